@@ -3,159 +3,213 @@ package chanq
 import (
 	"database/sql"
 	"math"
+	"slices"
 	"sync"
 	"time"
 )
 
-// Bell wakes idle consumers of other processes, so that a message does not wait for
-// their next look: by whatever messenger there is between the processes.
-// github.com/chanq/chanq/pgbell is one for PostgreSQL, github.com/chanq/chanq/mssqlnotify one
-// for SQL Server, and SQLite files that
-// github.com/chanq/chanq/embedded opened have one by themselves. Give the same to Config in
-// all programs that use a queue. Within a process, and on one *sql.DB, consumers wake
+// Notifier wakes idle consumers of other processes, so that a message does not wait for
+// their next poll. github.com/chanq/chanq/pgnotify is a Notifier for PostgreSQL and
+// github.com/chanq/chanq/mssqlnotify one for SQL Server. SQLite files that
+// github.com/chanq/chanq/embedded opened have one of their own. Set the same kind of Notifier in Config of
+// all programs that use a queue. Consumers of one process and one *sql.DB wake each other
 // without it.
 //
-// A Bell makes nothing more certain and nothing less: consumers look each
-// ConsumerConfig.PollMax (1 s) whatever it does. A ring that is lost delays until then,
-// one too many costs a statement. So it may forget, repeat and confuse rings, and be away.
+// A Notifier changes no guarantee: consumers poll every
+// ConsumerConfig.PollMax (1 s) in any case. A notification that is lost delays a message until then, and
+// one too many costs a statement. A Notifier may therefore drop, repeat and merge notifications.
 //
-// Both methods name a queue by its schema and its name, "public.orders". They are called
-// by any number of goroutines at once, with no lock held, must not block (whoever calls
-// waits, a producer's worker or the claims of a consumer), and must not call back into
-// chanq. A panic in them is a ring less.
-type Bell interface {
-	// Ring is called after a commit that left something to claim: messages of a
-	// Producer or a Pipe, what was given back by Nack or Release, Queue.Redrive,
-	// Queue.Resume and Queue.Wake. SendTx does not ring, since only the caller knows of
-	// his commit: call Queue.Wake after it. While a Producer or Pipe has more to store, it
-	// rings at most each 20 ms, and at the end at once; no commit is without a ring
-	// after it.
+// Both methods name a queue by its schema and its name, "public.orders". Any number of goroutines
+// call them at once, with no lock held. They must not block, since a producer's worker or the claims of a consumer
+// wait for them, and must not call back into chanq. A panic in them loses a notification and ends nothing.
+type Notifier interface {
+	// Notify is called after a commit that left something to claim: messages of a
+	// Producer or a Pipe, messages released by Nack or Release, Queue.Redrive,
+	// Queue.Resume and Queue.Wake. SendTx does not notify, because only the caller knows when
+	// the transaction commits: call Queue.Wake after it. While a Producer or Pipe has more to store, it
+	// notifies at most every 20 ms, and immediately when the last message is stored. Each commit is followed by a
+	// notification.
 	//
-	// A Bell that has a method PlainOnly() is used by plain queues only; consumers of ordered
-	// ones poll. A Bell that has a method RingFor(queue string, messages int) as well is rung by
-	// that. It tells how many messages were stored, or an upper bound, so that no more
-	// consumers wake than there is work for.
-	Ring(queue string)
+	// A Notifier with a method PlainOnly() is used by plain queues only. Consumers of ordered
+	// queues then poll.
+	Notify(Notification)
 
 	// Listen is called by a consumer that found nothing, before its last look and the
-	// pause that follows; what the channel gives ends that pause. stop is called once:
-	// when it claims so often that it needs no bell, when its readers are busy, when
-	// the channel was closed, and when it ends. A few messages now and then do not end it.
-	// Like the two methods it must not block. A ring that it finds in the channel, not
-	// received yet, is the Bell's to hand on, if it was for this consumer alone.
+	// pause that follows. A value of the channel ends that pause. stop is called once:
+	// when the consumer claims so often that it needs no Notifier, when its readers are busy, when
+	// the channel was closed, and when the consumer ends. A few messages now and then do not end
+	// the listening. Like the two methods, stop must not block.
 	//
-	// The first value says that rings are heard from here on, which lets the consumer
-	// look again, and then sleep for as long as PollMax; without it, it looks after pauses
-	// that grow up to PollMax. A Bell that hears at once may leave it there before it
-	// returns. A capacity of 1 is right: values that the consumer has not received yet
-	// are worth no more than one. A closed channel says that rings are heard no more: the
-	// consumer calls stop, looks as without a Bell, and calls Listen again after a second.
-	Listen(queue string) (heard <-chan struct{}, stop func())
+	// slots are those that the consumer of an ordered queue owns, in ascending order, and empty while it owns none.
+	// They are nil for a plain queue. When the slots change, the consumer calls stop, and Listen with the new ones.
+	//
+	// On a plain queue a message is for one consumer. A notification that stop finds in the channel, not
+	// received yet, is for another consumer, if it was for this one alone. On an ordered queue
+	// a notification with slots is for each consumer that has one of them, and for no other. A notification without slots is
+	// for each consumer.
+	//
+	// The first value means that notifications are received from now on: the consumer
+	// looks again, and then sleeps for as long as PollMax. Without that value it looks after pauses
+	// that grow up to PollMax. A Notifier that receives immediately may leave the value there before Listen
+	// returns. A capacity of 1 is right: several values that the consumer has not received yet
+	// mean no more than one. A closed channel means that notifications are not received any more: the
+	// consumer calls stop, looks as without a Notifier, and calls Listen again after a second.
+	Listen(queue string, slots []int) (heard <-chan struct{}, stop func())
 }
 
-// NoBell is a Config.Bell that switches off the one that a *sql.DB has by itself: nobody
-// is woken, and idle consumers poll.
-type NoBell struct{}
+// Notification says what a commit left to claim.
+type Notification struct {
+	// Queue is its schema and its name.
+	Queue string
+	// Messages is an upper bound of the number of messages; 0: not counted. It is 0 on an ordered queue if Slots is nil.
+	// On a plain queue no more consumers need to wake.
+	Messages int
+	// Slots are those of an ordered queue in which the messages are, in ascending order; nil: any.
+	Slots []int
+}
 
-// Ring implements Bell.
-func (NoBell) Ring(string) {}
+// NoNotifier is a Config.Notifier that disables the Notifier of a *sql.DB: no consumer
+// of another process is woken, and idle consumers poll.
+type NoNotifier struct{}
 
-// Listen implements Bell. It hears nothing.
-func (NoBell) Listen(string) (<-chan struct{}, func()) { return nil, func() {} }
+// Notify implements Notifier. It does nothing.
+func (NoNotifier) Notify(Notification) {}
 
-// plainBell is a Bell that wakes no consumers of ordered queues.
-type plainBell interface{ PlainOnly() }
+// Listen implements Notifier. It returns a nil channel.
+func (NoNotifier) Listen(string, []int) (<-chan struct{}, func()) { return nil, func() {} }
 
-// bellOf is the Bell of a queue on db, where the config has this one; nil is none.
-func bellOf(db *sql.DB, configured Bell, ordered bool) Bell {
-	if _, plain := configured.(plainBell); plain && ordered {
+// plainNotifier is a Notifier that wakes no consumers of ordered queues.
+type plainNotifier interface{ PlainOnly() }
+
+// notifierOf returns the Notifier of a queue on db, where the config has this one; nil is none.
+func notifierOf(db *sql.DB, configured Notifier, ordered bool) Notifier {
+	if _, plain := configured.(plainNotifier); plain && ordered {
 		return nil
 	}
-	switch b := configured.(type) {
-	case NoBell:
+	switch n := configured.(type) {
+	case NoNotifier:
 		return nil
 	case nil:
-		own, _ := db.Driver().(Bell)
+		own, _ := db.Driver().(Notifier)
 		return own
 	default:
-		return b
+		return n
 	}
 }
 
-// countingBell is what Bell's Ring tells of.
-type countingBell interface {
-	RingFor(queue string, messages int)
+// notifyEvery is the least time between two notifications for commits of which more follow.
+const notifyEvery = 20 * time.Millisecond
+
+// mostNamed is the most slots of a notification. One for more of them names none.
+const mostNamed = 64
+
+// slotNames are the slots of a notification. The zero value has none.
+type slotNames struct {
+	any  bool
+	list []int // ascending; empty if any
 }
 
-// ringEvery is the least time between two rings for commits of which more follow.
-const ringEvery = 20 * time.Millisecond
-
-// ringMany stands for a number of messages that nobody has counted.
-const ringMany = 1 << 20
-
-// ringer rings the Bell of a queue. It is safe for concurrent use; the zero value rings
-// nothing.
-type ringer struct {
-	bell Bell
-	name string
-
-	mu      sync.Mutex    // guards what follows; held for moments, not while the bell rings
-	rung    time.Duration // monotonic time of the last ring; 0: never
-	waiting int           // messages for which it has not rung
-	late    *time.Timer   // rings for them; nil: nothing waits
+// add adds a slot.
+func (s *slotNames) add(slot int) {
+	if s.any {
+		return
+	}
+	at, found := slices.BinarySearch(s.list, slot)
+	switch {
+	case found:
+	case len(s.list) == mostNamed:
+		s.any, s.list = true, nil
+	default:
+		s.list = slices.Insert(s.list, at, slot)
+	}
 }
 
-// ring says that messages were committed. more says that a ring for others will
-// follow: this one need not be at once.
-func (r *ringer) ring(messages int, more bool) {
-	if r.bell == nil {
+// merge adds the slots of others.
+func (s *slotNames) merge(others slotNames) {
+	if others.any {
+		s.any, s.list = true, nil
+	}
+	for _, slot := range others.list {
+		s.add(slot)
+	}
+}
+
+// anySlot says that the slots are not known.
+var anySlot = slotNames{any: true}
+
+// debouncer calls the Notifier of a queue. It is safe for concurrent use; without a Notifier it does nothing.
+type debouncer struct {
+	notifier Notifier
+	queue    string
+	ordered  bool
+
+	mu       sync.Mutex    // guards what follows; held for moments, not during Notify
+	notified time.Duration // monotonic time of the last notification; 0: never
+	waits    bool          // messages wait for a notification
+	messages int           // of these; 0: not counted
+	slots    slotNames     // of these
+	late     *time.Timer   // notifies for them; nil: none is needed
+}
+
+// names reports whether notifications name slots.
+func (d *debouncer) names() bool { return d.ordered && d.notifier != nil }
+
+// notify says that so many messages were committed, 0 if they are not counted, and their slots on an ordered queue. more says
+// that another call follows: this notification may wait.
+func (d *debouncer) notify(messages int, slots slotNames, more bool) {
+	if d.notifier == nil {
 		return
 	}
 	now := monotonic()
-	r.mu.Lock()
-	r.waiting += messages
-	wait := r.rung + ringEvery - now
-	if more && r.rung > 0 && wait > 0 {
-		if r.late == nil {
-			r.late = time.AfterFunc(wait, r.end)
+	d.mu.Lock()
+	if messages == 0 || d.waits && d.messages == 0 {
+		d.messages = 0
+	} else {
+		d.messages += messages
+	}
+	d.slots.merge(slots)
+	d.waits = true
+	wait := d.notified + notifyEvery - now
+	if more && d.notified > 0 && wait > 0 {
+		if d.late == nil {
+			d.late = time.AfterFunc(wait, d.flush)
 		}
-		r.mu.Unlock()
+		d.mu.Unlock()
 		return
 	}
-	messages = r.take(now)
-	r.mu.Unlock()
-	r.pull(messages)
+	n, _ := d.take(now)
+	d.mu.Unlock()
+	d.call(n)
 }
 
-// end rings for what waits for a ring.
-func (r *ringer) end() {
-	r.mu.Lock()
-	messages := r.take(monotonic())
-	r.mu.Unlock()
-	if messages > 0 {
-		r.pull(messages)
+// flush notifies for the messages that wait for it.
+func (d *debouncer) flush() {
+	d.mu.Lock()
+	n, waits := d.take(monotonic())
+	d.mu.Unlock()
+	if waits {
+		d.call(n)
 	}
 }
 
-// take returns for how many messages to ring now. mu is held.
-func (r *ringer) take(now time.Duration) (messages int) {
-	if r.late != nil {
-		r.late.Stop()
-		r.late = nil
+// take returns the notification for the messages that wait. mu is held.
+func (d *debouncer) take(now time.Duration) (n Notification, waits bool) {
+	if d.late != nil {
+		d.late.Stop()
+		d.late = nil
 	}
-	messages, r.waiting, r.rung = r.waiting, 0, max(1, now)
-	return messages
-}
-
-func (r *ringer) pull(messages int) {
-	_ = apart(func() {
-		if b, ok := r.bell.(countingBell); ok {
-			b.RingFor(r.name, messages)
-		} else {
-			r.bell.Ring(r.name)
+	n = Notification{Queue: d.queue, Messages: d.messages}
+	if d.ordered {
+		if n.Slots = d.slots.list; n.Slots == nil {
+			n.Messages = 0
 		}
-	})
+	}
+	waits = d.waits
+	d.waits, d.messages, d.slots, d.notified = false, 0, slotNames{}, max(1, now)
+	return n, waits
 }
+
+func (d *debouncer) call(n Notification) { _ = apart(func() { d.notifier.Notify(n) }) }
 
 // seat is where an idle consumer listens for the Bell. Only its claimer uses it. The zero
 // value hears nothing.
@@ -168,9 +222,13 @@ func (r *ringer) pull(messages int) {
 // A claim does for a look in that, and one that brought something in place of the look:
 // what a look tells besides is when there will be something to claim, and that may wait
 // until the next one, of which there is one each lookEvery.
+//
+// On an ordered queue the consumer listens for the slots that it owns.
 type seat struct {
-	bell Bell
-	name string
+	notifier Notifier
+	name     string
+	owned    func() []int // of an ordered queue: the slots of now, ascending and not nil
+	slots    []int        // those that it listens for
 
 	heard  <-chan struct{} // nil: nobody sits
 	stop   func()
@@ -214,7 +272,7 @@ const (
 
 // sit begins to listen.
 func (s *seat) sit() {
-	if s.bell == nil || s.heard != nil {
+	if s.notifier == nil || s.heard != nil {
 		return
 	}
 	now := monotonic()
@@ -222,10 +280,24 @@ func (s *seat) sit() {
 		return
 	}
 	s.stands = false
-	_ = apart(func() { s.heard, s.stop = s.bell.Listen(s.name) })
+	if s.owned != nil {
+		s.slots = s.owned()
+	}
+	_ = apart(func() { s.heard, s.stop = s.notifier.Listen(s.name, s.slots) })
 	if s.heard == nil {
 		s.rise()
 	}
+}
+
+// follow listens again if the slots are not those that it listens for. It reports whether they are others: what was
+// committed for them before is to be looked for.
+func (s *seat) follow() bool {
+	if s.heard == nil || s.owned == nil || slices.Equal(s.slots, s.owned()) {
+		return false
+	}
+	s.rise()
+	s.sit()
+	return true
 }
 
 // rise ends listening. It reports that there was a ring for which no claim was made.
@@ -284,7 +356,7 @@ func (s *seat) spare(pollMax time.Duration) time.Duration {
 // deaf is for how long yet it is not to listen. Where that has ended since it was too early
 // to sit down, it is for no time, and then for ever: whoever sleeps sits down before.
 func (s *seat) deaf() time.Duration {
-	if s.bell == nil || s.heard != nil {
+	if s.notifier == nil || s.heard != nil {
 		return math.MaxInt64
 	}
 	now := monotonic()
@@ -313,7 +385,7 @@ func (s *seat) rest() time.Duration {
 	if s.vains < 3 {
 		return 0
 	}
-	return s.vainAt + min(mostRest, ringEvery<<min(s.vains-3, 8)) - monotonic()
+	return s.vainAt + min(mostRest, notifyEvery<<min(s.vains-3, 8)) - monotonic()
 }
 
 // quiet says that whoever sits here has heard of nothing that it has not looked for.
@@ -339,7 +411,7 @@ func (s *seat) vain() bool {
 }
 
 // claimed notes a claim that brought something, and whether that was all it asked for. It
-// reports that there is work enough without a Bell: one full claim after another, or many.
+// reports that there is work enough without a Notifier: one full claim after another, or many.
 func (s *seat) claimed(full bool) (enough bool) {
 	s.woken, s.owes, s.vains = false, false, 0
 	now := monotonic()

@@ -15,22 +15,21 @@ type tally struct {
 	rings, messages atomic.Int64 // a ring may be a timer's
 	listens, stops  int
 	ear             chan struct{}
+	slots           []int // of the last Listen
+	last            atomic.Pointer[Notification]
 }
 
-func (b *tally) Ring(string) { b.rings.Add(1) }
+func (b *tally) Notify(n Notification) {
+	b.rings.Add(1)
+	b.messages.Add(int64(n.Messages))
+	b.last.Store(&n)
+}
 
-func (b *tally) Listen(string) (<-chan struct{}, func()) {
+func (b *tally) Listen(_ string, slots []int) (<-chan struct{}, func()) {
 	b.listens++
+	b.slots = slots
 	b.ear = make(chan struct{}, 1)
 	return b.ear, func() { b.stops++ }
-}
-
-// counted is one that wants to know of how many messages.
-type counted struct{ *tally }
-
-func (b counted) RingFor(_ string, messages int) {
-	b.rings.Add(1)
-	b.messages.Add(int64(messages))
 }
 
 // bubble is synctest.Test where the local time, too, is the bubble's.
@@ -46,47 +45,40 @@ func bubble(t *testing.T, f func(*testing.T)) {
 func TestABurstRingsAtOnceThenSeldomAndAtItsEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := &tally{}
-		r := ringer{bell: counted{b}}
-		r.ring(1, true)
+		r := debouncer{notifier: b}
+		r.notify(1, slotNames{}, true)
 		require.EqualValues(t, 1, b.rings.Load(), "the first at once")
 		for range 9 {
 			time.Sleep(time.Millisecond)
-			r.ring(1, true)
+			r.notify(1, slotNames{}, true)
 		}
 		require.EqualValues(t, 1, b.rings.Load())
-		time.Sleep(ringEvery)
+		time.Sleep(notifyEvery)
 		synctest.Wait()
 		require.EqualValues(t, 2, b.rings.Load(), "and again for what came since, though no more does")
 		require.EqualValues(t, 10, b.messages.Load())
 		time.Sleep(time.Second)
-		r.ring(1, true)
-		r.ring(1, true)
-		r.ring(1, false)
+		r.notify(1, slotNames{}, true)
+		r.notify(1, slotNames{}, true)
+		r.notify(1, slotNames{}, false)
 		require.EqualValues(t, 4, b.rings.Load(), "at the end at once")
 		require.EqualValues(t, 13, b.messages.Load())
 		time.Sleep(time.Second)
 		synctest.Wait()
 		require.EqualValues(t, 4, b.rings.Load(), "and not twice")
-		r.ring(1, true)
-		r.ring(1, true)
-		r.end()
+		r.notify(1, slotNames{}, true)
+		r.notify(1, slotNames{}, true)
+		r.flush()
 		require.EqualValues(t, 15, b.messages.Load())
 	})
-}
-
-func TestAPlainBellIsRungWithoutACount(t *testing.T) {
-	b := &tally{}
-	(&ringer{bell: b}).ring(3, false)
-	require.EqualValues(t, 1, b.rings.Load())
-	(&ringer{}).ring(3, false) // nothing
 }
 
 // leaver leaves as a failing test does, or panics.
 type leaver struct{ panics bool }
 
-func (b leaver) Ring(string) { b.fail() }
+func (b leaver) Notify(Notification) { b.fail() }
 
-func (b leaver) Listen(string) (<-chan struct{}, func()) {
+func (b leaver) Listen(string, []int) (<-chan struct{}, func()) {
 	b.fail()
 	return nil, nil
 }
@@ -100,8 +92,8 @@ func (b leaver) fail() {
 
 func TestABellThatPanicsEndsNothing(t *testing.T) {
 	for _, b := range []leaver{{true}, {false}} {
-		(&ringer{bell: b}).ring(1, false)
-		s := seat{bell: b}
+		(&debouncer{notifier: b}).notify(1, slotNames{}, false)
+		s := seat{notifier: b}
 		s.sit()
 		require.Nil(t, s.heard)
 		require.False(t, s.quiet())
@@ -111,7 +103,7 @@ func TestABellThatPanicsEndsNothing(t *testing.T) {
 
 func TestWhoIsToldThatNothingIsHeardSitsDownAgainLater(t *testing.T) {
 	b := &tally{}
-	s := seat{bell: b}
+	s := seat{notifier: b}
 	s.sit()
 	s.sit()
 	require.Equal(t, 1, b.listens, "once")
@@ -143,7 +135,7 @@ func TestWhoMaySitDownSinceItsLastLookDoesSoBeforeItSleeps(t *testing.T) {
 			},
 		} {
 			b := &tally{}
-			s := seat{bell: b}
+			s := seat{notifier: b}
 			wait(&s)
 			sat := b.listens
 			left := s.deaf()
@@ -161,7 +153,7 @@ func TestWhoMaySitDownSinceItsLastLookDoesSoBeforeItSleeps(t *testing.T) {
 
 func TestOneFullClaimAfterAnotherLeavesTheBell(t *testing.T) {
 	b := &tally{}
-	s := seat{bell: b}
+	s := seat{notifier: b}
 	s.sit()
 	require.False(t, s.claimed(true))
 	require.False(t, s.claimed(false))
@@ -175,7 +167,7 @@ func TestOneFullClaimAfterAnotherLeavesTheBell(t *testing.T) {
 
 func TestWhoLeavesOwesTheRingThatHeDidNotClaimFor(t *testing.T) {
 	b := &tally{}
-	s := seat{bell: b}
+	s := seat{notifier: b}
 	s.sit()
 	s.rang(true)
 	require.False(t, s.rise(), "the first value is no ring")
@@ -198,7 +190,7 @@ func TestWhoLeavesOwesTheRingThatHeDidNotClaimFor(t *testing.T) {
 func TestWhoIsWokenForEachMessageLooksOnceASecond(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := &tally{}
-		s := seat{bell: b}
+		s := seat{notifier: b}
 		s.sit()
 		time.Sleep(time.Second)
 		s.looked(time.Hour)
@@ -219,7 +211,7 @@ func TestWhoIsWokenForEachMessageLooksOnceASecond(t *testing.T) {
 func TestWhoClaimsOftenDoesNotSit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := &tally{}
-		s := seat{bell: b}
+		s := seat{notifier: b}
 		claims := func(n int, each time.Duration) (enough bool) {
 			for range n {
 				time.Sleep(each)
@@ -241,7 +233,7 @@ func TestWhoClaimsOftenDoesNotSit(t *testing.T) {
 
 func TestWhoIsWokenInVainAgainAndAgainRests(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := seat{bell: &tally{}}
+		s := seat{notifier: &tally{}}
 		s.sit()
 		s.rang(true)
 		vain := func() time.Duration {

@@ -170,7 +170,7 @@ func (c *shardConsumer[T]) waitForMessage(idle *batch.Backoff, empty bool) {
 		case err != nil && !first:
 			return // the claim meets the error, too, and deals with it
 		case ready && !first && !waited && c.seat.beside():
-			waited, wait = true, min(wait, ringEvery) // somebody whom the Bell woke may be on his way
+			waited, wait = true, min(wait, notifyEvery) // somebody whom the Bell woke may be on his way
 		case ready && (!first || !empty || sat || below):
 			if !first && !c.seat.stands {
 				c.rise() // nobody woke for it: there may be a place for us now
@@ -207,7 +207,7 @@ func (c *shardConsumer[T]) doze(wait time.Duration) (rung bool) {
 // unless its readers are busy. It reports that it does so only from now on.
 func (c *shardConsumer[T]) beSeated(pause time.Duration) bool {
 	switch {
-	case len(c.out) > 0:
+	case len(c.out) > 0 && !c.queue.ordered(): // others may have the next message
 		c.rise()
 	case c.seat.heard == nil && (pause > shortPause || pause >= c.cfg.PollMax):
 		c.seat.sit()
@@ -218,8 +218,8 @@ func (c *shardConsumer[T]) beSeated(pause time.Duration) bool {
 
 // rise ends listening to the Bell. What it had rung for, and no claim was made, is others'.
 func (c *shardConsumer[T]) rise() {
-	if c.seat.rise() {
-		c.queue.ringer.ring(1, false)
+	if c.seat.rise() && !c.queue.ordered() { // each owner of a slot is notified
+		c.queue.debouncer.notify(1, slotNames{}, false)
 	}
 }
 

@@ -56,15 +56,15 @@ func (b *udpBell) hear() {
 	}
 }
 
-// Ring implements chanq.Bell.
-func (b *udpBell) Ring(queue string) {
+// Notify implements chanq.Notifier.
+func (b *udpBell) Notify(n chanq.Notification) {
 	for _, other := range b.others {
-		_, _ = b.conn.WriteTo([]byte(queue), other)
+		_, _ = b.conn.WriteTo([]byte(n.Queue), other)
 	}
 }
 
-// Listen implements chanq.Bell. It hears at once, and the first value says so.
-func (b *udpBell) Listen(queue string) (<-chan struct{}, func()) {
+// Listen implements chanq.Notifier. It hears at once, and the first value says so.
+func (b *udpBell) Listen(queue string, _ []int) (<-chan struct{}, func()) {
 	ear := make(chan struct{}, 1)
 	ear <- struct{}{}
 	b.mu.Lock()
@@ -83,7 +83,7 @@ func (b *udpBell) Close() {
 }
 
 // Two processes share a file, and wake each other over the network; here both are one.
-func ExampleBell() {
+func ExampleNotifier() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "bell")
 	check(err)
@@ -92,10 +92,10 @@ func ExampleBell() {
 	check(err)
 	there, err := net.ListenPacket("udp", "127.0.0.1:0")
 	check(err)
-	process := func(bell chanq.Bell) (*chanq.Queue[string], *sql.DB) {
+	process := func(bell chanq.Notifier) (*chanq.Queue[string], *sql.DB) {
 		db, err := embedded.Open(filepath.Join(dir, "queue.db"))
 		check(err)
-		cfg := chanq.Config{Bell: bell}
+		cfg := chanq.Config{Notifier: bell}
 		check(chanq.Migrate(ctx, db, "greetings", cfg))
 		q, err := chanq.Open[string](ctx, db, "greetings", cfg)
 		check(err)

@@ -21,7 +21,7 @@ func ExampleOpen_sqlServer() {
 	defer db.Close()
 	bell := mssqlnotify.New(db, mssqlnotify.Config{}) // wakes idle consumers of this process
 	defer bell.Close()                                // after the consumers, before the *sql.DB
-	orders, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Bell: bell})
+	orders, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Notifier: bell})
 	check(err)
 	_ = orders
 }
@@ -34,7 +34,7 @@ func ExampleOpen_postgreSQL() {
 	defer db.Close()
 	bell := pgbell.New(db, pgbell.Config{}) // wakes idle consumers of other processes
 	defer bell.Close()                      // after producers and consumers, before the *sql.DB
-	orders, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Bell: bell})
+	orders, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Notifier: bell})
 	check(err)
 	_ = orders
 }

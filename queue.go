@@ -22,15 +22,15 @@ type Queue[T any] struct{ core *queue }
 
 // queue is what the parts of a Queue share; it knows nothing of T.
 type queue struct {
-	db      *sql.DB
-	name    string
-	label   string // Config.Label, or the name
-	cfg     Config
-	dialect sqlbatch.Dialect
-	names   sqlbatch.Names
-	sql     sqlbatch.Queue // of these names
-	key     bellKey
-	ringer  ringer
+	db        *sql.DB
+	name      string
+	label     string // Config.Label, or the name
+	cfg       Config
+	dialect   sqlbatch.Dialect
+	names     sqlbatch.Names
+	sql       sqlbatch.Queue // of these names
+	key       bellKey
+	debouncer debouncer
 
 	recorder    recorder
 	sampleEvery time.Duration // StepFine, but for tests
@@ -78,7 +78,7 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 	if q.ordered() && q.sql.Slots().Text == "" {
 		return refuse(errNotOrdered(d))
 	}
-	q.ringer.bell, q.ringer.name = bellOf(db, cfg.Bell, q.ordered()), q.key.schema+"."+name
+	q.debouncer.notifier, q.debouncer.queue, q.debouncer.ordered = notifierOf(db, cfg.Notifier, q.ordered()), q.key.schema+"."+name, q.ordered()
 	return q, nil
 }
 
@@ -142,11 +142,11 @@ func (q *queue) once(ctx context.Context, st sqlbatch.Statement, scan func(*sql.
 	return s.Run(ctx, st, scan)
 }
 
-// ring wakes idle consumers: there are messages that are due just now. more says that
+// ring wakes idle consumers: there are messages that are due just now, of an ordered queue in these slots. more says that
 // others follow.
-func (q *queue) ring(messages int, more bool) {
+func (q *queue) ring(messages int, slots slotNames, more bool) {
 	q.key.ring()
-	q.ringer.ring(messages, more)
+	q.debouncer.notify(messages, slots, more)
 }
 
 // Name returns the queue's name.
@@ -157,7 +157,7 @@ func (q *Queue[T]) Label() string { return q.core.label }
 
 // Wake makes idle consumers of this queue look for messages at once: call it after
 // committing a transaction that used SendTx. It costs no round trip. Consumers in other
-// processes need a Bell for it; without one they find the messages within a second
+// processes need a Notifier for it; without one they find the messages within a second
 // or so, or ConsumerConfig.PollMax, if that is longer.
 func (q *Queue[T]) Wake() {
 	q.core.wake()
@@ -166,7 +166,7 @@ func (q *Queue[T]) Wake() {
 // wake has all idle consumers look at once.
 func (q *queue) wake() {
 	q.key.wake()
-	q.ringer.ring(ringMany, false)
+	q.debouncer.notify(0, anySlot, false)
 }
 
 // gaveBack says that messages lie at their old places again: whoever claims in this

@@ -78,6 +78,9 @@ func (r *reader[T]) claimAll() {
 			r.pollAt = 0
 		}
 		b := r.budget()
+		if b.Poll && r.reader.Counts().Slots > 0 {
+			c.seat.answer() // by the read that follows
+		}
 		did, failure := r.step(&loop, b)
 		switch {
 		case failure != nil && isPermanent(failure.Class):
@@ -171,10 +174,14 @@ func (r *reader[T]) account(did claim.Did, b order.Budget) (stopped bool) {
 // pause waits until a statement is due.
 func (r *reader[T]) pause(b order.Budget) {
 	c, now := r.c, monotonic()
+	r.reader.Calm(c.seat.stands)
 	wait := min(r.reader.Due(b)-now, time.Minute)
+	bare := r.reader.Counts().Slots == 0 // there is nothing to read
 	if b.Room > 0 {
-		wait = min(wait, r.pollAt-now)
-		if c.beSeated(wait) {
+		if !bare {
+			wait = min(wait, r.pollAt-now)
+		}
+		if c.seat.follow() || c.beSeated(wait) {
 			r.pollAt = 0
 			return
 		}
@@ -193,6 +200,9 @@ func (r *reader[T]) pause(b order.Budget) {
 	case _, open := <-c.seat.heard:
 		if c.seat.rang(open) {
 			r.pollAt = 0
+			if bare { // slots may be free
+				r.reader.Hurry()
+			}
 		}
 	case <-c.cleared:
 		r.pollAt = 0

@@ -19,7 +19,7 @@ func (s *store) waking(bell bool) waking {
 	w := waking{queue: s.config(), end: func() error { return nil }}
 	switch {
 	case !bell:
-		w.queue.Bell = chanq.NoBell{}
+		w.queue.Notifier = chanq.NoNotifier{}
 	case s.engine.wake != nil:
 		s.engine.wake(s, &w)
 	}
@@ -39,7 +39,7 @@ func wakeSQLServer(s *store, w *waking) {
 }
 
 type closingBell interface {
-	chanq.Bell
+	chanq.Notifier
 	Close() error
 }
 
@@ -51,7 +51,7 @@ func (w *waking) by(open func(changed func(error)) closingBell) {
 			silent = errors.Join(silent, err)
 		}
 	})
-	w.queue.Bell = bell
+	w.queue.Notifier = bell
 	w.end = func() error {
 		err := bell.Close() // joins the goroutine that calls changed
 		return errors.Join(err, silent)

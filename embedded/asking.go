@@ -66,6 +66,20 @@ func (b *bell) answered(changed bool, err error) bool {
 			}
 		}
 	}
+	for _, q := range b.owners {
+		switch {
+		case q.pipe != nil:
+		case err != nil:
+			b.closeOwners(q)
+		case again && b.openOwners(q):
+			q.wake(nil)
+		default:
+			b.asks = true
+			if changed {
+				q.wake(nil)
+			}
+		}
+	}
 	return b.asks
 }
 

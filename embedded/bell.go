@@ -1,15 +1,19 @@
 package embedded
 
 import (
+	"cmp"
 	"database/sql/driver"
 	"maps"
 	"net/url"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"modernc.org/sqlite"
+
+	"github.com/chanq/chanq"
 )
 
 // fileDriver is SQLite's driver for one file, and the Bell of that file: chanq finds it
@@ -19,7 +23,7 @@ type fileDriver struct {
 	*bell
 }
 
-// bell wakes idle consumers of other processes that have the same file. It is a chanq.Bell.
+// bell wakes idle consumers of other processes that have the same file. It is a chanq.Notifier.
 //
 // Each queue has a named pipe in the directory path-bell, which idle consumers make and
 // have open for reading. Who has committed writes a byte into it, or some, and whoever reads
@@ -43,9 +47,13 @@ type bell struct {
 	mu     sync.Mutex // guards what follows; held for moments
 	closed bool
 	lines  map[string]*line
+	owners map[string]*ownerQueue
 	asks   bool              // there is a goroutine that asks
 	tried  time.Time         // when a pipe could last not be opened
 	rung   map[string]*rings // those of each queue by this process
+	named  map[string]*named // notifications of each ordered queue by this process
+
+	listing listing // guarded by its own mutex
 }
 
 // rings are those of a queue. mu of the bell guards them.
@@ -98,11 +106,14 @@ func newBell(path string, connect func() (driver.Conn, error)) *bell {
 		}
 		return path
 	}
-	return &bell{path: sync.OnceValue(real), connect: connect, closing: make(chan struct{}), lines: map[string]*line{}, rung: map[string]*rings{}}
+	return &bell{path: sync.OnceValue(real), connect: connect, closing: make(chan struct{}), lines: map[string]*line{}, owners: map[string]*ownerQueue{}, rung: map[string]*rings{}, named: map[string]*named{}}
 }
 
-// Listen implements chanq.Bell. It hears at once.
-func (b *bell) Listen(queue string) (heard <-chan struct{}, stop func()) {
+// Listen implements chanq.Notifier. It hears at once.
+func (b *bell) Listen(queue string, slots []int) (heard <-chan struct{}, stop func()) {
+	if slots != nil {
+		return b.listenAsOwner(queue, slots)
+	}
 	e := &ear{bell: make(chan struct{}, 1)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -142,16 +153,26 @@ func (b *bell) openPipe(l *line) bool {
 	return true
 }
 
+// fileName is that of a queue, in which there is no @.
+func fileName(queue string) string { return strings.ReplaceAll(url.PathEscape(queue), "@", "%40") }
+
 // pipeOf is the name of a queue's pipe.
 func (b *bell) pipeOf(queue string) string {
-	return filepath.Join(b.path()+bellSuffix, url.PathEscape(queue))
+	return filepath.Join(b.path()+bellSuffix, fileName(queue))
 }
 
-// Ring implements chanq.Bell.
-func (b *bell) Ring(queue string) { b.RingFor(queue, 1) }
+// Notify implements chanq.Notifier. One that comes soon after another one is late.
+func (b *bell) Notify(n chanq.Notification) {
+	if n.Slots != nil || n.Messages == 0 {
+		b.notifyOwners(n.Queue, n.Slots)
+	}
+	if n.Slots == nil {
+		b.notifyConsumers(n.Queue, cmp.Or(n.Messages, mostRung*perSleeper))
+	}
+}
 
-// RingFor is Ring for a number of messages. One that comes soon after another one is late.
-func (b *bell) RingFor(queue string, messages int) {
+// notifyConsumers wakes consumers of a plain queue.
+func (b *bell) notifyConsumers(queue string, messages int) {
 	if n := b.toWake(queue, messages); n > 0 {
 		b.wakeOthers(queue, n)
 	}
@@ -195,7 +216,7 @@ func (b *bell) ringLate(queue string, r *rings) {
 }
 
 // wakeOthers wakes n who listen in any process.
-func (b *bell) wakeOthers(queue string, n int) { ringPipe(b.pipeOf(queue), n) }
+func (b *bell) wakeOthers(queue string, n int) { writePipe(b.pipeOf(queue), make([]byte, n)) }
 
 // leave ends an ear. A ring that it has not heard is another's.
 func (b *bell) leave(l *line, e *ear) {
@@ -337,11 +358,17 @@ func (b *bell) close() {
 		for _, l := range b.lines {
 			b.deafen(l)
 		}
+		for _, q := range b.owners {
+			b.closeOwners(q)
+		}
 	}
-	rung := maps.Clone(b.rung)
+	rung, named := maps.Clone(b.rung), maps.Clone(b.named)
 	b.mu.Unlock()
 	for queue, r := range rung {
 		b.ringLate(queue, r)
+	}
+	for queue, n := range named {
+		b.notifyLate(queue, n)
 	}
 	b.joined.Wait()
 }

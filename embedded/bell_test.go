@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
 )
 
 const queue = "main.work"
@@ -38,7 +40,7 @@ func database(t *testing.T) string {
 // listen hears a queue from here on.
 func listen(t *testing.T, b *bell) (heard <-chan struct{}, stop func()) {
 	t.Helper()
-	heard, stop = b.Listen(queue)
+	heard, stop = b.Listen(queue, nil)
 	require.True(t, hears(heard), "the first value, at once")
 	return heard, stop
 }
@@ -74,7 +76,7 @@ func requireQuiet(t *testing.T, heard ...<-chan struct{}) {
 func needPipes(t *testing.T, path string) {
 	t.Helper()
 	b := at(t, path)
-	_, stop := b.Listen(queue)
+	_, stop := b.Listen(queue, nil)
 	defer stop()
 	if !hasPipe(b) {
 		t.Skip("no named pipes on this system: SQLite is asked")
@@ -102,16 +104,16 @@ func TestAMessageWakesOneProcessOfMany(t *testing.T) {
 		return woken
 	}
 	sender := at(t, path)
-	sender.RingFor("main.another", 1000)
+	sender.Notify(chanq.Notification{Queue: "main.another", Messages: 1000})
 	requireQuiet(t, heard[:]...)
-	sender.Ring(queue)
+	sender.Notify(chanq.Notification{Queue: queue, Messages: 1})
 	require.Eventually(t, func() bool { return sum() == 1 }, time.Minute, time.Millisecond)
 	<-time.After(10 * yieldFor)
 	require.Equal(t, 1, sum(), "and no other")
 	<-time.After(2 * sending)
-	sender.RingFor(queue, 1<<20)
+	sender.Notify(chanq.Notification{Queue: queue, Messages: 1 << 20})
 	require.Eventually(t, func() bool { return sum() == 1+mostRung }, time.Minute, time.Millisecond, "several for many")
-	sender.RingFor(queue, 1<<20)
+	sender.Notify(chanq.Notification{Queue: queue, Messages: 1 << 20})
 	require.Eventually(t, func() bool { return sum() == 2+mostRung }, time.Minute, time.Millisecond, "one more")
 }
 
@@ -142,7 +144,7 @@ func TestRingsThatFollowEachOtherAreFewAndTheLastOneIsKept(t *testing.T) {
 	defer sleeper.close()
 	began := time.Now()
 	for range 1000 {
-		b.Ring(queue)
+		b.Notify(chanq.Notification{Queue: queue, Messages: 1})
 	}
 	most := 2 + int(time.Since(began)/ringEvery)
 	n := 0
@@ -150,8 +152,8 @@ func TestRingsThatFollowEachOtherAreFewAndTheLastOneIsKept(t *testing.T) {
 	require.LessOrEqual(t, n, most)
 	<-time.After(10 * ringEvery)
 	sleeper.rest()
-	b.Ring(queue)
-	b.Ring(queue)
+	b.Notify(chanq.Notification{Queue: queue, Messages: 1})
+	b.Notify(chanq.Notification{Queue: queue, Messages: 1})
 	b.close()
 	require.Equal(t, 2, sleeper.rest(), "at the end none is late")
 }
@@ -160,8 +162,8 @@ func TestARingOfWhoLeavesIsAnothers(t *testing.T) {
 	path := database(t)
 	needPipes(t, path)
 	sender, leaver, stayer := at(t, path), at(t, path), at(t, path)
-	_, stop := leaver.Listen(queue)
-	sender.Ring(queue)
+	_, stop := leaver.Listen(queue, nil)
+	sender.Notify(chanq.Notification{Queue: queue, Messages: 1})
 	<-time.After(10 * yieldFor)
 	others, _ := listen(t, stayer)
 	stop() // without its first value, even
@@ -178,7 +180,7 @@ func TestARingOfWhoLeavesIsAnothers(t *testing.T) {
 	require.True(t, hears(first))
 	stop()
 	requireHeard(t, first)
-	_, stop = stayer.Listen(queue)
+	_, stop = stayer.Listen(queue, nil)
 	stop()
 	requireQuiet(t, first)
 }
@@ -208,7 +210,7 @@ func TestAPipeThatWasRemovedIsMadeAgain(t *testing.T) {
 	heard, _ := listen(t, b)
 	require.NoError(t, os.RemoveAll(path+bellSuffix))
 	requireHeard(t, heard)
-	sender.Ring(queue)
+	sender.Notify(chanq.Notification{Queue: queue, Messages: 1})
 	requireHeard(t, heard)
 	// Where that cannot be, the consumer is told.
 	require.NoError(t, os.RemoveAll(path+bellSuffix))
@@ -237,8 +239,8 @@ func TestWhatIsNoPipeIsLeftAlone(t *testing.T) {
 			}
 			require.NoError(t, plant(dir, filepath.Join(dir, queue)))
 			b := at(t, path)
-			b.Ring(queue)
-			heard, _ := b.Listen(queue)
+			b.Notify(chanq.Notification{Queue: queue, Messages: 1})
+			heard, _ := b.Listen(queue, nil)
 			requireHeard(t, heard)
 			require.False(t, hasPipe(b))
 			for _, file := range []string{text, dir, filepath.Join(dir, queue)} {
@@ -258,7 +260,7 @@ func TestALinkToAnothersPipeIsNotRung(t *testing.T) {
 	heard, _ := listen(t, at(t, others))
 	require.NoError(t, os.Remove(filepath.Join(path+bellSuffix, queue)))
 	require.NoError(t, os.Symlink(filepath.Join(others+bellSuffix, queue), filepath.Join(path+bellSuffix, queue)))
-	at(t, path).Ring(queue)
+	at(t, path).Notify(chanq.Notification{Queue: queue, Messages: 1})
 	requireQuiet(t, heard)
 }
 
@@ -292,7 +294,7 @@ func TestByAnyNameOfTheDatabaseItIsOneBell(t *testing.T) {
 	t.Chdir(dir)
 	heard, _ := listen(t, at(t, path))
 	for _, b := range []*bell{here, at(t, filepath.Join(dir, "file.db")), at(t, filepath.Join("folder", filepath.Base(path)))} {
-		b.Ring(queue)
+		b.Notify(chanq.Notification{Queue: queue, Messages: 1})
 		requireHeard(t, heard)
 	}
 }
@@ -309,7 +311,7 @@ func TestWithoutPipesSQLiteIsAsked(t *testing.T) {
 	_, err = db.Exec("CREATE TABLE t (n INTEGER)")
 	require.NoError(t, err)
 	heard, stop := listen(t, b)
-	others, _ := b.Listen("main.another")
+	others, _ := b.Listen("main.another", nil)
 	requireHeard(t, others)
 	for range 3 {
 		requireQuietEventually(t, heard)
@@ -342,7 +344,7 @@ func TestAPipeThatCouldNotBeMadeIsTriedAgainWhileSQLiteIsAsked(t *testing.T) {
 	require.NoError(t, os.Remove(path+bellSuffix))
 	require.Eventually(t, func() bool { return hasPipe(b) }, time.Minute, time.Millisecond)
 	requireQuietEventually(t, heard)
-	at(t, path).Ring(queue)
+	at(t, path).Notify(chanq.Notification{Queue: queue, Messages: 1})
 	requireHeard(t, heard)
 	require.Eventually(t, func() bool { b.mu.Lock(); defer b.mu.Unlock(); return !b.asks }, time.Minute, time.Millisecond, "nobody asks any more")
 	stop()
@@ -384,7 +386,7 @@ func TestWhereSQLiteCannotBeAskedTheConsumerIsTold(t *testing.T) {
 	b := newBell(path, func() (driver.Conn, error) { return nil, errors.New("no more files may be open") })
 	defer b.close()
 	for range 2 {
-		heard, stop := b.Listen(queue)
+		heard, stop := b.Listen(queue, nil)
 		for range heard { // until it is closed
 		}
 		stop()
@@ -394,17 +396,17 @@ func TestWhereSQLiteCannotBeAskedTheConsumerIsTold(t *testing.T) {
 func TestABellThatIsClosedHearsNothing(t *testing.T) {
 	path := database(t)
 	b := at(t, path)
-	heard, stop := b.Listen(queue)
+	heard, stop := b.Listen(queue, nil)
 	b.close()
 	b.close()
 	for range heard {
 	}
 	stop()
-	heard, stop = b.Listen(queue)
+	heard, stop = b.Listen(queue, nil)
 	_, open := <-heard
 	require.False(t, open)
 	stop()
-	b.Ring(queue)
+	b.Notify(chanq.Notification{Queue: queue, Messages: 1})
 }
 
 func TestADatabaseInMemoryHasNoBell(t *testing.T) {
@@ -427,12 +429,12 @@ func BenchmarkRing(b *testing.B) {
 			bell := c.(*connector).bell
 			defer bell.close()
 			if sleepers > 0 {
-				_, stop := bell.Listen(queue)
+				_, stop := bell.Listen(queue, nil)
 				defer stop()
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				bell.Ring(queue)
+				bell.Notify(chanq.Notification{Queue: queue, Messages: 1})
 			}
 		})
 	}

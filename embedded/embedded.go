@@ -49,7 +49,7 @@ var memory atomic.Int64
 // right to make the files), and with programs that do not know them, processes poll.
 //
 // Idle consumers of chanq wake when another process has sent something, since the driver of
-// the *sql.DB is a chanq.Bell (see chanq.Config.Bell; chanq.NoBell switches it off). It
+// the *sql.DB is a chanq.Notifier (see chanq.Config.Bell; chanq.NoNotifier switches it off). It
 // rings by a named pipe for each queue, in the directory path-bell, which idle consumers
 // make and leave behind: some microseconds for a commit. Where there are no such pipes (on
 // Windows, on FAT, or without the right to make them), a process with idle consumers asks

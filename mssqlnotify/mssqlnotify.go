@@ -4,10 +4,10 @@
 //
 //	bell := mssqlnotify.New(db, mssqlnotify.Config{})
 //	defer bell.Close()
-//	queue, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Bell: bell})
+//	queue, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Notifier: bell})
 //
 // Give one Bell per *sql.DB to the Config of all queues on it, in programs that consume.
-// Senders need no Bell: SQL Server itself looks for messages. Ordered queues
+// Senders need no Notifier: SQL Server itself looks for messages. Ordered queues
 // make no use of the Bell; their consumers poll.
 //
 // While consumers are idle the Bell runs one request after another, each for all of their
@@ -60,6 +60,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/internal/status"
 	"github.com/chanq/chanq/sqlbatch"
@@ -86,7 +87,7 @@ type Config struct {
 // connection only, which the Bell would keep.
 var ErrOneConnection = errors.New("mssqlnotify: the *sql.DB allows one connection, which the application needs (SetMaxOpenConns)")
 
-// Bell is a chanq.Bell. It is safe for concurrent use.
+// Bell is a chanq.Notifier. It is safe for concurrent use.
 //
 // Its goroutines, joined by Close: one that makes requests, from the first Listen on, and
 // those of its Status.
@@ -119,10 +120,10 @@ func New(db *sql.DB, cfg Config) *Bell {
 	return b
 }
 
-// Ring implements chanq.Bell. It does nothing: the server looks for messages.
-func (b *Bell) Ring(string) {}
+// Notify implements chanq.Notifier. It does nothing: the server looks for messages.
+func (b *Bell) Notify(chanq.Notification) {}
 
-// PlainOnly implements an option of chanq.Bell: ordered queues make no use of the Bell.
+// PlainOnly implements an option of chanq.Notifier: ordered queues make no use of the Bell.
 func (b *Bell) PlainOnly() {}
 
 // Close ends the request under way, closes the connection of the Bell, or gives it back if

@@ -62,7 +62,7 @@ func (s *server) process(ctx context.Context, dsn string, cfg mssqlnotify.Config
 		require.NoError(s.t, p.bell.Close())
 		require.NoError(s.t, p.db.Close())
 	})
-	p.queue, err = chanq.Open[int](ctx, p.db, "orders", chanq.Config{Bell: p.bell})
+	p.queue, err = chanq.Open[int](ctx, p.db, "orders", chanq.Config{Notifier: p.bell})
 	require.NoError(s.t, err)
 	return p
 }
@@ -227,7 +227,7 @@ func TestAConsumerWhoseReadersAreBusyLeavesItsLock(t *testing.T) {
 	})
 }
 
-// chanq does not count the connection of a Bell: a consumer needs 5, and the application one.
+// chanq does not count the connection of a Notifier: a consumer needs 5, and the application one.
 func TestABellTakesAConnectionOfTheApplicationsWhereThereIsALimit(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {

@@ -43,9 +43,9 @@ type queue struct {
 	rest  time.Duration
 }
 
-// Listen implements chanq.Bell. It returns at once; the first value comes when a request
+// Listen implements chanq.Notifier, for plain queues. It returns at once; the first value comes when a request
 // holds a lock of the queue.
-func (b *Bell) Listen(name string) (<-chan struct{}, func()) {
+func (b *Bell) Listen(name string, _ []int) (<-chan struct{}, func()) {
 	w := make(chan struct{}, 1)
 	b.mu.Lock()
 	defer b.mu.Unlock()

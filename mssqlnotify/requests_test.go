@@ -60,7 +60,7 @@ func TestACommitBeforeOrAfterAnyStatementWakesAConsumer(t *testing.T) {
 						w.Faults.Inject(hold)
 					}
 					b, _ := w.bell(w.DB)
-					c := testdb.Start(w, testdb.OpenOn[string](w, w.DB, "work", chanq.Config{Bell: b}), hourly)
+					c := testdb.Start(w, testdb.OpenOn[string](w, w.DB, "work", chanq.Config{Notifier: b}), hourly)
 					if !early {
 						w.asleep(c)
 						testdb.SendBy(w, sender, chanq.Message[string]{Body: "before"})
@@ -104,7 +104,7 @@ func TestARequestThatFailsIsMadeAgain(t *testing.T) {
 					return fault
 				})
 				b, changed := w.bell(w.DB)
-				c := testdb.Start(w, testdb.OpenOn[string](w, w.DB, "work", chanq.Config{Bell: b}), seldom)
+				c := testdb.Start(w, testdb.OpenOn[string](w, w.DB, "work", chanq.Config{Notifier: b}), seldom)
 				require.Error(w, testdb.Receive(w, changed, what))
 				require.NoError(w, testdb.Receive(w, changed, "that it is over"))
 				require.NoError(w, b.Err())
@@ -140,7 +140,7 @@ func TestConsumersOfManyQueuesAreServedByOneRequest(t *testing.T) {
 		})
 		for i := range queues {
 			name := fmt.Sprintf("work_%d", i)
-			q := w.Queue(name, chanq.Config{Bell: b})
+			q := w.Queue(name, chanq.Config{Notifier: b})
 			senders = append(senders, w.sender(name))
 			all = append(all, testdb.Start(w, q, seldom))
 		}
@@ -168,7 +168,7 @@ func TestARefusalIsReportedOnceAndTheConsumerPolls(t *testing.T) {
 		w.Open()
 		b, changed := w.bell(w.DB)
 		require.NoError(w, b.Err())
-		q := w.Queue("work", chanq.Config{Bell: b})
+		q := w.Queue("work", chanq.Config{Notifier: b})
 		w.failEach(sqlbatch.Permanent)
 		c := testdb.Start(w, q, chanq.ConsumerConfig{})
 		err := testdb.Receive(w, changed, "that it is refused")
@@ -191,7 +191,7 @@ func TestAQueueThatIsDroppedEndsNoOtherQueuesRequests(t *testing.T) {
 	each(t, func(w *world) {
 		w.Open()
 		bell, _ := w.bell(w.DB)
-		cfg := chanq.Config{Bell: bell}
+		cfg := chanq.Config{Notifier: bell}
 		kept, dropped := w.Queue("kept", cfg), w.Queue("dropped", cfg)
 		a, b := testdb.Start(w, kept, seldom), testdb.Start(w, dropped, chanq.ConsumerConfig{})
 		w.asleep(a)
@@ -212,9 +212,9 @@ func TestAQueueThatFailsIsLeftOutOfTheRequestsOfTheOthers(t *testing.T) {
 		w.Queue("kept", chanq.Config{})
 		w.Queue("gone", chanq.Config{})
 		b, changed := w.bell(w.DB)
-		kept, stop := b.Listen("dbo.kept")
+		kept, stop := b.Listen("dbo.kept", nil)
 		testdb.Receive(w, kept, "the first value")
-		gone, stopGone := b.Listen("dbo.gone")
+		gone, stopGone := b.Listen("dbo.gone", nil)
 		testdb.Receive(w, gone, "the first value")
 		_, elsewhere := w.Connect()
 		require.NoError(w, chanq.Drop(w.Soon(), elsewhere, "gone", chanq.Config{}))
@@ -231,11 +231,11 @@ func TestAQueueThatFailsIsLeftOutOfTheRequestsOfTheOthers(t *testing.T) {
 			}
 			return faultdb.Fault{}
 		})
-		kept, stop = b.Listen("dbo.kept")
+		kept, stop = b.Listen("dbo.kept", nil)
 		defer stop()
 		testdb.Receive(w, kept, "the first value")
 		for range 6 {
-			gone, stopGone = b.Listen("dbo.gone")
+			gone, stopGone = b.Listen("dbo.gone", nil)
 			w.Eventually("it ends", func() bool { return isClosed(gone) })
 			stopGone()
 			w.settle(time.Second)
@@ -247,7 +247,7 @@ func TestAQueueThatFailsIsLeftOutOfTheRequestsOfTheOthers(t *testing.T) {
 		testdb.Receive(w, kept, "the message")
 		w.Faults.Inject(nil)
 		w.Queue("gone", chanq.Config{})
-		gone, stopGone = b.Listen("dbo.gone")
+		gone, stopGone = b.Listen("dbo.gone", nil)
 		defer stopGone()
 		testdb.Receive(w, gone, "the first value")
 		require.NoError(w, testdb.Receive(w, changed, "that it is there"))
@@ -260,7 +260,7 @@ func TestAMessageIsFoundWhoseCommitCameAfterLaterLooks(t *testing.T) {
 	each(t, func(w *world) {
 		w.Queue("work", chanq.Config{})
 		b, _ := w.bell(w.DB)
-		heard, stop := b.Listen("dbo.work")
+		heard, stop := b.Listen("dbo.work", nil)
 		defer stop()
 		testdb.Receive(w, heard, "the first value")
 		w.settle(20 * time.Millisecond) // a request of a second is under way
@@ -286,11 +286,11 @@ func TestOrderedQueuesMakeNoUseOfABell(t *testing.T) {
 			return faultdb.Fault{}
 		})
 		b, changed := w.bell(w.DB)
-		cfg := chanq.Config{Bell: b, Kind: chanq.KindOrdered}
+		cfg := chanq.Config{Notifier: b, Kind: chanq.KindOrdered}
 		q := w.Queue("work", cfg)
 		c := testdb.Start(w, q, chanq.ConsumerConfig{})
 		_, elsewhere := w.Connect()
-		cfg.Bell = nil
+		cfg.Notifier = nil
 		p := testdb.Produce(w, testdb.OpenOn[string](w, elsewhere, "work", cfg), chanq.ProducerConfig{})
 		testdb.SendBy(w, p, chanq.Message[string]{Key: "k", Body: "a"})
 		require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
@@ -311,11 +311,11 @@ func TestADriverThatPanicsIsAnError(t *testing.T) {
 			return faultdb.Fault{}
 		})
 		b, changed := w.bell(w.DB)
-		heard, stop := b.Listen("dbo.work")
+		heard, stop := b.Listen("dbo.work", nil)
 		require.ErrorContains(w, testdb.Receive(w, changed, "word of it"), errPanic.Error())
 		stop()
 		require.True(w, isClosed(heard))
-		heard, stop = b.Listen("dbo.work")
+		heard, stop = b.Listen("dbo.work", nil)
 		defer stop()
 		testdb.Receive(w, heard, "the first value")
 		require.NoError(w, testdb.Receive(w, changed, "that it is over"))
@@ -327,14 +327,14 @@ func TestCloseEndsTheRequestUnderWayAndHasConsumersPoll(t *testing.T) {
 	each(t, func(w *world) {
 		w.Queue("work", chanq.Config{})
 		first, _ := w.bell(w.DB)
-		heard, stop := first.Listen("dbo.work")
+		heard, stop := first.Listen("dbo.work", nil)
 		testdb.Receive(w, heard, "the first value")
 		w.settle(100 * time.Millisecond) // a request waits
 		require.NoError(w, first.Close())
 		_, open := <-heard
 		require.False(w, open)
 		stop()
-		again, stop := first.Listen("dbo.work")
+		again, stop := first.Listen("dbo.work", nil)
 		require.True(w, isClosed(again))
 		stop()
 		require.NoError(w, first.Close())
@@ -344,7 +344,7 @@ func TestCloseEndsTheRequestUnderWayAndHasConsumersPoll(t *testing.T) {
 		_, elsewhere := w.Connect()
 		for range sqlbatch.WatchChairs { // it has left its lock to them
 			b, _ := w.bell(elsewhere)
-			heard, stop := b.Listen("dbo.work")
+			heard, stop := b.Listen("dbo.work", nil)
 			defer stop()
 			testdb.Receive(w, heard, "the first value")
 		}
@@ -359,13 +359,13 @@ func TestADatabaseOfOneConnectionIsLeftToTheApplication(t *testing.T) {
 		_, db := w.Connect()
 		db.SetMaxOpenConns(1)
 		b, changed := w.bell(db)
-		heard, stop := b.Listen("dbo.work")
+		heard, stop := b.Listen("dbo.work", nil)
 		require.ErrorIs(w, testdb.Receive(w, changed, "word of it"), mssqlnotify.ErrOneConnection)
 		stop()
 		require.True(w, isClosed(heard))
 		require.NoError(w, db.PingContext(w.Context()))
 		db.SetMaxOpenConns(2)
-		heard, stop = b.Listen("dbo.work")
+		heard, stop = b.Listen("dbo.work", nil)
 		testdb.Receive(w, heard, "the first value")
 		require.NoError(w, testdb.Receive(w, changed, "that it is over"))
 		require.NoError(w, db.PingContext(w.Context()))

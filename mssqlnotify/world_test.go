@@ -16,7 +16,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-var _ chanq.Bell = (*mssqlnotify.Bell)(nil)
+var _ chanq.Notifier = (*mssqlnotify.Bell)(nil)
 
 // seldom has a consumer look only when it is woken, once it counts on the Bell. A message that it
 // has soon, it has by the Bell.

@@ -60,9 +60,12 @@ func channelOf(base int32, chair int) string {
 	return channels + strconv.Itoa(int(base)+chair)
 }
 
-// Listen implements chanq.Bell. It returns at once; the first value comes when a chair was
-// found.
-func (b *Bell) Listen(queue string) (<-chan struct{}, func()) {
+// Listen implements chanq.Notifier. It returns at once. The first value comes when a chair was
+// found, or for an ordered queue when the session listens.
+func (b *Bell) Listen(queue string, slots []int) (<-chan struct{}, func()) {
+	if slots != nil {
+		return b.listenAsOwner(queue, slots)
+	}
 	e := &ear{bell: make(chan struct{}, 1)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -176,6 +179,7 @@ func (b *Bell) deafen() {
 		l.chair, l.listening = -1, -1
 		l.failures, l.tryAt = 0, time.Time{}
 	}
+	b.deafenOwners()
 	b.dirty = true
 }
 
@@ -192,12 +196,14 @@ func (b *Bell) todo(now time.Time) (next job, wait time.Duration, seated bool) {
 	handOn := map[string]int{}
 	defer func() {
 		for queue, n := range handOn {
-			b.RingFor(queue, n)
+			b.add(queue, toll{messages: n})
 		}
 	}()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	wait = mostWait
+	if next, wait, seated = b.todoOwners(now); next.text != "" {
+		return next, wait, seated
+	}
 	for _, l := range b.lines {
 		seated = seated || l.chair >= 0
 		if l.handOn > 0 && !(l.chair >= 0 && len(l.ears) == 0) { // or it would come back

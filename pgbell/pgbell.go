@@ -4,7 +4,7 @@
 //
 //	bell := pgbell.New(db, pgbell.Config{})
 //	defer bell.Close()
-//	queue, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Bell: bell})
+//	queue, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Notifier: bell})
 //
 // Give one Bell for each *sql.DB to the Config of all queues on it, in senders and in
 // consumers. It listens with the driver pgx (github.com/jackc/pgx/v5/stdlib) only; with
@@ -69,7 +69,7 @@ var ErrOneConnection = errors.New("pgbell: the *sql.DB allows one connection: a 
 // ErrDriver is what Config.Changed and Err tell of a *sql.DB whose driver is not pgx.
 var ErrDriver = errors.New("pgbell: only the driver github.com/jackc/pgx/v5/stdlib can listen")
 
-// Bell is a chanq.Bell. It is safe for concurrent use.
+// Bell is a chanq.Notifier. It is safe for concurrent use.
 //
 // Its goroutines, joined by Close: the listener (listen.go), from the first Listen on, and
 // one for each of its checks; the ringer (ring.go), from the first ring on; and those of
@@ -91,6 +91,7 @@ type Bell struct {
 	listens   bool // there is a listener
 	ringing   bool // there is a ringer
 	lines     map[string]*line
+	owners    map[string]*ownerQueue
 	rung      map[string]*toll
 	dirty     bool               // the listener has something to do
 	interrupt context.CancelFunc // of its wait for a notification; nil: it does not wait
@@ -103,7 +104,7 @@ const lastRings = time.Second
 func New(db *sql.DB, cfg Config) *Bell {
 	b := &Bell{
 		db: db, status: status.New(cfg.Changed), own: channels + "self_" + strings.ToLower(rand.Text()),
-		soon: make(chan struct{}, 1), lines: map[string]*line{}, rung: map[string]*toll{}, pace: usual,
+		soon: make(chan struct{}, 1), lines: map[string]*line{}, owners: map[string]*ownerQueue{}, rung: map[string]*toll{}, pace: usual,
 	}
 	b.open, b.close = context.WithCancel(context.Background())
 	b.rings, b.hush = context.WithCancel(context.Background())

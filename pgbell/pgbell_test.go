@@ -51,7 +51,7 @@ func (p *place) bell(db *sql.DB) (*pgbell.Bell, chan error) {
 func (p *place) process() (*chanq.Queue[string], *pgbell.Bell) {
 	db := p.connect()
 	b, _ := p.bell(db)
-	return testdb.OpenOn[string](p, db, "work", chanq.Config{Bell: b}), b
+	return testdb.OpenOn[string](p, db, "work", chanq.Config{Notifier: b}), b
 }
 
 func (p *place) migrate() {
@@ -154,7 +154,7 @@ func TestFourSitAndAMessageWakesOneOfThem(t *testing.T) {
 	var bells [n]*pgbell.Bell
 	for i := range n {
 		bells[i], _ = p.bell(p.connect())
-		heard[i], stops[i] = bells[i].Listen(work)
+		heard[i], stops[i] = bells[i].Listen(work, nil)
 	}
 	sitting := func() (who []int) {
 		for i := range n {
@@ -179,20 +179,20 @@ func TestFourSitAndAMessageWakesOneOfThem(t *testing.T) {
 		return rung
 	}
 	sender, _ := p.bell(p.connect())
-	sender.RingFor(work, 1)
+	sender.Notify(chanq.Notification{Queue: work, Messages: 1})
 	testdb.Eventually(p, "one is woken", func() bool { return sum() == 1 })
 	p.settle(100 * time.Millisecond)
 	require.Equal(t, 1, sum())
-	sender.RingFor(work, 1000)
+	sender.Notify(chanq.Notification{Queue: work, Messages: 1000})
 	testdb.Eventually(p, "all are woken", func() bool { return sum() == 4 })
 
-	sender.RingFor("public.another", 1000)
+	sender.Notify(chanq.Notification{Queue: "public.another", Messages: 1000})
 	stops[who[0]]()
 	testdb.Eventually(p, "another finds the chair", func() bool { return len(sitting()) == 4 && bells[who[0]].Chair(work) < 0 })
 	for _, i := range sitting() {
 		testdb.Receive(p, heard[i], "the first value, or the ring")
 	}
-	sender.RingFor(work, 1000)
+	sender.Notify(chanq.Notification{Queue: work, Messages: 1000})
 	testdb.Eventually(p, "it is woken", func() bool { return sum() >= 4 })
 	for _, stop := range stops {
 		stop()
@@ -206,12 +206,12 @@ func TestARingThatWasNotHeardIsHandedOn(t *testing.T) {
 	p := newPlace(t)
 	first, _ := p.bell(p.connect())
 	second, _ := p.bell(p.connect())
-	heard, stop := first.Listen(work)
+	heard, stop := first.Listen(work, nil)
 	testdb.Receive(p, heard, "the first value")
 	sender, _ := p.bell(p.connect())
-	sender.RingFor(work, 1)
+	sender.Notify(chanq.Notification{Queue: work, Messages: 1})
 	testdb.Eventually(p, "it is rung", func() bool { return len(heard) == 1 })
-	late, end := second.Listen(work)
+	late, end := second.Listen(work, nil)
 	defer end()
 	testdb.Receive(p, late, "the first value")
 	stop() // and did not take it
@@ -245,7 +245,7 @@ func TestAConnectionThatIsLostIsBackSoonAndWhatCameMeanwhileIsFound(t *testing.T
 	db := p.connect()
 	b, changed := p.bell(db)
 	producer := testdb.Produce(p, sends, chanq.ProducerConfig{})
-	c := testdb.Start(p, testdb.OpenOn[string](p, db, "work", chanq.Config{Bell: b}), seldom)
+	c := testdb.Start(p, testdb.OpenOn[string](p, db, "work", chanq.Config{Notifier: b}), seldom)
 	p.asleep(c, b)
 	for range 3 {
 		killed := time.Now()
@@ -270,7 +270,7 @@ func TestWhatADriverKeepsToItselfIsFoundOut(t *testing.T) {
 	changed := make(chan error, 10)
 	b := pgbell.Paced(pgbell.New(p.connect(), pgbell.Config{Changed: func(err error) { changed <- err }}), 100*time.Millisecond, time.Second, time.Hour)
 	defer b.Close()
-	heard, stop := b.Listen(work)
+	heard, stop := b.Listen(work, nil)
 	defer stop()
 	require.ErrorIs(t, testdb.Receive(p, changed, "word of it"), pgbell.ErrSilent)
 	require.ErrorIs(t, b.Err(), pgbell.ErrSilent)
@@ -287,7 +287,7 @@ func TestAConnectionThatHasFallenSilentIsFoundOut(t *testing.T) {
 	changed := make(chan error, 10)
 	b := pgbell.Paced(pgbell.New(p.connect(), pgbell.Config{Changed: func(err error) { changed <- err }}), 200*time.Millisecond, 100*time.Millisecond, time.Hour)
 	defer b.Close()
-	heard, stop := b.Listen(work)
+	heard, stop := b.Listen(work, nil)
 	defer stop()
 	testdb.Receive(p, heard, "the first value")
 	p.settle(500 * time.Millisecond)
@@ -304,17 +304,17 @@ func TestAfterCloseNobodyIsHeard(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	b, _ := p.bell(p.connect())
-	heard, stop := b.Listen(work)
+	heard, stop := b.Listen(work, nil)
 	testdb.Receive(p, heard, "the first value")
 	require.NoError(t, b.Close())
 	_, open := <-heard
 	require.False(t, open)
 	stop()
-	heard, stop = b.Listen(work)
+	heard, stop = b.Listen(work, nil)
 	_, open = <-heard
 	require.False(t, open)
 	stop()
-	b.Ring(work)
+	b.Notify(chanq.Notification{Queue: work})
 	testdb.Eventually(p, "its locks are gone", func() bool { return len(p.taken()) == 0 })
 	require.NoError(t, b.Close())
 }
@@ -328,5 +328,5 @@ func ExampleNew() {
 	defer db.Close()
 	bell := pgbell.New(db, pgbell.Config{Changed: func(err error) { fmt.Println("bell:", err) }})
 	defer bell.Close()
-	_ = chanq.Config{Bell: bell} // of all queues on db
+	_ = chanq.Config{Notifier: bell} // of all queues on db
 }

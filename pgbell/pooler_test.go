@@ -37,7 +37,7 @@ func TestBehindAPoolerItIsToldOnceAndConsumersPoll(t *testing.T) {
 			if mode == "statement" {
 				consumes = p.admin
 			}
-			c := testdb.Start(p, testdb.OpenOn[string](p, consumes, "work", chanq.Config{Bell: b}), chanq.ConsumerConfig{})
+			c := testdb.Start(p, testdb.OpenOn[string](p, consumes, "work", chanq.Config{Notifier: b}), chanq.ConsumerConfig{})
 			require.ErrorIs(t, testdb.Receive(p, changed, "word of it"), pgbell.ErrSilent)
 			t.Log("told after", time.Since(began))
 			require.Less(t, time.Since(began), 2*testdb.Slowness*time.Second)
@@ -75,7 +75,7 @@ func TestABellRoundThePoolerWakesConsumersBehindIt(t *testing.T) {
 	pooled := placeAt(t, pgtest.StartPooler(t, p.config, "transaction").Config())
 	process := func() (*chanq.Queue[string], *pgbell.Bell) {
 		b, _ := p.bell(p.connect())
-		return testdb.OpenOn[string](p, pooled.connect(), "work", chanq.Config{Bell: b}), b
+		return testdb.OpenOn[string](p, pooled.connect(), "work", chanq.Config{Notifier: b}), b
 	}
 	sends, _ := process()
 	reads, b := process()
@@ -99,7 +99,7 @@ func TestWhenThePoolerGoesRingsAreHeard(t *testing.T) {
 	db := way.open(t)
 	b := pgbell.Paced(pgbell.New(db, pgbell.Config{Changed: func(err error) { changed <- err }}), 300*time.Millisecond, 200*time.Millisecond, 200*time.Millisecond)
 	defer b.Close()
-	c := testdb.Start(p, testdb.OpenOn[string](p, p.connect(), "work", chanq.Config{Bell: b}), seldom)
+	c := testdb.Start(p, testdb.OpenOn[string](p, p.connect(), "work", chanq.Config{Notifier: b}), seldom)
 	require.ErrorIs(t, testdb.Receive(p, changed, "word of it"), pgbell.ErrSilent)
 	way.to.Store(sessions.Config())
 	transactions.Stop()

@@ -42,7 +42,7 @@ func read(ctx context.Context, dsn string, _ <-chan string) error {
 	defer db.Close()
 	bell := pgbell.New(db, pgbell.Config{})
 	defer bell.Close()
-	q, err := chanq.Open[string](ctx, db, "work", chanq.Config{Bell: bell})
+	q, err := chanq.Open[string](ctx, db, "work", chanq.Config{Notifier: bell})
 	if err != nil {
 		return err
 	}

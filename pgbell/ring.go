@@ -3,7 +3,10 @@ package pgbell
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
+
+	"github.com/chanq/chanq"
 )
 
 const (
@@ -23,20 +26,46 @@ const (
 
 // toll is what a queue is to be rung for. mu of the Bell guards all of it.
 type toll struct {
-	messages int
+	messages int   // of a plain queue
+	owners   bool  // of an ordered queue, there are messages
+	slots    []int // in these slots, ascending; nil: any
+
 	since    time.Time // the first of them
 	notUntil time.Time
 }
 
-// Ring implements chanq.Bell. It returns at once.
-func (b *Bell) Ring(queue string) { b.RingFor(queue, many) }
+func (t *toll) empty() bool { return t.messages == 0 && !t.owners }
 
-// RingFor is Ring for a number of messages: no more consumers wake than there is work
-// for. It returns at once.
-func (b *Bell) RingFor(queue string, messages int) {
-	if messages < 1 {
-		return
+// merge adds messages.
+func (t *toll) merge(more toll) {
+	t.messages = min(t.messages+more.messages, many)
+	switch {
+	case !more.owners:
+	case !t.owners:
+		t.owners, t.slots = true, more.slots
+	case t.slots == nil || more.slots == nil:
+		t.slots = nil
+	default:
+		t.slots = slices.Concat(t.slots, more.slots)
+		slices.Sort(t.slots)
+		t.slots = slices.Compact(t.slots)
 	}
+}
+
+// Notify implements chanq.Notifier. It returns at once.
+func (b *Bell) Notify(n chanq.Notification) {
+	switch {
+	case n.Slots != nil:
+		b.add(n.Queue, toll{owners: true, slots: n.Slots})
+	case n.Messages == 0: // of either kind of queue
+		b.add(n.Queue, toll{messages: many, owners: true})
+	default:
+		b.add(n.Queue, toll{messages: n.Messages})
+	}
+}
+
+// add adds messages to those that a queue is to be rung for.
+func (b *Bell) add(queue string, more toll) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -47,10 +76,10 @@ func (b *Bell) RingFor(queue string, messages int) {
 		t = &toll{}
 		b.rung[queue] = t
 	}
-	if t.messages == 0 {
+	if t.empty() {
 		t.since = time.Now()
 	}
-	t.messages = min(t.messages+messages, many)
+	t.merge(more)
 	select {
 	case b.soon <- struct{}{}:
 	default:
@@ -67,10 +96,10 @@ func (b *Bell) ringAll() {
 	defer timer.Stop()
 	for b.rings.Err() == nil {
 		closed := b.open.Err() != nil // nothing comes after this
-		queue, messages, wait := b.due(time.Now(), closed)
+		queue, due, wait := b.due(time.Now(), closed)
 		switch {
-		case messages > 0:
-			b.ringOne(queue, messages)
+		case !due.empty():
+			b.ringOne(queue, due)
 			continue
 		case closed:
 			return
@@ -86,22 +115,23 @@ func (b *Bell) ringAll() {
 
 // due takes a queue that is to be rung now, or says for how long there is none. At last
 // no ring waits.
-func (b *Bell) due(now time.Time, last bool) (queue string, messages int, wait time.Duration) {
+func (b *Bell) due(now time.Time, last bool) (queue string, due toll, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	wait = time.Hour
 	for name, t := range b.rung {
 		left := t.notUntil.Sub(now)
 		switch {
-		case t.messages == 0:
+		case t.empty():
 		case left <= 0 || last:
-			messages, t.messages = t.messages, 0
-			return name, messages, 0
+			due = *t
+			t.messages, t.owners, t.slots = 0, false, nil
+			return name, due, 0
 		default:
 			wait = min(wait, left)
 		}
 	}
-	return "", 0, wait
+	return "", toll{}, wait
 }
 
 // ringStatement notifies those who sit, from a chair on and no more than there are
@@ -116,16 +146,32 @@ FROM (
   LIMIT $4::int
 ) AS sitting`
 
+// ownersStatement notifies the owners of slots if a process listens: then the lock cannot be had. Two senders at once
+// may take each other for listeners, which costs a notification. It writes nothing, and does not wait.
+const ownersStatement = `SELECT pg_notify('chnq_' || ($2::int + 4)::text, $3::text) WHERE NOT pg_try_advisory_xact_lock($1::int, $2::int + 4)`
+
+// bothStatement is for a queue whose kind is not known.
+const bothStatement = ringStatement + ` UNION ALL SELECT pg_notify('chnq_' || ($2::int + 4)::text, $5::text) WHERE NOT pg_try_advisory_xact_lock($1::int, $2::int + 4)`
+
 // ringOne rings a queue once.
-func (b *Bell) ringOne(queue string, messages int) {
+func (b *Bell) ringOne(queue string, due toll) {
 	ctx, cancel := context.WithTimeout(b.rings, commandTimeout)
 	defer cancel()
-	_, err := b.db.ExecContext(ctx, ringStatement, class, baseOf(queue), rand.IntN(chairs), messages)
+	base, payload := baseOf(queue), payloadOf(due.slots)
+	var err error
+	switch {
+	case !due.owners:
+		_, err = b.db.ExecContext(ctx, ringStatement, class, base, rand.IntN(chairs), due.messages)
+	case due.messages == 0:
+		_, err = b.db.ExecContext(ctx, ownersStatement, class, base, payload)
+	default:
+		_, err = b.db.ExecContext(ctx, bothStatement, class, base, rand.IntN(chairs), due.messages, payload)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t, now := b.rung[queue], time.Now()
 	if err != nil && now.Sub(t.since) < ringFor && !b.closed {
-		t.messages = min(t.messages+messages, many)
+		t.merge(due)
 		t.notUntil = now.Add(ringAgain)
 	} else {
 		t.notUntil = now.Add(rest)

@@ -152,6 +152,9 @@ func (s *session) hear(n *pgconn.Notification) {
 		}
 		return
 	}
+	if s.bell.calledOwners(n.Channel, n.Payload) {
+		return
+	}
 	messages, err := strconv.Atoi(n.Payload)
 	if err != nil {
 		messages = many // somebody else's, who knows

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/pgbell"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
@@ -54,12 +55,12 @@ func TestARoleWithoutRightsListensAndRingsWhateverItsTimeouts(t *testing.T) {
 	}
 	guest := p.as(settings...)
 	b, changed := p.bell(guest.connect())
-	heard, stop := b.Listen(work)
+	heard, stop := b.Listen(work, nil)
 	defer stop()
 	testdb.Receive(p, heard, "the first value")
 	p.settle(time.Second)
 	sender, _ := p.bell(guest.connect())
-	sender.Ring(work)
+	sender.Notify(chanq.Notification{Queue: work})
 	testdb.Receive(p, heard, "a ring")
 	require.Empty(t, changed, "its connection was not lost")
 }
@@ -75,7 +76,7 @@ func TestWhatIsRefusedIsToldOnceAndTriedSeldom(t *testing.T) {
 			tried := &tries{of: refused}
 			guest.config.Tracer = tried
 			b, changed := p.bell(guest.connect())
-			heard, stop := b.Listen(work)
+			heard, stop := b.Listen(work, nil)
 			defer stop()
 			require.ErrorContains(t, testdb.Receive(p, changed, "word of it"), "permission denied")
 			p.settle(3 * time.Second)
@@ -97,7 +98,7 @@ func TestADatabaseOfOneConnectionIsLeftAlone(t *testing.T) {
 	changed := make(chan error, 10)
 	b := pgbell.Paced(pgbell.New(db, pgbell.Config{Changed: func(err error) { changed <- err }}), time.Second, time.Minute, 100*time.Millisecond)
 	defer b.Close()
-	heard, stop := b.Listen(work)
+	heard, stop := b.Listen(work, nil)
 	defer stop()
 	require.ErrorIs(t, testdb.Receive(p, changed, "word of it"), pgbell.ErrOneConnection)
 	require.NoError(t, db.PingContext(p.Context()))
@@ -122,10 +123,10 @@ func TestWhoeverIsToldTheListenerReads(t *testing.T) {
 	defer b.Close()
 	back := sync.OnceFunc(func() { close(goOn) })
 	defer back()
-	heard, stop := b.Listen(work)
+	heard, stop := b.Listen(work, nil)
 	testdb.Receive(p, heard, "the first value")
 	stop()
-	heard, stop = b.Listen(work)
+	heard, stop = b.Listen(work, nil)
 	testdb.Receive(p, heard, "the first value")
 	p.admins(fmt.Sprintf("SELECT pg_terminate_backend(%d)", p.taken()[0]))
 	require.Error(t, testdb.Receive(p, told, "that it is lost"))
@@ -138,7 +139,7 @@ func TestWhoeverIsToldTheListenerReads(t *testing.T) {
 		}
 	})
 	stop()
-	heard, stop = b.Listen(work)
+	heard, stop = b.Listen(work, nil)
 	defer stop()
 	testdb.Receive(p, heard, "the first value, though nobody has come back from telling")
 	channel := "chnq_" + fmt.Sprint(int(pgbell.BaseOf(work))+b.Chair(work))
@@ -161,7 +162,7 @@ func TestOneConnectionListensForAllQueues(t *testing.T) {
 	names := []string{"public.a", "public.b", "other.a", "other.b", `"Odd'; schema".ä`}
 	var heard []<-chan struct{}
 	for _, name := range names {
-		ear, stop := b.Listen(name)
+		ear, stop := b.Listen(name, nil)
 		defer stop()
 		testdb.Receive(p, ear, "the first value")
 		heard = append(heard, ear)
@@ -173,7 +174,7 @@ func TestOneConnectionListensForAllQueues(t *testing.T) {
 	}
 	sender, _ := p.bell(p.connect())
 	for i, name := range names {
-		sender.Ring(name)
+		sender.Notify(chanq.Notification{Queue: name})
 		testdb.Receive(p, heard[i], "a ring")
 		p.settle(30 * time.Millisecond)
 		for _, ear := range heard {
@@ -188,15 +189,15 @@ func TestWhatWasSentLastRings(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	b, _ := p.bell(p.connect())
-	heard, stop := b.Listen(work)
+	heard, stop := b.Listen(work, nil)
 	defer stop()
 	testdb.Receive(p, heard, "the first value")
 	for range 5 {
 		db := p.connect()
 		sender := pgbell.New(db, pgbell.Config{})
-		sender.Ring("public.other")
-		sender.Ring(work)
-		sender.Ring(work)
+		sender.Notify(chanq.Notification{Queue: "public.other"})
+		sender.Notify(chanq.Notification{Queue: work})
+		sender.Notify(chanq.Notification{Queue: work})
 		require.NoError(t, sender.Close())
 		testdb.Receive(p, heard, "its ring")
 		p.settle(50 * time.Millisecond)
@@ -206,7 +207,7 @@ func TestWhatWasSentLastRings(t *testing.T) {
 		}
 	}
 	gone := pgbell.New(p.unreachable(), pgbell.Config{})
-	gone.Ring(work)
+	gone.Notify(chanq.Notification{Queue: work})
 	began := time.Now()
 	require.NoError(t, gone.Close())
 	require.Less(t, time.Since(began), 3*testdb.Slowness*time.Second, "but not for long")
@@ -221,14 +222,14 @@ func TestAnEarForEachMessageIsWoken(t *testing.T) {
 	for i := range of {
 		b, _ := p.bell(p.connect())
 		for range each {
-			ear, stop := b.Listen(work)
+			ear, stop := b.Listen(work, nil)
 			defer stop()
 			ears = append(ears, ear)
 			testdb.Receive(p, ear, "the first value")
 		}
 		sender, _ := p.bell(p.connect())
 		for _, messages := range []int{1, 2, 5, 1000} {
-			sender.RingFor(work, messages)
+			sender.Notify(chanq.Notification{Queue: work, Messages: messages})
 			want := min(messages, len(ears))
 			if i == 1 && messages == 5 {
 				want = 6 // three of each
@@ -267,15 +268,15 @@ func TestQueuesOfTheSameHashAreHeardApart(t *testing.T) {
 	p := newPlace(t)
 	b, _ := p.bell(p.connect())
 	pgbell.Lingering(b, 100*time.Millisecond)
-	first, leave := b.Listen(one)
+	first, leave := b.Listen(one, nil)
 	testdb.Receive(p, first, "the first value")
-	second, stop := b.Listen(two)
+	second, stop := b.Listen(two, nil)
 	defer stop()
 	testdb.Receive(p, second, "the first value")
 	leave()
 	p.settle(500 * time.Millisecond)
 	sender, _ := p.bell(p.connect())
-	sender.Ring(two)
+	sender.Notify(chanq.Notification{Queue: two})
 	testdb.Receive(p, second, "a ring")
 }
 
@@ -309,7 +310,7 @@ func TestARingThatFailedIsRepeated(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	b, _ := p.bell(p.connect())
-	heard, stop := b.Listen(work)
+	heard, stop := b.Listen(work, nil)
 	defer stop()
 	testdb.Receive(p, heard, "the first value")
 	way := &detour{}
@@ -317,7 +318,7 @@ func TestARingThatFailedIsRepeated(t *testing.T) {
 	nowhere.Host, nowhere.Fallbacks = p.TempDir(), nil
 	way.to.Store(nowhere)
 	sender, _ := p.bell(way.open(t))
-	sender.Ring(work)
+	sender.Notify(chanq.Notification{Queue: work})
 	p.settle(100 * time.Millisecond)
 	way.to.Store(p.config)
 	testdb.Receive(p, heard, "the ring")

@@ -50,7 +50,7 @@ func openChanqBell(_ context.Context, job peer.Job) (peer.Queue, error) {
 		return nil, err
 	}
 	bell := pgbell.New(db, pgbell.Config{})
-	return &chanqQueue{db: db, left: peer.LeftPostgres, bell: bell, config: chanq.Config{Bell: bell}}, nil
+	return &chanqQueue{db: db, left: peer.LeftPostgres, bell: bell, config: chanq.Config{Notifier: bell}}, nil
 }
 
 func openChanqSQLite(ctx context.Context, job peer.Job) (peer.Queue, error) {

@@ -156,6 +156,25 @@ func (r *Reader) Empty() bool {
 	return r.reb.Empty()
 }
 
+// Owned returns the slots that are read, in ascending order. It is not nil.
+func (r *Reader) Owned() []int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	owned := r.reb.Owned()
+	slots := make([]int, len(owned))
+	for i, o := range owned {
+		slots[i] = o.Slot
+	}
+	return slots
+}
+
+// Calm notes whether the caller calls Hurry when a consumer joins or returns slots.
+func (r *Reader) Calm(calm bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reb.Calm(calm)
+}
+
 // Hurry brings the next look at the slots forward.
 func (r *Reader) Hurry() {
 	r.mu.Lock()

@@ -44,6 +44,8 @@ type Rebalancer struct {
 	turn      int           // where the search for free slots begins
 	missed    int           // takes in a row that found a slot taken
 
+	calm bool // see Calm
+
 	kept     int // slots that may be kept beyond the share
 	keptTill time.Duration
 	keeping  time.Duration // the last keptTill was so long ahead
@@ -52,6 +54,7 @@ type Rebalancer struct {
 
 const (
 	lookEvery    = time.Second
+	lookCalm     = 4 * time.Second       // while the caller is notified of slots that are free
 	lookRestless = 4 * time.Second       // after a change, during which looks come twice as often
 	lookSoon     = 50 * time.Millisecond // after an event
 	starveAfter  = 3 * time.Second
@@ -256,6 +259,18 @@ func (r *Rebalancer) Look(rows []SlotRow, consumers int, busy func(slot int) int
 		r.grow(now)
 		r.shrink(busy, now)
 	}
+	if r.calm && now-r.changed >= lookRestless && r.Settled() {
+		r.next = now + lookCalm
+	}
+}
+
+// Calm notes whether the caller calls Hurry when a consumer joins or returns slots. Then the looks are further apart while each
+// slot has an owner who lives.
+func (r *Rebalancer) Calm(calm bool) {
+	if r.calm && !calm {
+		r.next = min(r.next, r.last+lookEvery)
+	}
+	r.calm = calm
 }
 
 func (r *Rebalancer) see(row SlotRow, now time.Duration) {
