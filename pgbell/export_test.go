@@ -26,3 +26,6 @@ func (b *Bell) Chair(queue string) int {
 
 // BaseOf is what two queues of the same hash have in common.
 func BaseOf(queue string) int32 { return baseOf(queue) }
+
+// OwnersChannel is the channel of the owners of a queue's slots.
+func OwnersChannel(queue string) string { return channelOf(baseOf(queue), owners) }

@@ -24,7 +24,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	child.Main(map[string]child.Part{"read": child.Does(read)})
+	child.Main(map[string]child.Part{"read": child.Does(read), "own": child.Does(own)})
 	testdb.Together(8)
 	goleak.VerifyTestMain(m)
 }
