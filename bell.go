@@ -46,7 +46,8 @@ type Notifier interface {
 	// On a plain queue a message is for one consumer. A notification that stop finds in the channel, not
 	// received yet, is for another consumer, if it was for this one alone. On an ordered queue
 	// a notification with slots is for each consumer that has one of them, and for no other. A notification without slots is
-	// for each consumer.
+	// for each consumer: among others it says that slots are free. Consumers that listen look for free slots at
+	// least every 10 s.
 	//
 	// The first value means that notifications are received from now on: the consumer
 	// looks again, and then sleeps for as long as PollMax. Without that value it looks after pauses

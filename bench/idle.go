@@ -20,9 +20,10 @@ type idleStep struct {
 
 // idleSteps in their order, each of which can be run alone.
 var idleSteps = []idleStep{
-	{"gaps", "one sleeper, gaps of 100 to 500 ms", nap{1, measure.Warm, 1}.measure},
-	{"cold", "one sleeper, gaps of 2 to 4 s, twice as long", nap{1, measure.Cold, 2}.measure},
-	{"crowd", "many sleepers, gaps of 100 to 500 ms", nap{0, measure.Warm, 1}.measure},
+	{"gaps", "one sleeper, gaps of 100 to 500 ms", nap{1, measure.Warm, 1, false}.measure},
+	{"cold", "one sleeper, gaps of 2 to 4 s, twice as long", nap{1, measure.Cold, 2, false}.measure},
+	{"crowd", "many sleepers, gaps of 100 to 500 ms", nap{0, measure.Warm, 1, false}.measure},
+	{"owners", "four sleepers that own the slots of an ordered queue, gaps of 100 to 500 ms", nap{4, measure.Warm, 1, true}.measure},
 	{"enqueue", "a producer at full speed beside no, one and many sleepers, its bell off and on", measureEnqueue},
 	{"singles", "eight producers of single messages beside no and one sleeper, their bell off and on", measureSingles},
 	{"half", "sent and received at half of full speed, the bell off and on", measureHalf},
@@ -79,7 +80,11 @@ func onSleepers(ctx context.Context, o options, n int, bell bool, f func(*store,
 		if err != nil {
 			return err
 		}
-		err = measure.Sleep(ctx, min(fallAsleep, o.rest))
+		settle := fallAsleep
+		if o.slots > 0 { // the slots are distributed
+			settle = settleDown
+		}
+		err = measure.Sleep(ctx, min(settle, o.rest))
 		if err == nil {
 			err = f(s, sleepers)
 		}

@@ -15,6 +15,7 @@ type nap struct {
 	sleepers int
 	gap      measure.Gap
 	times    int
+	ordered  bool // the queue, with a key for each message
 }
 
 // fallAsleep is how long a consumer with nothing to do takes until it looks no more often
@@ -25,10 +26,14 @@ func (n nap) measure(ctx context.Context, o options, report func(measure.Result)
 	if n.sleepers == 0 {
 		n.sleepers = o.crowd
 	}
+	plain := o
+	if n.ordered {
+		o = o.ordered(manyKeys)
+	}
 	for round := range o.rounds {
 		r := newResult(o, "chanq")
 		r.BodyBytes, r.Processes, r.Gap, r.Bell, r.Round = o.latencyBody(), n.sleepers+1, n.gap.String(), o.bell, round+1
-		err := onStore(ctx, o, "raw", func(s *store, _ strategy) (err error) {
+		err := onStore(ctx, plain, "raw", func(s *store, _ strategy) (err error) {
 			r.Server = s.about(ctx)
 			r.CommitP50, err = commitTime(ctx, s, o.latencyBody())
 			return err
@@ -71,11 +76,11 @@ func (n nap) send(ctx context.Context, o options, s *store, w waking, sleepers *
 		return err
 	}
 	before += s.counter.Statements()
-	began := time.Now()
+	began, keys := time.Now(), newKeys(o.keys)
 	r.N, err = measure.AtGaps(ctx, n.gap, time.Duration(n.times)*o.latencyFor, func(now time.Time) error {
 		body := make([]byte, o.latencyBody())
 		stamp(body, now)
-		_, err := producer.Send(ctx, chanq.Message[[]byte]{Body: body})
+		_, err := producer.Send(ctx, chanq.Message[[]byte]{Body: body, Key: keys.next()})
 		return err
 	})
 	if err != nil {

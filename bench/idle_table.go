@@ -119,10 +119,18 @@ func sleeping(n int) string {
 }
 
 func sleepTargets(o options, results []measure.Result) (targets []target) {
-	for _, step := range []string{"gaps", "cold", "crowd"} {
+	for _, step := range []string{"gaps", "cold", "crowd", "owners"} {
 		of := slices.DeleteFunc(slices.Clone(results), func(r measure.Result) bool { return r.Step != step })
 		for _, s := range measure.SleptOf(of) {
 			who := fmt.Sprintf("%s, gaps of %s: ", sleeping(s.Sleepers), s.Gap)
+			if step == "owners" {
+				who = "ordered queue, " + who
+				if o.dsn != standIn {
+					targets = append(targets, target{who + "p50", s.P50, false, 10, " ms"}, target{who + "p99", s.P99, false, 50, " ms"})
+				}
+				targets = append(targets, target{who + "statements a second of one that idles", s.IdleStatementsPerS, false, 1.5, ""})
+				continue
+			}
 			if o.dsn != standIn {
 				targets = append(targets, target{who + "p50", s.P50, false, 5, " ms"})
 				if step != "crowd" {

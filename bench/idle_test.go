@@ -44,12 +44,12 @@ func TestSleepersAreMeasured(t *testing.T) {
 			}
 		}
 		require.Equal(t, map[string]int{
-			"gaps 1 true": 1, "crowd 3 true": 1, "half 1 false": 1, "half 1 true": 1,
+			"gaps 1 true": 1, "crowd 3 true": 1, "owners 4 true": 1, "half 1 false": 1, "half 1 true": 1,
 			"enqueue 0 false": 1, "enqueue 0 true": 1, "enqueue 1 false": 1, "enqueue 1 true": 1, "enqueue 3 false": 1, "enqueue 3 true": 1,
 			"singles 0 false": 1, "singles 0 true": 1, "singles 1 false": 1, "singles 1 true": 1,
 		}, seen)
 	}
-	steps := "gaps,crowd,enqueue,singles,half" // cold takes its time
+	steps := "gaps,crowd,owners,enqueue,singles,half" // cold takes its time
 	t.Run("sqlite", func(t *testing.T) { check(t, "-steps", steps) })
 	t.Run("postgres", func(t *testing.T) { check(t, "-steps", steps, "-engine", "postgres", "-dsn", pgtest.DSN(t)) })
 	t.Run("stand-in", func(t *testing.T) { check(t, "-steps", steps, "-engine", "sqlserver", "-dsn", standIn) })

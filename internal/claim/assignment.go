@@ -58,7 +58,7 @@ func (r *Reader) look(began time.Duration) error {
 		var left sql.NullInt64
 		err := rows.Scan(&row.Slot, &owner, &left, &row.Fence, &consumers)
 		copy(row.Owner[:], owner)
-		row.Gone = left.Int64 <= 0
+		row.Gone, row.Left = left.Int64 <= 0, time.Duration(left.Int64)*time.Millisecond
 		list = append(list, row)
 		return err
 	})

@@ -15,7 +15,7 @@ import (
 //	   └────────gave──────── emptied ◀──drained── leaving
 //	                            └──── below the share: asked again ──┘
 //
-// Once a second the caller looks at all slots and counts the consumers. The share is ⌈slots/consumers⌉. A consumer with
+// Once a second, or less often if it is calm, the caller looks at all slots and counts the consumers. The share is ⌈slots/consumers⌉. A consumer with
 // fewer slots asks for free ones: those without an owner, and those of an owner whose membership has ended. A consumer
 // with more returns the ones with the fewest busy messages.
 //
@@ -54,7 +54,7 @@ type Rebalancer struct {
 
 const (
 	lookEvery    = time.Second
-	lookCalm     = 4 * time.Second       // while the caller is notified of slots that are free
+	lookCalm     = 10 * time.Second      // at most, while the caller is notified of slots that are free
 	lookRestless = 4 * time.Second       // after a change, during which looks come twice as often
 	lookSoon     = 50 * time.Millisecond // after an event
 	starveAfter  = 3 * time.Second
@@ -85,7 +85,8 @@ type note struct {
 type SlotRow struct {
 	Slot  int
 	Owner [16]byte
-	Gone  bool // the owner's membership has ended
+	Gone  bool          // the owner's membership has ended
+	Left  time.Duration // until the owner's membership ends unless it is prolonged
 	Fence int64
 }
 
@@ -261,11 +262,16 @@ func (r *Rebalancer) Look(rows []SlotRow, consumers int, busy func(slot int) int
 	}
 	if r.calm && now-r.changed >= lookRestless && r.Settled() {
 		r.next = now + lookCalm
+		for _, row := range rows {
+			if row.Owner != r.self && row.Owner != [16]byte{} {
+				r.next = min(r.next, now+max(row.Left, 0)+lookSoon)
+			}
+		}
 	}
 }
 
-// Calm notes whether the caller calls Hurry when a consumer joins or returns slots. Then the looks are further apart while each
-// slot has an owner who lives.
+// Calm notes whether the caller calls Hurry when a consumer joins or returns slots. Then the next look, while each
+// slot has an owner who lives, is when the first of the other owners may be gone.
 func (r *Rebalancer) Calm(calm bool) {
 	if r.calm && !calm {
 		r.next = min(r.next, r.last+lookEvery)

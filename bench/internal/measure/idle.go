@@ -89,6 +89,9 @@ func (r Result) sleeper() string {
 	if r.Bell {
 		name += ", bell"
 	}
+	if r.Keys > 0 {
+		name += ", ordered"
+	}
 	return name
 }
 
