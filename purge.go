@@ -74,7 +74,7 @@ func (q *Queue[T]) PurgeIDs(ctx context.Context, ids ...ID) ([]ID, error) {
 // stays dead, and so do those whose DedupKey is in the queue again. It runs in
 // statements of 1000 rows, after one that asks for the database's time; an error
 // comes with the count so far. It wakes idle consumers, as a send does: those of other
-// processes where there is a Bell.
+// processes where there is a Notifier.
 func (q *Queue[T]) Redrive(ctx context.Context, limit int) (int, error) {
 	if limit < 0 {
 		return 0, fmt.Errorf("chanq: redrive %s: limit is %d: must be 0 (all) or more", q.core.label, limit)

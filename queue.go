@@ -29,7 +29,7 @@ type queue struct {
 	dialect   sqlbatch.Dialect
 	names     sqlbatch.Names
 	sql       sqlbatch.Queue // of these names
-	key       bellKey
+	key       queueKey
 	debouncer debouncer
 
 	recorder    recorder
@@ -73,7 +73,7 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 	}
 	q := &queue{
 		db: db, name: name, label: label, cfg: cfg, dialect: d,
-		names: names, sql: d.Queue(names), key: bellKey{db, schemaOf(d, cfg.Schema), name}, sampleEvery: StepFine,
+		names: names, sql: d.Queue(names), key: queueKey{db, schemaOf(d, cfg.Schema), name}, sampleEvery: StepFine,
 	}
 	if q.ordered() && q.sql.Slots().Text == "" {
 		return refuse(errNotOrdered(d))

@@ -194,7 +194,7 @@ func (r *reader[T]) pause(b order.Budget) {
 	defer timer.Stop()
 	select {
 	case <-c.stop.Done():
-	case <-c.ears.bell:
+	case <-c.ears.woken:
 		c.seat.told()
 		r.pollAt = 0
 	case _, open := <-c.seat.heard:

@@ -19,7 +19,7 @@ type nap struct {
 }
 
 // fallAsleep is how long a consumer with nothing to do takes until it looks no more often
-// than PollMax, and a Bell until it is heard.
+// than PollMax, and a Notifier until it is heard.
 const fallAsleep = 2 * time.Second
 
 func (n nap) measure(ctx context.Context, o options, report func(measure.Result) error) error {
@@ -32,7 +32,7 @@ func (n nap) measure(ctx context.Context, o options, report func(measure.Result)
 	}
 	for round := range o.rounds {
 		r := newResult(o, "chanq")
-		r.BodyBytes, r.Processes, r.Gap, r.Bell, r.Round = o.latencyBody(), n.sleepers+1, n.gap.String(), o.bell, round+1
+		r.BodyBytes, r.Processes, r.Gap, r.Notifier, r.Round = o.latencyBody(), n.sleepers+1, n.gap.String(), o.notifier, round+1
 		err := onStore(ctx, plain, "raw", func(s *store, _ strategy) (err error) {
 			r.Server = s.about(ctx)
 			r.CommitP50, err = commitTime(ctx, s, o.latencyBody())
@@ -41,8 +41,8 @@ func (n nap) measure(ctx context.Context, o options, report func(measure.Result)
 		if err != nil {
 			return err
 		}
-		err = onSleepers(ctx, o, n.sleepers, o.bell, func(s *store, sleepers *sleepers) (err error) {
-			waking := s.waking(o.bell)
+		err = onSleepers(ctx, o, n.sleepers, o.notifier, func(s *store, sleepers *sleepers) (err error) {
+			waking := s.waking(o.notifier)
 			defer func() { err = errors.Join(err, waking.end()) }()
 			return n.send(ctx, o, s, waking, sleepers, &r)
 		})

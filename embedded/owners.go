@@ -22,7 +22,7 @@ import (
 // directory has changed. A pipe that was full when it was written to has more data than one read takes, which wakes every
 // consumer.
 
-// ownerQueue is an ordered queue as this process listens for it. mu of the bell guards it.
+// ownerQueue is an ordered queue as this process listens for it. mu of the notifier guards it.
 type ownerQueue struct {
 	queue   string
 	pipe    *pipe // nil: SQLite is asked
@@ -30,13 +30,14 @@ type ownerQueue struct {
 	rest    []byte // of a record whose end was not read yet; of the goroutine that reads
 }
 
-// waiter is a consumer that listens for slots.
+// waiter is a consumer that listens.
 type waiter struct {
 	heard chan struct{} // of capacity 1
-	slots []int         // ascending
+	slots []int         // of an ordered queue, ascending
+	rung  bool          // of a plain queue: what is in heard is a notification, and not the first value
 }
 
-// named are the notifications of an ordered queue by this process. mu of the bell guards it.
+// named are the notifications of an ordered queue by this process. mu of the notifier guards it.
 type named struct {
 	at    time.Time   // of the last one
 	late  *time.Timer // sends those that came too soon after that; nil: there are none
@@ -53,7 +54,7 @@ const (
 )
 
 // listenAsOwner is Listen for an ordered queue.
-func (b *bell) listenAsOwner(queue string, slots []int) (heard <-chan struct{}, stop func()) {
+func (b *notifier) listenAsOwner(queue string, slots []int) (heard <-chan struct{}, stop func()) {
 	w := &waiter{heard: make(chan struct{}, 1), slots: slices.Clone(slots)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -76,7 +77,7 @@ func (b *bell) listenAsOwner(queue string, slots []int) (heard <-chan struct{}, 
 }
 
 // openOwners has the pipe of this process opened and read. mu is held.
-func (b *bell) openOwners(q *ownerQueue) bool {
+func (b *notifier) openOwners(q *ownerQueue) bool {
 	pipe, err := b.newPipe(q.queue)
 	if err != nil {
 		b.tried = time.Now()
@@ -87,12 +88,12 @@ func (b *bell) openOwners(q *ownerQueue) bool {
 	return true
 }
 
-func (b *bell) newPipe(queue string) (*pipe, error) {
+func (b *notifier) newPipe(queue string) (*pipe, error) {
 	return openOwnPipe(b.pipeOf(queue)+"@"+rand.Text(), b.path())
 }
 
 // leaveOwners ends the listening of a consumer. What it has not received is for nobody else.
-func (b *bell) leaveOwners(q *ownerQueue, w *waiter) {
+func (b *notifier) leaveOwners(q *ownerQueue, w *waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	at := slices.Index(q.waiters, w)
@@ -105,7 +106,7 @@ func (b *bell) leaveOwners(q *ownerQueue, w *waiter) {
 }
 
 // closeOwners closes the channels of all consumers, and the pipe. mu is held.
-func (b *bell) closeOwners(q *ownerQueue) {
+func (b *notifier) closeOwners(q *ownerQueue) {
 	for _, w := range q.waiters {
 		close(w.heard)
 	}
@@ -118,7 +119,7 @@ func (b *bell) closeOwners(q *ownerQueue) {
 	}
 }
 
-// wake wakes the consumers that own one of the slots; nil: all. mu of the bell is held.
+// wake wakes the consumers that own one of the slots; nil: all. mu of the notifier is held.
 func (q *ownerQueue) wake(slots []int) {
 	for _, w := range q.waiters {
 		if slots == nil || slices.ContainsFunc(slots, func(slot int) bool { _, owns := slices.BinarySearch(w.slots, slot); return owns }) {
@@ -131,7 +132,7 @@ func (q *ownerQueue) wake(slots []int) {
 }
 
 // readOwners reads the pipe of an ordered queue until all consumers have left.
-func (b *bell) readOwners(q *ownerQueue) {
+func (b *notifier) readOwners(q *ownerQueue) {
 	buffer := make([]byte, readBuffer)
 	for pipe := q.pipe; pipe != nil; {
 		n, err := pipe.readAll(buffer, missing)
@@ -147,7 +148,7 @@ func (b *bell) readOwners(q *ownerQueue) {
 	}
 }
 
-// received takes records. If there is more, records may be missing. mu of the bell is held.
+// received takes records. If there is more, records may be missing. mu of the notifier is held.
 func (q *ownerQueue) received(data []byte, more bool) {
 	if more {
 		q.wake(nil)
@@ -170,7 +171,7 @@ func (q *ownerQueue) received(data []byte, more bool) {
 
 // renewOwners opens another pipe for one that was removed, by which nothing was heard lately. It returns nil when all
 // consumers have left, or have to.
-func (b *bell) renewOwners(q *ownerQueue, removed bool) *pipe {
+func (b *notifier) renewOwners(q *ownerQueue, removed bool) *pipe {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(q.waiters) == 0 {
@@ -219,7 +220,7 @@ func slotsOf(record string) (slots []int) {
 }
 
 // notifyOwners wakes the consumers of an ordered queue that own one of the slots; nil: all.
-func (b *bell) notifyOwners(queue string, slots []int) {
+func (b *notifier) notifyOwners(queue string, slots []int) {
 	b.mu.Lock()
 	n := b.named[queue]
 	if n == nil {
@@ -250,7 +251,7 @@ func (b *bell) notifyOwners(queue string, slots []int) {
 }
 
 // notifyLate sends what came too soon, if that was not done yet.
-func (b *bell) notifyLate(queue string, n *named) {
+func (b *notifier) notifyLate(queue string, n *named) {
 	b.mu.Lock()
 	late, slots := n.late, n.slots
 	n.late, n.slots, n.at = nil, nil, time.Now()
@@ -262,8 +263,8 @@ func (b *bell) notifyLate(queue string, n *named) {
 }
 
 // writeOwners writes a record to each pipe of an ordered queue. A pipe of a process that has died is removed.
-func (b *bell) writeOwners(queue string, slots []int) {
-	folder, record := b.path()+bellSuffix, recordOf(slots)
+func (b *notifier) writeOwners(queue string, slots []int) {
+	folder, record := b.path()+notifySuffix, recordOf(slots)
 	prefix := fileName(queue) + "@"
 	for _, name := range b.listing.of(folder) {
 		if strings.HasPrefix(name, prefix) {
@@ -309,4 +310,4 @@ func (l *listing) of(folder string) []string {
 	return l.names
 }
 
-var _ chanq.Notifier = (*bell)(nil)
+var _ chanq.Notifier = (*notifier)(nil)

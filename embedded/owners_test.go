@@ -14,7 +14,7 @@ import (
 )
 
 // owner listens for slots as a process of its own would.
-func owner(t *testing.T, path string, slots ...int) (b *bell, heard <-chan struct{}, stop func()) {
+func owner(t *testing.T, path string, slots ...int) (b *notifier, heard <-chan struct{}, stop func()) {
 	t.Helper()
 	b = at(t, path)
 	heard, stop = b.Listen(queue, slots)
@@ -25,7 +25,7 @@ func owner(t *testing.T, path string, slots ...int) (b *bell, heard <-chan struc
 // ownPipes are the names of the pipes of the queue's owners.
 func ownPipes(t *testing.T, path string) []string {
 	t.Helper()
-	names, err := filepath.Glob(path + bellSuffix + "/" + queue + "@*")
+	names, err := filepath.Glob(path + notifySuffix + "/" + queue + "@*")
 	require.NoError(t, err)
 	return names
 }
@@ -102,10 +102,10 @@ func TestAPipeThatNoProcessHasOpenIsRemovedByASender(t *testing.T) {
 	needPipes(t, path)
 	_, heard, _ := owner(t, path, 1)
 	alive := ownPipes(t, path)
-	pipe, err := openOwnPipe(filepath.Join(path+bellSuffix, queue+"@dead"), path)
+	pipe, err := openOwnPipe(filepath.Join(path+notifySuffix, queue+"@dead"), path)
 	require.NoError(t, err)
 	pipe.close()
-	other := filepath.Join(path+bellSuffix, queue+"@file")
+	other := filepath.Join(path+notifySuffix, queue+"@file")
 	require.NoError(t, os.WriteFile(other, nil, 0o600))
 	at(t, path).Notify(notification(1))
 	requireHeard(t, heard)
@@ -117,7 +117,7 @@ func TestAPipeThatNoProcessHasOpenIsRemovedByASender(t *testing.T) {
 
 // A process that was stopped for long has not read what was written.
 func TestAfterAFullPipeEveryOwnerLooks(t *testing.T) {
-	q := ownerQueue{waiters: []*waiter{{make(chan struct{}, 1), []int{1}}, {make(chan struct{}, 1), []int{2}}}}
+	q := ownerQueue{waiters: []*waiter{{heard: make(chan struct{}, 1), slots: []int{1}}, {heard: make(chan struct{}, 1), slots: []int{2}}}}
 	woken := func() (who []bool) {
 		for _, w := range q.waiters {
 			who = append(who, hears(w.heard))
@@ -154,7 +154,7 @@ func TestARecordIsWrittenAtOnce(t *testing.T) {
 func TestTheNamesOfPipesAreReadAgainWhenTheDirectoryHasChanged(t *testing.T) {
 	path := database(t)
 	needPipes(t, path)
-	folder := path + bellSuffix
+	folder := path + notifySuffix
 	_, _, stop := owner(t, path, 1)
 	long := time.Now().Add(-time.Minute)
 	require.NoError(t, os.Chtimes(folder, long, long))

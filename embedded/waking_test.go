@@ -118,7 +118,7 @@ func TestAProcessThatLooksOnceAnHourHasEachMessageAtOnce(t *testing.T) {
 }
 
 // A consumer of this process, that shares no *sql.DB.
-func TestWithoutABellItWaitsForTheNextLook(t *testing.T) {
+func TestWithoutANotifierItWaitsForTheNextLook(t *testing.T) {
 	s := share(t)
 	c := testdb.Start(s, testdb.OpenOn[string](s, s.open(), "work", chanq.Config{Notifier: chanq.NoNotifier{}}), seldom)
 	woken := testdb.Start(s, testdb.OpenOn[string](s, s.open(), "work", chanq.Config{}), seldom)
@@ -171,7 +171,7 @@ func TestFiftyQueuesOfAFileAreRungApart(t *testing.T) {
 	require.LessOrEqual(t, looks()-before, int64(10*5), "the others sleep on")
 }
 
-func TestTheFilesOfTheBellAreNamed(t *testing.T) {
+func TestTheFilesOfTheNotifierAreNamed(t *testing.T) {
 	s := share(t)
 	c := testdb.Start(s, s.queue, chanq.ConsumerConfig{PollMax: 50 * time.Millisecond})
 	testdb.Eventually(s, "it sleeps", func() bool { return c.Stats().Looks > 4 })

@@ -11,11 +11,11 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// What a Bell plans, without its goroutine: in a bubble, where time passes only in sleeps.
+// What a Notifier plans, without its goroutine: in a bubble, where time passes only in sleeps.
 
 type planned struct {
 	*testing.T
-	*Bell
+	*Notifier
 }
 
 func planning(t *testing.T, test func(*planned)) {

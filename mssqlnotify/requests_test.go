@@ -17,7 +17,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// A message is committed before the database sees a statement of an idle consumer or its Bell,
+// A message is committed before the database sees a statement of an idle consumer or its Notifier,
 // or when it has run it and before the program knows: each statement in turn, at first
 // and after another message. The consumer, which looks once an hour, has it soon.
 func TestACommitBeforeOrAfterAnyStatementWakesAConsumer(t *testing.T) {
@@ -59,7 +59,7 @@ func TestACommitBeforeOrAfterAnyStatementWakesAConsumer(t *testing.T) {
 					if early {
 						w.Faults.Inject(hold)
 					}
-					b, _ := w.bell(w.DB)
+					b, _ := w.notifier(w.DB)
 					c := testdb.Start(w, testdb.OpenOn[string](w, w.DB, "work", chanq.Config{Notifier: b}), hourly)
 					if !early {
 						w.asleep(c)
@@ -103,7 +103,7 @@ func TestARequestThatFailsIsMadeAgain(t *testing.T) {
 					}
 					return fault
 				})
-				b, changed := w.bell(w.DB)
+				b, changed := w.notifier(w.DB)
 				c := testdb.Start(w, testdb.OpenOn[string](w, w.DB, "work", chanq.Config{Notifier: b}), seldom)
 				require.Error(w, testdb.Receive(w, changed, what))
 				require.NoError(w, testdb.Receive(w, changed, "that it is over"))
@@ -121,14 +121,14 @@ func TestARequestThatFailsIsMadeAgain(t *testing.T) {
 	})
 }
 
-// At most one request is under way, for all queues of the Bell, as they come and go.
+// At most one request is under way, for all queues of the Notifier, as they come and go.
 func TestConsumersOfManyQueuesAreServedByOneRequest(t *testing.T) {
 	each(t, func(w *world) {
 		const queues = 5
 		var all []*chanq.Consumer[string]
 		var senders []*chanq.Producer[string]
 		w.Open()
-		b, changed := w.bell(w.DB)
+		b, changed := w.notifier(w.DB)
 		texts := map[string]bool{}
 		conns := map[int]bool{}
 		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
@@ -162,11 +162,11 @@ func TestConsumersOfManyQueuesAreServedByOneRequest(t *testing.T) {
 }
 
 // A login without a permission is reported once, and its consumers get their messages as
-// without a Bell.
+// without a Notifier.
 func TestARefusalIsReportedOnceAndTheConsumerPolls(t *testing.T) {
 	each(t, func(w *world) {
 		w.Open()
-		b, changed := w.bell(w.DB)
+		b, changed := w.notifier(w.DB)
 		require.NoError(w, b.Err())
 		q := w.Queue("work", chanq.Config{Notifier: b})
 		w.failEach(sqlbatch.Permanent)
@@ -190,8 +190,8 @@ func TestARefusalIsReportedOnceAndTheConsumerPolls(t *testing.T) {
 func TestAQueueThatIsDroppedEndsNoOtherQueuesRequests(t *testing.T) {
 	each(t, func(w *world) {
 		w.Open()
-		bell, _ := w.bell(w.DB)
-		cfg := chanq.Config{Notifier: bell}
+		notifier, _ := w.notifier(w.DB)
+		cfg := chanq.Config{Notifier: notifier}
 		kept, dropped := w.Queue("kept", cfg), w.Queue("dropped", cfg)
 		a, b := testdb.Start(w, kept, seldom), testdb.Start(w, dropped, chanq.ConsumerConfig{})
 		w.asleep(a)
@@ -211,7 +211,7 @@ func TestAQueueThatFailsIsLeftOutOfTheRequestsOfTheOthers(t *testing.T) {
 		w.Within(3 * testdb.Bound)
 		w.Queue("kept", chanq.Config{})
 		w.Queue("gone", chanq.Config{})
-		b, changed := w.bell(w.DB)
+		b, changed := w.notifier(w.DB)
 		kept, stop := b.Listen("dbo.kept", nil)
 		testdb.Receive(w, kept, "the first value")
 		gone, stopGone := b.Listen("dbo.gone", nil)
@@ -259,7 +259,7 @@ func TestAQueueThatFailsIsLeftOutOfTheRequestsOfTheOthers(t *testing.T) {
 func TestAMessageIsFoundWhoseCommitCameAfterLaterLooks(t *testing.T) {
 	each(t, func(w *world) {
 		w.Queue("work", chanq.Config{})
-		b, _ := w.bell(w.DB)
+		b, _ := w.notifier(w.DB)
 		heard, stop := b.Listen("dbo.work", nil)
 		defer stop()
 		testdb.Receive(w, heard, "the first value")
@@ -278,14 +278,14 @@ func TestAMessageIsFoundWhoseCommitCameAfterLaterLooks(t *testing.T) {
 }
 
 // Ordered queues have no statement for it.
-func TestOrderedQueuesMakeNoUseOfABell(t *testing.T) {
+func TestOrderedQueuesMakeNoUseOfANotifier(t *testing.T) {
 	each(t, func(w *world) {
 		w.Open()
 		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 			assert.False(w, isRequest(op))
 			return faultdb.Fault{}
 		})
-		b, changed := w.bell(w.DB)
+		b, changed := w.notifier(w.DB)
 		cfg := chanq.Config{Notifier: b, Kind: chanq.KindOrdered}
 		q := w.Queue("work", cfg)
 		c := testdb.Start(w, q, chanq.ConsumerConfig{})
@@ -310,7 +310,7 @@ func TestADriverThatPanicsIsAnError(t *testing.T) {
 			}
 			return faultdb.Fault{}
 		})
-		b, changed := w.bell(w.DB)
+		b, changed := w.notifier(w.DB)
 		heard, stop := b.Listen("dbo.work", nil)
 		require.ErrorContains(w, testdb.Receive(w, changed, "word of it"), errPanic.Error())
 		stop()
@@ -322,11 +322,11 @@ func TestADriverThatPanicsIsAnError(t *testing.T) {
 	})
 }
 
-// Nothing is left of a Bell that was closed: no lock, no connection, no listener.
+// Nothing is left of a Notifier that was closed: no lock, no connection, no listener.
 func TestCloseEndsTheRequestUnderWayAndHasConsumersPoll(t *testing.T) {
 	each(t, func(w *world) {
 		w.Queue("work", chanq.Config{})
-		first, _ := w.bell(w.DB)
+		first, _ := w.notifier(w.DB)
 		heard, stop := first.Listen("dbo.work", nil)
 		testdb.Receive(w, heard, "the first value")
 		w.settle(100 * time.Millisecond) // a request waits
@@ -343,12 +343,12 @@ func TestCloseEndsTheRequestUnderWayAndHasConsumersPoll(t *testing.T) {
 
 		_, elsewhere := w.Connect()
 		for range sqlbatch.WatchChairs { // it has left its lock to them
-			b, _ := w.bell(elsewhere)
+			b, _ := w.notifier(elsewhere)
 			heard, stop := b.Listen("dbo.work", nil)
 			defer stop()
 			testdb.Receive(w, heard, "the first value")
 		}
-		unused, _ := w.bell(elsewhere)
+		unused, _ := w.notifier(elsewhere)
 		require.NoError(w, unused.Close())
 	})
 }
@@ -358,7 +358,7 @@ func TestADatabaseOfOneConnectionIsLeftToTheApplication(t *testing.T) {
 		w.Queue("work", chanq.Config{})
 		_, db := w.Connect()
 		db.SetMaxOpenConns(1)
-		b, changed := w.bell(db)
+		b, changed := w.notifier(db)
 		heard, stop := b.Listen("dbo.work", nil)
 		require.ErrorIs(w, testdb.Receive(w, changed, "word of it"), mssqlnotify.ErrOneConnection)
 		stop()

@@ -10,15 +10,15 @@ import (
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
-// What consumers ask that a bell wakes.
+// What consumers ask that a notifier wakes.
 var wakingCosts = []test{
 	{"AMessageWithAnotherIsDeliveredWhenItIsDue", dueLater},
 	{"AConsumerThatIsWokenForEachMessageLooksOnceASecond", looksSeldom},
 	{"ARingThatComesWithAClaimCostsOneMore", ringBesideClaim},
-	{"ABellThatIsRungForNothingIsHeardSeldom", ringingInVain},
+	{"ANotifierThatIsRungForNothingIsHeardSeldom", ringingInVain},
 }
 
-// sleeper is a consumer that sleeps at a bell, and a producer on another *sql.DB that rings it.
+// sleeper is a consumer that sleeps at a notifier, and a producer on another *sql.DB that rings it.
 func (w *world) sleeper() (*chanq.Producer[string], *chanq.Consumer[string]) {
 	b := &board{}
 	q := w.Queue("work", chanq.Config{Notifier: b})

@@ -17,19 +17,19 @@ import (
 
 var waking = []test{
 	{"ACommitAtAnyMomentWakesAConsumerThatIsAboutToSleep", wakingAtAnyMoment},
-	{"WhateverLeavesSomethingToClaimRingsTheBell", ringing},
-	{"ABellThatIsRungForALateCommitFindsIt", ringingLate},
-	{"AConsumerWhoseReadersAreBusyListensToNoBell", busyReaders},
-	{"ABellThatHearsNothingIsNotAskedAgainAndAgain", deafBells},
+	{"WhateverLeavesSomethingToClaimRingsTheNotifier", ringing},
+	{"ANotifierThatIsRungForALateCommitFindsIt", ringingLate},
+	{"AConsumerWhoseReadersAreBusyListensToNoNotifier", busyReaders},
+	{"ANotifierThatHearsNothingIsNotAskedAgainAndAgain", deafNotifiers},
 	{"AConsumerThatEndsHandsOnWhatItWasWokenFor", handingOn},
 	{"AGroupThatMayBeStoredRings", ringingUnknown},
-	{"WhoIsNotHeardLeavesAMessageToWhomTheBellWakes", leavingToOthers},
+	{"WhoIsNotHeardLeavesAMessageToWhomTheNotifierWakes", leavingToOthers},
 }
 
 // alone is a queue whose consumers are woken by this process alone.
 var alone = chanq.Config{Notifier: chanq.NoNotifier{}}
 
-// board is a Bell between the *sql.DBs of a test. A ring wakes who listens at that
+// board is a Notifier between the *sql.DBs of a test. A ring wakes who listens at that
 // moment, and nobody else.
 type board struct {
 	before, after func() // of a Listen, which hears between the two; nil is nothing
@@ -112,7 +112,7 @@ var seldom = chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour}
 // The moments of a consumer that found nothing: it sits down, looks, and sleeps; or it is
 // heard only when it has looked, and looks again. A message may be committed at each of
 // them, and its sender may ring at that moment or at any later one: the consumer, which
-// looks once an hour, has it at once. The same by the Bell of the *sql.DB, if it has one.
+// looks once an hour, has it at once. The same by the Notifier of the *sql.DB, if it has one.
 func wakingAtAnyMoment(w *world) {
 	const before, sits, looked, again, sleeps = "before it listens", "when it listens", "when it has looked", "when it has looked again", "when it sleeps"
 	w.Within(5 * testdb.Bound)
@@ -146,7 +146,7 @@ func wakingAtAnyMoment(w *world) {
 	}
 }
 
-// wakes starts a consumer at a bell, has something happen at each moment until it gets a
+// wakes starts a consumer at a notifier, has something happen at each moment until it gets a
 // message, and ends it.
 func (w *world) wakes(b *board, at func(moment string)) {
 	type look struct {
@@ -329,7 +329,7 @@ func busyReaders(w *world) {
 	listens(1)
 }
 
-// deaf is a Bell whose channels are closed.
+// deaf is a Notifier whose channels are closed.
 type deaf struct {
 	board
 	times []time.Time // of Listen
@@ -345,13 +345,13 @@ func (d *deaf) Listen(string, []int) (<-chan struct{}, func()) {
 	return ear, func() {}
 }
 
-func deafBells(w *world) {
+func deafNotifiers(w *world) {
 	b := &deaf{}
 	q := w.Queue("work", chanq.Config{Notifier: b})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	w.Eventually("it has listened twice", func() bool { _, sat, _ := b.count(); return sat > 1 })
 	s := c.Stats()
-	require.Less(w, s.EmptyClaims+s.Looks, int64(40), "about as often as without a bell")
+	require.Less(w, s.EmptyClaims+s.Looks, int64(40), "about as often as without a notifier")
 	b.mu.Lock()
 	require.GreaterOrEqual(w, b.times[1].Sub(b.times[0]), 900*time.Millisecond)
 	b.mu.Unlock()

@@ -17,12 +17,12 @@ import (
 
 const queue = "main.work"
 
-// at returns the bell of a process of its own that has opened path.
-func at(t *testing.T, path string) *bell {
+// at returns the notifier of a process of its own that has opened path.
+func at(t *testing.T, path string) *notifier {
 	t.Helper()
 	c, err := Connector(path)
 	require.NoError(t, err)
-	b := c.(*connector).bell
+	b := c.(*connector).notifier
 	t.Cleanup(b.close)
 	return b
 }
@@ -38,7 +38,7 @@ func database(t *testing.T) string {
 }
 
 // listen hears a queue from here on.
-func listen(t *testing.T, b *bell) (heard <-chan struct{}, stop func()) {
+func listen(t *testing.T, b *notifier) (heard <-chan struct{}, stop func()) {
 	t.Helper()
 	heard, stop = b.Listen(queue, nil)
 	require.True(t, hears(heard), "the first value, at once")
@@ -83,7 +83,7 @@ func needPipes(t *testing.T, path string) {
 	}
 }
 
-func hasPipe(b *bell) bool {
+func hasPipe(b *notifier) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.lines[queue].pipe != nil
@@ -208,13 +208,13 @@ func TestAPipeThatWasRemovedIsMadeAgain(t *testing.T) {
 	needPipes(t, path)
 	sender, b := at(t, path), at(t, path)
 	heard, _ := listen(t, b)
-	require.NoError(t, os.RemoveAll(path+bellSuffix))
+	require.NoError(t, os.RemoveAll(path+notifySuffix))
 	requireHeard(t, heard)
 	sender.Notify(chanq.Notification{Queue: queue, Messages: 1})
 	requireHeard(t, heard)
 	// Where that cannot be, the consumer is told.
-	require.NoError(t, os.RemoveAll(path+bellSuffix))
-	require.NoError(t, os.WriteFile(path+bellSuffix, nil, 0o600))
+	require.NoError(t, os.RemoveAll(path+notifySuffix))
+	require.NoError(t, os.WriteFile(path+notifySuffix, nil, 0o600))
 	_, open := <-heard
 	require.False(t, open)
 }
@@ -230,7 +230,7 @@ func TestWhatIsNoPipeIsLeftAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := database(t)
 			needPipes(t, path)
-			dir := path + bellSuffix
+			dir := path + notifySuffix
 			require.NoError(t, os.RemoveAll(dir))
 			text := filepath.Join(filepath.Dir(path), "text")
 			require.NoError(t, os.WriteFile(text, []byte("text"), 0o600))
@@ -258,8 +258,8 @@ func TestALinkToAnothersPipeIsNotRung(t *testing.T) {
 	path, others := database(t), database(t)
 	needPipes(t, path)
 	heard, _ := listen(t, at(t, others))
-	require.NoError(t, os.Remove(filepath.Join(path+bellSuffix, queue)))
-	require.NoError(t, os.Symlink(filepath.Join(others+bellSuffix, queue), filepath.Join(path+bellSuffix, queue)))
+	require.NoError(t, os.Remove(filepath.Join(path+notifySuffix, queue)))
+	require.NoError(t, os.Symlink(filepath.Join(others+notifySuffix, queue), filepath.Join(path+notifySuffix, queue)))
 	at(t, path).Notify(chanq.Notification{Queue: queue, Messages: 1})
 	requireQuiet(t, heard)
 }
@@ -274,16 +274,16 @@ func TestPipesAreForWhoMayWriteToTheDatabase(t *testing.T) {
 		path := database(t)
 		require.NoError(t, os.Chmod(path, c.database))
 		needPipes(t, path)
-		info, err := os.Stat(path + bellSuffix)
+		info, err := os.Stat(path + notifySuffix)
 		require.NoError(t, err)
 		require.Equal(t, c.dir, info.Mode().Perm())
-		info, err = os.Stat(filepath.Join(path+bellSuffix, queue))
+		info, err = os.Stat(filepath.Join(path+notifySuffix, queue))
 		require.NoError(t, err)
 		require.Equal(t, c.pipe|os.ModeNamedPipe, info.Mode())
 	}
 }
 
-func TestByAnyNameOfTheDatabaseItIsOneBell(t *testing.T) {
+func TestByAnyNameOfTheDatabaseItIsOneNotifier(t *testing.T) {
 	path := database(t)
 	needPipes(t, path)
 	dir := t.TempDir()
@@ -293,7 +293,7 @@ func TestByAnyNameOfTheDatabaseItIsOneBell(t *testing.T) {
 	here := at(t, filepath.Base(path))
 	t.Chdir(dir)
 	heard, _ := listen(t, at(t, path))
-	for _, b := range []*bell{here, at(t, filepath.Join(dir, "file.db")), at(t, filepath.Join("folder", filepath.Base(path)))} {
+	for _, b := range []*notifier{here, at(t, filepath.Join(dir, "file.db")), at(t, filepath.Join("folder", filepath.Base(path)))} {
 		b.Notify(chanq.Notification{Queue: queue, Messages: 1})
 		requireHeard(t, heard)
 	}
@@ -303,7 +303,7 @@ func TestByAnyNameOfTheDatabaseItIsOneBell(t *testing.T) {
 func TestWithoutPipesSQLiteIsAsked(t *testing.T) {
 	t.Parallel()
 	path := database(t)
-	require.NoError(t, os.WriteFile(path+bellSuffix, nil, 0o600))
+	require.NoError(t, os.WriteFile(path+notifySuffix, nil, 0o600))
 	b := at(t, path)
 	db, err := Open(path)
 	require.NoError(t, err)
@@ -336,12 +336,12 @@ func TestAPipeThatCouldNotBeMadeIsTriedAgainWhileSQLiteIsAsked(t *testing.T) {
 	t.Parallel()
 	path := database(t)
 	needPipes(t, path)
-	require.NoError(t, os.RemoveAll(path+bellSuffix))
-	require.NoError(t, os.WriteFile(path+bellSuffix, nil, 0o600))
+	require.NoError(t, os.RemoveAll(path+notifySuffix))
+	require.NoError(t, os.WriteFile(path+notifySuffix, nil, 0o600))
 	b := at(t, path)
 	heard, stop := listen(t, b)
 	require.False(t, hasPipe(b))
-	require.NoError(t, os.Remove(path+bellSuffix))
+	require.NoError(t, os.Remove(path+notifySuffix))
 	require.Eventually(t, func() bool { return hasPipe(b) }, time.Minute, time.Millisecond)
 	requireQuietEventually(t, heard)
 	at(t, path).Notify(chanq.Notification{Queue: queue, Messages: 1})
@@ -353,13 +353,13 @@ func TestAPipeThatCouldNotBeMadeIsTriedAgainWhileSQLiteIsAsked(t *testing.T) {
 // What is committed before SQLite is asked for the first time came after the last look.
 func TestACommitBeforeTheFirstQuestionIsHeard(t *testing.T) {
 	path := database(t)
-	require.NoError(t, os.WriteFile(path+bellSuffix, nil, 0o600))
+	require.NoError(t, os.WriteFile(path+notifySuffix, nil, 0o600))
 	c, err := Connector(path)
 	require.NoError(t, err)
 	looked := make(chan struct{})
-	b := newBell(path, func() (driver.Conn, error) {
+	b := newNotifier(path, func() (driver.Conn, error) {
 		<-looked
-		return c.(*connector).bell.connect()
+		return c.(*connector).notifier.connect()
 	})
 	defer b.close()
 	heard, _ := listen(t, b)
@@ -382,8 +382,8 @@ func requireQuietEventually(t *testing.T, heard <-chan struct{}) {
 // So the consumer polls, and tries again.
 func TestWhereSQLiteCannotBeAskedTheConsumerIsTold(t *testing.T) {
 	path := database(t)
-	require.NoError(t, os.WriteFile(path+bellSuffix, nil, 0o600))
-	b := newBell(path, func() (driver.Conn, error) { return nil, errors.New("no more files may be open") })
+	require.NoError(t, os.WriteFile(path+notifySuffix, nil, 0o600))
+	b := newNotifier(path, func() (driver.Conn, error) { return nil, errors.New("no more files may be open") })
 	defer b.close()
 	for range 2 {
 		heard, stop := b.Listen(queue, nil)
@@ -393,7 +393,7 @@ func TestWhereSQLiteCannotBeAskedTheConsumerIsTold(t *testing.T) {
 	}
 }
 
-func TestABellThatIsClosedHearsNothing(t *testing.T) {
+func TestANotifierThatIsClosedHearsNothing(t *testing.T) {
 	path := database(t)
 	b := at(t, path)
 	heard, stop := b.Listen(queue, nil)
@@ -409,7 +409,7 @@ func TestABellThatIsClosedHearsNothing(t *testing.T) {
 	b.Notify(chanq.Notification{Queue: queue, Messages: 1})
 }
 
-func TestADatabaseInMemoryHasNoBell(t *testing.T) {
+func TestADatabaseInMemoryHasNoNotifier(t *testing.T) {
 	db, err := Open(inMemory)
 	require.NoError(t, err)
 	defer db.Close()
@@ -426,15 +426,15 @@ func BenchmarkRing(b *testing.B) {
 		b.Run(fmt.Sprintf("sleepers=%d", sleepers), func(b *testing.B) {
 			c, err := Connector(path)
 			require.NoError(b, err)
-			bell := c.(*connector).bell
-			defer bell.close()
+			notifier := c.(*connector).notifier
+			defer notifier.close()
 			if sleepers > 0 {
-				_, stop := bell.Listen(queue, nil)
+				_, stop := notifier.Listen(queue, nil)
 				defer stop()
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				bell.Notify(chanq.Notification{Queue: queue, Messages: 1})
+				notifier.Notify(chanq.Notification{Queue: queue, Messages: 1})
 			}
 		})
 	}
@@ -445,8 +445,8 @@ func BenchmarkAsk(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "queue.db")
 	c, err := Connector(path)
 	require.NoError(b, err)
-	bell := c.(*connector).bell
-	conn, err := bell.connect()
+	notifier := c.(*connector).notifier
+	conn, err := notifier.connect()
 	require.NoError(b, err)
 	defer conn.Close()
 	for b.Loop() {

@@ -1,4 +1,4 @@
-package pgbell
+package pgnotify
 
 import (
 	"fmt"
@@ -21,7 +21,7 @@ const ownersLinger = time.Second
 // anySlot is the payload of a notification without slots.
 const anySlot = "*"
 
-// ownerQueue is an ordered queue as this process listens for it. mu of the Bell guards all of it. Only the listener changes live.
+// ownerQueue is an ordered queue as this process listens for it. mu of the Notifier guards all of it. Only the listener changes live.
 type ownerQueue struct {
 	queue   string
 	base    int32 // of its locks
@@ -30,14 +30,14 @@ type ownerQueue struct {
 	left    time.Time // when the last waiter left
 }
 
-// waiter is a consumer that listens for slots.
+// waiter is a consumer that listens.
 type waiter struct {
 	heard chan struct{} // of capacity 1
-	slots []int         // ascending
+	slots []int         // of an ordered queue, ascending
 }
 
 // listenAsOwner is Listen for an ordered queue.
-func (b *Bell) listenAsOwner(queue string, slots []int) (<-chan struct{}, func()) {
+func (b *Notifier) listenAsOwner(queue string, slots []int) (<-chan struct{}, func()) {
 	w := &waiter{make(chan struct{}, 1), slices.Clone(slots)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -64,7 +64,7 @@ func (b *Bell) listenAsOwner(queue string, slots []int) (<-chan struct{}, func()
 }
 
 // leaveOwners ends the listening of a consumer. What it has not received is for nobody else.
-func (b *Bell) leaveOwners(q *ownerQueue, w *waiter) {
+func (b *Notifier) leaveOwners(q *ownerQueue, w *waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	q.waiters = slices.DeleteFunc(q.waiters, func(o *waiter) bool { return o == w })
@@ -87,7 +87,7 @@ func (q *ownerQueue) wake(slots []int) {
 }
 
 // calledOwners takes a notification of an ordered queue. It reports whether it was one.
-func (b *Bell) calledOwners(channel, payload string) (was bool) {
+func (b *Notifier) calledOwners(channel, payload string) (was bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, q := range b.owners {
@@ -100,7 +100,7 @@ func (b *Bell) calledOwners(channel, payload string) (was bool) {
 }
 
 // deafenOwners closes the channels of all consumers that counted on the connection that is lost. mu is held.
-func (b *Bell) deafenOwners() {
+func (b *Notifier) deafenOwners() {
 	for _, q := range b.owners {
 		if q.live {
 			for _, w := range q.waiters {
@@ -112,7 +112,7 @@ func (b *Bell) deafenOwners() {
 }
 
 // todoOwners is todo for ordered queues. mu is held.
-func (b *Bell) todoOwners(now time.Time) (next job, wait time.Duration, listens bool) {
+func (b *Notifier) todoOwners(now time.Time) (next job, wait time.Duration, listens bool) {
 	wait = mostWait
 	for _, q := range b.owners {
 		switch {
@@ -134,7 +134,7 @@ func (b *Bell) todoOwners(now time.Time) (next job, wait time.Duration, listens 
 }
 
 // hearOwners begins to listen. A sender that tries the lock has it for a moment, for which this waits. mu is held.
-func (b *Bell) hearOwners(q *ownerQueue) job {
+func (b *Notifier) hearOwners(q *ownerQueue) job {
 	text := fmt.Sprintf("LISTEN %s; SELECT pg_advisory_lock_shared(%d, (%d)::int + %d)", quoted(channelOf(q.base, owners)), class, q.base, owners)
 	return job{text, false, b.with(func(int) {
 		q.live = true
@@ -143,7 +143,7 @@ func (b *Bell) hearOwners(q *ownerQueue) job {
 }
 
 // hearNoOwners ends listening. mu is held.
-func (b *Bell) hearNoOwners(q *ownerQueue) job {
+func (b *Notifier) hearNoOwners(q *ownerQueue) job {
 	q.live = false
 	text := fmt.Sprintf("SELECT pg_advisory_unlock_shared(%d, (%d)::int + %d)", class, q.base, owners)
 	if !b.sharesOwners(q) {
@@ -153,7 +153,7 @@ func (b *Bell) hearNoOwners(q *ownerQueue) job {
 }
 
 // sharesOwners reports that another queue, of the same hash, is heard on the same channel. mu is held.
-func (b *Bell) sharesOwners(q *ownerQueue) bool {
+func (b *Notifier) sharesOwners(q *ownerQueue) bool {
 	for _, other := range b.owners {
 		if other != q && other.base == q.base && other.live {
 			return true

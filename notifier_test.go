@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tally is a Bell that counts.
+// tally is a Notifier that counts.
 type tally struct {
 	rings, messages atomic.Int64 // a ring may be a timer's
 	listens, stops  int
@@ -85,12 +85,12 @@ func (b leaver) Listen(string, []int) (<-chan struct{}, func()) {
 
 func (b leaver) fail() {
 	if b.panics {
-		panic("bell")
+		panic("notify")
 	}
 	runtime.Goexit()
 }
 
-func TestABellThatPanicsEndsNothing(t *testing.T) {
+func TestANotifierThatPanicsEndsNothing(t *testing.T) {
 	for _, b := range []leaver{{true}, {false}} {
 		(&debouncer{notifier: b}).notify(1, slotNames{}, false)
 		s := seat{notifier: b}
@@ -151,7 +151,7 @@ func TestWhoMaySitDownSinceItsLastLookDoesSoBeforeItSleeps(t *testing.T) {
 	})
 }
 
-func TestOneFullClaimAfterAnotherLeavesTheBell(t *testing.T) {
+func TestOneFullClaimAfterAnotherLeavesTheNotifier(t *testing.T) {
 	b := &tally{}
 	s := seat{notifier: b}
 	s.sit()

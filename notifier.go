@@ -212,7 +212,7 @@ func (d *debouncer) take(now time.Duration) (n Notification, waits bool) {
 
 func (d *debouncer) call(n Notification) { _ = apart(func() { d.notifier.Notify(n) }) }
 
-// seat is where an idle consumer listens for the Bell. Only its claimer uses it. The zero
+// seat is where an idle consumer listens for the Notifier. Only its claimer uses it. The zero
 // value hears nothing.
 //
 // No ring is lost: the consumer sits down (Listen), then looks, then sleeps. What was
@@ -262,7 +262,7 @@ const (
 	// woken for: some that came with them may be due later.
 	lookEvery = time.Second
 
-	// So many claims that brought something within busyFor are enough to do without a Bell:
+	// So many claims that brought something within busyFor are enough to do without a Notifier:
 	// as often one polls.
 	busyClaims = 16
 	busyFor    = 400 * time.Millisecond
@@ -372,7 +372,7 @@ func (s *seat) deaf() time.Duration {
 	return math.MaxInt64
 }
 
-// busy is for how long yet it claims so often that it needs no Bell.
+// busy is for how long yet it claims so often that it needs no Notifier.
 func (s *seat) busy(now time.Duration) time.Duration {
 	if s.lately[s.turn] == 0 {
 		return 0

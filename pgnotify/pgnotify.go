@@ -1,17 +1,17 @@
-// Package pgbell wakes idle consumers of chanq in other processes by PostgreSQL's
+// Package pgnotify wakes idle consumers of chanq in other processes by PostgreSQL's
 // LISTEN and NOTIFY: a message is with a sleeping consumer in a few milliseconds, where
 // it would wait for the consumer's next look.
 //
-//	bell := pgbell.New(db, pgbell.Config{})
-//	defer bell.Close()
-//	queue, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Notifier: bell})
+//	notifier := pgnotify.New(db, pgnotify.Config{})
+//	defer notifier.Close()
+//	queue, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Notifier: notifier})
 //
-// Give one Bell for each *sql.DB to the Config of all queues on it, in senders and in
+// Give one Notifier for each *sql.DB to the Config of all queues on it, in senders and in
 // consumers. It listens with the driver pgx (github.com/jackc/pgx/v5/stdlib) only; with
-// others it rings, and their consumers poll as without a Bell.
+// others it rings, and their consumers poll as without a Notifier.
 //
 // NOTIFY inside of a transaction that writes makes the commits of the whole server wait
-// for each other. A Bell's is a statement of its own after the commit, which writes
+// for each other. A Notifier's is a statement of its own after the commit, which writes
 // nothing, and sends nothing unless somebody sleeps: each queue has four chairs,
 // session-level advisory locks, and an idle consumer takes one if it is free. Whoever
 // rings looks which chairs are taken, without waiting, and notifies as many of those who
@@ -23,7 +23,7 @@
 //
 // Chairs and LISTEN belong to a session. Through a pooler that gives each transaction
 // another one, such as PgBouncer with pool_mode = transaction, nothing would be heard. A
-// Bell finds that out before it takes a chair, by a notification to itself, tells
+// Notifier finds that out before it takes a chair, by a notification to itself, tells
 // Config.Changed, and tries again each minute: consumers poll meanwhile. Give New another
 // *sql.DB, which goes round the pooler; queues may go through it.
 //
@@ -34,7 +34,7 @@
 // beside the looks of their consumers. A ring is one statement, in a goroutine of its
 // own: senders do not wait for it. It needs no right. Locks have the class 1667788401
 // ('chnq') in pg_locks, channels names that begin with chnq_.
-package pgbell
+package pgnotify
 
 import (
 	"context"
@@ -48,7 +48,7 @@ import (
 	"github.com/chanq/chanq/internal/status"
 )
 
-// Config tunes a Bell. The zero value is right for most.
+// Config tunes a Notifier. The zero value is right for most.
 type Config struct {
 	// Changed is told, once per change, that rings are not heard, and why, so that this
 	// process's idle consumers poll; and, by nil, that they are heard again. It is called
@@ -58,23 +58,23 @@ type Config struct {
 	Changed func(error)
 }
 
-// ErrSilent is what Config.Changed and Err tell when a notification of the Bell to itself
+// ErrSilent is what Config.Changed and Err tell when a notification of the Notifier to itself
 // did not arrive: a pooler is between it and the server, or the connection is gone.
-var ErrSilent = errors.New("pgbell: what was notified was not heard: a pooler by transaction may be in between; give New a *sql.DB that goes round it")
+var ErrSilent = errors.New("pgnotify: what was notified was not heard: a pooler by transaction may be in between; give New a *sql.DB that goes round it")
 
 // ErrOneConnection is what Config.Changed and Err tell of a *sql.DB that allows one
-// connection only: the Bell needs that one for itself, and one more for moments.
-var ErrOneConnection = errors.New("pgbell: the *sql.DB allows one connection: a Bell needs two (SetMaxOpenConns)")
+// connection only: the Notifier needs that one for itself, and one more for moments.
+var ErrOneConnection = errors.New("pgnotify: the *sql.DB allows one connection: a Notifier needs two (SetMaxOpenConns)")
 
 // ErrDriver is what Config.Changed and Err tell of a *sql.DB whose driver is not pgx.
-var ErrDriver = errors.New("pgbell: only the driver github.com/jackc/pgx/v5/stdlib can listen")
+var ErrDriver = errors.New("pgnotify: only the driver github.com/jackc/pgx/v5/stdlib can listen")
 
-// Bell is a chanq.Notifier. It is safe for concurrent use.
+// Notifier is a chanq.Notifier. It is safe for concurrent use.
 //
 // Its goroutines, joined by Close: the listener (listen.go), from the first Listen on, and
 // one for each of its checks; the ringer (ring.go), from the first ring on; and those of
 // its Status.
-type Bell struct {
+type Notifier struct {
 	db     *sql.DB
 	status *status.Status
 	own    string          // the channel on which it hears itself
@@ -100,9 +100,9 @@ type Bell struct {
 // lastRings is for how long Close still rings.
 const lastRings = time.Second
 
-// New makes a Bell of db, which must outlive it. It connects nothing.
-func New(db *sql.DB, cfg Config) *Bell {
-	b := &Bell{
+// New makes a Notifier of db, which must outlive it. It connects nothing.
+func New(db *sql.DB, cfg Config) *Notifier {
+	b := &Notifier{
 		db: db, status: status.New(cfg.Changed), own: channels + "self_" + strings.ToLower(rand.Text()),
 		soon: make(chan struct{}, 1), lines: map[string]*line{}, owners: map[string]*ownerQueue{}, rung: map[string]*toll{}, pace: usual,
 	}
@@ -111,11 +111,11 @@ func New(db *sql.DB, cfg Config) *Bell {
 	return b
 }
 
-// Close ends the Bell. It rings for what it has not rung for yet, so close it after
+// Close ends the Notifier. It rings for what it has not rung for yet, so close it after
 // producers and consumers: for a second at most. It gives its connection back and joins its goroutines,
 // after a statement that is under way. Consumers that still listen poll from then on. It
 // may be called again, and always returns nil.
-func (b *Bell) Close() error {
+func (b *Notifier) Close() error {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()
@@ -129,10 +129,10 @@ func (b *Bell) Close() error {
 }
 
 // Err says why rings are not heard, and nil where they are or nobody has listened yet.
-func (b *Bell) Err() error { return b.status.Err() }
+func (b *Notifier) Err() error { return b.status.Err() }
 
 // sleep waits for d, or for Close.
-func (b *Bell) sleep(d time.Duration) {
+func (b *Notifier) sleep(d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

@@ -1,21 +1,21 @@
-package pgbell
+package pgnotify
 
 import "time"
 
 // Paced is New for a test that does not wait as long as others do.
-func Paced(b *Bell, silence, pulse, off time.Duration) *Bell {
+func Paced(b *Notifier, silence, pulse, off time.Duration) *Notifier {
 	b.pace.silence, b.pace.pulse, b.pace.off = silence, pulse, off
 	return b
 }
 
 // Lingering hears a chair that it gave up for so long.
-func Lingering(b *Bell, d time.Duration) *Bell {
+func Lingering(b *Notifier, d time.Duration) *Notifier {
 	b.pace.lingers = d
 	return b
 }
 
 // Chair is the one that this process has taken and hears, -1 for none.
-func (b *Bell) Chair(queue string) int {
+func (b *Notifier) Chair(queue string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if l := b.lines[queue]; l != nil && l.chair == l.listening {

@@ -1,4 +1,4 @@
-package pgbell_test
+package pgnotify_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
-	"github.com/chanq/chanq/pgbell"
+	"github.com/chanq/chanq/pgnotify"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 	"github.com/chanq/chanq/prove/testdb/waking"
@@ -24,9 +24,9 @@ func own(ctx context.Context, dsn string, _ <-chan string) error {
 	}
 	db := stdlib.OpenDB(*config)
 	defer db.Close()
-	bell := pgbell.New(db, pgbell.Config{})
-	defer bell.Close()
-	return waking.Own(ctx, db, chanq.Config{Notifier: bell})
+	notifier := pgnotify.New(db, pgnotify.Config{})
+	defer notifier.Close()
+	return waking.Own(ctx, db, chanq.Config{Notifier: notifier})
 }
 
 func TestTheOwnerOfASlotHasEachMessageAtOnce(t *testing.T) {
@@ -35,7 +35,7 @@ func TestTheOwnerOfASlotHasEachMessageAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	p := placeAt(t, config)
 	db := p.connect()
-	b, _ := p.bell(db)
+	b, _ := p.notifier(db)
 	waking.Owners(t, db, chanq.Config{Notifier: b}, "own", dsn)
 }
 
@@ -65,7 +65,7 @@ func TestANotificationWakesTheProcessesThatOwnOneOfItsSlots(t *testing.T) {
 	var heard [5]<-chan struct{}
 	var stops [5]func()
 	for i := range heard {
-		b, _ := p.bell(p.connect())
+		b, _ := p.notifier(p.connect())
 		slots := []int{i, 10 + i}
 		if i == 4 {
 			slots = []int{} // it owns none
@@ -77,7 +77,7 @@ func TestANotificationWakesTheProcessesThatOwnOneOfItsSlots(t *testing.T) {
 	}
 	require.Equal(t, 5, p.shared())
 	require.Empty(t, p.taken(), "no chairs")
-	sender, _ := p.bell(p.connect())
+	sender, _ := p.notifier(p.connect())
 	sender.Notify(notification(2))
 	testdb.Receive(p, heard[2], "the notification")
 	p.quiet(heard[:]...)
@@ -100,14 +100,14 @@ func TestANotificationWakesTheProcessesThatOwnOneOfItsSlots(t *testing.T) {
 func TestAnOwnerThatListensAgainIsHeardAtOnce(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	b, _ := p.bell(p.connect())
+	b, _ := p.notifier(p.connect())
 	heard, stop := b.Listen(work, []int{1})
 	testdb.Receive(p, heard, "the first value")
 	stop()
 	heard, stop = b.Listen(work, []int{2})
 	require.Len(t, heard, 1, "the session listens")
 	<-heard
-	sender, _ := p.bell(p.connect())
+	sender, _ := p.notifier(p.connect())
 	sender.Notify(notification(1))
 	p.quiet(heard)
 	sender.Notify(notification(2))
@@ -125,7 +125,7 @@ func TestWithoutAnOwnerThatListensNothingIsSent(t *testing.T) {
 	defer listener.Close()
 	require.NoError(t, listener.Raw(func(raw any) error {
 		conn := raw.(*stdlib.Conn).Conn()
-		_, err := conn.Exec(p.Context(), `LISTEN "`+pgbell.OwnersChannel(work)+`"`)
+		_, err := conn.Exec(p.Context(), `LISTEN "`+pgnotify.OwnersChannel(work)+`"`)
 		require.NoError(p, err)
 		sent := func() bool {
 			ctx, cancel := context.WithTimeout(p.Context(), 200*time.Millisecond)
@@ -133,10 +133,10 @@ func TestWithoutAnOwnerThatListensNothingIsSent(t *testing.T) {
 			n, err := conn.WaitForNotification(ctx)
 			return err == nil && n.Payload == "7"
 		}
-		sender, _ := p.bell(p.connect())
+		sender, _ := p.notifier(p.connect())
 		sender.Notify(notification(7))
 		require.False(p, sent(), "no process listens")
-		b, _ := p.bell(p.connect())
+		b, _ := p.notifier(p.connect())
 		heard, stop := b.Listen(work, []int{1})
 		defer stop()
 		testdb.Receive(p, heard, "the first value")
@@ -155,9 +155,9 @@ func TestAnOwnerWaitsForTheLockOfASender(t *testing.T) {
 	require.NoError(t, err)
 	defer tx.Rollback()
 	var got bool
-	require.NoError(t, tx.QueryRowContext(p.Context(), "SELECT pg_try_advisory_xact_lock(1667788401, $1)", pgbell.BaseOf(work)+4).Scan(&got))
+	require.NoError(t, tx.QueryRowContext(p.Context(), "SELECT pg_try_advisory_xact_lock(1667788401, $1)", pgnotify.BaseOf(work)+4).Scan(&got))
 	require.True(t, got)
-	b, _ := p.bell(p.connect())
+	b, _ := p.notifier(p.connect())
 	heard, stop := b.Listen(work, []int{1})
 	defer stop()
 	p.quiet(heard)
@@ -171,7 +171,7 @@ func TestAnOwnerWaitsForTheLockOfASender(t *testing.T) {
 func TestOwnersOfALostConnectionAreNotHeard(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	b, changed := p.bell(p.connect())
+	b, changed := p.notifier(p.connect())
 	heard, stop := b.Listen(work, []int{1})
 	testdb.Receive(p, heard, "the first value")
 	_, err := p.admin.ExecContext(p.Context(), "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())")

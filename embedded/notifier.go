@@ -16,16 +16,16 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// fileDriver is SQLite's driver for one file, and the Bell of that file: chanq finds it
+// fileDriver is SQLite's driver for one file, and the Notifier of that file: chanq finds it
 // by the *sql.DB.
 type fileDriver struct {
 	*sqlite.Driver
-	*bell
+	*notifier
 }
 
-// bell wakes idle consumers of other processes that have the same file. It is a chanq.Notifier.
+// notifier wakes idle consumers of other processes that have the same file. It is a chanq.Notifier.
 //
-// Each queue has a named pipe in the directory path-bell, which idle consumers make and
+// Each queue has a named pipe in the directory path-notify, which idle consumers make and
 // have open for reading. Who has committed writes a byte into it, or some, and whoever reads
 // a byte first wakes. So one message wakes one process of any number; one that was stopped
 // is passed over, since it does not read; and of one that died nothing is left behind. Where nobody listens the pipe cannot be opened for writing, which is a system call.
@@ -38,7 +38,7 @@ type fileDriver struct {
 // SQLite is asked instead (asking.go).
 //
 // Its goroutines, joined by close: one for each pipe that is open (hear), and one that asks.
-type bell struct {
+type notifier struct {
 	path    func() string               // of the database, as all processes know it
 	connect func() (driver.Conn, error) // to ask by
 	closing chan struct{}               // closed by close
@@ -56,29 +56,23 @@ type bell struct {
 	listing listing // guarded by its own mutex
 }
 
-// rings are those of a queue. mu of the bell guards them.
+// rings are those of a queue. mu of the notifier guards them.
 type rings struct {
 	at   time.Time   // of the last one
 	late *time.Timer // rings for those that came too soon after that; nil: there are none
 }
 
-// line is a queue as this process hears it. mu of the bell guards it.
+// line is a queue as this process hears it. mu of the notifier guards it.
 type line struct {
-	queue string
-	pipe  *pipe // nil: SQLite is asked
-	ears  []*ear
-	next  int           // whose turn it is to be woken
-	left  chan struct{} // closed when nobody listens any more
-}
-
-// ear is one consumer that listens.
-type ear struct {
-	bell chan struct{} // of capacity 1
-	rung bool          // what is in bell is a ring, and not the first value
+	queue   string
+	pipe    *pipe // nil: SQLite is asked
+	waiters []*waiter
+	next    int           // whose turn it is to be woken
+	left    chan struct{} // closed when nobody listens any more
 }
 
 const (
-	bellSuffix = "-bell"
+	notifySuffix = "-notify"
 	// perSleeper is how many messages one who wakes takes by itself, at the least.
 	perSleeper = 16
 	// mostRung is how many wake at once, for any number of messages. While more are sent, each
@@ -96,7 +90,7 @@ const (
 	missing = time.Second
 )
 
-func newBell(path string, connect func() (driver.Conn, error)) *bell {
+func newNotifier(path string, connect func() (driver.Conn, error)) *notifier {
 	if whole, err := filepath.Abs(path); err == nil {
 		path = whole
 	}
@@ -106,32 +100,32 @@ func newBell(path string, connect func() (driver.Conn, error)) *bell {
 		}
 		return path
 	}
-	return &bell{path: sync.OnceValue(real), connect: connect, closing: make(chan struct{}), lines: map[string]*line{}, owners: map[string]*ownerQueue{}, rung: map[string]*rings{}, named: map[string]*named{}}
+	return &notifier{path: sync.OnceValue(real), connect: connect, closing: make(chan struct{}), lines: map[string]*line{}, owners: map[string]*ownerQueue{}, rung: map[string]*rings{}, named: map[string]*named{}}
 }
 
 // Listen implements chanq.Notifier. It hears at once.
-func (b *bell) Listen(queue string, slots []int) (heard <-chan struct{}, stop func()) {
+func (b *notifier) Listen(queue string, slots []int) (heard <-chan struct{}, stop func()) {
 	if slots != nil {
 		return b.listenAsOwner(queue, slots)
 	}
-	e := &ear{bell: make(chan struct{}, 1)}
+	e := &waiter{heard: make(chan struct{}, 1)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		close(e.bell)
-		return e.bell, func() {}
+		close(e.heard)
+		return e.heard, func() {}
 	}
 	l := b.lines[queue]
 	if l == nil {
 		l = b.open(queue)
 	}
-	l.ears = append(l.ears, e)
-	e.bell <- struct{}{}
-	return e.bell, func() { b.leave(l, e) }
+	l.waiters = append(l.waiters, e)
+	e.heard <- struct{}{}
+	return e.heard, func() { b.leave(l, e) }
 }
 
 // open begins to hear a queue. mu is held.
-func (b *bell) open(queue string) *line {
+func (b *notifier) open(queue string) *line {
 	l := &line{queue: queue, left: make(chan struct{})}
 	b.lines[queue] = l
 	if !b.openPipe(l) && !b.asks {
@@ -142,7 +136,7 @@ func (b *bell) open(queue string) *line {
 }
 
 // openPipe has a line's pipe heard, if it can be opened. mu is held.
-func (b *bell) openPipe(l *line) bool {
+func (b *notifier) openPipe(l *line) bool {
 	pipe, err := openPipe(b.pipeOf(l.queue), b.path())
 	if err != nil {
 		b.tried = time.Now()
@@ -157,12 +151,12 @@ func (b *bell) openPipe(l *line) bool {
 func fileName(queue string) string { return strings.ReplaceAll(url.PathEscape(queue), "@", "%40") }
 
 // pipeOf is the name of a queue's pipe.
-func (b *bell) pipeOf(queue string) string {
-	return filepath.Join(b.path()+bellSuffix, fileName(queue))
+func (b *notifier) pipeOf(queue string) string {
+	return filepath.Join(b.path()+notifySuffix, fileName(queue))
 }
 
 // Notify implements chanq.Notifier. One that comes soon after another one is late.
-func (b *bell) Notify(n chanq.Notification) {
+func (b *notifier) Notify(n chanq.Notification) {
 	if n.Slots != nil || n.Messages == 0 {
 		b.notifyOwners(n.Queue, n.Slots)
 	}
@@ -172,14 +166,14 @@ func (b *bell) Notify(n chanq.Notification) {
 }
 
 // notifyConsumers wakes consumers of a plain queue.
-func (b *bell) notifyConsumers(queue string, messages int) {
+func (b *notifier) notifyConsumers(queue string, messages int) {
 	if n := b.toWake(queue, messages); n > 0 {
 		b.wakeOthers(queue, n)
 	}
 }
 
 // toWake is how many to wake now.
-func (b *bell) toWake(queue string, messages int) (n int) {
+func (b *notifier) toWake(queue string, messages int) (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r := b.rung[queue]
@@ -204,7 +198,7 @@ func (b *bell) toWake(queue string, messages int) (n int) {
 }
 
 // ringLate rings for what came too soon, if nobody has.
-func (b *bell) ringLate(queue string, r *rings) {
+func (b *notifier) ringLate(queue string, r *rings) {
 	b.mu.Lock()
 	late := r.late
 	r.late, r.at = nil, time.Now()
@@ -216,26 +210,26 @@ func (b *bell) ringLate(queue string, r *rings) {
 }
 
 // wakeOthers wakes n who listen in any process.
-func (b *bell) wakeOthers(queue string, n int) { writePipe(b.pipeOf(queue), make([]byte, n)) }
+func (b *notifier) wakeOthers(queue string, n int) { writePipe(b.pipeOf(queue), make([]byte, n)) }
 
 // leave ends an ear. A ring that it has not heard is another's.
-func (b *bell) leave(l *line, e *ear) {
+func (b *notifier) leave(l *line, e *waiter) {
 	if b.left(l, e) {
 		b.wakeOthers(l.queue, 1)
 	}
 }
 
 // left ends an ear, and reports whether a ring has to be passed on.
-func (b *bell) left(l *line, e *ear) (rings bool) {
+func (b *notifier) left(l *line, e *waiter) (rings bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	at := slices.Index(l.ears, e)
+	at := slices.Index(l.waiters, e)
 	if at < 0 { // deaf already
 		return false
 	}
-	l.ears = slices.Delete(l.ears, at, at+1)
-	rings = e.rung && len(e.bell) > 0
-	if len(l.ears) == 0 {
+	l.waiters = slices.Delete(l.waiters, at, at+1)
+	rings = e.rung && len(e.heard) > 0
+	if len(l.waiters) == 0 {
 		b.end(l)
 	} else if rings {
 		l.wake(1)
@@ -245,7 +239,7 @@ func (b *bell) left(l *line, e *ear) (rings bool) {
 }
 
 // end stops hearing a queue. mu is held.
-func (b *bell) end(l *line) {
+func (b *notifier) end(l *line) {
 	close(l.left)
 	delete(b.lines, l.queue)
 	if l.pipe != nil {
@@ -253,26 +247,26 @@ func (b *bell) end(l *line) {
 	}
 }
 
-// deafen tells all ears that nothing is heard any more. mu is held.
-func (b *bell) deafen(l *line) {
-	for _, e := range l.ears {
-		close(e.bell)
+// deafen tells all waiters that nothing is heard any more. mu is held.
+func (b *notifier) deafen(l *line) {
+	for _, e := range l.waiters {
+		close(e.heard)
 	}
-	l.ears = nil
+	l.waiters = nil
 	b.end(l)
 }
 
-// wake rings n of the ears, in turn, and none twice.
+// wake rings n of the waiters, in turn, and none twice.
 func (l *line) wake(n int) {
-	for range l.ears {
+	for range l.waiters {
 		if n == 0 {
 			return
 		}
-		l.next = (l.next + 1) % len(l.ears)
-		e := l.ears[l.next]
+		l.next = (l.next + 1) % len(l.waiters)
+		e := l.waiters[l.next]
 		e.rung = true
 		select {
-		case e.bell <- struct{}{}:
+		case e.heard <- struct{}{}:
 			n--
 		default: // it has yet to hear
 		}
@@ -280,7 +274,7 @@ func (l *line) wake(n int) {
 }
 
 // hear reads the pipe of a queue until everybody has left.
-func (b *bell) hear(l *line) {
+func (b *notifier) hear(l *line) {
 	for pipe := l.pipe; pipe != nil; {
 		n, err := pipe.read(missing)
 		switch {
@@ -298,10 +292,10 @@ func (b *bell) hear(l *line) {
 	}
 }
 
-// called wakes ears, or whoever else listens where they have left.
-func (b *bell) called(l *line, n int) {
+// called wakes waiters, or whoever else listens where they have left.
+func (b *notifier) called(l *line, n int) {
 	b.mu.Lock()
-	gone := len(l.ears) == 0
+	gone := len(l.waiters) == 0
 	l.wake(n)
 	b.mu.Unlock()
 	if gone {
@@ -311,17 +305,17 @@ func (b *bell) called(l *line, n int) {
 
 // renew opens a pipe again that was removed, so that nothing was heard of late. It returns
 // nil when everybody has left, or has to.
-func (b *bell) renew(l *line, removed bool) *pipe {
+func (b *notifier) renew(l *line, removed bool) *pipe {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(l.ears) == 0 {
+	if len(l.waiters) == 0 {
 		return nil
 	}
 	if removed {
 		if pipe, err := openPipe(b.pipeOf(l.queue), b.path()); err == nil {
 			l.pipe.close()
 			l.pipe = pipe
-			l.wake(len(l.ears))
+			l.wake(len(l.waiters))
 			return pipe
 		}
 	}
@@ -331,7 +325,7 @@ func (b *bell) renew(l *line, removed bool) *pipe {
 
 // yield leaves the pipe to others until an ear has heard what it was rung for, and for a
 // while in any case.
-func (b *bell) yield(l *line) {
+func (b *notifier) yield(l *line) {
 	timer := time.NewTicker(yieldFor)
 	defer timer.Stop()
 	for {
@@ -341,7 +335,7 @@ func (b *bell) yield(l *line) {
 		case <-timer.C:
 		}
 		b.mu.Lock()
-		ready := slices.ContainsFunc(l.ears, func(e *ear) bool { return len(e.bell) == 0 })
+		ready := slices.ContainsFunc(l.waiters, func(e *waiter) bool { return len(e.heard) == 0 })
 		b.mu.Unlock()
 		if ready {
 			return
@@ -349,8 +343,8 @@ func (b *bell) yield(l *line) {
 	}
 }
 
-// close ends the bell. Consumers that still listen are told, and no ring is late any more.
-func (b *bell) close() {
+// close ends the notifier. Consumers that still listen are told, and no ring is late any more.
+func (b *notifier) close() {
 	b.mu.Lock()
 	if !b.closed {
 		b.closed = true

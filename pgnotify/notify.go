@@ -1,4 +1,4 @@
-package pgbell
+package pgnotify
 
 import (
 	"context"
@@ -24,7 +24,7 @@ const (
 	commandTimeout = 5 * time.Second
 )
 
-// toll is what a queue is to be rung for. mu of the Bell guards all of it.
+// toll is what a queue is to be rung for. mu of the Notifier guards all of it.
 type toll struct {
 	messages int   // of a plain queue
 	owners   bool  // of an ordered queue, there are messages
@@ -53,7 +53,7 @@ func (t *toll) merge(more toll) {
 }
 
 // Notify implements chanq.Notifier. It returns at once.
-func (b *Bell) Notify(n chanq.Notification) {
+func (b *Notifier) Notify(n chanq.Notification) {
 	switch {
 	case n.Slots != nil:
 		b.add(n.Queue, toll{owners: true, slots: n.Slots})
@@ -65,7 +65,7 @@ func (b *Bell) Notify(n chanq.Notification) {
 }
 
 // add adds messages to those that a queue is to be rung for.
-func (b *Bell) add(queue string, more toll) {
+func (b *Notifier) add(queue string, more toll) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -91,7 +91,7 @@ func (b *Bell) add(queue string, more toll) {
 }
 
 // ringAll rings until Close, and for what came before that.
-func (b *Bell) ringAll() {
+func (b *Notifier) ringAll() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for b.rings.Err() == nil {
@@ -115,7 +115,7 @@ func (b *Bell) ringAll() {
 
 // due takes a queue that is to be rung now, or says for how long there is none. At last
 // no ring waits.
-func (b *Bell) due(now time.Time, last bool) (queue string, due toll, wait time.Duration) {
+func (b *Notifier) due(now time.Time, last bool) (queue string, due toll, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	wait = time.Hour
@@ -154,7 +154,7 @@ const ownersStatement = `SELECT pg_notify('chnq_' || ($2::int + 4)::text, $3::te
 const bothStatement = ringStatement + ` UNION ALL SELECT pg_notify('chnq_' || ($2::int + 4)::text, $5::text) WHERE NOT pg_try_advisory_xact_lock($1::int, $2::int + 4)`
 
 // ringOne rings a queue once.
-func (b *Bell) ringOne(queue string, due toll) {
+func (b *Notifier) ringOne(queue string, due toll) {
 	ctx, cancel := context.WithTimeout(b.rings, commandTimeout)
 	defer cancel()
 	base, payload := baseOf(queue), payloadOf(due.slots)
