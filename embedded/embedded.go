@@ -48,10 +48,10 @@ var memory atomic.Int64
 // and path-next, which are left behind. Where those cannot be had (on Windows, or without the
 // right to make the files), and with programs that do not know them, processes poll.
 //
-// Idle consumers of chanq wake when another process has sent something, since the driver of
+// Idle consumers of chanq wake when another process has sent something, because the driver of
 // the *sql.DB is a chanq.Notifier (see chanq.Config.Notifier; chanq.NoNotifier switches it off). It
-// rings by a named pipe for each queue, in the directory path-notify, which idle consumers
-// make and leave behind: some microseconds for a commit. Where there are no such pipes (on
+// notifies by named pipes in the directory path-notify, which idle consumers make: one for each plain queue,
+// which is left behind, and one for each ordered queue and process. That costs some microseconds per commit. Where there are no such pipes (on
 // Windows, on FAT, or without the right to make them), a process with idle consumers asks
 // SQLite each 5 ms whether anything was committed, on a connection of its own, which is some
 // percent of a core.

@@ -25,7 +25,7 @@ type fileDriver struct {
 
 // notifier wakes idle consumers of other processes that have the same file. It is a chanq.Notifier.
 //
-// Each queue has a named pipe in the directory path-notify, which idle consumers make and
+// Each plain queue has a named pipe in the directory path-notify, which idle consumers make and
 // have open for reading. Who has committed writes a byte into it, or some, and whoever reads
 // a byte first wakes. So one message wakes one process of any number; one that was stopped
 // is passed over, since it does not read; and of one that died nothing is left behind. Where nobody listens the pipe cannot be opened for writing, which is a system call.
@@ -34,10 +34,12 @@ type fileDriver struct {
 // it is rung, or everybody leaves with bytes in it, then whoever opens it next has yet to
 // look. What was read for a consumer that has left is written again.
 //
+// Ordered queues have other pipes: see owners.go.
+//
 // Where there are no named pipes (on Windows, on FAT, without the right to make them),
 // SQLite is asked instead (asking.go).
 //
-// Its goroutines, joined by close: one for each pipe that is open (hear), and one that asks.
+// Its goroutines, joined by close: one for each pipe that is open (hear and readOwners), and one that asks.
 type notifier struct {
 	path    func() string               // of the database, as all processes know it
 	connect func() (driver.Conn, error) // to ask by
@@ -158,7 +160,7 @@ func (b *notifier) pipeOf(queue string) string {
 // Notify implements chanq.Notifier. One that comes soon after another one is late.
 func (b *notifier) Notify(n chanq.Notification) {
 	if n.Slots != nil || n.Messages == 0 {
-		b.notifyOwners(n.Queue, n.Slots)
+		b.notifyOwners(n.Queue, slices.Clone(n.Slots))
 	}
 	if n.Slots == nil {
 		b.notifyConsumers(n.Queue, cmp.Or(n.Messages, mostRung*perSleeper))

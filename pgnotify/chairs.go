@@ -28,9 +28,9 @@ var retries = []time.Duration{250 * time.Millisecond, time.Second, 4 * time.Seco
 // hasty is the least time between tries for the sake of newcomers.
 const hasty = 250 * time.Millisecond
 
-// line is a queue as this process hears it. mu of the Notifier guards all of it. Only the
+// waitedQueue is a queue as this process hears it. mu of the Notifier guards all of it. Only the
 // listener changes chair and listening.
-type line struct {
+type waitedQueue struct {
 	queue   string
 	base    int32 // of its locks
 	waiters []*waiter
@@ -72,7 +72,7 @@ func (b *Notifier) Listen(queue string, slots []int) (<-chan struct{}, func()) {
 	}
 	l := b.lines[queue]
 	if l == nil {
-		l = &line{queue: queue, base: baseOf(queue), chair: -1, listening: -1}
+		l = &waitedQueue{queue: queue, base: baseOf(queue), chair: -1, listening: -1}
 		b.lines[queue] = l
 	}
 	l.waiters = append(l.waiters, e)
@@ -91,7 +91,7 @@ func (b *Notifier) Listen(queue string, slots []int) (<-chan struct{}, func()) {
 }
 
 // leave ends an ear. What it was woken for and did not hear is handed on.
-func (b *Notifier) leave(l *line, e *waiter) {
+func (b *Notifier) leave(l *waitedQueue, e *waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range l.waiters {
@@ -124,7 +124,7 @@ func (b *Notifier) kick() {
 }
 
 // wake rings n of the waiters, in turn, those first that have not been rung.
-func (l *line) wake(n int) {
+func (l *waitedQueue) wake(n int) {
 	for range l.waiters {
 		if n == 0 {
 			return
@@ -193,7 +193,7 @@ func (b *Notifier) todo(now time.Time) (next job, wait time.Duration, seated boo
 	handOn := map[string]int{}
 	defer func() {
 		for queue, n := range handOn {
-			b.add(queue, toll{messages: n})
+			b.add(queue, pending{messages: n})
 		}
 	}()
 	b.mu.Lock()
@@ -238,7 +238,7 @@ func (b *Notifier) todo(now time.Time) (next job, wait time.Duration, seated boo
 }
 
 // sit takes the first free chair. mu is held.
-func (b *Notifier) sit(l *line, now time.Time) job {
+func (b *Notifier) sit(l *waitedQueue, now time.Time) job {
 	text := fmt.Sprintf("SELECT i FROM generate_series(0, %d) AS i WHERE pg_try_advisory_lock(%d, (%d)::int + i) LIMIT 1", chairs-1, class, l.base)
 	return job{text, true, b.with(func(chair int) {
 		l.tried = now
@@ -250,39 +250,39 @@ func (b *Notifier) sit(l *line, now time.Time) job {
 		}
 		l.chair, l.failures = chair, 0
 		if l.listening == chair {
-			l.ringAll()
+			l.wakeAll()
 		}
 	})}
 }
 
 // hearChair begins to hear the channel of the chair, and has those who sit there look for
 // what came before. mu is held.
-func (b *Notifier) hearChair(l *line) job {
+func (b *Notifier) hearChair(l *waitedQueue) job {
 	text, chair := "LISTEN "+quoted(channelOf(l.base, l.chair)), l.chair
 	if l.listening >= 0 && !b.shares(l) {
 		text += "; UNLISTEN " + quoted(channelOf(l.base, l.listening))
 	}
 	return job{text, false, b.with(func(int) {
 		l.listening = chair
-		l.ringAll()
+		l.wakeAll()
 	})}
 }
 
 // rise gives the chair up. Who listens from now on has to find another. mu is held.
-func (b *Notifier) rise(l *line) job {
+func (b *Notifier) rise(l *waitedQueue) job {
 	text := fmt.Sprintf("SELECT pg_advisory_unlock(%d, (%d)::int + %d)", class, l.base, l.chair)
 	l.chair, l.left, l.tryAt = -1, time.Now(), time.Time{}
 	return job{text, false, b.with(func(int) { l.left = time.Now() })}
 }
 
 // hearNothing ends hearing. mu is held.
-func (b *Notifier) hearNothing(l *line) job {
+func (b *Notifier) hearNothing(l *waitedQueue) job {
 	return job{"UNLISTEN " + quoted(channelOf(l.base, l.listening)), false, b.with(func(int) { l.listening = -1 })}
 }
 
 // shares reports that another queue, of the same hash, is heard on the same channel, and
 // at the same chair: our session may have its lock twice. mu is held.
-func (b *Notifier) shares(l *line) bool {
+func (b *Notifier) shares(l *waitedQueue) bool {
 	for _, other := range b.lines {
 		if other != l && other.base == l.base && other.listening == l.listening {
 			return true
@@ -294,7 +294,7 @@ func (b *Notifier) shares(l *line) bool {
 // quoted is the name of a channel in a statement.
 func quoted(channel string) string { return pgx.Identifier{channel}.Sanitize() }
 
-func (l *line) ringAll() {
+func (l *waitedQueue) wakeAll() {
 	for _, e := range l.waiters {
 		e.notify()
 	}

@@ -18,14 +18,14 @@ const (
 	many = 1 << 20
 
 	// A ring that fails is repeated after a pause, as long as it may be of use.
-	ringAgain = 250 * time.Millisecond
-	ringFor   = 2 * time.Second
+	sendAgain = 250 * time.Millisecond
+	sendFor   = 2 * time.Second
 
 	commandTimeout = 5 * time.Second
 )
 
-// toll is what a queue is to be rung for. mu of the Notifier guards all of it.
-type toll struct {
+// pending is what a queue is to be rung for. mu of the Notifier guards all of it.
+type pending struct {
 	messages int   // of a plain queue
 	owners   bool  // of an ordered queue, there are messages
 	slots    []int // in these slots, ascending; nil: any
@@ -34,10 +34,10 @@ type toll struct {
 	notUntil time.Time
 }
 
-func (t *toll) empty() bool { return t.messages == 0 && !t.owners }
+func (t *pending) empty() bool { return t.messages == 0 && !t.owners }
 
 // merge adds messages.
-func (t *toll) merge(more toll) {
+func (t *pending) merge(more pending) {
 	t.messages = min(t.messages+more.messages, many)
 	switch {
 	case !more.owners:
@@ -56,25 +56,25 @@ func (t *toll) merge(more toll) {
 func (b *Notifier) Notify(n chanq.Notification) {
 	switch {
 	case n.Slots != nil:
-		b.add(n.Queue, toll{owners: true, slots: n.Slots})
+		b.add(n.Queue, pending{owners: true, slots: slices.Clone(n.Slots)})
 	case n.Messages == 0: // of either kind of queue
-		b.add(n.Queue, toll{messages: many, owners: true})
+		b.add(n.Queue, pending{messages: many, owners: true})
 	default:
-		b.add(n.Queue, toll{messages: n.Messages})
+		b.add(n.Queue, pending{messages: n.Messages})
 	}
 }
 
 // add adds messages to those that a queue is to be rung for.
-func (b *Notifier) add(queue string, more toll) {
+func (b *Notifier) add(queue string, more pending) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return
 	}
-	t := b.rung[queue]
+	t := b.unsent[queue]
 	if t == nil {
-		t = &toll{}
-		b.rung[queue] = t
+		t = &pending{}
+		b.unsent[queue] = t
 	}
 	if t.empty() {
 		t.since = time.Now()
@@ -84,14 +84,14 @@ func (b *Notifier) add(queue string, more toll) {
 	case b.soon <- struct{}{}:
 	default:
 	}
-	if !b.ringing {
-		b.ringing = true
-		b.joined.Go(b.ringAll)
+	if !b.sends {
+		b.sends = true
+		b.joined.Go(b.sendAll)
 	}
 }
 
-// ringAll rings until Close, and for what came before that.
-func (b *Notifier) ringAll() {
+// sendAll notifies until Close, and for what came before that.
+func (b *Notifier) sendAll() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for b.rings.Err() == nil {
@@ -99,7 +99,7 @@ func (b *Notifier) ringAll() {
 		queue, due, wait := b.due(time.Now(), closed)
 		switch {
 		case !due.empty():
-			b.ringOne(queue, due)
+			b.sendOne(queue, due)
 			continue
 		case closed:
 			return
@@ -115,11 +115,11 @@ func (b *Notifier) ringAll() {
 
 // due takes a queue that is to be rung now, or says for how long there is none. At last
 // no ring waits.
-func (b *Notifier) due(now time.Time, last bool) (queue string, due toll, wait time.Duration) {
+func (b *Notifier) due(now time.Time, last bool) (queue string, due pending, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	wait = time.Hour
-	for name, t := range b.rung {
+	for name, t := range b.unsent {
 		left := t.notUntil.Sub(now)
 		switch {
 		case t.empty():
@@ -131,14 +131,14 @@ func (b *Notifier) due(now time.Time, last bool) (queue string, due toll, wait t
 			wait = min(wait, left)
 		}
 	}
-	return "", toll{}, wait
+	return "", pending{}, wait
 }
 
-// ringStatement notifies those who sit, from a chair on and no more than there are
+// plainStatement notifies those who sit, from a chair on and no more than there are
 // messages, and tells each its share of them. A chair is taken if it cannot be shared; one
 // that is free is held until the statement ends, by any number of rings at once. It writes
 // nothing, and waits for nobody.
-const ringStatement = `SELECT pg_notify('chnq_' || seat::text, (($4::int - 1) / least($4::int, taken) + 1)::text)
+const plainStatement = `SELECT pg_notify('chnq_' || seat::text, (($4::int - 1) / least($4::int, taken) + 1)::text)
 FROM (
   SELECT seat, count(*) OVER () AS taken
   FROM (SELECT $2::int + (i + $3::int) % 4 AS seat FROM generate_series(0, 3) AS i) AS seats
@@ -151,17 +151,17 @@ FROM (
 const ownersStatement = `SELECT pg_notify('chnq_' || ($2::int + 4)::text, $3::text) WHERE NOT pg_try_advisory_xact_lock($1::int, $2::int + 4)`
 
 // bothStatement is for a queue whose kind is not known.
-const bothStatement = ringStatement + ` UNION ALL SELECT pg_notify('chnq_' || ($2::int + 4)::text, $5::text) WHERE NOT pg_try_advisory_xact_lock($1::int, $2::int + 4)`
+const bothStatement = plainStatement + ` UNION ALL SELECT pg_notify('chnq_' || ($2::int + 4)::text, $5::text) WHERE NOT pg_try_advisory_xact_lock($1::int, $2::int + 4)`
 
-// ringOne rings a queue once.
-func (b *Notifier) ringOne(queue string, due toll) {
+// sendOne notifies of the messages of a queue once.
+func (b *Notifier) sendOne(queue string, due pending) {
 	ctx, cancel := context.WithTimeout(b.rings, commandTimeout)
 	defer cancel()
 	base, payload := baseOf(queue), payloadOf(due.slots)
 	var err error
 	switch {
 	case !due.owners:
-		_, err = b.db.ExecContext(ctx, ringStatement, class, base, rand.IntN(chairs), due.messages)
+		_, err = b.db.ExecContext(ctx, plainStatement, class, base, rand.IntN(chairs), due.messages)
 	case due.messages == 0:
 		_, err = b.db.ExecContext(ctx, ownersStatement, class, base, payload)
 	default:
@@ -169,10 +169,10 @@ func (b *Notifier) ringOne(queue string, due toll) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	t, now := b.rung[queue], time.Now()
-	if err != nil && now.Sub(t.since) < ringFor && !b.closed {
+	t, now := b.unsent[queue], time.Now()
+	if err != nil && now.Sub(t.since) < sendFor && !b.closed {
 		t.merge(due)
-		t.notUntil = now.Add(ringAgain)
+		t.notUntil = now.Add(sendAgain)
 	} else {
 		t.notUntil = now.Add(rest)
 	}

@@ -1,6 +1,6 @@
 // Package pgnotify wakes idle consumers of chanq in other processes by PostgreSQL's
-// LISTEN and NOTIFY: a message is with a sleeping consumer in a few milliseconds, where
-// it would wait for the consumer's next look.
+// LISTEN and NOTIFY: an idle consumer has a message in a few milliseconds, where
+// it would otherwise wait for the consumer's next poll.
 //
 //	notifier := pgnotify.New(db, pgnotify.Config{})
 //	defer notifier.Close()
@@ -8,16 +8,22 @@
 //
 // Give one Notifier for each *sql.DB to the Config of all queues on it, in senders and in
 // consumers. It listens with the driver pgx (github.com/jackc/pgx/v5/stdlib) only; with
-// others it rings, and their consumers poll as without a Notifier.
+// others it notifies, and their consumers poll as without a Notifier.
 //
 // NOTIFY inside of a transaction that writes makes the commits of the whole server wait
 // for each other. A Notifier's is a statement of its own after the commit, which writes
-// nothing, and sends nothing unless somebody sleeps: each queue has four chairs,
-// session-level advisory locks, and an idle consumer takes one if it is free. Whoever
-// rings looks which chairs are taken, without waiting, and notifies as many of those who
-// sit there as there are messages. So it does not matter how many processes idle. Who
-// finds no free chair polls, and tries again now and then; a consumer with enough to do
+// nothing, and sends nothing unless a process listens.
+//
+// A plain queue has four chairs,
+// session-level advisory locks, and an idle consumer takes one if it is free. A sender
+// looks which chairs are taken, without waiting, and notifies as many of their
+// processes as there are messages. The number of idle processes does not matter. A consumer that
+// finds no free chair polls, and tries again now and then. A consumer with enough to do
 // gives its chair up.
+//
+// The consumers of an ordered queue need no chairs. Each process with an idle consumer listens on one channel
+// and holds an advisory lock in share mode, which a sender tries for the length of its statement. A notification has the slots
+// of the messages, and wakes the consumers that own one of them. The other processes receive it, and run no statement.
 //
 // # Poolers
 //
@@ -30,8 +36,8 @@
 // # Cost
 //
 // One connection of the *sql.DB while a consumer has been idle, and one more for a
-// moment at each ring and each check. Idle processes run a statement each thirty seconds
-// beside the looks of their consumers. A ring is one statement, in a goroutine of its
+// moment at each notification and each check. Idle processes run a statement each thirty seconds
+// in addition to the polls of their consumers. A notification is one statement, in a goroutine of its
 // own: senders do not wait for it. It needs no right. Locks have the class 1667788401
 // ('chnq') in pg_locks, channels names that begin with chnq_.
 package pgnotify
@@ -50,8 +56,8 @@ import (
 
 // Config tunes a Notifier. The zero value is right for most.
 type Config struct {
-	// Changed is told, once per change, that rings are not heard, and why, so that this
-	// process's idle consumers poll; and, by nil, that they are heard again. It is called
+	// Changed is called, once per change, with the reason why notifications are not received, so that this
+	// process's idle consumers poll, and with nil when they are received again. It is called
 	// by a goroutine of its own, once at a time: changes that come while it runs may be
 	// told as one, or not at all if they cancel out. Close waits for it, so it must not
 	// call Close. A panic in it ends that call and nothing else.
@@ -72,7 +78,7 @@ var ErrDriver = errors.New("pgnotify: only the driver github.com/jackc/pgx/v5/st
 // Notifier is a chanq.Notifier. It is safe for concurrent use.
 //
 // Its goroutines, joined by Close: the listener (listen.go), from the first Listen on, and
-// one for each of its checks; the ringer (ring.go), from the first ring on; and those of
+// one for each of its checks; the sender (notify.go), from the first Notify on; and those of
 // its Status.
 type Notifier struct {
 	db     *sql.DB
@@ -89,10 +95,10 @@ type Notifier struct {
 	mu        sync.Mutex // guards what follows; held for moments, not during a statement
 	closed    bool
 	listens   bool // there is a listener
-	ringing   bool // there is a ringer
-	lines     map[string]*line
+	sends     bool // there is a sender
+	lines     map[string]*waitedQueue
 	owners    map[string]*ownerQueue
-	rung      map[string]*toll
+	unsent    map[string]*pending
 	dirty     bool               // the listener has something to do
 	interrupt context.CancelFunc // of its wait for a notification; nil: it does not wait
 }
@@ -104,14 +110,14 @@ const lastRings = time.Second
 func New(db *sql.DB, cfg Config) *Notifier {
 	b := &Notifier{
 		db: db, status: status.New(cfg.Changed), own: channels + "self_" + strings.ToLower(rand.Text()),
-		soon: make(chan struct{}, 1), lines: map[string]*line{}, owners: map[string]*ownerQueue{}, rung: map[string]*toll{}, pace: usual,
+		soon: make(chan struct{}, 1), lines: map[string]*waitedQueue{}, owners: map[string]*ownerQueue{}, unsent: map[string]*pending{}, pace: usual,
 	}
 	b.open, b.close = context.WithCancel(context.Background())
 	b.rings, b.hush = context.WithCancel(context.Background())
 	return b
 }
 
-// Close ends the Notifier. It rings for what it has not rung for yet, so close it after
+// Close ends the Notifier. It notifies of what it has not notified of yet, so close it after
 // producers and consumers: for a second at most. It gives its connection back and joins its goroutines,
 // after a statement that is under way. Consumers that still listen poll from then on. It
 // may be called again, and always returns nil.
@@ -128,7 +134,7 @@ func (b *Notifier) Close() error {
 	return nil
 }
 
-// Err says why rings are not heard, and nil where they are or nobody has listened yet.
+// Err returns why notifications are not received, and nil if they are or no consumer has listened yet.
 func (b *Notifier) Err() error { return b.status.Err() }
 
 // sleep waits for d, or for Close.
