@@ -73,6 +73,69 @@ func TestABurstRingsAtOnceThenSeldomAndAtItsEnd(t *testing.T) {
 	})
 }
 
+func TestNotificationsThatWaitNameTheSlotsOfAll(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := &tally{}
+		d := debouncer{notifier: b, queue: "public.orders", ordered: true}
+		in := func(slots ...int) (named slotNames) {
+			for _, slot := range slots {
+				named.add(slot)
+			}
+			return named
+		}
+		last := func() Notification { return *b.last.Load() }
+		d.notify(2, in(7, 3, 7), true)
+		require.Equal(t, Notification{"public.orders", 2, []int{3, 7}}, last())
+		d.notify(1, in(5), true)
+		d.notify(2, in(1, 5), true)
+		time.Sleep(notifyEvery)
+		synctest.Wait()
+		require.Equal(t, Notification{"public.orders", 3, []int{1, 5}}, last())
+		d.notify(1, in(5), true)
+		d.notify(0, anySlot, false)
+		require.Equal(t, Notification{"public.orders", 0, nil}, last())
+		d.notify(1, in(5), false)
+		require.Equal(t, Notification{"public.orders", 1, []int{5}}, last(), "the one before is forgotten")
+		var many []int
+		for slot := range mostNamed {
+			many = append(many, slot)
+		}
+		d.notify(mostNamed, in(many...), false)
+		require.Equal(t, many, last().Slots)
+		d.notify(1, in(many...), true)
+		d.notify(1, in(mostNamed), false)
+		require.Equal(t, Notification{"public.orders", 0, nil}, last(), "too many slots")
+		plain := debouncer{notifier: b, queue: "public.mail"}
+		plain.notify(3, slotNames{}, false)
+		require.Equal(t, Notification{"public.mail", 3, nil}, last())
+		plain.notify(3, slotNames{}, true)
+		plain.notify(0, anySlot, false)
+		require.Equal(t, Notification{"public.mail", 0, nil}, last())
+	})
+}
+
+func TestAConsumerWhoseSlotsMoveListensForTheNewOnes(t *testing.T) {
+	b := &tally{}
+	owned := []int{}
+	s := seat{notifier: b, owned: func() []int { return owned }}
+	require.False(t, s.follow(), "it does not listen")
+	s.sit()
+	require.Equal(t, []int{}, b.slots, "it owns none")
+	require.False(t, s.follow())
+	owned = []int{2, 5}
+	require.True(t, s.follow())
+	require.Equal(t, []int{2, 5}, b.slots)
+	require.Equal(t, []int{2, 1}, []int{b.listens, b.stops})
+	require.False(t, s.follow())
+	s.rise()
+	owned = []int{2}
+	require.False(t, s.follow())
+	plain := seat{notifier: b}
+	plain.sit()
+	require.Nil(t, b.slots)
+	require.False(t, plain.follow())
+}
+
 // leaver leaves as a failing test does, or panics.
 type leaver struct{ panics bool }
 

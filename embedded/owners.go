@@ -92,7 +92,7 @@ func (b *notifier) newPipe(queue string) (*pipe, error) {
 	return openOwnPipe(b.pipeOf(queue)+"@"+rand.Text(), b.path())
 }
 
-// leaveOwners ends the listening of a consumer. What it has not received is for nobody else.
+// leaveOwners ends the listening of a consumer. What it has not received is for no other consumer.
 func (b *notifier) leaveOwners(q *ownerQueue, w *waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

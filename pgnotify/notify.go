@@ -10,21 +10,21 @@ import (
 )
 
 const (
-	// rest is the least time between two rings of a queue: who was woken is on his way, and
-	// senders that have so much to do need few rings.
+	// rest is the least time between two notifications of a queue: a consumer that was woken is about to claim, and
+	// senders that have so much to do need few notifications.
 	rest = 20 * time.Millisecond
 
 	// many stands for more messages than there are consumers.
 	many = 1 << 20
 
-	// A ring that fails is repeated after a pause, as long as it may be of use.
+	// A notification that fails is repeated after a pause, as long as it may be of use.
 	sendAgain = 250 * time.Millisecond
 	sendFor   = 2 * time.Second
 
 	commandTimeout = 5 * time.Second
 )
 
-// pending is what a queue is to be rung for. mu of the Notifier guards all of it.
+// pending is what was committed to a queue since the last notification. mu of the Notifier guards all of it.
 type pending struct {
 	messages int   // of a plain queue
 	owners   bool  // of an ordered queue, there are messages
@@ -64,7 +64,7 @@ func (b *Notifier) Notify(n chanq.Notification) {
 	}
 }
 
-// add adds messages to those that a queue is to be rung for.
+// add adds messages to those that wait for a notification.
 func (b *Notifier) add(queue string, more pending) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -113,8 +113,8 @@ func (b *Notifier) sendAll() {
 	}
 }
 
-// due takes a queue that is to be rung now, or says for how long there is none. At last
-// no ring waits.
+// due takes a queue with a notification to send now, or returns for how long there is none. At last
+// no notification waits.
 func (b *Notifier) due(now time.Time, last bool) (queue string, due pending, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -136,7 +136,7 @@ func (b *Notifier) due(now time.Time, last bool) (queue string, due pending, wai
 
 // plainStatement notifies those who sit, from a chair on and no more than there are
 // messages, and tells each its share of them. A chair is taken if it cannot be shared; one
-// that is free is held until the statement ends, by any number of rings at once. It writes
+// that is free is held until the statement ends, by any number of senders at once. It writes
 // nothing, and waits for nobody.
 const plainStatement = `SELECT pg_notify('chnq_' || seat::text, (($4::int - 1) / least($4::int, taken) + 1)::text)
 FROM (

@@ -63,7 +63,7 @@ func (b *Notifier) listenAsOwner(queue string, slots []int) (<-chan struct{}, fu
 	return w.heard, func() { b.leaveOwners(q, w) }
 }
 
-// leaveOwners ends the listening of a consumer. What it has not received is for nobody else.
+// leaveOwners ends the listening of a consumer. What it has not received is for no other consumer.
 func (b *Notifier) leaveOwners(q *ownerQueue, w *waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
