@@ -45,7 +45,7 @@ type queue struct {
 
 // Listen implements chanq.Notifier, for plain queues. It returns at once; the first value comes when a request
 // holds a lock of the queue.
-func (b *Notifier) Listen(name string, _ []int) (<-chan struct{}, func()) {
+func (b *Notifier) Listen(name string, slots []int) (<-chan struct{}, func()) {
 	w := make(chan struct{}, 1)
 	b.mu.Lock()
 	defer b.mu.Unlock()
