@@ -114,7 +114,7 @@ func (c *shardConsumer[T]) pauseAfter(idle *batch.Backoff, got int, full bool) t
 	return pause
 }
 
-// pause waits for d, a ring in this process, one that the Bell's heard gives, the end of a
+// pause waits for d, a ring in this process, one that the Notifier's heard gives, the end of a
 // suspect, a survey that found something, or Stop. It reports one of the former four.
 func (c *shardConsumer[T]) pause(d time.Duration, heard <-chan struct{}) (rung bool) {
 	end := time.Now().Add(d)
@@ -124,7 +124,7 @@ func (c *shardConsumer[T]) pause(d time.Duration, heard <-chan struct{}) (rung b
 		select {
 		case <-c.stop.Done():
 			return false
-		case <-c.ears.bell:
+		case <-c.ears.woken:
 			c.seat.told()
 			return true
 		case _, open := <-heard:
@@ -152,7 +152,7 @@ func (c *shardConsumer[T]) pause(d time.Duration, heard <-chan struct{}) (rung b
 //
 // The first look is before the first pause, which may be long already: a ring for a
 // scheduled message does not shorten it. After a claim that brought something it may wait
-// for a while where the Bell would ring.
+// for a while where the Notifier would ring.
 func (c *shardConsumer[T]) waitForMessage(idle *batch.Backoff, empty bool) {
 	if spare := c.seat.spare(c.cfg.PollMax); !empty && spare > 0 && c.doze(spare) {
 		return
@@ -170,7 +170,7 @@ func (c *shardConsumer[T]) waitForMessage(idle *batch.Backoff, empty bool) {
 		case err != nil && !first:
 			return // the claim meets the error, too, and deals with it
 		case ready && !first && !waited && c.seat.beside():
-			waited, wait = true, min(wait, ringEvery) // somebody whom the Bell woke may be on his way
+			waited, wait = true, min(wait, notifyEvery) // somebody whom the Notifier woke may be on his way
 		case ready && (!first || !empty || sat || below):
 			if !first && !c.seat.stands {
 				c.rise() // nobody woke for it: there may be a place for us now
@@ -191,7 +191,7 @@ func (c *shardConsumer[T]) waitForMessage(idle *batch.Backoff, empty bool) {
 	}
 }
 
-// doze is a pause in which the Bell is heard, and that ends when a survey is worth it.
+// doze is a pause in which the Notifier is heard, and that ends when a survey is worth it.
 func (c *shardConsumer[T]) doze(wait time.Duration) (rung bool) {
 	wait = min(wait, c.seat.deaf(), c.surveys.floor.wait(monotonic()))
 	if rest := min(wait, c.seat.rest()); rest > 0 {
@@ -203,11 +203,11 @@ func (c *shardConsumer[T]) doze(wait time.Duration) (rung bool) {
 	return c.pause(wait, c.seat.heard)
 }
 
-// beSeated has the consumer listen for the Bell before a pause that is long enough,
+// beSeated has the consumer listen for the Notifier before a pause that is long enough,
 // unless its readers are busy. It reports that it does so only from now on.
 func (c *shardConsumer[T]) beSeated(pause time.Duration) bool {
 	switch {
-	case len(c.out) > 0:
+	case len(c.out) > 0 && !c.queue.ordered(): // others may have the next message
 		c.rise()
 	case c.seat.heard == nil && (pause > shortPause || pause >= c.cfg.PollMax):
 		c.seat.sit()
@@ -216,10 +216,10 @@ func (c *shardConsumer[T]) beSeated(pause time.Duration) bool {
 	return false
 }
 
-// rise ends listening to the Bell. What it had rung for, and no claim was made, is others'.
+// rise ends listening to the Notifier. What it had rung for, and no claim was made, is others'.
 func (c *shardConsumer[T]) rise() {
-	if c.seat.rise() {
-		c.queue.ringer.ring(1, false)
+	if c.seat.rise() && !c.queue.ordered() { // each owner of a slot is notified
+		c.queue.debouncer.notify(1, slotNames{}, false)
 	}
 }
 

@@ -67,11 +67,11 @@ type Config struct {
 	// PostgreSQL, synchronous below FULL of SQLite). Default DurabilityRequired: Open
 	// and Migrate refuse it with ErrNotDurable, as they find it for their connection.
 	Durability Durability
-	// Bell wakes idle consumers of other processes. Default: the driver of the *sql.DB, if
-	// that is a Bell, as it is for a file that embedded.Open opened; else none, and NoBell
+	// Notifier wakes idle consumers of other processes. Default: the driver of the *sql.DB, if
+	// that is a Notifier, as it is for a file that embedded.Open opened; otherwise none. NoNotifier
 	// is none in any case: idle consumers find what other processes send at their next
-	// look, after ConsumerConfig.PollMax at the latest.
-	Bell Bell
+	// poll, after ConsumerConfig.PollMax at the latest.
+	Notifier Notifier
 	// Hooks are told of what happens. Default none.
 	Hooks Hooks
 	// MaxAttempts is how many attempts of a message fail before it is dead-lettered by the Nack of the last one. An
@@ -154,8 +154,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.History > HistoryOff {
 		v.wrong("Config.History is %d: must be HistoryKept (%d, the default) or HistoryOff (%d)", c.History, HistoryKept, HistoryOff)
 	}
-	if c.Bell != nil && isNil(c.Bell) {
-		v.wrong("Config.Bell: a nil %T; leave it unset for none", c.Bell)
+	if c.Notifier != nil && isNil(c.Notifier) {
+		v.wrong("Config.Notifier: a nil %T; leave it unset for none", c.Notifier)
 	}
 	if c.Codec == nil {
 		c.Codec = JSON
@@ -239,7 +239,7 @@ type ConsumerConfig struct {
 	MaxExtend time.Duration
 	// PollMin and PollMax bound the pause between looks at an empty queue, which
 	// doubles from one to the other. What this process sends, nacks or gives back
-	// on Stop, the next due time, and Config.Bell end it at once. Defaults 10 ms and 1 s. An idle
+	// on Stop, the next due time, and Config.Notifier end it at once. Defaults 10 ms and 1 s. An idle
 	// consumer costs one read a PollMax, and finds what other processes send after a
 	// PollMax at the latest.
 	//
@@ -281,7 +281,7 @@ type ConsumerConfig struct {
 	// round trip after a claim that found nothing (ordered: a look and a second claim). The
 	// consumer looks once when the last lease ends, and then every PollMin to PollMax while a row is locked. While
 	// it holds leases it claims once per PollMax instead of reading the next due time, and it does not
-	// listen for a Config.Bell. With a Prefetch of 1 it holds no more than its readers handle and one message.
+	// listen for a Config.Notifier. With a Prefetch of 1 it holds no more than its readers handle and one message.
 	// Default: false.
 	StopWhenIdle bool
 	// IdleGroup is a group of consumers with StopWhenIdle, also of different queues, that end when all of

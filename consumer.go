@@ -99,7 +99,7 @@ func newShardConsumer[T any](q *queue, cfg ConsumerConfig, values context.Contex
 		returned: make(chan struct{}),
 		drained:  make(chan struct{}, 1),
 		cleared:  make(chan struct{}, 1),
-		seat:     seat{bell: q.ringer.bell, name: q.ringer.name},
+		seat:     seat{notifier: q.debouncer.notifier, name: q.debouncer.queue},
 		surveys:  surveyor{floor: newFloor(cfg.PollMax), patience: cfg.StatementTimeout},
 		surveyed: make(chan survey, 1),
 		finished: make(chan struct{}),
@@ -116,6 +116,7 @@ func newShardConsumer[T any](q *queue, cfg ConsumerConfig, values context.Contex
 	c.keeper = newKeeper(c, pools[2], &c.health, here, cfg.LeaseFor, cfg.StatementTimeout)
 	if c.queue.ordered() {
 		c.order = newReader(c)
+		c.seat.owned = c.order.reader.Owned
 	}
 	c.ears, c.unlisten = q.key.listen()
 	return c, nil
@@ -335,7 +336,7 @@ func (c *shardConsumer[T]) broken(err error) {
 	c.stopNow()
 }
 
-func (c *shardConsumer[T]) settled(e SettledEvent) {
+func (c *shardConsumer[T]) settled(e SettledEvent, givenBack slotNames) {
 	c.mu.Lock()
 	c.stats.Acked += int64(e.Acked)
 	c.stats.Nacked += int64(e.Nacked)
@@ -348,6 +349,6 @@ func (c *shardConsumer[T]) settled(e SettledEvent) {
 	// after a Release by a reader who goes on reading: one that releases whatever it
 	// gets would claim it again without a pause, for ever.
 	if e.Nacked > 0 || e.Released > 0 && c.stop.Err() != nil {
-		c.queue.ring(e.Nacked+e.Released, false)
+		c.queue.ring(e.Nacked+e.Released, givenBack, false)
 	}
 }

@@ -10,31 +10,31 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/mssqlnotify"
-	"github.com/chanq/chanq/pgbell"
+	"github.com/chanq/chanq/pgnotify"
 )
 
-// On SQL Server, with a bell; the DSN is sqlserver://user:password@host?database=shop&connection+timeout=45
+// On SQL Server, with a notifier; the DSN is sqlserver://user:password@host?database=shop&connection+timeout=45
 func ExampleOpen_sqlServer() {
 	ctx := context.Background()
 	db, err := sql.Open("sqlserver", os.Getenv("SHOP_DSN"))
 	check(err)
 	defer db.Close()
-	bell := mssqlnotify.New(db, mssqlnotify.Config{}) // wakes idle consumers of this process
-	defer bell.Close()                                // after the consumers, before the *sql.DB
-	orders, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Bell: bell})
+	notifier := mssqlnotify.New(db, mssqlnotify.Config{}) // wakes idle consumers of this process
+	defer notifier.Close()                                // after the consumers, before the *sql.DB
+	orders, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Notifier: notifier})
 	check(err)
 	_ = orders
 }
 
-// On PostgreSQL, with a bell; the DSN is postgres://user:password@host/shop
+// On PostgreSQL, with a notifier; the DSN is postgres://user:password@host/shop
 func ExampleOpen_postgreSQL() {
 	ctx := context.Background()
 	db, err := sql.Open("pgx", os.Getenv("SHOP_DSN"))
 	check(err)
 	defer db.Close()
-	bell := pgbell.New(db, pgbell.Config{}) // wakes idle consumers of other processes
-	defer bell.Close()                      // after producers and consumers, before the *sql.DB
-	orders, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Bell: bell})
+	notifier := pgnotify.New(db, pgnotify.Config{}) // wakes idle consumers of other processes
+	defer notifier.Close()                          // after producers and consumers, before the *sql.DB
+	orders, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Notifier: notifier})
 	check(err)
 	_ = orders
 }

@@ -3,14 +3,11 @@ package chanq
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/chanq/chanq/embedded"
 )
 
 func TestALabelTakesThePlaceOfTheName(t *testing.T) {
@@ -55,9 +52,7 @@ func TestALabelTakesThePlaceOfTheName(t *testing.T) {
 }
 
 func TestALabelIsChecked(t *testing.T) {
-	db, err := embedded.Open(":memory:")
-	require.NoError(t, err)
-	defer db.Close()
+	db := openSQLite(t)
 	for _, label := range []string{"a\nb", "\xff", strings.Repeat("x", 257)} {
 		require.ErrorContains(t, Migrate(t.Context(), db, "orders", Config{Label: label}), "Config.Label", "%q", label)
 	}
@@ -66,10 +61,8 @@ func TestALabelIsChecked(t *testing.T) {
 
 // TestADatabaseThatDoesNotAnswerIsUnavailable, and one that answers that there is no queue is not.
 func TestADatabaseThatDoesNotAnswerIsUnavailable(t *testing.T) {
-	db, err := embedded.Open(filepath.Join(t.TempDir(), "q.db"))
-	require.NoError(t, err)
-	defer db.Close()
-	_, err = Open[string](t.Context(), db, "orders", Config{})
+	db := openSQLite(t)
+	_, err := Open[string](t.Context(), db, "orders", Config{})
 	require.ErrorIs(t, err, ErrNoSchema)
 	require.NotErrorIs(t, err, ErrUnavailable)
 	require.NoError(t, Migrate(t.Context(), db, "orders", Config{}))

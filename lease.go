@@ -203,8 +203,9 @@ type leaseOwner interface {
 	// lease that is held has expired then.
 	expire(l *lease)
 
-	// settled is told by the settler of each group that is in the database.
-	settled(SettledEvent)
+	// settled is called by the settler for each group that is in the database, with the slots of the messages that
+	// were given back.
+	settled(e SettledEvent, givenBack slotNames)
 	// broken is told by the settler of a permanent error.
 	broken(error)
 }

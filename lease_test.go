@@ -23,7 +23,7 @@ func (still) moved(...*lease)                      {}
 func (still) awaits(*lease) bool                   { return false }
 func (still) parent() context.Context              { return context.Background() }
 func (still) expire(*lease)                        {}
-func (still) settled(SettledEvent)                 {}
+func (still) settled(SettledEvent, slotNames)      {}
 func (still) broken(error)                         {}
 func (still) extend(context.Context, *lease, time.Duration) (bool, error) {
 	return true, nil

@@ -89,6 +89,9 @@ func (c *shardConsumer[T]) attend(ctx context.Context) {
 		if err == nil && c.order != nil {
 			if c.here.Joined(deadlineAfter(began, c.cfg.LeaseFor)) {
 				c.order.hurry() // slots may be taken
+				if c.queue.debouncer.notifier != nil {
+					c.queue.wake() // the shares of others are smaller
+				}
 			}
 			notify(c.keeper.wake) // leases may last longer now
 		}

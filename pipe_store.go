@@ -32,7 +32,7 @@ func (p *pipe[In, Out]) store() {
 	p.sessions.connect(p.from.abandoned, p.from.cfg.StatementTimeout)
 	p.writer.Run(p.from.abandoned)
 	p.isolated.events.close()
-	p.to.queue.ringer.end() // for what was stored before the last group failed
+	p.to.queue.debouncer.flush() // for what was stored before the last group failed
 	p.sessions.close()
 }
 
@@ -161,6 +161,8 @@ func (p *pipe[In, Out]) absent(ctx context.Context, items []*piped[Out]) (outcom
 func (p *pipe[In, Out]) done(began time.Time, outcomes []batch.Outcome[*piped[Out]]) {
 	tally := settleTally{event: SettledEvent{Queue: p.from.queue.label}}
 	sent, unknown := 0, false
+	var slots slotNames
+	names := p.to.queue.debouncer.names()
 	var ended []*lease
 	for _, o := range outcomes {
 		l := o.Item.in
@@ -177,10 +179,15 @@ func (p *pipe[In, Out]) done(began time.Time, outcomes []batch.Outcome[*piped[Ou
 		}
 		ended = append(ended, l)
 		unknown = unknown || o.Unknown
+		if names && (o.Err == nil || o.Unknown) {
+			for i := range o.Item.rows {
+				slots.add(o.Item.rows[i].Slot)
+			}
+		}
 	}
 	p.from.moved(ended...)
 	if sent > 0 || unknown {
-		p.to.queue.ring(max(1, sent), p.writer.Stats().Open > len(outcomes))
+		p.to.queue.ring(max(1, sent), slots, p.writer.Stats().Open > len(outcomes))
 	}
 	if sent > 0 {
 		p.to.queue.recorder.sent.Add(int64(sent))
@@ -190,7 +197,7 @@ func (p *pipe[In, Out]) done(began time.Time, outcomes []batch.Outcome[*piped[Ou
 		tally.event.Took = time.Since(began)
 		p.from.queue.recorder.settled(tally.event)
 		call(p.from.queue.cfg.Hooks.Settled, tally.event)
-		p.from.settled(tally.event)
+		p.from.settled(tally.event, slotNames{})
 	}
 }
 

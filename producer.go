@@ -145,7 +145,7 @@ func (p *shardProducer[T]) start() {
 func (p *shardProducer[T]) end() {
 	p.giveIn(nil)
 	p.isolated.events.close()
-	p.queue.ringer.end() // for what was stored before the last group failed
+	p.queue.debouncer.flush() // for what was stored before the last group failed
 	p.unrecord()
 	p.health.end()
 	p.sessions.close()

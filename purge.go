@@ -75,7 +75,7 @@ func (q *Queue[T]) PurgeIDs(ctx context.Context, ids ...ID) ([]ID, error) {
 // PurgeIDs discards them, or the live message has ended and they are redriven. It runs in
 // statements of 1000 rows, after one that asks for the database's time; an error
 // comes with the count so far. It wakes idle consumers, as a send does: those of other
-// processes where there is a Bell.
+// processes where there is a Notifier.
 func (q *Queue[T]) Redrive(ctx context.Context, limit int) (int, error) {
 	if limit < 0 {
 		return 0, fmt.Errorf("chanq: redrive %s: limit is %d: must be 0 (all) or more", q.core.label, limit)

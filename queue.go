@@ -22,15 +22,15 @@ type Queue[T any] struct{ core *queue }
 
 // queue is what the parts of a Queue share; it knows nothing of T.
 type queue struct {
-	db      *sql.DB
-	name    string
-	label   string // Config.Label, or the name
-	cfg     Config
-	dialect sqlbatch.Dialect
-	names   sqlbatch.Names
-	sql     sqlbatch.Queue // of these names
-	key     bellKey
-	ringer  ringer
+	db        *sql.DB
+	name      string
+	label     string // Config.Label, or the name
+	cfg       Config
+	dialect   sqlbatch.Dialect
+	names     sqlbatch.Names
+	sql       sqlbatch.Queue // of these names
+	key       queueKey
+	debouncer debouncer
 
 	recorder    recorder
 	sampleEvery time.Duration // StepFine, but for tests
@@ -73,12 +73,12 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 	}
 	q := &queue{
 		db: db, name: name, label: label, cfg: cfg, dialect: d,
-		names: names, sql: d.Queue(names), key: bellKey{db, schemaOf(d, cfg.Schema), name}, sampleEvery: StepFine,
+		names: names, sql: d.Queue(names), key: queueKey{db, schemaOf(d, cfg.Schema), name}, sampleEvery: StepFine,
 	}
 	if q.ordered() && q.sql.Slots().Text == "" {
 		return refuse(errNotOrdered(d))
 	}
-	q.ringer.bell, q.ringer.name = bellOf(db, cfg.Bell, q.ordered()), q.key.schema+"."+name
+	q.debouncer.notifier, q.debouncer.queue, q.debouncer.ordered = notifierOf(db, cfg.Notifier, q.ordered()), q.key.schema+"."+name, q.ordered()
 	return q, nil
 }
 
@@ -142,14 +142,11 @@ func (q *queue) once(ctx context.Context, st sqlbatch.Statement, scan func(*sql.
 	return s.Run(ctx, st, scan)
 }
 
-// ring wakes idle consumers: there are messages that are due just now. more says that
-// others follow. Of an ordered queue it wakes all of them, since one of them alone owns the slot of a message.
-func (q *queue) ring(messages int, more bool) {
+// ring wakes idle consumers: there are messages that are due just now, of an ordered queue in these slots. more says that
+// others follow.
+func (q *queue) ring(messages int, slots slotNames, more bool) {
 	q.key.ring()
-	if q.ordered() {
-		messages = ringMany
-	}
-	q.ringer.ring(messages, more)
+	q.debouncer.notify(messages, slots, more)
 }
 
 // Name returns the queue's name.
@@ -160,7 +157,7 @@ func (q *Queue[T]) Label() string { return q.core.label }
 
 // Wake makes idle consumers of this queue look for messages at once: call it after
 // committing a transaction that used SendTx. It costs no round trip. Consumers in other
-// processes need a Bell for it; without one they find the messages within a second
+// processes need a Notifier for it; without one they find the messages within a second
 // or so, or ConsumerConfig.PollMax, if that is longer.
 func (q *Queue[T]) Wake() {
 	q.core.wake()
@@ -169,7 +166,7 @@ func (q *Queue[T]) Wake() {
 // wake has all idle consumers look at once.
 func (q *queue) wake() {
 	q.key.wake()
-	q.ringer.ring(ringMany, false)
+	q.debouncer.notify(0, anySlot, false)
 }
 
 // gaveBack says that messages lie at their old places again: whoever claims in this

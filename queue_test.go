@@ -2,6 +2,7 @@ package chanq
 
 import (
 	"context"
+	"database/sql"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -9,16 +10,24 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq/embedded"
+	_ "modernc.org/sqlite"
 )
 
 // Interleavings and limits that a reading of the code called in question.
 
-func openTestQueue[T any](t *testing.T, cfg Config) *Queue[T] {
+// openSQLite opens an empty database by the driver itself: package embedded imports this one.
+func openSQLite(t testing.TB) *sql.DB {
 	t.Helper()
-	db, err := embedded.Open(filepath.Join(t.TempDir(), "q.db"))
+	path := filepath.ToSlash(filepath.Join(t.TempDir(), "q.db"))
+	db, err := sql.Open("sqlite", "file:"+path+"?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
+
+func openTestQueue[T any](t *testing.T, cfg Config) *Queue[T] {
+	t.Helper()
+	db := openSQLite(t)
 	require.NoError(t, Migrate(t.Context(), db, "orders", cfg))
 	q, err := Open[T](t.Context(), db, "orders", cfg)
 	require.NoError(t, err)

@@ -80,6 +80,9 @@ func (r *reader[T]) claimAll() {
 			r.pollAt = 0
 		}
 		b := r.budget()
+		if b.Poll && r.reader.Counts().Slots > 0 {
+			c.seat.answer() // by the read that follows
+		}
 		did, failure := r.step(&loop, b)
 		switch {
 		case did.Failed:
@@ -175,10 +178,14 @@ func (r *reader[T]) account(did claim.Did, b order.Budget) (stopped bool) {
 // pause waits until a statement is due.
 func (r *reader[T]) pause(b order.Budget) {
 	c, now := r.c, monotonic()
+	r.reader.Calm(c.seat.stands)
 	wait := min(r.reader.Due(b)-now, time.Minute)
+	bare := r.reader.Counts().Slots == 0 // there is nothing to read
 	if b.Room > 0 {
-		wait = min(wait, r.pollAt-now)
-		if c.beSeated(wait) {
+		if !bare {
+			wait = min(wait, r.pollAt-now)
+		}
+		if c.seat.follow() || c.beSeated(wait) {
 			r.pollAt = 0
 			return
 		}
@@ -191,12 +198,15 @@ func (r *reader[T]) pause(b order.Budget) {
 	defer timer.Stop()
 	select {
 	case <-c.stop.Done():
-	case <-c.ears.bell:
+	case <-c.ears.woken:
 		c.seat.told()
 		r.pollAt = 0
 	case _, open := <-c.seat.heard:
 		if c.seat.rang(open) {
 			r.pollAt = 0
+			if bare { // slots may be free
+				r.reader.Hurry()
+			}
 		}
 	case <-c.cleared:
 		r.pollAt = 0

@@ -3,12 +3,10 @@ package chanq
 import (
 	"context"
 	"database/sql"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq/embedded"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -19,12 +17,7 @@ import (
 // has the figures.
 func BenchmarkHistory(b *testing.B) {
 	for engine, open := range map[string]func() *sql.DB{
-		"sqlite": func() *sql.DB {
-			db, err := embedded.Open(filepath.Join(b.TempDir(), "q.db"))
-			require.NoError(b, err)
-			b.Cleanup(func() { db.Close() })
-			return db
-		},
+		"sqlite":   func() *sql.DB { return openSQLite(b) },
 		"postgres": func() *sql.DB { return pgtest.Open(b) },
 	} {
 		b.Run("engine="+engine, func(b *testing.B) {

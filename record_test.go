@@ -4,13 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq/embedded"
 	"github.com/chanq/chanq/prove/testdb/mssqltest"
 	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
@@ -147,11 +145,7 @@ func onEngines[T interface {
 	Run(string, func(T)) bool
 }](t T, do func(T, opener)) {
 	for name, open := range map[string]opener{
-		"sqlite": func(t testing.TB) *sql.DB {
-			db, err := embedded.Open(filepath.Join(t.TempDir(), "q.db"))
-			require.NoError(t, err)
-			return db
-		},
+		"sqlite":   openSQLite,
 		"postgres": func(t testing.TB) *sql.DB { return pgtest.Open(t) },
 		"stand-in": func(t testing.TB) *sql.DB {
 			db, err := sql.Open("sqlserver", mssqltest.Start(t, mssqltest.Options{Clock: engine.RealClock{}}).DSN())

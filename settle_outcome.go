@@ -43,11 +43,15 @@ func (s *settler) done(began time.Time, outcomes []batch.Outcome[*lease]) {
 	tally := settleTally{event: SettledEvent{Queue: s.queue.label}}
 	leases := make([]*lease, len(outcomes))
 	var released []*lease
+	var slots slotNames
 	for i, o := range outcomes {
 		s.finish(o, &tally)
 		leases[i] = o.Item
 		if o.Err == nil && o.Item.op == settleRelease {
 			released = append(released, o.Item)
+		}
+		if m := o.Item.entry; m != nil && o.Err == nil && o.Item.op != settleAck && o.Item.op != settleDead {
+			slots.add(m.Slot)
 		}
 	}
 	s.owner.moved(leases...)
@@ -57,7 +61,7 @@ func (s *settler) done(began time.Time, outcomes []batch.Outcome[*lease]) {
 	if tally.event.Released > 0 {
 		s.queue.gaveBack(placesOf(released))
 	}
-	s.owner.settled(tally.event)
+	s.owner.settled(tally.event, slots)
 }
 
 // finish finishes a lease, without the call of leaseOwner.moved.

@@ -13,11 +13,11 @@ import (
 
 // sharedDB is what all queues on one *sql.DB share in this process.
 type sharedDB struct {
-	users    int           // parts of sessions and listeners: the last one to leave ends it
-	sessions *session.Pool // nil before the first part
-	bells    map[bellKey][]*listener
-	turns    map[bellKey]*claimTurns // of those that have listeners
-	trials   map[bellKey]bool        // queues of which a consumer tries a suspect: see claim_careful.go
+	users     int           // parts of sessions and listeners: the last one to leave ends it
+	sessions  *session.Pool // nil before the first part
+	listeners map[queueKey][]*listener
+	turns     map[queueKey]*claimTurns // of those that have listeners
+	trials    map[queueKey]bool        // queues of which a consumer tries a suspect: see claim_careful.go
 	// vacuums is taken by the queue whose table is being vacuumed: one at a time, since
 	// it borrows a connection of the application's for as long as that takes.
 	vacuums chan struct{}
@@ -37,7 +37,7 @@ func sharedOf(db *sql.DB) *sharedDB {
 	}
 	s := shared.of[db]
 	if s == nil {
-		s = &sharedDB{bells: map[bellKey][]*listener{}, turns: map[bellKey]*claimTurns{}, trials: map[bellKey]bool{}, vacuums: make(chan struct{}, 1)}
+		s = &sharedDB{listeners: map[queueKey][]*listener{}, turns: map[queueKey]*claimTurns{}, trials: map[queueKey]bool{}, vacuums: make(chan struct{}, 1)}
 		shared.of[db] = s
 	}
 	return s
@@ -109,9 +109,9 @@ func openOnce(db *sql.DB, d sqlbatch.Dialect) *sessions {
 	return &sessions{part, part.Close}
 }
 
-// bellKey names a queue within this process. Producers ring it after a commit;
+// queueKey names a queue within this process. Producers ring it after a commit;
 // consumers listen. Queues opened twice on one *sql.DB share it.
-type bellKey struct {
+type queueKey struct {
 	db            *sql.DB
 	schema, queue string
 }
@@ -127,9 +127,9 @@ func schemaOf(d sqlbatch.Dialect, schema string) string {
 
 // listener is a consumer that listens for its queue.
 type listener struct {
-	bell  chan struct{} // of capacity 1: has a value after each ring since the last receive
+	woken chan struct{} // of capacity 1: has a value after each ring since the last receive
 	turns *claimTurns   // shared with the others of its queue
-	key   bellKey
+	key   queueKey
 	db    *sharedDB
 
 	// Of shared.mu.
@@ -167,22 +167,22 @@ func (l *listener) endTrial() {
 }
 
 // listen returns a listener, and a function that ends it.
-func (k bellKey) listen() (*listener, func()) {
+func (k queueKey) listen() (*listener, func()) {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	s := sharedOf(k.db)
-	l := &listener{bell: make(chan struct{}, 1), key: k, db: s, places: noPlace}
+	l := &listener{woken: make(chan struct{}, 1), key: k, db: s, places: noPlace}
 	s.users++
-	s.bells[k] = append(s.bells[k], l)
+	s.listeners[k] = append(s.listeners[k], l)
 	if s.turns[k] == nil {
 		s.turns[k] = newClaimTurns()
 	}
 	l.turns = s.turns[k]
 	return l, func() {
 		shared.mu.Lock()
-		s.bells[k] = slices.DeleteFunc(s.bells[k], func(o *listener) bool { return o == l })
-		if len(s.bells[k]) == 0 {
-			delete(s.bells, k)
+		s.listeners[k] = slices.DeleteFunc(s.listeners[k], func(o *listener) bool { return o == l })
+		if len(s.listeners[k]) == 0 {
+			delete(s.listeners, k)
 			delete(s.turns, k)
 		}
 		shared.mu.Unlock()
@@ -191,32 +191,32 @@ func (k bellKey) listen() (*listener, func()) {
 }
 
 // each calls f for each listener.
-func (k bellKey) each(f func(*listener)) {
+func (k queueKey) each(f func(*listener)) {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	if s := shared.of[k.db]; s != nil {
-		for _, l := range s.bells[k] {
+		for _, l := range s.listeners[k] {
 			f(l)
 		}
 	}
 }
 
 // ring ends the pauses of idle consumers: there is something that is due just now.
-func (k bellKey) ring() { k.each(func(l *listener) { notify(l.bell) }) }
+func (k queueKey) ring() { k.each(func(l *listener) { notify(l.woken) }) }
 
 // wake is ring for what may have been due for long.
-func (k bellKey) wake() {
-	k.each(func(l *listener) { l.hurried = true; notify(l.bell) })
+func (k queueKey) wake() {
+	k.each(func(l *listener) { l.hurried = true; notify(l.woken) })
 }
 
 // lower says that something lies at these places again. It ends no pause.
-func (k bellKey) lower(places sqlbatch.Floors) {
+func (k queueKey) lower(places sqlbatch.Floors) {
 	k.each(func(l *listener) { l.places = lowest(l.places, places) })
 }
 
 // vacuums is taken by a queue on the same *sql.DB whose table is being vacuumed. The
 // caller has sessions on it.
-func (k bellKey) vacuums() chan struct{} {
+func (k queueKey) vacuums() chan struct{} {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	return shared.of[k.db].vacuums

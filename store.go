@@ -109,7 +109,12 @@ func (p *shardProducer[T]) write(ctx context.Context, items []*pending[T], skipL
 func (p *shardProducer[T]) done(began time.Time, outcomes []batch.Outcome[*pending[T]]) {
 	event := SentEvent{Queue: p.queue.label}
 	stored, unknown := 0, 0
+	var slots slotNames
+	names := p.queue.debouncer.names()
 	for _, o := range outcomes {
+		if names && (o.Err == nil || o.Unknown) {
+			slots.add(o.Item.row.Slot)
+		}
 		switch {
 		case o.Err == nil:
 			stored++
@@ -123,7 +128,7 @@ func (p *shardProducer[T]) done(began time.Time, outcomes []batch.Outcome[*pendi
 	}
 	if stored+unknown > 0 {
 		s := p.writer.Stats()
-		p.queue.ring(stored+unknown, stored == 0 || s.Open-s.Isolated-s.Behind > len(outcomes))
+		p.queue.ring(stored+unknown, slots, stored == 0 || s.Open-s.Isolated-s.Behind > len(outcomes))
 		runtime.Gosched() // claims go before the next group: the messages wait for them
 	}
 	p.resolve(outcomes)

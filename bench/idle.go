@@ -20,12 +20,13 @@ type idleStep struct {
 
 // idleSteps in their order, each of which can be run alone.
 var idleSteps = []idleStep{
-	{"gaps", "one sleeper, gaps of 100 to 500 ms", nap{1, measure.Warm, 1}.measure},
-	{"cold", "one sleeper, gaps of 2 to 4 s, twice as long", nap{1, measure.Cold, 2}.measure},
-	{"crowd", "many sleepers, gaps of 100 to 500 ms", nap{0, measure.Warm, 1}.measure},
-	{"enqueue", "a producer at full speed beside no, one and many sleepers, its bell off and on", measureEnqueue},
-	{"singles", "eight producers of single messages beside no and one sleeper, their bell off and on", measureSingles},
-	{"half", "sent and received at half of full speed, the bell off and on", measureHalf},
+	{"gaps", "one sleeper, gaps of 100 to 500 ms", nap{1, measure.Warm, 1, false}.measure},
+	{"cold", "one sleeper, gaps of 2 to 4 s, twice as long", nap{1, measure.Cold, 2, false}.measure},
+	{"crowd", "many sleepers, gaps of 100 to 500 ms", nap{0, measure.Warm, 1, false}.measure},
+	{"owners", "four sleepers that own the slots of an ordered queue, gaps of 100 to 500 ms", nap{4, measure.Warm, 1, true}.measure},
+	{"enqueue", "a producer at full speed beside no, one and many sleepers, its notifier off and on", measureEnqueue},
+	{"singles", "eight producers of single messages beside no and one sleeper, their notifier off and on", measureSingles},
+	{"half", "sent and received at half of full speed, the notifier off and on", measureHalf},
 }
 
 func idleStepNames() []string {
@@ -73,13 +74,17 @@ func watchLog(ctx context.Context, o options) (log *serverLog, err error) {
 }
 
 // onSleepers runs f on an empty queue on which so many processes sleep.
-func onSleepers(ctx context.Context, o options, n int, bell bool, f func(*store, *sleepers) error) error {
+func onSleepers(ctx context.Context, o options, n int, notifier bool, f func(*store, *sleepers) error) error {
 	return onStore(ctx, o, "raw", func(s *store, _ strategy) error {
-		sleepers, err := startSleepers(ctx, sleepTask{Place: s.place, Bell: bell}, n)
+		sleepers, err := startSleepers(ctx, sleepTask{Place: s.place, Notifier: notifier}, n)
 		if err != nil {
 			return err
 		}
-		err = measure.Sleep(ctx, min(fallAsleep, o.rest))
+		settle := fallAsleep
+		if o.slots > 0 { // the slots are distributed
+			settle = settleDown
+		}
+		err = measure.Sleep(ctx, min(settle, o.rest))
 		if err == nil {
 			err = f(s, sleepers)
 		}
@@ -94,10 +99,10 @@ func (o *options) declareIdle(f *flag.FlagSet, steps *string) {
 	}
 	f.BoolVar(&o.idle, "idle", false, "measure consumers of other processes that sleep instead, in -steps")
 	f.StringVar(steps, "steps", strings.Join(idleStepNames(), ","), about)
-	f.BoolVar(&o.bell, "bell", true, "with -idle: wake sleepers between gaps by what the engine has for that; without, they poll")
+	f.BoolVar(&o.notifier, "notify", true, "with -idle: wake sleepers between gaps by what the engine has for that; without, they poll")
 	f.IntVar(&o.crowd, "crowd", 48, "with -idle: how many sleepers are many")
 	f.DurationVar(&o.rest, "rest", 10*time.Second, "with -idle: how long nothing is sent, to count what sleepers ask")
 	f.DurationVar(&o.burst, "burst", 2*time.Second, "with -idle: how long is sent at full speed each time")
-	f.IntVar(&o.pairs, "pairs", 3, "with -idle: times of a round that the bell is off and on")
+	f.IntVar(&o.pairs, "pairs", 3, "with -idle: times of a round that the notifier is off and on")
 	f.StringVar(&o.log, "log", "", "with -idle: the server's log file, to count those who wait for the lock of notifications; it needs log_lock_waits=on deadlock_timeout=10ms")
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// A load is measured in pairs, with the bell off and on in turn, close to each other: what
+// A load is measured in pairs, with the notifier off and on in turn, close to each other: what
 // else happens on the machine hits both.
 
 // measureEnqueue sends as fast as one producer does.
@@ -71,7 +71,7 @@ func measureBesides(ctx context.Context, o options, crowds []int, report func(me
 			s.db.SetMaxIdleConns(2 * singleSenders)
 			waking := [2]waking{s.waking(false), s.waking(true)}
 			defer func() { err = errors.Join(err, waking[0].end(), waking[1].end()) }()
-			var queues [2]*chanq.Queue[[]byte] // the bell off, and on
+			var queues [2]*chanq.Queue[[]byte] // the notifier off, and on
 			for i := range queues {
 				if queues[i], err = chanq.Open[[]byte](ctx, s.db, s.place.Queue, waking[i].queue); err != nil {
 					return err
@@ -83,11 +83,11 @@ func measureBesides(ctx context.Context, o options, crowds []int, report func(me
 			server := s.about(ctx)
 			for pair := range o.rounds*o.pairs + 1 { // the first warms up
 				for i := range queues {
-					bell := (pair + i) % 2
+					notifier := (pair + i) % 2
 					r := newResult(o, "chanq")
-					r.Server, r.Round, r.Bell, r.Processes, r.Batch = server, pair, bell == 1, n+1, o.batch
+					r.Server, r.Round, r.Notifier, r.Processes, r.Batch = server, pair, notifier == 1, n+1, o.batch
 					c, err := measure.Of(s.counter.Statements, func() (err error) {
-						r.N, err = send(ctx, queues[bell])
+						r.N, err = send(ctx, queues[notifier])
 						return err
 					})
 					if err = errors.Join(err, s.empty(ctx)); err != nil {
@@ -133,11 +133,11 @@ func measureHalf(ctx context.Context, o options, report func(measure.Result) err
 	}
 	for round := range o.rounds {
 		for i := range 2 {
-			bell := (round+i)%2 == 1
+			notifier := (round+i)%2 == 1
 			r := newResult(o, "chanq")
-			r.BodyBytes, r.Round, r.Bell, r.Processes, r.Batch = o.latencyBody(), round+1, bell, 2, o.batch
+			r.BodyBytes, r.Round, r.Notifier, r.Processes, r.Batch = o.latencyBody(), round+1, notifier, 2, o.batch
 			r.Load, r.RatePerS = 0.5, 0.5*saturation
-			err := onSleepers(ctx, o, 1, bell, func(s *store, sleepers *sleepers) error {
+			err := onSleepers(ctx, o, 1, notifier, func(s *store, sleepers *sleepers) error {
 				r.Server = s.about(ctx)
 				return sendHalf(ctx, o, s, sleepers, &r)
 			})
@@ -153,7 +153,7 @@ func measureHalf(ctx context.Context, o options, report func(measure.Result) err
 }
 
 func sendHalf(ctx context.Context, o options, s *store, sleepers *sleepers, r *measure.Result) (err error) {
-	waking := s.waking(r.Bell)
+	waking := s.waking(r.Notifier)
 	defer func() { err = errors.Join(err, waking.end()) }()
 	queue, err := chanq.Open[[]byte](ctx, s.db, s.place.Queue, waking.queue)
 	if err != nil {

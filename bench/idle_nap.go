@@ -15,20 +15,25 @@ type nap struct {
 	sleepers int
 	gap      measure.Gap
 	times    int
+	ordered  bool // the queue, with a key for each message
 }
 
 // fallAsleep is how long a consumer with nothing to do takes until it looks no more often
-// than PollMax, and a Bell until it is heard.
+// than PollMax, and a Notifier until it is heard.
 const fallAsleep = 2 * time.Second
 
 func (n nap) measure(ctx context.Context, o options, report func(measure.Result) error) error {
 	if n.sleepers == 0 {
 		n.sleepers = o.crowd
 	}
+	plain := o
+	if n.ordered {
+		o = o.ordered(manyKeys)
+	}
 	for round := range o.rounds {
 		r := newResult(o, "chanq")
-		r.BodyBytes, r.Processes, r.Gap, r.Bell, r.Round = o.latencyBody(), n.sleepers+1, n.gap.String(), o.bell, round+1
-		err := onStore(ctx, o, "raw", func(s *store, _ strategy) (err error) {
+		r.BodyBytes, r.Processes, r.Gap, r.Notifier, r.Round = o.latencyBody(), n.sleepers+1, n.gap.String(), o.notifier, round+1
+		err := onStore(ctx, plain, "raw", func(s *store, _ strategy) (err error) {
 			r.Server = s.about(ctx)
 			r.CommitP50, err = commitTime(ctx, s, o.latencyBody())
 			return err
@@ -36,8 +41,8 @@ func (n nap) measure(ctx context.Context, o options, report func(measure.Result)
 		if err != nil {
 			return err
 		}
-		err = onSleepers(ctx, o, n.sleepers, o.bell, func(s *store, sleepers *sleepers) (err error) {
-			waking := s.waking(o.bell)
+		err = onSleepers(ctx, o, n.sleepers, o.notifier, func(s *store, sleepers *sleepers) (err error) {
+			waking := s.waking(o.notifier)
 			defer func() { err = errors.Join(err, waking.end()) }()
 			return n.send(ctx, o, s, waking, sleepers, &r)
 		})
@@ -71,11 +76,11 @@ func (n nap) send(ctx context.Context, o options, s *store, w waking, sleepers *
 		return err
 	}
 	before += s.counter.Statements()
-	began := time.Now()
+	began, keys := time.Now(), newKeys(o.keys)
 	r.N, err = measure.AtGaps(ctx, n.gap, time.Duration(n.times)*o.latencyFor, func(now time.Time) error {
 		body := make([]byte, o.latencyBody())
 		stamp(body, now)
-		_, err := producer.Send(ctx, chanq.Message[[]byte]{Body: body})
+		_, err := producer.Send(ctx, chanq.Message[[]byte]{Body: body, Key: keys.next()})
 		return err
 	})
 	if err != nil {

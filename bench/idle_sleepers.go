@@ -17,8 +17,8 @@ import (
 // sleepTask reads in a process of its own with one consumer, as most do. At each order
 // it tells what it has read since the last, and how many statements it has run in all.
 type sleepTask struct {
-	Place place
-	Bell  bool
+	Place    place
+	Notifier bool
 }
 
 // slept is what a sleeper tells.
@@ -51,7 +51,7 @@ func (s slept) into(r *measure.Result) {
 func (t sleepTask) where() place { return t.Place }
 
 func (t sleepTask) run(ctx context.Context, s *store, orders <-chan string) (err error) {
-	waking := s.waking(t.Bell)
+	waking := s.waking(t.Notifier)
 	defer func() { err = errors.Join(err, waking.end()) }()
 	queue, err := chanq.Open[[]byte](ctx, s.db, s.place.Queue, waking.queue)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// idleTables are what was measured of sleepers, what of loads with the bell off and on, and
+// idleTables are what was measured of sleepers, what of loads with the notifier off and on, and
 // last what of it has a target.
 func idleTables(o options, results []measure.Result) (tables []measure.Table) {
 	engine := o.engine
@@ -25,12 +25,12 @@ func idleTables(o options, results []measure.Result) (tables []measure.Table) {
 	return append(tables, targetTable(engine, o, results))
 }
 
-// besides are the results of a load beside so many sleepers, with the bell off and on.
+// besides are the results of a load beside so many sleepers, with the notifier off and on.
 func besides(results []measure.Result, step string, sleepers int) (off, on []measure.Result) {
 	for _, r := range results {
 		switch {
 		case r.Step != step || r.Processes != sleepers+1:
-		case r.Bell:
+		case r.Notifier:
 			on = append(on, r)
 		default:
 			off = append(off, r)
@@ -51,7 +51,7 @@ var loads = []struct {
 
 func loadTable(engine string, results []measure.Result) measure.Table {
 	t := measure.Table{
-		Title: engine + ": the bell off and on, in turn",
+		Title: engine + ": the notifier off and on, in turn",
 		Head:  []string{"", "sleepers", "pairs", "off", "on", "on / off"},
 	}
 	for _, load := range loads {
@@ -119,10 +119,18 @@ func sleeping(n int) string {
 }
 
 func sleepTargets(o options, results []measure.Result) (targets []target) {
-	for _, step := range []string{"gaps", "cold", "crowd"} {
+	for _, step := range []string{"gaps", "cold", "crowd", "owners"} {
 		of := slices.DeleteFunc(slices.Clone(results), func(r measure.Result) bool { return r.Step != step })
 		for _, s := range measure.SleptOf(of) {
 			who := fmt.Sprintf("%s, gaps of %s: ", sleeping(s.Sleepers), s.Gap)
+			if step == "owners" {
+				who = "ordered queue, " + who
+				if o.dsn != standIn {
+					targets = append(targets, target{who + "p50", s.P50, false, 10, " ms"}, target{who + "p99", s.P99, false, 50, " ms"})
+				}
+				targets = append(targets, target{who + "statements a second of one that idles", s.IdleStatementsPerS, false, 1.5, ""})
+				continue
+			}
 			if o.dsn != standIn {
 				targets = append(targets, target{who + "p50", s.P50, false, 5, " ms"})
 				if step != "crowd" {
@@ -146,7 +154,7 @@ func loadTargets(results []measure.Result) (targets []target) {
 		for _, n := range crowdsOf(results, load.step) {
 			off, on := besides(results, load.step, n)
 			one := bounds[load.step]
-			one.what = fmt.Sprintf("%s, %s: bell on / off", load.what, sleeping(n))
+			one.what = fmt.Sprintf("%s, %s: notifier on / off", load.what, sleeping(n))
 			one.measured = measure.Middle(measure.Ratios(on, off, load.of))
 			targets = append(targets, one)
 		}

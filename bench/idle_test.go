@@ -27,7 +27,7 @@ func TestSleepersAreMeasured(t *testing.T) {
 		}, args...)...)
 		seen := map[string]int{}
 		for _, r := range results {
-			seen[fmt.Sprintf("%s %d %v", r.Step, r.Processes-1, r.Bell)]++
+			seen[fmt.Sprintf("%s %d %v", r.Step, r.Processes-1, r.Notifier)]++
 			require.Positive(t, r.N)
 			// Where a step takes long, what sleepers asked meanwhile is taken off, at the rate of a short rest.
 			require.True(t, r.StatementsPerMessage > 0 || r.IdleStatements > 0, "what is asked is counted: %+v", r)
@@ -44,12 +44,12 @@ func TestSleepersAreMeasured(t *testing.T) {
 			}
 		}
 		require.Equal(t, map[string]int{
-			"gaps 1 true": 1, "crowd 3 true": 1, "half 1 false": 1, "half 1 true": 1,
+			"gaps 1 true": 1, "crowd 3 true": 1, "owners 4 true": 1, "half 1 false": 1, "half 1 true": 1,
 			"enqueue 0 false": 1, "enqueue 0 true": 1, "enqueue 1 false": 1, "enqueue 1 true": 1, "enqueue 3 false": 1, "enqueue 3 true": 1,
 			"singles 0 false": 1, "singles 0 true": 1, "singles 1 false": 1, "singles 1 true": 1,
 		}, seen)
 	}
-	steps := "gaps,crowd,enqueue,singles,half" // cold takes its time
+	steps := "gaps,crowd,owners,enqueue,singles,half" // cold takes its time
 	t.Run("sqlite", func(t *testing.T) { check(t, "-steps", steps) })
 	t.Run("postgres", func(t *testing.T) { check(t, "-steps", steps, "-engine", "postgres", "-dsn", pgtest.DSN(t)) })
 	t.Run("stand-in", func(t *testing.T) { check(t, "-steps", steps, "-engine", "sqlserver", "-dsn", standIn) })
@@ -95,7 +95,7 @@ func TestAServerThatTellsOfNoWaitsIsRefused(t *testing.T) {
 }
 
 func sleptIn(step string, sleepers int, gap measure.Gap, took time.Duration, statements float64) measure.Result {
-	r := measure.Result{Engine: "postgres", Strategy: "chanq", Bell: true, Step: step, Gap: gap.String(), Processes: sleepers + 1, Round: 1, N: 100}
+	r := measure.Result{Engine: "postgres", Strategy: "chanq", Notifier: true, Step: step, Gap: gap.String(), Processes: sleepers + 1, Round: 1, N: 100}
 	s := slept{Ages: measure.Histogram{}}
 	for range r.N {
 		s.note(took)
@@ -105,12 +105,12 @@ func sleptIn(step string, sleepers int, gap measure.Gap, took time.Duration, sta
 	return r
 }
 
-// loaded are pairs in which the bell costs a part of the rate, and that it adds to the statements.
+// loaded are pairs in which the notifier costs a part of the rate, and that it adds to the statements.
 func loaded(step string, sleepers int, part float64) (pairs []measure.Result) {
 	for round := range 3 {
 		off := measure.Result{Engine: "postgres", Strategy: "chanq", Step: step, Processes: sleepers + 1, Round: round, EnqueuePerS: float64(1000 * (round + 1)), StatementsPerMessage: 0.1}
 		on := off
-		on.Bell = true
+		on.Notifier = true
 		on.EnqueuePerS *= part
 		on.StatementsPerMessage /= part
 		pairs = append(pairs, off, on)
@@ -134,9 +134,9 @@ func TestTargetsStandBesideWhatWasMeasured(t *testing.T) {
 		`gaps of 2s-4s: p99 +30\.0 ms +≤ 20 ms +MISSED`,
 		`48 sleepers, gaps of 100ms-500ms: statements a message +4\.50 +≤ 4 +MISSED`,
 		`48 sleepers, gaps of 100ms-500ms: statements a second of one that idles +0\.90 +≤ 1 +met`,
-		`one producer, 48 sleepers: bell on / off +0\.98 +≥ 0\.97 +met`,
-		`eight producers, no sleeper: bell on / off +0\.80 +≥ 0\.9 +MISSED`,
-		`half of full speed, one sleeper: bell on / off +1\.11 +≤ 1\.05 +MISSED`,
+		`one producer, 48 sleepers: notifier on / off +0\.98 +≥ 0\.97 +met`,
+		`eight producers, no sleeper: notifier on / off +0\.80 +≥ 0\.9 +MISSED`,
+		`half of full speed, one sleeper: notifier on / off +1\.11 +≤ 1\.05 +MISSED`,
 		`waits for the lock of notifications of more than 10 ms +2\.00 +≤ 0 +MISSED`,
 	} {
 		require.Regexp(t, want, out.String())
@@ -153,11 +153,11 @@ func TestSleepersArePlottedTogether(t *testing.T) {
 	var out bytes.Buffer
 	to := filepath.Join(t.TempDir(), "idle.svg")
 	require.NoError(t, run(t.Context(), []string{"plot", "-in", in, "-out", to, "-title", "Asleep"}, &out, io.Discard))
-	require.Contains(t, out.String(), "| postgres chanq, bell | 1 | 100ms-500ms | 200 | 2.0", "the quantiles of the rounds together")
+	require.Contains(t, out.String(), "| postgres chanq, notifier | 1 | 100ms-500ms | 200 | 2.0", "the quantiles of the rounds together")
 	plot, err := os.ReadFile(to)
 	require.NoError(t, err)
 	requireXML(t, plot)
-	for _, want := range []string{"Asleep", "chanq, bell, 2s-4s", "48 sleepers", "slowest: 3.00 ms"} {
+	for _, want := range []string{"Asleep", "chanq, notifier, 2s-4s", "48 sleepers", "slowest: 3.00 ms"} {
 		require.Contains(t, string(plot), want)
 	}
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/mssqlnotify"
-	"github.com/chanq/chanq/pgbell"
+	"github.com/chanq/chanq/pgnotify"
 )
 
 // waking is how a process uses a queue, with what wakes idle consumers of other
@@ -15,45 +15,47 @@ type waking struct {
 	end   func() error
 }
 
-func (s *store) waking(bell bool) waking {
+func (s *store) waking(notifier bool) waking {
 	w := waking{queue: s.config(), end: func() error { return nil }}
 	switch {
-	case !bell:
-		w.queue.Bell = chanq.NoBell{}
+	case !notifier:
+		w.queue.Notifier = chanq.NoNotifier{}
 	case s.engine.wake != nil:
 		s.engine.wake(s, &w)
 	}
 	return w
 }
 
-// A Bell listens on the queue's own *sql.DB, as its users do.
+// A Notifier listens on the queue's own *sql.DB, as its users do.
 
 func wakePostgres(s *store, w *waking) {
-	w.by(func(changed func(error)) closingBell { return pgbell.New(s.db, pgbell.Config{Changed: changed}) })
+	w.by(func(changed func(error)) closingNotifier {
+		return pgnotify.New(s.db, pgnotify.Config{Changed: changed})
+	})
 }
 
 func wakeSQLServer(s *store, w *waking) {
-	w.by(func(changed func(error)) closingBell {
+	w.by(func(changed func(error)) closingNotifier {
 		return mssqlnotify.New(s.db, mssqlnotify.Config{Changed: changed})
 	})
 }
 
-type closingBell interface {
-	chanq.Bell
+type closingNotifier interface {
+	chanq.Notifier
 	Close() error
 }
 
-// by uses a Bell. What it reports meanwhile is an error of end.
-func (w *waking) by(open func(changed func(error)) closingBell) {
+// by uses a Notifier. What it reports meanwhile is an error of end.
+func (w *waking) by(open func(changed func(error)) closingNotifier) {
 	var silent error
-	bell := open(func(err error) {
+	notifier := open(func(err error) {
 		if err != nil {
 			silent = errors.Join(silent, err)
 		}
 	})
-	w.queue.Bell = bell
+	w.queue.Notifier = notifier
 	w.end = func() error {
-		err := bell.Close() // joins the goroutine that calls changed
+		err := notifier.Close() // joins the goroutine that calls changed
 		return errors.Join(err, silent)
 	}
 }

@@ -27,7 +27,7 @@ type options struct {
 	rate, saturation float64
 	loads            []float64 // as parts of saturation, which is the rate of the same queue's pipeline
 	latencyFor       time.Duration
-	idle, bell       bool
+	idle, notifier   bool
 	crowd, pairs     int
 	steps            []string
 	log              string

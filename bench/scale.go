@@ -17,18 +17,18 @@ import (
 // scaleStep is a way to have many consumers idle.
 type scaleStep struct {
 	name, about string
-	bell        bool
+	notifier    bool
 	pollMax     time.Duration // 0: the default
 	history     chanq.History
 }
 
 // scaleSteps in their order, each of which can be run alone.
 var scaleSteps = []scaleStep{
-	{"poll", "no Bell", false, 0, chanq.HistoryKept},
-	{"poll-slowly", "no Bell, PollMax 10s", false, 10 * time.Second, chanq.HistoryKept},
-	{"bell", "a Bell", true, 0, chanq.HistoryKept},
-	{"bell-slowly", "a Bell, PollMax 30s", true, 30 * time.Second, chanq.HistoryKept},
-	{"bell-alone", "a Bell, PollMax 30s, no history", true, 30 * time.Second, chanq.HistoryOff},
+	{"poll", "no Notifier", false, 0, chanq.HistoryKept},
+	{"poll-slowly", "no Notifier, PollMax 10s", false, 10 * time.Second, chanq.HistoryKept},
+	{"notify", "a Notifier", true, 0, chanq.HistoryKept},
+	{"notify-slowly", "a Notifier, PollMax 30s", true, 30 * time.Second, chanq.HistoryKept},
+	{"notify-alone", "a Notifier, PollMax 30s, no history", true, 30 * time.Second, chanq.HistoryOff},
 }
 
 func scaleStepNames() []string {
@@ -100,7 +100,7 @@ func onQueues(ctx context.Context, o options, f func(first *store, places []plac
 
 func measureScaleStep(ctx context.Context, o options, first *store, places []place, step scaleStep) (r measure.Result, err error) {
 	r = newResult(o, "chanq")
-	r.BodyBytes, r.Step, r.Bell, r.Processes, r.Consumers = o.latencyBody(), step.name, step.bell, o.processes, o.consumers
+	r.BodyBytes, r.Step, r.Notifier, r.Processes, r.Consumers = o.latencyBody(), step.name, step.notifier, o.processes, o.consumers
 	scale := &measure.Scale{Queues: len(places), Schemas: o.scale.schemas, Slots: o.slots, Limit: o.scale.limit, About: step.about}
 	r.Scale, r.Server = scale, first.about(ctx)
 	all, err := startCrowds(ctx, o, places, step)
@@ -146,7 +146,7 @@ var scaleGap = measure.Gap{Low: 20 * time.Millisecond, High: 100 * time.Millisec
 
 // sendToMany sends single messages to queues that are idle.
 func sendToMany(ctx context.Context, o options, first *store, places []place, step scaleStep, r *measure.Result) (err error) {
-	waking := first.waking(step.bell)
+	waking := first.waking(step.notifier)
 	defer func() { err = errors.Join(err, waking.end()) }()
 	producers := make([]*chanq.Producer[[]byte], len(places))
 	defer func() {

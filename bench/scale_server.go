@@ -38,9 +38,9 @@ func kindOfStatement(kinds map[string]string, text string) string {
 	if kind := kinds[text]; kind != "" {
 		return kind
 	}
-	for _, bell := range []string{"pg_try_advisory_lock", "pg_notify", "LISTEN", "pg_advisory", "idle_session_timeout"} {
-		if strings.Contains(text, bell) {
-			return "bell"
+	for _, notifier := range []string{"pg_try_advisory_lock", "pg_notify", "LISTEN", "pg_advisory", "idle_session_timeout"} {
+		if strings.Contains(text, notifier) {
+			return "notify"
 		}
 	}
 	switch text {

@@ -15,7 +15,7 @@ func TestManyIdleConsumersAreMeasured(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	for _, slots := range []string{"0", "2"} {
 		results := runJSON(t, "scale", "-engine", "postgres", "-dsn", dsn, "-queues", "3", "-schemas", "2", "-consumers", "4", "-processes", "2", "-slots", slots,
-			"-rounds", "1", "-settle", "100ms", "-rest", "1s", "-for", "200ms", "-steps", "poll,bell-alone")
+			"-rounds", "1", "-settle", "100ms", "-rest", "1s", "-for", "200ms", "-steps", "poll,notify-alone")
 		require.Len(t, results, 2)
 		for _, r := range results {
 			require.Positive(t, r.N)

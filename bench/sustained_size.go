@@ -58,7 +58,11 @@ func (s *store) holdSender(ctx context.Context) (release func() error, err error
 	if err != nil {
 		return nil, err
 	}
-	if _, err := queue.SendTx(ctx, tx, chanq.Message[[]byte]{Key: "held"}); err != nil {
+	var m chanq.Message[[]byte]
+	if s.place.Slots > 0 {
+		m.Key = "held"
+	}
+	if _, err := queue.SendTx(ctx, tx, m); err != nil {
 		return nil, errors.Join(err, tx.Rollback())
 	}
 	return tx.Rollback, nil

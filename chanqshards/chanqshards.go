@@ -41,8 +41,8 @@ type Shard struct {
 	// used in place of chanq.Config.Schema. Default: the database's default schema.
 	DB     *sql.DB
 	Schema string
-	// Bell is used in place of chanq.Config.Bell. Default: chanq.Config.Bell.
-	Bell chanq.Bell
+	// Notifier is used in place of chanq.Config.Notifier. Default: chanq.Config.Notifier.
+	Notifier chanq.Notifier
 }
 
 func (s Shard) name(i int) string {
@@ -64,8 +64,8 @@ func (s Shard) config(queue string, cfg chanq.Config, i, n int, set chanq.ID) ch
 			cfg.MaxKeys++
 		}
 	}
-	if s.Bell != nil {
-		cfg.Bell = s.Bell
+	if s.Notifier != nil {
+		cfg.Notifier = s.Notifier
 	}
 	return cfg
 }

@@ -18,7 +18,7 @@ const (
 
 // ask wakes those who have no pipe whenever another connection has committed, which
 // SQLite tells by a number that it reads from shared memory. It ends when nobody needs it.
-func (b *bell) ask() {
+func (b *notifier) ask() {
 	conn, err := b.connect()
 	if err == nil {
 		defer conn.Close()
@@ -47,7 +47,7 @@ func (b *bell) ask() {
 
 // answered wakes those who have no pipe, or tells them that nothing can be heard. It reports
 // whether there are any left.
-func (b *bell) answered(changed bool, err error) bool {
+func (b *notifier) answered(changed bool, err error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.asks = false
@@ -58,11 +58,25 @@ func (b *bell) answered(changed bool, err error) bool {
 		case err != nil:
 			b.deafen(l)
 		case again && b.openPipe(l):
-			l.wake(len(l.ears))
+			l.wake(len(l.waiters))
 		default:
 			b.asks = true
 			if changed {
-				l.wake(len(l.ears))
+				l.wake(len(l.waiters))
+			}
+		}
+	}
+	for _, q := range b.owners {
+		switch {
+		case q.pipe != nil:
+		case err != nil:
+			b.closeOwners(q)
+		case again && b.openOwners(q):
+			q.wake(nil)
+		default:
+			b.asks = true
+			if changed {
+				q.wake(nil)
 			}
 		}
 	}

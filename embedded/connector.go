@@ -13,19 +13,19 @@ import (
 
 // connector opens connections whose writes pass one turnstile.
 type connector struct {
-	name   string
-	driver driver.Driver
-	turn   *turnstile
-	bell   *bell       // the driver's; nil in memory
-	keep   driver.Conn // keeps a database in memory alive; nil for a file
+	name     string
+	driver   driver.Driver
+	turn     *turnstile
+	notifier *notifier   // the driver's; nil in memory
+	keep     driver.Conn // keeps a database in memory alive; nil for a file
 }
 
 func newConnector(name, path string) (*connector, error) {
 	sqlite := &sqlite.Driver{}
 	c := &connector{name: name, driver: sqlite, turn: newTurnstile(path)}
 	if path != inMemory {
-		c.bell = newBell(path, func() (driver.Conn, error) { return sqlite.Open(name) })
-		c.driver = fileDriver{sqlite, c.bell}
+		c.notifier = newNotifier(path, func() (driver.Conn, error) { return sqlite.Open(name) })
+		c.driver = fileDriver{sqlite, c.notifier}
 		return c, nil
 	}
 	keep, err := sqlite.Open(name)
@@ -36,13 +36,13 @@ func newConnector(name, path string) (*connector, error) {
 	return c, nil
 }
 
-// Driver is SQLite's own, or one with a bell, by which chanq knows the dialect.
+// Driver is SQLite's own, or one with a notifier, by which chanq knows the dialect.
 func (c *connector) Driver() driver.Driver { return c.driver }
 
 // Close is called by (*sql.DB).Close.
 func (c *connector) Close() error {
-	if c.bell != nil {
-		c.bell.close()
+	if c.notifier != nil {
+		c.notifier.close()
 	}
 	c.turn.close()
 	if c.keep == nil {

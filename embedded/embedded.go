@@ -48,10 +48,10 @@ var memory atomic.Int64
 // and path-next, which are left behind. Where those cannot be had (on Windows, or without the
 // right to make the files), and with programs that do not know them, processes poll.
 //
-// Idle consumers of chanq wake when another process has sent something, since the driver of
-// the *sql.DB is a chanq.Bell (see chanq.Config.Bell; chanq.NoBell switches it off). It
-// rings by a named pipe for each queue, in the directory path-bell, which idle consumers
-// make and leave behind: some microseconds for a commit. Where there are no such pipes (on
+// Idle consumers of chanq wake when another process has sent something, because the driver of
+// the *sql.DB is a chanq.Notifier (see chanq.Config.Notifier; chanq.NoNotifier switches it off). It
+// notifies by named pipes in the directory path-notify, which idle consumers make: one for each plain queue,
+// which is left behind, and one for each ordered queue and process. That costs some microseconds per commit. Where there are no such pipes (on
 // Windows, on FAT, or without the right to make them), a process with idle consumers asks
 // SQLite each 5 ms whether anything was committed, on a connection of its own, which is some
 // percent of a core.
@@ -82,16 +82,16 @@ func Files(path string) []string {
 	for _, suffix := range []string{journalSuffix, "-shm", "-journal", turnSuffix, nextSuffix} {
 		files = append(files, path+suffix)
 	}
-	pipes, _ := os.ReadDir(path + bellSuffix) // which may not be there
+	pipes, _ := os.ReadDir(path + notifySuffix) // which may not be there
 	for _, pipe := range pipes {
-		files = append(files, filepath.Join(path+bellSuffix, pipe.Name()))
+		files = append(files, filepath.Join(path+notifySuffix, pipe.Name()))
 	}
-	return append(files, path+bellSuffix)
+	return append(files, path+notifySuffix)
 }
 
 // Connector is Open for programs that wrap drivers, for tracing say: give the
 // wrapped connector to sql.OpenDB. A wrapper must pass Close and Driver on. Where it has a
-// driver of its own, set chanq.Config's Dialect, and Bell to the connector's Driver, which is one.
+// driver of its own, set chanq.Config's Dialect, and Notifier to the connector's Driver, which is one.
 func Connector(path string) (driver.Connector, error) {
 	if path == "" || strings.ContainsRune(path, 0) {
 		return nil, fmt.Errorf("chanq: embedded: path %q is neither a file nor \":memory:\"", path)

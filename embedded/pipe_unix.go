@@ -110,15 +110,53 @@ func (p *pipe) isThere() bool {
 // close may be called while another goroutine reads, which ends that.
 func (p *pipe) close() { _ = p.file.Close() }
 
-// ringPipe writes n bytes to a pipe, if somebody has it open. It does not wait.
-func ringPipe(name string, n int) {
+// writePipe writes to a pipe, if a process has it open. It does not wait. It reports that no process has it open.
+func writePipe(name string, data []byte) (unused bool) {
 	fd, err := syscall.Open(name, syscall.O_WRONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0)
 	if err != nil {
-		return
+		return errors.Is(err, syscall.ENXIO)
 	}
 	defer syscall.Close(fd)
 	var info syscall.Stat_t
 	if err := syscall.Fstat(fd, &info); err == nil && info.Mode&syscall.S_IFMT == syscall.S_IFIFO {
-		_, _ = syscall.Write(fd, make([]byte, n)) // a pipe that is full wakes enough
+		_, _ = syscall.Write(fd, data) // a pipe that is full wakes enough
 	}
+	return false
+}
+
+// openOwnPipe opens a pipe that this process alone reads. It gets its name when it is open: who finds it closed by the name
+// may remove it.
+func openOwnPipe(name, database string) (*pipe, error) {
+	folder, file := filepath.Split(name)
+	p, err := openPipe(filepath.Join(folder, "."+file), database)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Rename(p.name, name); err != nil {
+		p.remove()
+		return nil, err
+	}
+	p.name = name
+	return p, nil
+}
+
+// remove closes an own pipe and removes its name.
+func (p *pipe) remove() {
+	_ = os.Remove(p.name)
+	p.close()
+}
+
+// removeUnused removes an own pipe that no process has open: its reader has died.
+func removeUnused(name string) {
+	if info, err := os.Lstat(name); err == nil && info.Mode().Type() == fs.ModeNamedPipe {
+		_ = os.Remove(name)
+	}
+}
+
+// readAll waits for data, and takes what is there as far as the buffer is large enough.
+func (p *pipe) readAll(buffer []byte, patience time.Duration) (int, error) {
+	if err := p.file.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		return 0, err
+	}
+	return p.file.Read(buffer)
 }

@@ -17,7 +17,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	child.Main(map[string]child.Part{"write": child.Does(writeWithoutEnd), "read": child.Does(read)})
+	child.Main(map[string]child.Part{"write": child.Does(writeWithoutEnd), "read": child.Does(read), "own": child.Does(own)})
 	goleak.VerifyTestMain(m)
 }
 

@@ -118,15 +118,15 @@ func TestAProcessThatLooksOnceAnHourHasEachMessageAtOnce(t *testing.T) {
 }
 
 // A consumer of this process, that shares no *sql.DB.
-func TestWithoutABellItWaitsForTheNextLook(t *testing.T) {
+func TestWithoutANotifierItWaitsForTheNextLook(t *testing.T) {
 	s := share(t)
-	c := testdb.Start(s, testdb.OpenOn[string](s, s.open(), "work", chanq.Config{Bell: chanq.NoBell{}}), seldom)
+	c := testdb.Start(s, testdb.OpenOn[string](s, s.open(), "work", chanq.Config{Notifier: chanq.NoNotifier{}}), seldom)
 	woken := testdb.Start(s, testdb.OpenOn[string](s, s.open(), "work", chanq.Config{}), seldom)
 	testdb.Eventually(s, "both sleep", func() bool { return c.Stats().Looks > 0 && woken.Stats().Looks > 1 })
 	testdb.SendBy(s, s.sender, chanq.Message[string]{Body: "a"})
 	require.NoError(t, testdb.Take(s, woken, 1)[0].Ack())
 	require.NoError(t, woken.Shutdown(testdb.Soon(s)))
-	silent := testdb.Produce(s, testdb.OpenOn[string](s, s.open(), "work", chanq.Config{Bell: chanq.NoBell{}}), chanq.ProducerConfig{})
+	silent := testdb.Produce(s, testdb.OpenOn[string](s, s.open(), "work", chanq.Config{Notifier: chanq.NoNotifier{}}), chanq.ProducerConfig{})
 	woken = testdb.Start(s, testdb.OpenOn[string](s, s.open(), "work", chanq.Config{}), seldom)
 	testdb.Eventually(s, "it sleeps again", func() bool { return woken.Stats().Looks > 1 })
 	testdb.SendBy(s, silent, chanq.Message[string]{Body: "b"})
@@ -171,7 +171,7 @@ func TestFiftyQueuesOfAFileAreRungApart(t *testing.T) {
 	require.LessOrEqual(t, looks()-before, int64(10*5), "the others sleep on")
 }
 
-func TestTheFilesOfTheBellAreNamed(t *testing.T) {
+func TestTheFilesOfTheNotifierAreNamed(t *testing.T) {
 	s := share(t)
 	c := testdb.Start(s, s.queue, chanq.ConsumerConfig{PollMax: 50 * time.Millisecond})
 	testdb.Eventually(s, "it sleeps", func() bool { return c.Stats().Looks > 4 })

@@ -46,7 +46,7 @@ func TestAPipeThatIsRemovedUnderASleeperIsMadeAgain(t *testing.T) {
 	s.reader()
 	s.pass()
 	s.settle(200 * time.Millisecond)
-	require.NoError(t, os.RemoveAll(s.path+"-bell"))
+	require.NoError(t, os.RemoveAll(s.path+"-notify"))
 	began := time.Now()
 	s.pass()
 	require.Less(t, time.Since(began), 5*time.Second)
@@ -57,7 +57,7 @@ func TestAPipeThatIsRemovedUnderASleeperIsMadeAgain(t *testing.T) {
 func TestAMessageComesSoonWithoutPipes(t *testing.T) {
 	t.Parallel()
 	s := share(t)
-	require.NoError(t, os.WriteFile(s.path+"-bell", nil, 0o600))
+	require.NoError(t, os.WriteFile(s.path+"-notify", nil, 0o600))
 	s.reader()
 	s.pass()
 	for i := range 10 {

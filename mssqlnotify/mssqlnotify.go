@@ -2,17 +2,17 @@
 // message of another process in a few milliseconds, where it would otherwise wait for its
 // next look.
 //
-//	bell := mssqlnotify.New(db, mssqlnotify.Config{})
-//	defer bell.Close()
-//	queue, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Bell: bell})
+//	notifier := mssqlnotify.New(db, mssqlnotify.Config{})
+//	defer notifier.Close()
+//	queue, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Notifier: notifier})
 //
-// Give one Bell per *sql.DB to the Config of all queues on it, in programs that consume.
-// Senders need no Bell: SQL Server itself looks for messages. Ordered queues
-// make no use of the Bell; their consumers poll.
+// Give one Notifier per *sql.DB to the Config of all queues on it, in programs that consume.
+// Senders need no Notifier: SQL Server itself looks for messages. Ordered queues
+// make no use of the Notifier; their consumers poll.
 //
-// While consumers are idle the Bell runs one request after another, each for all of their
+// While consumers are idle the Notifier runs one request after another, each for all of their
 // queues and of at most a second. In the request the server looks at each queue, waits for
-// Config.Every, and looks again, until there is a message that may be claimed. Then the Bell
+// Config.Every, and looks again, until there is a message that may be claimed. Then the Notifier
 // wakes one consumer of that queue. The request reads; between two looks it holds no row
 // lock, no transaction and no row version.
 //
@@ -60,13 +60,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/internal/status"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// Config tunes a Bell. The zero value is right for most.
+// Config tunes a Notifier. The zero value is right for most.
 type Config struct {
 	// Every is the pause between two looks of the server. SQL Server waits in units of about
 	// 3.3 ms. A longer pause costs less processor time, and delays messages by half of the pause on
@@ -83,14 +84,14 @@ type Config struct {
 }
 
 // ErrOneConnection is what Config.Changed and Err report of a *sql.DB that allows one
-// connection only, which the Bell would keep.
+// connection only, which the Notifier would keep.
 var ErrOneConnection = errors.New("mssqlnotify: the *sql.DB allows one connection, which the application needs (SetMaxOpenConns)")
 
-// Bell is a chanq.Bell. It is safe for concurrent use.
+// Notifier is a chanq.Notifier. It is safe for concurrent use.
 //
 // Its goroutines, joined by Close: one that makes requests, from the first Listen on, and
 // those of its Status.
-type Bell struct {
+type Notifier struct {
 	db     *sql.DB
 	every  time.Duration
 	status *status.Status
@@ -106,12 +107,12 @@ type Bell struct {
 	queues []*queue // in the order of their names: the text of the statement depends on it
 }
 
-// New makes a Bell of db, which must outlive it. It connects nothing.
-func New(db *sql.DB, cfg Config) *Bell {
+// New makes a Notifier of db, which must outlive it. It connects nothing.
+func New(db *sql.DB, cfg Config) *Notifier {
 	if cfg.Every == 0 {
 		cfg.Every = 2 * time.Millisecond
 	}
-	b := &Bell{
+	b := &Notifier{
 		db: db, every: min(max(cfg.Every, time.Millisecond), time.Second), status: status.New(cfg.Changed),
 		work: make(chan struct{}, 1),
 	}
@@ -119,16 +120,16 @@ func New(db *sql.DB, cfg Config) *Bell {
 	return b
 }
 
-// Ring implements chanq.Bell. It does nothing: the server looks for messages.
-func (b *Bell) Ring(string) {}
+// Notify implements chanq.Notifier. It does nothing: the server looks for messages.
+func (b *Notifier) Notify(chanq.Notification) {}
 
-// PlainOnly implements an option of chanq.Bell: ordered queues make no use of the Bell.
-func (b *Bell) PlainOnly() {}
+// PlainOnly implements an option of chanq.Notifier: ordered queues make no use of the Notifier.
+func (b *Notifier) PlainOnly() {}
 
-// Close ends the request under way, closes the connection of the Bell, or gives it back if
+// Close ends the request under way, closes the connection of the Notifier, or gives it back if
 // there is no request, and joins its goroutines. Consumers that still listen poll from then on.
 // It may be called again, and always returns nil.
-func (b *Bell) Close() error {
+func (b *Notifier) Close() error {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()
@@ -139,7 +140,7 @@ func (b *Bell) Close() error {
 }
 
 // Err returns why consumers are not woken, and nil if they are or none has listened yet.
-func (b *Bell) Err() error { return b.status.Err() }
+func (b *Notifier) Err() error { return b.status.Err() }
 
 const (
 	// longest is the most time of a request. A consumer that begins to listen waits for the
@@ -153,7 +154,7 @@ const (
 )
 
 // run makes one request after another until Close.
-func (b *Bell) run() {
+func (b *Notifier) run() {
 	defer b.end()
 	pause := lowPause
 	for b.open.Err() == nil {
@@ -184,7 +185,7 @@ func (b *Bell) run() {
 }
 
 // end gives the connection back, and has all consumers poll.
-func (b *Bell) end() {
+func (b *Notifier) end() {
 	if b.conn != nil {
 		_ = b.conn.Close()
 	}
@@ -203,7 +204,7 @@ type answer struct {
 }
 
 // request runs the statement. The session of one that failed might keep locks, and is closed.
-func (b *Bell) request(r request) (answers []answer, err error) {
+func (b *Notifier) request(r request) (answers []answer, err error) {
 	ctx, cancel := context.WithTimeout(b.open, r.atMost+patience)
 	defer cancel()
 	if b.conn == nil {
@@ -253,7 +254,7 @@ func (b *Bell) request(r request) (answers []answer, err error) {
 }
 
 // discard closes the connection instead of giving it back to the *sql.DB.
-func (b *Bell) discard() {
+func (b *Notifier) discard() {
 	_ = b.conn.Raw(func(any) error { return driver.ErrBadConn })
 	_ = b.conn.Close()
 	b.conn = nil
@@ -261,7 +262,7 @@ func (b *Bell) discard() {
 
 // abandon closes the driver's connection after a panic, which might have left the *sql.Conn
 // locked: its Close would never return.
-func (b *Bell) abandon() {
+func (b *Notifier) abandon() {
 	defer func() { _ = recover() }()
 	conn := b.conn
 	b.conn = nil
@@ -269,7 +270,7 @@ func (b *Bell) abandon() {
 }
 
 // wait waits for d, for work unless it is nil, or for Close.
-func (b *Bell) wait(d time.Duration, work <-chan struct{}) {
+func (b *Notifier) wait(d time.Duration, work <-chan struct{}) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

@@ -19,7 +19,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/netproxy"
 )
 
-// Consumers with a *sql.DB and a Bell of their own, as processes have.
+// Consumers with a *sql.DB and a Notifier of their own, as processes have.
 
 // server is an emulator with the queue orders.
 type server struct {
@@ -37,7 +37,7 @@ func newServer(t *testing.T, o mssqltest.Options) *server {
 	return s
 }
 
-// owner is the queue in a process without a Bell.
+// owner is the queue in a process without a Notifier.
 func (s *server) owner(ctx context.Context) *chanq.Queue[int] {
 	s.t.Helper()
 	q, err := chanq.Open[int](ctx, s.DB(), "orders", chanq.Config{})
@@ -46,9 +46,9 @@ func (s *server) owner(ctx context.Context) *chanq.Queue[int] {
 }
 
 type process struct {
-	db    *sql.DB
-	bell  *mssqlnotify.Bell
-	queue *chanq.Queue[int]
+	db       *sql.DB
+	notifier *mssqlnotify.Notifier
+	queue    *chanq.Queue[int]
 }
 
 // process connects to dsn as a process of its own.
@@ -57,12 +57,12 @@ func (s *server) process(ctx context.Context, dsn string, cfg mssqlnotify.Config
 	c, err := testdb.Emulator.Connect(dsn)
 	require.NoError(s.t, err)
 	p := &process{db: sql.OpenDB(c)}
-	p.bell = mssqlnotify.New(p.db, cfg)
+	p.notifier = mssqlnotify.New(p.db, cfg)
 	s.t.Cleanup(func() {
-		require.NoError(s.t, p.bell.Close())
+		require.NoError(s.t, p.notifier.Close())
 		require.NoError(s.t, p.db.Close())
 	})
-	p.queue, err = chanq.Open[int](ctx, p.db, "orders", chanq.Config{Bell: p.bell})
+	p.queue, err = chanq.Open[int](ctx, p.db, "orders", chanq.Config{Notifier: p.notifier})
 	require.NoError(s.t, err)
 	return p
 }
@@ -125,12 +125,12 @@ func TestOfFiveProcessesTwoWaitAndCloseEndsThatAtOnce(t *testing.T) {
 		got := make(chan int, 100)
 		long := seldom
 		long.LeaseFor = time.Hour // the test moves the server's clock on while messages are acked
-		var bells []*mssqlnotify.Bell
+		var notifiers []*mssqlnotify.Notifier
 		var all []*chanq.Consumer[int]
 		for range 5 {
 			p := s.process(ctx, s.DSN(), mssqlnotify.Config{})
 			c := consume(t, ctx, p.queue, long)
-			bells, all = append(bells, p.bell), append(all, c)
+			notifiers, all = append(notifiers, p.notifier), append(all, c)
 			go func() {
 				for l := range c.C() {
 					got <- l.Body
@@ -159,7 +159,7 @@ func TestOfFiveProcessesTwoWaitAndCloseEndsThatAtOnce(t *testing.T) {
 			require.Equal(t, i, <-got)
 			s.waitingSessions(min(2, len(all)-i))
 			require.NoError(t, c.Shutdown(ctx))
-			require.NoError(t, bells[i].Close())
+			require.NoError(t, notifiers[i].Close())
 			s.waitingSessions(min(2, len(all)-i-1))
 		}
 		require.Eventually(t, func() bool { return locks() == 0 }, time.Minute, time.Millisecond)
@@ -227,8 +227,8 @@ func TestAConsumerWhoseReadersAreBusyLeavesItsLock(t *testing.T) {
 	})
 }
 
-// chanq does not count the connection of a Bell: a consumer needs 5, and the application one.
-func TestABellTakesAConnectionOfTheApplicationsWhereThereIsALimit(t *testing.T) {
+// chanq does not count the connection of a Notifier: a consumer needs 5, and the application one.
+func TestANotifierTakesAConnectionOfTheApplicationsWhereThereIsALimit(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		ctx := testdb.Soon(t)

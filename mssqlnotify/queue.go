@@ -24,7 +24,7 @@ const (
 // retries are the pauses before the next try of a queue whose locks others hold, or that failed.
 var retries = []time.Duration{250 * time.Millisecond, time.Second, 4 * time.Second, 10 * time.Second}
 
-// queue is a queue as this process waits for it. mu of the Bell guards all of it.
+// queue is a queue as this process waits for it. mu of the Notifier guards all of it.
 type queue struct {
 	name    string
 	names   sqlbatch.Names
@@ -43,9 +43,9 @@ type queue struct {
 	rest  time.Duration
 }
 
-// Listen implements chanq.Bell. It returns at once; the first value comes when a request
+// Listen implements chanq.Notifier, for plain queues. It returns at once; the first value comes when a request
 // holds a lock of the queue.
-func (b *Bell) Listen(name string) (<-chan struct{}, func()) {
+func (b *Notifier) Listen(name string, slots []int) (<-chan struct{}, func()) {
 	w := make(chan struct{}, 1)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -70,7 +70,7 @@ func (b *Bell) Listen(name string) (<-chan struct{}, func()) {
 }
 
 // queueOf returns the queue of a name. mu is held.
-func (b *Bell) queueOf(name string) *queue {
+func (b *Notifier) queueOf(name string) *queue {
 	at, found := slices.BinarySearchFunc(b.queues, name, func(q *queue, name string) int { return strings.Compare(q.name, name) })
 	if !found {
 		dot := strings.LastIndexByte(name, '.') // which the name of a queue has not
@@ -81,7 +81,7 @@ func (b *Bell) queueOf(name string) *queue {
 }
 
 // leave ends the listening of one consumer. A value that it has not received is for another.
-func (b *Bell) leave(q *queue, w chan struct{}) {
+func (b *Notifier) leave(q *queue, w chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	at := slices.Index(q.waiters, w)
@@ -113,7 +113,7 @@ func (r *request) add(q *queue, look bool) {
 // plan returns the next request: one look at a queue whose waiters do not count on being
 // woken yet, or a request for all others. If it is empty, there is nothing to do for the time
 // wait. listens reports whether there is a waiter.
-func (b *Bell) plan(now time.Time) (r request, listens bool, wait time.Duration) {
+func (b *Notifier) plan(now time.Time) (r request, listens bool, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.queues = slices.DeleteFunc(b.queues, func(q *queue) bool { return len(q.waiters) == 0 && now.Sub(q.left) >= unused })
@@ -159,7 +159,7 @@ func (b *Bell) plan(now time.Time) (r request, listens bool, wait time.Duration)
 }
 
 // answered notes what a request returned, and wakes consumers.
-func (b *Bell) answered(r request, answers []answer, now time.Time) {
+func (b *Notifier) answered(r request, answers []answer, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, q := range r.queues {
@@ -201,7 +201,7 @@ func (q *queue) answered(a answer, every time.Duration, now time.Time) {
 // failed has the consumers poll after a request that failed: those of its queues if the error
 // is of a queue, which it reports, and otherwise all. In the former case the queues are tried
 // one by one, and no other pause is needed.
-func (b *Bell) failed(r request, err error, now time.Time) (ofQueue bool) {
+func (b *Notifier) failed(r request, err error, now time.Time) (ofQueue bool) {
 	ofQueue = isOfQueue(err)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -223,7 +223,7 @@ func (b *Bell) failed(r request, err error, now time.Time) (ofQueue bool) {
 }
 
 // report sets the Status to the error of the first queue that has one. mu is held.
-func (b *Bell) report() {
+func (b *Notifier) report() {
 	for _, q := range b.queues {
 		if q.err != nil {
 			b.status.Set(q.err)

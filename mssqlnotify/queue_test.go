@@ -11,11 +11,11 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// What a Bell plans, without its goroutine: in a bubble, where time passes only in sleeps.
+// What a Notifier plans, without its goroutine: in a bubble, where time passes only in sleeps.
 
 type planned struct {
 	*testing.T
-	*Bell
+	*Notifier
 }
 
 func planning(t *testing.T, test func(*planned)) {
@@ -52,7 +52,7 @@ func (p *planned) answer(r request, a answer) {
 // live has n consumers listen that count on being woken.
 func (p *planned) live(name string, n int) (heard []<-chan struct{}, stops []func()) {
 	for range n {
-		w, stop := p.Listen(name)
+		w, stop := p.Listen(name, nil)
 		heard, stops = append(heard, w), append(stops, stop)
 	}
 	r := p.request()
@@ -150,7 +150,7 @@ func TestConsumersAreWokenInTurn(t *testing.T) {
 
 func TestALostLockEndsTheListeningAndAMissingOneDoesNot(t *testing.T) {
 	planning(t, func(p *planned) {
-		w, stop := p.Listen("dbo.a")
+		w, stop := p.Listen("dbo.a", nil)
 		for i := range 5 {
 			r := p.request()
 			require.Zero(p, r.atMost)
@@ -162,7 +162,7 @@ func TestALostLockEndsTheListeningAndAMissingOneDoesNot(t *testing.T) {
 		}
 		require.Empty(p, w)
 		began := time.Now()
-		_, another := p.Listen("dbo.a")
+		_, another := p.Listen("dbo.a", nil)
 		defer another()
 		p.request()
 		require.Less(p, time.Since(began), time.Second, "for the sake of the newcomer")
@@ -185,14 +185,14 @@ func TestAConsumerThatComesBackWaitsForALock(t *testing.T) {
 		_, listens, _ := p.plan(time.Now())
 		require.False(p, listens)
 		p.answer(during, answer{locked: true, head: 8})
-		w, stop := p.Listen("dbo.a")
+		w, stop := p.Listen("dbo.a", nil)
 		require.Empty(p, w)
 		r := p.request()
 		require.Zero(p, r.atMost)
 		require.EqualValues(p, 8, r.watched[0].Head)
 		p.answer(r, answer{locked: true, head: 9})
 		require.True(p, woken(w))
-		another, stopAnother := p.Listen("dbo.a")
+		another, stopAnother := p.Listen("dbo.a", nil)
 		require.True(p, woken(another), "the queue has its lock")
 		stopAnother()
 		stop()
@@ -222,7 +222,7 @@ func TestARequestIsForNoMoreQueuesThanItsStatementTakes(t *testing.T) {
 		for i := range sqlbatch.MostWatched {
 			p.live(fmt.Sprintf("dbo.q%02d", i), 1)
 		}
-		w, stop := p.Listen("dbo.a")
+		w, stop := p.Listen("dbo.a", nil)
 		r := p.request()
 		require.Len(p, r.queues, sqlbatch.MostWatched)
 		require.NotEqual(p, "a", r.queues[0].names.Queue)

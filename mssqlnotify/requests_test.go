@@ -17,7 +17,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// A message is committed before the database sees a statement of an idle consumer or its Bell,
+// A message is committed before the database sees a statement of an idle consumer or its Notifier,
 // or when it has run it and before the program knows: each statement in turn, at first
 // and after another message. The consumer, which looks once an hour, has it soon.
 func TestACommitBeforeOrAfterAnyStatementWakesAConsumer(t *testing.T) {
@@ -59,8 +59,8 @@ func TestACommitBeforeOrAfterAnyStatementWakesAConsumer(t *testing.T) {
 					if early {
 						w.Faults.Inject(hold)
 					}
-					b, _ := w.bell(w.DB)
-					c := testdb.Start(w, testdb.OpenOn[string](w, w.DB, "work", chanq.Config{Bell: b}), hourly)
+					b, _ := w.notifier(w.DB)
+					c := testdb.Start(w, testdb.OpenOn[string](w, w.DB, "work", chanq.Config{Notifier: b}), hourly)
 					if !early {
 						w.asleep(c)
 						testdb.SendBy(w, sender, chanq.Message[string]{Body: "before"})
@@ -103,8 +103,8 @@ func TestARequestThatFailsIsMadeAgain(t *testing.T) {
 					}
 					return fault
 				})
-				b, changed := w.bell(w.DB)
-				c := testdb.Start(w, testdb.OpenOn[string](w, w.DB, "work", chanq.Config{Bell: b}), seldom)
+				b, changed := w.notifier(w.DB)
+				c := testdb.Start(w, testdb.OpenOn[string](w, w.DB, "work", chanq.Config{Notifier: b}), seldom)
 				require.Error(w, testdb.Receive(w, changed, what))
 				require.NoError(w, testdb.Receive(w, changed, "that it is over"))
 				require.NoError(w, b.Err())
@@ -121,14 +121,14 @@ func TestARequestThatFailsIsMadeAgain(t *testing.T) {
 	})
 }
 
-// At most one request is under way, for all queues of the Bell, as they come and go.
+// At most one request is under way, for all queues of the Notifier, as they come and go.
 func TestConsumersOfManyQueuesAreServedByOneRequest(t *testing.T) {
 	each(t, func(w *world) {
 		const queues = 5
 		var all []*chanq.Consumer[string]
 		var senders []*chanq.Producer[string]
 		w.Open()
-		b, changed := w.bell(w.DB)
+		b, changed := w.notifier(w.DB)
 		texts := map[string]bool{}
 		conns := map[int]bool{}
 		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
@@ -140,7 +140,7 @@ func TestConsumersOfManyQueuesAreServedByOneRequest(t *testing.T) {
 		})
 		for i := range queues {
 			name := fmt.Sprintf("work_%d", i)
-			q := w.Queue(name, chanq.Config{Bell: b})
+			q := w.Queue(name, chanq.Config{Notifier: b})
 			senders = append(senders, w.sender(name))
 			all = append(all, testdb.Start(w, q, seldom))
 		}
@@ -162,13 +162,13 @@ func TestConsumersOfManyQueuesAreServedByOneRequest(t *testing.T) {
 }
 
 // A login without a permission is reported once, and its consumers get their messages as
-// without a Bell.
+// without a Notifier.
 func TestARefusalIsReportedOnceAndTheConsumerPolls(t *testing.T) {
 	each(t, func(w *world) {
 		w.Open()
-		b, changed := w.bell(w.DB)
+		b, changed := w.notifier(w.DB)
 		require.NoError(w, b.Err())
-		q := w.Queue("work", chanq.Config{Bell: b})
+		q := w.Queue("work", chanq.Config{Notifier: b})
 		w.failEach(sqlbatch.Permanent)
 		c := testdb.Start(w, q, chanq.ConsumerConfig{})
 		err := testdb.Receive(w, changed, "that it is refused")
@@ -190,8 +190,8 @@ func TestARefusalIsReportedOnceAndTheConsumerPolls(t *testing.T) {
 func TestAQueueThatIsDroppedEndsNoOtherQueuesRequests(t *testing.T) {
 	each(t, func(w *world) {
 		w.Open()
-		bell, _ := w.bell(w.DB)
-		cfg := chanq.Config{Bell: bell}
+		notifier, _ := w.notifier(w.DB)
+		cfg := chanq.Config{Notifier: notifier}
 		kept, dropped := w.Queue("kept", cfg), w.Queue("dropped", cfg)
 		a, b := testdb.Start(w, kept, seldom), testdb.Start(w, dropped, chanq.ConsumerConfig{})
 		w.asleep(a)
@@ -211,10 +211,10 @@ func TestAQueueThatFailsIsLeftOutOfTheRequestsOfTheOthers(t *testing.T) {
 		w.Within(3 * testdb.Bound)
 		w.Queue("kept", chanq.Config{})
 		w.Queue("gone", chanq.Config{})
-		b, changed := w.bell(w.DB)
-		kept, stop := b.Listen("dbo.kept")
+		b, changed := w.notifier(w.DB)
+		kept, stop := b.Listen("dbo.kept", nil)
 		testdb.Receive(w, kept, "the first value")
-		gone, stopGone := b.Listen("dbo.gone")
+		gone, stopGone := b.Listen("dbo.gone", nil)
 		testdb.Receive(w, gone, "the first value")
 		_, elsewhere := w.Connect()
 		require.NoError(w, chanq.Drop(w.Soon(), elsewhere, "gone", chanq.Config{}))
@@ -231,11 +231,11 @@ func TestAQueueThatFailsIsLeftOutOfTheRequestsOfTheOthers(t *testing.T) {
 			}
 			return faultdb.Fault{}
 		})
-		kept, stop = b.Listen("dbo.kept")
+		kept, stop = b.Listen("dbo.kept", nil)
 		defer stop()
 		testdb.Receive(w, kept, "the first value")
 		for range 6 {
-			gone, stopGone = b.Listen("dbo.gone")
+			gone, stopGone = b.Listen("dbo.gone", nil)
 			w.Eventually("it ends", func() bool { return isClosed(gone) })
 			stopGone()
 			w.settle(time.Second)
@@ -247,7 +247,7 @@ func TestAQueueThatFailsIsLeftOutOfTheRequestsOfTheOthers(t *testing.T) {
 		testdb.Receive(w, kept, "the message")
 		w.Faults.Inject(nil)
 		w.Queue("gone", chanq.Config{})
-		gone, stopGone = b.Listen("dbo.gone")
+		gone, stopGone = b.Listen("dbo.gone", nil)
 		defer stopGone()
 		testdb.Receive(w, gone, "the first value")
 		require.NoError(w, testdb.Receive(w, changed, "that it is there"))
@@ -259,8 +259,8 @@ func TestAQueueThatFailsIsLeftOutOfTheRequestsOfTheOthers(t *testing.T) {
 func TestAMessageIsFoundWhoseCommitCameAfterLaterLooks(t *testing.T) {
 	each(t, func(w *world) {
 		w.Queue("work", chanq.Config{})
-		b, _ := w.bell(w.DB)
-		heard, stop := b.Listen("dbo.work")
+		b, _ := w.notifier(w.DB)
+		heard, stop := b.Listen("dbo.work", nil)
 		defer stop()
 		testdb.Receive(w, heard, "the first value")
 		w.settle(20 * time.Millisecond) // a request of a second is under way
@@ -278,19 +278,19 @@ func TestAMessageIsFoundWhoseCommitCameAfterLaterLooks(t *testing.T) {
 }
 
 // Ordered queues have no statement for it.
-func TestOrderedQueuesMakeNoUseOfABell(t *testing.T) {
+func TestOrderedQueuesMakeNoUseOfANotifier(t *testing.T) {
 	each(t, func(w *world) {
 		w.Open()
 		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 			assert.False(w, isRequest(op))
 			return faultdb.Fault{}
 		})
-		b, changed := w.bell(w.DB)
-		cfg := chanq.Config{Bell: b, Kind: chanq.KindOrdered}
+		b, changed := w.notifier(w.DB)
+		cfg := chanq.Config{Notifier: b, Kind: chanq.KindOrdered}
 		q := w.Queue("work", cfg)
 		c := testdb.Start(w, q, chanq.ConsumerConfig{})
 		_, elsewhere := w.Connect()
-		cfg.Bell = nil
+		cfg.Notifier = nil
 		p := testdb.Produce(w, testdb.OpenOn[string](w, elsewhere, "work", cfg), chanq.ProducerConfig{})
 		testdb.SendBy(w, p, chanq.Message[string]{Key: "k", Body: "a"})
 		require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
@@ -310,31 +310,31 @@ func TestADriverThatPanicsIsAnError(t *testing.T) {
 			}
 			return faultdb.Fault{}
 		})
-		b, changed := w.bell(w.DB)
-		heard, stop := b.Listen("dbo.work")
+		b, changed := w.notifier(w.DB)
+		heard, stop := b.Listen("dbo.work", nil)
 		require.ErrorContains(w, testdb.Receive(w, changed, "word of it"), errPanic.Error())
 		stop()
 		require.True(w, isClosed(heard))
-		heard, stop = b.Listen("dbo.work")
+		heard, stop = b.Listen("dbo.work", nil)
 		defer stop()
 		testdb.Receive(w, heard, "the first value")
 		require.NoError(w, testdb.Receive(w, changed, "that it is over"))
 	})
 }
 
-// Nothing is left of a Bell that was closed: no lock, no connection, no listener.
+// Nothing is left of a Notifier that was closed: no lock, no connection, no listener.
 func TestCloseEndsTheRequestUnderWayAndHasConsumersPoll(t *testing.T) {
 	each(t, func(w *world) {
 		w.Queue("work", chanq.Config{})
-		first, _ := w.bell(w.DB)
-		heard, stop := first.Listen("dbo.work")
+		first, _ := w.notifier(w.DB)
+		heard, stop := first.Listen("dbo.work", nil)
 		testdb.Receive(w, heard, "the first value")
 		w.settle(100 * time.Millisecond) // a request waits
 		require.NoError(w, first.Close())
 		_, open := <-heard
 		require.False(w, open)
 		stop()
-		again, stop := first.Listen("dbo.work")
+		again, stop := first.Listen("dbo.work", nil)
 		require.True(w, isClosed(again))
 		stop()
 		require.NoError(w, first.Close())
@@ -343,12 +343,12 @@ func TestCloseEndsTheRequestUnderWayAndHasConsumersPoll(t *testing.T) {
 
 		_, elsewhere := w.Connect()
 		for range sqlbatch.WatchChairs { // it has left its lock to them
-			b, _ := w.bell(elsewhere)
-			heard, stop := b.Listen("dbo.work")
+			b, _ := w.notifier(elsewhere)
+			heard, stop := b.Listen("dbo.work", nil)
 			defer stop()
 			testdb.Receive(w, heard, "the first value")
 		}
-		unused, _ := w.bell(elsewhere)
+		unused, _ := w.notifier(elsewhere)
 		require.NoError(w, unused.Close())
 	})
 }
@@ -358,14 +358,14 @@ func TestADatabaseOfOneConnectionIsLeftToTheApplication(t *testing.T) {
 		w.Queue("work", chanq.Config{})
 		_, db := w.Connect()
 		db.SetMaxOpenConns(1)
-		b, changed := w.bell(db)
-		heard, stop := b.Listen("dbo.work")
+		b, changed := w.notifier(db)
+		heard, stop := b.Listen("dbo.work", nil)
 		require.ErrorIs(w, testdb.Receive(w, changed, "word of it"), mssqlnotify.ErrOneConnection)
 		stop()
 		require.True(w, isClosed(heard))
 		require.NoError(w, db.PingContext(w.Context()))
 		db.SetMaxOpenConns(2)
-		heard, stop = b.Listen("dbo.work")
+		heard, stop = b.Listen("dbo.work", nil)
 		testdb.Receive(w, heard, "the first value")
 		require.NoError(w, testdb.Receive(w, changed, "that it is over"))
 		require.NoError(w, db.PingContext(w.Context()))

@@ -16,10 +16,10 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-var _ chanq.Bell = (*mssqlnotify.Bell)(nil)
+var _ chanq.Notifier = (*mssqlnotify.Notifier)(nil)
 
-// seldom has a consumer look only when it is woken, once it counts on the Bell. A message that it
-// has soon, it has by the Bell.
+// seldom has a consumer look only when it is woken, once it counts on the Notifier. A message that it
+// has soon, it has by the Notifier.
 var seldom = chanq.ConsumerConfig{PollMax: time.Hour}
 
 // world is one test's database.
@@ -30,8 +30,8 @@ func each(t *testing.T, test func(*world)) {
 	testdb.OnEach(t, []testdb.Engine{testdb.Emulator, testdb.SQLServer}, func(w *testdb.World) { test(&world{w}) })
 }
 
-// bell is a Bell that ends with the test, and its changes.
-func (w *world) bell(db *sql.DB) (*mssqlnotify.Bell, chan error) {
+// notifier is a Notifier that ends with the test, and its changes.
+func (w *world) notifier(db *sql.DB) (*mssqlnotify.Notifier, chan error) {
 	changed := make(chan error, 100)
 	b := mssqlnotify.New(db, mssqlnotify.Config{Changed: func(err error) { changed <- err }})
 	w.Cleanup(func() { require.NoError(w, b.Close()) })
@@ -66,7 +66,7 @@ func (w *world) settle(d time.Duration) {
 	}
 }
 
-// isRequest picks the requests of a Bell.
+// isRequest picks the requests of a Notifier.
 func isRequest(op faultdb.Op) bool {
 	return op.Kind == faultdb.Query && strings.Contains(textOf(op), "WAITFOR DELAY @every")
 }

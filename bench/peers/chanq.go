@@ -12,7 +12,7 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 	"github.com/chanq/chanq/bench/internal/peer"
 	"github.com/chanq/chanq/embedded"
-	"github.com/chanq/chanq/pgbell"
+	"github.com/chanq/chanq/pgnotify"
 )
 
 const chanqName = "bench"
@@ -26,7 +26,7 @@ type chanqQueue struct {
 	config   chanq.Config
 	producer chanq.ProducerConfig
 	consumer chanq.ConsumerConfig
-	bell     *pgbell.Bell // nil: none
+	notifier *pgnotify.Notifier // nil: none
 }
 
 // chanqTuned trades order for throughput, and memory for larger claims.
@@ -42,15 +42,15 @@ func openChanqPostgres(p chanq.ProducerConfig, c chanq.ConsumerConfig) func(cont
 	}
 }
 
-// openChanqBell is openChanqPostgres with consumers that the senders of other processes
+// openChanqNotifier is openChanqPostgres with consumers that the senders of other processes
 // wake.
-func openChanqBell(_ context.Context, job peer.Job) (peer.Queue, error) {
+func openChanqNotifier(_ context.Context, job peer.Job) (peer.Queue, error) {
 	db, err := openPostgres(job.DSN)
 	if err != nil {
 		return nil, err
 	}
-	bell := pgbell.New(db, pgbell.Config{})
-	return &chanqQueue{db: db, left: peer.LeftPostgres, bell: bell, config: chanq.Config{Bell: bell}}, nil
+	notifier := pgnotify.New(db, pgnotify.Config{})
+	return &chanqQueue{db: db, left: peer.LeftPostgres, notifier: notifier, config: chanq.Config{Notifier: notifier}}, nil
 }
 
 func openChanqSQLite(ctx context.Context, job peer.Job) (peer.Queue, error) {
@@ -102,8 +102,8 @@ func (q *chanqQueue) Statements() int64 { return q.counter.Statements() }
 
 func (q *chanqQueue) Close() error {
 	var err error
-	if q.bell != nil {
-		err = q.bell.Close()
+	if q.notifier != nil {
+		err = q.notifier.Close()
 	}
 	return errors.Join(err, q.db.Close())
 }

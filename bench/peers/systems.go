@@ -41,7 +41,7 @@ func (s system) arguments() []string {
 // systems in the order of reports.
 var systems = []system{
 	{postgres, "chanq", program{}, "defaults: one goroutine on Producer.C, one on Consumer.C"},
-	{postgres, "chanq-bell", program{}, "defaults, and a pgbell.Bell in Config"},
+	{postgres, "chanq-notify", program{}, "defaults, and a pgnotify.Notifier in Config"},
 	{postgres, "chanq-tuned", program{}, "InFlight 2 (order of a producer is given up), batches of 512, Prefetch 4000"},
 	{postgres, "raw", program{"..", ".", "peer"}, "a bare loop over chanq's statements in batches of 500, one connection claiming while another acks, and JSON; no lease is extended, no failure is met"},
 	{postgres, "river-pgx-tuned", program{}, "InsertManyFast (COPY) of 5,000; MaxWorkers 1000, FetchCooldown 2 ms, FetchPollInterval 20 ms"},
@@ -59,7 +59,7 @@ var systems = []system{
 var longSystems = []string{"postgres/chanq", "postgres/river-pgx-tuned", "postgres/watermill-sql"}
 
 // sleepingSystems are those that are measured asleep where none is named.
-var sleepingSystems = []string{"postgres/chanq-bell", "postgres/chanq", "postgres/river-pgx-default", "postgres/river-pgx-tuned", "postgres/watermill-sql"}
+var sleepingSystems = []string{"postgres/chanq-notify", "postgres/chanq", "postgres/river-pgx-default", "postgres/river-pgx-tuned", "postgres/watermill-sql"}
 
 func systemNames(of []system) []string {
 	names := make([]string, len(of))
@@ -79,7 +79,7 @@ const (
 // linked are the systems of this program, by engine and strategy.
 var linked = map[string]peer.System{
 	"postgres/chanq":             {Open: openChanqPostgres(chanq.ProducerConfig{}, chanq.ConsumerConfig{})},
-	"postgres/chanq-bell":        {Open: openChanqBell},
+	"postgres/chanq-notify":      {Open: openChanqNotifier},
 	"postgres/chanq-tuned":       {Open: openChanqPostgres(chanqTunedProducer, chanqTunedConsumer)},
 	"postgres/river-pgx-tuned":   {Module: riverModule, Open: openRiver(rivers.Tuned, insertByCopy)},
 	"postgres/river-pgx-default": {Module: riverModule, Open: openRiver(rivers.Default, nil)},

@@ -58,7 +58,7 @@ func (r *Reader) look(began time.Duration) error {
 		var left sql.NullInt64
 		err := rows.Scan(&row.Slot, &owner, &left, &row.Fence, &consumers)
 		copy(row.Owner[:], owner)
-		row.Gone = left.Int64 <= 0
+		row.Gone, row.Left = left.Int64 <= 0, time.Duration(left.Int64)*time.Millisecond
 		list = append(list, row)
 		return err
 	})
@@ -154,6 +154,25 @@ func (r *Reader) Empty() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.reb.Empty()
+}
+
+// Owned returns the slots that are read, in ascending order. It is not nil.
+func (r *Reader) Owned() []int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	owned := r.reb.Owned()
+	slots := make([]int, len(owned))
+	for i, o := range owned {
+		slots[i] = o.Slot
+	}
+	return slots
+}
+
+// Calm notes whether the caller calls Hurry when a consumer joins or returns slots.
+func (r *Reader) Calm(calm bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reb.Calm(calm)
 }
 
 // Hurry brings the next look at the slots forward.

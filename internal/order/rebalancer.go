@@ -15,7 +15,7 @@ import (
 //	   └────────gave──────── emptied ◀──drained── leaving
 //	                            └──── below the share: asked again ──┘
 //
-// Once a second the caller looks at all slots and counts the consumers. The share is ⌈slots/consumers⌉. A consumer with
+// Once a second, or less often if it is calm, the caller looks at all slots and counts the consumers. The share is ⌈slots/consumers⌉. A consumer with
 // fewer slots asks for free ones: those without an owner, and those of an owner whose membership has ended. A consumer
 // with more returns the ones with the fewest busy messages.
 //
@@ -44,6 +44,8 @@ type Rebalancer struct {
 	turn      int           // where the search for free slots begins
 	missed    int           // takes in a row that found a slot taken
 
+	calm bool // see Calm
+
 	kept     int // slots that may be kept beyond the share
 	keptTill time.Duration
 	keeping  time.Duration // the last keptTill was so long ahead
@@ -52,6 +54,7 @@ type Rebalancer struct {
 
 const (
 	lookEvery    = time.Second
+	lookCalm     = 10 * time.Second      // at most, while the caller is notified of slots that are free
 	lookRestless = 4 * time.Second       // after a change, during which looks come twice as often
 	lookSoon     = 50 * time.Millisecond // after an event
 	starveAfter  = 3 * time.Second
@@ -82,7 +85,8 @@ type note struct {
 type SlotRow struct {
 	Slot  int
 	Owner [16]byte
-	Gone  bool // the owner's membership has ended
+	Gone  bool          // the owner's membership has ended
+	Left  time.Duration // until the owner's membership ends unless it is prolonged
 	Fence int64
 }
 
@@ -256,6 +260,23 @@ func (r *Rebalancer) Look(rows []SlotRow, consumers int, busy func(slot int) int
 		r.grow(now)
 		r.shrink(busy, now)
 	}
+	if r.calm && now-r.changed >= lookRestless && r.Settled() {
+		r.next = now + lookCalm
+		for _, row := range rows {
+			if row.Owner != r.self && row.Owner != [16]byte{} {
+				r.next = min(r.next, now+max(row.Left, 0)+lookSoon)
+			}
+		}
+	}
+}
+
+// Calm notes whether the caller calls Hurry when a consumer joins or returns slots. Then the next look, while each
+// slot has an owner who lives, is when the first of the other owners may be gone.
+func (r *Rebalancer) Calm(calm bool) {
+	if r.calm && !calm {
+		r.next = min(r.next, r.last+lookEvery)
+	}
+	r.calm = calm
 }
 
 func (r *Rebalancer) see(row SlotRow, now time.Duration) {

@@ -461,3 +461,38 @@ func TestATakeThatRanLateIsRepeated(t *testing.T) {
 	require.False(t, w.balanced(), "no read matches the fences")
 	w.settle(t, shareRounds)
 }
+
+func TestACalmConsumerLooksWhenAnotherOwnerMightBeGone(t *testing.T) {
+	self, other := [16]byte{1}, [16]byte{2}
+	r := NewRebalancer(2, self)
+	look := func(at time.Duration, rows ...SlotRow) time.Duration {
+		r.Look(rows, 2, func(int) int { return 0 }, at)
+		if len(r.Asked()) > 0 {
+			return 0
+		}
+		_, wait := r.Due(at)
+		return wait
+	}
+	mine := SlotRow{Slot: 0, Owner: self, Fence: 1}
+	others := func(left time.Duration) SlotRow { return SlotRow{Slot: 1, Owner: other, Left: left, Gone: left <= 0} }
+	look(0, SlotRow{Slot: 0}, others(time.Minute))
+	r.Took([]int{0}, []OwnedSlot{{0, 1}})
+	at := 10 * time.Second
+	require.Equal(t, lookEvery, look(at, mine, others(time.Minute)))
+	r.Calm(true)
+	require.Equal(t, lookCalm, look(at, mine, others(time.Minute)))
+	require.Equal(t, 2*time.Second+lookSoon, look(at, mine, others(2*time.Second)))
+	require.Equal(t, lookEvery, look(at, mine, others(0)), "it is gone, and its slot is free")
+	look(at, mine, others(time.Minute))
+	r.Calm(false)
+	_, wait := r.Due(at)
+	require.LessOrEqual(t, wait, lookEvery)
+	r.Calm(true)
+	look(at, mine, others(time.Minute))
+	r.Hurry()
+	_, wait = r.Due(at)
+	require.Equal(t, lookSoon, wait)
+	r.Look([]SlotRow{mine, others(time.Minute)}, 3, func(int) int { return 0 }, at)
+	_, wait = r.Due(at)
+	require.Equal(t, lookEvery/2, wait, "a consumer has joined")
+}

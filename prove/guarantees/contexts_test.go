@@ -24,7 +24,7 @@ var contexts = []test{
 	{"AContextOutlivesASettleThatSucceeded", contextAfterSettle},
 	{"OneLeaseIsPrintedWhileItIsExtended", printWhileExtended},
 	{"TheSecondOfTwoClosesWaitsAndTakesNothing", closeTwice},
-	{"OneBellRingsForBothNamesOfTheDefaultSchema", bellOfDefaultSchema},
+	{"OneNotifierRingsForBothNamesOfTheDefaultSchema", notifierOfDefaultSchema},
 }
 
 func contextAfterShutdown(w *world) {
@@ -179,7 +179,7 @@ func closeTwice(w *world) {
 	require.NoError(w, p.Close(w.Soon()))
 }
 
-func bellOfDefaultSchema(w *world) {
+func notifierOfDefaultSchema(w *world) {
 	standard := w.Engine.Dialect.Traits().Schema
 	cfgs := []chanq.Config{alone, alone}
 	cfgs[1].Schema = standard

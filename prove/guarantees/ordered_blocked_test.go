@@ -23,7 +23,6 @@ var orderedBlocked = []test{
 	{"G11_ASlowKeyStaysWithinItsBoundsAndOtherKeysOfItsSlotCome", keySlow},
 	{"G11_KeysThatWaitForARetryTakeNoRoomOfOthers", keysThatFail},
 	{"G10_ARedriveAtAnyMomentIsNotOvertaken", keyRedrivenAtAnyMoment},
-	{"TheOwnerOfASlotIsWokenWhicheverSleeperTheBellWakesFirst", ownerIsWoken},
 	{"G11_AnAckTxBlocksItsKeyAlone", keyInLongTx},
 	{"G10_AKeyHeldByADeadMessageThatIsLiveAgainOpensWhenThatIsDiscarded", keyHeldTwice},
 	{"APausedOrderedQueueWithARetryCostsAsMuchAsAnIdleOne", keyOfPaused},
@@ -163,81 +162,6 @@ func (w *world) redrivenAt(name string, n int, suspect, applied bool) (more bool
 	faults.Inject(nil)
 	require.NoError(w, c.Shutdown(w.Soon()))
 	return more
-}
-
-// turnBell is a Bell that wakes as many of the sleepers as there are messages, in turn.
-type turnBell struct {
-	mu   sync.Mutex
-	ears []chan struct{}
-}
-
-func (b *turnBell) Ring(queue string) { b.RingFor(queue, 1) }
-
-func (b *turnBell) RingFor(_ string, messages int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for range min(messages, len(b.ears)) {
-		ear := b.ears[0]
-		b.ears = append(b.ears[1:], ear)
-		select {
-		case ear <- struct{}{}:
-		default:
-		}
-	}
-}
-
-func (b *turnBell) Listen(string) (<-chan struct{}, func()) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	ear := make(chan struct{}, 1)
-	ear <- struct{}{}
-	b.ears = append(b.ears, ear)
-	return ear, func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.ears = slices.DeleteFunc(b.ears, func(e chan struct{}) bool { return e == ear })
-	}
-}
-
-// ownerIsWoken has four idle consumers, each on a *sql.DB of its own.
-func ownerIsWoken(w *world) {
-	cfg := chanq.Config{Kind: chanq.KindOrdered, Slots: 16, Bell: &turnBell{}}
-	q := w.keys(cfg)
-	var all []*chanq.Consumer[string]
-	got := make(chan *chanq.Lease[string], 100)
-	var done sync.WaitGroup
-	w.Cleanup(done.Wait)
-	for range 4 {
-		_, db := w.Connect()
-		c := testdb.Start(w, testdb.OpenOn[string](w, db, "work", cfg), chanq.ConsumerConfig{})
-		all = append(all, c)
-		done.Go(func() {
-			for l := range c.C() {
-				got <- l
-			}
-		})
-	}
-	w.Eventually("each has its share", func() bool {
-		return !slices.ContainsFunc(all, func(c *chanq.Consumer[string]) bool { return c.Stats().Slots != 4 })
-	})
-	w.pass(3 * time.Second)
-	p := testdb.Produce(w, q, chanq.ProducerConfig{})
-	var waits []time.Duration
-	for i := range 30 {
-		began := time.Now()
-		testdb.SendBy(w, p, chanq.Message[string]{Key: fmt.Sprint(i), Body: "x"})
-		w.ack(testdb.Receive(w, got, "the message"))
-		waits = append(waits, time.Since(began))
-		w.pass(230 * time.Millisecond)
-	}
-	slices.Sort(waits)
-	w.Logf("from the send to the ack: %v in the middle, %v at most", waits[15], waits[29])
-	if w.Engine.Bubble {
-		require.LessOrEqual(w, waits[15], 10*time.Millisecond)
-	}
-	for _, c := range all {
-		require.NoError(w, c.Shutdown(w.Soon()))
-	}
 }
 
 // keyInLongTx has a slot with a backlog, and a transaction that acks a message and stays open beyond a read from the beginning.

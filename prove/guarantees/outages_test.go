@@ -315,7 +315,7 @@ func idle(w *world) {
 }
 
 func polling(w *world) {
-	cfg := chanq.Config{Bell: chanq.NoBell{}}
+	cfg := chanq.Config{Notifier: chanq.NoNotifier{}}
 	q := w.Queue("work", cfg)
 	_, db := w.Connect()
 	elsewhere := testdb.OpenOn[string](w, db, "work", cfg)

@@ -34,7 +34,7 @@ type piped struct {
 }
 
 func startPipe(w *world, cfg chanq.Config, ccfg chanq.ConsumerConfig, fn func(context.Context, *chanq.Lease[string]) ([]chanq.Message[string], error)) *piped {
-	x := &piped{in: w.Queue("input", cfg), out: w.Queue("output", chanq.Config{MaxBody: 1000, Bell: chanq.NoBell{}}), ended: make(chan error, 1)}
+	x := &piped{in: w.Queue("input", cfg), out: w.Queue("output", chanq.Config{MaxBody: 1000, Notifier: chanq.NoNotifier{}}), ended: make(chan error, 1)}
 	x.c = testdb.Start(w, x.in, ccfg)
 	x.p = testdb.Produce(w, x.out, chanq.ProducerConfig{})
 	go func() { x.ended <- chanq.Pipe(x.c, x.p, 3, fn) }()

@@ -10,20 +10,20 @@ import (
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
-// What consumers ask that a bell wakes.
+// What consumers ask that a notifier wakes.
 var wakingCosts = []test{
 	{"AMessageWithAnotherIsDeliveredWhenItIsDue", dueLater},
 	{"AConsumerThatIsWokenForEachMessageLooksOnceASecond", looksSeldom},
 	{"ARingThatComesWithAClaimCostsOneMore", ringBesideClaim},
-	{"ABellThatIsRungForNothingIsHeardSeldom", ringingInVain},
+	{"ANotifierThatIsRungForNothingIsHeardSeldom", ringingInVain},
 }
 
-// sleeper is a consumer that sleeps at a bell, and a producer on another *sql.DB that rings it.
+// sleeper is a consumer that sleeps at a notifier, and a producer on another *sql.DB that rings it.
 func (w *world) sleeper() (*chanq.Producer[string], *chanq.Consumer[string]) {
 	b := &board{}
-	q := w.Queue("work", chanq.Config{Bell: b})
+	q := w.Queue("work", chanq.Config{Notifier: b})
 	_, elsewhere := w.Connect()
-	p := testdb.Produce(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{Bell: b}), chanq.ProducerConfig{})
+	p := testdb.Produce(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{Notifier: b}), chanq.ProducerConfig{})
 	c := testdb.Start(w, q, seldom)
 	w.asleep(c, b)
 	return p, c
@@ -61,7 +61,7 @@ func looksSeldom(w *world) {
 // It may be for something that the claim did not see, and no more than that.
 func ringBesideClaim(w *world) {
 	b := &board{}
-	q := w.Queue("work", chanq.Config{Bell: b})
+	q := w.Queue("work", chanq.Config{Notifier: b})
 	st := w.Statements("work")
 	c := testdb.Start(w, q, seldom)
 	w.asleep(c, b)
@@ -70,9 +70,9 @@ func ringBesideClaim(w *world) {
 	before := c.Stats().EmptyClaims
 	gate := make(chan struct{})
 	claim := w.Strike(faultdb.Hold(gate).Applied(), func(op faultdb.Op) bool { return claims(op, st) })
-	b.Ring("")
+	b.Notify(chanq.Notification{Queue: "", Messages: 1})
 	w.Eventually("it has claimed", func() bool { return claim.Struck() != "" })
-	b.Ring("")
+	b.Notify(chanq.Notification{Queue: "", Messages: 1})
 	close(gate)
 	require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
 	w.Eventually("it has claimed once more", func() bool { return c.Stats().EmptyClaims > before })
@@ -82,17 +82,17 @@ func ringBesideClaim(w *world) {
 
 func ringingInVain(w *world) {
 	b := &board{}
-	q := w.Queue("work", chanq.Config{Bell: b})
+	q := w.Queue("work", chanq.Config{Notifier: b})
 	c := testdb.Start(w, q, seldom)
 	w.asleep(c, b)
 	before, began := c.Stats().EmptyClaims, time.Now()
 	for range 60 {
-		b.Ring("")
+		b.Notify(chanq.Notification{Queue: "", Messages: 1})
 		w.pass(10 * time.Millisecond)
 	}
 	most := 12 + int64(time.Since(began)/(100*time.Millisecond)) // of the 60
 	require.LessOrEqual(w, c.Stats().EmptyClaims-before, most)
 	_, elsewhere := w.Connect()
-	testdb.Send(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{Bell: b}), testdb.Texts("a")...)
+	testdb.Send(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{Notifier: b}), testdb.Texts("a")...)
 	testdb.Take(w, c, 1)
 }

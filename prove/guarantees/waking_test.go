@@ -17,25 +17,25 @@ import (
 
 var waking = []test{
 	{"ACommitAtAnyMomentWakesAConsumerThatIsAboutToSleep", wakingAtAnyMoment},
-	{"WhateverLeavesSomethingToClaimRingsTheBell", ringing},
-	{"ABellThatIsRungForALateCommitFindsIt", ringingLate},
-	{"AConsumerWhoseReadersAreBusyListensToNoBell", busyReaders},
-	{"ABellThatHearsNothingIsNotAskedAgainAndAgain", deafBells},
+	{"WhateverLeavesSomethingToClaimRingsTheNotifier", ringing},
+	{"ANotifierThatIsRungForALateCommitFindsIt", ringingLate},
+	{"AConsumerWhoseReadersAreBusyListensToNoNotifier", busyReaders},
+	{"ANotifierThatHearsNothingIsNotAskedAgainAndAgain", deafNotifiers},
 	{"AConsumerThatEndsHandsOnWhatItWasWokenFor", handingOn},
 	{"AGroupThatMayBeStoredRings", ringingUnknown},
-	{"WhoIsNotHeardLeavesAMessageToWhomTheBellWakes", leavingToOthers},
+	{"WhoIsNotHeardLeavesAMessageToWhomTheNotifierWakes", leavingToOthers},
 }
 
 // alone is a queue whose consumers are woken by this process alone.
-var alone = chanq.Config{Bell: chanq.NoBell{}}
+var alone = chanq.Config{Notifier: chanq.NoNotifier{}}
 
-// board is a Bell between the *sql.DBs of a test. A ring wakes who listens at that
+// board is a Notifier between the *sql.DBs of a test. A ring wakes who listens at that
 // moment, and nobody else.
 type board struct {
 	before, after func() // of a Listen, which hears between the two; nil is nothing
 	late          bool   // a Listen returns before it hears
 
-	here, there chanq.Bell // of the two *sql.DBs, to hear and to ring by; nil: this board's own
+	here, there chanq.Notifier // of the two *sql.DBs, to hear and to ring by; nil: this board's own
 
 	mu     sync.Mutex // guards what follows
 	ears   []chan struct{}
@@ -44,12 +44,12 @@ type board struct {
 	hearer func() // has a late Listen hear
 }
 
-func (b *board) Ring(queue string) {
+func (b *board) Notify(n chanq.Notification) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.rings++
 	if b.there != nil {
-		b.there.Ring(queue)
+		b.there.Notify(n)
 		return
 	}
 	for _, ear := range b.ears {
@@ -60,9 +60,9 @@ func (b *board) Ring(queue string) {
 	}
 }
 
-func (b *board) Listen(queue string) (<-chan struct{}, func()) {
+func (b *board) Listen(queue string, slots []int) (<-chan struct{}, func()) {
 	if b.here != nil {
-		return b.listenThere(queue)
+		return b.listenThere(queue, slots)
 	}
 	ear := make(chan struct{}, 1)
 	hear := func() {
@@ -91,13 +91,13 @@ func (b *board) Listen(queue string) (<-chan struct{}, func()) {
 	}
 }
 
-func (b *board) listenThere(queue string) (<-chan struct{}, func()) {
+func (b *board) listenThere(queue string, slots []int) (<-chan struct{}, func()) {
 	b.mu.Lock()
 	b.sat++
 	b.mu.Unlock()
 	b.before()
 	defer b.after()
-	return b.here.Listen(queue)
+	return b.here.Listen(queue, slots)
 }
 
 func (b *board) count() (rings, sat, listening int) {
@@ -112,7 +112,7 @@ var seldom = chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour}
 // The moments of a consumer that found nothing: it sits down, looks, and sleeps; or it is
 // heard only when it has looked, and looks again. A message may be committed at each of
 // them, and its sender may ring at that moment or at any later one: the consumer, which
-// looks once an hour, has it at once. The same by the Bell of the *sql.DB, if it has one.
+// looks once an hour, has it at once. The same by the Notifier of the *sql.DB, if it has one.
 func wakingAtAnyMoment(w *world) {
 	const before, sits, looked, again, sleeps = "before it listens", "when it listens", "when it has looked", "when it has looked again", "when it sleeps"
 	w.Within(5 * testdb.Bound)
@@ -120,8 +120,8 @@ func wakingAtAnyMoment(w *world) {
 	_, elsewhere := w.Connect()
 	sender := testdb.Produce(w, testdb.OpenOn[string](w, elsewhere, "work", alone), chanq.ProducerConfig{})
 	boards := []*board{{}, {late: true}}
-	if here, is := w.DB.Driver().(chanq.Bell); is {
-		boards = append(boards, &board{here: here, there: elsewhere.Driver().(chanq.Bell)})
+	if here, is := w.DB.Driver().(chanq.Notifier); is {
+		boards = append(boards, &board{here: here, there: elsewhere.Driver().(chanq.Notifier)})
 	}
 	for _, kind := range boards {
 		moments := []string{before, sits, looked, again, sleeps}
@@ -137,7 +137,7 @@ func wakingAtAnyMoment(w *world) {
 						testdb.SendBy(w, sender, chanq.Message[string]{Body: "a"})
 					}
 					if moment == rung {
-						b.Ring(w.Engine.Dialect.Traits().Schema + ".work")
+						b.Notify(chanq.Notification{Queue: w.Engine.Dialect.Traits().Schema + ".work", Messages: 1})
 					}
 				})
 				require.Zero(w, testdb.Counted(w, q))
@@ -146,7 +146,7 @@ func wakingAtAnyMoment(w *world) {
 	}
 }
 
-// wakes starts a consumer at a bell, has something happen at each moment until it gets a
+// wakes starts a consumer at a notifier, has something happen at each moment until it gets a
 // message, and ends it.
 func (w *world) wakes(b *board, at func(moment string)) {
 	type look struct {
@@ -167,7 +167,7 @@ func (w *world) wakes(b *board, at func(moment string)) {
 	})
 	defer w.Faults.Inject(nil)
 	b.before, b.after = func() { at("before it listens") }, func() { at("when it listens") }
-	c, err := testdb.OpenOn[string](w, w.DB, "work", chanq.Config{Bell: b}).Consume(w.Context(), seldom)
+	c, err := testdb.OpenOn[string](w, w.DB, "work", chanq.Config{Notifier: b}).Consume(w.Context(), seldom)
 	require.NoError(w, err)
 	defer c.Stop()
 	tick := time.NewTicker(time.Millisecond)
@@ -201,7 +201,7 @@ func (w *world) wakes(b *board, at func(moment string)) {
 
 func ringing(w *world) {
 	b := &board{}
-	q := w.Queue("work", chanq.Config{Bell: b})
+	q := w.Queue("work", chanq.Config{Notifier: b})
 	rings := func(what string, want bool, do func()) {
 		before, _, _ := b.count()
 		do()
@@ -272,9 +272,9 @@ func ringingLate(w *world) {
 	b := &board{}
 	gate := make(chan struct{}, 1) // behind a claim the consumer looks no further
 	defer close(gate)
-	q := w.Queue("work", chanq.Config{Bell: b, Hooks: chanq.Hooks{Claimed: func(chanq.ClaimedEvent) { <-gate }}})
+	q := w.Queue("work", chanq.Config{Notifier: b, Hooks: chanq.Hooks{Claimed: func(chanq.ClaimedEvent) { <-gate }}})
 	_, elsewhere := w.Connect()
-	sends := testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{Bell: b})
+	sends := testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{Notifier: b})
 	c := testdb.Start(w, q, seldom)
 	late := func() (looks int64) {
 		tx, err := elsewhere.BeginTx(w.Soon(), nil)
@@ -302,7 +302,7 @@ func ringingLate(w *world) {
 
 func busyReaders(w *world) {
 	b := &board{}
-	q := w.Queue("work", chanq.Config{Bell: b})
+	q := w.Queue("work", chanq.Config{Notifier: b})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: time.Hour})
 	listens := func(want int) {
 		w.Eventually("so many listen", func() bool { _, _, n := b.count(); return n == want })
@@ -329,13 +329,13 @@ func busyReaders(w *world) {
 	listens(1)
 }
 
-// deaf is a Bell whose channels are closed.
+// deaf is a Notifier whose channels are closed.
 type deaf struct {
 	board
 	times []time.Time // of Listen
 }
 
-func (d *deaf) Listen(string) (<-chan struct{}, func()) {
+func (d *deaf) Listen(string, []int) (<-chan struct{}, func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.sat++
@@ -345,13 +345,13 @@ func (d *deaf) Listen(string) (<-chan struct{}, func()) {
 	return ear, func() {}
 }
 
-func deafBells(w *world) {
+func deafNotifiers(w *world) {
 	b := &deaf{}
-	q := w.Queue("work", chanq.Config{Bell: b})
+	q := w.Queue("work", chanq.Config{Notifier: b})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	w.Eventually("it has listened twice", func() bool { _, sat, _ := b.count(); return sat > 1 })
 	s := c.Stats()
-	require.Less(w, s.EmptyClaims+s.Looks, int64(40), "about as often as without a bell")
+	require.Less(w, s.EmptyClaims+s.Looks, int64(40), "about as often as without a notifier")
 	b.mu.Lock()
 	require.GreaterOrEqual(w, b.times[1].Sub(b.times[0]), 900*time.Millisecond)
 	b.mu.Unlock()
@@ -363,7 +363,7 @@ func deafBells(w *world) {
 // Its claim fails, and it is stopped before another one: the message is for somebody else.
 func handingOn(w *world) {
 	b := &board{}
-	q := w.Queue("work", chanq.Config{Bell: b})
+	q := w.Queue("work", chanq.Config{Notifier: b})
 	st := w.Statements("work")
 	c := testdb.Start(w, q, seldom)
 	w.asleep(c, b)
@@ -375,7 +375,7 @@ func handingOn(w *world) {
 		failed.Add(1)
 		return faultdb.Fail(w.Failure(sqlbatch.Refused))
 	})
-	b.Ring("")
+	b.Notify(chanq.Notification{Queue: "", Messages: 1})
 	w.Eventually("its claim fails", func() bool { return failed.Load() > 0 })
 	before, _, _ := b.count()
 	require.NoError(w, c.Shutdown(w.Soon()))
@@ -387,7 +387,7 @@ func handingOn(w *world) {
 // Its producer gives up, and does not know.
 func ringingUnknown(w *world) {
 	b := &board{}
-	q := w.Queue("work", chanq.Config{Bell: b})
+	q := w.Queue("work", chanq.Config{Notifier: b})
 	st := w.Statements("work")
 	p, err := q.Producer(chanq.ProducerConfig{})
 	require.NoError(w, err)
@@ -416,7 +416,7 @@ func ringingUnknown(w *world) {
 // once more before it claims. Nobody is on his way to this one.
 func leavingToOthers(w *world) {
 	b := &board{late: true}
-	q := w.Queue("work", chanq.Config{Bell: b})
+	q := w.Queue("work", chanq.Config{Notifier: b})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: 200 * time.Millisecond, PollMax: 200 * time.Millisecond})
 	w.Eventually("it looks", func() bool { return c.Stats().Looks > 2 })
 	_, elsewhere := w.Connect()

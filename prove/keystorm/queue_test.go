@@ -29,7 +29,7 @@ type consumer interface {
 
 func openQueue(ctx context.Context, shards []chanqshards.Shard, cfg chanq.Config) (*queue, error) {
 	if len(shards) == 1 {
-		cfg.Bell = shards[0].Bell
+		cfg.Notifier = shards[0].Notifier
 		one, err := chanq.Open[string](ctx, shards[0].DB, queueName, cfg)
 		return &queue{shards: []*chanq.Queue[string]{one}}, err
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqshards"
-	"github.com/chanq/chanq/pgbell"
+	"github.com/chanq/chanq/pgnotify"
 	"github.com/chanq/chanq/prove/kills"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/crew"
@@ -50,8 +50,8 @@ func (d database) late() time.Duration {
 func open(databases []database) (shards []chanqshards.Shard, end func(), err error) {
 	end = func() {
 		for _, s := range shards {
-			if s.Bell != nil {
-				_ = s.Bell.(*pgbell.Bell).Close()
+			if s.Notifier != nil {
+				_ = s.Notifier.(*pgnotify.Notifier).Close()
 			}
 			_ = s.DB.Close() // nothing is open on it
 		}
@@ -65,7 +65,7 @@ func open(databases []database) (shards []chanqshards.Shard, end func(), err err
 		shard := chanqshards.Shard{DB: sql.OpenDB(connector)}
 		shard.DB.SetMaxOpenConns(12)
 		if d.Engine == testdb.Postgres.Name {
-			shard.Bell = pgbell.New(shard.DB, pgbell.Config{})
+			shard.Notifier = pgnotify.New(shard.DB, pgnotify.Config{})
 		}
 		shards = append(shards, shard)
 	}

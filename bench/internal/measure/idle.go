@@ -83,11 +83,14 @@ func SleptOf(results []Result) (all []Slept) {
 	return all
 }
 
-// sleeper is who slept: chanq polls where it has no bell.
+// sleeper is who slept: chanq polls where it has no notifier.
 func (r Result) sleeper() string {
 	name := r.Engine + " " + r.Strategy
-	if r.Bell {
-		name += ", bell"
+	if r.Notifier {
+		name += ", notifier"
+	}
+	if r.Keys > 0 {
+		name += ", ordered"
 	}
 	return name
 }

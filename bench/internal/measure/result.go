@@ -75,7 +75,7 @@ type Result struct {
 	// statements while nothing comes are for each, and those of a message without them.
 	Step           string  `json:"step,omitempty"` // of what is measured of them
 	Gap            string  `json:"gap,omitempty"`  // between messages
-	Bell           bool    `json:"bell,omitempty"`
+	Notifier       bool    `json:"notify,omitempty"`
 	IdleStatements float64 `json:"idle_statements_per_s,omitempty"`
 	Connections    int     `json:"connections,omitempty"` // of all the processes
 	LockWaits      *int    `json:"lock_waits,omitempty"`  // for the lock of notifications, since the result before; nil: not looked for

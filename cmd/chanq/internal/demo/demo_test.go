@@ -100,13 +100,13 @@ func TestDatabaseInTheFolderIsSkipped(t *testing.T) {
 	db := filepath.Join(f.dir, "queue.db")
 	require.NoError(t, f.db.Close())
 	f.db = open(t, db)
-	require.NoError(t, os.Mkdir(db+"-bell", 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(db+"-bell", "main.work"), nil, 0o600))
+	require.NoError(t, os.Mkdir(db+"-notify", 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(db+"-notify", "main.work"), nil, 0o600))
 	f.opt.Own = embedded.Files(db)
 	result := f.run(t)
 	require.Equal(t, 3, result.Verified)
 	require.Contains(t, f.said.String(), `skipped: "queue.db": it is the queue's own file`)
-	require.NotContains(t, f.said.String(), "queue.db-bell")
+	require.NotContains(t, f.said.String(), "queue.db-notify")
 }
 
 func TestFileThatChangesIsNoDifference(t *testing.T) {

@@ -60,7 +60,7 @@ func (e *examination) pooler() {
 	}
 	if pooled || len(owners) > len(conns) {
 		e.add(Finding{Check: "pooler", Status: Warning, Found: "a pooler hands out connections by the transaction",
-			Remedy: "chanq works behind one; pgx must not prepare statements then (default_query_exec_mode=exec), and pgbell needs a DSN that goes to the server itself"})
+			Remedy: "chanq works behind one; pgx must not prepare statements then (default_query_exec_mode=exec), and pgnotify needs a DSN that goes to the server itself"})
 		return
 	}
 	e.ok("pooler", "each connection is a process of the server")

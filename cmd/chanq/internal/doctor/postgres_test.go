@@ -130,7 +130,7 @@ func TestAPoolerInBetweenIsSeen(t *testing.T) {
 			continue
 		}
 		require.Equal(t, doctor.Warning, f.Status)
-		require.Contains(t, f.Remedy, "pgbell needs a DSN that goes to the server itself")
+		require.Contains(t, f.Remedy, "pgnotify needs a DSN that goes to the server itself")
 	}
 }
 

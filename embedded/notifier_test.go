@@ -11,16 +11,18 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
 )
 
 const queue = "main.work"
 
-// at returns the bell of a process of its own that has opened path.
-func at(t *testing.T, path string) *bell {
+// at returns the notifier of a process of its own that has opened path.
+func at(t *testing.T, path string) *notifier {
 	t.Helper()
 	c, err := Connector(path)
 	require.NoError(t, err)
-	b := c.(*connector).bell
+	b := c.(*connector).notifier
 	t.Cleanup(b.close)
 	return b
 }
@@ -36,9 +38,9 @@ func database(t *testing.T) string {
 }
 
 // listen hears a queue from here on.
-func listen(t *testing.T, b *bell) (heard <-chan struct{}, stop func()) {
+func listen(t *testing.T, b *notifier) (heard <-chan struct{}, stop func()) {
 	t.Helper()
-	heard, stop = b.Listen(queue)
+	heard, stop = b.Listen(queue, nil)
 	require.True(t, hears(heard), "the first value, at once")
 	return heard, stop
 }
@@ -74,14 +76,14 @@ func requireQuiet(t *testing.T, heard ...<-chan struct{}) {
 func needPipes(t *testing.T, path string) {
 	t.Helper()
 	b := at(t, path)
-	_, stop := b.Listen(queue)
+	_, stop := b.Listen(queue, nil)
 	defer stop()
 	if !hasPipe(b) {
 		t.Skip("no named pipes on this system: SQLite is asked")
 	}
 }
 
-func hasPipe(b *bell) bool {
+func hasPipe(b *notifier) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.lines[queue].pipe != nil
@@ -102,16 +104,16 @@ func TestAMessageWakesOneProcessOfMany(t *testing.T) {
 		return woken
 	}
 	sender := at(t, path)
-	sender.RingFor("main.another", 1000)
+	sender.Notify(chanq.Notification{Queue: "main.another", Messages: 1000})
 	requireQuiet(t, heard[:]...)
-	sender.Ring(queue)
+	sender.Notify(chanq.Notification{Queue: queue, Messages: 1})
 	require.Eventually(t, func() bool { return sum() == 1 }, time.Minute, time.Millisecond)
 	<-time.After(10 * yieldFor)
 	require.Equal(t, 1, sum(), "and no other")
 	<-time.After(2 * sending)
-	sender.RingFor(queue, 1<<20)
+	sender.Notify(chanq.Notification{Queue: queue, Messages: 1 << 20})
 	require.Eventually(t, func() bool { return sum() == 1+mostRung }, time.Minute, time.Millisecond, "several for many")
-	sender.RingFor(queue, 1<<20)
+	sender.Notify(chanq.Notification{Queue: queue, Messages: 1 << 20})
 	require.Eventually(t, func() bool { return sum() == 2+mostRung }, time.Minute, time.Millisecond, "one more")
 }
 
@@ -142,7 +144,7 @@ func TestRingsThatFollowEachOtherAreFewAndTheLastOneIsKept(t *testing.T) {
 	defer sleeper.close()
 	began := time.Now()
 	for range 1000 {
-		b.Ring(queue)
+		b.Notify(chanq.Notification{Queue: queue, Messages: 1})
 	}
 	most := 2 + int(time.Since(began)/ringEvery)
 	n := 0
@@ -150,8 +152,8 @@ func TestRingsThatFollowEachOtherAreFewAndTheLastOneIsKept(t *testing.T) {
 	require.LessOrEqual(t, n, most)
 	<-time.After(10 * ringEvery)
 	sleeper.rest()
-	b.Ring(queue)
-	b.Ring(queue)
+	b.Notify(chanq.Notification{Queue: queue, Messages: 1})
+	b.Notify(chanq.Notification{Queue: queue, Messages: 1})
 	b.close()
 	require.Equal(t, 2, sleeper.rest(), "at the end none is late")
 }
@@ -160,8 +162,8 @@ func TestARingOfWhoLeavesIsAnothers(t *testing.T) {
 	path := database(t)
 	needPipes(t, path)
 	sender, leaver, stayer := at(t, path), at(t, path), at(t, path)
-	_, stop := leaver.Listen(queue)
-	sender.Ring(queue)
+	_, stop := leaver.Listen(queue, nil)
+	sender.Notify(chanq.Notification{Queue: queue, Messages: 1})
 	<-time.After(10 * yieldFor)
 	others, _ := listen(t, stayer)
 	stop() // without its first value, even
@@ -178,7 +180,7 @@ func TestARingOfWhoLeavesIsAnothers(t *testing.T) {
 	require.True(t, hears(first))
 	stop()
 	requireHeard(t, first)
-	_, stop = stayer.Listen(queue)
+	_, stop = stayer.Listen(queue, nil)
 	stop()
 	requireQuiet(t, first)
 }
@@ -206,13 +208,13 @@ func TestAPipeThatWasRemovedIsMadeAgain(t *testing.T) {
 	needPipes(t, path)
 	sender, b := at(t, path), at(t, path)
 	heard, _ := listen(t, b)
-	require.NoError(t, os.RemoveAll(path+bellSuffix))
+	require.NoError(t, os.RemoveAll(path+notifySuffix))
 	requireHeard(t, heard)
-	sender.Ring(queue)
+	sender.Notify(chanq.Notification{Queue: queue, Messages: 1})
 	requireHeard(t, heard)
 	// Where that cannot be, the consumer is told.
-	require.NoError(t, os.RemoveAll(path+bellSuffix))
-	require.NoError(t, os.WriteFile(path+bellSuffix, nil, 0o600))
+	require.NoError(t, os.RemoveAll(path+notifySuffix))
+	require.NoError(t, os.WriteFile(path+notifySuffix, nil, 0o600))
 	_, open := <-heard
 	require.False(t, open)
 }
@@ -228,7 +230,7 @@ func TestWhatIsNoPipeIsLeftAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := database(t)
 			needPipes(t, path)
-			dir := path + bellSuffix
+			dir := path + notifySuffix
 			require.NoError(t, os.RemoveAll(dir))
 			text := filepath.Join(filepath.Dir(path), "text")
 			require.NoError(t, os.WriteFile(text, []byte("text"), 0o600))
@@ -237,8 +239,8 @@ func TestWhatIsNoPipeIsLeftAlone(t *testing.T) {
 			}
 			require.NoError(t, plant(dir, filepath.Join(dir, queue)))
 			b := at(t, path)
-			b.Ring(queue)
-			heard, _ := b.Listen(queue)
+			b.Notify(chanq.Notification{Queue: queue, Messages: 1})
+			heard, _ := b.Listen(queue, nil)
 			requireHeard(t, heard)
 			require.False(t, hasPipe(b))
 			for _, file := range []string{text, dir, filepath.Join(dir, queue)} {
@@ -256,9 +258,9 @@ func TestALinkToAnothersPipeIsNotRung(t *testing.T) {
 	path, others := database(t), database(t)
 	needPipes(t, path)
 	heard, _ := listen(t, at(t, others))
-	require.NoError(t, os.Remove(filepath.Join(path+bellSuffix, queue)))
-	require.NoError(t, os.Symlink(filepath.Join(others+bellSuffix, queue), filepath.Join(path+bellSuffix, queue)))
-	at(t, path).Ring(queue)
+	require.NoError(t, os.Remove(filepath.Join(path+notifySuffix, queue)))
+	require.NoError(t, os.Symlink(filepath.Join(others+notifySuffix, queue), filepath.Join(path+notifySuffix, queue)))
+	at(t, path).Notify(chanq.Notification{Queue: queue, Messages: 1})
 	requireQuiet(t, heard)
 }
 
@@ -272,16 +274,16 @@ func TestPipesAreForWhoMayWriteToTheDatabase(t *testing.T) {
 		path := database(t)
 		require.NoError(t, os.Chmod(path, c.database))
 		needPipes(t, path)
-		info, err := os.Stat(path + bellSuffix)
+		info, err := os.Stat(path + notifySuffix)
 		require.NoError(t, err)
 		require.Equal(t, c.dir, info.Mode().Perm())
-		info, err = os.Stat(filepath.Join(path+bellSuffix, queue))
+		info, err = os.Stat(filepath.Join(path+notifySuffix, queue))
 		require.NoError(t, err)
 		require.Equal(t, c.pipe|os.ModeNamedPipe, info.Mode())
 	}
 }
 
-func TestByAnyNameOfTheDatabaseItIsOneBell(t *testing.T) {
+func TestByAnyNameOfTheDatabaseItIsOneNotifier(t *testing.T) {
 	path := database(t)
 	needPipes(t, path)
 	dir := t.TempDir()
@@ -291,8 +293,8 @@ func TestByAnyNameOfTheDatabaseItIsOneBell(t *testing.T) {
 	here := at(t, filepath.Base(path))
 	t.Chdir(dir)
 	heard, _ := listen(t, at(t, path))
-	for _, b := range []*bell{here, at(t, filepath.Join(dir, "file.db")), at(t, filepath.Join("folder", filepath.Base(path)))} {
-		b.Ring(queue)
+	for _, b := range []*notifier{here, at(t, filepath.Join(dir, "file.db")), at(t, filepath.Join("folder", filepath.Base(path)))} {
+		b.Notify(chanq.Notification{Queue: queue, Messages: 1})
 		requireHeard(t, heard)
 	}
 }
@@ -301,7 +303,7 @@ func TestByAnyNameOfTheDatabaseItIsOneBell(t *testing.T) {
 func TestWithoutPipesSQLiteIsAsked(t *testing.T) {
 	t.Parallel()
 	path := database(t)
-	require.NoError(t, os.WriteFile(path+bellSuffix, nil, 0o600))
+	require.NoError(t, os.WriteFile(path+notifySuffix, nil, 0o600))
 	b := at(t, path)
 	db, err := Open(path)
 	require.NoError(t, err)
@@ -309,7 +311,7 @@ func TestWithoutPipesSQLiteIsAsked(t *testing.T) {
 	_, err = db.Exec("CREATE TABLE t (n INTEGER)")
 	require.NoError(t, err)
 	heard, stop := listen(t, b)
-	others, _ := b.Listen("main.another")
+	others, _ := b.Listen("main.another", nil)
 	requireHeard(t, others)
 	for range 3 {
 		requireQuietEventually(t, heard)
@@ -334,15 +336,15 @@ func TestAPipeThatCouldNotBeMadeIsTriedAgainWhileSQLiteIsAsked(t *testing.T) {
 	t.Parallel()
 	path := database(t)
 	needPipes(t, path)
-	require.NoError(t, os.RemoveAll(path+bellSuffix))
-	require.NoError(t, os.WriteFile(path+bellSuffix, nil, 0o600))
+	require.NoError(t, os.RemoveAll(path+notifySuffix))
+	require.NoError(t, os.WriteFile(path+notifySuffix, nil, 0o600))
 	b := at(t, path)
 	heard, stop := listen(t, b)
 	require.False(t, hasPipe(b))
-	require.NoError(t, os.Remove(path+bellSuffix))
+	require.NoError(t, os.Remove(path+notifySuffix))
 	require.Eventually(t, func() bool { return hasPipe(b) }, time.Minute, time.Millisecond)
 	requireQuietEventually(t, heard)
-	at(t, path).Ring(queue)
+	at(t, path).Notify(chanq.Notification{Queue: queue, Messages: 1})
 	requireHeard(t, heard)
 	require.Eventually(t, func() bool { b.mu.Lock(); defer b.mu.Unlock(); return !b.asks }, time.Minute, time.Millisecond, "nobody asks any more")
 	stop()
@@ -351,13 +353,13 @@ func TestAPipeThatCouldNotBeMadeIsTriedAgainWhileSQLiteIsAsked(t *testing.T) {
 // What is committed before SQLite is asked for the first time came after the last look.
 func TestACommitBeforeTheFirstQuestionIsHeard(t *testing.T) {
 	path := database(t)
-	require.NoError(t, os.WriteFile(path+bellSuffix, nil, 0o600))
+	require.NoError(t, os.WriteFile(path+notifySuffix, nil, 0o600))
 	c, err := Connector(path)
 	require.NoError(t, err)
 	looked := make(chan struct{})
-	b := newBell(path, func() (driver.Conn, error) {
+	b := newNotifier(path, func() (driver.Conn, error) {
 		<-looked
-		return c.(*connector).bell.connect()
+		return c.(*connector).notifier.connect()
 	})
 	defer b.close()
 	heard, _ := listen(t, b)
@@ -380,34 +382,34 @@ func requireQuietEventually(t *testing.T, heard <-chan struct{}) {
 // So the consumer polls, and tries again.
 func TestWhereSQLiteCannotBeAskedTheConsumerIsTold(t *testing.T) {
 	path := database(t)
-	require.NoError(t, os.WriteFile(path+bellSuffix, nil, 0o600))
-	b := newBell(path, func() (driver.Conn, error) { return nil, errors.New("no more files may be open") })
+	require.NoError(t, os.WriteFile(path+notifySuffix, nil, 0o600))
+	b := newNotifier(path, func() (driver.Conn, error) { return nil, errors.New("no more files may be open") })
 	defer b.close()
 	for range 2 {
-		heard, stop := b.Listen(queue)
+		heard, stop := b.Listen(queue, nil)
 		for range heard { // until it is closed
 		}
 		stop()
 	}
 }
 
-func TestABellThatIsClosedHearsNothing(t *testing.T) {
+func TestANotifierThatIsClosedHearsNothing(t *testing.T) {
 	path := database(t)
 	b := at(t, path)
-	heard, stop := b.Listen(queue)
+	heard, stop := b.Listen(queue, nil)
 	b.close()
 	b.close()
 	for range heard {
 	}
 	stop()
-	heard, stop = b.Listen(queue)
+	heard, stop = b.Listen(queue, nil)
 	_, open := <-heard
 	require.False(t, open)
 	stop()
-	b.Ring(queue)
+	b.Notify(chanq.Notification{Queue: queue, Messages: 1})
 }
 
-func TestADatabaseInMemoryHasNoBell(t *testing.T) {
+func TestADatabaseInMemoryHasNoNotifier(t *testing.T) {
 	db, err := Open(inMemory)
 	require.NoError(t, err)
 	defer db.Close()
@@ -424,15 +426,15 @@ func BenchmarkRing(b *testing.B) {
 		b.Run(fmt.Sprintf("sleepers=%d", sleepers), func(b *testing.B) {
 			c, err := Connector(path)
 			require.NoError(b, err)
-			bell := c.(*connector).bell
-			defer bell.close()
+			notifier := c.(*connector).notifier
+			defer notifier.close()
 			if sleepers > 0 {
-				_, stop := bell.Listen(queue)
+				_, stop := notifier.Listen(queue, nil)
 				defer stop()
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				bell.Ring(queue)
+				notifier.Notify(chanq.Notification{Queue: queue, Messages: 1})
 			}
 		})
 	}
@@ -443,8 +445,8 @@ func BenchmarkAsk(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "queue.db")
 	c, err := Connector(path)
 	require.NoError(b, err)
-	bell := c.(*connector).bell
-	conn, err := bell.connect()
+	notifier := c.(*connector).notifier
+	conn, err := notifier.connect()
 	require.NoError(b, err)
 	defer conn.Close()
 	for b.Loop() {

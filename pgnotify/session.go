@@ -1,4 +1,4 @@
-package pgbell
+package pgnotify
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 
 // session is the listener's connection. Only the listener uses it.
 type session struct {
-	bell *Bell
-	conn *pgx.Conn
+	notifier *Notifier
+	conn     *pgx.Conn
 
 	heard time.Time // when the last notification came
 
@@ -26,11 +26,11 @@ type session struct {
 	sent   time.Time  // when it was sent; zero: not yet
 }
 
-// serve hears until the connection fails, falls silent, or the Bell is closed. Its error is
+// serve hears until the connection fails, falls silent, or the Notifier is closed. Its error is
 // a deafError if it was heard before.
 func (s *session) serve() error {
 	// Before anything is taken that belongs to a session: a pooler may give ours to others.
-	if err := s.exec("LISTEN " + quoted(s.bell.own)); err != nil {
+	if err := s.exec("LISTEN " + quoted(s.notifier.own)); err != nil {
 		return err
 	}
 	s.sendCheck()
@@ -40,7 +40,7 @@ func (s *session) serve() error {
 				// The session that listens is another's by now: probably the one that a
 				// pooler gives us next. One that is not does no harm: the channel is always
 				// the same.
-				_ = s.exec("UNLISTEN " + quoted(s.bell.own))
+				_ = s.exec("UNLISTEN " + quoted(s.notifier.own))
 			}
 			return err
 		}
@@ -54,7 +54,7 @@ func (s *session) serve() error {
 	if err != nil {
 		return err // what is refused once is refused again: not as soon as what was lost
 	}
-	s.bell.status.Set(nil)
+	s.notifier.status.Set(nil)
 	for err == nil {
 		if err = s.wait(next); err == nil {
 			next, err = s.act()
@@ -66,7 +66,7 @@ func (s *session) serve() error {
 // act does what there is to do, and returns for how long there is nothing more.
 func (s *session) act() (time.Duration, error) {
 	for {
-		j, next, seated := s.bell.todo(time.Now())
+		j, next, seated := s.notifier.todo(time.Now())
 		if j.text == "" {
 			if seated {
 				next = min(next, s.pulse())
@@ -92,7 +92,7 @@ func (s *session) pulse() time.Duration {
 	if !s.echoed || s.check != nil {
 		return mostWait // one is on its way
 	}
-	left := time.Until(s.heard.Add(s.bell.pace.pulse))
+	left := time.Until(s.heard.Add(s.notifier.pace.pulse))
 	if left <= 0 {
 		s.sendCheck()
 		return mostWait
@@ -102,7 +102,7 @@ func (s *session) pulse() time.Duration {
 
 // exec runs statements without arguments, in one round trip.
 func (s *session) exec(text string) error {
-	ctx, cancel := context.WithTimeout(s.bell.open, commandTimeout)
+	ctx, cancel := context.WithTimeout(s.notifier.open, commandTimeout)
 	defer cancel()
 	_, err := s.conn.Exec(ctx, text)
 	return err
@@ -110,7 +110,7 @@ func (s *session) exec(text string) error {
 
 // query runs a statement without arguments that returns one number, or no row, which is -1.
 func (s *session) query(text string) (n int, err error) {
-	ctx, cancel := context.WithTimeout(s.bell.open, commandTimeout)
+	ctx, cancel := context.WithTimeout(s.notifier.open, commandTimeout)
 	defer cancel()
 	err = s.conn.QueryRow(ctx, text, pgx.QueryExecModeSimpleProtocol).Scan(&n)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -123,20 +123,20 @@ func (s *session) query(text string) (n int, err error) {
 // returns an error if the connection is of no use any more.
 func (s *session) wait(d time.Duration) error {
 	if !s.sent.IsZero() {
-		d = min(d, time.Until(s.sent.Add(s.bell.pace.silence)))
+		d = min(d, time.Until(s.sent.Add(s.notifier.pace.silence)))
 	}
-	ctx, cancel := context.WithTimeout(s.bell.open, max(0, min(d, mostWait)))
+	ctx, cancel := context.WithTimeout(s.notifier.open, max(0, min(d, mostWait)))
 	defer cancel()
-	if !s.bell.waits(cancel) {
+	if !s.notifier.waits(cancel) {
 		return s.checked()
 	}
 	n, err := s.conn.WaitForNotification(ctx)
-	s.bell.waited()
+	s.notifier.waited()
 	switch {
 	case n != nil:
 		s.hear(n)
-	case s.bell.open.Err() != nil:
-		return s.bell.open.Err()
+	case s.notifier.open.Err() != nil:
+		return s.notifier.open.Err()
 	case s.conn.IsClosed():
 		return err
 	}
@@ -146,23 +146,26 @@ func (s *session) wait(d time.Duration) error {
 // hear takes a notification.
 func (s *session) hear(n *pgconn.Notification) {
 	s.heard = time.Now()
-	if n.Channel == s.bell.own {
+	if n.Channel == s.notifier.own {
 		if n.Payload == s.nonce {
 			s.echoed, s.sent = true, time.Time{}
 		}
+		return
+	}
+	if s.notifier.calledOwners(n.Channel, n.Payload) {
 		return
 	}
 	messages, err := strconv.Atoi(n.Payload)
 	if err != nil {
 		messages = many // somebody else's, who knows
 	}
-	s.bell.called(n.Channel, messages)
+	s.notifier.called(n.Channel, messages)
 }
 
 // sendCheck sends a notification to itself from another connection, and does not wait.
 func (s *session) sendCheck() {
 	s.check, s.echoed, s.nonce = make(chan error, 1), false, rand.Text()
-	b, check := s.bell, s.check
+	b, check := s.notifier, s.check
 	text := fmt.Sprintf("SELECT pg_notify('%s', '%s')", b.own, s.nonce) // without arguments: nothing is prepared
 	b.joined.Go(func() {                                                // the listener is joined, too: it counts
 		ctx, cancel := context.WithTimeout(b.open, commandTimeout)
@@ -181,14 +184,14 @@ func (s *session) checked() error {
 	case err := <-s.check:
 		s.check = nil
 		if err != nil {
-			return fmt.Errorf("pgbell: notify: %w", err)
+			return fmt.Errorf("pgnotify: notify: %w", err)
 		}
 		if !s.echoed {
 			s.sent = time.Now()
 		}
 	default:
 	}
-	if !s.sent.IsZero() && time.Since(s.sent) >= s.bell.pace.silence {
+	if !s.sent.IsZero() && time.Since(s.sent) >= s.notifier.pace.silence {
 		return ErrSilent
 	}
 	return nil

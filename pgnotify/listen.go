@@ -1,4 +1,4 @@
-package pgbell
+package pgnotify
 
 import (
 	"context"
@@ -35,7 +35,7 @@ type deafError struct{ error }
 func (e deafError) Unwrap() error { return e.error }
 
 // listen connects again and again until Close.
-func (b *Bell) listen() {
+func (b *Notifier) listen() {
 	pause, silent := lowPause, false
 	for b.open.Err() == nil {
 		err := b.connect()
@@ -62,7 +62,7 @@ func (b *Bell) listen() {
 }
 
 // connect serves a connection until that fails.
-func (b *Bell) connect() (err error) {
+func (b *Notifier) connect() (err error) {
 	ctx, cancel := context.WithTimeout(b.open, commandTimeout)
 	defer cancel()
 	if b.db.Stats().MaxOpenConnections == 1 {
@@ -75,7 +75,7 @@ func (b *Bell) connect() (err error) {
 	defer conn.Close() // which Raw has closed already, but for a panic
 	_ = conn.Raw(func(raw any) error {
 		if c, ok := raw.(interface{ Conn() *pgx.Conn }); ok {
-			s := session{bell: b, conn: c.Conn()}
+			s := session{notifier: b, conn: c.Conn()}
 			err = s.serve()
 		} else {
 			err = ErrDriver

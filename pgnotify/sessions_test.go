@@ -1,4 +1,4 @@
-package pgbell_test
+package pgnotify_test
 
 import (
 	"context"
@@ -14,7 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq/pgbell"
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/pgnotify"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
@@ -53,13 +54,13 @@ func TestARoleWithoutRightsListensAndRingsWhateverItsTimeouts(t *testing.T) {
 		settings = append(settings, "idle_session_timeout = '400ms'")
 	}
 	guest := p.as(settings...)
-	b, changed := p.bell(guest.connect())
-	heard, stop := b.Listen(work)
+	b, changed := p.notifier(guest.connect())
+	heard, stop := b.Listen(work, nil)
 	defer stop()
 	testdb.Receive(p, heard, "the first value")
 	p.settle(time.Second)
-	sender, _ := p.bell(guest.connect())
-	sender.Ring(work)
+	sender, _ := p.notifier(guest.connect())
+	sender.Notify(chanq.Notification{Queue: work})
 	testdb.Receive(p, heard, "a ring")
 	require.Empty(t, changed, "its connection was not lost")
 }
@@ -74,8 +75,8 @@ func TestWhatIsRefusedIsToldOnceAndTriedSeldom(t *testing.T) {
 			guest := p.as()
 			tried := &tries{of: refused}
 			guest.config.Tracer = tried
-			b, changed := p.bell(guest.connect())
-			heard, stop := b.Listen(work)
+			b, changed := p.notifier(guest.connect())
+			heard, stop := b.Listen(work, nil)
 			defer stop()
 			require.ErrorContains(t, testdb.Receive(p, changed, "word of it"), "permission denied")
 			p.settle(3 * time.Second)
@@ -95,11 +96,11 @@ func TestADatabaseOfOneConnectionIsLeftAlone(t *testing.T) {
 	db := p.connect()
 	db.SetMaxOpenConns(1)
 	changed := make(chan error, 10)
-	b := pgbell.Paced(pgbell.New(db, pgbell.Config{Changed: func(err error) { changed <- err }}), time.Second, time.Minute, 100*time.Millisecond)
+	b := pgnotify.Paced(pgnotify.New(db, pgnotify.Config{Changed: func(err error) { changed <- err }}), time.Second, time.Minute, 100*time.Millisecond)
 	defer b.Close()
-	heard, stop := b.Listen(work)
+	heard, stop := b.Listen(work, nil)
 	defer stop()
-	require.ErrorIs(t, testdb.Receive(p, changed, "word of it"), pgbell.ErrOneConnection)
+	require.ErrorIs(t, testdb.Receive(p, changed, "word of it"), pgnotify.ErrOneConnection)
 	require.NoError(t, db.PingContext(p.Context()))
 	db.SetMaxOpenConns(2)
 	require.NoError(t, testdb.Receive(p, changed, "that it is heard"))
@@ -114,7 +115,7 @@ func TestWhoeverIsToldTheListenerReads(t *testing.T) {
 	require.NoError(t, err)
 	p := placeAt(t, config)
 	told, goOn := make(chan error, 10), make(chan struct{})
-	b := pgbell.New(p.connect(), pgbell.Config{Changed: func(err error) {
+	b := pgnotify.New(p.connect(), pgnotify.Config{Changed: func(err error) {
 		told <- err
 		<-goOn
 		panic("told")
@@ -122,10 +123,10 @@ func TestWhoeverIsToldTheListenerReads(t *testing.T) {
 	defer b.Close()
 	back := sync.OnceFunc(func() { close(goOn) })
 	defer back()
-	heard, stop := b.Listen(work)
+	heard, stop := b.Listen(work, nil)
 	testdb.Receive(p, heard, "the first value")
 	stop()
-	heard, stop = b.Listen(work)
+	heard, stop = b.Listen(work, nil)
 	testdb.Receive(p, heard, "the first value")
 	p.admins(fmt.Sprintf("SELECT pg_terminate_backend(%d)", p.taken()[0]))
 	require.Error(t, testdb.Receive(p, told, "that it is lost"))
@@ -138,10 +139,10 @@ func TestWhoeverIsToldTheListenerReads(t *testing.T) {
 		}
 	})
 	stop()
-	heard, stop = b.Listen(work)
+	heard, stop = b.Listen(work, nil)
 	defer stop()
 	testdb.Receive(p, heard, "the first value, though nobody has come back from telling")
-	channel := "chnq_" + fmt.Sprint(int(pgbell.BaseOf(work))+b.Chair(work))
+	channel := "chnq_" + fmt.Sprint(int(pgnotify.BaseOf(work))+b.Chair(work))
 	p.admins(fmt.Sprintf("SELECT pg_notify('%s', repeat('x', 7000) || i) FROM generate_series(1, 600) AS i", channel))
 	testdb.Eventually(p, "the server's queue is empty", func() bool {
 		p.admins("SELECT pg_notify('others', repeat('x', 7000) || i) FROM generate_series(1, 10) AS i") // has the server clean up
@@ -157,11 +158,11 @@ func TestOneConnectionListensForAllQueues(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	db := p.connect()
-	b, _ := p.bell(db)
+	b, _ := p.notifier(db)
 	names := []string{"public.a", "public.b", "other.a", "other.b", `"Odd'; schema".ä`}
 	var heard []<-chan struct{}
 	for _, name := range names {
-		ear, stop := b.Listen(name)
+		ear, stop := b.Listen(name, nil)
 		defer stop()
 		testdb.Receive(p, ear, "the first value")
 		heard = append(heard, ear)
@@ -171,9 +172,9 @@ func TestOneConnectionListensForAllQueues(t *testing.T) {
 	for _, pid := range pids {
 		require.Equal(t, pids[0], pid)
 	}
-	sender, _ := p.bell(p.connect())
+	sender, _ := p.notifier(p.connect())
 	for i, name := range names {
-		sender.Ring(name)
+		sender.Notify(chanq.Notification{Queue: name})
 		testdb.Receive(p, heard[i], "a ring")
 		p.settle(30 * time.Millisecond)
 		for _, ear := range heard {
@@ -183,20 +184,20 @@ func TestOneConnectionListensForAllQueues(t *testing.T) {
 	require.LessOrEqual(t, db.Stats().OpenConnections, 2)
 }
 
-// A program that sends and ends, closes its bell with its last statement.
+// A program that sends and ends, closes its notifier with its last statement.
 func TestWhatWasSentLastRings(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	b, _ := p.bell(p.connect())
-	heard, stop := b.Listen(work)
+	b, _ := p.notifier(p.connect())
+	heard, stop := b.Listen(work, nil)
 	defer stop()
 	testdb.Receive(p, heard, "the first value")
 	for range 5 {
 		db := p.connect()
-		sender := pgbell.New(db, pgbell.Config{})
-		sender.Ring("public.other")
-		sender.Ring(work)
-		sender.Ring(work)
+		sender := pgnotify.New(db, pgnotify.Config{})
+		sender.Notify(chanq.Notification{Queue: "public.other"})
+		sender.Notify(chanq.Notification{Queue: work})
+		sender.Notify(chanq.Notification{Queue: work})
 		require.NoError(t, sender.Close())
 		testdb.Receive(p, heard, "its ring")
 		p.settle(50 * time.Millisecond)
@@ -205,8 +206,8 @@ func TestWhatWasSentLastRings(t *testing.T) {
 		default:
 		}
 	}
-	gone := pgbell.New(p.unreachable(), pgbell.Config{})
-	gone.Ring(work)
+	gone := pgnotify.New(p.unreachable(), pgnotify.Config{})
+	gone.Notify(chanq.Notification{Queue: work})
 	began := time.Now()
 	require.NoError(t, gone.Close())
 	require.Less(t, time.Since(began), 3*testdb.Slowness*time.Second, "but not for long")
@@ -216,27 +217,27 @@ func TestAnEarForEachMessageIsWoken(t *testing.T) {
 	t.Parallel()
 	const each = 8
 	p := newPlace(t)
-	var ears []<-chan struct{}
+	var waiters []<-chan struct{}
 	var of [2]int // who has been rung, of each process
 	for i := range of {
-		b, _ := p.bell(p.connect())
+		b, _ := p.notifier(p.connect())
 		for range each {
-			ear, stop := b.Listen(work)
+			ear, stop := b.Listen(work, nil)
 			defer stop()
-			ears = append(ears, ear)
+			waiters = append(waiters, ear)
 			testdb.Receive(p, ear, "the first value")
 		}
-		sender, _ := p.bell(p.connect())
+		sender, _ := p.notifier(p.connect())
 		for _, messages := range []int{1, 2, 5, 1000} {
-			sender.RingFor(work, messages)
-			want := min(messages, len(ears))
+			sender.Notify(chanq.Notification{Queue: work, Messages: messages})
+			want := min(messages, len(waiters))
 			if i == 1 && messages == 5 {
 				want = 6 // three of each
 			}
-			testdb.Eventually(p, "as many are woken", func() bool { return rung(ears) >= want })
+			testdb.Eventually(p, "as many are woken", func() bool { return rung(waiters) >= want })
 			p.settle(50 * time.Millisecond)
-			require.Equal(t, want, rung(ears), messages)
-			for _, ear := range ears {
+			require.Equal(t, want, rung(waiters), messages)
+			for _, ear := range waiters {
 				select {
 				case <-ear:
 				default:
@@ -246,8 +247,8 @@ func TestAnEarForEachMessageIsWoken(t *testing.T) {
 	}
 }
 
-func rung(ears []<-chan struct{}) (n int) {
-	for _, ear := range ears {
+func rung(waiters []<-chan struct{}) (n int) {
+	for _, ear := range waiters {
 		n += len(ear)
 	}
 	return n
@@ -259,23 +260,23 @@ func TestQueuesOfTheSameHashAreHeardApart(t *testing.T) {
 	var one, two string
 	for i := 0; two == ""; i++ {
 		name := fmt.Sprintf("public.q%d", i)
-		if other, ok := byBase[pgbell.BaseOf(name)]; ok {
+		if other, ok := byBase[pgnotify.BaseOf(name)]; ok {
 			one, two = other, name
 		}
-		byBase[pgbell.BaseOf(name)] = name
+		byBase[pgnotify.BaseOf(name)] = name
 	}
 	p := newPlace(t)
-	b, _ := p.bell(p.connect())
-	pgbell.Lingering(b, 100*time.Millisecond)
-	first, leave := b.Listen(one)
+	b, _ := p.notifier(p.connect())
+	pgnotify.Lingering(b, 100*time.Millisecond)
+	first, leave := b.Listen(one, nil)
 	testdb.Receive(p, first, "the first value")
-	second, stop := b.Listen(two)
+	second, stop := b.Listen(two, nil)
 	defer stop()
 	testdb.Receive(p, second, "the first value")
 	leave()
 	p.settle(500 * time.Millisecond)
-	sender, _ := p.bell(p.connect())
-	sender.Ring(two)
+	sender, _ := p.notifier(p.connect())
+	sender.Notify(chanq.Notification{Queue: two})
 	testdb.Receive(p, second, "a ring")
 }
 
@@ -308,16 +309,16 @@ func (t *tries) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)
 func TestARingThatFailedIsRepeated(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	b, _ := p.bell(p.connect())
-	heard, stop := b.Listen(work)
+	b, _ := p.notifier(p.connect())
+	heard, stop := b.Listen(work, nil)
 	defer stop()
 	testdb.Receive(p, heard, "the first value")
 	way := &detour{}
 	nowhere := p.config.Copy()
 	nowhere.Host, nowhere.Fallbacks = p.TempDir(), nil
 	way.to.Store(nowhere)
-	sender, _ := p.bell(way.open(t))
-	sender.Ring(work)
+	sender, _ := p.notifier(way.open(t))
+	sender.Notify(chanq.Notification{Queue: work})
 	p.settle(100 * time.Millisecond)
 	way.to.Store(p.config)
 	testdb.Receive(p, heard, "the ring")

@@ -1,4 +1,4 @@
-package pgbell_test
+package pgnotify_test
 
 import (
 	"context"
@@ -17,14 +17,14 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq"
-	"github.com/chanq/chanq/pgbell"
+	"github.com/chanq/chanq/pgnotify"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/child"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
 func TestMain(m *testing.M) {
-	child.Main(map[string]child.Part{"read": child.Does(read)})
+	child.Main(map[string]child.Part{"read": child.Does(read), "own": child.Does(own)})
 	testdb.Together(8)
 	goleak.VerifyTestMain(m)
 }
@@ -40,9 +40,9 @@ func read(ctx context.Context, dsn string, _ <-chan string) error {
 	}
 	db := stdlib.OpenDB(*config)
 	defer db.Close()
-	bell := pgbell.New(db, pgbell.Config{})
-	defer bell.Close()
-	q, err := chanq.Open[string](ctx, db, "work", chanq.Config{Bell: bell})
+	notifier := pgnotify.New(db, pgnotify.Config{})
+	defer notifier.Close()
+	q, err := chanq.Open[string](ctx, db, "work", chanq.Config{Notifier: notifier})
 	if err != nil {
 		return err
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/chanq/chanq/embedded"
 )
 
-// udpBell rings by datagrams: each process has the addresses of the others, and one of
+// udpNotifier rings by datagrams: each process has the addresses of the others, and one of
 // its own. What gets lost is found at the next look.
-type udpBell struct {
+type udpNotifier struct {
 	conn   net.PacketConn
 	others []net.Addr
 	joined sync.WaitGroup
@@ -26,14 +26,14 @@ type udpBell struct {
 	ears map[chan struct{}]string
 }
 
-func newUDPBell(conn net.PacketConn, others ...net.Addr) *udpBell {
-	b := &udpBell{conn: conn, others: others, ears: map[chan struct{}]string{}}
+func newUDPNotifier(conn net.PacketConn, others ...net.Addr) *udpNotifier {
+	b := &udpNotifier{conn: conn, others: others, ears: map[chan struct{}]string{}}
 	b.joined.Go(b.hear)
 	return b
 }
 
 // hear wakes who listens to what the datagrams name, until Close.
-func (b *udpBell) hear() {
+func (b *udpNotifier) hear() {
 	buffer := make([]byte, 512)
 	for {
 		n, _, err := b.conn.ReadFrom(buffer)
@@ -56,15 +56,15 @@ func (b *udpBell) hear() {
 	}
 }
 
-// Ring implements chanq.Bell.
-func (b *udpBell) Ring(queue string) {
+// Notify implements chanq.Notifier.
+func (b *udpNotifier) Notify(n chanq.Notification) {
 	for _, other := range b.others {
-		_, _ = b.conn.WriteTo([]byte(queue), other)
+		_, _ = b.conn.WriteTo([]byte(n.Queue), other)
 	}
 }
 
-// Listen implements chanq.Bell. It hears at once, and the first value says so.
-func (b *udpBell) Listen(queue string) (<-chan struct{}, func()) {
+// Listen implements chanq.Notifier. It hears at once, and the first value says so.
+func (b *udpNotifier) Listen(queue string, _ []int) (<-chan struct{}, func()) {
 	ear := make(chan struct{}, 1)
 	ear <- struct{}{}
 	b.mu.Lock()
@@ -77,36 +77,36 @@ func (b *udpBell) Listen(queue string) (<-chan struct{}, func()) {
 	}
 }
 
-func (b *udpBell) Close() {
+func (b *udpNotifier) Close() {
 	_ = b.conn.Close()
 	b.joined.Wait()
 }
 
 // Two processes share a file, and wake each other over the network; here both are one.
-func ExampleBell() {
+func ExampleNotifier() {
 	ctx := context.Background()
-	dir, err := os.MkdirTemp("", "bell")
+	dir, err := os.MkdirTemp("", "notify")
 	check(err)
 	defer os.RemoveAll(dir)
 	here, err := net.ListenPacket("udp", "127.0.0.1:0")
 	check(err)
 	there, err := net.ListenPacket("udp", "127.0.0.1:0")
 	check(err)
-	process := func(bell chanq.Bell) (*chanq.Queue[string], *sql.DB) {
+	process := func(notifier chanq.Notifier) (*chanq.Queue[string], *sql.DB) {
 		db, err := embedded.Open(filepath.Join(dir, "queue.db"))
 		check(err)
-		cfg := chanq.Config{Bell: bell}
+		cfg := chanq.Config{Notifier: notifier}
 		check(chanq.Migrate(ctx, db, "greetings", cfg))
 		q, err := chanq.Open[string](ctx, db, "greetings", cfg)
 		check(err)
 		return q, db
 	}
 
-	rings := newUDPBell(here, there.LocalAddr())
+	rings := newUDPNotifier(here, there.LocalAddr())
 	defer rings.Close()
 	sending, db := process(rings)
 	defer db.Close()
-	hears := newUDPBell(there, here.LocalAddr())
+	hears := newUDPNotifier(there, here.LocalAddr())
 	defer hears.Close()
 	receiving, db2 := process(hears)
 	defer db2.Close()

@@ -1,27 +1,31 @@
 package embedded
 
 import (
+	"cmp"
 	"database/sql/driver"
 	"maps"
 	"net/url"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"modernc.org/sqlite"
+
+	"github.com/chanq/chanq"
 )
 
-// fileDriver is SQLite's driver for one file, and the Bell of that file: chanq finds it
+// fileDriver is SQLite's driver for one file, and the Notifier of that file: chanq finds it
 // by the *sql.DB.
 type fileDriver struct {
 	*sqlite.Driver
-	*bell
+	*notifier
 }
 
-// bell wakes idle consumers of other processes that have the same file. It is a chanq.Bell.
+// notifier wakes idle consumers of other processes that have the same file. It is a chanq.Notifier.
 //
-// Each queue has a named pipe in the directory path-bell, which idle consumers make and
+// Each plain queue has a named pipe in the directory path-notify, which idle consumers make and
 // have open for reading. Who has committed writes a byte into it, or some, and whoever reads
 // a byte first wakes. So one message wakes one process of any number; one that was stopped
 // is passed over, since it does not read; and of one that died nothing is left behind. Where nobody listens the pipe cannot be opened for writing, which is a system call.
@@ -30,11 +34,13 @@ type fileDriver struct {
 // it is rung, or everybody leaves with bytes in it, then whoever opens it next has yet to
 // look. What was read for a consumer that has left is written again.
 //
+// Ordered queues have other pipes: see owners.go.
+//
 // Where there are no named pipes (on Windows, on FAT, without the right to make them),
 // SQLite is asked instead (asking.go).
 //
-// Its goroutines, joined by close: one for each pipe that is open (hear), and one that asks.
-type bell struct {
+// Its goroutines, joined by close: one for each pipe that is open (hear and readOwners), and one that asks.
+type notifier struct {
 	path    func() string               // of the database, as all processes know it
 	connect func() (driver.Conn, error) // to ask by
 	closing chan struct{}               // closed by close
@@ -43,34 +49,32 @@ type bell struct {
 	mu     sync.Mutex // guards what follows; held for moments
 	closed bool
 	lines  map[string]*line
+	owners map[string]*ownerQueue
 	asks   bool              // there is a goroutine that asks
 	tried  time.Time         // when a pipe could last not be opened
 	rung   map[string]*rings // those of each queue by this process
+	named  map[string]*named // notifications of each ordered queue by this process
+
+	listing listing // guarded by its own mutex
 }
 
-// rings are those of a queue. mu of the bell guards them.
+// rings are those of a queue. mu of the notifier guards them.
 type rings struct {
 	at   time.Time   // of the last one
 	late *time.Timer // rings for those that came too soon after that; nil: there are none
 }
 
-// line is a queue as this process hears it. mu of the bell guards it.
+// line is a queue as this process hears it. mu of the notifier guards it.
 type line struct {
-	queue string
-	pipe  *pipe // nil: SQLite is asked
-	ears  []*ear
-	next  int           // whose turn it is to be woken
-	left  chan struct{} // closed when nobody listens any more
-}
-
-// ear is one consumer that listens.
-type ear struct {
-	bell chan struct{} // of capacity 1
-	rung bool          // what is in bell is a ring, and not the first value
+	queue   string
+	pipe    *pipe // nil: SQLite is asked
+	waiters []*waiter
+	next    int           // whose turn it is to be woken
+	left    chan struct{} // closed when nobody listens any more
 }
 
 const (
-	bellSuffix = "-bell"
+	notifySuffix = "-notify"
 	// perSleeper is how many messages one who wakes takes by itself, at the least.
 	perSleeper = 16
 	// mostRung is how many wake at once, for any number of messages. While more are sent, each
@@ -88,7 +92,7 @@ const (
 	missing = time.Second
 )
 
-func newBell(path string, connect func() (driver.Conn, error)) *bell {
+func newNotifier(path string, connect func() (driver.Conn, error)) *notifier {
 	if whole, err := filepath.Abs(path); err == nil {
 		path = whole
 	}
@@ -98,29 +102,32 @@ func newBell(path string, connect func() (driver.Conn, error)) *bell {
 		}
 		return path
 	}
-	return &bell{path: sync.OnceValue(real), connect: connect, closing: make(chan struct{}), lines: map[string]*line{}, rung: map[string]*rings{}}
+	return &notifier{path: sync.OnceValue(real), connect: connect, closing: make(chan struct{}), lines: map[string]*line{}, owners: map[string]*ownerQueue{}, rung: map[string]*rings{}, named: map[string]*named{}}
 }
 
-// Listen implements chanq.Bell. It hears at once.
-func (b *bell) Listen(queue string) (heard <-chan struct{}, stop func()) {
-	e := &ear{bell: make(chan struct{}, 1)}
+// Listen implements chanq.Notifier. It hears at once.
+func (b *notifier) Listen(queue string, slots []int) (heard <-chan struct{}, stop func()) {
+	if slots != nil {
+		return b.listenAsOwner(queue, slots)
+	}
+	e := &waiter{heard: make(chan struct{}, 1)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		close(e.bell)
-		return e.bell, func() {}
+		close(e.heard)
+		return e.heard, func() {}
 	}
 	l := b.lines[queue]
 	if l == nil {
 		l = b.open(queue)
 	}
-	l.ears = append(l.ears, e)
-	e.bell <- struct{}{}
-	return e.bell, func() { b.leave(l, e) }
+	l.waiters = append(l.waiters, e)
+	e.heard <- struct{}{}
+	return e.heard, func() { b.leave(l, e) }
 }
 
 // open begins to hear a queue. mu is held.
-func (b *bell) open(queue string) *line {
+func (b *notifier) open(queue string) *line {
 	l := &line{queue: queue, left: make(chan struct{})}
 	b.lines[queue] = l
 	if !b.openPipe(l) && !b.asks {
@@ -131,7 +138,7 @@ func (b *bell) open(queue string) *line {
 }
 
 // openPipe has a line's pipe heard, if it can be opened. mu is held.
-func (b *bell) openPipe(l *line) bool {
+func (b *notifier) openPipe(l *line) bool {
 	pipe, err := openPipe(b.pipeOf(l.queue), b.path())
 	if err != nil {
 		b.tried = time.Now()
@@ -142,23 +149,33 @@ func (b *bell) openPipe(l *line) bool {
 	return true
 }
 
+// fileName is that of a queue, in which there is no @.
+func fileName(queue string) string { return strings.ReplaceAll(url.PathEscape(queue), "@", "%40") }
+
 // pipeOf is the name of a queue's pipe.
-func (b *bell) pipeOf(queue string) string {
-	return filepath.Join(b.path()+bellSuffix, url.PathEscape(queue))
+func (b *notifier) pipeOf(queue string) string {
+	return filepath.Join(b.path()+notifySuffix, fileName(queue))
 }
 
-// Ring implements chanq.Bell.
-func (b *bell) Ring(queue string) { b.RingFor(queue, 1) }
+// Notify implements chanq.Notifier. One that comes soon after another one is late.
+func (b *notifier) Notify(n chanq.Notification) {
+	if n.Slots != nil || n.Messages == 0 {
+		b.notifyOwners(n.Queue, slices.Clone(n.Slots))
+	}
+	if n.Slots == nil {
+		b.notifyConsumers(n.Queue, cmp.Or(n.Messages, mostRung*perSleeper))
+	}
+}
 
-// RingFor is Ring for a number of messages. One that comes soon after another one is late.
-func (b *bell) RingFor(queue string, messages int) {
+// notifyConsumers wakes consumers of a plain queue.
+func (b *notifier) notifyConsumers(queue string, messages int) {
 	if n := b.toWake(queue, messages); n > 0 {
 		b.wakeOthers(queue, n)
 	}
 }
 
 // toWake is how many to wake now.
-func (b *bell) toWake(queue string, messages int) (n int) {
+func (b *notifier) toWake(queue string, messages int) (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r := b.rung[queue]
@@ -183,7 +200,7 @@ func (b *bell) toWake(queue string, messages int) (n int) {
 }
 
 // ringLate rings for what came too soon, if nobody has.
-func (b *bell) ringLate(queue string, r *rings) {
+func (b *notifier) ringLate(queue string, r *rings) {
 	b.mu.Lock()
 	late := r.late
 	r.late, r.at = nil, time.Now()
@@ -195,26 +212,26 @@ func (b *bell) ringLate(queue string, r *rings) {
 }
 
 // wakeOthers wakes n who listen in any process.
-func (b *bell) wakeOthers(queue string, n int) { ringPipe(b.pipeOf(queue), n) }
+func (b *notifier) wakeOthers(queue string, n int) { writePipe(b.pipeOf(queue), make([]byte, n)) }
 
 // leave ends an ear. A ring that it has not heard is another's.
-func (b *bell) leave(l *line, e *ear) {
+func (b *notifier) leave(l *line, e *waiter) {
 	if b.left(l, e) {
 		b.wakeOthers(l.queue, 1)
 	}
 }
 
 // left ends an ear, and reports whether a ring has to be passed on.
-func (b *bell) left(l *line, e *ear) (rings bool) {
+func (b *notifier) left(l *line, e *waiter) (rings bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	at := slices.Index(l.ears, e)
+	at := slices.Index(l.waiters, e)
 	if at < 0 { // deaf already
 		return false
 	}
-	l.ears = slices.Delete(l.ears, at, at+1)
-	rings = e.rung && len(e.bell) > 0
-	if len(l.ears) == 0 {
+	l.waiters = slices.Delete(l.waiters, at, at+1)
+	rings = e.rung && len(e.heard) > 0
+	if len(l.waiters) == 0 {
 		b.end(l)
 	} else if rings {
 		l.wake(1)
@@ -224,7 +241,7 @@ func (b *bell) left(l *line, e *ear) (rings bool) {
 }
 
 // end stops hearing a queue. mu is held.
-func (b *bell) end(l *line) {
+func (b *notifier) end(l *line) {
 	close(l.left)
 	delete(b.lines, l.queue)
 	if l.pipe != nil {
@@ -232,26 +249,26 @@ func (b *bell) end(l *line) {
 	}
 }
 
-// deafen tells all ears that nothing is heard any more. mu is held.
-func (b *bell) deafen(l *line) {
-	for _, e := range l.ears {
-		close(e.bell)
+// deafen tells all waiters that nothing is heard any more. mu is held.
+func (b *notifier) deafen(l *line) {
+	for _, e := range l.waiters {
+		close(e.heard)
 	}
-	l.ears = nil
+	l.waiters = nil
 	b.end(l)
 }
 
-// wake rings n of the ears, in turn, and none twice.
+// wake rings n of the waiters, in turn, and none twice.
 func (l *line) wake(n int) {
-	for range l.ears {
+	for range l.waiters {
 		if n == 0 {
 			return
 		}
-		l.next = (l.next + 1) % len(l.ears)
-		e := l.ears[l.next]
+		l.next = (l.next + 1) % len(l.waiters)
+		e := l.waiters[l.next]
 		e.rung = true
 		select {
-		case e.bell <- struct{}{}:
+		case e.heard <- struct{}{}:
 			n--
 		default: // it has yet to hear
 		}
@@ -259,7 +276,7 @@ func (l *line) wake(n int) {
 }
 
 // hear reads the pipe of a queue until everybody has left.
-func (b *bell) hear(l *line) {
+func (b *notifier) hear(l *line) {
 	for pipe := l.pipe; pipe != nil; {
 		n, err := pipe.read(missing)
 		switch {
@@ -277,10 +294,10 @@ func (b *bell) hear(l *line) {
 	}
 }
 
-// called wakes ears, or whoever else listens where they have left.
-func (b *bell) called(l *line, n int) {
+// called wakes waiters, or whoever else listens where they have left.
+func (b *notifier) called(l *line, n int) {
 	b.mu.Lock()
-	gone := len(l.ears) == 0
+	gone := len(l.waiters) == 0
 	l.wake(n)
 	b.mu.Unlock()
 	if gone {
@@ -290,17 +307,17 @@ func (b *bell) called(l *line, n int) {
 
 // renew opens a pipe again that was removed, so that nothing was heard of late. It returns
 // nil when everybody has left, or has to.
-func (b *bell) renew(l *line, removed bool) *pipe {
+func (b *notifier) renew(l *line, removed bool) *pipe {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(l.ears) == 0 {
+	if len(l.waiters) == 0 {
 		return nil
 	}
 	if removed {
 		if pipe, err := openPipe(b.pipeOf(l.queue), b.path()); err == nil {
 			l.pipe.close()
 			l.pipe = pipe
-			l.wake(len(l.ears))
+			l.wake(len(l.waiters))
 			return pipe
 		}
 	}
@@ -310,7 +327,7 @@ func (b *bell) renew(l *line, removed bool) *pipe {
 
 // yield leaves the pipe to others until an ear has heard what it was rung for, and for a
 // while in any case.
-func (b *bell) yield(l *line) {
+func (b *notifier) yield(l *line) {
 	timer := time.NewTicker(yieldFor)
 	defer timer.Stop()
 	for {
@@ -320,7 +337,7 @@ func (b *bell) yield(l *line) {
 		case <-timer.C:
 		}
 		b.mu.Lock()
-		ready := slices.ContainsFunc(l.ears, func(e *ear) bool { return len(e.bell) == 0 })
+		ready := slices.ContainsFunc(l.waiters, func(e *waiter) bool { return len(e.heard) == 0 })
 		b.mu.Unlock()
 		if ready {
 			return
@@ -328,8 +345,8 @@ func (b *bell) yield(l *line) {
 	}
 }
 
-// close ends the bell. Consumers that still listen are told, and no ring is late any more.
-func (b *bell) close() {
+// close ends the notifier. Consumers that still listen are told, and no ring is late any more.
+func (b *notifier) close() {
 	b.mu.Lock()
 	if !b.closed {
 		b.closed = true
@@ -337,11 +354,17 @@ func (b *bell) close() {
 		for _, l := range b.lines {
 			b.deafen(l)
 		}
+		for _, q := range b.owners {
+			b.closeOwners(q)
+		}
 	}
-	rung := maps.Clone(b.rung)
+	rung, named := maps.Clone(b.rung), maps.Clone(b.named)
 	b.mu.Unlock()
 	for queue, r := range rung {
 		b.ringLate(queue, r)
+	}
+	for queue, n := range named {
+		b.notifyLate(queue, n)
 	}
 	b.joined.Wait()
 }

@@ -1,4 +1,4 @@
-package pgbell_test
+package pgnotify_test
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
-	"github.com/chanq/chanq/pgbell"
+	"github.com/chanq/chanq/pgnotify"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
@@ -30,15 +30,15 @@ func TestBehindAPoolerItIsToldOnceAndConsumersPoll(t *testing.T) {
 			changed := make(chan error, 10)
 			db := pooled.connect()
 			began := time.Now()
-			b := pgbell.Paced(pgbell.New(db, pgbell.Config{Changed: func(err error) { changed <- err }}), time.Second, 10*time.Second, 100*time.Millisecond)
+			b := pgnotify.Paced(pgnotify.New(db, pgnotify.Config{Changed: func(err error) { changed <- err }}), time.Second, 10*time.Second, 100*time.Millisecond)
 			defer b.Close()
 			// In statement mode the queue goes round it: it needs transactions.
 			consumes := db
 			if mode == "statement" {
 				consumes = p.admin
 			}
-			c := testdb.Start(p, testdb.OpenOn[string](p, consumes, "work", chanq.Config{Bell: b}), chanq.ConsumerConfig{})
-			require.ErrorIs(t, testdb.Receive(p, changed, "word of it"), pgbell.ErrSilent)
+			c := testdb.Start(p, testdb.OpenOn[string](p, consumes, "work", chanq.Config{Notifier: b}), chanq.ConsumerConfig{})
+			require.ErrorIs(t, testdb.Receive(p, changed, "word of it"), pgnotify.ErrSilent)
 			t.Log("told after", time.Since(began))
 			require.Less(t, time.Since(began), 2*testdb.Slowness*time.Second)
 			sends, _ := p.process()
@@ -67,15 +67,15 @@ func (p *place) listening(pooled *place) (channels []string) {
 	return channels
 }
 
-// Queues go through the pooler, and their bell round it.
-func TestABellRoundThePoolerWakesConsumersBehindIt(t *testing.T) {
+// Queues go through the pooler, and their notifier round it.
+func TestANotifierRoundThePoolerWakesConsumersBehindIt(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.migrate()
 	pooled := placeAt(t, pgtest.StartPooler(t, p.config, "transaction").Config())
-	process := func() (*chanq.Queue[string], *pgbell.Bell) {
-		b, _ := p.bell(p.connect())
-		return testdb.OpenOn[string](p, pooled.connect(), "work", chanq.Config{Bell: b}), b
+	process := func() (*chanq.Queue[string], *pgnotify.Notifier) {
+		b, _ := p.notifier(p.connect())
+		return testdb.OpenOn[string](p, pooled.connect(), "work", chanq.Config{Notifier: b}), b
 	}
 	sends, _ := process()
 	reads, b := process()
@@ -97,10 +97,10 @@ func TestWhenThePoolerGoesRingsAreHeard(t *testing.T) {
 	way.to.Store(transactions.Config())
 	changed := make(chan error, 10)
 	db := way.open(t)
-	b := pgbell.Paced(pgbell.New(db, pgbell.Config{Changed: func(err error) { changed <- err }}), 300*time.Millisecond, 200*time.Millisecond, 200*time.Millisecond)
+	b := pgnotify.Paced(pgnotify.New(db, pgnotify.Config{Changed: func(err error) { changed <- err }}), 300*time.Millisecond, 200*time.Millisecond, 200*time.Millisecond)
 	defer b.Close()
-	c := testdb.Start(p, testdb.OpenOn[string](p, p.connect(), "work", chanq.Config{Bell: b}), seldom)
-	require.ErrorIs(t, testdb.Receive(p, changed, "word of it"), pgbell.ErrSilent)
+	c := testdb.Start(p, testdb.OpenOn[string](p, p.connect(), "work", chanq.Config{Notifier: b}), seldom)
+	require.ErrorIs(t, testdb.Receive(p, changed, "word of it"), pgnotify.ErrSilent)
 	way.to.Store(sessions.Config())
 	transactions.Stop()
 	require.NoError(t, testdb.Receive(p, changed, "that it is heard"))

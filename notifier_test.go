@@ -10,27 +10,26 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tally is a Bell that counts.
+// tally is a Notifier that counts.
 type tally struct {
 	rings, messages atomic.Int64 // a ring may be a timer's
 	listens, stops  int
 	ear             chan struct{}
+	slots           []int // of the last Listen
+	last            atomic.Pointer[Notification]
 }
 
-func (b *tally) Ring(string) { b.rings.Add(1) }
+func (b *tally) Notify(n Notification) {
+	b.rings.Add(1)
+	b.messages.Add(int64(n.Messages))
+	b.last.Store(&n)
+}
 
-func (b *tally) Listen(string) (<-chan struct{}, func()) {
+func (b *tally) Listen(_ string, slots []int) (<-chan struct{}, func()) {
 	b.listens++
+	b.slots = slots
 	b.ear = make(chan struct{}, 1)
 	return b.ear, func() { b.stops++ }
-}
-
-// counted is one that wants to know of how many messages.
-type counted struct{ *tally }
-
-func (b counted) RingFor(_ string, messages int) {
-	b.rings.Add(1)
-	b.messages.Add(int64(messages))
 }
 
 // bubble is synctest.Test where the local time, too, is the bubble's.
@@ -46,62 +45,118 @@ func bubble(t *testing.T, f func(*testing.T)) {
 func TestABurstRingsAtOnceThenSeldomAndAtItsEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := &tally{}
-		r := ringer{bell: counted{b}}
-		r.ring(1, true)
+		r := debouncer{notifier: b}
+		r.notify(1, slotNames{}, true)
 		require.EqualValues(t, 1, b.rings.Load(), "the first at once")
 		for range 9 {
 			time.Sleep(time.Millisecond)
-			r.ring(1, true)
+			r.notify(1, slotNames{}, true)
 		}
 		require.EqualValues(t, 1, b.rings.Load())
-		time.Sleep(ringEvery)
+		time.Sleep(notifyEvery)
 		synctest.Wait()
 		require.EqualValues(t, 2, b.rings.Load(), "and again for what came since, though no more does")
 		require.EqualValues(t, 10, b.messages.Load())
 		time.Sleep(time.Second)
-		r.ring(1, true)
-		r.ring(1, true)
-		r.ring(1, false)
+		r.notify(1, slotNames{}, true)
+		r.notify(1, slotNames{}, true)
+		r.notify(1, slotNames{}, false)
 		require.EqualValues(t, 4, b.rings.Load(), "at the end at once")
 		require.EqualValues(t, 13, b.messages.Load())
 		time.Sleep(time.Second)
 		synctest.Wait()
 		require.EqualValues(t, 4, b.rings.Load(), "and not twice")
-		r.ring(1, true)
-		r.ring(1, true)
-		r.end()
+		r.notify(1, slotNames{}, true)
+		r.notify(1, slotNames{}, true)
+		r.flush()
 		require.EqualValues(t, 15, b.messages.Load())
 	})
 }
 
-func TestAPlainBellIsRungWithoutACount(t *testing.T) {
+func TestNotificationsThatWaitNameTheSlotsOfAll(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := &tally{}
+		d := debouncer{notifier: b, queue: "public.orders", ordered: true}
+		in := func(slots ...int) (named slotNames) {
+			for _, slot := range slots {
+				named.add(slot)
+			}
+			return named
+		}
+		last := func() Notification { return *b.last.Load() }
+		d.notify(2, in(7, 3, 7), true)
+		require.Equal(t, Notification{"public.orders", 2, []int{3, 7}}, last())
+		d.notify(1, in(5), true)
+		d.notify(2, in(1, 5), true)
+		time.Sleep(notifyEvery)
+		synctest.Wait()
+		require.Equal(t, Notification{"public.orders", 3, []int{1, 5}}, last())
+		d.notify(1, in(5), true)
+		d.notify(0, anySlot, false)
+		require.Equal(t, Notification{"public.orders", 0, nil}, last())
+		d.notify(1, in(5), false)
+		require.Equal(t, Notification{"public.orders", 1, []int{5}}, last(), "the one before is forgotten")
+		var many []int
+		for slot := range mostNamed {
+			many = append(many, slot)
+		}
+		d.notify(mostNamed, in(many...), false)
+		require.Equal(t, many, last().Slots)
+		d.notify(1, in(many...), true)
+		d.notify(1, in(mostNamed), false)
+		require.Equal(t, Notification{"public.orders", 0, nil}, last(), "too many slots")
+		plain := debouncer{notifier: b, queue: "public.mail"}
+		plain.notify(3, slotNames{}, false)
+		require.Equal(t, Notification{"public.mail", 3, nil}, last())
+		plain.notify(3, slotNames{}, true)
+		plain.notify(0, anySlot, false)
+		require.Equal(t, Notification{"public.mail", 0, nil}, last())
+	})
+}
+
+func TestAConsumerWhoseSlotsMoveListensForTheNewOnes(t *testing.T) {
 	b := &tally{}
-	(&ringer{bell: b}).ring(3, false)
-	require.EqualValues(t, 1, b.rings.Load())
-	(&ringer{}).ring(3, false) // nothing
+	owned := []int{}
+	s := seat{notifier: b, owned: func() []int { return owned }}
+	require.False(t, s.follow(), "it does not listen")
+	s.sit()
+	require.Equal(t, []int{}, b.slots, "it owns none")
+	require.False(t, s.follow())
+	owned = []int{2, 5}
+	require.True(t, s.follow())
+	require.Equal(t, []int{2, 5}, b.slots)
+	require.Equal(t, []int{2, 1}, []int{b.listens, b.stops})
+	require.False(t, s.follow())
+	s.rise()
+	owned = []int{2}
+	require.False(t, s.follow())
+	plain := seat{notifier: b}
+	plain.sit()
+	require.Nil(t, b.slots)
+	require.False(t, plain.follow())
 }
 
 // leaver leaves as a failing test does, or panics.
 type leaver struct{ panics bool }
 
-func (b leaver) Ring(string) { b.fail() }
+func (b leaver) Notify(Notification) { b.fail() }
 
-func (b leaver) Listen(string) (<-chan struct{}, func()) {
+func (b leaver) Listen(string, []int) (<-chan struct{}, func()) {
 	b.fail()
 	return nil, nil
 }
 
 func (b leaver) fail() {
 	if b.panics {
-		panic("bell")
+		panic("notify")
 	}
 	runtime.Goexit()
 }
 
-func TestABellThatPanicsEndsNothing(t *testing.T) {
+func TestANotifierThatPanicsEndsNothing(t *testing.T) {
 	for _, b := range []leaver{{true}, {false}} {
-		(&ringer{bell: b}).ring(1, false)
-		s := seat{bell: b}
+		(&debouncer{notifier: b}).notify(1, slotNames{}, false)
+		s := seat{notifier: b}
 		s.sit()
 		require.Nil(t, s.heard)
 		require.False(t, s.quiet())
@@ -111,7 +166,7 @@ func TestABellThatPanicsEndsNothing(t *testing.T) {
 
 func TestWhoIsToldThatNothingIsHeardSitsDownAgainLater(t *testing.T) {
 	b := &tally{}
-	s := seat{bell: b}
+	s := seat{notifier: b}
 	s.sit()
 	s.sit()
 	require.Equal(t, 1, b.listens, "once")
@@ -143,7 +198,7 @@ func TestWhoMaySitDownSinceItsLastLookDoesSoBeforeItSleeps(t *testing.T) {
 			},
 		} {
 			b := &tally{}
-			s := seat{bell: b}
+			s := seat{notifier: b}
 			wait(&s)
 			sat := b.listens
 			left := s.deaf()
@@ -159,9 +214,9 @@ func TestWhoMaySitDownSinceItsLastLookDoesSoBeforeItSleeps(t *testing.T) {
 	})
 }
 
-func TestOneFullClaimAfterAnotherLeavesTheBell(t *testing.T) {
+func TestOneFullClaimAfterAnotherLeavesTheNotifier(t *testing.T) {
 	b := &tally{}
-	s := seat{bell: b}
+	s := seat{notifier: b}
 	s.sit()
 	require.False(t, s.claimed(true))
 	require.False(t, s.claimed(false))
@@ -175,7 +230,7 @@ func TestOneFullClaimAfterAnotherLeavesTheBell(t *testing.T) {
 
 func TestWhoLeavesOwesTheRingThatHeDidNotClaimFor(t *testing.T) {
 	b := &tally{}
-	s := seat{bell: b}
+	s := seat{notifier: b}
 	s.sit()
 	s.rang(true)
 	require.False(t, s.rise(), "the first value is no ring")
@@ -198,7 +253,7 @@ func TestWhoLeavesOwesTheRingThatHeDidNotClaimFor(t *testing.T) {
 func TestWhoIsWokenForEachMessageLooksOnceASecond(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := &tally{}
-		s := seat{bell: b}
+		s := seat{notifier: b}
 		s.sit()
 		time.Sleep(time.Second)
 		s.looked(time.Hour)
@@ -219,7 +274,7 @@ func TestWhoIsWokenForEachMessageLooksOnceASecond(t *testing.T) {
 func TestWhoClaimsOftenDoesNotSit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := &tally{}
-		s := seat{bell: b}
+		s := seat{notifier: b}
 		claims := func(n int, each time.Duration) (enough bool) {
 			for range n {
 				time.Sleep(each)
@@ -241,7 +296,7 @@ func TestWhoClaimsOftenDoesNotSit(t *testing.T) {
 
 func TestWhoIsWokenInVainAgainAndAgainRests(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := seat{bell: &tally{}}
+		s := seat{notifier: &tally{}}
 		s.sit()
 		s.rang(true)
 		vain := func() time.Duration {

@@ -1,4 +1,4 @@
-package pgbell_test
+package pgnotify_test
 
 import (
 	"database/sql"
@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
-	"github.com/chanq/chanq/pgbell"
+	"github.com/chanq/chanq/pgnotify"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
@@ -39,19 +39,19 @@ func (p *place) connect() *sql.DB {
 	return db
 }
 
-// bell is a process's, which tells whether it is heard.
-func (p *place) bell(db *sql.DB) (*pgbell.Bell, chan error) {
+// notifier is a process's, which tells whether it is heard.
+func (p *place) notifier(db *sql.DB) (*pgnotify.Notifier, chan error) {
 	changed := make(chan error, 100)
-	b := pgbell.New(db, pgbell.Config{Changed: func(err error) { changed <- err }})
+	b := pgnotify.New(db, pgnotify.Config{Changed: func(err error) { changed <- err }})
 	p.Cleanup(func() { require.NoError(p, b.Close()) })
 	return b, changed
 }
 
 // process opens the queue as a process of its own would.
-func (p *place) process() (*chanq.Queue[string], *pgbell.Bell) {
+func (p *place) process() (*chanq.Queue[string], *pgnotify.Notifier) {
 	db := p.connect()
-	b, _ := p.bell(db)
-	return testdb.OpenOn[string](p, db, "work", chanq.Config{Bell: b}), b
+	b, _ := p.notifier(db)
+	return testdb.OpenOn[string](p, db, "work", chanq.Config{Notifier: b}), b
 }
 
 func (p *place) migrate() {
@@ -65,7 +65,7 @@ const work = "public.work"
 
 // asleep waits until a consumer sits, has looked since it did, and had the time to fall
 // asleep.
-func (p *place) asleep(c *chanq.Consumer[string], b *pgbell.Bell) {
+func (p *place) asleep(c *chanq.Consumer[string], b *pgnotify.Notifier) {
 	testdb.Eventually(p, "it sits", func() bool { return b.Chair(work) >= 0 })
 	looks := int64(-1)
 	testdb.Eventually(p, "it sleeps", func() bool {
@@ -151,14 +151,14 @@ func TestFourSitAndAMessageWakesOneOfThem(t *testing.T) {
 	p := newPlace(t)
 	var heard [n]<-chan struct{}
 	var stops [n]func()
-	var bells [n]*pgbell.Bell
+	var notifiers [n]*pgnotify.Notifier
 	for i := range n {
-		bells[i], _ = p.bell(p.connect())
-		heard[i], stops[i] = bells[i].Listen(work)
+		notifiers[i], _ = p.notifier(p.connect())
+		heard[i], stops[i] = notifiers[i].Listen(work, nil)
 	}
 	sitting := func() (who []int) {
 		for i := range n {
-			if bells[i].Chair(work) >= 0 {
+			if notifiers[i].Chair(work) >= 0 {
 				who = append(who, i)
 			}
 		}
@@ -178,21 +178,21 @@ func TestFourSitAndAMessageWakesOneOfThem(t *testing.T) {
 		}
 		return rung
 	}
-	sender, _ := p.bell(p.connect())
-	sender.RingFor(work, 1)
+	sender, _ := p.notifier(p.connect())
+	sender.Notify(chanq.Notification{Queue: work, Messages: 1})
 	testdb.Eventually(p, "one is woken", func() bool { return sum() == 1 })
 	p.settle(100 * time.Millisecond)
 	require.Equal(t, 1, sum())
-	sender.RingFor(work, 1000)
+	sender.Notify(chanq.Notification{Queue: work, Messages: 1000})
 	testdb.Eventually(p, "all are woken", func() bool { return sum() == 4 })
 
-	sender.RingFor("public.another", 1000)
+	sender.Notify(chanq.Notification{Queue: "public.another", Messages: 1000})
 	stops[who[0]]()
-	testdb.Eventually(p, "another finds the chair", func() bool { return len(sitting()) == 4 && bells[who[0]].Chair(work) < 0 })
+	testdb.Eventually(p, "another finds the chair", func() bool { return len(sitting()) == 4 && notifiers[who[0]].Chair(work) < 0 })
 	for _, i := range sitting() {
 		testdb.Receive(p, heard[i], "the first value, or the ring")
 	}
-	sender.RingFor(work, 1000)
+	sender.Notify(chanq.Notification{Queue: work, Messages: 1000})
 	testdb.Eventually(p, "it is woken", func() bool { return sum() >= 4 })
 	for _, stop := range stops {
 		stop()
@@ -204,14 +204,14 @@ func TestFourSitAndAMessageWakesOneOfThem(t *testing.T) {
 func TestARingThatWasNotHeardIsHandedOn(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	first, _ := p.bell(p.connect())
-	second, _ := p.bell(p.connect())
-	heard, stop := first.Listen(work)
+	first, _ := p.notifier(p.connect())
+	second, _ := p.notifier(p.connect())
+	heard, stop := first.Listen(work, nil)
 	testdb.Receive(p, heard, "the first value")
-	sender, _ := p.bell(p.connect())
-	sender.RingFor(work, 1)
+	sender, _ := p.notifier(p.connect())
+	sender.Notify(chanq.Notification{Queue: work, Messages: 1})
 	testdb.Eventually(p, "it is rung", func() bool { return len(heard) == 1 })
-	late, end := second.Listen(work)
+	late, end := second.Listen(work, nil)
 	defer end()
 	testdb.Receive(p, late, "the first value")
 	stop() // and did not take it
@@ -223,9 +223,9 @@ func TestAConsumerWhoseReadersAreBusyGivesItsChairUp(t *testing.T) {
 	p := newPlace(t)
 	p.migrate()
 	sends, _ := p.process()
-	busy, bell := p.process()
+	busy, notifier := p.process()
 	producer, c := testdb.Produce(p, sends, chanq.ProducerConfig{}), testdb.Start(p, busy, seldom)
-	p.asleep(c, bell)
+	p.asleep(c, notifier)
 	testdb.SendBy(p, producer, testdb.Texts("a", "b")...) // nobody takes them
 	testdb.Eventually(p, "its chair is free", func() bool { return len(p.taken()) == 0 })
 	reads, second := p.process()
@@ -243,9 +243,9 @@ func TestAConnectionThatIsLostIsBackSoonAndWhatCameMeanwhileIsFound(t *testing.T
 	p.migrate()
 	sends, _ := p.process()
 	db := p.connect()
-	b, changed := p.bell(db)
+	b, changed := p.notifier(db)
 	producer := testdb.Produce(p, sends, chanq.ProducerConfig{})
-	c := testdb.Start(p, testdb.OpenOn[string](p, db, "work", chanq.Config{Bell: b}), seldom)
+	c := testdb.Start(p, testdb.OpenOn[string](p, db, "work", chanq.Config{Notifier: b}), seldom)
 	p.asleep(c, b)
 	for range 3 {
 		killed := time.Now()
@@ -268,12 +268,12 @@ func TestWhatADriverKeepsToItselfIsFoundOut(t *testing.T) {
 	p := newPlace(t)
 	p.config.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {}
 	changed := make(chan error, 10)
-	b := pgbell.Paced(pgbell.New(p.connect(), pgbell.Config{Changed: func(err error) { changed <- err }}), 100*time.Millisecond, time.Second, time.Hour)
+	b := pgnotify.Paced(pgnotify.New(p.connect(), pgnotify.Config{Changed: func(err error) { changed <- err }}), 100*time.Millisecond, time.Second, time.Hour)
 	defer b.Close()
-	heard, stop := b.Listen(work)
+	heard, stop := b.Listen(work, nil)
 	defer stop()
-	require.ErrorIs(t, testdb.Receive(p, changed, "word of it"), pgbell.ErrSilent)
-	require.ErrorIs(t, b.Err(), pgbell.ErrSilent)
+	require.ErrorIs(t, testdb.Receive(p, changed, "word of it"), pgnotify.ErrSilent)
+	require.ErrorIs(t, b.Err(), pgnotify.ErrSilent)
 	require.Empty(t, heard)
 	require.Empty(t, p.taken())
 }
@@ -285,9 +285,9 @@ func TestAConnectionThatHasFallenSilentIsFoundOut(t *testing.T) {
 	require.NoError(t, err)
 	p := placeAt(t, config)
 	changed := make(chan error, 10)
-	b := pgbell.Paced(pgbell.New(p.connect(), pgbell.Config{Changed: func(err error) { changed <- err }}), 200*time.Millisecond, 100*time.Millisecond, time.Hour)
+	b := pgnotify.Paced(pgnotify.New(p.connect(), pgnotify.Config{Changed: func(err error) { changed <- err }}), 200*time.Millisecond, 100*time.Millisecond, time.Hour)
 	defer b.Close()
-	heard, stop := b.Listen(work)
+	heard, stop := b.Listen(work, nil)
 	defer stop()
 	testdb.Receive(p, heard, "the first value")
 	p.settle(500 * time.Millisecond)
@@ -295,7 +295,7 @@ func TestAConnectionThatHasFallenSilentIsFoundOut(t *testing.T) {
 	pid := p.taken()[0]
 	freeze(t, pid)
 	defer thaw(t, pid)
-	require.ErrorIs(t, testdb.Receive(p, changed, "that it is not heard"), pgbell.ErrSilent)
+	require.ErrorIs(t, testdb.Receive(p, changed, "that it is not heard"), pgnotify.ErrSilent)
 	_, open := <-heard
 	require.False(t, open)
 }
@@ -303,18 +303,18 @@ func TestAConnectionThatHasFallenSilentIsFoundOut(t *testing.T) {
 func TestAfterCloseNobodyIsHeard(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	b, _ := p.bell(p.connect())
-	heard, stop := b.Listen(work)
+	b, _ := p.notifier(p.connect())
+	heard, stop := b.Listen(work, nil)
 	testdb.Receive(p, heard, "the first value")
 	require.NoError(t, b.Close())
 	_, open := <-heard
 	require.False(t, open)
 	stop()
-	heard, stop = b.Listen(work)
+	heard, stop = b.Listen(work, nil)
 	_, open = <-heard
 	require.False(t, open)
 	stop()
-	b.Ring(work)
+	b.Notify(chanq.Notification{Queue: work})
 	testdb.Eventually(p, "its locks are gone", func() bool { return len(p.taken()) == 0 })
 	require.NoError(t, b.Close())
 }
@@ -326,7 +326,7 @@ func ExampleNew() {
 		return
 	}
 	defer db.Close()
-	bell := pgbell.New(db, pgbell.Config{Changed: func(err error) { fmt.Println("bell:", err) }})
-	defer bell.Close()
-	_ = chanq.Config{Bell: bell} // of all queues on db
+	notifier := pgnotify.New(db, pgnotify.Config{Changed: func(err error) { fmt.Println("notifier:", err) }})
+	defer notifier.Close()
+	_ = chanq.Config{Notifier: notifier} // of all queues on db
 }

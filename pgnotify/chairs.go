@@ -1,4 +1,4 @@
-package pgbell
+package pgnotify
 
 import (
 	"context"
@@ -28,13 +28,13 @@ var retries = []time.Duration{250 * time.Millisecond, time.Second, 4 * time.Seco
 // hasty is the least time between tries for the sake of newcomers.
 const hasty = 250 * time.Millisecond
 
-// line is a queue as this process hears it. mu of the Bell guards all of it. Only the
+// waitedQueue is a queue as this process hears it. mu of the Notifier guards all of it. Only the
 // listener changes chair and listening.
-type line struct {
-	queue string
-	base  int32 // of its locks
-	ears  []*ear
-	next  int // whose turn it is to be woken
+type waitedQueue struct {
+	queue   string
+	base    int32 // of its locks
+	waiters []*waiter
+	next    int // whose turn it is to be woken
 
 	chair     int       // -1: none
 	listening int       // the chair whose channel is heard; -1: none
@@ -44,9 +44,6 @@ type line struct {
 	left      time.Time // when the chair was given up
 	handOn    int       // messages for which this process was woken and has nobody
 }
-
-// ear is one consumer that listens.
-type ear struct{ bell chan struct{} }
 
 // baseOf a queue's locks: 29 bits of a hash, and room for the number of a chair.
 func baseOf(queue string) int32 {
@@ -60,25 +57,28 @@ func channelOf(base int32, chair int) string {
 	return channels + strconv.Itoa(int(base)+chair)
 }
 
-// Listen implements chanq.Bell. It returns at once; the first value comes when a chair was
-// found.
-func (b *Bell) Listen(queue string) (<-chan struct{}, func()) {
-	e := &ear{bell: make(chan struct{}, 1)}
+// Listen implements chanq.Notifier. It returns at once. The first value comes when a chair was
+// found, or for an ordered queue when the session listens.
+func (b *Notifier) Listen(queue string, slots []int) (<-chan struct{}, func()) {
+	if slots != nil {
+		return b.listenAsOwner(queue, slots)
+	}
+	e := &waiter{heard: make(chan struct{}, 1)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		close(e.bell)
-		return e.bell, func() {}
+		close(e.heard)
+		return e.heard, func() {}
 	}
 	l := b.lines[queue]
 	if l == nil {
-		l = &line{queue: queue, base: baseOf(queue), chair: -1, listening: -1}
+		l = &waitedQueue{queue: queue, base: baseOf(queue), chair: -1, listening: -1}
 		b.lines[queue] = l
 	}
-	l.ears = append(l.ears, e)
+	l.waiters = append(l.waiters, e)
 	switch {
 	case l.chair >= 0 && l.listening == l.chair:
-		e.ring()
+		e.notify()
 	case l.chair < 0:
 		l.failures, l.tryAt = 0, l.tried.Add(hasty)
 		b.kick()
@@ -87,28 +87,28 @@ func (b *Bell) Listen(queue string) (<-chan struct{}, func()) {
 		b.listens = true
 		b.joined.Go(b.listen)
 	}
-	return e.bell, func() { b.leave(l, e) }
+	return e.heard, func() { b.leave(l, e) }
 }
 
 // leave ends an ear. What it was woken for and did not hear is handed on.
-func (b *Bell) leave(l *line, e *ear) {
+func (b *Notifier) leave(l *waitedQueue, e *waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i := range l.ears {
-		if l.ears[i] != e {
+	for i := range l.waiters {
+		if l.waiters[i] != e {
 			continue
 		}
-		l.ears = append(l.ears[:i:i], l.ears[i+1:]...)
+		l.waiters = append(l.waiters[:i:i], l.waiters[i+1:]...)
 		select {
-		case <-e.bell:
-			if len(l.ears) > 0 {
+		case <-e.heard:
+			if len(l.waiters) > 0 {
 				l.wake(1)
 			} else {
 				l.handOn++
 			}
 		default:
 		}
-		if len(l.ears) == 0 {
+		if len(l.waiters) == 0 {
 			b.kick()
 		}
 		return
@@ -116,30 +116,30 @@ func (b *Bell) leave(l *line, e *ear) {
 }
 
 // kick has the listener look at what there is to do. mu is held.
-func (b *Bell) kick() {
+func (b *Notifier) kick() {
 	b.dirty = true
 	if b.interrupt != nil {
 		b.interrupt()
 	}
 }
 
-// wake rings n of the ears, in turn, those first that have not been rung.
-func (l *line) wake(n int) {
-	for range l.ears {
+// wake rings n of the waiters, in turn, those first that have not been rung.
+func (l *waitedQueue) wake(n int) {
+	for range l.waiters {
 		if n == 0 {
 			return
 		}
-		l.next = (l.next + 1) % len(l.ears)
-		if l.ears[l.next].ring() {
+		l.next = (l.next + 1) % len(l.waiters)
+		if l.waiters[l.next].notify() {
 			n--
 		}
 	}
 }
 
-// ring reports that it had not been rung.
-func (e *ear) ring() bool {
+// notify reports that it had not been notified.
+func (e *waiter) notify() bool {
 	select {
-	case e.bell <- struct{}{}:
+	case e.heard <- struct{}{}:
 		return true
 	default:
 		return false
@@ -147,13 +147,13 @@ func (e *ear) ring() bool {
 }
 
 // called has those woken whom a notification is for, or hands it on where nobody is left.
-func (b *Bell) called(channel string, messages int) {
+func (b *Notifier) called(channel string, messages int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, l := range b.lines {
 		switch {
 		case l.listening < 0 || channelOf(l.base, l.listening) != channel:
-		case l.chair == l.listening && len(l.ears) > 0:
+		case l.chair == l.listening && len(l.waiters) > 0:
 			l.wake(messages)
 		case l.chair == l.listening || time.Since(l.left) < onItsWay:
 			l.handOn += messages
@@ -162,20 +162,21 @@ func (b *Bell) called(channel string, messages int) {
 	}
 }
 
-// deafen ends all ears, since the connection is lost, and with it the chairs.
-func (b *Bell) deafen() {
+// deafen ends all waiters, since the connection is lost, and with it the chairs.
+func (b *Notifier) deafen() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, l := range b.lines {
 		if l.chair >= 0 {
-			for _, e := range l.ears {
-				close(e.bell)
+			for _, e := range l.waiters {
+				close(e.heard)
 			}
-			l.ears = nil
+			l.waiters = nil
 		}
 		l.chair, l.listening = -1, -1
 		l.failures, l.tryAt = 0, time.Time{}
 	}
+	b.deafenOwners()
 	b.dirty = true
 }
 
@@ -188,28 +189,30 @@ type job struct {
 
 // todo is what to do next. Without anything it says for how long there is nothing to do,
 // and whether a chair is taken.
-func (b *Bell) todo(now time.Time) (next job, wait time.Duration, seated bool) {
+func (b *Notifier) todo(now time.Time) (next job, wait time.Duration, seated bool) {
 	handOn := map[string]int{}
 	defer func() {
 		for queue, n := range handOn {
-			b.RingFor(queue, n)
+			b.add(queue, pending{messages: n})
 		}
 	}()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	wait = mostWait
+	if next, wait, seated = b.todoOwners(now); next.text != "" {
+		return next, wait, seated
+	}
 	for _, l := range b.lines {
 		seated = seated || l.chair >= 0
-		if l.handOn > 0 && !(l.chair >= 0 && len(l.ears) == 0) { // or it would come back
+		if l.handOn > 0 && !(l.chair >= 0 && len(l.waiters) == 0) { // or it would come back
 			handOn[l.queue], l.handOn = l.handOn, 0
 		}
 		left := mostWait
 		switch {
-		case l.chair >= 0 && len(l.ears) == 0:
+		case l.chair >= 0 && len(l.waiters) == 0:
 			return b.rise(l), 0, true
 		case l.chair >= 0 && l.listening != l.chair:
 			return b.hearChair(l), 0, true
-		case l.chair < 0 && len(l.ears) > 0:
+		case l.chair < 0 && len(l.waiters) > 0:
 			if left = l.tryAt.Sub(now); left <= 0 {
 				return b.sit(l, now), 0, seated
 			}
@@ -226,7 +229,7 @@ func (b *Bell) todo(now time.Time) (next job, wait time.Duration, seated bool) {
 			default:
 				return b.hearNothing(l), 0, seated
 			}
-		case len(l.ears) == 0 && l.handOn == 0:
+		case len(l.waiters) == 0 && l.handOn == 0:
 			delete(b.lines, l.queue)
 		}
 		wait = min(wait, left)
@@ -235,7 +238,7 @@ func (b *Bell) todo(now time.Time) (next job, wait time.Duration, seated bool) {
 }
 
 // sit takes the first free chair. mu is held.
-func (b *Bell) sit(l *line, now time.Time) job {
+func (b *Notifier) sit(l *waitedQueue, now time.Time) job {
 	text := fmt.Sprintf("SELECT i FROM generate_series(0, %d) AS i WHERE pg_try_advisory_lock(%d, (%d)::int + i) LIMIT 1", chairs-1, class, l.base)
 	return job{text, true, b.with(func(chair int) {
 		l.tried = now
@@ -247,39 +250,39 @@ func (b *Bell) sit(l *line, now time.Time) job {
 		}
 		l.chair, l.failures = chair, 0
 		if l.listening == chair {
-			l.ringAll()
+			l.wakeAll()
 		}
 	})}
 }
 
 // hearChair begins to hear the channel of the chair, and has those who sit there look for
 // what came before. mu is held.
-func (b *Bell) hearChair(l *line) job {
+func (b *Notifier) hearChair(l *waitedQueue) job {
 	text, chair := "LISTEN "+quoted(channelOf(l.base, l.chair)), l.chair
 	if l.listening >= 0 && !b.shares(l) {
 		text += "; UNLISTEN " + quoted(channelOf(l.base, l.listening))
 	}
 	return job{text, false, b.with(func(int) {
 		l.listening = chair
-		l.ringAll()
+		l.wakeAll()
 	})}
 }
 
 // rise gives the chair up. Who listens from now on has to find another. mu is held.
-func (b *Bell) rise(l *line) job {
+func (b *Notifier) rise(l *waitedQueue) job {
 	text := fmt.Sprintf("SELECT pg_advisory_unlock(%d, (%d)::int + %d)", class, l.base, l.chair)
 	l.chair, l.left, l.tryAt = -1, time.Now(), time.Time{}
 	return job{text, false, b.with(func(int) { l.left = time.Now() })}
 }
 
 // hearNothing ends hearing. mu is held.
-func (b *Bell) hearNothing(l *line) job {
+func (b *Notifier) hearNothing(l *waitedQueue) job {
 	return job{"UNLISTEN " + quoted(channelOf(l.base, l.listening)), false, b.with(func(int) { l.listening = -1 })}
 }
 
 // shares reports that another queue, of the same hash, is heard on the same channel, and
 // at the same chair: our session may have its lock twice. mu is held.
-func (b *Bell) shares(l *line) bool {
+func (b *Notifier) shares(l *waitedQueue) bool {
 	for _, other := range b.lines {
 		if other != l && other.base == l.base && other.listening == l.listening {
 			return true
@@ -291,14 +294,14 @@ func (b *Bell) shares(l *line) bool {
 // quoted is the name of a channel in a statement.
 func quoted(channel string) string { return pgx.Identifier{channel}.Sanitize() }
 
-func (l *line) ringAll() {
-	for _, e := range l.ears {
-		e.ring()
+func (l *waitedQueue) wakeAll() {
+	for _, e := range l.waiters {
+		e.notify()
 	}
 }
 
 // with is f under mu.
-func (b *Bell) with(f func(int)) func(int) {
+func (b *Notifier) with(f func(int)) func(int) {
 	return func(n int) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -308,7 +311,7 @@ func (b *Bell) with(f func(int)) func(int) {
 
 // waits has a wait interrupted by what there is to do from now on. It reports false if
 // there is something already.
-func (b *Bell) waits(interrupt context.CancelFunc) bool {
+func (b *Notifier) waits(interrupt context.CancelFunc) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.dirty {
@@ -320,7 +323,7 @@ func (b *Bell) waits(interrupt context.CancelFunc) bool {
 }
 
 // waited ends what waits began: whatever there is to do will be looked for.
-func (b *Bell) waited() {
+func (b *Notifier) waited() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.interrupt, b.dirty = nil, false

@@ -1,0 +1,313 @@
+package embedded
+
+import (
+	"bytes"
+	"crypto/rand"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/chanq/chanq"
+)
+
+// Ordered queues. Each process that listens has a pipe of its own, queue@random. A sender writes the slots of a notification
+// to all of them, and each reader wakes the consumers that own one of the slots.
+//
+// No notification is lost. Consumers look after their pipe has its name, and the list of names is read again whenever the
+// directory has changed. A pipe that was full when it was written to has more data than one read takes, which wakes every
+// consumer.
+
+// ownerQueue is an ordered queue as this process listens for it. mu of the notifier guards it.
+type ownerQueue struct {
+	queue   string
+	pipe    *pipe // nil: SQLite is asked
+	waiters []*waiter
+	rest    []byte // of a record whose end was not read yet; of the goroutine that reads
+}
+
+// waiter is a consumer that listens.
+type waiter struct {
+	heard chan struct{} // of capacity 1
+	slots []int         // of an ordered queue, ascending
+	rung  bool          // of a plain queue: what is in heard is a notification, and not the first value
+}
+
+// named are the notifications of an ordered queue by this process. mu of the notifier guards it.
+type named struct {
+	at    time.Time   // of the last one
+	late  *time.Timer // sends those that came too soon after that; nil: there are none
+	slots []int       // of those; nil: any
+}
+
+const (
+	mostRecord = 511 // bytes: a write of so many is atomic on every system
+	readBuffer = 4 << 10
+	// anySlot is the record of a notification without slots.
+	anySlot = "*"
+	// coarse is the most by which the time of a change of a directory may be too early.
+	coarse = 2 * time.Second
+)
+
+// listenAsOwner is Listen for an ordered queue.
+func (b *notifier) listenAsOwner(queue string, slots []int) (heard <-chan struct{}, stop func()) {
+	w := &waiter{heard: make(chan struct{}, 1), slots: slices.Clone(slots)}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		close(w.heard)
+		return w.heard, func() {}
+	}
+	q := b.owners[queue]
+	if q == nil {
+		q = &ownerQueue{queue: queue}
+		b.owners[queue] = q
+		if !b.openOwners(q) && !b.asks {
+			b.asks = true
+			b.joined.Go(b.ask)
+		}
+	}
+	q.waiters = append(q.waiters, w)
+	w.heard <- struct{}{}
+	return w.heard, func() { b.leaveOwners(q, w) }
+}
+
+// openOwners has the pipe of this process opened and read. mu is held.
+func (b *notifier) openOwners(q *ownerQueue) bool {
+	pipe, err := b.newPipe(q.queue)
+	if err != nil {
+		b.tried = time.Now()
+		return false
+	}
+	q.pipe = pipe
+	b.joined.Go(func() { b.readOwners(q) })
+	return true
+}
+
+func (b *notifier) newPipe(queue string) (*pipe, error) {
+	return openOwnPipe(b.pipeOf(queue)+"@"+rand.Text(), b.path())
+}
+
+// leaveOwners ends the listening of a consumer. What it has not received is for no other consumer.
+func (b *notifier) leaveOwners(q *ownerQueue, w *waiter) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at := slices.Index(q.waiters, w)
+	if at < 0 {
+		return
+	}
+	if q.waiters = slices.Delete(q.waiters, at, at+1); len(q.waiters) == 0 {
+		b.closeOwners(q)
+	}
+}
+
+// closeOwners closes the channels of all consumers, and the pipe. mu is held.
+func (b *notifier) closeOwners(q *ownerQueue) {
+	for _, w := range q.waiters {
+		close(w.heard)
+	}
+	q.waiters = nil
+	if b.owners[q.queue] == q {
+		delete(b.owners, q.queue)
+	}
+	if q.pipe != nil {
+		q.pipe.remove()
+	}
+}
+
+// wake wakes the consumers that own one of the slots; nil: all. mu of the notifier is held.
+func (q *ownerQueue) wake(slots []int) {
+	for _, w := range q.waiters {
+		if slots == nil || slices.ContainsFunc(slots, func(slot int) bool { _, owns := slices.BinarySearch(w.slots, slot); return owns }) {
+			select {
+			case w.heard <- struct{}{}:
+			default: // it has yet to receive
+			}
+		}
+	}
+}
+
+// readOwners reads the pipe of an ordered queue until all consumers have left.
+func (b *notifier) readOwners(q *ownerQueue) {
+	buffer := make([]byte, readBuffer)
+	for pipe := q.pipe; pipe != nil; {
+		n, err := pipe.readAll(buffer, missing)
+		switch {
+		case err == nil:
+			b.mu.Lock()
+			q.received(buffer[:n], n == len(buffer))
+			b.mu.Unlock()
+		case isTimeout(err) && pipe.isThere():
+		default:
+			pipe = b.renewOwners(q, isTimeout(err))
+		}
+	}
+}
+
+// received takes records. If there is more, records may be missing. mu of the notifier is held.
+func (q *ownerQueue) received(data []byte, more bool) {
+	if more {
+		q.wake(nil)
+	}
+	data = append(q.rest, data...)
+	for {
+		record, rest, ends := bytes.Cut(data, []byte{'\n'})
+		if !ends {
+			break
+		}
+		q.wake(slotsOf(string(record)))
+		data = rest
+	}
+	if len(data) > mostRecord { // not ours
+		q.wake(nil)
+		data = nil
+	}
+	q.rest = slices.Clone(data)
+}
+
+// renewOwners opens another pipe for one that was removed, by which nothing was heard lately. It returns nil when all
+// consumers have left, or have to.
+func (b *notifier) renewOwners(q *ownerQueue, removed bool) *pipe {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(q.waiters) == 0 {
+		return nil
+	}
+	if removed {
+		if pipe, err := b.newPipe(q.queue); err == nil {
+			q.pipe.close()
+			q.pipe, q.rest = pipe, nil
+			q.wake(nil)
+			return pipe
+		}
+	}
+	b.closeOwners(q)
+	return nil
+}
+
+// recordOf is the record of a notification for these slots; nil: any.
+func recordOf(slots []int) []byte {
+	if slots == nil {
+		return []byte(anySlot + "\n")
+	}
+	var record []byte
+	for i, slot := range slots {
+		if i > 0 {
+			record = append(record, ',')
+		}
+		record = strconv.AppendInt(record, int64(slot), 10)
+	}
+	if len(record) >= mostRecord {
+		return []byte(anySlot + "\n")
+	}
+	return append(record, '\n')
+}
+
+// slotsOf are the slots of a record; nil: any.
+func slotsOf(record string) (slots []int) {
+	for text := range strings.SplitSeq(record, ",") {
+		slot, err := strconv.Atoi(text)
+		if err != nil {
+			return nil
+		}
+		slots = append(slots, slot)
+	}
+	return slots
+}
+
+// notifyOwners wakes the consumers of an ordered queue that own one of the slots; nil: all.
+func (b *notifier) notifyOwners(queue string, slots []int) {
+	b.mu.Lock()
+	n := b.named[queue]
+	if n == nil {
+		n = &named{}
+		b.named[queue] = n
+	}
+	since := time.Since(n.at)
+	switch {
+	case n.late != nil:
+		if n.slots != nil && slots != nil {
+			slots = slices.Concat(n.slots, slots)
+			slices.Sort(slots)
+			slots = slices.Compact(slots)
+		} else {
+			slots = nil
+		}
+		n.slots = slots
+	case since < ringEvery && !b.closed:
+		n.slots = slots
+		n.late = time.AfterFunc(ringEvery-since, func() { b.notifyLate(queue, n) })
+	default:
+		n.at = time.Now()
+		b.mu.Unlock()
+		b.writeOwners(queue, slots)
+		return
+	}
+	b.mu.Unlock()
+}
+
+// notifyLate sends what came too soon, if that was not done yet.
+func (b *notifier) notifyLate(queue string, n *named) {
+	b.mu.Lock()
+	late, slots := n.late, n.slots
+	n.late, n.slots, n.at = nil, nil, time.Now()
+	b.mu.Unlock()
+	if late != nil {
+		late.Stop()
+		b.writeOwners(queue, slots)
+	}
+}
+
+// writeOwners writes a record to each pipe of an ordered queue. A pipe of a process that has died is removed.
+func (b *notifier) writeOwners(queue string, slots []int) {
+	folder, record := b.path()+notifySuffix, recordOf(slots)
+	prefix := fileName(queue) + "@"
+	for _, name := range b.listing.of(folder) {
+		if strings.HasPrefix(name, prefix) {
+			if pipe := filepath.Join(folder, name); writePipe(pipe, record) {
+				removeUnused(pipe)
+			}
+		}
+	}
+}
+
+// listing is the names of the pipes of ordered queues in a directory, as they were when it was last changed.
+type listing struct {
+	mu      sync.Mutex // guards what follows; held while the directory is read
+	changed time.Time
+	sure    bool // changed is long before the names were read: every later change has another time
+	names   []string
+}
+
+// of returns the names. It is one system call while the directory does not change.
+func (l *listing) of(folder string) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	began := time.Now()
+	info, err := os.Lstat(folder)
+	if err != nil || !info.IsDir() {
+		l.sure = false
+		return nil
+	}
+	if l.sure && info.ModTime().Equal(l.changed) {
+		return l.names
+	}
+	l.changed, l.sure = info.ModTime(), began.Sub(info.ModTime()) > coarse
+	files, err := os.ReadDir(folder)
+	if err != nil {
+		l.sure = false
+	}
+	l.names = nil
+	for _, file := range files {
+		if file.Type() == fs.ModeNamedPipe && strings.Contains(file.Name(), "@") && !strings.HasPrefix(file.Name(), ".") {
+			l.names = append(l.names, file.Name())
+		}
+	}
+	return l.names
+}
+
+var _ chanq.Notifier = (*notifier)(nil)

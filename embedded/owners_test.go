@@ -1,0 +1,186 @@
+package embedded
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+)
+
+// owner listens for slots as a process of its own would.
+func owner(t *testing.T, path string, slots ...int) (b *notifier, heard <-chan struct{}, stop func()) {
+	t.Helper()
+	b = at(t, path)
+	heard, stop = b.Listen(queue, slots)
+	require.True(t, hears(heard), "the first value, at once")
+	return b, heard, stop
+}
+
+// ownPipes are the names of the pipes of the queue's owners.
+func ownPipes(t *testing.T, path string) []string {
+	t.Helper()
+	names, err := filepath.Glob(path + notifySuffix + "/" + queue + "@*")
+	require.NoError(t, err)
+	return names
+}
+
+func notification(slots ...int) chanq.Notification {
+	return chanq.Notification{Queue: queue, Messages: len(slots), Slots: slots}
+}
+
+func TestANotificationWakesTheProcessesThatOwnOneOfItsSlots(t *testing.T) {
+	path := database(t)
+	needPipes(t, path)
+	var heard [4]<-chan struct{}
+	for i := range heard {
+		_, heard[i], _ = owner(t, path, i, 10+i)
+	}
+	sender := at(t, path)
+	sender.Notify(notification(2))
+	requireHeard(t, heard[2])
+	requireQuiet(t, heard[:]...)
+	sender.Notify(notification(11, 13))
+	requireHeard(t, heard[1])
+	requireHeard(t, heard[3])
+	requireQuiet(t, heard[:]...)
+	sender.Notify(chanq.Notification{Queue: queue})
+	for i := range heard {
+		requireHeard(t, heard[i])
+	}
+	sender.Notify(chanq.Notification{Queue: queue, Slots: make([]int, mostRecord)})
+	requireHeard(t, heard[0])
+	sender.Notify(chanq.Notification{Queue: queue + "2", Slots: []int{0}})
+	requireQuiet(t, heard[0])
+}
+
+func TestNotificationsThatFollowEachOtherAreMerged(t *testing.T) {
+	path := database(t)
+	needPipes(t, path)
+	_, first, _ := owner(t, path, 1)
+	_, second, _ := owner(t, path, 2)
+	_, third, _ := owner(t, path, 3)
+	sender := at(t, path)
+	sender.Notify(notification(1))
+	sender.Notify(notification(2))
+	sender.Notify(notification(1))
+	requireHeard(t, first)
+	requireHeard(t, second)
+	requireQuiet(t, third)
+	sender.Notify(notification(1))
+	sender.Notify(notification(2))
+	sender.Notify(chanq.Notification{Queue: queue})
+	requireHeard(t, third)
+}
+
+func TestAnOwnerThatLeavesRemovesItsPipe(t *testing.T) {
+	path := database(t)
+	needPipes(t, path)
+	b, _, stop := owner(t, path, 1)
+	require.Len(t, ownPipes(t, path), 1)
+	_, stopAnother := b.Listen(queue, []int{2})
+	require.Len(t, ownPipes(t, path), 1, "one of the process")
+	stop()
+	require.Len(t, ownPipes(t, path), 1)
+	stopAnother()
+	require.Empty(t, ownPipes(t, path))
+	_, heard, _ := owner(t, path)
+	at(t, path).Notify(notification(1))
+	requireQuiet(t, heard)
+	at(t, path).Notify(chanq.Notification{Queue: queue})
+	requireHeard(t, heard)
+}
+
+// The process that had it open has died.
+func TestAPipeThatNoProcessHasOpenIsRemovedByASender(t *testing.T) {
+	path := database(t)
+	needPipes(t, path)
+	_, heard, _ := owner(t, path, 1)
+	alive := ownPipes(t, path)
+	pipe, err := openOwnPipe(filepath.Join(path+notifySuffix, queue+"@dead"), path)
+	require.NoError(t, err)
+	pipe.close()
+	other := filepath.Join(path+notifySuffix, queue+"@file")
+	require.NoError(t, os.WriteFile(other, nil, 0o600))
+	at(t, path).Notify(notification(1))
+	requireHeard(t, heard)
+	require.Equal(t, append(alive, other), ownPipes(t, path))
+	text, err := os.ReadFile(other)
+	require.NoError(t, err)
+	require.Empty(t, text)
+}
+
+// A process that was stopped for long has not read what was written.
+func TestAfterAFullPipeEveryOwnerLooks(t *testing.T) {
+	q := ownerQueue{waiters: []*waiter{{heard: make(chan struct{}, 1), slots: []int{1}}, {heard: make(chan struct{}, 1), slots: []int{2}}}}
+	woken := func() (who []bool) {
+		for _, w := range q.waiters {
+			who = append(who, hears(w.heard))
+		}
+		return who
+	}
+	q.received([]byte(strings.Repeat("1\n", readBuffer/2)), true)
+	require.Equal(t, []bool{true, true}, woken())
+	q.received([]byte("1\n1"), false)
+	require.Equal(t, []bool{true, false}, woken())
+	q.received([]byte("2,2\n"), false)
+	require.Equal(t, []bool{false, true}, woken(), "a record in two parts")
+	q.received([]byte("what\n"), false)
+	require.Equal(t, []bool{true, true}, woken(), "another program's")
+	q.received([]byte(strings.Repeat("1", mostRecord+1)), false)
+	require.Equal(t, []bool{true, true}, woken())
+	q.received([]byte("2\n"), false)
+	require.Equal(t, []bool{false, true}, woken())
+}
+
+func TestARecordIsWrittenAtOnce(t *testing.T) {
+	var slots []int
+	for i := range 1024 {
+		require.LessOrEqual(t, len(recordOf(slots)), mostRecord)
+		if got := slotsOf(strings.TrimSuffix(string(recordOf(slots)), "\n")); i > 0 && i <= 64 {
+			require.Equal(t, slots, got)
+		}
+		slots = append(slots, i)
+	}
+	require.Nil(t, slotsOf("*"))
+	require.Equal(t, "*\n", string(recordOf(nil)))
+}
+
+func TestTheNamesOfPipesAreReadAgainWhenTheDirectoryHasChanged(t *testing.T) {
+	path := database(t)
+	needPipes(t, path)
+	folder := path + notifySuffix
+	_, _, stop := owner(t, path, 1)
+	long := time.Now().Add(-time.Minute)
+	require.NoError(t, os.Chtimes(folder, long, long))
+	var l listing
+	require.Len(t, l.of(folder), 1)
+	require.True(t, l.sure)
+	for i := range 3 {
+		_, _, _ = owner(t, path, 2)
+		require.Len(t, l.of(folder), 2+i)
+		require.False(t, l.sure, "another change may have the same time")
+	}
+	stop()
+	require.Len(t, l.of(folder), 3)
+	require.Empty(t, l.of(fmt.Sprint(folder, "-none")))
+}
+
+func TestWhenTheDatabaseIsClosedOwnersPoll(t *testing.T) {
+	path := database(t)
+	b, heard, stop := owner(t, path, 1)
+	b.close()
+	_, open := <-heard
+	require.False(t, open)
+	stop()
+	heard, stop = b.Listen(queue, []int{1})
+	_, open = <-heard
+	require.False(t, open)
+	stop()
+	require.Empty(t, ownPipes(t, path))
+}

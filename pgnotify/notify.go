@@ -1,0 +1,179 @@
+package pgnotify
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/chanq/chanq"
+)
+
+const (
+	// rest is the least time between two notifications of a queue: a consumer that was woken is about to claim, and
+	// senders that have so much to do need few notifications.
+	rest = 20 * time.Millisecond
+
+	// many stands for more messages than there are consumers.
+	many = 1 << 20
+
+	// A notification that fails is repeated after a pause, as long as it may be of use.
+	sendAgain = 250 * time.Millisecond
+	sendFor   = 2 * time.Second
+
+	commandTimeout = 5 * time.Second
+)
+
+// pending is what was committed to a queue since the last notification. mu of the Notifier guards all of it.
+type pending struct {
+	messages int   // of a plain queue
+	owners   bool  // of an ordered queue, there are messages
+	slots    []int // in these slots, ascending; nil: any
+
+	since    time.Time // the first of them
+	notUntil time.Time
+}
+
+func (t *pending) empty() bool { return t.messages == 0 && !t.owners }
+
+// merge adds messages.
+func (t *pending) merge(more pending) {
+	t.messages = min(t.messages+more.messages, many)
+	switch {
+	case !more.owners:
+	case !t.owners:
+		t.owners, t.slots = true, more.slots
+	case t.slots == nil || more.slots == nil:
+		t.slots = nil
+	default:
+		t.slots = slices.Concat(t.slots, more.slots)
+		slices.Sort(t.slots)
+		t.slots = slices.Compact(t.slots)
+	}
+}
+
+// Notify implements chanq.Notifier. It returns at once.
+func (b *Notifier) Notify(n chanq.Notification) {
+	switch {
+	case n.Slots != nil:
+		b.add(n.Queue, pending{owners: true, slots: slices.Clone(n.Slots)})
+	case n.Messages == 0: // of either kind of queue
+		b.add(n.Queue, pending{messages: many, owners: true})
+	default:
+		b.add(n.Queue, pending{messages: n.Messages})
+	}
+}
+
+// add adds messages to those that wait for a notification.
+func (b *Notifier) add(queue string, more pending) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return
+	}
+	t := b.unsent[queue]
+	if t == nil {
+		t = &pending{}
+		b.unsent[queue] = t
+	}
+	if t.empty() {
+		t.since = time.Now()
+	}
+	t.merge(more)
+	select {
+	case b.soon <- struct{}{}:
+	default:
+	}
+	if !b.sends {
+		b.sends = true
+		b.joined.Go(b.sendAll)
+	}
+}
+
+// sendAll notifies until Close, and for what came before that.
+func (b *Notifier) sendAll() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for b.rings.Err() == nil {
+		closed := b.open.Err() != nil // nothing comes after this
+		queue, due, wait := b.due(time.Now(), closed)
+		switch {
+		case !due.empty():
+			b.sendOne(queue, due)
+			continue
+		case closed:
+			return
+		}
+		timer.Reset(wait)
+		select {
+		case <-b.open.Done():
+		case <-b.soon:
+		case <-timer.C:
+		}
+	}
+}
+
+// due takes a queue with a notification to send now, or returns for how long there is none. At last
+// no notification waits.
+func (b *Notifier) due(now time.Time, last bool) (queue string, due pending, wait time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	wait = time.Hour
+	for name, t := range b.unsent {
+		left := t.notUntil.Sub(now)
+		switch {
+		case t.empty():
+		case left <= 0 || last:
+			due = *t
+			t.messages, t.owners, t.slots = 0, false, nil
+			return name, due, 0
+		default:
+			wait = min(wait, left)
+		}
+	}
+	return "", pending{}, wait
+}
+
+// plainStatement notifies those who sit, from a chair on and no more than there are
+// messages, and tells each its share of them. A chair is taken if it cannot be shared; one
+// that is free is held until the statement ends, by any number of senders at once. It writes
+// nothing, and waits for nobody.
+const plainStatement = `SELECT pg_notify('chnq_' || seat::text, (($4::int - 1) / least($4::int, taken) + 1)::text)
+FROM (
+  SELECT seat, count(*) OVER () AS taken
+  FROM (SELECT $2::int + (i + $3::int) % 4 AS seat FROM generate_series(0, 3) AS i) AS seats
+  WHERE NOT pg_try_advisory_xact_lock_shared($1::int, seat)
+  LIMIT $4::int
+) AS sitting`
+
+// ownersStatement notifies the owners of slots if a process listens: then the lock cannot be had. Two senders at once
+// may take each other for listeners, which costs a notification. It writes nothing, and does not wait.
+const ownersStatement = `SELECT pg_notify('chnq_' || ($2::int + 4)::text, $3::text) WHERE NOT pg_try_advisory_xact_lock($1::int, $2::int + 4)`
+
+// bothStatement is for a queue whose kind is not known.
+const bothStatement = plainStatement + ` UNION ALL SELECT pg_notify('chnq_' || ($2::int + 4)::text, $5::text) WHERE NOT pg_try_advisory_xact_lock($1::int, $2::int + 4)`
+
+// sendOne notifies of the messages of a queue once.
+func (b *Notifier) sendOne(queue string, due pending) {
+	ctx, cancel := context.WithTimeout(b.rings, commandTimeout)
+	defer cancel()
+	base, payload := baseOf(queue), payloadOf(due.slots)
+	var err error
+	switch {
+	case !due.owners:
+		_, err = b.db.ExecContext(ctx, plainStatement, class, base, rand.IntN(chairs), due.messages)
+	case due.messages == 0:
+		_, err = b.db.ExecContext(ctx, ownersStatement, class, base, payload)
+	default:
+		_, err = b.db.ExecContext(ctx, bothStatement, class, base, rand.IntN(chairs), due.messages, payload)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t, now := b.unsent[queue], time.Now()
+	if err != nil && now.Sub(t.since) < sendFor && !b.closed {
+		t.merge(due)
+		t.notUntil = now.Add(sendAgain)
+	} else {
+		t.notUntil = now.Add(rest)
+	}
+}

@@ -1,0 +1,190 @@
+package pgnotify
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Ordered queues have no chairs. Each process with an idle owner of slots listens on one channel, and its session holds an
+// advisory lock of the same number in share mode, by which senders know that there is a listener. A notification has
+// the slots of the messages, and each process wakes the consumers that own one of them.
+
+// owners is the number of that channel and lock, behind those of the chairs.
+const owners = chairs
+
+// ownersLinger is for how long a process listens after its last consumer has left. Consumers leave and come back often.
+const ownersLinger = time.Second
+
+// anySlot is the payload of a notification without slots.
+const anySlot = "*"
+
+// ownerQueue is an ordered queue as this process listens for it. mu of the Notifier guards all of it. Only the listener changes live.
+type ownerQueue struct {
+	queue   string
+	base    int32 // of its locks
+	waiters []*waiter
+	live    bool      // the session listens, and holds the lock
+	left    time.Time // when the last waiter left
+}
+
+// waiter is a consumer that listens.
+type waiter struct {
+	heard chan struct{} // of capacity 1
+	slots []int         // of an ordered queue, ascending
+}
+
+// listenAsOwner is Listen for an ordered queue.
+func (b *Notifier) listenAsOwner(queue string, slots []int) (<-chan struct{}, func()) {
+	w := &waiter{make(chan struct{}, 1), slices.Clone(slots)}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		close(w.heard)
+		return w.heard, func() {}
+	}
+	q := b.owners[queue]
+	if q == nil {
+		q = &ownerQueue{queue: queue, base: baseOf(queue)}
+		b.owners[queue] = q
+	}
+	q.waiters = append(q.waiters, w)
+	if q.live {
+		w.heard <- struct{}{}
+	} else {
+		b.kick()
+	}
+	if !b.listens {
+		b.listens = true
+		b.joined.Go(b.listen)
+	}
+	return w.heard, func() { b.leaveOwners(q, w) }
+}
+
+// leaveOwners ends the listening of a consumer. What it has not received is for no other consumer.
+func (b *Notifier) leaveOwners(q *ownerQueue, w *waiter) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	q.waiters = slices.DeleteFunc(q.waiters, func(o *waiter) bool { return o == w })
+	if len(q.waiters) == 0 {
+		q.left = time.Now()
+		b.kick()
+	}
+}
+
+// wake wakes the consumers that own one of the slots; nil: all. mu is held.
+func (q *ownerQueue) wake(slots []int) {
+	for _, w := range q.waiters {
+		if slots == nil || slices.ContainsFunc(slots, func(slot int) bool { _, owns := slices.BinarySearch(w.slots, slot); return owns }) {
+			select {
+			case w.heard <- struct{}{}:
+			default: // it has yet to receive
+			}
+		}
+	}
+}
+
+// calledOwners takes a notification of an ordered queue. It reports whether it was one.
+func (b *Notifier) calledOwners(channel, payload string) (was bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, q := range b.owners {
+		if q.live && channelOf(q.base, owners) == channel {
+			q.wake(slotsOf(payload))
+			was = true
+		}
+	}
+	return was
+}
+
+// deafenOwners closes the channels of all consumers that counted on the connection that is lost. mu is held.
+func (b *Notifier) deafenOwners() {
+	for _, q := range b.owners {
+		if q.live {
+			for _, w := range q.waiters {
+				close(w.heard)
+			}
+			q.waiters, q.live = nil, false
+		}
+	}
+}
+
+// todoOwners is todo for ordered queues. mu is held.
+func (b *Notifier) todoOwners(now time.Time) (next job, wait time.Duration, listens bool) {
+	wait = mostWait
+	for _, q := range b.owners {
+		switch {
+		case len(q.waiters) > 0 && !q.live:
+			return b.hearOwners(q), 0, true
+		case len(q.waiters) > 0:
+			listens = true
+		case !q.live:
+			delete(b.owners, q.queue)
+		default:
+			left := q.left.Add(ownersLinger).Sub(now)
+			if left <= 0 {
+				return b.hearNoOwners(q), 0, listens
+			}
+			wait = min(wait, left)
+		}
+	}
+	return job{}, wait, listens
+}
+
+// hearOwners begins to listen. A sender that tries the lock has it for a moment, for which this waits. mu is held.
+func (b *Notifier) hearOwners(q *ownerQueue) job {
+	text := fmt.Sprintf("LISTEN %s; SELECT pg_advisory_lock_shared(%d, (%d)::int + %d)", quoted(channelOf(q.base, owners)), class, q.base, owners)
+	return job{text, false, b.with(func(int) {
+		q.live = true
+		q.wake(nil) // what was committed before is to be looked for
+	})}
+}
+
+// hearNoOwners ends listening. mu is held.
+func (b *Notifier) hearNoOwners(q *ownerQueue) job {
+	q.live = false
+	text := fmt.Sprintf("SELECT pg_advisory_unlock_shared(%d, (%d)::int + %d)", class, q.base, owners)
+	if !b.sharesOwners(q) {
+		text += "; UNLISTEN " + quoted(channelOf(q.base, owners))
+	}
+	return job{text, false, func(int) {}}
+}
+
+// sharesOwners reports that another queue, of the same hash, is heard on the same channel. mu is held.
+func (b *Notifier) sharesOwners(q *ownerQueue) bool {
+	for _, other := range b.owners {
+		if other != q && other.base == q.base && other.live {
+			return true
+		}
+	}
+	return false
+}
+
+// payloadOf is the payload of a notification for these slots; nil: any.
+func payloadOf(slots []int) string {
+	if slots == nil || len(slots) > mostNamed {
+		return anySlot
+	}
+	texts := make([]string, len(slots))
+	for i, slot := range slots {
+		texts[i] = strconv.Itoa(slot)
+	}
+	return strings.Join(texts, ",")
+}
+
+// mostNamed is the most slots of a payload.
+const mostNamed = 256
+
+// slotsOf are the slots of a payload; nil: any.
+func slotsOf(payload string) (slots []int) {
+	for text := range strings.SplitSeq(payload, ",") {
+		slot, err := strconv.Atoi(text)
+		if err != nil {
+			return nil
+		}
+		slots = append(slots, slot)
+	}
+	return slots
+}
