@@ -35,7 +35,7 @@ import (
 const worthwhile = 64
 
 // claimAll claims until Stop. supervise then releases the buffer and closes the channel.
-func (c *shardConsumer[T]) claimAll() {
+func (c *consumer[T]) claimAll() {
 	idle := batch.Backoff{Low: c.cfg.PollMin, High: c.cfg.PollMax}
 	loop := batch.Loop{Health: &c.health, Classify: c.queue.classify}
 	c.connect()
@@ -101,7 +101,7 @@ func (c *shardConsumer[T]) claimAll() {
 
 // connect takes the connections before there is anything to hand to readers,
 // where they are few. What fails is met again by the claim.
-func (c *shardConsumer[T]) connect() {
+func (c *consumer[T]) connect() {
 	ctx, cancel := context.WithTimeout(c.stop, c.cfg.StatementTimeout)
 	defer cancel()
 	began := time.Now()
@@ -115,7 +115,7 @@ func (c *shardConsumer[T]) connect() {
 	}
 }
 
-func (c *shardConsumer[T]) count(f func(*ConsumerStats)) {
+func (c *consumer[T]) count(f func(*ConsumerStats)) {
 	c.mu.Lock()
 	f(&c.stats)
 	c.mu.Unlock()
@@ -125,7 +125,7 @@ func (c *shardConsumer[T]) count(f func(*ConsumerStats)) {
 // them. It returns for how many it asked and how many it got: those that it had to
 // give back are none. It is not cancelled by Stop: its rows would be leased to
 // nobody. They are anyway when Shutdown has given up.
-func (c *shardConsumer[T]) claim(loop *batch.Loop, n int) (asked, got int, failure *batch.Failure) {
+func (c *consumer[T]) claim(loop *batch.Loop, n int) (asked, got int, failure *batch.Failure) {
 	done, err := c.ears.turns.await(c.stop, n)
 	if err != nil { // Stop
 		return 0, 0, &batch.Failure{Err: err}
@@ -164,7 +164,7 @@ func (c *shardConsumer[T]) claim(loop *batch.Loop, n int) (asked, got int, failu
 }
 
 // claimParams are those of a claim where there is room for n messages.
-func (c *shardConsumer[T]) claimParams(n int) sqlbatch.ClaimParams {
+func (c *consumer[T]) claimParams(n int) sqlbatch.ClaimParams {
 	p := sqlbatch.ClaimParams{
 		Rows: n, Lease: c.cfg.LeaseFor, Member: c.member.ID, Salt: newSalt(),
 		Floors: c.surveys.floor.ask(monotonic()), Inline: c.inline(n),
@@ -177,18 +177,18 @@ func (c *shardConsumer[T]) claimParams(n int) sqlbatch.ClaimParams {
 
 // claimPatience is for how long a claim may take: what comes later than the end of
 // its leases is of no use.
-func (c *shardConsumer[T]) claimPatience() time.Duration {
+func (c *consumer[T]) claimPatience() time.Duration {
 	return min(c.cfg.StatementTimeout, c.cfg.LeaseFor)
 }
 
 // runClaim runs the statement of a claim. Its error is a *lateError if the answer
 // did not arrive in time.
-func (c *shardConsumer[T]) runClaim(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+func (c *consumer[T]) runClaim(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	return c.runWithin(c.claimPatience(), st, scan)
 }
 
 // runWithin is runClaim with another time for the answer.
-func (c *shardConsumer[T]) runWithin(d time.Duration, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+func (c *consumer[T]) runWithin(d time.Duration, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	ctx, cancel := context.WithTimeout(c.abandoned, d)
 	defer cancel()
 	run := c.sessions.RunPatient

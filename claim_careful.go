@@ -90,25 +90,25 @@ const (
 )
 
 // inline is the size of the largest body that a claim of n messages returns.
-func (c *shardConsumer[T]) inline(n int) int {
+func (c *consumer[T]) inline(n int) int {
 	return min(max(c.cfg.PrefetchBytes/max(1, n), inlineLeast), inlineMost)
 }
 
 // claimFailed notes that a claim of n messages has failed. The message that it would lease first may be the cause: of one
 // message the next claim is bare, so that the message has a name before it is read.
-func (c *shardConsumer[T]) claimFailed(n int) {
+func (c *consumer[T]) claimFailed(n int) {
 	c.size.Failed(n)
 	c.careful.bare = n == 1
 }
 
 // suspectsWait reports that a suspect can be tried.
-func (c *shardConsumer[T]) suspectsWait() bool {
+func (c *consumer[T]) suspectsWait() bool {
 	return c.careful.trial == nil && len(c.careful.found) > 0
 }
 
 // reviewTrial ends a trial that is over. A lease that was acked in a transaction, or whose settle has an unknown outcome, is
 // looked for.
-func (c *shardConsumer[T]) reviewTrial() {
+func (c *consumer[T]) reviewTrial() {
 	t := &c.careful
 	switch {
 	case t.trial == nil || !t.trial.hasEnded():
@@ -142,7 +142,7 @@ func isOver(l *lease) bool {
 }
 
 // beginTrial reports false if another consumer of the process tries a suspect of the queue.
-func (c *shardConsumer[T]) beginTrial() bool {
+func (c *consumer[T]) beginTrial() bool {
 	if !c.ears.beginTrial() {
 		return false
 	}
@@ -151,14 +151,14 @@ func (c *shardConsumer[T]) beginTrial() bool {
 }
 
 // endTrial lets the other consumers of the process try a suspect, if this one does.
-func (c *shardConsumer[T]) endTrial() {
+func (c *consumer[T]) endTrial() {
 	if c.trying.CompareAndSwap(true, false) {
 		c.ears.endTrial()
 	}
 }
 
 // nextSuspect takes a suspect that this consumer may try now.
-func (c *shardConsumer[T]) nextSuspect() (s suspect, ok bool) {
+func (c *consumer[T]) nextSuspect() (s suspect, ok bool) {
 	t := &c.careful
 	if !c.suspectsWait() {
 		return suspect{}, false
@@ -172,7 +172,7 @@ func (c *shardConsumer[T]) nextSuspect() (s suspect, ok bool) {
 }
 
 // trySuspect marks a suspect, commits, and only then reads it.
-func (c *shardConsumer[T]) trySuspect(loop *batch.Loop, s suspect) *batch.Failure {
+func (c *consumer[T]) trySuspect(loop *batch.Loop, s suspect) *batch.Failure {
 	defer func() {
 		if c.careful.trial == nil {
 			c.endTrial()
@@ -234,14 +234,14 @@ func crashed(row *claimedRow, crashes int) string {
 }
 
 // reserve makes a lease of a marked message that is not read yet.
-func (c *shardConsumer[T]) reserve(b *claimedBatch) *lease {
+func (c *consumer[T]) reserve(b *claimedBatch) *lease {
 	l := c.unreadLease(&b.rows[0], b.deadline, b.until)
 	c.hold([]*lease{l})
 	return l
 }
 
 // unreadLease makes a lease of a message whose contents are not read. No reader gets it.
-func (c *shardConsumer[T]) unreadLease(row *claimedRow, deadline, until time.Duration) *lease {
+func (c *consumer[T]) unreadLease(row *claimedRow, deadline, until time.Duration) *lease {
 	l := &lease{owner: c, item: row.item, due: row.Due, priority: Priority(row.Priority), attempt: row.Attempts, lapses: row.Lapses}
 	l.deadline.Store(int64(deadline))
 	l.until.Store(int64(until))
@@ -250,7 +250,7 @@ func (c *shardConsumer[T]) unreadLease(row *claimedRow, deadline, until time.Dur
 
 // empty waits until the consumer holds nothing but a lease that is reserved, and no handler runs. It reports false after Stop, and
 // when that lease has ended. It waits LeaseFor at most for a handler whose lease has ended: one that hangs never returns.
-func (c *shardConsumer[T]) empty(reserved *lease) bool {
+func (c *consumer[T]) empty(reserved *lease) bool {
 	c.awaitDelivered()
 	c.releaseBuffer()
 	pause := batch.Backoff{Low: time.Millisecond, High: 100 * time.Millisecond}
@@ -268,7 +268,7 @@ func (c *shardConsumer[T]) empty(reserved *lease) bool {
 }
 
 // awaitTrial waits until the last trial is over, or for Stop.
-func (c *shardConsumer[T]) awaitTrial() {
+func (c *consumer[T]) awaitTrial() {
 	timer := time.NewTicker(min(c.cfg.LeaseFor/3, 100*time.Millisecond))
 	defer timer.Stop()
 	for c.reviewTrial(); c.stop.Err() == nil && c.careful.trial != nil; c.reviewTrial() {
@@ -282,7 +282,7 @@ func (c *shardConsumer[T]) awaitTrial() {
 
 // mark marks a message, and leases it. Its rows are none if the message is gone, or another consumer has it. An unknown outcome is found
 // out, because an expired lease of a trial that never began would count.
-func (c *shardConsumer[T]) mark(loop *batch.Loop, item sqlbatch.Item, d time.Duration, alone sqlbatch.Alone, again bool) (b claimedBatch, failure *batch.Failure) {
+func (c *consumer[T]) mark(loop *batch.Loop, item sqlbatch.Item, d time.Duration, alone sqlbatch.Alone, again bool) (b claimedBatch, failure *batch.Failure) {
 	for known := true; ; {
 		rows := claimedRows{inline: -1}
 		start := monotonic()
@@ -315,7 +315,7 @@ func (c *shardConsumer[T]) mark(loop *batch.Loop, item sqlbatch.Item, d time.Dur
 }
 
 // fenceOf looks for a message. known is false if it is gone.
-func (c *shardConsumer[T]) fenceOf(id [16]byte) (fence int64, known bool, err error) {
+func (c *consumer[T]) fenceOf(id [16]byte) (fence int64, known bool, err error) {
 	ctx, cancel := context.WithTimeout(c.abandoned, c.claimPatience())
 	defer cancel()
 	items, _, err := c.sessions.Items(ctx, c.queue.sql.Look([][16]byte{id}), nil)
@@ -327,7 +327,7 @@ func (c *shardConsumer[T]) fenceOf(id [16]byte) (fence int64, known bool, err er
 
 // readContents reads the contents of a leased message into its row. Otherwise it has the lease released, lost, or settled
 // as a failed attempt, and reports false.
-func (c *shardConsumer[T]) readContents(loop *batch.Loop, l *lease, row *claimedRow) bool {
+func (c *consumer[T]) readContents(loop *batch.Loop, l *lease, row *claimedRow) bool {
 	failed, locked := 0, false
 	for {
 		found := false
@@ -381,7 +381,7 @@ func (c *shardConsumer[T]) readContents(loop *batch.Loop, l *lease, row *claimed
 }
 
 // blame makes a failed attempt of a settling lease whose message cannot be read.
-func (c *shardConsumer[T]) blame(l *lease, cause error) {
+func (c *consumer[T]) blame(l *lease, cause error) {
 	if late, ok := cause.(*lateError); ok {
 		l.text = fmt.Sprintf("chanq: could not be read within %v", late.within)
 	} else {

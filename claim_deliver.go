@@ -45,7 +45,7 @@ func compareRows(a, b claimedRow) int {
 
 // deliverBeside is deliver for rows that mayComeBeside, and returns at once.
 // awaitDelivered joins it.
-func (c *shardConsumer[T]) deliverBeside(b claimedBatch) {
+func (c *consumer[T]) deliverBeside(b claimedBatch) {
 	delivered := make(chan struct{})
 	c.flow.beside, c.flow.used = delivered, b.rows
 	c.flow.delivered += int64(len(b.rows))
@@ -64,7 +64,7 @@ func (c *shardConsumer[T]) deliverBeside(b claimedBatch) {
 }
 
 // awaitDelivered waits until the claim before is delivered.
-func (c *shardConsumer[T]) awaitDelivered() {
+func (c *consumer[T]) awaitDelivered() {
 	if c.flow.beside != nil {
 		<-c.flow.beside
 		c.flow.giveRows(c.flow.used)
@@ -88,7 +88,7 @@ func (f *flow) giveRows(rows []claimedRow) {
 }
 
 // buffered is how many leases are on the channel, or come to it.
-func (c *shardConsumer[T]) buffered() int {
+func (c *consumer[T]) buffered() int {
 	coming := c.flow.coming.Load() // first: what comes to the channel now counts twice, not never
 	return int(coming) + len(c.out)
 }
@@ -103,7 +103,7 @@ func partsOf[T any](leases []*Lease[T]) []*lease {
 
 // keep hands new leases to the keeper, and those that no handler may see to the settler. It returns the others, and how many
 // are not among them.
-func (c *shardConsumer[T]) keep(leases []*Lease[T]) (deliver []*Lease[T], aside int) {
+func (c *consumer[T]) keep(leases []*Lease[T]) (deliver []*Lease[T], aside int) {
 	holds := partsOf(leases)
 	var settling []*lease
 	deliver = slices.DeleteFunc(leases, func(l *Lease[T]) bool {
@@ -119,7 +119,7 @@ func (c *shardConsumer[T]) keep(leases []*Lease[T]) (deliver []*Lease[T], aside 
 }
 
 // hold hands new leases to the keeper.
-func (c *shardConsumer[T]) hold(leases []*lease) {
+func (c *consumer[T]) hold(leases []*lease) {
 	if c.held.Add(int64(len(leases))); len(leases) > 0 {
 		c.idleness.delivers()
 		c.keeper.hold(leases)
@@ -127,7 +127,7 @@ func (c *shardConsumer[T]) hold(leases []*lease) {
 }
 
 // setAside hands leases to the settler that no reader gets.
-func (c *shardConsumer[T]) setAside(leases []*lease) {
+func (c *consumer[T]) setAside(leases []*lease) {
 	if len(leases) > 0 {
 		c.settler.addAll(leases...)
 	}
@@ -137,7 +137,7 @@ func (c *shardConsumer[T]) setAside(leases []*lease) {
 // returns how many are not given back. There is room for them in the channel.
 //
 // Of what was left out the consumer has PrefetchBytes in memory at most, or one message. It gives back the rest of the claim.
-func (c *shardConsumer[T]) deliver(loop *batch.Loop, b claimedBatch) (kept int) {
+func (c *consumer[T]) deliver(loop *batch.Loop, b claimedBatch) (kept int) {
 	defer func() { call(c.queue.cfg.Hooks.Claimed, b.event) }() // they are extended by now, however long it takes
 	leases := newLeases[T](c.queue, b.rows, c, b.deadline, b.until)
 	holds := partsOf(leases)
@@ -181,7 +181,7 @@ func (c *shardConsumer[T]) deliver(loop *batch.Loop, b claimedBatch) (kept int) 
 }
 
 // releaseBuffer takes back what no reader has taken.
-func (c *shardConsumer[T]) releaseBuffer() {
+func (c *consumer[T]) releaseBuffer() {
 	var back []*lease
 	for _, l := range takeAll(c.out, nil) {
 		if l.lease.takeBack() {

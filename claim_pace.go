@@ -52,7 +52,7 @@ func (f *flow) takenLately(now time.Duration, buffered int) int {
 
 // room returns for how many messages there is room, if ready messages are about to become leases; 0 for none. Then progress has a value
 // when enough leases have ended. Readers that take leases without settling them are noticed by the clock.
-func (c *shardConsumer[T]) room(ready int) int {
+func (c *consumer[T]) room(ready int) int {
 	buffered := c.buffered()
 	most := min(c.cfg.Prefetch, max(minClaim, c.flow.takenLately(monotonic(), buffered)))
 	buffered += ready
@@ -75,7 +75,7 @@ func (c *shardConsumer[T]) room(ready int) int {
 }
 
 // waitForRoom returns how many messages to claim next, 0 after Stop.
-func (c *shardConsumer[T]) waitForRoom() int {
+func (c *consumer[T]) waitForRoom() int {
 	look := c.cfg.PollMin
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -96,7 +96,7 @@ func (c *shardConsumer[T]) waitForRoom() int {
 }
 
 // pauseAfter returns the pause that follows on a claim, or a read, that brought so many messages; full: as many as it asked for.
-func (c *shardConsumer[T]) pauseAfter(idle *batch.Backoff, got int, full bool) time.Duration {
+func (c *consumer[T]) pauseAfter(idle *batch.Backoff, got int, full bool) time.Duration {
 	idle.Reset()
 	if c.seat.claimed(full) {
 		c.rise()
@@ -116,7 +116,7 @@ func (c *shardConsumer[T]) pauseAfter(idle *batch.Backoff, got int, full bool) t
 
 // pause waits for d, a ring in this process, one that the Notifier's heard gives, the end of a
 // suspect, a survey that found something, or Stop. It reports one of the former four.
-func (c *shardConsumer[T]) pause(d time.Duration, heard <-chan struct{}) (rung bool) {
+func (c *consumer[T]) pause(d time.Duration, heard <-chan struct{}) (rung bool) {
 	end := time.Now().Add(d)
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -153,7 +153,7 @@ func (c *shardConsumer[T]) pause(d time.Duration, heard <-chan struct{}) (rung b
 // The first look is before the first pause, which may be long already: a ring for a
 // scheduled message does not shorten it. After a claim that brought something it may wait
 // for a while where the Notifier would ring.
-func (c *shardConsumer[T]) waitForMessage(idle *batch.Backoff, empty bool) {
+func (c *consumer[T]) waitForMessage(idle *batch.Backoff, empty bool) {
 	if spare := c.seat.spare(c.cfg.PollMax); !empty && spare > 0 && c.doze(spare) {
 		return
 	}
@@ -192,7 +192,7 @@ func (c *shardConsumer[T]) waitForMessage(idle *batch.Backoff, empty bool) {
 }
 
 // doze is a pause in which the Notifier is heard, and that ends when a survey is worth it.
-func (c *shardConsumer[T]) doze(wait time.Duration) (rung bool) {
+func (c *consumer[T]) doze(wait time.Duration) (rung bool) {
 	wait = min(wait, c.seat.deaf(), c.surveys.floor.wait(monotonic()))
 	if rest := min(wait, c.seat.rest()); rest > 0 {
 		if c.pause(rest, nil) {
@@ -205,7 +205,7 @@ func (c *shardConsumer[T]) doze(wait time.Duration) (rung bool) {
 
 // beSeated has the consumer listen for the Notifier before a pause that is long enough,
 // unless its readers are busy. It reports that it does so only from now on.
-func (c *shardConsumer[T]) beSeated(pause time.Duration) bool {
+func (c *consumer[T]) beSeated(pause time.Duration) bool {
 	switch {
 	case len(c.out) > 0 && !c.queue.ordered(): // others may have the next message
 		c.rise()
@@ -217,7 +217,7 @@ func (c *shardConsumer[T]) beSeated(pause time.Duration) bool {
 }
 
 // rise ends listening to the Notifier. What it had rung for, and no claim was made, is others'.
-func (c *shardConsumer[T]) rise() {
+func (c *consumer[T]) rise() {
 	if c.seat.rise() && !c.queue.ordered() { // each owner of a slot is notified
 		c.queue.debouncer.notify(1, slotNames{}, false)
 	}
@@ -226,7 +226,7 @@ func (c *shardConsumer[T]) rise() {
 // look asks when there may be something to claim: by a survey, if one is due for which
 // claims may wait, or else from where claims begin. below says that a survey found
 // something where no claim would have.
-func (c *shardConsumer[T]) look() (due time.Duration, any, below bool, err error) {
+func (c *consumer[T]) look() (due time.Duration, any, below bool, err error) {
 	c.hear()
 	if c.surveys.floor.isDue(monotonic()) {
 		if !c.surveys.apart {
@@ -242,7 +242,7 @@ func (c *shardConsumer[T]) look() (due time.Duration, any, below bool, err error
 	return due, any, false, err
 }
 
-func (c *shardConsumer[T]) nextDue() (due time.Duration, any bool, err error) {
+func (c *consumer[T]) nextDue() (due time.Duration, any bool, err error) {
 	var ms sql.NullInt64
 	ctx, cancel := context.WithTimeout(c.abandoned, c.cfg.StatementTimeout)
 	defer cancel()

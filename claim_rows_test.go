@@ -13,7 +13,7 @@ import (
 func TestABufferedLeaseIsTakenBackThoughTheKeeperEndsItAtTheSameTime(t *testing.T) {
 	q := &queue{}
 	for range 20_000 {
-		l := &lease{owner: &shardConsumer[string]{queue: q, values: t.Context()}}
+		l := &lease{owner: &consumer[string]{queue: q, values: t.Context()}}
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)

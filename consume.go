@@ -15,7 +15,7 @@ import (
 // At work it uses up to five sessions at once, of those that all queues on its *sql.DB
 // share: one claims, two settle and two extend leases; in health three. Each Pipe that
 // reads it uses one more. It holds none while idle: see internal/session.
-type Consumer[T any] struct{ core *shardConsumer[T] }
+type Consumer[T any] struct{ core *consumer[T] }
 
 // ConsumerStats are counts since Consume, and what is held now. Another process's
 // consumers are not in it: see Queue.Stats.
@@ -57,7 +57,7 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 	if err != nil {
 		return nil, q.core.failed("consume", err)
 	}
-	c, err := newShardConsumer[T](q.core, cfg, context.WithoutCancel(ctx))
+	c, err := newConsumer[T](q.core, cfg, context.WithoutCancel(ctx))
 	if err != nil {
 		return nil, q.core.failed("consume", err)
 	}

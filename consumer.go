@@ -12,7 +12,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// shardConsumer claims, and owns the leases. A Consumer is its face.
+// consumer claims, and owns the leases. A Consumer is its face.
 //
 // The supervisor starts and ends its goroutines, and Shutdown joins them:
 //   - the claimer (claim.go, or reader.go of an ordered queue), one for a slow survey (survey.go), and one for a large claim
@@ -24,7 +24,7 @@ import (
 //   - one for each of the hooks LeaseLost and Availability while there are events to report.
 //
 // A statement that does not return is left to a goroutine of internal/session.
-type shardConsumer[T any] struct {
+type consumer[T any] struct {
 	queue    *queue
 	cfg      ConsumerConfig
 	sessions *sessions         // of claims
@@ -78,16 +78,16 @@ type shardConsumer[T any] struct {
 	stats ConsumerStats
 }
 
-// newShardConsumer opens sessions, and starts nothing: call supervise or discard. values are those of the
+// newConsumer opens sessions, and starts nothing: call supervise or discard. values are those of the
 // leases' contexts.
-func newShardConsumer[T any](q *queue, cfg ConsumerConfig, values context.Context) (*shardConsumer[T], error) {
+func newConsumer[T any](q *queue, cfg ConsumerConfig, values context.Context) (*consumer[T], error) {
 	pools, err := openSessions(q.db, q.dialect, q.cfg.SessionMaxAge,
 		session.Need{Kind: session.Claim, Sessions: claimSessions}, session.Need{Kind: session.Settle, Sessions: storers, Spare: 1},
 		session.Need{Kind: session.Extend, Sessions: extendSessions, Spare: 2}, session.Need{Kind: session.Note, Sessions: noteSessions})
 	if err != nil {
 		return nil, err
 	}
-	c := &shardConsumer[T]{
+	c := &consumer[T]{
 		queue: q, cfg: cfg,
 		sessions: pools[0],
 		notes:    pools[3],
@@ -122,8 +122,8 @@ func newShardConsumer[T any](q *queue, cfg ConsumerConfig, values context.Contex
 	return c, nil
 }
 
-// discard gives back what newShardConsumer took, in place of start.
-func (c *shardConsumer[T]) discard() {
+// discard gives back what newConsumer took, in place of start.
+func (c *consumer[T]) discard() {
 	c.unlisten()
 	c.stopNow()
 	c.abandon()
@@ -143,7 +143,7 @@ const (
 
 // supervise runs the goroutines and ends them in order: the claimer, which
 // returns the buffer; then, when the last lease ended, the settler and the rest.
-func (c *shardConsumer[T]) supervise(forget func() bool) {
+func (c *consumer[T]) supervise(forget func() bool) {
 	defer close(c.idle)
 	unrecord := c.queue.record()
 	attending, leave := context.WithCancel(context.Background())
@@ -205,13 +205,13 @@ func (c *shardConsumer[T]) supervise(forget func() bool) {
 }
 
 // pools are the sessions of the consumer.
-func (c *shardConsumer[T]) pools() []*sessions {
+func (c *consumer[T]) pools() []*sessions {
 	return []*sessions{c.settler.sessions, c.keeper.sessions, c.sessions, c.notes}
 }
 
 // over waits until every goroutine and handler has ended. It reports false if ctx ends
 // before.
-func (c *shardConsumer[T]) over(ctx context.Context) bool {
+func (c *consumer[T]) over(ctx context.Context) bool {
 	select {
 	case <-c.idle:
 		return true
@@ -226,7 +226,7 @@ func (c *shardConsumer[T]) over(ctx context.Context) bool {
 }
 
 // giveUp gives up what is not settled yet, and says how much that is.
-func (c *shardConsumer[T]) giveUp() (held, settling, working int) {
+func (c *consumer[T]) giveUp() (held, settling, working int) {
 	settling = c.settler.writer.Stats().Open
 	held = max(0, int(c.held.Load())-settling) // which are held until they have an outcome
 	c.gaveUp.Store(true)
@@ -236,14 +236,14 @@ func (c *shardConsumer[T]) giveUp() (held, settling, working int) {
 }
 
 // failure is the permanent error that ended the consumer, or nil.
-func (c *shardConsumer[T]) failure() error {
+func (c *consumer[T]) failure() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
 // counts are the stats.
-func (c *shardConsumer[T]) counts() ConsumerStats {
+func (c *consumer[T]) counts() ConsumerStats {
 	c.mu.Lock()
 	s := c.stats
 	c.mu.Unlock()
@@ -258,16 +258,16 @@ func (c *shardConsumer[T]) counts() ConsumerStats {
 
 // The consumer as the owner of its leases.
 
-func (c *shardConsumer[T]) home() *queue            { return c.queue }
-func (c *shardConsumer[T]) parent() context.Context { return c.values }
-func (c *shardConsumer[T]) hurry()                  { c.settler.writer.Expedite() }
+func (c *consumer[T]) home() *queue            { return c.queue }
+func (c *consumer[T]) parent() context.Context { return c.values }
+func (c *consumer[T]) hurry()                  { c.settler.writer.Expedite() }
 
-func (c *shardConsumer[T]) settle(ctx context.Context, l *lease) error {
+func (c *consumer[T]) settle(ctx context.Context, l *lease) error {
 	c.noteTaken()
 	return c.settler.add(ctx, l)
 }
 
-func (c *shardConsumer[T]) extend(ctx context.Context, l *lease, d time.Duration) (bool, error) {
+func (c *consumer[T]) extend(ctx context.Context, l *lease, d time.Duration) (bool, error) {
 	select {
 	case <-c.finished: // it does not wait for a lease that has run out or is in a transaction
 		return false, ErrClosed
@@ -280,17 +280,17 @@ func (c *shardConsumer[T]) extend(ctx context.Context, l *lease, d time.Duration
 
 // expire does what the keeper does when it looks, which it need not have done yet,
 // or never will: after a Shutdown that gave up.
-func (c *shardConsumer[T]) expire(l *lease) { c.keeper.loseLease(l, leaseExpired) }
+func (c *consumer[T]) expire(l *lease) { c.keeper.loseLease(l, leaseExpired) }
 
-func (c *shardConsumer[T]) awaits(l *lease) bool { return c.order != nil && c.order.awaits(l) }
+func (c *consumer[T]) awaits(l *lease) bool { return c.order != nil && c.order.awaits(l) }
 
-func (c *shardConsumer[T]) moved(leases ...*lease) {
+func (c *consumer[T]) moved(leases ...*lease) {
 	if c.order != nil {
 		c.order.moved(leases)
 	}
 }
 
-func (c *shardConsumer[T]) ended(l *lease) {
+func (c *consumer[T]) ended(l *lease) {
 	if l.state.Load() != leaseSettled {
 		c.noteTaken()
 	}
@@ -303,7 +303,7 @@ func (c *shardConsumer[T]) ended(l *lease) {
 
 // letGo counts a lease as held no more. Whoever is the last to do so while the consumer
 // stops lets it end.
-func (c *shardConsumer[T]) letGo() {
+func (c *consumer[T]) letGo() {
 	if c.held.Add(-1) == 0 && c.stop.Err() != nil {
 		notify(c.drained)
 	}
@@ -311,7 +311,7 @@ func (c *shardConsumer[T]) letGo() {
 }
 
 // noteTaken notes that a lease was settled or has ended: a reader has taken it.
-func (c *shardConsumer[T]) noteTaken() {
+func (c *consumer[T]) noteTaken() {
 	n := c.taken.Add(1)
 	if at := c.wakeAt.Load(); at != 0 && n >= at {
 		notify(c.progress)
@@ -319,7 +319,7 @@ func (c *shardConsumer[T]) noteTaken() {
 }
 
 // handlerDone is called when what a handler returned has been disposed of.
-func (c *shardConsumer[T]) handlerDone() {
+func (c *consumer[T]) handlerDone() {
 	if c.working.Add(-1) == 0 && c.stop.Err() != nil {
 		notify(c.drained)
 	}
@@ -327,7 +327,7 @@ func (c *shardConsumer[T]) handlerDone() {
 }
 
 // broken ends the consumer by a permanent error.
-func (c *shardConsumer[T]) broken(err error) {
+func (c *consumer[T]) broken(err error) {
 	c.mu.Lock()
 	if c.err == nil {
 		c.err = err
@@ -336,7 +336,7 @@ func (c *shardConsumer[T]) broken(err error) {
 	c.stopNow()
 }
 
-func (c *shardConsumer[T]) settled(e SettledEvent, givenBack slotNames) {
+func (c *consumer[T]) settled(e SettledEvent, givenBack slotNames) {
 	c.mu.Lock()
 	c.stats.Acked += int64(e.Acked)
 	c.stats.Nacked += int64(e.Nacked)

@@ -108,7 +108,7 @@ func TestReleaseAllReadsNothingThatTheKeeperHasDropped(t *testing.T) {
 }
 
 func TestReleaseAllLetsAConsumerEndWhoseLastLeaseEndsMeanwhile(t *testing.T) {
-	c := &shardConsumer[int]{queue: &queue{}, drained: make(chan struct{}, 1)}
+	c := &consumer[int]{queue: &queue{}, drained: make(chan struct{}, 1)}
 	c.stop, c.stopNow = context.WithCancel(t.Context())
 	c.stopNow()
 	l := &lease{owner: c}

@@ -19,14 +19,14 @@ func TestABackoffThatFailsIsReplacedByTheDefault(t *testing.T) {
 		"overflow":        func(int) time.Duration { return math.MinInt64 },
 		"above a century": func(int) time.Duration { return math.MaxInt64 },
 	} {
-		c := &shardConsumer[string]{cfg: ConsumerConfig{Backoff: backoff}}
+		c := &consumer[string]{cfg: ConsumerConfig{Backoff: backoff}}
 		for range 100 {
 			d := c.backoff(1)
 			require.GreaterOrEqual(t, d, time.Millisecond, name)
 			require.LessOrEqual(t, d, time.Second+time.Millisecond, name)
 		}
 	}
-	c := &shardConsumer[string]{cfg: ConsumerConfig{Backoff: func(int) time.Duration { return 0 }}}
+	c := &consumer[string]{cfg: ConsumerConfig{Backoff: func(int) time.Duration { return 0 }}}
 	require.Zero(t, c.backoff(1), "at once is a delay")
 }
 
@@ -48,7 +48,7 @@ func TestAnExponentialBackoffNeverOverflows(t *testing.T) {
 // TestNoLeaseIsHandledBehindShutdown has leases end while a worker takes them, and
 // looks as supervise does: what it finds idle stays idle.
 func TestNoLeaseIsHandledBehindShutdown(t *testing.T) {
-	c := &shardConsumer[string]{drained: make(chan struct{}, 1)}
+	c := &consumer[string]{drained: make(chan struct{}, 1)}
 	c.stop, c.stopNow = context.WithCancel(context.Background())
 	c.stopNow()
 	c.settler = newSettler(still{}, nil, nil, t.Context(), 0, time.Minute, 10)
@@ -77,7 +77,7 @@ func TestNoLeaseIsHandledBehindShutdown(t *testing.T) {
 // closedOwner is a consumer that settles nothing any more.
 type closedOwner struct {
 	still
-	c *shardConsumer[string]
+	c *consumer[string]
 }
 
 func (o closedOwner) ended(l *lease)                     { o.c.ended(l) }

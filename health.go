@@ -141,7 +141,7 @@ func (h *housework) end() {
 }
 
 // tell reports the result of a chore, and ends the consumer if the driver panicked in it.
-func (c *shardConsumer[T]) tell(h *housework, err error) {
+func (c *consumer[T]) tell(h *housework, err error) {
 	h.report(err)
 	mind(c, h.op, err)
 }

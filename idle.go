@@ -140,7 +140,7 @@ func (i *IdleGroup) note(member idler, change func(uint64) uint64) bool {
 }
 
 // stopIdle is called after a claim that found nothing. It reports that the consumer has stopped.
-func (c *shardConsumer[T]) stopIdle(loop *batch.Loop) (stopped bool, failure *batch.Failure) {
+func (c *consumer[T]) stopIdle(loop *batch.Loop) (stopped bool, failure *batch.Failure) {
 	c.awaitDelivered()
 	now, quiet := c.idleness.begin()
 	if !quiet {
@@ -164,10 +164,10 @@ func (c *shardConsumer[T]) stopIdle(loop *batch.Loop) (stopped bool, failure *ba
 	return c.idleness.isIdle(c, now), nil
 }
 
-func (c *shardConsumer[T]) holds() int {
+func (c *consumer[T]) holds() int {
 	return int(c.held.Load() + c.working.Load())
 }
 
-func (c *shardConsumer[T]) again() { notify(c.cleared) }
+func (c *consumer[T]) again() { notify(c.cleared) }
 
-func (c *shardConsumer[T]) halt() { c.stopNow() }
+func (c *consumer[T]) halt() { c.stopNow() }

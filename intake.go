@@ -124,7 +124,7 @@ func (p *Producer[T]) giveUpHand() (unsent []Unsent[T]) {
 // pushInTurn pushes what came through C once the buffer has room. When Close
 // begins it waits no more: nothing comes after what is in hand, and messages that
 // could not be stored keep their room until Close.
-func (p *shardProducer[T]) pushInTurn(items []pending[T], size int) {
+func (p *producer[T]) pushInTurn(items []pending[T], size int) {
 	if p.reserve(p.open, size) != nil {
 		for i := range items {
 			items[i].Size = 0
@@ -136,7 +136,7 @@ func (p *shardProducer[T]) pushInTurn(items []pending[T], size int) {
 // keepUnsent keeps a message that cannot be stored until Close; it takes room
 // in the buffer like any other. One with too large a body takes that of the
 // largest that is allowed, lest it keep all others out.
-func (p *shardProducer[T]) keepUnsent(item pending[T], err error) {
+func (p *producer[T]) keepUnsent(item pending[T], err error) {
 	_ = p.reserve(p.open, min(item.Size, p.queue.cfg.MaxBody+rowOverhead)) // kept in any case
 	p.mu.Lock()
 	p.unsent = append(p.unsent, Unsent[T]{Message: item.origin, Err: p.sendError(item.origin.ID, err, false)})

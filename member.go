@@ -68,7 +68,7 @@ const leaveTimeout = 5 * time.Second
 // unless Shutdown has given up: it may hold messages still. Nothing waits for it,
 // but the end of the consumer for that last statement. It has sessions of
 // its own kind, so that no claim waits for one.
-func (c *shardConsumer[T]) attend(ctx context.Context) {
+func (c *consumer[T]) attend(ctx context.Context) {
 	chore := housework{queue: c.queue, task: "members", op: "join"}
 	defer chore.end()
 	for ctx.Err() == nil {
@@ -107,7 +107,7 @@ func (c *shardConsumer[T]) attend(ctx context.Context) {
 }
 
 // memberID is as whom the database knows the consumer now.
-func (c *shardConsumer[T]) memberID() [16]byte {
+func (c *consumer[T]) memberID() [16]byte {
 	if c.here == nil {
 		return c.member.ID
 	}
@@ -115,7 +115,7 @@ func (c *shardConsumer[T]) memberID() [16]byte {
 	return term.ID
 }
 
-func (c *shardConsumer[T]) asMember(ctx context.Context, timeout time.Duration, st sqlbatch.Statement) error {
+func (c *consumer[T]) asMember(ctx context.Context, timeout time.Duration, st sqlbatch.Statement) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return c.notes.RunPatient(ctx, st, nil)

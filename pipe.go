@@ -66,15 +66,15 @@ func Pipe[In, Out any](from *Consumer[In], to *Producer[Out], workers int, fn fu
 // pipe is one call of Pipe. Its goroutines, all joined by that call: the workers, which call fn, and those of the writer
 // (pipe_store.go), which end when the workers have.
 type pipe[In, Out any] struct {
-	from     *shardConsumer[In]
-	to       *shardProducer[Out]
+	from     *consumer[In]
+	to       *producer[Out]
 	sessions *sessions
 	writer   *batch.Writer[*piped[Out]]
 	isolated isolated
 }
 
 // newPipe makes a pipe, and starts nothing.
-func newPipe[In, Out any](from *shardConsumer[In], to *shardProducer[Out]) (*pipe[In, Out], error) {
+func newPipe[In, Out any](from *consumer[In], to *producer[Out]) (*pipe[In, Out], error) {
 	pools, err := openSessions(from.queue.db, from.queue.dialect, from.queue.cfg.SessionMaxAge, session.Need{Kind: session.Pipe, Sessions: 1, Spare: 1})
 	if err != nil {
 		return nil, err

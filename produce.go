@@ -13,11 +13,11 @@ import (
 // one for each queue is enough for a program. End it by Close.
 //
 // Its goroutines, all joined by Close: the intake, which reads C (intake.go), those of its
-// shardProducer, and at the end one that waits for these.
+// producer, and at the end one that waits for these.
 //
 // Each of its workers uses one session while it stores. While idle a producer holds no connection: see internal/session.
 type Producer[T any] struct {
-	core    *shardProducer[T]
+	core    *producer[T]
 	in      chan Message[T] // unbuffered: what was sent is in the intake's hands
 	usual   int             // how many the intake last received together; of its own
 	flushIn chan struct{}   // received by the intake after all that was sent before
@@ -51,7 +51,7 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	p.abandoned, p.abandon = context.WithCancelCause(context.Background())
 	own, err := q.core.producerConfig(cfg)
 	if err == nil {
-		p.core, err = newShardProducer[T](q.core, own, p.open, p.abandoned)
+		p.core, err = newProducer[T](q.core, own, p.open, p.abandoned)
 	}
 	if err != nil {
 		p.shut()

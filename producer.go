@@ -13,13 +13,13 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// shardProducer stores messages. A Producer is its face.
+// producer stores messages. A Producer is its face.
 //
 // Its goroutines, all joined by Close: one that runs the writer, and those of the writer, which has InFlight workers, or three if
 // InFlight is 1 and full groups may go ahead (store.go, turns.go); at first one that connects; and one that notes the Queue's
 // history, for all its producers and consumers, which the last of them joins (record.go). In addition those of statements that
 // were left behind, and of the Availability and Isolated hooks while there are events for them.
-type shardProducer[T any] struct {
+type producer[T any] struct {
 	queue    *queue
 	cfg      ProducerConfig
 	sessions *sessions
@@ -101,16 +101,16 @@ func (c *sendCall) result() ([]Receipt, error) {
 	return receipts, failed
 }
 
-// newShardProducer opens sessions, and starts nothing: call start.
+// newProducer opens sessions, and starts nothing: call start.
 // open and abandoned are the Producer's.
-func newShardProducer[T any](q *queue, cfg ProducerConfig, open, abandoned context.Context) (*shardProducer[T], error) {
+func newProducer[T any](q *queue, cfg ProducerConfig, open, abandoned context.Context) (*producer[T], error) {
 	workers, turns := workersOf(cfg, q.dialect.Traits())
 	need := session.Need{Kind: session.Enqueue, Sessions: cfg.InFlight, Spare: workers - cfg.InFlight + 1} // one for isolated messages
 	pools, err := openSessions(q.db, q.dialect, q.cfg.SessionMaxAge, need)
 	if err != nil {
 		return nil, err
 	}
-	p := &shardProducer[T]{
+	p := &producer[T]{
 		queue: q, cfg: cfg,
 		sessions:  pools[0],
 		line:      turns,
@@ -135,14 +135,14 @@ func newShardProducer[T any](q *queue, cfg ProducerConfig, open, abandoned conte
 	return p, nil
 }
 
-func (p *shardProducer[T]) start() {
+func (p *producer[T]) start() {
 	p.unrecord = p.queue.record()
 	p.workers.Go(func() { p.sessions.connect(p.open, p.cfg.StatementTimeout) })
 	p.workers.Go(func() { p.writer.Run(p.givenUp) })
 }
 
 // end is called when the intake and the writer have ended.
-func (p *shardProducer[T]) end() {
+func (p *producer[T]) end() {
 	p.giveIn(nil)
 	p.isolated.events.close()
 	p.queue.debouncer.flush() // for what was stored before the last group failed
@@ -152,7 +152,7 @@ func (p *shardProducer[T]) end() {
 }
 
 // send stores messages, and waits for them.
-func (p *shardProducer[T]) send(ctx context.Context, ms []Message[T]) ([]Receipt, error) {
+func (p *producer[T]) send(ctx context.Context, ms []Message[T]) ([]Receipt, error) {
 	call := &sendCall{outcomes: make([]outcome, len(ms)), open: len(ms), done: make(chan struct{})}
 	items := make([]pending[T], 0, len(ms))
 	for i := range ms {
@@ -190,14 +190,14 @@ func (p *shardProducer[T]) send(ctx context.Context, ms []Message[T]) ([]Receipt
 	return call.result()
 }
 
-func (p *shardProducer[T]) sendError(id ID, err error, unknown bool) error {
+func (p *producer[T]) sendError(id ID, err error, unknown bool) error {
 	return &OpError{Op: "send", Queue: p.queue.label, ID: id, Unknown: unknown, Err: err}
 }
 
 // rowOverhead is what a message takes in the buffer besides its body.
 const rowOverhead = 256
 
-func (p *shardProducer[T]) prepare(m *Message[T]) (pending[T], error) {
+func (p *producer[T]) prepare(m *Message[T]) (pending[T], error) {
 	row, given, err := m.row(p.queue)
 	size := min(len(row.Body)+len(row.Headers)+len(row.Key)+rowOverhead, p.cfg.BufferBytes)
 	return pending[T]{Place: batch.Place{Size: size, Key: row.OrderKey}, row: row, given: given}, err
@@ -205,7 +205,7 @@ func (p *shardProducer[T]) prepare(m *Message[T]) (pending[T], error) {
 
 // add hands messages of size bytes in all over to the writer, once the buffer
 // has room, unless the producer is closed.
-func (p *shardProducer[T]) add(ctx context.Context, items []pending[T], size int) error {
+func (p *producer[T]) add(ctx context.Context, items []pending[T], size int) error {
 	if p.open.Err() != nil {
 		return ErrClosed
 	}
@@ -220,7 +220,7 @@ func (p *shardProducer[T]) add(ctx context.Context, items []pending[T], size int
 }
 
 // reserve waits for room in the buffer.
-func (p *shardProducer[T]) reserve(ctx context.Context, size int) error {
+func (p *producer[T]) reserve(ctx context.Context, size int) error {
 	if p.buffer.TryAcquire(int64(size)) {
 		return nil
 	}
@@ -238,7 +238,7 @@ func (p *shardProducer[T]) reserve(ctx context.Context, size int) error {
 }
 
 // push hands items over for good. It reports false when the writer is closed.
-func (p *shardProducer[T]) push(items []pending[T]) bool {
+func (p *producer[T]) push(items []pending[T]) bool {
 	p.unanswered.Add(int64(len(items)))
 	if p.writer.AddAll(len(items), func(i int) *pending[T] { return &items[i] }, batch.Awaited) != nil {
 		p.answer(len(items))
@@ -248,7 +248,7 @@ func (p *shardProducer[T]) push(items []pending[T]) bool {
 }
 
 // answer notes that n messages are resolved, withdrawn or refused.
-func (p *shardProducer[T]) answer(n int) {
+func (p *producer[T]) answer(n int) {
 	if p.unanswered.Add(-int64(n)) == 0 {
 		notify(p.answered)
 	}
@@ -256,7 +256,7 @@ func (p *shardProducer[T]) answer(n int) {
 
 // giveUp resolves all messages. It waits for no statement, since a driver may take long to notice that its statement is given
 // up, and for no hook.
-func (p *shardProducer[T]) giveUp() {
+func (p *producer[T]) giveUp() {
 	p.giveIn(ErrClosed)
 	for p.unanswered.Load() > 0 {
 		<-p.answered
@@ -265,7 +265,7 @@ func (p *shardProducer[T]) giveUp() {
 
 // withdraw gives up the messages of a call whose context ended. Those that no statement has, or had with an unknown outcome, are
 // taken back, and are certainly not stored. The outcomes of the rest come too late.
-func (p *shardProducer[T]) withdraw(call *sendCall, items []pending[T], cause error) {
+func (p *producer[T]) withdraw(call *sendCall, items []pending[T], cause error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range items {
@@ -280,7 +280,7 @@ func (p *shardProducer[T]) withdraw(call *sendCall, items []pending[T], cause er
 }
 
 // flushed waits until what was handed over is stored, or known to be impossible to store.
-func (p *shardProducer[T]) flushed(ctx context.Context) error {
+func (p *producer[T]) flushed(ctx context.Context) error {
 	if err := p.writer.Flush(ctx); err != nil {
 		return err
 	}
@@ -293,7 +293,7 @@ func (p *shardProducer[T]) flushed(ctx context.Context) error {
 }
 
 // takeUnsent returns what came through C and is not known to be stored.
-func (p *shardProducer[T]) takeUnsent() []Unsent[T] {
+func (p *producer[T]) takeUnsent() []Unsent[T] {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	unsent := p.unsent

@@ -107,7 +107,7 @@ func (c *Consumer[T]) ending() error {
 }
 
 // holderOf is who has claimed a lease that came from a Consumer.
-func holderOf[T any](l *Lease[T]) *shardConsumer[T] { return l.lease.owner.(*shardConsumer[T]) }
+func holderOf[T any](l *Lease[T]) *consumer[T] { return l.lease.owner.(*consumer[T]) }
 
 // skip reports a lease that ran out, and tells who claimed it.
 func skip[T any](l *Lease[T]) bool { return l.lease.gone() && holderOf(l).skip(l) }
@@ -115,7 +115,7 @@ func skip[T any](l *Lease[T]) bool { return l.lease.gone() && holderOf(l).skip(l
 // skip reports a lease that ran out while it lay in the buffer. It is released:
 // should the database still hold it for us, the attempt does not count. Nor does
 // it count as taken: where buffered leases run out, claims must become smaller.
-func (c *shardConsumer[T]) skip(l *Lease[T]) bool {
+func (c *consumer[T]) skip(l *Lease[T]) bool {
 	if !l.lease.gone() {
 		return false
 	}
@@ -182,7 +182,7 @@ func Handle[T any](leases <-chan *Lease[T], workers int, fn func(context.Context
 // begin counts a worker in, unless the lease has ended. In this order: a lease that
 // ends after the look, while the consumer stops, finds the worker counted, and
 // Shutdown waits for it.
-func (c *shardConsumer[T]) begin(l *Lease[T]) bool {
+func (c *consumer[T]) begin(l *Lease[T]) bool {
 	c.working.Add(1)
 	if c.skip(l) {
 		c.handlerDone()
@@ -193,7 +193,7 @@ func (c *shardConsumer[T]) begin(l *Lease[T]) bool {
 
 // serve calls do and deals with its outcome in deferred functions: where do leaves by
 // runtime.Goexit nothing else is run any more.
-func (c *shardConsumer[T]) serve(l *Lease[T], do func(*Lease[T]) error, then func(*Lease[T], error)) {
+func (c *consumer[T]) serve(l *Lease[T], do func(*Lease[T]) error, then func(*Lease[T], error)) {
 	defer c.handlerDone()
 	err := errLeft
 	defer func() { then(l, err) }()
@@ -206,7 +206,7 @@ func (c *shardConsumer[T]) serve(l *Lease[T], do func(*Lease[T]) error, then fun
 }
 
 // dispose settles a lease as its handler's error says.
-func (c *shardConsumer[T]) dispose(l *Lease[T], err error) {
+func (c *consumer[T]) dispose(l *Lease[T], err error) {
 	if err != nil {
 		call(c.queue.cfg.Hooks.Failed, FailedEvent{Queue: c.queue.label, ID: l.lease.item.ID, Attempt: l.lease.attempt, Err: err})
 	}
@@ -241,7 +241,7 @@ func nackDelay(d time.Duration) time.Duration { return min(max(d, 0), sqlbatch.M
 
 // backoff asks ConsumerConfig.Backoff. The default stands in for one that fails, or
 // returns what is no delay.
-func (c *shardConsumer[T]) backoff(attempt int) time.Duration {
+func (c *consumer[T]) backoff(attempt int) time.Duration {
 	d := time.Duration(-1)
 	_ = apart(func() { d = c.cfg.Backoff(attempt) })
 	if d < 0 || d > sqlbatch.MaxDelay {

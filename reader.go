@@ -20,7 +20,7 @@ import (
 // messages whose turn it is and moves them to the channel; and at the end vacate, which runs the statements that are left until
 // the slots are returned.
 type reader[T any] struct {
-	c      *shardConsumer[T]
+	c      *consumer[T]
 	reader *claim.Reader
 
 	ready   chan struct{} // of capacity 1: messages may be delivered
@@ -46,7 +46,7 @@ const (
 	blockedMost = 10_000 // keys whose first message is not deliverable, at which reading stops
 )
 
-func newReader[T any](c *shardConsumer[T]) *reader[T] {
+func newReader[T any](c *consumer[T]) *reader[T] {
 	r := &reader[T]{
 		c: c, ready: make(chan struct{}, 1), recall: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 		idle: batch.Backoff{Low: c.cfg.PollMin, High: c.cfg.PollMax},
@@ -411,7 +411,7 @@ func (r *reader[T]) stopIdle(did claim.Did) (stopped bool) {
 }
 
 // trialTurn has the consumers of a process try one suspect of a queue at a time: see order.Process.
-type trialTurn[T any] struct{ c *shardConsumer[T] }
+type trialTurn[T any] struct{ c *consumer[T] }
 
 func (t trialTurn[T]) Begin() bool { return t.c.beginTrial() }
 func (t trialTurn[T]) End()        { t.c.endTrial() }

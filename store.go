@@ -65,7 +65,7 @@ func cut[I any](items []I, rows, bytes int, of func(*I) (row *sqlbatch.Row, give
 
 // write stores messages in one statement, or the first one of a group in a transaction that commits after the group before
 // (turns.go). With an error it returns those that are known to be stored.
-func (p *shardProducer[T]) write(ctx context.Context, items []*pending[T], skipLocked bool) (written []*pending[T], err error) {
+func (p *producer[T]) write(ctx context.Context, items []*pending[T], skipLocked bool) (written []*pending[T], err error) {
 	t := p.line.join(items[0].Turn)
 	defer func() { t.end(err == nil) }()
 	rows := make([]sqlbatch.Row, len(items))
@@ -106,7 +106,7 @@ func (p *shardProducer[T]) write(ctx context.Context, items []*pending[T], skipL
 }
 
 // done wakes consumers, and reports the outcomes of messages.
-func (p *shardProducer[T]) done(began time.Time, outcomes []batch.Outcome[*pending[T]]) {
+func (p *producer[T]) done(began time.Time, outcomes []batch.Outcome[*pending[T]]) {
 	event := SentEvent{Queue: p.queue.label}
 	stored, unknown := 0, 0
 	var slots slotNames
@@ -141,7 +141,7 @@ func (p *shardProducer[T]) done(began time.Time, outcomes []batch.Outcome[*pendi
 
 // resolve hands outcomes to the calls that wait for them. It keeps messages of C that are not known to be stored: these keep
 // their room in the buffer until Close.
-func (p *shardProducer[T]) resolve(outcomes []batch.Outcome[*pending[T]]) {
+func (p *producer[T]) resolve(outcomes []batch.Outcome[*pending[T]]) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	freed := 0
@@ -173,7 +173,7 @@ func (p *shardProducer[T]) resolve(outcomes []batch.Outcome[*pending[T]]) {
 }
 
 // explain adds the remedy to an error of the database.
-func (p *shardProducer[T]) explain(err error) error {
+func (p *producer[T]) explain(err error) error {
 	if op, ok := p.queue.fail("send", err).(*OpError); ok {
 		return op.Err
 	}

@@ -41,7 +41,7 @@ const mostPatience = time.Hour
 
 // survey makes a survey, if one is due, and takes the result of one that has ended. It
 // returns the failure of one that claims wait for.
-func (c *shardConsumer[T]) survey(loop *batch.Loop) *batch.Failure {
+func (c *consumer[T]) survey(loop *batch.Loop) *batch.Failure {
 	c.hear()
 	select {
 	case s := <-c.surveyed:
@@ -62,14 +62,14 @@ func (c *shardConsumer[T]) survey(loop *batch.Loop) *batch.Failure {
 }
 
 // hear takes note of what this process gave back, and of who says that there is something.
-func (c *shardConsumer[T]) hear() {
+func (c *consumer[T]) hear() {
 	low, hurried := c.ears.heard()
 	c.surveys.floor.lower(low)
 	c.surveys.floor.hurried = c.surveys.floor.hurried || hurried
 }
 
 // surveyNow makes a survey on the session of claims, and waits for it. below is endSurvey's.
-func (c *shardConsumer[T]) surveyNow() (s survey, below bool) {
+func (c *consumer[T]) surveyNow() (s survey, below bool) {
 	run := c.sessions.RunPatientTimed
 	if c.flow.atWork {
 		run = c.sessions.RunTimed
@@ -83,7 +83,7 @@ func (c *shardConsumer[T]) surveyNow() (s survey, below bool) {
 }
 
 // surveyApart begins a survey beside the claims.
-func (c *shardConsumer[T]) surveyApart() {
+func (c *consumer[T]) surveyApart() {
 	c.surveys.floor.begin(monotonic())
 	patience := c.surveys.patience
 	c.joined.Go(func() { c.surveyed <- c.queue.survey(c.stop, patience, c.notes.RunTimed) })
@@ -91,7 +91,7 @@ func (c *shardConsumer[T]) surveyApart() {
 
 // endSurvey takes what a survey found. It reports that there is something to claim below
 // where claims have got to.
-func (c *shardConsumer[T]) endSurvey(s survey) (below bool) {
+func (c *consumer[T]) endSurvey(s survey) (below bool) {
 	if s.err != nil && isPermanent(c.queue.classify(s.err)) {
 		c.broken(c.queue.fail("claim", s.err))
 	}
@@ -117,7 +117,7 @@ func (c *shardConsumer[T]) endSurvey(s survey) (below bool) {
 
 // surveyEnded takes the result of a survey apart. It reports that the claimer has
 // something to do: a claim, which tells whether the database answers, too.
-func (c *shardConsumer[T]) surveyEnded(s survey) bool {
+func (c *consumer[T]) surveyEnded(s survey) bool {
 	return c.endSurvey(s) || s.err != nil || c.suspectsWait()
 }
 

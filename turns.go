@@ -133,12 +133,12 @@ func (l *line) resting() bool {
 
 // mayBegin reports whether a group is to be stored by storeBegun: others are under way before it, or are full behind it, and
 // there are connections for both.
-func (p *shardProducer[T]) mayBegin(t *turn, ahead bool) bool {
+func (p *producer[T]) mayBegin(t *turn, ahead bool) bool {
 	return t != nil && (ahead || p.writer.Full()) && !p.line.resting() && p.sessions.Spare()
 }
 
 // storeBegun stores rows in a transaction. If the group goes ahead that is committed once the group before is.
-func (p *shardProducer[T]) storeBegun(ctx context.Context, t *turn, ahead bool, rows []sqlbatch.Row) error {
+func (p *producer[T]) storeBegun(ctx context.Context, t *turn, ahead bool, rows []sqlbatch.Row) error {
 	own := p.queue.sql.InOwnTx()
 	st := own.EnqueueBegun(rows)
 	if ahead && (!waitFor(ctx, t.former.isPlaced) || t.former.failed()) {

@@ -17,7 +17,7 @@ import (
 //
 // It takes a session of the notes' for as long as the vacuum lasts, so neither claims nor
 // settles wait for one, and ends with Stop, which cancels what is under way.
-func (c *shardConsumer[T]) vacuum() {
+func (c *consumer[T]) vacuum() {
 	chore := housework{queue: c.queue, task: "vacuum", op: "vacuum"}
 	defer chore.end()
 	every := c.queue.cfg.VacuumEvery
@@ -41,7 +41,7 @@ const (
 
 // vacuumIfWorn looks at the table, has it vacuumed if that is worth its while, and looks
 // what became of it.
-func (c *shardConsumer[T]) vacuumIfWorn(p *vacuumPace, chore *housework) {
+func (c *consumer[T]) vacuumIfWorn(p *vacuumPace, chore *housework) {
 	w, err := c.wear()
 	if err != nil || !p.worth(monotonic(), w) {
 		if err != nil {
@@ -81,7 +81,7 @@ func (c *shardConsumer[T]) vacuumIfWorn(p *vacuumPace, chore *housework) {
 }
 
 // wear asks the database. A table that is missing has none.
-func (c *shardConsumer[T]) wear() (w wear, err error) {
+func (c *consumer[T]) wear() (w wear, err error) {
 	ctx, cancel := context.WithTimeout(c.stop, c.cfg.StatementTimeout)
 	defer cancel()
 	err = c.notes.RunPatient(ctx, c.queue.sql.Wear(), func(rows *sql.Rows) error {
