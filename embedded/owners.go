@@ -7,12 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/notify"
 )
 
 // Ordered queues. Each process that listens has a pipe of its own, queue@random. A sender writes the slots of a notification
@@ -47,8 +47,6 @@ type named struct {
 const (
 	mostRecord = 511 // bytes: a write of so many is atomic on every system
 	readBuffer = 4 << 10
-	// anySlot is the record of a notification without slots.
-	anySlot = "*"
 	// coarse is the most by which the time of a change of a directory may be too early.
 	coarse = 2 * time.Second
 )
@@ -122,7 +120,7 @@ func (b *notifier) closeOwners(q *ownerQueue) {
 // wake wakes the consumers that own one of the slots; nil: all. mu of the notifier is held.
 func (q *ownerQueue) wake(slots []int) {
 	for _, w := range q.waiters {
-		if slots == nil || slices.ContainsFunc(slots, func(slot int) bool { _, owns := slices.BinarySearch(w.slots, slot); return owns }) {
+		if notify.Concerns(w.slots, slots) {
 			select {
 			case w.heard <- struct{}{}:
 			default: // it has yet to receive
@@ -159,7 +157,7 @@ func (q *ownerQueue) received(data []byte, more bool) {
 		if !ends {
 			break
 		}
-		q.wake(slotsOf(string(record)))
+		q.wake(notify.Parse(string(record)))
 		data = rest
 	}
 	if len(data) > mostRecord { // not ours
@@ -187,36 +185,6 @@ func (b *notifier) renewOwners(q *ownerQueue, removed bool) *pipe {
 	}
 	b.closeOwners(q)
 	return nil
-}
-
-// recordOf is the record of a notification for these slots; nil: any.
-func recordOf(slots []int) []byte {
-	if slots == nil {
-		return []byte(anySlot + "\n")
-	}
-	var record []byte
-	for i, slot := range slots {
-		if i > 0 {
-			record = append(record, ',')
-		}
-		record = strconv.AppendInt(record, int64(slot), 10)
-	}
-	if len(record) >= mostRecord {
-		return []byte(anySlot + "\n")
-	}
-	return append(record, '\n')
-}
-
-// slotsOf are the slots of a record; nil: any.
-func slotsOf(record string) (slots []int) {
-	for text := range strings.SplitSeq(record, ",") {
-		slot, err := strconv.Atoi(text)
-		if err != nil {
-			return nil
-		}
-		slots = append(slots, slot)
-	}
-	return slots
 }
 
 // notifyOwners wakes the consumers of an ordered queue that own one of the slots; nil: all.
@@ -264,7 +232,7 @@ func (b *notifier) notifyLate(queue string, n *named) {
 
 // writeOwners writes a record to each pipe of an ordered queue. A pipe of a process that has died is removed.
 func (b *notifier) writeOwners(queue string, slots []int) {
-	folder, record := b.path()+notifySuffix, recordOf(slots)
+	folder, record := b.path()+notifySuffix, []byte(notify.Format(slots, mostRecord-1)+"\n")
 	prefix := fileName(queue) + "@"
 	for _, name := range b.listing.of(folder) {
 		if strings.HasPrefix(name, prefix) {

@@ -138,19 +138,6 @@ func TestAfterAFullPipeEveryOwnerLooks(t *testing.T) {
 	require.Equal(t, []bool{false, true}, woken())
 }
 
-func TestARecordIsWrittenAtOnce(t *testing.T) {
-	var slots []int
-	for i := range 1024 {
-		require.LessOrEqual(t, len(recordOf(slots)), mostRecord)
-		if got := slotsOf(strings.TrimSuffix(string(recordOf(slots)), "\n")); i > 0 && i <= 64 {
-			require.Equal(t, slots, got)
-		}
-		slots = append(slots, i)
-	}
-	require.Nil(t, slotsOf("*"))
-	require.Equal(t, "*\n", string(recordOf(nil)))
-}
-
 func TestTheNamesOfPipesAreReadAgainWhenTheDirectoryHasChanged(t *testing.T) {
 	path := database(t)
 	needPipes(t, path)

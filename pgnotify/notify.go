@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/notify"
 )
 
 const (
@@ -157,7 +158,7 @@ const bothStatement = plainStatement + ` UNION ALL SELECT pg_notify('chnq_' || (
 func (b *Notifier) sendOne(queue string, due pending) {
 	ctx, cancel := context.WithTimeout(b.rings, commandTimeout)
 	defer cancel()
-	base, payload := baseOf(queue), payloadOf(due.slots)
+	base, payload := baseOf(queue), notify.Format(due.slots, mostPayload)
 	var err error
 	switch {
 	case !due.owners:

@@ -3,9 +3,9 @@ package pgnotify
 import (
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/chanq/chanq/internal/notify"
 )
 
 // Ordered queues have no chairs. Each process with an idle owner of slots listens on one channel, and its session holds an
@@ -18,8 +18,8 @@ const owners = chairs
 // ownersLinger is for how long a process listens after its last consumer has left. Consumers leave and come back often.
 const ownersLinger = time.Second
 
-// anySlot is the payload of a notification without slots.
-const anySlot = "*"
+// mostPayload is the most bytes of slots in a notification; PostgreSQL allows 7999.
+const mostPayload = 2000
 
 // ownerQueue is an ordered queue as this process listens for it. mu of the Notifier guards all of it. Only the listener changes live.
 type ownerQueue struct {
@@ -77,7 +77,7 @@ func (b *Notifier) leaveOwners(q *ownerQueue, w *waiter) {
 // wake wakes the consumers that own one of the slots; nil: all. mu is held.
 func (q *ownerQueue) wake(slots []int) {
 	for _, w := range q.waiters {
-		if slots == nil || slices.ContainsFunc(slots, func(slot int) bool { _, owns := slices.BinarySearch(w.slots, slot); return owns }) {
+		if notify.Concerns(w.slots, slots) {
 			select {
 			case w.heard <- struct{}{}:
 			default: // it has yet to receive
@@ -92,7 +92,7 @@ func (b *Notifier) calledOwners(channel, payload string) (was bool) {
 	defer b.mu.Unlock()
 	for _, q := range b.owners {
 		if q.live && channelOf(q.base, owners) == channel {
-			q.wake(slotsOf(payload))
+			q.wake(notify.Parse(payload))
 			was = true
 		}
 	}
@@ -160,31 +160,4 @@ func (b *Notifier) sharesOwners(q *ownerQueue) bool {
 		}
 	}
 	return false
-}
-
-// payloadOf is the payload of a notification for these slots; nil: any.
-func payloadOf(slots []int) string {
-	if slots == nil || len(slots) > mostNamed {
-		return anySlot
-	}
-	texts := make([]string, len(slots))
-	for i, slot := range slots {
-		texts[i] = strconv.Itoa(slot)
-	}
-	return strings.Join(texts, ",")
-}
-
-// mostNamed is the most slots of a payload.
-const mostNamed = 256
-
-// slotsOf are the slots of a payload; nil: any.
-func slotsOf(payload string) (slots []int) {
-	for text := range strings.SplitSeq(payload, ",") {
-		slot, err := strconv.Atoi(text)
-		if err != nil {
-			return nil
-		}
-		slots = append(slots, slot)
-	}
-	return slots
 }

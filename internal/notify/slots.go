@@ -1,0 +1,48 @@
+// Package notify has what the Notifiers of ordered queues share: the slots of a notification as text, and which consumers it
+// concerns. It is pure.
+package notify
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// anySlot is the text of a notification without slots.
+const anySlot = "*"
+
+// Format returns slots as text of at most so many bytes. nil, and more than fits, becomes the text for any slot.
+func Format(slots []int, most int) string {
+	if slots == nil {
+		return anySlot
+	}
+	texts := make([]string, len(slots))
+	for i, slot := range slots {
+		texts[i] = strconv.Itoa(slot)
+	}
+	if text := strings.Join(texts, ","); len(text) <= most {
+		return text
+	}
+	return anySlot
+}
+
+// Parse returns the slots of a text that Format has made; nil, which is any slot, of every other text.
+func Parse(text string) (slots []int) {
+	for number := range strings.SplitSeq(text, ",") {
+		slot, err := strconv.Atoi(number)
+		if err != nil {
+			return nil
+		}
+		slots = append(slots, slot)
+	}
+	return slots
+}
+
+// Concerns reports whether a notification for slots is for a consumer that owns these, in ascending order. A notification without
+// slots (nil) is for every consumer.
+func Concerns(owned, slots []int) bool {
+	return slots == nil || slices.ContainsFunc(slots, func(slot int) bool {
+		_, owns := slices.BinarySearch(owned, slot)
+		return owns
+	})
+}
