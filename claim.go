@@ -55,7 +55,7 @@ func (c *consumer[T]) claimAll() {
 			}
 		}
 		if failure == nil {
-			c.seat.answer()
+			c.subscription.answer()
 			asked, got, failure = c.claim(&loop, n)
 		}
 		if failure == nil && got == 0 && c.idleness != nil {
@@ -86,12 +86,12 @@ func (c *consumer[T]) claimAll() {
 			c.pause(idle.Poll(), nil)
 		case got > 0:
 			pause := c.pauseAfter(&idle, got, got == asked)
-			if pause > 0 && !c.pause(pause, nil) && c.seat.quiet() && c.idleness == nil {
+			if pause > 0 && !c.pause(pause, nil) && c.subscription.quiet() && c.idleness == nil {
 				c.waitForMessage(&idle, false) // at most a look in place of the claim
 			}
 		default:
 			c.count(func(s *ConsumerStats) { s.EmptyClaims++ })
-			if c.seat.vain() { // what was rung for may lie below the floor
+			if c.subscription.vain() { // the message may lie below the floor
 				c.surveys.floor.hurried = true
 			}
 			c.waitForMessage(&idle, true)

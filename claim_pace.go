@@ -83,7 +83,7 @@ func (c *consumer[T]) waitForRoom() int {
 		if room := c.room(0); room > 0 {
 			return room
 		}
-		c.rise() // its readers are busy: let others wake
+		c.unsubscribe() // its readers are busy: other consumers may wake
 		timer.Reset(look)
 		look = min(2*look, 100*time.Millisecond)
 		select {
@@ -98,8 +98,8 @@ func (c *consumer[T]) waitForRoom() int {
 // pauseAfter returns the pause that follows on a claim, or a read, that brought so many messages; full: as many as it asked for.
 func (c *consumer[T]) pauseAfter(idle *batch.Backoff, got int, full bool) time.Duration {
 	idle.Reset()
-	if c.seat.claimed(full) {
-		c.rise()
+	if c.subscription.claimed(full) {
+		c.unsubscribe()
 	}
 	if full {
 		return 0
@@ -108,15 +108,15 @@ func (c *consumer[T]) pauseAfter(idle *batch.Backoff, got int, full bool) time.D
 	if got >= worthwhile {
 		pause /= 4
 	}
-	if c.seat.stands { // it need not wait for long in order to look seldom
+	if c.subscription.live { // it need not wait for long in order to look seldom
 		pause = min(pause, shortPause)
 	}
 	return pause
 }
 
-// pause waits for d, a ring in this process, one that the Notifier's heard gives, the end of a
-// suspect, a survey that found something, or Stop. It reports one of the former four.
-func (c *consumer[T]) pause(d time.Duration, heard <-chan struct{}) (rung bool) {
+// pause waits for d, a signal of this process, a notification, the end of a suspect, a survey that found something, or Stop. It
+// reports one of the middle four.
+func (c *consumer[T]) pause(d time.Duration, heard <-chan struct{}) (woken bool) {
 	end := time.Now().Add(d)
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -125,14 +125,14 @@ func (c *consumer[T]) pause(d time.Duration, heard <-chan struct{}) (rung bool) 
 		case <-c.stop.Done():
 			return false
 		case <-c.ears.woken:
-			c.seat.told()
+			c.subscription.inProcess()
 			return true
 		case _, open := <-heard:
-			if c.seat.rang(open) {
+			if c.subscription.received(open) {
 				return true
 			}
 			heard = nil
-			timer.Reset(min(time.Until(end), c.seat.deaf()))
+			timer.Reset(min(time.Until(end), c.subscription.deaf()))
 		case <-c.cleared:
 			return true
 		case s := <-c.surveyed:
@@ -146,21 +146,20 @@ func (c *consumer[T]) pause(d time.Duration, heard <-chan struct{}) (rung bool) 
 }
 
 // waitForMessage returns when a claim may find something, or after Stop. empty says that
-// one has just found nothing: what the first look finds due though that claim did not get
-// it is locked by others, and waits, unless it may have come in between, or lies below
-// where the claim began.
+// one has just found nothing. A message that the first look finds due all the same is locked by another session, and no reason to
+// claim, unless it may have come in between, or lies below where the claim began.
 //
-// The first look is before the first pause, which may be long already: a ring for a
-// scheduled message does not shorten it. After a claim that brought something it may wait
-// for a while where the Notifier would ring.
+// The first look is before the first pause, because that may be long already: a notification about a
+// scheduled message does not shorten it. After a claim that brought something the look may wait
+// for a while if the Notifier is live.
 func (c *consumer[T]) waitForMessage(idle *batch.Backoff, empty bool) {
-	if spare := c.seat.spare(c.cfg.PollMax); !empty && spare > 0 && c.doze(spare) {
+	if spare := c.subscription.spare(c.cfg.PollMax); !empty && spare > 0 && c.doze(spare) {
 		return
 	}
 	waited := false
 	for first := true; c.stop.Err() == nil; first = false {
 		wait := idle.Poll()
-		sat := c.beSeated(wait)
+		began := c.subscribe(wait)
 		due, any, below, err := c.look()
 		if err == nil && c.suspectsWait() {
 			return
@@ -169,14 +168,14 @@ func (c *consumer[T]) waitForMessage(idle *batch.Backoff, empty bool) {
 		switch {
 		case err != nil && !first:
 			return // the claim meets the error, too, and deals with it
-		case ready && !first && !waited && c.seat.beside():
-			waited, wait = true, min(wait, notifyEvery) // somebody whom the Notifier woke may be on his way
-		case ready && (!first || !empty || sat || below):
-			if !first && !c.seat.stands {
-				c.rise() // nobody woke for it: there may be a place for us now
+		case ready && !first && !waited && c.subscription.waits():
+			waited, wait = true, min(wait, notifyEvery) // a consumer that the Notifier woke may be about to claim it
+		case ready && (!first || !empty || began || below):
+			if !first && !c.subscription.live {
+				c.unsubscribe() // no consumer was woken for it: the Notifier may have room for another one
 			}
 			return
-		case err == nil && !ready && c.seat.stands:
+		case err == nil && !ready && c.subscription.live:
 			wait = c.cfg.PollMax
 		}
 		if !ready {
@@ -191,34 +190,34 @@ func (c *consumer[T]) waitForMessage(idle *batch.Backoff, empty bool) {
 	}
 }
 
-// doze is a pause in which the Notifier is heard, and that ends when a survey is worth it.
-func (c *consumer[T]) doze(wait time.Duration) (rung bool) {
-	wait = min(wait, c.seat.deaf(), c.surveys.floor.wait(monotonic()))
-	if rest := min(wait, c.seat.rest()); rest > 0 {
+// doze is a pause that ends with a notification, too, and when a survey is worth it.
+func (c *consumer[T]) doze(wait time.Duration) (woken bool) {
+	wait = min(wait, c.subscription.deaf(), c.surveys.floor.wait(monotonic()))
+	if rest := min(wait, c.subscription.rest()); rest > 0 {
 		if c.pause(rest, nil) {
 			return true
 		}
 		wait -= rest
 	}
-	return c.pause(wait, c.seat.heard)
+	return c.pause(wait, c.subscription.heard)
 }
 
-// beSeated has the consumer listen for the Notifier before a pause that is long enough,
-// unless its readers are busy. It reports that it does so only from now on.
-func (c *consumer[T]) beSeated(pause time.Duration) bool {
+// subscribe has the consumer listen to the Notifier before a pause that is long enough,
+// unless its readers are busy. It reports whether it listens only from now on.
+func (c *consumer[T]) subscribe(pause time.Duration) bool {
 	switch {
-	case len(c.out) > 0 && !c.queue.ordered(): // others may have the next message
-		c.rise()
-	case c.seat.heard == nil && (pause > shortPause || pause >= c.cfg.PollMax):
-		c.seat.sit()
-		return c.seat.heard != nil
+	case len(c.out) > 0 && !c.queue.ordered(): // other consumers may claim the next message
+		c.unsubscribe()
+	case c.subscription.heard == nil && (pause > shortPause || pause >= c.cfg.PollMax):
+		c.subscription.subscribe()
+		return c.subscription.heard != nil
 	}
 	return false
 }
 
-// rise ends listening to the Notifier. What it had rung for, and no claim was made, is others'.
-func (c *consumer[T]) rise() {
-	if c.seat.rise() && !c.queue.ordered() { // each owner of a slot is notified
+// unsubscribe ends listening to the Notifier. A notification for which no claim was made is passed on to another consumer.
+func (c *consumer[T]) unsubscribe() {
+	if c.subscription.unsubscribe() && !c.queue.ordered() { // each owner of a slot is notified
 		c.queue.debouncer.notify(1, slotNames{}, false)
 	}
 }
@@ -256,6 +255,6 @@ func (c *consumer[T]) nextDue() (due time.Duration, any bool, err error) {
 	if ms.Valid {
 		due = time.Duration(ms.Int64) * time.Millisecond
 	}
-	c.seat.looked(due)
+	c.subscription.looked(due)
 	return due, ms.Valid, nil
 }

@@ -51,16 +51,16 @@ type consumer[T any] struct {
 	finished  chan struct{} // every goroutine has ended, but for what follows
 	idle      chan struct{} // and every handler of Handle and Pipe has returned
 	// Of the claimer.
-	flow     flow
-	size     batch.Size // of claims
-	careful  careful    // of a plain queue
-	seat     seat
-	surveys  surveyor
-	surveyed chan survey    // what a survey apart found, of capacity 1
-	joined   sync.WaitGroup // surveys apart
-	cleared  chan struct{}  // a suspect has ended, or the last lease with StopWhenIdle: a claim may find something
-	order    *reader[T]     // of an ordered queue, else nil
-	idleness *IdleGroup     // nil without StopWhenIdle
+	flow         flow
+	size         batch.Size // of claims
+	careful      careful    // of a plain queue
+	subscription subscription
+	surveys      surveyor
+	surveyed     chan survey    // what a survey apart found, of capacity 1
+	joined       sync.WaitGroup // surveys apart
+	cleared      chan struct{}  // a suspect has ended, or the last lease with StopWhenIdle: a claim may find something
+	order        *reader[T]     // of an ordered queue, else nil
+	idleness     *IdleGroup     // nil without StopWhenIdle
 
 	trying atomic.Bool // it tries a suspect, and no other consumer of the process does
 
@@ -89,21 +89,21 @@ func newConsumer[T any](q *queue, cfg ConsumerConfig, values context.Context) (*
 	}
 	c := &consumer[T]{
 		queue: q, cfg: cfg,
-		sessions: pools[0],
-		notes:    pools[3],
-		member:   newMember(cfg.Name, cfg.LeaseFor),
-		health:   health{queue: q, part: "consumer"},
-		values:   values,
-		out:      make(chan *Lease[T], cfg.Prefetch),
-		progress: make(chan struct{}, 1),
-		returned: make(chan struct{}),
-		drained:  make(chan struct{}, 1),
-		cleared:  make(chan struct{}, 1),
-		seat:     seat{notifier: q.debouncer.notifier, name: q.debouncer.queue},
-		surveys:  surveyor{floor: newFloor(cfg.PollMax), patience: cfg.StatementTimeout},
-		surveyed: make(chan survey, 1),
-		finished: make(chan struct{}),
-		idle:     make(chan struct{}),
+		sessions:     pools[0],
+		notes:        pools[3],
+		member:       newMember(cfg.Name, cfg.LeaseFor),
+		health:       health{queue: q, part: "consumer"},
+		values:       values,
+		out:          make(chan *Lease[T], cfg.Prefetch),
+		progress:     make(chan struct{}, 1),
+		returned:     make(chan struct{}),
+		drained:      make(chan struct{}, 1),
+		cleared:      make(chan struct{}, 1),
+		subscription: subscription{notifier: q.debouncer.notifier, name: q.debouncer.queue},
+		surveys:      surveyor{floor: newFloor(cfg.PollMax), patience: cfg.StatementTimeout},
+		surveyed:     make(chan survey, 1),
+		finished:     make(chan struct{}),
+		idle:         make(chan struct{}),
 	}
 	c.stop, c.stopNow = context.WithCancel(context.Background())
 	c.abandoned, c.abandon = context.WithCancel(context.Background())
@@ -116,7 +116,7 @@ func newConsumer[T any](q *queue, cfg ConsumerConfig, values context.Context) (*
 	c.keeper = newKeeper(c, pools[2], &c.health, here, cfg.LeaseFor, cfg.StatementTimeout)
 	if c.queue.ordered() {
 		c.order = newReader(c)
-		c.seat.owned = c.order.reader.Owned
+		c.subscription.owned = c.order.reader.Owned
 	}
 	c.ears, c.unlisten = q.key.listen()
 	return c, nil
@@ -168,7 +168,7 @@ func (c *consumer[T]) supervise(forget func() bool) {
 	c.idleness.leave(c)
 	// The claimer does not defer these calls: after a panic in it they would wait for readers, and the
 	// program would hang.
-	c.rise()
+	c.unsubscribe()
 	c.awaitDelivered()
 	c.releaseBuffer()
 	close(c.out)
@@ -349,6 +349,6 @@ func (c *consumer[T]) settled(e SettledEvent, givenBack slotNames) {
 	// after a Release by a reader who goes on reading: one that releases whatever it
 	// gets would claim it again without a pause, for ever.
 	if e.Nacked > 0 || e.Released > 0 && c.stop.Err() != nil {
-		c.queue.ring(e.Nacked+e.Released, givenBack, false)
+		c.queue.notify(e.Nacked+e.Released, givenBack, false)
 	}
 }

@@ -117,9 +117,9 @@ func TestNotificationsThatWaitNameTheSlotsOfAll(t *testing.T) {
 func TestAConsumerWhoseSlotsMoveListensForTheNewOnes(t *testing.T) {
 	b := &tally{}
 	owned := []int{}
-	s := seat{notifier: b, owned: func() []int { return owned }}
+	s := subscription{notifier: b, owned: func() []int { return owned }}
 	require.False(t, s.follow(), "it does not listen")
-	s.sit()
+	s.subscribe()
 	require.Equal(t, []int{}, b.slots, "it owns none")
 	require.False(t, s.follow())
 	owned = []int{2, 5}
@@ -127,11 +127,11 @@ func TestAConsumerWhoseSlotsMoveListensForTheNewOnes(t *testing.T) {
 	require.Equal(t, []int{2, 5}, b.slots)
 	require.Equal(t, []int{2, 1}, []int{b.listens, b.stops})
 	require.False(t, s.follow())
-	s.rise()
+	s.unsubscribe()
 	owned = []int{2}
 	require.False(t, s.follow())
-	plain := seat{notifier: b}
-	plain.sit()
+	plain := subscription{notifier: b}
+	plain.subscribe()
 	require.Nil(t, b.slots)
 	require.False(t, plain.follow())
 }
@@ -156,59 +156,59 @@ func (b leaver) fail() {
 func TestANotifierThatPanicsEndsNothing(t *testing.T) {
 	for _, b := range []leaver{{true}, {false}} {
 		(&debouncer{notifier: b}).notify(1, slotNames{}, false)
-		s := seat{notifier: b}
-		s.sit()
+		s := subscription{notifier: b}
+		s.subscribe()
 		require.Nil(t, s.heard)
 		require.False(t, s.quiet())
-		s.rise()
+		s.unsubscribe()
 	}
 }
 
 func TestWhoIsToldThatNothingIsHeardSitsDownAgainLater(t *testing.T) {
 	b := &tally{}
-	s := seat{notifier: b}
-	s.sit()
-	s.sit()
+	s := subscription{notifier: b}
+	s.subscribe()
+	s.subscribe()
 	require.Equal(t, 1, b.listens, "once")
 	require.False(t, s.quiet(), "nothing was heard yet")
-	require.True(t, s.rang(true))
+	require.True(t, s.received(true))
 	require.True(t, s.quiet())
 	b.ear <- struct{}{}
 	require.False(t, s.quiet(), "there is a ring")
-	require.True(t, s.rang(false), "rings may have been lost")
+	require.True(t, s.received(false), "rings may have been lost")
 	require.Equal(t, 1, b.stops)
-	s.sit()
+	s.subscribe()
 	require.Equal(t, 1, b.listens)
 	require.LessOrEqual(t, s.deaf(), deafFor)
 	s.again = 1 // long ago
-	s.sit()
+	s.subscribe()
 	require.Equal(t, 2, b.listens)
-	require.False(t, s.rang(false), "nothing was promised")
+	require.False(t, s.received(false), "nothing was promised")
 	require.Equal(t, 2, b.stops)
 }
 
 func TestWhoMaySitDownSinceItsLastLookDoesSoBeforeItSleeps(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		for name, wait := range map[string]func(*seat){
-			"told that nothing is heard": func(s *seat) { s.sit(); s.rang(false) },
-			"busy": func(s *seat) {
+		for name, wait := range map[string]func(*subscription){
+			"told that nothing is heard": func(s *subscription) { s.subscribe(); s.received(false) },
+			"busy": func(s *subscription) {
 				for range busyClaims {
 					s.claimed(false)
 				}
 			},
 		} {
 			b := &tally{}
-			s := seat{notifier: b}
+			s := subscription{notifier: b}
 			wait(&s)
 			sat := b.listens
 			left := s.deaf()
 			time.Sleep(left - time.Millisecond)
-			s.sit()
+			s.subscribe()
 			require.Equal(t, sat, b.listens, name)
 			time.Sleep(2 * time.Millisecond) // it looks meanwhile
 			require.Zero(t, s.deaf(), name)
 			require.Greater(t, s.deaf(), time.Hour, "%s: once", name)
-			s.sit()
+			s.subscribe()
 			require.Equal(t, sat+1, b.listens, name)
 		}
 	})
@@ -216,53 +216,53 @@ func TestWhoMaySitDownSinceItsLastLookDoesSoBeforeItSleeps(t *testing.T) {
 
 func TestOneFullClaimAfterAnotherLeavesTheNotifier(t *testing.T) {
 	b := &tally{}
-	s := seat{notifier: b}
-	s.sit()
+	s := subscription{notifier: b}
+	s.subscribe()
 	require.False(t, s.claimed(true))
 	require.False(t, s.claimed(false))
 	require.False(t, s.claimed(true))
 	require.True(t, s.claimed(true))
 	require.Zero(t, b.stops)
-	require.False(t, s.rise())
+	require.False(t, s.unsubscribe())
 	require.Equal(t, 1, b.stops)
 	require.Nil(t, s.heard)
 }
 
 func TestWhoLeavesOwesTheRingThatHeDidNotClaimFor(t *testing.T) {
 	b := &tally{}
-	s := seat{notifier: b}
-	s.sit()
-	s.rang(true)
-	require.False(t, s.rise(), "the first value is no ring")
+	s := subscription{notifier: b}
+	s.subscribe()
+	s.received(true)
+	require.False(t, s.unsubscribe(), "the first value is no ring")
 	for _, claim := range []func(){func() { s.vain() }, func() { s.claimed(false) }} {
-		s.sit()
+		s.subscribe()
 		b.ear <- struct{}{}
 		s.answer()
 		b.ear <- struct{}{}
 		s.answer()
 		claim()
-		require.False(t, s.rise())
+		require.False(t, s.unsubscribe())
 	}
-	s.sit()
-	s.rang(true)
-	s.rang(true)
-	require.True(t, s.rise())
-	require.False(t, s.rise(), "once")
+	s.subscribe()
+	s.received(true)
+	s.received(true)
+	require.True(t, s.unsubscribe())
+	require.False(t, s.unsubscribe(), "once")
 }
 
 func TestWhoIsWokenForEachMessageLooksOnceASecond(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := &tally{}
-		s := seat{notifier: b}
-		s.sit()
+		s := subscription{notifier: b}
+		s.subscribe()
 		time.Sleep(time.Second)
 		s.looked(time.Hour)
 		require.LessOrEqual(t, s.spare(time.Hour), time.Duration(0), "nothing was heard yet")
-		s.rang(true)
+		s.received(true)
 		time.Sleep(100 * time.Millisecond)
 		require.Equal(t, 900*time.Millisecond, s.spare(time.Hour))
 		require.Equal(t, 200*time.Millisecond, s.spare(300*time.Millisecond), "each PollMax, if that is less")
-		s.told()
+		s.inProcess()
 		require.Zero(t, s.spare(time.Hour), "what came from here may be due later")
 		s.looked(150 * time.Millisecond)
 		require.Equal(t, 150*time.Millisecond, s.spare(time.Hour), "what it saw to come")
@@ -274,7 +274,7 @@ func TestWhoIsWokenForEachMessageLooksOnceASecond(t *testing.T) {
 func TestWhoClaimsOftenDoesNotSit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := &tally{}
-		s := seat{notifier: b}
+		s := subscription{notifier: b}
 		claims := func(n int, each time.Duration) (enough bool) {
 			for range n {
 				time.Sleep(each)
@@ -284,11 +284,11 @@ func TestWhoClaimsOftenDoesNotSit(t *testing.T) {
 		}
 		require.False(t, claims(15, time.Millisecond))
 		require.True(t, claims(1, time.Millisecond))
-		s.sit()
+		s.subscribe()
 		require.Zero(t, b.listens)
 		require.Equal(t, busyFor-15*time.Millisecond, s.deaf(), "then it tries again")
 		time.Sleep(busyFor)
-		s.sit()
+		s.subscribe()
 		require.Equal(t, 1, b.listens)
 		require.False(t, claims(100, 30*time.Millisecond))
 	})
@@ -296,11 +296,11 @@ func TestWhoClaimsOftenDoesNotSit(t *testing.T) {
 
 func TestWhoIsWokenInVainAgainAndAgainRests(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := seat{notifier: &tally{}}
-		s.sit()
-		s.rang(true)
+		s := subscription{notifier: &tally{}}
+		s.subscribe()
+		s.received(true)
 		vain := func() time.Duration {
-			s.rang(true)
+			s.received(true)
 			require.True(t, s.vain())
 			return s.rest()
 		}
@@ -309,7 +309,7 @@ func TestWhoIsWokenInVainAgainAndAgainRests(t *testing.T) {
 		}
 		time.Sleep(100 * time.Millisecond)
 		require.Zero(t, s.rest(), "it hears again")
-		s.rang(true)
+		s.received(true)
 		s.claimed(false)
 		require.Zero(t, vain(), "that was not in vain")
 		vain()

@@ -187,7 +187,7 @@ func (p *pipe[In, Out]) done(began time.Time, outcomes []batch.Outcome[*piped[Ou
 	}
 	p.from.moved(ended...)
 	if sent > 0 || unknown {
-		p.to.queue.ring(max(1, sent), slots, p.writer.Stats().Open > len(outcomes))
+		p.to.queue.notify(max(1, sent), slots, p.writer.Stats().Open > len(outcomes))
 	}
 	if sent > 0 {
 		p.to.queue.recorder.sent.Add(int64(sent))

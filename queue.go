@@ -142,10 +142,10 @@ func (q *queue) once(ctx context.Context, st sqlbatch.Statement, scan func(*sql.
 	return s.Run(ctx, st, scan)
 }
 
-// ring wakes idle consumers: there are messages that are due just now, of an ordered queue in these slots. more says that
+// notify wakes idle consumers: there are messages that are due just now, of an ordered queue in these slots. more says that
 // others follow.
-func (q *queue) ring(messages int, slots slotNames, more bool) {
-	q.key.ring()
+func (q *queue) notify(messages int, slots slotNames, more bool) {
+	q.key.signal()
 	q.debouncer.notify(messages, slots, more)
 }
 

@@ -81,7 +81,7 @@ func (r *reader[T]) claimAll() {
 		}
 		b := r.budget()
 		if b.Poll && r.reader.Counts().Slots > 0 {
-			c.seat.answer() // by the read that follows
+			c.subscription.answer() // by the read that follows
 		}
 		did, failure := r.step(&loop, b)
 		switch {
@@ -158,11 +158,11 @@ func (r *reader[T]) account(did claim.Did, b order.Budget) (stopped bool) {
 	c.flow.atWork = did.Contents > 0
 	if did.Contents == 0 {
 		c.count(func(s *ConsumerStats) { s.EmptyClaims++ })
-		if c.seat.vain() { // slots may be free
+		if c.subscription.vain() { // slots may be free
 			r.reader.Hurry()
 		}
 		pause := r.idle.Poll()
-		if c.seat.stands {
+		if c.subscription.live {
 			pause = c.cfg.PollMax
 		}
 		r.pollAt = monotonic() + pause
@@ -178,20 +178,20 @@ func (r *reader[T]) account(did claim.Did, b order.Budget) (stopped bool) {
 // pause waits until a statement is due.
 func (r *reader[T]) pause(b order.Budget) {
 	c, now := r.c, monotonic()
-	r.reader.Calm(c.seat.stands)
+	r.reader.Calm(c.subscription.live)
 	wait := min(r.reader.Due(b)-now, time.Minute)
 	bare := r.reader.Counts().Slots == 0 // there is nothing to read
 	if b.Room > 0 {
 		if !bare {
 			wait = min(wait, r.pollAt-now)
 		}
-		if c.seat.follow() || c.beSeated(wait) {
+		if c.subscription.follow() || c.subscribe(wait) {
 			r.pollAt = 0
 			return
 		}
-		wait = min(wait, c.seat.deaf())
+		wait = min(wait, c.subscription.deaf())
 	} else {
-		c.rise() // its readers are busy: others may wake
+		c.unsubscribe() // its readers are busy: others may wake
 		wait = min(wait, 100*time.Millisecond)
 	}
 	timer := time.NewTimer(max(wait, time.Millisecond))
@@ -199,10 +199,10 @@ func (r *reader[T]) pause(b order.Budget) {
 	select {
 	case <-c.stop.Done():
 	case <-c.ears.woken:
-		c.seat.told()
+		c.subscription.inProcess()
 		r.pollAt = 0
-	case _, open := <-c.seat.heard:
-		if c.seat.rang(open) {
+	case _, open := <-c.subscription.heard:
+		if c.subscription.received(open) {
 			r.pollAt = 0
 			if bare { // slots may be free
 				r.reader.Hurry()

@@ -109,7 +109,7 @@ func openOnce(db *sql.DB, d sqlbatch.Dialect) *sessions {
 	return &sessions{part, part.Close}
 }
 
-// queueKey names a queue within this process. Producers ring it after a commit;
+// queueKey names a queue within this process. Producers signal it after a commit;
 // consumers listen. Queues opened twice on one *sql.DB share it.
 type queueKey struct {
 	db            *sql.DB
@@ -127,7 +127,7 @@ func schemaOf(d sqlbatch.Dialect, schema string) string {
 
 // listener is a consumer that listens for its queue.
 type listener struct {
-	woken chan struct{} // of capacity 1: has a value after each ring since the last receive
+	woken chan struct{} // of capacity 1: has a value after each signal since the last receive
 	turns *claimTurns   // shared with the others of its queue
 	key   queueKey
 	db    *sharedDB
@@ -201,10 +201,10 @@ func (k queueKey) each(f func(*listener)) {
 	}
 }
 
-// ring ends the pauses of idle consumers: there is something that is due just now.
-func (k queueKey) ring() { k.each(func(l *listener) { notify(l.woken) }) }
+// signal ends the pauses of idle consumers: there is something that is due just now.
+func (k queueKey) signal() { k.each(func(l *listener) { notify(l.woken) }) }
 
-// wake is ring for what may have been due for long.
+// wake is signal for what may have been due for long.
 func (k queueKey) wake() {
 	k.each(func(l *listener) { l.hurried = true; notify(l.woken) })
 }

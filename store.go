@@ -128,7 +128,7 @@ func (p *producer[T]) done(began time.Time, outcomes []batch.Outcome[*pending[T]
 	}
 	if stored+unknown > 0 {
 		s := p.writer.Stats()
-		p.queue.ring(stored+unknown, slots, stored == 0 || s.Open-s.Isolated-s.Behind > len(outcomes))
+		p.queue.notify(stored+unknown, slots, stored == 0 || s.Open-s.Isolated-s.Behind > len(outcomes))
 		runtime.Gosched() // claims go before the next group: the messages wait for them
 	}
 	p.resolve(outcomes)

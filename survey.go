@@ -77,7 +77,7 @@ func (c *consumer[T]) surveyNow() (s survey, below bool) {
 	c.surveys.floor.begin(monotonic())
 	s = c.queue.survey(c.stop, c.surveys.patience, run)
 	if s.known {
-		c.seat.looked(s.due)
+		c.subscription.looked(s.due)
 	}
 	return s, c.endSurvey(s)
 }
