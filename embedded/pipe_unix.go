@@ -128,8 +128,10 @@ func writePipe(name string, data []byte) (unused bool) {
 // may remove it.
 func openOwnPipe(name, database string) (*pipe, error) {
 	folder, file := filepath.Split(name)
-	p, err := openPipe(filepath.Join(folder, "."+file), database)
+	hidden := filepath.Join(folder, "."+file)
+	p, err := openPipe(hidden, database)
 	if err != nil {
+		_ = os.Remove(hidden) // it may have been made, and not opened
 		return nil, err
 	}
 	if err := os.Rename(p.name, name); err != nil {

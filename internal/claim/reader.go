@@ -139,12 +139,14 @@ func (r *Reader) work(b order.Budget) (did Did, err error) {
 	if term, _, lasts := r.cfg.Membership.Current(); err != nil || !lasts || term != r.term {
 		result = nil
 	}
+	isRead := t.Kind == order.Read || t.Kind == order.Refill
 	blocked := err != nil && r.cfg.RolledBack(err)
+	waited := blocked && isRead && r.cfg.Order.SampleIsFirst // only there reads wait for locked rows
 	unread := r.unreadable(t, err)
 	did.Failed = did.Asked > 0 && err != nil
 	r.change(func(now time.Duration) {
 		switch {
-		case blocked && (t.Kind == order.Read || t.Kind == order.Refill):
+		case waited:
 			did.Failed = !r.seq.Blocked(t, now) && did.Failed
 		case unread != nil:
 			r.seq.Unreadable(t.Messages[0], unread, now)
@@ -169,7 +171,7 @@ func (r *Reader) work(b order.Budget) (did Did, err error) {
 		}
 		did.Bytes = a.bytes
 	}
-	if unread != nil || blocked {
+	if unread != nil || blocked && (waited || !isRead) {
 		return did, nil
 	}
 	return did, err

@@ -69,18 +69,20 @@ const None = math.MaxInt64
 
 // The pauses of a Sequencer.
 const (
-	heldEvery    = time.Second // between questions about held keys
-	slowEvery    = 10 * time.Second
-	slowShare    = 20 // a slow read takes at most 1/20 of the time
-	longRead     = 250 * time.Millisecond
-	leastSpan    = 1 << 32 // numbers, of 4,096 statements that send: see sqlbatch.SeqBits
-	firstSpan    = 1 << 44 // assumed while no number is known
-	spanFactor   = 4
-	firstPause   = 20 * time.Millisecond
-	mostPauses   = 6           // doublings of firstPause
-	peekEvery    = time.Second // looks at a waiting message: another program might end it
-	mostPeeks    = 3           // doublings of peekEvery
-	suspectAfter = 2           // expired leases
+	heldEvery = time.Second // between questions about held keys
+	slowEvery = 10 * time.Second
+	slowShare = 20 // a slow read takes at most 1/20 of the time
+	longRead  = 250 * time.Millisecond
+
+	mostCatchRest = time.Second // between two catch-ups
+	leastSpan     = 1 << 28     // numbers, of 256 statements that send: see sqlbatch.SeqBits
+	firstSpan     = 1 << 44     // assumed while no number is known
+	spanFactor    = 4
+	firstPause    = 20 * time.Millisecond
+	mostPauses    = 6           // doublings of firstPause
+	peekEvery     = time.Second // looks at a waiting message: another program might end it
+	mostPeeks     = 3           // doublings of peekEvery
+	suspectAfter  = 2           // expired leases
 )
 
 // KeyBytes is the memory that a blocked key takes at most with Config.Unread = 4, without contents and without the bytes
@@ -225,8 +227,7 @@ type Task struct {
 	walk    *walk
 	began   time.Duration
 	bounded bool // Upto is the end of the span of the walk
-	locked  bool // it was blocked
-	split   bool // and the walk was split
+	split   bool // the walk was split as the task was blocked
 	catch   *catchUp
 	slow    *catchUp
 	refill  []*keyQueue

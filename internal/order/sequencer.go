@@ -198,7 +198,7 @@ func (s *Sequencer) Answer(t *Task, a *Answer, now time.Duration) (forgotten boo
 	if isRead {
 		s.reading = nil
 	}
-	if isRead && !t.locked && !s.cfg.OneWriter { // whose deleted rows leave nothing behind
+	if isRead && s.bounds() {
 		t.walk.stretch(t, a, s.water.drawn, now)
 	}
 	isNew, ready := false, s.water.Ready()
@@ -362,12 +362,15 @@ func (s *Sequencer) Due(b Budget, now time.Duration) time.Duration {
 			at = min(at, w.catchAt)
 		case w.slow != nil:
 			at = now
-		default:
+		case w.read && !w.more:
 			at = min(at, w.slowAt)
 		}
 	}
 	return max(at, now)
 }
+
+// bounds reports whether reads walk what is left of rows that were deleted: on PostgreSQL, while a snapshot is open.
+func (s *Sequencer) bounds() bool { return !s.cfg.OneWriter && !s.cfg.SampleIsFirst }
 
 // Rests reports whether nothing is under way or due, and each walk was read to its end.
 func (s *Sequencer) Rests(now time.Duration) bool {

@@ -15,6 +15,7 @@ type costly struct {
 	rows    []int64 // numbers of messages that have not ended
 	senders []string
 
+	base   time.Duration // of each statement
 	number time.Duration // of one statement that sent
 	most   time.Duration
 	failed int
@@ -25,7 +26,7 @@ const perStatement = 1 << 20 // numbers: see sqlbatch.SeqBits
 
 func newCostly(t *testing.T, statements int64) *costly {
 	o := newOne(t, 0, func(c *Config) { c.Behind = 20_000 })
-	return &costly{one: o, drawn: statements * perStatement, number: 10 * time.Microsecond, most: 10 * time.Second}
+	return &costly{one: o, drawn: statements * perStatement, base: 10 * time.Millisecond, number: 10 * time.Microsecond, most: 10 * time.Second}
 }
 
 // send draws numbers for some statements, of which the last one is of a message.
@@ -51,7 +52,7 @@ func (c *costly) step() (acked int) {
 			a.Rows = append(a.Rows, Row{ID: [16]byte{byte(seq >> 20), byte(seq >> 28), byte(seq >> 36)}, Seq: seq, Key: "a", Keyed: true, Contents: seq, Bytes: 1})
 		}
 	}
-	took := 10*time.Millisecond + max(0, time.Duration((end-t.From)/perStatement))*c.number
+	took := c.base + max(0, time.Duration((end-t.From)/perStatement))*c.number
 	if took > c.most {
 		c.now += c.most
 		c.failed++
@@ -108,6 +109,52 @@ func TestAnOwnerFindsTheFirstMessageBehindManyEntriesOfDeletedRows(t *testing.T)
 	c.Reread() // messages wait for the end of a catch-up, which takes 50 s as a whole
 	require.LessOrEqual(t, c.flow(10*time.Minute), 2*time.Minute)
 	require.Zero(t, c.failed)
+}
+
+// On a slow network a read takes long however little it walks.
+func TestReadsGetLongerAgainOnASlowNetwork(t *testing.T) {
+	c := newCostly(t, 10_000_000)
+	c.base, c.number = 70*time.Millisecond, 0
+	c.flow(time.Second)
+	require.Zero(t, c.walks[0].span)
+
+	failed := c.Plan(Budget{Room: 10, Items: 10, Fetch: 10, Poll: true}, c.now)
+	c.now += time.Millisecond
+	c.Reread()
+	c.Answer(failed, nil, c.now)
+	require.Zero(t, c.walks[0].span, "a connection that broke")
+	require.LessOrEqual(t, c.flow(10*time.Second), time.Second)
+
+	c.walks[0].span = leastSpan
+	c.Reread()
+	require.LessOrEqual(t, c.flow(10*time.Second), 2*time.Second)
+}
+
+// PostgreSQL's reads wait for no row: if the database ends one, its time was over.
+func TestAReadThatTheDatabaseEndsIsBoundedAndNotSplit(t *testing.T) {
+	o := newOne(t, 0)
+	o.Take([]Slot{{Number: 1, Fence: 1}}, o.now)
+	o.water.drawn = 1 << 40
+	for range 3 {
+		r := o.plan(Read)
+		o.now += time.Second
+		require.False(t, o.Blocked(r, o.now))
+		o.Answer(r, nil, o.now)
+		o.now += time.Second
+	}
+	for _, w := range o.walks {
+		require.Positive(t, w.span)
+	}
+}
+
+// While there is no room, a slow read that is due does not keep the reader awake.
+func TestNothingIsDueWithoutRoomWhileTheLastReadWasCut(t *testing.T) {
+	o := newOne(t, 0)
+	o.read(9, 1, 2, 3)
+	o.walks[0].more = true
+	o.now += time.Hour
+	require.Nil(t, o.Plan(Budget{Items: 10, Fetch: 10}, o.now))
+	require.Greater(t, o.Due(Budget{Items: 10, Fetch: 10}, o.now), o.now)
 }
 
 // A sender that stays open does not keep reads from beginning where the others have ended.

@@ -28,6 +28,7 @@ type walk struct {
 	slowly bool          // the last read was a part of it
 	slowAt time.Duration // of the next slow read
 	span   int64         // numbers that a read may walk; 0: no bound
+	base   time.Duration // of the last read that walked few numbers; 0: unknown
 }
 
 // catchUp is a read that begins below the watermark, in one part or several.
@@ -82,7 +83,7 @@ func (w *walk) gate() *catchUp {
 // ends notes that a catch-up has reached the cursor.
 func (s *Sequencer) ends(w *walk, c *catchUp, now time.Duration) {
 	c.over = true
-	w.catchAt = now + now - c.since
+	w.catchAt = now + min(now-c.since, mostCatchRest)
 	if c.from == 0 {
 		w.endsSlowly(c, now)
 	}
@@ -98,19 +99,32 @@ func (w *walk) endsSlowly(c *catchUp, now time.Duration) {
 }
 
 // stretch adapts the span of a walk to the time of a read. As long as a snapshot is open, the index has entries of deleted rows,
-// and a read walks them: it might take longer than a statement may. drawn is the last number; 0: unknown.
+// and a read walks them: it might take longer than a statement may. What a read takes however little it walks, does not count.
+// drawn is the last number; 0: unknown.
 func (w *walk) stretch(t *Task, a *Answer, drawn int64, now time.Duration) {
 	if drawn == 0 {
 		drawn = firstSpan
 	}
-	full := a != nil && t.Rows > 0 && len(a.Rows) >= t.Rows
-	switch took := now - t.began; {
-	case a == nil, took > longRead && !full:
-		if walked := min(t.Upto, drawn) - t.From; w.span == 0 || w.span > walked {
+	end := min(t.Upto, drawn)
+	if t.Rows == 0 {
+		end = min(end, t.Cursor)
+	}
+	took, walked := now-t.began, end-t.From
+	if a != nil && walked <= leastSpan {
+		w.base = took
+	}
+	took -= w.base
+	long := took > longRead/spanFactor // of a read that failed, perhaps because its time was over
+	if a != nil {
+		long = took > longRead && (t.Rows == 0 || len(a.Rows) < t.Rows)
+	}
+	switch {
+	case long && walked > leastSpan:
+		if w.span == 0 || w.span > walked {
 			w.span = walked
 		}
 		w.span = max(leastSpan, w.span/spanFactor)
-	case t.bounded && t.Upto < drawn && took < longRead/spanFactor:
+	case a != nil && t.bounded && walked >= w.span && took < longRead/spanFactor:
 		w.span *= spanFactor
 	}
 }
@@ -168,7 +182,7 @@ func (s *Sequencer) meet() {
 			}
 			a.slots = append(a.slots, b.slots...)
 			a.safe, a.more, a.behind = min(a.safe, b.safe), a.more || b.more, a.behind+b.behind
-			a.slow, a.span = nil, max(a.span, b.span)
+			a.slow, a.span, a.base = nil, max(a.span, b.span), max(a.base, b.base)
 			a.refilled, a.slowAt, a.catchAt = min(a.refilled, b.refilled), min(a.slowAt, b.slowAt), max(a.catchAt, b.catchAt)
 			s.join(a)
 			return
@@ -186,8 +200,8 @@ func (w *walk) rest(now time.Duration) {
 // of the locked row is read alone: then it is the only one that waits. It reports whether the walk was split.
 func (s *Sequencer) Blocked(t *Task, now time.Duration) (split bool) {
 	w := t.walk
-	if t.locked = true; t.slow != nil {
-		return false // Answer ends it
+	if s.bounds() || t.slow != nil { // it has waited for no row; Answer deals with it
+		return false
 	}
 	w.blocked = true
 	if len(w.slots) <= 1 {
@@ -300,7 +314,7 @@ func (s *Sequencer) read(t *Task, a *Answer, ready int64, now time.Duration) {
 		}
 		s.insert(w, &a.Rows[i], a.Redriven, now)
 	}
-	whole, cut := behind < t.Behind, ahead >= t.Rows
+	whole, cut, reached := behind < t.Behind, ahead >= t.Rows, upto >= t.Cursor
 	covered := upto
 	if cut {
 		covered = cursor
@@ -315,7 +329,9 @@ func (s *Sequencer) read(t *Task, a *Answer, ready int64, now time.Duration) {
 	}
 	if t.From <= w.safe {
 		w.safe = max(w.safe, min(ready, covered))
-		w.behind = aboveSafe
+		if reached {
+			w.behind = aboveSafe
+		}
 	}
 	if t.Rows > 0 {
 		w.read, w.more = true, cut || covered < None
