@@ -45,8 +45,8 @@ type OwnedSlot struct {
 type ReadParams struct {
 	Member [16]byte
 	Slots  []OwnedSlot
-	// Rows with a number greater than From are read. Those up to Cursor are returned without contents, at most Behind of
-	// them. Of those with a greater number, up to Upto, at most Rows are returned.
+	// Rows with a number greater than From and up to Upto are read. Those up to Cursor are returned without contents, at most Behind of
+	// them. Of the others, at most Rows are returned.
 	From, Cursor, Upto int64
 	Rows               int      // at most Traits.ClaimRows
 	Behind             int      // at most MostWalked

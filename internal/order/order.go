@@ -179,7 +179,7 @@ type Kind uint8
 
 // The kinds of tasks.
 const (
-	// Read returns rows of Slots, by number: at most Behind rows in (From, Cursor], without contents, and at most Rows
+	// Read returns rows of Slots, by number: at most Behind rows in (From, min(Cursor, Upto)], without contents, and at most Rows
 	// rows in (Cursor, Upto], without contents up to Old and for keys in Keys. Read, Refill and Fetch leave out the
 	// contents of a message with two expired leases that this consumer has not marked.
 	Read Kind = iota
@@ -233,7 +233,7 @@ type Task struct {
 	refill  []*keyQueue
 }
 
-// Slow reports whether the task is a part of a slow read, on which nothing depends.
+// Slow reports whether the task is a part of a slow read. No message waits for it.
 func (t *Task) Slow() bool { return t.slow != nil }
 
 // Delivery is a message whose turn it is. Fence is that of the delivery, Message.Fence the stored one. If Expired or Crashed

@@ -133,7 +133,7 @@ func TestReadsGetLongerAgainOnASlowNetwork(t *testing.T) {
 // PostgreSQL's reads wait for no row: if the database ends one, its time was over.
 func TestAReadThatTheDatabaseEndsIsBoundedAndNotSplit(t *testing.T) {
 	o := newOne(t, 0)
-	o.Take([]Slot{{Number: 1, Fence: 1}}, o.now)
+	o.Take([]Slot{{Number: 1, Fence: 1}, {Number: 2, Fence: 1}}, o.now)
 	o.water.drawn = 1 << 40
 	for range 3 {
 		r := o.plan(Read)
@@ -142,6 +142,7 @@ func TestAReadThatTheDatabaseEndsIsBoundedAndNotSplit(t *testing.T) {
 		o.Answer(r, nil, o.now)
 		o.now += time.Second
 	}
+	require.Len(t, o.walks, 2)
 	for _, w := range o.walks {
 		require.Positive(t, w.span)
 	}
