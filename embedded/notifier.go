@@ -58,19 +58,19 @@ type notifier struct {
 	listing listing // guarded by its own mutex
 }
 
-// rings are those of a queue. mu of the notifier guards them.
+// rings are the notifications of a plain queue by this process. mu of the notifier guards them.
 type rings struct {
 	at   time.Time   // of the last one
-	late *time.Timer // rings for those that came too soon after that; nil: there are none
+	late *time.Timer // notifies for those that came too soon after that; nil: there are none
 }
 
-// line is a queue as this process hears it. mu of the notifier guards it.
+// line is a plain queue as this process listens for it. mu of the notifier guards it.
 type line struct {
 	queue   string
 	pipe    *pipe // nil: SQLite is asked
 	waiters []*waiter
 	next    int           // whose turn it is to be woken
-	left    chan struct{} // closed when nobody listens any more
+	left    chan struct{} // closed when no consumer listens any more
 }
 
 const (
@@ -105,7 +105,7 @@ func newNotifier(path string, connect func() (driver.Conn, error)) *notifier {
 	return &notifier{path: sync.OnceValue(real), connect: connect, closing: make(chan struct{}), lines: map[string]*line{}, owners: map[string]*ownerQueue{}, rung: map[string]*rings{}, named: map[string]*named{}}
 }
 
-// Listen implements chanq.Notifier. It hears at once.
+// Listen implements chanq.Notifier. Notifications are received from the call on.
 func (b *notifier) Listen(queue string, slots []int) (heard <-chan struct{}, stop func()) {
 	if slots != nil {
 		return b.listenAsOwner(queue, slots)
@@ -126,7 +126,7 @@ func (b *notifier) Listen(queue string, slots []int) (heard <-chan struct{}, sto
 	return e.heard, func() { b.leave(l, e) }
 }
 
-// open begins to hear a queue. mu is held.
+// open begins to listen for a plain queue. mu is held.
 func (b *notifier) open(queue string) *line {
 	l := &line{queue: queue, left: make(chan struct{})}
 	b.lines[queue] = l
@@ -199,7 +199,7 @@ func (b *notifier) toWake(queue string, messages int) (n int) {
 	return min((messages-1)/perSleeper+1, mostRung)
 }
 
-// ringLate rings for what came too soon, if nobody has.
+// ringLate notifies for what came too soon, if that was not done yet.
 func (b *notifier) ringLate(queue string, r *rings) {
 	b.mu.Lock()
 	late := r.late
@@ -211,17 +211,17 @@ func (b *notifier) ringLate(queue string, r *rings) {
 	}
 }
 
-// wakeOthers wakes n who listen in any process.
+// wakeOthers wakes n consumers that listen, in any process.
 func (b *notifier) wakeOthers(queue string, n int) { writePipe(b.pipeOf(queue), make([]byte, n)) }
 
-// leave ends an ear. A ring that it has not heard is another's.
+// leave ends the listening of a consumer. A notification that it has not received is passed on.
 func (b *notifier) leave(l *line, e *waiter) {
 	if b.left(l, e) {
 		b.wakeOthers(l.queue, 1)
 	}
 }
 
-// left ends an ear, and reports whether a ring has to be passed on.
+// left ends the listening of a consumer, and reports whether a notification has to be passed on to another process.
 func (b *notifier) left(l *line, e *waiter) (rings bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -240,7 +240,7 @@ func (b *notifier) left(l *line, e *waiter) (rings bool) {
 	return rings
 }
 
-// end stops hearing a queue. mu is held.
+// end stops listening for a queue. mu is held.
 func (b *notifier) end(l *line) {
 	close(l.left)
 	delete(b.lines, l.queue)
@@ -249,7 +249,7 @@ func (b *notifier) end(l *line) {
 	}
 }
 
-// deafen tells all waiters that nothing is heard any more. mu is held.
+// deafen closes the channels of all waiters: notifications are not received any more. mu is held.
 func (b *notifier) deafen(l *line) {
 	for _, e := range l.waiters {
 		close(e.heard)
@@ -258,7 +258,7 @@ func (b *notifier) deafen(l *line) {
 	b.end(l)
 }
 
-// wake rings n of the waiters, in turn, and none twice.
+// wake wakes n of the waiters, in turn, and none twice.
 func (l *line) wake(n int) {
 	for range l.waiters {
 		if n == 0 {
@@ -270,12 +270,12 @@ func (l *line) wake(n int) {
 		select {
 		case e.heard <- struct{}{}:
 			n--
-		default: // it has yet to hear
+		default: // it has yet to receive
 		}
 	}
 }
 
-// hear reads the pipe of a queue until everybody has left.
+// hear reads the pipe of a queue until all consumers have left.
 func (b *notifier) hear(l *line) {
 	for pipe := l.pipe; pipe != nil; {
 		n, err := pipe.read(missing)
@@ -283,7 +283,7 @@ func (b *notifier) hear(l *line) {
 		case err == nil:
 			b.called(l, n)
 			b.yield(l)
-			if n := pipe.rest(); n > 0 { // nobody else wanted them
+			if n := pipe.rest(); n > 0 { // no other process has taken them
 				b.called(l, n)
 				b.yield(l)
 			}
@@ -294,7 +294,7 @@ func (b *notifier) hear(l *line) {
 	}
 }
 
-// called wakes waiters, or whoever else listens where they have left.
+// called wakes waiters, or consumers of other processes if they have left.
 func (b *notifier) called(l *line, n int) {
 	b.mu.Lock()
 	gone := len(l.waiters) == 0
@@ -305,8 +305,8 @@ func (b *notifier) called(l *line, n int) {
 	}
 }
 
-// renew opens a pipe again that was removed, so that nothing was heard of late. It returns
-// nil when everybody has left, or has to.
+// renew opens a pipe again that was removed, by which nothing was received lately. It returns
+// nil when all consumers have left, or have to.
 func (b *notifier) renew(l *line, removed bool) *pipe {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -325,8 +325,7 @@ func (b *notifier) renew(l *line, removed bool) *pipe {
 	return nil
 }
 
-// yield leaves the pipe to others until an ear has heard what it was rung for, and for a
-// while in any case.
+// yield leaves the pipe to other processes until a waiter has received its notification, and for yieldFor in any case.
 func (b *notifier) yield(l *line) {
 	timer := time.NewTicker(yieldFor)
 	defer timer.Stop()

@@ -198,14 +198,7 @@ func (b *notifier) notifyOwners(queue string, slots []int) {
 	since := time.Since(n.at)
 	switch {
 	case n.late != nil:
-		if n.slots != nil && slots != nil {
-			slots = slices.Concat(n.slots, slots)
-			slices.Sort(slots)
-			slots = slices.Compact(slots)
-		} else {
-			slots = nil
-		}
-		n.slots = slots
+		n.slots = notify.Union(n.slots, slots)
 	case since < ringEvery && !b.closed:
 		n.slots = slots
 		n.late = time.AfterFunc(ringEvery-since, func() { b.notifyLate(queue, n) })

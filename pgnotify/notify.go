@@ -44,12 +44,8 @@ func (t *pending) merge(more pending) {
 	case !more.owners:
 	case !t.owners:
 		t.owners, t.slots = true, more.slots
-	case t.slots == nil || more.slots == nil:
-		t.slots = nil
 	default:
-		t.slots = slices.Concat(t.slots, more.slots)
-		slices.Sort(t.slots)
-		t.slots = slices.Compact(t.slots)
+		t.slots = notify.Union(t.slots, more.slots)
 	}
 }
 

@@ -38,6 +38,16 @@ func Parse(text string) (slots []int) {
 	return slots
 }
 
+// Union returns the slots of two notifications, ascending. It is nil if one of them has none.
+func Union(a, b []int) []int {
+	if a == nil || b == nil {
+		return nil
+	}
+	all := slices.Concat(a, b)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
 // Concerns reports whether a notification for slots is for a consumer that owns these, in ascending order. A notification without
 // slots (nil) is for every consumer.
 func Concerns(owned, slots []int) bool {

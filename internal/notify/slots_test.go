@@ -16,6 +16,12 @@ func TestSlotsComeBackFromTheirText(t *testing.T) {
 	}
 }
 
+func TestTheUnionHasTheSlotsOfBoth(t *testing.T) {
+	require.Equal(t, []int{0, 2, 3, 7}, Union([]int{2, 7}, []int{0, 2, 3}))
+	require.Nil(t, Union(nil, []int{1}))
+	require.Nil(t, Union([]int{1}, nil))
+}
+
 func TestANotificationConcernsTheOwnersOfItsSlots(t *testing.T) {
 	require.True(t, Concerns([]int{1, 3}, []int{2, 3}))
 	require.False(t, Concerns([]int{1, 3}, []int{0, 2}))

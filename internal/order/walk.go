@@ -197,10 +197,11 @@ func (w *walk) rest(now time.Duration) {
 }
 
 // Blocked notes, before Answer, that a read has waited for a lock until its time was over. Its walk is split in two, until the slot
-// of the locked row is read alone: then it is the only one that waits. It reports whether the walk was split.
+// of the locked row is read alone: then it is the only one that waits. It reports whether the walk was split. PostgreSQL's reads wait
+// for no row: there the time of the statement was over, and Answer bounds the next reads.
 func (s *Sequencer) Blocked(t *Task, now time.Duration) (split bool) {
 	w := t.walk
-	if s.bounds() || t.slow != nil { // it has waited for no row; Answer deals with it
+	if s.bounds() || t.slow != nil { // Answer ends a slow read
 		return false
 	}
 	w.blocked = true
