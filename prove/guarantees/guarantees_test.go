@@ -33,6 +33,9 @@ func run(t *testing.T, e testdb.Engine) {
 					c.run(&world{testdb.New(t, outside)})
 					return
 				}
+				if e.Name == testdb.Emulator.Name && clientSide[c.name] {
+					testdb.Long(t)
+				}
 				if !e.Bubble && over20s[c.name] {
 					testdb.Soak(t)
 				}
@@ -70,6 +73,28 @@ var over20s = map[string]bool{
 	"G12_SettlesThatTakeLongDelayNoOtherAndEnd":                   true,
 	"ReceiveReturnsWithItsContextWhereTheBacklogIsFull":           true,
 	"StopWhenIdleFindsWhatIsBelowItsClaims":                       true,
+}
+
+// clientSide are tests of what no statement decides and that take long on the emulator: SQLite has to do in the default tier.
+var clientSide = map[string]bool{
+	"AHookThatBlocksEndsNoLeaseAndNoShutdown":                   true,
+	"AckAllReturnsWithItsContextWhereTheBacklogIsFull":          true,
+	"G11_AHotKeyFillsNoBufferAndStallsItsSlotAlone":             true,
+	"G11_ALeaseKeepsLittleBesideABodyOfBytes":                   true,
+	"G11_ALeaseKeepsLittleBesideABodyOfText":                    true,
+	"G11_ALeaseOfAConsumerKeepsItsOwnBodyAlone":                 true,
+	"G11_ASlowKeyStaysWithinItsBoundsAndOtherKeysOfItsSlotCome": true,
+	"G11_KeysThatWaitForARetryTakeNoRoomOfOthers":               true,
+	"G11_TheBacklogOfSettlesIsBoundedAndPausesClaims":           true,
+	"G12_AnExtensionThatTakesLongLosesNoOtherLease":             true,
+	"G12_ExtensionsThatFailLoseNoOtherLease":                    true,
+	"NoMessageWaitsForAPollAfterSlotsHaveMoved":                 true,
+	"ReceiveReturnsWithItsContextWhereTheBacklogIsFull":         true,
+	"StatsAreExactWhateverTheOtherStatesHold":                   true,
+	"StopWhenIdleEndsEachOfTwoConsumersOfOneQueue":              true,
+	"StopWhenIdleEndsOnceAllThatIsDueIsHandled":                 true,
+	"StopWhenIdleHandlesAKeyInOrderAndEnds":                     true,
+	"WhoIsBusyGivesBackSlotsToo":                                true,
 }
 
 const kills = "it runs several processes"

@@ -74,13 +74,13 @@ func idleDrains(w *world) {
 	w.onKinds(func(q *chanq.Queue[string]) {
 		require.Empty(w, w.drains(q, chanq.ConsumerConfig{}, nil), "nothing was sent")
 		for _, prefetch := range []int{1, 1000} {
-			testdb.Send(w, q, testdb.Texts(numbers(300)...)...)
+			testdb.Send(w, q, testdb.Texts(numbers(100)...)...)
 			if q.Name() == "plain" { // an ordered one refuses a delay
 				testdb.Send(w, q, chanq.Message[string]{Body: "later", Delay: time.Hour})
 			}
 			got := w.drains(q, chanq.ConsumerConfig{Prefetch: prefetch}, nil)
 			slices.Sort(got)
-			require.Equal(w, numbers(300), got, "each once")
+			require.Equal(w, numbers(100), got, "each once")
 			left := testdb.Counted(w, q)
 			require.Equal(w, chanq.Stats{Scheduled: left.Scheduled}, left)
 		}

@@ -23,12 +23,13 @@ var isolating = append([]test{
 	{"EveryCallThatTakesAContextReturnsWhenItEnds", callsReturn},
 }, failingSettlesOfEachKind()...)
 
-// classesAlone are the classes of failures that repeating might cure. On the real clock one has to do.
+// classesAlone are the classes of failures that repeating might cure. On the real clock one has to do, and two in the default tier.
 func (w *world) classesAlone() []sqlbatch.Class {
 	if !w.Engine.Bubble {
 		return []sqlbatch.Class{sqlbatch.Refused}
 	}
-	return []sqlbatch.Class{sqlbatch.Refused, sqlbatch.RolledBack, sqlbatch.Unknown, outOfTime}
+	few := []sqlbatch.Class{sqlbatch.Refused, outOfTime}
+	return testdb.Of(few, append(few, sqlbatch.RolledBack, sqlbatch.Unknown))
 }
 
 // sendGaveUp has the database fail each statement that stores a certain message, whose Send gives up.

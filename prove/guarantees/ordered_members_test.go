@@ -41,7 +41,7 @@ func readsSlots(op faultdb.Op, q sqlbatch.Queue) bool {
 // keysOfMany has consumers come and go while many messages are sent and handled.
 func keysOfMany(w *world) {
 	q := w.keys(chanq.Config{Slots: 16})
-	ms, sent := manyKeys(50, 40/testdb.Slowness/testdb.Slowness)
+	ms, sent := manyKeys(50, testdb.Of(12, 40)/testdb.Slowness/testdb.Slowness)
 	p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 50})
 	r := &recorder{}
 	var done sync.WaitGroup
@@ -83,7 +83,7 @@ func keysOfMany(w *world) {
 // it again.
 func keysCutOff(w *world) {
 	q := w.keys(chanq.Config{Slots: 8})
-	ms, sent := manyKeys(30, testdb.Of(60, 20)/testdb.Slowness)
+	ms, sent := manyKeys(30, 20/testdb.Slowness)
 	testdb.Send(w, q, ms...)
 	r := &recorder{}
 	cfg := chanq.Config{Kind: chanq.KindOrdered, Slots: 8}

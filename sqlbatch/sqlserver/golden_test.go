@@ -173,7 +173,7 @@ func TestCheckNoticesALostToken(t *testing.T) {
 		t.Skip("SKIPPED: takes seconds of CPU time")
 	}
 	const floor = 0.985
-	stride := testdb.Of(11, 1) // of the tokens
+	stride := testdb.Of(41, 1) // of the tokens
 	tokens, mutants, rejected := 0, 0, 0
 	passed := map[string]int{}
 	seen := map[string]bool{}

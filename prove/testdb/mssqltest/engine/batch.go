@@ -4,6 +4,7 @@ import (
 	"context"
 	"reflect"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/sqlc-dev/teesql/ast"
@@ -75,6 +76,60 @@ func parse(text string, declare []*param) (*batch, error) {
 		err = whole(opening(text), func() error { return b.compile(script.Batches[0].Statements) })
 	}
 	return b, err
+}
+
+// texts are the batches of every engine of the process: its tests start hundreds, which run the same statements.
+var texts parsed
+
+// maxParsed bounds them. The next one makes room by forgetting all.
+const maxParsed = 1000
+
+type parsed struct {
+	mu  sync.Mutex // guards what follows
+	all map[batchKey]*batch
+}
+
+// batch returns the parsed text, which no engine may change.
+func (p *parsed) batch(key batchKey) (*batch, error) {
+	p.mu.Lock()
+	b := p.all[key]
+	p.mu.Unlock()
+	if b != nil {
+		return b, nil
+	}
+	params, err := declarationParams(key.declaration)
+	if err != nil {
+		return nil, err
+	}
+	if b, err = parse(key.text, params); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.all == nil || len(p.all) == maxParsed {
+		p.all = map[batchKey]*batch{}
+	}
+	p.all[key] = b
+	return b, nil
+}
+
+// forEngine returns a copy with places for an engine's own plans.
+func (b *batch) forEngine(stats *planStats) *batch {
+	own := *b
+	own.stats = stats
+	var copied func([]*node) []*node
+	copied = func(list []*node) []*node {
+		out := make([]*node, len(list))
+		for i, n := range list {
+			out[i] = &node{st: n.st, batch: &own, line: n.line}
+			for _, kids := range n.kids {
+				out[i].kids = append(out[i].kids, copied(kids))
+			}
+		}
+		return out
+	}
+	own.body = copied(b.body)
+	return &own
 }
 
 // hasGo says whether a line of the tools that read scripts is among the words of a
@@ -220,7 +275,7 @@ func (b *batch) declarations(v reflect.Value) error {
 		return b.declarations(v.Elem())
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if v.Type().Field(i).IsExported() {
+			if v.Field(i).CanInterface() { // it is exported
 				if err := b.declarations(v.Field(i)); err != nil {
 					return err
 				}

@@ -148,15 +148,11 @@ func (e *Engine) batch(text, declaration string) (*batch, error) {
 	if b != nil {
 		return b, nil
 	}
-	params, err := declarationParams(declaration)
+	b, err := texts.batch(key)
 	if err != nil {
 		return nil, err
 	}
-	b, err = parse(text, params)
-	if err != nil {
-		return nil, err
-	}
-	b.stats = e.planStats(key)
+	b = b.forEngine(e.planStats(key))
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if other := e.batches[key]; other != nil {
