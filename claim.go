@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
@@ -37,7 +38,7 @@ const worthwhile = 64
 // claimAll claims until Stop. supervise then releases the buffer and closes the channel.
 func (c *consumer[T]) claimAll() {
 	idle := batch.Backoff{Low: c.cfg.PollMin, High: c.cfg.PollMax}
-	loop := batch.Loop{Health: &c.health, Classify: c.queue.classify}
+	loop := batch.Loop{Health: c.health, Classify: c.queue.classify}
 	c.connect()
 	for {
 		n := c.waitForRoom()
@@ -130,7 +131,7 @@ func (c *consumer[T]) claim(loop *batch.Loop, n int) (asked, got int, failure *b
 	if err != nil { // Stop
 		return 0, 0, &batch.Failure{Err: err}
 	}
-	start := monotonic()
+	start := base.Now()
 	p := c.claimParams(n)
 	rows := claimedRows{rows: c.flow.takeRows(p.Rows), inline: p.Inline}
 	failure = loop.Try(c.abandoned, func(context.Context) error { return c.runClaim(c.queue.sql.Claim(p), rows.scan) })
@@ -138,7 +139,7 @@ func (c *consumer[T]) claim(loop *batch.Loop, n int) (asked, got int, failure *b
 	if failure != nil {
 		return p.Rows, 0, failure
 	}
-	claimed, took := len(rows.rows), monotonic()-start
+	claimed, took := len(rows.rows), base.Now()-start
 	c.surveys.claimWorked()
 	c.surveys.floor.claimed(rows.rows, took, start+took)
 	c.flow.atWork = claimed > 0
@@ -167,7 +168,7 @@ func (c *consumer[T]) claim(loop *batch.Loop, n int) (asked, got int, failure *b
 func (c *consumer[T]) claimParams(n int) sqlbatch.ClaimParams {
 	p := sqlbatch.ClaimParams{
 		Rows: n, Lease: c.cfg.LeaseFor, Member: c.member.ID, Salt: newSalt(),
-		Floors: c.surveys.floor.ask(monotonic()), Inline: c.inline(n),
+		Floors: c.surveys.floor.ask(base.Now()), Inline: c.inline(n),
 	}
 	if c.careful.bare {
 		p.Rows, p.Inline = 1, -1

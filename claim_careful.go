@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
@@ -114,11 +115,11 @@ func (c *consumer[T]) reviewTrial() {
 	case t.trial == nil || !t.trial.hasEnded():
 		return
 	case isOver(t.trial):
-	case monotonic() < t.look:
+	case base.Now() < t.look:
 		return
 	default:
 		seen, err := c.queue.look(c.abandoned, c.sessions, c.claimPatience(), []*lease{t.trial})
-		t.look = monotonic() + t.pause.Pause()
+		t.look = base.Now() + t.pause.Pause()
 		if err != nil || seen.of(t.trial.item) == standsOurs {
 			return
 		}
@@ -138,7 +139,7 @@ func isOver(l *lease) bool {
 			return true
 		}
 	}
-	return monotonic() >= l.deadlineAt()
+	return base.Now() >= l.deadlineAt()
 }
 
 // beginTrial reports false if another consumer of the process tries a suspect of the queue.
@@ -254,9 +255,9 @@ func (c *consumer[T]) empty(reserved *lease) bool {
 	c.awaitDelivered()
 	c.releaseBuffer()
 	pause := batch.Backoff{Low: time.Millisecond, High: 100 * time.Millisecond}
-	held := monotonic() // when others were held last
+	held := base.Now() // when others were held last
 	for c.stop.Err() == nil && !reserved.hasEnded() {
-		switch now := monotonic(); {
+		switch now := base.Now(); {
 		case c.held.Load() > 1:
 			held = now
 		case c.working.Load() == 0, now-held > c.cfg.LeaseFor:
@@ -285,7 +286,7 @@ func (c *consumer[T]) awaitTrial() {
 func (c *consumer[T]) mark(loop *batch.Loop, item sqlbatch.Item, d time.Duration, alone sqlbatch.Alone, again bool) (b claimedBatch, failure *batch.Failure) {
 	for known := true; ; {
 		rows := claimedRows{inline: -1}
-		start := monotonic()
+		start := base.Now()
 		failure = loop.Try(c.abandoned, func(context.Context) (err error) {
 			if !known {
 				if item.Fence, known, err = c.fenceOf(item.ID); err != nil || !known {
@@ -302,7 +303,7 @@ func (c *consumer[T]) mark(loop *batch.Loop, item sqlbatch.Item, d time.Duration
 		})
 		switch {
 		case failure == nil:
-			now := monotonic()
+			now := base.Now()
 			return claimedBatch{
 				rows: rows.rows, deadline: deadlineAfter(start, d), until: start + c.cfg.MaxExtend,
 				event: ClaimedEvent{Queue: c.queue.label, Messages: len(rows.rows), Bytes: rows.bytes, Took: now - start},

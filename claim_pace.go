@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 )
 
@@ -54,7 +55,7 @@ func (f *flow) takenLately(now time.Duration, buffered int) int {
 // when enough leases have ended. Readers that take leases without settling them are noticed by the clock.
 func (c *consumer[T]) room(ready int) int {
 	buffered := c.buffered()
-	most := min(c.cfg.Prefetch, max(minClaim, c.flow.takenLately(monotonic(), buffered)))
+	most := min(c.cfg.Prefetch, max(minClaim, c.flow.takenLately(base.Now(), buffered)))
 	buffered += ready
 	room := min(most-buffered, c.size.Of(c.queue.dialect.Traits().ClaimRows))
 	if c.flow.meanBytes == 0 { // nothing is known of sizes, except that of the largest
@@ -192,7 +193,7 @@ func (c *consumer[T]) waitForMessage(idle *batch.Backoff, empty bool) {
 
 // doze is a pause that ends with a notification, too, and when a survey is worth it.
 func (c *consumer[T]) doze(wait time.Duration) (woken bool) {
-	wait = min(wait, c.subscription.deaf(), c.surveys.floor.wait(monotonic()))
+	wait = min(wait, c.subscription.deaf(), c.surveys.floor.wait(base.Now()))
 	if rest := min(wait, c.subscription.rest()); rest > 0 {
 		if c.pause(rest, nil) {
 			return true
@@ -227,7 +228,7 @@ func (c *consumer[T]) unsubscribe() {
 // something where no claim would have.
 func (c *consumer[T]) look() (due time.Duration, any, below bool, err error) {
 	c.hear()
-	if c.surveys.floor.isDue(monotonic()) {
+	if c.surveys.floor.isDue(base.Now()) {
 		if !c.surveys.apart {
 			s, below := c.surveyNow()
 			if s.err == nil {
@@ -245,7 +246,7 @@ func (c *consumer[T]) nextDue() (due time.Duration, any bool, err error) {
 	var ms sql.NullInt64
 	ctx, cancel := context.WithTimeout(c.abandoned, c.cfg.StatementTimeout)
 	defer cancel()
-	err = c.sessions.RunPatient(ctx, c.queue.sql.NextDue(c.surveys.floor.ask(monotonic())), func(rows *sql.Rows) error { return rows.Scan(&ms) })
+	err = c.sessions.RunPatient(ctx, c.queue.sql.NextDue(c.surveys.floor.ask(base.Now())), func(rows *sql.Rows) error { return rows.Scan(&ms) })
 	if err != nil {
 		mind(c, "claim", err)
 		return 0, false, err

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/session"
@@ -33,7 +34,7 @@ type consumer[T any] struct {
 	here     *claim.Membership // of an ordered queue: until when, as far as it is known here; else nil
 	settler  *settler
 	keeper   *keeper
-	health   health
+	health   *base.Availability
 	values   context.Context // parent of the leases' contexts: values of Consume's, without its end
 
 	out      chan *Lease[T] // the claimer and its deliveries send; the supervisor closes it
@@ -92,7 +93,7 @@ func newConsumer[T any](q *queue, cfg ConsumerConfig, values context.Context) (*
 		sessions:     pools[0],
 		notes:        pools[3],
 		member:       newMember(cfg.Name, cfg.LeaseFor),
-		health:       health{queue: q, part: "consumer"},
+		health:       q.availability("consumer"),
 		values:       values,
 		out:          make(chan *Lease[T], cfg.Prefetch),
 		progress:     make(chan struct{}, 1),
@@ -109,11 +110,11 @@ func newConsumer[T any](q *queue, cfg ConsumerConfig, values context.Context) (*
 	c.abandoned, c.abandon = context.WithCancel(context.Background())
 	var here *claim.Membership
 	if q.ordered() {
-		here = claim.NewMembership(c.member.ID, monotonic)
+		here = claim.NewMembership(c.member.ID, base.Now)
 	}
 	c.here = here
-	c.settler = newSettler(c, pools[1], &c.health, c.abandoned, cfg.tryTimeout(), cfg.linger(), max(settleFactor*cfg.Prefetch, minBacklog))
-	c.keeper = newKeeper(c, pools[2], &c.health, here, cfg.LeaseFor, cfg.StatementTimeout)
+	c.settler = newSettler(c, pools[1], c.health, c.abandoned, cfg.tryTimeout(), cfg.linger(), max(settleFactor*cfg.Prefetch, minBacklog))
+	c.keeper = newKeeper(c, pools[2], c.health, here, cfg.LeaseFor, cfg.StatementTimeout)
 	if c.queue.ordered() {
 		c.order = newReader(c)
 		c.subscription.owned = c.order.reader.Owned
@@ -192,8 +193,8 @@ func (c *consumer[T]) supervise(forget func() bool) {
 	c.joined.Wait()
 	c.abandon()
 	unrecord()
-	c.keeper.losses.close()
-	c.health.end()
+	c.keeper.losses.Close()
+	c.health.End()
 	c.endTrial()
 	for _, s := range c.pools() {
 		s.close()
@@ -296,7 +297,7 @@ func (c *consumer[T]) ended(l *lease) {
 	}
 	if l.suspect {
 		c.endTrial()
-		notify(c.cleared)
+		base.Signal(c.cleared)
 	}
 	c.letGo()
 }
@@ -305,7 +306,7 @@ func (c *consumer[T]) ended(l *lease) {
 // stops lets it end.
 func (c *consumer[T]) letGo() {
 	if c.held.Add(-1) == 0 && c.stop.Err() != nil {
-		notify(c.drained)
+		base.Signal(c.drained)
 	}
 	c.idleness.ended()
 }
@@ -314,14 +315,14 @@ func (c *consumer[T]) letGo() {
 func (c *consumer[T]) noteTaken() {
 	n := c.taken.Add(1)
 	if at := c.wakeAt.Load(); at != 0 && n >= at {
-		notify(c.progress)
+		base.Signal(c.progress)
 	}
 }
 
 // handlerDone is called when what a handler returned has been disposed of.
 func (c *consumer[T]) handlerDone() {
 	if c.working.Add(-1) == 0 && c.stop.Err() != nil {
-		notify(c.drained)
+		base.Signal(c.drained)
 	}
 	c.idleness.ended()
 }
@@ -344,7 +345,7 @@ func (c *consumer[T]) settled(e SettledEvent, givenBack slotNames) {
 	c.stats.Dead += int64(e.Dead)
 	c.stats.Lost += int64(e.Lost)
 	c.mu.Unlock()
-	notify(c.progress)
+	base.Signal(c.progress)
 	// What was given back is another consumer's chance, whose pause ends here. Not
 	// after a Release by a reader who goes on reading: one that releases whatever it
 	// gets would claim it again without a pause, for ever.

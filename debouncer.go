@@ -4,6 +4,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/chanq/chanq/internal/base"
 )
 
 // notifyEvery is the least time between two notifications for commits of which more follow.
@@ -69,7 +71,7 @@ func (d *debouncer) notify(messages int, slots slotNames, more bool) {
 	if d.notifier == nil {
 		return
 	}
-	now := monotonic()
+	now := base.Now()
 	d.mu.Lock()
 	if messages == 0 || d.waits && d.messages == 0 {
 		d.messages = 0
@@ -94,7 +96,7 @@ func (d *debouncer) notify(messages int, slots slotNames, more bool) {
 // flush notifies for the messages that wait for it.
 func (d *debouncer) flush() {
 	d.mu.Lock()
-	n, waits := d.take(monotonic())
+	n, waits := d.take(base.Now())
 	d.mu.Unlock()
 	if waits {
 		d.call(n)
@@ -118,4 +120,4 @@ func (d *debouncer) take(now time.Duration) (n Notification, waits bool) {
 	return n, waits
 }
 
-func (d *debouncer) call(n Notification) { _ = apart(func() { d.notifier.Notify(n) }) }
+func (d *debouncer) call(n Notification) { _ = base.Call(func() { d.notifier.Notify(n) }) }

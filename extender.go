@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
@@ -37,7 +38,7 @@ const (
 const heavyBody = 4 << 20
 
 // newWriter makes the writer. While one worker looks for extensions that fail alone, the other one goes on with those that are due.
-func (k *keeper) newWriter(h *health) *batch.Writer[*extension] {
+func (k *keeper) newWriter(h *base.Availability) *batch.Writer[*extension] {
 	return batch.New(batch.Config[*extension]{
 		Full:    []int{extendLight: max(1, k.queue.dialect.Traits().AckItems), extendHeavy: 1},
 		Workers: 2, Moment: k.patience() / 2, Longest: k.patience(),
@@ -90,7 +91,7 @@ func (k *keeper) write(ctx context.Context, extensions []*extension, skipLocked 
 	if skipLocked {
 		sql = sql.SkipLocked()
 	}
-	start := monotonic()
+	start := base.Now()
 	member, ends := k.member()
 	changed, _, err := k.sessions.Items(ctx, sql.Extend(member, items, k.leaseFor), make([]sqlbatch.Item, 0, len(items)))
 	k.sessions.Expect(k.leaseFor / 2) // of the next tick, if they are held then

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/chanq/chanq/internal/base"
 )
 
 // OutcomeKind is what becomes of a message by what its handler returned.
@@ -35,10 +37,10 @@ func Outcome(err error) HandlerOutcome {
 	// The error is the user's, and its methods may do anything. Those that fail make it
 	// an error like another.
 	o := HandlerOutcome{Kind: OutcomeRetry, Reason: fmt.Sprintf("%T, whose methods cannot be called", err)}
-	_ = apart(func() {
+	_ = base.Call(func() {
 		o.Reason = errorText(err)
 	})
-	_ = apart(func() {
+	_ = base.Call(func() {
 		var after *retryAfter
 		var later *snooze
 		var dead *deadLetter

@@ -3,6 +3,8 @@ package chanq
 import (
 	"log/slog"
 	"time"
+
+	"github.com/chanq/chanq/internal/base"
 )
 
 // Hooks are told of what chanq does: for logs, metrics and traces. Each field
@@ -246,6 +248,6 @@ func each[E any](hooks []func(E)) func(E) {
 // loop that called it.
 func call[E any](hook func(E), e E) {
 	if hook != nil {
-		_ = apart(func() { hook(e) })
+		_ = base.Call(func() { hook(e) })
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 )
 
@@ -168,6 +169,6 @@ func (c *consumer[T]) holds() int {
 	return int(c.held.Load() + c.working.Load())
 }
 
-func (c *consumer[T]) again() { notify(c.cleared) }
+func (c *consumer[T]) again() { base.Signal(c.cleared) }
 
 func (c *consumer[T]) halt() { c.stopNow() }

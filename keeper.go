@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/claim"
 )
@@ -39,12 +40,12 @@ type keeper struct {
 	end  context.CancelFunc
 
 	writer *batch.Writer[*extension]
-	losses teller
+	losses base.Events
 }
 
 // newKeeper makes the keeper of an owner. timeout is the most that a statement takes, and here is nil for a plain queue;
 // end ends run.
-func newKeeper(owner leaseOwner, s *sessions, h *health, here *claim.Membership, leaseFor, timeout time.Duration) *keeper {
+func newKeeper(owner leaseOwner, s *sessions, h *base.Availability, here *claim.Membership, leaseFor, timeout time.Duration) *keeper {
 	q := owner.home()
 	k := &keeper{
 		queue: q, owner: owner, here: here, sessions: s, leaseFor: leaseFor, timeout: timeout,
@@ -71,8 +72,8 @@ func (k *keeper) hold(leases []*lease) {
 		k.drop((*lease).hasEnded)
 	}
 	k.mu.Unlock()
-	if k.due(first, monotonic()) { // the claim was slow
-		notify(k.wake)
+	if k.due(first, base.Now()) { // the claim was slow
+		base.Signal(k.wake)
 	}
 }
 
@@ -134,10 +135,10 @@ func (k *keeper) run() {
 		case <-timer.C:
 		case <-k.wake:
 		}
-		due, nearest := k.review(monotonic())
+		due, nearest := k.review(base.Now())
 		k.extendAll(due)
 		// The end of a lease that could not be extended is told in time.
-		timer.Reset(min(tick, max(nearest-monotonic(), time.Millisecond)))
+		timer.Reset(min(tick, max(nearest-base.Now(), time.Millisecond)))
 	}
 }
 
@@ -177,6 +178,6 @@ func (k *keeper) review(now time.Duration) (due []*lease, nearest time.Duration)
 func (k *keeper) loseLease(l *lease, to leaseState) {
 	if hook := k.queue.cfg.Hooks.LeaseLost; l.lose(to) && hook != nil {
 		e := l.lossEvent(to == leaseLost)
-		k.losses.tell(func() { call(hook, e) })
+		k.losses.Enqueue(func() { call(hook, e) })
 	}
 }

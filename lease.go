@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/order"
 	"github.com/chanq/chanq/sqlbatch"
@@ -62,7 +63,7 @@ func (l *Lease[T]) Deadline() time.Time {
 	if l.lease == nil {
 		return time.Time{}
 	}
-	return wallTime(l.lease.deadlineAt())
+	return base.WallTime(l.lease.deadlineAt())
 }
 
 // Ack marks the message as done: it leaves the queue. The settle joins the next
@@ -393,7 +394,7 @@ func (l *lease) wake() {
 func (l *lease) gone() bool {
 	switch l.state.Load() {
 	case leaseHeld:
-		return monotonic() >= l.deadlineAt()
+		return base.Now() >= l.deadlineAt()
 	case leaseExpired, leaseLost:
 		return true
 	}

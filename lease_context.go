@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/chanq/chanq/internal/base"
 )
 
 // leaseContext is a lease as the context of its handler. Most handlers ask nothing
@@ -34,7 +36,7 @@ func (c *leaseContext) made() *cancellable {
 	case leaseSettled:
 		l.endContext()
 	default:
-		if l.deadlineAt() <= monotonic() {
+		if l.deadlineAt() <= base.Now() {
 			made.timeUp() // the timer does it soon, and this caller asks now
 		}
 	}
@@ -101,7 +103,7 @@ func (c *cancellable) watch(l *lease) {
 		return
 	}
 	c.lease = l
-	left := l.deadlineAt() - monotonic()
+	left := l.deadlineAt() - base.Now()
 	if c.timer == nil {
 		c.timer = time.AfterFunc(left, c.timeUp)
 	} else {
@@ -125,7 +127,7 @@ func (c *cancellable) timeUp() {
 	c.mu.Lock()
 	l := c.lease
 	if l != nil {
-		if left := l.deadlineAt() - monotonic(); left > 0 { // it was extended meanwhile
+		if left := l.deadlineAt() - base.Now(); left > 0 { // it was extended meanwhile
 			c.timer.Reset(left)
 			l = nil
 		}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -22,8 +23,8 @@ func (k *keeper) extendOne(ctx context.Context, l *lease, d, timeout time.Durati
 		return &OpError{Op: "extend", Queue: q.label, ID: l.item.ID, Err: err}
 	}
 	defer func() {
-		if k.due(l, monotonic()) { // the end has come near
-			notify(k.wake)
+		if k.due(l, base.Now()) { // the end has come near
+			base.Signal(k.wake)
 		}
 	}()
 	pause := batch.Backoff{Low: batch.LowPause, High: batch.HighPause}
@@ -54,7 +55,7 @@ func (k *keeper) tryExtend(ctx context.Context, l *lease, d, timeout time.Durati
 	if skip {
 		sql = sql.SkipLocked()
 	}
-	start := monotonic()
+	start := base.Now()
 	member, ends := k.member()
 	within, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

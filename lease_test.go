@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/sqlbatch/sqlite"
 )
@@ -31,7 +32,7 @@ func (still) extend(context.Context, *lease, time.Duration) (bool, error) {
 
 func stillLease(left time.Duration) *lease {
 	l := &lease{owner: still{}}
-	l.deadline.Store(int64(monotonic() + left))
+	l.deadline.Store(int64(base.Now() + left))
 	return l
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -69,20 +70,20 @@ const leaveTimeout = 5 * time.Second
 // but the end of the consumer for that last statement. It has sessions of
 // its own kind, so that no claim waits for one.
 func (c *consumer[T]) attend(ctx context.Context) {
-	chore := housework{queue: c.queue, task: "members", op: "join"}
-	defer chore.end()
+	chore := c.queue.task("members", "join")
+	defer chore.End()
 	for ctx.Err() == nil {
 		timeout, pause := c.cfg.StatementTimeout, c.cfg.LeaseFor/3
 		if c.queue.ordered() { // all slots are lost with the membership: there is time for several tries
 			timeout = min(timeout, c.cfg.LeaseFor/6)
 		}
-		began := monotonic()
+		began := base.Now()
 		as := c.member
 		if c.here != nil { // what a lost membership left behind is another's
 			as.ID = c.here.Next(func() [16]byte { return NewID() })
 		}
 		err := c.asMember(ctx, timeout, c.queue.sql.Join(as))
-		c.tell(&chore, err)
+		c.tell(chore, "join", err)
 		if err != nil && c.queue.ordered() {
 			pause /= 4
 		}
@@ -93,7 +94,7 @@ func (c *consumer[T]) attend(ctx context.Context) {
 					c.queue.wake() // the shares of others are smaller
 				}
 			}
-			notify(c.keeper.wake) // leases may last longer now
+			base.Signal(c.keeper.wake) // leases may last longer now
 		}
 		batch.Sleep(ctx, pause)
 	}

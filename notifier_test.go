@@ -32,18 +32,8 @@ func (b *tally) Listen(_ string, slots []int) (<-chan struct{}, func()) {
 	return b.ear, func() { b.stops++ }
 }
 
-// bubble is synctest.Test where the local time, too, is the bubble's.
-func bubble(t *testing.T, f func(*testing.T)) {
-	before := processStart
-	defer func() { processStart = before }()
-	synctest.Test(t, func(t *testing.T) {
-		processStart = time.Now().Add(-time.Hour)
-		f(t)
-	})
-}
-
 func TestABurstRingsAtOnceThenSeldomAndAtItsEnd(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		b := &tally{}
 		r := debouncer{notifier: b}
 		r.notify(1, slotNames{}, true)
@@ -74,7 +64,7 @@ func TestABurstRingsAtOnceThenSeldomAndAtItsEnd(t *testing.T) {
 }
 
 func TestNotificationsThatWaitNameTheSlotsOfAll(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		b := &tally{}
 		d := debouncer{notifier: b, queue: "public.orders", ordered: true}
 		in := func(slots ...int) (named slotNames) {
@@ -188,7 +178,7 @@ func TestWhoIsToldThatNothingIsHeardSitsDownAgainLater(t *testing.T) {
 }
 
 func TestWhoMaySitDownSinceItsLastLookDoesSoBeforeItSleeps(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		for name, wait := range map[string]func(*subscription){
 			"told that nothing is heard": func(s *subscription) { s.subscribe(); s.received(false) },
 			"busy": func(s *subscription) {
@@ -251,7 +241,7 @@ func TestWhoLeavesOwesTheRingThatHeDidNotClaimFor(t *testing.T) {
 }
 
 func TestWhoIsWokenForEachMessageLooksOnceASecond(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		b := &tally{}
 		s := subscription{notifier: b}
 		s.subscribe()
@@ -272,7 +262,7 @@ func TestWhoIsWokenForEachMessageLooksOnceASecond(t *testing.T) {
 }
 
 func TestWhoClaimsOftenDoesNotSit(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		b := &tally{}
 		s := subscription{notifier: b}
 		claims := func(n int, each time.Duration) (enough bool) {
@@ -295,7 +285,7 @@ func TestWhoClaimsOftenDoesNotSit(t *testing.T) {
 }
 
 func TestWhoIsWokenInVainAgainAndAgainRests(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		s := subscription{notifier: &tally{}}
 		s.subscribe()
 		s.received(true)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
@@ -51,7 +52,7 @@ func Pipe[In, Out any](from *Consumer[In], to *Producer[Out], workers int, fn fu
 	}
 	var storer sync.WaitGroup
 	storer.Go(p.store)
-	crew(workers, func() {
+	base.Workers(workers, func() {
 		for l := range from.core.out {
 			if p.from.begin(l) {
 				p.work(l, fn)
@@ -70,7 +71,7 @@ type pipe[In, Out any] struct {
 	to       *producer[Out]
 	sessions *sessions
 	writer   *batch.Writer[*piped[Out]]
-	isolated isolated
+	isolated *base.Isolated
 }
 
 // newPipe makes a pipe, and starts nothing.
@@ -79,7 +80,7 @@ func newPipe[In, Out any](from *consumer[In], to *producer[Out]) (*pipe[In, Out]
 	if err != nil {
 		return nil, err
 	}
-	p := &pipe[In, Out]{from: from, to: to, sessions: pools[0], isolated: isolated{queue: from.queue, part: "pipe"}}
+	p := &pipe[In, Out]{from: from, to: to, sessions: pools[0], isolated: from.queue.isolated("pipe")}
 	p.writer = p.newWriter()
 	return p, nil
 }

@@ -21,8 +21,8 @@ func (p *pipe[In, Out]) newWriter() *batch.Writer[*piped[Out]] {
 	return batch.New(batch.Config[*piped[Out]]{
 		Full: []int{most}, Cut: p.fit, Capacity: 2 * most, Linger: cfg.linger(), AwaitedLinger: cfg.linger(),
 		Longest: cfg.StatementTimeout, Workers: 1,
-		Loop:     batch.Loop{Health: &p.from.health, Classify: p.from.queue.classify, Unknown: session.Fell, Waited: session.Unconnected, Timeout: cfg.tryTimeout()},
-		Observer: batch.Observer{Isolated: p.isolated.changed},
+		Loop:     batch.Loop{Health: p.from.health, Classify: p.from.queue.classify, Unknown: session.Fell, Waited: session.Unconnected, Timeout: cfg.tryTimeout()},
+		Observer: batch.Observer{Isolated: p.isolated.Set},
 		Write:    p.write, Absent: p.absent, Done: p.done,
 	})
 }
@@ -31,7 +31,7 @@ func (p *pipe[In, Out]) newWriter() *batch.Writer[*piped[Out]] {
 func (p *pipe[In, Out]) store() {
 	p.sessions.connect(p.from.abandoned, p.from.cfg.StatementTimeout)
 	p.writer.Run(p.from.abandoned)
-	p.isolated.events.close()
+	p.isolated.Close()
 	p.to.queue.debouncer.flush() // for what was stored before the last group failed
 	p.sessions.close()
 }

@@ -92,7 +92,7 @@ type ProducerStats struct {
 // Stats returns what is to be stored. It makes no database call.
 func (p *Producer[T]) Stats() ProducerStats {
 	s := p.core.writer.Stats()
-	return ProducerStats{Pending: s.Open, Isolated: s.Isolated, Down: p.core.health.away()}
+	return ProducerStats{Pending: s.Open, Isolated: s.Isolated, Down: p.core.health.Away()}
 }
 
 // Done is closed when Close begins.

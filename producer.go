@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
@@ -23,7 +24,7 @@ type producer[T any] struct {
 	queue    *queue
 	cfg      ProducerConfig
 	sessions *sessions
-	health   health
+	health   *base.Availability
 	unrecord func() // ends what record began
 	buffer   *semaphore.Weighted
 	workers  sync.WaitGroup
@@ -33,7 +34,7 @@ type producer[T any] struct {
 
 	line     *line                      // nil: groups are stored in no order, or by one worker
 	writer   *batch.Writer[*pending[T]] // closed by the intake, when nothing more will come
-	isolated isolated
+	isolated *base.Isolated
 	givenUp  context.Context // of the writer: see giveUp
 	giveIn   context.CancelCauseFunc
 
@@ -114,8 +115,8 @@ func newProducer[T any](q *queue, cfg ProducerConfig, open, abandoned context.Co
 		queue: q, cfg: cfg,
 		sessions:  pools[0],
 		line:      turns,
-		health:    health{queue: q, part: "producer"},
-		isolated:  isolated{queue: q, part: "producer"},
+		health:    q.availability("producer"),
+		isolated:  q.isolated("producer"),
 		buffer:    semaphore.NewWeighted(int64(cfg.BufferBytes)),
 		open:      open,
 		abandoned: abandoned,
@@ -128,8 +129,8 @@ func newProducer[T any](q *queue, cfg ProducerConfig, open, abandoned context.Co
 			return cut(items, cfg.BatchRows, cfg.BatchBytes, func(i **pending[T]) (*sqlbatch.Row, bool) { return &(*i).row, (*i).given })
 		},
 		InTurn: cfg.InFlight == 1, Workers: workers,
-		Loop:     batch.Loop{Health: &p.health, Classify: q.classify, Unknown: session.Fell, Waited: session.Unconnected, Timeout: cfg.StatementTimeout},
-		Observer: batch.Observer{Isolated: p.isolated.changed},
+		Loop:     batch.Loop{Health: p.health, Classify: q.classify, Unknown: session.Fell, Waited: session.Unconnected, Timeout: cfg.StatementTimeout},
+		Observer: batch.Observer{Isolated: p.isolated.Set},
 		Write:    p.write, Done: p.done,
 	})
 	return p, nil
@@ -144,10 +145,10 @@ func (p *producer[T]) start() {
 // end is called when the intake and the writer have ended.
 func (p *producer[T]) end() {
 	p.giveIn(nil)
-	p.isolated.events.close()
+	p.isolated.Close()
 	p.queue.debouncer.flush() // for what was stored before the last group failed
 	p.unrecord()
-	p.health.end()
+	p.health.End()
 	p.sessions.close()
 }
 
@@ -250,7 +251,7 @@ func (p *producer[T]) push(items []pending[T]) bool {
 // answer notes that n messages are resolved, withdrawn or refused.
 func (p *producer[T]) answer(n int) {
 	if p.unanswered.Add(-int64(n)) == 0 {
-		notify(p.answered)
+		base.Signal(p.answered)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -169,7 +170,7 @@ func Handle[T any](leases <-chan *Lease[T], workers int, fn func(context.Context
 	case fn == nil:
 		return errors.New("fn must not be nil")
 	}
-	crew(workers, func() {
+	base.Workers(workers, func() {
 		for l := range leases {
 			if c := holderOf(l); c.begin(l) {
 				c.serve(l, func(l *Lease[T]) error { return fn(l.Context(), l) }, c.dispose)
@@ -195,11 +196,11 @@ func (c *consumer[T]) begin(l *Lease[T]) bool {
 // runtime.Goexit nothing else is run any more.
 func (c *consumer[T]) serve(l *Lease[T], do func(*Lease[T]) error, then func(*Lease[T], error)) {
 	defer c.handlerDone()
-	err := errLeft
+	err := base.ErrGoexit
 	defer func() { then(l, err) }()
 	defer func() {
 		if p := recover(); p != nil {
-			err = panicked(p)
+			err = base.Panicked(p)
 		}
 	}()
 	err = do(l)
@@ -243,7 +244,7 @@ func nackDelay(d time.Duration) time.Duration { return min(max(d, 0), sqlbatch.M
 // returns what is no delay.
 func (c *consumer[T]) backoff(attempt int) time.Duration {
 	d := time.Duration(-1)
-	_ = apart(func() { d = c.cfg.Backoff(attempt) })
+	_ = base.Call(func() { d = c.cfg.Backoff(attempt) })
 	if d < 0 || d > sqlbatch.MaxDelay {
 		return defaultBackoff(attempt)
 	}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/order"
@@ -58,12 +59,12 @@ func newReader[T any](c *consumer[T]) *reader[T] {
 			Rows: traits.ClaimRows, Behind: sqlbatch.MostWalked, OneWriter: traits.OneWriter, SampleIsFirst: traits.WatermarkFirst,
 			Holds: q.cfg.DeadKey == DeadKeyHolds, MaxCrashes: q.cfg.MaxCrashes, Process: trialTurn[T]{c},
 		},
-		Slots: q.cfg.Slots, Keys: q.cfg.keysOf, SQL: q.sql, Inline: c.inline, Membership: c.here, Salt: newSalt, Now: monotonic,
+		Slots: q.cfg.Slots, Keys: q.cfg.keysOf, SQL: q.sql, Inline: c.inline, Membership: c.here, Salt: newSalt, Now: base.Now,
 		Run:        c.runClaim,
 		RolledBack: func(err error) bool { return q.classify(err) == sqlbatch.RolledBack },
-		Ready:      func() { notify(r.ready) },
-		Woken:      func() { notify(r.changed) },
-		Recalled:   func() { notify(r.recall) },
+		Ready:      func() { base.Signal(r.ready) },
+		Woken:      func() { base.Signal(r.changed) },
+		Recalled:   func() { base.Signal(r.recall) },
 		Freed:      q.wake,
 	})
 	return r
@@ -72,7 +73,7 @@ func newReader[T any](c *consumer[T]) *reader[T] {
 // claimAll runs until Stop. supervise then takes back what is on the channel, and closes it.
 func (r *reader[T]) claimAll() {
 	c := r.c
-	loop := batch.Loop{Health: &c.health, Classify: c.queue.classify}
+	loop := batch.Loop{Health: c.health, Classify: c.queue.classify}
 	c.connect()
 	for c.stop.Err() == nil {
 		if _, hurried := c.ears.heard(); hurried {
@@ -139,7 +140,7 @@ func (r *reader[T]) budget() order.Budget {
 	}
 	return order.Budget{
 		Room: r.room(), Items: min(traits.AckItems, traits.NackItems), Fetch: c.size.Of(fetch), Rows: c.size.Of(traits.ClaimRows),
-		Poll: monotonic() >= r.pollAt,
+		Poll: base.Now() >= r.pollAt,
 	}
 }
 
@@ -165,19 +166,19 @@ func (r *reader[T]) account(did claim.Did, b order.Budget) (stopped bool) {
 		if c.subscription.live {
 			pause = c.cfg.PollMax
 		}
-		r.pollAt = monotonic() + pause
+		r.pollAt = base.Now() + pause
 		return r.stopIdle(did)
 	}
 	c.flow.lastClaim, c.flow.meanBytes = did.Contents, max(1, did.Bytes/did.Contents)
 	c.count(func(s *ConsumerStats) { s.Claims++ })
 	pause := c.pauseAfter(&r.idle, did.Contents, did.Contents >= b.Room)
-	r.pollAt = monotonic() + pause
+	r.pollAt = base.Now() + pause
 	return false
 }
 
 // pause waits until a statement is due.
 func (r *reader[T]) pause(b order.Budget) {
-	c, now := r.c, monotonic()
+	c, now := r.c, base.Now()
 	r.reader.Calm(c.subscription.live)
 	wait := min(r.reader.Due(b)-now, time.Minute)
 	bare := r.reader.Counts().Slots == 0 // there is nothing to read
@@ -260,7 +261,7 @@ func (r *reader[T]) next(hand []*Lease[T]) []*Lease[T] {
 		rows[i] = rowOf(&list[i])
 		size += len(rows[i].Body)
 	}
-	leases := buildLeases[T](c.queue, rows, c, ends, monotonic()+c.cfg.MaxExtend)
+	leases := buildLeases[T](c.queue, rows, c, ends, base.Now()+c.cfg.MaxExtend)
 	for i, l := range leases {
 		l.Fence, l.lease.delivery, l.lease.entry = list[i].Fence, list[i].Fence, list[i].Message
 		if rows[i].Unread != nil {
@@ -355,7 +356,7 @@ func (r *reader[T]) returned(l *lease) { r.reader.Ended(l.entry, l.delivery) }
 // hurry has the slots looked at now.
 func (r *reader[T]) hurry() {
 	r.reader.Hurry()
-	notify(r.changed)
+	base.Signal(r.changed)
 }
 
 // stats fills in what is of ordered queues.
@@ -368,14 +369,14 @@ func (r *reader[T]) stats(s *ConsumerStats) {
 // vacate returns the slots, as their handlers end, until ctx ends.
 func (r *reader[T]) vacate(ctx context.Context) {
 	r.reader.End()
-	loop := batch.Loop{Health: &r.c.health, Classify: r.c.queue.classify}
+	loop := batch.Loop{Health: r.c.health, Classify: r.c.queue.classify}
 	for !r.reader.Empty() && ctx.Err() == nil {
 		did, failure := r.step(&loop, order.Budget{Items: 1})
 		switch {
 		case failure != nil:
 			batch.Sleep(ctx, loop.Failed(ctx, failure))
 		case !did.Statement:
-			wait := min(r.reader.Due(order.Budget{})-monotonic(), time.Second)
+			wait := min(r.reader.Due(order.Budget{})-base.Now(), time.Second)
 			select {
 			case <-r.changed:
 			case <-ctx.Done():
@@ -392,10 +393,10 @@ func (r *reader[T]) stopIdle(did claim.Did) (stopped bool) {
 		return false
 	}
 	if term, _, _ := c.here.Current(); term.Number != r.term {
-		r.term, r.former = term.Number, monotonic()+c.cfg.LeaseFor
+		r.term, r.former = term.Number, base.Now()+c.cfg.LeaseFor
 	}
-	rests := r.reader.Rests() && monotonic() > r.former // before, slots of the former membership look like those of another consumer
-	if did.Read && !did.Walked {                        // of a paused queue nothing is due
+	rests := r.reader.Rests() && base.Now() > r.former // before, slots of the former membership look like those of another consumer
+	if did.Read && !did.Walked {                       // of a paused queue nothing is due
 		ctx, cancel := context.WithTimeout(c.abandoned, c.cfg.StatementTimeout)
 		defer cancel()
 		found, err := c.queue.stored(func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -125,9 +126,9 @@ const sampleTimeout = 5 * time.Second
 // the end what has come since: not of a program that had the queue open for less, for which
 // that would be a statement more of the few that it makes.
 func (q *queue) recordAll(stop context.Context) {
-	chore := housework{queue: q, task: "history", op: "record"}
-	defer chore.end()
-	thin := monotonic() // when it is due: at once, since a program that is started each minute must do it, too
+	chore := q.task("history", "record")
+	defer chore.End()
+	thin := base.Now() // when it is due: at once, since a program that is started each minute must do it, too
 	var unthinned error
 	batch.Sleep(stop, q.sampleEvery/2+rand.N(q.sampleEvery/2))
 	for first := true; ; first = false {
@@ -141,7 +142,7 @@ func (q *queue) recordAll(stop context.Context) {
 		}
 		ctx, cancel := context.WithTimeout(of, sampleTimeout)
 		counts, err := q.recordOnce(ctx, last)
-		switch now := monotonic(); {
+		switch now := base.Now(); {
 		case err != nil || now < thin:
 		case !counts && now >= thin+time.Minute:
 			unthinned = nil // another one's task by now
@@ -155,7 +156,7 @@ func (q *queue) recordAll(stop context.Context) {
 		if last {
 			return
 		}
-		chore.report(err)
+		chore.Report(err)
 		batch.Sleep(stop, q.sampleEvery)
 	}
 }

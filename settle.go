@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
@@ -29,7 +30,7 @@ type settler struct {
 	timeout   time.Duration   // of one statement
 	abandoned context.Context // ends when the owner gives up what is not settled
 	scratch   sync.Pool       // of *settleScratch
-	isolated  isolated
+	isolated  *base.Isolated
 }
 
 const (
@@ -46,11 +47,11 @@ const (
 
 // newSettler makes the settler of an owner: timeout is that of one statement, more than half of room that
 // wait are a crowd, and room is how many may wait before add does.
-func newSettler(owner leaseOwner, s *sessions, h *health, abandoned context.Context, timeout, linger time.Duration, room int) *settler {
+func newSettler(owner leaseOwner, s *sessions, h *base.Availability, abandoned context.Context, timeout, linger time.Duration, room int) *settler {
 	q := owner.home()
 	traits := q.dialect.Traits()
 	st := &settler{owner: owner, queue: q, sessions: s, crowd: room, linger: linger, timeout: timeout, abandoned: abandoned}
-	st.isolated = isolated{queue: q, part: "consumer"}
+	st.isolated = q.isolated("consumer")
 	st.scratch.New = func() any { return new(settleScratch) }
 	workers := storers
 	if traits.OneWriter {
@@ -60,7 +61,7 @@ func newSettler(owner leaseOwner, s *sessions, h *health, abandoned context.Cont
 		Full:   []int{settleAck: traits.AckItems, settleNack: traits.NackItems, settleSnooze: traits.NackItems, settleRelease: traits.AckItems, settleDead: traits.BuryItems},
 		Linger: linger, AwaitedLinger: awaitedLinger, Capacity: room, Moment: settleMoment, Workers: workers,
 		Loop:     batch.Loop{Health: h, Classify: q.classify, Unknown: session.Fell, Waited: session.Unconnected, Timeout: timeout},
-		Observer: batch.Observer{Isolated: st.isolated.changed},
+		Observer: batch.Observer{Isolated: st.isolated.Set},
 		Write:    st.write, Absent: st.absent, Done: st.done,
 	})
 	return st
@@ -69,7 +70,7 @@ func newSettler(owner leaseOwner, s *sessions, h *health, abandoned context.Cont
 // run stores settles until the writer is closed and each has an outcome, or abandoned ends.
 func (s *settler) run() {
 	s.writer.Run(s.abandoned)
-	s.isolated.events.close()
+	s.isolated.Close()
 }
 
 // add takes over a lease in state settling, once there is room. It returns ErrClosed
@@ -104,7 +105,7 @@ func (s *settler) crowded() bool { return s.writer.Stats().Waiting > s.crowd/2 }
 // urgency is how soon a settle is to be stored.
 func (s *settler) urgency(l *lease) batch.Urgency {
 	switch {
-	case l.deadlineAt()-monotonic() < 2*s.linger: // it is too late for an extension
+	case l.deadlineAt()-base.Now() < 2*s.linger: // it is too late for an extension
 		return batch.Now
 	case l.done.Load() != nil, s.owner.awaits(l):
 		return batch.Awaited

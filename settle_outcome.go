@@ -7,6 +7,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -152,7 +153,7 @@ func (f fate) err() error {
 // it may have been another holder's.
 func (l *lease) fate(s standing) fate {
 	unknown := l.unknown || l.Unknown
-	ours := monotonic() < l.deadlineAt()
+	ours := base.Now() < l.deadlineAt()
 	removes := l.op == settleAck || l.op == settleDead
 	switch {
 	case s == standsOurs:

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -202,11 +203,11 @@ func (k queueKey) each(f func(*listener)) {
 }
 
 // signal ends the pauses of idle consumers: there is something that is due just now.
-func (k queueKey) signal() { k.each(func(l *listener) { notify(l.woken) }) }
+func (k queueKey) signal() { k.each(func(l *listener) { base.Signal(l.woken) }) }
 
 // wake is signal for what may have been due for long.
 func (k queueKey) wake() {
-	k.each(func(l *listener) { l.hurried = true; notify(l.woken) })
+	k.each(func(l *listener) { l.hurried = true; base.Signal(l.woken) })
 }
 
 // lower says that something lies at these places again. It ends no pause.
@@ -220,12 +221,4 @@ func (k queueKey) vacuums() chan struct{} {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	return shared.of[k.db].vacuums
-}
-
-// notify leaves a value in a channel of capacity 1 unless one is there.
-func notify(ch chan struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
 }

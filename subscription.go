@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/chanq/chanq/internal/base"
 )
 
 // subscription is how an idle consumer listens to the Notifier. Only its claimer uses it. The zero value receives nothing.
@@ -67,7 +69,7 @@ func (s *subscription) subscribe() {
 	if s.notifier == nil || s.heard != nil {
 		return
 	}
-	now := monotonic()
+	now := base.Now()
 	if s.early = now < s.again || s.busy(now) > 0; s.early {
 		return
 	}
@@ -75,7 +77,7 @@ func (s *subscription) subscribe() {
 	if s.owned != nil {
 		s.slots = s.owned()
 	}
-	_ = apart(func() { s.heard, s.stop = s.notifier.Listen(s.name, s.slots) })
+	_ = base.Call(func() { s.heard, s.stop = s.notifier.Listen(s.name, s.slots) })
 	if s.heard == nil {
 		s.unsubscribe()
 	}
@@ -95,7 +97,7 @@ func (s *subscription) follow() bool {
 // unsubscribe ends listening. It reports whether there was a notification for which no claim was made.
 func (s *subscription) unsubscribe() (owes bool) {
 	if stop := s.stop; stop != nil {
-		_ = apart(stop)
+		_ = base.Call(stop)
 	}
 	owes = s.owes
 	s.heard, s.stop, s.live, s.owes = nil, nil, false, false
@@ -110,7 +112,7 @@ func (s *subscription) received(open bool) (look bool) {
 	s.live, s.woken = true, true
 	if !open {
 		s.unsubscribe()
-		s.again = monotonic() + deafFor
+		s.again = base.Now() + deafFor
 	}
 	return look
 }
@@ -129,7 +131,7 @@ func (s *subscription) inProcess() { s.local = true }
 
 // looked notes a look that found nothing to claim before due.
 func (s *subscription) looked(due time.Duration) {
-	s.at, s.local = monotonic(), false
+	s.at, s.local = base.Now(), false
 	s.next = math.MaxInt64
 	if due < s.next-s.at {
 		s.next = s.at + due
@@ -141,7 +143,7 @@ func (s *subscription) spare(pollMax time.Duration) time.Duration {
 	if !s.live || s.local || s.at == 0 {
 		return 0
 	}
-	return min(s.at+min(lookEvery, pollMax), s.next) - monotonic()
+	return min(s.at+min(lookEvery, pollMax), s.next) - base.Now()
 }
 
 // deaf returns for how long it is not to listen. When that time has ended after an early subscribe, it returns 0 once: the consumer
@@ -150,7 +152,7 @@ func (s *subscription) deaf() time.Duration {
 	if s.notifier == nil || s.heard != nil {
 		return math.MaxInt64
 	}
-	now := monotonic()
+	now := base.Now()
 	if left := max(s.again-now, s.busy(now)); left > 0 {
 		return left
 	}
@@ -176,7 +178,7 @@ func (s *subscription) rest() time.Duration {
 	if s.vains < 3 {
 		return 0
 	}
-	return s.vainAt + min(mostRest, notifyEvery<<min(s.vains-3, 8)) - monotonic()
+	return s.vainAt + min(mostRest, notifyEvery<<min(s.vains-3, 8)) - base.Now()
 }
 
 // quiet reports whether there was a look or claim after each notification.
@@ -190,7 +192,7 @@ func (s *subscription) vain() bool {
 	vain := s.woken
 	s.woken, s.owes = false, false
 	if vain {
-		now := monotonic()
+		now := base.Now()
 		if now-s.vainAt > lookEvery {
 			s.vains = 0
 		}
@@ -204,7 +206,7 @@ func (s *subscription) vain() bool {
 // after two full claims, or many others.
 func (s *subscription) claimed(full bool) (enough bool) {
 	s.woken, s.owes, s.vains = false, false, 0
-	now := monotonic()
+	now := base.Now()
 	s.lately[s.turn] = now
 	s.turn = (s.turn + 1) % busyClaims
 	if full {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
@@ -48,7 +49,7 @@ func (c *consumer[T]) survey(loop *batch.Loop) *batch.Failure {
 		c.surveyEnded(s)
 	default:
 	}
-	if c.surveys.failed && c.surveys.known || !c.surveys.floor.isDue(monotonic()) {
+	if c.surveys.failed && c.surveys.known || !c.surveys.floor.isDue(base.Now()) {
 		return nil
 	}
 	if c.surveys.apart {
@@ -74,7 +75,7 @@ func (c *consumer[T]) surveyNow() (s survey, below bool) {
 	if c.flow.atWork {
 		run = c.sessions.RunTimed
 	}
-	c.surveys.floor.begin(monotonic())
+	c.surveys.floor.begin(base.Now())
 	s = c.queue.survey(c.stop, c.surveys.patience, run)
 	if s.known {
 		c.subscription.looked(s.due)
@@ -84,7 +85,7 @@ func (c *consumer[T]) surveyNow() (s survey, below bool) {
 
 // surveyApart begins a survey beside the claims.
 func (c *consumer[T]) surveyApart() {
-	c.surveys.floor.begin(monotonic())
+	c.surveys.floor.begin(base.Now())
 	patience := c.surveys.patience
 	c.joined.Go(func() { c.surveyed <- c.queue.survey(c.stop, patience, c.notes.RunTimed) })
 }
@@ -167,6 +168,6 @@ func (q *queue) survey(ctx context.Context, patience time.Duration, run sessionR
 	})
 	s.known = s.known && s.err == nil
 	s.late = s.err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded)
-	s.began = monotonic() - s.took
+	s.began = base.Now() - s.took
 	return s
 }

@@ -17,15 +17,15 @@ import (
 func (c *consumer[T]) trim() {
 	const whole = 60
 	every := max(time.Second, min(time.Minute, c.queue.cfg.Retain))
-	chore := housework{queue: c.queue, task: "trim", op: "trim"}
-	defer chore.end()
+	chore := c.queue.task("trim", "trim")
+	defer chore.End()
 	after := int64(0)
 	for round := 1; c.stop.Err() == nil; round++ {
 		batch.Sleep(c.stop, every/2+rand.N(every))
 		if round%whole == 0 {
 			after = 0
 		}
-		c.tell(&chore, c.trimOnce(&after))
+		c.tell(chore, "trim", c.trimOnce(&after))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -95,7 +96,7 @@ func TestAnAckOfUnknownOutcomeIsDoneOnlyWhileTheLeaseRuns(t *testing.T) {
 			require.NoError(t, err)
 			l.state.Store(leaseSettling)
 			if test.late {
-				l.deadline.Store(int64(monotonic()))
+				l.deadline.Store(int64(base.Now()))
 			}
 			l.unknown = true
 			require.NoError(t, c.core.settler.add(t.Context(), l))

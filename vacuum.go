@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 )
 
@@ -18,14 +19,14 @@ import (
 // It takes a session of the notes' for as long as the vacuum lasts, so neither claims nor
 // settles wait for one, and ends with Stop, which cancels what is under way.
 func (c *consumer[T]) vacuum() {
-	chore := housework{queue: c.queue, task: "vacuum", op: "vacuum"}
-	defer chore.end()
+	chore := c.queue.task("vacuum", "vacuum")
+	defer chore.End()
 	every := c.queue.cfg.VacuumEvery
 	p := vacuumPace{}
 	for c.stop.Err() == nil {
 		batch.Sleep(c.stop, every/2+every/4+rand.N(every/2+1)) // not all processes at once
-		if taken := c.taken.Load(); c.stop.Err() == nil && p.due(monotonic(), taken) {
-			c.vacuumIfWorn(&p, &chore)
+		if taken := c.taken.Load(); c.stop.Err() == nil && p.due(base.Now(), taken) {
+			c.vacuumIfWorn(&p, chore)
 		}
 	}
 }
@@ -41,16 +42,16 @@ const (
 
 // vacuumIfWorn looks at the table, has it vacuumed if that is worth its while, and looks
 // what became of it.
-func (c *consumer[T]) vacuumIfWorn(p *vacuumPace, chore *housework) {
+func (c *consumer[T]) vacuumIfWorn(p *vacuumPace, chore *base.Task) {
 	w, err := c.wear()
-	if err != nil || !p.worth(monotonic(), w) {
+	if err != nil || !p.worth(base.Now(), w) {
 		if err != nil {
-			c.tell(chore, err)
+			c.tell(chore, "vacuum", err)
 		}
 		return
 	}
 	if w.denied != "" {
-		chore.report(&deniedError{w.denied})
+		chore.Report(&deniedError{w.denied})
 		return
 	}
 	vacuums := c.queue.key.vacuums()
@@ -62,9 +63,9 @@ func (c *consumer[T]) vacuumIfWorn(p *vacuumPace, chore *housework) {
 	}
 	ctx, cancel := context.WithTimeout(c.stop, vacuumTimeout)
 	defer cancel()
-	began := monotonic()
+	began := base.Now()
 	err = c.notes.Run(ctx, c.queue.sql.Vacuum(), nil)
-	took := monotonic() - began
+	took := base.Now() - began
 	if err == nil {
 		batch.Sleep(c.stop, wearDelay)
 		w, err = c.wear()
@@ -72,12 +73,12 @@ func (c *consumer[T]) vacuumIfWorn(p *vacuumPace, chore *housework) {
 	if c.stop.Err() != nil {
 		return // which is no failure
 	}
-	c.tell(chore, err)
+	c.tell(chore, "vacuum", err)
 	if err != nil {
-		p.failed(monotonic(), took)
+		p.failed(base.Now(), took)
 		return
 	}
-	p.done(monotonic(), took, w)
+	p.done(base.Now(), took, w)
 }
 
 // wear asks the database. A table that is missing has none.

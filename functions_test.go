@@ -83,40 +83,6 @@ type closedOwner struct {
 func (o closedOwner) ended(l *lease)                     { o.c.ended(l) }
 func (closedOwner) settle(context.Context, *lease) error { return ErrClosed }
 
-func TestATellerKeepsTheOrderAndABoundOfWhatIsUntold(t *testing.T) {
-	var x teller
-	begun, gate := make(chan struct{}), make(chan struct{})
-	var told []int
-	x.tell(func() { close(begun); <-gate })
-	<-begun // it is no more among those that wait
-	for i := range 2 * maxUntold {
-		x.tell(func() { told = append(told, i) })
-	}
-	close(gate)
-	x.wait()
-	require.InDelta(t, maxUntold, len(told), 1)
-	for i := range told {
-		require.Equal(t, i, told[i])
-	}
-	x.tell(func() { told = nil })
-	x.close()
-	require.Nil(t, told)
-	x.tell(func() { t.Error("told after its end") })
-	x.wait()
-}
-
-func TestApartTellsHowAFunctionEnded(t *testing.T) {
-	require.NoError(t, apart(func() {}))
-	require.ErrorContains(t, apart(func() { panic("aargh") }), "aargh")
-	require.ErrorIs(t, apart(runtime.Goexit), errLeft)
-	require.ErrorIs(t, apart(func() { panic(unspeakable{}) }), errLeft, "the panic's text leaves, too")
-	require.ErrorContains(t, panicked(unspeakable{}), "chanq.unspeakable")
-}
-
-type unspeakable struct{}
-
-func (unspeakable) String() string { runtime.Goexit(); return "" }
-
 // BenchmarkHook is what a hook costs besides itself.
 func BenchmarkHook(b *testing.B) {
 	n := 0

@@ -1,4 +1,4 @@
-package chanq
+package base
 
 import (
 	"errors"
@@ -13,13 +13,13 @@ import (
 // consumer run side by side, and some bring news that is old.
 func TestAvailabilityGoesByWhatBeganAfterTheLastNews(t *testing.T) {
 	var told []string
-	h := &health{queue: &queue{cfg: Config{Hooks: Hooks{Availability: func(e AvailabilityEvent) {
-		if e.Up {
+	h := &Availability{Changed: func(c AvailabilityChange) {
+		if c.Up {
 			told = append(told, "up")
 		} else {
 			told = append(told, "down")
 		}
-	}}}}}
+	}}
 	// The pauses make the times of begin and end differ.
 	begin := func() time.Time {
 		at := time.Now()
@@ -29,7 +29,7 @@ func TestAvailabilityGoesByWhatBeganAfterTheLastNews(t *testing.T) {
 	}
 	away := errors.New("away")
 	heard := func() string {
-		h.changes.wait()
+		h.changes.Wait()
 		return strings.Join(told, " ")
 	}
 	old, alsoOld := begin(), begin()

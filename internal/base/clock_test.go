@@ -1,4 +1,4 @@
-package chanq
+package base
 
 import (
 	"testing"
@@ -49,7 +49,7 @@ func TestLocalTimeNeverGoesBackNorStandsStill(t *testing.T) {
 			wall += step + jump
 			now := c.read(wall, mono)
 			require.GreaterOrEqual(t, now-last, step, "the monotonic clock")
-			require.GreaterOrEqual(t, now-last, step+jump-2*clockTolerance, "the wall clock")
+			require.GreaterOrEqual(t, now-last, step+jump-2*Tolerance, "the wall clock")
 			last = now
 		}
 	})

@@ -1,0 +1,88 @@
+package base
+
+import (
+	"sync"
+	"time"
+)
+
+// Availability is whether the database answers one producer or consumer, whose goroutines share it. It implements
+// batch.Health.
+type Availability struct {
+	// Changed is called once for each change, in order. Nothing waits for it, except for End. It may be nil.
+	Changed func(AvailabilityChange)
+
+	mu      sync.Mutex // guards what follows; Changed is called without it
+	since   time.Time  // zero while the database answers
+	failed  time.Time  // of the latest failure
+	worked  time.Time  // of the latest success
+	ended   bool
+	changes Events
+}
+
+// AvailabilityChange is the beginning or the end of an outage.
+type AvailabilityChange struct {
+	Up    bool          // the outage is over
+	Ended bool          // because the producer or consumer has ended
+	Err   error         // what failed; nil when Up
+	Down  time.Duration // the length of the outage, when Up
+}
+
+// Failed notes a failure of an operation. If the operation began before another one succeeded, the database is not away: the
+// connection broke in an outage that is over.
+func (a *Availability) Failed(began time.Time, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ended || began.Before(a.worked) {
+		return
+	}
+	a.failed = time.Now()
+	if a.since.IsZero() {
+		a.since = a.failed
+		a.report(AvailabilityChange{Err: err})
+	}
+}
+
+// Away reports that the database does not answer.
+func (a *Availability) Away() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !a.since.IsZero()
+}
+
+// Worked notes the success of an operation. If the operation was under way when another one failed, the database need not be back.
+func (a *Availability) Worked(began time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ended || began.Before(a.failed) {
+		return
+	}
+	a.worked = time.Now()
+	a.over(false)
+}
+
+// End is called when the producer or consumer has ended. An outage ends with it, or who counts producers and consumers in an
+// outage would count this one for ever. It returns when Changed has been called for all changes.
+func (a *Availability) End() {
+	a.mu.Lock()
+	a.over(true)
+	a.ended = true
+	a.mu.Unlock()
+	a.changes.Close()
+}
+
+// over ends an outage, if there is one. mu is held.
+func (a *Availability) over(ended bool) {
+	if a.since.IsZero() {
+		return
+	}
+	down := time.Since(a.since)
+	a.since = time.Time{}
+	a.report(AvailabilityChange{Up: true, Ended: ended, Down: down})
+}
+
+// report has Changed called, not by the caller: that may be the one that extends leases. mu is held.
+func (a *Availability) report(c AvailabilityChange) {
+	if a.Changed != nil {
+		a.changes.Enqueue(func() { a.Changed(c) })
+	}
+}

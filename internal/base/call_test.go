@@ -1,0 +1,42 @@
+package base
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestEventsKeepTheirOrderAndAreBounded(t *testing.T) {
+	var x Events
+	begun, gate := make(chan struct{}), make(chan struct{})
+	var told []int
+	x.Enqueue(func() { close(begun); <-gate })
+	<-begun // it is no more among those that wait
+	for i := range 2 * maxPending {
+		x.Enqueue(func() { told = append(told, i) })
+	}
+	close(gate)
+	x.Wait()
+	require.InDelta(t, maxPending, len(told), 1)
+	for i := range told {
+		require.Equal(t, i, told[i])
+	}
+	x.Enqueue(func() { told = nil })
+	x.Close()
+	require.Nil(t, told)
+	x.Enqueue(func() { t.Error("called after its end") })
+	x.Wait()
+}
+
+func TestCallReturnsHowAFunctionEnded(t *testing.T) {
+	require.NoError(t, Call(func() {}))
+	require.ErrorContains(t, Call(func() { panic("aargh") }), "aargh")
+	require.ErrorIs(t, Call(runtime.Goexit), ErrGoexit)
+	require.ErrorIs(t, Call(func() { panic(unspeakable{}) }), ErrGoexit, "the panic's text leaves, too")
+	require.ErrorContains(t, Panicked(unspeakable{}), "base.unspeakable")
+}
+
+type unspeakable struct{}
+
+func (unspeakable) String() string { runtime.Goexit(); return "" }
