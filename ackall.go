@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/chanq/chanq/internal/lease"
 )
 
 // AckAll acks the messages of many leases and waits for the outcomes, at the cost of
@@ -18,7 +20,7 @@ import (
 // handed over stays held, and its OpError is not Unknown. On SQLite a goroutine that holds
 // a transaction must not call it: see Queue.
 func AckAll[T any](ctx context.Context, leases ...*Lease[T]) error {
-	all := make([]*lease, len(leases))
+	all := make([]*lease.Lease, len(leases))
 	for i, l := range leases {
 		switch {
 		case l == nil:
@@ -31,10 +33,10 @@ func AckAll[T any](ctx context.Context, leases ...*Lease[T]) error {
 	return ackAll(ctx, all)
 }
 
-func ackAll(ctx context.Context, leases []*lease) error {
+func ackAll(ctx context.Context, leases []*lease.Lease) error {
 	errs := make([]error, len(leases))
 	for i, l := range leases {
-		errs[i] = l.settleWithin(ctx, settleAck, 0, "")
+		errs[i] = l.Settle(ctx, lease.Ack, 0, "")
 		if errs[i] == ErrSettled {
 			if first := slices.Index(leases[:i], l); first >= 0 {
 				errs[i] = errs[first] // its outcome is that of the first
@@ -45,7 +47,7 @@ func ackAll(ctx context.Context, leases []*lease) error {
 	for i, l := range leases {
 		unknown := false
 		if errs[i] == nil {
-			errs[i] = l.wait(ctx)
+			errs[i] = deliveryError(l, l.Wait(ctx))
 			unknown = errs[i] != nil && errs[i] == ctx.Err()
 		}
 		if errs[i] == nil {
@@ -53,7 +55,7 @@ func ackAll(ctx context.Context, leases []*lease) error {
 		}
 		failed = true
 		if op := (*OpError)(nil); !errors.As(errs[i], &op) {
-			errs[i] = &OpError{Op: "ack", Queue: l.owner.home().label, ID: l.item.ID, Unknown: unknown, Err: errs[i]}
+			errs[i] = &OpError{Op: "ack", Queue: homeOf(l).label, ID: l.Item.ID, Unknown: unknown, Err: errs[i]}
 		}
 	}
 	if failed {

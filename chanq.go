@@ -25,7 +25,7 @@
 //	→ claim (claim.go, claim_rows.go) → Consumer.C → your code
 //	→ Lease.Ack (lease.go) → a group → DELETE (settle.go, sqlbatch)
 //
-// while the keeper (keeper.go) extends the leases of what is held.
+// while the extender (internal/settle) extends the leases of what is held.
 //
 // A queue is in one database. Package chanqshards makes one queue of several.
 //

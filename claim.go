@@ -7,7 +7,9 @@ import (
 
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/session"
+	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -72,7 +74,7 @@ func (c *consumer[T]) claimAll() {
 		switch {
 		case failure != nil && c.stop.Err() != nil && asked == 0: // Stop ended the survey
 		case failure != nil:
-			if isPermanent(failure.Class) {
+			if table.IsPermanent(failure.Class) {
 				c.broken(c.queue.fail("claim", failure.Err))
 				return
 			}
@@ -106,7 +108,7 @@ func (c *consumer[T]) connect() {
 	ctx, cancel := context.WithTimeout(c.stop, c.cfg.StatementTimeout)
 	defer cancel()
 	began := time.Now()
-	for _, s := range c.pools() {
+	for _, s := range c.parts {
 		if err := s.Fill(ctx); err != nil {
 			if c.stop.Err() == nil {
 				c.health.Failed(began, err)
@@ -152,7 +154,7 @@ func (c *consumer[T]) claim(loop *batch.Loop, n int) (asked, got int, failure *b
 	c.flow.lastClaim, c.flow.meanBytes = claimed, max(1, rows.bytes/claimed)
 	c.count(func(s *ConsumerStats) { s.Claims++; s.Claimed += int64(claimed) })
 	b := claimedBatch{
-		rows: rows.rows, deadline: deadlineAfter(start, c.cfg.LeaseFor), until: start + c.cfg.MaxExtend,
+		rows: rows.rows, deadline: lease.After(start, c.cfg.LeaseFor), until: start + c.cfg.MaxExtend,
 		event: ClaimedEvent{Queue: c.queue.label, Messages: claimed, Bytes: rows.bytes, Took: took},
 	}
 	if c.awaitDelivered(); !b.mayComeBeside() {

@@ -9,7 +9,9 @@ import (
 
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/session"
+	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -68,7 +70,7 @@ import (
 type careful struct {
 	found []suspect // by the last survey: at most one of each priority
 
-	trial *lease        // nil: there is none
+	trial *lease.Lease  // nil: there is none
 	look  time.Duration // when its row may be looked for, after it has ended
 	pause batch.Backoff // between looks after it
 
@@ -87,7 +89,7 @@ type suspect struct {
 const (
 	// inlineLeast and inlineMost bound the size of bodies that a claim returns. Larger ones are read one by one.
 	inlineLeast = 256 << 10
-	inlineMost  = heavyBody
+	inlineMost  = lease.HeavyBody
 )
 
 // inline is the size of the largest body that a claim of n messages returns.
@@ -112,15 +114,15 @@ func (c *consumer[T]) suspectsWait() bool {
 func (c *consumer[T]) reviewTrial() {
 	t := &c.careful
 	switch {
-	case t.trial == nil || !t.trial.hasEnded():
+	case t.trial == nil || !t.trial.Ended():
 		return
 	case isOver(t.trial):
 	case base.Now() < t.look:
 		return
 	default:
-		seen, err := c.queue.look(c.abandoned, c.sessions, c.claimPatience(), []*lease{t.trial})
+		seen, err := c.queue.on(c.sessions).Look(c.abandoned, c.claimPatience(), lease.IDs([]*lease.Lease{t.trial}))
 		t.look = base.Now() + t.pause.Pause()
-		if err != nil || seen.of(t.trial.item) == standsOurs {
+		if err != nil || t.trial.Row(seen) == lease.RowHeld {
 			return
 		}
 	}
@@ -130,16 +132,16 @@ func (c *consumer[T]) reviewTrial() {
 }
 
 // isOver reports that a lease is known to have ended in the database, so that a death of this process is no crash of its message.
-func isOver(l *lease) bool {
-	switch l.state.Load() {
-	case leaseLost:
+func isOver(l *lease.Lease) bool {
+	switch l.State() {
+	case lease.Lost:
 		return true
-	case leaseSettled:
-		if l.err == nil || errors.Is(l.err, ErrLeaseLost) {
+	case lease.Settled:
+		if err := l.Outcome(); err == nil || errors.Is(err, ErrLeaseLost) {
 			return true
 		}
 	}
-	return base.Now() >= l.deadlineAt()
+	return base.Now() >= l.Deadline()
 }
 
 // beginTrial reports false if another consumer of the process tries a suspect of the queue.
@@ -200,21 +202,21 @@ func (c *consumer[T]) trySuspect(loop *batch.Loop, s suspect) *batch.Failure {
 			reason = crashed(row, s.crashes)
 		}
 		reserved := c.reserve(&b)
-		reserved.setAside(reason)
-		c.setAside([]*lease{reserved})
+		reserved.SetAside(reason)
+		c.setAside([]*lease.Lease{reserved})
 		c.surveys.atOnce() // before the next suspect, which may be one of a lower priority
 		return nil
 	}
 	if last {
 		reserved := c.reserve(&b)
 		if !c.empty(reserved) {
-			if reserved.takeBack() {
-				c.settler.addAll(reserved)
+			if reserved.Take(lease.Release) {
+				c.settler.AddAll(reserved)
 			}
 			return nil
 		}
-		item := reserved.item
-		reserved.lose(leaseLost) // the mark has another fence
+		item := reserved.Item
+		reserved.Lose(lease.Lost) // the mark has another fence
 		if b, failure = c.mark(loop, item, d, sqlbatch.OnlyMessage, true); failure != nil || len(b.rows) == 0 {
 			return failure
 		}
@@ -235,28 +237,27 @@ func crashed(row *claimedRow, crashes int) string {
 }
 
 // reserve makes a lease of a marked message that is not read yet.
-func (c *consumer[T]) reserve(b *claimedBatch) *lease {
+func (c *consumer[T]) reserve(b *claimedBatch) *lease.Lease {
 	l := c.unreadLease(&b.rows[0], b.deadline, b.until)
-	c.hold([]*lease{l})
+	c.hold([]*lease.Lease{l})
 	return l
 }
 
 // unreadLease makes a lease of a message whose contents are not read. No reader gets it.
-func (c *consumer[T]) unreadLease(row *claimedRow, deadline, until time.Duration) *lease {
-	l := &lease{owner: c, item: row.item, due: row.Due, priority: Priority(row.Priority), attempt: row.Attempts, lapses: row.Lapses}
-	l.deadline.Store(int64(deadline))
-	l.until.Store(int64(until))
+func (c *consumer[T]) unreadLease(row *claimedRow, deadline, until time.Duration) *lease.Lease {
+	l := &lease.Lease{Home: &c.leases, Item: row.item, Due: row.Due, Priority: row.Priority, Attempt: row.Attempts, Lapses: row.Lapses}
+	l.Begin(deadline, until)
 	return l
 }
 
 // empty waits until the consumer holds nothing but a lease that is reserved, and no handler runs. It reports false after Stop, and
 // when that lease has ended. It waits LeaseFor at most for a handler whose lease has ended: one that hangs never returns.
-func (c *consumer[T]) empty(reserved *lease) bool {
+func (c *consumer[T]) empty(reserved *lease.Lease) bool {
 	c.awaitDelivered()
 	c.releaseBuffer()
 	pause := batch.Backoff{Low: time.Millisecond, High: 100 * time.Millisecond}
 	held := base.Now() // when others were held last
-	for c.stop.Err() == nil && !reserved.hasEnded() {
+	for c.stop.Err() == nil && !reserved.Ended() {
 		switch now := base.Now(); {
 		case c.held.Load() > 1:
 			held = now
@@ -305,10 +306,10 @@ func (c *consumer[T]) mark(loop *batch.Loop, item sqlbatch.Item, d time.Duration
 		case failure == nil:
 			now := base.Now()
 			return claimedBatch{
-				rows: rows.rows, deadline: deadlineAfter(start, d), until: start + c.cfg.MaxExtend,
+				rows: rows.rows, deadline: lease.After(start, d), until: start + c.cfg.MaxExtend,
 				event: ClaimedEvent{Queue: c.queue.label, Messages: len(rows.rows), Bytes: rows.bytes, Took: now - start},
 			}, nil
-		case isPermanent(failure.Class), c.abandoned.Err() != nil, !again, c.stop.Err() != nil && alone != sqlbatch.OnlyMessage:
+		case table.IsPermanent(failure.Class), c.abandoned.Err() != nil, !again, c.stop.Err() != nil && alone != sqlbatch.OnlyMessage:
 			return claimedBatch{}, failure
 		}
 		batch.Sleep(c.abandoned, loop.Failed(c.abandoned, failure))
@@ -328,12 +329,12 @@ func (c *consumer[T]) fenceOf(id [16]byte) (fence int64, known bool, err error) 
 
 // readContents reads the contents of a leased message into its row. Otherwise it has the lease released, lost, or settled
 // as a failed attempt, and reports false.
-func (c *consumer[T]) readContents(loop *batch.Loop, l *lease, row *claimedRow) bool {
+func (c *consumer[T]) readContents(loop *batch.Loop, l *lease.Lease, row *claimedRow) bool {
 	failed, locked := 0, false
 	for {
 		found := false
 		failure := loop.Try(c.abandoned, func(context.Context) error {
-			return c.runWithin(c.cfg.StatementTimeout, c.queue.sql.Contents(l.item), func(rows *sql.Rows) error {
+			return c.runWithin(c.cfg.StatementTimeout, c.queue.sql.Contents(l.Item), func(rows *sql.Rows) error {
 				found = true
 				return row.scanContents(rows)
 			})
@@ -341,32 +342,33 @@ func (c *consumer[T]) readContents(loop *batch.Loop, l *lease, row *claimedRow) 
 		if failure == nil && found {
 			return true
 		}
-		if failure != nil && isPermanent(failure.Class) {
+		if failure != nil && table.IsPermanent(failure.Class) {
 			c.broken(c.queue.fail("claim", failure.Err))
 		}
-		seen, err := c.queue.look(c.abandoned, c.sessions, c.claimPatience(), []*lease{l})
-		locked = locked || failure == nil || failure.Class == sqlbatch.RolledBack || seen.locked[l.item.ID]
+		seen, err := c.queue.on(c.sessions).Look(c.abandoned, c.claimPatience(), [][16]byte{l.Item.ID})
+		_, _, hidden := seen.Of(l.Item.ID)
+		locked = locked || failure == nil || failure.Class == sqlbatch.RolledBack || hidden
 		switch {
-		case l.hasEnded():
+		case l.Ended():
 			return false
 		case c.stop.Err() != nil:
-			l.takeBack()
+			l.Take(lease.Release)
 			return false
 		case err != nil: // the database does not answer
 			failed = 0
-		case seen.of(l.item) != standsOurs:
-			c.keeper.loseLease(l, leaseLost)
+		case l.Row(seen) != lease.RowHeld:
+			c.extender.Lose(l, lease.Lost)
 			return false
 		default:
 			failed++
 		}
 		switch {
 		case failed < 2:
-		case !l.beginSettling():
+		case !l.Take(lease.Release):
 			return false
 		case locked:
-			if l.op = settleRelease; !l.suspect { // which is claimed as others are
-				l.op, l.delay = settleSnooze, nackDelay(c.backoff(l.failures()))
+			if !l.Suspect { // which is claimed as others are
+				l.Op, l.Delay = lease.Snooze, nackDelay(c.backoff(l.Failures()))
 			}
 			return false
 		default:
@@ -382,15 +384,13 @@ func (c *consumer[T]) readContents(loop *batch.Loop, l *lease, row *claimedRow) 
 }
 
 // blame makes a failed attempt of a settling lease whose message cannot be read.
-func (c *consumer[T]) blame(l *lease, cause error) {
+func (c *consumer[T]) blame(l *lease.Lease, cause error) {
 	if late, ok := cause.(*lateError); ok {
-		l.text = fmt.Sprintf("chanq: could not be read within %v", late.within)
+		l.Text = fmt.Sprintf("chanq: could not be read within %v", late.within)
 	} else {
-		l.text, l.quiet = fmt.Sprintf("%s%v", reasonRead, cause), true
+		l.Text, l.Quiet = fmt.Sprintf("%s%v", reasonRead, cause), true
 	}
-	if l.op = l.nackOp(); l.op == settleNack {
-		l.delay = nackDelay(c.backoff(l.failures()))
-	}
+	l.Op, l.Delay = lease.Nack, nackDelay(c.backoff(l.Failures()))
 }
 
 // lateError is the failure of a statement whose answer did not arrive in time.

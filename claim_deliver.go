@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/lease"
 )
 
 // From a claim to the readers.
@@ -53,7 +54,7 @@ func (c *consumer[T]) deliverBeside(b claimedBatch) {
 	go func() {
 		defer close(delivered)
 		for rows := range slices.Chunk(b.rows, deliverPart) {
-			leases, _ := c.keep(buildLeases[T](c.queue, rows, c, b.deadline, b.until))
+			leases, _ := c.keep(buildLeases[T](c.queue, rows, &c.leases, b.deadline, b.until))
 			for _, l := range leases {
 				c.out <- l
 			}
@@ -93,21 +94,21 @@ func (c *consumer[T]) buffered() int {
 	return int(coming) + len(c.out)
 }
 
-func partsOf[T any](leases []*Lease[T]) []*lease {
-	parts := make([]*lease, len(leases))
+func partsOf[T any](leases []*Lease[T]) []*lease.Lease {
+	parts := make([]*lease.Lease, len(leases))
 	for i, l := range leases {
 		parts[i] = l.lease
 	}
 	return parts
 }
 
-// keep hands new leases to the keeper, and those that no handler may see to the settler. It returns the others, and how many
+// keep hands new leases to the extender, and those that no handler may see to the settler. It returns the others, and how many
 // are not among them.
 func (c *consumer[T]) keep(leases []*Lease[T]) (deliver []*Lease[T], aside int) {
 	holds := partsOf(leases)
-	var settling []*lease
+	var settling []*lease.Lease
 	deliver = slices.DeleteFunc(leases, func(l *Lease[T]) bool {
-		aside := l.lease.state.Load() == leaseSettling
+		aside := l.lease.State() == lease.Settling
 		if aside {
 			settling = append(settling, l.lease)
 		}
@@ -118,41 +119,41 @@ func (c *consumer[T]) keep(leases []*Lease[T]) (deliver []*Lease[T], aside int) 
 	return deliver, len(settling)
 }
 
-// hold hands new leases to the keeper.
-func (c *consumer[T]) hold(leases []*lease) {
+// hold hands new leases to the extender.
+func (c *consumer[T]) hold(leases []*lease.Lease) {
 	if c.held.Add(int64(len(leases))); len(leases) > 0 {
 		c.idleness.delivers()
-		c.keeper.hold(leases)
+		c.extender.Track(leases)
 	}
 }
 
 // setAside hands leases to the settler that no reader gets.
-func (c *consumer[T]) setAside(leases []*lease) {
+func (c *consumer[T]) setAside(leases []*lease.Lease) {
 	if len(leases) > 0 {
-		c.settler.addAll(leases...)
+		c.settler.AddAll(leases...)
 	}
 }
 
-// deliver hands the leases of a claim to the keeper, reads what the claim has left out, and hands the leases to readers. It
+// deliver hands the leases of a claim to the extender, reads what the claim has left out, and hands the leases to readers. It
 // returns how many are not given back. There is room for them in the channel.
 //
 // Of what was left out the consumer has PrefetchBytes in memory at most, or one message. It gives back the rest of the claim.
 func (c *consumer[T]) deliver(loop *batch.Loop, b claimedBatch) (kept int) {
 	defer func() { call(c.queue.cfg.Hooks.Claimed, b.event) }() // they are extended by now, however long it takes
-	leases := newLeases[T](c.queue, b.rows, c, b.deadline, b.until)
+	leases := newLeases[T](c.queue, b.rows, &c.leases, b.deadline, b.until)
 	holds := partsOf(leases)
 	if b.trial {
-		holds[0].suspect = true
+		holds[0].Suspect = true
 		c.careful.trial, c.careful.look = holds[0], 0
 		c.careful.pause = batch.Backoff{Low: 10 * time.Millisecond, High: time.Second}
 	}
-	c.hold(slices.Clone(holds)) // the keeper drops from its own
+	c.hold(slices.Clone(holds)) // the extender drops from its own
 	order := make([]int, len(leases))
 	for i := range order {
 		order[i] = i
 	}
 	slices.SortFunc(order, func(i, j int) int { return compareRows(b.rows[i], b.rows[j]) })
-	var aside []*lease
+	var aside []*lease.Lease
 	read, back := 0, 0 // bytes, and leases
 	for _, i := range order {
 		l, row := leases[i], &b.rows[i]
@@ -162,15 +163,15 @@ func (c *consumer[T]) deliver(loop *batch.Loop, b claimedBatch) (kept int) {
 		}
 		if back > 0 || left && read > max(row.size, c.cfg.PrefetchBytes) {
 			back++
-			l.lease.takeBack()
+			l.lease.Take(lease.Release)
 		} else if !left || c.readContents(loop, l.lease, row) {
 			l.fill(c.queue, row)
 		}
-		switch l.lease.state.Load() {
-		case leaseHeld:
+		switch l.lease.State() {
+		case lease.Held:
 			c.flow.delivered++
 			c.out <- l
-		case leaseSettling:
+		case lease.Settling:
 			aside = append(aside, l.lease)
 		}
 	}
@@ -182,13 +183,13 @@ func (c *consumer[T]) deliver(loop *batch.Loop, b claimedBatch) (kept int) {
 
 // releaseBuffer takes back what no reader has taken.
 func (c *consumer[T]) releaseBuffer() {
-	var back []*lease
+	var back []*lease.Lease
 	for _, l := range takeAll(c.out, nil) {
-		if l.lease.takeBack() {
+		if l.lease.Take(lease.Release) {
 			back = append(back, l.lease)
 		}
 	}
-	c.settler.addAll(back...)
+	c.settler.AddAll(back...)
 }
 
 // takeAll takes what is on a channel now, behind what is in hand.

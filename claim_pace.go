@@ -67,7 +67,7 @@ func (c *consumer[T]) room(ready int) int {
 		}
 		room = min(room, fit)
 	}
-	if buffered > most/2 || c.settler.crowded() || room <= 0 {
+	if buffered > most/2 || c.settler.Crowded() || room <= 0 {
 		c.wakeAt.Store(c.taken.Load() + int64(max(1, buffered-most/2)))
 		return 0
 	}
@@ -248,7 +248,7 @@ func (c *consumer[T]) nextDue() (due time.Duration, any bool, err error) {
 	defer cancel()
 	err = c.sessions.RunPatient(ctx, c.queue.sql.NextDue(c.surveys.floor.ask(base.Now())), func(rows *sql.Rows) error { return rows.Scan(&ms) })
 	if err != nil {
-		mind(c, "claim", err)
+		c.mind("claim", err)
 		return 0, false, err
 	}
 	c.count(func(s *ConsumerStats) { s.Looks++ })

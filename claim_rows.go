@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/claim"
+	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -92,8 +93,8 @@ func (r *claimedRow) weight() int {
 // buildLeases makes leases of the rows of one claim, in their order.
 // Those that no handler may see, because they expired, their attempts are spent or
 // their body cannot be decoded, come back in state settling, to be set aside.
-func buildLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline, until time.Duration) []*Lease[T] {
-	leases := newLeases[T](q, rows, owner, deadline, until)
+func buildLeases[T any](q *queue, rows []claimedRow, home *lease.Home, deadline, until time.Duration) []*Lease[T] {
+	leases := newLeases[T](q, rows, home, deadline, until)
 	for i := range rows {
 		leases[i].fill(q, &rows[i])
 	}
@@ -101,15 +102,15 @@ func buildLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline,
 }
 
 // newLeases makes leases of rows, in their order, without headers and bodies.
-func newLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline, until time.Duration) []*Lease[T] {
+func newLeases[T any](q *queue, rows []claimedRow, home *lease.Home, deadline, until time.Duration) []*Lease[T] {
 	q.recorder.claimed(rows)
 	leases := make([]*Lease[T], len(rows))
-	var inner []lease
+	var inner []lease.Lease
 	var slab []Lease[T]
 	for i := range rows {
 		// In the order of the rows, as their bytes lie in the chunks.
 		if len(inner) == 0 {
-			inner = make([]lease, min(slabLeases, len(rows)-i))
+			inner = make([]lease.Lease, min(slabLeases, len(rows)-i))
 		}
 		if len(slab) == 0 {
 			slab = make([]Lease[T], sharing[T](rows[i:]))
@@ -124,12 +125,11 @@ func newLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline, u
 		if row.Expires.Valid {
 			l.ExpiresAt = time.UnixMilli(row.Expires.Int64)
 		}
-		l.lease.owner, l.lease.item, l.lease.due, l.lease.priority, l.lease.attempt, l.lease.lapses = owner, row.item, row.Due, l.Priority, row.Attempts, row.Lapses
-		if size := max(row.size, len(row.Body)); size >= heavyBody {
-			l.lease.heavy = size
+		l.lease.Home, l.lease.Item, l.lease.Due, l.lease.Priority, l.lease.Attempt, l.lease.Lapses = home, row.item, row.Due, row.Priority, row.Attempts, row.Lapses
+		if size := max(row.size, len(row.Body)); size >= lease.HeavyBody {
+			l.lease.Heavy = size
 		}
-		l.lease.deadline.Store(int64(deadline))
-		l.lease.until.Store(int64(until))
+		l.lease.Begin(deadline, until)
 	}
 	return leases
 }
@@ -154,13 +154,13 @@ func sharing[T any](rows []claimedRow) int {
 func (l *Lease[T]) fill(q *queue, row *claimedRow) {
 	switch {
 	case row.expired:
-		l.lease.setAside(ReasonExpired)
+		l.lease.SetAside(ReasonExpired)
 		return
 	case row.Unread != nil:
-		l.lease.beginSettling()
+		l.lease.Take(lease.Nack)
 		return
 	case row.crashes > 0:
-		l.lease.setAside(crashed(row, row.crashes))
+		l.lease.SetAside(crashed(row, row.crashes))
 		return
 	}
 	var err error
@@ -169,18 +169,8 @@ func (l *Lease[T]) fill(q *queue, row *claimedRow) {
 		err = decodeBody(q.cfg.Codec, row.Body, &l.Body)
 	}
 	if err != nil {
-		l.lease.quiet = true
-		l.lease.setAside(fmt.Sprintf("%s%v", reasonDecode, err))
+		l.lease.Quiet = true
+		l.lease.SetAside(fmt.Sprintf("%s%v", reasonDecode, err))
 		return
 	}
-}
-
-// setAside has a lease that no reader has seen dead-lettered by its owner, unless it has ended. Its claim was no
-// attempt.
-func (l *lease) setAside(reason string) {
-	if !l.beginSettling() {
-		return
-	}
-	l.op, l.text, l.uncounted = settleDead, reason, true
-	l.attempt--
 }

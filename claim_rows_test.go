@@ -1,38 +1,17 @@
 package chanq
 
 import (
-	"runtime"
 	"testing"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/internal/claim"
+	"github.com/chanq/chanq/internal/lease"
 )
 
-func TestABufferedLeaseIsTakenBackThoughTheKeeperEndsItAtTheSameTime(t *testing.T) {
-	q := &queue{}
-	for range 20_000 {
-		l := &lease{owner: &consumer[string]{queue: q, values: t.Context()}}
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			l.state.CompareAndSwap(leaseHeld, leaseExpired)
-		}()
-		runtime.Gosched()
-		require.True(t, l.takeBack(), "its attempt would be counted")
-		require.Equal(t, settleRelease, l.op)
-		<-ended
-	}
-	for _, s := range []leaseState{leaseLost, leaseSettled, leaseSettling, leaseInTx} {
-		l := &lease{}
-		l.state.Store(s)
-		require.False(t, l.takeBack())
-	}
-}
-
 func TestWhatLeasesShareIsSmall(t *testing.T) {
-	require.LessOrEqual(t, slabLeases*(unsafe.Sizeof(lease{})+unsafe.Sizeof(Lease[[]byte]{}))+
+	require.LessOrEqual(t, slabLeases*(unsafe.Sizeof(lease.Lease{})+unsafe.Sizeof(Lease[[]byte]{}))+
 		4*claim.Chunk, uintptr(64<<10), "the slabs, and chunks that a slab's bytes may lie in")
 	rows := make([]claimedRow, 100)
 	for i := range rows {

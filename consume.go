@@ -118,7 +118,7 @@ func (c *Consumer[T]) Err() error { return c.core.failure() }
 // settle does. On SQLite a
 // goroutine that holds a transaction must not call it: see Queue.
 func (c *Consumer[T]) Flush(ctx context.Context) error {
-	return c.core.queue.failed("flush", c.core.settler.writer.Flush(ctx))
+	return c.core.queue.failed("flush", c.core.settler.Flush(ctx))
 }
 
 // Stats returns counts, and asks the database nothing.

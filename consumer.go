@@ -4,12 +4,13 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/claim"
+	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/session"
+	"github.com/chanq/chanq/internal/settle"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -19,7 +20,7 @@ import (
 //   - the claimer (claim.go, or reader.go of an ordered queue), one for a slow survey (survey.go), and one for a large claim
 //     that is delivered while the next one runs (claim_deliver.go);
 //   - of an ordered queue one that delivers leases, and at the end one that returns its slots (reader.go);
-//   - those of the settler (internal/batch), the keeper and its writer;
+//   - those of the settler and the extender (internal/settle);
 //   - the heartbeat (member.go), the trimmer if Config.Retain is set (trim.go), on PostgreSQL one that vacuums
 //     (vacuum.go), and the history of the Queue, which its last producer or consumer joins (record.go);
 //   - one for each of the hooks LeaseLost and Availability while there are events to report.
@@ -30,12 +31,14 @@ type consumer[T any] struct {
 	cfg      ConsumerConfig
 	sessions *sessions         // of claims
 	notes    *sessions         // of what may wait: members, trims, vacuums
+	parts    []*sessions       // all
 	member   sqlbatch.Member   // as whom the database knows it
 	here     *claim.Membership // of an ordered queue: until when, as far as it is known here; else nil
-	settler  *settler
-	keeper   *keeper
+	settler  *settle.Settler
+	extender *settle.Extender
+	isolated *base.Isolated // settles
+	leases   lease.Home
 	health   *base.Availability
-	values   context.Context // parent of the leases' contexts: values of Consume's, without its end
 
 	out      chan *Lease[T] // the claimer and its deliveries send; the supervisor closes it
 	unlisten func()
@@ -83,7 +86,7 @@ type consumer[T any] struct {
 // leases' contexts.
 func newConsumer[T any](q *queue, cfg ConsumerConfig, values context.Context) (*consumer[T], error) {
 	pools, err := openSessions(q.db, q.dialect, q.cfg.SessionMaxAge,
-		session.Need{Kind: session.Claim, Sessions: claimSessions}, session.Need{Kind: session.Settle, Sessions: storers, Spare: 1},
+		session.Need{Kind: session.Claim, Sessions: claimSessions}, session.Need{Kind: session.Settle, Sessions: settle.Workers, Spare: 1},
 		session.Need{Kind: session.Extend, Sessions: extendSessions, Spare: 2}, session.Need{Kind: session.Note, Sessions: noteSessions})
 	if err != nil {
 		return nil, err
@@ -94,7 +97,7 @@ func newConsumer[T any](q *queue, cfg ConsumerConfig, values context.Context) (*
 		notes:        pools[3],
 		member:       newMember(cfg.Name, cfg.LeaseFor),
 		health:       q.availability("consumer"),
-		values:       values,
+		isolated:     q.isolated("consumer"),
 		out:          make(chan *Lease[T], cfg.Prefetch),
 		progress:     make(chan struct{}, 1),
 		returned:     make(chan struct{}),
@@ -113,8 +116,9 @@ func newConsumer[T any](q *queue, cfg ConsumerConfig, values context.Context) (*
 		here = claim.NewMembership(c.member.ID, base.Now)
 	}
 	c.here = here
-	c.settler = newSettler(c, pools[1], c.health, c.abandoned, cfg.tryTimeout(), cfg.linger(), max(settleFactor*cfg.Prefetch, minBacklog))
-	c.keeper = newKeeper(c, pools[2], c.health, here, cfg.LeaseFor, cfg.StatementTimeout)
+	c.leases = lease.Home{Owner: c, Parent: values}
+	c.settler, c.extender = c.newSettler(pools[1]), c.newExtender(pools[2])
+	c.parts = pools
 	if c.queue.ordered() {
 		c.order = newReader(c)
 		c.subscription.owned = c.order.reader.Owned
@@ -128,7 +132,7 @@ func (c *consumer[T]) discard() {
 	c.unlisten()
 	c.stopNow()
 	c.abandon()
-	for _, s := range c.pools() {
+	for _, s := range c.parts {
 		s.close()
 	}
 }
@@ -150,8 +154,8 @@ func (c *consumer[T]) supervise(forget func() bool) {
 	attending, leave := context.WithCancel(context.Background())
 	defer leave()
 	var claimer, rest sync.WaitGroup
-	rest.Go(c.settler.run)
-	rest.Go(c.keeper.run)
+	rest.Go(c.settler.Run)
+	rest.Go(c.extender.Run)
 	rest.Go(func() { c.attend(attending) })
 	if c.queue.cfg.Retain > 0 {
 		rest.Go(c.trim)
@@ -179,35 +183,31 @@ func (c *consumer[T]) supervise(forget func() bool) {
 	}
 	c.unlisten()
 	forget()
-	c.settler.writer.Drain()
+	c.settler.Drain()
 	for c.held.Load()+c.working.Load() > 0 && c.abandoned.Err() == nil {
 		select {
 		case <-c.drained:
 		case <-c.abandoned.Done():
 		}
 	}
-	c.settler.writer.Close()
-	c.keeper.end()
+	c.settler.Close()
+	c.extender.End()
 	leave()
 	rest.Wait()
 	c.joined.Wait()
 	c.abandon()
 	unrecord()
-	c.keeper.losses.Close()
+	c.extender.Close()
+	c.isolated.Close()
 	c.health.End()
 	c.endTrial()
-	for _, s := range c.pools() {
+	for _, s := range c.parts {
 		s.close()
 	}
 	close(c.finished)
 	for c.working.Load() > 0 { // after a Shutdown that gave up
 		<-c.drained
 	}
-}
-
-// pools are the sessions of the consumer.
-func (c *consumer[T]) pools() []*sessions {
-	return []*sessions{c.settler.sessions, c.keeper.sessions, c.sessions, c.notes}
 }
 
 // over waits until every goroutine and handler has ended. It reports false if ctx ends
@@ -228,11 +228,11 @@ func (c *consumer[T]) over(ctx context.Context) bool {
 
 // giveUp gives up what is not settled yet, and says how much that is.
 func (c *consumer[T]) giveUp() (held, settling, working int) {
-	settling = c.settler.writer.Stats().Open
+	settling = c.settler.Stats().Open
 	held = max(0, int(c.held.Load())-settling) // which are held until they have an outcome
 	c.gaveUp.Store(true)
 	c.abandon()
-	c.settler.writer.Close()
+	c.settler.Close()
 	return held, settling, int(c.working.Load())
 }
 
@@ -252,54 +252,9 @@ func (c *consumer[T]) counts() ConsumerStats {
 		c.order.stats(&s) // first: what comes to the channel now counts twice, not never
 	}
 	s.Buffered += len(c.out)
-	settles := c.settler.writer.Stats()
+	settles := c.settler.Stats()
 	s.Held, s.Settling, s.Isolated = int(c.held.Load()), settles.Waiting, settles.Isolated
 	return s
-}
-
-// The consumer as the owner of its leases.
-
-func (c *consumer[T]) home() *queue            { return c.queue }
-func (c *consumer[T]) parent() context.Context { return c.values }
-func (c *consumer[T]) hurry()                  { c.settler.writer.Expedite() }
-
-func (c *consumer[T]) settle(ctx context.Context, l *lease) error {
-	c.noteTaken()
-	return c.settler.add(ctx, l)
-}
-
-func (c *consumer[T]) extend(ctx context.Context, l *lease, d time.Duration) (bool, error) {
-	select {
-	case <-c.finished: // it does not wait for a lease that has run out or is in a transaction
-		return false, ErrClosed
-	default:
-	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.StatementTimeout)
-	defer cancel()
-	return c.keeper.extendOne(ctx, l, d, c.cfg.tryTimeout())
-}
-
-// expire does what the keeper does when it looks, which it need not have done yet,
-// or never will: after a Shutdown that gave up.
-func (c *consumer[T]) expire(l *lease) { c.keeper.loseLease(l, leaseExpired) }
-
-func (c *consumer[T]) awaits(l *lease) bool { return c.order != nil && c.order.awaits(l) }
-
-func (c *consumer[T]) moved(leases ...*lease) {
-	if c.order != nil {
-		c.order.moved(leases)
-	}
-}
-
-func (c *consumer[T]) ended(l *lease) {
-	if l.state.Load() != leaseSettled {
-		c.noteTaken()
-	}
-	if l.suspect {
-		c.endTrial()
-		base.Signal(c.cleared)
-	}
-	c.letGo()
 }
 
 // letGo counts a lease as held no more. Whoever is the last to do so while the consumer
@@ -335,21 +290,4 @@ func (c *consumer[T]) broken(err error) {
 	}
 	c.mu.Unlock()
 	c.stopNow()
-}
-
-func (c *consumer[T]) settled(e SettledEvent, givenBack slotNames) {
-	c.mu.Lock()
-	c.stats.Acked += int64(e.Acked)
-	c.stats.Nacked += int64(e.Nacked)
-	c.stats.Released += int64(e.Released)
-	c.stats.Dead += int64(e.Dead)
-	c.stats.Lost += int64(e.Lost)
-	c.mu.Unlock()
-	base.Signal(c.progress)
-	// What was given back is another consumer's chance, whose pause ends here. Not
-	// after a Release by a reader who goes on reading: one that releases whatever it
-	// gets would claim it again without a pause, for ever.
-	if e.Nacked > 0 || e.Released > 0 && c.stop.Err() != nil {
-		c.queue.notify(e.Nacked+e.Released, givenBack, false)
-	}
 }

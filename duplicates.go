@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -84,7 +85,7 @@ func (q *queue) enqueueNew(ctx context.Context, run runner, build sqlbatch.Queue
 			}
 		}
 		if open, err = q.explainMissing(run, build, missing, receipts, index); err != nil {
-			return open, unread(err)
+			return open, table.NotRun(err)
 		}
 	}
 	return nil, nil

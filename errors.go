@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/lease"
 )
 
 // Errors that callers branch on, with errors.Is.
@@ -12,12 +15,12 @@ var (
 	// ErrLeaseLost: the lease ended before the settle; the message is, or will be,
 	// delivered to another consumer, or was cancelled. Returned by settles, Wait,
 	// AckTx and Extend, and the cause of a Lease.Context.
-	ErrLeaseLost = errors.New("chanq: lease lost")
+	ErrLeaseLost = lease.ErrLost
 	// ErrSettled: the lease was settled before, by this holder.
-	ErrSettled = errors.New("chanq: lease already settled")
+	ErrSettled = lease.ErrSettled
 	// ErrClosed: of sends, Close of the producer has begun; of settles, Shutdown of
 	// the consumer has given up; of Receive, the consumer has stopped.
-	ErrClosed = errors.New("chanq: closed")
+	ErrClosed = batch.ErrClosed
 	// ErrNoSchema: the tables of the queue are missing or older than this version
 	// of chanq. Run Migrate, or the command chanq migrate.
 	ErrNoSchema = errors.New("chanq: no schema")

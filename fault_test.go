@@ -99,6 +99,7 @@ func meetFault(t *testing.T, at string) {
 	require.NoError(t, err)
 	require.NoError(t, p.Close(t.Context()))
 	q.core.sql = faulty{q.core.sql, at}
+	q.core.table.SQL = q.core.sql
 	p = testProducer(t, q, ProducerConfig{})
 	c := testConsumer(t, q, ConsumerConfig{LeaseFor: time.Second, Prefetch: 2})
 	switch at {

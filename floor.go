@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -44,12 +45,12 @@ func lowest(a, b sqlbatch.Floors) sqlbatch.Floors {
 
 // placesOf is where the first lease of each priority was claimed that a release gives
 // back; noPlace where there is none. What a nack gives back is due anew.
-func placesOf(leases []*lease) sqlbatch.Floors {
+func placesOf(leases []*lease.Lease) sqlbatch.Floors {
 	low := noPlace
 	for _, l := range leases {
-		if l.op == settleRelease {
-			p := &low[l.priority-PriorityLow]
-			*p = min(*p, l.due)
+		if l.Op == lease.Release {
+			p := &low[l.Priority-sqlbatch.PriorityLow]
+			*p = min(*p, l.Due)
 		}
 	}
 	return low

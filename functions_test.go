@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
 )
 
 func TestABackoffThatFailsIsReplacedByTheDefault(t *testing.T) {
@@ -48,20 +51,21 @@ func TestAnExponentialBackoffNeverOverflows(t *testing.T) {
 // TestNoLeaseIsHandledBehindShutdown has leases end while a worker takes them, and
 // looks as supervise does: what it finds idle stays idle.
 func TestNoLeaseIsHandledBehindShutdown(t *testing.T) {
-	c := &consumer[string]{drained: make(chan struct{}, 1)}
+	c := &consumer[string]{queue: &queue{dialect: sqlite.Dialect}, drained: make(chan struct{}, 1), progress: make(chan struct{}, 1), abandoned: t.Context()}
 	c.stop, c.stopNow = context.WithCancel(context.Background())
 	c.stopNow()
-	c.settler = newSettler(still{}, nil, nil, t.Context(), 0, time.Minute, 10)
-	c.settler.writer.Close()
+	c.isolated, c.leases = c.queue.isolated("consumer"), lease.Home{Owner: c, Parent: t.Context()}
+	c.settler = c.newSettler(&sessions{})
+	c.settler.Close()
 	for range 300_000 {
-		l := &Lease[string]{lease: &lease{owner: closedOwner{c: c}}}
-		l.lease.deadline.Store(math.MaxInt64)
+		l := &Lease[string]{lease: &lease.Lease{Home: &c.leases}}
+		l.lease.Begin(math.MaxInt64, 0)
 		c.held.Store(1)
 		var idle atomic.Bool
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			l.lease.lose(leaseExpired)
+			l.lease.Lose(lease.Expired)
 			if c.held.Load()+c.working.Load() == 0 {
 				idle.Store(true)
 			}
@@ -73,15 +77,6 @@ func TestNoLeaseIsHandledBehindShutdown(t *testing.T) {
 		<-done
 	}
 }
-
-// closedOwner is a consumer that settles nothing any more.
-type closedOwner struct {
-	still
-	c *consumer[string]
-}
-
-func (o closedOwner) ended(l *lease)                     { o.c.ended(l) }
-func (closedOwner) settle(context.Context, *lease) error { return ErrClosed }
 
 // BenchmarkHook is what a hook costs besides itself.
 func BenchmarkHook(b *testing.B) {

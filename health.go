@@ -2,7 +2,6 @@ package chanq
 
 import (
 	"github.com/chanq/chanq/internal/base"
-	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -46,13 +45,5 @@ func (q *queue) task(name, op string) *base.Task {
 // tell reports the result of a task, and ends the consumer if the driver panicked in it.
 func (c *consumer[T]) tell(t *base.Task, op string, err error) {
 	t.Report(err)
-	mind(c, op, err)
-}
-
-// mind ends the owner of leases if err is a panic of the driver. It is for statements that are repeated
-// whatever their outcome.
-func mind(o leaseOwner, op string, err error) {
-	if session.Panicked(err) {
-		o.broken(o.home().fail(op, err))
-	}
+	c.mind(op, err)
 }

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
-	"github.com/chanq/chanq/internal/batch"
-	"github.com/chanq/chanq/internal/order"
+	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -41,7 +39,7 @@ type Lease[T any] struct {
 	// began before goes on.
 	EnqueuedAt, DueAt, ExpiresAt time.Time
 
-	lease *lease
+	lease *lease.Lease
 }
 
 // Context ends, with the cause ErrLeaseLost, when the lease is known to be lost,
@@ -53,7 +51,7 @@ func (l *Lease[T]) Context() context.Context {
 	if l.lease == nil {
 		return context.Background()
 	}
-	return (*leaseContext)(l.lease)
+	return l.lease.Context()
 }
 
 // Deadline is when the lease ends by this process's clock unless it is
@@ -63,7 +61,7 @@ func (l *Lease[T]) Deadline() time.Time {
 	if l.lease == nil {
 		return time.Time{}
 	}
-	return base.WallTime(l.lease.deadlineAt())
+	return base.WallTime(l.lease.Deadline())
 }
 
 // Ack marks the message as done: it leaves the queue. The settle joins the next
@@ -73,7 +71,7 @@ func (l *Lease[T]) Deadline() time.Time {
 // Shutdown does not wait for a lease that has run out or is in a transaction. After a
 // rollback such a message is delivered again when its lease ends. AckAll(ctx, lease) is
 // the form that a context bounds, and that returns the outcome of any lease.
-func (l *Lease[T]) Ack() error { return l.lease.settle(settleAck, 0, "") }
+func (l *Lease[T]) Ack() error { return l.settle(lease.Ack, 0, "") }
 
 // Nack gives the message back, due again after delay, with the text of cause
 // for operators, of which 2000 bytes are kept; nil keeps the last one. If this was
@@ -84,14 +82,14 @@ func (l *Lease[T]) Nack(delay time.Duration, cause error) error {
 	if delay < 0 || delay > sqlbatch.MaxDelay {
 		return fmt.Errorf("chanq: nack: delay is %v: must be from 0 to %v", delay, sqlbatch.MaxDelay)
 	}
-	return l.lease.nack(delay, errorText(cause))
+	return l.settle(lease.Nack, delay, errorText(cause))
 }
 
 // Release gives the message back as if it had not been claimed: due at its
 // former time, and the attempt does not count. Consumers of this process find it with
 // their next claim or look, those of others within a second or so. A reader that releases whatever it
 // gets claims it again and again. It returns as Ack does.
-func (l *Lease[T]) Release() error { return l.lease.settle(settleRelease, 0, "") }
+func (l *Lease[T]) Release() error { return l.settle(lease.Release, 0, "") }
 
 // ReleaseAfter gives the message back as if it had not been claimed, but for later: due
 // delay from now, by the database's clock, behind what is due before. So the attempt
@@ -109,13 +107,13 @@ func (l *Lease[T]) ReleaseAfter(delay time.Duration) error {
 	if delay < 0 || delay > sqlbatch.MaxDelay {
 		return fmt.Errorf("chanq: release: delay is %v: must be from 0 to %v", delay, sqlbatch.MaxDelay)
 	}
-	return l.lease.settle(settleSnooze, delay, "")
+	return l.settle(lease.Snooze, delay, "")
 }
 
 // DeadLetter sets the message aside in the dead table, with the text of cause.
 // Queue.Redrive makes it ready again. It returns as Ack does.
 func (l *Lease[T]) DeadLetter(cause error) error {
-	return l.lease.settle(settleDead, 0, errorText(cause))
+	return l.settle(lease.Dead, 0, errorText(cause))
 }
 
 // Wait returns the outcome of the settle: nil only when it is in the database,
@@ -123,7 +121,12 @@ func (l *Lease[T]) DeadLetter(cause error) error {
 // says that the outcome could not be learned. It waits until the lease is
 // settled and the outcome known, or ctx ends. On SQLite a goroutine that holds a
 // transaction must not call it: see Queue.
-func (l *Lease[T]) Wait(ctx context.Context) error { return l.lease.wait(ctx) }
+func (l *Lease[T]) Wait(ctx context.Context) error {
+	if l.lease == nil {
+		return errMadeByHand
+	}
+	return deliveryError(l.lease, l.lease.Wait(ctx))
+}
 
 // Extend makes the lease last at least d from now, by the database's clock, in one
 // round trip; d is at least 100 ms. It only lengthens: the later end holds. To make a
@@ -138,323 +141,35 @@ func (l *Lease[T]) Extend(ctx context.Context, d time.Duration) error {
 	if d < minLease || d > sqlbatch.MaxDelay {
 		return fmt.Errorf("chanq: extend: d is %v: must be from %v to %v", d, minLease, sqlbatch.MaxDelay)
 	}
-	return l.lease.extend(ctx, d)
-}
-
-// deadlineAfter is when a lease of d, asked for at start, is over here at the
-// latest. Databases count in milliseconds and may round down: without the one
-// taken off, this process could believe in its lease longer than they do.
-func deadlineAfter(start, d time.Duration) time.Duration { return start + d - time.Millisecond }
-
-// leaseState:
-//
-//	held ──settle──▶ settling ──▶ settled (outcome in err)
-//	 │ ▲                ▲
-//	 │ └─Extend─ expired┤  its time ran out here; the database may still know it
-//	 │                  │
-//	 ├──AckTx─▶ inTx ───┘  settle after a rollback
-//	 └────────▶ lost       the database says so
-type leaseState = uint32
-
-const (
-	leaseHeld leaseState = iota
-	leaseExpired
-	leaseInTx
-	leaseSettling
-	leaseSettled
-	leaseLost
-)
-
-type settleOp uint8
-
-const (
-	settleAck settleOp = iota
-	settleNack
-	settleSnooze // given back uncounted, but for later, as by a nack
-	settleRelease
-	settleDead
-)
-
-// leaseOwner has leases: a consumer. A lease, its settler and its keeper
-// call back nobody else.
-type leaseOwner interface {
-	// home is the queue of its leases.
-	home() *queue
-	// parent of contexts of leases.
-	parent() context.Context
-
-	// settle takes over a lease in state settling and calls finish on it, now or
-	// later. An error means that it never will: ErrClosed, or the cause of the end of ctx, within which it
-	// waits for room.
-	settle(context.Context, *lease) error
-	// extend asks the database, once, and notes the new deadline.
-	extend(ctx context.Context, l *lease, d time.Duration) (held bool, err error)
-	// hurry is told that somebody waits for the settle that was handed over.
-	hurry()
-	// awaits reports whether other messages wait for the settle that is handed over.
-	awaits(*lease) bool
-	// ended is called once, when the lease is no longer held: it is settled, in a
-	// transaction, expired or lost.
-	ended(l *lease)
-	// moved is called after each change of the state of leases that others of their keys may wait for:
-	// they are in a transaction, expired, lost or settled. It is called once for a group of settles. Unlike ended it is
-	// called for each change of a lease.
-	moved(leases ...*lease)
-	// expire is called when the time of a lease whose context is in use ran out. A
-	// lease that is held has expired then.
-	expire(l *lease)
-
-	// settled is called by the settler for each group that is in the database, with the slots of the messages that
-	// were given back.
-	settled(e SettledEvent, givenBack slotNames)
-	// broken is told by the settler of a permanent error.
-	broken(error)
-}
-
-// lease is the part of a Lease that knows nothing of T.
-type lease struct {
-	batch.Place // in the settler's writer
-
-	owner     leaseOwner
-	item      sqlbatch.Item
-	due       int64 // Unix ms by the database: with the priority its place
-	attempt   int   // as Lease.Attempt, which the reader might change
-	lapses    int   // before this claim, in a row
-	priority  Priority
-	entry     *order.Message // of an ordered queue
-	delivery  int64          // of an ordered queue: Lease.Fence; item has the stored fence
-	suspect   bool           // see claim_careful.go
-	heavy     int            // bytes of its body where they are heavyBody or more, else 0
-	extension *extension     // nil before the first one; of the keeper's goroutine
-	deadline  atomic.Int64   // of monotonic()
-	until     atomic.Int64   // end of automatic extension
-	state     atomic.Uint32
-	isEnded   atomic.Bool
-	noted     atomic.Bool // the history counts it as acked in a transaction
-
-	// Written by settle before the state is settling, read by the settler.
-	op    settleOp
-	inTx  bool // it was acked in a transaction before: that it is gone is no loss
-	quiet bool // text may have parts of the body: it is for the table only
-	// uncounted: it is set aside by the claim that found it, which was no attempt.
-	uncounted bool
-	delay     time.Duration
-	text      string
-
-	// Of who stores the settle.
-	unknown bool // a transaction of a pipe may have been applied
-	locked  bool // its row was found locked
-
-	err  error                         // outcome; written before the state is settled
-	done atomic.Pointer[chan struct{}] // closed when settled or lost; made by the first Wait
-	ctx  atomic.Pointer[cancellable]   // made by the first use of its context
-}
-
-func (l *lease) deadlineAt() time.Duration { return time.Duration(l.deadline.Load()) }
-
-func (l *lease) settle(op settleOp, delay time.Duration, text string) error {
-	return l.settleWithin(context.Background(), op, delay, text)
-}
-
-// settleWithin is settle. If ctx ends before there is room for the settle, the lease is what it was.
-func (l *lease) settleWithin(ctx context.Context, op settleOp, delay time.Duration, text string) error {
-	if l == nil {
+	if l.lease == nil {
 		return errMadeByHand
 	}
-	for {
-		switch s := l.state.Load(); s {
-		case leaseHeld, leaseExpired, leaseInTx:
-			if !l.state.CompareAndSwap(s, leaseSettling) {
-				continue
-			}
-			l.op, l.delay, l.text, l.inTx = op, delay, text, s == leaseInTx
-			switch err := l.owner.settle(ctx, l); err {
-			case nil:
-				return nil
-			case ErrClosed:
-				l.finish(err)
-				return err
-			default:
-				l.state.Store(s)
-				return err
-			}
-		case leaseLost:
-			return ErrLeaseLost
-		default:
-			return ErrSettled
-		}
-	}
-}
-
-// beginSettling takes a lease for a settle of chanq's own: no one else may settle it
-// then. The keeper may end it at the same time: then it has expired here, but the
-// database may know it still.
-func (l *lease) beginSettling() bool {
-	for {
-		s := l.state.Load()
-		if s != leaseHeld && s != leaseExpired {
-			return false
-		}
-		if l.state.CompareAndSwap(s, leaseSettling) {
-			return true
-		}
-	}
-}
-
-// takeBack makes a release of a lease that no reader has.
-func (l *lease) takeBack() bool {
-	if !l.beginSettling() {
-		return false
-	}
-	l.op = settleRelease
-	return true
-}
-
-// nack sets aside after the last attempt.
-func (l *lease) nack(delay time.Duration, text string) error {
-	if l == nil {
-		return errMadeByHand
-	}
-	return l.settle(l.nackOp(), delay, text)
-}
-
-// nackOp is what a failure makes of the message.
-func (l *lease) nackOp() settleOp {
-	if l.failures() >= l.owner.home().cfg.MaxAttempts {
-		return settleDead
-	}
-	return settleNack
-}
-
-// failures is how many attempts have failed, if this one did. A handler that returns
-// clears its message: the lapses before it were not its doing, and count no more.
-func (l *lease) failures() int { return l.attempt - l.lapses }
-
-// reason is why the message is set aside, as hooks may hear it.
-func (l *lease) reason() string {
-	if l.quiet {
-		return "chanq: cannot decode: last_error of the message says why"
-	}
-	return discreet(l.text)
-}
-
-// lossEvent is what the LeaseLost hook hears.
-func (l *lease) lossEvent(confirmed bool) LeaseLostEvent {
-	return LeaseLostEvent{Queue: l.owner.home().label, ID: l.item.ID, Attempt: l.attempt, Confirmed: confirmed}
-}
-
-// finish records the outcome of a settle, and wakes the calls that wait for it.
-func (l *lease) finish(err error) {
-	if l.state.Load() == leaseSettled {
-		return // by an owner that settles within the call
-	}
-	l.conclude(err)
-	l.owner.moved(l)
-}
-
-// conclude is finish of one lease of a group. The owner's moved is to be called after the last one.
-func (l *lease) conclude(err error) {
-	l.err, l.text = err, "" // somebody may keep the lease, and its slab, for long
-	l.state.Store(leaseSettled)
-	l.wake()
-	l.end()
-	l.endContext()
-}
-
-// lose moves a lease that is not being settled to lost or expired.
-func (l *lease) lose(to leaseState) bool {
-	if !l.state.CompareAndSwap(leaseHeld, to) && !(to == leaseLost && l.state.CompareAndSwap(leaseExpired, to)) {
-		return false
-	}
-	if to == leaseLost {
-		l.wake()
-	}
-	l.cancel()
-	l.end()
-	l.owner.moved(l)
-	return true
-}
-
-// hasEnded reports that the owner was told of the end.
-func (l *lease) hasEnded() bool { return l.isEnded.Load() }
-
-func (l *lease) end() {
-	if l.isEnded.CompareAndSwap(false, true) {
-		l.owner.ended(l)
-	}
-}
-
-func (l *lease) wake() {
-	if done := l.done.Load(); done != nil {
-		close(*done)
-	}
-}
-
-// gone reports that the lease ran out or was lost while it lay in a buffer.
-func (l *lease) gone() bool {
-	switch l.state.Load() {
-	case leaseHeld:
-		return base.Now() >= l.deadlineAt()
-	case leaseExpired, leaseLost:
-		return true
-	}
-	return false
-}
-
-func (l *lease) wait(ctx context.Context) error {
-	if l == nil {
-		return errMadeByHand
-	}
-	if l.done.Load() == nil {
-		done := make(chan struct{})
-		if l.done.CompareAndSwap(nil, &done) {
-			// A settle that finished before it could see done is seen here.
-			if s := l.state.Load(); s == leaseSettled || s == leaseLost {
-				return l.outcome()
-			}
-		}
-	}
-	if s := l.state.Load(); s == leaseSettled || s == leaseLost {
-		return l.outcome()
-	} else if s == leaseInTx {
-		return errors.New("chanq: wait: the message was acked in the caller's transaction; its commit is the outcome")
-	}
-	l.owner.hurry()
-	select {
-	case <-*l.done.Load():
-		return l.outcome()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (l *lease) outcome() error {
-	if l.state.Load() == leaseLost {
-		return ErrLeaseLost
-	}
-	return l.err
-}
-
-func (l *lease) extend(ctx context.Context, d time.Duration) error {
-	if l == nil {
-		return errMadeByHand
-	}
-	switch l.state.Load() {
-	case leaseLost:
-		return ErrLeaseLost
-	case leaseSettling, leaseSettled, leaseInTx:
-		return ErrSettled
-	}
-	held, err := l.owner.extend(ctx, l, d)
-	if err != nil {
+	err := l.lease.ExtendBy(ctx, d)
+	switch {
+	case err == nil, err == ErrLeaseLost, err == ErrSettled, err == ErrClosed:
 		return err
 	}
-	if !held {
-		if l.lose(leaseLost) || l.state.Load() == leaseLost {
-			return ErrLeaseLost
-		}
-		return ErrSettled // meanwhile, by another goroutine
+	if failed := (*lease.FailedError)(nil); errors.As(err, &failed) {
+		return deliveryError(l.lease, err)
 	}
-	l.state.CompareAndSwap(leaseExpired, leaseHeld)
-	return nil
+	return homeOf(l.lease).fail("extend", err)
+}
+
+// settle hands the lease to its consumer.
+func (l *Lease[T]) settle(op lease.Op, delay time.Duration, text string) error {
+	if l.lease == nil {
+		return errMadeByHand
+	}
+	return l.lease.Settle(context.Background(), op, delay, text)
+}
+
+// homeOf is the queue of a lease.
+func homeOf(l *lease.Lease) *queue { return l.Home.Owner.(interface{ home() *queue }).home() }
+
+// deliveryError is the error of an operation on a lease as callers get it.
+func deliveryError(l *lease.Lease, err error) error {
+	if failed := (*lease.FailedError)(nil); errors.As(err, &failed) {
+		return &OpError{Op: failed.Op, Queue: homeOf(l).label, ID: l.Item.ID, Unknown: failed.Unknown, Err: failed.Err}
+	}
+	return err
 }

@@ -3,12 +3,14 @@ package chanq
 import (
 	"context"
 	"database/sql"
+	"math"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -88,32 +90,33 @@ func (c *consumer[T]) attend(ctx context.Context) {
 			pause /= 4
 		}
 		if err == nil && c.order != nil {
-			if c.here.Joined(deadlineAfter(began, c.cfg.LeaseFor)) {
+			if c.here.Joined(lease.After(began, c.cfg.LeaseFor)) {
 				c.order.hurry() // slots may be taken
 				if c.queue.debouncer.notifier != nil {
 					c.queue.wake() // the shares of others are smaller
 				}
 			}
-			base.Signal(c.keeper.wake) // leases may last longer now
+			c.extender.Wake() // leases may last longer now
 		}
 		batch.Sleep(ctx, pause)
 	}
 	if c.abandoned.Err() == nil {
 		// What fails is of no matter: it counts as gone before long.
-		err := c.asMember(c.abandoned, min(c.cfg.StatementTimeout, leaveTimeout), c.queue.sql.Leave(c.memberID()))
+		id, _ := c.memberUntil()
+		err := c.asMember(c.abandoned, min(c.cfg.StatementTimeout, leaveTimeout), c.queue.sql.Leave(id))
 		if err == nil && c.queue.ordered() {
 			c.queue.wake() // its slots are free, and the shares of others are greater
 		}
 	}
 }
 
-// memberID is as whom the database knows the consumer now.
-func (c *consumer[T]) memberID() [16]byte {
+// memberUntil is as whom the database knows the consumer now, and when its leases end at the latest.
+func (c *consumer[T]) memberUntil() (id [16]byte, ends time.Duration) {
 	if c.here == nil {
-		return c.member.ID
+		return c.member.ID, math.MaxInt64
 	}
-	term, _, _ := c.here.Current()
-	return term.ID
+	term, ends, _ := c.here.Current()
+	return term.ID, ends
 }
 
 func (c *consumer[T]) asMember(ctx context.Context, timeout time.Duration, st sqlbatch.Statement) error {

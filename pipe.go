@@ -9,6 +9,7 @@ import (
 
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -89,7 +90,7 @@ func newPipe[In, Out any](from *consumer[In], to *producer[Out]) (*pipe[In, Out]
 type piped[Out any] struct {
 	batch.Place // its Size is that of the outputs
 
-	in     *lease
+	in     *lease.Lease
 	rows   []sqlbatch.Row
 	one    [1]sqlbatch.Row // where rows begin: most have one
 	keys   bool            // an output has a key or an ID of the caller's
@@ -133,11 +134,11 @@ func unfit(output int, err error) error {
 // handOver hands an input that was handled to the writer. From here on the settle is
 // under way: no one else may settle it.
 func (p *pipe[In, Out]) handOver(item *piped[Out]) {
-	if !item.in.beginSettling() {
+	if !item.in.Take(lease.Ack) {
 		return // settled by fn, or lost
 	}
 	p.from.noteTaken()
 	if p.writer.Add(context.Background(), item, batch.Awaited) != nil { // it was given up
-		item.in.finish(&OpError{Op: "pipe", Queue: p.from.queue.label, ID: item.in.item.ID, Err: ErrClosed})
+		lease.Finish(p.from, []*lease.Lease{item.in}, []error{&lease.FailedError{Op: "pipe", Err: ErrClosed}})
 	}
 }

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/session"
+	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -51,7 +53,7 @@ func (p *pipe[In, Out]) fit(items []*piped[Out]) int {
 // within StatementTimeout, although it is alone, is nacked, and counts as written.
 func (p *pipe[In, Out]) write(ctx context.Context, items []*piped[Out], skipLocked bool) (written []*piped[Out], err error) {
 	began := time.Now()
-	slices.SortFunc(items, func(a, b *piped[Out]) int { return compareItems(a.in.item, b.in.item) })
+	slices.SortFunc(items, func(a, b *piped[Out]) int { return table.CompareItems(a.in.Item, b.in.Item) })
 	acks := p.from.queue.sql.InOwnTx()
 	if skipLocked {
 		acks = p.from.queue.sql.InTx().SkipLocked()
@@ -67,7 +69,7 @@ func (p *pipe[In, Out]) write(ctx context.Context, items []*piped[Out], skipLock
 		return nil, err
 	}
 	for _, item := range items {
-		if _, ok := slices.BinarySearchFunc(held, item.in.item, compareItems); ok {
+		if _, ok := slices.BinarySearchFunc(held, item.in.Item, table.CompareItems); ok {
 			written = append(written, item)
 		}
 	}
@@ -89,22 +91,22 @@ func (p *pipe[In, Out]) late(ctx context.Context, item *piped[Out], began time.T
 		return false
 	}
 	item.handed = true
-	item.in.unknown = item.in.unknown || item.Unknown || class == sqlbatch.Unknown
+	item.in.MaybeApplied = item.in.MaybeApplied || item.Unknown || class == sqlbatch.Unknown
 	p.nack(item.in, fmt.Errorf("%s%w", reasonOutput, err))
 	return true
 }
 
 // nack gives an input back that cannot be replaced.
-func (p *pipe[In, Out]) nack(l *lease, err error) {
-	call(p.from.queue.cfg.Hooks.Failed, FailedEvent{Queue: p.from.queue.label, ID: l.item.ID, Attempt: l.attempt, Err: err})
-	l.delay = nackDelay(p.from.backoff(l.failures()))
-	p.handBack(l, l.nackOp(), err)
+func (p *pipe[In, Out]) nack(l *lease.Lease, err error) {
+	call(p.from.queue.cfg.Hooks.Failed, FailedEvent{Queue: p.from.queue.label, ID: l.Item.ID, Attempt: l.Attempt, Err: err})
+	l.Delay = nackDelay(p.from.backoff(l.Failures()))
+	p.handBack(l, lease.Nack, err)
 }
 
 // handBack hands an input to the settler.
-func (p *pipe[In, Out]) handBack(l *lease, op settleOp, err error) {
-	l.op, l.text = op, err.Error()
-	p.from.settler.addAll(l)
+func (p *pipe[In, Out]) handBack(l *lease.Lease, op lease.Op, err error) {
+	l.Op, l.Text = op, err.Error()
+	p.from.settler.AddAll(l)
 }
 
 // replace acks the inputs in tx, but for those that somebody has locked, and stores
@@ -112,16 +114,16 @@ func (p *pipe[In, Out]) handBack(l *lease, op settleOp, err error) {
 func (p *pipe[In, Out]) replace(ctx context.Context, tx *sql.Tx, acks sqlbatch.Queue, group []*piped[Out]) (held []sqlbatch.Item, err error) {
 	items := make([]sqlbatch.Item, len(group))
 	for i := range group {
-		items[i] = group[i].in.item
+		items[i] = group[i].in.Item
 	}
-	if err := session.RunTx(ctx, tx, p.from.queue.ackStatement(acks, items), session.CollectItems(&held)); err != nil {
+	if err := session.RunTx(ctx, tx, p.from.queue.table.AckStatement(acks, items), session.CollectItems(&held)); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(held, compareItems)
+	slices.SortFunc(held, table.CompareItems)
 	var rows []sqlbatch.Row
 	keyed := false
 	for i := range group {
-		if _, ok := slices.BinarySearchFunc(held, group[i].in.item, compareItems); ok {
+		if _, ok := slices.BinarySearchFunc(held, group[i].in.Item, table.CompareItems); ok {
 			rows = append(rows, group[i].rows...)
 			keyed = keyed || group[i].keys
 		}
@@ -140,18 +142,18 @@ func (p *pipe[In, Out]) replace(ctx context.Context, tx *sql.Tx, acks sqlbatch.Q
 
 // absent looks for inputs that a transaction did not ack. It leaves out those whose rows are locked.
 func (p *pipe[In, Out]) absent(ctx context.Context, items []*piped[Out]) (outcomes []batch.Outcome[*piped[Out]], err error) {
-	leases := make([]*lease, len(items))
+	leases := make([]*lease.Lease, len(items))
 	for i, item := range items {
 		leases[i] = item.in
 	}
-	seen, err := p.from.queue.look(ctx, p.sessions, p.from.cfg.tryTimeout(), leases)
+	seen, err := p.from.queue.on(p.sessions).Look(ctx, p.from.cfg.tryTimeout(), lease.IDs(leases))
 	if err != nil {
 		return nil, err
 	}
 	for _, item := range items {
-		item.in.unknown = item.in.unknown || item.Unknown
-		if f := item.in.fate(seen.of(item.in.item)); f != fateLocked {
-			outcomes = append(outcomes, batch.Outcome[*piped[Out]]{Item: item, Err: f.err(), Unknown: f == fateHidden})
+		item.in.MaybeApplied = item.in.MaybeApplied || item.Unknown
+		if v := item.in.Verdict(item.in.Row(seen)); v != lease.VerdictLocked {
+			outcomes = append(outcomes, batch.Outcome[*piped[Out]]{Item: item, Err: v.Err(), Unknown: v == lease.VerdictHidden})
 		}
 	}
 	return outcomes, nil
@@ -159,25 +161,24 @@ func (p *pipe[In, Out]) absent(ctx context.Context, items []*piped[Out]) (outcom
 
 // done finishes inputs.
 func (p *pipe[In, Out]) done(began time.Time, outcomes []batch.Outcome[*piped[Out]]) {
-	tally := settleTally{event: SettledEvent{Queue: p.from.queue.label}}
 	sent, unknown := 0, false
 	var slots slotNames
 	names := p.to.queue.debouncer.names()
-	var ended []*lease
+	var settled []batch.Outcome[*lease.Lease]
 	for _, o := range outcomes {
-		l := o.Item.in
-		switch {
-		case o.Item.handed:
-			continue
-		case o.Err == nil, o.Err == ErrSettled, o.Err == ErrLeaseLost, o.Err == errOutcomeHidden:
-			if o.Err == nil {
-				sent += len(o.Item.rows)
-			}
-			p.from.settler.finish(batch.Outcome[*lease]{Item: l, Err: o.Err, Unknown: o.Unknown}, &tally)
-		case !p.failed(l, o.Err, o.Unknown):
+		if o.Item.handed {
 			continue
 		}
-		ended = append(ended, l)
+		switch o.Err {
+		case nil:
+			sent += len(o.Item.rows)
+		case ErrSettled, ErrLeaseLost, lease.ErrHidden:
+		default:
+			if o.Err = p.failed(o); o.Err == nil {
+				continue
+			}
+		}
+		settled = append(settled, batch.Outcome[*lease.Lease]{Item: o.Item.in, Err: o.Err, Unknown: o.Unknown})
 		unknown = unknown || o.Unknown
 		if names && (o.Err == nil || o.Unknown) {
 			for i := range o.Item.rows {
@@ -185,7 +186,9 @@ func (p *pipe[In, Out]) done(began time.Time, outcomes []batch.Outcome[*piped[Ou
 			}
 		}
 	}
-	p.from.moved(ended...)
+	if len(settled) > 0 {
+		p.from.settler.Done(began, settled)
+	}
 	if sent > 0 || unknown {
 		p.to.queue.notify(max(1, sent), slots, p.writer.Stats().Open > len(outcomes))
 	}
@@ -193,28 +196,21 @@ func (p *pipe[In, Out]) done(began time.Time, outcomes []batch.Outcome[*piped[Ou
 		p.to.queue.recorder.sent.Add(int64(sent))
 		call(p.to.queue.cfg.Hooks.Sent, SentEvent{Queue: p.to.queue.label, Messages: sent, Took: time.Since(began)})
 	}
-	if tally.event.Acked+tally.event.Lost > 0 {
-		tally.event.Took = time.Since(began)
-		p.from.queue.recorder.settled(tally.event)
-		call(p.from.queue.cfg.Hooks.Settled, tally.event)
-		p.from.settled(tally.event, slotNames{})
-	}
 }
 
-// failed deals with an input that cannot be replaced. It reports whether its lease has ended: otherwise the settler has it.
-func (p *pipe[In, Out]) failed(l *lease, err error, unknown bool) (ended bool) {
-	class := p.from.queue.classify(err)
+// failed deals with an input that cannot be replaced. It returns its outcome, or nil if the settler has it.
+func (p *pipe[In, Out]) failed(o batch.Outcome[*piped[Out]]) error {
+	l, class := o.Item.in, p.from.queue.classify(o.Err)
 	switch {
-	case p.from.abandoned.Err() != nil, isPermanent(class):
-		l.conclude(&OpError{Op: "pipe", Queue: p.from.queue.label, ID: l.item.ID, Unknown: unknown || l.unknown, Err: err})
+	case p.from.abandoned.Err() != nil, table.IsPermanent(class):
 		if p.from.abandoned.Err() == nil {
-			p.from.broken(p.from.queue.fail("pipe", err))
+			p.from.broken(p.from.queue.fail("pipe", o.Err))
 		}
-		return true
+		return &lease.FailedError{Op: "pipe", Unknown: o.Unknown || l.MaybeApplied, Err: o.Err}
 	case class == sqlbatch.BadRow:
-		p.handBack(l, settleDead, fmt.Errorf("%s%w", reasonOutput, err))
+		p.handBack(l, lease.Dead, fmt.Errorf("%s%w", reasonOutput, o.Err))
 	default:
-		p.nack(l, fmt.Errorf("%s%w", reasonOutput, err))
+		p.nack(l, fmt.Errorf("%s%w", reasonOutput, o.Err))
 	}
-	return false
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/session"
+	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -29,6 +30,7 @@ type queue struct {
 	dialect   sqlbatch.Dialect
 	names     sqlbatch.Names
 	sql       sqlbatch.Queue // of these names
+	table     *table.Queue
 	key       queueKey
 	debouncer debouncer
 
@@ -42,6 +44,7 @@ type queue struct {
 func (q *queue) render() {
 	if names := q.cfg.names(q.name); names != q.names {
 		q.names, q.sql = names, q.dialect.Queue(names)
+		q.table.SQL = q.sql
 	}
 }
 
@@ -75,6 +78,7 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 		db: db, name: name, label: label, cfg: cfg, dialect: d,
 		names: names, sql: d.Queue(names), key: queueKey{db, schemaOf(d, cfg.Schema), name}, sampleEvery: StepFine,
 	}
+	q.table = &table.Queue{Dialect: d, SQL: q.sql, Archive: cfg.Retain > 0, Classify: q.classify}
 	if q.ordered() && q.sql.Slots().Text == "" {
 		return refuse(errNotOrdered(d))
 	}
@@ -125,11 +129,8 @@ func (q *queue) unanswered(err error) error {
 	return err
 }
 
-// isPermanent reports a failure that no repetition mends, and that every statement would
-// meet: the table is missing, or a right is.
-func isPermanent(c sqlbatch.Class) bool {
-	return c == sqlbatch.NoSchema || c == sqlbatch.Permanent
-}
+// on returns the statements of the queue, on sessions.
+func (q *queue) on(s *sessions) table.Table { return table.Table{Queue: q.table, Part: s.Part} }
 
 // ordered says that it is an ordered queue.
 func (q *queue) ordered() bool { return q.cfg.Kind == KindOrdered }

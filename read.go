@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -108,22 +109,22 @@ func (c *Consumer[T]) ending() error {
 }
 
 // holderOf is who has claimed a lease that came from a Consumer.
-func holderOf[T any](l *Lease[T]) *consumer[T] { return l.lease.owner.(*consumer[T]) }
+func holderOf[T any](l *Lease[T]) *consumer[T] { return l.lease.Home.Owner.(*consumer[T]) }
 
 // skip reports a lease that ran out, and tells who claimed it.
-func skip[T any](l *Lease[T]) bool { return l.lease.gone() && holderOf(l).skip(l) }
+func skip[T any](l *Lease[T]) bool { return l.lease.Gone() && holderOf(l).skip(l) }
 
 // skip reports a lease that ran out while it lay in the buffer. It is released:
 // should the database still hold it for us, the attempt does not count. Nor does
 // it count as taken: where buffered leases run out, claims must become smaller.
 func (c *consumer[T]) skip(l *Lease[T]) bool {
-	if !l.lease.gone() {
+	if !l.lease.Gone() {
 		return false
 	}
 	c.flow.skipped.Add(1)
-	if l.lease.takeBack() {
+	if l.lease.Take(lease.Release) {
 		c.noteTaken()
-		c.settler.addAll(l.lease) // readers do not wait for room
+		c.settler.AddAll(l.lease) // readers do not wait for room
 	}
 	return true
 }
@@ -209,13 +210,13 @@ func (c *consumer[T]) serve(l *Lease[T], do func(*Lease[T]) error, then func(*Le
 // dispose settles a lease as its handler's error says.
 func (c *consumer[T]) dispose(l *Lease[T], err error) {
 	if err != nil {
-		call(c.queue.cfg.Hooks.Failed, FailedEvent{Queue: c.queue.label, ID: l.lease.item.ID, Attempt: l.lease.attempt, Err: err})
+		call(c.queue.cfg.Hooks.Failed, FailedEvent{Queue: c.queue.label, ID: l.lease.Item.ID, Attempt: l.lease.Attempt, Err: err})
 	}
-	switch state := l.lease.state.Load(); {
-	case state >= leaseSettling:
+	switch state := l.lease.State(); {
+	case state >= lease.Settling:
 		// settled by the handler, or lost
-	case state == leaseInTx && err == nil:
-		l.lease.unwatch() // the caller's commit acks it, and its context is not needed any more
+	case state == lease.InTx && err == nil:
+		l.lease.Unwatch() // the caller's commit acks it, and its context is not needed any more
 		if c.order != nil {
 			c.order.returned(l.lease)
 		}
@@ -224,13 +225,13 @@ func (c *consumer[T]) dispose(l *Lease[T], err error) {
 	default:
 		switch o := Outcome(err); o.Kind {
 		case OutcomeDeadLetter:
-			err = l.lease.settle(settleDead, 0, o.Reason)
+			err = l.settle(lease.Dead, 0, o.Reason)
 		case OutcomeSnooze:
-			err = l.lease.settle(settleSnooze, o.Delay, o.Reason)
+			err = l.settle(lease.Snooze, o.Delay, o.Reason)
 		case OutcomeRetryAfter:
-			err = l.lease.nack(o.Delay, o.Reason)
+			err = l.settle(lease.Nack, o.Delay, o.Reason)
 		default:
-			err = l.lease.nack(c.backoff(l.lease.failures()), o.Reason)
+			err = l.settle(lease.Nack, c.backoff(l.lease.Failures()), o.Reason)
 		}
 	}
 	_ = err // of a settle: ErrLeaseLost, ErrSettled or ErrClosed, which Wait and the hooks tell

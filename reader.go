@@ -10,7 +10,9 @@ import (
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/claim"
+	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/order"
+	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -92,7 +94,7 @@ func (r *reader[T]) claimAll() {
 			c.size.Worked(did.Asked, did.Took, c.claimPatience())
 		}
 		switch {
-		case failure != nil && isPermanent(failure.Class):
+		case failure != nil && table.IsPermanent(failure.Class):
 			c.broken(c.queue.fail("claim", failure.Err))
 			return
 		case failure != nil:
@@ -261,9 +263,9 @@ func (r *reader[T]) next(hand []*Lease[T]) []*Lease[T] {
 		rows[i] = rowOf(&list[i])
 		size += len(rows[i].Body)
 	}
-	leases := buildLeases[T](c.queue, rows, c, ends, base.Now()+c.cfg.MaxExtend)
+	leases := buildLeases[T](c.queue, rows, &c.leases, ends, base.Now()+c.cfg.MaxExtend)
 	for i, l := range leases {
-		l.Fence, l.lease.delivery, l.lease.entry = list[i].Fence, list[i].Fence, list[i].Message
+		l.Fence, l.lease.Delivery, l.lease.Message = list[i].Fence, list[i].Fence, list[i].Message
 		if rows[i].Unread != nil {
 			c.blame(l.lease, rows[i].Unread)
 		}
@@ -295,63 +297,65 @@ func (r *reader[T]) recalled(hand []*Lease[T]) []*Lease[T] {
 	hand = takeAll(r.c.out, hand)
 	r.sent.Add(int64(mine - len(hand)))
 	return slices.DeleteFunc(hand, func(l *Lease[T]) bool {
-		leaving := r.reader.Leaving(l.lease.entry)
+		leaving := r.reader.Leaving(l.lease.Message)
 		if leaving {
-			r.giveBack([]*lease{l.lease})
+			r.giveBack([]*lease.Lease{l.lease})
 		}
 		return leaving
 	})
 }
 
 // giveBack has leases released that no handler has.
-func (r *reader[T]) giveBack(leases []*lease) {
-	var back []*lease
+func (r *reader[T]) giveBack(leases []*lease.Lease) {
+	var back []*lease.Lease
 	for _, l := range leases {
-		if l.takeBack() {
+		if l.Take(lease.Release) {
 			back = append(back, l)
 		}
 	}
 	if len(back) > 0 {
-		r.c.settler.addAll(back...)
+		r.c.settler.AddAll(back...)
 	}
 }
 
 // moved takes what became of leases: see leaseOwner.
-func (r *reader[T]) moved(leases []*lease) {
+func (r *reader[T]) moved(leases []*lease.Lease) {
 	list := make([]claim.Settled, 0, len(leases))
 	for _, l := range leases {
-		if e, ended := ending(l); ended && l.entry != nil {
-			list = append(list, claim.Settled{Message: l.entry, Fence: l.delivery, Settle: e})
+		if e, ended := ending(l); ended && l.Message != nil {
+			list = append(list, claim.Settled{Message: l.Message, Fence: l.Delivery, Settle: e})
 		}
 	}
 	r.reader.Settled(list)
 }
 
 // ending returns what became of a lease, if it is over or in a transaction.
-func ending(l *lease) (e order.Settle, ended bool) {
-	switch l.state.Load() {
-	case leaseInTx:
-		return order.Settle{Outcome: order.InTx, Until: l.deadlineAt()}, true
-	case leaseExpired, leaseLost:
+func ending(l *lease.Lease) (e order.Settle, ended bool) {
+	switch l.State() {
+	case lease.InTx:
+		return order.Settle{Outcome: order.InTx, Until: l.Deadline()}, true
+	case lease.Expired, lease.Lost:
 		return order.Settle{}, true
-	case leaseSettled:
-		switch {
-		case l.err == ErrSettled, l.err == nil && l.op == settleAck:
+	case lease.Settled:
+		switch err := l.Outcome(); {
+		case err == ErrSettled, err == nil && l.Op == lease.Ack:
 			return order.Settle{Outcome: order.Acked}, true
-		case l.err != nil:
+		case err != nil:
 			return order.Settle{}, true
-		case l.op == settleDead:
+		case l.Op == lease.Dead:
 			return order.Settle{Outcome: order.Dead}, true
 		}
-		return order.Settle{Outcome: order.Given, Wait: l.delay}, true
+		return order.Settle{Outcome: order.Given, Wait: l.Delay}, true
 	}
 	return order.Settle{}, false
 }
 
-func (r *reader[T]) awaits(l *lease) bool { return l.entry != nil && r.reader.Awaited(l.entry) }
+func (r *reader[T]) awaits(l *lease.Lease) bool {
+	return l.Message != nil && r.reader.Awaited(l.Message)
+}
 
 // returned notes that the handler of a lease that is in a transaction has returned.
-func (r *reader[T]) returned(l *lease) { r.reader.Ended(l.entry, l.delivery) }
+func (r *reader[T]) returned(l *lease.Lease) { r.reader.Ended(l.Message, l.Delivery) }
 
 // hurry has the slots looked at now.
 func (r *reader[T]) hurry() {

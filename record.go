@@ -10,6 +10,8 @@ import (
 
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -54,16 +56,16 @@ func (r *recorder) sentInTx(receipts []Receipt) {
 
 // ackedInTx counts a message that AckTx has deleted, once, in however many transactions
 // that was tried.
-func (r *recorder) ackedInTx(l *lease) {
-	if l.noted.CompareAndSwap(false, true) {
+func (r *recorder) ackedInTx(l *lease.Lease) {
+	if l.Counted.CompareAndSwap(false, true) {
 		r.acked.Add(1)
 	}
 }
 
 // rolledBack is told of a lease whose row was there after all. What was counted of it before is
 // taken back.
-func (r *recorder) rolledBack(l *lease) {
-	if l.noted.CompareAndSwap(true, false) {
+func (r *recorder) rolledBack(l *lease.Lease) {
+	if l.Counted.CompareAndSwap(true, false) {
 		r.acked.Add(-1)
 	}
 }
@@ -183,7 +185,7 @@ func (q *queue) recordOnce(ctx context.Context, last bool) (counts bool, err err
 	var found Stats
 	switch err := q.once(ctx, q.sql.Stats(statsLimit), found.scan); {
 	case err == nil:
-	case isPermanent(q.classify(err)):
+	case table.IsPermanent(q.classify(err)):
 		return true, nil // a producer's role need not see so much: others count, if there are any
 	default:
 		return false, err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/prove/testdb/mssqltest"
 	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
@@ -219,7 +220,7 @@ func TestTheHistoryCountsWhatTransactionsDo(t *testing.T) {
 
 func TestWhatIsTakenBackIsNeverLessThanNothing(t *testing.T) {
 	var r recorder
-	l := &lease{}
+	l := &lease.Lease{}
 	r.ackedInTx(l)
 	require.Equal(t, int64(1), r.take().Acked)
 	r.rolledBack(l)

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+
+	"github.com/chanq/chanq/internal/lease"
 )
 
 // ReleaseAll stops, as Stop does, and gives back everything that this consumer holds:
@@ -34,28 +36,28 @@ func (c *consumer[T]) releaseAll(ctx context.Context) error {
 	if c.gaveUp.Load() {
 		return ErrClosed
 	}
-	var back []*lease
-	for _, l := range c.keeper.held() {
+	var back []*lease.Lease
+	for _, l := range c.extender.Held() {
 		if release := c.revoke(l); release != nil {
 			back = append(back, release)
 		}
 	}
 	if len(back) > 0 {
-		c.keeper.hold(slices.Clone(back)) // it drops from what it holds
-		c.settler.addAll(back...)
+		c.extender.Track(slices.Clone(back)) // it drops from what it holds
+		c.settler.AddAll(back...)
 	}
-	err := c.settler.writer.Flush(ctx)
+	err := c.settler.Flush(ctx)
 	if err == nil {
 		err = c.failure() // and so for what lay in the buffer
 	}
 	left := 0
 	for _, l := range back {
 		switch {
-		case l.state.Load() == leaseSettling:
+		case l.State() == lease.Settling:
 			left++
-		case l.err != nil && l.err != ErrLeaseLost: // what was lost is given back as well
+		case l.Outcome() != nil && l.Outcome() != ErrLeaseLost: // what was lost is given back as well
 			left++
-			err = cmp.Or(err, l.err)
+			err = cmp.Or(err, deliveryError(l, l.Outcome()))
 		}
 	}
 	if err != nil {
@@ -66,15 +68,11 @@ func (c *consumer[T]) releaseAll(ctx context.Context) error {
 
 // revoke takes a lease away from its reader, who has lost it from now on, and returns one
 // in its place that is to be released, or nil if the lease is not held any more.
-func (c *consumer[T]) revoke(l *lease) *lease {
+func (c *consumer[T]) revoke(l *lease.Lease) *lease.Lease {
 	c.held.Add(1) // of the new one: the consumer must not end between the two
-	if !l.lose(leaseLost) {
+	if !l.Lose(lease.Lost) {
 		c.letGo()
 		return nil
 	}
-	release := &lease{owner: l.owner, item: l.item, due: l.due, priority: l.priority, attempt: l.attempt, lapses: l.lapses, op: settleRelease}
-	release.deadline.Store(l.deadline.Load())
-	release.until.Store(l.until.Load())
-	release.state.Store(leaseSettling)
-	return release
+	return l.Replace()
 }

@@ -2,213 +2,162 @@ package chanq
 
 import (
 	"context"
-	"slices"
-	"sync"
+	"errors"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/session"
-	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/internal/settle"
 )
 
-// settler stores settles: leases in state settling are added to its writer, which groups them, repeats what failed and
-// isolates settles that fail alone. The kind of an item is its settleOp, so each statement settles in one way.
-//
-// Its goroutines are those of run, each on a session of its own. One worker is enough while all goes well, and the other
-// one waits, so that groups grow with the time that a statement takes.
-//
-// Each lease gets its own outcome. A statement returns the (id, fence) of every row it changed. The settler looks
-// for the rows that it does not return (settle_look.go) before it calls a lease lost (settle_outcome.go).
-type settler struct {
-	owner     leaseOwner
-	queue     *queue
-	sessions  *sessions
-	writer    *batch.Writer[*lease]
-	crowd     int
-	linger    time.Duration
-	timeout   time.Duration   // of one statement
-	abandoned context.Context // ends when the owner gives up what is not settled
-	scratch   sync.Pool       // of *settleScratch
-	isolated  *base.Isolated
+// A consumer's settles and extensions: package settle stores them, and this is what the consumer makes of their outcomes.
+
+func (c *consumer[T]) newSettler(s *sessions) *settle.Settler {
+	q, cfg := c.queue, c.cfg
+	return settle.New(settle.Config{
+		Owner: c, Table: q.on(s), Traits: q.dialect.Traits(), Classify: q.classify, Health: c.health, MaxAttempts: q.cfg.MaxAttempts,
+		Timeout: cfg.tryTimeout(), Linger: cfg.linger(), Room: max(settleFactor*cfg.Prefetch, minBacklog),
+		Awaited: func(l *lease.Lease) bool { return c.order != nil && c.order.awaits(l) }, Isolated: c.isolated.Set,
+		Known: c.settleKnown, Stored: c.settlesStored,
+		Broken: func(op string, err error) { c.broken(q.fail(op, err)) },
+	}, c.abandoned)
 }
 
-const (
-	// storers is how many groups of a settler may be under way at once: the first, and one
-	// that goes on where the first is stuck.
-	storers = 2
-	// settleMoment is how long a statement may take before the next group is stored beside
-	// it: longer than those of a healthy database.
-	settleMoment = 250 * time.Millisecond
-	// awaitedLinger is how long a settle that somebody waits for may linger, where many
-	// come at once.
-	awaitedLinger = 5 * time.Millisecond
-)
-
-// newSettler makes the settler of an owner: timeout is that of one statement, more than half of room that
-// wait are a crowd, and room is how many may wait before add does.
-func newSettler(owner leaseOwner, s *sessions, h *base.Availability, abandoned context.Context, timeout, linger time.Duration, room int) *settler {
-	q := owner.home()
-	traits := q.dialect.Traits()
-	st := &settler{owner: owner, queue: q, sessions: s, crowd: room, linger: linger, timeout: timeout, abandoned: abandoned}
-	st.isolated = q.isolated("consumer")
-	st.scratch.New = func() any { return new(settleScratch) }
-	workers := storers
-	if traits.OneWriter {
-		workers = 1 // one session has no use for more
-	}
-	st.writer = batch.New(batch.Config[*lease]{
-		Full:   []int{settleAck: traits.AckItems, settleNack: traits.NackItems, settleSnooze: traits.NackItems, settleRelease: traits.AckItems, settleDead: traits.BuryItems},
-		Linger: linger, AwaitedLinger: awaitedLinger, Capacity: room, Moment: settleMoment, Workers: workers,
-		Loop:     batch.Loop{Health: h, Classify: q.classify, Unknown: session.Fell, Waited: session.Unconnected, Timeout: timeout},
-		Observer: batch.Observer{Isolated: st.isolated.Set},
-		Write:    st.write, Absent: st.absent, Done: st.done,
+func (c *consumer[T]) newExtender(s *sessions) *settle.Extender {
+	q := c.queue
+	return settle.NewExtender(settle.ExtenderConfig{
+		Table: q.on(s), Traits: q.dialect.Traits(), Classify: q.classify, Health: c.health,
+		LeaseFor: c.cfg.LeaseFor, Timeout: c.cfg.StatementTimeout, Member: c.memberUntil,
+		Lost:   func(l *lease.Lease, confirmed bool) { call(q.cfg.Hooks.LeaseLost, q.lossEvent(l, confirmed)) },
+		Broken: func(op string, err error) { c.broken(q.fail(op, err)) },
 	})
-	return st
 }
 
-// run stores settles until the writer is closed and each has an outcome, or abandoned ends.
-func (s *settler) run() {
-	s.writer.Run(s.abandoned)
-	s.isolated.Close()
+// lossEvent is what the LeaseLost hook gets.
+func (q *queue) lossEvent(l *lease.Lease, confirmed bool) LeaseLostEvent {
+	return LeaseLostEvent{Queue: q.label, ID: l.Item.ID, Attempt: l.Attempt, Confirmed: confirmed}
 }
 
-// add takes over a lease in state settling, once there is room. It returns ErrClosed
-// after the writer was closed, or the cause of ctx's end.
-func (s *settler) add(ctx context.Context, l *lease) error {
-	l.Kind = uint8(l.op)
-	err := s.writer.Add(ctx, l, s.urgency(l))
-	if err == batch.ErrClosed {
-		return ErrClosed
-	}
-	return err
-}
-
-// addAll takes leases over without waiting for room: those of one consumer's buffer, or
-// pipe, which bounds them.
-func (s *settler) addAll(leases ...*lease) {
-	urgency := batch.Lazy
-	for _, l := range leases {
-		l.Kind = uint8(l.op)
-		urgency = max(urgency, s.urgency(l))
-	}
-	if s.writer.AddAll(len(leases), func(i int) *lease { return leases[i] }, urgency) != nil {
-		for _, l := range leases {
-			l.finish(ErrClosed)
-		}
-	}
-}
-
-// crowded reports that so many settles wait that claims had better do so, too.
-func (s *settler) crowded() bool { return s.writer.Stats().Waiting > s.crowd/2 }
-
-// urgency is how soon a settle is to be stored.
-func (s *settler) urgency(l *lease) batch.Urgency {
+// settleKnown takes the outcome of a settle before anybody else.
+func (c *consumer[T]) settleKnown(l *lease.Lease, err error) {
+	q := c.queue
+	var failed *lease.FailedError
 	switch {
-	case l.deadlineAt()-base.Now() < 2*s.linger: // it is too late for an extension
-		return batch.Now
-	case l.done.Load() != nil, s.owner.awaits(l):
-		return batch.Awaited
+	case err == nil:
+		q.recorder.rolledBack(l)
+		if l.Op == lease.Dead {
+			call(q.cfg.Hooks.Dead, DeadEvent{Queue: q.label, ID: l.Item.ID, Attempt: l.Attempt, Reason: reasonOf(l)})
+		}
+	case err == ErrLeaseLost:
+		q.recorder.rolledBack(l)
+		call(q.cfg.Hooks.LeaseLost, q.lossEvent(l, true))
+	case errors.As(err, &failed) && failed.Refused:
+		call(q.cfg.Hooks.LeaseLost, q.lossEvent(l, false))
 	}
-	return batch.Lazy
 }
 
-// settleScratch has the slices of one statement, to be used again.
-type settleScratch struct {
-	items    []sqlbatch.Item
-	nacks    []sqlbatch.NackItem
-	buries   []sqlbatch.BuryItem
-	releases []sqlbatch.ReleaseItem
-	changed  []sqlbatch.Item
+// reasonOf is why a message is dead-lettered, as hooks may hear it.
+func reasonOf(l *lease.Lease) string {
+	if l.Quiet {
+		return "chanq: cannot decode: last_error of the message says why"
+	}
+	return discreet(l.Text)
 }
 
-// write settles leases, all in one way, and returns those of which the database returned the (id, fence): they come first in leases
-// then.
-func (s *settler) write(ctx context.Context, leases []*lease, skipLocked bool) (written []*lease, err error) {
-	defer s.gainTime(ctx, leases)()
-	sql := s.queue.sql
-	if skipLocked {
-		sql = sql.SkipLocked()
-	}
-	slices.SortFunc(leases, func(a, b *lease) int { return compareItems(a.item, b.item) })
-	x := s.scratch.Get().(*settleScratch)
-	changed, left, err := s.sessions.Items(ctx, x.statement(s.queue, sql, leases[0].op, leases), x.changed[:0])
-	if left {
-		return nil, err // the driver still has the scratch
-	}
-	x.changed = changed
-	defer s.scratch.Put(x)
-	if err != nil {
-		return nil, err
-	}
-	if !slices.IsSortedFunc(changed, compareItems) {
-		slices.SortFunc(changed, compareItems)
-	}
-	n := 0
-	for i, l := range leases {
-		for len(changed) > 0 && compareItems(changed[0], l.item) < 0 {
-			changed = changed[1:]
+// settlesStored counts a group of settles, and says where messages are again.
+func (c *consumer[T]) settlesStored(began time.Time, t settle.Tally, leases []*lease.Lease) {
+	q := c.queue
+	e := SettledEvent{Queue: q.label, Acked: t.Acked, Nacked: t.Nacked, Released: t.Released, Dead: t.Dead, Lost: t.Lost, Took: time.Since(began)}
+	q.recorder.settled(e)
+	call(q.cfg.Hooks.Settled, e)
+	var released []*lease.Lease
+	var slots slotNames
+	for _, l := range leases {
+		if l.Outcome() != nil || l.Op == lease.Ack || l.Op == lease.Dead {
+			continue
 		}
-		if len(changed) > 0 && changed[0] == l.item {
-			leases[i], leases[n] = leases[n], l
-			n++
+		if l.Op == lease.Release {
+			released = append(released, l)
+		}
+		if l.Message != nil {
+			slots.add(l.Message.Slot)
 		}
 	}
-	return leases[:n], nil
+	if len(released) > 0 {
+		q.gaveBack(placesOf(released))
+	}
+	c.count(func(s *ConsumerStats) {
+		s.Acked += int64(t.Acked)
+		s.Nacked += int64(t.Nacked)
+		s.Released += int64(t.Released)
+		s.Dead += int64(t.Dead)
+		s.Lost += int64(t.Lost)
+	})
+	base.Signal(c.progress)
+	// What was given back is another consumer's chance, whose pause ends here. Not
+	// after a Release by a reader who goes on reading: one that releases whatever it
+	// gets would claim it again without a pause, for ever.
+	if t.Nacked > 0 || t.Released > 0 && c.stop.Err() != nil {
+		q.notify(t.Nacked+t.Released, slots, false)
+	}
 }
 
-// gainTime makes a lease last for a statement that has more time than usual, and for as long after it: nothing can extend
-// the lease of a row that a settle has locked. It fails silently, as the statement meets the same failure. end is to be called after the
-// statement: of a pool with a limit one such statement at a time has a session.
-func (s *settler) gainTime(ctx context.Context, leases []*lease) (end func()) {
-	deadline, _ := ctx.Deadline()
-	left := time.Until(deadline)
-	if len(leases) > 1 || left <= s.timeout {
-		return func() {}
+// mind ends the consumer if err is a panic of the driver. It is for statements that are repeated whatever their outcome.
+func (c *consumer[T]) mind(op string, err error) {
+	if session.Panicked(err) {
+		c.broken(c.queue.fail(op, err))
 	}
-	end = s.sessions.Alone(ctx)
-	within, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	_, _ = s.owner.extend(within, leases[0], 2*left)
-	return end
 }
 
-func (x *settleScratch) statement(q *queue, sql sqlbatch.Queue, op settleOp, leases []*lease) sqlbatch.Statement {
-	switch op {
-	case settleNack, settleSnooze:
-		x.nacks = x.nacks[:0]
-		for _, l := range leases {
-			x.nacks = append(x.nacks, sqlbatch.NackItem{Item: l.item, Delivery: l.delivery, Delay: l.delay, Error: l.text})
-		}
-		if op == settleSnooze {
-			return sql.Snooze(x.nacks)
-		}
-		return sql.Nack(x.nacks)
-	case settleDead:
-		x.buries = x.buries[:0]
-		for _, l := range leases {
-			x.buries = append(x.buries, sqlbatch.BuryItem{Item: l.item, Delivery: l.delivery, Error: l.text, Uncounted: l.uncounted})
-		}
-		return sql.Bury(x.buries)
-	case settleRelease:
-		x.releases = x.releases[:0]
-		for _, l := range leases {
-			x.releases = append(x.releases, sqlbatch.ReleaseItem{Item: l.item, Delivery: l.delivery})
-		}
-		return sql.Release(x.releases)
+// The consumer as the owner of its leases.
+
+func (c *consumer[T]) home() *queue { return c.queue }
+
+// Flush expedites settles: somebody waits for one.
+func (c *consumer[T]) Flush() { c.settler.Expedite() }
+
+// Settle hands a lease to the settler.
+func (c *consumer[T]) Settle(ctx context.Context, l *lease.Lease) error {
+	c.noteTaken()
+	return c.settler.Add(ctx, l)
+}
+
+// Extend asks the database.
+func (c *consumer[T]) Extend(ctx context.Context, l *lease.Lease, d time.Duration) (bool, error) {
+	select {
+	case <-c.finished: // it does not wait for a lease that has run out or is in a transaction
+		return false, batch.ErrClosed
 	default:
-		x.items = x.items[:0]
-		for _, l := range leases {
-			x.items = append(x.items, l.item)
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.StatementTimeout)
+	defer cancel()
+	return c.extender.Extend(ctx, l, d, c.cfg.tryTimeout())
+}
+
+// Expire does what the extender does when it looks, which it need not have done yet, or never will: after a Shutdown that gave up.
+func (c *consumer[T]) Expire(l *lease.Lease) { c.extender.Lose(l, lease.Expired) }
+
+// Changed notes which leases are no longer held, and what others of their keys may do.
+func (c *consumer[T]) Changed(leases ...*lease.Lease) {
+	for _, l := range leases {
+		if l.End() {
+			c.leaseEnded(l)
 		}
-		return q.ackStatement(sql, x.items)
+	}
+	if c.order != nil {
+		c.order.moved(leases)
 	}
 }
 
-// ackStatement deletes, or archives with Config.Retain.
-func (q *queue) ackStatement(sql sqlbatch.Queue, items []sqlbatch.Item) sqlbatch.Statement {
-	if q.cfg.Retain > 0 {
-		return sql.Archive(items)
+func (c *consumer[T]) leaseEnded(l *lease.Lease) {
+	if l.State() != lease.Settled {
+		c.noteTaken()
 	}
-	return sql.Ack(items)
+	if l.Suspect {
+		c.endTrial()
+		base.Signal(c.cleared)
+	}
+	c.letGo()
 }

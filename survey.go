@@ -11,6 +11,7 @@ import (
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/session"
+	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -93,7 +94,7 @@ func (c *consumer[T]) surveyApart() {
 // endSurvey takes what a survey found. It reports that there is something to claim below
 // where claims have got to.
 func (c *consumer[T]) endSurvey(s survey) (below bool) {
-	if s.err != nil && isPermanent(c.queue.classify(s.err)) {
+	if s.err != nil && table.IsPermanent(c.queue.classify(s.err)) {
 		c.broken(c.queue.fail("claim", s.err))
 	}
 	v := &c.surveys

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/session"
+	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -70,15 +72,15 @@ func (l *Lease[T]) AckTx(ctx context.Context, tx *sql.Tx) error {
 	if l.lease == nil {
 		return errMadeByHand
 	}
-	return l.lease.notAcked(ackTx(ctx, tx, []*lease{l.lease})[0])
+	return notAcked(l.lease, ackTx(ctx, tx, []*lease.Lease{l.lease})[0])
 }
 
 // notAcked is the error of a lease that AckTx could not ack.
-func (l *lease) notAcked(err error) error {
+func notAcked(l *lease.Lease, err error) error {
 	if op := (*OpError)(nil); err == nil || errors.As(err, &op) {
 		return err // of the statement
 	}
-	return &OpError{Op: "ack", Queue: l.owner.home().label, ID: l.item.ID, Err: err}
+	return &OpError{Op: "ack", Queue: homeOf(l).label, ID: l.Item.ID, Err: err}
 }
 
 // AckTx acks the messages of many leases in the caller's transaction, as
@@ -96,7 +98,7 @@ func AckTx[T any](ctx context.Context, tx *sql.Tx, leases ...*Lease[T]) error {
 	if tx == nil {
 		return errors.New("chanq: ack: tx is nil")
 	}
-	all := make([]*lease, len(leases))
+	all := make([]*lease.Lease, len(leases))
 	errs := make([]error, len(leases))
 	held := true
 	for i, l := range leases {
@@ -107,10 +109,10 @@ func AckTx[T any](ctx context.Context, tx *sql.Tx, leases ...*Lease[T]) error {
 			return fmt.Errorf("chanq: ack: lease %d: %w", i, errMadeByHand)
 		}
 		all[i] = l.lease
-		if here, first := all[i].owner.home(), all[0].owner.home(); here.key != first.key {
+		if here, first := homeOf(all[i]), homeOf(all[0]); here.key != first.key {
 			return fmt.Errorf("chanq: ack: leases of two queues, %s and %s: give those of one Queue, and one shard of it", first.label, here.label)
 		}
-		errs[i] = whyNotHeld(all[i].state.Load())
+		errs[i] = all[i].State().NotHeld()
 		held = held && errs[i] == nil
 	}
 	if held {
@@ -122,7 +124,7 @@ func AckTx[T any](ctx context.Context, tx *sql.Tx, leases ...*Lease[T]) error {
 		case errors.As(err, &op): // of the statement, which all share
 			return err
 		case err != nil:
-			errs[i] = all[i].notAcked(err)
+			errs[i] = notAcked(all[i], err)
 			held = false
 		}
 	}
@@ -132,48 +134,22 @@ func AckTx[T any](ctx context.Context, tx *sql.Tx, leases ...*Lease[T]) error {
 	return nil
 }
 
-// whyNotHeld says why a lease of this state cannot be acked in a transaction.
-func whyNotHeld(s leaseState) error {
-	switch s {
-	case leaseHeld, leaseExpired, leaseInTx:
-		return nil
-	case leaseLost:
-		return ErrLeaseLost
-	}
-	return ErrSettled
-}
-
-// enterTx ends the extension of a lease, whose row a transaction is to hold.
-func (l *lease) enterTx() error {
-	for {
-		s := l.state.Load()
-		if err := whyNotHeld(s); err != nil {
-			return err
-		}
-		if l.state.CompareAndSwap(s, leaseInTx) {
-			l.end()
-			l.owner.moved(l)
-			return nil
-		}
-	}
-}
-
 // ackTx deletes the messages of leases of one queue in tx, and returns the
 // outcome of each.
-func ackTx(ctx context.Context, tx *sql.Tx, leases []*lease) []error {
+func ackTx(ctx context.Context, tx *sql.Tx, leases []*lease.Lease) []error {
 	errs := make([]error, len(leases))
 	var items []sqlbatch.Item
 	for i, l := range leases {
-		if errs[i] = l.enterTx(); errs[i] == nil {
-			items = append(items, l.item)
+		if errs[i] = l.EnterTx(); errs[i] == nil {
+			items = append(items, l.Item)
 		}
 	}
 	if len(items) == 0 {
 		return errs
 	}
-	slices.SortFunc(items, compareItems)
+	slices.SortFunc(items, table.CompareItems)
 	items = slices.Compact(items)
-	held, err := leases[0].owner.home().ackTx(ctx, tx, items)
+	held, err := homeOf(leases[0]).ackTx(ctx, tx, items)
 	for i, l := range leases {
 		if errs[i] != nil {
 			continue
@@ -182,16 +158,12 @@ func ackTx(ctx context.Context, tx *sql.Tx, leases []*lease) []error {
 			errs[i] = err // the transaction is broken; the lease runs out or is settled after the rollback
 			continue
 		}
-		if _, found := slices.BinarySearchFunc(held, l.item, compareItems); !found {
+		if _, found := slices.BinarySearchFunc(held, l.Item, table.CompareItems); !found {
 			errs[i] = ErrLeaseLost
-			if l.state.CompareAndSwap(leaseInTx, leaseLost) {
-				l.wake()
-				l.cancel()
-				l.owner.moved(l)
-			}
+			l.LoseInTx()
 			continue
 		}
-		leases[0].owner.home().recorder.ackedInTx(l)
+		homeOf(leases[0]).recorder.ackedInTx(l)
 	}
 	return errs
 }
@@ -200,11 +172,11 @@ func ackTx(ctx context.Context, tx *sql.Tx, leases []*lease) []error {
 // now in tx.
 func (q *queue) ackTx(ctx context.Context, tx *sql.Tx, items []sqlbatch.Item) (held []sqlbatch.Item, err error) {
 	for chunk := range slices.Chunk(items, q.dialect.Traits().AckItems) {
-		if err := session.RunTx(ctx, tx, q.ackStatement(q.sql.InTx(), chunk), session.CollectItems(&held)); err != nil {
+		if err := session.RunTx(ctx, tx, q.table.AckStatement(q.sql.InTx(), chunk), session.CollectItems(&held)); err != nil {
 			return nil, q.failTx("ack", err)
 		}
 	}
-	slices.SortFunc(held, compareItems)
+	slices.SortFunc(held, table.CompareItems)
 	return held, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -90,17 +91,17 @@ func TestAnAckOfUnknownOutcomeIsDoneOnlyWhileTheLeaseRuns(t *testing.T) {
 			_, err := p.Send(t.Context(), Message[string]{Body: "x"})
 			require.NoError(t, err)
 			c := testConsumer(t, q, ConsumerConfig{})
-			lease := <-c.C()
-			l := lease.lease
-			_, err = q.Cancel(t.Context(), lease.ID) // whoever did it, the row is gone
+			delivered := <-c.C()
+			l := delivered.lease
+			_, err = q.Cancel(t.Context(), delivered.ID) // whoever did it, the row is gone
 			require.NoError(t, err)
-			l.state.Store(leaseSettling)
+			require.True(t, l.Take(lease.Ack))
 			if test.late {
-				l.deadline.Store(int64(base.Now()))
+				l.Begin(base.Now(), 0)
 			}
-			l.unknown = true
-			require.NoError(t, c.core.settler.add(t.Context(), l))
-			err = lease.Wait(soon(t))
+			l.MaybeApplied = true
+			require.NoError(t, c.core.settler.Add(t.Context(), l))
+			err = delivered.Wait(soon(t))
 			if !test.late {
 				require.NoError(t, err)
 				return

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// table is a live table that consumers wear out and vacuum, as a database tells of it.
-type table struct {
+// wornTable is a live table that consumers wear out and vacuum, as a database tells of it.
+type wornTable struct {
 	live, dead, vacuums int64
 	held                int64         // dead that a snapshot keeps
 	perRow              time.Duration // of a vacuum
@@ -16,28 +16,28 @@ type table struct {
 	reads               int // of its figures
 }
 
-func (t *table) wear() wear {
+func (t *wornTable) wear() wear {
 	t.reads++
 	return wear{dead: t.dead, live: t.live, vacuums: t.vacuums}
 }
 
-func (t *table) die(n int64) {
+func (t *wornTable) die(n int64) {
 	t.dead += n
 	if t.hold {
 		t.held += n
 	}
 }
 
-func (t *table) vacuum() (took time.Duration) {
+func (t *wornTable) vacuum() (took time.Duration) {
 	t.vacuums++
 	took = 100*time.Millisecond + time.Duration(t.dead)*t.perRow
 	t.dead = t.held
 	return took
 }
 
-// wearOut has consumers look at a table for a time, each in its turn every second, while
+// wearOut has consumers look at a wornTable for a time, each in its turn every second, while
 // perSecond messages a second die in it, taken by all of them alike.
-func wearOut(t *table, consumers int, perSecond int64, d time.Duration) {
+func wearOut(t *wornTable, consumers int, perSecond int64, d time.Duration) {
 	paces := make([]vacuumPace, consumers)
 	const every = time.Second
 	taken := int64(0)
@@ -58,7 +58,7 @@ func wearOut(t *table, consumers int, perSecond int64, d time.Duration) {
 
 func TestABusyTableIsVacuumedEachSecondOrTwoWhateverTheNumberOfConsumers(t *testing.T) {
 	for _, consumers := range []int{1, 2, 48} {
-		busy := &table{live: 20_000}
+		busy := &wornTable{live: 20_000}
 		wearOut(busy, consumers, 30_000, 5*time.Minute)
 		require.InDelta(t, 210, busy.vacuums, 80, "%d consumers", consumers)
 		require.LessOrEqual(t, busy.dead, int64(3*30_000), "%d consumers", consumers)
@@ -66,13 +66,13 @@ func TestABusyTableIsVacuumedEachSecondOrTwoWhateverTheNumberOfConsumers(t *test
 }
 
 func TestAVacuumThatTakesLongDoesNotFallBehind(t *testing.T) {
-	busy := &table{live: 20_000, perRow: 4 * time.Microsecond} // as at full speed
+	busy := &wornTable{live: 20_000, perRow: 4 * time.Microsecond} // as at full speed
 	wearOut(busy, 1, 70_000, 5*time.Minute)
 	require.LessOrEqual(t, busy.dead, int64(3*70_000))
 }
 
 func TestATableInWhichFewDieIsLeftToAutovacuum(t *testing.T) {
-	quiet := &table{live: 1000}
+	quiet := &wornTable{live: 1000}
 	wearOut(quiet, 3, 6, 50*time.Minute)
 	require.Zero(t, quiet.vacuums)
 	require.Less(t, quiet.reads, 3*51, "and looked at once a minute by each")
@@ -83,16 +83,16 @@ func TestATableInWhichFewDieIsLeftToAutovacuum(t *testing.T) {
 }
 
 func TestATableThatNobodyUsesIsNotLookedAt(t *testing.T) {
-	idle := &table{dead: 1_000_000}
+	idle := &wornTable{dead: 1_000_000}
 	wearOut(idle, 2, 0, time.Hour)
 	require.Zero(t, idle.reads)
 }
 
 // A snapshot that is held keeps all that died after it. Vacuums in vain would read the
-// table again and again.
+// wornTable again and again.
 func TestAVacuumInVainComesAgainWhenTheDeadHaveDoubled(t *testing.T) {
 	for _, consumers := range []int{1, 48} {
-		held := &table{live: 20_000, hold: true}
+		held := &wornTable{live: 20_000, hold: true}
 		wearOut(held, consumers, 10_000, 2*time.Minute)
 		require.GreaterOrEqual(t, held.vacuums, int64(4), "%d consumers", consumers)
 		require.LessOrEqual(t, held.vacuums, int64(7), "%d consumers: 20, 40, 80 … thousand", consumers)

@@ -19,7 +19,7 @@ import (
 // the formula that these measure.
 const (
 	// leaseOverhead bounds what a lease takes besides its body: the lease, its
-	// places in the channel, with the keeper and in a backlog.
+	// places in the channel, with the extender and in a backlog.
 	leaseOverhead = 600
 	// fixedOverhead bounds what a producer or consumer takes besides messages:
 	// connections, prepared statements, buffers of the driver.

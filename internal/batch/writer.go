@@ -11,7 +11,7 @@ import (
 )
 
 // ErrClosed is the error of an item that comes after Close.
-var ErrClosed = errors.New("the writer is closed")
+var ErrClosed = errors.New("chanq: closed")
 
 // ErrWithdrawn is the outcome of an item that Withdraw could not take back, and that no later statement has written.
 var ErrWithdrawn = errors.New("the caller has given up")

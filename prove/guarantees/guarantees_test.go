@@ -140,7 +140,7 @@ func acks(op faultdb.Op, q sqlbatch.Queue) bool {
 	return testdb.Runs(op, q.Ack(nil)) || testdb.Runs(op, q.SkipLocked().Ack(nil))
 }
 
-// extends are the keeper's and Lease.Extend's.
+// extends are the extender's and Lease.Extend's.
 func extends(op faultdb.Op, q sqlbatch.Queue) bool {
 	return testdb.Runs(op, q.Extend([16]byte{}, nil, 0)) || testdb.Runs(op, q.SkipLocked().Extend([16]byte{}, nil, 0))
 }

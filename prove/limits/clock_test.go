@@ -93,7 +93,7 @@ func liveWith(w *world, off time.Duration) {
 	require.WithinDuration(w, theirs(), leases[0].EnqueuedAt, near)
 	require.WithinDuration(w, time.Now().Add(lease), leases[0].Deadline(), near, "the deadline is this process's")
 
-	// The keeper extends; nobody else gets it meanwhile.
+	// The extender extends; nobody else gets it meanwhile.
 	ends := func() time.Time {
 		e, err := q.Get(w.Soon(), leases[0].ID)
 		require.NoError(w, err)

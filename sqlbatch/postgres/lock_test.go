@@ -79,7 +79,7 @@ func (q *serverQueue) leased(ns ...byte) []sqlbatch.Item {
 	return q.items(ns...)
 }
 
-// The keeper extends leases while handlers settle them.
+// The extender extends leases while handlers settle them.
 func TestInATransactionASettleAppliesAfterTheExtensionItWaitedFor(t *testing.T) {
 	q := newQueue(t)
 	for name := range suite.Settles(q) {

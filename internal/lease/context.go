@@ -1,4 +1,4 @@
-package chanq
+package lease
 
 import (
 	"context"
@@ -9,42 +9,45 @@ import (
 	"github.com/chanq/chanq/internal/base"
 )
 
-// leaseContext is a lease as the context of its handler. Most handlers ask nothing
+// Context is a lease as the context of its handler. Most handlers ask nothing
 // of it: what can be cancelled is made when it is first used.
-type leaseContext lease
+type Context Lease
 
-func (c *leaseContext) Deadline() (time.Time, bool) { return c.made().Deadline() }
-func (c *leaseContext) Done() <-chan struct{}       { return c.made().Done() }
-func (c *leaseContext) Err() error                  { return c.made().Err() }
-func (c *leaseContext) Value(key any) any           { return c.made().Value(key) }
+// Context returns the context of the lease.
+func (l *Lease) Context() context.Context { return (*Context)(l) }
+
+func (c *Context) Deadline() (time.Time, bool) { return c.made().Deadline() }
+func (c *Context) Done() <-chan struct{}       { return c.made().Done() }
+func (c *Context) Err() error                  { return c.made().Err() }
+func (c *Context) Value(key any) any           { return c.made().Value(key) }
 
 // String keeps those who print a context from reading the lease.
-func (c *leaseContext) String() string { return "chanq.Lease.Context" }
+func (c *Context) String() string { return "chanq.Lease.Context" }
 
 // made is for those who use the context: from now on it is watched.
-func (c *leaseContext) made() *cancellable {
-	l := (*lease)(c)
+func (c *Context) made() *cancellable {
+	l := (*Lease)(c)
 	if made := l.ctx.Load(); made != nil {
 		return made
 	}
 	made := l.makeContext()
 	made.watch(l)
 	// What ended before the context could be seen is seen here.
-	switch l.state.Load() {
-	case leaseLost, leaseExpired:
+	switch l.State() {
+	case Lost, Expired:
 		l.cancel()
-	case leaseSettled:
+	case Settled:
 		l.endContext()
 	default:
-		if l.deadlineAt() <= base.Now() {
+		if l.Deadline() <= base.Now() {
 			made.timeUp() // the timer does it soon, and this caller asks now
 		}
 	}
 	return made
 }
 
-func (l *lease) makeContext() *cancellable {
-	ctx, cancel := context.WithCancelCause(l.owner.parent())
+func (l *Lease) makeContext() *cancellable {
+	ctx, cancel := context.WithCancelCause(l.Home.Parent)
 	made := &cancellable{Context: ctx, cancel: cancel}
 	if !l.ctx.CompareAndSwap(nil, made) {
 		cancel(nil)
@@ -54,17 +57,17 @@ func (l *lease) makeContext() *cancellable {
 
 // cancel ends the context of the lease, for good: also if it was not used yet, and
 // the lease is extended afterwards.
-func (l *lease) cancel() {
+func (l *Lease) cancel() {
 	made := l.ctx.Load()
 	if made == nil {
 		made = l.makeContext()
 	}
 	made.unwatch()
-	made.cancel(ErrLeaseLost)
+	made.cancel(ErrLost)
 }
 
-// unwatch leaves the context as it is: what it belongs to is over.
-func (l *lease) unwatch() {
+// Unwatch leaves the context as it is, and stops its timer: what it belongs to is over.
+func (l *Lease) Unwatch() {
 	if made := l.ctx.Load(); made != nil {
 		made.unwatch()
 	}
@@ -72,12 +75,12 @@ func (l *lease) unwatch() {
 
 // endContext is called after the settle. One that did not reach the database leaves
 // a lease that runs out.
-func (l *lease) endContext() {
+func (l *Lease) endContext() {
 	switch {
-	case errors.Is(l.err, ErrLeaseLost):
+	case errors.Is(l.err, ErrLost):
 		l.cancel()
 	case l.err == nil, errors.Is(l.err, ErrSettled):
-		l.unwatch()
+		l.Unwatch()
 	}
 }
 
@@ -90,20 +93,20 @@ type cancellable struct {
 	cancel context.CancelCauseFunc
 
 	mu    sync.Mutex  // guards what follows; no owner is called under it
-	lease *lease      // nil before watch, and at the end
+	lease *Lease      // nil before watch, and at the end
 	timer *time.Timer // nil before watch
 	over  bool
 }
 
 // watch has the context end at the deadline as it is now.
-func (c *cancellable) watch(l *lease) {
+func (c *cancellable) watch(l *Lease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.over {
 		return
 	}
 	c.lease = l
-	left := l.deadlineAt() - base.Now()
+	left := l.Deadline() - base.Now()
 	if c.timer == nil {
 		c.timer = time.AfterFunc(left, c.timeUp)
 	} else {
@@ -127,14 +130,14 @@ func (c *cancellable) timeUp() {
 	c.mu.Lock()
 	l := c.lease
 	if l != nil {
-		if left := l.deadlineAt() - base.Now(); left > 0 { // it was extended meanwhile
+		if left := l.Deadline() - base.Now(); left > 0 { // it was extended meanwhile
 			c.timer.Reset(left)
 			l = nil
 		}
 	}
 	c.mu.Unlock()
 	if l != nil {
-		l.owner.expire(l)
+		l.Home.Owner.Expire(l)
 		l.cancel() // also where the lease is in a transaction, or being settled
 	}
 }

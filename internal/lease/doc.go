@@ -1,0 +1,15 @@
+// Package lease has the states of one delivery.
+//
+//	Held ──settle──▶ Settling ──▶ Settled: the outcome is known
+//	 │ ▲                ▲
+//	 │ └─Extend─ Expired┤  its time ran out here; the database may still know it
+//	 │                  │
+//	 ├──AckTx─▶ InTx ───┘  a settle after a rollback
+//	 └────────▶ Lost       the database says so
+//
+// All transitions are in lease.go. A lease knows its Owner, a consumer, which stores settles and extensions; an Owner is
+// called with no lock held. Only Settle and Extend of an Owner may wait.
+//
+// There is no goroutine. A lease whose Context is used has a timer, which is stopped when the lease has ended. The one lock,
+// of that context, is held for moments.
+package lease

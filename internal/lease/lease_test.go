@@ -1,0 +1,275 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/lease"
+)
+
+// owner notes how it is called. It takes over every settle, unless refuse is set, and knows every lease.
+type owner struct {
+	refuse  error
+	settles []*lease.Lease
+	changed [][]*lease.Lease
+	ended   int
+	expired int
+	flushed int
+	lost    bool
+}
+
+func (o *owner) Settle(_ context.Context, l *lease.Lease) error {
+	if o.refuse == nil {
+		o.settles = append(o.settles, l)
+	}
+	return o.refuse
+}
+func (o *owner) Extend(context.Context, *lease.Lease, time.Duration) (bool, error) { return !o.lost, nil }
+func (o *owner) Expire(l *lease.Lease)                                             { o.expired++; l.Lose(lease.Expired) }
+func (o *owner) Flush()                                                            { o.flushed++ }
+func (o *owner) Changed(leases ...*lease.Lease) {
+	o.changed = append(o.changed, leases)
+	for _, l := range leases {
+		if l.End() {
+			o.ended++
+		}
+	}
+}
+
+func of(o *owner, left time.Duration) *lease.Lease {
+	l := &lease.Lease{Home: &lease.Home{Owner: o, Parent: context.Background()}}
+	l.Begin(base.Now()+left, base.Now()+left)
+	return l
+}
+
+func ack(l *lease.Lease) error { return l.Settle(context.Background(), lease.Ack, 0, "") }
+
+func TestALeaseIsSettledOnce(t *testing.T) {
+	o := &owner{}
+	l := of(o, time.Hour)
+	require.NoError(t, ack(l))
+	require.Equal(t, lease.Settling, l.State())
+	require.ErrorIs(t, ack(l), lease.ErrSettled)
+	require.False(t, l.Take(lease.Release))
+	require.False(t, l.Lose(lease.Lost), "the settle finds out")
+	require.ErrorIs(t, l.EnterTx(), lease.ErrSettled)
+	lease.Finish(o, o.settles, []error{nil})
+	require.Equal(t, lease.Settled, l.State())
+	require.NoError(t, l.Wait(t.Context()))
+	require.ErrorIs(t, ack(l), lease.ErrSettled)
+	require.Equal(t, 1, o.ended)
+}
+
+func TestASettleThatGivesUpLeavesTheLeaseAsItWas(t *testing.T) {
+	o := &owner{refuse: context.Canceled}
+	held, inTx := of(o, time.Hour), of(o, time.Hour)
+	require.NoError(t, inTx.EnterTx())
+	require.ErrorIs(t, ack(held), context.Canceled)
+	require.Equal(t, lease.Held, held.State())
+	require.ErrorIs(t, ack(inTx), context.Canceled)
+	require.Equal(t, lease.InTx, inTx.State())
+
+	o.refuse = batch.ErrClosed
+	require.ErrorIs(t, ack(held), batch.ErrClosed)
+	require.Equal(t, lease.Settled, held.State())
+	require.ErrorIs(t, held.Wait(t.Context()), batch.ErrClosed)
+}
+
+// TestOneCallOfChangedForAGroup: the call takes the lock of an ordered queue's state.
+func TestOneCallOfChangedForAGroup(t *testing.T) {
+	o := &owner{}
+	leases, errs := make([]*lease.Lease, 1000), make([]error, 1000)
+	for i := range leases {
+		leases[i] = of(o, time.Hour)
+		require.NoError(t, ack(leases[i]))
+	}
+	lease.Finish(o, leases, errs)
+	require.Len(t, o.changed, 1)
+	require.Equal(t, 1000, o.ended)
+}
+
+// TestWhoWaitsIsWokenWhenTheOwnerKnows: what the owner counts has changed by then.
+func TestWhoWaitsIsWokenWhenTheOwnerKnows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &owner{}
+		l := of(o, time.Hour)
+		require.NoError(t, ack(l))
+		ended := make(chan int)
+		go func() {
+			_ = l.Wait(context.Background())
+			ended <- o.ended
+		}()
+		synctest.Wait()
+		require.Equal(t, 1, o.flushed)
+		lease.Finish(o, o.settles, []error{nil})
+		require.Equal(t, 1, <-ended)
+	})
+}
+
+func TestABufferedLeaseIsTakenBackThoughItExpiresAtTheSameTime(t *testing.T) {
+	for range 20_000 {
+		l := of(&owner{}, time.Hour)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			l.Lose(lease.Expired)
+		}()
+		runtime.Gosched()
+		require.True(t, l.Take(lease.Release), "its attempt would be counted")
+		require.Equal(t, lease.Release, l.Op)
+		<-ended
+	}
+	lost, inTx := of(&owner{}, time.Hour), of(&owner{}, time.Hour)
+	require.True(t, lost.Lose(lease.Lost))
+	require.False(t, lost.Take(lease.Release))
+	require.NoError(t, inTx.EnterTx())
+	require.False(t, inTx.Take(lease.Release), "its row is the transaction's")
+}
+
+func TestAContextThatWasNotUsedEndsWithItsLeaseForGood(t *testing.T) {
+	l := of(&owner{}, time.Hour)
+	ctx := l.Context()
+	require.True(t, l.Lose(lease.Expired))
+	require.NoError(t, l.ExtendBy(t.Context(), time.Minute))
+	require.Equal(t, lease.Held, l.State())
+	require.ErrorIs(t, ctx.Err(), context.Canceled)
+	require.ErrorIs(t, context.Cause(ctx), lease.ErrLost)
+	<-ctx.Done()
+
+	held := of(&owner{}, time.Hour)
+	require.Equal(t, held.Context(), held.Context())
+	child, cancel := context.WithCancel(held.Context())
+	defer cancel()
+	require.NoError(t, child.Err())
+	require.True(t, held.Lose(lease.Lost))
+	<-child.Done()
+	require.ErrorIs(t, context.Cause(child), lease.ErrLost)
+}
+
+// TestAContextEndsAtTheDeadlineWhateverTheStateIs, and not before: the lease may be extended meanwhile.
+func TestAContextEndsAtTheDeadlineWhateverTheStateIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, enter := range map[string]func(*lease.Lease) error{
+			"held":     func(*lease.Lease) error { return nil },
+			"in tx":    (*lease.Lease).EnterTx,
+			"settling": ack,
+		} {
+			o := &owner{}
+			l := of(o, time.Minute)
+			ctx := l.Context()
+			require.NoError(t, ctx.Err())
+			require.NoError(t, enter(l))
+			l.Prolong(base.Now() + 2*time.Minute)
+			time.Sleep(90 * time.Second)
+			require.NoError(t, ctx.Err(), name)
+			time.Sleep(31 * time.Second)
+			require.ErrorIs(t, context.Cause(ctx), lease.ErrLost, name)
+			require.Equal(t, 1, o.expired, name)
+		}
+	})
+}
+
+func TestAContextOutlivesASettleThatIsStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &owner{}
+		l := of(o, time.Minute)
+		ctx := l.Context()
+		require.NoError(t, ctx.Err())
+		require.NoError(t, ack(l))
+		lease.Finish(o, o.settles, []error{nil})
+		time.Sleep(time.Hour)
+		require.NoError(t, ctx.Err())
+		require.Zero(t, o.expired)
+	})
+}
+
+func TestALeaseThatTheDatabaseDoesNotKnowIsLost(t *testing.T) {
+	o := &owner{lost: true}
+	l := of(o, time.Hour)
+	require.ErrorIs(t, l.ExtendBy(t.Context(), time.Minute), lease.ErrLost)
+	require.ErrorIs(t, ack(l), lease.ErrLost)
+	require.ErrorIs(t, l.Wait(t.Context()), lease.ErrLost)
+	require.ErrorIs(t, l.EnterTx(), lease.ErrLost)
+	require.Equal(t, 1, o.ended)
+
+	inTx := of(o, time.Hour)
+	require.NoError(t, inTx.EnterTx())
+	inTx.LoseInTx()
+	require.ErrorIs(t, inTx.Wait(t.Context()), lease.ErrLost)
+	require.Equal(t, 2, o.ended, "once each")
+}
+
+func TestPrintingAContextTellsNothingOfTheLease(t *testing.T) {
+	l := of(&owner{}, time.Hour)
+	l.Text = "secret"
+	ctx, cancel := context.WithCancel(l.Context())
+	defer cancel()
+	require.NotContains(t, fmt.Sprintf("%v %+v %s", ctx, ctx, ctx), "secret")
+	require.NotContains(t, fmt.Sprintf("%v %+v %s", l.Context(), l.Context(), l.Context()), "secret")
+}
+
+func TestNoExtensionShortens(t *testing.T) {
+	l := &lease.Lease{}
+	for _, end := range []time.Duration{2 * time.Hour, time.Hour, 3 * time.Hour} {
+		before := l.Deadline()
+		l.Prolong(end)
+		require.Equal(t, max(before, end), l.Deadline())
+	}
+}
+
+// rows is a look that found one row, or none.
+type rows struct {
+	fence        int64
+	live, locked bool
+}
+
+func (r rows) Of([16]byte) (int64, bool, bool) { return r.fence, r.live, r.locked }
+
+func TestTheVerdictOnARowThatASettleDidNotReturn(t *testing.T) {
+	mine, others, gone, locked := rows{7, true, false}, rows{8, true, false}, rows{}, rows{0, false, true}
+	for _, c := range []struct {
+		what    string
+		op      lease.Op
+		row     rows
+		unknown bool
+		late    bool // the time of the lease is over
+		inTx    bool
+		want    lease.Verdict
+	}{
+		{what: "locked", row: locked, want: lease.VerdictLocked},
+		{what: "it was locked a moment ago", row: mine, want: lease.VerdictLocked},
+		{what: "another holder has it", row: others, want: lease.VerdictLost},
+		{what: "gone", row: gone, want: lease.VerdictLost},
+		{what: "an ack that may have been applied", row: gone, unknown: true, want: lease.VerdictApplied},
+		{what: "a nack that may have been applied", op: lease.Nack, row: others, unknown: true, want: lease.VerdictApplied},
+		{what: "an ack deletes, and the row is there", row: others, unknown: true, want: lease.VerdictLost},
+		{what: "a nack keeps the row", op: lease.Nack, row: gone, unknown: true, want: lease.VerdictHidden},
+		{what: "somebody else may have acked it since", row: gone, unknown: true, late: true, want: lease.VerdictHidden},
+		{what: "the caller's transaction was committed", row: gone, inTx: true, want: lease.VerdictInTx},
+		{what: "and then another one has it", row: others, inTx: true, want: lease.VerdictLost},
+	} {
+		o := &owner{}
+		l := of(o, time.Hour)
+		l.Item.Fence = 7
+		if c.inTx {
+			require.NoError(t, l.EnterTx())
+		}
+		require.NoError(t, l.Settle(t.Context(), c.op, 0, ""))
+		l.MaybeApplied = c.unknown
+		if c.late {
+			l.Begin(base.Now(), 0)
+		}
+		require.Equal(t, c.want, l.Verdict(l.Row(c.row)), c.what)
+	}
+	require.True(t, errors.Is(lease.VerdictHidden.Err(), lease.ErrHidden))
+	require.NoError(t, lease.VerdictApplied.Err())
+}

@@ -1,0 +1,366 @@
+package settle
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/internal/session"
+	"github.com/chanq/chanq/internal/table"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// ExtendTable has the statements of extensions: see table.Table.
+type ExtendTable interface {
+	Extend(ctx context.Context, member [16]byte, items []sqlbatch.Item, d time.Duration, skipLocked bool) (changed []sqlbatch.Item, err error)
+	Look(ctx context.Context, timeout time.Duration, ids [][16]byte) (table.Seen, error)
+	// Expect announces an extension within d.
+	Expect(d time.Duration)
+}
+
+// ExtenderConfig configures an Extender.
+type ExtenderConfig struct {
+	Table    ExtendTable
+	Traits   sqlbatch.Traits
+	Classify func(error) sqlbatch.Class
+	Health   batch.Health
+	LeaseFor time.Duration
+	Timeout  time.Duration // the most that a statement takes
+	// Member returns as whom the database knows the consumer, and when all of its leases end at the latest.
+	Member func() (id [16]byte, ends time.Duration)
+	// Lost is called when a lease is no longer held: it has expired, or the database says that it is lost. Nothing waits
+	// for it, except for End.
+	Lost func(l *lease.Lease, confirmed bool)
+	// Broken is told of a permanent error that only a panic of the driver can be.
+	Broken func(op string, err error)
+}
+
+// Extender has the leases that a consumer holds, delivered or still in the buffer, and those whose settle is not
+// stored yet: it extends them, and ends those whose time ran out.
+//
+// The leases are looked at each third of LeaseFor, and one of which less than five sixths are left is extended: so at least
+// half of its time is left for the statements. A lease is not extended after AckTx (its row is
+// locked by the caller's transaction), nor after MaxExtend.
+//
+// A statement takes a sixth of LeaseFor at most, whatever the driver does, and the next one another session: a connection
+// that hangs costs time and no lease. The database keeps the later of two ends, so extensions may overlap, and one that
+// was left behind does no harm when it is carried out after all.
+type Extender struct {
+	cfg ExtenderConfig
+
+	mu      sync.Mutex       // guards what follows
+	tracked [][]*lease.Lease // one slice for each claim, so that registering costs one append
+	count   int              // of leases in tracked, ended ones too
+	sweepAt int              // count at which Track drops the ended ones
+
+	turn   chan struct{} // held by a try of Lease.Extend: it leaves one session to the Extender
+	wake   chan struct{} // a lease needs an extension before the next tick
+	stop   context.Context
+	end    context.CancelFunc
+	writer *batch.Writer[*lease.Extension]
+	losses base.Events
+}
+
+// Kinds of extensions. SQLite writes all of a row again to extend its lease, so heavy ones have statements of their own,
+// after those of the others.
+const (
+	light = iota
+	heavy
+)
+
+// NewExtender returns an Extender that extends nothing before Run.
+func NewExtender(cfg ExtenderConfig) *Extender {
+	x := &Extender{cfg: cfg, turn: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
+	x.stop, x.end = context.WithCancel(context.Background())
+	// While one worker looks for extensions that fail alone, the other one goes on with those that are due.
+	x.writer = batch.New(batch.Config[*lease.Extension]{
+		Full:    []int{light: max(1, cfg.Traits.AckItems), heavy: 1},
+		Workers: 2, Moment: x.patience() / 2, Longest: x.patience(),
+		Loop:  batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Waited: session.Unconnected, Timeout: x.patience(), Longest: cfg.LeaseFor / 6},
+		Write: x.write, Absent: x.absent, Done: x.done,
+	})
+	return x
+}
+
+// minSweep keeps small numbers of leases from being swept for nothing.
+const minSweep = 2048
+
+// Track takes charge of the leases of one claim. Between ticks a fast reader
+// settles far more than are ever held at once: Track drops those that ended when
+// they may be half of all, so that their messages do not stay in memory. The slice is the
+// Extender's from here on.
+func (x *Extender) Track(leases []*lease.Lease) {
+	first := leases[0]
+	x.mu.Lock()
+	x.tracked = append(x.tracked, leases)
+	x.count += len(leases)
+	if x.count >= max(x.sweepAt, minSweep) {
+		x.drop((*lease.Lease).Ended)
+	}
+	x.mu.Unlock()
+	if x.due(first, base.Now()) { // the claim was slow
+		x.Wake()
+	}
+}
+
+// Wake has the leases looked at now.
+func (x *Extender) Wake() { base.Signal(x.wake) }
+
+// Held returns the leases that somebody holds, in the buffer or as a reader.
+func (x *Extender) Held() (held []*lease.Lease) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, leases := range x.tracked {
+		for _, l := range leases {
+			if l.State() == lease.Held {
+				held = append(held, l)
+			}
+		}
+	}
+	return held
+}
+
+// Tracked returns how many leases are kept, ended ones too.
+func (x *Extender) Tracked() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.count
+}
+
+// drop removes the leases of which gone is true, and counts the rest. mu is held.
+func (x *Extender) drop(gone func(*lease.Lease) bool) {
+	x.count = 0
+	for i, leases := range x.tracked {
+		x.tracked[i] = slices.DeleteFunc(leases, gone)
+		x.count += len(x.tracked[i])
+	}
+	x.tracked = slices.DeleteFunc(x.tracked, func(leases []*lease.Lease) bool { return len(leases) == 0 })
+	x.sweepAt = 2 * x.count
+}
+
+// due reports that a lease should be extended now.
+func (x *Extender) due(l *lease.Lease, now time.Duration) bool {
+	deadline := l.Deadline()
+	if deadline-now >= x.cfg.LeaseFor*5/6 || now >= l.Until() {
+		return false
+	}
+	_, ends := x.cfg.Member()
+	return deadline < ends
+}
+
+// Run extends leases until End.
+func (x *Extender) Run() {
+	var writer sync.WaitGroup
+	writer.Go(func() { x.writer.Run(x.stop) })
+	defer writer.Wait()
+	tick := x.cfg.LeaseFor / 3
+	timer := time.NewTimer(tick)
+	defer timer.Stop()
+	for {
+		select {
+		case <-x.stop.Done():
+			return
+		case <-timer.C:
+		case <-x.wake:
+		}
+		due, nearest := x.review(base.Now())
+		x.extendAll(due)
+		// The end of a lease that could not be extended is reported in time.
+		timer.Reset(min(tick, max(nearest-base.Now(), time.Millisecond)))
+	}
+}
+
+// End has Run return. Close, after Run has returned, waits until all losses are reported.
+func (x *Extender) End()   { x.end() }
+func (x *Extender) Close() { x.losses.Close() }
+
+// review drops what is no longer held, expires what ran out, and returns what
+// must be extended, and is not in the writer, and the nearest deadline of what is left.
+func (x *Extender) review(now time.Duration) (due []*lease.Lease, nearest time.Duration) {
+	nearest = now + x.cfg.LeaseFor
+	var expired []*lease.Lease
+	x.mu.Lock()
+	x.drop(func(l *lease.Lease) bool {
+		state := l.State()
+		if l.Ended() || state != lease.Held && state != lease.Settling {
+			return l.Ended()
+		}
+		deadline := l.Deadline()
+		switch {
+		case state == lease.Held && now >= deadline:
+			expired = append(expired, l)
+		case x.due(l, now) && (l.Extend == nil || !l.Extend.Pending.Load()):
+			due = append(due, l)
+		}
+		if state == lease.Held {
+			nearest = min(nearest, deadline)
+		}
+		return false
+	})
+	x.mu.Unlock()
+	for _, l := range expired {
+		x.Lose(l, lease.Expired)
+	}
+	if len(expired) > 0 {
+		nearest = now // look again at once: expired leases no longer count
+	}
+	return due, nearest
+}
+
+// Lose moves a lease to Expired or Lost, and reports that unless it was not held.
+func (x *Extender) Lose(l *lease.Lease, to lease.State) {
+	if l.Lose(to) {
+		x.losses.Enqueue(func() { x.cfg.Lost(l, to == lease.Lost) })
+	}
+}
+
+// patience is how long a statement may take: so short that several fit what is left of a
+// lease, where it is not shorter than what a healthy database may need.
+func (x *Extender) patience() time.Duration {
+	return min(x.cfg.Timeout, max(x.cfg.LeaseFor/6, min(x.cfg.LeaseFor/2, moment)))
+}
+
+// extendAll hands leases to the writer: light ones by their deadlines, then heavy ones by their sizes.
+func (x *Extender) extendAll(leases []*lease.Lease) {
+	slices.SortStableFunc(leases, func(a, b *lease.Lease) int {
+		return cmp.Or(cmp.Compare(a.Heavy, b.Heavy), cmp.Compare(a.Deadline(), b.Deadline()))
+	})
+	for _, l := range leases {
+		if l.Extend == nil {
+			l.Extend = &lease.Extension{Lease: l}
+			if l.Heavy > 0 {
+				l.Extend.Kind = heavy
+			}
+		}
+		l.Extend.Pending.Store(true)
+	}
+	if len(leases) > 0 {
+		_ = x.writer.AddAll(len(leases), func(i int) *lease.Extension { return leases[i].Extend }, batch.Now)
+	}
+}
+
+// write extends leases in one statement. It leaves out those that were settled meanwhile, or acked in a transaction, which
+// keeps their rows: they count as written.
+func (x *Extender) write(ctx context.Context, extensions []*lease.Extension, skipLocked bool) (written []*lease.Extension, err error) {
+	slices.SortFunc(extensions, func(a, b *lease.Extension) int { return table.CompareItems(a.Lease.Item, b.Lease.Item) })
+	items := make([]sqlbatch.Item, 0, len(extensions))
+	for _, e := range extensions {
+		if s := e.Lease.State(); s == lease.Held || s == lease.Settling {
+			items = append(items, e.Lease.Item)
+		} else {
+			written = append(written, e)
+		}
+	}
+	if len(items) == 0 {
+		return written, batch.ErrNotAsked
+	}
+	start := base.Now()
+	member, ends := x.cfg.Member()
+	changed, err := x.cfg.Table.Extend(ctx, member, items, x.cfg.LeaseFor, skipLocked)
+	x.cfg.Table.Expect(x.cfg.LeaseFor / 2) // of the next tick, if they are held then
+	if err != nil {
+		return written, err
+	}
+	slices.SortFunc(changed, table.CompareItems)
+	for _, e := range extensions {
+		if _, held := slices.BinarySearchFunc(changed, e.Lease.Item, table.CompareItems); held {
+			e.Lease.Prolong(min(lease.After(start, x.cfg.LeaseFor), ends))
+			written = append(written, e)
+		}
+	}
+	return written, nil
+}
+
+// absent looks for leases that an extension did not return. It leaves out those whose rows are locked.
+func (x *Extender) absent(ctx context.Context, extensions []*lease.Extension) (outcomes []batch.Outcome[*lease.Extension], err error) {
+	ids := make([][16]byte, len(extensions))
+	for i, e := range extensions {
+		ids[i] = e.Lease.Item.ID
+	}
+	seen, err := x.cfg.Table.Look(ctx, x.patience(), ids)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range extensions {
+		if e.Lease.Row(seen) != lease.RowHeld {
+			outcomes = append(outcomes, batch.Outcome[*lease.Extension]{Item: e, Err: lease.ErrLost})
+		}
+	}
+	return outcomes, nil
+}
+
+// done ends leases that are lost. A lease that is held and was not extended for another reason is due at the next tick.
+func (x *Extender) done(_ time.Time, outcomes []batch.Outcome[*lease.Extension]) {
+	for _, o := range outcomes {
+		l := o.Item.Lease
+		switch state := l.State(); {
+		case o.Err == nil:
+		case o.Err != lease.ErrLost:
+			if session.Panicked(o.Err) {
+				x.cfg.Broken("extend", o.Err)
+			}
+		case state == lease.Expired: // meanwhile, and reported
+			l.Lose(lease.Lost)
+		default:
+			// Not if it is being settled, by which it may have gone: then the settle finds out.
+			x.Lose(l, lease.Lost)
+		}
+		o.Item.Pending.Store(false)
+	}
+}
+
+// Extend has a lease last at least d from now. It is repeated while another transaction has the row locked, until ctx ends, and
+// fails at once in any other case. A try takes up to timeout, and the turn of Lease.Extend: so one session is left to the
+// writer.
+func (x *Extender) Extend(ctx context.Context, l *lease.Lease, d, timeout time.Duration) (held bool, err error) {
+	defer func() {
+		if x.due(l, base.Now()) { // the end has come near
+			x.Wake()
+		}
+	}()
+	pause := batch.Backoff{Low: batch.LowPause, High: batch.HighPause}
+	for skip := false; ; skip = true {
+		select {
+		case x.turn <- struct{}{}:
+		case <-ctx.Done():
+			return false, &lease.FailedError{Op: "extend", Err: context.Cause(ctx)}
+		}
+		var row lease.RowState
+		held, row, err = x.tryExtend(ctx, l, d, timeout, skip)
+		<-x.turn
+		switch {
+		case err != nil && x.cfg.Classify(err) != sqlbatch.RolledBack:
+			return false, err
+		case err == nil && (held || row != lease.RowHeld):
+			return held, nil
+		}
+		if batch.Sleep(ctx, pause.Pause()); ctx.Err() != nil {
+			return false, &lease.FailedError{Op: "extend", Err: fmt.Errorf("%w: %w", ErrLocked, context.Cause(ctx))}
+		}
+	}
+}
+
+// tryExtend reports that the database knows the lease, or how its row was found.
+func (x *Extender) tryExtend(ctx context.Context, l *lease.Lease, d, timeout time.Duration, skip bool) (held bool, row lease.RowState, err error) {
+	start := base.Now()
+	member, ends := x.cfg.Member()
+	within, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	changed, err := x.cfg.Table.Extend(within, member, []sqlbatch.Item{l.Item}, d, skip)
+	if err != nil {
+		return false, 0, err
+	}
+	if len(changed) == 1 {
+		l.Prolong(min(lease.After(start, d), ends))
+		l.KeepUntil(start + d) // where the membership ends sooner, it is extended again
+		return true, 0, nil
+	}
+	seen, err := x.cfg.Table.Look(ctx, timeout, [][16]byte{l.Item.ID})
+	return false, l.Row(seen), err
+}

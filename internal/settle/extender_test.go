@@ -1,0 +1,201 @@
+package settle_test
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/internal/settle"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+const leaseFor = 30 * time.Second
+
+// extends runs an Extender, and returns a function that ends it. Leases end at ends at the latest.
+func (f *fake) extends(ends *time.Duration) (end func()) {
+	f.extender = settle.NewExtender(settle.ExtenderConfig{
+		Table: extensions{f}, Traits: traits, Classify: classify, Health: health{}, LeaseFor: leaseFor, Timeout: 10 * time.Second,
+		Member: func() ([16]byte, time.Duration) { return [16]byte{9}, *ends },
+		Lost: func(l *lease.Lease, confirmed bool) {
+			f.lost = append(f.lost, map[bool]string{true: "lost", false: "expired"}[confirmed])
+		},
+		Broken: func(op string, err error) { f.broken = append(f.broken, op) },
+	})
+	var running sync.WaitGroup
+	running.Go(f.extender.Run)
+	end = sync.OnceFunc(func() { f.extender.End(); running.Wait(); f.extender.Close() })
+	f.t.Cleanup(end) // of a test that has failed
+	return end
+}
+
+func forever() *time.Duration { d := time.Duration(math.MaxInt64); return &d }
+
+// track returns leases of LeaseFor, which are extended.
+func (f *fake) track(n int) []*lease.Lease {
+	leases := f.leases(n)
+	for _, l := range leases {
+		l.Begin(base.Now()+leaseFor, base.Now()+time.Hour)
+	}
+	f.extender.Track(append([]*lease.Lease(nil), leases...))
+	return leases
+}
+
+func TestLeasesAreExtendedInOneStatementUntilTheyEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		end := f.extends(forever())
+		leases := f.track(60)
+		time.Sleep(10 * leaseFor)
+		for _, l := range leases {
+			require.Equal(t, lease.Held, l.State())
+			require.Greater(t, l.Deadline()-base.Now(), leaseFor/2)
+		}
+		require.Equal(t, "extend(60)", f.noted())
+		require.LessOrEqual(t, len(f.calls), 30)
+		require.NoError(t, leases[0].EnterTx(), "the transaction has its row")
+		f.calls = nil
+		time.Sleep(leaseFor)
+		require.Equal(t, "extend(59)", f.noted())
+		end()
+		require.Empty(t, f.lost)
+	})
+}
+
+func TestAutomaticExtensionEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		end := f.extends(forever())
+		l := f.track(1)[0]
+		time.Sleep(59 * time.Minute)
+		require.Equal(t, lease.Held, l.State())
+		time.Sleep(2 * time.Minute)
+		require.Equal(t, lease.Expired, l.State())
+		end()
+		require.Equal(t, []string{"expired"}, f.lost)
+	})
+}
+
+// TestNoLeaseOutlivesTheMembership: the next owner of its slot may deliver the next message of its key then.
+func TestNoLeaseOutlivesTheMembership(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		ends := base.Now() + leaseFor + 15*time.Second
+		end := f.extends(&ends)
+		l := f.track(1)[0]
+		time.Sleep(leaseFor)
+		require.Equal(t, lease.Held, l.State())
+		require.Equal(t, ends, l.Deadline())
+		held, err := f.extender.Extend(t.Context(), l, time.Hour, time.Second)
+		require.NoError(t, err)
+		require.True(t, held)
+		require.Equal(t, ends, l.Deadline())
+		time.Sleep(16 * time.Second)
+		require.Equal(t, lease.Expired, l.State())
+		end()
+	})
+}
+
+func TestALeaseThatIsGoneIsLostAndALockedOneIsNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		end := f.extends(forever())
+		leases := f.track(3)
+		f.mu.Lock()
+		f.rows[leases[0].Item.ID] = 8
+		f.locked[leases[1].Item.ID] = true
+		f.mu.Unlock()
+		time.Sleep(leaseFor / 2)
+		require.Equal(t, lease.Lost, leases[0].State())
+		require.Equal(t, lease.Held, leases[1].State())
+		time.Sleep(leaseFor)
+		require.Equal(t, lease.Expired, leases[1].State(), "its time is over, whatever the lock")
+		require.Equal(t, lease.Held, leases[2].State())
+		end()
+		require.Equal(t, []string{"lost", "expired"}, f.lost)
+	})
+}
+
+// TestAnExtensionThatFailsAloneLosesNoOther: it is isolated.
+func TestAnExtensionThatFailsAloneLosesNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		end := f.extends(forever())
+		leases := f.track(40)
+		bad := leases[20].Item.ID
+		f.failing(func(_ string, ids [][16]byte) error {
+			if slices.Contains(ids, bad) {
+				return classed{sqlbatch.Refused}
+			}
+			return nil
+		}, nil)
+		time.Sleep(3 * leaseFor)
+		for i, l := range leases {
+			want := lease.Held
+			if i == 20 {
+				want = lease.Expired
+			}
+			require.Equal(t, want, l.State(), i)
+		}
+		end()
+	})
+}
+
+func TestAnOutageShorterThanHalfALeaseLosesNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		end := f.extends(forever())
+		leases := f.track(10)
+		f.failing(func(string, [][16]byte) error { return classed{sqlbatch.Refused} }, nil)
+		time.Sleep(leaseFor / 2)
+		f.failing(nil, nil)
+		time.Sleep(leaseFor)
+		for _, l := range leases {
+			require.Equal(t, lease.Held, l.State())
+		}
+		end()
+	})
+}
+
+func TestLeasesThatHaveEndedDoNotStayInMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		end := f.extends(forever())
+		for range 100 {
+			leases := f.track(100)
+			for _, l := range leases {
+				require.True(t, l.Lose(lease.Lost))
+			}
+		}
+		require.LessOrEqual(t, f.extender.Tracked(), 2*2048)
+		end()
+	})
+}
+
+// TestExtendRepeatsOnlyForALock, until its context ends.
+func TestExtendRepeatsOnlyForALock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		end := f.extends(forever())
+		l := f.lease(1)
+		f.locked[l.Item.ID] = true
+		time.AfterFunc(time.Minute, func() { f.mu.Lock(); f.locked[l.Item.ID] = false; f.mu.Unlock() })
+		held, err := f.extender.Extend(t.Context(), l, time.Hour, time.Second)
+		require.NoError(t, err)
+		require.True(t, held)
+		require.Greater(t, l.Deadline()-base.Now(), 59*time.Minute)
+
+		f.failing(func(string, [][16]byte) error { return classed{sqlbatch.Unknown} }, nil)
+		f.calls = nil
+		_, err = f.extender.Extend(t.Context(), l, time.Hour, time.Second)
+		require.ErrorIs(t, err, classed{sqlbatch.Unknown})
+		require.Len(t, f.calls, 1)
+		end()
+	})
+}

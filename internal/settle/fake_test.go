@@ -1,0 +1,243 @@
+package settle_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/internal/settle"
+	"github.com/chanq/chanq/internal/table"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// classed is an error of a class.
+type classed struct{ sqlbatch.Class }
+
+func (e classed) Error() string { return e.String() }
+
+func classify(err error) sqlbatch.Class {
+	var c classed
+	if errors.As(err, &c) {
+		return c.Class
+	}
+	return sqlbatch.Unknown
+}
+
+type health struct{}
+
+func (health) Worked(time.Time)        {}
+func (health) Failed(time.Time, error) {}
+
+// fake is a table in memory, the owner of its leases, and a record of what was called.
+type fake struct {
+	t        testing.TB
+	mu       sync.Mutex
+	rows     map[[16]byte]int64 // fences
+	locked   map[[16]byte]bool
+	calls    []string
+	fail     func(op string, ids [][16]byte) error // before a statement; nil: it works
+	after    func(op string) error                 // after it was applied
+	slow     map[[16]byte]time.Duration            // what a statement with that row takes
+	settler  *settle.Settler
+	extender *settle.Extender
+	home     lease.Home
+	ended    []*lease.Lease
+	stored   []settle.Tally
+	known    []error
+	lost     []string
+	broken   []string
+}
+
+func newFake(t testing.TB) *fake {
+	f := &fake{t: t, rows: map[[16]byte]int64{}, locked: map[[16]byte]bool{}, slow: map[[16]byte]time.Duration{}}
+	f.home = lease.Home{Owner: f, Parent: context.Background()}
+	return f
+}
+
+var traits = sqlbatch.Traits{AckItems: 100, NackItems: 100, BuryItems: 10}
+
+// start runs a settler, and returns a function that ends it.
+func (f *fake) start(change func(*settle.Config)) (end func()) {
+	cfg := settle.Config{
+		Owner: f, Table: f, Traits: traits, Classify: classify, Health: health{}, MaxAttempts: 3, Timeout: 10 * time.Second, Linger: 10 * time.Millisecond, Room: 1000,
+		Awaited: func(*lease.Lease) bool { return false }, Isolated: func(int, error) {},
+		Known:  func(l *lease.Lease, err error) { f.note("known"); f.known = append(f.known, err) },
+		Stored: func(_ time.Time, t settle.Tally, _ []*lease.Lease) { f.note("stored"); f.stored = append(f.stored, t) },
+		Broken: func(op string, err error) { f.broken = append(f.broken, op) },
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	f.settler = settle.New(cfg, ctx)
+	var running sync.WaitGroup
+	running.Go(f.settler.Run)
+	end = sync.OnceFunc(func() { f.settler.Close(); running.Wait(); cancel() })
+	f.t.Cleanup(func() { cancel(); end() }) // of a test that has failed
+	return end
+}
+
+// lease returns one of a message that the table has.
+func (f *fake) lease(n byte) *lease.Lease {
+	l := &lease.Lease{Home: &f.home, Item: sqlbatch.Item{ID: [16]byte{n}, Fence: 7}, Attempt: 1}
+	l.Begin(base.Now()+time.Minute, base.Now()+time.Hour)
+	f.mu.Lock()
+	f.rows[l.Item.ID] = 7
+	f.mu.Unlock()
+	return l
+}
+
+func (f *fake) leases(n int) []*lease.Lease {
+	all := make([]*lease.Lease, n)
+	for i := range all {
+		all[i] = f.lease(byte(i))
+	}
+	return all
+}
+
+func (f *fake) note(call string) {
+	f.mu.Lock()
+	f.calls = append(f.calls, call)
+	f.mu.Unlock()
+}
+
+// noted returns the calls so far, runs of the same one as one.
+func (f *fake) noted() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []string
+	for _, c := range f.calls {
+		if len(out) == 0 || out[len(out)-1] != c {
+			out = append(out, c)
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// failing has statements fail: before they run, or after they were applied.
+func (f *fake) failing(fail func(op string, ids [][16]byte) error, after func(op string) error) {
+	f.mu.Lock()
+	f.fail, f.after = fail, after
+	f.mu.Unlock()
+}
+
+// change removes rows, or gives them another fence, as a statement does.
+func (f *fake) change(ctx context.Context, op string, items []sqlbatch.Item, removes, extends bool) ([]sqlbatch.Item, bool, error) {
+	ids := make([][16]byte, len(items))
+	for i, it := range items {
+		ids[i] = it.ID
+	}
+	f.note(fmt.Sprintf("%s(%d)", op, len(items)))
+	f.mu.Lock()
+	fail, after := f.fail, f.after
+	f.mu.Unlock()
+	if fail != nil {
+		if err := fail(op, ids); err != nil {
+			return nil, false, err
+		}
+	}
+	for _, id := range ids {
+		select {
+		case <-time.After(f.slow[id]):
+		case <-ctx.Done():
+			return nil, false, context.Cause(ctx)
+		}
+	}
+	f.mu.Lock()
+	var changed []sqlbatch.Item
+	for _, it := range items {
+		if f.rows[it.ID] != it.Fence || f.locked[it.ID] {
+			continue
+		}
+		changed = append(changed, it)
+		switch {
+		case removes:
+			delete(f.rows, it.ID)
+		case !extends:
+			f.rows[it.ID]++
+		}
+	}
+	f.mu.Unlock()
+	if after != nil {
+		if err := after(op); err != nil {
+			return nil, false, err
+		}
+	}
+	return changed, false, nil
+}
+
+func (f *fake) Ack(ctx context.Context, items []sqlbatch.Item, _ bool, _ []sqlbatch.Item) ([]sqlbatch.Item, bool, error) {
+	return f.change(ctx, "ack", items, true, false)
+}
+
+func itemsOf[I any](list []I, item func(I) sqlbatch.Item) (items []sqlbatch.Item) {
+	for _, i := range list {
+		items = append(items, item(i))
+	}
+	return items
+}
+
+func nacked(i sqlbatch.NackItem) sqlbatch.Item { return i.Item }
+
+func (f *fake) Nack(ctx context.Context, items []sqlbatch.NackItem, _ bool, _ []sqlbatch.Item) ([]sqlbatch.Item, bool, error) {
+	return f.change(ctx, "nack", itemsOf(items, nacked), false, false)
+}
+
+func (f *fake) Snooze(ctx context.Context, items []sqlbatch.NackItem, _ bool, _ []sqlbatch.Item) ([]sqlbatch.Item, bool, error) {
+	return f.change(ctx, "snooze", itemsOf(items, nacked), false, false)
+}
+
+func (f *fake) Release(ctx context.Context, items []sqlbatch.ReleaseItem, _ bool, _ []sqlbatch.Item) ([]sqlbatch.Item, bool, error) {
+	return f.change(ctx, "release", itemsOf(items, func(i sqlbatch.ReleaseItem) sqlbatch.Item { return i.Item }), false, false)
+}
+
+func (f *fake) DeadLetter(ctx context.Context, items []sqlbatch.BuryItem, _ bool, _ []sqlbatch.Item) ([]sqlbatch.Item, bool, error) {
+	return f.change(ctx, "dead-letter", itemsOf(items, func(i sqlbatch.BuryItem) sqlbatch.Item { return i.Item }), true, false)
+}
+
+func (f *fake) extend(ctx context.Context, items []sqlbatch.Item) ([]sqlbatch.Item, error) {
+	changed, _, err := f.change(ctx, "extend", items, false, true)
+	return changed, err
+}
+
+func (f *fake) Look(_ context.Context, _ time.Duration, ids [][16]byte) (table.Seen, error) {
+	f.note(fmt.Sprintf("look(%d)", len(ids)))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return table.Seen{Fences: maps.Clone(f.rows), Locked: maps.Clone(f.locked)}, nil
+}
+
+func (f *fake) Alone(context.Context) func() { f.note("alone"); return func() { f.note("together") } }
+
+// The owner.
+
+func (f *fake) Settle(ctx context.Context, l *lease.Lease) error { return f.settler.Add(ctx, l) }
+func (f *fake) Extend(context.Context, *lease.Lease, time.Duration) (bool, error) {
+	f.note("owner extends")
+	return true, nil
+}
+func (f *fake) Expire(l *lease.Lease) { l.Lose(lease.Expired) }
+func (f *fake) Flush()                { f.settler.Expedite() }
+func (f *fake) Changed(leases ...*lease.Lease) {
+	f.note("changed")
+	for _, l := range leases {
+		if l.End() {
+			f.ended = append(f.ended, l)
+		}
+	}
+}
+
+// extensions is the table of an Extender.
+type extensions struct{ *fake }
+
+func (x extensions) Extend(ctx context.Context, _ [16]byte, items []sqlbatch.Item, _ time.Duration, _ bool) ([]sqlbatch.Item, error) {
+	return x.extend(ctx, items)
+}
+func (x extensions) Expect(time.Duration) {}

@@ -1,0 +1,315 @@
+package settle
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/internal/session"
+	"github.com/chanq/chanq/internal/table"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Table has the statements of settles. Each returns the items whose rows it has changed: see table.Table.
+type Table interface {
+	Ack(ctx context.Context, items []sqlbatch.Item, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error)
+	Nack(ctx context.Context, items []sqlbatch.NackItem, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error)
+	Snooze(ctx context.Context, items []sqlbatch.NackItem, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error)
+	Release(ctx context.Context, items []sqlbatch.ReleaseItem, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error)
+	DeadLetter(ctx context.Context, items []sqlbatch.BuryItem, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error)
+	Look(ctx context.Context, timeout time.Duration, ids [][16]byte) (table.Seen, error)
+	// Alone waits for the turn of a statement that may take long.
+	Alone(ctx context.Context) (done func())
+}
+
+// Config configures a Settler.
+type Config struct {
+	Owner       lease.Owner
+	Table       Table
+	Traits      sqlbatch.Traits
+	Classify    func(error) sqlbatch.Class
+	Health      batch.Health
+	MaxAttempts int           // a nack of the last one dead-letters
+	Timeout     time.Duration // of one statement
+	Linger      time.Duration // of a settle that nobody waits for
+	Room        int           // how many settles may wait before Add does; more than half of them are a crowd
+
+	// Awaited reports that other messages wait for a settle.
+	Awaited func(*lease.Lease) bool
+	// Isolated is told how many settles are isolated.
+	Isolated func(items int, err error)
+	// Known is called for each settle whose outcome is known, before anybody learns it.
+	Known func(l *lease.Lease, err error)
+	// Stored is called for each group of settles, after their outcomes were made known.
+	Stored func(began time.Time, t Tally, leases []*lease.Lease)
+	// Broken is told of a permanent error.
+	Broken func(op string, err error)
+}
+
+// Tally counts what became of a group of settles.
+type Tally struct {
+	Acked, Nacked, Released, Dead int // in the database
+	Lost                          int // they came after the lease had ended
+}
+
+// Settler stores settles: leases in state Settling are added to its writer, which groups them, repeats what failed and
+// isolates settles that fail alone. The kind of an item is its lease.Op, so each statement settles in one way.
+//
+// Each worker has a session of its own. One worker is enough while all goes well, and the other one waits, so that groups grow
+// with the time that a statement takes.
+//
+// A statement returns the (id, fence) of every row it changed. The Settler looks for the rows that it does not return before it
+// calls a lease lost: such a row is gone, another holder has it, or somebody has locked it at the moment.
+type Settler struct {
+	cfg       Config
+	writer    *batch.Writer[*lease.Lease]
+	abandoned context.Context // of Run
+	scratch   sync.Pool       // of *scratch
+}
+
+const (
+	// Workers is how many groups of a Settler may be under way at once: the first, and one that goes on where the first is stuck.
+	Workers = 2
+	// moment is how long a statement may take before the next group is stored beside it: longer than those of a healthy database.
+	moment = 250 * time.Millisecond
+	// awaitedLinger is how long a settle that somebody waits for may linger, where many come at once.
+	awaitedLinger = 5 * time.Millisecond
+)
+
+// New returns a Settler that stores nothing before Run. abandoned ends when its owner gives up what is not settled.
+func New(cfg Config, abandoned context.Context) *Settler {
+	s := &Settler{cfg: cfg, abandoned: abandoned}
+	s.scratch.New = func() any { return new(scratch) }
+	workers := Workers
+	if cfg.Traits.OneWriter {
+		workers = 1 // one session has no use for more
+	}
+	s.writer = batch.New(batch.Config[*lease.Lease]{
+		Full: []int{
+			lease.Ack: cfg.Traits.AckItems, lease.Nack: cfg.Traits.NackItems, lease.Snooze: cfg.Traits.NackItems,
+			lease.Release: cfg.Traits.AckItems, lease.Dead: cfg.Traits.BuryItems,
+		},
+		Linger: cfg.Linger, AwaitedLinger: awaitedLinger, Capacity: cfg.Room, Moment: moment, Workers: workers,
+		Loop:     batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Unknown: session.Fell, Waited: session.Unconnected, Timeout: cfg.Timeout},
+		Observer: batch.Observer{Isolated: cfg.Isolated},
+		Write:    s.write, Absent: s.absent, Done: s.Done,
+	})
+	return s
+}
+
+// Run stores settles until the writer is closed and each has an outcome, or the owner gives up.
+func (s *Settler) Run() { s.writer.Run(s.abandoned) }
+
+// Add takes over a lease in state Settling, once there is room. It returns batch.ErrClosed after Close, or the cause of ctx's end.
+func (s *Settler) Add(ctx context.Context, l *lease.Lease) error {
+	s.prepare(l)
+	return s.writer.Add(ctx, l, s.urgency(l))
+}
+
+// AddAll takes leases over without waiting for room: their owner bounds them.
+func (s *Settler) AddAll(leases ...*lease.Lease) {
+	urgency := batch.Lazy
+	for _, l := range leases {
+		s.prepare(l)
+		urgency = max(urgency, s.urgency(l))
+	}
+	if err := s.writer.AddAll(len(leases), func(i int) *lease.Lease { return leases[i] }, urgency); err != nil {
+		lease.Finish(s.cfg.Owner, leases, slices.Repeat([]error{err}, len(leases)))
+	}
+}
+
+// prepare decides what becomes of the message.
+func (s *Settler) prepare(l *lease.Lease) {
+	if l.Op == lease.Nack && l.Failures() >= s.cfg.MaxAttempts {
+		l.Op = lease.Dead
+	}
+	l.Kind = uint8(l.Op)
+}
+
+// Drain has settles that come later stored without lingering, Expedite those that wait. Close ends the Settler when each settle
+// has its outcome.
+func (s *Settler) Drain()                          { s.writer.Drain() }
+func (s *Settler) Expedite()                       { s.writer.Expedite() }
+func (s *Settler) Close()                          { s.writer.Close() }
+func (s *Settler) Flush(ctx context.Context) error { return s.writer.Flush(ctx) }
+func (s *Settler) Stats() batch.Stats              { return s.writer.Stats() }
+
+// Crowded reports that so many settles wait that claims had better do so, too.
+func (s *Settler) Crowded() bool { return s.writer.Stats().Waiting > s.cfg.Room/2 }
+
+// urgency is how soon a settle is to be stored.
+func (s *Settler) urgency(l *lease.Lease) batch.Urgency {
+	switch {
+	case l.Deadline()-base.Now() < 2*s.cfg.Linger: // it is too late for an extension
+		return batch.Now
+	case l.Awaited(), s.cfg.Awaited(l):
+		return batch.Awaited
+	}
+	return batch.Lazy
+}
+
+// scratch has the slices of one statement, to be used again.
+type scratch struct {
+	items    []sqlbatch.Item
+	nacks    []sqlbatch.NackItem
+	buries   []sqlbatch.BuryItem
+	releases []sqlbatch.ReleaseItem
+	changed  []sqlbatch.Item
+}
+
+// write settles leases, all in one way, and returns those of which the database returned the (id, fence): they come first in leases
+// then.
+func (s *Settler) write(ctx context.Context, leases []*lease.Lease, skipLocked bool) (written []*lease.Lease, err error) {
+	defer s.gainTime(ctx, leases)()
+	slices.SortFunc(leases, func(a, b *lease.Lease) int { return table.CompareItems(a.Item, b.Item) })
+	x := s.scratch.Get().(*scratch)
+	changed, left, err := x.settle(ctx, s.cfg.Table, leases[0].Op, leases, skipLocked)
+	if left {
+		return nil, err // the driver still has the scratch
+	}
+	x.changed = changed
+	defer s.scratch.Put(x)
+	if err != nil {
+		return nil, err
+	}
+	return front(leases, changed), nil
+}
+
+// front moves those leases to the front whose items were changed. leases are in the order of table.CompareItems.
+func front(leases []*lease.Lease, changed []sqlbatch.Item) []*lease.Lease {
+	if !slices.IsSortedFunc(changed, table.CompareItems) {
+		slices.SortFunc(changed, table.CompareItems)
+	}
+	n := 0
+	for i, l := range leases {
+		for len(changed) > 0 && table.CompareItems(changed[0], l.Item) < 0 {
+			changed = changed[1:]
+		}
+		if len(changed) > 0 && changed[0] == l.Item {
+			leases[i], leases[n] = leases[n], l
+			n++
+		}
+	}
+	return leases[:n]
+}
+
+// gainTime makes a lease last for a statement that has more time than usual, and for as long after it: nothing can extend
+// the lease of a row that a settle has locked. It fails silently, as the statement meets the same failure. end is to be called after the
+// statement: of a pool with a limit one such statement at a time has a session.
+func (s *Settler) gainTime(ctx context.Context, leases []*lease.Lease) (end func()) {
+	deadline, _ := ctx.Deadline()
+	left := time.Until(deadline)
+	if len(leases) > 1 || left <= s.cfg.Timeout {
+		return func() {}
+	}
+	end = s.cfg.Table.Alone(ctx)
+	within, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer cancel()
+	_, _ = s.cfg.Owner.Extend(within, leases[0], 2*left)
+	return end
+}
+
+func (x *scratch) settle(ctx context.Context, t Table, op lease.Op, leases []*lease.Lease, skipLocked bool) (changed []sqlbatch.Item, left bool, err error) {
+	into := x.changed[:0]
+	switch op {
+	case lease.Nack, lease.Snooze:
+		x.nacks = x.nacks[:0]
+		for _, l := range leases {
+			x.nacks = append(x.nacks, sqlbatch.NackItem{Item: l.Item, Delivery: l.Delivery, Delay: l.Delay, Error: l.Text})
+		}
+		if op == lease.Snooze {
+			return t.Snooze(ctx, x.nacks, skipLocked, into)
+		}
+		return t.Nack(ctx, x.nacks, skipLocked, into)
+	case lease.Dead:
+		x.buries = x.buries[:0]
+		for _, l := range leases {
+			x.buries = append(x.buries, sqlbatch.BuryItem{Item: l.Item, Delivery: l.Delivery, Error: l.Text, Uncounted: l.Uncounted})
+		}
+		return t.DeadLetter(ctx, x.buries, skipLocked, into)
+	case lease.Release:
+		x.releases = x.releases[:0]
+		for _, l := range leases {
+			x.releases = append(x.releases, sqlbatch.ReleaseItem{Item: l.Item, Delivery: l.Delivery})
+		}
+		return t.Release(ctx, x.releases, skipLocked, into)
+	default:
+		x.items = x.items[:0]
+		for _, l := range leases {
+			x.items = append(x.items, l.Item)
+		}
+		return t.Ack(ctx, x.items, skipLocked, into)
+	}
+}
+
+// absent looks for settles that their statement did not return. It leaves out those whose rows are locked.
+func (s *Settler) absent(ctx context.Context, leases []*lease.Lease) (outcomes []batch.Outcome[*lease.Lease], err error) {
+	seen, err := s.cfg.Table.Look(ctx, s.cfg.Timeout, lease.IDs(leases))
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range leases {
+		switch v := l.Verdict(l.Row(seen)); v {
+		case lease.VerdictLocked:
+			l.Locked = true
+		default:
+			outcomes = append(outcomes, batch.Outcome[*lease.Lease]{Item: l, Err: v.Err(), Unknown: v == lease.VerdictHidden})
+		}
+	}
+	return outcomes, nil
+}
+
+// Done gives leases their outcomes. A pipe calls it, too.
+func (s *Settler) Done(began time.Time, outcomes []batch.Outcome[*lease.Lease]) {
+	var t Tally
+	leases, errs := make([]*lease.Lease, len(outcomes)), make([]error, len(outcomes))
+	for i, o := range outcomes {
+		leases[i], errs[i] = o.Item, s.outcome(o, &t)
+		s.cfg.Known(o.Item, errs[i])
+	}
+	lease.Finish(s.cfg.Owner, leases, errs)
+	s.cfg.Stored(began, t, leases)
+}
+
+// ErrLocked: the row was locked for as long as the operation might wait.
+var ErrLocked = errors.New("another transaction has locked the message's row")
+
+// outcome counts a settle, and returns its outcome.
+func (s *Settler) outcome(o batch.Outcome[*lease.Lease], t *Tally) error {
+	switch o.Err {
+	case nil:
+		*[...]*int{&t.Acked, &t.Nacked, &t.Released, &t.Released, &t.Dead}[o.Item.Op]++
+		return nil
+	case lease.ErrSettled:
+		return o.Err
+	case lease.ErrLost:
+		t.Lost++
+		return o.Err
+	case lease.ErrHidden:
+		return s.failed(o, false)
+	}
+	if failed, ok := o.Err.(*lease.FailedError); ok { // of a pipe
+		return failed
+	}
+	switch {
+	case s.abandoned.Err() != nil:
+		if o.Item.Locked {
+			o.Err = ErrLocked
+		}
+		return s.failed(o, false)
+	case table.IsPermanent(s.cfg.Classify(o.Err)):
+		s.cfg.Broken(o.Item.Op.String(), o.Err)
+		return s.failed(o, false)
+	}
+	return s.failed(o, true)
+}
+
+// failed is the outcome of a settle that is not known to be stored. The database has refused it, or it was given up.
+func (s *Settler) failed(o batch.Outcome[*lease.Lease], refused bool) error {
+	return &lease.FailedError{Op: o.Item.Op.String(), Unknown: o.Unknown || o.Item.MaybeApplied, Refused: refused, Err: o.Err}
+}

@@ -1,0 +1,5 @@
+// Package table has the statements of one queue in one database. It is the only package of the engine that knows a column.
+//
+// A Queue is what all that use the queue share: its names, its dialect and what an error means. A Table runs its statements
+// on the sessions of one part of the queue. There is no goroutine and no lock here; what runs at once is up to the sessions.
+package table

@@ -1,0 +1,145 @@
+package table
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/chanq/chanq/internal/session"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Queue is one queue in one database.
+type Queue struct {
+	Dialect sqlbatch.Dialect
+	SQL     sqlbatch.Queue // of its names
+	Archive bool           // acked messages are kept
+	// Classify is what an error means: session.Classify, and that of errors that a user of the package adds.
+	Classify func(error) sqlbatch.Class
+}
+
+// AckStatement deletes messages, or archives them.
+func (q *Queue) AckStatement(sql sqlbatch.Queue, items []sqlbatch.Item) sqlbatch.Statement {
+	if q.Archive {
+		return sql.Archive(items)
+	}
+	return sql.Ack(items)
+}
+
+// IsPermanent reports a failure that no repetition mends, and that every statement would meet: the table is missing, or a right is.
+func IsPermanent(c sqlbatch.Class) bool {
+	return c == sqlbatch.NoSchema || c == sqlbatch.Permanent
+}
+
+// Table is a queue on the sessions of one of its parts.
+type Table struct {
+	*Queue
+	Part *session.Part
+}
+
+// CompareItems is the order of the items of a statement: two statements that lock the same rows lock them in one order.
+func CompareItems(a, b sqlbatch.Item) int {
+	return cmp.Or(bytes.Compare(a.ID[:], b.ID[:]), cmp.Compare(a.Fence, b.Fence))
+}
+
+// A settle changes the rows of items that have their fences, and appends these items to into. left says that the driver might
+// still use what it was given.
+
+// Ack deletes messages, or archives them.
+func (t Table) Ack(ctx context.Context, items []sqlbatch.Item, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error) {
+	return t.Part.Items(ctx, t.AckStatement(t.sql(skipLocked), items), into)
+}
+
+// Nack gives messages back for later, as failed attempts.
+func (t Table) Nack(ctx context.Context, items []sqlbatch.NackItem, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error) {
+	return t.Part.Items(ctx, t.sql(skipLocked).Nack(items), into)
+}
+
+// Snooze gives messages back for later, uncounted.
+func (t Table) Snooze(ctx context.Context, items []sqlbatch.NackItem, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error) {
+	return t.Part.Items(ctx, t.sql(skipLocked).Snooze(items), into)
+}
+
+// Release gives messages back, uncounted.
+func (t Table) Release(ctx context.Context, items []sqlbatch.ReleaseItem, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error) {
+	return t.Part.Items(ctx, t.sql(skipLocked).Release(items), into)
+}
+
+// DeadLetter moves messages to the dead ones.
+func (t Table) DeadLetter(ctx context.Context, items []sqlbatch.BuryItem, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error) {
+	return t.Part.Items(ctx, t.sql(skipLocked).Bury(items), into)
+}
+
+// Extend has leases last at least d from now, by the database's clock.
+func (t Table) Extend(ctx context.Context, member [16]byte, items []sqlbatch.Item, d time.Duration, skipLocked bool) (changed []sqlbatch.Item, err error) {
+	changed, _, err = t.Part.Items(ctx, t.sql(skipLocked).Extend(member, items, d), make([]sqlbatch.Item, 0, len(items)))
+	return changed, err
+}
+
+func (t Table) sql(skipLocked bool) sqlbatch.Queue {
+	if skipLocked {
+		return t.SQL.SkipLocked()
+	}
+	return t.SQL
+}
+
+// Expect announces an extension within d.
+func (t Table) Expect(d time.Duration) { t.Part.Expect(d) }
+
+// Alone waits for the turn of a statement that may take long. done ends the turn.
+func (t Table) Alone(ctx context.Context) (done func()) { return t.Part.Alone(ctx) }
+
+// Seen is what a look has found.
+type Seen struct {
+	Fences map[[16]byte]int64
+	Locked map[[16]byte]bool // could not be seen, which is to say: exist
+}
+
+// Of returns how the row of a message was found.
+func (s Seen) Of(id [16]byte) (fence int64, live, locked bool) {
+	fence, live = s.Fences[id]
+	return fence, live, s.Locked[id]
+}
+
+// lookStatements bounds the statements of a look that is cut into halves for the sake of rows that cannot be seen: those that
+// are left are called locked, and looked at again later.
+const lookStatements = 32
+
+// Look sees which rows are there. It waits for no lock. A statement takes up to timeout.
+func (t Table) Look(ctx context.Context, timeout time.Duration, ids [][16]byte) (Seen, error) {
+	seen := Seen{Fences: map[[16]byte]int64{}, Locked: map[[16]byte]bool{}}
+	parts := slices.Collect(slices.Chunk(ids, t.Dialect.Traits().FindIDs))
+	for statements := 1; len(parts) > 0; statements++ {
+		part := parts[0]
+		parts = parts[1:]
+		within, cancel := context.WithTimeout(ctx, timeout)
+		rows, _, err := t.Part.Items(within, t.SQL.Look(part), nil)
+		cancel()
+		switch {
+		case err == nil:
+			for _, row := range rows {
+				seen.Fences[row.ID] = row.Fence
+			}
+		case t.Classify(err) != sqlbatch.RolledBack:
+			return Seen{}, NotRun(err)
+		case len(part) > 1 && statements < lookStatements:
+			parts = append(parts, part[:len(part)/2], part[len(part)/2:])
+		default:
+			for _, id := range part {
+				seen.Locked[id] = true
+			}
+		}
+	}
+	return seen, nil
+}
+
+// NotRun is the error of a statement that changes nothing, and so has no unknown outcome: the statement before was not applied
+// to what it looks for.
+func NotRun(err error) error {
+	if _, notRun := err.(*session.NotRunError); notRun {
+		return err
+	}
+	return &session.NotRunError{Err: err}
+}
