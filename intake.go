@@ -1,20 +1,24 @@
 package chanq
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/chanq/chanq/internal/send"
+)
 
 // What comes through Producer.C.
 
 // hand is what the intake has received and not handed over.
 type hand[T any] struct {
-	ready []pending[T] // encoded
-	now   pending[T]   // at the codec; its origin is the message
-	given bool         // Close gave it up
+	ready []send.Item // encoded
+	now   *Message[T] // at the codec
+	given bool        // Close gave it up
 }
 
 // intake receives from C until Close begins.
 func (p *Producer[T]) intake() {
 	defer func() {
-		p.core.writer.Close()
+		p.sender.Close()
 		close(p.received)
 	}()
 	in := p.in
@@ -36,23 +40,27 @@ func (p *Producer[T]) intake() {
 // senders wait behind it.
 func (p *Producer[T]) handOver(m Message[T]) {
 	const most = 64
-	items := make([]pending[T], 0, p.usual)
+	items := make([]send.Item, 0, p.usual)
+	origins := make([]Message[T], 0, p.usual) // one allocation for all
 	size := 0
 	for ok := true; ok; {
-		item, err := p.encode(m, items)
+		origins = append(origins, m)
+		item, err := p.encode(&origins[len(origins)-1], items)
 		switch {
 		case err == errGivenUp:
 			p.usual = 0
 			return
 		case err != nil:
-			p.core.keepUnsent(item, err)
-		case size+item.Size > p.core.cfg.BufferBytes: // never has room for both
-			p.core.pushInTurn(items, size)
-			items, size = append([]pending[T](nil), item), item.Size
+			// One with too large a body takes the room of the largest that is allowed, lest it keep all others out.
+			unsent := item
+			p.sender.KeepUnsent(&unsent, p.queue.cfg.MaxBody+rowOverhead, err)
+		case size+item.Size > p.cfg.BufferBytes: // never has room for both
+			p.sender.PushInTurn(items, size)
+			items, size = append([]send.Item(nil), item), item.Size
 		default:
 			items, size = append(items, item), size+item.Size
 		}
-		if len(items) == most || size >= p.core.cfg.BufferBytes/4 {
+		if len(items) == most || size >= p.cfg.BufferBytes/4 {
 			break
 		}
 		select {
@@ -63,7 +71,7 @@ func (p *Producer[T]) handOver(m Message[T]) {
 	}
 	p.usual = len(items)
 	if len(items) > 0 {
-		p.core.pushInTurn(items, size)
+		p.sender.PushInTurn(items, size)
 	}
 }
 
@@ -72,29 +80,29 @@ var errGivenUp = errors.New("given up")
 
 // encode prepares a message of C. Close must not wait for the user's codec: while
 // that has the message, it and what was received before it are in p.hand.
-func (p *Producer[T]) encode(m Message[T], ready []pending[T]) (item pending[T], err error) {
+func (p *Producer[T]) encode(origin *Message[T], ready []send.Item) (item send.Item, err error) {
+	m := *origin
 	if !meetsCodec[T]() {
-		item, err = p.core.prepare(&m)
-		item.origin = m
+		item, err = p.prepare(&m)
+		item.Origin = origin
 		return item, err
 	}
-	if m.ID.IsZero() {
-		m.ID = p.core.queue.newID() // as it may have to be returned with one
-	} else {
-		item.given = true
+	given := !m.ID.IsZero()
+	if !given {
+		m.ID = p.queue.newID() // as it may have to be returned with one
+		origin.ID = m.ID
 	}
-	item.origin, item.Size = m, rowOverhead
-	h := &hand[T]{ready: ready, now: item}
+	h := &hand[T]{ready: ready, now: origin}
 	p.mu.Lock()
 	if p.abandoned.Err() != nil {
 		p.mu.Unlock()
+		item.Row.ID, item.Size, item.Origin = m.ID, rowOverhead, origin
 		return item, ErrClosed
 	}
 	p.hand = h
 	p.mu.Unlock()
-	given := item.given
-	item, err = p.core.prepare(&m)
-	item.origin, item.given = m, given
+	item, err = p.prepare(&m)
+	item.Origin, item.Given = origin, given
 	p.mu.Lock()
 	p.hand = nil
 	gone := h.given
@@ -115,30 +123,11 @@ func (p *Producer[T]) giveUpHand() (unsent []Unsent[T]) {
 		return nil
 	}
 	h.given = true
-	for _, item := range append(h.ready, h.now) {
-		unsent = append(unsent, Unsent[T]{Message: item.origin, Err: p.core.sendError(item.origin.ID, ErrClosed, false)})
+	closed := func(id ID) send.Outcome {
+		return send.Outcome{Receipt: send.Receipt{ID: id}, Err: ErrClosed}
 	}
-	return unsent
-}
-
-// pushInTurn pushes what came through C once the buffer has room. When Close
-// begins it waits no more: nothing comes after what is in hand, and messages that
-// could not be stored keep their room until Close.
-func (p *producer[T]) pushInTurn(items []pending[T], size int) {
-	if p.reserve(p.open, size) != nil {
-		for i := range items {
-			items[i].Size = 0
-		}
+	for i := range h.ready {
+		unsent = append(unsent, p.unsentOf(&h.ready[i], closed(h.ready[i].Row.ID)))
 	}
-	p.push(items)
-}
-
-// keepUnsent keeps a message that cannot be stored until Close; it takes room
-// in the buffer like any other. One with too large a body takes that of the
-// largest that is allowed, lest it keep all others out.
-func (p *producer[T]) keepUnsent(item pending[T], err error) {
-	_ = p.reserve(p.open, min(item.Size, p.queue.cfg.MaxBody+rowOverhead)) // kept in any case
-	p.mu.Lock()
-	p.unsent = append(p.unsent, Unsent[T]{Message: item.origin, Err: p.sendError(item.origin.ID, err, false)})
-	p.mu.Unlock()
+	return append(unsent, Unsent[T]{Message: *h.now, Err: p.sendError(closed(h.now.ID))})
 }

@@ -4,8 +4,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/chanq/chanq/sqlbatch"
 )
 
 func TestConfigOfOrderedQueuesIsCheckedWhole(t *testing.T) {
@@ -48,10 +46,4 @@ func TestThePartsOfMaxKeysAreTheWhole(t *testing.T) {
 	}
 	c := Config{Kind: KindOrdered, Slots: 8}
 	require.Zero(t, c.keysOf(3), "no limit")
-}
-
-func TestWhatComesBehindADedupKeyInItsLineIsAStatementOfItsOwn(t *testing.T) {
-	rows := []sqlbatch.Row{{OrderKey: "a"}, {OrderKey: "a", Key: "1"}, {OrderKey: "b"}, {Key: "2"}, {}, {OrderKey: "a"}}
-	n := cut(rows, 500, 1<<20, func(r *sqlbatch.Row) (*sqlbatch.Row, bool) { return r, false })
-	require.Equal(t, 5, n)
 }

@@ -10,6 +10,9 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
+// runner runs a statement, on a session or in a transaction, and gives each of its rows to scan.
+type runner = func(st sqlbatch.Statement, scan func(*sql.Rows) error) error
+
 // Migrate makes the tables of a queue, or brings them up to date, in one
 // transaction under a lock of the database: any number of processes may call
 // it at once, and again, beside producers and consumers: what is there it does not lock.

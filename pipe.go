@@ -44,10 +44,10 @@ func Pipe[In, Out any](from *Consumer[In], to *Producer[Out], workers int, fn fu
 		return errors.New("chanq: pipe: from, to and fn must not be nil")
 	case workers < 1:
 		return from.core.queue.failed("pipe", fmt.Errorf("workers is %d: must be at least 1", workers))
-	case from.core.queue.db != to.core.queue.db:
-		return fmt.Errorf("chanq: pipe %s to %s: the queues must be on the same *sql.DB, since one transaction spans both", from.core.queue.label, to.core.queue.label)
+	case from.core.queue.db != to.queue.db:
+		return fmt.Errorf("chanq: pipe %s to %s: the queues must be on the same *sql.DB, since one transaction spans both", from.core.queue.label, to.queue.label)
 	}
-	p, err := newPipe(from.core, to.core)
+	p, err := newPipe(from.core, to)
 	if err != nil {
 		return from.core.queue.failed("pipe", err)
 	}
@@ -69,14 +69,14 @@ func Pipe[In, Out any](from *Consumer[In], to *Producer[Out], workers int, fn fu
 // (pipe_store.go), which end when the workers have.
 type pipe[In, Out any] struct {
 	from     *consumer[In]
-	to       *producer[Out]
+	to       *Producer[Out]
 	sessions *sessions
 	writer   *batch.Writer[*piped[Out]]
 	isolated *base.Isolated
 }
 
 // newPipe makes a pipe, and starts nothing.
-func newPipe[In, Out any](from *consumer[In], to *producer[Out]) (*pipe[In, Out], error) {
+func newPipe[In, Out any](from *consumer[In], to *Producer[Out]) (*pipe[In, Out], error) {
 	pools, err := openSessions(from.queue.db, from.queue.dialect, from.queue.cfg.SessionMaxAge, session.Need{Kind: session.Pipe, Sessions: 1, Spare: 1})
 	if err != nil {
 		return nil, err

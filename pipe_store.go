@@ -9,6 +9,7 @@ import (
 
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/internal/send"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
@@ -128,11 +129,10 @@ func (p *pipe[In, Out]) replace(ctx context.Context, tx *sql.Tx, acks sqlbatch.Q
 			keyed = keyed || group[i].keys
 		}
 	}
-	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return session.RunTx(ctx, tx, st, scan) }
+	inserts := p.to.queue.inserts(p.to.queue.table.InTx(tx))
 	for len(rows) > 0 {
-		chunk := rows[:cut(rows, p.to.cfg.BatchRows, p.to.cfg.BatchBytes, func(r *sqlbatch.Row) (*sqlbatch.Row, bool) { return r, keyed })]
-		receipts := make([]Receipt, len(chunk))
-		if err := p.to.queue.enqueue(ctx, run, p.to.queue.sql.InTx(), chunk, receipts, keyed); err != nil {
+		chunk := rows[:send.Cut(rows, p.to.cfg.BatchRows, p.to.cfg.BatchBytes, func(r *sqlbatch.Row) (*sqlbatch.Row, bool) { return r, keyed })]
+		if err := inserts.Store(ctx, chunk, make([]send.Receipt, len(chunk)), keyed); err != nil {
 			return nil, err
 		}
 		rows = rows[len(chunk):]

@@ -2,98 +2,206 @@ package chanq
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
-
-	"golang.org/x/sync/semaphore"
+	"time"
 
 	"github.com/chanq/chanq/internal/base"
-	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/send"
 	"github.com/chanq/chanq/internal/session"
-	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/internal/table"
 )
 
-// producer stores messages. A Producer is its face.
+// Producer stores messages, many to a statement. It is safe for concurrent use:
+// one for each queue is enough for a program. End it by Close.
 //
-// Its goroutines, all joined by Close: one that runs the writer, and those of the writer, which has InFlight workers, or three if
-// InFlight is 1 and full groups may go ahead (store.go, turns.go); at first one that connects; and one that notes the Queue's
-// history, for all its producers and consumers, which the last of them joins (record.go). In addition those of statements that
-// were left behind, and of the Availability and Isolated hooks while there are events for them.
-type producer[T any] struct {
+// Its goroutines, all joined by Close: the intake, which reads C (intake.go); those of package send, which stores; at first one that
+// connects, and at the end one that waits for these; and one that notes the Queue's history, for all its producers and consumers,
+// which the last of them joins (record.go). In addition those of statements that were left behind, and of the Availability and
+// Isolated hooks while there are events for them.
+//
+// Each of its workers uses one session while it stores. While idle a producer holds no connection: see internal/session.
+type Producer[T any] struct {
 	queue    *queue
 	cfg      ProducerConfig
+	sender   *send.Sender
 	sessions *sessions
 	health   *base.Availability
-	unrecord func() // ends what record began
-	buffer   *semaphore.Weighted
-	workers  sync.WaitGroup
-
-	open      context.Context // of the Producer: ends when Close begins
-	abandoned context.Context // of the Producer
-
-	line     *line                      // nil: groups are stored in no order, or by one worker
-	writer   *batch.Writer[*pending[T]] // closed by the intake, when nothing more will come
 	isolated *base.Isolated
-	givenUp  context.Context // of the writer: see giveUp
-	giveIn   context.CancelCauseFunc
+	unrecord func() // ends what record began
 
-	unanswered atomic.Int64  // messages that were handed over and have not been resolved or withdrawn
-	answered   chan struct{} // of capacity 1: has a value when there are none
+	in      chan Message[T] // unbuffered: what was sent is in the intake's hands
+	usual   int             // how many the intake last received together; of its own
+	flushIn chan struct{}   // received by the intake after all that was sent before
+	workers sync.WaitGroup
 
-	// mu guards what follows, and the outcomes of sendCall. It is taken before the writer's own lock, never after, and nothing
-	// is waited for while it is held.
-	mu     sync.Mutex
-	unsent []Unsent[T]
+	open      context.Context // ends when Close begins
+	shut      context.CancelFunc
+	abandoned context.Context
+	abandon   context.CancelCauseFunc
+	received  chan struct{} // the intake has ended
+	finished  chan struct{} // every goroutine has ended
+	closeOnce sync.Once
+
+	mu   sync.Mutex // guards what follows
+	hand *hand[T]   // of the intake, while a codec has what it took from C
 }
 
-// pending is a message on its way into the table.
-type pending[T any] struct {
-	batch.Place // its Size is what it takes of the buffer
-
-	row       sqlbatch.Row
-	given     bool       // the caller chose the ID, so it may be there already
-	call      *sendCall  // that waits for it; nil if it came through C
-	index     int        // in call.outcomes
-	origin    Message[T] // if it came through C
-	duplicate *Receipt   // of the message that it is a duplicate of; nil: none. To be read when its outcome is no error
-}
-
-// sendCall is one Send or SendBatch that waits. The producer's mu guards it once
-// its messages are handed over.
-type sendCall struct {
-	outcomes []outcome
-	open     int // messages without an outcome
-	done     chan struct{}
-}
-
-type outcome struct {
-	receipt Receipt
-	err     error
-	known   bool
-}
-
-// resolve notes the outcome of a message, unless the caller has been given one.
-func (c *sendCall) resolve(i int, r Receipt, err error) {
-	if o := &c.outcomes[i]; !o.known {
-		*o = outcome{r, err, true}
-		if c.open--; c.open == 0 {
-			close(c.done)
-		}
+// Producer starts a producer. Where the *sql.DB has a limit (SetMaxOpenConns), a
+// producer keeps one of its connections, or two if InFlight is above 1, and all producers
+// on it together two (SQLite: one, shared by all queues). What InFlight asks for beyond, and
+// two for full groups where it is 1, is taken while there is enough to spare, and one for isolated messages. It is an error that says which limit would do if
+// that leaves none for the application.
+func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
+	core := q.core
+	cfg, err := core.producerConfig(cfg)
+	if err != nil {
+		return nil, core.failed("producer", err)
 	}
+	workers, ahead := send.Workers(cfg.InFlight, cfg.BatchRows, cfg.BatchBytes, core.dialect.Traits())
+	need := session.Need{Kind: session.Enqueue, Sessions: cfg.InFlight, Spare: workers - cfg.InFlight + 1} // one for isolated messages
+	pools, err := openSessions(core.db, core.dialect, core.cfg.SessionMaxAge, need)
+	if err != nil {
+		return nil, core.failed("producer", err)
+	}
+	p := &Producer[T]{
+		queue: core, cfg: cfg, sessions: pools[0],
+		health: core.availability("producer"), isolated: core.isolated("producer"),
+		in: make(chan Message[T]), flushIn: make(chan struct{}), received: make(chan struct{}), finished: make(chan struct{}),
+	}
+	p.open, p.shut = context.WithCancel(context.Background())
+	p.abandoned, p.abandon = context.WithCancelCause(context.Background())
+	p.sender = send.New(send.Config{
+		Table: sendTable{core.on(p.sessions), core.on(p.sessions).Insert()}, Classify: core.classify, Health: p.health, FindIDs: core.dialect.Traits().FindIDs,
+		BatchRows: cfg.BatchRows, BatchBytes: cfg.BatchBytes, BufferBytes: cfg.BufferBytes, InFlight: cfg.InFlight, Workers: workers, Ahead: ahead,
+		Linger: cfg.Linger, StatementTimeout: cfg.StatementTimeout, Open: p.open, Abandoned: p.abandoned,
+		Isolated: p.isolated.Set, Names: core.debouncer.names, Notify: core.notifySlots, Sent: core.sent,
+	})
+	p.unrecord = core.record()
+	p.workers.Go(func() { p.sessions.connect(p.open, cfg.StatementTimeout) })
+	p.workers.Go(p.sender.Run)
+	p.workers.Go(p.intake)
+	return p, nil
 }
 
-// result is what the caller gets.
-func (c *sendCall) result() ([]Receipt, error) {
-	receipts := make([]Receipt, len(c.outcomes))
+// sendTable is a queue's table as package send uses it.
+type sendTable struct {
+	table.Table
+	send.Insert
+}
+
+func (t sendTable) InOwnTx(ctx context.Context, f func(send.Tx) error) error {
+	return t.Table.InOwnTx(ctx, func(b table.Begun) error { return f(b) })
+}
+
+func (t sendTable) Spare() bool { return t.Part.Spare() }
+
+// inserts stores rows in the caller's transaction.
+func (q *queue) inserts(insert send.Insert) send.Inserts {
+	return send.Inserts{Insert: insert, Classify: q.classify, FindIDs: q.dialect.Traits().FindIDs}
+}
+
+// notifySlots is notify with a list of slots.
+func (q *queue) notifySlots(messages int, list []int, more bool) {
+	var slots slotNames
+	for _, slot := range list {
+		slots.add(slot)
+	}
+	q.notify(messages, slots, more)
+}
+
+// sent counts messages that are stored, and calls the hook.
+func (q *queue) sent(began time.Time, messages, duplicates, bytes int) {
+	q.recorder.sent.Add(int64(messages))
+	call(q.cfg.Hooks.Sent, SentEvent{Queue: q.label, Messages: messages, Duplicates: duplicates, Bytes: bytes, Took: time.Since(began)})
+}
+
+// producerConfig completes and checks a config.
+func (q *queue) producerConfig(cfg ProducerConfig) (ProducerConfig, error) {
+	cfg, err := cfg.withDefaults(q.dialect)
+	if err == nil && q.ordered() && cfg.InFlight > 1 {
+		err = fmt.Errorf("ProducerConfig.InFlight is %d: must be 1, since the queue is ordered, and statements side by side have no order", cfg.InFlight)
+	}
+	return cfg, err
+}
+
+// C is a channel to send on, unbuffered: a send that went through has handed the
+// message over, and Close returns it if it could not be stored. From the
+// beginning of Close nobody receives: a sender that may outlive the producer
+// selects on Done, too. C is never closed by chanq; closing it is allowed and
+// ends nothing but C.
+func (p *Producer[T]) C() chan<- Message[T] { return p.in }
+
+// ProducerStats is what a producer has to store.
+type ProducerStats struct {
+	Pending int // messages that were handed over and are neither stored nor known to be impossible to store
+	// Isolated counts the messages that the database does not store while it stores others. Each is repeated by itself, with pauses
+	// of up to 5 s, and delays no other, except that on an ordered queue the messages of its key wait behind it. They are among
+	// those of Pending. See Hooks.Isolated.
+	Isolated int
+	Down     bool // the database does not answer
+}
+
+// Stats returns what is to be stored. It makes no database call.
+func (p *Producer[T]) Stats() ProducerStats {
+	s := p.sender.Stats()
+	return ProducerStats{Pending: s.Open, Isolated: s.Isolated, Down: p.health.Away()}
+}
+
+// Done is closed when Close begins.
+func (p *Producer[T]) Done() <-chan struct{} { return p.open.Done() }
+
+// Send stores one message and waits for it: a nil error means that it is in the
+// database. Sends of many goroutines share statements. If ctx ends first, Send
+// returns an *OpError whose Unknown says whether the message may be stored yet.
+// The Receipt has the message's ID in every case: sent again with that ID, it is
+// not stored twice while it is in the queue. On SQLite a goroutine that holds a
+// transaction must not call it: see Queue.
+func (p *Producer[T]) Send(ctx context.Context, m Message[T]) (Receipt, error) {
+	receipts, err := p.send(ctx, []Message[T]{m})
+	var batch *BatchError
+	if errors.As(err, &batch) {
+		err = batch.Errs[0]
+	}
+	return receipts[0], err
+}
+
+// SendBatch stores messages and waits for them, as Send does: a nil error means
+// that all are in the database. They may go in several statements, which other
+// sends share. There is a Receipt for each message; a *BatchError says which
+// were not stored. No messages are no error.
+func (p *Producer[T]) SendBatch(ctx context.Context, ms ...Message[T]) ([]Receipt, error) {
+	if len(ms) == 0 {
+		return nil, nil
+	}
+	return p.send(ctx, ms)
+}
+
+// send stores messages, and waits for them.
+func (p *Producer[T]) send(ctx context.Context, ms []Message[T]) ([]Receipt, error) {
+	call := send.NewCall(len(ms))
+	items := make([]send.Item, 0, len(ms))
+	for i := range ms {
+		m := ms[i]
+		item, err := p.prepare(&m)
+		if err != nil {
+			call.Resolve(i, send.Outcome{Receipt: send.Receipt{ID: m.ID}, Err: err})
+			continue
+		}
+		item.Call, item.Index = call, i
+		items = append(items, item)
+	}
+	p.sender.Send(ctx, call, items)
+	receipts := make([]Receipt, len(ms))
 	var failed *BatchError
-	for i, o := range c.outcomes {
-		receipts[i] = o.receipt
-		if o.err != nil {
+	for i, o := range call.Outcomes {
+		receipts[i] = receiptOf(o.Receipt)
+		if o.Err != nil {
 			if failed == nil {
-				failed = &BatchError{Op: "send", Errs: make([]error, len(c.outcomes))}
+				failed = &BatchError{Op: "send", Errs: make([]error, len(ms))}
 			}
-			failed.Errs[i] = o.err
+			failed.Errs[i] = p.sendError(o)
 		}
 	}
 	if failed == nil {
@@ -102,202 +210,127 @@ func (c *sendCall) result() ([]Receipt, error) {
 	return receipts, failed
 }
 
-// newProducer opens sessions, and starts nothing: call start.
-// open and abandoned are the Producer's.
-func newProducer[T any](q *queue, cfg ProducerConfig, open, abandoned context.Context) (*producer[T], error) {
-	workers, turns := workersOf(cfg, q.dialect.Traits())
-	need := session.Need{Kind: session.Enqueue, Sessions: cfg.InFlight, Spare: workers - cfg.InFlight + 1} // one for isolated messages
-	pools, err := openSessions(q.db, q.dialect, q.cfg.SessionMaxAge, need)
-	if err != nil {
-		return nil, err
-	}
-	p := &producer[T]{
-		queue: q, cfg: cfg,
-		sessions:  pools[0],
-		line:      turns,
-		health:    q.availability("producer"),
-		isolated:  q.isolated("producer"),
-		buffer:    semaphore.NewWeighted(int64(cfg.BufferBytes)),
-		open:      open,
-		abandoned: abandoned,
-		answered:  make(chan struct{}, 1),
-	}
-	p.givenUp, p.giveIn = context.WithCancelCause(context.Background())
-	p.writer = batch.New(batch.Config[*pending[T]]{
-		Full: []int{cfg.BatchRows}, Bytes: cfg.BatchBytes, Linger: cfg.Linger, AwaitedLinger: cfg.Linger,
-		Cut: func(items []*pending[T]) int {
-			return cut(items, cfg.BatchRows, cfg.BatchBytes, func(i **pending[T]) (*sqlbatch.Row, bool) { return &(*i).row, (*i).given })
-		},
-		InTurn: cfg.InFlight == 1, Workers: workers,
-		Loop:     batch.Loop{Health: p.health, Classify: q.classify, Unknown: session.Fell, Waited: session.Unconnected, Timeout: cfg.StatementTimeout},
-		Observer: batch.Observer{Isolated: p.isolated.Set},
-		Write:    p.write, Done: p.done,
-	})
-	return p, nil
-}
+func receiptOf(r send.Receipt) Receipt { return Receipt{ID: r.ID, Duplicate: r.Duplicate} }
 
-func (p *producer[T]) start() {
-	p.unrecord = p.queue.record()
-	p.workers.Go(func() { p.sessions.connect(p.open, p.cfg.StatementTimeout) })
-	p.workers.Go(func() { p.writer.Run(p.givenUp) })
-}
-
-// end is called when the intake and the writer have ended.
-func (p *producer[T]) end() {
-	p.giveIn(nil)
-	p.isolated.Close()
-	p.queue.debouncer.flush() // for what was stored before the last group failed
-	p.unrecord()
-	p.health.End()
-	p.sessions.close()
-}
-
-// send stores messages, and waits for them.
-func (p *producer[T]) send(ctx context.Context, ms []Message[T]) ([]Receipt, error) {
-	call := &sendCall{outcomes: make([]outcome, len(ms)), open: len(ms), done: make(chan struct{})}
-	items := make([]pending[T], 0, len(ms))
-	for i := range ms {
-		m := ms[i]
-		item, err := p.prepare(&m)
-		if err != nil {
-			call.resolve(i, Receipt{ID: m.ID}, p.sendError(m.ID, err, false))
-			continue
-		}
-		item.call, item.index = call, i
-		items = append(items, item)
+// sendError is the error of a message that is not known to be stored, with the remedy.
+func (p *Producer[T]) sendError(o send.Outcome) error {
+	err := o.Err
+	if op, ok := p.queue.fail("send", err).(*OpError); ok {
+		err = op.Err
 	}
-	all := items
-	for len(items) > 0 { // in parts that fit the buffer
-		n, size := 1, items[0].Size
-		for n < len(items) && size+items[n].Size <= p.cfg.BufferBytes/2 {
-			size += items[n].Size
-			n++
-		}
-		if err := p.add(ctx, items[:n], size); err != nil {
-			p.mu.Lock()
-			for i := range items {
-				call.resolve(items[i].index, Receipt{ID: items[i].row.ID}, p.sendError(items[i].row.ID, err, false))
-			}
-			p.mu.Unlock()
-			break
-		}
-		items = items[n:]
-	}
-	select {
-	case <-call.done:
-	case <-ctx.Done():
-		p.withdraw(call, all[:len(all)-len(items)], context.Cause(ctx))
-	}
-	return call.result()
-}
-
-func (p *producer[T]) sendError(id ID, err error, unknown bool) error {
-	return &OpError{Op: "send", Queue: p.queue.label, ID: id, Unknown: unknown, Err: err}
+	return &OpError{Op: "send", Queue: p.queue.label, ID: o.ID, Unknown: o.Unknown, Err: err}
 }
 
 // rowOverhead is what a message takes in the buffer besides its body.
 const rowOverhead = 256
 
-func (p *producer[T]) prepare(m *Message[T]) (pending[T], error) {
-	row, given, err := m.row(p.queue)
-	size := min(len(row.Body)+len(row.Headers)+len(row.Key)+rowOverhead, p.cfg.BufferBytes)
-	return pending[T]{Place: batch.Place{Size: size, Key: row.OrderKey}, row: row, given: given}, err
-}
-
-// add hands messages of size bytes in all over to the writer, once the buffer
-// has room, unless the producer is closed.
-func (p *producer[T]) add(ctx context.Context, items []pending[T], size int) error {
-	if p.open.Err() != nil {
-		return ErrClosed
-	}
-	if err := p.reserve(ctx, size); err != nil {
-		return err
-	}
-	if !p.push(items) {
-		p.buffer.Release(int64(size))
-		return ErrClosed
-	}
-	return nil
-}
-
-// reserve waits for room in the buffer.
-func (p *producer[T]) reserve(ctx context.Context, size int) error {
-	if p.buffer.TryAcquire(int64(size)) {
-		return nil
-	}
-	wait, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(p.abandoned, cancel)()
-	switch err := p.buffer.Acquire(wait, int64(size)); {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	default:
-		return ErrClosed
-	}
-}
-
-// push hands items over for good. It reports false when the writer is closed.
-func (p *producer[T]) push(items []pending[T]) bool {
-	p.unanswered.Add(int64(len(items)))
-	if p.writer.AddAll(len(items), func(i int) *pending[T] { return &items[i] }, batch.Awaited) != nil {
-		p.answer(len(items))
-		return false
-	}
-	return true
-}
-
-// answer notes that n messages are resolved, withdrawn or refused.
-func (p *producer[T]) answer(n int) {
-	if p.unanswered.Add(-int64(n)) == 0 {
-		base.Signal(p.answered)
-	}
-}
-
-// giveUp resolves all messages. It waits for no statement, since a driver may take long to notice that its statement is given
-// up, and for no hook.
-func (p *producer[T]) giveUp() {
-	p.giveIn(ErrClosed)
-	for p.unanswered.Load() > 0 {
-		<-p.answered
-	}
-}
-
-// withdraw gives up the messages of a call whose context ended. Those that no statement has, or had with an unknown outcome, are
-// taken back, and are certainly not stored. The outcomes of the rest come too late.
-func (p *producer[T]) withdraw(call *sendCall, items []pending[T], cause error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i := range items {
-		item := &items[i]
-		taken := p.writer.Withdraw(item)
-		if taken {
-			p.buffer.Release(int64(item.Size))
-			p.answer(1)
-		}
-		call.resolve(item.index, Receipt{ID: item.row.ID}, p.sendError(item.row.ID, cause, !taken))
-	}
+func (p *Producer[T]) prepare(m *Message[T]) (item send.Item, err error) {
+	item.Row, item.Given, err = m.row(p.queue)
+	item.Key = item.Row.OrderKey
+	item.Size = min(len(item.Row.Body)+len(item.Row.Headers)+len(item.Row.Key)+rowOverhead, p.cfg.BufferBytes)
+	return item, err
 }
 
 // flushed waits until what was handed over is stored, or known to be impossible to store.
-func (p *producer[T]) flushed(ctx context.Context) error {
-	if err := p.writer.Flush(ctx); err != nil {
+func (p *Producer[T]) flushed(ctx context.Context) error {
+	if err := p.sender.Flush(ctx); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if n := len(p.unsent); n > 0 {
-		return fmt.Errorf("%d messages sent on C could not be stored, Close returns them; first: %w", n, p.unsent[0].Err)
+	if first, n := p.sender.FirstUnsent(); n > 0 {
+		return fmt.Errorf("%d messages sent on C could not be stored, Close returns them; first: %w", n, p.sendError(first.Outcome))
 	}
 	return nil
 }
 
 // takeUnsent returns what came through C and is not known to be stored.
-func (p *producer[T]) takeUnsent() []Unsent[T] {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	unsent := p.unsent
-	p.unsent = nil
+func (p *Producer[T]) takeUnsent() (unsent []Unsent[T]) {
+	for _, u := range p.sender.TakeUnsent() {
+		unsent = append(unsent, p.unsentOf(u.Item, u.Outcome))
+	}
 	return unsent
+}
+
+func (p *Producer[T]) unsentOf(item *send.Item, o send.Outcome) Unsent[T] {
+	m := *item.Origin.(*Message[T])
+	m.ID = item.Row.ID
+	return Unsent[T]{Message: m, Err: p.sendError(o)}
+}
+
+// Flush waits until every message handed over before, also through C, is stored
+// or known to be impossible to store, or ctx ends. What came through C and
+// could not be stored is returned by Close, and makes Flush fail. On SQLite a
+// goroutine that holds a transaction must not call it: see Queue.
+func (p *Producer[T]) Flush(ctx context.Context) error {
+	select {
+	case p.flushIn <- struct{}{}:
+	case <-p.open.Done(): // Close flushes, too
+	case <-ctx.Done():
+		return p.queue.failed("flush", context.Cause(ctx))
+	}
+	return p.queue.failed("flush", p.flushed(ctx))
+}
+
+// Close stores everything that was handed over and ends the producer; sends
+// fail with ErrClosed from its beginning. If ctx ends before all is stored it
+// gives up; the goroutines end as soon as the driver returns. An *UnsentError has
+// the messages that came through C and are not known to be stored, each with its
+// error. Calling it again, at the same time or later, waits until the goroutines have
+// ended, and returns nil, or the error of its own ctx: what is unsent is the first
+// call's. On SQLite a goroutine that holds a transaction must not call it: see Queue.
+func (p *Producer[T]) Close(ctx context.Context) error {
+	first := false
+	p.closeOnce.Do(func() {
+		first = true
+		p.shut()
+		p.sender.Drain()
+		go p.end()
+	})
+	if !first {
+		return p.closed(ctx)
+	}
+	var unsent []Unsent[T]
+	select {
+	case <-p.finished:
+	case <-ctx.Done():
+		p.abandon(context.Cause(ctx))
+		hand := p.giveUpHand()
+		if hand == nil {
+			<-p.received // soon: nothing is encoded any more, and nothing waited for
+		}
+		p.sender.GiveUp()
+		unsent = hand
+	}
+	unsent = append(p.takeUnsent(), unsent...)
+	if len(unsent) == 0 {
+		return nil
+	}
+	return &UnsentError[T]{Unsent: unsent}
+}
+
+// end waits for the intake and the writer, and ends the rest.
+func (p *Producer[T]) end() {
+	p.workers.Wait()
+	p.abandon(nil)
+	p.sender.End()
+	p.isolated.Close()
+	p.queue.debouncer.flush() // for what was stored before the last group failed
+	p.unrecord()
+	p.health.End()
+	p.sessions.close()
+	close(p.finished)
+}
+
+// closed waits for a Close that has begun.
+func (p *Producer[T]) closed(ctx context.Context) error {
+	select {
+	case <-p.finished:
+		return nil
+	case <-ctx.Done():
+	}
+	select {
+	case <-p.finished: // both at once
+		return nil
+	default:
+		return p.queue.failed("close", context.Cause(ctx))
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/chanq/chanq/internal/send"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
@@ -78,7 +79,7 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 		db: db, name: name, label: label, cfg: cfg, dialect: d,
 		names: names, sql: d.Queue(names), key: queueKey{db, schemaOf(d, cfg.Schema), name}, sampleEvery: StepFine,
 	}
-	q.table = &table.Queue{Dialect: d, SQL: q.sql, Archive: cfg.Retain > 0, Classify: q.classify}
+	q.table = &table.Queue{Dialect: d, SQL: q.sql, Archive: cfg.Retain > 0, Ordered: cfg.Kind == KindOrdered, Classify: q.classify}
 	if q.ordered() && q.sql.Slots().Text == "" {
 		return refuse(errNotOrdered(d))
 	}
@@ -113,7 +114,7 @@ func (q *queue) classify(err error) sqlbatch.Class {
 	if unfit := (*unfitError)(nil); errors.As(err, &unfit) {
 		return sqlbatch.Permanent
 	}
-	if undecided := (*undecidedError)(nil); errors.As(err, &undecided) {
+	if undecided := (*send.UndecidedError)(nil); errors.As(err, &undecided) {
 		return sqlbatch.BadRow // the others of its batch may be stored
 	}
 	return session.Classify(q.dialect, err)

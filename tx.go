@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/internal/send"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
@@ -43,14 +44,19 @@ func (q *Queue[T]) SendTx(ctx context.Context, tx *sql.Tx, ms ...Message[T]) ([]
 		rows[i], receipts[i].ID = row, row.ID
 		given = given || chosen || row.Key != ""
 	}
-	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return session.RunTx(ctx, tx, st, scan) }
+	inserts, stored := core.inserts(core.table.InTx(tx)), make([]send.Receipt, len(ms))
 	most := min(DefaultBatchRows, core.dialect.Traits().EnqueueRows)
 	for first := 0; first < len(rows); {
-		n := cut(rows[first:], most, defaultBatchBytes, func(r *sqlbatch.Row) (*sqlbatch.Row, bool) { return r, given })
-		if err := core.enqueue(ctx, run, core.sql.InTx(), rows[first:first+n], receipts[first:first+n], given); err != nil {
+		n := send.Cut(rows[first:], most, defaultBatchBytes, func(r *sqlbatch.Row) (*sqlbatch.Row, bool) { return r, given })
+		if err := inserts.Store(ctx, rows[first:first+n], stored[first:first+n], given); err != nil {
 			return nil, core.failTx("send", err)
 		}
 		first += n
+	}
+	for i, r := range stored {
+		if r.Duplicate {
+			receipts[i] = receiptOf(r)
+		}
 	}
 	core.recorder.sentInTx(receipts)
 	return receipts, nil

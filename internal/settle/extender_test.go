@@ -58,9 +58,9 @@ func TestLeasesAreExtendedInOneStatementUntilTheyEnd(t *testing.T) {
 			require.Greater(t, l.Deadline()-base.Now(), leaseFor/2)
 		}
 		require.Equal(t, "extend(60)", f.noted())
-		require.LessOrEqual(t, len(f.calls), 30)
+		require.LessOrEqual(t, f.count(), 30)
 		require.NoError(t, leases[0].EnterTx(), "the transaction has its row")
-		f.calls = nil
+		f.forget()
 		time.Sleep(leaseFor)
 		require.Equal(t, "extend(59)", f.noted())
 		end()
@@ -192,10 +192,10 @@ func TestExtendRepeatsOnlyForALock(t *testing.T) {
 		require.Greater(t, l.Deadline()-base.Now(), 59*time.Minute)
 
 		f.failing(func(string, [][16]byte) error { return classed{sqlbatch.Unknown} }, nil)
-		f.calls = nil
+		f.forget()
 		_, err = f.extender.Extend(t.Context(), l, time.Hour, time.Second)
 		require.ErrorIs(t, err, classed{sqlbatch.Unknown})
-		require.Len(t, f.calls, 1)
+		require.Equal(t, 1, f.count())
 		end()
 	})
 }

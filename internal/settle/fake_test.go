@@ -108,6 +108,18 @@ func (f *fake) note(call string) {
 	f.mu.Unlock()
 }
 
+func (f *fake) forget() {
+	f.mu.Lock()
+	f.calls = nil
+	f.mu.Unlock()
+}
+
+func (f *fake) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.calls)
+}
+
 // noted returns the calls so far, runs of the same one as one.
 func (f *fake) noted() string {
 	f.mu.Lock()

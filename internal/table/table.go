@@ -16,6 +16,7 @@ type Queue struct {
 	Dialect sqlbatch.Dialect
 	SQL     sqlbatch.Queue // of its names
 	Archive bool           // acked messages are kept
+	Ordered bool
 	// Classify is what an error means: session.Classify, and that of errors that a user of the package adds.
 	Classify func(error) sqlbatch.Class
 }

@@ -1,8 +1,7 @@
-package chanq
+package send
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"sync"
 	"time"
@@ -15,7 +14,7 @@ import (
 //
 // With one connection the database idles while the client packs, and while it waits for the answer. If a group is under way and
 // another one is full, the second one goes ahead in a transaction of its own: it is packed and inserted while the first one is
-// stored, and committed after it. The first statement of each group has a turn, and passes two points, which the one of the next
+// stored, and committed after it. The first statement of each group has a ticket, and passes two points, which the one of the next
 // group follows:
 //
 //	placed   nothing that is inserted from now on gets an earlier place
@@ -47,56 +46,56 @@ const aheadPause = time.Second
 // errOvertaken: a group cannot go ahead, or the group before is not stored.
 var errOvertaken error = &session.NotRunError{Err: errors.New("the group before is not stored")}
 
-// workersOf returns how many workers the writer of a producer has, and the line of their groups, if these have turns.
-func workersOf(cfg ProducerConfig, traits sqlbatch.Traits) (workers int, l *line) {
-	if cfg.InFlight > 1 || traits.OneWriter || cfg.BatchRows < aheadRows || cfg.BatchBytes < aheadBytes {
-		return cfg.InFlight, nil
+// Workers returns how many workers the writer of a producer has, and whether its groups go ahead of each other.
+func Workers(inFlight, batchRows, batchBytes int, traits sqlbatch.Traits) (workers int, ahead bool) {
+	if inFlight > 1 || traits.OneWriter || batchRows < aheadRows || batchBytes < aheadBytes {
+		return inFlight, false
 	}
-	return groupsAtOnce, &line{turns: map[uint64]*turn{}}
+	return groupsAtOnce, true
 }
 
-// line has the turns of the groups that are under way.
-type line struct {
-	mu    sync.Mutex // guards what follows; held for moments
-	turns map[uint64]*turn
-	rests time.Time // until then no transaction begins
+// commitOrder has the tickets of the groups that are under way.
+type commitOrder struct {
+	mu      sync.Mutex // guards what follows; held for moments
+	tickets map[uint64]*ticket
+	rests   time.Time // until then no transaction begins
 }
 
-// turn is that of the first statement of one group. The other statements have none: nil.
-type turn struct {
-	former           *turn         // of the group before; set by join
+// ticket is that of the first statement of one group. The other statements have none: nil.
+type ticket struct {
+	former           *ticket       // of the group before; set by join
 	isPlaced, isOver chan struct{} // closed once
 	placing          sync.Once
 	ok               bool // it is committed; set before isOver is closed
 }
 
-// join takes the turn of a group. The next group may have joined before.
-func (l *line) join(number uint64) *turn {
-	if l == nil || number == 0 {
+// join takes the ticket of a group. The next group may have joined before.
+func (o *commitOrder) join(number uint64) *ticket {
+	if o == nil || number == 0 {
 		return nil
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	t := l.turn(number)
-	t.former = l.turn(number - 1)
-	delete(l.turns, number-groupsAtOnce-1) // no more groups are under way, so the one after it has joined
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	t := o.ticket(number)
+	t.former = o.ticket(number - 1)
+	delete(o.tickets, number-groupsAtOnce-1) // no more groups are under way, so the one after it has joined
 	return t
 }
 
-// turn returns the turn of that number. mu is held.
-func (l *line) turn(number uint64) *turn {
-	t := l.turns[number]
+// ticket returns the ticket of that number. mu is held.
+func (o *commitOrder) ticket(number uint64) *ticket {
+	t := o.tickets[number]
 	if t == nil {
-		t = &turn{isPlaced: make(chan struct{}), isOver: make(chan struct{})}
-		l.turns[number] = t
+		t = &ticket{isPlaced: make(chan struct{}), isOver: make(chan struct{})}
+		o.tickets[number] = t
 	}
 	return t
 }
 
-func (t *turn) placed() { t.placing.Do(func() { close(t.isPlaced) }) }
+func (t *ticket) placed() { t.placing.Do(func() { close(t.isPlaced) }) }
 
-// end ends the turn: the group is committed, or has failed.
-func (t *turn) end(ok bool) {
+// end ends the ticket: the group is committed, or has failed.
+func (t *ticket) end(ok bool) {
 	if t == nil {
 		return
 	}
@@ -105,11 +104,11 @@ func (t *turn) end(ok bool) {
 	t.placed()
 }
 
-// committed waits until the turn is over, and reports whether its group is committed.
-func (t *turn) committed(ctx context.Context) bool { return waitFor(ctx, t.isOver) && t.ok }
+// committed waits until the ticket is over, and reports whether its group is committed.
+func (t *ticket) committed(ctx context.Context) bool { return waitFor(ctx, t.isOver) && t.ok }
 
-// failed reports that the turn is over, and its group not committed.
-func (t *turn) failed() bool {
+// failed reports that the ticket is over, and its group not committed.
+func (t *ticket) failed() bool {
 	select {
 	case <-t.isOver:
 		return !t.ok
@@ -119,42 +118,39 @@ func (t *turn) failed() bool {
 }
 
 // rest has nothing go ahead for a while.
-func (l *line) rest() {
-	l.mu.Lock()
-	l.rests = time.Now().Add(aheadPause)
-	l.mu.Unlock()
+func (o *commitOrder) rest() {
+	o.mu.Lock()
+	o.rests = time.Now().Add(aheadPause)
+	o.mu.Unlock()
 }
 
-func (l *line) resting() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return time.Now().Before(l.rests)
+func (o *commitOrder) resting() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return time.Now().Before(o.rests)
 }
 
 // mayBegin reports whether a group is to be stored by storeBegun: others are under way before it, or are full behind it, and
 // there are connections for both.
-func (p *producer[T]) mayBegin(t *turn, ahead bool) bool {
-	return t != nil && (ahead || p.writer.Full()) && !p.line.resting() && p.sessions.Spare()
+func (s *Sender) mayBegin(t *ticket, ahead bool) bool {
+	return t != nil && (ahead || s.writer.Full()) && !s.order.resting() && s.cfg.Table.Spare()
 }
 
 // storeBegun stores rows in a transaction. If the group goes ahead that is committed once the group before is.
-func (p *producer[T]) storeBegun(ctx context.Context, t *turn, ahead bool, rows []sqlbatch.Row) error {
-	own := p.queue.sql.InOwnTx()
-	st := own.EnqueueBegun(rows)
+func (s *Sender) storeBegun(ctx context.Context, t *ticket, ahead bool, rows []sqlbatch.Row) error {
+	insert := s.cfg.Table.Pack(rows) // beside the group before
 	if ahead && (!waitFor(ctx, t.former.isPlaced) || t.former.failed()) {
 		return errOvertaken
 	}
-	err := p.sessions.InTx(ctx, func(tx *sql.Tx) error {
-		if begun := own.Begun(); p.queue.ordered() && begun.Text != "" {
-			if err := session.RunTx(ctx, tx, begun, nil); err != nil {
-				return err
-			}
+	err := s.cfg.Table.InOwnTx(ctx, func(tx Tx) error {
+		drawn, err := tx.Draw(ctx)
+		if err != nil {
+			return err
+		}
+		if drawn || tx.Placed() {
 			t.placed()
 		}
-		if p.queue.dialect.Traits().PlacesBegun && !p.queue.ordered() {
-			t.placed()
-		}
-		if err := session.RunTx(ctx, tx, st, nil); err != nil {
+		if err := tx.Enqueue(ctx, insert); err != nil {
 			return err
 		}
 		t.placed()
@@ -164,7 +160,7 @@ func (p *producer[T]) storeBegun(ctx context.Context, t *turn, ahead bool, rows 
 		return nil
 	})
 	if err != nil && !errors.Is(err, errOvertaken) {
-		p.line.rest()
+		s.order.rest()
 	}
 	return err
 }

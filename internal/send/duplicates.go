@@ -1,0 +1,153 @@
+package send
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/table"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// INSERTs of rows that may be duplicates, and what they are duplicates of.
+
+// Insert has the statements: see table.Insert.
+type Insert interface {
+	Enqueue(ctx context.Context, rows []sqlbatch.Row) error
+	EnqueueNew(ctx context.Context, rows []sqlbatch.Row) (stored [][16]byte, err error)
+	Find(ctx context.Context, ids [][16]byte, keys []string) (found []table.Live, err error)
+}
+
+// Inserts stores rows by statements that may run anywhere.
+type Inserts struct {
+	Insert
+	Classify func(error) sqlbatch.Class
+	FindIDs  int // of one look
+}
+
+// Store stores rows and fills their receipts. keyed says that an ID or key may be in the queue already: see StoreNew.
+func (i Inserts) Store(ctx context.Context, rows []sqlbatch.Row, receipts []Receipt, keyed bool) error {
+	if !keyed {
+		return i.Enqueue(ctx, rows)
+	}
+	_, err := i.StoreNew(ctx, rows, receipts)
+	return err
+}
+
+// UndecidedError: again and again the database took a row for a duplicate, and
+// showed nothing that it is a duplicate of.
+type UndecidedError struct {
+	Row sqlbatch.Row
+	Err error // of the last INSERT; nil if that left the row out
+}
+
+func (e *UndecidedError) Error() string {
+	what := fmt.Sprintf("ID %x-%x-%x-%x-%x", e.Row.ID[:4], e.Row.ID[4:6], e.Row.ID[6:8], e.Row.ID[8:10], e.Row.ID[10:])
+	if e.Row.Key != "" {
+		what = fmt.Sprintf("dedup key %q", e.Row.Key)
+	}
+	text := fmt.Sprintf("the database refuses %s as a duplicate, and has none in the queue, in %d tries", what, keyTries)
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+func (e *UndecidedError) Unwrap() error { return e.Err }
+
+// keyTries is how often a row is sent of which the database says that it is there,
+// and that it is not: its holder came or left between two statements, each time. The
+// pauses between the tries are two seconds in all.
+const (
+	keyTries     = 10
+	keyPauseLow  = 5 * time.Millisecond
+	keyPauseHigh = 500 * time.Millisecond
+)
+
+// StoreNew is Store for rows whose ID or key may be in the queue already: the INSERT leaves out rows that are there, and a
+// look finds out which rows these are. The rest is sent again if the INSERT and the look contradict each other, or if the INSERT
+// meets a row that another transaction has just stored (Duplicate). In a caller's transaction such an error leaves the
+// transaction as it was; if it does not, the next statement fails. With an error, open are the rows that are neither known to be
+// stored nor duplicates by their receipts.
+func (i Inserts) StoreNew(ctx context.Context, rows []sqlbatch.Row, receipts []Receipt) (open []sqlbatch.Row, err error) {
+	index := make(map[[16]byte]int, len(rows))
+	for n := range rows {
+		index[rows[n].ID] = n
+	}
+	pause := batch.Backoff{Low: keyPauseLow, High: keyPauseHigh}
+	tries, before := 0, len(rows)
+	var refused error
+	for open = rows; len(open) > 0; {
+		if len(open) < before {
+			tries, before, pause = 0, len(open), batch.Backoff{Low: keyPauseLow, High: keyPauseHigh}
+		}
+		if tries == keyTries {
+			return open, &UndecidedError{open[0], refused}
+		}
+		if tries > 0 {
+			batch.Sleep(ctx, pause.Pause())
+		}
+		tries++
+		var stored [][16]byte
+		if stored, refused = i.EnqueueNew(ctx, open); refused != nil {
+			if i.Classify(refused) == sqlbatch.Duplicate {
+				continue
+			}
+			return open, refused
+		}
+		isStored := make(map[[16]byte]bool, len(stored))
+		for _, id := range stored {
+			isStored[id] = true
+		}
+		var missing []sqlbatch.Row
+		for _, row := range open {
+			if !isStored[row.ID] {
+				missing = append(missing, row)
+			}
+		}
+		if open, err = i.explain(ctx, missing, receipts, index); err != nil {
+			return open, table.NotRun(err)
+		}
+	}
+	return nil, nil
+}
+
+// explain looks for what kept rows from being stored: their own ID (they are stored already) or a message with their
+// key. It returns those for which it found neither: they are to be stored again.
+func (i Inserts) explain(ctx context.Context, missing []sqlbatch.Row, receipts []Receipt, index map[[16]byte]int) (again []sqlbatch.Row, err error) {
+	for len(missing) > 0 {
+		chunk := missing[:min(len(missing), i.FindIDs)]
+		var ids [][16]byte
+		var keys []string
+		for n := range chunk {
+			ids = append(ids, chunk[n].ID)
+			if chunk[n].Key != "" {
+				keys = append(keys, chunk[n].Key)
+			}
+		}
+		found, err := i.Find(ctx, ids, keys)
+		if err != nil {
+			return append(again, missing...), err
+		}
+		own, byKey := map[[16]byte]bool{}, map[string][16]byte{}
+		for _, row := range found {
+			own[row.ID] = true
+			if row.Key != "" {
+				byKey[row.Key] = row.ID
+			}
+		}
+		for _, row := range chunk {
+			other, taken := byKey[row.Key]
+			switch {
+			case own[row.ID]:
+			case taken && row.Key != "":
+				receipts[index[row.ID]] = Receipt{ID: other, Duplicate: true}
+			default:
+				again = append(again, row)
+			}
+		}
+		missing = missing[len(chunk):]
+	}
+	return again, nil
+}

@@ -1,0 +1,103 @@
+package send_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/internal/send"
+	"github.com/chanq/chanq/internal/session"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+func inserts(f *fake) send.Inserts { return send.Inserts{Insert: f, Classify: classify, FindIDs: 100} }
+
+func rowsOf(first, last int) (rows []sqlbatch.Row) {
+	for n := first; n <= last; n++ {
+		rows = append(rows, sqlbatch.Row{ID: idOf(n)})
+	}
+	return rows
+}
+
+// Of a chunk of rows that were looked for, the outcome of each is known, although the look for the next chunk fails.
+func TestAfterALookThatFailsOnlyTheRowsThatItWasForAreOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rows := rowsOf(0, 100)
+		failure := &session.NotRunError{Err: context.Canceled}
+		for fails, want := range map[int][]sqlbatch.Row{1: rows, 2: rows, 3: rows[100:]} {
+			f := newFake(t)
+			_, err := f.commit("", rows, false) // they are there
+			require.NoError(t, err)
+			calls := 0
+			f.failing(func(string, []sqlbatch.Row) error {
+				if calls++; calls == fails {
+					return failure
+				}
+				return nil
+			}, nil)
+			open, err := inserts(f).StoreNew(t.Context(), rows, make([]send.Receipt, len(rows)))
+			require.ErrorIs(t, err, failure)
+			require.Equal(t, want, open, "the statement %d fails", fails)
+		}
+	})
+}
+
+// The INSERT before the look has ended, so a look of unknown outcome makes no outcome of a message unknown.
+func TestALookOfUnknownOutcomeIsKnownToHaveStoredNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		_, err := f.commit("", rowsOf(1, 1), false)
+		require.NoError(t, err)
+		f.failing(func(op string, _ []sqlbatch.Row) error {
+			if op == "find" {
+				return context.DeadlineExceeded
+			}
+			return nil
+		}, nil)
+		open, err := inserts(f).StoreNew(t.Context(), rowsOf(1, 1), make([]send.Receipt, 1))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Len(t, open, 1)
+		var notRun *session.NotRunError
+		require.ErrorAs(t, err, &notRun)
+	})
+}
+
+// As where INSERT and look compare keys in two ways.
+func TestAKeyThatTheInsertLeavesOutAndTheLookDoesNotFindIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.blind = true
+		f.keys["é"] = idOf(9)
+		rows := []sqlbatch.Row{{ID: idOf(1), Key: "é"}}
+		began := time.Now()
+		err := inserts(f).Store(t.Context(), rows, make([]send.Receipt, 1), true)
+		require.ErrorContains(t, err, `dedup key "é"`)
+		require.Len(t, f.calls, 20, "ten tries")
+		require.Greater(t, time.Since(began), 500*time.Millisecond, "there are pauses")
+		require.Equal(t, sqlbatch.BadRow, classify(err), "others of its group are stored")
+
+		ctx, cancel := context.WithCancel(t.Context())
+		calls := 0
+		f.failing(func(string, []sqlbatch.Row) error {
+			if calls++; calls == 3 {
+				cancel()
+			}
+			return ctx.Err()
+		}, nil)
+		require.ErrorIs(t, inserts(f).Store(ctx, rows, make([]send.Receipt, 1), true), context.Canceled)
+		require.Equal(t, 3, calls, "the end of the context ends it")
+	})
+}
+
+func TestWhatComesBehindADedupKeyWithItsKeyIsAStatementOfItsOwn(t *testing.T) {
+	of := func(r *sqlbatch.Row) (*sqlbatch.Row, bool) { return r, false }
+	rows := []sqlbatch.Row{{OrderKey: "a"}, {OrderKey: "a", Key: "1"}, {OrderKey: "b"}, {Key: "2"}, {}, {OrderKey: "a"}}
+	require.Equal(t, 5, send.Cut(rows, 500, 1<<20, of))
+	require.Equal(t, 1, send.Cut([]sqlbatch.Row{{Key: "1"}, {Key: "1"}}, 500, 1<<20, of), "no key twice")
+	require.Equal(t, 2, send.Cut(rows, 2, 1<<20, of))
+	big := []sqlbatch.Row{{Body: make([]byte, 100)}, {Body: make([]byte, 10)}}
+	require.Equal(t, 1, send.Cut(big, 500, 50, of), "at least one")
+}

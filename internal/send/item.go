@@ -1,0 +1,93 @@
+package send
+
+import (
+	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Item is a message on its way into the table. Size of its Place is what it takes of the buffer.
+type Item struct {
+	batch.Place
+
+	Row    sqlbatch.Row
+	Given  bool  // the caller chose the ID, so it may be there already
+	Call   *Call // that waits for it; nil: it is kept if it cannot be stored
+	Index  int   // in Call
+	Origin any   // of an item without a Call: the producer's message
+
+	duplicate *Receipt // of the message that it is a duplicate of; nil: none. To be read when its outcome is no error
+}
+
+// Receipt says what became of a row.
+type Receipt struct {
+	ID        [16]byte // of the one in the queue if Duplicate
+	Duplicate bool     // a message with its dedup key was in the queue
+}
+
+// Outcome is what became of an item.
+type Outcome struct {
+	Receipt
+	Err     error
+	Unknown bool // it may be stored in spite of Err
+	known   bool
+}
+
+// Call is one send that waits for its items. The Sender's mu guards it once items are handed over.
+type Call struct {
+	Outcomes []Outcome
+	open     int // items without an outcome
+	Done     chan struct{}
+}
+
+// NewCall returns a call of n items.
+func NewCall(n int) *Call {
+	return &Call{Outcomes: make([]Outcome, n), open: n, Done: make(chan struct{})}
+}
+
+// Resolve notes the outcome of an item, unless the caller has been given one.
+func (c *Call) Resolve(i int, o Outcome) {
+	if c.Outcomes[i].known {
+		return
+	}
+	o.known = true
+	c.Outcomes[i] = o
+	if c.open--; c.open == 0 {
+		close(c.Done)
+	}
+}
+
+// Cut returns how many of items fit one statement: no more than rows and bytes
+// allow (at least one), and no dedup key nor chosen ID twice. Nor is there what comes behind
+// a message with a dedup key and the same order key: such a one may be stored by a second INSERT,
+// where it was a duplicate of what left the queue at this moment.
+func Cut[I any](items []I, rows, bytes int, of func(*I) (row *sqlbatch.Row, given bool)) int {
+	var keys, closed map[string]bool // closed: by order key
+	var ids map[[16]byte]bool
+	size := 0
+	for i := range items {
+		row, given := of(&items[i])
+		size += len(row.Body) + len(row.Headers)
+		if i == rows || i > 0 && size > bytes || row.Key != "" && keys[row.Key] || given && ids[row.ID] || closed[row.OrderKey] {
+			return i
+		}
+		if row.Key != "" && row.OrderKey != "" {
+			closed = with(closed, row.OrderKey)
+		}
+		if row.Key != "" {
+			keys = with(keys, row.Key)
+		}
+		if given {
+			ids = with(ids, row.ID)
+		}
+	}
+	return len(items)
+}
+
+// with adds a key to a set, which is made for the first one.
+func with[K comparable](set map[K]bool, key K) map[K]bool {
+	if set == nil {
+		set = map[K]bool{}
+	}
+	set[key] = true
+	return set
+}

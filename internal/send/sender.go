@@ -1,0 +1,362 @@
+package send
+
+import (
+	"cmp"
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/session"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Table has the statements of a producer: see package table.
+type Table interface {
+	Insert
+	// Pack makes the statement that Tx.Enqueue runs.
+	Pack(rows []sqlbatch.Row) sqlbatch.Statement
+	// InOwnTx runs f in a transaction, which is committed if f returns nil.
+	InOwnTx(ctx context.Context, f func(Tx) error) error
+	// Spare reports that there is a connection for one more statement.
+	Spare() bool
+}
+
+// Tx is a transaction that stores one group.
+type Tx interface {
+	// Draw draws the number that gives the rows their place, if that is not done by the INSERT.
+	Draw(ctx context.Context) (drawn bool, err error)
+	// Placed reports that the rows have their place by the time when the transaction began.
+	Placed() bool
+	Enqueue(ctx context.Context, st sqlbatch.Statement) error
+}
+
+// Config configures a Sender.
+type Config struct {
+	Table                    Table
+	Classify                 func(error) sqlbatch.Class
+	Health                   batch.Health
+	FindIDs                  int // of one look
+	BatchRows, BatchBytes    int // of one statement
+	BufferBytes              int // of what is handed over and not stored
+	InFlight, Workers        int // statements at once, without and with those that go ahead
+	Ahead                    bool
+	Linger, StatementTimeout time.Duration
+	// Open ends when Close begins, and Abandoned when it gives up.
+	Open, Abandoned context.Context
+
+	// Isolated is told how many messages are isolated.
+	Isolated func(items int, err error)
+	// Names reports whether Notify wants the slots of messages.
+	Names func() bool
+	// Notify is called before the outcomes are known, if messages are stored or may be. more says that others follow.
+	Notify func(messages int, slots []int, more bool)
+	// Sent is called for each group of which some were stored.
+	Sent func(began time.Time, messages, duplicates, bytes int)
+}
+
+// Unsent is an item without a Call that is not known to be stored.
+type Unsent struct {
+	Item *Item
+	Outcome
+}
+
+// Sender stores messages, grouped by a writer that repeats what failed and isolates messages that fail alone.
+type Sender struct {
+	cfg     Config
+	inserts Inserts
+	order   *commitOrder // nil: groups are stored in no order, or by one worker
+	writer  *batch.Writer[*Item]
+	buffer  *semaphore.Weighted
+
+	givenUp context.Context
+	giveIn  context.CancelCauseFunc
+
+	unanswered atomic.Int64  // items that were handed over and have not been resolved or withdrawn
+	answered   chan struct{} // of capacity 1: has a value when there are none
+
+	mu     sync.Mutex // guards what follows, and the outcomes of Calls
+	unsent []Unsent
+}
+
+// New returns a Sender that stores nothing before Run.
+func New(cfg Config) *Sender {
+	s := &Sender{
+		cfg: cfg, inserts: Inserts{cfg.Table, cfg.Classify, cfg.FindIDs},
+		buffer: semaphore.NewWeighted(int64(cfg.BufferBytes)), answered: make(chan struct{}, 1),
+	}
+	if cfg.Ahead {
+		s.order = &commitOrder{tickets: map[uint64]*ticket{}}
+	}
+	s.givenUp, s.giveIn = context.WithCancelCause(context.Background())
+	s.writer = batch.New(batch.Config[*Item]{
+		Full: []int{cfg.BatchRows}, Bytes: cfg.BatchBytes, Linger: cfg.Linger, AwaitedLinger: cfg.Linger,
+		Cut: func(items []*Item) int {
+			return Cut(items, cfg.BatchRows, cfg.BatchBytes, func(i **Item) (*sqlbatch.Row, bool) { return &(*i).Row, (*i).Given })
+		},
+		InTurn: cfg.InFlight == 1, Workers: cfg.Workers,
+		Loop:     batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Unknown: session.Fell, Waited: session.Unconnected, Timeout: cfg.StatementTimeout},
+		Observer: batch.Observer{Isolated: cfg.Isolated},
+		Write:    s.write, Done: s.done,
+	})
+	return s
+}
+
+// Run stores messages until Close, when each has its outcome, or GiveUp.
+func (s *Sender) Run() { s.writer.Run(s.givenUp) }
+
+// End releases what Run has used, after it has returned.
+func (s *Sender) End() { s.giveIn(nil) }
+
+// Close has Run return when each message has its outcome. Drain has messages stored without lingering. Flush waits until what was
+// handed over is stored, or known to be impossible to store.
+func (s *Sender) Close()                          { s.writer.Close() }
+func (s *Sender) Drain()                          { s.writer.Drain() }
+func (s *Sender) Flush(ctx context.Context) error { return s.writer.Flush(ctx) }
+func (s *Sender) Stats() batch.Stats              { return s.writer.Stats() }
+
+// Send hands the items of a call over, and waits for their outcomes, or for the end of ctx.
+func (s *Sender) Send(ctx context.Context, call *Call, items []Item) {
+	all := items
+	for len(items) > 0 { // in parts that fit the buffer
+		n, size := 1, items[0].Size
+		for n < len(items) && size+items[n].Size <= s.cfg.BufferBytes/2 {
+			size += items[n].Size
+			n++
+		}
+		if err := s.add(ctx, items[:n], size); err != nil {
+			s.mu.Lock()
+			for i := range items {
+				call.Resolve(items[i].Index, Outcome{Receipt: Receipt{ID: items[i].Row.ID}, Err: err})
+			}
+			s.mu.Unlock()
+			break
+		}
+		items = items[n:]
+	}
+	select {
+	case <-call.Done:
+	case <-ctx.Done():
+		s.withdraw(call, all[:len(all)-len(items)], context.Cause(ctx))
+	}
+}
+
+// add hands items of size bytes in all over to the writer, once the buffer
+// has room, unless the producer is closed.
+func (s *Sender) add(ctx context.Context, items []Item, size int) error {
+	if s.cfg.Open.Err() != nil {
+		return batch.ErrClosed
+	}
+	if err := s.reserve(ctx, size); err != nil {
+		return err
+	}
+	if !s.push(items) {
+		s.buffer.Release(int64(size))
+		return batch.ErrClosed
+	}
+	return nil
+}
+
+// reserve waits for room in the buffer.
+func (s *Sender) reserve(ctx context.Context, size int) error {
+	if s.buffer.TryAcquire(int64(size)) {
+		return nil
+	}
+	wait, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.cfg.Abandoned, cancel)()
+	switch err := s.buffer.Acquire(wait, int64(size)); {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	default:
+		return batch.ErrClosed
+	}
+}
+
+// push hands items over for good. It reports false when the writer is closed.
+func (s *Sender) push(items []Item) bool {
+	s.unanswered.Add(int64(len(items)))
+	if s.writer.AddAll(len(items), func(i int) *Item { return &items[i] }, batch.Awaited) != nil {
+		s.answer(len(items))
+		return false
+	}
+	return true
+}
+
+// PushInTurn hands items without a Call over, once the buffer has room. When Close begins it waits no more: nothing comes after
+// them, and items that could not be stored keep their room until Close.
+func (s *Sender) PushInTurn(items []Item, size int) {
+	if s.reserve(s.cfg.Open, size) != nil {
+		for i := range items {
+			items[i].Size = 0
+		}
+	}
+	s.push(items)
+}
+
+// KeepUnsent keeps an item that cannot be stored until TakeUnsent. It takes room in the buffer like any other, at most size.
+func (s *Sender) KeepUnsent(item *Item, size int, err error) {
+	_ = s.reserve(s.cfg.Open, min(item.Size, size)) // kept in any case
+	s.mu.Lock()
+	s.unsent = append(s.unsent, Unsent{item, Outcome{Receipt: Receipt{ID: item.Row.ID}, Err: err}})
+	s.mu.Unlock()
+}
+
+// FirstUnsent returns how many items without a Call are not known to be stored, and the first of them.
+func (s *Sender) FirstUnsent() (first Unsent, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n = len(s.unsent); n > 0 {
+		first = s.unsent[0]
+	}
+	return first, n
+}
+
+// TakeUnsent returns the items without a Call that are not known to be stored.
+func (s *Sender) TakeUnsent() []Unsent {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	unsent := s.unsent
+	s.unsent = nil
+	return unsent
+}
+
+// answer notes that n items are resolved, withdrawn or refused.
+func (s *Sender) answer(n int) {
+	if s.unanswered.Add(-int64(n)) == 0 {
+		base.Signal(s.answered)
+	}
+}
+
+// GiveUp resolves all items. It waits for no statement, since a driver may take long to notice that its statement is given
+// up, and for no hook.
+func (s *Sender) GiveUp() {
+	s.giveIn(batch.ErrClosed)
+	for s.unanswered.Load() > 0 {
+		<-s.answered
+	}
+}
+
+// withdraw gives up the items of a call whose context ended. Those that no statement has, or had with an unknown outcome, are
+// taken back, and are certainly not stored. The outcomes of the rest come too late.
+func (s *Sender) withdraw(call *Call, items []Item, cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range items {
+		item := &items[i]
+		taken := s.writer.Withdraw(item)
+		if taken {
+			s.buffer.Release(int64(item.Size))
+			s.answer(1)
+		}
+		call.Resolve(item.Index, Outcome{Receipt: Receipt{ID: item.Row.ID}, Err: cause, Unknown: !taken})
+	}
+}
+
+// write stores items in one statement, or the first one of a group in a transaction that commits after the group before
+// (order.go). With an error it returns those that are known to be stored.
+func (s *Sender) write(ctx context.Context, items []*Item, skipLocked bool) (written []*Item, err error) {
+	t := s.order.join(items[0].Turn)
+	defer func() { t.end(err == nil) }()
+	rows := make([]sqlbatch.Row, len(items))
+	keyed := false // an ID or key may be in the queue already
+	for i, item := range items {
+		rows[i] = item.Row
+		keyed = keyed || item.Given || item.Row.Key != "" || item.Unknown
+	}
+	ahead := items[0].Ahead
+	switch {
+	case !keyed && s.mayBegin(t, ahead):
+		err = s.storeBegun(ctx, t, ahead, rows)
+	case ahead:
+		return nil, errOvertaken
+	case !keyed:
+		err = s.cfg.Table.Enqueue(ctx, rows)
+	}
+	if !keyed && (ahead || err == nil || s.cfg.Classify(err) != sqlbatch.Duplicate) {
+		return nil, err
+	}
+	// Also after a Duplicate: the driver has repeated an INSERT of which it did not know the outcome.
+	receipts := make([]Receipt, len(items))
+	open, err := s.inserts.StoreNew(ctx, rows, receipts)
+	isOpen := make(map[[16]byte]bool, len(open))
+	for i := range open {
+		isOpen[open[i].ID] = true
+	}
+	for i, item := range items {
+		if dup := receipts[i]; !isOpen[item.Row.ID] && (err == nil || !dup.Duplicate) { // what it is a duplicate of may leave
+			if dup.Duplicate {
+				item.duplicate = &dup
+			}
+			written = append(written, item)
+		}
+	}
+	return written, err
+}
+
+// done wakes consumers, and reports the outcomes of items.
+func (s *Sender) done(began time.Time, outcomes []batch.Outcome[*Item]) {
+	stored, unknown, duplicates, bytes := 0, 0, 0, 0
+	var slots []int
+	names := s.cfg.Names()
+	for _, o := range outcomes {
+		if names && (o.Err == nil || o.Unknown) {
+			slots = append(slots, o.Item.Row.Slot)
+		}
+		switch {
+		case o.Err == nil:
+			stored++
+			bytes += len(o.Item.Row.Body)
+			if o.Item.duplicate != nil {
+				duplicates++
+			}
+		case o.Unknown:
+			unknown++
+		}
+	}
+	if stored+unknown > 0 {
+		w := s.writer.Stats()
+		s.cfg.Notify(stored+unknown, slots, stored == 0 || w.Open-w.Isolated-w.Behind > len(outcomes))
+		runtime.Gosched() // claims go before the next group: the messages wait for them
+	}
+	s.resolve(outcomes)
+	if stored > 0 {
+		s.cfg.Sent(began, stored-duplicates, duplicates, bytes)
+	}
+}
+
+// resolve hands outcomes to the calls that wait for them. It keeps items without a Call that are not known to be stored: these keep
+// their room in the buffer until Close.
+func (s *Sender) resolve(outcomes []batch.Outcome[*Item]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	freed := 0
+	for _, o := range outcomes {
+		item, out := o.Item, Outcome{Receipt: Receipt{ID: o.Item.Row.ID}, Err: o.Err, Unknown: o.Unknown}
+		switch {
+		case o.Err == nil && item.duplicate != nil:
+			out.Receipt = *item.duplicate
+		case o.Err == batch.ErrClosed && o.Unknown:
+			out.Err = cmp.Or(context.Cause(s.cfg.Abandoned), o.Err) // why Close gave up
+		}
+		switch {
+		case item.Call != nil:
+			item.Call.Resolve(item.Index, out)
+		case out.Err != nil:
+			s.unsent = append(s.unsent, Unsent{item, out})
+			continue
+		}
+		freed += item.Size
+	}
+	if freed > 0 {
+		s.buffer.Release(int64(freed))
+	}
+	s.answer(len(outcomes))
+}

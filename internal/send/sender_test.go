@@ -1,0 +1,234 @@
+package send_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/send"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+func TestSendsShareStatementsAndEachLearnsItsOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		end := f.start(nil)
+		var senders sync.WaitGroup
+		told := 0
+		for n := range 50 {
+			senders.Go(func() {
+				require.NoError(t, f.send(context.Background(), n, n, nil)[0].Err)
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				told++
+				require.LessOrEqual(t, told, f.notified, "consumers are woken first")
+			})
+		}
+		senders.Wait()
+		end()
+		require.Len(t, f.stored(), 50)
+		require.LessOrEqual(t, len(f.calls), 30)
+		sum := [3]int{}
+		for i, s := range f.sent {
+			require.Equal(t, []string{fmt.Sprintf("insert(%d)", s[0]), "notify"}, f.calls[2*i:2*i+2])
+			sum[0], sum[1], sum[2] = sum[0]+s[0], sum[1]+s[1], sum[2]+s[2]
+		}
+		require.Equal(t, [3]int{50, 0, 500}, sum)
+	})
+}
+
+// TestGroupsAreCommittedInOrder although several are under way at once, whatever fails.
+func TestGroupsAreCommittedInOrder(t *testing.T) {
+	for name, failures := range map[string]func(n int) error{
+		"nothing fails":               func(int) error { return nil },
+		"each third statement":        func(n int) error { return map[bool]error{true: classed{sqlbatch.RolledBack}}[n%3 == 0] },
+		"the database is away":        func(n int) error { return map[bool]error{true: classed{sqlbatch.Refused}}[n > 4 && n < 30] },
+		"each second, also the first": func(n int) error { return map[bool]error{true: classed{sqlbatch.RolledBack}}[n%2 == 1] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(t)
+				f.takes = 10 * time.Millisecond
+				n := 0
+				f.failing(func(string, []sqlbatch.Row) error {
+					f.mu.Lock()
+					defer f.mu.Unlock()
+					n++
+					return failures(n)
+				}, nil)
+				end := f.start(func(c *send.Config) { c.BufferBytes = 1 << 30 })
+				for _, o := range f.send(t.Context(), 0, 899, func(i *send.Item) { i.Key = "all" }) {
+					require.NoError(t, o.Err)
+				}
+				end()
+				stored := f.stored()
+				require.Len(t, stored, 900)
+				for i := range stored {
+					require.Equal(t, idOf(i), stored[i])
+				}
+				if name == "nothing fails" {
+					require.Contains(t, f.calls, "insert begun(100)", "groups go ahead")
+				}
+			})
+		})
+	}
+}
+
+func TestAMessageWhoseStatementBrokeIsStoredOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		end := f.start(nil)
+		broke := 0
+		f.failing(nil, func(string) error {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if broke++; broke <= 2 {
+				return classed{sqlbatch.Unknown} // applied, and cut
+			}
+			return nil
+		})
+		for _, o := range f.send(t.Context(), 0, 9, nil) {
+			require.NoError(t, o.Err)
+		}
+		end()
+		require.Len(t, f.stored(), 10)
+		for _, s := range f.sent {
+			require.Zero(t, s[1], "none is a duplicate of itself")
+		}
+	})
+}
+
+func TestADuplicateIsToldWithTheMessageThatIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		end := f.start(nil)
+		keyed := func(i *send.Item) { i.Row.Key = "k" }
+		require.False(t, f.send(t.Context(), 1, 1, keyed)[0].Duplicate)
+		o := f.send(t.Context(), 2, 2, keyed)[0]
+		require.NoError(t, o.Err)
+		require.Equal(t, send.Receipt{ID: idOf(1), Duplicate: true}, o.Receipt)
+		end()
+		require.Len(t, f.stored(), 1)
+	})
+}
+
+func TestABadMessageIsToldAndTheOthersAreStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		end := f.start(nil)
+		f.failing(func(_ string, rows []sqlbatch.Row) error {
+			if slices.ContainsFunc(rows, func(r sqlbatch.Row) bool { return r.ID == idOf(5) }) {
+				return classed{sqlbatch.BadRow}
+			}
+			return nil
+		}, nil)
+		outcomes := f.send(t.Context(), 0, 9, nil)
+		for n, o := range outcomes {
+			require.Equal(t, n == 5, o.Err != nil, n)
+			require.False(t, o.Unknown)
+		}
+		end()
+		require.Len(t, f.stored(), 9)
+	})
+}
+
+// TestACallThatGivesUpIsToldWhatMayBeStored: what no statement has had is certainly not.
+func TestACallThatGivesUpIsToldWhatMayBeStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.takes = time.Minute // longer than a statement may
+		end := f.start(func(c *send.Config) { c.BatchRows = 5 })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		unknown := 0
+		for _, o := range f.send(ctx, 0, 9, nil) {
+			require.ErrorIs(t, o.Err, context.DeadlineExceeded)
+			if o.Unknown {
+				unknown++
+			}
+		}
+		require.Equal(t, 5, unknown, "of the statement that is under way")
+		f.mu.Lock()
+		f.takes = 0
+		f.mu.Unlock()
+		end()
+		require.LessOrEqual(t, len(f.stored()), 5)
+	})
+}
+
+func TestTheBufferBoundsWhatIsHandedOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.failing(func(string, []sqlbatch.Row) error { return classed{sqlbatch.Refused} }, nil)
+		end := f.start(func(c *send.Config) { c.BufferBytes = 1000 })
+		done := make(chan []send.Outcome, 1)
+		go func() { done <- f.send(context.Background(), 0, 29, nil) }() // three times as much
+		time.Sleep(time.Minute)
+		require.LessOrEqual(t, f.sender.Stats().Open, 10)
+		require.Empty(t, done)
+		f.failing(nil, nil)
+		for _, o := range <-done {
+			require.NoError(t, o.Err)
+		}
+		end()
+		require.Len(t, f.stored(), 30)
+	})
+}
+
+func TestWhatHasNoCallIsKeptUntilItIsTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		end := f.start(nil)
+		f.failing(func(_ string, rows []sqlbatch.Row) error {
+			if slices.ContainsFunc(rows, func(r sqlbatch.Row) bool { return r.ID == idOf(1) }) {
+				return classed{sqlbatch.BadRow}
+			}
+			return nil
+		}, nil)
+		list := items(nil, 0, 2)
+		f.sender.PushInTurn(list, 300)
+		unfit := send.Item{Row: sqlbatch.Row{ID: idOf(7)}}
+		f.sender.KeepUnsent(&unfit, 100, errors.New("no JSON"))
+		require.NoError(t, f.sender.Flush(t.Context()))
+		end()
+		_, n := f.sender.FirstUnsent()
+		require.Equal(t, 2, n)
+		ids := [][16]byte{}
+		for _, u := range f.sender.TakeUnsent() {
+			ids = append(ids, u.Item.Row.ID)
+			require.Error(t, u.Err)
+			require.False(t, u.Unknown)
+		}
+		require.ElementsMatch(t, [][16]byte{idOf(1), idOf(7)}, ids)
+		require.Empty(t, f.sender.TakeUnsent())
+		require.Len(t, f.stored(), 2)
+	})
+}
+
+// TestGiveUpWaitsForNoStatement: its driver may take long to notice.
+func TestGiveUpWaitsForNoStatement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.takes = time.Hour
+		f.start(func(c *send.Config) { c.StatementTimeout = 2 * time.Hour })
+		done := make(chan []send.Outcome, 1)
+		go func() { done <- f.send(context.Background(), 0, 4, nil) }()
+		time.Sleep(time.Second)
+		began := time.Now()
+		f.sender.GiveUp()
+		for _, o := range <-done {
+			require.Error(t, o.Err)
+			require.True(t, o.Unknown)
+		}
+		require.Less(t, time.Since(began), time.Second)
+		require.ErrorIs(t, f.send(t.Context(), 5, 5, nil)[0].Err, batch.ErrClosed)
+	})
+}

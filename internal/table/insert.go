@@ -1,0 +1,101 @@
+package table
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/chanq/chanq/internal/session"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Insert has the statements of sends: on a session, or in a transaction.
+type Insert struct {
+	*Queue
+	Build sqlbatch.Queue // of the statements: in a transaction they are others
+	Run   func(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error
+}
+
+// Insert returns the statements of sends, each in a transaction of its own.
+func (t Table) Insert() Insert { return Insert{t.Queue, t.SQL, t.Part.Run} }
+
+// InTx returns the statements of sends in a transaction.
+func (q *Queue) InTx(tx *sql.Tx) Insert {
+	return Insert{q, q.SQL.InTx(), func(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+		return session.RunTx(ctx, tx, st, scan)
+	}}
+}
+
+// Enqueue stores new rows.
+func (i Insert) Enqueue(ctx context.Context, rows []sqlbatch.Row) error {
+	return i.Run(ctx, i.Build.Enqueue(rows), nil)
+}
+
+// EnqueueNew stores those rows whose ID and dedup key are not in the queue yet, and returns their IDs.
+func (i Insert) EnqueueNew(ctx context.Context, rows []sqlbatch.Row) (stored [][16]byte, err error) {
+	err = i.Run(ctx, i.Build.EnqueueNew(rows), func(rows *sql.Rows) error {
+		var raw sql.RawBytes
+		err := rows.Scan(&raw)
+		stored = append(stored, id(raw))
+		return err
+	})
+	return stored, err
+}
+
+// Live is a message that is in the queue.
+type Live struct {
+	ID    [16]byte
+	Key   string // for deduplication
+	Fence int64
+}
+
+// Find returns the messages that are in the queue, by ID or dedup key.
+func (i Insert) Find(ctx context.Context, ids [][16]byte, keys []string) (found []Live, err error) {
+	err = i.Run(ctx, i.Build.Find(ids, keys), func(rows *sql.Rows) error {
+		var raw, key []byte
+		var l Live
+		err := rows.Scan(&raw, &key, &l.Fence)
+		l.ID, l.Key = id(raw), string(key)
+		found = append(found, l)
+		return err
+	})
+	return found, err
+}
+
+// Begun is a transaction that stores one group of rows.
+type Begun struct {
+	q  *Queue
+	tx *sql.Tx
+}
+
+// InOwnTx runs f in a transaction of its own, which is committed if f returns nil.
+func (t Table) InOwnTx(ctx context.Context, f func(Begun) error) error {
+	return t.Part.InTx(ctx, func(tx *sql.Tx) error { return f(Begun{t.Queue, tx}) })
+}
+
+// Draw draws the number that gives the rows of an ordered queue their place, where that is not done by the INSERT. It reports
+// whether it did.
+func (b Begun) Draw(ctx context.Context) (drawn bool, err error) {
+	begun := b.q.SQL.InOwnTx().Begun()
+	if !b.q.Ordered || begun.Text == "" {
+		return false, nil
+	}
+	return true, session.RunTx(ctx, b.tx, begun, nil)
+}
+
+// Placed reports that rows have their place by the time when the transaction began.
+func (b Begun) Placed() bool { return b.q.Dialect.Traits().PlacesBegun && !b.q.Ordered }
+
+// Enqueue stores the rows.
+func (b Begun) Enqueue(ctx context.Context, st sqlbatch.Statement) error {
+	return session.RunTx(ctx, b.tx, st, nil)
+}
+
+func id(raw []byte) (id [16]byte) {
+	copy(id[:], raw)
+	return id
+}
+
+// Pack makes the statement that Begun.Enqueue runs.
+func (q *Queue) Pack(rows []sqlbatch.Row) sqlbatch.Statement {
+	return q.SQL.InOwnTx().EnqueueBegun(rows)
+}
