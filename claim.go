@@ -58,7 +58,7 @@ func (c *consumer[T]) claimAll() {
 			}
 		}
 		if failure == nil {
-			c.subscription.answer()
+			c.subscription.Answer()
 			asked, got, failure = c.claim(&loop, n)
 		}
 		if failure == nil && got == 0 && c.idleness != nil {
@@ -89,12 +89,12 @@ func (c *consumer[T]) claimAll() {
 			c.pause(idle.Poll(), nil)
 		case got > 0:
 			pause := c.pauseAfter(&idle, got, got == asked)
-			if pause > 0 && !c.pause(pause, nil) && c.subscription.quiet() && c.idleness == nil {
+			if pause > 0 && !c.pause(pause, nil) && c.subscription.Quiet() && c.idleness == nil {
 				c.waitForMessage(&idle, false) // at most a look in place of the claim
 			}
 		default:
 			c.count(func(s *ConsumerStats) { s.EmptyClaims++ })
-			if c.subscription.vain() { // the message may lie below the floor
+			if c.subscription.Vain() { // the message may lie below the floor
 				c.surveys.floor.hurried = true
 			}
 			c.waitForMessage(&idle, true)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/notify"
 )
 
 // When a claim is made, and how many messages it asks for.
@@ -99,7 +100,7 @@ func (c *consumer[T]) waitForRoom() int {
 // pauseAfter returns the pause that follows on a claim, or a read, that brought so many messages; full: as many as it asked for.
 func (c *consumer[T]) pauseAfter(idle *batch.Backoff, got int, full bool) time.Duration {
 	idle.Reset()
-	if c.subscription.claimed(full) {
+	if c.subscription.Claimed(full) {
 		c.unsubscribe()
 	}
 	if full {
@@ -109,8 +110,8 @@ func (c *consumer[T]) pauseAfter(idle *batch.Backoff, got int, full bool) time.D
 	if got >= worthwhile {
 		pause /= 4
 	}
-	if c.subscription.live { // it need not wait for long in order to look seldom
-		pause = min(pause, shortPause)
+	if c.subscription.Live() { // it need not wait for long in order to look seldom
+		pause = min(pause, notify.ShortPause)
 	}
 	return pause
 }
@@ -126,14 +127,14 @@ func (c *consumer[T]) pause(d time.Duration, heard <-chan struct{}) (woken bool)
 		case <-c.stop.Done():
 			return false
 		case <-c.ears.woken:
-			c.subscription.inProcess()
+			c.subscription.InProcess()
 			return true
 		case _, open := <-heard:
-			if c.subscription.received(open) {
+			if c.subscription.Received(open) {
 				return true
 			}
 			heard = nil
-			timer.Reset(min(time.Until(end), c.subscription.deaf()))
+			timer.Reset(min(time.Until(end), c.subscription.Deaf()))
 		case <-c.cleared:
 			return true
 		case s := <-c.surveyed:
@@ -154,7 +155,7 @@ func (c *consumer[T]) pause(d time.Duration, heard <-chan struct{}) (woken bool)
 // scheduled message does not shorten it. After a claim that brought something the look may wait
 // for a while if the Notifier is live.
 func (c *consumer[T]) waitForMessage(idle *batch.Backoff, empty bool) {
-	if spare := c.subscription.spare(c.cfg.PollMax); !empty && spare > 0 && c.doze(spare) {
+	if spare := c.subscription.Spare(c.cfg.PollMax); !empty && spare > 0 && c.doze(spare) {
 		return
 	}
 	waited := false
@@ -169,14 +170,14 @@ func (c *consumer[T]) waitForMessage(idle *batch.Backoff, empty bool) {
 		switch {
 		case err != nil && !first:
 			return // the claim meets the error, too, and deals with it
-		case ready && !first && !waited && c.subscription.waits():
-			waited, wait = true, min(wait, notifyEvery) // a consumer that the Notifier woke may be about to claim it
+		case ready && !first && !waited && c.subscription.Waits():
+			waited, wait = true, min(wait, notify.Every) // a consumer that the Notifier woke may be about to claim it
 		case ready && (!first || !empty || began || below):
-			if !first && !c.subscription.live {
+			if !first && !c.subscription.Live() {
 				c.unsubscribe() // no consumer was woken for it: the Notifier may have room for another one
 			}
 			return
-		case err == nil && !ready && c.subscription.live:
+		case err == nil && !ready && c.subscription.Live():
 			wait = c.cfg.PollMax
 		}
 		if !ready {
@@ -193,14 +194,14 @@ func (c *consumer[T]) waitForMessage(idle *batch.Backoff, empty bool) {
 
 // doze is a pause that ends with a notification, too, and when a survey is worth it.
 func (c *consumer[T]) doze(wait time.Duration) (woken bool) {
-	wait = min(wait, c.subscription.deaf(), c.surveys.floor.wait(base.Now()))
-	if rest := min(wait, c.subscription.rest()); rest > 0 {
+	wait = min(wait, c.subscription.Deaf(), c.surveys.floor.wait(base.Now()))
+	if rest := min(wait, c.subscription.Rest()); rest > 0 {
 		if c.pause(rest, nil) {
 			return true
 		}
 		wait -= rest
 	}
-	return c.pause(wait, c.subscription.heard)
+	return c.pause(wait, c.subscription.Heard())
 }
 
 // subscribe has the consumer listen to the Notifier before a pause that is long enough,
@@ -209,17 +210,17 @@ func (c *consumer[T]) subscribe(pause time.Duration) bool {
 	switch {
 	case len(c.out) > 0 && !c.queue.ordered(): // other consumers may claim the next message
 		c.unsubscribe()
-	case c.subscription.heard == nil && (pause > shortPause || pause >= c.cfg.PollMax):
-		c.subscription.subscribe()
-		return c.subscription.heard != nil
+	case c.subscription.Heard() == nil && (pause > notify.ShortPause || pause >= c.cfg.PollMax):
+		c.subscription.Subscribe()
+		return c.subscription.Heard() != nil
 	}
 	return false
 }
 
 // unsubscribe ends listening to the Notifier. A notification for which no claim was made is passed on to another consumer.
 func (c *consumer[T]) unsubscribe() {
-	if c.subscription.unsubscribe() && !c.queue.ordered() { // each owner of a slot is notified
-		c.queue.debouncer.notify(1, slotNames{}, false)
+	if c.subscription.Unsubscribe() && !c.queue.ordered() { // each owner of a slot is notified
+		c.queue.debouncer.Notify(1, notify.Slots{}, false)
 	}
 }
 
@@ -256,6 +257,6 @@ func (c *consumer[T]) nextDue() (due time.Duration, any bool, err error) {
 	if ms.Valid {
 		due = time.Duration(ms.Int64) * time.Millisecond
 	}
-	c.subscription.looked(due)
+	c.subscription.Looked(due)
 	return due, ms.Valid, nil
 }

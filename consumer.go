@@ -9,6 +9,7 @@ import (
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/internal/notify"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/internal/settle"
 	"github.com/chanq/chanq/sqlbatch"
@@ -58,7 +59,7 @@ type consumer[T any] struct {
 	flow         flow
 	size         batch.Size // of claims
 	careful      careful    // of a plain queue
-	subscription subscription
+	subscription notify.Subscription
 	surveys      surveyor
 	surveyed     chan survey    // what a survey apart found, of capacity 1
 	joined       sync.WaitGroup // surveys apart
@@ -93,21 +94,20 @@ func newConsumer[T any](q *queue, cfg ConsumerConfig, values context.Context) (*
 	}
 	c := &consumer[T]{
 		queue: q, cfg: cfg,
-		sessions:     pools[0],
-		notes:        pools[3],
-		member:       newMember(cfg.Name, cfg.LeaseFor),
-		health:       q.availability("consumer"),
-		isolated:     q.isolated("consumer"),
-		out:          make(chan *Lease[T], cfg.Prefetch),
-		progress:     make(chan struct{}, 1),
-		returned:     make(chan struct{}),
-		drained:      make(chan struct{}, 1),
-		cleared:      make(chan struct{}, 1),
-		subscription: subscription{notifier: q.debouncer.notifier, name: q.debouncer.queue},
-		surveys:      surveyor{floor: newFloor(cfg.PollMax), patience: cfg.StatementTimeout},
-		surveyed:     make(chan survey, 1),
-		finished:     make(chan struct{}),
-		idle:         make(chan struct{}),
+		sessions: pools[0],
+		notes:    pools[3],
+		member:   newMember(cfg.Name, cfg.LeaseFor),
+		health:   q.availability("consumer"),
+		isolated: q.isolated("consumer"),
+		out:      make(chan *Lease[T], cfg.Prefetch),
+		progress: make(chan struct{}, 1),
+		returned: make(chan struct{}),
+		drained:  make(chan struct{}, 1),
+		cleared:  make(chan struct{}, 1),
+		surveys:  surveyor{floor: newFloor(cfg.PollMax), patience: cfg.StatementTimeout},
+		surveyed: make(chan survey, 1),
+		finished: make(chan struct{}),
+		idle:     make(chan struct{}),
 	}
 	c.stop, c.stopNow = context.WithCancel(context.Background())
 	c.abandoned, c.abandon = context.WithCancel(context.Background())
@@ -119,10 +119,12 @@ func newConsumer[T any](q *queue, cfg ConsumerConfig, values context.Context) (*
 	c.leases = lease.Home{Owner: c, Parent: values}
 	c.settler, c.extender = c.newSettler(pools[1]), c.newExtender(pools[2])
 	c.parts = pools
+	var owned func() []int
 	if c.queue.ordered() {
 		c.order = newReader(c)
-		c.subscription.owned = c.order.reader.Owned
+		owned = c.order.reader.Owned
 	}
+	c.subscription = notify.NewSubscription(q.debouncer.Notifier, q.debouncer.Queue, owned)
 	c.ears, c.unlisten = q.key.listen()
 	return c, nil
 }

@@ -92,7 +92,7 @@ func (c *consumer[T]) attend(ctx context.Context) {
 		if err == nil && c.order != nil {
 			if c.here.Joined(lease.After(began, c.cfg.LeaseFor)) {
 				c.order.hurry() // slots may be taken
-				if c.queue.debouncer.notifier != nil {
+				if c.queue.debouncer.Notifier != nil {
 					c.queue.wake() // the shares of others are smaller
 				}
 			}

@@ -1,6 +1,10 @@
 package chanq
 
-import "database/sql"
+import (
+	"database/sql"
+
+	"github.com/chanq/chanq/internal/notify"
+)
 
 // Notifier wakes idle consumers of other processes, so that a message does not wait for
 // their next poll. github.com/chanq/chanq/pgnotify is a Notifier for PostgreSQL and
@@ -77,7 +81,7 @@ func (NoNotifier) Listen(string, []int) (<-chan struct{}, func()) { return nil, 
 type plainNotifier interface{ PlainOnly() }
 
 // notifierOf returns the Notifier of a queue on db, where the config has this one; nil is none.
-func notifierOf(db *sql.DB, configured Notifier, ordered bool) Notifier {
+func notifierOf(db *sql.DB, configured Notifier, ordered bool) notify.Notifier {
 	if _, plain := configured.(plainNotifier); plain && ordered {
 		return nil
 	}
@@ -85,9 +89,18 @@ func notifierOf(db *sql.DB, configured Notifier, ordered bool) Notifier {
 	case NoNotifier:
 		return nil
 	case nil:
-		own, _ := db.Driver().(Notifier)
-		return own
+		if own, has := db.Driver().(Notifier); has {
+			return adapted{own}
+		}
+		return nil
 	default:
-		return n
+		return adapted{n}
 	}
+}
+
+// adapted is a Notifier as package notify calls it.
+type adapted struct{ Notifier }
+
+func (a adapted) Notify(queue string, messages int, slots []int) {
+	a.Notifier.Notify(Notification{Queue: queue, Messages: messages, Slots: slots})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/internal/notify"
 	"github.com/chanq/chanq/internal/send"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/internal/table"
@@ -35,7 +36,7 @@ func (p *pipe[In, Out]) store() {
 	p.sessions.connect(p.from.abandoned, p.from.cfg.StatementTimeout)
 	p.writer.Run(p.from.abandoned)
 	p.isolated.Close()
-	p.to.queue.debouncer.flush() // for what was stored before the last group failed
+	p.to.queue.debouncer.Flush() // for what was stored before the last group failed
 	p.sessions.close()
 }
 
@@ -162,8 +163,8 @@ func (p *pipe[In, Out]) absent(ctx context.Context, items []*piped[Out]) (outcom
 // done finishes inputs.
 func (p *pipe[In, Out]) done(began time.Time, outcomes []batch.Outcome[*piped[Out]]) {
 	sent, unknown := 0, false
-	var slots slotNames
-	names := p.to.queue.debouncer.names()
+	var slots notify.Slots
+	names := p.to.queue.debouncer.Names()
 	var settled []batch.Outcome[*lease.Lease]
 	for _, o := range outcomes {
 		if o.Item.handed {
@@ -182,7 +183,7 @@ func (p *pipe[In, Out]) done(began time.Time, outcomes []batch.Outcome[*piped[Ou
 		unknown = unknown || o.Unknown
 		if names && (o.Err == nil || o.Unknown) {
 			for i := range o.Item.rows {
-				slots.add(o.Item.rows[i].Slot)
+				slots.Add(o.Item.rows[i].Slot)
 			}
 		}
 	}

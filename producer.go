@@ -76,7 +76,7 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 		Table: sendTable{core.on(p.sessions), core.on(p.sessions).Insert()}, Classify: core.classify, Health: p.health, FindIDs: core.dialect.Traits().FindIDs,
 		BatchRows: cfg.BatchRows, BatchBytes: cfg.BatchBytes, BufferBytes: cfg.BufferBytes, InFlight: cfg.InFlight, Workers: workers, Ahead: ahead,
 		Linger: cfg.Linger, StatementTimeout: cfg.StatementTimeout, Open: p.open, Abandoned: p.abandoned,
-		Isolated: p.isolated.Set, Names: core.debouncer.names, Notify: core.notifySlots, Sent: core.sent,
+		Isolated: p.isolated.Set, Names: core.debouncer.Names, Notify: core.notify, Sent: core.sent,
 	})
 	p.unrecord = core.record()
 	p.workers.Go(func() { p.sessions.connect(p.open, cfg.StatementTimeout) })
@@ -100,15 +100,6 @@ func (t sendTable) Spare() bool { return t.Part.Spare() }
 // inserts stores rows in the caller's transaction.
 func (q *queue) inserts(insert send.Insert) send.Inserts {
 	return send.Inserts{Insert: insert, Classify: q.classify, FindIDs: q.dialect.Traits().FindIDs}
-}
-
-// notifySlots is notify with a list of slots.
-func (q *queue) notifySlots(messages int, list []int, more bool) {
-	var slots slotNames
-	for _, slot := range list {
-		slots.add(slot)
-	}
-	q.notify(messages, slots, more)
 }
 
 // sent counts messages that are stored, and calls the hook.
@@ -313,7 +304,7 @@ func (p *Producer[T]) end() {
 	p.abandon(nil)
 	p.sender.End()
 	p.isolated.Close()
-	p.queue.debouncer.flush() // for what was stored before the last group failed
+	p.queue.debouncer.Flush() // for what was stored before the last group failed
 	p.unrecord()
 	p.health.End()
 	p.sessions.close()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/chanq/chanq/internal/notify"
 	"github.com/chanq/chanq/internal/send"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/internal/table"
@@ -33,7 +34,7 @@ type queue struct {
 	sql       sqlbatch.Queue // of these names
 	table     *table.Queue
 	key       queueKey
-	debouncer debouncer
+	debouncer notify.Debouncer
 
 	recorder    recorder
 	sampleEvery time.Duration // StepFine, but for tests
@@ -83,7 +84,7 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 	if q.ordered() && q.sql.Slots().Text == "" {
 		return refuse(errNotOrdered(d))
 	}
-	q.debouncer.notifier, q.debouncer.queue, q.debouncer.ordered = notifierOf(db, cfg.Notifier, q.ordered()), q.key.schema+"."+name, q.ordered()
+	q.debouncer.Notifier, q.debouncer.Queue, q.debouncer.Ordered = notifierOf(db, cfg.Notifier, q.ordered()), q.key.schema+"."+name, q.ordered()
 	return q, nil
 }
 
@@ -146,9 +147,9 @@ func (q *queue) once(ctx context.Context, st sqlbatch.Statement, scan func(*sql.
 
 // notify wakes idle consumers: there are messages that are due just now, of an ordered queue in these slots. more says that
 // others follow.
-func (q *queue) notify(messages int, slots slotNames, more bool) {
+func (q *queue) notify(messages int, slots notify.Slots, more bool) {
 	q.key.signal()
-	q.debouncer.notify(messages, slots, more)
+	q.debouncer.Notify(messages, slots, more)
 }
 
 // Name returns the queue's name.
@@ -168,7 +169,7 @@ func (q *Queue[T]) Wake() {
 // wake has all idle consumers look at once.
 func (q *queue) wake() {
 	q.key.wake()
-	q.debouncer.notify(0, anySlot, false)
+	q.debouncer.Notify(0, notify.AnySlot, false)
 }
 
 // gaveBack says that messages lie at their old places again: whoever claims in this

@@ -84,7 +84,7 @@ func (r *reader[T]) claimAll() {
 		}
 		b := r.budget()
 		if b.Poll && r.reader.Counts().Slots > 0 {
-			c.subscription.answer() // by the read that follows
+			c.subscription.Answer() // by the read that follows
 		}
 		did, failure := r.step(&loop, b)
 		switch {
@@ -161,11 +161,11 @@ func (r *reader[T]) account(did claim.Did, b order.Budget) (stopped bool) {
 	c.flow.atWork = did.Contents > 0
 	if did.Contents == 0 {
 		c.count(func(s *ConsumerStats) { s.EmptyClaims++ })
-		if c.subscription.vain() { // slots may be free
+		if c.subscription.Vain() { // slots may be free
 			r.reader.Hurry()
 		}
 		pause := r.idle.Poll()
-		if c.subscription.live {
+		if c.subscription.Live() {
 			pause = c.cfg.PollMax
 		}
 		r.pollAt = base.Now() + pause
@@ -181,18 +181,18 @@ func (r *reader[T]) account(did claim.Did, b order.Budget) (stopped bool) {
 // pause waits until a statement is due.
 func (r *reader[T]) pause(b order.Budget) {
 	c, now := r.c, base.Now()
-	r.reader.Calm(c.subscription.live)
+	r.reader.Calm(c.subscription.Live())
 	wait := min(r.reader.Due(b)-now, time.Minute)
 	bare := r.reader.Counts().Slots == 0 // there is nothing to read
 	if b.Room > 0 {
 		if !bare {
 			wait = min(wait, r.pollAt-now)
 		}
-		if c.subscription.follow() || c.subscribe(wait) {
+		if c.subscription.Follow() || c.subscribe(wait) {
 			r.pollAt = 0
 			return
 		}
-		wait = min(wait, c.subscription.deaf())
+		wait = min(wait, c.subscription.Deaf())
 	} else {
 		c.unsubscribe() // its readers are busy: others may wake
 		wait = min(wait, 100*time.Millisecond)
@@ -202,10 +202,10 @@ func (r *reader[T]) pause(b order.Budget) {
 	select {
 	case <-c.stop.Done():
 	case <-c.ears.woken:
-		c.subscription.inProcess()
+		c.subscription.InProcess()
 		r.pollAt = 0
-	case _, open := <-c.subscription.heard:
-		if c.subscription.received(open) {
+	case _, open := <-c.subscription.Heard():
+		if c.subscription.Received(open) {
 			r.pollAt = 0
 			if bare { // slots may be free
 				r.reader.Hurry()

@@ -8,6 +8,7 @@ import (
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/internal/notify"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/internal/settle"
 )
@@ -73,7 +74,7 @@ func (c *consumer[T]) settlesStored(began time.Time, t settle.Tally, leases []*l
 	q.recorder.settled(e)
 	call(q.cfg.Hooks.Settled, e)
 	var released []*lease.Lease
-	var slots slotNames
+	var slots notify.Slots
 	for _, l := range leases {
 		if l.Outcome() != nil || l.Op == lease.Ack || l.Op == lease.Dead {
 			continue
@@ -82,7 +83,7 @@ func (c *consumer[T]) settlesStored(began time.Time, t settle.Tally, leases []*l
 			released = append(released, l)
 		}
 		if l.Message != nil {
-			slots.add(l.Message.Slot)
+			slots.Add(l.Message.Slot)
 		}
 	}
 	if len(released) > 0 {

@@ -79,7 +79,7 @@ func (c *consumer[T]) surveyNow() (s survey, below bool) {
 	c.surveys.floor.begin(base.Now())
 	s = c.queue.survey(c.stop, c.surveys.patience, run)
 	if s.known {
-		c.subscription.looked(s.due)
+		c.subscription.Looked(s.due)
 	}
 	return s, c.endSurvey(s)
 }

@@ -33,9 +33,11 @@ func (o *owner) Settle(_ context.Context, l *lease.Lease) error {
 	}
 	return o.refuse
 }
-func (o *owner) Extend(context.Context, *lease.Lease, time.Duration) (bool, error) { return !o.lost, nil }
-func (o *owner) Expire(l *lease.Lease)                                             { o.expired++; l.Lose(lease.Expired) }
-func (o *owner) Flush()                                                            { o.flushed++ }
+func (o *owner) Extend(context.Context, *lease.Lease, time.Duration) (bool, error) {
+	return !o.lost, nil
+}
+func (o *owner) Expire(l *lease.Lease) { o.expired++; l.Lose(lease.Expired) }
+func (o *owner) Flush()                { o.flushed++ }
 func (o *owner) Changed(leases ...*lease.Lease) {
 	o.changed = append(o.changed, leases)
 	for _, l := range leases {

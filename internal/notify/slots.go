@@ -1,5 +1,3 @@
-// Package notify has what the Notifiers of ordered queues share: the slots of a notification as text, and which consumers it
-// concerns. It is pure.
 package notify
 
 import (

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/notify"
 	"github.com/chanq/chanq/internal/send"
 	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
@@ -59,7 +60,13 @@ func (f *fake) start(change func(*send.Config)) (end func()) {
 	cfg := send.Config{
 		Table: f, Classify: classify, Health: health{}, FindIDs: 100, BatchRows: 100, BatchBytes: 1 << 20, BufferBytes: 1 << 20, InFlight: 1,
 		Linger: time.Millisecond, StatementTimeout: 10 * time.Second, Open: open, Abandoned: abandoned, Isolated: func(int, error) {},
-		Names: func() bool { return true }, Notify: func(n int, _ []int, _ bool) { time.Sleep(time.Millisecond); f.note("notify"); f.mu.Lock(); f.notified += n; f.mu.Unlock() },
+		Names: func() bool { return true }, Notify: func(n int, _ notify.Slots, _ bool) {
+			time.Sleep(time.Millisecond)
+			f.note("notify")
+			f.mu.Lock()
+			f.notified += n
+			f.mu.Unlock()
+		},
 		Sent: func(_ time.Time, messages, duplicates, bytes int) {
 			f.sent = append(f.sent, [3]int{messages, duplicates, bytes})
 		},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/notify"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -55,7 +56,7 @@ type Config struct {
 	// Names reports whether Notify wants the slots of messages.
 	Names func() bool
 	// Notify is called before the outcomes are known, if messages are stored or may be. more says that others follow.
-	Notify func(messages int, slots []int, more bool)
+	Notify func(messages int, slots notify.Slots, more bool)
 	// Sent is called for each group of which some were stored.
 	Sent func(began time.Time, messages, duplicates, bytes int)
 }
@@ -304,11 +305,11 @@ func (s *Sender) write(ctx context.Context, items []*Item, skipLocked bool) (wri
 // done wakes consumers, and reports the outcomes of items.
 func (s *Sender) done(began time.Time, outcomes []batch.Outcome[*Item]) {
 	stored, unknown, duplicates, bytes := 0, 0, 0, 0
-	var slots []int
+	var slots notify.Slots
 	names := s.cfg.Names()
 	for _, o := range outcomes {
 		if names && (o.Err == nil || o.Unknown) {
-			slots = append(slots, o.Item.Row.Slot)
+			slots.Add(o.Item.Row.Slot)
 		}
 		switch {
 		case o.Err == nil:

@@ -1,4 +1,4 @@
-package chanq
+package notify
 
 import (
 	"math"
@@ -8,7 +8,7 @@ import (
 	"github.com/chanq/chanq/internal/base"
 )
 
-// subscription is how an idle consumer listens to the Notifier. Only its claimer uses it. The zero value receives nothing.
+// Subscription is how an idle consumer listens to the Notifier. Only its claimer uses it. The zero value receives nothing.
 //
 // No notification is lost: the consumer subscribes (Listen), then looks, then sleeps. The look finds what was committed before it,
 // and a notification for what is committed later reaches a subscriber. If Listen receives only after that look, its first value has
@@ -18,7 +18,7 @@ import (
 // may wait, and there is one every lookEvery.
 //
 // On an ordered queue the consumer listens for the slots that it owns.
-type subscription struct {
+type Subscription struct {
 	notifier Notifier
 	name     string
 	owned    func() []int // of an ordered queue: the slots of now, ascending and not nil
@@ -44,12 +44,24 @@ type subscription struct {
 	vainAt time.Duration             // when the last of those was
 }
 
+// NewSubscription returns one that does not listen yet. notifier may be nil. owned returns the slots of the consumer, of an ordered
+// queue.
+func NewSubscription(notifier Notifier, queue string, owned func() []int) Subscription {
+	return Subscription{notifier: notifier, name: queue, owned: owned}
+}
+
+// Heard receives a value for each notification while the consumer listens; otherwise it is nil.
+func (s *Subscription) Heard() <-chan struct{} { return s.heard }
+
+// Live reports that notifications are received.
+func (s *Subscription) Live() bool { return s.live }
+
 const (
 	// deafFor is how long a consumer does not listen after the channel was closed.
 	deafFor = time.Second
 
-	// shortPause is too short for Listen. A consumer that has become idle just now is often busy soon.
-	shortPause = 15 * time.Millisecond
+	// ShortPause is too short for Listen. A consumer that has become idle just now is often busy soon.
+	ShortPause = 15 * time.Millisecond
 
 	// lookEvery is how often a subscriber looks at least, after messages that it was woken for: some that were sent with them
 	// may be due later.
@@ -64,8 +76,8 @@ const (
 	mostRest = 100 * time.Millisecond
 )
 
-// subscribe begins to listen.
-func (s *subscription) subscribe() {
+// Subscribe begins to listen.
+func (s *Subscription) Subscribe() {
 	if s.notifier == nil || s.heard != nil {
 		return
 	}
@@ -79,23 +91,23 @@ func (s *subscription) subscribe() {
 	}
 	_ = base.Call(func() { s.heard, s.stop = s.notifier.Listen(s.name, s.slots) })
 	if s.heard == nil {
-		s.unsubscribe()
+		s.Unsubscribe()
 	}
 }
 
-// follow listens again if the slots are not those that it listens for, and reports whether they are others: a look for what was
+// Follow listens again if the slots are not those that it listens for, and reports whether they are others: a look for what was
 // committed for them before must follow.
-func (s *subscription) follow() bool {
+func (s *Subscription) Follow() bool {
 	if s.heard == nil || s.owned == nil || slices.Equal(s.slots, s.owned()) {
 		return false
 	}
-	s.unsubscribe()
-	s.subscribe()
+	s.Unsubscribe()
+	s.Subscribe()
 	return true
 }
 
-// unsubscribe ends listening. It reports whether there was a notification for which no claim was made.
-func (s *subscription) unsubscribe() (owes bool) {
+// Unsubscribe ends listening. It reports whether there was a notification for which no claim was made.
+func (s *Subscription) Unsubscribe() (owes bool) {
 	if stop := s.stop; stop != nil {
 		_ = base.Call(stop)
 	}
@@ -104,33 +116,33 @@ func (s *subscription) unsubscribe() (owes bool) {
 	return owes
 }
 
-// received notes a value of the channel, or its end. It reports whether to look at once: after a notification, and if
+// Received notes a value of the channel, or its end. It reports whether to look at once: after a notification, and if
 // notifications may have been lost.
-func (s *subscription) received(open bool) (look bool) {
+func (s *Subscription) Received(open bool) (look bool) {
 	look = open || s.live
 	s.owes = s.owes || open && s.live
 	s.live, s.woken = true, true
 	if !open {
-		s.unsubscribe()
+		s.Unsubscribe()
 		s.again = base.Now() + deafFor
 	}
 	return look
 }
 
-// answer takes a value that has not been received yet, because a claim follows.
-func (s *subscription) answer() {
+// Answer takes a value that has not been received yet, because a claim follows.
+func (s *Subscription) Answer() {
 	select {
 	case _, open := <-s.heard:
-		s.received(open)
+		s.Received(open)
 	default:
 	}
 }
 
-// inProcess notes that the consumer was woken by its own process.
-func (s *subscription) inProcess() { s.local = true }
+// InProcess notes that the consumer was woken by its own process.
+func (s *Subscription) InProcess() { s.local = true }
 
-// looked notes a look that found nothing to claim before due.
-func (s *subscription) looked(due time.Duration) {
+// Looked notes a look that found nothing to claim before due.
+func (s *Subscription) Looked(due time.Duration) {
 	s.at, s.local = base.Now(), false
 	s.next = math.MaxInt64
 	if due < s.next-s.at {
@@ -138,17 +150,17 @@ func (s *subscription) looked(due time.Duration) {
 	}
 }
 
-// spare returns for how long no look is needed after a claim that brought something.
-func (s *subscription) spare(pollMax time.Duration) time.Duration {
+// Spare returns for how long no look is needed after a claim that brought something.
+func (s *Subscription) Spare(pollMax time.Duration) time.Duration {
 	if !s.live || s.local || s.at == 0 {
 		return 0
 	}
 	return min(s.at+min(lookEvery, pollMax), s.next) - base.Now()
 }
 
-// deaf returns for how long it is not to listen. When that time has ended after an early subscribe, it returns 0 once: the consumer
+// Deaf returns for how long it is not to listen. When that time has ended after an early subscribe, it returns 0 once: the consumer
 // subscribes before it sleeps.
-func (s *subscription) deaf() time.Duration {
+func (s *Subscription) Deaf() time.Duration {
 	if s.notifier == nil || s.heard != nil {
 		return math.MaxInt64
 	}
@@ -165,30 +177,30 @@ func (s *subscription) deaf() time.Duration {
 }
 
 // busy returns for how long it counts as claiming so often that it needs no Notifier.
-func (s *subscription) busy(now time.Duration) time.Duration {
+func (s *Subscription) busy(now time.Duration) time.Duration {
 	if s.lately[s.turn] == 0 {
 		return 0
 	}
 	return s.lately[s.turn] + busyFor - now
 }
 
-// rest returns for how long it receives nothing, because there was nothing to claim after several notifications: other consumers
+// Rest returns for how long it receives nothing, because there was nothing to claim after several notifications: other consumers
 // have taken the messages.
-func (s *subscription) rest() time.Duration {
+func (s *Subscription) Rest() time.Duration {
 	if s.vains < 3 {
 		return 0
 	}
-	return s.vainAt + min(mostRest, notifyEvery<<min(s.vains-3, 8)) - base.Now()
+	return s.vainAt + min(mostRest, Every<<min(s.vains-3, 8)) - base.Now()
 }
 
-// quiet reports whether there was a look or claim after each notification.
-func (s *subscription) quiet() bool { return s.live && len(s.heard) == 0 }
+// Quiet reports whether there was a look or claim after each notification.
+func (s *Subscription) Quiet() bool { return s.live && len(s.heard) == 0 }
 
-// waits reports whether it listens and has received nothing: the Notifier may wake other consumers only.
-func (s *subscription) waits() bool { return s.heard != nil && !s.live }
+// Waits reports whether it listens and has received nothing: the Notifier may wake other consumers only.
+func (s *Subscription) Waits() bool { return s.heard != nil && !s.live }
 
-// vain reports, after a claim that brought nothing, whether a notification had led to it.
-func (s *subscription) vain() bool {
+// Vain reports, after a claim that brought nothing, whether a notification had led to it.
+func (s *Subscription) Vain() bool {
 	vain := s.woken
 	s.woken, s.owes = false, false
 	if vain {
@@ -202,9 +214,9 @@ func (s *subscription) vain() bool {
 	return vain
 }
 
-// claimed notes a claim that brought something; full: all that it asked for. It reports whether the consumer needs no Notifier:
+// Claimed notes a claim that brought something; full: all that it asked for. It reports whether the consumer needs no Notifier:
 // after two full claims, or many others.
-func (s *subscription) claimed(full bool) (enough bool) {
+func (s *Subscription) Claimed(full bool) (enough bool) {
 	s.woken, s.owes, s.vains = false, false, 0
 	now := base.Now()
 	s.lately[s.turn] = now

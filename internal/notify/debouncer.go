@@ -1,0 +1,137 @@
+package notify
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/chanq/chanq/internal/base"
+)
+
+// Notifier wakes consumers of other processes: see chanq.Notifier.
+type Notifier interface {
+	Notify(queue string, messages int, slots []int)
+	Listen(queue string, slots []int) (heard <-chan struct{}, stop func())
+}
+
+// Every is the least time between two notifications for commits of which more follow.
+const Every = 20 * time.Millisecond
+
+// mostNamed is the most slots of a notification. One for more of them names none.
+const mostNamed = 64
+
+// Slots are the slots of a notification. The zero value has none.
+type Slots struct {
+	any  bool
+	list []int // ascending; empty if any
+}
+
+// Add adds a slot.
+func (s *Slots) Add(slot int) {
+	if s.any {
+		return
+	}
+	at, found := slices.BinarySearch(s.list, slot)
+	switch {
+	case found:
+	case len(s.list) == mostNamed:
+		s.any, s.list = true, nil
+	default:
+		s.list = slices.Insert(s.list, at, slot)
+	}
+}
+
+// Merge adds the slots of others.
+func (s *Slots) Merge(others Slots) {
+	if others.any {
+		s.any, s.list = true, nil
+	}
+	for _, slot := range others.list {
+		s.Add(slot)
+	}
+}
+
+// AnySlot says that the slots are not known.
+var AnySlot = Slots{any: true}
+
+// Debouncer calls the Notifier of a queue. It is safe for concurrent use; without a Notifier it does nothing.
+type Debouncer struct {
+	Notifier Notifier // nil: there is none
+	Queue    string
+	Ordered  bool // notifications name slots
+
+	mu       sync.Mutex    // guards what follows; held for moments, not during Notify
+	notified time.Duration // monotonic time of the last notification; 0: never
+	waits    bool          // messages wait for a notification
+	messages int           // of these; 0: not counted
+	slots    Slots         // of these
+	late     *time.Timer   // notifies for them; nil: none is needed
+}
+
+// Names reports whether notifications name slots.
+func (d *Debouncer) Names() bool { return d.Ordered && d.Notifier != nil }
+
+// Notify says that so many messages were committed, 0 if they are not counted, and their slots on an ordered queue. more says
+// that another call follows: this notification may wait.
+func (d *Debouncer) Notify(messages int, slots Slots, more bool) {
+	if d.Notifier == nil {
+		return
+	}
+	now := base.Now()
+	d.mu.Lock()
+	if messages == 0 || d.waits && d.messages == 0 {
+		d.messages = 0
+	} else {
+		d.messages += messages
+	}
+	d.slots.Merge(slots)
+	d.waits = true
+	wait := d.notified + Every - now
+	if more && d.notified > 0 && wait > 0 {
+		if d.late == nil {
+			d.late = time.AfterFunc(wait, d.Flush)
+		}
+		d.mu.Unlock()
+		return
+	}
+	n, _ := d.take(now)
+	d.mu.Unlock()
+	d.call(n)
+}
+
+// Flush notifies for the messages that wait for it.
+func (d *Debouncer) Flush() {
+	d.mu.Lock()
+	n, waits := d.take(base.Now())
+	d.mu.Unlock()
+	if waits {
+		d.call(n)
+	}
+}
+
+// take returns the notification for the messages that wait. mu is held.
+func (d *Debouncer) take(now time.Duration) (n notification, waits bool) {
+	if d.late != nil {
+		d.late.Stop()
+		d.late = nil
+	}
+	n = notification{messages: d.messages}
+	if d.Ordered {
+		if n.slots = d.slots.list; n.slots == nil {
+			n.messages = 0
+		}
+	}
+	waits = d.waits
+	d.waits, d.messages, d.slots, d.notified = false, 0, Slots{}, max(1, now)
+	return n, waits
+}
+
+func (d *Debouncer) call(n notification) {
+	_ = base.Call(func() { d.Notifier.Notify(d.Queue, n.messages, n.slots) })
+}
+
+// notification is what a call of Notify gets.
+type notification struct {
+	messages int
+	slots    []int
+}
