@@ -93,7 +93,7 @@ func TestAProgramThatImportsChanqHasFewModules(t *testing.T) {
 func TestTheLibraryReadsNoEnvironmentAndDialsNobody(t *testing.T) {
 	forbidden := regexp.MustCompile(`\b(os\.(Getenv|LookupEnv|Environ|ExpandEnv)|sql\.(Open|OpenDB)|net\.Dial\w*)\(`)
 	looked := 0
-	for _, pattern := range []string{"*.go", "internal/batch/*.go", "internal/session/*.go", "internal/status/*.go", "mssqlnotify/*.go", "pgnotify/*.go", "sqlbatch/*.go", "sqlbatch/*/*.go"} {
+	for _, pattern := range []string{"*.go", "internal/*/*.go", "mssqlnotify/*.go", "pgnotify/*.go", "sqlbatch/*.go", "sqlbatch/*/*.go"} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		for _, file := range files {

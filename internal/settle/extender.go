@@ -11,7 +11,6 @@ import (
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/lease"
-	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -82,7 +81,7 @@ func NewExtender(cfg ExtenderConfig) *Extender {
 	x.writer = batch.New(batch.Config[*lease.Extension]{
 		Full:    []int{light: max(1, cfg.Traits.AckItems), heavy: 1},
 		Workers: 2, Moment: x.patience() / 2, Longest: x.patience(),
-		Loop:  batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Waited: session.Unconnected, Timeout: x.patience(), Longest: cfg.LeaseFor / 6},
+		Loop:  batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Waited: table.Unconnected, Timeout: x.patience(), Longest: cfg.LeaseFor / 6},
 		Write: x.write, Absent: x.absent, Done: x.done,
 	})
 	return x
@@ -302,7 +301,7 @@ func (x *Extender) done(_ time.Time, outcomes []batch.Outcome[*lease.Extension])
 		switch state := l.State(); {
 		case o.Err == nil:
 		case o.Err != lease.ErrLost:
-			if session.Panicked(o.Err) {
+			if table.Panicked(o.Err) {
 				x.cfg.Broken("extend", o.Err)
 			}
 		case state == lease.Expired: // meanwhile, and reported

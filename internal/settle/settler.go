@@ -10,7 +10,6 @@ import (
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/lease"
-	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -95,7 +94,7 @@ func New(cfg Config, abandoned context.Context) *Settler {
 			lease.Release: cfg.Traits.AckItems, lease.Dead: cfg.Traits.BuryItems,
 		},
 		Linger: cfg.Linger, AwaitedLinger: awaitedLinger, Capacity: cfg.Room, Moment: moment, Workers: workers,
-		Loop:     batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Unknown: session.Fell, Waited: session.Unconnected, Timeout: cfg.Timeout},
+		Loop:     batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Unknown: table.MaybeApplied, Waited: table.Unconnected, Timeout: cfg.Timeout},
 		Observer: batch.Observer{Isolated: cfg.Isolated},
 		Write:    s.write, Absent: s.absent, Done: s.Done,
 	})

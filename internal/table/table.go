@@ -136,6 +136,13 @@ func (t Table) Look(ctx context.Context, timeout time.Duration, ids [][16]byte) 
 	return seen, nil
 }
 
+// MaybeApplied reports an error after which the outcome of a statement is unknown whatever its class: the driver has panicked.
+func MaybeApplied(err error) bool { return session.Fell(err) }
+
+// Unconnected reports a failure to get a connection, and Panicked a panic of the driver.
+func Unconnected(err error) bool { return session.Unconnected(err) }
+func Panicked(err error) bool    { return session.Panicked(err) }
+
 // NotRun is the error of a statement that changes nothing, and so has no unknown outcome: the statement before was not applied
 // to what it looks for.
 func NotRun(err error) error {
