@@ -8,11 +8,17 @@ import (
 
 // What comes through Producer.C.
 
+// received is a message that came through C.
+type received[T any] struct {
+	send.Item
+	message Message[T] // as it came, but for its ID
+}
+
 // hand is what the intake has received and not handed over.
 type hand[T any] struct {
-	ready []send.Item // encoded
-	now   *Message[T] // at the codec
-	given bool        // Close gave it up
+	ready []received[T] // encoded
+	now   Message[T]    // at the codec
+	given bool          // Close gave it up
 }
 
 // intake receives from C until Close begins.
@@ -40,23 +46,19 @@ func (p *Producer[T]) intake() {
 // senders wait behind it.
 func (p *Producer[T]) handOver(m Message[T]) {
 	const most = 64
-	items := make([]send.Item, 0, p.usual)
-	origins := make([]Message[T], 0, p.usual) // one allocation for all
+	items := make([]received[T], 0, p.usual)
 	size := 0
 	for ok := true; ok; {
-		origins = append(origins, m)
-		item, err := p.encode(&origins[len(origins)-1], items)
+		item, err := p.encode(m, items)
 		switch {
 		case err == errGivenUp:
 			p.usual = 0
 			return
 		case err != nil:
-			// One with too large a body takes the room of the largest that is allowed, lest it keep all others out.
-			unsent := item
-			p.sender.KeepUnsent(&unsent, p.queue.cfg.MaxBody+rowOverhead, err)
+			p.keepUnsent(item, err)
 		case size+item.Size > p.cfg.BufferBytes: // never has room for both
-			p.sender.PushInTurn(items, size)
-			items, size = append([]send.Item(nil), item), item.Size
+			p.pushInTurn(items, size)
+			items, size = append([]received[T](nil), item), item.Size
 		default:
 			items, size = append(items, item), size+item.Size
 		}
@@ -71,8 +73,22 @@ func (p *Producer[T]) handOver(m Message[T]) {
 	}
 	p.usual = len(items)
 	if len(items) > 0 {
-		p.sender.PushInTurn(items, size)
+		p.pushInTurn(items, size)
 	}
+}
+
+func (p *Producer[T]) pushInTurn(items []received[T], size int) {
+	for i := range items {
+		items[i].Origin = &items[i].message
+	}
+	p.sender.PushInTurn(len(items), func(i int) *send.Item { return &items[i].Item }, size)
+}
+
+// keepUnsent keeps a message that cannot be stored. One with too large a body takes the room of the largest that is allowed, lest
+// it keep all others out.
+func (p *Producer[T]) keepUnsent(item received[T], err error) {
+	item.Origin = &item.message
+	p.sender.KeepUnsent(&item.Item, p.queue.cfg.MaxBody+rowOverhead, err)
 }
 
 // errGivenUp: Close has answered for what is in the intake's hand.
@@ -80,29 +96,28 @@ var errGivenUp = errors.New("given up")
 
 // encode prepares a message of C. Close must not wait for the user's codec: while
 // that has the message, it and what was received before it are in p.hand.
-func (p *Producer[T]) encode(origin *Message[T], ready []send.Item) (item send.Item, err error) {
-	m := *origin
+func (p *Producer[T]) encode(m Message[T], ready []received[T]) (item received[T], err error) {
 	if !meetsCodec[T]() {
-		item, err = p.prepare(&m)
-		item.Origin = origin
+		item.message = m
+		item.Item, err = p.prepare(&m)
 		return item, err
 	}
 	given := !m.ID.IsZero()
 	if !given {
 		m.ID = p.queue.newID() // as it may have to be returned with one
-		origin.ID = m.ID
 	}
-	h := &hand[T]{ready: ready, now: origin}
+	item.message = m
+	h := &hand[T]{ready: ready, now: m}
 	p.mu.Lock()
 	if p.abandoned.Err() != nil {
 		p.mu.Unlock()
-		item.Row.ID, item.Size, item.Origin = m.ID, rowOverhead, origin
+		item.Row.ID, item.Size = m.ID, rowOverhead
 		return item, ErrClosed
 	}
 	p.hand = h
 	p.mu.Unlock()
-	item, err = p.prepare(&m)
-	item.Origin, item.Given = origin, given
+	item.Item, err = p.prepare(&m)
+	item.Given = given
 	p.mu.Lock()
 	p.hand = nil
 	gone := h.given
@@ -127,7 +142,8 @@ func (p *Producer[T]) giveUpHand() (unsent []Unsent[T]) {
 		return send.Outcome{Receipt: send.Receipt{ID: id}, Err: ErrClosed}
 	}
 	for i := range h.ready {
-		unsent = append(unsent, p.unsentOf(&h.ready[i], closed(h.ready[i].Row.ID)))
+		h.ready[i].Origin = &h.ready[i].message
+		unsent = append(unsent, p.unsentOf(&h.ready[i].Item, closed(h.ready[i].Row.ID)))
 	}
-	return append(unsent, Unsent[T]{Message: *h.now, Err: p.sendError(closed(h.now.ID))})
+	return append(unsent, Unsent[T]{Message: h.now, Err: p.sendError(closed(h.now.ID))})
 }

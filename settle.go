@@ -2,7 +2,6 @@ package chanq
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
@@ -44,18 +43,19 @@ func (q *queue) lossEvent(l *lease.Lease, confirmed bool) LeaseLostEvent {
 // settleKnown takes the outcome of a settle before anybody else.
 func (c *consumer[T]) settleKnown(l *lease.Lease, err error) {
 	q := c.queue
-	var failed *lease.FailedError
-	switch {
-	case err == nil:
+	switch err {
+	case nil:
 		q.recorder.rolledBack(l)
 		if l.Op == lease.Dead {
 			call(q.cfg.Hooks.Dead, DeadEvent{Queue: q.label, ID: l.Item.ID, Attempt: l.Attempt, Reason: reasonOf(l)})
 		}
-	case err == ErrLeaseLost:
+	case ErrLeaseLost:
 		q.recorder.rolledBack(l)
 		call(q.cfg.Hooks.LeaseLost, q.lossEvent(l, true))
-	case errors.As(err, &failed) && failed.Refused:
-		call(q.cfg.Hooks.LeaseLost, q.lossEvent(l, false))
+	default:
+		if failed, ok := err.(*lease.FailedError); ok && failed.Refused {
+			call(q.cfg.Hooks.LeaseLost, q.lossEvent(l, false))
+		}
 	}
 }
 

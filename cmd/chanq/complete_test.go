@@ -132,11 +132,13 @@ func TestADoctorFindsAQueueThatNobodyTakes(t *testing.T) {
 
 func TestABenchLeavesNothingBehind(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "bench.db")
-	var r tryout.Result
-	require.NoError(t, json.Unmarshal([]byte(succeed(t, "", "bench", "--db", db, "--for", "400ms", "-o", "json").out), &r))
-	for _, figure := range []float64{r.RoundTrip, r.Stored, r.Bulk, r.Consumed, r.Paced, r.Median, r.P99} {
-		require.Positive(t, figure)
+	least := 0.0
+	for length := 400 * time.Millisecond; least == 0 && length < time.Minute; length *= 4 { // a busy machine stores nothing in a moment
+		var r tryout.Result
+		require.NoError(t, json.Unmarshal([]byte(succeed(t, "", "bench", "--db", db, "--for", length.String(), "-o", "json").out), &r))
+		least = min(r.RoundTrip, r.Stored, r.Bulk, r.Consumed, r.Paced, r.Median, r.P99)
 	}
+	require.Positive(t, least)
 	require.Equal(t, "[]\n", succeed(t, "", "stats", "--db", db, "-o", "json").out)
 	interrupted(t, db)
 	require.Contains(t, fail(t, exitUsage, "bench", "--db", db, "--for", "1ms"), "--for is 1ms")

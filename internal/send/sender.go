@@ -156,7 +156,7 @@ func (s *Sender) add(ctx context.Context, items []Item, size int) error {
 	if err := s.reserve(ctx, size); err != nil {
 		return err
 	}
-	if !s.push(items) {
+	if !s.push(len(items), func(i int) *Item { return &items[i] }) {
 		s.buffer.Release(int64(size))
 		return batch.ErrClosed
 	}
@@ -182,24 +182,24 @@ func (s *Sender) reserve(ctx context.Context, size int) error {
 }
 
 // push hands items over for good. It reports false when the writer is closed.
-func (s *Sender) push(items []Item) bool {
-	s.unanswered.Add(int64(len(items)))
-	if s.writer.AddAll(len(items), func(i int) *Item { return &items[i] }, batch.Awaited) != nil {
-		s.answer(len(items))
+func (s *Sender) push(n int, item func(i int) *Item) bool {
+	s.unanswered.Add(int64(n))
+	if s.writer.AddAll(n, item, batch.Awaited) != nil {
+		s.answer(n)
 		return false
 	}
 	return true
 }
 
-// PushInTurn hands items without a Call over, once the buffer has room. When Close begins it waits no more: nothing comes after
+// PushInTurn hands n items without a Call over, once the buffer has room. When Close begins it waits no more: nothing comes after
 // them, and items that could not be stored keep their room until Close.
-func (s *Sender) PushInTurn(items []Item, size int) {
+func (s *Sender) PushInTurn(n int, item func(i int) *Item, size int) {
 	if s.reserve(s.cfg.Open, size) != nil {
-		for i := range items {
-			items[i].Size = 0
+		for i := range n {
+			item(i).Size = 0
 		}
 	}
-	s.push(items)
+	s.push(n, item)
 }
 
 // KeepUnsent keeps an item that cannot be stored until TakeUnsent. It takes room in the buffer like any other, at most size.

@@ -194,7 +194,7 @@ func TestWhatHasNoCallIsKeptUntilItIsTaken(t *testing.T) {
 			return nil
 		}, nil)
 		list := items(nil, 0, 2)
-		f.sender.PushInTurn(list, 300)
+		f.sender.PushInTurn(len(list), func(i int) *send.Item { return &list[i] }, 300)
 		unfit := send.Item{Row: sqlbatch.Row{ID: idOf(7)}}
 		f.sender.KeepUnsent(&unfit, 100, errors.New("no JSON"))
 		require.NoError(t, f.sender.Flush(t.Context()))
