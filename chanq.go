@@ -21,9 +21,9 @@
 //
 // One message travels so (CONTRIBUTING has it function by function):
 //
-//	Producer.Send (producer.go) → a group (internal/batch) → INSERT (store.go, sqlbatch)
+//	Producer.Send (producer.go) → a group (internal/batch) → INSERT (internal/send, sqlbatch)
 //	→ claim (claim.go, claim_rows.go) → Consumer.C → your code
-//	→ Lease.Ack (lease.go) → a group → DELETE (settle.go, sqlbatch)
+//	→ Lease.Ack (lease.go) → a group → DELETE (internal/settle, sqlbatch)
 //
 // while the extender (internal/settle) extends the leases of what is held.
 //

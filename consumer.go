@@ -118,7 +118,7 @@ func newConsumer[T any](q *queue, cfg ConsumerConfig, values context.Context) (*
 	c.here = here
 	c.leases = lease.Home{Owner: c, Parent: values}
 	c.settler, c.extender = c.newSettler(pools[1]), c.newExtender(pools[2])
-	c.parts = pools
+	c.parts = []*sessions{pools[1], pools[2], pools[0], pools[3]} // what was claimed must be settled and extended
 	var owned func() []int
 	if c.queue.ordered() {
 		c.order = newReader(c)

@@ -21,7 +21,7 @@ var mayImport = map[string]struct {
 	"internal/session": {"pinned connections of a *sql.DB", []string{"sqlbatch"}},
 	"internal/status":  {"whether a Notifier works", nil},
 	"internal/batch":   {"group commit, repetition until the outcome is known, isolation of items that fail", []string{"sqlbatch"}},
-	"internal/table":   {"the statements of one queue in one database, and their columns", []string{"internal/session", "sqlbatch"}},
+	"internal/table":   {"the statements of sends, settles and extensions, and their columns", []string{"internal/session", "sqlbatch"}},
 	"internal/notify":  {"waking the consumers of other processes", []string{"internal/base"}},
 	// A lease has its message of an ordered queue, which package order follows.
 	"internal/lease":  {"the states of one delivery", []string{"internal/base", "internal/batch", "internal/order", "sqlbatch"}},

@@ -142,8 +142,7 @@ func (p *Producer[T]) giveUpHand() (unsent []Unsent[T]) {
 		return send.Outcome{Receipt: send.Receipt{ID: id}, Err: ErrClosed}
 	}
 	for i := range h.ready {
-		h.ready[i].Origin = &h.ready[i].message
-		unsent = append(unsent, p.unsentOf(&h.ready[i].Item, closed(h.ready[i].Row.ID)))
+		unsent = append(unsent, p.unsentOf(&h.ready[i].message, closed(h.ready[i].Row.ID)))
 	}
-	return append(unsent, Unsent[T]{Message: h.now, Err: p.sendError(closed(h.now.ID))})
+	return append(unsent, p.unsentOf(&h.now, closed(h.now.ID)))
 }

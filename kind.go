@@ -164,6 +164,7 @@ func (q *queue) stored(run runner) (s stored, err error) {
 // adopt takes the kind, the slots, the dead keys and the shard of the database for Config's.
 func (q *queue) adopt(s stored) error {
 	q.cfg.Kind, q.cfg.Slots, q.cfg.DeadKey, q.cfg.Shard = s.kind(), s.slots, s.deadKey(), s.shard
+	q.table.Ordered = q.ordered()
 	q.render()
 	v := validator{}
 	q.cfg.checkOrder(&v)

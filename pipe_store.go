@@ -165,7 +165,7 @@ func (p *pipe[In, Out]) done(began time.Time, outcomes []batch.Outcome[*piped[Ou
 	sent, unknown := 0, false
 	var slots notify.Slots
 	names := p.to.queue.debouncer.Names()
-	var settled []batch.Outcome[*lease.Lease]
+	settled := make([]batch.Outcome[*lease.Lease], 0, len(outcomes))
 	for _, o := range outcomes {
 		if o.Item.handed {
 			continue
@@ -187,15 +187,15 @@ func (p *pipe[In, Out]) done(began time.Time, outcomes []batch.Outcome[*piped[Ou
 			}
 		}
 	}
-	if len(settled) > 0 {
-		p.from.settler.Done(began, settled)
-	}
 	if sent > 0 || unknown {
 		p.to.queue.notify(max(1, sent), slots, p.writer.Stats().Open > len(outcomes))
 	}
 	if sent > 0 {
 		p.to.queue.recorder.sent.Add(int64(sent))
 		call(p.to.queue.cfg.Hooks.Sent, SentEvent{Queue: p.to.queue.label, Messages: sent, Took: time.Since(began)})
+	}
+	if len(settled) > 0 {
+		p.from.settler.Done(began, settled)
 	}
 }
 

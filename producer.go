@@ -76,7 +76,8 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 		Table: sendTable{core.on(p.sessions), core.on(p.sessions).Insert()}, Classify: core.classify, Health: p.health, FindIDs: core.dialect.Traits().FindIDs,
 		BatchRows: cfg.BatchRows, BatchBytes: cfg.BatchBytes, BufferBytes: cfg.BufferBytes, InFlight: cfg.InFlight, Workers: workers, Ahead: ahead,
 		Linger: cfg.Linger, StatementTimeout: cfg.StatementTimeout, Open: p.open, Abandoned: p.abandoned,
-		Isolated: p.isolated.Set, Names: core.debouncer.Names, Notify: core.notify, Sent: core.sent,
+		Isolated: p.isolated.Set, Names: core.debouncer.Names, Notify: core.notify, Sent: core.sent, Explain: core.explainSend,
+		Keep: func(origin any) any { m := *origin.(*Message[T]); return &m },
 	})
 	p.unrecord = core.record()
 	p.workers.Go(func() { p.sessions.connect(p.open, cfg.StatementTimeout) })
@@ -203,13 +204,17 @@ func (p *Producer[T]) send(ctx context.Context, ms []Message[T]) ([]Receipt, err
 
 func receiptOf(r send.Receipt) Receipt { return Receipt{ID: r.ID, Duplicate: r.Duplicate} }
 
-// sendError is the error of a message that is not known to be stored, with the remedy.
+// sendError is the error of a message that is not known to be stored.
 func (p *Producer[T]) sendError(o send.Outcome) error {
-	err := o.Err
-	if op, ok := p.queue.fail("send", err).(*OpError); ok {
-		err = op.Err
+	return &OpError{Op: "send", Queue: p.queue.label, ID: o.ID, Unknown: o.Unknown, Err: o.Err}
+}
+
+// explainSend adds the remedy to an error of the database.
+func (q *queue) explainSend(err error) error {
+	if op, ok := q.fail("send", err).(*OpError); ok {
+		return op.Err
 	}
-	return &OpError{Op: "send", Queue: p.queue.label, ID: o.ID, Unknown: o.Unknown, Err: err}
+	return err
 }
 
 // rowOverhead is what a message takes in the buffer besides its body.
@@ -236,14 +241,14 @@ func (p *Producer[T]) flushed(ctx context.Context) error {
 // takeUnsent returns what came through C and is not known to be stored.
 func (p *Producer[T]) takeUnsent() (unsent []Unsent[T]) {
 	for _, u := range p.sender.TakeUnsent() {
-		unsent = append(unsent, p.unsentOf(u.Item, u.Outcome))
+		unsent = append(unsent, p.unsentOf(u.Origin, u.Outcome))
 	}
 	return unsent
 }
 
-func (p *Producer[T]) unsentOf(item *send.Item, o send.Outcome) Unsent[T] {
-	m := *item.Origin.(*Message[T])
-	m.ID = item.Row.ID
+func (p *Producer[T]) unsentOf(origin any, o send.Outcome) Unsent[T] {
+	m := *origin.(*Message[T])
+	m.ID = o.ID
 	return Unsent[T]{Message: m, Err: p.sendError(o)}
 }
 

@@ -318,7 +318,7 @@ func (r *reader[T]) giveBack(leases []*lease.Lease) {
 	}
 }
 
-// moved takes what became of leases: see leaseOwner.
+// moved takes what became of leases: see lease.Owner.
 func (r *reader[T]) moved(leases []*lease.Lease) {
 	list := make([]claim.Settled, 0, len(leases))
 	for _, l := range leases {

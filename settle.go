@@ -30,7 +30,13 @@ func (c *consumer[T]) newExtender(s *sessions) *settle.Extender {
 	return settle.NewExtender(settle.ExtenderConfig{
 		Table: q.on(s), Traits: q.dialect.Traits(), Classify: q.classify, Health: c.health,
 		LeaseFor: c.cfg.LeaseFor, Timeout: c.cfg.StatementTimeout, Member: c.memberUntil,
-		Lost:   func(l *lease.Lease, confirmed bool) { call(q.cfg.Hooks.LeaseLost, q.lossEvent(l, confirmed)) },
+		Lost: func(l *lease.Lease, confirmed bool) func() {
+			if q.cfg.Hooks.LeaseLost == nil {
+				return nil
+			}
+			e := q.lossEvent(l, confirmed)
+			return func() { call(q.cfg.Hooks.LeaseLost, e) }
+		},
 		Broken: func(op string, err error) { c.broken(q.fail(op, err)) },
 	})
 }
@@ -51,11 +57,6 @@ func (c *consumer[T]) settleKnown(l *lease.Lease, err error) {
 		}
 	case ErrLeaseLost:
 		q.recorder.rolledBack(l)
-		call(q.cfg.Hooks.LeaseLost, q.lossEvent(l, true))
-	default:
-		if failed, ok := err.(*lease.FailedError); ok && failed.Refused {
-			call(q.cfg.Hooks.LeaseLost, q.lossEvent(l, false))
-		}
 	}
 }
 
@@ -67,16 +68,25 @@ func reasonOf(l *lease.Lease) string {
 	return discreet(l.Text)
 }
 
-// settlesStored counts a group of settles, and says where messages are again.
+// settlesStored counts a group of settles, reports what was lost, and says where messages are again.
 func (c *consumer[T]) settlesStored(began time.Time, t settle.Tally, leases []*lease.Lease) {
 	q := c.queue
 	e := SettledEvent{Queue: q.label, Acked: t.Acked, Nacked: t.Nacked, Released: t.Released, Dead: t.Dead, Lost: t.Lost, Took: time.Since(began)}
-	q.recorder.settled(e)
-	call(q.cfg.Hooks.Settled, e)
+	if t != (settle.Tally{}) {
+		q.recorder.settled(e)
+		call(q.cfg.Hooks.Settled, e)
+	}
 	var released []*lease.Lease
 	var slots notify.Slots
 	for _, l := range leases {
-		if l.Outcome() != nil || l.Op == lease.Ack || l.Op == lease.Dead {
+		if err := l.Outcome(); err != nil {
+			failed, ok := err.(*lease.FailedError)
+			if refused := ok && failed.Refused; refused || err == ErrLeaseLost {
+				call(q.cfg.Hooks.LeaseLost, q.lossEvent(l, !refused))
+			}
+			continue
+		}
+		if l.Op == lease.Ack || l.Op == lease.Dead {
 			continue
 		}
 		if l.Op == lease.Release {

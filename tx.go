@@ -44,19 +44,23 @@ func (q *Queue[T]) SendTx(ctx context.Context, tx *sql.Tx, ms ...Message[T]) ([]
 		rows[i], receipts[i].ID = row, row.ID
 		given = given || chosen || row.Key != ""
 	}
-	inserts, stored := core.inserts(core.table.InTx(tx)), make([]send.Receipt, len(ms))
+	inserts := core.inserts(core.table.InTx(tx))
 	most := min(DefaultBatchRows, core.dialect.Traits().EnqueueRows)
 	for first := 0; first < len(rows); {
 		n := send.Cut(rows[first:], most, defaultBatchBytes, func(r *sqlbatch.Row) (*sqlbatch.Row, bool) { return r, given })
-		if err := inserts.Store(ctx, rows[first:first+n], stored[first:first+n], given); err != nil {
+		var stored []send.Receipt
+		if given {
+			stored = make([]send.Receipt, n)
+		}
+		if err := inserts.Store(ctx, rows[first:first+n], stored, given); err != nil {
 			return nil, core.failTx("send", err)
 		}
-		first += n
-	}
-	for i, r := range stored {
-		if r.Duplicate {
-			receipts[i] = receiptOf(r)
+		for i, r := range stored {
+			if r.Duplicate {
+				receipts[first+i] = receiptOf(r)
+			}
 		}
+		first += n
 	}
 	core.recorder.sentInTx(receipts)
 	return receipts, nil

@@ -238,7 +238,7 @@ func (l *Lease) Lose(to State) bool {
 	if !l.move(Held, to) && !(to == Lost && l.move(Expired, to)) {
 		return false
 	}
-	l.changed()
+	l.changed(to)
 	return true
 }
 
@@ -259,15 +259,16 @@ func (l *Lease) EnterTx() error {
 // LoseInTx is told that the transaction has not found the message.
 func (l *Lease) LoseInTx() {
 	if l.move(InTx, Lost) {
-		l.changed()
+		l.changed(Lost)
 	}
 }
 
-// changed ends the context of a lease that is expired or lost, and tells the owner and who waits.
-func (l *Lease) changed() {
+// changed ends the context of a lease that has moved to Expired or Lost, and tells the owner and who waits. The lease may have
+// moved on meanwhile.
+func (l *Lease) changed(to State) {
 	l.cancel()
 	l.Home.Owner.Changed(l)
-	if l.State() == Lost {
+	if to == Lost {
 		l.wake()
 	}
 }

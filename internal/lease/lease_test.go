@@ -25,6 +25,7 @@ type owner struct {
 	expired int
 	flushed int
 	lost    bool
+	during  func(*lease.Lease) // called by Changed
 }
 
 func (o *owner) Settle(_ context.Context, l *lease.Lease) error {
@@ -40,6 +41,9 @@ func (o *owner) Expire(l *lease.Lease) { o.expired++; l.Lose(lease.Expired) }
 func (o *owner) Flush()                { o.flushed++ }
 func (o *owner) Changed(leases ...*lease.Lease) {
 	o.changed = append(o.changed, leases)
+	if o.during != nil {
+		o.during(leases[0])
+	}
 	for _, l := range leases {
 		if l.End() {
 			o.ended++
@@ -105,15 +109,37 @@ func TestWhoWaitsIsWokenWhenTheOwnerKnows(t *testing.T) {
 		o := &owner{}
 		l := of(o, time.Hour)
 		require.NoError(t, ack(l))
-		ended := make(chan int)
+		woken := make(chan struct{}, 1)
 		go func() {
 			_ = l.Wait(context.Background())
-			ended <- o.ended
+			woken <- struct{}{}
 		}()
 		synctest.Wait()
 		require.Equal(t, 1, o.flushed)
+		o.during = func(*lease.Lease) {
+			synctest.Wait()
+			require.Empty(t, woken)
+		}
 		lease.Finish(o, o.settles, []error{nil})
-		require.Equal(t, 1, <-ended)
+		<-woken
+		require.Equal(t, 1, o.ended)
+	})
+}
+
+// TestALeaseThatIsLostWhileItExpiresWakesOnce: somebody waits, and the two come from two goroutines.
+func TestALeaseThatIsLostWhileItExpiresWakesOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &owner{}
+		l := of(o, time.Hour)
+		outcome := make(chan error, 1)
+		go func() { outcome <- l.Wait(context.Background()) }()
+		synctest.Wait()
+		o.during = func(l *lease.Lease) {
+			o.during = nil
+			require.True(t, l.Lose(lease.Lost))
+		}
+		require.NotPanics(t, func() { l.Lose(lease.Expired) })
+		require.ErrorIs(t, <-outcome, lease.ErrLost)
 	})
 }
 

@@ -32,6 +32,9 @@ func classify(err error) sqlbatch.Class {
 	return sqlbatch.Refused
 }
 
+// kept is an origin that Keep has copied.
+type kept struct{ int }
+
 type health struct{}
 
 func (health) Worked(time.Time)        {}
@@ -59,7 +62,7 @@ func (f *fake) start(change func(*send.Config)) (end func()) {
 	abandoned, abandon := context.WithCancelCause(context.Background())
 	cfg := send.Config{
 		Table: f, Classify: classify, Health: health{}, FindIDs: 100, BatchRows: 100, BatchBytes: 1 << 20, BufferBytes: 1 << 20, InFlight: 1,
-		Linger: time.Millisecond, StatementTimeout: 10 * time.Second, Open: open, Abandoned: abandoned, Isolated: func(int, error) {},
+		Linger: time.Millisecond, StatementTimeout: 10 * time.Second, Open: open, Abandoned: abandoned, Isolated: func(int, error) {}, Keep: func(o any) any { return kept{o.(int)} },
 		Names: func() bool { return true }, Notify: func(n int, _ notify.Slots, _ bool) {
 			time.Sleep(time.Millisecond)
 			f.note("notify")

@@ -57,13 +57,18 @@ type Config struct {
 	Names func() bool
 	// Notify is called before the outcomes are known, if messages are stored or may be. more says that others follow.
 	Notify func(messages int, slots notify.Slots, more bool)
+	// Explain adds the remedy to an error of the database. It may be nil.
+	Explain func(error) error
+	// Keep copies the origin of an item that is unsent, which must not keep its neighbours in memory. It may be nil if every
+	// item has a Call.
+	Keep func(origin any) any
 	// Sent is called for each group of which some were stored.
 	Sent func(began time.Time, messages, duplicates, bytes int)
 }
 
-// Unsent is an item without a Call that is not known to be stored.
+// Unsent is an item without a Call that is not known to be stored. ID of its Outcome is the item's.
 type Unsent struct {
-	Item *Item
+	Origin any
 	Outcome
 }
 
@@ -206,7 +211,7 @@ func (s *Sender) PushInTurn(n int, item func(i int) *Item, size int) {
 func (s *Sender) KeepUnsent(item *Item, size int, err error) {
 	_ = s.reserve(s.cfg.Open, min(item.Size, size)) // kept in any case
 	s.mu.Lock()
-	s.unsent = append(s.unsent, Unsent{item, Outcome{Receipt: Receipt{ID: item.Row.ID}, Err: err}})
+	s.unsent = append(s.unsent, Unsent{s.cfg.Keep(item.Origin), Outcome{Receipt: Receipt{ID: item.Row.ID}, Err: err}})
 	s.mu.Unlock()
 }
 
@@ -346,12 +351,14 @@ func (s *Sender) resolve(outcomes []batch.Outcome[*Item]) {
 			out.Receipt = *item.duplicate
 		case o.Err == batch.ErrClosed && o.Unknown:
 			out.Err = cmp.Or(context.Cause(s.cfg.Abandoned), o.Err) // why Close gave up
+		case o.Err != nil && s.cfg.Explain != nil:
+			out.Err = s.cfg.Explain(o.Err)
 		}
 		switch {
 		case item.Call != nil:
 			item.Call.Resolve(item.Index, out)
 		case out.Err != nil:
-			s.unsent = append(s.unsent, Unsent{item, out})
+			s.unsent = append(s.unsent, Unsent{s.cfg.Keep(item.Origin), out})
 			continue
 		}
 		freed += item.Size

@@ -194,8 +194,11 @@ func TestWhatHasNoCallIsKeptUntilItIsTaken(t *testing.T) {
 			return nil
 		}, nil)
 		list := items(nil, 0, 2)
+		for i := range list {
+			list[i].Origin = i
+		}
 		f.sender.PushInTurn(len(list), func(i int) *send.Item { return &list[i] }, 300)
-		unfit := send.Item{Row: sqlbatch.Row{ID: idOf(7)}}
+		unfit := send.Item{Row: sqlbatch.Row{ID: idOf(7)}, Origin: 7}
 		f.sender.KeepUnsent(&unfit, 100, errors.New("no JSON"))
 		require.NoError(t, f.sender.Flush(t.Context()))
 		end()
@@ -203,7 +206,8 @@ func TestWhatHasNoCallIsKeptUntilItIsTaken(t *testing.T) {
 		require.Equal(t, 2, n)
 		ids := [][16]byte{}
 		for _, u := range f.sender.TakeUnsent() {
-			ids = append(ids, u.Item.Row.ID)
+			ids = append(ids, u.ID)
+			require.Equal(t, idOf(u.Origin.(kept).int), u.ID, "a copy, which keeps no neighbour in memory")
 			require.Error(t, u.Err)
 			require.False(t, u.Unknown)
 		}

@@ -33,9 +33,9 @@ type ExtenderConfig struct {
 	Timeout  time.Duration // the most that a statement takes
 	// Member returns as whom the database knows the consumer, and when all of its leases end at the latest.
 	Member func() (id [16]byte, ends time.Duration)
-	// Lost is called when a lease is no longer held: it has expired, or the database says that it is lost. Nothing waits
-	// for it, except for End.
-	Lost func(l *lease.Lease, confirmed bool)
+	// Lost is called when a lease is no longer held: it has expired, or the database says that it is lost. What it returns, if
+	// that is not nil, is called later; nothing waits for it, except for Close.
+	Lost func(l *lease.Lease, confirmed bool) (report func())
 	// Broken is told of a permanent error that only a panic of the driver can be.
 	Broken func(op string, err error)
 }
@@ -214,8 +214,11 @@ func (x *Extender) review(now time.Duration) (due []*lease.Lease, nearest time.D
 
 // Lose moves a lease to Expired or Lost, and reports that unless it was not held.
 func (x *Extender) Lose(l *lease.Lease, to lease.State) {
-	if l.Lose(to) {
-		x.losses.Enqueue(func() { x.cfg.Lost(l, to == lease.Lost) })
+	if !l.Lose(to) {
+		return
+	}
+	if report := x.cfg.Lost(l, to == lease.Lost); report != nil {
+		x.losses.Enqueue(report)
 	}
 }
 

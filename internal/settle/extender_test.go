@@ -23,8 +23,8 @@ func (f *fake) extends(ends *time.Duration) (end func()) {
 	f.extender = settle.NewExtender(settle.ExtenderConfig{
 		Table: extensions{f}, Traits: traits, Classify: classify, Health: health{}, LeaseFor: leaseFor, Timeout: 10 * time.Second,
 		Member: func() ([16]byte, time.Duration) { return [16]byte{9}, *ends },
-		Lost: func(l *lease.Lease, confirmed bool) {
-			f.lost = append(f.lost, map[bool]string{true: "lost", false: "expired"}[confirmed])
+		Lost: func(l *lease.Lease, confirmed bool) func() {
+			return func() { f.lost = append(f.lost, map[bool]string{true: "lost", false: "expired"}[confirmed]) }
 		},
 		Broken: func(op string, err error) { f.broken = append(f.broken, op) },
 	})

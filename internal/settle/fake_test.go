@@ -50,7 +50,6 @@ type fake struct {
 	home     lease.Home
 	ended    []*lease.Lease
 	stored   []settle.Tally
-	known    []error
 	lost     []string
 	broken   []string
 }
@@ -68,9 +67,14 @@ func (f *fake) start(change func(*settle.Config)) (end func()) {
 	cfg := settle.Config{
 		Owner: f, Table: f, Traits: traits, Classify: classify, Health: health{}, MaxAttempts: 3, Timeout: 10 * time.Second, Linger: 10 * time.Millisecond, Room: 1000,
 		Awaited: func(*lease.Lease) bool { return false }, Isolated: func(int, error) {},
-		Known:  func(l *lease.Lease, err error) { f.note("known"); f.known = append(f.known, err) },
-		Stored: func(_ time.Time, t settle.Tally, _ []*lease.Lease) { f.note("stored"); f.stored = append(f.stored, t) },
-		Broken: func(op string, err error) { f.broken = append(f.broken, op) },
+		Known: func(*lease.Lease, error) { f.note("known") },
+		Stored: func(_ time.Time, t settle.Tally, _ []*lease.Lease) {
+			f.note("stored")
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.stored = append(f.stored, t)
+		},
+		Broken: func(op string, err error) { f.mu.Lock(); defer f.mu.Unlock(); f.broken = append(f.broken, op) },
 	}
 	if change != nil {
 		change(&cfg)
@@ -239,6 +243,8 @@ func (f *fake) Expire(l *lease.Lease) { l.Lose(lease.Expired) }
 func (f *fake) Flush()                { f.settler.Expedite() }
 func (f *fake) Changed(leases ...*lease.Lease) {
 	f.note("changed")
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for _, l := range leases {
 		if l.End() {
 			f.ended = append(f.ended, l)
