@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -30,7 +30,7 @@ const (
 
 // claimedRow is a row of a claim, its bytes copied.
 type claimedRow struct {
-	claim.Row
+	table.Row
 	item    sqlbatch.Item
 	expired bool
 	size    int  // of the body, which may be left out
@@ -43,7 +43,7 @@ type claimedRow struct {
 type claimedRows struct {
 	rows  []claimedRow
 	bytes int // of bodies
-	arena claim.Arena
+	arena table.Arena
 
 	inline                            int // larger bodies are left out; of a plain queue
 	size                              int64
@@ -65,7 +65,7 @@ func (r *claimedRows) scan(rows *sql.Rows) error {
 		return err
 	}
 	row := claimedRow{
-		Row: claim.Row{
+		Row: table.Row{
 			Priority: int8(r.priority), Attempts: int(r.attempts), Lapses: int(r.lapses), Enqueued: r.enqueued, Due: r.due, Expires: r.expires,
 			Key: r.arena.Keep(r.key), Headers: r.arena.Keep(r.headers), Body: r.arena.Keep(r.body),
 		},

@@ -6,13 +6,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/internal/table"
 )
 
 func TestWhatLeasesShareIsSmall(t *testing.T) {
 	require.LessOrEqual(t, slabLeases*(unsafe.Sizeof(lease.Lease{})+unsafe.Sizeof(Lease[[]byte]{}))+
-		4*claim.Chunk, uintptr(64<<10), "the slabs, and chunks that a slab's bytes may lie in")
+		4*table.Chunk, uintptr(64<<10), "the slabs, and chunks that a slab's bytes may lie in")
 	rows := make([]claimedRow, 100)
 	for i := range rows {
 		rows[i].Body = make([]byte, 10)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq/internal/claim"
+	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -18,7 +18,7 @@ const (
 
 // at is a row of a claim.
 func at(p Priority, due int64) claimedRow {
-	return claimedRow{Row: claim.Row{Priority: int8(p), Due: due}}
+	return claimedRow{Row: table.Row{Priority: int8(p), Due: due}}
 }
 
 // surveyed is a floor after a first survey that found it at these places, and took no

@@ -21,8 +21,9 @@ var mayImport = map[string]struct {
 	"internal/session": {"pinned connections of a *sql.DB", []string{"sqlbatch"}},
 	"internal/status":  {"whether a Notifier works", nil},
 	"internal/batch":   {"group commit, repetition until the outcome is known, isolation of items that fail", []string{"sqlbatch"}},
-	"internal/table":   {"the statements of sends, settles and extensions, and their columns", []string{"internal/session", "sqlbatch"}},
-	"internal/notify":  {"waking the consumers of other processes", []string{"internal/base"}},
+	// It fills answers of package order, so that no row is copied.
+	"internal/table":  {"the statements of a queue, and their columns", []string{"internal/order", "internal/session", "sqlbatch"}},
+	"internal/notify": {"waking the consumers of other processes", []string{"internal/base"}},
 	// A lease has its message of an ordered queue, which package order follows.
 	"internal/lease":  {"the states of one delivery", []string{"internal/base", "internal/batch", "internal/order", "sqlbatch"}},
 	"internal/send":   {"messages become INSERTs", []string{"internal/base", "internal/batch", "internal/notify", "internal/session", "internal/table", "sqlbatch"}},

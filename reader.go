@@ -61,8 +61,7 @@ func newReader[T any](c *consumer[T]) *reader[T] {
 			Rows: traits.ClaimRows, Behind: sqlbatch.MostWalked, OneWriter: traits.OneWriter, SampleIsFirst: traits.WatermarkFirst,
 			Holds: q.cfg.DeadKey == DeadKeyHolds, MaxCrashes: q.cfg.MaxCrashes, Process: trialTurn[T]{c},
 		},
-		Slots: q.cfg.Slots, Keys: q.cfg.keysOf, SQL: q.sql, Inline: c.inline, Membership: c.here, Salt: newSalt, Now: base.Now,
-		Run:        c.runClaim,
+		Slots: q.cfg.Slots, Keys: q.cfg.keysOf, Table: table.Ordered{SQL: q.sql, Run: c.runClaim}, Inline: c.inline, Membership: c.here, Salt: newSalt, Now: base.Now,
 		RolledBack: func(err error) bool { return q.classify(err) == sqlbatch.RolledBack },
 		Ready:      func() { base.Signal(r.ready) },
 		Woken:      func() { base.Signal(r.changed) },
@@ -284,7 +283,7 @@ func rowOf(d *order.Delivery) claimedRow {
 	if d.Crashed {
 		row.crashes = d.Crashes()
 	}
-	if in, ok := d.Contents.(*claim.Row); ok {
+	if in, ok := d.Contents.(*table.Row); ok {
 		row.Row = *in
 	}
 	return row

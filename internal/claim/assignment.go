@@ -1,7 +1,6 @@
 package claim
 
 import (
-	"database/sql"
 	"math"
 	"time"
 
@@ -50,18 +49,7 @@ func (r *Reader) holds() bool {
 }
 
 func (r *Reader) look(began time.Duration) error {
-	var list []order.SlotRow
-	consumers := 0
-	err := r.cfg.Run(r.cfg.SQL.Slots(), func(rows *sql.Rows) error {
-		var row order.SlotRow
-		var owner []byte
-		var left sql.NullInt64
-		err := rows.Scan(&row.Slot, &owner, &left, &row.Fence, &consumers)
-		copy(row.Owner[:], owner)
-		row.Gone, row.Left = left.Int64 <= 0, time.Duration(left.Int64)*time.Millisecond
-		list = append(list, row)
-		return err
-	})
+	list, consumers, err := r.cfg.Table.Slots()
 	if err != nil || !r.holds() {
 		return err
 	}
@@ -93,7 +81,7 @@ func (r *Reader) give(list []order.OwnedSlot, doubts map[int]bool) error {
 	for i, o := range list {
 		slots[i] = sqlbatch.OwnedSlot{Slot: o.Slot, Fence: o.Fence, Doubt: doubts[o.Slot]}
 	}
-	if err := r.cfg.Run(r.cfg.SQL.GiveSlots(r.term.ID, slots), nil); err != nil {
+	if err := r.cfg.Table.Give(r.term.ID, slots); err != nil {
 		return err
 	}
 	r.change(func(now time.Duration) {
@@ -108,17 +96,13 @@ func (r *Reader) give(list []order.OwnedSlot, doubts map[int]bool) error {
 }
 
 func (r *Reader) take(list []int) error {
-	var got []order.OwnedSlot
-	olds := map[int]int64{}
-	err := r.cfg.Run(r.cfg.SQL.TakeSlots(r.term.ID, r.cfg.Salt(), list), func(rows *sql.Rows) error {
-		var o order.OwnedSlot
-		var old int64
-		err := rows.Scan(&o.Slot, &o.Fence, &old)
-		got, olds[o.Slot] = append(got, o), old
-		return err
-	})
+	rows, err := r.cfg.Table.Take(r.term.ID, r.cfg.Salt(), list)
 	if err != nil || !r.holds() {
 		return err
+	}
+	got, olds := make([]order.OwnedSlot, len(rows)), make(map[int]int64, len(rows))
+	for i, row := range rows {
+		got[i], olds[row.Slot] = row.OwnedSlot, row.Old
 	}
 	recall := false
 	r.change(func(now time.Duration) {

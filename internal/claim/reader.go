@@ -1,26 +1,26 @@
 package claim
 
 import (
-	"database/sql"
 	"sync"
 	"time"
 
 	"github.com/chanq/chanq/internal/order"
+	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Statements are those that a Reader runs; a sqlbatch.Queue has them.
-type Statements interface {
-	Read(sqlbatch.ReadParams) sqlbatch.Statement
-	Refill(sqlbatch.RefillParams) sqlbatch.Statement
-	Fetch(member [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte) sqlbatch.Statement
-	LookOrdered(member [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte) sqlbatch.Statement
-	MarkOrdered(member [16]byte, items []sqlbatch.MarkItem, alone sqlbatch.Alone) sqlbatch.Statement
-	ReleaseOrdered(member [16]byte, items []sqlbatch.ReleaseItem, lapsed bool) sqlbatch.Statement
-	HeldKeys(slots []int, keys []string) sqlbatch.Statement
-	Slots() sqlbatch.Statement
-	TakeSlots(member [16]byte, salt int64, slots []int) sqlbatch.Statement
-	GiveSlots(member [16]byte, slots []sqlbatch.OwnedSlot) sqlbatch.Statement
+// Table has the statements of a Reader: see table.Ordered.
+type Table interface {
+	Read(p sqlbatch.ReadParams, a *table.Answer) error
+	Refill(p sqlbatch.RefillParams, a *table.Answer) error
+	Fetch(member [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte, a *table.Answer) error
+	Look(member [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte, a *table.Answer) error
+	Mark(member [16]byte, items []sqlbatch.MarkItem, alone sqlbatch.Alone) (changed []order.Row, err error)
+	Release(member [16]byte, items []sqlbatch.ReleaseItem, lapsed bool) (changed []order.Row, err error)
+	Held(slots []int, keys []string) (held []bool, redriven int64, err error)
+	Slots() (list []order.SlotRow, consumers int, err error)
+	Take(member [16]byte, salt int64, slots []int) (got []table.Taken, err error)
+	Give(member [16]byte, slots []sqlbatch.OwnedSlot) error
 }
 
 // Config configures a Reader.
@@ -28,14 +28,12 @@ type Config struct {
 	Order      order.Config
 	Slots      int
 	Keys       func(slot int) int // keys of a slot at work at once; 0: no bound
-	SQL        Statements
+	Table      Table
 	Inline     func(rows int) int // of a read of so many rows: larger bodies are fetched later
 	Membership *Membership
 	Salt       func() int64
 	Now        func() time.Duration
 
-	// Run runs a statement on the session of claims.
-	Run func(st sqlbatch.Statement, scan func(*sql.Rows) error) error
 	// RolledBack reports that the database answered with this error, and undid the statement.
 	RolledBack func(error) bool
 	// Ready is called when Deliver might return messages, and Woken when Step might have something to do.
@@ -132,7 +130,7 @@ func (r *Reader) work(b order.Budget) (did Did, err error) {
 		did.Asked = len(t.Messages)
 	}
 	began := r.cfg.Now()
-	var a answer
+	var a table.Answer
 	err = r.run(t, &a)
 	did.Took = r.cfg.Now() - began
 	result := &a.Answer
@@ -169,7 +167,7 @@ func (r *Reader) work(b order.Budget) (did Did, err error) {
 				did.Contents++
 			}
 		}
-		did.Bytes = a.bytes
+		did.Bytes = a.Bytes
 	}
 	if unread != nil || blocked && (waited || !isRead) {
 		return did, nil
@@ -180,7 +178,7 @@ func (r *Reader) work(b order.Budget) (did Did, err error) {
 // unreadable finds out whether a message cannot be read. A read or refill of one message that fails is followed by reads and refills
 // without contents, so that the message is known by its ID. If its contents cannot be fetched twice in a row, and a look at it succeeds
 // each time, the message is the cause. It returns what is known of it without its contents, or nil.
-func (r *Reader) unreadable(t *order.Task, err error) *Row {
+func (r *Reader) unreadable(t *order.Task, err error) *table.Row {
 	switch {
 	case (t.Kind == order.Read || t.Kind == order.Refill) && t.Rows > 0 && err != nil:
 		r.bare = t.Rows == 1
@@ -195,8 +193,8 @@ func (r *Reader) unreadable(t *order.Task, err error) *Row {
 		return nil
 	}
 	m := t.Messages[0]
-	var a answer
-	if r.cfg.Run(r.cfg.SQL.LookOrdered(r.term.ID, owned(t.Slots), [][16]byte{m.ID}), a.scan) != nil || len(a.Rows) == 0 || a.Rows[0].Fence != m.Fence {
+	var a table.Answer
+	if r.cfg.Table.Look(r.term.ID, owned(t.Slots), [][16]byte{m.ID}, &a) != nil || len(a.Rows) == 0 || a.Rows[0].Fence != m.Fence {
 		m.Unfetched = false
 		return nil
 	}
@@ -205,8 +203,8 @@ func (r *Reader) unreadable(t *order.Task, err error) *Row {
 		return nil
 	}
 	m.Unfetched, r.bare = false, false
-	a.last.Unread = err
-	return &a.last
+	a.Last.Unread = err
+	return &a.Last
 }
 
 // change changes the state under the mutex, and then tells the caller.
@@ -229,32 +227,32 @@ func (r *Reader) takeAgain(now time.Duration) {
 }
 
 // run runs the statements of a task.
-func (r *Reader) run(t *order.Task, a *answer) error {
-	sql, me, slots := r.cfg.SQL, r.term.ID, owned(t.Slots)
+func (r *Reader) run(t *order.Task, a *table.Answer) error {
+	me, slots := r.term.ID, owned(t.Slots)
 	switch t.Kind {
 	case order.Read:
-		return r.cfg.Run(sql.Read(sqlbatch.ReadParams{
+		return r.cfg.Table.Read(sqlbatch.ReadParams{
 			Member: me, Slots: slots, From: t.From, Cursor: t.Cursor, Upto: t.Upto, Rows: t.Rows, Behind: t.Behind, Old: t.Old, Keys: t.Keys, Inline: r.cfg.Inline(t.Rows),
-		}), a.scan)
+		}, a)
 	case order.Refill:
-		return r.cfg.Run(sql.Refill(sqlbatch.RefillParams{
+		return r.cfg.Table.Refill(sqlbatch.RefillParams{
 			Member: me, Slots: slots, From: t.From, Upto: t.Upto, Rows: t.Rows, Old: t.Old, Keys: t.Keys, Inline: r.cfg.Inline(t.Rows),
-		}), a.scan)
+		}, a)
 	case order.Fetch:
-		return r.byID(sql.Fetch, t.Slots, t.Messages, a)
+		return r.byID(r.cfg.Table.Fetch, t.Slots, t.Messages, a)
 	case order.Held:
 		return r.askHeld(t, a)
 	case order.Mark, order.Lapse, order.Release:
 		return r.write(t, a)
 	default:
-		return r.byID(sql.LookOrdered, t.Slots, t.Messages, a)
+		return r.byID(r.cfg.Table.Look, t.Slots, t.Messages, a)
 	}
 }
 
 // byID looks at messages, or fetches them. Of a locked row the database might know the ID alone: the rest is what is known here.
-func (r *Reader) byID(st func([16]byte, []sqlbatch.OwnedSlot, [][16]byte) sqlbatch.Statement, slots []order.Slot, messages []*order.Message, a *answer) error {
+func (r *Reader) byID(ask func([16]byte, []sqlbatch.OwnedSlot, [][16]byte, *table.Answer) error, slots []order.Slot, messages []*order.Message, a *table.Answer) error {
 	from := len(a.Rows)
-	err := r.cfg.Run(st(r.term.ID, owned(slots), idsOf(messages)), a.scan)
+	err := ask(r.term.ID, owned(slots), idsOf(messages), a)
 	for i := from; i < len(a.Rows); i++ {
 		row := &a.Rows[i]
 		if row.Lock != order.Locked || row.Seq != 0 {
@@ -270,8 +268,9 @@ func (r *Reader) byID(st func([16]byte, []sqlbatch.OwnedSlot, [][16]byte) sqlbat
 }
 
 // write runs a mark or a release, and a look at the messages that it did not change.
-func (r *Reader) write(t *order.Task, a *answer) error {
-	var st sqlbatch.Statement
+func (r *Reader) write(t *order.Task, a *table.Answer) error {
+	var rows []order.Row
+	var err error
 	if t.Kind == order.Mark {
 		items := make([]sqlbatch.MarkItem, len(t.Messages))
 		for i, m := range t.Messages {
@@ -283,25 +282,20 @@ func (r *Reader) write(t *order.Task, a *answer) error {
 		} else if t.Suspect {
 			alone = sqlbatch.OnlySuspect
 		}
-		st = r.cfg.SQL.MarkOrdered(r.term.ID, items, alone)
+		rows, err = r.cfg.Table.Mark(r.term.ID, items, alone)
 	} else {
 		items := make([]sqlbatch.ReleaseItem, len(t.Messages))
 		for i, m := range t.Messages {
 			items[i] = sqlbatch.ReleaseItem{Item: sqlbatch.Item{ID: m.ID, Fence: m.Fence}, Delivery: m.Delivery()}
 		}
-		st = r.cfg.SQL.ReleaseOrdered(r.term.ID, items, t.Kind == order.Lapse)
+		rows, err = r.cfg.Table.Release(r.term.ID, items, t.Kind == order.Lapse)
 	}
-	changed := map[[16]byte]order.Row{}
-	err := r.cfg.Run(st, func(rows *sql.Rows) error {
-		var id []byte
-		row := order.Row{Written: true}
-		err := rows.Scan(&id, &row.Fence, &row.Lapses, &row.Crashes)
-		copy(row.ID[:], id)
-		changed[row.ID] = row
-		return err
-	})
 	if err != nil {
 		return err
+	}
+	changed := make(map[[16]byte]order.Row, len(rows))
+	for _, row := range rows {
+		changed[row.ID] = row
 	}
 	var missing []*order.Message
 	for _, m := range t.Messages {
@@ -319,21 +313,15 @@ func (r *Reader) write(t *order.Task, a *answer) error {
 		r.mu.Unlock()
 		return nil
 	}
-	return r.byID(r.cfg.SQL.LookOrdered, t.Slots, missing, a)
+	return r.byID(r.cfg.Table.Look, t.Slots, missing, a)
 }
 
 // askHeld asks which keys are held by dead messages.
-func (r *Reader) askHeld(t *order.Task, a *answer) error {
-	a.Held, a.Walked = make([]bool, len(t.Keys)), true
-	return r.cfg.Run(r.cfg.SQL.HeldKeys(t.KeySlots, t.Keys), func(rows *sql.Rows) error {
-		var place int
-		var held int64
-		if err := rows.Scan(&place, &held, &a.Redriven); err != nil {
-			return err
-		}
-		a.Held[place-1] = held != 0
-		return nil
-	})
+func (r *Reader) askHeld(t *order.Task, a *table.Answer) error {
+	var err error
+	a.Walked = true
+	a.Held, a.Redriven, err = r.cfg.Table.Held(t.KeySlots, t.Keys)
+	return err
 }
 
 func owned(slots []order.Slot) []sqlbatch.OwnedSlot {

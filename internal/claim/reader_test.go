@@ -1,0 +1,473 @@
+package claim_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/claim"
+	"github.com/chanq/chanq/internal/order"
+	"github.com/chanq/chanq/internal/table"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// message is a row of the fake.
+type message struct {
+	id            byte
+	seq           int64
+	slot          int
+	key           string
+	fence, lapses int64
+	holder        [16]byte // who has marked it
+}
+
+// fake is an ordered queue of 4 slots in memory, with one consumer that is alive.
+type fake struct {
+	t      testing.TB
+	rows   []message
+	owners map[int]int64 // fences of the slots that are owned
+	fences int64
+	calls  []string
+	fail   func(op string) error
+	bad    byte // the ID of a message whose contents cannot be read
+	reader *claim.Reader
+	here   *claim.Membership
+
+	ready, recalled, freed int
+}
+
+var (
+	errAway       = errors.New("away")
+	errRolledBack = errors.New("rolled back")
+)
+
+const slots = 4
+
+func newFake(t testing.TB) *fake {
+	f := &fake{t: t, owners: map[int]int64{}}
+	f.here = claim.NewMembership([16]byte{1}, base.Now)
+	f.join(time.Hour)
+	f.reader = claim.New(claim.Config{
+		Order: order.Config{Unread: 4, MostUnread: 100, Blocked: 1000, Bytes: 1 << 20, Rows: 100, Behind: 1000, OneWriter: true, MaxCrashes: 3},
+		Slots: slots, Keys: func(int) int { return 0 }, Table: f, Inline: func(int) int { return 1 << 20 }, Membership: f.here,
+		Salt: func() int64 { return 1 }, Now: base.Now,
+		RolledBack: func(err error) bool { return err == errRolledBack },
+		Ready:      func() { f.ready++ }, Woken: func() {}, Recalled: func() { f.recalled++ }, Freed: func() { f.freed++ },
+	})
+	return f
+}
+
+// join sends a heartbeat, after which the membership lasts for d.
+func (f *fake) join(d time.Duration) {
+	f.here.Next(func() [16]byte { return [16]byte{2} })
+	f.here.Joined(base.Now() + d)
+}
+
+// run steps until nothing is due, or n steps have been made, and returns the errors.
+func (f *fake) run(n int) (errs []error) {
+	for range n {
+		did, err := f.reader.Step(order.Budget{Room: 100, Items: 100, Fetch: 100, Poll: true})
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if !did.Statement && err == nil {
+			return errs
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return errs
+}
+
+// deliver returns the IDs of the messages whose turn it is.
+func (f *fake) deliver() (ids []byte, all []order.Delivery) {
+	all, _ = f.reader.Deliver(100)
+	for _, d := range all {
+		ids = append(ids, d.ID[0])
+	}
+	return ids, all
+}
+
+func (f *fake) call(op string) error {
+	f.calls = append(f.calls, op)
+	if f.fail != nil {
+		return f.fail(op)
+	}
+	return nil
+}
+
+func (f *fake) count(op string) (n int) {
+	for _, c := range f.calls {
+		if c == op {
+			n++
+		}
+	}
+	return n
+}
+
+func (f *fake) row(m message, contents bool) order.Row {
+	term, _, _ := f.here.Current()
+	r := order.Row{ID: [16]byte{m.id}, Seq: m.seq, Slot: m.slot, Key: m.key, Keyed: true, Fence: m.fence, Lapses: int(m.lapses)}
+	switch m.holder {
+	case [16]byte{}:
+	case term.ID:
+		r.Holder = order.Mine
+	default:
+		r.Holder, r.Lapses = order.Others, r.Lapses+1
+	}
+	if contents {
+		r.Contents, r.Bytes = &table.Row{Body: []byte{m.id}}, 1
+	}
+	return r
+}
+
+func (f *fake) owns(list []sqlbatch.OwnedSlot) bool {
+	return !slices.ContainsFunc(list, func(s sqlbatch.OwnedSlot) bool { return f.owners[s.Slot] != s.Fence })
+}
+
+// scan is a read, or a refill of keys.
+func (f *fake) scan(op string, p sqlbatch.ReadParams, keys []string, a *table.Answer) error {
+	if err := f.call(op); err != nil {
+		return err
+	}
+	a.Upto, a.Drawn = order.None, int64(len(f.rows))
+	if a.Walked = f.owns(p.Slots); !a.Walked {
+		return nil
+	}
+	ahead := 0
+	for _, m := range f.rows {
+		in := slices.ContainsFunc(p.Slots, func(s sqlbatch.OwnedSlot) bool { return s.Slot == m.slot })
+		if !in || m.seq <= p.From || m.seq > p.Upto || keys != nil && !slices.Contains(keys, m.key) {
+			continue
+		}
+		contents := m.seq > p.Cursor && m.seq > p.Old && !slices.Contains(p.Keys, m.key) && p.Inline >= 0
+		if m.seq > p.Cursor {
+			if ahead++; ahead > p.Rows {
+				break
+			}
+		}
+		if contents && m.id == f.bad {
+			return errAway
+		}
+		a.Rows = append(a.Rows, f.row(m, contents))
+		if keys != nil && ahead == p.Rows {
+			a.Upto = m.seq
+		}
+	}
+	return nil
+}
+
+func (f *fake) Read(p sqlbatch.ReadParams, a *table.Answer) error { return f.scan("read", p, nil, a) }
+
+func (f *fake) Refill(p sqlbatch.RefillParams, a *table.Answer) error {
+	return f.scan("refill", sqlbatch.ReadParams{Slots: p.Slots, From: p.From, Cursor: p.From, Upto: p.Upto, Rows: p.Rows, Old: p.Old, Inline: p.Inline}, p.Keys, a)
+}
+
+func (f *fake) byID(op string, ids [][16]byte, a *table.Answer, contents bool) error {
+	if err := f.call(op); err != nil {
+		return err
+	}
+	a.Walked = true
+	for _, m := range f.rows {
+		if slices.Contains(ids, [16]byte{m.id}) {
+			if contents && m.id == f.bad {
+				return errAway
+			}
+			a.Rows = append(a.Rows, f.row(m, contents))
+		}
+	}
+	return nil
+}
+
+func (f *fake) Fetch(_ [16]byte, _ []sqlbatch.OwnedSlot, ids [][16]byte, a *table.Answer) error {
+	return f.byID("fetch", ids, a, true)
+}
+
+func (f *fake) Look(_ [16]byte, _ []sqlbatch.OwnedSlot, ids [][16]byte, a *table.Answer) error {
+	return f.byID("look", ids, a, false)
+}
+
+func (f *fake) Mark(member [16]byte, items []sqlbatch.MarkItem, _ sqlbatch.Alone) (changed []order.Row, err error) {
+	if err := f.call("mark"); err != nil {
+		return nil, err
+	}
+	for _, it := range items {
+		for i, m := range f.rows {
+			if it.ID[0] == m.id && it.Fence == m.fence {
+				f.rows[i].fence, f.rows[i].holder = order.MarkedFence(m.fence, it.SlotFence), member
+				changed = append(changed, order.Row{ID: it.ID, Fence: f.rows[i].fence, Lapses: int(m.lapses), Written: true})
+			}
+		}
+	}
+	return changed, nil
+}
+
+func (f *fake) Release([16]byte, []sqlbatch.ReleaseItem, bool) ([]order.Row, error) {
+	return nil, f.call("release")
+}
+
+func (f *fake) Held(_ []int, keys []string) ([]bool, int64, error) {
+	return make([]bool, len(keys)), 0, f.call("held")
+}
+
+func (f *fake) Slots() (list []order.SlotRow, consumers int, err error) {
+	if err := f.call("slots"); err != nil {
+		return nil, 0, err
+	}
+	term, _, _ := f.here.Current()
+	for slot := range slots {
+		row := order.SlotRow{Slot: slot, Gone: true}
+		if fence, owned := f.owners[slot]; owned {
+			row = order.SlotRow{Slot: slot, Owner: term.ID, Fence: fence, Left: time.Hour}
+		}
+		list = append(list, row)
+	}
+	return list, 1, nil
+}
+
+func (f *fake) Take(_ [16]byte, _ int64, list []int) (got []table.Taken, err error) {
+	if err := f.call("take"); err != nil {
+		return nil, err
+	}
+	for _, slot := range list {
+		f.fences++
+		f.owners[slot] = f.fences
+		got = append(got, table.Taken{OwnedSlot: order.OwnedSlot{Slot: slot, Fence: f.fences}, Old: int64(len(f.rows))})
+	}
+	return got, nil
+}
+
+func (f *fake) Give(_ [16]byte, list []sqlbatch.OwnedSlot) error {
+	if err := f.call("give"); err != nil {
+		return err
+	}
+	for _, s := range list {
+		delete(f.owners, s.Slot)
+	}
+	return nil
+}
+
+// send appends messages: the letter of each is its key, and its slot is that of the letter.
+func (f *fake) send(keys string) {
+	for _, key := range keys {
+		n := len(f.rows) + 1
+		f.rows = append(f.rows, message{id: byte(n), seq: int64(n), slot: int(key) % slots, key: string(key), fence: 1})
+	}
+}
+
+// ack removes a message, as its settle does.
+func (f *fake) ack(d order.Delivery) {
+	f.rows = slices.Clone(f.rows)
+	for i := range f.rows {
+		if f.rows[i].id == d.ID[0] {
+			f.rows[i].seq = -1 // no read finds it
+		}
+	}
+	f.reader.Settled([]claim.Settled{{Message: d.Message, Fence: d.Fence, Settle: order.Settle{Outcome: order.Acked}}})
+}
+
+// TestMessagesOfAKeyComeOneAfterTheOther, those of other keys beside it.
+func TestMessagesOfAKeyComeOneAfterTheOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.run(5) // it owns all slots
+		f.send("aab")
+		require.Empty(t, f.run(20))
+		ids, first := f.deliver()
+		require.Equal(t, []byte{1, 3}, ids)
+		f.run(20)
+		ids, _ = f.deliver()
+		require.Empty(t, ids, "the first one of a is being handled")
+		f.ack(first[0])
+		require.Positive(t, f.ready)
+		f.run(20)
+		ids, _ = f.deliver()
+		require.Equal(t, []byte{2}, ids)
+		require.Zero(t, f.count("mark"), "an owner reads, and writes nothing")
+	})
+}
+
+// TestMessagesOfBeforeATakeOverAreMarkedFirst: the former owner may have died while it handled one.
+func TestMessagesOfBeforeATakeOverAreMarkedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.send("ab")
+		require.Empty(t, f.run(20))
+		f.send("c")
+		require.Empty(t, f.run(20))
+		ids, all := f.deliver()
+		require.ElementsMatch(t, []byte{1, 2, 3}, ids)
+		for _, d := range all {
+			require.Equal(t, d.ID[0] != 3, d.Message.Fence > 1, "message %d", d.ID[0])
+		}
+		require.Less(t, slices.Index(f.calls, "mark"), slices.Index(f.calls, "fetch"), "and fetched after that")
+	})
+}
+
+// TestNothingIsDeliveredBehindALostMembership: another consumer may have the slots.
+func TestNothingIsDeliveredBehindALostMembership(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.run(5)
+		f.send("ab")
+		f.run(20)
+		time.Sleep(2 * time.Hour)
+		ids, _ := f.deliver()
+		require.Empty(t, ids)
+		before := len(f.calls)
+		f.run(5)
+		require.Len(t, f.calls, before, "no statement is sent")
+		require.Positive(t, f.recalled, "what no handler has is to be taken back")
+		f.owners = map[int]int64{}
+		f.join(time.Hour)
+		require.Empty(t, f.run(20))
+		ids, _ = f.deliver()
+		require.ElementsMatch(t, []byte{1, 2}, ids, "with the slots that it has taken again")
+	})
+}
+
+// TestAReadOfALostSlotLeadsToALook, and delivers nothing.
+func TestAReadOfALostSlotLeadsToALook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.run(5)
+		b, did := order.Budget{Room: 100, Items: 100, Fetch: 100, Poll: true}, claim.Did{}
+		until := func(reached func() bool) {
+			for n := 0; !reached(); n++ {
+				require.Less(t, n, 5000)
+				time.Sleep(5 * time.Millisecond)
+				did, _ = f.reader.Step(b)
+			}
+		}
+		began := time.Now()
+		until(func() bool { return did.Looked && time.Since(began) > 10*time.Second }) // the next regular look is in a second
+		f.owners['a'%slots] = 99                                                       // somebody else's
+		f.send("a")
+		began = time.Now()
+		until(func() bool { return did.Read && !did.Walked })
+		until(func() bool { return did.Looked })
+		require.Less(t, time.Since(began), 500*time.Millisecond)
+		ids, _ := f.deliver()
+		require.Empty(t, ids)
+	})
+}
+
+// TestAfterAFailureMessagesAreReadAgain: the session may be lost, and with it its place. A statement that was undone is repeated.
+func TestAfterAFailureMessagesAreReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, failure := range []error{errAway, errRolledBack} {
+			f := newFake(t)
+			f.run(5)
+			f.send("abc")
+			failures := 0
+			f.fail = func(op string) error {
+				if op == "read" && failures < 3 {
+					failures++
+					return failure
+				}
+				return nil
+			}
+			f.run(30)
+			require.Equal(t, 3, failures)
+			ids, _ := f.deliver()
+			require.ElementsMatch(t, []byte{1, 2, 3}, ids)
+			f.run(10)
+			ids, _ = f.deliver()
+			require.Empty(t, ids, "each once")
+		}
+	})
+}
+
+// TestOnlyTheMessageThatCannotBeReadFails: statements shrink until it is alone, and it is known by its ID.
+func TestOnlyTheMessageThatCannotBeReadFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.run(5)
+		f.send("abcd")
+		f.bad = 2
+		most, unread := 100, map[byte]bool{}
+		for range 100 {
+			did, _ := f.reader.Step(order.Budget{Room: most, Items: most, Fetch: most, Rows: most, Poll: true})
+			if did.Failed {
+				most = max(1, did.Asked/2)
+			}
+			time.Sleep(100 * time.Millisecond)
+			_, all := f.deliver()
+			for _, d := range all {
+				unread[d.ID[0]] = d.Contents.(*table.Row).Unread != nil
+			}
+		}
+		require.Equal(t, map[byte]bool{1: false, 2: true, 3: false, 4: false}, unread)
+	})
+}
+
+// TestAMessageThatIsReadAtTheSecondTryIsNotUnreadable.
+func TestAMessageThatIsReadAtTheSecondTryIsNotUnreadable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.run(5)
+		f.send("a")
+		f.bad = 1
+		f.fail = func(op string) error {
+			if op == "look" {
+				f.bad = 0
+			}
+			return nil
+		}
+		for range 30 {
+			_, _ = f.reader.Step(order.Budget{Room: 1, Items: 1, Fetch: 1, Rows: 1, Poll: true})
+			time.Sleep(100 * time.Millisecond)
+		}
+		require.Equal(t, 1, f.count("look"), "it could not be fetched")
+		_, all := f.deliver()
+		require.Len(t, all, 1)
+		require.NoError(t, all[0].Contents.(*table.Row).Unread)
+	})
+}
+
+// TestAnOutageMakesNoMessageUnreadable, since a look fails, too.
+func TestAnOutageMakesNoMessageUnreadable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.run(5)
+		f.send("ab")
+		f.fail = func(string) error { return errAway }
+		for range 30 {
+			_, err := f.reader.Step(order.Budget{Room: 1, Items: 1, Fetch: 1, Rows: 1, Poll: true})
+			require.True(t, err == nil || err == errAway)
+			time.Sleep(100 * time.Millisecond)
+		}
+		f.fail = nil
+		f.run(30)
+		_, all := f.deliver()
+		require.Len(t, all, 2)
+		for _, d := range all {
+			require.NoError(t, d.Contents.(*table.Row).Unread)
+		}
+	})
+}
+
+// TestEndReturnsTheSlotsWhenTheirHandlersAreDone.
+func TestEndReturnsTheSlotsWhenTheirHandlersAreDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.run(5)
+		f.send("a")
+		f.run(20)
+		_, all := f.deliver()
+		require.Len(t, all, 1)
+		f.reader.End()
+		f.run(20)
+		require.Len(t, f.owners, 1, "the slot of the message that is being handled")
+		require.False(t, f.reader.Empty())
+		f.ack(all[0])
+		f.run(20)
+		require.Empty(t, f.owners)
+		require.True(t, f.reader.Empty())
+		require.Positive(t, f.freed, "others may take them")
+	})
+}
