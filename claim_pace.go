@@ -68,7 +68,7 @@ func (c *consumer[T]) room(ready int) int {
 		}
 		room = min(room, fit)
 	}
-	if buffered > most/2 || c.settler.Crowded() || room <= 0 {
+	if buffered > most/2 || c.settler.Backlogged() || room <= 0 {
 		c.wakeAt.Store(c.taken.Load() + int64(max(1, buffered-most/2)))
 		return 0
 	}

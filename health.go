@@ -42,8 +42,8 @@ func (q *queue) task(name, op string) *base.Task {
 	}
 }
 
-// tell reports the result of a task, and ends the consumer if the driver panicked in it.
-func (c *consumer[T]) tell(t *base.Task, op string, err error) {
+// report reports the result of a task, and ends the consumer if the driver panicked in it.
+func (c *consumer[T]) report(t *base.Task, op string, err error) {
 	t.Report(err)
 	c.mind(op, err)
 }

@@ -85,7 +85,7 @@ func (c *consumer[T]) attend(ctx context.Context) {
 			as.ID = c.here.Next(func() [16]byte { return NewID() })
 		}
 		err := c.asMember(ctx, timeout, c.queue.sql.Join(as))
-		c.tell(chore, "join", err)
+		c.report(chore, "join", err)
 		if err != nil && c.queue.ordered() {
 			pause /= 4
 		}

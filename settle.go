@@ -60,7 +60,7 @@ func (c *consumer[T]) settleKnown(l *lease.Lease, err error) {
 	}
 }
 
-// reasonOf is why a message is dead-lettered, as hooks may hear it.
+// reasonOf is why a message is dead-lettered, as hooks get it.
 func reasonOf(l *lease.Lease) string {
 	if l.Quiet {
 		return "chanq: cannot decode: last_error of the message says why"
@@ -109,7 +109,7 @@ func (c *consumer[T]) settlesStored(began time.Time, t settle.Tally, leases []*l
 	base.Signal(c.progress)
 	// What was given back is another consumer's chance, whose pause ends here. Not
 	// after a Release by a reader who goes on reading: one that releases whatever it
-	// gets would claim it again without a pause, for ever.
+	// gets would claim it again and again, without a pause.
 	if t.Nacked > 0 || t.Released > 0 && c.stop.Err() != nil {
 		q.notify(t.Nacked+t.Released, slots, false)
 	}

@@ -25,7 +25,7 @@ func (c *consumer[T]) trim() {
 		if round%whole == 0 {
 			after = 0
 		}
-		c.tell(chore, "trim", c.trimOnce(&after))
+		c.report(chore, "trim", c.trimOnce(&after))
 	}
 }
 

@@ -46,7 +46,7 @@ func (c *consumer[T]) vacuumIfWorn(p *vacuumPace, chore *base.Task) {
 	w, err := c.wear()
 	if err != nil || !p.worth(base.Now(), w) {
 		if err != nil {
-			c.tell(chore, "vacuum", err)
+			c.report(chore, "vacuum", err)
 		}
 		return
 	}
@@ -73,7 +73,7 @@ func (c *consumer[T]) vacuumIfWorn(p *vacuumPace, chore *base.Task) {
 	if c.stop.Err() != nil {
 		return // which is no failure
 	}
-	c.tell(chore, "vacuum", err)
+	c.report(chore, "vacuum", err)
 	if err != nil {
 		p.failed(base.Now(), took)
 		return

@@ -60,8 +60,8 @@ func (a *Availability) Worked(began time.Time) {
 	a.over(false)
 }
 
-// End is called when the producer or consumer has ended. An outage ends with it, or who counts producers and consumers in an
-// outage would count this one for ever. It returns when Changed has been called for all changes.
+// End is called when the producer or consumer has ended. An outage ends with it: otherwise a metric that counts
+// the producers and consumers in an outage would count this one permanently. It returns when Changed has been called for all changes.
 func (a *Availability) End() {
 	a.mu.Lock()
 	a.over(true)

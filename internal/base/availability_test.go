@@ -12,12 +12,12 @@ import (
 // TestAvailabilityGoesByWhatBeganAfterTheLastNews: operations of one producer or
 // consumer run side by side, and some bring news that is old.
 func TestAvailabilityGoesByWhatBeganAfterTheLastNews(t *testing.T) {
-	var told []string
+	var changes []string
 	h := &Availability{Changed: func(c AvailabilityChange) {
 		if c.Up {
-			told = append(told, "up")
+			changes = append(changes, "up")
 		} else {
-			told = append(told, "down")
+			changes = append(changes, "down")
 		}
 	}}
 	// The pauses make the times of begin and end differ.
@@ -28,21 +28,21 @@ func TestAvailabilityGoesByWhatBeganAfterTheLastNews(t *testing.T) {
 		return at
 	}
 	away := errors.New("away")
-	heard := func() string {
+	changed := func() string {
 		h.changes.Wait()
-		return strings.Join(told, " ")
+		return strings.Join(changes, " ")
 	}
 	old, alsoOld := begin(), begin()
 	h.Failed(begin(), away)
 	h.Failed(begin(), away)
-	require.Equal(t, "down", heard(), "once")
+	require.Equal(t, "down", changed(), "once")
 	h.Worked(old)
-	require.Equal(t, "down", heard(), "what began before the failure succeeded in spite of it")
+	require.Equal(t, "down", changed(), "what began before the failure succeeded in spite of it")
 	h.Worked(begin())
-	require.Equal(t, "down up", heard())
+	require.Equal(t, "down up", changed())
 	h.Failed(alsoOld, away)
-	require.Equal(t, "down up", heard(), "what began before the success failed in an outage that is over")
+	require.Equal(t, "down up", changed(), "what began before the success failed in an outage that is over")
 	h.Worked(begin())
 	h.Failed(begin(), away)
-	require.Equal(t, "down up down", heard())
+	require.Equal(t, "down up down", changed())
 }

@@ -10,21 +10,21 @@ import (
 func TestEventsKeepTheirOrderAndAreBounded(t *testing.T) {
 	var x Events
 	begun, gate := make(chan struct{}), make(chan struct{})
-	var told []int
+	var called []int
 	x.Enqueue(func() { close(begun); <-gate })
 	<-begun // it is no more among those that wait
 	for i := range 2 * maxPending {
-		x.Enqueue(func() { told = append(told, i) })
+		x.Enqueue(func() { called = append(called, i) })
 	}
 	close(gate)
 	x.Wait()
-	require.InDelta(t, maxPending, len(told), 1)
-	for i := range told {
-		require.Equal(t, i, told[i])
+	require.InDelta(t, maxPending, len(called), 1)
+	for i := range called {
+		require.Equal(t, i, called[i])
 	}
-	x.Enqueue(func() { told = nil })
+	x.Enqueue(func() { called = nil })
 	x.Close()
-	require.Nil(t, told)
+	require.Nil(t, called)
 	x.Enqueue(func() { t.Error("called after its end") })
 	x.Wait()
 }

@@ -207,7 +207,7 @@ func (r *Reader) unreadable(t *order.Task, err error) *table.Row {
 	return &a.Last
 }
 
-// change changes the state under the mutex, and then tells the caller.
+// change changes the state under the mutex, and then calls Ready if messages may be delivered.
 func (r *Reader) change(f func(now time.Duration)) {
 	r.mu.Lock()
 	f(r.cfg.Now())

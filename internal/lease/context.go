@@ -85,7 +85,7 @@ func (l *Lease) endContext() {
 }
 
 // cancellable is a context that is in use. A timer of its own ends it at the lease's
-// deadline, since nobody else looks at a lease that is in a transaction, being
+// deadline, since nothing else looks at a lease that is in a transaction, being
 // settled, or of a consumer whose Shutdown gave up. The timer is stopped
 // at the end: until then it keeps the lease in memory.
 type cancellable struct {

@@ -220,7 +220,7 @@ func (l *Lease) Replace() *Lease {
 // that ran out were not its doing, and count no more.
 func (l *Lease) Failures() int { return l.Attempt - l.Lapses }
 
-// Finish gives leases of one owner the outcomes of their settles, and wakes who waits for them.
+// Finish gives leases of one owner the outcomes of their settles, and wakes the calls that wait for them.
 func Finish(owner Owner, leases []*Lease, outcomes []error) {
 	for i, l := range leases {
 		l.err, l.Text = outcomes[i], "" // somebody may keep the lease, and its slab, for long
@@ -256,14 +256,14 @@ func (l *Lease) EnterTx() error {
 	}
 }
 
-// LoseInTx is told that the transaction has not found the message.
+// LoseInTx notes that the transaction has not found the message.
 func (l *Lease) LoseInTx() {
 	if l.move(InTx, Lost) {
 		l.changed(Lost)
 	}
 }
 
-// changed ends the context of a lease that has moved to Expired or Lost, and tells the owner and who waits. The lease may have
+// changed ends the context of a lease that has moved to Expired or Lost, calls the owner, and wakes the calls that wait. The lease may have
 // moved on meanwhile.
 func (l *Lease) changed(to State) {
 	l.cancel()

@@ -51,7 +51,7 @@ type Config struct {
 	// Open ends when Close begins, and Abandoned when it gives up.
 	Open, Abandoned context.Context
 
-	// Isolated is told how many messages are isolated.
+	// Isolated is called with the number of isolated messages when that changes.
 	Isolated func(items int, err error)
 	// Names reports whether Notify wants the slots of messages.
 	Names func() bool

@@ -22,14 +22,14 @@ func TestSendsShareStatementsAndEachLearnsItsOutcome(t *testing.T) {
 		f := newFake(t)
 		end := f.start(nil)
 		var senders sync.WaitGroup
-		told := 0
+		returned := 0
 		for n := range 50 {
 			senders.Go(func() {
 				require.NoError(t, f.send(context.Background(), n, n, nil)[0].Err)
 				f.mu.Lock()
 				defer f.mu.Unlock()
-				told++
-				require.LessOrEqual(t, told, f.notified, "consumers are woken first")
+				returned++
+				require.LessOrEqual(t, returned, f.notified, "consumers are woken first")
 			})
 		}
 		senders.Wait()

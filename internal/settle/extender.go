@@ -36,7 +36,7 @@ type ExtenderConfig struct {
 	// Lost is called when a lease is no longer held: it has expired, or the database says that it is lost. What it returns, if
 	// that is not nil, is called later; nothing waits for it, except for Close.
 	Lost func(l *lease.Lease, confirmed bool) (report func())
-	// Broken is told of a permanent error that only a panic of the driver can be.
+	// Broken is called with a permanent error that only a panic of the driver can be.
 	Broken func(op string, err error)
 }
 

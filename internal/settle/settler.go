@@ -35,18 +35,18 @@ type Config struct {
 	Health      batch.Health
 	MaxAttempts int           // a nack of the last one dead-letters
 	Timeout     time.Duration // of one statement
-	Linger      time.Duration // of a settle that nobody waits for
-	Room        int           // how many settles may wait before Add does; more than half of them are a crowd
+	Linger      time.Duration // of a settle that no call waits for
+	Room        int           // how many settles may wait before Add does; with more than half of them it is backlogged
 
 	// Awaited reports that other messages wait for a settle.
 	Awaited func(*lease.Lease) bool
-	// Isolated is told how many settles are isolated.
+	// Isolated is called with the number of isolated settles when that changes.
 	Isolated func(items int, err error)
 	// Known is called for each settle whose outcome is known, before anybody learns it.
 	Known func(l *lease.Lease, err error)
 	// Stored is called for each group of settles, after their outcomes were made known.
 	Stored func(began time.Time, t Tally, leases []*lease.Lease)
-	// Broken is told of a permanent error.
+	// Broken is called with a permanent error.
 	Broken func(op string, err error)
 }
 
@@ -130,16 +130,16 @@ func (s *Settler) prepare(l *lease.Lease) {
 	l.Kind = uint8(l.Op)
 }
 
-// Drain has settles that come later stored without lingering, Expedite those that wait. Close ends the Settler when each settle
-// has its outcome.
+// Drain has later settles stored without lingering, and Expedite the waiting ones. Close has Run return when each settle has its
+// outcome. Flush waits until each settle that was added has its outcome.
 func (s *Settler) Drain()                          { s.writer.Drain() }
 func (s *Settler) Expedite()                       { s.writer.Expedite() }
 func (s *Settler) Close()                          { s.writer.Close() }
 func (s *Settler) Flush(ctx context.Context) error { return s.writer.Flush(ctx) }
 func (s *Settler) Stats() batch.Stats              { return s.writer.Stats() }
 
-// Crowded reports that so many settles wait that claims had better do so, too.
-func (s *Settler) Crowded() bool { return s.writer.Stats().Waiting > s.cfg.Room/2 }
+// Backlogged reports that so many settles wait that claims are to wait, too.
+func (s *Settler) Backlogged() bool { return s.writer.Stats().Waiting > s.cfg.Room/2 }
 
 // urgency is how soon a settle is to be stored.
 func (s *Settler) urgency(l *lease.Lease) batch.Urgency {
@@ -179,7 +179,7 @@ func (s *Settler) write(ctx context.Context, leases []*lease.Lease, skipLocked b
 	return front(leases, changed), nil
 }
 
-// front moves those leases to the front whose items were changed. leases are in the order of table.CompareItems.
+// front moves the leases whose items were changed to the front, and returns them. leases are in the order of table.CompareItems.
 func front(leases []*lease.Lease, changed []sqlbatch.Item) []*lease.Lease {
 	if !slices.IsSortedFunc(changed, table.CompareItems) {
 		slices.SortFunc(changed, table.CompareItems)

@@ -22,7 +22,7 @@ func settleAs(t *testing.T, l *lease.Lease, op lease.Op) {
 	require.NoError(t, l.Settle(context.Background(), op, time.Second, "why"))
 }
 
-// TestTheOrderOfCallsOfAGroup: Known hears of an outcome before anybody else, the owner once for all, and then Stored.
+// TestTheOrderOfCallsOfAGroup: Known gets each outcome first, then the owner all at once, and then Stored.
 func TestTheOrderOfCallsOfAGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -32,7 +32,7 @@ func TestTheOrderOfCallsOfAGroup(t *testing.T) {
 		}
 		end()
 		require.Equal(t, "ack(50) known changed stored", f.noted())
-		require.Equal(t, 53, f.count(), "of each settle Known hears by itself")
+		require.Equal(t, 53, f.count(), "Known is called for each settle")
 		require.Equal(t, []settle.Tally{{Acked: 50}}, f.stored)
 		require.Len(t, f.ended, 50)
 	})
