@@ -130,12 +130,17 @@ func work(r *rig, statement time.Duration, disturb func(over context.Context, ou
 		work.Go(func() error { return consume(c, w, h) })
 	}
 	sent := make([][]string, 2*workers)
+	var feeding sync.WaitGroup // the senders to the queue that is consumed
+	feeding.Add(workers)
 	for w := range 2 * workers {
 		p := feeder
 		if w >= workers {
 			p = sender
 		}
 		work.Go(func() error {
+			if p == feeder {
+				defer feeding.Done()
+			}
 			tick := time.NewTicker(sendEvery)
 			defer tick.Stop()
 			for n := 0; over.Err() == nil; n++ {
@@ -159,6 +164,7 @@ func work(r *rig, statement time.Duration, disturb func(over context.Context, ou
 	}
 	work.Go(func() error {
 		<-over.Done()
+		feeding.Wait() // an empty queue stays empty
 		// The consumer empties its queue over a network that is whole again.
 		ctx, cancel := context.WithTimeout(context.Background(), emptied)
 		defer cancel()
