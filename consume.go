@@ -3,6 +3,8 @@ package chanq
 import (
 	"context"
 	"fmt"
+
+	"github.com/chanq/chanq/internal/consume"
 )
 
 // A consumer as its user sees it. What claims, keeps and settles is in consumer.go.
@@ -15,7 +17,10 @@ import (
 // At work it uses up to five sessions at once, of those that all queues on its *sql.DB
 // share: one claims, two settle and two extend leases; in health three. Each Pipe that
 // reads it uses one more. It holds none while idle: see internal/session.
-type Consumer[T any] struct{ core *consumer[T] }
+type Consumer[T any] struct {
+	core *consumer
+	feed *consume.Feed[*Lease[T]]
+}
 
 // ConsumerStats are counts since Consume, and what is held now. Another process's
 // consumers are not in it: see Queue.Stats.
@@ -57,27 +62,19 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 	if err != nil {
 		return nil, q.core.failed("consume", err)
 	}
-	c, err := newConsumer[T](q.core, cfg, context.WithoutCancel(ctx))
+	c, err := newConsumer(q.core, cfg, context.WithoutCancel(ctx))
 	if err != nil {
 		return nil, q.core.failed("consume", err)
 	}
-	if cfg.StopWhenIdle {
-		if c.idleness = cfg.IdleGroup; c.idleness == nil {
-			c.idleness = NewIdleGroup(1)
-		}
-		if err := c.idleness.join(c); err != nil {
-			c.discard()
-			return nil, q.core.failed("consume", err)
-		}
-	}
+	f := newFeed[T](c)
 	go c.supervise(context.AfterFunc(ctx, c.stopNow))
-	return &Consumer[T]{c}, nil
+	return &Consumer[T]{c, f}, nil
 }
 
 // C is the channel of leases. The consumer closes it once, after Stop, the end
 // of Consume's context, a permanent error (see Err) or the end of a consumer with
 // ConsumerConfig.StopWhenIdle; what was in it is released uncounted.
-func (c *Consumer[T]) C() <-chan *Lease[T] { return c.core.out }
+func (c *Consumer[T]) C() <-chan *Lease[T] { return c.feed.C() }
 
 // Stop ends claiming and gives back what no reader has taken, uncounted. It
 // returns at once; delivered leases go on and may be settled. It may be called

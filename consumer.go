@@ -6,10 +6,8 @@ import (
 	"sync/atomic"
 
 	"github.com/chanq/chanq/internal/base"
-	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/lease"
-	"github.com/chanq/chanq/internal/notify"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/internal/settle"
 	"github.com/chanq/chanq/sqlbatch"
@@ -18,19 +16,17 @@ import (
 // consumer claims, and owns the leases. A Consumer is its face.
 //
 // The supervisor starts and ends its goroutines, and Shutdown joins them:
-//   - the claimer (claim.go, or reader.go of an ordered queue), one for a slow survey (survey.go), and one for a large claim
-//     that is delivered while the next one runs (claim_deliver.go);
-//   - of an ordered queue one that delivers leases, and at the end one that returns its slots (reader.go);
+//   - that of its claims (internal/claim), one for a slow rescan, and at the end of an ordered queue one that returns its slots;
+//   - the feed (internal/consume), which decodes bodies and sends leases on the channel;
 //   - those of the settler and the extender (internal/settle);
 //   - the heartbeat (member.go), the trimmer if Config.Retain is set (trim.go), on PostgreSQL one that vacuums
 //     (vacuum.go), and the history of the Queue, which its last producer or consumer joins (record.go);
 //   - one for each of the hooks LeaseLost and Availability while there are events to report.
 //
 // A statement that does not return is left to a goroutine of internal/session.
-type consumer[T any] struct {
+type consumer struct {
 	queue    *queue
 	cfg      ConsumerConfig
-	sessions *sessions         // of claims
 	notes    *sessions         // of what may wait: members, trims, vacuums
 	parts    []*sessions       // all
 	member   sqlbatch.Member   // as whom the database knows it
@@ -41,10 +37,13 @@ type consumer[T any] struct {
 	leases   lease.Home
 	health   *base.Availability
 
-	out      chan *Lease[T] // the claimer and its deliveries send; the supervisor closes it
+	claims   claims
+	order    *claim.Ordered // the claims of an ordered queue, else nil
+	pace     *claim.Pace
+	feed     feed
+	idleness *IdleGroup // nil without StopWhenIdle
+	trial    trial
 	unlisten func()
-	ears     *listener
-	progress chan struct{} // readers or the settler got on: look at the room again
 	stop     context.Context
 	stopNow  context.CancelFunc
 	// abandoned ends when what is not in the database yet is given up: by a Shutdown whose
@@ -55,83 +54,73 @@ type consumer[T any] struct {
 	drained   chan struct{} // stopping, and the last lease ended
 	finished  chan struct{} // every goroutine has ended, but for what follows
 	idle      chan struct{} // and every handler of Handle and Pipe has returned
-	// Of the claimer.
-	flow         flow
-	size         batch.Size // of claims
-	careful      careful    // of a plain queue
-	subscription notify.Subscription
-	surveys      surveyor
-	surveyed     chan survey    // what a survey apart found, of capacity 1
-	joined       sync.WaitGroup // surveys apart
-	cleared      chan struct{}  // a suspect has ended, or the last lease with StopWhenIdle: a claim may find something
-	order        *reader[T]     // of an ordered queue, else nil
-	idleness     *IdleGroup     // nil without StopWhenIdle
-
-	trying atomic.Bool // it tries a suspect, and no other consumer of the process does
+	cleared   chan struct{} // a suspect has ended, or the last lease with StopWhenIdle: a claim may find something
 
 	held atomic.Int64 // leases that are buffered or delivered and not ended
 	// working counts handlers of Handle and Pipe that have not returned: one whose
 	// AckTx ended the lease may roll back, and its error is to be settled.
 	working atomic.Int64
-	taken   atomic.Int64 // about how many leases were settled or ended: what readers took
-	wakeAt  atomic.Int64 // count of taken at which the claimer wants to know; 0 never
-
-	gaveUp atomic.Bool // by Shutdown
+	gaveUp  atomic.Bool // by Shutdown
 
 	mu    sync.Mutex // guards what follows; held for moments, nothing is called under it
 	err   error
 	stats ConsumerStats
 }
 
-// newConsumer opens sessions, and starts nothing: call supervise or discard. values are those of the
+// claims are those of internal/claim: of a plain queue, or of an ordered one.
+type claims interface {
+	claim.Source
+	Run()
+	Close()
+}
+
+// feed moves leases to the readers: a consume.Feed.
+type feed interface {
+	claim.Feed
+	Run(stop context.Context, claimed <-chan struct{})
+}
+
+// newConsumer opens sessions, and starts nothing: set its feed and call supervise, or call discard. values are those of the
 // leases' contexts.
-func newConsumer[T any](q *queue, cfg ConsumerConfig, values context.Context) (*consumer[T], error) {
+func newConsumer(q *queue, cfg ConsumerConfig, values context.Context) (*consumer, error) {
 	pools, err := openSessions(q.db, q.dialect, q.cfg.SessionMaxAge,
 		session.Need{Kind: session.Claim, Sessions: claimSessions}, session.Need{Kind: session.Settle, Sessions: settle.Workers, Spare: 1},
 		session.Need{Kind: session.Extend, Sessions: extendSessions, Spare: 2}, session.Need{Kind: session.Note, Sessions: noteSessions})
 	if err != nil {
 		return nil, err
 	}
-	c := &consumer[T]{
+	c := &consumer{
 		queue: q, cfg: cfg,
-		sessions: pools[0],
 		notes:    pools[3],
 		member:   newMember(cfg.Name, cfg.LeaseFor),
 		health:   q.availability("consumer"),
 		isolated: q.isolated("consumer"),
-		out:      make(chan *Lease[T], cfg.Prefetch),
-		progress: make(chan struct{}, 1),
 		returned: make(chan struct{}),
 		drained:  make(chan struct{}, 1),
 		cleared:  make(chan struct{}, 1),
-		surveys:  surveyor{floor: newFloor(cfg.PollMax), patience: cfg.StatementTimeout},
-		surveyed: make(chan survey, 1),
 		finished: make(chan struct{}),
 		idle:     make(chan struct{}),
 	}
 	c.stop, c.stopNow = context.WithCancel(context.Background())
 	c.abandoned, c.abandon = context.WithCancel(context.Background())
-	var here *claim.Membership
-	if q.ordered() {
-		here = claim.NewMembership(c.member.ID, base.Now)
-	}
-	c.here = here
 	c.leases = lease.Home{Owner: c, Parent: values}
-	c.settler, c.extender = c.newSettler(pools[1]), c.newExtender(pools[2])
 	c.parts = []*sessions{pools[1], pools[2], pools[0], pools[3]} // what was claimed must be settled and extended
-	var owned func() []int
-	if c.queue.ordered() {
-		c.order = newReader(c)
-		owned = c.order.reader.Owned
+	if cfg.StopWhenIdle {
+		if c.idleness = cfg.IdleGroup; c.idleness == nil {
+			c.idleness = NewIdleGroup(1)
+		}
+		if err := c.idleness.join(c); err != nil {
+			c.discard()
+			return nil, err
+		}
 	}
-	c.subscription = notify.NewSubscription(q.debouncer.Notifier, q.debouncer.Queue, owned)
-	c.ears, c.unlisten = q.key.listen()
+	c.settler, c.extender = c.newSettler(pools[1]), c.newExtender(pools[2])
+	c.newClaims(pools[0])
 	return c, nil
 }
 
-// discard gives back what newConsumer took, in place of start.
-func (c *consumer[T]) discard() {
-	c.unlisten()
+// discard gives back what newConsumer took, in place of supervise.
+func (c *consumer) discard() {
 	c.stopNow()
 	c.abandon()
 	for _, s := range c.parts {
@@ -150,12 +139,12 @@ const (
 
 // supervise runs the goroutines and ends them in order: the claimer, which
 // returns the buffer; then, when the last lease ended, the settler and the rest.
-func (c *consumer[T]) supervise(forget func() bool) {
+func (c *consumer) supervise(forget func() bool) {
 	defer close(c.idle)
 	unrecord := c.queue.record()
 	attending, leave := context.WithCancel(context.Background())
 	defer leave()
-	var claimer, rest sync.WaitGroup
+	var claimer, feeding, rest sync.WaitGroup
 	rest.Go(c.settler.Run)
 	rest.Go(c.extender.Run)
 	rest.Go(func() { c.attend(attending) })
@@ -165,23 +154,16 @@ func (c *consumer[T]) supervise(forget func() bool) {
 	if c.queue.sql.Wear().Text != "" {
 		rest.Go(c.vacuum)
 	}
-	if c.order != nil {
-		claimer.Go(c.order.claimAll)
-		claimer.Go(c.order.run)
-	} else {
-		claimer.Go(c.claimAll)
-	}
+	claimed := make(chan struct{})
+	claimer.Go(c.claims.Run)
+	feeding.Go(func() { c.feed.Run(c.stop, claimed) })
 	claimer.Wait()
 	c.idleness.leave(c)
-	// The claimer does not defer these calls: after a panic in it they would wait for readers, and the
-	// program would hang.
-	c.unsubscribe()
-	c.awaitDelivered()
-	c.releaseBuffer()
-	close(c.out)
+	close(claimed)
+	feeding.Wait()
 	close(c.returned)
 	if c.order != nil {
-		rest.Go(func() { c.order.vacate(attending) })
+		rest.Go(func() { c.order.Vacate(attending) })
 	}
 	c.unlisten()
 	forget()
@@ -196,13 +178,13 @@ func (c *consumer[T]) supervise(forget func() bool) {
 	c.extender.End()
 	leave()
 	rest.Wait()
-	c.joined.Wait()
+	c.claims.Close()
 	c.abandon()
 	unrecord()
 	c.extender.Close()
 	c.isolated.Close()
 	c.health.End()
-	c.endTrial()
+	c.trial.End()
 	for _, s := range c.parts {
 		s.close()
 	}
@@ -214,7 +196,7 @@ func (c *consumer[T]) supervise(forget func() bool) {
 
 // over waits until every goroutine and handler has ended. It reports false if ctx ends
 // before.
-func (c *consumer[T]) over(ctx context.Context) bool {
+func (c *consumer) over(ctx context.Context) bool {
 	select {
 	case <-c.idle:
 		return true
@@ -229,7 +211,7 @@ func (c *consumer[T]) over(ctx context.Context) bool {
 }
 
 // giveUp gives up what is not settled yet, and says how much that is.
-func (c *consumer[T]) giveUp() (held, settling, working int) {
+func (c *consumer) giveUp() (held, settling, working int) {
 	settling = c.settler.Stats().Open
 	held = max(0, int(c.held.Load())-settling) // which are held until they have an outcome
 	c.gaveUp.Store(true)
@@ -239,21 +221,26 @@ func (c *consumer[T]) giveUp() (held, settling, working int) {
 }
 
 // failure is the permanent error that ended the consumer, or nil.
-func (c *consumer[T]) failure() error {
+func (c *consumer) failure() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
 // counts are the stats.
-func (c *consumer[T]) counts() ConsumerStats {
+func (c *consumer) counts() ConsumerStats {
 	c.mu.Lock()
 	s := c.stats
 	c.mu.Unlock()
+	claims := c.pace.Counts()
+	s.Claims, s.Claimed, s.EmptyClaims, s.Looks = claims.Claims, claims.Claimed, claims.Empty, claims.Looks
+	s.Buffered = c.claims.Waiting() // in this order: what comes to the channel now counts twice, and not never
+	s.Buffered += c.feed.Coming()
+	s.Buffered += c.feed.Buffered()
 	if c.order != nil {
-		c.order.stats(&s) // first: what comes to the channel now counts twice, not never
+		counts := c.order.Read()
+		s.Waiting, s.Slots, s.BlockedKeys = counts.Unread, counts.Slots, counts.Blocked
 	}
-	s.Buffered += len(c.out)
 	settles := c.settler.Stats()
 	s.Held, s.Settling, s.Isolated = int(c.held.Load()), settles.Waiting, settles.Isolated
 	return s
@@ -261,23 +248,15 @@ func (c *consumer[T]) counts() ConsumerStats {
 
 // letGo counts a lease as held no more. Whoever is the last to do so while the consumer
 // stops lets it end.
-func (c *consumer[T]) letGo() {
+func (c *consumer) letGo() {
 	if c.held.Add(-1) == 0 && c.stop.Err() != nil {
 		base.Signal(c.drained)
 	}
 	c.idleness.ended()
 }
 
-// noteTaken notes that a lease was settled or has ended: a reader has taken it.
-func (c *consumer[T]) noteTaken() {
-	n := c.taken.Add(1)
-	if at := c.wakeAt.Load(); at != 0 && n >= at {
-		base.Signal(c.progress)
-	}
-}
-
 // handlerDone is called when what a handler returned has been disposed of.
-func (c *consumer[T]) handlerDone() {
+func (c *consumer) handlerDone() {
 	if c.working.Add(-1) == 0 && c.stop.Err() != nil {
 		base.Signal(c.drained)
 	}
@@ -285,7 +264,7 @@ func (c *consumer[T]) handlerDone() {
 }
 
 // broken ends the consumer by a permanent error.
-func (c *consumer[T]) broken(err error) {
+func (c *consumer) broken(err error) {
 	c.mu.Lock()
 	if c.err == nil {
 		c.err = err

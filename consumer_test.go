@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/lease"
 )
 
@@ -87,7 +88,7 @@ func TestALeaseOfASlowClaimIsExtendedBeforeTheNextTick(t *testing.T) {
 }
 
 func TestReleaseAllLetsAConsumerEndWhoseLastLeaseEndsMeanwhile(t *testing.T) {
-	c := &consumer[int]{queue: &queue{}, drained: make(chan struct{}, 1)}
+	c := &consumer{queue: &queue{}, pace: claim.NewPace(claim.Config{}), drained: make(chan struct{}, 1)}
 	c.stop, c.stopNow = context.WithCancel(t.Context())
 	c.stopNow()
 	c.leases = lease.Home{Owner: c, Parent: t.Context()}

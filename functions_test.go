@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/sqlbatch/sqlite"
 )
@@ -22,14 +23,14 @@ func TestABackoffThatFailsIsReplacedByTheDefault(t *testing.T) {
 		"overflow":        func(int) time.Duration { return math.MinInt64 },
 		"above a century": func(int) time.Duration { return math.MaxInt64 },
 	} {
-		c := &consumer[string]{cfg: ConsumerConfig{Backoff: backoff}}
+		c := &consumer{cfg: ConsumerConfig{Backoff: backoff}}
 		for range 100 {
 			d := c.backoff(1)
 			require.GreaterOrEqual(t, d, time.Millisecond, name)
 			require.LessOrEqual(t, d, time.Second+time.Millisecond, name)
 		}
 	}
-	c := &consumer[string]{cfg: ConsumerConfig{Backoff: func(int) time.Duration { return 0 }}}
+	c := &consumer{cfg: ConsumerConfig{Backoff: func(int) time.Duration { return 0 }}}
 	require.Zero(t, c.backoff(1), "at once is a delay")
 }
 
@@ -51,7 +52,7 @@ func TestAnExponentialBackoffNeverOverflows(t *testing.T) {
 // TestNoLeaseIsHandledBehindShutdown has leases end while a worker takes them, and
 // looks as supervise does: what it finds idle stays idle.
 func TestNoLeaseIsHandledBehindShutdown(t *testing.T) {
-	c := &consumer[string]{queue: &queue{dialect: sqlite.Dialect}, drained: make(chan struct{}, 1), progress: make(chan struct{}, 1), abandoned: t.Context()}
+	c := &consumer{queue: &queue{dialect: sqlite.Dialect}, drained: make(chan struct{}, 1), pace: claim.NewPace(claim.Config{}), abandoned: t.Context()}
 	c.stop, c.stopNow = context.WithCancel(context.Background())
 	c.stopNow()
 	c.isolated, c.leases = c.queue.isolated("consumer"), lease.Home{Owner: c, Parent: t.Context()}
@@ -70,7 +71,7 @@ func TestNoLeaseIsHandledBehindShutdown(t *testing.T) {
 				idle.Store(true)
 			}
 		}()
-		if c.begin(l) {
+		if c.begin(l.lease) {
 			require.False(t, idle.Load(), "a handler runs behind Shutdown")
 			c.handlerDone()
 		}

@@ -1,15 +1,12 @@
 package chanq
 
 import (
-	"context"
-	"database/sql"
 	"fmt"
 	"math"
 	"slices"
 	"sync"
 
 	"github.com/chanq/chanq/internal/base"
-	"github.com/chanq/chanq/internal/batch"
 )
 
 // The end of consumers with ConsumerConfig.StopWhenIdle.
@@ -140,35 +137,20 @@ func (i *IdleGroup) note(member idler, change func(uint64) uint64) bool {
 	return all
 }
 
-// stopIdle is called after a claim that found nothing. It reports that the consumer has stopped.
-func (c *consumer[T]) stopIdle(loop *batch.Loop) (stopped bool, failure *batch.Failure) {
-	c.awaitDelivered()
-	now, quiet := c.idleness.begin()
-	if !quiet {
-		return false, nil
-	}
-	var due sql.NullInt64
-	failure = loop.Try(c.abandoned, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, c.cfg.StatementTimeout)
-		defer cancel()
-		return c.sessions.RunPatient(ctx, c.queue.sql.DueOrLocked(), func(rows *sql.Rows) error { return rows.Scan(&due) })
-	})
-	if failure != nil {
-		return false, failure
-	}
-	c.count(func(s *ConsumerStats) { s.Looks++ })
-	if due.Valid && due.Int64 <= 0 {
-		c.idleness.notIdle(c)
-		c.surveys.floor.hurried = true // it may lie below where claims begin
-		return false, nil
-	}
-	return c.idleness.isIdle(c, now), nil
+// idleMember is a consumer as a member of its group: see claim.Idleness.
+type idleMember struct {
+	group *IdleGroup
+	c     *consumer
 }
 
-func (c *consumer[T]) holds() int {
+func (m idleMember) Begin() (now uint64, quiet bool)  { return m.group.begin() }
+func (m idleMember) IsIdle(now uint64) (stopped bool) { return m.group.isIdle(m.c, now) }
+func (m idleMember) NotIdle()                         { m.group.notIdle(m.c) }
+
+func (c *consumer) holds() int {
 	return int(c.held.Load() + c.working.Load())
 }
 
-func (c *consumer[T]) again() { base.Signal(c.cleared) }
+func (c *consumer) again() { base.Signal(c.cleared) }
 
-func (c *consumer[T]) halt() { c.stopNow() }
+func (c *consumer) halt() { c.stopNow() }

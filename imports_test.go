@@ -25,10 +25,11 @@ var mayImport = map[string]struct {
 	"internal/table":  {"the statements of a queue, and their columns", []string{"internal/order", "internal/session", "sqlbatch"}},
 	"internal/notify": {"waking the consumers of other processes", []string{"internal/base"}},
 	// A lease has its message of an ordered queue, which package order follows.
-	"internal/lease":  {"the states of one delivery", []string{"internal/base", "internal/batch", "internal/order", "sqlbatch"}},
-	"internal/send":   {"messages become INSERTs", []string{"internal/base", "internal/batch", "internal/notify", "internal/session", "internal/table", "sqlbatch"}},
-	"internal/settle": {"settles and extensions become statements", []string{"internal/base", "internal/batch", "internal/lease", "internal/table", "sqlbatch"}},
-	"internal/claim":  {"which messages to lease, and when", []string{"internal/base", "internal/batch", "internal/lease", "internal/notify", "internal/order", "internal/table", "sqlbatch"}},
+	"internal/lease":   {"the states of one delivery", []string{"internal/base", "internal/batch", "internal/order", "sqlbatch"}},
+	"internal/send":    {"messages become INSERTs", []string{"internal/base", "internal/batch", "internal/notify", "internal/session", "internal/table", "sqlbatch"}},
+	"internal/settle":  {"settles and extensions become statements", []string{"internal/base", "internal/batch", "internal/lease", "internal/table", "sqlbatch"}},
+	"internal/claim":   {"which messages to lease, and when", []string{"internal/base", "internal/batch", "internal/lease", "internal/notify", "internal/order", "internal/table", "sqlbatch"}},
+	"internal/consume": {"the way of leases to their readers", []string{"internal/claim", "internal/lease"}},
 
 	"chanqshards": {"one queue over several databases", []string{""}},
 	"chanqprobe":  {"probes for a process manager", []string{""}},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -29,7 +30,7 @@ func TestTheDocumentedLimitsAreThoseOfTheCode(t *testing.T) {
 		"| counts of `Slots` |":         SlotStatsLimit,
 		"| `BatchRows`, `BatchBytes`":   DefaultBatchRows,
 		"| `LeaseFor` |":                int(minLease.Milliseconds()),
-		"| blocked keys of a consumer":  blockedMost,
+		"| blocked keys of a consumer":  claim.BlockedMost,
 	} {
 		_, cells, found := strings.Cut(string(text), "\n"+row)
 		require.True(t, found, row)

@@ -71,7 +71,7 @@ const leaveTimeout = 5 * time.Second
 // unless Shutdown has given up: it may hold messages still. Nothing waits for it,
 // but the end of the consumer for that last statement. It has sessions of
 // its own kind, so that no claim waits for one.
-func (c *consumer[T]) attend(ctx context.Context) {
+func (c *consumer) attend(ctx context.Context) {
 	chore := c.queue.task("members", "join")
 	defer chore.End()
 	for ctx.Err() == nil {
@@ -91,7 +91,7 @@ func (c *consumer[T]) attend(ctx context.Context) {
 		}
 		if err == nil && c.order != nil {
 			if c.here.Joined(lease.After(began, c.cfg.LeaseFor)) {
-				c.order.hurry() // slots may be taken
+				c.order.Hurry() // slots may be taken
 				if c.queue.debouncer.Notifier != nil {
 					c.queue.wake() // the shares of others are smaller
 				}
@@ -111,7 +111,7 @@ func (c *consumer[T]) attend(ctx context.Context) {
 }
 
 // memberUntil is as whom the database knows the consumer now, and when its leases end at the latest.
-func (c *consumer[T]) memberUntil() (id [16]byte, ends time.Duration) {
+func (c *consumer) memberUntil() (id [16]byte, ends time.Duration) {
 	if c.here == nil {
 		return c.member.ID, math.MaxInt64
 	}
@@ -119,7 +119,7 @@ func (c *consumer[T]) memberUntil() (id [16]byte, ends time.Duration) {
 	return term.ID, ends
 }
 
-func (c *consumer[T]) asMember(ctx context.Context, timeout time.Duration, st sqlbatch.Statement) error {
+func (c *consumer) asMember(ctx context.Context, timeout time.Duration, st sqlbatch.Statement) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return c.notes.RunPatient(ctx, st, nil)

@@ -54,9 +54,9 @@ func Pipe[In, Out any](from *Consumer[In], to *Producer[Out], workers int, fn fu
 	var storer sync.WaitGroup
 	storer.Go(p.store)
 	base.Workers(workers, func() {
-		for l := range from.core.out {
-			if p.from.begin(l) {
-				p.work(l, fn)
+		for l := range from.feed.C() {
+			if p.from.begin(l.lease) {
+				work(p, l, fn)
 			}
 		}
 	})
@@ -67,8 +67,8 @@ func Pipe[In, Out any](from *Consumer[In], to *Producer[Out], workers int, fn fu
 
 // pipe is one call of Pipe. Its goroutines, all joined by that call: the workers, which call fn, and those of the writer
 // (pipe_store.go), which end when the workers have.
-type pipe[In, Out any] struct {
-	from     *consumer[In]
+type pipe[Out any] struct {
+	from     *consumer
 	to       *Producer[Out]
 	sessions *sessions
 	writer   *batch.Writer[*piped[Out]]
@@ -76,12 +76,12 @@ type pipe[In, Out any] struct {
 }
 
 // newPipe makes a pipe, and starts nothing.
-func newPipe[In, Out any](from *consumer[In], to *Producer[Out]) (*pipe[In, Out], error) {
+func newPipe[Out any](from *consumer, to *Producer[Out]) (*pipe[Out], error) {
 	pools, err := openSessions(from.queue.db, from.queue.dialect, from.queue.cfg.SessionMaxAge, session.Need{Kind: session.Pipe, Sessions: 1, Spare: 1})
 	if err != nil {
 		return nil, err
 	}
-	p := &pipe[In, Out]{from: from, to: to, sessions: pools[0], isolated: from.queue.isolated("pipe")}
+	p := &pipe[Out]{from: from, to: to, sessions: pools[0], isolated: from.queue.isolated("pipe")}
 	p.writer = p.newWriter()
 	return p, nil
 }
@@ -99,10 +99,10 @@ type piped[Out any] struct {
 }
 
 // work calls fn and hands its result to the writer.
-func (p *pipe[In, Out]) work(l *Lease[In], fn func(context.Context, *Lease[In]) ([]Message[Out], error)) {
+func work[In, Out any](p *pipe[Out], l *Lease[In], fn func(context.Context, *Lease[In]) ([]Message[Out], error)) {
 	item := &piped[Out]{in: l.lease}
 	item.rows = item.one[:0]
-	p.from.serve(l, func(l *Lease[In]) error {
+	p.from.serve(l.lease, func() error {
 		out, err := fn(l.Context(), l)
 		if err != nil {
 			return err
@@ -117,7 +117,7 @@ func (p *pipe[In, Out]) work(l *Lease[In], fn func(context.Context, *Lease[In]) 
 			item.keys = item.keys || given || row.Key != ""
 		}
 		return nil
-	}, func(l *Lease[In], err error) {
+	}, func(l *lease.Lease, err error) {
 		if err != nil {
 			p.from.dispose(l, err)
 			return
@@ -133,11 +133,11 @@ func unfit(output int, err error) error {
 
 // handOver hands an input that was handled to the writer. From here on the settle is
 // under way: no one else may settle it.
-func (p *pipe[In, Out]) handOver(item *piped[Out]) {
+func (p *pipe[Out]) handOver(item *piped[Out]) {
 	if !item.in.Take(lease.Ack) {
 		return // settled by fn, or lost
 	}
-	p.from.noteTaken()
+	p.from.pace.Take()
 	if p.writer.Add(context.Background(), item, batch.Awaited) != nil { // it was given up
 		lease.Finish(p.from, []*lease.Lease{item.in}, []error{&lease.FailedError{Op: "pipe", Err: ErrClosed}})
 	}

@@ -20,7 +20,7 @@ import (
 // transactions of their own.
 
 // newWriter makes the writer. Its groups have as many inputs as one statement acks, or 4 MiB or so of outputs.
-func (p *pipe[In, Out]) newWriter() *batch.Writer[*piped[Out]] {
+func (p *pipe[Out]) newWriter() *batch.Writer[*piped[Out]] {
 	most, cfg := p.from.queue.dialect.Traits().AckItems, p.from.cfg
 	return batch.New(batch.Config[*piped[Out]]{
 		Full: []int{most}, Cut: p.fit, Capacity: 2 * most, Linger: cfg.linger(), AwaitedLinger: cfg.linger(),
@@ -32,7 +32,7 @@ func (p *pipe[In, Out]) newWriter() *batch.Writer[*piped[Out]] {
 }
 
 // store runs the writer. It returns when the workers have ended, and every input has its outcome.
-func (p *pipe[In, Out]) store() {
+func (p *pipe[Out]) store() {
 	p.sessions.connect(p.from.abandoned, p.from.cfg.StatementTimeout)
 	p.writer.Run(p.from.abandoned)
 	p.isolated.Close()
@@ -41,7 +41,7 @@ func (p *pipe[In, Out]) store() {
 }
 
 // fit is how many of the first inputs fit one transaction.
-func (p *pipe[In, Out]) fit(items []*piped[Out]) int {
+func (p *pipe[Out]) fit(items []*piped[Out]) int {
 	size := 0
 	for i, item := range items {
 		if size += item.Size; i > 0 && size > p.to.cfg.BatchBytes {
@@ -53,7 +53,7 @@ func (p *pipe[In, Out]) fit(items []*piped[Out]) int {
 
 // write replaces inputs by outputs in one transaction, and returns those inputs that it acked. An input that is not replaced
 // within StatementTimeout, although it is alone, is nacked, and counts as written.
-func (p *pipe[In, Out]) write(ctx context.Context, items []*piped[Out], skipLocked bool) (written []*piped[Out], err error) {
+func (p *pipe[Out]) write(ctx context.Context, items []*piped[Out], skipLocked bool) (written []*piped[Out], err error) {
 	began := time.Now()
 	slices.SortFunc(items, func(a, b *piped[Out]) int { return table.CompareItems(a.in.Item, b.in.Item) })
 	acks := p.from.queue.sql.InOwnTx()
@@ -80,7 +80,7 @@ func (p *pipe[In, Out]) write(ctx context.Context, items []*piped[Out], skipLock
 
 // late hands an input to the settler, to be nacked, if its transactions have failed for StatementTimeout because the database
 // undid them, or did not finish them in time. It reports whether it did.
-func (p *pipe[In, Out]) late(ctx context.Context, item *piped[Out], began time.Time, err error) bool {
+func (p *pipe[Out]) late(ctx context.Context, item *piped[Out], began time.Time, err error) bool {
 	ranOut := ctx.Err() == context.DeadlineExceeded && !session.Unconnected(err)
 	class := p.from.queue.classify(err)
 	if !ranOut && class != sqlbatch.RolledBack {
@@ -99,21 +99,21 @@ func (p *pipe[In, Out]) late(ctx context.Context, item *piped[Out], began time.T
 }
 
 // nack gives an input back that cannot be replaced.
-func (p *pipe[In, Out]) nack(l *lease.Lease, err error) {
+func (p *pipe[Out]) nack(l *lease.Lease, err error) {
 	call(p.from.queue.cfg.Hooks.Failed, FailedEvent{Queue: p.from.queue.label, ID: l.Item.ID, Attempt: l.Attempt, Err: err})
 	l.Delay = nackDelay(p.from.backoff(l.Failures()))
 	p.handBack(l, lease.Nack, err)
 }
 
 // handBack hands an input to the settler.
-func (p *pipe[In, Out]) handBack(l *lease.Lease, op lease.Op, err error) {
+func (p *pipe[Out]) handBack(l *lease.Lease, op lease.Op, err error) {
 	l.Op, l.Text = op, err.Error()
 	p.from.settler.AddAll(l)
 }
 
 // replace acks the inputs in tx, but for those that somebody has locked, and stores
 // the outputs of those that it acked.
-func (p *pipe[In, Out]) replace(ctx context.Context, tx *sql.Tx, acks sqlbatch.Queue, group []*piped[Out]) (held []sqlbatch.Item, err error) {
+func (p *pipe[Out]) replace(ctx context.Context, tx *sql.Tx, acks sqlbatch.Queue, group []*piped[Out]) (held []sqlbatch.Item, err error) {
 	items := make([]sqlbatch.Item, len(group))
 	for i := range group {
 		items[i] = group[i].in.Item
@@ -142,7 +142,7 @@ func (p *pipe[In, Out]) replace(ctx context.Context, tx *sql.Tx, acks sqlbatch.Q
 }
 
 // absent looks for inputs that a transaction did not ack. It leaves out those whose rows are locked.
-func (p *pipe[In, Out]) absent(ctx context.Context, items []*piped[Out]) (outcomes []batch.Outcome[*piped[Out]], err error) {
+func (p *pipe[Out]) absent(ctx context.Context, items []*piped[Out]) (outcomes []batch.Outcome[*piped[Out]], err error) {
 	leases := make([]*lease.Lease, len(items))
 	for i, item := range items {
 		leases[i] = item.in
@@ -161,7 +161,7 @@ func (p *pipe[In, Out]) absent(ctx context.Context, items []*piped[Out]) (outcom
 }
 
 // done finishes inputs.
-func (p *pipe[In, Out]) done(began time.Time, outcomes []batch.Outcome[*piped[Out]]) {
+func (p *pipe[Out]) done(began time.Time, outcomes []batch.Outcome[*piped[Out]]) {
 	sent, unknown := 0, false
 	var slots notify.Slots
 	names := p.to.queue.debouncer.Names()
@@ -200,7 +200,7 @@ func (p *pipe[In, Out]) done(began time.Time, outcomes []batch.Outcome[*piped[Ou
 }
 
 // failed deals with an input that cannot be replaced. It returns its outcome, or nil if the settler has it.
-func (p *pipe[In, Out]) failed(o batch.Outcome[*piped[Out]]) error {
+func (p *pipe[Out]) failed(o batch.Outcome[*piped[Out]]) error {
 	l, class := o.Item.in, p.from.queue.classify(o.Err)
 	switch {
 	case p.from.abandoned.Err() != nil, table.IsPermanent(class):

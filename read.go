@@ -20,7 +20,7 @@ import (
 func (c *Consumer[T]) All() iter.Seq[*Lease[T]] {
 	return func(yield func(*Lease[T]) bool) {
 		defer c.Stop() // however the loop is left; a channel that closed has stopped before
-		for l := range c.core.out {
+		for l := range c.feed.C() {
 			if !skip(l) && !yield(l) {
 				return
 			}
@@ -47,7 +47,7 @@ func (c *Consumer[T]) Receive(ctx context.Context, most int, wait time.Duration)
 	if err != nil {
 		return nil, err
 	}
-	batch := append(make([]*Lease[T], 0, min(most, len(c.core.out)+1)), first)
+	batch := append(make([]*Lease[T], 0, min(most, c.feed.Buffered()+1)), first)
 	var over <-chan time.Time
 	if wait > 0 {
 		timer := time.NewTimer(wait)
@@ -58,13 +58,13 @@ func (c *Consumer[T]) Receive(ctx context.Context, most int, wait time.Duration)
 		var l *Lease[T]
 		open := true
 		select { // what is there comes before the end of a wait
-		case l, open = <-c.core.out:
+		case l, open = <-c.feed.C():
 		default:
 			if wait == 0 {
 				return batch, nil
 			}
 			select {
-			case l, open = <-c.core.out:
+			case l, open = <-c.feed.C():
 			case <-over:
 				return batch, nil
 			case <-ctx.Done():
@@ -88,7 +88,7 @@ func (c *Consumer[T]) receive(ctx context.Context) (*Lease[T], error) {
 			return nil, c.core.queue.failed("receive", context.Cause(ctx))
 		}
 		select {
-		case l, open := <-c.core.out:
+		case l, open := <-c.feed.C():
 			if !open {
 				return nil, c.ending()
 			}
@@ -108,23 +108,23 @@ func (c *Consumer[T]) ending() error {
 	return &OpError{Op: "receive", Queue: c.core.queue.label, Err: ErrClosed}
 }
 
-// holderOf is who has claimed a lease that came from a Consumer.
-func holderOf[T any](l *Lease[T]) *consumer[T] { return l.lease.Home.Owner.(*consumer[T]) }
+// holderOf is the consumer that has claimed a lease.
+func holderOf(l *lease.Lease) *consumer { return l.Home.Owner.(*consumer) }
 
-// skip reports a lease that ran out, and tells who claimed it.
-func skip[T any](l *Lease[T]) bool { return l.lease.Gone() && holderOf(l).skip(l) }
+// skip reports a lease that ran out, and has its consumer note that.
+func skip[T any](l *Lease[T]) bool { return l.lease.Gone() && holderOf(l.lease).skip(l.lease) }
 
 // skip reports a lease that ran out while it lay in the buffer. It is released:
 // should the database still hold it for us, the attempt does not count. Nor does
 // it count as taken: where buffered leases run out, claims must become smaller.
-func (c *consumer[T]) skip(l *Lease[T]) bool {
-	if !l.lease.Gone() {
+func (c *consumer) skip(l *lease.Lease) bool {
+	if !l.Gone() {
 		return false
 	}
-	c.flow.skipped.Add(1)
-	if l.lease.Take(lease.Release) {
-		c.noteTaken()
-		c.settler.AddAll(l.lease) // readers do not wait for room
+	c.pace.Skip()
+	if l.Take(lease.Release) {
+		c.pace.Take()
+		c.settler.AddAll(l) // readers do not wait for room
 	}
 	return true
 }
@@ -154,7 +154,7 @@ func (c *consumer[T]) skip(l *Lease[T]) bool {
 //
 // Call Shutdown afterwards to wait for the last settles.
 func (c *Consumer[T]) Handle(workers int, fn func(context.Context, *Lease[T]) error) error {
-	if err := Handle(c.core.out, workers, fn); err != nil {
+	if err := Handle(c.feed.C(), workers, fn); err != nil {
 		return c.core.queue.failed("handle", err)
 	}
 	return c.Err()
@@ -173,8 +173,8 @@ func Handle[T any](leases <-chan *Lease[T], workers int, fn func(context.Context
 	}
 	base.Workers(workers, func() {
 		for l := range leases {
-			if c := holderOf(l); c.begin(l) {
-				c.serve(l, func(l *Lease[T]) error { return fn(l.Context(), l) }, c.dispose)
+			if c := holderOf(l.lease); c.begin(l.lease) {
+				c.serve(l.lease, func() error { return fn(l.Context(), l) }, c.dispose)
 			}
 		}
 	})
@@ -184,7 +184,7 @@ func Handle[T any](leases <-chan *Lease[T], workers int, fn func(context.Context
 // begin counts a worker in, unless the lease has ended. In this order: a lease that
 // ends after the look, while the consumer stops, finds the worker counted, and
 // Shutdown waits for it.
-func (c *consumer[T]) begin(l *Lease[T]) bool {
+func (c *consumer) begin(l *lease.Lease) bool {
 	c.working.Add(1)
 	if c.skip(l) {
 		c.handlerDone()
@@ -195,7 +195,7 @@ func (c *consumer[T]) begin(l *Lease[T]) bool {
 
 // serve calls do and deals with its outcome in deferred functions: where do leaves by
 // runtime.Goexit nothing else is run any more.
-func (c *consumer[T]) serve(l *Lease[T], do func(*Lease[T]) error, then func(*Lease[T], error)) {
+func (c *consumer) serve(l *lease.Lease, do func() error, then func(*lease.Lease, error)) {
 	defer c.handlerDone()
 	err := base.ErrGoexit
 	defer func() { then(l, err) }()
@@ -204,34 +204,35 @@ func (c *consumer[T]) serve(l *Lease[T], do func(*Lease[T]) error, then func(*Le
 			err = base.Panicked(p)
 		}
 	}()
-	err = do(l)
+	err = do()
 }
 
 // dispose settles a lease as its handler's error says.
-func (c *consumer[T]) dispose(l *Lease[T], err error) {
+func (c *consumer) dispose(l *lease.Lease, err error) {
 	if err != nil {
-		call(c.queue.cfg.Hooks.Failed, FailedEvent{Queue: c.queue.label, ID: l.lease.Item.ID, Attempt: l.lease.Attempt, Err: err})
+		call(c.queue.cfg.Hooks.Failed, FailedEvent{Queue: c.queue.label, ID: l.Item.ID, Attempt: l.Attempt, Err: err})
 	}
-	switch state := l.lease.State(); {
+	ctx := context.Background()
+	switch state := l.State(); {
 	case state >= lease.Settling:
 		// settled by the handler, or lost
 	case state == lease.InTx && err == nil:
-		l.lease.Unwatch() // the caller's commit acks it, and its context is not needed any more
+		l.Unwatch() // the caller's commit acks it, and its context is not needed any more
 		if c.order != nil {
-			c.order.returned(l.lease)
+			c.order.Returned(l)
 		}
 	case err == nil:
-		err = l.Ack()
+		err = l.Settle(ctx, lease.Ack, 0, "")
 	default:
 		switch o := Outcome(err); o.Kind {
 		case OutcomeDeadLetter:
-			err = l.settle(lease.Dead, 0, o.Reason)
+			err = l.Settle(ctx, lease.Dead, 0, o.Reason)
 		case OutcomeSnooze:
-			err = l.settle(lease.Snooze, o.Delay, o.Reason)
+			err = l.Settle(ctx, lease.Snooze, o.Delay, o.Reason)
 		case OutcomeRetryAfter:
-			err = l.settle(lease.Nack, o.Delay, o.Reason)
+			err = l.Settle(ctx, lease.Nack, o.Delay, o.Reason)
 		default:
-			err = l.settle(lease.Nack, c.backoff(l.lease.Failures()), o.Reason)
+			err = l.Settle(ctx, lease.Nack, c.backoff(l.Failures()), o.Reason)
 		}
 	}
 	_ = err // of a settle: ErrLeaseLost, ErrSettled or ErrClosed, which Wait and the hooks tell
@@ -243,7 +244,7 @@ func nackDelay(d time.Duration) time.Duration { return min(max(d, 0), sqlbatch.M
 
 // backoff asks ConsumerConfig.Backoff. The default stands in for one that fails, or
 // returns what is no delay.
-func (c *consumer[T]) backoff(attempt int) time.Duration {
+func (c *consumer) backoff(attempt int) time.Duration {
 	d := time.Duration(-1)
 	_ = base.Call(func() { d = c.cfg.Backoff(attempt) })
 	if d < 0 || d > sqlbatch.MaxDelay {

@@ -1,19 +1,23 @@
 package chanq
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/chanq/chanq/internal/claim"
+)
 
 // What chanq itself writes as the last error of a message.
 
 // ReasonExpired is the last error of a message that was set aside because its TTL
 // was over.
-const ReasonExpired = "expired"
+const ReasonExpired = claim.ReasonExpired
 
 // How the last errors begin that go on in the words of a codec, or of a driver: those repeat what
 // they could not make sense of, so they may have pieces of a body or of headers in them.
 const (
 	reasonHeaders = "chanq: cannot decode: headers: "
 	reasonDecode  = "chanq: cannot decode: "
-	reasonRead    = "chanq: could not be read: "
+	reasonRead    = claim.ReasonRead
 	reasonOutput  = "chanq: an output cannot be stored: "
 	reasonBody    = "Message.Body: " // of an output of a Pipe that cannot be encoded
 	reasonHeader  = "Message.Headers: "

@@ -29,10 +29,10 @@ type recorder struct {
 
 // claimed counts what a claim has leased. By its fence is known when that was, by the
 // database's clock.
-func (r *recorder) claimed(rows []claimedRow) {
+func (r *recorder) claimed(rows []table.Claimed) {
 	waited := int64(0)
 	for i := range rows {
-		waited += max(0, rows[i].item.Fence>>sqlbatch.FenceBits-rows[i].Due)
+		waited += max(0, rows[i].Item.Fence>>sqlbatch.FenceBits-rows[i].Due)
 	}
 	r.delivered.Add(int64(len(rows)))
 	r.waited.Add(waited)

@@ -27,7 +27,7 @@ func (c *Consumer[T]) ReleaseAll(ctx context.Context) error {
 }
 
 // releaseAll gives back what readers have. The consumer has stopped.
-func (c *consumer[T]) releaseAll(ctx context.Context) error {
+func (c *consumer) releaseAll(ctx context.Context) error {
 	select {
 	case <-c.returned: // the buffer is given back, and no claim is under way
 	case <-ctx.Done():
@@ -68,7 +68,7 @@ func (c *consumer[T]) releaseAll(ctx context.Context) error {
 
 // revoke takes a lease away from its reader, who has lost it from now on, and returns one
 // in its place that is to be released, or nil if the lease is not held any more.
-func (c *consumer[T]) revoke(l *lease.Lease) *lease.Lease {
+func (c *consumer) revoke(l *lease.Lease) *lease.Lease {
 	c.held.Add(1) // of the new one: the consumer must not end between the two
 	if !l.Lose(lease.Lost) {
 		c.letGo()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/notify"
 	"github.com/chanq/chanq/internal/session"
@@ -14,18 +15,18 @@ import (
 
 // A consumer's settles and extensions: package settle stores them, and this is what the consumer makes of their outcomes.
 
-func (c *consumer[T]) newSettler(s *sessions) *settle.Settler {
+func (c *consumer) newSettler(s *sessions) *settle.Settler {
 	q, cfg := c.queue, c.cfg
 	return settle.New(settle.Config{
 		Owner: c, Table: q.on(s), Traits: q.dialect.Traits(), Classify: q.classify, Health: c.health, MaxAttempts: q.cfg.MaxAttempts,
 		Timeout: cfg.tryTimeout(), Linger: cfg.linger(), Room: max(settleFactor*cfg.Prefetch, minBacklog),
-		Awaited: func(l *lease.Lease) bool { return c.order != nil && c.order.awaits(l) }, Isolated: c.isolated.Set,
+		Awaited: func(l *lease.Lease) bool { return c.order != nil && c.order.Awaited(l) }, Isolated: c.isolated.Set,
 		Known: c.settleKnown, Stored: c.settlesStored,
 		Broken: func(op string, err error) { c.broken(q.fail(op, err)) },
 	}, c.abandoned)
 }
 
-func (c *consumer[T]) newExtender(s *sessions) *settle.Extender {
+func (c *consumer) newExtender(s *sessions) *settle.Extender {
 	q := c.queue
 	return settle.NewExtender(settle.ExtenderConfig{
 		Table: q.on(s), Traits: q.dialect.Traits(), Classify: q.classify, Health: c.health,
@@ -47,7 +48,7 @@ func (q *queue) lossEvent(l *lease.Lease, confirmed bool) LeaseLostEvent {
 }
 
 // settleKnown takes the outcome of a settle before anybody else.
-func (c *consumer[T]) settleKnown(l *lease.Lease, err error) {
+func (c *consumer) settleKnown(l *lease.Lease, err error) {
 	q := c.queue
 	switch err {
 	case nil:
@@ -69,7 +70,7 @@ func reasonOf(l *lease.Lease) string {
 }
 
 // settlesStored counts a group of settles, reports what was lost, and says where messages are again.
-func (c *consumer[T]) settlesStored(began time.Time, t settle.Tally, leases []*lease.Lease) {
+func (c *consumer) settlesStored(began time.Time, t settle.Tally, leases []*lease.Lease) {
 	q := c.queue
 	e := SettledEvent{Queue: q.label, Acked: t.Acked, Nacked: t.Nacked, Released: t.Released, Dead: t.Dead, Lost: t.Lost, Took: time.Since(began)}
 	if t != (settle.Tally{}) {
@@ -97,7 +98,7 @@ func (c *consumer[T]) settlesStored(began time.Time, t settle.Tally, leases []*l
 		}
 	}
 	if len(released) > 0 {
-		q.gaveBack(placesOf(released))
+		q.gaveBack(claim.PlacesOf(released))
 	}
 	c.count(func(s *ConsumerStats) {
 		s.Acked += int64(t.Acked)
@@ -106,7 +107,7 @@ func (c *consumer[T]) settlesStored(began time.Time, t settle.Tally, leases []*l
 		s.Dead += int64(t.Dead)
 		s.Lost += int64(t.Lost)
 	})
-	base.Signal(c.progress)
+	c.pace.Progress()
 	// What was given back is another consumer's chance, whose pause ends here. Not
 	// after a Release by a reader who goes on reading: one that releases whatever it
 	// gets would claim it again and again, without a pause.
@@ -115,8 +116,14 @@ func (c *consumer[T]) settlesStored(began time.Time, t settle.Tally, leases []*l
 	}
 }
 
+func (c *consumer) count(f func(*ConsumerStats)) {
+	c.mu.Lock()
+	f(&c.stats)
+	c.mu.Unlock()
+}
+
 // mind ends the consumer if err is a panic of the driver. It is for statements that are repeated whatever their outcome.
-func (c *consumer[T]) mind(op string, err error) {
+func (c *consumer) mind(op string, err error) {
 	if session.Panicked(err) {
 		c.broken(c.queue.fail(op, err))
 	}
@@ -124,19 +131,19 @@ func (c *consumer[T]) mind(op string, err error) {
 
 // The consumer as the owner of its leases.
 
-func (c *consumer[T]) home() *queue { return c.queue }
+func (c *consumer) home() *queue { return c.queue }
 
 // Flush expedites settles: somebody waits for one.
-func (c *consumer[T]) Flush() { c.settler.Expedite() }
+func (c *consumer) Flush() { c.settler.Expedite() }
 
 // Settle hands a lease to the settler.
-func (c *consumer[T]) Settle(ctx context.Context, l *lease.Lease) error {
-	c.noteTaken()
+func (c *consumer) Settle(ctx context.Context, l *lease.Lease) error {
+	c.pace.Take()
 	return c.settler.Add(ctx, l)
 }
 
 // Extend asks the database.
-func (c *consumer[T]) Extend(ctx context.Context, l *lease.Lease, d time.Duration) (bool, error) {
+func (c *consumer) Extend(ctx context.Context, l *lease.Lease, d time.Duration) (bool, error) {
 	select {
 	case <-c.finished: // it does not wait for a lease that has run out or is in a transaction
 		return false, batch.ErrClosed
@@ -148,26 +155,26 @@ func (c *consumer[T]) Extend(ctx context.Context, l *lease.Lease, d time.Duratio
 }
 
 // Expire does what the extender does when it looks, which it need not have done yet, or never will: after a Shutdown that gave up.
-func (c *consumer[T]) Expire(l *lease.Lease) { c.extender.Lose(l, lease.Expired) }
+func (c *consumer) Expire(l *lease.Lease) { c.extender.Lose(l, lease.Expired) }
 
 // Changed notes which leases are no longer held, and what others of their keys may do.
-func (c *consumer[T]) Changed(leases ...*lease.Lease) {
+func (c *consumer) Changed(leases ...*lease.Lease) {
 	for _, l := range leases {
 		if l.End() {
 			c.leaseEnded(l)
 		}
 	}
 	if c.order != nil {
-		c.order.moved(leases)
+		c.order.Changed(leases)
 	}
 }
 
-func (c *consumer[T]) leaseEnded(l *lease.Lease) {
+func (c *consumer) leaseEnded(l *lease.Lease) {
 	if l.State() != lease.Settled {
-		c.noteTaken()
+		c.pace.Take()
 	}
 	if l.Suspect {
-		c.endTrial()
+		c.trial.End()
 		base.Signal(c.cleared)
 	}
 	c.letGo()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -17,8 +18,8 @@ type sharedDB struct {
 	users     int           // parts of sessions and listeners: the last one to leave ends it
 	sessions  *session.Pool // nil before the first part
 	listeners map[queueKey][]*listener
-	turns     map[queueKey]*claimTurns // of those that have listeners
-	trials    map[queueKey]bool        // queues of which a consumer tries a suspect: see claim_careful.go
+	gates     map[queueKey]*claim.Gate // of those that have listeners
+	trials    map[queueKey]bool        // queues of which a consumer tries a suspect: see internal/claim
 	// vacuums is taken by the queue whose table is being vacuumed: one at a time, since
 	// it borrows a connection of the application's for as long as that takes.
 	vacuums chan struct{}
@@ -38,7 +39,7 @@ func sharedOf(db *sql.DB) *sharedDB {
 	}
 	s := shared.of[db]
 	if s == nil {
-		s = &sharedDB{listeners: map[queueKey][]*listener{}, turns: map[queueKey]*claimTurns{}, trials: map[queueKey]bool{}, vacuums: make(chan struct{}, 1)}
+		s = &sharedDB{listeners: map[queueKey][]*listener{}, gates: map[queueKey]*claim.Gate{}, trials: map[queueKey]bool{}, vacuums: make(chan struct{}, 1)}
 		shared.of[db] = s
 	}
 	return s
@@ -129,7 +130,7 @@ func schemaOf(d sqlbatch.Dialect, schema string) string {
 // listener is a consumer that listens for its queue.
 type listener struct {
 	woken chan struct{} // of capacity 1: has a value after each signal since the last receive
-	turns *claimTurns   // shared with the others of its queue
+	gate  *claim.Gate   // shared with the others of its queue
 	key   queueKey
 	db    *sharedDB
 
@@ -144,7 +145,7 @@ func (l *listener) heard() (places sqlbatch.Floors, hurried bool) {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	places, hurried = l.places, l.hurried
-	l.places, l.hurried = noPlace, false
+	l.places, l.hurried = claim.NoPlace, false
 	return places, hurried
 }
 
@@ -172,19 +173,19 @@ func (k queueKey) listen() (*listener, func()) {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	s := sharedOf(k.db)
-	l := &listener{woken: make(chan struct{}, 1), key: k, db: s, places: noPlace}
+	l := &listener{woken: make(chan struct{}, 1), key: k, db: s, places: claim.NoPlace}
 	s.users++
 	s.listeners[k] = append(s.listeners[k], l)
-	if s.turns[k] == nil {
-		s.turns[k] = newClaimTurns()
+	if s.gates[k] == nil {
+		s.gates[k] = claim.NewGate()
 	}
-	l.turns = s.turns[k]
+	l.gate = s.gates[k]
 	return l, func() {
 		shared.mu.Lock()
 		s.listeners[k] = slices.DeleteFunc(s.listeners[k], func(o *listener) bool { return o == l })
 		if len(s.listeners[k]) == 0 {
 			delete(s.listeners, k)
-			delete(s.turns, k)
+			delete(s.gates, k)
 		}
 		shared.mu.Unlock()
 		leaveShared(k.db, 1)
@@ -212,7 +213,7 @@ func (k queueKey) wake() {
 
 // lower says that something lies at these places again. It ends no pause.
 func (k queueKey) lower(places sqlbatch.Floors) {
-	k.each(func(l *listener) { l.places = lowest(l.places, places) })
+	k.each(func(l *listener) { l.places = claim.Lowest(l.places, places) })
 }
 
 // vacuums is taken by a queue on the same *sql.DB whose table is being vacuumed. The

@@ -14,7 +14,7 @@ import (
 // the one before it ended, and does not walk over what that one left behind. Once an hour,
 // of rounds, one begins at the beginning, for what somebody had locked, or
 // archived in a transaction that was open for long.
-func (c *consumer[T]) trim() {
+func (c *consumer) trim() {
 	const whole = 60
 	every := max(time.Second, min(time.Minute, c.queue.cfg.Retain))
 	chore := c.queue.task("trim", "trim")
@@ -32,7 +32,7 @@ func (c *consumer[T]) trim() {
 // trimOnce deletes in steps, each from where the one before ended. Between them others
 // have their turn. A step that failed is repeated from where it began: its rows may precede
 // the error, and be there still.
-func (c *consumer[T]) trimOnce(after *int64) error {
+func (c *consumer) trimOnce(after *int64) error {
 	for c.stop.Err() == nil {
 		deleted, last := 0, *after
 		ctx, cancel := context.WithTimeout(c.stop, c.cfg.StatementTimeout)

@@ -18,14 +18,14 @@ import (
 //
 // It takes a session of the notes' for as long as the vacuum lasts, so neither claims nor
 // settles wait for one, and ends with Stop, which cancels what is under way.
-func (c *consumer[T]) vacuum() {
+func (c *consumer) vacuum() {
 	chore := c.queue.task("vacuum", "vacuum")
 	defer chore.End()
 	every := c.queue.cfg.VacuumEvery
 	p := vacuumPace{}
 	for c.stop.Err() == nil {
 		batch.Sleep(c.stop, every/2+every/4+rand.N(every/2+1)) // not all processes at once
-		if taken := c.taken.Load(); c.stop.Err() == nil && p.due(base.Now(), taken) {
+		if taken := c.pace.Taken(); c.stop.Err() == nil && p.due(base.Now(), taken) {
 			c.vacuumIfWorn(&p, chore)
 		}
 	}
@@ -42,7 +42,7 @@ const (
 
 // vacuumIfWorn looks at the table, has it vacuumed if that is worth its while, and looks
 // what became of it.
-func (c *consumer[T]) vacuumIfWorn(p *vacuumPace, chore *base.Task) {
+func (c *consumer) vacuumIfWorn(p *vacuumPace, chore *base.Task) {
 	w, err := c.wear()
 	if err != nil || !p.worth(base.Now(), w) {
 		if err != nil {
@@ -82,7 +82,7 @@ func (c *consumer[T]) vacuumIfWorn(p *vacuumPace, chore *base.Task) {
 }
 
 // wear asks the database. A table that is missing has none.
-func (c *consumer[T]) wear() (w wear, err error) {
+func (c *consumer) wear() (w wear, err error) {
 	ctx, cancel := context.WithTimeout(c.stop, c.cfg.StatementTimeout)
 	defer cancel()
 	err = c.notes.RunPatient(ctx, c.queue.sql.Wear(), func(rows *sql.Rows) error {

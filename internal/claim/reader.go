@@ -9,8 +9,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Table has the statements of a Reader: see table.Ordered.
-type Table interface {
+// OrderedTable has the statements of a Reader: see table.Ordered.
+type OrderedTable interface {
 	Read(p sqlbatch.ReadParams, a *table.Answer) error
 	Refill(p sqlbatch.RefillParams, a *table.Answer) error
 	Fetch(member [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte, a *table.Answer) error
@@ -23,12 +23,12 @@ type Table interface {
 	Give(member [16]byte, slots []sqlbatch.OwnedSlot) error
 }
 
-// Config configures a Reader.
-type Config struct {
+// ReaderConfig configures a Reader.
+type ReaderConfig struct {
 	Order      order.Config
 	Slots      int
 	Keys       func(slot int) int // keys of a slot at work at once; 0: no bound
-	Table      Table
+	Table      OrderedTable
 	Inline     func(rows int) int // of a read of so many rows: larger bodies are fetched later
 	Membership *Membership
 	Salt       func() int64
@@ -46,7 +46,7 @@ type Config struct {
 
 // Reader reads the messages of the slots that its consumer owns.
 type Reader struct {
-	cfg Config
+	cfg ReaderConfig
 
 	mu       sync.Mutex // guards what follows
 	seq      *order.Sequencer
@@ -62,8 +62,8 @@ type Reader struct {
 // slotsPause is the pause after a statement about slots that failed.
 const slotsPause = 50 * time.Millisecond
 
-// New returns a Reader that owns no slot.
-func New(cfg Config) *Reader {
+// NewReader returns a Reader that owns no slot.
+func NewReader(cfg ReaderConfig) *Reader {
 	term, _, _ := cfg.Membership.Current()
 	return &Reader{cfg: cfg, seq: order.New(cfg.Order), reb: order.NewRebalancer(cfg.Slots, term.ID), term: term, delivers: term}
 }

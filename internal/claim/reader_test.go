@@ -52,7 +52,7 @@ func newFake(t testing.TB) *fake {
 	f := &fake{t: t, owners: map[int]int64{}}
 	f.here = claim.NewMembership([16]byte{1}, base.Now)
 	f.join(time.Hour)
-	f.reader = claim.New(claim.Config{
+	f.reader = claim.NewReader(claim.ReaderConfig{
 		Order: order.Config{Unread: 4, MostUnread: 100, Blocked: 1000, Bytes: 1 << 20, Rows: 100, Behind: 1000, OneWriter: true, MaxCrashes: 3},
 		Slots: slots, Keys: func(int) int { return 0 }, Table: f, Inline: func(int) int { return 1 << 20 }, Membership: f.here,
 		Salt: func() int64 { return 1 }, Now: base.Now,

@@ -9,39 +9,44 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Ordered has the statements of a consumer of an ordered queue. Run runs one on the session of claims.
+// Ordered has the statements of a consumer of an ordered queue. One goroutine uses it.
 type Ordered struct {
-	SQL sqlbatch.Queue
-	Run func(st sqlbatch.Statement, scan func(*sql.Rows) error) error
+	Claims
+	SQL    sqlbatch.Queue
+	Within time.Duration // the time of a statement
+}
+
+func (o *Ordered) do(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	return o.run(o.Within, st, scan)
 }
 
 // Read reads messages that follow each other, and Refill those of certain keys.
-func (o Ordered) Read(p sqlbatch.ReadParams, a *Answer) error { return o.Run(o.SQL.Read(p), a.scan) }
-func (o Ordered) Refill(p sqlbatch.RefillParams, a *Answer) error {
-	return o.Run(o.SQL.Refill(p), a.scan)
+func (o *Ordered) Read(p sqlbatch.ReadParams, a *Answer) error { return o.do(o.SQL.Read(p), a.scan) }
+func (o *Ordered) Refill(p sqlbatch.RefillParams, a *Answer) error {
+	return o.do(o.SQL.Refill(p), a.scan)
 }
 
 // Fetch reads the contents of messages, and Look how their rows are.
-func (o Ordered) Fetch(member [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte, a *Answer) error {
-	return o.Run(o.SQL.Fetch(member, slots, ids), a.scan)
+func (o *Ordered) Fetch(member [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte, a *Answer) error {
+	return o.do(o.SQL.Fetch(member, slots, ids), a.scan)
 }
 
-func (o Ordered) Look(member [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte, a *Answer) error {
-	return o.Run(o.SQL.LookOrdered(member, slots, ids), a.scan)
+func (o *Ordered) Look(member [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte, a *Answer) error {
+	return o.do(o.SQL.LookOrdered(member, slots, ids), a.scan)
 }
 
 // Mark leases messages by ID, and Release gives some back, or notes that their leases expired. Both return the rows that they have
 // changed.
-func (o Ordered) Mark(member [16]byte, items []sqlbatch.MarkItem, alone sqlbatch.Alone) (changed []order.Row, err error) {
+func (o *Ordered) Mark(member [16]byte, items []sqlbatch.MarkItem, alone sqlbatch.Alone) (changed []order.Row, err error) {
 	return o.written(o.SQL.MarkOrdered(member, items, alone))
 }
 
-func (o Ordered) Release(member [16]byte, items []sqlbatch.ReleaseItem, lapsed bool) (changed []order.Row, err error) {
+func (o *Ordered) Release(member [16]byte, items []sqlbatch.ReleaseItem, lapsed bool) (changed []order.Row, err error) {
 	return o.written(o.SQL.ReleaseOrdered(member, items, lapsed))
 }
 
-func (o Ordered) written(st sqlbatch.Statement) (changed []order.Row, err error) {
-	err = o.Run(st, func(rows *sql.Rows) error {
+func (o *Ordered) written(st sqlbatch.Statement) (changed []order.Row, err error) {
+	err = o.do(st, func(rows *sql.Rows) error {
 		var id []byte
 		row := order.Row{Written: true}
 		err := rows.Scan(&id, &row.Fence, &row.Lapses, &row.Crashes)
@@ -53,9 +58,9 @@ func (o Ordered) written(st sqlbatch.Statement) (changed []order.Row, err error)
 }
 
 // Held returns which keys are held by dead messages.
-func (o Ordered) Held(slots []int, keys []string) (held []bool, redriven int64, err error) {
+func (o *Ordered) Held(slots []int, keys []string) (held []bool, redriven int64, err error) {
 	held = make([]bool, len(keys))
-	err = o.Run(o.SQL.HeldKeys(slots, keys), func(rows *sql.Rows) error {
+	err = o.do(o.SQL.HeldKeys(slots, keys), func(rows *sql.Rows) error {
 		var place int
 		var isHeld int64
 		if err := rows.Scan(&place, &isHeld, &redriven); err != nil {
@@ -68,8 +73,8 @@ func (o Ordered) Held(slots []int, keys []string) (held []bool, redriven int64, 
 }
 
 // Slots returns all slots, and how many consumers there are.
-func (o Ordered) Slots() (list []order.SlotRow, consumers int, err error) {
-	err = o.Run(o.SQL.Slots(), func(rows *sql.Rows) error {
+func (o *Ordered) Slots() (list []order.SlotRow, consumers int, err error) {
+	err = o.do(o.SQL.Slots(), func(rows *sql.Rows) error {
 		var row order.SlotRow
 		var owner []byte
 		var left sql.NullInt64
@@ -89,8 +94,8 @@ type Taken struct {
 }
 
 // Take takes slots, and returns those that it got.
-func (o Ordered) Take(member [16]byte, salt int64, slots []int) (got []Taken, err error) {
-	err = o.Run(o.SQL.TakeSlots(member, salt, slots), func(rows *sql.Rows) error {
+func (o *Ordered) Take(member [16]byte, salt int64, slots []int) (got []Taken, err error) {
+	err = o.do(o.SQL.TakeSlots(member, salt, slots), func(rows *sql.Rows) error {
 		var t Taken
 		err := rows.Scan(&t.Slot, &t.Fence, &t.Old)
 		got = append(got, t)
@@ -100,8 +105,8 @@ func (o Ordered) Take(member [16]byte, salt int64, slots []int) (got []Taken, er
 }
 
 // Give returns slots.
-func (o Ordered) Give(member [16]byte, slots []sqlbatch.OwnedSlot) error {
-	return o.Run(o.SQL.GiveSlots(member, slots), nil)
+func (o *Ordered) Give(member [16]byte, slots []sqlbatch.OwnedSlot) error {
+	return o.do(o.SQL.GiveSlots(member, slots), nil)
 }
 
 // Answer collects the rows of a read, a look or a fetch. Nothing of it may be used before the statement has succeeded.

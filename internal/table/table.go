@@ -146,8 +146,14 @@ func Panicked(err error) bool    { return session.Panicked(err) }
 // NotRun is the error of a statement that changes nothing, and so has no unknown outcome: the statement before was not applied
 // to what it looks for.
 func NotRun(err error) error {
-	if _, notRun := err.(*session.NotRunError); notRun {
+	if DidNotRun(err) {
 		return err
 	}
 	return &session.NotRunError{Err: err}
+}
+
+// DidNotRun reports a failure before anything could have been applied.
+func DidNotRun(err error) bool {
+	_, notRun := err.(*session.NotRunError)
+	return notRun
 }

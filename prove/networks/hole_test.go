@@ -104,8 +104,13 @@ func blackHole(r *rig, statement time.Duration, forget bool) {
 	require.NoError(r, rival[0].Ack())
 	require.NoError(r, c.Shutdown(r.Soon()))
 	require.NoError(r, p.Close(r.Soon()))
-	require.Equal(r, "down up", health.of("consumer"))
-	require.Equal(r, "down up", health.of("producer"))
+	for _, part := range []string{"consumer", "producer"} {
+		if changes := health.of(part); forget { // a statement may yet meet a connection that was forgotten
+			require.Regexp(r, "^down up( down up)*$", changes, part)
+		} else {
+			require.Equal(r, "down up", changes, part)
+		}
+	}
 	s, err := truth.Stats(r.Soon())
 	require.NoError(r, err)
 	require.Zero(r, s.Scheduled+s.Leased+s.Dead)

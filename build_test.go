@@ -6,19 +6,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/table"
 )
 
 func TestWhatLeasesShareIsSmall(t *testing.T) {
-	require.LessOrEqual(t, slabLeases*(unsafe.Sizeof(lease.Lease{})+unsafe.Sizeof(Lease[[]byte]{}))+
+	require.LessOrEqual(t, claim.SlabLeases*(unsafe.Sizeof(lease.Lease{})+unsafe.Sizeof(Lease[[]byte]{}))+
 		4*table.Chunk, uintptr(64<<10), "the slabs, and chunks that a slab's bytes may lie in")
-	rows := make([]claimedRow, 100)
+	rows := make([]table.Claimed, 100)
 	for i := range rows {
 		rows[i].Body = make([]byte, 10)
 	}
-	require.Equal(t, slabLeases, sharing[[]byte](rows))
-	require.Equal(t, slabLeases, sharing[string](rows))
+	require.Equal(t, claim.SlabLeases, sharing[[]byte](rows))
+	require.Equal(t, claim.SlabLeases, sharing[string](rows))
 	require.Equal(t, 1, sharing[map[string]any](rows), "what a codec makes may be of any size")
 	rows[3].Body = make([]byte, slabBytes)
 	require.Equal(t, 3, sharing[[]byte](rows))

@@ -1,4 +1,4 @@
-package chanq
+package claim
 
 import (
 	"context"
@@ -10,16 +10,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// claimsOf has claims of these sizes ask for their turns in this order, each in a
+// claimsOf has claims of these sizes ask for their gate in this order, each in a
 // goroutine of its own, and returns what tells when each got it. They keep it for as
 // long as kept.
-func claimsOf(t *testing.T, turns *claimTurns, kept time.Duration, sizes ...int) (begun func() []time.Duration) {
+func claimsOf(t *testing.T, gate *Gate, kept time.Duration, sizes ...int) (begun func() []time.Duration) {
 	began := time.Now()
 	all := make([]time.Duration, len(sizes))
 	var claims sync.WaitGroup
 	for i, n := range sizes {
 		claims.Go(func() {
-			done, err := turns.await(t.Context(), n)
+			done, err := gate.enter(t.Context(), n)
 			if err != nil {
 				return
 			}
@@ -49,7 +49,7 @@ func TestLargeClaimsOfOneProcessFollowEachOtherAndSmallOnesDoNot(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				begun := claimsOf(t, newClaimTurns(), 5*ms, c.sizes...)
+				begun := claimsOf(t, NewGate(), 5*ms, c.sizes...)
 				require.Equal(t, c.begun, begun())
 			})
 		})
@@ -58,26 +58,26 @@ func TestLargeClaimsOfOneProcessFollowEachOtherAndSmallOnesDoNot(t *testing.T) {
 
 func TestAClaimThatHangsKeepsOthersWaitingForAMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := newClaimTurns()
-		hung, err := turns.await(t.Context(), 1000)
+		gate := NewGate()
+		hung, err := gate.enter(t.Context(), 1000)
 		require.NoError(t, err)
-		begun := claimsOf(t, turns, time.Millisecond, 1000, 1000)
-		require.Equal(t, []time.Duration{turnMoment, turnMoment + time.Millisecond}, begun(), "it does not slow down those that follow")
+		begun := claimsOf(t, gate, time.Millisecond, 1000, 1000)
+		require.Equal(t, []time.Duration{gateMoment, gateMoment + time.Millisecond}, begun(), "it does not slow down those that follow")
 		hung()
-		require.True(t, turns.rows.TryAcquire(sideBySide), "what it gives back at last was given back")
-		require.False(t, turns.rows.TryAcquire(1))
+		require.True(t, gate.rows.TryAcquire(sideBySide), "what it gives back at last was given back")
+		require.False(t, gate.rows.TryAcquire(1))
 	})
 }
 
 func TestStopEndsTheWaitForATurn(t *testing.T) {
-	turns := newClaimTurns()
-	done, err := turns.await(t.Context(), 1000)
+	gate := NewGate()
+	done, err := gate.enter(t.Context(), 1000)
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	stop()
-	_, err = turns.await(ctx, 1)
+	_, err = gate.enter(ctx, 1)
 	require.ErrorIs(t, err, context.Canceled)
 	done()
-	_, err = turns.await(t.Context(), 1000)
+	_, err = gate.enter(t.Context(), 1000)
 	require.NoError(t, err, "it has left the line")
 }

@@ -1,4 +1,4 @@
-package chanq
+package claim
 
 import (
 	"context"
@@ -8,33 +8,34 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// claimTurns has the claims on one queue by consumers of one process, on one *sql.DB, follow
+// Gate has the claims on one queue by consumers of one process, on one *sql.DB, follow
 // each other, but for small ones. Claims that run side by side are in each other's
 // way: each walks over what the others have locked, and on PostgreSQL it locks rows that
 // another one has leased since it began, of which it gets none, and which cannot be acked
 // until it is over. It is safe for concurrent use.
-type claimTurns struct {
+type Gate struct {
 	rows *semaphore.Weighted // free ones, of sideBySide
 }
 
 const (
 	// sideBySide is for how many messages claims may ask that are under way at once.
 	sideBySide = 256
-	// turnMoment is for how long a claim keeps others waiting: longer than any does in a
+	// gateMoment is for how long a claim keeps others waiting: longer than any does in a
 	// healthy database.
-	turnMoment = 500 * time.Millisecond
+	gateMoment = 500 * time.Millisecond
 )
 
-func newClaimTurns() *claimTurns { return &claimTurns{semaphore.NewWeighted(sideBySide)} }
+// NewGate returns an open gate.
+func NewGate() *Gate { return &Gate{semaphore.NewWeighted(sideBySide)} }
 
-// await waits for the turn of a claim that asks for n messages. done ends it. It fails at
+// enter waits for the turn of a claim that asks for n messages. done ends it. It fails at
 // the end of ctx.
-func (t *claimTurns) await(ctx context.Context, n int) (done func(), err error) {
+func (g *Gate) enter(ctx context.Context, n int) (done func(), err error) {
 	weight := int64(min(n, sideBySide))
-	if err := t.rows.Acquire(ctx, weight); err != nil {
+	if err := g.rows.Acquire(ctx, weight); err != nil {
 		return nil, context.Cause(ctx)
 	}
-	end := sync.OnceFunc(func() { t.rows.Release(weight) })
-	hangs := time.AfterFunc(turnMoment, end)
+	end := sync.OnceFunc(func() { g.rows.Release(weight) })
+	hangs := time.AfterFunc(gateMoment, end)
 	return func() { hangs.Stop(); end() }, nil
 }

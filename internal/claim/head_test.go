@@ -1,0 +1,219 @@
+package claim
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/internal/table"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+const (
+	priorityNormal, priorityUrgent = 0, sqlbatch.PriorityUrgent
+	low, normal, urgent            = 0, priorityNormal - sqlbatch.PriorityLow, priorityUrgent - sqlbatch.PriorityLow
+	second                         = time.Second
+)
+
+// at is a row of a claim.
+func at(p int8, due int64) table.Claimed {
+	return table.Claimed{Row: table.Row{Priority: int8(p), Due: due}}
+}
+
+// rescaned is a head after a first rescan that found it at these places, and took no
+// time.
+func rescaned(floors sqlbatch.Floors) head {
+	f := newHead(second)
+	f.begin(0)
+	f.end(rescan{Rescan: table.Rescan{Known: true, Heads: floors}})
+	return f
+}
+
+func TestAClaimRaisesTheHeadOfThePrioritiesThatItTookFrom(t *testing.T) {
+	f := rescaned(sqlbatch.Floors{10, 20, 30, 40})
+	f.claimed([]table.Claimed{at(priorityUrgent, 45), at(priorityNormal, 25), at(priorityUrgent, 41), at(priorityNormal, 12)}, 0, 0)
+	require.Equal(t, sqlbatch.Floors{10, 25, 30, 45}, f.ask(0), "what is low is not hidden by what is urgent")
+	f.claimed([]table.Claimed{at(priorityNormal, 22)}, 0, 0)
+	require.Equal(t, sqlbatch.Floors{10, 25, 30, 45}, f.ask(0), "what lay below leaves it where it is")
+}
+
+func TestWhatIsGivenBackLowersTheHead(t *testing.T) {
+	f := rescaned(sqlbatch.Floors{10, 20, 30, 40})
+	f.claimed([]table.Claimed{at(priorityNormal, 25)}, 0, 0)
+	back := NoPlace
+	back[normal], back[urgent] = 15, 45
+	f.lower(back)
+	require.Equal(t, sqlbatch.Floors{10, 15, 30, 40}, f.ask(0))
+
+	f.begin(second)
+	back[normal] = 5
+	f.lower(back)
+	f.claimed([]table.Claimed{at(priorityNormal, 26)}, 0, 0)
+	f.end(rescan{Rescan: table.Rescan{Known: true, Heads: sqlbatch.Floors{60, 60, 60, 60}}})
+	require.Equal(t, sqlbatch.Floors{60, 5, 60, 45}, f.ask(0), "the rescan had not seen it yet")
+}
+
+func TestARescanFindsWhatLiesBeforeTheHead(t *testing.T) {
+	f := rescaned(sqlbatch.Floors{10, 20, 30, 40})
+	ready := [4]bool{normal: true, urgent: true}
+	f.claimed([]table.Claimed{at(priorityNormal, 100)}, 0, 0)
+	f.begin(second)
+	f.claimed([]table.Claimed{at(priorityNormal, 110), at(priorityUrgent, 120)}, 0, 0)
+	require.True(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: ready, Heads: sqlbatch.Floors{200, 50, 200, 60}}}))
+	require.Equal(t, sqlbatch.Floors{200, 50, 200, 120}, f.ask(0),
+		"what it saw at or behind the head of its beginning has been claimed since, or is still to come")
+
+	f.claimed([]table.Claimed{at(priorityNormal, 100)}, 0, 0)
+	f.begin(2 * second)
+	require.False(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: ready, Heads: sqlbatch.Floors{300, 150, 300, 300}}}))
+	require.Equal(t, sqlbatch.Floors{300, 150, 300, 300}, f.ask(0), "others have claimed the rest")
+
+	before := f
+	f.begin(3 * second)
+	require.False(t, f.end(rescan{}), "the queue is paused, or the rescan failed")
+	require.Equal(t, before.now, f.now)
+}
+
+func TestTheFloorFollowsADatabasesClockThatGoesBack(t *testing.T) {
+	f := rescaned(sqlbatch.Floors{1000, 1000, 1000, 1000})
+	f.claimed([]table.Claimed{at(priorityNormal, 2000)}, 0, 0)
+	f.begin(second)
+	f.claimed([]table.Claimed{at(priorityNormal, 2100)}, 0, 0)
+	require.False(t, f.end(rescan{Rescan: table.Rescan{Known: true, Heads: sqlbatch.Floors{500, 500, 500, 500}}}))
+	require.Equal(t, sqlbatch.Floors{500, 500, 500, 500}, f.ask(0))
+}
+
+func TestTheFirstRescanIsAtOnceAndTheNextASecondLater(t *testing.T) {
+	f := newHead(time.Minute)
+	require.True(t, f.isDue(0))
+	f.begin(0)
+	require.False(t, f.isDue(time.Hour), "one at a time")
+	f.cost = cost{last: time.Second}
+	f.end(rescan{Rescan: table.Rescan{Consumers: 1}, took: time.Millisecond})
+	require.False(t, f.isDue(second-1))
+	require.True(t, f.isDue(second))
+	f.hurried = true
+	require.False(t, f.isDue(21*time.Millisecond-1), "nor may anybody's hurry take more than its share")
+	require.True(t, f.isDue(21*time.Millisecond))
+	f.begin(21 * time.Millisecond)
+	f.end(rescan{Rescan: table.Rescan{Consumers: 1}, began: 21 * time.Millisecond})
+	require.False(t, f.isDue(second), "the hurry is over")
+	require.True(t, f.isDue(second+21*time.Millisecond))
+
+	f = newHead(100 * time.Millisecond)
+	f.begin(0)
+	f.end(rescan{})
+	require.True(t, f.isDue(100*time.Millisecond), "who polls more often looks more often")
+}
+
+func TestAllConsumersTogetherSpendATwentiethOfTheTime(t *testing.T) {
+	const took = 100 * time.Millisecond
+	f := newHead(second)
+	twice := func(s rescan) {
+		f.cost, s.took = cost{last: took}, took
+		f.begin(0)
+		f.end(s)
+	}
+	twice(rescan{Rescan: table.Rescan{Known: true, Consumers: 4}})
+	const rest = 4 * 20 * took
+	require.False(t, f.isDue(took+rest-1))
+	require.True(t, f.isDue(took+rest*5/4), "a quarter is left to chance, so that they do not meet")
+	twice(rescan{})
+	require.False(t, f.isDue(took+rest-1), "one that failed does not say how many they are")
+
+	f = newHead(second)
+	twice(rescan{Rescan: table.Rescan{Known: true}})
+	require.False(t, f.isDue(21*took-1), "no consumer is noted yet")
+	require.True(t, f.isDue(21*took))
+}
+
+func TestWhatARescanTookOnceIsNoPrice(t *testing.T) {
+	f := newHead(second)
+	look := func(began, took time.Duration) {
+		require.True(t, f.isDue(began))
+		f.begin(began)
+		f.end(rescan{Rescan: table.Rescan{Known: true, Consumers: 1}, began: began, took: took})
+	}
+	look(0, time.Minute)
+	look(time.Minute, second/100) // the process had stood still
+	look(time.Minute+second, time.Hour)
+	require.True(t, f.isDue(time.Hour+time.Minute+second+20*second/100), "it waited for a lock")
+	look(2*time.Hour, 10*second)
+	require.False(t, f.isDue(2*time.Hour+21*10*second-1), "twice is a price: of the lesser")
+	require.True(t, f.isDue(2*time.Hour+21*10*second))
+}
+
+func TestOnceTheDatabaseAnswersAgainARescanIsDue(t *testing.T) {
+	v := Plain{head: rescaned(sqlbatch.Floors{})}
+	for range 2 { // they ran into the outage
+		v.head.begin(0)
+		v.head.end(rescan{took: 30 * second})
+	}
+	v.rescans.claimFailed(time.Millisecond)
+	v.claimWorked()
+	require.False(t, v.head.isDue(100*second), "an error that comes at once says nothing of what a rescan takes")
+	v.rescans.claimFailed(second)
+	v.rescans.claimFailed(time.Millisecond)
+	v.claimWorked()
+	require.True(t, v.head.isDue(30*second))
+	v.head.begin(30 * second)
+	v.head.end(rescan{began: 30 * second, took: second})
+	v.claimWorked()
+	require.False(t, v.head.isDue(31*second-1), "once")
+}
+
+func TestAClaimThatComesLateReachesBackToWhatWasAboutToBeCommitted(t *testing.T) {
+	margin := sqlbatch.FloorMargin.Milliseconds()
+	f := rescaned(sqlbatch.Floors{100, 10_000, 10_000, 10_000})
+	f.claimed([]table.Claimed{at(priorityNormal, 20_000)}, second/100, 10*second)
+	soon := f.ask(10*second + sqlbatch.FloorMargin/4)
+	require.EqualValues(t, 20_000, soon[normal], "it does so by itself")
+	require.Equal(t, 10_000-margin, soon[urgent], "nothing urgent was claimed since the rescan")
+	f.claimed(nil, 0, 10*second+sqlbatch.FloorMargin)
+	require.Equal(t, sqlbatch.Floors{0, 20_000 - margin, 10_000 - margin, 10_000 - margin}, f.ask(10*second+sqlbatch.FloorMargin))
+
+	f.begin(20 * second)
+	f.end(rescan{Rescan: table.Rescan{Known: true, Heads: sqlbatch.Floors{30_000, 30_000, 30_000, 30_000}}, began: 20 * second})
+	require.EqualValues(t, 30_000, f.ask(20 * second)[normal])
+	require.EqualValues(t, 30_000-margin, f.ask(21 * second)[normal])
+}
+
+func TestTheClaimThatASurveySendsBackIsPartOfItsPrice(t *testing.T) {
+	f := rescaned(sqlbatch.Floors{100, 100, 100, 100})
+	f.claimed(nil, 10*time.Millisecond, 0)
+	f.claimed(nil, second, 2*second)
+	require.True(t, f.isDue(2*second), "another claim is not")
+	f.claimed(nil, 10*time.Millisecond, 2*second)
+	f.begin(2 * second)
+	require.True(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: [4]bool{true}, Heads: sqlbatch.Floors{1, 200, 200, 200}}, began: 2 * second}))
+	f.claimed(nil, second, 3*second)
+	require.True(t, f.isDue(3*second), "once is no price")
+	f.begin(3 * second)
+	require.True(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: [4]bool{true}, Heads: sqlbatch.Floors{0, 300, 300, 300}}, began: 3 * second}))
+	f.claimed(nil, 210*time.Millisecond, 4*second)
+	require.False(t, f.isDue(4*second+4*second-1), "twenty times what it took longer than the one before")
+	require.True(t, f.isDue(4*second+4*second))
+}
+
+func TestAnIdleConsumerWaitsForWhatTheSurveySawToCome(t *testing.T) {
+	f := newHead(second)
+	require.EqualValues(t, math.MaxInt64, f.wait(0))
+	f.begin(0)
+	require.EqualValues(t, math.MaxInt64, f.wait(0), "its result ends the pause")
+	f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Due: 5 * second}})
+	require.Equal(t, 3*second, f.wait(2*second))
+	require.Zero(t, f.wait(6*second))
+	f.begin(6 * second)
+	f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Due: second / 10}, began: 6 * second})
+	require.Equal(t, second, f.wait(6*second), "no sooner than the next rescan may be")
+	f.begin(7 * second)
+	f.end(rescan{Rescan: table.Rescan{Known: true}, began: 7 * second})
+	require.EqualValues(t, math.MaxInt64, f.wait(7*second))
+	f.cost = cost{last: second}
+	f.begin(8 * second)
+	f.end(rescan{Rescan: table.Rescan{Known: true}, began: 8 * second, took: second / 10})
+	f.hurried = true
+	require.Equal(t, 2*second, f.wait(8*second+second/10), "as soon as its share allows")
+}

@@ -1,0 +1,207 @@
+package claim
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/internal/table"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// PlainTable has the statements of a Plain: see table.Plain.
+type PlainTable interface {
+	Busy(bool)
+	Claim(within time.Duration, c sqlbatch.ClaimParams, into *table.ClaimedRows) error
+	Mark(within time.Duration, m sqlbatch.MarkParams, into *table.ClaimedRows) error
+	Contents(within time.Duration, into *table.Claimed) (found bool, err error)
+	Fence(within time.Duration, id [16]byte) (fence int64, known bool, err error)
+	Look(within time.Duration, ids [][16]byte) (table.Seen, error)
+	NextDue(within time.Duration, from sqlbatch.Floors) (due time.Duration, any bool, err error)
+	DueOrLocked(within time.Duration) (due bool, err error)
+	Rescan(ctx context.Context) (r table.Rescan, took time.Duration, err error)
+	RescanBeside(ctx context.Context) (r table.Rescan, took time.Duration, err error)
+}
+
+// Plain claims the messages of a plain queue: Run keeps the buffer of a consumer filled, and is its goroutine.
+//
+// A claim begins where those before it ended, and not at the beginning, where all lies that was claimed before (head.go). Once a
+// second, where that is cheap, there is a look from the beginning (rescan.go). An empty claim is followed by doubling pauses up to
+// PollMax, in which the due time of the next message is read (no lock, no write) instead of claiming (wait.go). How many messages a
+// claim asks for is decided in pace.go. Large claims of one process follow each other (gate.go).
+//
+// A claim that fails is followed by a smaller one. Messages that may end their process, and those that cannot be read, are marked
+// before they are read (careful.go).
+type Plain struct {
+	*buffer
+	cfg    *Config
+	pace   *Pace
+	table  PlainTable
+	gate   *Gate
+	member [16]byte
+	loop   batch.Loop
+	beside sync.WaitGroup // rescans beside claims
+
+	head      head
+	rescans   rescans
+	rescanned chan rescan // what a rescan beside claims has found, of capacity 1
+	careful   careful
+	bare      bool // the next claim is of one message, without its contents
+}
+
+// NewPlain returns the claims of a consumer that the database knows as member.
+func NewPlain(pace *Pace, t PlainTable, gate *Gate, member [16]byte) *Plain {
+	cfg := &pace.cfg
+	return &Plain{
+		buffer: newBuffer(), cfg: cfg, pace: pace, table: t, gate: gate, member: member, loop: cfg.loop(),
+		head: newHead(cfg.PollMax), rescans: rescans{patience: cfg.StatementTimeout}, rescanned: make(chan rescan, 1),
+	}
+}
+
+// Run claims until the consumer stops.
+func (p *Plain) Run() {
+	idle := batch.Backoff{Low: p.cfg.PollMin, High: p.cfg.PollMax}
+	p.cfg.Consumer.Connect()
+	for n := p.waitForRoom(); n > 0 && !p.next(n, &idle); n = p.waitForRoom() {
+	}
+	p.pace.unsubscribe()
+}
+
+// next makes the next claim, for which there is room for n messages, and what is due before it. It reports that the consumer has
+// stopped.
+func (p *Plain) next(n int, idle *batch.Backoff) (stopped bool) {
+	asked, got := 0, 0
+	p.reviewTrial()
+	failure := p.rescanIfDue()
+	if failure == nil {
+		if s, ok := p.nextSuspect(); ok {
+			if failure = p.trySuspect(s); failure == nil {
+				return false
+			}
+		}
+	}
+	if failure == nil {
+		p.cfg.Subscription.Answer()
+		asked, got, failure = p.claim(n)
+	}
+	if failure == nil && got == 0 && p.cfg.Idleness != nil {
+		if stopped, failure = p.stopIdle(); stopped {
+			return true
+		}
+		asked = 0 // a failure is not that of the claim
+	}
+	if failure != nil && p.cfg.Idleness != nil {
+		p.cfg.Idleness.NotIdle()
+	}
+	switch {
+	case failure != nil && p.cfg.Stop.Err() != nil && asked == 0: // Stop ended the rescan
+	case failure != nil:
+		if table.IsPermanent(failure.Class) {
+			p.cfg.Consumer.Broken(failure.Err)
+			return true
+		}
+		pause := p.loop.Failed(p.cfg.Abandoned, failure)
+		if asked > 0 {
+			p.rescans.claimFailed(time.Since(failure.Began))
+			p.claimFailed(asked)
+		}
+		batch.Sleep(p.cfg.Stop, pause)
+	case got == 0 && p.cfg.Idleness != nil:
+		p.pace.empty.Add(1)
+		p.pause(idle.Poll(), nil)
+	case got > 0:
+		pause := p.pace.after(idle, got, got == asked)
+		if pause > 0 && !p.pause(pause, nil) && p.cfg.Subscription.Quiet() && p.cfg.Idleness == nil {
+			p.waitForMessage(idle, false) // at most a look in place of the claim
+		}
+	default:
+		p.pace.empty.Add(1)
+		if p.cfg.Subscription.Vain() { // the message may lie before the head
+			p.head.hurried = true
+		}
+		p.waitForMessage(idle, true)
+	}
+	return false
+}
+
+// claim leases up to n messages, and delivers them. It returns for how many it asked and how many it got: those that it had to
+// give back are none. It is not cancelled by Stop: the consumer would not know which messages it has leased.
+func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
+	done, err := p.gate.enter(p.cfg.Stop, n)
+	if err != nil { // Stop
+		return 0, 0, &batch.Failure{Err: err}
+	}
+	start := base.Now()
+	c := p.claimParams(n)
+	rows := table.ClaimedRows{Rows: p.take(), Inline: c.Inline}
+	if rows.Rows == nil {
+		rows.Rows = make([]table.Claimed, 0, min(c.Rows, max(minClaim, p.pace.lastClaim)))
+	}
+	failure = p.loop.Try(p.cfg.Abandoned, func(context.Context) error { return p.table.Claim(p.cfg.patience(), c, &rows) })
+	done()
+	if failure != nil {
+		return c.Rows, 0, failure
+	}
+	got, took := len(rows.Rows), base.Now()-start
+	p.claimWorked()
+	p.head.claimed(rows.Rows, took, start+took)
+	p.table.Busy(got > 0)
+	p.bare = false
+	if got == 0 {
+		p.reuse(rows.Rows)
+		return c.Rows, 0, nil
+	}
+	p.pace.size.Worked(c.Rows, took, p.cfg.patience())
+	p.pace.brought(got, rows.Bytes)
+	p.pace.claimed.Add(int64(got))
+	got = p.deliver(claimed{rows: rows.Rows, bytes: rows.Bytes, took: took, deadline: lease.After(start, p.cfg.LeaseFor), until: start + p.cfg.MaxExtend})
+	return c.Rows, got, nil
+}
+
+// claimParams are those of a claim where there is room for n messages.
+func (p *Plain) claimParams(n int) sqlbatch.ClaimParams {
+	c := sqlbatch.ClaimParams{
+		Rows: n, Lease: p.cfg.LeaseFor, Member: p.member, Salt: table.NewSalt(),
+		Floors: p.head.ask(base.Now()), Inline: p.cfg.inline(n),
+	}
+	if p.bare {
+		c.Rows, c.Inline = 1, -1
+	}
+	return c
+}
+
+// claimFailed notes that a claim of n messages has failed. The message that it would lease first may be the cause: of one
+// message the next claim is bare, so that the message has a name before it is read.
+func (p *Plain) claimFailed(n int) {
+	p.pace.size.Failed(n)
+	p.bare = n == 1
+}
+
+// stopIdle is called after a claim that found nothing. It reports that the consumer has stopped.
+func (p *Plain) stopIdle() (stopped bool, failure *batch.Failure) {
+	now, quiet := p.cfg.Idleness.Begin()
+	if !quiet {
+		return false, nil
+	}
+	var due bool
+	failure = p.loop.Try(p.cfg.Abandoned, func(context.Context) (err error) {
+		due, err = p.table.DueOrLocked(p.cfg.StatementTimeout)
+		return err
+	})
+	if failure != nil {
+		return false, failure
+	}
+	p.pace.looks.Add(1)
+	if due {
+		p.cfg.Idleness.NotIdle()
+		p.head.hurried = true // it may lie before where claims begin
+		return false, nil
+	}
+	return p.cfg.Idleness.IsIdle(now), nil
+}
+
+// Close joins the rescans that were beside claims. Stop has ended them.
+func (p *Plain) Close() { p.beside.Wait() }

@@ -1,0 +1,146 @@
+package claim
+
+import (
+	"sync"
+
+	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/internal/table"
+)
+
+// Batch is leases in the order of their delivery, and the messages that they are of.
+type Batch struct {
+	Leases []*lease.Lease
+	Rows   []table.Claimed
+}
+
+// Source has leases for the channel of a consumer. Its methods are safe for concurrent use; one goroutine calls Next.
+type Source interface {
+	// Next returns up to n leases, which the caller hands to readers, or none. The rows are the caller's until the next call.
+	// Leases that are no longer held are among them.
+	Next(n int) Batch
+	// Waiting returns how many leases Next would return.
+	Waiting() int
+	// Ready has a value after there is something for Next.
+	Ready() <-chan struct{}
+	// Recalled has a value after leases were recalled that no reader has taken. Recall reports whether a lease is one of them.
+	Recalled() <-chan struct{}
+	Recall(*lease.Lease) bool
+	// Rest returns the leases that wait. It is called when claims have ended.
+	Rest() []*lease.Lease
+}
+
+// buffer is the Source of a plain queue: batches wait there until a goroutine has decoded those before.
+type buffer struct {
+	ready, recalled chan struct{} // of capacity 1
+
+	mu      sync.Mutex // guards what follows
+	batches []batchOf
+	waiting int
+	all     bool            // everything is recalled
+	used    []table.Claimed // of the batch that the caller of Next has in hand
+	free    []table.Claimed // no batch's
+}
+
+// batchOf is a Batch, and all of its rows if they are free after it.
+type batchOf struct {
+	Batch
+	whole []table.Claimed
+}
+
+func newBuffer() *buffer {
+	return &buffer{ready: make(chan struct{}, 1), recalled: make(chan struct{}, 1)}
+}
+
+// put adds leases. whole may be used for other rows after them; nil if it may not.
+func (b *buffer) put(batch Batch, whole []table.Claimed) {
+	if len(batch.Leases) == 0 {
+		return
+	}
+	b.mu.Lock()
+	b.batches = append(b.batches, batchOf{batch, whole})
+	b.waiting += len(batch.Leases)
+	b.mu.Unlock()
+	base.Signal(b.ready)
+}
+
+// take returns a slice without rows: one that was used before, if there is one.
+func (b *buffer) take() []table.Claimed {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	rows := b.free
+	b.free = nil
+	return rows
+}
+
+// reuse takes a slice for other rows.
+func (b *buffer) reuse(rows []table.Claimed) {
+	clear(rows)
+	b.mu.Lock()
+	b.free = rows[:0]
+	b.mu.Unlock()
+}
+
+func (b *buffer) Next(n int) Batch {
+	b.mu.Lock()
+	used := b.used
+	b.used = nil
+	var next Batch
+	if len(b.batches) > 0 {
+		first := &b.batches[0]
+		n = min(n, len(first.Leases))
+		next = Batch{first.Leases[:n], first.Rows[:n]}
+		first.Leases, first.Rows = first.Leases[n:], first.Rows[n:]
+		if b.waiting -= n; len(first.Leases) == 0 {
+			b.used = first.whole
+			b.batches[0] = batchOf{}
+			b.batches = b.batches[1:]
+		}
+	}
+	b.mu.Unlock()
+	if used != nil {
+		b.reuse(used)
+	}
+	return next
+}
+
+func (b *buffer) Waiting() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.waiting
+}
+
+func (b *buffer) Ready() <-chan struct{}    { return b.ready }
+func (b *buffer) Recalled() <-chan struct{} { return b.recalled }
+
+func (b *buffer) Recall(*lease.Lease) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.all
+}
+
+// recall recalls what no reader has taken, until keep, and returns the leases that wait here.
+func (b *buffer) recall() []*lease.Lease {
+	b.mu.Lock()
+	b.all = true
+	b.mu.Unlock()
+	base.Signal(b.recalled)
+	return b.Rest()
+}
+
+func (b *buffer) keep() {
+	b.mu.Lock()
+	b.all = false
+	b.mu.Unlock()
+}
+
+func (b *buffer) Rest() []*lease.Lease {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var rest []*lease.Lease
+	for _, batch := range b.batches {
+		rest = append(rest, batch.Leases...)
+	}
+	b.batches, b.waiting = nil, 0
+	return rest
+}

@@ -1,0 +1,165 @@
+package claim
+
+import (
+	"math"
+	"time"
+
+	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/notify"
+	"github.com/chanq/chanq/internal/table"
+)
+
+// The pauses of a Plain.
+
+// waitForRoom returns how many messages to claim next, 0 after Stop.
+func (p *Plain) waitForRoom() int {
+	look := p.cfg.PollMin
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for p.cfg.Stop.Err() == nil {
+		if room := p.pace.room(p.Waiting()); room > 0 {
+			return room
+		}
+		p.pace.unsubscribe() // its readers are busy: other consumers may wake
+		timer.Reset(look)
+		look = min(2*look, 100*time.Millisecond)
+		select {
+		case <-p.cfg.Stop.Done():
+		case <-p.pace.progress:
+		case <-timer.C:
+		}
+	}
+	return 0
+}
+
+// pause waits for d, a signal of this process, a notification, the end of a suspect, a rescan that found something, or Stop. It
+// reports one of the middle four.
+func (p *Plain) pause(d time.Duration, heard <-chan struct{}) (woken bool) {
+	end := time.Now().Add(d)
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for {
+		select {
+		case <-p.cfg.Stop.Done():
+			return false
+		case <-p.cfg.Woken:
+			p.cfg.Subscription.InProcess()
+			return true
+		case _, open := <-heard:
+			if p.cfg.Subscription.Received(open) {
+				return true
+			}
+			heard = nil
+			timer.Reset(min(time.Until(end), p.cfg.Subscription.Deaf()))
+		case <-p.cfg.Cleared:
+			return true
+		case r := <-p.rescanned:
+			if p.rescanEnded(r) {
+				return true
+			}
+		case <-timer.C:
+			return false
+		}
+	}
+}
+
+// waitForMessage returns when a claim may find something, or after Stop. empty says that
+// one has just found nothing. A message that the first look finds due all the same is locked by another session, and no reason to
+// claim, unless it may have come in between, or lies before where the claim began.
+//
+// The first look is before the first pause, because that may be long already: a notification about a
+// scheduled message does not shorten it. After a claim that brought something the look may wait
+// for a while if the Notifier is live.
+func (p *Plain) waitForMessage(idle *batch.Backoff, empty bool) {
+	s := p.cfg.Subscription
+	if spare := s.Spare(p.cfg.PollMax); !empty && spare > 0 && p.doze(spare) {
+		return
+	}
+	waited := false
+	for first := true; p.cfg.Stop.Err() == nil; first = false {
+		wait := idle.Poll()
+		began := p.subscribe(wait)
+		due, any, below, err := p.look()
+		if err == nil && p.suspectsWait() {
+			return
+		}
+		ready := err == nil && any && due <= 0
+		switch {
+		case err != nil && !first:
+			return // the claim meets the error, too, and deals with it
+		case ready && !first && !waited && s.Waits():
+			waited, wait = true, min(wait, notify.Every) // a consumer that the Notifier woke may be about to claim it
+		case ready && (!first || !empty || began || below):
+			if !first && !s.Live() {
+				p.pace.unsubscribe() // no consumer was woken for it: the Notifier may have room for another one
+			}
+			return
+		case err == nil && !ready && s.Live():
+			wait = p.cfg.PollMax
+		}
+		if !ready {
+			waited = false
+		}
+		if err == nil && any && due > 0 {
+			wait = min(wait, due)
+		}
+		if p.doze(wait) {
+			return
+		}
+	}
+}
+
+// doze is a pause that ends with a notification, too, and when a rescan is worth it.
+func (p *Plain) doze(wait time.Duration) (woken bool) {
+	s := p.cfg.Subscription
+	wait = min(wait, s.Deaf(), p.head.wait(base.Now()))
+	if rest := min(wait, s.Rest()); rest > 0 {
+		if p.pause(rest, nil) {
+			return true
+		}
+		wait -= rest
+	}
+	return p.pause(wait, s.Heard())
+}
+
+// subscribe is the pace's, unless readers are busy: then other consumers may claim the next message.
+func (p *Plain) subscribe(pause time.Duration) bool {
+	if p.pace.feed.Buffered() > 0 {
+		p.pace.unsubscribe()
+		return false
+	}
+	return p.pace.subscribe(pause)
+}
+
+// look asks when there may be something to claim: by a rescan, if one is due for which
+// claims may wait, or else from where claims begin. below says that a rescan found
+// something where no claim would have.
+func (p *Plain) look() (due time.Duration, any, below bool, err error) {
+	p.hear()
+	if p.head.isDue(base.Now()) {
+		if !p.rescans.beside {
+			r, below := p.rescanNow()
+			if r.err == nil {
+				p.pace.looks.Add(1)
+			}
+			return r.Due, r.Any, below, r.err
+		}
+		p.rescanBeside()
+	}
+	due, any, err = p.nextDue()
+	return due, any, false, err
+}
+
+func (p *Plain) nextDue() (due time.Duration, any bool, err error) {
+	due, any, err = p.table.NextDue(p.cfg.StatementTimeout, p.head.ask(base.Now()))
+	if err != nil {
+		if table.Panicked(err) { // a panic of the driver is not repeated
+			p.cfg.Consumer.Broken(err)
+		}
+		return math.MaxInt64, false, err
+	}
+	p.pace.looks.Add(1)
+	p.cfg.Subscription.Looked(due)
+	return due, any, nil
+}

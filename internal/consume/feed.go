@@ -1,0 +1,142 @@
+package consume
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/chanq/chanq/internal/claim"
+	"github.com/chanq/chanq/internal/lease"
+)
+
+// Config configures a Feed.
+type Config[M any] struct {
+	Source claim.Source
+	Room   int // of the channel
+	// Build makes values of leases, and appends them to into. It leaves out the leases that no reader may get, and settles those.
+	Build func(b claim.Batch, into []M) []M
+	Under func(M) *lease.Lease
+	// Release gives leases back that no reader has taken.
+	Release func([]*lease.Lease)
+}
+
+// Feed moves leases to a channel, in their order.
+type Feed[M any] struct {
+	cfg  Config[M]
+	c    chan M
+	hand []M // of Run: they follow on what is on the channel
+
+	coming atomic.Int64 // leases of the Source that are not on the channel yet
+	sent   atomic.Int64 // leases that were on the channel, or that Build has left out
+}
+
+// chunk is how many leases are made values of at once.
+const chunk = 64
+
+// NewFeed returns a Feed whose Run is still to be called.
+func NewFeed[M any](cfg Config[M]) *Feed[M] {
+	return &Feed[M]{cfg: cfg, c: make(chan M, cfg.Room)}
+}
+
+// C is the channel. Run closes it.
+func (f *Feed[M]) C() <-chan M { return f.c }
+
+// Buffered returns how many values are on the channel.
+func (f *Feed[M]) Buffered() int { return len(f.c) }
+
+// Coming returns how many leases were taken from the Source and are not on the channel yet. A lease on its way counts once at least
+// if the Source is asked first, this next, and Buffered last.
+func (f *Feed[M]) Coming() int { return int(f.coming.Load()) }
+
+// Sent returns how many leases have left for the channel.
+func (f *Feed[M]) Sent() int64 { return f.sent.Load() }
+
+// Run moves leases until stop ends. Then it waits until claimed is closed, has everything released that no reader has taken, and
+// closes the channel.
+func (f *Feed[M]) Run(stop context.Context, claimed <-chan struct{}) {
+	hand := f.hand
+	for stop.Err() == nil {
+		if len(hand) == 0 {
+			var any bool
+			if hand, any = f.next(); !any {
+				select {
+				case <-f.cfg.Source.Ready():
+				case <-f.cfg.Source.Recalled():
+					hand = f.takeBack(hand, f.cfg.Source.Recall)
+				case <-stop.Done():
+				}
+			}
+			continue
+		}
+		select {
+		case f.c <- hand[0]:
+			var none M
+			hand[0] = none
+			hand = hand[1:]
+			f.sent.Add(1)
+			f.coming.Add(-1)
+		case <-f.cfg.Source.Recalled():
+			hand = f.takeBack(hand, f.cfg.Source.Recall)
+		case <-stop.Done():
+		}
+	}
+	<-claimed
+	f.takeBack(hand, func(*lease.Lease) bool { return true })
+	f.release(f.cfg.Source.Rest())
+	close(f.c)
+}
+
+// next makes values of the next leases. any is false if there are none.
+func (f *Feed[M]) next() (hand []M, any bool) {
+	f.coming.Add(chunk) // before they leave the Source
+	b := f.cfg.Source.Next(chunk)
+	if len(b.Leases) == 0 {
+		f.coming.Add(-chunk)
+		return nil, false
+	}
+	f.hand = f.cfg.Build(b, f.hand[:0])
+	f.sent.Add(int64(len(b.Leases) - len(f.hand)))
+	f.coming.Add(int64(len(f.hand) - chunk))
+	return f.hand, true
+}
+
+// takeBack has those released that are recalled, of the values in hand and on the channel, and returns the rest.
+func (f *Feed[M]) takeBack(hand []M, recalled func(*lease.Lease) bool) (rest []M) {
+	var back []*lease.Lease
+	keep := func(m M) {
+		if l := f.cfg.Under(m); recalled(l) {
+			back = append(back, l)
+		} else {
+			rest = append(rest, m)
+		}
+	}
+	for _, m := range hand {
+		keep(m)
+	}
+	taken := 0
+	for n := len(f.c); n > 0; n-- {
+		select {
+		case m := <-f.c:
+			taken++
+			keep(m)
+		default: // a reader was quicker
+			n = 0
+		}
+	}
+	f.sent.Add(-int64(taken))
+	f.coming.Add(int64(len(rest) - len(hand)))
+	f.release(back)
+	return rest
+}
+
+// release gives those back that are still held.
+func (f *Feed[M]) release(leases []*lease.Lease) {
+	var back []*lease.Lease
+	for _, l := range leases {
+		if l.Take(lease.Release) {
+			back = append(back, l)
+		}
+	}
+	if len(back) > 0 {
+		f.cfg.Release(back)
+	}
+}

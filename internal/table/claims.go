@@ -1,0 +1,95 @@
+package table
+
+import (
+	"context"
+	"database/sql"
+	"math/rand/v2"
+	"time"
+
+	"github.com/chanq/chanq/internal/session"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Claims runs the statements of one consumer's claims, one after the other.
+type Claims struct {
+	Part    *session.Part
+	Context context.Context // outlives the end of the consumer's claims, so that what they lease is known
+	busy    bool
+}
+
+// Busy notes whether the last claim has brought messages. A consumer that is busy has a session of its own; those that are idle
+// share one.
+func (c *Claims) Busy(busy bool) { c.busy = busy }
+
+// run runs a statement. Its error is a *LateError if the answer did not arrive within a time.
+func (c *Claims) run(within time.Duration, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	ctx, cancel := context.WithTimeout(c.Context, within)
+	defer cancel()
+	_, err := c.timed(ctx, st, scan)
+	if err != nil && !DidNotRun(err) && ctx.Err() != nil && c.Context.Err() == nil {
+		return &LateError{err, within}
+	}
+	return err
+}
+
+func (c *Claims) timed(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) (took time.Duration, err error) {
+	if c.busy {
+		return c.Part.RunTimed(ctx, st, scan)
+	}
+	return c.Part.RunPatientTimed(ctx, st, scan)
+}
+
+// LateError is the failure of a statement whose answer did not arrive in time.
+type LateError struct {
+	Err    error
+	Within time.Duration
+}
+
+func (e *LateError) Error() string { return e.Err.Error() }
+func (e *LateError) Unwrap() error { return e.Err }
+
+// NewSalt returns what keeps the fences of two claims apart: see sqlbatch.FenceBits.
+func NewSalt() int64 { return 1 + rand.Int64N(1<<sqlbatch.FenceBits) }
+
+// Claimed is a message that a consumer has leased.
+type Claimed struct {
+	Row
+	Item    sqlbatch.Item
+	Expired bool
+	Size    int  // of the body, which may be left out
+	LeftOut bool // Key, Headers and Body are to be read
+}
+
+// ClaimedRows collects the rows of a claim. Nothing of them may be used before the statement has succeeded.
+type ClaimedRows struct {
+	Rows   []Claimed
+	Bytes  int // of bodies
+	Inline int // larger bodies are left out; all if it is negative
+	arena  Arena
+
+	columns                           []any
+	id, key, headers, body            sql.RawBytes
+	priority, fence, attempts, lapses int64
+	expired, enqueued, due, size      int64
+	expires                           sql.NullInt64
+}
+
+func (r *ClaimedRows) scan(rows *sql.Rows) error {
+	if r.columns == nil {
+		r.columns = []any{&r.id, &r.priority, &r.fence, &r.attempts, &r.lapses, &r.expired, &r.enqueued, &r.due, &r.expires, &r.key, &r.headers, &r.body, &r.size}
+	}
+	if err := rows.Scan(r.columns...); err != nil {
+		return err
+	}
+	row := Claimed{
+		Row: Row{
+			Priority: int8(r.priority), Attempts: int(r.attempts), Lapses: int(r.lapses), Enqueued: r.enqueued, Due: r.due, Expires: r.expires,
+			Key: r.arena.Keep(r.key), Headers: r.arena.Keep(r.headers), Body: r.arena.Keep(r.body),
+		},
+		Item: sqlbatch.Item{Fence: r.fence}, Expired: r.expired != 0, Size: int(r.size), LeftOut: r.Inline < 0 || int(r.size) > r.Inline,
+	}
+	copy(row.Item.ID[:], r.id)
+	r.Bytes += row.Size
+	r.Rows = append(r.Rows, row)
+	return nil
+}

@@ -1,0 +1,136 @@
+package table
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"math"
+	"time"
+
+	"github.com/chanq/chanq/internal/session"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Plain has the statements of a consumer of a plain queue. One goroutine uses it, except for RescanBeside.
+type Plain struct {
+	Claims
+	Queue  *Queue
+	Beside *session.Part // for rescans that claims do not wait for
+}
+
+// Claim leases messages.
+func (p *Plain) Claim(within time.Duration, c sqlbatch.ClaimParams, into *ClaimedRows) error {
+	return p.run(within, p.Queue.SQL.Claim(c), into.scan)
+}
+
+// Mark leases one message without its contents. There is no row if it is gone, or leased by another consumer.
+func (p *Plain) Mark(within time.Duration, m sqlbatch.MarkParams, into *ClaimedRows) error {
+	return p.run(within, p.Queue.SQL.Mark(m), into.scan)
+}
+
+// Contents reads the contents of a leased message into its row. found is false if the lease is lost.
+func (p *Plain) Contents(within time.Duration, into *Claimed) (found bool, err error) {
+	err = p.run(within, p.Queue.SQL.Contents(into.Item), func(rows *sql.Rows) error {
+		found = true
+		var key, headers, body sql.RawBytes
+		err := rows.Scan(&key, &headers, &body)
+		into.Key, into.Headers, into.Body = bytes.Clone(key), bytes.Clone(headers), bytes.Clone(body)
+		return err
+	})
+	return found, err
+}
+
+// Fence returns the fence of a message. known is false if the message is gone.
+func (p *Plain) Fence(within time.Duration, id [16]byte) (fence int64, known bool, err error) {
+	ctx, cancel := context.WithTimeout(p.Context, within)
+	defer cancel()
+	items, _, err := p.Part.Items(ctx, p.Queue.SQL.Look([][16]byte{id}), nil)
+	if err != nil || len(items) == 0 {
+		return 0, false, err
+	}
+	return items[0].Fence, true, nil
+}
+
+// Look sees which rows are there.
+func (p *Plain) Look(within time.Duration, ids [][16]byte) (Seen, error) {
+	return Table{p.Queue, p.Part}.Look(p.Context, within, ids)
+}
+
+// NextDue returns in how long the first message behind these places is due. any is false if there is none.
+func (p *Plain) NextDue(within time.Duration, from sqlbatch.Floors) (due time.Duration, any bool, err error) {
+	var ms sql.NullInt64
+	err = p.look(within, p.Queue.SQL.NextDue(from), func(rows *sql.Rows) error { return rows.Scan(&ms) })
+	if !ms.Valid {
+		return math.MaxInt64, false, err
+	}
+	return time.Duration(ms.Int64) * time.Millisecond, true, err
+}
+
+// DueOrLocked reports whether a message is due, or might be: those that other sessions have locked count as due.
+func (p *Plain) DueOrLocked(within time.Duration) (due bool, err error) {
+	var ms sql.NullInt64
+	err = p.look(within, p.Queue.SQL.DueOrLocked(), func(rows *sql.Rows) error { return rows.Scan(&ms) })
+	return ms.Valid && ms.Int64 <= 0, err
+}
+
+// look runs a statement on the session that idle consumers share.
+func (p *Plain) look(within time.Duration, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	ctx, cancel := context.WithTimeout(p.Context, within)
+	defer cancel()
+	return p.Part.RunPatient(ctx, st, scan)
+}
+
+// Rescan is what a look from the beginning has found.
+type Rescan struct {
+	Known     bool // false: the queue is paused
+	Heads     sqlbatch.Floors
+	Ready     [sqlbatch.Priorities]bool // there is something to claim
+	Due       time.Duration             // until there may be something to claim
+	Any       bool                      // there is something to come, or there
+	Consumers int
+	Suspects  []Suspect // the first unleased message of each priority, if it is a suspect
+}
+
+// Suspect is a message that may have ended the processes of its consumers.
+type Suspect struct {
+	Item     sqlbatch.Item
+	Priority int8
+	Crashes  int            // the lease that has expired included
+	Alone    sqlbatch.Alone // of that lease
+}
+
+// Rescan looks from the beginning. took is without the wait for a session.
+func (p *Plain) Rescan(ctx context.Context) (r Rescan, took time.Duration, err error) {
+	return p.rescan(ctx, p.timed)
+}
+
+// RescanBeside is Rescan on a session of its own.
+func (p *Plain) RescanBeside(ctx context.Context) (r Rescan, took time.Duration, err error) {
+	return p.rescan(ctx, p.Beside.RunTimed)
+}
+
+func (p *Plain) rescan(ctx context.Context, run func(context.Context, sqlbatch.Statement, func(*sql.Rows) error) (time.Duration, error)) (r Rescan, took time.Duration, err error) {
+	r.Due = math.MaxInt64
+	took, err = run(ctx, p.Queue.SQL.Survey(), func(rows *sql.Rows) error {
+		var priority, at int64
+		var due, fence, crashes, alone sql.NullInt64
+		var id sql.RawBytes
+		if err := rows.Scan(&priority, &at, &due, &r.Consumers, &id, &fence, &crashes, &alone); err != nil {
+			return err
+		}
+		if id != nil {
+			s := Suspect{Priority: int8(priority), Crashes: int(crashes.Int64), Alone: sqlbatch.Alone(alone.Int64)}
+			copy(s.Item.ID[:], id)
+			s.Item.Fence = fence.Int64
+			r.Suspects = append(r.Suspects, s)
+		}
+		lane := priority - sqlbatch.PriorityLow
+		r.Known, r.Heads[lane], r.Ready[lane] = true, at, due.Valid && due.Int64 <= 0
+		if due.Valid {
+			r.Any, r.Due = true, min(r.Due, time.Duration(due.Int64)*time.Millisecond)
+		}
+		return nil
+	})
+	r.Known = r.Known && err == nil
+	return r, took, err
+}
