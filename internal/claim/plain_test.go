@@ -1,0 +1,515 @@
+package claim_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/claim"
+	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/internal/notify"
+	"github.com/chanq/chanq/internal/table"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// row is a message of a plain queue in memory.
+type row struct {
+	id       byte
+	priority int8
+	due      time.Duration // of base.Now
+	size     int
+	fence    int64
+	leased   bool
+	suspect  bool
+	crashes  int
+	alone    sqlbatch.Alone
+	expired  bool
+}
+
+// queue is a plain queue, and the consumer that claims from it.
+type queue struct {
+	t *testing.T
+
+	mu    sync.Mutex // guards what follows; no statement takes time under it
+	rows  []row
+	calls []string
+	fail  func(op string) error // before the statement; nil: none fails
+	lost  func(op string) error // after it
+	takes time.Duration         // each statement
+	bad   byte                  // the ID of a message that cannot be read
+
+	plain    *claim.Plain
+	pace     *claim.Pace
+	given    []byte // to readers
+	tracked  []*lease.Lease
+	settled  []*lease.Lease
+	others   atomic.Int64 // leases that are held besides
+	broken   error
+	buffered int
+	woken    chan struct{}
+	cleared  chan struct{}
+	stop     context.CancelFunc
+	ended    chan struct{}
+}
+
+// health takes what a loop reports.
+type health struct{}
+
+func (health) Worked(time.Time)        {}
+func (health) Failed(time.Time, error) {}
+
+// turn lets a consumer try suspects.
+type turn struct{}
+
+func (turn) Begin() bool { return true }
+func (turn) End()        {}
+
+func newQueue(t *testing.T, change func(*claim.Config)) *queue {
+	q := &queue{t: t, woken: make(chan struct{}, 1), cleared: make(chan struct{}, 1), ended: make(chan struct{})}
+	stop, cancel := context.WithCancel(t.Context())
+	q.stop = cancel
+	subscription := notify.NewSubscription(nil, "q", nil)
+	cfg := claim.Config{
+		Prefetch: 100, PrefetchBytes: 1 << 20, MaxBody: 1 << 10, MaxCrashes: 3, LeaseFor: 30 * time.Second, MaxExtend: time.Hour,
+		PollMin: 50 * time.Millisecond, PollMax: time.Second, StatementTimeout: 10 * time.Second, Traits: sqlbatch.Traits{ClaimRows: 1000},
+		Classify: func(err error) sqlbatch.Class {
+			switch err {
+			case errRolledBack:
+				return sqlbatch.RolledBack
+			case errMissing:
+				return sqlbatch.NoSchema
+			}
+			return sqlbatch.Unknown
+		},
+		Health: health{}, Stop: stop, Abandoned: t.Context(), Home: &lease.Home{Owner: owner{}, Parent: t.Context()}, Consumer: q, Trials: turn{},
+		Subscription: &subscription, Woken: q.woken, Cleared: q.cleared,
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	q.pace = claim.NewPace(cfg)
+	q.plain = claim.NewPlain(q.pace, q, claim.NewGate(), [16]byte{1})
+	q.pace.Serve(q)
+	return q
+}
+
+var errMissing = errors.New("there is no table")
+
+// owner has leases whose end is of no interest here.
+type owner struct{}
+
+func (owner) Settle(context.Context, *lease.Lease) error { return nil }
+func (owner) Extend(context.Context, *lease.Lease, time.Duration) (bool, error) {
+	return false, nil
+}
+func (owner) Expire(*lease.Lease)     {}
+func (owner) Flush()                  {}
+func (owner) Changed(...*lease.Lease) {}
+
+// run claims for a while, and then stops.
+func (q *queue) run(d time.Duration) {
+	go func() {
+		defer close(q.ended)
+		q.plain.Run()
+		q.plain.Close()
+	}()
+	time.Sleep(d)
+	q.stop()
+	<-q.ended
+}
+
+// read gives readers what is there.
+func (q *queue) read() {
+	for b := q.plain.Next(10); len(b.Leases) > 0; b = q.plain.Next(10) {
+		for _, l := range b.Leases {
+			if l.State() == lease.Held {
+				q.mu.Lock()
+				q.given = append(q.given, l.Item.ID[0])
+				q.mu.Unlock()
+			}
+		}
+	}
+}
+
+func (q *queue) call(op string, format string, args ...any) error {
+	q.note(strings.TrimSpace(op + " " + fmt.Sprintf(format, args...)))
+	time.Sleep(q.takes)
+	if q.fail != nil {
+		return q.fail(op)
+	}
+	return nil
+}
+
+func (q *queue) note(call string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.calls = append(q.calls, call)
+}
+
+func (q *queue) after(op string) error {
+	if q.lost != nil {
+		return q.lost(op)
+	}
+	return nil
+}
+
+// made returns the calls of some kinds.
+func (q *queue) made(kinds ...string) (calls []string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, c := range q.calls {
+		if op, _, _ := strings.Cut(c, " "); slices.Contains(kinds, op) {
+			calls = append(calls, c)
+		}
+	}
+	return calls
+}
+
+// first returns the first calls.
+func (q *queue) first(n int) string { return strings.Join(q.calls[:min(n, len(q.calls))], ", ") }
+
+func (q *queue) claimed(r *row, into *table.ClaimedRows, bare bool) {
+	r.leased = true
+	r.fence += 10
+	c := table.Claimed{Item: sqlbatch.Item{ID: [16]byte{r.id}, Fence: r.fence}, Expired: r.expired, Size: r.size, LeftOut: bare || r.size > into.Inline}
+	c.Priority, c.Due, c.Attempts = r.priority, r.due.Milliseconds(), 1
+	into.Rows = append(into.Rows, c)
+	into.Bytes += r.size
+}
+
+func (q *queue) Busy(bool) {}
+
+func (q *queue) Claim(_ time.Duration, c sqlbatch.ClaimParams, into *table.ClaimedRows) error {
+	if err := q.call("claim", "%d", c.Rows); err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for i := range q.rows {
+		r := &q.rows[i]
+		if r.leased || r.suspect || r.due > base.Now() || len(into.Rows) == c.Rows {
+			continue
+		}
+		if r.id == q.bad && c.Inline >= 0 {
+			return errAway
+		}
+		q.claimed(r, into, c.Inline < 0)
+	}
+	return q.after("claim")
+}
+
+func (q *queue) Mark(_ time.Duration, m sqlbatch.MarkParams, into *table.ClaimedRows) error {
+	if err := q.call("mark", "%d alone=%d again=%t", m.Item.ID[0], m.Alone, m.Again); err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for i := range q.rows {
+		if r := &q.rows[i]; r.id == m.Item.ID[0] && r.fence == m.Item.Fence {
+			q.claimed(r, into, true)
+			r.alone = m.Alone
+		}
+	}
+	return q.after("mark")
+}
+
+func (q *queue) Contents(_ time.Duration, into *table.Claimed) (found bool, err error) {
+	err = q.call("contents", "%d", into.Item.ID[0])
+	if err == nil && into.Item.ID[0] == q.bad {
+		err = errAway
+	}
+	return err == nil, err
+}
+
+func (q *queue) Fence(_ time.Duration, id [16]byte) (fence int64, known bool, err error) {
+	err = q.call("fence", "%d", id[0])
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, r := range q.rows {
+		if r.id == id[0] {
+			return r.fence, true, err
+		}
+	}
+	return 0, false, err
+}
+
+func (q *queue) Look(_ time.Duration, ids [][16]byte) (table.Seen, error) {
+	seen := table.Seen{Fences: map[[16]byte]int64{}}
+	err := q.call("look", "")
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, r := range q.rows {
+		if slices.Contains(ids, [16]byte{r.id}) {
+			seen.Fences[[16]byte{r.id}] = r.fence
+		}
+	}
+	return seen, err
+}
+
+func (q *queue) NextDue(time.Duration, sqlbatch.Floors) (due time.Duration, any bool, err error) {
+	err = q.call("due", "")
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, r := range q.rows {
+		if !r.leased && (!any || r.due-base.Now() < due) {
+			due, any = r.due-base.Now(), true
+		}
+	}
+	return due, any, err
+}
+
+func (q *queue) DueOrLocked(time.Duration) (bool, error) { return false, q.call("locked", "") }
+
+func (q *queue) Rescan(ctx context.Context) (table.Rescan, time.Duration, error) {
+	return q.rescan("rescan")
+}
+
+func (q *queue) RescanBeside(ctx context.Context) (table.Rescan, time.Duration, error) {
+	return q.rescan("beside")
+}
+
+func (q *queue) rescan(op string) (r table.Rescan, took time.Duration, err error) {
+	began := time.Now()
+	err = q.call(op, "")
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	r.Known, r.Consumers, r.Due = err == nil, 1, time.Hour
+	for _, m := range q.rows {
+		if m.suspect && !m.leased {
+			r.Suspects = append(r.Suspects, table.Suspect{Item: sqlbatch.Item{ID: [16]byte{m.id}, Fence: m.fence}, Priority: m.priority, Crashes: m.crashes, Alone: m.alone})
+		}
+	}
+	return r, time.Since(began), err
+}
+
+func (q *queue) Connect()                       { q.note("connect") }
+func (q *queue) Heard() (sqlbatch.Floors, bool) { return claim.NoPlace, false }
+func (q *queue) Backlogged() bool               { return false }
+func (q *queue) Held() (leases, handlers int)   { return 1 + int(q.others.Load()), 0 }
+func (q *queue) Delay(int) time.Duration        { return time.Minute }
+func (q *queue) Claimed([]table.Claimed)        {}
+func (q *queue) Delivered(n, _ int, _ time.Duration) {
+	q.note(fmt.Sprint("delivered ", n))
+}
+func (q *queue) Broken(err error)                    { q.broken = err; q.stop() }
+func (q *queue) PassOn()                             {}
+func (q *queue) Freed()                              {}
+func (q *queue) Coming() int                         { return 0 }
+func (q *queue) Buffered() int                       { return q.buffered }
+func (q *queue) Sent() int64                         { return int64(len(q.given)) }
+func (q *queue) Lose(l *lease.Lease, to lease.State) { l.Lose(to) }
+func (q *queue) Settle(leases ...*lease.Lease)       { q.settled = append(q.settled, leases...) }
+func (q *queue) Track(leases []*lease.Lease) {
+	q.tracked = append(q.tracked, leases...)
+	q.note(fmt.Sprint("track ", len(leases)))
+}
+
+// send adds messages of so many bytes, which are due now.
+func (q *queue) send(size int, ids ...byte) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, id := range ids {
+		q.rows = append(q.rows, row{id: id, due: base.Now(), size: size, fence: int64(id)})
+	}
+}
+
+// outcome is how leases were settled: "2 release".
+func (q *queue) outcome() (list []string) {
+	for _, l := range q.settled {
+		list = append(list, fmt.Sprint(l.Item.ID[0], " ", l.Op))
+	}
+	return list
+}
+
+func TestAClaimIsTrackedBeforeReadersGetIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, nil)
+		q.send(10, 3, 1, 2)
+		q.rows[1].priority = 2
+		q.run(10 * time.Millisecond)
+		require.Equal(t, "connect, rescan, claim 16, track 3, delivered 3", q.first(5))
+		q.read()
+		require.Equal(t, []byte{1, 2, 3}, q.given, "in order of priority and due time")
+	})
+}
+
+func TestWhatHasExpiredIsDeadLetteredAndNotDelivered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, nil)
+		q.send(10, 1, 2)
+		q.rows[0].expired = true
+		q.run(10 * time.Millisecond)
+		q.read()
+		require.Equal(t, []byte{2}, q.given)
+		require.Equal(t, []string{"1 dead-letter"}, q.outcome())
+		require.Equal(t, claim.ReasonExpired, q.settled[0].Text)
+	})
+}
+
+func TestLargeBodiesAreReadOneByOneUpToPrefetchBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, func(c *claim.Config) { c.MaxBody = 1 })
+		q.send(400<<10, 1, 2, 3, 4)
+		q.run(10 * time.Millisecond)
+		require.Equal(t, []string{"contents 1", "contents 2"}, q.made("contents"))
+		require.Equal(t, []string{"3 release", "4 release"}, q.outcome()[:2])
+		q.read()
+		require.Equal(t, []byte{1, 2}, q.given)
+	})
+}
+
+func TestOnlyTheMessageThatCannotBeReadFailsAnAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, nil)
+		q.send(10, 1, 2, 3)
+		q.bad = 1
+		go func() {
+			for {
+				select {
+				case <-time.After(10 * time.Millisecond):
+					q.read()
+				case <-q.ended:
+					return
+				}
+			}
+		}()
+		q.run(10 * time.Second)
+		require.Equal(t, []string{"1 nack"}, q.outcome())
+		require.Equal(t, time.Minute, q.settled[0].Delay)
+		require.True(t, q.settled[0].Quiet, "a driver repeats what it cannot read")
+		require.Equal(t, []string{"claim 16", "claim 8", "claim 4", "claim 2", "claim 1", "claim 1"}, q.made("claim")[:6])
+		require.Len(t, q.made("contents"), 2)
+		slices.Sort(q.given)
+		require.Equal(t, []byte{2, 3}, q.given)
+	})
+}
+
+func TestASuspectIsMarkedBeforeItIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, nil)
+		q.send(10, 1, 2)
+		q.rows[0].suspect = true
+		q.run(10 * time.Millisecond)
+		require.Equal(t, "connect, rescan, mark 1 alone=1 again=false, track 1, contents 1, delivered 1, claim 15", q.first(7))
+		q.read()
+		require.Equal(t, []byte{1, 2}, q.given)
+		require.True(t, q.tracked[0].Suspect)
+	})
+}
+
+func TestTheLastTrialBeginsWhenNothingElseIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, nil)
+		q.send(10, 1)
+		q.rows[0].suspect, q.rows[0].crashes = true, 2
+		q.others.Store(1)
+		time.AfterFunc(time.Second, func() { q.others.Store(0) })
+		time.AfterFunc(900*time.Millisecond, func() { require.Len(t, q.made("mark"), 1) })
+		q.run(2 * time.Second)
+		require.Equal(t, []string{"mark 1 alone=0 again=false", "mark 1 alone=2 again=true"}, q.made("mark"))
+		require.Empty(t, q.made("claim"), "until the trial is over")
+		q.read()
+		require.Equal(t, []byte{1}, q.given)
+	})
+}
+
+func TestALeaseOfAMessageWithTooManyCrashesIsDeadLetteredUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, nil)
+		q.send(10, 1)
+		q.rows[0].suspect, q.rows[0].crashes, q.rows[0].alone = true, 3, sqlbatch.OnlyMessage
+		q.run(10 * time.Millisecond)
+		require.Empty(t, q.made("contents"))
+		require.Equal(t, []string{"1 dead-letter"}, q.outcome())
+		require.Contains(t, q.settled[0].Text, "3 while its consumer handled no other suspect")
+	})
+}
+
+func TestAMarkOfUnknownOutcomeIsRepeatedByTheFenceThatIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, nil)
+		q.send(10, 1)
+		q.rows[0].suspect = true
+		q.lost = func(op string) error {
+			if op == "mark" {
+				q.lost = nil
+				return errAway
+			}
+			return nil
+		}
+		q.run(time.Second)
+		require.Equal(t, []string{"mark 1 alone=1 again=false", "fence 1", "mark 1 alone=1 again=true", "contents 1"}, q.made("mark", "fence", "contents"))
+	})
+}
+
+func TestAPermanentFailureEndsTheConsumer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, nil)
+		q.fail = func(op string) error {
+			if op == "claim" {
+				return errMissing
+			}
+			return nil
+		}
+		q.run(time.Minute)
+		require.Equal(t, errMissing, q.broken)
+		require.Len(t, q.made("claim"), 1)
+	})
+}
+
+func TestAnIdleConsumerLooksInPlaceOfClaiming(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, nil)
+		q.run(10 * time.Second)
+		require.Len(t, q.made("claim"), 1)
+		require.InDelta(t, 16, len(q.made("due", "rescan")), 6, "after doubling pauses one a second")
+	})
+}
+
+func TestASignalOfTheProcessEndsAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, nil)
+		time.AfterFunc(5500*time.Millisecond, func() {
+			q.send(10, 1)
+			q.woken <- struct{}{}
+			synctest.Wait()
+			require.Len(t, q.made("claim"), 2)
+		})
+		q.run(6 * time.Second)
+	})
+}
+
+func TestARescanThatFollowsOnASlowOneIsBesideTheClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, nil)
+		q.takes = 100 * time.Millisecond
+		q.run(30 * time.Second)
+		require.Equal(t, []string{"rescan", "beside"}, q.made("rescan", "beside")[:2])
+		rescans := len(q.made("rescan", "beside"))
+		require.LessOrEqual(t, rescans, 1+30*1000/2100, "a twentieth of the time")
+	})
+}
+
+func TestAReaderThatStopsReadingStopsClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, nil)
+		for n := range 100 {
+			q.send(10, byte(n+1))
+		}
+		q.run(10 * time.Second)
+		require.Equal(t, []string{"claim 16"}, q.made("claim"), "as many as may be in memory when no reader takes any")
+		require.Equal(t, 16, q.plain.Waiting())
+		require.Len(t, q.plain.Rest(), 16)
+		require.Zero(t, q.plain.Waiting())
+	})
+}
