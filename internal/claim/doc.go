@@ -1,15 +1,28 @@
-// Package claim decides which messages of an ordered queue a consumer delivers. Its Reader owns slots, reads their messages
-// with plain SELECTs and keeps each key's messages in order with package order.
+// Package claim decides which messages a consumer leases, and when. A Plain claims those of a plain queue, and an Ordered reads
+// those of an ordered queue, whose Reader owns slots and keeps each key's messages in order with package order. Both ask at one
+// Pace, and both are a Source of leases, which a Feed takes from them.
 //
-// One goroutine of the consumer calls Step, which runs at most one statement. Other goroutines may call the other methods of
-// a Reader at any time. Everything is decided under the Reader's mutex and done after it: no statement runs under it, and
-// nothing of the caller is called under it.
+// # Goroutines
 //
-// What a failure does:
+// The consumer starts and joins them: Run of a Plain or an Ordered, which runs one statement after the other until the consumer
+// stops, and later Vacate of an Ordered. A Plain starts one for a rescan beside claims, which Close joins. The goroutine of the Feed
+// calls Next. Other methods may be called at any time where it is said so.
+//
+// # Locks
+//
+// That of the buffer of a Plain, and that of a Reader. Both are held for moments: no statement runs under them, and nothing of the
+// caller is called under them.
+//
+// # Failures
+//
+// Those of a Plain are in plain.go and careful.go. Of a Reader:
 //
 //	a statement fails, or its outcome is unknown   package order has an answer for each task: see order.Sequencer.Answer
 //	the session was lost                           all messages are read again before new ones are delivered
 //	the membership ends                            all slots are dropped; answers of statements sent before are discarded
 //	another consumer owns a slot                   a read finds nothing; a look at the slots follows
 //	the process dies                               the next owner marks all messages up to the last number drawn
+//
+// The package must not import session, settle or consume: it reaches a database through the interfaces PlainTable and OrderedTable,
+// and the leases of its consumer through the interface Consumer.
 package claim

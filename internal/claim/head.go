@@ -10,24 +10,21 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The head of a consumer: where its claims begin to read each priority, so that none
-// walks what was claimed before (see sqlbatch.Floors).
+// The head of a consumer is where its claims begin to read each priority, so that no claim walks over what was claimed before (see
+// sqlbatch.Floors).
 //
-// A claim raises it to the last place that it took. What comes to a place below it is
-// not seen by claims then: a message whose transaction took long to commit, what another
-// process gave back, one whose lease ran out. A rescan finds it: a statement that looks
-// from the beginning, reads only and holds nothing, once a second (rescan.go). What it
-// finds lowers the head. What this process gives back does so at once (shared.go).
+// A claim moves the head to the last place that it has taken. Claims do not see a message that comes to a place before the head:
+// one whose transaction took long to commit, one that another process gave back, one whose lease expired. A rescan finds it: a
+// statement that looks from the beginning, reads only and holds no lock, once a second (rescan.go). What a rescan finds moves the
+// head back, and so does at once what this process gives back.
 //
-// Where a rescan is dear, since a snapshot somewhere keeps the database from
-// cleaning up, say, they are so far apart that all consumers of the queue together
-// spend a twentieth of the time on them, as long as the queue knows how many these are.
-// What has happened once is no price: see cost.
+// Where a rescan is expensive, for example because a snapshot keeps the database from cleaning up, rescans are so rare that all
+// consumers of the queue together spend a twentieth of the time on them. A time that was long once does not count: see cost.
 
 const (
 	// rescanEvery is the least time from one rescan to the next.
 	rescanEvery = time.Second
-	// rescanShare is what part of the time goes into rescans at most.
+	// One part in rescanShare of the time goes into rescans at most.
 	rescanShare = 20
 	// rescanSlow is how long a rescan takes at most for which claims may wait.
 	rescanSlow = 50 * time.Millisecond
@@ -36,7 +33,7 @@ const (
 // NoPlace is above all places.
 var NoPlace = sqlbatch.Floors{math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64}
 
-// lowest of two, each priority by itself.
+// Lowest returns the lower one of two places of each priority.
 func Lowest(a, b sqlbatch.Floors) sqlbatch.Floors {
 	for i := range a {
 		a[i] = min(a[i], b[i])
@@ -44,8 +41,8 @@ func Lowest(a, b sqlbatch.Floors) sqlbatch.Floors {
 	return a
 }
 
-// PlacesOf is where the first lease of each priority was claimed that a release gives
-// back; NoPlace where there is none. What a nack gives back is due anew.
+// PlacesOf returns, for each priority, the first place of a message that a release gives back; NoPlace where there is none. What a
+// nack gives back is due later, at another place.
 func PlacesOf(leases []*lease.Lease) sqlbatch.Floors {
 	low := NoPlace
 	for _, l := range leases {
@@ -57,7 +54,7 @@ func PlacesOf(leases []*lease.Lease) sqlbatch.Floors {
 	return low
 }
 
-// raised is a head after a claim from there.
+// raised returns a head after a claim from there.
 func raised(from sqlbatch.Floors, rows []table.Claimed) sqlbatch.Floors {
 	for i := range rows {
 		p := int(rows[i].Priority) - sqlbatch.PriorityLow
@@ -66,12 +63,11 @@ func raised(from sqlbatch.Floors, rows []table.Claimed) sqlbatch.Floors {
 	return from
 }
 
-// cost is what looking from the beginning costs: the lesser of what the last two times
-// took. One of them may have waited for a lock, or for a database or a process that stood
-// still, and the rest that follows on it would be minutes, or hours.
+// cost is the time that a rescan takes: the lesser of the last two. One of them may have waited for a lock, or for a database or a
+// process that was stopped, and the pause that follows would be minutes, or hours.
 type cost struct{ last time.Duration }
 
-// of notes what it took this time.
+// of notes a time, and returns the cost.
 func (c *cost) of(took time.Duration) time.Duration {
 	lesser := min(took, c.last)
 	c.last = took
@@ -96,8 +92,8 @@ type head struct {
 	hurried   bool          // somebody says that there is something
 	due       time.Duration // when the last one saw something to come; 0 is never
 
-	// The first claim after a rescan that lowered the head walks what lies between. Where
-	// that is much, it is part of the price of the rescan.
+	// The first claim after a rescan that moved the head back walks over what lies between. Where that is much, it is part of the
+	// price of the rescan.
 	lowered bool
 	walk    cost
 	usual   time.Duration // what a claim takes otherwise
@@ -108,11 +104,10 @@ func newHead(pollMax time.Duration) head {
 	return head{every: min(rescanEvery, pollMax), began: -rescanEvery}
 }
 
-// ask says where a claim begins.
+// ask returns where a claim begins.
 //
-// What was about to be committed when the head was raised lies up to a FloorMargin below
-// it. A claim reaches back as far by itself, but from its own time: one that comes later
-// has to be sent there.
+// A message that was about to be committed when the head moved is up to a FloorMargin before it. A claim reaches back as far by
+// itself, but from its own time: one that comes later has to begin there.
 func (h *head) ask(now time.Duration) sqlbatch.Floors {
 	from := h.now
 	for p := range from {
@@ -143,15 +138,15 @@ func (h *head) claimed(rows []table.Claimed, took, now time.Duration) {
 	h.lowered = false
 }
 
-// recovered notes that the database answers again: how long it took before says nothing.
+// recovered notes that the database answers again. The times of rescans before do not count.
 func (h *head) recovered() { h.rest, h.cost, h.walk, h.hurried = 0, cost{}, cost{}, true }
 
-// lower notes that something lies at these places again.
+// lower notes that there are messages at these places again.
 func (h *head) lower(places sqlbatch.Floors) {
 	h.now, h.given = Lowest(h.now, places), Lowest(h.given, places)
 }
 
-// price is the rest that follows on a time which was spent on looking.
+// price is the pause that follows on a time which was spent on a rescan.
 func (h *head) price(took time.Duration) time.Duration {
 	return rescanShare * time.Duration(max(1, h.consumers)) * took
 }
@@ -164,7 +159,7 @@ func (h *head) next() time.Duration {
 	return max(h.rest, h.began+h.every)
 }
 
-// isDue says that a rescan may begin now.
+// isDue reports that a rescan may begin now.
 func (h *head) isDue(now time.Duration) bool { return !h.underWay && now >= h.next() }
 
 // begin notes that a rescan begins.
@@ -172,18 +167,17 @@ func (h *head) begin(now time.Duration) {
 	h.underWay, h.hurried, h.before, h.given, h.began = true, false, h.now, NoPlace, now
 }
 
-// end takes what a rescan found. It reports that something lies below where claims have
-// got to.
+// end takes what a rescan has found. It reports that a message is ready before the head.
 //
-// A rescan sees what there was when it began. What it saw at or behind the head of that
-// time was the claims' own to find. Where the database's clock has gone back, the head follows.
+// A rescan sees what there was when it began. Claims find by themselves what it saw at or behind the head of that time. Where the
+// database's clock was set back, the head follows.
 func (h *head) end(s rescan) (below bool) {
 	h.underWay = false
 	if s.Known {
 		h.consumers = s.Consumers
 	}
 	rest := h.price(h.cost.of(s.took))
-	if h.consumers > 1 { // that they look at different times
+	if h.consumers > 1 { // so that they begin at different times
 		rest += time.Duration(rand.Int64N(int64(rest)/4 + 1))
 	}
 	h.rest = s.began + s.took + rest
@@ -207,8 +201,8 @@ func (h *head) end(s rescan) (below bool) {
 	return below
 }
 
-// wait is how long to wait at most for a rescan that is worth it: when something comes
-// that the last one saw, or somebody is in a hurry.
+// wait returns for how long to wait at most for a rescan that is worth it: one that is hurried, or that finds a message of which the
+// last one has seen when it will be due.
 func (h *head) wait(now time.Duration) time.Duration {
 	switch {
 	case h.underWay, h.due == 0 && !h.hurried:

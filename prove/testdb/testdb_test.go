@@ -2,6 +2,9 @@ package testdb
 
 import (
 	"context"
+	"runtime"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,4 +56,13 @@ func TestEnginesAreWhatTheySay(t *testing.T) {
 			require.Equal(t, e.Dialect.Name() == "sqlite", network == "" && upstream == "")
 		})
 	}
+}
+
+func TestTheDigestOfStacksNamesThePlacesOfThisModule(t *testing.T) {
+	stacks := make([]byte, 1<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	list := places(string(stacks))
+	require.Len(t, slices.DeleteFunc(list, func(p string) bool {
+		return !strings.Contains(p, "TestTheDigestOfStacksNamesThePlacesOfThisModule") || !strings.Contains(p, "testdb_test.go:")
+	}), 1)
 }

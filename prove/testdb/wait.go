@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -74,8 +77,27 @@ func watch(t interface {
 		stacks := make([]byte, 16<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
 		fmt.Fprintf(os.Stderr, "%s has not ended in its time; all goroutines:\n\n%s\n", t.Name(), stacks)
-		panic(t.Name() + " has not ended in time")
+		panic(t.Name() + " has not ended in time. Its goroutines wait here:\n" + strings.Join(places(string(stacks)), "\n"))
 	})
 	t.Cleanup(func() { timer.Stop() })
 	return timer
+}
+
+// places returns where goroutines of this module are, each place once: for logs that are cut.
+func places(stacks string) (list []string) {
+	for _, g := range strings.Split(stacks, "\n\n") {
+		head, frames, _ := strings.Cut(g, "\n")
+		_, state, _ := strings.Cut(head, "[")
+		lines := strings.Split(frames, "\n")
+		at := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "github.com/chanq/chanq") })
+		if at < 0 || at+1 >= len(lines) {
+			continue
+		}
+		place, _, _ := strings.Cut(path.Base(strings.TrimSpace(lines[at+1])), " ")
+		text := fmt.Sprintf("[%s %s %s", state, path.Base(lines[at][:strings.LastIndexByte(lines[at], '(')]), place)
+		if !slices.Contains(list, text) {
+			list = append(list, text)
+		}
+	}
+	return list
 }
