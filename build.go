@@ -30,14 +30,15 @@ func build[T any](c *consumer, b claim.Batch, into []*Lease[T]) []*Lease[T] {
 	var slab []Lease[T]
 	var dead []*lease.Lease
 	for i, under := range b.Leases {
-		if under.State() == lease.Settling || c.skip(under) {
-			continue
-		}
 		if len(slab) == 0 {
 			slab = make([]Lease[T], sharing[T](b.Rows[i:]))
 		}
-		l := &slab[0]
+		l := &slab[0] // also for those that are left out: the others of the slab were weighed with them
 		slab = slab[1:]
+		if under.State() != lease.Held {
+			c.engine.Skip(under)
+			continue
+		}
 		if err := l.fill(c.queue, under, &b.Rows[i]); err != nil {
 			under.Quiet = true // decoders repeat what they cannot read
 			if under.SetAside(fmt.Sprintf("%s%v", reasonDecode, err)); under.State() == lease.Settling {
@@ -48,7 +49,7 @@ func build[T any](c *consumer, b claim.Batch, into []*Lease[T]) []*Lease[T] {
 		into = append(into, l)
 	}
 	if len(dead) > 0 {
-		c.settler.AddAll(dead...)
+		c.engine.HandBack(dead...)
 	}
 	return into
 }
@@ -76,7 +77,7 @@ func weight(row *table.Claimed) int {
 // fill makes a lease of a message. Its error is that of a decoder.
 func (l *Lease[T]) fill(q *queue, under *lease.Lease, row *table.Claimed) (err error) {
 	l.lease = under
-	l.Queue, l.ID, l.Priority, l.Key = q.label, row.Item.ID, Priority(row.Priority), row.OrderKey
+	l.ID, l.Queue, l.Priority, l.Key = row.Item.ID, q.label, Priority(row.Priority), row.OrderKey
 	l.Attempt, l.Fence = row.Attempts, row.Item.Fence
 	if under.Message != nil {
 		l.Fence = under.Delivery

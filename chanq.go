@@ -16,13 +16,13 @@
 // Consumer.Handle calls a function in a pool of workers. Pipe makes a stage of a
 // pipeline, and ConsumerConfig.StopWhenIdle serves programs that drain a queue and end.
 //
-// Queue.SendTx, Lease.AckTx and AckTx join the caller's transaction: a message
+// Queue.SendTx, Delivery.AckTx and AckTx join the caller's transaction: a message
 // and the rows that it belongs to are stored together or not at all.
 //
 // One message travels so (CONTRIBUTING has it function by function):
 //
 //	Producer.Send (producer.go) → a group (internal/batch) → INSERT (internal/send, sqlbatch)
-//	→ claim (claim.go, claim_rows.go) → Consumer.C → your code
+//	→ claim (internal/claim, sqlbatch) → a feed (internal/consume) → Consumer.C → your code
 //	→ Lease.Ack (lease.go) → a group → DELETE (internal/settle, sqlbatch)
 //
 // while the extender (internal/settle) extends the leases of what is held.
@@ -143,8 +143,8 @@ func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue,
 	if err := session.Enough(db); err != nil {
 		return nil, fmt.Errorf("chanq: open %s: %w", core.label, err)
 	}
-	s := openOnce(db, core.dialect)
-	defer s.close()
+	s := session.OpenOnce(db, core.dialect)
+	defer s.Close()
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return s.Run(ctx, st, scan) }
 	err = core.fits(run, cfg.Slots)
 	if err == nil {

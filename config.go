@@ -292,8 +292,7 @@ type ConsumerConfig struct {
 
 const (
 	minLease     = 100 * time.Millisecond
-	minClaim     = 16 // the least that a claim asks for, however slow the readers were
-	settleFactor = 2  // settles that may wait, in units of Prefetch
+	settleFactor = 2 // settles that may wait, in units of Prefetch
 	minBacklog   = 4096
 )
 

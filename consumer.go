@@ -2,273 +2,153 @@ package chanq
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
+	"errors"
+	"fmt"
 
-	"github.com/chanq/chanq/internal/base"
-	"github.com/chanq/chanq/internal/claim"
-	"github.com/chanq/chanq/internal/lease"
-	"github.com/chanq/chanq/internal/session"
-	"github.com/chanq/chanq/internal/settle"
-	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/internal/consume"
 )
 
-// consumer claims, and owns the leases. A Consumer is its face.
+// A consumer as its user sees it. What claims, keeps and settles is in consumer.go.
+
+// Consumer claims messages ahead of its readers and delivers them on a channel.
+// It is safe for concurrent use: any number of goroutines may read it, by its
+// channel, All, Receive and Handle at once, and each lease goes to one of them.
+// End it by Stop, or the end of Consume's context, and Shutdown.
 //
-// The supervisor starts and ends its goroutines, and Shutdown joins them:
-//   - that of its claims (internal/claim), one for a slow rescan, and at the end of an ordered queue one that returns its slots;
-//   - the feed (internal/consume), which decodes bodies and sends leases on the channel;
-//   - those of the settler and the extender (internal/settle);
-//   - the heartbeat (member.go), the trimmer if Config.Retain is set (trim.go), on PostgreSQL one that vacuums
-//     (vacuum.go), and the history of the Queue, which its last producer or consumer joins (record.go);
-//   - one for each of the hooks LeaseLost and Availability while there are events to report.
-//
-// A statement that does not return is left to a goroutine of internal/session.
-type consumer struct {
-	queue    *queue
-	cfg      ConsumerConfig
-	notes    *sessions         // of what may wait: members, trims, vacuums
-	parts    []*sessions       // all
-	member   sqlbatch.Member   // as whom the database knows it
-	here     *claim.Membership // of an ordered queue: until when, as far as it is known here; else nil
-	settler  *settle.Settler
-	extender *settle.Extender
-	isolated *base.Isolated // settles
-	leases   lease.Home
-	health   *base.Availability
-
-	claims   claims
-	order    *claim.Ordered // the claims of an ordered queue, else nil
-	pace     *claim.Pace
-	feed     feed
-	idleness *IdleGroup // nil without StopWhenIdle
-	trial    trial
-	unlisten func()
-	stop     context.Context
-	stopNow  context.CancelFunc
-	// abandoned ends when what is not in the database yet is given up: by a Shutdown whose
-	// context ended, or when there is nothing left.
-	abandoned context.Context
-	abandon   context.CancelFunc
-	returned  chan struct{} // the claimer has ended, and given back the buffer
-	drained   chan struct{} // stopping, and the last lease ended
-	finished  chan struct{} // every goroutine has ended, but for what follows
-	idle      chan struct{} // and every handler of Handle and Pipe has returned
-	cleared   chan struct{} // a suspect has ended, or the last lease with StopWhenIdle: a claim may find something
-
-	held atomic.Int64 // leases that are buffered or delivered and not ended
-	// working counts handlers of Handle and Pipe that have not returned: one whose
-	// AckTx ended the lease may roll back, and its error is to be settled.
-	working atomic.Int64
-	gaveUp  atomic.Bool // by Shutdown
-
-	mu    sync.Mutex // guards what follows; held for moments, nothing is called under it
-	err   error
-	stats ConsumerStats
+// At work it uses up to five sessions at once, of those that all queues on its *sql.DB
+// share: one claims, two settle and two extend leases; in health three. Each Pipe that
+// reads it uses one more. It holds none while idle: see internal/session.
+type Consumer[T any] struct {
+	core *consumer
+	feed *consume.Feed[*Lease[T]]
 }
 
-// claims are those of internal/claim: of a plain queue, or of an ordered one.
-type claims interface {
-	claim.Source
-	Run()
-	Close()
+// ConsumerStats are counts since Consume, and what is held now. Another process's
+// consumers are not in it: see Queue.Stats.
+type ConsumerStats struct {
+	// Claims.
+	Claimed     int64 // messages
+	Claims      int64 // statements that found some
+	EmptyClaims int64 // statements that found none
+	Looks       int64 // reads while idle, of when there may be something to claim
+
+	// Settles that are in the database. Those of AckTx are not counted: only the
+	// caller learns whether his transaction was committed.
+	Acked, Nacked, Released, Dead int64
+	Lost                          int64 // settles that came after the lease had ended
+
+	// Now.
+	Buffered int // leases that wait for a reader
+	// Of an ordered queue. Waiting counts messages that were read and cannot be delivered yet, mostly because an earlier message
+	// of their key has not ended. Slots are those that the consumer owns. BlockedKeys counts keys whose first message cannot be
+	// delivered: it is being handled, is due later, or is held by a dead message. At 10,000 blocked keys the consumer reads no
+	// further messages until some of the keys open.
+	Waiting, Slots, BlockedKeys int
+	Held                        int // leases buffered or delivered, not ended
+	Settling                    int // settles that wait for their statement
+	// Isolated counts the settles that fail while the database stores others. Each is repeated by itself, with pauses
+	// of up to 5 s, and delays no other. They are among those of Settling. See Hooks.Isolated.
+	Isolated int
 }
 
-// feed moves leases to the readers: a consume.Feed.
-type feed interface {
-	claim.Feed
-	Run(stop context.Context, claimed <-chan struct{})
-}
-
-// newConsumer opens sessions, and starts nothing: set its feed and call supervise, or call discard. values are those of the
-// leases' contexts.
-func newConsumer(q *queue, cfg ConsumerConfig, values context.Context) (*consumer, error) {
-	pools, err := openSessions(q.db, q.dialect, q.cfg.SessionMaxAge,
-		session.Need{Kind: session.Claim, Sessions: claimSessions}, session.Need{Kind: session.Settle, Sessions: settle.Workers, Spare: 1},
-		session.Need{Kind: session.Extend, Sessions: extendSessions, Spare: 2}, session.Need{Kind: session.Note, Sessions: noteSessions})
+// Consume starts a consumer. The end of ctx does what Stop does, and nothing
+// else; call Shutdown to wait for the last settles. The values of ctx are in the
+// contexts of the leases. It asks the database nothing: one that does not answer is
+// an outage (see Hooks.Availability). Where the *sql.DB has a limit (SetMaxOpenConns), a
+// consumer keeps five of its connections, all consumers on it together six (SQLite: one,
+// shared by all queues), and Consume is an error that says which limit would do if that
+// leaves none for the application.
+func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T], error) {
+	cfg, err := cfg.withDefaults()
 	if err != nil {
-		return nil, err
+		return nil, q.core.failed("consume", err)
 	}
-	c := &consumer{
-		queue: q, cfg: cfg,
-		notes:    pools[3],
-		member:   newMember(cfg.Name, cfg.LeaseFor),
-		health:   q.availability("consumer"),
-		isolated: q.isolated("consumer"),
-		returned: make(chan struct{}),
-		drained:  make(chan struct{}, 1),
-		cleared:  make(chan struct{}, 1),
-		finished: make(chan struct{}),
-		idle:     make(chan struct{}),
+	c, err := newConsumer(q.core, cfg, context.WithoutCancel(ctx))
+	if err != nil {
+		return nil, q.core.failed("consume", err)
 	}
-	c.stop, c.stopNow = context.WithCancel(context.Background())
-	c.abandoned, c.abandon = context.WithCancel(context.Background())
-	c.leases = lease.Home{Owner: c, Parent: values}
-	c.parts = []*sessions{pools[1], pools[2], pools[0], pools[3]} // what was claimed must be settled and extended
-	if cfg.StopWhenIdle {
-		if c.idleness = cfg.IdleGroup; c.idleness == nil {
-			c.idleness = NewIdleGroup(1)
-		}
-		if err := c.idleness.join(c); err != nil {
-			c.discard()
-			return nil, err
-		}
-	}
-	c.settler, c.extender = c.newSettler(pools[1]), c.newExtender(pools[2])
-	c.newClaims(pools[0])
-	return c, nil
+	f := newFeed[T](c)
+	unrecord, forget := q.core.record(), context.AfterFunc(ctx, c.engine.Stop)
+	c.engine.Start(f, func() { forget() }, unrecord)
+	return &Consumer[T]{c, f}, nil
 }
 
-// discard gives back what newConsumer took, in place of supervise.
-func (c *consumer) discard() {
-	c.stopNow()
-	c.abandon()
-	for _, s := range c.parts {
-		s.close()
+// C is the channel of leases. The consumer closes it once, after Stop, the end
+// of Consume's context, a permanent error (see Err) or the end of a consumer with
+// ConsumerConfig.StopWhenIdle; what was in it is released uncounted.
+func (c *Consumer[T]) C() <-chan *Lease[T] { return c.feed.C() }
+
+// Stop ends claiming and gives back what no reader has taken, uncounted. It
+// returns at once; delivered leases go on and may be settled. It may be called
+// again, by anyone.
+func (c *Consumer[T]) Stop() { c.core.engine.Stop() }
+
+// Shutdown stops, waits until every delivered lease is settled or lost, every
+// handler of Handle and Pipe has returned and every settle is in the database,
+// and joins all goroutines. If ctx ends before, it gives up what is not settled
+// yet (those messages are delivered again when their leases end, at most
+// ConsumerConfig.LeaseFor later) and returns an error that says how much; the
+// goroutines end as soon as the driver returns. A lease in the hands of a reader
+// who neither settles nor loses it keeps Shutdown waiting. It may be called again: after
+// one that gave up it waits for the goroutines and handlers that have not ended yet; the
+// *sql.DB is in use until then. On SQLite a goroutine that holds a transaction must not
+// call it: see Queue.
+func (c *Consumer[T]) Shutdown(ctx context.Context) error {
+	c.Stop()
+	if c.core.engine.Over(ctx) {
+		return nil
 	}
+	held, settling, working := c.core.engine.GiveUp()
+	return c.core.queue.failed("shutdown", fmt.Errorf("%d leases not settled, %d settles not confirmed, %d handlers not returned: %w", held, settling, working, context.Cause(ctx)))
 }
 
-// The most sessions that a consumer uses at once, besides those of its settler: claims,
-// settles and extensions never wait for each other's. Of settles and extensions the second
-// is for when the first one's statement hangs, or for Lease.Extend. The spare ones are for isolated settles and extensions.
-const (
-	claimSessions  = 1
-	extendSessions = 2
-	noteSessions   = 4 // of attend, trim, vacuum and a survey apart
-)
+// Done is closed when the consumer begins to stop: by Stop, Shutdown, the end of
+// Consume's context, ConsumerConfig.StopWhenIdle or a permanent error, which Err tells by
+// then. What was delivered may still be settled.
+func (c *Consumer[T]) Done() <-chan struct{} { return c.core.engine.Stopped() }
 
-// supervise runs the goroutines and ends them in order: the claimer, which
-// returns the buffer; then, when the last lease ended, the settler and the rest.
-func (c *consumer) supervise(forget func() bool) {
-	defer close(c.idle)
-	unrecord := c.queue.record()
-	attending, leave := context.WithCancel(context.Background())
-	defer leave()
-	var claimer, feeding, rest sync.WaitGroup
-	rest.Go(c.settler.Run)
-	rest.Go(c.extender.Run)
-	rest.Go(func() { c.attend(attending) })
-	if c.queue.cfg.Retain > 0 {
-		rest.Go(c.trim)
-	}
-	if c.queue.sql.Wear().Text != "" {
-		rest.Go(c.vacuum)
-	}
-	claimed := make(chan struct{})
-	claimer.Go(c.claims.Run)
-	feeding.Go(func() { c.feed.Run(c.stop, claimed) })
-	claimer.Wait()
-	c.idleness.leave(c)
-	close(claimed)
-	feeding.Wait()
-	close(c.returned)
-	if c.order != nil {
-		rest.Go(func() { c.order.Vacate(attending) })
-	}
-	c.unlisten()
-	forget()
-	c.settler.Drain()
-	for c.held.Load()+c.working.Load() > 0 && c.abandoned.Err() == nil {
-		select {
-		case <-c.drained:
-		case <-c.abandoned.Done():
-		}
-	}
-	c.settler.Close()
-	c.extender.End()
-	leave()
-	rest.Wait()
-	c.claims.Close()
-	c.abandon()
-	unrecord()
-	c.extender.Close()
-	c.isolated.Close()
-	c.health.End()
-	c.trial.End()
-	for _, s := range c.parts {
-		s.close()
-	}
-	close(c.finished)
-	for c.working.Load() > 0 { // after a Shutdown that gave up
-		<-c.drained
+// Err is the permanent error that ended the consumer (the table is missing, a
+// right is missing, the driver has panicked), or nil. Outages do not end a consumer.
+func (c *Consumer[T]) Err() error { return c.core.failure() }
+
+// Flush waits until every settle that was handed in before is in the database,
+// or refused, or ctx ends, whose error it returns: what became of a settle is told
+// by Lease.Wait. It waits for settles whose rows somebody has locked, too, which no other
+// settle does. On SQLite a
+// goroutine that holds a transaction must not call it: see Queue.
+func (c *Consumer[T]) Flush(ctx context.Context) error {
+	return c.core.queue.failed("flush", c.core.engine.WaitSettled(ctx))
+}
+
+// Stats returns counts, and asks the database nothing.
+func (c *Consumer[T]) Stats() ConsumerStats {
+	s := c.core.engine.Stats()
+	return ConsumerStats{
+		Looks: s.Looks, Claims: s.Claims, Claimed: s.Claimed, EmptyClaims: s.Empty,
+		Acked: int64(s.Acked), Nacked: int64(s.Nacked), Released: int64(s.Released), Dead: int64(s.Dead), Lost: int64(s.Lost),
+		Buffered: s.Buffered, Waiting: s.Unread, Slots: s.Slots, BlockedKeys: s.BlockedKeys,
+		Held: s.Held, Settling: s.Settling, Isolated: s.Isolated,
 	}
 }
 
-// over waits until every goroutine and handler has ended. It reports false if ctx ends
-// before.
-func (c *consumer) over(ctx context.Context) bool {
-	select {
-	case <-c.idle:
-		return true
-	case <-ctx.Done():
+// ReleaseAll stops, as Stop does, and gives back everything that this consumer holds:
+// what lies in the buffer, and also what readers and handlers have and have not settled,
+// uncounted, for other consumers to have at once. It is for a program that must end and
+// whose handlers may not be done in time. Their leases are lost to them before the
+// database has that: contexts end with ErrLeaseLost, and settles return it. What was
+// acked in a transaction is the transaction's.
+//
+// It waits until the database has all that, and every settle that was handed in before,
+// or ctx ends; one or two round trips. What is not given back by then is delivered again
+// when its lease ends, and the error says how much it is. Call Shutdown afterwards: it
+// waits for handlers that do not heed their contexts. On SQLite a goroutine that holds a
+// transaction must not call it: see Queue.
+func (c *Consumer[T]) ReleaseAll(ctx context.Context) error {
+	err := c.core.engine.ReleaseAll(ctx)
+	if u := (*consume.UnreleasedError)(nil); errors.As(err, &u) && u.Lease != nil {
+		u.Err = deliveryError(u.Lease, u.Err)
+	} else if failed := c.core.failure(); u != nil && failed != nil {
+		u.Err = failed
 	}
-	select {
-	case <-c.idle: // both at once: nothing is given up
-		return true
-	default:
-		return false
-	}
-}
-
-// giveUp gives up what is not settled yet, and says how much that is.
-func (c *consumer) giveUp() (held, settling, working int) {
-	settling = c.settler.Stats().Open
-	held = max(0, int(c.held.Load())-settling) // which are held until they have an outcome
-	c.gaveUp.Store(true)
-	c.abandon()
-	c.settler.Close()
-	return held, settling, int(c.working.Load())
-}
-
-// failure is the permanent error that ended the consumer, or nil.
-func (c *consumer) failure() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.err
-}
-
-// counts are the stats.
-func (c *consumer) counts() ConsumerStats {
-	c.mu.Lock()
-	s := c.stats
-	c.mu.Unlock()
-	claims := c.pace.Counts()
-	s.Claims, s.Claimed, s.EmptyClaims, s.Looks = claims.Claims, claims.Claimed, claims.Empty, claims.Looks
-	s.Buffered = c.claims.Waiting() // in this order: what comes to the channel now counts twice, and not never
-	s.Buffered += c.feed.Coming()
-	s.Buffered += c.feed.Buffered()
-	if c.order != nil {
-		counts := c.order.Read()
-		s.Waiting, s.Slots, s.BlockedKeys = counts.Unread, counts.Slots, counts.Blocked
-	}
-	settles := c.settler.Stats()
-	s.Held, s.Settling, s.Isolated = int(c.held.Load()), settles.Waiting, settles.Isolated
-	return s
-}
-
-// letGo counts a lease as held no more. Whoever is the last to do so while the consumer
-// stops lets it end.
-func (c *consumer) letGo() {
-	if c.held.Add(-1) == 0 && c.stop.Err() != nil {
-		base.Signal(c.drained)
-	}
-	c.idleness.ended()
-}
-
-// handlerDone is called when what a handler returned has been disposed of.
-func (c *consumer) handlerDone() {
-	if c.working.Add(-1) == 0 && c.stop.Err() != nil {
-		base.Signal(c.drained)
-	}
-	c.idleness.ended()
-}
-
-// broken ends the consumer by a permanent error.
-func (c *consumer) broken(err error) {
-	c.mu.Lock()
-	if c.err == nil {
-		c.err = err
-	}
-	c.mu.Unlock()
-	c.stopNow()
+	return c.core.queue.failed("release all of", err)
 }

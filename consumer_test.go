@@ -7,9 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/chanq/chanq/internal/claim"
-	"github.com/chanq/chanq/internal/lease"
 )
 
 func TestTheBufferKeepsWithinItsBytes(t *testing.T) {
@@ -29,20 +26,6 @@ func TestTheBufferKeepsWithinItsBytes(t *testing.T) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return c.Stats().Buffered == 3 }, time.Minute, time.Millisecond)
 	require.Never(t, func() bool { return c.Stats().Buffered > 3 }, 300*time.Millisecond, 5*time.Millisecond)
-}
-
-func TestSettledLeasesDoNotStayWithTheKeeper(t *testing.T) {
-	const n = 8000
-	q := openTestQueue[[]byte](t, Config{})
-	p := testProducer(t, q, ProducerConfig{})
-	_, err := p.SendBatch(t.Context(), make([]Message[[]byte], n)...)
-	require.NoError(t, err)
-	c := testConsumer(t, q, ConsumerConfig{LeaseFor: time.Hour})
-	for range n {
-		require.NoError(t, (<-c.C()).Ack())
-	}
-	require.NoError(t, c.Flush(soon(t)))
-	require.Less(t, c.core.extender.Tracked(), n/2)
 }
 
 type nilError struct{ text string }
@@ -85,20 +68,6 @@ func TestALeaseOfASlowClaimIsExtendedBeforeTheNextTick(t *testing.T) {
 	require.NoError(t, l.Extend(t.Context(), time.Minute)) // as little as a slow claim leaves
 	require.Eventually(t, func() bool { return time.Until(l.Deadline()) > 30*time.Minute }, time.Minute, time.Millisecond)
 	require.NoError(t, l.Ack())
-}
-
-func TestReleaseAllLetsAConsumerEndWhoseLastLeaseEndsMeanwhile(t *testing.T) {
-	c := &consumer{queue: &queue{}, pace: claim.NewPace(claim.Config{}), drained: make(chan struct{}, 1)}
-	c.stop, c.stopNow = context.WithCancel(t.Context())
-	c.stopNow()
-	c.leases = lease.Home{Owner: c, Parent: t.Context()}
-	l := &lease.Lease{Home: &c.leases}
-	c.held.Store(1)
-	require.True(t, l.Lose(lease.Lost)) // since ReleaseAll has seen it, which counted for it when it ended
-	<-c.drained
-	require.Nil(t, c.revoke(l))
-	require.Zero(t, c.held.Load())
-	require.Len(t, c.drained, 1, "Shutdown would wait for ever")
 }
 
 func TestAckAllTellsTheSameOfALeaseThatIsGivenTwice(t *testing.T) {

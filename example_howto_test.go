@@ -53,7 +53,7 @@ func ExampleConsumer_Handle_service() {
 	}
 
 	for _, amount := range []string{"1 EUR", "0 EUR"} {
-		lease := &chanq.Lease[string]{Message: chanq.Message[string]{ID: chanq.NewID(), Body: amount}, Attempt: 1}
+		lease := &chanq.Lease[string]{Delivery: chanq.Delivery{ID: chanq.NewID(), Attempt: 1}, Body: amount}
 		fmt.Println(amount, chanq.Outcome(charge(ctx, lease)).Kind)
 	}
 	// Output:
@@ -140,7 +140,7 @@ func greet(_ context.Context, lease *chanq.Lease[string]) error {
 
 // A handler by itself needs no database.
 func TestGreetSetsAsideWhatHasNoName(t *testing.T) {
-	lease := &chanq.Lease[string]{Message: chanq.Message[string]{Body: ""}, Attempt: 1}
+	lease := &chanq.Lease[string]{Delivery: chanq.Delivery{Attempt: 1}}
 	outcome := chanq.Outcome(greet(t.Context(), lease))
 	require.Equal(t, chanq.OutcomeDeadLetter, outcome.Kind)
 	require.Equal(t, "nobody to greet", outcome.Reason)

@@ -1,18 +1,12 @@
 package chanq
 
 import (
-	"context"
 	"math"
 	"runtime"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/chanq/chanq/internal/claim"
-	"github.com/chanq/chanq/internal/lease"
-	"github.com/chanq/chanq/sqlbatch/sqlite"
 )
 
 func TestABackoffThatFailsIsReplacedByTheDefault(t *testing.T) {
@@ -46,36 +40,6 @@ func TestAnExponentialBackoffNeverOverflows(t *testing.T) {
 			}
 			require.Greater(t, longest, 365*24*time.Hour, "attempt %d", attempt)
 		}
-	}
-}
-
-// TestNoLeaseIsHandledBehindShutdown has leases end while a worker takes them, and
-// looks as supervise does: what it finds idle stays idle.
-func TestNoLeaseIsHandledBehindShutdown(t *testing.T) {
-	c := &consumer{queue: &queue{dialect: sqlite.Dialect}, drained: make(chan struct{}, 1), pace: claim.NewPace(claim.Config{}), abandoned: t.Context()}
-	c.stop, c.stopNow = context.WithCancel(context.Background())
-	c.stopNow()
-	c.isolated, c.leases = c.queue.isolated("consumer"), lease.Home{Owner: c, Parent: t.Context()}
-	c.settler = c.newSettler(&sessions{})
-	c.settler.Close()
-	for range 300_000 {
-		l := &Lease[string]{lease: &lease.Lease{Home: &c.leases}}
-		l.lease.Begin(math.MaxInt64, 0)
-		c.held.Store(1)
-		var idle atomic.Bool
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			l.lease.Lose(lease.Expired)
-			if c.held.Load()+c.working.Load() == 0 {
-				idle.Store(true)
-			}
-		}()
-		if c.begin(l.lease) {
-			require.False(t, idle.Load(), "a handler runs behind Shutdown")
-			c.handlerDone()
-		}
-		<-done
 	}
 }
 

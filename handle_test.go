@@ -106,7 +106,7 @@ func TestALeaseMadeByHandSaysSo(t *testing.T) {
 	tx, err := db.BeginTx(ctx, nil)
 	require.NoError(t, err)
 	defer tx.Rollback()
-	l := &chanq.Lease[string]{Message: chanq.Message[string]{Body: "order"}, Attempt: 3}
+	l := &chanq.Lease[string]{Delivery: chanq.Delivery{Attempt: 3}, Body: "order"}
 	for name, do := range map[string]func() error{
 		"Ack":          l.Ack,
 		"Nack":         func() error { return l.Nack(time.Second, nil) },

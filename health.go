@@ -41,9 +41,3 @@ func (q *queue) task(name, op string) *base.Task {
 		},
 	}
 }
-
-// report reports the result of a task, and ends the consumer if the driver panicked in it.
-func (c *consumer) report(t *base.Task, op string, err error) {
-	t.Report(err)
-	c.mind(op, err)
-}

@@ -23,13 +23,14 @@ var mayImport = map[string]struct {
 	"internal/batch":   {"group commit, repetition until the outcome is known, isolation of items that fail", []string{"sqlbatch"}},
 	// It fills answers of package order, so that no row is copied.
 	"internal/table":  {"the statements of a queue, and their columns", []string{"internal/order", "internal/session", "sqlbatch"}},
-	"internal/notify": {"waking the consumers of other processes", []string{"internal/base"}},
+	"internal/notify": {"waking the consumers of other processes", []string{"internal/base", "sqlbatch"}},
 	// A lease has its message of an ordered queue, which package order follows.
 	"internal/lease":   {"the states of one delivery", []string{"internal/base", "internal/batch", "internal/order", "sqlbatch"}},
 	"internal/send":    {"messages become INSERTs", []string{"internal/base", "internal/batch", "internal/notify", "internal/session", "internal/table", "sqlbatch"}},
 	"internal/settle":  {"settles and extensions become statements", []string{"internal/base", "internal/batch", "internal/lease", "internal/table", "sqlbatch"}},
 	"internal/claim":   {"which messages to lease, and when", []string{"internal/base", "internal/batch", "internal/lease", "internal/notify", "internal/order", "internal/table", "sqlbatch"}},
-	"internal/consume": {"the way of leases to their readers", []string{"internal/claim", "internal/lease"}},
+	"internal/consume": {"one consumer: its parts, its leases, its channel", []string{"internal/base", "internal/batch", "internal/claim", "internal/lease", "internal/notify", "internal/session", "internal/settle", "internal/table", "sqlbatch"}},
+	"internal/pipe":    {"acks inputs and stores outputs in one transaction", []string{"internal/base", "internal/batch", "internal/lease", "internal/notify", "internal/send", "internal/session", "internal/table", "sqlbatch"}},
 
 	"chanqshards": {"one queue over several databases", []string{""}},
 	"chanqprobe":  {"probes for a process manager", []string{""}},

@@ -11,32 +11,41 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Lease is a message that this process holds for a while. Settle it once, by
-// Ack, Nack, Release, DeadLetter or AckTx; a consumer extends it until then.
-// Its methods are safe for concurrent use; its fields are the reader's.
+// Lease is a message that this process holds for a while, with its body. All methods are those of its Delivery.
 //
-// Leases come from a Consumer. One that a test has made by hand can be given
-// to a handler, and Outcome tells what Consumer.Handle would do: its own methods return
-// an error, its Context does not end, and its Deadline is the zero time.
+// Leases come from a Consumer. One that a test has made by hand can be given to a handler, and Outcome returns what
+// Consumer.Handle would do with the result: its own methods return an error, its Context does not end, and its Deadline is the
+// zero time.
 type Lease[T any] struct {
-	Message[T]
+	Delivery
+	Body T
+}
+
+// Delivery is a Lease without the body, and so without a type parameter: what code needs that handles leases of any queue. Settle it
+// once, by Ack, Nack, Release, DeadLetter or AckTx; a consumer extends it until then. Its methods are safe for concurrent use; its
+// fields are the reader's. A copy of a Delivery is the same delivery.
+type Delivery struct {
+	ID ID
 	// Queue is the queue that the message is in: Config.Label, or its name.
 	Queue string
+	// Key, DedupKey, Headers and Priority are those of the Message that was sent.
+	Key, DedupKey string
+	Headers       map[string]string
+	Priority      Priority
 	// Attempt counts the claims of this message, this one included, that were
 	// deliveries or may have been: one that was given back undelivered (Release, Stop)
-	// does not count, one whose process died with the message in its buffer does, until
-	// a Nack: who nacks was not killed, so the lapses before it, leases in a row that ran
-	// out without a settle, count no more. It may exceed Config.MaxAttempts: see there.
+	// does not count. One whose process died with the message in its buffer counts, until
+	// a Nack: a handler that nacks was not killed, so leases before it that expired in a row count no
+	// more. It may exceed Config.MaxAttempts: see there.
 	Attempt int
 	// Fence grows with every claim of this message, and no two claims of it have the
-	// same, even if the message is sent again, or the database is restored. Hand it to
+	// same, even if the message is sent again, or the database is restored. Give it to
 	// another system with what you write there, and have that refuse a fence lower than
 	// one it has seen: then a holder whose lease ended cannot overwrite the work of the
 	// next.
 	Fence int64
-	// EnqueuedAt and DueAt are times of the database's clock, in milliseconds, and so
-	// is ExpiresAt, when the message's TTL is over; zero if it has none. A lease that
-	// began before goes on.
+	// EnqueuedAt, DueAt and ExpiresAt are times of the database's clock, in milliseconds. ExpiresAt is when the message's TTL is
+	// over; zero if it has none. A lease that began before goes on.
 	EnqueuedAt, DueAt, ExpiresAt time.Time
 
 	lease *lease.Lease
@@ -47,49 +56,49 @@ type Lease[T any] struct {
 // transaction of AckTx. It does not end with a settle that succeeds, nor with Stop.
 // Its values are those of the context given to Consume. Its first use
 // costs a timer.
-func (l *Lease[T]) Context() context.Context {
-	if l.lease == nil {
+func (d *Delivery) Context() context.Context {
+	if d.lease == nil {
 		return context.Background()
 	}
-	return l.lease.Context()
+	return d.lease.Context()
 }
 
 // Deadline is when the lease ends by this process's clock unless it is
 // extended. It is early rather than late: it counts from before the claim was
 // sent.
-func (l *Lease[T]) Deadline() time.Time {
-	if l.lease == nil {
+func (d *Delivery) Deadline() time.Time {
+	if d.lease == nil {
 		return time.Time{}
 	}
-	return base.WallTime(l.lease.Deadline())
+	return base.WallTime(d.lease.Deadline())
 }
 
 // Ack marks the message as done: it leaves the queue. The settle joins the next
 // group; Ack returns at once unless the backlog of settles is full, and costs
-// no round trip of its own. Wait tells the outcome. Ack returns ErrLeaseLost
+// no round trip of its own. Wait returns the outcome. Ack returns ErrLeaseLost
 // if the loss is known already, ErrSettled, or ErrClosed after the end of the consumer:
 // Shutdown does not wait for a lease that has run out or is in a transaction. After a
 // rollback such a message is delivered again when its lease ends. AckAll(ctx, lease) is
 // the form that a context bounds, and that returns the outcome of any lease.
-func (l *Lease[T]) Ack() error { return l.settle(lease.Ack, 0, "") }
+func (d *Delivery) Ack() error { return d.settle(lease.Ack, 0, "") }
 
 // Nack gives the message back, due again after delay, with the text of cause
 // for operators, of which 2000 bytes are kept; nil keeps the last one. If this was
 // its last attempt (Config.MaxAttempts) it is set aside as dead. A negative delay,
 // or one of more than a hundred years, is an error, and settles nothing. It returns
 // as Ack does.
-func (l *Lease[T]) Nack(delay time.Duration, cause error) error {
+func (d *Delivery) Nack(delay time.Duration, cause error) error {
 	if delay < 0 || delay > sqlbatch.MaxDelay {
 		return fmt.Errorf("chanq: nack: delay is %v: must be from 0 to %v", delay, sqlbatch.MaxDelay)
 	}
-	return l.settle(lease.Nack, delay, errorText(cause))
+	return d.settle(lease.Nack, delay, errorText(cause))
 }
 
 // Release gives the message back as if it had not been claimed: due at its
 // former time, and the attempt does not count. Consumers of this process find it with
 // their next claim or look, those of others within a second or so. A reader that releases whatever it
 // gets claims it again and again. It returns as Ack does.
-func (l *Lease[T]) Release() error { return l.settle(lease.Release, 0, "") }
+func (d *Delivery) Release() error { return d.settle(lease.Release, 0, "") }
 
 // ReleaseAfter gives the message back as if it had not been claimed, but for later: due
 // delay from now, by the database's clock, behind what is due before. So the attempt
@@ -103,17 +112,17 @@ func (l *Lease[T]) Release() error { return l.settle(lease.Release, 0, "") }
 // rest: an idle one finds the message at its next poll, which may be
 // ConsumerConfig.PollMax (1 s) after it is due. After a Nack those in this process look
 // at once, and learn when it is due.
-func (l *Lease[T]) ReleaseAfter(delay time.Duration) error {
+func (d *Delivery) ReleaseAfter(delay time.Duration) error {
 	if delay < 0 || delay > sqlbatch.MaxDelay {
 		return fmt.Errorf("chanq: release: delay is %v: must be from 0 to %v", delay, sqlbatch.MaxDelay)
 	}
-	return l.settle(lease.Snooze, delay, "")
+	return d.settle(lease.Snooze, delay, "")
 }
 
 // DeadLetter sets the message aside in the dead table, with the text of cause.
 // Queue.Redrive makes it ready again. It returns as Ack does.
-func (l *Lease[T]) DeadLetter(cause error) error {
-	return l.settle(lease.Dead, 0, errorText(cause))
+func (d *Delivery) DeadLetter(cause error) error {
+	return d.settle(lease.Dead, 0, errorText(cause))
 }
 
 // Wait returns the outcome of the settle: nil only when it is in the database,
@@ -121,50 +130,50 @@ func (l *Lease[T]) DeadLetter(cause error) error {
 // says that the outcome could not be learned. It waits until the lease is
 // settled and the outcome known, or ctx ends. On SQLite a goroutine that holds a
 // transaction must not call it: see Queue.
-func (l *Lease[T]) Wait(ctx context.Context) error {
-	if l.lease == nil {
+func (d *Delivery) Wait(ctx context.Context) error {
+	if d.lease == nil {
 		return errMadeByHand
 	}
-	return deliveryError(l.lease, l.lease.Wait(ctx))
+	return deliveryError(d.lease, d.lease.Wait(ctx))
 }
 
-// Extend makes the lease last at least d from now, by the database's clock, in one
-// round trip; d is at least 100 ms. It only lengthens: the later end holds. To make a
+// Extend makes the lease last at least span from now, by the database's clock, in one
+// round trip; span is at least 100 ms. It only lengthens: the later end holds. To make a
 // lease shorter, settle it by Release or Nack. A consumer extends
-// its leases by itself, for ConsumerConfig.MaxExtend; Extend is for more. While somebody has the message's row locked it is repeated, until
+// its leases by itself, for ConsumerConfig.MaxExtend; Extend is for more. While another session has the message's row locked it is repeated, until
 // ctx ends. It returns ErrLeaseLost if the lease is lost. After an *OpError that is
 // Unknown, Deadline is what it was. A lease that had run out here may be settled again afterwards,
 // but its Context stays ended, and the consumer neither extends it nor waits for
 // it. On an ordered queue no lease outlives its consumer's membership, which is LeaseFor at
-// most: there the consumer extends it, again and again, until d is over.
-func (l *Lease[T]) Extend(ctx context.Context, d time.Duration) error {
-	if d < minLease || d > sqlbatch.MaxDelay {
-		return fmt.Errorf("chanq: extend: d is %v: must be from %v to %v", d, minLease, sqlbatch.MaxDelay)
+// most: there the consumer extends it, again and again, until span is over.
+func (d *Delivery) Extend(ctx context.Context, span time.Duration) error {
+	if span < minLease || span > sqlbatch.MaxDelay {
+		return fmt.Errorf("chanq: extend: span is %v: must be from %v to %v", span, minLease, sqlbatch.MaxDelay)
 	}
-	if l.lease == nil {
+	if d.lease == nil {
 		return errMadeByHand
 	}
-	err := l.lease.ExtendBy(ctx, d)
+	err := d.lease.ExtendBy(ctx, span)
 	switch {
 	case err == nil, err == ErrLeaseLost, err == ErrSettled, err == ErrClosed:
 		return err
 	}
 	if failed := (*lease.FailedError)(nil); errors.As(err, &failed) {
-		return deliveryError(l.lease, err)
+		return deliveryError(d.lease, err)
 	}
-	return homeOf(l.lease).fail("extend", err)
+	return homeOf(d.lease).fail("extend", err)
 }
 
 // settle hands the lease to its consumer.
-func (l *Lease[T]) settle(op lease.Op, delay time.Duration, text string) error {
-	if l.lease == nil {
+func (d *Delivery) settle(op lease.Op, delay time.Duration, text string) error {
+	if d.lease == nil {
 		return errMadeByHand
 	}
-	return l.lease.Settle(context.Background(), op, delay, text)
+	return d.lease.Settle(context.Background(), op, delay, text)
 }
 
 // homeOf is the queue of a lease.
-func homeOf(l *lease.Lease) *queue { return l.Home.Owner.(interface{ home() *queue }).home() }
+func homeOf(l *lease.Lease) *queue { return holderOf(l).queue }
 
 // deliveryError is the error of an operation on a lease as callers get it.
 func deliveryError(l *lease.Lease, err error) error {

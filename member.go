@@ -3,14 +3,10 @@ package chanq
 import (
 	"context"
 	"database/sql"
-	"math"
 	"os"
 	"strings"
 	"time"
 
-	"github.com/chanq/chanq/internal/base"
-	"github.com/chanq/chanq/internal/batch"
-	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -63,64 +59,3 @@ func hostName() string {
 
 // maxHost leaves room for a slash and the process in a name.
 const maxHost = sqlbatch.MaxMemberText - 21
-
-// leaveTimeout is for how long a consumer that ends tries to say so.
-const leaveTimeout = 5 * time.Second
-
-// attend notes the consumer among the members until ctx ends, and then that it left,
-// unless Shutdown has given up: it may hold messages still. Nothing waits for it,
-// but the end of the consumer for that last statement. It has sessions of
-// its own kind, so that no claim waits for one.
-func (c *consumer) attend(ctx context.Context) {
-	chore := c.queue.task("members", "join")
-	defer chore.End()
-	for ctx.Err() == nil {
-		timeout, pause := c.cfg.StatementTimeout, c.cfg.LeaseFor/3
-		if c.queue.ordered() { // all slots are lost with the membership: there is time for several tries
-			timeout = min(timeout, c.cfg.LeaseFor/6)
-		}
-		began := base.Now()
-		as := c.member
-		if c.here != nil { // what a lost membership left behind is another's
-			as.ID = c.here.Next(func() [16]byte { return NewID() })
-		}
-		err := c.asMember(ctx, timeout, c.queue.sql.Join(as))
-		c.report(chore, "join", err)
-		if err != nil && c.queue.ordered() {
-			pause /= 4
-		}
-		if err == nil && c.order != nil {
-			if c.here.Joined(lease.After(began, c.cfg.LeaseFor)) {
-				c.order.Hurry() // slots may be taken
-				if c.queue.debouncer.Notifier != nil {
-					c.queue.wake() // the shares of others are smaller
-				}
-			}
-			c.extender.Wake() // leases may last longer now
-		}
-		batch.Sleep(ctx, pause)
-	}
-	if c.abandoned.Err() == nil {
-		// What fails is of no matter: it counts as gone before long.
-		id, _ := c.memberUntil()
-		err := c.asMember(c.abandoned, min(c.cfg.StatementTimeout, leaveTimeout), c.queue.sql.Leave(id))
-		if err == nil && c.queue.ordered() {
-			c.queue.wake() // its slots are free, and the shares of others are greater
-		}
-	}
-}
-
-// memberUntil is as whom the database knows the consumer now, and when its leases end at the latest.
-func (c *consumer) memberUntil() (id [16]byte, ends time.Duration) {
-	if c.here == nil {
-		return c.member.ID, math.MaxInt64
-	}
-	term, ends, _ := c.here.Current()
-	return term.ID, ends
-}
-
-func (c *consumer) asMember(ctx context.Context, timeout time.Duration, st sqlbatch.Statement) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	return c.notes.RunPatient(ctx, st, nil)
-}

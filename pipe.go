@@ -2,16 +2,17 @@ package chanq
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
-	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/lease"
-	"github.com/chanq/chanq/internal/session"
-	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/internal/notify"
+	"github.com/chanq/chanq/internal/pipe"
+	"github.com/chanq/chanq/internal/send"
 )
 
 // Pipe moves messages from one queue to another: it calls fn for each lease of
@@ -47,98 +48,73 @@ func Pipe[In, Out any](from *Consumer[In], to *Producer[Out], workers int, fn fu
 	case from.core.queue.db != to.queue.db:
 		return fmt.Errorf("chanq: pipe %s to %s: the queues must be on the same *sql.DB, since one transaction spans both", from.core.queue.label, to.queue.label)
 	}
-	p, err := newPipe(from.core, to)
+	p, err := newPipe(from.core, to.queue, to.cfg)
 	if err != nil {
 		return from.core.queue.failed("pipe", err)
 	}
 	var storer sync.WaitGroup
-	storer.Go(p.store)
+	storer.Go(p.Run)
 	base.Workers(workers, func() {
 		for l := range from.feed.C() {
-			if p.from.begin(l.lease) {
-				work(p, l, fn)
+			if from.core.engine.Begin(l.lease) {
+				item := pipe.NewItem(l.lease)
+				from.core.serve(l.lease, func() error {
+					out, err := fn(l.Context(), l)
+					if err != nil {
+						return err
+					}
+					return appendOutputs(item, to.queue, out)
+				}, func(l *lease.Lease, err error) {
+					if err != nil {
+						from.core.dispose(l, err)
+						return
+					}
+					p.Add(item)
+				})
 			}
 		}
 	})
-	p.writer.Close()
+	p.Close()
 	storer.Wait()
+	to.queue.debouncer.Flush() // for what was stored before the last group failed
 	return from.Err()
 }
 
-// pipe is one call of Pipe. Its goroutines, all joined by that call: the workers, which call fn, and those of the writer
-// (pipe_store.go), which end when the workers have.
-type pipe[Out any] struct {
-	from     *consumer
-	to       *Producer[Out]
-	sessions *sessions
-	writer   *batch.Writer[*piped[Out]]
-	isolated *base.Isolated
+// appendOutputs adds messages to an input. One that would be refused every time dead-letters the input.
+func appendOutputs[T any](item *pipe.Item, to *queue, out []Message[T]) error {
+	for i := range out {
+		row, given, err := out[i].row(to)
+		if err != nil {
+			return DeadLetter(fmt.Errorf("output %d: %w", i, err))
+		}
+		item.Append(row, given)
+	}
+	return nil
 }
 
 // newPipe makes a pipe, and starts nothing.
-func newPipe[Out any](from *consumer, to *Producer[Out]) (*pipe[Out], error) {
-	pools, err := openSessions(from.queue.db, from.queue.dialect, from.queue.cfg.SessionMaxAge, session.Need{Kind: session.Pipe, Sessions: 1, Spare: 1})
+func newPipe(from *consumer, to *queue, cfg ProducerConfig) (*pipe.Pipe, error) {
+	q := from.queue
+	store, err := pipe.Open(q.db, q.cfg.SessionMaxAge, q.table, func(tx *sql.Tx) send.Inserts { return to.inserts(to.table.InTx(tx)) })
 	if err != nil {
 		return nil, err
 	}
-	p := &pipe[Out]{from: from, to: to, sessions: pools[0], isolated: from.queue.isolated("pipe")}
-	p.writer = p.newWriter()
-	return p, nil
-}
-
-// piped is an input that was handled, with its outputs.
-type piped[Out any] struct {
-	batch.Place // its Size is that of the outputs
-
-	in     *lease.Lease
-	rows   []sqlbatch.Row
-	one    [1]sqlbatch.Row // where rows begin: most have one
-	keys   bool            // an output has a key or an ID of the caller's
-	alone  time.Time       // when the first transaction of this input alone began that took too long; of the writer
-	handed bool            // the settler has it, since that went on for too long
-}
-
-// work calls fn and hands its result to the writer.
-func work[In, Out any](p *pipe[Out], l *Lease[In], fn func(context.Context, *Lease[In]) ([]Message[Out], error)) {
-	item := &piped[Out]{in: l.lease}
-	item.rows = item.one[:0]
-	p.from.serve(l.lease, func() error {
-		out, err := fn(l.Context(), l)
-		if err != nil {
-			return err
-		}
-		for i := range out {
-			row, given, err := out[i].row(p.to.queue)
-			if err != nil {
-				return unfit(i, err)
+	return pipe.New(pipe.Config{
+		Store: store, From: from.engine, Inputs: q.dialect.Traits().AckItems, BatchRows: cfg.BatchRows, BatchBytes: cfg.BatchBytes,
+		Linger: from.cfg.linger(), Timeout: from.cfg.tryTimeout(), Longest: from.cfg.StatementTimeout,
+		Classify: q.classify, Health: from.health, Isolated: q.isolated("pipe"),
+		Delay:  func(failures int) time.Duration { return nackDelay(from.backoff(failures)) },
+		Reason: reasonOutput,
+		Failed: func(l *lease.Lease, err error) {
+			call(q.cfg.Hooks.Failed, FailedEvent{Queue: q.label, ID: l.Item.ID, Attempt: l.Attempt, Err: err})
+		},
+		Slots: to.debouncer.Names(),
+		Sent: func(messages int, slots notify.Slots, more bool, took time.Duration) {
+			to.notify(max(1, messages), slots, more)
+			if messages > 0 {
+				to.recorder.sent.Add(int64(messages))
+				call(to.cfg.Hooks.Sent, SentEvent{Queue: to.label, Messages: messages, Took: took})
 			}
-			item.rows = append(item.rows, row)
-			item.Size += len(row.Body) + len(row.Headers)
-			item.keys = item.keys || given || row.Key != ""
-		}
-		return nil
-	}, func(l *lease.Lease, err error) {
-		if err != nil {
-			p.from.dispose(l, err)
-			return
-		}
-		p.handOver(item)
-	})
-}
-
-// unfit sets an input aside: its output would be refused every time.
-func unfit(output int, err error) error {
-	return DeadLetter(fmt.Errorf("output %d: %w", output, err))
-}
-
-// handOver hands an input that was handled to the writer. From here on the settle is
-// under way: no one else may settle it.
-func (p *pipe[Out]) handOver(item *piped[Out]) {
-	if !item.in.Take(lease.Ack) {
-		return // settled by fn, or lost
-	}
-	p.from.pace.Take()
-	if p.writer.Add(context.Background(), item, batch.Awaited) != nil { // it was given up
-		lease.Finish(p.from, []*lease.Lease{item.in}, []error{&lease.FailedError{Op: "pipe", Err: ErrClosed}})
-	}
+		},
+	}), nil
 }

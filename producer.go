@@ -26,7 +26,7 @@ type Producer[T any] struct {
 	queue    *queue
 	cfg      ProducerConfig
 	sender   *send.Sender
-	sessions *sessions
+	sessions *session.Part
 	health   *base.Availability
 	isolated *base.Isolated
 	unrecord func() // ends what record began
@@ -61,7 +61,7 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	}
 	workers, ahead := send.Workers(cfg.InFlight, cfg.BatchRows, cfg.BatchBytes, core.dialect.Traits())
 	need := session.Need{Kind: session.Enqueue, Sessions: cfg.InFlight, Spare: workers - cfg.InFlight + 1} // one for isolated messages
-	pools, err := openSessions(core.db, core.dialect, core.cfg.SessionMaxAge, need)
+	pools, err := session.Open(core.db, core.dialect, core.cfg.SessionMaxAge, need)
 	if err != nil {
 		return nil, core.failed("producer", err)
 	}
@@ -80,7 +80,7 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 		Keep: func(origin any) any { m := *origin.(*Message[T]); return &m },
 	})
 	p.unrecord = core.record()
-	p.workers.Go(func() { p.sessions.connect(p.open, cfg.StatementTimeout) })
+	p.workers.Go(func() { p.sessions.Connect(p.open, cfg.StatementTimeout) })
 	p.workers.Go(p.sender.Run)
 	p.workers.Go(p.intake)
 	return p, nil
@@ -312,7 +312,7 @@ func (p *Producer[T]) end() {
 	p.queue.debouncer.Flush() // for what was stored before the last group failed
 	p.unrecord()
 	p.health.End()
-	p.sessions.close()
+	p.sessions.Close()
 	close(p.finished)
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/chanq/chanq/internal/consume"
 	"github.com/chanq/chanq/internal/notify"
 	"github.com/chanq/chanq/internal/send"
 	"github.com/chanq/chanq/internal/session"
@@ -33,7 +34,7 @@ type queue struct {
 	names     sqlbatch.Names
 	sql       sqlbatch.Queue // of these names
 	table     *table.Queue
-	key       queueKey
+	key       notify.Key
 	debouncer notify.Debouncer
 
 	recorder    recorder
@@ -78,13 +79,13 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 	}
 	q := &queue{
 		db: db, name: name, label: label, cfg: cfg, dialect: d,
-		names: names, sql: d.Queue(names), key: queueKey{db, schemaOf(d, cfg.Schema), name}, sampleEvery: StepFine,
+		names: names, sql: d.Queue(names), key: notify.Key{DB: db, Schema: schemaOf(d, cfg.Schema), Queue: name}, sampleEvery: StepFine,
 	}
 	q.table = &table.Queue{Dialect: d, SQL: q.sql, Archive: cfg.Retain > 0, Ordered: cfg.Kind == KindOrdered, Classify: q.classify}
 	if q.ordered() && q.sql.Slots().Text == "" {
 		return refuse(errNotOrdered(d))
 	}
-	q.debouncer.Notifier, q.debouncer.Queue, q.debouncer.Ordered = notifierOf(db, cfg.Notifier, q.ordered()), q.key.schema+"."+name, q.ordered()
+	q.debouncer.Notifier, q.debouncer.Queue, q.debouncer.Ordered = notifierOf(db, cfg.Notifier, q.ordered()), q.key.Schema+"."+name, q.ordered()
 	return q, nil
 }
 
@@ -109,7 +110,7 @@ func (q *queue) failed(op string, err error) error {
 
 // classify is what an error means: session.Classify, and that of errors of chanq's own.
 func (q *queue) classify(err error) sqlbatch.Class {
-	if denied := (*deniedError)(nil); errors.As(err, &denied) {
+	if denied := (*consume.DeniedError)(nil); errors.As(err, &denied) {
 		return sqlbatch.Permanent
 	}
 	if unfit := (*unfitError)(nil); errors.As(err, &unfit) {
@@ -132,7 +133,7 @@ func (q *queue) unanswered(err error) error {
 }
 
 // on returns the statements of the queue, on sessions.
-func (q *queue) on(s *sessions) table.Table { return table.Table{Queue: q.table, Part: s.Part} }
+func (q *queue) on(s *session.Part) table.Table { return table.Table{Queue: q.table, Part: s} }
 
 // ordered says that it is an ordered queue.
 func (q *queue) ordered() bool { return q.cfg.Kind == KindOrdered }
@@ -140,15 +141,15 @@ func (q *queue) ordered() bool { return q.cfg.Kind == KindOrdered }
 // once runs one statement on a session of its own: for calls outside of a
 // producer or consumer.
 func (q *queue) once(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-	s := openOnce(q.db, q.dialect)
-	defer s.close()
+	s := session.OpenOnce(q.db, q.dialect)
+	defer s.Close()
 	return s.Run(ctx, st, scan)
 }
 
 // notify wakes idle consumers: there are messages that are due just now, of an ordered queue in these slots. more says that
 // others follow.
 func (q *queue) notify(messages int, slots notify.Slots, more bool) {
-	q.key.signal()
+	q.key.Signal()
 	q.debouncer.Notify(messages, slots, more)
 }
 
@@ -168,10 +169,15 @@ func (q *Queue[T]) Wake() {
 
 // wake has all idle consumers look at once.
 func (q *queue) wake() {
-	q.key.wake()
+	q.key.Wake()
 	q.debouncer.Notify(0, notify.AnySlot, false)
 }
 
-// gaveBack says that messages lie at their old places again: whoever claims in this
-// process may have got beyond.
-func (q *queue) gaveBack(places sqlbatch.Floors) { q.key.lower(places) }
+// schemaOf is the schema that a Config means: the default one has two names, "" and
+// its own.
+func schemaOf(d sqlbatch.Dialect, schema string) string {
+	if schema == "" {
+		return d.Traits().Schema
+	}
+	return schema
+}

@@ -109,24 +109,11 @@ func (c *Consumer[T]) ending() error {
 }
 
 // holderOf is the consumer that has claimed a lease.
-func holderOf(l *lease.Lease) *consumer { return l.Home.Owner.(*consumer) }
+func holderOf(l *lease.Lease) *consumer { return l.Home.Of.(*consumer) }
 
-// skip reports a lease that ran out, and has its consumer note that.
-func skip[T any](l *Lease[T]) bool { return l.lease.Gone() && holderOf(l.lease).skip(l.lease) }
-
-// skip reports a lease that ran out while it lay in the buffer. It is released:
-// should the database still hold it for us, the attempt does not count. Nor does
-// it count as taken: where buffered leases run out, claims must become smaller.
-func (c *consumer) skip(l *lease.Lease) bool {
-	if !l.Gone() {
-		return false
-	}
-	c.pace.Skip()
-	if l.Take(lease.Release) {
-		c.pace.Take()
-		c.settler.AddAll(l) // readers do not wait for room
-	}
-	return true
+// skip reports a lease that ran out in the buffer, and has its consumer release it.
+func skip[T any](l *Lease[T]) bool {
+	return l.lease.Gone() && holderOf(l.lease).engine.Skip(l.lease)
 }
 
 // Handle calls fn for each lease, in up to workers goroutines, until the
@@ -173,7 +160,7 @@ func Handle[T any](leases <-chan *Lease[T], workers int, fn func(context.Context
 	}
 	base.Workers(workers, func() {
 		for l := range leases {
-			if c := holderOf(l.lease); c.begin(l.lease) {
+			if c := holderOf(l.lease); c.engine.Begin(l.lease) {
 				c.serve(l.lease, func() error { return fn(l.Context(), l) }, c.dispose)
 			}
 		}
@@ -181,22 +168,10 @@ func Handle[T any](leases <-chan *Lease[T], workers int, fn func(context.Context
 	return nil
 }
 
-// begin counts a worker in, unless the lease has ended. In this order: a lease that
-// ends after the look, while the consumer stops, finds the worker counted, and
-// Shutdown waits for it.
-func (c *consumer) begin(l *lease.Lease) bool {
-	c.working.Add(1)
-	if c.skip(l) {
-		c.handlerDone()
-		return false
-	}
-	return true
-}
-
 // serve calls do and deals with its outcome in deferred functions: where do leaves by
 // runtime.Goexit nothing else is run any more.
 func (c *consumer) serve(l *lease.Lease, do func() error, then func(*lease.Lease, error)) {
-	defer c.handlerDone()
+	defer c.engine.Done()
 	err := base.ErrGoexit
 	defer func() { then(l, err) }()
 	defer func() {
@@ -218,9 +193,7 @@ func (c *consumer) dispose(l *lease.Lease, err error) {
 		// settled by the handler, or lost
 	case state == lease.InTx && err == nil:
 		l.Unwatch() // the caller's commit acks it, and its context is not needed any more
-		if c.order != nil {
-			c.order.Returned(l)
-		}
+		c.engine.Returned(l)
 	case err == nil:
 		err = l.Settle(ctx, lease.Ack, 0, "")
 	default:

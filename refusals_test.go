@@ -281,7 +281,7 @@ func wrongArguments(t *testing.T) {
 		"tx is nil":                   func() error { return l.AckTx(t.Context(), nil) },
 		"nack: delay is -1ns":         func() error { return l.Nack(-1, nil) },
 		"nack: delay is 8":            func() error { return l.Nack(sqlbatch.MaxDelay+time.Hour, nil) },
-		"extend: d is 1ms":            func() error { return l.Extend(t.Context(), time.Millisecond) },
+		"extend: span is 1ms":         func() error { return l.Extend(t.Context(), time.Millisecond) },
 	} {
 		requireWords(t, call(), words)
 	}

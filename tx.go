@@ -75,14 +75,14 @@ func (q *Queue[T]) SendTx(ctx context.Context, tx *sql.Tx, ms ...Message[T]) ([]
 // Handle, by returning an error. On an ordered queue the next message of the key comes once
 // the consumer has seen the commit: it looks when the handler returns, and else after 50 ms,
 // and then less and less often, down to once a second.
-func (l *Lease[T]) AckTx(ctx context.Context, tx *sql.Tx) error {
+func (d *Delivery) AckTx(ctx context.Context, tx *sql.Tx) error {
 	if tx == nil {
 		return errors.New("chanq: ack: tx is nil")
 	}
-	if l.lease == nil {
+	if d.lease == nil {
 		return errMadeByHand
 	}
-	return notAcked(l.lease, ackTx(ctx, tx, []*lease.Lease{l.lease})[0])
+	return notAcked(d.lease, ackTx(ctx, tx, []*lease.Lease{d.lease})[0])
 }
 
 // notAcked is the error of a lease that AckTx could not ack.

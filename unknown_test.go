@@ -29,7 +29,7 @@ func TestAnAckOfUnknownOutcomeIsDoneOnlyWhileTheLeaseRuns(t *testing.T) {
 				l.Begin(base.Now(), 0)
 			}
 			l.MaybeApplied = true
-			require.NoError(t, c.core.settler.Add(t.Context(), l))
+			require.NoError(t, c.core.engine.Settle(t.Context(), l))
 			err = delivered.Wait(soon(t))
 			if !test.late {
 				require.NoError(t, err)

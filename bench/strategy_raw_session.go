@@ -24,7 +24,7 @@ type bareSession struct {
 
 	spent spent
 
-	floors   sqlbatch.Floors // the latest due times that a claim has returned
+	floors   sqlbatch.Heads // the latest due times that a claim has returned
 	rows     []sqlbatch.Row
 	messages []bareMessage
 	items    []sqlbatch.Item
@@ -86,10 +86,10 @@ func (s *bareSession) claimAndAck(n int) (int, error) {
 // last one ended, and only where nothing is left there from the beginning.
 func (s *bareSession) claim(n int) error {
 	defer since(time.Now(), &s.spent.claim)
-	if err := s.claimFrom(n); err != nil || len(s.items) > 0 || s.floors == (sqlbatch.Floors{}) {
+	if err := s.claimFrom(n); err != nil || len(s.items) > 0 || s.floors == (sqlbatch.Heads{}) {
 		return err
 	}
-	s.floors = sqlbatch.Floors{}
+	s.floors = sqlbatch.Heads{}
 	return s.claimFrom(n)
 }
 
@@ -101,7 +101,7 @@ func (s *bareSession) claimFrom(n int) error {
 	var lapses, expired, size int64
 	var expires sql.NullInt64
 	columns := []any{&id, &m.priority, &m.item.Fence, &m.attempts, &lapses, &expired, &m.enqueued, &m.due, &expires, &key, &headers, &body, &size}
-	claim := s.queue.Claim(sqlbatch.ClaimParams{Rows: n, Lease: leaseFor, Salt: 1, Floors: s.floors, Inline: sqlbatch.MaxBody})
+	claim := s.queue.Claim(sqlbatch.ClaimParams{Rows: n, Lease: leaseFor, Salt: 1, Heads: s.floors, Inline: sqlbatch.MaxBody})
 	return s.do(claim, func(rows *sql.Rows) error {
 		if err := rows.Scan(columns...); err != nil {
 			return err

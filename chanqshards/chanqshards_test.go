@@ -98,8 +98,8 @@ func TestACallThatPanicsDoesSoInTheCaller(t *testing.T) {
 
 func TestTheOriginOfALeaseIsItsShard(t *testing.T) {
 	q := newQueue(t, 2, chanq.Config{})
-	require.Equal(t, 1, q.Origin(&chanq.Lease[string]{Queue: "orders/1"}))
-	require.Equal(t, -1, q.Origin(&chanq.Lease[string]{Queue: "others/1"}))
+	require.Equal(t, 1, q.Origin(&chanq.Lease[string]{Delivery: chanq.Delivery{Queue: "orders/1"}}))
+	require.Equal(t, -1, q.Origin(&chanq.Lease[string]{Delivery: chanq.Delivery{Queue: "others/1"}}))
 	require.True(t, strings.HasPrefix(q.places[0].cfg.Label, q.Name()))
 }
 

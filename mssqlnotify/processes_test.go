@@ -269,7 +269,7 @@ func TestStatementsOfIdleConsumers(t *testing.T) {
 		n := asked.Take()
 		t.Logf("%d s of 5 idle consumers: %v", idle, n)
 		require.LessOrEqual(t, n[mssqltest.Watch], int64(2*(idle+1)+3*3), "one a second of the two with a lock, and tries of the others")
-		require.LessOrEqual(t, n[mssqltest.NextDue]+n[mssqltest.Survey]+n[mssqltest.Claim], int64(5*(idle+2)), "one a second each, as without")
+		require.LessOrEqual(t, n[mssqltest.NextDue]+n[mssqltest.Rescan]+n[mssqltest.Claim], int64(5*(idle+2)), "one a second each, as without")
 
 		owner := s.owner(ctx)
 		claimed := func() (sum int64) {

@@ -30,7 +30,7 @@ func TestACommitBeforeOrAfterAnyStatementWakesAConsumer(t *testing.T) {
 		sender := w.sender("work")
 		st := w.Statements("work")
 		meant := func(op faultdb.Op) bool {
-			for _, s := range []sqlbatch.Statement{st.NextDue(sqlbatch.Floors{}), st.Survey(), st.Claim(sqlbatch.ClaimParams{Rows: 1, Inline: sqlbatch.MaxBody})} {
+			for _, s := range []sqlbatch.Statement{st.NextDue(sqlbatch.Heads{}), st.Rescan(), st.Claim(sqlbatch.ClaimParams{Rows: 1, Inline: sqlbatch.MaxBody})} {
 				if testdb.Runs(op, s) {
 					return true
 				}
@@ -255,7 +255,7 @@ func TestAQueueThatFailsIsLeftOutOfTheRequestsOfTheOthers(t *testing.T) {
 }
 
 // Looks pass over a message while its transaction is open, and find it once that is committed, if
-// that takes less than a FloorMargin.
+// that takes less than a HeadMargin.
 func TestAMessageIsFoundWhoseCommitCameAfterLaterLooks(t *testing.T) {
 	each(t, func(w *world) {
 		w.Queue("work", chanq.Config{})
@@ -270,7 +270,7 @@ func TestAMessageIsFoundWhoseCommitCameAfterLaterLooks(t *testing.T) {
 		require.NoError(w, err)
 		_, err = sends.SendTx(w.Soon(), tx, chanq.Message[string]{})
 		require.NoError(w, err)
-		w.settle(sqlbatch.FloorMargin / 3)
+		w.settle(sqlbatch.HeadMargin / 3)
 		require.Empty(w, heard)
 		require.NoError(w, tx.Commit())
 		testdb.Receive(w, heard, "the message")

@@ -221,7 +221,7 @@ func TestTheTypeOfAnErrorIsThatOfItsCause(t *testing.T) {
 	} {
 		b := newBackend(t)
 		handler := otelchanq.Handler(b.telemetry, func(context.Context, *chanq.Lease[string]) error { return err })
-		require.ErrorIs(t, handler(t.Context(), &chanq.Lease[string]{Queue: "orders"}), err)
+		require.ErrorIs(t, handler(t.Context(), &chanq.Lease[string]{Delivery: chanq.Delivery{Queue: "orders"}}), err)
 		require.Contains(t, b.metrics(), "messaging.process.duration "+strings.Join(slices.Sorted(slices.Values([]string{want, "process"})), " "))
 	}
 }

@@ -77,8 +77,8 @@ type Watched struct {
 	Look bool // false: it is named for the sake of the text
 	// Head is where the first look begins, for all priorities: at messages that were due then,
 	// in Unix milliseconds of the database's clock, or later. It is the head that the request
-	// before returned, a FloorMargin before the first message that it saw, or before a look
-	// that saw none. 0 is a FloorMargin before now.
+	// before returned, a HeadMargin before the first message that it saw, or before a look
+	// that saw none. 0 is a HeadMargin before now.
 	Head int64
 }
 
@@ -221,7 +221,7 @@ type Queue interface {
 	Look(ids [][16]byte) Statement
 
 	// Claim leases up to Rows ready messages, highest priority first, within a
-	// priority by due time and then id, beginning at the Floors, and returns
+	// priority by due time and then id, beginning at the Heads, and returns
 	// id, priority, fence, attempts, lapses, expired (1 or 0), enqueued_at, due_at,
 	// expires_at (or NULL), dedup_key (bytes), headers, body, size (bytes of the body),
 	// in any order and in one or more result sets. It leaves out suspects: messages with SuspectLapses or more
@@ -238,15 +238,15 @@ type Queue interface {
 	// that outlasts it. Where another transaction has locked the row it may wait for up to LockWait, and fail
 	// with class RolledBack.
 	Contents(Item) Statement
-	// NextDue returns one row: milliseconds until a claim from these Floors may find a
+	// NextDue returns one row: milliseconds until a claim from these Heads may find a
 	// message that nobody leases now (zero or less: now), NULL when there is none or the
 	// queue is paused. It writes nothing and takes no lock.
-	NextDue(Floors) Statement
+	NextDue(Heads) Statement
 	// DueOrLocked is NextDue from the beginning, except that suspects count, and that a row that a transaction has locked
 	// counts as due if a claim would pass over it. On SQL Server a message counts that an open transaction has sent, has
 	// deleted or leases. It writes nothing, and never waits for a lock.
 	DueOrLocked() Statement
-	// Survey looks from the beginning, and so walks all that a claim is spared: it
+	// Rescan looks from the beginning, and so walks all that a claim is spared: it
 	// finds what committed late, what was given back to its old place and leases that ran
 	// out. It returns a row for each priority: priority; floor, when the first message that may
 	// be claimed now was due, or else the database's time; due_in, milliseconds until
@@ -255,7 +255,7 @@ type Queue interface {
 	// that no consumer leases is a suspect, the row goes on with its id, fence, crashes (the lease that has expired included) and
 	// alone (of that lease); otherwise these are NULL. No row: it is
 	// paused. It writes nothing and takes no lock.
-	Survey() Statement
+	Rescan() Statement
 
 	// These apply to the items whose id and fence match and return id, fence of
 	// each such item, with the fence that matched. On an ordered queue they do not ask whether a lease runs, and count the attempt of a delivery
@@ -338,11 +338,11 @@ type Queue interface {
 	// before after, and returns id and place (when it ended) of each.
 	Trim(age time.Duration, n int, after int64) Statement
 
-	// Wear returns one row, of the live table, or none where that is missing: how many of its
+	// Bloat returns one row, of the live table, or none where that is missing: how many of its
 	// rows are dead and wait for a vacuum, how many live, both about; how often it was
 	// vacuumed, by whomever; and why this session may not, or NULL. A statement without text:
 	// the database needs no Vacuum.
-	Wear() Statement
+	Bloat() Statement
 	// Vacuum has the database clean up the live table, or does nothing while somebody else
 	// does. No transaction may be open. No result.
 	Vacuum() Statement

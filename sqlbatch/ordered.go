@@ -78,7 +78,7 @@ type MarkItem struct {
 	SlotFence int64 // of its slot
 }
 
-// ordered are the statements of an ordered queue alone: Names.Slots is not 0. Claim, NextDue, DueOrLocked and Survey must not be
+// ordered are the statements of an ordered queue alone: Names.Slots is not 0. Claim, NextDue, DueOrLocked and Rescan must not be
 // run there: the table does not have their index.
 //
 // The owner of a slot reads its messages. Ownership of the slot is the lease. The owner writes when it settles, and when it

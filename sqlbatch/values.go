@@ -11,7 +11,7 @@ const (
 	Priorities     = PriorityUrgent - PriorityLow + 1
 )
 
-// Floors say for each priority, from the lowest up, where a claim begins to read: at
+// Heads say for each priority, from the lowest up, where a claim begins to read: at
 // messages that were due then, in Unix milliseconds of the database's clock, or later. 0
 // is the beginning.
 //
@@ -19,13 +19,13 @@ const (
 // until a vacuum, and for as long as a snapshot may still see them; SQL Server's ghosts
 // until their cleanup; and what is leased. A claim that began there would walk all of
 // it each time.
-type Floors [Priorities]int64
+type Heads [Priorities]int64
 
-// FloorMargin is how far a floor stays behind the database's clock: what an INSERT
+// HeadMargin is how far a floor stays behind the database's clock: what an INSERT
 // stored that took less than this long is found though others were claimed meanwhile.
 // A quarter of a second is longer than almost every commit, and so short that what died
 // in it is soon walked.
-const FloorMargin = 250 * time.Millisecond
+const HeadMargin = 250 * time.Millisecond
 
 // MaxKey is the most bytes of a dedup key, MaxError the most of an error text
 // that is kept with a message (longer ones are cut).
@@ -133,7 +133,7 @@ type ClaimParams struct {
 	Lease  time.Duration
 	Member [16]byte // who claims: see Member
 	Salt   int64    // random, from 1 to 1 << FenceBits: see FenceBits
-	Floors Floors
+	Heads  Heads
 	// Inline is the size of the largest body that the claim returns. Larger ones are leased, and NULL in the
 	// result: read them with Contents. If it is below zero, dedup key, headers and body of every message are NULL.
 	Inline int
@@ -145,7 +145,7 @@ const SuspectLapses = 2
 
 // MarkParams are the values of a mark.
 type MarkParams struct {
-	Item   // the fence is the one that Survey, Look or the mark before returned
+	Item   // the fence is the one that Rescan, Look or the mark before returned
 	Lease  time.Duration
 	Member [16]byte
 	Salt   int64 // as in ClaimParams

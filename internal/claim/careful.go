@@ -180,8 +180,7 @@ func (p *Plain) trySuspect(s table.Suspect) *batch.Failure {
 			return failure
 		}
 	}
-	p.pace.claims.Add(1)
-	p.pace.claimed.Add(1)
+	p.pace.count(Counts{Claims: 1, Claimed: 1})
 	b.trial = true
 	p.deliver(b)
 	if last {

@@ -41,7 +41,7 @@ type Consumer interface {
 	Connect()
 	// Heard returns the places where this process has given messages back since the last call, and whether there may be messages
 	// anywhere.
-	Heard() (places sqlbatch.Floors, hurried bool)
+	Heard() (places sqlbatch.Heads, hurried bool)
 	// Track has new leases extended, from which time on each may end.
 	Track([]*lease.Lease)
 	// Lose notes that a lease has ended in the database.

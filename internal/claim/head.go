@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/internal/notify"
 	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
 // The head of a consumer is where its claims begin to read each priority, so that no claim walks over what was claimed before (see
-// sqlbatch.Floors).
+// sqlbatch.Heads).
 //
 // A claim moves the head to the last place that it has taken. Claims do not see a message that comes to a place before the head:
 // one whose transaction took long to commit, one that another process gave back, one whose lease expired. A rescan finds it: a
@@ -30,21 +31,10 @@ const (
 	rescanSlow = 50 * time.Millisecond
 )
 
-// NoPlace is above all places.
-var NoPlace = sqlbatch.Floors{math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64}
-
-// Lowest returns the lower one of two places of each priority.
-func Lowest(a, b sqlbatch.Floors) sqlbatch.Floors {
-	for i := range a {
-		a[i] = min(a[i], b[i])
-	}
-	return a
-}
-
-// PlacesOf returns, for each priority, the first place of a message that a release gives back; NoPlace where there is none. What a
+// PlacesOf returns, for each priority, the first place of a message that a release gives back; notify.NoPlace where there is none. What a
 // nack gives back is due later, at another place.
-func PlacesOf(leases []*lease.Lease) sqlbatch.Floors {
-	low := NoPlace
+func PlacesOf(leases []*lease.Lease) sqlbatch.Heads {
+	low := notify.NoPlace
 	for _, l := range leases {
 		if l.Op == lease.Release {
 			p := &low[l.Priority-sqlbatch.PriorityLow]
@@ -55,7 +45,7 @@ func PlacesOf(leases []*lease.Lease) sqlbatch.Floors {
 }
 
 // raised returns a head after a claim from there.
-func raised(from sqlbatch.Floors, rows []table.Claimed) sqlbatch.Floors {
+func raised(from sqlbatch.Heads, rows []table.Claimed) sqlbatch.Heads {
 	for i := range rows {
 		p := int(rows[i].Priority) - sqlbatch.PriorityLow
 		from[p] = max(from[p], rows[i].Due)
@@ -78,15 +68,15 @@ func (c *cost) of(took time.Duration) time.Duration {
 type head struct {
 	every time.Duration // between rescans, at least
 
-	now  sqlbatch.Floors                    // where claims begin
+	now  sqlbatch.Heads                     // where claims begin
 	seen [sqlbatch.Priorities]time.Duration // when what raised it last, a claim or a rescan, began
 
 	// Of rescans.
 	underWay  bool
-	before    sqlbatch.Floors // now, when the one under way began
-	given     sqlbatch.Floors // the lowest places given back since
-	began     time.Duration   // the last one
-	rest      time.Duration   // none before: the others' share of the time
+	before    sqlbatch.Heads // now, when the one under way began
+	given     sqlbatch.Heads // the lowest places given back since
+	began     time.Duration  // the last one
+	rest      time.Duration  // none before: the others' share of the time
 	cost      cost
 	consumers int
 	hurried   bool          // somebody says that there is something
@@ -106,13 +96,13 @@ func newHead(pollMax time.Duration) head {
 
 // ask returns where a claim begins.
 //
-// A message that was about to be committed when the head moved is up to a FloorMargin before it. A claim reaches back as far by
+// A message that was about to be committed when the head moved is up to a HeadMargin before it. A claim reaches back as far by
 // itself, but from its own time: one that comes later has to begin there.
-func (h *head) ask(now time.Duration) sqlbatch.Floors {
+func (h *head) ask(now time.Duration) sqlbatch.Heads {
 	from := h.now
 	for p := range from {
-		if now-h.seen[p] > sqlbatch.FloorMargin/2 {
-			from[p] -= min(max(0, from[p]), sqlbatch.FloorMargin.Milliseconds())
+		if now-h.seen[p] > sqlbatch.HeadMargin/2 {
+			from[p] -= min(max(0, from[p]), sqlbatch.HeadMargin.Milliseconds())
 		}
 	}
 	return from
@@ -142,8 +132,8 @@ func (h *head) claimed(rows []table.Claimed, took, now time.Duration) {
 func (h *head) recovered() { h.rest, h.cost, h.walk, h.hurried = 0, cost{}, cost{}, true }
 
 // lower notes that there are messages at these places again.
-func (h *head) lower(places sqlbatch.Floors) {
-	h.now, h.given = Lowest(h.now, places), Lowest(h.given, places)
+func (h *head) lower(places sqlbatch.Heads) {
+	h.now, h.given = notify.Lowest(h.now, places), notify.Lowest(h.given, places)
 }
 
 // price is the pause that follows on a time which was spent on a rescan.
@@ -164,7 +154,7 @@ func (h *head) isDue(now time.Duration) bool { return !h.underWay && now >= h.ne
 
 // begin notes that a rescan begins.
 func (h *head) begin(now time.Duration) {
-	h.underWay, h.hurried, h.before, h.given, h.began = true, false, h.now, NoPlace, now
+	h.underWay, h.hurried, h.before, h.given, h.began = true, false, h.now, notify.NoPlace, now
 }
 
 // end takes what a rescan has found. It reports that a message is ready before the head.
@@ -197,7 +187,7 @@ func (h *head) end(s rescan) (below bool) {
 		h.now[p], h.seen[p] = found, s.began
 	}
 	h.lowered = h.lowered || below
-	h.now = Lowest(h.now, h.given)
+	h.now = notify.Lowest(h.now, h.given)
 	return below
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/internal/notify"
 	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -24,7 +25,7 @@ func at(p int8, due int64) table.Claimed {
 
 // rescaned is a head after a first rescan that found it at these places, and took no
 // time.
-func rescaned(floors sqlbatch.Floors) head {
+func rescaned(floors sqlbatch.Heads) head {
 	f := newHead(second)
 	f.begin(0)
 	f.end(rescan{Rescan: table.Rescan{Known: true, Heads: floors}})
@@ -32,43 +33,43 @@ func rescaned(floors sqlbatch.Floors) head {
 }
 
 func TestAClaimRaisesTheHeadOfThePrioritiesThatItTookFrom(t *testing.T) {
-	f := rescaned(sqlbatch.Floors{10, 20, 30, 40})
+	f := rescaned(sqlbatch.Heads{10, 20, 30, 40})
 	f.claimed([]table.Claimed{at(priorityUrgent, 45), at(priorityNormal, 25), at(priorityUrgent, 41), at(priorityNormal, 12)}, 0, 0)
-	require.Equal(t, sqlbatch.Floors{10, 25, 30, 45}, f.ask(0), "what is low is not hidden by what is urgent")
+	require.Equal(t, sqlbatch.Heads{10, 25, 30, 45}, f.ask(0), "what is low is not hidden by what is urgent")
 	f.claimed([]table.Claimed{at(priorityNormal, 22)}, 0, 0)
-	require.Equal(t, sqlbatch.Floors{10, 25, 30, 45}, f.ask(0), "what lay below leaves it where it is")
+	require.Equal(t, sqlbatch.Heads{10, 25, 30, 45}, f.ask(0), "what lay below leaves it where it is")
 }
 
 func TestWhatIsGivenBackLowersTheHead(t *testing.T) {
-	f := rescaned(sqlbatch.Floors{10, 20, 30, 40})
+	f := rescaned(sqlbatch.Heads{10, 20, 30, 40})
 	f.claimed([]table.Claimed{at(priorityNormal, 25)}, 0, 0)
-	back := NoPlace
+	back := notify.NoPlace
 	back[normal], back[urgent] = 15, 45
 	f.lower(back)
-	require.Equal(t, sqlbatch.Floors{10, 15, 30, 40}, f.ask(0))
+	require.Equal(t, sqlbatch.Heads{10, 15, 30, 40}, f.ask(0))
 
 	f.begin(second)
 	back[normal] = 5
 	f.lower(back)
 	f.claimed([]table.Claimed{at(priorityNormal, 26)}, 0, 0)
-	f.end(rescan{Rescan: table.Rescan{Known: true, Heads: sqlbatch.Floors{60, 60, 60, 60}}})
-	require.Equal(t, sqlbatch.Floors{60, 5, 60, 45}, f.ask(0), "the rescan had not seen it yet")
+	f.end(rescan{Rescan: table.Rescan{Known: true, Heads: sqlbatch.Heads{60, 60, 60, 60}}})
+	require.Equal(t, sqlbatch.Heads{60, 5, 60, 45}, f.ask(0), "the rescan had not seen it yet")
 }
 
 func TestARescanFindsWhatLiesBeforeTheHead(t *testing.T) {
-	f := rescaned(sqlbatch.Floors{10, 20, 30, 40})
+	f := rescaned(sqlbatch.Heads{10, 20, 30, 40})
 	ready := [4]bool{normal: true, urgent: true}
 	f.claimed([]table.Claimed{at(priorityNormal, 100)}, 0, 0)
 	f.begin(second)
 	f.claimed([]table.Claimed{at(priorityNormal, 110), at(priorityUrgent, 120)}, 0, 0)
-	require.True(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: ready, Heads: sqlbatch.Floors{200, 50, 200, 60}}}))
-	require.Equal(t, sqlbatch.Floors{200, 50, 200, 120}, f.ask(0),
+	require.True(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: ready, Heads: sqlbatch.Heads{200, 50, 200, 60}}}))
+	require.Equal(t, sqlbatch.Heads{200, 50, 200, 120}, f.ask(0),
 		"what it saw at or behind the head of its beginning has been claimed since, or is still to come")
 
 	f.claimed([]table.Claimed{at(priorityNormal, 100)}, 0, 0)
 	f.begin(2 * second)
-	require.False(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: ready, Heads: sqlbatch.Floors{300, 150, 300, 300}}}))
-	require.Equal(t, sqlbatch.Floors{300, 150, 300, 300}, f.ask(0), "others have claimed the rest")
+	require.False(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: ready, Heads: sqlbatch.Heads{300, 150, 300, 300}}}))
+	require.Equal(t, sqlbatch.Heads{300, 150, 300, 300}, f.ask(0), "others have claimed the rest")
 
 	before := f
 	f.begin(3 * second)
@@ -77,12 +78,12 @@ func TestARescanFindsWhatLiesBeforeTheHead(t *testing.T) {
 }
 
 func TestTheFloorFollowsADatabasesClockThatGoesBack(t *testing.T) {
-	f := rescaned(sqlbatch.Floors{1000, 1000, 1000, 1000})
+	f := rescaned(sqlbatch.Heads{1000, 1000, 1000, 1000})
 	f.claimed([]table.Claimed{at(priorityNormal, 2000)}, 0, 0)
 	f.begin(second)
 	f.claimed([]table.Claimed{at(priorityNormal, 2100)}, 0, 0)
-	require.False(t, f.end(rescan{Rescan: table.Rescan{Known: true, Heads: sqlbatch.Floors{500, 500, 500, 500}}}))
-	require.Equal(t, sqlbatch.Floors{500, 500, 500, 500}, f.ask(0))
+	require.False(t, f.end(rescan{Rescan: table.Rescan{Known: true, Heads: sqlbatch.Heads{500, 500, 500, 500}}}))
+	require.Equal(t, sqlbatch.Heads{500, 500, 500, 500}, f.ask(0))
 }
 
 func TestTheFirstRescanIsAtOnceAndTheNextASecondLater(t *testing.T) {
@@ -146,7 +147,7 @@ func TestWhatARescanTookOnceIsNoPrice(t *testing.T) {
 }
 
 func TestOnceTheDatabaseAnswersAgainARescanIsDue(t *testing.T) {
-	v := Plain{head: rescaned(sqlbatch.Floors{})}
+	v := Plain{head: rescaned(sqlbatch.Heads{})}
 	for range 2 { // they ran into the outage
 		v.head.begin(0)
 		v.head.end(rescan{took: 30 * second})
@@ -165,33 +166,33 @@ func TestOnceTheDatabaseAnswersAgainARescanIsDue(t *testing.T) {
 }
 
 func TestAClaimThatComesLateReachesBackToWhatWasAboutToBeCommitted(t *testing.T) {
-	margin := sqlbatch.FloorMargin.Milliseconds()
-	f := rescaned(sqlbatch.Floors{100, 10_000, 10_000, 10_000})
+	margin := sqlbatch.HeadMargin.Milliseconds()
+	f := rescaned(sqlbatch.Heads{100, 10_000, 10_000, 10_000})
 	f.claimed([]table.Claimed{at(priorityNormal, 20_000)}, second/100, 10*second)
-	soon := f.ask(10*second + sqlbatch.FloorMargin/4)
+	soon := f.ask(10*second + sqlbatch.HeadMargin/4)
 	require.EqualValues(t, 20_000, soon[normal], "it does so by itself")
 	require.Equal(t, 10_000-margin, soon[urgent], "nothing urgent was claimed since the rescan")
-	f.claimed(nil, 0, 10*second+sqlbatch.FloorMargin)
-	require.Equal(t, sqlbatch.Floors{0, 20_000 - margin, 10_000 - margin, 10_000 - margin}, f.ask(10*second+sqlbatch.FloorMargin))
+	f.claimed(nil, 0, 10*second+sqlbatch.HeadMargin)
+	require.Equal(t, sqlbatch.Heads{0, 20_000 - margin, 10_000 - margin, 10_000 - margin}, f.ask(10*second+sqlbatch.HeadMargin))
 
 	f.begin(20 * second)
-	f.end(rescan{Rescan: table.Rescan{Known: true, Heads: sqlbatch.Floors{30_000, 30_000, 30_000, 30_000}}, began: 20 * second})
+	f.end(rescan{Rescan: table.Rescan{Known: true, Heads: sqlbatch.Heads{30_000, 30_000, 30_000, 30_000}}, began: 20 * second})
 	require.EqualValues(t, 30_000, f.ask(20 * second)[normal])
 	require.EqualValues(t, 30_000-margin, f.ask(21 * second)[normal])
 }
 
 func TestTheClaimThatASurveySendsBackIsPartOfItsPrice(t *testing.T) {
-	f := rescaned(sqlbatch.Floors{100, 100, 100, 100})
+	f := rescaned(sqlbatch.Heads{100, 100, 100, 100})
 	f.claimed(nil, 10*time.Millisecond, 0)
 	f.claimed(nil, second, 2*second)
 	require.True(t, f.isDue(2*second), "another claim is not")
 	f.claimed(nil, 10*time.Millisecond, 2*second)
 	f.begin(2 * second)
-	require.True(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: [4]bool{true}, Heads: sqlbatch.Floors{1, 200, 200, 200}}, began: 2 * second}))
+	require.True(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: [4]bool{true}, Heads: sqlbatch.Heads{1, 200, 200, 200}}, began: 2 * second}))
 	f.claimed(nil, second, 3*second)
 	require.True(t, f.isDue(3*second), "once is no price")
 	f.begin(3 * second)
-	require.True(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: [4]bool{true}, Heads: sqlbatch.Floors{0, 300, 300, 300}}, began: 3 * second}))
+	require.True(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: [4]bool{true}, Heads: sqlbatch.Heads{0, 300, 300, 300}}, began: 3 * second}))
 	f.claimed(nil, 210*time.Millisecond, 4*second)
 	require.False(t, f.isDue(4*second+4*second-1), "twenty times what it took longer than the one before")
 	require.True(t, f.isDue(4*second+4*second))

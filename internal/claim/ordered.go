@@ -2,6 +2,7 @@ package claim
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -21,7 +22,7 @@ import (
 type Ordered struct {
 	cfg    *Config
 	pace   *Pace
-	table  interface{ Busy(bool) }
+	table  orderedClaims
 	paused func() bool
 	here   *Membership
 	reader *Reader
@@ -42,12 +43,18 @@ type Ordered struct {
 	former time.Duration // until then the database might count the one before as alive
 }
 
+// orderedClaims has the statements of an Ordered: see table.Ordered.
+type orderedClaims interface {
+	OrderedTable
+	Busy(bool)
+}
+
 // OrderedConfig is what an Ordered has besides a Config.
 type OrderedConfig struct {
 	Slots      int
 	Keys       func(slot int) int // keys of a slot at work at once; 0: no bound
 	DeadHolds  bool               // a dead message holds its key
-	Table      *table.Ordered
+	Table      orderedClaims
 	Membership *Membership
 	// Paused reports that the queue is paused. It asks the database.
 	Paused func() bool
@@ -139,7 +146,7 @@ func (r *Ordered) step(b order.Budget) (did Did, failure *batch.Failure) {
 	})
 	r.took.Add(int64(did.Took))
 	if did.Looked {
-		r.pace.looks.Add(1)
+		r.pace.count(Counts{Looks: 1})
 	}
 	return did, failure
 }
@@ -160,7 +167,7 @@ func (r *Ordered) budget() order.Budget {
 func (r *Ordered) account(did Did, b order.Budget) (stopped bool) {
 	r.table.Busy(did.Contents > 0)
 	if did.Contents == 0 {
-		r.pace.empty.Add(1)
+		r.pace.count(Counts{Empty: 1})
 		if r.cfg.Subscription.Vain() { // slots may be free
 			r.reader.Hurry()
 		}
@@ -171,6 +178,7 @@ func (r *Ordered) account(did Did, b order.Budget) (stopped bool) {
 		r.pollAt = base.Now() + pause
 		return r.stopIdle(did)
 	}
+	r.pace.count(Counts{Claims: 1})
 	r.pace.brought(did.Contents, did.Bytes)
 	r.pollAt = base.Now() + r.pace.after(&r.idle, did.Contents, did.Contents >= b.Room)
 	return false
@@ -269,7 +277,9 @@ func (r *Ordered) Next(n int) Batch {
 		size += len(rows[i].Body)
 	}
 	leases := r.cfg.leases(rows, ends, base.Now()+r.cfg.MaxExtend)
+	all := slices.Clone(leases)
 	var aside []*lease.Lease
+	n = 0
 	for i, l := range leases {
 		l.Delivery, l.Message = list[i].Fence, list[i].Message
 		switch d := &list[i]; {
@@ -280,18 +290,22 @@ func (r *Ordered) Next(n int) Batch {
 			r.cfg.blame(l, rows[i].Unread)
 		case d.Crashed && d.Crashes() > 0:
 			l.SetAside(crashed(&rows[i], d.Crashes()))
-		default:
+		}
+		if l.State() == lease.Settling {
+			aside = append(aside, l)
 			continue
 		}
-		aside = append(aside, l)
+		leases[n], rows[n] = l, rows[i]
+		n++
 	}
-	r.cfg.Consumer.Track(append([]*lease.Lease(nil), leases...))
+	r.cfg.Consumer.Track(all) // from here on each of them may end
+	r.pace.drop(len(aside))
 	if len(aside) > 0 {
 		r.cfg.Consumer.Settle(aside...)
 	}
-	r.pace.claimed.Add(int64(len(list)))
+	r.pace.count(Counts{Claimed: int64(len(list))})
 	r.cfg.Consumer.Delivered(len(list), size, time.Duration(r.took.Swap(0)))
-	return Batch{leases, rows}
+	return Batch{leases[:n], rows[:n]}
 }
 
 // rowOf is a message that is delivered, or dead-lettered in its place, as a row of a claim.

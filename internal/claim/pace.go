@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,7 +31,10 @@ type Pace struct {
 	wakeAt   atomic.Int64  // count of taken at which progress is to have a value; 0 never
 	progress chan struct{} // of capacity 1
 
-	claims, claimed, empty, looks atomic.Int64
+	dropped atomic.Int64 // leases that no reader got, except for those that were given back
+
+	mu     sync.Mutex // guards what follows
+	counts Counts
 }
 
 // sample is how many leases readers had taken at a time.
@@ -39,7 +43,7 @@ type sample struct {
 	taken int64
 }
 
-// minClaim is how many messages are claimed at least where there is room: more than they cost than one.
+// minClaim is the least that a claim asks for where there is room, however slow the readers were.
 const minClaim = 16
 
 // worthwhile is how many messages make a short claim worth its statement: from
@@ -74,12 +78,26 @@ type Counts struct{ Claims, Claimed, Empty, Looks int64 }
 
 // Counts may be called at any time.
 func (p *Pace) Counts() Counts {
-	return Counts{Claims: p.claims.Load(), Claimed: p.claimed.Load(), Empty: p.empty.Load(), Looks: p.looks.Load()}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.counts
 }
+
+func (p *Pace) count(c Counts) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.counts.Claims += c.Claims
+	p.counts.Claimed += c.Claimed
+	p.counts.Empty += c.Empty
+	p.counts.Looks += c.Looks
+}
+
+// drop notes leases that no reader gets. They count as taken: otherwise claims would become small when many messages have expired.
+func (p *Pace) drop(n int) { p.dropped.Add(int64(n)) }
 
 // takenLately is how many leases readers took in about the last second.
 func (p *Pace) takenLately(now time.Duration) int {
-	taken := p.feed.Sent() - int64(p.feed.Buffered()) - p.skipped.Load()
+	taken := p.feed.Sent() + p.dropped.Load() - int64(p.feed.Buffered()) - p.skipped.Load()
 	p.samples = append(p.samples, sample{now, taken})
 	for len(p.samples) > 1 && now-p.samples[1].at >= time.Second {
 		p.samples = p.samples[1:]
@@ -120,7 +138,6 @@ func (p *Pace) room(waiting int) int {
 
 // brought notes what a claim, or a read, has brought.
 func (p *Pace) brought(messages, bytes int) {
-	p.claims.Add(1)
 	p.lastClaim, p.meanBytes = messages, max(1, bytes/messages)
 }
 

@@ -20,7 +20,7 @@ type PlainTable interface {
 	Contents(within time.Duration, into *table.Claimed) (found bool, err error)
 	Fence(within time.Duration, id [16]byte) (fence int64, known bool, err error)
 	Look(within time.Duration, ids [][16]byte) (table.Seen, error)
-	NextDue(within time.Duration, from sqlbatch.Floors) (due time.Duration, any bool, err error)
+	NextDue(within time.Duration, from sqlbatch.Heads) (due time.Duration, any bool, err error)
 	DueOrLocked(within time.Duration) (due bool, err error)
 	Rescan(ctx context.Context) (r table.Rescan, took time.Duration, err error)
 	RescanBeside(ctx context.Context) (r table.Rescan, took time.Duration, err error)
@@ -53,10 +53,10 @@ type Plain struct {
 }
 
 // NewPlain returns the claims of a consumer that the database knows as member.
-func NewPlain(pace *Pace, t PlainTable, gate *Gate, member [16]byte) *Plain {
+func NewPlain(pace *Pace, t PlainTable, n *Neighbours, member [16]byte) *Plain {
 	cfg := &pace.cfg
 	return &Plain{
-		buffer: newBuffer(), cfg: cfg, pace: pace, table: t, gate: gate, member: member, loop: cfg.loop(),
+		buffer: newBuffer(), cfg: cfg, pace: pace, table: t, gate: n.gate, member: member, loop: cfg.loop(),
 		head: newHead(cfg.PollMax), rescans: rescans{patience: cfg.StatementTimeout}, rescanned: make(chan rescan, 1),
 	}
 }
@@ -110,7 +110,7 @@ func (p *Plain) next(n int, idle *batch.Backoff) (stopped bool) {
 		}
 		batch.Sleep(p.cfg.Stop, pause)
 	case got == 0 && p.cfg.Idleness != nil:
-		p.pace.empty.Add(1)
+		p.pace.count(Counts{Empty: 1})
 		p.pause(idle.Poll(), nil)
 	case got > 0:
 		pause := p.pace.after(idle, got, got == asked)
@@ -118,7 +118,7 @@ func (p *Plain) next(n int, idle *batch.Backoff) (stopped bool) {
 			p.waitForMessage(idle, false) // at most a look in place of the claim
 		}
 	default:
-		p.pace.empty.Add(1)
+		p.pace.count(Counts{Empty: 1})
 		if p.cfg.Subscription.Vain() { // the message may lie before the head
 			p.head.hurried = true
 		}
@@ -156,7 +156,8 @@ func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
 	}
 	p.pace.size.Worked(c.Rows, took, p.cfg.patience())
 	p.pace.brought(got, rows.Bytes)
-	p.pace.claimed.Add(int64(got))
+	p.pace.count(Counts{Claims: 1, Claimed: int64(got)})
+	rows.Sort(compareRows)
 	got = p.deliver(claimed{rows: rows.Rows, bytes: rows.Bytes, took: took, deadline: lease.After(start, p.cfg.LeaseFor), until: start + p.cfg.MaxExtend})
 	return c.Rows, got, nil
 }
@@ -165,7 +166,7 @@ func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
 func (p *Plain) claimParams(n int) sqlbatch.ClaimParams {
 	c := sqlbatch.ClaimParams{
 		Rows: n, Lease: p.cfg.LeaseFor, Member: p.member, Salt: table.NewSalt(),
-		Floors: p.head.ask(base.Now()), Inline: p.cfg.inline(n),
+		Heads: p.head.ask(base.Now()), Inline: p.cfg.inline(n),
 	}
 	if p.bare {
 		c.Rows, c.Inline = 1, -1
@@ -194,7 +195,7 @@ func (p *Plain) stopIdle() (stopped bool, failure *batch.Failure) {
 	if failure != nil {
 		return false, failure
 	}
-	p.pace.looks.Add(1)
+	p.pace.count(Counts{Looks: 1})
 	if due {
 		p.cfg.Idleness.NotIdle()
 		p.head.hurried = true // it may lie before where claims begin

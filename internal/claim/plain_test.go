@@ -98,7 +98,7 @@ func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 		change(&cfg)
 	}
 	q.pace = claim.NewPace(cfg)
-	q.plain = claim.NewPlain(q.pace, q, claim.NewGate(), [16]byte{1})
+	q.plain = claim.NewPlain(q.pace, q, claim.Join(q), [16]byte{1})
 	q.pace.Serve(q)
 	return q
 }
@@ -256,7 +256,7 @@ func (q *queue) Look(_ time.Duration, ids [][16]byte) (table.Seen, error) {
 	return seen, err
 }
 
-func (q *queue) NextDue(time.Duration, sqlbatch.Floors) (due time.Duration, any bool, err error) {
+func (q *queue) NextDue(time.Duration, sqlbatch.Heads) (due time.Duration, any bool, err error) {
 	err = q.call("due", "")
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -292,12 +292,12 @@ func (q *queue) rescan(op string) (r table.Rescan, took time.Duration, err error
 	return r, time.Since(began), err
 }
 
-func (q *queue) Connect()                       { q.note("connect") }
-func (q *queue) Heard() (sqlbatch.Floors, bool) { return claim.NoPlace, false }
-func (q *queue) Backlogged() bool               { return false }
-func (q *queue) Held() (leases, handlers int)   { return 1 + int(q.others.Load()), 0 }
-func (q *queue) Delay(int) time.Duration        { return time.Minute }
-func (q *queue) Claimed([]table.Claimed)        {}
+func (q *queue) Connect()                      { q.note("connect") }
+func (q *queue) Heard() (sqlbatch.Heads, bool) { return notify.NoPlace, false }
+func (q *queue) Backlogged() bool              { return false }
+func (q *queue) Held() (leases, handlers int)  { return 1 + int(q.others.Load()), 0 }
+func (q *queue) Delay(int) time.Duration       { return time.Minute }
+func (q *queue) Claimed([]table.Claimed)       {}
 func (q *queue) Delivered(n, _ int, _ time.Duration) {
 	q.note(fmt.Sprint("delivered ", n))
 }
@@ -311,7 +311,7 @@ func (q *queue) Lose(l *lease.Lease, to lease.State) { l.Lose(to) }
 func (q *queue) Settle(leases ...*lease.Lease)       { q.settled = append(q.settled, leases...) }
 func (q *queue) Track(leases []*lease.Lease) {
 	q.tracked = append(q.tracked, leases...)
-	q.note(fmt.Sprint("track ", len(leases)))
+	q.note(fmt.Sprintf("track %d, %d wait", len(leases), q.plain.Waiting()))
 }
 
 // send adds messages of so many bytes, which are due now.
@@ -337,7 +337,7 @@ func TestAClaimIsTrackedBeforeReadersGetIt(t *testing.T) {
 		q.send(10, 3, 1, 2)
 		q.rows[1].priority = 2
 		q.run(10 * time.Millisecond)
-		require.Equal(t, "connect, rescan, claim 16, track 3, delivered 3", q.first(5))
+		require.Equal(t, "connect, rescan, claim 16, track 3, 0 wait, delivered 3", q.first(5))
 		q.read()
 		require.Equal(t, []byte{1, 2, 3}, q.given, "in order of priority and due time")
 	})
@@ -400,7 +400,7 @@ func TestASuspectIsMarkedBeforeItIsRead(t *testing.T) {
 		q.send(10, 1, 2)
 		q.rows[0].suspect = true
 		q.run(10 * time.Millisecond)
-		require.Equal(t, "connect, rescan, mark 1 alone=1 again=false, track 1, contents 1, delivered 1, claim 15", q.first(7))
+		require.Equal(t, "connect, rescan, mark 1 alone=1 again=false, track 1, 0 wait, contents 1, delivered 1, claim 15", q.first(7))
 		q.read()
 		require.Equal(t, []byte{1, 2}, q.given)
 		require.True(t, q.tracked[0].Suspect)
@@ -420,6 +420,36 @@ func TestTheLastTrialBeginsWhenNothingElseIsHeld(t *testing.T) {
 		require.Empty(t, q.made("claim"), "until the trial is over")
 		q.read()
 		require.Equal(t, []byte{1}, q.given)
+	})
+}
+
+func TestBeforeALastTrialTheBufferIsReturned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, nil)
+		q.send(10, 1, 2, 3)
+		time.AfterFunc(10*time.Millisecond, func() {
+			require.Equal(t, 3, q.plain.Waiting())
+			q.mu.Lock()
+			q.rows = append(q.rows, row{id: 9, due: base.Now(), suspect: true, crashes: 2})
+			q.mu.Unlock()
+		})
+		recalled := 0
+		q.others.Store(1)
+		go func() {
+			select {
+			case <-q.plain.Recalled():
+				require.True(t, q.plain.Recall(nil), "what is on the channel, too")
+				recalled++
+				q.others.Store(0)
+			case <-q.ended:
+			}
+		}()
+		q.run(3 * time.Second)
+		require.Equal(t, 1, recalled)
+		require.Equal(t, []string{"1 release", "2 release", "3 release"}, q.outcome())
+		q.read()
+		require.Equal(t, []byte{9}, q.given)
+		require.False(t, q.plain.Recall(nil), "leases of later claims stay")
 	})
 }
 

@@ -16,8 +16,8 @@ type Batch struct {
 
 // Source has leases for the channel of a consumer. Its methods are safe for concurrent use; one goroutine calls Next.
 type Source interface {
-	// Next returns up to n leases, which the caller hands to readers, or none. The rows are the caller's until the next call.
-	// Leases that are no longer held are among them.
+	// Next returns up to n leases, which the caller hands to readers, or none. The rows are the caller's until the next call. Leases
+	// whose time is over meanwhile may be among them.
 	Next(n int) Batch
 	// Waiting returns how many leases Next would return.
 	Waiting() int
@@ -123,21 +123,32 @@ func (b *buffer) Recall(*lease.Lease) bool {
 func (b *buffer) recall() []*lease.Lease {
 	b.mu.Lock()
 	b.all = true
+	rest := b.rest()
 	b.mu.Unlock()
-	base.Signal(b.recalled)
-	return b.Rest()
+	base.Signal(b.recalled) // after that: Next returns nothing of before
+	return rest
 }
 
+// keep ends a recall.
 func (b *buffer) keep() {
 	b.mu.Lock()
 	b.all = false
 	b.mu.Unlock()
+	select {
+	case <-b.recalled:
+	default:
+	}
 }
 
 func (b *buffer) Rest() []*lease.Lease {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var rest []*lease.Lease
+	b.used, b.free = nil, nil
+	return b.rest()
+}
+
+// rest takes the leases that wait. mu is held.
+func (b *buffer) rest() (rest []*lease.Lease) {
 	for _, batch := range b.batches {
 		rest = append(rest, batch.Leases...)
 	}

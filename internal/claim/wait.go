@@ -125,7 +125,7 @@ func (p *Plain) doze(wait time.Duration) (woken bool) {
 
 // subscribe is the pace's, unless readers are busy: then other consumers may claim the next message.
 func (p *Plain) subscribe(pause time.Duration) bool {
-	if p.pace.feed.Buffered() > 0 {
+	if p.Waiting()+p.pace.feed.Coming()+p.pace.feed.Buffered() > 0 {
 		p.pace.unsubscribe()
 		return false
 	}
@@ -141,7 +141,7 @@ func (p *Plain) look() (due time.Duration, any, below bool, err error) {
 		if !p.rescans.beside {
 			r, below := p.rescanNow()
 			if r.err == nil {
-				p.pace.looks.Add(1)
+				p.pace.count(Counts{Looks: 1})
 			}
 			return r.Due, r.Any, below, r.err
 		}
@@ -159,7 +159,7 @@ func (p *Plain) nextDue() (due time.Duration, any bool, err error) {
 		}
 		return math.MaxInt64, false, err
 	}
-	p.pace.looks.Add(1)
+	p.pace.count(Counts{Looks: 1})
 	p.cfg.Subscription.Looked(due)
 	return due, any, nil
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/chanq/chanq/internal/lease"
 )
 
-// Config configures a Feed.
-type Config[M any] struct {
+// FeedConfig configures a Feed.
+type FeedConfig[M any] struct {
 	Source claim.Source
 	Room   int // of the channel
 	// Build makes values of leases, and appends them to into. It leaves out the leases that no reader may get, and settles those.
@@ -21,7 +21,7 @@ type Config[M any] struct {
 
 // Feed moves leases to a channel, in their order.
 type Feed[M any] struct {
-	cfg  Config[M]
+	cfg  FeedConfig[M]
 	c    chan M
 	hand []M // of Run: they follow on what is on the channel
 
@@ -33,7 +33,7 @@ type Feed[M any] struct {
 const chunk = 64
 
 // NewFeed returns a Feed whose Run is still to be called.
-func NewFeed[M any](cfg Config[M]) *Feed[M] {
+func NewFeed[M any](cfg FeedConfig[M]) *Feed[M] {
 	return &Feed[M]{cfg: cfg, c: make(chan M, cfg.Room)}
 }
 
@@ -53,6 +53,7 @@ func (f *Feed[M]) Sent() int64 { return f.sent.Load() }
 // Run moves leases until stop ends. Then it waits until claimed is closed, has everything released that no reader has taken, and
 // closes the channel.
 func (f *Feed[M]) Run(stop context.Context, claimed <-chan struct{}) {
+	defer close(f.c)
 	hand := f.hand
 	for stop.Err() == nil {
 		if len(hand) == 0 {
@@ -79,27 +80,30 @@ func (f *Feed[M]) Run(stop context.Context, claimed <-chan struct{}) {
 		case <-stop.Done():
 		}
 	}
+	all := func(*lease.Lease) bool { return true }
+	f.takeBack(hand, all) // at once: other consumers may have it
+	f.hand = nil
 	<-claimed
-	f.takeBack(hand, func(*lease.Lease) bool { return true })
 	f.release(f.cfg.Source.Rest())
-	close(f.c)
 }
 
 // next makes values of the next leases. any is false if there are none.
 func (f *Feed[M]) next() (hand []M, any bool) {
-	f.coming.Add(chunk) // before they leave the Source
-	b := f.cfg.Source.Next(chunk)
+	n := min(chunk, f.cfg.Source.Waiting()) // 0: the rows of before are given back
+	f.coming.Add(int64(n))                  // before they leave the Source
+	b := f.cfg.Source.Next(n)
+	f.coming.Add(int64(len(b.Leases) - n))
 	if len(b.Leases) == 0 {
-		f.coming.Add(-chunk)
 		return nil, false
 	}
 	f.hand = f.cfg.Build(b, f.hand[:0])
-	f.sent.Add(int64(len(b.Leases) - len(f.hand)))
-	f.coming.Add(int64(len(f.hand) - chunk))
+	left := int64(len(b.Leases) - len(f.hand))
+	f.sent.Add(left)
+	f.coming.Add(-left)
 	return f.hand, true
 }
 
-// takeBack has those released that are recalled, of the values in hand and on the channel, and returns the rest.
+// takeBack has those released that are recalled, of the values on the channel and in hand, and returns the rest in their order.
 func (f *Feed[M]) takeBack(hand []M, recalled func(*lease.Lease) bool) (rest []M) {
 	var back []*lease.Lease
 	keep := func(m M) {
@@ -108,9 +112,6 @@ func (f *Feed[M]) takeBack(hand []M, recalled func(*lease.Lease) bool) (rest []M
 		} else {
 			rest = append(rest, m)
 		}
-	}
-	for _, m := range hand {
-		keep(m)
 	}
 	taken := 0
 	for n := len(f.c); n > 0; n-- {
@@ -122,8 +123,12 @@ func (f *Feed[M]) takeBack(hand []M, recalled func(*lease.Lease) bool) (rest []M
 			n = 0
 		}
 	}
+	for _, m := range hand {
+		keep(m)
+	}
 	f.sent.Add(-int64(taken))
 	f.coming.Add(int64(len(rest) - len(hand)))
+	clear(hand)
 	f.release(back)
 	return rest
 }

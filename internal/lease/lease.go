@@ -69,6 +69,7 @@ type Owner interface {
 type Home struct {
 	Owner  Owner
 	Parent context.Context // of the contexts of leases
+	Of     any             // what they belong to for who made the Owner
 }
 
 // Lease is one delivery. Place is of the writer of settles.

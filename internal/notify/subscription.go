@@ -8,7 +8,7 @@ import (
 	"github.com/chanq/chanq/internal/base"
 )
 
-// Subscription is how an idle consumer listens to the Notifier. Only its claimer uses it. The zero value receives nothing.
+// Subscription is how an idle consumer listens to the Notifier. Only the goroutine of its claims uses it. The zero value receives nothing.
 //
 // No notification is lost: the consumer subscribes (Listen), then looks, then sleeps. The look finds what was committed before it,
 // and a notification for what is committed later reaches a subscriber. If Listen receives only after that look, its first value has

@@ -63,6 +63,7 @@ type Pool struct {
 	dials   sync.WaitGroup
 	coming  atomic.Int64  // attempts to connect
 	alone   chan struct{} // of capacity 1: see Part.Alone
+	turn    chan struct{} // of capacity 1: see Part.Turn
 
 	mu    sync.Mutex // guards what follows; before a lane's
 	lanes [kinds]*lane
@@ -71,7 +72,7 @@ type Pool struct {
 
 // NewPool makes a pool without a session. Close it after the last part.
 func NewPool(db *sql.DB, d sqlbatch.Dialect) *Pool {
-	p := &Pool{db: db, dialect: d, traits: d.Traits(), alone: make(chan struct{}, 1)}
+	p := &Pool{db: db, dialect: d, traits: d.Traits(), alone: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
 	p.life, p.end = context.WithCancel(context.Background())
 	return p
 }

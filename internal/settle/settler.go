@@ -56,6 +56,15 @@ type Tally struct {
 	Lost                          int // they came after the lease had ended
 }
 
+// Add adds another one.
+func (t *Tally) Add(o Tally) {
+	t.Acked += o.Acked
+	t.Nacked += o.Nacked
+	t.Released += o.Released
+	t.Dead += o.Dead
+	t.Lost += o.Lost
+}
+
 // Settler stores settles: leases in state Settling are added to its writer, which groups them, repeats what failed and
 // isolates settles that fail alone. The kind of an item is its lease.Op, so each statement settles in one way.
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/chanq/chanq/internal/session"
@@ -92,4 +93,21 @@ func (r *ClaimedRows) scan(rows *sql.Rows) error {
 	r.Bytes += row.Size
 	r.Rows = append(r.Rows, row)
 	return nil
+}
+
+// Sort sorts the rows. Rows that lie side by side have their bytes side by side, too, so that few of them keep few chunks in memory.
+func (r *ClaimedRows) Sort(compare func(a, b Claimed) int) {
+	if slices.IsSortedFunc(r.Rows, compare) {
+		return
+	}
+	slices.SortFunc(r.Rows, compare)
+	r.arena = nil
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		for _, b := range []*[]byte{&row.Key, &row.Headers, &row.Body} {
+			if len(*b) <= Alone {
+				*b = r.arena.Keep(*b)
+			}
+		}
+	}
 }

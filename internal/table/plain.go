@@ -57,7 +57,7 @@ func (p *Plain) Look(within time.Duration, ids [][16]byte) (Seen, error) {
 }
 
 // NextDue returns in how long the first message behind these places is due. any is false if there is none.
-func (p *Plain) NextDue(within time.Duration, from sqlbatch.Floors) (due time.Duration, any bool, err error) {
+func (p *Plain) NextDue(within time.Duration, from sqlbatch.Heads) (due time.Duration, any bool, err error) {
 	var ms sql.NullInt64
 	err = p.look(within, p.Queue.SQL.NextDue(from), func(rows *sql.Rows) error { return rows.Scan(&ms) })
 	if !ms.Valid {
@@ -83,7 +83,7 @@ func (p *Plain) look(within time.Duration, st sqlbatch.Statement, scan func(*sql
 // Rescan is what a look from the beginning has found.
 type Rescan struct {
 	Known     bool // false: the queue is paused
-	Heads     sqlbatch.Floors
+	Heads     sqlbatch.Heads
 	Ready     [sqlbatch.Priorities]bool // there is something to claim
 	Due       time.Duration             // until there may be something to claim
 	Any       bool                      // there is something to come, or there
@@ -111,7 +111,7 @@ func (p *Plain) RescanBeside(ctx context.Context) (r Rescan, took time.Duration,
 
 func (p *Plain) rescan(ctx context.Context, run func(context.Context, sqlbatch.Statement, func(*sql.Rows) error) (time.Duration, error)) (r Rescan, took time.Duration, err error) {
 	r.Due = math.MaxInt64
-	took, err = run(ctx, p.Queue.SQL.Survey(), func(rows *sql.Rows) error {
+	took, err = run(ctx, p.Queue.SQL.Rescan(), func(rows *sql.Rows) error {
 		var priority, at int64
 		var due, fence, crashes, alone sql.NullInt64
 		var id sql.RawBytes

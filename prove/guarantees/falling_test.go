@@ -19,7 +19,7 @@ import (
 var falling = []test{
 	{"APanicOfTheDriverInAClaimEndsTheConsumer", func(w *world) { w.falls(claims, readsSlots) }},
 	{"APanicOfTheDriverInALookEndsTheConsumer", func(w *world) {
-		w.falls(func(op faultdb.Op, q sqlbatch.Queue) bool { return testdb.Runs(op, q.Survey()) },
+		w.falls(func(op faultdb.Op, q sqlbatch.Queue) bool { return testdb.Runs(op, q.Rescan()) },
 			func(op faultdb.Op, q sqlbatch.Queue) bool { return testdb.Runs(op, q.Slots()) })
 	}},
 	{"APanicOfTheDriverInAnExtensionEndsTheConsumer", func(w *world) { w.falls(extends, extends) }},

@@ -205,7 +205,7 @@ func foundAfterOutage(w *world) {
 	var surveys, others atomic.Int64
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		switch {
-		case testdb.Runs(op, st.Survey()):
+		case testdb.Runs(op, st.Rescan()):
 			surveys.Add(1)
 		case surveys.Load() > 0 && (claims(op, st) || looks(op, st)): // it begins with a survey
 			others.Add(1)

@@ -124,7 +124,7 @@ func claims(op faultdb.Op, q sqlbatch.Queue) bool {
 
 // looks are what an idle consumer does, and one at work once a second.
 func looks(op faultdb.Op, q sqlbatch.Queue) bool {
-	return testdb.Runs(op, q.NextDue(sqlbatch.Floors{})) || testdb.Runs(op, q.Survey())
+	return testdb.Runs(op, q.NextDue(sqlbatch.Heads{})) || testdb.Runs(op, q.Rescan())
 }
 
 // reads are those of one message, which its consumer has leased by then.

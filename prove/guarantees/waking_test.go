@@ -157,7 +157,7 @@ func (w *world) wakes(b *board, at func(moment string)) {
 	n := 0
 	st := w.Statements("work")
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if _, sat, _ := b.count(); sat == 0 || n == 2 || !testdb.Runs(op, st.NextDue(sqlbatch.Floors{})) && !testdb.Runs(op, st.Survey()) {
+		if _, sat, _ := b.count(); sat == 0 || n == 2 || !testdb.Runs(op, st.NextDue(sqlbatch.Heads{})) && !testdb.Runs(op, st.Rescan()) {
 			return faultdb.Fault{}
 		}
 		l := look{[]string{"when it has looked", "when it has looked again"}[n], make(chan struct{})}
@@ -281,7 +281,7 @@ func ringingLate(w *world) {
 		require.NoError(w, err)
 		_, err = sends.SendTx(w.Soon(), tx, testdb.Texts("late")...)
 		require.NoError(w, err)
-		w.pass(2 * sqlbatch.FloorMargin)
+		w.pass(2 * sqlbatch.HeadMargin)
 		w.asleep(c, b)
 		gate <- struct{}{}
 		testdb.Send(w, sends, testdb.Texts("early")...)

@@ -45,7 +45,8 @@ func (h *history) claimed(want []message, got []*chanq.Lease[string], by *consum
 	require.Len(h, got, len(want), "%s: claimed messages", h.ran)
 	for i, m := range want {
 		l := got[i]
-		require.Equal(h, chanq.Message[string]{ID: m.id, Body: m.body, Priority: m.priority, DedupKey: m.key}, l.Message,
+		require.Equal(h, chanq.Message[string]{ID: m.id, Body: m.body, Priority: m.priority, DedupKey: m.key},
+			chanq.Message[string]{ID: l.ID, Body: l.Body, Priority: l.Priority, DedupKey: l.DedupKey, Headers: l.Headers, Key: l.Key},
 			"%s: message %d of the claim", h.ran, i)
 		require.Equal(h, m.attempts, l.Attempt, "%s: attempt of %s", h.ran, m.body)
 		require.Equal(h, m.due.ms, l.DueAt.UnixMilli(), "%s: due time of %s", h.ran, m.body)

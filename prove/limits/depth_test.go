@@ -46,7 +46,7 @@ const longAgo = "-3600000 - i % 1000"
 
 // fromFloor is a floor between what is leased and what is ready, however long it takes to
 // fill the table.
-func fromFloor() (f sqlbatch.Floors) {
+func fromFloor() (f sqlbatch.Heads) {
 	for i := range f {
 		f[i] = time.Now().Add(-30 * time.Second).UnixMilli()
 	}
@@ -109,7 +109,7 @@ func TestOnSQLiteAMillionOtherMessagesDoNotMakeAClaimDearer(t *testing.T) {
 		require.Equal(t, rows, runIt(t, db, st))
 		return pagesRead(t, db) - before
 	}
-	claim := q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Hour, Member: [16]byte{1}, Inline: sqlbatch.MaxBody, Floors: fromFloor()})
+	claim := q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Hour, Member: [16]byte{1}, Inline: sqlbatch.MaxBody, Heads: fromFloor()})
 	ready()
 	measure(claim, claimed) // the schema is read
 	alone, look := measure(claim, claimed), measure(q.NextDue(fromFloor()), 1)
@@ -161,7 +161,7 @@ SELECT (lpad(to_hex($3::bigint), 16, '0') || lpad(to_hex(i), 16, '0'))::uuid, i 
 FROM generate_series(1, $1) AS i`, n, held, firsts.Add(1))
 		require.NoError(t, err)
 	}
-	claim := q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Hour, Salt: 1, Inline: sqlbatch.MaxBody, Floors: fromFloor()})
+	claim := q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Hour, Salt: 1, Inline: sqlbatch.MaxBody, Heads: fromFloor()})
 	fill(1000, "-i", false)
 	buffersRead(t, db, claim) // the catalog is read
 	alone, look := buffersRead(t, db, claim), buffersRead(t, db, q.NextDue(fromFloor()))
@@ -237,14 +237,14 @@ func TestOnTheStandInManyOtherMessagesDoNotMakeAClaimDearer(t *testing.T) {
 	for left := held; left > 0; left -= 500 {
 		require.Equal(t, 500, runIt(t, db, q.Claim(sqlbatch.ClaimParams{Rows: 500, Lease: time.Minute, Member: [16]byte{1}, Inline: sqlbatch.MaxBody})))
 	}
-	server.Clock().Advance(time.Second) // far more than a FloorMargin
-	var floors sqlbatch.Floors
+	server.Clock().Advance(time.Second) // far more than a HeadMargin
+	var floors sqlbatch.Heads
 	for i := range floors {
 		floors[i] = server.Clock().Now().UnixMilli()
 	}
 	fill(others, time.Hour)
 	fill(1000, 0)
-	claim := keys(q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Minute, Inline: sqlbatch.MaxBody, Floors: floors}), claimed)
+	claim := keys(q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Minute, Inline: sqlbatch.MaxBody, Heads: floors}), claimed)
 	require.Equal(t, int64(1+3*claimed), claim, "the row that says whether the queue is paused; of each message an entry, a row to lock, and one to change")
 	look := keys(q.NextDue(floors), 1)
 	require.LessOrEqual(t, look, int64(claimed+10), "it passes over what the claim took")

@@ -42,15 +42,15 @@ func TestOnPostgreSQLClaimsDoNotWalkWhatASnapshotKeeps(t *testing.T) {
 	testdb.SendBy(w, p, make([]chanq.Message[string], 100)...)
 
 	st := w.Statements("work")
-	claim := func(f sqlbatch.Floors) int {
-		return buffersRead(t, w.DB, st.Claim(sqlbatch.ClaimParams{Rows: 100, Salt: 1, Inline: sqlbatch.MaxBody, Floors: f}))
+	claim := func(f sqlbatch.Heads) int {
+		return buffersRead(t, w.DB, st.Claim(sqlbatch.ClaimParams{Rows: 100, Salt: 1, Inline: sqlbatch.MaxBody, Heads: f}))
 	}
 	w.Eventually("what was claimed is older than claims look back by themselves", func() bool {
 		var now int64
 		require.NoError(t, w.DB.QueryRow(`SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint`).Scan(&now))
-		return now > last+2*sqlbatch.FloorMargin.Milliseconds()
+		return now > last+2*sqlbatch.HeadMargin.Milliseconds()
 	})
-	above, beginning := claim(sqlbatch.Floors{last + 1, last + 1, last + 1, last + 1}), claim(sqlbatch.Floors{})
+	above, beginning := claim(sqlbatch.Heads{last + 1, last + 1, last + 1, last + 1}), claim(sqlbatch.Heads{})
 	t.Logf("buffers for a claim of 100 after %d under a snapshot: %d from the floor, %d from the beginning", rounds*each, above, beginning)
 	require.Less(t, above, 100*12)
 	require.Greater(t, beginning, 3*above, "the snapshot does keep them")

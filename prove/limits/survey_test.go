@@ -103,7 +103,7 @@ func TestOnPostgreSQLSurveysOfALongBeginningTakeATwentiethOfTheTime(t *testing.T
 	}
 	p := testdb.Produce(t, q, chanq.ProducerConfig{})
 	st := postgres.Dialect.Queue(sqlbatch.Names{Queue: "work"})
-	survey, claim := st.Survey(), st.Claim(sqlbatch.ClaimParams{})
+	survey, claim := st.Rescan(), st.Claim(sqlbatch.ClaimParams{})
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	sendUntil := func(is func() bool) {

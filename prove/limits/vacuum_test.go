@@ -127,7 +127,7 @@ func TestAVacuumInVainIsNotRepeatedAtOnce(t *testing.T) {
 
 // countLooks counts how often a consumer asks how worn the table is.
 func (w *world) countLooks(n *atomic.Int64) {
-	look := w.Statements("work").Wear()
+	look := w.Statements("work").Bloat()
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if testdb.Runs(op, look) {
 			n.Add(1)
@@ -184,7 +184,7 @@ func TestOneQueueOfAProgramIsVacuumedAtATime(t *testing.T) {
 	var vacuums, looks atomic.Int64
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		switch {
-		case testdb.Runs(op, w.Statements("other").Wear()):
+		case testdb.Runs(op, w.Statements("other").Bloat()):
 			looks.Add(1)
 		case testdb.Runs(op, w.Statements("work").Vacuum()), testdb.Runs(op, w.Statements("other").Vacuum()):
 			vacuums.Add(1)

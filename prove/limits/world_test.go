@@ -43,5 +43,5 @@ func onEach(t *testing.T, test func(*world)) {
 
 // looks are what an idle consumer does, and one at work once a second.
 func looks(op faultdb.Op, q sqlbatch.Queue) bool {
-	return testdb.Runs(op, q.NextDue(sqlbatch.Floors{})) || testdb.Runs(op, q.Survey())
+	return testdb.Runs(op, q.NextDue(sqlbatch.Heads{})) || testdb.Runs(op, q.Rescan())
 }

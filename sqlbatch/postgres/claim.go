@@ -143,10 +143,10 @@ func higherFence(mark string) string {
 func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.claim, Args: append([]any{
 		int64(min(p.Rows, maxRows)), build.Milliseconds(p.Lease), hexID(p.Member), p.Salt, int64(p.Inline),
-	}, floors(p.Floors)...)}
+	}, floors(p.Heads)...)}
 }
 
-func floors(f sqlbatch.Floors) []any { return []any{f[0], f[1], f[2], f[3]} }
+func floors(f sqlbatch.Heads) []any { return []any{f[0], f[1], f[2], f[3]} }
 
 const priorities = `(VALUES (2), (1), (0), (-1)) AS p (priority)`
 
@@ -164,13 +164,13 @@ CROSS JOIN LATERAL (
 WHERE NOT EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND paused)`
 }
 
-func (q *queue) NextDue(f sqlbatch.Floors) sqlbatch.Statement {
+func (q *queue) NextDue(f sqlbatch.Heads) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.nextDue, Args: floors(f)}
 }
 
 // DueOrLocked counts a locked row by what was committed last, as NextDue does.
 func (q *queue) DueOrLocked() sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.dueOrLocked, Args: floors(sqlbatch.Floors{})}
+	return sqlbatch.Statement{Text: q.dueOrLocked, Args: floors(sqlbatch.Heads{})}
 }
 
 // surveyText walks each lane to its first message that nobody leases, and on to the first that may be claimed if that one
@@ -207,4 +207,4 @@ LEFT JOIN LATERAL (
     ORDER BY q.due_at LIMIT (SELECT n FROM t)) AS e) AS l ON true
 WHERE NOT EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND paused)`
 
-func (q *queue) Survey() sqlbatch.Statement { return sqlbatch.Statement{Text: q.survey} }
+func (q *queue) Rescan() sqlbatch.Statement { return sqlbatch.Statement{Text: q.survey} }

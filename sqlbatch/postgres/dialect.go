@@ -229,7 +229,7 @@ func names(n sqlbatch.Names) build.Words {
 		"{begun}", once("(extract(epoch FROM transaction_timestamp()) * 1000)::bigint"),
 		"{encoding}", "getdatabaseencoding()", // as it is: in one that is SQL_ASCII, others may have stored any bytes
 		"{rows}", strconv.Itoa(maxRows), "{fence bits}", strconv.Itoa(sqlbatch.FenceBits),
-		"{margin}", strconv.FormatInt(sqlbatch.FloorMargin.Milliseconds(), 10),
+		"{margin}", strconv.FormatInt(sqlbatch.HeadMargin.Milliseconds(), 10),
 	)
 }
 

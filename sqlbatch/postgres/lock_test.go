@@ -49,7 +49,7 @@ func TestClaimLocksNoMoreThanItTakesAndWaitsForNobody(t *testing.T) {
 	second := q.begin()
 	require.Len(t, q.claim(second, 1000), 13, "the seven are passed over, and nothing else is locked")
 	require.Empty(t, q.claim(q.db, 1000))
-	require.LessOrEqual(t, q.rows(q.db, q.NextDue(sqlbatch.Floors{}))[0][0], int64(0), "an uncommitted claim changes nothing for others")
+	require.LessOrEqual(t, q.rows(q.db, q.NextDue(sqlbatch.Heads{}))[0][0], int64(0), "an uncommitted claim changes nothing for others")
 	require.NoError(t, first.Rollback())
 	require.Len(t, q.claim(q.db, 1000), 7)
 }

@@ -59,7 +59,7 @@ type kind struct {
 	q      sqlbatch.Queue
 	slots  int
 	reads  sqlbatch.ReadParams
-	floors sqlbatch.Floors
+	floors sqlbatch.Heads
 	next   uint64
 	spent  map[string]time.Duration
 	cpu    map[string]time.Duration
@@ -115,7 +115,7 @@ func (k *kind) claim(b *testing.B) (items []sqlbatch.Item) {
 	st := k.q.Read(k.reads)
 	if k.slots == 0 {
 		c := claimOf(1000)
-		c.Lease, c.Floors = time.Hour, k.floors
+		c.Lease, c.Heads = time.Hour, k.floors
 		st = k.q.Claim(c)
 	}
 	start, used := time.Now(), k.used()

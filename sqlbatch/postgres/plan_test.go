@@ -102,9 +102,9 @@ func TestPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
 	}
 	uses := map[string]use{
 		"claim":           {claim, 4, 1},
-		"claim one":       {q.Claim(sqlbatch.ClaimParams{Rows: 1, Floors: sqlbatch.Floors{1, 2, 3, 1 << 50}}), 4, 1},
-		"next due":        {q.NextDue(sqlbatch.Floors{}), 1, 0},
-		"survey":          {q.Survey(), 4, 0},
+		"claim one":       {q.Claim(sqlbatch.ClaimParams{Rows: 1, Heads: sqlbatch.Heads{1, 2, 3, 1 << 50}}), 4, 1},
+		"next due":        {q.NextDue(sqlbatch.Heads{}), 1, 0},
+		"survey":          {q.Rescan(), 4, 0},
 		"cancel":          {q.Cancel(ids), 0, 1},
 		"find":            {q.Find(ids, []string{"k"}), 0, 1},
 		"look":            {q.Look(ids), 0, 1},

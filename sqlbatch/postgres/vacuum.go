@@ -20,7 +20,7 @@ const wearText = `SELECT
   END AS denied
 FROM pg_catalog.pg_class AS c WHERE c.oid = to_regclass({'live'})`
 
-func (q *queue) Wear() sqlbatch.Statement { return sqlbatch.Statement{Text: q.wear} }
+func (q *queue) Bloat() sqlbatch.Statement { return sqlbatch.Statement{Text: q.wear} }
 
 // vacuumText keeps the file's length, since cutting it takes a lock that claims wait
 // for, and asks for no helpers, which others may need more. Where somebody else holds

@@ -26,7 +26,7 @@ type wear struct {
 
 func (q *serverQueue) wear(on testdb.Runner) wear {
 	q.Helper()
-	rows := q.rows(on, q.Wear())
+	rows := q.rows(on, q.Bloat())
 	require.Len(q, rows, 1)
 	row := rows[0]
 	return wear{row[0].(int64), row[1].(int64), row[2].(int64), row[3]}
@@ -116,7 +116,7 @@ func TestWhoMayVacuumIsAskedOfTheCatalog(t *testing.T) {
 	r := newRights(t).migrated()
 	denied := func(role string) (why sql.NullString) {
 		var dead, live, vacuums int64
-		require.NoError(t, r.as(role).QueryRow(orders.Wear().Text).Scan(&dead, &live, &vacuums, &why))
+		require.NoError(t, r.as(role).QueryRow(orders.Bloat().Text).Scan(&dead, &live, &vacuums, &why))
 		return why
 	}
 	require.False(t, denied("migrator").Valid, "who owns the table")
@@ -157,7 +157,7 @@ func (c *counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndDat
 // A queue that is vacuumed by nobody says so once, when it is worth a vacuum.
 func TestAConsumerThatMayNotVacuumSaysSoOnce(t *testing.T) {
 	r := newRights(t).migrated()
-	looks := &counter{text: orders.Wear().Text}
+	looks := &counter{text: orders.Bloat().Text}
 	r.config.Tracer = looks
 	migrator := r.as("migrator")
 	migrator.SetMaxIdleConns(0) // each connection tells its statistics at its end

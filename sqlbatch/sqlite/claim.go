@@ -62,7 +62,7 @@ const (
 )
 
 func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.claim, Args: append(floors(p.Floors), int64(p.Rows), build.Milliseconds(p.Lease), p.Member[:], p.Salt, int64(p.Inline))}
+	return sqlbatch.Statement{Text: q.claim, Args: append(floors(p.Heads), int64(p.Rows), build.Milliseconds(p.Lease), p.Member[:], p.Salt, int64(p.Inline))}
 }
 
 // Mark: ?1 is the id and ?2 the fence, ?3 to ?5 lease, member and salt, ?6 what becomes of alone, and ?7 is 1 if
@@ -93,7 +93,7 @@ func (q *queue) Contents(item sqlbatch.Item) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.contents, Args: []any{item.ID[:], item.Fence}}
 }
 
-func floors(f sqlbatch.Floors) []any { return []any{f[0], f[1], f[2], f[3]} }
+func floors(f sqlbatch.Heads) []any { return []any{f[0], f[1], f[2], f[3]} }
 
 const (
 	nextDueText = `SELECT min(due) FROM (
@@ -102,7 +102,7 @@ const (
 	nextDueLane = `    SELECT * FROM (SELECT due_at - {now} AS due FROM {range} ORDER BY due_at, id LIMIT 1)`
 )
 
-func (q *queue) NextDue(f sqlbatch.Floors) sqlbatch.Statement {
+func (q *queue) NextDue(f sqlbatch.Heads) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.nextDue, Args: floors(f)}
 }
 
@@ -111,7 +111,7 @@ const dueOrLockedRange = lane + ` AND lease_until <= {now}`
 
 func (q *queue) DueOrLocked() sqlbatch.Statement { return sqlbatch.Statement{Text: q.dueOrLocked} }
 
-// Survey walks each lane to its first message that nobody leases, and on to the first that may be claimed if that one is a
+// Rescan walks each lane to its first message that nobody leases, and on to the first that may be claimed if that one is a
 // suspect. Where there is none, and so all that is due is leased, it walks the lane once more for the end that comes
 // first, among a hundred thousand.
 const (
@@ -134,4 +134,4 @@ FROM seen WHERE (SELECT NOT paused FROM {queues} WHERE name = {name})`
   FROM first AS f`
 )
 
-func (q *queue) Survey() sqlbatch.Statement { return sqlbatch.Statement{Text: q.survey} }
+func (q *queue) Rescan() sqlbatch.Statement { return sqlbatch.Statement{Text: q.survey} }

@@ -145,7 +145,7 @@ func (q *queue) Queues() sqlbatch.Statement { return sqlbatch.Statement{Text: q.
 func (q *queue) Lock() sqlbatch.Statement { return sqlbatch.Statement{Text: `SELECT 1`} }
 
 // SQLite reuses the room of what is deleted at once.
-func (q *queue) Wear() sqlbatch.Statement   { return sqlbatch.Statement{} }
+func (q *queue) Bloat() sqlbatch.Statement  { return sqlbatch.Statement{} }
 func (q *queue) Vacuum() sqlbatch.Statement { return sqlbatch.Statement{} }
 
 func (q *queue) Drop() (statements []sqlbatch.Statement) {

@@ -97,7 +97,7 @@ func BenchmarkKinds(b *testing.B) {
 			r.Rows = n
 			tables := map[string]*table{"plain": plain, "ordered": ordered}
 			spent, ids := map[string]time.Duration{}, map[string]uint64{}
-			floors := sqlbatch.Floors{}
+			floors := sqlbatch.Heads{}
 			stmts := map[string]map[string]*sql.Stmt{"plain": {}, "ordered": {}}
 			var run func(op, kind string, st sqlbatch.Statement) []sqlbatch.Item
 			run = func(op, kind string, st sqlbatch.Statement) (items []sqlbatch.Item) {
@@ -159,7 +159,7 @@ func BenchmarkKinds(b *testing.B) {
 					return run("claim-", kind, ordered.q.Read(r))
 				}
 				p := claimOf(n, time.Hour)
-				p.Floors = floors
+				p.Heads = floors
 				return run("claim-", kind, plain.q.Claim(p))
 			}
 			for _, kind := range []string{"plain", "ordered"} {

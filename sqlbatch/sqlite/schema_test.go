@@ -194,7 +194,7 @@ func TestAQueueThatIsNotRegisteredYieldsNothing(t *testing.T) {
 	table.send(0, 1, 0)
 	table.exec("DELETE FROM chanq_queues")
 	require.Empty(t, table.claim(1))
-	require.Equal(t, [][]any{{nil}}, table.run(table.q.NextDue(sqlbatch.Floors{})))
+	require.Equal(t, [][]any{{nil}}, table.run(table.q.NextDue(sqlbatch.Heads{})))
 }
 
 func TestWhatATriggerRaisesIsOfTheRow(t *testing.T) {

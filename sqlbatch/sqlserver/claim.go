@@ -40,7 +40,7 @@ IF EXISTS (SELECT 1 FROM {queues} AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE 
 `
 )
 
-// floorsText makes a time of each of the Floors, none of them less than a FloorMargin
+// floorsText makes a time of each of the Heads, none of them less than a HeadMargin
 // ago: @floor0 is that of the lowest priority.
 func floorsText() string {
 	var b strings.Builder
@@ -173,7 +173,7 @@ func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
 		sql.Named("by", p.Member[:]),
 		sql.Named("salt", p.Salt),
 		sql.Named("inline", int32(p.Inline)),
-		sql.Named("floors", packFloors(p.Floors)))
+		sql.Named("floors", packFloors(p.Heads)))
 }
 
 // markText leases one row by its key. READPAST: a row that somebody has locked is left alone. It writes the row and
@@ -259,7 +259,7 @@ OPTION (KEEPFIXED PLAN);
 `
 )
 
-func (q *queue) NextDue(f sqlbatch.Floors) sqlbatch.Statement {
+func (q *queue) NextDue(f sqlbatch.Heads) sqlbatch.Statement {
 	return call(q.nextDue, floorsDeclaration, sql.Named("floors", packFloors(f)))
 }
 
@@ -334,4 +334,4 @@ CROSS APPLY (
         ORDER BY q.due_at, q.id) AS e) AS l
 ` + unlessPaused
 
-func (q *queue) Survey() sqlbatch.Statement { return call(q.survey, "") }
+func (q *queue) Rescan() sqlbatch.Statement { return call(q.survey, "") }

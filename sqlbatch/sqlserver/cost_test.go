@@ -52,12 +52,12 @@ func (q *queue) store(n int, delay time.Duration) {
 // one before returned.
 type reader struct {
 	*queue
-	floors sqlbatch.Floors
+	floors sqlbatch.Heads
 }
 
 func (r *reader) claim(n int, lease time.Duration) []sqlbatch.Item {
 	r.t.Helper()
-	rows := r.rows(r.Claim(sqlbatch.ClaimParams{Rows: n, Lease: lease, Inline: sqlbatch.MaxBody, Floors: r.floors}))
+	rows := r.rows(r.Claim(sqlbatch.ClaimParams{Rows: n, Lease: lease, Inline: sqlbatch.MaxBody, Heads: r.floors}))
 	require.Len(r.t, rows, n)
 	for _, row := range rows {
 		at := row[1].(int64) - sqlbatch.PriorityLow
@@ -108,7 +108,7 @@ func TestAClaimReadsNoMoreKeysWhateverTheBacklog(t *testing.T) {
 			require.Len(t, r.rows(r.NextDue(r.floors)), 1)
 			require.LessOrEqual(t, cost(r.queue, "due_in_ms").KeysRead, passed+10)
 
-			r.floors = sqlbatch.Floors{}
+			r.floors = sqlbatch.Heads{}
 			r.Engine().ResetPlans()
 			r.claim(100, time.Minute)
 			require.Equal(t, keysOfClaim+passed+int64(backlog.leased), cost(r.queue, "leased_by = @by").KeysRead, "from the beginning")
@@ -151,7 +151,7 @@ func TestOnlyWhatMovesOrEndsAMessageWritesAnIndex(t *testing.T) {
 func TestLooksReadNoMoreKeysWhateverTheOtherStatesHold(t *testing.T) {
 	t.Parallel()
 	const limit, few = 400, 10
-	ago := sqlbatch.Floors{math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64} // a FloorMargin
+	ago := sqlbatch.Heads{math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64} // a HeadMargin
 	for _, c := range []struct {
 		name       string
 		few, other sqlbatch.State
@@ -287,8 +287,8 @@ func TestAHundredThousandMessagesAreFortyPlans(t *testing.T) {
 			q.Enqueue(rows), q.EnqueueNew(rows[:1+r.IntN(len(rows))]),
 			q.Find(make([][16]byte, n), make([]string, r.IntN(n))),
 			q.Claim(sqlbatch.ClaimParams{Rows: 1 + r.IntN(1000), Lease: time.Duration(1 + r.Int64N(int64(time.Hour))), Member: newID(), Salt: r.Int64N(1000), Inline: r.IntN(1000)}),
-			q.NextDue(sqlbatch.Floors{}), q.Ack(items), q.Archive(items), q.Nack(nacks),
-			q.Release(suite.Releases(items)), q.Survey(),
+			q.NextDue(sqlbatch.Heads{}), q.Ack(items), q.Archive(items), q.Nack(nacks),
+			q.Release(suite.Releases(items)), q.Rescan(),
 			q.Bury([]sqlbatch.BuryItem{{Error: strings.Repeat("y", r.IntN(3000))}}),
 			q.Extend(suite.Member, items, time.Duration(1+r.Int64N(int64(48*time.Hour)))),
 		)
@@ -379,10 +379,10 @@ func TestABatchIsThreeRequestsInItsLife(t *testing.T) {
 	got := seen.Take()
 	require.LessOrEqual(t, got[mssqltest.Ping], int64(8), "once a connection, before it is relied on")
 	delete(got, mssqltest.Ping)
-	surveys := got[mssqltest.Survey]
+	surveys := got[mssqltest.Rescan]
 	require.NotZero(t, surveys, "before the first claim")
 	require.LessOrEqual(t, surveys, 2+int64(time.Since(began)/time.Second), "and once a second")
-	delete(got, mssqltest.Survey)
+	delete(got, mssqltest.Rescan)
 	require.LessOrEqual(t, got[mssqltest.NextDue], stats.Looks)
 	delete(got, mssqltest.NextDue)
 	require.LessOrEqual(t, got[mssqltest.Begin], sent, "of full groups that are inserted side by side")
@@ -419,9 +419,9 @@ func TestAnIdleConsumerLooksOnceAPollMax(t *testing.T) {
 	took := time.Since(start)
 	got := seen.Take()
 	require.NoError(t, c.Shutdown(context.WithoutCancel(ctx)))
-	n := got[mssqltest.NextDue] + got[mssqltest.Survey]
+	n := got[mssqltest.NextDue] + got[mssqltest.Rescan]
 	delete(got, mssqltest.NextDue)
-	delete(got, mssqltest.Survey)
+	delete(got, mssqltest.Rescan)
 	require.Empty(t, got, "nothing but looks")
 	require.LessOrEqual(t, float64(n), float64(took)/float64(pollMax)+1, "%d looks in %v", n, took)
 }

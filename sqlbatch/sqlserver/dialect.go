@@ -304,7 +304,7 @@ func names(n sqlbatch.Names) build.Words {
 		"{done pk}", bracket("PK_"+done), "{done id}", bracket("IX_"+done+"_id"), "{'done id'}", unicodeString("IX_"+done+"_id"),
 		"{queues pk}", bracket("PK_"+queues), "{members pk}", bracket("PK_"+members),
 		"{wait}", strconv.FormatInt(sqlbatch.LockWait.Milliseconds(), 10),
-		"{margin}", strconv.FormatInt(sqlbatch.FloorMargin.Milliseconds(), 10),
+		"{margin}", strconv.FormatInt(sqlbatch.HeadMargin.Milliseconds(), 10),
 	)
 }
 

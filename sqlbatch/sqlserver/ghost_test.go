@@ -88,10 +88,10 @@ func TestAClaimFromItsFloorsReadsNoGhostsHoweverManyLieBefore(t *testing.T) {
 		require.LessOrEqual(t, look, int64(2*group))
 	}
 
-	r.floors = sqlbatch.Floors{}
+	r.floors = sqlbatch.Heads{}
 	r.store(batch, 0)
 	r.Engine().ResetPlans()
-	surveyed := r.rows(r.Survey())
+	surveyed := r.rows(r.Rescan())
 	require.Greater(t, cost(r.queue, "AS due_in,").KeysRead, int64(20*group), "a look from the beginning walks them all")
 	require.Equal(t, []any{int64(0), r.Clock().Now().Add(-time.Second).UnixMilli(), int64(-1000), int64(0)}, surveyed[2][:4])
 	r.claim(batch, time.Minute)
@@ -99,6 +99,6 @@ func TestAClaimFromItsFloorsReadsNoGhostsHoweverManyLieBefore(t *testing.T) {
 
 	r.Engine().CleanGhosts()
 	r.Engine().ResetPlans()
-	r.rows(r.Survey())
+	r.rows(r.Rescan())
 	require.LessOrEqual(t, cost(r.queue, "AS due_in,").KeysRead, int64(2*batch+10))
 }

@@ -301,7 +301,7 @@ SELECT TOP (1) d.id FROM {done} AS d WITH (TABLOCKX, HOLDLOCK);
 func (q *queue) Lock() sqlbatch.Statement { return call(q.lock, "") }
 
 // SQL Server removes ghosts by itself: see docs/sqlserver.md.
-func (q *queue) Wear() sqlbatch.Statement   { return sqlbatch.Statement{} }
+func (q *queue) Bloat() sqlbatch.Statement  { return sqlbatch.Statement{} }
 func (q *queue) Vacuum() sqlbatch.Statement { return sqlbatch.Statement{} }
 
 const dropText = session + `DELETE m

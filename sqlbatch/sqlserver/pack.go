@@ -46,7 +46,7 @@ func span(ms int64) (days, rest int32) {
 }
 
 // packFloors writes the floors as spans since 1970, from the lowest priority up.
-func packFloors(f sqlbatch.Floors) []byte {
+func packFloors(f sqlbatch.Heads) []byte {
 	b := make([]byte, 0, 8*len(f))
 	for _, ms := range f {
 		b = packSpan(b, min(ms, noEnd))

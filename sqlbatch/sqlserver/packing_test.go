@@ -171,8 +171,8 @@ func TestKeysArriveAsPacked(t *testing.T) {
 
 func TestFloorsArriveAsPackedAndWithinTheDatesThereAre(t *testing.T) {
 	q := sqlserver.Dialect.Queue(sqlbatch.Names{Queue: "orders"})
-	floors := sqlbatch.Floors{0, -5, 1_800_000_000_123, math.MaxInt64}
-	for _, s := range []sqlbatch.Statement{q.Claim(sqlbatch.ClaimParams{Rows: 1, Floors: floors}), q.NextDue(floors)} {
+	floors := sqlbatch.Heads{0, -5, 1_800_000_000_123, math.MaxInt64}
+	for _, s := range []sqlbatch.Statement{q.Claim(sqlbatch.ClaimParams{Rows: 1, Heads: floors}), q.NextDue(floors)} {
 		var got []int64
 		for _, r := range records(t, argument[[]byte](t, s, "floors"), 8) {
 			got = append(got, integer(r, 1, 4)*day+integer(r, 5, 4))

@@ -143,7 +143,7 @@ func TestOpenTransactionsOnTheTableOfQueuesStopNoClaim(t *testing.T) {
 		claimed, err := suite.Rows(ctx, q.DB(), q.Claim(p))
 		require.NoError(t, err)
 		require.Len(t, claimed, 1)
-		_, err = suite.Rows(ctx, q.DB(), q.NextDue(sqlbatch.Floors{}))
+		_, err = suite.Rows(ctx, q.DB(), q.NextDue(sqlbatch.Heads{}))
 		require.NoError(t, err)
 		require.NoError(t, tx.Commit())
 		q.exec(q.Enqueue(makeRows(1, 0)))

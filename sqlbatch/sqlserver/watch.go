@@ -67,10 +67,10 @@ END;
 `
 
 // watchLook is a look at one queue: that of nextDueText, for messages that are due by now.
-// It reads all priorities from one head, which it then moves: to a FloorMargin before the
+// It reads all priorities from one head, which it then moves: to a HeadMargin before the
 // first message that may be claimed, or before the look if there is none. A message that is
 // committed after the look is due at the head or later, if its commit takes less than a
-// FloorMargin. Between the head and now each look reads again what is leased or locked.
+// HeadMargin. Between the head and now each look reads again what is leased or locked.
 // Messages that are released to a time before the head are found by rescans of the
 // consumers, not here.
 const watchLook = `    IF @chair{i} IS NOT NULL
@@ -144,7 +144,7 @@ func (dialect) Watch(queues []sqlbatch.Watched, every, atMost time.Duration) sql
 		}
 		head := w.Head
 		if head == 0 {
-			head = noEnd // the statement takes no later one than a FloorMargin before now
+			head = noEnd // the statement takes no later one than a HeadMargin before now
 		}
 		list = packSpan(append(list, look), min(head, noEnd))
 	}

@@ -277,7 +277,7 @@ func TestAPausedQueueEndsNoWatchUntilItGoesOn(t *testing.T) {
 		q.exec(q.Pause())
 		q.exec(q.Enqueue(makeRows(1, 0)))
 		w := q.watch(ctx, q.session(ctx), time.Hour, orders)
-		for range 100 { // longer than a FloorMargin
+		for range 100 { // longer than a HeadMargin
 			w.looks()
 		}
 		w.requireWaiting()
@@ -317,11 +317,11 @@ func TestAWatchDoesNotWalkAgainOverWhatIsLeased(t *testing.T) {
 	w.requireWaiting()
 }
 
-// The next request begins a FloorMargin before the first message that may be claimed, or,
+// The next request begins a HeadMargin before the first message that may be claimed, or,
 // where there is none, before the last look; and so does one without a head.
 func TestAWatchReturnsWhereTheNextOneBegins(t *testing.T) {
 	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
-		const margin = int64(sqlbatch.FloorMargin / time.Millisecond)
+		const margin = int64(sqlbatch.HeadMargin / time.Millisecond)
 		now := func() int64 { return q.Clock().Now().UnixMilli() }
 		conn := q.session(ctx)
 		look := func(head int64) (found, next int64) {

@@ -20,7 +20,7 @@ const (
 	Mark       Kind = "mark"
 	Contents   Kind = "contents"
 	NextDue    Kind = "next due"
-	Survey     Kind = "survey"
+	Rescan     Kind = "survey"
 	Watch      Kind = "watch"
 	Ack        Kind = "ack"
 	Archive    Kind = "archive"
@@ -91,7 +91,7 @@ var marks = []struct {
 	{"SELECT q.dedup_key, q.headers, q.body\n", Contents},
 	{"leased_by = @by", Claim},
 	{"AS due_in_ms", NextDue},
-	{"AS due_in,", Survey},
+	{"AS due_in,", Rescan},
 	{"FROM (VALUES (@m0, @k0, @h0, @b0)", Enqueue},
 	{"attempts = q.attempts - 1,", Release},
 	{"38 * (x.i + y.i)", Nack},

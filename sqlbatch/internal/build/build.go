@@ -60,7 +60,7 @@ func Quote(open, name, shut string) string {
 func Lane(priority int) int { return sqlbatch.PriorityUrgent - priority }
 
 // Floor is that of one priority.
-func Floor(f sqlbatch.Floors, priority int) int64 { return f[priority-sqlbatch.PriorityLow] }
+func Floor(f sqlbatch.Heads, priority int) int64 { return f[priority-sqlbatch.PriorityLow] }
 
 // Peek is where a peek of a state begins: behind this lane, time and id. The place before
 // the first of the live is in a lane of its own; that before the first of the ended, who

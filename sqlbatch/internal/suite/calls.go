@@ -19,7 +19,7 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 	var id [16]byte
 	copy(id[:], value)
 	n, d := len(value), time.Duration(len(value))
-	floors := sqlbatch.Floors{int64(n), 2, 3, 4}
+	floors := sqlbatch.Heads{int64(n), 2, 3, 4}
 	row := sqlbatch.Row{ID: id, Priority: 1, Delay: d, TTL: time.Hour, Key: value, Headers: []byte(value), Body: []byte(value)}
 	begun := row // which may be stored beside it
 	begun.ID[15]++
@@ -30,11 +30,11 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 		"enqueue-new":   q.EnqueueNew([]sqlbatch.Row{row}),
 		"find":          q.Find([][16]byte{id}, []string{value}),
 		"look":          q.Look([][16]byte{id}),
-		"claim":         q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: d, Member: id, Salt: int64(n), Floors: floors, Inline: n}),
+		"claim":         q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: d, Member: id, Salt: int64(n), Heads: floors, Inline: n}),
 		"mark":          q.Mark(sqlbatch.MarkParams{Item: sqlbatch.Item{ID: id, Fence: int64(n)}, Lease: d, Member: id, Salt: int64(n), Alone: sqlbatch.OnlySuspect}),
 		"contents":      q.Contents(sqlbatch.Item{ID: id, Fence: int64(n)}),
 		"next-due":      q.NextDue(floors),
-		"survey":        q.Survey(),
+		"survey":        q.Rescan(),
 		"due-or-locked": q.DueOrLocked(),
 		"version":       q.Version(),
 		"problems":      q.Problems(),
@@ -60,7 +60,7 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 		"resume":        q.Resume(),
 		"trim":          q.Trim(d, n, int64(n)),
 	}
-	if wear := q.Wear(); wear.Text != "" { // Vacuum runs in no transaction, as some of these do
+	if wear := q.Bloat(); wear.Text != "" { // Vacuum runs in no transaction, as some of these do
 		calls["wear"] = wear
 	}
 	for name, st := range orderedCalls(q, value) {

@@ -73,15 +73,15 @@ func floors(w *world) {
 	}
 	from := func(f ...int64) sqlbatch.ClaimParams {
 		p := ClaimOf(10)
-		p.Floors = sqlbatch.Floors(f)
+		p.Heads = sqlbatch.Heads(f)
 		return p
 	}
 	now := w.now()
 	old := now - time.Hour.Milliseconds() - 30_000
 	w.exec("UPDATE chanq_orders SET due_at = %s WHERE %s OR %s", w.at(int(now/1000)+7200), w.is(14), w.is(13))
 	require.ElementsMatch(w, []byte{1, 11, 12}, Numbers(w.run(w.Claim(from(old, now, now, now)))), "what is newer than the margin counts always")
-	require.LessOrEqual(w, w.run(w.NextDue(sqlbatch.Floors{now, now, old, now}))[0][0], int64(0))
-	require.Greater(w, w.run(w.NextDue(sqlbatch.Floors{now, now, now, now}))[0][0], int64(0), "what is scheduled lies behind")
+	require.LessOrEqual(w, w.run(w.NextDue(sqlbatch.Heads{now, now, old, now}))[0][0], int64(0))
+	require.Greater(w, w.run(w.NextDue(sqlbatch.Heads{now, now, now, now}))[0][0], int64(0), "what is scheduled lies behind")
 	far := now + 2*time.Hour.Milliseconds()
 	require.Empty(w, w.run(w.Claim(from(far, far, far, far))))
 	require.ElementsMatch(w, []byte{2, 3, 4}, Numbers(w.run(w.Claim(from(0, 0, 0, 0)))))
@@ -91,7 +91,7 @@ func survey(w *world) {
 	in := func() map[int64][]any {
 		w.Helper()
 		rows := map[int64][]any{}
-		for _, row := range w.run(w.Survey()) {
+		for _, row := range w.run(w.Rescan()) {
 			rows[row[0].(int64)] = row[1:4]
 		}
 		return rows
@@ -133,7 +133,7 @@ func survey(w *world) {
 	w.lapse(1)
 	require.LessOrEqual(w, due(), int64(0))
 	w.run(w.Pause())
-	require.Empty(w, w.run(w.Survey()))
+	require.Empty(w, w.run(w.Rescan()))
 	require.Nil(w, due())
 }
 
@@ -148,17 +148,17 @@ func paused(w *world) {
 
 func neverDue(w *world) {
 	w.sendAll(1)
-	require.LessOrEqual(w, w.run(w.NextDue(sqlbatch.Floors{}))[0][0], int64(0))
+	require.LessOrEqual(w, w.run(w.NextDue(sqlbatch.Heads{}))[0][0], int64(0))
 	w.run(w.Pause())
-	require.Equal(w, [][]any{{nil}}, w.run(w.NextDue(sqlbatch.Floors{})))
+	require.Equal(w, [][]any{{nil}}, w.run(w.NextDue(sqlbatch.Heads{})))
 	w.run(w.Resume())
-	require.NotNil(w, w.run(w.NextDue(sqlbatch.Floors{}))[0][0])
+	require.NotNil(w, w.run(w.NextDue(sqlbatch.Heads{}))[0][0])
 }
 
 func nextDue(w *world) {
-	require.Equal(w, [][]any{{nil}}, w.run(w.NextDue(sqlbatch.Floors{})))
+	require.Equal(w, [][]any{{nil}}, w.run(w.NextDue(sqlbatch.Heads{})))
 	w.send(sqlbatch.Row{ID: ID(1), Priority: 2, Delay: 2 * time.Hour}, sqlbatch.Row{ID: ID(2), Priority: -1, Delay: time.Hour})
-	in := func() int64 { return w.run(w.NextDue(sqlbatch.Floors{}))[0][0].(int64) }
+	in := func() int64 { return w.run(w.NextDue(sqlbatch.Heads{}))[0][0].(int64) }
 	require.InDelta(w, time.Hour.Milliseconds()-30_000, in(), 30_000)
 	w.sendAll(3)
 	require.LessOrEqual(w, in(), int64(0))
@@ -214,7 +214,7 @@ func lapses(w *world) {
 func suspects(w *world) {
 	first := func() []any {
 		w.Helper()
-		for _, row := range w.run(w.Survey()) {
+		for _, row := range w.run(w.Rescan()) {
 			if row[0] == int64(0) {
 				return row
 			}
@@ -240,7 +240,7 @@ func suspects(w *world) {
 	require.Equal(w, []any{string(ID2[:]), w.items(2)[0].Fence, int64(0), int64(0)}, found[4:])
 	require.GreaterOrEqual(w, found[1], w.get(2)["due_at"].(int64)+5*time.Minute.Milliseconds(), "a claim would find nothing")
 	require.Greater(w, found[2], int64(0))
-	require.Nil(w, w.run(w.NextDue(sqlbatch.Floors{}))[0][0])
+	require.Nil(w, w.run(w.NextDue(sqlbatch.Heads{}))[0][0])
 	require.LessOrEqual(w, w.run(w.DueOrLocked())[0][0], int64(0), "there is something to do")
 
 	w.lapse(1)
@@ -254,7 +254,7 @@ func suspects(w *world) {
 	require.Equal(w, string(ID2[:]), first()[4])
 	w.exec("UPDATE chanq_orders SET expires_at = due_at WHERE %s", w.is(2))
 	require.Equal(w, []any{nil, nil, nil, nil}, first()[4:], "one that has expired is no suspect")
-	require.LessOrEqual(w, w.run(w.NextDue(sqlbatch.Floors{}))[0][0], int64(0))
+	require.LessOrEqual(w, w.run(w.NextDue(sqlbatch.Heads{}))[0][0], int64(0))
 	rows = ClaimedRows(w, w.run(w.Claim(ClaimOf(10))))
 	require.Len(w, rows, 1)
 	require.EqualValues(w, 1, rows[2].Expired)

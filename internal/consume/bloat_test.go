@@ -1,4 +1,4 @@
-package chanq
+package consume
 
 import (
 	"testing"

@@ -1,8 +1,10 @@
-package chanq
+package consume
 
-import "time"
+import (
+	"time"
+)
 
-// wear is what the database tells of the live table: see sqlbatch.Queue.Wear.
+// wear is what the database tells of the live table: see sqlbatch.Queue.Bloat.
 type wear struct {
 	dead, live, vacuums int64
 	denied              string // why this consumer may not vacuum; "" if it may

@@ -1,4 +1,4 @@
-package chanq
+package consume
 
 import (
 	"testing"
@@ -15,7 +15,7 @@ func (f *fakeIdler) halt()    { f.halts++ }
 
 func TestConsumersAreIdleWhenAllAreByLooksAfterTheLastDelivery(t *testing.T) {
 	a, b, c := &fakeIdler{}, &fakeIdler{}, &fakeIdler{}
-	i := NewIdleGroup(3)
+	i := NewGroup(3)
 	look := func(member idler) bool {
 		now, quiet := i.begin()
 		require.True(t, quiet)

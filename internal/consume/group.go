@@ -1,4 +1,4 @@
-package chanq
+package consume
 
 import (
 	"fmt"
@@ -11,13 +11,13 @@ import (
 
 // The end of consumers with ConsumerConfig.StopWhenIdle.
 //
-// A claimer whose claim has found nothing, while no consumer of the group holds anything, looks once more,
+// A consumer whose claim has found nothing, while no consumer of the group holds anything, looks once more,
 // from the beginning. If nothing is due there, its queue is idle. The consumers stop once each queue is idle
 // by a look that began after the last delivery of any of them: a handler of one may have sent to another.
 
-// IdleGroup has consumers end when all of them are idle at once: see ConsumerConfig.IdleGroup. For example
+// Group has consumers end when all of them are idle at once: see ConsumerConfig.IdleGroup. For example
 // the stages of a pipeline end when no stage has anything to do.
-type IdleGroup struct {
+type Group struct {
 	size int
 
 	mu      sync.Mutex // guards what follows; nothing is called under it
@@ -26,14 +26,14 @@ type IdleGroup struct {
 	idle    []uint64   // of each member: now, when the look began by which it is idle
 }
 
-// NewIdleGroup makes a group of so many consumers: none of them ends before all were started.
-func NewIdleGroup(consumers int) *IdleGroup { return &IdleGroup{size: consumers, now: 1} }
+// NewGroup makes a group of so many consumers: none of them ends before all were started.
+func NewGroup(consumers int) *Group { return &Group{size: consumers, now: 1} }
 
 // idler is a consumer of the group.
 type idler interface {
 	// holds is how many leases and handlers the end has to wait for, or less than one for none.
 	holds() int
-	// again ends the pause of the claimer.
+	// again ends the pause of its claims.
 	again()
 	halt()
 }
@@ -42,7 +42,7 @@ type idler interface {
 const idleForGood = math.MaxUint64
 
 // join adds a member, before it starts.
-func (i *IdleGroup) join(member idler) error {
+func (i *Group) join(member idler) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if len(i.members) >= i.size {
@@ -53,14 +53,14 @@ func (i *IdleGroup) join(member idler) error {
 }
 
 // leave notes that a member has stopped claiming.
-func (i *IdleGroup) leave(member idler) {
+func (i *Group) leave(member idler) {
 	if i != nil {
 		i.note(member, func(uint64) uint64 { return idleForGood })
 	}
 }
 
 // delivers notes that a member holds leases that may be delivered. Call it when holds counts them.
-func (i *IdleGroup) delivers() {
+func (i *Group) delivers() {
 	if i == nil {
 		return
 	}
@@ -69,8 +69,8 @@ func (i *IdleGroup) delivers() {
 	i.mu.Unlock()
 }
 
-// ended has all claimers look if nothing is held any more.
-func (i *IdleGroup) ended() {
+// ended has all consumers look if nothing is held any more.
+func (i *Group) ended() {
 	if i == nil || i.held() {
 		return
 	}
@@ -79,13 +79,13 @@ func (i *IdleGroup) ended() {
 	}
 }
 
-func (i *IdleGroup) all() []idler {
+func (i *Group) all() []idler {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.members
 }
 
-func (i *IdleGroup) held() bool {
+func (i *Group) held() bool {
 	for _, member := range i.all() {
 		if member.holds() > 0 {
 			return true
@@ -95,7 +95,7 @@ func (i *IdleGroup) held() bool {
 }
 
 // begin begins a look. It reports false if the look could not end the consumers, since something is held.
-func (i *IdleGroup) begin() (now uint64, quiet bool) {
+func (i *Group) begin() (now uint64, quiet bool) {
 	i.mu.Lock()
 	now = i.now // before the counts: what is delivered after them makes the look void
 	i.mu.Unlock()
@@ -104,12 +104,12 @@ func (i *IdleGroup) begin() (now uint64, quiet bool) {
 
 // isIdle notes that a look which began at now has found nothing in a member's queue. It stops all
 // consumers, and reports so, if that holds for all.
-func (i *IdleGroup) isIdle(member idler, now uint64) bool {
+func (i *Group) isIdle(member idler, now uint64) bool {
 	return i.note(member, func(uint64) uint64 { return now })
 }
 
 // notIdle withdraws isIdle of a member: something is due there, or the database does not answer.
-func (i *IdleGroup) notIdle(member idler) {
+func (i *Group) notIdle(member idler) {
 	i.note(member, func(at uint64) uint64 {
 		if at == idleForGood {
 			return at
@@ -119,7 +119,7 @@ func (i *IdleGroup) notIdle(member idler) {
 }
 
 // note changes idle of a member, and stops all consumers, and reports so, if all are idle then.
-func (i *IdleGroup) note(member idler, change func(uint64) uint64) bool {
+func (i *Group) note(member idler, change func(uint64) uint64) bool {
 	i.mu.Lock()
 	at := slices.Index(i.members, member)
 	i.idle[at] = change(i.idle[at])
@@ -137,20 +137,20 @@ func (i *IdleGroup) note(member idler, change func(uint64) uint64) bool {
 	return all
 }
 
-// idleMember is a consumer as a member of its group: see claim.Idleness.
-type idleMember struct {
-	group *IdleGroup
-	c     *consumer
+// groupMember is a consumer as a member of its group: see claim.Idleness.
+type groupMember struct {
+	group *Group
+	c     *Consumer
 }
 
-func (m idleMember) Begin() (now uint64, quiet bool)  { return m.group.begin() }
-func (m idleMember) IsIdle(now uint64) (stopped bool) { return m.group.isIdle(m.c, now) }
-func (m idleMember) NotIdle()                         { m.group.notIdle(m.c) }
+func (m groupMember) Begin() (now uint64, quiet bool)  { return m.group.begin() }
+func (m groupMember) IsIdle(now uint64) (stopped bool) { return m.group.isIdle(m.c, now) }
+func (m groupMember) NotIdle()                         { m.group.notIdle(m.c) }
 
-func (c *consumer) holds() int {
+func (c *Consumer) holds() int {
 	return int(c.held.Load() + c.working.Load())
 }
 
-func (c *consumer) again() { base.Signal(c.cleared) }
+func (c *Consumer) again() { base.Signal(c.cleared) }
 
-func (c *consumer) halt() { c.stopNow() }
+func (c *Consumer) halt() { c.stopNow() }

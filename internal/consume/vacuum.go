@@ -1,4 +1,4 @@
-package chanq
+package consume
 
 import (
 	"context"
@@ -18,10 +18,10 @@ import (
 //
 // It takes a session of the notes' for as long as the vacuum lasts, so neither claims nor
 // settles wait for one, and ends with Stop, which cancels what is under way.
-func (c *consumer) vacuum() {
-	chore := c.queue.task("vacuum", "vacuum")
+func (c *Consumer) vacuum() {
+	chore := c.cfg.Task("vacuum", "vacuum")
 	defer chore.End()
-	every := c.queue.cfg.VacuumEvery
+	every := c.cfg.VacuumEvery
 	p := vacuumPace{}
 	for c.stop.Err() == nil {
 		batch.Sleep(c.stop, every/2+every/4+rand.N(every/2+1)) // not all processes at once
@@ -42,7 +42,7 @@ const (
 
 // vacuumIfWorn looks at the table, has it vacuumed if that is worth its while, and looks
 // what became of it.
-func (c *consumer) vacuumIfWorn(p *vacuumPace, chore *base.Task) {
+func (c *Consumer) vacuumIfWorn(p *vacuumPace, chore *base.Task) {
 	w, err := c.wear()
 	if err != nil || !p.worth(base.Now(), w) {
 		if err != nil {
@@ -51,20 +51,18 @@ func (c *consumer) vacuumIfWorn(p *vacuumPace, chore *base.Task) {
 		return
 	}
 	if w.denied != "" {
-		chore.Report(&deniedError{w.denied})
+		chore.Report(&DeniedError{w.denied})
 		return
 	}
-	vacuums := c.queue.key.vacuums()
-	select {
-	case vacuums <- struct{}{}:
-		defer func() { <-vacuums }()
-	default:
-		return // another queue's turn
+	done, ok := c.parts.note.Turn()
+	if !ok {
+		return // another queue's
 	}
+	defer done()
 	ctx, cancel := context.WithTimeout(c.stop, vacuumTimeout)
 	defer cancel()
 	began := base.Now()
-	err = c.notes.Run(ctx, c.queue.sql.Vacuum(), nil)
+	err = c.parts.note.Run(ctx, c.cfg.Table.SQL.Vacuum(), nil)
 	took := base.Now() - began
 	if err == nil {
 		batch.Sleep(c.stop, wearDelay)
@@ -82,10 +80,10 @@ func (c *consumer) vacuumIfWorn(p *vacuumPace, chore *base.Task) {
 }
 
 // wear asks the database. A table that is missing has none.
-func (c *consumer) wear() (w wear, err error) {
+func (c *Consumer) wear() (w wear, err error) {
 	ctx, cancel := context.WithTimeout(c.stop, c.cfg.StatementTimeout)
 	defer cancel()
-	err = c.notes.RunPatient(ctx, c.queue.sql.Wear(), func(rows *sql.Rows) error {
+	err = c.parts.note.RunPatient(ctx, c.cfg.Table.SQL.Bloat(), func(rows *sql.Rows) error {
 		var denied sql.NullString
 		err := rows.Scan(&w.dead, &w.live, &w.vacuums, &denied)
 		w.denied = denied.String
@@ -94,9 +92,9 @@ func (c *consumer) wear() (w wear, err error) {
 	return w, err
 }
 
-// deniedError is a vacuum that the database would refuse, had it been asked for.
-type deniedError struct{ remedy string }
+// DeniedError is a vacuum that the database would refuse, had it been asked for.
+type DeniedError struct{ remedy string }
 
-func (e *deniedError) Error() string {
+func (e *DeniedError) Error() string {
 	return fmt.Sprintf("this role may not vacuum the live table, which grows until autovacuum comes: %s; or have autovacuum come more often (autovacuum_naptime = '5s')", e.remedy)
 }

@@ -1,0 +1,55 @@
+package consume
+
+import (
+	"database/sql"
+	"time"
+
+	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/internal/notify"
+	"github.com/chanq/chanq/internal/settle"
+	"github.com/chanq/chanq/internal/table"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Config configures a Consumer. Its functions are called with no lock held.
+type Config struct {
+	// Of the queue.
+	DB                               *sql.DB
+	Table                            *table.Queue
+	Key                              notify.Key
+	Debouncer                        *notify.Debouncer
+	MaxAttempts, MaxBody, MaxCrashes int
+	Slots                            int
+	Keys                             func(slot int) int // keys of a slot at work at once; 0: no bound
+	DeadHolds                        bool               // a dead message holds its key
+	Retain                           time.Duration      // of acked messages; 0: none is kept
+	VacuumEvery, SessionMaxAge       time.Duration
+	// Paused reports that the queue is paused. It asks the database, by run.
+	Paused func(run func(sqlbatch.Statement, func(*sql.Rows) error) error) bool
+
+	// Of the consumer.
+	Member                               sqlbatch.Member
+	NewID                                func() [16]byte
+	Prefetch, PrefetchBytes              int
+	LeaseFor, MaxExtend                  time.Duration
+	PollMin, PollMax                     time.Duration
+	StatementTimeout, TryTimeout, Linger time.Duration
+	Backlog                              int                              // settles that wait, at most
+	Delay                                func(failures int) time.Duration // until a message is due again
+	Group                                *Group                           // nil: the consumer does not stop when it is idle
+	Home                                 lease.Home                       // of the leases, without the Owner
+	Health                               *base.Availability
+	Isolated                             *base.Isolated
+	Task                                 func(name, op string) *base.Task
+	Observer                             Observer
+}
+
+// Observer is told what a consumer has done.
+type Observer struct {
+	Claimed   func(rows []table.Claimed)                           // leased
+	Delivered func(messages, bytes int, took time.Duration)        // on their way to readers
+	Known     func(l *lease.Lease, err error)                      // the outcome of a settle, before the lease has it
+	Settled   func(t settle.Tally, took time.Duration)             // a group
+	Lost      func(l *lease.Lease, confirmed bool) (report func()) // nil: nothing is to be called
+}

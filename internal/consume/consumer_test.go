@@ -1,0 +1,61 @@
+package consume
+
+import (
+	"context"
+	"math"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/internal/claim"
+	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/internal/settle"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// TestNoLeaseIsHandledBehindOver has leases end while a worker takes them, and
+// looks as supervise does: what it finds idle stays idle.
+func TestNoLeaseIsHandledBehindTheEnd(t *testing.T) {
+	c := &Consumer{drained: make(chan struct{}, 1), pace: claim.NewPace(claim.Config{}), abandoned: t.Context()}
+	c.stop, c.stopNow = context.WithCancel(context.Background())
+	c.stopNow()
+	c.home = lease.Home{Owner: c, Parent: t.Context()}
+	c.settler = settle.New(settle.Config{Owner: c, Classify: func(error) sqlbatch.Class { return sqlbatch.Unknown }, Room: 1,
+		Awaited: func(*lease.Lease) bool { return false }, Known: func(*lease.Lease, error) {}, Stored: func(time.Time, settle.Tally, []*lease.Lease) {}}, t.Context())
+	c.settler.Close()
+	for range 100_000 {
+		l := &lease.Lease{Home: &c.home}
+		l.Begin(math.MaxInt64, 0)
+		c.held.Store(1)
+		var idle atomic.Bool
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			l.Lose(lease.Expired)
+			if c.held.Load()+c.working.Load() == 0 {
+				idle.Store(true)
+			}
+		}()
+		if c.Begin(l) {
+			require.False(t, idle.Load(), "a handler runs behind the end")
+			c.Done()
+		}
+		<-done
+	}
+}
+
+func TestReleaseAllLetsAConsumerEndWhoseLastLeaseEndsMeanwhile(t *testing.T) {
+	c := &Consumer{pace: claim.NewPace(claim.Config{}), drained: make(chan struct{}, 1)}
+	c.stop, c.stopNow = context.WithCancel(t.Context())
+	c.stopNow()
+	c.home = lease.Home{Owner: c, Parent: t.Context()}
+	l := &lease.Lease{Home: &c.home}
+	c.held.Store(1)
+	require.True(t, l.Lose(lease.Lost)) // since ReleaseAll has seen it, which counted for it when it ended
+	<-c.drained
+	require.Nil(t, c.revoke(l))
+	require.Zero(t, c.held.Load())
+	require.Len(t, c.drained, 1, "Shutdown would wait for ever")
+}

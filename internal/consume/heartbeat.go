@@ -1,0 +1,81 @@
+package consume
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// The heartbeat.
+
+// leaveTimeout is for how long a consumer that ends tries to say so.
+const leaveTimeout = 5 * time.Second
+
+// attend notes the consumer among the members until ctx ends, and then that it left,
+// unless Shutdown has given up: it may hold messages still. Nothing waits for it,
+// but the end of the consumer for that last statement. It has sessions of
+// its own kind, so that no claim waits for one.
+func (c *Consumer) attend(ctx context.Context) {
+	chore := c.cfg.Task("members", "join")
+	defer chore.End()
+	for ctx.Err() == nil {
+		timeout, pause := c.cfg.StatementTimeout, c.cfg.LeaseFor/3
+		if c.cfg.Table.Ordered { // all slots are lost with the membership: there is time for several tries
+			timeout = min(timeout, c.cfg.LeaseFor/6)
+		}
+		began := base.Now()
+		as := c.cfg.Member
+		if c.here != nil { // what a lost membership left behind is another's
+			as.ID = c.here.Next(c.cfg.NewID)
+		}
+		err := c.asMember(ctx, timeout, c.cfg.Table.SQL.Join(as))
+		c.report(chore, "join", err)
+		if err != nil && c.cfg.Table.Ordered {
+			pause /= 4
+		}
+		if err == nil && c.order != nil {
+			if c.here.Joined(lease.After(began, c.cfg.LeaseFor)) {
+				c.order.Hurry() // slots may be taken
+				if c.cfg.Debouncer.Notifier != nil {
+					c.wake() // the shares of others are smaller
+				}
+			}
+			c.extender.Wake() // leases may last longer now
+		}
+		batch.Sleep(ctx, pause)
+	}
+	if c.abandoned.Err() == nil {
+		// What fails is of no matter: it counts as gone before long.
+		id, _ := c.memberUntil()
+		err := c.asMember(c.abandoned, min(c.cfg.StatementTimeout, leaveTimeout), c.cfg.Table.SQL.Leave(id))
+		if err == nil && c.cfg.Table.Ordered {
+			c.wake() // its slots are free, and the shares of others are greater
+		}
+	}
+}
+
+// memberUntil is as whom the database knows the consumer now, and when its leases end at the latest.
+func (c *Consumer) memberUntil() (id [16]byte, ends time.Duration) {
+	if c.here == nil {
+		return c.cfg.Member.ID, math.MaxInt64
+	}
+	term, ends, _ := c.here.Current()
+	return term.ID, ends
+}
+
+func (c *Consumer) asMember(ctx context.Context, timeout time.Duration, st sqlbatch.Statement) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return c.parts.note.RunPatient(ctx, st, nil)
+}
+
+// report reports the result of a task, and ends the consumer if the driver panicked in it.
+func (c *Consumer) report(t *base.Task, op string, err error) {
+	t.Report(err)
+	c.mind(op, err)
+}

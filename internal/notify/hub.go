@@ -1,0 +1,97 @@
+package notify
+
+import (
+	"database/sql"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Key names a queue within this process. Queues that were opened twice on one *sql.DB have the same.
+type Key struct {
+	DB            *sql.DB
+	Schema, Queue string
+}
+
+// hub has the consumers of this process.
+var hub struct {
+	mu      sync.Mutex // guards what follows, and the waiters; held for moments
+	waiters map[Key][]*Waiter
+}
+
+// Waiter is a consumer that waits for messages of a queue. It is safe for concurrent use.
+type Waiter struct {
+	key   Key
+	woken chan struct{} // of capacity 1
+
+	// Of hub.mu.
+	places  sqlbatch.Heads // the lowest given back since the last call of Heard
+	hurried bool           // by Wake
+}
+
+// NoPlace is behind all places.
+var NoPlace = sqlbatch.Heads{math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64}
+
+// Lowest returns the lower one of two places of each priority.
+func Lowest(a, b sqlbatch.Heads) sqlbatch.Heads {
+	for i := range a {
+		a[i] = min(a[i], b[i])
+	}
+	return a
+}
+
+// Wait returns a new Waiter of the queue.
+func (k Key) Wait() *Waiter {
+	hub.mu.Lock()
+	defer hub.mu.Unlock()
+	if hub.waiters == nil {
+		hub.waiters = map[Key][]*Waiter{}
+	}
+	w := &Waiter{key: k, woken: make(chan struct{}, 1), places: NoPlace}
+	hub.waiters[k] = append(hub.waiters[k], w)
+	return w
+}
+
+// Close has the Waiter woken no more.
+func (w *Waiter) Close() {
+	hub.mu.Lock()
+	defer hub.mu.Unlock()
+	rest := slices.DeleteFunc(hub.waiters[w.key], func(o *Waiter) bool { return o == w })
+	if hub.waiters[w.key] = rest; len(rest) == 0 {
+		delete(hub.waiters, w.key)
+	}
+}
+
+// Woken has a value after each Signal or Wake since the last receive.
+func (w *Waiter) Woken() <-chan struct{} { return w.woken }
+
+// Heard returns the lowest places that were given back since the last call, and whether Wake was called.
+func (w *Waiter) Heard() (places sqlbatch.Heads, hurried bool) {
+	hub.mu.Lock()
+	defer hub.mu.Unlock()
+	places, hurried = w.places, w.hurried
+	w.places, w.hurried = NoPlace, false
+	return places, hurried
+}
+
+func (k Key) each(f func(*Waiter)) {
+	hub.mu.Lock()
+	defer hub.mu.Unlock()
+	for _, w := range hub.waiters[k] {
+		f(w)
+	}
+}
+
+// Signal ends the pauses of idle consumers: a message is due now.
+func (k Key) Signal() { k.each(func(w *Waiter) { base.Signal(w.woken) }) }
+
+// Wake is Signal for messages that may have been due for long.
+func (k Key) Wake() { k.each(func(w *Waiter) { w.hurried = true; base.Signal(w.woken) }) }
+
+// Lower notes that there are messages at these places again. It ends no pause.
+func (k Key) Lower(places sqlbatch.Heads) {
+	k.each(func(w *Waiter) { w.places = Lowest(w.places, places) })
+}

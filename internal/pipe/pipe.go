@@ -1,0 +1,286 @@
+package pipe
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/internal/notify"
+	"github.com/chanq/chanq/internal/send"
+	"github.com/chanq/chanq/internal/table"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Store has the transactions of a Pipe: see Tables.
+type Store interface {
+	// Replace acks, in one transaction, those of the inputs that are held, calls outputs with them, and commits. store stores rows in
+	// the transaction; keyed says that an ID or a key may be in the queue already.
+	Replace(ctx context.Context, inputs []sqlbatch.Item, skipLocked bool, outputs func(held []sqlbatch.Item, store func(rows []sqlbatch.Row, keyed bool) error) error) error
+	// Look sees which inputs are there.
+	Look(ctx context.Context, timeout time.Duration, ids [][16]byte) (table.Seen, error)
+	// Connect takes a connection before it is needed, where there are few.
+	Connect(ctx context.Context, timeout time.Duration)
+	Close()
+}
+
+// Consumer has the inputs: consume.Consumer.
+type Consumer interface {
+	lease.Owner
+	// Abandoned ends when what is not in the database yet is given up.
+	Abandoned() context.Context
+	Take()
+	HandBack(...*lease.Lease)
+	Finished(began time.Time, outcomes []batch.Outcome[*lease.Lease])
+	Broken(op string, err error)
+}
+
+// Config configures a Pipe. Its functions are called with no lock held.
+type Config struct {
+	Store                    Store
+	From                     Consumer
+	Inputs                   int // of a transaction, at most
+	BatchRows, BatchBytes    int // of outputs
+	Linger, Timeout, Longest time.Duration
+	Classify                 func(error) sqlbatch.Class
+	Health                   batch.Health
+	Isolated                 *base.Isolated
+	Delay                    func(failures int) time.Duration // until an input that failed is due again
+	Reason                   string                           // how the last errors of such inputs begin
+	Failed                   func(l *lease.Lease, err error)
+	// Slots reports that Sent wants the slots of the outputs.
+	Slots bool
+	// Sent is called after outputs were stored; messages is 0 if they may have been. more says that others follow.
+	Sent func(messages int, slots notify.Slots, more bool, took time.Duration)
+}
+
+// Item is an input that was handled, with its outputs.
+type Item struct {
+	batch.Place // its Size is that of the outputs
+
+	In    *lease.Lease
+	Rows  []sqlbatch.Row
+	one   [1]sqlbatch.Row // where Rows begins: most have one
+	Keyed bool            // an output has a key or an ID of the caller's
+
+	alone  time.Time // when the first transaction of this input alone began that took too long; of the writer
+	handed bool      // the consumer has it, since that went on for too long
+}
+
+// NewItem returns an input without outputs.
+func NewItem(in *lease.Lease) *Item {
+	item := &Item{In: in}
+	item.Rows = item.one[:0]
+	return item
+}
+
+// Append adds an output. given says that its ID is the caller's.
+func (i *Item) Append(row sqlbatch.Row, given bool) {
+	i.Rows = append(i.Rows, row)
+	i.Size += len(row.Body) + len(row.Headers)
+	i.Keyed = i.Keyed || given || row.Key != ""
+}
+
+// Pipe replaces inputs by outputs.
+type Pipe struct {
+	cfg    Config
+	writer *batch.Writer[*Item]
+}
+
+// New returns a Pipe whose Run is still to be called.
+func New(cfg Config) *Pipe {
+	p := &Pipe{cfg: cfg}
+	p.writer = batch.New(batch.Config[*Item]{
+		Full: []int{cfg.Inputs}, Cut: p.fit, Capacity: 2 * cfg.Inputs, Linger: cfg.Linger, AwaitedLinger: cfg.Linger,
+		Longest: cfg.Longest, Workers: 1,
+		Loop:     batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Unknown: table.MaybeApplied, Waited: table.Unconnected, Timeout: cfg.Timeout},
+		Observer: batch.Observer{Isolated: cfg.Isolated.Set},
+		Write:    p.write, Absent: p.absent, Done: p.done,
+	})
+	return p
+}
+
+// Run stores until Close was called, and every input has its outcome.
+func (p *Pipe) Run() {
+	p.cfg.Store.Connect(p.cfg.From.Abandoned(), p.cfg.Longest)
+	p.writer.Run(p.cfg.From.Abandoned())
+	p.cfg.Isolated.Close()
+	p.cfg.Store.Close()
+}
+
+// Close is called after the last Add.
+func (p *Pipe) Close() { p.writer.Close() }
+
+// Add takes an input that was handled. From here on its settle is under way: no one else may settle it. It waits for room.
+func (p *Pipe) Add(item *Item) {
+	if !item.In.Take(lease.Ack) {
+		return // settled by its handler, or lost
+	}
+	p.cfg.From.Take()
+	if p.writer.Add(context.Background(), item, batch.Awaited) != nil { // it was given up
+		lease.Finish(p.cfg.From, []*lease.Lease{item.In}, []error{&lease.FailedError{Op: "pipe", Err: batch.ErrClosed}})
+	}
+}
+
+// fit is how many of the first inputs fit one transaction.
+func (p *Pipe) fit(items []*Item) int {
+	size := 0
+	for i, item := range items {
+		if size += item.Size; i > 0 && size > p.cfg.BatchBytes {
+			return i
+		}
+	}
+	return len(items)
+}
+
+// write replaces inputs by outputs in one transaction, and returns those inputs that it acked. An input that is not replaced
+// within Longest, although it is alone, is nacked, and counts as written.
+func (p *Pipe) write(ctx context.Context, items []*Item, skipLocked bool) (written []*Item, err error) {
+	began := time.Now()
+	slices.SortFunc(items, func(a, b *Item) int { return table.CompareItems(a.In.Item, b.In.Item) })
+	inputs := make([]sqlbatch.Item, len(items))
+	for i, item := range items {
+		inputs[i] = item.In.Item
+	}
+	err = p.cfg.Store.Replace(ctx, inputs, skipLocked, func(held []sqlbatch.Item, store func([]sqlbatch.Row, bool) error) error {
+		written = nil
+		var rows []sqlbatch.Row
+		keyed := false
+		slices.SortFunc(held, table.CompareItems)
+		for _, item := range items {
+			if _, ok := slices.BinarySearchFunc(held, item.In.Item, table.CompareItems); ok {
+				written, rows, keyed = append(written, item), append(rows, item.Rows...), keyed || item.Keyed
+			}
+		}
+		return p.outputs(rows, keyed, store)
+	})
+	switch {
+	case err == nil:
+		return written, nil
+	case len(items) == 1 && p.late(ctx, items[0], began, err):
+		return items, err
+	}
+	return nil, err
+}
+
+// outputs stores rows in statements.
+func (p *Pipe) outputs(rows []sqlbatch.Row, keyed bool, store func([]sqlbatch.Row, bool) error) error {
+	for len(rows) > 0 {
+		n := send.Cut(rows, p.cfg.BatchRows, p.cfg.BatchBytes, func(r *sqlbatch.Row) (*sqlbatch.Row, bool) { return r, keyed })
+		if err := store(rows[:n], keyed); err != nil {
+			return err
+		}
+		rows = rows[n:]
+	}
+	return nil
+}
+
+// late hands an input to the consumer, to be nacked, if its transactions have failed for Longest because the database
+// undid them, or did not finish them in time. It reports whether it did.
+func (p *Pipe) late(ctx context.Context, item *Item, began time.Time, err error) bool {
+	ranOut := ctx.Err() == context.DeadlineExceeded && !table.Unconnected(err)
+	class := p.cfg.Classify(err)
+	if !ranOut && class != sqlbatch.RolledBack {
+		return false
+	}
+	if item.alone.IsZero() {
+		item.alone = began
+	}
+	if time.Since(item.alone) < p.cfg.Longest {
+		return false
+	}
+	item.handed = true
+	item.In.MaybeApplied = item.In.MaybeApplied || item.Unknown || class == sqlbatch.Unknown
+	p.nack(item.In, err)
+	return true
+}
+
+// nack gives an input back that cannot be replaced.
+func (p *Pipe) nack(l *lease.Lease, err error) {
+	err = &outputError{p.cfg.Reason, err}
+	p.cfg.Failed(l, err)
+	l.Op, l.Delay, l.Text = lease.Nack, p.cfg.Delay(l.Failures()), err.Error()
+	p.cfg.From.HandBack(l)
+}
+
+// outputError is why an output cannot be stored.
+type outputError struct {
+	reason string
+	err    error
+}
+
+func (e *outputError) Error() string { return e.reason + e.err.Error() }
+func (e *outputError) Unwrap() error { return e.err }
+
+// absent looks for inputs that a transaction did not ack. It leaves out those whose rows are locked.
+func (p *Pipe) absent(ctx context.Context, items []*Item) (outcomes []batch.Outcome[*Item], err error) {
+	leases := make([]*lease.Lease, len(items))
+	for i, item := range items {
+		leases[i] = item.In
+	}
+	seen, err := p.cfg.Store.Look(ctx, p.cfg.Timeout, lease.IDs(leases))
+	if err != nil {
+		return nil, err
+	}
+	for _, item := range items {
+		item.In.MaybeApplied = item.In.MaybeApplied || item.Unknown
+		if v := item.In.Verdict(item.In.Row(seen)); v != lease.VerdictLocked {
+			outcomes = append(outcomes, batch.Outcome[*Item]{Item: item, Err: v.Err(), Unknown: v == lease.VerdictHidden})
+		}
+	}
+	return outcomes, nil
+}
+
+// done finishes inputs.
+func (p *Pipe) done(began time.Time, outcomes []batch.Outcome[*Item]) {
+	sent, maybe := 0, false
+	var slots notify.Slots
+	settled := make([]batch.Outcome[*lease.Lease], 0, len(outcomes))
+	for _, o := range outcomes {
+		if o.Item.handed {
+			continue
+		}
+		switch o.Err {
+		case nil:
+			sent += len(o.Item.Rows)
+		case lease.ErrSettled, lease.ErrLost, lease.ErrHidden:
+		default:
+			if o.Err = p.failed(o); o.Err == nil {
+				continue
+			}
+		}
+		settled = append(settled, batch.Outcome[*lease.Lease]{Item: o.Item.In, Err: o.Err, Unknown: o.Unknown})
+		maybe = maybe || o.Unknown
+		if p.cfg.Slots && (o.Err == nil || o.Unknown) {
+			for i := range o.Item.Rows {
+				slots.Add(o.Item.Rows[i].Slot)
+			}
+		}
+	}
+	if sent > 0 || maybe {
+		p.cfg.Sent(sent, slots, p.writer.Stats().Open > len(outcomes), time.Since(began))
+	}
+	if len(settled) > 0 {
+		p.cfg.From.Finished(began, settled)
+	}
+}
+
+// failed deals with an input that cannot be replaced. It returns its outcome, or nil if the consumer has it.
+func (p *Pipe) failed(o batch.Outcome[*Item]) error {
+	l, class := o.Item.In, p.cfg.Classify(o.Err)
+	switch gaveUp := p.cfg.From.Abandoned().Err() != nil; {
+	case gaveUp, table.IsPermanent(class):
+		if !gaveUp {
+			p.cfg.From.Broken("pipe", o.Err)
+		}
+		return &lease.FailedError{Op: "pipe", Unknown: o.Unknown || l.MaybeApplied, Err: o.Err}
+	case class == sqlbatch.BadRow:
+		l.Op, l.Text = lease.Dead, (&outputError{p.cfg.Reason, o.Err}).Error()
+		p.cfg.From.HandBack(l)
+	default:
+		p.nack(l, o.Err)
+	}
+	return nil
+}
