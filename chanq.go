@@ -19,7 +19,7 @@
 // Queue.SendTx, Delivery.AckTx and AckTx join the caller's transaction: a message
 // and the rows that it belongs to are stored together or not at all.
 //
-// One message travels so (CONTRIBUTING has it function by function):
+// One message travels so (ARCHITECTURE.md has it function by function):
 //
 //	Producer.Send (producer.go) → a group (internal/batch) → INSERT (internal/send, sqlbatch)
 //	→ claim (internal/claim, sqlbatch) → a feed (internal/consume) → Consumer.C → your code

@@ -132,11 +132,9 @@ func (q *queue) run(d time.Duration) {
 func (q *queue) read() {
 	for b := q.plain.Next(10); len(b.Leases) > 0; b = q.plain.Next(10) {
 		for _, l := range b.Leases {
-			if l.State() == lease.Held {
-				q.mu.Lock()
-				q.given = append(q.given, l.Item.ID[0])
-				q.mu.Unlock()
-			}
+			q.mu.Lock()
+			q.given = append(q.given, l.Item.ID[0])
+			q.mu.Unlock()
 		}
 	}
 }
