@@ -25,7 +25,7 @@ func TestNoLeaseIsHandledBehindTheEnd(t *testing.T) {
 	c.settler = settle.New(settle.Config{Owner: c, Classify: func(error) sqlbatch.Class { return sqlbatch.Unknown }, Room: 1,
 		Awaited: func(*lease.Lease) bool { return false }, Known: func(*lease.Lease, error) {}, Stored: func(time.Time, settle.Tally, []*lease.Lease) {}}, t.Context())
 	c.settler.Close()
-	for range 100_000 {
+	for range 20_000 {
 		l := &lease.Lease{Home: &c.home}
 		l.Begin(math.MaxInt64, 0)
 		c.held.Store(1)

@@ -25,8 +25,8 @@ type Feed[M any] struct {
 	c    chan M
 	hand []M // of Run: they follow on what is on the channel
 
-	coming atomic.Int64 // leases of the Source that are not on the channel yet
-	sent   atomic.Int64 // leases that were on the channel, or that Build has left out
+	taken  atomic.Int64 // leases of the Source, except for those that were taken back
+	coming atomic.Int64 // of these, those that are not on the channel yet
 }
 
 // chunk is how many leases are made values of at once.
@@ -47,8 +47,8 @@ func (f *Feed[M]) Buffered() int { return len(f.c) }
 // if the Source is asked first, this next, and Buffered last.
 func (f *Feed[M]) Coming() int { return int(f.coming.Load()) }
 
-// Sent returns how many leases have left for the channel.
-func (f *Feed[M]) Sent() int64 { return f.sent.Load() }
+// Sent returns how many leases were put on the channel, or were left out by Build.
+func (f *Feed[M]) Sent() int64 { return f.taken.Load() - f.coming.Load() }
 
 // Run moves leases until stop ends. Then it waits until claimed is closed, has everything released that no reader has taken, and
 // closes the channel.
@@ -69,12 +69,14 @@ func (f *Feed[M]) Run(stop context.Context, claimed <-chan struct{}) {
 			continue
 		}
 		select {
+		case f.c <- hand[0]: // by far the fastest, while there is room
+			hand = f.onChannel(hand)
+			continue
+		default:
+		}
+		select {
 		case f.c <- hand[0]:
-			var none M
-			hand[0] = none
-			hand = hand[1:]
-			f.sent.Add(1)
-			f.coming.Add(-1)
+			hand = f.onChannel(hand)
 		case <-f.cfg.Source.Recalled():
 			hand = f.takeBack(hand, f.cfg.Source.Recall)
 		case <-stop.Done():
@@ -87,20 +89,32 @@ func (f *Feed[M]) Run(stop context.Context, claimed <-chan struct{}) {
 	f.release(f.cfg.Source.Rest())
 }
 
+// onChannel drops the first value of hand, which is on the channel.
+func (f *Feed[M]) onChannel(hand []M) []M {
+	var none M
+	hand[0] = none
+	f.coming.Add(-1)
+	return hand[1:]
+}
+
 // next makes values of the next leases. any is false if there are none.
 func (f *Feed[M]) next() (hand []M, any bool) {
 	n := min(chunk, f.cfg.Source.Waiting()) // 0: the rows of before are given back
-	f.coming.Add(int64(n))                  // before they leave the Source
+	f.count(n)                              // before they leave the Source
 	b := f.cfg.Source.Next(n)
-	f.coming.Add(int64(len(b.Leases) - n))
+	f.count(len(b.Leases) - n)
 	if len(b.Leases) == 0 {
 		return nil, false
 	}
 	f.hand = f.cfg.Build(b, f.hand[:0])
-	left := int64(len(b.Leases) - len(f.hand))
-	f.sent.Add(left)
-	f.coming.Add(-left)
+	f.coming.Add(int64(len(f.hand) - len(b.Leases)))
 	return f.hand, true
+}
+
+// count counts leases that were taken from the Source, or are no longer to come.
+func (f *Feed[M]) count(n int) {
+	f.coming.Add(int64(n))
+	f.taken.Add(int64(n))
 }
 
 // takeBack has those released that are recalled, of the values on the channel and in hand, and returns the rest in their order.
@@ -126,8 +140,8 @@ func (f *Feed[M]) takeBack(hand []M, recalled func(*lease.Lease) bool) (rest []M
 	for _, m := range hand {
 		keep(m)
 	}
-	f.sent.Add(-int64(taken))
-	f.coming.Add(int64(len(rest) - len(hand)))
+	f.coming.Add(int64(taken)) // as if they had never been on the channel
+	f.count(-len(back))
 	clear(hand)
 	f.release(back)
 	return rest
