@@ -21,10 +21,10 @@ const (
 // it each time.
 type Heads [Priorities]int64
 
-// HeadMargin is how far a floor stays behind the database's clock: what an INSERT
-// stored that took less than this long is found though others were claimed meanwhile.
-// A quarter of a second is longer than almost every commit, and so short that what died
-// in it is soon walked.
+// HeadMargin is how far a head stays behind the database's clock: a message whose INSERT
+// took less than this long is found although later ones were claimed meanwhile.
+// A quarter of a second is longer than almost every commit, and so short that few dead
+// rows are walked over.
 const HeadMargin = 250 * time.Millisecond
 
 // MaxKey is the most bytes of a dedup key, MaxError the most of an error text

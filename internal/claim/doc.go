@@ -1,6 +1,6 @@
 // Package claim decides which messages a consumer leases, and when. A Plain claims those of a plain queue, and an Ordered reads
-// those of an ordered queue, whose Reader owns slots and keeps each key's messages in order with package order. Both ask at one
-// Pace, and both are a Source of leases, which a Feed takes from them.
+// those of an ordered queue, whose Reader owns slots and keeps each key's messages in order with package order. A Pace
+// says how many messages there is room for. Both are a Source of leases, which a Feed takes from them.
 //
 // # Goroutines
 //

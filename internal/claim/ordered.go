@@ -189,9 +189,9 @@ func (r *Ordered) pause(b order.Budget) {
 	s, now := r.cfg.Subscription, base.Now()
 	r.reader.Calm(s.Live())
 	wait := min(r.reader.Due(b)-now, time.Minute)
-	bare := r.reader.Counts().Slots == 0 // there is nothing to read
+	unslotted := r.reader.Counts().Slots == 0 // there is nothing to read
 	if b.Room > 0 {
-		if !bare {
+		if !unslotted {
 			wait = min(wait, r.pollAt-now)
 		}
 		if s.Follow() || r.pace.subscribe(wait) {
@@ -213,7 +213,7 @@ func (r *Ordered) pause(b order.Budget) {
 	case _, open := <-s.Heard():
 		if s.Received(open) {
 			r.pollAt = 0
-			if bare { // slots may be free
+			if unslotted { // slots may be free
 				r.reader.Hurry()
 			}
 		}

@@ -14,7 +14,7 @@ import (
 // said.
 //
 // A claim asks for the free room of the buffer, when at least half of what it may hold is free, and never for more than readers
-// took in the last second, or 16: a slow replica does not hoard. A full batch means that more may be there, so the next claim
+// took in the last second, or 16, so that a slow process does not keep messages from others. A full batch means that more may be there, so the next claim
 // follows at once. A short one is no proof of an empty queue, since rows that others have locked are skipped: it is followed by a
 // pause of PollMin, or a quarter of it where the claim was worth its statement.
 type Pace struct {

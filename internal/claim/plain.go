@@ -49,7 +49,7 @@ type Plain struct {
 	rescans   rescans
 	rescanned chan rescan // what a rescan beside claims has found, of capacity 1
 	careful   careful
-	bare      bool // the next claim is of one message, without its contents
+	unread    bool // the next claim is of one message, without its contents
 }
 
 // NewPlain returns the claims of a consumer that the database knows as member.
@@ -149,7 +149,7 @@ func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
 	p.claimWorked()
 	p.head.claimed(rows.Rows, took, start+took)
 	p.table.Busy(got > 0)
-	p.bare = false
+	p.unread = false
 	if got == 0 {
 		p.reuse(rows.Rows)
 		return c.Rows, 0, nil
@@ -168,17 +168,17 @@ func (p *Plain) claimParams(n int) sqlbatch.ClaimParams {
 		Rows: n, Lease: p.cfg.LeaseFor, Member: p.member, Salt: table.NewSalt(),
 		Heads: p.head.ask(base.Now()), Inline: p.cfg.inline(n),
 	}
-	if p.bare {
+	if p.unread {
 		c.Rows, c.Inline = 1, -1
 	}
 	return c
 }
 
 // claimFailed notes that a claim of n messages has failed. The message that it would lease first may be the cause: of one
-// message the next claim is bare, so that the message has a name before it is read.
+// message the next claim leaves out the contents, so that the message is known by its ID before it is read.
 func (p *Plain) claimFailed(n int) {
 	p.pace.size.Failed(n)
-	p.bare = n == 1
+	p.unread = n == 1
 }
 
 // stopIdle is called after a claim that found nothing. It reports that the consumer has stopped.

@@ -11,15 +11,12 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The heartbeat.
-
-// leaveTimeout is for how long a consumer that ends tries to say so.
+// leaveTimeout is how long a consumer that ends tries to remove its row.
 const leaveTimeout = 5 * time.Second
 
-// attend notes the consumer among the members until ctx ends, and then that it left,
-// unless Shutdown has given up: it may hold messages still. Nothing waits for it,
-// but the end of the consumer for that last statement. It has sessions of
-// its own kind, so that no claim waits for one.
+// attend sends the heartbeats until ctx ends, and then removes the consumer's row, unless GiveUp was called: messages might still be
+// leased. Only the end of the consumer waits for it, for that last statement. It uses sessions of the kind Note, so that no claim
+// waits for one.
 func (c *Consumer) attend(ctx context.Context) {
 	chore := c.cfg.Task("members", "join")
 	defer chore.End()
@@ -30,7 +27,7 @@ func (c *Consumer) attend(ctx context.Context) {
 		}
 		began := base.Now()
 		as := c.cfg.Member
-		if c.here != nil { // what a lost membership left behind is another's
+		if c.here != nil { // the slots and leases of a lost membership are not its own
 			as.ID = c.here.Next(c.cfg.NewID)
 		}
 		err := c.asMember(ctx, timeout, c.cfg.Table.SQL.Join(as))
@@ -50,7 +47,7 @@ func (c *Consumer) attend(ctx context.Context) {
 		batch.Sleep(ctx, pause)
 	}
 	if c.abandoned.Err() == nil {
-		// What fails is of no matter: it counts as gone before long.
+		// A failure does not matter: the row expires.
 		id, _ := c.memberUntil()
 		err := c.asMember(c.abandoned, min(c.cfg.StatementTimeout, leaveTimeout), c.cfg.Table.SQL.Leave(id))
 		if err == nil && c.cfg.Table.Ordered {

@@ -13,8 +13,8 @@ import (
 const trimRows = 1000
 
 // trim deletes what Retain no longer keeps, once a minute, as the
-// application would: no session of the consumer's is kept by it. Each round begins where
-// the one before it ended, and does not walk over what that one left behind. Once an hour,
+// application would: it keeps no session of the consumer's. Each round begins where the one before ended, and does not walk over the
+// rows that were deleted. Once an hour,
 // of rounds, one begins at the beginning, for what somebody had locked, or
 // archived in a transaction that was open for long.
 func (c *Consumer) trim() {

@@ -11,13 +11,11 @@ import (
 	"github.com/chanq/chanq/internal/batch"
 )
 
-// vacuum keeps the live table from growing by rows that are dead, where the database
-// leaves that to a vacuum. Each consumer looks by itself; the database sees to it that
-// one of them at a time is at it, of all processes. A consumer that took nothing asks
-// nothing.
+// vacuum keeps dead rows from growing the live table, where the database removes them by a vacuum. Each consumer looks by itself; the
+// database lets one of all processes vacuum at a time. A consumer that took no message makes no statement.
 //
-// It takes a session of the notes' for as long as the vacuum lasts, so neither claims nor
-// settles wait for one, and ends with Stop, which cancels what is under way.
+// It uses a session of the kind Note during the vacuum, so neither claims nor settles wait for one. Stop cancels the statement that is
+// under way.
 func (c *Consumer) vacuum() {
 	chore := c.cfg.Task("vacuum", "vacuum")
 	defer chore.End()
@@ -32,16 +30,14 @@ func (c *Consumer) vacuum() {
 }
 
 const (
-	// vacuumTimeout is for how long a vacuum may take: far longer than any does, but for
-	// tables of some hundred gigabytes, which are autovacuum's.
+	// vacuumTimeout is how long a vacuum may take: far longer than any does, except for tables of some hundred gigabytes, which
+	// autovacuum has to clean.
 	vacuumTimeout = 10 * time.Minute
-	// wearDelay is for how long after a vacuum PostgreSQL 13 and 14 may show figures of
-	// before.
+	// wearDelay is how long after a vacuum PostgreSQL 13 and 14 may show the figures of before.
 	wearDelay = 600 * time.Millisecond
 )
 
-// vacuumIfWorn looks at the table, has it vacuumed if that is worth its while, and looks
-// what became of it.
+// vacuumIfWorn looks at the table, vacuums it if that is worth the time, and looks again.
 func (c *Consumer) vacuumIfWorn(p *vacuumPace, chore *base.Task) {
 	w, err := c.wear()
 	if err != nil || !p.worth(base.Now(), w) {

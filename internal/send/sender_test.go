@@ -54,30 +54,32 @@ func TestGroupsAreCommittedInOrder(t *testing.T) {
 		"each second, also the first": func(n int) error { return map[bool]error{true: classed{sqlbatch.RolledBack}}[n%2 == 1] },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFake(t)
-				f.takes = 10 * time.Millisecond
-				n := 0
-				f.failing(func(string, []sqlbatch.Row) error {
-					f.mu.Lock()
-					defer f.mu.Unlock()
-					n++
-					return failures(n)
-				}, nil)
-				end := f.start(func(c *send.Config) { c.BufferBytes = 1 << 30 })
-				for _, o := range f.send(t.Context(), 0, 899, func(i *send.Item) { i.Key = "all" }) {
-					require.NoError(t, o.Err)
-				}
-				end()
-				stored := f.stored()
-				require.Len(t, stored, 900)
-				for i := range stored {
-					require.Equal(t, idOf(i), stored[i])
-				}
-				if name == "nothing fails" {
-					require.Contains(t, f.calls, "insert begun(100)", "groups go ahead")
-				}
-			})
+			for range 20 { // pauses are drawn by lot
+				synctest.Test(t, func(t *testing.T) {
+					f := newFake(t)
+					f.takes = 10 * time.Millisecond
+					n := 0
+					f.failing(func(string, []sqlbatch.Row) error {
+						f.mu.Lock()
+						defer f.mu.Unlock()
+						n++
+						return failures(n)
+					}, nil)
+					end := f.start(func(c *send.Config) { c.BufferBytes = 1 << 30 })
+					for _, o := range f.send(t.Context(), 0, 899, func(i *send.Item) { i.Key = "all" }) {
+						require.NoError(t, o.Err)
+					}
+					end()
+					stored := f.stored()
+					require.Len(t, stored, 900)
+					for i := range stored {
+						require.Equal(t, idOf(i), stored[i])
+					}
+					if name == "nothing fails" {
+						require.Contains(t, f.calls, "insert begun(100)", "groups go ahead")
+					}
+				})
+			}
 		})
 	}
 }
