@@ -168,7 +168,7 @@ func (r *Ordered) account(did Did, b order.Budget) (stopped bool) {
 	r.table.Busy(did.Contents > 0)
 	if did.Contents == 0 {
 		r.pace.count(Counts{Empty: 1})
-		if r.cfg.Subscription.Vain() { // slots may be free
+		if r.cfg.Subscription.ClaimedNone() { // slots may be free
 			r.reader.Hurry()
 		}
 		pause := r.idle.Poll()
@@ -198,7 +198,7 @@ func (r *Ordered) pause(b order.Budget) {
 			r.pollAt = 0
 			return
 		}
-		wait = min(wait, s.Deaf())
+		wait = min(wait, s.MutedFor())
 	} else {
 		r.pace.unsubscribe() // its readers are busy: others may wake
 		wait = min(wait, 100*time.Millisecond)

@@ -119,7 +119,7 @@ func (p *Plain) next(n int, idle *batch.Backoff) (stopped bool) {
 		}
 	default:
 		p.pace.count(Counts{Empty: 1})
-		if p.cfg.Subscription.Vain() { // the message may lie before the head
+		if p.cfg.Subscription.ClaimedNone() { // the message may lie before the head
 			p.head.hurried = true
 		}
 		p.waitForMessage(idle, true)

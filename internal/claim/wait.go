@@ -51,7 +51,7 @@ func (p *Plain) pause(d time.Duration, heard <-chan struct{}) (woken bool) {
 				return true
 			}
 			heard = nil
-			timer.Reset(min(time.Until(end), p.cfg.Subscription.Deaf()))
+			timer.Reset(min(time.Until(end), p.cfg.Subscription.MutedFor()))
 		case <-p.cfg.Cleared:
 			return true
 		case r := <-p.rescanned:
@@ -113,8 +113,8 @@ func (p *Plain) waitForMessage(idle *batch.Backoff, empty bool) {
 // doze is a pause that ends with a notification, too, and when a rescan is worth it.
 func (p *Plain) doze(wait time.Duration) (woken bool) {
 	s := p.cfg.Subscription
-	wait = min(wait, s.Deaf(), p.head.wait(base.Now()))
-	if rest := min(wait, s.Rest()); rest > 0 {
+	wait = min(wait, s.MutedFor(), p.head.wait(base.Now()))
+	if rest := min(wait, s.BackoffFor()); rest > 0 {
 		if p.pause(rest, nil) {
 			return true
 		}

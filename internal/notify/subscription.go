@@ -40,8 +40,8 @@ type Subscription struct {
 
 	lately [busyClaims]time.Duration // when the last claims were that brought something
 	turn   int                       // of the oldest of those
-	vains  int                       // notifications in a row for which there was nothing to claim
-	vainAt time.Duration             // when the last of those was
+	misses int                       // notifications in a row for which there was nothing to claim
+	missAt time.Duration             // when the last of those was
 }
 
 // NewSubscription returns one that does not listen yet. notifier may be nil. owned returns the slots of the consumer, of an ordered
@@ -57,8 +57,8 @@ func (s *Subscription) Heard() <-chan struct{} { return s.heard }
 func (s *Subscription) Live() bool { return s.live }
 
 const (
-	// deafFor is how long a consumer does not listen after the channel was closed.
-	deafFor = time.Second
+	// mutedFor is how long a consumer does not listen after the channel was closed.
+	mutedFor = time.Second
 
 	// ShortPause is too short for Listen. A consumer that has become idle just now is often busy soon.
 	ShortPause = 15 * time.Millisecond
@@ -72,8 +72,8 @@ const (
 	busyClaims = 16
 	busyFor    = 400 * time.Millisecond
 
-	// mostRest is how long a consumer receives nothing at most after notifications for which it found nothing.
-	mostRest = 100 * time.Millisecond
+	// mostBackoff is how long a consumer receives nothing at most after notifications for which it found nothing.
+	mostBackoff = 100 * time.Millisecond
 )
 
 // Subscribe begins to listen.
@@ -124,7 +124,7 @@ func (s *Subscription) Received(open bool) (look bool) {
 	s.live, s.woken = true, true
 	if !open {
 		s.Unsubscribe()
-		s.again = base.Now() + deafFor
+		s.again = base.Now() + mutedFor
 	}
 	return look
 }
@@ -158,9 +158,9 @@ func (s *Subscription) Spare(pollMax time.Duration) time.Duration {
 	return min(s.at+min(lookEvery, pollMax), s.next) - base.Now()
 }
 
-// Deaf returns for how long it is not to listen. When that time has ended after an early subscribe, it returns 0 once: the consumer
+// MutedFor returns for how long it is not to listen. When that time has ended after an early subscribe, it returns 0 once: the consumer
 // subscribes before it sleeps.
-func (s *Subscription) Deaf() time.Duration {
+func (s *Subscription) MutedFor() time.Duration {
 	if s.notifier == nil || s.heard != nil {
 		return math.MaxInt64
 	}
@@ -184,13 +184,13 @@ func (s *Subscription) busy(now time.Duration) time.Duration {
 	return s.lately[s.turn] + busyFor - now
 }
 
-// Rest returns for how long it receives nothing, because there was nothing to claim after several notifications: other consumers
+// BackoffFor returns for how long it receives nothing, because there was nothing to claim after several notifications: other consumers
 // have taken the messages.
-func (s *Subscription) Rest() time.Duration {
-	if s.vains < 3 {
+func (s *Subscription) BackoffFor() time.Duration {
+	if s.misses < 3 {
 		return 0
 	}
-	return s.vainAt + min(mostRest, Every<<min(s.vains-3, 8)) - base.Now()
+	return s.missAt + min(mostBackoff, Every<<min(s.misses-3, 8)) - base.Now()
 }
 
 // Quiet reports whether there was a look or claim after each notification.
@@ -199,25 +199,25 @@ func (s *Subscription) Quiet() bool { return s.live && len(s.heard) == 0 }
 // Waits reports whether it listens and has received nothing: the Notifier may wake other consumers only.
 func (s *Subscription) Waits() bool { return s.heard != nil && !s.live }
 
-// Vain reports, after a claim that brought nothing, whether a notification had led to it.
-func (s *Subscription) Vain() bool {
-	vain := s.woken
+// ClaimedNone reports, after a claim that brought nothing, whether a notification had led to it.
+func (s *Subscription) ClaimedNone() bool {
+	missed := s.woken
 	s.woken, s.owes = false, false
-	if vain {
+	if missed {
 		now := base.Now()
-		if now-s.vainAt > lookEvery {
-			s.vains = 0
+		if now-s.missAt > lookEvery {
+			s.misses = 0
 		}
-		s.vains++
-		s.vainAt = now
+		s.misses++
+		s.missAt = now
 	}
-	return vain
+	return missed
 }
 
 // Claimed notes a claim that brought something; full: all that it asked for. It reports whether the consumer needs no Notifier:
 // after two full claims, or many others.
 func (s *Subscription) Claimed(full bool) (enough bool) {
-	s.woken, s.owes, s.vains = false, false, 0
+	s.woken, s.owes, s.misses = false, false, 0
 	now := base.Now()
 	s.lately[s.turn] = now
 	s.turn = (s.turn + 1) % busyClaims

@@ -176,7 +176,7 @@ func TestAfterAClosedChannelItListensAgainLater(t *testing.T) {
 	require.Equal(t, 1, b.stops)
 	s.Subscribe()
 	require.Equal(t, 1, b.listens)
-	require.LessOrEqual(t, s.Deaf(), deafFor)
+	require.LessOrEqual(t, s.MutedFor(), mutedFor)
 	s.again = 1 // long ago
 	s.Subscribe()
 	require.Equal(t, 2, b.listens)
@@ -198,13 +198,13 @@ func TestWhoMayListenSinceItsLastLookDoesSoBeforeItSleeps(t *testing.T) {
 			s := Subscription{notifier: b}
 			wait(&s)
 			before := b.listens
-			left := s.Deaf()
+			left := s.MutedFor()
 			time.Sleep(left - time.Millisecond)
 			s.Subscribe()
 			require.Equal(t, before, b.listens, name)
 			time.Sleep(2 * time.Millisecond) // it looks meanwhile
-			require.Zero(t, s.Deaf(), name)
-			require.Greater(t, s.Deaf(), time.Hour, "%s: once", name)
+			require.Zero(t, s.MutedFor(), name)
+			require.Greater(t, s.MutedFor(), time.Hour, "%s: once", name)
 			s.Subscribe()
 			require.Equal(t, before+1, b.listens, name)
 		}
@@ -231,7 +231,7 @@ func TestWhoStopsListeningOwesTheNotificationThatItDidNotClaimFor(t *testing.T) 
 	s.Subscribe()
 	s.Received(true)
 	require.False(t, s.Unsubscribe(), "the first value is no notification")
-	for _, claim := range []func(){func() { s.Vain() }, func() { s.Claimed(false) }} {
+	for _, claim := range []func(){func() { s.ClaimedNone() }, func() { s.Claimed(false) }} {
 		s.Subscribe()
 		b.heard <- struct{}{}
 		s.Answer()
@@ -283,7 +283,7 @@ func TestWhoClaimsOftenDoesNotListen(t *testing.T) {
 		require.True(t, claims(1, time.Millisecond))
 		s.Subscribe()
 		require.Zero(t, b.listens)
-		require.Equal(t, busyFor-15*time.Millisecond, s.Deaf(), "then it tries again")
+		require.Equal(t, busyFor-15*time.Millisecond, s.MutedFor(), "then it tries again")
 		time.Sleep(busyFor)
 		s.Subscribe()
 		require.Equal(t, 1, b.listens)
@@ -291,27 +291,27 @@ func TestWhoClaimsOftenDoesNotListen(t *testing.T) {
 	})
 }
 
-func TestWhoIsWokenInVainAgainAndAgainRests(t *testing.T) {
+func TestAConsumerThatIsWokenWithoutGettingAMessageBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := Subscription{notifier: &tally{}}
 		s.Subscribe()
 		s.Received(true)
-		vain := func() time.Duration {
+		missed := func() time.Duration {
 			s.Received(true)
-			require.True(t, s.Vain())
-			return s.Rest()
+			require.True(t, s.ClaimedNone())
+			return s.BackoffFor()
 		}
 		for _, want := range []time.Duration{0, 0, 20, 40, 80, 100, 100} {
-			require.Equal(t, want*time.Millisecond, vain())
+			require.Equal(t, want*time.Millisecond, missed())
 		}
 		time.Sleep(100 * time.Millisecond)
-		require.Zero(t, s.Rest(), "it hears again")
+		require.Zero(t, s.BackoffFor(), "it hears again")
 		s.Received(true)
 		s.Claimed(false)
-		require.Zero(t, vain(), "that was not in vain")
-		vain()
-		require.NotZero(t, vain())
+		require.Zero(t, missed(), "it got a message")
+		missed()
+		require.NotZero(t, missed())
 		time.Sleep(2 * time.Second)
-		require.Zero(t, vain(), "that was long ago")
+		require.Zero(t, missed(), "that was long ago")
 	})
 }
