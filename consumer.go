@@ -8,7 +8,7 @@ import (
 	"github.com/chanq/chanq/internal/consume"
 )
 
-// A consumer as its user sees it. What claims, keeps and settles is in consumer.go.
+// A consumer as its user sees it. Its engine is in package internal/consume; consumer_engine.go connects the two.
 
 // Consumer claims messages ahead of its readers and delivers them on a channel.
 // It is safe for concurrent use: any number of goroutines may read it, by its
@@ -145,10 +145,13 @@ func (c *Consumer[T]) Stats() ConsumerStats {
 // transaction must not call it: see Queue.
 func (c *Consumer[T]) ReleaseAll(ctx context.Context) error {
 	err := c.core.engine.ReleaseAll(ctx)
-	if u := (*consume.UnreleasedError)(nil); errors.As(err, &u) && u.Lease != nil {
-		u.Err = deliveryError(u.Lease, u.Err)
-	} else if failed := c.core.failure(); u != nil && failed != nil {
-		u.Err = failed
+	if u := (*consume.UnreleasedError)(nil); errors.As(err, &u) {
+		switch {
+		case u.Lease != nil:
+			u.Err = deliveryError(u.Lease, u.Err)
+		case u.Failure:
+			u.Err = c.core.failure()
+		}
 	}
 	return c.core.queue.failed("release all of", err)
 }

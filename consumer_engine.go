@@ -32,7 +32,7 @@ func newConsumer(q *queue, cfg ConsumerConfig, values context.Context) (*consume
 	if cfg.StopWhenIdle {
 		group = consume.NewGroup(1)
 		if cfg.IdleGroup != nil {
-			group = cfg.IdleGroup.group
+			group = &cfg.IdleGroup.group
 		}
 	}
 	engine, err := consume.New(consume.Config{
@@ -123,7 +123,11 @@ func reasonOf(l *lease.Lease) string {
 
 // IdleGroup has consumers end when all of them are idle at once: see ConsumerConfig.IdleGroup. For example
 // the stages of a pipeline end when no stage has anything to do.
-type IdleGroup struct{ group *consume.Group }
+type IdleGroup struct{ group consume.Group }
 
 // NewIdleGroup makes a group of so many consumers: none of them ends before all were started.
-func NewIdleGroup(consumers int) *IdleGroup { return &IdleGroup{consume.NewGroup(consumers)} }
+func NewIdleGroup(consumers int) *IdleGroup {
+	g := &IdleGroup{}
+	g.group.Init(consumers)
+	return g
+}

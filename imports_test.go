@@ -23,7 +23,7 @@ var mayImport = map[string]struct {
 	"internal/batch":   {"group commit, repetition until the outcome is known, isolation of items that fail", []string{"sqlbatch"}},
 	// It fills answers of package order, so that no row is copied.
 	"internal/table":  {"the statements of a queue, and their columns", []string{"internal/order", "internal/session", "sqlbatch"}},
-	"internal/notify": {"waking the consumers of other processes", []string{"internal/base", "sqlbatch"}},
+	"internal/notify": {"waking idle consumers, of this process and of others", []string{"internal/base", "sqlbatch"}},
 	// A lease has its message of an ordered queue, which package order follows.
 	"internal/lease":   {"the states of one delivery", []string{"internal/base", "internal/batch", "internal/order", "sqlbatch"}},
 	"internal/send":    {"messages become INSERTs", []string{"internal/base", "internal/batch", "internal/notify", "internal/session", "internal/table", "sqlbatch"}},

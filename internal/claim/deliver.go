@@ -61,7 +61,7 @@ func (p *Plain) deliver(c claimed) (kept int) {
 			aside = append(aside, l)
 		}
 	}
-	p.pace.drop(len(leases) - ready - back)
+	p.pace.drop(len(aside) - back)
 	if put == 0 && ready > 0 {
 		p.put(Batch{leases[:ready], c.rows[:ready]}, c.rows)
 	} else {

@@ -10,8 +10,8 @@
 //
 // # Locks
 //
-// That of the buffer of a Plain, and that of a Reader. Both are held for moments: no statement runs under them, and nothing of the
-// caller is called under them.
+// That of the buffer of a Plain, that of a Reader, that of a Pace's counts, and one for all Neighbours. All are held for moments: no
+// statement runs under them, and nothing of the caller is called under them.
 //
 // # Failures
 //

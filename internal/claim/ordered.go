@@ -265,11 +265,23 @@ func (r *Ordered) Vacate(ctx context.Context) {
 	}
 }
 
-// Next makes leases of messages whose turn it is. Those that no reader may see are settled.
+// Next makes leases of messages whose turn it is. Those that no reader may get are settled.
 func (r *Ordered) Next(n int) Batch {
+	if n == 0 {
+		return Batch{}
+	}
+	b, any := r.deliver(n)
+	for len(b.Leases) == 0 && any { // no reader may get those; others may be ready behind them
+		b, any = r.deliver(n)
+	}
+	return b
+}
+
+// deliver is Next for messages of which there may be none that a reader may get. any is false if there is no message.
+func (r *Ordered) deliver(n int) (b Batch, any bool) {
 	list, ends := r.reader.Deliver(min(n, r.cfg.Prefetch))
 	if len(list) == 0 {
-		return Batch{}
+		return Batch{}, false
 	}
 	rows, size := make([]table.Claimed, len(list)), 0
 	for i := range list {
@@ -279,7 +291,7 @@ func (r *Ordered) Next(n int) Batch {
 	leases := r.cfg.leases(rows, ends, base.Now()+r.cfg.MaxExtend)
 	all := slices.Clone(leases)
 	var aside []*lease.Lease
-	n = 0
+	kept := 0
 	for i, l := range leases {
 		l.Delivery, l.Message = list[i].Fence, list[i].Message
 		switch d := &list[i]; {
@@ -295,8 +307,8 @@ func (r *Ordered) Next(n int) Batch {
 			aside = append(aside, l)
 			continue
 		}
-		leases[n], rows[n] = l, rows[i]
-		n++
+		leases[kept], rows[kept] = l, rows[i]
+		kept++
 	}
 	r.cfg.Consumer.Track(all) // from here on each of them may end
 	r.pace.drop(len(aside))
@@ -305,7 +317,7 @@ func (r *Ordered) Next(n int) Batch {
 	}
 	r.pace.count(Counts{Claimed: int64(len(list))})
 	r.cfg.Consumer.Delivered(len(list), size, time.Duration(r.took.Swap(0)))
-	return Batch{leases[:n], rows[:n]}
+	return Batch{leases[:kept], rows[:kept]}, true
 }
 
 // rowOf is a message that is delivered, or dead-lettered in its place, as a row of a claim.

@@ -31,7 +31,7 @@ type Pace struct {
 	wakeAt   atomic.Int64  // count of taken at which progress is to have a value; 0 never
 	progress chan struct{} // of capacity 1
 
-	dropped atomic.Int64 // leases that no reader got, except for those that were given back
+	dropped atomic.Int64 // leases that were settled before a reader got them
 
 	mu     sync.Mutex // guards what follows
 	counts Counts

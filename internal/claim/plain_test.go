@@ -98,7 +98,9 @@ func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 		change(&cfg)
 	}
 	q.pace = claim.NewPace(cfg)
-	q.plain = claim.NewPlain(q.pace, q, claim.Join(q), [16]byte{1})
+	n := claim.Join(q)
+	t.Cleanup(n.Leave)
+	q.plain = claim.NewPlain(q.pace, q, n, [16]byte{1})
 	q.pace.Serve(q)
 	return q
 }

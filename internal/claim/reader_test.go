@@ -24,6 +24,7 @@ type message struct {
 	key           string
 	fence, lapses int64
 	holder        [16]byte // who has marked it
+	expired       bool
 }
 
 // fake is an ordered queue of 4 slots in memory, with one consumer that is alive.
@@ -118,6 +119,9 @@ func (f *fake) row(m message, contents bool) order.Row {
 		r.Holder = order.Mine
 	default:
 		r.Holder, r.Lapses = order.Others, r.Lapses+1
+	}
+	if m.expired {
+		r.Lives = -1
 	}
 	if contents {
 		r.Contents, r.Bytes = &table.Row{Body: []byte{m.id}}, 1

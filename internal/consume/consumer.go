@@ -95,16 +95,18 @@ func New(cfg Config) (*Consumer, error) {
 		returned: make(chan struct{}), drained: make(chan struct{}, 1), cleared: make(chan struct{}, 1),
 		finished: make(chan struct{}), idle: make(chan struct{}),
 	}
+	c.stop, c.stopNow = context.WithCancel(context.Background())
+	c.abandoned, c.abandon = context.WithCancel(context.Background())
 	if c.group != nil {
 		if err := c.group.join(c); err != nil {
 			for _, p := range open {
 				p.Close()
 			}
+			c.stopNow()
+			c.abandon()
 			return nil, err
 		}
 	}
-	c.stop, c.stopNow = context.WithCancel(context.Background())
-	c.abandoned, c.abandon = context.WithCancel(context.Background())
 	c.home.Owner = c
 	c.neighbours, c.waiter = claim.Join(cfg.Key), cfg.Key.Wait()
 	c.trial = c.neighbours.Trial()

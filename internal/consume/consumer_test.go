@@ -15,7 +15,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// TestNoLeaseIsHandledBehindOver has leases end while a worker takes them, and
+// TestNoLeaseIsHandledBehindTheEnd has leases end while a worker takes them, and
 // looks as supervise does: what it finds idle stays idle.
 func TestNoLeaseIsHandledBehindTheEnd(t *testing.T) {
 	c := &Consumer{drained: make(chan struct{}, 1), pace: claim.NewPace(claim.Config{}), abandoned: t.Context()}
@@ -25,7 +25,7 @@ func TestNoLeaseIsHandledBehindTheEnd(t *testing.T) {
 	c.settler = settle.New(settle.Config{Owner: c, Classify: func(error) sqlbatch.Class { return sqlbatch.Unknown }, Room: 1,
 		Awaited: func(*lease.Lease) bool { return false }, Known: func(*lease.Lease, error) {}, Stored: func(time.Time, settle.Tally, []*lease.Lease) {}}, t.Context())
 	c.settler.Close()
-	for range 20_000 {
+	for range 100_000 {
 		l := &lease.Lease{Home: &c.home}
 		l.Begin(math.MaxInt64, 0)
 		c.held.Store(1)

@@ -7,7 +7,7 @@
 //
 // # Order at the end
 //
-// Stop ends the claims and has the feed return what no reader has taken. Then the leases that readers have end, one by one, and
+// Stop ends the claims, and the feed returns what no reader has taken. Then the leases that readers have end, one by one, and
 // handlers return. Then the settler stores what is left, and the extender and the heartbeat end. GiveUp ends all of that at once.
 //
 // # Locks

@@ -25,8 +25,8 @@ type Feed[M any] struct {
 	c    chan M
 	hand []M // of Run: they follow on what is on the channel
 
-	taken  atomic.Int64 // leases of the Source, except for those that were taken back
-	coming atomic.Int64 // of these, those that are not on the channel yet
+	coming atomic.Int64 // leases of the Source that are not on the channel yet
+	sent   atomic.Int64 // leases that were put on the channel, or that Build has left out
 }
 
 // chunk is how many leases are made values of at once.
@@ -48,10 +48,10 @@ func (f *Feed[M]) Buffered() int { return len(f.c) }
 func (f *Feed[M]) Coming() int { return int(f.coming.Load()) }
 
 // Sent returns how many leases were put on the channel, or were left out by Build.
-func (f *Feed[M]) Sent() int64 { return f.taken.Load() - f.coming.Load() }
+func (f *Feed[M]) Sent() int64 { return f.sent.Load() }
 
-// Run moves leases until stop ends. Then it waits until claimed is closed, has everything released that no reader has taken, and
-// closes the channel.
+// Run moves leases until stop ends. Then it has everything released that no reader has taken. After claimed is closed it releases what
+// the last claim has brought, and closes the channel.
 func (f *Feed[M]) Run(stop context.Context, claimed <-chan struct{}) {
 	defer close(f.c)
 	hand := f.hand
@@ -93,6 +93,7 @@ func (f *Feed[M]) Run(stop context.Context, claimed <-chan struct{}) {
 func (f *Feed[M]) onChannel(hand []M) []M {
 	var none M
 	hand[0] = none
+	f.sent.Add(1)
 	f.coming.Add(-1)
 	return hand[1:]
 }
@@ -100,21 +101,17 @@ func (f *Feed[M]) onChannel(hand []M) []M {
 // next makes values of the next leases. any is false if there are none.
 func (f *Feed[M]) next() (hand []M, any bool) {
 	n := min(chunk, f.cfg.Source.Waiting()) // 0: the rows of before are given back
-	f.count(n)                              // before they leave the Source
+	f.coming.Add(int64(n))                  // before they leave the Source
 	b := f.cfg.Source.Next(n)
-	f.count(len(b.Leases) - n)
+	f.coming.Add(int64(len(b.Leases) - n))
 	if len(b.Leases) == 0 {
 		return nil, false
 	}
 	f.hand = f.cfg.Build(b, f.hand[:0])
-	f.coming.Add(int64(len(f.hand) - len(b.Leases)))
+	left := int64(len(b.Leases) - len(f.hand))
+	f.sent.Add(left)
+	f.coming.Add(-left)
 	return f.hand, true
-}
-
-// count counts leases that were taken from the Source, or are no longer to come.
-func (f *Feed[M]) count(n int) {
-	f.coming.Add(int64(n))
-	f.taken.Add(int64(n))
 }
 
 // takeBack has those released that are recalled, of the values on the channel and in hand, and returns the rest in their order.
@@ -140,8 +137,8 @@ func (f *Feed[M]) takeBack(hand []M, recalled func(*lease.Lease) bool) (rest []M
 	for _, m := range hand {
 		keep(m)
 	}
-	f.coming.Add(int64(taken)) // as if they had never been on the channel
-	f.count(-len(back))
+	f.sent.Add(-int64(taken)) // as if they had never been on the channel
+	f.coming.Add(int64(len(rest) - len(hand)))
 	clear(hand)
 	f.release(back)
 	return rest

@@ -27,7 +27,14 @@ type Group struct {
 }
 
 // NewGroup makes a group of so many consumers: none of them ends before all were started.
-func NewGroup(consumers int) *Group { return &Group{size: consumers, now: 1} }
+func NewGroup(consumers int) *Group {
+	g := &Group{}
+	g.Init(consumers)
+	return g
+}
+
+// Init makes the zero Group, to which no consumer may belong, one of so many consumers.
+func (i *Group) Init(consumers int) { i.size, i.now = consumers, 1 }
 
 // idler is a consumer of the group.
 type idler interface {

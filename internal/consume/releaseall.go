@@ -31,10 +31,11 @@ func (c *Consumer) ReleaseAll(ctx context.Context) error {
 		c.settler.AddAll(back...)
 	}
 	err := c.settler.Flush(ctx)
-	if err == nil {
-		_, err = c.Failure() // and so for what lay in the buffer
-	}
 	u := &UnreleasedError{Of: len(back), Err: err}
+	if err == nil { // and so for what lay in the buffer
+		_, u.Err = c.Failure()
+		u.Failure = u.Err != nil
+	}
 	for _, l := range back {
 		switch {
 		case l.State() == lease.Settling:
@@ -55,6 +56,7 @@ func (c *Consumer) ReleaseAll(ctx context.Context) error {
 type UnreleasedError struct {
 	Left, Of int          // leases
 	Lease    *lease.Lease // whose outcome Err is; nil if it is of none
+	Failure  bool         // Err is the Failure of the consumer
 	Err      error
 }
 
