@@ -52,7 +52,7 @@ type queue struct {
 	pace     *claim.Pace
 	given    []byte // to readers
 	tracked  []*lease.Lease
-	settled  []*lease.Lease
+	settled  []settled
 	others   atomic.Int64 // leases that are held besides
 	broken   error
 	buffered int
@@ -60,6 +60,15 @@ type queue struct {
 	cleared  chan struct{}
 	stop     context.CancelFunc
 	ended    chan struct{}
+}
+
+// settled is a settle that was stored.
+type settled struct {
+	id    byte
+	op    lease.Op
+	text  string
+	delay time.Duration
+	quiet bool
 }
 
 // health takes what a loop reports.
@@ -308,7 +317,15 @@ func (q *queue) Coming() int                         { return 0 }
 func (q *queue) Buffered() int                       { return q.buffered }
 func (q *queue) Sent() int64                         { return int64(len(q.given)) }
 func (q *queue) Lose(l *lease.Lease, to lease.State) { l.Lose(to) }
-func (q *queue) Settle(leases ...*lease.Lease)       { q.settled = append(q.settled, leases...) }
+
+// Settle stores settles at once.
+func (q *queue) Settle(leases ...*lease.Lease) {
+	for _, l := range leases {
+		q.settled = append(q.settled, settled{l.Item.ID[0], l.Op, l.Text, l.Delay, l.Quiet})
+	}
+	lease.Finish(owner{}, leases, make([]error, len(leases)))
+}
+
 func (q *queue) Track(leases []*lease.Lease) {
 	q.tracked = append(q.tracked, leases...)
 	q.note(fmt.Sprintf("track %d, %d wait", len(leases), q.plain.Waiting()))
@@ -326,7 +343,7 @@ func (q *queue) send(size int, ids ...byte) {
 // outcome is how leases were settled: "2 release".
 func (q *queue) outcome() (list []string) {
 	for _, l := range q.settled {
-		list = append(list, fmt.Sprint(l.Item.ID[0], " ", l.Op))
+		list = append(list, fmt.Sprint(l.id, " ", l.op))
 	}
 	return list
 }
@@ -352,7 +369,7 @@ func TestWhatHasExpiredIsDeadLetteredAndNotDelivered(t *testing.T) {
 		q.read()
 		require.Equal(t, []byte{2}, q.given)
 		require.Equal(t, []string{"1 dead-letter"}, q.outcome())
-		require.Equal(t, claim.ReasonExpired, q.settled[0].Text)
+		require.Equal(t, claim.ReasonExpired, q.settled[0].text)
 	})
 }
 
@@ -385,8 +402,8 @@ func TestOnlyTheMessageThatCannotBeReadFailsAnAttempt(t *testing.T) {
 		}()
 		q.run(10 * time.Second)
 		require.Equal(t, []string{"1 nack"}, q.outcome())
-		require.Equal(t, time.Minute, q.settled[0].Delay)
-		require.True(t, q.settled[0].Quiet, "a driver repeats what it cannot read")
+		require.Equal(t, time.Minute, q.settled[0].delay)
+		require.True(t, q.settled[0].quiet, "a driver repeats what it cannot read")
 		require.Equal(t, []string{"claim 16", "claim 8", "claim 4", "claim 2", "claim 1", "claim 1"}, q.made("claim")[:6])
 		require.Len(t, q.made("contents"), 2)
 		slices.Sort(q.given)
@@ -461,7 +478,7 @@ func TestALeaseOfAMessageWithTooManyCrashesIsDeadLetteredUnread(t *testing.T) {
 		q.run(10 * time.Millisecond)
 		require.Empty(t, q.made("contents"))
 		require.Equal(t, []string{"1 dead-letter"}, q.outcome())
-		require.Contains(t, q.settled[0].Text, "3 while its consumer handled no other suspect")
+		require.Contains(t, q.settled[0].text, "3 while its consumer handled no other suspect")
 	})
 }
 
