@@ -5,7 +5,7 @@
 // # Goroutines
 //
 // The consumer starts and joins them: Run of a Plain or an Ordered, which runs one statement after the other until the consumer
-// stops, and later Vacate of an Ordered. A Plain starts one for a rescan beside claims, which Close joins. The goroutine of the Feed
+// stops, and later Vacate of an Ordered. A Plain starts one for a rescan that claims do not wait for, which Close joins. The goroutine of the Feed
 // calls Next. Other methods may be called at any time where it is said so.
 //
 // # Locks

@@ -204,5 +204,5 @@ func (p *Plain) stopIdle() (stopped bool, failure *batch.Failure) {
 	return p.cfg.Idleness.IsIdle(now), nil
 }
 
-// Close joins the rescans that were beside claims. Stop has ended them.
+// Close joins the rescans that claims did not wait for. Stop has ended them.
 func (p *Plain) Close() { p.beside.Wait() }

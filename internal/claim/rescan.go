@@ -16,7 +16,7 @@ import (
 // look.
 //
 // Claims wait for a rescan, on their own session, as long as rescans are quick. One that follows on a slow one runs in a goroutine
-// of its own and on another session, and claims go on beside it. It ends by itself, or with Stop, and Close joins it.
+// of its own and on another session, while claims go on. It ends by itself, or with Stop, and Close joins it.
 //
 // After a failure the next claim shows whether the database answers. Once it does, after an outage, a rescan is due at once: leases
 // have expired meanwhile.
@@ -64,7 +64,7 @@ func (p *Plain) rescanIfDue() *batch.Failure {
 	})
 }
 
-// hear takes note of what this process gave back, and of messages that may be anywhere.
+// hear notes where this process has released messages, and whether there may be messages anywhere.
 func (p *Plain) hear() {
 	low, hurried := p.cfg.Consumer.Heard()
 	p.head.lower(low)
@@ -81,7 +81,7 @@ func (p *Plain) rescanNow() (r rescan, below bool) {
 	return r, p.endRescan(r)
 }
 
-// rescanBeside begins a rescan beside the claims.
+// rescanBeside begins a rescan that claims do not wait for.
 func (p *Plain) rescanBeside() {
 	p.head.begin(base.Now())
 	patience := p.rescans.patience
@@ -123,7 +123,7 @@ func (p *Plain) endRescan(r rescan) (below bool) {
 	return p.head.end(r)
 }
 
-// rescanEnded takes the result of a rescan beside the claims. It reports that there is
+// rescanEnded takes the result of a rescan that claims did not wait for. It reports that there is
 // something to do: a claim, which shows whether the database answers, too.
 func (p *Plain) rescanEnded(r rescan) bool {
 	return p.endRescan(r) || r.err != nil || p.suspectsWait()

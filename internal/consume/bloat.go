@@ -4,20 +4,18 @@ import (
 	"time"
 )
 
-// wear is what the database tells of the live table: see sqlbatch.Queue.Bloat.
+// wear is what the database reports of the live table: see sqlbatch.Queue.Bloat.
 type wear struct {
 	dead, live, vacuums int64
 	denied              string // why this consumer may not vacuum; "" if it may
 }
 
-// vacuumPace decides when the live table is looked at and when it is vacuumed: by the
-// figures of the database, which are the same for all processes, and what became of
-// them after the last vacuum. It asks nobody and is used by one goroutine.
+// vacuumPace decides when the live table is looked at and when it is vacuumed: by the figures of the database, which are the same for
+// all processes, and their change after the last vacuum. It makes no statement, and one goroutine uses it.
 //
-// In health the consumer that vacuumed last goes on doing so, since the others see at
-// each look that somebody did. Where somebody's snapshot keeps the dead from being
-// removed, a vacuum reads the table in vain: the next one comes when they have doubled,
-// or after a while that is long beside what it took.
+// In general the consumer that vacuumed last goes on to do so, since the others see at each look that there was a vacuum. While a
+// snapshot of another session keeps dead rows from being removed, a vacuum reads the table without an effect. The next one follows when
+// the dead rows have doubled, or after a pause that is long compared with the time of a vacuum.
 type vacuumPace struct {
 	taken  int64         // messages that the consumer had taken at its last look
 	looked time.Duration // when that was, of monotonic
@@ -34,15 +32,13 @@ const (
 	lookAfter   = 1000
 	lookAtLeast = time.Minute
 
-	// wornOut is how many dead rows are worth a vacuum, beside as many as there are live
-	// ones: a vacuum reads all indexes, which the live rows fill.
+	// wornOut is how many dead rows are worth a vacuum, if there are also as many as live ones: a vacuum reads all indexes, which
+	// the live rows fill.
 	wornOut = 20_000
 
-	// A vacuum that helps takes half of the time at most. What dies while it rests is
-	// what the next one takes long for: at full speed that is some tenths of the rest, and one
-	// that rested several times as long as it took would be longer each time. One in vain is
-	// not repeated for two minutes, or longer where it takes more than a twentieth of that,
-	// unless the dead double.
+	// A vacuum with an effect takes half of the time at most. Rows that die during the pause make the next vacuum longer: with a
+	// pause of several times its length each one would take longer than the one before. A vacuum without an effect is not repeated
+	// for two minutes, or longer where it takes more than 5 % of that, unless the dead rows double.
 	restAfter     = 1
 	restAfterVain = 20
 	vainAtMost    = 2 * time.Minute

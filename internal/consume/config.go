@@ -45,7 +45,7 @@ type Config struct {
 	Observer                             Observer
 }
 
-// Observer is told what a consumer has done.
+// Observer has the functions that a consumer calls about what it has done.
 type Observer struct {
 	Claimed   func(rows []table.Claimed)                           // leased
 	Delivered func(messages, bytes int, took time.Duration)        // on their way to readers

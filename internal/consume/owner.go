@@ -93,7 +93,7 @@ func (c *Consumer) mind(op string, err error) {
 
 // The consumer as the owner of its leases.
 
-// Flush expedites settles: somebody waits for one.
+// Flush expedites settles: a caller waits for one.
 func (c *Consumer) Flush() { c.settler.Expedite() }
 
 // Settle hands a lease to the settler.

@@ -12,10 +12,8 @@ import (
 // trimRows is how many messages a step deletes at most.
 const trimRows = 1000
 
-// trim deletes what Retain no longer keeps, once a minute, as the
-// application would: it keeps no session of the consumer's. Each round begins where the one before ended, and does not walk over the
-// rows that were deleted. Once an hour,
-// of rounds, one begins at the beginning, for what somebody had locked, or
+// trim deletes once a minute what Retain no longer keeps. It keeps no session. Each round begins where the one before ended, and does not
+// walk over the rows that were deleted. Every 60th round begins at the beginning, for rows that another session had locked, or
 // archived in a transaction that was open for long.
 func (c *Consumer) trim() {
 	const whole = 60
