@@ -41,7 +41,7 @@ func build[T any](c *consumer, b claim.Batch, into []*Lease[T]) []*Lease[T] {
 		}
 		if err := l.fill(c.queue, under, &b.Rows[i]); err != nil {
 			under.Quiet = true // decoders repeat what they cannot read
-			if under.SetAside(fmt.Sprintf("%s%v", reasonDecode, err)); under.State() == lease.Settling {
+			if under.DeadLetter(fmt.Sprintf("%s%v", reasonDecode, err)); under.State() == lease.Settling {
 				dead = append(dead, under)
 			}
 			continue

@@ -17,7 +17,7 @@ import (
 //
 // Encode runs where the message is handed over: within Send and SendTx, in a worker of
 // Pipe, and, for what comes through Producer.C, in the producer's intake. Decode runs
-// in the consumer's feed, a goroutine of its own, beside the next claim. A panic in
+// in the consumer's feed, a goroutine of its own, while the next claim runs. A panic in
 // them is an error of that message. They must not call runtime.Goexit, as t.FailNow does:
 // it ends the goroutine that they run in. One that does not return holds up what it runs in, and nothing else; Close
 // and Shutdown return at the end of their contexts. It must not wait for that: not

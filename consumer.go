@@ -111,10 +111,9 @@ func (c *Consumer[T]) Done() <-chan struct{} { return c.core.engine.Stopped() }
 // right is missing, the driver has panicked), or nil. Outages do not end a consumer.
 func (c *Consumer[T]) Err() error { return c.core.failure() }
 
-// Flush waits until every settle that was handed in before is in the database,
-// or refused, or ctx ends, whose error it returns: what became of a settle is told
-// by Lease.Wait. It waits for settles whose rows somebody has locked, too, which no other
-// settle does. On SQLite a
+// Flush waits until every settle that was handed over before is in the database or refused, or
+// until ctx ends, whose error it returns. Lease.Wait returns the outcome of one settle. Flush also
+// waits for settles whose rows another session has locked, which no other settle does. On SQLite a
 // goroutine that holds a transaction must not call it: see Queue.
 func (c *Consumer[T]) Flush(ctx context.Context) error {
 	return c.core.queue.failed("flush", c.core.engine.WaitSettled(ctx))
@@ -141,7 +140,7 @@ func (c *Consumer[T]) Stats() ConsumerStats {
 // It waits until the database has all that, and every settle that was handed in before,
 // or ctx ends; one or two round trips. What is not given back by then is delivered again
 // when its lease ends, and the error says how much it is. Call Shutdown afterwards: it
-// waits for handlers that do not heed their contexts. On SQLite a goroutine that holds a
+// waits for handlers that ignore their contexts. On SQLite a goroutine that holds a
 // transaction must not call it: see Queue.
 func (c *Consumer[T]) ReleaseAll(ctx context.Context) error {
 	err := c.core.engine.ReleaseAll(ctx)

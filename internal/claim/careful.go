@@ -161,7 +161,7 @@ func (p *Plain) trySuspect(s table.Suspect) *batch.Failure {
 			reason = crashed(row, s.Crashes)
 		}
 		reserved := p.reserve(&b)
-		reserved.SetAside(reason)
+		reserved.DeadLetter(reason)
 		p.cfg.Consumer.Settle(reserved)
 		p.rescanAtOnce() // before the next suspect, which may be one of a lower priority
 		return nil
@@ -201,13 +201,7 @@ func (p *Plain) reserve(b *claimed) *lease.Lease {
 // empty waits until the consumer holds nothing but a lease that is reserved, and no handler runs. It reports false after Stop, and
 // when that lease has ended. It waits LeaseFor at most for a handler whose lease has ended: one that hangs never returns.
 func (p *Plain) empty(reserved *lease.Lease) bool {
-	var back []*lease.Lease
-	for _, l := range p.recall() {
-		if l.Take(lease.Release) {
-			back = append(back, l)
-		}
-	}
-	p.cfg.Consumer.Settle(back...)
+	p.cfg.Consumer.Settle(lease.TakeAll(p.recall(), lease.Release)...)
 	defer p.keep()
 	pause := batch.Backoff{Low: time.Millisecond, High: 100 * time.Millisecond}
 	held := base.Now() // when others were held last

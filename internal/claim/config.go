@@ -58,7 +58,7 @@ type Consumer interface {
 	Claimed(rows []table.Claimed)
 	// Delivered is called when they are on their way to readers.
 	Delivered(messages, bytes int, took time.Duration)
-	// Broken ends the consumer by an error that no repetition mends.
+	// Broken ends the consumer by a permanent failure.
 	Broken(error)
 	// PassOn wakes another consumer in place of this one.
 	PassOn()

@@ -79,8 +79,8 @@ type head struct {
 	rest      time.Duration  // none before: the others' share of the time
 	cost      cost
 	consumers int
-	hurried   bool          // somebody says that there is something
-	due       time.Duration // when the last one saw something to come; 0 is never
+	hurried   bool          // the next one begins as soon as rest allows
+	due       time.Duration // of the next message that the last one has found; 0: there was none
 
 	// The first claim after a rescan that moved the head back walks over what lies between. Where that is much, it is part of the
 	// price of the rescan.

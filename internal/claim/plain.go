@@ -23,7 +23,7 @@ type PlainTable interface {
 	NextDue(within time.Duration, from sqlbatch.Heads) (due time.Duration, any bool, err error)
 	DueOrLocked(within time.Duration) (due bool, err error)
 	Rescan(ctx context.Context) (r table.Rescan, took time.Duration, err error)
-	RescanBeside(ctx context.Context) (r table.Rescan, took time.Duration, err error)
+	RescanConcurrently(ctx context.Context) (r table.Rescan, took time.Duration, err error)
 }
 
 // Plain claims the messages of a plain queue: Run keeps the buffer of a consumer filled, and is its goroutine.
@@ -37,17 +37,17 @@ type PlainTable interface {
 // before they are read (careful.go).
 type Plain struct {
 	*buffer
-	cfg    *Config
-	pace   *Pace
-	table  PlainTable
-	gate   *Gate
-	member [16]byte
-	loop   batch.Loop
-	beside sync.WaitGroup // rescans beside claims
+	cfg        *Config
+	pace       *Pace
+	table      PlainTable
+	gate       *Gate
+	member     [16]byte
+	loop       batch.Loop
+	concurrent sync.WaitGroup // rescans that claims do not wait for
 
 	head      head
 	rescans   rescans
-	rescanned chan rescan // what a rescan beside claims has found, of capacity 1
+	rescanned chan rescan // the result of a concurrent rescan, of capacity 1
 	careful   careful
 	unread    bool // the next claim is of one message, without its contents
 }
@@ -205,4 +205,4 @@ func (p *Plain) stopIdle() (stopped bool, failure *batch.Failure) {
 }
 
 // Close joins the rescans that claims did not wait for. Stop has ended them.
-func (p *Plain) Close() { p.beside.Wait() }
+func (p *Plain) Close() { p.concurrent.Wait() }

@@ -283,8 +283,8 @@ func (q *queue) Rescan(ctx context.Context) (table.Rescan, time.Duration, error)
 	return q.rescan("rescan")
 }
 
-func (q *queue) RescanBeside(ctx context.Context) (table.Rescan, time.Duration, error) {
-	return q.rescan("beside")
+func (q *queue) RescanConcurrently(ctx context.Context) (table.Rescan, time.Duration, error) {
+	return q.rescan("concurrent")
 }
 
 func (q *queue) rescan(op string) (r table.Rescan, took time.Duration, err error) {
@@ -541,8 +541,8 @@ func TestARescanThatFollowsOnASlowOneIsBesideTheClaims(t *testing.T) {
 		q := newQueue(t, nil)
 		q.takes = 100 * time.Millisecond
 		q.run(30 * time.Second)
-		require.Equal(t, []string{"rescan", "beside"}, q.made("rescan", "beside")[:2])
-		rescans := len(q.made("rescan", "beside"))
+		require.Equal(t, []string{"rescan", "concurrent"}, q.made("rescan", "concurrent")[:2])
+		rescans := len(q.made("rescan", "concurrent"))
 		require.LessOrEqual(t, rescans, 1+30*1000/2100, "a twentieth of the time")
 	})
 }

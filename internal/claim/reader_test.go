@@ -274,7 +274,7 @@ func (f *fake) ack(d order.Delivery) {
 	f.reader.Settled([]claim.Settled{{Message: d.Message, Fence: d.Fence, Settle: order.Settle{Outcome: order.Acked}}})
 }
 
-// TestMessagesOfAKeyComeOneAfterTheOther, those of other keys beside it.
+// TestMessagesOfAKeyComeOneAfterTheOther, those of other keys at the same time.
 func TestMessagesOfAKeyComeOneAfterTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -349,7 +349,7 @@ func TestAReadOfALostSlotLeadsToALook(t *testing.T) {
 		}
 		began := time.Now()
 		until(func() bool { return did.Looked && time.Since(began) > 10*time.Second }) // the next regular look is in a second
-		f.owners['a'%slots] = 99                                                       // somebody else's
+		f.owners['a'%slots] = 99                                                       // another consumer's
 		f.send("a")
 		began = time.Now()
 		until(func() bool { return did.Read && !did.Walked })

@@ -23,11 +23,11 @@ import (
 
 // rescans is what is known of the rescans so far.
 type rescans struct {
-	patience time.Duration // of the next one
-	beside   bool          // the next one is to be beside the claims
-	known    bool          // there was one
-	failed   bool          // the last one, or a claim since
-	away     bool          // a claim has waited for its failure
+	patience   time.Duration // of the next one
+	concurrent bool          // claims do not wait for the next one
+	known      bool          // there was one
+	failed     bool          // the last one, or a claim since
+	away       bool          // a claim has waited for its failure
 }
 
 // rescan is what one has found.
@@ -54,8 +54,8 @@ func (p *Plain) rescanIfDue() *batch.Failure {
 	if p.rescans.failed && p.rescans.known || !p.head.isDue(base.Now()) {
 		return nil
 	}
-	if p.rescans.beside {
-		p.rescanBeside()
+	if p.rescans.concurrent {
+		p.rescanConcurrently()
 		return nil
 	}
 	return p.loop.Try(p.cfg.Stop, func(context.Context) error {
@@ -81,11 +81,11 @@ func (p *Plain) rescanNow() (r rescan, below bool) {
 	return r, p.endRescan(r)
 }
 
-// rescanBeside begins a rescan that claims do not wait for.
-func (p *Plain) rescanBeside() {
+// rescanConcurrently begins a rescan that claims do not wait for.
+func (p *Plain) rescanConcurrently() {
 	p.head.begin(base.Now())
 	patience := p.rescans.patience
-	p.beside.Go(func() { p.rescanned <- look(p.cfg.Stop, patience, p.table.RescanBeside) })
+	p.concurrent.Go(func() { p.rescanned <- look(p.cfg.Stop, patience, p.table.RescanConcurrently) })
 }
 
 // look makes a rescan that takes up to patience.
@@ -113,12 +113,12 @@ func (p *Plain) endRescan(r rescan) (below bool) {
 	switch {
 	case r.err == nil:
 		v.known, v.patience = true, p.cfg.StatementTimeout
-		v.beside = r.took > rescanSlow
+		v.concurrent = r.took > rescanSlow
 	case table.Unconnected(r.err):
-		v.beside = false // the application may use all connections, but for those of claims
+		v.concurrent = false // the application may use all connections, but for those of claims
 	case r.late:
 		v.patience = min(2*v.patience, mostPatience)
-		v.beside = v.known
+		v.concurrent = v.known
 	}
 	return p.head.end(r)
 }
@@ -130,7 +130,7 @@ func (p *Plain) rescanEnded(r rescan) bool {
 }
 
 // rescanAtOnce has the next rescan made at once, before the next claim.
-func (p *Plain) rescanAtOnce() { p.rescans.beside, p.head.hurried, p.head.rest = false, true, 0 }
+func (p *Plain) rescanAtOnce() { p.rescans.concurrent, p.head.hurried, p.head.rest = false, true, 0 }
 
 // claimFailed notes a claim that failed, and for how long it had tried.
 func (v *rescans) claimFailed(took time.Duration) {

@@ -138,14 +138,14 @@ func (p *Plain) subscribe(pause time.Duration) bool {
 func (p *Plain) look() (due time.Duration, any, below bool, err error) {
 	p.hear()
 	if p.head.isDue(base.Now()) {
-		if !p.rescans.beside {
+		if !p.rescans.concurrent {
 			r, below := p.rescanNow()
 			if r.err == nil {
 				p.pace.count(Counts{Looks: 1})
 			}
 			return r.Due, r.Any, below, r.err
 		}
-		p.rescanBeside()
+		p.rescanConcurrently()
 	}
 	due, any, err = p.nextDue()
 	return due, any, false, err

@@ -36,7 +36,7 @@ func (c *Consumer) newClaims() {
 	c.pace = claim.NewPace(own)
 	on := table.Claims{Part: c.parts.claim, Context: c.abandoned}
 	if !q.Ordered {
-		c.claims = claim.NewPlain(c.pace, &table.Plain{Claims: on, Queue: q, Beside: c.parts.note}, c.neighbours, cfg.Member.ID)
+		c.claims = claim.NewPlain(c.pace, &table.Plain{Claims: on, Queue: q, Notes: c.parts.note}, c.neighbours, cfg.Member.ID)
 		return
 	}
 	c.here = claim.NewMembership(cfg.Member.ID, base.Now)

@@ -310,7 +310,7 @@ func (c *Consumer) Skip(l *lease.Lease) bool {
 	return true
 }
 
-// Broken ends the consumer by a failure that no repetition mends.
+// Broken ends the consumer by a permanent failure.
 func (c *Consumer) Broken(op string, err error) {
 	c.mu.Lock()
 	if c.failure == nil {

@@ -146,13 +146,7 @@ func (f *Feed[M]) takeBack(hand []M, recalled func(*lease.Lease) bool) (rest []M
 
 // release gives those back that are still held.
 func (f *Feed[M]) release(leases []*lease.Lease) {
-	var back []*lease.Lease
-	for _, l := range leases {
-		if l.Take(lease.Release) {
-			back = append(back, l)
-		}
-	}
-	if len(back) > 0 {
+	if back := lease.TakeAll(leases, lease.Release); len(back) > 0 {
 		f.cfg.Release(back)
 	}
 }

@@ -201,8 +201,18 @@ func (l *Lease) Take(op Op) bool {
 	}
 }
 
-// SetAside takes a lease that no reader has seen, to be dead-lettered, unless it has ended. Its claim was no attempt.
-func (l *Lease) SetAside(reason string) {
+// TakeAll takes leases as Take does, and returns those that it got.
+func TakeAll(leases []*Lease, op Op) (taken []*Lease) {
+	for _, l := range leases {
+		if l.Take(op) {
+			taken = append(taken, l)
+		}
+	}
+	return taken
+}
+
+// DeadLetter takes a lease that no reader has seen, to be dead-lettered, unless it has ended. Its claim was no attempt.
+func (l *Lease) DeadLetter(reason string) {
 	if l.Take(Dead) {
 		l.Text, l.Uncounted = reason, true
 		l.Attempt--

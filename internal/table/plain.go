@@ -11,11 +11,11 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Plain has the statements of a consumer of a plain queue. One goroutine uses it, except for RescanBeside.
+// Plain has the statements of a consumer of a plain queue. One goroutine uses it, except for RescanConcurrently.
 type Plain struct {
 	Claims
-	Queue  *Queue
-	Beside *session.Part // for rescans that claims do not wait for
+	Queue *Queue
+	Notes *session.Part // for rescans that claims do not wait for
 }
 
 // Claim leases messages.
@@ -104,9 +104,9 @@ func (p *Plain) Rescan(ctx context.Context) (r Rescan, took time.Duration, err e
 	return p.rescan(ctx, p.timed)
 }
 
-// RescanBeside is Rescan on a session of its own.
-func (p *Plain) RescanBeside(ctx context.Context) (r Rescan, took time.Duration, err error) {
-	return p.rescan(ctx, p.Beside.RunTimed)
+// RescanConcurrently is Rescan on a session of its own.
+func (p *Plain) RescanConcurrently(ctx context.Context) (r Rescan, took time.Duration, err error) {
+	return p.rescan(ctx, p.Notes.RunTimed)
 }
 
 func (p *Plain) rescan(ctx context.Context, run func(context.Context, sqlbatch.Statement, func(*sql.Rows) error) (time.Duration, error)) (r Rescan, took time.Duration, err error) {
