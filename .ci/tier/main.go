@@ -54,28 +54,42 @@ func run(tier string, args []string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	packages, err := report(out, os.Stdout)
+	packages, panics, err := report(out, os.Stdout)
 	if waited := cmd.Wait(); waited != nil {
 		err = waited
 	}
-	return errors.Join(err, print(os.Stdout, tier, packages))
+	if printed := print(os.Stdout, tier, packages); printed != nil {
+		return errors.Join(err, printed)
+	}
+	// Again, at the end: thousands of lines may be above.
+	for _, name := range slices.Sorted(maps.Keys(panics)) {
+		fmt.Print("\n", panics[name])
+	}
+	return err
 }
 
-// report copies what matters, and counts.
-func report(from io.Reader, to io.Writer) (map[string]tally, error) {
-	packages, written := map[string]tally{}, map[string]*strings.Builder{}
+// report copies what matters, counts, and returns what panics say, without their stacks.
+func report(from io.Reader, to io.Writer) (packages map[string]tally, panics map[string]string, err error) {
+	packages, panics = map[string]tally{}, map[string]string{}
+	written, panicking := map[string]*strings.Builder{}, map[string]bool{}
 	lines := bufio.NewReader(from)
 	for {
 		line, err := lines.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			return packages, nil
+			return packages, panics, nil
 		} else if err != nil {
-			return packages, err
+			return packages, panics, err
 		}
 		var e event
 		if json.Unmarshal(line, &e) != nil { // not of go test
 			_, _ = to.Write(line)
 			continue
+		}
+		if e.Action == "output" {
+			on := strings.HasPrefix(e.Output, "panic: ") || panicking[e.Package] && e.Output != "\n"
+			if panicking[e.Package] = on; on {
+				panics[e.Package] += e.Output
+			}
 		}
 		key := e.Package + " " + e.Test
 		switch {
@@ -101,13 +115,29 @@ func report(from io.Reader, to io.Writer) (map[string]tally, error) {
 				packages[e.Package] = tally{}
 			}
 			packages[e.Package][e.Action]++
-			loud := e.Action == "skip" && written[key] != nil && strings.Contains(written[key].String(), "NOT TESTED")
-			if written[key] != nil && (e.Action == "fail" || loud) {
-				_, _ = io.WriteString(to, written[key].String())
+			if written[key] != nil {
+				text := written[key].String()
+				if e.Action == "pass" || e.Action == "skip" && !strings.Contains(text, "NOT TESTED") {
+					text = behindVerdict(text)
+				}
+				_, _ = io.WriteString(to, text)
 			}
 			delete(written, key)
 		}
 	}
+}
+
+// behindVerdict returns what a binary printed after the last line of a test that did not fail: go test
+// says that it is of this test, but it may be the panic of another one.
+func behindVerdict(text string) string {
+	_, rest, _ := strings.Cut(text, "--- ")
+	_, rest, _ = strings.Cut(rest, "\n")
+	for line := range strings.Lines(rest) {
+		if !strings.HasPrefix(line, "=== ") {
+			return rest
+		}
+	}
+	return ""
 }
 
 func print(to io.Writer, tier string, packages map[string]tally) error {

@@ -83,21 +83,30 @@ func watch(t interface {
 	return timer
 }
 
-// places returns where goroutines of this module are, each place once: for logs that are cut.
+// places returns where goroutines of this module wait, each place once: the innermost function, then
+// those of this module that called it. It is for logs that are cut.
 func places(stacks string) (list []string) {
 	for _, g := range strings.Split(stacks, "\n\n") {
 		head, frames, _ := strings.Cut(g, "\n")
 		_, state, _ := strings.Cut(head, "[")
 		lines := strings.Split(frames, "\n")
-		at := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "github.com/chanq/chanq") })
-		if at < 0 || at+1 >= len(lines) {
-			continue
+		text, ours := "["+state, 0
+		for i := 0; i+1 < len(lines) && ours < callers && !strings.HasPrefix(lines[i], "created by "); i += 2 {
+			mine := strings.HasPrefix(lines[i], "github.com/chanq/chanq")
+			if mine {
+				ours++
+			} else if i > 0 {
+				continue
+			}
+			place, _, _ := strings.Cut(path.Base(strings.TrimSpace(lines[i+1])), " ")
+			text += fmt.Sprintf(" %s %s", path.Base(lines[i][:max(0, strings.LastIndexByte(lines[i], '('))]), place)
 		}
-		place, _, _ := strings.Cut(path.Base(strings.TrimSpace(lines[at+1])), " ")
-		text := fmt.Sprintf("[%s %s %s", state, path.Base(lines[at][:strings.LastIndexByte(lines[at], '(')]), place)
-		if !slices.Contains(list, text) {
+		if ours > 0 && !slices.Contains(list, text) {
 			list = append(list, text)
 		}
 	}
 	return list
 }
+
+// callers is how many functions of this module places returns for a goroutine.
+const callers = 4
