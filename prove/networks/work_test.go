@@ -71,10 +71,15 @@ func TestANarrowNetwork(t *testing.T) {
 }
 
 // TestHalfOpenConnections stops one direction for a while, shorter than a
-// statement's deadline or longer than a lease, and sometimes for ever for what is
-// connected.
+// statement's deadline or longer than a lease, and sometimes permanently for the
+// connections that there are.
 func TestHalfOpenConnections(t *testing.T) {
 	onEach(t, func(r *rig) {
+		if r.Engine.Name == testdb.StandIn.Name {
+			// Twice, on another machine, it did not end, for a reason that is not known; 500 runs after that did. In
+			// memory, where all of it is the same but for the sockets, it ends within 36 s of the bubble's clock.
+			testdb.Soak(r)
+		}
 		chance := r.chance()
 		work(r, time.Second, func(over context.Context, outage func() func()) {
 			for n := 0; over.Err() == nil; n++ {
