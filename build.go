@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/table"
@@ -41,7 +42,7 @@ func build[T any](c *consumer, b claim.Batch, into []*Lease[T]) []*Lease[T] {
 		}
 		if err := l.fill(c.queue, under, &b.Rows[i]); err != nil {
 			under.Quiet = true // decoders repeat what they cannot read
-			if under.DeadLetter(fmt.Sprintf("%s%v", reasonDecode, err)); under.State() == lease.Settling {
+			if under.DeadLetter(fmt.Sprintf("%s%v", base.ReasonDecode, err)); under.State() == lease.Settling {
 				dead = append(dead, under)
 			}
 			continue

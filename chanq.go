@@ -38,13 +38,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
-	"github.com/chanq/chanq/sqlbatch/postgres"
-	"github.com/chanq/chanq/sqlbatch/sqlite"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
@@ -203,22 +200,4 @@ func (q *queue) check(found stored, slots int) error {
 		return fmt.Errorf("%w: Config.DeadKey is %v, and the database says %v; run chanq.Migrate to change that, and give all programs the same", ErrKind, q.cfg.DeadKey, found.deadKey())
 	}
 	return nil
-}
-
-// findDialect knows drivers by their package, so that none is imported here.
-func findDialect(db *sql.DB) (sqlbatch.Dialect, error) {
-	t := reflect.TypeOf(db.Driver())
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	switch path := t.PkgPath(); {
-	case path == "github.com/microsoft/go-mssqldb", strings.HasPrefix(path, "github.com/microsoft/go-mssqldb/"):
-		return sqlserver.Dialect, nil
-	case strings.HasPrefix(path, "github.com/jackc/pgx/") && strings.HasSuffix(path, "/stdlib"), path == "github.com/lib/pq":
-		return postgres.Dialect, nil
-	case path == "modernc.org/sqlite", path == "github.com/chanq/chanq/embedded":
-		return sqlite.Dialect, nil
-	default:
-		return nil, fmt.Errorf("unknown driver %s (%s): set Config.Dialect to sqlserver.Dialect, postgres.Dialect or sqlite.Dialect", t, path)
-	}
 }

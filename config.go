@@ -106,7 +106,7 @@ type Config struct {
 	// Where it may not, Hooks.Housekeeping says what to grant. Default 1 s, at least 10 ms,
 	// at most 100 years, which leaves it all to autovacuum.
 	VacuumEvery time.Duration
-	// History says whether this program adds to what Queue.History tells of the queue. Default
+	// History says whether this program adds to what chanqadmin.Queue.History tells of the queue. Default
 	// HistoryKept. A program whose role may not write chanq_samples, or where that is missing, works
 	// as well without, and Hooks.Housekeeping says so.
 	History History
@@ -218,7 +218,7 @@ func (c ProducerConfig) withDefaults(d sqlbatch.Dialect) (ProducerConfig, error)
 
 // ConsumerConfig tunes a Consumer. The zero value is right for most.
 type ConsumerConfig struct {
-	// Name of this consumer for operators, in Queue.Members and Entry.LeasedBy; at most
+	// Name of this consumer for operators, in chanqadmin.ConsumerInfo and Entry.LeasedBy; at most
 	// 200 bytes. Default host/pid.
 	Name string
 	// Prefetch is the most leases that wait in the buffer for a reader. What a

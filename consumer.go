@@ -24,7 +24,7 @@ type Consumer[T any] struct {
 }
 
 // ConsumerStats are counts since Consume, and what is held now. Another process's
-// consumers are not in it: see Queue.Stats.
+// consumers are not in it: see chanqadmin.Queue.Stats.
 type ConsumerStats struct {
 	// Claims.
 	Claimed     int64 // messages

@@ -11,6 +11,7 @@ import (
 	"github.com/chanq/chanq/internal/consume"
 	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/settle"
+	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -80,8 +81,9 @@ func (c *consumer) failure() error {
 
 // paused reports that the queue is paused. It asks the database once, by run.
 func (q *queue) paused(run func(sqlbatch.Statement, func(*sql.Rows) error) error) bool {
-	found, err := q.stored(run)
-	return err == nil && found.paused != 0
+	var found table.Stored
+	err := run(q.sql.Version(), found.Scan)
+	return err == nil && found.Paused != 0
 }
 
 // settleKnown takes the outcome of a settle before the lease has it.
@@ -118,7 +120,7 @@ func reasonOf(l *lease.Lease) string {
 	if l.Quiet {
 		return "chanq: cannot decode: last_error of the message says why"
 	}
-	return discreet(l.Text)
+	return base.Redact(l.Text)
 }
 
 // IdleGroup has consumers end when all of them are idle at once: see ConsumerConfig.IdleGroup. For example

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/lease"
 )
@@ -46,6 +47,9 @@ var (
 	// ErrNotFound: no message has this ID.
 	ErrNotFound = errors.New("chanq: no such message")
 )
+
+// ReasonExpired is the last error of a message that was dead-lettered because its TTL was over.
+const ReasonExpired = base.ReasonExpired
 
 // errMadeByHand: a test has made the Lease, so no message belongs to it.
 var errMadeByHand = errors.New("chanq: no message: this Lease was made by hand, and leases come from a Consumer (to test a handler, see chanq.Outcome)")

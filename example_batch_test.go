@@ -2,16 +2,18 @@ package chanq_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/embedded"
 )
 
-// numbers is a queue with the messages 1 to 3, and a consumer of it.
-func numbers(ctx context.Context) (*chanq.Queue[int], *chanq.Consumer[int], func()) {
+// numbers is a database whose queue "numbers" has the messages 1 to 3, and a consumer of it.
+func numbers(ctx context.Context) (*sql.DB, *chanq.Consumer[int], func()) {
 	db, err := embedded.Open(":memory:")
 	check(err)
 	queue := openQueue[int](ctx, db, "numbers")
@@ -22,7 +24,7 @@ func numbers(ctx context.Context) (*chanq.Queue[int], *chanq.Consumer[int], func
 	check(producer.Close(ctx))
 	consumer, err := queue.Consume(ctx, chanq.ConsumerConfig{})
 	check(err)
-	return queue, consumer, func() { check(db.Close()) }
+	return db, consumer, func() { check(db.Close()) }
 }
 
 // A loop that works on what is there, at most a hundred at once.
@@ -48,13 +50,15 @@ func ExampleConsumer_Receive() {
 // A job that cannot wait for what it has begun gives it back, uncounted.
 func ExampleConsumer_ReleaseAll() {
 	ctx := context.Background()
-	queue, consumer, done := numbers(ctx)
+	db, consumer, done := numbers(ctx)
 	defer done()
 	lease := <-consumer.C()
 	check(consumer.ReleaseAll(ctx))
 	fmt.Println(errors.Is(lease.Ack(), chanq.ErrLeaseLost))
 	check(consumer.Shutdown(ctx))
-	stats, err := queue.Stats(ctx)
+	admin, err := chanqadmin.Open(ctx, db, "numbers", chanq.Config{})
+	check(err)
+	stats, err := admin.Stats(ctx)
 	check(err)
 	fmt.Println(stats.Ready, "ready")
 	// Output:

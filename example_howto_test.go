@@ -7,13 +7,13 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/embedded"
 )
 
@@ -86,36 +86,6 @@ func ExampleProducer_Send() {
 	// Output: <nil>
 }
 
-// Dead messages are looked at, and redriven or purged.
-func ExampleQueue_RedriveIDs() {
-	ctx := context.Background()
-	orders, consumer, done := numbers(ctx)
-	defer done()
-	for n := 1; n <= 3; n++ {
-		lease := <-consumer.C()
-		check(lease.DeadLetter(fmt.Errorf("no stock for %d", lease.Body)))
-		check(lease.Wait(ctx))
-	}
-	check(consumer.Shutdown(ctx))
-
-	dead, err := orders.Peek(ctx, chanq.StateDead, 1000)
-	check(err)
-	var again, never []chanq.ID
-	for _, entry := range dead {
-		if strings.HasPrefix(entry.LastError, "no stock") && string(entry.Body) != "2" {
-			again = append(again, entry.ID)
-		} else {
-			never = append(never, entry.ID)
-		}
-	}
-	redriven, err := orders.RedriveIDs(ctx, again...) // ready at once, no attempt counted, consumers wake
-	check(err)
-	purged, err := orders.PurgeIDs(ctx, never...)
-	check(err)
-	fmt.Println(len(redriven), "redriven,", len(purged), "purged")
-	// Output: 2 redriven, 1 purged
-}
-
 // Hooks tell a program's log and its alarm what happens.
 func ExampleJoinHooks() {
 	alarm := func(text string, args ...any) { slog.Error(text, args...) }
@@ -164,7 +134,9 @@ func TestGreetThroughAQueue(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, consumer.Handle(1, greet)) // returns when nothing is due
 	require.NoError(t, consumer.Shutdown(t.Context()))
-	stats, err := names.Stats(t.Context())
+	admin, err := chanqadmin.Open(t.Context(), db, "names", chanq.Config{})
+	require.NoError(t, err)
+	stats, err := admin.Stats(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, stats.Dead)
 	empty, err := names.Empty(t.Context())

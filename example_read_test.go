@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/embedded"
 )
 
@@ -40,7 +41,9 @@ func ExampleConsumer_Handle() {
 	}
 	check(consumer.Handle(1, fetch)) // 1 worker, for the order of the output
 	check(consumer.Shutdown(ctx))    // every settle is in the database
-	stats, err := pages.Stats(ctx)
+	admin, err := chanqadmin.Open(ctx, db, "pages", chanq.Config{})
+	check(err)
+	stats, err := admin.Stats(ctx)
 	check(err)
 	fmt.Println("dead:", stats.Dead)
 	// Output:

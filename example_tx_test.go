@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/embedded"
 )
 
@@ -51,7 +52,9 @@ func ExampleQueue_SendTx() {
 	for _, name := range []string{"Ada", "Grace", "Ada"} {
 		fmt.Println(name, "registered:", register(name) == nil)
 	}
-	stats, err := mails.Stats(ctx)
+	admin, err := chanqadmin.Open(ctx, db, "mails", chanq.Config{})
+	check(err)
+	stats, err := admin.Stats(ctx)
 	check(err)
 	fmt.Println(stats.Ready, "mails")
 	// Output:
@@ -112,9 +115,11 @@ func ExampleLease_AckTx() {
 	var cents int
 	check(db.QueryRowContext(ctx, "SELECT cents FROM accounts").Scan(&cents))
 	fmt.Println("ada has", cents)
-	dead, err := payments.Peek(ctx, chanq.StateDead, 10)
+	admin, err := chanqadmin.Open(ctx, db, "payments", chanq.Config{})
 	check(err)
-	fmt.Println(len(dead), "dead:", dead[0].LastError)
+	dead, err := admin.List(ctx, chanqadmin.List{State: chanqadmin.StateDead})
+	check(err)
+	fmt.Println(len(dead.Entries), "dead:", dead.Entries[0].LastError)
 	// Output:
 	// ada has 120
 	// 1 dead: no account "nobody"

@@ -10,7 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/prove/testdb"
 )
 
 func TestAnErrorAfterARolledBackAckTxSettlesTheMessage(t *testing.T) {
@@ -53,9 +55,9 @@ func TestAnErrorAfterARolledBackAckTxSettlesTheMessage(t *testing.T) {
 		return reason
 	}))
 	require.NoError(t, c.Shutdown(ctx))
-	e, err := q.Get(ctx, r.ID)
+	e, err := testdb.Admin(q).Get(ctx, r.ID)
 	require.NoError(t, err)
-	require.Equal(t, chanq.StateDead, e.State)
+	require.Equal(t, chanqadmin.StateDead, e.State)
 	require.Equal(t, reason.Error(), e.LastError)
 	require.Len(t, failed, 2)
 	require.Empty(t, lost)

@@ -139,9 +139,9 @@ type IsolatedEvent struct {
 // database refuses it because a right is missing, say.
 type HousekeepingEvent struct {
 	Queue string
-	// Task is "members" (this consumer is not seen in Queue.Members), "trim" (what
+	// Task is "members" (this consumer is not in chanqadmin.Queue.Consumers), "trim" (what
 	// Config.Retain no longer keeps stays), "vacuum" (on PostgreSQL: the live table grows
-	// until autovacuum comes, see Config.VacuumEvery), or "history" (Queue.History lacks what this
+	// until autovacuum comes, see Config.VacuumEvery), or "history" (chanqadmin.Queue.History lacks what this
 	// program does; it is Config.History's).
 	Task string
 	Err  error // what the database refused; nil when it no longer does

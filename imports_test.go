@@ -22,7 +22,8 @@ var mayImport = map[string]struct {
 	"internal/status":  {"whether a Notifier works", nil},
 	"internal/batch":   {"group commit, repetition until the outcome is known, isolation of items that fail", []string{"sqlbatch"}},
 	// It fills answers of package order, so that no row is copied.
-	"internal/table":  {"the statements of a queue, and their columns", []string{"internal/order", "internal/session", "sqlbatch"}},
+	// It also finds the dialect of a database, for packages that do not open a queue.
+	"internal/table":  {"the statements of a queue, and their columns", []string{"internal/order", "internal/session", "sqlbatch", "sqlbatch/postgres", "sqlbatch/sqlite", "sqlbatch/sqlserver"}},
 	"internal/notify": {"waking idle consumers, of this process and of others", []string{"internal/base", "sqlbatch"}},
 	// A lease has its message of an ordered queue, which package order follows.
 	"internal/lease":   {"the states of one delivery", []string{"internal/base", "internal/batch", "internal/order", "sqlbatch"}},
@@ -32,9 +33,12 @@ var mayImport = map[string]struct {
 	"internal/consume": {"one consumer: its parts, its leases, its channel", []string{"internal/base", "internal/batch", "internal/claim", "internal/lease", "internal/notify", "internal/session", "internal/settle", "internal/table", "sqlbatch"}},
 	"internal/pipe":    {"acks inputs and stores outputs in one transaction", []string{"internal/base", "internal/batch", "internal/lease", "internal/notify", "internal/send", "internal/session", "internal/table", "sqlbatch"}},
 
+	// Operators run statements of their own, on the sessions that producers and consumers share.
+	"chanqadmin": {"a queue for its operators", []string{"", "internal/base", "internal/batch", "internal/session", "internal/table", "sqlbatch"}},
+
 	"chanqshards": {"one queue over several databases", []string{""}},
 	"chanqprobe":  {"probes for a process manager", []string{""}},
-	"chanqweb":    {"the page for operators", []string{"", "sqlbatch"}},
+	"chanqweb":    {"the page for operators", []string{"", "chanqadmin", "sqlbatch"}},
 	"embedded":    {"SQLite with nothing to install, and its Notifier", []string{"", "internal/notify"}},
 	"pgnotify":    {"the Notifier of PostgreSQL", []string{"", "internal/notify", "internal/status"}},
 	"mssqlnotify": {"the Notifier of SQL Server", []string{"", "internal/session", "internal/status", "sqlbatch", "sqlbatch/sqlserver"}},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -112,7 +113,6 @@ type stored struct {
 	version int
 	slots   int
 	holds   int
-	paused  int
 	shard   ShardMark
 }
 
@@ -147,14 +147,12 @@ func (s stored) differs(c *Config, slots int) error {
 // stored asks the database of a queue; the version is 0 where there are no tables. One
 // round trip, by run.
 func (q *queue) stored(run runner) (s stored, err error) {
-	err = run(q.sql.Version(), func(rows *sql.Rows) error {
-		var set string
-		err := rows.Scan(&s.version, &s.paused, &s.slots, &s.holds, &s.shard.Index, &s.shard.Count, &set)
-		if err == nil && s.shard.Count > 0 {
-			s.shard.Set, err = ParseID(set)
-		}
-		return err
-	})
+	var row table.Stored
+	err = run(q.sql.Version(), row.Scan)
+	s = stored{version: row.Version, slots: row.Slots, holds: row.Holds, shard: ShardMark{Index: row.ShardIndex, Count: row.ShardCount}}
+	if err == nil && row.ShardCount > 0 {
+		s.shard.Set, err = ParseID(row.ShardSet)
+	}
 	if err != nil && q.classify(err) == sqlbatch.NoSchema {
 		return stored{}, nil
 	}
@@ -171,8 +169,8 @@ func (q *queue) adopt(s stored) error {
 	return v.err()
 }
 
-// StoredConfig returns cfg with what the database keeps of it for a queue: Kind, Slots,
-// DeadKey and Shard. It is for programs that operate queues whatever their kind is; others give to Open
+// StoredConfig returns cfg with what the database keeps of it for a queue, Kind, Slots,
+// DeadKey and Shard, and with its Dialect. It is for programs that operate queues whatever their kind is; others give to Open
 // what they gave to Migrate. One round trip; ErrNoSchema where there is no such queue.
 func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Config, error) {
 	plain := cfg
@@ -183,12 +181,12 @@ func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Co
 	}
 	found, err := q.stored(func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return q.once(ctx, st, scan) })
 	if err == nil && found.version == 0 {
-		err = fmt.Errorf("%w: there is no such queue", ErrNoSchema)
+		err = &unfitError{fmt.Errorf("%w: there is no such queue; run chanq.Migrate, or the command: chanq migrate %s", ErrNoSchema, queue)}
 	}
 	if err != nil {
 		return cfg, &OpError{Op: "look at", Queue: q.label, Err: q.unanswered(err)}
 	}
-	cfg.Kind, cfg.Slots, cfg.DeadKey, cfg.Shard = found.kind(), found.slots, found.deadKey(), found.shard
+	cfg.Dialect, cfg.Kind, cfg.Slots, cfg.DeadKey, cfg.Shard = q.dialect, found.kind(), found.slots, found.deadKey(), found.shard
 	return cfg, nil
 }
 

@@ -104,7 +104,7 @@ func newPipe(from *consumer, to *queue, cfg ProducerConfig) (*pipe.Pipe, error) 
 		Linger: from.cfg.linger(), Timeout: from.cfg.tryTimeout(), Longest: from.cfg.StatementTimeout,
 		Classify: q.classify, Health: from.health, Isolated: q.isolated("pipe"),
 		Delay:  func(failures int) time.Duration { return nackDelay(from.backoff(failures)) },
-		Reason: reasonOutput,
+		Reason: base.ReasonOutput,
 		Failed: func(l *lease.Lease, err error) {
 			call(q.cfg.Hooks.Failed, FailedEvent{Queue: q.label, ID: l.Item.ID, Attempt: l.Attempt, Err: err})
 		},

@@ -38,7 +38,7 @@ type queue struct {
 	debouncer notify.Debouncer
 
 	recorder    recorder
-	sampleEvery time.Duration // StepFine, but for tests
+	sampleEvery time.Duration // sampleEvery, but for tests
 }
 
 // newQueue checks what op was given. Its errors are complete.
@@ -69,7 +69,7 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 	}
 	d := cfg.Dialect
 	if isNil(d) {
-		if d, err = findDialect(db); err != nil {
+		if d, err = table.DialectOf(db); err != nil {
 			return refuse(err)
 		}
 	}
@@ -79,7 +79,7 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 	}
 	q := &queue{
 		db: db, name: name, label: label, cfg: cfg, dialect: d,
-		names: names, sql: d.Queue(names), key: notify.Key{DB: db, Schema: schemaOf(d, cfg.Schema), Queue: name}, sampleEvery: StepFine,
+		names: names, sql: d.Queue(names), key: notify.Key{DB: db, Schema: schemaOf(d, cfg.Schema), Queue: name}, sampleEvery: sampleEvery,
 	}
 	q.table = &table.Queue{Dialect: d, SQL: q.sql, Archive: cfg.Retain > 0, Ordered: cfg.Kind == KindOrdered, Classify: q.classify}
 	if q.ordered() && q.sql.Slots().Text == "" {
@@ -180,4 +180,61 @@ func schemaOf(d sqlbatch.Dialect, schema string) string {
 		return d.Traits().Schema
 	}
 	return schema
+}
+
+// Empty reports whether the queue has no ready, scheduled or leased message, whether it is paused or not.
+// Dead and done messages do not count. Use it, and not a sum of Stats, to decide that a queue is drained:
+// on SQL Server Stats leaves out rows that are locked at that moment.
+//
+// The answer is that of one moment during the call. Empty never returns true while a committed message is
+// in the queue: a message counts until the commit of its ack or of its move to the dead messages. It
+// counts while another process holds it, while an AckTx is open, and while an Ack waits to be written (see
+// Consumer.Flush). What a Producer has not stored, or a SendTx has not committed, need not count. On SQL
+// Server Empty may also return false while a transaction that has written to the queue is open, so call it
+// again before concluding that a message is left.
+//
+// Empty costs one round trip, and reads one entry of the primary key if the newest message is live.
+// Otherwise it also reads the entries of ended messages that the database has not cleaned up: on PostgreSQL
+// until a vacuum, on SQL Server until its ghost cleanup. It never waits for a locked row. On SQL Server, if a
+// first look finds no row, a second one locks the table against writers while it reads.
+func (q *Queue[T]) Empty(ctx context.Context) (empty bool, err error) {
+	err = q.core.once(ctx, q.core.sql.Empty(), func(rows *sql.Rows) error { return rows.Scan(&empty) })
+	return empty, q.core.fail("empty", err)
+}
+
+// Cancel deletes messages that are ready, scheduled or leased and returns the
+// IDs of those it found. The holder of a leased one learns of it by
+// ErrLeaseLost. One round trip per 400 messages on SQL Server, per 1000 elsewhere.
+func (q *Queue[T]) Cancel(ctx context.Context, ids ...ID) ([]ID, error) {
+	core := q.core
+	found, err := core.cancel(ids, core.sql, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return core.once(ctx, st, scan) })
+	return found, core.fail("cancel", err)
+}
+
+// CancelTx is Cancel in the caller's transaction: the messages are gone if and when that
+// commits. It waits for locked rows as long as ctx lets it, and settles of the messages
+// wait until the transaction ends. After an error roll back.
+func (q *Queue[T]) CancelTx(ctx context.Context, tx *sql.Tx, ids ...ID) ([]ID, error) {
+	if tx == nil {
+		return nil, errors.New("chanq: cancel: tx is nil")
+	}
+	core := q.core
+	found, err := core.cancel(ids, core.sql.InTx(), func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+		return session.RunTx(ctx, tx, st, scan)
+	})
+	return found, core.failTx("cancel", err)
+}
+
+func (q *queue) cancel(ids []ID, statements sqlbatch.Queue, run runner) (found []ID, err error) {
+	err = table.EachChunk(q.dialect, ids, func(chunk [][16]byte) error {
+		return run(statements.Cancel(chunk), func(rows *sql.Rows) error {
+			var raw sql.RawBytes
+			if err := rows.Scan(&raw); err != nil {
+				return err
+			}
+			found = append(found, ID(raw))
+			return nil
+		})
+	})
+	return found, err
 }

@@ -4,12 +4,13 @@ import (
 	"context"
 	"database/sql"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	_ "modernc.org/sqlite"
+
+	"github.com/chanq/chanq/internal/table"
 )
 
 // Interleavings and limits that a reading of the code called in question.
@@ -31,6 +32,13 @@ func openTestQueue[T any](t *testing.T, cfg Config) *Queue[T] {
 	q, err := Open[T](t.Context(), db, "orders", cfg)
 	require.NoError(t, err)
 	return q
+}
+
+// counts are the messages of a queue.
+func counts[T any](t testing.TB, q *Queue[T]) (c table.Counts) {
+	t.Helper()
+	require.NoError(t, q.core.once(context.Background(), q.core.sql.Stats(table.CountLimit), c.Scan))
+	return c
 }
 
 func soon(t *testing.T) context.Context {
@@ -59,20 +67,4 @@ func testProducer[T any](t *testing.T, q *Queue[T], cfg ProducerConfig) *Produce
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = p.Close(context.Background()) })
 	return p
-}
-
-func TestADeadMessageWithUnreadableHeadersCanBePeeked(t *testing.T) {
-	q := openTestQueue[string](t, Config{})
-	p := testProducer(t, q, ProducerConfig{})
-	_, err := p.Send(t.Context(), Message[string]{Body: "kept", Headers: map[string]string{"a": "b"}})
-	require.NoError(t, err)
-	_, err = q.core.db.Exec("UPDATE chanq_orders SET headers = x'00'")
-	require.NoError(t, err)
-	_, open := <-testConsumer(t, q, ConsumerConfig{StopWhenIdle: true}).C()
-	require.False(t, open)
-	dead, err := q.Peek(t.Context(), StateDead, 1)
-	require.NoError(t, err)
-	require.Len(t, dead, 1)
-	require.Equal(t, "kept", string(dead[0].Body))
-	require.True(t, strings.Contains(dead[0].LastError, "headers"), dead[0].LastError)
 }

@@ -15,6 +15,23 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
+// History says whether the programs that use a queue note what becomes of it.
+type History uint8
+
+const (
+	// HistoryKept has each Queue with a producer or consumer add what it did to the table
+	// chanq_samples, every ten seconds; one of all processes counts the messages, too, as Stats
+	// does. That is a statement of three rows a Queue and ten seconds, or a read of one where
+	// nothing was done, and one Stats, one more such statement and once a minute a DELETE of what is
+	// old for all of them together.
+	HistoryKept History = iota
+	// HistoryOff: this program adds nothing.
+	HistoryOff
+)
+
+// sampleEvery is how often a program adds to the samples.
+const sampleEvery = 10 * time.Second
+
 // recorder adds up what the producers and consumers of one Queue do, and notes it among the
 // samples of the database: see History. It has one goroutine, which the first of them starts
 // and the last one joins.
@@ -182,15 +199,15 @@ func (q *queue) recordOnce(ctx context.Context, last bool) (counts bool, err err
 	if known || last {
 		return false, nil
 	}
-	var found Stats
-	switch err := q.once(ctx, q.sql.Stats(statsLimit), found.scan); {
+	var found table.Counts
+	switch err := q.once(ctx, q.sql.Stats(table.CountLimit), found.Scan); {
 	case err == nil:
 	case table.IsPermanent(q.classify(err)):
 		return true, nil // a producer's role need not see so much: others count, if there are any
 	default:
 		return false, err
 	}
-	_, err = q.addSample(ctx, sqlbatch.Sample{Depth: found.depth()})
+	_, err = q.addSample(ctx, sqlbatch.Sample{Depth: &sqlbatch.Depth{Ready: found.Ready, Scheduled: found.Scheduled, Leased: found.Leased, Dead: found.Dead, Oldest: found.OldestReady}})
 	return err == nil, err
 }
 

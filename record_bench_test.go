@@ -42,9 +42,8 @@ func BenchmarkHistory(b *testing.B) {
 			})
 			b.Run("do=count", func(b *testing.B) {
 				for b.Loop() {
-					s, err := q.Stats(ctx)
-					require.NoError(b, err)
-					_, err = q.core.addSample(ctx, sqlbatch.Sample{Depth: s.depth()})
+					c := counts(b, q)
+					_, err := q.core.addSample(ctx, sqlbatch.Sample{Depth: &sqlbatch.Depth{Ready: c.Ready, Oldest: c.OldestReady}})
 					require.NoError(b, err)
 				}
 			})

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -268,20 +269,21 @@ func wrongArguments(t *testing.T) {
 	_, open := <-c.C()
 	require.False(t, open, "the consumer claims no more, and does not look")
 	synctest.Wait() // what Stop has begun
+	testdb.Admin(q) // it is opened
 	before := faults.Ops()
 
 	nothing := func(context.Context, *chanq.Lease[string]) error { return nil }
 	for words, call := range map[string]func() error{
-		"peek orders: n is 0":         func() error { _, err := q.Peek(t.Context(), chanq.StateReady, 0); return err },
-		"peek orders: state \"odd\"":  func() error { _, err := q.Peek(t.Context(), "odd", 1); return err },
-		"purge orders: state \"\"":    func() error { _, err := q.Purge(t.Context(), ""); return err },
-		"redrive orders: limit is -1": func() error { _, err := q.Redrive(t.Context(), -1); return err },
-		"workers is 0":                func() error { return c.Handle(0, nothing) },
-		"fn must not be nil":          func() error { return c.Handle(1, nil) },
-		"tx is nil":                   func() error { return l.AckTx(t.Context(), nil) },
-		"nack: delay is -1ns":         func() error { return l.Nack(-1, nil) },
-		"nack: delay is 8":            func() error { return l.Nack(sqlbatch.MaxDelay+time.Hour, nil) },
-		"extend: span is 1ms":         func() error { return l.Extend(t.Context(), time.Millisecond) },
+		"list orders: List.Limit is -1": func() error { _, err := testdb.Peek(t.Context(), q, chanqadmin.StateReady, -1); return err },
+		"list orders: state \"odd\"":    func() error { _, err := testdb.Peek(t.Context(), q, "odd", 1); return err },
+		"purge orders: state \"\"":      func() error { _, err := testdb.Admin(q).Purge(t.Context(), ""); return err },
+		"redrive orders: limit is -1":   func() error { _, err := testdb.Admin(q).Redrive(t.Context(), -1); return err },
+		"workers is 0":                  func() error { return c.Handle(0, nothing) },
+		"fn must not be nil":            func() error { return c.Handle(1, nil) },
+		"tx is nil":                     func() error { return l.AckTx(t.Context(), nil) },
+		"nack: delay is -1ns":           func() error { return l.Nack(-1, nil) },
+		"nack: delay is 8":              func() error { return l.Nack(sqlbatch.MaxDelay+time.Hour, nil) },
+		"extend: span is 1ms":           func() error { return l.Extend(t.Context(), time.Millisecond) },
 	} {
 		requireWords(t, call(), words)
 	}

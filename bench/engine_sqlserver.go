@@ -11,6 +11,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/bench/internal/measure"
+	"github.com/chanq/chanq/chanqadmin"
 	mssqlengine "github.com/chanq/chanq/prove/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
@@ -58,7 +59,7 @@ func openSQLServer(ctx context.Context, e engine, o options) (*store, error) {
 		ctx := context.WithoutCancel(ctx)
 		var errs []error
 		for _, queue := range []string{s.place.Queue, s.place.Queue + "_next"} {
-			if err := chanq.DropWithMessages(ctx, s.db, queue, s.config()); !errors.Is(err, chanq.ErrNoSchema) {
+			if err := chanqadmin.DropWithMessages(ctx, s.db, queue, s.config()); !errors.Is(err, chanq.ErrNoSchema) {
 				errs = append(errs, err)
 			}
 		}

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/bench/internal/measure"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -24,7 +24,7 @@ func beginOperation(_ context.Context, o options, axis string, _ []int) (growthR
 			if err := s.end(ctx, operation.state); err != nil {
 				return err
 			}
-			queue, err := s.open(ctx)
+			queue, err := chanqadmin.Open(ctx, s.db, s.place.Queue, s.config())
 			if err != nil {
 				return err
 			}
@@ -45,15 +45,15 @@ func beginOperation(_ context.Context, o options, axis string, _ []int) (growthR
 
 var operations = map[string]struct {
 	state sqlbatch.State
-	run   func(context.Context, *store, *chanq.Queue[[]byte]) (int, error)
+	run   func(context.Context, *store, *chanqadmin.Queue) (int, error)
 }{
-	"purge": {sqlbatch.Ready, func(ctx context.Context, _ *store, q *chanq.Queue[[]byte]) (int, error) {
-		return q.Purge(ctx, chanq.StateReady)
+	"purge": {sqlbatch.Ready, func(ctx context.Context, _ *store, q *chanqadmin.Queue) (int, error) {
+		return q.Purge(ctx, chanqadmin.StateReady)
 	}},
-	"redrive": {sqlbatch.Dead, func(ctx context.Context, _ *store, q *chanq.Queue[[]byte]) (int, error) {
+	"redrive": {sqlbatch.Dead, func(ctx context.Context, _ *store, q *chanqadmin.Queue) (int, error) {
 		return q.Redrive(ctx, 0)
 	}},
-	"trim": {sqlbatch.Done, func(ctx context.Context, s *store, _ *chanq.Queue[[]byte]) (int, error) {
+	"trim": {sqlbatch.Done, func(ctx context.Context, s *store, _ *chanqadmin.Queue) (int, error) {
 		return s.trim(ctx)
 	}},
 }

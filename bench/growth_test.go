@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/mssqltest"
 	mssqlengine "github.com/chanq/chanq/prove/testdb/mssqltest/engine"
@@ -63,12 +63,12 @@ func TestFilledMessagesAreInTheirStateAndInOrder(t *testing.T) {
 			require.NoError(t, s.fill(t.Context(), state, 300, 30))
 			queue, err := s.open(t.Context())
 			require.NoError(t, err)
-			stats, err := queue.Stats(t.Context())
+			stats, err := testdb.Admin(queue).Stats(t.Context())
 			require.NoError(t, err)
 			require.EqualValues(t, map[sqlbatch.State]int{state: 300}, nonZero(map[sqlbatch.State]int{
 				sqlbatch.Ready: int(stats.Ready), sqlbatch.Leased: int(stats.Leased), sqlbatch.Scheduled: int(stats.Scheduled),
 			}))
-			messages, err := queue.Peek(t.Context(), chanq.State(state), 300)
+			messages, err := testdb.Peek(t.Context(), queue, chanqadmin.State(state), 300)
 			require.NoError(t, err)
 			require.Len(t, messages, 300)
 			for i, m := range messages {

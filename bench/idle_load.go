@@ -9,6 +9,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/bench/internal/measure"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 // A load is measured in pairs, with the notifier off and on in turn, close to each other: what
@@ -77,7 +78,11 @@ func measureBesides(ctx context.Context, o options, crowds []int, report func(me
 					return err
 				}
 			}
-			if err := queues[0].Pause(ctx); err != nil {
+			admin, err := chanqadmin.Open(ctx, s.db, s.place.Queue, s.config())
+			if err != nil {
+				return err
+			}
+			if err := admin.Pause(ctx); err != nil {
 				return err
 			}
 			server := s.about(ctx)

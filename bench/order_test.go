@@ -9,8 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/bench/internal/measure"
+	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
@@ -103,7 +104,7 @@ func TestMessagesHaveTheKeysThatAreAskedFor(t *testing.T) {
 		require.NoError(t, producer.Close(t.Context()))
 		queue, err := s.open(t.Context())
 		require.NoError(t, err)
-		entries, err := queue.Peek(t.Context(), chanq.StateReady, 100)
+		entries, err := testdb.Peek(t.Context(), queue, chanqadmin.StateReady, 100)
 		require.NoError(t, err)
 		require.Len(t, entries, 40)
 		seen := map[string]int{}

@@ -143,7 +143,7 @@ func readyIn(t *testing.T, s *store) int64 {
 	t.Helper()
 	queue, err := s.open(t.Context())
 	require.NoError(t, err)
-	stats, err := queue.Stats(t.Context())
+	stats, err := testdb.Admin(queue).Stats(t.Context())
 	require.NoError(t, err)
 	return int64(stats.Ready)
 }

@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 // WatchAll is Watch of all queues of a schema, of whatever kind, those that come later, too. That
-// costs one round trip more for each collection that asks the database, and two for each queue once a
+// costs one round trip more for each collection that asks the database, and four for each queue once a
 // minute. Of cfg it uses Dialect and Schema.
 func (m *Metrics) WatchAll(db *sql.DB, cfg chanq.Config) (stop func()) {
-	cfg = chanq.Config{Dialect: cfg.Dialect, Schema: cfg.Schema, MaxAttempts: chanq.UnlimitedAttempts, Durability: chanq.DurabilityAsIs}
+	cfg = chanq.Config{Dialect: cfg.Dialect, Schema: cfg.Schema}
 	return m.add(&all{db: db, cfg: cfg, maxAge: m.cfg.MaxAge})
 }
 
@@ -35,7 +36,7 @@ func (a *all) list(ctx context.Context) ([]*look, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if time.Since(a.at) >= a.maxAge {
-		names, err := chanq.Queues(ctx, a.db, a.cfg)
+		names, err := chanqadmin.Queues(ctx, a.db, a.cfg)
 		if err != nil {
 			return nil, err
 		}
@@ -65,14 +66,14 @@ type stored struct {
 	all    *all
 	name   string
 	opened time.Time
-	queue  *chanq.Queue[[]byte] // nil: to be opened
-	label  string               // as far as that was ever known
+	queue  *chanqadmin.Queue // nil: to be opened
+	label  string            // as far as that was ever known
 }
 
 // Label is the name, and of a shard of several databases also its index, as in "orders/0".
 func (s *stored) Label() string { return s.label }
 
-func (s *stored) Stats(ctx context.Context) (stats chanq.Stats, err error) {
+func (s *stored) Stats(ctx context.Context) (stats chanqadmin.Stats, err error) {
 	if s.queue == nil || time.Since(s.opened) > reopenAfter*s.all.maxAge {
 		err = s.open(ctx)
 	}
@@ -95,14 +96,14 @@ func (s *stored) open(ctx context.Context) error {
 		s.label += fmt.Sprint("/", cfg.Shard.Index)
 	}
 	cfg.Label = s.label
-	s.queue, err = chanq.Open[[]byte](ctx, s.all.db, s.name, cfg)
+	s.queue, err = chanqadmin.Open(ctx, s.all.db, s.name, cfg)
 	s.opened = time.Now()
 	return err
 }
 
-func (s *stored) Members(ctx context.Context) ([]chanq.Member, error) {
+func (s *stored) Consumers(ctx context.Context) ([]chanqadmin.ConsumerInfo, error) {
 	if s.queue == nil {
 		return nil, errors.New("the queue is not open")
 	}
-	return s.queue.Members(ctx)
+	return s.queue.Consumers(ctx)
 }

@@ -2,7 +2,8 @@
 //
 //	metrics := chanqprom.New(chanqprom.Config{})
 //	orders, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Hooks: metrics.Hooks()})
-//	defer metrics.Watch(orders)()
+//	admin, err := chanqadmin.Open(ctx, db, "orders", chanq.Config{})
+//	defer metrics.Watch(admin)()
 //	http.Handle("/metrics", metrics.Handler())
 //
 // A Metrics is a prometheus.Collector, for a registry of the program's own; Handler serves one that

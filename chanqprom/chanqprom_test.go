@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqprom"
 	"github.com/chanq/chanq/chanqshards"
 	"github.com/chanq/chanq/embedded"
@@ -46,7 +47,7 @@ func TestPrometheusReadsWhatBecameOfMessages(t *testing.T) {
 	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond})
 	q, err := chanq.Open[string](t.Context(), db, "mail", chanq.Config{Hooks: m.Hooks()})
 	require.NoError(t, err)
-	stop := m.Watch(q)
+	stop := m.Watch(admin(t, db, "mail"))
 	p, err := q.Producer(chanq.ProducerConfig{})
 	require.NoError(t, err)
 	for range 3 {
@@ -141,16 +142,16 @@ type slow struct {
 
 func (s *slow) Label() string { return "slow" }
 
-func (s *slow) Stats(ctx context.Context) (chanq.Stats, error) {
+func (s *slow) Stats(ctx context.Context) (chanqadmin.Stats, error) {
 	s.looks.Add(1)
 	if s.hanging.Load() {
 		<-ctx.Done()
-		return chanq.Stats{}, ctx.Err()
+		return chanqadmin.Stats{}, ctx.Err()
 	}
-	return chanq.Stats{Ready: 1, Paused: true}, nil
+	return chanqadmin.Stats{Ready: 1, Paused: true}, nil
 }
 
-func (s *slow) Members(context.Context) ([]chanq.Member, error) { return nil, nil }
+func (s *slow) Consumers(context.Context) ([]chanqadmin.ConsumerInfo, error) { return nil, nil }
 
 func TestSeveralThatScrapeShareALook(t *testing.T) {
 	s := &slow{}
@@ -187,7 +188,9 @@ func TestShardsAreToldApart(t *testing.T) {
 	for i := range q.Shards() {
 		shard, err := q.Shard(t.Context(), i)
 		require.NoError(t, err)
-		stops = append(stops, m.Watch(shard))
+		a, err := chanqadmin.Open(t.Context(), shards[i].DB, "mail", chanq.Config{Label: shard.Label()})
+		require.NoError(t, err)
+		stops = append(stops, m.Watch(a))
 	}
 	p, err := q.Producer(chanq.ProducerConfig{})
 	require.NoError(t, err)

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqprobe"
 	"github.com/chanq/chanq/chanqprom"
 	"github.com/chanq/chanq/embedded"
@@ -24,7 +25,9 @@ func Example() {
 	config := chanq.Config{Hooks: chanq.JoinHooks(metrics.Hooks(), probe.Hooks())}
 	orders, err := chanq.Open[string](ctx, db, "orders", config)
 	check(err)
-	defer metrics.Watch(orders)() // depth, age and members, in one program of many
+	admin, err := chanqadmin.Open(ctx, db, "orders", chanq.Config{})
+	check(err)
+	defer metrics.Watch(admin)() // depth, age and consumers, in one program of many
 	consumer, err := orders.Consume(ctx, chanq.ConsumerConfig{})
 	check(err)
 	probe.Add("orders", consumer)

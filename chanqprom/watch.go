@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 var (
@@ -20,11 +20,11 @@ var (
 	upDesc       = prometheus.NewDesc("chanq_up", "1, or 0 where the database did not answer when the queue was looked at.", []string{"queue"}, nil)
 )
 
-// Source is a queue that can be looked at: *chanq.Queue[T] of any T is one.
+// Source is a queue that can be looked at: *chanqadmin.Queue is one.
 type Source interface {
 	Label() string // the value of the label queue
-	Stats(context.Context) (chanq.Stats, error)
-	Members(context.Context) ([]chanq.Member, error)
+	Stats(context.Context) (chanqadmin.Stats, error)
+	Consumers(context.Context) ([]chanqadmin.ConsumerInfo, error)
 }
 
 // watch has the queues that are watched at the moment.
@@ -64,7 +64,7 @@ type look struct {
 
 	mu      sync.Mutex // guards what follows, and is held while the database is asked
 	at      time.Time
-	stats   chanq.Stats
+	stats   chanqadmin.Stats
 	err     error
 	members int // below 0: not known
 }
@@ -72,7 +72,7 @@ type look struct {
 // seen is what is known of a queue.
 type seen struct {
 	queue   string
-	stats   chanq.Stats
+	stats   chanqadmin.Stats
 	err     error
 	members int // below 0: not known
 	here    bool
@@ -92,7 +92,7 @@ func (l *look) collect(ctx context.Context, maxAge time.Duration) seen {
 // again asks the database. mu is held.
 func (l *look) again(ctx context.Context) {
 	l.stats, l.err = l.source.Stats(ctx)
-	list, err := l.source.Members(ctx)
+	list, err := l.source.Consumers(ctx)
 	if l.members = len(list); err != nil {
 		l.members = -1
 	}
@@ -109,11 +109,11 @@ func tell(ch chan<- prometheus.Metric, s seen) {
 	}
 	gauge(upDesc, 1)
 	for _, n := range []struct {
-		state chanq.State
+		state chanqadmin.State
 		n     int
 	}{
-		{chanq.StateReady, s.stats.Ready}, {chanq.StateScheduled, s.stats.Scheduled}, {chanq.StateLeased, s.stats.Leased},
-		{chanq.StateDead, s.stats.Dead}, {chanq.StateDone, s.stats.Done},
+		{chanqadmin.StateReady, s.stats.Ready}, {chanqadmin.StateScheduled, s.stats.Scheduled}, {chanqadmin.StateLeased, s.stats.Leased},
+		{chanqadmin.StateDead, s.stats.Dead}, {chanqadmin.StateDone, s.stats.Done},
 	} {
 		gauge(messagesDesc, float64(n.n), string(n.state))
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqprom"
 	"github.com/chanq/chanq/embedded"
 )
@@ -30,13 +31,21 @@ func opened(t *testing.T, queues ...string) *sql.DB {
 	return db
 }
 
+// admin opens a queue for its operators.
+func admin(t *testing.T, db *sql.DB, name string) *chanqadmin.Queue {
+	t.Helper()
+	q, err := chanqadmin.Open(t.Context(), db, name, chanq.Config{})
+	require.NoError(t, err)
+	return q
+}
+
 // An increase is seen between two values: a counter that begins with what it counts first hides it.
 func TestCountersBeginAtZero(t *testing.T) {
 	db := opened(t, "mail")
 	m := chanqprom.New(chanqprom.Config{})
-	q, err := chanq.Open[string](t.Context(), db, "mail", chanq.Config{Hooks: m.Hooks()})
+	_, err := chanq.Open[string](t.Context(), db, "mail", chanq.Config{Hooks: m.Hooks()})
 	require.NoError(t, err)
-	defer m.Watch(q)()
+	defer m.Watch(admin(t, db, "mail"))()
 	seen := scrape(t, m)
 	for _, name := range []string{`chanq_leases_lost_total{queue="mail"}`, `chanq_handler_errors_total{queue="mail"}`, `chanq_outages_total{part="consumer",queue="mail"}`} {
 		require.Equal(t, "0", seen[name], name)
@@ -62,7 +71,7 @@ func TestCountersBeginAtZero(t *testing.T) {
 		require.Equal(t, want, scrape(t, m)[name], name)
 	}
 	watcher := chanqprom.New(chanqprom.Config{})
-	defer watcher.Watch(q)()
+	defer watcher.Watch(admin(t, db, "mail"))()
 	for name := range scrape(t, watcher) {
 		require.NotContains(t, name, "_total", "who only watches counts nothing")
 	}
@@ -126,16 +135,20 @@ func TestDatabasesThatAreAwayLeaveTheOthersToBeSeen(t *testing.T) {
 type hung struct{ name string }
 
 func (h hung) Label() string { return h.name }
-func (h hung) Stats(ctx context.Context) (chanq.Stats, error) {
+func (h hung) Stats(ctx context.Context) (chanqadmin.Stats, error) {
 	<-ctx.Done()
-	return chanq.Stats{}, ctx.Err()
+	return chanqadmin.Stats{}, ctx.Err()
 }
-func (h hung) Members(ctx context.Context) ([]chanq.Member, error) { return nil, ctx.Err() }
+func (h hung) Consumers(ctx context.Context) ([]chanqadmin.ConsumerInfo, error) {
+	return nil, ctx.Err()
+}
 
 // ready is a queue that answers who has time.
 type ready struct{ hung }
 
-func (ready) Stats(ctx context.Context) (chanq.Stats, error) { return chanq.Stats{}, ctx.Err() }
+func (ready) Stats(ctx context.Context) (chanqadmin.Stats, error) {
+	return chanqadmin.Stats{}, ctx.Err()
+}
 
 func TestQueuesThatHangDoNotKeepOthersFromBeingSeen(t *testing.T) {
 	m := chanqprom.New(chanqprom.Config{Timeout: 200 * time.Millisecond})
@@ -151,8 +164,8 @@ func TestQueuesThatHangDoNotKeepOthersFromBeingSeen(t *testing.T) {
 // refusing is a queue whose database tells who asked, and where.
 type refusing struct{ hung }
 
-func (refusing) Stats(context.Context) (chanq.Stats, error) {
-	return chanq.Stats{}, errors.New("connect to 10.1.2.3 as shop: refused")
+func (refusing) Stats(context.Context) (chanqadmin.Stats, error) {
+	return chanqadmin.Stats{}, errors.New("connect to 10.1.2.3 as shop: refused")
 }
 
 // What a database says of itself, names of hosts and users say, is in the log alone.
@@ -187,11 +200,11 @@ func TestQueuesThatComeBackAreSeenAgain(t *testing.T) {
 		}
 	}
 
-	require.NoError(t, chanq.Drop(t.Context(), db, "mail", chanq.Config{}))
+	require.NoError(t, chanqadmin.Drop(t.Context(), db, "mail", chanq.Config{}))
 	mark := chanq.ShardMark{Count: 2}
 	require.NoError(t, chanq.Migrate(t.Context(), db, "mail", chanq.Config{Shard: mark}))
 	require.Equal(t, "1", scrape(t, m)[`chanq_up{queue="mail/0"}`], "it is a shard now")
-	require.NoError(t, chanq.Drop(t.Context(), db, "mail", chanq.Config{Shard: mark}))
+	require.NoError(t, chanqadmin.Drop(t.Context(), db, "mail", chanq.Config{Shard: mark}))
 
 	require.NoError(t, chanq.Migrate(t.Context(), db, "mail", chanq.Config{Kind: chanq.KindOrdered}))
 	q, err := chanq.Open[string](t.Context(), db, "mail", chanq.Config{Kind: chanq.KindOrdered})

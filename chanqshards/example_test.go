@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqshards"
 	"github.com/chanq/chanq/embedded"
 )
@@ -49,10 +50,10 @@ func ExampleOpen() {
 	}
 	check(consumer.Shutdown(ctx))
 
-	for i := range orders.Shards() {
-		shard, err := orders.Shard(ctx, i)
+	for _, shard := range shards {
+		admin, err := chanqadmin.Open(ctx, shard.DB, "orders", config)
 		check(err)
-		check(shard.Pause(ctx))
+		check(admin.Pause(ctx))
 	}
 	// Output:
 	// ada 0 of orders/east
@@ -86,7 +87,9 @@ func ExampleQueue_Shard() {
 	// … and what else the transaction does
 	check(tx.Commit())
 
-	stats, err := shard.Stats(ctx)
+	admin, err := chanqadmin.Open(ctx, shards[i].DB, "mails", chanq.Config{})
+	check(err)
+	stats, err := admin.Stats(ctx)
 	check(err)
 	fmt.Println(stats.Ready, "mail to send, by", shard.Label())
 	// Output: 1 mail to send, by mails/west

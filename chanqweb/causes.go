@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 // Failures by cause: the errors of dead messages, without what is of one message alone.
@@ -40,10 +41,11 @@ func keyOf(cause string) string {
 
 // eachDead calls f with the latest dead messages, as the visitor may see them, some at a time, up to most
 // of them and for as long as ctx lasts. It reports whether those were all.
-func (h *Handler) eachDead(ctx context.Context, v *visit, q *chanq.Queue[[]byte], most int, f func([]chanq.Entry) error) (all bool, err error) {
-	var from chanq.Place
+func (h *Handler) eachDead(ctx context.Context, v *visit, q *chanqadmin.Queue, most int, f func([]chanqadmin.Entry) error) (all bool, err error) {
+	var from chanqadmin.PageToken
 	for looked := 0; looked < most; {
-		list, next, err := q.Browse(ctx, chanq.StateDead, from, causesAtOnce)
+		page, err := q.List(ctx, chanqadmin.List{State: chanqadmin.StateDead, After: from, Limit: causesAtOnce})
+		list := page.Entries
 		if err != nil {
 			if looked > 0 && ctx.Err() != nil {
 				return false, nil
@@ -56,23 +58,23 @@ func (h *Handler) eachDead(ctx context.Context, v *visit, q *chanq.Queue[[]byte]
 		if err := f(list); err != nil {
 			return false, err
 		}
-		if next == "" {
+		if page.Next == "" {
 			return true, nil
 		}
 		if ctx.Err() != nil {
 			break
 		}
-		looked, from = looked+len(list), next
+		looked, from = looked+len(list), page.Next
 	}
 	return false, nil
 }
 
 // causes are those of the latest dead messages, the most frequent first.
-func (h *Handler) causes(v *visit, q *chanq.Queue[[]byte]) (list []*cause, looked int, all bool, err error) {
+func (h *Handler) causes(v *visit, q *chanqadmin.Queue) (list []*cause, looked int, all bool, err error) {
 	ctx, cancel := context.WithTimeout(v.ctx, lookAtCauses)
 	defer cancel()
 	found := map[string]*cause{}
-	all, err = h.eachDead(ctx, v, q, mostDead, func(page []chanq.Entry) error {
+	all, err = h.eachDead(ctx, v, q, mostDead, func(page []chanqadmin.Entry) error {
 		looked += len(page)
 		for _, e := range page {
 			text := causeOf(e.LastError)
@@ -93,10 +95,10 @@ func (h *Handler) causes(v *visit, q *chanq.Queue[[]byte]) (list []*cause, looke
 
 // toCause does something to all dead messages of a cause, for as long as finding them may take. It
 // reports how many that were, and whether it came to the end.
-func (h *Handler) toCause(ctx context.Context, v *visit, q *chanq.Queue[[]byte], key string, do func([]chanq.ID) (int, error)) (n int, all bool, err error) {
+func (h *Handler) toCause(ctx context.Context, v *visit, q *chanqadmin.Queue, key string, do func([]chanq.ID) (int, error)) (n int, all bool, err error) {
 	find, stop := context.WithTimeout(ctx, findCauses)
 	defer stop()
-	all, err = h.eachDead(find, v, q, math.MaxInt, func(page []chanq.Entry) error {
+	all, err = h.eachDead(find, v, q, math.MaxInt, func(page []chanqadmin.Entry) error {
 		var ids []chanq.ID
 		for _, e := range page {
 			if keyOf(causeOf(e.LastError)) == key {

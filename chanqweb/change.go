@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 // Changes. Each comes as a form; one that deletes asks once more before it does.
@@ -28,31 +29,31 @@ type deed struct {
 	ask    string // what is asked before; "" is nothing
 	notice string // what is said afterwards, %s being how many
 	many   bool   // it is done to messages
-	run    func(context.Context, *chanq.Queue[[]byte], []chanq.ID) (int, error)
+	run    func(context.Context, *chanqadmin.Queue, []chanq.ID) (int, error)
 }
 
-func byIDs(f func(*chanq.Queue[[]byte], context.Context, ...chanq.ID) ([]chanq.ID, error)) func(context.Context, *chanq.Queue[[]byte], []chanq.ID) (int, error) {
-	return func(ctx context.Context, q *chanq.Queue[[]byte], ids []chanq.ID) (int, error) {
+func byIDs(f func(*chanqadmin.Queue, context.Context, ...chanq.ID) ([]chanq.ID, error)) func(context.Context, *chanqadmin.Queue, []chanq.ID) (int, error) {
+	return func(ctx context.Context, q *chanqadmin.Queue, ids []chanq.ID) (int, error) {
 		found, err := f(q, ctx, ids...)
 		return len(found), err
 	}
 }
 
-func whole(f func(*chanq.Queue[[]byte], context.Context) error) func(context.Context, *chanq.Queue[[]byte], []chanq.ID) (int, error) {
-	return func(ctx context.Context, q *chanq.Queue[[]byte], _ []chanq.ID) (int, error) { return 0, f(q, ctx) }
+func whole(f func(*chanqadmin.Queue, context.Context) error) func(context.Context, *chanqadmin.Queue, []chanq.ID) (int, error) {
+	return func(ctx context.Context, q *chanqadmin.Queue, _ []chanq.ID) (int, error) { return 0, f(q, ctx) }
 }
 
 var deeds = map[string]deed{
-	"pause":   {notice: "The queue is paused: nothing is claimed any more, in any process.", run: whole((*chanq.Queue[[]byte]).Pause)},
-	"resume":  {notice: "The queue goes on.", run: whole((*chanq.Queue[[]byte]).Resume)},
-	"redrive": {notice: "%s ready again, with no attempts counted.", many: true, run: byIDs((*chanq.Queue[[]byte]).RedriveIDs)},
+	"pause":   {notice: "The queue is paused: nothing is claimed any more, in any process.", run: whole((*chanqadmin.Queue).Pause)},
+	"resume":  {notice: "The queue goes on.", run: whole((*chanqadmin.Queue).Resume)},
+	"redrive": {notice: "%s ready again, with no attempts counted.", many: true, run: byIDs((*chanqadmin.Queue).RedriveIDs)},
 	"purge": {
 		ask: "Purge dead messages? They are deleted: there is no way back.", notice: "%s purged.", many: true,
-		run: byIDs((*chanq.Queue[[]byte]).PurgeIDs),
+		run: byIDs((*chanqadmin.Queue).PurgeIDs),
 	},
 	"cancel": {
 		ask:    "Cancel messages? They are deleted, also from under the hands of who works on them. There is no way back.",
-		notice: "%s cancelled.", many: true, run: byIDs((*chanq.Queue[[]byte]).Cancel),
+		notice: "%s cancelled.", many: true, run: byIDs((*chanqadmin.Queue).Cancel),
 	},
 }
 
@@ -122,7 +123,7 @@ func readChange(form url.Values) (c change, d deed, err error) {
 	if c.Cause != "" && !aKey.MatchString(c.Cause) {
 		return c, d, errForm
 	}
-	if c.Back != toFailures && !slices.Contains(states, chanq.State(c.Back)) {
+	if c.Back != toFailures && !slices.Contains(states, chanqadmin.State(c.Back)) {
 		c.Back = ""
 	}
 	for _, text := range form["id"] {
@@ -145,7 +146,7 @@ func readChange(form url.Values) (c change, d deed, err error) {
 
 // do makes a change, and logs it. It goes on when who asked has gone: half of it would be
 // done.
-func (h *Handler) do(v *visit, q *chanq.Queue[[]byte], c change, d deed) (n int, all bool, err error) {
+func (h *Handler) do(v *visit, q *chanqadmin.Queue, c change, d deed) (n int, all bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.ctx), changeTime)
 	defer cancel()
 	log := h.cfg.Log.With("queue", q.Name(), "do", c.Do, "user", v.rights.User, "from", v.RemoteAddr)

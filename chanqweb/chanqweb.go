@@ -28,7 +28,7 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -49,7 +49,7 @@ type Config struct {
 	// lists it has neither headers nor body, and for the page of slots nothing but Key and Slot.
 	// Of what handlers returned as an error nothing else is hidden (see Rights.Bodies).
 	// It is called by many goroutines, and what it is given is its own. Default: nothing is changed.
-	Redact func(queue string, e *chanq.Entry)
+	Redact func(queue string, e *chanqadmin.Entry)
 
 	// Log gets a record of each change, and of each that was refused; and the errors of the database, of
 	// which a page tells no more than a sentence. Default slog.Default().
@@ -122,7 +122,7 @@ func New(db *sql.DB, cfg Config) (*Handler, error) {
 		cfg.Rights = func(*http.Request) Rights { return Rights{} }
 	}
 	if cfg.Redact == nil {
-		cfg.Redact = func(string, *chanq.Entry) {}
+		cfg.Redact = func(string, *chanqadmin.Entry) {}
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 // Charts are lines of SVG without a word in them: those around are of HTML, so that they
@@ -38,11 +38,11 @@ type line struct {
 // series is a figure of samples; NaN is a gap.
 type series struct {
 	name string
-	of   func(chanq.Sample) float64
+	of   func(chanqadmin.Sample) float64
 }
 
 // draw makes a chart of samples of the time before now.
-func draw(title string, samples []chanq.Sample, now time.Time, s span, format func(float64) string, all ...series) chart {
+func draw(title string, samples []chanqadmin.Sample, now time.Time, s span, format func(float64) string, all ...series) chart {
 	begin := now.Add(-s.Last)
 	c := chart{Title: title, Places: s.Places}
 	top := 0.0
@@ -70,7 +70,7 @@ func draw(title string, samples []chanq.Sample, now time.Time, s span, format fu
 // mostRows are as many as the table beside a chart has.
 const mostRows = 60
 
-func table(samples []chanq.Sample, s span, format func(float64) string, all []series) (rows [][]string) {
+func table(samples []chanqadmin.Sample, s span, format func(float64) string, all []series) (rows [][]string) {
 	every := max(1, int(s.Last/s.step)/mostRows)
 	for i := len(samples) - 1; i >= 0 && len(rows) < mostRows; i -= every {
 		row := []string{samples[i].At.UTC().Format("2 Jan 15:04:05")}
@@ -84,7 +84,7 @@ func table(samples []chanq.Sample, s span, format func(float64) string, all []se
 
 // trace is the path of a figure, and the last sample on it. Where samples are missing, or have no such
 // figure, it begins anew; one between two gaps is a dot.
-func trace(samples []chanq.Sample, begin time.Time, last, step time.Duration, top float64, of func(chanq.Sample) float64) (path string, latest *chanq.Sample) {
+func trace(samples []chanqadmin.Sample, begin time.Time, last, step time.Duration, top float64, of func(chanqadmin.Sample) float64) (path string, latest *chanqadmin.Sample) {
 	var b strings.Builder
 	alone := false // what was written last begins a piece
 	for i := range samples {
@@ -149,8 +149,8 @@ func roundUp(v float64) float64 {
 }
 
 // counted is a depth, where it is known.
-func counted(of func(chanq.Sample) int) func(chanq.Sample) float64 {
-	return func(s chanq.Sample) float64 {
+func counted(of func(chanqadmin.Sample) int) func(chanqadmin.Sample) float64 {
+	return func(s chanqadmin.Sample) float64 {
 		if !s.Counted {
 			return math.NaN()
 		}
@@ -159,30 +159,30 @@ func counted(of func(chanq.Sample) int) func(chanq.Sample) float64 {
 }
 
 // rate is a figure a second.
-func rate(step time.Duration, of func(chanq.Sample) int64) func(chanq.Sample) float64 {
-	return func(s chanq.Sample) float64 { return float64(of(s)) / step.Seconds() }
+func rate(step time.Duration, of func(chanqadmin.Sample) int64) func(chanqadmin.Sample) float64 {
+	return func(s chanqadmin.Sample) float64 { return float64(of(s)) / step.Seconds() }
 }
 
 // charts are those of a queue, whose counts end at limit.
-func charts(samples []chanq.Sample, now time.Time, s span, limit int) []chart {
+func charts(samples []chanqadmin.Sample, now time.Time, s span, limit int) []chart {
 	over := ended(samples, s.step, now) // what is still added up would be drawn too low
 	return []chart{
 		draw("Depth", samples, now, s, func(v float64) string { return atLeast(v, limit) },
-			series{"ready", counted(func(s chanq.Sample) int { return s.Ready })},
-			series{"leased", counted(func(s chanq.Sample) int { return s.Leased })},
-			series{"dead", counted(func(s chanq.Sample) int { return s.Dead })}),
+			series{"ready", counted(func(s chanqadmin.Sample) int { return s.Ready })},
+			series{"leased", counted(func(s chanqadmin.Sample) int { return s.Leased })},
+			series{"dead", counted(func(s chanqadmin.Sample) int { return s.Dead })}),
 		draw("Messages a second", over, now, s, perSecond,
-			series{"sent", rate(s.step, func(s chanq.Sample) int64 { return s.Sent })},
-			series{"acked", rate(s.step, func(s chanq.Sample) int64 { return s.Acked })},
-			series{"failed", rate(s.step, func(s chanq.Sample) int64 { return s.Nacked + s.Died })}),
+			series{"sent", rate(s.step, func(s chanqadmin.Sample) int64 { return s.Sent })},
+			series{"acked", rate(s.step, func(s chanqadmin.Sample) int64 { return s.Acked })},
+			series{"failed", rate(s.step, func(s chanqadmin.Sample) int64 { return s.Nacked + s.Died })}),
 		draw("Waiting", samples, now, s, seconds,
-			series{"mean wait", func(s chanq.Sample) float64 {
+			series{"mean wait", func(s chanqadmin.Sample) float64 {
 				if s.Delivered == 0 { // nobody has waited, which is not to have waited for no time
 					return math.NaN()
 				}
 				return s.MeanWait().Seconds()
 			}},
-			series{"oldest ready", func(s chanq.Sample) float64 {
+			series{"oldest ready", func(s chanqadmin.Sample) float64 {
 				if !s.Counted {
 					return math.NaN()
 				}
@@ -200,14 +200,14 @@ func atLeast(v float64, limit int) string {
 }
 
 // sparkline is the depth of the last hour, in a box of its own.
-func sparkline(samples []chanq.Sample, now time.Time) line {
-	depth := counted(func(s chanq.Sample) int { return s.Ready + s.Leased })
+func sparkline(samples []chanqadmin.Sample, now time.Time) line {
+	depth := counted(func(s chanqadmin.Sample) int { return s.Ready + s.Leased })
 	top := 1.0
 	for _, s := range samples {
 		if v := depth(s); !math.IsNaN(v) {
 			top = max(top, v)
 		}
 	}
-	path, _ := trace(samples, now.Add(-time.Hour), time.Hour, chanq.StepMinute, top, depth)
+	path, _ := trace(samples, now.Add(-time.Hour), time.Hour, chanqadmin.StepMinute, top, depth)
 	return line{Path: path, Area: below(path)}
 }

@@ -10,28 +10,29 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 // everyView is every page, with a text wherever somebody else may have written one.
 func everyView(text string, body []byte, now time.Time) []*view {
-	e := chanq.Entry{
-		State: chanq.StateDead, EnqueuedAt: now, DueAt: now, LeaseUntil: now, EndedAt: now, ExpiresAt: now, Member: chanq.ID{1}, LeasedBy: text,
+	e := chanqadmin.Entry{
+		State: chanqadmin.StateDead, EnqueuedAt: now, DueAt: now, LeaseUntil: now, EndedAt: now, ExpiresAt: now, Consumer: chanq.ID{1}, LeasedBy: text,
 		DedupKey: text, Key: text, LastError: text, Size: 1,
 	}
 	live := e
-	live.State = chanq.StateLeased
+	live.State = chanqadmin.StateLeased
 	as, forms, shown, cut := bodyAs(body, "")
-	members := []memberLine{{Member: chanq.Member{Name: text, Host: text, Since: now, Until: now}, Holds: "1"}}
+	members := []memberLine{{ConsumerInfo: chanqadmin.ConsumerInfo{Name: text, Host: text, Since: now, Until: now}, Holds: "1"}}
 	causes := []*cause{{Key: keyOf(causeOf(text)), Text: causeOf(text), Sample: printable(text), Count: 1, Latest: now, Oldest: now}}
 	views := []*view{
 		{Page: "overview", Live: "live", Data: overviewData{Queues: []queueLine{{Name: "mail"}, {Name: "bad", Trouble: printable(text)}}, Next: "mail", More: true, Total: 2}},
 		{Page: "queue", Live: "live", Data: queueData{Members: members, History: printable(text), Spans: spans, Span: "hour"}},
-		{Page: "messages", Data: messagesData{State: e.State, States: states, List: []chanq.Entry{e}, From: "a", Next: "b", Keyed: true, Failed: true, Held: true}},
+		{Page: "messages", Data: messagesData{State: e.State, States: states, List: []chanqadmin.Entry{e}, From: "a", Next: "b", Keyed: true, Failed: true, Held: true}},
 		{Page: "message", Data: messageData{Entry: e, Headers: []headerLine{{printable(text), printable(text)}}, As: as, Forms: forms, Text: shown, Cut: cut, Cause: "c"}},
 		{Page: "message", Data: messageData{Entry: live, Live: true}},
 		{Page: "failures", Data: failuresData{Causes: causes, Looked: 1, Most: 1}},
 		{Page: "members", Data: membersData{Members: members, Others: []heldLine{{printable(text), 1}}}},
-		{Page: "slots", Data: slotsData{Slots: []chanq.SlotStats{{Owner: text, TopKey: printable(text), TopKeyMessages: 1, Messages: 1}}}},
+		{Page: "slots", Data: slotsData{Slots: []chanqadmin.SlotStats{{Owner: text, TopKey: printable(text), TopKeyMessages: 1, Messages: 1}}}},
 		{Page: "trouble", Name: "Trouble", Data: printable(text)},
 		{Page: "ask", Data: askData{change: change{Do: "retry", Cause: keyOf(text), Back: toFailures, IDs: []chanq.ID{{1}}}, Question: "?"}},
 	}

@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 // History is what queues were like, where it is not chanq's own: see Config.History.
 type History interface {
 	// History returns the samples of a queue as chanq.Queue.History does. It is called by many
 	// goroutines.
-	History(ctx context.Context, queue string, since time.Time, step time.Duration) ([]chanq.Sample, error)
+	History(ctx context.Context, queue string, since time.Time, step time.Duration) ([]chanqadmin.Sample, error)
 }
 
 // span is a time that charts show.
@@ -24,9 +24,9 @@ type span struct {
 }
 
 var spans = []span{
-	{"hour", time.Hour, chanq.StepFine, []string{"1 h ago", "45 min", "30 min", "15 min", "now"}},
-	{"day", 24 * time.Hour, chanq.StepMinute, []string{"1 day ago", "18 h", "12 h", "6 h", "now"}},
-	{"week", 7 * 24 * time.Hour, chanq.StepHour, []string{"7 days ago", "5", "3", "1", "now"}},
+	{"hour", time.Hour, chanqadmin.StepFine, []string{"1 h ago", "45 min", "30 min", "15 min", "now"}},
+	{"day", 24 * time.Hour, chanqadmin.StepMinute, []string{"1 day ago", "18 h", "12 h", "6 h", "now"}},
+	{"week", 7 * 24 * time.Hour, chanqadmin.StepHour, []string{"7 days ago", "5", "3", "1", "now"}},
 }
 
 func spanNamed(name string) span {
@@ -39,7 +39,7 @@ func spanNamed(name string) span {
 }
 
 // samples are those of a time.
-func (h *Handler) samples(v *visit, queue string, since time.Time, step time.Duration) ([]chanq.Sample, error) {
+func (h *Handler) samples(v *visit, queue string, since time.Time, step time.Duration) ([]chanqadmin.Sample, error) {
 	if h.cfg.History != nil {
 		return h.cfg.History.History(v.ctx, queue, since, step)
 	}
@@ -51,11 +51,11 @@ func (h *Handler) samples(v *visit, queue string, since time.Time, step time.Dur
 }
 
 // lastHour are the samples of minutes, of now or of a moment ago.
-func (h *Handler) lastHour(v *visit, queue string) (list []chanq.Sample, err error) {
+func (h *Handler) lastHour(v *visit, queue string) (list []chanqadmin.Sample, err error) {
 	if list, known := h.store.sampled(queue, v.now); known {
 		return list, nil
 	}
-	list, err = h.samples(v, queue, v.now.Add(-time.Hour), chanq.StepMinute)
+	list, err = h.samples(v, queue, v.now.Add(-time.Hour), chanqadmin.StepMinute)
 	if err == nil {
 		h.store.keepSamples(queue, v.now, list)
 	}
@@ -64,10 +64,12 @@ func (h *Handler) lastHour(v *visit, queue string) (list []chanq.Sample, err err
 
 // growing reports whether a sample is, or may be, of a time that is not over: by clocks that may
 // be apart, the database's and the page's, for as long as there could be one after it.
-func growing(s chanq.Sample, step time.Duration, now time.Time) bool { return now.Sub(s.At) < 2*step }
+func growing(s chanqadmin.Sample, step time.Duration, now time.Time) bool {
+	return now.Sub(s.At) < 2*step
+}
 
 // ended are samples without the last one, while that may grow.
-func ended(list []chanq.Sample, step time.Duration, now time.Time) []chanq.Sample {
+func ended(list []chanqadmin.Sample, step time.Duration, now time.Time) []chanqadmin.Sample {
 	if n := len(list); n > 0 && growing(list[n-1], step, now) {
 		return list[:n-1]
 	}
@@ -75,7 +77,7 @@ func ended(list []chanq.Sample, step time.Duration, now time.Time) []chanq.Sampl
 }
 
 // lastWhole is the last sample of a time that is over, if it is of just now.
-func lastWhole(list []chanq.Sample, step time.Duration, now time.Time) (last chanq.Sample, ok bool) {
+func lastWhole(list []chanqadmin.Sample, step time.Duration, now time.Time) (last chanqadmin.Sample, ok bool) {
 	list = ended(list, step, now)
 	if len(list) == 0 || quietSince(list, step, now) != "" {
 		return last, false
@@ -84,7 +86,7 @@ func lastWhole(list []chanq.Sample, step time.Duration, now time.Time) (last cha
 }
 
 // quietSince says since when there are no samples; "" where the last one is of just now.
-func quietSince(list []chanq.Sample, step time.Duration, now time.Time) string {
+func quietSince(list []chanqadmin.Sample, step time.Duration, now time.Time) string {
 	end := list[len(list)-1].At.Add(step)
 	if now.Sub(end) <= 2*step {
 		return ""

@@ -13,20 +13,21 @@ import (
 	"unicode/utf8"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 // messagesAPage is how many messages a list has.
 const messagesAPage = 50
 
-var states = []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead, chanq.StateDone}
+var states = []chanqadmin.State{chanqadmin.StateReady, chanqadmin.StateScheduled, chanqadmin.StateLeased, chanqadmin.StateDead, chanqadmin.StateDone}
 
 // messagesData is what a list of messages shows.
 type messagesData struct {
-	State  chanq.State
-	States []chanq.State
-	List   []chanq.Entry
-	From   chanq.Place
-	Next   chanq.Place
+	State  chanqadmin.State
+	States []chanqadmin.State
+	List   []chanqadmin.Entry
+	From   chanqadmin.PageToken
+	Next   chanqadmin.PageToken
 	Short  bool // there may be others behind Next, among many of another state
 	// What some of them have.
 	Keyed, Failed, Held bool
@@ -34,9 +35,9 @@ type messagesData struct {
 
 func (h *Handler) messages(v *visit) (*answer, error) {
 	name, query := v.PathValue("queue"), v.URL.Query()
-	state := chanq.State(query.Get("state"))
+	state := chanqadmin.State(query.Get("state"))
 	if state == "" {
-		state = chanq.StateReady
+		state = chanqadmin.StateReady
 	}
 	if !slices.Contains(states, state) {
 		return nil, errNoPage
@@ -45,21 +46,22 @@ func (h *Handler) messages(v *visit) (*answer, error) {
 	if err != nil {
 		return nil, noQueue(err)
 	}
-	data := messagesData{State: state, States: states, From: chanq.Place(query.Get("from"))}
-	data.List, data.Next, err = q.Browse(v.ctx, state, data.From, messagesAPage)
+	data := messagesData{State: state, States: states, From: chanqadmin.PageToken(query.Get("from"))}
+	page, err := q.List(v.ctx, chanqadmin.List{State: state, After: data.From, Limit: messagesAPage})
 	if err != nil {
 		if op := (*chanq.OpError)(nil); data.From != "" && !errors.As(err, &op) && v.ctx.Err() == nil {
 			return nil, errNoPlace // nobody was asked
 		}
 		return nil, err
 	}
+	data.List, data.Next = page.Entries, page.Next
 	data.Short = data.Next != "" && len(data.List) < messagesAPage
 	for i := range data.List {
 		e := &data.List[i]
 		h.conceal(v, name, e)
 		data.Keyed = data.Keyed || e.Key != "" || e.DedupKey != ""
 		data.Failed = data.Failed || e.LastError != ""
-		data.Held = data.Held || state == chanq.StateLeased
+		data.Held = data.Held || state == chanqadmin.StateLeased
 	}
 	title := fmt.Sprintf("%s in %s", state, name)
 	return &answer{view: &view{Page: "messages", Tab: "messages", Name: title, Queue: name, Kind: kind, Data: data}}, nil
@@ -77,7 +79,7 @@ func (h *Handler) find(v *visit) (*answer, error) {
 
 // messageData is what the page of one message shows.
 type messageData struct {
-	chanq.Entry
+	chanqadmin.Entry
 	Headers []headerLine
 	Life    []moment
 	As      string // json, text or hex
@@ -100,7 +102,7 @@ type moment struct {
 // bodyShown is how many bytes of a body a page has.
 const bodyShown = 64 << 10
 
-func (h *Handler) entry(v *visit) (e chanq.Entry, kind chanq.Kind, err error) {
+func (h *Handler) entry(v *visit) (e chanqadmin.Entry, kind chanq.Kind, err error) {
 	name := v.PathValue("queue")
 	id, err := chanq.ParseID(v.PathValue("id"))
 	if err != nil {
@@ -123,8 +125,8 @@ func (h *Handler) message(v *visit) (*answer, error) {
 		return nil, err
 	}
 	name := v.PathValue("queue")
-	data := messageData{Entry: e, Life: lifeOf(e, v), Live: e.State != chanq.StateDead && e.State != chanq.StateDone}
-	if e.State == chanq.StateDead {
+	data := messageData{Entry: e, Life: lifeOf(e, v), Live: e.State != chanqadmin.StateDead && e.State != chanqadmin.StateDone}
+	if e.State == chanqadmin.StateDead {
 		data.Cause = keyOf(causeOf(e.LastError))
 	}
 	for n, value := range e.Headers {
@@ -203,7 +205,7 @@ func (h *Handler) body(v *visit) (*answer, error) {
 }
 
 // lifeOf is what is known of a message's life, in order.
-func lifeOf(e chanq.Entry, v *visit) (life []moment) {
+func lifeOf(e chanqadmin.Entry, v *visit) (life []moment) {
 	add := func(what string, at stampOf) {
 		if !at.IsZero() {
 			life = append(life, moment{what, at, at.After(v.now)})
@@ -213,16 +215,16 @@ func lifeOf(e chanq.Entry, v *visit) (life []moment) {
 	if e.DueAt.After(e.EnqueuedAt) {
 		add("due", stampOf{e.DueAt})
 	}
-	if e.State == chanq.StateLeased {
+	if e.State == chanqadmin.StateLeased {
 		add("lease ends, unless it is extended", stampOf{e.LeaseUntil})
 	} else {
 		add("last lease ended", stampOf{e.LeaseUntil})
 	}
 	add("expires", stampOf{e.ExpiresAt})
 	switch e.State {
-	case chanq.StateDead:
+	case chanqadmin.StateDead:
 		add("set aside", stampOf{e.EndedAt})
-	case chanq.StateDone:
+	case chanqadmin.StateDone:
 		add("acked", stampOf{e.EndedAt})
 	}
 	slices.SortStableFunc(life, func(a, b moment) int { return a.At.Compare(b.At.Time) })

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 // queuesAPage is how many queues an overview has.
@@ -82,9 +83,9 @@ func (h *Handler) queueLine(v *visit, name string) (queueLine, error) {
 		line.Quiet = "the history cannot be read"
 	default:
 		line.Spark = sparkline(list, v.now)
-		line.Quiet = quietSince(list, chanq.StepMinute, v.now)
-		if last, ok := lastWhole(list, chanq.StepMinute, v.now); ok {
-			line.In, line.Out = perSecond(float64(last.Sent)/chanq.StepMinute.Seconds()), perSecond(float64(last.Acked)/chanq.StepMinute.Seconds())
+		line.Quiet = quietSince(list, chanqadmin.StepMinute, v.now)
+		if last, ok := lastWhole(list, chanqadmin.StepMinute, v.now); ok {
+			line.In, line.Out = perSecond(float64(last.Sent)/chanqadmin.StepMinute.Seconds()), perSecond(float64(last.Acked)/chanqadmin.StepMinute.Seconds())
 		}
 	}
 	return line, nil
@@ -114,7 +115,7 @@ func (h *Handler) queue(v *visit) (*answer, error) {
 	if err != nil {
 		return nil, noQueue(err)
 	}
-	members, err := q.Members(v.ctx)
+	members, err := q.Consumers(v.ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -165,13 +166,13 @@ func noQueue(err error) error {
 
 // memberLine is a consumer, and what it holds.
 type memberLine struct {
-	chanq.Member
+	chanqadmin.ConsumerInfo
 	Holds string // messages; "" is not known
 }
 
-func memberLines(list []chanq.Member) (lines []memberLine) {
+func memberLines(list []chanqadmin.ConsumerInfo) (lines []memberLine) {
 	for _, m := range list {
-		lines = append(lines, memberLine{Member: m})
+		lines = append(lines, memberLine{ConsumerInfo: m})
 	}
 	return lines
 }
@@ -199,20 +200,20 @@ func (h *Handler) members(v *visit) (*answer, error) {
 	if err != nil {
 		return nil, noQueue(err)
 	}
-	members, err := q.Members(v.ctx)
+	members, err := q.Consumers(v.ctx)
 	if err != nil {
 		return nil, err
 	}
-	leased, next, err := q.Browse(v.ctx, chanq.StateLeased, "", leasesLooked)
+	leased, err := q.List(v.ctx, chanqadmin.List{State: chanqadmin.StateLeased, Limit: leasesLooked})
 	if err != nil {
 		return nil, err
 	}
-	data := membersData{Members: memberLines(members), Counted: len(leased), All: next == ""}
+	data := membersData{Members: memberLines(members), Counted: len(leased.Entries), All: leased.Next == ""}
 	held := map[chanq.ID]int{}
 	names := map[chanq.ID]string{}
-	for _, e := range leased {
-		held[e.Member]++
-		names[e.Member] = holder(e)
+	for _, e := range leased.Entries {
+		held[e.Consumer]++
+		names[e.Consumer] = holder(e)
 	}
 	for i, m := range data.Members {
 		data.Members[i].Holds = grouped(int64(held[m.ID]))

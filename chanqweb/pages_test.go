@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqweb"
 	"github.com/chanq/chanq/chanqweb/internal/webshop"
 	"github.com/chanq/chanq/prove/testdb"
@@ -122,7 +123,7 @@ func TestAListIsReadPageByPage(t *testing.T) {
 			}
 			path = "/q/mail/messages" + html.UnescapeString(more[1])
 		}
-		list, err := shop.Mail.Peek(t.Context(), chanq.StateReady, 1000)
+		list, err := testdb.Peek(t.Context(), shop.Mail, chanqadmin.StateReady, 1000)
 		require.NoError(t, err)
 		var want []string
 		for _, e := range list {
@@ -187,7 +188,7 @@ func TestWhatADecoderSaysIsHiddenAsBodiesAre(t *testing.T) {
 		reader, err := chanq.Open[letter](t.Context(), shop.DB, "mail", chanq.Config{Codec: frank{}})
 		require.NoError(t, err)
 		testdb.RequireNone(t, reader)
-		dead, err := shop.Mail.Peek(t.Context(), chanq.StateDead, 10)
+		dead, err := testdb.Peek(t.Context(), shop.Mail, chanqadmin.StateDead, 10)
 		require.NoError(t, err)
 		require.Len(t, dead, 3)
 		hidden := shop.open(chanqweb.Rights{Change: true})
@@ -218,7 +219,7 @@ func TestARedactorSeesAllBeforeAnybody(t *testing.T) {
 		payments := shop.Queue("payments", chanq.Config{Kind: chanq.KindOrdered, Slots: 2})
 		shop.Send(payments, chanq.Message[[]byte]{Key: "S3CRET", Body: []byte("S3CRET")})
 		s := shop.open(everything, func(c *chanqweb.Config) {
-			c.Redact = func(queue string, e *chanq.Entry) {
+			c.Redact = func(queue string, e *chanqadmin.Entry) {
 				if !strings.Contains("mail payments", queue) {
 					t.Error(queue)
 				}

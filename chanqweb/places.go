@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 // placed is what the database says of a queue besides its kind.
@@ -27,7 +28,7 @@ func (s *store) placed(name string) placed {
 
 // names are those of the queues.
 func (s *store) names(ctx context.Context) ([]string, error) {
-	names, err := chanq.Queues(ctx, s.db, s.config)
+	names, err := chanqadmin.Queues(ctx, s.db, s.config)
 	if errors.Is(err, chanq.ErrNoSchema) {
 		return nil, nil
 	}
@@ -35,17 +36,14 @@ func (s *store) names(ctx context.Context) ([]string, error) {
 }
 
 func (s *store) open(ctx context.Context, name string, k *known) error {
-	config, err := chanq.StoredConfig(ctx, s.db, name, s.config)
+	q, err := chanqadmin.Open(ctx, s.db, name, s.config)
 	if err != nil {
 		return err
 	}
+	config := q.Config()
 	at := placed{Holds: config.DeadKey == chanq.DeadKeyHolds}
 	if mark := config.Shard; mark.Count > 0 {
 		at.Shard = fmt.Sprintf("shard %d of %d", mark.Index, mark.Count)
-	}
-	q, err := chanq.Open[[]byte](ctx, s.db, name, config)
-	if err != nil {
-		return err
 	}
 	s.mu.Lock()
 	k.placed = at

@@ -9,7 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 // How figures and texts are shown.
@@ -161,23 +161,23 @@ func brief(s string, n int) string {
 }
 
 // whenOf is the time that matters in a state, and what it is.
-func whenOf(e chanq.Entry) time.Time {
+func whenOf(e chanqadmin.Entry) time.Time {
 	switch e.State {
-	case chanq.StateLeased:
+	case chanqadmin.StateLeased:
 		return e.LeaseUntil
-	case chanq.StateDead, chanq.StateDone:
+	case chanqadmin.StateDead, chanqadmin.StateDone:
 		return e.EndedAt
 	}
 	return e.DueAt
 }
 
 // holder is who has the lease: by name, or by ID, since a member is forgotten after a day.
-func holder(e chanq.Entry) string {
+func holder(e chanqadmin.Entry) string {
 	switch {
 	case e.LeasedBy != "":
 		return printable(e.LeasedBy)
-	case !e.Member.IsZero():
-		return e.Member.String()
+	case !e.Consumer.IsZero():
+		return e.Consumer.String()
 	}
 	return ""
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 func TestFiguresAreShort(t *testing.T) {
@@ -67,17 +67,17 @@ func TestABodyIsShownAsItIsBestRead(t *testing.T) {
 
 func TestALineBeginsAnewWhereSamplesAreMissing(t *testing.T) {
 	begin := time.Unix(1_700_000_000, 0)
-	var samples []chanq.Sample
+	var samples []chanqadmin.Sample
 	for _, minute := range []int{0, 1, 2, 10, 11} {
-		samples = append(samples, chanq.Sample{At: begin.Add(time.Duration(minute) * time.Minute), Counted: true, Ready: 10 * minute})
+		samples = append(samples, chanqadmin.Sample{At: begin.Add(time.Duration(minute) * time.Minute), Counted: true, Ready: 10 * minute})
 	}
-	path, last := trace(samples, begin, time.Hour, time.Minute, 100, counted(func(s chanq.Sample) int { return s.Ready }))
+	path, last := trace(samples, begin, time.Hour, time.Minute, 100, counted(func(s chanqadmin.Sample) int { return s.Ready }))
 	require.Equal(t, 2, strings.Count(path, "M"), path)
 	require.Equal(t, 3, strings.Count(path, "L"), path)
 	require.Equal(t, 110, last.Ready)
 	require.Equal(t, 2, strings.Count(below(path), "Z"))
 	samples[1].Counted = false
-	path, _ = trace(samples[:2], begin, time.Hour, time.Minute, 100, counted(func(s chanq.Sample) int { return s.Ready }))
+	path, _ = trace(samples[:2], begin, time.Hour, time.Minute, 100, counted(func(s chanqadmin.Sample) int { return s.Ready }))
 	require.Equal(t, "M0.0 99.0"+dot, path, "what was not counted is not 0, and one by itself is a dot")
 	require.Empty(t, below(path))
 }
@@ -102,13 +102,13 @@ func TestQueuesThatDoNotExistAreNotRemembered(t *testing.T) {
 // The time that is not over has not had all its messages, and would be drawn as a fall.
 func TestRatesAreOfTimesThatAreOver(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
-	var samples []chanq.Sample
+	var samples []chanqadmin.Sample
 	for i := 6; i >= 0; i-- {
 		sent := int64(1000)
 		if i == 0 {
 			sent = 10 // the last one has just begun
 		}
-		samples = append(samples, chanq.Sample{At: now.Add(-time.Second - time.Duration(i)*chanq.StepFine), Counted: true, Ready: 10 + i, Sent: sent})
+		samples = append(samples, chanqadmin.Sample{At: now.Add(-time.Second - time.Duration(i)*chanqadmin.StepFine), Counted: true, Ready: 10 + i, Sent: sent})
 	}
 	all := charts(samples, now, spans[0], 10_000)
 	require.Equal(t, "100", all[1].Lines[0].Last)
@@ -128,9 +128,9 @@ func TestRatesAreOfTimesThatAreOver(t *testing.T) {
 // Where nobody was given a message nobody has waited, which is not to have waited for no time.
 func TestMeanWaitHasAGapWhereNothingWasDelivered(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
-	var samples []chanq.Sample
+	var samples []chanqadmin.Sample
 	for i := 30; i >= 1; i-- {
-		s := chanq.Sample{At: now.Add(-time.Duration(i) * chanq.StepFine), Counted: true}
+		s := chanqadmin.Sample{At: now.Add(-time.Duration(i) * chanqadmin.StepFine), Counted: true}
 		if i > 20 || i < 5 || i == 12 {
 			s.Delivered, s.Waited = 2, 8*time.Second
 		}
@@ -147,7 +147,7 @@ func TestMeanWaitHasAGapWhereNothingWasDelivered(t *testing.T) {
 
 func TestACountThatHasEndedHasAPlus(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
-	depth := charts([]chanq.Sample{{At: now.Add(-chanq.StepFine), Counted: true, Ready: 10_000, Dead: 9_999}}, now, spans[0], 10_000)[0]
+	depth := charts([]chanqadmin.Sample{{At: now.Add(-chanqadmin.StepFine), Counted: true, Ready: 10_000, Dead: 9_999}}, now, spans[0], 10_000)[0]
 	require.Equal(t, "10\u2009000+", depth.Lines[0].Last)
 	require.Equal(t, "9\u2009999", depth.Lines[2].Last)
 	require.Equal(t, "10\u2009000+", depth.Rows[0][1])

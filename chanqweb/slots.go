@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 // slotsData is what the page of slots shows.
 type slotsData struct {
-	Slots []chanq.SlotStats
+	Slots []chanqadmin.SlotStats
 	Limit int
 	Free  int // without an owner
 	Keys  []*keyLine
@@ -48,9 +49,9 @@ func (h *Handler) slots(v *visit) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	data := slotsData{Slots: list, Limit: chanq.SlotStatsLimit}
+	data := slotsData{Slots: list, Limit: chanqadmin.SlotStatsLimit}
 	for i := range list {
-		e := chanq.Entry{Key: list[i].TopKey, Slot: list[i].Slot}
+		e := chanqadmin.Entry{Key: list[i].TopKey, Slot: list[i].Slot}
 		h.conceal(v, name, &e)
 		list[i].TopKey = printable(e.Key)
 		if list[i].Owner == "" {
@@ -69,26 +70,26 @@ func (h *Handler) slots(v *visit) (*answer, error) {
 // closedKeys are the keys of an ordered queue that wait for a message: one that is leased, one that is
 // to be tried again, or, where dead ones hold their keys, a dead one. Those with the most messages
 // are first. all says that no message was left out.
-func (h *Handler) closedKeys(v *visit, q *chanq.Queue[[]byte]) (list []*keyLine, all bool, err error) {
+func (h *Handler) closedKeys(v *visit, q *chanqadmin.Queue) (list []*keyLine, all bool, err error) {
 	closed := map[string]*keyLine{}
-	states := []chanq.State{chanq.StateLeased, chanq.StateScheduled, chanq.StateReady}
+	states := []chanqadmin.State{chanqadmin.StateLeased, chanqadmin.StateScheduled, chanqadmin.StateReady}
 	if h.store.placed(q.Name()).Holds {
-		states = slices.Insert(states, 0, chanq.StateDead)
+		states = slices.Insert(states, 0, chanqadmin.StateDead)
 	}
 	all = true
 	for _, state := range states {
-		found, next, err := q.Browse(v.ctx, state, "", keysLooked)
+		page, err := q.List(v.ctx, chanqadmin.List{State: state, Limit: keysLooked})
 		if err != nil {
 			return nil, false, err
 		}
-		all = all && next == ""
-		for _, e := range found {
+		all = all && page.Next == ""
+		for _, e := range page.Entries {
 			if e.Key == "" {
 				continue // it is a line of its own
 			}
 			key := e.Key // which is concealed below
 			k := closed[key]
-			if k == nil && state == chanq.StateReady {
+			if k == nil && state == chanqadmin.StateReady {
 				continue
 			}
 			if k == nil {
@@ -96,7 +97,7 @@ func (h *Handler) closedKeys(v *visit, q *chanq.Queue[[]byte]) (list []*keyLine,
 				k = &keyLine{Key: e.Key, Slot: e.Slot, Why: string(e.State), ID: e.ID, Until: whenOf(e), Attempts: e.Attempts, LastError: e.LastError}
 				closed[key], list = k, append(list, k)
 			}
-			if state != chanq.StateDead {
+			if state != chanqadmin.StateDead {
 				k.Messages++
 			}
 		}

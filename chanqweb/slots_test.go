@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqweb"
 	"github.com/chanq/chanq/prove/testdb"
 )
@@ -36,7 +37,7 @@ func TestKeysThatWaitAreListed(t *testing.T) {
 		}
 		shop.Send(q, chanq.Message[[]byte]{Key: "free", Body: []byte("x")}, chanq.Message[[]byte]{Body: []byte("x")})
 		s := shop.open(chanqweb.Rights{}, func(c *chanqweb.Config) {
-			c.Redact = func(_ string, e *chanq.Entry) { e.Key = strings.ToUpper(e.Key) }
+			c.Redact = func(_ string, e *chanqadmin.Entry) { e.Key = strings.ToUpper(e.Key) }
 		})
 		text := s.see("/q/payments/slots")
 		_, text, found := strings.Cut(text, "Keys that wait")

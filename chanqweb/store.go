@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 // store is the database as pages use it: queues of whatever kind, opened once a minute, and
@@ -27,18 +28,18 @@ type known struct {
 
 	turn   chan struct{} // of capacity 1: guards what follows
 	opened time.Time
-	queue  *chanq.Queue[[]byte]
+	queue  *chanqadmin.Queue
 	kind   chanq.Kind
 
 	looked time.Time
 	took   time.Duration
-	stats  chanq.Stats
+	stats  chanqadmin.Stats
 }
 
 // hour is the history of a queue's last hour.
 type hour struct {
 	at   time.Time
-	list []chanq.Sample
+	list []chanqadmin.Sample
 }
 
 const (
@@ -52,7 +53,7 @@ const (
 func newStore(db *sql.DB, cfg Config) *store {
 	return &store{
 		db: db, turns: make(chan struct{}, pagesAtOnce), known: map[string]*known{}, hours: map[string]hour{},
-		config: chanq.Config{Dialect: cfg.Dialect, Schema: cfg.Schema, MaxAttempts: chanq.UnlimitedAttempts, Durability: chanq.DurabilityAsIs},
+		config: chanq.Config{Dialect: cfg.Dialect, Schema: cfg.Schema},
 	}
 }
 
@@ -107,14 +108,14 @@ func (s *store) forget(name string) {
 }
 
 // queue is one that exists, and its kind.
-func (s *store) queue(ctx context.Context, name string) (q *chanq.Queue[[]byte], kind chanq.Kind, err error) {
+func (s *store) queue(ctx context.Context, name string) (q *chanqadmin.Queue, kind chanq.Kind, err error) {
 	err = s.with(ctx, name, func(k *known) error { q, kind = k.queue, k.kind; return nil })
 	return q, kind, err
 }
 
 // figures are the Stats of a queue, and when they were asked for.
 type figures struct {
-	chanq.Stats
+	chanqadmin.Stats
 	At time.Time
 }
 
@@ -149,15 +150,15 @@ func (s *store) changed(ctx context.Context, name string) error {
 }
 
 // sampled is the last hour of a queue, if that is no older than the finest step.
-func (s *store) sampled(name string, now time.Time) ([]chanq.Sample, bool) {
+func (s *store) sampled(name string, now time.Time) ([]chanqadmin.Sample, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h, known := s.hours[name]
-	return h.list, known && now.Sub(h.at) < chanq.StepFine
+	return h.list, known && now.Sub(h.at) < chanqadmin.StepFine
 }
 
 // keepSamples keeps what sampled returns, of queues that are known.
-func (s *store) keepSamples(name string, now time.Time, list []chanq.Sample) {
+func (s *store) keepSamples(name string, now time.Time, list []chanqadmin.Sample) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.known[name] != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/mssqlnotify"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
@@ -197,7 +198,7 @@ func TestAQueueThatIsDroppedEndsNoOtherQueuesRequests(t *testing.T) {
 		w.asleep(a)
 		w.asleep(b)
 		_, elsewhere := w.Connect()
-		require.NoError(w, chanq.Drop(w.Soon(), elsewhere, "dropped", chanq.Config{}))
+		require.NoError(w, chanqadmin.Drop(w.Soon(), elsewhere, "dropped", chanq.Config{}))
 		testdb.Receive(w, b.Done(), "its end")
 		require.ErrorIs(w, b.Err(), chanq.ErrNoSchema)
 		w.pass("a", w.sender("kept"), a)
@@ -217,7 +218,7 @@ func TestAQueueThatFailsIsLeftOutOfTheRequestsOfTheOthers(t *testing.T) {
 		gone, stopGone := b.Listen("dbo.gone", nil)
 		testdb.Receive(w, gone, "the first value")
 		_, elsewhere := w.Connect()
-		require.NoError(w, chanq.Drop(w.Soon(), elsewhere, "gone", chanq.Config{}))
+		require.NoError(w, chanqadmin.Drop(w.Soon(), elsewhere, "gone", chanq.Config{}))
 		for _, heard := range []<-chan struct{}{gone, kept} {
 			w.Eventually("the request of both ends", func() bool { return isClosed(heard) })
 		}

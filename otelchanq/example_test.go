@@ -5,6 +5,7 @@ import (
 	"log"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/embedded"
 	"github.com/chanq/chanq/otelchanq"
 )
@@ -24,7 +25,9 @@ func Example() {
 	check(chanq.Migrate(ctx, db, "orders", config))
 	orders, err := chanq.Open[Order](ctx, db, "orders", config)
 	check(err)
-	watch, err := telemetry.Watch(orders.Name(), orders.Stats) // depth and age, in one process of many
+	admin, err := chanqadmin.Open(ctx, db, "orders", chanq.Config{})
+	check(err)
+	watch, err := telemetry.Watch(admin.Name(), admin.Stats) // depth and age, in one process of many
 	check(err)
 	defer watch.Unregister()
 

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/semconv/v1.43.0/messagingconv"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 // Attributes that OpenTelemetry has no name for.
@@ -101,9 +102,9 @@ func (t *Telemetry) countSent(queue string, messages, duplicates int) {
 }
 
 // Watch measures the depth of a queue whenever metrics are collected, which costs
-// one round trip each time: give Queue.Name and Queue.Stats. One process of many
+// one round trip each time: give Name and Stats of a chanqadmin.Queue. One process of many
 // is enough. Unregister the registration before the *sql.DB is closed.
-func (t *Telemetry) Watch(queue string, stats func(context.Context) (chanq.Stats, error)) (metric.Registration, error) {
+func (t *Telemetry) Watch(queue string, stats func(context.Context) (chanqadmin.Stats, error)) (metric.Registration, error) {
 	messages, err := t.meter.Int64ObservableGauge("chanq.queue.messages", metric.WithUnit("{message}"),
 		metric.WithDescription("Messages in a queue, counted up to 10,000 of each state."))
 	if err != nil {
@@ -124,8 +125,8 @@ func (t *Telemetry) Watch(queue string, stats func(context.Context) (chanq.Stats
 		if err != nil {
 			return err
 		}
-		for state, n := range map[chanq.State]int{
-			chanq.StateReady: s.Ready, chanq.StateScheduled: s.Scheduled, chanq.StateLeased: s.Leased, chanq.StateDead: s.Dead, chanq.StateDone: s.Done,
+		for state, n := range map[chanqadmin.State]int{
+			chanqadmin.StateReady: s.Ready, chanqadmin.StateScheduled: s.Scheduled, chanqadmin.StateLeased: s.Leased, chanqadmin.StateDead: s.Dead, chanqadmin.StateDone: s.Done,
 		} {
 			o.ObserveInt64(messages, int64(n), queueAttributes(queue, stateKey.String(string(state))))
 		}
@@ -139,10 +140,10 @@ func (t *Telemetry) Watch(queue string, stats func(context.Context) (chanq.Stats
 	}, messages, oldest, paused)
 }
 
-// WatchMembers counts the consumers of a queue, of all programs, whenever metrics are collected,
-// which costs one round trip each time: give Queue.Name and Queue.Members. What is said of Watch holds
+// WatchConsumers counts the consumers of a queue, of all programs, whenever metrics are collected,
+// which costs one round trip each time: give Name and Consumers of a chanqadmin.Queue. What is said of Watch holds
 // for it.
-func (t *Telemetry) WatchMembers(queue string, members func(context.Context) ([]chanq.Member, error)) (metric.Registration, error) {
+func (t *Telemetry) WatchConsumers(queue string, members func(context.Context) ([]chanqadmin.ConsumerInfo, error)) (metric.Registration, error) {
 	count, err := t.meter.Int64ObservableGauge("chanq.queue.members", metric.WithUnit("{consumer}"),
 		metric.WithDescription("Consumers of a queue, of all programs."))
 	if err != nil {

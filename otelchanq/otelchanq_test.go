@@ -25,6 +25,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/embedded"
 	"github.com/chanq/chanq/otelchanq"
 )
@@ -134,15 +135,17 @@ func TestShardsAreToldApart(t *testing.T) {
 
 func TestAQueueIsMeasured(t *testing.T) {
 	b := newBackend(t)
-	q, _ := b.queue()
+	q, db := b.queue()
+	admin, err := chanqadmin.Open(t.Context(), db, "orders", chanq.Config{})
+	require.NoError(t, err)
 	p, err := q.Producer(chanq.ProducerConfig{})
 	require.NoError(t, err)
 	_, err = p.SendBatch(t.Context(), []chanq.Message[string]{{Body: "fine"}, {Body: "fails", DedupKey: "k"}, {Body: "again", DedupKey: "k"}, {Body: "later", Delay: time.Hour}}...)
 	require.NoError(t, err)
 	require.NoError(t, p.Close(t.Context()))
-	watch, err := b.telemetry.Watch(q.Name(), q.Stats)
+	watch, err := b.telemetry.Watch(q.Name(), admin.Stats)
 	require.NoError(t, err)
-	members, err := b.telemetry.WatchMembers(q.Name(), q.Members)
+	members, err := b.telemetry.WatchConsumers(q.Name(), admin.Consumers)
 	require.NoError(t, err)
 
 	got := b.metrics()

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqweb"
 	"github.com/chanq/chanq/chanqweb/internal/webshop"
 	"github.com/chanq/chanq/prove/testdb"
@@ -151,7 +152,7 @@ func TestPagesInABrowser(t *testing.T) {
 	with := func(c *chanqweb.Config) { c.History = webshop.Waves{} }
 	may, mayNot := open(shop, webshop.Everything, with), open(shop, chanqweb.Rights{}, with)
 	b := newBrowser(t)
-	dead, err := shop.Mail.Peek(t.Context(), chanq.StateDead, 1)
+	dead, err := testdb.Peek(t.Context(), shop.Mail, chanqadmin.StateDead, 1)
 	require.NoError(t, err)
 	pages := []struct {
 		name, path string

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqweb"
 	"github.com/chanq/chanq/chanqweb/internal/webshop"
 	"github.com/chanq/chanq/prove/testdb"
@@ -30,7 +30,7 @@ func TestPicturesOfTheDocuments(t *testing.T) {
 	shop.Fill()
 	url := open(shop, webshop.Everything, func(c *chanqweb.Config) { c.History = webshop.Waves{} })
 	b := newBrowser(t)
-	dead, err := shop.Mail.Peek(t.Context(), chanq.StateDead, 1)
+	dead, err := testdb.Peek(t.Context(), shop.Mail, chanqadmin.StateDead, 1)
 	require.NoError(t, err)
 	for _, p := range []struct {
 		name, path string

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/cmd/chanq/internal/tryout"
 )
 
@@ -65,9 +66,13 @@ func (a *app) bench(ctx context.Context, f tryout.Config) (err error) {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
 		defer cancel()
-		err = errors.Join(err, chanq.DropWithMessages(ctx, c.DB, name, config))
+		err = errors.Join(err, chanqadmin.DropWithMessages(ctx, c.DB, name, config))
 	}()
 	q, err := chanq.Open[[]byte](ctx, c.DB, name, config)
+	if err != nil {
+		return err
+	}
+	admin, err := chanqadmin.Open(ctx, c.DB, name, config)
 	if err != nil {
 		return err
 	}
@@ -75,7 +80,7 @@ func (a *app) bench(ctx context.Context, f tryout.Config) (err error) {
 		fmt.Fprintf(a.out, "%s, bodies of %d bytes, %d workers\n", visible(c.name), f.Body, f.Workers)
 		f.Begin = func(part string) { fmt.Fprintf(a.err, "%s …\n", part) }
 	}
-	r, err := tryout.Run(ctx, q, f)
+	r, err := tryout.Run(ctx, q, admin, f)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 func (a *app) cancelCommand() *cobra.Command {
@@ -18,19 +19,19 @@ func (a *app) cancelCommand() *cobra.Command {
 settles. Dead ones are deleted by chanq dead purge.`,
 		Example: `  chanq cancel --db jobs.db mail 0199c0de-0000-7000-8000-000000000000`,
 		Args:    atLeast(2, "a queue, and IDs"),
-		RunE:    a.byIDs("cancelled", "not ready, scheduled or leased", (*chanq.Queue[[]byte]).Cancel),
+		RunE:    a.byIDs("cancelled", "not ready, scheduled or leased", (*chanqadmin.Queue).Cancel),
 	}
 }
 
 // byIDs changes the messages of a queue whose IDs are the arguments behind its name, and
 // says which of them it did not find.
-func (a *app) byIDs(done, missing string, change func(*chanq.Queue[[]byte], context.Context, ...chanq.ID) ([]chanq.ID, error)) func(*cobra.Command, []string) error {
+func (a *app) byIDs(done, missing string, change func(*chanqadmin.Queue, context.Context, ...chanq.ID) ([]chanq.ID, error)) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		ids, err := parseIDs(args[1:])
 		if err != nil {
 			return err
 		}
-		return a.withQueue(cmd.Context(), args[0], func(q *chanq.Queue[[]byte]) error {
+		return a.withQueue(cmd.Context(), args[0], func(q *chanqadmin.Queue) error {
 			found, err := change(q, cmd.Context(), ids...)
 			return a.changed(q, done, missing, ids, found, err)
 		})
@@ -54,7 +55,7 @@ func parseIDs(args []string) ([]chanq.ID, error) {
 
 // changed says how many of the messages with these IDs were changed; it is an error
 // if some were not.
-func (a *app) changed(q *chanq.Queue[[]byte], done, otherwise string, ids, found []chanq.ID, err error) error {
+func (a *app) changed(q *chanqadmin.Queue, done, otherwise string, ids, found []chanq.ID, err error) error {
 	if err := a.counted(len(found), done, err); err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 // completeTimeout is for how long a shell waits for the names of queues.
@@ -20,7 +20,7 @@ func (a *app) completions(root *cobra.Command) {
 		"output":   {"text", "json"},
 		"dialect":  {"sqlserver", "postgres", "sqlite"},
 		"priority": {"low", "normal", "high", "urgent"},
-		"state":    {string(chanq.StateReady), string(chanq.StateScheduled), string(chanq.StateLeased), string(chanq.StateDead), string(chanq.StateDone)},
+		"state":    {string(chanqadmin.StateReady), string(chanqadmin.StateScheduled), string(chanqadmin.StateLeased), string(chanqadmin.StateDead), string(chanqadmin.StateDone)},
 	}
 	for flag, values := range words {
 		registerWords(root, flag, values)
@@ -70,7 +70,7 @@ func (a *app) completeQueues(cmd *cobra.Command, args []string, begun string) ([
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	defer c.Close()
-	names, err := chanq.Queues(ctx, c.DB, a.queueConfig(c))
+	names, err := chanqadmin.Queues(ctx, c.DB, a.queueConfig(c))
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

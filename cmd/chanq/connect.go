@@ -13,7 +13,7 @@ import (
 	mssql "github.com/microsoft/go-mssqldb"
 	"github.com/spf13/cobra"
 
-	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/embedded"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/postgres"
@@ -157,13 +157,13 @@ func (a *app) open(ctx context.Context, t target, c creation) (*connection, erro
 }
 
 // withQueue opens a queue, whose bodies are left as they are, for one call.
-func (a *app) withQueue(ctx context.Context, name string, f func(*chanq.Queue[[]byte]) error) error {
+func (a *app) withQueue(ctx context.Context, name string, f func(*chanqadmin.Queue) error) error {
 	c, err := a.connect(ctx, mustExist)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	q, err := openQueue(ctx, c, name, a.queueConfig(c))
+	q, err := chanqadmin.Open(ctx, c.DB, name, a.queueConfig(c))
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 func (a *app) deadCommand() *cobra.Command {
@@ -36,8 +37,8 @@ func (a *app) deadListCommand() *cobra.Command {
 			if err := checkPeek(n); err != nil {
 				return err
 			}
-			return a.withQueue(cmd.Context(), args[0], func(q *chanq.Queue[[]byte]) error {
-				return a.peek(cmd.Context(), q, chanq.StateDead, n, chanq.ID{})
+			return a.withQueue(cmd.Context(), args[0], func(q *chanqadmin.Queue) error {
+				return a.peek(cmd.Context(), q, chanqadmin.StateDead, n, chanq.ID{})
 			})
 		},
 	}
@@ -67,7 +68,7 @@ all, oldest first. A message whose dedup key is in the queue again stays dead.`,
 			if err != nil {
 				return err
 			}
-			return a.withQueue(cmd.Context(), args[0], func(q *chanq.Queue[[]byte]) error {
+			return a.withQueue(cmd.Context(), args[0], func(q *chanqadmin.Queue) error {
 				return a.redrive(cmd.Context(), q, limit, ids)
 			})
 		},
@@ -76,7 +77,7 @@ all, oldest first. A message whose dedup key is in the queue again stays dead.`,
 	return cmd
 }
 
-func (a *app) redrive(ctx context.Context, q *chanq.Queue[[]byte], limit int, ids []chanq.ID) error {
+func (a *app) redrive(ctx context.Context, q *chanqadmin.Queue, limit int, ids []chanq.ID) error {
 	if len(ids) == 0 {
 		n, err := q.Redrive(ctx, limit)
 		return a.counted(n, "redriven", err)
@@ -92,7 +93,7 @@ func (a *app) deadPurgeCommand() *cobra.Command {
 		Long:    `Deletes the dead messages with the IDs. All of them: chanq purge --state dead.`,
 		Example: `  chanq dead purge --db jobs.db mail 0199c0de-0000-7000-8000-000000000000`,
 		Args:    atLeast(2, "a queue, and IDs"),
-		RunE:    a.byIDs("purged", "not dead", (*chanq.Queue[[]byte]).PurgeIDs),
+		RunE:    a.byIDs("purged", "not dead", (*chanqadmin.Queue).PurgeIDs),
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 func (a *app) dropCommand() *cobra.Command {
@@ -32,9 +33,9 @@ failure, so the command may be repeated.`,
 				return err
 			}
 			defer c.Close()
-			drop := chanq.Drop
+			drop := chanqadmin.Drop
 			if withMessages {
-				drop = chanq.DropWithMessages
+				drop = chanqadmin.DropWithMessages
 			}
 			for _, queue := range queues {
 				if withMessages && !yes {

@@ -9,13 +9,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 func TestTopFitsTheTerminal(t *testing.T) {
 	list := []topLine{
-		{queueStats{"orders", "", chanq.Stats{Ready: 10_000, Scheduled: 12, Leased: 1000, Dead: 3, Limit: 10_000, OldestReady: 6 * time.Hour}}, trend{known: true, in: 1234, out: 999, depths: make([]int, 60)}, nil},
-		{queueStats{"a_queue_with_a_name_that_is_rather_long_for_what_it_does", "", chanq.Stats{Limit: 10_000, Paused: true}}, trend{}, nil},
+		{queueStats{"orders", "", chanqadmin.Stats{Ready: 10_000, Scheduled: 12, Leased: 1000, Dead: 3, Limit: 10_000, OldestReady: 6 * time.Hour}}, trend{known: true, in: 1234, out: 999, depths: make([]int, 60)}, nil},
+		{queueStats{"a_queue_with_a_name_that_is_rather_long_for_what_it_does", "", chanqadmin.Stats{Limit: 10_000, Paused: true}}, trend{}, nil},
 	}
 	for width, want := range map[int]string{
 		0:   "QUEUE READY SCHEDULED LEASED DEAD OLDEST IN/S OUT/S LAST HOUR MEMBERS",

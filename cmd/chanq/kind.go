@@ -98,16 +98,9 @@ func (k *kindFlags) config(ctx context.Context, c *connection, queue string, con
 
 // openQueue opens a queue of whatever kind it is.
 func openQueue(ctx context.Context, c *connection, name string, config chanq.Config) (*chanq.Queue[[]byte], error) {
-	q, _, err := openStored(ctx, c, name, config)
-	return q, err
-}
-
-// openStored is openQueue, and returns what the database says of the queue.
-func openStored(ctx context.Context, c *connection, name string, config chanq.Config) (*chanq.Queue[[]byte], chanq.Config, error) {
 	config, err := chanq.StoredConfig(ctx, c.DB, name, config)
 	if err != nil && !errors.Is(err, chanq.ErrNoSchema) { // which Open tells better
-		return nil, config, err
+		return nil, err
 	}
-	q, err := chanq.Open[[]byte](ctx, c.DB, name, config)
-	return q, config, err
+	return chanq.Open[[]byte](ctx, c.DB, name, config)
 }

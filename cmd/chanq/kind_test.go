@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 func newOrdered(t *testing.T) (db string) {
@@ -42,14 +42,14 @@ func TestStatsShowTheSlotsOfOrderedQueues(t *testing.T) {
 	require.Len(t, list, 1, "mail has none")
 	require.Equal(t, "pay", list[0].Queue)
 	require.Len(t, list[0].Slots, 2)
-	found := chanq.SlotStats{}
+	found := chanqadmin.SlotStats{}
 	for _, s := range list[0].Slots {
 		if s.Messages > 0 {
 			found = s
 		}
 	}
 	found.Slot, found.Oldest = 0, 0
-	require.Equal(t, chanq.SlotStats{Messages: 2, TopKey: "k", TopKeyMessages: 2}, found)
+	require.Equal(t, chanqadmin.SlotStats{Messages: 2, TopKey: "k", TopKeyMessages: 2}, found)
 	require.Contains(t, succeed(t, "", "stats", "--db", db, "--slots", "pay").out, "MOST OF KEY")
 }
 

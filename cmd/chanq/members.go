@@ -27,7 +27,7 @@ do three times in a lease. A process that died is listed for one lease more.`,
 			defer c.Close()
 			all := []memberLine{} // not null
 			err = a.eachQueue(cmd.Context(), c, queues, func(q look) error {
-				list, err := q.Members(cmd.Context())
+				list, err := q.Consumers(cmd.Context())
 				for _, m := range list {
 					all = append(all, memberLine{q.Name(), q.shard(), m.ID, m.Name, m.Host, m.Process, m.Since.UTC(), m.Until.UTC()})
 				}

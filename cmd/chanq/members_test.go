@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/prove/testdb"
 )
 
 func TestMembersAreListedWhileTheyConsume(t *testing.T) {
@@ -48,10 +50,10 @@ func TestMembersAreListedWhileTheyConsume(t *testing.T) {
 	succeed(t, "", "send", "--db", db, "mail", "held")
 	l := <-consumer.C()
 	require.Contains(t, succeed(t, "", "peek", "--db", db, "--state", "leased", "mail").out, `red \x1b[31m`)
-	var held chanq.Entry
+	var held chanqadmin.Entry
 	require.NoError(t, json.Unmarshal([]byte(succeed(t, "", "peek", "--db", db, "--state", "leased", "-o", "json", "mail").out), &held))
 	require.Equal(t, "red \x1b[31m", held.LeasedBy)
-	require.Equal(t, m.ID, held.Member)
+	require.Equal(t, m.ID, held.Consumer)
 	require.NoError(t, l.Ack())
 	require.NoError(t, consumer.Shutdown(t.Context()))
 	require.Equal(t, "[]\n", succeed(t, "", "members", "--db", db, "-o", "json").out, "who stopped has left")
@@ -76,7 +78,7 @@ func TestExpiryIsShownWhereThereIsOne(t *testing.T) {
 	require.Contains(t, lines[0], "EXPIRES")
 	require.Contains(t, lines[1], " -  ")
 	require.Contains(t, lines[2], time.Now().UTC().Format("2006-"))
-	list, err := q.Peek(t.Context(), chanq.StateReady, 2)
+	list, err := testdb.Peek(t.Context(), q, chanqadmin.StateReady, 2)
 	require.NoError(t, err)
 	require.Contains(t, lines[2], clock(list[1].ExpiresAt))
 }

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 // json writes one value as one line.
@@ -69,7 +70,7 @@ func leaseMessage(l *chanq.Lease[[]byte]) message {
 }
 
 // entries writes stored messages.
-func (a *app) entries(list []chanq.Entry) error {
+func (a *app) entries(list []chanqadmin.Entry) error {
 	if a.output == "json" {
 		for _, e := range list {
 			if err := a.json(e); err != nil {
@@ -79,9 +80,9 @@ func (a *app) entries(list []chanq.Entry) error {
 		return nil
 	}
 	// Columns that few messages have stand there if one has.
-	expiry := slices.ContainsFunc(list, func(e chanq.Entry) bool { return !e.ExpiresAt.IsZero() })
-	holder := slices.ContainsFunc(list, func(e chanq.Entry) bool { return !e.Member.IsZero() })
-	keyed := slices.ContainsFunc(list, func(e chanq.Entry) bool { return e.Key != "" })
+	expiry := slices.ContainsFunc(list, func(e chanqadmin.Entry) bool { return !e.ExpiresAt.IsZero() })
+	holder := slices.ContainsFunc(list, func(e chanqadmin.Entry) bool { return !e.Consumer.IsZero() })
+	keyed := slices.ContainsFunc(list, func(e chanqadmin.Entry) bool { return e.Key != "" })
 	row := func(first []string, key, expires, by string, last ...string) []string {
 		if keyed {
 			first = append(first, key)
@@ -104,23 +105,23 @@ func (a *app) entries(list []chanq.Entry) error {
 
 // at is the time that matters in a state: the end, of the lease or of the message, or
 // when it is due.
-func at(e chanq.Entry) time.Time {
+func at(e chanqadmin.Entry) time.Time {
 	switch e.State {
-	case chanq.StateLeased:
+	case chanqadmin.StateLeased:
 		return e.LeaseUntil
-	case chanq.StateDead, chanq.StateDone:
+	case chanqadmin.StateDead, chanqadmin.StateDone:
 		return e.EndedAt
 	}
 	return e.DueAt
 }
 
 // whose is the holder's name, or else its ID: a member is forgotten after a day.
-func whose(e chanq.Entry) string {
+func whose(e chanqadmin.Entry) string {
 	switch {
 	case e.LeasedBy != "":
 		return brief(e.LeasedBy, 40)
-	case !e.Member.IsZero():
-		return e.Member.String()
+	case !e.Consumer.IsZero():
+		return e.Consumer.String()
 	}
 	return "-"
 }

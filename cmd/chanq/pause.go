@@ -6,22 +6,22 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 func (a *app) pauseCommand() *cobra.Command {
 	return a.switchCommand("pause", "Stop all claims of queues, in every process",
 		`Stops all claims of the queues, in every process, as soon as each looks again.
 Messages may still be sent, and those that are leased settled.`,
-		"paused", (*chanq.Queue[[]byte]).Pause)
+		"paused", (*chanqadmin.Queue).Pause)
 }
 
 func (a *app) resumeCommand() *cobra.Command {
 	return a.switchCommand("resume", "End the pause of queues", "Ends the pause of the queues.",
-		"resumed", (*chanq.Queue[[]byte]).Resume)
+		"resumed", (*chanqadmin.Queue).Resume)
 }
 
-func (a *app) switchCommand(name, short, long, done string, do func(*chanq.Queue[[]byte], context.Context) error) *cobra.Command {
+func (a *app) switchCommand(name, short, long, done string, do func(*chanqadmin.Queue, context.Context) error) *cobra.Command {
 	return &cobra.Command{
 		Use:     name + " QUEUE...",
 		Short:   short,
@@ -30,7 +30,7 @@ func (a *app) switchCommand(name, short, long, done string, do func(*chanq.Queue
 		Args:    atLeast(1, "one queue or more"),
 		RunE: func(cmd *cobra.Command, queues []string) error {
 			for _, queue := range queues {
-				err := a.withQueue(cmd.Context(), queue, func(q *chanq.Queue[[]byte]) error { return do(q, cmd.Context()) })
+				err := a.withQueue(cmd.Context(), queue, func(q *chanqadmin.Queue) error { return do(q, cmd.Context()) })
 				if err != nil {
 					return err
 				}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 func (a *app) peekCommand() *cobra.Command {
@@ -44,13 +45,13 @@ still be there and of that state; or ask for as many as there are, which are rea
 			if err != nil {
 				return err
 			}
-			return a.withQueue(cmd.Context(), args[0], func(q *chanq.Queue[[]byte]) error {
+			return a.withQueue(cmd.Context(), args[0], func(q *chanqadmin.Queue) error {
 				if id != "" {
 					entry, err := q.Get(cmd.Context(), wanted)
 					if err != nil {
 						return err
 					}
-					return a.entries([]chanq.Entry{entry})
+					return a.entries([]chanqadmin.Entry{entry})
 				}
 				return a.peek(cmd.Context(), q, s, n, after)
 			})
@@ -73,15 +74,9 @@ func parseIDFlag(name, text string) (id chanq.ID, err error) {
 	return id, nil
 }
 
-// pageOf is how many messages are read at once.
-const pageOf = 1000
-
 // peek shows n messages of a state, behind one of them if it is given.
-func (a *app) peek(ctx context.Context, q *chanq.Queue[[]byte], s chanq.State, n int, after chanq.ID) error {
-	next := func(n int) ([]chanq.Entry, error) { return q.Peek(ctx, s, n) }
-	behind := func(last chanq.Entry) {
-		next = func(n int) ([]chanq.Entry, error) { return q.PeekAfter(ctx, last, n) }
-	}
+func (a *app) peek(ctx context.Context, q *chanqadmin.Queue, s chanqadmin.State, n int, after chanq.ID) error {
+	list := chanqadmin.List{State: s, Bodies: true}
 	if !after.IsZero() {
 		last, err := q.Get(ctx, after)
 		if err != nil {
@@ -90,27 +85,25 @@ func (a *app) peek(ctx context.Context, q *chanq.Queue[[]byte], s chanq.State, n
 		if last.State != s {
 			return fmt.Errorf("--after %s is %s, not %s any more", after, last.State, s)
 		}
-		behind(last)
+		list.After = q.After(last)
 	}
-	var shown []chanq.Entry
+	var shown []chanqadmin.Entry
 	for n > 0 {
-		page, err := next(min(n, pageOf))
+		list.Limit = min(n, chanqadmin.MostListed)
+		page, err := q.List(ctx, list)
 		if err != nil {
 			return err
 		}
-		n -= len(page)
-		if len(page) < pageOf {
+		if n -= len(page.Entries); page.Next == "" {
 			n = 0
 		}
+		list.After = page.Next
 		if a.output == "json" { // as they come
-			if err := a.entries(page); err != nil {
+			if err := a.entries(page.Entries); err != nil {
 				return err
 			}
 		} else {
-			shown = append(shown, page...)
-		}
-		if n > 0 {
-			behind(page[len(page)-1])
+			shown = append(shown, page.Entries...)
 		}
 	}
 	return a.entries(shown)
@@ -123,9 +116,9 @@ func checkPeek(n int) error {
 	return nil
 }
 
-func parseState(s string) (chanq.State, error) {
-	switch state := chanq.State(s); state {
-	case chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead, chanq.StateDone:
+func parseState(s string) (chanqadmin.State, error) {
+	switch state := chanqadmin.State(s); state {
+	case chanqadmin.StateReady, chanqadmin.StateScheduled, chanqadmin.StateLeased, chanqadmin.StateDead, chanqadmin.StateDone:
 		return state, nil
 	}
 	return "", usage("--state is %q: must be ready, scheduled, leased, dead or done", s)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 func (a *app) purgeCommand() *cobra.Command {
@@ -32,7 +32,7 @@ they settle.`,
 			if err != nil {
 				return err
 			}
-			return a.withQueue(cmd.Context(), args[0], func(q *chanq.Queue[[]byte]) error {
+			return a.withQueue(cmd.Context(), args[0], func(q *chanqadmin.Queue) error {
 				if !yes {
 					if err := a.confirmPurge(cmd.Context(), q, s); err != nil {
 						return err
@@ -48,14 +48,14 @@ they settle.`,
 	return cmd
 }
 
-func (a *app) confirmPurge(ctx context.Context, q *chanq.Queue[[]byte], s chanq.State) error {
+func (a *app) confirmPurge(ctx context.Context, q *chanqadmin.Queue, s chanqadmin.State) error {
 	stats, err := q.Stats(ctx)
 	if err != nil {
 		return err
 	}
-	n := map[chanq.State]int{
-		chanq.StateReady: stats.Ready, chanq.StateScheduled: stats.Scheduled, chanq.StateLeased: stats.Leased,
-		chanq.StateDead: stats.Dead, chanq.StateDone: stats.Done,
+	n := map[chanqadmin.State]int{
+		chanqadmin.StateReady: stats.Ready, chanqadmin.StateScheduled: stats.Scheduled, chanqadmin.StateLeased: stats.Leased,
+		chanqadmin.StateDead: stats.Dead, chanqadmin.StateDone: stats.Done,
 	}[s]
 	many := fmt.Sprint(n)
 	if n >= stats.Limit {

@@ -6,11 +6,12 @@ import (
 	"fmt"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 // look is a queue that is looked at, in one place.
 type look struct {
-	*chanq.Queue[[]byte]
+	*chanqadmin.Queue
 	place  *connection
 	config chanq.Config
 }
@@ -34,7 +35,7 @@ func label(queue, shard string) string {
 // queueStats is a line of stats and top.
 type queueStats struct {
 	name, shard string
-	chanq.Stats
+	chanqadmin.Stats
 }
 
 // allStats looks at the named queues, or at all.
@@ -67,16 +68,16 @@ func (a *app) eachQueue(ctx context.Context, c *connection, names []string, f fu
 func (a *app) eachQueueOf(ctx context.Context, c *connection, names []string, f func(look) error) error {
 	if len(names) == 0 {
 		var err error
-		if names, err = chanq.Queues(ctx, c.DB, a.queueConfig(c)); err != nil {
+		if names, err = chanqadmin.Queues(ctx, c.DB, a.queueConfig(c)); err != nil {
 			return err
 		}
 	}
 	for _, name := range names {
-		q, config, err := openStored(ctx, c, name, a.queueConfig(c))
+		q, err := chanqadmin.Open(ctx, c.DB, name, a.queueConfig(c))
 		if err != nil {
 			return err
 		}
-		if err := f(look{q, c, config}); err != nil {
+		if err := f(look{q, c, q.Config()}); err != nil {
 			return err
 		}
 	}

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 // queueSlots are the slots of a queue.
 type queueSlots struct {
-	Queue string            `json:"queue"`
-	Shard string            `json:"shard,omitempty"` // as 0/3
-	Slots []chanq.SlotStats `json:"slots"`
+	Queue string                 `json:"queue"`
+	Shard string                 `json:"shard,omitempty"` // as 0/3
+	Slots []chanqadmin.SlotStats `json:"slots"`
 }
 
 // slotStats shows the slots of the ordered ones of the named queues, or of all.
@@ -41,7 +42,7 @@ func (a *app) slotStats(ctx context.Context, c *connection, names []string) erro
 				owner = brief(s.Owner, 40)
 			}
 			messages := strconv.Itoa(s.Messages)
-			if s.Messages >= chanq.SlotStatsLimit {
+			if s.Messages >= chanqadmin.SlotStatsLimit {
 				messages += "+"
 			}
 			if s.Messages > 0 {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 func (a *app) statsCommand() *cobra.Command {
@@ -21,7 +21,7 @@ for how long the oldest ready message has been due.
 
 --slots shows, for ordered queues, each slot: who has it, how many messages are in it
 and cannot be claimed just now (at work, or waiting to be tried again), for how long
-the oldest is in the queue, and the key that most have. These counts stop at ` + strconv.Itoa(chanq.SlotStatsLimit) + `.
+the oldest is in the queue, and the key that most have. These counts stop at ` + strconv.Itoa(chanqadmin.SlotStatsLimit) + `.
 Other queues are left out.
 
 Of a queue over several places each shard is a line, named 0/3 say; --place shows more places at once.`,

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 func (a *app) topCommand() *cobra.Command {
@@ -84,7 +84,7 @@ func (a *app) top(ctx context.Context, queues []string, every time.Duration, n i
 type topLine struct {
 	queueStats
 	trend
-	members []chanq.Member
+	members []chanqadmin.ConsumerInfo
 }
 
 // topLines looks at the named queues, or at all. trends are what is known of their histories.
@@ -95,7 +95,7 @@ func (a *app) topLines(ctx context.Context, c *connection, queues []string, tren
 		if err != nil {
 			return err
 		}
-		members, err := q.Members(ctx)
+		members, err := q.Consumers(ctx)
 		if err != nil {
 			return err
 		}
@@ -142,7 +142,7 @@ func (a *app) showTop(c *connection, list []topLine, failure error) error {
 }
 
 // topMembers are those of the only queue that is shown.
-func (a *app) topMembers(members []chanq.Member, width, lines int) error {
+func (a *app) topMembers(members []chanqadmin.ConsumerInfo, width, lines int) error {
 	rows := [][]string{{"MEMBER", "HOST", "PROCESS", "FOR"}}
 	for _, m := range members {
 		since := time.Since(m.Since).Round(time.Second) // by this machine's clock

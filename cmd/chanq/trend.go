@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 // trend is what the history of a queue says of its last hour.
@@ -19,15 +20,15 @@ type trend struct {
 }
 
 // trendEvery is how often the history is read: nothing is added to it more often.
-const trendEvery = chanq.StepFine
+const trendEvery = chanqadmin.StepFine
 
 // look reads the history, unless that was done just now.
-func (t *trend) look(ctx context.Context, q *chanq.Queue[[]byte]) error {
+func (t *trend) look(ctx context.Context, q *chanqadmin.Queue) error {
 	now := time.Now()
 	if now.Sub(t.looked) < trendEvery {
 		return nil
 	}
-	fine, err := q.History(ctx, now.Add(-time.Minute-chanq.StepFine), chanq.StepFine)
+	fine, err := q.History(ctx, now.Add(-time.Minute-chanqadmin.StepFine), chanqadmin.StepFine)
 	if errors.Is(err, chanq.ErrNoSchema) { // of tables that nobody has migrated since
 		*t = trend{looked: now}
 		return nil
@@ -35,7 +36,7 @@ func (t *trend) look(ctx context.Context, q *chanq.Queue[[]byte]) error {
 	if err != nil {
 		return err
 	}
-	minutes, err := q.History(ctx, now.Add(-time.Hour), chanq.StepMinute)
+	minutes, err := q.History(ctx, now.Add(-time.Hour), chanqadmin.StepMinute)
 	if err != nil {
 		return err
 	}
@@ -45,7 +46,7 @@ func (t *trend) look(ctx context.Context, q *chanq.Queue[[]byte]) error {
 }
 
 // rates are those of the samples but the last, which is growing still, unless it is the only one.
-func rates(fine []chanq.Sample) (in, out float64, known bool) {
+func rates(fine []chanqadmin.Sample) (in, out float64, known bool) {
 	if len(fine) > 1 {
 		fine = fine[:len(fine)-1]
 	}
@@ -62,7 +63,7 @@ func rates(fine []chanq.Sample) (in, out float64, known bool) {
 }
 
 // depths has a place for each minute of the hour before now.
-func depths(now time.Time, minutes []chanq.Sample) []int {
+func depths(now time.Time, minutes []chanqadmin.Sample) []int {
 	if len(minutes) == 0 {
 		return nil
 	}

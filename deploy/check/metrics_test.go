@@ -13,15 +13,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqprom"
 )
 
 // queue is one with a message in each state.
 type queue struct{}
 
-func (queue) Label() string                                   { return "q" }
-func (queue) Stats(context.Context) (chanq.Stats, error)      { return chanq.Stats{}, nil }
-func (queue) Members(context.Context) ([]chanq.Member, error) { return nil, nil }
+func (queue) Label() string                                                { return "q" }
+func (queue) Stats(context.Context) (chanqadmin.Stats, error)              { return chanqadmin.Stats{}, nil }
+func (queue) Consumers(context.Context) ([]chanqadmin.ConsumerInfo, error) { return nil, nil }
 
 // told are the series that chanqprom has, once everything has happened: their labels, and the values of those.
 func told(t *testing.T) map[string]map[string][]string {

@@ -156,7 +156,7 @@ func (p *Plain) trySuspect(s table.Suspect) *batch.Failure {
 	}
 	row := &b.rows[0]
 	if dead || row.Expired {
-		reason := ReasonExpired
+		reason := base.ReasonExpired
 		if !row.Expired {
 			reason = crashed(row, s.Crashes)
 		}

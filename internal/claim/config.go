@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/notify"
@@ -123,18 +124,12 @@ func (c *Config) leases(rows []table.Claimed, deadline, until time.Duration) []*
 	return leases
 }
 
-// What a claim writes as the last error of a message.
-const (
-	ReasonExpired = "expired"
-	ReasonRead    = "chanq: could not be read: " // and the words of the driver
-)
-
 // blame makes a failed attempt of a settling lease whose message cannot be read.
 func (c *Config) blame(l *lease.Lease, cause error) {
 	if late, ok := cause.(*table.LateError); ok {
 		l.Text = "chanq: could not be read within " + late.Within.String()
 	} else {
-		l.Text, l.Quiet = ReasonRead+cause.Error(), true
+		l.Text, l.Quiet = base.ReasonRead+cause.Error(), true
 	}
 	l.Op, l.Delay = lease.Nack, c.Consumer.Delay(l.Failures())
 }

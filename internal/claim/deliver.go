@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/table"
 )
@@ -47,7 +48,7 @@ func (p *Plain) deliver(c claimed) (kept int) {
 			back++
 			l.Take(lease.Release)
 		case row.Expired:
-			l.DeadLetter(ReasonExpired)
+			l.DeadLetter(base.ReasonExpired)
 		case left:
 			p.put(Batch{leases[put:ready], c.rows[put:ready]}, nil) // a reader need not wait for what follows
 			put = ready

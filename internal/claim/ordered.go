@@ -296,7 +296,7 @@ func (r *Ordered) deliver(n int) (b Batch, any bool) {
 		l.Delivery, l.Message = list[i].Fence, list[i].Message
 		switch d := &list[i]; {
 		case d.Expired:
-			l.DeadLetter(ReasonExpired)
+			l.DeadLetter(base.ReasonExpired)
 		case rows[i].Unread != nil:
 			l.Take(lease.Nack)
 			r.cfg.blame(l, rows[i].Unread)

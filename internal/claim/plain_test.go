@@ -369,7 +369,7 @@ func TestWhatHasExpiredIsDeadLetteredAndNotDelivered(t *testing.T) {
 		q.read()
 		require.Equal(t, []byte{2}, q.given)
 		require.Equal(t, []string{"1 dead-letter"}, q.outcome())
-		require.Equal(t, claim.ReasonExpired, q.settled[0].text)
+		require.Equal(t, base.ReasonExpired, q.settled[0].text)
 	})
 }
 

@@ -39,7 +39,7 @@ func TestATransactionHasTheMessagesOfSeveralSchemasOrNone(t *testing.T) {
 	}
 	requireReady := func(n int) {
 		for _, q := range queues {
-			stats, err := q.Stats(first.Soon())
+			stats, err := testdb.Admin(q).Stats(first.Soon())
 			require.NoError(t, err)
 			require.Equal(t, n, stats.Ready)
 		}

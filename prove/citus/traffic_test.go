@@ -57,7 +57,7 @@ func start(w *testdb.World, q *chanq.Queue[string]) *traffic {
 			if empty, err := q.Empty(w.Soon()); err != nil || !empty {
 				return false
 			}
-			s, err := q.Stats(w.Soon())
+			s, err := testdb.Admin(q).Stats(w.Soon())
 			return err == nil && s.Dead == 0
 		})
 		for _, c := range consumers {

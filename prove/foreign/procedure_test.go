@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -27,7 +28,7 @@ func TestTheProcedureAndTheViewKnowTheSlotsOfTheQueue(t *testing.T) {
 		for i := range n {
 			s.Exec(fmt.Sprintf(call, fmt.Sprint("customer ", i)))
 		}
-		entries, err := q.Peek(s.Soon(), chanq.StateReady, 2*n)
+		entries, err := testdb.Peek(s.Soon(), q, chanqadmin.StateReady, 2*n)
 		require.NoError(s, err)
 		require.Len(s, entries, n)
 		for _, e := range entries {
@@ -66,7 +67,7 @@ func TestTheProcedureTakesWhatAMessageMayHave(t *testing.T) {
 			for _, text := range texts {
 				s.Exec(text)
 			}
-			entries, err := q.Peek(s.Soon(), chanq.StateReady, 10)
+			entries, err := testdb.Peek(s.Soon(), q, chanqadmin.StateReady, 10)
 			require.NoError(s, err)
 			require.Len(s, entries, 2)
 			for _, e := range entries {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 )
 
@@ -114,7 +115,7 @@ func TestTheFunctionLooksForNamesWhereNobodyElsePutsThem(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for _, q := range []*chanq.Queue[order]{s.orders, s.payments} {
-		entries, err := q.Peek(s.Soon(), chanq.StateReady, 10)
+		entries, err := testdb.Peek(s.Soon(), q, chanqadmin.StateReady, 10)
 		require.NoError(t, err)
 		require.Len(t, entries, 1)
 		require.JSONEq(t, `{"n": 1}`, string(entries[0].Body))

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 )
 
@@ -144,7 +145,7 @@ func (s *shop) consume() {
 	}
 	require.Equal(s, "Łódź", names[2])
 	require.Contains(s, names, 1)
-	entries, err := s.orders.Peek(s.Soon(), chanq.StateScheduled, 10)
+	entries, err := testdb.Peek(s.Soon(), s.orders, chanqadmin.StateScheduled, 10)
 	require.NoError(s, err)
 	for _, e := range entries {
 		require.Greater(s, e.DueAt, time.Now().Add(-time.Hour), e.Body)
@@ -156,9 +157,9 @@ func (s *shop) consume() {
 	require.Equal(s, "customer 7", l.Key)
 	require.Equal(s, order{N: 1}, l.Body)
 	testdb.Send(s, s.payments, chanq.Message[order]{Key: "customer 7", Body: order{N: 2}})
-	e, err := s.payments.Get(s.Soon(), l.ID)
+	e, err := testdb.Admin(s.payments).Get(s.Soon(), l.ID)
 	require.NoError(s, err)
-	all, err := s.payments.Peek(s.Soon(), chanq.StateReady, 10)
+	all, err := testdb.Peek(s.Soon(), s.payments, chanqadmin.StateReady, 10)
 	require.NoError(s, err)
 	for _, other := range all {
 		require.Equal(s, e.Slot, other.Slot, "one line")

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -56,7 +57,7 @@ func (w *world) sendGroups(p *chanq.Producer[string], n int) <-chan error {
 // requireGroups requires that n groups are there, each message once and in its place.
 func (w *world) requireGroups(q *chanq.Queue[string], n int) {
 	w.Helper()
-	require.Equal(w, chanq.Stats{Ready: n * groupRows}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Ready: n * groupRows}, testdb.Counted(w, q))
 	require.Equal(w, numbers(n*groupRows), testdb.Bodies(testdb.Leases(testdb.Lease(w, q, n*groupRows, time.Minute))))
 }
 
@@ -83,7 +84,7 @@ func groupsInOrder(w *world) {
 	w.Eventually("the first group is at its commit", func() bool { return held.Load() > 0 })
 	if !w.oneWriter() {
 		w.Eventually("two more are inserted", func() bool { return inserted.Load() == 3 })
-		entries, err := q.Peek(w.Soon(), chanq.StateReady, 10)
+		entries, err := testdb.Peek(w.Soon(), q, chanqadmin.StateReady, 10)
 		require.NoError(w, err)
 		require.Empty(w, entries, "none is seen before the first")
 	}
@@ -238,7 +239,7 @@ func (w *world) requirePrefix(q *chanq.Queue[string], groups int) {
 	if w.Engine.Dialect == sqlserver.Dialect {
 		return
 	}
-	entries, err := q.Peek(w.Soon(), chanq.StateReady, groups*groupRows)
+	entries, err := testdb.Peek(w.Soon(), q, chanqadmin.StateReady, groups*groupRows)
 	require.NoError(w, err)
 	var got []string
 	for _, e := range entries {
@@ -272,7 +273,7 @@ func keyedGroups(w *world) {
 	_, err := p.SendBatch(w.Soon(), ms...)
 	require.NoError(w, err)
 	require.Zero(w, begun.Load())
-	require.Equal(w, chanq.Stats{Ready: 4 * groupRows}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Ready: 4 * groupRows}, testdb.Counted(w, q))
 }
 
 func groupsOnFewConnections(w *world) {
@@ -296,7 +297,7 @@ func groupsOnFewConnections(w *world) {
 	w.Faults.Inject(nil)
 	require.NoError(w, conn.Close())
 	require.NoError(w, <-w.sendGroups(p, 6))
-	require.Equal(w, chanq.Stats{Ready: 12 * groupRows, Leased: 1}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Ready: 12 * groupRows, Leased: 1}, testdb.Counted(w, q))
 }
 
 func closeBehindAGroup(w *world) {
@@ -330,5 +331,5 @@ func closeBehindAGroup(w *world) {
 		again.C() <- u.Message
 	}
 	require.NoError(w, again.Close(w.Soon()))
-	require.Equal(w, chanq.Stats{Ready: 4 * groupRows}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Ready: 4 * groupRows}, testdb.Counted(w, q))
 }

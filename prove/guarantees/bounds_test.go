@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -112,7 +113,7 @@ func settlesNothing(w *world) {
 	}
 	first := testdb.Get(w, q, kept[0].ID).LeaseUntil
 	w.Eventually("what is kept is extended", func() bool { return testdb.Get(w, q, kept[0].ID).LeaseUntil.Sub(first) > steadyLease })
-	require.Equal(w, chanq.Stats{Leased: 60}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Leased: 60}, testdb.Counted(w, q))
 	for _, l := range kept {
 		require.NoError(w, l.Ack())
 	}
@@ -173,7 +174,7 @@ func settleBacklog(w *world) {
 	require.Equal(w, "not claimed meanwhile", testdb.Take(w, c, meanwhile)[0].Body)
 	require.NoError(w, c.Flush(w.Soon()))
 	require.EqualValues(w, count, c.Stats().Acked)
-	require.Equal(w, chanq.Stats{Leased: meanwhile}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Leased: meanwhile}, testdb.Counted(w, q))
 }
 
 func settlesNeedNoReader(w *world) {
@@ -194,7 +195,7 @@ func adaptive(w *world) {
 	testdb.Send(w, q, testdb.Texts(numbers(200)...)...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	w.Eventually("the buffer is filled", func() bool { return c.Stats().Buffered == 16 })
-	require.Equal(w, chanq.Stats{Ready: 184, Leased: 16}, testdb.Counted(w, q), "a replica whose reader takes nothing does not hoard")
+	require.Equal(w, chanqadmin.Stats{Ready: 184, Leased: 16}, testdb.Counted(w, q), "a replica whose reader takes nothing does not hoard")
 	for range 184 {
 		l := testdb.Take(w, c, 1)[0]
 		require.NoError(w, l.Ack())

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -148,7 +149,7 @@ func unreadable(w *world, fault faultdb.Fault, why string) {
 		return time.Hour
 	}})
 	require.Equal(w, []string{"a", "b"}, testdb.Bodies(testdb.Take(w, c, 2)))
-	w.Eventually("it waits for its next attempt", func() bool { return testdb.Get(w, q, id).State == chanq.StateScheduled })
+	w.Eventually("it waits for its next attempt", func() bool { return testdb.Get(w, q, id).State == chanqadmin.StateScheduled })
 	e := testdb.Get(w, q, id)
 	require.Equal(w, 1, e.Attempts)
 	require.True(w, strings.HasPrefix(e.LastError, why), e.LastError)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 )
 
@@ -80,7 +81,7 @@ func decodersMisbehave(w *world) {
 		w.Eventually("the others are dead", func() bool { return testdb.Stats(w, q).Dead == len(mixed)-3 })
 		for i, text := range mixed {
 			if e := testdb.Get(w, q, sent[i]); strings.HasPrefix(text, "decode") {
-				require.Equal(w, chanq.StateDead, e.State, text)
+				require.Equal(w, chanqadmin.StateDead, e.State, text)
 				require.Equal(w, text, string(e.Body), "its bytes are kept")
 				require.Contains(w, e.LastError, "cannot decode", text)
 			}
@@ -195,7 +196,7 @@ func pipeEncodersPanic(w *world) {
 	require.NoError(w, <-ended)
 	for _, id := range ids[:2] {
 		e := testdb.Get(w, from, id)
-		require.Equal(w, chanq.StateDead, e.State)
+		require.Equal(w, chanqadmin.StateDead, e.State)
 		require.Contains(w, e.LastError, "output 1: Message.Body", "which says what is wrong")
 	}
 	require.Equal(w, []note{{"fine"}, {"last"}}, testdb.Bodies(testdb.Leases(testdb.Lease(w, to, 2, time.Minute))))

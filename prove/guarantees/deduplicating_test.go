@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -148,8 +149,8 @@ func dedupRace(w *world) {
 	receipts := <-done
 	require.False(w, receipts[0].Duplicate)
 	require.False(w, receipts[1].Duplicate, "it was a duplicate for the try that failed only")
-	require.Equal(w, chanq.StateReady, testdb.Get(w, q, receipts[0].ID).State)
-	require.Equal(w, chanq.StateReady, testdb.Get(w, q, receipts[1].ID).State)
+	require.Equal(w, chanqadmin.StateReady, testdb.Get(w, q, receipts[0].ID).State)
+	require.Equal(w, chanqadmin.StateReady, testdb.Get(w, q, receipts[1].ID).State)
 	require.Equal(w, 2, testdb.Stats(w, q).Ready)
 }
 
@@ -180,7 +181,7 @@ func duplicateThatPasses(w *world) {
 	r, err := p.Send(w.Soon(), chanq.Message[string]{DedupKey: "a"})
 	require.NoError(w, err)
 	require.False(w, r.Duplicate)
-	w.requireState(q, r.ID, chanq.StateReady)
+	w.requireState(q, r.ID, chanqadmin.StateReady)
 
 	tx, err := w.DB.BeginTx(w.Soon(), nil)
 	require.NoError(w, err)
@@ -190,7 +191,7 @@ func duplicateThatPasses(w *world) {
 	require.NoError(w, tx.Commit())
 	require.Equal(w, chanq.Receipt{ID: r.ID, Duplicate: true}, receipts[0])
 	require.False(w, receipts[1].Duplicate)
-	w.requireState(q, receipts[1].ID, chanq.StateReady)
+	w.requireState(q, receipts[1].ID, chanqadmin.StateReady)
 	require.Equal(w, 2, testdb.Stats(w, q).Ready)
 }
 
@@ -217,7 +218,7 @@ func undecidedKey(w *world) {
 	require.ErrorAs(w, batch.Errs[0], &op)
 	require.False(w, op.Unknown, "it is not stored")
 	require.NoError(w, batch.Errs[1], "its neighbour is stored")
-	w.requireState(q, receipts[1].ID, chanq.StateReady)
+	w.requireState(q, receipts[1].ID, chanqadmin.StateReady)
 	require.LessOrEqual(w, tries.Load(), int32(30))
 	_, err = p.Send(w.Soon(), chanq.Message[string]{Body: "later"})
 	require.NoError(w, err, "later sends go on")
@@ -268,6 +269,6 @@ func dedupInTransactions(w *world) {
 	require.NoError(w, r.err)
 	require.Equal(w, chanq.Receipt{ID: held[0].ID, Duplicate: true}, r.receipts[1])
 	require.NoError(w, second.Commit())
-	w.requireState(q, r.receipts[0].ID, chanq.StateReady)
+	w.requireState(q, r.receipts[0].ID, chanqadmin.StateReady)
 	require.Equal(w, 3, testdb.Stats(w, q).Ready)
 }

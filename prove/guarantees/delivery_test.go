@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -65,7 +66,7 @@ func breakEach(w *world, applied bool) {
 			case errors.As(err, &op) && op.Unknown && time.Now().After(l.Deadline()):
 				// On a busy machine the lease may end before the ack is tried again.
 				// Who finds the message gone cannot know who ended it; here nobody else could.
-				_, err := q.Get(w.Soon(), l.ID)
+				_, err := testdb.Admin(q).Get(w.Soon(), l.ID)
 				delivered[l.ID] = errors.Is(err, chanq.ErrNotFound)
 			default:
 				require.NoError(w, err, hit.Struck())
@@ -131,7 +132,7 @@ func connectionsDie(w *world) {
 			_ = l.Ack()
 		default:
 		}
-		return testdb.Counted(w, q) == chanq.Stats{}
+		return testdb.Counted(w, q) == chanqadmin.Stats{}
 	})
 }
 
@@ -186,7 +187,7 @@ func heldIsHeld(w *world) {
 		testdb.RequireNone(w, q)
 		return testdb.Get(w, q, l.ID).LeaseUntil.Sub(first) > 2*steadyLease
 	})
-	require.Equal(w, chanq.Stats{Leased: 2}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Leased: 2}, testdb.Counted(w, q))
 	require.NoError(w, l.Context().Err())
 	require.NoError(w, l.Ack())
 	require.NoError(w, l.Wait(w.Soon()))
@@ -266,7 +267,7 @@ func poison(w *world) {
 	require.Equal(w, "good", testdb.Take(w, c, 1)[0].Body)
 	w.Eventually("the poison is dead", func() bool { return testdb.Stats(w, q).Dead == 1 })
 	e := testdb.Get(w, q, id)
-	require.Equal(w, chanq.StateDead, e.State)
+	require.Equal(w, chanqadmin.StateDead, e.State)
 	require.Equal(w, []byte("poison"), e.Body)
 	require.Equal(w, map[string]string{"k": "v"}, e.Headers)
 	require.Contains(w, e.LastError, "5 attempts")
@@ -290,7 +291,7 @@ func alwaysFails(w *world) {
 		require.NoError(w, l.Nack(0, fmt.Errorf("failure %d", attempt)))
 	}
 	e := testdb.Get(w, q, id)
-	require.Equal(w, chanq.StateDead, e.State)
+	require.Equal(w, chanqadmin.StateDead, e.State)
 	require.Equal(w, "failure 3", e.LastError)
 	require.Equal(w, 3, e.Attempts)
 }
@@ -304,9 +305,9 @@ func unlimited(w *world) {
 		require.NoError(w, l.Nack(0, errors.New("not yet")))
 	}
 	lapse(w, q, 1, 2)
-	w.Eventually("it is ready again", func() bool { return testdb.Get(w, q, id).State == chanq.StateReady })
+	w.Eventually("it is ready again", func() bool { return testdb.Get(w, q, id).State == chanqadmin.StateReady })
 	require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].DeadLetter(errors.New("enough")))
-	w.requireState(q, id, chanq.StateDead)
+	w.requireState(q, id, chanqadmin.StateDead)
 	_, err := chanq.Open[string](w.Soon(), w.DB, "work", chanq.Config{MaxAttempts: -2})
 	require.ErrorContains(w, err, "Config.MaxAttempts is -2")
 }
@@ -321,7 +322,7 @@ func undecodable(w *world) {
 	l := testdb.Take(w, c, 1)[0]
 	require.Equal(w, 2, l.Body.Number)
 	require.NoError(w, l.Ack())
-	w.Eventually("the other is dead", func() bool { return testdb.Counted(w, q) == chanq.Stats{Dead: 1} })
+	w.Eventually("the other is dead", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{Dead: 1} })
 	e := testdb.Get(w, q, bad)
 	require.Equal(w, []byte(`{"Number": 1`), e.Body)
 	require.Contains(w, e.LastError, "cannot decode")
@@ -347,7 +348,7 @@ func panickingCodec(w *world) {
 	sent := testdb.Send(w, q, chanq.Message[map[string]int]{Body: map[string]int{"panic": 1}}, chanq.Message[map[string]int]{Body: map[string]int{"fine": 2}})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	require.Equal(w, map[string]int{"fine": 2}, testdb.Take(w, c, 1)[0].Body)
-	w.Eventually("the other is dead", func() bool { return testdb.Get(w, q, sent[0]).State == chanq.StateDead })
+	w.Eventually("the other is dead", func() bool { return testdb.Get(w, q, sent[0]).State == chanqadmin.StateDead })
 }
 
 func earlyDeadline(w *world) {

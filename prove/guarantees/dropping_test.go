@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
@@ -24,22 +25,22 @@ var dropping = []test{
 
 func listsQueues(w *world) {
 	db := w.Open()
-	names, err := chanq.Queues(w.Soon(), db, chanq.Config{})
+	names, err := chanqadmin.Queues(w.Soon(), db, chanq.Config{})
 	require.NoError(w, err)
 	require.Empty(w, names, "there has never been one")
 	w.Queue("work", chanq.Config{})
 	w.Queue("a_ledger", chanq.Config{})
-	names, err = chanq.Queues(w.Soon(), db, chanq.Config{})
+	names, err = chanqadmin.Queues(w.Soon(), db, chanq.Config{})
 	require.NoError(w, err)
 	require.Equal(w, []string{"a_ledger", "work"}, names)
-	require.NoError(w, chanq.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}))
-	names, err = chanq.Queues(w.Soon(), db, chanq.Config{})
+	require.NoError(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}))
+	names, err = chanqadmin.Queues(w.Soon(), db, chanq.Config{})
 	require.NoError(w, err)
 	require.Equal(w, []string{"a_ledger"}, names)
-	require.ErrorIs(w, chanq.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}), chanq.ErrNoSchema)
+	require.ErrorIs(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}), chanq.ErrNoSchema)
 	_, err = chanq.Open[string](w.Soon(), db, "work", chanq.Config{})
 	require.ErrorIs(w, err, chanq.ErrNoSchema)
-	require.Equal(w, chanq.Stats{}, testdb.Counted(w, w.Queue("work", chanq.Config{})), "it can be made again")
+	require.Equal(w, chanqadmin.Stats{}, testdb.Counted(w, w.Queue("work", chanq.Config{})), "it can be made again")
 }
 
 func dropRefuses(w *world) {
@@ -50,15 +51,15 @@ func dropRefuses(w *world) {
 		id := oneOfEach(w, q)[s]
 		for _, another := range states {
 			if another != s {
-				_, err := q.Purge(w.Soon(), another)
+				_, err := testdb.Admin(q).Purge(w.Soon(), another)
 				require.NoError(w, err)
 			}
 		}
-		require.ErrorIs(w, chanq.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}), chanq.ErrNotEmpty, s)
+		require.ErrorIs(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}), chanq.ErrNotEmpty, s)
 		w.requireState(q, id, s, "it is as it was")
-		require.NoError(w, chanq.DropWithMessages(w.Soon(), w.Tables(), "work", chanq.Config{}), s)
+		require.NoError(w, chanqadmin.DropWithMessages(w.Soon(), w.Tables(), "work", chanq.Config{}), s)
 	}
-	w.requireState(other, kept, chanq.StateReady)
+	w.requireState(other, kept, chanqadmin.StateReady)
 }
 
 func dropWaits(w *world) {
@@ -80,7 +81,7 @@ func dropWaits(w *world) {
 		return faultdb.Fault{}
 	})
 	dropped := make(chan error, 1)
-	go func() { dropped <- chanq.Drop(w.Soon(), tables, "work", chanq.Config{}) }()
+	go func() { dropped <- chanqadmin.Drop(w.Soon(), tables, "work", chanq.Config{}) }()
 	w.within("the drop asks for the tables", began)
 	select {
 	case err := <-dropped:
@@ -89,14 +90,14 @@ func dropWaits(w *world) {
 	}
 	require.NoError(w, tx.Commit())
 	require.ErrorIs(w, <-dropped, chanq.ErrNotEmpty)
-	w.requireState(q, receipts[0].ID, chanq.StateReady)
+	w.requireState(q, receipts[0].ID, chanqadmin.StateReady)
 }
 
 func dropUnderConsumer(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 10 * time.Millisecond})
 	w.Eventually("it looks", func() bool { return c.Stats().EmptyClaims > 0 })
-	require.NoError(w, chanq.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}))
+	require.NoError(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}))
 	w.within("the consumer ends", c.Done())
 	require.ErrorIs(w, c.Err(), chanq.ErrNoSchema)
 }
@@ -113,12 +114,12 @@ func cancelTx(w *world) {
 		require.ElementsMatch(w, sent[:2], found)
 		if !commit {
 			require.NoError(w, tx.Rollback())
-			require.Equal(w, chanq.Stats{Ready: 2, Leased: 1}, testdb.Counted(w, q))
+			require.Equal(w, chanqadmin.Stats{Ready: 2, Leased: 1}, testdb.Counted(w, q))
 			continue
 		}
 		require.NoError(w, tx.Commit())
 	}
-	require.Equal(w, chanq.Stats{Ready: 1}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Ready: 1}, testdb.Counted(w, q))
 	require.ErrorIs(w, l.Ack(), chanq.ErrLeaseLost)
 	_, err := q.CancelTx(w.Soon(), nil, sent...)
 	require.ErrorContains(w, err, "tx is nil")
@@ -136,9 +137,9 @@ func purgeIDs(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	dead := kill(w, q, testdb.Texts("a", "b", "c")...)
 	live := testdb.Send(w, q, testdb.Texts("live")...)
-	found, err := q.PurgeIDs(w.Soon(), dead[0], dead[2], live[0], chanq.NewID())
+	found, err := testdb.Admin(q).PurgeIDs(w.Soon(), dead[0], dead[2], live[0], chanq.NewID())
 	require.NoError(w, err)
 	require.ElementsMatch(w, []chanq.ID{dead[0], dead[2]}, found)
-	require.Equal(w, chanq.Stats{Ready: 1, Dead: 1}, testdb.Counted(w, q))
-	w.requireState(q, dead[1], chanq.StateDead)
+	require.Equal(w, chanqadmin.Stats{Ready: 1, Dead: 1}, testdb.Counted(w, q))
+	w.requireState(q, dead[1], chanqadmin.StateDead)
 }

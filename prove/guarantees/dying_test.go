@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -202,9 +203,9 @@ func oneGuilty(w *world, where string, cfg chanq.Config, stopWhenIdle bool) {
 		w.Exec("UPDATE chanq_work SET lease_until = due_at WHERE lease_until > due_at") // the leases that it has left end
 		w.Exec("DELETE FROM chanq_members")                                             // and its membership
 	}
-	require.Equal(w, chanq.Stats{Dead: 1}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Dead: 1}, testdb.Counted(w, q))
 	e := testdb.Get(w, q, id)
-	require.Equal(w, chanq.StateDead, e.State)
+	require.Equal(w, chanqadmin.StateDead, e.State)
 	require.Contains(w, e.LastError, "leases that ran out without a settle: 3 while")
 	require.Equal(w, most, deaths)
 	delete(seen, id) // where it dies in the ack
@@ -309,11 +310,11 @@ func (w *world) reserved(q *chanq.Queue[string]) (c *chanq.Consumer[string], hel
 	testdb.Send(w, q, testdb.Texts("held")...)
 	c = testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})
 	held = testdb.Take(w, c, 1)[0]
-	require.NoError(w, q.Pause(w.Soon()))
+	require.NoError(w, testdb.Admin(q).Pause(w.Soon()))
 	suspect = testdb.Send(w, q, testdb.Texts("suspect")...)[0]
 	w.Exec("UPDATE chanq_work SET lapses = 2, crashes = 1, attempts = 3 WHERE attempts = 0")
-	require.NoError(w, q.Resume(w.Soon()))
-	w.Eventually("the suspect is reserved", func() bool { return testdb.Get(w, q, suspect).State == chanq.StateLeased })
+	require.NoError(w, testdb.Admin(q).Resume(w.Soon()))
+	w.Eventually("the suspect is reserved", func() bool { return testdb.Get(w, q, suspect).State == chanqadmin.StateLeased })
 	return c, held, suspect
 }
 
@@ -322,14 +323,14 @@ func lastTrialAlone(w *world) {
 	c, held, _ := w.reserved(q)
 	testdb.Send(w, q, testdb.Texts("later")...)
 	w.pass(2 * shortLease)
-	require.Equal(w, chanq.Stats{Ready: 1, Leased: 2}, testdb.Counted(w, q), "nothing else is claimed")
+	require.Equal(w, chanqadmin.Stats{Ready: 1, Leased: 2}, testdb.Counted(w, q), "nothing else is claimed")
 	require.Empty(w, c.C(), "the suspect is not delivered while a message is held")
 	require.NoError(w, held.Ack())
 	l := testdb.Take(w, c, 1)[0]
 	require.Equal(w, "suspect", l.Body)
 	require.Equal(w, 4, l.Attempt)
 	w.pass(2 * shortLease)
-	require.Equal(w, chanq.Stats{Ready: 1, Leased: 1}, testdb.Counted(w, q), "nothing is claimed during the trial")
+	require.Equal(w, chanqadmin.Stats{Ready: 1, Leased: 1}, testdb.Counted(w, q), "nothing is claimed during the trial")
 	require.NoError(w, l.Ack())
 	require.Equal(w, "later", testdb.Take(w, c, 1)[0].Body)
 }
@@ -341,7 +342,7 @@ func stopWhileReserved(w *world) {
 	require.NoError(w, held.Ack())
 	require.NoError(w, c.Shutdown(w.Soon()))
 	e := testdb.Get(w, q, suspect)
-	require.Equal(w, chanq.StateReady, e.State)
+	require.Equal(w, chanqadmin.StateReady, e.State)
 	require.Equal(w, 3, e.Attempts)
 }
 
@@ -380,10 +381,10 @@ func trialDespiteHang(w *world) {
 	defer close(end)
 	require.Equal(w, "hangs", next(), "again, when its lease has expired")
 	w.Eventually("it is acked", func() bool { return testdb.Empty(w, q) })
-	require.NoError(w, q.Pause(w.Soon()))
+	require.NoError(w, testdb.Admin(q).Pause(w.Soon()))
 	testdb.Send(w, q, testdb.Texts("suspect")...)
 	w.Exec("UPDATE chanq_work SET lapses = 2, crashes = 1, attempts = 3")
-	require.NoError(w, q.Resume(w.Soon()))
+	require.NoError(w, testdb.Admin(q).Resume(w.Soon()))
 	require.Equal(w, "suspect", next())
 	w.Eventually("it is acked", func() bool { return testdb.Empty(w, q) })
 }
@@ -403,7 +404,7 @@ func oneTrialOfProcess(w *world) {
 	require.Equal(w, "beside", beside.Body)
 	looks := second.Stats().Looks
 	w.Eventually("it has looked for more", func() bool { return second.Stats().Looks > looks+10 })
-	require.Equal(w, chanq.Stats{Ready: 1, Leased: 2}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Ready: 1, Leased: 2}, testdb.Counted(w, q))
 	require.NoError(w, l.Ack())
 	require.Equal(w, "s1", testdb.Take(w, second, 1)[0].Body)
 }
@@ -423,7 +424,7 @@ func suspectsByPriority(w *world) {
 	require.Equal(w, "ready", ready.Body)
 	require.NoError(w, urgent.Ack())
 	require.Equal(w, "high", testdb.Take(w, c, 1)[0].Body)
-	w.Eventually("the first one is dead", func() bool { return testdb.Get(w, q, dead).State == chanq.StateDead })
+	w.Eventually("the first one is dead", func() bool { return testdb.Get(w, q, dead).State == chanqadmin.StateDead })
 }
 
 // lockedSuspect: each read of a suspect waits for a lock, and fails.
@@ -476,8 +477,8 @@ func urgentMeanwhile(w *world) {
 	l := testdb.Take(w, c, 1)[0]
 	require.Equal(w, "urgent", l.Body)
 	require.NoError(w, l.Ack())
-	w.Eventually("the unreadable one is dead", func() bool { return testdb.Get(w, q, bad).State == chanq.StateDead })
-	require.Equal(w, chanq.Stats{Dead: 1}, testdb.Counted(w, q))
+	w.Eventually("the unreadable one is dead", func() bool { return testdb.Get(w, q, bad).State == chanqadmin.StateDead })
+	require.Equal(w, chanqadmin.Stats{Dead: 1}, testdb.Counted(w, q))
 }
 
 // lockBlamesNone: while a lock on the table keeps reads from their rows, whatever else the database answers, no message is blamed.
@@ -505,7 +506,7 @@ func lockBlamesNone(w *world) {
 		defer mu.Unlock()
 		return read > 3
 	})
-	require.Equal(w, chanq.StateLeased, testdb.Get(w, q, id).State)
+	require.Equal(w, chanqadmin.StateLeased, testdb.Get(w, q, id).State)
 	w.Faults.Inject(nil)
 	l := testdb.Take(w, c, 1)[0]
 	require.Equal(w, 1, l.Attempt)
@@ -527,7 +528,7 @@ func lockedWhileRead(w *world) {
 	l := testdb.Take(w, c, 1)[0]
 	require.Equal(w, ids[1], l.ID)
 	require.NoError(w, l.Ack())
-	w.Eventually("the large one is released for later", func() bool { return testdb.Get(w, q, ids[0]).State == chanq.StateScheduled })
+	w.Eventually("the large one is released for later", func() bool { return testdb.Get(w, q, ids[0]).State == chanqadmin.StateScheduled })
 	e := testdb.Get(w, q, ids[0])
 	require.Zero(w, e.Attempts)
 	require.Empty(w, e.LastError)

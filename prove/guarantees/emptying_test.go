@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 )
 
@@ -51,19 +52,19 @@ func emptyOfStates(w *world) {
 				require.NoError(w, l.Wait(w.Soon()))
 			default:
 				require.NoError(w, l.Extend(w.Soon(), time.Hour)) // of an ordered queue the database knows no younger lease
-				require.Equal(w, chanq.Stats{Leased: 1, Dead: 1, Done: 1}, testdb.Counted(w, q))
+				require.Equal(w, chanqadmin.Stats{Leased: 1, Dead: 1, Done: 1}, testdb.Counted(w, q))
 				require.False(w, testdb.Empty(w, q), "one is leased")
 				require.NoError(w, l.Nack(time.Hour, nil))
 				require.NoError(w, l.Wait(w.Soon()))
-				require.Equal(w, chanq.Stats{Scheduled: 1, Dead: 1, Done: 1}, testdb.Counted(w, q))
+				require.Equal(w, chanqadmin.Stats{Scheduled: 1, Dead: 1, Done: 1}, testdb.Counted(w, q))
 				require.False(w, testdb.Empty(w, q), "one is scheduled")
 				_, err := q.Cancel(w.Soon(), l.ID)
 				require.NoError(w, err)
 			}
 		}
-		require.Equal(w, chanq.Stats{Dead: 1, Done: 1}, testdb.Counted(w, q))
+		require.Equal(w, chanqadmin.Stats{Dead: 1, Done: 1}, testdb.Counted(w, q))
 		w.requireEmpty(q)
-		require.NoError(w, q.Pause(w.Soon()))
+		require.NoError(w, testdb.Admin(q).Pause(w.Soon()))
 		w.requireEmpty(q)
 		testdb.Send(w, q, testdb.Texts("paused")...)
 		require.False(w, testdb.Empty(w, q), "one is ready, and the queue is paused")

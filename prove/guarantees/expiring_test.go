@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 )
 
@@ -57,7 +58,7 @@ func expires(w *world) {
 	require.Equal(w, []string{"in time", "for ever"}, testdb.Bodies(leases))
 	require.Equal(w, time.Hour, leases[0].ExpiresAt.Sub(leases[0].EnqueuedAt))
 	require.True(w, leases[1].ExpiresAt.IsZero())
-	w.Eventually("the late one is dead", func() bool { return testdb.Get(w, q, sent[0]).State == chanq.StateDead })
+	w.Eventually("the late one is dead", func() bool { return testdb.Get(w, q, sent[0]).State == chanqadmin.StateDead })
 	e = testdb.Get(w, q, sent[0])
 	require.Equal(w, chanq.ReasonExpired, e.LastError)
 	require.Equal(w, []byte("late"), e.Body)
@@ -76,7 +77,7 @@ func idleExpired(w *world) {
 	isOver(w, q, id)
 	testdb.RequireNone(w, q)
 	require.Equal(w, chanq.ReasonExpired, testdb.Get(w, q, id).LastError)
-	require.Equal(w, chanq.Stats{Dead: 1}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Dead: 1}, testdb.Counted(w, q))
 }
 
 func leaseOutlivesTTL(w *world) {
@@ -108,7 +109,7 @@ func redrivenLives(w *world) {
 	id := testdb.Send(w, q, chanq.Message[string]{Body: "a", TTL: shortTTL})[0]
 	isOver(w, q, id)
 	testdb.RequireNone(w, q)
-	moved, err := q.RedriveIDs(w.Soon(), id)
+	moved, err := testdb.Admin(q).RedriveIDs(w.Soon(), id)
 	require.NoError(w, err)
 	require.Len(w, moved, 1)
 	l := testdb.Lease(w, q, 1, time.Minute)[0]
@@ -133,7 +134,7 @@ func ttlAndDelay(w *world) {
 	}
 	_, err := p.Send(w.Soon(), chanq.Message[string]{TTL: 2 * time.Minute, Delay: time.Minute})
 	require.NoError(w, err)
-	require.Equal(w, chanq.Stats{Scheduled: 1}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Scheduled: 1}, testdb.Counted(w, q))
 }
 
 func ttlEverywhere(w *world) {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -115,7 +116,7 @@ func viewShowsOrdered(w *world) {
 	ids := testdb.Send(w, q, chanq.Message[string]{Body: "first", Key: "a"}, chanq.Message[string]{Body: "second", Key: "a"})
 	l := testdb.Lease(w, q, 1, time.Hour)[0]
 	require.NoError(w, l.DeadLetter(errors.New("over")))
-	w.Eventually("what waited for the key goes back with its slot", func() bool { return testdb.Get(w, q, ids[1]).State == chanq.StateReady })
+	w.Eventually("what waited for the key goes back with its slot", func() bool { return testdb.Get(w, q, ids[1]).State == chanqadmin.StateReady })
 	slot := sqlbatch.SlotOf("a", [16]byte{}, 4)
 	require.Equal(w, []string{fmt.Sprintf("dead first a %d", slot), fmt.Sprintf("ready second a %d", slot)}, w.shown("state, body, order_key, slot", "ORDER BY seq"))
 }
@@ -207,7 +208,7 @@ func procedureKnowsSlots(w *world) {
 		require.NoError(w, w.sendBy(w.Soon(), w.DB, `{"Text":"`+key+`"}`, `, @key = N'`+key+`'`))
 	}
 	require.Error(w, w.sendBy(w.Soon(), w.DB, `{}`, `, @key = N'`+strings.Repeat("k", 201)+`'`))
-	entries, err := q.Peek(w.Soon(), chanq.StateReady, 100)
+	entries, err := testdb.Peek(w.Soon(), q, chanqadmin.StateReady, 100)
 	require.NoError(w, err)
 	require.Len(w, entries, len(keys))
 	for i, e := range entries {
@@ -243,7 +244,7 @@ func procedureInTx(w *world) {
 		require.NoError(w, conn.Close())
 		_, err = w.DB.ExecContext(w.Soon(), "DELETE FROM chanq_work")
 		require.NoError(w, err)
-		require.NoError(w, chanq.Drop(w.Soon(), w.DB, "work", cfg))
+		require.NoError(w, chanqadmin.Drop(w.Soon(), w.DB, "work", cfg))
 	}
 }
 
@@ -273,7 +274,7 @@ func dropFace(w *world) {
 	for _, cfg := range []chanq.Config{{}, {Kind: chanq.KindOrdered, Slots: 4}} {
 		require.NoError(w, w.Migrate("work", cfg))
 		w.face("work", cfg)
-		require.NoError(w, chanq.Drop(w.Soon(), w.Tables(), "work", cfg))
+		require.NoError(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", cfg))
 		_, err := w.DB.ExecContext(w.Soon(), "SELECT * FROM chanq_work_messages")
 		require.Error(w, err)
 		if w.hasProcedures() {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -76,7 +77,7 @@ func (w *world) fallsIn(q *chanq.Queue[string], meant func(faultdb.Op) bool) {
 			w.ack(l)
 		case <-time.After(time.Millisecond):
 		}
-		return testdb.Counted(w, q) == (chanq.Stats{})
+		return testdb.Counted(w, q) == (chanqadmin.Stats{})
 	})
 	require.NoError(w, again.Shutdown(w.Soon()))
 }
@@ -110,7 +111,7 @@ func fallsAfterASettle(w *world) {
 	require.NotErrorIs(w, err, chanq.ErrLeaseLost)
 	require.Zero(w, lost.Load())
 	require.NoError(w, c.Shutdown(w.Soon()))
-	require.Equal(w, chanq.Stats{}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{}, testdb.Counted(w, q))
 }
 
 func fallsInASend(w *world) {
@@ -131,7 +132,7 @@ func fallsInASend(w *world) {
 	require.ErrorAs(w, p.Close(w.Soon()), &unsent)
 	require.Len(w, unsent.Unsent, 1)
 	require.Equal(w, "b", unsent.Unsent[0].Message.Body)
-	require.Equal(w, chanq.Stats{Ready: 1}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Ready: 1}, testdb.Counted(w, q))
 }
 
 func fallsInAPipe(w *world) {
@@ -149,7 +150,7 @@ func fallsInAPipe(w *world) {
 	for _, id := range ids {
 		require.NotEmpty(w, testdb.Get(w, from, id).State)
 	}
-	require.Equal(w, chanq.Stats{}, testdb.Counted(w, to))
+	require.Equal(w, chanqadmin.Stats{}, testdb.Counted(w, to))
 }
 
 func fallsInTheHistory(w *world) {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -36,7 +37,7 @@ var byAHolder = []struct {
 // not handed out beside, and the holder acks it in the end.
 func (w *world) requireSole(q *chanq.Queue[string], former, holder *chanq.Lease[string], name string, do func(*world, *chanq.Lease[string]) error) {
 	w.Helper()
-	state := func() chanq.Entry {
+	state := func() chanqadmin.Entry {
 		e := testdb.Get(w, q, holder.ID)
 		e.LeasedBy = "" // SQL Server leaves the name out while the consumer's row is being written
 		return e

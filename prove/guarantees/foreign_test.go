@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -291,7 +292,7 @@ func (s *foreignStory) insert(rows []foreignRow) {
 		}
 		switch set["id"] {
 		case "":
-			entries, err := s.q.Peek(s.Soon(), chanq.StateReady, 1)
+			entries, err := testdb.Peek(s.Soon(), s.q, chanqadmin.StateReady, 1)
 			require.NoError(s, err)
 			require.Len(s, entries, 1)
 			id = entries[0].ID
@@ -304,8 +305,8 @@ func (s *foreignStory) insert(rows []foreignRow) {
 }
 
 func (s *foreignStory) judge() {
-	for _, state := range []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased} {
-		_, err := s.q.Peek(s.Soon(), state, 1000)
+	for _, state := range []chanqadmin.State{chanqadmin.StateReady, chanqadmin.StateScheduled, chanqadmin.StateLeased} {
+		_, err := testdb.Peek(s.Soon(), s.q, state, 1000)
 		require.NoError(s, err, "an operator can look")
 	}
 	c := testdb.Start(s, s.q, chanq.ConsumerConfig{})
@@ -343,10 +344,10 @@ func (s *foreignStory) judge() {
 	for id, r := range s.ids {
 		e := testdb.Get(s, s.q, id)
 		if r.end.waits {
-			require.Contains(s, []chanq.State{chanq.StateScheduled, chanq.StateLeased}, e.State, r.name)
+			require.Contains(s, []chanqadmin.State{chanqadmin.StateScheduled, chanqadmin.StateLeased}, e.State, r.name)
 			continue
 		}
-		require.Equal(s, chanq.StateDead, e.State, r.name)
+		require.Equal(s, chanqadmin.StateDead, e.State, r.name)
 		require.Contains(s, e.LastError, r.end.dead, r.name)
 	}
 	require.NoError(s, c.Err())

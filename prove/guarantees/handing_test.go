@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
@@ -107,7 +108,7 @@ func stopWhileDecoding(w *world) {
 	w.Eventually("a claimer that did not wait would have ended", func() bool { return time.Since(stopped) > 20*time.Millisecond })
 	close(gate)
 	require.NoError(w, c.Shutdown(w.Soon()))
-	require.Equal(w, chanq.Stats{Ready: count - acked}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Ready: count - acked}, testdb.Counted(w, q))
 	for _, l := range testdb.Lease(w, q, min(count-acked, 1000), time.Minute) {
 		require.Equal(w, 1, l.Attempt, "what no reader had is not counted")
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
@@ -84,7 +85,7 @@ func hooksMisbehave(w *world) {
 		})
 		require.NoError(w, c.Shutdown(w.Soon()))
 		require.NoError(w, <-ended)
-		require.Equal(w, chanq.Stats{Scheduled: 1, Dead: 1}, testdb.Counted(w, q))
+		require.Equal(w, chanqadmin.Stats{Scheduled: 1, Dead: 1}, testdb.Counted(w, q))
 	}
 }
 

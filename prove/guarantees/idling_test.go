@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -82,7 +83,7 @@ func idleDrains(w *world) {
 			slices.Sort(got)
 			require.Equal(w, numbers(100), got, "each once")
 			left := testdb.Counted(w, q)
-			require.Equal(w, chanq.Stats{Scheduled: left.Scheduled}, left)
+			require.Equal(w, chanqadmin.Stats{Scheduled: left.Scheduled}, left)
 		}
 		if q.Name() == "plain" {
 			require.Equal(w, 2, testdb.Counted(w, q).Scheduled, "what has a delay is left")
@@ -115,7 +116,7 @@ func idleLater(w *world) {
 		got := w.drains(q, chanq.ConsumerConfig{}, func(*chanq.Lease[string]) error { return chanq.RetryAfter(time.Hour, errors.New("later")) })
 		require.Len(w, got, 2)
 		require.Less(w, time.Since(began), time.Hour)
-		require.Equal(w, chanq.Stats{Scheduled: 2, Ready: len(ms) - 2}, testdb.Counted(w, q))
+		require.Equal(w, chanqadmin.Stats{Scheduled: 2, Ready: len(ms) - 2}, testdb.Counted(w, q))
 	})
 }
 
@@ -183,9 +184,9 @@ func idleDeleted(w *world) {
 func idlePaused(w *world) {
 	w.onKinds(func(q *chanq.Queue[string]) {
 		testdb.Send(w, q, testdb.Texts("a")...)
-		require.NoError(w, q.Pause(w.Soon()))
+		require.NoError(w, testdb.Admin(q).Pause(w.Soon()))
 		require.Empty(w, w.drains(q, chanq.ConsumerConfig{}, nil))
-		require.NoError(w, q.Resume(w.Soon()))
+		require.NoError(w, testdb.Admin(q).Resume(w.Soon()))
 		require.Equal(w, []string{"a"}, w.drains(q, chanq.ConsumerConfig{}, nil))
 	})
 }
@@ -318,5 +319,5 @@ func idleKeys(w *world) {
 		return nil
 	})
 	require.Len(w, got, 190)
-	require.Equal(w, chanq.Stats{Ready: 10, Dead: 1}, testdb.Counted(w, q), "what is behind a dead message is left")
+	require.Equal(w, chanqadmin.Stats{Ready: 10, Dead: 1}, testdb.Counted(w, q), "what is behind a dead message is left")
 }

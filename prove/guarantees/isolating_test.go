@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -71,7 +72,7 @@ func sendGaveUp(w *world) {
 			require.Equal(w, chanq.ProducerStats{}, p.Stats())
 			w.Faults.Inject(nil)
 			require.NoError(w, p.Close(w.Soon()))
-			require.Equal(w, chanq.Stats{Ready: 120}, testdb.Counted(w, q))
+			require.Equal(w, chanqadmin.Stats{Ready: 120}, testdb.Counted(w, q))
 		}
 	}
 }
@@ -94,8 +95,8 @@ func failingSettlesOfEachKind() (tests []test) {
 	ways := append(settles[:len(settles):len(settles)], struct {
 		name  string
 		do    func(*chanq.Lease[string]) error
-		state chanq.State
-	}{"release after", func(l *chanq.Lease[string]) error { return l.ReleaseAfter(time.Hour) }, chanq.StateScheduled})
+		state chanqadmin.State
+	}{"release after", func(l *chanq.Lease[string]) error { return l.ReleaseAfter(time.Hour) }, chanqadmin.StateScheduled})
 	for name, cfg := range map[string]chanq.Config{"plain": {}, "retained": {Retain: time.Hour}, "ordered": orderedConfig} {
 		for _, way := range ways {
 			tests = append(tests, test{"G12_ASettleThatFailsAloneDelaysNoOther_on=" + name + "_settle=" + way.name, func(w *world) {
@@ -108,7 +109,7 @@ func failingSettlesOfEachKind() (tests []test) {
 	return tests
 }
 
-func failingSettle(w *world, name string, cfg chanq.Config, class sqlbatch.Class, settle func(*chanq.Lease[string]) error, state chanq.State) {
+func failingSettle(w *world, name string, cfg chanq.Config, class sqlbatch.Class, settle func(*chanq.Lease[string]) error, state chanqadmin.State) {
 	const count = 23
 	var lost losses
 	cfg.Hooks = lost.hooks()
@@ -149,7 +150,7 @@ func failingSettle(w *world, name string, cfg chanq.Config, class sqlbatch.Class
 	c.Stop() // what is given back is not delivered again
 	w.Faults.Inject(nil)
 	require.NoError(w, bad.Wait(w.Soon()), class)
-	w.requireState(q, bad.ID, map[bool]chanq.State{false: state, true: chanq.StateDone}[state == "" && cfg.Retain > 0], class)
+	w.requireState(q, bad.ID, map[bool]chanqadmin.State{false: state, true: chanqadmin.StateDone}[state == "" && cfg.Retain > 0], class)
 	require.Empty(w, lost.but(), class)
 	require.NoError(w, c.Shutdown(w.Soon()))
 }
@@ -163,7 +164,7 @@ func failingInput(w *world) {
 		x := startPipe(w, chanq.Config{}, chanq.ConsumerConfig{LeaseFor: troubleLease, StatementTimeout: troubleLease}, passOn)
 		_, db := w.Connect() // no faults there
 		other := testdb.OpenOn[string](w, db, "input", chanq.Config{})
-		require.NoError(w, other.Pause(w.Soon()))
+		require.NoError(w, testdb.Admin(other).Pause(w.Soon()))
 		bad := testdb.Send(w, other, testdb.Texts(append([]string{"stuck"}, numbers(20)...)...)...)[0]
 		st, fails := w.Statements("input"), w.failing(class)
 		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
@@ -172,14 +173,14 @@ func failingInput(w *world) {
 			}
 			return faultdb.Fault{}
 		})
-		require.NoError(w, other.Resume(w.Soon()))
+		require.NoError(w, testdb.Admin(other).Resume(w.Soon()))
 		w.Eventually("the others are replaced", func() bool { return x.c.Stats().Acked == 20 })
 		require.Equal(w, 1, testdb.Stats(w, other).Leased, class)
 		w.Faults.Inject(nil)
 		w.Eventually("and so is the first", func() bool { return testdb.Stats(w, x.out).Ready == 21 })
 		x.stop(w)
 		require.Zero(w, testdb.Counted(w, other))
-		_, err := x.out.Purge(w.Soon(), chanq.StateReady)
+		_, err := testdb.Admin(x.out).Purge(w.Soon(), chanqadmin.StateReady)
 		require.NoError(w, err)
 	}
 }
@@ -222,19 +223,28 @@ func callsReturn(w *world) {
 			{"AckAll", func(ctx context.Context) error { return chanq.AckAll(ctx, leases[0]) }},
 			{"Wait", func(ctx context.Context) error { return leases[0].Wait(ctx) }},
 			{"Consumer.Flush", c.Flush},
-			{"Stats", func(ctx context.Context) error { _, err := q.Stats(ctx); return err }},
+			{"Stats", func(ctx context.Context) error { _, err := testdb.Admin(q).Stats(ctx); return err }},
 			{"Empty", func(ctx context.Context) error { _, err := q.Empty(ctx); return err }},
-			{"Peek", func(ctx context.Context) error { _, err := q.Peek(ctx, chanq.StateReady, 1); return err }},
-			{"Browse", func(ctx context.Context) error { _, _, err := q.Browse(ctx, chanq.StateReady, "", 1); return err }},
-			{"Get", func(ctx context.Context) error { _, err := q.Get(ctx, id); return err }},
+			{"Peek", func(ctx context.Context) error { _, err := testdb.Peek(ctx, q, chanqadmin.StateReady, 1); return err }},
+			{"List", func(ctx context.Context) error {
+				_, err := testdb.Admin(q).List(ctx, chanqadmin.List{State: chanqadmin.StateReady, Limit: 1})
+				return err
+			}},
+			{"Get", func(ctx context.Context) error { _, err := testdb.Admin(q).Get(ctx, id); return err }},
 			{"Cancel", func(ctx context.Context) error { _, err := q.Cancel(ctx, id); return err }},
-			{"Purge", func(ctx context.Context) error { _, err := q.Purge(ctx, chanq.StateDead); return err }},
-			{"PurgeIDs", func(ctx context.Context) error { _, err := q.PurgeIDs(ctx, id); return err }},
-			{"Redrive", func(ctx context.Context) error { _, err := q.Redrive(ctx, 1); return err }},
-			{"RedriveIDs", func(ctx context.Context) error { _, err := q.RedriveIDs(ctx, id); return err }},
-			{"Pause", q.Pause}, {"Resume", q.Resume},
-			{"Members", func(ctx context.Context) error { _, err := q.Members(ctx); return err }},
-			{"History", func(ctx context.Context) error { _, err := q.History(ctx, time.Now(), time.Minute); return err }},
+			{"Purge", func(ctx context.Context) error {
+				_, err := testdb.Admin(q).Purge(ctx, chanqadmin.StateDead)
+				return err
+			}},
+			{"PurgeIDs", func(ctx context.Context) error { _, err := testdb.Admin(q).PurgeIDs(ctx, id); return err }},
+			{"Redrive", func(ctx context.Context) error { _, err := testdb.Admin(q).Redrive(ctx, 1); return err }},
+			{"RedriveIDs", func(ctx context.Context) error { _, err := testdb.Admin(q).RedriveIDs(ctx, id); return err }},
+			{"Pause", testdb.Admin(q).Pause}, {"Resume", testdb.Admin(q).Resume},
+			{"Consumers", func(ctx context.Context) error { _, err := testdb.Admin(q).Consumers(ctx); return err }},
+			{"History", func(ctx context.Context) error {
+				_, err := testdb.Admin(q).History(ctx, time.Now(), time.Minute)
+				return err
+			}},
 			{"Open", func(ctx context.Context) error {
 				_, err := chanq.Open[string](ctx, w.DB, "work", chanq.Config{})
 				return err

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -23,9 +24,9 @@ var joining = []test{
 	{"ARefusedMembershipIsToldOnce", memberRefused},
 }
 
-func members[T any](w *world, q *chanq.Queue[T]) []chanq.Member {
+func members[T any](w *world, q *chanq.Queue[T]) []chanqadmin.ConsumerInfo {
 	w.Helper()
-	list, err := q.Members(w.Soon())
+	list, err := testdb.Admin(q).Consumers(w.Soon())
 	require.NoError(w, err)
 	return list
 }
@@ -51,7 +52,7 @@ func memberForItsLife(w *world) {
 	require.Contains(w, list[1].Name, host+"/")
 	require.NotEqual(w, list[0].ID, list[1].ID)
 	e := testdb.Get(w, q, id)
-	require.Equal(w, list[0].ID, e.Member)
+	require.Equal(w, list[0].ID, e.Consumer)
 	require.Equal(w, "billing", e.LeasedBy)
 	require.Empty(w, members(w, other), "of this queue")
 

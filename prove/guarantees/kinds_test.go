@@ -1,7 +1,6 @@
 package guarantees
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -10,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -60,7 +60,7 @@ func kindsDiffer(w *world) {
 	}
 	found, err := chanq.StoredConfig(w.Soon(), w.DB, "work", chanq.Config{MaxBody: 5})
 	require.NoError(w, err)
-	require.Equal(w, chanq.Config{Kind: chanq.KindOrdered, Slots: 4, MaxBody: 5}, found)
+	require.Equal(w, chanq.Config{Kind: chanq.KindOrdered, Slots: 4, MaxBody: 5, Dialect: w.Engine.Dialect}, found)
 
 	w.Queue("plain", chanq.Config{})
 	_, err = chanq.Open[string](w.Soon(), w.DB, "plain", orderedConfig)
@@ -70,7 +70,7 @@ func kindsDiffer(w *world) {
 	testdb.Send(w, testdb.OpenOn[string](w, w.DB, "plain", chanq.Config{}), testdb.Texts("it is as it was")...)
 	found, err = chanq.StoredConfig(w.Soon(), w.DB, "plain", orderedConfig)
 	require.NoError(w, err)
-	require.Equal(w, chanq.Config{}, found)
+	require.Equal(w, chanq.Config{Dialect: w.Engine.Dialect}, found)
 	_, err = chanq.StoredConfig(w.Soon(), w.DB, "nowhere", chanq.Config{})
 	require.ErrorIs(w, err, chanq.ErrNoSchema)
 }
@@ -92,7 +92,7 @@ func slotsDiffer(w *world) {
 	for i := range 20 {
 		testdb.Send(w, q, chanq.Message[string]{Key: fmt.Sprint("key", i)})
 	}
-	entries, err := q.Peek(w.Soon(), chanq.StateReady, 20)
+	entries, err := testdb.Peek(w.Soon(), q, chanqadmin.StateReady, 20)
 	require.NoError(w, err)
 	for _, e := range entries {
 		require.Equal(w, sqlbatch.SlotOf(e.Key, e.ID, 4), e.Slot, "those of the database count")
@@ -126,11 +126,11 @@ func dropOrdered(w *world) {
 		return
 	}
 	testdb.Send(w, q, chanq.Message[string]{Key: "k"})
-	require.ErrorIs(w, chanq.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}), chanq.ErrNotEmpty)
-	require.NoError(w, chanq.DropWithMessages(w.Soon(), w.Tables(), "work", chanq.Config{}))
-	require.ErrorIs(w, chanq.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}), chanq.ErrNoSchema)
+	require.ErrorIs(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}), chanq.ErrNotEmpty)
+	require.NoError(w, chanqadmin.DropWithMessages(w.Soon(), w.Tables(), "work", chanq.Config{}))
+	require.ErrorIs(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}), chanq.ErrNoSchema)
 	testdb.Send(w, w.Queue("work", chanq.Config{}), testdb.Texts("plain")...)
-	require.NoError(w, chanq.DropWithMessages(w.Soon(), w.Tables(), "work", orderedConfig))
+	require.NoError(w, chanqadmin.DropWithMessages(w.Soon(), w.Tables(), "work", orderedConfig))
 	testdb.Send(w, w.Queue("work", chanq.Config{Kind: chanq.KindOrdered, Slots: 7}), chanq.Message[string]{Key: "k"})
 }
 
@@ -167,7 +167,7 @@ func orderedMessages(w *world) {
 	for i, key := range []string{long, "", "Ä"} {
 		receipt, err := p.Send(w.Soon(), chanq.Message[string]{Key: key, Body: "b", DedupKey: fmt.Sprint("d", i), TTL: time.Hour})
 		require.NoError(w, err)
-		e, err := q.Get(w.Soon(), receipt.ID)
+		e, err := testdb.Admin(q).Get(w.Soon(), receipt.ID)
 		require.NoError(w, err)
 		require.Equal(w, key, e.Key)
 		require.Equal(w, sqlbatch.SlotOf(key, receipt.ID, 4), e.Slot)
@@ -185,27 +185,22 @@ func orderedPages(w *world) {
 		testdb.Send(w, q, chanq.Message[string]{Key: fmt.Sprint(i % 7), Body: fmt.Sprintf("%06d", i)})
 	}
 	require.Equal(w, numbersOf(n), w.pages(q, 7))
-	purged, err := q.Purge(w.Soon(), chanq.StateReady)
+	purged, err := testdb.Admin(q).Purge(w.Soon(), chanqadmin.StateReady)
 	require.NoError(w, err)
 	require.Equal(w, n, purged)
-	require.Equal(w, chanq.Stats{}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{}, testdb.Counted(w, q))
 }
 
-// pages reads all ready messages, so many at once; each entry travels as JSON.
+// pages reads all ready messages, so many at once.
 func (w *world) pages(q *chanq.Queue[string], page int) (bodies []string) {
 	w.Helper()
-	entries, err := q.Peek(w.Soon(), chanq.StateReady, page)
+	entries, err := testdb.Peek(w.Soon(), q, chanqadmin.StateReady, page)
 	for len(entries) > 0 {
 		require.NoError(w, err)
 		for _, e := range entries {
 			bodies = append(bodies, string(e.Body))
 		}
-		text, err := json.Marshal(entries[len(entries)-1])
-		require.NoError(w, err)
-		var last chanq.Entry
-		require.NoError(w, json.Unmarshal(text, &last))
-		require.Equal(w, entries[len(entries)-1].Key, last.Key)
-		entries, err = q.PeekAfter(w.Soon(), last, page)
+		entries, err = testdb.PeekAfter(w.Soon(), q, entries[len(entries)-1], page)
 		require.NoError(w, err)
 	}
 	return bodies
@@ -223,12 +218,12 @@ func slotStats(w *world) {
 	if !ok {
 		return
 	}
-	_, err := w.Queue("plain", chanq.Config{}).Slots(w.Soon())
+	_, err := testdb.Admin(w.Queue("plain", chanq.Config{})).Slots(w.Soon())
 	require.ErrorContains(w, err, "plain")
 	for i := range 6 {
 		testdb.Send(w, q, chanq.Message[string]{Key: []string{"a", "a", "b"}[i%3]})
 	}
-	slots, err := q.Slots(w.Soon())
+	slots, err := testdb.Admin(q).Slots(w.Soon())
 	require.NoError(w, err)
 	require.Len(w, slots, 4)
 	total := 0
@@ -261,7 +256,7 @@ func orderedGroups(w *world) {
 	for i, meant := range []func(faultdb.Op) bool{begins, stores, func(op faultdb.Op) bool { return op.Kind == faultdb.Commit }} {
 		w.Heal()
 		if w.DB != nil {
-			require.NoError(w, chanq.DropWithMessages(w.Soon(), w.Tables(), "work", orderedConfig))
+			require.NoError(w, chanqadmin.DropWithMessages(w.Soon(), w.Tables(), "work", orderedConfig))
 		}
 		q, ok := w.ordered("work", orderedConfig)
 		if !ok {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 )
 
@@ -38,14 +39,14 @@ func oneSuspect(w *world) {
 	q := w.Queue("work", alone)
 	sent := testdb.Send(w, q, testdb.Texts("s0", "s1", "s2", "s3")...)
 	lapse(w, q, 4, 2)
-	w.Eventually("the leases ran out", func() bool { return testdb.Counted(w, q) == chanq.Stats{Ready: 4} })
+	w.Eventually("the leases ran out", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{Ready: 4} })
 	testdb.Send(w, q, testdb.Texts("f0", "f1", "f2")...)
 	// Nothing is found by polling: the end of one suspect makes room for the next.
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Minute, PollMax: time.Minute})
 	leases := testdb.Take(w, c, 4)
 	require.ElementsMatch(w, []string{"s0", "f0", "f1", "f2"}, testdb.Bodies(leases), "others go on beside it")
 	for i := 1; i < 4; i++ {
-		require.Equal(w, chanq.Stats{Ready: 4 - i, Leased: 3 + 1}, testdb.Counted(w, q))
+		require.Equal(w, chanqadmin.Stats{Ready: 4 - i, Leased: 3 + 1}, testdb.Counted(w, q))
 		for _, id := range sent[i:] {
 			require.Equal(w, 2, testdb.Get(w, q, id).Attempts, "what is given back does not count")
 		}
@@ -97,7 +98,7 @@ func lapsesCountNothing(w *world) {
 		require.Equal(w, "beside", beside.Body)
 		require.Equal(w, 3, beside.Attempt)
 		require.NoError(w, beside.Ack())
-		require.Equal(w, chanq.Stats{Dead: 1}, testdb.Counted(w, q))
+		require.Equal(w, chanqadmin.Stats{Dead: 1}, testdb.Counted(w, q))
 	}
 }
 
@@ -118,7 +119,7 @@ func attemptsForFailures(w *world) {
 	}
 	require.NoError(w, l.Nack(0, nil))
 	e := testdb.Get(w, q, id)
-	require.Equal(w, chanq.StateDead, e.State)
+	require.Equal(w, chanqadmin.StateDead, e.State)
 	require.Equal(w, most, e.Attempts)
 }
 
@@ -127,7 +128,7 @@ func waitingSuspects(w *world) {
 	q := w.Queue("work", chanq.Config{MaxAttempts: 1})
 	testdb.Send(w, q, testdb.Texts("s0", "s1", "s2")...)
 	lapse(w, q, 3, 2)
-	w.Eventually("the leases ran out", func() bool { return testdb.Counted(w, q) == chanq.Stats{Ready: 3} })
+	w.Eventually("the leases ran out", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{Ready: 3} })
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Millisecond, PollMax: time.Millisecond})
 	first := testdb.Take(w, c, 1)[0]
 	require.Equal(w, "s0", first.Body)
@@ -268,9 +269,9 @@ func oneKiller(w *world, workers, attempts int) {
 			seen[line] = true
 		}
 	}
-	require.Equal(w, chanq.Stats{Dead: 1}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Dead: 1}, testdb.Counted(w, q))
 	e := testdb.Get(w, q, id)
-	require.Equal(w, chanq.StateDead, e.State)
+	require.Equal(w, chanqadmin.StateDead, e.State)
 	require.Equal(w, mortal, e.Attempts)
 	require.Equal(w, mortal, deaths, "each attempt was a delivery")
 	require.Contains(w, e.LastError, fmt.Sprintf("%d attempts", mortal))

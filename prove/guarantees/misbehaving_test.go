@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 )
 
@@ -58,7 +59,7 @@ func handlersLeave(w *world) {
 	})
 	for _, id := range ids[:2] {
 		e := testdb.Get(w, q, id)
-		require.Equal(w, chanq.StateScheduled, e.State)
+		require.Equal(w, chanqadmin.StateScheduled, e.State)
 		require.Equal(w, 1, e.Attempts)
 		require.Contains(w, e.LastError, "runtime.Goexit")
 		require.ErrorContains(w, (<-failed).Err, "runtime.Goexit")
@@ -146,7 +147,7 @@ func errorsMisbehave(w *world) {
 		}
 		for i, name := range names[:len(names)-1] {
 			e := testdb.Get(w, q, sent[i])
-			require.Equal(w, chanq.StateScheduled, e.State, "%s: %s", way, name)
+			require.Equal(w, chanqadmin.StateScheduled, e.State, "%s: %s", way, name)
 			require.Equal(w, 1, e.Attempts, name)
 			require.NotEmpty(w, e.LastError, name)
 		}
@@ -175,7 +176,7 @@ func backoffMisbehaves(w *world) {
 			})
 		}()
 		w.Eventually(name+": it is handled again", func() bool {
-			_, err := q.Get(w.Soon(), id)
+			_, err := testdb.Admin(q).Get(w.Soon(), id)
 			return errors.Is(err, chanq.ErrNotFound)
 		})
 		require.NoError(w, c.Shutdown(w.Soon()))
@@ -188,7 +189,7 @@ func callBack(w *world) {
 	var c atomic.Pointer[chanq.Consumer[note]]
 	asked := func(who string) {
 		if q := q.Load(); q != nil {
-			if _, err := q.Stats(w.Soon()); err != nil {
+			if _, err := testdb.Admin(q).Stats(w.Soon()); err != nil {
 				w.Errorf("%s: %v", who, err)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -36,30 +37,30 @@ var operating = []test{
 }
 
 // oneOfEach fills a queue with a message of each state.
-func oneOfEach(w *world, q *chanq.Queue[string]) map[chanq.State]chanq.ID {
-	byState := map[chanq.State]chanq.ID{}
-	for _, s := range []chanq.State{chanq.StateDone, chanq.StateDead, chanq.StateLeased} {
+func oneOfEach(w *world, q *chanq.Queue[string]) map[chanqadmin.State]chanq.ID {
+	byState := map[chanqadmin.State]chanq.ID{}
+	for _, s := range []chanqadmin.State{chanqadmin.StateDone, chanqadmin.StateDead, chanqadmin.StateLeased} {
 		byState[s] = testdb.Send(w, q, chanq.Message[string]{Body: string(s), DedupKey: string(s), Headers: map[string]string{"is": string(s)}})[0]
 		l := testdb.Lease(w, q, 1, time.Hour)[0]
 		switch s {
-		case chanq.StateDone:
+		case chanqadmin.StateDone:
 			require.NoError(w, l.Ack())
-		case chanq.StateDead:
+		case chanqadmin.StateDead:
 			require.NoError(w, l.DeadLetter(errors.New("enough")))
 		}
 	}
-	byState[chanq.StateReady] = testdb.Send(w, q, testdb.Texts("ready")...)[0]
-	byState[chanq.StateScheduled] = testdb.Send(w, q, chanq.Message[string]{Body: "scheduled", Delay: time.Hour})[0]
+	byState[chanqadmin.StateReady] = testdb.Send(w, q, testdb.Texts("ready")...)[0]
+	byState[chanqadmin.StateScheduled] = testdb.Send(w, q, chanq.Message[string]{Body: "scheduled", Delay: time.Hour})[0]
 	return byState
 }
 
-var states = []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead, chanq.StateDone}
+var states = []chanqadmin.State{chanqadmin.StateReady, chanqadmin.StateScheduled, chanqadmin.StateLeased, chanqadmin.StateDead, chanqadmin.StateDone}
 
 func statsCounts(w *world) {
 	q := w.Queue("work", chanq.Config{Retain: time.Hour})
-	require.Equal(w, chanq.Stats{Limit: 10_000}, testdb.Stats(w, q))
+	require.Equal(w, chanqadmin.Stats{Limit: 10_000}, testdb.Stats(w, q))
 	oneOfEach(w, q)
-	require.Equal(w, chanq.Stats{Ready: 1, Scheduled: 1, Leased: 1, Dead: 1, Done: 1}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Ready: 1, Scheduled: 1, Leased: 1, Dead: 1, Done: 1}, testdb.Counted(w, q))
 	w.Eventually("the oldest grows older", func() bool { return testdb.Stats(w, q).OldestReady > 20*time.Millisecond })
 	require.Less(w, testdb.Stats(w, q).OldestReady, time.Minute)
 }
@@ -68,23 +69,23 @@ func peek(w *world) {
 	q := w.Queue("work", chanq.Config{Retain: time.Hour})
 	byState := oneOfEach(w, q)
 	for _, s := range states {
-		entries, err := q.Peek(w.Soon(), s, 10)
+		entries, err := testdb.Peek(w.Soon(), q, s, 10)
 		require.NoError(w, err)
 		require.Len(w, entries, 1, s)
 		require.Equal(w, byState[s], entries[0].ID, s)
 		require.Equal(w, testdb.Get(w, q, byState[s]), entries[0], s)
 	}
 	testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
-	entries, err := q.Peek(w.Soon(), chanq.StateReady, 2)
+	entries, err := testdb.Peek(w.Soon(), q, chanqadmin.StateReady, 2)
 	require.NoError(w, err)
 	require.Len(w, entries, 2)
 	require.Equal(w, "ready", string(entries[0].Body))
 	for _, bad := range []func() error{
-		func() error { _, err := q.Peek(w.Soon(), "gone", 1); return err },
-		func() error { _, err := q.Peek(w.Soon(), chanq.StateReady, 0); return err },
-		func() error { _, err := q.Peek(w.Soon(), chanq.StateReady, 1001); return err },
-		func() error { _, err := q.Purge(w.Soon(), ""); return err },
-		func() error { _, err := q.Redrive(w.Soon(), -1); return err },
+		func() error { _, err := testdb.Peek(w.Soon(), q, "gone", 1); return err },
+		func() error { _, err := testdb.Peek(w.Soon(), q, chanqadmin.StateReady, -1); return err },
+		func() error { _, err := testdb.Peek(w.Soon(), q, chanqadmin.StateReady, 1001); return err },
+		func() error { _, err := testdb.Admin(q).Purge(w.Soon(), ""); return err },
+		func() error { _, err := testdb.Admin(q).Redrive(w.Soon(), -1); return err },
 	} {
 		require.Error(w, bad())
 	}
@@ -94,11 +95,11 @@ func peek(w *world) {
 // due at one time. Between two pages the message that the place is of goes, and so does one
 // that is still to come, and another is sent.
 func peekPages(w *world) {
-	for _, s := range []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead} {
+	for _, s := range []chanqadmin.State{chanqadmin.StateReady, chanqadmin.StateScheduled, chanqadmin.StateLeased, chanqadmin.StateDead} {
 		q := w.Queue(string(s), chanq.Config{})
 		message := func(i int) (m chanq.Message[string]) {
 			m.Priority = chanq.Priority(i%2 + 1)
-			if s == chanq.StateScheduled {
+			if s == chanqadmin.StateScheduled {
 				m.Delay = time.Hour
 			}
 			return m
@@ -109,21 +110,21 @@ func peekPages(w *world) {
 		}
 		testdb.Send(w, q, ms...)
 		remove := q.Cancel
-		if s == chanq.StateLeased || s == chanq.StateDead {
+		if s == chanqadmin.StateLeased || s == chanqadmin.StateDead {
 			leases := testdb.Lease(w, q, len(ms), time.Hour)
-			if s == chanq.StateDead {
+			if s == chanqadmin.StateDead {
 				for _, l := range leases {
 					require.NoError(w, l.DeadLetter(errors.New("enough")))
 				}
-				remove = q.PurgeIDs
+				remove = testdb.Admin(q).PurgeIDs
 			}
 		}
-		all, err := q.Peek(w.Soon(), s, 1000)
+		all, err := testdb.Peek(w.Soon(), q, s, 1000)
 		require.NoError(w, err)
 		require.Len(w, all, len(ms))
 
 		var stay, shown []chanq.ID
-		page, err := q.Peek(w.Soon(), s, 7)
+		page, err := testdb.Peek(w.Soon(), q, s, 7)
 		for i := 0; len(page) > 0; i++ {
 			require.NoError(w, err)
 			for _, e := range page {
@@ -136,10 +137,10 @@ func peekPages(w *world) {
 			}
 			_, err := remove(w.Soon(), gone...)
 			require.NoError(w, err)
-			if i < 3 && (s == chanq.StateReady || s == chanq.StateScheduled) {
+			if i < 3 && (s == chanqadmin.StateReady || s == chanqadmin.StateScheduled) {
 				testdb.Send(w, q, message(0))
 			}
-			page, err = q.PeekAfter(w.Soon(), last, 7)
+			page, err = testdb.PeekAfter(w.Soon(), q, last, 7)
 			require.NoError(w, err)
 		}
 		for _, e := range all[:30] { // none of which went before it was shown
@@ -147,7 +148,7 @@ func peekPages(w *world) {
 		}
 		require.Equal(w, stay, known(shown, stay), "%s: each once, and in order", s)
 	}
-	_, err := w.Queue("ready", chanq.Config{}).PeekAfter(w.Soon(), chanq.Entry{}, 1)
+	_, err := testdb.PeekAfter(w.Soon(), w.Queue("ready", chanq.Config{}), chanqadmin.Entry{}, 1)
 	require.ErrorContains(w, err, `state ""`)
 }
 
@@ -168,7 +169,7 @@ func getFinds(w *world) {
 		require.Equal(w, s, e.State)
 		require.Equal(w, string(s), string(e.Body))
 		switch s {
-		case chanq.StateReady, chanq.StateScheduled:
+		case chanqadmin.StateReady, chanqadmin.StateScheduled:
 			require.Nil(w, e.Headers)
 			require.Zero(w, e.Attempts)
 		default:
@@ -176,14 +177,14 @@ func getFinds(w *world) {
 			require.Equal(w, string(s), e.DedupKey)
 			require.Equal(w, 1, e.Attempts)
 		}
-		if s == chanq.StateLeased {
+		if s == chanqadmin.StateLeased {
 			require.NotEmpty(w, e.LeasedBy)
 		}
-		if s == chanq.StateDead {
+		if s == chanqadmin.StateDead {
 			require.Equal(w, "enough", e.LastError)
 		}
 	}
-	_, err := q.Get(w.Soon(), chanq.NewID())
+	_, err := testdb.Admin(q).Get(w.Soon(), chanq.NewID())
 	require.ErrorIs(w, err, chanq.ErrNotFound)
 }
 
@@ -196,8 +197,8 @@ func cancelLive(w *world) {
 	}
 	found, err := q.Cancel(w.Soon(), append(all, chanq.NewID())...)
 	require.NoError(w, err)
-	require.ElementsMatch(w, []chanq.ID{byState[chanq.StateReady], byState[chanq.StateScheduled], byState[chanq.StateLeased]}, found)
-	require.Equal(w, chanq.Stats{Dead: 1, Done: 1}, testdb.Counted(w, q))
+	require.ElementsMatch(w, []chanq.ID{byState[chanqadmin.StateReady], byState[chanqadmin.StateScheduled], byState[chanqadmin.StateLeased]}, found)
+	require.Equal(w, chanqadmin.Stats{Dead: 1, Done: 1}, testdb.Counted(w, q))
 	found, err = q.Cancel(w.Soon())
 	require.NoError(w, err)
 	require.Empty(w, found)
@@ -212,7 +213,7 @@ func purge(w *world) {
 	for _, s := range states {
 		q := w.Queue(string(s)+"_purge", chanq.Config{Retain: time.Hour})
 		byState := oneOfEach(w, q)
-		n, err := q.Purge(w.Soon(), s)
+		n, err := testdb.Admin(q).Purge(w.Soon(), s)
 		require.NoError(w, err)
 		require.Equal(w, 1, n, s)
 		for other, id := range byState {
@@ -225,7 +226,7 @@ func purge(w *world) {
 	}
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts(make([]string, 1200)...)...) // more than one step
-	n, err := q.Purge(w.Soon(), chanq.StateReady)
+	n, err := testdb.Admin(q).Purge(w.Soon(), chanqadmin.StateReady)
 	require.NoError(w, err)
 	require.Equal(w, 1200, n)
 	require.Zero(w, testdb.Counted(w, q))
@@ -247,7 +248,7 @@ func operateBehind(w *world) {
 	for _, id := range later {
 		w.Exec("UPDATE chanq_work SET due_at = " + w.sqlTime(1) + " WHERE id = " + w.sqlID(id))
 	}
-	idsOf := func(entries []chanq.Entry, err error) (ids []chanq.ID) {
+	idsOf := func(entries []chanqadmin.Entry, err error) (ids []chanq.ID) {
 		w.Helper()
 		require.NoError(w, err)
 		for _, e := range entries {
@@ -255,19 +256,19 @@ func operateBehind(w *world) {
 		}
 		return ids
 	}
-	require.Equal(w, later, idsOf(q.Peek(w.Soon(), chanq.StateScheduled, 10)))
-	require.Equal(w, later[:1], idsOf(q.Peek(w.Soon(), chanq.StateScheduled, 1)))
-	require.Equal(w, later[1:], idsOf(q.PeekAfter(w.Soon(), testdb.Get(w, q, later[0]), 10)))
-	require.Empty(w, idsOf(q.Peek(w.Soon(), chanq.StateLeased, 10)))
-	first := idsOf(q.Peek(w.Soon(), chanq.StateReady, 1000))
+	require.Equal(w, later, idsOf(testdb.Peek(w.Soon(), q, chanqadmin.StateScheduled, 10)))
+	require.Equal(w, later[:1], idsOf(testdb.Peek(w.Soon(), q, chanqadmin.StateScheduled, 1)))
+	require.Equal(w, later[1:], idsOf(testdb.PeekAfter(w.Soon(), q, testdb.Get(w, q, later[0]), 10)))
+	require.Empty(w, idsOf(testdb.Peek(w.Soon(), q, chanqadmin.StateLeased, 10)))
+	first := idsOf(testdb.Peek(w.Soon(), q, chanqadmin.StateReady, 1000))
 	require.Equal(w, ids[:1000], first)
-	require.Equal(w, append(slices.Clone(ids[1000:1050]), ids[1051:2001]...), idsOf(q.PeekAfter(w.Soon(), testdb.Get(w, q, ids[999]), 1000)))
+	require.Equal(w, append(slices.Clone(ids[1000:1050]), ids[1051:2001]...), idsOf(testdb.PeekAfter(w.Soon(), q, testdb.Get(w, q, ids[999]), 1000)))
 
-	n, err := q.Purge(w.Soon(), chanq.StateScheduled)
+	n, err := testdb.Admin(q).Purge(w.Soon(), chanqadmin.StateScheduled)
 	require.NoError(w, err)
 	require.Equal(w, 2, n)
 	require.Equal(w, 2198, testdb.Stats(w, q).Ready)
-	n, err = q.Purge(w.Soon(), chanq.StateReady)
+	n, err = testdb.Admin(q).Purge(w.Soon(), chanqadmin.StateReady)
 	require.NoError(w, err)
 	require.Equal(w, 2198, n)
 }
@@ -283,7 +284,7 @@ func purgeBehind(w *world) {
 		batch[i].Delay = time.Hour
 	}
 	testdb.Send(w, q, batch...)
-	n, err := q.Purge(w.Soon(), chanq.StateLeased)
+	n, err := testdb.Admin(q).Purge(w.Soon(), chanqadmin.StateLeased)
 	require.NoError(w, err)
 	require.Equal(w, 1, n)
 }
@@ -303,17 +304,17 @@ func redrive(w *world) {
 	q := w.Queue("work", alone)
 	ids := kill(w, q, testdb.Texts("a", "b", "c")...)
 	before := testdb.Get(w, q, ids[0])
-	n, err := q.Redrive(w.Soon(), 2)
+	n, err := testdb.Admin(q).Redrive(w.Soon(), 2)
 	require.NoError(w, err)
 	require.Equal(w, 2, n)
-	require.Equal(w, chanq.Stats{Ready: 2, Dead: 1}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Ready: 2, Dead: 1}, testdb.Counted(w, q))
 	e := testdb.Get(w, q, ids[0])
-	require.Equal(w, chanq.StateReady, e.State, "oldest first")
+	require.Equal(w, chanqadmin.StateReady, e.State, "oldest first")
 	require.Zero(w, e.Attempts)
 	require.Equal(w, "killed", e.LastError, "what happened is kept")
 	require.Greater(w, e.Fence, before.Fence, "no former holder can settle it")
 	require.Equal(w, before.EnqueuedAt, e.EnqueuedAt)
-	n, err = q.Redrive(w.Soon(), 0)
+	n, err = testdb.Admin(q).Redrive(w.Soon(), 0)
 	require.NoError(w, err)
 	require.Equal(w, 1, n)
 	got := testdb.Leases(testdb.Lease(w, q, 3, time.Minute))
@@ -324,7 +325,7 @@ func redrive(w *world) {
 	require.NoError(w, got[0].DeadLetter(nil))
 	require.NoError(w, got[0].Wait(w.Soon()))
 	w.Eventually("the consumer pauses", func() bool { return c.Stats().EmptyClaims > 0 })
-	_, err = q.Redrive(w.Soon(), 0)
+	_, err = testdb.Admin(q).Redrive(w.Soon(), 0)
 	require.NoError(w, err)
 	require.Equal(w, got[0].ID, testdb.Take(w, c, 1)[0].ID, "consumers of this process are woken")
 }
@@ -337,11 +338,11 @@ func redriveAll(w *world) {
 	for range 3 {
 		kill(w, q, testdb.Texts(make([]string, 400)...)...)
 	}
-	n, err := q.Redrive(w.Soon(), 0)
+	n, err := testdb.Admin(q).Redrive(w.Soon(), 0)
 	require.NoError(w, err)
 	require.Equal(w, 1201, n)
-	require.Equal(w, chanq.Stats{Ready: 1201, Dead: 1}, testdb.Counted(w, q), "one of the two must stay dead")
-	n, err = q.Redrive(w.Soon(), 0)
+	require.Equal(w, chanqadmin.Stats{Ready: 1201, Dead: 1}, testdb.Counted(w, q), "one of the two must stay dead")
+	n, err = testdb.Admin(q).Redrive(w.Soon(), 0)
 	require.NoError(w, err)
 	require.Zero(w, n)
 }
@@ -349,14 +350,14 @@ func redriveAll(w *world) {
 func redriveIDs(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	ids := kill(w, q, testdb.Texts("a", "b", "c")...)
-	moved, err := q.RedriveIDs(w.Soon(), ids[1], ids[2], chanq.NewID())
+	moved, err := testdb.Admin(q).RedriveIDs(w.Soon(), ids[1], ids[2], chanq.NewID())
 	require.NoError(w, err)
 	require.ElementsMatch(w, ids[1:], moved)
-	w.requireState(q, ids[0], chanq.StateDead)
-	moved, err = q.RedriveIDs(w.Soon())
+	w.requireState(q, ids[0], chanqadmin.StateDead)
+	moved, err = testdb.Admin(q).RedriveIDs(w.Soon())
 	require.NoError(w, err)
 	require.Empty(w, moved)
-	require.Equal(w, chanq.Stats{Ready: 2, Dead: 1}, testdb.Counted(w, q), "no IDs are not all of them")
+	require.Equal(w, chanqadmin.Stats{Ready: 2, Dead: 1}, testdb.Counted(w, q), "no IDs are not all of them")
 }
 
 func pause(w *world) {
@@ -365,8 +366,8 @@ func pause(w *world) {
 	testdb.Send(w, q, testdb.Texts("leased")...)
 	consumers := []*chanq.Consumer[string]{testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})}
 	l := testdb.Take(w, consumers[0], 1)[0]
-	require.NoError(w, q.Pause(w.Soon()))
-	require.NoError(w, q.Pause(w.Soon()), "again")
+	require.NoError(w, testdb.Admin(q).Pause(w.Soon()))
+	require.NoError(w, testdb.Admin(q).Pause(w.Soon()), "again")
 	require.True(w, testdb.Stats(w, q).Paused)
 	require.False(w, testdb.Stats(w, other).Paused)
 
@@ -385,12 +386,12 @@ func pause(w *world) {
 		now := looks()
 		return now[0] > before[0]+3 && now[1] > before[1]+3
 	})
-	require.Equal(w, chanq.Stats{Ready: 1, Leased: 1, Paused: true}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Ready: 1, Leased: 1, Paused: true}, testdb.Counted(w, q))
 	testdb.RequireNone(w, q)
 	require.NoError(w, l.Ack(), "what is leased may be settled")
 	require.NoError(w, l.Wait(w.Soon()))
 
-	require.NoError(w, q.Resume(w.Soon()))
+	require.NoError(w, testdb.Admin(q).Resume(w.Soon()))
 	select {
 	case got := <-consumers[0].C():
 		require.Equal(w, "waits", got.Body)
@@ -409,10 +410,10 @@ func retain(w *world) {
 	require.NoError(w, l.Ack())
 	require.NoError(w, l.Wait(w.Soon()))
 	e := testdb.Get(w, q, id)
-	require.Equal(w, chanq.StateDone, e.State)
+	require.Equal(w, chanqadmin.StateDone, e.State)
 	require.Equal(w, []byte("a"), e.Body)
 	require.False(w, e.EndedAt.Before(e.EnqueuedAt))
-	w.Eventually("it is no longer kept", func() bool { return testdb.Counted(w, q) == chanq.Stats{} })
+	w.Eventually("it is no longer kept", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{} })
 
 	kept := w.Queue("kept", chanq.Config{Retain: time.Hour})
 	id = testdb.Send(w, kept, testdb.Texts("a")...)[0]
@@ -432,15 +433,15 @@ func isolation(w *world) {
 	testdb.Send(w, a, chanq.Message[string]{ID: id, Body: "a", DedupKey: "k"})
 	testdb.Send(w, b, chanq.Message[string]{ID: id, Body: "b", DedupKey: "k"})
 	require.NoError(w, testdb.Lease(w, a, 1, time.Minute)[0].Ack())
-	require.NoError(w, a.Pause(w.Soon()))
+	require.NoError(w, testdb.Admin(a).Pause(w.Soon()))
 	l := testdb.Lease(w, b, 1, time.Minute)[0]
 	require.Equal(w, "b", l.Body)
 	require.NoError(w, l.DeadLetter(nil))
-	n, err := a.Redrive(w.Soon(), 0)
+	n, err := testdb.Admin(a).Redrive(w.Soon(), 0)
 	require.NoError(w, err)
 	require.Zero(w, n)
-	require.Equal(w, chanq.Stats{Paused: true}, testdb.Counted(w, a))
-	require.Equal(w, chanq.Stats{Dead: 1}, testdb.Counted(w, b))
+	require.Equal(w, chanqadmin.Stats{Paused: true}, testdb.Counted(w, a))
+	require.Equal(w, chanqadmin.Stats{Dead: 1}, testdb.Counted(w, b))
 }
 
 func noSchema(w *world) {
@@ -463,7 +464,7 @@ func newerSchema(w *world) {
 	require.ErrorIs(w, err, chanq.ErrNewerSchema)
 	require.ErrorIs(w, chanq.Migrate(w.Soon(), w.Tables(), "work", chanq.Config{}), chanq.ErrNewerSchema)
 	require.ErrorContains(w, err, fmt.Sprint(sqlbatch.Version+1))
-	w.requireState(q, id, chanq.StateReady)
+	w.requireState(q, id, chanqadmin.StateReady)
 }
 
 func migrateTogether(w *world) {
@@ -484,9 +485,9 @@ func migrateTogether(w *world) {
 	wg.Wait()
 	q := testdb.OpenOn[string](w, w.DB, "queue0", chanq.Config{})
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
-	require.NoError(w, q.Pause(w.Soon()))
+	require.NoError(w, testdb.Admin(q).Pause(w.Soon()))
 	require.NoError(w, chanq.Migrate(w.Soon(), second, "queue0", chanq.Config{}))
-	w.requireState(q, id, chanq.StateReady)
+	w.requireState(q, id, chanqadmin.StateReady)
 	require.True(w, testdb.Stats(w, q).Paused, "migrating again changes nothing")
 }
 

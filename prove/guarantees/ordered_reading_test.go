@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 )
 
@@ -202,13 +203,13 @@ func keyStopped(w *world) {
 	w.Eventually("they are given back", func() bool { return testdb.Counted(w, q).Ready == len(ms)-1 })
 	w.ack(l)
 	require.NoError(w, c.Shutdown(w.Soon()))
-	entries, err := q.Peek(w.Soon(), chanq.StateReady, 100)
+	entries, err := testdb.Peek(w.Soon(), q, chanqadmin.StateReady, 100)
 	require.NoError(w, err)
 	require.Len(w, entries, len(ms)-1)
 	for _, e := range entries {
 		require.Zero(w, e.Attempts)
 	}
-	members, err := q.Members(w.Soon())
+	members, err := testdb.Admin(q).Consumers(w.Soon())
 	require.NoError(w, err)
 	require.Empty(w, members)
 }

@@ -125,7 +125,7 @@ func slotsAtWork(w *world) {
 	leases := testdb.Take(w, a, manySlots)
 	_, b := start()
 	w.Eventually("the other one is there", func() bool {
-		members, err := q.Members(w.Soon())
+		members, err := testdb.Admin(q).Consumers(w.Soon())
 		return err == nil && len(members) == 2
 	})
 	began := time.Now()

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
@@ -138,8 +139,8 @@ func keyDead(w *world) {
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	require.NoError(w, w.next(c, "a/1").DeadLetter(errors.New("bad")))
 	two := w.next(c, "a/2")
-	require.Equal(w, chanq.StateDead, testdb.Get(w, q, ids[0]).State)
-	n, err := q.RedriveIDs(w.Soon(), ids[0])
+	require.Equal(w, chanqadmin.StateDead, testdb.Get(w, q, ids[0]).State)
+	n, err := testdb.Admin(q).RedriveIDs(w.Soon(), ids[0])
 	require.NoError(w, err)
 	require.Len(w, n, 1)
 	w.ack(two)
@@ -161,7 +162,7 @@ func keyHeld(w *world) {
 	w.closed(q, c)
 	testdb.Send(w, q, keyed("a", 4, 4)...)
 	w.closed(q, c)
-	_, err := q.RedriveIDs(w.Soon(), ids[0])
+	_, err := testdb.Admin(q).RedriveIDs(w.Soon(), ids[0])
 	require.NoError(w, err)
 	for i := range 4 {
 		w.ack(w.next(c, fmt.Sprint("a/", i+1)))
@@ -175,7 +176,7 @@ func keyHeldThenDiscarded(w *world) {
 	require.NoError(w, w.next(c, "a/1").DeadLetter(errors.New("bad")))
 	require.NoError(w, c.Flush(w.Soon()))
 	w.closed(q, c)
-	_, err := q.PurgeIDs(w.Soon(), ids[0])
+	_, err := testdb.Admin(q).PurgeIDs(w.Soon(), ids[0])
 	require.NoError(w, err)
 	w.ack(w.next(c, "a/2"))
 }
@@ -199,7 +200,7 @@ func keyExpired(w *world) {
 	w.Eventually("it has expired", func() bool { return testdb.Get(w, q, id).ExpiresAt.Before(time.Now().Add(-10 * time.Millisecond)) })
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	w.ack(w.next(c, "a/2"))
-	require.Equal(w, chanq.StateDead, testdb.Get(w, q, id).State)
+	require.Equal(w, chanqadmin.StateDead, testdb.Get(w, q, id).State)
 }
 
 func keyUndecodable(w *world) {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -256,12 +257,12 @@ func keyUnreadable(w *world, s contentStatement, class sqlbatch.Class) {
 	}
 	if class == sqlbatch.RolledBack { // another transaction might be the cause
 		require.NoError(w, c.Flush(w.Soon()))
-		require.Equal(w, chanq.StateReady, testdb.Get(w, q, bad).State)
+		require.Equal(w, chanqadmin.StateReady, testdb.Get(w, q, bad).State)
 		w.Faults.Inject(nil)
 		require.Equal(w, bad, testdb.Take(w, c, 1)[0].ID)
 		return
 	}
-	w.Eventually("the unreadable one is dead", func() bool { return testdb.Get(w, q, bad).State == chanq.StateDead })
+	w.Eventually("the unreadable one is dead", func() bool { return testdb.Get(w, q, bad).State == chanqadmin.StateDead })
 	require.Contains(w, testdb.Get(w, q, bad).LastError, "could not be read")
 }
 

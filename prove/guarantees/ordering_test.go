@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -77,7 +78,7 @@ func priorities(w *world) {
 		message("low", chanq.PriorityLow), message("normal 1", chanq.PriorityNormal), message("urgent 1", chanq.PriorityUrgent),
 		message("high", chanq.PriorityHigh), message("normal 2", chanq.PriorityNormal), message("urgent 2", chanq.PriorityUrgent))
 	want := []string{"urgent 1", "urgent 2", "high", "normal 1", "normal 2", "low"}
-	entries, err := q.Peek(w.Soon(), chanq.StateReady, 10)
+	entries, err := testdb.Peek(w.Soon(), q, chanqadmin.StateReady, 10)
 	require.NoError(w, err)
 	for i, e := range entries {
 		require.Equal(w, want[i], string(e.Body), "Peek shows the order of claims")

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -345,7 +346,7 @@ func nothingWritten(w *world) {
 	for _, err := range batch.Errs[1:] {
 		require.Error(w, err)
 	}
-	require.Equal(w, chanq.Stats{Ready: 1}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Ready: 1}, testdb.Counted(w, q))
 }
 
 func badMessages() []chanq.Message[string] {

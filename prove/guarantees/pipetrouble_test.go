@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -50,16 +51,16 @@ func lockedInput(w *world) {
 	close(goOn)
 	w.Eventually("the others are replaced", func() bool { return x.c.Stats().Acked == 49 })
 	require.Less(w, time.Since(began), w.atOnce())
-	require.Equal(w, chanq.Stats{Ready: 49}, testdb.Counted(w, x.out))
+	require.Equal(w, chanqadmin.Stats{Ready: 49}, testdb.Counted(w, x.out))
 	pass(2 * troubleLease)
 	began = time.Now()
 	testdb.Send(w, x.in, testdb.Texts("later")...)
 	w.Eventually("so is what comes later", func() bool { return x.c.Stats().Acked == 50 })
 	require.Less(w, time.Since(began), w.atOnce())
 	unlock()
-	w.Eventually("and the locked one in the end", func() bool { return testdb.Counted(w, x.in) == chanq.Stats{} })
+	w.Eventually("and the locked one in the end", func() bool { return testdb.Counted(w, x.in) == chanqadmin.Stats{} })
 	x.stop(w)
-	require.Equal(w, chanq.Stats{Ready: 51}, testdb.Counted(w, x.out), "once")
+	require.Equal(w, chanqadmin.Stats{Ready: 51}, testdb.Counted(w, x.out), "once")
 	for body, n := range handled {
 		require.True(w, n == 1 || body == numbers(1)[0], "%s was delivered %d times", body, n)
 	}
@@ -196,5 +197,5 @@ func takenKey(w *world) {
 	require.NoError(w, tx.Rollback())
 	w.Eventually("and so is the first", func() bool { return x.c.Stats().Acked == 21 })
 	x.stop(w)
-	require.Equal(w, chanq.Stats{Ready: 21}, testdb.Counted(w, x.out))
+	require.Equal(w, chanqadmin.Stats{Ready: 21}, testdb.Counted(w, x.out))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
@@ -69,7 +70,7 @@ func pipeReplaces(w *world) {
 		if cfg.Retain > 0 {
 			require.Equal(w, 4, testdb.Stats(w, x.in).Done)
 		}
-		_, err := x.out.Purge(w.Soon(), chanq.StateLeased)
+		_, err := testdb.Admin(x.out).Purge(w.Soon(), chanqadmin.StateLeased)
 		require.NoError(w, err)
 	}
 }
@@ -91,12 +92,12 @@ func pipeErrors(w *world) {
 	})
 	sent := testdb.Send(w, x.in, testdb.Texts("retry after", "dead letter", "settled", "fine")...)
 	w.Eventually("all are handled", func() bool { return settled(x.c) == 4 })
-	w.requireState(x.in, sent[0], chanq.StateScheduled)
-	w.requireState(x.in, sent[1], chanq.StateDead)
-	w.requireState(x.in, sent[2], chanq.StateDead)
+	w.requireState(x.in, sent[0], chanqadmin.StateScheduled)
+	w.requireState(x.in, sent[1], chanqadmin.StateDead)
+	w.requireState(x.in, sent[2], chanqadmin.StateDead)
 	x.stop(w)
 	require.Equal(w, []string{"of fine"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, x.out, 1, time.Minute))))
-	require.Equal(w, chanq.Stats{Leased: 1}, testdb.Counted(w, x.out))
+	require.Equal(w, chanqadmin.Stats{Leased: 1}, testdb.Counted(w, x.out))
 }
 
 func pipeLost(w *world) {
@@ -141,18 +142,18 @@ func pipeCuts(w *world) {
 			hit := <-hits
 			// One whose ack was cut may be neither: its lease ended before it was known.
 			w.Eventually("no input is held", func() bool {
-				return c.Stats().Held == 0 && (c.Stats().Acked+c.Stats().Lost >= 2 || hit.Struck() != "" && testdb.Counted(w, in) == chanq.Stats{})
+				return c.Stats().Held == 0 && (c.Stats().Acked+c.Stats().Lost >= 2 || hit.Struck() != "" && testdb.Counted(w, in) == chanqadmin.Stats{})
 			})
 			w.Faults.Inject(nil)
-			w.Eventually("no input is left", func() bool { return testdb.Counted(w, in) == chanq.Stats{} })
+			w.Eventually("no input is left", func() bool { return testdb.Counted(w, in) == chanqadmin.Stats{} })
 			c.Stop()
 			require.NoError(w, <-ended)
 			require.NoError(w, c.Shutdown(w.Soon()))
 			require.NoError(w, p.Close(w.Soon()))
 			note := fmt.Sprintf("applied: %v, %s", applied, hit.Struck())
-			require.Equal(w, chanq.Stats{Ready: 4}, testdb.Counted(w, out), note)
+			require.Equal(w, chanqadmin.Stats{Ready: 4}, testdb.Counted(w, out), note)
 			require.ElementsMatch(w, []string{"a1", "a2", "b1", "b2"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, out, 4, time.Minute))), note)
-			_, err := out.Purge(w.Soon(), chanq.StateLeased)
+			_, err := testdb.Admin(out).Purge(w.Soon(), chanqadmin.StateLeased)
 			require.NoError(w, err)
 		}
 	}
@@ -181,7 +182,7 @@ func pipeKeys(w *world) {
 	w.Eventually("all inputs are replaced", func() bool { return x.c.Stats().Acked == 3 })
 	x.stop(w)
 	require.ElementsMatch(w, []string{"keyed", "given", "plain", "plain", "plain"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, x.out, 5, time.Minute))))
-	require.Equal(w, chanq.Stats{Leased: 5}, testdb.Counted(w, x.out))
+	require.Equal(w, chanqadmin.Stats{Leased: 5}, testdb.Counted(w, x.out))
 }
 
 func pipeWakes(w *world) {

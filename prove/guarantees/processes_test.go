@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/child"
 )
@@ -214,7 +215,7 @@ func killedProducer(w *world) {
 	for _, s := range append(said, p.rest()...) {
 		id, err := chanq.ParseID(s)
 		require.NoError(w, err)
-		require.Equal(w, chanq.StateReady, testdb.Get(w, q, id).State)
+		require.Equal(w, chanqadmin.StateReady, testdb.Get(w, q, id).State)
 	}
 }
 
@@ -251,7 +252,7 @@ func killsProcesses(w *world) {
 		require.Equal(w, fmt.Sprint("attempt ", attempt), w.spawn("die").line(w))
 	}
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
-	w.Eventually("it is dead", func() bool { return testdb.Get(w, q, id).State == chanq.StateDead })
+	w.Eventually("it is dead", func() bool { return testdb.Get(w, q, id).State == chanqadmin.StateDead })
 	require.Equal(w, []byte("deadly"), testdb.Get(w, q, id).Body)
 	require.Empty(w, c.C())
 }

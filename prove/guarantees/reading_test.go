@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -205,7 +206,7 @@ func snoozes(w *world) {
 		return fmt.Errorf("fetch: %w", chanq.Snooze(delay, limit))
 	})
 	e := testdb.Get(w, in, id)
-	require.Equal(w, chanq.StateScheduled, e.State)
+	require.Equal(w, chanqadmin.StateScheduled, e.State)
 	require.Greater(w, time.Until(e.DueAt), 50*time.Minute)
 	require.Zero(w, e.Attempts)
 	require.Equal(w, "fetch: "+limit.Error(), e.LastError)
@@ -218,7 +219,7 @@ func snoozes(w *world) {
 	}))
 	require.NoError(w, c.Shutdown(w.Soon()))
 	e = testdb.Get(w, in, second)
-	require.Equal(w, chanq.StateScheduled, e.State)
+	require.Equal(w, chanqadmin.StateScheduled, e.State)
 	require.Zero(w, e.Attempts)
 	require.Equal(w, int64(1), c.Stats().Released)
 }
@@ -269,14 +270,14 @@ func handle(w *world) {
 	})
 	w.requireState(q, byBody["ack"], "")
 	for body, want := range map[string]struct {
-		state chanq.State
+		state chanqadmin.State
 		delay time.Duration
 		text  string
 	}{
-		"retry after": {chanq.StateScheduled, 10 * time.Hour, "not now"},
-		"dead letter": {chanq.StateDead, 0, "never"},
-		"fail":        {chanq.StateScheduled, time.Hour, "failed"},
-		"panic":       {chanq.StateScheduled, time.Hour, "aargh"},
+		"retry after": {chanqadmin.StateScheduled, 10 * time.Hour, "not now"},
+		"dead letter": {chanqadmin.StateDead, 0, "never"},
+		"fail":        {chanqadmin.StateScheduled, time.Hour, "failed"},
+		"panic":       {chanqadmin.StateScheduled, time.Hour, "aargh"},
 	} {
 		e := testdb.Get(w, q, byBody[body])
 		require.Equal(w, want.state, e.State, body)
@@ -310,7 +311,7 @@ func handleWorkers(w *world) {
 	close(gate)
 	require.NoError(w, <-ended)
 	require.NoError(w, c.Shutdown(w.Soon()))
-	require.Equal(w, chanq.Stats{Ready: 7}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Ready: 7}, testdb.Counted(w, q))
 }
 
 // tactless is an error that panics when it is looked at.
@@ -366,9 +367,9 @@ func handleDelays(w *world) {
 		}
 		return chanq.RetryAfter(-time.Hour, errors.New("yesterday"))
 	})
-	w.Eventually("the long one is given back", func() bool { return testdb.Get(w, q, ids[0]).State == chanq.StateScheduled })
+	w.Eventually("the long one is given back", func() bool { return testdb.Get(w, q, ids[0]).State == chanqadmin.StateScheduled })
 	w.Eventually("the negative one comes at once", func() bool {
-		_, err := q.Get(w.Soon(), ids[1])
+		_, err := testdb.Admin(q).Get(w.Soon(), ids[1])
 		return errors.Is(err, chanq.ErrNotFound)
 	})
 }

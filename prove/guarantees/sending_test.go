@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -45,7 +46,7 @@ func unknownSend(w *world) {
 		hit := w.Strike(w.Broken(applied), func(op faultdb.Op) bool { return enqueues(op, st) })
 		ids := testdb.Send(w, q, testdb.Texts("once")...)
 		require.NotEmpty(w, hit.Struck())
-		require.Equal(w, chanq.Stats{Ready: 1}, testdb.Counted(w, q))
+		require.Equal(w, chanqadmin.Stats{Ready: 1}, testdb.Counted(w, q))
 		got := testdb.Lease(w, q, 1, time.Minute)
 		require.Equal(w, ids[0], got[0].ID)
 		require.NoError(w, got[0].Ack())
@@ -62,7 +63,7 @@ func unknownBatch(w *world) {
 	require.NoError(w, p.Flush(w.Soon()))
 	require.NotEmpty(w, hit.Struck())
 	require.Equal(w, []string{"a", "b", "c"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, q, 3, time.Minute))))
-	require.Equal(w, chanq.Stats{Leased: 3}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Leased: 3}, testdb.Counted(w, q))
 }
 
 func sameID(w *world) {
@@ -78,7 +79,7 @@ func sameID(w *world) {
 	receipts, err := p.SendBatch(w.Soon(), m, chanq.Message[string]{Body: "other"}, m)
 	require.NoError(w, err)
 	require.Equal(w, []chanq.Receipt{{ID: id}, {ID: receipts[1].ID}, {ID: id}}, receipts)
-	require.Equal(w, chanq.Stats{Ready: 2}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Ready: 2}, testdb.Counted(w, q))
 	w.Hold(q.Name(), 2, time.Minute)
 	_, err = p.Send(w.Soon(), m)
 	require.NoError(w, err)
@@ -88,7 +89,7 @@ func sameID(w *world) {
 	require.NoError(w, err)
 	require.Equal(w, []chanq.ID{id, receipts[1].ID, id}, []chanq.ID{receipts[0].ID, receipts[1].ID, receipts[2].ID})
 	require.NoError(w, tx.Commit())
-	require.Equal(w, chanq.Stats{Ready: 1, Leased: 2}, testdb.Counted(w, q), "leased ones are not stored again, either")
+	require.Equal(w, chanqadmin.Stats{Ready: 1, Leased: 2}, testdb.Counted(w, q), "leased ones are not stored again, either")
 }
 
 func arrivesAsSent(w *world) {
@@ -151,7 +152,7 @@ func delayed(w *world) {
 		require.Equal(w, []time.Duration{200, 400}[i]*slowness*time.Millisecond, l.DueAt.Sub(l.EnqueuedAt))
 		require.NoError(w, l.Ack())
 	}
-	require.Equal(w, chanq.StateScheduled, testdb.Get(w, q, sent[2]).State)
+	require.Equal(w, chanqadmin.StateScheduled, testdb.Get(w, q, sent[2]).State)
 }
 
 func nextDue(w *world) {
@@ -197,7 +198,7 @@ func sendContext(w *world) {
 	require.Len(w, unknown, 2, "one was in a statement, one in none")
 	close(gate)
 	require.NoError(w, p.Close(w.Soon()))
-	require.Equal(w, chanq.StateReady, testdb.Get(w, q, unknown[true]).State)
+	require.Equal(w, chanqadmin.StateReady, testdb.Get(w, q, unknown[true]).State)
 	w.requireState(q, unknown[false], "")
 }
 
@@ -211,7 +212,7 @@ func producerFlush(w *world) {
 		p.C() <- m
 	}
 	require.NoError(w, p.Flush(w.Soon()))
-	require.Equal(w, chanq.Stats{Ready: 103}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Ready: 103}, testdb.Counted(w, q))
 	require.NoError(w, p.Flush(w.Soon()), "with nothing to flush")
 }
 
@@ -452,7 +453,7 @@ func slowMessage(w *world) {
 		require.NoError(w, err)
 	}
 	require.NoError(w, p.Flush(w.Soon()))
-	require.Equal(w, chanq.Stats{Ready: 61}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Ready: 61}, testdb.Counted(w, q))
 }
 
 // storedAndLookFails: of two rows with keys one is stored, and the other one is a duplicate. The look for the message that it

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -40,12 +41,12 @@ var settling = []test{
 var settles = []struct {
 	name  string
 	do    func(*chanq.Lease[string]) error
-	state chanq.State // "": gone
+	state chanqadmin.State // "": gone
 }{
 	{"ack", (*chanq.Lease[string]).Ack, ""},
-	{"nack", func(l *chanq.Lease[string]) error { return l.Nack(0, errors.New("again")) }, chanq.StateReady},
-	{"release", (*chanq.Lease[string]).Release, chanq.StateReady},
-	{"dead-letter", func(l *chanq.Lease[string]) error { return l.DeadLetter(errors.New("enough")) }, chanq.StateDead},
+	{"nack", func(l *chanq.Lease[string]) error { return l.Nack(0, errors.New("again")) }, chanqadmin.StateReady},
+	{"release", (*chanq.Lease[string]).Release, chanqadmin.StateReady},
+	{"dead-letter", func(l *chanq.Lease[string]) error { return l.DeadLetter(errors.New("enough")) }, chanqadmin.StateDead},
 }
 
 // stored settles, and returns the outcome.
@@ -56,9 +57,9 @@ func stored(settle func(*chanq.Lease[string]) error, l *testdb.Held[string]) err
 	return l.Wait(context.Background())
 }
 
-func (w *world) requireState(q *chanq.Queue[string], id chanq.ID, s chanq.State, note ...any) {
+func (w *world) requireState(q *chanq.Queue[string], id chanq.ID, s chanqadmin.State, note ...any) {
 	w.Helper()
-	e, err := q.Get(w.Soon(), id)
+	e, err := testdb.Admin(q).Get(w.Soon(), id)
 	if s == "" {
 		require.ErrorIs(w, err, chanq.ErrNotFound, note...)
 		return
@@ -73,7 +74,7 @@ func formerHolder(w *world) {
 		for _, s := range append(settles[:len(settles):len(settles)], struct {
 			name  string
 			do    func(*chanq.Lease[string]) error
-			state chanq.State
+			state chanqadmin.State
 		}{"extend", func(l *chanq.Lease[string]) error { return l.Extend(w.Soon(), time.Minute) }, ""}) {
 			id := testdb.Send(w, q, testdb.Texts(s.name)...)[0]
 			former := testdb.Lease(w, q, 1, formerLease)[0]
@@ -90,7 +91,7 @@ func formerHolder(w *world) {
 		require.NoError(w, err)
 		require.ErrorIs(w, former.AckTx(w.Soon(), tx), chanq.ErrLeaseLost)
 		require.NoError(w, tx.Commit())
-		require.Equal(w, chanq.StateLeased, testdb.Get(w, q, id).State)
+		require.Equal(w, chanqadmin.StateLeased, testdb.Get(w, q, id).State)
 		require.NoError(w, holder.Ack())
 	}
 }
@@ -207,13 +208,13 @@ func mixedGroup(w *world) {
 			for i, l := range leases[:7] {
 				if i < 4 {
 					require.ErrorIs(w, l.Wait(w.Soon()), chanq.ErrLeaseLost, note)
-					w.requireState(q, l.ID, chanq.StateLeased, note)
+					w.requireState(q, l.ID, chanqadmin.StateLeased, note)
 					continue
 				}
 				require.NoError(w, l.Wait(w.Soon()), note)
 				state := s.state
 				if state == "" && cfg.Retain > 0 {
-					state = chanq.StateDone
+					state = chanqadmin.StateDone
 				}
 				w.requireState(q, l.ID, state, note)
 			}
@@ -310,7 +311,7 @@ func unknownCommit(w *world) {
 				w.Faults.Inject(nil)
 				state := s.state
 				if state == "" {
-					state = chanq.StateDone
+					state = chanqadmin.StateDone
 				}
 				w.requireState(q, id, state, note)
 				_, err = q.Cancel(w.Soon(), id)
@@ -332,7 +333,7 @@ func unknownAndLost(w *world) {
 	hit := w.Strike(faultdb.Cut(w.Failure(sqlbatch.Unknown)).Applied(), func(op faultdb.Op) bool { return testdb.Runs(op, st) })
 	require.ErrorIs(w, stale.Ack(), chanq.ErrLeaseLost)
 	require.NotEmpty(w, hit.Struck())
-	w.requireState(q, id, chanq.StateLeased)
+	w.requireState(q, id, chanqadmin.StateLeased)
 	require.NoError(w, holder.Ack())
 }
 
@@ -461,12 +462,12 @@ func settlesLinger(w *world) {
 	for range 10 {
 		ack(1)
 		for range 5 { // round trips, in which the settle would be stored
-			require.Equal(w, chanq.Stats{Leased: all}, testdb.Counted(w, q))
+			require.Equal(w, chanqadmin.Stats{Leased: all}, testdb.Counted(w, q))
 		}
 	}
 	require.NoError(w, ack(1).Wait(w.Soon()), "after the settle")
 	require.EqualValues(w, 1, statements.Load(), "all share one statement")
-	require.Equal(w, chanq.Stats{Leased: all - 11}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Leased: all - 11}, testdb.Counted(w, q))
 
 	ended, end := context.WithCancel(context.Background())
 	end()
@@ -488,7 +489,7 @@ func nackDelays(w *world) {
 	require.Error(w, l.Nack(-time.Second, nil), "negative")
 	require.NoError(w, l.Nack(time.Hour, errors.New("später: \x00 \xff")))
 	e := testdb.Get(w, q, id)
-	require.Equal(w, chanq.StateScheduled, e.State)
+	require.Equal(w, chanqadmin.StateScheduled, e.State)
 	require.Contains(w, e.LastError, "später")
 	require.Equal(w, 1, e.Attempts)
 	require.Empty(w, e.LeasedBy)
@@ -557,7 +558,7 @@ func releaseAfter(w *world) {
 		require.ErrorIs(w, former.ReleaseAfter(time.Hour), chanq.ErrLeaseLost)
 		require.NoError(w, l.ReleaseAfter(0))
 		e := testdb.Get(w, q, id)
-		require.Equal(w, chanq.StateReady, e.State)
+		require.Equal(w, chanqadmin.StateReady, e.State)
 		require.Zero(w, e.Attempts, "neither this attempt nor the lapse before it")
 	}
 	l := testdb.Lease(w, q, 1, time.Minute)[0]
@@ -565,7 +566,7 @@ func releaseAfter(w *world) {
 	before := time.Now()
 	require.NoError(w, l.ReleaseAfter(time.Hour), "the last attempt, too")
 	e := testdb.Get(w, q, id)
-	require.Equal(w, chanq.StateScheduled, e.State)
+	require.Equal(w, chanqadmin.StateScheduled, e.State)
 	require.WithinDuration(w, before.Add(time.Hour), e.DueAt, time.Minute)
 	require.Greater(w, e.Fence, l.Fence)
 }

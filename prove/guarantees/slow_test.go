@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -73,7 +74,7 @@ func slowSettles(w *world) {
 		require.NoError(w, l.Ack())
 	}
 	waits(w, leases[2:])
-	require.Equal(w, chanq.Stats{Leased: 2}, testdb.Counted(w, q), "the others went on")
+	require.Equal(w, chanqadmin.Stats{Leased: 2}, testdb.Counted(w, q), "the others went on")
 
 	// Now they end, in their time.
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
@@ -88,7 +89,7 @@ func slowSettles(w *world) {
 	waits(w, leases[:2])
 	w.Faults.Inject(nil)
 	require.NoError(w, c.Flush(w.Soon()))
-	require.Equal(w, chanq.Stats{Dead: 2}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Dead: 2}, testdb.Counted(w, q))
 	require.Empty(w, delivered())
 	require.Empty(w, lost.but(chanq.ID{}))
 	require.NoError(w, c.Shutdown(w.Soon()))
@@ -120,10 +121,10 @@ func failingSettles(w *world) {
 			require.NoError(w, l.Ack())
 		}
 		waits(w, leases[3:])
-		require.Equal(w, chanq.Stats{Leased: 3}, testdb.Counted(w, q), "%v: the others went on", class)
+		require.Equal(w, chanqadmin.Stats{Leased: 3}, testdb.Counted(w, q), "%v: the others went on", class)
 		w.Faults.Inject(nil)
 		waits(w, leases[:3])
-		require.Equal(w, chanq.Stats{Dead: 3}, testdb.Counted(w, q))
+		require.Equal(w, chanqadmin.Stats{Dead: 3}, testdb.Counted(w, q))
 		require.Empty(w, delivered())
 		require.Empty(w, lost.but(chanq.ID{}))
 		require.NoError(w, c.Shutdown(w.Soon()))
@@ -193,7 +194,7 @@ func slowSettleAndExtensions(w *world) {
 	})
 	require.NoError(w, l.DeadLetter(nil))
 	waits(w, []*chanq.Lease[string]{l})
-	require.Equal(w, chanq.Stats{Dead: 1}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Dead: 1}, testdb.Counted(w, q))
 	w.Faults.Inject(nil)
 	require.NoError(w, c.Shutdown(w.Soon()))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -64,7 +65,7 @@ func stopReturns(w *world) {
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
 	taken := testdb.Take(w, c, 2)
 	w.Eventually("the rest is buffered", func() bool { return c.Stats().Buffered == 10 })
-	require.Equal(w, chanq.Stats{Leased: 12}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Leased: 12}, testdb.Counted(w, q))
 	c.Stop()
 	// At once: the leases would run for an hour.
 	back := testdb.Leases(testdb.Lease(w, q, 10, time.Minute))
@@ -173,7 +174,7 @@ func stopDuringClaim(w *world) {
 	require.NoError(w, c.Shutdown(w.Soon()))
 	for _, id := range ids {
 		e := testdb.Get(w, q, id)
-		require.Equal(w, chanq.StateReady, e.State)
+		require.Equal(w, chanqadmin.StateReady, e.State)
 		require.Zero(w, e.Attempts)
 	}
 }
@@ -184,7 +185,7 @@ func stopNeedsNoReader(w *world) {
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
 	w.Eventually("the buffer is filled", func() bool { return c.Stats().Buffered >= 16 })
 	require.NoError(w, c.Shutdown(w.Soon()), "although nobody reads")
-	require.Equal(w, chanq.Stats{Ready: 100}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Ready: 100}, testdb.Counted(w, q))
 }
 
 func shutdownDead(w *world) {
@@ -282,7 +283,7 @@ func releaseAll(w *world) {
 	<-began
 	<-began
 	require.NoError(w, c.ReleaseAll(w.Soon()))
-	require.Equal(w, chanq.Stats{Ready: 8}, testdb.Counted(w, q), "at once: the leases would run for an hour")
+	require.Equal(w, chanqadmin.Stats{Ready: 8}, testdb.Counted(w, q), "at once: the leases would run for an hour")
 	require.NoError(w, <-handled, "contexts have ended")
 	for _, l := range taken {
 		require.ErrorIs(w, context.Cause(l.Context()), chanq.ErrLeaseLost)
@@ -318,7 +319,7 @@ func releaseAllSettling(w *world) {
 	}
 	w.requireState(q, sent[0], "")
 	w.requireState(q, sent[1], "")
-	w.requireState(q, sent[2], chanq.StateReady)
+	w.requireState(q, sent[2], chanqadmin.StateReady)
 }
 
 func releaseAllDead(w *world) {
@@ -343,5 +344,5 @@ func releaseAllDead(w *world) {
 	require.ErrorContains(w, err, "2 of 2 leases")
 	w.Faults.Inject(nil)
 	require.NoError(w, c.Shutdown(w.Soon()), "it goes on")
-	require.Equal(w, chanq.Stats{Ready: 2}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Ready: 2}, testdb.Counted(w, q))
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -52,12 +53,12 @@ func purgeBesideProducers(w *world) {
 	between(w, 1, w.Statements("work").Purge(sqlbatch.Ready, 1, sqlbatch.Window{}), func() {
 		testdb.Send(w, other, testdb.Texts(make([]string, later)...)...)
 	})
-	n, err := q.Purge(w.Soon(), chanq.StateReady)
+	n, err := testdb.Admin(q).Purge(w.Soon(), chanqadmin.StateReady)
 	require.NoError(w, err)
 	require.Equal(w, before, n, "what came later stays")
-	require.Equal(w, chanq.Stats{Ready: later}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Ready: later}, testdb.Counted(w, q))
 	w.Faults.Inject(nil)
-	n, err = q.Purge(w.Soon(), chanq.StateReady)
+	n, err = testdb.Admin(q).Purge(w.Soon(), chanqadmin.StateReady)
 	require.NoError(w, err)
 	require.Equal(w, later, n)
 }
@@ -71,10 +72,10 @@ func purgeBesideTheDying(w *world) {
 	between(w, 2, w.Statements("work").Purge(sqlbatch.Dead, 1, sqlbatch.Window{}), func() {
 		kill(w, other, testdb.Texts(make([]string, later)...)...)
 	})
-	n, err := q.Purge(w.Soon(), chanq.StateDead)
+	n, err := testdb.Admin(q).Purge(w.Soon(), chanqadmin.StateDead)
 	require.NoError(w, err)
 	require.Equal(w, before, n, "who died later stays")
-	require.Equal(w, chanq.Stats{Dead: later}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Dead: later}, testdb.Counted(w, q))
 }
 
 // redriveBesideTheDying sets aside again, while the rest is redriven, what has been
@@ -96,22 +97,22 @@ func redriveBesideTheDying(w *world) {
 	}
 	st := w.Statements("work")
 	between(w, 2, st.Redrive(1, nil, sqlbatch.Window{}), killAgain)
-	n, err := q.Redrive(w.Soon(), 0)
+	n, err := testdb.Admin(q).Redrive(w.Soon(), 0)
 	require.NoError(w, err)
 	require.Equal(w, dead, n)
-	require.Equal(w, chanq.Stats{Ready: dead - killed, Dead: killed}, testdb.Counted(w, q), "who died again stays dead")
+	require.Equal(w, chanqadmin.Stats{Ready: dead - killed, Dead: killed}, testdb.Counted(w, q), "who died again stays dead")
 
 	w.Faults.Inject(nil)
-	_, err = q.Redrive(w.Soon(), 0)
+	_, err = testdb.Admin(q).Redrive(w.Soon(), 0)
 	require.NoError(w, err)
 	for range dead / 200 {
 		killAgain()
 	}
-	require.Equal(w, chanq.Stats{Dead: dead}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Dead: dead}, testdb.Counted(w, q))
 	killed = 0
 	chunks := (dead + w.Engine.Dialect.Traits().FindIDs - 1) / w.Engine.Dialect.Traits().FindIDs
 	between(w, chunks, st.Redrive(1, make([][16]byte, 1), sqlbatch.Window{}), killAgain) // where the list begins again
-	moved, err := q.RedriveIDs(w.Soon(), append(ids, ids...)...)
+	moved, err := testdb.Admin(q).RedriveIDs(w.Soon(), append(ids, ids...)...)
 	require.NoError(w, err)
 	require.ElementsMatch(w, ids, moved, "each is moved once")
 }
@@ -127,11 +128,11 @@ func redriveBesideItsKey(w *world) {
 	between(w, 2, w.Statements("work").Redrive(1, nil, sqlbatch.Window{}), func() {
 		require.NoError(w, testdb.Lease(w, other, 1, time.Minute)[0].DeadLetter(errors.New("again")))
 	})
-	n, err := q.Redrive(w.Soon(), 0)
+	n, err := testdb.Admin(q).Redrive(w.Soon(), 0)
 	require.NoError(w, err)
 	require.Equal(w, 2, n)
-	w.requireState(q, first, chanq.StateDead)
-	w.requireState(q, second, chanq.StateReady)
+	w.requireState(q, first, chanqadmin.StateDead)
+	w.requireState(q, second, chanqadmin.StateReady)
 }
 
 func redriveInParts(w *world) {
@@ -140,12 +141,12 @@ func redriveInParts(w *world) {
 	for range 3 {
 		ids = append(ids, kill(w, q, testdb.Texts(make([]string, 400)...)...)...)
 	}
-	n, err := q.Redrive(w.Soon(), 1100)
+	n, err := testdb.Admin(q).Redrive(w.Soon(), 1100)
 	require.NoError(w, err)
 	require.Equal(w, 1100, n)
-	require.Equal(w, chanq.Stats{Ready: 1100, Dead: 100}, testdb.Counted(w, q))
-	w.requireState(q, ids[799], chanq.StateReady)
-	twice, err := q.RedriveIDs(w.Soon(), append(ids, ids...)...)
+	require.Equal(w, chanqadmin.Stats{Ready: 1100, Dead: 100}, testdb.Counted(w, q))
+	w.requireState(q, ids[799], chanqadmin.StateReady)
+	twice, err := testdb.Admin(q).RedriveIDs(w.Soon(), append(ids, ids...)...)
 	require.NoError(w, err)
 	require.Len(w, twice, 100, "one that is named twice is moved once")
 }
@@ -169,16 +170,16 @@ func statsBesideMany(w *world) {
 		testdb.Send(w, q, some(1500, 0)...)
 	}
 	testdb.Send(w, q, some(few, 48*time.Hour)...)
-	require.Equal(w, chanq.Stats{Ready: limit, Scheduled: few}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Ready: limit, Scheduled: few}, testdb.Counted(w, q))
 	for range many / 500 {
 		w.Hold(q.Name(), 500, 24*time.Hour)
 	}
-	require.Equal(w, chanq.Stats{Scheduled: few, Leased: limit}, testdb.Counted(w, q), "few scheduled behind many leased")
-	entries, err := q.Peek(w.Soon(), chanq.StateScheduled, 1000)
+	require.Equal(w, chanqadmin.Stats{Scheduled: few, Leased: limit}, testdb.Counted(w, q), "few scheduled behind many leased")
+	entries, err := testdb.Peek(w.Soon(), q, chanqadmin.StateScheduled, 1000)
 	require.NoError(w, err)
 	require.Len(w, entries, few)
 
-	n, err := q.Purge(w.Soon(), chanq.StateLeased)
+	n, err := testdb.Admin(q).Purge(w.Soon(), chanqadmin.StateLeased)
 	require.NoError(w, err)
 	require.Equal(w, many, n)
 	testdb.Send(w, q, some(few, 0)...)
@@ -186,8 +187,8 @@ func statsBesideMany(w *world) {
 	for range many / 1500 {
 		testdb.Send(w, q, some(1500, time.Hour)...)
 	}
-	require.Equal(w, chanq.Stats{Scheduled: limit, Leased: few}, testdb.Counted(w, q), "few leased behind many scheduled")
-	entries, err = q.Peek(w.Soon(), chanq.StateLeased, 1000)
+	require.Equal(w, chanqadmin.Stats{Scheduled: limit, Leased: few}, testdb.Counted(w, q), "few leased behind many scheduled")
+	entries, err = testdb.Peek(w.Soon(), q, chanqadmin.StateLeased, 1000)
 	require.NoError(w, err)
 	require.Len(w, entries, few)
 }

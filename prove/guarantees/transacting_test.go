@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -47,7 +48,7 @@ func sendTx(w *world) {
 		require.Equal(w, receipts[2].ID, receipts[3].ID)
 		if !commit {
 			require.NoError(w, tx.Rollback())
-			require.Equal(w, chanq.Stats{Ready: 1}, testdb.Counted(w, q))
+			require.Equal(w, chanqadmin.Stats{Ready: 1}, testdb.Counted(w, q))
 			continue
 		}
 		require.NoError(w, tx.Commit())
@@ -86,7 +87,7 @@ func ackTx(w *world) {
 		_, err = ledger.SendTx(w.Soon(), tx, testdb.Texts("not booked")...)
 		require.NoError(w, err)
 		require.NoError(w, tx.Rollback())
-		w.requireState(q, id, chanq.StateLeased)
+		w.requireState(q, id, chanqadmin.StateLeased)
 		require.Zero(w, testdb.Stats(w, ledger).Ready)
 
 		tx, err = w.DB.BeginTx(w.Soon(), nil)
@@ -96,7 +97,7 @@ func ackTx(w *world) {
 		require.NoError(w, err)
 		require.NoError(w, tx.Commit())
 		if cfg.Retain > 0 {
-			w.requireState(q, id, chanq.StateDone)
+			w.requireState(q, id, chanqadmin.StateDone)
 		} else {
 			w.requireState(q, id, "")
 		}
@@ -185,11 +186,11 @@ func ackTxOfMany(w *world) {
 			mu.Unlock()
 			if !commit {
 				require.NoError(w, tx.Rollback())
-				require.Equal(w, chanq.Stats{Leased: n}, testdb.Counted(w, q), "after a rollback they may be tried again")
+				require.Equal(w, chanqadmin.Stats{Leased: n}, testdb.Counted(w, q), "after a rollback they may be tried again")
 				continue
 			}
 			require.NoError(w, tx.Commit())
-			gone := chanq.Stats{}
+			gone := chanqadmin.Stats{}
 			if cfg.Retain > 0 {
 				gone.Done = n
 			}
@@ -227,7 +228,7 @@ func ackTxOfLost(w *world) {
 		require.ErrorIs(w, batch.Errs[1], chanq.ErrLeaseLost)
 		require.NoError(w, batch.Errs[2])
 		require.EqualError(w, err, "chanq: ack: 1 of 3 messages failed; first: ack "+name+" "+former.ID.String()+": lease lost")
-		require.Equal(w, chanq.Stats{Leased: 3}, testdb.Counted(w, q), "all or nothing")
+		require.Equal(w, chanqadmin.Stats{Leased: 3}, testdb.Counted(w, q), "all or nothing")
 		require.ErrorIs(w, former.Wait(w.Soon()), chanq.ErrLeaseLost, "the loss is known now")
 		for _, l := range append(ours, theirs) {
 			require.NoError(w, l.Ack(), "the others may be settled")

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
@@ -40,12 +41,12 @@ func oldForm(w *world) {
 	refused(chanq.Migrate(w.Soon(), w.Tables(), "work", chanq.Config{}))
 	_, err = w.DB.ExecContext(w.Soon(), "INSERT INTO chanq_work (id, fence) VALUES (1, 1)")
 	require.NoError(w, err, "nothing was changed")
-	w.requireState(testdb.OpenOn[string](w, w.DB, "other", chanq.Config{}), id, chanq.StateReady)
+	w.requireState(testdb.OpenOn[string](w, w.DB, "other", chanq.Config{}), id, chanqadmin.StateReady)
 
 	for _, table := range []string{"chanq_work", "chanq_work_dead", "chanq_work_done"} {
 		w.Define("DROP TABLE " + table)
 	}
-	w.requireState(w.Queue("work", chanq.Config{}), testdb.Send(w, w.Queue("work", chanq.Config{}), testdb.Texts("new")...)[0], chanq.StateReady)
+	w.requireState(w.Queue("work", chanq.Config{}), testdb.Send(w, w.Queue("work", chanq.Config{}), testdb.Texts("new")...)[0], chanqadmin.StateReady)
 }
 
 // notDurable looks as a session does that confirms commits before they are on disk.

@@ -247,7 +247,7 @@ func namingSlots(w *world) {
 		require.NoError(w, l.Ack())
 	}
 	notifies("a call of Wake", nil, q.Wake)
-	notifies("the end of a pause", nil, func() { require.NoError(w, q.Resume(w.Soon())) })
+	notifies("the end of a pause", nil, func() { require.NoError(w, testdb.Admin(q).Resume(w.Soon())) })
 	notifies("a consumer that joins", nil, func() { o.join() })
 	o.asleep(2)
 	notifies("a consumer that leaves", nil, func() { require.NoError(w, o.consumers[1].Shutdown(w.Soon())) })

@@ -233,11 +233,11 @@ func ringing(w *world) {
 	l := lease()
 	rings("a message that dies", false, func() { require.NoError(w, l.DeadLetter(nil)) })
 	rings("a redrive", true, func() {
-		_, err := q.Redrive(w.Soon(), 0)
+		_, err := testdb.Admin(q).Redrive(w.Soon(), 0)
 		require.NoError(w, err)
 	})
-	rings("a pause", false, func() { require.NoError(w, q.Pause(w.Soon())) })
-	rings("its end", true, func() { require.NoError(w, q.Resume(w.Soon())) })
+	rings("a pause", false, func() { require.NoError(w, testdb.Admin(q).Pause(w.Soon())) })
+	rings("its end", true, func() { require.NoError(w, testdb.Admin(q).Resume(w.Soon())) })
 }
 
 // asleep waits until a consumer listens and has nothing to do.

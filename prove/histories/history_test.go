@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 )
 
@@ -106,11 +107,11 @@ func begin(t *rapid.T, db *sql.DB, cfg chanq.Config, c clock, served *sessions) 
 	var err error
 	h.queue, err = chanq.Open[string](context.Background(), db, "model", cfg)
 	require.NoError(t, err)
-	for _, s := range []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead, chanq.StateDone} {
-		_, err := h.queue.Purge(h.soon(), s)
+	for _, s := range []chanqadmin.State{chanqadmin.StateReady, chanqadmin.StateScheduled, chanqadmin.StateLeased, chanqadmin.StateDead, chanqadmin.StateDone} {
+		_, err := testdb.Admin(h.queue).Purge(h.soon(), s)
 		require.NoError(t, err)
 	}
-	require.NoError(t, h.queue.Resume(h.soon()))
+	require.NoError(t, testdb.Admin(h.queue).Resume(h.soon()))
 	for i := range h.producers {
 		h.producers[i] = h.produce()
 	}
@@ -168,15 +169,15 @@ func (h *history) eventually(what string, is func() bool) {
 // compare holds every row of the queue, and its counts, against the model.
 func (h *history) compare() {
 	at := h.clock.now(h)
-	var want, got chanq.Stats
-	counts := map[chanq.State]*int{
-		chanq.StateReady: &want.Ready, chanq.StateScheduled: &want.Scheduled, chanq.StateLeased: &want.Leased,
-		chanq.StateDead: &want.Dead, chanq.StateDone: &want.Done,
+	var want, got chanqadmin.Stats
+	counts := map[chanqadmin.State]*int{
+		chanqadmin.StateReady: &want.Ready, chanqadmin.StateScheduled: &want.Scheduled, chanqadmin.StateLeased: &want.Leased,
+		chanqadmin.StateDead: &want.Dead, chanqadmin.StateDone: &want.Done,
 	}
 	seen := map[chanq.ID]bool{}
 	elapsed := at - h.model.now
 	h.model.now = at
-	for _, s := range []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased} {
+	for _, s := range []chanqadmin.State{chanqadmin.StateReady, chanqadmin.StateScheduled, chanqadmin.StateLeased} {
 		entries := h.peek(s)
 		for _, e := range entries {
 			h.compareEntry(e, h.model.live[e.ID], elapsed)
@@ -192,7 +193,7 @@ func (h *history) compare() {
 		require.True(h, seen[id], "%s: message %s is gone", h.ran, m.body)
 		require.Equal(h, [3]int{m.lapses, m.crashes, m.alone}, lapsed[id], "%s: expired leases in a row, crashes and alone of %s", h.ran, m.body)
 	}
-	for _, s := range []chanq.State{chanq.StateDead, chanq.StateDone} {
+	for _, s := range []chanqadmin.State{chanqadmin.StateDead, chanqadmin.StateDone} {
 		entries := h.peek(s)
 		for _, e := range entries {
 			h.compareEntry(e, h.model.endedAs(s, e), elapsed)
@@ -202,12 +203,12 @@ func (h *history) compare() {
 		*counts[s] = len(list)
 		require.Equal(h, listed(list), entryBodies(entries), "%s: the %s messages, latest first", h.ran, s)
 	}
-	got, err := h.queue.Stats(h.soon())
+	got, err := testdb.Admin(h.queue).Stats(h.soon())
 	require.NoError(h, err)
 	want.Limit, want.Paused = got.Limit, h.model.paused
 	// Each lane's ready messages are in the order of their due times.
 	var oldest int64
-	for _, m := range h.model.in(chanq.StateReady) {
+	for _, m := range h.model.in(chanqadmin.StateReady) {
 		oldest = max(oldest, at-m.due.ms)
 	}
 	require.GreaterOrEqual(h, got.OldestReady.Milliseconds(), oldest, h.ran)
@@ -225,15 +226,15 @@ func (h *history) compare() {
 	}
 }
 
-func (h *history) peek(s chanq.State) []chanq.Entry {
-	entries, err := h.queue.Peek(h.soon(), s, 100)
+func (h *history) peek(s chanqadmin.State) []chanqadmin.Entry {
+	entries, err := testdb.Peek(h.soon(), h.queue, s, 100)
 	require.NoError(h, err)
 	return entries
 }
 
 // compareEntry compares a row with its message and learns the times that the
 // step has set, if they are possible.
-func (h *history) compareEntry(e chanq.Entry, m *message, elapsed int64) {
+func (h *history) compareEntry(e chanqadmin.Entry, m *message, elapsed int64) {
 	require.NotNil(h, m, "%s: message %s is %s, and should not be", h.ran, e.Body, e.State)
 	learn := func(what string, t *moment, got time.Time) {
 		if !t.exact {
@@ -243,12 +244,12 @@ func (h *history) compareEntry(e chanq.Entry, m *message, elapsed int64) {
 		}
 	}
 	learn("time of sending", &m.enqueued, e.EnqueuedAt)
-	want := chanq.Entry{
+	want := chanqadmin.Entry{
 		ID: m.id, State: e.State, Priority: m.priority, Attempts: m.attempts, Fence: e.Fence,
-		DedupKey: m.key, Member: e.Member, LeasedBy: e.LeasedBy, LastError: m.err, Body: []byte(m.body), Size: len(m.body),
+		DedupKey: m.key, Consumer: e.Consumer, LeasedBy: e.LeasedBy, LastError: m.err, Body: []byte(m.body), Size: len(m.body),
 	}
 	switch {
-	case e.State == chanq.StateDead || e.State == chanq.StateDone:
+	case e.State == chanqadmin.StateDead || e.State == chanqadmin.StateDone:
 		learn("end", &m.ended, e.EndedAt)
 		want.EndedAt = time.UnixMilli(m.ended.ms)
 	case m.leasedBy != "":
@@ -267,7 +268,7 @@ func (h *history) compareEntry(e chanq.Entry, m *message, elapsed int64) {
 	if m.expires.ms > 0 {
 		want.ExpiresAt = time.UnixMilli(m.expires.ms)
 	}
-	require.Equal(h, m.leasedBy != "", e.Member != chanq.ID{}, "%s: message %s has a holder", h.ran, m.body)
+	require.Equal(h, m.leasedBy != "", e.Consumer != chanq.ID{}, "%s: message %s has a holder", h.ran, m.body)
 	if start, open := strings.CutSuffix(m.err, "…"); open && strings.HasPrefix(e.LastError, start) {
 		want.LastError = e.LastError
 	}
@@ -301,7 +302,7 @@ func listed(list []*message) []string {
 	return names
 }
 
-func entryBodies(list []chanq.Entry) []string {
+func entryBodies(list []chanqadmin.Entry) []string {
 	names := make([]string, len(list))
 	for i, e := range list {
 		names[i] = string(e.Body)

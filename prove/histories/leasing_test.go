@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/prove/testdb"
 )
 
 // lease is one that somebody holds, or thinks to hold.
@@ -53,7 +55,7 @@ func (h *history) claimed(want []message, got []*chanq.Lease[string], by *consum
 		if m.expires.ms > 0 {
 			require.Equal(h, m.expires.ms, l.ExpiresAt.UnixMilli(), "%s: end of %s", h.ran, m.body)
 		}
-		e, err := h.queue.Get(h.soon(), m.id)
+		e, err := testdb.Admin(h.queue).Get(h.soon(), m.id)
 		require.NoError(h, err)
 		require.Equal(h, e.Fence, l.Fence, "%s: fence of the lease of %s", h.ran, m.body)
 		require.Equal(h, m.enqueued.ms, l.EnqueuedAt.UnixMilli(), "%s: time of sending of %s", h.ran, m.body)
@@ -123,7 +125,7 @@ func (h *history) tries() bool {
 
 // crowded reports that a consumer would not take all that is ready by its first
 // claim: then nobody can tell what it claims before it stops.
-func (h *history) crowded() bool { return len(h.model.in(chanq.StateReady)) >= firstClaim }
+func (h *history) crowded() bool { return len(h.model.in(chanqadmin.StateReady)) >= firstClaim }
 
 // start consumes; failed messages come back after backoff.
 func (h *history) start(backoff time.Duration) *consumer {

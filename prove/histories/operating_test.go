@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/prove/testdb"
 )
 
 // advance moves the database's clock on.
@@ -26,7 +28,7 @@ type pause struct{}
 func (*pause) String() string { return "Pause" }
 
 func (*pause) run(h *history) {
-	require.NoError(h, h.queue.Pause(h.soon()), h.ran)
+	require.NoError(h, testdb.Admin(h.queue).Pause(h.soon()), h.ran)
 	h.model.paused = true
 }
 
@@ -35,7 +37,7 @@ type resume struct{}
 func (*resume) String() string { return "Resume" }
 
 func (*resume) run(h *history) {
-	require.NoError(h, h.queue.Resume(h.soon()), h.ran)
+	require.NoError(h, testdb.Admin(h.queue).Resume(h.soon()), h.ran)
 	h.model.paused = false
 }
 
@@ -53,7 +55,7 @@ func (s *cancel) run(h *history) {
 		h.note("cancelled %s", h.model.live[id].body)
 		delete(h.model.live, id)
 		if h.model.dead[id] == nil && !slices.ContainsFunc(h.model.done, func(m *message) bool { return m.id == id }) {
-			_, err := h.queue.Get(h.soon(), id)
+			_, err := testdb.Admin(h.queue).Get(h.soon(), id)
 			require.ErrorIs(h, err, chanq.ErrNotFound, h.ran)
 		}
 	}
@@ -72,12 +74,12 @@ func (s *redrive) run(h *history) {
 	if limit > room || limit == 0 && len(h.model.dead) > room {
 		limit = room
 	}
-	n, err := h.queue.Redrive(h.soon(), limit)
+	n, err := testdb.Admin(h.queue).Redrive(h.soon(), limit)
 	require.NoError(h, err, h.ran)
 	if limit == 0 {
 		limit = len(h.model.dead)
 	}
-	require.Len(h, h.model.redrive(h.model.ended(chanq.StateDead), limit), n, h.ran)
+	require.Len(h, h.model.redrive(h.model.ended(chanqadmin.StateDead), limit), n, h.ran)
 }
 
 // redriveIDs moves chosen dead messages back.
@@ -88,7 +90,7 @@ func (s *redriveIDs) String() string { return fmt.Sprintf("RedriveIDs messages %
 func (s *redriveIDs) run(h *history) {
 	ids := pick(h.model.dead, s.Messages)
 	ids = append(ids[:min(len(ids), h.room())], chanq.NewID())
-	found, err := h.queue.RedriveIDs(h.soon(), ids...)
+	found, err := testdb.Admin(h.queue).RedriveIDs(h.soon(), ids...)
 	require.NoError(h, err, h.ran)
 	var candidates []*message
 	for _, id := range ids[:len(ids)-1] {
@@ -99,12 +101,12 @@ func (s *redriveIDs) run(h *history) {
 }
 
 // purge deletes every message of a state.
-type purge struct{ State chanq.State }
+type purge struct{ State chanqadmin.State }
 
 func (s *purge) String() string { return fmt.Sprintf("Purge %s", s.State) }
 
 func (s *purge) run(h *history) {
-	n, err := h.queue.Purge(h.soon(), s.State)
+	n, err := testdb.Admin(h.queue).Purge(h.soon(), s.State)
 	require.NoError(h, err, h.ran)
 	require.Equal(h, h.model.purge(s.State), n, h.ran)
 }

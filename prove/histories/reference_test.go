@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 // queueModel is what a queue must be like: maps, and the life of a message as
@@ -135,19 +136,19 @@ func (q *queueModel) holder(key string) *message {
 	return nil
 }
 
-func (q *queueModel) state(m *message) chanq.State {
+func (q *queueModel) state(m *message) chanqadmin.State {
 	switch {
 	case m.leasedBy != "" && m.lease.ms > q.now:
-		return chanq.StateLeased
+		return chanqadmin.StateLeased
 	case m.due.ms <= q.now:
-		return chanq.StateReady
+		return chanqadmin.StateReady
 	default:
-		return chanq.StateScheduled
+		return chanqadmin.StateScheduled
 	}
 }
 
 // in lists the live messages of a state in the order of delivery.
-func (q *queueModel) in(s chanq.State) []*message {
+func (q *queueModel) in(s chanqadmin.State) []*message {
 	var list []*message
 	for _, m := range q.live {
 		if q.state(m) == s {
@@ -177,7 +178,7 @@ func (q *queueModel) claim(n int, d time.Duration, by string) (claimed []message
 	if len(claimed) == 1 && claimed[0].alone == 2 {
 		return claimed, false
 	}
-	chosen := slices.DeleteFunc(q.in(chanq.StateReady), q.isSuspect)
+	chosen := slices.DeleteFunc(q.in(chanqadmin.StateReady), q.isSuspect)
 	for _, m := range chosen[:min(n, len(chosen))] {
 		q.take(m, d, by)
 		if q.isExpired(m) {
@@ -216,7 +217,7 @@ func (q *queueModel) trySuspects(d time.Duration, by string) []message {
 // firstSuspect is the suspect of the highest priority before which no message of its priority is ready.
 func (q *queueModel) firstSuspect() *message {
 	seen := map[chanq.Priority]bool{}
-	for _, m := range q.in(chanq.StateReady) {
+	for _, m := range q.in(chanqadmin.StateReady) {
 		if !seen[m.priority] && q.isSuspect(m) {
 			return m
 		}
@@ -311,9 +312,9 @@ func (q *queueModel) redrive(candidates []*message, n int) (moved []chanq.ID) {
 }
 
 // ended lists the messages of the dead or done table in the order of ending.
-func (q *queueModel) ended(s chanq.State) []*message {
+func (q *queueModel) ended(s chanqadmin.State) []*message {
 	list := slices.Clone(q.done)
-	if s == chanq.StateDead {
+	if s == chanqadmin.StateDead {
 		list = slices.Collect(maps.Values(q.dead))
 	}
 	slices.SortFunc(list, func(a, b *message) int {
@@ -324,7 +325,7 @@ func (q *queueModel) ended(s chanq.State) []*message {
 
 // endedAs is the message that an entry of the dead or done table must be: of
 // copies with one ID, each has its own body.
-func (q *queueModel) endedAs(s chanq.State, e chanq.Entry) *message {
+func (q *queueModel) endedAs(s chanqadmin.State, e chanqadmin.Entry) *message {
 	var found *message
 	for _, m := range q.ended(s) {
 		if m.id == e.ID && (found == nil || m.body == string(e.Body)) {
@@ -334,12 +335,12 @@ func (q *queueModel) endedAs(s chanq.State, e chanq.Entry) *message {
 	return found
 }
 
-func (q *queueModel) purge(s chanq.State) (n int) {
+func (q *queueModel) purge(s chanqadmin.State) (n int) {
 	switch s {
-	case chanq.StateDead:
+	case chanqadmin.StateDead:
 		n = len(q.dead)
 		clear(q.dead)
-	case chanq.StateDone:
+	case chanqadmin.StateDone:
 		n = len(q.done)
 		q.done = nil
 	default:

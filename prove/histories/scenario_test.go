@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 )
 
@@ -100,7 +101,7 @@ func (w *walk) try(p *chanq.Producer[string], m chanq.Message[string]) chanq.Rec
 
 // isStored checks that a producer that said so was right.
 func (w *walk) isStored(id chanq.ID, body string) {
-	e, err := w.truth.Get(w.soon(), id)
+	e, err := testdb.Admin(w.truth).Get(w.soon(), id)
 	require.NoError(w, err, "%s: %s is not stored", w.where(), body)
 	require.Equal(w, body, string(e.Body), w.where())
 	w.stored[id] = body
@@ -113,7 +114,7 @@ func (w *walk) mayBeStored(id chanq.ID, err error) {
 	var op *chanq.OpError
 	require.ErrorAs(w, err, &op, w.where())
 	if !op.Unknown {
-		_, got := w.truth.Get(w.soon(), id)
+		_, got := testdb.Admin(w.truth).Get(w.soon(), id)
 		require.ErrorIs(w, got, chanq.ErrNotFound, "%s: stored, in spite of %v", w.where(), err)
 	}
 }
@@ -282,7 +283,7 @@ func (v *vigil) begin() {
 // been delivered.
 func (w *walk) expire(v *vigil) {
 	before := v.consumer.Stats()
-	s, err := v.truth.Stats(w.soon())
+	s, err := testdb.Admin(v.truth).Stats(w.soon())
 	require.NoError(w, err)
 	switch {
 	case before.Held > 0 || before.Claimed != v.claimed || s.Ready > 0 || s.Leased == 0:
@@ -304,7 +305,7 @@ func (w *walk) handle(l *chanq.Lease[string]) {
 	}
 	w.visits[l.Body]++
 	again := w.visits[l.Body] > 1
-	before, err := w.truth.Get(w.soon(), l.ID)
+	before, err := testdb.Admin(w.truth).Get(w.soon(), l.ID)
 	require.NoError(w, err, "%s: %s", w.where(), l.Body)
 	switch verb, _, _ := strings.Cut(l.Body, " "); {
 	case verb == "tx":
@@ -326,9 +327,9 @@ func (w *walk) handle(l *chanq.Lease[string]) {
 	case verb == "dead-letter":
 		if w.outcome(l, before, l.DeadLetter(errors.New("enough"))) == nil {
 			after := w.get(l)
-			require.Equal(w, chanq.StateDead, after.State, w.where())
+			require.Equal(w, chanqadmin.StateDead, after.State, w.where())
 			require.Equal(w, "enough", after.LastError, w.where())
-			w.settledAs[l.ID] = chanq.StateDead
+			w.settledAs[l.ID] = chanqadmin.StateDead
 		}
 		return
 	case verb == "extend":
@@ -340,14 +341,14 @@ func (w *walk) handle(l *chanq.Lease[string]) {
 		}
 	}
 	if w.outcome(l, before, l.Ack()) == nil {
-		_, err := w.truth.Get(w.soon(), l.ID)
+		_, err := testdb.Admin(w.truth).Get(w.soon(), l.ID)
 		require.ErrorIs(w, err, chanq.ErrNotFound, "%s: %s is there after its ack", w.where(), l.Body)
 		w.settledAs[l.ID] = acked
 	}
 }
 
-func (w *walk) get(l *chanq.Lease[string]) chanq.Entry {
-	e, err := w.truth.Get(w.soon(), l.ID)
+func (w *walk) get(l *chanq.Lease[string]) chanqadmin.Entry {
+	e, err := testdb.Admin(w.truth).Get(w.soon(), l.ID)
 	require.NoError(w, err, "%s: %s", w.where(), l.Body)
 	return e
 }
@@ -355,7 +356,7 @@ func (w *walk) get(l *chanq.Lease[string]) chanq.Entry {
 // outcome waits for the outcome of a settle and checks what can be checked of
 // one that is not nil. A settle whose outcome stays unknown is looked up, as
 // nobody else can have settled.
-func (w *walk) outcome(l *chanq.Lease[string], before chanq.Entry, first error) error {
+func (w *walk) outcome(l *chanq.Lease[string], before chanqadmin.Entry, first error) error {
 	err := first
 	if err == nil {
 		err = l.Wait(w.soon())
@@ -369,10 +370,10 @@ func (w *walk) outcome(l *chanq.Lease[string], before chanq.Entry, first error) 
 		require.True(w, after.Attempts > l.Attempt || after.Fence > before.Fence, "%s: %s was not lost", w.where(), l.Body)
 	case errors.As(err, &op) && op.Unknown:
 		require.True(w, w.wasHit(), "%s: %v", w.where(), err)
-		if e, got := w.truth.Get(w.soon(), l.ID); errors.Is(got, chanq.ErrNotFound) {
+		if e, got := testdb.Admin(w.truth).Get(w.soon(), l.ID); errors.Is(got, chanq.ErrNotFound) {
 			w.settledAs[l.ID] = acked
-		} else if e.State == chanq.StateDead {
-			w.settledAs[l.ID] = chanq.StateDead
+		} else if e.State == chanqadmin.StateDead {
+			w.settledAs[l.ID] = chanqadmin.StateDead
 		}
 	default:
 		require.True(w, w.wasHit(), "%s: %v", w.where(), err)
@@ -394,12 +395,12 @@ func (w *walk) ackTx(l *chanq.Lease[string]) {
 	err := commit()
 	if err != nil {
 		require.True(w, w.wasHit(), "%s: %v", w.where(), err)
-		if _, got := w.truth.Get(w.soon(), l.ID); got == nil {
+		if _, got := testdb.Admin(w.truth).Get(w.soon(), l.ID); got == nil {
 			err = commit()
 			require.NoError(w, err, "%s: the lease lives on after the rollback", w.where())
 		}
 	}
-	_, err = w.truth.Get(w.soon(), l.ID)
+	_, err = testdb.Admin(w.truth).Get(w.soon(), l.ID)
 	require.ErrorIs(w, err, chanq.ErrNotFound, w.where())
 	w.settledAs[l.ID] = acked
 	w.effects[l.ID] = true
@@ -445,7 +446,7 @@ func (w *walk) pipes() {
 	}
 	require.NoError(w, errRob, w.where())
 	w.close(to, nil)
-	entries, err := w.trueResult.Peek(w.soon(), chanq.StateReady, 1000)
+	entries, err := testdb.Peek(w.soon(), w.trueResult, chanqadmin.StateReady, 1000)
 	require.NoError(w, err)
 	bodies := entryBodies(entries)
 	slices.Sort(bodies)

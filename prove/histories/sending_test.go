@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/prove/testdb"
 )
 
 type manner string
@@ -71,7 +73,7 @@ func (h *history) sent(ms []chanq.Message[string], receipts []chanq.Receipt) {
 // Those without an ID are looked up by their bodies.
 func (h *history) handedOver(ms []chanq.Message[string]) {
 	byBody := map[string]chanq.ID{}
-	for _, s := range []chanq.State{chanq.StateReady, chanq.StateScheduled} {
+	for _, s := range []chanqadmin.State{chanqadmin.StateReady, chanqadmin.StateScheduled} {
 		for _, e := range h.peek(s) {
 			byBody[string(e.Body)] = e.ID
 		}
@@ -135,7 +137,7 @@ func (g *giveUp) run(h *history) {
 		var op *chanq.OpError
 		require.ErrorAs(h, u.Err, &op, h.ran)
 		if op.Unknown {
-			if e, err := h.queue.Get(h.soon(), m.ID); err == nil && string(e.Body) == m.Body {
+			if e, err := testdb.Admin(h.queue).Get(h.soon(), m.ID); err == nil && string(e.Body) == m.Body {
 				h.model.send(m)
 			} else {
 				require.True(h, err == nil || errors.Is(err, chanq.ErrNotFound), "%s: %v", h.ran, err)

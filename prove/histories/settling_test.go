@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
 )
 
 type settleOp string
@@ -288,7 +289,7 @@ func (s *handle) run(h *history) {
 	}()
 	h.eventually("everything ready is handled", func() bool {
 		stats := c.Stats()
-		stored, err := h.queue.Stats(h.soon())
+		stored, err := testdb.Admin(h.queue).Stats(h.soon())
 		require.NoError(h, err)
 		return int(calls.Load()) >= len(endings) && stats.Held == 0 && stats.EmptyClaims > 0 && stored.Dead >= len(h.model.dead)
 	})

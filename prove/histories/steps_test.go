@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 // steps draws steps. What they speak of (a lease, a message) they name by a
@@ -49,7 +50,7 @@ var steps = rapid.OneOf(
 	rapid.Custom(func(t *rapid.T) step { return &redrive{number(3).Draw(t, "limit")} }),
 	rapid.Custom(func(t *rapid.T) step { return &redriveIDs{rapid.SliceOfN(number(6), 1, 3).Draw(t, "messages")} }),
 	rapid.Custom(func(t *rapid.T) step {
-		return &purge{rapid.SampledFrom([]chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead, chanq.StateDone}).Draw(t, "state")}
+		return &purge{rapid.SampledFrom([]chanqadmin.State{chanqadmin.StateReady, chanqadmin.StateScheduled, chanqadmin.StateLeased, chanqadmin.StateDead, chanqadmin.StateDone}).Draw(t, "state")}
 	}),
 )
 

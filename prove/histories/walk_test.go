@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -167,13 +168,13 @@ type walk struct {
 
 	stored    map[chanq.ID]string // body, by what senders were told
 	doubtful  map[chanq.ID]bool   // may be stored: the sender gave up
-	settledAs map[chanq.ID]chanq.State
+	settledAs map[chanq.ID]chanqadmin.State
 	visits    map[string]int
 	effects   map[chanq.ID]bool // acked in a transaction with a row of ours
 }
 
 // acked is a settled message that is gone.
-const acked chanq.State = "acked"
+const acked chanqadmin.State = "acked"
 
 // unowned hides Close, so that closing one of two *sql.DB leaves the database.
 type unowned struct{ driver.Connector }
@@ -189,7 +190,7 @@ func newWalk(t *testing.T, e testdb.Engine, m mishap, a aim) *walk {
 	}
 	w := &walk{
 		T: t, mishap: m, aim: a, observer: sql.OpenDB(observed),
-		stored: map[chanq.ID]string{}, doubtful: map[chanq.ID]bool{}, settledAs: map[chanq.ID]chanq.State{},
+		stored: map[chanq.ID]string{}, doubtful: map[chanq.ID]bool{}, settledAs: map[chanq.ID]chanqadmin.State{},
 		visits: map[string]int{}, effects: map[chanq.ID]bool{},
 	}
 	w.limit = w.within(3 * testdb.Patience)
@@ -310,9 +311,9 @@ func (w *walk) consume(q *chanq.Queue[string]) *chanq.Consumer[string] {
 
 // count compares what is in the queues with what everybody was told.
 func (w *walk) count() {
-	there := map[chanq.ID]chanq.Entry{}
-	for _, s := range []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead} {
-		entries, err := w.truth.Peek(w.soon(), s, 1000)
+	there := map[chanq.ID]chanqadmin.Entry{}
+	for _, s := range []chanqadmin.State{chanqadmin.StateReady, chanqadmin.StateScheduled, chanqadmin.StateLeased, chanqadmin.StateDead} {
+		entries, err := testdb.Peek(w.soon(), w.truth, s, 1000)
 		require.NoError(w, err)
 		for _, e := range entries {
 			require.NotContains(w, there, e.ID, w.where())
@@ -325,11 +326,11 @@ func (w *walk) count() {
 		switch w.settledAs[id] {
 		case acked:
 			require.False(w, found, "%s: %s is in the queue after its ack", w.where(), body)
-		case chanq.StateDead:
-			require.Equal(w, chanq.StateDead, e.State, "%s: %s", w.where(), body)
+		case chanqadmin.StateDead:
+			require.Equal(w, chanqadmin.StateDead, e.State, "%s: %s", w.where(), body)
 		default:
 			require.True(w, found, "%s: %s is lost", w.where(), body)
-			require.NotEqual(w, chanq.StateDead, e.State, "%s: %s", w.where(), body)
+			require.NotEqual(w, chanqadmin.StateDead, e.State, "%s: %s", w.where(), body)
 		}
 	}
 	rows, err := w.observer.QueryContext(w.soon(), `SELECT id FROM effects`)
@@ -349,7 +350,7 @@ func (w *walk) count() {
 
 // requireUntouched holds what only a run without a fault promises.
 func (w *walk) requireUntouched() {
-	entries, err := w.truth.Peek(w.soon(), chanq.StateReady, 1000)
+	entries, err := testdb.Peek(w.soon(), w.truth, chanqadmin.StateReady, 1000)
 	require.NoError(w, err)
 	left := map[string]bool{}
 	for _, e := range entries {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqshards"
+	"github.com/chanq/chanq/prove/testdb"
 )
 
 // queue is where workers send and receive: in one database, or over several.
@@ -82,7 +83,7 @@ func (q *queue) wake() {
 // redrive has dead messages of each shard come again.
 func (q *queue) redrive(ctx context.Context, limit int) {
 	for _, shard := range q.shards {
-		_, _ = shard.Redrive(ctx, limit) // again soon, if a process stopped with the database locked
+		_, _ = testdb.Admin(shard).Redrive(ctx, limit) // again soon, if a process stopped with the database locked
 	}
 }
 
@@ -102,7 +103,7 @@ func (q *queue) empty(ctx context.Context) (bool, error) {
 // dead is how many messages are dead.
 func (q *queue) dead(ctx context.Context) (n int, err error) {
 	for _, shard := range q.shards {
-		stats, wrong := shard.Stats(ctx)
+		stats, wrong := testdb.Admin(shard).Stats(ctx)
 		n, err = n+stats.Dead, errors.Join(err, wrong)
 	}
 	return n, err

@@ -27,6 +27,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqshards"
 	"github.com/chanq/chanq/prove/kills"
 	"github.com/chanq/chanq/prove/testdb"
@@ -276,15 +277,15 @@ func (s *storm) settle() {
 // stuck tells what is left in the queue that does not empty.
 func (s *storm) stuck() {
 	for _, shard := range s.queue.shards {
-		slots, err := shard.Slots(s.t.Context())
+		slots, err := testdb.Admin(shard).Slots(s.t.Context())
 		for _, slot := range slots {
 			if slot.Messages > 0 {
 				s.t.Logf("%s: %+v", shard.Label(), slot)
 			}
 		}
 		require.NoError(s.t, err)
-		for _, state := range []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead} {
-			entries, err := shard.Peek(s.t.Context(), state, 100)
+		for _, state := range []chanqadmin.State{chanqadmin.StateReady, chanqadmin.StateScheduled, chanqadmin.StateLeased, chanqadmin.StateDead} {
+			entries, err := testdb.Peek(s.t.Context(), shard, state, 100)
 			require.NoError(s.t, err)
 			for _, e := range entries {
 				s.t.Log(e.State, e.Key, string(e.Body), "attempts", e.Attempts, "by", e.LeasedBy, "until", e.LeaseUntil, "due", e.DueAt)

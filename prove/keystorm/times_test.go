@@ -72,7 +72,7 @@ func handOvers(t *testing.T, e testdb.Engine) {
 
 // owners are the numbers of the processes that have the slots, -1 where one is nobody's.
 func (s *storm) owners() []int {
-	all, err := s.queue.shards[0].Slots(s.t.Context())
+	all, err := testdb.Admin(s.queue.shards[0]).Slots(s.t.Context())
 	require.NoError(s.t, err)
 	owners := make([]int, len(all))
 	for i, slot := range all {

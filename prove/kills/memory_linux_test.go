@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/child"
 )
@@ -134,9 +135,9 @@ func starving(w *testdb.World, engine string, decodes bool) {
 		<-p.Ended()
 	}
 	require.GreaterOrEqual(w, deaths, deathsOfOne)
-	require.Equal(w, chanq.Stats{Dead: 1}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Dead: 1}, testdb.Counted(w, q))
 	e := testdb.Get(w, q, id)
-	require.Equal(w, chanq.StateDead, e.State)
+	require.Equal(w, chanqadmin.StateDead, e.State)
 	require.True(w, bytes.Equal([]byte(ms[3].Body.value), e.Body))
 	mu.Lock()
 	defer mu.Unlock()

@@ -8,7 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/prove/testdb"
 )
 
 // report prints the record's end, and returns an error if a promise was broken.
@@ -53,7 +54,7 @@ heap of the worker that lived on: %.1f MiB in the first third, %.1f in the last 
 // buried removes and counts the dead messages: all whose burial was confirmed are
 // there.
 func (w *watch) buried(v Verdict) (int, error) {
-	n, err := w.queue.Purge(context.Background(), chanq.StateDead)
+	n, err := testdb.Admin(w.queue).Purge(context.Background(), chanqadmin.StateDead)
 	if err == nil && n < v.Buried {
 		err = fmt.Errorf("LOST: %d messages were dead-lettered, %d are in the dead table", v.Buried, n)
 	}

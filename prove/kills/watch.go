@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/crew"
 )
 
@@ -84,7 +85,7 @@ const sampleHeader = "   time       sent     stored  delivered    settled    liv
 func (w *workers) sample(out io.Writer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	stats, err := w.queue.Stats(ctx)
+	stats, err := testdb.Admin(w.queue).Stats(ctx)
 	if err != nil {
 		return err
 	}

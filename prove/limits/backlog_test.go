@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -143,7 +144,7 @@ func TestAReaderThatStopsKeepsNoMoreThanItsPrefetch(t *testing.T) {
 					done = true
 				}
 			}
-			return testdb.Counted(w, q) == chanq.Stats{}
+			return testdb.Counted(w, q) == chanqadmin.Stats{}
 		})
 		require.LessOrEqual(w, rest, prefetch)
 		require.NoError(w, stuck.Shutdown(w.Soon()))
@@ -182,6 +183,6 @@ func TestAHugeBodyHarmsNothingElse(t *testing.T) {
 		require.Len(w, unsent.Unsent, 1)
 		require.Len(w, unsent.Unsent[0].Message.Body, 64<<20)
 		require.Less(w, len(err.Error()), 500)
-		require.Equal(w, chanq.Stats{Ready: 103}, testdb.Counted(w, q))
+		require.Equal(w, chanqadmin.Stats{Ready: 103}, testdb.Counted(w, q))
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
 )
@@ -76,7 +77,7 @@ func liveWith(w *world, off time.Duration) {
 	tomorrow, yesterday := madeAt(time.Now().Add(24*time.Hour)), madeAt(time.Now().Add(-24*time.Hour))
 	_, err := p.Send(w.Soon(), chanq.Message[string]{ID: tomorrow, Body: "first"})
 	require.NoError(w, err)
-	first, err := q.Get(w.Soon(), tomorrow)
+	first, err := testdb.Admin(q).Get(w.Soon(), tomorrow)
 	require.NoError(w, err)
 	require.WithinDuration(w, theirs(), first.EnqueuedAt, near)
 	later := time.Now()
@@ -95,9 +96,9 @@ func liveWith(w *world, off time.Duration) {
 
 	// The extender extends; nobody else gets it meanwhile.
 	ends := func() time.Time {
-		e, err := q.Get(w.Soon(), leases[0].ID)
+		e, err := testdb.Admin(q).Get(w.Soon(), leases[0].ID)
 		require.NoError(w, err)
-		require.Equal(w, chanq.StateLeased, e.State)
+		require.Equal(w, chanqadmin.StateLeased, e.State)
 		return e.LeaseUntil
 	}
 	from := ends()
@@ -113,7 +114,7 @@ func liveWith(w *world, off time.Duration) {
 	require.Equal(w, 2, again.Attempt)
 	require.NoError(w, again.Nack(time.Hour, nil))
 	require.NoError(w, again.Wait(w.Soon()))
-	require.Equal(w, chanq.Stats{Scheduled: 2, Done: 1}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Scheduled: 2, Done: 1}, testdb.Counted(w, q))
 	require.NoError(w, c.Shutdown(w.Soon()))
 
 	// A lease that nobody extends ends by the database's clock.
@@ -121,7 +122,7 @@ func liveWith(w *world, off time.Duration) {
 	require.NoError(w, err)
 	testdb.Lease(w, q, 1, 500*time.Millisecond)
 	w.Eventually("it is ready again", func() bool { return testdb.Counted(w, q).Ready == 1 })
-	s, err := q.Stats(w.Soon())
+	s, err := testdb.Admin(q).Stats(w.Soon())
 	require.NoError(w, err)
 	require.Less(w, s.OldestReady, near)
 	require.NoError(w, p.Close(w.Soon()))

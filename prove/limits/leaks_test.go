@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -175,16 +176,16 @@ func (b *bustle) operate(ctx context.Context) error {
 		return [...]error{nil, chanq.Snooze(time.Hour, nil), chanq.RetryAfter(time.Hour, errors.New("no"))}[l.ID[15]%3]
 	}))
 	note(nil, c.Shutdown(ctx))
-	note(b.q.Stats(ctx))
-	note(b.q.Peek(ctx, chanq.StateReady, 10))
-	note(b.q.Redrive(ctx, 0))
-	note(b.q.RedriveIDs(ctx, chanq.NewID()))
+	note(testdb.Admin(b.q).Stats(ctx))
+	note(testdb.Peek(ctx, b.q, chanqadmin.StateReady, 10))
+	note(testdb.Admin(b.q).Redrive(ctx, 0))
+	note(testdb.Admin(b.q).RedriveIDs(ctx, chanq.NewID()))
 	note(b.q.Cancel(ctx, chanq.NewID()))
-	note(b.q.Purge(ctx, chanq.StateDone))
-	note(nil, b.q.Pause(ctx))
-	note(nil, b.q.Resume(ctx))
+	note(testdb.Admin(b.q).Purge(ctx, chanqadmin.StateDone))
+	note(nil, testdb.Admin(b.q).Pause(ctx))
+	note(nil, testdb.Admin(b.q).Resume(ctx))
 	note(nil, chanq.Migrate(ctx, b.DB, "work", chanq.Config{}))
-	if _, err := b.q.Get(ctx, chanq.NewID()); !errors.Is(err, chanq.ErrNotFound) {
+	if _, err := testdb.Admin(b.q).Get(ctx, chanq.NewID()); !errors.Is(err, chanq.ErrNotFound) {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

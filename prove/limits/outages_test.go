@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -192,9 +193,9 @@ func TestAReadOnlyDatabase(t *testing.T) {
 			require.Empty(w, told.list(), "it is an error, not an outage")
 			w.everyWrite(faultdb.After("PRAGMA query_only = 0"))
 			testdb.SendBy(w, p, testdb.Texts("after")...)
-			entry, err := q.Get(w.Soon(), held.ID)
+			entry, err := testdb.Admin(q).Get(w.Soon(), held.ID)
 			require.NoError(w, err)
-			require.Equal(w, chanq.StateLeased, entry.State, "what could not be acked is delivered again when its lease ends")
+			require.Equal(w, chanqadmin.StateLeased, entry.State, "what could not be acked is delivered again when its lease ends")
 			again := testdb.Start(w, q, chanq.ConsumerConfig{})
 			require.Equal(w, "after", w.takeUnless(again, "ready").Body)
 			require.NoError(w, again.Shutdown(w.Soon()))

@@ -206,12 +206,12 @@ func undecodable[T any](w *world, cfg chanq.Config) {
 	w.Helper()
 	q, err := chanq.Open[T](w.Soon(), w.DB, "work", cfg)
 	require.NoError(w, err)
-	before, err := q.Stats(w.Soon())
+	before, err := testdb.Admin(q).Stats(w.Soon())
 	require.NoError(w, err)
 	c, err := q.Consume(context.Background(), chanq.ConsumerConfig{})
 	require.NoError(w, err)
 	w.Eventually("what cannot be decoded is dead", func() bool {
-		now, err := q.Stats(w.Soon())
+		now, err := testdb.Admin(q).Stats(w.Soon())
 		require.NoError(w, err)
 		return now.Ready+now.Leased == 0 && now.Dead > before.Dead
 	})

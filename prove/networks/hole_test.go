@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/netproxy"
 )
@@ -111,12 +112,12 @@ func blackHole(r *rig, statement time.Duration, forget bool) {
 			require.Equal(r, "down up", changes, part)
 		}
 	}
-	s, err := truth.Stats(r.Soon())
+	s, err := testdb.Admin(truth).Stats(r.Soon())
 	require.NoError(r, err)
 	require.Zero(r, s.Scheduled+s.Leased+s.Dead)
 	// The INSERT was repeated, for its outcome was unknown. The one that was frozen
 	// may have come after the ack of the message, and stored it again.
-	again, err := truth.Peek(r.Soon(), chanq.StateReady, 10)
+	again, err := testdb.Peek(r.Soon(), truth, chanqadmin.StateReady, 10)
 	require.NoError(r, err)
 	for _, e := range again {
 		require.Contains(r, string(e.Body), "during")

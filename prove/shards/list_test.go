@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqshards"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
@@ -79,7 +80,7 @@ func TestNothingIsMigratedWhereOnePlaceCannotBe(t *testing.T) {
 				}
 				w.Heal()
 				if name != "away" {
-					require.NoError(w, chanq.Drop(w.soon(), w.places[2].DB, "orders", chanq.Config{}))
+					require.NoError(w, chanqadmin.Drop(w.soon(), w.places[2].DB, "orders", chanq.Config{}))
 				}
 				w.queue(chanq.Config{})
 				require.NoError(w, chanqshards.Migrate(w.soon(), w.shards(), "orders", chanq.Config{}), "it may be called again")

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqshards"
 	"github.com/chanq/chanq/prove/testdb"
 )
@@ -73,8 +74,8 @@ func TestAPlaceThatWasAwayIsRefusedWhenItIsAnother(t *testing.T) {
 		c := w.start(q, quick)
 		testdb.Receive(w, c.Done(), "the end")
 		errShards(w, c.Err())
-		require.Equal(w, chanq.Stats{Ready: 3}, w.counted(there), "nothing of it was touched")
-		members, err := w.shard(there, 1).Members(w.soon())
+		require.Equal(w, chanqadmin.Stats{Ready: 3}, w.counted(there), "nothing of it was touched")
+		members, err := testdb.Admin(w.shard(there, 1)).Consumers(w.soon())
 		require.NoError(w, err)
 		require.Empty(w, members)
 	})

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 )
 
@@ -39,7 +40,7 @@ func TestCancelFindsMessagesInAllShards(t *testing.T) {
 		found, err := q.Cancel(w.soon(), append(ids[1:8:8], chanq.NewID())...)
 		require.NoError(w, err)
 		require.ElementsMatch(w, ids[1:8], found)
-		require.Equal(w, chanq.Stats{Ready: 2}, w.counted(q))
+		require.Equal(w, chanqadmin.Stats{Ready: 2}, w.counted(q))
 		if w.schemas != nil {
 			return // one *sql.DB has all places
 		}

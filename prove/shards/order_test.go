@@ -111,7 +111,7 @@ func TestEachShardHasKeysInAllItsSlots(t *testing.T) {
 		}
 		testdb.SendBy(w, p, ms...)
 		for i := range 2 {
-			slots, err := w.shard(q, i).Slots(w.soon())
+			slots, err := testdb.Admin(w.shard(q, i)).Slots(w.soon())
 			require.NoError(w, err)
 			require.Len(w, slots, ordered.Slots)
 			for _, s := range slots {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 )
 
@@ -128,7 +129,7 @@ func TestAPermanentErrorOfOneShardEndsTheConsumer(t *testing.T) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
 		q := w.queue(chanq.Config{})
 		c := w.start(q, quick)
-		require.NoError(w, chanq.DropWithMessages(w.soon(), w.places[2].DB, "orders", chanq.Config{}))
+		require.NoError(w, chanqadmin.DropWithMessages(w.soon(), w.places[2].DB, "orders", chanq.Config{}))
 		testdb.Receive(w, c.Done(), "the end")
 		require.ErrorIs(w, c.Err(), chanq.ErrNoSchema)
 		require.Equal(w, "orders/place2", opError(w, c.Err()).Queue)

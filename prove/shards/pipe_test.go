@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqshards"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
@@ -40,7 +41,7 @@ func TestAPipeReplacesInputsInTheirShard(t *testing.T) {
 		w.Cleanup(func() { w.Heal(); c.Stop() })
 		for _, shard := range []int{0, 2} {
 			testdb.Eventually(w, "the others are replaced", func() bool {
-				s, err := w.shard(to, shard).Stats(w.soon())
+				s, err := testdb.Admin(w.shard(to, shard)).Stats(w.soon())
 				return err == nil && s.Ready == 16
 			})
 			require.Zero(w, testdb.Counted(w, w.shard(from, shard)))
@@ -53,7 +54,7 @@ func TestAPipeReplacesInputsInTheirShard(t *testing.T) {
 		c.Stop()
 		require.NoError(w, testdb.Receive(w, ended, "the end"))
 		for i := range count {
-			page, err := w.shard(to, i).Peek(w.soon(), chanq.StateReady, 100)
+			page, err := testdb.Peek(w.soon(), w.shard(to, i), chanqadmin.StateReady, 100)
 			require.NoError(w, err)
 			for _, e := range page {
 				if e.Key != "" {
@@ -105,7 +106,7 @@ func TestAPipeGoesOnThoughOnePlaceStoresNothing(t *testing.T) {
 		for _, shard := range []int{0, 2} {
 			w.send(from, of(from, shard, 50, "b")...)
 			testdb.Eventually(w, "the others are replaced", func() bool {
-				s, err := w.shard(to, shard).Stats(w.soon())
+				s, err := testdb.Admin(w.shard(to, shard)).Stats(w.soon())
 				return err == nil && s.Ready == 50
 			})
 		}
@@ -129,8 +130,8 @@ func TestAnOutputThatBelongsToAnotherShardSetsItsInputAside(t *testing.T) {
 		go func() {
 			ended <- chanqshards.Pipe(c, p, 1, func(context.Context, *chanq.Lease[string]) ([]chanq.Message[string], error) { return there, nil })
 		}()
-		testdb.Eventually(w, "it is set aside", func() bool { return w.counted(from) == chanq.Stats{Dead: 1} })
-		dead := w.stored(from, chanq.StateDead)
+		testdb.Eventually(w, "it is set aside", func() bool { return w.counted(from) == chanqadmin.Stats{Dead: 1} })
+		dead := w.stored(from, chanqadmin.StateDead)
 		require.Contains(w, dead[0].LastError, "output 0: by its Key, DedupKey or ID the message belongs to shard 1")
 		c.Stop()
 		require.NoError(w, testdb.Receive(w, ended, "the end"))

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqshards"
 	"github.com/chanq/chanq/embedded"
 	"github.com/chanq/chanq/prove/testdb"
@@ -106,7 +107,7 @@ func TestNothingIsLostThoughProcessesAreKilled(t *testing.T) {
 			require.NoError(w, process.Kill())
 			continue
 		}
-		testdb.Eventually(w, "all are handled", func() bool { return w.counted(q) == chanq.Stats{} })
+		testdb.Eventually(w, "all are handled", func() bool { return w.counted(q) == chanqadmin.Stats{} })
 		process.Stop()
 		require.NoError(w, process.Wait())
 	}
@@ -197,7 +198,7 @@ func TestWhatASenderWasToldIsStoredOnceThoughItIsKilled(t *testing.T) {
 			want = append(want, m.Body)
 		}
 	}
-	for _, e := range w.stored(q, chanq.StateReady) {
+	for _, e := range w.stored(q, chanqadmin.StateReady) {
 		stored = append(stored, string(e.Body))
 	}
 	slices.Sort(want)

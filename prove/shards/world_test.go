@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqshards"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/child"
@@ -190,7 +191,7 @@ func (w *world) send(q *chanqshards.Queue[string], ms ...chanq.Message[string]) 
 }
 
 // counted adds up what the shards have.
-func (w *world) counted(q *chanqshards.Queue[string]) (sum chanq.Stats) {
+func (w *world) counted(q *chanqshards.Queue[string]) (sum chanqadmin.Stats) {
 	w.Helper()
 	for i := range q.Shards() {
 		s := testdb.Counted(w, w.shard(q, i))
@@ -204,10 +205,10 @@ func (w *world) counted(q *chanqshards.Queue[string]) (sum chanq.Stats) {
 }
 
 // find returns a message and the shard that has it.
-func (w *world) find(q *chanqshards.Queue[string], id chanq.ID) (e chanq.Entry, shard int) {
+func (w *world) find(q *chanqshards.Queue[string], id chanq.ID) (e chanqadmin.Entry, shard int) {
 	w.Helper()
 	for i := range q.Shards() {
-		e, err := w.shard(q, i).Get(w.soon(), id)
+		e, err := testdb.Admin(w.shard(q, i)).Get(w.soon(), id)
 		if !errors.Is(err, chanq.ErrNotFound) {
 			require.NoError(w, err)
 			return e, i
@@ -218,14 +219,14 @@ func (w *world) find(q *chanqshards.Queue[string], id chanq.ID) (e chanq.Entry, 
 }
 
 // stored are all messages of a state, of all shards.
-func (w *world) stored(q *chanqshards.Queue[string], s chanq.State) (all []chanq.Entry) {
+func (w *world) stored(q *chanqshards.Queue[string], s chanqadmin.State) (all []chanqadmin.Entry) {
 	w.Helper()
 	for i := range q.Shards() {
 		const most = 500
-		page, err := w.shard(q, i).Peek(w.soon(), s, most)
+		page, err := testdb.Peek(w.soon(), w.shard(q, i), s, most)
 		for all = append(all, page...); len(page) == most; all = append(all, page...) {
 			require.NoError(w, err)
-			page, err = w.shard(q, i).PeekAfter(w.soon(), page[most-1], most)
+			page, err = testdb.PeekAfter(w.soon(), w.shard(q, i), page[most-1], most)
 		}
 		require.NoError(w, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 // Start consumes. The consumer is shut down when the test ends, whatever it
@@ -229,17 +230,17 @@ func IDs[M any](leases []*chanq.Lease[M]) []chanq.ID {
 }
 
 // Get looks at a message.
-func Get[M any](t T, q *chanq.Queue[M], id chanq.ID) chanq.Entry {
+func Get[M any](t T, q *chanq.Queue[M], id chanq.ID) chanqadmin.Entry {
 	t.Helper()
-	e, err := q.Get(Soon(t), id)
+	e, err := Admin(q).Get(Soon(t), id)
 	require.NoError(t, err)
 	return e
 }
 
 // Stats counts.
-func Stats[M any](t T, q *chanq.Queue[M]) chanq.Stats {
+func Stats[M any](t T, q *chanq.Queue[M]) chanqadmin.Stats {
 	t.Helper()
-	s, err := q.Stats(Soon(t))
+	s, err := Admin(q).Stats(Soon(t))
 	require.NoError(t, err)
 	return s
 }
@@ -256,7 +257,7 @@ func Empty(t T, q interface {
 }
 
 // Counted is Stats without what depends on time.
-func Counted[M any](t T, q *chanq.Queue[M]) chanq.Stats {
+func Counted[M any](t T, q *chanq.Queue[M]) chanqadmin.Stats {
 	t.Helper()
 	s := Stats(t, q)
 	s.OldestReady, s.Limit = 0, 0

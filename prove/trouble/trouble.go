@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
 )
 
 // Place is where something goes wrong.
@@ -147,7 +148,7 @@ func poison(ctx context.Context, p *Place) (func(context.Context) (func(), error
 		}
 		q, err := p.open(ctx)
 		if err == nil {
-			_, err = q.Redrive(ctx, 0)
+			_, err = testdb.Admin(q).Redrive(ctx, 0)
 		}
 		return end, err
 	}, nil
@@ -194,14 +195,14 @@ func paused(ctx context.Context, p *Place) (func(context.Context) (func(), error
 	if err != nil {
 		return nil, err
 	}
-	if err := q.Pause(ctx); err != nil {
+	if err := testdb.Admin(q).Pause(ctx); err != nil {
 		return nil, err
 	}
 	stop, err := p.consume(ctx, well)
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context) (func(), error) { return stop, q.Resume(ctx) }, nil
+	return func(ctx context.Context) (func(), error) { return stop, testdb.Admin(q).Resume(ctx) }, nil
 }
 
 // Named is the situation of a name.

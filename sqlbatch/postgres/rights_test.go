@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
@@ -167,9 +168,9 @@ func TestAProducerReadsNoBody(t *testing.T) {
 	}
 	r.requireRefused(c.Err())
 	require.NoError(t, c.Shutdown(r.ctx))
-	_, err = q.Peek(r.ctx, chanq.StateReady, 1)
+	_, err = testdb.Peek(r.ctx, q, chanqadmin.StateReady, 1)
 	r.requireRefused(err)
-	r.requireRefused(errors.Unwrap(q.Pause(r.ctx)))
+	r.requireRefused(errors.Unwrap(testdb.Admin(q).Pause(r.ctx)))
 	r.requireRefused(chanq.Migrate(r.ctx, db, "invoices", chanq.Config{}))
 	r.runs(db, orders.Problems(), orders.Clock(), orders.Sample(sqlbatch.Sample{Sent: 1}), orders.Thin())
 	r.refuses(db, orders.Members().Text, "DELETE FROM chanq_members", "SELECT body FROM chanq_orders", "SELECT headers FROM chanq_orders", "SELECT last_error FROM chanq_orders",
@@ -239,7 +240,7 @@ func TestAConsumerAltersNothing(t *testing.T) {
 	require.NoError(t, last.Wait(r.ctx))
 	require.NoError(t, c.Shutdown(r.ctx))
 	require.NoError(t, c.Err())
-	stats, err := q.Stats(r.ctx)
+	stats, err := testdb.Admin(q).Stats(r.ctx)
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 1, 1, 2}, []int{stats.Ready, stats.Scheduled, stats.Dead, stats.Done})
 
@@ -253,8 +254,8 @@ func TestAConsumerAltersNothing(t *testing.T) {
 
 	_, err = own.Send(r.ctx, chanq.Message[string]{})
 	r.requireRefused(err)
-	r.requireRefused(errors.Unwrap(q.Pause(r.ctx)))
-	_, err = q.Redrive(r.ctx, 0)
+	r.requireRefused(errors.Unwrap(testdb.Admin(q).Pause(r.ctx)))
+	_, err = testdb.Admin(q).Redrive(r.ctx, 0)
 	r.requireRefused(err)
 	r.requireRefused(chanq.Migrate(r.ctx, db, "invoices", chanq.Config{}))
 	r.refuses(db, "ALTER TABLE chanq_orders ADD x int", "UPDATE chanq_orders SET expires_at = NULL", "UPDATE chanq_orders SET body = ''", "DROP TABLE chanq_orders", "TRUNCATE chanq_orders")
@@ -275,26 +276,26 @@ func TestAnOperatorDoesTheRest(t *testing.T) {
 	db := r.as("operator")
 	q, err := chanq.Open[string](r.ctx, db, "orders", chanq.Config{})
 	require.NoError(t, err)
-	require.NoError(t, q.Pause(r.ctx))
-	require.NoError(t, q.Resume(r.ctx))
-	dead, err := q.Peek(r.ctx, chanq.StateDead, 10)
+	require.NoError(t, testdb.Admin(q).Pause(r.ctx))
+	require.NoError(t, testdb.Admin(q).Resume(r.ctx))
+	dead, err := testdb.Peek(r.ctx, q, chanqadmin.StateDead, 10)
 	require.NoError(t, err)
 	require.Len(t, dead, 2)
-	_, err = q.RedriveIDs(r.ctx, dead[0].ID)
+	_, err = testdb.Admin(q).RedriveIDs(r.ctx, dead[0].ID)
 	require.NoError(t, err)
-	n, err := q.Redrive(r.ctx, 0)
+	n, err := testdb.Admin(q).Redrive(r.ctx, 0)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	_, err = q.Cancel(r.ctx, dead[0].ID)
 	require.NoError(t, err)
-	for _, state := range []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead, chanq.StateDone} {
-		_, err = q.Purge(r.ctx, state)
+	for _, state := range []chanqadmin.State{chanqadmin.StateReady, chanqadmin.StateScheduled, chanqadmin.StateLeased, chanqadmin.StateDead, chanqadmin.StateDone} {
+		_, err = testdb.Admin(q).Purge(r.ctx, state)
 		require.NoError(t, err, state)
 	}
 	r.runs(db, orders.Members(), orders.Samples(0, time.Minute), orders.Problems(), orders.Clock(), orders.Queues(), orders.Discard([][16]byte{{}}), orders.Redrive(1, nil, sqlbatch.Window{Before: 1}))
 	r.refuses(db, "DELETE FROM chanq_members", "ALTER TABLE chanq_orders ADD x int", "DROP TABLE chanq_orders", "INSERT INTO chanq_queues VALUES ('x', 1, false, 0)")
-	r.requireRefused(chanq.Drop(r.ctx, db, "orders", chanq.Config{}))
-	require.NoError(t, chanq.Drop(r.ctx, r.as("migrator"), "orders", chanq.Config{}))
+	r.requireRefused(chanqadmin.Drop(r.ctx, db, "orders", chanq.Config{}))
+	require.NoError(t, chanqadmin.Drop(r.ctx, r.as("migrator"), "orders", chanq.Config{}))
 }
 
 // What each statement of an ordered queue needs, role by role.
@@ -328,5 +329,5 @@ func TestEachRoleSufficesForAnOrderedQueue(t *testing.T) {
 		r.runs(operator, q.Peek(state, 10, nil), q.Purge(state, 10, sqlbatch.Window{}))
 	}
 	r.refuses(operator, "UPDATE chanq_slots SET member = NULL", "SELECT nextval('chanq_orders_seq')")
-	require.NoError(t, chanq.Drop(r.ctx, r.as("migrator"), "orders", cfg))
+	require.NoError(t, chanqadmin.Drop(r.ctx, r.as("migrator"), "orders", cfg))
 }

@@ -155,7 +155,7 @@ func (l *life) settle(lease *chanq.Lease[string]) int {
 // is left.
 func (l *life) requireEnded(q *chanq.Queue[string]) {
 	l.t.Helper()
-	stats, err := q.Stats(l.ctx)
+	stats, err := testdb.Admin(q).Stats(l.ctx)
 	require.NoError(l.t, err)
 	require.Equal(l.t, []int{0, 0, 0, 3}, []int{stats.Ready, stats.Scheduled, stats.Leased, stats.Dead})
 }
@@ -252,7 +252,7 @@ func TestOfCopiesInTheDoneTableGetReturnsTheLast(t *testing.T) {
 		server.Clock().Advance(time.Second)
 	}
 	require.NoError(t, p.Close(ctx))
-	e, err := q.Get(ctx, id)
+	e, err := testdb.Admin(q).Get(ctx, id)
 	require.NoError(t, err)
 	require.Equal(t, "third", string(e.Body))
 }

@@ -163,7 +163,7 @@ func (f *traffic) run(n int) {
 	f.breaking.Wait()
 	f.srv.DB().SetMaxIdleConns(-1) // among those that are idle may be broken ones
 	require.Len(f.t, f.delivered, n)
-	stats, err := f.q.Stats(f.ctx)
+	stats, err := testdb.Admin(f.q).Stats(f.ctx)
 	require.NoError(f.t, err)
 	require.Zero(f.t, stats.Dead)
 	empty, err := f.q.Empty(f.ctx)
@@ -241,7 +241,7 @@ func TestATrimThatWasUndoneIsMadeAgain(t *testing.T) {
 		consumer := consume(t, ctx, orders, chanq.ConsumerConfig{})
 		<-struck.Fired()
 		require.Eventually(t, func() bool {
-			stats, err := orders.Stats(ctx)
+			stats, err := testdb.Admin(orders).Stats(ctx)
 			require.NoError(t, err)
 			return stats.Done == 0
 		}, testdb.Patience, 10*time.Millisecond)

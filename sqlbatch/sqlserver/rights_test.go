@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/mssqltest"
 	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
@@ -149,7 +150,7 @@ func TestTheDocumentedRightsOfAConsumerSuffice(t *testing.T) {
 	_, err = p.Send(ctx, chanq.Message[string]{})
 	requireRefused(t, 229, err)
 	require.NoError(t, p.Close(ctx))
-	requireRefused(t, 229, errors.Unwrap(orders.Pause(ctx)))
+	requireRefused(t, 229, errors.Unwrap(testdb.Admin(orders).Pause(ctx)))
 	_, err = db.ExecContext(ctx, "ALTER TABLE dbo.chanq_orders SET (LOCK_ESCALATION = TABLE)")
 	requireRefused(t, 262, err)
 }
@@ -178,31 +179,31 @@ func TestTheDocumentedRightsOfAnOperatorSuffice(t *testing.T) {
 	db := login(t, ctx, q, "chanq_operator")
 	orders, err := chanq.Open[string](ctx, db, "orders", chanq.Config{})
 	require.NoError(t, err)
-	require.NoError(t, orders.Pause(ctx))
-	require.NoError(t, orders.Resume(ctx))
-	ready, err := orders.Peek(ctx, chanq.StateReady, 10)
+	require.NoError(t, testdb.Admin(orders).Pause(ctx))
+	require.NoError(t, testdb.Admin(orders).Resume(ctx))
+	ready, err := testdb.Peek(ctx, orders, chanqadmin.StateReady, 10)
 	require.NoError(t, err)
 	require.Len(t, ready, 3)
-	_, err = orders.Get(ctx, ready[0].ID)
+	_, err = testdb.Admin(orders).Get(ctx, ready[0].ID)
 	require.NoError(t, err)
 	_, err = orders.Cancel(ctx, ready[0].ID)
 	require.NoError(t, err)
 	leases := testdb.Lease(t, orders, 1, time.Minute)
 	requireRefused(t, 229, leases[0].DeadLetter(nil))
-	_, err = orders.Redrive(ctx, 0)
+	_, err = testdb.Admin(orders).Redrive(ctx, 0)
 	require.NoError(t, err)
-	_, err = orders.PurgeIDs(ctx, ready[0].ID)
+	_, err = testdb.Admin(orders).PurgeIDs(ctx, ready[0].ID)
 	require.NoError(t, err)
-	_, err = orders.History(ctx, time.Time{}, chanq.StepMinute)
+	_, err = testdb.Admin(orders).History(ctx, time.Time{}, chanqadmin.StepMinute)
 	require.NoError(t, err)
-	queues, err := chanq.Queues(ctx, db, chanq.Config{})
+	queues, err := chanqadmin.Queues(ctx, db, chanq.Config{})
 	require.NoError(t, err)
 	require.Equal(t, []string{"orders"}, queues)
-	for _, state := range []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead, chanq.StateDone} {
-		_, err = orders.Purge(ctx, state)
+	for _, state := range []chanqadmin.State{chanqadmin.StateReady, chanqadmin.StateScheduled, chanqadmin.StateLeased, chanqadmin.StateDead, chanqadmin.StateDone} {
+		_, err = testdb.Admin(orders).Purge(ctx, state)
 		require.NoError(t, err, state)
 	}
-	stats, err := orders.Stats(ctx)
+	stats, err := testdb.Admin(orders).Stats(ctx)
 	require.NoError(t, err)
 	require.Zero(t, stats.Ready+stats.Leased)
 	empty, err := orders.Empty(ctx)

@@ -72,16 +72,16 @@ func TestWhateverAConnectorSetsWhatIsReportedIsCommittedAndWhole(t *testing.T) {
 			})
 			require.Equal(t, [5]int{2, 1, 3, 1, 1}, counts(t, ctx, plain), "settled")
 			on(func(q *chanq.Queue[int], db *sql.DB) {
-				_, err := q.Redrive(ctx, 0)
+				_, err := testdb.Admin(q).Redrive(ctx, 0)
 				require.NoError(t, err)
-				require.NoError(t, q.Pause(ctx))
+				require.NoError(t, testdb.Admin(q).Pause(ctx))
 				tx, err := db.BeginTx(ctx, nil)
 				require.NoError(t, err)
 				_, err = q.SendTx(ctx, tx, chanq.Message[int]{}, chanq.Message[int]{}, chanq.Message[int]{})
 				require.NoError(t, err)
 				require.NoError(t, tx.Commit())
 			})
-			stats, err := plain.Stats(ctx)
+			stats, err := testdb.Admin(plain).Stats(ctx)
 			require.NoError(t, err)
 			require.True(t, stats.Paused)
 			require.Equal(t, [5]int{6, 1, 3, 0, 1}, counts(t, ctx, plain), "redriven, and sent in a transaction")
@@ -91,7 +91,7 @@ func TestWhateverAConnectorSetsWhatIsReportedIsCommittedAndWhole(t *testing.T) {
 
 func counts(t *testing.T, ctx context.Context, q *chanq.Queue[int]) [5]int {
 	t.Helper()
-	s, err := q.Stats(ctx)
+	s, err := testdb.Admin(q).Stats(ctx)
 	require.NoError(t, err)
 	return [5]int{s.Ready, s.Scheduled, s.Leased, s.Dead, s.Done}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqweb"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
@@ -107,7 +108,7 @@ func (s *Shop) Fill() {
 	}
 	s.Send(payments, ms...)
 	s.Consume(payments, "ledger", 3)
-	require.NoError(s.T, s.Queue("reports", chanq.Config{}).Pause(s.T.Context()))
+	require.NoError(s.T, testdb.Admin(s.Queue("reports", chanq.Config{})).Pause(s.T.Context()))
 	s.Queue("thumbnails", chanq.Config{})
 }
 
@@ -126,9 +127,9 @@ func (s *Shop) Consume(q *chanq.Queue[[]byte], name string, n int) {
 }
 
 // Stats are the figures of a queue.
-func (s *Shop) Stats(q *chanq.Queue[[]byte]) chanq.Stats {
+func (s *Shop) Stats(q *chanq.Queue[[]byte]) chanqadmin.Stats {
 	s.T.Helper()
-	stats, err := q.Stats(s.T.Context())
+	stats, err := testdb.Admin(q).Stats(s.T.Context())
 	require.NoError(s.T, err)
 	return stats
 }
@@ -136,7 +137,7 @@ func (s *Shop) Stats(q *chanq.Queue[[]byte]) chanq.Stats {
 // Waves is a history that goes up and down.
 type Waves struct{}
 
-func (Waves) History(_ context.Context, queue string, since time.Time, step time.Duration) (list []chanq.Sample, err error) {
+func (Waves) History(_ context.Context, queue string, since time.Time, step time.Duration) (list []chanqadmin.Sample, err error) {
 	if queue == "thumbnails" {
 		return nil, nil
 	}
@@ -147,7 +148,7 @@ func (Waves) History(_ context.Context, queue string, since time.Time, step time
 			continue // nobody was there
 		}
 		busy := 1 + math.Sin(x*2)*0.6 + 0.25*math.Sin(x*17)
-		list = append(list, chanq.Sample{
+		list = append(list, chanqadmin.Sample{
 			At: at, Counted: true, Ready: int(400 * busy), Leased: int(40 + 10*math.Sin(x*9)), Dead: int(60 - 8*x), OldestReady: time.Duration(busy * float64(4*time.Second)),
 			Sent: int64(90 * busy * step.Seconds()), Acked: int64(88 * busy * step.Seconds() * (1 + 0.1*math.Sin(x*11))), Nacked: int64(3 * step.Seconds()), Delivered: 10, Waited: time.Duration(busy * float64(9*time.Second)),
 		})
@@ -156,18 +157,18 @@ func (Waves) History(_ context.Context, queue string, since time.Time, step time
 }
 
 // samples is a history that ends.
-type samples []chanq.Sample
+type samples []chanqadmin.Sample
 
 // SamplesUntil is a history with a sample per minute, up to end.
 func SamplesUntil(end time.Time) chanqweb.History {
 	list := samples{}
 	for at := end.Add(-20 * time.Minute); at.Before(end); at = at.Add(time.Minute) {
-		list = append(list, chanq.Sample{At: at, Step: time.Minute, Counted: true, Ready: 7, Sent: 60 * 333, Acked: 60 * 222})
+		list = append(list, chanqadmin.Sample{At: at, Step: time.Minute, Counted: true, Ready: 7, Sent: 60 * 333, Acked: 60 * 222})
 	}
 	return list
 }
 
-func (f samples) History(_ context.Context, _ string, since time.Time, _ time.Duration) (list []chanq.Sample, err error) {
+func (f samples) History(_ context.Context, _ string, since time.Time, _ time.Duration) (list []chanqadmin.Sample, err error) {
 	for _, s := range f {
 		if !s.At.Before(since) {
 			list = append(list, s)

@@ -3,8 +3,9 @@ package tsqlcheck_test
 import (
 	"testing"
 
-	"github.com/chanq/chanq/prove/testdb/tsqlcheck"
 	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/prove/testdb/tsqlcheck"
 )
 
 func TestTablesPass(t *testing.T) {

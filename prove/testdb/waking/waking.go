@@ -81,7 +81,7 @@ func Owners(t *testing.T, db *sql.DB, cfg chanq.Config, part, task string) {
 		})
 	}
 	testdb.Eventually(t, "each process has its share of the slots", func() bool {
-		list, err := q.Slots(t.Context())
+		list, err := testdb.Admin(q).Slots(t.Context())
 		require.NoError(t, err)
 		owned := map[string]int{}
 		for _, s := range list {

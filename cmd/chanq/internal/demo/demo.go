@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -226,13 +227,13 @@ func (d *demo) startOver(ctx context.Context, dir string) error {
 		return err
 	}
 	for _, name := range []string{filesQueue, sumsQueue} {
-		q, err := chanq.Open[[]byte](ctx, d.db, name, d.config())
+		q, err := chanqadmin.Open(ctx, d.db, name, d.config())
 		if errors.Is(err, chanq.ErrNoSchema) {
 			continue // killed before it was made
 		} else if err != nil {
 			return err
 		}
-		for _, s := range []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead, chanq.StateDone} {
+		for _, s := range []chanqadmin.State{chanqadmin.StateReady, chanqadmin.StateScheduled, chanqadmin.StateLeased, chanqadmin.StateDead, chanqadmin.StateDone} {
 			if _, err := q.Purge(ctx, s); err != nil {
 				return err
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 // queues looks at each queue as its programs see it.
@@ -16,7 +17,7 @@ func (e *examination) queues() {
 		ctx, cancel := context.WithTimeout(e.ctx, e.Look)
 		defer cancel()
 		var err error
-		if names, err = chanq.Queues(ctx, e.DB, e.Config); err != nil {
+		if names, err = chanqadmin.Queues(ctx, e.DB, e.Config); err != nil {
 			e.unseen("queues", "", err)
 			return
 		}
@@ -52,14 +53,13 @@ func (e *examination) queue(name string) {
 	default:
 		add("durability", OK, "what is committed is kept, as far as this connection's settings say", "")
 	}
-	config.Durability = chanq.DurabilityAsIs
-	q, err := chanq.Open[[]byte](ctx, e.DB, name, config)
+	q, err := chanqadmin.Open(ctx, e.DB, name, config)
 	if err != nil {
 		add("tables", Failure, err.Error(), remedyOf(err, name))
 		return
 	}
 	e.rights(name)
-	samples, err := q.History(ctx, time.Now().Add(-time.Minute), chanq.StepFine)
+	samples, err := q.History(ctx, time.Now().Add(-time.Minute), chanqadmin.StepFine)
 	e.state(ctx, q, stands(samples))
 	e.failures(name, samples)
 	switch {
@@ -78,7 +78,7 @@ func remedyOf(err error, queue string) string {
 }
 
 // stands reports that somebody consumed for most of the last minute, and nothing was delivered.
-func stands(lastMinute []chanq.Sample) bool {
+func stands(lastMinute []chanqadmin.Sample) bool {
 	delivered := int64(0)
 	for _, s := range lastMinute {
 		delivered += s.Delivered
@@ -88,7 +88,7 @@ func stands(lastMinute []chanq.Sample) bool {
 
 // failures looks at how many of the last minute's deliveries came to nothing. Where the backlog is deep,
 // what failed is due again behind all of it, so that nothing dies for long.
-func (e *examination) failures(queue string, lastMinute []chanq.Sample) {
+func (e *examination) failures(queue string, lastMinute []chanqadmin.Sample) {
 	var failed, delivered int64
 	for _, s := range lastMinute {
 		failed, delivered = failed+s.Nacked+s.Died, delivered+s.Delivered
@@ -103,7 +103,7 @@ func (e *examination) failures(queue string, lastMinute []chanq.Sample) {
 const lateReady = time.Minute
 
 // state looks at what is in a queue, and who takes it.
-func (e *examination) state(ctx context.Context, q *chanq.Queue[[]byte], stands bool) {
+func (e *examination) state(ctx context.Context, q *chanqadmin.Queue, stands bool) {
 	name := q.Name()
 	add := func(check string, status Status, found, remedy string) {
 		e.add(Finding{check, name, status, found, remedy})
@@ -113,7 +113,7 @@ func (e *examination) state(ctx context.Context, q *chanq.Queue[[]byte], stands 
 		e.unseen("messages", name, err)
 		return
 	}
-	members, err := q.Members(ctx)
+	members, err := q.Consumers(ctx)
 	if err != nil {
 		e.unseen("members", name, err)
 		return
@@ -139,16 +139,16 @@ func (e *examination) state(ctx context.Context, q *chanq.Queue[[]byte], stands 
 }
 
 // cause is the error of the message that died last.
-func (e *examination) cause(ctx context.Context, q *chanq.Queue[[]byte]) string {
-	last, err := q.Peek(ctx, chanq.StateDead, 1)
-	if err != nil || len(last) == 0 || last[0].LastError == "" {
+func (e *examination) cause(ctx context.Context, q *chanqadmin.Queue) string {
+	last, err := q.List(ctx, chanqadmin.List{State: chanqadmin.StateDead, Limit: 1})
+	if err != nil || len(last.Entries) == 0 || last.Entries[0].LastError == "" {
 		return ""
 	}
-	text := []rune(last[0].LastError)
+	text := []rune(last.Entries[0].LastError)
 	if len(text) > 120 {
 		text = append(text[:119], '…')
 	}
-	return fmt.Sprintf(", the last %v ago: %q", round(time.Since(last[0].EndedAt)), string(text))
+	return fmt.Sprintf(", the last %v ago: %q", round(time.Since(last.Entries[0].EndedAt)), string(text))
 }
 
 func counted(n, limit int) string {

@@ -13,6 +13,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/cmd/chanq/internal/doctor"
 	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/sqlbatch/sqlite"
 )
 
@@ -119,7 +120,7 @@ VALUES ('mail', 10, CAST(unixepoch('now') AS INTEGER) * 1000 - %d, 0, 0, %d, 0, 
 	c, err := q.Consume(t.Context(), chanq.ConsumerConfig{Prefetch: 1})
 	require.NoError(t, err)
 	defer c.Shutdown(context.WithoutCancel(t.Context()))
-	require.Eventually(t, func() bool { s, err := q.Stats(t.Context()); return err == nil && s.Leased == 1 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { s, err := testdb.Admin(q).Stats(t.Context()); return err == nil && s.Leased == 1 }, time.Minute, time.Millisecond)
 	minute(0, 0)
 	require.Contains(t, w.wrong("oldest")[0].Found, "for a minute nothing has been delivered")
 	minute(1, 0)

@@ -13,6 +13,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 // Config says what to measure.
@@ -35,7 +36,7 @@ type Result struct {
 }
 
 // Run measures an empty queue, which it leaves empty, unless it fails.
-func Run(ctx context.Context, q *chanq.Queue[[]byte], cfg Config) (r Result, err error) {
+func Run(ctx context.Context, q *chanq.Queue[[]byte], admin *chanqadmin.Queue, cfg Config) (r Result, err error) {
 	begin := func(part string) {
 		if cfg.Begin != nil {
 			cfg.Begin(part)
@@ -47,7 +48,7 @@ func Run(ctx context.Context, q *chanq.Queue[[]byte], cfg Config) (r Result, err
 		body[i] = byte('a' + i%26)
 	}
 	begin("round trips")
-	if r.RoundTrip, err = roundTrip(ctx, q); err != nil {
+	if r.RoundTrip, err = roundTrip(ctx, admin); err != nil {
 		return r, err
 	}
 	p, err := q.Producer(chanq.ProducerConfig{})
@@ -75,7 +76,7 @@ func Run(ctx context.Context, q *chanq.Queue[[]byte], cfg Config) (r Result, err
 	if r.Consumed, err = consume(ctx, part, cfg.Workers, q, sent+bulk); err != nil {
 		return r, err
 	}
-	if _, err := q.Purge(ctx, chanq.StateReady); err != nil {
+	if _, err := admin.Purge(ctx, chanqadmin.StateReady); err != nil {
 		return r, err
 	}
 	begin("times under way")
@@ -90,12 +91,12 @@ func Run(ctx context.Context, q *chanq.Queue[[]byte], cfg Config) (r Result, err
 	return r, nil
 }
 
-// roundTrip is the least of several reads of the members of a queue that has none.
-func roundTrip(ctx context.Context, q *chanq.Queue[[]byte]) (float64, error) {
+// roundTrip is the least of several reads of the consumers of a queue that has none.
+func roundTrip(ctx context.Context, q *chanqadmin.Queue) (float64, error) {
 	least := time.Hour
 	for range 20 {
 		start := time.Now()
-		if _, err := q.Members(ctx); err != nil {
+		if _, err := q.Consumers(ctx); err != nil {
 			return 0, err
 		}
 		least = min(least, time.Since(start))

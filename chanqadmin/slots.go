@@ -1,9 +1,8 @@
-package chanq
+package chanqadmin
 
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"time"
 )
 
@@ -11,7 +10,7 @@ import (
 // slot that is behind, or for the key that makes it so.
 type SlotStats struct {
 	Slot int `json:"slot"`
-	// Owner is the name of the consumer that has the slot; "" is none. Queue.Members lists them.
+	// Owner is the name of the consumer that has the slot; "" is none. Queue.Consumers lists them.
 	Owner string `json:"owner,omitempty"`
 	// Messages counts those on their way, up to SlotStatsLimit, which means that many or more. The rest
 	// is of these, in the order of their sends.
@@ -33,12 +32,12 @@ const SlotStatsLimit = 100
 // Slots tells of each slot of an ordered queue, in one round trip that reads up to 100
 // messages a slot, several times. It takes no locks that others wait for. Of a plain queue it
 // is an error.
-func (q *Queue[T]) Slots(ctx context.Context) ([]SlotStats, error) {
-	if !q.core.ordered() {
-		return nil, fmt.Errorf("chanq: slots %s: the queue is plain, and has none; see Config.Kind", q.core.name)
+func (q *Queue) Slots(ctx context.Context) ([]SlotStats, error) {
+	if !q.ordered() {
+		return nil, q.refuse("slots", "the queue is plain, and has none; see Config.Kind")
 	}
 	var list []SlotStats
-	err := q.core.once(ctx, q.core.sql.SlotStats(SlotStatsLimit*q.core.cfg.Slots), func(rows *sql.Rows) error {
+	err := q.once(ctx, q.sql.SlotStats(SlotStatsLimit*q.cfg.Slots), func(rows *sql.Rows) error {
 		var s SlotStats
 		var owner sql.NullString
 		var oldest sql.NullInt64
@@ -48,5 +47,5 @@ func (q *Queue[T]) Slots(ctx context.Context) ([]SlotStats, error) {
 		list = append(list, s)
 		return err
 	})
-	return list, q.core.fail("slots", err)
+	return list, q.fail("slots", err)
 }

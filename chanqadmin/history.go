@@ -1,26 +1,9 @@
-package chanq
+package chanqadmin
 
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"time"
-
-	"github.com/chanq/chanq/sqlbatch"
-)
-
-// History says whether the programs that use a queue note what becomes of it.
-type History uint8
-
-const (
-	// HistoryKept has each Queue with a producer or consumer add what it did to the table
-	// chanq_samples, every ten seconds; one of all processes counts the messages, too, as Stats
-	// does. That is a statement of three rows a Queue and ten seconds, or a read of one where
-	// nothing was done, and one Stats, one more such statement and once a minute a DELETE of what is
-	// old for all of them together.
-	HistoryKept History = iota
-	// HistoryOff: this program adds nothing.
-	HistoryOff
 )
 
 // Sample is what became of a queue in one stretch of time, as Queue.History has it.
@@ -74,20 +57,20 @@ const (
 // the table of samples is missing, which Migrate makes.
 //
 // It reads no more than it returns, and takes no locks that others wait for.
-func (q *Queue[T]) History(ctx context.Context, since time.Time, step time.Duration) ([]Sample, error) {
+func (q *Queue) History(ctx context.Context, since time.Time, step time.Duration) ([]Sample, error) {
 	switch step {
 	case StepFine, StepMinute, StepHour:
 	default:
-		return nil, fmt.Errorf("chanq: history %s: step is %v: must be %v, %v or %v", q.core.label, step, StepFine, StepMinute, StepHour)
+		return nil, q.refuse("history", "step is %v: must be %v, %v or %v", step, StepFine, StepMinute, StepHour)
 	}
 	var list []Sample
-	err := q.core.once(ctx, q.core.sql.Samples(since.UnixMilli(), step), func(rows *sql.Rows) error {
+	err := q.once(ctx, q.sql.Samples(since.UnixMilli(), step), func(rows *sql.Rows) error {
 		s := Sample{Step: step}
 		err := s.scan(rows)
 		list = append(list, s)
 		return err
 	})
-	return list, q.core.fail("history", err)
+	return list, q.fail("history", err)
 }
 
 func (s *Sample) scan(rows *sql.Rows) error {
@@ -98,9 +81,4 @@ func (s *Sample) scan(rows *sql.Rows) error {
 	s.Ready, s.Scheduled, s.Leased, s.Dead = int(ready.Int64), int(scheduled.Int64), int(leased.Int64), int(dead.Int64)
 	s.OldestReady, s.Waited = time.Duration(oldest.Int64)*time.Millisecond, time.Duration(waited)*time.Millisecond
 	return err
-}
-
-// depth is what the database is told of a picture of the queue.
-func (s Stats) depth() *sqlbatch.Depth {
-	return &sqlbatch.Depth{Ready: s.Ready, Scheduled: s.Scheduled, Leased: s.Leased, Dead: s.Dead, Oldest: s.OldestReady}
 }

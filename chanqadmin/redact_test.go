@@ -1,11 +1,11 @@
-package chanq_test
+package chanqadmin_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 func TestWhatACodecSaysIsCutFromAnErrorForOthers(t *testing.T) {
@@ -24,6 +24,6 @@ func TestWhatACodecSaysIsCutFromAnErrorForOthers(t *testing.T) {
 		"output 3: Message.Body: S3CRET in chanq: cannot decode: S3": "output 3: Message.Body" + hidden,
 		"chanq: could not be read: S3CRET: Message.Headers: S3CRET":  "chanq: could not be read" + hidden,
 	} {
-		require.Equal(t, want, (&chanq.Entry{LastError: text}).DiscreetError())
+		require.Equal(t, want, (&chanqadmin.Entry{LastError: text}).RedactedError())
 	}
 }

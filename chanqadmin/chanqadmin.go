@@ -1,0 +1,139 @@
+// Package chanqadmin is for operators of queues, and for the programs that they use: it counts, lists, purges, redrives and
+// pauses, tells who consumes a queue, and drops queues.
+//
+// A Queue here has no type: it opens a queue of any kind, and leaves bodies as they are stored. Programs that send and receive
+// need package chanq only.
+//
+// There is no goroutine and no lock here. Each call runs its statements on a session of the *sql.DB that producers and consumers
+// use as well, and gives it back. What consumers of other processes must learn (messages were redriven, a pause has ended) goes
+// through the Notifier of the Config, as with a send.
+package chanqadmin
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/session"
+	"github.com/chanq/chanq/internal/table"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Queue is one queue, for its operators. It is safe for concurrent use, holds no connection and no goroutine, and need not be
+// closed.
+type Queue struct {
+	queue *chanq.Queue[[]byte]
+	db    *sql.DB
+	cfg   chanq.Config // as the database has it
+	sql   sqlbatch.Queue
+}
+
+// Open looks at a queue whose tables Migrate has made. Of cfg it uses Dialect, Schema, Label and Notifier; the kind of the queue,
+// its slots and its shard are those that the database has. Unlike chanq.Open it takes a database that may lose commits: whoever
+// looks at a queue changes nothing about that. It costs three round trips. ErrNoSchema and ErrNewerSchema say what to do;
+// ErrUnavailable: the database does not answer.
+func Open(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) (*Queue, error) {
+	cfg = chanq.Config{Dialect: cfg.Dialect, Schema: cfg.Schema, Label: cfg.Label, Notifier: cfg.Notifier, MaxAttempts: chanq.UnlimitedAttempts, Durability: chanq.DurabilityAsIs}
+	cfg, err := chanq.StoredConfig(ctx, db, queue, cfg)
+	if err != nil {
+		return nil, err
+	}
+	opened, err := chanq.Open[[]byte](ctx, db, queue, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &Queue{queue: opened, db: db, cfg: cfg, sql: cfg.Dialect.Queue(namesOf(queue, cfg))}, nil
+}
+
+// namesOf is how the statements of a queue call its tables.
+func namesOf(queue string, cfg chanq.Config) sqlbatch.Names {
+	return sqlbatch.Names{
+		Schema: cfg.Schema, Queue: queue, Slots: cfg.Slots, Holds: cfg.DeadKey == chanq.DeadKeyHolds,
+		Shard: cfg.Shard.Index, Shards: cfg.Shard.Count, ShardSet: cfg.Shard.Set,
+	}
+}
+
+// Name returns the queue's name.
+func (q *Queue) Name() string { return q.queue.Name() }
+
+// Label returns what errors call the queue: Config.Label, or its name.
+func (q *Queue) Label() string { return q.queue.Label() }
+
+// Config returns the Config of Open, with what the database keeps of it: Kind, Slots, DeadKey and Shard.
+func (q *Queue) Config() chanq.Config { return q.cfg }
+
+// Empty is chanq.Queue.Empty.
+func (q *Queue) Empty(ctx context.Context) (bool, error) { return q.queue.Empty(ctx) }
+
+// Cancel is chanq.Queue.Cancel: it deletes messages that are ready, scheduled or leased, and returns the IDs of those that it found.
+func (q *Queue) Cancel(ctx context.Context, ids ...chanq.ID) ([]chanq.ID, error) {
+	return q.queue.Cancel(ctx, ids...)
+}
+
+func (q *Queue) ordered() bool { return q.cfg.Kind == chanq.KindOrdered }
+
+// once runs one statement on a session.
+func (q *Queue) once(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	s := session.OpenOnce(q.db, q.cfg.Dialect)
+	defer s.Close()
+	return s.Run(ctx, st, scan)
+}
+
+// fail is the error of a statement of op, or nil.
+func (q *Queue) fail(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	class := session.Classify(q.cfg.Dialect, err)
+	if class == sqlbatch.NoSchema {
+		err = fmt.Errorf("%w; run chanq.Migrate, or the command: chanq migrate %s (%w)", chanq.ErrNoSchema, q.Name(), err)
+	}
+	return &chanq.OpError{Op: op, Queue: q.Label(), Unknown: class == sqlbatch.Unknown || session.Fell(err), Err: err}
+}
+
+// refuse is the error of an argument of op.
+func (q *Queue) refuse(op, format string, args ...any) error {
+	return fmt.Errorf("chanq: %s %s: %w", op, q.Label(), fmt.Errorf(format, args...))
+}
+
+// Queues lists the queues that Migrate has made in Config.Schema, by name. Where there has never been one it returns none. One
+// round trip; of cfg it uses Dialect and Schema.
+func Queues(ctx context.Context, db *sql.DB, cfg chanq.Config) ([]string, error) {
+	d, err := dialectOf(db, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("chanq: list queues: %w", err)
+	}
+	names := sqlbatch.Names{Schema: cfg.Schema, Queue: "any"} // the statement names none
+	if err := sqlbatch.CheckNames(names); err != nil {
+		return nil, fmt.Errorf("chanq: list queues: %w", err)
+	}
+	s := session.OpenOnce(db, d)
+	defer s.Close()
+	var list []string
+	err = s.Run(ctx, d.Queue(names).Queues(), func(rows *sql.Rows) error {
+		var name string
+		err := rows.Scan(&name)
+		list = append(list, name)
+		return err
+	})
+	switch {
+	case err == nil:
+		return list, nil
+	case session.Classify(d, err) == sqlbatch.NoSchema:
+		return nil, nil
+	}
+	return nil, fmt.Errorf("chanq: list queues: %w", err)
+}
+
+// dialectOf is that of a Config, or else that of the driver.
+func dialectOf(db *sql.DB, cfg chanq.Config) (sqlbatch.Dialect, error) {
+	if db == nil {
+		return nil, errors.New("db is nil")
+	}
+	if cfg.Dialect != nil {
+		return cfg.Dialect, nil
+	}
+	return table.DialectOf(db)
+}

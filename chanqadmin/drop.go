@@ -1,0 +1,97 @@
+package chanqadmin
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/session"
+	"github.com/chanq/chanq/internal/table"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Drop removes a queue that is empty, with its tables, in one transaction that keeps all others from them. A queue with a message in any
+// state, also a dead or done one, is left as it is: ErrNotEmpty; DropWithMessages drops it nevertheless. One that does not exist is
+// ErrNoSchema, and one of a newer chanq ErrNewerSchema. It waits for the transactions that use the queue, as long as ctx lets it.
+//
+// Consumers and producers that still run end with ErrNoSchema, or fail with it. The user needs the rights to drop the queue's tables, to
+// read them, and to delete from chanq_queues, chanq_members and chanq_samples. A few round trips; of cfg it uses Dialect and Schema.
+// On SQLite a goroutine that holds a transaction must not call it: see chanq.Queue.
+func Drop(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) error {
+	return drop(ctx, db, queue, cfg, func(c table.Counts) error {
+		if n := c.Ready + c.Scheduled + c.Leased + c.Dead + c.Done; n > 0 {
+			return fmt.Errorf("%w: it has messages; Purge deletes them, and DropWithMessages drops the queue with them", chanq.ErrNotEmpty)
+		}
+		return nil
+	})
+}
+
+// DropWithMessages is Drop of a queue that may have messages. Nothing brings them back.
+func DropWithMessages(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) error {
+	return drop(ctx, db, queue, cfg, func(table.Counts) error { return nil })
+}
+
+func drop(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config, check func(table.Counts) error) error {
+	found, err := chanq.StoredConfig(ctx, db, queue, chanq.Config{Dialect: cfg.Dialect, Schema: cfg.Schema, Label: cfg.Label})
+	if op := (*chanq.OpError)(nil); errors.As(err, &op) {
+		return &chanq.OpError{Op: "drop", Queue: op.Queue, Err: op.Err}
+	} else if err != nil {
+		return err
+	}
+	label := queue
+	if cfg.Label != "" {
+		label = cfg.Label
+	}
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return &chanq.OpError{Op: "drop", Queue: label, Err: fmt.Errorf("connect: %w", err)}
+	}
+	defer conn.Close()
+	within := found.Dialect.Queue(namesOf(queue, found)).InTx()
+	err = dropOn(found.Dialect, within, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+		return session.RunOn(ctx, conn, found.Dialect, st, scan)
+	}, check)
+	if err != nil {
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the transaction ends with the connection
+		return &chanq.OpError{Op: "drop", Queue: label, Err: err}
+	}
+	return nil
+}
+
+// dropOn runs the transaction of a drop.
+func dropOn(d sqlbatch.Dialect, q sqlbatch.Queue, run func(sqlbatch.Statement, func(*sql.Rows) error) error, check func(table.Counts) error) error {
+	for _, text := range d.Begin() {
+		if err := run(sqlbatch.Statement{Text: text}, nil); err != nil {
+			return err
+		}
+	}
+	var found table.Stored
+	err := run(q.Version(), found.Scan)
+	switch {
+	case err != nil && session.Classify(d, err) != sqlbatch.NoSchema:
+		return err
+	case found.Version == 0: // it was dropped a moment ago
+		return fmt.Errorf("%w: there is no such queue", chanq.ErrNoSchema)
+	case found.Version > sqlbatch.Version:
+		return fmt.Errorf("%w: version %d, this chanq knows %d; upgrade this program", chanq.ErrNewerSchema, found.Version, sqlbatch.Version)
+	}
+	if err := run(q.Lock(), nil); err != nil {
+		return err
+	}
+	var counts table.Counts
+	if err := run(q.Stats(1), counts.Scan); err != nil {
+		return err
+	}
+	if err := check(counts); err != nil {
+		return err
+	}
+	for _, st := range q.Drop() {
+		if err := run(st, nil); err != nil {
+			return err
+		}
+	}
+	return run(sqlbatch.Statement{Text: d.Commit()}, nil)
+}

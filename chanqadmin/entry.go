@@ -1,0 +1,160 @@
+package chanqadmin
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// State is where a stored message is in its life.
+type State string
+
+// The states.
+const (
+	StateReady     State = "ready"     // due, claimable
+	StateScheduled State = "scheduled" // not due yet
+	StateLeased    State = "leased"    // claimed, lease running
+	StateDead      State = "dead"      // dead-lettered
+	StateDone      State = "done"      // kept after its ack, with Config.Retain
+)
+
+// check returns why there is no such state, or nil.
+func (s State) check() error {
+	switch s {
+	case StateReady, StateScheduled, StateLeased, StateDead, StateDone:
+		return nil
+	}
+	return fmt.Errorf("state %q: must be ready, scheduled, leased, dead or done", s)
+}
+
+func (s State) live() bool { return sqlbatch.State(s).Live() }
+
+// Entry is a stored message. Its body is not decoded.
+type Entry struct {
+	ID       chanq.ID       `json:"id"`
+	State    State          `json:"state"`
+	Priority chanq.Priority `json:"-"`
+	// Attempts counts the claims that were deliveries, or may have been: see chanq.Delivery.Attempt. One that found a message
+	// expired, undecodable or spent does not count.
+	Attempts   int       `json:"attempt"`
+	Fence      int64     `json:"fence"` // of the last claim, or greater
+	EnqueuedAt time.Time `json:"enqueued_at"`
+	// DueAt is when the message was or will be due. Zero of dead and done ones.
+	DueAt time.Time `json:"due_at,omitzero"`
+	// LeaseUntil is when its lease ends or, where nobody has claimed it since, ended. Zero where there is none.
+	LeaseUntil time.Time `json:"lease_until,omitzero"`
+	EndedAt    time.Time `json:"ended_at,omitzero"`   // of a dead or done one
+	ExpiresAt  time.Time `json:"expires_at,omitzero"` // zero if it never does
+	// LeasedBy is the name of the consumer that holds the lease, and Consumer its ID, as long as they are known. See
+	// Queue.Consumers.
+	LeasedBy string   `json:"leased_by,omitempty"`
+	Consumer chanq.ID `json:"consumer,omitzero"`
+	DedupKey string   `json:"dedup_key,omitempty"`
+	// Key and Slot are of an ordered queue.
+	Key       string            `json:"key,omitempty"`
+	Slot      int               `json:"slot,omitempty"`
+	LastError string            `json:"last_error,omitempty"`
+	Headers   map[string]string `json:"headers,omitempty"`
+	Body      []byte            `json:"-"`
+	Size      int               `json:"-"` // of the body, in bytes, also where List left it out
+
+	seq int64 // its place in an ordered queue
+}
+
+// MarshalJSON makes an object with names such as enqueued_at, the priority by name, times in UTC, and without what the message does
+// not have. A body that is text is a string in body, any other is in body_base64.
+func (e Entry) MarshalJSON() ([]byte, error) {
+	for _, t := range []*time.Time{&e.EnqueuedAt, &e.DueAt, &e.LeaseUntil, &e.EndedAt, &e.ExpiresAt} {
+		*t = t.UTC()
+	}
+	type fields Entry
+	j := struct {
+		fields
+		Priority   string  `json:"priority"`
+		Body       *string `json:"body,omitempty"`
+		BodyBase64 []byte  `json:"body_base64,omitempty"`
+	}{fields: fields(e), Priority: e.Priority.String()}
+	if body := string(e.Body); utf8.ValidString(body) {
+		j.Body = &body
+	} else {
+		j.BodyBase64 = e.Body
+	}
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false) // the encoder of the whole decides
+	err := encoder.Encode(j)
+	return text.Bytes(), err
+}
+
+// RedactedError is LastError for those who may not see bodies: what chanq wrote because a message could not be decoded, read or encoded
+// is cut to that, without the words of the codec or the driver, which may repeat pieces of a body or of headers. What handlers return is
+// left as it is.
+func (e *Entry) RedactedError() string { return base.Redact(e.LastError) }
+
+// Get returns one message in whatever state it is, or ErrNotFound. One round trip.
+func (q *Queue) Get(ctx context.Context, id chanq.ID) (Entry, error) {
+	list, err := q.entries(ctx, "get", q.sql.Get(id), withBodies)
+	if err == nil && len(list) == 0 {
+		err = &chanq.OpError{Op: "get", Queue: q.Label(), ID: id, Err: chanq.ErrNotFound}
+	}
+	if err != nil {
+		return Entry{}, err
+	}
+	found := list[0]
+	for _, e := range list[1:] {
+		// An ID that was sent again after its end may have ended twice.
+		if e.State == found.State && e.EndedAt.After(found.EndedAt) {
+			found = e
+		}
+	}
+	return found, nil
+}
+
+// withBodies and withSizes are where the last column of an entry goes.
+func withBodies(e *Entry) any { return &e.Body }
+func withSizes(e *Entry) any  { return &e.Size }
+
+// entries runs a statement that returns messages. last is where their last column goes.
+func (q *Queue) entries(ctx context.Context, op string, st sqlbatch.Statement, last func(*Entry) any) ([]Entry, error) {
+	var list []Entry
+	err := q.once(ctx, st, func(rows *sql.Rows) error {
+		var e Entry
+		var id, headers, key, line, consumer []byte
+		var enqueued int64
+		var due, lease, ended, expires sql.NullInt64
+		var holder, lastError sql.NullString
+		columns := []any{&e.State, &id, &e.Priority, &e.Fence, &e.Attempts, &enqueued, &due, &lease, &ended, &expires, &consumer, &holder, &key, &lastError, &headers, last(&e)}
+		if q.ordered() {
+			columns = append(columns, &e.Slot, &e.seq, &line)
+		}
+		if err := rows.Scan(columns...); err != nil {
+			return err
+		}
+		copy(e.ID[:], id)
+		copy(e.Consumer[:], consumer)
+		e.Size = max(e.Size, len(e.Body))
+		e.EnqueuedAt = time.UnixMilli(enqueued)
+		e.DueAt, e.LeaseUntil, e.EndedAt, e.ExpiresAt = timeOf(due), timeOf(lease), timeOf(ended), timeOf(expires)
+		e.LeasedBy, e.DedupKey, e.Key, e.LastError = holder.String, string(key), string(line), lastError.String
+		_ = chanq.JSON.Decode(headers, &e.Headers) // unreadable ones may be why a message is dead
+		list = append(list, e)
+		return nil
+	})
+	return list, q.fail(op, err)
+}
+
+// timeOf is zero of NULL.
+func timeOf(ms sql.NullInt64) time.Time {
+	if !ms.Valid {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms.Int64)
+}

@@ -1,0 +1,58 @@
+package chanqadmin_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/embedded"
+)
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// Dead messages are looked at, and redriven or purged.
+func ExampleQueue_RedriveIDs() {
+	ctx := context.Background()
+	db, err := embedded.Open(":memory:")
+	check(err)
+	defer db.Close()
+	check(chanq.Migrate(ctx, db, "orders", chanq.Config{}))
+	queue, err := chanq.Open[int](ctx, db, "orders", chanq.Config{})
+	check(err)
+	producer, err := queue.Producer(chanq.ProducerConfig{})
+	check(err)
+	_, err = producer.SendBatch(ctx, chanq.Message[int]{Body: 1}, chanq.Message[int]{Body: 2}, chanq.Message[int]{Body: 3})
+	check(err)
+	check(producer.Close(ctx))
+	consumer, err := queue.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
+	check(err)
+	check(consumer.Handle(1, func(_ context.Context, lease *chanq.Lease[int]) error {
+		return chanq.DeadLetter(fmt.Errorf("no stock for %d", lease.Body))
+	}))
+	check(consumer.Shutdown(ctx))
+
+	orders, err := chanqadmin.Open(ctx, db, "orders", chanq.Config{})
+	check(err)
+	dead, err := orders.List(ctx, chanqadmin.List{State: chanqadmin.StateDead, Bodies: true}) // the latest 1000
+	check(err)
+	var again, never []chanq.ID
+	for _, entry := range dead.Entries {
+		if strings.HasPrefix(entry.LastError, "no stock") && string(entry.Body) != "2" {
+			again = append(again, entry.ID)
+		} else {
+			never = append(never, entry.ID)
+		}
+	}
+	redriven, err := orders.RedriveIDs(ctx, again...) // ready at once, no attempt counted, consumers wake
+	check(err)
+	purged, err := orders.PurgeIDs(ctx, never...)
+	check(err)
+	fmt.Println(len(redriven), "redriven,", len(purged), "purged")
+	// Output: 2 redriven, 1 purged
+}
