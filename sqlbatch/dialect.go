@@ -248,7 +248,7 @@ type Queue interface {
 	DueOrLocked() Statement
 	// Rescan looks from the beginning, and so walks all that a claim is spared: it
 	// finds what committed late, what was given back to its old place and leases that ran
-	// out. It returns a row for each priority: priority; floor, when the first message that may
+	// out. It returns a row for each priority: priority; head, when the first message that may
 	// be claimed now was due, or else the database's time; due_in, milliseconds until
 	// something may be claimed there, a lease that ends included (zero or less: now; NULL:
 	// nothing in sight); and members, how many consumers the queue has. Suspects do not count there. If the first message

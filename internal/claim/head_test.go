@@ -25,10 +25,10 @@ func at(p int8, due int64) table.Claimed {
 
 // rescaned is a head after a first rescan that found it at these places, and took no
 // time.
-func rescaned(floors sqlbatch.Heads) head {
+func rescaned(heads sqlbatch.Heads) head {
 	f := newHead(second)
 	f.begin(0)
-	f.end(rescan{Rescan: table.Rescan{Known: true, Heads: floors}})
+	f.end(rescan{Rescan: table.Rescan{Known: true, Heads: heads}})
 	return f
 }
 
@@ -77,7 +77,7 @@ func TestARescanFindsWhatLiesBeforeTheHead(t *testing.T) {
 	require.Equal(t, before.now, f.now)
 }
 
-func TestTheFloorFollowsADatabasesClockThatGoesBack(t *testing.T) {
+func TestTheHeadFollowsADatabasesClockThatGoesBack(t *testing.T) {
 	f := rescaned(sqlbatch.Heads{1000, 1000, 1000, 1000})
 	f.claimed([]table.Claimed{at(priorityNormal, 2000)}, 0, 0)
 	f.begin(second)
@@ -181,7 +181,7 @@ func TestAClaimThatComesLateReachesBackToWhatWasAboutToBeCommitted(t *testing.T)
 	require.EqualValues(t, 30_000-margin, f.ask(21 * second)[normal])
 }
 
-func TestTheClaimThatASurveySendsBackIsPartOfItsPrice(t *testing.T) {
+func TestTheClaimThatARescanSendsBackIsPartOfItsPrice(t *testing.T) {
 	f := rescaned(sqlbatch.Heads{100, 100, 100, 100})
 	f.claimed(nil, 10*time.Millisecond, 0)
 	f.claimed(nil, second, 2*second)
@@ -198,7 +198,7 @@ func TestTheClaimThatASurveySendsBackIsPartOfItsPrice(t *testing.T) {
 	require.True(t, f.isDue(4*second+4*second))
 }
 
-func TestAnIdleConsumerWaitsForWhatTheSurveySawToCome(t *testing.T) {
+func TestAnIdleConsumerWaitsForWhatTheRescanSawToCome(t *testing.T) {
 	f := newHead(second)
 	require.EqualValues(t, math.MaxInt64, f.wait(0))
 	f.begin(0)

@@ -134,7 +134,7 @@ func (c *Consumer) Start(f interface {
 const (
 	claimSessions  = 1
 	extendSessions = 2
-	noteSessions   = 4 // of attend, trim, vacuum and a survey apart
+	noteSessions   = 4 // of attend, trim, vacuum and a rescan apart
 )
 
 // supervise runs the goroutines and ends them in order: the claims; the feed, which returns the buffer; then, when the last lease

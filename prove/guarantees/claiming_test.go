@@ -42,7 +42,7 @@ func asked(op faultdb.Op) int {
 		if small, is := arg.Value.(int32); is {
 			n = int64(small)
 		}
-		if n > 0 && n < 1<<30 { // the first that is no floor
+		if n > 0 && n < 1<<30 { // the first that is no head
 			return int(n)
 		}
 	}

@@ -189,7 +189,7 @@ func foundLapsed(w *world) {
 	})
 }
 
-// foundAfterOutage has the database not answer for a while. What surveys took then must not
+// foundAfterOutage has the database not answer for a while. What rescans took then must not
 // count: it would be long until the next.
 func foundAfterOutage(w *world) {
 	timeout := slowness * time.Second
@@ -202,24 +202,24 @@ func foundAfterOutage(w *world) {
 	claimsBeyond(w, q, c, held.DueAt)
 
 	st := w.Statements("work")
-	var surveys, others atomic.Int64
+	var rescans, others atomic.Int64
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		switch {
 		case testdb.Runs(op, st.Rescan()):
-			surveys.Add(1)
-		case surveys.Load() > 0 && (claims(op, st) || looks(op, st)): // it begins with a survey
+			rescans.Add(1)
+		case rescans.Load() > 0 && (claims(op, st) || looks(op, st)): // it begins with a rescan
 			others.Add(1)
 		default:
 			return faultdb.Fault{}
 		}
 		return faultdb.Hang()
 	})
-	w.Eventually("each has failed", func() bool { return surveys.Load() > 0 && others.Load() > 1 })
+	w.Eventually("each has failed", func() bool { return rescans.Load() > 0 && others.Load() > 1 })
 	<-time.After(time.Until(held.Deadline()))
 	w.Faults.Inject(nil)
 	over := time.Now()
 	require.Equal(w, "ran out", testdb.Take(w, c, 1)[0].Body)
-	require.Less(w, time.Since(over), timeout+2*foundWithin+slowness*time.Second, "and not twenty times as long as the surveys had waited")
+	require.Less(w, time.Since(over), timeout+2*foundWithin+slowness*time.Second, "and not twenty times as long as the rescans had waited")
 }
 
 func foundAgain(w *world) {

@@ -44,9 +44,9 @@ var firsts atomic.Int64
 // longAgo is when what is leased was due, in milliseconds from now.
 const longAgo = "-3600000 - i % 1000"
 
-// fromFloor is a floor between what is leased and what is ready, however long it takes to
+// fromHead is a head between what is leased and what is ready, however long it takes to
 // fill the table.
-func fromFloor() (f sqlbatch.Heads) {
+func fromHead() (f sqlbatch.Heads) {
 	for i := range f {
 		f[i] = time.Now().Add(-30 * time.Second).UnixMilli()
 	}
@@ -109,15 +109,15 @@ func TestOnSQLiteAMillionOtherMessagesDoNotMakeAClaimDearer(t *testing.T) {
 		require.Equal(t, rows, runIt(t, db, st))
 		return pagesRead(t, db) - before
 	}
-	claim := q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Hour, Member: [16]byte{1}, Inline: sqlbatch.MaxBody, Heads: fromFloor()})
+	claim := q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Hour, Member: [16]byte{1}, Inline: sqlbatch.MaxBody, Heads: fromHead()})
 	ready()
 	measure(claim, claimed) // the schema is read
-	alone, look := measure(claim, claimed), measure(q.NextDue(fromFloor()), 1)
+	alone, look := measure(claim, claimed), measure(q.NextDue(fromHead()), 1)
 	others, held := scheduled/slower, leased/slower
 	fillSQLite(t, db, others, "3600000 + i", "")
 	fillSQLite(t, db, held, longAgo, "another")
 	ready()
-	among, lookAmong := measure(claim, claimed), measure(q.NextDue(fromFloor()), 1)
+	among, lookAmong := measure(claim, claimed), measure(q.NextDue(fromHead()), 1)
 	t.Logf("pages for a claim of %d: %d alone, %d beside %d scheduled and %d leased; for a look: %d, %d", claimed, alone, among, others, held, look, lookAmong)
 	require.LessOrEqual(t, among, alone+3*deeper)    // a claim reads, writes and moves each entry
 	require.LessOrEqual(t, lookAmong, look+3*deeper) // it passes over what the claims took
@@ -161,16 +161,16 @@ SELECT (lpad(to_hex($3::bigint), 16, '0') || lpad(to_hex(i), 16, '0'))::uuid, i 
 FROM generate_series(1, $1) AS i`, n, held, firsts.Add(1))
 		require.NoError(t, err)
 	}
-	claim := q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Hour, Salt: 1, Inline: sqlbatch.MaxBody, Heads: fromFloor()})
+	claim := q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Hour, Salt: 1, Inline: sqlbatch.MaxBody, Heads: fromHead()})
 	fill(1000, "-i", false)
 	buffersRead(t, db, claim) // the catalog is read
-	alone, look := buffersRead(t, db, claim), buffersRead(t, db, q.NextDue(fromFloor()))
+	alone, look := buffersRead(t, db, claim), buffersRead(t, db, q.NextDue(fromHead()))
 	fill(scheduled, "3600000 + i", false)
 	fill(leased, longAgo, true)
 	fill(1000, "-i", false)
 	for _, statistics := range []string{"as autovacuum left them", "up to date"} {
 		buffersRead(t, db, claim)
-		among, lookAmong := buffersRead(t, db, claim), buffersRead(t, db, q.NextDue(fromFloor()))
+		among, lookAmong := buffersRead(t, db, claim), buffersRead(t, db, q.NextDue(fromHead()))
 		t.Logf("statistics %s: buffers for a claim of %d: %d alone, %d beside %d scheduled and %d leased; for a look: %d, %d",
 			statistics, claimed, alone, among, scheduled, leased, look, lookAmong)
 		require.LessOrEqual(t, among, alone+3*deeper)
@@ -238,15 +238,15 @@ func TestOnTheStandInManyOtherMessagesDoNotMakeAClaimDearer(t *testing.T) {
 		require.Equal(t, 500, runIt(t, db, q.Claim(sqlbatch.ClaimParams{Rows: 500, Lease: time.Minute, Member: [16]byte{1}, Inline: sqlbatch.MaxBody})))
 	}
 	server.Clock().Advance(time.Second) // far more than a HeadMargin
-	var floors sqlbatch.Heads
-	for i := range floors {
-		floors[i] = server.Clock().Now().UnixMilli()
+	var heads sqlbatch.Heads
+	for i := range heads {
+		heads[i] = server.Clock().Now().UnixMilli()
 	}
 	fill(others, time.Hour)
 	fill(1000, 0)
-	claim := keys(q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Minute, Inline: sqlbatch.MaxBody, Heads: floors}), claimed)
+	claim := keys(q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Minute, Inline: sqlbatch.MaxBody, Heads: heads}), claimed)
 	require.Equal(t, int64(1+3*claimed), claim, "the row that says whether the queue is paused; of each message an entry, a row to lock, and one to change")
-	look := keys(q.NextDue(floors), 1)
+	look := keys(q.NextDue(heads), 1)
 	require.LessOrEqual(t, look, int64(claimed+10), "it passes over what the claim took")
 	t.Logf("keys for a claim of %d beside %d scheduled and %d leased: %d; for a look: %d", claimed, others, held, claim, look)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// What somebody's snapshot keeps the database from cleaning up lies before the floor: a claim
+// What somebody's snapshot keeps the database from cleaning up lies before the head: a claim
 // does not walk it, while one from the beginning does. And where its page has room, a claim
 // leaves no entry in any index.
 func TestOnPostgreSQLClaimsDoNotWalkWhatASnapshotKeeps(t *testing.T) {
@@ -51,7 +51,7 @@ func TestOnPostgreSQLClaimsDoNotWalkWhatASnapshotKeeps(t *testing.T) {
 		return now > last+2*sqlbatch.HeadMargin.Milliseconds()
 	})
 	above, beginning := claim(sqlbatch.Heads{last + 1, last + 1, last + 1, last + 1}), claim(sqlbatch.Heads{})
-	t.Logf("buffers for a claim of 100 after %d under a snapshot: %d from the floor, %d from the beginning", rounds*each, above, beginning)
+	t.Logf("buffers for a claim of 100 after %d under a snapshot: %d from the head, %d from the beginning", rounds*each, above, beginning)
 	require.Less(t, above, 100*12)
 	require.Greater(t, beginning, 3*above, "the snapshot does keep them")
 	var updated, hot int

@@ -11,7 +11,7 @@ import (
 
 // chosen is a query of up to t.n rows of the live table, those of a priority before
 // those of the next. pick selects the rows of one: {lane} in it stands for its condition,
-// {floor} for its parameter of the floors, and {number} for its number.
+// {head} for its parameter of the heads, and {number} for its number.
 //
 // An Append runs its parts one after the other, and asks none of them for more
 // than it has to give: a lane is not entered once there are n rows. The last limit
@@ -25,7 +25,7 @@ func chosen(pick string) string {
 		number := build.Lane(priority)
 		part := strings.NewReplacer(
 			"{lane}", fmt.Sprintf("priority = %d", priority),
-			"{floor}", fmt.Sprintf("$%d::bigint", firstFloor+priority-sqlbatch.PriorityLow),
+			"{head}", fmt.Sprintf("$%d::bigint", firstHead+priority-sqlbatch.PriorityLow),
 			"{number}", strconv.Itoa(number),
 		).Replace(pick)
 		parts = append(parts, fmt.Sprintf("    (SELECT * FROM (%s) AS l%d LIMIT (SELECT n FROM t))", part, number+1))
@@ -33,14 +33,14 @@ func chosen(pick string) string {
 	return "SELECT * FROM (\n" + strings.Join(parts, "\n    UNION ALL\n") + "\n  ) AS l\n  LIMIT (SELECT n FROM t)"
 }
 
-// Parameters of a claim from here on are the floors, from the lowest priority up.
-const firstFloor = 6
+// Parameters of a claim from here on are the heads, from the lowest priority up.
+const firstHead = 6
 
-// behindFloor begins a range of the index. It compares rows, though every id is behind
-// that of its floor: of due_at between two values that the planner does not know it would
+// behindHead begins a range of the index. It compares rows, though every id is behind
+// that of its head: of due_at between two values that the planner does not know it would
 // think that they are close together, and sort what lies between.
-func behindFloor(row, floor, now string) string {
-	return "(" + row + "due_at, uuid_send(" + row + "id)) >= (least(" + floor + ", " + now + " - {margin}), ''::bytea)"
+func behindHead(row, head, now string) string {
+	return "(" + row + "due_at, uuid_send(" + row + "id)) >= (least(" + head + ", " + now + " - {margin}), ''::bytea)"
 }
 
 // not is a condition on a row that says what NOT does. The planner takes it for one
@@ -61,14 +61,14 @@ var (
           CASE WHEN octet_length(q.body) <= $5::integer THEN q.body END AS body, octet_length(q.body) AS size`
 )
 
-// claimText walks the claim index lane by lane, each from its floor. SKIP LOCKED
+// claimText walks the claim index lane by lane, each from its head. SKIP LOCKED
 // passes over the rows that other claims, settles and transactions of users hold. A row
 // that was claimed since this statement began is looked at once more when its lock is
 // taken, and is leased.
 //
 // What it changes is in no index, so the new version of the row stands on the page of
 // the old one as long as there is room, and the indexes are left alone. Entries
-// of messages that are gone lie before the floor.
+// of messages that are gone lie before the head.
 //
 // A row that still has a holder was never settled: its lease lapsed.
 var claimText = `WITH t AS MATERIALIZED (
@@ -78,7 +78,7 @@ var claimText = `WITH t AS MATERIALIZED (
 chosen AS MATERIALIZED (
   ` + chosen(`
       SELECT id FROM {live} AS q
-      WHERE {lane} AND `+behindFloor("", "{floor}", "(SELECT now FROM t)")+` AND due_at <= (SELECT now FROM t)
+      WHERE {lane} AND `+behindHead("", "{head}", "(SELECT now FROM t)")+` AND due_at <= (SELECT now FROM t)
         AND `+not("lease_until > (SELECT now FROM t)")+`
         AND `+not(suspected("(SELECT now FROM t)"))+`
       ORDER BY due_at, uuid_send(id) LIMIT {rows} FOR UPDATE SKIP LOCKED`) + `
@@ -143,43 +143,43 @@ func higherFence(mark string) string {
 func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.claim, Args: append([]any{
 		int64(min(p.Rows, maxRows)), build.Milliseconds(p.Lease), hexID(p.Member), p.Salt, int64(p.Inline),
-	}, floors(p.Heads)...)}
+	}, heads(p.Heads)...)}
 }
 
-func floors(f sqlbatch.Heads) []any { return []any{f[0], f[1], f[2], f[3]} }
+func heads(f sqlbatch.Heads) []any { return []any{f[0], f[1], f[2], f[3]} }
 
 const priorities = `(VALUES (2), (1), (0), (-1)) AS p (priority)`
 
-// nextDueText reads the first entry behind each floor of what nobody leases. A row
+// nextDueText reads the first entry behind each head of what nobody leases. A row
 // that a claim under way holds counts as due still.
 var nextDueText = nextDueOf(` AND ` + not(suspected("{now}")))
 
 func nextDueOf(condition string) string {
 	return `SELECT min(f.due_at) - {now} AS due_in
-FROM (VALUES (2, $4::bigint), (1, $3::bigint), (0, $2::bigint), (-1, $1::bigint)) AS p (priority, floor)
+FROM (VALUES (2, $4::bigint), (1, $3::bigint), (0, $2::bigint), (-1, $1::bigint)) AS p (priority, head)
 CROSS JOIN LATERAL (
   SELECT q.due_at FROM {live} AS q
-  WHERE q.priority = p.priority AND ` + behindFloor("q.", "p.floor", "{now}") + ` AND ` + not("q.lease_until > {now}") + condition + `
+  WHERE q.priority = p.priority AND ` + behindHead("q.", "p.head", "{now}") + ` AND ` + not("q.lease_until > {now}") + condition + `
   ORDER BY q.due_at LIMIT 1) AS f
 WHERE NOT EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND paused)`
 }
 
 func (q *queue) NextDue(f sqlbatch.Heads) sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.nextDue, Args: floors(f)}
+	return sqlbatch.Statement{Text: q.nextDue, Args: heads(f)}
 }
 
 // DueOrLocked counts a locked row by what was committed last, as NextDue does.
 func (q *queue) DueOrLocked() sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.dueOrLocked, Args: floors(sqlbatch.Heads{})}
+	return sqlbatch.Statement{Text: q.dueOrLocked, Args: heads(sqlbatch.Heads{})}
 }
 
-// surveyText walks each lane to its first message that nobody leases, and on to the first that may be claimed if that one
+// rescanText walks each lane to its first message that nobody leases, and on to the first that may be claimed if that one
 // is a suspect. Where there is none, and so all that is due is leased, it walks the lane once more for the end that comes
 // first, among a hundred thousand.
-var surveyText = `WITH t AS MATERIALIZED (
+var rescanText = `WITH t AS MATERIALIZED (
   SELECT {now} AS now, 100000 AS n
 )
-SELECT p.priority, coalesce(r.due_at, t.now) AS floor, coalesce(r.due_at, least(s.due_at, l.lease_until)) - t.now AS due_in,
+SELECT p.priority, coalesce(r.due_at, t.now) AS head, coalesce(r.due_at, least(s.due_at, l.lease_until)) - t.now AS due_in,
        (SELECT count(*) FROM {members} AS m WHERE m.queue = {name} AND m.until > (SELECT now FROM t)) AS members,
        CASE WHEN e.suspect THEN uuid_send(e.id) END AS id, CASE WHEN e.suspect THEN e.fence END AS fence,
        CASE WHEN e.suspect THEN e.crashes END AS crashes, CASE WHEN e.suspect THEN e.alone END AS alone
@@ -207,4 +207,4 @@ LEFT JOIN LATERAL (
     ORDER BY q.due_at LIMIT (SELECT n FROM t)) AS e) AS l ON true
 WHERE NOT EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND paused)`
 
-func (q *queue) Rescan() sqlbatch.Statement { return sqlbatch.Statement{Text: q.survey} }
+func (q *queue) Rescan() sqlbatch.Statement { return sqlbatch.Statement{Text: q.rescan} }

@@ -83,7 +83,7 @@ type texts struct {
 	ordered bool
 	begun   string // enqueue, with the time when the transaction began, and the number that begin drew
 
-	enqueue, enqueueNew, find, look, claim, mark, contents, nextDue, dueOrLocked, survey string
+	enqueue, enqueueNew, find, look, claim, mark, contents, nextDue, dueOrLocked, rescan string
 	version, problems, clock, record, stats, empty, get, cancel                          string
 	discard, queues, lock, wear, vacuum                                                  string
 	drop                                                                                 []string
@@ -113,7 +113,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		contents:    r.Replace(contentsText),
 		nextDue:     r.Replace(nextDueText),
 		dueOrLocked: r.Replace(nextDueOf("")),
-		survey:      r.Replace(surveyText),
+		rescan:      r.Replace(rescanText),
 		version:     r.Replace(versionText),
 		problems:    r.Replace(problemsText),
 		clock:       r.Replace(clockText),

@@ -59,7 +59,7 @@ type kind struct {
 	q      sqlbatch.Queue
 	slots  int
 	reads  sqlbatch.ReadParams
-	floors sqlbatch.Heads
+	heads sqlbatch.Heads
 	next   uint64
 	spent  map[string]time.Duration
 	cpu    map[string]time.Duration
@@ -115,7 +115,7 @@ func (k *kind) claim(b *testing.B) (items []sqlbatch.Item) {
 	st := k.q.Read(k.reads)
 	if k.slots == 0 {
 		c := claimOf(1000)
-		c.Lease, c.Heads = time.Hour, k.floors
+		c.Lease, c.Heads = time.Hour, k.heads
 		st = k.q.Claim(c)
 	}
 	start, used := time.Now(), k.used()
@@ -140,7 +140,7 @@ func (k *kind) claim(b *testing.B) (items []sqlbatch.Item) {
 			continue // the last row
 		}
 		items = append(items, sqlbatch.Item{ID: [16]byte(id), Fence: fence})
-		k.floors[-sqlbatch.PriorityLow] = due
+		k.heads[-sqlbatch.PriorityLow] = due
 		if k.slots > 0 {
 			k.reads.From = max(k.reads.From, seq)
 		}

@@ -104,7 +104,7 @@ func TestPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
 		"claim":           {claim, 4, 1},
 		"claim one":       {q.Claim(sqlbatch.ClaimParams{Rows: 1, Heads: sqlbatch.Heads{1, 2, 3, 1 << 50}}), 4, 1},
 		"next due":        {q.NextDue(sqlbatch.Heads{}), 1, 0},
-		"survey":          {q.Rescan(), 4, 0},
+		"rescan":          {q.Rescan(), 4, 0},
 		"cancel":          {q.Cancel(ids), 0, 1},
 		"find":            {q.Find(ids, []string{"k"}), 0, 1},
 		"look":            {q.Look(ids), 0, 1},
@@ -192,7 +192,7 @@ func TestPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
 	require.NoError(t, err)
 	delete(uses, "stats")  // an operator's, which may sort there
 	delete(uses, "keda")   // of 10,000 rows a lane, which may be sorted there: docs/sql.md says so
-	delete(uses, "survey") // may sort where all that is due is leased: it is one that can wait
+	delete(uses, "rescan") // may sort where all that is due is leased: it is one that can wait
 	check("up to date, on a slow disk")
 }
 

@@ -30,14 +30,14 @@ func lanes(template, text, of string) string {
 	var lanes []string
 	for p := sqlbatch.PriorityUrgent; p >= sqlbatch.PriorityLow; p-- {
 		lanes = append(lanes, strings.NewReplacer(
-			"{p}", fmt.Sprint(p), "{number}", fmt.Sprint(build.Lane(p)), "{floor}", fmt.Sprintf("?%d", 1+p-sqlbatch.PriorityLow),
+			"{p}", fmt.Sprint(p), "{number}", fmt.Sprint(build.Lane(p)), "{head}", fmt.Sprintf("?%d", 1+p-sqlbatch.PriorityLow),
 		).Replace(text))
 	}
 	return strings.ReplaceAll(template, "{lanes}", strings.Join(lanes, "\n    UNION ALL\n"))
 }
 
-// fromFloor: floors are the first parameters, from the lowest priority up.
-const fromFloor = lane + ` AND due_at >= min({floor}, {now} - {margin}) AND lease_until <= {now} AND ` + innocent
+// fromHead: heads are the first parameters, from the lowest priority up.
+const fromHead = lane + ` AND due_at >= min({head}, {now} - {margin}) AND lease_until <= {now} AND ` + innocent
 
 // Claim: one seek a priority, highest first. The outer LIMIT ends the walk as soon
 // as enough rows were found, and is 0 when the queue is paused. One writer: no row can
@@ -58,11 +58,11 @@ const counted = `attempts = min(attempts + 1, {last attempt}), lapses = min(laps
 // to a bare parameter of a LIMIT.
 const (
 	claimLane  = `    SELECT * FROM (SELECT rowid FROM {range} ORDER BY due_at, id LIMIT ?5 + 0)`
-	claimRange = fromFloor + ` AND due_at <= {now}`
+	claimRange = fromHead + ` AND due_at <= {now}`
 )
 
 func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.claim, Args: append(floors(p.Heads), int64(p.Rows), build.Milliseconds(p.Lease), p.Member[:], p.Salt, int64(p.Inline))}
+	return sqlbatch.Statement{Text: q.claim, Args: append(heads(p.Heads), int64(p.Rows), build.Milliseconds(p.Lease), p.Member[:], p.Salt, int64(p.Inline))}
 }
 
 // Mark: ?1 is the id and ?2 the fence, ?3 to ?5 lease, member and salt, ?6 what becomes of alone, and ?7 is 1 if
@@ -93,7 +93,7 @@ func (q *queue) Contents(item sqlbatch.Item) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.contents, Args: []any{item.ID[:], item.Fence}}
 }
 
-func floors(f sqlbatch.Heads) []any { return []any{f[0], f[1], f[2], f[3]} }
+func heads(f sqlbatch.Heads) []any { return []any{f[0], f[1], f[2], f[3]} }
 
 const (
 	nextDueText = `SELECT min(due) FROM (
@@ -103,7 +103,7 @@ const (
 )
 
 func (q *queue) NextDue(f sqlbatch.Heads) sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.nextDue, Args: floors(f)}
+	return sqlbatch.Statement{Text: q.nextDue, Args: heads(f)}
 }
 
 // No reader sees what an open transaction has written.
@@ -115,23 +115,23 @@ func (q *queue) DueOrLocked() sqlbatch.Statement { return sqlbatch.Statement{Tex
 // suspect. Where there is none, and so all that is due is leased, it walks the lane once more for the end that comes
 // first, among a hundred thousand.
 const (
-	surveyText = `WITH first AS MATERIALIZED (
+	rescanText = `WITH first AS MATERIALIZED (
 {lanes}
 ),
 seen AS MATERIALIZED (
-` + surveyEnds + `
+` + rescanEnds + `
 )
 SELECT priority, coalesce(ready, {now}), coalesce(ready, min(scheduled, ends), scheduled, ends) - {now},
   (SELECT count(*) FROM {members} AS m WHERE m.queue = {name} AND m.until > {now}),
   iif(suspect, id, NULL), iif(suspect, fence, NULL), iif(suspect, crashes, NULL), iif(suspect, alone, NULL)
 FROM seen WHERE (SELECT NOT paused FROM {queues} WHERE name = {name})`
-	surveyLane = `  SELECT {p} AS priority, e.*, iif(e.suspect, (SELECT due_at FROM ` + ready + ` AND ` + innocent + ` ORDER BY due_at, id LIMIT 1), e.due_at) AS ready,
+	rescanLane = `  SELECT {p} AS priority, e.*, iif(e.suspect, (SELECT due_at FROM ` + ready + ` AND ` + innocent + ` ORDER BY due_at, id LIMIT 1), e.due_at) AS ready,
     (SELECT due_at FROM ` + later + ` ORDER BY due_at, id LIMIT 1) AS scheduled
   FROM (SELECT 1) LEFT JOIN (SELECT due_at, id, fence, alone, crashes + (leased_by IS NOT NULL AND alone > 0) AS crashes, NOT (` + innocent + `) AS suspect
     FROM ` + ready + ` ORDER BY due_at, id LIMIT 1) AS e`
-	surveyEnds = `  SELECT f.*, CASE WHEN ready IS NULL THEN (SELECT min(lease_until) FROM (
+	rescanEnds = `  SELECT f.*, CASE WHEN ready IS NULL THEN (SELECT min(lease_until) FROM (
     SELECT q.lease_until FROM {live} AS q INDEXED BY {due_ix_unqualified} WHERE q.priority = f.priority AND q.due_at <= {now} AND q.lease_until > {now} ORDER BY q.due_at, q.id LIMIT 100000)) END AS ends
   FROM first AS f`
 )
 
-func (q *queue) Rescan() sqlbatch.Statement { return sqlbatch.Statement{Text: q.survey} }
+func (q *queue) Rescan() sqlbatch.Statement { return sqlbatch.Statement{Text: q.rescan} }

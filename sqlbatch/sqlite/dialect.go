@@ -37,7 +37,7 @@ var remedies = map[string]string{
 type queue struct {
 	seal.Seal
 	enqueue, enqueueNew, find, look               string
-	claim, mark, contents, nextDue, survey        string
+	claim, mark, contents, nextDue, rescan        string
 	dueOrLocked                                   string
 	ack, archiveInsert, extend                    string
 	nack, snooze, buryInsert, buryDelete, release string
@@ -68,7 +68,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		ordered: r.ordered,
 		enqueue: text(enqueueText), enqueueNew: text(enqueueNewText), find: text(findText), look: text(lookText),
 		claim: text(lanes(claimText, claimLane, claimRange)), mark: text(markText), contents: text(contentsText),
-		nextDue: text(lanes(nextDueText, nextDueLane, fromFloor)), dueOrLocked: text(lanes(nextDueText, nextDueLane, dueOrLockedRange)), survey: text(lanes(surveyText, surveyLane, "")),
+		nextDue: text(lanes(nextDueText, nextDueLane, fromHead)), dueOrLocked: text(lanes(nextDueText, nextDueLane, dueOrLockedRange)), rescan: text(lanes(rescanText, rescanLane, "")),
 		ack: text(ackText), archiveInsert: text(archiveInsertText), extend: text(extendText),
 		nack: text(nackOf(`q.attempts - q.lapses`)), snooze: text(nackOf(`q.attempts - q.lapses - 1`)), buryInsert: text(buryInsertText), buryDelete: text(buryDeleteText),
 		release: text(releaseText),

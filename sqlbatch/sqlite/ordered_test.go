@@ -97,7 +97,7 @@ func BenchmarkKinds(b *testing.B) {
 			r.Rows = n
 			tables := map[string]*table{"plain": plain, "ordered": ordered}
 			spent, ids := map[string]time.Duration{}, map[string]uint64{}
-			floors := sqlbatch.Heads{}
+			heads := sqlbatch.Heads{}
 			stmts := map[string]map[string]*sql.Stmt{"plain": {}, "ordered": {}}
 			var run func(op, kind string, st sqlbatch.Statement) []sqlbatch.Item
 			run = func(op, kind string, st sqlbatch.Statement) (items []sqlbatch.Item) {
@@ -133,7 +133,7 @@ func BenchmarkKinds(b *testing.B) {
 						item.Fence = values[2].(int64)
 					}
 					if len(values) == 13 {
-						floors[-sqlbatch.PriorityLow] = values[7].(int64)
+						heads[-sqlbatch.PriorityLow] = values[7].(int64)
 					}
 					items = append(items, item)
 				}
@@ -159,7 +159,7 @@ func BenchmarkKinds(b *testing.B) {
 					return run("claim-", kind, ordered.q.Read(r))
 				}
 				p := claimOf(n, time.Hour)
-				p.Heads = floors
+				p.Heads = heads
 				return run("claim-", kind, plain.q.Claim(p))
 			}
 			for _, kind := range []string{"plain", "ordered"} {

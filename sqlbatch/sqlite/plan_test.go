@@ -106,8 +106,8 @@ func TestPlans(t *testing.T) {
 			require.Equal(t, 1, seeks(one, unique), plans[one])
 		}
 		require.Equal(t, 4, seeks("next-due", index+"(priority=? AND due_at>?)"), plans["next-due"])
-		require.Equal(t, 9, seeks("survey", "(priority=? AND due_at<?)"), "behind a suspect it seeks once more:\n%s", plans["survey"])
-		require.Equal(t, 4, seeks("survey", "(priority=? AND due_at>?)"), plans["survey"])
+		require.Equal(t, 9, seeks("rescan", "(priority=? AND due_at<?)"), "behind a suspect it seeks once more:\n%s", plans["rescan"])
+		require.Equal(t, 4, seeks("rescan", "(priority=? AND due_at>?)"), plans["rescan"])
 		for _, seek := range []string{"(priority=? AND due_at<?)", "(priority=? AND due_at>?)"} {
 			require.LessOrEqual(t, 4, seeks("stats", seek), "%s\n%s", seek, plans["stats"])
 		}

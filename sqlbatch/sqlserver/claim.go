@@ -29,7 +29,7 @@ import (
 const (
 	claimOpen = session + `~SET DEADLOCK_PRIORITY LOW;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
-{floors}DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, @now));
+{heads}DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, @now));
 DECLARE @mark bigint = DATEDIFF_BIG(millisecond, '19700101', @now) * 1048576;
 DECLARE @left int = @n;
 IF EXISTS (SELECT 1 FROM {queues} AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = {name} AND s.paused = 1)
@@ -40,32 +40,32 @@ IF EXISTS (SELECT 1 FROM {queues} AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE 
 `
 )
 
-// floorsText makes a time of each of the Heads, none of them less than a HeadMargin
-// ago: @floor0 is that of the lowest priority.
-func floorsText() string {
+// headsText makes a time of each of the Heads, none of them less than a HeadMargin
+// ago: @head0 is that of the lowest priority.
+func headsText() string {
 	var b strings.Builder
 	b.WriteString(`DECLARE @epoch datetime2(3) = '19700101';
 DECLARE @late datetime2(3) = DATEADD(millisecond, -{margin}, @now);
 `)
 	for i := range sqlbatch.Priorities {
-		b.WriteString(floorText("@floor"+strconv.Itoa(i), "@floors", 8*i))
+		b.WriteString(headText("@head"+strconv.Itoa(i), "@heads", 8*i))
 	}
 	return b.String()
 }
 
-// floorText makes a time of what packFloors wrote at that place of a list.
-func floorText(name, list string, at int) string {
+// headText makes a time of what packHeads wrote at that place of a list.
+func headText(name, list string, at int) string {
 	return fmt.Sprintf(`DECLARE %[1]s datetime2(3) = DATEADD(millisecond, CONVERT(int, SUBSTRING(%[2]s, %[4]d, 4)), DATEADD(day, CONVERT(int, SUBSTRING(%[2]s, %[3]d, 4)), @epoch));
 IF %[1]s > @late
     SET %[1]s = @late;
 `, name, list, at+1, at+5)
 }
 
-// claimLane walks IX (priority, due_at, id) from the floor to @now, with the row of
+// claimLane walks IX (priority, due_at, id) from the head to @now, with the row of
 // each entry, until it has found enough that nobody leases (i); locks those (u); and
 // changes them (q). The order asked for is the order of the index, so nothing is sorted,
 // and TOP with ORDER BY is the only documented way to say which rows are taken. Before
-// the floor lie the ghosts of what was settled, and what is leased; behind it as a rule
+// the head lie the ghosts of what was settled, and what is leased; behind it as a rule
 // what was claimed in the last moments, and then what is free.
 //
 // The walk takes S locks, each for the moment of its look. What it walks past is leased:
@@ -90,7 +90,7 @@ IF %[1]s > @late
 // hold them wait for none of its locks. It writes rows and no index entry, so it
 // leaves no ghost; and as no column changes its width, it never splits a page.
 //
-// @now and the floors have the column's type, so the comparisons are a plain range of
+// @now and the heads have the column's type, so the comparisons are a plain range of
 // the index. Suspects that have not expired are passed over without a lock. OUTPUT
 // promises no order, and its rows may precede an error: the claim counts once all have
 // been read.
@@ -115,7 +115,7 @@ END;
 // claimable: a lease that ran out is still somebody's, and its claim is a lapse.
 const (
 	claimFree = `{live} AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK)`
-	claimable = `i.priority = {priority} AND i.due_at >= {floor} AND i.due_at <= @now
+	claimable = `i.priority = {priority} AND i.due_at >= {head} AND i.due_at <= @now
           AND i.lease_until <= @now AND (CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < {suspect lapses} OR i.expires_at <= @now)`
 )
 
@@ -145,23 +145,23 @@ const (
 )
 
 const (
-	floorsDeclaration = "@floors binary(32)"
-	claimDeclaration  = "@n int, @lease_days int, @lease_ms int, @by binary(16), @salt bigint, @inline int, " + floorsDeclaration
+	headsDeclaration = "@heads binary(32)"
+	claimDeclaration  = "@n int, @lease_days int, @lease_ms int, @by binary(16), @salt bigint, @inline int, " + headsDeclaration
 )
 
 // claimText is the whole claim: the lane once for each priority.
 func claimText() string {
 	lane := strings.NewReplacer("{set}", claimSet, "{output}", claimOutput+inlined).Replace(claimLane)
 	var b strings.Builder
-	b.WriteString(strings.Replace(claimOpen, "{floors}", floorsText(), 1))
+	b.WriteString(strings.Replace(claimOpen, "{heads}", headsText(), 1))
 	for p := sqlbatch.PriorityUrgent; p >= sqlbatch.PriorityLow; p-- {
-		b.WriteString(strings.NewReplacer("{priority}", strconv.Itoa(p), "{floor}", floorName(p)).Replace(lane))
+		b.WriteString(strings.NewReplacer("{priority}", strconv.Itoa(p), "{head}", headName(p)).Replace(lane))
 	}
 	b.WriteString(claimClose)
 	return b.String()
 }
 
-func floorName(priority int) string { return "@floor" + strconv.Itoa(priority-sqlbatch.PriorityLow) }
+func headName(priority int) string { return "@head" + strconv.Itoa(priority-sqlbatch.PriorityLow) }
 
 func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
 	days, ms := span(build.Milliseconds(p.Lease))
@@ -173,7 +173,7 @@ func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
 		sql.Named("by", p.Member[:]),
 		sql.Named("salt", p.Salt),
 		sql.Named("inline", int32(p.Inline)),
-		sql.Named("floors", packFloors(p.Heads)))
+		sql.Named("heads", packHeads(p.Heads)))
 }
 
 // markText leases one row by its key. READPAST: a row that somebody has locked is left alone. It writes the row and
@@ -229,7 +229,7 @@ func (q *queue) Contents(item sqlbatch.Item) sqlbatch.Statement {
 	return call(q.contents, "@id binary(16), @fence bigint", sql.Named("id", item.ID[:]), sql.Named("fence", item.Fence))
 }
 
-// nextDueText walks each lane from its floor to its first message that nobody leases,
+// nextDueText walks each lane from its head to its first message that nobody leases,
 // by IX and the rows.
 //
 // READPAST never waits: what a claim or an uncommitted producer holds is passed
@@ -239,12 +239,12 @@ func (q *queue) Contents(item sqlbatch.Item) sqlbatch.Statement {
 // transactions still open as due and have the caller claim in vain. A locked row
 // of {queues} counts as not paused, as in a claim.
 var nextDueText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-` + floorsText() + `SELECT DATEDIFF_BIG(millisecond, @now, MIN(f.due_at)) AS due_in_ms
-FROM (VALUES (2, @floor3), (1, @floor2), (0, @floor1), (-1, @floor0)) AS p (priority, floor)
+` + headsText() + `SELECT DATEDIFF_BIG(millisecond, @now, MIN(f.due_at)) AS due_in_ms
+FROM (VALUES (2, @head3), (1, @head2), (0, @head1), (-1, @head0)) AS p (priority, head)
 CROSS APPLY (
     SELECT TOP (1) q.due_at
     FROM ` + looked + `
-    WHERE q.priority = p.priority AND q.due_at >= p.floor AND q.lease_until <= @now AND ` + innocent + `
+    WHERE q.priority = p.priority AND q.due_at >= p.head AND q.lease_until <= @now AND ` + innocent + `
     ORDER BY q.due_at, q.id) AS f
 ` + unlessPaused
 
@@ -260,7 +260,7 @@ OPTION (KEEPFIXED PLAN);
 )
 
 func (q *queue) NextDue(f sqlbatch.Heads) sqlbatch.Statement {
-	return call(q.nextDue, floorsDeclaration, sql.Named("floors", packFloors(f)))
+	return call(q.nextDue, headsDeclaration, sql.Named("heads", packHeads(f)))
 }
 
 // dueOrLockedText is nextDueText from the beginning, without READPAST. LOCK_TIMEOUT 0: if a row of which the
@@ -290,14 +290,14 @@ SELECT @due AS due_in_ms;
 
 func (q *queue) DueOrLocked() sqlbatch.Statement { return call(q.dueOrLocked, "") }
 
-// surveyText walks each lane from its beginning, over ghosts and what is leased, to its
+// rescanText walks each lane from its beginning, over ghosts and what is leased, to its
 // first message that nobody leases, and on to the first that may be claimed if that one is a suspect. Where there is none,
 // and so all that is due is leased, it walks the lane once more for the end that comes first, among a hundred
 // thousand. Each MIN is of one row or of those, and makes one row where there is none.
 // Hints and locks are those of nextDueText.
-const surveyText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+const rescanText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 SELECT p.priority,
-       DATEDIFF_BIG(millisecond, '19700101', CASE WHEN r.due_at IS NULL THEN @now ELSE r.due_at END) AS floor,
+       DATEDIFF_BIG(millisecond, '19700101', CASE WHEN r.due_at IS NULL THEN @now ELSE r.due_at END) AS head,
        DATEDIFF_BIG(millisecond, @now, CASE WHEN r.due_at IS NOT NULL THEN r.due_at
            WHEN s.due_at IS NULL OR l.lease_until < s.due_at THEN l.lease_until ELSE s.due_at END) AS due_in,
        (SELECT COUNT_BIG(*) FROM {members} AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.queue = {name} AND m.until > @now) AS members,
@@ -334,4 +334,4 @@ CROSS APPLY (
         ORDER BY q.due_at, q.id) AS e) AS l
 ` + unlessPaused
 
-func (q *queue) Rescan() sqlbatch.Statement { return call(q.survey, "") }
+func (q *queue) Rescan() sqlbatch.Statement { return call(q.rescan, "") }

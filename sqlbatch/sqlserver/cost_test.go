@@ -52,16 +52,16 @@ func (q *queue) store(n int, delay time.Duration) {
 // one before returned.
 type reader struct {
 	*queue
-	floors sqlbatch.Heads
+	heads sqlbatch.Heads
 }
 
 func (r *reader) claim(n int, lease time.Duration) []sqlbatch.Item {
 	r.t.Helper()
-	rows := r.rows(r.Claim(sqlbatch.ClaimParams{Rows: n, Lease: lease, Inline: sqlbatch.MaxBody, Heads: r.floors}))
+	rows := r.rows(r.Claim(sqlbatch.ClaimParams{Rows: n, Lease: lease, Inline: sqlbatch.MaxBody, Heads: r.heads}))
 	require.Len(r.t, rows, n)
 	for _, row := range rows {
 		at := row[1].(int64) - sqlbatch.PriorityLow
-		r.floors[at] = max(r.floors[at], row[7].(int64))
+		r.heads[at] = max(r.heads[at], row[7].(int64))
 	}
 	return itemsOf(rows)
 }
@@ -105,10 +105,10 @@ func TestAClaimReadsNoMoreKeysWhateverTheBacklog(t *testing.T) {
 				passed += 100
 			}
 			r.Engine().ResetPlans()
-			require.Len(t, r.rows(r.NextDue(r.floors)), 1)
+			require.Len(t, r.rows(r.NextDue(r.heads)), 1)
 			require.LessOrEqual(t, cost(r.queue, "due_in_ms").KeysRead, passed+10)
 
-			r.floors = sqlbatch.Heads{}
+			r.heads = sqlbatch.Heads{}
 			r.Engine().ResetPlans()
 			r.claim(100, time.Minute)
 			require.Equal(t, keysOfClaim+passed+int64(backlog.leased), cost(r.queue, "leased_by = @by").KeysRead, "from the beginning")
@@ -379,9 +379,9 @@ func TestABatchIsThreeRequestsInItsLife(t *testing.T) {
 	got := seen.Take()
 	require.LessOrEqual(t, got[mssqltest.Ping], int64(8), "once a connection, before it is relied on")
 	delete(got, mssqltest.Ping)
-	surveys := got[mssqltest.Rescan]
-	require.NotZero(t, surveys, "before the first claim")
-	require.LessOrEqual(t, surveys, 2+int64(time.Since(began)/time.Second), "and once a second")
+	rescans := got[mssqltest.Rescan]
+	require.NotZero(t, rescans, "before the first claim")
+	require.LessOrEqual(t, rescans, 2+int64(time.Since(began)/time.Second), "and once a second")
 	delete(got, mssqltest.Rescan)
 	require.LessOrEqual(t, got[mssqltest.NextDue], stats.Looks)
 	delete(got, mssqltest.NextDue)

@@ -50,7 +50,7 @@ type queue struct {
 	find, look          string
 	claim, mark         string
 	contents            string
-	nextDue, survey     string
+	nextDue, rescan     string
 	dueOrLocked         string
 
 	ack, archive, nack, snooze, release, bury, extend string
@@ -111,7 +111,7 @@ func newQueue(ordered bool, render func(template string) string) *queue {
 		mark:        render(markText),
 		contents:    render(contentsText),
 		nextDue:     render(nextDueText),
-		survey:      render(surveyText),
+		rescan:      render(rescanText),
 		dueOrLocked: render(dueOrLockedText),
 		version:     render(versionText),
 		record:      render(recordText),

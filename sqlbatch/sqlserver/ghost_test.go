@@ -65,7 +65,7 @@ func TestEmptyMissesNoMessageThatIsStoredBehindItsScan(t *testing.T) {
 
 // The server's cleanup takes ghosts away in its own time, and none while a snapshot is
 // open: here it never comes.
-func TestAClaimFromItsFloorsReadsNoGhostsHoweverManyLieBefore(t *testing.T) {
+func TestAClaimFromItsHeadsReadsNoGhostsHoweverManyLieBefore(t *testing.T) {
 	t.Parallel()
 	const group, batch = 500, 100 // due at one time, and claimed at once
 	r := &reader{queue: newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true, KeepGhosts: true})}
@@ -79,7 +79,7 @@ func TestAClaimFromItsFloorsReadsNoGhostsHoweverManyLieBefore(t *testing.T) {
 			claim = max(claim, cost(r.queue, "leased_by = @by").KeysRead)
 			require.Len(t, r.rows(r.Ack(items)), batch)
 		}
-		require.Nil(t, r.rows(r.NextDue(r.floors))[0][0])
+		require.Nil(t, r.rows(r.NextDue(r.heads))[0][0])
 		return claim, cost(r.queue, "due_in_ms").KeysRead
 	}
 	for range 20 {
@@ -88,12 +88,12 @@ func TestAClaimFromItsFloorsReadsNoGhostsHoweverManyLieBefore(t *testing.T) {
 		require.LessOrEqual(t, look, int64(2*group))
 	}
 
-	r.floors = sqlbatch.Heads{}
+	r.heads = sqlbatch.Heads{}
 	r.store(batch, 0)
 	r.Engine().ResetPlans()
-	surveyed := r.rows(r.Rescan())
+	rescanned := r.rows(r.Rescan())
 	require.Greater(t, cost(r.queue, "AS due_in,").KeysRead, int64(20*group), "a look from the beginning walks them all")
-	require.Equal(t, []any{int64(0), r.Clock().Now().Add(-time.Second).UnixMilli(), int64(-1000), int64(0)}, surveyed[2][:4])
+	require.Equal(t, []any{int64(0), r.Clock().Now().Add(-time.Second).UnixMilli(), int64(-1000), int64(0)}, rescanned[2][:4])
 	r.claim(batch, time.Minute)
 	require.Greater(t, cost(r.queue, "leased_by = @by").KeysRead, int64(20*group), "as would a claim")
 

@@ -172,7 +172,7 @@ func TestCheckNoticesALostToken(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED: takes seconds of CPU time")
 	}
-	const floor = 0.985
+	const head = 0.985
 	stride := testdb.Of(41, 1) // of the tokens
 	tokens, mutants, rejected := 0, 0, 0
 	passed := map[string]int{}
@@ -206,7 +206,7 @@ func TestCheckNoticesALostToken(t *testing.T) {
 	share := float64(rejected) / float64(mutants)
 	t.Logf("%d of %d lost tokens noticed (%.2f%%); not: %v", rejected, mutants, 100*share, passed)
 	require.Greater(t, mutants, 5000/stride)
-	require.GreaterOrEqual(t, share, floor)
+	require.GreaterOrEqual(t, share, head)
 }
 
 func TestNamesTheParametersItDeclares(t *testing.T) { eachKind(t, namesParameters) }

@@ -45,8 +45,8 @@ func span(ms int64) (days, rest int32) {
 	return int32(ms / dayMillis), int32(ms % dayMillis)
 }
 
-// packFloors writes the floors as spans since 1970, from the lowest priority up.
-func packFloors(f sqlbatch.Heads) []byte {
+// packHeads writes the heads as spans since 1970, from the lowest priority up.
+func packHeads(f sqlbatch.Heads) []byte {
 	b := make([]byte, 0, 8*len(f))
 	for _, ms := range f {
 		b = packSpan(b, min(ms, noEnd))

@@ -120,7 +120,7 @@ func watchText(queues []sqlbatch.Watched) string {
 	var open, look, rise strings.Builder
 	rows := make([]string, len(queues))
 	for i, w := range queues {
-		head := floorText(fmt.Sprintf("@head%d", i), "@queues", watchedBytes*i+1)
+		head := headText(fmt.Sprintf("@head%d", i), "@queues", watchedBytes*i+1)
 		place := strings.NewReplacer("{i}", strconv.Itoa(i), "{look}", strconv.Itoa(watchedBytes*i+1), "{head}", head, "{after}", strconv.Itoa(secondAfter))
 		named := names(w.Names)
 		render := func(template string) string { return named.Replace(place.Replace(template)) }

@@ -20,7 +20,7 @@ const (
 	Mark       Kind = "mark"
 	Contents   Kind = "contents"
 	NextDue    Kind = "next due"
-	Rescan     Kind = "survey"
+	Rescan     Kind = "rescan"
 	Watch      Kind = "watch"
 	Ack        Kind = "ack"
 	Archive    Kind = "archive"

@@ -59,8 +59,8 @@ func Quote(open, name, shut string) string {
 // Lane numbers the priorities in the order of claims and peeks: from 0 on.
 func Lane(priority int) int { return sqlbatch.PriorityUrgent - priority }
 
-// Floor is that of one priority.
-func Floor(f sqlbatch.Heads, priority int) int64 { return f[priority-sqlbatch.PriorityLow] }
+// Head is that of one priority.
+func Head(f sqlbatch.Heads, priority int) int64 { return f[priority-sqlbatch.PriorityLow] }
 
 // Peek is where a peek of a state begins: behind this lane, time and id. The place before
 // the first of the live is in a lane of its own; that before the first of the ended, who

@@ -19,7 +19,7 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 	var id [16]byte
 	copy(id[:], value)
 	n, d := len(value), time.Duration(len(value))
-	floors := sqlbatch.Heads{int64(n), 2, 3, 4}
+	heads := sqlbatch.Heads{int64(n), 2, 3, 4}
 	row := sqlbatch.Row{ID: id, Priority: 1, Delay: d, TTL: time.Hour, Key: value, Headers: []byte(value), Body: []byte(value)}
 	begun := row // which may be stored beside it
 	begun.ID[15]++
@@ -30,11 +30,11 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 		"enqueue-new":   q.EnqueueNew([]sqlbatch.Row{row}),
 		"find":          q.Find([][16]byte{id}, []string{value}),
 		"look":          q.Look([][16]byte{id}),
-		"claim":         q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: d, Member: id, Salt: int64(n), Heads: floors, Inline: n}),
+		"claim":         q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: d, Member: id, Salt: int64(n), Heads: heads, Inline: n}),
 		"mark":          q.Mark(sqlbatch.MarkParams{Item: sqlbatch.Item{ID: id, Fence: int64(n)}, Lease: d, Member: id, Salt: int64(n), Alone: sqlbatch.OnlySuspect}),
 		"contents":      q.Contents(sqlbatch.Item{ID: id, Fence: int64(n)}),
-		"next-due":      q.NextDue(floors),
-		"survey":        q.Rescan(),
+		"next-due":      q.NextDue(heads),
+		"rescan":        q.Rescan(),
 		"due-or-locked": q.DueOrLocked(),
 		"version":       q.Version(),
 		"problems":      q.Problems(),
@@ -81,7 +81,7 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 
 // PlainOnly reports whether no ordered queue runs a statement: its table does not have the index for it.
 func PlainOnly(name string) bool {
-	return name == "claim" || name == "survey" || name == "next-due" || name == "due-or-locked"
+	return name == "claim" || name == "rescan" || name == "next-due" || name == "due-or-locked"
 }
 
 // orderedCalls are the statements of an ordered queue alone.

@@ -11,14 +11,14 @@ import (
 var claiming = []test{
 	{"AClaimTakesLanesFromTheHighestByDueTime", lanes},
 	{"WhatRanOutIsClaimedInItsOldPlace", ranOutInPlace},
-	{"AClaimBeginsAtItsFloors", floors},
-	{"ASurveyFindsWhatLiesBelow", survey},
+	{"AClaimBeginsAtItsHeads", heads},
+	{"ARescanFindsWhatLiesBelow", rescan},
 	{"APausedQueueYieldsNothing", paused},
 	{"AQueueThatIsPausedOrMissingIsNeverDue", neverDue},
 	{"NextDueIsTheEarliestOfAllLanes", nextDue},
 	{"AFenceIsNeverGivenTwice", fences},
 	{"ALapseIsALeaseThatRanOutWithoutASettle", lapses},
-	{"AClaimLeavesOutSuspectsAndASurveyFindsTheFirst", suspects},
+	{"AClaimLeavesOutSuspectsAndARescanFindsTheFirst", suspects},
 	{"AMarkLeasesOneMessageByItsFence", markOne},
 	{"AMarkCountsCrashesAndARepeatedOneNothing", crashes},
 	{"AClaimTellsWhatHasExpired", expires},
@@ -65,8 +65,8 @@ func ranOutInPlace(w *world) {
 	require.Empty(w, w.run(w.Claim(ClaimOf(1))))
 }
 
-// Each lane begins at its own floor, which stays behind the clock by the margin.
-func floors(w *world) {
+// Each lane begins at its own head, which stays behind the clock by the margin.
+func heads(w *world) {
 	for n := byte(1); n <= 4; n++ { // of the priorities from Low up: an old one, and a new one
 		w.send(sqlbatch.Row{ID: ID(n), Priority: int8(n) - 2}, sqlbatch.Row{ID: ID(n + 10), Priority: int8(n) - 2})
 		w.shift("chanq_orders.due_at", -time.Hour, w.is(n))
@@ -87,7 +87,7 @@ func floors(w *world) {
 	require.ElementsMatch(w, []byte{2, 3, 4}, Numbers(w.run(w.Claim(from(0, 0, 0, 0)))))
 }
 
-func survey(w *world) {
+func rescan(w *world) {
 	in := func() map[int64][]any {
 		w.Helper()
 		rows := map[int64][]any{}
@@ -163,7 +163,7 @@ func nextDue(w *world) {
 	w.sendAll(3)
 	require.LessOrEqual(w, in(), int64(0))
 	require.Equal(w, []byte{3}, w.claim(1))
-	require.InDelta(w, time.Hour.Milliseconds()-30_000, in(), 30_000, "what is leased lies below a floor")
+	require.InDelta(w, time.Hour.Milliseconds()-30_000, in(), 30_000, "what is leased lies below a head")
 }
 
 func fences(w *world) {

@@ -1,4 +1,4 @@
--- @n int, @lease_days int, @lease_ms int, @by binary(16), @salt bigint, @inline int, @floors binary(32)
+-- @n int, @lease_days int, @lease_ms int, @by binary(16), @salt bigint, @inline int, @heads binary(32)
 SET NOCOUNT, XACT_ABORT ON;
 SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -7,18 +7,18 @@ SET DEADLOCK_PRIORITY LOW;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @epoch datetime2(3) = '19700101';
 DECLARE @late datetime2(3) = DATEADD(millisecond, -250, @now);
-DECLARE @floor0 datetime2(3) = DATEADD(millisecond, CONVERT(int, SUBSTRING(@floors, 5, 4)), DATEADD(day, CONVERT(int, SUBSTRING(@floors, 1, 4)), @epoch));
-IF @floor0 > @late
-    SET @floor0 = @late;
-DECLARE @floor1 datetime2(3) = DATEADD(millisecond, CONVERT(int, SUBSTRING(@floors, 13, 4)), DATEADD(day, CONVERT(int, SUBSTRING(@floors, 9, 4)), @epoch));
-IF @floor1 > @late
-    SET @floor1 = @late;
-DECLARE @floor2 datetime2(3) = DATEADD(millisecond, CONVERT(int, SUBSTRING(@floors, 21, 4)), DATEADD(day, CONVERT(int, SUBSTRING(@floors, 17, 4)), @epoch));
-IF @floor2 > @late
-    SET @floor2 = @late;
-DECLARE @floor3 datetime2(3) = DATEADD(millisecond, CONVERT(int, SUBSTRING(@floors, 29, 4)), DATEADD(day, CONVERT(int, SUBSTRING(@floors, 25, 4)), @epoch));
-IF @floor3 > @late
-    SET @floor3 = @late;
+DECLARE @head0 datetime2(3) = DATEADD(millisecond, CONVERT(int, SUBSTRING(@heads, 5, 4)), DATEADD(day, CONVERT(int, SUBSTRING(@heads, 1, 4)), @epoch));
+IF @head0 > @late
+    SET @head0 = @late;
+DECLARE @head1 datetime2(3) = DATEADD(millisecond, CONVERT(int, SUBSTRING(@heads, 13, 4)), DATEADD(day, CONVERT(int, SUBSTRING(@heads, 9, 4)), @epoch));
+IF @head1 > @late
+    SET @head1 = @late;
+DECLARE @head2 datetime2(3) = DATEADD(millisecond, CONVERT(int, SUBSTRING(@heads, 21, 4)), DATEADD(day, CONVERT(int, SUBSTRING(@heads, 17, 4)), @epoch));
+IF @head2 > @late
+    SET @head2 = @late;
+DECLARE @head3 datetime2(3) = DATEADD(millisecond, CONVERT(int, SUBSTRING(@heads, 29, 4)), DATEADD(day, CONVERT(int, SUBSTRING(@heads, 25, 4)), @epoch));
+IF @head3 > @late
+    SET @head3 = @late;
 DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, @now));
 DECLARE @mark bigint = DATEDIFF_BIG(millisecond, '19700101', @now) * 1048576;
 DECLARE @left int = @n;
@@ -46,7 +46,7 @@ BEGIN
         SELECT TOP (@left) u.id
         FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
         INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
-        WHERE i.priority = 2 AND i.due_at >= @floor3 AND i.due_at <= @now
+        WHERE i.priority = 2 AND i.due_at >= @head3 AND i.due_at <= @now
           AND i.lease_until <= @now AND (CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < 2 OR i.expires_at <= @now) AND u.due_at <= @now AND u.lease_until <= @now
         ORDER BY i.due_at, i.id
     ) AS a
@@ -75,7 +75,7 @@ BEGIN
         SELECT TOP (@left) u.id
         FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
         INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
-        WHERE i.priority = 1 AND i.due_at >= @floor2 AND i.due_at <= @now
+        WHERE i.priority = 1 AND i.due_at >= @head2 AND i.due_at <= @now
           AND i.lease_until <= @now AND (CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < 2 OR i.expires_at <= @now) AND u.due_at <= @now AND u.lease_until <= @now
         ORDER BY i.due_at, i.id
     ) AS a
@@ -104,7 +104,7 @@ BEGIN
         SELECT TOP (@left) u.id
         FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
         INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
-        WHERE i.priority = 0 AND i.due_at >= @floor1 AND i.due_at <= @now
+        WHERE i.priority = 0 AND i.due_at >= @head1 AND i.due_at <= @now
           AND i.lease_until <= @now AND (CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < 2 OR i.expires_at <= @now) AND u.due_at <= @now AND u.lease_until <= @now
         ORDER BY i.due_at, i.id
     ) AS a
@@ -133,7 +133,7 @@ BEGIN
         SELECT TOP (@left) u.id
         FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
         INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
-        WHERE i.priority = -1 AND i.due_at >= @floor0 AND i.due_at <= @now
+        WHERE i.priority = -1 AND i.due_at >= @head0 AND i.due_at <= @now
           AND i.lease_until <= @now AND (CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < 2 OR i.expires_at <= @now) AND u.due_at <= @now AND u.lease_until <= @now
         ORDER BY i.due_at, i.id
     ) AS a

@@ -61,9 +61,9 @@ func sum(times []time.Duration) (all time.Duration) {
 }
 
 // Somebody's snapshot keeps a great many dead entries where the queue begins. Claims
-// do not walk them. Surveys do, but all consumers together spend a twentieth of the time
+// do not walk them. Rescans do, but all consumers together spend a twentieth of the time
 // on that.
-func TestOnPostgreSQLSurveysOfALongBeginningTakeATwentiethOfTheTime(t *testing.T) {
+func TestOnPostgreSQLRescansOfALongBeginningTakeATwentiethOfTheTime(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
 	}
@@ -103,7 +103,7 @@ func TestOnPostgreSQLSurveysOfALongBeginningTakeATwentiethOfTheTime(t *testing.T
 	}
 	p := testdb.Produce(t, q, chanq.ProducerConfig{})
 	st := postgres.Dialect.Queue(sqlbatch.Names{Queue: "work"})
-	survey, claim := st.Rescan(), st.Claim(sqlbatch.ClaimParams{})
+	rescan, claim := st.Rescan(), st.Claim(sqlbatch.ClaimParams{})
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	sendUntil := func(is func() bool) {
@@ -113,16 +113,16 @@ func TestOnPostgreSQLSurveysOfALongBeginningTakeATwentiethOfTheTime(t *testing.T
 			<-tick.C
 		}
 	}
-	sendUntil(func() bool { return len(watch.of(survey, 0)) >= 2*members }) // they know of each other
-	surveysBefore, claimsBefore, began := len(watch.of(survey, 0)), len(watch.of(claim, 0)), time.Now()
+	sendUntil(func() bool { return len(watch.of(rescan, 0)) >= 2*members }) // they know of each other
+	rescansBefore, claimsBefore, began := len(watch.of(rescan, 0)), len(watch.of(claim, 0)), time.Now()
 	sendUntil(func() bool { // on a slow machine, which takes long for one, they are seldom
-		return time.Since(began) >= window && len(watch.of(survey, 0)) > surveysBefore
+		return time.Since(began) >= window && len(watch.of(rescan, 0)) > rescansBefore
 	})
-	passed, surveys, claims := time.Since(began), watch.of(survey, surveysBefore), watch.of(claim, claimsBefore)
+	passed, rescans, claims := time.Since(began), watch.of(rescan, rescansBefore), watch.of(claim, claimsBefore)
 	slices.Sort(claims)
-	longest, median := slices.Max(watch.of(survey, 0)), claims[len(claims)/2]
-	t.Logf("in %v %d surveys took %v, the longest %v; %d claims, half of them less than %v each", passed, len(surveys), sum(surveys), longest, len(claims), median)
-	require.Greater(t, longest, 20*time.Millisecond, "a survey is dear here")
-	require.Less(t, median, longest/4, "claims begin at the floor")
-	require.LessOrEqual(t, sum(surveys), passed/20+members*longest, "and one of each consumer, whose rest lies beyond the window")
+	longest, median := slices.Max(watch.of(rescan, 0)), claims[len(claims)/2]
+	t.Logf("in %v %d rescans took %v, the longest %v; %d claims, half of them less than %v each", passed, len(rescans), sum(rescans), longest, len(claims), median)
+	require.Greater(t, longest, 20*time.Millisecond, "a rescan is dear here")
+	require.Less(t, median, longest/4, "claims begin at the head")
+	require.LessOrEqual(t, sum(rescans), passed/20+members*longest, "and one of each consumer, whose rest lies beyond the window")
 }

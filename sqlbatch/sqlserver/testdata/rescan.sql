@@ -4,7 +4,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
 SELECT p.priority,
-       DATEDIFF_BIG(millisecond, '19700101', CASE WHEN r.due_at IS NULL THEN @now ELSE r.due_at END) AS floor,
+       DATEDIFF_BIG(millisecond, '19700101', CASE WHEN r.due_at IS NULL THEN @now ELSE r.due_at END) AS head,
        DATEDIFF_BIG(millisecond, @now, CASE WHEN r.due_at IS NOT NULL THEN r.due_at
            WHEN s.due_at IS NULL OR l.lease_until < s.due_at THEN l.lease_until ELSE s.due_at END) AS due_in,
        (SELECT COUNT_BIG(*) FROM [dbo].[chanq_members] AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.queue = 'orders' AND m.until > @now) AS members,
