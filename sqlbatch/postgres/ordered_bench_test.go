@@ -54,16 +54,16 @@ func BenchmarkKinds(b *testing.B) {
 
 // kind is a queue of the one kind or the other, and the time that its statements took.
 type kind struct {
-	name   string
-	db     *sql.DB
-	q      sqlbatch.Queue
-	slots  int
-	reads  sqlbatch.ReadParams
+	name  string
+	db    *sql.DB
+	q     sqlbatch.Queue
+	slots int
+	reads sqlbatch.ReadParams
 	heads sqlbatch.Heads
-	next   uint64
-	spent  map[string]time.Duration
-	cpu    map[string]time.Duration
-	pid    int
+	next  uint64
+	spent map[string]time.Duration
+	cpu   map[string]time.Duration
+	pid   int
 }
 
 func newKind(b *testing.B, name string, slots int) *kind {

@@ -146,7 +146,7 @@ const (
 
 const (
 	headsDeclaration = "@heads binary(32)"
-	claimDeclaration  = "@n int, @lease_days int, @lease_ms int, @by binary(16), @salt bigint, @inline int, " + headsDeclaration
+	claimDeclaration = "@n int, @lease_days int, @lease_ms int, @by binary(16), @salt bigint, @inline int, " + headsDeclaration
 )
 
 // claimText is the whole claim: the lane once for each priority.
