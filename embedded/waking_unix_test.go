@@ -20,7 +20,7 @@ func TestAProcessThatIsStoppedOrKilledDelaysNothing(t *testing.T) {
 	stuck := s.reader()
 	s.pass()
 	s.settle(200 * time.Millisecond) // it sleeps
-	require.NoError(t, syscall.Kill(stuck.PID(), syscall.SIGSTOP))
+	stop(t, stuck.PID())
 	defer func() { require.NoError(t, stuck.Kill()) }() // it could not end otherwise
 	other := s.reader()
 	for range 10 {
@@ -37,6 +37,16 @@ func TestAProcessThatIsStoppedOrKilledDelaysNothing(t *testing.T) {
 		s.pass()
 		s.settle(30 * time.Millisecond)
 	}
+}
+
+// stop stops a process, and waits until it has: until then it may take a byte that is for others.
+func stop(t *testing.T, pid int) {
+	t.Helper()
+	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+	var status syscall.WaitStatus
+	_, err := syscall.Wait4(pid, &status, syscall.WUNTRACED, nil)
+	require.NoError(t, err)
+	require.True(t, status.Stopped())
 }
 
 // It takes a second until that is noticed, and whoever looks meanwhile finds what was sent.
