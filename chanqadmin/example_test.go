@@ -39,7 +39,7 @@ func ExampleQueue_RedriveIDs() {
 
 	orders, err := chanqadmin.Open(ctx, db, "orders", chanq.Config{})
 	check(err)
-	dead, err := orders.List(ctx, chanqadmin.List{State: chanqadmin.StateDead, Bodies: true}) // the latest 1000
+	dead, err := orders.List(ctx, chanqadmin.List{State: chanqadmin.StateDead, Bodies: true}) // the latest 100
 	check(err)
 	var again, never []chanq.ID
 	for _, entry := range dead.Entries {

@@ -17,7 +17,7 @@ type List struct {
 	State State
 	// After is the page token of the page before. Default "": from the beginning.
 	After PageToken
-	// Limit is how many messages a page has at most, up to MostListed. Default: MostListed.
+	// Limit is how many messages a page has at most, up to MostListed. Default: 100.
 	Limit int
 	// Bodies has the messages come with their headers and bodies, and in full pages: the database looks until it has found Limit
 	// of them.
@@ -26,6 +26,8 @@ type List struct {
 
 // MostListed bounds List.Limit.
 const MostListed = 1000
+
+const defaultListed = 100
 
 // Page is one page of the messages of a state.
 type Page struct {
@@ -60,7 +62,7 @@ const (
 // state; without Bodies a plain queue costs up to eleven, where the messages lie among others.
 func (q *Queue) List(ctx context.Context, l List) (Page, error) {
 	if l.Limit == 0 {
-		l.Limit = MostListed
+		l.Limit = defaultListed
 	}
 	if err := l.State.check(); err != nil {
 		return Page{}, q.refuse("list", "%w", err)
