@@ -1,5 +1,5 @@
-// Package chanqadmin is for operators of queues, and for the programs that they use: it counts, lists, purges, redrives and
-// pauses, tells who consumes a queue, and drops queues.
+// Package chanqadmin is for operators of queues, and for the programs that they use: it counts, lists, purges and redrives messages,
+// lists consumers, pauses queues and drops them.
 //
 // A Queue here has no type: it opens a queue of any kind, and leaves bodies as they are stored. Programs that send and receive
 // need package chanq only.

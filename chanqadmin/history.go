@@ -6,36 +6,32 @@ import (
 	"time"
 )
 
-// Sample is what became of a queue in one stretch of time, as Queue.History has it.
+// Sample is what happened to a queue in one stretch of time.
 type Sample struct {
 	At   time.Time     // when it begins, by the database's clock
 	Step time.Duration // how long it is
 
-	// Counted: somebody counted the messages meanwhile. The counts are the greatest that were
-	// found, each bounded as those of Stats, and OldestReady the longest.
+	// Counted: a program has counted the messages in that time. The counts are the greatest that were found, each bounded as those of
+	// Stats, and OldestReady the longest.
 	Counted                        bool
 	Ready, Scheduled, Leased, Dead int
 	OldestReady                    time.Duration
 
-	// What the programs with a producer or a consumer of the queue did, added up: who has neither
-	// notes nothing, so a program that knows SendTx alone keeps a Producer besides, which
-	// holds no connection while it is idle. What other programs insert is in none of these, nor
-	// what a program did that had its producer or consumer for less than ten seconds.
+	// What the programs with a producer or a consumer of the queue did, added up. A program without either adds nothing, so one that
+	// only calls SendTx should keep a Producer, which holds no connection while it is idle. The counts leave out what other programs
+	// insert, and what a program did that had its producer or consumer for less than ten seconds.
 	//
-	// SendTx and AckTx count when their statement has succeeded, since nobody but the caller
-	// learns of the commit. So Sent is too high by what was sent in transactions that were rolled
-	// back. Acked is right where the message is settled afterwards by the holder of its lease, which takes
-	// it back; where it is not, and is delivered again when the lease has ended, it is counted
-	// again with that delivery.
+	// SendTx and AckTx count when their statement has succeeded, since only the caller knows of the commit. So Sent is too high by
+	// what was sent in transactions that were rolled back. An AckTx that was rolled back is taken back when the holder of the lease
+	// settles the message; otherwise the message is counted again with its next delivery.
 	Sent                int64 // messages that were stored, duplicates left out
-	Acked, Nacked, Died int64 // settles; Died: set aside
+	Acked, Nacked, Died int64 // settles; Died: dead-lettered
 	Delivered           int64 // messages that were claimed, each time
-	// Waited is for how long those that were delivered had been due, together.
+	// Waited is the sum of the times for which the delivered messages had been due.
 	Waited time.Duration
 }
 
-// MeanWait is for how long a message that was delivered had been due, on average; 0 where
-// none was.
+// MeanWait is for how long a delivered message had been due, on average; 0 if none was delivered.
 func (s Sample) MeanWait() time.Duration {
 	if s.Delivered == 0 {
 		return 0
@@ -50,11 +46,10 @@ const (
 	StepHour   = time.Hour        // kept for ninety days
 )
 
-// History returns the samples of the queue that begin at since or later, oldest first, in one
-// round trip. step is StepFine, StepMinute or StepHour; each has samples of its own, which are there
-// as soon as something was noted in them, and the last one is still growing. Where nobody had a
-// producer or a consumer there is none: no sample is not a sample of nothing. ErrNoSchema where
-// the table of samples is missing, which Migrate makes.
+// History returns the samples of the queue that begin at since or later, oldest first, in one round trip. step is StepFine, StepMinute
+// or StepHour; each has samples of its own, and the last one still grows. For a time in which no program had a producer or a consumer
+// there is no sample, which does not mean that there were no messages. ErrNoSchema: the table of samples, which Migrate makes, is
+// missing.
 //
 // It reads no more than it returns, and takes no locks that others wait for.
 func (q *Queue) History(ctx context.Context, since time.Time, step time.Duration) ([]Sample, error) {

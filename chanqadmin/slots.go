@@ -6,22 +6,19 @@ import (
 	"time"
 )
 
-// SlotStats is a picture of one slot of an ordered queue: for operators, who look for a
-// slot that is behind, or for the key that makes it so.
+// SlotStats has the counts of one slot of an ordered queue. They show a slot that is behind, and the key that makes it so.
 type SlotStats struct {
 	Slot int `json:"slot"`
-	// Owner is the name of the consumer that has the slot; "" is none. Queue.Consumers lists them.
+	// Owner is the name of the consumer that owns the slot, as in Queue.Consumers; "" if none does.
 	Owner string `json:"owner,omitempty"`
-	// Messages counts those on their way, up to SlotStatsLimit, which means that many or more. The rest
-	// is of these, in the order of their sends.
+	// Messages counts the ready, scheduled and leased messages, up to SlotStatsLimit, which means that many or more. The fields below
+	// are about these: the first in the order of their sends.
 	Messages int `json:"messages"`
-	// Waiting is how many of them cannot be claimed now: leased ones, and those that wait to
-	// be tried again.
+	// Waiting is how many of them cannot be delivered now: leased ones, and those that wait for their next attempt.
 	Waiting int `json:"waiting"`
-	// Oldest is for how long the oldest has been in the queue.
+	// Oldest is the age of the oldest one.
 	Oldest time.Duration `json:"oldest_ns"`
-	// TopKey is the key that most of them have, and TopKeyMessages how many; "" and 0 where
-	// none has a key.
+	// TopKey is the key that most of them have, and TopKeyMessages how many have it; "" and 0 if none has a key.
 	TopKey         string `json:"top_key,omitempty"`
 	TopKeyMessages int    `json:"top_key_messages"`
 }
@@ -29,9 +26,8 @@ type SlotStats struct {
 // SlotStatsLimit bounds the counts of SlotStats.
 const SlotStatsLimit = 100
 
-// Slots tells of each slot of an ordered queue, in one round trip that reads up to 100
-// messages a slot, several times. It takes no locks that others wait for. Of a plain queue it
-// is an error.
+// Slots returns the counts of each slot of an ordered queue, in one round trip that reads up to 100 messages of each slot, several
+// times. It takes no locks that others wait for. A plain queue has no slots: an error.
 func (q *Queue) Slots(ctx context.Context) ([]SlotStats, error) {
 	if !q.ordered() {
 		return nil, q.refuse("slots", "the queue is plain, and has none; see Config.Kind")
