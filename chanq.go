@@ -40,6 +40,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
@@ -64,7 +65,7 @@ func Schema(d sqlbatch.Dialect, queue string, cfg Config) ([]string, error) {
 
 // View lists the statements that make the view chanq_<queue>_messages of a queue that is there,
 // which shows what is in it to people and to programs that are not in Go: docs/sql.md says what its
-// columns are. They are as those of Schema. Migrate makes no view; Drop removes it.
+// columns are. They are as those of Schema. Migrate makes no view; chanqadmin.Drop removes it.
 func View(d sqlbatch.Dialect, queue string, cfg Config) ([]string, error) {
 	names, err := printable(d, queue, cfg)
 	if err != nil {
@@ -75,7 +76,7 @@ func View(d sqlbatch.Dialect, queue string, cfg Config) ([]string, error) {
 
 // Procedures lists the statements that make the procedure chanq_<queue>_send (on PostgreSQL a
 // function), by which programs that are not in Go may send: docs/sql.md says what its parameters
-// are. They are as those of Schema. Migrate makes none; Drop removes it. SQLite has no procedures:
+// are. They are as those of Schema. Migrate makes none; chanqadmin.Drop removes it. SQLite has no procedures:
 // errors.ErrUnsupported.
 func Procedures(d sqlbatch.Dialect, queue string, cfg Config) ([]string, error) {
 	names, err := printable(d, queue, cfg)
@@ -92,7 +93,7 @@ func Procedures(d sqlbatch.Dialect, queue string, cfg Config) ([]string, error) 
 // printable names what statements are printed of.
 func printable(d sqlbatch.Dialect, queue string, cfg Config) (sqlbatch.Names, error) {
 	none := sqlbatch.Names{}
-	if isNil(d) {
+	if base.IsNil(d) {
 		return none, errors.New("chanq: schema: dialect is nil; give sqlserver.Dialect, postgres.Dialect or sqlite.Dialect")
 	}
 	v := validator{}

@@ -6,12 +6,12 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"reflect"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -154,12 +154,12 @@ func (c Config) withDefaults() (Config, error) {
 	if c.History > HistoryOff {
 		v.wrong("Config.History is %d: must be HistoryKept (%d, the default) or HistoryOff (%d)", c.History, HistoryKept, HistoryOff)
 	}
-	if c.Notifier != nil && isNil(c.Notifier) {
+	if c.Notifier != nil && base.IsNil(c.Notifier) {
 		v.wrong("Config.Notifier: a nil %T; leave it unset for none", c.Notifier)
 	}
 	if c.Codec == nil {
 		c.Codec = JSON
-	} else if isNil(c.Codec) {
+	} else if base.IsNil(c.Codec) {
 		v.wrong("Config.Codec: a nil %T; leave it unset for JSON", c.Codec)
 	}
 	if len(c.Label) > maxLabel || !utf8.ValidString(c.Label) || strings.ContainsFunc(c.Label, unicode.IsControl) {
@@ -218,7 +218,7 @@ func (c ProducerConfig) withDefaults(d sqlbatch.Dialect) (ProducerConfig, error)
 
 // ConsumerConfig tunes a Consumer. The zero value is right for most.
 type ConsumerConfig struct {
-	// Name of this consumer for operators, in chanqadmin.ConsumerInfo and Entry.LeasedBy; at most
+	// Name of this consumer for operators, in chanqadmin.ConsumerInfo and chanqadmin.Entry.LeasedBy; at most
 	// 200 bytes. Default host/pid.
 	Name string
 	// Prefetch is the most leases that wait in the buffer for a reader. What a
@@ -350,17 +350,6 @@ func ExponentialBackoff(low, high time.Duration) func(attempt int) time.Duration
 		}
 		return rand.N(max(min(d, high), 1)) + time.Millisecond
 	}
-}
-
-func isNil(v any) bool {
-	if v == nil {
-		return true
-	}
-	switch r := reflect.ValueOf(v); r.Kind() {
-	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Func, reflect.Interface, reflect.Chan:
-		return r.IsNil()
-	}
-	return false
 }
 
 // validator collects what is wrong with a config, so that all is said at once.

@@ -23,7 +23,7 @@ var mayImport = map[string]struct {
 	"internal/batch":   {"group commit, repetition until the outcome is known, isolation of items that fail", []string{"sqlbatch"}},
 	// It fills answers of package order, so that no row is copied.
 	// It also finds the dialect of a database, for packages that do not open a queue.
-	"internal/table":  {"the statements of a queue, and their columns", []string{"internal/order", "internal/session", "sqlbatch", "sqlbatch/postgres", "sqlbatch/sqlite", "sqlbatch/sqlserver"}},
+	"internal/table":  {"the statements of a queue, and their columns", []string{"internal/base", "internal/order", "internal/session", "sqlbatch", "sqlbatch/postgres", "sqlbatch/sqlite", "sqlbatch/sqlserver"}},
 	"internal/notify": {"waking idle consumers, of this process and of others", []string{"internal/base", "sqlbatch"}},
 	// A lease has its message of an ordered queue, which package order follows.
 	"internal/lease":   {"the states of one delivery", []string{"internal/base", "internal/batch", "internal/order", "sqlbatch"}},
@@ -36,7 +36,7 @@ var mayImport = map[string]struct {
 	// Operators run statements of their own, on the sessions that producers and consumers share.
 	"chanqadmin": {"a queue for its operators", []string{"", "internal/base", "internal/batch", "internal/session", "internal/table", "sqlbatch"}},
 
-	"chanqshards": {"one queue over several databases", []string{""}},
+	"chanqshards": {"one queue over several databases", []string{"", "chanqadmin"}},
 	"chanqprobe":  {"probes for a process manager", []string{""}},
 	"chanqweb":    {"the page for operators", []string{"", "chanqadmin", "sqlbatch"}},
 	"embedded":    {"SQLite with nothing to install, and its Notifier", []string{"", "internal/notify"}},

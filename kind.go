@@ -175,7 +175,7 @@ func (q *queue) adopt(s stored) error {
 func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Config, error) {
 	plain := cfg
 	plain.Kind, plain.Slots, plain.MaxKeys, plain.DeadKey, plain.Shard = KindPlain, 0, 0, DeadKeyOpens, ShardMark{}
-	q, err := newQueue("look at", db, queue, plain)
+	q, err := newQueue("open", db, queue, plain)
 	if err != nil {
 		return cfg, err
 	}
@@ -184,7 +184,7 @@ func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Co
 		err = &unfitError{fmt.Errorf("%w: there is no such queue; run chanq.Migrate, or the command: chanq migrate %s", ErrNoSchema, queue)}
 	}
 	if err != nil {
-		return cfg, &OpError{Op: "look at", Queue: q.label, Err: q.unanswered(err)}
+		return cfg, &OpError{Op: "open", Queue: q.label, Err: q.unanswered(err)}
 	}
 	cfg.Dialect, cfg.Kind, cfg.Slots, cfg.DeadKey, cfg.Shard = q.dialect, found.kind(), found.slots, found.deadKey(), found.shard
 	return cfg, nil

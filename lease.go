@@ -120,7 +120,7 @@ func (d *Delivery) ReleaseAfter(delay time.Duration) error {
 }
 
 // DeadLetter sets the message aside in the dead table, with the text of cause.
-// Queue.Redrive makes it ready again. It returns as Ack does.
+// chanqadmin.Queue.Redrive makes it ready again. It returns as Ack does.
 func (d *Delivery) DeadLetter(cause error) error {
 	return d.settle(lease.Dead, 0, errorText(cause))
 }

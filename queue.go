@@ -38,7 +38,7 @@ type queue struct {
 	debouncer notify.Debouncer
 
 	recorder    recorder
-	sampleEvery time.Duration // sampleEvery, but for tests
+	sampleEvery time.Duration // 10 s, but for tests
 }
 
 // newQueue checks what op was given. Its errors are complete.
@@ -67,11 +67,9 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 	if err != nil {
 		return refuse(err)
 	}
-	d := cfg.Dialect
-	if isNil(d) {
-		if d, err = table.DialectOf(db); err != nil {
-			return refuse(err)
-		}
+	d, err := table.DialectOf(db, cfg.Dialect)
+	if err != nil {
+		return refuse(err)
 	}
 	names := cfg.names(name)
 	if err := sqlbatch.CheckNames(names); err != nil {

@@ -17,14 +17,16 @@ import (
 // Purge and Redrive take all messages of a state, in steps; PurgeIDs and RedriveIDs take those whose IDs they are given.
 
 // stepRows is how many rows one statement of Purge and Redrive changes, and of an ordered queue looks at in each slot: few enough to
-// hold its locks shortly.
+// hold its locks for a short time.
 const stepRows = 1000
 
-// Purge deletes every message that is of a state when it is called, also leased ones if asked to, and returns how many it deleted.
-// What comes to that state later stays, so that it ends even while producers send. It runs in statements of 1000 rows, after one that
-// asks for the database's time: for each priority where the messages are live and the queue is plain, otherwise for each 1000 messages
-// of a slot. Each begins where the one before it ended. An error comes with the count so far. Messages that are locked at the moment
-// may be left.
+// Purge deletes every message that is of a state when it is called, leased ones if the state is StateLeased, and returns how many it
+// deleted. What comes to that state later stays, so that it ends even while producers send. An error comes with the count so far.
+// Messages that are locked at the moment may be left.
+//
+// It runs in statements of 1000 rows, each of which begins where the one before it ended, after one that asks for the database's time.
+// For the live messages of a plain queue it does so for each priority; for those of an ordered queue in steps of 1000 messages of each
+// slot, which cost a round trip more each.
 func (q *Queue) Purge(ctx context.Context, s State) (int, error) {
 	if err := s.check(); err != nil {
 		return 0, q.refuse("purge", "%w", err)

@@ -12,7 +12,6 @@ package chanqadmin
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 
 	"github.com/chanq/chanq"
@@ -30,9 +29,12 @@ type Queue struct {
 	sql   sqlbatch.Queue
 }
 
-// Open looks at a queue whose tables Migrate has made. Of cfg it uses Dialect, Schema, Label and Notifier; the kind of the queue,
-// its slots and its shard are those that the database has. Unlike chanq.Open it takes a database that may lose commits: whoever
-// looks at a queue changes nothing about that. It costs three round trips. ErrNoSchema and ErrNewerSchema say what to do;
+// Open opens a queue whose tables Migrate has made. Of cfg it uses Dialect, Schema, Label and Notifier; the kind of the queue, its slots
+// and its shard are those that the database has. Redrive and Resume wake idle consumers of this process if they use the same *sql.DB,
+// and those of other processes through the Notifier, which must be that of the consumers; others find the messages at their next poll.
+//
+// Like chanq.Open it refuses a *sql.DB with a limit of one connection, and a database that would break chanq's promises, with one
+// exception: it takes one that may lose commits. It costs three round trips. ErrNoSchema and ErrNewerSchema say what to do;
 // ErrUnavailable: the database does not answer.
 func Open(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) (*Queue, error) {
 	cfg = chanq.Config{Dialect: cfg.Dialect, Schema: cfg.Schema, Label: cfg.Label, Notifier: cfg.Notifier, MaxAttempts: chanq.UnlimitedAttempts, Durability: chanq.DurabilityAsIs}
@@ -61,8 +63,18 @@ func (q *Queue) Name() string { return q.queue.Name() }
 // Label returns what errors call the queue: Config.Label, or its name.
 func (q *Queue) Label() string { return q.queue.Label() }
 
-// Config returns the Config of Open, with what the database keeps of it: Kind, Slots, DeadKey and Shard.
-func (q *Queue) Config() chanq.Config { return q.cfg }
+// Stored is what the database keeps of a queue's chanq.Config.
+type Stored struct {
+	Kind    chanq.Kind
+	Slots   int
+	DeadKey chanq.DeadKey
+	Shard   chanq.ShardMark
+}
+
+// Stored returns what the database said of the queue when it was opened.
+func (q *Queue) Stored() Stored {
+	return Stored{Kind: q.cfg.Kind, Slots: q.cfg.Slots, DeadKey: q.cfg.DeadKey, Shard: q.cfg.Shard}
+}
 
 // Empty is chanq.Queue.Empty.
 func (q *Queue) Empty(ctx context.Context) (bool, error) { return q.queue.Empty(ctx) }
@@ -101,7 +113,7 @@ func (q *Queue) refuse(op, format string, args ...any) error {
 // Queues lists the queues that Migrate has made in Config.Schema, by name. Where there has never been one it returns none. One
 // round trip; of cfg it uses Dialect and Schema.
 func Queues(ctx context.Context, db *sql.DB, cfg chanq.Config) ([]string, error) {
-	d, err := dialectOf(db, cfg)
+	d, err := table.DialectOf(db, cfg.Dialect)
 	if err != nil {
 		return nil, fmt.Errorf("chanq: list queues: %w", err)
 	}
@@ -125,15 +137,4 @@ func Queues(ctx context.Context, db *sql.DB, cfg chanq.Config) ([]string, error)
 		return nil, nil
 	}
 	return nil, fmt.Errorf("chanq: list queues: %w", err)
-}
-
-// dialectOf is that of a Config, or else that of the driver.
-func dialectOf(db *sql.DB, cfg chanq.Config) (sqlbatch.Dialect, error) {
-	if db == nil {
-		return nil, errors.New("db is nil")
-	}
-	if cfg.Dialect != nil {
-		return cfg.Dialect, nil
-	}
-	return table.DialectOf(db)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"errors"
 	"fmt"
 
 	"github.com/chanq/chanq"
@@ -14,11 +13,11 @@ import (
 )
 
 // Drop removes a queue that is empty, with its tables, in one transaction that keeps all others from them. A queue with a message in any
-// state, also a dead or done one, is left as it is: ErrNotEmpty; DropWithMessages drops it nevertheless. One that does not exist is
+// state, also a dead or done one, is left as it is: ErrNotEmpty; DropWithMessages drops it all the same. One that does not exist is
 // ErrNoSchema, and one of a newer chanq ErrNewerSchema. It waits for the transactions that use the queue, as long as ctx lets it.
 //
 // Consumers and producers that still run end with ErrNoSchema, or fail with it. The user needs the rights to drop the queue's tables, to
-// read them, and to delete from chanq_queues, chanq_members and chanq_samples. A few round trips; of cfg it uses Dialect and Schema.
+// read them, and to delete from chanq_queues, chanq_members and chanq_samples. A few round trips; of cfg it uses Dialect, Schema and Label.
 // On SQLite a goroutine that holds a transaction must not call it: see chanq.Queue.
 func Drop(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) error {
 	return drop(ctx, db, queue, cfg, func(c table.Counts) error {
@@ -29,32 +28,32 @@ func Drop(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) error
 	})
 }
 
-// DropWithMessages is Drop of a queue that may have messages. Nothing brings them back.
+// DropWithMessages is Drop of a queue that may have messages. Nothing brings them back. Its other errors are those of Drop.
 func DropWithMessages(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) error {
 	return drop(ctx, db, queue, cfg, func(table.Counts) error { return nil })
 }
 
 func drop(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config, check func(table.Counts) error) error {
-	found, err := chanq.StoredConfig(ctx, db, queue, chanq.Config{Dialect: cfg.Dialect, Schema: cfg.Schema, Label: cfg.Label})
-	if op := (*chanq.OpError)(nil); errors.As(err, &op) {
-		return &chanq.OpError{Op: "drop", Queue: op.Queue, Err: op.Err}
-	} else if err != nil {
-		return err
-	}
 	label := queue
 	if cfg.Label != "" {
 		label = cfg.Label
+	}
+	d, err := table.DialectOf(db, cfg.Dialect)
+	if err == nil {
+		err = sqlbatch.CheckNames(sqlbatch.Names{Schema: cfg.Schema, Queue: queue})
+	}
+	if err != nil {
+		return fmt.Errorf("chanq: drop %s: %w", label, err)
 	}
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return &chanq.OpError{Op: "drop", Queue: label, Err: fmt.Errorf("connect: %w", err)}
 	}
 	defer conn.Close()
-	within := found.Dialect.Queue(namesOf(queue, found)).InTx()
-	err = dropOn(found.Dialect, within, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-		return session.RunOn(ctx, conn, found.Dialect, st, scan)
-	}, check)
-	if err != nil {
+	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+		return session.RunOn(ctx, conn, d, st, scan)
+	}
+	if err := dropOn(d, chanq.Config{Schema: cfg.Schema}, queue, run, check); err != nil {
 		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the transaction ends with the connection
 		return &chanq.OpError{Op: "drop", Queue: label, Err: err}
 	}
@@ -62,22 +61,32 @@ func drop(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config, check
 }
 
 // dropOn runs the transaction of a drop.
-func dropOn(d sqlbatch.Dialect, q sqlbatch.Queue, run func(sqlbatch.Statement, func(*sql.Rows) error) error, check func(table.Counts) error) error {
+func dropOn(d sqlbatch.Dialect, cfg chanq.Config, queue string, run func(sqlbatch.Statement, func(*sql.Rows) error) error, check func(table.Counts) error) error {
 	for _, text := range d.Begin() {
 		if err := run(sqlbatch.Statement{Text: text}, nil); err != nil {
 			return err
 		}
 	}
 	var found table.Stored
-	err := run(q.Version(), found.Scan)
+	err := run(d.Queue(namesOf(queue, cfg)).Version(), found.Scan)
 	switch {
 	case err != nil && session.Classify(d, err) != sqlbatch.NoSchema:
 		return err
-	case found.Version == 0: // it was dropped a moment ago
+	case found.Version == 0:
 		return fmt.Errorf("%w: there is no such queue", chanq.ErrNoSchema)
 	case found.Version > sqlbatch.Version:
 		return fmt.Errorf("%w: version %d, this chanq knows %d; upgrade this program", chanq.ErrNewerSchema, found.Version, sqlbatch.Version)
 	}
+	// What its tables are is known now, and stays so until the commit.
+	names := sqlbatch.Names{Schema: cfg.Schema, Queue: queue, Slots: found.Slots, Holds: found.Holds != 0, Shard: found.ShardIndex, Shards: found.ShardCount}
+	if found.ShardCount > 0 {
+		set, err := chanq.ParseID(found.ShardSet)
+		if err != nil {
+			return err
+		}
+		names.ShardSet = set
+	}
+	q := d.Queue(names).InTx()
 	if err := run(q.Lock(), nil); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 	"unicode/utf8"
@@ -49,7 +50,7 @@ type Entry struct {
 	EnqueuedAt time.Time `json:"enqueued_at"`
 	// DueAt is when the message was or will be due. Zero of dead and done ones.
 	DueAt time.Time `json:"due_at,omitzero"`
-	// LeaseUntil is when its lease ends or, where nobody has claimed it since, ended. Zero where there is none.
+	// LeaseUntil is when its lease ends or, if it was not claimed since, ended. Zero where there is none.
 	LeaseUntil time.Time `json:"lease_until,omitzero"`
 	EndedAt    time.Time `json:"ended_at,omitzero"`   // of a dead or done one
 	ExpiresAt  time.Time `json:"expires_at,omitzero"` // zero if it never does
@@ -59,18 +60,19 @@ type Entry struct {
 	Consumer chanq.ID `json:"consumer,omitzero"`
 	DedupKey string   `json:"dedup_key,omitempty"`
 	// Key and Slot are of an ordered queue.
-	Key       string            `json:"key,omitempty"`
-	Slot      int               `json:"slot,omitempty"`
-	LastError string            `json:"last_error,omitempty"`
-	Headers   map[string]string `json:"headers,omitempty"`
-	Body      []byte            `json:"-"`
-	Size      int               `json:"-"` // of the body, in bytes, also where List left it out
+	Key       string `json:"key,omitempty"`
+	Slot      int    `json:"slot,omitempty"`
+	LastError string `json:"last_error,omitempty"`
+	// Headers and Body are nil in a List without Bodies. Size is that of the body as it is stored, in bytes, in any case.
+	Headers map[string]string `json:"headers,omitempty"`
+	Body    []byte            `json:"-"`
+	Size    int               `json:"size"`
 
 	seq int64 // its place in an ordered queue
 }
 
 // MarshalJSON makes an object with names such as enqueued_at, the priority by name, times in UTC, and without what the message does
-// not have. A body that is text is a string in body, any other is in body_base64.
+// not have. A body that is text is a string in body, any other is in body_base64; a List without Bodies has none.
 func (e Entry) MarshalJSON() ([]byte, error) {
 	for _, t := range []*time.Time{&e.EnqueuedAt, &e.DueAt, &e.LeaseUntil, &e.EndedAt, &e.ExpiresAt} {
 		*t = t.UTC()
@@ -82,9 +84,11 @@ func (e Entry) MarshalJSON() ([]byte, error) {
 		Body       *string `json:"body,omitempty"`
 		BodyBase64 []byte  `json:"body_base64,omitempty"`
 	}{fields: fields(e), Priority: e.Priority.String()}
-	if body := string(e.Body); utf8.ValidString(body) {
+	switch body := string(e.Body); {
+	case e.Body == nil && e.Size > 0:
+	case utf8.ValidString(body):
 		j.Body = &body
-	} else {
+	default:
 		j.BodyBase64 = e.Body
 	}
 	var text bytes.Buffer
@@ -92,6 +96,11 @@ func (e Entry) MarshalJSON() ([]byte, error) {
 	encoder.SetEscapeHTML(false) // the encoder of the whole decides
 	err := encoder.Encode(j)
 	return text.Bytes(), err
+}
+
+// UnmarshalJSON fails: the JSON of an Entry is to be shown, and has less than the Entry.
+func (e *Entry) UnmarshalJSON([]byte) error {
+	return errors.New("chanq: the JSON of an Entry cannot be read into an Entry; decode what you need of it into a type of your own")
 }
 
 // RedactedError is LastError for those who may not see bodies: what chanq wrote because a message could not be decoded, read or encoded
@@ -144,11 +153,19 @@ func (q *Queue) entries(ctx context.Context, op string, st sqlbatch.Statement, l
 		e.EnqueuedAt = time.UnixMilli(enqueued)
 		e.DueAt, e.LeaseUntil, e.EndedAt, e.ExpiresAt = timeOf(due), timeOf(lease), timeOf(ended), timeOf(expires)
 		e.LeasedBy, e.DedupKey, e.Key, e.LastError = holder.String, string(key), string(line), lastError.String
-		_ = chanq.JSON.Decode(headers, &e.Headers) // unreadable ones may be why a message is dead
+		e.Headers = headersOf(headers)
 		list = append(list, e)
 		return nil
 	})
 	return list, q.fail(op, err)
+}
+
+// headersOf returns nil for headers that cannot be read: they may be why a message is dead.
+func headersOf(text []byte) (headers map[string]string) {
+	if len(text) > 0 && chanq.JSON.Decode(text, &headers) != nil {
+		return nil
+	}
+	return headers
 }
 
 // timeOf is zero of NULL.

@@ -2,6 +2,7 @@ package chanqadmin_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,16 +27,27 @@ func TestStatsAndEntriesAreReadableInJSON(t *testing.T) {
 	at := time.UnixMilli(1_700_000_000_123).In(time.FixedZone("east", 3600))
 	full := chanqadmin.Entry{
 		ID: chanq.ID{1}, State: chanqadmin.StateLeased, Priority: chanq.PriorityHigh, Attempts: 2, Fence: 3, EnqueuedAt: at, DueAt: at.Add(time.Second), LeaseUntil: at.Add(time.Minute),
-		ExpiresAt: at.Add(time.Hour), Consumer: chanq.ID{2}, LeasedBy: "host", DedupKey: "k", LastError: "e", Headers: map[string]string{"a": "b"}, Body: []byte("<text>"),
+		ExpiresAt: at.Add(time.Hour), Consumer: chanq.ID{2}, LeasedBy: "host", DedupKey: "k", LastError: "e", Headers: map[string]string{"a": "b"}, Body: []byte("<text>"), Size: 6,
 	}
-	text, err = json.Marshal(chanqadmin.Entry{ID: chanq.ID{1}, State: chanqadmin.StateDead, Priority: chanq.PriorityLow, EnqueuedAt: at, EndedAt: at, Body: []byte{0xFF, 0}})
+	text, err = json.Marshal(chanqadmin.Entry{ID: chanq.ID{1}, State: chanqadmin.StateDead, Priority: chanq.PriorityLow, EnqueuedAt: at, EndedAt: at, Body: []byte{0xFF, 0}, Size: 2})
 	require.NoError(t, err)
-	require.JSONEq(t, `{"id":"01000000-0000-0000-0000-000000000000","state":"dead","priority":"low","attempt":0,"fence":0,"enqueued_at":"2023-11-14T22:13:20.123Z","ended_at":"2023-11-14T22:13:20.123Z","body_base64":"/wA="}`, string(text))
+	require.JSONEq(t, `{"id":"01000000-0000-0000-0000-000000000000","state":"dead","priority":"low","attempt":0,"fence":0,"enqueued_at":"2023-11-14T22:13:20.123Z","ended_at":"2023-11-14T22:13:20.123Z","size":2,"body_base64":"/wA="}`, string(text))
 	text, err = json.Marshal(full)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"id":"01000000-0000-0000-0000-000000000000","state":"leased","priority":"high","attempt":2,"fence":3,
 		"enqueued_at":"2023-11-14T22:13:20.123Z","due_at":"2023-11-14T22:13:21.123Z","lease_until":"2023-11-14T22:14:20.123Z","expires_at":"2023-11-14T23:13:20.123Z",
-		"consumer":"02000000-0000-0000-0000-000000000000","leased_by":"host","dedup_key":"k","last_error":"e","headers":{"a":"b"},"body":"<text>"}`, string(text))
+		"consumer":"02000000-0000-0000-0000-000000000000","leased_by":"host","dedup_key":"k","last_error":"e","headers":{"a":"b"},"size":6,"body":"<text>"}`, string(text))
+}
+
+func TestAnEntryWithoutItsBodyIsNotOneWithAnEmptyBody(t *testing.T) {
+	t.Parallel()
+	for size, want := range map[int]bool{0: true, 3: false} {
+		text, err := json.Marshal(chanqadmin.Entry{State: chanqadmin.StateReady, Key: "k", Slot: 3, Size: size})
+		require.NoError(t, err)
+		require.Contains(t, string(text), `"key":"k","slot":3`)
+		require.Equal(t, want, strings.Contains(string(text), `"body":""`), "%s", text)
+		require.ErrorContains(t, json.Unmarshal(text, &chanqadmin.Entry{}), "cannot be read into an Entry")
+	}
 }
 
 func TestADeadMessageWithUnreadableHeadersIsListed(t *testing.T) {
@@ -50,7 +62,7 @@ func TestADeadMessageWithUnreadableHeadersIsListed(t *testing.T) {
 	_, err = p.Send(t.Context(), chanq.Message[string]{Body: "kept", Headers: map[string]string{"a": "b"}})
 	require.NoError(t, err)
 	require.NoError(t, p.Close(t.Context()))
-	_, err = db.Exec("UPDATE chanq_orders SET headers = x'00'")
+	_, err = db.Exec("UPDATE chanq_orders SET headers = CAST('{\"a\":\"x\",\"b\":1}' AS BLOB)")
 	require.NoError(t, err)
 	c, err := q.Consume(t.Context(), chanq.ConsumerConfig{StopWhenIdle: true})
 	require.NoError(t, err)
@@ -62,4 +74,5 @@ func TestADeadMessageWithUnreadableHeadersIsListed(t *testing.T) {
 	require.Len(t, dead, 1)
 	require.Equal(t, "kept", string(dead[0].Body))
 	require.Contains(t, dead[0].LastError, "headers")
+	require.Nil(t, dead[0].Headers, "none of them, rather than some")
 }

@@ -49,7 +49,7 @@ func ExampleQueue_RedriveIDs() {
 			never = append(never, entry.ID)
 		}
 	}
-	redriven, err := orders.RedriveIDs(ctx, again...) // ready at once, no attempt counted, consumers wake
+	redriven, err := orders.RedriveIDs(ctx, again...) // ready at once, no attempt counted
 	check(err)
 	purged, err := orders.PurgeIDs(ctx, never...)
 	check(err)

@@ -70,7 +70,7 @@ func (q *Queue) List(ctx context.Context, l List) (Page, error) {
 	if l.Limit < 1 || l.Limit > MostListed {
 		return Page{}, q.refuse("list", "List.Limit is %d: must be from 1 to %d", l.Limit, MostListed)
 	}
-	after, err := l.After.place()
+	after, err := l.After.place(l.State)
 	if err != nil {
 		return Page{}, q.refuse("list", "%w", err)
 	}
@@ -88,10 +88,13 @@ func (q *Queue) List(ctx context.Context, l List) (Page, error) {
 	default:
 		found, end, err = q.look(ctx, l, after)
 	}
-	if err != nil || end == nil {
-		return Page{Entries: found}, err
+	switch {
+	case err != nil:
+		return Page{}, err
+	case end == nil:
+		return Page{Entries: found}, nil
 	}
-	return Page{found, tokenOf(*end)}, nil
+	return Page{found, tokenOf(l.State, *end)}, nil
 }
 
 // full looks until it has found as many messages as the page may have. It goes through an ordered queue in steps, each of which ends
@@ -171,7 +174,7 @@ func (q *Queue) outlines(ctx context.Context, s State, n int, after *sqlbatch.Pl
 	return q.entries(ctx, "list", q.sql.Browse(sqlbatch.State(s), n, after), withSizes)
 }
 
-// reach is up to which seq a step behind a seq looks, that looks at some rows of each slot.
+// reach returns the seq at which a step ends that begins behind a seq and looks at some rows of each slot.
 func (q *Queue) reach(ctx context.Context, op string, after int64, rows int) (upto int64, err error) {
 	err = q.once(ctx, q.sql.Reach(after, rows), func(rows *sql.Rows) error { return rows.Scan(&upto) })
 	return upto, q.fail(op, err)
@@ -190,25 +193,25 @@ func (q *Queue) placeOf(e *Entry) sqlbatch.Place {
 }
 
 // After returns the token of the page that begins behind an entry, in the order of its state. The entry is one of List or Get.
-func (q *Queue) After(e Entry) PageToken { return tokenOf(q.placeOf(&e)) }
+func (q *Queue) After(e Entry) PageToken { return tokenOf(e.State, q.placeOf(&e)) }
 
-func tokenOf(p sqlbatch.Place) PageToken {
-	return PageToken(fmt.Sprintf("%d.%d.%s", p.Priority, p.At, chanq.ID(p.ID)))
+func tokenOf(s State, p sqlbatch.Place) PageToken {
+	return PageToken(fmt.Sprintf("%s.%d.%d.%s", s, p.Priority, p.At, chanq.ID(p.ID)))
 }
 
 // place returns nil for the beginning.
-func (t PageToken) place() (*sqlbatch.Place, error) {
+func (t PageToken) place(s State) (*sqlbatch.Place, error) {
 	if t == "" {
 		return nil, nil
 	}
-	wrong := fmt.Errorf("page token %.100q: must be \"\" or the Next of a Page", string(t))
+	wrong := fmt.Errorf("page token %.100q: must be \"\", or the Next of a Page of %s messages", string(t), s)
 	parts := strings.Split(string(t), ".")
-	if len(parts) != 3 {
+	if len(parts) != 4 || parts[0] != string(s) {
 		return nil, wrong
 	}
-	priority, err1 := strconv.ParseInt(parts[0], 10, 8)
-	at, err2 := strconv.ParseInt(parts[1], 10, 64)
-	id, err3 := chanq.ParseID(parts[2])
+	priority, err1 := strconv.ParseInt(parts[1], 10, 8)
+	at, err2 := strconv.ParseInt(parts[2], 10, 64)
+	id, err3 := chanq.ParseID(parts[3])
 	if err1 != nil || err2 != nil || err3 != nil || at < 0 || priority < sqlbatch.PriorityLow || priority > sqlbatch.PriorityUrgent {
 		return nil, wrong
 	}

@@ -33,8 +33,8 @@
 //	chanq_up                          gauge      1, or 0 where the database did not answer; then the others are missing
 //
 // All have the label queue: chanq.Config.Label, or the name of the queue. Package chanqshards labels each
-// shard of a queue over several databases, for example "orders/east": give Watch each of its shards
-// (chanqshards.Queue.Shard). A queue whose database does not answer has chanq_up 0, and nothing else of what
+// shard of a queue over several databases, for example "orders/east": give Watch what
+// chanqshards.Queue.Admin returns for each. A queue whose database does not answer has chanq_up 0, and nothing else of what
 // is asked. Where the list of queues of a WatchAll is not known there is chanq_up 0 with queue "". Why
 // one is not seen is in Config.Log, once per change, and not in the metrics: errors of databases have
 // names of hosts and users.

@@ -186,9 +186,7 @@ func TestShardsAreToldApart(t *testing.T) {
 	require.NoError(t, err)
 	var stops []func()
 	for i := range q.Shards() {
-		shard, err := q.Shard(t.Context(), i)
-		require.NoError(t, err)
-		a, err := chanqadmin.Open(t.Context(), shards[i].DB, "mail", chanq.Config{Label: shard.Label()})
+		a, err := q.Admin(t.Context(), i)
 		require.NoError(t, err)
 		stops = append(stops, m.Watch(a))
 	}

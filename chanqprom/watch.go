@@ -32,7 +32,7 @@ type watch interface {
 	list(context.Context) ([]*look, error)
 }
 
-// Watch has a queue looked at whenever metrics are collected, until the function that it returns is
+// Watch has a queue, whose label is the one that its producers and consumers have, looked at whenever metrics are collected, until the function that it returns is
 // called: do so before its *sql.DB is closed. A queue that is watched twice in one Metrics is told once.
 // Where Hooks was called, the counters of what a queue's consumers fail with begin at 0 with the first look.
 func (m *Metrics) Watch(q Source) (stop func()) {

@@ -30,6 +30,7 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 // Shard is one of the databases of a queue: its tables are in Schema of DB.
@@ -275,8 +276,17 @@ func (q *Queue[T]) Name() string { return q.name }
 // Shards returns the number of shards.
 func (q *Queue[T]) Shards() int { return len(q.places) }
 
+// Admin opens shard i, from 0 to Shards() - 1, for its operators, as chanqadmin.Open does. Its label is that of the shard.
+func (q *Queue[T]) Admin(ctx context.Context, i int) (*chanqadmin.Queue, error) {
+	if i < 0 || i >= len(q.places) {
+		return nil, fmt.Errorf("chanq: admin %s: i is %d: must be from 0 to %d", q.label, i, len(q.places)-1)
+	}
+	p := q.places[i]
+	return chanqadmin.Open(ctx, p.db, p.name, p.cfg)
+}
+
 // Shard returns shard i, from 0 to Shards() - 1, as a queue by itself: for SendTx, which needs the
-// database of its transaction, and to operate it. It refuses messages that belong to another shard: see
+// database of its transaction. It refuses messages that belong to another shard: see
 // ShardOf. If the shard has not answered yet, Shard tries once to open it.
 func (q *Queue[T]) Shard(ctx context.Context, i int) (*chanq.Queue[T], error) {
 	if i < 0 || i >= len(q.places) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/chanq/chanq"
-	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqshards"
 	"github.com/chanq/chanq/embedded"
 )
@@ -50,8 +49,8 @@ func ExampleOpen() {
 	}
 	check(consumer.Shutdown(ctx))
 
-	for _, shard := range shards {
-		admin, err := chanqadmin.Open(ctx, shard.DB, "orders", config)
+	for i := range orders.Shards() {
+		admin, err := orders.Admin(ctx, i)
 		check(err)
 		check(admin.Pause(ctx))
 	}
@@ -87,7 +86,7 @@ func ExampleQueue_Shard() {
 	// … and what else the transaction does
 	check(tx.Commit())
 
-	admin, err := chanqadmin.Open(ctx, shards[i].DB, "mails", chanq.Config{})
+	admin, err := mails.Admin(ctx, i)
 	check(err)
 	stats, err := admin.Stats(ctx)
 	check(err)

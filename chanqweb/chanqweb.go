@@ -55,7 +55,7 @@ type Config struct {
 	// which a page tells no more than a sentence. Default slog.Default().
 	Log *slog.Logger
 
-	// History is what queues were like. Default: what chanq keeps of them, chanq.Queue.History.
+	// History is what queues were like. Default: what chanq keeps of them, chanqadmin.Queue.History.
 	History History
 
 	// Secret is what the tokens of forms are made of: the same in all processes that serve

@@ -10,7 +10,7 @@ import (
 
 // History is what queues were like, where it is not chanq's own: see Config.History.
 type History interface {
-	// History returns the samples of a queue as chanq.Queue.History does. It is called by many
+	// History returns the samples of a queue as chanqadmin.Queue.History does. It is called by many
 	// goroutines.
 	History(ctx context.Context, queue string, since time.Time, step time.Duration) ([]chanqadmin.Sample, error)
 }

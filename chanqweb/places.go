@@ -40,7 +40,7 @@ func (s *store) open(ctx context.Context, name string, k *known) error {
 	if err != nil {
 		return err
 	}
-	config := q.Config()
+	config := q.Stored()
 	at := placed{Holds: config.DeadKey == chanq.DeadKeyHolds}
 	if mark := config.Shard; mark.Count > 0 {
 		at.Shard = fmt.Sprintf("shard %d of %d", mark.Index, mark.Count)

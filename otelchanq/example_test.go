@@ -27,7 +27,7 @@ func Example() {
 	check(err)
 	admin, err := chanqadmin.Open(ctx, db, "orders", chanq.Config{})
 	check(err)
-	watch, err := telemetry.Watch(admin.Name(), admin.Stats) // depth and age, in one process of many
+	watch, err := telemetry.Watch(admin.Label(), admin.Stats) // depth and age, in one process of many
 	check(err)
 	defer watch.Unregister()
 

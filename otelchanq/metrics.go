@@ -102,7 +102,7 @@ func (t *Telemetry) countSent(queue string, messages, duplicates int) {
 }
 
 // Watch measures the depth of a queue whenever metrics are collected, which costs
-// one round trip each time: give Name and Stats of a chanqadmin.Queue. One process of many
+// one round trip each time: give Label and Stats of a chanqadmin.Queue. One process of many
 // is enough. Unregister the registration before the *sql.DB is closed.
 func (t *Telemetry) Watch(queue string, stats func(context.Context) (chanqadmin.Stats, error)) (metric.Registration, error) {
 	messages, err := t.meter.Int64ObservableGauge("chanq.queue.messages", metric.WithUnit("{message}"),
@@ -141,7 +141,7 @@ func (t *Telemetry) Watch(queue string, stats func(context.Context) (chanqadmin.
 }
 
 // WatchConsumers counts the consumers of a queue, of all programs, whenever metrics are collected,
-// which costs one round trip each time: give Name and Consumers of a chanqadmin.Queue. What is said of Watch holds
+// which costs one round trip each time: give Label and Consumers of a chanqadmin.Queue. What is said of Watch holds
 // for it.
 func (t *Telemetry) WatchConsumers(queue string, members func(context.Context) ([]chanqadmin.ConsumerInfo, error)) (metric.Registration, error) {
 	count, err := t.meter.Int64ObservableGauge("chanq.queue.members", metric.WithUnit("{consumer}"),

@@ -50,7 +50,10 @@ func TestMembersAreListedWhileTheyConsume(t *testing.T) {
 	succeed(t, "", "send", "--db", db, "mail", "held")
 	l := <-consumer.C()
 	require.Contains(t, succeed(t, "", "peek", "--db", db, "--state", "leased", "mail").out, `red \x1b[31m`)
-	var held chanqadmin.Entry
+	var held struct {
+		Consumer chanq.ID `json:"consumer"`
+		LeasedBy string   `json:"leased_by"`
+	}
 	require.NoError(t, json.Unmarshal([]byte(succeed(t, "", "peek", "--db", db, "--state", "leased", "-o", "json", "mail").out), &held))
 	require.Equal(t, "red \x1b[31m", held.LeasedBy)
 	require.Equal(t, m.ID, held.Consumer)

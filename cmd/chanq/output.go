@@ -40,7 +40,7 @@ func (a *app) table(rows [][]string) error {
 	return w.Flush()
 }
 
-// message is the JSON of a message that was taken, as chanq.Entry is that of one that is
+// message is the JSON of a message that was taken, as chanqadmin.Entry is that of one that is
 // looked at. A body that is text is in Body, any other in BodyBase64.
 type message struct {
 	ID         chanq.ID          `json:"id"`

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
 )
 
@@ -13,7 +12,7 @@ import (
 type look struct {
 	*chanqadmin.Queue
 	place  *connection
-	config chanq.Config
+	config chanqadmin.Stored
 }
 
 // shard is which of a queue over several places it is, "0/3" say, or "".
@@ -77,7 +76,7 @@ func (a *app) eachQueueOf(ctx context.Context, c *connection, names []string, f 
 		if err != nil {
 			return err
 		}
-		if err := f(look{q, c, q.Config()}); err != nil {
+		if err := f(look{q, c, q.Stored()}); err != nil {
 			return err
 		}
 	}

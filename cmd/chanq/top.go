@@ -23,7 +23,7 @@ interrupted: in place on a terminal, one table after the other elsewhere; with
 -o json one array on a line each time.
 
 IN/S and OUT/S are messages that were sent and acked, over the last minute, by programs that had the
-queue open for ten seconds at least, with a producer or a consumer (see Queue.History). LAST HOUR
+queue open for ten seconds at least, with a producer or a consumer (see chanqadmin.Queue.History). LAST HOUR
 draws the most that was ready in each minute of it, the latest on the right. Both are of the
 queue's history, which is read once in ten seconds; - is where there is none. MEMBERS
 is how many consume, of all processes; chanq members says who, and so does top of one queue.

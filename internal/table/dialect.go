@@ -2,18 +2,27 @@ package table
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/postgres"
 	"github.com/chanq/chanq/sqlbatch/sqlite"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// DialectOf returns the dialect of a database by its driver's package, so that no driver is imported here.
-func DialectOf(db *sql.DB) (sqlbatch.Dialect, error) {
+// DialectOf returns the given dialect. If that is nil it returns the one of the database, by the package of its driver, so that no
+// driver is imported here.
+func DialectOf(db *sql.DB, given sqlbatch.Dialect) (sqlbatch.Dialect, error) {
+	switch {
+	case db == nil:
+		return nil, errors.New("db is nil")
+	case !base.IsNil(given):
+		return given, nil
+	}
 	t := reflect.TypeOf(db.Driver())
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

@@ -191,18 +191,27 @@ func orderedPages(w *world) {
 	require.Equal(w, chanqadmin.Stats{}, testdb.Counted(w, q))
 }
 
-// pages reads all ready messages, so many at once.
+// pages reads all ready messages, so many at once, with their bodies and without.
 func (w *world) pages(q *chanq.Queue[string], page int) (bodies []string) {
 	w.Helper()
-	entries, err := testdb.Peek(w.Soon(), q, chanqadmin.StateReady, page)
-	for len(entries) > 0 {
-		require.NoError(w, err)
-		for _, e := range entries {
-			bodies = append(bodies, string(e.Body))
+	var with, without []chanq.ID
+	for _, full := range []bool{true, false} {
+		list := chanqadmin.List{State: chanqadmin.StateReady, Limit: page, Bodies: full}
+		for pages := 0; pages == 0 || list.After != ""; pages++ {
+			require.Less(w, pages, 10_000, "it has no end")
+			found, err := testdb.Admin(q).List(w.Soon(), list)
+			require.NoError(w, err)
+			for _, e := range found.Entries {
+				if full {
+					with, bodies = append(with, e.ID), append(bodies, string(e.Body))
+				} else {
+					without = append(without, e.ID)
+				}
+			}
+			list.After = found.Next
 		}
-		entries, err = testdb.PeekAfter(w.Soon(), q, entries[len(entries)-1], page)
-		require.NoError(w, err)
 	}
+	require.Equal(w, with, without)
 	return bodies
 }
 

@@ -83,7 +83,9 @@ func (q *queue) wake() {
 // redrive has dead messages of each shard come again.
 func (q *queue) redrive(ctx context.Context, limit int) {
 	for _, shard := range q.shards {
-		_, _ = testdb.Admin(shard).Redrive(ctx, limit) // again soon, if a process stopped with the database locked
+		if admin, err := testdb.TryAdmin(shard); err == nil { // again soon, if a process stopped with the database locked
+			_, _ = admin.Redrive(ctx, limit)
+		}
 	}
 }
 

@@ -195,7 +195,7 @@ func OpenOn[M any](t T, db *sql.DB, name string, cfg chanq.Config) *chanq.Queue[
 	t.Helper()
 	q, err := chanq.Open[M](Soon(t), db, name, cfg)
 	require.NoError(t, err)
-	_, _ = admin(q) // before the test breaks the database; a user without the right to do that does not need it
+	_, _ = TryAdmin(q) // before the test breaks the database; a user without the right to do that does not need it
 	return q
 }
 

@@ -1,0 +1,15 @@
+package base
+
+import "reflect"
+
+// IsNil reports a nil value, also one of a type that is not nil.
+func IsNil(v any) bool {
+	if v == nil {
+		return true
+	}
+	switch r := reflect.ValueOf(v); r.Kind() {
+	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Func, reflect.Interface, reflect.Chan:
+		return r.IsNil()
+	}
+	return false
+}
