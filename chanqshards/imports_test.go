@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestThePackageStandsAboveTheRoot: of chanq it imports the root package only, and besides the standard library
+// TestThePackageStandsAboveTheRoot: of chanq it imports the root package and chanqadmin, and besides the standard library
 // only conc.
 func TestThePackageStandsAboveTheRoot(t *testing.T) {
 	files, err := filepath.Glob("*.go")
