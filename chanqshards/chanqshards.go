@@ -258,6 +258,9 @@ func (l list) setOf(ctx context.Context) (set chanq.ID, missing []error, err err
 			missing[i] = err
 			return nil
 		}
+		if errors.Is(err, chanq.ErrNoSchema) {
+			return nil // as the shard says when it is opened
+		}
 		marks[i] = stored.Shard
 		time.AfterFunc(openPatience-time.Since(began), end) // for the shards that have not answered
 		return err
