@@ -22,32 +22,21 @@ type runner = func(st sqlbatch.Statement, scan func(*sql.Rows) error) error
 // all programs must be started anew with that. Like Open it refuses a database that would break chanq's
 // promises, before it changes anything.
 func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
-	return alter(ctx, "migrate", db, queue, cfg, migrateTo(cfg.Slots))
-}
-
-// migrateTo migrates to that many slots, of an ordered queue; 0 is as many as there are.
-func migrateTo(slots int) func(*queue, runner) error {
-	return func(q *queue, run runner) error { return q.migrate(run, slots) }
-}
-
-// alter has do change the tables of a queue on one connection, which is closed if that
-// fails: the transaction ends with it.
-func alter(ctx context.Context, op string, db *sql.DB, name string, cfg Config, do func(*queue, runner) error) error {
-	q, err := newQueue(op, db, name, cfg)
+	q, err := newQueue("migrate", db, queue, cfg)
 	if err != nil {
 		return err
 	}
 	conn, err := db.Conn(ctx)
 	if err != nil {
-		return &OpError{Op: op, Queue: q.label, Err: fmt.Errorf("connect: %w", err)}
+		return &OpError{Op: "migrate", Queue: q.label, Err: fmt.Errorf("connect: %w", err)}
 	}
 	defer conn.Close()
-	err = do(q, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 		return session.RunOn(ctx, conn, q.dialect, st, scan)
-	})
-	if err != nil {
-		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
-		return &OpError{Op: op, Queue: q.label, Err: err}
+	}
+	if err := q.migrate(run, cfg.Slots); err != nil {
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the transaction ends with the connection
+		return &OpError{Op: "migrate", Queue: q.label, Err: err}
 	}
 	return nil
 }
@@ -80,6 +69,7 @@ func (q *queue) settleShard() error {
 	return nil
 }
 
+// migrate migrates to that many slots, of an ordered queue; 0 is as many as there are.
 func (q *queue) migrate(run runner, slots int) error {
 	if err := q.trust(run); err != nil {
 		return err

@@ -31,7 +31,7 @@ func TestASignalEndsThePausesOfItsQueueAndOfNoOther(t *testing.T) {
 		key.Signal()
 	}
 	require.Equal(t, 2, woken(first, second))
-	require.Zero(t, woken(first, second), "signals that nobody has received are one")
+	require.Zero(t, woken(first, second), "signals that were not received are one")
 	require.Zero(t, woken(others...))
 	_, hurried := first.Heard()
 	require.False(t, hurried)

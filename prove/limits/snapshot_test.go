@@ -11,7 +11,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// What somebody's snapshot keeps the database from cleaning up lies before the head: a claim
+// What an open snapshot keeps the database from cleaning up lies before the head: a claim
 // does not walk it, while one from the beginning does. And where its page has room, a claim
 // leaves no entry in any index.
 func TestOnPostgreSQLClaimsDoNotWalkWhatASnapshotKeeps(t *testing.T) {

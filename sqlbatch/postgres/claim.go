@@ -150,7 +150,7 @@ func heads(f sqlbatch.Heads) []any { return []any{f[0], f[1], f[2], f[3]} }
 
 const priorities = `(VALUES (2), (1), (0), (-1)) AS p (priority)`
 
-// nextDueText reads the first entry behind each head of what nobody leases. A row
+// nextDueText reads the first entry behind each head that is not leased. A row
 // that a claim under way holds counts as due still.
 var nextDueText = nextDueOf(` AND ` + not(suspected("{now}")))
 
@@ -173,7 +173,7 @@ func (q *queue) DueOrLocked() sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.dueOrLocked, Args: heads(sqlbatch.Heads{})}
 }
 
-// rescanText walks each lane to its first message that nobody leases, and on to the first that may be claimed if that one
+// rescanText walks each lane to its first message that is not leased, and on to the first that may be claimed if that one
 // is a suspect. Where there is none, and so all that is due is leased, it walks the lane once more for the end that comes
 // first, among a hundred thousand.
 var rescanText = `WITH t AS MATERIALIZED (

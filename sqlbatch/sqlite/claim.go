@@ -111,7 +111,7 @@ const dueOrLockedRange = lane + ` AND lease_until <= {now}`
 
 func (q *queue) DueOrLocked() sqlbatch.Statement { return sqlbatch.Statement{Text: q.dueOrLocked} }
 
-// Rescan walks each lane to its first message that nobody leases, and on to the first that may be claimed if that one is a
+// Rescan walks each lane to its first message that is not leased, and on to the first that may be claimed if that one is a
 // suspect. Where there is none, and so all that is due is leased, it walks the lane once more for the end that comes
 // first, among a hundred thousand.
 const (

@@ -229,7 +229,7 @@ func (q *queue) Contents(item sqlbatch.Item) sqlbatch.Statement {
 	return call(q.contents, "@id binary(16), @fence bigint", sql.Named("id", item.ID[:]), sql.Named("fence", item.Fence))
 }
 
-// nextDueText walks each lane from its head to its first message that nobody leases,
+// nextDueText walks each lane from its head to its first message that is not leased,
 // by IX and the rows.
 //
 // READPAST never waits: what a claim or an uncommitted producer holds is passed
