@@ -201,6 +201,7 @@ const (
 	DefaultBufferBytes   = 16 << 20
 	DefaultPrefetch      = 1000
 	DefaultPrefetchBytes = 64 << 20
+	DefaultDrainFor      = 20 * time.Second
 )
 
 const defaultBatchBytes = 4 << 20
@@ -253,6 +254,10 @@ type ConsumerConfig struct {
 	// most a tenth of LeaseFor. One that Wait waits for, or the next message of its Key, does so
 	// for 5 ms at most, where many come at once; Flush and Stop end it. Default 5 ms.
 	Linger time.Duration
+	// DrainFor is how long calls of Handle, HandleBatches and Pipe go on after the consumer has stopped: see Consumer.Handle. They
+	// return at most 6 s later. Choose it so that both are less than what the process manager allows (Kubernetes: 30 s). For readers
+	// of the channel the context given to Shutdown counts. Default 20 s, at least 1 ms.
+	DrainFor time.Duration
 	// Backoff is the delay of the nack after the given attempt failed in Handle or
 	// Pipe. Default ExponentialBackoff(1 s, 5 min), also for a Backoff that panics,
 	// or returns a negative delay or one of more than a hundred years.
@@ -311,6 +316,7 @@ func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 	v.limit("ConsumerConfig.PrefetchBytes", &c.PrefetchBytes, DefaultPrefetchBytes, 1, 1<<40)
 	v.duration("ConsumerConfig.LeaseFor", &c.LeaseFor, 30*time.Second, minLease, 24*time.Hour)
 	v.duration("ConsumerConfig.MaxExtend", &c.MaxExtend, time.Hour, minLease, sqlbatch.MaxDelay)
+	v.duration("ConsumerConfig.DrainFor", &c.DrainFor, DefaultDrainFor, time.Millisecond, sqlbatch.MaxDelay)
 	v.duration("ConsumerConfig.PollMin", &c.PollMin, 10*time.Millisecond, time.Millisecond, time.Hour)
 	v.duration("ConsumerConfig.PollMax", &c.PollMax, max(time.Second, c.PollMin), time.Millisecond, time.Hour)
 	v.duration("ConsumerConfig.Linger", &c.Linger, 5*time.Millisecond, time.Microsecond, time.Minute)

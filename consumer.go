@@ -2,10 +2,12 @@ package chanq
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"iter"
+	"time"
 
 	"github.com/chanq/chanq/internal/consume"
+	"github.com/chanq/chanq/internal/lease"
 )
 
 // A consumer as its user sees it. Its engine is in package internal/consume; consumer_engine.go connects the two.
@@ -78,33 +80,123 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 // ConsumerConfig.StopWhenIdle; what was in it is released uncounted.
 func (c *Consumer[T]) C() <-chan *Lease[T] { return c.feed.C() }
 
+// All yields leases until the channel closes (see Err). Leases that ran out in the
+// buffer are skipped, which is what it does better than C. Leaving the loop, by a
+// panic, too, stops the consumer; the lease at hand is still the reader's to settle.
+func (c *Consumer[T]) All() iter.Seq[*Lease[T]] {
+	return func(yield func(*Lease[T]) bool) {
+		defer c.Stop() // however the loop is left; a channel that closed has stopped before
+		for l := range c.feed.C() {
+			if !skip(l) && !yield(l) {
+				return
+			}
+		}
+	}
+}
+
+// Receive waits for a lease, and then up to wait for more, up to most leases in all. It returns at least one,
+// unless it returns an error. A wait of 0 takes what is in the buffer already. Leases that ran out in the buffer are
+// skipped. It costs no round trip. The slice is the caller's; its leases are settled one by one, or all together by
+// AckAll or AckTx.
+//
+// Its errors: that of ctx, if it ends before a lease comes, and of a consumer that has
+// ended Err, or else ErrClosed. Other than the loop of All it stops nothing:
+// it may be called again after the end of its ctx. A ctx that ends during the wait for more ends that wait.
+func (c *Consumer[T]) Receive(ctx context.Context, most int, wait time.Duration) ([]*Lease[T], error) {
+	switch {
+	case most < 1:
+		return nil, fmt.Errorf("chanq: receive %s: most is %d: must be at least 1", c.core.queue.label, most)
+	case wait < 0:
+		return nil, fmt.Errorf("chanq: receive %s: wait is %v: must not be negative", c.core.queue.label, wait)
+	}
+	first, err := c.receive(ctx)
+	if err != nil {
+		return nil, err
+	}
+	batch := append(make([]*Lease[T], 0, min(most, c.feed.Buffered()+1)), first)
+	var over <-chan time.Time
+	if wait > 0 {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		over = timer.C
+	}
+	for len(batch) < most {
+		var l *Lease[T]
+		open := true
+		select { // what is there comes before the end of a wait
+		case l, open = <-c.feed.C():
+		default:
+			if wait == 0 {
+				return batch, nil
+			}
+			select {
+			case l, open = <-c.feed.C():
+			case <-over:
+				return batch, nil
+			case <-ctx.Done():
+				return batch, nil
+			}
+		}
+		if !open {
+			return batch, nil
+		}
+		if !skip(l) {
+			batch = append(batch, l)
+		}
+	}
+	return batch, nil
+}
+
+// receive waits for one lease.
+func (c *Consumer[T]) receive(ctx context.Context) (*Lease[T], error) {
+	for {
+		if ctx.Err() != nil { // rather than what is there
+			return nil, c.core.queue.failed("receive", context.Cause(ctx))
+		}
+		select {
+		case l, open := <-c.feed.C():
+			if !open {
+				return nil, c.ending()
+			}
+			if !skip(l) {
+				return l, nil
+			}
+		case <-ctx.Done():
+		}
+	}
+}
+
+// ending is why no lease will come any more.
+func (c *Consumer[T]) ending() error {
+	if err := c.Err(); err != nil {
+		return err
+	}
+	return &OpError{Op: "receive", Queue: c.core.queue.label, Err: ErrClosed}
+}
+
 // Stop ends claiming and gives back what no reader has taken, uncounted. It
 // returns at once; delivered leases go on and may be settled. It may be called
 // again, by anyone.
 func (c *Consumer[T]) Stop() { c.core.engine.Stop() }
 
-// Shutdown stops, waits until every delivered lease is settled or lost, every
-// handler of Handle and Pipe has returned and every settle is in the database,
-// and joins all goroutines. If ctx ends before, it gives up what is not settled
-// yet (those messages are delivered again when their leases end, at most
-// ConsumerConfig.LeaseFor later) and returns an error that says how much; the
-// goroutines end as soon as the driver returns. A lease in the hands of a reader
-// who neither settles nor loses it keeps Shutdown waiting. It may be called again: after
-// one that gave up it waits for the goroutines and handlers that have not ended yet; the
-// *sql.DB is in use until then. On SQLite a goroutine that holds a transaction must not
-// call it: see Queue.
+// Shutdown stops, and waits until every lease that was delivered is settled or lost, every handler has returned and every settle
+// is stored; it joins all goroutines. When ctx ends before that, the time to drain is over, as it is for Handle after
+// ConsumerConfig.DrainFor: contexts of leases end with the cause ErrStopped; a second later what readers still hold is released,
+// uncounted; five seconds later what is not stored is given up, so those messages are delivered again when their leases expire.
+// Shutdown returns then, 6 s after the end of ctx at the latest, with an error that says how much was released or given up, and how
+// many handlers have not returned. It wraps the cause of ctx.
+//
+// It may be called again, by any goroutine: the first ctx that ends counts, and a later call waits for handlers that had not
+// returned. The *sql.DB is in use until they have. After Handle, HandleBatches or Pipe has returned it has nothing left to do. On
+// SQLite a goroutine that holds a transaction must not call it: see Queue.
 func (c *Consumer[T]) Shutdown(ctx context.Context) error {
-	c.Stop()
-	if c.core.engine.Over(ctx) {
-		return nil
-	}
-	held, settling, working := c.core.engine.GiveUp()
-	return c.core.queue.failed("shutdown", fmt.Errorf("%d leases not settled, %d settles not confirmed, %d handlers not returned: %w", held, settling, working, context.Cause(ctx)))
+	_, err := c.core.end(ctx, "shutdown")
+	return err
 }
 
-// Done is closed when the consumer begins to stop: by Stop, Shutdown, the end of
-// Consume's context, ConsumerConfig.StopWhenIdle or a permanent error, which Err tells by
-// then. What was delivered may still be settled.
+// Done is closed when the consumer begins to stop: by Stop, Shutdown, the end of Consume's context, ConsumerConfig.StopWhenIdle or a
+// permanent error, which Err returns by then. What was delivered may still be settled. A handler has the same from
+// Delivery.Stopping.
 func (c *Consumer[T]) Done() <-chan struct{} { return c.core.engine.Stopped() }
 
 // Err is the permanent error that ended the consumer (the table is missing, a
@@ -130,27 +222,10 @@ func (c *Consumer[T]) Stats() ConsumerStats {
 	}
 }
 
-// ReleaseAll stops, as Stop does, and gives back everything that this consumer holds:
-// what lies in the buffer, and also what readers and handlers have and have not settled,
-// uncounted, for other consumers to have at once. It is for a program that must end and
-// whose handlers may not be done in time. Their leases are lost to them before the
-// database has that: contexts end with ErrLeaseLost, and settles return it. What was
-// acked in a transaction is the transaction's.
-//
-// It waits until the database has all that, and every settle that was handed in before,
-// or ctx ends; one or two round trips. What is not given back by then is delivered again
-// when its lease ends, and the error says how much it is. Call Shutdown afterwards: it
-// waits for handlers that ignore their contexts. On SQLite a goroutine that holds a
-// transaction must not call it: see Queue.
-func (c *Consumer[T]) ReleaseAll(ctx context.Context) error {
-	err := c.core.engine.ReleaseAll(ctx)
-	if u := (*consume.UnreleasedError)(nil); errors.As(err, &u) {
-		switch {
-		case u.Lease != nil:
-			u.Err = deliveryError(u.Lease, u.Err)
-		case u.Failure:
-			u.Err = c.core.failure()
-		}
-	}
-	return c.core.queue.failed("release all of", err)
+// holderOf is the consumer that has claimed a lease.
+func holderOf(l *lease.Lease) *consumer { return l.Home.Of.(*consumer) }
+
+// skip reports a lease that ran out in the buffer, and has its consumer release it.
+func skip[T any](l *Lease[T]) bool {
+	return l.lease.Gone() && holderOf(l.lease).engine.Skip(l.lease)
 }

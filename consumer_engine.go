@@ -46,7 +46,7 @@ func newConsumer(q *queue, cfg ConsumerConfig, values context.Context) (*consume
 		PollMin: cfg.PollMin, PollMax: cfg.PollMax,
 		StatementTimeout: cfg.StatementTimeout, TryTimeout: cfg.tryTimeout(), Linger: cfg.linger(), Backlog: max(settleFactor*cfg.Prefetch, minBacklog),
 		Delay: func(failures int) time.Duration { return nackDelay(c.backoff(failures)) },
-		Group: group, Home: lease.Home{Parent: values, Of: c}, Health: c.health, Isolated: q.isolated("consumer"), Task: q.task,
+		Group: group, Values: values, Of: c, Health: c.health, Isolated: q.isolated("consumer"), Task: q.task,
 		Observer: consume.Observer{
 			Claimed: q.recorder.claimed,
 			Delivered: func(messages, bytes int, took time.Duration) {

@@ -19,6 +19,9 @@ var (
 	ErrLeaseLost = lease.ErrLost
 	// ErrSettled: the lease was settled before, by this holder.
 	ErrSettled = lease.ErrSettled
+	// ErrStopped: the consumer has stopped, and the time that handlers have then is over. The cause of the end of a Lease.Context,
+	// and of an error of Handle that says what was left.
+	ErrStopped = lease.ErrStopped
 	// ErrClosed: of sends, Close of the producer has begun; of settles, Shutdown of
 	// the consumer has given up; of Receive, the consumer has stopped.
 	ErrClosed = batch.ErrClosed

@@ -47,23 +47,36 @@ func ExampleConsumer_Receive() {
 	// Output: 6
 }
 
-// A job that cannot wait for what it has begun gives it back, uncounted.
-func ExampleConsumer_ReleaseAll() {
+// Rows are written many at a time, in one transaction with the ack of their messages. A message whose row is refused fails alone.
+func ExampleConsumer_HandleBatches() {
 	ctx := context.Background()
 	db, consumer, done := numbers(ctx)
 	defer done()
-	lease := <-consumer.C()
-	check(consumer.ReleaseAll(ctx))
-	fmt.Println(errors.Is(lease.Ack(), chanq.ErrLeaseLost))
-	check(consumer.Shutdown(ctx))
+	_, err := db.ExecContext(ctx, "CREATE TABLE odd (number INTEGER CHECK (number % 2 = 1))")
+	check(err)
+	time.AfterFunc(time.Second, consumer.Stop) // on a signal, in a service
+	check(consumer.HandleBatches(2, 500, 10*time.Millisecond, func(ctx context.Context, batch []*chanq.Lease[int]) error {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		for _, lease := range batch {
+			if _, err := tx.ExecContext(ctx, "INSERT INTO odd VALUES (?)", lease.Body); err != nil {
+				return err
+			}
+		}
+		if err := chanq.AckTx(ctx, tx, batch...); err != nil {
+			return err
+		}
+		return tx.Commit()
+	}))
 	admin, err := chanqadmin.Open(ctx, db, "numbers", chanq.Config{})
 	check(err)
 	stats, err := admin.Stats(ctx)
 	check(err)
-	fmt.Println(stats.Ready, "ready")
-	// Output:
-	// true
-	// 3 ready
+	fmt.Println(stats.Scheduled, "to be tried again")
+	// Output: 1 to be tried again
 }
 
 // AckAll acks many messages and waits for all outcomes, bounded by a context.

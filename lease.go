@@ -51,11 +51,10 @@ type Delivery struct {
 	lease *lease.Lease
 }
 
-// Context ends, with the cause ErrLeaseLost, when the lease is known to be lost,
-// and at its Deadline at the latest, whatever has become of the consumer or of the
-// transaction of AckTx. It does not end with a settle that succeeds, nor with Stop.
-// Its values are those of the context given to Consume. Its first use
-// costs a timer.
+// Context ends with the cause ErrLeaseLost when the lease is known to be lost, and at its Deadline at the latest, whatever has become
+// of the consumer or of the transaction of AckTx; and with the cause ErrStopped when the consumer has stopped and the time to drain is
+// over: see Consumer.Handle. It does not end with a settle that succeeds, nor with Stop. Its values are those of the context given
+// to Consume. Its first use costs a timer.
 func (d *Delivery) Context() context.Context {
 	if d.lease == nil {
 		return context.Background()
@@ -135,6 +134,15 @@ func (d *Delivery) Wait(ctx context.Context) error {
 		return errMadeByHand
 	}
 	return deliveryError(d.lease, d.lease.Wait(ctx))
+}
+
+// Stopping is closed when the consumer stops: what it returns is Consumer.Done. A long handler that reads it can end at a good
+// place, before its context ends. It is nil for a Delivery that was made by hand.
+func (d *Delivery) Stopping() <-chan struct{} {
+	if d.lease == nil {
+		return nil
+	}
+	return holderOf(d.lease).engine.Stopped()
 }
 
 // Extend makes the lease last at least span from now, by the database's clock, in one

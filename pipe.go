@@ -35,10 +35,8 @@ import (
 // stored one of their keys, is isolated: it is tried by itself, and holds up no other. After
 // ConsumerConfig.StatementTimeout it is nacked like one whose fn failed.
 //
-// Pipe returns when from's channel is closed and every group is stored; then it
-// returns from's Err. So to end a stage, stop from (by its context, say), wait for
-// Pipe, then call from.Shutdown and then to.Close. Several stages may be ended in
-// any order: what lies between them is in its table.
+// Pipe ends from as Handle does, and returns what Handle returns. So to end a stage, stop from (by its context, say), wait for Pipe,
+// and call to.Close. Several stages may be ended in any order: what lies between them is in its table.
 func Pipe[In, Out any](from *Consumer[In], to *Producer[Out], workers int, fn func(context.Context, *Lease[In]) ([]Message[Out], error)) error {
 	switch {
 	case from == nil || to == nil || fn == nil:
@@ -54,19 +52,24 @@ func Pipe[In, Out any](from *Consumer[In], to *Producer[Out], workers int, fn fu
 	}
 	var storer sync.WaitGroup
 	storer.Go(p.Run)
-	base.Workers(workers, func() {
+	storer.Go(func() {
+		<-from.core.engine.Stopped()
+		p.Drain()
+	})
+	err = from.core.serve("pipe", workers, func() {
 		for l := range from.feed.C() {
 			if from.core.engine.Begin(l.lease) {
 				item := pipe.NewItem(l.lease)
-				from.core.serve(l.lease, func() error {
+				from.core.attempt(func() error {
 					out, err := fn(l.Context(), l)
 					if err != nil {
 						return err
 					}
 					return appendOutputs(item, to.queue, out)
-				}, func(l *lease.Lease, err error) {
+				}, func(err error) {
+					defer from.core.engine.Done()
 					if err != nil {
-						from.core.dispose(l, err)
+						from.core.dispose(l.lease, err)
 						return
 					}
 					p.Add(item)
@@ -77,7 +80,7 @@ func Pipe[In, Out any](from *Consumer[In], to *Producer[Out], workers int, fn fu
 	p.Close()
 	storer.Wait()
 	to.queue.debouncer.Flush() // for what was stored before the last group failed
-	return from.Err()
+	return err
 }
 
 // appendOutputs adds messages to an input. One that would be refused every time dead-letters the input.

@@ -260,13 +260,25 @@ func (r *reader[T]) isReady() bool {
 	}
 }
 
-// Handle calls fn for each lease, in up to workers goroutines, as chanq.Consumer.Handle does. A shard that is
+// Handle calls fn for each lease, in up to workers goroutines, and ends the consumer, as chanq.Consumer.Handle does. A shard that is
 // away keeps no worker waiting.
 func (c *Consumer[T]) Handle(workers int, fn func(context.Context, *chanq.Lease[T]) error) error {
-	if err := chanq.Handle(c.C(), workers, fn); err != nil {
-		return err
+	over := make(chan error, 1)
+	go func() { over <- chanq.Handle(c.C(), workers, fn) }()
+	select {
+	case err := <-over: // wrong arguments, or it has stopped already
+		if err != nil {
+			return err
+		}
+	case <-c.stop.Done():
 	}
-	return c.Err()
+	bound, cancel := context.WithTimeoutCause(context.Background(), or(c.readers[0].cfg.DrainFor, chanq.DefaultDrainFor), chanq.ErrStopped)
+	defer cancel()
+	err := c.Shutdown(bound)
+	if failure := c.Err(); failure != nil {
+		return failure
+	}
+	return err
 }
 
 // Stop ends the consumers of all shards and releases what no reader has taken. It returns at once; delivered
@@ -288,9 +300,8 @@ func (c *Consumer[T]) Err() error {
 	return c.err
 }
 
-// Shutdown stops, waits until every delivered lease is settled or lost and every settle is stored, in all
-// shards, and joins all goroutines. If ctx ends before, it gives up the rest, as chanq.Consumer.Shutdown
-// does, and returns an error that names the shards.
+// Shutdown ends the consumers of all shards as chanq.Consumer.Shutdown does, within the same bound, and joins all goroutines. Its
+// error names the shards.
 func (c *Consumer[T]) Shutdown(ctx context.Context) error {
 	c.Stop()
 	c.move() // so that the channel closes
@@ -318,12 +329,6 @@ func (c *Consumer[T]) Shutdown(ctx context.Context) error {
 // Flush waits until every settle that was handed in before is stored or refused, in all shards, or ctx ends.
 func (c *Consumer[T]) Flush(ctx context.Context) error {
 	return c.ofEach(func(shard *chanq.Consumer[T]) error { return shard.Flush(ctx) })
-}
-
-// ReleaseAll stops and releases what readers hold, in all shards: see chanq.Consumer.ReleaseAll.
-func (c *Consumer[T]) ReleaseAll(ctx context.Context) error {
-	c.Stop()
-	return c.ofEach(func(shard *chanq.Consumer[T]) error { return shard.ReleaseAll(ctx) })
 }
 
 // ofEach calls f for the consumer of each shard that is open.

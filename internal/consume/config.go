@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"context"
 	"database/sql"
 	"time"
 
@@ -38,7 +39,8 @@ type Config struct {
 	Backlog                              int                              // settles that wait, at most
 	Delay                                func(failures int) time.Duration // until a message is due again
 	Group                                *Group                           // nil: the consumer does not stop when it is idle
-	Home                                 lease.Home                       // of the leases, without the Owner
+	Values                               context.Context                  // of the contexts of leases
+	Of                                   any                              // of the leases: see lease.Home
 	Health                               *base.Availability
 	Isolated                             *base.Isolated
 	Task                                 func(name, op string) *base.Task

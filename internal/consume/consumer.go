@@ -15,7 +15,7 @@ import (
 
 // Consumer claims, and owns the leases.
 //
-// The supervisor starts and ends its goroutines, and Over waits for all of them:
+// The supervisor starts and ends its goroutines, and End waits for all of them:
 //   - that of its claims (internal/claim), one for a slow rescan, and at the end of an ordered queue one that returns its slots;
 //   - the feed, which decodes bodies and sends leases on the channel;
 //   - those of the settler and the extender (internal/settle);
@@ -42,20 +42,21 @@ type Consumer struct {
 
 	stop    context.Context
 	stopNow context.CancelFunc
-	// abandoned ends when what is not in the database yet is given up: by GiveUp, or when there is nothing left.
-	abandoned context.Context
-	abandon   context.CancelFunc
-	returned  chan struct{} // the claims have ended, and the buffer was given back
-	drained   chan struct{} // stopping, and the last lease ended
-	finished  chan struct{} // every goroutine has ended, but for what follows
-	idle      chan struct{} // and every handler
-	cleared   chan struct{} // a suspect has ended, or the last lease of an idle group: a claim may find something
+	// abandoned ends when what is not in the database yet is given up, or when there is nothing left.
+	abandoned   context.Context
+	abandon     context.CancelFunc
+	drained     chan struct{} // stopping, and the last lease ended
+	interrupt   sync.Once     // closes interrupted: the time to drain is over
+	interrupted chan struct{}
+	revoked     atomic.Bool   // the leases of readers are released; the end waits for handlers no more
+	finished    chan struct{} // every goroutine has ended, but for what follows
+	idle        chan struct{} // and every handler
+	cleared     chan struct{} // a suspect has ended, or the last lease of an idle group: a claim may find something
 
 	held atomic.Int64 // leases that are buffered or delivered and not ended
 	// working counts handlers that have not returned: one whose transaction acked the lease may roll back, and its error is to be
 	// settled.
 	working atomic.Int64
-	gaveUp  atomic.Bool
 
 	mu      sync.Mutex // guards what follows; held for moments, nothing is called under it
 	failure error
@@ -91,9 +92,9 @@ func New(cfg Config) (*Consumer, error) {
 		return nil, err
 	}
 	c := &Consumer{
-		cfg: cfg, parts: parts{claim: open[0], settle: open[1], extend: open[2], note: open[3]}, home: cfg.Home, group: cfg.Group,
-		returned: make(chan struct{}), drained: make(chan struct{}, 1), cleared: make(chan struct{}, 1),
-		finished: make(chan struct{}), idle: make(chan struct{}),
+		cfg: cfg, parts: parts{claim: open[0], settle: open[1], extend: open[2], note: open[3]}, group: cfg.Group,
+		drained: make(chan struct{}, 1), cleared: make(chan struct{}, 1),
+		interrupted: make(chan struct{}), finished: make(chan struct{}), idle: make(chan struct{}),
 	}
 	c.stop, c.stopNow = context.WithCancel(context.Background())
 	c.abandoned, c.abandon = context.WithCancel(context.Background())
@@ -107,7 +108,7 @@ func New(cfg Config) (*Consumer, error) {
 			return nil, err
 		}
 	}
-	c.home.Owner = c
+	c.home.Owner, c.home.Parent, c.home.Of = c, cfg.Values, cfg.Of
 	c.neighbours, c.waiter = claim.Join(cfg.Key), cfg.Key.Wait()
 	c.trial = c.neighbours.Trial()
 	c.settler, c.extender = c.newSettler(), c.newExtender()
@@ -160,14 +161,13 @@ func (c *Consumer) supervise(stopped, ended func()) {
 	c.group.leave(c)
 	close(claimed)
 	feeding.Wait()
-	close(c.returned)
 	if c.order != nil {
 		rest.Go(func() { c.order.Vacate(attending) })
 	}
 	c.waiter.Close()
 	stopped()
 	c.settler.Drain()
-	for c.held.Load()+c.working.Load() > 0 && c.abandoned.Err() == nil {
+	for c.awaited() > 0 && c.abandoned.Err() == nil {
 		select {
 		case <-c.drained:
 		case <-c.abandoned.Done():
@@ -189,7 +189,7 @@ func (c *Consumer) supervise(stopped, ended func()) {
 		p.Close()
 	}
 	close(c.finished)
-	for c.working.Load() > 0 { // after GiveUp
+	for c.working.Load() > 0 { // those whose leases were revoked
 		<-c.drained
 	}
 }
@@ -205,32 +205,6 @@ func (c *Consumer) Ended() <-chan struct{} { return c.finished }
 
 // Abandoned ends when what is not in the database yet is given up.
 func (c *Consumer) Abandoned() context.Context { return c.abandoned }
-
-// Over waits until every goroutine and handler has ended. It reports false if ctx ends
-// before.
-func (c *Consumer) Over(ctx context.Context) bool {
-	select {
-	case <-c.idle:
-		return true
-	case <-ctx.Done():
-	}
-	select {
-	case <-c.idle: // both at once: nothing is given up
-		return true
-	default:
-		return false
-	}
-}
-
-// GiveUp gives up what is not settled yet, and says how much that is.
-func (c *Consumer) GiveUp() (held, settling, working int) {
-	settling = c.settler.Stats().Open
-	held = max(0, int(c.held.Load())-settling) // which are held until they have an outcome
-	c.gaveUp.Store(true)
-	c.abandon()
-	c.settler.Close()
-	return held, settling, int(c.working.Load())
-}
 
 // Failure returns the failure that ended the consumer, and what has failed, or nil.
 func (c *Consumer) Failure() (op string, err error) {
@@ -266,8 +240,7 @@ func (c *Consumer) Stats() Stats {
 	return s
 }
 
-// letGo counts a lease as held no more. Whoever is the last to do so while the consumer
-// stops lets it end.
+// letGo counts a lease as no longer held. The last one lets a consumer end that stops.
 func (c *Consumer) letGo() {
 	if c.held.Add(-1) == 0 && c.stop.Err() != nil {
 		base.Signal(c.drained)
@@ -277,7 +250,7 @@ func (c *Consumer) letGo() {
 
 // Begin counts a handler in, unless the lease has ended. In this order: a lease that
 // ends after the look, while the consumer stops, finds the handler counted, and
-// Over waits for it.
+// End waits for it.
 func (c *Consumer) Begin(l *lease.Lease) bool {
 	c.working.Add(1)
 	if c.Skip(l) {

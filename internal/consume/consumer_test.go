@@ -45,17 +45,3 @@ func TestNoLeaseIsHandledBehindTheEnd(t *testing.T) {
 		<-done
 	}
 }
-
-func TestReleaseAllLetsAConsumerEndWhoseLastLeaseEndsMeanwhile(t *testing.T) {
-	c := &Consumer{pace: claim.NewPace(claim.Config{}), drained: make(chan struct{}, 1)}
-	c.stop, c.stopNow = context.WithCancel(t.Context())
-	c.stopNow()
-	c.home = lease.Home{Owner: c, Parent: t.Context()}
-	l := &lease.Lease{Home: &c.home}
-	c.held.Store(1)
-	require.True(t, l.Lose(lease.Lost)) // since ReleaseAll has seen it, which counted for it when it ended
-	<-c.drained
-	require.Nil(t, c.revoke(l))
-	require.Zero(t, c.held.Load())
-	require.Len(t, c.drained, 1, "Shutdown would wait for ever")
-}

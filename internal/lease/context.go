@@ -48,7 +48,7 @@ func (c *Context) made() *cancellable {
 
 func (l *Lease) makeContext() *cancellable {
 	ctx, cancel := context.WithCancelCause(l.Home.Parent)
-	made := &cancellable{Context: ctx, cancel: cancel}
+	made := &cancellable{Context: ctx, cancel: cancel, home: l.Home}
 	if !l.ctx.CompareAndSwap(nil, made) {
 		cancel(nil)
 	}
@@ -91,6 +91,7 @@ func (l *Lease) endContext() {
 type cancellable struct {
 	context.Context
 	cancel context.CancelCauseFunc
+	home   *Home
 
 	mu    sync.Mutex  // guards what follows; no owner is called under it
 	lease *Lease      // nil before watch, and at the end
@@ -112,6 +113,7 @@ func (c *cancellable) watch(l *Lease) {
 	} else {
 		c.timer.Reset(left)
 	}
+	c.home.contexts.add(c, c.cancel)
 }
 
 // unwatch stops the timer for good. The runtime may keep a stopped timer for a
@@ -122,6 +124,7 @@ func (c *cancellable) unwatch() {
 	c.over, c.lease = true, nil
 	if c.timer != nil {
 		c.timer.Stop()
+		c.home.contexts.remove(c)
 	}
 }
 
@@ -139,5 +142,73 @@ func (c *cancellable) timeUp() {
 	if l != nil {
 		l.Home.Owner.Expire(l)
 		l.cancel() // also where the lease is in a transaction, or being settled
+	}
+}
+
+// contexts are those of an owner's leases that are in use. They are ended together.
+type contexts struct {
+	mu    sync.Mutex // guards what follows; nothing is called under it
+	used  map[any]context.CancelCauseFunc
+	cause error // of the end of all, later ones too; nil before
+}
+
+// add adds a context, which of identifies.
+func (c *contexts) add(of any, cancel context.CancelCauseFunc) {
+	c.mu.Lock()
+	cause := c.cause
+	if cause == nil {
+		if c.used == nil {
+			c.used = map[any]context.CancelCauseFunc{}
+		}
+		c.used[of] = cancel
+	}
+	c.mu.Unlock()
+	if cause != nil {
+		cancel(cause)
+	}
+}
+
+func (c *contexts) remove(of any) {
+	c.mu.Lock()
+	delete(c.used, of)
+	c.mu.Unlock()
+}
+
+// EndContexts ends the contexts of all leases, with a cause. The leases stay what they are.
+func (h *Home) EndContexts(cause error) {
+	h.contexts.mu.Lock()
+	used := h.contexts.used
+	h.contexts.used, h.contexts.cause = nil, cause
+	h.contexts.mu.Unlock()
+	for _, cancel := range used {
+		cancel(cause)
+	}
+}
+
+// together is the context of leases that one call handles.
+type together struct {
+	context.Context
+	cancel context.CancelCauseFunc
+}
+
+// Together returns a context for a call that handles leases of one owner. It ends when one of them is lost, or by EndContexts.
+// end is called when the call has returned.
+func Together(leases []*Lease) (ctx context.Context, end func()) {
+	home := leases[0].Home
+	t := &together{}
+	t.Context, t.cancel = context.WithCancelCause(home.Parent)
+	home.contexts.add(t, t.cancel)
+	for _, l := range leases {
+		l.with.Store(t)
+		if s := l.State(); s == Lost || s == Expired { // before it could see t
+			t.cancel(ErrLost)
+		}
+	}
+	return t, func() {
+		home.contexts.remove(t)
+		for _, l := range leases {
+			l.with.Store(nil)
+		}
+		t.cancel(nil)
 	}
 }

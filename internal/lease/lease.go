@@ -16,6 +16,8 @@ import (
 var (
 	ErrLost    = errors.New("chanq: lease lost")
 	ErrSettled = errors.New("chanq: lease already settled")
+	// ErrStopped is the cause of the end of contexts when the time to drain is over.
+	ErrStopped = errors.New("chanq: consumer stopped, and its time to drain is over")
 	// ErrHidden: a first try may have been applied, and what happened since hides whether it was.
 	ErrHidden = errors.New("the connection broke during the first try, and the message has moved on since")
 )
@@ -70,6 +72,8 @@ type Home struct {
 	Owner  Owner
 	Parent context.Context // of the contexts of leases
 	Of     any             // what they belong to for who made the Owner
+
+	contexts contexts
 }
 
 // Lease is one delivery. Place is of the writer of settles.
@@ -110,6 +114,7 @@ type Lease struct {
 	err  error                         // outcome; written before the state is Settled
 	done atomic.Pointer[chan struct{}] // closed when settled or lost; made by the first Wait
 	ctx  atomic.Pointer[cancellable]   // made by the first use of its context
+	with atomic.Pointer[together]      // the leases that are handled by the same call, or nil
 }
 
 // HeavyBody is how many bytes of a body make a lease heavy: more than almost all messages have, and written in a moment.
@@ -219,9 +224,19 @@ func (l *Lease) DeadLetter(reason string) {
 	}
 }
 
-// Replace returns a lease in state Settling that gives back the message of a lease that was lost on purpose.
-func (l *Lease) Replace() *Lease {
-	r := &Lease{Home: l.Home, Item: l.Item, Due: l.Due, Priority: l.Priority, Attempt: l.Attempt, Lapses: l.Lapses, Op: Release}
+// Revoke takes a held lease from its reader, who has lost it, and returns one in its place that is to be released, or nil if the lease
+// is no longer held. The owner is not called: the lease in its place is held now.
+func (l *Lease) Revoke() *Lease {
+	if !l.move(Held, Lost) {
+		return nil
+	}
+	l.ended.Store(true)
+	l.endContexts()
+	l.wake()
+	r := &Lease{
+		Home: l.Home, Item: l.Item, Due: l.Due, Priority: l.Priority, Attempt: l.Attempt, Lapses: l.Lapses,
+		Message: l.Message, Delivery: l.Delivery, Suspect: l.Suspect, Op: Release,
+	}
 	r.Begin(l.Deadline(), l.Until())
 	r.state.Store(uint32(Settling))
 	return r
@@ -277,10 +292,18 @@ func (l *Lease) LoseInTx() {
 // changed ends the context of a lease that has moved to Expired or Lost, calls the owner, and wakes the calls that wait. The lease may have
 // moved on meanwhile.
 func (l *Lease) changed(to State) {
-	l.cancel()
+	l.endContexts()
 	l.Home.Owner.Changed(l)
 	if to == Lost {
 		l.wake()
+	}
+}
+
+// endContexts ends the context of the lease, and that of the call that handles it together with others.
+func (l *Lease) endContexts() {
+	l.cancel()
+	if t := l.with.Load(); t != nil {
+		t.cancel(ErrLost)
 	}
 }
 

@@ -110,6 +110,9 @@ func (p *Pipe) Run() {
 	p.cfg.Store.Close()
 }
 
+// Drain has inputs stored without lingering.
+func (p *Pipe) Drain() { p.writer.Drain() }
+
 // Close is called after the last Add.
 func (p *Pipe) Close() { p.writer.Close() }
 

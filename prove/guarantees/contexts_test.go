@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -17,73 +16,12 @@ import (
 
 // Contexts of leases, and ends of producers, whatever has happened before.
 var contexts = []test{
-	{"AContextEndsWithItsLeaseAfterAShutdownThatGaveUp", contextAfterShutdown},
-	{"PipeReturnsAfterAShutdownThatGaveUp", pipeAfterShutdown},
 	{"AContextEndsAtItsDeadlineAfterARolledBackAckTx", contextAfterRollback},
 	{"AContextEndsAtItsDeadlineWhileTheSettleHangs", contextWhileSettling},
 	{"AContextOutlivesASettleThatSucceeded", contextAfterSettle},
 	{"OneLeaseIsPrintedWhileItIsExtended", printWhileExtended},
 	{"TheSecondOfTwoClosesWaitsAndTakesNothing", closeTwice},
 	{"OneNotifierRingsForBothNamesOfTheDefaultSchema", notifierOfDefaultSchema},
-}
-
-func contextAfterShutdown(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
-	begun, ended := make(chan *chanq.Lease[string], 1), make(chan error, 1)
-	var over atomic.Int64 // when the first handler knew, by this process's clock
-	go func() {
-		ended <- c.Handle(1, func(ctx context.Context, l *chanq.Lease[string]) error {
-			begun <- l
-			<-ctx.Done()
-			over.Store(time.Now().UnixNano())
-			return context.Cause(ctx)
-		})
-	}()
-	l := <-begun
-	gone, end := context.WithCancel(context.Background())
-	end()
-	require.ErrorIs(w, c.Shutdown(gone), context.Canceled)
-	again := testdb.Lease(w, q, 1, time.Minute)
-	require.Equal(w, id, again[0].ID)
-	select {
-	case err := <-ended:
-		require.NoError(w, err)
-	case <-time.After(testdb.Patience):
-		require.Fail(w, "Handle does not return")
-	}
-	require.ErrorIs(w, context.Cause(l.Context()), chanq.ErrLeaseLost)
-	require.WithinRange(w, time.Unix(0, over.Load()), l.Deadline(), l.Deadline().Add(steadyLease), "at its deadline")
-}
-
-func pipeAfterShutdown(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	testdb.Send(w, q, testdb.Texts("a", "b")...)
-	c, p := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease}), testdb.Produce(w, w.Queue("output", chanq.Config{}), chanq.ProducerConfig{})
-	begun, ended := make(chan struct{}, 2), make(chan error, 1)
-	go func() {
-		ended <- chanq.Pipe(c, p, 2, func(ctx context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
-			begun <- struct{}{}
-			<-ctx.Done()
-			if l.Body == "a" {
-				return testdb.Texts("too late"), nil
-			}
-			return nil, ctx.Err()
-		})
-	}()
-	<-begun
-	<-begun
-	gone, end := context.WithCancel(context.Background())
-	end()
-	require.ErrorIs(w, c.Shutdown(gone), context.Canceled)
-	select {
-	case err := <-ended:
-		require.NoError(w, err)
-	case <-time.After(testdb.Patience):
-		require.Fail(w, "Pipe does not return")
-	}
-	require.NoError(w, c.Shutdown(w.Soon()), "its goroutines end")
 }
 
 func contextAfterRollback(w *world) {

@@ -146,7 +146,9 @@ func hooksBlock(w *world) {
 		cancel()
 		open()
 		require.NoError(w, c.Shutdown(w.Soon()), "its goroutines end with the hook")
-		require.NoError(w, <-ended)
+		if err := <-ended; err != nil {
+			require.ErrorIs(w, err, chanq.ErrStopped, blocked)
+		}
 	}
 }
 

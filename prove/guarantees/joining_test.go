@@ -91,10 +91,18 @@ func gaveUpMember(w *world) {
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Minute})
 	l := testdb.Take(w, c, 1)[0]
 	w.Eventually("it has joined", func() bool { return len(members(w, q)) == 1 })
+	st := w.Statements("work")
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault { // what it holds cannot be released
+		if testdb.Runs(op, st.Release(nil)) || testdb.Runs(op, st.SkipLocked().Release(nil)) {
+			return w.Broken(false)
+		}
+		return faultdb.Fault{}
+	})
 	ended, end := context.WithCancel(context.Background())
 	end()
-	require.Error(w, c.Shutdown(ended))
+	require.ErrorContains(w, c.Shutdown(ended), "1 leases not settled, 0 settles not confirmed")
 	require.NoError(w, c.Shutdown(w.Soon()), "its goroutines end")
+	w.Heal()
 	require.Len(w, members(w, q), 1, "whose name the message in its hands shows")
 	require.NotEmpty(w, testdb.Get(w, q, l.ID).LeasedBy)
 }

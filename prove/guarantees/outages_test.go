@@ -186,9 +186,9 @@ func permanent(w *world) {
 			require.ErrorIs(w, c.Err(), chanq.ErrNoSchema)
 			require.ErrorContains(w, c.Err(), "chanq migrate "+name)
 		}
-		require.ErrorIs(w, c.Handle(1, func(context.Context, *chanq.Lease[string]) error { return nil }), cause)
 		require.NoError(w, leases[1].Ack(), "what is delivered may be settled")
 		require.NoError(w, leases[1].Wait(w.Soon()))
+		require.ErrorIs(w, c.Handle(1, func(context.Context, *chanq.Lease[string]) error { return nil }), cause)
 		require.NoError(w, c.Shutdown(w.Soon()))
 		w.Faults.Inject(nil)
 		require.Zero(w, testdb.Counted(w, q))

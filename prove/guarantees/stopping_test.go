@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -24,13 +23,8 @@ var stopping = []test{
 	{"G06_TheEndOfTheContextStops", contextStops},
 	{"G06_StopDuringAClaimReturnsItsMessages", stopDuringClaim},
 	{"G11_StopNeedsNoReader", stopNeedsNoReader},
-	{"G06_ReleaseAllReturnsWhatHandlersHoldToo", releaseAll},
-	{"ReleaseAllStoresWhatIsBeingSettledAndLeavesTransactionsAlone", releaseAllSettling},
-	{"ReleaseAllTellsWhatTheDatabaseDoesNotHave", releaseAllDead},
 	{"ShutdownOfADeadDatabaseReturnsByItsContext", shutdownDead},
-	{"ASettleAfterShutdownGaveUpIsRefused", settleAfterShutdown},
 	{"ShutdownMayBeCalledAgain", shutdownAgain},
-	{"ShutdownWaitsForHandlersThoughOneBeforeGaveUp", shutdownAfterGivingUp},
 }
 
 func numbers(n int) []string {
@@ -207,48 +201,6 @@ func shutdownDead(w *world) {
 	closed(w, c)
 }
 
-func settleAfterShutdown(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	testdb.Send(w, q, testdb.Texts("a")...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
-	l := testdb.Take(w, c, 1)[0]
-	ended, end := context.WithCancel(context.Background())
-	end()
-	require.ErrorIs(w, c.Shutdown(ended), context.Canceled)
-	require.ErrorIs(w, l.Ack(), chanq.ErrClosed)
-	require.ErrorIs(w, l.Wait(w.Soon()), chanq.ErrClosed)
-	require.Equal(w, 2, testdb.Lease(w, q, 1, time.Minute)[0].Attempt, "it is delivered again")
-}
-
-func shutdownAfterGivingUp(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	testdb.Send(w, q, testdb.Texts("a")...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
-	begun, gate, left := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	go func() {
-		left <- c.Handle(1, func(context.Context, *chanq.Lease[string]) error {
-			close(begun)
-			<-gate // whatever becomes of its context
-			return nil
-		})
-	}()
-	select {
-	case <-begun:
-	case <-w.Soon().Done():
-		w.Fatal("no handler runs")
-	}
-	for range 2 {
-		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-		err := c.Shutdown(ctx)
-		cancel()
-		require.ErrorIs(w, err, context.DeadlineExceeded)
-		require.ErrorContains(w, err, "1 handlers not returned")
-	}
-	close(gate)
-	require.NoError(w, c.Shutdown(w.Soon()))
-	require.NoError(w, <-left)
-}
-
 func shutdownAgain(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
@@ -263,86 +215,4 @@ func shutdownAgain(w *world) {
 	}
 	require.NoError(w, c.Flush(w.Soon()))
 	require.NoError(w, c.Err())
-}
-
-func releaseAll(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	testdb.Send(w, q, testdb.Texts(numbers(8)...)...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour, Prefetch: 4})
-	taken := testdb.Take(w, c, 2)
-	waits := make(chan error, 1)
-	go func() { waits <- taken[0].Wait(w.Soon()) }()
-	began, handled := make(chan struct{}, 8), make(chan error, 1)
-	go func() {
-		handled <- c.Handle(2, func(ctx context.Context, l *chanq.Lease[string]) error {
-			began <- struct{}{}
-			<-ctx.Done()
-			return ctx.Err()
-		})
-	}()
-	<-began
-	<-began
-	require.NoError(w, c.ReleaseAll(w.Soon()))
-	require.Equal(w, chanqadmin.Stats{Ready: 8}, testdb.Counted(w, q), "at once: the leases would run for an hour")
-	require.NoError(w, <-handled, "contexts have ended")
-	for _, l := range taken {
-		require.ErrorIs(w, context.Cause(l.Context()), chanq.ErrLeaseLost)
-		require.ErrorIs(w, l.Ack(), chanq.ErrLeaseLost)
-		require.ErrorIs(w, l.Wait(w.Soon()), chanq.ErrLeaseLost, "the release is not its holder's outcome")
-	}
-	require.ErrorIs(w, <-waits, chanq.ErrLeaseLost)
-	require.NoError(w, c.Shutdown(w.Soon()))
-	again := testdb.Leases(testdb.Lease(w, q, 8, time.Minute))
-	require.Equal(w, numbers(8), testdb.Bodies(again), "to their former places")
-	for _, l := range again {
-		require.Equal(w, 1, l.Attempt, "uncounted")
-	}
-	require.NoError(w, c.ReleaseAll(w.Soon()), "nothing is left")
-}
-
-func releaseAllSettling(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	sent := testdb.Send(w, q, testdb.Texts("acked", "in a transaction", "held")...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{Linger: time.Minute, LeaseFor: time.Hour})
-	leases := testdb.Take(w, c, 3)
-	require.NoError(w, leases[0].Ack())
-	tx, err := w.DB.BeginTx(w.Soon(), nil)
-	require.NoError(w, err)
-	require.NoError(w, leases[1].AckTx(w.Soon(), tx))
-	if w.Engine.Dialect.Traits().OneWriter {
-		require.NoError(w, tx.Commit()) // nobody else writes before
-	}
-	require.NoError(w, c.ReleaseAll(w.Soon()))
-	require.NoError(w, leases[0].Wait(w.Soon()))
-	if !w.Engine.Dialect.Traits().OneWriter {
-		require.NoError(w, tx.Commit(), "the transaction goes on")
-	}
-	w.requireState(q, sent[0], "")
-	w.requireState(q, sent[1], "")
-	w.requireState(q, sent[2], chanqadmin.StateReady)
-}
-
-func releaseAllDead(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	testdb.Send(w, q, testdb.Texts("a", "b")...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
-	testdb.Take(w, c, 2)
-	st := w.Statements("work")
-	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if testdb.Runs(op, st.Release(nil)) || testdb.Runs(op, st.SkipLocked().Release(nil)) {
-			return w.Broken(false)
-		}
-		return faultdb.Fault{}
-	})
-	var err error // of one who waits long enough to hear of a try
-	for wait := 100 * time.Millisecond; wait < testdb.Patience && !strings.Contains(fmt.Sprint(err), "2 of 2"); wait *= 4 {
-		ctx, cancel := context.WithTimeout(w.Soon(), wait)
-		err = c.ReleaseAll(ctx)
-		cancel()
-		require.Error(w, err)
-	}
-	require.ErrorContains(w, err, "2 of 2 leases")
-	w.Faults.Inject(nil)
-	require.NoError(w, c.Shutdown(w.Soon()), "it goes on")
-	require.Equal(w, chanqadmin.Stats{Ready: 2}, testdb.Counted(w, q))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // All delays and leases are whole hours and a jump of the clock is a minute
@@ -59,7 +60,7 @@ func check(t *testing.T, e testdb.Engine, retain time.Duration) {
 	time, err := newClock(db, e.Dialect, "model")
 	require.NoError(t, err)
 	rapid.Check(struct{ testing.TB }{t}, func(t *rapid.T) { // a *testing.T is asked for its deadline, which a bubble has not
-		h := begin(t, db, cfg, time, served)
+		h := begin(t, db, cfg, time, served, e.Errors)
 		defer h.end()
 		t.Repeat(map[string]func(*rapid.T){
 			"":     func(*rapid.T) { h.compare() },
@@ -82,6 +83,7 @@ type history struct {
 	cfg       chanq.Config
 	clock     clock
 	sessions  *sessions
+	errors    map[sqlbatch.Class]error // of the engine
 	queue     *chanq.Queue[string]
 	model     *queueModel
 	producers [producers]*chanq.Producer[string]
@@ -101,8 +103,8 @@ type consumer struct {
 	name string
 }
 
-func begin(t *rapid.T, db *sql.DB, cfg chanq.Config, c clock, served *sessions) *history {
-	h := &history{T: t, db: db, cfg: cfg, clock: c, sessions: served, fences: map[chanq.ID]map[int64]int{}, model: newModel(cfg.MaxAttempts, cfg.Retain > 0, cfg.Dialect.Name() == "sqlserver")}
+func begin(t *rapid.T, db *sql.DB, cfg chanq.Config, c clock, served *sessions, errors map[sqlbatch.Class]error) *history {
+	h := &history{T: t, db: db, cfg: cfg, clock: c, sessions: served, errors: errors, fences: map[chanq.ID]map[int64]int{}, model: newModel(cfg.MaxAttempts, cfg.Retain > 0, cfg.Dialect.Name() == "sqlserver")}
 	h.model.now = c.now(t)
 	var err error
 	h.queue, err = chanq.Open[string](context.Background(), db, "model", cfg)

@@ -11,6 +11,8 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // lease is one that somebody holds, or thinks to hold.
@@ -191,8 +193,16 @@ func (s *crash) run(h *history) {
 	h.note("it held %s", l.name)
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
+	st := h.cfg.Dialect.Queue(sqlbatch.Names{Queue: "model"})
+	h.sessions.faults.Inject(func(op faultdb.Op) faultdb.Fault { // it releases nothing
+		if testdb.Runs(op, st.Release(nil)) || testdb.Runs(op, st.SkipLocked().Release(nil)) {
+			return faultdb.Fail(h.errors[sqlbatch.Permanent])
+		}
+		return faultdb.Fault{}
+	})
 	_ = l.consumer.Shutdown(gone) // its error counts what it held
 	require.NoError(h, l.consumer.Shutdown(h.soon()), h.ran)
+	h.sessions.faults.Inject(nil)
 	h.forget(l.consumer)
 	h.sessions.settle(h, h.db)
 }

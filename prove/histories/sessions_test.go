@@ -13,6 +13,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
@@ -29,6 +30,7 @@ type sessions struct {
 
 	mu         sync.Mutex
 	held, gone map[uint32]bool // by the server's process
+	faults     *faultdb.Connector
 }
 
 const (
@@ -44,7 +46,8 @@ func (s *sessions) connector(t testing.TB, e testdb.Engine, address string) driv
 	if e.ConnectWith == nil {
 		connector, err := e.Connect(address)
 		require.NoError(t, err)
-		return connector
+		s.faults = faultdb.New(connector)
+		return s.faults
 	}
 	id := chanq.NewID()
 	s.activity, s.name = postgresActivity, fmt.Sprintf("chanq histories %x", id[8:]) // 63 bytes at most
@@ -57,7 +60,8 @@ func (s *sessions) connector(t testing.TB, e testdb.Engine, address string) driv
 		c.RuntimeParams["application_name"] = s.name
 	})
 	require.NoError(t, err)
-	return connector
+	s.faults = faultdb.New(connector)
+	return s.faults
 }
 
 // settle waits until the server has ended the sessions whose callers gave up.

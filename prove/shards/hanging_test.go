@@ -38,7 +38,7 @@ func TestErrorsOfCallsForAllNameTheShard(t *testing.T) {
 		w.Cleanup(w.Heal)
 		p.C() <- of(q, 1, 3, "b")[2]
 		require.NoError(w, leases[0].Ack())
-		for name, call := range map[string]func(context.Context) error{"Flush": c.Flush, "Flush of a producer": p.Flush, "ReleaseAll": c.ReleaseAll} {
+		for name, call := range map[string]func(context.Context) error{"Flush": c.Flush, "Flush of a producer": p.Flush} {
 			ctx, cancel := context.WithTimeout(w.soon(), 300*time.Millisecond)
 			err := call(ctx)
 			cancel()

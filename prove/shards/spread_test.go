@@ -1,6 +1,7 @@
 package shards_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -148,7 +149,7 @@ func TestWhatNobodyTookGoesBackOnStop(t *testing.T) {
 	})
 }
 
-func TestReleaseAllGivesBackWhatReadersHaveOfAllShards(t *testing.T) {
+func TestShutdownReleasesWhatReadersHoldOfAllShards(t *testing.T) {
 	onEach(t, func(w *world) {
 		const n = 30
 		q := w.queue(chanq.Config{})
@@ -156,7 +157,9 @@ func TestReleaseAllGivesBackWhatReadersHaveOfAllShards(t *testing.T) {
 		testdb.SendBy(w, p, bodies("a", n)...)
 		c := w.start(q, chanq.ConsumerConfig{})
 		held := testdb.Take(w, c, n/2)
-		require.NoError(w, c.ReleaseAll(w.soon()))
+		over, cancel := context.WithCancel(context.Background())
+		cancel()
+		require.ErrorContains(w, c.Shutdown(over), "leases not settled, 0 settles not confirmed")
 		require.Equal(w, n, w.counted(q).Ready)
 		require.ErrorIs(w, held[0].Ack(), chanq.ErrLeaseLost)
 		require.NoError(w, c.Shutdown(w.soon()))

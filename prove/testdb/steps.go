@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -71,7 +72,11 @@ func Close(t T, p interface{ Close(context.Context) error }) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = p.Close(ctx)
+		if p.Close(ctx) != nil { // what was given up ends nevertheless
+			end, cancel := context.WithTimeout(context.Background(), Patience)
+			defer cancel()
+			_ = p.Close(end)
+		}
 	})
 }
 
@@ -155,12 +160,14 @@ func Leases[M any](held []*Held[M]) []*chanq.Lease[M] {
 	return leases
 }
 
+var errOver = errors.New("the test is over")
+
 // Lease has exactly n messages leased for d, as soon as they are there. They are of a consumer of their own, which
 // extends no lease and claims no more, and does not end before the test: so the holder of a lease that has run
 // out can still try to settle it.
 func Lease[M any](t T, q *chanq.Queue[M], n int, d time.Duration) []*Held[M] {
 	t.Helper()
-	c, err := q.Consume(context.Background(), chanq.ConsumerConfig{Prefetch: n, LeaseFor: d, MaxExtend: 100 * time.Millisecond})
+	c, err := q.Consume(context.Background(), chanq.ConsumerConfig{Prefetch: n, LeaseFor: d, MaxExtend: 100 * time.Millisecond, DrainFor: 1000 * time.Hour})
 	require.NoError(t, err)
 	leases, over, handled := make(chan *chanq.Lease[M], n), make(chan struct{}), make(chan struct{})
 	go func() {
@@ -168,21 +175,18 @@ func Lease[M any](t T, q *chanq.Queue[M], n int, d time.Duration) []*Held[M] {
 		_ = c.Handle(n, func(_ context.Context, l *chanq.Lease[M]) error {
 			leases <- l
 			<-over
-			return nil
+			return chanq.Snooze(0, errOver) // of what the test has not settled
 		})
 	}()
 	t.Cleanup(func() {
 		if w, ok := t.(interface{ Heal() }); ok {
 			w.Heal()
 		}
-		given, cancel := context.WithCancel(context.Background())
-		cancel()
-		_ = c.Shutdown(given) // what the test has not settled is given up
 		close(over)
-		<-handled
-		end, cancel := context.WithTimeout(context.Background(), Patience)
+		end, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_ = c.Shutdown(end)
+		<-handled
 	})
 	got := make([]*Held[M], n)
 	for i := range got {

@@ -1,0 +1,259 @@
+package chanq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/consume"
+	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// What calls handlers, and settles leases by what they return.
+
+// Handle calls fn for each lease, in up to workers goroutines, until the consumer stops. Nothing that fn does ends it. The context
+// given to fn is that of the lease. What fn returns settles the lease, unless fn has settled it:
+//
+//	nil                  ack
+//	RetryAfter(d, err)   nack, due after d
+//	Snooze(d, err)       released uncounted, due after d
+//	DeadLetter(err)      dead letter
+//	another error        nack, due after ConsumerConfig.Backoff
+//	a panic              nack likewise, with the stack as its error
+//	runtime.Goexit       nack likewise: t.FailNow does that
+//
+// An error after AckTx says that its transaction was not committed: roll it back before returning. The Failed hook is called with
+// every error. An error whose methods panic counts as another error. Of several that are wrapped in one, DeadLetter goes before
+// Snooze, and Snooze before RetryAfter. Outcome returns what is made of an error, for tests.
+//
+// Handle ends the consumer. When that stops, calls that have begun go on for ConsumerConfig.DrainFor. Then their contexts end with
+// the cause ErrStopped, and an error that is returned from then on, other than DeadLetter and Snooze, releases the message uncounted.
+// A second later what is still held is released. Handle returns when every call has returned and every settle is stored, at most
+// 6 s after DrainFor. It returns Err, or an error that says what was released or is not stored, and how many calls have not
+// returned. A long call learns by Delivery.Stopping that the consumer stops.
+func (c *Consumer[T]) Handle(workers int, fn func(context.Context, *Lease[T]) error) error {
+	if err := checkHandler(workers, fn == nil); err != nil {
+		return c.core.queue.failed("handle", err)
+	}
+	return c.core.serve("handle", workers, func() { handle(c.feed.C(), fn) })
+}
+
+// Handle calls fn for each lease that comes through a channel, in up to workers goroutines, until the channel closes and every call
+// has returned. It settles each lease as Consumer.Handle does, and the lease's consumer waits for the call as if it had made it; but
+// ends no consumer: Consumer.Shutdown does. It is for a channel that merges the leases of several consumers. Its only errors are
+// wrong arguments.
+func Handle[T any](leases <-chan *Lease[T], workers int, fn func(context.Context, *Lease[T]) error) error {
+	if err := checkHandler(workers, fn == nil); err != nil {
+		return fmt.Errorf("chanq: handle: %w", err)
+	}
+	base.Workers(workers, func() { handle(leases, fn) })
+	return nil
+}
+
+// checkHandler returns an error for arguments that call nothing.
+func checkHandler(workers int, none bool) error {
+	switch {
+	case workers < 1:
+		return fmt.Errorf("workers is %d: must be at least 1", workers)
+	case none:
+		return errors.New("fn must not be nil")
+	}
+	return nil
+}
+
+func handle[T any](leases <-chan *Lease[T], fn func(context.Context, *Lease[T]) error) {
+	for l := range leases {
+		if c := holderOf(l.lease); c.engine.Begin(l.lease) {
+			c.attempt(func() error { return fn(l.Context(), l) }, func(err error) {
+				defer c.engine.Done()
+				c.dispose(l.lease, err)
+			})
+		}
+	}
+}
+
+// HandleBatches calls fn for batches of up to most leases, in up to workers goroutines, until the consumer stops: see Receive for
+// wait. It is for handlers that write many rows at once. What fn returns settles the leases that fn has not settled: nil acks all of
+// them, and Snooze releases them.
+//
+// After another error of a batch of several, fn is called again for each of its leases alone, and what it returns then settles that
+// lease as Handle does. So only the messages that fail alone have failed an attempt; the others are acked at once. A call that
+// fails must leave nothing behind that harms the next: roll its transaction back before it returns. AckTx may be called again then.
+//
+// The context given to fn ends when one of the leases is lost, with the cause ErrLeaseLost, and with ErrStopped as that of Handle. A
+// batch that fails after that is released. HandleBatches ends the consumer as Handle does.
+func (c *Consumer[T]) HandleBatches(workers, most int, wait time.Duration, fn func(context.Context, []*Lease[T]) error) error {
+	err := checkHandler(workers, fn == nil)
+	switch {
+	case err != nil:
+	case most < 1:
+		err = fmt.Errorf("most is %d: must be at least 1", most)
+	case wait < 0:
+		err = fmt.Errorf("wait is %v: must not be negative", wait)
+	default:
+		return c.core.serve("handle batches", workers, func() {
+			for {
+				batch, err := c.Receive(context.Background(), most, wait)
+				if err != nil { // the consumer has stopped
+					return
+				}
+				handleBatch(c.core, batch, fn)
+			}
+		})
+	}
+	return c.core.queue.failed("handle batches", err)
+}
+
+// handleBatch calls fn for a batch, and if that fails for each of its leases.
+func handleBatch[T any](c *consumer, batch []*Lease[T], fn func(context.Context, []*Lease[T]) error) {
+	held := make([]*Lease[T], 0, len(batch))
+	for _, l := range batch {
+		if c.engine.Begin(l.lease) {
+			held = append(held, l)
+		}
+	}
+	together := func(part []*Lease[T], then func(error)) {
+		under := make([]*lease.Lease, len(part))
+		for i, l := range part {
+			under[i] = l.lease
+		}
+		ctx, end := lease.Together(under)
+		c.attempt(func() error { return fn(ctx, slices.Clone(part)) }, func(err error) {
+			end()
+			then(err)
+		})
+	}
+	dispose := func(part []*Lease[T], err error) {
+		for _, l := range part {
+			c.dispose(l.lease, err)
+			c.engine.Done()
+		}
+	}
+	if len(held) == 0 {
+		return
+	}
+	together(held, func(err error) {
+		if err == nil || len(held) == 1 || Outcome(err).Kind == OutcomeSnooze {
+			dispose(held, err)
+			return
+		}
+		base.Workers(1, func() {
+			for len(held) > 0 {
+				one := held[:1]
+				held = held[1:]
+				switch {
+				case one[0].lease.State() >= lease.Settling: // fn has settled it, or it is lost
+					c.engine.Done()
+				case c.engine.Interrupted():
+					dispose(one, err)
+				default:
+					together(one, func(err error) { dispose(one, err) })
+				}
+			}
+		})
+	})
+}
+
+// serve runs work, which calls handlers, in workers goroutines until the consumer stops, and ends the consumer.
+func (c *consumer) serve(op string, workers int, work func()) error {
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		base.Workers(workers, work)
+	}()
+	<-c.engine.Stopped()
+	bound, cancel := context.WithTimeoutCause(context.Background(), c.cfg.DrainFor, ErrStopped)
+	defer cancel()
+	left, err := c.end(bound, op)
+	if left.Handlers == 0 {
+		<-over
+	}
+	if failure := c.failure(); failure != nil {
+		return failure
+	}
+	return err
+}
+
+// end ends the consumer: see consume.Consumer.End. The error says what is left.
+func (c *consumer) end(bound context.Context, op string) (consume.Left, error) {
+	left := c.engine.End(bound)
+	if left == (consume.Left{}) {
+		return left, nil
+	}
+	cause := context.Cause(bound)
+	if cause == nil { // another call's bound has ended first
+		cause = ErrStopped
+	}
+	text := fmt.Sprintf("%d leases not settled, %d settles not confirmed, %d handlers not returned", left.Leases, left.Settles, left.Handlers)
+	if left.Stuck && left.Settles == 0 {
+		text += ", and a hook, a codec or the driver does not return"
+	}
+	return left, c.queue.failed(op, fmt.Errorf("%s: %w", text, cause))
+}
+
+// attempt calls do, and then with its outcome in deferred functions: where do leaves by runtime.Goexit nothing else is run.
+func (c *consumer) attempt(do func() error, then func(error)) {
+	err := base.ErrGoexit
+	defer func() { then(err) }()
+	defer func() {
+		if p := recover(); p != nil {
+			err = base.Panicked(p)
+		}
+	}()
+	err = do()
+}
+
+// dispose settles a lease as its handler's error says, unless it is settled or lost.
+func (c *consumer) dispose(l *lease.Lease, err error) {
+	state := l.State()
+	stopped := err != nil && c.engine.Interrupted()
+	if err != nil && !stopped {
+		call(c.queue.cfg.Hooks.Failed, FailedEvent{Queue: c.queue.label, ID: l.Item.ID, Attempt: l.Attempt, Err: err})
+	}
+	switch {
+	case state >= lease.Settling:
+	case err == nil && state == lease.InTx:
+		l.Unwatch() // the caller's commit acks it, and its context is not needed any more
+		c.engine.Returned(l)
+	default:
+		op, delay, text := c.settling(l, err, stopped)
+		_ = l.Settle(context.Background(), op, delay, text) // its error: ErrLeaseLost, ErrSettled or ErrClosed, as Wait and hooks have it
+	}
+}
+
+// settling is how what a handler has returned settles its lease. stopped says that its context may have ended by ErrStopped.
+func (c *consumer) settling(l *lease.Lease, err error, stopped bool) (op lease.Op, delay time.Duration, text string) {
+	o := Outcome(err)
+	switch {
+	case o.Kind == OutcomeAck:
+		return lease.Ack, 0, ""
+	case o.Kind == OutcomeDeadLetter:
+		return lease.Dead, 0, o.Reason
+	case o.Kind == OutcomeSnooze:
+		return lease.Snooze, o.Delay, o.Reason
+	case stopped:
+		return lease.Release, 0, ""
+	case o.Kind == OutcomeRetryAfter:
+		return lease.Nack, o.Delay, o.Reason
+	}
+	return lease.Nack, c.backoff(l.Failures()), o.Reason
+}
+
+// nackDelay brings a delay of the user's into the bounds of Nack: a message that
+// was handled must be settled.
+func nackDelay(d time.Duration) time.Duration { return min(max(d, 0), sqlbatch.MaxDelay) }
+
+// backoff asks ConsumerConfig.Backoff. The default stands in for one that fails, or
+// returns what is no delay.
+func (c *consumer) backoff(attempt int) time.Duration {
+	d := time.Duration(-1)
+	_ = base.Call(func() { d = c.cfg.Backoff(attempt) })
+	if d < 0 || d > sqlbatch.MaxDelay {
+		return defaultBackoff(attempt)
+	}
+	return d
+}

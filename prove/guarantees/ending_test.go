@@ -1,0 +1,345 @@
+package guarantees
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// The end of a consumer: each row of the table in the package comment, for each way to handle leases.
+var ending = []test{
+	{"G06_HandlersThatReturnInTimeSettle", endInTime},
+	{"G06_HandlersThatReturnLateReleaseUncounted", endLate},
+	{"G06_AHandlerThatNeverReturnsLosesItsLeaseAndIsReported", endNever},
+	{"G06_ASecondSignalEndsTheTimeToDrain", endTwice},
+	{"G06_TheEndIsBoundedThoughTheDatabaseIsLost", endLost},
+	{"G06_WhatIsBufferedIsReleasedWhileHandlersDrain", endBuffered},
+	{"G06_GroupedSettlesAreStoredBeforeHandleReturns", endGrouped},
+	{"G06_DecisionsOfLateHandlersStand", endDecided},
+	{"G06_ShutdownReleasesWhatReadersHold", endReaders},
+	{"ATransactionGoesOnThoughTheTimeToDrainIsOver", endInTx},
+	{"AHandlerLearnsThatItsConsumerStops", stopped},
+}
+
+// untilStopped is a handler that returns when its context ends, which it must by the end of the time to drain.
+func untilStopped(ctx context.Context) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// a way to handle the leases of a consumer, each by a call of its own.
+type way struct {
+	name string
+	run  func(c *chanq.Consumer[string], fn func(context.Context, *chanq.Lease[string]) error) error
+}
+
+// drainFor is how long handlers may go on in these tests, and atEnd how much later the end may be that is not late.
+var (
+	drainFor = slowness * 300 * time.Millisecond
+	atEnd    = 6 * time.Second
+)
+
+// onEachWay runs a test with a consumer of six messages that are claimed, and two handlers of which have begun.
+func (w *world) onEachWay(cfg chanq.Config, test func(e *drain)) {
+	w.Helper()
+	if w.Engine.Dialect.Queue(sqlbatch.Names{Queue: "work", Slots: 4}).Slots().Text == "" {
+		w.Skip("this engine has no ordered queues yet")
+	}
+	ways := []way{
+		{"handle", func(c *chanq.Consumer[string], fn func(context.Context, *chanq.Lease[string]) error) error {
+			return c.Handle(2, fn)
+		}},
+		{"batches", func(c *chanq.Consumer[string], fn func(context.Context, *chanq.Lease[string]) error) error {
+			return c.HandleBatches(2, 1, 0, func(ctx context.Context, ls []*chanq.Lease[string]) error { return fn(ctx, ls[0]) })
+		}},
+		{"pipe", func(c *chanq.Consumer[string], fn func(context.Context, *chanq.Lease[string]) error) error {
+			p := testdb.Produce(w, w.Queue("output", chanq.Config{}), chanq.ProducerConfig{})
+			return chanq.Pipe(c, p, 2, func(ctx context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+				return testdb.Texts("out"), fn(ctx, l)
+			})
+		}},
+		{"ordered", func(c *chanq.Consumer[string], fn func(context.Context, *chanq.Lease[string]) error) error {
+			return c.Handle(2, fn)
+		}},
+	}
+	for _, way := range ways {
+		cfg := cfg
+		if way.name == "ordered" {
+			cfg.Kind, cfg.Slots = chanq.KindOrdered, 4
+		}
+		e := &drain{world: w, way: way, begun: make(chan *chanq.Lease[string], 6), left: make(chan error, 1)}
+		cfg.Hooks.Failed = func(chanq.FailedEvent) { e.failed.Add(1) }
+		e.q = w.Queue("work_"+way.name, cfg)
+		ms := testdb.Texts(numbers(6)...)
+		for i := range ms {
+			if way.name == "ordered" {
+				ms[i].Key = ms[i].Body
+			}
+		}
+		testdb.Send(w, e.q, ms...)
+		e.c = testdb.Start(w, e.q, chanq.ConsumerConfig{LeaseFor: time.Hour, Linger: time.Minute, DrainFor: drainFor})
+		test(e)
+	}
+}
+
+// drain is a consumer that is to be stopped while its handlers are at work.
+type drain struct {
+	*world
+	way    way
+	q      *chanq.Queue[string]
+	c      *chanq.Consumer[string]
+	begun  chan *chanq.Lease[string]
+	left   chan error
+	failed atomic.Int64 // calls of the Failed hook
+	at     time.Time    // of the stop
+}
+
+// stop has two handlers begin, waits until the other messages are buffered, and stops the consumer.
+func (e *drain) stop(fn func(context.Context, *chanq.Lease[string]) error) (held []*chanq.Lease[string]) {
+	e.Helper()
+	go func() {
+		e.left <- e.way.run(e.c, func(ctx context.Context, l *chanq.Lease[string]) error {
+			e.begun <- l
+			return fn(ctx, l)
+		})
+	}()
+	held = append(held, testdb.Receive(e, e.begun, "a handler begins"), testdb.Receive(e, e.begun, "another one begins"))
+	e.Eventually(e.way.name+": the others are buffered", func() bool { return e.c.Stats().Held == 6 })
+	e.at = time.Now()
+	e.c.Stop()
+	return held
+}
+
+// returns is what the call has returned, not before some time after the stop, and no later than another time.
+func (e *drain) returns(low, high time.Duration) error {
+	e.Helper()
+	err := testdb.Receive(e, e.left, e.way.name+" returns")
+	require.GreaterOrEqual(e, time.Since(e.at), low, e.way.name)
+	if e.Engine.Bubble {
+		require.LessOrEqual(e, time.Since(e.at), high+50*time.Millisecond, e.way.name)
+	}
+	require.Zero(e, e.c.Stats().Held, "%s: nothing is held", e.way.name)
+	return err
+}
+
+// again requires that so many messages are ready, none of whose attempts was counted.
+func (e *drain) again(n int) {
+	e.Helper()
+	require.Equal(e, chanqadmin.Stats{Ready: n}, testdb.Counted(e, e.q), e.way.name)
+	for _, l := range testdb.Lease(e, e.q, n, time.Minute) {
+		require.Equal(e, 1, l.Attempt, "%s: it is uncounted", e.way.name)
+		require.NoError(e, l.Ack())
+	}
+}
+
+func endInTime(w *world) {
+	w.onEachWay(chanq.Config{}, func(e *drain) {
+		held := e.stop(func(ctx context.Context, l *chanq.Lease[string]) error {
+			<-l.Stopping()
+			time.Sleep(drainFor / 2)
+			return ctx.Err()
+		})
+		require.NoError(e, e.returns(drainFor/2, drainFor/2))
+		for _, l := range held {
+			require.NoError(e, l.Wait(e.Soon()), "what was acked is stored")
+		}
+		e.again(4)
+	})
+}
+
+func endLate(w *world) {
+	w.onEachWay(chanq.Config{}, func(e *drain) {
+		e.stop(func(ctx context.Context, l *chanq.Lease[string]) error {
+			require.ErrorIs(e, untilStopped(ctx), chanq.ErrStopped)
+			return ctx.Err()
+		})
+		require.NoError(e, e.returns(drainFor, drainFor))
+		require.Zero(e, e.failed.Load(), "it is no failed attempt")
+		e.again(6)
+	})
+}
+
+func endNever(w *world) {
+	w.onEachWay(chanq.Config{}, func(e *drain) {
+		gate := make(chan struct{})
+		held := e.stop(func(context.Context, *chanq.Lease[string]) error {
+			<-gate
+			return nil
+		})
+		err := e.returns(drainFor+time.Second, drainFor+time.Second)
+		require.ErrorIs(e, err, chanq.ErrStopped)
+		require.ErrorContains(e, err, "2 leases not settled, 0 settles not confirmed, 2 handlers not returned")
+		require.Equal(e, chanqadmin.Stats{Ready: 6}, testdb.Counted(e, e.q), e.way.name)
+		over, cancel := context.WithTimeout(e.Soon(), 50*time.Millisecond)
+		defer cancel()
+		require.ErrorContains(e, e.c.Shutdown(over), "0 leases not settled, 0 settles not confirmed, 2 handlers not returned")
+		close(gate)
+		require.NoError(e, e.c.Shutdown(e.Soon()), "it waits for them")
+		for _, l := range held {
+			require.ErrorIs(e, l.Ack(), chanq.ErrLeaseLost)
+			require.ErrorIs(e, l.Wait(e.Soon()), chanq.ErrLeaseLost, "the release is not its holder's outcome")
+		}
+		e.again(6)
+	})
+}
+
+func endTwice(w *world) {
+	w.onEachWay(chanq.Config{}, func(e *drain) {
+		e.stop(func(ctx context.Context, l *chanq.Lease[string]) error { return untilStopped(ctx) })
+		e.c.Stop() // has no effect
+		over, cancel := context.WithCancel(context.Background())
+		cancel()
+		require.NoError(e, e.c.Shutdown(over))
+		require.NoError(e, e.returns(0, 0))
+		e.again(6)
+	})
+}
+
+func endLost(w *world) {
+	w.onEachWay(chanq.Config{}, func(e *drain) {
+		e.stop(func(ctx context.Context, l *chanq.Lease[string]) error {
+			if l.Body == "000" {
+				e.Faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Cut(e.Failure(sqlbatch.Unknown)) })
+				return nil
+			}
+			return untilStopped(ctx)
+		})
+		err := testdb.Receive(e, e.left, e.way.name+" returns")
+		if e.Engine.Bubble {
+			require.LessOrEqual(e, time.Since(e.at), drainFor+atEnd+50*time.Millisecond, e.way.name)
+		}
+		require.ErrorIs(e, err, chanq.ErrStopped)
+		require.ErrorContains(e, err, "settles not confirmed, 0 handlers not returned")
+		e.Heal()
+	})
+}
+
+func endBuffered(w *world) {
+	w.onEachWay(chanq.Config{}, func(e *drain) {
+		gate := make(chan struct{})
+		e.stop(func(context.Context, *chanq.Lease[string]) error {
+			<-gate
+			return nil
+		})
+		e.Eventually(e.way.name+": four are back", func() bool { return e.c.Stats().Released == 4 && e.c.Stats().Held == 2 })
+		require.Empty(e, e.left, "and handlers go on")
+		close(gate)
+		require.NoError(e, e.returns(0, drainFor))
+		e.again(4)
+	})
+}
+
+func endGrouped(w *world) {
+	w.onEachWay(chanq.Config{}, func(e *drain) {
+		e.stop(func(_ context.Context, l *chanq.Lease[string]) error {
+			<-l.Stopping()
+			return nil // with a Linger of a minute
+		})
+		require.NoError(e, e.returns(0, 0))
+		stats := e.c.Stats()
+		require.EqualValues(e, 6, stats.Acked+stats.Released, e.way.name)
+		require.GreaterOrEqual(e, stats.Acked, int64(2))
+		e.again(int(stats.Released))
+	})
+}
+
+func endDecided(w *world) {
+	w.onEachWay(chanq.Config{}, func(e *drain) {
+		e.stop(func(ctx context.Context, l *chanq.Lease[string]) error {
+			err := untilStopped(ctx)
+			if l.Body == "000" {
+				return chanq.DeadLetter(err)
+			}
+			return chanq.Snooze(time.Hour, err)
+		})
+		require.NoError(e, e.returns(drainFor, drainFor))
+		require.Equal(e, chanqadmin.Stats{Ready: 4, Scheduled: 1, Dead: 1}, testdb.Counted(e, e.q), e.way.name)
+	})
+}
+
+func endReaders(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts(numbers(8)...)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour, Prefetch: 4})
+	taken := testdb.Take(w, c, 3)
+	contexts := []context.Context{taken[0].Context(), taken[1].Context()}
+	require.NoError(w, contexts[0].Err())
+	waits := make(chan error, 1)
+	go func() { waits <- taken[0].Wait(w.Soon()) }()
+	go func() {
+		if errors.Is(untilStopped(contexts[1]), chanq.ErrStopped) {
+			_ = taken[1].Ack() // there is a second for it
+		}
+	}()
+	over, cancel := context.WithTimeoutCause(context.Background(), drainFor, errors.New("the time is over"))
+	defer cancel()
+	began := time.Now()
+	err := c.Shutdown(over)
+	require.ErrorContains(w, err, "2 leases not settled, 0 settles not confirmed, 0 handlers not returned: the time is over")
+	if w.Engine.Bubble {
+		require.LessOrEqual(w, time.Since(began), drainFor+1050*time.Millisecond)
+	}
+	require.Equal(w, chanqadmin.Stats{Ready: 7}, testdb.Counted(w, q), "at once: the leases would run for an hour")
+	require.ErrorIs(w, context.Cause(contexts[0]), chanq.ErrStopped)
+	require.ErrorIs(w, context.Cause(taken[2].Context()), chanq.ErrLeaseLost, "first used after the release")
+	require.ErrorIs(w, taken[0].Ack(), chanq.ErrLeaseLost)
+	require.ErrorIs(w, <-waits, chanq.ErrLeaseLost)
+	require.NoError(w, taken[1].Wait(w.Soon()))
+	again := testdb.Lease(w, q, 7, time.Minute)
+	require.Equal(w, append([]string{"000"}, numbers(8)[2:]...), testdb.Bodies(testdb.Leases(again)), "to their former places")
+	for _, l := range again {
+		require.Equal(w, 1, l.Attempt, "uncounted")
+	}
+}
+
+func endInTx(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	sent := testdb.Send(w, q, testdb.Texts("acked", "in a transaction", "held")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{Linger: time.Minute, LeaseFor: time.Hour})
+	leases := testdb.Take(w, c, 3)
+	require.NoError(w, leases[0].Ack())
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
+	require.NoError(w, err)
+	require.NoError(w, leases[1].AckTx(w.Soon(), tx))
+	if w.Engine.Dialect.Traits().OneWriter {
+		require.NoError(w, tx.Commit()) // nothing else is written before
+	}
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	require.ErrorContains(w, c.Shutdown(over), "1 leases not settled, 0 settles not confirmed")
+	require.NoError(w, leases[0].Wait(w.Soon()))
+	if !w.Engine.Dialect.Traits().OneWriter {
+		require.NoError(w, tx.Commit(), "the transaction goes on")
+	}
+	w.requireState(q, sent[0], "")
+	w.requireState(q, sent[1], "")
+	w.requireState(q, sent[2], chanqadmin.StateReady)
+}
+
+func stopped(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+	l := testdb.Take(w, c, 1)[0]
+	require.Empty(w, l.Stopping())
+	select {
+	case <-l.Stopping():
+		require.Fail(w, "it has not stopped")
+	default:
+	}
+	c.Stop()
+	w.within("it stops", l.Stopping())
+	require.NoError(w, l.Context().Err(), "its context goes on")
+	require.NoError(w, l.Ack())
+	require.NoError(w, c.Shutdown(w.Soon()))
+	require.Nil(w, (&chanq.Lease[string]{}).Stopping())
+}
