@@ -13,7 +13,7 @@
 // Begin with Migrate, once, and Open. Queue.Producer sends: by a channel
 // (Producer.C) or waiting for the database (Producer.Send). Queue.Consume reads:
 // Consumer.C, Consumer.All and Consumer.Receive yield leases to settle, and
-// Consumer.Handle calls a function in a pool of workers. Pipe makes a stage of a
+// Consumer.Handle and HandleBatches call a function in a pool of workers. Pipe makes a stage of a
 // pipeline, and ConsumerConfig.StopWhenIdle serves programs that drain a queue and end.
 //
 // Queue.SendTx, Delivery.AckTx and AckTx join the caller's transaction: a message
@@ -26,6 +26,23 @@
 //	→ Lease.Ack (lease.go) → a group → DELETE (internal/settle, sqlbatch)
 //
 // while the extender (internal/settle) extends the leases of what is held.
+//
+// # The end of a consumer
+//
+// Handle, HandleBatches and Pipe end their consumer, and return as soon as everything has ended; Shutdown does the same for who reads
+// the channel.
+//
+//	from                              handlers                           leases that are not settled
+//	the stop (Stop, the end of the    go on; none begins;                those that no reader has taken are released
+//	context, a permanent error)       Delivery.Stopping is closed
+//	DrainFor later, or the end of     contexts end with ErrStopped       an error that is returned now releases its message
+//	Shutdown's context
+//	1 s later                         are left alone, and counted        those that are still held are released: settles of
+//	                                  in the error                       their holders are ErrLeaseLost
+//	5 s later                                                            expire in the database; what could not be stored
+//	                                                                     is counted in the error
+//
+// No release counts as an attempt. What lies in a transaction is the transaction's.
 //
 // A queue is in one database. Package chanqshards makes one queue of several.
 //

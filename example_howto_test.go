@@ -133,7 +133,6 @@ func TestGreetThroughAQueue(t *testing.T) {
 	consumer, err := names.Consume(t.Context(), chanq.ConsumerConfig{StopWhenIdle: true})
 	require.NoError(t, err)
 	require.NoError(t, consumer.Handle(1, greet)) // returns when nothing is due
-	require.NoError(t, consumer.Shutdown(t.Context()))
 	admin, err := chanqadmin.Open(t.Context(), db, "names", chanq.Config{})
 	require.NoError(t, err)
 	stats, err := admin.Stats(t.Context())

@@ -48,7 +48,6 @@ func ExampleConfig_ordered() {
 		}
 		return nil
 	}))
-	check(c.Shutdown(ctx))
 	// Output:
 	// ada came
 	// ada bought

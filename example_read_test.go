@@ -40,7 +40,6 @@ func ExampleConsumer_Handle() {
 		return nil // acked; any other error: ConsumerConfig.Backoff says when again
 	}
 	check(consumer.Handle(1, fetch)) // 1 worker, for the order of the output
-	check(consumer.Shutdown(ctx))    // every settle is in the database
 	admin, err := chanqadmin.Open(ctx, db, "pages", chanq.Config{})
 	check(err)
 	stats, err := admin.Stats(ctx)
@@ -80,8 +79,7 @@ func ExamplePipe() {
 		}
 		return []chanq.Message[string]{{Body: fmt.Sprint("invoice ", n)}, {Body: fmt.Sprint("copy of invoice ", n)}}, nil
 	}))
-	check(from.Shutdown(ctx)) // first the consumer,
-	check(to.Close(ctx))      // then the producer that it feeds
+	check(to.Close(ctx)) // Pipe has ended the consumer
 
 	last, err := invoices.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
 	check(err)
@@ -120,7 +118,6 @@ func ExampleConsumerConfig_stopWhenIdle() {
 		fmt.Println(lease.Body)
 		return nil
 	}))
-	check(consumer.Shutdown(ctx))
 	// Output:
 	// water the plants
 	// feed the cat

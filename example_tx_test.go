@@ -110,7 +110,6 @@ func ExampleLease_AckTx() {
 		return tx.Commit()
 	}
 	check(consumer.Handle(1, book))
-	check(consumer.Shutdown(ctx))
 
 	var cents int
 	check(db.QueryRowContext(ctx, "SELECT cents FROM accounts").Scan(&cents))

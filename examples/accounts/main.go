@@ -16,7 +16,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/embedded"
@@ -57,10 +56,7 @@ func run(ctx context.Context, in io.Reader, out io.Writer, file string, allow fu
 		return err
 	}
 	b := &bank{db, out, allow}
-	err = consumer.Handle(8, b.book) // until ctx ends
-	bound, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	return errors.Join(err, consumer.Shutdown(bound))
+	return consumer.Handle(8, b.book) // until ctx ends, and then what is in hand for 20 s
 }
 
 // send stores each line, a customer and an amount, with the customer as its key.

@@ -9,7 +9,6 @@ package main
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -69,12 +68,11 @@ func remind(ctx context.Context, reminders *chanq.Queue[string], out io.Writer) 
 	if err != nil {
 		return err
 	}
-	err = consumer.Handle(1, func(_ context.Context, l *chanq.Lease[string]) error {
+	return consumer.Handle(1, func(_ context.Context, l *chanq.Lease[string]) error {
 		_, err := fmt.Fprintf(out, "%s (since %s)\n", l.Body, l.DueAt.Format(time.Kitchen))
 		if err != nil {
 			return chanq.RetryAfter(5*time.Minute, err)
 		}
 		return nil
 	})
-	return errors.Join(err, consumer.Shutdown(ctx))
 }

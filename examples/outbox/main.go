@@ -70,11 +70,10 @@ CREATE TABLE IF NOT EXISTS mails (order_id INTEGER PRIMARY KEY, text TEXT NOT NU
 		consumer.Stop() // when it could not serve
 	}()
 
-	err = consumer.Handle(4, s.mail) // until ctx ends
-	// First whoever sends, then whoever receives.
-	bound, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	err = consumer.Handle(4, s.mail) // until ctx ends, and then what is in hand for 20 s
+	bound, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	err = errors.Join(err, server.Shutdown(bound), consumer.Shutdown(bound))
+	err = errors.Join(err, server.Shutdown(bound))
 	if e := <-served; !errors.Is(e, http.ErrServerClosed) {
 		err = errors.Join(err, e)
 	}

@@ -90,22 +90,7 @@ func run(ctx context.Context, db *sql.DB, paths []string) error {
 	}
 	var stages errgroup.Group
 	stages.Go(func() error { return chanq.Pipe(reading, results, 4, count) })
-	stages.Go(func() error {
-		for {
-			batch, err := adding.Receive(context.Background(), 100, 20*time.Millisecond)
-			if errors.Is(err, chanq.ErrClosed) { // stopped, and the buffer is empty
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			if err := add(db, batch); err != nil {
-				for _, l := range batch {
-					_ = l.Nack(time.Second, err) // it comes again, whatever this returns
-				}
-			}
-		}
-	})
+	stages.Go(func() error { return adding.HandleBatches(1, 100, 20*time.Millisecond, add(db)) })
 	// Pipe moves a message in one transaction, so it is always in one of the two.
 	for ctx.Err() == nil && !empty(ctx, files, counted) {
 		select {
@@ -113,12 +98,8 @@ func run(ctx context.Context, db *sql.DB, paths []string) error {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-	// Stop every stage, and wait for what it has in hand. What lies between two
-	// stages is in its table, so the order of the stages does not matter; in each,
-	// the consumer ends before the producer that it feeds.
+	// Stop every stage, and wait for what it has in hand, up to ConsumerConfig.DrainFor. What lies between two stages is in its
+	// table, so their order does not matter. The producer ends after the consumer that feeds it.
 	stop()
-	err = stages.Wait()
-	bound, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	return errors.Join(err, reading.Shutdown(bound), results.Close(bound), adding.Shutdown(bound))
+	return errors.Join(stages.Wait(), results.Close(context.Background()))
 }

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/chanq/chanq"
 )
@@ -38,26 +37,26 @@ func count(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[counts], 
 }
 
 // add is the second stage: it adds a batch to the table and acks it, together.
-func add(db *sql.DB, batch []*chanq.Lease[counts]) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // an interrupt lets it finish
-	defer cancel()
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback() // does nothing after Commit
-	for _, l := range batch {
-		for word, n := range l.Body.Words {
-			_, err := tx.ExecContext(ctx, "INSERT INTO words (word, n) VALUES (?, ?) ON CONFLICT (word) DO UPDATE SET n = n + excluded.n", word, n)
-			if err != nil {
-				return err
+func add(db *sql.DB) func(context.Context, []*chanq.Lease[counts]) error {
+	return func(ctx context.Context, batch []*chanq.Lease[counts]) error {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback() // does nothing after Commit
+		for _, l := range batch {
+			for word, n := range l.Body.Words {
+				_, err := tx.ExecContext(ctx, "INSERT INTO words (word, n) VALUES (?, ?) ON CONFLICT (word) DO UPDATE SET n = n + excluded.n", word, n)
+				if err != nil {
+					return err
+				}
 			}
 		}
+		if err := chanq.AckTx(ctx, tx, batch...); err != nil {
+			return err
+		}
+		return tx.Commit()
 	}
-	if err := chanq.AckTx(ctx, tx, batch...); err != nil {
-		return err
-	}
-	return tx.Commit()
 }
 
 // empty reports whether neither queue has a message that waits or is being processed. It asks them in the

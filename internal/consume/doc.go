@@ -8,7 +8,17 @@
 // # Order at the end
 //
 // Stop ends the claims, and the feed returns what no reader has taken. Then the leases that readers have end, one by one, and
-// handlers return. Then the settler stores what is left, and the extender and the heartbeat end. GiveUp ends all of that at once.
+// handlers return. Then the settler stores what is left, and the extender and the heartbeat end. A caller of End waits for that, and
+// moves the consumer on:
+//
+//	state        begins with                    leases of readers            left when
+//	Draining     Stop                           go on                        all have ended, or a bound ends
+//	Interrupted  the end of a bound             their contexts have ended    all have ended, or Grace is over
+//	Revoked      the end of Grace               are released                 all settles are stored, or StoreFor is over
+//	Abandoned    the end of StoreFor            expire in the database       every statement has returned
+//	Ended
+//
+// Handlers are waited for while the consumer is Draining or Interrupted. Those that have not returned then are counted.
 //
 // # Locks
 //

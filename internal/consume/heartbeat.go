@@ -14,8 +14,8 @@ import (
 // leaveTimeout is how long a consumer that ends tries to remove its row.
 const leaveTimeout = 5 * time.Second
 
-// attend sends the heartbeats until ctx ends, and then removes the consumer's row, unless GiveUp was called: messages might still be
-// leased. Only the end of the consumer waits for it, for that last statement. It uses sessions of the kind Note, so that no claim
+// attend sends the heartbeats until ctx ends, and then removes the consumer's row, unless the consumer was abandoned: messages might still
+// be leased. Only the end of the consumer waits for it, for that last statement. It uses sessions of the kind Note, so that no claim
 // waits for one.
 func (c *Consumer) attend(ctx context.Context) {
 	chore := c.cfg.Task("members", "join")
