@@ -9,8 +9,8 @@ import (
 	"github.com/chanq/chanq/internal/lease"
 )
 
-// AckAll acks the messages of many leases and waits for the outcomes, at the cost of
-// Ack and Wait for each: the acks join the next groups of their consumers. The leases may
+// Ack acks the messages of many leases and waits for the outcomes, at the cost of
+// Delivery.Ack and Wait for each: the acks join the next groups of their consumers. The leases may
 // be of several queues, and one that is given twice is acked once.
 //
 // A nil error means that all acks are in the database. A *BatchError has an entry for
@@ -19,7 +19,7 @@ import (
 // Unknown, and the consumer goes on with the ack. If ctx ends while the backlog of settles is full, a lease whose ack was not
 // handed over stays held, and its OpError is not Unknown. On SQLite a goroutine that holds
 // a transaction must not call it: see Queue.
-func AckAll[T any](ctx context.Context, leases ...*Lease[T]) error {
+func Ack[T any](ctx context.Context, leases ...*Lease[T]) error {
 	all := make([]*lease.Lease, len(leases))
 	for i, l := range leases {
 		switch {
@@ -30,10 +30,10 @@ func AckAll[T any](ctx context.Context, leases ...*Lease[T]) error {
 		}
 		all[i] = l.lease
 	}
-	return ackAll(ctx, all)
+	return ack(ctx, all)
 }
 
-func ackAll(ctx context.Context, leases []*lease.Lease) error {
+func ack(ctx context.Context, leases []*lease.Lease) error {
 	errs := make([]error, len(leases))
 	for i, l := range leases {
 		errs[i] = l.Settle(ctx, lease.Ack, 0, "")

@@ -97,7 +97,7 @@ func (c *Consumer[T]) All() iter.Seq[*Lease[T]] {
 // Receive waits for a lease, and then up to wait for more, up to most leases in all. It returns at least one,
 // unless it returns an error. A wait of 0 takes what is in the buffer already. Leases that ran out in the buffer are
 // skipped. It costs no round trip. The slice is the caller's; its leases are settled one by one, or all together by
-// AckAll or AckTx.
+// Ack or AckTx.
 //
 // Its errors: that of ctx, if it ends before a lease comes, and of a consumer that has
 // ended Err, or else ErrClosed. Other than the loop of All it stops nothing:

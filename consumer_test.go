@@ -79,7 +79,7 @@ func TestAckAllTellsTheSameOfALeaseThatIsGivenTwice(t *testing.T) {
 	c.Stop()
 	require.NoError(t, l.Release())
 	var batch *BatchError
-	require.ErrorAs(t, AckAll(soon(t), l, l), &batch)
+	require.ErrorAs(t, Ack(soon(t), l, l), &batch)
 	require.ErrorIs(t, batch.Errs[0], ErrSettled)
 	require.ErrorIs(t, batch.Errs[1], ErrSettled)
 }

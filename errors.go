@@ -143,9 +143,9 @@ func (e *UnsentError[T]) Unwrap() []error {
 	return errs
 }
 
-// RetryAfter wraps an error of a handler (see Consumer.Handle): the message is
-// nacked and due again after d instead of the configured Backoff. The attempt
-// counts. It works wrapped, too; err may be nil.
+// RetryAfter wraps the error of a handler, or the cause of a Nack: the message is nacked and due again after d, by the database's clock,
+// instead of after ConsumerConfig.Backoff. The attempt counts. It works wrapped; err may be nil, which keeps the last error of the
+// message. A negative d counts as 0, and one of more than a hundred years as that.
 func RetryAfter(d time.Duration, err error) error { return &retryAfter{d, err} }
 
 type retryAfter struct {
@@ -156,12 +156,13 @@ type retryAfter struct {
 func (e *retryAfter) Error() string { return errorText(e.err) }
 func (e *retryAfter) Unwrap() error { return e.err }
 
-// Snooze wraps an error of a handler (see Consumer.Handle): the message is given back,
-// uncounted, and due again after d, with the error's text. It is for what is not the
-// message's fault and passes: a service that answers 429 must not make a healthy message
-// dead. A message that snoozes for ever never ends, unless it has a TTL. It works
-// wrapped, too; err may be nil. d is brought into the bounds of Lease.ReleaseAfter, which
-// says when a consumer finds the message again.
+// Snooze wraps the error of a handler, or the cause of a Nack: the message is released uncounted and due again after d, as RetryAfter
+// has it, behind what is due before. It is for what is not the message's fault and passes: a service that answers 429 must not make a
+// dead letter of a healthy message. Leases before this one that expired count no more: see Delivery.Attempt. A message that is always
+// snoozed never ends, unless it has a TTL.
+//
+// No consumer is woken for it, since one that snoozes whatever it gets would never rest: an idle one finds the message at its next
+// poll, which may be ConsumerConfig.PollMax (1 s) after it is due. After a nack those in this process look at once.
 func Snooze(d time.Duration, err error) error { return &snooze{d, err} }
 
 type snooze struct {
@@ -172,16 +173,15 @@ type snooze struct {
 func (e *snooze) Error() string { return errorText(e.err) }
 func (e *snooze) Unwrap() error { return e.err }
 
-// DeadLetter wraps an error of a handler (see Consumer.Handle): the message is
-// set aside at once, with the error's text. err may be nil: the message is set aside
-// all the same, with a text that says so.
+// DeadLetter wraps the error of a handler, or the cause of a Nack: the message is a dead letter at once, with the error's text. err may
+// be nil. chanqadmin.Queue.Redrive makes the message ready again.
 func DeadLetter(err error) error { return &deadLetter{err} }
 
 type deadLetter struct{ err error }
 
 func (e *deadLetter) Error() string {
 	if e.err == nil {
-		return "set aside by its handler, without an error"
+		return "dead-lettered by its handler, without an error"
 	}
 	return errorText(e.err)
 }

@@ -38,7 +38,7 @@ func ExampleConsumer_Receive() {
 		for _, lease := range leases {
 			sum += lease.Body
 		}
-		check(chanq.AckAll(ctx, leases...)) // nil: all of it is in the database
+		check(chanq.Ack(ctx, leases...)) // nil: all of it is in the database
 		if sum == 6 {
 			fmt.Println(sum)
 		}
@@ -79,8 +79,8 @@ func ExampleConsumer_HandleBatches() {
 	// Output: 1 to be tried again
 }
 
-// AckAll acks many messages and waits for all outcomes, bounded by a context.
-func ExampleAckAll() {
+// Ack acks many messages and waits for all outcomes, bounded by a context.
+func ExampleAck() {
 	ctx := context.Background()
 	_, consumer, done := numbers(ctx)
 	defer done()
@@ -88,7 +88,7 @@ func ExampleAckAll() {
 	for range 3 {
 		leases = append(leases, <-consumer.C())
 	}
-	check(chanq.AckAll(ctx, leases...))
+	check(chanq.Ack(ctx, leases...))
 	check(consumer.Shutdown(ctx))
 	fmt.Println(len(leases), "done")
 	// Output: 3 done

@@ -166,7 +166,7 @@ func ExampleAckTx() {
 		check(err)
 		if err := total(batch); err != nil {
 			for _, lease := range batch {
-				_ = lease.Nack(time.Second, err) // its outcome does not matter: it comes again
+				_ = lease.Nack(chanq.RetryAfter(time.Second, err)) // its outcome does not matter: it comes again
 			}
 			continue
 		}

@@ -209,38 +209,34 @@ func (c *consumer) attempt(do func() error, then func(error)) {
 
 // dispose settles a lease as its handler's error says, unless it is settled or lost.
 func (c *consumer) dispose(l *lease.Lease, err error) {
-	state := l.State()
-	stopped := err != nil && c.engine.Interrupted()
+	if err == nil && l.State() == lease.InTx {
+		l.Unwatch() // the caller's commit acks it, and its context is not needed any more
+		c.engine.Returned(l)
+		return
+	}
+	_ = c.settle(l, err) // ErrLeaseLost, ErrSettled or ErrClosed, as Wait and the hooks have it
+}
+
+// settle settles a lease as an error says, and reports the error to the hook.
+func (c *consumer) settle(l *lease.Lease, err error) error {
+	o, stopped := Outcome(err), err != nil && c.engine.Interrupted()
 	if err != nil && !stopped {
 		call(c.queue.cfg.Hooks.Failed, FailedEvent{Queue: c.queue.label, ID: l.Item.ID, Attempt: l.Attempt, Err: err})
 	}
-	switch {
-	case state >= lease.Settling:
-	case err == nil && state == lease.InTx:
-		l.Unwatch() // the caller's commit acks it, and its context is not needed any more
-		c.engine.Returned(l)
-	default:
-		op, delay, text := c.settling(l, err, stopped)
-		_ = l.Settle(context.Background(), op, delay, text) // its error: ErrLeaseLost, ErrSettled or ErrClosed, as Wait and hooks have it
-	}
-}
-
-// settling is how what a handler has returned settles its lease. stopped says that its context may have ended by ErrStopped.
-func (c *consumer) settling(l *lease.Lease, err error, stopped bool) (op lease.Op, delay time.Duration, text string) {
-	o := Outcome(err)
+	op, delay, text := lease.Nack, o.Delay, o.Reason
 	switch {
 	case o.Kind == OutcomeAck:
-		return lease.Ack, 0, ""
+		op = lease.Ack
 	case o.Kind == OutcomeDeadLetter:
-		return lease.Dead, 0, o.Reason
+		op = lease.Dead
 	case o.Kind == OutcomeSnooze:
-		return lease.Snooze, o.Delay, o.Reason
+		op = lease.Snooze
 	case stopped:
-		return lease.Release, 0, ""
-	case o.Kind == OutcomeRetryAfter:
-		return lease.Nack, o.Delay, o.Reason
+		op, delay, text = lease.Release, 0, ""
+	case o.Kind == OutcomeRetry:
+		delay = c.backoff(l.Failures())
 	}
-	return lease.Nack, c.backoff(l.Failures()), o.Reason
+	return l.Settle(context.Background(), op, delay, text)
 }
 
 // nackDelay brings a delay of the user's into the bounds of Nack: a message that

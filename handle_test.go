@@ -111,15 +111,15 @@ func TestALeaseMadeByHandSaysSo(t *testing.T) {
 	l := &chanq.Lease[string]{Delivery: chanq.Delivery{Attempt: 3}, Body: "order"}
 	for name, do := range map[string]func() error{
 		"Ack":          l.Ack,
-		"Nack":         func() error { return l.Nack(time.Second, nil) },
+		"Nack":         func() error { return l.Nack(chanq.RetryAfter(time.Second, nil)) },
 		"Release":      l.Release,
-		"ReleaseAfter": func() error { return l.ReleaseAfter(time.Second) },
-		"DeadLetter":   func() error { return l.DeadLetter(errors.New("no")) },
+		"ReleaseAfter": func() error { return l.Nack(chanq.Snooze(time.Second, nil)) },
+		"DeadLetter":   func() error { return l.Nack(chanq.DeadLetter(errors.New("no"))) },
 		"Wait":         func() error { return l.Wait(ctx) },
 		"Extend":       func() error { return l.Extend(ctx, time.Second) },
 		"Lease.AckTx":  func() error { return l.AckTx(ctx, tx) },
 		"AckTx":        func() error { return chanq.AckTx(ctx, tx, l) },
-		"AckAll":       func() error { return chanq.AckAll(ctx, l) },
+		"Ack of many":  func() error { return chanq.Ack(ctx, l) },
 	} {
 		require.ErrorContains(t, do(), "made by hand", name)
 	}

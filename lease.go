@@ -22,7 +22,7 @@ type Lease[T any] struct {
 }
 
 // Delivery is a Lease without the body, and so without a type parameter: what code needs that handles leases of any queue. Settle it
-// once, by Ack, Nack, Release, DeadLetter or AckTx; a consumer extends it until then. Its methods are safe for concurrent use; its
+// once, by Settle, Ack, Nack, Release or AckTx; a consumer extends it until then. Its methods are safe for concurrent use; its
 // fields are the reader's. A copy of a Delivery is the same delivery.
 type Delivery struct {
 	ID ID
@@ -77,20 +77,31 @@ func (d *Delivery) Deadline() time.Time {
 // no round trip of its own. Wait returns the outcome. Ack returns ErrLeaseLost
 // if the loss is known already, ErrSettled, or ErrClosed after the end of the consumer:
 // Shutdown does not wait for a lease that has run out or is in a transaction. After a
-// rollback such a message is delivered again when its lease ends. AckAll(ctx, lease) is
-// the form that a context bounds, and that returns the outcome of any lease.
+// rollback such a message is delivered again when its lease ends. The function Ack is
+// the form that a context bounds, and that returns the outcomes.
 func (d *Delivery) Ack() error { return d.settle(lease.Ack, 0, "") }
 
-// Nack gives the message back, due again after delay, with the text of cause
-// for operators, of which 2000 bytes are kept; nil keeps the last one. If this was
-// its last attempt (Config.MaxAttempts) it is set aside as dead. A negative delay,
-// or one of more than a hundred years, is an error, and settles nothing. It returns
-// as Ack does.
-func (d *Delivery) Nack(delay time.Duration, cause error) error {
-	if delay < 0 || delay > sqlbatch.MaxDelay {
-		return fmt.Errorf("chanq: nack: delay is %v: must be from 0 to %v", delay, sqlbatch.MaxDelay)
+// Settle does what Consumer.Handle does with the error of a handler: nil acks, and anything else is Nack(err). It is for a loop over
+// a channel: l.Settle(work(l.Context(), l)). It returns as Ack does.
+func (d *Delivery) Settle(err error) error {
+	if err == nil {
+		return d.Ack()
 	}
-	return d.settle(lease.Nack, delay, errorText(cause))
+	return d.Nack(err)
+}
+
+// Nack gives the message back as a failed attempt: due again after ConsumerConfig.Backoff, with the text of cause for operators, of
+// which 2000 bytes are kept; nil keeps the last one. After its last attempt (Config.MaxAttempts) it is a dead letter. A cause that
+// wraps RetryAfter, Snooze or DeadLetter decides otherwise, as it does when a handler returns it. The Failed hook is called. It returns
+// as Ack does.
+func (d *Delivery) Nack(cause error) error {
+	if d.lease == nil {
+		return errMadeByHand
+	}
+	if cause == nil {
+		cause = RetryAfter(holderOf(d.lease).backoff(d.lease.Failures()), nil)
+	}
+	return holderOf(d.lease).settle(d.lease, cause)
 }
 
 // Release gives the message back as if it had not been claimed: due at its
@@ -98,31 +109,6 @@ func (d *Delivery) Nack(delay time.Duration, cause error) error {
 // their next claim or look, those of others within a second or so. A reader that releases whatever it
 // gets claims it again and again. It returns as Ack does.
 func (d *Delivery) Release() error { return d.settle(lease.Release, 0, "") }
-
-// ReleaseAfter gives the message back as if it had not been claimed, but for later: due
-// delay from now, by the database's clock, behind what is due before. So the attempt
-// does not count, and the lapses before it count no more, as after a Nack: see Attempt.
-// The message keeps its last error; to give one, return Snooze from a handler. It is for
-// what is not the message's fault, a limit of somebody's that is reached, say. A negative
-// delay, or one of more than a hundred years, is an error, and settles nothing. It
-// returns as Ack does.
-//
-// No consumer is woken for it, since one that releases whatever it gets would never
-// rest: an idle one finds the message at its next poll, which may be
-// ConsumerConfig.PollMax (1 s) after it is due. After a Nack those in this process look
-// at once, and learn when it is due.
-func (d *Delivery) ReleaseAfter(delay time.Duration) error {
-	if delay < 0 || delay > sqlbatch.MaxDelay {
-		return fmt.Errorf("chanq: release: delay is %v: must be from 0 to %v", delay, sqlbatch.MaxDelay)
-	}
-	return d.settle(lease.Snooze, delay, "")
-}
-
-// DeadLetter sets the message aside in the dead table, with the text of cause.
-// chanqadmin.Queue.Redrive makes it ready again. It returns as Ack does.
-func (d *Delivery) DeadLetter(cause error) error {
-	return d.settle(lease.Dead, 0, errorText(cause))
-}
 
 // Wait returns the outcome of the settle: nil only when it is in the database,
 // ErrLeaseLost when the lease had ended before, or an *OpError, whose Unknown

@@ -76,8 +76,8 @@ func TestTheHistoryHasWhatBecameOfAQueue(t *testing.T) {
 	}
 	require.NoError(t, leases[0].Ack())
 	require.NoError(t, leases[1].Ack())
-	require.NoError(t, leases[2].Nack(time.Hour, errors.New("later")))
-	require.NoError(t, leases[3].DeadLetter(errors.New("never")))
+	require.NoError(t, leases[2].Nack(RetryAfter(time.Hour, errors.New("later"))))
+	require.NoError(t, leases[3].Nack(DeadLetter(errors.New("never"))))
 	recorded(t, q, func(s sample) bool { return s.acked == 2 && s.nacked == 1 && s.died == 1 && s.delivers == 4 })
 	for _, step := range []time.Duration{stepFine, stepMinute, stepHour} {
 		s := total(t, q, step)
@@ -216,7 +216,7 @@ func TestTheHistoryCountsWhatTransactionsDo(t *testing.T) {
 		require.Equal(t, [3]int64{3, 3, 0}, counted(), "nobody has told of the rollback")
 		in(all, (*sql.Tx).Rollback)
 		require.Equal(t, [3]int64{3, 3, 0}, counted(), "each once")
-		require.NoError(t, leases[2].Nack(time.Hour, nil))
+		require.NoError(t, leases[2].Nack(RetryAfter(time.Hour, nil)))
 		require.NoError(t, leases[2].Wait(soon(t)))
 		// A settle is counted after Wait has returned.
 		count := func(want [3]int64, why string) {

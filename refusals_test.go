@@ -281,8 +281,6 @@ func wrongArguments(t *testing.T) {
 		"workers is 0":                  func() error { return c.Handle(0, nothing) },
 		"fn must not be nil":            func() error { return c.Handle(1, nil) },
 		"tx is nil":                     func() error { return l.AckTx(t.Context(), nil) },
-		"nack: delay is -1ns":           func() error { return l.Nack(-1, nil) },
-		"nack: delay is 8":              func() error { return l.Nack(sqlbatch.MaxDelay+time.Hour, nil) },
 		"extend: span is 1ms":           func() error { return l.Extend(t.Context(), time.Millisecond) },
 	} {
 		requireWords(t, call(), words)
@@ -300,7 +298,7 @@ func wrongArguments(t *testing.T) {
 func TestHandlersMayWrapNil(t *testing.T) {
 	require.NotPanics(t, func() {
 		require.Empty(t, chanq.RetryAfter(time.Second, nil).Error())
-		require.Equal(t, "set aside by its handler, without an error", chanq.DeadLetter(nil).Error())
+		require.Equal(t, "dead-lettered by its handler, without an error", chanq.DeadLetter(nil).Error())
 	})
 	require.ErrorIs(t, chanq.RetryAfter(time.Second, io.EOF), io.EOF)
 	require.ErrorIs(t, chanq.DeadLetter(io.EOF), io.EOF)

@@ -104,9 +104,9 @@ func BenchmarkSettle(b *testing.B) {
 		call func(*chanq.Lease[[]byte]) error
 	}{
 		{"ack", (*chanq.Lease[[]byte]).Ack},
-		{"nack", func(l *chanq.Lease[[]byte]) error { return l.Nack(time.Hour, nil) }},
+		{"nack", func(l *chanq.Lease[[]byte]) error { return l.Nack(chanq.RetryAfter(time.Hour, nil)) }},
 		{"release", (*chanq.Lease[[]byte]).Release},
-		{"dead", func(l *chanq.Lease[[]byte]) error { return l.DeadLetter(nil) }},
+		{"dead", func(l *chanq.Lease[[]byte]) error { return l.Nack(chanq.DeadLetter(nil)) }},
 	} {
 		b.Run("kind="+kind.name, func(b *testing.B) {
 			s := openStore(b)

@@ -40,7 +40,7 @@ func TestAListPagesThroughAStateThatLiesAmongOthers(t *testing.T) {
 			q := filled(t, chanq.Config{Kind: kind})
 			leases := testdb.Lease(t, q, 5, time.Hour)
 			require.NoError(t, leases[1].Release())
-			require.NoError(t, leases[3].DeadLetter(context.Canceled))
+			require.NoError(t, leases[3].Nack(chanq.DeadLetter(context.Canceled)))
 			for _, s := range []chanqadmin.State{chanqadmin.StateReady, chanqadmin.StateLeased, chanqadmin.StateDead, chanqadmin.StateScheduled, chanqadmin.StateDone} {
 				peeked, err := testdb.Peek(t.Context(), q, s, 1000)
 				require.NoError(t, err)

@@ -84,8 +84,8 @@ func TestTheHistoryHasWhatAProgramDid(t *testing.T) {
 		leases := testdb.Take(w, c, 3)
 		time.Sleep(20 * time.Second)
 		require.NoError(t, leases[0].Ack())
-		require.NoError(t, leases[1].Nack(time.Hour, errors.New("later")))
-		require.NoError(t, leases[2].DeadLetter(errors.New("never")))
+		require.NoError(t, leases[1].Nack(chanq.RetryAfter(time.Hour, errors.New("later"))))
+		require.NoError(t, leases[2].Nack(chanq.DeadLetter(errors.New("never"))))
 		require.NoError(t, c.Flush(w.Soon()))
 		time.Sleep(20 * time.Second)
 		for _, step := range []time.Duration{chanqadmin.StepFine, chanqadmin.StepMinute, chanqadmin.StepHour} {

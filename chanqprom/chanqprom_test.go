@@ -58,7 +58,7 @@ func TestPrometheusReadsWhatBecameOfMessages(t *testing.T) {
 	c, err := q.Consume(t.Context(), chanq.ConsumerConfig{Prefetch: 1})
 	require.NoError(t, err)
 	require.NoError(t, (<-c.C()).Ack())
-	require.NoError(t, (<-c.C()).DeadLetter(errors.New("bad")))
+	require.NoError(t, (<-c.C()).Nack(chanq.DeadLetter(errors.New("bad"))))
 	require.NoError(t, c.Flush(t.Context()))
 	require.Eventually(t, func() bool { return c.Stats().Buffered == 1 }, time.Minute, time.Millisecond)
 

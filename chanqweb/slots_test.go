@@ -27,9 +27,9 @@ func TestKeysThatWaitAreListed(t *testing.T) {
 			case "held": // the database knows no younger lease of an ordered queue
 				require.NoError(t, leases[0].Extend(t.Context(), time.Hour))
 			case "tried":
-				require.NoError(t, leases[0].Nack(time.Hour, errors.New("no stock")))
+				require.NoError(t, leases[0].Nack(chanq.RetryAfter(time.Hour, errors.New("no stock"))))
 			case "stuck":
-				require.NoError(t, leases[0].DeadLetter(errors.New("not a card")))
+				require.NoError(t, leases[0].Nack(chanq.DeadLetter(errors.New("not a card"))))
 			}
 		}
 		for i := range 9 {

@@ -159,7 +159,7 @@ func (r *receiver) print(l *chanq.Lease[[]byte]) error {
 func (r *receiver) settle(ctx context.Context, l *chanq.Lease[[]byte]) error {
 	var err error
 	if r.flags.nack {
-		err = l.Nack(r.flags.delay, errors.New(r.flags.cause))
+		err = l.Nack(chanq.RetryAfter(r.flags.delay, errors.New(r.flags.cause)))
 	} else {
 		err = l.Ack()
 	}

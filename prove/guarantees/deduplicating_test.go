@@ -43,7 +43,7 @@ func dedupKey(w *world) {
 	l := testdb.Lease(w, q, 1, time.Minute)[0]
 	require.Equal(w, key, l.DedupKey)
 	again("leased")
-	require.NoError(w, l.Nack(0, nil))
+	require.NoError(w, l.Nack(chanq.RetryAfter(0, nil)))
 	again("ready")
 	l = testdb.Lease(w, q, 1, time.Minute)[0]
 	require.NoError(w, l.Ack())
@@ -51,7 +51,7 @@ func dedupKey(w *world) {
 	require.NoError(w, err)
 	require.False(w, r.Duplicate, "after the ack the key is free")
 	require.NotEqual(w, first.ID, r.ID)
-	require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].DeadLetter(nil))
+	require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].Nack(chanq.DeadLetter(nil)))
 	r, err = p.Send(w.Soon(), m)
 	require.NoError(w, err)
 	require.False(w, r.Duplicate, "the dead do not hold keys")

@@ -288,7 +288,7 @@ func alwaysFails(w *world) {
 		l = testdb.Lease(w, q, 1, time.Minute)[0]
 		require.Equal(w, attempt, l.Attempt)
 		l.Attempt = 0 // the fields are the reader's
-		require.NoError(w, l.Nack(0, fmt.Errorf("failure %d", attempt)))
+		require.NoError(w, l.Nack(chanq.RetryAfter(0, fmt.Errorf("failure %d", attempt))))
 	}
 	e := testdb.Get(w, q, id)
 	require.Equal(w, chanqadmin.StateDead, e.State)
@@ -302,11 +302,11 @@ func unlimited(w *world) {
 	for attempt := 1; attempt <= 11; attempt++ { // one more than the default
 		l := testdb.Lease(w, q, 1, time.Minute)[0]
 		require.Equal(w, attempt, l.Attempt)
-		require.NoError(w, l.Nack(0, errors.New("not yet")))
+		require.NoError(w, l.Nack(chanq.RetryAfter(0, errors.New("not yet"))))
 	}
 	lapse(w, q, 1, 2)
 	w.Eventually("it is ready again", func() bool { return testdb.Get(w, q, id).State == chanqadmin.StateReady })
-	require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].DeadLetter(errors.New("enough")))
+	require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].Nack(chanq.DeadLetter(errors.New("enough"))))
 	w.requireState(q, id, chanqadmin.StateDead)
 	_, err := chanq.Open[string](w.Soon(), w.DB, "work", chanq.Config{MaxAttempts: -2})
 	require.ErrorContains(w, err, "Config.MaxAttempts is -2")

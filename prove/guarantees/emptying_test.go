@@ -48,13 +48,13 @@ func emptyOfStates(w *world) {
 				require.NoError(w, l.Ack())
 				require.NoError(w, l.Wait(w.Soon()))
 			case "dead":
-				require.NoError(w, l.DeadLetter(nil))
+				require.NoError(w, l.Nack(chanq.DeadLetter(nil)))
 				require.NoError(w, l.Wait(w.Soon()))
 			default:
 				require.NoError(w, l.Extend(w.Soon(), time.Hour)) // of an ordered queue the database knows no younger lease
 				require.Equal(w, chanqadmin.Stats{Leased: 1, Dead: 1, Done: 1}, testdb.Counted(w, q))
 				require.False(w, testdb.Empty(w, q), "one is leased")
-				require.NoError(w, l.Nack(time.Hour, nil))
+				require.NoError(w, l.Nack(chanq.RetryAfter(time.Hour, nil)))
 				require.NoError(w, l.Wait(w.Soon()))
 				require.Equal(w, chanqadmin.Stats{Scheduled: 1, Dead: 1, Done: 1}, testdb.Counted(w, q))
 				require.False(w, testdb.Empty(w, q), "one is scheduled")

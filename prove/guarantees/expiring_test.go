@@ -96,7 +96,7 @@ func nackedExpires(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	id := testdb.Send(w, q, chanq.Message[string]{TTL: 10 * shortLease})[0]
 	l := testdb.Lease(w, q, 1, time.Minute)[0]
-	require.NoError(w, l.Nack(0, nil))
+	require.NoError(w, l.Nack(chanq.RetryAfter(0, nil)))
 	isOver(w, q, id)
 	testdb.RequireNone(w, q)
 	e := testdb.Get(w, q, id)

@@ -86,7 +86,7 @@ func viewShows(w *world) {
 	w.face("work", chanq.Config{})
 	testdb.Send(w, q, chanq.Message[string]{Body: "taken", Priority: chanq.PriorityUrgent}, chanq.Message[string]{Body: "dying", Priority: chanq.PriorityHigh})
 	leases := testdb.Lease(w, q, 2, time.Hour)
-	require.NoError(w, leases[1].DeadLetter(errors.New("over")))
+	require.NoError(w, leases[1].Nack(chanq.DeadLetter(errors.New("over"))))
 	testdb.Send(w, q,
 		chanq.Message[string]{Body: "waiting", Delay: time.Hour, Headers: map[string]string{"a": "b"}},
 		chanq.Message[string]{Body: "free", DedupKey: "key", TTL: time.Hour},
@@ -115,7 +115,7 @@ func viewShowsOrdered(w *world) {
 	w.face("work", cfg)
 	ids := testdb.Send(w, q, chanq.Message[string]{Body: "first", Key: "a"}, chanq.Message[string]{Body: "second", Key: "a"})
 	l := testdb.Lease(w, q, 1, time.Hour)[0]
-	require.NoError(w, l.DeadLetter(errors.New("over")))
+	require.NoError(w, l.Nack(chanq.DeadLetter(errors.New("over"))))
 	w.Eventually("what waited for the key goes back with its slot", func() bool { return testdb.Get(w, q, ids[1]).State == chanqadmin.StateReady })
 	slot := sqlbatch.SlotOf("a", [16]byte{}, 4)
 	require.Equal(w, []string{fmt.Sprintf("dead first a %d", slot), fmt.Sprintf("ready second a %d", slot)}, w.shown("state, body, order_key, slot", "ORDER BY seq"))

@@ -106,7 +106,7 @@ func fallsAfterASettle(w *world) {
 		}
 		return faultdb.Fault{}
 	})
-	err := chanq.AckAll(w.Soon(), leases...)
+	err := chanq.Ack(w.Soon(), leases...)
 	w.Faults.Inject(nil)
 	require.NotErrorIs(w, err, chanq.ErrLeaseLost)
 	require.Zero(w, lost.Load())

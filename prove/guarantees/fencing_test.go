@@ -19,9 +19,9 @@ var byAHolder = []struct {
 	do   func(*world, *chanq.Lease[string]) error
 }{
 	{"ack", func(_ *world, l *chanq.Lease[string]) error { return l.Ack() }},
-	{"nack", func(_ *world, l *chanq.Lease[string]) error { return l.Nack(0, errors.New("again")) }},
+	{"nack", func(_ *world, l *chanq.Lease[string]) error { return l.Nack(chanq.RetryAfter(0, errors.New("again"))) }},
 	{"release", func(_ *world, l *chanq.Lease[string]) error { return l.Release() }},
-	{"dead-letter", func(_ *world, l *chanq.Lease[string]) error { return l.DeadLetter(errors.New("enough")) }},
+	{"dead-letter", func(_ *world, l *chanq.Lease[string]) error { return l.Nack(chanq.DeadLetter(errors.New("enough"))) }},
 	{"extend", func(w *world, l *chanq.Lease[string]) error { return l.Extend(w.Soon(), time.Hour) }},
 	{"ack in a transaction", func(w *world, l *chanq.Lease[string]) error {
 		tx, err := w.DB.BeginTx(w.Soon(), nil)
@@ -82,7 +82,7 @@ func fencesOfOneID(w *world) {
 			given[fence] = true
 			switch s {
 			case "nack":
-				require.NoError(w, l.Nack(0, nil))
+				require.NoError(w, l.Nack(chanq.RetryAfter(0, nil)))
 			case "release":
 				require.NoError(w, l.Release())
 			case "ack":

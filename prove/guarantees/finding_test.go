@@ -228,7 +228,7 @@ func foundAgain(w *world) {
 		testdb.Send(s, s.q, chanq.Message[string]{ID: chanq.ID{15: byte(1 + i)}, Body: body})
 	}
 	leases := testdb.Lease(s, s.elsewhere, 2, time.Hour)
-	require.NoError(s, leases[0].DeadLetter(errors.New("enough")))
+	require.NoError(s, leases[0].Nack(chanq.DeadLetter(errors.New("enough"))))
 	_, err := s.elsewhere.Cancel(s.Soon(), leases[1].ID)
 	require.NoError(s, err)
 	s.start()

@@ -78,7 +78,7 @@ var over20s = map[string]bool{
 // clientSide are tests of what no statement decides and that take long on the emulator: SQLite has to do in the default tier.
 var clientSide = map[string]bool{
 	"AHookThatBlocksEndsNoLeaseAndNoShutdown":                   true,
-	"AckAllReturnsWithItsContextWhereTheBacklogIsFull":          true,
+	"AckOfManyReturnsWithItsContextWhereTheBacklogIsFull":       true,
 	"G11_AHotKeyFillsNoBufferAndStallsItsSlotAlone":             true,
 	"G11_ALeaseKeepsLittleBesideABodyOfBytes":                   true,
 	"G11_ALeaseKeepsLittleBesideABodyOfText":                    true,

@@ -76,7 +76,7 @@ func claimBesideDecoding(w *world) {
 		require.Equal(w, text, l.Body.Text)
 		taken = append(taken, l)
 	}
-	require.NoError(w, chanq.AckAll(w.Soon(), taken...))
+	require.NoError(w, chanq.Ack(w.Soon(), taken...))
 	require.True(w, codec.enough.Load(), "a claim begins while the one before is decoded")
 }
 

@@ -96,7 +96,7 @@ func failingSettlesOfEachKind() (tests []test) {
 		name  string
 		do    func(*chanq.Lease[string]) error
 		state chanqadmin.State
-	}{"release after", func(l *chanq.Lease[string]) error { return l.ReleaseAfter(time.Hour) }, chanqadmin.StateScheduled})
+	}{"release after", func(l *chanq.Lease[string]) error { return l.Nack(chanq.Snooze(time.Hour, nil)) }, chanqadmin.StateScheduled})
 	for name, cfg := range map[string]chanq.Config{"plain": {}, "retained": {Retain: time.Hour}, "ordered": orderedConfig} {
 		for _, way := range ways {
 			tests = append(tests, test{"G12_ASettleThatFailsAloneDelaysNoOther_on=" + name + "_settle=" + way.name, func(w *world) {
@@ -220,7 +220,7 @@ func callsReturn(w *world) {
 			}},
 			{"Receive", func(ctx context.Context) error { _, err := c.Receive(ctx, 1, 0); return err }},
 			{"Extend", func(ctx context.Context) error { return leases[1].Extend(ctx, 2*time.Hour) }},
-			{"AckAll", func(ctx context.Context) error { return chanq.AckAll(ctx, leases[0]) }},
+			{"Ack", func(ctx context.Context) error { return chanq.Ack(ctx, leases[0]) }},
 			{"Wait", func(ctx context.Context) error { return leases[0].Wait(ctx) }},
 			{"Consumer.Flush", c.Flush},
 			{"Stats", func(ctx context.Context) error { _, err := testdb.Admin(q).Stats(ctx); return err }},

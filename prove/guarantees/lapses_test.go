@@ -93,7 +93,7 @@ func lapsesCountNothing(w *world) {
 		l := testdb.Lease(w, q, 1, time.Minute)[0]
 		require.Equal(w, "killer", l.Body)
 		require.Equal(w, 3, l.Attempt)
-		require.NoError(w, l.DeadLetter(nil))
+		require.NoError(w, l.Nack(chanq.DeadLetter(nil)))
 		beside := testdb.Lease(w, q, 1, time.Minute)[0]
 		require.Equal(w, "beside", beside.Body)
 		require.Equal(w, 3, beside.Attempt)
@@ -112,12 +112,12 @@ func attemptsForFailures(w *world) {
 	l := testdb.Lease(w, q, 1, time.Minute)[0]
 	require.Equal(w, 3, l.Attempt)
 	for failure := 1; failure < most; failure++ {
-		require.NoError(w, l.Nack(0, nil))
+		require.NoError(w, l.Nack(chanq.RetryAfter(0, nil)))
 		require.Equal(w, failure, testdb.Get(w, q, id).Attempts, "the lapses count no more")
 		l = testdb.Lease(w, q, 1, time.Minute)[0]
 		require.Equal(w, failure+1, l.Attempt)
 	}
-	require.NoError(w, l.Nack(0, nil))
+	require.NoError(w, l.Nack(chanq.RetryAfter(0, nil)))
 	e := testdb.Get(w, q, id)
 	require.Equal(w, chanqadmin.StateDead, e.State)
 	require.Equal(w, most, e.Attempts)
@@ -148,7 +148,7 @@ func settleClears(w *world) {
 	for range 2 {
 		l := testdb.Lease(w, q, 1, time.Minute)[0]
 		require.Equal(w, 3, l.Attempt)
-		require.NoError(w, l.Nack(0, nil))
+		require.NoError(w, l.Nack(chanq.RetryAfter(0, nil)))
 		if l.Body == "b" {
 			break
 		}
@@ -164,7 +164,7 @@ func settleClears(w *world) {
 		w.pass(100 * time.Millisecond)
 		leases = append(leases, testdb.Take(w, c, len(c.C()))...)
 		for _, l := range leases {
-			require.NoError(w, l.Nack(0, nil))
+			require.NoError(w, l.Nack(chanq.RetryAfter(0, nil)))
 		}
 		require.NoError(w, c.Shutdown(w.Soon()))
 		return len(leases) == 2

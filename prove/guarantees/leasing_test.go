@@ -102,7 +102,7 @@ func givenBackWakes(w *world) {
 	require.Equal(w, "c", l.Body, "by Stop")
 	require.NoError(w, l.Ack())
 	for i, delay := range []time.Duration{0, slowness * 100 * time.Millisecond} {
-		require.NoError(w, held[i].Nack(delay, nil))
+		require.NoError(w, held[i].Nack(chanq.RetryAfter(delay, nil)))
 		l = testdb.Take(w, other, 1)[0]
 		require.Equal(w, held[i].ID, l.ID, "by Nack(%v)", delay)
 		require.NoError(w, l.Ack())

@@ -220,7 +220,7 @@ func callBack(w *world) {
 	}()
 	w.Eventually("some failed", func() bool { return c.Load().Stats().Nacked > 0 })
 	for l := range c.Load().All() {
-		require.NoError(w, l.DeadLetter(&rude{"Error", func() { asked("Error") }}))
+		require.NoError(w, l.Nack(chanq.DeadLetter(&rude{"Error", func() { asked("Error") }})))
 		require.NoError(w, c.Load().Flush(w.Soon()))
 		c.Load().Stop()
 	}

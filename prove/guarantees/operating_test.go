@@ -46,7 +46,7 @@ func oneOfEach(w *world, q *chanq.Queue[string]) map[chanqadmin.State]chanq.ID {
 		case chanqadmin.StateDone:
 			require.NoError(w, l.Ack())
 		case chanqadmin.StateDead:
-			require.NoError(w, l.DeadLetter(errors.New("enough")))
+			require.NoError(w, l.Nack(chanq.DeadLetter(errors.New("enough"))))
 		}
 	}
 	byState[chanqadmin.StateReady] = testdb.Send(w, q, testdb.Texts("ready")...)[0]
@@ -114,7 +114,7 @@ func peekPages(w *world) {
 			leases := testdb.Lease(w, q, len(ms), time.Hour)
 			if s == chanqadmin.StateDead {
 				for _, l := range leases {
-					require.NoError(w, l.DeadLetter(errors.New("enough")))
+					require.NoError(w, l.Nack(chanq.DeadLetter(errors.New("enough"))))
 				}
 				remove = testdb.Admin(q).PurgeIDs
 			}
@@ -294,7 +294,7 @@ func kill(w *world, q *chanq.Queue[string], ms ...chanq.Message[string]) []chanq
 	ids := testdb.Send(w, q, ms...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	for _, l := range testdb.Take(w, c, len(ms)) {
-		require.NoError(w, l.DeadLetter(errors.New("killed")))
+		require.NoError(w, l.Nack(chanq.DeadLetter(errors.New("killed"))))
 	}
 	require.NoError(w, c.Shutdown(w.Soon()))
 	return ids
@@ -322,7 +322,7 @@ func redrive(w *world) {
 	require.Equal(w, 1, got[0].Attempt)
 
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
-	require.NoError(w, got[0].DeadLetter(nil))
+	require.NoError(w, got[0].Nack(chanq.DeadLetter(nil)))
 	require.NoError(w, got[0].Wait(w.Soon()))
 	w.Eventually("the consumer pauses", func() bool { return c.Stats().EmptyClaims > 0 })
 	_, err = testdb.Admin(q).Redrive(w.Soon(), 0)
@@ -436,7 +436,7 @@ func isolation(w *world) {
 	require.NoError(w, testdb.Admin(a).Pause(w.Soon()))
 	l := testdb.Lease(w, b, 1, time.Minute)[0]
 	require.Equal(w, "b", l.Body)
-	require.NoError(w, l.DeadLetter(nil))
+	require.NoError(w, l.Nack(chanq.DeadLetter(nil)))
 	n, err := testdb.Admin(a).Redrive(w.Soon(), 0)
 	require.NoError(w, err)
 	require.Zero(w, n)

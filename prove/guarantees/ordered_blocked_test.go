@@ -78,7 +78,7 @@ func keysThatFail(w *world) {
 		for i := range failing {
 			testdb.Send(w, q, keyed(fmt.Sprint("failing", i), 1, 2)...)
 			l := w.next(c, fmt.Sprint("failing", i, "/1"))
-			require.NoError(w, l.Nack(time.Hour, errors.New("not now")))
+			require.NoError(w, l.Nack(chanq.RetryAfter(time.Hour, errors.New("not now"))))
 			require.NoError(w, l.Wait(w.Soon()))
 		}
 		began := time.Now()
@@ -127,7 +127,7 @@ func (w *world) redrivenAt(name string, n int, suspect, applied bool) (more bool
 	away := testdb.OpenOn[string](w, db, name, chanq.Config{Kind: chanq.KindOrdered, Slots: 1, DeadKey: chanq.DeadKeyHolds, History: chanq.HistoryOff})
 	id := testdb.Send(w, q, keyed("a", 1, 3)...)[0]
 	c := testdb.Start(w, away, chanq.ConsumerConfig{LeaseFor: time.Minute})
-	require.NoError(w, w.next(c, "a/1").DeadLetter(errors.New("bad")))
+	require.NoError(w, w.next(c, "a/1").Nack(chanq.DeadLetter(errors.New("bad"))))
 	require.NoError(w, c.Flush(w.Soon()))
 	gate, queries := make(chan struct{}), 0
 	struck := make(chan struct{})
@@ -197,7 +197,7 @@ func keyHeldTwice(w *world) {
 	q := w.keys(chanq.Config{DeadKey: chanq.DeadKeyHolds})
 	ids := testdb.Send(w, q, keyed("a", 1, 2)...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
-	require.NoError(w, w.next(c, "a/1").DeadLetter(errors.New("bad")))
+	require.NoError(w, w.next(c, "a/1").Nack(chanq.DeadLetter(errors.New("bad"))))
 	require.NoError(w, c.Flush(w.Soon()))
 	testdb.Send(w, q, chanq.Message[string]{ID: ids[0], Key: "a", Body: "a/1"})
 	w.closed(q, c)
@@ -234,7 +234,7 @@ func keyOfPaused(w *world) {
 	}
 	l := w.next(c, "a/1")
 	require.NoError(w, testdb.Admin(q).Pause(w.Soon()))
-	require.NoError(w, l.Nack(time.Second, errors.New("again")))
+	require.NoError(w, l.Nack(chanq.RetryAfter(time.Second, errors.New("again"))))
 	require.NoError(w, l.Wait(w.Soon()))
 	paused := count()
 	require.NoError(w, testdb.Admin(q).Resume(w.Soon()))

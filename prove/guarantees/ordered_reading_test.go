@@ -48,7 +48,7 @@ func keysOfABatch(w *world) {
 			keys[l.Key] = true
 			r.note(l, from, true)
 		}
-		require.NoError(w, chanq.AckAll(w.Soon(), batch...))
+		require.NoError(w, chanq.Ack(w.Soon(), batch...))
 		n += len(batch)
 	}
 	r.judge(w, sent)
@@ -69,7 +69,7 @@ func keysOfReceive(w *world) {
 			keys[l.Key] = true
 			r.note(l, time.Now(), true)
 		}
-		require.NoError(w, chanq.AckAll(w.Soon(), got...))
+		require.NoError(w, chanq.Ack(w.Soon(), got...))
 		n += len(got)
 	}
 	r.judge(w, sent)
@@ -155,7 +155,7 @@ func keyOfLarge(w *world) {
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PrefetchBytes: 4000})
 	first := w.next(c, body(0))
 	w.Eventually("there is no room for more bytes", func() bool { return c.Stats().Waiting >= 2 })
-	require.NoError(w, first.Nack(0, errors.New("again")))
+	require.NoError(w, first.Nack(chanq.RetryAfter(0, errors.New("again"))))
 	for i := range count {
 		w.ack(w.next(c, body(i)))
 	}

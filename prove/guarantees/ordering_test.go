@@ -121,7 +121,7 @@ func nackedPlace(w *world) {
 	l := testdb.Lease(w, q, 1, time.Minute)[0]
 	other := testdb.Get(w, q, sent[1]).DueAt
 	w.Eventually("the nack is later than the other's due time", func() bool {
-		require.NoError(w, l.Nack(0, errors.New("later")))
+		require.NoError(w, l.Nack(chanq.RetryAfter(0, errors.New("later"))))
 		if testdb.Get(w, q, l.ID).DueAt.After(other) {
 			return true
 		}

@@ -177,7 +177,7 @@ func settleAfterTheEnd(w *world) {
 	c.Stop()
 	require.NoError(w, tx.Rollback())
 	require.NoError(w, c.Shutdown(w.Soon()), "it waits for no transaction")
-	require.ErrorIs(w, leases[0].Nack(time.Hour, errors.New("rolled back")), chanq.ErrClosed)
+	require.ErrorIs(w, leases[0].Nack(chanq.RetryAfter(time.Hour, errors.New("rolled back"))), chanq.ErrClosed)
 	require.ErrorIs(w, leases[0].Wait(w.Soon()), chanq.ErrClosed)
 	require.Empty(w, testdb.Get(w, q, ids[0]).LastError)
 	for _, l := range testdb.Take(w, testdb.Start(w, q, chanq.ConsumerConfig{}), 2) {

@@ -86,7 +86,7 @@ func pipeErrors(w *world) {
 		case "panic":
 			panic(chanq.DeadLetter(errors.New("aargh")))
 		case "settled":
-			return out, l.DeadLetter(errors.New("by the function"))
+			return out, l.Nack(chanq.DeadLetter(errors.New("by the function")))
 		}
 		return out, nil
 	})

@@ -378,7 +378,7 @@ func handleSettled(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
 	handled(w, q, 1, chanq.ConsumerConfig{}, func(_ context.Context, l *chanq.Lease[string]) error {
-		if err := l.DeadLetter(errors.New("by the function")); err != nil {
+		if err := l.Nack(chanq.DeadLetter(errors.New("by the function"))); err != nil {
 			w.Errorf("dead letter: %v", err)
 		}
 		return errors.New("by its error")

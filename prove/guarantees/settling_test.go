@@ -30,10 +30,11 @@ var settling = []test{
 	{"FlushWaitsForEverySettleHandedIn", flushWaits},
 	{"ASettleLingersUntilSomebodyWaits", settlesLinger},
 	{"ANackIsDueAfterItsDelayWithItsError", nackDelays},
-	{"AReleaseAfterIsUncountedDueAfterItsDelayAndFenced", releaseAfter},
-	{"AckAllWaitsForAllAndTellsEachItsOutcome", ackAll},
-	{"AckAllReturnsWithItsContext", ackAllContext},
-	{"AckAllReturnsWithItsContextWhereTheBacklogIsFull", ackAllFull},
+	{"ASnoozeIsUncountedDueAfterItsDelayAndFenced", releaseAfter},
+	{"SettleDoesWhatHandleDoes", settleByError},
+	{"AckOfManyWaitsForAllAndTellsEachItsOutcome", ackAll},
+	{"AckOfManyReturnsWithItsContext", ackAllContext},
+	{"AckOfManyReturnsWithItsContextWhereTheBacklogIsFull", ackAllFull},
 	{"ReceiveReturnsWithItsContextWhereTheBacklogIsFull", receiveFull},
 }
 
@@ -44,9 +45,9 @@ var settles = []struct {
 	state chanqadmin.State // "": gone
 }{
 	{"ack", (*chanq.Lease[string]).Ack, ""},
-	{"nack", func(l *chanq.Lease[string]) error { return l.Nack(0, errors.New("again")) }, chanqadmin.StateReady},
+	{"nack", func(l *chanq.Lease[string]) error { return l.Nack(chanq.RetryAfter(0, errors.New("again"))) }, chanqadmin.StateReady},
 	{"release", (*chanq.Lease[string]).Release, chanqadmin.StateReady},
-	{"dead-letter", func(l *chanq.Lease[string]) error { return l.DeadLetter(errors.New("enough")) }, chanqadmin.StateDead},
+	{"dead-letter", func(l *chanq.Lease[string]) error { return l.Nack(chanq.DeadLetter(errors.New("enough"))) }, chanqadmin.StateDead},
 }
 
 // stored settles, and returns the outcome.
@@ -486,8 +487,7 @@ func nackDelays(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
 	l := testdb.Lease(w, q, 1, time.Minute)[0]
-	require.Error(w, l.Nack(-time.Second, nil), "negative")
-	require.NoError(w, l.Nack(time.Hour, errors.New("später: \x00 \xff")))
+	require.NoError(w, l.Nack(chanq.RetryAfter(time.Hour, errors.New("später: \x00 \xff"))))
 	e := testdb.Get(w, q, id)
 	require.Equal(w, chanqadmin.StateScheduled, e.State)
 	require.Contains(w, e.LastError, "später")
@@ -505,7 +505,7 @@ func ackAll(w *world) {
 	require.NoError(w, c.Flush(w.Soon()))
 	_, err := q.Cancel(w.Soon(), sent[4])
 	require.NoError(w, err)
-	err = chanq.AckAll(w.Soon(), append(leases, leases[0])...)
+	err = chanq.Ack(w.Soon(), append(leases, leases[0])...)
 	var batch *chanq.BatchError
 	require.ErrorAs(w, err, &batch)
 	require.Len(w, batch.Errs, 7)
@@ -519,11 +519,11 @@ func ackAll(w *world) {
 	}
 	for i, id := range sent {
 		if i != 1 {
-			w.requireState(q, id, "", i) // at once: AckAll has waited
+			w.requireState(q, id, "", i) // at once: Ack has waited
 		}
 	}
-	require.NoError(w, chanq.AckAll[string](w.Soon()))
-	require.ErrorContains(w, chanq.AckAll(w.Soon(), leases[0], nil), "lease 1 is nil")
+	require.NoError(w, chanq.Ack[string](w.Soon()))
+	require.ErrorContains(w, chanq.Ack(w.Soon(), leases[0], nil), "lease 1 is nil")
 }
 
 func ackAllContext(w *world) {
@@ -538,7 +538,7 @@ func ackAllContext(w *world) {
 		<-struck
 		cancel()
 	}()
-	err := chanq.AckAll(ctx, held...)
+	err := chanq.Ack(ctx, held...)
 	require.ErrorIs(w, err, context.Canceled)
 	var op *chanq.OpError
 	require.ErrorAs(w, err, &op)
@@ -550,25 +550,62 @@ func ackAllContext(w *world) {
 func releaseAfter(w *world) {
 	q := w.Queue("work", chanq.Config{MaxAttempts: 1})
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
-	require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].ReleaseAfter(0))
+	require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].Nack(chanq.Snooze(0, nil)))
 	for range 3 {
 		former := testdb.Lease(w, q, 1, formerLease)[0]
 		l := testdb.Lease(w, q, 1, time.Minute)[0]
 		require.Equal(w, 2, l.Attempt, "the lapse counts")
-		require.ErrorIs(w, former.ReleaseAfter(time.Hour), chanq.ErrLeaseLost)
-		require.NoError(w, l.ReleaseAfter(0))
+		require.ErrorIs(w, former.Nack(chanq.Snooze(time.Hour, nil)), chanq.ErrLeaseLost)
+		require.NoError(w, l.Nack(chanq.Snooze(0, nil)))
 		e := testdb.Get(w, q, id)
 		require.Equal(w, chanqadmin.StateReady, e.State)
 		require.Zero(w, e.Attempts, "neither this attempt nor the lapse before it")
 	}
 	l := testdb.Lease(w, q, 1, time.Minute)[0]
-	require.Error(w, l.ReleaseAfter(-1))
 	before := time.Now()
-	require.NoError(w, l.ReleaseAfter(time.Hour), "the last attempt, too")
+	require.NoError(w, l.Nack(chanq.Snooze(time.Hour, nil)), "the last attempt, too")
 	e := testdb.Get(w, q, id)
 	require.Equal(w, chanqadmin.StateScheduled, e.State)
 	require.WithinDuration(w, before.Add(time.Hour), e.DueAt, time.Minute)
 	require.Greater(w, e.Fence, l.Fence)
+}
+
+// settleByError: what a loop over the channel returns to Settle is settled as Handle would.
+func settleByError(w *world) {
+	for _, c := range []struct {
+		err   error
+		state chanqadmin.State
+		tries int
+	}{
+		{nil, "", 0},
+		{errors.New("again"), chanqadmin.StateScheduled, 1},
+		{chanq.RetryAfter(0, errors.New("now")), chanqadmin.StateReady, 1},
+		{chanq.Snooze(time.Hour, errors.New("busy")), chanqadmin.StateScheduled, 0},
+		{chanq.DeadLetter(errors.New("never")), chanqadmin.StateDead, 1},
+	} {
+		var failed atomic.Int64
+		q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Failed: func(e chanq.FailedEvent) {
+			failed.Add(1)
+		}}})
+		id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+		consumer := testdb.Start(w, q, chanq.ConsumerConfig{Backoff: later})
+		for l := range consumer.C() {
+			consumer.Stop()
+			require.NoError(w, l.Settle(c.err))
+			require.NoError(w, l.Wait(w.Soon()))
+		}
+		w.requireState(q, id, c.state, c.err)
+		if c.err == nil {
+			require.Zero(w, failed.Load())
+			continue
+		}
+		require.EqualValues(w, 1, failed.Load(), "the hook is called, as by Handle")
+		e := testdb.Get(w, q, id)
+		require.Equal(w, c.tries, e.Attempts, c.err)
+		require.Equal(w, c.err.Error(), e.LastError)
+		_, err := testdb.Admin(q).Purge(w.Soon(), c.state)
+		require.NoError(w, err)
+	}
 }
 
 // fullBacklog has more leases than the backlog of settles has room for, and a database that does not answer.
@@ -583,16 +620,16 @@ func fullBacklog(w *world) (c *chanq.Consumer[string], leases []*chanq.Lease[str
 	return c, leases
 }
 
-// ackAllBriefly calls AckAll with a context that ends soon.
+// ackAllBriefly calls Ack with a context that ends soon.
 func ackAllBriefly(w *world, leases []*chanq.Lease[string]) error {
 	ctx, cancel := context.WithTimeout(context.Background(), steadyLease/5)
 	defer cancel()
 	result, returned := error(nil), make(chan struct{})
 	go func() {
 		defer close(returned)
-		result = chanq.AckAll(ctx, leases...)
+		result = chanq.Ack(ctx, leases...)
 	}()
-	w.within("AckAll returns", returned)
+	w.within("Ack returns", returned)
 	return result
 }
 
@@ -611,7 +648,7 @@ func ackAllFull(w *world) {
 	}
 	require.NotEmpty(w, free, "there was no room for their acks")
 	w.Faults.Inject(nil)
-	require.NoError(w, chanq.AckAll(w.Soon(), free...), "they are held")
+	require.NoError(w, chanq.Ack(w.Soon(), free...), "they are held")
 	require.NoError(w, c.Shutdown(w.Soon()))
 }
 

@@ -67,7 +67,7 @@ func slowSettles(w *world) {
 	})
 	// One after the other, so that they are of two groups.
 	for _, l := range leases[:2] {
-		require.NoError(w, l.DeadLetter(nil))
+		require.NoError(w, l.Nack(chanq.DeadLetter(nil)))
 		w.Eventually("its group is under way", func() bool { return c.Stats().Settling == 0 })
 	}
 	for _, l := range leases[2:] {
@@ -114,7 +114,7 @@ func failingSettles(w *world) {
 			return faultdb.Fault{}
 		})
 		for _, l := range leases[:3] { // more than can be under way at once
-			require.NoError(w, l.DeadLetter(nil))
+			require.NoError(w, l.Nack(chanq.DeadLetter(nil)))
 			pass(2 * steadyLease / 5) // so that they are of several groups
 		}
 		for _, l := range leases[3:] {
@@ -149,7 +149,7 @@ func isolatedSettle(w *world) {
 		}
 		return faultdb.Fault{}
 	})
-	require.NoError(w, leases[0].DeadLetter(nil))
+	require.NoError(w, leases[0].Nack(chanq.DeadLetter(nil)))
 	for _, l := range leases[1:] {
 		require.NoError(w, l.Ack())
 	}
@@ -192,7 +192,7 @@ func slowSettleAndExtensions(w *world) {
 		}
 		return faultdb.Fault{}
 	})
-	require.NoError(w, l.DeadLetter(nil))
+	require.NoError(w, l.Nack(chanq.DeadLetter(nil)))
 	waits(w, []*chanq.Lease[string]{l})
 	require.Equal(w, chanqadmin.Stats{Dead: 1}, testdb.Counted(w, q))
 	w.Faults.Inject(nil)
@@ -216,7 +216,7 @@ func slowSettleAtShutdown(w *world) {
 		}
 		return faultdb.Hang()
 	})
-	require.NoError(w, l.DeadLetter(nil))
+	require.NoError(w, l.Nack(chanq.DeadLetter(nil)))
 	w.within("it is apart", apart)
 	ctx, cancel := context.WithTimeout(context.Background(), slowTry)
 	defer cancel()

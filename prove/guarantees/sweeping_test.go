@@ -90,7 +90,7 @@ func redriveBesideTheDying(w *world) {
 	killAgain := func() {
 		c := testdb.Start(w, other, chanq.ConsumerConfig{PollMax: 10 * time.Millisecond})
 		for _, l := range testdb.Take(w, c, 200) {
-			require.NoError(w, l.DeadLetter(errors.New("again")))
+			require.NoError(w, l.Nack(chanq.DeadLetter(errors.New("again"))))
 			killed++
 		}
 		require.NoError(w, c.Shutdown(w.Soon()))
@@ -126,7 +126,7 @@ func redriveBesideItsKey(w *world) {
 	first := kill(w, q, chanq.Message[string]{DedupKey: "k"})[0]
 	second := kill(w, q, chanq.Message[string]{DedupKey: "k"})[0]
 	between(w, 2, w.Statements("work").Redrive(1, nil, sqlbatch.Window{}), func() {
-		require.NoError(w, testdb.Lease(w, other, 1, time.Minute)[0].DeadLetter(errors.New("again")))
+		require.NoError(w, testdb.Lease(w, other, 1, time.Minute)[0].Nack(chanq.DeadLetter(errors.New("again"))))
 	})
 	n, err := testdb.Admin(q).Redrive(w.Soon(), 0)
 	require.NoError(w, err)

@@ -241,9 +241,9 @@ func lockedRow(w *world) {
 		case i < 180:
 			require.NoError(w, l.Ack())
 		case i < 190:
-			require.NoError(w, l.Nack(time.Hour, nil))
+			require.NoError(w, l.Nack(chanq.RetryAfter(time.Hour, nil)))
 		default:
-			require.NoError(w, l.DeadLetter(nil))
+			require.NoError(w, l.Nack(chanq.DeadLetter(nil)))
 		}
 		if i == 90 {
 			require.NoError(w, stuck.Ack())

@@ -238,7 +238,7 @@ func namingSlots(w *world) {
 	var l *chanq.Lease[string]
 	notifies("a send", []int{2}, func() { testdb.SendBy(w, o.sender, chanq.Message[string]{Key: keyIn(2), Body: "a"}) })
 	l = testdb.Take(w, c, 1)[0]
-	notifies("a nack", []int{2}, func() { require.NoError(w, l.Nack(0, nil)) })
+	notifies("a nack", []int{2}, func() { require.NoError(w, l.Nack(chanq.RetryAfter(0, nil))) })
 	require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
 	notifies("a send of two", []int{1, 3}, func() {
 		testdb.SendBy(w, o.sender, chanq.Message[string]{Key: keyIn(3), Body: "a"}, chanq.Message[string]{Key: keyIn(1), Body: "b"})

@@ -220,7 +220,7 @@ func ringing(w *world) {
 	lease := func() *testdb.Held[string] { return testdb.Lease(w, q, 1, time.Minute)[0] }
 	rings("a send", true, func() { testdb.SendBy(w, p, testdb.Texts("a")...) })
 	rings("a release", true, func() { require.NoError(w, lease().Release()) })
-	rings("a nack", true, func() { require.NoError(w, lease().Nack(0, nil)) })
+	rings("a nack", true, func() { require.NoError(w, lease().Nack(chanq.RetryAfter(0, nil))) })
 	rings("a claim and an ack", false, func() { require.NoError(w, lease().Ack()) })
 	rings("a transaction", false, func() {
 		tx, err := w.DB.BeginTx(w.Soon(), nil)
@@ -231,7 +231,7 @@ func ringing(w *world) {
 	})
 	rings("its sender", true, q.Wake)
 	l := lease()
-	rings("a message that dies", false, func() { require.NoError(w, l.DeadLetter(nil)) })
+	rings("a message that dies", false, func() { require.NoError(w, l.Nack(chanq.DeadLetter(nil))) })
 	rings("a redrive", true, func() {
 		_, err := testdb.Admin(q).Redrive(w.Soon(), 0)
 		require.NoError(w, err)

@@ -313,7 +313,7 @@ func (w *walk) handle(l *chanq.Lease[string]) {
 		return
 	case verb == "nack" && !again:
 		cause := errors.New("try again")
-		if w.outcome(l, before, l.Nack(0, cause)) == nil {
+		if w.outcome(l, before, l.Nack(chanq.RetryAfter(0, cause))) == nil {
 			after := w.get(l)
 			require.Greater(w, after.Fence, before.Fence, w.where())
 			require.Equal(w, cause.Error(), after.LastError, w.where())
@@ -325,7 +325,7 @@ func (w *walk) handle(l *chanq.Lease[string]) {
 		}
 		return
 	case verb == "dead-letter":
-		if w.outcome(l, before, l.DeadLetter(errors.New("enough"))) == nil {
+		if w.outcome(l, before, l.Nack(chanq.DeadLetter(errors.New("enough")))) == nil {
 			after := w.get(l)
 			require.Equal(w, chanqadmin.StateDead, after.State, w.where())
 			require.Equal(w, "enough", after.LastError, w.where())

@@ -126,18 +126,22 @@ func (h *history) settle(l *lease, x settling) (wait func()) {
 	return func() { want(l.Wait(h.soon())) }
 }
 
-func (x settling) do(l *chanq.Lease[string]) error {
-	var cause error
-	if x.Cause != "" {
-		cause = errors.New(x.Cause)
+// cause is nil if there is no text.
+func (x settling) cause() error {
+	if x.Cause == "" {
+		return nil
 	}
+	return errors.New(x.Cause)
+}
+
+func (x settling) do(l *chanq.Lease[string]) error {
 	switch x.Op {
 	case nack:
-		return l.Nack(x.Delay, cause)
+		return l.Nack(chanq.RetryAfter(x.Delay, x.cause()))
 	case release:
 		return l.Release()
 	case deadLetter:
-		return l.DeadLetter(cause)
+		return l.Nack(chanq.DeadLetter(x.cause()))
 	default:
 		return l.Ack()
 	}
@@ -153,7 +157,7 @@ func (h *history) apply(m *message, l *lease, x settling) {
 	case release:
 		h.model.release(m)
 	case deadLetter:
-		h.model.bury(m, x.Cause)
+		h.model.bury(m, chanq.DeadLetter(x.cause()).Error())
 	}
 }
 

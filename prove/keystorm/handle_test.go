@@ -32,13 +32,13 @@ func (w *worker) handle(l *chanq.Lease[string]) {
 	case n < 85:
 		w.settle(e, l, kills.Ack, l.Ack)
 	case n < 90:
-		w.settle(e, l, kills.Nack, func() error { return l.Nack(w.moment(300*time.Millisecond), errors.New("try again")) })
+		w.settle(e, l, kills.Nack, func() error { return l.Nack(chanq.RetryAfter(w.moment(300*time.Millisecond), errors.New("try again"))) })
 	case n < 92:
 		w.settle(e, l, kills.Release, l.Release)
 	case n < 93:
-		w.settle(e, l, snooze, func() error { return l.ReleaseAfter(w.moment(300 * time.Millisecond)) })
+		w.settle(e, l, snooze, func() error { return l.Nack(chanq.Snooze(w.moment(300*time.Millisecond), nil)) })
 	case n < 95:
-		w.settle(e, l, kills.Bury, func() error { return l.DeadLetter(errors.New("enough")) })
+		w.settle(e, l, kills.Bury, func() error { return l.Nack(chanq.DeadLetter(errors.New("enough"))) })
 	default:
 		w.ackTx(e, l)
 	}
@@ -92,7 +92,7 @@ func (w *worker) ackTx(e kills.Event, l *chanq.Lease[string]) {
 			about(e, kills.Lost, nil)
 			return
 		}
-		err := w.outcome(e, l, kills.Nack, func() error { return l.Nack(0, errors.New("rolled back")) })
+		err := w.outcome(e, l, kills.Nack, func() error { return l.Nack(chanq.RetryAfter(0, errors.New("rolled back"))) })
 		outcome := kills.OutcomeOf(err)
 		// Since AckTx this lease kept the consumer no longer from its end, and the message might be found gone.
 		if errors.Is(err, chanq.ErrClosed) || errors.Is(err, chanq.ErrSettled) {

@@ -292,11 +292,11 @@ func (w *worker) how() How {
 func (w *worker) settle(l *chanq.Lease[[]byte], how How) {
 	switch how { // Wait returns what went wrong
 	case Nack:
-		_ = l.Nack(time.Duration(w.roll(500))*time.Millisecond, errors.New("try again"))
+		_ = l.Nack(chanq.RetryAfter(time.Duration(w.roll(500))*time.Millisecond, errors.New("try again")))
 	case Release:
 		_ = l.Release()
 	case Bury:
-		_ = l.DeadLetter(errors.New("enough"))
+		_ = l.Nack(chanq.DeadLetter(errors.New("enough")))
 	default:
 		_ = l.Ack()
 	}

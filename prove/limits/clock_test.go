@@ -109,10 +109,10 @@ func liveWith(w *world, off time.Duration) {
 	require.NoError(w, leases[0].Wait(w.Soon()))
 
 	// A nack of some milliseconds comes back, and one of an hour does not.
-	require.NoError(w, leases[1].Nack(5*time.Millisecond, nil))
+	require.NoError(w, leases[1].Nack(chanq.RetryAfter(5*time.Millisecond, nil)))
 	again := testdb.Take(w, c, 1)[0]
 	require.Equal(w, 2, again.Attempt)
-	require.NoError(w, again.Nack(time.Hour, nil))
+	require.NoError(w, again.Nack(chanq.RetryAfter(time.Hour, nil)))
 	require.NoError(w, again.Wait(w.Soon()))
 	require.Equal(w, chanqadmin.Stats{Scheduled: 2, Done: 1}, testdb.Counted(w, q))
 	require.NoError(w, c.Shutdown(w.Soon()))

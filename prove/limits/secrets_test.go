@@ -116,8 +116,8 @@ func TestNothingSaysWhatMessagesHold(t *testing.T) {
 		for i, l := range testdb.Take(w, c, 6) {
 			settle := []func() error{
 				l.Ack, l.Release,
-				func() error { return l.Nack(time.Hour, errors.New("later")) },
-				func() error { return l.DeadLetter(errors.New("no")) },
+				func() error { return l.Nack(chanq.RetryAfter(time.Hour, errors.New("later"))) },
+				func() error { return l.Nack(chanq.DeadLetter(errors.New("no"))) },
 				func() error { _, err := q.Cancel(w.Soon(), l.ID); return errors.Join(err, l.Ack()) },
 				func() error { failing(w, cfg, secret); return l.Ack() },
 			}[i]

@@ -136,11 +136,9 @@ func Take[M any](t T, c Reader[M], n int) []*chanq.Lease[M] {
 // Held is a lease whose settles return their outcome.
 type Held[M any] struct{ *chanq.Lease[M] }
 
-func (h *Held[M]) Ack() error                          { return h.outcome(h.Lease.Ack()) }
-func (h *Held[M]) Nack(d time.Duration, e error) error { return h.outcome(h.Lease.Nack(d, e)) }
-func (h *Held[M]) Release() error                      { return h.outcome(h.Lease.Release()) }
-func (h *Held[M]) ReleaseAfter(d time.Duration) error  { return h.outcome(h.Lease.ReleaseAfter(d)) }
-func (h *Held[M]) DeadLetter(e error) error            { return h.outcome(h.Lease.DeadLetter(e)) }
+func (h *Held[M]) Ack() error             { return h.outcome(h.Lease.Ack()) }
+func (h *Held[M]) Nack(cause error) error { return h.outcome(h.Lease.Nack(cause)) }
+func (h *Held[M]) Release() error         { return h.outcome(h.Lease.Release()) }
 
 func (h *Held[M]) outcome(err error) error {
 	if err != nil {

@@ -212,8 +212,8 @@ func TestAConsumerAltersNothing(t *testing.T) {
 	require.NoError(t, err)
 	settle := []func(*chanq.Lease[string]) error{
 		(*chanq.Lease[string]).Ack,
-		func(l *chanq.Lease[string]) error { return l.Nack(time.Hour, errors.New("later")) },
-		func(l *chanq.Lease[string]) error { return l.DeadLetter(errors.New("no")) },
+		func(l *chanq.Lease[string]) error { return l.Nack(chanq.RetryAfter(time.Hour, errors.New("later"))) },
+		func(l *chanq.Lease[string]) error { return l.Nack(chanq.DeadLetter(errors.New("no"))) },
 		func(l *chanq.Lease[string]) error {
 			if err := l.Extend(r.ctx, time.Minute); err != nil {
 				return err
@@ -271,7 +271,7 @@ func TestAnOperatorDoesTheRest(t *testing.T) {
 	consumer, _ := r.open(r.as("consumer"), chanq.Config{})
 	leases := testdb.Lease(t, consumer, 2, time.Minute)
 	for _, l := range leases {
-		require.NoError(t, l.DeadLetter(errors.New("no")))
+		require.NoError(t, l.Nack(chanq.DeadLetter(errors.New("no"))))
 	}
 	db := r.as("operator")
 	q, err := chanq.Open[string](r.ctx, db, "orders", chanq.Config{})

@@ -332,10 +332,10 @@ func TestThousandsOfMessagesOfAnySizeAreFortyPlansOnTheServer(t *testing.T) {
 			require.NoError(t, l.Ack())
 			ended++
 		case r.IntN(3) == 0:
-			require.NoError(t, l.DeadLetter(fmt.Errorf("%s", strings.Repeat("z", r.IntN(3000)))))
+			require.NoError(t, l.Nack(chanq.DeadLetter(fmt.Errorf("%s", strings.Repeat("z", r.IntN(3000))))))
 			ended++
 		case r.IntN(2) == 0:
-			require.NoError(t, l.Nack(0, fmt.Errorf("%s", strings.Repeat("z", r.IntN(3000)))))
+			require.NoError(t, l.Nack(chanq.RetryAfter(0, fmt.Errorf("%s", strings.Repeat("z", r.IntN(3000))))))
 		default:
 			require.NoError(t, l.Release())
 		}

@@ -122,12 +122,12 @@ func (l *life) settle(lease *chanq.Lease[string]) int {
 	switch {
 	case way == "nack" && !gave:
 		last = false
-		_ = lease.Nack(0, context.Canceled)
+		_ = lease.Nack(chanq.RetryAfter(0, context.Canceled))
 	case way == "release" && !gave:
 		last = false
 		_ = lease.Release()
 	case way == "bury":
-		_ = lease.DeadLetter(context.Canceled)
+		_ = lease.Nack(chanq.DeadLetter(context.Canceled))
 	default:
 		if way == "extend" && l.extended != nil {
 			select {

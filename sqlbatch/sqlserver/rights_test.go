@@ -189,7 +189,7 @@ func TestTheDocumentedRightsOfAnOperatorSuffice(t *testing.T) {
 	_, err = orders.Cancel(ctx, ready[0].ID)
 	require.NoError(t, err)
 	leases := testdb.Lease(t, orders, 1, time.Minute)
-	requireRefused(t, 229, leases[0].DeadLetter(nil))
+	requireRefused(t, 229, leases[0].Nack(chanq.DeadLetter(nil)))
 	_, err = testdb.Admin(orders).Redrive(ctx, 0)
 	require.NoError(t, err)
 	_, err = testdb.Admin(orders).PurgeIDs(ctx, ready[0].ID)

@@ -61,10 +61,10 @@ func TestWhateverAConnectorSetsWhatIsReportedIsCommittedAndWhole(t *testing.T) {
 				require.NoError(t, leases[0].Extend(ctx, time.Hour))
 				for i, settle := range []func(*chanq.Lease[int]) error{
 					(*chanq.Lease[int]).Ack,
-					func(l *chanq.Lease[int]) error { return l.Nack(0, nil) },
+					func(l *chanq.Lease[int]) error { return l.Nack(chanq.RetryAfter(0, nil)) },
 					(*chanq.Lease[int]).Release,
-					func(l *chanq.Lease[int]) error { return l.DeadLetter(nil) },
-					func(l *chanq.Lease[int]) error { return l.Nack(time.Hour, nil) },
+					func(l *chanq.Lease[int]) error { return l.Nack(chanq.DeadLetter(nil)) },
+					func(l *chanq.Lease[int]) error { return l.Nack(chanq.RetryAfter(time.Hour, nil)) },
 				} {
 					require.NoError(t, settle(leases[i]))
 					require.NoError(t, leases[i].Wait(ctx))

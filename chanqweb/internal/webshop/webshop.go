@@ -66,7 +66,7 @@ func (s *Shop) Kill(q *chanq.Queue[[]byte], body string, headers map[string]stri
 		s.Send(q, chanq.Message[[]byte]{Body: []byte(body), Headers: headers, Priority: chanq.PriorityUrgent})
 	}
 	for i, l := range testdb.Lease(s.T, q, len(causes), time.Minute) {
-		require.NoError(s.T, l.DeadLetter(causes[i]))
+		require.NoError(s.T, l.Nack(chanq.DeadLetter(causes[i])))
 		ids = append(ids, l.ID)
 	}
 	return ids
