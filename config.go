@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"os"
 	"strings"
 	"time"
@@ -168,6 +167,60 @@ func (c Config) withDefaults() (Config, error) {
 	c.Shard.check(&v)
 	c.checkOrder(&v)
 	return c, v.err()
+}
+
+const (
+	defaultSlots = 64
+	mostKeys     = 1_000_000
+)
+
+// checkOrder checks and completes what is for ordered queues.
+func (c *Config) checkOrder(v *validator) {
+	switch {
+	case c.Kind > KindOrdered:
+		v.wrong("Config.Kind is %d: must be KindPlain (%d, the default) or KindOrdered (%d)", c.Kind, KindPlain, KindOrdered)
+		return
+	case c.Kind == KindPlain:
+		for _, f := range []struct {
+			name  string
+			value int
+		}{{"Slots", c.Slots}, {"MaxKeys", c.MaxKeys}, {"DeadKey", int(c.DeadKey)}} {
+			if f.value != 0 {
+				v.wrong("Config.%s is %d: it is for ordered queues, set Config.Kind to KindOrdered", f.name, f.value)
+			}
+		}
+		return
+	}
+	v.limit("Config.Slots", &c.Slots, defaultSlots, 1, sqlbatch.MaxSlots)
+	if c.MaxKeys != 0 && (c.MaxKeys < c.Slots || c.MaxKeys > mostKeys) {
+		v.wrong("Config.MaxKeys is %d: must be 0 (no limit) or from Slots, %d, to %d", c.MaxKeys, c.Slots, mostKeys)
+	}
+	if c.DeadKey > DeadKeyHolds {
+		v.wrong("Config.DeadKey is %d: must be DeadKeyOpens (%d, the default) or DeadKeyHolds (%d)", c.DeadKey, DeadKeyOpens, DeadKeyHolds)
+	}
+}
+
+// keysOf is how many keys of a slot may be in work at once; 0 is no limit. The parts of all
+// slots are MaxKeys together.
+func (c *Config) keysOf(slot int) int {
+	if c.MaxKeys == 0 {
+		return 0
+	}
+	n := c.MaxKeys / c.Slots
+	if slot < c.MaxKeys%c.Slots {
+		n++
+	}
+	return n
+}
+
+// errNotOrdered: the dialect has no statements for ordered queues.
+func errNotOrdered(d sqlbatch.Dialect) error {
+	return errors.New("Config.Kind is KindOrdered: there are no ordered queues on " + d.Name() + " yet")
+}
+
+// names says which tables a queue has.
+func (c *Config) names(queue string) sqlbatch.Names {
+	return sqlbatch.Names{Schema: c.Schema, Queue: queue, Slots: c.Slots, Holds: c.DeadKey == DeadKeyHolds, Shard: c.Shard.Index, Shards: c.Shard.Count, ShardSet: c.Shard.Set}
 }
 
 // ProducerConfig tunes a Producer. The zero value is right for most.
@@ -340,22 +393,6 @@ func (c ConsumerConfig) linger() time.Duration { return min(c.Linger, c.LeaseFor
 // within the lease, where it is not shorter than what a healthy database may need.
 func (c ConsumerConfig) tryTimeout() time.Duration {
 	return min(c.StatementTimeout, max(c.LeaseFor/3, time.Second))
-}
-
-var defaultBackoff = ExponentialBackoff(time.Second, 5*time.Minute)
-
-// ExponentialBackoff is a ConsumerConfig.Backoff: it doubles from low, after the
-// first attempt, to high, and takes a random part of it (full jitter), so that
-// messages that failed together do not return together.
-func ExponentialBackoff(low, high time.Duration) func(attempt int) time.Duration {
-	low, high = max(low, time.Millisecond), min(high, sqlbatch.MaxDelay)
-	return func(attempt int) time.Duration {
-		d := low
-		for i := 1; i < attempt && d < high; i++ {
-			d *= 2 // of less than a century: no overflow
-		}
-		return rand.N(max(min(d, high), 1)) + time.Millisecond
-	}
 }
 
 // validator collects what is wrong with a config, so that all is said at once.

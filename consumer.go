@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/consume"
-	"github.com/chanq/chanq/internal/lease"
 )
 
 // A consumer as its user sees it. Its engine is in package internal/consume; consumer_engine.go connects the two.
@@ -220,12 +219,4 @@ func (c *Consumer[T]) Stats() ConsumerStats {
 		Buffered: s.Buffered, Waiting: s.Unread, Slots: s.Slots, BlockedKeys: s.BlockedKeys,
 		Held: s.Held, Settling: s.Settling, Isolated: s.Isolated,
 	}
-}
-
-// holderOf is the consumer that has claimed a lease.
-func holderOf(l *lease.Lease) *consumer { return l.Home.Of.(*consumer) }
-
-// skip reports a lease that ran out in the buffer, and has its consumer release it.
-func skip[T any](l *Lease[T]) bool {
-	return l.lease.Gone() && holderOf(l.lease).engine.Skip(l.lease)
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
@@ -141,62 +140,4 @@ func (e *UnsentError[T]) Unwrap() []error {
 		errs[i] = e.Unsent[i].Err
 	}
 	return errs
-}
-
-// RetryAfter wraps the error of a handler, or the cause of a Nack: the message is nacked and due again after d, by the database's clock,
-// instead of after ConsumerConfig.Backoff. The attempt counts. It works wrapped; err may be nil, which keeps the last error of the
-// message. A negative d counts as 0, and one of more than a hundred years as that.
-func RetryAfter(d time.Duration, err error) error { return &retryAfter{d, err} }
-
-type retryAfter struct {
-	delay time.Duration
-	err   error
-}
-
-func (e *retryAfter) Error() string { return errorText(e.err) }
-func (e *retryAfter) Unwrap() error { return e.err }
-
-// Snooze wraps the error of a handler, or the cause of a Nack: the message is released uncounted and due again after d, as RetryAfter
-// has it, behind what is due before. It is for what is not the message's fault and passes: a service that answers 429 must not make a
-// dead letter of a healthy message. Leases before this one that expired count no more: see Delivery.Attempt. A message that is always
-// snoozed never ends, unless it has a TTL.
-//
-// No consumer is woken for it, since one that snoozes whatever it gets would never rest: an idle one finds the message at its next
-// poll, which may be ConsumerConfig.PollMax (1 s) after it is due. After a nack those in this process look at once.
-func Snooze(d time.Duration, err error) error { return &snooze{d, err} }
-
-type snooze struct {
-	delay time.Duration
-	err   error
-}
-
-func (e *snooze) Error() string { return errorText(e.err) }
-func (e *snooze) Unwrap() error { return e.err }
-
-// DeadLetter wraps the error of a handler, or the cause of a Nack: the message is a dead letter at once, with the error's text. err may
-// be nil. chanqadmin.Queue.Redrive makes the message ready again.
-func DeadLetter(err error) error { return &deadLetter{err} }
-
-type deadLetter struct{ err error }
-
-func (e *deadLetter) Error() string {
-	if e.err == nil {
-		return "dead-lettered by its handler, without an error"
-	}
-	return errorText(e.err)
-}
-
-func (e *deadLetter) Unwrap() error { return e.err }
-
-// errorText survives an Error method that panics, as those of nil pointers do.
-func errorText(err error) (text string) {
-	if err == nil {
-		return ""
-	}
-	defer func() {
-		if p := recover(); p != nil {
-			text = fmt.Sprintf("%T, whose Error method panicked: %v", err, p)
-		}
-	}()
-	return err.Error()
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/consume"
 	"github.com/chanq/chanq/internal/lease"
-	"github.com/chanq/chanq/sqlbatch"
 )
 
 // What calls handlers, and settles leases by what they return.
@@ -237,19 +236,4 @@ func (c *consumer) settle(l *lease.Lease, err error) error {
 		delay = c.backoff(l.Failures())
 	}
 	return l.Settle(context.Background(), op, delay, text)
-}
-
-// nackDelay brings a delay of the user's into the bounds of Nack: a message that
-// was handled must be settled.
-func nackDelay(d time.Duration) time.Duration { return min(max(d, 0), sqlbatch.MaxDelay) }
-
-// backoff asks ConsumerConfig.Backoff. The default stands in for one that fails, or
-// returns what is no delay.
-func (c *consumer) backoff(attempt int) time.Duration {
-	d := time.Duration(-1)
-	_ = base.Call(func() { d = c.cfg.Backoff(attempt) })
-	if d < 0 || d > sqlbatch.MaxDelay {
-		return defaultBackoff(attempt)
-	}
-	return d
 }

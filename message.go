@@ -2,9 +2,13 @@ package chanq
 
 import (
 	"fmt"
+	"hash/crc32"
+	"math"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/google/uuid"
 
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -132,4 +136,86 @@ func (m *Message[T]) line(q *queue, row *sqlbatch.Row) error {
 	}
 	row.OrderKey, row.Slot = m.Key, sqlbatch.SlotOf(m.Key, m.ID, q.cfg.Slots)
 	return nil
+}
+
+// ID names a message. Producers make one for each message: a UUIDv7, whose
+// order is the order of making within one process.
+type ID [16]byte
+
+// NewID makes an ID greater than every one that this process made before.
+func NewID() ID { return ID(uuid.Must(uuid.NewV7())) }
+
+// ParseID reads the form that String writes.
+func ParseID(s string) (ID, error) {
+	u, err := uuid.Parse(s)
+	if err != nil {
+		return ID{}, fmt.Errorf("chanq: id %q: %w", s, err)
+	}
+	return ID(u), nil
+}
+
+// String is the usual form of a UUID, 36 characters.
+func (id ID) String() string { return uuid.UUID(id).String() }
+
+// IsZero reports whether id is the zero value, which no message has.
+func (id ID) IsZero() bool { return id == ID{} }
+
+// Time is when the ID was made by the clock of its producer, to the
+// millisecond. It is meaningless for an ID that is no UUIDv7.
+func (id ID) Time() time.Time {
+	var ms int64
+	for _, b := range id[:6] {
+		ms = ms<<8 | int64(b)
+	}
+	return time.UnixMilli(ms)
+}
+
+// MarshalText writes the form of String, so that IDs are readable in JSON.
+func (id ID) MarshalText() ([]byte, error) { return uuid.UUID(id).MarshalText() }
+
+// UnmarshalText reads the form of String.
+func (id *ID) UnmarshalText(text []byte) error {
+	parsed, err := ParseID(string(text))
+	if err == nil {
+		*id = parsed
+	}
+	return err
+}
+
+// ShardOf returns the index of the shard, of so many, to which a message belongs by its Key, or else its
+// DedupKey, or else its ID. It is -1 if the message has none of them: then it may go to any. Package
+// chanqshards uses it, and each shard refuses the messages of others. Programs in other languages must
+// compute the same: CRC-32 (IEEE) of the key, or the last two bytes of the ID, modulo shards.
+//
+// The hash is not that of slots, whose low bits are those of any FNV: each shard would have keys in some of
+// its slots only.
+func ShardOf[T any](m Message[T], shards int) int {
+	key := m.Key
+	if key == "" {
+		key = m.DedupKey
+	}
+	switch {
+	case key != "":
+		return int(crc32.ChecksumIEEE([]byte(key)) % uint32(max(shards, 1)))
+	case m.ID.IsZero():
+		return -1
+	}
+	return (int(m.ID[14])<<8 | int(m.ID[15])) % max(shards, 1)
+}
+
+// newID makes an ID that names this shard, if the queue is one.
+func (q *queue) newID() ID {
+	id, mark := NewID(), q.cfg.Shard
+	if mark.Count > 1 {
+		tail := int(id[14])<<8 | int(id[15])
+		if tail += mark.Index - tail%mark.Count; tail > math.MaxUint16 {
+			tail -= mark.Count
+		}
+		id[14], id[15] = byte(tail>>8), byte(tail)
+	}
+	return id
+}
+
+func (q *queue) wrongShard(i int) error {
+	return fmt.Errorf("by its Key, DedupKey or ID the message belongs to shard %d, and %s is shard %d; see ShardOf", i, q.label, q.cfg.Shard.Index)
 }

@@ -3,9 +3,11 @@ package chanq
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // OutcomeKind is what becomes of a message by what its handler returned.
@@ -55,4 +57,95 @@ func Outcome(err error) HandlerOutcome {
 		}
 	})
 	return o
+}
+
+// RetryAfter wraps the error of a handler, or the cause of a Nack: the message is nacked and due again after d, by the database's clock,
+// instead of after ConsumerConfig.Backoff. The attempt counts. It works wrapped; err may be nil, which keeps the last error of the
+// message. A negative d counts as 0, and one of more than a hundred years as that.
+func RetryAfter(d time.Duration, err error) error { return &retryAfter{d, err} }
+
+type retryAfter struct {
+	delay time.Duration
+	err   error
+}
+
+func (e *retryAfter) Error() string { return errorText(e.err) }
+
+func (e *retryAfter) Unwrap() error { return e.err }
+
+// Snooze wraps the error of a handler, or the cause of a Nack: the message is released uncounted and due again after d, as RetryAfter
+// has it, behind what is due before. It is for what is not the message's fault and passes: a service that answers 429 must not make a
+// dead letter of a healthy message. Leases before this one that expired count no more: see Delivery.Attempt. A message that is always
+// snoozed never ends, unless it has a TTL.
+//
+// No consumer is woken for it, since one that snoozes whatever it gets would never rest: an idle one finds the message at its next
+// poll, which may be ConsumerConfig.PollMax (1 s) after it is due. After a nack those in this process look at once.
+func Snooze(d time.Duration, err error) error { return &snooze{d, err} }
+
+type snooze struct {
+	delay time.Duration
+	err   error
+}
+
+func (e *snooze) Error() string { return errorText(e.err) }
+
+func (e *snooze) Unwrap() error { return e.err }
+
+// DeadLetter wraps the error of a handler, or the cause of a Nack: the message is a dead letter at once, with the error's text. err may
+// be nil. chanqadmin.Queue.Redrive makes the message ready again.
+func DeadLetter(err error) error { return &deadLetter{err} }
+
+type deadLetter struct{ err error }
+
+func (e *deadLetter) Error() string {
+	if e.err == nil {
+		return "dead-lettered by its handler, without an error"
+	}
+	return errorText(e.err)
+}
+
+func (e *deadLetter) Unwrap() error { return e.err }
+
+// errorText survives an Error method that panics, as those of nil pointers do.
+func errorText(err error) (text string) {
+	if err == nil {
+		return ""
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			text = fmt.Sprintf("%T, whose Error method panicked: %v", err, p)
+		}
+	}()
+	return err.Error()
+}
+
+var defaultBackoff = ExponentialBackoff(time.Second, 5*time.Minute)
+
+// ExponentialBackoff is a ConsumerConfig.Backoff: it doubles from low, after the
+// first attempt, to high, and takes a random part of it (full jitter), so that
+// messages that failed together do not return together.
+func ExponentialBackoff(low, high time.Duration) func(attempt int) time.Duration {
+	low, high = max(low, time.Millisecond), min(high, sqlbatch.MaxDelay)
+	return func(attempt int) time.Duration {
+		d := low
+		for i := 1; i < attempt && d < high; i++ {
+			d *= 2 // of less than a century: no overflow
+		}
+		return rand.N(max(min(d, high), 1)) + time.Millisecond
+	}
+}
+
+// nackDelay brings a delay of the user's into the bounds of Nack: a message that
+// was handled must be settled.
+func nackDelay(d time.Duration) time.Duration { return min(max(d, 0), sqlbatch.MaxDelay) }
+
+// backoff asks ConsumerConfig.Backoff. The default stands in for one that fails, or
+// returns what is no delay.
+func (c *consumer) backoff(attempt int) time.Duration {
+	d := time.Duration(-1)
+	_ = base.Call(func() { d = c.cfg.Backoff(attempt) })
+	if d < 0 || d > sqlbatch.MaxDelay {
+		return defaultBackoff(attempt)
+	}
+	return d
 }

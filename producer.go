@@ -16,9 +16,9 @@ import (
 // Producer stores messages, many to a statement. It is safe for concurrent use:
 // one for each queue is enough for a program. End it by Close.
 //
-// Its goroutines, all joined by Close: the intake, which reads C (intake.go); those of package send, which stores; at first one that
+// Its goroutines, all joined by Close: the intake, which reads C (producer_channel.go); those of package send, which stores; at first one that
 // connects, and at the end one that waits for these; and one that notes the Queue's history, for all its producers and consumers,
-// which the last of them joins (record.go). In addition those of statements that were left behind, and of the Availability and
+// which the last of them joins (history.go). In addition those of statements that were left behind, and of the Availability and
 // Isolated hooks while there are events for them.
 //
 // Each of its workers uses one session while it stores. While idle a producer holds no connection: see internal/session.

@@ -2,10 +2,8 @@ package claim
 
 import (
 	"context"
-	"fmt"
 	"time"
 
-	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/notify"
@@ -14,16 +12,24 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Config is what the claims of a consumer depend on, be its queue plain or ordered.
-type Config struct {
+// Limits are settings of a consumer and of its queue: see chanq.Config and chanq.ConsumerConfig.
+type Limits struct {
 	Prefetch, PrefetchBytes int
-	MaxBody, MaxCrashes     int // of the queue
 	LeaseFor, MaxExtend     time.Duration
 	PollMin, PollMax        time.Duration
 	StatementTimeout        time.Duration
-	Traits                  sqlbatch.Traits
-	Classify                func(error) sqlbatch.Class
-	Health                  batch.Health
+	MaxBody, MaxCrashes     int                // of the queue
+	Slots                   int                // of an ordered queue
+	Keys                    func(slot int) int // of an ordered queue: keys of a slot at work at once; 0: no bound
+	DeadHolds               bool               // of an ordered queue: a dead message holds its key
+}
+
+// Config is what the claims of a consumer depend on, be its queue plain or ordered.
+type Config struct {
+	Limits
+	Traits   sqlbatch.Traits
+	Classify func(error) sqlbatch.Class
+	Health   batch.Health
 
 	Stop         context.Context // ends when the consumer stops
 	Abandoned    context.Context // ends when it gives up what is not in the database yet
@@ -100,42 +106,3 @@ const (
 	inlineLeast = 256 << 10
 	inlineMost  = lease.HeavyBody
 )
-
-// SlabLeases is how many leases share an allocation at most. A reader may keep one of them for long.
-const SlabLeases = 32
-
-// leases makes leases of messages, in their order.
-func (c *Config) leases(rows []table.Claimed, deadline, until time.Duration) []*lease.Lease {
-	c.Consumer.Claimed(rows)
-	leases := make([]*lease.Lease, len(rows))
-	var slab []lease.Lease
-	for i := range rows {
-		if len(slab) == 0 {
-			slab = make([]lease.Lease, min(SlabLeases, len(rows)-i))
-		}
-		row, l := &rows[i], &slab[0]
-		leases[i], slab = l, slab[1:]
-		l.Home, l.Item, l.Due, l.Priority, l.Attempt, l.Lapses = c.Home, row.Item, row.Due, row.Priority, row.Attempts, row.Lapses
-		if size := max(row.Size, len(row.Body)); size >= lease.HeavyBody {
-			l.Heavy = size
-		}
-		l.Begin(deadline, until)
-	}
-	return leases
-}
-
-// blame makes a failed attempt of a settling lease whose message cannot be read.
-func (c *Config) blame(l *lease.Lease, cause error) {
-	if late, ok := cause.(*table.LateError); ok {
-		l.Text = "chanq: could not be read within " + late.Within.String()
-	} else {
-		l.Text, l.Quiet = base.ReasonRead+cause.Error(), true
-	}
-	l.Op, l.Delay = lease.Nack, c.Consumer.Delay(l.Failures())
-}
-
-// crashed says why a message is dead.
-func crashed(row *table.Claimed, crashes int) string {
-	return fmt.Sprintf("chanq: %d attempts, and %d leases that ran out without a settle: %d while its consumer handled no other suspect, the last one while it handled no other message. Its handlers die, hang, or lose their leases",
-		row.Attempts-1, row.Lapses, crashes)
-}

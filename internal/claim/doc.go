@@ -2,6 +2,12 @@
 // those of an ordered queue, whose Reader owns slots and keeps each key's messages in order with package order. A Pace
 // says how many messages there is room for. Both are a Source of leases, which a Feed takes from them.
 //
+// # Files
+//
+// Of both: pace.go, leases.go, gate.go, neighbours.go (consumers of one queue in a process). Of a Plain: plain.go, plain_deliver.go,
+// head.go, rescan.go, wait.go, careful.go, source.go (its buffer). Of an Ordered: ordered.go, reader.go, reader_deliver.go,
+// assignment.go, membership.go.
+//
 // # Goroutines
 //
 // The consumer starts and joins them: Run of a Plain or an Ordered, which runs one statement after the other until the consumer

@@ -51,9 +51,6 @@ type orderedClaims interface {
 
 // OrderedConfig is what an Ordered has besides a Config.
 type OrderedConfig struct {
-	Slots      int
-	Keys       func(slot int) int // keys of a slot at work at once; 0: no bound
-	DeadHolds  bool               // a dead message holds its key
 	Table      orderedClaims
 	Membership *Membership
 	// Paused reports that the queue is paused. It asks the database.
@@ -80,9 +77,9 @@ func NewOrdered(pace *Pace, o OrderedConfig) *Ordered {
 		Order: order.Config{
 			Unread: unreadMost, MostUnread: min(256, cfg.Prefetch/4), Blocked: BlockedMost, Bytes: cfg.PrefetchBytes,
 			Rows: traits.ClaimRows, Behind: sqlbatch.MostWalked, OneWriter: traits.OneWriter, SampleIsFirst: traits.WatermarkFirst,
-			Holds: o.DeadHolds, MaxCrashes: cfg.MaxCrashes, Process: cfg.Trials,
+			Holds: cfg.DeadHolds, MaxCrashes: cfg.MaxCrashes, Process: cfg.Trials,
 		},
-		Slots: o.Slots, Keys: o.Keys, Table: o.Table, Inline: cfg.inline, Membership: o.Membership, Salt: table.NewSalt, Now: base.Now,
+		Slots: cfg.Slots, Keys: cfg.Keys, Table: o.Table, Inline: cfg.inline, Membership: o.Membership, Salt: table.NewSalt, Now: base.Now,
 		RolledBack: func(err error) bool { return cfg.Classify(err) == sqlbatch.RolledBack },
 		Ready:      func() { base.Signal(r.ready) },
 		Woken:      func() { base.Signal(r.changed) },

@@ -89,8 +89,11 @@ func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 	q.stop = cancel
 	subscription := notify.NewSubscription(nil, "q", nil)
 	cfg := claim.Config{
-		Prefetch: 100, PrefetchBytes: 1 << 20, MaxBody: 1 << 10, MaxCrashes: 3, LeaseFor: 30 * time.Second, MaxExtend: time.Hour,
-		PollMin: 50 * time.Millisecond, PollMax: time.Second, StatementTimeout: 10 * time.Second, Traits: sqlbatch.Traits{ClaimRows: 1000},
+		Limits: claim.Limits{
+			Prefetch: 100, PrefetchBytes: 1 << 20, MaxBody: 1 << 10, MaxCrashes: 3, LeaseFor: 30 * time.Second, MaxExtend: time.Hour,
+			PollMin: 50 * time.Millisecond, PollMax: time.Second, StatementTimeout: 10 * time.Second,
+		},
+		Traits: sqlbatch.Traits{ClaimRows: 1000},
 		Classify: func(err error) sqlbatch.Class {
 			switch err {
 			case errRolledBack:

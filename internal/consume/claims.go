@@ -25,9 +25,7 @@ func (c *Consumer) newClaims() {
 	}
 	subscription := notify.NewSubscription(cfg.Debouncer.Notifier, cfg.Debouncer.Queue, owned)
 	own := claim.Config{
-		Prefetch: cfg.Prefetch, PrefetchBytes: cfg.PrefetchBytes, MaxBody: cfg.MaxBody, MaxCrashes: cfg.MaxCrashes,
-		LeaseFor: cfg.LeaseFor, MaxExtend: cfg.MaxExtend, PollMin: cfg.PollMin, PollMax: cfg.PollMax, StatementTimeout: cfg.StatementTimeout,
-		Traits: q.Dialect.Traits(), Classify: q.Classify, Health: cfg.Health, Stop: c.stop, Abandoned: c.abandoned,
+		Limits: cfg.Limits, Traits: q.Dialect.Traits(), Classify: q.Classify, Health: cfg.Health, Stop: c.stop, Abandoned: c.abandoned,
 		Home: &c.home, Consumer: claiming{c}, Trials: c.trial, Subscription: &subscription, Woken: c.waiter.Woken(), Cleared: c.cleared,
 	}
 	if c.group != nil {
@@ -41,8 +39,8 @@ func (c *Consumer) newClaims() {
 	}
 	c.here = claim.NewMembership(cfg.Member.ID, base.Now)
 	c.order = claim.NewOrdered(c.pace, claim.OrderedConfig{
-		Slots: cfg.Slots, Keys: cfg.Keys, DeadHolds: cfg.DeadHolds, Membership: c.here,
-		Table: &table.Ordered{Claims: on, SQL: q.SQL, Within: min(cfg.StatementTimeout, cfg.LeaseFor)},
+		Membership: c.here,
+		Table:      &table.Ordered{Claims: on, SQL: q.SQL, Within: min(cfg.StatementTimeout, cfg.LeaseFor)},
 		Paused: func() bool {
 			ctx, cancel := context.WithTimeout(c.abandoned, cfg.StatementTimeout)
 			defer cancel()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/notify"
 	"github.com/chanq/chanq/internal/settle"
@@ -15,36 +16,32 @@ import (
 
 // Config configures a Consumer. Its functions are called with no lock held.
 type Config struct {
+	claim.Limits
+
 	// Of the queue.
-	DB                               *sql.DB
-	Table                            *table.Queue
-	Key                              notify.Key
-	Debouncer                        *notify.Debouncer
-	MaxAttempts, MaxBody, MaxCrashes int
-	Slots                            int
-	Keys                             func(slot int) int // keys of a slot at work at once; 0: no bound
-	DeadHolds                        bool               // a dead message holds its key
-	Retain                           time.Duration      // of acked messages; 0: none is kept
-	VacuumEvery, SessionMaxAge       time.Duration
+	DB                         *sql.DB
+	Table                      *table.Queue
+	Key                        notify.Key
+	Debouncer                  *notify.Debouncer
+	MaxAttempts                int
+	Retain                     time.Duration // of acked messages; 0: none is kept
+	VacuumEvery, SessionMaxAge time.Duration
 	// Paused reports that the queue is paused. It asks the database, by run.
 	Paused func(run func(sqlbatch.Statement, func(*sql.Rows) error) error) bool
 
 	// Of the consumer.
-	Member                               sqlbatch.Member
-	NewID                                func() [16]byte
-	Prefetch, PrefetchBytes              int
-	LeaseFor, MaxExtend                  time.Duration
-	PollMin, PollMax                     time.Duration
-	StatementTimeout, TryTimeout, Linger time.Duration
-	Backlog                              int                              // settles that wait, at most
-	Delay                                func(failures int) time.Duration // until a message is due again
-	Group                                *Group                           // nil: the consumer does not stop when it is idle
-	Values                               context.Context                  // of the contexts of leases
-	Of                                   any                              // of the leases: see lease.Home
-	Health                               *base.Availability
-	Isolated                             *base.Isolated
-	Task                                 func(name, op string) *base.Task
-	Observer                             Observer
+	Member             sqlbatch.Member
+	NewID              func() [16]byte
+	TryTimeout, Linger time.Duration
+	Backlog            int                              // settles that wait, at most
+	Delay              func(failures int) time.Duration // until a message is due again
+	Group              *Group                           // nil: the consumer does not stop when it is idle
+	Values             context.Context                  // of the contexts of leases
+	Of                 any                              // of the leases: see lease.Home
+	Health             *base.Availability
+	Isolated           *base.Isolated
+	Task               func(name, op string) *base.Task
+	Observer           Observer
 }
 
 // Observer has the functions that a consumer calls about what it has done.

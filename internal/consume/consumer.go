@@ -121,10 +121,7 @@ func (c *Consumer) Source() claim.Source { return c.claims }
 
 // Start starts the consumer, whose leases go to f. stopped is called when its claims have ended, and ended when its other goroutines
 // have.
-func (c *Consumer) Start(f interface {
-	claim.Feed
-	Run(stop context.Context, claimed <-chan struct{})
-}, stopped, ended func()) {
+func (c *Consumer) Start(f feed, stopped, ended func()) {
 	c.feed = f
 	c.pace.Serve(f)
 	go c.supervise(stopped, ended)

@@ -16,7 +16,11 @@
 //
 // Only the first message of a key leaves idle, and only while the key is open: no message of it is busy (from marking
 // on), no dead message holds it, its slot is not leaving, the first message is below the spilled ones, and no catch-up
-// precedes it. One function, advance, decides this after each event.
+// precedes it. One function, advance (advance.go), decides this after each event. The states toLook, looking, toAsk and asking are
+// those of a message whose row is looked at, unsure that of one whose rows an answer did not show (message.go).
+//
+// The methods of Sequencer are in the file of what they keep: walk.go (reads), key.go (messages by key), message.go (states), work.go
+// (tasks and answers), trial.go (suspects), sequencer.go (the calls of the owner).
 //
 // These rules replace special cases:
 //   - A message without contents is fetched before its delivery, and each answer replaces what is known of its row. What

@@ -6,8 +6,6 @@ import (
 	"github.com/chanq/chanq/internal/send"
 )
 
-// What comes through Producer.C.
-
 // received is a message that came through C.
 type received[T any] struct {
 	send.Item

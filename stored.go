@@ -3,12 +3,13 @@ package chanq
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 
 	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
+
+// What the database keeps of a queue: its kind, its slots, what a dead message does to its key, and which shard it is.
 
 // Kind of a queue.
 type Kind uint8
@@ -59,53 +60,31 @@ func (d DeadKey) String() string {
 	return fmt.Sprintf("DeadKey(%d)", uint8(d))
 }
 
-const (
-	defaultSlots = 64
-	mostKeys     = 1_000_000
-)
+// ShardMark is what the tables of a shard remember: that they are shard Index, from 0, of
+// Count (at most 256), all of which have the same Set.
+type ShardMark struct {
+	Index int `json:"index"`
+	Count int `json:"count"` // 0: the queue has no shards
+	Set   ID  `json:"set"`
+}
 
-// checkOrder checks and completes what is for ordered queues.
-func (c *Config) checkOrder(v *validator) {
+// check checks the mark of a Config.
+func (m ShardMark) check(v *validator) {
 	switch {
-	case c.Kind > KindOrdered:
-		v.wrong("Config.Kind is %d: must be KindPlain (%d, the default) or KindOrdered (%d)", c.Kind, KindPlain, KindOrdered)
-		return
-	case c.Kind == KindPlain:
-		for _, f := range []struct {
-			name  string
-			value int
-		}{{"Slots", c.Slots}, {"MaxKeys", c.MaxKeys}, {"DeadKey", int(c.DeadKey)}} {
-			if f.value != 0 {
-				v.wrong("Config.%s is %d: it is for ordered queues, set Config.Kind to KindOrdered", f.name, f.value)
-			}
-		}
-		return
-	}
-	v.limit("Config.Slots", &c.Slots, defaultSlots, 1, sqlbatch.MaxSlots)
-	if c.MaxKeys != 0 && (c.MaxKeys < c.Slots || c.MaxKeys > mostKeys) {
-		v.wrong("Config.MaxKeys is %d: must be 0 (no limit) or from Slots, %d, to %d", c.MaxKeys, c.Slots, mostKeys)
-	}
-	if c.DeadKey > DeadKeyHolds {
-		v.wrong("Config.DeadKey is %d: must be DeadKeyOpens (%d, the default) or DeadKeyHolds (%d)", c.DeadKey, DeadKeyOpens, DeadKeyHolds)
+	case m.Count == 0 && m != ShardMark{}:
+		v.wrong("Config.Shard.Count is 0: must be the number of shards, where Index or Set is given")
+	case m.Count < 0 || m.Count > sqlbatch.MaxShards:
+		v.wrong("Config.Shard.Count is %d: must be from 0 (the queue has no shards) to %d", m.Count, sqlbatch.MaxShards)
+	case m.Count > 0 && (m.Index < 0 || m.Index >= m.Count):
+		v.wrong("Config.Shard.Index is %d: must be from 0 to %d, since Count is %d", m.Index, m.Count-1, m.Count)
 	}
 }
 
-// keysOf is how many keys of a slot may be in work at once; 0 is no limit. The parts of all
-// slots are MaxKeys together.
-func (c *Config) keysOf(slot int) int {
-	if c.MaxKeys == 0 {
-		return 0
+func (m ShardMark) String() string {
+	if m.Count == 0 {
+		return "a queue by itself"
 	}
-	n := c.MaxKeys / c.Slots
-	if slot < c.MaxKeys%c.Slots {
-		n++
-	}
-	return n
-}
-
-// names says which tables a queue has.
-func (c *Config) names(queue string) sqlbatch.Names {
-	return sqlbatch.Names{Schema: c.Schema, Queue: queue, Slots: c.Slots, Holds: c.DeadKey == DeadKeyHolds, Shard: c.Shard.Index, Shards: c.Shard.Count, ShardSet: c.Shard.Set}
+	return fmt.Sprintf("shard %d of %d, of the set %s", m.Index, m.Count, m.Set)
 }
 
 // stored is what the database says of a queue.
@@ -142,6 +121,24 @@ func (s stored) differs(c *Config, slots int) error {
 		return fmt.Errorf("%w: Config.Slots is %d, and the database says %d, which cannot be changed; leave Config.Slots unset", ErrKind, slots, s.slots)
 	}
 	return s.shard.isNot(c.Shard)
+}
+
+// isNot returns why tables with this mark are not those that a program wants, whose Set is zero for any, or
+// nil.
+func (m ShardMark) isNot(wanted ShardMark) error {
+	switch {
+	case m.Index == wanted.Index && m.Count == wanted.Count && (wanted.Set.IsZero() || m.Set == wanted.Set):
+		return nil
+	case wanted.Count == 0:
+		return fmt.Errorf("%w: the database says: %v; open all shards with chanqshards.Open, or this one with the Config that StoredConfig returns", ErrShards, m)
+	case m.Count == 0:
+		return fmt.Errorf("%w: the database says: %v; it is no shard, and cannot become one: migrate shards of another name, and drain it into them", ErrShards, m)
+	}
+	wants := fmt.Sprintf("shard %d of %d", wanted.Index, wanted.Count)
+	if !wanted.Set.IsZero() {
+		wants = wanted.String()
+	}
+	return fmt.Errorf("%w: this program takes it for %s, and the database says: %v; give the shards that were migrated, all of them, in their order", ErrShards, wants, m)
 }
 
 // stored asks the database of a queue; the version is 0 where there are no tables. One
@@ -188,9 +185,4 @@ func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Co
 	}
 	cfg.Dialect, cfg.Kind, cfg.Slots, cfg.DeadKey, cfg.Shard = q.dialect, found.kind(), found.slots, found.deadKey(), found.shard
 	return cfg, nil
-}
-
-// errNotOrdered: the dialect has no statements for ordered queues.
-func errNotOrdered(d sqlbatch.Dialect) error {
-	return errors.New("Config.Kind is KindOrdered: there are no ordered queues on " + d.Name() + " yet")
 }

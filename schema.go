@@ -4,11 +4,89 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"fmt"
+	"strings"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
+
+// What makes the tables of a queue, and prints how.
+
+// Schema lists the statements that Migrate would run for a queue whose tables
+// do not exist, in order, for a database administrator to read and run. Each
+// may be run again without harm. For SQL Server the schema's name must not have $(
+// in it, which sqlcmd would replace. d is sqlserver.Dialect, postgres.Dialect or
+// sqlite.Dialect.
+func Schema(d sqlbatch.Dialect, queue string, cfg Config) ([]string, error) {
+	names, err := printable(d, queue, cfg)
+	if err != nil {
+		return nil, err
+	}
+	var texts []string
+	for _, m := range d.Migrations(names) {
+		texts = append(texts, m.Statements...)
+	}
+	return texts, nil
+}
+
+// View lists the statements that make the view chanq_<queue>_messages of a queue that is there,
+// which shows what is in it to people and to programs that are not in Go: docs/sql.md says what its
+// columns are. They are as those of Schema. Migrate makes no view; chanqadmin.Drop removes it.
+func View(d sqlbatch.Dialect, queue string, cfg Config) ([]string, error) {
+	names, err := printable(d, queue, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return d.View(names), nil
+}
+
+// Procedures lists the statements that make the procedure chanq_<queue>_send (on PostgreSQL a
+// function), by which programs that are not in Go may send: docs/sql.md says what its parameters
+// are. They are as those of Schema. Migrate makes none; chanqadmin.Drop removes it. SQLite has no procedures:
+// errors.ErrUnsupported.
+func Procedures(d sqlbatch.Dialect, queue string, cfg Config) ([]string, error) {
+	names, err := printable(d, queue, cfg)
+	if err != nil {
+		return nil, err
+	}
+	texts := d.Procedures(names)
+	if len(texts) == 0 {
+		return nil, fmt.Errorf("chanq: schema: %s has no procedures: %w", d.Name(), errors.ErrUnsupported)
+	}
+	return texts, nil
+}
+
+// printable names what statements are printed of.
+func printable(d sqlbatch.Dialect, queue string, cfg Config) (sqlbatch.Names, error) {
+	none := sqlbatch.Names{}
+	if base.IsNil(d) {
+		return none, errors.New("chanq: schema: dialect is nil; give sqlserver.Dialect, postgres.Dialect or sqlite.Dialect")
+	}
+	v := validator{}
+	cfg.checkOrder(&v)
+	cfg.Shard.check(&v)
+	if cfg.Shard.Count > 0 && cfg.Shard.Set.IsZero() {
+		v.wrong("Config.Shard.Set is zero: must be the same for all shards, from NewID, say")
+	}
+	if err := v.err(); err != nil {
+		return none, fmt.Errorf("chanq: schema: %w", err)
+	}
+	names := cfg.names(queue)
+	if err := sqlbatch.CheckNames(names); err != nil {
+		return none, fmt.Errorf("chanq: schema: %w", err)
+	}
+	if cfg.Kind == KindOrdered && d.Queue(names).Slots().Text == "" {
+		return none, fmt.Errorf("chanq: schema: %w", errNotOrdered(d))
+	}
+	if d.Name() == sqlserver.Dialect.Name() && strings.Contains(cfg.Schema, "$(") {
+		return none, fmt.Errorf("chanq: schema: schema name %q: sqlcmd would put the value of a variable in the place of $(…); use Migrate", cfg.Schema)
+	}
+	return names, nil
+}
 
 // runner runs a statement, on a session or in a transaction, and gives each of its rows to scan.
 type runner = func(st sqlbatch.Statement, scan func(*sql.Rows) error) error
@@ -49,11 +127,6 @@ func (q *queue) begin(run runner) error {
 		}
 	}
 	return nil
-}
-
-// newer is the error of tables that another chanq has made.
-func newer(version int) error {
-	return fmt.Errorf("%w: version %d, this chanq knows %d; upgrade this program", ErrNewerSchema, version, sqlbatch.Version)
 }
 
 // settleShard completes the mark of a shard that is to be made.

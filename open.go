@@ -1,0 +1,139 @@
+package chanq
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/chanq/chanq/internal/session"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// What Open checks: the tables, and whether the database may be trusted with a queue.
+
+func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue, error) {
+	core, err := newQueue("open", db, name, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := session.Enough(db); err != nil {
+		return nil, fmt.Errorf("chanq: open %s: %w", core.label, err)
+	}
+	s := session.OpenOnce(db, core.dialect)
+	defer s.Close()
+	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return s.Run(ctx, st, scan) }
+	err = core.fits(run, cfg.Slots)
+	if err == nil {
+		err = core.trusted(run)
+	}
+	if err != nil {
+		return nil, &OpError{Op: "open", Queue: core.label, Err: core.unanswered(err)}
+	}
+	return core, nil
+}
+
+// fits returns why the tables of a queue are not those that Config says, or nil. slots are
+// those that the caller gave; 0 is any number. One round trip, by run.
+func (q *queue) fits(run runner, slots int) error {
+	found, err := q.stored(run)
+	if err != nil {
+		return err
+	}
+	if err := q.check(found, slots); err != nil {
+		return &unfitError{err}
+	}
+	return q.adopt(found)
+}
+
+// unfitError is why a database cannot be used: no repetition changes that.
+type unfitError struct{ error }
+
+func (e *unfitError) Unwrap() error { return e.error }
+
+// trusted is trust, with an unfitError for what the database has said.
+func (q *queue) trusted(run runner) error {
+	var failed error
+	err := q.trust(func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+		failed = run(st, scan)
+		return failed
+	})
+	if err != nil && failed == nil {
+		return &unfitError{err}
+	}
+	return err
+}
+
+// check says why what the database has is not what Config says, or nil.
+func (q *queue) check(found stored, slots int) error {
+	switch {
+	case found.version < sqlbatch.Version:
+		return fmt.Errorf("%w of version %d (found %d); run chanq.Migrate, or the command: chanq migrate %s",
+			ErrNoSchema, sqlbatch.Version, found.version, q.name)
+	case found.version > sqlbatch.Version:
+		return newer(found.version)
+	}
+	if err := found.differs(&q.cfg, slots); err != nil {
+		return err
+	}
+	if found.deadKey() != q.cfg.DeadKey {
+		return fmt.Errorf("%w: Config.DeadKey is %v, and the database says %v; run chanq.Migrate to change that, and give all programs the same", ErrKind, q.cfg.DeadKey, found.deadKey())
+	}
+	return nil
+}
+
+// newer is the error of tables that another chanq has made.
+func newer(version int) error {
+	return fmt.Errorf("%w: version %d, this chanq knows %d; upgrade this program", ErrNewerSchema, version, sqlbatch.Version)
+}
+
+// Durability says what Open and Migrate do about a database that may lose a commit
+// after it has confirmed it.
+type Durability uint8
+
+// The durabilities.
+const (
+	// DurabilityRequired refuses such a database with ErrNotDurable.
+	DurabilityRequired Durability = iota
+	// DurabilityAsIs takes it. Commits are faster then, and a crash of the server (of
+	// the machine, with SQLite; an ordinary shutdown too, with delayed durability of
+	// SQL Server) takes the last ones back: messages are lost whose Send returned
+	// nil, acked ones are delivered again, and a message that was leased is delivered
+	// to another while its holder works on.
+	DurabilityAsIs
+)
+
+// trust returns why the database must not be trusted with the queue, or nil. One
+// round trip, by run; it needs no tables.
+func (q *queue) trust(run runner) error {
+	found := map[string][]string{}
+	err := run(q.sql.Problems(), func(rows *sql.Rows) error {
+		var kind, what string
+		err := rows.Scan(&kind, &what)
+		found[kind] = append(found[kind], what)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("look at the database: %w", err)
+	}
+	var reasons []error
+	for _, kind := range slices.Sorted(maps.Keys(found)) {
+		list := found[kind]
+		what, remedy := strings.Join(list, ", "), q.dialect.Traits().Remedies[kind]
+		switch {
+		case kind == sqlbatch.ProblemForm:
+			reasons = append(reasons, fmt.Errorf("tables of before the first release of chanq (%s): drop or rename chanq_%[2]s, chanq_%[2]s_dead and chanq_%[2]s_done, with their indexes and constraints, then run chanq.Migrate", what, q.name))
+		case kind == sqlbatch.ProblemDurability && q.cfg.Durability == DurabilityAsIs:
+		case kind == sqlbatch.ProblemDurability:
+			reasons = append(reasons, fmt.Errorf("%w: %s: %s; or set Config.Durability to DurabilityAsIs", ErrNotDurable, what, remedy))
+		case remedy == "":
+			reasons = append(reasons, errors.New(what))
+		default:
+			reasons = append(reasons, fmt.Errorf("%s: %s", what, remedy))
+		}
+	}
+	return errors.Join(reasons...)
+}
