@@ -207,7 +207,7 @@ func (c *Consumer[T]) Err() error { return c.core.failure() }
 // waits for settles whose rows another session has locked, which no other settle does. On SQLite a
 // goroutine that holds a transaction must not call it: see Queue.
 func (c *Consumer[T]) Flush(ctx context.Context) error {
-	return c.core.queue.failed("flush", c.core.engine.WaitSettled(ctx))
+	return c.core.queue.failed("flush", c.core.engine.Flush(ctx))
 }
 
 // Stats returns counts, and asks the database nothing.

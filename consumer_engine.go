@@ -69,7 +69,7 @@ func newFeed[T any](c *consumer) *consume.Feed[*Lease[T]] {
 		Source: c.engine.Source(), Room: c.cfg.Prefetch,
 		Build:   func(b claim.Batch, into []*Lease[T]) []*Lease[T] { return build(c, b, into) },
 		Under:   func(l *Lease[T]) *lease.Lease { return l.lease },
-		Release: func(back []*lease.Lease) { c.engine.HandBack(back...) },
+		Release: func(back []*lease.Lease) { c.engine.SettleAll(back...) },
 	})
 }
 
@@ -196,7 +196,7 @@ func build[T any](c *consumer, b claim.Batch, into []*Lease[T]) []*Lease[T] {
 		into = append(into, l)
 	}
 	if len(dead) > 0 {
-		c.engine.HandBack(dead...)
+		c.engine.SettleAll(dead...)
 	}
 	return into
 }

@@ -127,7 +127,7 @@ func (owner) Extend(context.Context, *lease.Lease, time.Duration) (bool, error) 
 	return false, nil
 }
 func (owner) Expire(*lease.Lease)     {}
-func (owner) Flush()                  {}
+func (owner) Expedite()               {}
 func (owner) Changed(...*lease.Lease) {}
 
 // run claims for a while, and then stops.

@@ -93,8 +93,8 @@ func (c *Consumer) mind(op string, err error) {
 
 // The consumer as the owner of its leases.
 
-// Flush expedites settles: a caller waits for one.
-func (c *Consumer) Flush() { c.settler.Expedite() }
+// Expedite has settles stored soon: a caller waits for one.
+func (c *Consumer) Expedite() { c.settler.Expedite() }
 
 // Settle hands a lease to the settler.
 func (c *Consumer) Settle(ctx context.Context, l *lease.Lease) error {
@@ -143,16 +143,16 @@ func (c *Consumer) leaseEnded(l *lease.Lease) {
 // Take notes that a reader has taken a lease: a settle of it is under way.
 func (c *Consumer) Take() { c.pace.Take() }
 
-// HandBack takes leases in state Settling. It does not wait.
-func (c *Consumer) HandBack(leases ...*lease.Lease) { c.settler.AddAll(leases...) }
+// SettleAll takes leases in state Settling. It does not wait.
+func (c *Consumer) SettleAll(leases ...*lease.Lease) { c.settler.AddAll(leases...) }
 
 // Finished takes settles that were stored elsewhere, with their outcomes.
 func (c *Consumer) Finished(began time.Time, outcomes []batch.Outcome[*lease.Lease]) {
 	c.settler.Done(began, outcomes)
 }
 
-// WaitSettled waits until every settle that was handed over before has its outcome.
-func (c *Consumer) WaitSettled(ctx context.Context) error { return c.settler.Flush(ctx) }
+// Flush waits until every settle that was handed over before has its outcome.
+func (c *Consumer) Flush(ctx context.Context) error { return c.settler.Flush(ctx) }
 
 // Returned notes that the handler of a lease that is in a transaction has returned.
 func (c *Consumer) Returned(l *lease.Lease) {

@@ -60,8 +60,8 @@ type Owner interface {
 	Extend(ctx context.Context, l *Lease, d time.Duration) (held bool, err error)
 	// Expire is called when the time of a lease whose context is in use ran out. A lease that is held has expired then.
 	Expire(l *Lease)
-	// Flush is called when somebody waits for a settle that was handed over.
-	Flush()
+	// Expedite is called when a caller waits for a settle that was handed over.
+	Expedite()
 	// Changed is called after each change of the state of leases: they are in a transaction, expired, lost or settled. It is
 	// called once for a group of settles.
 	Changed(leases ...*Lease)
@@ -358,7 +358,7 @@ func (l *Lease) Wait(ctx context.Context) error {
 	case InTx:
 		return errInTx
 	}
-	l.Home.Owner.Flush()
+	l.Home.Owner.Expedite()
 	select {
 	case <-*l.done.Load():
 		return l.Outcome()

@@ -38,7 +38,7 @@ func (o *owner) Extend(context.Context, *lease.Lease, time.Duration) (bool, erro
 	return !o.lost, nil
 }
 func (o *owner) Expire(l *lease.Lease) { o.expired++; l.Lose(lease.Expired) }
-func (o *owner) Flush()                { o.flushed++ }
+func (o *owner) Expedite()             { o.flushed++ }
 func (o *owner) Changed(leases ...*lease.Lease) {
 	o.changed = append(o.changed, leases)
 	if o.during != nil {

@@ -32,7 +32,7 @@ type Consumer interface {
 	// Abandoned ends when what is not in the database yet is given up.
 	Abandoned() context.Context
 	Take()
-	HandBack(...*lease.Lease)
+	SettleAll(...*lease.Lease)
 	Finished(began time.Time, outcomes []batch.Outcome[*lease.Lease])
 	Broken(op string, err error)
 }
@@ -205,7 +205,7 @@ func (p *Pipe) nack(l *lease.Lease, err error) {
 	err = &outputError{p.cfg.Reason, err}
 	p.cfg.Failed(l, err)
 	l.Op, l.Delay, l.Text = lease.Nack, p.cfg.Delay(l.Failures()), err.Error()
-	p.cfg.From.HandBack(l)
+	p.cfg.From.SettleAll(l)
 }
 
 // outputError is why an output cannot be stored.
@@ -281,7 +281,7 @@ func (p *Pipe) failed(o batch.Outcome[*Item]) error {
 		return &lease.FailedError{Op: "pipe", Unknown: o.Unknown || l.MaybeApplied, Err: o.Err}
 	case class == sqlbatch.BadRow:
 		l.Op, l.Text = lease.Dead, (&outputError{p.cfg.Reason, o.Err}).Error()
-		p.cfg.From.HandBack(l)
+		p.cfg.From.SettleAll(l)
 	default:
 		p.nack(l, o.Err)
 	}

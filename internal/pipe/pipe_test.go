@@ -175,7 +175,7 @@ func (r *rig) Close()                                 {}
 func (r *rig) Settle(context.Context, *lease.Lease) error                        { return nil }
 func (r *rig) Extend(context.Context, *lease.Lease, time.Duration) (bool, error) { return true, nil }
 func (r *rig) Expire(*lease.Lease)                                               {}
-func (r *rig) Flush()                                                            {}
+func (r *rig) Expedite()                                                         {}
 func (r *rig) Changed(leases ...*lease.Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -187,7 +187,7 @@ func (r *rig) Changed(leases ...*lease.Lease) {
 }
 func (r *rig) Abandoned() context.Context { return r.abandoned }
 func (r *rig) Take()                      {}
-func (r *rig) HandBack(leases ...*lease.Lease) {
+func (r *rig) SettleAll(leases ...*lease.Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, l := range leases {

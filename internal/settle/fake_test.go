@@ -240,7 +240,7 @@ func (f *fake) Extend(context.Context, *lease.Lease, time.Duration) (bool, error
 	return true, nil
 }
 func (f *fake) Expire(l *lease.Lease) { l.Lose(lease.Expired) }
-func (f *fake) Flush()                { f.settler.Expedite() }
+func (f *fake) Expedite()             { f.settler.Expedite() }
 func (f *fake) Changed(leases ...*lease.Lease) {
 	f.note("changed")
 	f.mu.Lock()
