@@ -90,7 +90,7 @@ func ExampleProducer_Send() {
 func ExampleJoinHooks() {
 	alarm := func(text string, args ...any) { slog.Error(text, args...) }
 	hooks := chanq.JoinHooks(chanq.LogHooks(slog.Default()), chanq.Hooks{
-		Dead: func(e chanq.DeadEvent) { alarm("message set aside", "queue", e.Queue, "id", e.ID, "reason", e.Reason) },
+		Dead: func(e chanq.DeadEvent) { alarm("dead letter", "queue", e.Queue, "id", e.ID, "reason", e.Reason) },
 		LeaseLost: func(e chanq.LeaseLostEvent) {
 			alarm("handler was too slow, or the database away", "queue", e.Queue, "id", e.ID)
 		},

@@ -31,7 +31,7 @@ func ExampleConsumer_Handle() {
 		fmt.Println("fetch", lease.Body, "attempt", lease.Attempt)
 		switch {
 		case lease.Body == "/gone":
-			return chanq.DeadLetter(errors.New("404")) // set aside: trying again is of no use
+			return chanq.DeadLetter(errors.New("404")) // a dead letter: trying again is of no use
 		case lease.Body == "/busy" && lease.Attempt == 1:
 			return chanq.RetryAfter(10*time.Millisecond, errors.New("503")) // as the server asked
 		case lease.Body == "/busy":
