@@ -29,8 +29,8 @@
 //
 // # The end of a consumer
 //
-// Handle, HandleBatches and Pipe end their consumer, and return as soon as everything has ended; Shutdown does the same for who reads
-// the channel.
+// Handle, HandleBatches and Pipe end their consumer, and return as soon as everything has ended; Shutdown does the same for programs
+// that read the channel.
 //
 //	from                              handlers                           leases that are not settled
 //	the stop (Stop, the end of the    go on; none begins;                those that no reader has taken are released
@@ -42,7 +42,7 @@
 //	5 s later                                                            expire in the database; what could not be stored
 //	                                                                     is counted in the error
 //
-// No release counts as an attempt. What lies in a transaction is the transaction's.
+// A batch that was received before the stop is still handed over. No release counts as an attempt. What lies in a transaction is the transaction's.
 //
 // A queue is in one database. Package chanqshards makes one queue of several.
 //

@@ -311,8 +311,8 @@ type ConsumerConfig struct {
 	// return at most 6 s later. Choose it so that both are less than what the process manager allows (Kubernetes: 30 s). For readers
 	// of the channel the context given to Shutdown counts. Default 20 s, at least 1 ms.
 	DrainFor time.Duration
-	// Backoff is the delay of the nack after the given attempt failed in Handle or
-	// Pipe. Default ExponentialBackoff(1 s, 5 min), also for a Backoff that panics,
+	// Backoff is the delay of the nack after the given attempt failed in Handle, HandleBatches or
+	// Pipe, or by Delivery.Nack. Default ExponentialBackoff(1 s, 5 min), also for a Backoff that panics,
 	// or returns a negative delay or one of more than a hundred years.
 	Backoff func(attempt int) time.Duration
 	// StatementTimeout is the deadline of every statement: one that takes longer is

@@ -38,7 +38,8 @@ func (c *Consumer[T]) Handle(workers int, fn func(context.Context, *Lease[T]) er
 	if err := checkHandler(workers, fn == nil); err != nil {
 		return c.core.queue.failed("handle", err)
 	}
-	return c.core.serve("handle", workers, func() { handle(c.feed.C(), fn) })
+	_, err := c.core.serve("handle", workers, func() { handle(c.feed.C(), fn) })
+	return err
 }
 
 // Handle calls fn for each lease that comes through a channel, in up to workers goroutines, until the channel closes and every call
@@ -66,6 +67,10 @@ func checkHandler(workers int, none bool) error {
 
 func handle[T any](leases <-chan *Lease[T], fn func(context.Context, *Lease[T]) error) {
 	for l := range leases {
+		if l.lease == nil { // made by hand: there is nothing to settle
+			_ = fn(l.Context(), l)
+			continue
+		}
 		if c := holderOf(l.lease); c.engine.Begin(l.lease) {
 			c.attempt(func() error { return fn(l.Context(), l) }, func(err error) {
 				defer c.engine.Done()
@@ -82,9 +87,12 @@ func handle[T any](leases <-chan *Lease[T], fn func(context.Context, *Lease[T]) 
 // After another error of a batch of several, fn is called again for each of its leases alone, and what it returns then settles that
 // lease as Handle does. So only the messages that fail alone have failed an attempt; the others are acked at once. A call that
 // fails must leave nothing behind that harms the next: roll its transaction back before it returns. AckTx may be called again then.
+// A lease that was given to AckTx is not extended: when three quarters of LeaseFor are over before its turn has come, it is released,
+// uncounted, and so is one that has expired.
 //
-// The context given to fn ends when one of the leases is lost, with the cause ErrLeaseLost, and with ErrStopped as that of Handle. A
-// batch that fails after that is released. HandleBatches ends the consumer as Handle does.
+// The context given to fn ends when one of the leases is lost, with the cause ErrLeaseLost, and with ErrStopped as that of Handle.
+// After ErrStopped a batch that fails is released as a whole. HandleBatches ends the consumer as Handle does; a batch that it has
+// received is still handed over.
 func (c *Consumer[T]) HandleBatches(workers, most int, wait time.Duration, fn func(context.Context, []*Lease[T]) error) error {
 	err := checkHandler(workers, fn == nil)
 	switch {
@@ -94,7 +102,7 @@ func (c *Consumer[T]) HandleBatches(workers, most int, wait time.Duration, fn fu
 	case wait < 0:
 		err = fmt.Errorf("wait is %v: must not be negative", wait)
 	default:
-		return c.core.serve("handle batches", workers, func() {
+		_, err := c.core.serve("handle batches", workers, func() {
 			for {
 				batch, err := c.Receive(context.Background(), most, wait)
 				if err != nil { // the consumer has stopped
@@ -103,6 +111,7 @@ func (c *Consumer[T]) HandleBatches(workers, most int, wait time.Duration, fn fu
 				handleBatch(c.core, batch, fn)
 			}
 		})
+		return err
 	}
 	return c.core.queue.failed("handle batches", err)
 }
@@ -115,6 +124,11 @@ func handleBatch[T any](c *consumer, batch []*Lease[T], fn func(context.Context,
 			held = append(held, l)
 		}
 	}
+	if len(held) == 0 {
+		return
+	}
+	c.engine.Together(len(held))
+	defer c.engine.Done()
 	together := func(part []*Lease[T], then func(error)) {
 		under := make([]*lease.Lease, len(part))
 		for i, l := range part {
@@ -126,39 +140,39 @@ func handleBatch[T any](c *consumer, batch []*Lease[T], fn func(context.Context,
 			then(err)
 		})
 	}
-	dispose := func(part []*Lease[T], err error) {
-		for _, l := range part {
-			c.dispose(l.lease, err)
-			c.engine.Done()
-		}
-	}
-	if len(held) == 0 {
-		return
-	}
 	together(held, func(err error) {
 		if err == nil || len(held) == 1 || Outcome(err).Kind == OutcomeSnooze {
-			dispose(held, err)
+			for _, l := range held {
+				c.dispose(l.lease, err)
+			}
 			return
 		}
-		base.Workers(1, func() {
+		base.Workers(1, func() { // another one after a call that left by runtime.Goexit
 			for len(held) > 0 {
-				one := held[:1]
+				l := held[0]
 				held = held[1:]
 				switch {
-				case one[0].lease.State() >= lease.Settling: // fn has settled it, or it is lost
-					c.engine.Done()
-				case c.engine.Interrupted():
-					dispose(one, err)
+				case l.lease.State() >= lease.Settling: // fn has settled it, or it is lost
+				case c.engine.Interrupted() || c.late(l.lease):
+					_ = l.lease.Settle(context.Background(), lease.Release, 0, "")
 				default:
-					together(one, func(err error) { dispose(one, err) })
+					l.lease.RolledBack.Store(true)
+					together([]*Lease[T]{l}, func(err error) { c.dispose(l.lease, err) })
 				}
 			}
 		})
 	})
 }
 
-// serve runs work, which calls handlers, in workers goroutines until the consumer stops, and ends the consumer.
-func (c *consumer) serve(op string, workers int, work func()) error {
+// late reports a lease that is over, or is not extended and soon over.
+func (c *consumer) late(l *lease.Lease) bool {
+	left := l.Deadline() - base.Now()
+	return left <= 0 || l.State() == lease.InTx && left < c.cfg.LeaseFor/4
+}
+
+// serve runs work, which calls handlers, in workers goroutines until the consumer stops, and ends the consumer. stuck says that a
+// hook, a codec or the driver does not return.
+func (c *consumer) serve(op string, workers int, work func()) (stuck bool, err error) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -168,13 +182,13 @@ func (c *consumer) serve(op string, workers int, work func()) error {
 	bound, cancel := context.WithTimeoutCause(context.Background(), c.cfg.DrainFor, ErrStopped)
 	defer cancel()
 	left, err := c.end(bound, op)
-	if left.Handlers == 0 {
+	if left.Handlers == 0 && !left.Stuck {
 		<-over
 	}
 	if failure := c.failure(); failure != nil {
-		return failure
+		return left.Stuck, failure
 	}
-	return err
+	return left.Stuck, err
 }
 
 // end ends the consumer: see consume.Consumer.End. The error says what is left.
@@ -188,7 +202,7 @@ func (c *consumer) end(bound context.Context, op string) (consume.Left, error) {
 		cause = ErrStopped
 	}
 	text := fmt.Sprintf("%d leases not settled, %d settles not confirmed, %d handlers not returned", left.Leases, left.Settles, left.Handlers)
-	if left.Stuck && left.Settles == 0 {
+	if left.Stuck {
 		text += ", and a hook, a codec or the driver does not return"
 	}
 	return left, c.queue.failed(op, fmt.Errorf("%s: %w", text, cause))
@@ -208,7 +222,7 @@ func (c *consumer) attempt(do func() error, then func(error)) {
 
 // dispose settles a lease as its handler's error says, unless it is settled or lost.
 func (c *consumer) dispose(l *lease.Lease, err error) {
-	if err == nil && l.State() == lease.InTx {
+	if err == nil && l.State() == lease.InTx && !l.RolledBack.Load() {
 		l.Unwatch() // the caller's commit acks it, and its context is not needed any more
 		c.engine.Returned(l)
 		return
@@ -216,12 +230,9 @@ func (c *consumer) dispose(l *lease.Lease, err error) {
 	_ = c.settle(l, err) // ErrLeaseLost, ErrSettled or ErrClosed, as Wait and the hooks have it
 }
 
-// settle settles a lease as an error says, and reports the error to the hook.
+// settle settles a lease as an error says, and calls the Failed hook with the error.
 func (c *consumer) settle(l *lease.Lease, err error) error {
-	o, stopped := Outcome(err), err != nil && c.engine.Interrupted()
-	if err != nil && !stopped {
-		call(c.queue.cfg.Hooks.Failed, FailedEvent{Queue: c.queue.label, ID: l.Item.ID, Attempt: l.Attempt, Err: err})
-	}
+	o := Outcome(err)
 	op, delay, text := lease.Nack, o.Delay, o.Reason
 	switch {
 	case o.Kind == OutcomeAck:
@@ -230,10 +241,13 @@ func (c *consumer) settle(l *lease.Lease, err error) error {
 		op = lease.Dead
 	case o.Kind == OutcomeSnooze:
 		op = lease.Snooze
-	case stopped:
+	case c.engine.Interrupted():
 		op, delay, text = lease.Release, 0, ""
 	case o.Kind == OutcomeRetry:
 		delay = c.backoff(l.Failures())
+	}
+	if err != nil && op != lease.Release {
+		call(c.queue.cfg.Hooks.Failed, FailedEvent{Queue: c.queue.label, ID: l.Item.ID, Attempt: l.Attempt, Err: err})
 	}
 	return l.Settle(context.Background(), op, delay, text)
 }

@@ -40,9 +40,10 @@ type Hooks struct {
 	Settled func(SettledEvent)
 	// LeaseLost: a lease ended before its message was settled.
 	LeaseLost func(LeaseLostEvent)
-	// Failed: a handler of Handle or Pipe returned an error or panicked.
+	// Failed: a handler of Handle, HandleBatches or Pipe returned an error or panicked, or a lease was nacked with a cause. An error
+	// that only releases its message, since the time to drain is over, and one of a batch of several are not reported.
 	Failed func(FailedEvent)
-	// Dead: a message was set aside.
+	// Dead: a message is a dead letter.
 	Dead func(DeadEvent)
 	// Availability: the database stopped answering a producer or consumer, or
 	// answers it again; or that one has ended meanwhile. Once per change, so each outage

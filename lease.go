@@ -54,7 +54,8 @@ type Delivery struct {
 
 // Context ends with the cause ErrLeaseLost when the lease is known to be lost, and at its Deadline at the latest, whatever has become
 // of the consumer or of the transaction of AckTx; and with the cause ErrStopped when the consumer has stopped and the time to drain is
-// over: see Consumer.Handle. It does not end with a settle that succeeds, nor with Stop. Its values are those of the context given
+// over: see Consumer.Handle. It does not end with Stop, nor with a settle that succeeds, and after one not
+// by ErrStopped: see Stopping. Its values are those of the context given
 // to Consume. Its first use costs a timer.
 func (d *Delivery) Context() context.Context {
 	if d.lease == nil {
@@ -93,16 +94,23 @@ func (d *Delivery) Settle(err error) error {
 
 // Nack gives the message back as a failed attempt: due again after ConsumerConfig.Backoff, with the text of cause for operators, of
 // which 2000 bytes are kept; nil keeps the last one. After its last attempt (Config.MaxAttempts) it is a dead letter. A cause that
-// wraps RetryAfter, Snooze or DeadLetter decides otherwise, as it does when a handler returns it. The Failed hook is called. It returns
-// as Ack does.
+// wraps RetryAfter, Snooze or DeadLetter decides otherwise, as it does when a handler returns it. The Failed hook is called with a
+// cause that is not nil. Once the context has ended by ErrStopped, the message is released uncounted instead, but for a dead letter and
+// a snooze. It returns as Ack does.
 func (d *Delivery) Nack(cause error) error {
 	if d.lease == nil {
 		return errMadeByHand
 	}
-	if cause == nil {
-		cause = RetryAfter(holderOf(d.lease).backoff(d.lease.Failures()), nil)
+	c := holderOf(d.lease)
+	switch err := d.lease.State().NotHeld(); {
+	case err != nil:
+		return err
+	case cause != nil:
+		return c.settle(d.lease, cause)
+	case c.engine.Interrupted():
+		return d.Release()
 	}
-	return holderOf(d.lease).settle(d.lease, cause)
+	return d.settle(lease.Nack, c.backoff(d.lease.Failures()), "")
 }
 
 // Release gives the message back as if it had not been claimed: due at its

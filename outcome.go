@@ -23,7 +23,7 @@ const (
 )
 
 // HandlerOutcome is what Consumer.Handle does with a message when its handler returns. A
-// retry of the last attempt (Config.MaxAttempts) sets the message aside.
+// retry of the last attempt (Config.MaxAttempts) makes a dead letter of the message.
 type HandlerOutcome struct {
 	Kind   OutcomeKind
 	Delay  time.Duration // of OutcomeRetryAfter and OutcomeSnooze, else 0

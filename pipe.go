@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/consume"
 	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/notify"
 	"github.com/chanq/chanq/internal/pipe"
@@ -56,7 +57,7 @@ func Pipe[In, Out any](from *Consumer[In], to *Producer[Out], workers int, fn fu
 		<-from.core.engine.Stopped()
 		p.Drain()
 	})
-	err = from.core.serve("pipe", workers, func() {
+	stuck, err := from.core.serve("pipe", workers, func() {
 		for l := range from.feed.C() {
 			if from.core.engine.Begin(l.lease) {
 				item := pipe.NewItem(l.lease)
@@ -78,8 +79,23 @@ func Pipe[In, Out any](from *Consumer[In], to *Producer[Out], workers int, fn fu
 		}
 	})
 	p.Close()
-	storer.Wait()
-	to.queue.debouncer.Flush() // for what was stored before the last group failed
+	stored := make(chan struct{})
+	go func() {
+		storer.Wait()
+		to.queue.debouncer.Flush() // for what was stored before the last group failed
+		close(stored)
+	}()
+	patience := consume.StoreFor
+	if stuck || err != nil {
+		patience = consume.Grace / 10
+	}
+	select {
+	case <-stored:
+	case <-time.After(patience): // its goroutines end when the hook or the driver returns
+		if err == nil {
+			err = from.core.queue.failed("pipe", fmt.Errorf("a hook or the driver does not return: %w", ErrStopped))
+		}
+	}
 	return err
 }
 

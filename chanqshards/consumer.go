@@ -263,18 +263,25 @@ func (r *reader[T]) isReady() bool {
 // Handle calls fn for each lease, in up to workers goroutines, and ends the consumer, as chanq.Consumer.Handle does. A shard that is
 // away keeps no worker waiting.
 func (c *Consumer[T]) Handle(workers int, fn func(context.Context, *chanq.Lease[T]) error) error {
-	over := make(chan error, 1)
-	go func() { over <- chanq.Handle(c.C(), workers, fn) }()
+	over := make(chan struct{})
+	var wrong error // arguments
+	go func() {
+		defer close(over)
+		wrong = chanq.Handle(c.C(), workers, fn)
+	}()
 	select {
-	case err := <-over: // wrong arguments, or it has stopped already
-		if err != nil {
-			return err
+	case <-over:
+		if wrong != nil {
+			return wrong
 		}
 	case <-c.stop.Done():
 	}
 	bound, cancel := context.WithTimeoutCause(context.Background(), or(c.readers[0].cfg.DrainFor, chanq.DefaultDrainFor), chanq.ErrStopped)
 	defer cancel()
 	err := c.Shutdown(bound)
+	if err == nil { // every call has returned
+		<-over
+	}
 	if failure := c.Err(); failure != nil {
 		return failure
 	}

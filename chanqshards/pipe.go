@@ -17,7 +17,8 @@ import (
 // the input's shard, and an output without Key, DedupKey and ID stays there. If an output belongs to another
 // shard (see Queue.ShardOf), its input is dead-lettered. For such outputs use Handle and Send.
 //
-// Pipe returns when from has stopped and every group is stored; then it returns from's Err.
+// Pipe ends the consumers of the shards as chanq.Pipe does, within the same bound, and returns when from has stopped and every group is
+// stored; then it returns from's Err, or an error that says what is left.
 func Pipe[In, Out any](from *Consumer[In], to *Producer[Out], workers int, fn func(context.Context, *chanq.Lease[In]) ([]chanq.Message[Out], error)) error {
 	if from == nil || to == nil || fn == nil {
 		return errors.New("chanq: pipe: from, to and fn must not be nil")

@@ -101,5 +101,8 @@ func run(ctx context.Context, db *sql.DB, paths []string) error {
 	// Stop every stage, and wait for what it has in hand, up to ConsumerConfig.DrainFor. What lies between two stages is in its
 	// table, so their order does not matter. The producer ends after the consumer that feeds it.
 	stop()
-	return errors.Join(stages.Wait(), results.Close(context.Background()))
+	err = stages.Wait()
+	bound, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return errors.Join(err, results.Close(bound))
 }

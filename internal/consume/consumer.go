@@ -48,10 +48,12 @@ type Consumer struct {
 	drained     chan struct{} // stopping, and the last lease ended
 	interrupt   sync.Once     // closes interrupted: the time to drain is over
 	interrupted chan struct{}
-	revoked     atomic.Bool   // the leases of readers are released; the end waits for handlers no more
-	finished    chan struct{} // every goroutine has ended, but for what follows
-	idle        chan struct{} // and every handler
-	cleared     chan struct{} // a suspect has ended, or the last lease of an idle group: a claim may find something
+	revoking    sync.Once      // revoke
+	back        []*lease.Lease // written by revoke: they release what readers held
+	revoked     atomic.Bool    // the leases of readers are released; the end waits for handlers no more
+	finished    chan struct{}  // every goroutine has ended, but for what follows
+	idle        chan struct{}  // and every handler
+	cleared     chan struct{}  // a suspect has ended, or the last lease of an idle group: a claim may find something
 
 	held atomic.Int64 // leases that are buffered or delivered and not ended
 	// working counts handlers that have not returned: one whose transaction acked the lease may roll back, and its error is to be
@@ -264,6 +266,9 @@ func (c *Consumer) Done() {
 	}
 	c.group.ended()
 }
+
+// Together counts the handlers of n leases as one, which handles them together: Done is to be called once.
+func (c *Consumer) Together(n int) { c.working.Add(int64(1 - n)) }
 
 // Skip reports a lease that has ended before a reader took it. It is released:
 // should the database still hold it for us, the attempt does not count. Nor does

@@ -14,34 +14,46 @@ import (
 const (
 	// Grace is for how long handlers may go on after the end of their contexts.
 	Grace = time.Second
-	// StoreFor is for how long what was settled and released by then is tried to be stored.
+	// StoreFor is how long settles and releases have then to be stored.
 	StoreFor = 5 * time.Second
+	// abandonFor is how long statements have to return after they were cancelled.
+	abandonFor = 100 * time.Millisecond
 )
 
 // Left is what had not ended when End returned. Zero: everything has ended, and every settle was stored or refused.
 type Left struct {
 	Leases   int // that their readers had not settled: they were released, or expire in the database
 	Settles  int // that are not known to be stored
-	Handlers int // that have not returned
+	Handlers int // calls that have not returned
 	// Stuck says that goroutines have not ended: they are in a hook, a codec or the driver.
 	Stuck bool
 }
 
 // End stops, and waits until every lease is settled or lost, every settle stored and every goroutine and handler ended. When bound
 // ends before, the contexts of leases end; Grace later the leases that are still held are released; StoreFor later what is not
-// stored is given up. It may be called by several goroutines: the bound that ends first counts for all.
+// stored is given up. It may be called by several goroutines: the bound that ends first counts for all. A call that comes after the
+// release waits within its own bound for what is left.
 func (c *Consumer) End(bound context.Context) Left {
 	c.Stop()
+	late, interrupted := c.revoked.Load(), c.interrupted
+	if late {
+		interrupted = nil
+	}
 	select {
 	case <-c.idle:
 		return Left{}
 	case <-bound.Done():
-	case <-c.interrupted:
+	case <-interrupted:
 	}
 	select {
 	case <-c.idle: // both at once
 		return Left{}
 	default:
+	}
+	if late {
+		left := c.left(nil)
+		left.Stuck = !within(0, c.finished)
+		return left
 	}
 	c.interrupt.Do(func() {
 		close(c.interrupted)
@@ -50,23 +62,27 @@ func (c *Consumer) End(bound context.Context) Left {
 	if within(Grace, c.idle) {
 		return Left{}
 	}
-	revoked := c.revoke()
-	left := Left{Leases: len(revoked)}
-	if !within(StoreFor, c.finished) {
-		left.Stuck = true
-		left.Settles = c.settler.Stats().Open
-		for _, l := range revoked {
-			if l.State() == lease.Settling {
-				left.Settles--
-				left.Leases--
-			}
-		}
-		left.Leases += max(0, int(c.held.Load())-left.Settles) // which are held until they have an outcome
-		c.abandon()
-		c.settler.Close()
+	c.revoking.Do(c.revoke)
+	if within(StoreFor, c.finished) {
+		return c.left(c.back)
 	}
+	left := c.left(c.back)
+	c.abandon()
+	c.settler.Close()
+	left.Stuck = !within(abandonFor, c.finished)
 	left.Handlers = int(c.working.Load())
 	return left
+}
+
+// left returns what has not ended. back are the leases that were taken from readers.
+func (c *Consumer) left(back []*lease.Lease) Left {
+	unstored := int(c.held.Load())
+	for _, l := range back {
+		if l.State() == lease.Settling {
+			unstored--
+		}
+	}
+	return Left{Leases: len(back), Settles: max(0, unstored), Handlers: int(c.working.Load())}
 }
 
 // Interrupted reports that the time to drain is over: the contexts of leases have ended.
@@ -81,6 +97,11 @@ func (c *Consumer) Interrupted() bool {
 
 // within reports whether a channel is closed within d.
 func within(d time.Duration, closed <-chan struct{}) bool {
+	select {
+	case <-closed:
+		return true
+	default:
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -100,19 +121,18 @@ func (c *Consumer) awaited() int64 {
 	return n
 }
 
-// revoke releases the leases that readers hold, who have lost them from now on, and returns those in their place. What a claim brings
-// that is under way is released by the feed.
-func (c *Consumer) revoke() (back []*lease.Lease) {
+// revoke releases the leases that readers hold, who have lost them from now on. What a claim brings that is under way is released by
+// the feed.
+func (c *Consumer) revoke() {
 	for _, l := range c.extender.Held() {
 		if release := l.Revoke(); release != nil {
-			back = append(back, release)
+			c.back = append(c.back, release)
 		}
 	}
-	if len(back) > 0 {
-		c.extender.Track(slices.Clone(back)) // it drops from what it holds
-		c.settler.AddAll(back...)
+	if len(c.back) > 0 {
+		c.extender.Track(slices.Clone(c.back)) // it drops from what it holds
+		c.settler.AddAll(c.back...)
 	}
 	c.revoked.Store(true)
 	base.Signal(c.drained)
-	return back
 }

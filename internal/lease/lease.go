@@ -104,7 +104,8 @@ type Lease struct {
 	MaybeApplied bool // a transaction of a pipe may have been applied
 	Locked       bool // its row was found locked
 
-	Counted atomic.Bool // the history counts it as acked in a transaction
+	Counted    atomic.Bool // the history counts it as acked in a transaction
+	RolledBack atomic.Bool // it is InTx, and its transaction was rolled back
 
 	deadline atomic.Int64 // of base.Now
 	until    atomic.Int64 // end of automatic extension
@@ -276,6 +277,7 @@ func (l *Lease) EnterTx() error {
 			return err
 		}
 		if l.move(s, InTx) {
+			l.RolledBack.Store(false)
 			l.Home.Owner.Changed(l)
 			return nil
 		}

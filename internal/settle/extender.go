@@ -111,13 +111,13 @@ func (x *Extender) Track(leases []*lease.Lease) {
 // Wake has the leases looked at now.
 func (x *Extender) Wake() { base.Signal(x.wake) }
 
-// Held returns the leases that somebody holds, in the buffer or as a reader.
+// Held returns the leases that are held, in the buffer or by a reader.
 func (x *Extender) Held() (held []*lease.Lease) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, leases := range x.tracked {
 		for _, l := range leases {
-			if l.State() == lease.Held {
+			if l.State() == lease.Held && !l.Ended() {
 				held = append(held, l)
 			}
 		}

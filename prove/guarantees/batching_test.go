@@ -25,6 +25,7 @@ var batching = []test{
 	{"HandleBatchesSettlesByTheError", batchOutcomes},
 	{"HandleBatchesSurvivesWhateverItsFunctionDoes", batchSurvives},
 	{"TheContextOfABatchEndsWithTheFirstLeaseThatIsLost", batchLoses},
+	{"LeasesOfABatchThatAreNotExtendedAreReleasedInTime", batchLate},
 	{"HandleBatchesChecksItsArguments", batchArguments},
 }
 
@@ -217,6 +218,41 @@ func batchLoses(w *world) {
 	w.Eventually("the other one is acked", func() bool { return testdb.Empty(w, q) })
 	c.Stop()
 	require.NoError(w, testdb.Receive(w, left, "it returns"))
+}
+
+// batchLate has a transaction fail that has acked a batch, whose messages take long alone.
+func batchLate(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts(numbers(6)...)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	handled, claimed := 0, int64(0)
+	err := c.HandleBatches(1, 6, time.Minute, func(ctx context.Context, batch []*chanq.Lease[string]) error {
+		if len(batch) > 1 {
+			tx, err := w.DB.BeginTx(ctx, nil)
+			if err != nil {
+				return err
+			}
+			defer tx.Rollback()
+			if err := chanq.AckTx(ctx, tx, batch...); err != nil {
+				return err
+			}
+			return errBad
+		}
+		require.Equal(w, 1, batch[0].Attempt, "none has expired")
+		time.Sleep(steadyLease * 3 / 10)
+		if handled++; handled == 3 {
+			claimed = c.Stats().Released
+			c.Stop()
+		}
+		return nil
+	})
+	require.NoError(w, err)
+	require.Zero(w, claimed)
+	require.Equal(w, 3, handled)
+	require.Equal(w, chanqadmin.Stats{Ready: 3}, testdb.Counted(w, q))
+	for _, l := range testdb.Lease(w, q, 3, time.Minute) {
+		require.Equal(w, 1, l.Attempt, "it is uncounted")
+	}
 }
 
 func batchArguments(w *world) {

@@ -3,6 +3,7 @@ package guarantees
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +26,9 @@ var ending = []test{
 	{"G06_WhatIsBufferedIsReleasedWhileHandlersDrain", endBuffered},
 	{"G06_GroupedSettlesAreStoredBeforeHandleReturns", endGrouped},
 	{"G06_DecisionsOfLateHandlersStand", endDecided},
+	{"G06_ABatchThatFailsAfterTheTimeToDrainIsReleased", endOfBatch},
+	{"G06_TwoCallsSeeTheSameEnd", endTogether},
+	{"G06_HandleAndPipeReturnThoughAHookOrTheDriverHangs", endStuck},
 	{"G06_ShutdownReleasesWhatReadersHold", endReaders},
 	{"ATransactionGoesOnThoughTheTimeToDrainIsOver", endInTx},
 	{"AHandlerLearnsThatItsConsumerStops", stopped},
@@ -51,9 +55,6 @@ var (
 // onEachWay runs a test with a consumer of six messages that are claimed, and two handlers of which have begun.
 func (w *world) onEachWay(cfg chanq.Config, test func(e *drain)) {
 	w.Helper()
-	if w.Engine.Dialect.Queue(sqlbatch.Names{Queue: "work", Slots: 4}).Slots().Text == "" {
-		w.Skip("this engine has no ordered queues yet")
-	}
 	ways := []way{
 		{"handle", func(c *chanq.Consumer[string], fn func(context.Context, *chanq.Lease[string]) error) error {
 			return c.Handle(2, fn)
@@ -182,7 +183,7 @@ func endNever(w *world) {
 		over, cancel := context.WithTimeout(e.Soon(), 50*time.Millisecond)
 		defer cancel()
 		require.ErrorContains(e, e.c.Shutdown(over), "0 leases not settled, 0 settles not confirmed, 2 handlers not returned")
-		close(gate)
+		time.AfterFunc(2*time.Second, func() { close(gate) }) // more than handlers had
 		require.NoError(e, e.c.Shutdown(e.Soon()), "it waits for them")
 		for _, l := range held {
 			require.ErrorIs(e, l.Ack(), chanq.ErrLeaseLost)
@@ -218,7 +219,7 @@ func endLost(w *world) {
 			require.LessOrEqual(e, time.Since(e.at), drainFor+atEnd+50*time.Millisecond, e.way.name)
 		}
 		require.ErrorIs(e, err, chanq.ErrStopped)
-		require.ErrorContains(e, err, "settles not confirmed, 0 handlers not returned")
+		require.Regexp(e, ": 0 leases not settled, [1-6] settles not confirmed, 0 handlers not returned", err.Error())
 		e.Heal()
 	})
 }
@@ -264,6 +265,78 @@ func endDecided(w *world) {
 		require.NoError(e, e.returns(drainFor, drainFor))
 		require.Equal(e, chanqadmin.Stats{Ready: 4, Scheduled: 1, Dead: 1}, testdb.Counted(e, e.q), e.way.name)
 	})
+}
+
+// endOfBatch has a batch fail as a whole, and the time to drain end while its messages are handed over one by one.
+func endOfBatch(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts(numbers(10)...)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour, DrainFor: drainFor})
+	calls := 0
+	require.NoError(w, c.HandleBatches(1, 10, time.Minute, func(ctx context.Context, batch []*chanq.Lease[string]) error {
+		if calls++; calls == 3 {
+			c.Stop()
+			require.ErrorIs(w, untilStopped(ctx), chanq.ErrStopped)
+			return nil
+		}
+		return chanq.DeadLetter(errors.New("it cannot be done"))
+	}))
+	require.Equal(w, 3, calls, "all, the first one and the second one")
+	require.Equal(w, chanqadmin.Stats{Ready: 8, Dead: 1}, testdb.Counted(w, q))
+	for _, l := range testdb.Lease(w, q, 8, time.Minute) {
+		require.Equal(w, 1, l.Attempt, "it is uncounted")
+	}
+}
+
+func endTogether(w *world) {
+	w.onEachWay(chanq.Config{}, func(e *drain) {
+		gate := make(chan struct{})
+		e.stop(func(context.Context, *chanq.Lease[string]) error {
+			<-gate
+			return nil
+		})
+		down := make(chan error, 1)
+		go func() { down <- e.c.Shutdown(e.Soon()) }()
+		for _, err := range []error{e.returns(drainFor, drainFor+time.Second), testdb.Receive(e, down, "Shutdown returns")} {
+			require.ErrorContains(e, err, "2 leases not settled, 0 settles not confirmed, 2 handlers not returned", e.way.name)
+		}
+		close(gate)
+		require.NoError(e, e.c.Shutdown(e.Soon()))
+		e.again(6)
+	})
+}
+
+func endStuck(w *world) {
+	for _, where := range []string{"hook", "driver"} {
+		var hang atomic.Pointer[chan struct{}] // what the Settled hook waits for
+		w.onEachWay(chanq.Config{Hooks: chanq.Hooks{Settled: func(chanq.SettledEvent) {
+			if gate := hang.Load(); gate != nil {
+				<-*gate
+			}
+		}}}, func(e *drain) {
+			gate := make(chan struct{})
+			free := func() { hang.Store(nil); close(gate) }
+			begin := func() { hang.Store(&gate) }
+			if where == "driver" {
+				begin = func() { _, free = e.stick(func(op faultdb.Op) bool { return op.Kind != faultdb.Connect }) }
+			}
+			var once sync.Once
+			e.stop(func(_ context.Context, l *chanq.Lease[string]) error {
+				<-l.Stopping()
+				once.Do(begin)
+				return nil
+			})
+			err := testdb.Receive(e, e.left, e.way.name+" returns")
+			if e.Engine.Bubble {
+				require.LessOrEqual(e, time.Since(e.at), drainFor+atEnd+200*time.Millisecond, "%s, %s", e.way.name, where)
+			}
+			if err != nil { // the hook may be called before the last group
+				require.ErrorIs(e, err, chanq.ErrStopped, e.way.name)
+			}
+			free()
+			_ = e.c.Shutdown(e.Soon())
+		})
+	}
 }
 
 func endReaders(w *world) {
