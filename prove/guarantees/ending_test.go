@@ -53,7 +53,9 @@ var (
 )
 
 // onEachWay runs a test with a consumer of six messages that are claimed, and two handlers of which have begun.
-func (w *world) onEachWay(cfg chanq.Config, test func(e *drain)) {
+func (w *world) onEachWay(cfg chanq.Config, test func(e *drain)) { w.onEachWayOf("work", cfg, test) }
+
+func (w *world) onEachWayOf(name string, cfg chanq.Config, test func(e *drain)) {
 	w.Helper()
 	ways := []way{
 		{"handle", func(c *chanq.Consumer[string], fn func(context.Context, *chanq.Lease[string]) error) error {
@@ -79,7 +81,7 @@ func (w *world) onEachWay(cfg chanq.Config, test func(e *drain)) {
 		}
 		e := &drain{world: w, way: way, begun: make(chan *chanq.Lease[string], 6), left: make(chan error, 1)}
 		cfg.Hooks.Failed = func(chanq.FailedEvent) { e.failed.Add(1) }
-		e.q = w.Queue("work_"+way.name, cfg)
+		e.q = w.Queue(name+"_"+way.name, cfg)
 		ms := testdb.Texts(numbers(6)...)
 		for i := range ms {
 			if way.name == "ordered" {
@@ -309,7 +311,7 @@ func endTogether(w *world) {
 func endStuck(w *world) {
 	for _, where := range []string{"hook", "driver"} {
 		var hang atomic.Pointer[chan struct{}] // what the Settled hook waits for
-		w.onEachWay(chanq.Config{Hooks: chanq.Hooks{Settled: func(chanq.SettledEvent) {
+		w.onEachWayOf(where, chanq.Config{Hooks: chanq.Hooks{Settled: func(chanq.SettledEvent) {
 			if gate := hang.Load(); gate != nil {
 				<-*gate
 			}

@@ -72,6 +72,7 @@ var over20s = map[string]bool{
 	"G12_ExtensionsThatFailLoseNoOtherLease":                      true,
 	"G12_SettlesThatTakeLongDelayNoOtherAndEnd":                   true,
 	"ReceiveReturnsWithItsContextWhereTheBacklogIsFull":           true,
+	"G06_HandleAndPipeReturnThoughAHookOrTheDriverHangs":          true,
 	"G06_TheEndIsBoundedThoughTheDatabaseIsLost":                  true,
 	"StopWhenIdleFindsWhatIsBelowItsClaims":                       true,
 }

@@ -85,6 +85,7 @@ func TestSettlesThatHangPauseClaimsAndRecover(t *testing.T) {
 			tried := tries.Load()
 			w.Eventually("it is tried again", func() bool { return tries.Load() > tried })
 		}
+		w.Eventually("it is reported", func() bool { return len(told.list()) > 0 })
 		again() // a claim that was under way has ended
 		claims.Store(0)
 		p := testdb.Produce(w, q, chanq.ProducerConfig{})
