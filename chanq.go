@@ -77,7 +77,7 @@ type Queue[T any] struct{ core *queue }
 // Open connects to a queue whose tables Migrate has made. It costs two round
 // trips and starts nothing; a Queue need not be closed. It never changes the
 // schema: ErrNoSchema, ErrNewerSchema and ErrKind say what to do. It refuses a database that
-// would break chanq's promises, and says what would mend it: tables of before the
+// would break chanq's promises, and names the remedy: tables of before the
 // first release, an encoding that cannot hold all messages, and commits that may be
 // lost (ErrNotDurable; see Config.Durability). The caller keeps db, and closes it
 // after the last Producer and Consumer have ended.

@@ -102,11 +102,8 @@ func (c *Consumer[T]) All() iter.Seq[*Lease[T]] {
 // ended Err, or else ErrClosed. Other than the loop of All it stops nothing:
 // it may be called again after the end of its ctx. A ctx that ends during the wait for more ends that wait.
 func (c *Consumer[T]) Receive(ctx context.Context, most int, wait time.Duration) ([]*Lease[T], error) {
-	switch {
-	case most < 1:
-		return nil, fmt.Errorf("chanq: receive %s: most is %d: must be at least 1", c.core.queue.label, most)
-	case wait < 0:
-		return nil, fmt.Errorf("chanq: receive %s: wait is %v: must not be negative", c.core.queue.label, wait)
+	if err := checkBatch(most, wait); err != nil {
+		return nil, fmt.Errorf("chanq: receive %s: %w", c.core.queue.label, err)
 	}
 	first, err := c.receive(ctx)
 	if err != nil {

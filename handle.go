@@ -1,6 +1,7 @@
 package chanq
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,6 +66,17 @@ func checkHandler(workers int, none bool) error {
 	return nil
 }
 
+// checkBatch returns an error for the size of a batch and the wait for more that no batch can have.
+func checkBatch(most int, wait time.Duration) error {
+	switch {
+	case most < 1:
+		return fmt.Errorf("most is %d: must be at least 1", most)
+	case wait < 0:
+		return fmt.Errorf("wait is %v: must not be negative", wait)
+	}
+	return nil
+}
+
 func handle[T any](leases <-chan *Lease[T], fn func(context.Context, *Lease[T]) error) {
 	for l := range leases {
 		if l.lease == nil { // made by hand: there is nothing to settle
@@ -94,26 +106,19 @@ func handle[T any](leases <-chan *Lease[T], fn func(context.Context, *Lease[T]) 
 // After ErrStopped a batch that fails is released as a whole. HandleBatches ends the consumer as Handle does; a batch that it has
 // received is still handed over.
 func (c *Consumer[T]) HandleBatches(workers, most int, wait time.Duration, fn func(context.Context, []*Lease[T]) error) error {
-	err := checkHandler(workers, fn == nil)
-	switch {
-	case err != nil:
-	case most < 1:
-		err = fmt.Errorf("most is %d: must be at least 1", most)
-	case wait < 0:
-		err = fmt.Errorf("wait is %v: must not be negative", wait)
-	default:
-		_, err := c.core.serve("handle batches", workers, func() {
-			for {
-				batch, err := c.Receive(context.Background(), most, wait)
-				if err != nil { // the consumer has stopped
-					return
-				}
-				handleBatch(c.core, batch, fn)
-			}
-		})
-		return err
+	if err := cmp.Or(checkHandler(workers, fn == nil), checkBatch(most, wait)); err != nil {
+		return c.core.queue.failed("handle batches", err)
 	}
-	return c.core.queue.failed("handle batches", err)
+	_, err := c.core.serve("handle batches", workers, func() {
+		for {
+			batch, err := c.Receive(context.Background(), most, wait)
+			if err != nil { // the consumer has stopped
+				return
+			}
+			handleBatch(c.core, batch, fn)
+		}
+	})
+	return err
 }
 
 // handleBatch calls fn for a batch, and if that fails for each of its leases.
@@ -127,9 +132,9 @@ func handleBatch[T any](c *consumer, batch []*Lease[T], fn func(context.Context,
 	if len(held) == 0 {
 		return
 	}
-	c.engine.Together(len(held))
+	c.engine.CountAsOne(len(held))
 	defer c.engine.Done()
-	together := func(part []*Lease[T], then func(error)) {
+	attempt := func(part []*Lease[T], then func(error)) {
 		under := make([]*lease.Lease, len(part))
 		for i, l := range part {
 			under[i] = l.lease
@@ -140,7 +145,7 @@ func handleBatch[T any](c *consumer, batch []*Lease[T], fn func(context.Context,
 			then(err)
 		})
 	}
-	together(held, func(err error) {
+	attempt(held, func(err error) {
 		if err == nil || len(held) == 1 || Outcome(err).Kind == OutcomeSnooze {
 			for _, l := range held {
 				c.dispose(l.lease, err)
@@ -157,7 +162,7 @@ func handleBatch[T any](c *consumer, batch []*Lease[T], fn func(context.Context,
 					_ = l.lease.Settle(context.Background(), lease.Release, 0, "")
 				default:
 					l.lease.RolledBack.Store(true)
-					together([]*Lease[T]{l}, func(err error) { c.dispose(l.lease, err) })
+					attempt([]*Lease[T]{l}, func(err error) { c.dispose(l.lease, err) })
 				}
 			}
 		})

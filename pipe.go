@@ -86,7 +86,7 @@ func Pipe[In, Out any](from *Consumer[In], to *Producer[Out], workers int, fn fu
 		close(stored)
 	}()
 	patience := consume.StoreFor
-	if stuck || err != nil {
+	if stuck || err != nil { // the time for what is to be stored was over
 		patience = consume.Grace / 10
 	}
 	select {

@@ -97,7 +97,7 @@ type runner = func(st sqlbatch.Statement, scan func(*sql.Rows) error) error
 // On SQL Server the user needs the right to create tables in the schema, which must
 // exist. Tables of a newer chanq are left alone: ErrNewerSchema; and so are those of a queue of
 // another Config.Kind or number of Config.Slots: ErrKind. Config.DeadKey it does change: then
-// all programs must be started anew with that. Like Open it refuses a database that would break chanq's
+// all programs must be restarted with it. Like Open it refuses a database that would break chanq's
 // promises, before it changes anything.
 func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
 	q, err := newQueue("migrate", db, queue, cfg)

@@ -267,8 +267,8 @@ func (c *Consumer) Done() {
 	c.group.ended()
 }
 
-// Together counts the handlers of n leases as one, which handles them together: Done is to be called once.
-func (c *Consumer) Together(n int) { c.working.Add(int64(1 - n)) }
+// CountAsOne counts the handlers of n leases as one, which handles them together: Done is to be called once.
+func (c *Consumer) CountAsOne(n int) { c.working.Add(int64(1 - n)) }
 
 // Skip reports a lease that has ended before a reader took it. It is released:
 // should the database still hold it for us, the attempt does not count. Nor does

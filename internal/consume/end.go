@@ -45,14 +45,12 @@ func (c *Consumer) End(bound context.Context) Left {
 	case <-bound.Done():
 	case <-interrupted:
 	}
-	select {
-	case <-c.idle: // both at once
+	if isClosed(c.idle) { // both at once
 		return Left{}
-	default:
 	}
 	if late {
 		left := c.left(nil)
-		left.Stuck = !within(0, c.finished)
+		left.Stuck = !isClosed(c.finished)
 		return left
 	}
 	c.interrupt.Do(func() {
@@ -86,9 +84,11 @@ func (c *Consumer) left(back []*lease.Lease) Left {
 }
 
 // Interrupted reports that the time to drain is over: the contexts of leases have ended.
-func (c *Consumer) Interrupted() bool {
+func (c *Consumer) Interrupted() bool { return isClosed(c.interrupted) }
+
+func isClosed(ch <-chan struct{}) bool {
 	select {
-	case <-c.interrupted:
+	case <-ch:
 		return true
 	default:
 		return false
@@ -97,11 +97,6 @@ func (c *Consumer) Interrupted() bool {
 
 // within reports whether a channel is closed within d.
 func within(d time.Duration, closed <-chan struct{}) bool {
-	select {
-	case <-closed:
-		return true
-	default:
-	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
