@@ -106,7 +106,7 @@ type Config struct {
 	// at most 100 years, which leaves it all to autovacuum.
 	VacuumEvery time.Duration
 	// History says whether this program adds to what chanqadmin.Queue.History tells of the queue. Default
-	// HistoryKept. A program whose role may not write chanq_samples, or where that is missing, works
+	// HistoryKept. A program whose role may not write chanq__samples, or where that is missing, works
 	// as well without, and Hooks.Housekeeping says so.
 	History History
 	// SessionMaxAge is how old a connection that this queue's producers and consumers

@@ -20,7 +20,7 @@ type History uint8
 
 const (
 	// HistoryKept has each Queue with a producer or consumer add what it did to the table
-	// chanq_samples, every ten seconds; one of all processes counts the messages, too, as Stats
+	// chanq__samples, every ten seconds; one of all processes counts the messages, too, as Stats
 	// does. That is a statement of three rows a Queue and ten seconds, or a read of one where
 	// nothing was done, and one Stats, one more such statement and once a minute a DELETE of what is
 	// old for all of them together.

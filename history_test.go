@@ -102,7 +102,7 @@ func TestTheLastPartOfAQueueNotesWhatIsLeft(t *testing.T) {
 // A program that lives for seconds only, started again and again, deletes what is old, too.
 func TestAYoungProgramKeepsTheHistoryBounded(t *testing.T) {
 	q := openTestQueue[string](t, Config{})
-	_, err := q.core.db.ExecContext(t.Context(), `INSERT INTO chanq_samples (queue, step, at, sent, acked, nacked, died, delivered, waited) VALUES ('orders', 10, 0, 7, 0, 0, 0, 0, 0)`)
+	_, err := q.core.db.ExecContext(t.Context(), `INSERT INTO chanq__samples (queue, step, at, sent, acked, nacked, died, delivered, waited) VALUES ('orders', 10, 0, 7, 0, 0, 0, 0, 0)`)
 	require.NoError(t, err)
 	q.core.sampleEvery = 20 * time.Millisecond
 	testProducer(t, q, ProducerConfig{})
@@ -113,8 +113,8 @@ func TestAYoungProgramKeepsTheHistoryBounded(t *testing.T) {
 func TestAHistoryThatMayNotBeThinnedIsToldOnce(t *testing.T) {
 	events := make(chan HousekeepingEvent, 100)
 	q := openTestQueue[string](t, Config{Hooks: Hooks{Housekeeping: func(e HousekeepingEvent) { events <- e }}})
-	_, err := q.core.db.ExecContext(t.Context(), `INSERT INTO chanq_samples (queue, step, at, sent, acked, nacked, died, delivered, waited) VALUES ('orders', 10, 0, 7, 0, 0, 0, 0, 0);
-		CREATE TRIGGER kept BEFORE DELETE ON chanq_samples BEGIN SELECT RAISE(ABORT, 'kept'); END`)
+	_, err := q.core.db.ExecContext(t.Context(), `INSERT INTO chanq__samples (queue, step, at, sent, acked, nacked, died, delivered, waited) VALUES ('orders', 10, 0, 7, 0, 0, 0, 0, 0);
+		CREATE TRIGGER kept BEFORE DELETE ON chanq__samples BEGIN SELECT RAISE(ABORT, 'kept'); END`)
 	require.NoError(t, err)
 	q.core.sampleEvery = 20 * time.Millisecond
 	p := testProducer(t, q, ProducerConfig{})
@@ -131,7 +131,7 @@ func TestAHistoryThatMayNotBeThinnedIsToldOnce(t *testing.T) {
 func TestWhatCannotBeNotedIsNotedLater(t *testing.T) {
 	events := make(chan HousekeepingEvent, 100)
 	q := openTestQueue[string](t, Config{Hooks: Hooks{Housekeeping: func(e HousekeepingEvent) { events <- e }}})
-	_, err := q.core.db.ExecContext(t.Context(), "ALTER TABLE chanq_samples RENAME TO away")
+	_, err := q.core.db.ExecContext(t.Context(), "ALTER TABLE chanq__samples RENAME TO away")
 	require.NoError(t, err)
 	_, err = read(t.Context(), q, stepHour)
 	require.ErrorIs(t, err, ErrNoSchema)
@@ -142,7 +142,7 @@ func TestWhatCannotBeNotedIsNotedLater(t *testing.T) {
 	e := <-events
 	require.Equal(t, "history", e.Task)
 	require.ErrorIs(t, e.Err, ErrNoSchema)
-	_, err = q.core.db.ExecContext(t.Context(), "ALTER TABLE away RENAME TO chanq_samples")
+	_, err = q.core.db.ExecContext(t.Context(), "ALTER TABLE away RENAME TO chanq__samples")
 	require.NoError(t, err)
 	recorded(t, q, func(s sample) bool { return s.sent == 1 })
 	require.NoError(t, (<-events).Err, "it goes on")

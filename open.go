@@ -125,7 +125,7 @@ func (q *queue) trust(run runner) error {
 		what, remedy := strings.Join(list, ", "), q.dialect.Traits().Remedies[kind]
 		switch {
 		case kind == sqlbatch.ProblemForm:
-			reasons = append(reasons, fmt.Errorf("tables of before the first release of chanq (%s): drop or rename chanq_%[2]s, chanq_%[2]s_dead and chanq_%[2]s_done, with their indexes and constraints, then run chanq.Migrate", what, q.name))
+			reasons = append(reasons, fmt.Errorf("tables of before the first release of chanq (%s): rename chanq_%[2]s, chanq_%[2]s_dead and chanq_%[2]s_done with their indexes and constraints, run chanq.Migrate, and send what they hold again", what, q.name))
 		case kind == sqlbatch.ProblemDurability && q.cfg.Durability == DurabilityAsIs:
 		case kind == sqlbatch.ProblemDurability:
 			reasons = append(reasons, fmt.Errorf("%w: %s: %s; or set Config.Durability to DurabilityAsIs", ErrNotDurable, what, remedy))

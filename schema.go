@@ -33,7 +33,7 @@ func Schema(d sqlbatch.Dialect, queue string, cfg Config) ([]string, error) {
 	return texts, nil
 }
 
-// View lists the statements that make the view chanq_<queue>_messages of a queue that is there,
+// View lists the statements that make the view chanq_<queue>__messages of a queue that is there,
 // which shows what is in it to people and to programs that are not in Go: docs/sql.md says what its
 // columns are. They are as those of Schema. Migrate makes no view; chanqadmin.Drop removes it.
 func View(d sqlbatch.Dialect, queue string, cfg Config) ([]string, error) {
@@ -44,7 +44,7 @@ func View(d sqlbatch.Dialect, queue string, cfg Config) ([]string, error) {
 	return d.View(names), nil
 }
 
-// Procedures lists the statements that make the procedure chanq_<queue>_send (on PostgreSQL a
+// Procedures lists the statements that make the procedure chanq_<queue>__send (on PostgreSQL a
 // function), by which programs that are not in Go may send: docs/sql.md says what its parameters
 // are. They are as those of Schema. Migrate makes none; chanqadmin.Drop removes it. SQLite has no procedures:
 // errors.ErrUnsupported.

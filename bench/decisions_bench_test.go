@@ -46,7 +46,7 @@ func (r *rewritten) Ack(items []sqlbatch.Item) sqlbatch.Statement {
 
 // remake replaces the tables of a store by rewritten ones.
 func remake(b *testing.B, s *store, rewrite func(string) string) {
-	for _, table := range []string{"", "_dead", "_done"} {
+	for _, table := range []string{"", "__dead", "__done"} {
 		_, err := s.db.Exec(`DROP TABLE "chanq_` + s.place.Queue + table + `"`)
 		require.NoError(b, err)
 	}

@@ -150,7 +150,7 @@ func orderTargets(engine string, o options, results []measure.Result) measure.Ta
 	return t
 }
 
-// heartbeat is how many statements a second a consumer's row in chanq_members costs. Where
+// heartbeat is how many statements a second a consumer's row in chanq__consumers costs. Where
 // there is one writer, it has a transaction of its own, with a statement that forgets others.
 func heartbeat(engine string) float64 {
 	each := 1.0

@@ -25,8 +25,8 @@ func eachServer(t *testing.T, f func(t *testing.T, s server)) {
 	t.Run("sqlserver", func(t *testing.T) {
 		t.Parallel()
 		standIn := mssqltest.Start(t, mssqltest.Options{Clock: mssqlengine.RealClock{}})
-		f(t, server{"sqlserver", standIn.DSN(), `SELECT (SELECT COUNT(*) FROM sys.tables WHERE name NOT IN ('chanq_queues', 'chanq_members', 'chanq_samples')) +
-(SELECT COUNT(*) FROM dbo.chanq_queues) + (SELECT COUNT(*) FROM dbo.chanq_samples) + (SELECT COUNT(*) FROM sys.objects WHERE [type] IN ('V', 'P'))`, standIn.DB()})
+		f(t, server{"sqlserver", standIn.DSN(), `SELECT (SELECT COUNT(*) FROM sys.tables WHERE name NOT IN ('chanq__queues', 'chanq__consumers', 'chanq__samples')) +
+(SELECT COUNT(*) FROM dbo.chanq__queues) + (SELECT COUNT(*) FROM dbo.chanq__samples) + (SELECT COUNT(*) FROM sys.objects WHERE [type] IN ('V', 'P'))`, standIn.DB()})
 	})
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()

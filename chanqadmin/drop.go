@@ -17,7 +17,7 @@ import (
 // ErrNoSchema, and one of a newer chanq ErrNewerSchema. It waits for the transactions that use the queue, as long as ctx lets it.
 //
 // Consumers and producers that still run end with ErrNoSchema, or fail with it. The user needs the rights to drop the queue's tables, to
-// read them, and to delete from chanq_queues, chanq_members and chanq_samples. A few round trips; of cfg it uses Dialect, Schema and Label.
+// read them, and to delete from chanq__queues, chanq__consumers and chanq__samples. A few round trips; of cfg it uses Dialect, Schema and Label.
 // On SQLite a goroutine that holds a transaction must not call it: see chanq.Queue.
 func Drop(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) error {
 	return drop(ctx, db, queue, cfg, func(c table.Counts) error {

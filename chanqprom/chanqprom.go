@@ -29,7 +29,7 @@
 //	chanq_messages                    gauge      by state: ready, scheduled, leased, dead, done; up to 10,000
 //	chanq_oldest_ready_seconds        gauge      for how long the oldest ready message has been due
 //	chanq_paused                      gauge      1 or 0
-//	chanq_members                     gauge      consumers, of all programs
+//	chanq_consumers                     gauge      consumers, of all programs
 //	chanq_up                          gauge      1, or 0 where the database did not answer; then the others are missing
 //
 // All have the label queue: chanq.Config.Label, or the name of the queue. Package chanqshards labels each

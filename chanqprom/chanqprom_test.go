@@ -74,7 +74,7 @@ func TestPrometheusReadsWhatBecameOfMessages(t *testing.T) {
 		`chanq_messages{queue="mail",state="dead"}`:                             "1",
 		`chanq_messages{queue="mail",state="done"}`:                             "0",
 		`chanq_paused{queue="mail"}`:                                            "0",
-		`chanq_members{queue="mail"}`:                                           "1",
+		`chanq_consumers{queue="mail"}`:                                           "1",
 		`chanq_up{queue="mail"}`:                                                "1",
 		`chanq_statement_duration_seconds_count{operation="send",queue="mail"}`: "3",
 	} {
@@ -204,7 +204,7 @@ func TestShardsAreToldApart(t *testing.T) {
 		`chanq_messages{queue="mail/` + there + `",state="ready"}`: "1",
 		`chanq_messages{queue="mail/` + other + `",state="ready"}`: "0",
 		`chanq_up{queue="mail/` + other + `"}`:                     "1",
-		`chanq_members{queue="mail/` + other + `"}`:                "0",
+		`chanq_consumers{queue="mail/` + other + `"}`:                "0",
 	} {
 		require.Equal(t, want, seen[name], "%s in %v", name, seen)
 	}

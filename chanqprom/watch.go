@@ -16,7 +16,7 @@ var (
 	messagesDesc = prometheus.NewDesc("chanq_messages", "Messages in a queue, counted up to 10,000 of each state.", []string{"queue", "state"}, nil)
 	oldestDesc   = prometheus.NewDesc("chanq_oldest_ready_seconds", "For how long the oldest ready message has been due.", []string{"queue"}, nil)
 	pausedDesc   = prometheus.NewDesc("chanq_paused", "1 where the queue is paused.", []string{"queue"}, nil)
-	membersDesc  = prometheus.NewDesc("chanq_members", "Consumers of a queue, of all programs.", []string{"queue"}, nil)
+	membersDesc  = prometheus.NewDesc("chanq_consumers", "Consumers of a queue, of all programs.", []string{"queue"}, nil)
 	upDesc       = prometheus.NewDesc("chanq_up", "1, or 0 where the database did not answer when the queue was looked at.", []string{"queue"}, nil)
 )
 

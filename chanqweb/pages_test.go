@@ -271,7 +271,7 @@ func TestWithoutAHistoryThePageSaysSo(t *testing.T) {
 		text := shop.open(chanqweb.Rights{}, func(c *chanqweb.Config) { c.History = webshop.Waves{} }).see("/q/mail/?span=week")
 		require.NotContains(t, text, "There is no history")
 		require.Contains(t, text, "7 days ago")
-		_, err := shop.DB.ExecContext(t.Context(), "DROP TABLE chanq_samples")
+		_, err := shop.DB.ExecContext(t.Context(), "DROP TABLE chanq__samples")
 		require.NoError(t, err)
 		require.Contains(t, shop.open(chanqweb.Rights{}).see("/q/mail/"), "its table is not here")
 		shop.open(chanqweb.Rights{}).see("/")

@@ -37,8 +37,8 @@ type Dialect interface {
 	// to it that the queue's version is no lower than the migration's number, so
 	// that what was run by hand is known, too.
 	Migrations(Names) []Migration
-	// View makes chanq_<queue>_messages, which shows what is in the queue to people and programs,
-	// and Procedures what sends to it by chanq_<queue>_send: none where the database has no
+	// View makes chanq_<queue>__messages, which shows what is in the queue to people and programs,
+	// and Procedures what sends to it by chanq_<queue>__send: none where the database has no
 	// procedures. Each statement may be run again without harm, and is a batch of its own.
 	View(Names) []string
 	Procedures(Names) []string
@@ -82,8 +82,7 @@ type Watched struct {
 	Head int64
 }
 
-// Names says which tables are meant. The queue's name must match
-// [a-z][a-z0-9_]{0,62}; both are quoted wherever they are written.
+// Names says which tables are meant. CheckNames has the form of the queue's name; both are quoted wherever they are written.
 type Names struct {
 	Schema string // "" is the dialect's default: dbo, public, main
 	Queue  string

@@ -11,23 +11,20 @@ import (
 // MaxShards is the most shards of a queue.
 const MaxShards = 256
 
-var queueName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`)
+// MaxName is the most bytes of a queue's name: the longest name that chanq makes of it, that of an index, fits the 63 bytes of
+// PostgreSQL.
+const MaxName = 40
 
-// CheckNames says what is wrong with a queue's or schema's name, or nil.
+// A name has no double underscore: what chanq makes besides the live table has one, so that no queue collides with it.
+var queueName = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
+
+// CheckNames returns what is wrong with a queue's or schema's name, or nil.
 func CheckNames(n Names) error {
-	if most := 63; len(n.Queue) > most {
-		return fmt.Errorf("queue name %.20q… of %d bytes: at most %d", n.Queue, len(n.Queue), most)
+	if len(n.Queue) > MaxName {
+		return fmt.Errorf("queue name %.20q… of %d bytes: at most %d", n.Queue, len(n.Queue), MaxName)
 	}
 	if !queueName.MatchString(n.Queue) {
-		return fmt.Errorf("queue name %q: must match [a-z][a-z0-9_]{0,62}", n.Queue)
-	}
-	for _, suffix := range []string{"_dead", "_done", "_seq", "_messages", "_send"} {
-		if strings.HasSuffix(n.Queue, suffix) {
-			return fmt.Errorf("queue name %q: the ending %s is taken by what belongs to queue %q", n.Queue, suffix, strings.TrimSuffix(n.Queue, suffix))
-		}
-	}
-	if n.Queue == "queues" || n.Queue == "members" || n.Queue == "slots" || n.Queue == "samples" {
-		return fmt.Errorf("queue name %q: taken by the table of %s", n.Queue, n.Queue)
+		return fmt.Errorf("queue name %q: must be words of a-z and 0-9 joined by single underscores, the first one beginning with a letter", n.Queue)
 	}
 	if n.Slots < 0 || n.Slots > MaxSlots {
 		return fmt.Errorf("%d slots: at most %d", n.Slots, MaxSlots)

@@ -9,10 +9,10 @@ import (
 )
 
 func TestCheckNamesAdmitsPlainQueueNamesOnly(t *testing.T) {
-	for _, queue := range []string{"a", "orders", "a1_b", "dead", "done", strings.Repeat("q", 63)} {
+	for _, queue := range []string{"a", "orders", "a1_b", "dead", "done", "queues", "orders_dead", "a_1", strings.Repeat("q", sqlbatch.MaxName)} {
 		require.NoError(t, sqlbatch.CheckNames(sqlbatch.Names{Queue: queue}), queue)
 	}
-	for _, queue := range []string{"", "1a", "_a", "Orders", "a-b", "a b", "a]", "a'", "é", "a\n", strings.Repeat("q", 64), "orders_dead", "orders_done", "orders_seq", "queues", "members", "slots", "samples"} {
+	for _, queue := range []string{"", "1a", "_a", "Orders", "a-b", "a b", "a]", "a'", "é", "a\n", strings.Repeat("q", sqlbatch.MaxName+1), "orders__dead", "orders_", "_queues"} {
 		require.Error(t, sqlbatch.CheckNames(sqlbatch.Names{Queue: queue}), queue)
 	}
 }

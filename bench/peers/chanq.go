@@ -95,7 +95,7 @@ func (q *chanqQueue) Receiver(ctx context.Context, n int, deliver func(peer.Mess
 }
 
 func (q *chanqQueue) Left(ctx context.Context) (peer.Left, error) {
-	return q.left(ctx, q.db, "chanq_"+chanqName, "chanq_"+chanqName+"_dead", "chanq_"+chanqName+"_done")
+	return q.left(ctx, q.db, "chanq_"+chanqName, "chanq_"+chanqName+"__dead", "chanq_"+chanqName+"__done")
 }
 
 func (q *chanqQueue) Statements() int64 { return q.counter.Statements() }

@@ -60,7 +60,7 @@ func TestFlagsOfOrderedQueuesGoTogether(t *testing.T) {
 		require.Equal(t, exitUsage, runIn(t.Context(), "", append([]string{"schema", "--dialect", "sqlite", "pay"}, flags...)...).status, "%v", flags)
 	}
 	require.NoFileExists(t, db)
-	require.Contains(t, succeed(t, "", "schema", "--dialect", "sqlite", "--ordered", "--slots", "2", "pay").out, "chanq_slots")
+	require.Contains(t, succeed(t, "", "schema", "--dialect", "sqlite", "--ordered", "--slots", "2", "pay").out, "chanq__slots")
 	require.NotContains(t, succeed(t, "", "schema", "--dialect", "sqlite", "pay").out, "order_key")
 	succeed(t, "", "migrate", "--db", db, "mail")
 	failed := runIn(t.Context(), "", "send", "--db", db, "--key", "k", "mail", "x")

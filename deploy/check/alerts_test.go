@@ -125,24 +125,24 @@ var each = map[string]struct {
 	},
 	"ChanqNoMembers": {
 		on: `chanq_messages{queue="q",state="ready"} 7x5
-		chanq_members{queue="q"} 0x5`,
+		chanq_consumers{queue="q"} 0x5`,
 		off: `chanq_messages{queue="q",state="ready"} 7x5
-		chanq_members{queue="q",instance="a"} 1x5
+		chanq_consumers{queue="q",instance="a"} 1x5
 		chanq_messages{queue="idle",state="ready"} 0x5
-		chanq_members{queue="idle"} 0x5`,
+		chanq_consumers{queue="idle"} 0x5`,
 	},
 	"ChanqStandsStill": {
 		on: `chanq_messages{queue="q",state="ready"} 7x5
-		chanq_members{queue="q"} 1x5
+		chanq_consumers{queue="q"} 1x5
 		chanq_delivered_messages_total{queue="q"} 500x5`,
 		off: `chanq_messages{queue="q",state="ready"} 7x5
-		chanq_members{queue="q"} 1x5
+		chanq_consumers{queue="q"} 1x5
 		chanq_delivered_messages_total{queue="q"} 500+1x5
 		chanq_messages{queue="idle",state="ready"} 0 0 0 0 0 7
-		chanq_members{queue="idle"} 1x5
+		chanq_consumers{queue="idle"} 1x5
 		chanq_delivered_messages_total{queue="idle"} 500x5
 		chanq_messages{queue="paused",state="ready"} 7x5
-		chanq_members{queue="paused"} 1x5
+		chanq_consumers{queue="paused"} 1x5
 		chanq_paused{queue="paused"} 1x5
 		chanq_delivered_messages_total{queue="paused"} 500x5`,
 	},

@@ -19,31 +19,31 @@ GRANT ALTER, SELECT, INSERT, UPDATE, REFERENCES ON SCHEMA::dbo TO chanq_migrator
 -- A producer inserts. It sees no body and no header, and not who has a message:
 -- the columns that it reads tell whether a message is there whose INSERT had an
 -- unknown outcome, and which message has a dedup key. It cannot do without them.
-GRANT SELECT ON dbo.chanq_queues TO chanq_producer;
+GRANT SELECT ON dbo.chanq__queues TO chanq_producer;
 GRANT INSERT ON dbo.chanq_orders TO chanq_producer;
 GRANT SELECT ON dbo.chanq_orders (id, dedup_key, fence) TO chanq_producer;
-GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq_samples TO chanq_producer; -- the queue's history, and what is old of it; not with HistoryOff
+GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq__samples TO chanq_producer; -- the queue's history, and what is old of it; not with HistoryOff
 
 -- A consumer claims and settles, and says that it is there. It cannot add messages: a stage of a pipeline is
 -- a consumer of one queue and a producer of the next.
-GRANT SELECT ON dbo.chanq_queues TO chanq_consumer;
+GRANT SELECT ON dbo.chanq__queues TO chanq_consumer;
 GRANT SELECT, UPDATE, DELETE ON dbo.chanq_orders TO chanq_consumer;
-GRANT SELECT, INSERT, DELETE ON dbo.chanq_orders_dead TO chanq_consumer;
-GRANT SELECT, INSERT, DELETE ON dbo.chanq_orders_done TO chanq_consumer; -- with Config.Retain
-GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq_members TO chanq_consumer;
-GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq_samples TO chanq_consumer; -- the history, and what is old of it
+GRANT SELECT, INSERT, DELETE ON dbo.chanq_orders__dead TO chanq_consumer;
+GRANT SELECT, INSERT, DELETE ON dbo.chanq_orders__done TO chanq_consumer; -- with Config.Retain
+GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq__consumers TO chanq_consumer;
+GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq__samples TO chanq_consumer; -- the history, and what is old of it
 
 -- An operator looks, pauses, cancels, purges and redrives.
-GRANT SELECT, UPDATE ON dbo.chanq_queues TO chanq_operator;
-GRANT SELECT ON dbo.chanq_members TO chanq_operator;
-GRANT SELECT ON dbo.chanq_samples TO chanq_operator;
+GRANT SELECT, UPDATE ON dbo.chanq__queues TO chanq_operator;
+GRANT SELECT ON dbo.chanq__consumers TO chanq_operator;
+GRANT SELECT ON dbo.chanq__samples TO chanq_operator;
 GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq_orders TO chanq_operator;
-GRANT SELECT, DELETE ON dbo.chanq_orders_dead TO chanq_operator;
-GRANT SELECT, DELETE ON dbo.chanq_orders_done TO chanq_operator;
+GRANT SELECT, DELETE ON dbo.chanq_orders__dead TO chanq_operator;
+GRANT SELECT, DELETE ON dbo.chanq_orders__done TO chanq_operator;
 
 -- Part 3, for an ordered queue, which has its sequence beside its tables, and its slots in a table of
 -- all queues. What part 2 says is for its tables, too.
-GRANT UPDATE ON dbo.chanq_orders_seq TO chanq_producer; -- draws numbers
-GRANT VIEW DEFINITION ON dbo.chanq_orders_seq TO chanq_consumer; -- asks how far they were drawn
-GRANT SELECT, UPDATE ON dbo.chanq_slots TO chanq_consumer; -- which slots are whose
-GRANT SELECT ON dbo.chanq_slots TO chanq_operator;
+GRANT UPDATE ON dbo.chanq_orders__seq TO chanq_producer; -- draws numbers
+GRANT VIEW DEFINITION ON dbo.chanq_orders__seq TO chanq_consumer; -- asks how far they were drawn
+GRANT SELECT, UPDATE ON dbo.chanq__slots TO chanq_consumer; -- which slots are whose
+GRANT SELECT ON dbo.chanq__slots TO chanq_operator;

@@ -44,7 +44,7 @@ func TestEachFileIsCountedOnceAlthoughTheFirstRunIsInterrupted(t *testing.T) {
 	require.NoError(t, run(t.Context(), db, nil))
 	require.Equal(t, n*(n-1)/2, number(t, db, "SELECT n FROM words WHERE word = 'every'"))
 	require.Equal(t, n, number(t, db, "SELECT COUNT(*) FROM words WHERE word <> 'every' AND n = 1"))
-	require.Equal(t, 1, number(t, db, "SELECT COUNT(*) FROM chanq_files_dead WHERE last_error LIKE '%no such file%'"))
+	require.Equal(t, 1, number(t, db, "SELECT COUNT(*) FROM chanq_files__dead WHERE last_error LIKE '%no such file%'"))
 }
 
 func number(t *testing.T, db *sql.DB, query string) (n int) {

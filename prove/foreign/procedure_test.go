@@ -19,9 +19,9 @@ func TestTheProcedureAndTheViewKnowTheSlotsOfTheQueue(t *testing.T) {
 		s := &shop{World: w}
 		q := testdb.QueueOf[order](w, "payments", chanq.Config{Kind: chanq.KindOrdered, Slots: 128})
 		s.face("payments", chanq.Config{Kind: chanq.KindOrdered, Slots: 16})
-		call := "SELECT chanq_payments_send('{}', key => '%s')"
+		call := "SELECT chanq_payments__send('{}', key => '%s')"
 		if w.Engine.Dialect.Name() == "sqlserver" {
-			call = "EXEC dbo.chanq_payments_send N'{}', @key = N'%s'"
+			call = "EXEC dbo.chanq_payments__send N'{}', @key = N'%s'"
 		}
 		const n = 8
 		high := 0
@@ -37,7 +37,7 @@ func TestTheProcedureAndTheViewKnowTheSlotsOfTheQueue(t *testing.T) {
 		}
 		require.Positive(s, high, "one is in a slot that a smaller queue does not have")
 		shown := 0
-		require.NoError(s, s.DB.QueryRowContext(s.Soon(), "SELECT COUNT(*) FROM chanq_payments_messages").Scan(&shown))
+		require.NoError(s, s.DB.QueryRowContext(s.Soon(), "SELECT COUNT(*) FROM chanq_payments__messages").Scan(&shown))
 		require.Equal(s, n, shown)
 	})
 }
@@ -46,21 +46,21 @@ func TestTheProcedureTakesWhatAMessageMayHave(t *testing.T) {
 	testdb.OnEach(t, []testdb.Engine{testdb.StandIn, testdb.Postgres}, func(w *testdb.World) {
 		s := open(w.T, w.Engine)
 		plain := []string{
-			`SELECT chanq_orders_send('{"n": 1}', priority => NULL, delay => NULL, dedup_key => 'Łódź', ttl => interval '30 hours')`,
-			`SELECT chanq_orders_send(bytes => '\x7b226e223a20327d', dedup_key => '')`,
+			`SELECT chanq_orders__send('{"n": 1}', priority => NULL, delay => NULL, dedup_key => 'Łódź', ttl => interval '30 hours')`,
+			`SELECT chanq_orders__send(bytes => '\x7b226e223a20327d', dedup_key => '')`,
 		}
 		ordered := []string{
-			`SELECT chanq_payments_send('{"n": 1}', ttl => interval '30 hours', dedup_key => 'Łódź')`,
-			`SELECT chanq_payments_send(bytes => '\x7b226e223a20327d', key => '')`,
+			`SELECT chanq_payments__send('{"n": 1}', ttl => interval '30 hours', dedup_key => 'Łódź')`,
+			`SELECT chanq_payments__send(bytes => '\x7b226e223a20327d', key => '')`,
 		}
 		if w.Engine.Dialect.Name() == "sqlserver" {
 			plain = []string{
-				`EXEC dbo.chanq_orders_send N'{"n": 1}', @priority = NULL, @delay_ms = NULL, @dedup_key = N'Łódź', @ttl_ms = 108000000`,
-				`EXEC dbo.chanq_orders_send @body = 0x7b226e223a20327d, @dedup_key = N''`,
+				`EXEC dbo.chanq_orders__send N'{"n": 1}', @priority = NULL, @delay_ms = NULL, @dedup_key = N'Łódź', @ttl_ms = 108000000`,
+				`EXEC dbo.chanq_orders__send @body = 0x7b226e223a20327d, @dedup_key = N''`,
 			}
 			ordered = []string{
-				`EXEC dbo.chanq_payments_send N'{"n": 1}', @ttl_ms = 108000000, @dedup_key = N'Łódź'`,
-				`EXEC dbo.chanq_payments_send @body = 0x7b226e223a20327d, @key = N''`,
+				`EXEC dbo.chanq_payments__send N'{"n": 1}', @ttl_ms = 108000000, @dedup_key = N'Łódź'`,
+				`EXEC dbo.chanq_payments__send @body = 0x7b226e223a20327d, @key = N''`,
 			}
 		}
 		for q, texts := range map[*chanq.Queue[order]][]string{s.orders: plain, s.payments: ordered} {

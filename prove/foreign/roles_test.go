@@ -33,8 +33,8 @@ func TestTheRolesOfTheDocumentMaySendAndLook(t *testing.T) {
 		if s.Engine.Dialect.Name() == "sqlserver" {
 			call, body, end = "EXEC dbo.", "0x7B7D", ` N'{"n": 1}'`
 		}
-		sendOrder, sendPayment := call+"chanq_orders_send"+end, call+"chanq_payments_send"+end
-		insert, look := "INSERT INTO chanq_orders (body) VALUES ("+body+")", "SELECT state FROM chanq_orders_messages"
+		sendOrder, sendPayment := call+"chanq_orders__send"+end, call+"chanq_payments__send"+end
+		insert, look := "INSERT INTO chanq_orders (body) VALUES ("+body+")", "SELECT state FROM chanq_orders__messages"
 		insertPayment := "INSERT INTO chanq_payments (body) VALUES (" + body + ")"
 
 		sends := map[*sql.Conn][]string{sender: {sendOrder, sendPayment}, writer: {insert}, reader: nil}
@@ -55,7 +55,7 @@ func TestTheRolesOfTheDocumentMaySendAndLook(t *testing.T) {
 		for conn, texts := range map[*sql.Conn][]string{
 			sender: {insert, insertPayment, look}, writer: {sendOrder, sendPayment, look}, reader: {sendOrder, sendPayment, insert, insertPayment},
 		} {
-			texts = append(texts, "SELECT body FROM chanq_orders", "UPDATE chanq_orders SET attempts = 0", "DELETE FROM chanq_payments", "SELECT body FROM chanq_orders_dead")
+			texts = append(texts, "SELECT body FROM chanq_orders", "UPDATE chanq_orders SET attempts = 0", "DELETE FROM chanq_payments", "SELECT body FROM chanq_orders__dead")
 			if s.Engine.Dialect.Name() != "postgres" && conn == writer {
 				texts = append(texts, insertPayment)
 			}

@@ -201,7 +201,7 @@ func oneGuilty(w *world, where string, cfg chanq.Config, stopWhenIdle bool) {
 		<-handled
 		_ = c.Shutdown(w.Soon())
 		w.Exec("UPDATE chanq_work SET lease_until = due_at WHERE lease_until > due_at") // the leases that it has left end
-		w.Exec("DELETE FROM chanq_members")                                             // and its membership
+		w.Exec("DELETE FROM chanq__consumers")                                             // and its membership
 	}
 	require.Equal(w, chanqadmin.Stats{Dead: 1}, testdb.Counted(w, q))
 	e := testdb.Get(w, q, id)

@@ -58,7 +58,7 @@ func (w *world) face(queue string, cfg chanq.Config) {
 // shown is what the view says, one row a line.
 func (w *world) shown(columns, end string) (lines []string) {
 	w.Helper()
-	rows, err := w.DB.QueryContext(w.Soon(), "SELECT "+columns+" FROM chanq_work_messages "+end)
+	rows, err := w.DB.QueryContext(w.Soon(), "SELECT "+columns+" FROM chanq_work__messages "+end)
 	require.NoError(w, err)
 	defer rows.Close()
 	names, err := rows.Columns()
@@ -148,7 +148,7 @@ func viewBesideLocks(w *world) {
 	// What reads the view and stops in the middle holds up one message at most.
 	require.NoError(w, tx.Rollback())
 	testdb.Send(w, q, testdb.Texts(numbers(20)...)...)
-	rows, err := w.DB.QueryContext(w.Soon(), "SELECT body FROM chanq_work_messages")
+	rows, err := w.DB.QueryContext(w.Soon(), "SELECT body FROM chanq_work__messages")
 	require.NoError(w, err)
 	defer rows.Close()
 	require.True(w, rows.Next())
@@ -161,9 +161,9 @@ func viewBesideLocks(w *world) {
 func (w *world) sendBy(ctx context.Context, x interface {
 	ExecContext(context.Context, string, ...any) (sql.Result, error)
 }, body string, rest string) error {
-	text := "EXEC chanq_work_send N'" + body + "'" + rest
+	text := "EXEC chanq_work__send N'" + body + "'" + rest
 	if w.Engine.Dialect.Name() == "postgres" {
-		text = "SELECT chanq_work_send('" + body + "'" + strings.NewReplacer("@", "", "_ms", "", "N'", "'", " = ", " => ", "3600000", "interval '1 hour'").Replace(rest) + ")"
+		text = "SELECT chanq_work__send('" + body + "'" + strings.NewReplacer("@", "", "_ms", "", "N'", "'", " = ", " => ", "3600000", "interval '1 hour'").Replace(rest) + ")"
 	}
 	_, err := x.ExecContext(ctx, text)
 	return err
@@ -275,7 +275,7 @@ func dropFace(w *world) {
 		require.NoError(w, w.Migrate("work", cfg))
 		w.face("work", cfg)
 		require.NoError(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", cfg))
-		_, err := w.DB.ExecContext(w.Soon(), "SELECT * FROM chanq_work_messages")
+		_, err := w.DB.ExecContext(w.Soon(), "SELECT * FROM chanq_work__messages")
 		require.Error(w, err)
 		if w.hasProcedures() {
 			require.Error(w, w.sendBy(w.Soon(), w.DB, `{}`, ""))

@@ -358,9 +358,9 @@ func keysBesideLocks(w *world) {
 	leases := testdb.Take(w, c, 20)
 	w.Eventually("it has joined", func() bool { return len(members(w, q)) == 1 })
 	for name, update := range map[string]string{
-		"the consumer":  "UPDATE chanq_members SET name = name WHERE queue = 'work'",
-		"another queue": "UPDATE chanq_queues SET paused = paused WHERE name = '" + other.Name() + "'",
-		"a slot":        fmt.Sprint("UPDATE chanq_slots SET fence = fence WHERE queue = 'work' AND slot = ", sqlbatch.SlotOf("locked", chanq.ID{}, 4)),
+		"the consumer":  "UPDATE chanq__consumers SET name = name WHERE queue = 'work'",
+		"another queue": "UPDATE chanq__queues SET paused = paused WHERE name = '" + other.Name() + "'",
+		"a slot":        fmt.Sprint("UPDATE chanq__slots SET fence = fence WHERE queue = 'work' AND slot = ", sqlbatch.SlotOf("locked", chanq.ID{}, 4)),
 	} {
 		unlock := w.lockRows(update)
 		for i := range 6 {

@@ -210,7 +210,7 @@ func trimsGoOn(w *world) {
 	var behind chanq.ID
 	w.Eventually("one seems to have ended long ago, before it is trimmed", func() bool {
 		behind = end("b")
-		res, err := w.DB.ExecContext(w.Soon(), "UPDATE chanq_work_done SET ended_at = "+past)
+		res, err := w.DB.ExecContext(w.Soon(), "UPDATE chanq_work__done SET ended_at = "+past)
 		require.NoError(w, err)
 		n, err := res.RowsAffected()
 		require.NoError(w, err)

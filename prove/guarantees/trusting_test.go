@@ -33,7 +33,7 @@ func oldForm(w *world) {
 	refused := func(err error) {
 		w.Helper()
 		require.ErrorContains(w, err, "before the first release")
-		require.ErrorContains(w, err, "drop or rename chanq_work, chanq_work_dead and chanq_work_done")
+		require.ErrorContains(w, err, "drop or rename chanq_work, chanq_work__dead and chanq_work__done")
 		require.NotErrorIs(w, err, chanq.ErrNoSchema, "migrating is no remedy")
 	}
 	_, err := chanq.Open[string](w.Soon(), w.DB, "work", chanq.Config{})
@@ -43,7 +43,7 @@ func oldForm(w *world) {
 	require.NoError(w, err, "nothing was changed")
 	w.requireState(testdb.OpenOn[string](w, w.DB, "other", chanq.Config{}), id, chanqadmin.StateReady)
 
-	for _, table := range []string{"chanq_work", "chanq_work_dead", "chanq_work_done"} {
+	for _, table := range []string{"chanq_work", "chanq_work__dead", "chanq_work__done"} {
 		w.Define("DROP TABLE " + table)
 	}
 	w.requireState(w.Queue("work", chanq.Config{}), testdb.Send(w, w.Queue("work", chanq.Config{}), testdb.Texts("new")...)[0], chanqadmin.StateReady)

@@ -51,7 +51,7 @@ var engines = map[string]engine{
 	"postgres": {
 		Engine:  testdb.Postgres,
 		size:    `SELECT pg_total_relation_size('chanq_soak'), (SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = 'chanq_soak')`,
-		drop:    []string{`DROP TABLE IF EXISTS chanq_soak, chanq_soak_dead, chanq_soak_done`, `DELETE FROM chanq_queues WHERE name = 'soak'`},
+		drop:    []string{`DROP TABLE IF EXISTS chanq_soak, chanq_soak__dead, chanq_soak__done`, `DELETE FROM chanq__queues WHERE name = 'soak'`},
 		lockOne: lockLease, lockFor: 2 * leaseFor, freezeFor: 2 * leaseFor,
 	},
 	"citus":           citus(testdb.Citus),
@@ -60,7 +60,7 @@ var engines = map[string]engine{
 	"sqlserver": {
 		Engine: testdb.SQLServer,
 		size:   `SELECT SUM(reserved_page_count) * 8192, 0 FROM sys.dm_db_partition_stats WHERE object_id = OBJECT_ID(N'dbo.chanq_soak')`,
-		drop:   []string{`DROP TABLE IF EXISTS dbo.chanq_soak, dbo.chanq_soak_dead, dbo.chanq_soak_done`, `DELETE FROM dbo.chanq_queues WHERE name = 'soak'`},
+		drop:   []string{`DROP TABLE IF EXISTS dbo.chanq_soak, dbo.chanq_soak__dead, dbo.chanq_soak__done`, `DELETE FROM dbo.chanq__queues WHERE name = 'soak'`},
 		lockOne: `SET NOCOUNT ON; DECLARE @id binary(16) = (SELECT TOP (1) id FROM dbo.chanq_soak WITH (NOLOCK) WHERE leased_by IS NOT NULL ORDER BY NEWID());
 			SELECT id FROM dbo.chanq_soak WITH (UPDLOCK, ROWLOCK, READCOMMITTEDLOCK, READPAST) WHERE id = @id AND leased_by IS NOT NULL`,
 		lockFor: 2 * leaseFor, freezeFor: 2 * leaseFor,

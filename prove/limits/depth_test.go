@@ -80,7 +80,7 @@ func TestOnSQLiteTheViewReadsNoBodyThatIsNotAskedFor(t *testing.T) {
 	_, err = driver.Limit(conn, maxLength, 1000000)
 	require.NoError(t, err)
 	look := func(columns string) (bytes int, err error) {
-		err = conn.QueryRowContext(t.Context(), "SELECT bytes, "+columns+" FROM chanq_work_messages").Scan(&bytes, new(any))
+		err = conn.QueryRowContext(t.Context(), "SELECT bytes, "+columns+" FROM chanq_work__messages").Scan(&bytes, new(any))
 		return bytes, err
 	}
 	_, err = look("body")

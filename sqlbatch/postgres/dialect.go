@@ -2,8 +2,6 @@
 package postgres
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"strconv"
 	"strings"
 	"time"
@@ -197,31 +195,31 @@ func names(n sqlbatch.Names) build.Words {
 	}
 	quote := func(name string) string { return build.Quote(`"`, name, `"`) }
 	in := quote(schema) + "."
-	stem := "chanq_" + stem(n.Queue)
+	live := "chanq_" + n.Queue
 	tag := "$chanq$" // quotes a text that has the schema's name in it
 	for strings.Contains(schema, tag) {
 		tag = tag[:len(tag)-1] + "_$"
 	}
 	literal := func(name string) string { return build.Quote("'", in+quote(name), "'") }
 	return build.NewWords(
-		"{queues}", in+quote("chanq_queues"), "{shard values}", build.ShardValues(n), "{queues pk}", quote("pk_chanq_queues"),
-		"{members}", in+quote("chanq_members"), "{members pk}", quote("pk_chanq_members"), "{members queue}", quote("ix_chanq_members"), "{'members queue'}", literal("ix_chanq_members"),
-		"{samples}", in+quote("chanq_samples"), "{samples pk}", quote("pk_chanq_samples"),
-		"{live}", in+quote(stem), "{'live'}", literal(stem), "{live pk}", quote("pk_"+stem), "{live priority}", quote("ck_"+stem),
-		"{live values}", quote("cv_"+stem), "{live sizes}", quote("cs_"+stem), "{live line}", quote("co_"+stem),
+		"{queues}", in+quote("chanq__queues"), "{shard values}", build.ShardValues(n), "{queues pk}", quote("pk_chanq__queues"),
+		"{members}", in+quote("chanq__consumers"), "{members pk}", quote("pk_chanq__consumers"), "{members queue}", quote("ix_chanq__consumers"), "{'members queue'}", literal("ix_chanq__consumers"),
+		"{samples}", in+quote("chanq__samples"), "{samples pk}", quote("pk_chanq__samples"),
+		"{live}", in+quote(live), "{'live'}", literal(live), "{live pk}", quote("pk_"+live), "{live priority}", quote("ck_"+live+"__priority"),
+		"{live values}", quote("ck_"+live+"__values"), "{live sizes}", quote("ck_"+live+"__sizes"), "{live line}", quote("ck_"+live+"__order"),
 		"{last fence}", strconv.Itoa(sqlbatch.LastFence), "{high fence}", strconv.Itoa(sqlbatch.HighFence),
 		"{last attempt}", strconv.Itoa(sqlbatch.LastAttempt), "{suspect lapses}", strconv.Itoa(sqlbatch.SuspectLapses), "{last lapse}", strconv.Itoa(sqlbatch.LastLapse), "{last time}", strconv.FormatInt(sqlbatch.LastTime, 10), "{most body}", strconv.Itoa(sqlbatch.MaxBody),
 		"{most headers}", strconv.Itoa(sqlbatch.MaxHeaders), "{most key}", strconv.Itoa(sqlbatch.MaxKey),
-		"{by seq}", quote("ix_"+stem+"_seq"), "{'by seq'}", literal("ix_"+stem+"_seq"), "{due}", quote("ix_"+stem), "{'due'}", literal("ix_"+stem), "{key}", quote("ux_"+stem), "{'key'}", literal("ux_"+stem),
-		"{dead}", in+quote(stem+"_dead"), "{dead pk}", quote("pk_"+stem+"_dead"),
-		"{dead ended}", quote("ix_"+stem+"_dead"), "{'dead ended'}", literal("ix_"+stem+"_dead"),
-		"{dead key}", quote("kx_"+stem+"_dead"), "{'dead key'}", literal("kx_"+stem+"_dead"),
-		"{done}", in+quote(stem+"_done"), "{done pk}", quote("pk_"+stem+"_done"),
-		"{done ended}", quote("ix_"+stem+"_done"), "{'done ended'}", literal("ix_"+stem+"_done"),
-		"{slots}", in+quote("chanq_slots"), "{slots pk}", quote("pk_chanq_slots"),
-		"{numbers}", in+quote(stem+"_seq"), "{'numbers'}", literal(stem+"_seq"), "{seq bits}", strconv.Itoa(sqlbatch.SeqBits), "{seqs}", strconv.Itoa(1<<sqlbatch.SeqBits),
-		"{dead line}", quote("lx_"+stem+"_dead"), "{'dead line'}", literal("lx_"+stem+"_dead"),
-		"{new id}", newID, "{messages}", in+quote(stem+"_messages"), "{send}", in+quote(stem+"_send"),
+		"{by seq}", quote("ix_"+live+"__seq"), "{'by seq'}", literal("ix_"+live+"__seq"), "{due}", quote("ix_"+live+"__due"), "{'due'}", literal("ix_"+live+"__due"), "{key}", quote("ux_"+live+"__dedup"), "{'key'}", literal("ux_"+live+"__dedup"),
+		"{dead}", in+quote(live+"__dead"), "{dead pk}", quote("pk_"+live+"__dead"),
+		"{dead ended}", quote("ix_"+live+"__dead_ended"), "{'dead ended'}", literal("ix_"+live+"__dead_ended"),
+		"{dead key}", quote("ix_"+live+"__dead_dedup"), "{'dead key'}", literal("ix_"+live+"__dead_dedup"),
+		"{done}", in+quote(live+"__done"), "{done pk}", quote("pk_"+live+"__done"),
+		"{done ended}", quote("ix_"+live+"__done_ended"), "{'done ended'}", literal("ix_"+live+"__done_ended"),
+		"{slots}", in+quote("chanq__slots"), "{slots pk}", quote("pk_chanq__slots"),
+		"{numbers}", in+quote(live+"__seq"), "{'numbers'}", literal(live+"__seq"), "{seq bits}", strconv.Itoa(sqlbatch.SeqBits), "{seqs}", strconv.Itoa(1<<sqlbatch.SeqBits),
+		"{dead line}", quote("ix_"+live+"__dead_key"), "{'dead line'}", literal("ix_"+live+"__dead_key"),
+		"{new id}", newID, "{messages}", in+quote(live+"__messages"), "{send}", in+quote(live+"__send"),
 		"{senders}", strconv.Itoa(sendersClass),
 		"{$}", tag,
 		"{name}", build.Quote("'", n.Queue, "'"),
@@ -247,20 +245,4 @@ func once(expression string) string {
 // IMMUTABLE: no others may stand in a RETURNING for Citus.
 func textBytes(column string) string {
 	return "decode(replace(" + column + ", chr(92), repeat(chr(92), 2)), 'escape')"
-}
-
-// maxStem is what a queue's name may have for the longest name made of
-// it, chanq_<queue>_messages, to fit the 63 bytes of an identifier. PostgreSQL
-// cuts longer ones off silently, and the three tables of a queue would be one.
-const maxStem = 63 - len("chanq_") - len("_messages")
-
-// stem is the queue's name, or the start of a longer one with a part of
-// its hash. No queue has a $ in its name.
-func stem(queue string) string {
-	if len(queue) <= maxStem {
-		return queue
-	}
-	hash := sha256.Sum256([]byte(queue))
-	end := "$" + hex.EncodeToString(hash[:4])
-	return queue[:maxStem-len(end)] + end
 }

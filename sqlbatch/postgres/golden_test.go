@@ -46,9 +46,9 @@ func TestSettlesNameLeasesInIDOrder(t *testing.T) {
 // PostgreSQL would cut off a longer name without a word, and the tables of one
 // queue, or of two, would be one.
 func TestNamesOfLongQueuesFitAndDiffer(t *testing.T) {
-	long := strings.Repeat("q", 60)
+	long := strings.Repeat("q", sqlbatch.MaxName)
 	seen := map[string]bool{}
-	for _, queue := range []string{"q", long[:49], long[:50], long + "abc", long + "abd"} {
+	for _, queue := range []string{"q", long, long[1:] + "r", "q_dead", "q_dead_ended"} {
 		for _, m := range postgres.Dialect.Migrations(sqlbatch.Names{Queue: queue}) {
 			for _, text := range m.Statements[3 : len(m.Statements)-2] { // the others are about the tables of all queues
 				name, _, _ := strings.Cut(text[strings.Index(text, "CREATE"):], " (")

@@ -166,7 +166,7 @@ func (q *queue) Get(id [16]byte) sqlbatch.Statement {
 // none: see Dialect. $1 is the one that the database should have, and is there
 // because a driver that cannot send a parameter in this session shall say so now.
 const problemsText = `SELECT '` + sqlbatch.ProblemForm + `' AS kind, 'the table ' || {'live'} || ' has no column ' || c.name AS found
-FROM (VALUES ('expires_at'), ('lapses'), ('crashes'), ('lease_until')) AS c (name)
+FROM (VALUES ('alone')) AS c (name)
 WHERE to_regclass({'live'}) IS NOT NULL AND NOT EXISTS (
   SELECT 1 FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = to_regclass({'live'}) AND a.attname = c.name)
 UNION ALL

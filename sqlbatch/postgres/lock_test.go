@@ -210,9 +210,9 @@ func TestMaintenanceWaitsForNobody(t *testing.T) {
 	q.leased(3, 4)
 	q.settled(q.db, q.Bury([]sqlbatch.BuryItem{{Item: q.item(3)}, {Item: q.item(4)}}))
 	q.enqueue(sqlbatch.Row{ID: id(5)}, sqlbatch.Row{ID: id(6)})
-	q.exec(`UPDATE chanq_orders_done SET ended_at = ended_at - 10`)
+	q.exec(`UPDATE chanq_orders__done SET ended_at = ended_at - 10`)
 	tx := q.begin()
-	for _, table := range []string{"chanq_orders", "chanq_orders_dead", "chanq_orders_done"} {
+	for _, table := range []string{"chanq_orders", "chanq_orders__dead", "chanq_orders__done"} {
 		_, err := tx.Exec(`SELECT FROM ` + table + ` WHERE get_byte(uuid_send(id), 0) % 2 = 1 FOR UPDATE`)
 		require.NoError(t, err)
 	}

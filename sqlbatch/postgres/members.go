@@ -7,7 +7,7 @@ import (
 
 // joinText writes the member's own row first, and only then forgets others, whose
 // locks it does not wait for: two joins never wait for each other in a circle.
-// chanq_members is read from end to end for that, so only one that comes does it, or comes
+// chanq__consumers is read from end to end for that, so only one that comes does it, or comes
 // back: a thousand that stay would read a thousand rows a hundred times a second.
 const joinText = `WITH came AS MATERIALIZED (
   SELECT 1 AS one WHERE NOT EXISTS (SELECT FROM {members} AS m WHERE m.id = $1::uuid AND m.until > {now})

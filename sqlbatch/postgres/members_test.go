@@ -29,16 +29,16 @@ func TestAJoinForgetsWhoIsLongGone(t *testing.T) {
 		q.rows(q.db, q.Join(sqlbatch.Member{ID: id(n), Name: string('a' + rune(n)), For: time.Hour}))
 	}
 	const day = 86_400_000
-	q.exec(`UPDATE chanq_members SET queue = 'other', until = $1 WHERE name = 'b'`, q.now()-day-1)
-	q.exec(`UPDATE chanq_members SET until = $1 WHERE name = 'c'`, q.now()-day+60_000)
-	q.exec(`UPDATE chanq_members SET until = 0 WHERE name IN ('a', 'd')`)
+	q.exec(`UPDATE chanq__consumers SET queue = 'other', until = $1 WHERE name = 'b'`, q.now()-day-1)
+	q.exec(`UPDATE chanq__consumers SET until = $1 WHERE name = 'c'`, q.now()-day+60_000)
+	q.exec(`UPDATE chanq__consumers SET until = 0 WHERE name IN ('a', 'd')`)
 	locked := q.begin()
-	_, err := locked.Exec(`SELECT FROM chanq_members WHERE name = 'd' FOR UPDATE`)
+	_, err := locked.Exec(`SELECT FROM chanq__consumers WHERE name = 'd' FOR UPDATE`)
 	require.NoError(t, err)
 
 	q.rows(q.db, q.Join(sqlbatch.Member{ID: id(0), Name: "a", For: time.Hour}))
 	var left string
-	require.NoError(t, q.db.QueryRow(`SELECT string_agg(name, '' ORDER BY name) FROM chanq_members`).Scan(&left))
+	require.NoError(t, q.db.QueryRow(`SELECT string_agg(name, '' ORDER BY name) FROM chanq__consumers`).Scan(&left))
 	require.Equal(t, "acd", left, "b was gone for more than a day, of whatever queue; d is locked, and nobody waits for that")
 	require.Equal(t, []string{"a"}, q.members(), "a is back")
 }
@@ -46,13 +46,13 @@ func TestAJoinForgetsWhoIsLongGone(t *testing.T) {
 // Two who were both taken for gone come back, and each would forget the other.
 func TestJoinsDoNotDeadlock(t *testing.T) {
 	q := newQueue(t)
-	q.exec(`INSERT INTO chanq_members (id, since, until, process, queue, name, host)
+	q.exec(`INSERT INTO chanq__consumers (id, since, until, process, queue, name, host)
 SELECT gen_random_uuid(), 0, 0, 0, 'orders', '', '' FROM generate_series(1, 50)`)
 	for range 20 {
 		for n := range byte(8) {
 			q.rows(q.db, q.Join(sqlbatch.Member{ID: id(n)}))
 		}
-		q.exec(`UPDATE chanq_members SET until = 0`)
+		q.exec(`UPDATE chanq__consumers SET until = 0`)
 		failed := make(chan error)
 		for n := range byte(8) {
 			go func() {
@@ -71,9 +71,9 @@ func TestOnlyOneThatComesForgetsOthers(t *testing.T) {
 	q := newQueue(t)
 	q.rows(q.db, q.Join(sqlbatch.Member{ID: id(1), Name: "a", For: time.Hour}))
 	q.rows(q.db, q.Join(sqlbatch.Member{ID: id(2), Name: "b", For: time.Hour}))
-	q.exec(`UPDATE chanq_members SET until = 0 WHERE name = 'b'`)
+	q.exec(`UPDATE chanq__consumers SET until = 0 WHERE name = 'b'`)
 	count := func() (n int) {
-		require.NoError(t, q.db.QueryRow(`SELECT count(*) FROM chanq_members`).Scan(&n))
+		require.NoError(t, q.db.QueryRow(`SELECT count(*) FROM chanq__consumers`).Scan(&n))
 		return n
 	}
 	q.rows(q.db, q.Join(sqlbatch.Member{ID: id(1), Name: "a", For: time.Hour}))

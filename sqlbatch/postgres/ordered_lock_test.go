@@ -50,7 +50,7 @@ func TestASlotThatAnotherTakesAtThisMomentIsLeftToHim(t *testing.T) {
 	q.rows(q.db, q.Join(sqlbatch.Member{ID: other, For: time.Hour}))
 	q.rows(q.db, q.Leave(member))
 	tx := q.begin()
-	_, err := tx.Exec(`UPDATE chanq_slots SET fence = fence + 1 WHERE slot = 1`)
+	_, err := tx.Exec(`UPDATE chanq__slots SET fence = fence + 1 WHERE slot = 1`)
 	require.NoError(t, err)
 	taken := q.rows(q.db, q.TakeSlots(other, 1, []int{0, 1}))
 	require.Len(t, taken, 1, "it waits for no lock")
@@ -63,7 +63,7 @@ func TestAMemberWhoIsComingBackKeepsHisSlots(t *testing.T) {
 	q, _ := newOrdered(t)
 	other := [16]byte{0xB0}
 	q.rows(q.db, q.Join(sqlbatch.Member{ID: other, For: time.Hour}))
-	q.exec(`UPDATE chanq_members SET until = 1 WHERE id = $1`, fmt.Sprintf("%x", member))
+	q.exec(`UPDATE chanq__consumers SET until = 1 WHERE id = $1`, fmt.Sprintf("%x", member))
 	tx := q.begin()
 	q.rows(tx, q.Join(sqlbatch.Member{ID: member, For: time.Hour}))
 	require.Empty(t, q.rows(q.db, q.TakeSlots(other, 1, []int{0, 1})))

@@ -52,7 +52,7 @@ func readOf(t testing.TB, db *sql.DB, q sqlbatch.Queue) sqlbatch.ReadParams {
 func (q *serverQueue) fillSlots(rows int) {
 	q.Helper()
 	q.exec(`INSERT INTO chanq_orders (id, slot, seq, order_key, due_at, lease_until, enqueued_at, attempts, leased_by, body)
-SELECT gen_random_uuid(), i % 64, (nextval('chanq_orders_seq') << 20) + 1, 'k' || i % 1000, extract(epoch FROM now()) * 1000 + CASE i % 11 WHEN 2 THEN 3600000 ELSE -1000 END,
+SELECT gen_random_uuid(), i % 64, (nextval('chanq_orders__seq') << 20) + 1, 'k' || i % 1000, extract(epoch FROM now()) * 1000 + CASE i % 11 WHEN 2 THEN 3600000 ELSE -1000 END,
        CASE i % 11 WHEN 1 THEN extract(epoch FROM now()) * 1000 + 3600000 ELSE 0 END, 0, 1,
        CASE i % 11 WHEN 1 THEN gen_random_uuid() END, convert_to(repeat('x', 100), 'UTF8')
 FROM generate_series(1, $1) AS i`, rows)
@@ -101,7 +101,7 @@ func TestPlansOfOrderedQueuesKeepToTheIndexesWhateverTheStatistics(t *testing.T)
 		"bury skipping":   {q.SkipLocked().Bury(buries), 2, 0},
 		"archive":         {q.Archive(items), 1, 0},
 		"reach":           {q.Reach(0, 1000), 0, 1},
-		"view":            {sqlbatch.Statement{Text: `SELECT state, id, body FROM chanq_orders_messages WHERE state <> 'ready'`}, 0, 1},
+		"view":            {sqlbatch.Statement{Text: `SELECT state, id, body FROM chanq_orders__messages WHERE state <> 'ready'`}, 0, 1},
 		"peek ready":      {q.Peek(sqlbatch.Ready, 1000, nil), 1, 1},
 		"peek scheduled":  {q.Peek(sqlbatch.Scheduled, 1000, nil), 1, 1},
 		"peek leased":     {q.Peek(sqlbatch.Leased, 1000, nil), 1, 1},
@@ -113,9 +113,9 @@ func TestPlansOfOrderedQueuesKeepToTheIndexesWhateverTheStatistics(t *testing.T)
 	for _, name := range []string{"read", "read few", "catch up"} {
 		reads[name] = uses[name]
 	}
-	seq := regexp.MustCompile(`Index (Only )?Scan using ix_chanq_orders_seq on`)
+	seq := regexp.MustCompile(`Index (Only )?Scan using ix_chanq_orders__seq on`)
 	key := regexp.MustCompile(`Index Scan using pk_chanq_orders on|Bitmap Index Scan on pk_chanq_orders `)
-	scan := regexp.MustCompile(`Seq Scan on chanq_orders |Bitmap Index Scan on ix_chanq_orders_seq `)
+	scan := regexp.MustCompile(`Seq Scan on chanq_orders |Bitmap Index Scan on ix_chanq_orders__seq `)
 	sort := regexp.MustCompile(`Sort Key: (q(_1)?|w)\.`) // of what is walked
 	check := func(statistics string, uses map[string]use, full bool) {
 		for name, use := range uses {

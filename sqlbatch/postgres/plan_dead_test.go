@@ -14,7 +14,7 @@ import (
 // buryMany puts rows into the dead table.
 func (q *serverQueue) buryMany(rows int) {
 	q.Helper()
-	q.exec(`INSERT INTO chanq_orders_dead (id, enqueued_at, ended_at, fence, attempts, priority, dedup_key, body)
+	q.exec(`INSERT INTO chanq_orders__dead (id, enqueued_at, ended_at, fence, attempts, priority, dedup_key, body)
 SELECT gen_random_uuid(), i, i, 1, 1, 0, 'k' || i, convert_to(repeat('x', 100), 'UTF8') FROM generate_series(1, $1) AS i`, rows)
 }
 
@@ -25,7 +25,7 @@ func TestDeadMessagesAreFoundByTheirIndexesWhateverTheStatistics(t *testing.T) {
 	conn, err := q.db.Conn(q.ctx)
 	require.NoError(t, err)
 	defer conn.Close()
-	q.exec(`ALTER TABLE chanq_orders_dead SET (autovacuum_enabled = false)`)
+	q.exec(`ALTER TABLE chanq_orders__dead SET (autovacuum_enabled = false)`)
 	ids := make([][16]byte, 1000)
 	for i := range ids {
 		ids[i] = [16]byte{byte(i >> 8), byte(i)}
@@ -42,7 +42,7 @@ func TestDeadMessagesAreFoundByTheirIndexesWhateverTheStatistics(t *testing.T) {
 		"peek":    q.Peek(sqlbatch.Dead, 100, nil),
 	}
 	scan := regexp.MustCompile(`Seq Scan on chanq_orders|Hash Join|Merge Join`)
-	key := regexp.MustCompile(`using (pk|ix)_chanq_orders_dead on|Bitmap Index Scan on pk_chanq_orders_dead `)
+	key := regexp.MustCompile(`using (pk|ix)_chanq_orders__dead on|Bitmap Index Scan on pk_chanq_orders__dead `)
 	check := func(statistics string, uses map[string]sqlbatch.Statement) {
 		for name, st := range uses {
 			for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
@@ -56,16 +56,16 @@ func TestDeadMessagesAreFoundByTheirIndexesWhateverTheStatistics(t *testing.T) {
 	q.buryMany(100_000)
 	check("never analyzed", single)
 	check("never analyzed", many)
-	q.exec(`ANALYZE chanq_orders_dead`)
+	q.exec(`ANALYZE chanq_orders__dead`)
 	check("up to date", single)
 	check("up to date", many)
-	q.exec(`TRUNCATE chanq_orders_dead`)
-	q.exec(`VACUUM ANALYZE chanq_orders_dead`)
+	q.exec(`TRUNCATE chanq_orders__dead`)
+	q.exec(`VACUUM ANALYZE chanq_orders__dead`)
 	q.buryMany(20_000)
 	check("from when it was empty", single)
 	check("from when it was empty", many)
-	q.exec(`DELETE FROM chanq_orders_dead WHERE ctid <> (SELECT max(ctid) FROM chanq_orders_dead)`)
-	q.exec(`VACUUM ANALYZE chanq_orders_dead`)
+	q.exec(`DELETE FROM chanq_orders__dead WHERE ctid <> (SELECT max(ctid) FROM chanq_orders__dead)`)
+	q.exec(`VACUUM ANALYZE chanq_orders__dead`)
 	check("from when one was left, in a large file", single)
 	q.buryMany(20_000)
 	check("from when one was left, in a large file, and full again", single)
@@ -75,7 +75,7 @@ func TestARedriveOfAFewReadsNothingOfTheOtherDead(t *testing.T) {
 	q := newQueue(t)
 	q.buryMany(100_000)
 	var few [][16]byte
-	for _, row := range q.rows(q.db, sqlbatch.Statement{Text: `SELECT uuid_send(id) FROM chanq_orders_dead WHERE ended_at % 1000 = 0`}) {
+	for _, row := range q.rows(q.db, sqlbatch.Statement{Text: `SELECT uuid_send(id) FROM chanq_orders__dead WHERE ended_at % 1000 = 0`}) {
 		few = append(few, suite.IDOf(row[0]))
 	}
 	require.Len(t, few, 100)
@@ -89,6 +89,6 @@ func TestARedriveOfAFewReadsNothingOfTheOtherDead(t *testing.T) {
 func (q *serverQueue) readOfDead(on *sql.Tx) (n int64) {
 	q.Helper()
 	require.NoError(q, on.QueryRow(`SELECT sum(pg_stat_get_xact_tuples_returned(c)) FROM (
-SELECT 'chanq_orders_dead'::regclass::oid UNION ALL SELECT indexrelid FROM pg_index WHERE indrelid = 'chanq_orders_dead'::regclass) AS t (c)`).Scan(&n))
+SELECT 'chanq_orders__dead'::regclass::oid UNION ALL SELECT indexrelid FROM pg_index WHERE indrelid = 'chanq_orders__dead'::regclass) AS t (c)`).Scan(&n))
 	return n
 }

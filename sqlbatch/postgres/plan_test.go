@@ -117,7 +117,7 @@ func TestPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
 		"purge ready":     {q.Purge(sqlbatch.Ready, n, sqlbatch.Window{}), 1, 1},
 		"purge scheduled": {q.Purge(sqlbatch.Scheduled, n, sqlbatch.Window{}), 1, 1},
 		"purge leased":    {q.Purge(sqlbatch.Leased, n, sqlbatch.Window{}), 1, 1},
-		"view":            {sqlbatch.Statement{Text: `SELECT state, id, body FROM chanq_orders_messages WHERE state <> 'ready'`}, 1, 0},
+		"view":            {sqlbatch.Statement{Text: `SELECT state, id, body FROM chanq_orders__messages WHERE state <> 'ready'`}, 1, 0},
 		"keda":            {keda(t, "orders"), 1, 0},
 		"redrive":         {q.Redrive(n, nil, sqlbatch.Window{}), 0, 1},
 		"redrive ids":     {q.Redrive(0, ids, sqlbatch.Window{}), 0, 1},

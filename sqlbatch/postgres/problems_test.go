@@ -70,7 +70,7 @@ func TestHasProblemsWithANodeThatDrawsOtherNumbers(t *testing.T) {
 	testdb.MigrateTables(t, postgres.Dialect, q.db, names)
 	lines := postgres.Dialect.Queue(names)
 	require.Empty(t, q.rows(q.db, lines.Problems()))
-	q.exec(`ALTER SEQUENCE chanq_lines_seq MINVALUE 281474976710657 MAXVALUE 562949953421313 START 281474976710657 RESTART`)
+	q.exec(`ALTER SEQUENCE chanq_lines__seq MINVALUE 281474976710657 MAXVALUE 562949953421313 START 281474976710657 RESTART`)
 	found := q.rows(q.db, lines.Problems())
 	require.Len(t, found, 1)
 	require.Equal(t, sqlbatch.ProblemNode, found[0][0])

@@ -173,8 +173,8 @@ func TestAProducerReadsNoBody(t *testing.T) {
 	r.requireRefused(errors.Unwrap(testdb.Admin(q).Pause(r.ctx)))
 	r.requireRefused(chanq.Migrate(r.ctx, db, "invoices", chanq.Config{}))
 	r.runs(db, orders.Problems(), orders.Clock(), orders.Sample(sqlbatch.Sample{Sent: 1}), orders.Thin())
-	r.refuses(db, orders.Members().Text, "DELETE FROM chanq_members", "SELECT body FROM chanq_orders", "SELECT headers FROM chanq_orders", "SELECT last_error FROM chanq_orders",
-		"SELECT body FROM chanq_orders_dead", "DELETE FROM chanq_orders", "UPDATE chanq_orders SET fence = 0", "ALTER TABLE chanq_orders ADD x int")
+	r.refuses(db, orders.Members().Text, "DELETE FROM chanq__consumers", "SELECT body FROM chanq_orders", "SELECT headers FROM chanq_orders", "SELECT last_error FROM chanq_orders",
+		"SELECT body FROM chanq_orders__dead", "DELETE FROM chanq_orders", "UPDATE chanq_orders SET fence = 0", "ALTER TABLE chanq_orders ADD x int")
 }
 
 // Who may not count the messages deletes what is old of the history nevertheless: there may be nobody else.
@@ -183,18 +183,18 @@ func TestAProducerAloneKeepsTheHistoryBounded(t *testing.T) {
 	r := newRights(t).migrated()
 	owner := stdlib.OpenDB(*r.config)
 	defer owner.Close()
-	_, err := owner.ExecContext(r.ctx, `INSERT INTO chanq_samples (queue, step, at, sent, acked, nacked, died, delivered, waited) VALUES ('orders', 10, 0, 1, 0, 0, 0, 0, 0)`)
+	_, err := owner.ExecContext(r.ctx, `INSERT INTO chanq__samples (queue, step, at, sent, acked, nacked, died, delivered, waited) VALUES ('orders', 10, 0, 1, 0, 0, 0, 0, 0)`)
 	require.NoError(t, err)
 	_, p := r.open(r.as("producer"), chanq.Config{})
 	require.Eventually(t, func() bool {
 		_, err := p.Send(r.ctx, chanq.Message[string]{})
 		require.NoError(t, err)
 		var old int
-		require.NoError(t, owner.QueryRowContext(r.ctx, "SELECT count(*) FROM chanq_samples WHERE at = 0").Scan(&old))
+		require.NoError(t, owner.QueryRowContext(r.ctx, "SELECT count(*) FROM chanq__samples WHERE at = 0").Scan(&old))
 		return old == 0
 	}, 45*time.Second, 200*time.Millisecond)
 	var counted int
-	require.NoError(t, owner.QueryRowContext(r.ctx, "SELECT count(ready) FROM chanq_samples").Scan(&counted))
+	require.NoError(t, owner.QueryRowContext(r.ctx, "SELECT count(ready) FROM chanq__samples").Scan(&counted))
 	require.Zero(t, counted, "it may not count")
 }
 
@@ -293,7 +293,7 @@ func TestAnOperatorDoesTheRest(t *testing.T) {
 		require.NoError(t, err, state)
 	}
 	r.runs(db, orders.Members(), orders.Samples(0, time.Minute), orders.Problems(), orders.Clock(), orders.Queues(), orders.Discard([][16]byte{{}}), orders.Redrive(1, nil, sqlbatch.Window{Before: 1}))
-	r.refuses(db, "DELETE FROM chanq_members", "ALTER TABLE chanq_orders ADD x int", "DROP TABLE chanq_orders", "INSERT INTO chanq_queues VALUES ('x', 1, false, 0)")
+	r.refuses(db, "DELETE FROM chanq__consumers", "ALTER TABLE chanq_orders ADD x int", "DROP TABLE chanq_orders", "INSERT INTO chanq__queues VALUES ('x', 1, false, 0)")
 	r.requireRefused(chanqadmin.Drop(r.ctx, db, "orders", chanq.Config{}))
 	require.NoError(t, chanqadmin.Drop(r.ctx, r.as("migrator"), "orders", chanq.Config{}))
 }
@@ -309,7 +309,7 @@ func TestEachRoleSufficesForAnOrderedQueue(t *testing.T) {
 	producer := r.as("producer")
 	producer.SetMaxOpenConns(1) // Begun draws for the session
 	r.runs(producer, q.Enqueue(row()), q.EnqueueNew(row()), q.Begun(), q.EnqueueBegun(row()), q.Empty())
-	r.refuses(producer, "SELECT last_value FROM chanq_orders_seq", "SELECT setval('chanq_orders_seq', 1)", "SELECT * FROM chanq_slots", "SELECT order_key FROM chanq_orders")
+	r.refuses(producer, "SELECT last_value FROM chanq_orders__seq", "SELECT setval('chanq_orders__seq', 1)", "SELECT * FROM chanq__slots", "SELECT order_key FROM chanq_orders")
 
 	consumer := r.as("consumer")
 	own := []sqlbatch.OwnedSlot{{Slot: 1}}
@@ -320,14 +320,14 @@ func TestEachRoleSufficesForAnOrderedQueue(t *testing.T) {
 	r.runs(consumer, q.Join(sqlbatch.Member{ID: member, For: time.Hour}), q.Slots(), q.TakeSlots(member, 1, []int{1}),
 		q.Extend(suite.Member, items, time.Minute), q.SkipLocked().Extend(suite.Member, items, time.Minute), q.Bury([]sqlbatch.BuryItem{{Item: items[0]}}),
 		q.Archive(items), q.SlotStats(10), q.Empty(), q.GiveSlots(member, []sqlbatch.OwnedSlot{{Slot: 1}}))
-	r.refuses(consumer, "SELECT nextval('chanq_orders_seq')", "UPDATE chanq_orders SET seq = 1", "UPDATE chanq_orders SET slot = 1", "UPDATE chanq_orders SET order_key = ''",
-		"DELETE FROM chanq_slots", "INSERT INTO chanq_slots (queue, slot) VALUES ('orders', 9)", "UPDATE chanq_slots SET slot = 1")
+	r.refuses(consumer, "SELECT nextval('chanq_orders__seq')", "UPDATE chanq_orders SET seq = 1", "UPDATE chanq_orders SET slot = 1", "UPDATE chanq_orders SET order_key = ''",
+		"DELETE FROM chanq__slots", "INSERT INTO chanq__slots (queue, slot) VALUES ('orders', 9)", "UPDATE chanq__slots SET slot = 1")
 
 	operator := r.as("operator")
 	r.runs(operator, q.Stats(10), q.Empty(), q.SlotStats(10), q.Slots(), q.Redrive(10, nil, sqlbatch.Window{}), q.Reach(0, 10))
 	for _, state := range []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Leased, sqlbatch.Dead, sqlbatch.Done} {
 		r.runs(operator, q.Peek(state, 10, nil), q.Purge(state, 10, sqlbatch.Window{}))
 	}
-	r.refuses(operator, "UPDATE chanq_slots SET member = NULL", "SELECT nextval('chanq_orders_seq')")
+	r.refuses(operator, "UPDATE chanq__slots SET member = NULL", "SELECT nextval('chanq_orders__seq')")
 	require.NoError(t, chanqadmin.Drop(r.ctx, r.as("migrator"), "orders", cfg))
 }

@@ -165,7 +165,7 @@ FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attname = 
 func TestAMigrationOfWhatIsThereLocksNoTable(t *testing.T) {
 	q := newQueue(t)
 	tx := q.begin()
-	_, err := tx.ExecContext(q.ctx, `LOCK TABLE chanq_orders, chanq_orders_dead, chanq_orders_done IN EXCLUSIVE MODE`)
+	_, err := tx.ExecContext(q.ctx, `LOCK TABLE chanq_orders, chanq_orders__dead, chanq_orders__done IN EXCLUSIVE MODE`)
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(q.ctx, 10*time.Second)
 	defer cancel()

@@ -13,9 +13,9 @@ const clockText = `SELECT {now}`
 // connection have the encoding of main.) A file keeps its commits if each is
 // synced, and if the journal of what it undoes is in a file, too; a database in
 // memory keeps none, and nobody expects it to.
-const problemsText = `SELECT 'form' AS kind, 'table ' || {live_text} || ' has no column expires_at, lapses, crashes or lease_until' AS found
+const problemsText = `SELECT 'form' AS kind, 'table ' || {live_text} || ' has no column alone' AS found
 WHERE EXISTS (SELECT 1 FROM pragma_table_info({live_text}, {schema_text}))
-  AND (SELECT count(*) FROM pragma_table_info({live_text}, {schema_text}) WHERE name IN ('expires_at', 'lapses', 'crashes', 'lease_until')) < 4
+  AND (SELECT count(*) FROM pragma_table_info({live_text}, {schema_text}) WHERE name = 'alone') < 1
 UNION ALL
 SELECT 'encoding', 'PRAGMA encoding is ' || encoding || ', not UTF-8' FROM pragma_encoding WHERE encoding <> 'UTF-8'
 UNION ALL

@@ -69,7 +69,7 @@ func TestPlansOfOrderedQueues(t *testing.T) {
 		for _, name := range []string{"fetch", "look-ordered", "mark-ordered", "release-ordered"} {
 			require.Contains(t, plans[name], "sqlite_autoindex_chanq_orders_1 (id=?)", "%s:\n%s", name, plans[name])
 		}
-		require.Contains(t, plans["held-keys"], "ix_chanq_orders_dead_line (slot=? AND order_key=?)", plans["held-keys"])
+		require.Contains(t, plans["held-keys"], "ix_chanq_orders__dead_key (slot=? AND order_key=?)", plans["held-keys"])
 		require.Contains(t, plans["reach"], "USING INTEGER PRIMARY KEY (rowid>?)", plans["reach"])
 		for _, name := range []string{"ack", "archive", "extend", "nack", "release", "bury"} {
 			require.Contains(t, plans[name], "sqlite_autoindex_chanq_orders_1 (id=?)", "%s:\n%s", name, plans[name])

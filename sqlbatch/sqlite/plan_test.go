@@ -96,7 +96,7 @@ func TestPlans(t *testing.T) {
 				}
 			}
 		}
-		const index = "USING INDEX ix_chanq_orders_due "
+		const index = "USING INDEX ix_chanq_orders__due "
 		seeks := func(statement, seek string) int {
 			return strings.Count(plans[statement], seek)
 		}
@@ -120,10 +120,10 @@ func TestPlans(t *testing.T) {
 			require.NotContains(t, plans["purge-"+seek.state], "TEMP B-TREE")
 		}
 		for _, state := range []string{"dead", "done"} {
-			require.Contains(t, plans["peek-"+state], "USING INDEX ix_chanq_orders_"+state+"_ended ((ended_at,id)<(?,?))", plans["peek-"+state])
+			require.Contains(t, plans["peek-"+state], "USING INDEX ix_chanq_orders__"+state+"_ended ((ended_at,id)<(?,?))", plans["peek-"+state])
 		}
 		for name, table := range map[string]string{"purge-dead": "dead", "purge-done": "done", "redrive": "dead"} {
-			require.Contains(t, plans[name], "ix_chanq_orders_"+table+"_ended ((ended_at,id)>(?,?) AND ended_at<?)", plans[name])
+			require.Contains(t, plans[name], "ix_chanq_orders__"+table+"_ended ((ended_at,id)>(?,?) AND ended_at<?)", plans[name])
 		}
 		for _, name := range []string{"ack", "archive", "extend", "nack", "release", "bury"} {
 			require.Contains(t, plans[name], "SEARCH q "+unique, "the list outside, the unique index inside: %s\n%s", name, plans[name])
@@ -131,8 +131,8 @@ func TestPlans(t *testing.T) {
 		require.Contains(t, plans["get"], "SEARCH "+live+" "+unique, plans["get"])
 		require.Contains(t, plans["cancel"], "SEARCH "+live+" USING COVERING INDEX sqlite_autoindex_chanq_orders_1 (id=?)", plans["cancel"])
 		require.Contains(t, plans["find"], "sqlite_autoindex_chanq_orders_1 (id=?)", plans["find"])
-		require.Contains(t, plans["find"], "ux_chanq_orders_dedup (dedup_key=?)", plans["find"])
-		require.Contains(t, plans["trim"], "ix_chanq_orders_done_ended", plans["trim"])
+		require.Contains(t, plans["find"], "ux_chanq_orders__dedup (dedup_key=?)", plans["find"])
+		require.Contains(t, plans["trim"], "ix_chanq_orders__done_ended", plans["trim"])
 	}
 	t.Run("rows=0", check)
 	table.run(sqlbatch.Statement{Text: "ANALYZE"})

@@ -192,7 +192,7 @@ func TestProblemsAreTold(t *testing.T) {
 func TestAQueueThatIsNotRegisteredYieldsNothing(t *testing.T) {
 	table := newTable(t, sqlbatch.Names{Queue: "orders"})
 	table.send(0, 1, 0)
-	table.exec("DELETE FROM chanq_queues")
+	table.exec("DELETE FROM chanq__queues")
 	require.Empty(t, table.claim(1))
 	require.Equal(t, [][]any{{nil}}, table.run(table.q.NextDue(sqlbatch.Heads{})))
 }
@@ -218,9 +218,9 @@ func (s *table) face(n sqlbatch.Names) {
 func TestAViewTakesThePlaceOfAnOlderOne(t *testing.T) {
 	n := sqlbatch.Names{Queue: "orders"}
 	table := newTable(t, n)
-	table.exec("CREATE VIEW chanq_orders_messages AS SELECT 1 AS one")
+	table.exec("CREATE VIEW chanq_orders__messages AS SELECT 1 AS one")
 	table.face(n)
 	table.face(n)
 	table.send(1, 3, 0)
-	require.Len(t, table.run(sqlbatch.Statement{Text: "SELECT state, id FROM chanq_orders_messages"}), 3)
+	require.Len(t, table.run(sqlbatch.Statement{Text: "SELECT state, id FROM chanq_orders__messages"}), 3)
 }

@@ -69,14 +69,9 @@ func (q *queue) Version() sqlbatch.Statement { return call(q.version, "") }
 
 // problemsText looks at the catalog alone, which every login may do for the
 // tables it may read and for the database it is in. Tables of before the first
-// release had fences of four bytes, or one column for due time and lease; a table that
-// is not there has none.
-const problemsText = session + `SELECT 'form' AS problem, f.name AS found
-FROM (VALUES ({'live'}), ({'dead'}), ({'done'})) AS f (name)
-WHERE COL_LENGTH(f.name, N'fence') <> 8
-UNION ALL
-SELECT 'form' AS problem, {'live'} + N' has no column ' + c.name AS found
-FROM (VALUES (N'lease_until'), (N'crashes')) AS c (name)
+// release have no column for the type of a message.
+const problemsText = session + `SELECT 'form' AS problem, {'live'} + N' has no column ' + c.name AS found
+FROM (VALUES (N'alone')) AS c (name)
 WHERE COL_LENGTH({'live'}, N'fence') IS NOT NULL AND COL_LENGTH({'live'}, c.name) IS NULL
 UNION ALL
 SELECT 'durability' AS problem, N'DELAYED_DURABILITY = FORCED' AS found

@@ -161,7 +161,7 @@ func TestTextsDoNotDependOnValues(t *testing.T) {
 }
 
 func TestNamesFitWhateverTheirLength(t *testing.T) {
-	longest := sqlbatch.Names{Schema: strings.Repeat("]", 63), Queue: "q" + strings.Repeat("0", 62)}
+	longest := sqlbatch.Names{Schema: strings.Repeat("]", 63), Queue: strings.Repeat("q", sqlbatch.MaxName)}
 	require.NoError(t, sqlbatch.CheckNames(longest))
 	for name, call := range suite.Calls(sqlserver.Dialect.Queue(longest), "a") {
 		requireNamesFit(t, name, textOf(t, call).text)
@@ -184,7 +184,7 @@ func TestObjectsOfTwoQueuesDiffer(t *testing.T) {
 		names := map[string]bool{}
 		for _, text := range sqlserver.Dialect.Migrations(sqlbatch.Names{Queue: queue})[0].Statements {
 			for start, end := range tsqlcheck.TokensOf(text) {
-				if token := text[start:end]; strings.HasPrefix(token, "[") && token != "[dbo]" && !strings.Contains(token, "chanq_queues") && !strings.Contains(token, "chanq_members") && !strings.Contains(token, "chanq_samples") {
+				if token := text[start:end]; strings.HasPrefix(token, "[") && token != "[dbo]" && !strings.Contains(token, "chanq__queues") && !strings.Contains(token, "chanq__consumers") && !strings.Contains(token, "chanq__samples") {
 					names[token] = true
 				}
 			}

@@ -233,7 +233,7 @@ func TestATrimThatWasUndoneIsMadeAgain(t *testing.T) {
 		leases := testdb.Lease(t, orders, 3, time.Minute)
 		for i, l := range leases {
 			require.NoError(t, l.Ack())
-			_, err := srv.DB().ExecContext(ctx, "UPDATE dbo.chanq_orders_done SET ended_at = DATEADD(second, @p1, ended_at) WHERE id = @p2", i-9, l.ID[:])
+			_, err := srv.DB().ExecContext(ctx, "UPDATE dbo.chanq_orders__done SET ended_at = DATEADD(second, @p1, ended_at) WHERE id = @p2", i-9, l.ID[:])
 			require.NoError(t, err)
 		}
 

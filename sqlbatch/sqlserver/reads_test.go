@@ -113,7 +113,7 @@ func (q *ordered) refillOf(keys []string, slots ...int) sqlbatch.RefillParams {
 func (q *ordered) clear() {
 	q.t.Helper()
 	q.exec(sqlbatch.Statement{Text: "DELETE FROM dbo.chanq_orders"})
-	q.exec(sqlbatch.Statement{Text: "DELETE FROM dbo.chanq_orders_dead"})
+	q.exec(sqlbatch.Statement{Text: "DELETE FROM dbo.chanq_orders__dead"})
 	q.last = 0
 }
 

@@ -106,7 +106,7 @@ func TestTheDocumentedRightsOfAProducerSuffice(t *testing.T) {
 		_, err = db.ExecContext(ctx, "SELECT "+column+" FROM dbo.chanq_orders")
 		requireRefused(t, 230, err)
 	}
-	_, err = db.ExecContext(ctx, "SELECT body FROM dbo.chanq_orders_dead")
+	_, err = db.ExecContext(ctx, "SELECT body FROM dbo.chanq_orders__dead")
 	requireRefused(t, 229, err)
 	_, err = db.ExecContext(ctx, "DELETE dbo.chanq_orders")
 	requireRefused(t, 229, err)
@@ -247,7 +247,7 @@ func TestTheDocumentedRightsSufficeForAnOrderedQueue(t *testing.T) {
 
 	producer := member(t, ctx, s, "chanq_producer")
 	runs(producer, q.Enqueue(row(1)), q.EnqueueNew(row(2)))
-	refuses(producer, "SELECT slot FROM dbo.chanq_slots", "UPDATE dbo.chanq_orders SET slot = 1")
+	refuses(producer, "SELECT slot FROM dbo.chanq__slots", "UPDATE dbo.chanq_orders SET slot = 1")
 
 	consumer := member(t, ctx, s, "chanq_consumer")
 	runs(consumer, q.Join(sqlbatch.Member{ID: me, For: time.Hour}), q.Slots())
@@ -261,12 +261,12 @@ func TestTheDocumentedRightsSufficeForAnOrderedQueue(t *testing.T) {
 		q.HeldKeys([]int{1}, []string{"a"}), q.MarkOrdered(me, []sqlbatch.MarkItem{{Item: items[0]}}, sqlbatch.NotAlone), q.ReleaseOrdered(me, suite.Releases(items), true), q.Release(suite.Releases(items)))
 	runs(consumer, q.Extend(suite.Member, items, time.Minute), q.Bury([]sqlbatch.BuryItem{{Item: items[0]}}), q.Archive(items),
 		q.SlotStats(10), q.GiveSlots(me, []sqlbatch.OwnedSlot{{Slot: 1}}))
-	refuses(consumer, "DECLARE @n bigint = NEXT VALUE FOR dbo.chanq_orders_seq", "DELETE dbo.chanq_slots", "INSERT dbo.chanq_slots (queue, slot, fence) VALUES ('orders', 9, 0)")
+	refuses(consumer, "DECLARE @n bigint = NEXT VALUE FOR dbo.chanq_orders__seq", "DELETE dbo.chanq__slots", "INSERT dbo.chanq__slots (queue, slot, fence) VALUES ('orders', 9, 0)")
 
 	operator := member(t, ctx, s, "chanq_operator")
 	runs(operator, q.Stats(10), q.SlotStats(10), q.Slots(), q.Redrive(10, nil, sqlbatch.Window{}), q.Reach(0, 10))
 	for _, state := range []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Leased, sqlbatch.Dead, sqlbatch.Done} {
 		runs(operator, q.Peek(state, 10, nil), q.Purge(state, 10, sqlbatch.Window{}))
 	}
-	refuses(operator, "UPDATE dbo.chanq_slots SET member = NULL", "DECLARE @n bigint = NEXT VALUE FOR dbo.chanq_orders_seq")
+	refuses(operator, "UPDATE dbo.chanq__slots SET member = NULL", "DECLARE @n bigint = NEXT VALUE FOR dbo.chanq_orders__seq")
 }

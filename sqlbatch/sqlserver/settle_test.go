@@ -136,7 +136,7 @@ func TestOpenTransactionsOnTheTableOfQueuesStopNoClaim(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		q.exec(q.Enqueue(makeRows(2, 0)))
 		tx := begin(t, ctx, q)
-		_, err := tx.ExecContext(ctx, "UPDATE dbo.chanq_queues SET paused = 1")
+		_, err := tx.ExecContext(ctx, "UPDATE dbo.chanq__queues SET paused = 1")
 		require.NoError(t, err)
 		p := claimTen
 		p.Rows = 1

@@ -152,7 +152,7 @@ func TestAWatchWaitsForNobodyAndSeesWhatIsCommitted(t *testing.T) {
 		st := q.InTx().Enqueue(makeRows(1, 0))
 		_, err := tx.ExecContext(ctx, st.Text, st.Args...)
 		require.NoError(t, err)
-		_, err = tx.ExecContext(ctx, "UPDATE dbo.chanq_queues SET paused = 0")
+		_, err = tx.ExecContext(ctx, "UPDATE dbo.chanq__queues SET paused = 0")
 		require.NoError(t, err)
 		for range 4 {
 			w.looks()

@@ -97,7 +97,7 @@ var marks = []struct {
 	{"38 * (x.i + y.i)", Nack},
 	{"31 * (x.i + y.i)", Bury},
 	{"@host", Join},
-	{"[chanq_members] AS m WITH (ROWLOCK)", Leave},
+	{"[chanq__consumers] AS m WITH (ROWLOCK)", Leave},
 	{"@delivered", Sample},
 	{"@until", Extend},
 	{"_done] (id", Archive},

@@ -149,10 +149,10 @@ func (w *world) fillPages(state sqlbatch.State) string {
 			buries = append(buries, sqlbatch.BuryItem{Item: item})
 		}
 		require.Len(w, w.run(w.Bury(buries)), 20)
-		table, column = "chanq_orders_dead", "ended_at"
+		table, column = "chanq_orders__dead", "ended_at"
 	case sqlbatch.Done:
 		require.Len(w, w.run(w.Archive(w.items(held...))), 20)
-		table, column = "chanq_orders_done", "ended_at"
+		table, column = "chanq_orders__done", "ended_at"
 	}
 	w.exec("UPDATE %s SET %s = %s", table, column, at)
 	for _, n := range []byte{1, 2, 3, 4, 17, 18, 19, 20, 21, 22, 23, 24, 37, 38, 39, 40} {
@@ -182,8 +182,8 @@ func empties(w *world) {
 	}
 	empty(1)
 	for _, only := range []byte{1, 2, 3} { // ready, scheduled, leased
-		w.exec("DELETE FROM chanq_orders_dead")
-		w.exec("DELETE FROM chanq_orders_done")
+		w.exec("DELETE FROM chanq_orders__dead")
+		w.exec("DELETE FROM chanq_orders__done")
 		w.oneOfEach()
 		w.exec("DELETE FROM chanq_orders WHERE NOT (%s)", w.is(only))
 		empty(0)
@@ -243,8 +243,8 @@ func countsBeside(w *world) {
 
 func purged(w *world) {
 	for i, state := range States {
-		w.exec("DELETE FROM chanq_orders_dead")
-		w.exec("DELETE FROM chanq_orders_done")
+		w.exec("DELETE FROM chanq_orders__dead")
+		w.exec("DELETE FROM chanq_orders__done")
 		w.oneOfEach()
 		var lane sqlbatch.Window
 		if state == sqlbatch.Scheduled {
@@ -303,13 +303,13 @@ func windows(w *world) {
 		},
 	}
 	for name, step := range steps {
-		for _, table := range []string{"chanq_orders", "chanq_orders_dead", "chanq_orders_done"} {
+		for _, table := range []string{"chanq_orders", "chanq_orders__dead", "chanq_orders__done"} {
 			w.exec("DELETE FROM %s", table)
 		}
 		items := w.leased(1, 2, 3, 4)
-		table := "chanq_orders_done"
+		table := "chanq_orders__done"
 		if name == "purge of the dead" || name == "redrive" {
-			table = "chanq_orders_dead"
+			table = "chanq_orders__dead"
 			w.run(Settles(w, items...)["bury"])
 		} else {
 			w.run(w.Archive(items))
@@ -384,7 +384,7 @@ func discarded(w *world) {
 func trimmed(w *world) {
 	w.oneOfEach()
 	require.Empty(w, w.run(w.Trim(time.Hour, 10, 0)))
-	w.shift("chanq_orders_done.ended_at", -time.Hour-time.Millisecond, "1 = 1")
+	w.shift("chanq_orders__done.ended_at", -time.Hour-time.Millisecond, "1 = 1")
 	require.Equal(w, []byte{5}, Numbers(w.run(w.Trim(time.Hour, 10, 0))))
 }
 
@@ -406,7 +406,7 @@ func redriven(w *world) {
 func redrivenInTurn(w *world) {
 	w.bury(sqlbatch.Row{ID: ID(1)}, sqlbatch.Row{ID: ID(2)}, sqlbatch.Row{ID: ID(3)})
 	for n := byte(1); n <= 3; n++ {
-		w.exec("UPDATE chanq_orders_dead SET ended_at = %s WHERE %s", w.at(10-int(n)), w.is(n))
+		w.exec("UPDATE chanq_orders__dead SET ended_at = %s WHERE %s", w.at(10-int(n)), w.is(n))
 	}
 	redrive := func(n int, ids [][16]byte) []byte { return Numbers(w.run(w.Redrive(n, ids, sqlbatch.Window{}))) }
 	require.Equal(w, []byte{3}, redrive(1, nil))
@@ -419,7 +419,7 @@ func redrivenRoom(w *world) {
 		"oldest": w.Redrive(10, nil, sqlbatch.Window{}), "listed": w.Redrive(0, ids(1, 2, 3, 4, 5), sqlbatch.Window{}),
 	} {
 		w.exec("DELETE FROM chanq_orders")
-		w.exec("DELETE FROM chanq_orders_dead")
+		w.exec("DELETE FROM chanq_orders__dead")
 		w.bury(sqlbatch.Row{ID: ID(1), Key: "live"}, sqlbatch.Row{ID: ID(3), Key: "twice"}, sqlbatch.Row{ID: ID(2), Key: "twice"},
 			sqlbatch.Row{ID: ID(4)}, sqlbatch.Row{ID: ID(5), Key: "free"})
 		w.send(sqlbatch.Row{ID: ID(9), Key: "live"}, sqlbatch.Row{ID: ID(4)})
@@ -433,7 +433,7 @@ func redrivenRoom(w *world) {
 // leaves.
 func redrivenBefore(w *world) {
 	w.bury(sqlbatch.Row{ID: ID(2), Key: "k"}, sqlbatch.Row{ID: ID(1), Key: "k"})
-	w.exec("UPDATE chanq_orders_dead SET ended_at = %s WHERE %s", w.at(1), w.is(2))
-	w.exec("UPDATE chanq_orders_dead SET ended_at = %s WHERE %s", w.at(2), w.is(1))
+	w.exec("UPDATE chanq_orders__dead SET ended_at = %s WHERE %s", w.at(1), w.is(2))
+	w.exec("UPDATE chanq_orders__dead SET ended_at = %s WHERE %s", w.at(2), w.is(1))
 	require.Equal(w, []byte{2}, Numbers(w.run(w.Redrive(10, nil, sqlbatch.Window{Before: 2000}))))
 }

@@ -200,7 +200,7 @@ func orderedDrop(w *world) {
 	require.Equal(w, [][]any{list(sqlbatch.Version, 0, 0, 0, 0, 0, "")}, w.run(plain.Version()), "it may become a plain one")
 	require.Empty(w, w.run(plain.Members()))
 	var left int
-	require.NoError(w, w.DB.QueryRow("SELECT COUNT(*) FROM chanq_slots").Scan(&left))
+	require.NoError(w, w.DB.QueryRow("SELECT COUNT(*) FROM chanq__slots").Scan(&left))
 	require.Zero(w, left)
 }
 

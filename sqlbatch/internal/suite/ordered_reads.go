@@ -255,7 +255,7 @@ func readsAreWalked(w *world) {
 	w.run(w.Pause())
 	nothing("the queue is paused", r)
 	w.run(w.Resume())
-	w.shift("chanq_members.until", -2*time.Hour, "name = '"+nameOf(Member)+"'")
+	w.shift("chanq__consumers.until", -2*time.Hour, "name = '"+nameOf(Member)+"'")
 	nothing("the membership has ended", r)
 	w.joinAs(Member, time.Hour)
 	require.Equal(w, []byte{1}, w.read(r).ids)

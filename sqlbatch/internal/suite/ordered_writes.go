@@ -178,7 +178,7 @@ func fencesOfDeliveries(w *world) {
 func olds(w *world) {
 	old := func(slot int) (old int64) {
 		w.Helper()
-		require.NoError(w, w.DB.QueryRow("SELECT old FROM chanq_slots WHERE slot = "+string('0'+byte(slot))).Scan(&old))
+		require.NoError(w, w.DB.QueryRow("SELECT old FROM chanq__slots WHERE slot = "+string('0'+byte(slot))).Scan(&old))
 		return old
 	}
 	r := w.reader()

@@ -149,7 +149,7 @@ func samplesModel(w *world) {
 
 // age makes the samples of a step older.
 func (w *world) age(step, by time.Duration) {
-	w.exec("UPDATE chanq_samples SET at = at - %d WHERE step = %d", by.Milliseconds(), int(step.Seconds()))
+	w.exec("UPDATE chanq__samples SET at = at - %d WHERE step = %d", by.Milliseconds(), int(step.Seconds()))
 }
 
 func samplesRange(w *world) {
@@ -167,7 +167,7 @@ func samplesThin(w *world) {
 	for i, step := range sqlbatch.SampleSteps {
 		step, kept := time.Duration(step)*time.Second, time.Duration(sqlbatch.SampleAges[i])*time.Second
 		for _, by := range []time.Duration{kept + step, kept - 2*step} {
-			w.exec("INSERT INTO chanq_samples (queue, step, at, sent, acked, nacked, died, delivered, waited) VALUES ('orders', %d, %d, 0, 0, 0, 0, 0, 0)",
+			w.exec("INSERT INTO chanq__samples (queue, step, at, sent, acked, nacked, died, delivered, waited) VALUES ('orders', %d, %d, 0, 0, 0, 0, 0, 0)",
 				int(step.Seconds()), w.now()-by.Milliseconds())
 		}
 		require.Len(w, w.samples(step), 2)
@@ -185,6 +185,6 @@ func samplesDropped(w *world) {
 	w.sample(w.Engine.Dialect.Queue(sqlbatch.Names{Queue: "other"}), sqlbatch.Sample{Sent: 1})
 	w.dropTables()
 	var queues string
-	require.NoError(w, w.DB.QueryRow("SELECT MIN(queue) FROM chanq_samples").Scan(&queues))
+	require.NoError(w, w.DB.QueryRow("SELECT MIN(queue) FROM chanq__samples").Scan(&queues))
 	require.Equal(w, "other", queues)
 }

@@ -116,11 +116,11 @@ func moved(w *world) {
 	for range 2 { // the second time an older copy is there
 		lease := claim()
 		require.Len(w, w.run(w.Archive([]sqlbatch.Item{lease})), 1)
-		w.shift("chanq_orders_done.ended_at", -time.Second, "1 = 1")
-		w.shift("chanq_orders_done.enqueued_at", -time.Second, "1 = 1")
+		w.shift("chanq_orders__done.ended_at", -time.Second, "1 = 1")
+		w.shift("chanq_orders__done.enqueued_at", -time.Second, "1 = 1")
 		moved("done", lease.Fence, nil)
 	}
-	w.exec("DELETE FROM chanq_orders_done")
+	w.exec("DELETE FROM chanq_orders__done")
 	for _, text := range []string{"first", "second"} {
 		lease := claim()
 		require.Len(w, w.run(w.Bury([]sqlbatch.BuryItem{{Item: lease, Error: text}})), 1)

@@ -70,7 +70,7 @@ func migrateAgain(w *world) {
 
 func registry(w *world) {
 	others := sqlbatch.Names{Queue: "others"}
-	w.Define("DROP TABLE chanq_queues")
+	w.Define("DROP TABLE chanq__queues")
 	m := w.Engine.Dialect.Migrations(others)[0]
 	for _, text := range m.Statements[:m.Registry] {
 		w.Define(text)

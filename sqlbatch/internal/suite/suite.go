@@ -73,7 +73,7 @@ func (w *world) join(n byte, name string, d time.Duration) {
 func membersComeAndGo(w *world) {
 	require.Empty(w, w.members())
 	w.join(2, "first", time.Hour)
-	w.shift("chanq_members.since", -time.Second, "1 = 1")
+	w.shift("chanq__consumers.since", -time.Second, "1 = 1")
 	w.join(1, "second", time.Minute)
 	row := w.run(w.Members())[0]
 	two := ID(2)
@@ -89,7 +89,7 @@ func membersComeAndGo(w *world) {
 	require.Greater(w, again[5], row[5])
 	w.join(1, "second", 0)
 	require.Equal(w, []string{"first", "second"}, w.members(), "it said that it stays for longer")
-	w.shift("chanq_members.until", -time.Hour, "name = 'second'")
+	w.shift("chanq__consumers.until", -time.Hour, "name = 'second'")
 	require.Equal(w, []string{"first"}, w.members(), "its time is over")
 	w.run(w.Leave(two))
 	require.Empty(w, w.members())
@@ -101,13 +101,13 @@ func membersAreForgotten(w *world) {
 	for i, name := range []string{"b", "c", "d"} {
 		w.run(other.Join(sqlbatch.Member{ID: ID(byte(10 + i)), Name: name, For: time.Minute}))
 	}
-	w.shift("chanq_members.until", -25*time.Hour, "name IN ('a', 'b')")
-	w.shift("chanq_members.until", -23*time.Hour, "name = 'c'")
+	w.shift("chanq__consumers.until", -25*time.Hour, "name IN ('a', 'b')")
+	w.shift("chanq__consumers.until", -23*time.Hour, "name = 'c'")
 	require.Empty(w, w.members(), "a is gone")
 	w.join(2, "e", time.Minute)
 	w.join(1, "a", time.Minute)
 	var left int
-	require.NoError(w, w.DB.QueryRow("SELECT COUNT(*) FROM chanq_members").Scan(&left))
+	require.NoError(w, w.DB.QueryRow("SELECT COUNT(*) FROM chanq__consumers").Scan(&left))
 	require.Equal(w, 4, left, "b was gone for more than a day, of whatever queue")
 	require.ElementsMatch(w, []string{"a", "e"}, w.members(), "a is back")
 }

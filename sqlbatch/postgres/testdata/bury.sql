@@ -8,7 +8,7 @@ WHERE q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[$2::bigint + coalesce(a.
   RETURNING q.id, q.priority, q.enqueued_at, q.fence, q.attempts - coalesce(a.uncounted, 0) AS attempts, q.dedup_key, q.headers, q.body,
             coalesce(a.error, q.last_error) AS last_error
 )
-INSERT INTO "public"."chanq_orders_dead" AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body)
+INSERT INTO "public"."chanq_orders__dead" AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body)
 SELECT id, priority, enqueued_at, (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c), fence + 1, attempts, dedup_key, last_error, headers, body
 FROM gone
 ON CONFLICT (id) DO UPDATE SET

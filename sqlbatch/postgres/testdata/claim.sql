@@ -1,6 +1,6 @@
 WITH t AS MATERIALIZED (
   SELECT (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) AS now,
-         CASE WHEN EXISTS (SELECT 1 FROM "public"."chanq_queues" WHERE name = 'orders' AND paused) THEN 0 ELSE $1::integer END AS n
+         CASE WHEN EXISTS (SELECT 1 FROM "public"."chanq__queues" WHERE name = 'orders' AND paused) THEN 0 ELSE $1::integer END AS n
 ),
 chosen AS MATERIALIZED (
   SELECT * FROM (

@@ -1,1 +1,1 @@
-DELETE FROM "public"."chanq_members" WHERE queue = 'orders';
+DELETE FROM "public"."chanq__consumers" WHERE queue = 'orders';

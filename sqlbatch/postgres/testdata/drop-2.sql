@@ -1,1 +1,1 @@
-DELETE FROM "public"."chanq_queues" WHERE name = 'orders';
+DELETE FROM "public"."chanq__queues" WHERE name = 'orders';

@@ -1,1 +1,1 @@
-DROP VIEW IF EXISTS "public"."chanq_orders_messages";
+DROP VIEW IF EXISTS "public"."chanq_orders__messages";

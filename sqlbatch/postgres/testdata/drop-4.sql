@@ -1,1 +1,1 @@
-DROP FUNCTION IF EXISTS "public"."chanq_orders_send";
+DROP FUNCTION IF EXISTS "public"."chanq_orders__send";

@@ -1,1 +1,1 @@
-DROP TABLE "public"."chanq_orders", "public"."chanq_orders_dead", "public"."chanq_orders_done";
+DROP TABLE "public"."chanq_orders", "public"."chanq_orders__dead", "public"."chanq_orders__done";

@@ -1,1 +1,1 @@
-DELETE FROM "public"."chanq_samples" WHERE queue = 'orders';
+DELETE FROM "public"."chanq__samples" WHERE queue = 'orders';

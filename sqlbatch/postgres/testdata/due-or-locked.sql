@@ -4,4 +4,4 @@ CROSS JOIN LATERAL (
   SELECT q.due_at FROM "public"."chanq_orders" AS q
   WHERE q.priority = p.priority AND (q.due_at, uuid_send(q.id)) >= (least(p.head, (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) - 250), ''::bytea) AND (q.lease_until > (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c))::integer <> 1
   ORDER BY q.due_at LIMIT 1) AS f
-WHERE NOT EXISTS (SELECT 1 FROM "public"."chanq_queues" WHERE name = 'orders' AND paused);
+WHERE NOT EXISTS (SELECT 1 FROM "public"."chanq__queues" WHERE name = 'orders' AND paused);

@@ -1,1 +1,1 @@
-LOCK TABLE "public"."chanq_orders", "public"."chanq_orders_dead", "public"."chanq_orders_done" IN ACCESS EXCLUSIVE MODE;
+LOCK TABLE "public"."chanq_orders", "public"."chanq_orders__dead", "public"."chanq_orders__done" IN ACCESS EXCLUSIVE MODE;

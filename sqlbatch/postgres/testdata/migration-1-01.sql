@@ -1,4 +1,4 @@
-CREATE TABLE IF NOT EXISTS "public"."chanq_queues" (
+CREATE TABLE IF NOT EXISTS "public"."chanq__queues" (
   name       text COLLATE "C" NOT NULL,
   version    integer NOT NULL,
   paused     boolean NOT NULL DEFAULT false,
@@ -9,5 +9,5 @@ CREATE TABLE IF NOT EXISTS "public"."chanq_queues" (
   shard_set  text COLLATE "C" NOT NULL DEFAULT '',
   redriven   bigint  NOT NULL DEFAULT 0,
   created_at bigint  NOT NULL,
-  CONSTRAINT "pk_chanq_queues" PRIMARY KEY (name)
+  CONSTRAINT "pk_chanq__queues" PRIMARY KEY (name)
 );

@@ -1,4 +1,4 @@
-CREATE TABLE IF NOT EXISTS "public"."chanq_members" (
+CREATE TABLE IF NOT EXISTS "public"."chanq__consumers" (
   id      uuid   NOT NULL,
   since   bigint NOT NULL,
   until   bigint NOT NULL,
@@ -6,5 +6,5 @@ CREATE TABLE IF NOT EXISTS "public"."chanq_members" (
   queue   text COLLATE "C" NOT NULL,
   name    text   NOT NULL,
   host    text   NOT NULL,
-  CONSTRAINT "pk_chanq_members" PRIMARY KEY (id)
+  CONSTRAINT "pk_chanq__consumers" PRIMARY KEY (id)
 ) WITH (fillfactor = 50);

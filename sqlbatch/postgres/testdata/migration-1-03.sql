@@ -1,7 +1,7 @@
 DO $chanq$
 BEGIN
-  IF to_regclass('"public"."ix_chanq_members"') IS NULL THEN
-    CREATE INDEX "ix_chanq_members" ON "public"."chanq_members" (queue);
+  IF to_regclass('"public"."ix_chanq__consumers"') IS NULL THEN
+    CREATE INDEX "ix_chanq__consumers" ON "public"."chanq__consumers" (queue);
   END IF;
 END
 $chanq$;

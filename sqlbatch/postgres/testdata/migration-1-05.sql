@@ -1,12 +1,12 @@
 DO $chanq$
 BEGIN
-  IF to_regclass('"public"."ix_chanq_orders"') IS NULL THEN
+  IF to_regclass('"public"."ix_chanq_orders__due"') IS NULL THEN
     BEGIN
       ALTER TABLE "public"."chanq_orders" ALTER COLUMN body SET STORAGE EXTERNAL;
     EXCEPTION WHEN feature_not_supported THEN
       NULL;
     END;
-    CREATE INDEX "ix_chanq_orders" ON "public"."chanq_orders" (priority, due_at, uuid_send(id));
+    CREATE INDEX "ix_chanq_orders__due" ON "public"."chanq_orders" (priority, due_at, uuid_send(id));
   END IF;
 END
 $chanq$;

@@ -1,7 +1,7 @@
 DO $chanq$
 BEGIN
-  IF to_regclass('"public"."ix_chanq_orders_dead"') IS NULL THEN
-    CREATE INDEX "ix_chanq_orders_dead" ON "public"."chanq_orders_dead" (ended_at, id);
+  IF to_regclass('"public"."ix_chanq_orders__dead_ended"') IS NULL THEN
+    CREATE INDEX "ix_chanq_orders__dead_ended" ON "public"."chanq_orders__dead" (ended_at, id);
   END IF;
 END
 $chanq$;

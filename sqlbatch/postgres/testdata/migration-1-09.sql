@@ -1,7 +1,7 @@
 DO $chanq$
 BEGIN
-  IF to_regclass('"public"."kx_chanq_orders_dead"') IS NULL THEN
-    CREATE INDEX "kx_chanq_orders_dead" ON "public"."chanq_orders_dead" (dedup_key, id) WHERE dedup_key IS NOT NULL;
+  IF to_regclass('"public"."ix_chanq_orders__dead_dedup"') IS NULL THEN
+    CREATE INDEX "ix_chanq_orders__dead_dedup" ON "public"."chanq_orders__dead" (dedup_key, id) WHERE dedup_key IS NOT NULL;
   END IF;
 END
 $chanq$;

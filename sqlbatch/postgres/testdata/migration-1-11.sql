@@ -1,7 +1,7 @@
 DO $chanq$
 BEGIN
-  IF to_regclass('"public"."ix_chanq_orders_done"') IS NULL THEN
-    CREATE INDEX "ix_chanq_orders_done" ON "public"."chanq_orders_done" (ended_at, id);
+  IF to_regclass('"public"."ix_chanq_orders__done_ended"') IS NULL THEN
+    CREATE INDEX "ix_chanq_orders__done_ended" ON "public"."chanq_orders__done" (ended_at, id);
   END IF;
 END
 $chanq$;

@@ -1,4 +1,4 @@
-CREATE TABLE IF NOT EXISTS "public"."chanq_samples" (
+CREATE TABLE IF NOT EXISTS "public"."chanq__samples" (
   at        bigint  NOT NULL,
   sent      bigint  NOT NULL,
   acked     bigint  NOT NULL,
@@ -13,5 +13,5 @@ CREATE TABLE IF NOT EXISTS "public"."chanq_samples" (
   dead      integer,
   oldest    bigint,
   queue     text COLLATE "C" NOT NULL,
-  CONSTRAINT "pk_chanq_samples" PRIMARY KEY (queue, step, at)
+  CONSTRAINT "pk_chanq__samples" PRIMARY KEY (queue, step, at)
 ) WITH (fillfactor = 80);

@@ -1,1 +1,1 @@
-UPDATE "public"."chanq_queues" SET paused = $1::integer = 1 WHERE name = 'orders';
+UPDATE "public"."chanq__queues" SET paused = $1::integer = 1 WHERE name = 'orders';

@@ -1,5 +1,5 @@
 SELECT 'form' AS kind, 'the table ' || '"public"."chanq_orders"' || ' has no column ' || c.name AS found
-FROM (VALUES ('expires_at'), ('lapses'), ('crashes'), ('lease_until')) AS c (name)
+FROM (VALUES ('alone')) AS c (name)
 WHERE to_regclass('"public"."chanq_orders"') IS NOT NULL AND NOT EXISTS (
   SELECT 1 FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = to_regclass('"public"."chanq_orders"') AND a.attname = c.name)
 UNION ALL
@@ -13,4 +13,4 @@ SELECT 'durability', 'the table ' || '"public"."chanq_orders"' || ' is not logge
 FROM pg_catalog.pg_class AS c WHERE c.oid = to_regclass('"public"."chanq_orders"') AND c.relpersistence <> 'p'
 UNION ALL
 SELECT 'node', 'the queue is ordered, and this node of Citus draws other numbers than the coordinator'
-FROM pg_catalog.pg_sequence AS s WHERE s.seqrelid = to_regclass('"public"."chanq_orders_seq"') AND s.seqmin > 1;
+FROM pg_catalog.pg_sequence AS s WHERE s.seqrelid = to_regclass('"public"."chanq_orders__seq"') AND s.seqmin > 1;

@@ -1,1 +1,1 @@
-REVOKE ALL ON FUNCTION "public"."chanq_orders_send" FROM PUBLIC;
+REVOKE ALL ON FUNCTION "public"."chanq_orders__send" FROM PUBLIC;

@@ -1,5 +1,5 @@
-DELETE FROM "public"."chanq_orders_dead"
+DELETE FROM "public"."chanq_orders__dead"
 WHERE id = ANY (ARRAY(
-  SELECT id FROM "public"."chanq_orders_dead" WHERE (ended_at, id) > ($2::bigint, $3::uuid) AND ended_at < (SELECT $4::bigint)
+  SELECT id FROM "public"."chanq_orders__dead" WHERE (ended_at, id) > ($2::bigint, $3::uuid) AND ended_at < (SELECT $4::bigint)
   ORDER BY ended_at, id LIMIT $1::integer FOR UPDATE SKIP LOCKED))
 RETURNING uuid_send(id), ended_at;

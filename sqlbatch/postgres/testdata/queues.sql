@@ -1,1 +1,1 @@
-SELECT name FROM "public"."chanq_queues" ORDER BY name;
+SELECT name FROM "public"."chanq__queues" ORDER BY name;

@@ -1,5 +1,5 @@
 WITH chosen AS MATERIALIZED (
-  SELECT d.* FROM "public"."chanq_orders_dead" AS d
+  SELECT d.* FROM "public"."chanq_orders__dead" AS d
   WHERE d.id = ANY (ARRAY(SELECT a.id FROM unnest($1::uuid[]) AS a (id)))
     AND NOT EXISTS (SELECT 1 FROM "public"."chanq_orders" AS q WHERE q.id = d.id OFFSET 0)
     AND (d.dedup_key IS NULL OR NOT EXISTS (
@@ -14,6 +14,6 @@ moved AS (
   ON CONFLICT DO NOTHING
   RETURNING id
 )
-DELETE FROM "public"."chanq_orders_dead"
+DELETE FROM "public"."chanq_orders__dead"
 WHERE id = ANY (ARRAY(SELECT id FROM moved))
 RETURNING uuid_send(id), ended_at;

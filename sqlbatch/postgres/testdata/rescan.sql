@@ -2,7 +2,7 @@ WITH t AS MATERIALIZED (
   SELECT (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) AS now, 100000 AS n
 )
 SELECT p.priority, coalesce(r.due_at, t.now) AS head, coalesce(r.due_at, least(s.due_at, l.lease_until)) - t.now AS due_in,
-       (SELECT count(*) FROM "public"."chanq_members" AS m WHERE m.queue = 'orders' AND m.until > (SELECT now FROM t)) AS members,
+       (SELECT count(*) FROM "public"."chanq__consumers" AS m WHERE m.queue = 'orders' AND m.until > (SELECT now FROM t)) AS members,
        CASE WHEN e.suspect THEN uuid_send(e.id) END AS id, CASE WHEN e.suspect THEN e.fence END AS fence,
        CASE WHEN e.suspect THEN e.crashes END AS crashes, CASE WHEN e.suspect THEN e.alone END AS alone
 FROM t
@@ -27,4 +27,4 @@ LEFT JOIN LATERAL (
     SELECT q.lease_until FROM "public"."chanq_orders" AS q
     WHERE r.due_at IS NULL AND q.priority = p.priority AND q.due_at <= (SELECT now FROM t) AND (q.lease_until <= (SELECT now FROM t))::integer <> 1
     ORDER BY q.due_at LIMIT (SELECT n FROM t)) AS e) AS l ON true
-WHERE NOT EXISTS (SELECT 1 FROM "public"."chanq_queues" WHERE name = 'orders' AND paused);
+WHERE NOT EXISTS (SELECT 1 FROM "public"."chanq__queues" WHERE name = 'orders' AND paused);

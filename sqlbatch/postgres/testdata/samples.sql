@@ -1,2 +1,2 @@
 SELECT at, ready, scheduled, leased, dead, oldest, sent, acked, nacked, died, delivered, waited
-FROM "public"."chanq_samples" WHERE queue = 'orders' AND step = $2::integer AND at >= $1::bigint ORDER BY at;
+FROM "public"."chanq__samples" WHERE queue = 'orders' AND step = $2::integer AND at >= $1::bigint ORDER BY at;

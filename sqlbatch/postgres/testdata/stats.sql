@@ -25,7 +25,7 @@ SELECT
       WHERE q.priority = p.priority AND q.due_at <= (SELECT now FROM t)
       ORDER BY q.due_at LIMIT (SELECT 2 * n FROM t)) AS e
     WHERE e.lease_until > (SELECT now FROM t)) AS leased,
-  (SELECT count(*) FROM (SELECT 1 FROM "public"."chanq_orders_dead" LIMIT (SELECT n FROM t)) AS d) AS dead,
-  (SELECT count(*) FROM (SELECT 1 FROM "public"."chanq_orders_done" LIMIT (SELECT n FROM t)) AS d) AS done,
+  (SELECT count(*) FROM (SELECT 1 FROM "public"."chanq_orders__dead" LIMIT (SELECT n FROM t)) AS d) AS dead,
+  (SELECT count(*) FROM (SELECT 1 FROM "public"."chanq_orders__done" LIMIT (SELECT n FROM t)) AS d) AS done,
   (SELECT (SELECT now FROM t) - min(due_at) FROM ready) AS oldest,
-  (SELECT paused::integer FROM "public"."chanq_queues" WHERE name = 'orders') AS paused;
+  (SELECT paused::integer FROM "public"."chanq__queues" WHERE name = 'orders') AS paused;

@@ -1,1 +1,1 @@
-SELECT version, paused::integer, slots, holds, shard, shards, shard_set FROM "public"."chanq_queues" WHERE name = 'orders';
+SELECT version, paused::integer, slots, holds, shard, shards, shard_set FROM "public"."chanq__queues" WHERE name = 'orders';

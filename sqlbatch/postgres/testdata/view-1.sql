@@ -1,4 +1,4 @@
-CREATE OR REPLACE VIEW "public"."chanq_orders_messages" AS
+CREATE OR REPLACE VIEW "public"."chanq_orders__messages" AS
 SELECT m.state, m.id, m.priority,
   to_timestamp(m.due_at / 1000.0) AS due_at, to_timestamp(m.lease_until / 1000.0) AS lease_until,
   to_timestamp(m.enqueued_at / 1000.0) AS enqueued_at, to_timestamp(m.expires_at / 1000.0) AS expires_at, to_timestamp(m.ended_at / 1000.0) AS ended_at,
@@ -19,5 +19,5 @@ FROM (
   UNION ALL
   SELECT 'dead', d.id, d.priority, NULL, NULL, d.enqueued_at, NULL, d.ended_at,
     d.attempts, d.dedup_key, substring(d.headers FROM 1 FOR 4000), substring(d.body FROM 1 FOR 4000), octet_length(d.body), d.last_error
-  FROM (SELECT e.* FROM "public"."chanq_orders_dead" AS e ORDER BY e.ended_at DESC, e.id DESC LIMIT 1000) AS d
+  FROM (SELECT e.* FROM "public"."chanq_orders__dead" AS e ORDER BY e.ended_at DESC, e.id DESC LIMIT 1000) AS d
 ) AS m;

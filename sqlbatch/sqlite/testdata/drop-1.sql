@@ -1,1 +1,1 @@
-DELETE FROM "main"."chanq_members" WHERE queue = 'orders';
+DELETE FROM "main"."chanq__consumers" WHERE queue = 'orders';

@@ -1,1 +1,1 @@
-DELETE FROM "main"."chanq_queues" WHERE name = 'orders';
+DELETE FROM "main"."chanq__queues" WHERE name = 'orders';

@@ -1,1 +1,1 @@
-DROP VIEW IF EXISTS "main"."chanq_orders_messages";
+DROP VIEW IF EXISTS "main"."chanq_orders__messages";

@@ -1,1 +1,1 @@
-DROP TABLE "main"."chanq_orders_dead";
+DROP TABLE "main"."chanq_orders__dead";

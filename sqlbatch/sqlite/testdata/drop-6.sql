@@ -1,1 +1,1 @@
-DROP TABLE "main"."chanq_orders_done";
+DROP TABLE "main"."chanq_orders__done";

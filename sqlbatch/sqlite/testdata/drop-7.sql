@@ -1,1 +1,1 @@
-DELETE FROM "main"."chanq_samples" WHERE queue = 'orders';
+DELETE FROM "main"."chanq__samples" WHERE queue = 'orders';

@@ -1,4 +1,4 @@
-CREATE TABLE IF NOT EXISTS "main"."chanq_queues" (
+CREATE TABLE IF NOT EXISTS "main"."chanq__queues" (
   name       TEXT    NOT NULL PRIMARY KEY,
   version    INTEGER NOT NULL,
   paused     INTEGER NOT NULL DEFAULT 0,

@@ -1,4 +1,4 @@
-CREATE TABLE IF NOT EXISTS "main"."chanq_members" (
+CREATE TABLE IF NOT EXISTS "main"."chanq__consumers" (
   id      BLOB    NOT NULL PRIMARY KEY,
   queue   TEXT    NOT NULL,
   name    TEXT    NOT NULL,

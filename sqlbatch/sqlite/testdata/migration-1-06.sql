@@ -1,1 +1,1 @@
-CREATE INDEX IF NOT EXISTS "main"."ix_chanq_orders_dead_ended" ON "chanq_orders_dead" (ended_at, id);
+CREATE INDEX IF NOT EXISTS "main"."ix_chanq_orders__dead_ended" ON "chanq_orders__dead" (ended_at, id);

@@ -1,4 +1,4 @@
-CREATE TABLE IF NOT EXISTS "main"."chanq_orders_done" (
+CREATE TABLE IF NOT EXISTS "main"."chanq_orders__done" (
   id          BLOB    NOT NULL PRIMARY KEY,
   priority    INTEGER NOT NULL,
   enqueued_at INTEGER NOT NULL,

@@ -1,1 +1,1 @@
-CREATE INDEX IF NOT EXISTS "main"."ix_chanq_orders_done_ended" ON "chanq_orders_done" (ended_at, id);
+CREATE INDEX IF NOT EXISTS "main"."ix_chanq_orders__done_ended" ON "chanq_orders__done" (ended_at, id);

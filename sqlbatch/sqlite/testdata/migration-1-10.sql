@@ -1,4 +1,4 @@
-CREATE TABLE IF NOT EXISTS "main"."chanq_samples" (
+CREATE TABLE IF NOT EXISTS "main"."chanq__samples" (
   queue     TEXT    NOT NULL,
   step      INTEGER NOT NULL,
   at        INTEGER NOT NULL,

@@ -1,1 +1,1 @@
-UPDATE "main"."chanq_queues" SET paused = ?1 WHERE name = 'orders';
+UPDATE "main"."chanq__queues" SET paused = ?1 WHERE name = 'orders';

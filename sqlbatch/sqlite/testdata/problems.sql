@@ -1,6 +1,6 @@
-SELECT 'form' AS kind, 'table ' || 'chanq_orders' || ' has no column expires_at, lapses, crashes or lease_until' AS found
+SELECT 'form' AS kind, 'table ' || 'chanq_orders' || ' has no column alone' AS found
 WHERE EXISTS (SELECT 1 FROM pragma_table_info('chanq_orders', 'main'))
-  AND (SELECT count(*) FROM pragma_table_info('chanq_orders', 'main') WHERE name IN ('expires_at', 'lapses', 'crashes', 'lease_until')) < 4
+  AND (SELECT count(*) FROM pragma_table_info('chanq_orders', 'main') WHERE name = 'alone') < 1
 UNION ALL
 SELECT 'encoding', 'PRAGMA encoding is ' || encoding || ', not UTF-8' FROM pragma_encoding WHERE encoding <> 'UTF-8'
 UNION ALL

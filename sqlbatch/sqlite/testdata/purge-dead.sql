@@ -1,2 +1,2 @@
-DELETE FROM "main"."chanq_orders_dead" WHERE rowid IN (SELECT rowid FROM "main"."chanq_orders_dead" WHERE (ended_at, id) > (?2, ?3) AND ended_at < ?4 ORDER BY ended_at, id LIMIT ?1 + 0)
+DELETE FROM "main"."chanq_orders__dead" WHERE rowid IN (SELECT rowid FROM "main"."chanq_orders__dead" WHERE (ended_at, id) > (?2, ?3) AND ended_at < ?4 ORDER BY ended_at, id LIMIT ?1 + 0)
 RETURNING id, ended_at;

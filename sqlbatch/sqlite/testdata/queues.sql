@@ -1,1 +1,1 @@
-SELECT name FROM "main"."chanq_queues" ORDER BY name;
+SELECT name FROM "main"."chanq__queues" ORDER BY name;

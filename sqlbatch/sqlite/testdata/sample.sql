@@ -1,4 +1,4 @@
-INSERT INTO "main"."chanq_samples" (queue, step, at, sent, acked, nacked, died, delivered, waited, ready, scheduled, leased, dead, oldest)
+INSERT INTO "main"."chanq__samples" (queue, step, at, sent, acked, nacked, died, delivered, waited, ready, scheduled, leased, dead, oldest)
 SELECT 'orders', p.column1, t.now - t.now % (1000 * p.column1), ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11
 FROM (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AS now) AS t CROSS JOIN (VALUES (10), (60), (3600)) AS p
 WHERE true

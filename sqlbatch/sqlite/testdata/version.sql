@@ -1,1 +1,1 @@
-SELECT version, paused, slots, holds, shard, shards, shard_set FROM "main"."chanq_queues" WHERE name = 'orders';
+SELECT version, paused, slots, holds, shard, shards, shard_set FROM "main"."chanq__queues" WHERE name = 'orders';

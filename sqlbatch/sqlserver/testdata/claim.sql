@@ -22,7 +22,7 @@ IF @head3 > @late
 DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, @now));
 DECLARE @mark bigint = DATEDIFF_BIG(millisecond, '19700101', @now) * 1048576;
 DECLARE @left int = @n;
-IF EXISTS (SELECT 1 FROM [dbo].[chanq_queues] AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = 'orders' AND s.paused = 1)
+IF EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = 'orders' AND s.paused = 1)
     SET @left = 0;
 BEGIN TRANSACTION;
 IF @left > 0
@@ -44,7 +44,7 @@ BEGIN
            DATALENGTH(inserted.body) AS size
     FROM (
         SELECT TOP (@left) u.id
-        FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
+        FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK)
         INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
         WHERE i.priority = 2 AND i.due_at >= @head3 AND i.due_at <= @now
           AND i.lease_until <= @now AND (CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < 2 OR i.expires_at <= @now) AND u.due_at <= @now AND u.lease_until <= @now
@@ -73,7 +73,7 @@ BEGIN
            DATALENGTH(inserted.body) AS size
     FROM (
         SELECT TOP (@left) u.id
-        FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
+        FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK)
         INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
         WHERE i.priority = 1 AND i.due_at >= @head2 AND i.due_at <= @now
           AND i.lease_until <= @now AND (CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < 2 OR i.expires_at <= @now) AND u.due_at <= @now AND u.lease_until <= @now
@@ -102,7 +102,7 @@ BEGIN
            DATALENGTH(inserted.body) AS size
     FROM (
         SELECT TOP (@left) u.id
-        FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
+        FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK)
         INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
         WHERE i.priority = 0 AND i.due_at >= @head1 AND i.due_at <= @now
           AND i.lease_until <= @now AND (CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < 2 OR i.expires_at <= @now) AND u.due_at <= @now AND u.lease_until <= @now
@@ -131,7 +131,7 @@ BEGIN
            DATALENGTH(inserted.body) AS size
     FROM (
         SELECT TOP (@left) u.id
-        FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
+        FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK)
         INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
         WHERE i.priority = -1 AND i.due_at >= @head0 AND i.due_at <= @now
           AND i.lease_until <= @now AND (CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < 2 OR i.expires_at <= @now) AND u.due_at <= @now AND u.lease_until <= @now

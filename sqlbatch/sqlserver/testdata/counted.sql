@@ -4,5 +4,5 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
 DECLARE @now bigint = DATEDIFF_BIG(millisecond, '19700101', SYSUTCDATETIME());
 SELECT 10 AS step, CASE WHEN EXISTS (
-    SELECT 1 FROM [dbo].[chanq_samples] AS h
+    SELECT 1 FROM [dbo].[chanq__samples] AS h
     WHERE h.queue = 'orders' AND h.step = 10 AND h.at = @now - @now % 10000 AND h.ready IS NOT NULL) THEN 1 ELSE 0 END AS counted;

@@ -13,5 +13,5 @@ FROM (
                        (12), (13), (14), (15), (16), (17), (18), (19)) AS y (i)
     WHERE x.i + y.i < DATALENGTH(@ids) / 16
 ) AS a
-INNER JOIN [dbo].[chanq_orders_dead] AS d WITH (ROWLOCK, INDEX ([PK_chanq_orders_dead]), FORCESEEK) ON d.id = a.id
+INNER JOIN [dbo].[chanq_orders__dead] AS d WITH (ROWLOCK, INDEX ([PK_chanq_orders__dead]), FORCESEEK) ON d.id = a.id
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);

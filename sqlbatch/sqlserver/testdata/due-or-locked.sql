@@ -11,10 +11,10 @@ BEGIN TRY
     FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
     CROSS APPLY (
         SELECT TOP (1) q.due_at
-        FROM [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
+        FROM [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK)
         WHERE q.priority = p.priority AND q.lease_until <= @now
         ORDER BY q.due_at, q.id) AS f
-    WHERE NOT EXISTS (SELECT 1 FROM [dbo].[chanq_queues] AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = 'orders' AND s.paused = 1));
+    WHERE NOT EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = 'orders' AND s.paused = 1));
 END TRY
 BEGIN CATCH
     IF ERROR_NUMBER() <> 1222

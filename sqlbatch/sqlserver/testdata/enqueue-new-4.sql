@@ -21,6 +21,6 @@ WHERE v.m IS NOT NULL
     WHERE e.id = CONVERT(binary(16), SUBSTRING(v.m, 1, 16)))
   AND NOT EXISTS (
     SELECT 1
-    FROM [dbo].[chanq_orders] AS e WITH (READCOMMITTEDLOCK, INDEX ([UX_chanq_orders_key]), FORCESEEK)
+    FROM [dbo].[chanq_orders] AS e WITH (READCOMMITTEDLOCK, INDEX ([UX_chanq_orders__dedup]), FORCESEEK)
     WHERE e.dedup_key = v.k AND e.dedup_key IS NOT NULL)
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);

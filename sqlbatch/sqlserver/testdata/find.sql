@@ -25,5 +25,5 @@ FROM (
                        (12), (13), (14), (15), (16), (17), (18), (19)) AS y (i)
     WHERE x.i + y.i < DATALENGTH(@places) / 5
 ) AS a
-INNER JOIN [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([UX_chanq_orders_key]), FORCESEEK) ON q.dedup_key = a.dedup_key AND q.dedup_key IS NOT NULL
+INNER JOIN [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([UX_chanq_orders__dedup]), FORCESEEK) ON q.dedup_key = a.dedup_key AND q.dedup_key IS NOT NULL
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);

@@ -6,14 +6,14 @@ SET ROWCOUNT 0;
 SET LOCK_TIMEOUT 100;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @until datetime2(3) = DATEADD(millisecond, @for_ms, DATEADD(day, @for_days, @now));
-UPDATE [dbo].[chanq_members] WITH (ROWLOCK)
+UPDATE [dbo].[chanq__consumers] WITH (ROWLOCK)
 SET queue = 'orders', name = @name, host = @host, process = @process, until = CASE WHEN until > @until THEN until ELSE @until END
 WHERE id = @id;
 IF @@ROWCOUNT = 0
 BEGIN
-    INSERT INTO [dbo].[chanq_members] WITH (ROWLOCK) (id, queue, name, host, process, since, until)
+    INSERT INTO [dbo].[chanq__consumers] WITH (ROWLOCK) (id, queue, name, host, process, since, until)
     VALUES (@id, 'orders', @name, @host, @process, @now, @until);
     DELETE m
-    FROM [dbo].[chanq_members] AS m WITH (UPDLOCK, READPAST, ROWLOCK)
+    FROM [dbo].[chanq__consumers] AS m WITH (UPDLOCK, READPAST, ROWLOCK)
     WHERE m.until < DATEADD(day, -1, @now);
 END;

@@ -3,5 +3,5 @@ SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
 SELECT TOP (1) l.id FROM [dbo].[chanq_orders] AS l WITH (TABLOCKX, HOLDLOCK);
-SELECT TOP (1) d.id FROM [dbo].[chanq_orders_dead] AS d WITH (TABLOCKX, HOLDLOCK);
-SELECT TOP (1) d.id FROM [dbo].[chanq_orders_done] AS d WITH (TABLOCKX, HOLDLOCK);
+SELECT TOP (1) d.id FROM [dbo].[chanq_orders__dead] AS d WITH (TABLOCKX, HOLDLOCK);
+SELECT TOP (1) d.id FROM [dbo].[chanq_orders__done] AS d WITH (TABLOCKX, HOLDLOCK);

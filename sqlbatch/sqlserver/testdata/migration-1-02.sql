@@ -1,5 +1,5 @@
-IF OBJECT_ID(N'[dbo].[chanq_members]', N'U') IS NULL
-    CREATE TABLE [dbo].[chanq_members] (
+IF OBJECT_ID(N'[dbo].[chanq__consumers]', N'U') IS NULL
+    CREATE TABLE [dbo].[chanq__consumers] (
         id binary(16) NOT NULL,
         queue varchar(63) NOT NULL,
         name nvarchar(200) NOT NULL,
@@ -7,5 +7,5 @@ IF OBJECT_ID(N'[dbo].[chanq_members]', N'U') IS NULL
         process int NOT NULL,
         since datetime2(3) NOT NULL,
         until datetime2(3) NOT NULL,
-        CONSTRAINT [PK_chanq_members] PRIMARY KEY CLUSTERED (id) WITH (ALLOW_PAGE_LOCKS = OFF)
+        CONSTRAINT [PK_chanq__consumers] PRIMARY KEY CLUSTERED (id) WITH (ALLOW_PAGE_LOCKS = OFF)
     );

@@ -1,6 +1,6 @@
-IF OBJECT_ID(N'[dbo].[chanq_orders_dead]', N'U') IS NULL
+IF OBJECT_ID(N'[dbo].[chanq_orders__dead]', N'U') IS NULL
 BEGIN
-    CREATE TABLE [dbo].[chanq_orders_dead] (
+    CREATE TABLE [dbo].[chanq_orders__dead] (
         id binary(16) NOT NULL,
         priority smallint NOT NULL,
         fence bigint NOT NULL,
@@ -11,7 +11,7 @@ BEGIN
         headers varbinary(max) NULL,
         body varbinary(max) NOT NULL,
         last_error nvarchar(2000) NULL,
-        CONSTRAINT [PK_chanq_orders_dead] PRIMARY KEY CLUSTERED (id)
+        CONSTRAINT [PK_chanq_orders__dead] PRIMARY KEY CLUSTERED (id)
     );
-    ALTER TABLE [dbo].[chanq_orders_dead] SET (LOCK_ESCALATION = DISABLE);
+    ALTER TABLE [dbo].[chanq_orders__dead] SET (LOCK_ESCALATION = DISABLE);
 END;

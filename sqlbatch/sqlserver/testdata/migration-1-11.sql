@@ -1,5 +1,5 @@
-IF OBJECT_ID(N'[dbo].[chanq_samples]', N'U') IS NULL
-    CREATE TABLE [dbo].[chanq_samples] (
+IF OBJECT_ID(N'[dbo].[chanq__samples]', N'U') IS NULL
+    CREATE TABLE [dbo].[chanq__samples] (
         queue varchar(63) NOT NULL,
         step int NOT NULL,
         at bigint NOT NULL,
@@ -14,5 +14,5 @@ IF OBJECT_ID(N'[dbo].[chanq_samples]', N'U') IS NULL
         died bigint NOT NULL,
         delivered bigint NOT NULL,
         waited bigint NOT NULL,
-        CONSTRAINT [PK_chanq_samples] PRIMARY KEY CLUSTERED (queue, step, at) WITH (ALLOW_PAGE_LOCKS = OFF)
+        CONSTRAINT [PK_chanq__samples] PRIMARY KEY CLUSTERED (queue, step, at) WITH (ALLOW_PAGE_LOCKS = OFF)
     );

@@ -22,8 +22,8 @@ SELECT DATEDIFF_BIG(millisecond, @now, MIN(f.due_at)) AS due_in_ms
 FROM (VALUES (2, @head3), (1, @head2), (0, @head1), (-1, @head0)) AS p (priority, head)
 CROSS APPLY (
     SELECT TOP (1) q.due_at
-    FROM [dbo].[chanq_orders] AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
+    FROM [dbo].[chanq_orders] AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK)
     WHERE q.priority = p.priority AND q.due_at >= p.head AND q.lease_until <= @now AND (CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END < 2 OR q.expires_at <= @now)
     ORDER BY q.due_at, q.id) AS f
-WHERE NOT EXISTS (SELECT 1 FROM [dbo].[chanq_queues] AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = 'orders' AND s.paused = 1)
+WHERE NOT EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = 'orders' AND s.paused = 1)
 OPTION (KEEPFIXED PLAN);

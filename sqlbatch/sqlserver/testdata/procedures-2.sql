@@ -1,4 +1,4 @@
-CREATE OR ALTER PROCEDURE [dbo].[chanq_utf8]
+CREATE OR ALTER PROCEDURE [dbo].[chanq__utf8]
     @text nvarchar(201),
     @bytes varbinary(804) OUTPUT
 AS

@@ -1,4 +1,4 @@
-CREATE OR ALTER PROCEDURE [dbo].[chanq_orders_send]
+CREATE OR ALTER PROCEDURE [dbo].[chanq_orders__send]
     @text nvarchar(max) = NULL,
     @dedup_key nvarchar(201) = NULL,
     @headers nvarchar(max) = NULL,
@@ -16,7 +16,7 @@ BEGIN
     DECLARE @now datetime2(3) = SYSUTCDATETIME();
     DECLARE @dedup varbinary(804);
     IF DATALENGTH(@dedup_key) > 0
-        EXEC [dbo].[chanq_utf8] @dedup_key, @dedup OUTPUT;
+        EXEC [dbo].[chanq__utf8] @dedup_key, @dedup OUTPUT;
     IF @id IS NULL
         SET @id = CONVERT(binary(6), DATEDIFF_BIG(millisecond, '19700101', SYSUTCDATETIME()))
             + CONVERT(binary(2), 28672 + CONVERT(int, SUBSTRING(CONVERT(binary(16), NEWID()), 1, 2)) % 4096)

@@ -8,7 +8,7 @@ DECLARE @after datetime2(3) = DATEADD(millisecond, @after_ms, DATEADD(day, @afte
 DECLARE @before datetime2(3) = DATEADD(millisecond, @before_ms, DATEADD(day, @before_days, @epoch));
 WITH c AS (
     SELECT TOP (@n) id, ended_at
-    FROM [dbo].[chanq_orders_done] WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders_done]), FORCESEEK)
+    FROM [dbo].[chanq_orders__done] WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders__done]), FORCESEEK)
     WHERE ended_at >= @after AND (ended_at > @after OR id > @after_id) AND ended_at < @before
     ORDER BY ended_at, id
 )

@@ -12,7 +12,7 @@ DELETE q
 OUTPUT deleted.id, DATEDIFF_BIG(millisecond, '19700101', deleted.due_at) AS place
 FROM (
     SELECT TOP (@n) u.id
-    FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
+    FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK)
     INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
     WHERE i.priority = @priority AND i.due_at >= @after AND (i.due_at > @after OR i.id > @after_id) AND i.due_at <= @last AND i.lease_until <= @now AND u.due_at <= @last AND u.lease_until <= @now
     ORDER BY i.due_at, i.id

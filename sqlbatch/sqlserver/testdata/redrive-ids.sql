@@ -16,14 +16,14 @@ FROM (
                        (12), (13), (14), (15), (16), (17), (18), (19)) AS y (i)
     WHERE x.i + y.i < DATALENGTH(@ids) / 16
 ) AS a
-INNER JOIN [dbo].[chanq_orders_dead] AS d WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders_dead]), FORCESEEK) ON d.id = a.id
+INNER JOIN [dbo].[chanq_orders__dead] AS d WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders__dead]), FORCESEEK) ON d.id = a.id
 WHERE NOT EXISTS (
     SELECT 1
     FROM [dbo].[chanq_orders] AS q WITH (INDEX ([PK_chanq_orders]), FORCESEEK)
     WHERE q.id = d.id)
   AND NOT EXISTS (
     SELECT 1
-    FROM [dbo].[chanq_orders] AS q WITH (INDEX ([UX_chanq_orders_key]), FORCESEEK)
+    FROM [dbo].[chanq_orders] AS q WITH (INDEX ([UX_chanq_orders__dedup]), FORCESEEK)
     WHERE q.dedup_key = d.dedup_key AND q.dedup_key IS NOT NULL)
   AND (d.dedup_key IS NULL OR NOT EXISTS (
     SELECT 1
@@ -35,17 +35,17 @@ WHERE NOT EXISTS (
                        (12), (13), (14), (15), (16), (17), (18), (19)) AS y (i)
     WHERE x.i + y.i < DATALENGTH(@ids) / 16
 ) AS a
-INNER JOIN [dbo].[chanq_orders_dead] AS e WITH (INDEX ([PK_chanq_orders_dead]), FORCESEEK) ON e.id = a.id
+INNER JOIN [dbo].[chanq_orders__dead] AS e WITH (INDEX ([PK_chanq_orders__dead]), FORCESEEK) ON e.id = a.id
     WHERE e.dedup_key = d.dedup_key AND e.id < d.id))
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, priority, due_at, enqueued_at, fence, dedup_key, headers, body, last_error)
 SELECT d.id, d.priority, @now, d.enqueued_at, d.fence + 1, d.dedup_key, d.headers, d.body, d.last_error
 FROM @chosen AS a
-INNER JOIN [dbo].[chanq_orders_dead] AS d WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders_dead]), FORCESEEK) ON d.id = a.id
+INNER JOIN [dbo].[chanq_orders__dead] AS d WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders__dead]), FORCESEEK) ON d.id = a.id
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 DELETE d
 OUTPUT deleted.id, DATEDIFF_BIG(millisecond, '19700101', deleted.ended_at) AS place
 FROM @chosen AS a
-INNER JOIN [dbo].[chanq_orders_dead] AS d WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders_dead]), FORCESEEK) ON d.id = a.id
+INNER JOIN [dbo].[chanq_orders__dead] AS d WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders__dead]), FORCESEEK) ON d.id = a.id
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 COMMIT TRANSACTION;

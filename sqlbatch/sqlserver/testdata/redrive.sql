@@ -11,7 +11,7 @@ DECLARE @chosen TABLE (id binary(16) NOT NULL PRIMARY KEY CLUSTERED);
 BEGIN TRANSACTION;
 INSERT INTO @chosen (id)
 SELECT TOP (@n) d.id
-FROM [dbo].[chanq_orders_dead] AS d WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders_dead_ended]), FORCESEEK)
+FROM [dbo].[chanq_orders__dead] AS d WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders__dead_ended]), FORCESEEK)
 WHERE d.ended_at >= @after AND (d.ended_at > @after OR d.id > @after_id) AND d.ended_at < @before
   AND NOT EXISTS (
     SELECT 1
@@ -19,22 +19,22 @@ WHERE d.ended_at >= @after AND (d.ended_at > @after OR d.id > @after_id) AND d.e
     WHERE q.id = d.id)
   AND NOT EXISTS (
     SELECT 1
-    FROM [dbo].[chanq_orders] AS q WITH (INDEX ([UX_chanq_orders_key]), FORCESEEK)
+    FROM [dbo].[chanq_orders] AS q WITH (INDEX ([UX_chanq_orders__dedup]), FORCESEEK)
     WHERE q.dedup_key = d.dedup_key AND q.dedup_key IS NOT NULL)
   AND NOT EXISTS (
     SELECT 1
-    FROM [dbo].[chanq_orders_dead] AS e WITH (INDEX ([IX_chanq_orders_dead_key]), FORCESEEK)
+    FROM [dbo].[chanq_orders__dead] AS e WITH (INDEX ([IX_chanq_orders__dead_dedup]), FORCESEEK)
     WHERE e.dedup_key = d.dedup_key AND e.dedup_key IS NOT NULL AND e.id < d.id AND e.ended_at < @before)
 ORDER BY d.ended_at, d.id
 OPTION (KEEPFIXED PLAN);
 INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, priority, due_at, enqueued_at, fence, dedup_key, headers, body, last_error)
 SELECT d.id, d.priority, @now, d.enqueued_at, d.fence + 1, d.dedup_key, d.headers, d.body, d.last_error
 FROM @chosen AS a
-INNER JOIN [dbo].[chanq_orders_dead] AS d WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders_dead]), FORCESEEK) ON d.id = a.id
+INNER JOIN [dbo].[chanq_orders__dead] AS d WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders__dead]), FORCESEEK) ON d.id = a.id
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 DELETE d
 OUTPUT deleted.id, DATEDIFF_BIG(millisecond, '19700101', deleted.ended_at) AS place
 FROM @chosen AS a
-INNER JOIN [dbo].[chanq_orders_dead] AS d WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders_dead]), FORCESEEK) ON d.id = a.id
+INNER JOIN [dbo].[chanq_orders__dead] AS d WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders__dead]), FORCESEEK) ON d.id = a.id
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 COMMIT TRANSACTION;

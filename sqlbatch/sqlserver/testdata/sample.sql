@@ -8,11 +8,11 @@ DECLARE @now bigint = DATEDIFF_BIG(millisecond, '19700101', SYSUTCDATETIME());
 DECLARE @ten bigint = @now - @now % 10000;
 DECLARE @minute bigint = @now - @now % 60000;
 DECLARE @hour bigint = @now - @now % 3600000;
-INSERT INTO [dbo].[chanq_samples] WITH (ROWLOCK) (queue, step, at, sent, acked, nacked, died, delivered, waited)
+INSERT INTO [dbo].[chanq__samples] WITH (ROWLOCK) (queue, step, at, sent, acked, nacked, died, delivered, waited)
 SELECT 'orders', p.step, p.at, 0, 0, 0, 0, 0, 0
 FROM (VALUES (10, @ten), (60, @minute), (3600, @hour)) AS p (step, at)
 WHERE NOT EXISTS (
-    SELECT 1 FROM [dbo].[chanq_samples] AS h WITH (UPDLOCK, SERIALIZABLE, ROWLOCK)
+    SELECT 1 FROM [dbo].[chanq__samples] AS h WITH (UPDLOCK, SERIALIZABLE, ROWLOCK)
     WHERE h.queue = 'orders' AND h.step = p.step AND h.at = p.at);
 UPDATE h
 SET sent = h.sent + @sent, acked = h.acked + @acked, nacked = h.nacked + @nacked, died = h.died + @died,
@@ -23,8 +23,8 @@ SET sent = h.sent + @sent, acked = h.acked + @acked, nacked = h.nacked + @nacked
     dead = CASE WHEN @dead > h.dead OR h.dead IS NULL THEN @dead ELSE h.dead END,
     oldest = CASE WHEN @oldest > h.oldest OR h.oldest IS NULL THEN @oldest ELSE h.oldest END
 FROM (VALUES (10, @ten), (60, @minute), (3600, @hour)) AS p (step, at)
-INNER JOIN [dbo].[chanq_samples] AS h WITH (ROWLOCK, FORCESEEK) ON h.queue = 'orders' AND h.step = p.step AND h.at = p.at
+INNER JOIN [dbo].[chanq__samples] AS h WITH (ROWLOCK, FORCESEEK) ON h.queue = 'orders' AND h.step = p.step AND h.at = p.at
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 SELECT h.step, CASE WHEN h.ready IS NULL THEN 0 ELSE 1 END AS counted
-FROM [dbo].[chanq_samples] AS h
+FROM [dbo].[chanq__samples] AS h
 WHERE h.queue = 'orders' AND h.step = 10 AND h.at = @ten;

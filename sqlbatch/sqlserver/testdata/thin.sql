@@ -5,11 +5,11 @@ SET ROWCOUNT 0;
 SET LOCK_TIMEOUT 100;
 DECLARE @now bigint = DATEDIFF_BIG(millisecond, '19700101', SYSUTCDATETIME());
 DELETE h
-FROM [dbo].[chanq_samples] AS h WITH (READPAST, UPDLOCK, ROWLOCK)
+FROM [dbo].[chanq__samples] AS h WITH (READPAST, UPDLOCK, ROWLOCK)
 WHERE h.queue = 'orders' AND h.step = 10 AND h.at < @now - CONVERT(bigint, 1000) * 7200;
 DELETE h
-FROM [dbo].[chanq_samples] AS h WITH (READPAST, UPDLOCK, ROWLOCK)
+FROM [dbo].[chanq__samples] AS h WITH (READPAST, UPDLOCK, ROWLOCK)
 WHERE h.queue = 'orders' AND h.step = 60 AND h.at < @now - CONVERT(bigint, 1000) * 172800;
 DELETE h
-FROM [dbo].[chanq_samples] AS h WITH (READPAST, UPDLOCK, ROWLOCK)
+FROM [dbo].[chanq__samples] AS h WITH (READPAST, UPDLOCK, ROWLOCK)
 WHERE h.queue = 'orders' AND h.step = 3600 AND h.at < @now - CONVERT(bigint, 1000) * 7776000;

@@ -8,7 +8,7 @@ DECLARE @after datetime2(3) = DATEADD(millisecond, @after_ms, DATEADD(day, @afte
 DECLARE @cut datetime2(3) = DATEADD(millisecond, -@age_ms, DATEADD(day, -@age_days, SYSUTCDATETIME()));
 WITH c AS (
     SELECT TOP (@n) id, ended_at
-    FROM [dbo].[chanq_orders_done] WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders_done]), FORCESEEK)
+    FROM [dbo].[chanq_orders__done] WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders__done]), FORCESEEK)
     WHERE ended_at >= @after AND ended_at <= @cut
     ORDER BY ended_at, id
 )

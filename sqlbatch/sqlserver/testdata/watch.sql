@@ -43,12 +43,12 @@ BEGIN
             FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
             CROSS APPLY (
                 SELECT TOP (1) q.due_at
-                FROM [dbo].[chanq_orders] AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
+                FROM [dbo].[chanq_orders] AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK)
                 WHERE q.priority = p.priority AND q.due_at >= @head0 AND q.due_at <= @now AND q.lease_until <= @now
                 ORDER BY q.due_at, q.id) AS f);
         SET @seen0 = CASE WHEN @first0 IS NULL THEN 0 ELSE @seen0 + 1 END;
         SET @head0 = CASE WHEN @first0 IS NULL THEN @late ELSE DATEADD(millisecond, -250, @first0) END;
-        IF @seen0 > @after0 AND NOT EXISTS (SELECT 1 FROM [dbo].[chanq_queues] AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = 'orders' AND s.paused = 1)
+        IF @seen0 > @after0 AND NOT EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = 'orders' AND s.paused = 1)
         BEGIN
             SET @found0 = 1;
             SET @any = 1;

@@ -118,7 +118,7 @@ func newTexts(d sqlbatch.Dialect, schema string) texts {
 		"N'{files}'", "N'"+strings.ReplaceAll(in+quote("chanq_demo_files"), "'", "''")+"'",
 		"{run}", in+quote("chanq_demo_run"),
 		"{files}", in+quote("chanq_demo_files"),
-		"{queues}", in+quote("chanq_queues"),
+		"{queues}", in+quote("chanq__queues"),
 	)
 	create := make([]string, len(t.create))
 	for i, text := range t.create {

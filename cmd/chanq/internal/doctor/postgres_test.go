@@ -142,7 +142,7 @@ func TestAPostgresLoginThatMayLittleIsToldWhat(t *testing.T) {
 		w.exec(db, "DROP OWNED BY "+role)
 		w.exec(db, "DROP ROLE "+role)
 	}()
-	w.exec(db, "GRANT SELECT ON chanq_queues, chanq_members TO "+role+"; GRANT SELECT (id, dedup_key, fence), INSERT ON chanq_mail TO "+role)
+	w.exec(db, "GRANT SELECT ON chanq__queues, chanq__consumers TO "+role+"; GRANT SELECT (id, dedup_key, fence), INSERT ON chanq_mail TO "+role)
 	config.RuntimeParams["role"] = role
 	as := stdlib.OpenDB(*config)
 	defer as.Close()

@@ -10,7 +10,7 @@ import (
 var needs = []struct{ to, right, table string }{
 	{"send", "SELECT", "queues"}, {"send", "INSERT", ""},
 	{"consume", "SELECT", "queues"}, {"consume", "SELECT", ""}, {"consume", "UPDATE", ""}, {"consume", "DELETE", ""},
-	{"consume", "INSERT", "dead"}, {"consume", "INSERT", "members"}, {"consume", "DELETE", "members"},
+	{"consume", "INSERT", "dead"}, {"consume", "INSERT", "consumers"}, {"consume", "DELETE", "consumers"},
 	{"operate", "UPDATE", "queues"}, {"operate", "INSERT", ""}, {"operate", "DELETE", "dead"},
 	{"note the history", "INSERT", "samples"}, {"note the history", "UPDATE", "samples"}, {"note the history", "DELETE", "samples"},
 }
@@ -26,19 +26,19 @@ func (e *examination) rights(queue string) {
 	}
 	var asked []string
 	for i, n := range needs {
-		table := "chanq_" + n.table
+		table := "chanq__" + n.table
 		switch n.table {
 		case "":
-			table += queue
+			table = "chanq_" + queue
 		case "dead":
-			table = "chanq_" + queue + "_dead"
+			table = "chanq_" + queue + "__dead"
 		}
 		asked = append(asked, e.rightText(i, schema, table, n.right))
 	}
 	missing := map[string][]string{}
 	if err := e.read(strings.Join(asked, "\nUNION ALL\n"), func(rows *sql.Rows) error {
 		var i int
-		var has sql.NullBool // NULL: there is no such table, or its name is a cut one
+		var has sql.NullBool // NULL: there is no such table
 		err := rows.Scan(&i, &has)
 		if n := needs[i]; has.Valid && !has.Bool {
 			table := n.table

@@ -100,9 +100,9 @@ func TestAReaderThatStopsSQLitesCheckpointsIsSeen(t *testing.T) {
 func TestTheLastMinuteTellsHandlersThatFailOrHang(t *testing.T) {
 	_, db, w := onSQLite(t)
 	minute := func(delivered, nacked int) {
-		w.exec(db, "DELETE FROM chanq_samples")
+		w.exec(db, "DELETE FROM chanq__samples")
 		for ago := range 6 {
-			w.exec(db, fmt.Sprintf(`INSERT INTO chanq_samples (queue, step, at, sent, acked, nacked, died, delivered, waited)
+			w.exec(db, fmt.Sprintf(`INSERT INTO chanq__samples (queue, step, at, sent, acked, nacked, died, delivered, waited)
 VALUES ('mail', 10, CAST(unixepoch('now') AS INTEGER) * 1000 - %d, 0, 0, %d, 0, %d, 0)`, 1000+9000*ago, nacked, delivered))
 		}
 	}

@@ -111,7 +111,7 @@ func TestASQLServersLoginThatMayLittleIsToldWhat(t *testing.T) {
 	server, w := onSQLServer(t, mssqltest.Options{})
 	for _, text := range []string{
 		"CREATE LOGIN sender WITH PASSWORD = 'secret word 1'", "CREATE USER sender",
-		"GRANT SELECT ON dbo.chanq_queues TO sender", "GRANT SELECT ON dbo.chanq_members TO sender", "GRANT SELECT, INSERT ON dbo.chanq_mail TO sender",
+		"GRANT SELECT ON dbo.chanq__queues TO sender", "GRANT SELECT ON dbo.chanq__consumers TO sender", "GRANT SELECT, INSERT ON dbo.chanq_mail TO sender",
 	} {
 		w.exec(server.DB(), text)
 	}

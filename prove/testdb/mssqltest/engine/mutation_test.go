@@ -97,7 +97,7 @@ func TestAMutilatedStatementIsAnErrorAndNeverACrash(t *testing.T) {
 	}
 	t.Logf("%d refused, %d ran", refused, ran)
 	require.Greater(t, refused, ran)
-	for _, name := range []string{"chanq_orders", "chanq_orders_dead", "chanq_orders_done"} {
+	for _, name := range []string{"chanq_orders", "chanq_orders__dead", "chanq_orders__done"} {
 		checkTable(t, s.db.object("dbo", name).table)
 	}
 }

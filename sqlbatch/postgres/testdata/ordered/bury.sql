@@ -9,7 +9,7 @@ WHERE q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[$2::bigint + coalesce(a.
             coalesce(a.error, q.last_error) AS last_error, q.slot, q.seq, q.order_key
 ),
 dead AS (
-  INSERT INTO "public"."chanq_orders_dead" AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body, slot, seq, order_key)
+  INSERT INTO "public"."chanq_orders__dead" AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body, slot, seq, order_key)
   SELECT id, priority, enqueued_at, (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c), after, attempts, dedup_key, last_error, headers, body, slot, seq, order_key
   FROM gone
   ON CONFLICT (id) DO UPDATE SET

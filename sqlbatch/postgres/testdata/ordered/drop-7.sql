@@ -1,1 +1,1 @@
-DELETE FROM "public"."chanq_slots" WHERE queue = 'orders';
+DELETE FROM "public"."chanq__slots" WHERE queue = 'orders';

@@ -1,1 +1,1 @@
-DROP SEQUENCE "public"."chanq_orders_seq";
+DROP SEQUENCE "public"."chanq_orders__seq";

@@ -3,7 +3,7 @@ SELECT r.id, t.now, t.now, t.now + r.ttl,
        CASE WHEN r.key > 0 THEN convert_from(substring(r.names FOR r.key), 'UTF8') END,
        CASE WHEN length(r.names) > r.key THEN substring(r.names FROM r.key + 1) END,
        r.body, r.slot, t.number * 1048576 + r.place, t.number * 1048576 + r.place, r.order_key
-FROM (SELECT (SELECT c.v FROM (SELECT (extract(epoch FROM transaction_timestamp()) * 1000)::bigint AS v) AS c) AS now, (SELECT currval('"public"."chanq_orders_seq"'::regclass)) AS number) AS t
+FROM (SELECT (SELECT c.v FROM (SELECT (extract(epoch FROM transaction_timestamp()) * 1000)::bigint AS v) AS c) AS now, (SELECT currval('"public"."chanq_orders__seq"'::regclass)) AS number) AS t
 CROSS JOIN (
   SELECT a.id, nullif(a.ttl, 0) AS ttl, coalesce(a.key, 0) AS key, (a.shape >> 40)::smallint AS slot, coalesce(a.place, a.o) AS place,
          CASE WHEN a.names > 0 THEN substring($9::bytea FROM a.names_at FOR a.names) END AS names,

@@ -1,10 +1,10 @@
 WITH t AS MATERIALIZED (
   SELECT (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) AS now,
          (SELECT count(*) FROM unnest($2::smallint[], $3::bigint[]) AS a (slot, fence)
-          JOIN "public"."chanq_slots" AS s ON s.queue = 'orders' AND s.slot = a.slot AND s.fence = a.fence AND s.member = $1::uuid) = cardinality($2::smallint[])
-         AND EXISTS (SELECT 1 FROM "public"."chanq_members" AS m WHERE m.id = $1::uuid AND m.until > (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c))
-         AND NOT EXISTS (SELECT 1 FROM "public"."chanq_queues" WHERE name = 'orders' AND paused) AS walked,
-         (SELECT redriven FROM "public"."chanq_queues" WHERE name = 'orders') AS redriven
+          JOIN "public"."chanq__slots" AS s ON s.queue = 'orders' AND s.slot = a.slot AND s.fence = a.fence AND s.member = $1::uuid) = cardinality($2::smallint[])
+         AND EXISTS (SELECT 1 FROM "public"."chanq__consumers" AS m WHERE m.id = $1::uuid AND m.until > (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c))
+         AND NOT EXISTS (SELECT 1 FROM "public"."chanq__queues" WHERE name = 'orders' AND paused) AS walked,
+         (SELECT redriven FROM "public"."chanq__queues" WHERE name = 'orders') AS redriven
 ),
 l AS MATERIALIZED (SELECT l.transactionid::text AS number FROM pg_catalog.pg_locks AS l WHERE l.locktype = 'transactionid')
 SELECT uuid_send(q.id) AS id, q.priority::integer AS priority, q.fence,

@@ -1,8 +1,8 @@
-CREATE TABLE IF NOT EXISTS "public"."chanq_slots" (
+CREATE TABLE IF NOT EXISTS "public"."chanq__slots" (
   fence  bigint   NOT NULL DEFAULT 0,
   old    bigint   NOT NULL DEFAULT 0,
   member uuid,
   slot   smallint NOT NULL,
   queue  text COLLATE "C" NOT NULL,
-  CONSTRAINT "pk_chanq_slots" PRIMARY KEY (queue, slot)
+  CONSTRAINT "pk_chanq__slots" PRIMARY KEY (queue, slot)
 ) WITH (fillfactor = 50);

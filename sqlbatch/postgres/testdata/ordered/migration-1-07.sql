@@ -4,7 +4,7 @@ CREATE TABLE IF NOT EXISTS "public"."chanq_orders" (
   lease_until bigint   NOT NULL DEFAULT 0,
   enqueued_at bigint   NOT NULL DEFAULT (extract(epoch FROM statement_timestamp()) * 1000)::bigint,
   fence       bigint   NOT NULL DEFAULT 0,
-  seq         bigint   NOT NULL DEFAULT CASE WHEN pg_advisory_xact_lock_shared(1667788399, hashtext('"public"."chanq_orders"')) IS NOT NULL THEN nextval('"public"."chanq_orders_seq"'::regclass) * 1048576 END,
+  seq         bigint   NOT NULL DEFAULT CASE WHEN pg_advisory_xact_lock_shared(1667788399, hashtext('"public"."chanq_orders"')) IS NOT NULL THEN nextval('"public"."chanq_orders__seq"'::regclass) * 1048576 END,
   attempts    integer  NOT NULL DEFAULT 0,
   priority    smallint NOT NULL DEFAULT 0,
   lapses      smallint NOT NULL DEFAULT 0,
@@ -19,12 +19,12 @@ CREATE TABLE IF NOT EXISTS "public"."chanq_orders" (
   headers     bytea,
   body        bytea    NOT NULL,
   CONSTRAINT "pk_chanq_orders" PRIMARY KEY (id),
-  CONSTRAINT "ck_chanq_orders" CHECK (priority BETWEEN -1 AND 2),
-  CONSTRAINT "cv_chanq_orders" CHECK (due_at BETWEEN 0 AND 253402300799999 AND lease_until BETWEEN 0 AND 253402300799999 AND enqueued_at BETWEEN 0 AND 253402300799999
+  CONSTRAINT "ck_chanq_orders__priority" CHECK (priority BETWEEN -1 AND 2),
+  CONSTRAINT "ck_chanq_orders__values" CHECK (due_at BETWEEN 0 AND 253402300799999 AND lease_until BETWEEN 0 AND 253402300799999 AND enqueued_at BETWEEN 0 AND 253402300799999
     AND expires_at BETWEEN 0 AND 253402300799999 AND lapses >= 0 AND crashes >= 0 AND alone BETWEEN 0 AND 2
     AND attempts BETWEEN lapses + CASE WHEN leased_by IS NULL THEN 0 ELSE 1 END AND 2000000000 AND fence BETWEEN 0 AND 9000000000000000000),
-  CONSTRAINT "cs_chanq_orders" CHECK (octet_length(body) <= 268435456 AND octet_length(headers) <= 65536 AND octet_length(dedup_key) BETWEEN 1 AND 200),
-  CONSTRAINT "co_chanq_orders" CHECK (slot >= 0 AND slot < 4 AND seq > 0 AND seq < 9223372036854775807 AND octet_length(order_key) BETWEEN 1 AND 200)
+  CONSTRAINT "ck_chanq_orders__sizes" CHECK (octet_length(body) <= 268435456 AND octet_length(headers) <= 65536 AND octet_length(dedup_key) BETWEEN 1 AND 200),
+  CONSTRAINT "ck_chanq_orders__order" CHECK (slot >= 0 AND slot < 4 AND seq > 0 AND seq < 9223372036854775807 AND octet_length(order_key) BETWEEN 1 AND 200)
 ) WITH (fillfactor = 50,
   autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, vacuum_truncate = off,
   toast.autovacuum_vacuum_scale_factor = 0.02, toast.autovacuum_vacuum_threshold = 1000, toast.vacuum_truncate = off);

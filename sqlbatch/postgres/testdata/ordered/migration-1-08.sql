@@ -1,12 +1,12 @@
 DO $chanq$
 BEGIN
-  IF to_regclass('"public"."ix_chanq_orders_seq"') IS NULL THEN
+  IF to_regclass('"public"."ix_chanq_orders__seq"') IS NULL THEN
     BEGIN
       ALTER TABLE "public"."chanq_orders" ALTER COLUMN body SET STORAGE EXTERNAL;
     EXCEPTION WHEN feature_not_supported THEN
       NULL;
     END;
-    CREATE INDEX "ix_chanq_orders_seq" ON "public"."chanq_orders" (seq, slot);
+    CREATE INDEX "ix_chanq_orders__seq" ON "public"."chanq_orders" (seq, slot);
   END IF;
 END
 $chanq$;

@@ -1,4 +1,4 @@
-CREATE TABLE IF NOT EXISTS "public"."chanq_orders_dead" (
+CREATE TABLE IF NOT EXISTS "public"."chanq_orders__dead" (
   id          uuid     NOT NULL,
   enqueued_at bigint   NOT NULL,
   ended_at    bigint   NOT NULL,
@@ -12,5 +12,5 @@ CREATE TABLE IF NOT EXISTS "public"."chanq_orders_dead" (
   last_error  text,
   headers     bytea,
   body        bytea    NOT NULL,
-  CONSTRAINT "pk_chanq_orders_dead" PRIMARY KEY (id)
+  CONSTRAINT "pk_chanq_orders__dead" PRIMARY KEY (id)
 );

@@ -1,7 +1,7 @@
 DO $chanq$
 BEGIN
-  IF to_regclass('"public"."lx_chanq_orders_dead"') IS NULL THEN
-    CREATE INDEX "lx_chanq_orders_dead" ON "public"."chanq_orders_dead" (slot, order_key) WHERE order_key IS NOT NULL;
+  IF to_regclass('"public"."ix_chanq_orders__dead_key"') IS NULL THEN
+    CREATE INDEX "ix_chanq_orders__dead_key" ON "public"."chanq_orders__dead" (slot, order_key) WHERE order_key IS NOT NULL;
   END IF;
 END
 $chanq$;

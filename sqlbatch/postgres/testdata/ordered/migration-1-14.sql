@@ -1,4 +1,4 @@
-CREATE TABLE IF NOT EXISTS "public"."chanq_orders_done" (
+CREATE TABLE IF NOT EXISTS "public"."chanq_orders__done" (
   id          uuid     NOT NULL,
   enqueued_at bigint   NOT NULL,
   ended_at    bigint   NOT NULL,
@@ -12,5 +12,5 @@ CREATE TABLE IF NOT EXISTS "public"."chanq_orders_done" (
   last_error  text,
   headers     bytea,
   body        bytea    NOT NULL,
-  CONSTRAINT "pk_chanq_orders_done" PRIMARY KEY (id)
+  CONSTRAINT "pk_chanq_orders__done" PRIMARY KEY (id)
 );

@@ -1,10 +1,10 @@
 WITH t AS MATERIALIZED (
   SELECT (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) AS now,
          (SELECT count(*) FROM unnest($2::smallint[], $3::bigint[]) AS a (slot, fence)
-          JOIN "public"."chanq_slots" AS s ON s.queue = 'orders' AND s.slot = a.slot AND s.fence = a.fence AND s.member = $1::uuid) = cardinality($2::smallint[])
-         AND EXISTS (SELECT 1 FROM "public"."chanq_members" AS m WHERE m.id = $1::uuid AND m.until > (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c))
-         AND NOT EXISTS (SELECT 1 FROM "public"."chanq_queues" WHERE name = 'orders' AND paused) AS walked,
-         (SELECT redriven FROM "public"."chanq_queues" WHERE name = 'orders') AS redriven
+          JOIN "public"."chanq__slots" AS s ON s.queue = 'orders' AND s.slot = a.slot AND s.fence = a.fence AND s.member = $1::uuid) = cardinality($2::smallint[])
+         AND EXISTS (SELECT 1 FROM "public"."chanq__consumers" AS m WHERE m.id = $1::uuid AND m.until > (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c))
+         AND NOT EXISTS (SELECT 1 FROM "public"."chanq__queues" WHERE name = 'orders' AND paused) AS walked,
+         (SELECT redriven FROM "public"."chanq__queues" WHERE name = 'orders') AS redriven
 ),
 b AS MATERIALIZED (SELECT $5::bigint AS low, $6::bigint AS middle, $7::bigint AS high, $8::integer AS n, $12::integer AS behind)
 (SELECT uuid_send(q.id) AS id, q.priority::integer AS priority, q.fence,
@@ -35,7 +35,7 @@ FROM (
 UNION ALL
 SELECT NULL, t.walked::integer, n.drawn, 0, 0, 0, coalesce(t.redriven, 0), 9223372036854775807, NULL, NULL, NULL, convert_to(coalesce(l.senders, ''), 'UTF8'), 0, 0, 0::bigint, NULL, 0::bigint, 0::bigint, 0, 0, 0, 0, 0
 FROM t
-CROSS JOIN (SELECT ((last_value - CASE WHEN is_called THEN 0 ELSE 1 END + 1) << 20) - 1 AS drawn FROM "public"."chanq_orders_seq" OFFSET 0) AS n
+CROSS JOIN (SELECT ((last_value - CASE WHEN is_called THEN 0 ELSE 1 END + 1) << 20) - 1 AS drawn FROM "public"."chanq_orders__seq" OFFSET 0) AS n
 CROSS JOIN LATERAL (
   SELECT string_agg(CASE WHEN l.virtualtransaction LIKE '-1/%' THEN '*' ELSE l.virtualtransaction END, ' ') AS senders
   FROM pg_catalog.pg_locks AS l

@@ -1,5 +1,5 @@
 WITH chosen AS MATERIALIZED (
-  SELECT d.* FROM "public"."chanq_orders_dead" AS d
+  SELECT d.* FROM "public"."chanq_orders__dead" AS d
   WHERE d.id = ANY (ARRAY(SELECT a.id FROM unnest($1::uuid[]) AS a (id)))
     AND NOT EXISTS (SELECT 1 FROM "public"."chanq_orders" AS q WHERE q.id = d.id OFFSET 0)
     AND (d.dedup_key IS NULL OR NOT EXISTS (
@@ -15,8 +15,8 @@ moved AS (
   RETURNING id
 ),
 counted AS (
-  UPDATE "public"."chanq_queues" SET redriven = redriven + 1 WHERE name = 'orders' AND EXISTS (SELECT 1 FROM moved)
+  UPDATE "public"."chanq__queues" SET redriven = redriven + 1 WHERE name = 'orders' AND EXISTS (SELECT 1 FROM moved)
 )
-DELETE FROM "public"."chanq_orders_dead"
+DELETE FROM "public"."chanq_orders__dead"
 WHERE id = ANY (ARRAY(SELECT id FROM moved))
 RETURNING uuid_send(id), ended_at;

@@ -12,9 +12,9 @@ k AS MATERIALIZED (
   FROM first AS e
   GROUP BY e.slot, e.order_key
 )
-SELECT s.slot, (SELECT convert_to(m.name, getdatabaseencoding()) FROM "public"."chanq_members" AS m WHERE m.id = s.member) AS owner,
+SELECT s.slot, (SELECT convert_to(m.name, getdatabaseencoding()) FROM "public"."chanq__consumers" AS m WHERE m.id = s.member) AS owner,
        r.messages, r.waiting, r.oldest, convert_to(r.top_key, getdatabaseencoding()) AS top_key, r.top
-FROM "public"."chanq_slots" AS s
+FROM "public"."chanq__slots" AS s
 CROSS JOIN LATERAL (
   SELECT coalesce(sum(k.messages), 0)::bigint AS messages, coalesce(sum(k.waiting), 0)::bigint AS waiting, (SELECT now FROM t) - min(k.first) AS oldest,
          (array_agg(k.order_key ORDER BY k.messages DESC, k.order_key) FILTER (WHERE k.order_key IS NOT NULL))[1] AS top_key,

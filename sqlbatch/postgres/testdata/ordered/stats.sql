@@ -8,7 +8,7 @@ SELECT
   (SELECT least(count(*), (SELECT n FROM t)) FROM first WHERE due_at <= (SELECT now FROM t) AND lease_until <= (SELECT now FROM t)) AS ready,
   (SELECT least(count(*), (SELECT n FROM t)) FROM first WHERE due_at > (SELECT now FROM t) AND lease_until <= (SELECT now FROM t)) AS scheduled,
   (SELECT least(count(*), (SELECT n FROM t)) FROM first WHERE lease_until > (SELECT now FROM t)) AS leased,
-  (SELECT count(*) FROM (SELECT 1 FROM "public"."chanq_orders_dead" LIMIT (SELECT n FROM t)) AS d) AS dead,
-  (SELECT count(*) FROM (SELECT 1 FROM "public"."chanq_orders_done" LIMIT (SELECT n FROM t)) AS d) AS done,
+  (SELECT count(*) FROM (SELECT 1 FROM "public"."chanq_orders__dead" LIMIT (SELECT n FROM t)) AS d) AS dead,
+  (SELECT count(*) FROM (SELECT 1 FROM "public"."chanq_orders__done" LIMIT (SELECT n FROM t)) AS d) AS done,
   (SELECT (SELECT now FROM t) - min(due_at) FROM first WHERE due_at <= (SELECT now FROM t) AND lease_until <= (SELECT now FROM t)) AS oldest,
-  (SELECT paused::integer FROM "public"."chanq_queues" WHERE name = 'orders') AS paused;
+  (SELECT paused::integer FROM "public"."chanq__queues" WHERE name = 'orders') AS paused;

@@ -1,1 +1,1 @@
-DELETE FROM "main"."chanq_slots" WHERE queue = 'orders';
+DELETE FROM "main"."chanq__slots" WHERE queue = 'orders';

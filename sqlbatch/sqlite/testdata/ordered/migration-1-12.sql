@@ -1,4 +1,4 @@
-CREATE TABLE IF NOT EXISTS "main"."chanq_slots" (
+CREATE TABLE IF NOT EXISTS "main"."chanq__slots" (
   queue  TEXT    NOT NULL,
   slot   INTEGER NOT NULL,
   member BLOB,

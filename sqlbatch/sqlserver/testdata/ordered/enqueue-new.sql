@@ -12,7 +12,7 @@ IF @granted < 0
 BEGIN
     THROW 51873, N'chanq: the gate of senders was closed for ten seconds', 1;
 END;
-SET @number = NEXT VALUE FOR [dbo].[chanq_orders_seq];
+SET @number = NEXT VALUE FOR [dbo].[chanq_orders__seq];
 INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, due_at, enqueued_at, expires_at, slot, seq, fence, order_key, dedup_key, headers, body)
 OUTPUT inserted.id
 SELECT CONVERT(binary(16), SUBSTRING(v.m, 1, 16)),
@@ -33,7 +33,7 @@ WHERE v.m IS NOT NULL
     WHERE e.id = CONVERT(binary(16), SUBSTRING(v.m, 1, 16)))
   AND NOT EXISTS (
     SELECT 1
-    FROM [dbo].[chanq_orders] AS e WITH (READCOMMITTEDLOCK, INDEX ([UX_chanq_orders_key]), FORCESEEK)
+    FROM [dbo].[chanq_orders] AS e WITH (READCOMMITTEDLOCK, INDEX ([UX_chanq_orders__dedup]), FORCESEEK)
     WHERE e.dedup_key = v.k AND e.dedup_key IS NOT NULL)
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 EXEC @granted = sys.sp_releaseapplock @Resource = N'chanq senders of dbo.orders', @LockOwner = N'Transaction';

@@ -12,7 +12,7 @@ IF @granted < 0
 BEGIN
     THROW 51873, N'chanq: the gate of senders was closed for ten seconds', 1;
 END;
-SET @number = NEXT VALUE FOR [dbo].[chanq_orders_seq];
+SET @number = NEXT VALUE FOR [dbo].[chanq_orders__seq];
 INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, due_at, enqueued_at, expires_at, slot, seq, fence, order_key, dedup_key, headers, body)
 SELECT CONVERT(binary(16), SUBSTRING(v.m, 1, 16)),
        @now,

@@ -24,10 +24,10 @@ FROM (
                        (16), (17), (18), (19), (20), (21), (22), (23), (24), (25), (26), (27), (28), (29), (30), (31)) AS y (i)
     WHERE x.i + y.i < DATALENGTH(@list) / 11
 ) AS a
-INNER JOIN [dbo].[chanq_slots] AS s WITH (INDEX ([PK_chanq_slots]), FORCESEEK) ON s.queue = 'orders' AND s.slot = a.slot
+INNER JOIN [dbo].[chanq__slots] AS s WITH (INDEX ([PK_chanq__slots]), FORCESEEK) ON s.queue = 'orders' AND s.slot = a.slot
 WHERE s.fence = a.fence AND s.member = @by
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
-IF (SELECT COUNT(*) FROM @owned AS o) = DATALENGTH(@list) / 11 AND EXISTS (SELECT 1 FROM [dbo].[chanq_members] AS m WITH (READUNCOMMITTED) WHERE m.id = @by AND m.until > @now) AND NOT EXISTS (SELECT 1 FROM [dbo].[chanq_queues] AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = 'orders' AND s.paused = 1)
+IF (SELECT COUNT(*) FROM @owned AS o) = DATALENGTH(@list) / 11 AND EXISTS (SELECT 1 FROM [dbo].[chanq__consumers] AS m WITH (READUNCOMMITTED) WHERE m.id = @by AND m.until > @now) AND NOT EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = 'orders' AND s.paused = 1)
     SET @walks = 1;
 DECLARE @asked TABLE (id binary(16) NOT NULL PRIMARY KEY CLUSTERED);
 DECLARE @locked TABLE (id binary(16) NOT NULL PRIMARY KEY CLUSTERED);
@@ -131,6 +131,6 @@ FROM @rows AS r
 WHERE r.given < 2
 ORDER BY r.seq, r.id;
 SELECT CONVERT(binary(16), NULL) AS id, @walks AS priority, CONVERT(bigint, 0) AS fence, 0 AS attempts, 0 AS lapses, 0 AS expired,
-       (SELECT s.redriven FROM [dbo].[chanq_queues] AS s WITH (READCOMMITTEDLOCK) WHERE s.name = 'orders') AS enqueued_at, CONVERT(bigint, 0) AS due_at, CONVERT(bigint, NULL) AS expires_at, CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body, CONVERT(bigint, 0) AS size,
+       (SELECT s.redriven FROM [dbo].[chanq__queues] AS s WITH (READCOMMITTEDLOCK) WHERE s.name = 'orders') AS enqueued_at, CONVERT(bigint, 0) AS due_at, CONVERT(bigint, NULL) AS expires_at, CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body, CONVERT(bigint, 0) AS size,
        CONVERT(smallint, 0) AS slot, CONVERT(bigint, 0) AS seq, CONVERT(varbinary(200), NULL) AS order_key, CONVERT(bigint, 0) AS wait, CONVERT(bigint, 0) AS lives,
        0 AS holder, 0 AS held, 0 AS crashes, 0 AS given, 0 AS locked;

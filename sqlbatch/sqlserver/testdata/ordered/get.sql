@@ -12,7 +12,7 @@ SELECT CASE WHEN q.lease_until > @now THEN 'leased' WHEN q.due_at <= @now THEN '
        CONVERT(bigint, NULL) AS ended_at,
        DATEDIFF_BIG(millisecond, '19700101', q.expires_at) AS expires_at,
        q.leased_by,
-       (SELECT m.name FROM [dbo].[chanq_members] AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.id = q.leased_by) AS holder,
+       (SELECT m.name FROM [dbo].[chanq__consumers] AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.id = q.leased_by) AS holder,
        q.dedup_key, q.last_error, q.headers, q.body, q.slot, q.seq, q.order_key
 FROM [dbo].[chanq_orders] AS q WITH (INDEX ([PK_chanq_orders]), FORCESEEK)
 WHERE q.id = @id
@@ -26,7 +26,7 @@ SELECT 'dead' AS state, q.id, q.priority, q.fence, q.attempts,
        CONVERT(binary(16), NULL) AS leased_by,
        CONVERT(nvarchar(200), NULL) AS holder,
        q.dedup_key, q.last_error, q.headers, q.body, q.slot, q.seq, q.order_key
-FROM [dbo].[chanq_orders_dead] AS q WITH (INDEX ([PK_chanq_orders_dead]), FORCESEEK)
+FROM [dbo].[chanq_orders__dead] AS q WITH (INDEX ([PK_chanq_orders__dead]), FORCESEEK)
 WHERE q.id = @id
 UNION ALL
 SELECT d.state, d.id, d.priority, d.fence, d.attempts, d.enqueued_at, d.due_at, d.lease_until, d.ended_at, d.expires_at,
@@ -40,7 +40,7 @@ SELECT d.state, d.id, d.priority, d.fence, d.attempts, d.enqueued_at, d.due_at, 
        CONVERT(binary(16), NULL) AS leased_by,
        CONVERT(nvarchar(200), NULL) AS holder,
        q.dedup_key, q.last_error, q.headers, q.body, q.slot, q.seq, q.order_key
-FROM [dbo].[chanq_orders_done] AS q WITH (INDEX ([IX_chanq_orders_done_id]), FORCESEEK)
+FROM [dbo].[chanq_orders__done] AS q WITH (INDEX ([IX_chanq_orders__done_id]), FORCESEEK)
     WHERE q.id = @id
     ORDER BY q.ended_at DESC
 ) AS d;

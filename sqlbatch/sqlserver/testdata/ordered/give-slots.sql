@@ -4,7 +4,7 @@ SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
 SET LOCK_TIMEOUT 100;
-DECLARE @drawn bigint = ((SELECT CONVERT(bigint, n.current_value) FROM sys.sequences AS n WHERE n.object_id = OBJECT_ID(N'[dbo].[chanq_orders_seq]', N'SO')) + 1) * 1048576 - 1;
+DECLARE @drawn bigint = ((SELECT CONVERT(bigint, n.current_value) FROM sys.sequences AS n WHERE n.object_id = OBJECT_ID(N'[dbo].[chanq_orders__seq]', N'SO')) + 1) * 1048576 - 1;
 UPDATE s
 SET member = NULL,
     old = CASE WHEN a.doubt > 0 THEN @drawn ELSE s.old END
@@ -19,6 +19,6 @@ FROM (
                        (16), (17), (18), (19), (20), (21), (22), (23), (24), (25), (26), (27), (28), (29), (30), (31)) AS y (i)
     WHERE x.i + y.i < DATALENGTH(@list) / 11
 ) AS a
-INNER JOIN [dbo].[chanq_slots] AS s WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_slots]), FORCESEEK) ON s.queue = 'orders' AND s.slot = a.slot
+INNER JOIN [dbo].[chanq__slots] AS s WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq__slots]), FORCESEEK) ON s.queue = 'orders' AND s.slot = a.slot
 WHERE s.fence = a.fence AND s.member = @by
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);

@@ -6,9 +6,9 @@ SET ROWCOUNT 0;
 SET LOCK_TIMEOUT 50;
 SELECT a.o, CASE WHEN EXISTS (
            SELECT 1
-           FROM [dbo].[chanq_orders_dead] AS d WITH (READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_dead_line]), FORCESEEK)
+           FROM [dbo].[chanq_orders__dead] AS d WITH (READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__dead_key]), FORCESEEK)
            WHERE d.slot = a.slot AND d.order_key = a.order_key AND d.order_key IS NOT NULL) THEN 1 ELSE 0 END AS held,
-       (SELECT s.redriven FROM [dbo].[chanq_queues] AS s WITH (READCOMMITTEDLOCK) WHERE s.name = 'orders') AS redriven
+       (SELECT s.redriven FROM [dbo].[chanq__queues] AS s WITH (READCOMMITTEDLOCK) WHERE s.name = 'orders') AS redriven
 FROM (
     SELECT x.i + y.i + 1 AS o,
            CONVERT(smallint, SUBSTRING(@slots, 2 * (x.i + y.i) + 1, 2)) AS slot,

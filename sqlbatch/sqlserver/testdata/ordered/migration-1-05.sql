@@ -1,2 +1,2 @@
-IF OBJECT_ID(N'[dbo].[chanq_orders_seq]', N'SO') IS NULL
-    CREATE SEQUENCE [dbo].[chanq_orders_seq] AS bigint START WITH 0 INCREMENT BY 1 MINVALUE 0 MAXVALUE 8796093022207 NO CACHE;
+IF OBJECT_ID(N'[dbo].[chanq_orders__seq]', N'SO') IS NULL
+    CREATE SEQUENCE [dbo].[chanq_orders__seq] AS bigint START WITH 0 INCREMENT BY 1 MINVALUE 0 MAXVALUE 8796093022207 NO CACHE;

@@ -1,4 +1,4 @@
-CREATE OR ALTER PROCEDURE [dbo].[chanq_orders_send]
+CREATE OR ALTER PROCEDURE [dbo].[chanq_orders__send]
     @text nvarchar(max) = NULL,
     @key nvarchar(201) = NULL,
     @dedup_key nvarchar(201) = NULL,
@@ -16,7 +16,7 @@ BEGIN
     DECLARE @now datetime2(3) = SYSUTCDATETIME();
     DECLARE @dedup varbinary(804);
     IF DATALENGTH(@dedup_key) > 0
-        EXEC [dbo].[chanq_utf8] @dedup_key, @dedup OUTPUT;
+        EXEC [dbo].[chanq__utf8] @dedup_key, @dedup OUTPUT;
     IF @id IS NULL
         SET @id = CONVERT(binary(6), DATEDIFF_BIG(millisecond, '19700101', SYSUTCDATETIME()))
             + CONVERT(binary(2), 28672 + CONVERT(int, SUBSTRING(CONVERT(binary(16), NEWID()), 1, 2)) % 4096)
@@ -25,7 +25,7 @@ BEGIN
         SET @body = CONVERT(varbinary(max), @text);
     DECLARE @line varbinary(804);
     IF DATALENGTH(@key) > 0
-        EXEC [dbo].[chanq_utf8] @key, @line OUTPUT;
+        EXEC [dbo].[chanq__utf8] @key, @line OUTPUT;
     DECLARE @of varbinary(804) = ISNULL(@line, @id);
     DECLARE @hash bigint = CONVERT(bigint, 2166136261);
     DECLARE @i int = 1;
@@ -34,7 +34,7 @@ BEGIN
         SET @hash = (@hash ^ CONVERT(bigint, SUBSTRING(@of, @i, 1))) * 16777619 % CONVERT(bigint, 4294967296);
         SET @i = @i + 1;
     END;
-    DECLARE @slots smallint = (SELECT s.slots FROM [dbo].[chanq_queues] AS s WITH (READCOMMITTEDLOCK, ROWLOCK) WHERE s.name = 'orders');
+    DECLARE @slots smallint = (SELECT s.slots FROM [dbo].[chanq__queues] AS s WITH (READCOMMITTEDLOCK, ROWLOCK) WHERE s.name = 'orders');
     DECLARE @granted int;
     DECLARE @number bigint;
     BEGIN TRANSACTION;
@@ -43,7 +43,7 @@ BEGIN
     BEGIN
         THROW 51874, N'chanq: the gate of senders was closed for ten seconds', 1;
     END;
-    SET @number = NEXT VALUE FOR [dbo].[chanq_orders_seq];
+    SET @number = NEXT VALUE FOR [dbo].[chanq_orders__seq];
     INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, slot, seq, fence, due_at, enqueued_at, expires_at, order_key, dedup_key, headers, body)
     VALUES (@id, CONVERT(smallint, @hash % @slots), @number * 1048576, @number * 1048576, @now, @now,
         DATEADD(millisecond, CONVERT(int, @ttl_ms % 86400000), DATEADD(day, CONVERT(int, @ttl_ms / 86400000), @now)), @line, @dedup, CONVERT(varbinary(max), @headers), @body);

@@ -8,7 +8,7 @@ DELETE q
 OUTPUT deleted.id, deleted.seq AS place
 FROM (
     SELECT TOP (@n) r.id
-    FROM [dbo].[chanq_orders] AS r WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_seq]), FORCESEEK)
+    FROM [dbo].[chanq_orders] AS r WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__seq]), FORCESEEK)
     WHERE r.seq > @after AND r.seq <= @upto AND r.due_at <= @now AND r.lease_until > @now AND r.fence <= @mark
     ORDER BY r.seq
 ) AS c

@@ -8,7 +8,7 @@ FROM (
     SELECT COUNT_BIG(*) AS n, MAX(e.seq) AS seq
     FROM (
         SELECT TOP (@rows) q.seq
-        FROM [dbo].[chanq_orders] AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_seq]), FORCESEEK)
+        FROM [dbo].[chanq_orders] AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__seq]), FORCESEEK)
         WHERE q.seq > @after
         ORDER BY q.seq) AS e) AS f
 OPTION (KEEPFIXED PLAN);

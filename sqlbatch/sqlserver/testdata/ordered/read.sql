@@ -24,12 +24,12 @@ FROM (
                        (16), (17), (18), (19), (20), (21), (22), (23), (24), (25), (26), (27), (28), (29), (30), (31)) AS y (i)
     WHERE x.i + y.i < DATALENGTH(@list) / 11
 ) AS a
-INNER JOIN [dbo].[chanq_slots] AS s WITH (INDEX ([PK_chanq_slots]), FORCESEEK) ON s.queue = 'orders' AND s.slot = a.slot
+INNER JOIN [dbo].[chanq__slots] AS s WITH (INDEX ([PK_chanq__slots]), FORCESEEK) ON s.queue = 'orders' AND s.slot = a.slot
 WHERE s.fence = a.fence AND s.member = @by
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
-IF (SELECT COUNT(*) FROM @owned AS o) = DATALENGTH(@list) / 11 AND EXISTS (SELECT 1 FROM [dbo].[chanq_members] AS m WITH (READUNCOMMITTED) WHERE m.id = @by AND m.until > @now) AND NOT EXISTS (SELECT 1 FROM [dbo].[chanq_queues] AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = 'orders' AND s.paused = 1)
+IF (SELECT COUNT(*) FROM @owned AS o) = DATALENGTH(@list) / 11 AND EXISTS (SELECT 1 FROM [dbo].[chanq__consumers] AS m WITH (READUNCOMMITTED) WHERE m.id = @by AND m.until > @now) AND NOT EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = 'orders' AND s.paused = 1)
     SET @walks = 1;
-DECLARE @last bigint = ((SELECT CONVERT(bigint, n.current_value) FROM sys.sequences AS n WHERE n.object_id = OBJECT_ID(N'[dbo].[chanq_orders_seq]', N'SO')) + 1) * 1048576 - 1;
+DECLARE @last bigint = ((SELECT CONVERT(bigint, n.current_value) FROM sys.sequences AS n WHERE n.object_id = OBJECT_ID(N'[dbo].[chanq_orders__seq]', N'SO')) + 1) * 1048576 - 1;
 DECLARE @drawn bigint = -1;
 DECLARE @granted int;
 BEGIN TRANSACTION;
@@ -63,13 +63,13 @@ BEGIN TRY
     BEGIN
         INSERT INTO @walked (seq, id, above)
         SELECT TOP (@behind) q.seq, q.id, 0
-        FROM [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_seq]), FORCESEEK)
+        FROM [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__seq]), FORCESEEK)
         WHERE q.seq > @from AND q.seq <= @middle AND EXISTS (SELECT 1 FROM @owned AS o WHERE o.slot = q.slot)
         ORDER BY q.seq
         OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
         INSERT INTO @walked (seq, id, above)
         SELECT TOP (@n) q.seq, q.id, 1
-        FROM [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_seq]), FORCESEEK)
+        FROM [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__seq]), FORCESEEK)
         WHERE q.seq > @first AND q.seq <= @last AND EXISTS (SELECT 1 FROM @owned AS o WHERE o.slot = q.slot)
         ORDER BY q.seq
         OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
@@ -122,7 +122,7 @@ BEGIN
         SELECT @stop = CASE WHEN COUNT(*) < @left + 100 THEN @whole ELSE MAX(f.seq) END
         FROM (
             SELECT TOP (@left + 100) q.seq
-            FROM [dbo].[chanq_orders] AS q WITH (READUNCOMMITTED, INDEX ([IX_chanq_orders_seq]), FORCESEEK)
+            FROM [dbo].[chanq_orders] AS q WITH (READUNCOMMITTED, INDEX ([IX_chanq_orders__seq]), FORCESEEK)
             WHERE q.seq > @at AND q.seq <= @whole AND EXISTS (SELECT 1 FROM @owned AS o WHERE o.slot = q.slot)
             ORDER BY q.seq) AS f
         OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
@@ -130,10 +130,10 @@ BEGIN
         BEGIN
             SET @next = NULL;
             SELECT TOP (1) @next = d.seq, @id = d.id, @its = d.slot
-            FROM [dbo].[chanq_orders] AS d WITH (READUNCOMMITTED, INDEX ([IX_chanq_orders_seq]), FORCESEEK)
+            FROM [dbo].[chanq_orders] AS d WITH (READUNCOMMITTED, INDEX ([IX_chanq_orders__seq]), FORCESEEK)
             WHERE d.seq > @at AND d.seq <= @stop AND NOT EXISTS (
                 SELECT 1
-                FROM [dbo].[chanq_orders] AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_seq]), FORCESEEK)
+                FROM [dbo].[chanq_orders] AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__seq]), FORCESEEK)
                 WHERE q.seq = d.seq AND q.slot = d.slot AND q.id = d.id)
             ORDER BY d.seq
             OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
@@ -145,7 +145,7 @@ BEGIN
             END;
             INSERT INTO @walked (seq, id, above)
             SELECT TOP (@left) q.seq, q.id, @range
-            FROM [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_seq]), FORCESEEK)
+            FROM [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__seq]), FORCESEEK)
             WHERE q.seq > @at AND q.seq <= CASE WHEN @next IS NULL THEN @stop ELSE @next - 1 END AND EXISTS (SELECT 1 FROM @owned AS o WHERE o.slot = q.slot)
             ORDER BY q.seq
             OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
@@ -157,7 +157,7 @@ BEGIN
                 WHERE EXISTS (SELECT 1 FROM @owned AS o WHERE o.slot = @its)
                 UNION ALL
                 SELECT d.seq, d.id, @range
-                FROM [dbo].[chanq_orders] AS d WITH (READUNCOMMITTED, INDEX ([IX_chanq_orders_seq]), FORCESEEK)
+                FROM [dbo].[chanq_orders] AS d WITH (READUNCOMMITTED, INDEX ([IX_chanq_orders__seq]), FORCESEEK)
                 WHERE d.seq = @next AND d.id <> @id AND EXISTS (SELECT 1 FROM @owned AS o WHERE o.slot = d.slot)
                 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
                 SET @left = @left - @@ROWCOUNT;
@@ -234,6 +234,6 @@ FROM @rows AS r
 WHERE r.given < 2
 ORDER BY r.seq, r.id;
 SELECT CONVERT(binary(16), NULL) AS id, @walks AS priority, @drawn AS fence, 0 AS attempts, 0 AS lapses, 0 AS expired,
-       (SELECT s.redriven FROM [dbo].[chanq_queues] AS s WITH (READCOMMITTEDLOCK) WHERE s.name = 'orders') AS enqueued_at, @end AS due_at, CONVERT(bigint, NULL) AS expires_at, CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body, CONVERT(bigint, 0) AS size,
+       (SELECT s.redriven FROM [dbo].[chanq__queues] AS s WITH (READCOMMITTEDLOCK) WHERE s.name = 'orders') AS enqueued_at, @end AS due_at, CONVERT(bigint, NULL) AS expires_at, CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body, CONVERT(bigint, 0) AS size,
        CONVERT(smallint, 0) AS slot, CONVERT(bigint, 0) AS seq, CONVERT(varbinary(200), NULL) AS order_key, CONVERT(bigint, 0) AS wait, CONVERT(bigint, 0) AS lives,
        0 AS holder, 0 AS held, 0 AS crashes, 0 AS given, 0 AS locked;

@@ -11,7 +11,7 @@ INSERT INTO @first (slot, order_key, seq, id, waits, enqueued_at)
 SELECT f.slot, CASE WHEN f.order_key IS NULL THEN 0x ELSE f.order_key END, f.seq, f.id, CASE WHEN f.due_at > @now OR f.lease_until > @now THEN 1 END, f.enqueued_at
 FROM (
     SELECT TOP (@limit) q.slot, q.order_key, q.seq, q.id, q.due_at, q.lease_until, q.enqueued_at
-    FROM [dbo].[chanq_orders] AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_seq]), FORCESEEK)
+    FROM [dbo].[chanq_orders] AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__seq]), FORCESEEK)
     WHERE q.seq > 0
     ORDER BY q.seq) AS f
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
@@ -22,11 +22,11 @@ CROSS APPLY (SELECT COUNT_BIG(*) AS n FROM @first AS e WHERE e.slot = r.slot AND
 WHERE r.order_key > 0x AND NOT EXISTS (
     SELECT 1 FROM @first AS b
     WHERE b.slot = r.slot AND b.order_key = r.order_key AND (b.seq < r.seq OR b.seq = r.seq AND b.id < r.id));
-SELECT s.slot, (SELECT m.name FROM [dbo].[chanq_members] AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.id = s.member) AS owner,
+SELECT s.slot, (SELECT m.name FROM [dbo].[chanq__consumers] AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.id = s.member) AS owner,
        c.messages, c.waiting, DATEDIFF_BIG(millisecond, c.enqueued_at, @now) AS oldest_ms,
        (SELECT TOP (1) k.order_key FROM @keys AS k WHERE k.slot = s.slot ORDER BY k.n DESC, k.order_key) AS top_key,
        CASE WHEN t.n IS NULL THEN CONVERT(bigint, 0) ELSE t.n END AS top_messages
-FROM [dbo].[chanq_slots] AS s
+FROM [dbo].[chanq__slots] AS s
 CROSS APPLY (SELECT COUNT_BIG(*) AS messages, COUNT_BIG(r.waits) AS waiting, MIN(r.enqueued_at) AS enqueued_at FROM @first AS r WHERE r.slot = s.slot) AS c
 CROSS APPLY (SELECT MAX(k.n) AS n FROM @keys AS k WHERE k.slot = s.slot) AS t
 WHERE s.queue = 'orders'

@@ -3,12 +3,12 @@ SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
-DECLARE @members bigint = (SELECT COUNT_BIG(*) FROM [dbo].[chanq_members] AS m WITH (READUNCOMMITTED) WHERE m.queue = 'orders' AND m.until > @now);
+DECLARE @members bigint = (SELECT COUNT_BIG(*) FROM [dbo].[chanq__consumers] AS m WITH (READUNCOMMITTED) WHERE m.queue = 'orders' AND m.until > @now);
 SELECT s.slot, s.member AS owner,
        CASE WHEN s.member IS NULL THEN NULL WHEN g.until IS NULL THEN CONVERT(bigint, 0) ELSE DATEDIFF_BIG(millisecond, @now, g.until) END AS left_ms,
        s.fence, @members AS members
-FROM [dbo].[chanq_slots] AS s WITH (READUNCOMMITTED)
-CROSS APPLY (SELECT MIN(m.until) AS until FROM [dbo].[chanq_members] AS m WITH (READUNCOMMITTED) WHERE m.id = s.member) AS g
+FROM [dbo].[chanq__slots] AS s WITH (READUNCOMMITTED)
+CROSS APPLY (SELECT MIN(m.until) AS until FROM [dbo].[chanq__consumers] AS m WITH (READUNCOMMITTED) WHERE m.id = s.member) AS g
 WHERE s.queue = 'orders'
 ORDER BY s.slot
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);

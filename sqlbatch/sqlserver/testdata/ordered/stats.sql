@@ -9,12 +9,12 @@ SELECT CASE WHEN f.ready < @limit THEN f.ready ELSE @limit END AS ready,
        CASE WHEN f.leased < @limit THEN f.leased ELSE @limit END AS leased,
        (SELECT COUNT_BIG(*) FROM (
             SELECT TOP (@limit) d.id
-            FROM [dbo].[chanq_orders_dead] AS d WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_dead_ended]))) AS d) AS dead,
+            FROM [dbo].[chanq_orders__dead] AS d WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__dead_ended]))) AS d) AS dead,
        (SELECT COUNT_BIG(*) FROM (
             SELECT TOP (@limit) d.id
-            FROM [dbo].[chanq_orders_done] AS d WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_done_id]))) AS d) AS done,
+            FROM [dbo].[chanq_orders__done] AS d WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__done_id]))) AS d) AS done,
        DATEDIFF_BIG(millisecond, f.oldest, @now) AS oldest_ms,
-       (SELECT COUNT(*) FROM [dbo].[chanq_queues] AS s WITH (READPAST, READCOMMITTEDLOCK)
+       (SELECT COUNT(*) FROM [dbo].[chanq__queues] AS s WITH (READPAST, READCOMMITTEDLOCK)
         WHERE s.name = 'orders' AND s.paused = 1) AS paused
 FROM (
     SELECT COUNT_BIG(CASE WHEN e.due_at <= @now AND e.lease_until <= @now THEN 1 END) AS ready,
@@ -23,7 +23,7 @@ FROM (
            MIN(CASE WHEN e.due_at <= @now AND e.lease_until <= @now THEN e.due_at END) AS oldest
     FROM (
         SELECT TOP (2 * @limit) q.due_at, q.lease_until
-        FROM [dbo].[chanq_orders] AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_seq]), FORCESEEK)
+        FROM [dbo].[chanq_orders] AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__seq]), FORCESEEK)
         WHERE q.seq > 0
         ORDER BY q.seq) AS e
 ) AS f

@@ -6,7 +6,7 @@ SET ROWCOUNT 0;
 SET LOCK_TIMEOUT 100;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @mark bigint = DATEDIFF_BIG(millisecond, '19700101', @now) * 1048576;
-DECLARE @drawn bigint = ((SELECT CONVERT(bigint, n.current_value) FROM sys.sequences AS n WHERE n.object_id = OBJECT_ID(N'[dbo].[chanq_orders_seq]', N'SO')) + 1) * 1048576 - 1;
+DECLARE @drawn bigint = ((SELECT CONVERT(bigint, n.current_value) FROM sys.sequences AS n WHERE n.object_id = OBJECT_ID(N'[dbo].[chanq_orders__seq]', N'SO')) + 1) * 1048576 - 1;
 UPDATE s
 SET member = @by,
     fence = CASE WHEN s.fence > @mark THEN s.fence ELSE @mark END + @salt,
@@ -20,8 +20,8 @@ FROM (
                        (16), (17), (18), (19), (20), (21), (22), (23), (24), (25), (26), (27), (28), (29), (30), (31)) AS y (i)
     WHERE x.i + y.i < DATALENGTH(@slots) / 2
 ) AS a
-INNER JOIN [dbo].[chanq_slots] AS s WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_slots]), FORCESEEK) ON s.queue = 'orders' AND s.slot = a.slot
-WHERE EXISTS (SELECT 1 FROM [dbo].[chanq_members] AS m WHERE m.id = @by AND m.until > @now)
+INNER JOIN [dbo].[chanq__slots] AS s WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq__slots]), FORCESEEK) ON s.queue = 'orders' AND s.slot = a.slot
+WHERE EXISTS (SELECT 1 FROM [dbo].[chanq__consumers] AS m WHERE m.id = @by AND m.until > @now)
   AND (s.member IS NULL OR s.member = @by
-       OR NOT EXISTS (SELECT 1 FROM [dbo].[chanq_members] AS m WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_members]), FORCESEEK) WHERE m.id = s.member AND m.until > @now))
+       OR NOT EXISTS (SELECT 1 FROM [dbo].[chanq__consumers] AS m WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq__consumers]), FORCESEEK) WHERE m.id = s.member AND m.until > @now))
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
