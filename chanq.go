@@ -76,7 +76,7 @@ type Queue[T any] struct{ core *queue }
 
 // Open connects to a queue whose tables Migrate has made. It costs two round
 // trips and starts nothing; a Queue need not be closed. It never changes the
-// schema: ErrNoSchema, ErrNewerSchema and ErrKind say what to do. It refuses a database that
+// schema: ErrNoSchema, ErrNewerSchema and ErrSpec say what to do. It refuses a database that
 // would break chanq's promises, and names the remedy: tables of before the
 // first release, an encoding that cannot hold all messages, and commits that may be
 // lost (ErrNotDurable; see Config.Durability). The caller keeps db, and closes it
@@ -91,6 +91,10 @@ func Open[T any](ctx context.Context, db *sql.DB, queue string, cfg Config) (*Qu
 
 // Name returns the queue's name.
 func (q *Queue[T]) Name() string { return q.core.name }
+
+// Spec returns what the database said of the queue when this process last read it: when the Queue was opened, or with the last heartbeat
+// of a consumer of it.
+func (q *Queue[T]) Spec() Spec { return specOf(q.core.slots, q.core.table.Policy()) }
 
 // Label returns what errors, hooks and metrics call the queue: Config.Label, or its name.
 func (q *Queue[T]) Label() string { return q.core.label }
@@ -152,6 +156,7 @@ type queue struct {
 	name      string
 	label     string // Config.Label, or the name
 	cfg       Config
+	slots     int // of an ordered queue, or 0
 	dialect   sqlbatch.Dialect
 	names     sqlbatch.Names
 	sql       sqlbatch.Queue // of these names
@@ -184,7 +189,7 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 	if err != nil {
 		return refuse(err)
 	}
-	names := cfg.names(name)
+	names := cfg.names(name, 0)
 	if err := sqlbatch.CheckNames(names); err != nil {
 		return refuse(err)
 	}
@@ -192,18 +197,15 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 		db: db, name: name, label: label, cfg: cfg, dialect: d,
 		names: names, sql: d.Queue(names), key: notify.Key{DB: db, Schema: schemaOf(d, cfg.Schema), Queue: name}, sampleEvery: sampleEvery,
 	}
-	q.table = &table.Queue{Dialect: d, SQL: q.sql, Archive: cfg.Retain > 0, Ordered: cfg.Kind == KindOrdered, Classify: q.classify}
-	if q.ordered() && q.sql.Slots().Text == "" {
-		return refuse(errNotOrdered(d))
-	}
-	q.debouncer.Notifier, q.debouncer.Queue, q.debouncer.Ordered = notifierOf(db, cfg.Notifier, q.ordered()), q.key.Schema+"."+name, q.ordered()
+	q.table = &table.Queue{Dialect: d, SQL: q.sql, Classify: q.classify}
+	q.debouncer.Queue = q.key.Schema + "." + name
 	return q, nil
 }
 
 // render renders the statements, which costs milliseconds, if what is known of the queue has
 // changed their names.
 func (q *queue) render() {
-	if names := q.cfg.names(q.name); names != q.names {
+	if names := q.cfg.names(q.name, q.slots); names != q.names {
 		q.names, q.sql = names, q.dialect.Queue(names)
 		q.table.SQL = q.sql
 	}
@@ -213,7 +215,7 @@ func (q *queue) render() {
 func (q *queue) on(s *session.Part) table.Table { return table.Table{Queue: q.table, Part: s} }
 
 // ordered says that it is an ordered queue.
-func (q *queue) ordered() bool { return q.cfg.Kind == KindOrdered }
+func (q *queue) ordered() bool { return q.slots > 0 }
 
 // once runs one statement on a session of its own: for calls outside of a
 // producer or consumer.

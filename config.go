@@ -3,7 +3,6 @@ package chanq
 import (
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"strings"
 	"time"
@@ -14,30 +13,10 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Config says how a queue is stored. The zero value is right for most. But for Kind, Slots
-// and DeadKey nothing of it is kept in the database: give the same to all programs that
-// use a queue.
+// Config configures a program's use of a queue. The zero value is right for most. What must be the same in all programs is in Spec.
 type Config struct {
-	// Kind of the queue: plain, or ordered, which keeps the messages of each Message.Key in
-	// the order in which they were sent. Migrate makes the tables of this kind, and they
-	// remain of it; Open and Migrate refuse a queue of another kind with ErrKind. Default
-	// KindPlain.
-	Kind Kind
-	// Slots of an ordered queue. Each key belongs to one, by its hash, and each slot to one
-	// consumer at a time: so no more consumers than slots have something to do, and the
-	// messages of a consumer that died wait, a slot's worth each, until its lease is over. With
-	// 1 the whole queue is handed out in order by one consumer, its keys side by side.
-	// Migrate sets the number for ever; to change it, drain into a new queue. Default 64,
-	// at most 1024; an error where Kind is not KindOrdered.
-	Slots int
-	// MaxKeys is for an ordered queue the most keys that handlers work on at once, in all
-	// processes together, as long as all have the same Config. Each slot has its part of it,
-	// so it must not be below Slots, and fewer are at work where keys with messages fall into
-	// few slots. Default 0: as many as there are. An error where Kind is not KindOrdered.
-	MaxKeys int
-	// DeadKey says for an ordered queue whether the messages behind a dead one of the same
-	// key are delivered. Default DeadKeyOpens. An error where Kind is not KindOrdered.
-	DeadKey DeadKey
+	// Spec is what the database keeps of the queue. Default: what is stored, or the defaults of Spec for a queue that Migrate makes.
+	Spec
 	// Dialect is the SQL to speak: sqlserver.Dialect, postgres.Dialect or
 	// sqlite.Dialect, each of the package below sqlbatch that is called so. Nothing
 	// else of those packages is needed. Default: found from the *sql.DB's driver, if
@@ -73,10 +52,6 @@ type Config struct {
 	Notifier Notifier
 	// Hooks are told of what happens. Default none.
 	Hooks Hooks
-	// MaxAttempts is how many attempts of a message fail before it is dead-lettered by the Nack of the last one. An
-	// attempt whose lease expired, for example because its process died, does not count: see MaxCrashes.
-	// Default: 10. Range: 1 to 1,000,000, or UnlimitedAttempts.
-	MaxAttempts int
 	// MaxCrashes is how often a message may lose its lease without a settle while its consumer handles no other suspect,
 	// before it is dead-lettered. A message that kills its process is a suspect after two such losses in a row, and
 	// so is every message that its process held. The consumers of a process try one suspect of a queue at a time, with other
@@ -92,13 +67,6 @@ type Config struct {
 	// On an ordered queue the first process that a message ends is not counted, and a suspect is tried when it is the first message
 	// of its key. Default: 3. Range: 1 to 10,000.
 	MaxCrashes int
-	// MaxBody is the most bytes of an encoded body; a larger one is refused with
-	// ErrTooLarge. Default 1 MiB, at most 256 MiB.
-	MaxBody int
-	// Retain keeps acked messages in the done table for this long. Default 0:
-	// they are deleted. Of messages sent again with one ID it keeps the last, on
-	// SQL Server each.
-	Retain time.Duration
 	// VacuumEvery is for PostgreSQL, where the rows of messages that have ended stay in the
 	// live table until somebody vacuums it: the least time between two looks of a consumer
 	// whether enough of them are there, which then has the table vacuumed, if its role may.
@@ -119,32 +87,15 @@ type Config struct {
 	SessionMaxAge time.Duration
 }
 
-// UnlimitedAttempts is a Config.MaxAttempts: no failure is the last. A message is still dead-lettered by DeadLetter, because its body
-// cannot be decoded, because it has expired, and after Config.MaxCrashes.
-const UnlimitedAttempts = -1
-
 const (
-	defaultMaxAttempts = 10
-	mostAttempts       = 1_000_000
-	defaultMaxCrashes  = 3
-	mostCrashes        = 10_000
-	defaultMaxBody     = 1 << 20
-	maxLabel           = 256
+	defaultMaxCrashes = 3
+	mostCrashes       = 10_000
+	maxLabel          = 256
 )
 
 func (c Config) withDefaults() (Config, error) {
 	v := validator{}
-	switch {
-	case c.MaxAttempts == 0:
-		c.MaxAttempts = defaultMaxAttempts
-	case c.MaxAttempts == UnlimitedAttempts:
-		c.MaxAttempts = math.MaxInt // which no count reaches
-	case c.MaxAttempts < 0 || c.MaxAttempts > mostAttempts:
-		v.wrong("Config.MaxAttempts is %d: must be 0 (the default, %d), from 1 to %d, or UnlimitedAttempts", c.MaxAttempts, defaultMaxAttempts, mostAttempts)
-	}
 	v.limit("Config.MaxCrashes", &c.MaxCrashes, defaultMaxCrashes, 1, mostCrashes)
-	v.limit("Config.MaxBody", &c.MaxBody, defaultMaxBody, 1, sqlbatch.MaxBody)
-	v.duration("Config.Retain", &c.Retain, 0, 0, sqlbatch.MaxDelay)
 	v.duration("Config.VacuumEvery", &c.VacuumEvery, time.Second, 10*time.Millisecond, sqlbatch.MaxDelay)
 	v.duration("Config.SessionMaxAge", &c.SessionMaxAge, 30*time.Minute, 100*time.Millisecond, sqlbatch.MaxDelay)
 	if c.Durability > DurabilityAsIs {
@@ -165,62 +116,19 @@ func (c Config) withDefaults() (Config, error) {
 		v.wrong("Config.Label %.63q of %d bytes: must be at most %d, of UTF-8 without control characters", c.Label, len(c.Label), maxLabel)
 	}
 	c.Shard.check(&v)
-	c.checkOrder(&v)
+	c.Spec.check(&v)
+	c.Spec = c.Spec.whole()
 	return c, v.err()
 }
 
-const (
-	defaultSlots = 64
-	mostKeys     = 1_000_000
-)
-
-// checkOrder checks and completes what is for ordered queues.
-func (c *Config) checkOrder(v *validator) {
-	switch {
-	case c.Kind > KindOrdered:
-		v.wrong("Config.Kind is %d: must be KindPlain (%d, the default) or KindOrdered (%d)", c.Kind, KindPlain, KindOrdered)
-		return
-	case c.Kind == KindPlain:
-		for _, f := range []struct {
-			name  string
-			value int
-		}{{"Slots", c.Slots}, {"MaxKeys", c.MaxKeys}, {"DeadKey", int(c.DeadKey)}} {
-			if f.value != 0 {
-				v.wrong("Config.%s is %d: it is for ordered queues, set Config.Kind to KindOrdered", f.name, f.value)
-			}
-		}
-		return
-	}
-	v.limit("Config.Slots", &c.Slots, defaultSlots, 1, sqlbatch.MaxSlots)
-	if c.MaxKeys != 0 && (c.MaxKeys < c.Slots || c.MaxKeys > mostKeys) {
-		v.wrong("Config.MaxKeys is %d: must be 0 (no limit) or from Slots, %d, to %d", c.MaxKeys, c.Slots, mostKeys)
-	}
-	if c.DeadKey > DeadKeyHolds {
-		v.wrong("Config.DeadKey is %d: must be DeadKeyOpens (%d, the default) or DeadKeyHolds (%d)", c.DeadKey, DeadKeyOpens, DeadKeyHolds)
-	}
-}
-
-// keysOf is how many keys of a slot may be in work at once; 0 is no limit. The parts of all
-// slots are MaxKeys together.
-func (c *Config) keysOf(slot int) int {
-	if c.MaxKeys == 0 {
-		return 0
-	}
-	n := c.MaxKeys / c.Slots
-	if slot < c.MaxKeys%c.Slots {
-		n++
-	}
-	return n
+// names says which tables a queue has.
+func (c *Config) names(queue string, slots int) sqlbatch.Names {
+	return sqlbatch.Names{Schema: c.Schema, Queue: queue, Slots: slots, Shard: c.Shard.Index, Shards: c.Shard.Count, ShardSet: c.Shard.Set}
 }
 
 // errNotOrdered: the dialect has no statements for ordered queues.
 func errNotOrdered(d sqlbatch.Dialect) error {
-	return errors.New("Config.Kind is KindOrdered: there are no ordered queues on " + d.Name() + " yet")
-}
-
-// names says which tables a queue has.
-func (c *Config) names(queue string) sqlbatch.Names {
-	return sqlbatch.Names{Schema: c.Schema, Queue: queue, Slots: c.Slots, Holds: c.DeadKey == DeadKeyHolds, Shard: c.Shard.Index, Shards: c.Shard.Count, ShardSet: c.Shard.Set}
+	return errors.New("Spec.Kind is KindOrdered: there are no ordered queues on " + d.Name() + " yet")
 }
 
 // ProducerConfig tunes a Producer. The zero value is right for most.
@@ -282,7 +190,7 @@ type ConsumerConfig struct {
 	Prefetch int
 	// PrefetchBytes is the most bytes of bodies in the buffer, estimated from the
 	// last claim: one claim may overshoot. The first, which knows no size, counts on
-	// Config.MaxBody for each. A body that is larger comes alone. Default 64 MiB.
+	// Spec.MaxBody for each. A body that is larger comes alone. Default 64 MiB.
 	PrefetchBytes int
 	// LeaseFor is how long a claim or an extension holds a message: the longest
 	// time until the messages of a process that died are delivered again. Default

@@ -2,7 +2,6 @@ package chanq
 
 import (
 	"fmt"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -53,16 +52,10 @@ func FuzzConfig(f *testing.F) {
 	f.Add(int64(1<<40), int64(time.Hour), int64(time.Second), int64(time.Millisecond), int64(512), int64(1000), strings.Repeat("n", 201))
 	f.Fuzz(func(t *testing.T, a, b, c, d, e, g int64, name string) {
 		hour, ms := int64(time.Hour), int64(time.Millisecond)
-		queue, err := Config{MaxAttempts: int(a), MaxBody: int(b), Retain: time.Duration(c)}.withDefaults()
+		queue, err := Config{Spec: Spec{MaxAttempts: int(a), MaxBody: int(b)}}.withDefaults()
 		requireFields(t, err,
-			field{"Config.MaxAttempts", a, UnlimitedAttempts, 1_000_000, func() int64 {
-				if queue.MaxAttempts == math.MaxInt {
-					return UnlimitedAttempts
-				}
-				return int64(queue.MaxAttempts)
-			}},
-			field{"Config.MaxBody", b, 1, 256 << 20, func() int64 { return int64(queue.MaxBody) }},
-			field{"Config.Retain", c, 0, int64(sqlbatch.MaxDelay), func() int64 { return int64(queue.Retain) }})
+			field{"Spec.MaxAttempts", a, UnlimitedAttempts, 1_000_000, func() int64 { return int64(queue.MaxAttempts) }},
+			field{"Spec.MaxBody", b, 1, 256 << 20, func() int64 { return int64(queue.MaxBody) }})
 
 		for _, dialect := range []sqlbatch.Dialect{sqlserver.Dialect, postgres.Dialect, sqlite.Dialect} {
 			p, err := ProducerConfig{BatchRows: int(a), BatchBytes: int(b), Linger: time.Duration(c), InFlight: int(d), BufferBytes: int(e), StatementTimeout: time.Duration(g)}.withDefaults(dialect)

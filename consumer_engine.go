@@ -43,10 +43,10 @@ func newConsumer(q *queue, cfg ConsumerConfig, values context.Context) (*consume
 		Limits: claim.Limits{
 			Prefetch: cfg.Prefetch, PrefetchBytes: cfg.PrefetchBytes, LeaseFor: cfg.LeaseFor, MaxExtend: cfg.MaxExtend,
 			PollMin: cfg.PollMin, PollMax: cfg.PollMax, StatementTimeout: cfg.StatementTimeout,
-			MaxBody: q.cfg.MaxBody, MaxCrashes: q.cfg.MaxCrashes, Slots: q.cfg.Slots, Keys: q.cfg.keysOf, DeadHolds: q.cfg.DeadKey == DeadKeyHolds,
+			MaxCrashes: q.cfg.MaxCrashes, Slots: q.slots, Policy: q.table.Policy,
 		},
-		DB: q.db, Table: q.table, Key: q.key, Debouncer: &q.debouncer, MaxAttempts: q.cfg.MaxAttempts,
-		Retain: q.cfg.Retain, VacuumEvery: q.cfg.VacuumEvery, SessionMaxAge: q.cfg.SessionMaxAge, Paused: q.paused,
+		DB: q.db, Table: q.table, Key: q.key, Debouncer: &q.debouncer,
+		VacuumEvery: q.cfg.VacuumEvery, SessionMaxAge: q.cfg.SessionMaxAge, Paused: q.paused,
 		Member: newMember(cfg.Name, cfg.LeaseFor), NewID: func() [16]byte { return NewID() },
 		TryTimeout: cfg.tryTimeout(), Linger: cfg.linger(), Backlog: max(settleFactor*cfg.Prefetch, minBacklog),
 		Delay: func(failures int) time.Duration { return nackDelay(c.backoff(failures)) },
@@ -87,7 +87,7 @@ func (c *consumer) failure() error {
 func (q *queue) paused(run func(sqlbatch.Statement, func(*sql.Rows) error) error) bool {
 	var found table.Stored
 	err := run(q.sql.Version(), found.Scan)
-	return err == nil && found.Paused != 0
+	return err == nil && found.Paused
 }
 
 // settleKnown takes the outcome of a settle before the lease has it.

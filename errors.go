@@ -29,9 +29,9 @@ var (
 	ErrNoSchema = errors.New("chanq: no schema")
 	// ErrNewerSchema: the tables were made by a newer chanq. Upgrade the program.
 	ErrNewerSchema = errors.New("chanq: newer schema")
-	// ErrKind: the tables of the queue are of another kind, or have another number of slots,
-	// than Config says. The error tells what the database has.
-	ErrKind = errors.New("chanq: another kind of queue")
+	// ErrSpec: a field of Config.Spec is not zero and differs from what the database says of the queue. The error names the field and
+	// both values.
+	ErrSpec = errors.New("chanq: another spec")
 	// ErrShards: the tables are not those of the shard that Config.Shard says, or of a queue by itself. The
 	// error says what the database has.
 	ErrShards = errors.New("chanq: other shards")

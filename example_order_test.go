@@ -25,7 +25,7 @@ func ExampleConfig_ordered() {
 	db := memory()
 	defer db.Close()
 
-	cfg := chanq.Config{Kind: chanq.KindOrdered}
+	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered}}
 	err := chanq.Migrate(ctx, db, "orders", cfg) // or: chanq migrate --ordered orders
 	check(err)
 	q, err := chanq.Open[Change](ctx, db, "orders", cfg)

@@ -89,7 +89,7 @@ func TestAFaultOfChanqEndsTheProgram(t *testing.T) {
 func meetFault(t *testing.T, at string) {
 	cfg, ms := Config{}, make([]Message[string], 2)
 	if at == "read" {
-		cfg = Config{Kind: KindOrdered}
+		cfg = Config{Spec: Spec{Kind: KindOrdered}}
 		ms[0].Key, ms[1].Key = "a", "a"
 	}
 	q := openTestQueue[string](t, cfg)

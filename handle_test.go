@@ -23,7 +23,7 @@ func TestAnErrorAfterARolledBackAckTxSettlesTheMessage(t *testing.T) {
 	defer db.Close()
 	failed := make(chan chanq.FailedEvent, 10)
 	lost := make(chan chanq.LeaseLostEvent, 10)
-	cfg := chanq.Config{MaxAttempts: 2, Hooks: chanq.Hooks{
+	cfg := chanq.Config{Spec: chanq.Spec{MaxAttempts: 2}, Hooks: chanq.Hooks{
 		Failed:    func(e chanq.FailedEvent) { failed <- e },
 		LeaseLost: func(e chanq.LeaseLostEvent) { lost <- e },
 	}}

@@ -111,8 +111,8 @@ func (m *Message[T]) row(q *queue) (row sqlbatch.Row, given bool, err error) {
 	if row.Body, err = encodeBody(q.cfg.Codec, &m.Body); err != nil {
 		return row, given, fmt.Errorf("Message.Body: %w", err)
 	}
-	if len(row.Body) > q.cfg.MaxBody {
-		return row, given, fmt.Errorf("%w: Message.Body of %d bytes, Config.MaxBody is %d", ErrTooLarge, len(row.Body), q.cfg.MaxBody)
+	if most := q.table.Policy().MaxBody; len(row.Body) > most {
+		return row, given, fmt.Errorf("%w: Message.Body of %d bytes, Spec.MaxBody is %d", ErrTooLarge, len(row.Body), most)
 	}
 	return row, given, nil
 }
@@ -122,7 +122,7 @@ func (m *Message[T]) row(q *queue) (row sqlbatch.Row, given bool, err error) {
 func (m *Message[T]) line(q *queue, row *sqlbatch.Row) error {
 	switch {
 	case !q.ordered() && m.Key != "":
-		return fmt.Errorf("Message.Key is %q: it is for ordered queues, and queue %s is plain; see Config.Kind", m.Key, q.name)
+		return fmt.Errorf("Message.Key is %q: it is for ordered queues, and queue %s is plain; see Spec.Kind", m.Key, q.name)
 	case !q.ordered():
 		return nil
 	case m.Priority != 0:
@@ -134,7 +134,7 @@ func (m *Message[T]) line(q *queue, row *sqlbatch.Row) error {
 	case !utf8.ValidString(m.Key) || strings.ContainsRune(m.Key, 0):
 		return fmt.Errorf("Message.Key %q: must be UTF-8 without NUL", m.Key)
 	}
-	row.OrderKey, row.Slot = m.Key, sqlbatch.SlotOf(m.Key, m.ID, q.cfg.Slots)
+	row.OrderKey, row.Slot = m.Key, sqlbatch.SlotOf(m.Key, m.ID, q.slots)
 	return nil
 }
 

@@ -26,7 +26,7 @@ func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue,
 	s := session.OpenOnce(db, core.dialect)
 	defer s.Close()
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return s.Run(ctx, st, scan) }
-	err = core.fits(run, cfg.Slots)
+	err = core.fits(run)
 	if err == nil {
 		err = core.trusted(run)
 	}
@@ -36,17 +36,17 @@ func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue,
 	return core, nil
 }
 
-// fits returns why the tables of a queue are not those that Config says, or nil. slots are
-// those that the caller gave; 0 is any number. One round trip, by run.
-func (q *queue) fits(run runner, slots int) error {
+// fits adopts what the database says of the queue, unless it says otherwise than Config. One round trip, by run.
+func (q *queue) fits(run runner) error {
 	found, err := q.stored(run)
 	if err != nil {
 		return err
 	}
-	if err := q.check(found, slots); err != nil {
+	if err := q.check(found); err != nil {
 		return &unfitError{err}
 	}
-	return q.adopt(found)
+	q.adopt(found)
+	return nil
 }
 
 // unfitError is why a database cannot be used: no repetition changes that.
@@ -68,26 +68,18 @@ func (q *queue) trusted(run runner) error {
 }
 
 // check says why what the database has is not what Config says, or nil.
-func (q *queue) check(found stored, slots int) error {
-	switch {
-	case found.version < sqlbatch.Version:
+func (q *queue) check(found stored) error {
+	if found.Version < sqlbatch.Version {
 		return fmt.Errorf("%w of version %d (found %d); run chanq.Migrate, or the command: chanq migrate %s",
-			ErrNoSchema, sqlbatch.Version, found.version, q.name)
-	case found.version > sqlbatch.Version:
-		return newer(found.version)
+			ErrNoSchema, sqlbatch.Version, found.Version, q.name)
 	}
-	if err := found.differs(&q.cfg, slots); err != nil {
+	if err := found.Unusable(); err != nil {
+		return fmt.Errorf("%w: %w", ErrNewerSchema, err)
+	}
+	if err := q.cfg.Spec.differs(found.spec(), false); err != nil {
 		return err
 	}
-	if found.deadKey() != q.cfg.DeadKey {
-		return fmt.Errorf("%w: Config.DeadKey is %v, and the database says %v; run chanq.Migrate to change that, and give all programs the same", ErrKind, q.cfg.DeadKey, found.deadKey())
-	}
-	return nil
-}
-
-// newer is the error of tables that another chanq has made.
-func newer(version int) error {
-	return fmt.Errorf("%w: version %d, this chanq knows %d; upgrade this program", ErrNewerSchema, version, sqlbatch.Version)
+	return found.shard.isNot(q.cfg.Shard)
 }
 
 // Durability says what Open and Migrate do about a database that may lose a commit

@@ -86,7 +86,7 @@ func (p *Producer[T]) pushInTurn(items []received[T], size int) {
 // it keep all others out.
 func (p *Producer[T]) keepUnsent(item received[T], err error) {
 	item.Origin = &item.message
-	p.sender.KeepUnsent(&item.Item, p.queue.cfg.MaxBody+rowOverhead, err)
+	p.sender.KeepUnsent(&item.Item, p.queue.table.Policy().MaxBody+rowOverhead, err)
 }
 
 // errGivenUp: Close has answered for what is in the intake's hand.

@@ -52,12 +52,12 @@ func TestAWrongConfigIsRefusedByItsField(t *testing.T) {
 		field string
 		cfg   chanq.Config
 	}{
-		{"Config.MaxAttempts is -2", chanq.Config{MaxAttempts: -2}},
-		{"Config.MaxAttempts is 1000001", chanq.Config{MaxAttempts: 1_000_001}},
-		{"Config.MaxBody is -1", chanq.Config{MaxBody: -1}},
-		{"Config.MaxBody is 268435457", chanq.Config{MaxBody: 256<<20 + 1}},
-		{"Config.Retain is -1ns", chanq.Config{Retain: -1}},
-		{"Config.Retain", chanq.Config{Retain: sqlbatch.MaxDelay + 1}},
+		{"Spec.MaxAttempts is -2", chanq.Config{Spec: chanq.Spec{MaxAttempts: -2}}},
+		{"Spec.MaxAttempts is 1000001", chanq.Config{Spec: chanq.Spec{MaxAttempts: 1_000_001}}},
+		{"Spec.MaxBody is -1", chanq.Config{Spec: chanq.Spec{MaxBody: -1}}},
+		{"Spec.MaxBody is 268435457", chanq.Config{Spec: chanq.Spec{MaxBody: 256<<20 + 1}}},
+		{"Spec.Retain is -2ns", chanq.Config{Spec: chanq.Spec{Retain: -2}}},
+		{"Spec.Retain", chanq.Config{Spec: chanq.Spec{Retain: sqlbatch.MaxDelay + 1}}},
 		{"Config.Codec", chanq.Config{Codec: (*nilCodec)(nil)}},
 		{"schema name", chanq.Config{Schema: strings.Repeat("x", 64)}},
 		{"schema name", chanq.Config{Schema: "a\x00b"}},
@@ -66,9 +66,9 @@ func TestAWrongConfigIsRefusedByItsField(t *testing.T) {
 		requireWords(t, err, "open orders", c.field)
 		requireWords(t, chanq.Migrate(t.Context(), db, "orders", c.cfg), "migrate orders", c.field)
 	}
-	all := chanq.Config{MaxAttempts: -2, MaxBody: -1, Retain: -1}
+	all := chanq.Config{Spec: chanq.Spec{MaxAttempts: -2, MaxBody: -1, Retain: -2}}
 	_, err := chanq.Open[string](t.Context(), db, "orders", all)
-	requireWords(t, err, "Config.MaxAttempts", "Config.MaxBody", "Config.Retain")
+	requireWords(t, err, "Spec.MaxAttempts", "Spec.MaxBody", "Spec.Retain")
 	require.Equal(t, before, faults.Ops())
 }
 
@@ -186,7 +186,7 @@ func TestAWrongConsumerConfigIsRefusedByItsField(t *testing.T) {
 }
 
 func TestAWrongMessageIsRefusedByItsField(t *testing.T) {
-	faults, _, q := opened(t, chanq.Config{MaxBody: 100})
+	faults, _, q := opened(t, chanq.Config{Spec: chanq.Spec{MaxBody: 100}})
 	p, err := q.Producer(chanq.ProducerConfig{})
 	require.NoError(t, err)
 	defer p.Close(t.Context())
@@ -209,7 +209,7 @@ func TestAWrongMessageIsRefusedByItsField(t *testing.T) {
 		{"Message.DedupKey", chanq.Message[string]{DedupKey: "\xc3"}, false},
 		{"Message.Headers", chanq.Message[string]{Headers: many}, true},
 		{"Message.Headers", chanq.Message[string]{Headers: map[string]string{"k": strings.Repeat("v", 16<<10)}}, true},
-		{"Message.Body of 101 bytes, Config.MaxBody is 100", chanq.Message[string]{Body: strings.Repeat("b", 101)}, true},
+		{"Message.Body of 101 bytes, Spec.MaxBody is 100", chanq.Message[string]{Body: strings.Repeat("b", 101)}, true},
 	} {
 		r, err := p.Send(t.Context(), c.m)
 		requireWords(t, err, "send orders", c.words)

@@ -1,6 +1,7 @@
 package chanq
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -67,19 +68,21 @@ func printable(d sqlbatch.Dialect, queue string, cfg Config) (sqlbatch.Names, er
 		return none, errors.New("chanq: schema: dialect is nil; give sqlserver.Dialect, postgres.Dialect or sqlite.Dialect")
 	}
 	v := validator{}
-	cfg.checkOrder(&v)
+	cfg.Spec.check(&v)
 	cfg.Shard.check(&v)
 	if cfg.Shard.Count > 0 && cfg.Shard.Set.IsZero() {
-		v.wrong("Config.Shard.Set is zero: must be the same for all shards, from NewID, say")
+		v.wrong("Config.Shard.Set is zero: must be the same for all shards, for example from NewID")
 	}
-	if err := v.err(); err != nil {
+	spec, err := cfg.Spec.complete()
+	if err := errors.Join(v.err(), err); err != nil {
 		return none, fmt.Errorf("chanq: schema: %w", err)
 	}
-	names := cfg.names(queue)
+	names := cfg.names(queue, spec.Slots)
+	names.Policy = spec.policy()
 	if err := sqlbatch.CheckNames(names); err != nil {
 		return none, fmt.Errorf("chanq: schema: %w", err)
 	}
-	if cfg.Kind == KindOrdered && d.Queue(names).Slots().Text == "" {
+	if spec.Kind == KindOrdered && d.Queue(names).Slots().Text == "" {
 		return none, fmt.Errorf("chanq: schema: %w", errNotOrdered(d))
 	}
 	if d.Name() == sqlserver.Dialect.Name() && strings.Contains(cfg.Schema, "$(") {
@@ -91,14 +94,14 @@ func printable(d sqlbatch.Dialect, queue string, cfg Config) (sqlbatch.Names, er
 // runner runs a statement, on a session or in a transaction, and gives each of its rows to scan.
 type runner = func(st sqlbatch.Statement, scan func(*sql.Rows) error) error
 
-// Migrate makes the tables of a queue, or brings them up to date, in one
-// transaction under a lock of the database: any number of processes may call
-// it at once, and again, beside producers and consumers: what is there it does not lock.
-// On SQL Server the user needs the right to create tables in the schema, which must
-// exist. Tables of a newer chanq are left alone: ErrNewerSchema; and so are those of a queue of
-// another Config.Kind or number of Config.Slots: ErrKind. Config.DeadKey it does change: then
-// all programs must be restarted with it. Like Open it refuses a database that would break chanq's
-// promises, before it changes anything.
+// Migrate makes a queue of Config.Spec, or brings the tables of an existing one up to date and stores the fields of Config.Spec that are
+// not zero: consumers of other programs adopt them with their next heartbeat. What is changed is changed in one transaction under a lock
+// of the database: any number of processes may call it at once, and again, while producers and consumers run. If there is nothing to
+// change it costs three round trips and takes no lock.
+//
+// The user needs the rights to create tables in the schema, which must exist on SQL Server; for an existing queue the right to update
+// the queue's row is enough. A queue with another Spec.Kind or other Spec.Slots is ErrSpec, tables that need a newer chanq are
+// ErrNewerSchema. Like Open it refuses a database that would break chanq's promises, before it changes anything.
 func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
 	q, err := newQueue("migrate", db, queue, cfg)
 	if err != nil {
@@ -112,7 +115,7 @@ func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 		return session.RunOn(ctx, conn, q.dialect, st, scan)
 	}
-	if err := q.migrate(run, cfg.Slots); err != nil {
+	if err := q.migrate(run); err != nil {
 		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the transaction ends with the connection
 		return &OpError{Op: "migrate", Queue: q.label, Err: err}
 	}
@@ -121,12 +124,7 @@ func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
 
 // begin begins the transaction of a change, which excludes all others.
 func (q *queue) begin(run runner) error {
-	for _, text := range q.dialect.Begin() {
-		if err := run(sqlbatch.Statement{Text: text}, nil); err != nil {
-			return err
-		}
-	}
-	return nil
+	return runAll(run, q.dialect.Begin())
 }
 
 // settleShard completes the mark of a shard that is to be made.
@@ -135,60 +133,107 @@ func (q *queue) settleShard() error {
 	case q.cfg.Shard.Count == 0 || !q.cfg.Shard.Set.IsZero():
 		return nil
 	case q.cfg.Shard.Index > 0:
-		return fmt.Errorf("Config.Shard.Set is zero: must be that of shard 0, which Migrate makes up; StoredConfig tells it")
+		return fmt.Errorf("Config.Shard.Set is zero: must be that of shard 0, which Migrate makes; StoredConfig returns it")
 	}
 	q.cfg.Shard.Set = NewID()
-	q.render()
 	return nil
 }
 
-// migrate migrates to that many slots, of an ordered queue; 0 is as many as there are.
-func (q *queue) migrate(run runner, slots int) error {
+// migrate changes what is to be changed.
+func (q *queue) migrate(run runner) error {
 	if err := q.trust(run); err != nil {
 		return err
+	}
+	found, err := q.stored(run)
+	if err != nil {
+		return err
+	}
+	whole := false
+	if found.Version >= sqlbatch.Version {
+		if whole, err = q.isWhole(run, found); err != nil {
+			return err
+		}
+		if _, changes, err := q.change(found); err != nil || whole && !changes {
+			return err
+		}
 	}
 	if err := q.begin(run); err != nil {
 		return err
 	}
-	migrations := q.dialect.Migrations(q.cfg.names(q.name))
-	for _, text := range migrations[0].Statements[:migrations[0].Registry] {
-		if err := run(sqlbatch.Statement{Text: text}, nil); err != nil {
+	if !whole { // the table of queues may be missing
+		registry := q.dialect.Migrations(q.names)[0]
+		if err := runAll(run, registry.Statements[:registry.Registry]); err != nil {
 			return err
 		}
 	}
-	found, err := q.stored(run)
-	switch {
-	case err != nil:
+	if found, err = q.stored(run); err != nil { // now that no other migration runs
 		return err
-	case found.version > sqlbatch.Version:
-		return newer(found.version)
-	case found.version == 0:
-		if err := q.settleShard(); err != nil {
-			return err
-		}
-		migrations = q.dialect.Migrations(q.cfg.names(q.name))
-	default:
-		if err := found.differs(&q.cfg, slots); err != nil {
-			return err
-		}
-		found.holds = 0
-		if q.cfg.DeadKey == DeadKeyHolds { // the caller says so
-			found.holds = 1
-		}
-		if err := q.adopt(found); err != nil {
-			return err
-		}
-		migrations = q.dialect.Migrations(q.cfg.names(q.name))
 	}
-	for _, m := range migrations {
-		for _, text := range m.Statements {
-			if err := run(sqlbatch.Statement{Text: text}, nil); err != nil {
+	if found.Version == 0 {
+		err = q.settleShard()
+	}
+	if err != nil {
+		return err
+	}
+	spec, _, err := q.change(found)
+	if err != nil {
+		return err
+	}
+	q.slots = spec.Slots
+	q.render()
+	if !whole || found.Version < sqlbatch.Version {
+		for _, m := range q.dialect.Migrations(q.names) {
+			if err := runAll(run, m.Statements); err != nil {
 				return fmt.Errorf("migration %d: %w", m.Number, err)
 			}
 		}
 	}
-	if err := run(q.sql.Record(sqlbatch.Version), nil); err != nil {
+	if err := run(q.sql.Record(sqlbatch.Version, spec.policy()), nil); err != nil {
 		return err
 	}
 	return run(sqlbatch.Statement{Text: q.dialect.Commit()}, nil)
+}
+
+// isWhole reports whether no table of a queue is missing that the table of queues has. A table that the role may not read is there.
+func (q *queue) isWhole(run runner, found stored) (bool, error) {
+	q.slots = found.Slots
+	q.render()
+	switch err := run(q.sql.Stats(1), nil); {
+	case err == nil:
+		return true, nil
+	case q.classify(err) == sqlbatch.NoSchema:
+		return false, nil
+	case q.classify(err) == sqlbatch.Permanent:
+		return true, nil
+	default:
+		return false, err
+	}
+}
+
+// change returns the Spec that the queue is to have, and whether it has another one now.
+func (q *queue) change(found stored) (spec Spec, changes bool, err error) {
+	if found.Version > 0 {
+		if err := found.Unusable(); err != nil {
+			return spec, false, fmt.Errorf("%w: %w", ErrNewerSchema, err)
+		}
+		if err := cmp.Or(q.cfg.Spec.differs(found.spec(), true), found.shard.isNot(q.cfg.Shard)); err != nil {
+			return spec, false, err
+		}
+		spec, err = q.cfg.Spec.over(found.spec()).complete()
+		return spec, spec != found.spec(), err
+	}
+	spec, err = q.cfg.Spec.complete()
+	if err == nil && spec.Kind == KindOrdered && q.dialect.Queue(q.cfg.names(q.name, spec.Slots)).Slots().Text == "" {
+		err = errNotOrdered(q.dialect)
+	}
+	return spec, true, err
+}
+
+func runAll(run runner, texts []string) error {
+	for _, text := range texts {
+		if err := run(sqlbatch.Statement{Text: text}, nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -1,30 +1,77 @@
 package chanq
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
+	"time"
 
 	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// What the database keeps of a queue: its kind, its slots, what a dead message does to its key, and which shard it is.
+// What the database keeps of a queue: its Spec, and which shard it is.
+
+// Spec is what the row of a queue says of it, and so the same in all programs that use it. Migrate makes a queue of it, with the defaults
+// for the fields that are zero, and changes the fields of an existing queue that are not zero. Open takes the stored value for each
+// field that is zero, and returns ErrSpec for another value. chanqadmin.Queue.Configure changes a queue while programs use it: its
+// consumers read the row with each heartbeat, every third of ConsumerConfig.LeaseFor. A producer checks MaxBody by what this process
+// last read: when it opened the Queue, or by a consumer of it.
+type Spec struct {
+	// Kind of the queue: plain, or ordered, which delivers the messages of each Message.Key in the order in which they were sent. It
+	// cannot be changed. Default: KindPlain.
+	Kind Kind
+	// Slots of an ordered queue. Each key belongs to one, by its hash, and each slot to one consumer at a time. No more consumers than
+	// slots have something to do, and the messages of a consumer that died wait, a slot's worth each, until its lease is over. With 1
+	// the whole queue is delivered by one consumer at a time. It cannot be changed: drain into a new queue. Default: 64. Range: 1 to
+	// 1024.
+	Slots int
+	// MaxKeys of an ordered queue is the most keys that handlers process at once, in all processes together. Each slot has its part of
+	// it, and fewer are being processed where keys with messages fall into few slots. Default: UnlimitedKeys. Range: Slots to
+	// 1,000,000, or UnlimitedKeys.
+	MaxKeys int
+	// DeadKey of an ordered queue says whether the messages behind a dead one of the same key are delivered. Default: DeadKeyOpens.
+	DeadKey DeadKey
+	// MaxAttempts is how many attempts of a message fail before it is dead-lettered by the Nack of the last one. An attempt whose lease
+	// expired, for example because its process died, does not count: see Config.MaxCrashes. Default: 20. Range: 1 to 1,000,000, or
+	// UnlimitedAttempts.
+	MaxAttempts int
+	// MaxBody is the most bytes of an encoded body; for a larger one a send returns ErrTooLarge. Default: 1 MiB. Range: 1 byte to
+	// 256 MiB.
+	MaxBody int
+	// Retain keeps acked messages in the done table for this long. Of messages sent again with one ID it keeps the last, on SQL Server
+	// each. Default: RetainNone. Range: 1 ms to 100 years, or RetainNone.
+	Retain time.Duration
+	// RetainDead deletes dead messages this long after they died. Default: RetainAll. Range: 1 ms to 100 years, or RetainAll.
+	RetainDead time.Duration
+}
+
+// Values of a Spec that mean none or no limit, since 0 is the stored value or the default.
+const (
+	// UnlimitedAttempts is a Spec.MaxAttempts: no failure is the last. A message is still dead-lettered by DeadLetter, because its body
+	// cannot be decoded, because it has expired, and after Config.MaxCrashes.
+	UnlimitedAttempts = -1
+	// UnlimitedKeys is a Spec.MaxKeys.
+	UnlimitedKeys = -1
+	// RetainNone is a Spec.Retain: acked messages are deleted.
+	RetainNone time.Duration = -1
+	// RetainAll is a Spec.RetainDead: dead messages are kept until an operator redrives or purges them.
+	RetainAll time.Duration = -1
+)
 
 // Kind of a queue.
 type Kind uint8
 
-// The kinds.
+// The kinds. The zero value stands for the stored one.
 const (
-	// KindPlain: messages come by priority, and within one about in the order in which they
-	// are due. Any number of consumers take from anywhere.
-	KindPlain Kind = iota
-	// KindOrdered: of the messages with one Message.Key no handler gets one before the
-	// one that was sent before it is acked or dead (or cancelled, or purged), for certain:
-	// whatever dies meanwhile. That holds where Send, or the transaction of SendTx, had
-	// returned before the Send of the second began, and for all that one goroutine sends
-	// on one Producer. A message that is delivered again comes before those behind it.
-	// There is neither Message.Priority nor Message.Delay.
+	// KindPlain: messages come by priority, and within one about in the order in which they are due. Any number of consumers take from
+	// anywhere.
+	KindPlain Kind = iota + 1
+	// KindOrdered: of the messages with one Message.Key no handler gets one before the one that was sent before it is acked or dead (or
+	// cancelled, or purged), also when processes die. That holds where Send, or the transaction of SendTx, had returned before the
+	// Send of the second began, and for all that one goroutine sends on one Producer. A message that is redelivered comes before those
+	// behind it. There is neither Message.Priority nor Message.Delay.
 	KindOrdered
 )
 
@@ -41,12 +88,12 @@ func (k Kind) String() string {
 // DeadKey says what becomes of the messages behind a dead one of the same key.
 type DeadKey uint8
 
-// The possibilities.
+// The possibilities. The zero value stands for the stored one.
 const (
 	// DeadKeyOpens: the next one is delivered once the one before it is dead.
-	DeadKeyOpens DeadKey = iota
-	// DeadKeyHolds: the key stays closed until none of its messages is dead any more, because
-	// somebody redrove, discarded or purged them.
+	DeadKeyOpens DeadKey = iota + 1
+	// DeadKeyHolds: the key stays closed until none of its messages is dead any more, because an operator redrove, discarded or purged
+	// them.
 	DeadKeyHolds
 )
 
@@ -58,6 +105,152 @@ func (d DeadKey) String() string {
 		return "holds"
 	}
 	return fmt.Sprintf("DeadKey(%d)", uint8(d))
+}
+
+const (
+	defaultSlots    = 64
+	mostKeys        = 1_000_000
+	mostAttempts    = 1_000_000
+	leastRetention  = time.Millisecond
+	defaultAttempts = 20
+	defaultMaxBody  = 1 << 20
+)
+
+// check checks each field by itself.
+func (s Spec) check(v *validator) {
+	within := func(field string, value, low, high int) {
+		if value != 0 && (value < low || value > high) {
+			v.wrong("Spec.%s is %d: must be 0 (the stored value, or the default) or from %d to %d", field, value, low, high)
+		}
+	}
+	unless := func(field string, value, none time.Duration, name string) {
+		if value != 0 && value != none && (value < leastRetention || value > sqlbatch.MaxDelay) {
+			v.wrong("Spec.%s is %v: must be 0 (the stored value, or the default), from %v to %v, or %s", field, value, leastRetention, sqlbatch.MaxDelay, name)
+		}
+	}
+	if s.Kind > KindOrdered {
+		v.wrong("Spec.Kind is %d: must be 0 (the stored value, or KindPlain), KindPlain (%d) or KindOrdered (%d)", s.Kind, KindPlain, KindOrdered)
+	}
+	within("Slots", s.Slots, 1, sqlbatch.MaxSlots)
+	if s.MaxKeys != UnlimitedKeys {
+		within("MaxKeys", s.MaxKeys, 1, mostKeys)
+	}
+	if s.DeadKey > DeadKeyHolds {
+		v.wrong("Spec.DeadKey is %d: must be 0 (the stored value, or DeadKeyOpens), DeadKeyOpens (%d) or DeadKeyHolds (%d)", s.DeadKey, DeadKeyOpens, DeadKeyHolds)
+	}
+	if s.MaxAttempts != UnlimitedAttempts {
+		within("MaxAttempts", s.MaxAttempts, 1, mostAttempts)
+	}
+	within("MaxBody", s.MaxBody, 1, sqlbatch.MaxBody)
+	unless("Retain", s.Retain, RetainNone, "RetainNone")
+	unless("RetainDead", s.RetainDead, RetainAll, "RetainAll")
+}
+
+// whole returns the Spec with durations rounded up to milliseconds, as they are stored.
+func (s Spec) whole() Spec {
+	for _, d := range []*time.Duration{&s.Retain, &s.RetainDead} {
+		if *d > 0 {
+			*d = (*d + time.Millisecond - 1).Truncate(time.Millisecond)
+		}
+	}
+	return s
+}
+
+// over returns the Spec with the values of stored for its zero fields.
+func (s Spec) over(stored Spec) Spec {
+	return Spec{
+		Kind: cmp.Or(s.Kind, stored.Kind), Slots: cmp.Or(s.Slots, stored.Slots), MaxKeys: cmp.Or(s.MaxKeys, stored.MaxKeys),
+		DeadKey: cmp.Or(s.DeadKey, stored.DeadKey), MaxAttempts: cmp.Or(s.MaxAttempts, stored.MaxAttempts), MaxBody: cmp.Or(s.MaxBody, stored.MaxBody),
+		Retain: cmp.Or(s.Retain, stored.Retain), RetainDead: cmp.Or(s.RetainDead, stored.RetainDead),
+	}
+}
+
+// complete returns the Spec with the defaults of its kind, or an error for fields that do not go together.
+func (s Spec) complete() (Spec, error) {
+	s = s.over(Spec{Kind: KindPlain, MaxAttempts: defaultAttempts, MaxBody: defaultMaxBody, Retain: RetainNone, RetainDead: RetainAll})
+	v := validator{}
+	if s.Kind == KindOrdered {
+		s = s.over(Spec{Slots: defaultSlots, MaxKeys: UnlimitedKeys, DeadKey: DeadKeyOpens})
+		if s.MaxKeys != UnlimitedKeys && s.MaxKeys < s.Slots {
+			v.wrong("Spec.MaxKeys is %d: must be UnlimitedKeys or at least Slots, which is %d", s.MaxKeys, s.Slots)
+		}
+		return s, v.err()
+	}
+	for _, f := range []struct {
+		name  string
+		value int
+	}{{"Slots", s.Slots}, {"MaxKeys", s.MaxKeys}, {"DeadKey", int(s.DeadKey)}} {
+		if f.value != 0 {
+			v.wrong("Spec.%s is %d: it is for ordered queues, set Spec.Kind to KindOrdered", f.name, f.value)
+		}
+	}
+	return s, v.err()
+}
+
+// differs returns ErrSpec if a field that is not zero differs from that of the stored Spec. Only those of the kind are looked at if
+// fixed is set.
+func (s Spec) differs(stored Spec, fixed bool) error {
+	fields := []struct {
+		name             string
+		given, has, none any
+	}{{"Kind", s.Kind, stored.Kind, Kind(0)}, {"Slots", s.Slots, stored.Slots, 0}}
+	remedy := "it cannot be changed: leave the field unset, or migrate a queue of another name"
+	if !fixed {
+		fields = append(fields, []struct {
+			name             string
+			given, has, none any
+		}{
+			{"MaxKeys", s.MaxKeys, stored.MaxKeys, 0}, {"DeadKey", s.DeadKey, stored.DeadKey, DeadKey(0)},
+			{"MaxAttempts", s.MaxAttempts, stored.MaxAttempts, 0}, {"MaxBody", s.MaxBody, stored.MaxBody, 0},
+			{"Retain", s.Retain, stored.Retain, time.Duration(0)}, {"RetainDead", s.RetainDead, stored.RetainDead, time.Duration(0)},
+		}...)
+	}
+	for i, f := range fields {
+		if f.given == f.none || f.given == f.has {
+			continue
+		}
+		if i > 1 {
+			remedy = "leave the field unset, or change the queue by chanq.Migrate, chanqadmin.Queue.Configure, or the command: chanq configure"
+		}
+		return fmt.Errorf("%w: Spec.%s is %s, and the database says %s; %s", ErrSpec, f.name, specText(f.name, f.given), specText(f.name, f.has), remedy)
+	}
+	return nil
+}
+
+// specText is a value of a field, for people.
+func specText(field string, value any) string {
+	switch {
+	case value == UnlimitedAttempts:
+		return "unlimited"
+	case value == RetainNone && field == "Retain":
+		return "RetainNone"
+	case value == RetainAll:
+		return "RetainAll"
+	}
+	return fmt.Sprint(value)
+}
+
+// policy is the part of a complete Spec that may be changed.
+func (s Spec) policy() sqlbatch.Policy {
+	return sqlbatch.Policy{
+		Holds: s.DeadKey == DeadKeyHolds, MaxKeys: max(0, s.MaxKeys), MaxAttempts: max(0, s.MaxAttempts), MaxBody: s.MaxBody,
+		Retain: max(0, s.Retain), RetainDead: max(0, s.RetainDead),
+	}
+}
+
+// specOf is the Spec of a queue as the database has it.
+func specOf(slots int, p sqlbatch.Policy) Spec {
+	s := Spec{
+		Kind: KindPlain, MaxAttempts: cmp.Or(p.MaxAttempts, UnlimitedAttempts), MaxBody: p.MaxBody,
+		Retain: cmp.Or(p.Retain, RetainNone), RetainDead: cmp.Or(p.RetainDead, RetainAll),
+	}
+	if slots > 0 {
+		s.Kind, s.Slots, s.MaxKeys, s.DeadKey = KindOrdered, slots, cmp.Or(p.MaxKeys, UnlimitedKeys), DeadKeyOpens
+		if p.Holds {
+			s.DeadKey = DeadKeyHolds
+		}
+	}
+	return s
 }
 
 // ShardMark is what the tables of a shard remember: that they are shard Index, from 0, of
@@ -89,39 +282,11 @@ func (m ShardMark) String() string {
 
 // stored is what the database says of a queue.
 type stored struct {
-	version int
-	slots   int
-	holds   int
-	shard   ShardMark
+	table.Stored
+	shard ShardMark
 }
 
-func (s stored) kind() Kind {
-	if s.slots > 0 {
-		return KindOrdered
-	}
-	return KindPlain
-}
-
-func (s stored) deadKey() DeadKey {
-	if s.holds != 0 {
-		return DeadKeyHolds
-	}
-	return DeadKeyOpens
-}
-
-// differs says why the tables of a queue are not those of Config, whose Slots are 0 for
-// any number.
-func (s stored) differs(c *Config, slots int) error {
-	switch {
-	case s.kind() != c.Kind && s.slots > 0:
-		return fmt.Errorf("%w: Config.Kind is %v, and the database says ordered, of %d slots; set Config.Kind to KindOrdered", ErrKind, c.Kind, s.slots)
-	case s.kind() != c.Kind:
-		return fmt.Errorf("%w: Config.Kind is %v, and the database says plain; a queue's kind cannot be changed: leave Config.Kind unset, or migrate a queue of another name", ErrKind, c.Kind)
-	case slots != 0 && slots != s.slots:
-		return fmt.Errorf("%w: Config.Slots is %d, and the database says %d, which cannot be changed; leave Config.Slots unset", ErrKind, slots, s.slots)
-	}
-	return s.shard.isNot(c.Shard)
-}
+func (s stored) spec() Spec { return specOf(s.Slots, s.Policy) }
 
 // isNot returns why tables with this mark are not those that a program wants, whose Set is zero for any, or
 // nil.
@@ -144,11 +309,10 @@ func (m ShardMark) isNot(wanted ShardMark) error {
 // stored asks the database of a queue; the version is 0 where there are no tables. One
 // round trip, by run.
 func (q *queue) stored(run runner) (s stored, err error) {
-	var row table.Stored
-	err = run(q.sql.Version(), row.Scan)
-	s = stored{version: row.Version, slots: row.Slots, holds: row.Holds, shard: ShardMark{Index: row.ShardIndex, Count: row.ShardCount}}
-	if err == nil && row.ShardCount > 0 {
-		s.shard.Set, err = ParseID(row.ShardSet)
+	err = run(q.sql.Version(), s.Scan)
+	s.shard = ShardMark{Index: s.ShardIndex, Count: s.ShardCount}
+	if err == nil && s.ShardCount > 0 {
+		s.shard.Set, err = ParseID(s.ShardSet)
 	}
 	if err != nil && q.classify(err) == sqlbatch.NoSchema {
 		return stored{}, nil
@@ -156,33 +320,31 @@ func (q *queue) stored(run runner) (s stored, err error) {
 	return s, err
 }
 
-// adopt takes the kind, the slots, the dead keys and the shard of the database for Config's.
-func (q *queue) adopt(s stored) error {
-	q.cfg.Kind, q.cfg.Slots, q.cfg.DeadKey, q.cfg.Shard = s.kind(), s.slots, s.deadKey(), s.shard
-	q.table.Ordered = q.ordered()
+// adopt takes what the database says of a queue.
+func (q *queue) adopt(s stored) {
+	q.slots, q.cfg.Shard = s.Slots, s.shard
+	q.table.SetPolicy(s.Policy)
+	q.table.Ordered, q.debouncer.Ordered = q.ordered(), q.ordered()
+	q.debouncer.Notifier = notifierOf(q.db, q.cfg.Notifier, q.ordered())
 	q.render()
-	v := validator{}
-	q.cfg.checkOrder(&v)
-	return v.err()
 }
 
-// StoredConfig returns cfg with what the database keeps of it for a queue, Kind, Slots,
-// DeadKey and Shard, and with its Dialect. It is for programs that operate queues whatever their kind is; others give to Open
-// what they gave to Migrate. One round trip; ErrNoSchema where there is no such queue.
+// StoredConfig returns cfg with what the database keeps of a queue, its Spec and Shard, and with its Dialect. It is for programs that
+// open the shards of a queue one by one; Open needs no Spec. One round trip; ErrNoSchema where there is no such queue.
 func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Config, error) {
-	plain := cfg
-	plain.Kind, plain.Slots, plain.MaxKeys, plain.DeadKey, plain.Shard = KindPlain, 0, 0, DeadKeyOpens, ShardMark{}
-	q, err := newQueue("open", db, queue, plain)
+	asked := cfg
+	asked.Spec, asked.Shard = Spec{}, ShardMark{}
+	q, err := newQueue("open", db, queue, asked)
 	if err != nil {
 		return cfg, err
 	}
 	found, err := q.stored(func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return q.once(ctx, st, scan) })
-	if err == nil && found.version == 0 {
+	if err == nil && found.Version == 0 {
 		err = &unfitError{fmt.Errorf("%w: there is no such queue; run chanq.Migrate, or the command: chanq migrate %s", ErrNoSchema, queue)}
 	}
 	if err != nil {
 		return cfg, &OpError{Op: "open", Queue: q.label, Err: q.unanswered(err)}
 	}
-	cfg.Dialect, cfg.Kind, cfg.Slots, cfg.DeadKey, cfg.Shard = q.dialect, found.kind(), found.slots, found.deadKey(), found.shard
+	cfg.Dialect, cfg.Spec, cfg.Shard = q.dialect, found.spec(), found.shard
 	return cfg, nil
 }

@@ -2,48 +2,54 @@ package chanq
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-func TestConfigOfOrderedQueuesIsCheckedWhole(t *testing.T) {
-	full, err := Config{Kind: KindOrdered}.withDefaults()
+func TestASpecIsCheckedWhole(t *testing.T) {
+	full, err := Spec{Kind: KindOrdered}.complete()
 	require.NoError(t, err)
-	require.Equal(t, 64, full.Slots)
-	require.Zero(t, full.MaxKeys)
+	require.Equal(t, Spec{KindOrdered, 64, UnlimitedKeys, DeadKeyOpens, 20, 1 << 20, RetainNone, RetainAll}, full)
+	full, err = Spec{}.complete()
+	require.NoError(t, err)
+	require.Equal(t, Spec{Kind: KindPlain, MaxAttempts: 20, MaxBody: 1 << 20, Retain: RetainNone, RetainDead: RetainAll}, full)
 
-	_, err = Config{Slots: 1, MaxKeys: 2, DeadKey: DeadKeyHolds}.withDefaults()
-	for _, field := range []string{"Config.Slots is 1", "Config.MaxKeys is 2", "Config.DeadKey is 1"} {
+	_, err = Spec{Slots: 1, MaxKeys: 2, DeadKey: DeadKeyHolds}.complete()
+	for _, field := range []string{"Spec.Slots is 1", "Spec.MaxKeys is 2", "Spec.DeadKey is 2"} {
 		require.ErrorContains(t, err, field, "of a plain queue")
 	}
-	for says, c := range map[string]Config{
-		"Config.Kind is 2":                      {Kind: 2},
-		"Config.Slots is 1025":                  {Kind: KindOrdered, Slots: 1025},
-		"Config.Slots is -1":                    {Kind: KindOrdered, Slots: -1},
-		"Config.MaxKeys is 63":                  {Kind: KindOrdered, MaxKeys: 63},
-		"Config.MaxKeys is -1":                  {Kind: KindOrdered, MaxKeys: -1},
-		"Config.MaxKeys is 1000001":             {Kind: KindOrdered, MaxKeys: 1_000_001},
-		"Config.DeadKey is 2":                   {Kind: KindOrdered, DeadKey: 2},
-		"from Slots, 8, to 1000000":             {Kind: KindOrdered, Slots: 8, MaxKeys: 7},
-		"must be KindPlain (0, the default) or": {Kind: 9},
+	_, err = Spec{Kind: KindOrdered, Slots: 8, MaxKeys: 7}.complete()
+	require.ErrorContains(t, err, "Spec.MaxKeys is 7: must be UnlimitedKeys or at least Slots, which is 8")
+	for says, s := range map[string]Spec{
+		"Spec.Kind is 3":              {Kind: 3},
+		"Spec.Slots is 1025":          {Slots: 1025},
+		"Spec.Slots is -1":            {Slots: -1},
+		"Spec.MaxKeys is -2":          {MaxKeys: -2},
+		"Spec.MaxKeys is 1000001":     {MaxKeys: 1_000_001},
+		"Spec.DeadKey is 3":           {DeadKey: 3},
+		"Spec.MaxAttempts is -2":      {MaxAttempts: -2},
+		"Spec.MaxAttempts is 1000001": {MaxAttempts: 1_000_001},
+		"Spec.MaxBody is -1":          {MaxBody: -1},
+		"Spec.Retain is -2ns":         {Retain: -2},
+		"Spec.RetainDead is 1ns":      {RetainDead: 1},
 	} {
-		_, err := c.withDefaults()
+		_, err := Config{Spec: s}.withDefaults()
 		require.ErrorContains(t, err, says)
 	}
+	c, err := Config{Spec: Spec{Retain: time.Millisecond + 1}}.withDefaults()
+	require.NoError(t, err)
+	require.Equal(t, 2*time.Millisecond, c.Retain, "as it is stored")
 }
 
-func TestThePartsOfMaxKeysAreTheWhole(t *testing.T) {
-	for _, keys := range []int{8, 9, 15, 16, 1000} {
-		c, err := Config{Kind: KindOrdered, Slots: 8, MaxKeys: keys}.withDefaults()
-		require.NoError(t, err)
-		total := 0
-		for slot := range c.Slots {
-			n := c.keysOf(slot)
-			require.GreaterOrEqual(t, n, 1, "a slot without keys would starve")
-			total += n
-		}
-		require.Equal(t, keys, total)
+// TestASpecIsStoredWhole sends each field through the form in which the database has it.
+func TestASpecIsStoredWhole(t *testing.T) {
+	for _, s := range []Spec{
+		{KindOrdered, 8, UnlimitedKeys, DeadKeyOpens, UnlimitedAttempts, 1, RetainNone, RetainAll},
+		{KindOrdered, 1, 9, DeadKeyHolds, 3, 2, time.Hour, time.Minute},
+		{Kind: KindPlain, MaxAttempts: 3, MaxBody: 2, Retain: time.Hour, RetainDead: time.Minute},
+	} {
+		require.Equal(t, s, specOf(s.Slots, s.policy()))
+		require.NoError(t, s.differs(s, false))
 	}
-	c := Config{Kind: KindOrdered, Slots: 8}
-	require.Zero(t, c.keysOf(3), "no limit")
 }

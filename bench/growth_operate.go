@@ -63,7 +63,7 @@ func (s *store) trim(ctx context.Context) (total int, err error) {
 	const step = 1000
 	for after := int64(0); ; {
 		deleted := 0
-		st := s.sql.Trim(time.Millisecond, step, after)
+		st := s.sql.Trim(sqlbatch.Done, time.Millisecond, step, after)
 		rows, err := s.db.QueryContext(ctx, st.Text, st.Args...)
 		if err != nil {
 			return total, err

@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"fmt"
 	"math"
+	"os"
 	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/internal/batch"
@@ -181,9 +185,44 @@ func advance(rows *sql.Rows, w *sqlbatch.Window) error {
 }
 
 // Pause stops claims of this queue in all processes, as soon as each polls next. What is leased already may be settled, and what
-// consumers have buffered is still delivered; sends go on. One round trip.
-func (q *Queue) Pause(ctx context.Context) error {
-	return q.fail("pause", q.once(ctx, q.sql.Pause(), nil))
+// consumers have buffered is still delivered; sends go on. The reason and who pauses, as host/pid, are kept for other operators: see
+// Paused. A reason has at most 400 bytes of UTF-8 without NUL. One round trip.
+func (q *Queue) Pause(ctx context.Context, reason string) error {
+	if len(reason) > sqlbatch.MaxPauseText || !utf8.ValidString(reason) || strings.ContainsRune(reason, 0) {
+		return q.refuse("pause", "reason %.63q of %d bytes: must be at most %d, of UTF-8 without NUL", reason, len(reason), sqlbatch.MaxPauseText)
+	}
+	host, _ := os.Hostname()
+	return q.fail("pause", q.once(ctx, q.sql.Pause(fmt.Sprintf("%.200s/%d", strings.ToValidUTF8(host, ""), os.Getpid()), reason), nil))
+}
+
+// Pause is a pause of a queue.
+type Pause struct {
+	Since      time.Time // by the clock of the database; zero: the queue is not paused
+	By, Reason string
+}
+
+// Paused returns the pause of the queue. One round trip.
+func (q *Queue) Paused(ctx context.Context) (Pause, error) {
+	var found table.Stored
+	if err := q.once(ctx, q.sql.Version(), found.Scan); err != nil || !found.Paused {
+		return Pause{}, q.fail("look at the pause", err)
+	}
+	return Pause{Since: time.UnixMilli(found.PausedAt.Int64), By: found.PausedBy.String, Reason: found.PauseReason.String}, nil
+}
+
+// Configure changes the fields of the queue's Spec that are not zero in spec, while programs use the queue: its consumers adopt them with
+// their next heartbeat, every third of chanq.ConsumerConfig.LeaseFor. Kind and Slots cannot be changed: ErrSpec. The role needs the right
+// to update the queue's row, as for Pause. Up to eight round trips, three if nothing changes.
+func (q *Queue) Configure(ctx context.Context, spec chanq.Spec) error {
+	cfg := q.cfg
+	cfg.Spec = spec
+	return chanq.Migrate(ctx, q.db, q.Name(), cfg)
+}
+
+// Spec returns what the database says of the queue. One round trip.
+func (q *Queue) Spec(ctx context.Context) (chanq.Spec, error) {
+	cfg, err := chanq.StoredConfig(ctx, q.db, q.Name(), q.cfg)
+	return cfg.Spec, err
 }
 
 // Resume ends a pause. One round trip.

@@ -13,6 +13,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/internal/session"
@@ -37,7 +38,7 @@ type Queue struct {
 // exception: it takes one that may lose commits. It costs three round trips. ErrNoSchema and ErrNewerSchema say what to do;
 // ErrUnavailable: the database does not answer.
 func Open(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) (*Queue, error) {
-	cfg = chanq.Config{Dialect: cfg.Dialect, Schema: cfg.Schema, Label: cfg.Label, Notifier: cfg.Notifier, MaxAttempts: chanq.UnlimitedAttempts, Durability: chanq.DurabilityAsIs}
+	cfg = chanq.Config{Dialect: cfg.Dialect, Schema: cfg.Schema, Label: cfg.Label, Notifier: cfg.Notifier, Durability: chanq.DurabilityAsIs}
 	cfg, err := chanq.StoredConfig(ctx, db, queue, cfg)
 	if err != nil {
 		return nil, err
@@ -52,7 +53,7 @@ func Open(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) (*Que
 // namesOf is how the statements of a queue call its tables.
 func namesOf(queue string, cfg chanq.Config) sqlbatch.Names {
 	return sqlbatch.Names{
-		Schema: cfg.Schema, Queue: queue, Slots: cfg.Slots, Holds: cfg.DeadKey == chanq.DeadKeyHolds,
+		Schema: cfg.Schema, Queue: queue, Slots: cfg.Slots,
 		Shard: cfg.Shard.Index, Shards: cfg.Shard.Count, ShardSet: cfg.Shard.Set,
 	}
 }
@@ -63,18 +64,8 @@ func (q *Queue) Name() string { return q.queue.Name() }
 // Label returns what errors call the queue: Config.Label, or its name.
 func (q *Queue) Label() string { return q.queue.Label() }
 
-// Stored is what the database keeps of a queue's chanq.Config.
-type Stored struct {
-	Kind    chanq.Kind
-	Slots   int
-	DeadKey chanq.DeadKey
-	Shard   chanq.ShardMark
-}
-
-// Stored returns what the database said of the queue when it was opened.
-func (q *Queue) Stored() Stored {
-	return Stored{Kind: q.cfg.Kind, Slots: q.cfg.Slots, DeadKey: q.cfg.DeadKey, Shard: q.cfg.Shard}
-}
+// Opened returns what the database said of the queue when it was opened: its Spec and its shard.
+func (q *Queue) Opened() (chanq.Spec, chanq.ShardMark) { return q.cfg.Spec, q.cfg.Shard }
 
 // Empty is chanq.Queue.Empty.
 func (q *Queue) Empty(ctx context.Context) (bool, error) { return q.queue.Empty(ctx) }
@@ -132,6 +123,7 @@ func Queues(ctx context.Context, db *sql.DB, cfg chanq.Config) ([]string, error)
 	})
 	switch {
 	case err == nil:
+		slices.Sort(list) // whatever the collation of the database
 		return list, nil
 	case session.Classify(d, err) == sqlbatch.NoSchema:
 		return nil, nil

@@ -74,11 +74,12 @@ func dropOn(d sqlbatch.Dialect, cfg chanq.Config, queue string, run func(sqlbatc
 		return err
 	case found.Version == 0:
 		return fmt.Errorf("%w: there is no such queue", chanq.ErrNoSchema)
-	case found.Version > sqlbatch.Version:
-		return fmt.Errorf("%w: version %d, this chanq knows %d; upgrade this program", chanq.ErrNewerSchema, found.Version, sqlbatch.Version)
+	}
+	if err := found.Unusable(); err != nil {
+		return fmt.Errorf("%w: %w", chanq.ErrNewerSchema, err)
 	}
 	// What its tables are is known now, and stays so until the commit.
-	names := sqlbatch.Names{Schema: cfg.Schema, Queue: queue, Slots: found.Slots, Holds: found.Holds != 0, Shard: found.ShardIndex, Shards: found.ShardCount}
+	names := sqlbatch.Names{Schema: cfg.Schema, Queue: queue, Slots: found.Slots, Shard: found.ShardIndex, Shards: found.ShardCount}
 	if found.ShardCount > 0 {
 		set, err := chanq.ParseID(found.ShardSet)
 		if err != nil {

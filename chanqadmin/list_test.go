@@ -37,7 +37,7 @@ func listAll(t *testing.T, q *chanqadmin.Queue, s chanqadmin.State, bodies bool)
 func TestAListPagesThroughAStateThatLiesAmongOthers(t *testing.T) {
 	for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
 		t.Run(kind.String(), func(t *testing.T) {
-			q := filled(t, chanq.Config{Kind: kind})
+			q := filled(t, chanq.Config{Spec: chanq.Spec{Kind: kind}})
 			leases := testdb.Lease(t, q, 5, time.Hour)
 			require.NoError(t, leases[1].Release())
 			require.NoError(t, leases[3].Nack(chanq.DeadLetter(context.Canceled)))

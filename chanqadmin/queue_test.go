@@ -50,12 +50,12 @@ func TestWrongArgumentsAreRefused(t *testing.T) {
 func TestAQueueOfANewerSchemaIsNeitherOpenedNorDropped(t *testing.T) {
 	testdb.Run(t, testdb.Memory, func(w *testdb.World) {
 		w.Queue("orders", chanq.Config{})
-		_, err := w.DB.Exec("UPDATE chanq__queues SET version = version + 1")
+		_, err := w.DB.Exec("UPDATE chanq__queues SET min_version = min_version + 1")
 		require.NoError(t, err)
 		_, err = chanqadmin.Open(w.Soon(), w.DB, "orders", chanq.Config{})
 		require.ErrorIs(t, err, chanq.ErrNewerSchema)
 		require.ErrorIs(t, chanqadmin.DropWithMessages(w.Soon(), w.DB, "orders", chanq.Config{}), chanq.ErrNewerSchema)
-		_, err = w.DB.Exec("UPDATE chanq__queues SET version = version - 1")
+		_, err = w.DB.Exec("UPDATE chanq__queues SET min_version = min_version - 1")
 		require.NoError(t, err)
 		require.NoError(t, chanqadmin.Drop(w.Soon(), w.DB, "orders", chanq.Config{}))
 	})
@@ -63,10 +63,14 @@ func TestAQueueOfANewerSchemaIsNeitherOpenedNorDropped(t *testing.T) {
 
 func TestAQueueIsOpenedAsTheKindThatItIs(t *testing.T) {
 	testdb.Run(t, testdb.Memory, func(w *testdb.World) {
-		w.Queue("orders", chanq.Config{Kind: chanq.KindOrdered, Slots: 4, DeadKey: chanq.DeadKeyHolds})
+		w.Queue("orders", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4, DeadKey: chanq.DeadKeyHolds}})
 		q, err := chanqadmin.Open(w.Soon(), w.DB, "orders", chanq.Config{Label: "east"})
 		require.NoError(t, err)
-		require.Equal(t, chanqadmin.Stored{Kind: chanq.KindOrdered, Slots: 4, DeadKey: chanq.DeadKeyHolds}, q.Stored())
+		spec, mark := q.Opened()
+		require.Equal(t, chanq.KindOrdered, spec.Kind)
+		require.Equal(t, 4, spec.Slots)
+		require.Equal(t, chanq.DeadKeyHolds, spec.DeadKey)
+		require.Zero(t, mark)
 		_, err = q.Get(w.Soon(), chanq.ID{1})
 		var op *chanq.OpError
 		require.ErrorAs(t, err, &op)

@@ -74,7 +74,7 @@ func TestPrometheusReadsWhatBecameOfMessages(t *testing.T) {
 		`chanq_messages{queue="mail",state="dead"}`:                             "1",
 		`chanq_messages{queue="mail",state="done"}`:                             "0",
 		`chanq_paused{queue="mail"}`:                                            "0",
-		`chanq_consumers{queue="mail"}`:                                           "1",
+		`chanq_consumers{queue="mail"}`:                                         "1",
 		`chanq_up{queue="mail"}`:                                                "1",
 		`chanq_statement_duration_seconds_count{operation="send",queue="mail"}`: "3",
 	} {
@@ -126,7 +126,7 @@ func TestAllQueuesAreWatchedThoseThatComeLaterToo(t *testing.T) {
 	defer m.WatchAll(db, chanq.Config{})()
 	require.Empty(t, scrape(t, m))
 	require.NoError(t, chanq.Migrate(t.Context(), db, "mail", chanq.Config{}))
-	require.NoError(t, chanq.Migrate(t.Context(), db, "payments", chanq.Config{Kind: chanq.KindOrdered, DeadKey: chanq.DeadKeyHolds}))
+	require.NoError(t, chanq.Migrate(t.Context(), db, "payments", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, DeadKey: chanq.DeadKeyHolds}}))
 	seen := scrape(t, m)
 	require.Equal(t, "1", seen[`chanq_up{queue="mail"}`])
 	require.Equal(t, "1", seen[`chanq_up{queue="payments"}`])
@@ -204,7 +204,7 @@ func TestShardsAreToldApart(t *testing.T) {
 		`chanq_messages{queue="mail/` + there + `",state="ready"}`: "1",
 		`chanq_messages{queue="mail/` + other + `",state="ready"}`: "0",
 		`chanq_up{queue="mail/` + other + `"}`:                     "1",
-		`chanq_consumers{queue="mail/` + other + `"}`:                "0",
+		`chanq_consumers{queue="mail/` + other + `"}`:              "0",
 	} {
 		require.Equal(t, want, seen[name], "%s in %v", name, seen)
 	}

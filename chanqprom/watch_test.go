@@ -206,8 +206,8 @@ func TestQueuesThatComeBackAreSeenAgain(t *testing.T) {
 	require.Equal(t, "1", scrape(t, m)[`chanq_up{queue="mail/0"}`], "it is a shard now")
 	require.NoError(t, chanqadmin.Drop(t.Context(), db, "mail", chanq.Config{Shard: mark}))
 
-	require.NoError(t, chanq.Migrate(t.Context(), db, "mail", chanq.Config{Kind: chanq.KindOrdered}))
-	q, err := chanq.Open[string](t.Context(), db, "mail", chanq.Config{Kind: chanq.KindOrdered})
+	require.NoError(t, chanq.Migrate(t.Context(), db, "mail", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered}}))
+	q, err := chanq.Open[string](t.Context(), db, "mail", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered}})
 	require.NoError(t, err)
 	p, err := q.Producer(chanq.ProducerConfig{})
 	require.NoError(t, err)

@@ -177,7 +177,7 @@ func (l list) migratable(ctx context.Context) error {
 			return &chanq.OpError{Op: "migrate", Queue: l.config(i, chanq.ID{}).Label, Err: err}
 		}
 		cfg := l.config(i, found[0].Shard.Set)
-		cfg.DeadKey = stored.DeadKey // which Migrate changes
+		cfg.Spec = chanq.Spec{Kind: cfg.Kind, Slots: cfg.Slots} // Migrate changes the other fields
 		if _, err := chanq.Open[[]byte](ctx, l.shards[i].DB, l.queue, cfg); err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ func newQueue(t *testing.T, n int, cfg chanq.Config) *Queue[string] {
 }
 
 func TestLimitsAreSharedOut(t *testing.T) {
-	cfg := chanq.Config{Kind: chanq.KindOrdered, Slots: 4, MaxKeys: 14, Label: "shop"}
+	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4, MaxKeys: 14}, Label: "shop"}
 	keys := 0
 	for i := range 3 {
 		own := Shard{Schema: "s"}.config("orders", cfg, i, 3, chanq.ID{})

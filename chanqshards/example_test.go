@@ -26,7 +26,7 @@ func ExampleOpen() {
 		defer db.Close()
 		shards = append(shards, chanqshards.Shard{Name: name, DB: db})
 	}
-	config := chanq.Config{Kind: chanq.KindOrdered}
+	config := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered}}
 	check(chanqshards.Migrate(ctx, shards, "orders", config))
 	orders, err := chanqshards.Open[int](ctx, shards, "orders", config)
 	check(err)
@@ -52,7 +52,7 @@ func ExampleOpen() {
 	for i := range orders.Shards() {
 		admin, err := orders.Admin(ctx, i)
 		check(err)
-		check(admin.Pause(ctx))
+		check(admin.Pause(ctx, ""))
 	}
 	// Output:
 	// ada 0 of orders/east

@@ -44,7 +44,7 @@ func whole(f func(*chanqadmin.Queue, context.Context) error) func(context.Contex
 }
 
 var deeds = map[string]deed{
-	"pause":   {notice: "The queue is paused: nothing is claimed any more, in any process.", run: whole((*chanqadmin.Queue).Pause)},
+	"pause":   {notice: "The queue is paused: nothing is claimed any more, in any process.", run: whole(func(q *chanqadmin.Queue, ctx context.Context) error { return q.Pause(ctx, "web UI") })},
 	"resume":  {notice: "The queue goes on.", run: whole((*chanqadmin.Queue).Resume)},
 	"redrive": {notice: "%s ready again, with no attempts counted.", many: true, run: byIDs((*chanqadmin.Queue).RedriveIDs)},
 	"purge": {

@@ -214,7 +214,7 @@ func (s *shop) plans(queries []query) (lines []string) {
 func deepShop(t *testing.T, e testdb.Engine, n int) *shop {
 	t.Helper()
 	shop := &shop{webshop.New(t, e)}
-	shop.Queue("line", chanq.Config{Kind: chanq.KindOrdered})
+	shop.Queue("line", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered}})
 	for _, text := range deepFill[e.Dialect.Name()] {
 		text = strings.NewReplacer("{n}", fmt.Sprint(n), "{some}", fmt.Sprint(fewOfThem)).Replace(text)
 		_, err := shop.DB.ExecContext(t.Context(), text)

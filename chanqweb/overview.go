@@ -156,7 +156,7 @@ func noQueue(err error) error {
 	if err == nil || errors.As(err, &op) {
 		return err
 	}
-	for _, known := range []error{context.Canceled, context.DeadlineExceeded, chanq.ErrNewerSchema, chanq.ErrShards, chanq.ErrKind} {
+	for _, known := range []error{context.Canceled, context.DeadlineExceeded, chanq.ErrNewerSchema, chanq.ErrShards, chanq.ErrSpec} {
 		if errors.Is(err, known) {
 			return err
 		}

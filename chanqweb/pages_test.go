@@ -216,7 +216,7 @@ func TestARedactorSeesAllBeforeAnybody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		shop.Kill(shop.Mail, "S3CRET", map[string]string{"token": "S3CRET"}, fmt.Errorf("no S3CRET"), fmt.Errorf("S3CRET %w", http.ErrAbortHandler))
-		payments := shop.Queue("payments", chanq.Config{Kind: chanq.KindOrdered, Slots: 2})
+		payments := shop.Queue("payments", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 2}})
 		shop.Send(payments, chanq.Message[[]byte]{Key: "S3CRET", Body: []byte("S3CRET")})
 		s := shop.open(everything, func(c *chanqweb.Config) {
 			c.Redact = func(queue string, e *chanqadmin.Entry) {
@@ -332,7 +332,7 @@ func TestWhatTheDatabaseSaysIsOnNoPage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t) // without consumers, whose statements would be among those of pages
 		dead := shop.Kill(shop.Mail, "x", nil, fmt.Errorf("no"))
-		shop.Send(shop.Queue("payments", chanq.Config{Kind: chanq.KindOrdered, Slots: 2}), chanq.Message[[]byte]{Key: "k", Body: []byte("x")})
+		shop.Send(shop.Queue("payments", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 2}}), chanq.Message[[]byte]{Key: "k", Body: []byte("x")})
 		paths := []string{
 			"/", "/q/mail/", "/q/mail/messages?state=dead", "/q/mail/failures", "/q/mail/members", "/q/payments/slots", "/q/mail/m/" + dead[0].String(),
 		}

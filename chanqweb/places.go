@@ -40,14 +40,14 @@ func (s *store) open(ctx context.Context, name string, k *known) error {
 	if err != nil {
 		return err
 	}
-	config := q.Stored()
-	at := placed{Holds: config.DeadKey == chanq.DeadKeyHolds}
-	if mark := config.Shard; mark.Count > 0 {
+	spec, mark := q.Opened()
+	at := placed{Holds: spec.DeadKey == chanq.DeadKeyHolds}
+	if mark.Count > 0 {
 		at.Shard = fmt.Sprintf("shard %d of %d", mark.Index, mark.Count)
 	}
 	s.mu.Lock()
 	k.placed = at
 	s.mu.Unlock()
-	k.queue, k.kind, k.opened, k.looked = q, config.Kind, time.Now(), time.Time{}
+	k.queue, k.kind, k.opened, k.looked = q, spec.Kind, time.Now(), time.Time{}
 	return nil
 }

@@ -19,7 +19,7 @@ import (
 func TestKeysThatWaitAreListed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
-		q := shop.Queue("payments", chanq.Config{Kind: chanq.KindOrdered, Slots: 4, DeadKey: chanq.DeadKeyHolds})
+		q := shop.Queue("payments", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4, DeadKey: chanq.DeadKeyHolds}})
 		for _, key := range []string{"held", "tried", "stuck"} { // the first of each is delivered before another key comes
 			shop.Send(q, chanq.Message[[]byte]{Key: key, Body: []byte("x")})
 			leases := testdb.Lease(t, q, 1, time.Hour)
@@ -62,7 +62,7 @@ func TestKeysThatWaitAreListed(t *testing.T) {
 func TestWithoutKeysThatWaitThePageSaysSo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
-		q := shop.Queue("payments", chanq.Config{Kind: chanq.KindOrdered, Slots: 4})
+		q := shop.Queue("payments", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}})
 		shop.Send(q, chanq.Message[[]byte]{Key: "free", Body: []byte("x")})
 		require.Contains(t, shop.open(chanqweb.Rights{}).see("/q/payments/slots"), "No key waits.")
 	})

@@ -287,7 +287,7 @@ func TestOrderedQueuesMakeNoUseOfANotifier(t *testing.T) {
 			return faultdb.Fault{}
 		})
 		b, changed := w.notifier(w.DB)
-		cfg := chanq.Config{Notifier: b, Kind: chanq.KindOrdered}
+		cfg := chanq.Config{Notifier: b, Spec: chanq.Spec{Kind: chanq.KindOrdered}}
 		q := w.Queue("work", cfg)
 		c := testdb.Start(w, q, chanq.ConsumerConfig{})
 		_, elsewhere := w.Connect()

@@ -113,7 +113,7 @@ func (b *backend) queue() (*chanq.Queue[string], *sql.DB) {
 	db, err := embedded.Open(":memory:")
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, db.Close()) })
-	cfg := chanq.Config{Hooks: b.telemetry.Hooks(), MaxAttempts: 2}
+	cfg := chanq.Config{Hooks: b.telemetry.Hooks(), Spec: chanq.Spec{MaxAttempts: 2}}
 	require.NoError(b, chanq.Migrate(b.Context(), db, "orders", cfg))
 	q, err := chanq.Open[string](b.Context(), db, "orders", cfg)
 	require.NoError(b, err)

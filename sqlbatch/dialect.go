@@ -86,8 +86,10 @@ type Watched struct {
 type Names struct {
 	Schema string // "" is the dialect's default: dbo, public, main
 	Queue  string
-	Slots  int  // of an ordered queue, up to MaxSlots; 0: it is a plain one
-	Holds  bool // a dead message keeps its key closed
+	Slots  int // of an ordered queue, up to MaxSlots; 0: it is a plain one
+	// Policy is written by the migrations of a queue that does not exist, and depended on by nothing else. The zero value is
+	// DefaultPolicy.
+	Policy Policy
 
 	// Of a queue that is a shard of one over several places: which one of how many, and what
 	// names them all. Shards is 0 where it is a queue by itself.
@@ -104,8 +106,13 @@ type Migration struct {
 	Registry int
 }
 
-// Version is the number of the last migration, the same in every dialect.
-const Version = 1
+// Version is the number of the last migration, the same in every dialect. A queue's row also has min_version, the least version of a
+// program that may use the queue, and features, a bit for each property that a program must know: a program refuses a greater
+// min_version and a bit that is not in Features. A greater version alone does not keep it from working.
+const (
+	Version  = 1
+	Features = 0
+)
 
 // Traits are what a runner of statements must know of a dialect.
 type Traits struct {
@@ -269,10 +276,9 @@ type Queue interface {
 	// the latest, and the row notes that member holds it. Plain queues ignore member.
 	Extend(member [16]byte, items []Item, d time.Duration) Statement
 
-	// Version returns one row: the schema's version, whether the queue is paused (1 or 0),
-	// how many slots it has (0: it is a plain one), whether dead messages hold their
-	// keys (1 or 0), and which shard it is, of how many (0: it is none), of which set (32
-	// hexadecimal digits). No row: the queue was never migrated.
+	// Version returns one row: version of the schema, min_version, features; paused (1 or 0); kind, slots; holds (1 or 0), max_keys,
+	// max_attempts, max_body, retain_ms, retain_dead_ms: see Policy; revision, which grows with every change of these; shard, of shards
+	// (0: it is none), shard_set (32 hexadecimal digits); paused_at, paused_by, pause_reason (NULL each if it is not paused). No row: the queue was never migrated.
 	Version() Statement
 	// Problems returns a row for each reason not to trust this database with the
 	// queue: one of the kinds above, and what was found. It works without the
@@ -280,9 +286,8 @@ type Queue interface {
 	Problems() Statement
 	// Clock returns one row: the database's time.
 	Clock() Statement
-	// Record notes the queue and its version after a migration, and whether dead messages hold
-	// their keys.
-	Record(version int) Statement
+	// Record notes the queue, its version if it is a later one, and its policy. No result.
+	Record(version int, p Policy) Statement
 	// Stats returns one row: ready, scheduled, leased, dead, done, ms since the
 	// oldest ready message was due (NULL: none), paused (1 or 0). Each count
 	// stops at limit; ready and leased are told apart among the first of each priority that
@@ -330,12 +335,13 @@ type Queue interface {
 	// queue, one statement after another.
 	Lock() Statement
 	Drop() []Statement
-	// Pause and Resume set whether claims yield messages. No result.
-	Pause() Statement
+	// Pause and Resume set whether claims yield messages. Pause notes when, by whom and why, each of at most MaxPauseText bytes. No
+	// result.
+	Pause(by, reason string) Statement
 	Resume() Statement
-	// Trim deletes up to n done messages that ended longer than age ago, and not
+	// Trim deletes up to n dead or done messages that ended longer than age ago, and not
 	// before after, and returns id and place (when it ended) of each.
-	Trim(age time.Duration, n int, after int64) Statement
+	Trim(s State, age time.Duration, n int, after int64) Statement
 
 	// Bloat returns one row, of the live table, or none where that is missing: how many of its
 	// rows are dead and wait for a vacuum, how many live, both about; how often it was

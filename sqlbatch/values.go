@@ -42,6 +42,21 @@ const (
 	MaxHeaders = 64 << 10
 )
 
+// Policy is what the database keeps of a queue and what may be changed while programs use it.
+type Policy struct {
+	Holds              bool // of an ordered queue: a dead message keeps its key closed
+	MaxKeys            int  // of an ordered queue: keys that are handled at once; 0: no limit
+	MaxAttempts        int  // 0: no limit
+	MaxBody            int
+	Retain, RetainDead time.Duration // 0: no done message is kept, and all dead ones are
+}
+
+// DefaultPolicy is that of a queue for which nothing else was chosen.
+var DefaultPolicy = Policy{MaxAttempts: 20, MaxBody: 1 << 20}
+
+// MaxPauseText is the most bytes of who paused a queue, and of the reason.
+const MaxPauseText = 400
+
 // LastTime is the latest time in a table, in Unix milliseconds: the end of the year 9999.
 const LastTime = 253402300799999
 

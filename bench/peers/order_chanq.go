@@ -21,7 +21,7 @@ type orderedChanq struct {
 
 func openOrderedChanq(ctx context.Context, db *sql.DB) (orderedQueue, error) {
 	q := &orderedChanq{fetching: &atomic.Int64{}}
-	config := chanq.Config{Kind: chanq.KindOrdered, Hooks: chanq.Hooks{Claimed: func(e chanq.ClaimedEvent) { q.fetching.Add(int64(e.Took)) }}}
+	config := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered}, Hooks: chanq.Hooks{Claimed: func(e chanq.ClaimedEvent) { q.fetching.Add(int64(e.Took)) }}}
 	if err := chanq.Migrate(ctx, db, chanqName, config); err != nil {
 		return nil, err
 	}

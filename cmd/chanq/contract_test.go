@@ -18,6 +18,7 @@ import (
 var contract = map[string]string{
 	"bench":        "{consumed_per_second paced_per_second round_trip_seconds stored_in_bulk_per_second stored_per_second under_way_median_seconds under_way_p99_seconds}",
 	"cancel":       "{cancelled}",
+	"configure":    "{kind max_attempts max_body queue retain retain_dead}",
 	"dead list":    "{attempt body ended_at enqueued_at fence id last_error priority size state}",
 	"dead purge":   "{purged}",
 	"dead redrive": "{redriven}",
@@ -49,7 +50,8 @@ func TestEachCommandSpeaksJSON(t *testing.T) {
 	killed := func() string {
 		id := send("x")[0]
 		succeed(t, "", "purge", "--yes", "--state", "dead", "--db", db, "mail")
-		succeed(t, "", "receive", "--nack", "--max-attempts", "1", "--db", db, "mail")
+		succeed(t, "", "configure", "--db", db, "--max-attempts", "1", "mail")
+		succeed(t, "", "receive", "--nack", "--db", db, "mail")
 		return id
 	}
 	arguments := map[string]func() []string{
@@ -71,9 +73,10 @@ func TestEachCommandSpeaksJSON(t *testing.T) {
 			succeed(t, "", "resume", "--db", db, "mail")
 			return []string{"--db", db, "mail"}
 		},
-		"schema": func() []string { return []string{"--dialect", "sqlite", "mail"} },
-		"send":   func() []string { return []string{"--db", db, "mail", "x"} },
-		"top":    func() []string { return []string{"--db", db, "-n", "2", "--every", "10ms"} },
+		"configure": func() []string { return []string{"--db", db, "mail"} },
+		"schema":    func() []string { return []string{"--dialect", "sqlite", "mail"} },
+		"send":      func() []string { return []string{"--db", db, "mail", "x"} },
+		"top":       func() []string { return []string{"--db", db, "-n", "2", "--every", "10ms"} },
 	}
 	for _, name := range leaves((&app{}).root()) {
 		if slices.Contains(without, name) {

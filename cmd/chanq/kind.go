@@ -14,6 +14,7 @@ import (
 
 // kindFlags say what kind of queue is made.
 type kindFlags struct {
+	specFlags
 	ordered, holds bool
 	slots          int
 	shard, set     string
@@ -21,6 +22,7 @@ type kindFlags struct {
 }
 
 func (k *kindFlags) add(cmd *cobra.Command) {
+	k.specFlags.add(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&k.ordered, "ordered", false, "keep the messages of a key in order")
 	flags.IntVar(&k.slots, "slots", 0, "with --ordered: how many slots (default 64, or as many as there are)")
@@ -30,6 +32,9 @@ func (k *kindFlags) add(cmd *cobra.Command) {
 }
 
 func (k *kindFlags) check() error {
+	if err := k.specFlags.check(); err != nil {
+		return err
+	}
 	switch {
 	case k.slots < 0 || k.slots > sqlbatch.MaxSlots:
 		return usage("--slots is %d: must be from 1 to %d", k.slots, sqlbatch.MaxSlots)
@@ -66,6 +71,7 @@ func (k *kindFlags) checkShard() error {
 
 // says has config say what the flags say.
 func (k *kindFlags) says(config chanq.Config) chanq.Config {
+	config.Spec = k.spec
 	if k.ordered {
 		config.Kind, config.Slots = chanq.KindOrdered, k.slots
 	}
@@ -85,22 +91,18 @@ func (k *kindFlags) config(ctx context.Context, c *connection, queue string, con
 	if err != nil {
 		return config, err
 	}
-	if k.ordered {
-		config = k.says(config)
-	} else {
-		config = found
-	}
-	if config.Shard = found.Shard; k.shard != "" {
-		config.Shard = k.mark
+	if config = k.says(config); k.shard == "" {
+		config.Shard = found.Shard
 	}
 	return config, nil
 }
 
 // openQueue opens a queue of whatever kind it is.
 func openQueue(ctx context.Context, c *connection, name string, config chanq.Config) (*chanq.Queue[[]byte], error) {
-	config, err := chanq.StoredConfig(ctx, c.DB, name, config)
-	if err != nil && !errors.Is(err, chanq.ErrNoSchema) { // which Open tells better
+	config, err := chanq.StoredConfig(ctx, c.DB, name, config) // for its shard
+	if err != nil && !errors.Is(err, chanq.ErrNoSchema) {      // which Open reports better
 		return nil, err
 	}
+	config.Spec = chanq.Spec{}
 	return chanq.Open[[]byte](ctx, c.DB, name, config)
 }

@@ -70,9 +70,10 @@ func TestLastLineNeedsNoEnd(t *testing.T) {
 
 func TestLineThatIsTooLongIsRefusedAfterThoseBefore(t *testing.T) {
 	db := newQueue(t, "mail")
-	r := runIn(t.Context(), "short\n"+strings.Repeat("x", 100)+"\n", "send", "--db", db, "--max-body", "10", "mail")
+	succeed(t, "", "configure", "--db", db, "--max-body", "10", "mail")
+	r := runIn(t.Context(), "short\n"+strings.Repeat("x", 100)+"\n", "send", "--db", db, "mail")
 	require.Equal(t, exitFailed, r.status)
-	require.Contains(t, r.err, "a line is longer than --max-body, 10 bytes; 1 message sent")
+	require.Contains(t, r.err, "a line is longer than the max-body of the queue, 10 bytes; 1 message sent")
 	require.Equal(t, 1, state(t, db).Ready)
 }
 
@@ -156,7 +157,8 @@ func TestNackGivesBackWithTheCause(t *testing.T) {
 func TestDeadMessagesAreListedAndRedriven(t *testing.T) {
 	db := newQueue(t, "mail")
 	ids := succeed(t, "", "send", "--db", db, "mail", "a", "b", "c").lines()
-	succeed(t, "", "receive", "--db", db, "-n", "3", "--nack", "--max-attempts", "1", "--cause", "poison", "mail")
+	succeed(t, "", "configure", "--db", db, "--max-attempts", "1", "mail")
+	succeed(t, "", "receive", "--db", db, "-n", "3", "--nack", "--cause", "poison", "mail")
 	require.Equal(t, 3, state(t, db).Dead)
 	list := succeed(t, "", "dead", "list", "--db", db, "mail").out
 	for _, id := range ids {
@@ -176,7 +178,8 @@ func TestDeadMessagesAreListedAndRedriven(t *testing.T) {
 func TestMessagesAreDeletedByTheirIDs(t *testing.T) {
 	db := newQueue(t, "mail")
 	ids := succeed(t, "", "send", "--db", db, "mail", "a", "b", "c").lines()
-	succeed(t, "", "receive", "--db", db, "--nack", "--max-attempts", "1", "mail")
+	succeed(t, "", "configure", "--db", db, "--max-attempts", "1", "mail")
+	succeed(t, "", "receive", "--db", db, "--nack", "mail")
 	partly := func(want string, args ...string) {
 		r := runIn(t.Context(), "", append(args, "--db", db)...)
 		require.Equal(t, exitFailed, r.status)

@@ -10,10 +10,13 @@ import (
 )
 
 func (a *app) pauseCommand() *cobra.Command {
-	return a.switchCommand("pause", "Stop all claims of queues, in every process",
-		`Stops all claims of the queues, in every process, as soon as each looks again.
-Messages may still be sent, and those that are leased settled.`,
-		"paused", (*chanqadmin.Queue).Pause)
+	reason := ""
+	cmd := a.switchCommand("pause", "Stop all claims of queues, in every process",
+		`Stops all claims of the queues, in every process, as soon as each polls next.
+Messages may still be sent, and those that are leased may be settled.`,
+		"paused", func(q *chanqadmin.Queue, ctx context.Context) error { return q.Pause(ctx, reason) })
+	cmd.Flags().StringVar(&reason, "reason", "", "`text` for other operators, which chanq doctor and the web UI show")
+	return cmd
 }
 
 func (a *app) resumeCommand() *cobra.Command {

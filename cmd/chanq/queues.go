@@ -5,22 +5,24 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
 )
 
 // look is a queue that is looked at, in one place.
 type look struct {
 	*chanqadmin.Queue
-	place  *connection
-	config chanqadmin.Stored
+	place *connection
+	spec  chanq.Spec
+	mark  chanq.ShardMark
 }
 
 // shard is which of a queue over several places it is, "0/3" say, or "".
 func (l look) shard() string {
-	if l.config.Shard.Count == 0 {
+	if l.mark.Count == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d/%d", l.config.Shard.Index, l.config.Shard.Count)
+	return fmt.Sprintf("%d/%d", l.mark.Index, l.mark.Count)
 }
 
 // label is the name, and of a shard which it is.
@@ -76,7 +78,8 @@ func (a *app) eachQueueOf(ctx context.Context, c *connection, names []string, f 
 		if err != nil {
 			return err
 		}
-		if err := f(look{q, c, q.Stored()}); err != nil {
+		spec, mark := q.Opened()
+		if err := f(look{q, c, spec, mark}); err != nil {
 			return err
 		}
 	}

@@ -16,8 +16,6 @@ type receiveFlags struct {
 	follow, nack bool
 	delay        time.Duration
 	cause        string
-	maxAttempts  int
-	retain       time.Duration
 }
 
 func (a *app) receiveCommand() *cobra.Command {
@@ -53,8 +51,6 @@ To look without taking, use chanq peek.`,
 	flags.BoolVar(&f.nack, "nack", false, "give each message back as failed instead of acking it")
 	flags.DurationVar(&f.delay, "delay", 0, "with --nack: how long until it is due again")
 	flags.StringVar(&f.cause, "cause", "chanq receive --nack", "with --nack: the `text` kept as its last error")
-	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "set a message aside after this many attempts (default never)")
-	flags.DurationVar(&f.retain, "retain", 0, "keep acked messages as done, as the application's Config.Retain does")
 	return cmd
 }
 
@@ -64,10 +60,6 @@ func (f receiveFlags) check(cmd *cobra.Command) error {
 		return usage("-n is %d: must be 0 or more", f.n)
 	case f.delay < 0:
 		return usage("--delay is %v: must be 0 or more", f.delay)
-	case f.maxAttempts < 0 || f.maxAttempts > 1_000_000:
-		return usage("--max-attempts is %d: must be from 1 to 1000000", f.maxAttempts)
-	case f.retain < 0:
-		return usage("--retain is %v: must be 0 or more", f.retain)
 	case f.nack && f.n == 0 && f.delay == 0:
 		return usage("--nack of all messages without a --delay would take the same ones again")
 	}
@@ -85,12 +77,7 @@ func (a *app) receive(ctx context.Context, queue string, f receiveFlags) error {
 		return err
 	}
 	defer c.Close()
-	config := a.queueConfig(c)
-	config.Retain = f.retain
-	if f.maxAttempts > 0 {
-		config.MaxAttempts = f.maxAttempts
-	}
-	q, err := openQueue(ctx, c, queue, config)
+	q, err := openQueue(ctx, c, queue, a.queueConfig(c))
 	if err != nil {
 		return err
 	}

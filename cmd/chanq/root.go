@@ -134,7 +134,7 @@ forms, too.`,
 	}
 	for _, add := range []func() *cobra.Command{
 		a.demoCommand, a.migrateCommand, a.schemaCommand, a.sendCommand, a.receiveCommand, a.statsCommand,
-		a.topCommand, a.uiCommand, a.doctorCommand, a.benchCommand, a.membersCommand, a.peekCommand, a.deadCommand, a.cancelCommand, a.purgeCommand, a.pauseCommand, a.resumeCommand, a.dropCommand, a.manCommand,
+		a.topCommand, a.uiCommand, a.doctorCommand, a.benchCommand, a.membersCommand, a.peekCommand, a.deadCommand, a.cancelCommand, a.purgeCommand, a.pauseCommand, a.resumeCommand, a.configureCommand, a.dropCommand, a.manCommand,
 	} {
 		root.AddCommand(add())
 	}
@@ -170,11 +170,9 @@ func path(cmd *cobra.Command) string {
 	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
 }
 
-// queueConfig is the Config of operator commands. A message is set aside after
-// as many attempts as the application says, which this program does not know:
-// so it never does by itself. Whoever looks at a queue takes its database as it is.
+// queueConfig is the Config of operator commands, which take the database as it is.
 func (a *app) queueConfig(c *connection) chanq.Config {
-	return chanq.Config{Dialect: c.dialect, Schema: a.schema, MaxAttempts: chanq.UnlimitedAttempts, Durability: chanq.DurabilityAsIs}
+	return chanq.Config{Dialect: c.dialect, Schema: a.schema, Durability: chanq.DurabilityAsIs}
 }
 
 // durabilityFlag is of commands that promise to have stored something.

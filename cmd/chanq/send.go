@@ -20,7 +20,6 @@ type sendFlags struct {
 	headers  []string
 	dedupKey string
 	key      string
-	maxBody  int
 }
 
 func (a *app) sendCommand() *cobra.Command {
@@ -51,7 +50,7 @@ receipt for each.`,
 			if f.dedupKey != "" && len(args) != 2 {
 				return usage("--dedup-key is for one message: give one BODY")
 			}
-			return a.send(cmd.Context(), args[0], args[1:], like, f.maxBody)
+			return a.send(cmd.Context(), args[0], args[1:], like)
 		},
 	}
 	flags := cmd.Flags()
@@ -61,7 +60,6 @@ receipt for each.`,
 	flags.StringArrayVar(&f.headers, "header", nil, "`name=value` of a header; may be given again")
 	flags.StringVar(&f.dedupKey, "dedup-key", "", "`key` that no other message in the queue may have")
 	flags.StringVar(&f.key, "key", "", "`key` of an ordered queue, in whose order the messages are delivered")
-	flags.IntVar(&f.maxBody, "max-body", 1<<20, "most `bytes` of a body")
 	return a.durabilityFlag(cmd)
 }
 
@@ -72,9 +70,6 @@ func (f sendFlags) message() (m chanq.Message[[]byte], err error) {
 	}
 	if f.delay < 0 {
 		return m, usage("--delay is %v: must be 0 or more", f.delay)
-	}
-	if f.maxBody < 1 || f.maxBody > 256<<20 {
-		return m, usage("--max-body is %d: must be from 1 to %d", f.maxBody, 256<<20)
 	}
 	if f.ttl < 0 || f.ttl > 0 && f.ttl <= f.delay {
 		return m, usage("--ttl is %v: must be 0 (never) or more than --delay, %v", f.ttl, f.delay)
@@ -102,15 +97,13 @@ func parsePriority(s string) (chanq.Priority, error) {
 	return 0, usage("--priority is %q: must be low, normal, high or urgent", s)
 }
 
-func (a *app) send(ctx context.Context, queue string, bodies []string, like chanq.Message[[]byte], maxBody int) (err error) {
+func (a *app) send(ctx context.Context, queue string, bodies []string, like chanq.Message[[]byte]) (err error) {
 	c, err := a.connect(ctx, mustExist)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	config := a.storingConfig(c)
-	config.MaxBody = maxBody
-	q, err := openQueue(ctx, c, queue, config)
+	q, err := openQueue(ctx, c, queue, a.storingConfig(c))
 	if err != nil {
 		return err
 	}
@@ -127,7 +120,7 @@ func (a *app) send(ctx context.Context, queue string, bodies []string, like chan
 		}
 		return s.flush(ctx)
 	}
-	return s.lines(ctx, maxBody)
+	return s.lines(ctx, q.Spec().MaxBody)
 }
 
 // sender sends messages in groups and says what became of them.
@@ -216,7 +209,7 @@ func (s *sender) lines(ctx context.Context, maxBody int) error {
 			}
 		}
 		if readErr = in.Err(); errors.Is(readErr, bufio.ErrTooLong) {
-			readErr = fmt.Errorf("a line is longer than --max-body, %d bytes", maxBody)
+			readErr = fmt.Errorf("a line is longer than the max-body of the queue, %d bytes", maxBody)
 		}
 	}()
 	bar := s.progress("messages", time.Second)

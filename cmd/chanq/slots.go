@@ -21,7 +21,7 @@ type queueSlots struct {
 func (a *app) slotStats(ctx context.Context, c *connection, names []string) error {
 	list := []queueSlots{} // not null
 	err := a.eachQueue(ctx, c, names, func(q look) error {
-		if q.config.Kind != chanq.KindOrdered {
+		if q.spec.Kind != chanq.KindOrdered {
 			return nil
 		}
 		slots, err := q.Slots(ctx)

@@ -64,7 +64,8 @@ const hostile = "red \x1b[31malert\nforged line\r\u009b2J\x7f\u202e\x9b"
 func TestATerminalGetsNoCommandsFromMessages(t *testing.T) {
 	db := newQueue(t, "mail")
 	succeed(t, "", "send", "--db", db, "--header", "trace="+strings.ToValidUTF8(hostile, ""), "mail", hostile, hostile, hostile, hostile)
-	succeed(t, "", "receive", "--db", db, "--nack", "--max-attempts", "1", "--cause", strings.ToValidUTF8(hostile, ""), "mail")
+	succeed(t, "", "configure", "--db", db, "--max-attempts", "1", "mail")
+	succeed(t, "", "receive", "--db", db, "--nack", "--cause", strings.ToValidUTF8(hostile, ""), "mail")
 
 	raw := succeed(t, "", "receive", "--db", db, "mail").out
 	require.Equal(t, hostile+"\n", raw, "a pipe gets the bytes")

@@ -40,7 +40,7 @@ func run(ctx context.Context, in io.Reader, out io.Writer, file string, allow fu
 	if _, err := db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS accounts (customer TEXT PRIMARY KEY, balance INTEGER NOT NULL)"); err != nil {
 		return err
 	}
-	config := chanq.Config{Kind: chanq.KindOrdered, Hooks: chanq.LogHooks(nil)}
+	config := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered}, Hooks: chanq.LogHooks(nil)}
 	if err := chanq.Migrate(ctx, db, "movements", config); err != nil {
 		return err
 	}

@@ -18,10 +18,9 @@ type Limits struct {
 	LeaseFor, MaxExtend     time.Duration
 	PollMin, PollMax        time.Duration
 	StatementTimeout        time.Duration
-	MaxBody, MaxCrashes     int                // of the queue
-	Slots                   int                // of an ordered queue
-	Keys                    func(slot int) int // of an ordered queue: keys of a slot at work at once; 0: no bound
-	DeadHolds               bool               // of an ordered queue: a dead message holds its key
+	MaxCrashes              int
+	Slots                   int                    // of an ordered queue
+	Policy                  func() sqlbatch.Policy // of the queue, as it is now
 }
 
 // Config is what the claims of a consumer depend on, be its queue plain or ordered.
@@ -92,6 +91,17 @@ type Feed interface {
 
 // patience is for how long a claim may take: what comes later than the end of its leases is of no use.
 func (c *Config) patience() time.Duration { return min(c.StatementTimeout, c.LeaseFor) }
+
+// keys is the number of keys of a slot that may be at work at once; 0 is no limit. The parts of all slots are Policy.MaxKeys
+// together.
+func (c *Config) keys(slot int) int {
+	most := c.Policy().MaxKeys
+	n := most / c.Slots
+	if slot < most%c.Slots {
+		n++
+	}
+	return n
+}
 
 // loop returns the pauses of one goroutine.
 func (c *Config) loop() batch.Loop { return batch.Loop{Health: c.Health, Classify: c.Classify} }

@@ -77,9 +77,9 @@ func NewOrdered(pace *Pace, o OrderedConfig) *Ordered {
 		Order: order.Config{
 			Unread: unreadMost, MostUnread: min(256, cfg.Prefetch/4), Blocked: BlockedMost, Bytes: cfg.PrefetchBytes,
 			Rows: traits.ClaimRows, Behind: sqlbatch.MostWalked, OneWriter: traits.OneWriter, SampleIsFirst: traits.WatermarkFirst,
-			Holds: cfg.DeadHolds, MaxCrashes: cfg.MaxCrashes, Process: cfg.Trials,
+			Holds: cfg.Policy().Holds, MaxCrashes: cfg.MaxCrashes, Process: cfg.Trials,
 		},
-		Slots: cfg.Slots, Keys: cfg.Keys, Table: o.Table, Inline: cfg.inline, Membership: o.Membership, Salt: table.NewSalt, Now: base.Now,
+		Slots: cfg.Slots, Keys: cfg.keys, Table: o.Table, Inline: cfg.inline, Membership: o.Membership, Salt: table.NewSalt, Now: base.Now,
 		RolledBack: func(err error) bool { return cfg.Classify(err) == sqlbatch.RolledBack },
 		Ready:      func() { base.Signal(r.ready) },
 		Woken:      func() { base.Signal(r.changed) },
@@ -88,6 +88,9 @@ func NewOrdered(pace *Pace, o OrderedConfig) *Ordered {
 	})
 	return r
 }
+
+// PolicyChanged has the new policy of the queue respected.
+func (r *Ordered) PolicyChanged() { r.reader.SetPolicy(r.cfg.Policy().Holds) }
 
 // Run runs until the consumer stops.
 func (r *Ordered) Run() {

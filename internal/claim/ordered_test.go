@@ -17,7 +17,7 @@ func (f *fake) Busy(bool) {}
 // newOrdered returns the claims of a consumer of f.
 func newOrdered(t *testing.T, f *fake) (*claim.Ordered, *queue) {
 	q := newQueue(t, func(c *claim.Config) {
-		c.Slots, c.Keys = slots, func(int) int { return 0 }
+		c.Slots = slots
 		c.Traits = sqlbatch.Traits{ClaimRows: 1000, FindIDs: 100, AckItems: 100, NackItems: 100, OneWriter: true}
 	})
 	o := claim.NewOrdered(q.pace, claim.OrderedConfig{Table: f, Membership: f.here, Paused: func() bool { return false }})

@@ -120,7 +120,7 @@ func (p *Pace) room(waiting int) int {
 	most := min(p.cfg.Prefetch, max(minClaim, p.takenLately(base.Now())))
 	room := min(most-buffered, p.size.Of(p.cfg.Traits.ClaimRows))
 	if p.meanBytes == 0 { // nothing is known of sizes, except that of the largest
-		room = min(room, max(1, p.cfg.PrefetchBytes/p.cfg.MaxBody))
+		room = min(room, max(1, p.cfg.PrefetchBytes/max(1, p.cfg.Policy().MaxBody)))
 	} else {
 		fit := p.cfg.PrefetchBytes/p.meanBytes - buffered
 		if buffered == 0 { // a body larger than all of the room comes alone

@@ -90,7 +90,7 @@ func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 	subscription := notify.NewSubscription(nil, "q", nil)
 	cfg := claim.Config{
 		Limits: claim.Limits{
-			Prefetch: 100, PrefetchBytes: 1 << 20, MaxBody: 1 << 10, MaxCrashes: 3, LeaseFor: 30 * time.Second, MaxExtend: time.Hour,
+			Prefetch: 100, PrefetchBytes: 1 << 20, Policy: func() sqlbatch.Policy { return sqlbatch.Policy{MaxBody: 1 << 10} }, MaxCrashes: 3, LeaseFor: 30 * time.Second, MaxExtend: time.Hour,
 			PollMin: 50 * time.Millisecond, PollMax: time.Second, StatementTimeout: 10 * time.Second,
 		},
 		Traits: sqlbatch.Traits{ClaimRows: 1000},
@@ -378,7 +378,7 @@ func TestWhatHasExpiredIsDeadLetteredAndNotDelivered(t *testing.T) {
 
 func TestLargeBodiesAreReadOneByOneUpToPrefetchBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(t, func(c *claim.Config) { c.MaxBody = 1 })
+		q := newQueue(t, func(c *claim.Config) { c.Policy = func() sqlbatch.Policy { return sqlbatch.Policy{MaxBody: 1} } })
 		q.send(400<<10, 1, 2, 3, 4)
 		q.run(10 * time.Millisecond)
 		require.Equal(t, []string{"contents 1", "contents 2"}, q.made("contents"))

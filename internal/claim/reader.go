@@ -59,6 +59,12 @@ type Reader struct {
 	bare bool          // reads leave out contents: one of a single message has failed
 }
 
+// SetPolicy changes the policy of the queue while slots are owned: whether dead messages hold their keys, and how many keys of each slot
+// are at work at once.
+func (r *Reader) SetPolicy(deadHolds bool) {
+	r.change(func(now time.Duration) { r.seq.SetPolicy(deadHolds, r.cfg.Keys, now) })
+}
+
 // slotsPause is the pause after a statement about slots that failed.
 const slotsPause = 50 * time.Millisecond
 

@@ -23,8 +23,6 @@ type Config struct {
 	Table                      *table.Queue
 	Key                        notify.Key
 	Debouncer                  *notify.Debouncer
-	MaxAttempts                int
-	Retain                     time.Duration // of acked messages; 0: none is kept
 	VacuumEvery, SessionMaxAge time.Duration
 	// Paused reports that the queue is paused. It asks the database, by run.
 	Paused func(run func(sqlbatch.Statement, func(*sql.Rows) error) error) bool

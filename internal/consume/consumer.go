@@ -19,7 +19,7 @@ import (
 //   - that of its claims (internal/claim), one for a slow rescan, and at the end of an ordered queue one that returns its slots;
 //   - the feed, which decodes bodies and sends leases on the channel;
 //   - those of the settler and the extender (internal/settle);
-//   - the heartbeat, the trimmer if acked messages are kept, and on PostgreSQL one that vacuums;
+//   - the heartbeat, the trimmer, and on PostgreSQL one that vacuums;
 //   - one for events about lost leases, outages and isolated settles while there are some to report.
 //
 // A statement that does not return is left to a goroutine of internal/session.
@@ -147,9 +147,7 @@ func (c *Consumer) supervise(stopped, ended func()) {
 	rest.Go(c.settler.Run)
 	rest.Go(c.extender.Run)
 	rest.Go(func() { c.attend(attending) })
-	if c.cfg.Retain > 0 {
-		rest.Go(c.trim)
-	}
+	rest.Go(c.trim)
 	if c.cfg.Table.SQL.Bloat().Text != "" {
 		rest.Go(c.vacuum)
 	}

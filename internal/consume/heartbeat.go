@@ -8,6 +8,7 @@ import (
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -20,6 +21,7 @@ const leaveTimeout = 5 * time.Second
 func (c *Consumer) attend(ctx context.Context) {
 	chore := c.cfg.Task("members", "join")
 	defer chore.End()
+	revision := int64(0) // of the policy that is known
 	for ctx.Err() == nil {
 		timeout, pause := c.cfg.StatementTimeout, c.cfg.LeaseFor/3
 		if c.cfg.Table.Ordered { // all slots are lost with the membership: there is time for several tries
@@ -44,6 +46,9 @@ func (c *Consumer) attend(ctx context.Context) {
 			}
 			c.extender.Wake() // leases may last longer now
 		}
+		if err == nil {
+			c.mind("join", c.learnPolicy(ctx, timeout, &revision))
+		}
 		batch.Sleep(ctx, pause)
 	}
 	if c.abandoned.Err() == nil {
@@ -54,6 +59,23 @@ func (c *Consumer) attend(ctx context.Context) {
 			c.wake() // its slots are free, and the shares of others are greater
 		}
 	}
+}
+
+// learnPolicy reads the policy of the queue, which operators may change. What fails is tried again with the next heartbeat.
+func (c *Consumer) learnPolicy(ctx context.Context, timeout time.Duration, known *int64) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var found table.Stored
+	err := c.parts.note.RunPatient(ctx, c.cfg.Table.SQL.Version(), found.Scan)
+	if err != nil || found.Version == 0 || found.Revision == *known {
+		return err
+	}
+	c.cfg.Table.SetPolicy(found.Policy)
+	if c.order != nil {
+		c.order.PolicyChanged()
+	}
+	*known = found.Revision
+	return nil
 }
 
 // memberUntil is as whom the database knows the consumer now, and when its leases end at the latest.

@@ -62,7 +62,12 @@ func (s *Sequencer) uncount(m *Message, now time.Duration) {
 	m.counted = false
 	sl := m.key.slot
 	sl.atWork--
-	for len(sl.line) > 0 && sl.atWork < sl.Keys {
+	s.unqueue(sl, now)
+}
+
+// unqueue moves on messages that are queued, as many as may be at work.
+func (s *Sequencer) unqueue(sl *slot, now time.Duration) {
+	for len(sl.line) > 0 && (sl.Keys == 0 || sl.atWork < sl.Keys) {
 		next := sl.line[0]
 		sl.line = sl.line[1:]
 		if next.state == queued {

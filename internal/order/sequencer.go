@@ -84,6 +84,16 @@ func (s *Sequencer) keep(was, sl *slot) {
 	}
 }
 
+// SetPolicy changes whether dead messages hold their keys, and how many keys of each slot are at work at once. Keys that are held
+// open when the database answers that nothing holds them.
+func (s *Sequencer) SetPolicy(holds bool, keys func(slot int) int, now time.Duration) {
+	s.cfg.Holds = holds
+	for number, sl := range s.slots {
+		sl.Keys = keys(number)
+		s.unqueue(sl, now)
+	}
+}
+
 // Return begins to return a slot: nothing more of it is delivered, and its marks are released.
 func (s *Sequencer) Return(number int, now time.Duration) {
 	sl := s.slots[number]

@@ -33,7 +33,7 @@ type Config struct {
 	Traits      sqlbatch.Traits
 	Classify    func(error) sqlbatch.Class
 	Health      batch.Health
-	MaxAttempts int           // a nack of the last one dead-letters
+	MaxAttempts func() int    // a nack of the last one dead-letters; 0: none is the last
 	Timeout     time.Duration // of one statement
 	Linger      time.Duration // of a settle that no call waits for
 	Room        int           // how many settles may wait before Add does; with more than half of them it is backlogged
@@ -133,7 +133,7 @@ func (s *Settler) AddAll(leases ...*lease.Lease) {
 
 // prepare decides what becomes of the message.
 func (s *Settler) prepare(l *lease.Lease) {
-	if l.Op == lease.Nack && l.Failures() >= s.cfg.MaxAttempts {
+	if most := s.cfg.MaxAttempts(); l.Op == lease.Nack && most > 0 && l.Failures() >= most {
 		l.Op = lease.Dead
 	}
 	l.Kind = uint8(l.Op)

@@ -2,6 +2,7 @@ package table
 
 import (
 	"database/sql"
+	"fmt"
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -28,15 +29,42 @@ func (c *Counts) Scan(rows *sql.Rows) error {
 
 // Stored is what the database keeps of a queue.
 type Stored struct {
-	Version                int // 0: there is no such queue
-	Paused, Slots, Holds   int
+	Version    int   // 0: there is no such queue
+	MinVersion int   // the least version of a program that may use it
+	Features   int64 // what a program must know that uses it
+	Paused     bool
+	Slots      int // of an ordered queue
+	Policy     sqlbatch.Policy
+	Revision   int64 // of the policy
+
 	ShardIndex, ShardCount int
 	ShardSet               string
+
+	PausedAt              sql.NullInt64
+	PausedBy, PauseReason sql.NullString
 }
 
 // Scan reads the row of a Version statement.
 func (s *Stored) Scan(rows *sql.Rows) error {
-	return rows.Scan(&s.Version, &s.Paused, &s.Slots, &s.Holds, &s.ShardIndex, &s.ShardCount, &s.ShardSet)
+	var kind int
+	var retain, retainDead int64
+	p := &s.Policy
+	err := rows.Scan(&s.Version, &s.MinVersion, &s.Features, &s.Paused, &kind, &s.Slots,
+		&p.Holds, &p.MaxKeys, &p.MaxAttempts, &p.MaxBody, &retain, &retainDead, &s.Revision, &s.ShardIndex, &s.ShardCount, &s.ShardSet,
+		&s.PausedAt, &s.PausedBy, &s.PauseReason)
+	p.Retain, p.RetainDead = time.Duration(retain)*time.Millisecond, time.Duration(retainDead)*time.Millisecond
+	return err
+}
+
+// Unusable returns why a program of this version must not use the queue, or nil.
+func (s *Stored) Unusable() error {
+	switch unknown := s.Features &^ sqlbatch.Features; {
+	case s.MinVersion > sqlbatch.Version:
+		return fmt.Errorf("the schema's version is %d, for programs of version %d or later, and this one is of version %d; upgrade this program", s.Version, s.MinVersion, sqlbatch.Version)
+	case unknown != 0:
+		return fmt.Errorf("the schema's version is %d, with features (%#x) that this program of version %d does not know; upgrade this program", s.Version, unknown, sqlbatch.Version)
+	}
+	return nil
 }
 
 // EachChunk calls do with chunks of ids, of as many as one statement may name.

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/chanq/chanq/internal/session"
@@ -15,15 +16,27 @@ import (
 type Queue struct {
 	Dialect sqlbatch.Dialect
 	SQL     sqlbatch.Queue // of its names
-	Archive bool           // acked messages are kept
 	Ordered bool
 	// Classify is what an error means: session.Classify, and that of errors that a user of the package adds.
 	Classify func(error) sqlbatch.Class
+
+	policy atomic.Pointer[sqlbatch.Policy]
 }
+
+// Policy returns what the database last said of the queue's policy. It costs no round trip.
+func (q *Queue) Policy() sqlbatch.Policy {
+	if p := q.policy.Load(); p != nil {
+		return *p
+	}
+	return sqlbatch.DefaultPolicy
+}
+
+// SetPolicy takes the policy that the database has now.
+func (q *Queue) SetPolicy(p sqlbatch.Policy) { q.policy.Store(&p) }
 
 // AckStatement deletes messages, or archives them.
 func (q *Queue) AckStatement(sql sqlbatch.Queue, items []sqlbatch.Item) sqlbatch.Statement {
-	if q.Archive {
+	if q.Policy().Retain > 0 {
 		return sql.Archive(items)
 	}
 	return sql.Ack(items)

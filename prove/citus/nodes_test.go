@@ -54,7 +54,7 @@ func TestATransactionHasTheMessagesOfSeveralSchemasOrNone(t *testing.T) {
 func TestAnOrderedQueueIsRefusedThroughAnotherNodeThanTheCoordinator(t *testing.T) {
 	testdb.CitusElsewhere.Require(t)
 	w := testdb.New(t, testdb.CitusElsewhere)
-	cfg := chanq.Config{Kind: chanq.KindOrdered}
+	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered}}
 	db := w.Open()
 	name, err := pgtest.Schema(w.Address)
 	require.NoError(t, err)

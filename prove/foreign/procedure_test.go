@@ -17,8 +17,8 @@ import (
 func TestTheProcedureAndTheViewKnowTheSlotsOfTheQueue(t *testing.T) {
 	testdb.OnEach(t, []testdb.Engine{testdb.StandIn, testdb.Postgres}, func(w *testdb.World) {
 		s := &shop{World: w}
-		q := testdb.QueueOf[order](w, "payments", chanq.Config{Kind: chanq.KindOrdered, Slots: 128})
-		s.face("payments", chanq.Config{Kind: chanq.KindOrdered, Slots: 16})
+		q := testdb.QueueOf[order](w, "payments", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 128}})
+		s.face("payments", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 16}})
 		call := "SELECT chanq_payments__send('{}', key => '%s')"
 		if w.Engine.Dialect.Name() == "sqlserver" {
 			call = "EXEC dbo.chanq_payments__send N'{}', @key = N'%s'"

@@ -72,7 +72,7 @@ type shop struct {
 func open(t *testing.T, e testdb.Engine) *shop {
 	e.Require(t)
 	s := &shop{World: testdb.New(t, e)}
-	lines := chanq.Config{Kind: chanq.KindOrdered, Slots: 64}
+	lines := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 64}}
 	s.orders = testdb.QueueOf[order](s, "orders", chanq.Config{})
 	s.payments = testdb.QueueOf[order](s, "payments", lines)
 	s.face("orders", chanq.Config{})

@@ -32,7 +32,7 @@ var batching = []test{
 // batchQueues are a plain queue and an ordered one, each with n messages of as many keys.
 func (w *world) batchQueues(n int, test func(q *chanq.Queue[string], failed *atomic.Int64)) {
 	w.Helper()
-	for _, cfg := range []chanq.Config{{}, {Kind: chanq.KindOrdered, Slots: 4}} {
+	for _, cfg := range []chanq.Config{{}, {Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}}} {
 		name := "plain"
 		if cfg.Kind == chanq.KindOrdered {
 			if w.Engine.Dialect.Queue(sqlbatch.Names{Queue: "work", Slots: 4}).Slots().Text == "" {

@@ -163,7 +163,7 @@ func unreadable(w *world, fault faultdb.Fault, why string) {
 }
 
 func unreadableEnds(w *world) {
-	q := w.Queue("work", chanq.Config{MaxAttempts: 2})
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 2}})
 	id := testdb.Send(w, q, testdb.Texts("unreadable")...)[0]
 	st := w.Statements("work")
 	bad := w.Failure(sqlbatch.BadRow)
@@ -228,7 +228,7 @@ func claimEndsWithItsLease(w *world) {
 
 func firstClaim(w *world) {
 	for maxBody, want := range map[int]int{10_000: 5, 1 << 20: 1, 1000: 16} {
-		q := w.Queue("work", chanq.Config{MaxBody: maxBody})
+		q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxBody: maxBody}})
 		st := w.Statements("work")
 		var sizes claimSizes
 		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {

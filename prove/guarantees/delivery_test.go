@@ -86,7 +86,7 @@ func breakEach(w *world, applied bool) {
 
 func connectionsDie(w *world) {
 	const count = 100
-	q := w.Queue("work", chanq.Config{MaxAttempts: 1000})
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 1000}})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease, Prefetch: 20})
 	p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 10})
 	broken := w.Failure(sqlbatch.Unknown)
@@ -194,7 +194,7 @@ func heldIsHeld(w *world) {
 }
 
 func leasesDoNotOverlap(w *world) {
-	q := w.Queue("work", chanq.Config{MaxAttempts: 100})
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 100}})
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
 	const d = 150 * time.Millisecond
 	var end time.Time
@@ -252,7 +252,7 @@ func unconfirmedClaim(w *world) {
 func poison(w *world) {
 	var dead []chanq.DeadEvent
 	var mu sync.Mutex
-	cfg := chanq.Config{MaxAttempts: 2, Hooks: chanq.Hooks{Dead: func(e chanq.DeadEvent) {
+	cfg := chanq.Config{Spec: chanq.Spec{MaxAttempts: 2}, Hooks: chanq.Hooks{Dead: func(e chanq.DeadEvent) {
 		mu.Lock()
 		defer mu.Unlock()
 		dead = append(dead, e)
@@ -279,7 +279,7 @@ func poison(w *world) {
 }
 
 func alwaysFails(w *world) {
-	q := w.Queue("work", chanq.Config{MaxAttempts: 3})
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 3}})
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
 	for attempt := 1; attempt <= 3; attempt++ {
 		l := testdb.Lease(w, q, 1, time.Minute)[0]
@@ -297,7 +297,7 @@ func alwaysFails(w *world) {
 }
 
 func unlimited(w *world) {
-	q := w.Queue("work", chanq.Config{MaxAttempts: chanq.UnlimitedAttempts})
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: chanq.UnlimitedAttempts}})
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
 	for attempt := 1; attempt <= 11; attempt++ { // one more than the default
 		l := testdb.Lease(w, q, 1, time.Minute)[0]
@@ -308,8 +308,8 @@ func unlimited(w *world) {
 	w.Eventually("it is ready again", func() bool { return testdb.Get(w, q, id).State == chanqadmin.StateReady })
 	require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].Nack(chanq.DeadLetter(errors.New("enough"))))
 	w.requireState(q, id, chanqadmin.StateDead)
-	_, err := chanq.Open[string](w.Soon(), w.DB, "work", chanq.Config{MaxAttempts: -2})
-	require.ErrorContains(w, err, "Config.MaxAttempts is -2")
+	_, err := chanq.Open[string](w.Soon(), w.DB, "work", chanq.Config{Spec: chanq.Spec{MaxAttempts: -2}})
+	require.ErrorContains(w, err, "Spec.MaxAttempts is -2")
 }
 
 func undecodable(w *world) {

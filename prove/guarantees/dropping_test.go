@@ -47,7 +47,7 @@ func dropRefuses(w *world) {
 	other := w.Queue("works", chanq.Config{})
 	kept := testdb.Send(w, other, testdb.Texts("kept")...)[0]
 	for _, s := range states {
-		q := w.Queue("work", chanq.Config{Retain: time.Hour})
+		q := w.Queue("work", chanq.Config{Spec: chanq.Spec{Retain: time.Hour}})
 		id := oneOfEach(w, q)[s]
 		for _, another := range states {
 			if another != s {

@@ -42,7 +42,7 @@ func deaths() (tests []test) {
 		for _, attempts := range []int{1, 2, 3, 20} {
 			tests = append(tests, test{
 				fmt.Sprintf("G07_OnlyTheGuiltyMessageDies_in=%s_attempts=%d", where, attempts),
-				func(w *world) { oneGuilty(w, where, chanq.Config{MaxAttempts: attempts}, false) },
+				func(w *world) { oneGuilty(w, where, chanq.Config{Spec: chanq.Spec{MaxAttempts: attempts}}, false) },
 			})
 		}
 		tests = append(tests, test{
@@ -52,11 +52,13 @@ func deaths() (tests []test) {
 		tests = append(tests, test{
 			"G07_OnlyTheGuiltyMessageOfAnOrderedQueueDies_in=" + where,
 			func(w *world) {
-				oneGuilty(w, where, chanq.Config{MaxAttempts: 1, Kind: chanq.KindOrdered, Slots: 4}, false)
+				oneGuilty(w, where, chanq.Config{Spec: chanq.Spec{MaxAttempts: 1, Kind: chanq.KindOrdered, Slots: 4}}, false)
 			},
 		}, test{
 			"G07_OnlyTheGuiltyMessageOfAnOrderedQueueDiesThoughConsumersStopWhenIdle_in=" + where,
-			func(w *world) { oneGuilty(w, where, chanq.Config{Kind: chanq.KindOrdered, Slots: 4}, true) },
+			func(w *world) {
+				oneGuilty(w, where, chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}}, true)
+			},
 		})
 	}
 	return tests
@@ -201,7 +203,7 @@ func oneGuilty(w *world, where string, cfg chanq.Config, stopWhenIdle bool) {
 		<-handled
 		_ = c.Shutdown(w.Soon())
 		w.Exec("UPDATE chanq_work SET lease_until = due_at WHERE lease_until > due_at") // the leases that it has left end
-		w.Exec("DELETE FROM chanq__consumers")                                             // and its membership
+		w.Exec("DELETE FROM chanq__consumers")                                          // and its membership
 	}
 	require.Equal(w, chanqadmin.Stats{Dead: 1}, testdb.Counted(w, q))
 	e := testdb.Get(w, q, id)
@@ -214,7 +216,7 @@ func oneGuilty(w *world, where string, cfg chanq.Config, stopWhenIdle bool) {
 
 // lostClaims has the answers to all claims be lost, more often than MaxAttempts says.
 func lostClaims(w *world) {
-	q := w.Queue("work", chanq.Config{MaxAttempts: 2})
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 2}})
 	sent := testdb.Send(w, q, testdb.Texts(numbers(16)...)...)
 	st := w.Statements("work")
 	lost := faultdb.Cut(w.Failure(sqlbatch.Unknown)).Applied()
@@ -310,7 +312,7 @@ func (w *world) reserved(q *chanq.Queue[string]) (c *chanq.Consumer[string], hel
 	testdb.Send(w, q, testdb.Texts("held")...)
 	c = testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})
 	held = testdb.Take(w, c, 1)[0]
-	require.NoError(w, testdb.Admin(q).Pause(w.Soon()))
+	require.NoError(w, testdb.Admin(q).Pause(w.Soon(), ""))
 	suspect = testdb.Send(w, q, testdb.Texts("suspect")...)[0]
 	w.Exec("UPDATE chanq_work SET lapses = 2, crashes = 1, attempts = 3 WHERE attempts = 0")
 	require.NoError(w, testdb.Admin(q).Resume(w.Soon()))
@@ -381,7 +383,7 @@ func trialDespiteHang(w *world) {
 	defer close(end)
 	require.Equal(w, "hangs", next(), "again, when its lease has expired")
 	w.Eventually("it is acked", func() bool { return testdb.Empty(w, q) })
-	require.NoError(w, testdb.Admin(q).Pause(w.Soon()))
+	require.NoError(w, testdb.Admin(q).Pause(w.Soon(), ""))
 	testdb.Send(w, q, testdb.Texts("suspect")...)
 	w.Exec("UPDATE chanq_work SET lapses = 2, crashes = 1, attempts = 3")
 	require.NoError(w, testdb.Admin(q).Resume(w.Soon()))
@@ -452,7 +454,7 @@ func lockedSuspect(w *world) {
 
 // urgentMeanwhile: a message that comes before an unreadable one, while a consumer looks for that, is delivered.
 func urgentMeanwhile(w *world) {
-	q := w.Queue("work", chanq.Config{MaxAttempts: 1})
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 1}})
 	bad := testdb.Send(w, q, testdb.Texts("unreadable")...)[0]
 	st := w.Statements("work")
 	fails := faultdb.Fail(w.Failure(sqlbatch.BadRow))
@@ -483,7 +485,7 @@ func urgentMeanwhile(w *world) {
 
 // lockBlamesNone: while a lock on the table keeps reads from their rows, whatever else the database answers, no message is blamed.
 func lockBlamesNone(w *world) {
-	q := w.Queue("work", chanq.Config{MaxAttempts: 1})
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 1}})
 	id := testdb.Send(w, q, testdb.Texts("innocent")...)[0]
 	st := w.Statements("work")
 	var mu sync.Mutex
@@ -515,7 +517,7 @@ func lockBlamesNone(w *world) {
 
 // lockedWhileRead: each read of a large message waits for a lock, and fails.
 func lockedWhileRead(w *world) {
-	q := w.Queue("work", chanq.Config{MaxAttempts: 1})
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 1}})
 	ids := testdb.Send(w, q, testdb.Texts(strings.Repeat("x", 600<<10), "small")...)
 	st, fails := w.Statements("work"), faultdb.Fail(w.Failure(sqlbatch.RolledBack))
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {

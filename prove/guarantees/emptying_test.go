@@ -34,7 +34,7 @@ func (w *world) skipInMemory() {
 }
 
 func emptyOfStates(w *world) {
-	for name, cfg := range map[string]chanq.Config{"plain": {}, "ordered": {Kind: chanq.KindOrdered, Slots: 2}} {
+	for name, cfg := range map[string]chanq.Config{"plain": {}, "ordered": {Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 2}}} {
 		cfg.Retain = time.Hour
 		q := w.Queue(name, cfg)
 		w.requireEmpty(q)
@@ -64,7 +64,7 @@ func emptyOfStates(w *world) {
 		}
 		require.Equal(w, chanqadmin.Stats{Dead: 1, Done: 1}, testdb.Counted(w, q))
 		w.requireEmpty(q)
-		require.NoError(w, testdb.Admin(q).Pause(w.Soon()))
+		require.NoError(w, testdb.Admin(q).Pause(w.Soon(), ""))
 		w.requireEmpty(q)
 		testdb.Send(w, q, testdb.Texts("paused")...)
 		require.False(w, testdb.Empty(w, q), "one is ready, and the queue is paused")
@@ -73,7 +73,7 @@ func emptyOfStates(w *world) {
 
 func emptyBesideEnds(w *world) {
 	w.skipInMemory()
-	for name, cfg := range map[string]chanq.Config{"deleted": {}, "retained": {Retain: time.Hour}, "ordered": {Kind: chanq.KindOrdered, Slots: 2}} {
+	for name, cfg := range map[string]chanq.Config{"deleted": {}, "retained": {Spec: chanq.Spec{Retain: time.Hour}}, "ordered": {Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 2}}} {
 		for way, end := range map[string]func(*chanq.Queue[string], *chanq.Lease[string], *sql.Tx) error{
 			"acked": func(_ *chanq.Queue[string], l *chanq.Lease[string], tx *sql.Tx) error { return l.AckTx(w.Soon(), tx) },
 			"cancelled": func(q *chanq.Queue[string], l *chanq.Lease[string], tx *sql.Tx) error {

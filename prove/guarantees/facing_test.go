@@ -107,7 +107,7 @@ func viewShows(w *world) {
 }
 
 func viewShowsOrdered(w *world) {
-	cfg := chanq.Config{Kind: chanq.KindOrdered, Slots: 4}
+	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}}
 	q, ok := w.ordered("work", cfg)
 	if !ok {
 		return
@@ -197,7 +197,7 @@ func procedureSends(w *world) {
 
 func procedureKnowsSlots(w *world) {
 	const slots = 64
-	cfg := chanq.Config{Kind: chanq.KindOrdered, Slots: slots}
+	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: slots}}
 	if _, ok := w.ordered("work", cfg); !ok || !w.hasProcedures() {
 		return
 	}
@@ -222,7 +222,7 @@ func procedureInTx(w *world) {
 	if w.Engine.Dialect.Name() != "sqlserver" {
 		return
 	}
-	for left, cfg := range map[int]chanq.Config{1: {}, 0: {Kind: chanq.KindOrdered, Slots: 4}} {
+	for left, cfg := range map[int]chanq.Config{1: {}, 0: {Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}}} {
 		w.Open()
 		require.NoError(w, chanq.Migrate(w.Soon(), w.DB, "work", cfg))
 		w.face("work", cfg)
@@ -271,7 +271,7 @@ func procedureWithoutSettings(w *world) {
 }
 
 func dropFace(w *world) {
-	for _, cfg := range []chanq.Config{{}, {Kind: chanq.KindOrdered, Slots: 4}} {
+	for _, cfg := range []chanq.Config{{}, {Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}}} {
 		require.NoError(w, w.Migrate("work", cfg))
 		w.face("work", cfg)
 		require.NoError(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", cfg))

@@ -202,7 +202,7 @@ func (w *world) foreignNumbers() []foreignRow {
 }
 
 func foreignRows(w *world) {
-	q := testdb.QueueOf[note](w, "work", chanq.Config{MaxBody: 1 << 10})
+	q := testdb.QueueOf[note](w, "work", chanq.Config{Spec: chanq.Spec{MaxBody: 1 << 10}})
 	one := func(column, value string) map[string]string { return map[string]string{column: value} }
 	rows := slices.Concat(w.foreignBodies(), w.foreignNumbers(), []foreignRow{
 		{name: "the highest priority", set: one("priority", "2")},
@@ -219,7 +219,7 @@ func foreignRows(w *world) {
 }
 
 func foreignOrderedRows(w *world) {
-	cfg := chanq.Config{Kind: chanq.KindOrdered, Slots: 4, MaxBody: 1 << 10}
+	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4, MaxBody: 1 << 10}}
 	if _, ok := w.ordered("work", cfg); !ok {
 		return
 	}

@@ -35,7 +35,7 @@ var idling = []test{
 }
 
 // idleKinds are the queues of these tests.
-var idleKinds = map[string]chanq.Config{"plain": {}, "ordered": {Kind: chanq.KindOrdered, Slots: 4}}
+var idleKinds = map[string]chanq.Config{"plain": {}, "ordered": {Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}}}
 
 // onKinds runs a test on a plain queue, and on an ordered one.
 func (w *world) onKinds(test func(q *chanq.Queue[string])) {
@@ -184,7 +184,7 @@ func idleDeleted(w *world) {
 func idlePaused(w *world) {
 	w.onKinds(func(q *chanq.Queue[string]) {
 		testdb.Send(w, q, testdb.Texts("a")...)
-		require.NoError(w, testdb.Admin(q).Pause(w.Soon()))
+		require.NoError(w, testdb.Admin(q).Pause(w.Soon(), ""))
 		require.Empty(w, w.drains(q, chanq.ConsumerConfig{}, nil))
 		require.NoError(w, testdb.Admin(q).Resume(w.Soon()))
 		require.Equal(w, []string{"a"}, w.drains(q, chanq.ConsumerConfig{}, nil))
@@ -300,7 +300,7 @@ func idleSlots(w *world) {
 }
 
 func idleKeys(w *world) {
-	q := w.keys(chanq.Config{DeadKey: chanq.DeadKeyHolds})
+	q := w.keys(chanq.Config{Spec: chanq.Spec{DeadKey: chanq.DeadKeyHolds}})
 	var ms []chanq.Message[string]
 	for k := range 10 {
 		ms = append(ms, keyed(fmt.Sprint("key", k), 1, 20)...)

@@ -97,7 +97,7 @@ func failingSettlesOfEachKind() (tests []test) {
 		do    func(*chanq.Lease[string]) error
 		state chanqadmin.State
 	}{"release after", func(l *chanq.Lease[string]) error { return l.Nack(chanq.Snooze(time.Hour, nil)) }, chanqadmin.StateScheduled})
-	for name, cfg := range map[string]chanq.Config{"plain": {}, "retained": {Retain: time.Hour}, "ordered": orderedConfig} {
+	for name, cfg := range map[string]chanq.Config{"plain": {}, "retained": {Spec: chanq.Spec{Retain: time.Hour}}, "ordered": orderedConfig} {
 		for _, way := range ways {
 			tests = append(tests, test{"G12_ASettleThatFailsAloneDelaysNoOther_on=" + name + "_settle=" + way.name, func(w *world) {
 				for i, class := range w.classesAlone() {
@@ -164,7 +164,7 @@ func failingInput(w *world) {
 		x := startPipe(w, chanq.Config{}, chanq.ConsumerConfig{LeaseFor: troubleLease, StatementTimeout: troubleLease}, passOn)
 		_, db := w.Connect() // no faults there
 		other := testdb.OpenOn[string](w, db, "input", chanq.Config{})
-		require.NoError(w, testdb.Admin(other).Pause(w.Soon()))
+		require.NoError(w, testdb.Admin(other).Pause(w.Soon(), ""))
 		bad := testdb.Send(w, other, testdb.Texts(append([]string{"stuck"}, numbers(20)...)...)...)[0]
 		st, fails := w.Statements("input"), w.failing(class)
 		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
@@ -239,7 +239,7 @@ func callsReturn(w *world) {
 			{"PurgeIDs", func(ctx context.Context) error { _, err := testdb.Admin(q).PurgeIDs(ctx, id); return err }},
 			{"Redrive", func(ctx context.Context) error { _, err := testdb.Admin(q).Redrive(ctx, 1); return err }},
 			{"RedriveIDs", func(ctx context.Context) error { _, err := testdb.Admin(q).RedriveIDs(ctx, id); return err }},
-			{"Pause", testdb.Admin(q).Pause}, {"Resume", testdb.Admin(q).Resume},
+			{"Pause", func(ctx context.Context) error { return testdb.Admin(q).Pause(ctx, "") }}, {"Resume", testdb.Admin(q).Resume},
 			{"Consumers", func(ctx context.Context) error { _, err := testdb.Admin(q).Consumers(ctx); return err }},
 			{"History", func(ctx context.Context) error {
 				_, err := testdb.Admin(q).History(ctx, time.Now(), time.Minute)

@@ -28,7 +28,7 @@ var kinds = []test{
 	{"G10_GroupsOfAnOrderedQueueAreNumberedInOrder", orderedGroups},
 }
 
-var orderedConfig = chanq.Config{Kind: chanq.KindOrdered, Slots: 4}
+var orderedConfig = chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}}
 
 // ordered is an ordered queue, or none where the engine has none yet, which it must say.
 func (w *world) ordered(name string, cfg chanq.Config) (q *chanq.Queue[string], ok bool) {
@@ -53,24 +53,29 @@ func kindsDiffer(w *world) {
 	if _, ok := w.ordered("work", orderedConfig); !ok {
 		return
 	}
-	open, migrate := w.opens(chanq.Config{})
+	open, migrate := w.opens(chanq.Config{Spec: chanq.Spec{Kind: chanq.KindPlain}})
 	for _, err := range []error{open, migrate} {
-		require.ErrorIs(w, err, chanq.ErrKind)
-		require.ErrorContains(w, err, "Config.Kind is plain, and the database says ordered, of 4 slots")
+		require.ErrorIs(w, err, chanq.ErrSpec)
+		require.ErrorContains(w, err, "Spec.Kind is plain, and the database says ordered; it cannot be changed")
 	}
-	found, err := chanq.StoredConfig(w.Soon(), w.DB, "work", chanq.Config{MaxBody: 5})
+	open, migrate = w.opens(chanq.Config{})
+	require.NoError(w, open, "the kind is the stored one")
+	require.NoError(w, migrate)
+	found, err := chanq.StoredConfig(w.Soon(), w.DB, "work", chanq.Config{Spec: chanq.Spec{MaxBody: 5}})
 	require.NoError(w, err)
-	require.Equal(w, chanq.Config{Kind: chanq.KindOrdered, Slots: 4, MaxBody: 5, Dialect: w.Engine.Dialect}, found)
+	require.Equal(w, w.Engine.Dialect, found.Dialect)
+	require.Equal(w, testdb.OpenOn[string](w, w.DB, "work", chanq.Config{}).Spec(), found.Spec)
+	require.Equal(w, 4, found.Slots)
 
 	w.Queue("plain", chanq.Config{})
 	_, err = chanq.Open[string](w.Soon(), w.DB, "plain", orderedConfig)
-	require.ErrorIs(w, err, chanq.ErrKind)
-	require.ErrorContains(w, err, "Config.Kind is ordered, and the database says plain")
-	require.ErrorIs(w, chanq.Migrate(w.Soon(), w.DB, "plain", orderedConfig), chanq.ErrKind)
+	require.ErrorIs(w, err, chanq.ErrSpec)
+	require.ErrorContains(w, err, "Spec.Kind is ordered, and the database says plain")
+	require.ErrorIs(w, chanq.Migrate(w.Soon(), w.DB, "plain", orderedConfig), chanq.ErrSpec)
 	testdb.Send(w, testdb.OpenOn[string](w, w.DB, "plain", chanq.Config{}), testdb.Texts("it is as it was")...)
 	found, err = chanq.StoredConfig(w.Soon(), w.DB, "plain", orderedConfig)
 	require.NoError(w, err)
-	require.Equal(w, chanq.Config{Dialect: w.Engine.Dialect}, found)
+	require.Equal(w, chanq.KindPlain, found.Kind)
 	_, err = chanq.StoredConfig(w.Soon(), w.DB, "nowhere", chanq.Config{})
 	require.ErrorIs(w, err, chanq.ErrNoSchema)
 }
@@ -79,15 +84,15 @@ func slotsDiffer(w *world) {
 	if _, ok := w.ordered("work", orderedConfig); !ok {
 		return
 	}
-	open, migrate := w.opens(chanq.Config{Kind: chanq.KindOrdered, Slots: 5})
+	open, migrate := w.opens(chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 5}})
 	for _, err := range []error{open, migrate} {
-		require.ErrorIs(w, err, chanq.ErrKind)
-		require.ErrorContains(w, err, "Config.Slots is 5, and the database says 4")
+		require.ErrorIs(w, err, chanq.ErrSpec)
+		require.ErrorContains(w, err, "Spec.Slots is 5, and the database says 4")
 	}
-	open, migrate = w.opens(chanq.Config{Kind: chanq.KindOrdered})
+	open, migrate = w.opens(chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered}})
 	require.NoError(w, open, "as many as there are")
 	require.NoError(w, migrate)
-	q, err := chanq.Open[string](w.Soon(), w.DB, "work", chanq.Config{Kind: chanq.KindOrdered})
+	q, err := chanq.Open[string](w.Soon(), w.DB, "work", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered}})
 	require.NoError(w, err)
 	for i := range 20 {
 		testdb.Send(w, q, chanq.Message[string]{Key: fmt.Sprint("key", i)})
@@ -97,9 +102,9 @@ func slotsDiffer(w *world) {
 	for _, e := range entries {
 		require.Equal(w, sqlbatch.SlotOf(e.Key, e.ID, 4), e.Slot, "those of the database count")
 	}
-	open, _ = w.opens(chanq.Config{Kind: chanq.KindOrdered, MaxKeys: 5})
-	require.ErrorContains(w, open, "MaxKeys", "the default of 64 slots is more")
-	w.Queue("many", chanq.Config{Kind: chanq.KindOrdered})
+	open, _ = w.opens(chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, MaxKeys: 5}})
+	require.ErrorContains(w, open, "Spec.MaxKeys is 5, and the database says unlimited")
+	w.Queue("many", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered}})
 	found, err := chanq.StoredConfig(w.Soon(), w.DB, "many", chanq.Config{})
 	require.NoError(w, err)
 	require.Equal(w, 64, found.Slots)
@@ -112,12 +117,14 @@ func deadKeyDiffers(w *world) {
 	holds := orderedConfig
 	holds.DeadKey = chanq.DeadKeyHolds
 	_, err := chanq.Open[string](w.Soon(), w.DB, "work", holds)
-	require.ErrorIs(w, err, chanq.ErrKind)
-	require.ErrorContains(w, err, "Config.DeadKey is holds, and the database says opens; run chanq.Migrate")
+	require.ErrorIs(w, err, chanq.ErrSpec)
+	require.ErrorContains(w, err, "Spec.DeadKey is holds, and the database says opens; leave the field unset, or change the queue by chanq.Migrate")
 	require.NoError(w, chanq.Migrate(w.Soon(), w.DB, "work", holds))
-	testdb.OpenOn[string](w, w.DB, "work", holds)
-	_, err = chanq.Open[string](w.Soon(), w.DB, "work", orderedConfig)
-	require.ErrorIs(w, err, chanq.ErrKind)
+	require.Equal(w, chanq.DeadKeyHolds, testdb.OpenOn[string](w, w.DB, "work", orderedConfig).Spec().DeadKey)
+	opens := orderedConfig
+	opens.DeadKey = chanq.DeadKeyOpens
+	_, err = chanq.Open[string](w.Soon(), w.DB, "work", opens)
+	require.ErrorIs(w, err, chanq.ErrSpec)
 }
 
 func dropOrdered(w *world) {
@@ -131,7 +138,7 @@ func dropOrdered(w *world) {
 	require.ErrorIs(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}), chanq.ErrNoSchema)
 	testdb.Send(w, w.Queue("work", chanq.Config{}), testdb.Texts("plain")...)
 	require.NoError(w, chanqadmin.DropWithMessages(w.Soon(), w.Tables(), "work", orderedConfig))
-	testdb.Send(w, w.Queue("work", chanq.Config{Kind: chanq.KindOrdered, Slots: 7}), chanq.Message[string]{Key: "k"})
+	testdb.Send(w, w.Queue("work", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 7}}), chanq.Message[string]{Key: "k"})
 }
 
 func orderedMessages(w *world) {

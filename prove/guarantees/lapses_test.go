@@ -87,7 +87,7 @@ func noSuspects(leases []*chanq.Lease[string]) (fresh []*chanq.Lease[string]) {
 func lapsesCountNothing(w *world) {
 	for _, most := range []int{1, 2} {
 		name := fmt.Sprint("work", most)
-		q := w.Queue(name, chanq.Config{MaxAttempts: most})
+		q := w.Queue(name, chanq.Config{Spec: chanq.Spec{MaxAttempts: most}})
 		testdb.Send(w, q, testdb.Texts("killer", "beside")...)
 		lapse(w, q, 2, 2)
 		l := testdb.Lease(w, q, 1, time.Minute)[0]
@@ -106,7 +106,7 @@ func lapsesCountNothing(w *world) {
 // met no handler yet, and may fail as often as any other.
 func attemptsForFailures(w *world) {
 	const most = 3
-	q := w.Queue("work", chanq.Config{MaxAttempts: most})
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: most}})
 	id := testdb.Send(w, q, testdb.Texts("beside")...)[0]
 	lapse(w, q, 1, 2)
 	l := testdb.Lease(w, q, 1, time.Minute)[0]
@@ -125,7 +125,7 @@ func attemptsForFailures(w *world) {
 
 // waitingSuspects: a claim leaves out the suspects that wait for their turn.
 func waitingSuspects(w *world) {
-	q := w.Queue("work", chanq.Config{MaxAttempts: 1})
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 1}})
 	testdb.Send(w, q, testdb.Texts("s0", "s1", "s2")...)
 	lapse(w, q, 3, 2)
 	w.Eventually("the leases ran out", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{Ready: 3} })
@@ -176,7 +176,7 @@ func deadSaysWhy(w *world) {
 		var mu sync.Mutex
 		var dead []chanq.DeadEvent
 		name := fmt.Sprint("work", c.deliveries)
-		q := w.Queue(name, chanq.Config{MaxAttempts: c.attempts, MaxCrashes: c.crashes, Hooks: chanq.Hooks{Dead: func(e chanq.DeadEvent) {
+		q := w.Queue(name, chanq.Config{Spec: chanq.Spec{MaxAttempts: c.attempts}, MaxCrashes: c.crashes, Hooks: chanq.Hooks{Dead: func(e chanq.DeadEvent) {
 			mu.Lock()
 			defer mu.Unlock()
 			dead = append(dead, e)
@@ -214,7 +214,7 @@ const deadly = "deadly"
 // playMortal handles messages until its input ends, or it meets the one that it dies
 // of.
 func playMortal(ctx context.Context, db *sql.DB, t task) error {
-	q, err := chanq.Open[string](ctx, db, "work", chanq.Config{MaxAttempts: t.Attempts})
+	q, err := chanq.Open[string](ctx, db, "work", chanq.Config{Spec: chanq.Spec{MaxAttempts: t.Attempts}})
 	if err != nil {
 		return err
 	}
@@ -241,7 +241,7 @@ const mortal = 5
 func oneKiller(w *world, workers, attempts int) {
 	const count = 100
 	w.shared()
-	q := testdb.OpenOn[string](w, w.DB, "work", chanq.Config{MaxAttempts: attempts})
+	q := testdb.OpenOn[string](w, w.DB, "work", chanq.Config{Spec: chanq.Spec{MaxAttempts: attempts}})
 	messages := testdb.Texts(append([]string{deadly}, numbers(count-1)...)...)
 	id := testdb.Send(w, q, messages...)[0]
 	seen := map[string]bool{}

@@ -57,7 +57,7 @@ func oneOfEach(w *world, q *chanq.Queue[string]) map[chanqadmin.State]chanq.ID {
 var states = []chanqadmin.State{chanqadmin.StateReady, chanqadmin.StateScheduled, chanqadmin.StateLeased, chanqadmin.StateDead, chanqadmin.StateDone}
 
 func statsCounts(w *world) {
-	q := w.Queue("work", chanq.Config{Retain: time.Hour})
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{Retain: time.Hour}})
 	require.Equal(w, chanqadmin.Stats{Limit: 10_000}, testdb.Stats(w, q))
 	oneOfEach(w, q)
 	require.Equal(w, chanqadmin.Stats{Ready: 1, Scheduled: 1, Leased: 1, Dead: 1, Done: 1}, testdb.Counted(w, q))
@@ -66,7 +66,7 @@ func statsCounts(w *world) {
 }
 
 func peek(w *world) {
-	q := w.Queue("work", chanq.Config{Retain: time.Hour})
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{Retain: time.Hour}})
 	byState := oneOfEach(w, q)
 	for _, s := range states {
 		entries, err := testdb.Peek(w.Soon(), q, s, 10)
@@ -163,7 +163,7 @@ func known(ids, these []chanq.ID) (known []chanq.ID) {
 }
 
 func getFinds(w *world) {
-	q := w.Queue("work", chanq.Config{Retain: time.Hour})
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{Retain: time.Hour}})
 	for s, id := range oneOfEach(w, q) {
 		e := testdb.Get(w, q, id)
 		require.Equal(w, s, e.State)
@@ -189,7 +189,7 @@ func getFinds(w *world) {
 }
 
 func cancelLive(w *world) {
-	q := w.Queue("work", chanq.Config{Retain: time.Hour})
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{Retain: time.Hour}})
 	byState := oneOfEach(w, q)
 	var all []chanq.ID
 	for _, id := range byState {
@@ -211,7 +211,7 @@ func cancelLive(w *world) {
 
 func purge(w *world) {
 	for _, s := range states {
-		q := w.Queue(string(s)+"_purge", chanq.Config{Retain: time.Hour})
+		q := w.Queue(string(s)+"_purge", chanq.Config{Spec: chanq.Spec{Retain: time.Hour}})
 		byState := oneOfEach(w, q)
 		n, err := testdb.Admin(q).Purge(w.Soon(), s)
 		require.NoError(w, err)
@@ -235,7 +235,7 @@ func purge(w *world) {
 // operateBehind looks for two messages of an ordered queue among more of one slot than one statement goes
 // through.
 func operateBehind(w *world) {
-	q, ok := w.ordered("work", chanq.Config{Kind: chanq.KindOrdered, Slots: 4})
+	q, ok := w.ordered("work", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}})
 	if !ok {
 		return
 	}
@@ -366,8 +366,8 @@ func pause(w *world) {
 	testdb.Send(w, q, testdb.Texts("leased")...)
 	consumers := []*chanq.Consumer[string]{testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})}
 	l := testdb.Take(w, consumers[0], 1)[0]
-	require.NoError(w, testdb.Admin(q).Pause(w.Soon()))
-	require.NoError(w, testdb.Admin(q).Pause(w.Soon()), "again")
+	require.NoError(w, testdb.Admin(q).Pause(w.Soon(), ""))
+	require.NoError(w, testdb.Admin(q).Pause(w.Soon(), ""), "again")
 	require.True(w, testdb.Stats(w, q).Paused)
 	require.False(w, testdb.Stats(w, other).Paused)
 
@@ -403,7 +403,7 @@ func pause(w *world) {
 }
 
 func retain(w *world) {
-	q := w.Queue("work", chanq.Config{Retain: steadyLease})
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{Retain: steadyLease}})
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	l := testdb.Take(w, c, 1)[0]
@@ -415,7 +415,7 @@ func retain(w *world) {
 	require.False(w, e.EndedAt.Before(e.EnqueuedAt))
 	w.Eventually("it is no longer kept", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{} })
 
-	kept := w.Queue("kept", chanq.Config{Retain: time.Hour})
+	kept := w.Queue("kept", chanq.Config{Spec: chanq.Spec{Retain: time.Hour}})
 	id = testdb.Send(w, kept, testdb.Texts("a")...)[0]
 	require.NoError(w, testdb.Lease(w, kept, 1, time.Minute)[0].Ack())
 	// Sent, and acked, again with its ID: not in the same millisecond, since the key of
@@ -433,7 +433,7 @@ func isolation(w *world) {
 	testdb.Send(w, a, chanq.Message[string]{ID: id, Body: "a", DedupKey: "k"})
 	testdb.Send(w, b, chanq.Message[string]{ID: id, Body: "b", DedupKey: "k"})
 	require.NoError(w, testdb.Lease(w, a, 1, time.Minute)[0].Ack())
-	require.NoError(w, testdb.Admin(a).Pause(w.Soon()))
+	require.NoError(w, testdb.Admin(a).Pause(w.Soon(), ""))
 	l := testdb.Lease(w, b, 1, time.Minute)[0]
 	require.Equal(w, "b", l.Body)
 	require.NoError(w, l.Nack(chanq.DeadLetter(nil)))
@@ -457,10 +457,8 @@ func noSchema(w *world) {
 func newerSchema(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
-	record := w.Statements("work").Record(sqlbatch.Version + 1)
-	_, err := w.DB.ExecContext(w.Soon(), record.Text, record.Args...)
-	require.NoError(w, err)
-	_, err = chanq.Open[string](w.Soon(), w.DB, "work", chanq.Config{})
+	w.Exec("UPDATE chanq__queues SET version = 2, min_version = 2")
+	_, err := chanq.Open[string](w.Soon(), w.DB, "work", chanq.Config{})
 	require.ErrorIs(w, err, chanq.ErrNewerSchema)
 	require.ErrorIs(w, chanq.Migrate(w.Soon(), w.Tables(), "work", chanq.Config{}), chanq.ErrNewerSchema)
 	require.ErrorContains(w, err, fmt.Sprint(sqlbatch.Version+1))
@@ -485,20 +483,21 @@ func migrateTogether(w *world) {
 	wg.Wait()
 	q := testdb.OpenOn[string](w, w.DB, "queue0", chanq.Config{})
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
-	require.NoError(w, testdb.Admin(q).Pause(w.Soon()))
+	require.NoError(w, testdb.Admin(q).Pause(w.Soon(), ""))
 	require.NoError(w, chanq.Migrate(w.Soon(), second, "queue0", chanq.Config{}))
 	w.requireState(q, id, chanqadmin.StateReady)
 	require.True(w, testdb.Stats(w, q).Paused, "migrating again changes nothing")
 }
 
 func schemaByHand(w *world) {
-	list, err := chanq.Schema(w.Engine.Dialect, "work", chanq.Config{})
+	cfg := chanq.Config{Spec: chanq.Spec{Retain: time.Hour}}
+	list, err := chanq.Schema(w.Engine.Dialect, "work", cfg)
 	require.NoError(w, err)
 	for range 2 {
 		for _, text := range list {
 			w.Define(text)
 		}
 	}
-	q := testdb.OpenOn[string](w, w.Open(), "work", chanq.Config{Retain: time.Hour})
+	q := testdb.OpenOn[string](w, w.Open(), "work", cfg)
 	oneOfEach(w, q)
 }

@@ -35,7 +35,7 @@ var orderedBlocked = []test{
 
 // keySlow has a key with many messages whose first one stays at work.
 func keySlow(w *world) {
-	q := w.keys(chanq.Config{Slots: 1})
+	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 1}})
 	body := func(i int) string { return fmt.Sprint(strings.Repeat("x", 4000), "/", i) }
 	var ms []chanq.Message[string]
 	for i := range 300 {
@@ -67,7 +67,7 @@ func keySlow(w *world) {
 
 // keysThatFail has more keys wait for a retry than there is room for messages, and a suspect at work.
 func keysThatFail(w *world) {
-	for name, cfg := range map[string]chanq.Config{"free": {Slots: 1}, "bounded": {Slots: 1, MaxKeys: 3}} {
+	for name, cfg := range map[string]chanq.Config{"free": {Spec: chanq.Spec{Slots: 1}}, "bounded": {Spec: chanq.Spec{Slots: 1, MaxKeys: 3}}} {
 		cfg.Kind = chanq.KindOrdered
 		q := w.Queue(name, cfg)
 		const failing, others = 60, 100
@@ -122,9 +122,9 @@ func keyRedrivenAtAnyMoment(w *world) {
 
 // redrivenAt reports whether the consumer runs as many statements before its next question about the key has been answered.
 func (w *world) redrivenAt(name string, n int, suspect, applied bool) (more bool) {
-	q := w.Queue(name, chanq.Config{Kind: chanq.KindOrdered, Slots: 1, DeadKey: chanq.DeadKeyHolds, History: chanq.HistoryOff})
+	q := w.Queue(name, chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 1, DeadKey: chanq.DeadKeyHolds}, History: chanq.HistoryOff})
 	faults, db := w.Connect()
-	away := testdb.OpenOn[string](w, db, name, chanq.Config{Kind: chanq.KindOrdered, Slots: 1, DeadKey: chanq.DeadKeyHolds, History: chanq.HistoryOff})
+	away := testdb.OpenOn[string](w, db, name, chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 1, DeadKey: chanq.DeadKeyHolds}, History: chanq.HistoryOff})
 	id := testdb.Send(w, q, keyed("a", 1, 3)...)[0]
 	c := testdb.Start(w, away, chanq.ConsumerConfig{LeaseFor: time.Minute})
 	require.NoError(w, w.next(c, "a/1").Nack(chanq.DeadLetter(errors.New("bad"))))
@@ -167,7 +167,7 @@ func (w *world) redrivenAt(name string, n int, suspect, applied bool) (more bool
 // keyInLongTx has a slot with a backlog, and a transaction that acks a message and stays open beyond a read from the beginning.
 func keyInLongTx(w *world) {
 	w.skipWithoutRowLocks()
-	q := w.keys(chanq.Config{Slots: 1})
+	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 1}})
 	testdb.Send(w, q, slices.Concat(keyed("a", 1, 2), keyed("b", 1, 2), keyed("c", 1, 2))...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
 	l := w.next(c, "a/1")
@@ -194,7 +194,7 @@ func keyInLongTx(w *world) {
 
 // keyHeldTwice has a message that is dead sent again under its ID: a redrive leaves the dead one.
 func keyHeldTwice(w *world) {
-	q := w.keys(chanq.Config{DeadKey: chanq.DeadKeyHolds})
+	q := w.keys(chanq.Config{Spec: chanq.Spec{DeadKey: chanq.DeadKeyHolds}})
 	ids := testdb.Send(w, q, keyed("a", 1, 2)...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	require.NoError(w, w.next(c, "a/1").Nack(chanq.DeadLetter(errors.New("bad"))))
@@ -218,7 +218,7 @@ func keyOfPaused(w *world) {
 	q := w.keys(chanq.Config{History: chanq.HistoryOff})
 	testdb.Send(w, q, keyed("a", 1, 2)...)
 	faults, db := w.Connect()
-	c := testdb.Start(w, testdb.OpenOn[string](w, db, "work", chanq.Config{Kind: chanq.KindOrdered, Slots: 4, History: chanq.HistoryOff}), chanq.ConsumerConfig{LeaseFor: time.Hour})
+	c := testdb.Start(w, testdb.OpenOn[string](w, db, "work", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}, History: chanq.HistoryOff}), chanq.ConsumerConfig{LeaseFor: time.Hour})
 	count := func() int64 {
 		w.pass(3 * time.Second)
 		var n atomic.Int64
@@ -233,7 +233,7 @@ func keyOfPaused(w *world) {
 		return n.Load()
 	}
 	l := w.next(c, "a/1")
-	require.NoError(w, testdb.Admin(q).Pause(w.Soon()))
+	require.NoError(w, testdb.Admin(q).Pause(w.Soon(), ""))
 	require.NoError(w, l.Nack(chanq.RetryAfter(time.Second, errors.New("again"))))
 	require.NoError(w, l.Wait(w.Soon()))
 	paused := count()
@@ -246,7 +246,7 @@ func keyOfPaused(w *world) {
 }
 
 func keysOfShortLeases(w *world) {
-	q := w.keys(chanq.Config{Slots: 8})
+	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 8}})
 	ms, sent := manyKeys(20, 5)
 	testdb.Send(w, q, ms...)
 	lease := shortLease // that none ends on a loaded machine is not certain
@@ -272,7 +272,7 @@ func keysOfNarrowNetwork(w *world) {
 		w.Skip("it waits for statements that take long")
 	}
 	const count, each = 10, 500 * time.Millisecond
-	q := w.keys(chanq.Config{Slots: 1})
+	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 1}})
 	ids := testdb.Send(w, q, slices.Concat(keyed("a", 1, 5), keyed("b", 1, 5))...)
 	st := w.orderedStatements()
 	read := st.Read(sqlbatch.ReadParams{Slots: make([]sqlbatch.OwnedSlot, 1), Rows: 77})
@@ -315,10 +315,10 @@ func keysOfNarrowNetwork(w *world) {
 
 // keysOfFormerMembership has a membership end in the process, and last in the database: the answers to its heartbeats are lost.
 func keysOfFormerMembership(w *world) {
-	q := w.keys(chanq.Config{Slots: 1})
+	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 1}})
 	testdb.Send(w, q, keyed("a", 1, 2)...)
 	faults, db := w.Connect()
-	away := testdb.OpenOn[string](w, db, "work", chanq.Config{Kind: chanq.KindOrdered, Slots: 1})
+	away := testdb.OpenOn[string](w, db, "work", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 1}})
 	c := testdb.Start(w, away, chanq.ConsumerConfig{LeaseFor: steadyLease, StopWhenIdle: true})
 	first := w.next(c, "a/1")
 	st, lost := w.orderedStatements(), w.Failure(sqlbatch.Unknown)
@@ -389,9 +389,9 @@ func keysBesideLocks(w *world) {
 // keyRenumbered has a message get a number below others that were read, while its consumer has no session. So does PostgreSQL with a
 // number that was drawn by a transaction that was rolled back before the server crashed.
 func keyRenumbered(w *world) {
-	q := w.keys(chanq.Config{Slots: 1})
+	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 1}})
 	faults, db := w.Connect()
-	c := testdb.Start(w, testdb.OpenOn[string](w, db, "work", chanq.Config{Kind: chanq.KindOrdered, Slots: 1}), chanq.ConsumerConfig{LeaseFor: time.Minute})
+	c := testdb.Start(w, testdb.OpenOn[string](w, db, "work", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 1}}), chanq.ConsumerConfig{LeaseFor: time.Minute})
 	for i := range 5 {
 		testdb.Send(w, q, keyed("a", i+1, i+1)...)
 		w.ack(w.next(c, fmt.Sprint("a/", i+1)))

@@ -40,7 +40,7 @@ func readsSlots(op faultdb.Op, q sqlbatch.Queue) bool {
 
 // keysOfMany has consumers come and go while many messages are sent and handled.
 func keysOfMany(w *world) {
-	q := w.keys(chanq.Config{Slots: 16})
+	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 16}})
 	ms, sent := manyKeys(50, testdb.Of(12, 40)/testdb.Slowness/testdb.Slowness)
 	p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 50})
 	r := &recorder{}
@@ -50,7 +50,7 @@ func keysOfMany(w *world) {
 			p.C() <- m
 		}
 	})
-	cfg := chanq.Config{Kind: chanq.KindOrdered, Slots: 16}
+	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 16}}
 	start := func() *chanq.Consumer[string] {
 		_, db := w.Connect()
 		c := testdb.Start(w, testdb.OpenOn[string](w, db, "work", cfg), chanq.ConsumerConfig{}) // all go in peace: no lease runs out
@@ -82,11 +82,11 @@ func keysOfMany(w *world) {
 // keysCutOff has one of two consumers lose its database for longer than its lease, and find
 // it again.
 func keysCutOff(w *world) {
-	q := w.keys(chanq.Config{Slots: 8})
+	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 8}})
 	ms, sent := manyKeys(30, 20/testdb.Slowness)
 	testdb.Send(w, q, ms...)
 	r := &recorder{}
-	cfg := chanq.Config{Kind: chanq.KindOrdered, Slots: 8}
+	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 8}}
 	var done sync.WaitGroup
 	start := func() (*faultdb.Connector, *chanq.Consumer[string]) {
 		faults, db := w.Connect()
@@ -128,7 +128,7 @@ func keysCutOff(w *world) {
 
 // slotInTx has a reader keep the stopped consumer from its end, which frees all slots.
 func slotInTx(w *world) {
-	q := w.keys(chanq.Config{Slots: 2})
+	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 2}})
 	other := "b"
 	for i := 0; sqlbatch.SlotOf(other, chanq.ID{}, 2) == sqlbatch.SlotOf("a", chanq.ID{}, 2); i++ {
 		other = fmt.Sprint("b", i)

@@ -77,7 +77,7 @@ func keysOfReceive(w *world) {
 
 func keysThroughPipes(w *world) {
 	q := w.keys(chanq.Config{})
-	out := w.Queue("out", chanq.Config{Kind: chanq.KindOrdered, Slots: 4})
+	out := w.Queue("out", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}})
 	ms, sent := manyKeys(6, 20)
 	testdb.Send(w, q, ms...)
 	from := testdb.Start(w, q, chanq.ConsumerConfig{})
@@ -146,7 +146,7 @@ func keyHot(w *world) {
 }
 
 func keyOfLarge(w *world) {
-	q := w.keys(chanq.Config{Slots: 1})
+	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 1}})
 	body := func(i int) string { return fmt.Sprint(strings.Repeat("x", 1000), i) }
 	const count = 10
 	for i := range count {
@@ -162,7 +162,7 @@ func keyOfLarge(w *world) {
 }
 
 func keysAtWork(w *world) {
-	q := w.keys(chanq.Config{Slots: 2, MaxKeys: 3})
+	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 2, MaxKeys: 3}})
 	ms, sent := manyKeys(40, 3)
 	testdb.Send(w, q, ms...)
 	r := &recorder{}

@@ -154,7 +154,7 @@ func keyDead(w *world) {
 }
 
 func keyHeld(w *world) {
-	q := w.keys(chanq.Config{DeadKey: chanq.DeadKeyHolds})
+	q := w.keys(chanq.Config{Spec: chanq.Spec{DeadKey: chanq.DeadKeyHolds}})
 	ids := testdb.Send(w, q, keyed("a", 1, 3)...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	require.NoError(w, w.next(c, "a/1").Nack(chanq.DeadLetter(errors.New("bad"))))
@@ -170,7 +170,7 @@ func keyHeld(w *world) {
 }
 
 func keyHeldThenDiscarded(w *world) {
-	q := w.keys(chanq.Config{DeadKey: chanq.DeadKeyHolds})
+	q := w.keys(chanq.Config{Spec: chanq.Spec{DeadKey: chanq.DeadKeyHolds}})
 	ids := testdb.Send(w, q, keyed("a", 1, 2)...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	require.NoError(w, w.next(c, "a/1").Nack(chanq.DeadLetter(errors.New("bad"))))
@@ -182,7 +182,7 @@ func keyHeldThenDiscarded(w *world) {
 }
 
 func keyHeldForTheNext(w *world) {
-	q := w.keys(chanq.Config{DeadKey: chanq.DeadKeyHolds})
+	q := w.keys(chanq.Config{Spec: chanq.Spec{DeadKey: chanq.DeadKeyHolds}})
 	testdb.Send(w, q, keyed("a", 1, 2)...)
 	first := testdb.Start(w, q, chanq.ConsumerConfig{})
 	require.NoError(w, w.next(first, "a/1").Nack(chanq.DeadLetter(errors.New("bad"))))
@@ -205,9 +205,9 @@ func keyExpired(w *world) {
 
 func keyUndecodable(w *world) {
 	q := w.keys(chanq.Config{})
-	raw := testdb.OpenOn[[]byte](w, w.DB, "work", chanq.Config{Kind: chanq.KindOrdered, Slots: 4})
+	raw := testdb.OpenOn[[]byte](w, w.DB, "work", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}})
 	testdb.Send(w, raw, chanq.Message[[]byte]{Key: "a", Body: []byte{0xff}}, chanq.Message[[]byte]{Key: "a", Body: []byte("fine")})
-	numbers := testdb.OpenOn[map[string]int](w, w.DB, "work", chanq.Config{Kind: chanq.KindOrdered, Slots: 4})
+	numbers := testdb.OpenOn[map[string]int](w, w.DB, "work", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}})
 	_ = q
 	testdb.Send(w, numbers, chanq.Message[map[string]int]{Key: "a", Body: map[string]int{"a": 1}})
 	c := testdb.Start(w, numbers, chanq.ConsumerConfig{})
@@ -278,7 +278,7 @@ func (w *world) sweeps(q *chanq.Queue[string]) {
 
 // keyLate has a message commit when others with greater numbers were handled.
 func keyLate(w *world) {
-	q := w.keys(chanq.Config{Slots: 1})
+	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 1}})
 	if w.Engine.Dialect.Traits().OneWriter {
 		w.Skip("an open transaction keeps all others from writing")
 	}

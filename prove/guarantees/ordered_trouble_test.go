@@ -223,7 +223,7 @@ func keysShrink(w *world, s contentStatement, class sqlbatch.Class) {
 // keyUnreadable has each statement fail that would return the contents of one message.
 func keyUnreadable(w *world, s contentStatement, class sqlbatch.Class) {
 	w.oneClass(class)
-	q := w.keys(chanq.Config{MaxAttempts: 1, Slots: 1})
+	q := w.keys(chanq.Config{Spec: chanq.Spec{MaxAttempts: 1, Slots: 1}})
 	ms := s.messages()
 	ids := testdb.Send(w, q, ms...)
 	bad, key := ids[s.bad], ms[s.bad].Key
@@ -268,7 +268,7 @@ func keyUnreadable(w *world, s contentStatement, class sqlbatch.Class) {
 
 // keyLockBlamesNone: while a lock on the table keeps reads from their rows, whatever else the database answers, no message is blamed.
 func keyLockBlamesNone(w *world) {
-	q := w.keys(chanq.Config{MaxAttempts: 1})
+	q := w.keys(chanq.Config{Spec: chanq.Spec{MaxAttempts: 1}})
 	id := testdb.Send(w, q, chanq.Message[string]{Key: "k", Body: "innocent"})[0]
 	st := w.orderedStatements()
 	var fetched atomic.Int32
@@ -293,7 +293,7 @@ func keyLockBlamesNone(w *world) {
 
 // keyLostAnswers has the answers to reads, and to the marks of suspects, be lost again and again.
 func keyLostAnswers(w *world) {
-	q := w.keys(chanq.Config{MaxAttempts: 2, MaxCrashes: 2})
+	q := w.keys(chanq.Config{Spec: chanq.Spec{MaxAttempts: 2}, MaxCrashes: 2})
 	ms, _ := manyKeys(contentKeys, 3)
 	testdb.Send(w, q, ms...)
 	w.Exec("UPDATE chanq_work SET lapses = 2, attempts = 2")

@@ -331,7 +331,7 @@ func polling(w *world) {
 }
 
 func nothingWritten(w *world) {
-	q := w.Queue("work", chanq.Config{MaxBody: 100})
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxBody: 100}})
 	p := testdb.Produce(w, q, chanq.ProducerConfig{})
 	before := w.Faults.Ops()
 	for _, m := range badMessages() {

@@ -140,12 +140,12 @@ func textOf(op faultdb.Op) string {
 
 func refusedTrim(w *world) {
 	told := make(chan chanq.HousekeepingEvent, 100)
-	q := w.Queue("work", chanq.Config{Retain: time.Millisecond, Hooks: chanq.Hooks{Housekeeping: func(e chanq.HousekeepingEvent) { told <- e }}})
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{Retain: time.Millisecond}, Hooks: chanq.Hooks{Housekeeping: func(e chanq.HousekeepingEvent) { told <- e }}})
 	st := w.Statements("work")
 	refused := w.Failure(sqlbatch.Permanent)
 	tries := make(chan struct{}, 100)
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if testdb.Runs(op, st.Trim(time.Millisecond, 1, 0)) {
+		if testdb.Runs(op, st.Trim(sqlbatch.Done, time.Millisecond, 1, 0)) {
 			tries <- struct{}{}
 			return faultdb.Fail(refused)
 		}
@@ -189,7 +189,7 @@ func settleAfterTheEnd(w *world) {
 // trimsGoOn: what lies before the end of a round is left to the one in sixty that begins at
 // the beginning, so that none walks over what was deleted before.
 func trimsGoOn(w *world) {
-	q := w.Queue("work", chanq.Config{Retain: time.Second})
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{Retain: time.Second}})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	end := func(body string) chanq.ID {
 		id := testdb.Send(w, q, testdb.Texts(body)...)[0]

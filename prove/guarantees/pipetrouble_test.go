@@ -72,7 +72,7 @@ func hungOfThreeKinds(w *world) {
 	w.skipWithoutRowLocks() // nor have statements of three kinds three connections
 	var lost losses
 	goOn := make(chan struct{})
-	x := startPipe(w, chanq.Config{Retain: time.Second, Hooks: lost.hooks()}, chanq.ConsumerConfig{LeaseFor: troubleLease}, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+	x := startPipe(w, chanq.Config{Spec: chanq.Spec{Retain: time.Second}, Hooks: lost.hooks()}, chanq.ConsumerConfig{LeaseFor: troubleLease}, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
 		if l.Body != "1" {
 			<-goOn
 		}
@@ -87,7 +87,7 @@ func hungOfThreeKinds(w *world) {
 		switch {
 		case claims(op, st) || looks(op, st):
 			kind = "claim"
-		case testdb.Runs(op, st.Trim(time.Second, 1, 0)):
+		case testdb.Runs(op, st.Trim(sqlbatch.Done, time.Second, 1, 0)):
 			kind = "trim"
 		case testdb.Runs(op, st.InOwnTx().Archive(nil)) || testdb.Runs(op, st.InTx().SkipLocked().Archive(nil)): // nothing else settles here
 			kind = "pipe"
@@ -117,7 +117,7 @@ func hungOfThreeKinds(w *world) {
 
 // hungOutputs: an INSERT that has the poison in it never arrives.
 func hungOutputs(w *world) {
-	x := startPipe(w, chanq.Config{MaxAttempts: 2}, chanq.ConsumerConfig{LeaseFor: 3 * slowness * time.Second, StatementTimeout: slowness * time.Second,
+	x := startPipe(w, chanq.Config{Spec: chanq.Spec{MaxAttempts: 2}}, chanq.ConsumerConfig{LeaseFor: 3 * slowness * time.Second, StatementTimeout: slowness * time.Second,
 		Backoff: func(int) time.Duration { return time.Millisecond }}, passOn)
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if carries(op, "poison") {

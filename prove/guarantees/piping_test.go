@@ -35,7 +35,7 @@ type piped struct {
 }
 
 func startPipe(w *world, cfg chanq.Config, ccfg chanq.ConsumerConfig, fn func(context.Context, *chanq.Lease[string]) ([]chanq.Message[string], error)) *piped {
-	x := &piped{in: w.Queue("input", cfg), out: w.Queue("output", chanq.Config{MaxBody: 1000, Notifier: chanq.NoNotifier{}}), ended: make(chan error, 1)}
+	x := &piped{in: w.Queue("input", cfg), out: w.Queue("output", chanq.Config{Spec: chanq.Spec{MaxBody: 1000}, Notifier: chanq.NoNotifier{}}), ended: make(chan error, 1)}
 	x.c = testdb.Start(w, x.in, ccfg)
 	x.p = testdb.Produce(w, x.out, chanq.ProducerConfig{})
 	go func() { x.ended <- chanq.Pipe(x.c, x.p, 3, fn) }()
@@ -50,7 +50,7 @@ func (x *piped) stop(w *world) {
 }
 
 func pipeReplaces(w *world) {
-	for _, cfg := range []chanq.Config{{}, {Retain: time.Hour}} {
+	for _, cfg := range []chanq.Config{{}, {Spec: chanq.Spec{Retain: time.Hour}}} {
 		x := startPipe(w, cfg, chanq.ConsumerConfig{}, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
 			switch l.Body {
 			case "none":

@@ -186,7 +186,7 @@ func (w *world) shared() *chanq.Queue[string] {
 	if !w.Engine.Shared {
 		w.Skipf("SKIPPED: %s cannot be shared by processes", w.Engine.Name)
 	}
-	return w.Queue("work", chanq.Config{MaxAttempts: 2})
+	return w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 2}})
 }
 
 func killedConsumer(w *world) {

@@ -191,7 +191,7 @@ func receiveEnds(w *world) {
 }
 
 func snoozes(w *world) {
-	in, out := w.Queue("work", chanq.Config{MaxAttempts: 1}), w.Queue("out", chanq.Config{})
+	in, out := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 1}}), w.Queue("out", chanq.Config{})
 	id := testdb.Send(w, in, testdb.Texts("a")...)[0]
 	limit := errors.New("429 Too Many Requests")
 	failed := 0
@@ -245,7 +245,7 @@ func settled[T any](c *chanq.Consumer[T]) int64 {
 }
 
 func handle(w *world) {
-	q := w.Queue("work", chanq.Config{MaxAttempts: 3})
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 3}})
 	byBody := map[string]chanq.ID{}
 	names := []string{"ack", "retry after", "dead letter", "fail", "panic"}
 	for i, id := range testdb.Send(w, q, testdb.Texts(names...)...) {

@@ -270,7 +270,7 @@ func closeStores(w *world) {
 }
 
 func closeReturns(w *world) {
-	q := w.Queue("work", chanq.Config{MaxBody: 10})
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxBody: 10}})
 	p := testdb.Produce(w, q, chanq.ProducerConfig{})
 	p.C() <- chanq.Message[string]{Body: "fits"}
 	p.C() <- chanq.Message[string]{Body: strings.Repeat("x", 11)}
@@ -293,7 +293,7 @@ func closeReturns(w *world) {
 }
 
 func closeFullOfUnsent(w *world) {
-	q := w.Queue("work", chanq.Config{MaxBody: 1})
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxBody: 1}})
 	p := testdb.Produce(w, q, chanq.ProducerConfig{BufferBytes: 600})
 	var accepted atomic.Int32
 	var sender sync.WaitGroup

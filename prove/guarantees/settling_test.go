@@ -70,7 +70,7 @@ func (w *world) requireState(q *chanq.Queue[string], id chanq.ID, s chanqadmin.S
 }
 
 func formerHolder(w *world) {
-	for _, cfg := range []chanq.Config{{}, {Retain: time.Hour}} {
+	for _, cfg := range []chanq.Config{{}, {Spec: chanq.Spec{Retain: time.Hour}}} {
 		q := w.Queue("work", cfg)
 		for _, s := range append(settles[:len(settles):len(settles)], struct {
 			name  string
@@ -188,7 +188,7 @@ func (w *world) ended(leases ...*chanq.Lease[string]) {
 
 func mixedGroup(w *world) {
 	for i, s := range settles {
-		for j, cfg := range []chanq.Config{{}, {Retain: time.Hour}} {
+		for j, cfg := range []chanq.Config{{}, {Spec: chanq.Spec{Retain: time.Hour}}} {
 			note := fmt.Sprintf("%s, Retain %v", s.name, cfg.Retain)
 			name := fmt.Sprintf("mixed%d%d", i, j)
 			q := w.Queue(name, cfg)
@@ -299,7 +299,7 @@ func unknownSettle(w *world) {
 // unknownCommit cuts each operation of an ack that is a transaction on some
 // engines.
 func unknownCommit(w *world) {
-	q := w.Queue("work", chanq.Config{Retain: time.Hour})
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{Retain: time.Hour}})
 	for _, applied := range []bool{false, true} {
 		for _, s := range settles {
 			for i := 0; ; i++ {
@@ -548,7 +548,7 @@ func ackAllContext(w *world) {
 }
 
 func releaseAfter(w *world) {
-	q := w.Queue("work", chanq.Config{MaxAttempts: 1})
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 1}})
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
 	require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].Nack(chanq.Snooze(0, nil)))
 	for range 3 {

@@ -248,7 +248,7 @@ func names(op faultdb.Op, id chanq.ID) bool {
 // would take as long. Nor may two that take long cost another large one its lease.
 func slowExtension(w *world) {
 	var lost losses
-	q := w.Queue("work", chanq.Config{Hooks: lost.hooks(), MaxBody: 8 << 20})
+	q := w.Queue("work", chanq.Config{Hooks: lost.hooks(), Spec: chanq.Spec{MaxBody: 8 << 20}})
 	body := strings.Repeat("x", 5<<20)
 	huge := testdb.Send(w, q, testdb.Texts(body, body)...)
 	testdb.Send(w, q, testdb.Texts(body[:4<<20])...)

@@ -74,7 +74,7 @@ func sendTx(w *world) {
 }
 
 func ackTx(w *world) {
-	for _, cfg := range []chanq.Config{{}, {Retain: time.Hour}} {
+	for _, cfg := range []chanq.Config{{}, {Spec: chanq.Spec{Retain: time.Hour}}} {
 		q := w.Queue("work", cfg)
 		ledger := w.Queue("ledger", chanq.Config{})
 		id := testdb.Send(w, q, testdb.Texts("a")...)[0]
@@ -134,7 +134,7 @@ func (w *world) acksTx(op faultdb.Op, queue string, cfg chanq.Config) bool {
 }
 
 func ackTxOfMany(w *world) {
-	for name, cfg := range map[string]chanq.Config{"work": {}, "kept": {Retain: time.Hour}} {
+	for name, cfg := range map[string]chanq.Config{"work": {}, "kept": {Spec: chanq.Spec{Retain: time.Hour}}} {
 		q := w.Queue(name, cfg)
 		const n = 300
 		testdb.Send(w, q, testdb.Texts(make([]string, n)...)...)
@@ -202,7 +202,7 @@ func ackTxOfMany(w *world) {
 }
 
 func ackTxOfLost(w *world) {
-	for name, cfg := range map[string]chanq.Config{"work": {}, "kept": {Retain: time.Hour}} {
+	for name, cfg := range map[string]chanq.Config{"work": {}, "kept": {Spec: chanq.Spec{Retain: time.Hour}}} {
 		q := w.Queue(name, cfg)
 		testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
 		former := testdb.Lease(w, q, 1, formerLease)[0]

@@ -33,7 +33,7 @@ func oldForm(w *world) {
 	refused := func(err error) {
 		w.Helper()
 		require.ErrorContains(w, err, "before the first release")
-		require.ErrorContains(w, err, "drop or rename chanq_work, chanq_work__dead and chanq_work__done")
+		require.ErrorContains(w, err, "rename chanq_work, chanq_work_dead and chanq_work_done with their indexes")
 		require.NotErrorIs(w, err, chanq.ErrNoSchema, "migrating is no remedy")
 	}
 	_, err := chanq.Open[string](w.Soon(), w.DB, "work", chanq.Config{})

@@ -106,7 +106,7 @@ func (w *world) owners(n int) *owners {
 }
 
 func (o *owners) config(consumer int) chanq.Config {
-	return chanq.Config{Kind: chanq.KindOrdered, Slots: 4, Notifier: party{o.x, consumer}}
+	return chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}, Notifier: party{o.x, consumer}}
 }
 
 // join starts one more consumer.

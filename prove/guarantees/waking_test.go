@@ -236,7 +236,7 @@ func ringing(w *world) {
 		_, err := testdb.Admin(q).Redrive(w.Soon(), 0)
 		require.NoError(w, err)
 	})
-	rings("a pause", false, func() { require.NoError(w, testdb.Admin(q).Pause(w.Soon())) })
+	rings("a pause", false, func() { require.NoError(w, testdb.Admin(q).Pause(w.Soon(), "")) })
 	rings("its end", true, func() { require.NoError(w, testdb.Admin(q).Resume(w.Soon())) })
 }
 

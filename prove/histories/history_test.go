@@ -48,7 +48,7 @@ func check(t *testing.T, e testdb.Engine, retain time.Duration) {
 	served := &sessions{}
 	db := sql.OpenDB(served.connector(t, e, address))
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	cfg := chanq.Config{Dialect: e.Dialect, MaxAttempts: maxAttempts, MaxCrashes: maxCrashes, Retain: retain}
+	cfg := chanq.Config{Dialect: e.Dialect, Spec: chanq.Spec{MaxAttempts: maxAttempts, Retain: retain}, MaxCrashes: maxCrashes}
 	tables := db
 	if e.Tables != nil {
 		connector, err := e.Tables(address)

@@ -28,7 +28,7 @@ type pause struct{}
 func (*pause) String() string { return "Pause" }
 
 func (*pause) run(h *history) {
-	require.NoError(h, testdb.Admin(h.queue).Pause(h.soon()), h.ran)
+	require.NoError(h, testdb.Admin(h.queue).Pause(h.soon(), ""), h.ran)
 	h.model.paused = true
 }
 

@@ -194,7 +194,7 @@ func newWalk(t *testing.T, e testdb.Engine, m mishap, a aim) *walk {
 		visits: map[string]int{}, effects: map[chanq.ID]bool{},
 	}
 	w.limit = w.within(3 * testdb.Patience)
-	cfg := chanq.Config{Dialect: e.Dialect, MaxAttempts: 50}
+	cfg := chanq.Config{Dialect: e.Dialect, Spec: chanq.Spec{MaxAttempts: 50}}
 	for _, name := range []string{workQueue, pipedQueue, outQueue} {
 		require.NoError(t, chanq.Migrate(w.soon(), w.observer, name, cfg))
 	}

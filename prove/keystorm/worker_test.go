@@ -75,7 +75,7 @@ func open(databases []database) (shards []chanqshards.Shard, end func(), err err
 const queueName = "keys"
 
 func config(slots int, holds bool) chanq.Config {
-	cfg := chanq.Config{Kind: chanq.KindOrdered, Slots: slots, MaxAttempts: 10_000} // of processes that die
+	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: slots, MaxAttempts: 10_000}} // of processes that die
 	if holds {
 		cfg.DeadKey = chanq.DeadKeyHolds
 	}

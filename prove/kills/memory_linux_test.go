@@ -36,7 +36,7 @@ type memoryTask struct {
 }
 
 func (t memoryTask) config() chanq.Config {
-	return chanq.Config{MaxBody: memoryMost, Codec: hungry{t.Decodes}}
+	return chanq.Config{Spec: chanq.Spec{MaxBody: memoryMost}, Codec: hungry{t.Decodes}}
 }
 
 // hungry is a codec of texts that needs more memory than there is for one of them.

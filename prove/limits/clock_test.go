@@ -70,7 +70,7 @@ func liveWith(w *world, off time.Duration) {
 	const near = time.Hour
 	lease := testdb.Of(3*time.Second, 9*time.Second) // on real clocks none may end
 	theirs := func() time.Time { return time.Now().Add(off) }
-	q := w.Queue("work", chanq.Config{Retain: time.Hour})
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{Retain: time.Hour}})
 	p := testdb.Produce(w, q, chanq.ProducerConfig{})
 
 	// The id of a process that lives tomorrow does not come last.

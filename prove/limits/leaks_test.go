@@ -24,7 +24,7 @@ import (
 func TestNothingIsLeftOpenAfterFaults(t *testing.T) {
 	const runs = 2
 	onEach(t, func(w *world) {
-		b := newBustle(w, chanq.Config{Retain: time.Hour})
+		b := newBustle(w, chanq.Config{Spec: chanq.Spec{Retain: time.Hour}})
 		require.NoError(w, b.run())
 		require.NoError(w, b.end(w.Soon()))
 		for seed := range uint64(runs) {
@@ -182,7 +182,7 @@ func (b *bustle) operate(ctx context.Context) error {
 	note(testdb.Admin(b.q).RedriveIDs(ctx, chanq.NewID()))
 	note(b.q.Cancel(ctx, chanq.NewID()))
 	note(testdb.Admin(b.q).Purge(ctx, chanqadmin.StateDone))
-	note(nil, testdb.Admin(b.q).Pause(ctx))
+	note(nil, testdb.Admin(b.q).Pause(ctx, ""))
 	note(nil, testdb.Admin(b.q).Resume(ctx))
 	note(nil, chanq.Migrate(ctx, b.DB, "work", chanq.Config{}))
 	if _, err := testdb.Admin(b.q).Get(ctx, chanq.NewID()); !errors.Is(err, chanq.ErrNotFound) {

@@ -102,7 +102,7 @@ func (s *said) requireNone(t *testing.T, secrets ...string) {
 func TestNothingSaysWhatMessagesHold(t *testing.T) {
 	onEach(t, func(w *world) {
 		var s said
-		cfg := chanq.Config{Hooks: s.hooks(), MaxBody: 10_000, MaxAttempts: 3}
+		cfg := chanq.Config{Hooks: s.hooks(), Spec: chanq.Spec{MaxBody: 10_000, MaxAttempts: 3}}
 		q := w.Queue("work", cfg)
 		secret := chanq.Message[string]{Body: secretText, Headers: map[string]string{"token": secretHeader}}
 

@@ -18,7 +18,7 @@ func TestStopWhenIdleEndsWhenAllPlacesAreIdle(t *testing.T) {
 	for name, kind := range map[string]chanq.Kind{"plain": chanq.KindPlain, "ordered": chanq.KindOrdered} {
 		t.Run(name, func(t *testing.T) {
 			onEach(t, func(w *world) {
-				q := w.queue(chanq.Config{Kind: kind})
+				q := w.queue(chanq.Config{Spec: chanq.Spec{Kind: kind}})
 				p := w.produce(q, chanq.ProducerConfig{})
 				next := func(i int) chanq.Message[string] {
 					for try := 0; ; try++ {

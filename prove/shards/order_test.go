@@ -14,7 +14,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-var ordered = chanq.Config{Kind: chanq.KindOrdered, Slots: 16}
+var ordered = chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 16}}
 
 func pass(context.Context, *chanq.Lease[string]) ([]chanq.Message[string], error) { return nil, nil }
 

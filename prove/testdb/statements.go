@@ -31,7 +31,7 @@ func MigrateTables(t testing.TB, d sqlbatch.Dialect, db *sql.DB, n sqlbatch.Name
 		_, err := conn.ExecContext(ctx, text)
 		require.NoError(t, err, text)
 	}
-	_, err = Rows(ctx, conn, d.Queue(n).Record(sqlbatch.Version))
+	_, err = Rows(ctx, conn, d.Queue(n).Record(sqlbatch.Version, n.Policy))
 	require.NoError(t, err)
 }
 

@@ -66,7 +66,7 @@ const age = 6 * time.Hour
 // Fill makes the queue, if need be, and puts n messages into it, as any program may: by an INSERT. They
 // have been due for hours, so that who looks sees a queue that has been in trouble for long.
 func (p *Place) Fill(ctx context.Context, n int) error {
-	if err := chanq.Migrate(ctx, p.DB, p.Queue, chanq.Config{}); err != nil {
+	if err := chanq.Migrate(ctx, p.DB, p.Queue, chanq.Config{Spec: chanq.Spec{MaxAttempts: 3}}); err != nil {
 		return err
 	}
 	text := fillSQLite
@@ -79,7 +79,7 @@ func (p *Place) Fill(ctx context.Context, n int) error {
 
 // open is the queue as its programs have it: what fails three times is dead.
 func (p *Place) open(ctx context.Context) (*chanq.Queue[json.RawMessage], error) {
-	return chanq.Open[json.RawMessage](ctx, p.DB, p.Queue, chanq.Config{Hooks: p.Hooks, MaxAttempts: 3})
+	return chanq.Open[json.RawMessage](ctx, p.DB, p.Queue, chanq.Config{Hooks: p.Hooks})
 }
 
 // workers are those of each consumer.
@@ -195,7 +195,7 @@ func paused(ctx context.Context, p *Place) (func(context.Context) (func(), error
 	if err != nil {
 		return nil, err
 	}
-	if err := testdb.Admin(q).Pause(ctx); err != nil {
+	if err := testdb.Admin(q).Pause(ctx, ""); err != nil {
 		return nil, err
 	}
 	stop, err := p.consume(ctx, well)

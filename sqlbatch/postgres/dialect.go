@@ -85,7 +85,8 @@ type texts struct {
 	version, problems, clock, record, stats, empty, get, cancel                          string
 	discard, queues, lock, wear, vacuum                                                  string
 	drop                                                                                 []string
-	redrive, redriveIDs, setPaused, trim, join, leave, members                           string
+	redrive, redriveIDs, pause, resume, join, leave, members                             string
+	trim                                                                                 map[sqlbatch.State]string
 	sample, counted, samples, thin                                                       string
 	slots, takeSlots, giveSlots, slotStats, begin, reach                                 string // of an ordered queue, as the next
 	read, refill, fetch, lookOrdered, heldKeys, markOrdered, releaseOrdered              string
@@ -127,8 +128,9 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		vacuum:      r.Replace(vacuumText),
 		redrive:     r.Replace(redriveText),
 		redriveIDs:  r.Replace(redriveIDsText),
-		setPaused:   r.Replace(setPausedText),
-		trim:        r.Replace(trimText),
+		pause:       r.Replace(pauseText),
+		resume:      r.Replace(resumeText),
+		trim:        map[sqlbatch.State]string{sqlbatch.Dead: r.Replace(trimText("{dead}")), sqlbatch.Done: r.Replace(trimText("{done}"))},
 		join:        r.Replace(joinText),
 		leave:       r.Replace(leaveText),
 		members:     r.Replace(membersText),
@@ -202,7 +204,7 @@ func names(n sqlbatch.Names) build.Words {
 	}
 	literal := func(name string) string { return build.Quote("'", in+quote(name), "'") }
 	return build.NewWords(
-		"{queues}", in+quote("chanq__queues"), "{shard values}", build.ShardValues(n), "{queues pk}", quote("pk_chanq__queues"),
+		"{queues}", in+quote("chanq__queues"), "{shard values}", build.ShardValues(n), "{kind and slots}", build.KindAndSlots(n), "{policy values}", build.PolicyValues(n), "{queues pk}", quote("pk_chanq__queues"),
 		"{members}", in+quote("chanq__consumers"), "{members pk}", quote("pk_chanq__consumers"), "{members queue}", quote("ix_chanq__consumers"), "{'members queue'}", literal("ix_chanq__consumers"),
 		"{samples}", in+quote("chanq__samples"), "{samples pk}", quote("pk_chanq__samples"),
 		"{live}", in+quote(live), "{'live'}", literal(live), "{live pk}", quote("pk_"+live), "{live priority}", quote("ck_"+live+"__priority"),

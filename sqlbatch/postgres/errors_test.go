@@ -11,14 +11,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chanq/chanq/prove/testdb/pgtest"
-	"github.com/chanq/chanq/sqlbatch"
-	"github.com/chanq/chanq/sqlbatch/internal/suite"
-	"github.com/chanq/chanq/sqlbatch/postgres"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/prove/testdb/pgtest"
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
+	"github.com/chanq/chanq/sqlbatch/postgres"
 )
 
 func TestClassifiesBySQLState(t *testing.T) {

@@ -26,20 +26,17 @@ func kind(n sqlbatch.Names) build.Words {
 	if n.Slots == 0 {
 		return build.NewWords(
 			"{order}", "", "{q.order}", "", "{d.order}", "", "{order checks}", "", "{replace order}", "", "{live seq}", "", "{live slot}", "", "{live key}", "", "{ended order}", "", "{shown order}", "",
-			"{slots and holds}", "0, 0", "{holds}", "0", "{count redrive}", "",
+			"{count redrive}", "",
 		)
 	}
-	slots, holds, held := strconv.Itoa(n.Slots), "0", "0"
-	if n.Holds {
-		holds, held = "1", heldOfQ
-	}
+	slots := strconv.Itoa(n.Slots)
 	return build.NewWords(
 		"{order}", ", slot, seq, order_key", "{q.order}", ", q.slot, q.seq, q.order_key", "{d.order}", ", d.slot, d.seq, d.order_key",
 		"{replace order}", ",\n  slot = excluded.slot, seq = excluded.seq, order_key = excluded.order_key",
 		"{live seq}", liveSeq, "{live slot}", strings.ReplaceAll(liveSlot, "{slot count}", slots), "{live key}", liveKey, "{ended order}", endedOrder,
 		"{order checks}", strings.ReplaceAll(orderChecks, "{slot count}", slots),
 		"{shown order}", ", q.slot, q.seq, convert_to(q.order_key, {encoding}) AS order_key",
-		"{held of q}", held, "{slots and holds}", slots+", "+holds, "{holds}", holds, "{slot count}", slots, "{count redrive}", countRedrive,
+		"{slot count}", slots, "{count redrive}", countRedrive,
 	)
 }
 

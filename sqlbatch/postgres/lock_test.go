@@ -5,10 +5,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/postgres"
-	"github.com/stretchr/testify/require"
 )
 
 // waitForLock waits until one session of the database waits for a lock.
@@ -217,7 +218,7 @@ func TestMaintenanceWaitsForNobody(t *testing.T) {
 		require.NoError(t, err)
 	}
 
-	require.Equal(t, []byte{2}, q.ids(q.db, q.Trim(time.Millisecond, 10, 0)))
+	require.Equal(t, []byte{2}, q.ids(q.db, q.Trim(sqlbatch.Done, time.Millisecond, 10, 0)))
 	require.Equal(t, []byte{4}, q.ids(q.db, q.Redrive(10, nil, sqlbatch.Window{})))
 	require.ElementsMatch(t, []byte{4, 6}, q.ids(q.db, q.Purge(sqlbatch.Ready, 10, sqlbatch.Window{})))
 	require.NoError(t, tx.Rollback())

@@ -9,10 +9,16 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-const recordText = `INSERT INTO {queues} (name, version, created_at, slots, holds, shard, shards, shard_set) VALUES ({name}, $1::integer, {clock}, {slots and holds}, {shard values})
-ON CONFLICT (name) DO UPDATE SET version = excluded.version, holds = excluded.holds`
+const recordText = `INSERT INTO {queues} AS s (name, version, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `)
+VALUES ({name}, $1::integer, {clock}, {kind and slots}, {shard values}, $2::smallint, $3::integer, $4::integer, $5::integer, $6::bigint, $7::bigint)
+ON CONFLICT (name) DO UPDATE SET version = greatest(s.version, excluded.version), revision = s.revision + 1,
+  holds = excluded.holds, max_keys = excluded.max_keys, max_attempts = excluded.max_attempts, max_body = excluded.max_body,
+  retain_ms = excluded.retain_ms, retain_dead_ms = excluded.retain_dead_ms`
 
-const setPausedText = `UPDATE {queues} SET paused = $1::integer = 1 WHERE name = {name}`
+const (
+	pauseText  = `UPDATE {queues} SET paused = true, paused_at = {clock}, paused_by = $1::text, pause_reason = $2::text WHERE name = {name}`
+	resumeText = `UPDATE {queues} SET paused = false, paused_at = NULL, paused_by = NULL, pause_reason = NULL WHERE name = {name}`
+)
 
 // cancelText deletes by the primary key, whatever the fence; path and locks
 // are those of ackText.
@@ -83,15 +89,17 @@ func before(w sqlbatch.Window) int64 {
 	return w.Before
 }
 
-// trimText deletes the old end of the done table.
-const trimText = `DELETE FROM {done}
+// trimText deletes the old end of a table of ended messages.
+func trimText(table string) string {
+	return `DELETE FROM ` + table + `
 WHERE id = ANY (ARRAY(
-  SELECT id FROM {done} WHERE ended_at >= (SELECT $3::bigint) AND ended_at < {now} - $1::bigint
+  SELECT id FROM ` + table + ` WHERE ended_at >= (SELECT $3::bigint) AND ended_at < {now} - $1::bigint
   ORDER BY ended_at, id LIMIT $2::integer FOR UPDATE SKIP LOCKED))
 RETURNING uuid_send(id), ended_at`
+}
 
-func (q *queue) Trim(age time.Duration, n int, after int64) sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.trim, Args: []any{build.Milliseconds(age), int64(n), after}}
+func (q *queue) Trim(s sqlbatch.State, age time.Duration, n int, after int64) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.trim[s], Args: []any{build.Milliseconds(age), int64(n), after}}
 }
 
 // A redrive moves rows in one statement. A message stays dead while it cannot
@@ -151,17 +159,15 @@ func (q *queue) Redrive(n int, ids [][16]byte, w sqlbatch.Window) sqlbatch.State
 	return sqlbatch.Statement{Text: q.redrive, Args: append([]any{int64(n)}, window(w)...)}
 }
 
-func (q *queue) Record(version int) sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.record, Args: []any{int64(version)}}
+func (q *queue) Record(version int, p sqlbatch.Policy) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.record, Args: append([]any{int64(version)}, build.PolicyArgs(p)...)}
 }
 
-func (q *queue) Pause() sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.setPaused, Args: []any{int64(1)}}
+func (q *queue) Pause(by, reason string) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.pause, Args: []any{by, reason}}
 }
 
-func (q *queue) Resume() sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.setPaused, Args: []any{int64(0)}}
-}
+func (q *queue) Resume() sqlbatch.Statement { return sqlbatch.Statement{Text: q.resume} }
 
 func (q *queue) Cancel(ids [][16]byte) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.cancel, Args: []any{packIDs(ids)}}

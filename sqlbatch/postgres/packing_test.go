@@ -7,10 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/postgres"
-	"github.com/stretchr/testify/require"
 )
 
 func FuzzRowsArePacked(f *testing.F) { suite.FuzzRows(f, postgres.Dialect, rowsOf) }

@@ -55,12 +55,15 @@ func readColumns(given, locked string) string {
   greatest(q.due_at - (SELECT now FROM t), CASE WHEN ` + marked + ` THEN 0 ELSE q.lease_until - (SELECT now FROM t) END, 0) AS wait,
   CASE WHEN q.expires_at IS NULL THEN 0 ELSE greatest(q.expires_at - (SELECT now FROM t), 1) END AS lives,
   CASE WHEN q.leased_by IS NULL THEN 0 WHEN q.leased_by = $1::uuid THEN 1 ELSE 2 END AS holder,
-  {held of q} AS held, least(q.crashes + CASE WHEN q.leased_by IS NULL OR q.leased_by = $1::uuid OR q.alone = 0 THEN 0 ELSE 1 END, {last lapse}) AS crashes,
+  ` + heldOfQ + ` AS held, least(q.crashes + CASE WHEN q.leased_by IS NULL OR q.leased_by = $1::uuid OR q.alone = 0 THEN 0 ELSE 1 END, {last lapse}) AS crashes,
   (` + given + `)::integer AS given, ` + locked + ` AS locked`
 }
 
-// heldOfQ is whether a dead message holds the key of q.
-const heldOfQ = `CASE WHEN q.order_key IS NOT NULL AND (SELECT 1 FROM {dead} AS d WHERE d.slot = q.slot AND d.order_key = q.order_key LIMIT 1) IS NOT NULL THEN 1 ELSE 0 END`
+// holds is 1 if dead messages hold their keys, and heldOfQ if one holds the key of q.
+const (
+	holds   = `(SELECT holds FROM {queues} WHERE name = {name})`
+	heldOfQ = `CASE WHEN q.order_key IS NOT NULL AND ` + holds + ` = 1 AND (SELECT 1 FROM {dead} AS d WHERE d.slot = q.slot AND d.order_key = q.order_key LIMIT 1) IS NOT NULL THEN 1 ELSE 0 END`
+)
 
 // lastDrawn reads a sequence as it is then, whatever the snapshot. Numbers are those of the whole of a statement: its last seq.
 const (
@@ -144,7 +147,7 @@ UNION ALL
 ` + readEnd("0::bigint", "0::bigint", "NULL", "")
 }
 
-const heldKeysText = `SELECT a.o, CASE WHEN (SELECT 1 FROM {dead} AS d WHERE d.slot = a.slot AND d.order_key = convert_from(a.k, 'UTF8') LIMIT 1) IS NOT NULL THEN 1 ELSE 0 END AS held,
+const heldKeysText = `SELECT a.o, CASE WHEN ` + holds + ` = 1 AND (SELECT 1 FROM {dead} AS d WHERE d.slot = a.slot AND d.order_key = convert_from(a.k, 'UTF8') LIMIT 1) IS NOT NULL THEN 1 ELSE 0 END AS held,
   (SELECT redriven FROM {queues} WHERE name = {name}) AS redriven
 FROM unnest($1::smallint[], $2::bytea[]) WITH ORDINALITY AS a (slot, k, o)`
 

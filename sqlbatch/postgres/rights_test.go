@@ -170,7 +170,7 @@ func TestAProducerReadsNoBody(t *testing.T) {
 	require.NoError(t, c.Shutdown(r.ctx))
 	_, err = testdb.Peek(r.ctx, q, chanqadmin.StateReady, 1)
 	r.requireRefused(err)
-	r.requireRefused(errors.Unwrap(testdb.Admin(q).Pause(r.ctx)))
+	r.requireRefused(errors.Unwrap(testdb.Admin(q).Pause(r.ctx, "")))
 	r.requireRefused(chanq.Migrate(r.ctx, db, "invoices", chanq.Config{}))
 	r.runs(db, orders.Problems(), orders.Clock(), orders.Sample(sqlbatch.Sample{Sent: 1}), orders.Thin())
 	r.refuses(db, orders.Members().Text, "DELETE FROM chanq__consumers", "SELECT body FROM chanq_orders", "SELECT headers FROM chanq_orders", "SELECT last_error FROM chanq_orders",
@@ -200,7 +200,7 @@ func TestAProducerAloneKeepsTheHistoryBounded(t *testing.T) {
 
 func TestAConsumerAltersNothing(t *testing.T) {
 	r := newRights(t).migrated()
-	cfg := chanq.Config{Retain: time.Hour}
+	cfg := chanq.Config{Spec: chanq.Spec{Retain: time.Hour}}
 	_, p := r.open(r.as("producer"), cfg)
 	for range 5 {
 		_, err := p.Send(r.ctx, chanq.Message[string]{Body: "a"})
@@ -245,7 +245,7 @@ func TestAConsumerAltersNothing(t *testing.T) {
 	require.Equal(t, []int{1, 1, 1, 2}, []int{stats.Ready, stats.Scheduled, stats.Dead, stats.Done})
 
 	item := sqlbatch.Item{Fence: 1}
-	r.runs(db, orders.Trim(0, 10, 0), // with Config.Retain
+	r.runs(db, orders.Trim(sqlbatch.Done, 0, 10, 0), // with Config.Retain
 		orders.Problems(), orders.Clock(), orders.Look([][16]byte{{}}), orders.Join(sqlbatch.Member{For: time.Hour}), orders.Members(), orders.Leave([16]byte{}),
 		orders.Sample(sqlbatch.Sample{Depth: &sqlbatch.Depth{}}), orders.Samples(0, time.Minute), orders.Thin(),
 		orders.SkipLocked().Ack([]sqlbatch.Item{item}), orders.SkipLocked().Archive([]sqlbatch.Item{item}), orders.SkipLocked().Bury([]sqlbatch.BuryItem{{Item: item}}),
@@ -254,7 +254,7 @@ func TestAConsumerAltersNothing(t *testing.T) {
 
 	_, err = own.Send(r.ctx, chanq.Message[string]{})
 	r.requireRefused(err)
-	r.requireRefused(errors.Unwrap(testdb.Admin(q).Pause(r.ctx)))
+	r.requireRefused(errors.Unwrap(testdb.Admin(q).Pause(r.ctx, "")))
 	_, err = testdb.Admin(q).Redrive(r.ctx, 0)
 	r.requireRefused(err)
 	r.requireRefused(chanq.Migrate(r.ctx, db, "invoices", chanq.Config{}))
@@ -276,7 +276,7 @@ func TestAnOperatorDoesTheRest(t *testing.T) {
 	db := r.as("operator")
 	q, err := chanq.Open[string](r.ctx, db, "orders", chanq.Config{})
 	require.NoError(t, err)
-	require.NoError(t, testdb.Admin(q).Pause(r.ctx))
+	require.NoError(t, testdb.Admin(q).Pause(r.ctx, ""))
 	require.NoError(t, testdb.Admin(q).Resume(r.ctx))
 	dead, err := testdb.Peek(r.ctx, q, chanqadmin.StateDead, 10)
 	require.NoError(t, err)
@@ -300,7 +300,7 @@ func TestAnOperatorDoesTheRest(t *testing.T) {
 
 // What each statement of an ordered queue needs, role by role.
 func TestEachRoleSufficesForAnOrderedQueue(t *testing.T) {
-	cfg := chanq.Config{Kind: chanq.KindOrdered, Slots: 4}
+	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}}
 	r := newRights(t).migratedOrdered(cfg)
 	q := postgres.Dialect.Queue(sqlbatch.Names{Queue: "orders", Slots: 4})
 	row := func() []sqlbatch.Row { return []sqlbatch.Row{{ID: chanq.NewID(), OrderKey: "a", Slot: 1}} }

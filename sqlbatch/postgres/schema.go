@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
 // Begin takes the advisory lock that every migration of the database takes: the
@@ -47,19 +48,31 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 }
 
 // firstRecordText makes Open find what was made by hand.
-const firstRecordText = `INSERT INTO {queues} (name, version, created_at, slots, holds, shard, shards, shard_set) VALUES ({name}, 1, {clock}, {slots and holds}, {shard values}) ON CONFLICT (name) DO NOTHING`
+const firstRecordText = `INSERT INTO {queues} (name, version, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `) VALUES ({name}, 1, {clock}, {kind and slots}, {shard values}, {policy values}) ON CONFLICT (name) DO NOTHING`
 
 const queuesTableText = `CREATE TABLE IF NOT EXISTS {queues} (
-  name       text COLLATE "C" NOT NULL,
-  version    integer NOT NULL,
-  paused     boolean NOT NULL DEFAULT false,
-  slots      smallint NOT NULL DEFAULT 0,
-  holds      smallint NOT NULL DEFAULT 0,
-  shard      smallint NOT NULL DEFAULT 0,
-  shards     smallint NOT NULL DEFAULT 0,
-  shard_set  text COLLATE "C" NOT NULL DEFAULT '',
-  redriven   bigint  NOT NULL DEFAULT 0,
-  created_at bigint  NOT NULL,
+  name           text COLLATE "C" NOT NULL,
+  version        integer  NOT NULL,
+  min_version    integer  NOT NULL DEFAULT 1,
+  features       bigint   NOT NULL DEFAULT 0,
+  kind           smallint NOT NULL,
+  slots          smallint NOT NULL,
+  holds          smallint NOT NULL,
+  max_keys       integer  NOT NULL,
+  max_attempts   integer  NOT NULL,
+  max_body       integer  NOT NULL,
+  retain_ms      bigint   NOT NULL,
+  retain_dead_ms bigint   NOT NULL,
+  revision       bigint   NOT NULL DEFAULT 1,
+  paused         boolean  NOT NULL DEFAULT false,
+  paused_at      bigint,
+  paused_by      text,
+  pause_reason   text,
+  shard          smallint NOT NULL,
+  shards         smallint NOT NULL,
+  shard_set      text COLLATE "C" NOT NULL,
+  redriven       bigint   NOT NULL DEFAULT 0,
+  created_at     bigint   NOT NULL,
   CONSTRAINT {queues pk} PRIMARY KEY (name)
 )`
 

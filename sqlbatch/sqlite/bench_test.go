@@ -8,10 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/sqlite"
-	"github.com/stretchr/testify/require"
 )
 
 // BenchmarkBuild is the making of each statement of a batch, for every dialect.

@@ -2,9 +2,10 @@
 package sqlite
 
 import (
+	"time"
+
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/seal"
-	"time"
 )
 
 // Dialect is the SQL of SQLite 3.35 and later, for any driver whose errors have a
@@ -46,7 +47,8 @@ type queue struct {
 	drop                                          []string
 	redriveOldest, redriveListed                  string
 	redriveInsert, redriveDelete, redriveCount    string
-	setPaused, trim                               string
+	pause, resume                                 string
+	trim                                          map[sqlbatch.State]string
 	joinSweep, join, leave, members               string
 	peek, browse, purge                           map[sqlbatch.State]string
 	sample, counted, samples, thin                string
@@ -80,7 +82,8 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		drop:          []string{text(dropMembers), text(dropRecord), text(dropView), text(dropLive), text(dropDead), text(dropDone), text(dropSamples)},
 		redriveOldest: text(redriveMark + oldestDead), redriveListed: text(redriveMark + listedDead),
 		redriveInsert: text(redriveInsert), redriveDelete: text(redriveDelete), redriveCount: text(redriveCount),
-		setPaused: text(setPausedText), trim: text(trimText),
+		pause: text(pauseText), resume: text(resumeText),
+		trim:      map[sqlbatch.State]string{sqlbatch.Dead: text(trimText("{dead}")), sqlbatch.Done: text(trimText("{done}"))},
 		joinSweep: text(joinSweepText), join: text(joinText), leave: text(leaveText), members: text(membersText),
 		sample: text(sampleText), counted: text(countedText), samples: text(samplesText), thin: text(thinText()),
 		peek: map[sqlbatch.State]string{

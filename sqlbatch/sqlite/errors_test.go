@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/sqlite"
-	"github.com/stretchr/testify/require"
 )
 
 func TestClassifiesByCode(t *testing.T) {

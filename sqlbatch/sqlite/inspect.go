@@ -4,7 +4,7 @@ import "github.com/chanq/chanq/sqlbatch"
 
 // The statements that look, and change nothing.
 
-const versionText = `SELECT version, paused, slots, holds, shard, shards, shard_set FROM {queues} WHERE name = {name}`
+const versionText = `SELECT version, min_version, features, paused, kind, slots, holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms, revision, shard, shards, shard_set, paused_at, paused_by, pause_reason FROM {queues} WHERE name = {name}`
 
 const clockText = `SELECT {now}`
 

@@ -33,19 +33,13 @@ func kind(n sqlbatch.Names) build.Words {
 		return build.NewWords(
 			"{order}", "", "{q.order}", "", "{live order}", "", "{order checks}", "", "{ended order}", "", "{sent}", "", "{sent columns}", "", "{sent values}", "",
 			"{id key}", "PRIMARY KEY", "{row size}", fmt.Sprint(rowSize),
-			"{slots and holds}", "0, 0",
 		)
-	}
-	holds, held := 0, "0"
-	if n.Holds {
-		holds, held = 1, heldOfQ
 	}
 	return build.NewWords(
 		"{order}", ", slot, seq, order_key", "{q.order}", ", q.slot, q.seq, q.order_key",
 		"{live order}", fmt.Sprintf(liveOrder, n.Slots), "{ended order}", endedOrder, "{sent}", ", slot, order_key, seq, fence", "{sent columns}", ", slot, order_key, "+numberOf+", "+numberOf, "{sent values}", sentValues,
 		"{order checks}", fmt.Sprintf(orderChecks, n.Slots), "{id key}", "UNIQUE", "{row size}", fmt.Sprint(rowSize+orderSize),
-		"{held of q}", held,
-		"{slots and holds}", fmt.Sprintf("%d, %d", n.Slots, holds), "{slot count}", fmt.Sprint(n.Slots),
+		"{slot count}", fmt.Sprint(n.Slots),
 	)
 }
 

@@ -10,8 +10,10 @@ import (
 
 // The statements of operators and of housekeeping on SQLite.
 
-const recordText = `INSERT INTO {queues} (name, version, created_at, slots, holds, shard, shards, shard_set) VALUES ({name}, ?1, {now}, {slots and holds}, {shard values})
-ON CONFLICT (name) DO UPDATE SET version = excluded.version, holds = excluded.holds`
+const recordText = `INSERT INTO {queues} (name, version, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `) VALUES ({name}, ?1, {now}, {kind and slots}, {shard values}, ?2, ?3, ?4, ?5, ?6, ?7)
+ON CONFLICT (name) DO UPDATE SET version = max(version, excluded.version), revision = revision + 1,
+  holds = excluded.holds, max_keys = excluded.max_keys, max_attempts = excluded.max_attempts, max_body = excluded.max_body,
+  retain_ms = excluded.retain_ms, retain_dead_ms = excluded.retain_dead_ms`
 
 const cancelText = `DELETE FROM {live} WHERE id IN ` + listed + ` RETURNING id`
 
@@ -75,13 +77,19 @@ ORDER BY ended_at, id LIMIT ?1 + 0)`
 	listedDead = `id IN ` + listed + ` AND ` + redriveRoom + ` AND e.id IN ` + listed + `))`
 )
 
-const setPausedText = `UPDATE {queues} SET paused = ?1 WHERE name = {name}`
+const (
+	pauseText  = `UPDATE {queues} SET paused = 1, paused_at = {now}, paused_by = ?1, pause_reason = ?2 WHERE name = {name}`
+	resumeText = `UPDATE {queues} SET paused = 0, paused_at = NULL, paused_by = NULL, pause_reason = NULL WHERE name = {name}`
+)
 
-const trimText = `DELETE FROM {done} WHERE rowid IN (SELECT rowid FROM {done} WHERE ended_at >= ?3 AND ended_at < {now} - ?1 ORDER BY ended_at, id LIMIT ?2 + 0)
+// trimText deletes the old end of a table of ended messages.
+func trimText(table string) string {
+	return `DELETE FROM ` + table + ` WHERE rowid IN (SELECT rowid FROM ` + table + ` WHERE ended_at >= ?3 AND ended_at < {now} - ?1 ORDER BY ended_at, id LIMIT ?2 + 0)
 RETURNING id, ended_at`
+}
 
-func (q *queue) Record(version int) sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.record, Args: []any{int64(version)}}
+func (q *queue) Record(version int, p sqlbatch.Policy) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.record, Args: append([]any{int64(version)}, build.PolicyArgs(p)...)}
 }
 
 func (q *queue) Cancel(ids [][16]byte) sqlbatch.Statement {
@@ -124,16 +132,14 @@ func (q *queue) Redrive(n int, ids [][16]byte, w sqlbatch.Window) sqlbatch.State
 	return sqlbatch.Statement{Text: q.redriveDelete, Prior: prior}
 }
 
-func (q *queue) Pause() sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.setPaused, Args: []any{int64(1)}}
+func (q *queue) Pause(by, reason string) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.pause, Args: []any{by, reason}}
 }
 
-func (q *queue) Resume() sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.setPaused, Args: []any{int64(0)}}
-}
+func (q *queue) Resume() sqlbatch.Statement { return sqlbatch.Statement{Text: q.resume} }
 
-func (q *queue) Trim(age time.Duration, n int, after int64) sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.trim, Args: []any{build.Milliseconds(age), int64(n), after}}
+func (q *queue) Trim(s sqlbatch.State, age time.Duration, n int, after int64) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.trim[s], Args: []any{build.Milliseconds(age), int64(n), after}}
 }
 
 func (q *queue) Discard(ids [][16]byte) sqlbatch.Statement {

@@ -9,9 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/sqlite"
-	"github.com/stretchr/testify/require"
 )
 
 func FuzzRowsArePacked(f *testing.F) { suite.FuzzRows(f, sqlite.Dialect, rowsOf) }

@@ -10,12 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/chanq/chanq/embedded"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/sqlite"
-	"github.com/stretchr/testify/require"
 )
 
 func TestGolden(t *testing.T) { suite.Golden(t, sqlite.Dialect) }

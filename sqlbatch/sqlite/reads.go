@@ -61,12 +61,15 @@ func readColumns(given string) string {
 	return `q.id, q.priority, q.fence, min(q.attempts + (q.leased_by IS NOT ?1), {last attempt}) AS attempts, ` + lapsedThen + ` AS lapses, coalesce(q.expires_at <= t.now, 0) AS expired, q.enqueued_at, q.due_at, q.expires_at,
   CASE WHEN ` + given + ` THEN q.dedup_key END AS dedup_key, CASE WHEN ` + given + ` THEN q.headers END AS headers, CASE WHEN ` + given + ` THEN q.body END AS body, ` + bodySize + ` AS size,
   q.slot, q.seq, q.order_key, max(q.due_at - t.now, iif(q.leased_by IS ?1, 0, q.lease_until - t.now), 0) AS wait, iif(q.expires_at IS NULL, 0, max(q.expires_at - t.now, 1)) AS lives,
-  CASE WHEN q.leased_by IS NULL THEN 0 WHEN q.leased_by = ?1 THEN 1 ELSE 2 END AS holder, {held of q} AS held,
+  CASE WHEN q.leased_by IS NULL THEN 0 WHEN q.leased_by = ?1 THEN 1 ELSE 2 END AS holder, ` + heldOfQ + ` AS held,
   min(q.crashes + (q.leased_by IS NOT NULL AND q.leased_by <> ?1 AND q.alone > 0), {last lapse}) AS crashes, (` + given + `) AS given, 0 AS locked`
 }
 
-// heldOfQ is whether a dead message holds the key of q.
-const heldOfQ = `CASE WHEN q.order_key IS NOT NULL AND EXISTS (SELECT 1 FROM {dead} AS d WHERE d.slot = q.slot AND d.order_key = q.order_key) THEN 1 ELSE 0 END`
+// holds is whether dead messages hold their keys, and heldOfQ whether one holds the key of q.
+const (
+	holds   = `(SELECT holds FROM {queues} WHERE name = {name})`
+	heldOfQ = `CASE WHEN q.order_key IS NOT NULL AND ` + holds + ` AND EXISTS (SELECT 1 FROM {dead} AS d WHERE d.slot = q.slot AND d.order_key = q.order_key) THEN 1 ELSE 0 END`
+)
 
 const lastDrawn = `coalesce((SELECT z.seq FROM {sequence} AS z WHERE z.name = {live_text}), 0)`
 
@@ -122,7 +125,7 @@ UNION ALL
 ` + readEnd(`0`)
 }
 
-const heldKeysText = `SELECT s.key + 1, EXISTS (SELECT 1 FROM {dead} AS d WHERE d.slot = s.value AND d.order_key = k.value) AS held, (SELECT redriven FROM {queues} WHERE name = {name}) AS redriven
+const heldKeysText = `SELECT s.key + 1, ` + holds + ` AND EXISTS (SELECT 1 FROM {dead} AS d WHERE d.slot = s.value AND d.order_key = k.value) AS held, (SELECT redriven FROM {queues} WHERE name = {name}) AS redriven
 FROM json_each(?1) AS s CROSS JOIN json_each(?2) AS k ON k.key = s.key`
 
 // readers are the texts of an ordered queue.

@@ -37,16 +37,28 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 // up to the first zero: only as a blob it is that of its bytes.
 var migration1 = []string{
 	`CREATE TABLE IF NOT EXISTS {queues} (
-  name       TEXT    NOT NULL PRIMARY KEY,
-  version    INTEGER NOT NULL,
-  paused     INTEGER NOT NULL DEFAULT 0,
-  slots      INTEGER NOT NULL DEFAULT 0,
-  holds      INTEGER NOT NULL DEFAULT 0,
-  shard      INTEGER NOT NULL DEFAULT 0,
-  shards     INTEGER NOT NULL DEFAULT 0,
-  shard_set  TEXT    NOT NULL DEFAULT '',
-  redriven   INTEGER NOT NULL DEFAULT 0,
-  created_at INTEGER NOT NULL
+  name           TEXT    NOT NULL PRIMARY KEY,
+  version        INTEGER NOT NULL,
+  min_version    INTEGER NOT NULL DEFAULT 1,
+  features       INTEGER NOT NULL DEFAULT 0,
+  kind           INTEGER NOT NULL,
+  slots          INTEGER NOT NULL,
+  holds          INTEGER NOT NULL,
+  max_keys       INTEGER NOT NULL,
+  max_attempts   INTEGER NOT NULL,
+  max_body       INTEGER NOT NULL,
+  retain_ms      INTEGER NOT NULL,
+  retain_dead_ms INTEGER NOT NULL,
+  revision       INTEGER NOT NULL DEFAULT 1,
+  paused         INTEGER NOT NULL DEFAULT 0,
+  paused_at      INTEGER,
+  paused_by      TEXT,
+  pause_reason   TEXT,
+  shard          INTEGER NOT NULL,
+  shards         INTEGER NOT NULL,
+  shard_set      TEXT    NOT NULL,
+  redriven       INTEGER NOT NULL DEFAULT 0,
+  created_at     INTEGER NOT NULL
 )`,
 	`CREATE TABLE IF NOT EXISTS {members} (
   id      BLOB    NOT NULL PRIMARY KEY,
@@ -96,7 +108,7 @@ var migration1 = []string{
 	`CREATE TABLE IF NOT EXISTS {done} (` + endedColumns,
 	`CREATE INDEX IF NOT EXISTS {done_ix} ON {done_unqualified} (ended_at, id)`,
 	samplesTableText,
-	`INSERT INTO {queues} (name, version, created_at, slots, holds, shard, shards, shard_set) VALUES ({name}, 1, {now}, {slots and holds}, {shard values}) ON CONFLICT (name) DO NOTHING`,
+	`INSERT INTO {queues} (name, version, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `) VALUES ({name}, 1, {now}, {kind and slots}, {shard values}, {policy values}) ON CONFLICT (name) DO NOTHING`,
 }
 
 // plainMigration1 is the rest of the first migration of a plain queue: the index that claims walk.
@@ -157,7 +169,7 @@ func names(n sqlbatch.Names) build.Words {
 	live := "chanq_" + n.Queue
 	in := q(schema) + "."
 	return build.NewWords(append(timeBytes(),
-		"{queues}", in+q("chanq__queues"), "{shard values}", build.ShardValues(n),
+		"{queues}", in+q("chanq__queues"), "{shard values}", build.ShardValues(n), "{kind and slots}", build.KindAndSlots(n), "{policy values}", build.PolicyValues(n),
 		"{members}", in+q("chanq__consumers"), "{samples}", in+q("chanq__samples"),
 		"{slots}", in+q("chanq__slots"), "{sequence}", in+q("sqlite_sequence"), "{dead_line_ix}", in+q("ix_"+live+"__dead_key"),
 		"{live}", in+q(live), "{live_unqualified}", q(live), "{live_text}", build.Quote("'", live, "'"),

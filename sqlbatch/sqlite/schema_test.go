@@ -9,10 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/chanq/chanq/embedded"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/sqlite"
-	"github.com/stretchr/testify/require"
 )
 
 func (s *table) exec(text string, args ...any) {

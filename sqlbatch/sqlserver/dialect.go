@@ -58,7 +58,8 @@ type queue struct {
 	version, record, stats, get, cancel string
 	peek, browse, purge                 map[sqlbatch.State]string
 	redrive, redriveIDs                 string
-	pause, resume, trim                 string
+	pause, resume                       string
+	trim                                map[sqlbatch.State]string
 	discard, queues, lock, drop         string
 	problems, clock, empty              string
 	join, leave, members                string
@@ -127,7 +128,7 @@ func newQueue(ordered bool, render func(template string) string) *queue {
 		redriveIDs:  render(redriveIDsText),
 		pause:       render(pauseText),
 		resume:      render(resumeText),
-		trim:        render(trimText),
+		trim:        map[sqlbatch.State]string{sqlbatch.Dead: render(trimText("{dead}", "{dead ended}")), sqlbatch.Done: render(trimText("{done}", "{done pk}"))},
 		problems:    render(problemsText),
 		clock:       render(clockText),
 		join:        render(joinText),
@@ -279,9 +280,8 @@ func names(n sqlbatch.Names) build.Words {
 		"{messages}", object(live+"__messages"), "{send}", object(live+"__send"), "{utf8}", object("chanq__utf8"), "{new id}", newID,
 		"{numbers}", object(live+"__seq"), "{'numbers'}", unicodeString(object(live+"__seq")),
 		"{'gate'}", unicodeString("chanq senders of "+schema+"."+n.Queue),
-		"{df shard}", bracket("DF_"+queues+"__shard"), "{df shards}", bracket("DF_"+queues+"__shards"), "{df shard set}", bracket("DF_"+queues+"__shard_set"),
-		"{shard values}", build.ShardValues(n),
-		"{df slots}", bracket("DF_"+queues+"__slots"), "{df holds}", bracket("DF_"+queues+"__holds"),
+		"{df min version}", bracket("DF_"+queues+"__min_version"), "{df features}", bracket("DF_"+queues+"__features"), "{df revision}", bracket("DF_"+queues+"__revision"),
+		"{shard values}", build.ShardValues(n), "{kind and slots}", build.KindAndSlots(n), "{policy values}", build.PolicyValues(n),
 		"{df slot}", bracket("DF_"+live+"__slot"), "{df seq}", bracket("DF_"+live+"__seq"),
 		"{dead line}", bracket("IX_"+dead+"_key"), "{'dead line'}", unicodeString("IX_"+dead+"_key"),
 		"{name}", build.Quote("'", n.Queue, "'"),

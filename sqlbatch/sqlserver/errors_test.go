@@ -10,10 +10,11 @@ import (
 	"net"
 	"testing"
 
-	"github.com/chanq/chanq/sqlbatch"
-	"github.com/chanq/chanq/sqlbatch/sqlserver"
 	mssql "github.com/microsoft/go-mssqldb"
 	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 func TestClassifiesByNumber(t *testing.T) {

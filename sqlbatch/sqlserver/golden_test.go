@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/mssqltest"
 	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
@@ -15,7 +17,6 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
-	"github.com/stretchr/testify/require"
 )
 
 func TestGolden(t *testing.T) { suite.Golden(t, sqlserver.Dialect) }

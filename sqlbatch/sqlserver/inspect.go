@@ -60,7 +60,8 @@ func (q *queue) Look(ids [][16]byte) sqlbatch.Statement {
 
 // versionText seeks the key of the table of queues. A missing table is error
 // 208, class NoSchema.
-const versionText = session + `SELECT version, CONVERT(int, paused) AS paused, slots, CONVERT(int, holds) AS holds, shard, shards, shard_set
+const versionText = session + `SELECT version, min_version, features, CONVERT(int, paused) AS paused, kind, slots, CONVERT(int, holds) AS holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms, revision, shard, shards, shard_set,
+       DATEDIFF_BIG(millisecond, '19700101', paused_at) AS paused_at, paused_by, pause_reason
 FROM {queues}
 WHERE name = {name};
 `

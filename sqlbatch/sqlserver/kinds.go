@@ -30,20 +30,14 @@ func kind(n sqlbatch.Names) build.Words {
 	if n.Slots == 0 {
 		return build.NewWords(
 			"{order}", "", "{d order}", "", "{e order}", "", "{l order}", "", "{q order}", "", "{u order}", "", "{deleted order}", "", "{live order}", "", "{order checks}", "", "{ended order}", "",
-			"{set holds}", "", "{slots and holds}", "0, 0",
 		)
-	}
-	holds, held := "0", ""
-	if n.Holds {
-		holds, held = "1", findHeld
 	}
 	columns := func(of string) string { return ", " + of + "slot, " + of + "seq, " + of + "order_key" }
 	return build.NewWords(
 		"{order}", columns(""), "{d order}", columns("d."), "{e order}", columns("e."), "{l order}", columns("l."), "{q order}", columns("q."), "{u order}", columns("u."), "{deleted order}", columns("deleted."),
 		"{live order}", strings.Replace(liveOrder, "{slot count}", strconv.Itoa(n.Slots), 1), "{ended order}", endedOrder,
 		"{order checks}", strings.Replace(orderChecks, "{slot count}", strconv.Itoa(n.Slots), 1),
-		"{find held}", held,
-		"{set holds}", ", holds = "+holds, "{slots and holds}", strconv.Itoa(n.Slots)+", "+holds, "{slot count}", strconv.Itoa(n.Slots),
+		"{slot count}", strconv.Itoa(n.Slots),
 	)
 }
 

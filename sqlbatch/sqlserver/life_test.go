@@ -238,7 +238,7 @@ func TestNothingIsLostWhateverFailsAndWhenever(t *testing.T) {
 func TestOfCopiesInTheDoneTableGetReturnsTheLast(t *testing.T) {
 	server := mssqltest.Start(t, mssqltest.Options{})
 	ctx, id := testdb.Soon(t), chanq.NewID()
-	cfg := chanq.Config{Retain: time.Hour}
+	cfg := chanq.Config{Spec: chanq.Spec{Retain: time.Hour}}
 	require.NoError(t, chanq.Migrate(ctx, server.DB(), "orders", cfg))
 	q, err := chanq.Open[string](ctx, server.DB(), "orders", cfg)
 	require.NoError(t, err)

@@ -9,12 +9,13 @@ import (
 	"time"
 	"unicode/utf16"
 
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
 	"github.com/chanq/chanq/prove/testdb/tsqlcheck"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 )
 
 func TestEnqueueKeepsToTheParameterLimit(t *testing.T) {
@@ -125,7 +126,7 @@ func TestTextsDoNotDependOnValues(t *testing.T) {
 		note(t, q.Enqueue(make([]sqlbatch.Row, n)))
 		note(t, q.EnqueueNew(make([]sqlbatch.Row, n)))
 	}
-	require.Equal(t, 72, len(known))
+	require.Equal(t, 73, len(known))
 
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 235).Draw(t, "n")
@@ -151,12 +152,12 @@ func TestTextsDoNotDependOnValues(t *testing.T) {
 			q.Mark(sqlbatch.MarkParams{Lease: ms, Salt: int64(n), Again: n%2 == 0}), q.Contents(sqlbatch.Item{Fence: int64(n)}),
 			q.Ack(items), q.Archive(items), q.Nack(nacks), q.Release(suite.Releases(items)), q.Bury(buries), q.Extend(suite.Member, items, ms),
 			q.Ack(nil), q.Nack(nil), q.Bury(nil),
-			q.Record(n), q.Stats(n), q.NextDue(sqlbatch.Heads{int64(ms)}), q.Rescan(), q.Cancel(ids), q.Redrive(n, nil, sqlbatch.Window{Before: int64(n)}), q.Redrive(n, ids, sqlbatch.Window{}), q.Trim(ms, n, int64(n)), q.Get(ids[0]),
+			q.Record(n, sqlbatch.DefaultPolicy), q.Stats(n), q.NextDue(sqlbatch.Heads{int64(ms)}), q.Rescan(), q.Cancel(ids), q.Redrive(n, nil, sqlbatch.Window{Before: int64(n)}), q.Redrive(n, ids, sqlbatch.Window{}), q.Trim(sqlbatch.Done, ms, n, int64(n)), q.Get(ids[0]),
 			q.Look(ids), q.Join(sqlbatch.Member{Name: text, Process: n, For: ms}), q.Purge(sqlbatch.Dead, n, sqlbatch.Window{After: int64(n)}),
 		} {
 			note(t, s)
 		}
-		require.Equal(t, 72, len(known))
+		require.Equal(t, 73, len(known))
 	})
 }
 

@@ -3,6 +3,7 @@ package sqlserver
 import (
 	"database/sql"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -12,32 +13,40 @@ import (
 // recordText seeks the key of the table of queues. UPDLOCK and SERIALIZABLE hold
 // the place of the row until it is there, so that two first records of one queue
 // do not collide. Each of the two statements may be repeated.
-const recordText = session + `INSERT INTO {queues} WITH (ROWLOCK) (name, version, paused, created_at, slots, holds, shard, shards, shard_set)
-SELECT {name}, @version, 0, SYSUTCDATETIME(), {slots and holds}, {shard values}
+const recordText = session + `INSERT INTO {queues} WITH (ROWLOCK) (name, version, paused, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `)
+SELECT {name}, 0, 0, SYSUTCDATETIME(), {kind and slots}, {shard values}, 0, 0, 0, 0, 0, 0
 WHERE NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.name = {name});
 UPDATE {queues} WITH (ROWLOCK)
-SET version = @version{set holds}
+SET version = CASE WHEN version > @version THEN version ELSE @version END, revision = revision + 1,
+    holds = @holds, max_keys = @max_keys, max_attempts = @max_attempts, max_body = @max_body, retain_ms = @retain_ms, retain_dead_ms = @retain_dead_ms
 WHERE name = {name};
 `
 
-func (q *queue) Record(version int) sqlbatch.Statement {
-	return call(q.record, "@version int", sql.Named("version", int32(version)))
+func (q *queue) Record(version int, p sqlbatch.Policy) sqlbatch.Statement {
+	args := []any{sql.Named("version", int32(version))}
+	for i, name := range strings.Split(build.PolicyColumns, ", ") {
+		args = append(args, sql.Named(name, build.PolicyArgs(p)[i]))
+	}
+	return call(q.record, "@version int, @holds bigint, @max_keys bigint, @max_attempts bigint, @max_body bigint, @retain_ms bigint, @retain_dead_ms bigint", args...)
 }
 
 // pauseText and resumeText take an X lock on the queue's row in the table of
 // queues, which claims read.
 const (
 	pauseText = session + `UPDATE {queues} WITH (ROWLOCK)
-SET paused = 1
+SET paused = 1, paused_at = SYSUTCDATETIME(), paused_by = @paused_by, pause_reason = @reason
 WHERE name = {name};
 `
 	resumeText = session + `UPDATE {queues} WITH (ROWLOCK)
-SET paused = 0
+SET paused = 0, paused_at = NULL, paused_by = NULL, pause_reason = NULL
 WHERE name = {name};
 `
 )
 
-func (q *queue) Pause() sqlbatch.Statement  { return call(q.pause, "") }
+func (q *queue) Pause(by, reason string) sqlbatch.Statement {
+	return call(q.pause, "@paused_by nvarchar(400), @reason nvarchar(400)", sql.Named("paused_by", by), sql.Named("reason", reason))
+}
+
 func (q *queue) Resume() sqlbatch.Statement { return call(q.resume, "") }
 
 // cancelText deletes by PK, whatever the fence; path and locks are those of
@@ -250,26 +259,27 @@ func (q *queue) Redrive(n int, ids [][16]byte, w sqlbatch.Window) sqlbatch.State
 	return call(q.redrive, "@n bigint"+windowDeclaration, append([]any{sql.Named("n", int64(n))}, windowOf(w)...)...)
 }
 
-// trimText deletes the old end of the done table's clustered key (ended_at, id): a
-// range of neighbouring rows, of which locked ones are skipped. It begins where
-// the step before it ended.
-const trimText = session + `DECLARE @epoch datetime2(3) = '19700101';
+// trimText deletes the old end of an index (ended_at, id), which is the clustered key of the done table: a range of
+// neighbouring entries, of which locked ones are skipped. It begins where the step before it ended.
+func trimText(table, index string) string {
+	return session + `DECLARE @epoch datetime2(3) = '19700101';
 DECLARE @after datetime2(3) = DATEADD(millisecond, @after_ms, DATEADD(day, @after_days, @epoch));
 DECLARE @cut datetime2(3) = DATEADD(millisecond, -@age_ms, DATEADD(day, -@age_days, SYSUTCDATETIME()));
 WITH c AS (
     SELECT TOP (@n) id, ended_at
-    FROM {done} WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({done pk}), FORCESEEK)
+    FROM ` + table + ` WITH (UPDLOCK, READPAST, ROWLOCK, INDEX (` + index + `), FORCESEEK)
     WHERE ended_at >= @after AND ended_at <= @cut
     ORDER BY ended_at, id
 )
 DELETE c
 ` + ended + `;
 `
+}
 
-func (q *queue) Trim(age time.Duration, n int, after int64) sqlbatch.Statement {
+func (q *queue) Trim(s sqlbatch.State, age time.Duration, n int, after int64) sqlbatch.Statement {
 	days, ms := span(build.Milliseconds(age))
 	afterDays, afterMillis := span(min(after, noEnd))
-	return call(q.trim, "@n bigint, @age_days int, @age_ms int, @after_days int, @after_ms int",
+	return call(q.trim[s], "@n bigint, @age_days int, @age_ms int, @after_days int, @after_ms int",
 		sql.Named("n", int64(n)), sql.Named("age_days", days), sql.Named("age_ms", ms),
 		sql.Named("after_days", afterDays), sql.Named("after_ms", afterMillis))
 }

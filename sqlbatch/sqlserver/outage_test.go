@@ -227,7 +227,8 @@ func TestATrimThatWasUndoneIsMadeAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		ctx := testdb.Soon(t)
 		srv := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: true}).Server
-		orders, err := chanq.Open[int](ctx, srv.DB(), "orders", chanq.Config{Retain: time.Millisecond})
+		require.NoError(t, chanq.Migrate(ctx, srv.DB(), "orders", chanq.Config{Spec: chanq.Spec{Retain: time.Millisecond}}))
+		orders, err := chanq.Open[int](ctx, srv.DB(), "orders", chanq.Config{})
 		require.NoError(t, err)
 		send(t, ctx, orders, 1, 3)
 		leases := testdb.Lease(t, orders, 3, time.Minute)

@@ -12,11 +12,12 @@ import (
 	"time"
 	"unicode/utf16"
 
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 )
 
 // The readers of this file read packed lists as the statements do: SUBSTRING at

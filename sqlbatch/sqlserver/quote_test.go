@@ -5,11 +5,12 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/chanq/chanq/prove/testdb/tsqlcheck"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
-	"github.com/stretchr/testify/require"
 )
 
 func TestQuotesOddSchemas(t *testing.T) {

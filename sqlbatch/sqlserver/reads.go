@@ -145,7 +145,7 @@ func readClose(fence, upto string) string {
 		return strings.NewReplacer("{r}", row, "{contents}", contents, "{given}", given).Replace(`{r}id, {r}priority, {r}fence, {r}attempts, {r}lapses, {r}expired, {r}enqueued_at, {r}due_at, {r}expires_at, {contents}, {r}size,
        {r}slot, {r}seq, {r}order_key, {r}wait, {r}lives, {r}holder, {r}held, {r}crashes, {given} AS given, {r}locked`)
 	}
-	return `{find held}UPDATE r
+	return findHeld + `UPDATE r
 SET given = 2
 OUTPUT ` + columns("inserted.", "c.dedup_key, c.headers, c.body", "1") + `
 FROM @rows AS r
@@ -171,8 +171,10 @@ const (
 	noPlace = `CONVERT(smallint, 0) AS slot, CONVERT(bigint, 0) AS seq, CONVERT(varbinary(200), NULL) AS order_key, CONVERT(bigint, 0) AS wait, CONVERT(bigint, 0) AS lives,
        0 AS holder, 0 AS held, 0 AS crashes, 0 AS given, 0 AS locked`
 
+	holds = `EXISTS (SELECT 1 FROM {queues} AS s WITH (READCOMMITTEDLOCK) WHERE s.name = {name} AND s.holds = 1)`
 	// findHeld notes the rows whose keys dead messages hold, if the queue is one where they do.
-	findHeld = `UPDATE r
+	findHeld = `IF ` + holds + `
+UPDATE r
 SET held = 1
 FROM @rows AS r
 WHERE r.order_key IS NOT NULL AND EXISTS (
@@ -288,7 +290,7 @@ const nextMissing = `(
 
 // heldKeysText waits for what is being moved to the dead table or back.
 const heldKeysText = session + `~SET LOCK_TIMEOUT 50;
-SELECT a.o, CASE WHEN EXISTS (
+SELECT a.o, CASE WHEN ` + holds + ` AND EXISTS (
            SELECT 1
            FROM ` + heldDead + `
            WHERE d.slot = a.slot AND d.order_key = a.order_key AND d.order_key IS NOT NULL) THEN 1 ELSE 0 END AS held,

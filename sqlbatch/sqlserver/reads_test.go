@@ -547,7 +547,9 @@ func TestAReadHoldsOneRowAtATime(t *testing.T) {
 // newOrderedHolding is newOrdered of a queue whose dead messages hold their keys.
 func newOrderedHolding(t *testing.T, slots int, o mssqltest.Options) *ordered {
 	q := newOrdered(t, slots, o)
-	q.Queue = sqlserver.Dialect.Queue(sqlbatch.Names{Queue: "orders", Slots: slots, Holds: true})
+	p := sqlbatch.DefaultPolicy
+	p.Holds = true
+	q.exec(q.Record(sqlbatch.Version, p))
 	return q
 }
 

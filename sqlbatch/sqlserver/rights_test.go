@@ -120,7 +120,8 @@ func TestTheDocumentedRightsOfAConsumerSuffice(t *testing.T) {
 	ctx := testdb.Soon(t)
 	q := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}})
 	db := login(t, ctx, q, "chanq_consumer")
-	cfg := chanq.Config{Retain: time.Hour}
+	cfg := chanq.Config{Spec: chanq.Spec{Retain: time.Hour}}
+	require.NoError(t, chanq.Migrate(ctx, q.DB(), "orders", cfg))
 	orders, err := chanq.Open[string](ctx, db, "orders", cfg)
 	require.NoError(t, err)
 	owner, err := chanq.Open[string](ctx, q.DB(), "orders", cfg)
@@ -136,7 +137,7 @@ func TestTheDocumentedRightsOfAConsumerSuffice(t *testing.T) {
 	require.NoError(t, err)
 	l.live(c)
 	l.requireEnded(orders)
-	for _, st := range []sqlbatch.Statement{q.Trim(0, 10, 0), q.Sample(sqlbatch.Sample{Depth: &sqlbatch.Depth{}}), q.Thin(), q.Empty()} {
+	for _, st := range []sqlbatch.Statement{q.Trim(sqlbatch.Done, 0, 10, 0), q.Sample(sqlbatch.Sample{Depth: &sqlbatch.Depth{}}), q.Thin(), q.Empty()} {
 		_, err = suite.Rows(ctx, db, st)
 		require.NoError(t, err)
 	}
@@ -150,7 +151,7 @@ func TestTheDocumentedRightsOfAConsumerSuffice(t *testing.T) {
 	_, err = p.Send(ctx, chanq.Message[string]{})
 	requireRefused(t, 229, err)
 	require.NoError(t, p.Close(ctx))
-	requireRefused(t, 229, errors.Unwrap(testdb.Admin(orders).Pause(ctx)))
+	requireRefused(t, 229, errors.Unwrap(testdb.Admin(orders).Pause(ctx, "")))
 	_, err = db.ExecContext(ctx, "ALTER TABLE dbo.chanq_orders SET (LOCK_ESCALATION = TABLE)")
 	requireRefused(t, 262, err)
 }
@@ -179,7 +180,7 @@ func TestTheDocumentedRightsOfAnOperatorSuffice(t *testing.T) {
 	db := login(t, ctx, q, "chanq_operator")
 	orders, err := chanq.Open[string](ctx, db, "orders", chanq.Config{})
 	require.NoError(t, err)
-	require.NoError(t, testdb.Admin(orders).Pause(ctx))
+	require.NoError(t, testdb.Admin(orders).Pause(ctx, ""))
 	require.NoError(t, testdb.Admin(orders).Resume(ctx))
 	ready, err := testdb.Peek(ctx, orders, chanqadmin.StateReady, 10)
 	require.NoError(t, err)
@@ -221,7 +222,7 @@ func TestTheDocumentedRightsSufficeForAnOrderedQueue(t *testing.T) {
 	before, after, ordered := rightsScript(t)
 	_, err := s.DB().ExecContext(ctx, before)
 	require.NoError(t, err)
-	cfg := chanq.Config{Kind: chanq.KindOrdered, Slots: 4}
+	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}}
 	require.NoError(t, chanq.Migrate(ctx, member(t, ctx, s, "chanq_migrator"), "orders", cfg))
 	_, err = s.DB().ExecContext(ctx, after+ordered)
 	require.NoError(t, err)

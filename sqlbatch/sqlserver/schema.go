@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
 // Numbers of the errors that statements throw: the first two are the migrations'.
@@ -60,21 +61,33 @@ END;
 `
 
 // firstRecordText makes Open find what was made by hand. See recordText.
-const firstRecordText = `INSERT INTO {queues} WITH (ROWLOCK) (name, version, paused, created_at, slots, holds, shard, shards, shard_set)
-SELECT {name}, 1, 0, SYSUTCDATETIME(), {slots and holds}, {shard values}
+const firstRecordText = `INSERT INTO {queues} WITH (ROWLOCK) (name, version, paused, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `)
+SELECT {name}, 1, 0, SYSUTCDATETIME(), {kind and slots}, {shard values}, {policy values}
 WHERE NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.name = {name});
 `
 
 const queuesTableText = `IF OBJECT_ID({'queues'}, N'U') IS NULL
     CREATE TABLE {queues} (
-        name varchar(63) NOT NULL,
+        name varchar(40) NOT NULL,
         version int NOT NULL,
+        min_version int NOT NULL CONSTRAINT {df min version} DEFAULT (1),
+        features bigint NOT NULL CONSTRAINT {df features} DEFAULT (0),
+        kind smallint NOT NULL,
+        slots smallint NOT NULL,
+        holds bit NOT NULL,
+        max_keys int NOT NULL,
+        max_attempts int NOT NULL,
+        max_body int NOT NULL,
+        retain_ms bigint NOT NULL,
+        retain_dead_ms bigint NOT NULL,
+        revision bigint NOT NULL CONSTRAINT {df revision} DEFAULT (1),
         paused bit NOT NULL,
-        slots smallint NOT NULL CONSTRAINT {df slots} DEFAULT (0),
-        holds bit NOT NULL CONSTRAINT {df holds} DEFAULT (0),
-        shard smallint NOT NULL CONSTRAINT {df shard} DEFAULT (0),
-        shards smallint NOT NULL CONSTRAINT {df shards} DEFAULT (0),
-        shard_set varchar(32) NOT NULL CONSTRAINT {df shard set} DEFAULT (''),
+        paused_at datetime2(3) NULL,
+        paused_by nvarchar(400) NULL,
+        pause_reason nvarchar(400) NULL,
+        shard smallint NOT NULL,
+        shards smallint NOT NULL,
+        shard_set varchar(32) NOT NULL,
         redriven bigint NOT NULL CONSTRAINT {df redriven} DEFAULT (0),
         created_at datetime2(3) NOT NULL,
         CONSTRAINT {queues pk} PRIMARY KEY CLUSTERED (name) WITH (ALLOW_PAGE_LOCKS = OFF)
@@ -85,7 +98,7 @@ const queuesTableText = `IF OBJECT_ID({'queues'}, N'U') IS NULL
 const membersTableText = `IF OBJECT_ID({'members'}, N'U') IS NULL
     CREATE TABLE {members} (
         id binary(16) NOT NULL,
-        queue varchar(63) NOT NULL,
+        queue varchar(40) NOT NULL,
         name nvarchar(200) NOT NULL,
         host nvarchar(200) NOT NULL,
         process int NOT NULL,

@@ -34,7 +34,7 @@ func TestWhateverAConnectorSetsWhatIsReportedIsCommittedAndWhole(t *testing.T) {
 		t.Run(option, func(t *testing.T) {
 			t.Parallel()
 			testdb.Emulator.Require(t)
-			ctx, cfg := testdb.Soon(t), chanq.Config{Retain: time.Hour}
+			ctx, cfg := testdb.Soon(t), chanq.Config{Spec: chanq.Spec{Retain: time.Hour}}
 			s := mssqltest.Start(t, mssqltest.Options{Clock: engine.RealClock{}})
 			on := func(use func(q *chanq.Queue[int], db *sql.DB)) {
 				t.Helper()
@@ -74,7 +74,7 @@ func TestWhateverAConnectorSetsWhatIsReportedIsCommittedAndWhole(t *testing.T) {
 			on(func(q *chanq.Queue[int], db *sql.DB) {
 				_, err := testdb.Admin(q).Redrive(ctx, 0)
 				require.NoError(t, err)
-				require.NoError(t, testdb.Admin(q).Pause(ctx))
+				require.NoError(t, testdb.Admin(q).Pause(ctx, ""))
 				tx, err := db.BeginTx(ctx, nil)
 				require.NoError(t, err)
 				_, err = q.SendTx(ctx, tx, chanq.Message[int]{}, chanq.Message[int]{}, chanq.Message[int]{})

@@ -64,7 +64,9 @@ func TestAStepOfATrimOrARedriveReadsNothingOfTheStepsBefore(t *testing.T) {
 				r.rows(r.Archive(items[:step/2]))
 				r.rows(r.Archive(items[step/2:]))
 			},
-			func(r *reader, w sqlbatch.Window) sqlbatch.Statement { return r.Trim(time.Millisecond, step, w.After) },
+			func(r *reader, w sqlbatch.Window) sqlbatch.Statement {
+				return r.Trim(sqlbatch.Done, time.Millisecond, step, w.After)
+			},
 			1,
 		},
 		"purge dead": {

@@ -274,7 +274,7 @@ func TestAWatchOfSeveralQueuesSaysWhichHaveSomething(t *testing.T) {
 
 func TestAPausedQueueEndsNoWatchUntilItGoesOn(t *testing.T) {
 	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
-		q.exec(q.Pause())
+		q.exec(q.Pause("someone", "a test"))
 		q.exec(q.Enqueue(makeRows(1, 0)))
 		w := q.watch(ctx, q.session(ctx), time.Hour, orders)
 		for range 100 { // longer than a HeadMargin

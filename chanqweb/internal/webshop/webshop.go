@@ -101,14 +101,14 @@ func (s *Shop) Fill() {
 	s.Consume(s.Mail, "mailer-1", 12)
 	s.Consume(s.Mail, "mailer-2", 7)
 
-	payments := s.Queue("payments", chanq.Config{Kind: chanq.KindOrdered, Slots: 8})
+	payments := s.Queue("payments", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 8}})
 	ms = nil
 	for i := range 90 {
 		ms = append(ms, chanq.Message[[]byte]{Body: []byte(`{"amount":100}`), Key: fmt.Sprintf("account-%d", i%(7+i%5))})
 	}
 	s.Send(payments, ms...)
 	s.Consume(payments, "ledger", 3)
-	require.NoError(s.T, testdb.Admin(s.Queue("reports", chanq.Config{})).Pause(s.T.Context()))
+	require.NoError(s.T, testdb.Admin(s.Queue("reports", chanq.Config{})).Pause(s.T.Context(), ""))
 	s.Queue("thumbnails", chanq.Config{})
 }
 

@@ -84,6 +84,34 @@ func ShardValues(n sqlbatch.Names) string {
 	return fmt.Sprintf("%d, %d, '%s'", n.Shard, n.Shards, set)
 }
 
+// KindAndSlots are the values of a queue's columns kind and slots.
+func KindAndSlots(n sqlbatch.Names) string {
+	kind := 1
+	if n.Slots > 0 {
+		kind = 2
+	}
+	return fmt.Sprintf("%d, %d", kind, n.Slots)
+}
+
+// PolicyColumns are the columns of a policy, and PolicyArgs their values.
+const PolicyColumns = "holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms"
+
+func PolicyArgs(p sqlbatch.Policy) []any {
+	if p == (sqlbatch.Policy{}) {
+		p = sqlbatch.DefaultPolicy
+	}
+	holds := int64(0)
+	if p.Holds {
+		holds = 1
+	}
+	return []any{holds, int64(p.MaxKeys), int64(p.MaxAttempts), int64(p.MaxBody), Milliseconds(p.Retain), Milliseconds(p.RetainDead)}
+}
+
+// PolicyValues are the values of Names.Policy.
+func PolicyValues(n sqlbatch.Names) string {
+	return fmt.Sprintf("%d, %d, %d, %d, %d, %d", PolicyArgs(n.Policy)...)
+}
+
 // Upto is the bound of a Place or a Window where the queue is ordered: none is the greatest seq.
 func Upto(seq int64) int64 {
 	if seq == 0 {

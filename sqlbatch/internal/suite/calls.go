@@ -46,7 +46,7 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 		"sample":        q.Sample(sqlbatch.Sample{Sent: int64(n), Waited: d, Depth: &sqlbatch.Depth{Ready: n}}),
 		"samples":       q.Samples(int64(n), d),
 		"thin":          q.Thin(),
-		"record":        q.Record(n),
+		"record":        q.Record(n, sqlbatch.DefaultPolicy),
 		"stats":         q.Stats(n),
 		"empty":         q.Empty(),
 		"get":           q.Get(id),
@@ -56,9 +56,10 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 		"lock":          q.Lock(),
 		"redrive":       q.Redrive(n, nil, sqlbatch.Window{Before: int64(n)}),
 		"redrive-ids":   q.Redrive(0, [][16]byte{id}, sqlbatch.Window{}),
-		"pause":         q.Pause(),
+		"pause":         q.Pause("someone", "a test"),
 		"resume":        q.Resume(),
-		"trim":          q.Trim(d, n, int64(n)),
+		"trim":          q.Trim(sqlbatch.Done, d, n, int64(n)),
+		"trim-dead":     q.Trim(sqlbatch.Dead, d, n, int64(n)),
 	}
 	if wear := q.Bloat(); wear.Text != "" { // Vacuum runs in no transaction, as some of these do
 		calls["wear"] = wear

@@ -132,24 +132,30 @@ func rescan(w *world) {
 	require.Greater(w, due(), int64(0), "what is leased does not count, and what is scheduled is not due")
 	w.lapse(1)
 	require.LessOrEqual(w, due(), int64(0))
-	w.run(w.Pause())
+	w.run(w.Pause("someone", "a test"))
 	require.Empty(w, w.run(w.Rescan()))
 	require.Nil(w, due())
 }
 
 func paused(w *world) {
 	w.sendAll(1)
-	w.run(w.Pause())
+	w.run(w.Pause("someone", "a test"))
 	require.Empty(w, w.run(w.Claim(ClaimOf(10))))
-	require.Equal(w, [][]any{list(sqlbatch.Version, 1, 0, 0, 0, 0, "")}, w.run(w.Version()))
+	row := w.run(w.Version())[0]
+	require.EqualValues(w, 1, row[3])
+	require.InDelta(w, w.now(), row[16], 60_000)
+	require.Equal(w, []any{"someone", "a test"}, row[17:])
 	w.run(w.Resume())
+	row = w.run(w.Version())[0]
+	require.EqualValues(w, 0, row[3])
+	require.Equal(w, []any{nil, nil, nil}, row[16:])
 	require.Len(w, w.run(w.Claim(ClaimOf(10))), 1)
 }
 
 func neverDue(w *world) {
 	w.sendAll(1)
 	require.LessOrEqual(w, w.run(w.NextDue(sqlbatch.Heads{}))[0][0], int64(0))
-	w.run(w.Pause())
+	w.run(w.Pause("someone", "a test"))
 	require.Equal(w, [][]any{{nil}}, w.run(w.NextDue(sqlbatch.Heads{})))
 	w.run(w.Resume())
 	require.NotNil(w, w.run(w.NextDue(sqlbatch.Heads{}))[0][0])
@@ -269,7 +275,7 @@ func markOne(w *world) {
 	wrong.Fence++
 	require.Empty(w, w.run(w.Mark(wrong)))
 	require.Empty(w, w.run(w.Mark(of(3))), "it is not due")
-	w.run(w.Pause())
+	w.run(w.Pause("someone", "a test"))
 	require.Empty(w, w.run(w.Mark(of(1))))
 	w.run(w.Resume())
 

@@ -299,7 +299,7 @@ func windows(w *world) {
 		"purge of the done": func(n int, win sqlbatch.Window) sqlbatch.Statement { return w.Purge(sqlbatch.Done, n, win) },
 		"redrive":           func(n int, win sqlbatch.Window) sqlbatch.Statement { return w.Redrive(n, nil, win) },
 		"trim": func(n int, win sqlbatch.Window) sqlbatch.Statement {
-			return w.Trim(time.Duration(w.now()-win.Before+500)*time.Millisecond, n, win.After) // of a clock that goes on
+			return w.Trim(sqlbatch.Done, time.Duration(w.now()-win.Before+500)*time.Millisecond, n, win.After) // of a clock that goes on
 		},
 	}
 	for name, step := range steps {
@@ -383,9 +383,9 @@ func discarded(w *world) {
 
 func trimmed(w *world) {
 	w.oneOfEach()
-	require.Empty(w, w.run(w.Trim(time.Hour, 10, 0)))
+	require.Empty(w, w.run(w.Trim(sqlbatch.Done, time.Hour, 10, 0)))
 	w.shift("chanq_orders__done.ended_at", -time.Hour-time.Millisecond, "1 = 1")
-	require.Equal(w, []byte{5}, Numbers(w.run(w.Trim(time.Hour, 10, 0))))
+	require.Equal(w, []byte{5}, Numbers(w.run(w.Trim(sqlbatch.Done, time.Hour, 10, 0))))
 }
 
 func redriven(w *world) {

@@ -90,11 +90,19 @@ var ordered = []test{
 }
 
 func kindIsKnown(w *world) {
-	require.Equal(w, [][]any{list(sqlbatch.Version, 0, slots, 0, 0, 0, "")}, w.run(w.Version()))
-	held := Ordered
-	held.Holds = true
-	w.run(w.Engine.Dialect.Queue(held).Record(sqlbatch.Version))
-	require.Equal(w, [][]any{list(sqlbatch.Version, 0, slots, 1, 0, 0, "")}, w.run(w.Version()))
+	known := func(holds, revision int) [][]any {
+		return [][]any{list(sqlbatch.Version, 1, 0, 0, 2, slots, holds, 0, 20, 1<<20, 0, 0, revision, 0, 0, "", nil, nil, nil)}
+	}
+	require.Equal(w, known(0, 2), w.run(w.Version()))
+	w.holds(true)
+	require.Equal(w, known(1, 3), w.run(w.Version()))
+}
+
+// holds has dead messages hold their keys, or not.
+func (w *world) holds(yes bool) {
+	p := sqlbatch.DefaultPolicy
+	p.Holds = yes
+	w.run(w.Record(sqlbatch.Version, p))
 }
 
 func keyedRowsKeepTheirOrder(w *world) {

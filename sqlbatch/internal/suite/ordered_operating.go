@@ -55,6 +55,8 @@ func deadHold(w *world) {
 	w.line(2, "", 6)
 	require.Empty(w, held())
 	w.buryAll(1, 2, 3, 4, 5, 6)
+	require.Empty(w, held(), "by the policy they hold nothing")
+	w.holds(true)
 	require.Equal(w, []string{"0a", "0b", "0né", "1a"}, held())
 	w.run(w.Redrive(0, ids(1), sqlbatch.Window{}))
 	require.Contains(w, held(), "0a", "another message of the key is dead")
@@ -197,7 +199,7 @@ func orderedDrop(w *world) {
 	require.Empty(w, w.run(w.Version()))
 	plain := w.Engine.Dialect.Queue(Orders)
 	testdb.MigrateTables(w.T, w.Engine.Dialect, w.Tables(), Orders)
-	require.Equal(w, [][]any{list(sqlbatch.Version, 0, 0, 0, 0, 0, "")}, w.run(plain.Version()), "it may become a plain one")
+	require.EqualValues(w, 1, w.run(plain.Version())[0][4], "it may become a plain one")
 	require.Empty(w, w.run(plain.Members()))
 	var left int
 	require.NoError(w, w.DB.QueryRow("SELECT COUNT(*) FROM chanq__slots").Scan(&left))

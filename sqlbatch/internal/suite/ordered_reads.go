@@ -252,7 +252,7 @@ func readsAreWalked(w *world) {
 	nothing("one slot has another fence", late)
 	late.Slots = late.Slots[3:]
 	nothing("another fence", late)
-	w.run(w.Pause())
+	w.run(w.Pause("someone", "a test"))
 	nothing("the queue is paused", r)
 	w.run(w.Resume())
 	w.shift("chanq__consumers.until", -2*time.Hour, "name = '"+nameOf(Member)+"'")
@@ -295,15 +295,13 @@ func (w *world) uuid(id [16]byte) string {
 }
 
 func readsHeld(w *world) {
-	holds := Ordered
-	holds.Holds = true
-	held := w.Engine.Dialect.Queue(holds)
+	w.holds(true)
 	r := w.reader()
 	w.line(0, "a", 1, 2)
 	w.line(1, "a", 3)
 	w.line(0, "", 4, 5)
 	items := w.delivered(r, 1, 4)
-	require.Len(w, w.run(held.Bury([]sqlbatch.BuryItem{{Item: items[0].Item, Delivery: items[0].Delivery}, {Item: items[1].Item, Delivery: items[1].Delivery}})), 2)
+	require.Len(w, w.run(w.Bury([]sqlbatch.BuryItem{{Item: items[0].Item, Delivery: items[0].Delivery}, {Item: items[1].Item, Delivery: items[1].Delivery}})), 2)
 	heldIn := func(st sqlbatch.Statement) (ns []byte) {
 		w.Helper()
 		a := answerOf(w, w.run(st))
@@ -315,9 +313,11 @@ func readsHeld(w *world) {
 		}
 		return ns
 	}
-	require.Equal(w, []byte{2}, heldIn(held.Read(r)))
-	require.Equal(w, []byte{2}, heldIn(held.LookOrdered(Member, r.Slots, ids(2, 3, 5))))
+	require.Equal(w, []byte{2}, heldIn(w.Read(r)))
+	require.Equal(w, []byte{2}, heldIn(w.LookOrdered(Member, r.Slots, ids(2, 3, 5))))
+	w.holds(false)
 	require.Empty(w, heldIn(w.Read(r)), "where dead messages hold nothing")
+	w.holds(true)
 	asked := func() [][]any {
 		w.Helper()
 		rows := w.run(w.HeldKeys([]int{1, 0, 0}, []string{"a", "a", "b"}))
@@ -334,7 +334,7 @@ func readsHeld(w *world) {
 	require.Equal(w, int64(1), a.redriven)
 	require.Equal(w, []byte{1, 2, 3, 5}, a.ids, "it has its place again")
 	require.Equal(w, items[0].Delivery+2, a.rows[1]["fence"])
-	require.Empty(w, heldIn(held.Read(r)))
+	require.Empty(w, heldIn(w.Read(r)))
 	require.Len(w, w.run(w.Redrive(10, nil, sqlbatch.Window{})), 1)
 	require.Equal(w, int64(2), w.read(r).redriven)
 }

@@ -1,7 +1,7 @@
 IF OBJECT_ID(N'[dbo].[chanq__consumers]', N'U') IS NULL
     CREATE TABLE [dbo].[chanq__consumers] (
         id binary(16) NOT NULL,
-        queue varchar(63) NOT NULL,
+        queue varchar(40) NOT NULL,
         name nvarchar(200) NOT NULL,
         host nvarchar(200) NOT NULL,
         process int NOT NULL,

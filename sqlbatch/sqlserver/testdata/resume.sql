@@ -3,5 +3,5 @@ SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
 UPDATE [dbo].[chanq__queues] WITH (ROWLOCK)
-SET paused = 0
+SET paused = 0, paused_at = NULL, paused_by = NULL, pause_reason = NULL
 WHERE name = 'orders';

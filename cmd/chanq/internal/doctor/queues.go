@@ -37,7 +37,6 @@ func (e *examination) queue(name string) {
 		e.add(Finding{check, name, status, found, remedy})
 	}
 	config := e.Config
-	config.MaxAttempts = chanq.UnlimitedAttempts
 	config, err := chanq.StoredConfig(ctx, e.DB, name, config)
 	if err != nil {
 		add("tables", Failure, err.Error(), remedyOf(err, name))

@@ -124,7 +124,7 @@ func TestASQLServersLoginThatMayLittleIsToldWhat(t *testing.T) {
 	w.patient.DB = db
 	rights := w.one("rights")
 	require.Equal(t, doctor.OK, rights.Status)
-	require.Contains(t, rights.Found, "this login may send, not consume (UPDATE on the live table, DELETE on the live table, INSERT on dead, INSERT on members, DELETE on members)")
+	require.Contains(t, rights.Found, "this login may send, not consume (UPDATE on the live table, DELETE on the live table, INSERT on dead, INSERT on consumers, DELETE on consumers)")
 	require.Contains(t, rights.Found, "not note the history (INSERT on samples, UPDATE on samples, DELETE on samples)")
 	require.Contains(t, rights.Remedy, "docs/rights")
 	for _, check := range []string{"long transactions", "old snapshots"} {

@@ -14,7 +14,7 @@ b AS MATERIALIZED (SELECT $5::bigint AS low, $6::bigint AS middle, $7::bigint AS
   greatest(q.due_at - (SELECT now FROM t), CASE WHEN q.leased_by IS NOT DISTINCT FROM $1::uuid THEN 0 ELSE q.lease_until - (SELECT now FROM t) END, 0) AS wait,
   CASE WHEN q.expires_at IS NULL THEN 0 ELSE greatest(q.expires_at - (SELECT now FROM t), 1) END AS lives,
   CASE WHEN q.leased_by IS NULL THEN 0 WHEN q.leased_by = $1::uuid THEN 1 ELSE 2 END AS holder,
-  0 AS held, least(q.crashes + CASE WHEN q.leased_by IS NULL OR q.leased_by = $1::uuid OR q.alone = 0 THEN 0 ELSE 1 END, 32767) AS crashes,
+  CASE WHEN q.order_key IS NOT NULL AND (SELECT holds FROM "public"."chanq__queues" WHERE name = 'orders') = 1 AND (SELECT 1 FROM "public"."chanq_orders__dead" AS d WHERE d.slot = q.slot AND d.order_key = q.order_key LIMIT 1) IS NOT NULL THEN 1 ELSE 0 END AS held, least(q.crashes + CASE WHEN q.leased_by IS NULL OR q.leased_by = $1::uuid OR q.alone = 0 THEN 0 ELSE 1 END, 32767) AS crashes,
   (false)::integer AS given, 0 AS locked
 FROM (SELECT q.* FROM (SELECT q.* FROM "public"."chanq_orders" AS q WHERE (SELECT walked FROM t) AND (q.seq, q.slot) > ((SELECT low FROM b), 32767::smallint) AND q.seq <= (SELECT least(middle, high) FROM b) AND get_bit($4::bytea, q.slot) <> 0 ORDER BY q.seq LIMIT 20000) AS q LIMIT (SELECT behind FROM b)) AS q)
 UNION ALL
@@ -25,7 +25,7 @@ UNION ALL
   greatest(q.due_at - (SELECT now FROM t), CASE WHEN q.leased_by IS NOT DISTINCT FROM $1::uuid THEN 0 ELSE q.lease_until - (SELECT now FROM t) END, 0) AS wait,
   CASE WHEN q.expires_at IS NULL THEN 0 ELSE greatest(q.expires_at - (SELECT now FROM t), 1) END AS lives,
   CASE WHEN q.leased_by IS NULL THEN 0 WHEN q.leased_by = $1::uuid THEN 1 ELSE 2 END AS holder,
-  0 AS held, least(q.crashes + CASE WHEN q.leased_by IS NULL OR q.leased_by = $1::uuid OR q.alone = 0 THEN 0 ELSE 1 END, 32767) AS crashes,
+  CASE WHEN q.order_key IS NOT NULL AND (SELECT holds FROM "public"."chanq__queues" WHERE name = 'orders') = 1 AND (SELECT 1 FROM "public"."chanq_orders__dead" AS d WHERE d.slot = q.slot AND d.order_key = q.order_key LIMIT 1) IS NOT NULL THEN 1 ELSE 0 END AS held, least(q.crashes + CASE WHEN q.leased_by IS NULL OR q.leased_by = $1::uuid OR q.alone = 0 THEN 0 ELSE 1 END, 32767) AS crashes,
   ((q.give) AND (least(q.lapses + CASE WHEN q.leased_by IS NULL OR q.leased_by = $1::uuid THEN 0 ELSE 1 END, 32767) < 2 OR q.leased_by IS NOT DISTINCT FROM $1::uuid))::integer AS given, 0 AS locked
 FROM (
   SELECT q.* FROM (

@@ -117,6 +117,15 @@ SELECT l.id, 0 AS priority, CONVERT(bigint, 0) AS fence, 0 AS attempts, 0 AS lap
        CONVERT(bigint, 0) AS due_at, CONVERT(bigint, NULL) AS expires_at, CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body, CONVERT(bigint, 0) AS size, CONVERT(smallint, 0) AS slot, CONVERT(bigint, 0) AS seq, CONVERT(varbinary(200), NULL) AS order_key, CONVERT(bigint, 0) AS wait, CONVERT(bigint, 0) AS lives,
        0 AS holder, 0 AS held, 0 AS crashes, 0 AS given, 1 AS locked
 FROM @locked AS l;
+IF EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WITH (READCOMMITTEDLOCK) WHERE s.name = 'orders' AND s.holds = 1)
+UPDATE r
+SET held = 1
+FROM @rows AS r
+WHERE r.order_key IS NOT NULL AND EXISTS (
+    SELECT 1
+    FROM [dbo].[chanq_orders__dead] AS d WITH (READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__dead_key]), FORCESEEK)
+    WHERE d.slot = r.slot AND d.order_key = r.order_key AND d.order_key IS NOT NULL)
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 UPDATE r
 SET given = 2
 OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses, inserted.expired, inserted.enqueued_at, inserted.due_at, inserted.expires_at, c.dedup_key, c.headers, c.body, inserted.size,

@@ -4,7 +4,7 @@ SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
 SET LOCK_TIMEOUT 50;
-SELECT a.o, CASE WHEN EXISTS (
+SELECT a.o, CASE WHEN EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WITH (READCOMMITTEDLOCK) WHERE s.name = 'orders' AND s.holds = 1) AND EXISTS (
            SELECT 1
            FROM [dbo].[chanq_orders__dead] AS d WITH (READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__dead_key]), FORCESEEK)
            WHERE d.slot = a.slot AND d.order_key = a.order_key AND d.order_key IS NOT NULL) THEN 1 ELSE 0 END AS held,

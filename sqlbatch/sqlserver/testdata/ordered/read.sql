@@ -220,6 +220,15 @@ BEGIN
     INNER JOIN [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = p.id AND q.seq = p.seq
     OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 END;
+IF EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WITH (READCOMMITTEDLOCK) WHERE s.name = 'orders' AND s.holds = 1)
+UPDATE r
+SET held = 1
+FROM @rows AS r
+WHERE r.order_key IS NOT NULL AND EXISTS (
+    SELECT 1
+    FROM [dbo].[chanq_orders__dead] AS d WITH (READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__dead_key]), FORCESEEK)
+    WHERE d.slot = r.slot AND d.order_key = r.order_key AND d.order_key IS NOT NULL)
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 UPDATE r
 SET given = 2
 OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses, inserted.expired, inserted.enqueued_at, inserted.due_at, inserted.expires_at, c.dedup_key, c.headers, c.body, inserted.size,

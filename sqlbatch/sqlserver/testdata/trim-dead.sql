@@ -1,0 +1,16 @@
+-- @n bigint, @age_days int, @age_ms int, @after_days int, @after_ms int
+SET NOCOUNT, XACT_ABORT ON;
+SET IMPLICIT_TRANSACTIONS OFF;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET ROWCOUNT 0;
+DECLARE @epoch datetime2(3) = '19700101';
+DECLARE @after datetime2(3) = DATEADD(millisecond, @after_ms, DATEADD(day, @after_days, @epoch));
+DECLARE @cut datetime2(3) = DATEADD(millisecond, -@age_ms, DATEADD(day, -@age_days, SYSUTCDATETIME()));
+WITH c AS (
+    SELECT TOP (@n) id, ended_at
+    FROM [dbo].[chanq_orders__dead] WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders__dead_ended]), FORCESEEK)
+    WHERE ended_at >= @after AND ended_at <= @cut
+    ORDER BY ended_at, id
+)
+DELETE c
+OUTPUT deleted.id, DATEDIFF_BIG(millisecond, '19700101', deleted.ended_at) AS place;
