@@ -284,6 +284,14 @@ func (l *Lease) EnterTx() error {
 	}
 }
 
+// Committed notes that the transaction has acked the message and is committed.
+func (l *Lease) Committed() {
+	if l.move(InTx, Settling) { // else a settle is under way, which finds the message gone
+		l.Op = Ack
+		Finish(l.Home.Owner, []*Lease{l}, []error{nil})
+	}
+}
+
 // LoseInTx notes that the transaction has not found the message.
 func (l *Lease) LoseInTx() {
 	if l.move(InTx, Lost) {
