@@ -69,6 +69,8 @@ func InTx(ctx context.Context, db *sql.DB, fn func(ctx context.Context, tx *sql.
 		return errors.New("chanq: in tx: db and fn must not be nil")
 	case ctx.Value(inTxKey{}) != nil:
 		return errors.New("chanq: in tx: ctx is of the fn of another InTx: use the transaction of that")
+	case ctx.Err() != nil: // which longer does not know
+		return &OpError{Op: "begin", Err: context.Cause(ctx)}
 	}
 	longer, end := session.Outlasting(ctx, session.RollbackGrace)
 	defer end()
