@@ -298,6 +298,16 @@ func inTxOther(w *world) {
 	}))
 	require.Equal(w, before, b.rings, "as in a transaction of one's own")
 	require.Equal(w, chanqadmin.Stats{Ready: 2}, testdb.Counted(w, q))
+	if !w.Engine.Dialect.Traits().OneWriter {
+		other, err := w.DB.BeginTx(w.Soon(), nil)
+		require.NoError(w, err)
+		require.NoError(w, chanq.InTx(w.Soon(), w.DB, func(ctx context.Context, _ *sql.Tx) error {
+			_, err := q.SendTx(ctx, other, testdb.Texts("rolled back")...)
+			return err
+		}))
+		require.Equal(w, before, b.rings, "that transaction is still open")
+		require.NoError(w, other.Rollback())
+	}
 	require.ErrorContains(w, chanq.InTx(w.Soon(), nil, func(context.Context, *sql.Tx) error { return nil }), "must not be nil")
 	require.ErrorContains(w, chanq.InTx(w.Soon(), w.DB, nil), "must not be nil")
 }
