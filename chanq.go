@@ -187,7 +187,7 @@ func (q *Queue[T]) CancelTx(ctx context.Context, tx Tx, ids ...ID) ([]ID, error)
 		return nil, fmt.Errorf("chanq: cancel: %w", err)
 	}
 	core := q.core
-	core.inTx(ctx, tx) // which is noted
+	core.inTx(ctx, tx) // so that InTx knows what an error of its commit means
 	found, err := core.cancel(ids, core.sql.InTx(), func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 		return session.RunTx(ctx, tx, st, scan)
 	})

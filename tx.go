@@ -176,14 +176,19 @@ func (t *inTx) ended(committed, maybe bool) {
 	t.mu.Lock()
 	sent, leases := maps.Clone(t.sent), maps.Clone(t.leases)
 	t.mu.Unlock()
+	acked := map[*consumer][]*lease.Lease{}
 	for l, held := range leases {
 		switch {
 		case committed && held:
-			homeOf(l).recorder.ackedInTx(l)
-			l.Committed()
+			c := holderOf(l)
+			c.queue.recorder.ackedInTx(l)
+			acked[c] = append(acked[c], l)
 		case committed, !maybe:
 			l.RolledBack.Store(true)
 		}
+	}
+	for _, group := range acked {
+		lease.Committed(group)
 	}
 	for q, s := range sent {
 		if committed {
