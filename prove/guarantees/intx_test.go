@@ -31,7 +31,7 @@ var inTx = []test{
 }
 
 // inTx runs InTx where fn might leave by runtime.Goexit or panic, and returns its error, or what it has panicked with.
-func (w *world) inTx(ctx context.Context, fn func(context.Context, *sql.Tx) error) (err error, panicked any) {
+func (w *world) inTx(ctx context.Context, fn func(context.Context, *sql.Tx) error) (panicked any, err error) {
 	w.Helper()
 	err = errLeft
 	done := make(chan struct{})
@@ -41,7 +41,7 @@ func (w *world) inTx(ctx context.Context, fn func(context.Context, *sql.Tx) erro
 		err = chanq.InTx(ctx, w.DB, fn)
 	}()
 	testdb.Receive(w, done, "InTx ends")
-	return err, panicked
+	return panicked, err
 }
 
 var errLeft = errors.New("it has not returned")
@@ -57,7 +57,7 @@ func inTxEnds(w *world) {
 		q := w.Queue(name, chanq.Config{})
 		ids := testdb.Send(w, q, testdb.Texts("acked", "cancelled")...)
 		l := testdb.Lease(w, q, 1, time.Minute)[0]
-		err, panicked := w.inTx(w.Soon(), func(ctx context.Context, tx *sql.Tx) error {
+		panicked, err := w.inTx(w.Soon(), func(ctx context.Context, tx *sql.Tx) error {
 			require.NoError(w, l.AckTx(ctx, tx))
 			_, err := q.SendTx(ctx, tx, testdb.Texts("sent")...)
 			require.NoError(w, err)
