@@ -210,10 +210,10 @@ func directWakes(w *world) {
 	}}})
 	c := testdb.Start(w, q, seldom)
 	w.asleep(c, b)
-	before := b.rings
+	before := b.notified()
 	_, err := q.Send(w.Soon(), chanq.Message[string]{Body: "a", DedupKey: "k"}, chanq.Msg("bc"), chanq.Message[string]{Body: "d", DedupKey: "k"})
 	require.NoError(w, err)
-	require.Equal(w, before+1, b.rings)
+	require.Equal(w, before+1, b.notified())
 	require.Equal(w, []string{"a", "bc"}, testdb.Bodies(testdb.Take(w, c, 2)))
 	mu.Lock()
 	defer mu.Unlock()
