@@ -10,14 +10,14 @@
 // that rises with every claim, and every later write names it: a consumer that
 // outlived its lease cannot settle a message that another one holds.
 //
-// Begin with Migrate, once, and Open. Queue.Producer sends: by a channel
+// Begin with Migrate, once, and Open. Queue.Send sends a few messages, and Queue.Producer many: by a channel
 // (Producer.C) or waiting for the database (Producer.Send). Queue.Consume reads:
 // Consumer.C, Consumer.All and Consumer.Receive yield leases to settle, and
 // Consumer.Handle and HandleBatches call a function in a pool of workers. Pipe makes a stage of a
 // pipeline, and ConsumerConfig.StopWhenIdle serves programs that drain a queue and end.
 //
 // Queue.SendTx, Delivery.AckTx and AckTx join the caller's transaction: a message
-// and the rows that it belongs to are stored together or not at all.
+// and the rows that it belongs to are stored together or not at all. InTx runs such a transaction.
 //
 // One message travels so (ARCHITECTURE.md has it function by function):
 //
@@ -99,8 +99,55 @@ func (q *Queue[T]) Spec() Spec { return specOf(q.core.slots, q.core.table.Policy
 // Label returns what errors, hooks and metrics call the queue: Config.Label, or its name.
 func (q *Queue[T]) Label() string { return q.core.label }
 
+// Send stores messages and waits for them, without a Producer: a nil error means that all are in the database. Otherwise none is,
+// unless the error is Unknown. There is a Receipt for each message, in order. With no messages it does nothing.
+//
+// What the database refuses or rolls back, and what has an unknown outcome, is repeated until ctx ends, with the same IDs. So a ctx
+// without a deadline waits for the end of an outage. The error then is an *OpError that wraps the cause of ctx, whose Unknown says
+// whether the messages may be stored. The receipts have their IDs: sent again with these, no message is stored twice while it is in
+// the queue. What the database rejects is returned immediately. All messages are checked before the first is stored.
+//
+// It takes a connection as calls of the application do, and returns it. One round trip stores up to 500 messages or 4 MiB of bodies;
+// one more is needed where a DedupKey or a caller's ID is met. More messages, and several with a DedupKey or a caller's ID, are
+// stored in one transaction, with two more round trips. Each try of a statement has 30 s. For many sends at once use a Producer,
+// which stores messages of many calls with one statement. Send is safe for concurrent use. On SQLite a goroutine that holds a
+// transaction must not call it: see Queue.
+func (q *Queue[T]) Send(ctx context.Context, ms ...Message[T]) ([]Receipt, error) {
+	core := q.core
+	rows, receipts, keyed, err := rowsOf(core, ms)
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	began := time.Now()
+	part := session.OpenOnce(core.db, core.dialect)
+	defer part.Close()
+	stored, unknown, err := send.Direct{
+		Inserts: core.inserts(core.on(part).Insert()),
+		InTx: func(ctx context.Context, f func(send.Inserts) error) error {
+			return part.InTx(ctx, func(tx *sql.Tx) error { return f(core.inserts(core.table.InTx(tx))) })
+		},
+		Rows: core.mostRows(), Bytes: defaultBatchBytes, Timeout: defaultStatementTimeout,
+	}.Send(ctx, rows, keyed)
+	if err == nil || unknown {
+		core.notify(len(rows), core.slotsOf(rows), false)
+	}
+	if err != nil {
+		failed := &OpError{Op: "send", Queue: core.label, Unknown: unknown, Err: core.explainSend(err)}
+		if len(rows) == 1 {
+			failed.ID = rows[0].ID
+		}
+		return receipts, failed
+	}
+	duplicates, bytes := addDuplicates(receipts, stored), 0
+	for i := range rows {
+		bytes += len(rows[i].Body)
+	}
+	core.sent(began, len(rows)-duplicates, duplicates, bytes)
+	return receipts, nil
+}
+
 // Wake makes idle consumers of this queue look for messages at once: call it after
-// committing a transaction that used SendTx. It costs no round trip. Consumers in other
+// committing a transaction of your own that used SendTx. InTx does it. It costs no round trip. Consumers in other
 // processes need a Notifier for it; without one they find the messages within a second
 // or so, or ConsumerConfig.PollMax, if that is longer.
 func (q *Queue[T]) Wake() {
@@ -139,11 +186,12 @@ func (q *Queue[T]) Cancel(ctx context.Context, ids ...ID) ([]ID, error) {
 // CancelTx is Cancel in the caller's transaction: the messages are gone if and when that
 // commits. It waits for locked rows as long as ctx lets it, and settles of the messages
 // wait until the transaction ends. After an error roll back.
-func (q *Queue[T]) CancelTx(ctx context.Context, tx *sql.Tx, ids ...ID) ([]ID, error) {
-	if tx == nil {
-		return nil, errors.New("chanq: cancel: tx is nil")
+func (q *Queue[T]) CancelTx(ctx context.Context, tx Tx, ids ...ID) ([]ID, error) {
+	if err := checkTx(tx); err != nil {
+		return nil, fmt.Errorf("chanq: cancel: %w", err)
 	}
 	core := q.core
+	core.inTx(ctx, tx) // so that InTx knows what an error of its commit means
 	found, err := core.cancel(ids, core.sql.InTx(), func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 		return session.RunTx(ctx, tx, st, scan)
 	})

@@ -165,7 +165,10 @@ const (
 	DefaultDrainFor      = 20 * time.Second
 )
 
-const defaultBatchBytes = 4 << 20
+const (
+	defaultBatchBytes       = 4 << 20
+	defaultStatementTimeout = 30 * time.Second
+)
 
 func (c ProducerConfig) withDefaults(d sqlbatch.Dialect) (ProducerConfig, error) {
 	v := validator{}
@@ -174,7 +177,7 @@ func (c ProducerConfig) withDefaults(d sqlbatch.Dialect) (ProducerConfig, error)
 	v.duration("ProducerConfig.Linger", &c.Linger, DefaultLinger, time.Microsecond, time.Minute)
 	v.limit("ProducerConfig.InFlight", &c.InFlight, 1, 1, 64)
 	v.limit("ProducerConfig.BufferBytes", &c.BufferBytes, DefaultBufferBytes, 1, 1<<40)
-	v.duration("ProducerConfig.StatementTimeout", &c.StatementTimeout, 30*time.Second, time.Millisecond, time.Hour)
+	v.duration("ProducerConfig.StatementTimeout", &c.StatementTimeout, defaultStatementTimeout, time.Millisecond, time.Hour)
 	return c, v.err()
 }
 

@@ -59,7 +59,7 @@ var errMadeByHand = errors.New("chanq: no message: this Lease was made by hand, 
 // OpError is a failed operation on a queue.
 type OpError struct {
 	Op    string // "send", "ack", "claim" …
-	Queue string // Config.Label, or the name of the queue
+	Queue string // Config.Label, or the name of the queue; "" for the transaction of InTx ("begin", "commit")
 	ID    ID     // of the message, where one is meant
 	// Unknown: the database may or may not have applied the operation. Sending again
 	// with the same Message.ID stores nothing twice while the message is in the queue (see
@@ -70,7 +70,10 @@ type OpError struct {
 
 func (e *OpError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "chanq: %s %s", e.Op, e.Queue)
+	b.WriteString("chanq: " + e.Op)
+	if e.Queue != "" {
+		b.WriteString(" " + e.Queue)
+	}
 	if !e.ID.IsZero() {
 		fmt.Fprintf(&b, " %s", e.ID)
 	}

@@ -19,7 +19,7 @@ func numbers(ctx context.Context) (*sql.DB, *chanq.Consumer[int], func()) {
 	queue := openQueue[int](ctx, db, "numbers")
 	producer, err := queue.Producer(chanq.ProducerConfig{})
 	check(err)
-	_, err = producer.SendBatch(ctx, chanq.Message[int]{Body: 1}, chanq.Message[int]{Body: 2}, chanq.Message[int]{Body: 3})
+	_, err = producer.SendBatch(ctx, chanq.Msg(1), chanq.Msg(2), chanq.Msg(3))
 	check(err)
 	check(producer.Close(ctx))
 	consumer, err := queue.Consume(ctx, chanq.ConsumerConfig{})
@@ -56,20 +56,14 @@ func ExampleConsumer_HandleBatches() {
 	check(err)
 	time.AfterFunc(time.Second, consumer.Stop) // on a signal, in a service
 	check(consumer.HandleBatches(2, 500, 10*time.Millisecond, func(ctx context.Context, batch []*chanq.Lease[int]) error {
-		tx, err := db.BeginTx(ctx, nil)
-		if err != nil {
-			return err
-		}
-		defer tx.Rollback()
-		for _, lease := range batch {
-			if _, err := tx.ExecContext(ctx, "INSERT INTO odd VALUES (?)", lease.Body); err != nil {
-				return err
+		return chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
+			for _, lease := range batch {
+				if _, err := tx.ExecContext(ctx, "INSERT INTO odd VALUES (?)", lease.Body); err != nil {
+					return err
+				}
 			}
-		}
-		if err := chanq.AckTx(ctx, tx, batch...); err != nil {
-			return err
-		}
-		return tx.Commit()
+			return chanq.AckTx(ctx, tx, batch...)
+		})
 	}))
 	admin, err := chanqadmin.Open(ctx, db, "numbers", chanq.Config{})
 	check(err)

@@ -81,7 +81,7 @@ func ExampleProducer_Send() {
 		}
 		return err
 	}
-	fmt.Println(send(chanq.Message[Order]{Body: Order{Number: 1}}))
+	fmt.Println(send(chanq.Msg(Order{Number: 1})))
 	check(producer.Close(ctx))
 	// Output: <nil>
 }
@@ -124,11 +124,8 @@ func TestGreetThroughAQueue(t *testing.T) {
 	require.NoError(t, chanq.Migrate(t.Context(), db, "names", chanq.Config{}))
 	names, err := chanq.Open[string](t.Context(), db, "names", chanq.Config{})
 	require.NoError(t, err)
-	producer, err := names.Producer(chanq.ProducerConfig{})
+	_, err = names.Send(t.Context(), chanq.Msg("Ada"), chanq.Msg(""))
 	require.NoError(t, err)
-	_, err = producer.SendBatch(t.Context(), chanq.Message[string]{Body: "Ada"}, chanq.Message[string]{Body: ""})
-	require.NoError(t, err)
-	require.NoError(t, producer.Close(t.Context()))
 
 	consumer, err := names.Consume(t.Context(), chanq.ConsumerConfig{StopWhenIdle: true})
 	require.NoError(t, err)

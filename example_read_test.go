@@ -21,7 +21,7 @@ func ExampleConsumer_Handle() {
 	producer, err := pages.Producer(chanq.ProducerConfig{})
 	check(err)
 	for _, url := range []string{"/fine", "/busy", "/gone"} {
-		producer.C() <- chanq.Message[string]{Body: url}
+		producer.C() <- chanq.Msg(url)
 	}
 	check(producer.Close(ctx))
 
@@ -62,11 +62,8 @@ func ExamplePipe() {
 	defer db.Close()
 	orders := openQueue[Order](ctx, db, "orders")
 	invoices := openQueue[string](ctx, db, "invoices") // on the same *sql.DB
-	producer, err := orders.Producer(chanq.ProducerConfig{})
+	_, err = orders.Send(ctx, chanq.Msg(Order{1}), chanq.Msg(Order{2}))
 	check(err)
-	_, err = producer.SendBatch(ctx, chanq.Message[Order]{Body: Order{1}}, chanq.Message[Order]{Body: Order{2}})
-	check(err)
-	check(producer.Close(ctx))
 
 	from, err := orders.Consume(ctx, chanq.ConsumerConfig{})
 	check(err)
@@ -102,15 +99,12 @@ func ExampleConsumerConfig_stopWhenIdle() {
 	check(err)
 	defer db.Close()
 	reminders := openQueue[string](ctx, db, "reminders")
-	producer, err := reminders.Producer(chanq.ProducerConfig{})
-	check(err)
-	_, err = producer.SendBatch(ctx,
-		chanq.Message[string]{Body: "water the plants"},
-		chanq.Message[string]{Body: "feed the cat"},
+	_, err = reminders.Send(ctx,
+		chanq.Msg("water the plants"),
+		chanq.Msg("feed the cat"),
 		chanq.Message[string]{Body: "next year", Delay: 365 * 24 * time.Hour},
 	)
 	check(err)
-	check(producer.Close(ctx))
 
 	consumer, err := reminders.Consume(ctx, chanq.ConsumerConfig{Prefetch: 1, StopWhenIdle: true})
 	check(err)

@@ -20,10 +20,36 @@ func Example() {
 	orders, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{})
 	check(err)
 
+	_, err = orders.Send(ctx, chanq.Msg(Order{Number: 0}), chanq.Msg(Order{Number: 1}), chanq.Msg(Order{Number: 2}))
+	check(err) // nil: all are stored
+
+	consumer, err := orders.Consume(ctx, chanq.ConsumerConfig{})
+	check(err)
+	check(consumer.Handle(1, func(_ context.Context, lease *chanq.Lease[Order]) error {
+		fmt.Println("order", lease.Body.Number)
+		if lease.Body.Number == 2 {
+			consumer.Stop()
+		}
+		return nil // acked; after an error the message is delivered again
+	})) // returns when all acks are stored
+	// Output:
+	// order 0
+	// order 1
+	// order 2
+}
+
+// The same by channels.
+func Example_channels() {
+	ctx := context.Background()
+	db, err := embedded.Open(":memory:")
+	check(err)
+	defer db.Close()
+	orders := openQueue[Order](ctx, db, "orders") // chanq.Migrate and chanq.Open
+
 	producer, err := orders.Producer(chanq.ProducerConfig{})
 	check(err)
 	for n := range 3 {
-		producer.C() <- chanq.Message[Order]{Body: Order{Number: n}}
+		producer.C() <- chanq.Msg(Order{Number: n})
 	}
 	check(producer.Close(ctx)) // all are stored
 

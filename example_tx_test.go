@@ -32,22 +32,13 @@ func ExampleQueue_SendTx() {
 	mails := openQueue[string](ctx, db, "mails") // chanq.Migrate and chanq.Open
 
 	register := func(name string) error {
-		tx, err := db.BeginTx(ctx, nil)
-		if err != nil {
-			return err
-		}
-		defer tx.Rollback() // does nothing after Commit
-		if _, err := mails.SendTx(ctx, tx, chanq.Message[string]{Body: "Welcome, " + name}); err != nil {
-			return err
-		}
-		if _, err := tx.ExecContext(ctx, "INSERT INTO customers (name) VALUES (?)", name); err != nil {
-			return err // and no mail is sent
-		}
-		if err := tx.Commit(); err != nil {
-			return err
-		}
-		mails.Wake() // idle consumers look at once
-		return nil
+		return chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
+			if _, err := mails.SendTx(ctx, tx, chanq.Msg("Welcome, "+name)); err != nil {
+				return err
+			}
+			_, err := tx.ExecContext(ctx, "INSERT INTO customers (name) VALUES (?)", name)
+			return err // nil: commit, and wake idle consumers; otherwise no mail is sent
+		})
 	}
 	for _, name := range []string{"Ada", "Grace", "Ada"} {
 		fmt.Println(name, "registered:", register(name) == nil)
@@ -78,36 +69,25 @@ func ExampleLease_AckTx() {
 		Cents   int
 	}
 	payments := openQueue[payment](ctx, db, "payments")
-	producer, err := payments.Producer(chanq.ProducerConfig{})
+	_, err = payments.Send(ctx, chanq.Msg(payment{"ada", 100}), chanq.Msg(payment{"nobody", 5}), chanq.Msg(payment{"ada", 20}))
 	check(err)
-	for _, p := range []payment{{"ada", 100}, {"nobody", 5}, {"ada", 20}} {
-		_, err := producer.Send(ctx, chanq.Message[payment]{Body: p})
-		check(err)
-	}
-	check(producer.Close(ctx))
 
 	consumer, err := payments.Consume(ctx, chanq.ConsumerConfig{})
 	check(err)
 	book := func(ctx context.Context, lease *chanq.Lease[payment]) error {
-		tx, err := db.BeginTx(ctx, nil)
-		if err != nil {
-			return err
-		}
-		defer tx.Rollback() // before Handle settles the message as the error says
-		row := tx.QueryRowContext(ctx, "UPDATE accounts SET cents = cents + ? WHERE name = ? RETURNING cents", lease.Body.Cents, lease.Body.Account)
-		var cents int
-		if err := row.Scan(&cents); errors.Is(err, sql.ErrNoRows) {
-			return chanq.DeadLetter(fmt.Errorf("no account %q", lease.Body.Account))
-		} else if err != nil {
-			return err // nacked, and tried again after a pause
-		}
-		if err := lease.AckTx(ctx, tx); err != nil {
-			return err // chanq.ErrLeaseLost: another consumer books it
-		}
 		if lease.Body.Cents == 20 { // the last one of this example
 			consumer.Stop()
 		}
-		return tx.Commit()
+		return chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
+			row := tx.QueryRowContext(ctx, "UPDATE accounts SET cents = cents + ? WHERE name = ? RETURNING cents", lease.Body.Cents, lease.Body.Account)
+			var cents int
+			if err := row.Scan(&cents); errors.Is(err, sql.ErrNoRows) {
+				return chanq.DeadLetter(fmt.Errorf("no account %q", lease.Body.Account))
+			} else if err != nil {
+				return err // rolled back, nacked, and tried again after a pause
+			}
+			return lease.AckTx(ctx, tx) // chanq.ErrLeaseLost: another consumer books it
+		})
 	}
 	check(consumer.Handle(1, book))
 
@@ -137,7 +117,7 @@ func ExampleAckTx() {
 	producer, err := numbers.Producer(chanq.ProducerConfig{})
 	check(err)
 	for n := range 100 {
-		producer.C() <- chanq.Message[int]{Body: n}
+		producer.C() <- chanq.Msg(n)
 	}
 	check(producer.Close(ctx))
 
@@ -148,18 +128,12 @@ func ExampleAckTx() {
 		for _, lease := range batch {
 			sum += lease.Body
 		}
-		tx, err := db.BeginTx(ctx, nil)
-		if err != nil {
-			return err
-		}
-		defer tx.Rollback()
-		if _, err := tx.ExecContext(ctx, "INSERT INTO totals (sum) VALUES (?)", sum); err != nil {
-			return err
-		}
-		if err := chanq.AckTx(ctx, tx, batch...); err != nil {
-			return err // a *chanq.BatchError says which lease was lost
-		}
-		return tx.Commit()
+		return chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
+			if _, err := tx.ExecContext(ctx, "INSERT INTO totals (sum) VALUES (?)", sum); err != nil {
+				return err
+			}
+			return chanq.AckTx(ctx, tx, batch...) // a *chanq.BatchError says which lease was lost
+		})
 	}
 	for seen := 0; seen < 100; {
 		batch, err := consumer.Receive(ctx, 1000, 10*time.Millisecond)

@@ -62,15 +62,6 @@ func (r *recorder) settled(e SettledEvent) {
 	r.died.Add(int64(e.Dead))
 }
 
-// sentInTx counts what SendTx has stored. Whether it commits nobody learns but the caller.
-func (r *recorder) sentInTx(receipts []Receipt) {
-	for i := range receipts {
-		if !receipts[i].Duplicate {
-			r.sent.Add(1)
-		}
-	}
-}
-
 // ackedInTx counts a message that AckTx has deleted, once, in however many transactions
 // that was tried.
 func (r *recorder) ackedInTx(l *lease.Lease) {

@@ -244,6 +244,55 @@ func TestTheHistoryCountsWhatTransactionsDo(t *testing.T) {
 	})
 }
 
+// In a transaction of InTx nothing is counted before the commit.
+func TestTheHistoryCountsWhatInTxHasCommitted(t *testing.T) {
+	q := openTestQueue[string](t, Config{})
+	db := q.core.db
+	r := &q.core.recorder
+	counted := func() [2]int64 { return [2]int64{r.sent.Load(), r.acked.Load()} }
+	failed := errors.New("failed")
+	send := func(end error) error {
+		return InTx(soon(t), db, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := q.SendTx(ctx, tx, Message[string]{Body: "a", DedupKey: "k"}, Message[string]{Body: "b", DedupKey: "k"})
+			require.NoError(t, err)
+			_, err = q.SendTx(ctx, tx, Msg("c"), Msg("d"))
+			require.NoError(t, err)
+			require.Equal(t, [2]int64{}, counted())
+			return end
+		})
+	}
+	require.Equal(t, failed, send(failed))
+	require.Equal(t, [2]int64{}, counted())
+	require.NoError(t, send(nil))
+	require.Equal(t, [2]int64{3, 0}, counted(), "a duplicate is not sent")
+
+	c := testConsumer(t, q, ConsumerConfig{})
+	leases := []*Lease[string]{<-c.C(), <-c.C(), <-c.C()}
+	ack := func(end error) error {
+		return InTx(soon(t), db, func(ctx context.Context, tx *sql.Tx) error {
+			require.NoError(t, AckTx(ctx, tx, leases...))
+			require.Equal(t, [2]int64{3, 0}, counted())
+			return end
+		})
+	}
+	require.Equal(t, failed, ack(failed))
+	require.Equal(t, [2]int64{3, 0}, counted())
+	require.NoError(t, ack(nil))
+	require.Equal(t, [2]int64{3, 3}, counted())
+}
+
+func TestTheHistoryCountsWhatQueueSendStores(t *testing.T) {
+	q := openTestQueue[string](t, Config{})
+	_, err := q.Send(soon(t), Msg("a"), Msg("b"))
+	require.NoError(t, err)
+	require.Equal(t, int64(2), q.core.recorder.sent.Load())
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = q.Send(ended, Msg("c"))
+	require.Error(t, err)
+	require.Equal(t, int64(2), q.core.recorder.sent.Load())
+}
+
 func TestWhatIsTakenBackIsNeverLessThanNothing(t *testing.T) {
 	var r recorder
 	l := &lease.Lease{}

@@ -58,8 +58,7 @@ type Hooks struct {
 	Housekeeping func(HousekeepingEvent)
 }
 
-// SentEvent is one group of messages that is stored. SendTx makes none, since only
-// the caller learns whether his transaction was committed. Bytes are of bodies;
+// SentEvent is one group of messages that is stored. SendTx makes none. Bytes are of bodies;
 // Took has the repetitions and their pauses in it.
 type SentEvent struct {
 	Queue                       string

@@ -1,6 +1,8 @@
 package chanq
 
 import (
+	"database/sql/driver"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"math"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/chanq/chanq/internal/send"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -70,6 +73,9 @@ type Message[T any] struct {
 	Key string
 }
 
+// Msg returns a Message with this body, and nothing else.
+func Msg[T any](body T) Message[T] { return Message[T]{Body: body} }
+
 // Receipt says what became of a message that was sent.
 type Receipt struct {
 	// ID of the message; of the one in the queue if Duplicate.
@@ -115,6 +121,33 @@ func (m *Message[T]) row(q *queue) (row sqlbatch.Row, given bool, err error) {
 		return row, given, fmt.Errorf("%w: Message.Body of %d bytes, Spec.MaxBody is %d", ErrTooLarge, len(row.Body), most)
 	}
 	return row, given, nil
+}
+
+// rowsOf checks and encodes messages, and returns receipts with their IDs. keyed reports that an ID or a key may be in the queue
+// already.
+func rowsOf[T any](q *queue, ms []Message[T]) (rows []sqlbatch.Row, receipts []Receipt, keyed bool, err error) {
+	rows, receipts = make([]sqlbatch.Row, len(ms)), make([]Receipt, len(ms))
+	for i := range ms {
+		m := ms[i]
+		row, given, err := m.row(q)
+		if err != nil {
+			return nil, nil, false, &OpError{Op: "send", Queue: q.label, ID: m.ID, Err: err}
+		}
+		rows[i], receipts[i].ID = row, row.ID
+		keyed = keyed || given || row.Key != ""
+	}
+	return rows, receipts, keyed, nil
+}
+
+// addDuplicates notes which messages were not stored.
+func addDuplicates(receipts []Receipt, stored []send.Receipt) (duplicates int) {
+	for i, r := range stored {
+		if r.Duplicate {
+			receipts[i] = receiptOf(r)
+			duplicates++
+		}
+	}
+	return duplicates
 }
 
 // line checks what puts a message of an ordered queue into its line, or that nothing of
@@ -180,6 +213,29 @@ func (id *ID) UnmarshalText(text []byte) error {
 		*id = parsed
 	}
 	return err
+}
+
+// Value implements driver.Valuer: the text of String. So an ID is an argument of a statement for a column of text, and for a uuid of
+// PostgreSQL or a uniqueidentifier of SQL Server. For a column of 16 bytes give id[:].
+func (id ID) Value() (driver.Value, error) { return id.String(), nil }
+
+// Scan implements sql.Scanner for text that ParseID reads, and for 16 bytes. NULL is an error: scan what may be NULL into a
+// sql.Null[ID]. The driver of SQL Server returns a uniqueidentifier as 16 bytes in another order, so select it as text there, by
+// CONVERT(char(36), id).
+func (id *ID) Scan(src any) error {
+	switch v := src.(type) {
+	case nil:
+		return errors.New("chanq: id: the column is NULL, use a sql.Null[chanq.ID]")
+	case string:
+		return id.UnmarshalText([]byte(v))
+	case []byte:
+		if len(v) == len(id) {
+			copy(id[:], v)
+			return nil
+		}
+		return id.UnmarshalText(v)
+	}
+	return fmt.Errorf("chanq: id: the column has a %T: must be text or 16 bytes", src)
 }
 
 // ShardOf returns the index of the shard, of so many, to which a message belongs by its Key, or else its

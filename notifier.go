@@ -22,9 +22,9 @@ import (
 // wait for them, and must not call back into chanq. A panic in them loses a notification and ends nothing.
 type Notifier interface {
 	// Notify is called after a commit that left something to claim: messages of a
-	// Producer or a Pipe, messages released by Nack or Release, Redrive and Resume of
-	// package chanqadmin, and Queue.Wake. SendTx does not notify, because only the caller knows when
-	// the transaction commits: call Queue.Wake after it. While a Producer or Pipe has more to store, it
+	// Producer, a Pipe, Queue.Send or an InTx, messages released by Nack or Release, Redrive and Resume of
+	// package chanqadmin, and Queue.Wake. SendTx does not notify in a transaction of the caller's own, because only the
+	// caller knows when that commits: call Queue.Wake after it. While a Producer or Pipe has more to store, it
 	// notifies at most every 20 ms, and immediately when the last message is stored. Each commit is followed by a
 	// notification.
 	//

@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/notify"
 	"github.com/chanq/chanq/internal/send"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/internal/table"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // Producer stores messages, many to a statement. It is safe for concurrent use:
@@ -101,6 +103,19 @@ func (t sendTable) Spare() bool { return t.Part.Spare() }
 // inserts stores rows in the caller's transaction.
 func (q *queue) inserts(insert send.Insert) send.Inserts {
 	return send.Inserts{Insert: insert, Classify: q.classify, FindIDs: q.dialect.Traits().FindIDs}
+}
+
+// mostRows is how many rows a statement of Queue.Send and SendTx has at most.
+func (q *queue) mostRows() int { return min(DefaultBatchRows, q.dialect.Traits().EnqueueRows) }
+
+// slotsOf are the slots of rows, if a Notifier wants them.
+func (q *queue) slotsOf(rows []sqlbatch.Row) (slots notify.Slots) {
+	if q.debouncer.Names() {
+		for i := range rows {
+			slots.Add(rows[i].Slot)
+		}
+	}
+	return slots
 }
 
 // sent counts messages that are stored, and calls the hook.

@@ -3,11 +3,17 @@ package chanq
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
+	"sync"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/internal/notify"
 	"github.com/chanq/chanq/internal/send"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/internal/table"
@@ -16,9 +22,188 @@ import (
 
 // What is stored, or acked, in a transaction of the caller's.
 
+// Tx is an open transaction: a *sql.Tx, a *sqlx.Tx, the ConnPool of a gorm.DB in a transaction, the Tx of an ent client that was
+// generated with the feature sql/execquery. What can begin transactions itself, such as a *sql.DB or a *sql.Conn, commits each
+// statement immediately. It is refused.
+type Tx interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// checkTx returns why tx is no open transaction, or nil.
+func checkTx(tx Tx) error {
+	if base.IsNil(tx) {
+		return errors.New("tx is nil")
+	}
+	_, begins := reflect.TypeOf(tx).MethodByName("BeginTx")
+	_, commits := reflect.TypeOf(tx).MethodByName("Commit") // some begin savepoints
+	if begins && !commits {
+		return fmt.Errorf("tx is a %T, which commits each statement immediately: give a transaction that was begun on it, or use chanq.InTx", tx)
+	}
+	return nil
+}
+
+// InTx begins a transaction on db with the default isolation level, calls fn, and commits. It rolls back if fn returns an error, which
+// it returns as it is, panics or leaves by runtime.Goexit, and if ctx has ended.
+//
+// What SendTx, AckTx and CancelTx do by tx is a part of the transaction. Give them the context that fn gets, or one that is derived
+// from it. They also take what wraps tx, for example a *sqlx.Tx. A context of fn must not be used with another transaction. Then
+// InTx does what remains to be done after a commit:
+//
+//   - Idle consumers of the queues that were sent to look immediately, as after Queue.Wake.
+//   - Leases that were acked are known to be acked: Wait returns nil, and Handle does nothing more. On an ordered queue the next
+//     messages of their keys are delivered.
+//   - The history counts what was sent and acked.
+//
+// After a rollback nothing is counted, and the leases may be settled until they expire: Handle acks one if the handler returns nil.
+//
+// Errors of chanq's own are *OpErrors with the Op "begin" or "commit". If a commit is Unknown, the transaction may be committed: the
+// connection broke during the commit, the context ended, or fn has ended the transaction itself. Then consumers are woken, nothing
+// is counted, and the outcome of an ack is found when its handler returns. A call within fn of another InTx is an error.
+//
+// The cost is that of the transaction, and of no other statement. The rollback of a context that ends may take a second. On SQLite,
+// which has one writer, fn must call nothing else of chanq that goes to the database: see Queue.
+func InTx(ctx context.Context, db *sql.DB, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	switch {
+	case db == nil || fn == nil:
+		return errors.New("chanq: in tx: db and fn must not be nil")
+	case ctx.Value(inTxKey{}) != nil:
+		return errors.New("chanq: in tx: ctx is of the fn of another InTx: use the transaction of that")
+	case ctx.Err() != nil: // which longer does not know
+		return &OpError{Op: "begin", Err: context.Cause(ctx)}
+	}
+	longer, end := session.Outlasting(ctx, session.RollbackGrace)
+	defer end()
+	tx, err := db.BeginTx(longer, nil)
+	if err != nil {
+		return &OpError{Op: "begin", Err: err}
+	}
+	t := &inTx{tx: tx}
+	commits := false
+	defer func() {
+		if !commits {
+			_ = tx.Rollback()
+			t.ended(false, false)
+		}
+	}()
+	if err := fn(context.WithValue(ctx, inTxKey{}, t), tx); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return &OpError{Op: "commit", Err: context.Cause(ctx)}
+	}
+	commits = true
+	return t.commit()
+}
+
+// inTxKey is the key of an inTx in the context that its fn gets.
+type inTxKey struct{}
+
+// inTx is the transaction of an InTx, and what was done in it.
+type inTx struct {
+	tx *sql.Tx
+
+	mu     sync.Mutex // guards what follows; held for moments
+	used   *queue     // one that was used, if any was
+	sent   map[*queue]*sentInTx
+	leases map[*lease.Lease]bool // given to AckTx; true: the transaction has acked it
+}
+
+// sentInTx is what was sent to a queue.
+type sentInTx struct {
+	messages, duplicates int
+	slots                notify.Slots
+}
+
+// inTx returns the InTx that ctx belongs to, if tx is its transaction or might wrap that, and nil otherwise.
+func (q *queue) inTx(ctx context.Context, tx Tx) *inTx {
+	t, _ := ctx.Value(inTxKey{}).(*inTx)
+	if given, plain := tx.(*sql.Tx); t == nil || plain && given != t.tx {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.used == nil {
+		t.used, t.sent, t.leases = q, map[*queue]*sentInTx{}, map[*lease.Lease]bool{}
+	}
+	return t
+}
+
+// stores notes that rows are stored if the transaction is committed.
+func (t *inTx) stores(q *queue, rows []sqlbatch.Row, duplicates int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.sent[q]
+	if s == nil {
+		s = &sentInTx{}
+		t.sent[q] = s
+	}
+	s.messages += len(rows)
+	s.duplicates += duplicates
+	s.slots.Merge(q.slotsOf(rows))
+}
+
+// acks notes that a lease was given to AckTx, and whether its message is acked if the transaction is committed.
+func (t *inTx) acks(l *lease.Lease, held bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.leases[l] = held
+}
+
+// commit commits the transaction.
+func (t *inTx) commit() error {
+	err := t.tx.Commit()
+	if err == nil {
+		t.ended(true, true)
+		return nil
+	}
+	unknown := true
+	switch {
+	case errors.Is(err, sql.ErrTxDone):
+		err = fmt.Errorf("fn has ended the transaction itself: %w", err)
+	case errors.Is(err, driver.ErrBadConn): // a driver may return it after it has sent the COMMIT
+	default:
+		t.mu.Lock()
+		unknown = t.used == nil || t.used.classify(err) == sqlbatch.Unknown
+		t.mu.Unlock()
+	}
+	t.ended(false, unknown)
+	return &OpError{Op: "commit", Unknown: unknown, Err: err}
+}
+
+// ended does what follows the end of the transaction: see InTx. maybe says that it may be committed.
+func (t *inTx) ended(committed, maybe bool) {
+	t.mu.Lock()
+	sent, leases := maps.Clone(t.sent), maps.Clone(t.leases)
+	t.mu.Unlock()
+	acked := map[*consumer][]*lease.Lease{}
+	for l, held := range leases {
+		switch {
+		case committed && held:
+			c := holderOf(l)
+			c.queue.recorder.ackedInTx(l)
+			acked[c] = append(acked[c], l)
+		case committed, !maybe:
+			l.RolledBack.Store(true)
+		}
+	}
+	for _, group := range acked {
+		lease.Committed(group)
+	}
+	for q, s := range sent {
+		if committed {
+			q.recorder.sent.Add(int64(s.messages - s.duplicates))
+		}
+		if maybe {
+			q.key.Wake()
+			q.debouncer.Notify(s.messages, s.slots, false)
+		}
+	}
+}
+
 // SendTx stores messages in the caller's transaction: they are in the queue if
-// and when that commits. It needs no Producer and no connection of its own. Call Wake
-// after the commit to have idle consumers look at once. There is a Receipt
+// and when that commits. It needs no Producer and no connection of its own. In a transaction of InTx
+// idle consumers look immediately after the commit. After a transaction of your own call Wake. There is a Receipt
 // for each message, in order; with no messages it does nothing, and returns none.
 //
 // One round trip per 500 messages or 4 MiB of bodies; one more where a DedupKey or a
@@ -27,42 +212,26 @@ import (
 // checked before the first is sent: a wrong one leaves the transaction as it was. After
 // another error roll back. It may be called at any time, by many goroutines, each with a
 // transaction of its own.
-func (q *Queue[T]) SendTx(ctx context.Context, tx *sql.Tx, ms ...Message[T]) ([]Receipt, error) {
-	if tx == nil {
-		return nil, errors.New("chanq: send: tx is nil")
+func (q *Queue[T]) SendTx(ctx context.Context, tx Tx, ms ...Message[T]) ([]Receipt, error) {
+	if err := checkTx(tx); err != nil {
+		return nil, fmt.Errorf("chanq: send: %w", err)
 	}
 	core := q.core
-	rows := make([]sqlbatch.Row, len(ms))
-	receipts := make([]Receipt, len(ms))
-	given := false
-	for i := range ms {
-		m := ms[i]
-		row, chosen, err := m.row(core)
-		if err != nil {
-			return nil, &OpError{Op: "send", Queue: core.label, ID: m.ID, Err: err}
-		}
-		rows[i], receipts[i].ID = row, row.ID
-		given = given || chosen || row.Key != ""
+	rows, receipts, keyed, err := rowsOf(core, ms)
+	if err != nil {
+		return nil, err
 	}
 	inserts := core.inserts(core.table.InTx(tx))
-	most := min(DefaultBatchRows, core.dialect.Traits().EnqueueRows)
-	for first := 0; first < len(rows); {
-		n := send.Cut(rows[first:], most, defaultBatchBytes, func(r *sqlbatch.Row) (*sqlbatch.Row, bool) { return r, given })
-		var stored []send.Receipt
-		if given {
-			stored = make([]send.Receipt, n)
-		}
-		if err := inserts.Store(ctx, rows[first:first+n], stored, given); err != nil {
-			return nil, core.failTx("send", err)
-		}
-		for i, r := range stored {
-			if r.Duplicate {
-				receipts[first+i] = receiptOf(r)
-			}
-		}
-		first += n
+	stored := make([]send.Receipt, len(rows))
+	if err := inserts.StoreAll(ctx, rows, stored, keyed, core.mostRows(), defaultBatchBytes); err != nil {
+		return nil, core.failTx("send", err)
 	}
-	core.recorder.sentInTx(receipts)
+	duplicates := addDuplicates(receipts, stored)
+	if t := core.inTx(ctx, tx); t != nil {
+		t.stores(core, rows, duplicates)
+	} else {
+		core.recorder.sent.Add(int64(len(rows) - duplicates)) // whether it commits only the caller learns
+	}
 	return receipts, nil
 }
 
@@ -72,12 +241,13 @@ func (q *Queue[T]) SendTx(ctx context.Context, tx *sql.Tx, ms ...Message[T]) ([]
 // more: roll back. From the call on the lease is no longer extended, because the extension
 // must not wait for a row that the transaction holds; so call it late in the
 // transaction. After a rollback it may still be settled until it expires: in
-// Handle, by returning an error. On an ordered queue the next message of the key comes once
+// Handle, by returning an error. After the commit of InTx the lease is known to be acked. After that of another transaction the next
+// message of its key comes, on an ordered queue, once
 // the consumer has seen the commit: it looks when the handler returns, and else after 50 ms,
 // and then less and less often, down to once a second.
-func (d *Delivery) AckTx(ctx context.Context, tx *sql.Tx) error {
-	if tx == nil {
-		return errors.New("chanq: ack: tx is nil")
+func (d *Delivery) AckTx(ctx context.Context, tx Tx) error {
+	if err := checkTx(tx); err != nil {
+		return fmt.Errorf("chanq: ack: %w", err)
 	}
 	if d.lease == nil {
 		return errMadeByHand
@@ -104,9 +274,9 @@ func notAcked(l *lease.Lease, err error) error {
 // have deleted the others; after that they may be settled, or given to AckTx
 // again, until they expire. Where it is known before that a lease is not held, the
 // database is not asked, and the others are extended as before.
-func AckTx[T any](ctx context.Context, tx *sql.Tx, leases ...*Lease[T]) error {
-	if tx == nil {
-		return errors.New("chanq: ack: tx is nil")
+func AckTx[T any](ctx context.Context, tx Tx, leases ...*Lease[T]) error {
+	if err := checkTx(tx); err != nil {
+		return fmt.Errorf("chanq: ack: %w", err)
 	}
 	all := make([]*lease.Lease, len(leases))
 	errs := make([]error, len(leases))
@@ -146,7 +316,7 @@ func AckTx[T any](ctx context.Context, tx *sql.Tx, leases ...*Lease[T]) error {
 
 // ackTx deletes the messages of leases of one queue in tx, and returns the
 // outcome of each.
-func ackTx(ctx context.Context, tx *sql.Tx, leases []*lease.Lease) []error {
+func ackTx(ctx context.Context, tx Tx, leases []*lease.Lease) []error {
 	errs := make([]error, len(leases))
 	var items []sqlbatch.Item
 	for i, l := range leases {
@@ -157,6 +327,7 @@ func ackTx(ctx context.Context, tx *sql.Tx, leases []*lease.Lease) []error {
 	if len(items) == 0 {
 		return errs
 	}
+	t := homeOf(leases[0]).inTx(ctx, tx)
 	slices.SortFunc(items, table.CompareItems)
 	items = slices.Compact(items)
 	held, err := homeOf(leases[0]).ackTx(ctx, tx, items)
@@ -164,23 +335,26 @@ func ackTx(ctx context.Context, tx *sql.Tx, leases []*lease.Lease) []error {
 		if errs[i] != nil {
 			continue
 		}
-		if err != nil {
-			errs[i] = err // the transaction is broken; the lease runs out or is settled after the rollback
-			continue
+		_, found := slices.BinarySearchFunc(held, l.Item, table.CompareItems)
+		if t != nil {
+			t.acks(l, found)
 		}
-		if _, found := slices.BinarySearchFunc(held, l.Item, table.CompareItems); !found {
+		switch {
+		case err != nil:
+			errs[i] = err // the transaction is broken; the lease runs out or is settled after the rollback
+		case !found:
 			errs[i] = ErrLeaseLost
 			l.LoseInTx()
-			continue
+		case t == nil:
+			homeOf(l).recorder.ackedInTx(l)
 		}
-		homeOf(leases[0]).recorder.ackedInTx(l)
 	}
 	return errs
 }
 
 // ackTx returns, in order, those of the items that were held, and are deleted
 // now in tx.
-func (q *queue) ackTx(ctx context.Context, tx *sql.Tx, items []sqlbatch.Item) (held []sqlbatch.Item, err error) {
+func (q *queue) ackTx(ctx context.Context, tx Tx, items []sqlbatch.Item) (held []sqlbatch.Item, err error) {
 	for chunk := range slices.Chunk(items, q.dialect.Traits().AckItems) {
 		if err := session.RunTx(ctx, tx, q.table.AckStatement(q.sql.InTx(), chunk), session.CollectItems(&held)); err != nil {
 			return nil, q.failTx("ack", err)

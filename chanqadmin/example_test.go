@@ -27,7 +27,7 @@ func ExampleQueue_RedriveIDs() {
 	check(err)
 	producer, err := queue.Producer(chanq.ProducerConfig{})
 	check(err)
-	_, err = producer.SendBatch(ctx, chanq.Message[int]{Body: 1}, chanq.Message[int]{Body: 2}, chanq.Message[int]{Body: 3})
+	_, err = producer.SendBatch(ctx, chanq.Msg(1), chanq.Msg(2), chanq.Msg(3))
 	check(err)
 	check(producer.Close(ctx))
 	consumer, err := queue.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})

@@ -2,6 +2,7 @@ package chanqshards_test
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 
 	"github.com/chanq/chanq"
@@ -78,13 +79,10 @@ func ExampleQueue_Shard() {
 	i := max(mails.ShardOf(mail), 0) // -1: it may go to any shard; choose the database that has your rows
 	shard, err := mails.Shard(ctx, i)
 	check(err)
-	tx, err := shards[i].DB.BeginTx(ctx, nil)
-	check(err)
-	defer tx.Rollback() // does nothing after Commit
-	_, err = shard.SendTx(ctx, tx, mail)
-	check(err)
-	// … and what else the transaction does
-	check(tx.Commit())
+	check(chanq.InTx(ctx, shards[i].DB, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := shard.SendTx(ctx, tx, mail)
+		return err // … and what else the transaction does
+	}))
 
 	admin, err := mails.Admin(ctx, i)
 	check(err)

@@ -31,24 +31,19 @@ func (b *bank) book(ctx context.Context, l *chanq.Lease[movement]) error {
 	if err := b.allow(m); err != nil {
 		return chanq.RetryAfter(later, err)
 	}
-	tx, err := b.db.BeginTx(ctx, nil)
-	if err != nil {
-		return err // the message is nacked, and its customer's others wait
-	}
-	defer tx.Rollback() // before Handle settles, if this fails
 	var balance int
 	const add = `INSERT INTO accounts VALUES (?, ?) ON CONFLICT DO UPDATE SET balance = balance + excluded.balance RETURNING balance`
-	if err := tx.QueryRowContext(ctx, add, m.Customer, m.Amount).Scan(&balance); err != nil {
-		return err
-	}
-	if balance < 0 {
-		return chanq.DeadLetter(fmt.Errorf("%s has only %d", m.Customer, balance-m.Amount))
-	}
-	if err := l.AckTx(ctx, tx); err != nil {
-		return err // chanq.ErrLeaseLost: another process books it
-	}
-	if err := tx.Commit(); err != nil {
-		return err
+	err := chanq.InTx(ctx, b.db, func(ctx context.Context, tx *sql.Tx) error {
+		if err := tx.QueryRowContext(ctx, add, m.Customer, m.Amount).Scan(&balance); err != nil {
+			return err
+		}
+		if balance < 0 {
+			return chanq.DeadLetter(fmt.Errorf("%s has only %d", m.Customer, balance-m.Amount))
+		}
+		return l.AckTx(ctx, tx) // chanq.ErrLeaseLost: another process books it
+	})
+	if err != nil {
+		return err // rolled back; the message is nacked, and its customer's others wait
 	}
 	fmt.Fprintf(b.out, "%s %+d = %d\n", m.Customer, m.Amount, balance)
 	return nil

@@ -52,12 +52,7 @@ func command(ctx context.Context, db *sql.DB, out io.Writer, args []string) erro
 }
 
 func add(ctx context.Context, reminders *chanq.Queue[string], delay time.Duration, text string) error {
-	producer, err := reminders.Producer(chanq.ProducerConfig{})
-	if err != nil {
-		return err
-	}
-	defer producer.Close(ctx) // Send has stored all that there was
-	_, err = producer.Send(ctx, chanq.Message[string]{Body: text, Delay: delay})
+	_, err := reminders.Send(ctx, chanq.Message[string]{Body: text, Delay: delay})
 	return err
 }
 

@@ -28,38 +28,27 @@ func (s *shop) order(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the order was not stored: "+err.Error(), http.StatusUnprocessableEntity)
 		return
 	}
-	s.receipts.Wake() // after the commit, or the consumer would find nothing yet
 	fmt.Fprintf(w, "order %d\n", id)
 }
 
 func (s *shop) store(ctx context.Context, customer string) (id int64, err error) {
-	tx, err := s.db.BeginTx(ctx, nil)
-	if err != nil {
-		return 0, err
-	}
-	defer tx.Rollback() // does nothing after Commit
-	if err := tx.QueryRowContext(ctx, "INSERT INTO orders (customer) VALUES (?) RETURNING id", customer).Scan(&id); err != nil {
-		return 0, err
-	}
-	if _, err := s.receipts.SendTx(ctx, tx, chanq.Message[receipt]{Body: receipt{id, customer}}); err != nil {
-		return 0, err
-	}
-	return id, tx.Commit()
+	err = chanq.InTx(ctx, s.db, func(ctx context.Context, tx *sql.Tx) error {
+		if err := tx.QueryRowContext(ctx, "INSERT INTO orders (customer) VALUES (?) RETURNING id", customer).Scan(&id); err != nil {
+			return err
+		}
+		_, err := s.receipts.SendTx(ctx, tx, chanq.Msg(receipt{id, customer}))
+		return err
+	})
+	return id, err
 }
 
 // mail records the mail, which is what mailing means here, and acks the message.
 func (s *shop) mail(ctx context.Context, l *chanq.Lease[receipt]) error {
-	tx, err := s.db.BeginTx(ctx, nil)
-	if err != nil {
-		return err // the message is nacked
-	}
-	defer tx.Rollback() // before Handle nacks, if this fails
 	text := fmt.Sprintf("Dear %s, thank you for order %d.", l.Body.Customer, l.Body.Order)
-	if _, err := tx.ExecContext(ctx, "INSERT INTO mails (order_id, text) VALUES (?, ?)", l.Body.Order, text); err != nil {
-		return err
-	}
-	if err := l.AckTx(ctx, tx); err != nil {
-		return err // chanq.ErrLeaseLost: another process mails it
-	}
-	return tx.Commit()
+	return chanq.InTx(ctx, s.db, func(ctx context.Context, tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO mails (order_id, text) VALUES (?, ?)", l.Body.Order, text); err != nil {
+			return err // rolled back, and then the message is nacked
+		}
+		return l.AckTx(ctx, tx) // chanq.ErrLeaseLost: another process mails it
+	})
 }

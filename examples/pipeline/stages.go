@@ -33,29 +33,23 @@ func count(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[counts], 
 	for word := range strings.FieldsSeq(string(text)) {
 		result.Words[word]++
 	}
-	return []chanq.Message[counts]{{Body: result}}, nil
+	return []chanq.Message[counts]{chanq.Msg(result)}, nil
 }
 
 // add is the second stage: it adds a batch to the table and acks it, together.
 func add(db *sql.DB) func(context.Context, []*chanq.Lease[counts]) error {
 	return func(ctx context.Context, batch []*chanq.Lease[counts]) error {
-		tx, err := db.BeginTx(ctx, nil)
-		if err != nil {
-			return err
-		}
-		defer tx.Rollback() // does nothing after Commit
-		for _, l := range batch {
-			for word, n := range l.Body.Words {
-				_, err := tx.ExecContext(ctx, "INSERT INTO words (word, n) VALUES (?, ?) ON CONFLICT (word) DO UPDATE SET n = n + excluded.n", word, n)
-				if err != nil {
-					return err
+		return chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
+			for _, l := range batch {
+				for word, n := range l.Body.Words {
+					_, err := tx.ExecContext(ctx, "INSERT INTO words (word, n) VALUES (?, ?) ON CONFLICT (word) DO UPDATE SET n = n + excluded.n", word, n)
+					if err != nil {
+						return err
+					}
 				}
 			}
-		}
-		if err := chanq.AckTx(ctx, tx, batch...); err != nil {
-			return err
-		}
-		return tx.Commit()
+			return chanq.AckTx(ctx, tx, batch...)
+		})
 	}
 }
 

@@ -42,18 +42,10 @@ func shop(ctx context.Context, db *sql.DB, out io.Writer) error {
 	}
 
 	// Send. When Send has returned nil, the message is in the database.
-	producer, err := orders.Producer(chanq.ProducerConfig{})
-	if err != nil {
-		return err
-	}
 	for n, item := range []string{"tea", "coffee", "cake"} {
-		message := chanq.Message[Order]{Body: Order{Number: n + 1, Item: item}}
-		if _, err := producer.Send(ctx, message); err != nil {
+		if _, err := orders.Send(ctx, chanq.Msg(Order{Number: n + 1, Item: item})); err != nil {
 			return err
 		}
-	}
-	if err := producer.Close(ctx); err != nil {
-		return err
 	}
 
 	// Receive. A message is ours for a while, by its lease; Ack says that it is done.

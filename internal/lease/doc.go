@@ -4,7 +4,7 @@
 //	 │ ▲                ▲
 //	 │ └─Extend─ Expired┤  its time ran out here; the database may still know it
 //	 │                  │
-//	 ├──AckTx─▶ InTx ───┘  a settle after a rollback
+//	 ├──AckTx─▶ InTx ───┘  a settle after a rollback; Committed
 //	 └────────▶ Lost       the database says so, or Revoke has taken it from its reader
 //
 // All transitions are in lease.go. A lease knows its Owner, a consumer, which stores settles and extensions; an Owner is

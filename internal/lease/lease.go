@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -282,6 +283,20 @@ func (l *Lease) EnterTx() error {
 			return nil
 		}
 	}
+}
+
+// Committed notes that the transaction of leases of one owner has acked their messages and is committed. It takes over the slice.
+func Committed(leases []*Lease) {
+	leases = slices.DeleteFunc(leases, func(l *Lease) bool {
+		return !l.move(InTx, Settling) // a settle is under way, which finds the message gone
+	})
+	if len(leases) == 0 {
+		return
+	}
+	for _, l := range leases {
+		l.Op = Ack
+	}
+	Finish(leases[0].Home.Owner, leases, make([]error, len(leases)))
 }
 
 // LoseInTx notes that the transaction has not found the message.

@@ -75,6 +75,28 @@ func TestALeaseIsSettledOnce(t *testing.T) {
 	require.Equal(t, 1, o.ended)
 }
 
+func TestACommitSettlesTheLeasesOfItsTransaction(t *testing.T) {
+	o := &owner{}
+	leases := []*lease.Lease{of(o, time.Hour), of(o, time.Hour), of(o, time.Hour)}
+	for _, l := range leases {
+		require.NoError(t, l.EnterTx())
+	}
+	settling := leases[1]
+	require.NoError(t, ack(settling))
+	calls := len(o.changed)
+	lease.Committed([]*lease.Lease{leases[0], settling, leases[2]})
+	require.Len(t, o.changed, calls+1, "one call for all")
+	for _, l := range []*lease.Lease{leases[0], leases[2]} {
+		require.Equal(t, lease.Settled, l.State())
+		require.Equal(t, lease.Ack, l.Op)
+		require.NoError(t, l.Wait(t.Context()))
+		require.ErrorIs(t, ack(l), lease.ErrSettled)
+	}
+	require.Equal(t, lease.Settling, settling.State(), "its settle finds out")
+	lease.Committed([]*lease.Lease{settling})
+	require.Len(t, o.changed, calls+1)
+}
+
 func TestASettleThatGivesUpLeavesTheLeaseAsItWas(t *testing.T) {
 	o := &owner{refuse: context.Canceled}
 	held, inTx := of(o, time.Hour), of(o, time.Hour)

@@ -3,7 +3,8 @@
 //
 // # Goroutines
 //
-// Sender.Run has those of its writer. The producer starts it and joins it. Any number of goroutines may hand messages over.
+// Direct stores the rows of one call, in the caller's goroutine. Sender.Run has the goroutines of its writer. The producer starts it
+// and joins it. Any number of goroutines may hand messages over.
 //
 // # Locks
 //

@@ -35,6 +35,18 @@ func (i Inserts) Store(ctx context.Context, rows []sqlbatch.Row, receipts []Rece
 	return err
 }
 
+// StoreAll stores rows in a transaction, in as many statements as they need.
+func (i Inserts) StoreAll(ctx context.Context, rows []sqlbatch.Row, receipts []Receipt, keyed bool, most, bytes int) error {
+	for len(rows) > 0 {
+		n := Cut(rows, most, bytes, func(r *sqlbatch.Row) (*sqlbatch.Row, bool) { return r, keyed })
+		if err := i.Store(ctx, rows[:n], receipts[:n], keyed); err != nil {
+			return err
+		}
+		rows, receipts = rows[n:], receipts[n:]
+	}
+	return nil
+}
+
 // UndecidedError: again and again the database took a row for a duplicate, and
 // showed nothing that it is a duplicate of.
 type UndecidedError struct {

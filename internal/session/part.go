@@ -253,10 +253,10 @@ func CollectItems(items *[]sqlbatch.Item) func(*sql.Rows) error {
 	}
 }
 
-// rollbackGrace is how long a transaction outlasts its context, so that it can be rolled
+// RollbackGrace is how long a transaction outlasts its context, so that it can be rolled
 // back. go-mssqldb 1.11 gives the answer to a rollback whose context has ended to nobody,
 // and the buffer into which that is read to another connection.
-const rollbackGrace = time.Second
+const RollbackGrace = time.Second
 
 // Outlasting returns a context that ends d after ctx does, or by end, which is to be called.
 func Outlasting(ctx context.Context, d time.Duration) (longer context.Context, end context.CancelFunc) {
@@ -285,7 +285,7 @@ func (p *Part) InTx(ctx context.Context, f func(tx *sql.Tx) error) (err error) {
 		opts = nil
 	}
 	res.Value().broken = true // until it is committed
-	longer, end := Outlasting(ctx, rollbackGrace)
+	longer, end := Outlasting(ctx, RollbackGrace)
 	defer end()
 	tx, err := res.Value().conn.BeginTx(longer, opts)
 	if err != nil {

@@ -7,8 +7,14 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
+// Tx is a transaction, as it runs statements: chanq.Tx.
+type Tx interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
 // RunTx runs a statement in the caller's transaction. See Part.Run.
-func RunTx(ctx context.Context, tx *sql.Tx, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+func RunTx(ctx context.Context, tx Tx, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	for _, prior := range st.Prior {
 		if _, err := tx.ExecContext(ctx, prior.Text, prior.Args...); err != nil {
 			return err

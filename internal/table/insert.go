@@ -19,7 +19,7 @@ type Insert struct {
 func (t Table) Insert() Insert { return Insert{t.Queue, t.SQL, t.Part.Run} }
 
 // InTx returns the statements of sends in a transaction.
-func (q *Queue) InTx(tx *sql.Tx) Insert {
+func (q *Queue) InTx(tx session.Tx) Insert {
 	return Insert{q, q.SQL.InTx(), func(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 		return session.RunTx(ctx, tx, st, scan)
 	}}
