@@ -65,8 +65,7 @@ func (w *world) onEachWayOf(name string, cfg chanq.Config, test func(e *drain)) 
 			return c.HandleBatches(2, 1, 0, func(ctx context.Context, ls []*chanq.Lease[string]) error { return fn(ctx, ls[0]) })
 		}},
 		{"pipe", func(c *chanq.Consumer[string], fn func(context.Context, *chanq.Lease[string]) error) error {
-			p := testdb.Produce(w, w.Queue("output", chanq.Config{}), chanq.ProducerConfig{})
-			return chanq.Pipe(c, p, 2, func(ctx context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+			return chanq.Pipe(c, w.Queue("output", chanq.Config{}), 2, func(ctx context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
 				return testdb.Texts("out"), fn(ctx, l)
 			})
 		}},
@@ -80,7 +79,11 @@ func (w *world) onEachWayOf(name string, cfg chanq.Config, test func(e *drain)) 
 			cfg.Kind, cfg.Slots = chanq.KindOrdered, 4
 		}
 		e := &drain{world: w, way: way, begun: make(chan *chanq.Lease[string], 6), left: make(chan error, 1)}
-		cfg.Hooks.Failed = func(chanq.FailedEvent) { e.failed.Add(1) }
+		cfg.Hooks.Handled = func(h chanq.HandledEvent) {
+			if h.Err != nil && h.Outcome != chanq.OutcomeRelease {
+				e.failed.Add(1)
+			}
+		}
 		e.q = w.Queue(name+"_"+way.name, cfg)
 		ms := testdb.Texts(numbers(6)...)
 		for i := range ms {
@@ -102,7 +105,7 @@ type drain struct {
 	c      *chanq.Consumer[string]
 	begun  chan *chanq.Lease[string]
 	left   chan error
-	failed atomic.Int64 // calls of the Failed hook
+	failed atomic.Int64 // calls of the Handled hook with an error that does not release
 	at     time.Time    // of the stop
 }
 

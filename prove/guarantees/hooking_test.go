@@ -33,7 +33,8 @@ func allHooks(f func(hook string)) chanq.Hooks {
 		Claimed:      func(chanq.ClaimedEvent) { f("Claimed") },
 		Settled:      func(chanq.SettledEvent) { f("Settled") },
 		LeaseLost:    func(chanq.LeaseLostEvent) { f("LeaseLost") },
-		Failed:       func(chanq.FailedEvent) { f("Failed") },
+		Handled:      func(chanq.HandledEvent) { f("Handled") },
+		Unsent:       func(chanq.UnsentEvent) { f("Unsent") },
 		Dead:         func(chanq.DeadEvent) { f("Dead") },
 		Availability: func(chanq.AvailabilityEvent) { f("Availability") },
 	}
@@ -76,7 +77,7 @@ func hooksMisbehave(w *world) {
 		w.Eventually("all hooks of a healthy database are called, each of both sets", func() bool {
 			mu.Lock()
 			defer mu.Unlock()
-			for _, hook := range []string{"Sent", "Claimed", "Settled", "LeaseLost", "Failed", "Dead"} {
+			for _, hook := range []string{"Sent", "Claimed", "Settled", "LeaseLost", "Handled", "Dead"} {
 				if called[hook] < 2 {
 					return false
 				}
@@ -92,7 +93,7 @@ func hooksMisbehave(w *world) {
 // hooksBlock has one hook after another never return, beside a lease that somebody
 // holds.
 func hooksBlock(w *world) {
-	for _, blocked := range []string{"Claimed", "Settled", "LeaseLost", "Failed", "Dead", "Availability"} {
+	for _, blocked := range []string{"Claimed", "Settled", "LeaseLost", "Handled", "Dead", "Availability"} {
 		gate, inside := make(chan struct{}), make(chan struct{})
 		var armed, claimed atomic.Bool
 		var first sync.Once
@@ -116,7 +117,7 @@ func hooksBlock(w *world) {
 		go func() {
 			ended <- c.Handle(1, func(ctx context.Context, l *chanq.Lease[string]) error {
 				switch blocked {
-				case "Failed":
+				case "Handled":
 					return errors.New("failed")
 				case "Dead":
 					return chanq.DeadLetter(errors.New("never"))

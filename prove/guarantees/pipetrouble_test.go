@@ -118,7 +118,7 @@ func hungOfThreeKinds(w *world) {
 // hungOutputs: an INSERT that has the poison in it never arrives.
 func hungOutputs(w *world) {
 	x := startPipe(w, chanq.Config{MaxAttempts: 2}, chanq.ConsumerConfig{LeaseFor: 3 * slowness * time.Second, StatementTimeout: slowness * time.Second,
-		Backoff: func(int) time.Duration { return time.Millisecond }}, passOn)
+		Backoff: func(*chanq.Delivery, error) time.Duration { return time.Millisecond }}, passOn)
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if carries(op, "poison") {
 			return faultdb.Hang()
