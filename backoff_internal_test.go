@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/internal/lease"
 )
 
 func TestABackoffThatFailsIsReplacedByTheDefault(t *testing.T) {
@@ -26,6 +28,13 @@ func TestABackoffThatFailsIsReplacedByTheDefault(t *testing.T) {
 	}
 	c := &consumer{cfg: ConsumerConfig{Backoff: func(*Delivery, error) time.Duration { return 0 }}}
 	require.Zero(t, c.backoff(&Delivery{Attempt: 1}, nil), "at once is a delay")
+}
+
+func TestLeasesThatExpiredDoNotCountForTheBackoff(t *testing.T) {
+	d := &Delivery{Attempt: 9, lease: &lease.Lease{Attempt: 9, Lapses: 8}}
+	for range 100 {
+		require.LessOrEqual(t, ExponentialBackoff(time.Second, time.Hour)(d, nil), time.Second+time.Millisecond)
+	}
 }
 
 func TestAnExponentialBackoffNeverOverflows(t *testing.T) {

@@ -80,7 +80,10 @@ func (w *world) onEachWayOf(name string, cfg chanq.Config, test func(e *drain)) 
 		}
 		e := &drain{world: w, way: way, begun: make(chan *chanq.Lease[string], 6), left: make(chan error, 1)}
 		cfg.Hooks.Handled = func(h chanq.HandledEvent) {
-			if h.Err != nil && h.Outcome != chanq.OutcomeRelease {
+			switch {
+			case h.Outcome == chanq.OutcomeRelease:
+				e.released.Add(1)
+			case h.Err != nil:
 				e.failed.Add(1)
 			}
 		}
@@ -100,13 +103,14 @@ func (w *world) onEachWayOf(name string, cfg chanq.Config, test func(e *drain)) 
 // drain is a consumer that is to be stopped while its handlers are at work.
 type drain struct {
 	*world
-	way    way
-	q      *chanq.Queue[string]
-	c      *chanq.Consumer[string]
-	begun  chan *chanq.Lease[string]
-	left   chan error
-	failed atomic.Int64 // calls of the Handled hook with an error that does not release
-	at     time.Time    // of the stop
+	way      way
+	q        *chanq.Queue[string]
+	c        *chanq.Consumer[string]
+	begun    chan *chanq.Lease[string]
+	left     chan error
+	failed   atomic.Int64 // calls of the Handled hook with an error
+	released atomic.Int64 // calls of it with a release
+	at       time.Time    // of the stop
 }
 
 // stop has two handlers begin, waits until the other messages are buffered, and stops the consumer.
