@@ -185,12 +185,13 @@ func middlewareRefused(w *world) {
 	c := testdb.Start(w, q, chanq.ConsumerConfig{Middleware: []chanq.Middleware{func(context.Context, *chanq.Delivery, func(context.Context) error) error {
 		return errors.New("it is not called")
 	}}})
-	err = c.HandleBatches(1, 1, 0, func(context.Context, []*chanq.Lease[string]) error { return nil })
-	require.ErrorContains(w, err, "ConsumerConfig.Middleware is called with one delivery, and a batch is several")
 	testdb.Send(w, q, testdb.Texts("a")...)
 	l := testdb.Take(w, c, 1)[0]
 	require.NoError(w, l.Settle(nil))
 	require.NoError(w, l.Wait(w.Soon()), "a loop settles its leases itself")
+	c.Stop()
+	err = c.HandleBatches(1, 1, 0, func(context.Context, []*chanq.Lease[string]) error { return nil })
+	require.ErrorContains(w, err, "ConsumerConfig.Middleware is called with one delivery, and a batch is several")
 }
 
 func backoffSees(w *world) {
