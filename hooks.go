@@ -3,6 +3,7 @@ package chanq
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
@@ -12,7 +13,7 @@ import (
 // Hooks are told of what chanq does: for logs, metrics and traces. Each field
 // may be nil. They are called on goroutines made for it, sometimes several at
 // once, with no lock held: about a microsecond each, where a statement was run or
-// something failed, and for Handled with every message. A panic in one, or runtime.Goexit (t.FailNow), ends that call and
+// something failed. Only Handled, which is called for every message, is called by its worker after a success. A panic in one, or runtime.Goexit (t.FailNow), ends that call and
 // nothing else. Events carry no bodies and no headers. Their
 // Queue is Config.Label, or the name of the queue. LogHooks, the packages chanqprom
 // (Prometheus) and chanqprobe (probes) and the module otelchanq (OpenTelemetry) have some ready.
@@ -98,7 +99,8 @@ type LeaseLostEvent struct {
 	Confirmed bool
 }
 
-// HandledEvent is the result of one call of a handler, or of a Nack with a cause. The settle is handed over, and not stored yet.
+// HandledEvent is the result of one call of a handler, or of a Nack with a cause. The settle is handed over: Settled and LeaseLost
+// report what became of it.
 //
 // The Delivery is a copy without Headers, and the message is settled: its methods that settle or extend return an error, its Context
 // does not end, and its Deadline is the zero time.
@@ -258,7 +260,7 @@ func JoinHooks(sets ...Hooks) Hooks {
 	}
 	return Hooks{
 		Sent: each(sent), Claimed: each(claimed), Settled: each(settled),
-		LeaseLost: each(lost), Handled: each(handled), Dead: each(dead), Unsent: each(unsent), Availability: each(availability),
+		LeaseLost: each(lost), Handled: here(handled), Dead: each(dead), Unsent: each(unsent), Availability: each(availability),
 		Isolated: each(isolated), Housekeeping: each(housekeeping),
 	}
 }
@@ -269,6 +271,25 @@ func each[E any](hooks []func(E)) func(E) {
 			call(h, e)
 		}
 	}
+}
+
+// here is each for hooks that are called on the goroutine of their worker: one that leaves by runtime.Goexit ends it.
+func here[E any](hooks []func(E)) func(E) {
+	hooks = slices.DeleteFunc(hooks, func(h func(E)) bool { return h == nil })
+	if len(hooks) == 0 {
+		return nil
+	}
+	return func(e E) { callHere(hooks, e) }
+}
+
+// callHere calls hooks, each whatever the one before does.
+func callHere[E any](hooks []func(E), e E) {
+	if len(hooks) == 0 {
+		return
+	}
+	defer callHere(hooks[1:], e)
+	defer func() { _ = recover() }()
+	hooks[0](e)
 }
 
 // call runs a hook if there is one, and waits for it. What it does must not end the

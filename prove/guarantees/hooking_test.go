@@ -21,6 +21,7 @@ import (
 // (misbehaving).
 var hooking = []test{
 	{"HooksMayPanicAndLeave", hooksMisbehave},
+	{"TheHookOfASuccessMayPanicAndLeave", successMisbehaves},
 	{"AHookThatBlocksEndsNoLeaseAndNoShutdown", hooksBlock},
 	{"AHookThatBlocksEndsNoClose", sentBlocks},
 	{"AHookThatWaitsForItselfWaitsUntilItsContextEnds", hooksWaitForThemselves},
@@ -87,6 +88,30 @@ func hooksMisbehave(w *world) {
 		require.NoError(w, c.Shutdown(w.Soon()))
 		require.NoError(w, <-ended)
 		require.Equal(w, chanqadmin.Stats{Scheduled: 1, Dead: 1}, testdb.Counted(w, q))
+	}
+}
+
+// successMisbehaves: the hook is called on the goroutine of a worker.
+func successMisbehaves(w *world) {
+	batches := way{"batches", func(c *chanq.Consumer[string], fn func(context.Context, *chanq.Lease[string]) error) error {
+		return c.HandleBatches(1, 3, 0, func(ctx context.Context, ls []*chanq.Lease[string]) error { return fn(ctx, ls[0]) })
+	}}
+	for what, do := range map[string]func(){"panics": func() { panic("a hook") }, "leaves": runtime.Goexit} {
+		for _, way := range append(w.singleWays(), batches) {
+			var called atomic.Int64
+			hooks := chanq.Hooks{Handled: func(chanq.HandledEvent) {
+				called.Add(1)
+				do()
+			}}
+			for name, hooks := range map[string]chanq.Hooks{"one": hooks, "joined": chanq.JoinHooks(hooks, chanq.Hooks{}, hooks)} {
+				called.Store(0)
+				q := w.Queue(what+way.name+name, chanq.Config{Hooks: hooks})
+				testdb.Send(w, q, testdb.Texts(numbers(7)...)...)
+				w.drained(way, q, 7, chanq.ConsumerConfig{}, func(context.Context, *chanq.Lease[string]) error { return nil })
+				require.Zero(w, testdb.Counted(w, q), "all are acked")
+				require.EqualValues(w, map[string]int{"one": 7, "joined": 14}[name], called.Load(), "%s %s", way.name, what)
+			}
+		}
 	}
 }
 
