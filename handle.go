@@ -18,7 +18,7 @@ import (
 // Handler handles a message: see Consumer.Handle.
 type Handler[T any] func(ctx context.Context, l *Lease[T]) error
 
-// Middleware is called in place of a handler, in its goroutine: for traces, logs, limits, deadlines. next calls the next Middleware
+// Middleware is called around a handler, in its goroutine: for traces, logs, limits, deadlines. next calls the next Middleware
 // of ConsumerConfig.Middleware, or the handler, with the context that it is given, and returns what that returned; a Middleware may
 // call it again. ctx is the context of the lease. What the outermost Middleware returns settles the lease, as Consumer.Handle has it:
 // one that returns without a call of next has handled the message. A panic in the handler unwinds through it.

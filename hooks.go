@@ -13,8 +13,8 @@ import (
 // Hooks are told of what chanq does: for logs, metrics and traces. Each field
 // may be nil. They are called on goroutines made for it, sometimes several at
 // once, with no lock held: about a microsecond each, where a statement was run or
-// something failed. Only Handled, which is called for every message, is called by its worker after a success. A panic in one, or runtime.Goexit (t.FailNow), ends that call and
-// nothing else. Events carry no bodies and no headers. Their
+// something failed. Only Handled, which is called for every message, is called by its worker after a success. A panic in one, or
+// runtime.Goexit (t.FailNow), ends that call and nothing else. Events carry no bodies and no headers. Their
 // Queue is Config.Label, or the name of the queue. LogHooks, the packages chanqprom
 // (Prometheus) and chanqprobe (probes) and the module otelchanq (OpenTelemetry) have some ready.
 //

@@ -60,12 +60,15 @@ func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int, fn func(
 	stuck, err := from.core.serve("pipe", workers, func() {
 		for l := range from.feed.C() {
 			if from.core.engine.Begin(l.lease) {
-				item := pipe.NewItem(l.lease, &l.Delivery)
+				d := l.Delivery // the lease itself would keep its body in memory until the outputs are stored
+				item := pipe.NewItem(l.lease, &d)
 				from.core.attempt(func() error {
 					var out []Message[Out]
-					err := invoke(from.core, l, func(ctx context.Context, l *Lease[In]) (err error) {
-						if out, err = fn(ctx, l); err != nil {
-							out = nil // a Middleware may make a success of it
+					err := invoke(from.core, l, func(ctx context.Context, l *Lease[In]) error {
+						out = nil // of a call before; a Middleware may make a success of one that fails
+						made, err := fn(ctx, l)
+						if err == nil {
+							out = made
 						}
 						return err
 					})

@@ -228,7 +228,7 @@ func (p *Producer[T]) prepare(m *Message[T]) (item send.Item, err error) {
 	return item, err
 }
 
-// reportUnsent has the Unsent hook called, if Close has not begun, which returns what is unsent.
+// reportUnsent has the Unsent hook called, unless Close has begun: Close returns what is unsent.
 func (p *Producer[T]) reportUnsent(o send.Outcome) {
 	if hook := p.queue.cfg.Hooks.Unsent; hook != nil && p.open.Err() == nil {
 		p.events.Enqueue(func() { call(hook, UnsentEvent{Queue: p.queue.label, ID: o.ID, Err: p.sendError(o)}) })

@@ -48,8 +48,8 @@ type Config struct {
 	Health                   batch.Health
 	Isolated                 *base.Isolated
 	Reason                   string // how the last errors of inputs begin that cannot be replaced
-	// Failed is called for an input that is nacked, since its outputs were not stored in time. It returns until when the input is due
-	// again.
+	// Failed is called for an input that is nacked, since its outputs were not stored in time. It returns the delay until the input
+	// is due again.
 	Failed func(item *Item, err error) (delay time.Duration)
 	// Slots reports that Sent wants the slots of the outputs.
 	Slots bool

@@ -65,7 +65,7 @@ func middlewareNests(w *world) {
 		var calls []string // by one worker
 		note := func(name string) chanq.Middleware {
 			return func(ctx context.Context, d *chanq.Delivery, next func(context.Context) error) error {
-				require.Equal(w, "a" == name, ctx == d.Context(), "the outermost has the context of the lease")
+				require.Equal(w, name == "a", ctx == d.Context(), "the outermost has the context of the lease")
 				calls = append(calls, fmt.Sprint(name, " ", d.Queue, " ", d.Attempt))
 				err := next(context.WithValue(ctx, aKey{}, fmt.Sprint(ctx.Value(aKey{}), name)))
 				calls = append(calls, fmt.Sprint(name, " ", err))
@@ -151,10 +151,11 @@ func middlewareLeft(w *world) {
 
 func middlewareOfPipes(w *world) {
 	in, out := w.Queue("input", chanq.Config{}), w.Queue("output", chanq.Config{})
-	testdb.Send(w, in, testdb.Texts("twice", "fails the second time", "not called")...)
+	testdb.Send(w, in, testdb.Texts("twice", "fails the second time", "panics the second time", "not called")...)
 	calls, messages := 0, 0
 	c := testdb.Start(w, in, chanq.ConsumerConfig{Middleware: []chanq.Middleware{func(ctx context.Context, _ *chanq.Delivery, next func(context.Context) error) error {
-		if messages++; messages < 3 {
+		if messages++; messages < 4 {
+			defer func() { _ = recover() }()
 			_ = next(ctx)
 			_ = next(ctx)
 		}
@@ -163,14 +164,16 @@ func middlewareOfPipes(w *world) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- chanq.Pipe(c, out, 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
-			calls++
-			if calls == 4 {
+			switch calls++; calls {
+			case 4:
 				return testdb.Texts("none of this"), errors.New("the second time")
+			case 6:
+				panic("the second time")
 			}
 			return testdb.Texts(fmt.Sprint(l.Body, " ", calls)), nil
 		})
 	}()
-	w.Eventually("all are replaced", func() bool { return c.Stats().Acked == 3 })
+	w.Eventually("all are replaced", func() bool { return c.Stats().Acked == 4 })
 	c.Stop()
 	require.NoError(w, testdb.Receive(w, ended, "it returns"))
 	require.Equal(w, []string{"twice 2"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, out, 1, time.Minute))))
