@@ -180,7 +180,7 @@ func TestNothingSaysWhatMessagesHold(t *testing.T) {
 		undecodable[time.Time](w, cfg)
 		require.NoError(w, p.Close(w.Soon()))
 
-		for _, kind := range []string{"sent", "claimed", "settled", "lease lost", "failed", "dead", "error", "unsent"} {
+		for _, kind := range []string{"sent", "claimed", "settled", "lease lost", "handled", "dead", "error", "unsent"} {
 			require.NotZero(w, s.kind[kind], "nothing was said of this kind: "+kind)
 		}
 		s.requireNone(w.T, secretText, secretHeader, strconv.Itoa(secretNumber))
