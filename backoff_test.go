@@ -15,7 +15,7 @@ func TestExponentialBackoffDoublesWithFullJitterUpToItsLimit(t *testing.T) {
 		most *= time.Second
 		low, high := most, time.Duration(0)
 		for range 300 {
-			d := delay(attempt)
+			d := delay(&chanq.Delivery{Attempt: attempt}, nil)
 			require.Positive(t, d)
 			require.LessOrEqual(t, d, most+time.Millisecond)
 			low, high = min(low, d), max(high, d)
@@ -23,12 +23,12 @@ func TestExponentialBackoffDoublesWithFullJitterUpToItsLimit(t *testing.T) {
 		require.Less(t, low, most/4, "attempt %d: jitter is full", attempt)
 		require.Greater(t, high, most*3/4, "attempt %d", attempt)
 	}
-	require.LessOrEqual(t, delay(1_000_000), 10*time.Second+time.Millisecond)
-	for _, odd := range []func(int) time.Duration{
+	require.LessOrEqual(t, delay(&chanq.Delivery{Attempt: 1_000_000}, nil), 10*time.Second+time.Millisecond)
+	for _, odd := range []func(*chanq.Delivery, error) time.Duration{
 		chanq.ExponentialBackoff(0, 0), chanq.ExponentialBackoff(-time.Second, -time.Second), chanq.ExponentialBackoff(time.Hour, time.Second), chanq.ExponentialBackoff(1<<62, 1<<62),
 	} {
 		for attempt := range 100 {
-			require.Positive(t, odd(attempt))
+			require.Positive(t, odd(&chanq.Delivery{Attempt: attempt}, nil))
 		}
 	}
 }

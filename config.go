@@ -222,10 +222,14 @@ type ConsumerConfig struct {
 	// return at most 6 s later. Choose it so that both are less than what the process manager allows (Kubernetes: 30 s). For readers
 	// of the channel the context given to Shutdown counts. Default 20 s, at least 1 ms.
 	DrainFor time.Duration
-	// Backoff is the delay of the nack after the given attempt failed in Handle, HandleBatches or
-	// Pipe, or by Delivery.Nack. Default ExponentialBackoff(1 s, 5 min), also for a Backoff that panics,
-	// or returns a negative delay or one of more than a hundred years.
-	Backoff func(attempt int) time.Duration
+	// Backoff returns the delay of a nack: after a handler of Handle, HandleBatches or Pipe returned err, or Delivery.Nack was called
+	// with it (nil for none). It is also called for a message whose contents cannot be read: d has no DedupKey and no Headers then.
+	// d.Attempt also counts leases before this one that expired. Backoff must not settle d. Default ExponentialBackoff(1 s, 5 min),
+	// also for a Backoff that panics, or returns a negative delay or one of more than a hundred years.
+	Backoff func(d *Delivery, err error) time.Duration
+	// Middleware is called around each handler of Handle and Pipe, the first one outermost: see Middleware. HandleBatches is an error
+	// with it, and loops over C, All and Receive do not call it. Default: none.
+	Middleware []Middleware
 	// StatementTimeout is the deadline of every statement: one that takes longer is
 	// cancelled and repeated. Settles and extensions are repeated sooner, when a third
 	// or a sixth of LeaseFor is over (but for short leases). A claim has LeaseFor at most. One that fails
@@ -293,6 +297,11 @@ func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 	}
 	if c.Backoff == nil {
 		c.Backoff = defaultBackoff
+	}
+	for i, m := range c.Middleware {
+		if m == nil {
+			v.wrong("ConsumerConfig.Middleware[%d] is nil", i)
+		}
 	}
 	return c, v.err()
 }

@@ -49,7 +49,11 @@ func newConsumer(q *queue, cfg ConsumerConfig, values context.Context) (*consume
 		VacuumEvery: q.cfg.VacuumEvery, SessionMaxAge: q.cfg.SessionMaxAge, Paused: q.paused,
 		Member: newMember(cfg.Name, cfg.LeaseFor), NewID: func() [16]byte { return NewID() },
 		TryTimeout: cfg.tryTimeout(), Linger: cfg.linger(), Backlog: max(settleFactor*cfg.Prefetch, minBacklog),
-		Delay: func(failures int) time.Duration { return nackDelay(c.backoff(failures)) },
+		Delay: func(l *lease.Lease, row *table.Claimed, err error) time.Duration {
+			d := &Delivery{}
+			d.fill(q, l, row)
+			return c.backoff(d, q.failed("read", err))
+		},
 		Group: group, Values: values, Of: c, Health: c.health, Isolated: q.isolated("consumer"), Task: q.task,
 		Observer: consume.Observer{
 			Claimed: q.recorder.claimed,
@@ -221,19 +225,24 @@ func weight(row *table.Claimed) int {
 	return len(row.Key) + headersGrow*len(row.Headers) + max(row.Size, len(row.Body))
 }
 
+// fill makes a Delivery of a message, without its headers.
+func (d *Delivery) fill(q *queue, under *lease.Lease, row *table.Claimed) {
+	d.lease = under
+	d.ID, d.Queue, d.Priority, d.Key = row.Item.ID, q.label, Priority(row.Priority), row.OrderKey
+	d.Attempt, d.Fence = row.Attempts, row.Item.Fence
+	if under.Message != nil {
+		d.Fence = under.Delivery
+	}
+	d.EnqueuedAt, d.DueAt = time.UnixMilli(row.Enqueued), time.UnixMilli(row.Due)
+	if row.Expires.Valid {
+		d.ExpiresAt = time.UnixMilli(row.Expires.Int64)
+	}
+	d.DedupKey = string(row.Key)
+}
+
 // fill makes a lease of a message. Its error is that of a decoder.
 func (l *Lease[T]) fill(q *queue, under *lease.Lease, row *table.Claimed) (err error) {
-	l.lease = under
-	l.ID, l.Queue, l.Priority, l.Key = row.Item.ID, q.label, Priority(row.Priority), row.OrderKey
-	l.Attempt, l.Fence = row.Attempts, row.Item.Fence
-	if under.Message != nil {
-		l.Fence = under.Delivery
-	}
-	l.EnqueuedAt, l.DueAt = time.UnixMilli(row.Enqueued), time.UnixMilli(row.Due)
-	if row.Expires.Valid {
-		l.ExpiresAt = time.UnixMilli(row.Expires.Int64)
-	}
-	l.DedupKey = string(row.Key)
+	l.Delivery.fill(q, under, row)
 	if l.Headers, err = decodeHeaders(row.Headers); err != nil {
 		return err
 	}

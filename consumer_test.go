@@ -35,12 +35,12 @@ func (e *nilError) Error() string { return e.text }
 func TestAHandlersOddErrorsStillSettleTheMessage(t *testing.T) {
 	for name, test := range map[string]struct {
 		err     error
-		backoff func(int) time.Duration
+		backoff func(*Delivery, error) time.Duration
 	}{
 		"a delay beyond all bounds": {err: RetryAfter(290*365*24*time.Hour, errors.New("busy"))},
 		"an Error that panics":      {err: (*nilError)(nil)},
-		"a Backoff that panics":     {err: errors.New("busy"), backoff: func(int) time.Duration { panic("no") }},
-		"a Backoff without end":     {err: errors.New("busy"), backoff: func(int) time.Duration { return 1<<63 - 1 }},
+		"a Backoff that panics":     {err: errors.New("busy"), backoff: func(*Delivery, error) time.Duration { panic("no") }},
+		"a Backoff without end":     {err: errors.New("busy"), backoff: func(*Delivery, error) time.Duration { return 1<<63 - 1 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := openTestQueue[string](t, Config{})

@@ -53,8 +53,8 @@ var (
 // ReasonExpired is the last error of a message that was dead-lettered because its TTL was over.
 const ReasonExpired = base.ReasonExpired
 
-// errMadeByHand: a test has made the Lease, so no message belongs to it.
-var errMadeByHand = errors.New("chanq: no message: this Lease was made by hand, and leases come from a Consumer (to test a handler, see chanq.Outcome)")
+// errMadeByHand: no lease belongs to the Delivery.
+var errMadeByHand = errors.New("chanq: no lease: this Delivery was made by hand, or is that of a hook; leases come from a Consumer (to test a handler, see chanq.Outcome)")
 
 // OpError is a failed operation on a queue.
 type OpError struct {

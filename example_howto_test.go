@@ -61,6 +61,34 @@ func ExampleConsumer_Handle_service() {
 	// 0 EUR dead-letter
 }
 
+// Each handler of a consumer has ten seconds.
+func ExampleMiddleware() {
+	ctx := context.Background()
+	db, err := embedded.Open(":memory:")
+	check(err)
+	defer db.Close()
+	orders := openQueue[Order](ctx, db, "orders")
+	limit := func(ctx context.Context, d *chanq.Delivery, next func(context.Context) error) error {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		return next(ctx) // its error settles the message
+	}
+	consumer, err := orders.Consume(ctx, chanq.ConsumerConfig{Middleware: []chanq.Middleware{limit}})
+	check(err)
+
+	producer, err := orders.Producer(chanq.ProducerConfig{})
+	check(err)
+	producer.C() <- chanq.Message[Order]{Body: Order{1}}
+	check(producer.Close(ctx))
+	check(consumer.Handle(1, func(ctx context.Context, lease *chanq.Lease[Order]) error {
+		end, limited := ctx.Deadline()
+		fmt.Println(limited && time.Until(end) <= 10*time.Second)
+		consumer.Stop()
+		return nil
+	}))
+	// Output: true
+}
+
 // A send whose outcome is not known is repeated with the ID that it had.
 func ExampleProducer_Send() {
 	ctx := context.Background()

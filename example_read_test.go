@@ -67,16 +67,13 @@ func ExamplePipe() {
 
 	from, err := orders.Consume(ctx, chanq.ConsumerConfig{})
 	check(err)
-	to, err := invoices.Producer(chanq.ProducerConfig{})
-	check(err)
-	check(chanq.Pipe(from, to, 1, func(ctx context.Context, lease *chanq.Lease[Order]) ([]chanq.Message[string], error) {
+	check(chanq.Pipe(from, invoices, 1, func(ctx context.Context, lease *chanq.Lease[Order]) ([]chanq.Message[string], error) {
 		n := lease.Body.Number
 		if n == 2 {
 			from.Stop() // Pipe returns when what is in hand is stored
 		}
 		return []chanq.Message[string]{{Body: fmt.Sprint("invoice ", n)}, {Body: fmt.Sprint("copy of invoice ", n)}}, nil
 	}))
-	check(to.Close(ctx)) // Pipe has ended the consumer
 
 	last, err := invoices.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
 	check(err)

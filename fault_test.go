@@ -106,7 +106,7 @@ func meetFault(t *testing.T, at string) {
 	case "enqueue":
 		_, err = p.Send(soon(t), Message[string]{})
 	case "pipe":
-		err = Pipe(c, p, 2, func(context.Context, *Lease[string]) ([]Message[string], error) { return nil, nil })
+		err = Pipe(c, q, 2, func(context.Context, *Lease[string]) ([]Message[string], error) { return nil, nil })
 	case "ack":
 		err = (<-c.C()).Ack()
 	}

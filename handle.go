@@ -15,8 +15,20 @@ import (
 
 // What calls handlers, and settles leases by what they return.
 
+// Handler handles a message: see Consumer.Handle.
+type Handler[T any] func(ctx context.Context, l *Lease[T]) error
+
+// Middleware is called around a handler, in its goroutine: for traces, logs, limits, deadlines. next calls the next Middleware
+// of ConsumerConfig.Middleware, or the handler, with the context that it is given, and returns what that returned; a Middleware may
+// call it again. ctx is the context of the lease. What the outermost Middleware returns settles the lease, as Consumer.Handle has it:
+// one that returns without a call of next has handled the message. A panic in the handler unwinds through it.
+//
+// In Pipe the outputs are those of the last call of next, or none if that failed or there was none.
+type Middleware func(ctx context.Context, d *Delivery, next func(context.Context) error) error
+
 // Handle calls fn for each lease, in up to workers goroutines, until the consumer stops. Nothing that fn does ends it. The context
-// given to fn is that of the lease. What fn returns settles the lease, unless fn has settled it:
+// given to fn is that of the lease, or what ConsumerConfig.Middleware has made of it. What fn returns settles the lease, unless fn has
+// settled it:
 //
 //	nil                  ack
 //	RetryAfter(d, err)   nack, due after d
@@ -26,8 +38,8 @@ import (
 //	a panic              nack likewise, with the stack as its error
 //	runtime.Goexit       nack likewise: t.FailNow does that
 //
-// An error after AckTx says that its transaction was not committed: roll it back before returning. The Failed hook is called with
-// every error. An error whose methods panic counts as another error. Of several that are wrapped in one, DeadLetter goes before
+// An error after AckTx says that its transaction was not committed: roll it back before returning. The Handled hook is called
+// after each call. An error whose methods panic counts as another error. Of several that are wrapped in one, DeadLetter goes before
 // Snooze, and Snooze before RetryAfter. Outcome returns what is made of an error, for tests.
 //
 // Handle ends the consumer. When that stops, calls that have begun go on for ConsumerConfig.DrainFor. Then their contexts end with
@@ -35,7 +47,7 @@ import (
 // A second later what is still held is released. Handle returns when every call has returned and every settle is stored, at most
 // 6 s after DrainFor. It returns Err, or an error that says what was released or is not stored, and how many calls have not
 // returned. A long call learns by Delivery.Stopping that the consumer stops.
-func (c *Consumer[T]) Handle(workers int, fn func(context.Context, *Lease[T]) error) error {
+func (c *Consumer[T]) Handle(workers int, fn Handler[T]) error {
 	if err := checkHandler(workers, fn == nil); err != nil {
 		return c.core.queue.failed("handle", err)
 	}
@@ -47,7 +59,7 @@ func (c *Consumer[T]) Handle(workers int, fn func(context.Context, *Lease[T]) er
 // has returned. It settles each lease as Consumer.Handle does, and the lease's consumer waits for the call as if it had made it; but
 // ends no consumer: Consumer.Shutdown does. It is for a channel that merges the leases of several consumers. Its only errors are
 // wrong arguments.
-func Handle[T any](leases <-chan *Lease[T], workers int, fn func(context.Context, *Lease[T]) error) error {
+func Handle[T any](leases <-chan *Lease[T], workers int, fn Handler[T]) error {
 	if err := checkHandler(workers, fn == nil); err != nil {
 		return fmt.Errorf("chanq: handle: %w", err)
 	}
@@ -77,19 +89,35 @@ func checkBatch(most int, wait time.Duration) error {
 	return nil
 }
 
-func handle[T any](leases <-chan *Lease[T], fn func(context.Context, *Lease[T]) error) {
+func handle[T any](leases <-chan *Lease[T], fn Handler[T]) {
 	for l := range leases {
 		if l.lease == nil { // made by hand: there is nothing to settle
 			_ = fn(l.Context(), l)
 			continue
 		}
 		if c := holderOf(l.lease); c.engine.Begin(l.lease) {
-			c.attempt(func() error { return fn(l.Context(), l) }, func(err error) {
+			c.attempt(func() error { return invoke(c, l, fn) }, func(took time.Duration, err error) {
 				defer c.engine.Done()
-				c.dispose(l.lease, err)
+				c.dispose(&l.Delivery, took, err)
 			})
 		}
 	}
+}
+
+// invoke calls a handler by the Middleware of its consumer.
+func invoke[T any](c *consumer, l *Lease[T], fn Handler[T]) error {
+	if len(c.cfg.Middleware) == 0 {
+		return fn(l.Context(), l)
+	}
+	return around(l.Context(), c.cfg.Middleware, &l.Delivery, func(ctx context.Context) error { return fn(ctx, l) })
+}
+
+// around calls the first Middleware, whose next calls the others, and then do.
+func around(ctx context.Context, all []Middleware, d *Delivery, do func(context.Context) error) error {
+	if len(all) == 0 {
+		return do(ctx)
+	}
+	return all[0](ctx, d, func(ctx context.Context) error { return around(ctx, all[1:], d, do) })
 }
 
 // HandleBatches calls fn for batches of up to most leases, in up to workers goroutines, until the consumer stops: see Receive for
@@ -104,9 +132,9 @@ func handle[T any](leases <-chan *Lease[T], fn func(context.Context, *Lease[T]) 
 //
 // The context given to fn ends when one of the leases is lost, with the cause ErrLeaseLost, and with ErrStopped as that of Handle.
 // After ErrStopped a batch that fails is released as a whole. HandleBatches ends the consumer as Handle does; a batch that it has
-// received is still handed over.
+// received is still handed over. With a ConsumerConfig.Middleware it is an error: a batch is several deliveries.
 func (c *Consumer[T]) HandleBatches(workers, most int, wait time.Duration, fn func(context.Context, []*Lease[T]) error) error {
-	if err := cmp.Or(checkHandler(workers, fn == nil), checkBatch(most, wait)); err != nil {
+	if err := cmp.Or(checkHandler(workers, fn == nil), checkBatch(most, wait), c.core.oneByOne()); err != nil {
 		return c.core.queue.failed("handle batches", err)
 	}
 	_, err := c.core.serve("handle batches", workers, func() {
@@ -119,6 +147,14 @@ func (c *Consumer[T]) HandleBatches(workers, most int, wait time.Duration, fn fu
 		}
 	})
 	return err
+}
+
+// oneByOne returns an error for a consumer whose messages are to be handled one by one.
+func (c *consumer) oneByOne() error {
+	if len(c.cfg.Middleware) > 0 {
+		return errors.New("ConsumerConfig.Middleware is called with one delivery, and a batch is several: use Handle, or a consumer without Middleware")
+	}
+	return nil
 }
 
 // handleBatch calls fn for a batch, and if that fails for each of its leases.
@@ -134,35 +170,32 @@ func handleBatch[T any](c *consumer, batch []*Lease[T], fn func(context.Context,
 	}
 	c.engine.CountAsOne(len(held))
 	defer c.engine.Done()
-	attempt := func(part []*Lease[T], then func(error)) {
+	attempt := func(part []*Lease[T], then func(time.Duration, error)) {
 		under := make([]*lease.Lease, len(part))
 		for i, l := range part {
 			under[i] = l.lease
 		}
 		ctx, end := lease.Together(under)
-		c.attempt(func() error { return fn(ctx, slices.Clone(part)) }, func(err error) {
+		c.attempt(func() error { return fn(ctx, slices.Clone(part)) }, func(took time.Duration, err error) {
 			end()
-			then(err)
+			then(took, err)
 		})
 	}
-	attempt(held, func(err error) {
-		if err == nil || len(held) == 1 || Outcome(err).Kind == OutcomeSnooze {
-			for _, l := range held {
-				c.dispose(l.lease, err)
-			}
-			return
-		}
+	attempt(held, func(took time.Duration, err error) {
+		together := err == nil || len(held) == 1 || Outcome(err).Kind == OutcomeSnooze
 		base.Workers(1, func() { // another one after a call that left by runtime.Goexit
 			for len(held) > 0 {
 				l := held[0]
 				held = held[1:]
 				switch {
+				case together:
+					c.dispose(&l.Delivery, took, err)
 				case l.lease.State() >= lease.Settling: // fn has settled it, or it is lost
 				case c.engine.Interrupted() || c.late(l.lease):
 					_ = l.lease.Settle(context.Background(), lease.Release, 0, "")
 				default:
 					l.lease.RolledBack.Store(true)
-					attempt([]*Lease[T]{l}, func(err error) { c.dispose(l.lease, err) })
+					attempt([]*Lease[T]{l}, func(took time.Duration, err error) { c.dispose(&l.Delivery, took, err) })
 				}
 			}
 		})
@@ -213,10 +246,11 @@ func (c *consumer) end(bound context.Context, op string) (consume.Left, error) {
 	return left, c.queue.failed(op, fmt.Errorf("%s: %w", text, cause))
 }
 
-// attempt calls do, and then with its outcome in deferred functions: where do leaves by runtime.Goexit nothing else is run.
-func (c *consumer) attempt(do func() error, then func(error)) {
-	err := base.ErrGoexit
-	defer func() { then(err) }()
+// attempt calls do, and then with how long it took and its outcome in deferred functions: where do leaves by runtime.Goexit nothing
+// else is run.
+func (c *consumer) attempt(do func() error, then func(took time.Duration, err error)) {
+	began, err := base.Now(), base.ErrGoexit
+	defer func() { then(base.Now()-began, err) }()
 	defer func() {
 		if p := recover(); p != nil {
 			err = base.Panicked(p)
@@ -226,19 +260,20 @@ func (c *consumer) attempt(do func() error, then func(error)) {
 }
 
 // dispose settles a lease as its handler's error says, unless it is settled or lost.
-func (c *consumer) dispose(l *lease.Lease, err error) {
-	if err == nil && l.State() == lease.InTx && !l.RolledBack.Load() {
+func (c *consumer) dispose(d *Delivery, took time.Duration, err error) {
+	if l := d.lease; err == nil && l.State() == lease.InTx && !l.RolledBack.Load() {
 		l.Unwatch() // the caller's commit acks it, and its context is not needed any more
 		c.engine.Returned(l)
+		c.handled(d, HandlerOutcome{Kind: OutcomeAck}, took, nil)
 		return
 	}
-	_ = c.settle(l, err) // ErrLeaseLost, ErrSettled or ErrClosed, as Wait and the hooks have it
+	_ = c.settle(d, took, err) // ErrLeaseLost, ErrSettled or ErrClosed, as Wait and the hooks have it
 }
 
-// settle settles a lease as an error says, and calls the Failed hook with the error.
-func (c *consumer) settle(l *lease.Lease, err error) error {
+// settle settles a lease as an error says, and calls the Handled hook.
+func (c *consumer) settle(d *Delivery, took time.Duration, err error) error {
 	o := Outcome(err)
-	op, delay, text := lease.Nack, o.Delay, o.Reason
+	op := lease.Nack
 	switch {
 	case o.Kind == OutcomeAck:
 		op = lease.Ack
@@ -247,12 +282,34 @@ func (c *consumer) settle(l *lease.Lease, err error) error {
 	case o.Kind == OutcomeSnooze:
 		op = lease.Snooze
 	case c.engine.Interrupted():
-		op, delay, text = lease.Release, 0, ""
+		op, o = lease.Release, HandlerOutcome{Kind: OutcomeRelease}
 	case o.Kind == OutcomeRetry:
-		delay = c.backoff(l.Failures())
+		o.Delay = c.backoff(d, err)
 	}
-	if err != nil && op != lease.Release {
-		call(c.queue.cfg.Hooks.Failed, FailedEvent{Queue: c.queue.label, ID: l.Item.ID, Attempt: l.Attempt, Err: err})
+	refused := d.lease.Settle(context.Background(), op, o.Delay, o.Reason)
+	if refused != nil && op != lease.Release { // the end of the consumer may have released it before
+		o = HandlerOutcome{Kind: OutcomeNone}
 	}
-	return l.Settle(context.Background(), op, delay, text)
+	c.handled(d, o, took, err)
+	return refused
+}
+
+// handled calls the Handled hook: after an error on a goroutine of its own, as every hook is called, and after a success, for speed, on
+// that of the worker, which is replaced if the hook leaves by runtime.Goexit. It allocates nothing if there is no hook.
+func (c *consumer) handled(d *Delivery, o HandlerOutcome, took time.Duration, err error) {
+	hook := c.queue.cfg.Hooks.Handled
+	if hook == nil {
+		return
+	}
+	e := HandledEvent{Delivery: *d, Outcome: o.Kind, Next: o.Delay, Took: took, Err: err}
+	if (o.Kind == OutcomeRetry || o.Kind == OutcomeRetryAfter) && d.failures() >= c.queue.cfg.MaxAttempts {
+		e.Outcome, e.Next = OutcomeDeadLetter, 0
+	}
+	e.lease, e.Headers = nil, nil
+	if err != nil {
+		call(hook, e)
+		return
+	}
+	defer func() { _ = recover() }()
+	hook(e)
 }

@@ -21,10 +21,10 @@ func TestAnErrorAfterARolledBackAckTxSettlesTheMessage(t *testing.T) {
 	db, err := embedded.Open(":memory:")
 	require.NoError(t, err)
 	defer db.Close()
-	failed := make(chan chanq.FailedEvent, 10)
+	failed := make(chan chanq.HandledEvent, 10)
 	lost := make(chan chanq.LeaseLostEvent, 10)
 	cfg := chanq.Config{Spec: chanq.Spec{MaxAttempts: 2}, Hooks: chanq.Hooks{
-		Failed:    func(e chanq.FailedEvent) { failed <- e },
+		Handled:   func(e chanq.HandledEvent) { failed <- e },
 		LeaseLost: func(e chanq.LeaseLostEvent) { lost <- e },
 	}}
 	require.NoError(t, chanq.Migrate(ctx, db, "orders", cfg))
@@ -36,7 +36,7 @@ func TestAnErrorAfterARolledBackAckTxSettlesTheMessage(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, p.Close(ctx))
 
-	c, err := q.Consume(ctx, chanq.ConsumerConfig{LeaseFor: time.Hour, Backoff: func(int) time.Duration { return 0 }})
+	c, err := q.Consume(ctx, chanq.ConsumerConfig{LeaseFor: time.Hour, Backoff: func(*chanq.Delivery, error) time.Duration { return 0 }})
 	require.NoError(t, err)
 	reason := errors.New("the reason that the operator wants")
 	attempts := 0

@@ -1,7 +1,9 @@
 package chanq
 
 import (
+	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
@@ -11,15 +13,15 @@ import (
 // Hooks are told of what chanq does: for logs, metrics and traces. Each field
 // may be nil. They are called on goroutines made for it, sometimes several at
 // once, with no lock held: about a microsecond each, where a statement was run or
-// something failed. A panic in one, or runtime.Goexit (t.FailNow), ends that call and
-// nothing else. Events carry no bodies and no headers. Their
+// something failed. Only Handled, which is called for every message, is called by its worker after a success. A panic in one, or
+// runtime.Goexit (t.FailNow), ends that call and nothing else. Events carry no bodies and no headers. Their
 // Queue is Config.Label, or the name of the queue. LogHooks, the packages chanqprom
 // (Prometheus) and chanqprobe (probes) and the module otelchanq (OpenTelemetry) have some ready.
 //
 // A hook should return soon. What calls it waits for it: Sent a worker of a producer, and with
 // InFlight 1 all sends of its producer; Claimed the claims; Settled and Dead the
-// settles, LeaseLost too where a settle finds the loss; Failed its worker; Housekeeping
-// the task that it tells of. Nothing waits for Availability and Isolated, nor for LeaseLost where
+// settles, LeaseLost too where a settle finds the loss; Handled its worker, or the caller of Nack; Housekeeping
+// the task that it tells of. Nothing waits for Unsent, Availability and Isolated, nor for LeaseLost where
 // time ran out or an extension found the loss, so leases are extended in any case; up
 // to 4096 of their events wait for a hook that does not return, and later ones are not
 // told. Shutdown and Close wait for hooks, too, until their contexts end.
@@ -27,7 +29,7 @@ import (
 // So a hook must not wait for what waits for it, or both wait until the context of
 // its call ends: not for Send, SendBatch, Flush or Close of that producer in Sent; not
 // for Lease.Wait, Flush or Shutdown of that consumer in Claimed, Settled,
-// Dead, LeaseLost and Failed; not for Shutdown or Close in Availability and Isolated. Calls of other
+// Dead, LeaseLost and Handled; not for Shutdown or Close in Unsent, Availability and Isolated. Calls of other
 // producers, Queue's calls and what returns at once (Stop, Ack, Stats) may be made,
 // except Ack, Nack and the like in Settled, Dead and LeaseLost, which wait while the
 // backlog of settles is full.
@@ -40,11 +42,15 @@ type Hooks struct {
 	Settled func(SettledEvent)
 	// LeaseLost: a lease ended before its message was settled.
 	LeaseLost func(LeaseLostEvent)
-	// Failed: a handler of Handle, HandleBatches or Pipe returned an error or panicked, or a lease was nacked with a cause. An error
-	// that only releases its message, since the time to drain is over, and one of a batch of several are not reported.
-	Failed func(FailedEvent)
+	// Handled: a handler of Handle, HandleBatches or Pipe was called, and its result has settled the message; or a lease was nacked
+	// with a cause. It is called once per call of a handler, and per message of a batch that the call has settled. An error of a batch
+	// of several after which each message is handled alone is not reported.
+	Handled func(HandledEvent)
 	// Dead: a message is a dead letter.
 	Dead func(DeadEvent)
+	// Unsent: a message that came through Producer.C cannot be stored: Producer.Unsent returns it, and until then Flush fails. Not
+	// after Close has begun, which returns it.
+	Unsent func(UnsentEvent)
 	// Availability: the database stopped answering a producer or consumer, or
 	// answers it again; or that one has ended meanwhile. Once per change, so each outage
 	// ends.
@@ -92,13 +98,20 @@ type LeaseLostEvent struct {
 	Confirmed bool
 }
 
-// FailedEvent is a handler's error, a Snooze too: Outcome(Err) says what becomes of the
-// message. Err has the stack of a panic.
-type FailedEvent struct {
-	Queue   string
-	ID      ID
-	Attempt int
-	Err     error
+// HandledEvent is the result of one call of a handler, or of a Nack with a cause. The settle is handed over: Settled and LeaseLost
+// report what became of it.
+//
+// The Delivery is a copy without Headers, and the message is settled: its methods that settle or extend return an error, its Context
+// does not end, and its Deadline is the zero time.
+type HandledEvent struct {
+	Delivery
+	// Outcome is what becomes of the message. A retry of the last attempt is OutcomeDeadLetter. It is OutcomeAck after AckTx and a nil
+	// error, though only the caller's commit acks the message, and after the function of a Pipe has returned outputs. If those cannot
+	// be stored in time, the hook is called again, with that error and a Took of 0.
+	Outcome OutcomeKind
+	Next    time.Duration // until the next attempt; 0 if there is none or it may be made at once
+	Took    time.Duration // of the call; 0 for a Nack
+	Err     error         // of the handler, with the stack of a panic, or the cause of a Nack; nil for success
 }
 
 // DeadEvent is a message that was set aside: by its last Nack, by DeadLetter,
@@ -110,6 +123,13 @@ type DeadEvent struct {
 	ID      ID
 	Attempt int    // as Entry.Attempts; 0 if it was never delivered
 	Reason  string // as Entry.LastError
+}
+
+// UnsentEvent is a message of Producer.C that cannot be stored. Err is the error that Producer.Unsent returns with it.
+type UnsentEvent struct {
+	Queue string
+	ID    ID
+	Err   error
 }
 
 // AvailabilityEvent is a change of the database's availability to one producer
@@ -151,7 +171,7 @@ type HousekeepingEvent struct {
 }
 
 // LogHooks logs every event: losses of availability, isolated items, refused housekeeping, lost
-// leases, failed handlers and dead messages as warnings, the rest, Snooze included, at
+// leases, failed handlers and dead messages as warnings, the rest, also what was handled, snoozed or released, at
 // debug level.
 func LogHooks(log *slog.Logger) Hooks {
 	if log == nil {
@@ -170,15 +190,20 @@ func LogHooks(log *slog.Logger) Hooks {
 		LeaseLost: func(e LeaseLostEvent) {
 			log.Warn("chanq: lease lost", "queue", e.Queue, "id", e.ID, "attempt", e.Attempt, "confirmed", e.Confirmed)
 		},
-		Failed: func(e FailedEvent) {
-			if o := Outcome(e.Err); o.Kind == OutcomeSnooze {
-				log.Debug("chanq: handler snoozed", "queue", e.Queue, "id", e.ID, "attempt", e.Attempt, "delay", o.Delay, "err", e.Err)
-				return
+		Handled: func(e HandledEvent) {
+			level, message := slog.LevelDebug, "chanq: handled"
+			if e.Err != nil && e.Outcome != OutcomeSnooze && e.Outcome != OutcomeRelease {
+				level, message = slog.LevelWarn, "chanq: handler failed"
 			}
-			log.Warn("chanq: handler failed", "queue", e.Queue, "id", e.ID, "attempt", e.Attempt, "err", e.Err)
+			if ctx := context.Background(); log.Enabled(ctx, level) {
+				log.Log(ctx, level, message, "queue", e.Queue, "id", e.ID, "attempt", e.Attempt, "outcome", e.Outcome, "next", e.Next, "took", e.Took, "err", e.Err)
+			}
 		},
 		Dead: func(e DeadEvent) {
 			log.Warn("chanq: message is dead", "queue", e.Queue, "id", e.ID, "attempt", e.Attempt, "reason", e.Reason)
+		},
+		Unsent: func(e UnsentEvent) {
+			log.Warn("chanq: message cannot be stored", "queue", e.Queue, "id", e.ID, "err", e.Err)
 		},
 		Availability: func(e AvailabilityEvent) {
 			if e.Ended {
@@ -214,8 +239,9 @@ func JoinHooks(sets ...Hooks) Hooks {
 	var claimed []func(ClaimedEvent)
 	var settled []func(SettledEvent)
 	var lost []func(LeaseLostEvent)
-	var failed []func(FailedEvent)
+	var handled []func(HandledEvent)
 	var dead []func(DeadEvent)
+	var unsent []func(UnsentEvent)
 	var availability []func(AvailabilityEvent)
 	var isolated []func(IsolatedEvent)
 	var housekeeping []func(HousekeepingEvent)
@@ -224,15 +250,16 @@ func JoinHooks(sets ...Hooks) Hooks {
 		claimed = append(claimed, h.Claimed)
 		settled = append(settled, h.Settled)
 		lost = append(lost, h.LeaseLost)
-		failed = append(failed, h.Failed)
+		handled = append(handled, h.Handled)
 		dead = append(dead, h.Dead)
+		unsent = append(unsent, h.Unsent)
 		availability = append(availability, h.Availability)
 		isolated = append(isolated, h.Isolated)
 		housekeeping = append(housekeeping, h.Housekeeping)
 	}
 	return Hooks{
 		Sent: each(sent), Claimed: each(claimed), Settled: each(settled),
-		LeaseLost: each(lost), Failed: each(failed), Dead: each(dead), Availability: each(availability),
+		LeaseLost: each(lost), Handled: here(handled), Dead: each(dead), Unsent: each(unsent), Availability: each(availability),
 		Isolated: each(isolated), Housekeeping: each(housekeeping),
 	}
 }
@@ -243,6 +270,25 @@ func each[E any](hooks []func(E)) func(E) {
 			call(h, e)
 		}
 	}
+}
+
+// here is each for hooks that are called on the goroutine of their worker: one that leaves by runtime.Goexit ends it.
+func here[E any](hooks []func(E)) func(E) {
+	hooks = slices.DeleteFunc(hooks, func(h func(E)) bool { return h == nil })
+	if len(hooks) == 0 {
+		return nil
+	}
+	return func(e E) { callHere(hooks, e) }
+}
+
+// callHere calls hooks, each whatever the one before does.
+func callHere[E any](hooks []func(E), e E) {
+	if len(hooks) == 0 {
+		return
+	}
+	defer callHere(hooks[1:], e)
+	defer func() { _ = recover() }()
+	hooks[0](e)
 }
 
 // call runs a hook if there is one, and waits for it. What it does must not end the

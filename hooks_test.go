@@ -20,6 +20,8 @@ func TestJoinHooksCallsEachInOrderAndSurvivesPanics(t *testing.T) {
 			Claimed:      func(e chanq.ClaimedEvent) { got = append(got, name+" claimed "+e.Queue) },
 			Settled:      func(e chanq.SettledEvent) { got = append(got, name+" settled "+e.Queue) },
 			LeaseLost:    func(e chanq.LeaseLostEvent) { got = append(got, name+" lost "+e.Queue) },
+			Handled:      func(e chanq.HandledEvent) { got = append(got, name+" handled "+e.Queue) },
+			Unsent:       func(e chanq.UnsentEvent) { got = append(got, name+" unsent "+e.Queue) },
 			Dead:         func(e chanq.DeadEvent) { got = append(got, name+" dead "+e.Queue) },
 			Availability: func(e chanq.AvailabilityEvent) { got = append(got, name+" availability "+e.Queue) },
 			Isolated:     func(e chanq.IsolatedEvent) { got = append(got, name+" isolated "+e.Queue) },
@@ -32,13 +34,15 @@ func TestJoinHooksCallsEachInOrderAndSurvivesPanics(t *testing.T) {
 	h.Claimed(chanq.ClaimedEvent{Queue: "q"})
 	h.Settled(chanq.SettledEvent{Queue: "q"})
 	h.LeaseLost(chanq.LeaseLostEvent{Queue: "q"})
+	h.Handled(chanq.HandledEvent{Delivery: chanq.Delivery{Queue: "q"}})
+	h.Unsent(chanq.UnsentEvent{Queue: "q"})
 	h.Dead(chanq.DeadEvent{Queue: "q"})
 	h.Availability(chanq.AvailabilityEvent{Queue: "q"})
 	h.Isolated(chanq.IsolatedEvent{Queue: "q"})
 	h.Housekeeping(chanq.HousekeepingEvent{Queue: "q"})
 	require.Equal(t, []string{
 		"a sent q", "b sent q", "a claimed q", "b claimed q", "a settled q", "b settled q",
-		"a lost q", "b lost q", "a dead q", "b dead q", "a availability q", "b availability q", "a isolated q", "b isolated q", "a housekeeping q", "b housekeeping q",
+		"a lost q", "b lost q", "a handled q", "b handled q", "a unsent q", "b unsent q", "a dead q", "b dead q", "a availability q", "b availability q", "a isolated q", "b isolated q", "a housekeeping q", "b housekeeping q",
 	}, got)
 	require.NotPanics(t, func() { chanq.JoinHooks().Sent(chanq.SentEvent{}) })
 }
@@ -59,17 +63,26 @@ func TestLogHooksLogLossesAsWarningsAndTheRestForDebugging(t *testing.T) {
 	h.Housekeeping(chanq.HousekeepingEvent{Queue: "q", Task: "trim"})
 	h.Availability(chanq.AvailabilityEvent{Queue: "q", Part: "consumer", Up: true, Ended: true})
 	h.Housekeeping(chanq.HousekeepingEvent{Queue: "q", Task: "trim", Ended: true})
-	h.Failed(chanq.FailedEvent{Queue: "q", ID: id, Err: errors.New("500")})
-	h.Failed(chanq.FailedEvent{Queue: "q", ID: id, Err: chanq.Snooze(time.Minute, errors.New("429"))})
+	handled := func(o chanq.OutcomeKind, err error) {
+		h.Handled(chanq.HandledEvent{Delivery: chanq.Delivery{Queue: "q", ID: id}, Outcome: o, Next: time.Minute, Took: time.Second, Err: err})
+	}
+	handled(chanq.OutcomeRetry, errors.New("500"))
+	handled(chanq.OutcomeNone, errors.New("500"))
+	handled(chanq.OutcomeSnooze, errors.New("429"))
+	handled(chanq.OutcomeRelease, errors.New("stopped"))
+	handled(chanq.OutcomeAck, nil)
+	h.Unsent(chanq.UnsentEvent{Queue: "q", ID: id, Err: errors.New("too large")})
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	require.Len(t, lines, 13)
+	require.Len(t, lines, 17)
 	for i, want := range [][]string{
 		{"DEBUG", "messages=3"}, {"DEBUG", "messages=3"}, {"DEBUG", "acked=3"},
 		{"WARN", "lease lost", id.String()}, {"WARN", "dead", "reason=enough"},
 		{"WARN", "does not answer", "err=gone"}, {"INFO", "answers again"},
 		{"WARN", "housekeeping", "task=trim", "err=refused"}, {"INFO", "housekeeping", "task=trim"},
 		{"INFO", "ended while the database did not answer"}, {"INFO", "ended while housekeeping was refused"},
-		{"WARN", "failed", "err=500"}, {"DEBUG", "snoozed", "delay=1m0s", "err=429"},
+		{"WARN", "failed", id.String(), "outcome=retry", "next=1m0s", "took=1s", "err=500"}, {"WARN", "outcome=none"},
+		{"DEBUG", "handled", "outcome=snooze", "err=429"}, {"DEBUG", "outcome=release"}, {"DEBUG", "outcome=ack"},
+		{"WARN", "cannot be stored", id.String(), "too large"},
 	} {
 		for _, word := range want {
 			require.Contains(t, lines[i], word)

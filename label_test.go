@@ -19,7 +19,7 @@ func TestALabelTakesThePlaceOfTheName(t *testing.T) {
 		Claimed: func(e ClaimedEvent) { note(e.Queue) },
 		Settled: func(e SettledEvent) { note(e.Queue) },
 		Dead:    func(e DeadEvent) { note(e.Queue) },
-		Failed:  func(e FailedEvent) { note(e.Queue) },
+		Handled: func(e HandledEvent) { note(e.Queue) },
 	}})
 	require.Equal(t, []string{"orders", "orders/east"}, []string{q.Name(), q.Label()})
 	p := testProducer(t, q, ProducerConfig{})

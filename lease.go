@@ -94,7 +94,7 @@ func (d *Delivery) Settle(err error) error {
 
 // Nack gives the message back as a failed attempt: due again after ConsumerConfig.Backoff, with the text of cause for operators, of
 // which 2000 bytes are kept; nil keeps the last one. After its last attempt (Config.MaxAttempts) it is a dead letter. A cause that
-// wraps RetryAfter, Snooze or DeadLetter decides otherwise, as it does when a handler returns it. The Failed hook is called with a
+// wraps RetryAfter, Snooze or DeadLetter decides otherwise, as it does when a handler returns it. The Handled hook is called with a
 // cause that is not nil. Once the context has ended by ErrStopped, the message is released uncounted instead, but for a dead letter and
 // a snooze. It returns as Ack does.
 func (d *Delivery) Nack(cause error) error {
@@ -106,11 +106,11 @@ func (d *Delivery) Nack(cause error) error {
 	case err != nil:
 		return err
 	case cause != nil:
-		return c.settle(d.lease, cause)
+		return c.settle(d, 0, cause)
 	case c.engine.Interrupted():
 		return d.Release()
 	}
-	return d.settle(lease.Nack, c.backoff(d.lease.Failures()), "")
+	return d.settle(lease.Nack, c.backoff(d, nil), "")
 }
 
 // Release gives the message back as if it had not been claimed: due at its
@@ -220,6 +220,14 @@ func ack(ctx context.Context, leases []*lease.Lease) error {
 		return &BatchError{Op: "ack", Errs: errs}
 	}
 	return nil
+}
+
+// failures is how many attempts have failed, if this one does.
+func (d *Delivery) failures() int {
+	if d.lease == nil {
+		return d.Attempt
+	}
+	return d.lease.Failures()
 }
 
 // settle hands the lease to its consumer.

@@ -10,7 +10,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// OutcomeKind is what becomes of a message by what its handler returned.
+// OutcomeKind is what becomes of a message by what its handler returned. Outcome returns the first five.
 type OutcomeKind string
 
 // The kinds.
@@ -20,6 +20,8 @@ const (
 	OutcomeRetryAfter OutcomeKind = "retry after" // nacked, due after Delay
 	OutcomeSnooze     OutcomeKind = "snooze"      // given back uncounted, due after Delay
 	OutcomeDeadLetter OutcomeKind = "dead-letter"
+	OutcomeRelease    OutcomeKind = "release" // released uncounted: an error, when the time to drain was over
+	OutcomeNone       OutcomeKind = "none"    // unchanged: the handler had settled the message itself, or the lease was over
 )
 
 // HandlerOutcome is what Consumer.Handle does with a message when its handler returns. A
@@ -121,17 +123,17 @@ func errorText(err error) (text string) {
 
 var defaultBackoff = ExponentialBackoff(time.Second, 5*time.Minute)
 
-// ExponentialBackoff is a ConsumerConfig.Backoff: it doubles from low, after the
-// first attempt, to high, and takes a random part of it (full jitter), so that
-// messages that failed together do not return together.
-func ExponentialBackoff(low, high time.Duration) func(attempt int) time.Duration {
+// ExponentialBackoff returns a ConsumerConfig.Backoff. The delay doubles from low, after the
+// first failed attempt, to high, and a random part of it is taken (full jitter), so that
+// messages that failed together do not return together. Leases before this one that expired in a row do not count.
+func ExponentialBackoff(low, high time.Duration) func(d *Delivery, err error) time.Duration {
 	low, high = max(low, time.Millisecond), min(high, sqlbatch.MaxDelay)
-	return func(attempt int) time.Duration {
-		d := low
-		for i := 1; i < attempt && d < high; i++ {
-			d *= 2 // of less than a century: no overflow
+	return func(d *Delivery, _ error) time.Duration {
+		delay := low
+		for i := 1; i < d.failures() && delay < high; i++ {
+			delay *= 2 // of less than a century: no overflow
 		}
-		return rand.N(max(min(d, high), 1)) + time.Millisecond
+		return rand.N(max(min(delay, high), 1)) + time.Millisecond
 	}
 }
 
@@ -139,13 +141,12 @@ func ExponentialBackoff(low, high time.Duration) func(attempt int) time.Duration
 // was handled must be settled.
 func nackDelay(d time.Duration) time.Duration { return min(max(d, 0), sqlbatch.MaxDelay) }
 
-// backoff asks ConsumerConfig.Backoff. The default stands in for one that fails, or
-// returns what is no delay.
-func (c *consumer) backoff(attempt int) time.Duration {
-	d := time.Duration(-1)
-	_ = base.Call(func() { d = c.cfg.Backoff(attempt) })
-	if d < 0 || d > sqlbatch.MaxDelay {
-		return defaultBackoff(attempt)
+// backoff calls ConsumerConfig.Backoff. If that fails, or returns what is no delay, the default is used.
+func (c *consumer) backoff(d *Delivery, err error) time.Duration {
+	delay := time.Duration(-1)
+	_ = base.Call(func() { delay = c.cfg.Backoff(d, err) })
+	if delay < 0 || delay > sqlbatch.MaxDelay {
+		return defaultBackoff(d, err)
 	}
-	return d
+	return delay
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/consume"
-	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/notify"
 	"github.com/chanq/chanq/internal/pipe"
 	"github.com/chanq/chanq/internal/send"
@@ -20,13 +19,13 @@ import (
 // from, in up to workers goroutines, and then, in one short transaction per
 // group, acks the inputs and stores the outputs of exactly those that were
 // still held. So each input is replaced by its outputs or stays; a crash at any
-// point repeats fn at most.
+// point repeats fn at most. The outputs need no Producer.
 //
 // fn runs outside of any transaction and must not settle its lease. It may
 // return no output. Whatever else it does is treated as by Handle. Both queues must be on
 // the same *sql.DB; they may be one. A group costs the round trips of a transaction
-// with two statements, and more for more than ProducerConfig.BatchRows outputs. Pipe
-// uses one session besides those of consumer and producer. Where the *sql.DB has a limit
+// with two statements, and more for more than DefaultBatchRows outputs or 4 MiB of them. Pipe
+// uses one session besides those of the consumer. Where the *sql.DB has a limit
 // (SetMaxOpenConns) all pipes on it together keep two connections at most (SQLite: none),
 // and Pipe is an error that says which limit would do if that leaves none for the
 // application.
@@ -36,21 +35,22 @@ import (
 // stored one of their keys, is isolated: it is tried by itself, and holds up no other. After
 // ConsumerConfig.StatementTimeout it is nacked like one whose fn failed.
 //
-// Pipe ends from as Handle does, and returns what Handle returns. So to end a stage, stop from (by its context, say), wait for Pipe,
-// and call to.Close. Several stages may be ended in any order: what lies between them is in its table.
-func Pipe[In, Out any](from *Consumer[In], to *Producer[Out], workers int, fn func(context.Context, *Lease[In]) ([]Message[Out], error)) error {
+// Pipe ends from as Handle does, and returns what Handle returns. To end a stage, stop from, for example by its context, and wait for
+// Pipe. Several stages may be ended in any order: what lies between them is in its table.
+func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int, fn func(context.Context, *Lease[In]) ([]Message[Out], error)) error {
 	switch {
 	case from == nil || to == nil || fn == nil:
 		return errors.New("chanq: pipe: from, to and fn must not be nil")
 	case workers < 1:
 		return from.core.queue.failed("pipe", fmt.Errorf("workers is %d: must be at least 1", workers))
-	case from.core.queue.db != to.queue.db:
-		return fmt.Errorf("chanq: pipe %s to %s: the queues must be on the same *sql.DB, since one transaction spans both", from.core.queue.label, to.queue.label)
+	case from.core.queue.db != to.core.db:
+		return fmt.Errorf("chanq: pipe %s to %s: the queues must be on the same *sql.DB, since one transaction spans both", from.core.queue.label, to.core.label)
 	}
-	p, err := newPipe(from.core, to.queue, to.cfg)
+	p, err := newPipe(from.core, to.core)
 	if err != nil {
 		return from.core.queue.failed("pipe", err)
 	}
+	unrecord := to.core.record()
 	var storer sync.WaitGroup
 	storer.Go(p.Run)
 	storer.Go(func() {
@@ -60,20 +60,33 @@ func Pipe[In, Out any](from *Consumer[In], to *Producer[Out], workers int, fn fu
 	stuck, err := from.core.serve("pipe", workers, func() {
 		for l := range from.feed.C() {
 			if from.core.engine.Begin(l.lease) {
-				item := pipe.NewItem(l.lease)
+				d := l.Delivery // the lease itself would keep its body in memory until the outputs are stored
+				item := pipe.NewItem(l.lease, &d)
 				from.core.attempt(func() error {
-					out, err := fn(l.Context(), l)
+					var out []Message[Out]
+					err := invoke(from.core, l, func(ctx context.Context, l *Lease[In]) error {
+						out = nil // of a call before; a Middleware may make a success of one that fails
+						made, err := fn(ctx, l)
+						if err == nil {
+							out = made
+						}
+						return err
+					})
 					if err != nil {
 						return err
 					}
-					return appendOutputs(item, to.queue, out)
-				}, func(err error) {
+					return appendOutputs(item, to.core, out)
+				}, func(took time.Duration, err error) {
 					defer from.core.engine.Done()
 					if err != nil {
-						from.core.dispose(l.lease, err)
+						from.core.dispose(&l.Delivery, took, err)
 						return
 					}
-					p.Add(item)
+					o := HandlerOutcome{Kind: OutcomeAck}
+					if !p.Add(item) {
+						o.Kind = OutcomeNone
+					}
+					from.core.handled(&l.Delivery, o, took, nil)
 				})
 			}
 		}
@@ -82,7 +95,8 @@ func Pipe[In, Out any](from *Consumer[In], to *Producer[Out], workers int, fn fu
 	stored := make(chan struct{})
 	go func() {
 		storer.Wait()
-		to.queue.debouncer.Flush() // for what was stored before the last group failed
+		to.core.debouncer.Flush() // for what was stored before the last group failed
+		unrecord()
 		close(stored)
 	}()
 	patience := consume.StoreFor
@@ -112,22 +126,23 @@ func appendOutputs[T any](item *pipe.Item, to *queue, out []Message[T]) error {
 }
 
 // newPipe makes a pipe, and starts nothing.
-func newPipe(from *consumer, to *queue, cfg ProducerConfig) (*pipe.Pipe, error) {
-	q := from.queue
+func newPipe(from *consumer, to *queue) (*pipe.Pipe, error) {
+	q, traits := from.queue, from.queue.dialect.Traits()
 	store, err := pipe.Open(q.db, q.cfg.SessionMaxAge, q.table, func(tx *sql.Tx) send.Inserts { return to.inserts(to.table.InTx(tx)) })
 	if err != nil {
 		return nil, err
 	}
 	return pipe.New(pipe.Config{
-		Store: store, From: from.engine, Inputs: q.dialect.Traits().AckItems, BatchRows: cfg.BatchRows, BatchBytes: cfg.BatchBytes,
+		Store: store, From: from.engine, Inputs: traits.AckItems, BatchRows: min(DefaultBatchRows, traits.EnqueueRows), BatchBytes: defaultBatchBytes,
 		Linger: from.cfg.linger(), Timeout: from.cfg.tryTimeout(), Longest: from.cfg.StatementTimeout,
 		Classify: q.classify, Health: from.health, Isolated: q.isolated("pipe"),
-		Delay:  func(failures int) time.Duration { return nackDelay(from.backoff(failures)) },
-		Reason: base.ReasonOutput,
-		Failed: func(l *lease.Lease, err error) {
-			call(q.cfg.Hooks.Failed, FailedEvent{Queue: q.label, ID: l.Item.ID, Attempt: l.Attempt, Err: err})
+		Reason: base.ReasonOutput, Slots: to.debouncer.Names(),
+		Failed: func(item *pipe.Item, err error) time.Duration {
+			d := item.Of.(*Delivery)
+			delay := from.backoff(d, err)
+			from.handled(d, HandlerOutcome{Kind: OutcomeRetry, Delay: delay}, 0, err)
+			return delay
 		},
-		Slots: to.debouncer.Names(),
 		Sent: func(messages int, slots notify.Slots, more bool, took time.Duration) {
 			to.notify(max(1, messages), slots, more)
 			if messages > 0 {

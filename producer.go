@@ -31,7 +31,8 @@ type Producer[T any] struct {
 	sessions *session.Part
 	health   *base.Availability
 	isolated *base.Isolated
-	unrecord func() // ends what record began
+	events   base.Events // calls of the Unsent hook
+	unrecord func()      // ends what record began
 
 	in      chan Message[T] // unbuffered: what was sent is in the intake's hands
 	usual   int             // how many the intake last received together; of its own
@@ -79,7 +80,7 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 		BatchRows: cfg.BatchRows, BatchBytes: cfg.BatchBytes, BufferBytes: cfg.BufferBytes, InFlight: cfg.InFlight, Workers: workers, Ahead: ahead,
 		Linger: cfg.Linger, StatementTimeout: cfg.StatementTimeout, Open: p.open, Abandoned: p.abandoned,
 		Isolated: p.isolated.Set, Names: core.debouncer.Names, Notify: core.notify, Sent: core.sent, Explain: core.explainSend,
-		Keep: func(origin any) any { m := *origin.(*Message[T]); return &m },
+		Keep: func(origin any) any { m := *origin.(*Message[T]); return &m }, Unsent: p.reportUnsent,
 	})
 	p.unrecord = core.record()
 	p.workers.Go(func() { p.sessions.Connect(p.open, cfg.StatementTimeout) })
@@ -134,7 +135,7 @@ func (q *queue) producerConfig(cfg ProducerConfig) (ProducerConfig, error) {
 }
 
 // C is a channel to send on, unbuffered: a send that went through has handed the
-// message over, and Close returns it if it could not be stored. From the
+// message over, and Unsent or Close returns it if it could not be stored. From the
 // beginning of Close nobody receives: a sender that may outlive the producer
 // selects on Done, too. C is never closed by chanq; closing it is allowed and
 // ends nothing but C.
@@ -242,19 +243,29 @@ func (p *Producer[T]) prepare(m *Message[T]) (item send.Item, err error) {
 	return item, err
 }
 
+// reportUnsent has the Unsent hook called, unless Close has begun: Close returns what is unsent.
+func (p *Producer[T]) reportUnsent(o send.Outcome) {
+	if hook := p.queue.cfg.Hooks.Unsent; hook != nil && p.open.Err() == nil {
+		p.events.Enqueue(func() { call(hook, UnsentEvent{Queue: p.queue.label, ID: o.ID, Err: p.sendError(o)}) })
+	}
+}
+
 // flushed waits until what was handed over is stored, or known to be impossible to store.
 func (p *Producer[T]) flushed(ctx context.Context) error {
 	if err := p.sender.Flush(ctx); err != nil {
 		return err
 	}
 	if first, n := p.sender.FirstUnsent(); n > 0 {
-		return fmt.Errorf("%d messages sent on C could not be stored, Close returns them; first: %w", n, p.sendError(first.Outcome))
+		return fmt.Errorf("%d messages sent on C could not be stored, Unsent returns them; first: %w", n, p.sendError(first.Outcome))
 	}
 	return nil
 }
 
-// takeUnsent returns what came through C and is not known to be stored.
-func (p *Producer[T]) takeUnsent() (unsent []Unsent[T]) {
+// Unsent takes the messages that came through C and could not be stored, each with its error: for example those that are too large, or
+// that cannot be encoded. Until they are taken they keep their room in the buffer, so that C blocks once they fill it, and Flush
+// returns an error. Close returns what was not taken; of calls at the same time each message goes to one. Unsent makes no database
+// call. Hooks.Unsent reports each message that it will return.
+func (p *Producer[T]) Unsent() (unsent []Unsent[T]) {
 	for _, u := range p.sender.TakeUnsent() {
 		unsent = append(unsent, p.unsentOf(u.Origin, u.Outcome))
 	}
@@ -269,7 +280,7 @@ func (p *Producer[T]) unsentOf(origin any, o send.Outcome) Unsent[T] {
 
 // Flush waits until every message handed over before, also through C, is stored
 // or known to be impossible to store, or ctx ends. What came through C and
-// could not be stored is returned by Close, and makes Flush fail. On SQLite a
+// could not be stored makes Flush fail until Unsent has taken it. On SQLite a
 // goroutine that holds a transaction must not call it: see Queue.
 func (p *Producer[T]) Flush(ctx context.Context) error {
 	select {
@@ -285,7 +296,7 @@ func (p *Producer[T]) Flush(ctx context.Context) error {
 // fail with ErrClosed from its beginning. If ctx ends before all is stored it
 // gives up; the goroutines end as soon as the driver returns. An *UnsentError has
 // the messages that came through C and are not known to be stored, each with its
-// error. Calling it again, at the same time or later, waits until the goroutines have
+// error, except those that Unsent has taken. Calling it again, at the same time or later, waits until the goroutines have
 // ended, and returns nil, or the error of its own ctx: what is unsent is the first
 // call's. On SQLite a goroutine that holds a transaction must not call it: see Queue.
 func (p *Producer[T]) Close(ctx context.Context) error {
@@ -311,7 +322,7 @@ func (p *Producer[T]) Close(ctx context.Context) error {
 		p.sender.GiveUp()
 		unsent = hand
 	}
-	unsent = append(p.takeUnsent(), unsent...)
+	unsent = append(p.Unsent(), unsent...)
 	if len(unsent) == 0 {
 		return nil
 	}
@@ -324,6 +335,7 @@ func (p *Producer[T]) end() {
 	p.abandon(nil)
 	p.sender.End()
 	p.isolated.Close()
+	p.events.Close()
 	p.queue.debouncer.Flush() // for what was stored before the last group failed
 	p.unrecord()
 	p.health.End()

@@ -35,19 +35,15 @@ func (p piped) drain(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	producer, err := p.next.Producer(chanq.ProducerConfig{BatchRows: p.batch})
-	if err != nil {
-		return errors.Join(err, consumer.Shutdown(ctx))
-	}
 	var handled atomic.Int64
-	err = chanq.Pipe(consumer, producer, 1, func(_ context.Context, l *chanq.Lease[[]byte]) ([]chanq.Message[[]byte], error) {
+	err = chanq.Pipe(consumer, p.next, 1, func(_ context.Context, l *chanq.Lease[[]byte]) ([]chanq.Message[[]byte], error) {
 		if handled.Add(1) == int64(n) {
 			consumer.Stop()
 		}
 		return []chanq.Message[[]byte]{{Body: l.Body}}, nil
 	})
 	ctx = context.WithoutCancel(ctx)
-	err = errors.Join(err, consumer.Shutdown(ctx), producer.Close(ctx))
+	err = errors.Join(err, consumer.Shutdown(ctx))
 	if acked := consumer.Stats().Acked; err == nil && acked != int64(n) {
 		err = fmt.Errorf("moved %d of %d messages", acked, n)
 	}

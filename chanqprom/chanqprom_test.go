@@ -101,8 +101,11 @@ func TestHooksAreCounted(t *testing.T) {
 	h.Isolated(chanq.IsolatedEvent{Queue: "q", Part: "producer", Items: 2, Change: 2}) // another producer
 	h.Isolated(chanq.IsolatedEvent{Queue: "q", Part: "producer", Change: -1})
 	h.LeaseLost(chanq.LeaseLostEvent{Queue: "q"})
-	h.Failed(chanq.FailedEvent{Queue: "q", Err: errors.New("x")})
-	h.Failed(chanq.FailedEvent{Queue: "q", Err: chanq.Snooze(time.Second, nil)})
+	for outcome, err := range map[chanq.OutcomeKind]error{
+		chanq.OutcomeRetry: errors.New("x"), chanq.OutcomeSnooze: chanq.Snooze(time.Second, nil), chanq.OutcomeRelease: errors.New("stopped"), chanq.OutcomeAck: nil,
+	} {
+		h.Handled(chanq.HandledEvent{Delivery: chanq.Delivery{Queue: "q"}, Outcome: outcome, Err: err})
+	}
 	h.Claimed(chanq.ClaimedEvent{Queue: "q", Messages: 3})
 	seen := scrape(t, m)
 	for name, want := range map[string]string{

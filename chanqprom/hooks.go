@@ -42,8 +42,8 @@ func (m *Metrics) Hooks() chanq.Hooks {
 			took(e.Queue, "settle", e.Took)
 		},
 		LeaseLost: func(e chanq.LeaseLostEvent) { m.lost.WithLabelValues(e.Queue).Inc() },
-		Failed: func(e chanq.FailedEvent) {
-			if chanq.Outcome(e.Err).Kind != chanq.OutcomeSnooze {
+		Handled: func(e chanq.HandledEvent) {
+			if e.Err != nil && e.Outcome != chanq.OutcomeRelease && chanq.Outcome(e.Err).Kind != chanq.OutcomeSnooze {
 				m.failed.WithLabelValues(e.Queue).Inc()
 			}
 		},

@@ -262,7 +262,7 @@ func (r *reader[T]) isReady() bool {
 
 // Handle calls fn for each lease, in up to workers goroutines, and ends the consumer, as chanq.Consumer.Handle does. A shard that is
 // away keeps no worker waiting.
-func (c *Consumer[T]) Handle(workers int, fn func(context.Context, *chanq.Lease[T]) error) error {
+func (c *Consumer[T]) Handle(workers int, fn chanq.Handler[T]) error {
 	over := make(chan struct{})
 	var wrong error // arguments
 	go func() {

@@ -19,32 +19,30 @@ import (
 //
 // Pipe ends the consumers of the shards as chanq.Pipe does, within the same bound, and returns when from has stopped and every group is
 // stored; then it returns from's Err, or an error that says what is left.
-func Pipe[In, Out any](from *Consumer[In], to *Producer[Out], workers int, fn func(context.Context, *chanq.Lease[In]) ([]chanq.Message[Out], error)) error {
+func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int, fn func(context.Context, *chanq.Lease[In]) ([]chanq.Message[Out], error)) error {
 	if from == nil || to == nil || fn == nil {
 		return errors.New("chanq: pipe: from, to and fn must not be nil")
 	}
-	if n, m := len(from.readers), len(to.senders); n != m && m > 1 {
+	if n, m := len(from.readers), len(to.places); n != m && m > 1 {
 		return fmt.Errorf("chanq: pipe %s to %s: the first has %d shards and the second %d: each input is replaced in its shard, so both must have the same number, or the second one shard", from.label, to.label, n, m)
 	}
-	target := func(i int) *sender[Out] { return to.senders[min(i, len(to.senders)-1)] }
+	target := func(i int) *place[Out] { return to.places[min(i, len(to.places)-1)] }
 	for i, r := range from.readers {
-		if r.place.db != target(i).place.db {
-			return fmt.Errorf("chanq: pipe %s to %s: the shards must be on the same *sql.DB, since one transaction spans both", r.place.cfg.Label, target(i).place.cfg.Label)
+		if r.place.db != target(i).db {
+			return fmt.Errorf("chanq: pipe %s to %s: the shards must be on the same *sql.DB, since one transaction spans both", r.place.cfg.Label, target(i).cfg.Label)
 		}
 	}
 	err := each(len(from.readers), func(i int) error {
-		r, s := from.readers[i], target(i)
-		select {
-		case <-s.ready:
-		case <-from.stop.Done():
-			return nil
-		}
+		r := from.readers[i]
 		if <-r.ready; r.shard == nil {
 			return nil // from has stopped
 		}
-		err := s.err
-		if err == nil {
-			err = chanq.Pipe(r.shard, s.shard, workers, fn)
+		shard, err := target(i).await(from.stop, "producer")
+		switch {
+		case err == nil:
+			err = chanq.Pipe(r.shard, shard, workers, fn)
+		case from.stop.Err() != nil:
+			return nil
 		}
 		if err != nil {
 			from.Stop()

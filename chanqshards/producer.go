@@ -56,7 +56,7 @@ func (q *Queue[T]) Producer(cfg chanq.ProducerConfig) (*Producer[T], error) {
 	p.open, p.shut = context.WithCancel(context.Background())
 	p.abandoned, p.abandon = context.WithCancel(context.Background())
 	for _, place := range q.places {
-		s := &sender[T]{p: p, place: place, cfg: cfg, in: make(chan handed[T], room), ready: make(chan struct{}), ended: make(chan struct{})}
+		s := &sender[T]{p: p, place: place, cfg: cfg, in: make(chan handed[T], room), ready: make(chan struct{}), ended: make(chan struct{}), taken: make(chan struct{}, 1)}
 		s.opening, s.giveUp = context.WithCancel(p.abandoned)
 		if shard := place.queue.Load(); shard != nil {
 			if s.start(shard, nil); s.err != nil {
@@ -95,7 +95,7 @@ func share(limit, n int) int {
 	return max(1, limit/n)
 }
 
-// C is a channel to send on, as chanq.Producer.C is: Close returns what it received and could not store.
+// C is a channel to send on, as chanq.Producer.C is: Unsent or Close returns what it received and could not store.
 // When the messages that wait for one shard fill its part of the buffer, C blocks for all messages. Use Send
 // where that matters.
 func (p *Producer[T]) C() chan<- chanq.Message[T] { return p.in }
@@ -237,6 +237,14 @@ func (p *Producer[T]) route() {
 		case <-p.open.Done():
 		}
 	}
+}
+
+// Unsent takes the messages that came through C and could not be stored, as chanq.Producer.Unsent does, of all shards.
+func (p *Producer[T]) Unsent() (all []chanq.Unsent[T]) {
+	for _, s := range p.senders {
+		all = append(all, s.take()...)
+	}
+	return all
 }
 
 // Flush waits until every message handed over before, also through C, is stored or known to be impossible to

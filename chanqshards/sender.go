@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/chanq/chanq"
 )
@@ -21,8 +22,11 @@ type sender[T any] struct {
 	shard   *chanq.Producer[T] // nil if err is set
 	err     error              // why nothing can be sent to this shard
 
-	unsent []chanq.Unsent[T] // of its goroutine, until that has ended
-	ended  chan struct{}
+	ended chan struct{}
+	taken chan struct{} // of capacity 1: has a value after unsent was taken
+
+	mu     sync.Mutex        // guards unsent
+	unsent []chanq.Unsent[T] // that no chanq.Producer has seen
 }
 
 // handed is a message of C, or the call of a Flush that waits until all before it were forwarded.
@@ -83,17 +87,54 @@ func (s *sender[T]) forward(h handed[T]) {
 		close(h.flushed)
 		return
 	case s.shard == nil:
-		if len(s.unsent) == room {
-			<-s.p.open.Done() // what cannot be stored is bounded, so C blocks until Close
-		}
-		s.unsent = append(s.unsent, s.unsentOf(h.message, s.err))
+		s.keep(s.unsentOf(h.message, s.err))
 		return
 	}
 	select {
 	case s.shard.C() <- h.message:
 	case <-s.p.abandoned.Done():
-		s.unsent = append(s.unsent, s.unsentOf(h.message, s.place.fail("send", h.message.ID, chanq.ErrClosed)))
+		s.keep(s.unsentOf(h.message, s.place.fail("send", h.message.ID, chanq.ErrClosed)))
 	}
+}
+
+// keep keeps a message that cannot be stored. Their number is bounded, so C blocks until they are taken or Close begins.
+func (s *sender[T]) keep(u chanq.Unsent[T]) {
+	for {
+		open := s.p.open.Err() == nil
+		s.mu.Lock()
+		kept := !open || len(s.unsent) < room
+		if kept {
+			s.unsent = append(s.unsent, u)
+		}
+		s.mu.Unlock()
+		switch {
+		case kept && open:
+			chanq.JoinHooks(s.place.cfg.Hooks).Unsent(chanq.UnsentEvent{Queue: s.place.cfg.Label, ID: u.Message.ID, Err: u.Err})
+			return
+		case kept:
+			return
+		}
+		select {
+		case <-s.taken:
+		case <-s.p.open.Done():
+		}
+	}
+}
+
+// take returns what could not be stored, each message to one caller.
+func (s *sender[T]) take() []chanq.Unsent[T] {
+	s.mu.Lock()
+	unsent := s.unsent
+	s.unsent = nil
+	s.mu.Unlock()
+	select {
+	case s.taken <- struct{}{}:
+	default:
+	}
+	if s.isReady() && s.shard != nil {
+		unsent = append(s.shard.Unsent(), unsent...)
+	}
+	return unsent
 }
 
 // unsentOf is a message that no chanq.Producer has seen.
@@ -170,23 +211,24 @@ func (s *sender[T]) flush(ctx context.Context) error {
 	case <-ctx.Done():
 		return failed()
 	}
-	if s.err != nil {
-		return fmt.Errorf("chanq: flush %s: %w", s.place.cfg.Label, s.err)
+	if s.shard != nil {
+		return s.shard.Flush(ctx)
 	}
-	return s.shard.Flush(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.unsent); n > 0 {
+		return fmt.Errorf("chanq: flush %s: %d messages sent on C could not be stored, Unsent returns them; first: %w", s.place.cfg.Label, n, s.unsent[0].Err)
+	}
+	return nil
 }
 
 // close ends the shard's producer, and returns what was not stored there. The router has ended.
 func (s *sender[T]) close(ctx context.Context) []chanq.Unsent[T] {
 	<-s.ended // soon after ctx
 	s.giveUp()
-	unsent := s.unsent
-	if s.shard == nil {
-		return unsent
-	}
 	var those *chanq.UnsentError[T]
-	if errors.As(s.shard.Close(ctx), &those) {
-		unsent = append(those.Unsent, unsent...)
+	if s.shard != nil && errors.As(s.shard.Close(ctx), &those) {
+		return append(those.Unsent, s.take()...)
 	}
-	return unsent
+	return s.take()
 }

@@ -36,10 +36,10 @@ func Example() {
 	producer.C() <- chanq.Message[Order]{Body: Order{1}, Headers: telemetry.Headers(ctx, nil)}
 	check(producer.Close(ctx))
 
-	consumer, err := orders.Consume(ctx, chanq.ConsumerConfig{})
+	consumer, err := orders.Consume(ctx, chanq.ConsumerConfig{Middleware: []chanq.Middleware{telemetry.Middleware}})
 	check(err)
 	ship := func(ctx context.Context, lease *chanq.Lease[Order]) error { consumer.Stop(); return nil }
-	check(consumer.Handle(8, otelchanq.Handler(telemetry, ship)))
+	check(consumer.Handle(8, ship))
 	check(consumer.Shutdown(ctx))
 	// Output:
 }

@@ -50,8 +50,8 @@ func (t *Telemetry) Hooks() chanq.Hooks {
 		LeaseLost: func(e chanq.LeaseLostEvent) {
 			t.lost.Add(ctx, 1, queueAttributes(e.Queue, confirmedKey.Bool(e.Confirmed)))
 		},
-		Failed: func(e chanq.FailedEvent) {
-			if chanq.Outcome(e.Err).Kind != chanq.OutcomeSnooze {
+		Handled: func(e chanq.HandledEvent) {
+			if e.Err != nil && e.Outcome != chanq.OutcomeRelease && chanq.Outcome(e.Err).Kind != chanq.OutcomeSnooze {
 				t.failed.Add(ctx, 1, queueAttributes(e.Queue))
 			}
 		},

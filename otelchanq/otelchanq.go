@@ -5,7 +5,8 @@
 //	orders, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Hooks: telemetry.Hooks()})
 //
 //	message := chanq.Message[Order]{Body: order, Headers: telemetry.Headers(ctx, nil)}
-//	err = consumer.Handle(8, otelchanq.Handler(telemetry, handle))
+//	consumer, err := orders.Consume(ctx, chanq.ConsumerConfig{Middleware: []chanq.Middleware{telemetry.Middleware}})
+//	err = consumer.Handle(8, handle)
 //
 //	receipts, err := orders.SendTx(ctx, tx, message)
 //	if err = tx.Commit(); err == nil {
@@ -13,14 +14,14 @@
 //		telemetry.SentTx(orders.Name(), receipts...)
 //	}
 //
-// Metrics come from the hooks, from Handler and Stage, from SentTx and from Watch. Where
+// Metrics come from the hooks, from Middleware, from SentTx and from Watch. Where
 // OpenTelemetry's conventions for messaging have a name for something, that is
 // its name here; the package chanqprom has the same figures for Prometheus:
 //
 //	messaging.client.sent.messages       counter    messages stored by producers (by SendTx: SentTx)
 //	messaging.client.consumed.messages   counter    messages claimed by consumers
 //	messaging.client.operation.duration  histogram  s, by operation: send, claim, settle
-//	messaging.process.duration           histogram  s, of handlers (Handler and Stage)
+//	messaging.process.duration           histogram  s, of handlers (Middleware)
 //	chanq.sent.duplicates                counter    not stored, because of their DedupKey
 //	chanq.settled.messages               counter    by chanq.outcome: acked, nacked, released, dead
 //	chanq.leases.lost                    counter    leases that ended before their message was settled
@@ -39,7 +40,7 @@
 // Package chanqshards labels each shard of a queue over several databases, for example "orders/east".
 //
 // A trace follows a message through its headers: Headers writes the context of
-// the span in which it is sent, and Handler continues that trace. What SendTx,
+// the span in which it is sent, and Middleware continues that trace. Stage writes that of the input into the outputs of a Pipe. What SendTx,
 // Redrive and the like store carries the headers that it was given.
 package otelchanq
 

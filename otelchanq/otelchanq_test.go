@@ -159,9 +159,11 @@ func TestAQueueIsMeasured(t *testing.T) {
 	require.Contains(t, got, "chanq.queue.paused")
 	require.Contains(t, got, "chanq.queue.members")
 
-	c, err := q.Consume(t.Context(), chanq.ConsumerConfig{Backoff: func(int) time.Duration { return 0 }})
+	c, err := q.Consume(t.Context(), chanq.ConsumerConfig{
+		Backoff: func(*chanq.Delivery, error) time.Duration { return 0 }, Middleware: []chanq.Middleware{b.telemetry.Middleware},
+	})
 	require.NoError(t, err)
-	handler := otelchanq.Handler(b.telemetry, func(_ context.Context, l *chanq.Lease[string]) error {
+	require.NoError(t, c.Handle(1, func(_ context.Context, l *chanq.Lease[string]) error {
 		if l.Body == "fine" {
 			return nil
 		}
@@ -170,8 +172,7 @@ func TestAQueueIsMeasured(t *testing.T) {
 			panic("out of ideas")
 		}
 		return chanq.RetryAfter(0, fmt.Errorf("call: %w", &url.Error{Op: "Get", URL: "/", Err: io.EOF}))
-	})
-	require.NoError(t, c.Handle(1, handler))
+	}))
 	require.NoError(t, c.Shutdown(t.Context()))
 	got = b.metrics()
 	require.Equal(t, 3.0, got["messaging.client.consumed.messages claim"])
@@ -223,8 +224,8 @@ func TestTheTypeOfAnErrorIsThatOfItsCause(t *testing.T) {
 		"context.deadlineExceededError": context.DeadlineExceeded,
 	} {
 		b := newBackend(t)
-		handler := otelchanq.Handler(b.telemetry, func(context.Context, *chanq.Lease[string]) error { return err })
-		require.ErrorIs(t, handler(t.Context(), &chanq.Lease[string]{Delivery: chanq.Delivery{Queue: "orders"}}), err)
+		fails := func(context.Context) error { return err }
+		require.ErrorIs(t, b.telemetry.Middleware(t.Context(), &chanq.Delivery{Queue: "orders"}, fails), err)
 		require.Contains(t, b.metrics(), "messaging.process.duration "+strings.Join(slices.Sorted(slices.Values([]string{want, "process"})), " "))
 	}
 }
@@ -247,13 +248,17 @@ func TestLossesAndOutagesAreMeasured(t *testing.T) {
 	h.Isolated(chanq.IsolatedEvent{Queue: "orders", Part: "consumer", Items: 3, Change: 3})
 	h.Isolated(chanq.IsolatedEvent{Queue: "orders", Part: "consumer", Items: 1, Change: -2})
 	h.Housekeeping(chanq.HousekeepingEvent{Queue: "orders", Task: "vacuum", Err: errors.New("no right")})
-	h.Failed(chanq.FailedEvent{Queue: "orders", Err: chanq.Snooze(time.Second, nil)})
+	for outcome, err := range map[chanq.OutcomeKind]error{
+		chanq.OutcomeSnooze: chanq.Snooze(time.Second, nil), chanq.OutcomeRelease: errors.New("stopped"), chanq.OutcomeAck: nil,
+	} {
+		h.Handled(chanq.HandledEvent{Delivery: chanq.Delivery{Queue: "orders"}, Outcome: outcome, Err: err})
+	}
 	got := b.metrics()
 	require.Equal(t, 0.0, got["chanq.outages.now consumer"])
 	require.Equal(t, 1.0, got["chanq.outages.now producer"])
 	require.Equal(t, 1.0, got["chanq.isolated consumer"])
 	require.Equal(t, 1.0, got["chanq.housekeeping.refused vacuum"])
-	require.NotContains(t, got, "chanq.handler.errors", "a snooze is none")
+	require.NotContains(t, got, "chanq.handler.errors", "none of them is one")
 	require.Equal(t, 1.0, got["chanq.leases.lost true"])
 	require.Equal(t, 1.0, got["chanq.leases.lost false"])
 	require.Equal(t, 3.0, got["chanq.settled.messages released"])
@@ -302,7 +307,7 @@ func TestATraceFollowsAMessageThroughTheStages(t *testing.T) {
 	require.Len(t, own, 1, "it is copied")
 	request.End()
 
-	c, err := q.Consume(t.Context(), chanq.ConsumerConfig{})
+	c, err := q.Consume(t.Context(), chanq.ConsumerConfig{Middleware: []chanq.Middleware{b.telemetry.Middleware}})
 	require.NoError(t, err)
 	stage := otelchanq.Stage(b.telemetry, func(ctx context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
 		assert.Equal(t, "7", baggage.FromContext(ctx).Member("tenant").Value())
@@ -314,7 +319,7 @@ func TestATraceFollowsAMessageThroughTheStages(t *testing.T) {
 		assert.Equal(t, "header", l.Headers["own"])
 		return []chanq.Message[string]{{Body: "done", Headers: map[string]string{"stage": "kept"}}}, nil
 	})
-	require.NoError(t, chanq.Pipe(c, p, 1, stage)) // into the same queue
+	require.NoError(t, chanq.Pipe(c, q, 1, stage)) // into the same queue
 	require.NoError(t, c.Shutdown(t.Context()))
 	require.NoError(t, p.Close(t.Context()))
 
@@ -341,6 +346,5 @@ func TestWithoutAPropagatorThereAreNoHeaders(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, telemetry.Headers(t.Context(), nil))
 	require.Equal(t, map[string]string{"a": "b"}, telemetry.Headers(t.Context(), map[string]string{"a": "b"}))
-	handler := otelchanq.Handler(telemetry, func(context.Context, *chanq.Lease[string]) error { return nil })
-	require.NoError(t, handler(t.Context(), &chanq.Lease[string]{}))
+	require.NoError(t, telemetry.Middleware(t.Context(), &chanq.Delivery{}, func(context.Context) error { return nil }))
 }

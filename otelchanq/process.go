@@ -16,47 +16,25 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// Handler wraps a handler for Consumer.Handle: each call is a span, "process" and
+// Middleware is a chanq.Middleware: each call of a handler is a span, "process" and
 // the queue's name, that continues the trace of the message's headers (Headers)
 // or begins one. Its error is recorded and returned; a panic is recorded and goes
 // on. error.type is the type of the error inside chanq.RetryAfter and the like, or
 // what its method ErrorType says; "panic" of a panic.
-func Handler[T any](t *Telemetry, fn func(context.Context, *chanq.Lease[T]) error) func(context.Context, *chanq.Lease[T]) error {
-	return func(ctx context.Context, l *chanq.Lease[T]) error {
-		return t.processed(ctx, l.Queue, l.ID, l.Attempt, l.Headers, func(ctx context.Context) error { return fn(ctx, l) })
-	}
-}
-
-// Stage wraps a function for chanq.Pipe, as Handler does. Its outputs get headers
-// that continue the trace, besides those that it gave them.
-func Stage[In, Out any](t *Telemetry, fn func(context.Context, *chanq.Lease[In]) ([]chanq.Message[Out], error)) func(context.Context, *chanq.Lease[In]) ([]chanq.Message[Out], error) {
-	return func(ctx context.Context, l *chanq.Lease[In]) (out []chanq.Message[Out], err error) {
-		err = t.processed(ctx, l.Queue, l.ID, l.Attempt, l.Headers, func(ctx context.Context) (err error) {
-			out, err = fn(ctx, l)
-			for i := range out {
-				out[i].Headers = t.Headers(ctx, out[i].Headers)
-			}
-			return err
-		})
-		return out, err
-	}
-}
-
-// processed calls f in a span.
-func (t *Telemetry) processed(ctx context.Context, queue string, id chanq.ID, attempt int, headers map[string]string, f func(context.Context) error) (err error) {
-	ctx = t.propagator.Extract(ctx, propagation.MapCarrier(headers))
-	ctx, span := t.tracer.Start(ctx, "process "+queue, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
+func (t *Telemetry) Middleware(ctx context.Context, d *chanq.Delivery, next func(context.Context) error) (err error) {
+	ctx = t.propagator.Extract(ctx, propagation.MapCarrier(d.Headers))
+	ctx, span := t.tracer.Start(ctx, "process "+d.Queue, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
 		semconv.MessagingSystemKey.String(system),
-		semconv.MessagingDestinationName(queue),
+		semconv.MessagingDestinationName(d.Queue),
 		semconv.MessagingOperationName("process"),
 		semconv.MessagingOperationTypeProcess,
-		semconv.MessagingMessageID(id.String()),
-		attemptKey.Int(attempt),
+		semconv.MessagingMessageID(d.ID.String()),
+		attemptKey.Int(d.Attempt),
 	))
 	start := time.Now()
 	returned := false
 	defer func() {
-		attributes := []attribute.KeyValue{t.process.AttrDestinationName(queue)}
+		attributes := []attribute.KeyValue{t.process.AttrDestinationName(d.Queue)}
 		failure := err
 		if !returned { // a panic, which is Handle's to recover
 			failure = panicked{}
@@ -71,9 +49,21 @@ func (t *Telemetry) processed(ctx context.Context, queue string, id chanq.ID, at
 		span.End()
 		t.process.Record(ctx, time.Since(start).Seconds(), "process", system, attributes...)
 	}()
-	err = f(ctx)
+	err = next(ctx)
 	returned = true
 	return err
+}
+
+// Stage wraps a function for chanq.Pipe: its outputs get headers that continue the trace of its context, which is that of Middleware,
+// besides those that it gave them.
+func Stage[In, Out any](t *Telemetry, fn func(context.Context, *chanq.Lease[In]) ([]chanq.Message[Out], error)) func(context.Context, *chanq.Lease[In]) ([]chanq.Message[Out], error) {
+	return func(ctx context.Context, l *chanq.Lease[In]) ([]chanq.Message[Out], error) {
+		out, err := fn(ctx, l)
+		for i := range out {
+			out[i].Headers = t.Headers(ctx, out[i].Headers)
+		}
+		return out, err
+	}
 }
 
 // cause is the error inside wrappers that say nothing of it: those whose type has no

@@ -3,6 +3,7 @@ package check
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -34,7 +35,7 @@ func told(t *testing.T) map[string]map[string][]string {
 	h.Claimed(chanq.ClaimedEvent{Queue: "q"})
 	h.Settled(chanq.SettledEvent{Queue: "q"})
 	h.LeaseLost(chanq.LeaseLostEvent{Queue: "q"})
-	h.Failed(chanq.FailedEvent{Queue: "q"})
+	h.Handled(chanq.HandledEvent{Delivery: chanq.Delivery{Queue: "q"}, Err: errors.New("no")})
 	h.Availability(chanq.AvailabilityEvent{Queue: "q", Part: "consumer"})
 	h.Isolated(chanq.IsolatedEvent{Queue: "q", Part: "consumer", Items: 1, Change: 1})
 	h.Housekeeping(chanq.HousekeepingEvent{Queue: "q", Task: "trim"})

@@ -11,7 +11,6 @@ package main
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -80,16 +79,12 @@ func run(ctx context.Context, db *sql.DB, paths []string) error {
 	if err != nil {
 		return err
 	}
-	results, err := counted.Producer(chanq.ProducerConfig{})
-	if err != nil {
-		return err
-	}
 	adding, err := counted.Consume(ctx, chanq.ConsumerConfig{})
 	if err != nil {
 		return err
 	}
 	var stages errgroup.Group
-	stages.Go(func() error { return chanq.Pipe(reading, results, 4, count) })
+	stages.Go(func() error { return chanq.Pipe(reading, counted, 4, count) })
 	stages.Go(func() error { return adding.HandleBatches(1, 100, 20*time.Millisecond, add(db)) })
 	// Pipe moves a message in one transaction, so it is always in one of the two.
 	for ctx.Err() == nil && !empty(ctx, files, counted) {
@@ -99,10 +94,7 @@ func run(ctx context.Context, db *sql.DB, paths []string) error {
 		}
 	}
 	// Stop every stage, and wait for what it has in hand, up to ConsumerConfig.DrainFor. What lies between two stages is in its
-	// table, so their order does not matter. The producer ends after the consumer that feeds it.
+	// table, so their order does not matter.
 	stop()
-	err = stages.Wait()
-	bound, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	return errors.Join(err, results.Close(bound))
+	return stages.Wait()
 }

@@ -12,8 +12,8 @@ import (
 //
 //   - Hooks, Backoff and methods of errors are called by Call, on a goroutine of their own that is waited for. That takes a
 //     microsecond, where a statement or a failure was before.
-//   - Handlers are called by Workers, too often for that. A worker that a handler has ended is replaced, and goes on behind
-//     the message that it was at.
+//   - Handlers, and the Handled hook after a success, are called by Workers, too often for that. A worker that one of them has ended is
+//     replaced, and goes on behind the message that it was at.
 //   - Codecs are called by the goroutines that need them. Their panics are caught; runtime.Goexit in them ends that goroutine.
 
 // ErrGoexit is the outcome of a function that left by runtime.Goexit.

@@ -302,11 +302,15 @@ func (p *Plain) readContents(l *lease.Lease, row *table.Claimed) {
 			return
 		case locked:
 			if !l.Suspect { // which is claimed as others are
-				l.Op, l.Delay = lease.Snooze, p.cfg.Consumer.Delay(l.Failures())
+				cause := errLocked
+				if failure != nil {
+					cause = failure.Err
+				}
+				l.Op, l.Delay = lease.Snooze, p.cfg.Consumer.Delay(l, row, cause)
 			}
 			return
 		default:
-			p.cfg.blame(l, failure.Err)
+			p.cfg.blame(l, row, failure.Err)
 			return
 		}
 		pause := batch.ShortPause

@@ -58,8 +58,8 @@ type Consumer interface {
 	Backlogged() bool
 	// Held returns how many leases have not ended, and how many handlers have not returned.
 	Held() (leases, handlers int)
-	// Delay returns when a message is due again after so many failed attempts.
-	Delay(failures int) time.Duration
+	// Delay returns the delay until a message is due again that could not be read, because of err. Its row has no contents.
+	Delay(l *lease.Lease, row *table.Claimed, err error) time.Duration
 	// Claimed is called after messages were leased.
 	Claimed(rows []table.Claimed)
 	// Delivered is called when they are on their way to readers.

@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -13,6 +14,9 @@ import (
 
 // SlabLeases is how many leases share an allocation at most. A reader may keep one of them for long.
 const SlabLeases = 32
+
+// errLocked is why a message is not read that no statement has failed on.
+var errLocked = errors.New("the message is locked by another transaction")
 
 // leases makes leases of messages, in their order.
 func (c *Config) leases(rows []table.Claimed, deadline, until time.Duration) []*lease.Lease {
@@ -35,13 +39,13 @@ func (c *Config) leases(rows []table.Claimed, deadline, until time.Duration) []*
 }
 
 // blame makes a failed attempt of a settling lease whose message cannot be read.
-func (c *Config) blame(l *lease.Lease, cause error) {
+func (c *Config) blame(l *lease.Lease, row *table.Claimed, cause error) {
 	if late, ok := cause.(*table.LateError); ok {
 		l.Text = "chanq: could not be read within " + late.Within.String()
 	} else {
 		l.Text, l.Quiet = base.ReasonRead+cause.Error(), true
 	}
-	l.Op, l.Delay = lease.Nack, c.Consumer.Delay(l.Failures())
+	l.Op, l.Delay = lease.Nack, c.Consumer.Delay(l, row, cause)
 }
 
 // crashed says why a message is dead.

@@ -299,7 +299,7 @@ func (r *Ordered) deliver(n int) (b Batch, any bool) {
 			l.DeadLetter(base.ReasonExpired)
 		case rows[i].Unread != nil:
 			l.Take(lease.Nack)
-			r.cfg.blame(l, rows[i].Unread)
+			r.cfg.blame(l, &rows[i], rows[i].Unread)
 		case d.Crashed && d.Crashes() > 0:
 			l.DeadLetter(crashed(&rows[i], d.Crashes()))
 		}

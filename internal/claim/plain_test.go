@@ -308,8 +308,10 @@ func (q *queue) Connect()                      { q.note("connect") }
 func (q *queue) Heard() (sqlbatch.Heads, bool) { return notify.NoPlace, false }
 func (q *queue) Backlogged() bool              { return false }
 func (q *queue) Held() (leases, handlers int)  { return 1 + int(q.others.Load()), 0 }
-func (q *queue) Delay(int) time.Duration       { return time.Minute }
-func (q *queue) Claimed([]table.Claimed)       {}
+func (q *queue) Delay(*lease.Lease, *table.Claimed, error) time.Duration {
+	return time.Minute
+}
+func (q *queue) Claimed([]table.Claimed) {}
 func (q *queue) Delivered(n, _ int, _ time.Duration) {
 	q.note(fmt.Sprint("delivered ", n))
 }

@@ -87,10 +87,13 @@ func (k claiming) Held() (leases, handlers int) {
 	return int(k.c.held.Load()), int(k.c.working.Load())
 }
 
-func (k claiming) Delay(failures int) time.Duration { return k.c.cfg.Delay(failures) }
-func (k claiming) Claimed(rows []table.Claimed)     { k.c.cfg.Observer.Claimed(rows) }
-func (k claiming) Broken(err error)                 { k.c.Broken("claim", err) }
-func (k claiming) Freed()                           { k.c.wake() }
+func (k claiming) Claimed(rows []table.Claimed) { k.c.cfg.Observer.Claimed(rows) }
+func (k claiming) Broken(err error)             { k.c.Broken("claim", err) }
+func (k claiming) Freed()                       { k.c.wake() }
+
+func (k claiming) Delay(l *lease.Lease, row *table.Claimed, err error) time.Duration {
+	return k.c.cfg.Delay(l, row, err)
+}
 
 func (k claiming) Delivered(messages, bytes int, took time.Duration) {
 	k.c.cfg.Observer.Delivered(messages, bytes, took)

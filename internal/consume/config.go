@@ -31,15 +31,16 @@ type Config struct {
 	Member             sqlbatch.Member
 	NewID              func() [16]byte
 	TryTimeout, Linger time.Duration
-	Backlog            int                              // settles that wait, at most
-	Delay              func(failures int) time.Duration // until a message is due again
-	Group              *Group                           // nil: the consumer does not stop when it is idle
-	Values             context.Context                  // of the contexts of leases
-	Of                 any                              // of the leases: see lease.Home
+	Backlog            int             // settles that wait, at most
+	Group              *Group          // nil: the consumer does not stop when it is idle
+	Values             context.Context // of the contexts of leases
+	Of                 any             // of the leases: see lease.Home
 	Health             *base.Availability
 	Isolated           *base.Isolated
 	Task               func(name, op string) *base.Task
-	Observer           Observer
+	// Delay is that of claim.Consumer.
+	Delay    func(l *lease.Lease, row *table.Claimed, err error) time.Duration
+	Observer Observer
 }
 
 // Observer has the functions that a consumer calls about what it has done.

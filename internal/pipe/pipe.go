@@ -47,9 +47,10 @@ type Config struct {
 	Classify                 func(error) sqlbatch.Class
 	Health                   batch.Health
 	Isolated                 *base.Isolated
-	Delay                    func(failures int) time.Duration // until an input that failed is due again
-	Reason                   string                           // how the last errors of such inputs begin
-	Failed                   func(l *lease.Lease, err error)
+	Reason                   string // how the last errors of inputs begin that cannot be replaced
+	// Failed is called for an input that is nacked, since its outputs were not stored in time. It returns the delay until the input
+	// is due again.
+	Failed func(item *Item, err error) (delay time.Duration)
 	// Slots reports that Sent wants the slots of the outputs.
 	Slots bool
 	// Sent is called after outputs were stored; messages is 0 if they may have been. more says that others follow.
@@ -61,6 +62,7 @@ type Item struct {
 	batch.Place // its Size is that of the outputs
 
 	In    *lease.Lease
+	Of    any // the delivery of In for who made the Pipe
 	Rows  []sqlbatch.Row
 	one   [1]sqlbatch.Row // where Rows begins: most have one
 	Keyed bool            // an output has a key or an ID of the caller's
@@ -70,8 +72,8 @@ type Item struct {
 }
 
 // NewItem returns an input without outputs.
-func NewItem(in *lease.Lease) *Item {
-	item := &Item{In: in}
+func NewItem(in *lease.Lease, of any) *Item {
+	item := &Item{In: in, Of: of}
 	item.Rows = item.one[:0]
 	return item
 }
@@ -117,14 +119,16 @@ func (p *Pipe) Drain() { p.writer.Drain() }
 func (p *Pipe) Close() { p.writer.Close() }
 
 // Add takes an input that was handled. From here on its settle is under way: no one else may settle it. It waits for room.
-func (p *Pipe) Add(item *Item) {
+// It reports false if the input was settled by its handler, or is lost.
+func (p *Pipe) Add(item *Item) bool {
 	if !item.In.Take(lease.Ack) {
-		return // settled by its handler, or lost
+		return false
 	}
 	p.cfg.From.Take()
 	if p.writer.Add(context.Background(), item, batch.Awaited) != nil { // it was given up
 		lease.Finish(p.cfg.From, []*lease.Lease{item.In}, []error{&lease.FailedError{Op: "pipe", Err: batch.ErrClosed}})
 	}
+	return true
 }
 
 // fit is how many of the first inputs fit one transaction.
@@ -196,15 +200,15 @@ func (p *Pipe) late(ctx context.Context, item *Item, began time.Time, err error)
 	}
 	item.handed = true
 	item.In.MaybeApplied = item.In.MaybeApplied || item.Unknown || class == sqlbatch.Unknown
-	p.nack(item.In, err)
+	p.nack(item, err)
 	return true
 }
 
 // nack gives an input back that cannot be replaced.
-func (p *Pipe) nack(l *lease.Lease, err error) {
+func (p *Pipe) nack(item *Item, err error) {
+	l := item.In
 	err = &outputError{p.cfg.Reason, err}
-	p.cfg.Failed(l, err)
-	l.Op, l.Delay, l.Text = lease.Nack, p.cfg.Delay(l.Failures()), err.Error()
+	l.Op, l.Delay, l.Text = lease.Nack, p.cfg.Failed(item, err), err.Error()
 	p.cfg.From.SettleAll(l)
 }
 
@@ -283,7 +287,7 @@ func (p *Pipe) failed(o batch.Outcome[*Item]) error {
 		l.Op, l.Text = lease.Dead, (&outputError{p.cfg.Reason, o.Err}).Error()
 		p.cfg.From.SettleAll(l)
 	default:
-		p.nack(l, o.Err)
+		p.nack(o.Item, o.Err)
 	}
 	return nil
 }

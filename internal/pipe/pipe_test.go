@@ -68,9 +68,12 @@ func start(t *testing.T) *rig {
 			}
 			return sqlbatch.Unknown
 		},
-		Health: health{}, Isolated: &base.Isolated{}, Delay: func(int) time.Duration { return time.Minute }, Reason: "output: ",
-		Failed: func(l *lease.Lease, err error) { r.event("failed %d", l.Item.ID[0]) },
-		Sent:   func(n int, _ notify.Slots, _ bool, _ time.Duration) { r.event("sent %d", n) },
+		Health: health{}, Isolated: &base.Isolated{}, Reason: "output: ",
+		Failed: func(item *pipe.Item, err error) time.Duration {
+			r.event("failed %d", item.Of)
+			return time.Minute
+		},
+		Sent: func(n int, _ notify.Slots, _ bool, _ time.Duration) { r.event("sent %d", n) },
 	})
 	t.Cleanup(r.end)
 	return r
@@ -104,7 +107,7 @@ func (r *rig) add(outputs []string, ids ...byte) {
 		r.change(func() { r.rows[id] = 1 })
 		l := &lease.Lease{Home: &r.home, Item: sqlbatch.Item{ID: [16]byte{id}, Fence: 1}, Attempt: 1}
 		l.Begin(base.Now()+time.Hour, base.Now()+time.Hour)
-		item := pipe.NewItem(l)
+		item := pipe.NewItem(l, id)
 		for _, body := range outputs {
 			item.Append(sqlbatch.Row{Body: []byte(fmt.Sprint(body, id))}, false)
 		}

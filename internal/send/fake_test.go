@@ -53,7 +53,8 @@ type fake struct {
 	blind     bool                                       // looks find nothing
 	sender    *send.Sender
 	notified  int
-	sent      [][3]int // messages, duplicates, bytes
+	sent      [][3]int   // messages, duplicates, bytes
+	unsent    [][16]byte // as they are reported
 }
 
 // start runs a sender, and returns a function that closes it.
@@ -63,7 +64,8 @@ func (f *fake) start(change func(*send.Config)) (end func()) {
 	cfg := send.Config{
 		Table: f, Classify: classify, Health: health{}, FindIDs: 100, BatchRows: 100, BatchBytes: 1 << 20, BufferBytes: 1 << 20, InFlight: 1,
 		Linger: time.Millisecond, StatementTimeout: 10 * time.Second, Open: open, Abandoned: abandoned, Isolated: func(int, error) {}, Keep: func(o any) any { return kept{o.(int)} },
-		Names: func() bool { return true }, Notify: func(n int, _ notify.Slots, _ bool) {
+		Unsent: func(o send.Outcome) { f.unsent = append(f.unsent, o.ID) },
+		Names:  func() bool { return true }, Notify: func(n int, _ notify.Slots, _ bool) {
 			time.Sleep(time.Millisecond)
 			f.note("notify")
 			f.mu.Lock()

@@ -59,9 +59,10 @@ type Config struct {
 	Notify func(messages int, slots notify.Slots, more bool)
 	// Explain adds the remedy to an error of the database. It may be nil.
 	Explain func(error) error
-	// Keep copies the origin of an item that is unsent, which must not keep its neighbours in memory. It may be nil if every
-	// item has a Call.
-	Keep func(origin any) any
+	// Keep copies the origin of an item that is unsent, which must not keep its neighbours in memory. Unsent is called with each
+	// such item, in the order in which they are kept, under a lock: it must not wait. Both may be nil if every item has a Call.
+	Keep   func(origin any) any
+	Unsent func(Outcome)
 	// Sent is called for each group of which some were stored.
 	Sent func(began time.Time, messages, duplicates, bytes int)
 }
@@ -70,6 +71,7 @@ type Config struct {
 type Unsent struct {
 	Origin any
 	Outcome
+	size int // that it takes of the buffer
 }
 
 // Sender stores messages, grouped by a writer that repeats what failed and isolates messages that fail alone.
@@ -197,7 +199,7 @@ func (s *Sender) push(n int, item func(i int) *Item) bool {
 }
 
 // PushInTurn hands n items without a Call over, once the buffer has room. When Close begins it waits no more: nothing comes after
-// them, and items that could not be stored keep their room until Close.
+// them, and items that could not be stored keep their room until TakeUnsent.
 func (s *Sender) PushInTurn(n int, item func(i int) *Item, size int) {
 	if s.reserve(s.cfg.Open, size) != nil {
 		for i := range n {
@@ -209,10 +211,19 @@ func (s *Sender) PushInTurn(n int, item func(i int) *Item, size int) {
 
 // KeepUnsent keeps an item that cannot be stored until TakeUnsent. It takes room in the buffer like any other, at most size.
 func (s *Sender) KeepUnsent(item *Item, size int, err error) {
-	_ = s.reserve(s.cfg.Open, min(item.Size, size)) // kept in any case
+	size = min(item.Size, size)
+	if s.reserve(s.cfg.Open, size) != nil {
+		size = 0 // Close has begun: it is kept in any case
+	}
 	s.mu.Lock()
-	s.unsent = append(s.unsent, Unsent{s.cfg.Keep(item.Origin), Outcome{Receipt: Receipt{ID: item.Row.ID}, Err: err}})
+	s.keep(item, size, Outcome{Receipt: Receipt{ID: item.Row.ID}, Err: err})
 	s.mu.Unlock()
+}
+
+// keep keeps an item until TakeUnsent. mu is held.
+func (s *Sender) keep(item *Item, size int, o Outcome) {
+	s.unsent = append(s.unsent, Unsent{s.cfg.Keep(item.Origin), o, size})
+	s.cfg.Unsent(o)
 }
 
 // FirstUnsent returns how many items without a Call are not known to be stored, and the first of them.
@@ -225,12 +236,17 @@ func (s *Sender) FirstUnsent() (first Unsent, n int) {
 	return first, n
 }
 
-// TakeUnsent returns the items without a Call that are not known to be stored.
+// TakeUnsent returns the items without a Call that are not known to be stored, each to one caller, and frees their room.
 func (s *Sender) TakeUnsent() []Unsent {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	unsent := s.unsent
 	s.unsent = nil
+	s.mu.Unlock()
+	size := 0
+	for i := range unsent {
+		size += unsent[i].size
+	}
+	s.buffer.Release(int64(size))
 	return unsent
 }
 
@@ -339,7 +355,7 @@ func (s *Sender) done(began time.Time, outcomes []batch.Outcome[*Item]) {
 }
 
 // resolve hands outcomes to the calls that wait for them. It keeps items without a Call that are not known to be stored: these keep
-// their room in the buffer until Close.
+// their room in the buffer until TakeUnsent.
 func (s *Sender) resolve(outcomes []batch.Outcome[*Item]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -358,7 +374,7 @@ func (s *Sender) resolve(outcomes []batch.Outcome[*Item]) {
 		case item.Call != nil:
 			item.Call.Resolve(item.Index, out)
 		case out.Err != nil:
-			s.unsent = append(s.unsent, Unsent{s.cfg.Keep(item.Origin), out})
+			s.keep(item, item.Size, out)
 			continue
 		}
 		freed += item.Size

@@ -204,6 +204,7 @@ func TestWhatHasNoCallIsKeptUntilItIsTaken(t *testing.T) {
 		f.sender.KeepUnsent(&unfit, 100, errors.New("no JSON"))
 		require.NoError(t, f.sender.Flush(t.Context()))
 		end()
+		require.ElementsMatch(t, [][16]byte{idOf(1), idOf(7)}, f.unsent, "each is reported once")
 		_, n := f.sender.FirstUnsent()
 		require.Equal(t, 2, n)
 		ids := [][16]byte{}
@@ -216,6 +217,34 @@ func TestWhatHasNoCallIsKeptUntilItIsTaken(t *testing.T) {
 		require.ElementsMatch(t, [][16]byte{idOf(1), idOf(7)}, ids)
 		require.Empty(t, f.sender.TakeUnsent())
 		require.Len(t, f.stored(), 2)
+	})
+}
+
+func TestWhatIsTakenFreesItsRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.failing(func(string, []sqlbatch.Row) error { return classed{sqlbatch.BadRow} }, nil)
+		end := f.start(func(c *send.Config) { c.BufferBytes = 1000 })
+		push := func(first, last int) {
+			list := items(nil, first, last)
+			for i := range list {
+				list[i].Origin = first + i
+			}
+			f.sender.PushInTurn(len(list), func(i int) *send.Item { return &list[i] }, 100*len(list))
+		}
+		push(0, 6)
+		unfit := send.Item{Place: batch.Place{Size: 5000}, Row: sqlbatch.Row{ID: idOf(7)}, Origin: 7}
+		f.sender.KeepUnsent(&unfit, 300, errors.New("no JSON"))
+		pushed := make(chan struct{}, 1)
+		go func() { push(8, 17); pushed <- struct{}{} }()
+		time.Sleep(time.Minute)
+		require.Empty(t, pushed, "the buffer is full")
+		require.Len(t, f.sender.TakeUnsent(), 8)
+		time.Sleep(time.Minute)
+		require.NotEmpty(t, pushed, "there is room")
+		require.NoError(t, f.sender.Flush(t.Context()))
+		require.Len(t, f.sender.TakeUnsent(), 10)
+		end()
 	})
 }
 

@@ -41,7 +41,11 @@ func (w *world) batchQueues(n int, test func(q *chanq.Queue[string], failed *ato
 			name = "ordered"
 		}
 		var failed atomic.Int64
-		cfg.Hooks.Failed = func(chanq.FailedEvent) { failed.Add(1) }
+		cfg.Hooks.Handled = func(e chanq.HandledEvent) {
+			if e.Err != nil {
+				failed.Add(1)
+			}
+		}
 		q := w.Queue(name, cfg)
 		ms := testdb.Texts(numbers(n)...)
 		for i := range ms {

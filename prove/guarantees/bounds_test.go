@@ -209,9 +209,9 @@ func threeConnections(w *world) {
 	testdb.Send(w, q, testdb.Texts(numbers(200)...)...)
 	faults, db := w.Connect()
 	c := testdb.Start(w, testdb.OpenOn[string](w, db, "work", chanq.Config{}), chanq.ConsumerConfig{LeaseFor: steadyLease, Prefetch: 50})
-	p := testdb.Produce(w, testdb.OpenOn[string](w, db, "other", chanq.Config{}), chanq.ProducerConfig{})
+	to := testdb.OpenOn[string](w, db, "other", chanq.Config{})
 	moved := make(chan error, 1)
-	go func() { moved <- chanq.Pipe(c, p, 4, passOn) }()
+	go func() { moved <- chanq.Pipe(c, to, 4, passOn) }()
 	w.Eventually("all are moved", func() bool { return testdb.Stats(w, other).Ready == 200 })
 	c.Stop()
 	require.NoError(w, <-moved)
@@ -219,7 +219,6 @@ func threeConnections(w *world) {
 	// Besides: one of the *sql.DB's own at a time, of Open.
 	require.LessOrEqual(w, most, 3+1)
 	require.NoError(w, c.Shutdown(w.Soon()))
-	require.NoError(w, p.Close(w.Soon()))
 }
 
 func passOn(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {

@@ -144,8 +144,10 @@ func unreadable(w *world, fault faultdb.Fault, why string) {
 		return faultdb.Fault{}
 	})
 	var attempts []int
-	c := testdb.Start(w, q, chanq.ConsumerConfig{StatementTimeout: 500 * time.Millisecond, Backoff: func(attempt int) time.Duration {
-		attempts = append(attempts, attempt)
+	var cause error
+	c := testdb.Start(w, q, chanq.ConsumerConfig{StatementTimeout: 500 * time.Millisecond, Backoff: func(d *chanq.Delivery, err error) time.Duration {
+		require.Equal(w, id, d.ID)
+		attempts, cause = append(attempts, d.Attempt), err
 		return time.Hour
 	}})
 	require.Equal(w, []string{"a", "b"}, testdb.Bodies(testdb.Take(w, c, 2)))
@@ -153,6 +155,7 @@ func unreadable(w *world, fault faultdb.Fault, why string) {
 	e := testdb.Get(w, q, id)
 	require.Equal(w, 1, e.Attempts)
 	require.True(w, strings.HasPrefix(e.LastError, why), e.LastError)
+	require.ErrorContains(w, cause, "chanq: read work: ")
 	require.Equal(w, []byte("unreadable"), e.Body)
 	require.Empty(w, c.C())
 	mu.Lock()
@@ -173,7 +176,7 @@ func unreadableEnds(w *world) {
 		}
 		return faultdb.Fault{}
 	})
-	testdb.Start(w, q, chanq.ConsumerConfig{Backoff: func(int) time.Duration { return time.Millisecond }})
+	testdb.Start(w, q, chanq.ConsumerConfig{Backoff: func(*chanq.Delivery, error) time.Duration { return time.Millisecond }})
 	w.Eventually("it is dead", func() bool { return testdb.Stats(w, q).Dead == 1 })
 	e := testdb.Get(w, q, id)
 	require.Equal(w, 2, e.Attempts)

@@ -184,10 +184,10 @@ func encodersBlock(w *world) {
 func pipeEncodersPanic(w *world) {
 	from, to := w.Queue("work", chanq.Config{}), testdb.QueueOf[note](w, "output", chanq.Config{Codec: &moody{}})
 	ids := testdb.Send(w, from, testdb.Texts("encode panics", "encode fails rudely", "last")...)
-	c, p := testdb.Start(w, from, chanq.ConsumerConfig{Backoff: later}), testdb.Produce(w, to, chanq.ProducerConfig{})
+	c := testdb.Start(w, from, chanq.ConsumerConfig{Backoff: later})
 	ended := make(chan error, 1)
 	go func() {
-		ended <- chanq.Pipe(c, p, 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[note], error) {
+		ended <- chanq.Pipe(c, to, 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[note], error) {
 			return notes("fine", l.Body), nil
 		})
 	}()

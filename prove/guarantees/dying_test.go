@@ -448,7 +448,7 @@ func lockedSuspect(w *world) {
 		}
 		return fails
 	})
-	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond, Backoff: func(int) time.Duration { return time.Millisecond }})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond, Backoff: func(*chanq.Delivery, error) time.Duration { return time.Millisecond }})
 	require.Equal(w, 3, testdb.Take(w, c, 1)[0].Attempt, "the attempts before it, whose leases have expired, still count")
 }
 
@@ -526,7 +526,7 @@ func lockedWhileRead(w *world) {
 		}
 		return faultdb.Fault{}
 	})
-	c := testdb.Start(w, q, chanq.ConsumerConfig{PrefetchBytes: 512 << 10, Backoff: func(int) time.Duration { return time.Second }})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PrefetchBytes: 512 << 10, Backoff: func(*chanq.Delivery, error) time.Duration { return time.Second }})
 	l := testdb.Take(w, c, 1)[0]
 	require.Equal(w, ids[1], l.ID)
 	require.NoError(w, l.Ack())

@@ -65,8 +65,7 @@ func (w *world) onEachWayOf(name string, cfg chanq.Config, test func(e *drain)) 
 			return c.HandleBatches(2, 1, 0, func(ctx context.Context, ls []*chanq.Lease[string]) error { return fn(ctx, ls[0]) })
 		}},
 		{"pipe", func(c *chanq.Consumer[string], fn func(context.Context, *chanq.Lease[string]) error) error {
-			p := testdb.Produce(w, w.Queue("output", chanq.Config{}), chanq.ProducerConfig{})
-			return chanq.Pipe(c, p, 2, func(ctx context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+			return chanq.Pipe(c, w.Queue("output", chanq.Config{}), 2, func(ctx context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
 				return testdb.Texts("out"), fn(ctx, l)
 			})
 		}},
@@ -80,7 +79,14 @@ func (w *world) onEachWayOf(name string, cfg chanq.Config, test func(e *drain)) 
 			cfg.Kind, cfg.Slots = chanq.KindOrdered, 4
 		}
 		e := &drain{world: w, way: way, begun: make(chan *chanq.Lease[string], 6), left: make(chan error, 1)}
-		cfg.Hooks.Failed = func(chanq.FailedEvent) { e.failed.Add(1) }
+		cfg.Hooks.Handled = func(h chanq.HandledEvent) {
+			switch {
+			case h.Outcome == chanq.OutcomeRelease:
+				e.released.Add(1)
+			case h.Err != nil:
+				e.failed.Add(1)
+			}
+		}
 		e.q = w.Queue(name+"_"+way.name, cfg)
 		ms := testdb.Texts(numbers(6)...)
 		for i := range ms {
@@ -97,13 +103,14 @@ func (w *world) onEachWayOf(name string, cfg chanq.Config, test func(e *drain)) 
 // drain is a consumer that is to be stopped while its handlers are at work.
 type drain struct {
 	*world
-	way    way
-	q      *chanq.Queue[string]
-	c      *chanq.Consumer[string]
-	begun  chan *chanq.Lease[string]
-	left   chan error
-	failed atomic.Int64 // calls of the Failed hook
-	at     time.Time    // of the stop
+	way      way
+	q        *chanq.Queue[string]
+	c        *chanq.Consumer[string]
+	begun    chan *chanq.Lease[string]
+	left     chan error
+	failed   atomic.Int64 // calls of the Handled hook with an error
+	released atomic.Int64 // calls of it with a release
+	at       time.Time    // of the stop
 }
 
 // stop has two handlers begin, waits until the other messages are buffered, and stops the consumer.

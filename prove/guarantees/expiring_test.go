@@ -148,10 +148,9 @@ func ttlEverywhere(w *world) {
 	require.Equal(w, time.Hour, e.ExpiresAt.Sub(e.EnqueuedAt))
 
 	c := testdb.Start(w, in, chanq.ConsumerConfig{})
-	to := testdb.Produce(w, out, chanq.ProducerConfig{})
 	piped := make(chan error, 1)
 	go func() {
-		piped <- chanq.Pipe(c, to, 1, func(context.Context, *chanq.Lease[string]) ([]chanq.Message[string], error) {
+		piped <- chanq.Pipe(c, out, 1, func(context.Context, *chanq.Lease[string]) ([]chanq.Message[string], error) {
 			return []chanq.Message[string]{{TTL: time.Minute}}, nil
 		})
 	}()

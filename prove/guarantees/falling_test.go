@@ -140,8 +140,8 @@ func fallsInAPipe(w *world) {
 	ids := testdb.Send(w, from, testdb.Texts("a", "b")...)
 	// Not in a statement of the transaction: database/sql keeps a goroutine of such a one permanently.
 	w.panicIn(func(op faultdb.Op) bool { return op.Kind == faultdb.Begin })
-	c, p := testdb.Start(w, from, chanq.ConsumerConfig{LeaseFor: steadyLease}), testdb.Produce(w, to, chanq.ProducerConfig{})
-	err := chanq.Pipe(c, p, 2, func(context.Context, *chanq.Lease[string]) ([]chanq.Message[string], error) {
+	c := testdb.Start(w, from, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	err := chanq.Pipe(c, to, 2, func(context.Context, *chanq.Lease[string]) ([]chanq.Message[string], error) {
 		return testdb.Texts("out"), nil
 	})
 	require.ErrorContains(w, err, "aargh")

@@ -21,6 +21,7 @@ import (
 // (misbehaving).
 var hooking = []test{
 	{"HooksMayPanicAndLeave", hooksMisbehave},
+	{"TheHookOfASuccessMayPanicAndLeave", successMisbehaves},
 	{"AHookThatBlocksEndsNoLeaseAndNoShutdown", hooksBlock},
 	{"AHookThatBlocksEndsNoClose", sentBlocks},
 	{"AHookThatWaitsForItselfWaitsUntilItsContextEnds", hooksWaitForThemselves},
@@ -33,7 +34,8 @@ func allHooks(f func(hook string)) chanq.Hooks {
 		Claimed:      func(chanq.ClaimedEvent) { f("Claimed") },
 		Settled:      func(chanq.SettledEvent) { f("Settled") },
 		LeaseLost:    func(chanq.LeaseLostEvent) { f("LeaseLost") },
-		Failed:       func(chanq.FailedEvent) { f("Failed") },
+		Handled:      func(chanq.HandledEvent) { f("Handled") },
+		Unsent:       func(chanq.UnsentEvent) { f("Unsent") },
 		Dead:         func(chanq.DeadEvent) { f("Dead") },
 		Availability: func(chanq.AvailabilityEvent) { f("Availability") },
 	}
@@ -76,7 +78,7 @@ func hooksMisbehave(w *world) {
 		w.Eventually("all hooks of a healthy database are called, each of both sets", func() bool {
 			mu.Lock()
 			defer mu.Unlock()
-			for _, hook := range []string{"Sent", "Claimed", "Settled", "LeaseLost", "Failed", "Dead"} {
+			for _, hook := range []string{"Sent", "Claimed", "Settled", "LeaseLost", "Handled", "Dead"} {
 				if called[hook] < 2 {
 					return false
 				}
@@ -89,10 +91,34 @@ func hooksMisbehave(w *world) {
 	}
 }
 
+// successMisbehaves: the hook is called on the goroutine of a worker.
+func successMisbehaves(w *world) {
+	batches := way{"batches", func(c *chanq.Consumer[string], fn func(context.Context, *chanq.Lease[string]) error) error {
+		return c.HandleBatches(1, 3, 0, func(ctx context.Context, ls []*chanq.Lease[string]) error { return fn(ctx, ls[0]) })
+	}}
+	for what, do := range map[string]func(){"panics": func() { panic("a hook") }, "leaves": runtime.Goexit} {
+		for _, way := range append(w.singleWays(), batches) {
+			var called atomic.Int64
+			hooks := chanq.Hooks{Handled: func(chanq.HandledEvent) {
+				called.Add(1)
+				do()
+			}}
+			for name, hooks := range map[string]chanq.Hooks{"one": hooks, "joined": chanq.JoinHooks(hooks, chanq.Hooks{}, hooks)} {
+				called.Store(0)
+				q := w.Queue(what+way.name+name, chanq.Config{Hooks: hooks})
+				testdb.Send(w, q, testdb.Texts(numbers(7)...)...)
+				w.drained(way, q, 7, chanq.ConsumerConfig{}, func(context.Context, *chanq.Lease[string]) error { return nil })
+				require.Zero(w, testdb.Counted(w, q), "all are acked")
+				require.EqualValues(w, map[string]int{"one": 7, "joined": 14}[name], called.Load(), "%s %s", way.name, what)
+			}
+		}
+	}
+}
+
 // hooksBlock has one hook after another never return, beside a lease that somebody
 // holds.
 func hooksBlock(w *world) {
-	for _, blocked := range []string{"Claimed", "Settled", "LeaseLost", "Failed", "Dead", "Availability"} {
+	for _, blocked := range []string{"Claimed", "Settled", "LeaseLost", "Handled", "Dead", "Availability"} {
 		gate, inside := make(chan struct{}), make(chan struct{})
 		var armed, claimed atomic.Bool
 		var first sync.Once
@@ -116,7 +142,7 @@ func hooksBlock(w *world) {
 		go func() {
 			ended <- c.Handle(1, func(ctx context.Context, l *chanq.Lease[string]) error {
 				switch blocked {
-				case "Failed":
+				case "Handled":
 					return errors.New("failed")
 				case "Dead":
 					return chanq.DeadLetter(errors.New("never"))

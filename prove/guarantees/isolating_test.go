@@ -121,7 +121,7 @@ func failingSettle(w *world, name string, cfg chanq.Config, class sqlbatch.Class
 		}
 	}
 	testdb.Send(w, q, ms...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 5 * steadyLease, StatementTimeout: slowTry, Backoff: func(int) time.Duration { return 0 }})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 5 * steadyLease, StatementTimeout: slowTry, Backoff: func(*chanq.Delivery, error) time.Duration { return 0 }})
 	leases := testdb.Take(w, c, count)
 	st, bad, fails := w.Engine.Dialect.Queue(sqlbatch.Names{Queue: name, Slots: cfg.Slots}), leases[count/2], w.failing(class)
 	var failed atomic.Int32

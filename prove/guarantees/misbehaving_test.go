@@ -45,11 +45,11 @@ func handledAll[T any](w *world, q *chanq.Queue[T], n int64, cfg chanq.ConsumerC
 }
 
 // later has what failed come back when the test is over.
-func later(int) time.Duration { return time.Hour }
+func later(*chanq.Delivery, error) time.Duration { return time.Hour }
 
 func handlersLeave(w *world) {
-	failed := make(chan chanq.FailedEvent, 10)
-	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Failed: func(e chanq.FailedEvent) { failed <- e }}})
+	failed := make(chan chanq.HandledEvent, 10)
+	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Handled: func(e chanq.HandledEvent) { failed <- e }}})
 	ids := testdb.Send(w, q, testdb.Texts("leaves", "leaves too", "last")...)
 	handledAll(w, q, 3, chanq.ConsumerConfig{Backoff: later}, func(_ context.Context, l *chanq.Lease[string]) error {
 		if l.Body != "last" {
@@ -70,10 +70,10 @@ func handlersLeave(w *world) {
 func pipesLeave(w *world) {
 	from, to := w.Queue("work", chanq.Config{}), w.Queue("output", chanq.Config{})
 	ids := testdb.Send(w, from, testdb.Texts("leaves", "panics", "last")...)
-	c, p := testdb.Start(w, from, chanq.ConsumerConfig{Backoff: later}), testdb.Produce(w, to, chanq.ProducerConfig{})
+	c := testdb.Start(w, from, chanq.ConsumerConfig{Backoff: later})
 	ended := make(chan error, 1)
 	go func() {
-		ended <- chanq.Pipe(c, p, 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+		ended <- chanq.Pipe(c, to, 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
 			switch l.Body {
 			case "leaves":
 				runtime.Goexit()
@@ -136,10 +136,10 @@ func errorsMisbehave(w *world) {
 		if way == "handle" {
 			handledAll(w, q, int64(len(names)), cfg, func(_ context.Context, l *chanq.Lease[string]) error { return fail(l) })
 		} else {
-			c, p := testdb.Start(w, q, cfg), testdb.Produce(w, w.Queue("output", chanq.Config{}), chanq.ProducerConfig{})
+			c, to := testdb.Start(w, q, cfg), w.Queue("output", chanq.Config{})
 			ended := make(chan error, 1)
 			go func() {
-				ended <- chanq.Pipe(c, p, 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) { return nil, fail(l) })
+				ended <- chanq.Pipe(c, to, 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) { return nil, fail(l) })
 			}()
 			w.Eventually("all are settled", func() bool { return settled(c) == int64(len(names)) })
 			require.NoError(w, c.Shutdown(w.Soon()))
@@ -156,11 +156,11 @@ func errorsMisbehave(w *world) {
 }
 
 func backoffMisbehaves(w *world) {
-	for name, backoff := range map[string]func(int) time.Duration{
-		"panics":    func(int) time.Duration { panic("no delay") },
-		"leaves":    func(int) time.Duration { runtime.Goexit(); return 0 },
-		"negative":  func(int) time.Duration { return -time.Hour },
-		"overflows": func(int) time.Duration { return 1<<63 - 1 },
+	for name, backoff := range map[string]func(*chanq.Delivery, error) time.Duration{
+		"panics":    func(*chanq.Delivery, error) time.Duration { panic("no delay") },
+		"leaves":    func(*chanq.Delivery, error) time.Duration { runtime.Goexit(); return 0 },
+		"negative":  func(*chanq.Delivery, error) time.Duration { return -time.Hour },
+		"overflows": func(*chanq.Delivery, error) time.Duration { return 1<<63 - 1 },
 	} {
 		q := w.Queue(name, chanq.Config{})
 		id := testdb.Send(w, q, testdb.Texts("fails")...)[0]
@@ -204,7 +204,7 @@ func callBack(w *world) {
 		p.C() <- chanq.Message[note]{Body: note{text}}
 	}
 	require.NoError(w, p.Close(w.Soon()))
-	c.Store(testdb.Start(w, q.Load(), chanq.ConsumerConfig{Backoff: func(int) time.Duration { asked("Backoff"); return time.Hour }}))
+	c.Store(testdb.Start(w, q.Load(), chanq.ConsumerConfig{Backoff: func(*chanq.Delivery, error) time.Duration { asked("Backoff"); return time.Hour }}))
 	ended := make(chan error, 1)
 	read := make(chan struct{}) // the reader below has had one: the worker may go on
 	first := true

@@ -81,12 +81,11 @@ func keysThroughPipes(w *world) {
 	ms, sent := manyKeys(6, 20)
 	testdb.Send(w, q, ms...)
 	from := testdb.Start(w, q, chanq.ConsumerConfig{})
-	to := testdb.Produce(w, out, chanq.ProducerConfig{})
 	c := testdb.Start(w, out, chanq.ConsumerConfig{})
 	r := &recorder{}
 	var done sync.WaitGroup
 	done.Go(func() {
-		_ = chanq.Pipe(from, to, 4, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+		_ = chanq.Pipe(from, out, 4, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
 			return []chanq.Message[string]{{Key: l.Key, Body: l.Body}}, nil
 		})
 	})

@@ -160,7 +160,7 @@ func (w *world) failing(class sqlbatch.Class) faultdb.Fault {
 
 var contentConfig = chanq.ConsumerConfig{
 	Prefetch: 16, PrefetchBytes: 1 << 20, StatementTimeout: 500 * time.Millisecond, PollMax: 100 * time.Millisecond,
-	Backoff: func(int) time.Duration { return time.Hour },
+	Backoff: func(*chanq.Delivery, error) time.Duration { return time.Hour },
 }
 
 // firstOfKeys holds the first message of each key until the others are read, as far as there is room. It returns a function that

@@ -117,8 +117,14 @@ func hungOfThreeKinds(w *world) {
 
 // hungOutputs: an INSERT that has the poison in it never arrives.
 func hungOutputs(w *world) {
-	x := startPipe(w, chanq.Config{Spec: chanq.Spec{MaxAttempts: 2}}, chanq.ConsumerConfig{LeaseFor: 3 * slowness * time.Second, StatementTimeout: slowness * time.Second,
-		Backoff: func(int) time.Duration { return time.Millisecond }}, passOn)
+	var r reports
+	asked := make(chan error, 10)
+	x := startPipe(w, chanq.Config{Spec: chanq.Spec{MaxAttempts: 2}, Hooks: r.hooks()}, chanq.ConsumerConfig{LeaseFor: 3 * slowness * time.Second, StatementTimeout: slowness * time.Second,
+		Backoff: func(d *chanq.Delivery, err error) time.Duration {
+			require.Equal(w, "input", d.Queue)
+			asked <- err
+			return time.Millisecond
+		}}, passOn)
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if carries(op, "poison") {
 			return faultdb.Hang()
@@ -132,6 +138,15 @@ func hungOutputs(w *world) {
 	require.Equal(w, 2, testdb.Get(w, x.in, ids[1]).Attempts)
 	w.Faults.Inject(nil)
 	x.stop(w)
+	require.ErrorContains(w, <-asked, "output")
+	var poison []chanq.OutcomeKind
+	for _, e := range r.list {
+		if e.ID == ids[1] {
+			poison = append(poison, e.Outcome)
+			require.Equal(w, e.Outcome == chanq.OutcomeAck, e.Err == nil)
+		}
+	}
+	require.Equal(w, []chanq.OutcomeKind{chanq.OutcomeAck, chanq.OutcomeRetry, chanq.OutcomeAck, chanq.OutcomeDeadLetter}, poison, "each call, and then its outputs")
 }
 
 // carries reports that an argument of a statement has this text in it.

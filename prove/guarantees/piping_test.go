@@ -30,15 +30,13 @@ var piping = []test{
 type piped struct {
 	in, out *chanq.Queue[string]
 	c       *chanq.Consumer[string]
-	p       *chanq.Producer[string]
 	ended   chan error
 }
 
 func startPipe(w *world, cfg chanq.Config, ccfg chanq.ConsumerConfig, fn func(context.Context, *chanq.Lease[string]) ([]chanq.Message[string], error)) *piped {
 	x := &piped{in: w.Queue("input", cfg), out: w.Queue("output", chanq.Config{Spec: chanq.Spec{MaxBody: 1000}, Notifier: chanq.NoNotifier{}}), ended: make(chan error, 1)}
 	x.c = testdb.Start(w, x.in, ccfg)
-	x.p = testdb.Produce(w, x.out, chanq.ProducerConfig{})
-	go func() { x.ended <- chanq.Pipe(x.c, x.p, 3, fn) }()
+	go func() { x.ended <- chanq.Pipe(x.c, x.out, 3, fn) }()
 	return x
 }
 
@@ -127,14 +125,13 @@ func pipeCuts(w *world) {
 		for i := range 12 {
 			testdb.Send(w, in, testdb.Texts("a", "b")...)
 			c := testdb.Start(w, in, chanq.ConsumerConfig{LeaseFor: steadyLease})
-			p := testdb.Produce(w, out, chanq.ProducerConfig{})
 			w.Eventually("both are buffered", func() bool { return c.Stats().Buffered == 2 })
 			// Counted from the first function on, when the claims are over.
 			var first sync.Once
 			hits := make(chan *testdb.Strike, 1)
 			ended := make(chan error, 1)
 			go func() {
-				ended <- chanq.Pipe(c, p, 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+				ended <- chanq.Pipe(c, out, 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
 					first.Do(func() { hits <- w.StrikeNth(i, w.Broken(applied)) })
 					return []chanq.Message[string]{{Body: l.Body + "1"}, {Body: l.Body + "2"}}, nil
 				})
@@ -149,7 +146,6 @@ func pipeCuts(w *world) {
 			c.Stop()
 			require.NoError(w, <-ended)
 			require.NoError(w, c.Shutdown(w.Soon()))
-			require.NoError(w, p.Close(w.Soon()))
 			note := fmt.Sprintf("applied: %v, %s", applied, hit.Struck())
 			require.Equal(w, chanqadmin.Stats{Ready: 4}, testdb.Counted(w, out), note)
 			require.ElementsMatch(w, []string{"a1", "a2", "b1", "b2"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, out, 4, time.Minute))), note)
@@ -202,13 +198,12 @@ func pipeWakes(w *world) {
 
 func pipeRefuses(w *world) {
 	q := w.Queue("work", chanq.Config{})
-	c, p := testdb.Start(w, q, chanq.ConsumerConfig{}), testdb.Produce(w, q, chanq.ProducerConfig{})
-	require.ErrorContains(w, chanq.Pipe[string, string](nil, p, 1, passOn), "nil")
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	require.ErrorContains(w, chanq.Pipe[string, string](nil, q, 1, passOn), "nil")
 	require.ErrorContains(w, chanq.Pipe[string, string](c, nil, 1, passOn), "nil")
-	require.ErrorContains(w, chanq.Pipe[string, string](c, p, 1, nil), "nil")
-	require.ErrorContains(w, chanq.Pipe(c, p, 0, passOn), "workers")
+	require.ErrorContains(w, chanq.Pipe[string, string](c, q, 1, nil), "nil")
+	require.ErrorContains(w, chanq.Pipe(c, q, 0, passOn), "workers")
 	_, db := w.Connect()
-	elsewhere := testdb.Produce(w, testdb.OpenOn[string](w, db, "work", chanq.Config{}), chanq.ProducerConfig{})
+	elsewhere := testdb.OpenOn[string](w, db, "work", chanq.Config{})
 	require.ErrorContains(w, chanq.Pipe(c, elsewhere, 1, passOn), "same *sql.DB")
-	require.NoError(w, elsewhere.Close(w.Soon()))
 }

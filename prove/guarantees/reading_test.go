@@ -212,8 +212,8 @@ func snoozes(w *world) {
 	require.Equal(w, "fetch: "+limit.Error(), e.LastError)
 
 	second := testdb.Send(w, in, testdb.Texts("b")...)[0]
-	c, p := testdb.Start(w, in, chanq.ConsumerConfig{}), testdb.Produce(w, out, chanq.ProducerConfig{})
-	require.NoError(w, chanq.Pipe(c, p, 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+	c := testdb.Start(w, in, chanq.ConsumerConfig{})
+	require.NoError(w, chanq.Pipe(c, out, 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
 		c.Stop()
 		return nil, chanq.Snooze(time.Hour, limit)
 	}))
@@ -251,7 +251,7 @@ func handle(w *world) {
 	for i, id := range testdb.Send(w, q, testdb.Texts(names...)...) {
 		byBody[names[i]] = id
 	}
-	cfg := chanq.ConsumerConfig{Backoff: func(attempt int) time.Duration { return time.Duration(attempt) * time.Hour }}
+	cfg := chanq.ConsumerConfig{Backoff: func(d *chanq.Delivery, _ error) time.Duration { return time.Duration(d.Attempt) * time.Hour }}
 	handled(w, q, int64(len(names)), cfg, func(ctx context.Context, l *chanq.Lease[string]) error {
 		if ctx != l.Context() {
 			w.Errorf("the context is the lease's")
@@ -322,7 +322,7 @@ func (tactless) Error() string { panic("no text") }
 func handleSurvives(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("error panics", "backoff panics", "last")...)
-	cfg := chanq.ConsumerConfig{LeaseFor: shortLease, Backoff: func(int) time.Duration { panic("no delay") }}
+	cfg := chanq.ConsumerConfig{LeaseFor: shortLease, Backoff: func(*chanq.Delivery, error) time.Duration { panic("no delay") }}
 	var mu sync.Mutex
 	seen := map[string]int{}
 	c := testdb.Start(w, q, cfg)

@@ -3,6 +3,7 @@ package guarantees
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,6 +32,8 @@ var sending = []test{
 	{"CloseStoresWhatWasHandedOver", closeStores},
 	{"CloseReturnsWhatCouldNotBeStored", closeReturns},
 	{"CloseReturnsAlthoughUnsentMessagesFillTheBuffer", closeFullOfUnsent},
+	{"WhatUnsentTakesFreesItsRoomAndLetsFlushSucceed", unsentTaken},
+	{"UnsentAndCloseReturnEachMessageOnce", unsentOnce},
 	{"SendsAfterCloseAreRefused", sendAfterClose},
 	{"G10_AnOutageKeepsTheOrderOfSends", outageKeepsOrder},
 	{"G12_AMessageThatKeepsFailingDelaysNoOther", failingMessage},
@@ -314,6 +317,86 @@ func closeFullOfUnsent(w *world) {
 	require.Len(w, unsent.Unsent, int(accepted.Load()))
 	for _, u := range unsent.Unsent {
 		require.ErrorIs(w, u.Err, chanq.ErrTooLarge)
+	}
+}
+
+func unsentTaken(w *world) {
+	told := make(chan chanq.UnsentEvent, 10)
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxBody: 10}, Hooks: chanq.Hooks{Unsent: func(e chanq.UnsentEvent) { told <- e }}})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{BufferBytes: 600})
+	require.Empty(w, p.Unsent())
+	for round := range 3 {
+		for range 2 { // they fill the buffer
+			p.C() <- chanq.Message[string]{Body: strings.Repeat("x", 11), Headers: map[string]string{"round": fmt.Sprint(round)}}
+		}
+		require.ErrorIs(w, p.Flush(w.Soon()), chanq.ErrTooLarge)
+		require.ErrorContains(w, p.Flush(w.Soon()), "2 messages sent on C could not be stored, Unsent returns them", "and again")
+		sent := make(chan error, 1)
+		go func() {
+			_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "waits"})
+			sent <- err
+		}()
+		pass(100 * time.Millisecond)
+		require.Empty(w, sent, "there is no room for it")
+		unsent := p.Unsent()
+		require.Len(w, unsent, 2)
+		for _, u := range unsent {
+			require.ErrorIs(w, u.Err, chanq.ErrTooLarge)
+			require.Equal(w, fmt.Sprint(round), u.Message.Headers["round"])
+			e := testdb.Receive(w, told, "it is reported")
+			require.Equal(w, chanq.UnsentEvent{Queue: "work", ID: u.Message.ID, Err: u.Err}, e)
+		}
+		require.NoError(w, testdb.Receive(w, sent, "there is room"))
+		require.NoError(w, p.Flush(w.Soon()))
+		require.Empty(w, p.Unsent(), "once")
+	}
+	p.C() <- chanq.Message[string]{Body: strings.Repeat("x", 11)}
+	require.Error(w, p.Flush(w.Soon()))
+	var left *chanq.UnsentError[string]
+	require.ErrorAs(w, p.Close(w.Soon()), &left)
+	require.Len(w, left.Unsent, 1, "what was not taken")
+	require.Empty(w, p.Unsent())
+	require.Equal(w, 3, testdb.Stats(w, q).Ready)
+	require.Len(w, told, 1)
+}
+
+func unsentOnce(w *world) {
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxBody: 10}})
+	for range 20 {
+		p := testdb.Produce(w, q, chanq.ProducerConfig{})
+		const n = 50
+		for i := range n {
+			p.C() <- chanq.Message[string]{Body: fmt.Sprint("too large ", i)}
+		}
+		var mu sync.Mutex
+		seen := map[chanq.ID]int{}
+		note := func(list []chanq.Unsent[string]) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, u := range list {
+				seen[u.Message.ID]++
+			}
+		}
+		var calls sync.WaitGroup
+		for range 3 {
+			calls.Go(func() {
+				for range 10 {
+					note(p.Unsent())
+				}
+			})
+		}
+		calls.Go(func() {
+			var left *chanq.UnsentError[string]
+			if err := p.Close(w.Soon()); err != nil {
+				require.ErrorAs(w, err, &left)
+				note(left.Unsent)
+			}
+		})
+		calls.Wait()
+		require.Len(w, seen, n)
+		for _, times := range seen {
+			require.Equal(w, 1, times)
+		}
 	}
 }
 

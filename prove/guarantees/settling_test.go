@@ -584,7 +584,7 @@ func settleByError(w *world) {
 		{chanq.DeadLetter(errors.New("never")), chanqadmin.StateDead, 1},
 	} {
 		var failed atomic.Int64
-		q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Failed: func(e chanq.FailedEvent) {
+		q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Handled: func(e chanq.HandledEvent) {
 			failed.Add(1)
 		}}})
 		id := testdb.Send(w, q, testdb.Texts("a")...)[0]

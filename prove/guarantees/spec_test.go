@@ -76,7 +76,7 @@ func configureLive(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	another := testdb.OpenOn[string](w, w.Open(), "work", chanq.Config{})
 	failing := errors.New("it fails")
-	c, err := q.Consume(w.Context(), chanq.ConsumerConfig{LeaseFor: beat, Backoff: func(int) time.Duration { return time.Hour }})
+	c, err := q.Consume(w.Context(), chanq.ConsumerConfig{LeaseFor: beat, Backoff: func(*chanq.Delivery, error) time.Duration { return time.Hour }})
 	require.NoError(w, err)
 	go func() { // until it stops
 		for l := range c.C() {

@@ -136,7 +136,7 @@ func (h *history) start(backoff time.Duration) *consumer {
 	var err error
 	c.Consumer, err = h.queue.Consume(context.Background(), chanq.ConsumerConfig{
 		Name: c.name, LeaseFor: leaseFor, MaxExtend: 24 * time.Hour, PollMin: time.Millisecond,
-		Linger: time.Millisecond, Backoff: func(int) time.Duration { return backoff },
+		Linger: time.Millisecond, Backoff: func(*chanq.Delivery, error) time.Duration { return backoff },
 	})
 	require.NoError(h, err)
 	h.consumers = append(h.consumers, c)

@@ -416,7 +416,6 @@ func (w *walk) pipes() {
 		})
 	}
 	w.close(p, nil)
-	to := w.produce(w.out)
 	var err error
 	w.clock, err = newClock(w.observer, w.clock.dialect, pipedQueue)
 	require.NoError(w, err)
@@ -428,7 +427,7 @@ func (w *walk) pipes() {
 		from := w.consume(w.piped)
 		ended := make(chan error, 1)
 		go func() { // ends with from
-			ended <- chanq.Pipe(from, to, 2, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+			ended <- chanq.Pipe(from, w.out, 2, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
 				if l.Body == "z" && !robbed.Swap(true) {
 					errRob = w.rob(source)
 				}
@@ -445,7 +444,6 @@ func (w *walk) pipes() {
 		w.finish(from)
 	}
 	require.NoError(w, errRob, w.where())
-	w.close(to, nil)
 	entries, err := testdb.Peek(w.soon(), w.trueResult, chanqadmin.StateReady, 1000)
 	require.NoError(w, err)
 	bodies := entryBodies(entries)

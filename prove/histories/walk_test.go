@@ -303,7 +303,7 @@ func (w *walk) consume(q *chanq.Queue[string]) *chanq.Consumer[string] {
 	c, err := q.Consume(context.Background(), chanq.ConsumerConfig{
 		LeaseFor: leaseFor, MaxExtend: 24 * time.Hour,
 		PollMin: 5 * time.Millisecond, PollMax: 20 * time.Millisecond, Linger: time.Millisecond, StatementTimeout: w.statement(),
-		Backoff: func(int) time.Duration { return 0 },
+		Backoff: func(*chanq.Delivery, error) time.Duration { return 0 },
 	})
 	require.NoError(w, err)
 	return c

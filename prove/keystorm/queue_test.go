@@ -23,7 +23,7 @@ type producer interface {
 
 type consumer interface {
 	All() iter.Seq[*chanq.Lease[string]]
-	Handle(int, func(context.Context, *chanq.Lease[string]) error) error
+	Handle(int, chanq.Handler[string]) error
 	Shutdown(context.Context) error
 	Err() error
 }

@@ -65,10 +65,10 @@ func (w *world) randomFaults(r *rand.Rand, one int) func(faultdb.Op) faultdb.Fau
 // bustle does everything that chanq can do, once a run.
 type bustle struct {
 	*world
-	q, next         *chanq.Queue[string]
-	producer, moved *chanq.Producer[string]
-	consumer, last  *chanq.Consumer[string]
-	working         sync.WaitGroup
+	q, next        *chanq.Queue[string]
+	producer       *chanq.Producer[string]
+	consumer, last *chanq.Consumer[string]
+	working        sync.WaitGroup
 }
 
 func newBustle(w *world, cfg chanq.Config) *bustle {
@@ -85,9 +85,7 @@ func (b *bustle) run() error {
 	var err error
 	b.producer, err = b.q.Producer(chanq.ProducerConfig{InFlight: 2, StatementTimeout: statement})
 	require.NoError(b, err)
-	b.moved, err = b.next.Producer(chanq.ProducerConfig{StatementTimeout: statement})
-	require.NoError(b, err)
-	cfg := chanq.ConsumerConfig{LeaseFor: 10 * statement, StatementTimeout: statement, PollMax: 20 * time.Millisecond, Backoff: func(int) time.Duration { return 0 }}
+	cfg := chanq.ConsumerConfig{LeaseFor: 10 * statement, StatementTimeout: statement, PollMax: 20 * time.Millisecond, Backoff: func(*chanq.Delivery, error) time.Duration { return 0 }}
 	b.consumer, err = b.q.Consume(context.Background(), cfg)
 	require.NoError(b, err)
 	b.last, err = b.next.Consume(context.Background(), cfg)
@@ -107,7 +105,7 @@ func (b *bustle) run() error {
 	}
 	var handled atomic.Int64
 	b.working.Go(func() {
-		_ = chanq.Pipe(b.consumer, b.moved, 4, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+		_ = chanq.Pipe(b.consumer, b.next, 4, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
 			handled.Add(1)
 			switch {
 			case l.Attempt == 1 && len(l.Body)%2 == 0:
@@ -197,10 +195,8 @@ func (b *bustle) end(ctx context.Context) error {
 	b.last.Stop()
 	errs := []error{b.consumer.Shutdown(ctx), b.last.Shutdown(ctx)}
 	var unsent *chanq.UnsentError[string]
-	for _, p := range []*chanq.Producer[string]{b.producer, b.moved} {
-		if err := p.Close(ctx); err != nil && !errors.As(err, &unsent) {
-			errs = append(errs, err)
-		}
+	if err := b.producer.Close(ctx); err != nil && !errors.As(err, &unsent) {
+		errs = append(errs, err)
 	}
 	if ctx.Err() == nil {
 		b.working.Wait()

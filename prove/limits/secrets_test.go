@@ -77,7 +77,8 @@ func (s *said) hooks() chanq.Hooks {
 			Claimed:      func(e chanq.ClaimedEvent) { s.note("claimed", e) },
 			Settled:      func(e chanq.SettledEvent) { s.note("settled", e) },
 			LeaseLost:    func(e chanq.LeaseLostEvent) { s.note("lease lost", e) },
-			Failed:       func(e chanq.FailedEvent) { s.note("failed", e) },
+			Handled:      func(e chanq.HandledEvent) { s.note("handled", e) },
+			Unsent:       func(e chanq.UnsentEvent) { s.note("unsent", e); s.err(e.Err) },
 			Dead:         func(e chanq.DeadEvent) { s.note("dead", e) },
 			Availability: func(e chanq.AvailabilityEvent) { s.note("availability", e); s.err(e.Err) },
 		})
@@ -179,7 +180,7 @@ func TestNothingSaysWhatMessagesHold(t *testing.T) {
 		undecodable[time.Time](w, cfg)
 		require.NoError(w, p.Close(w.Soon()))
 
-		for _, kind := range []string{"sent", "claimed", "settled", "lease lost", "failed", "dead", "error", "unsent"} {
+		for _, kind := range []string{"sent", "claimed", "settled", "lease lost", "handled", "dead", "error", "unsent"} {
 			require.NotZero(w, s.kind[kind], "nothing was said of this kind: "+kind)
 		}
 		s.requireNone(w.T, secretText, secretHeader, strconv.Itoa(secretNumber))

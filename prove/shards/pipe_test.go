@@ -31,10 +31,10 @@ func TestAPipeReplacesInputsInTheirShard(t *testing.T) {
 		testdb.SendBy(w, in, ms...)
 		w.gone(away)
 
-		c, p := w.start(from, quick), w.produce(to, chanq.ProducerConfig{})
+		c := w.start(from, quick)
 		ended := make(chan error, 1)
 		go func() {
-			ended <- chanqshards.Pipe(c, p, 4, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+			ended <- chanqshards.Pipe(c, to, 4, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
 				return []chanq.Message[string]{{Key: l.Key, Body: l.Body}, {Body: "without a key"}}, nil
 			})
 		}()
@@ -86,11 +86,11 @@ func TestAPipeGoesOnThoughOnePlaceStoresNothing(t *testing.T) {
 		w.Cleanup(w.Heal)
 		cfg := quick
 		cfg.LeaseFor = time.Minute
-		c, p := w.start(from, cfg), w.produce(to, chanq.ProducerConfig{})
+		c := w.start(from, cfg)
 		ended := make(chan error, 1)
 		var handled atomic.Int64 // of the place that is stuck
 		go func() {
-			ended <- chanqshards.Pipe(c, p, 4, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+			ended <- chanqshards.Pipe(c, to, 4, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
 				if from.Origin(l) == stuck {
 					handled.Add(1)
 				}
@@ -125,10 +125,10 @@ func TestAnOutputThatBelongsToAnotherShardSetsItsInputAside(t *testing.T) {
 		from := w.queue(chanq.Config{})
 		in, there := of(from, 0, 1, "in"), of(from, 1, 1, "out")
 		w.send(from, in...)
-		c, p := w.start(from, quick), w.produce(from, chanq.ProducerConfig{})
+		c := w.start(from, quick)
 		ended := make(chan error, 1)
 		go func() {
-			ended <- chanqshards.Pipe(c, p, 1, func(context.Context, *chanq.Lease[string]) ([]chanq.Message[string], error) { return there, nil })
+			ended <- chanqshards.Pipe(c, from, 1, func(context.Context, *chanq.Lease[string]) ([]chanq.Message[string], error) { return there, nil })
 		}()
 		testdb.Eventually(w, "it is set aside", func() bool { return w.counted(from) == chanqadmin.Stats{Dead: 1} })
 		dead := w.stored(from, chanqadmin.StateDead)
@@ -142,11 +142,11 @@ func TestAPipeIsRefusedWhereNoTransactionSpansBoth(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
 		from := w.queue(chanq.Config{})
-		to := func(name string, places ...chanqshards.Shard) *chanqshards.Producer[string] {
+		to := func(name string, places ...chanqshards.Shard) *chanqshards.Queue[string] {
 			require.NoError(w, chanqshards.Migrate(w.soon(), places, name, chanq.Config{}))
 			q, err := chanqshards.Open[string](w.soon(), places, name, chanq.Config{})
 			require.NoError(w, err)
-			return w.produce(q, chanq.ProducerConfig{})
+			return q
 		}
 		list := w.shards()
 		c := w.start(from, quick)

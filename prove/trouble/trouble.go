@@ -92,7 +92,7 @@ func (p *Place) consume(ctx context.Context, handle func(context.Context, Letter
 	if err != nil {
 		return nil, err
 	}
-	soon := func(int) time.Duration { return 10 * time.Millisecond }
+	soon := func(*chanq.Delivery, error) time.Duration { return 10 * time.Millisecond }
 	c, err := q.Consume(context.WithoutCancel(ctx), chanq.ConsumerConfig{Name: "post-office/1", Backoff: soon, StatementTimeout: 3 * time.Second})
 	if err != nil {
 		return nil, err

@@ -54,8 +54,6 @@ func TestAPipeReplacesEachInputByItsOutputOrKeepsIt(t *testing.T) {
 
 				c.f.Match = mssqltest.Is(c.kind)
 				struck := srv.Inject(c.f)
-				out, err := bills.Producer(chanq.ProducerConfig{})
-				require.NoError(t, err)
 				consumer, err := orders.Consume(ctx, shortLease)
 				require.NoError(t, err)
 				var watching sync.WaitGroup
@@ -63,13 +61,12 @@ func TestAPipeReplacesEachInputByItsOutputOrKeepsIt(t *testing.T) {
 					awaitEmpty(t, ctx, srv)
 					consumer.Stop()
 				})
-				require.NoError(t, chanq.Pipe(consumer, out, 2, func(_ context.Context, l *chanq.Lease[int]) ([]chanq.Message[int], error) {
+				require.NoError(t, chanq.Pipe(consumer, bills, 2, func(_ context.Context, l *chanq.Lease[int]) ([]chanq.Message[int], error) {
 					return []chanq.Message[int]{{Body: l.Body}}, nil
 				}))
 				watching.Wait()
 				<-struck.Fired()
 				require.NoError(t, consumer.Shutdown(ctx))
-				require.NoError(t, out.Close(ctx))
 				require.NoError(t, ctx.Err())
 				seen.requireAlternating(t)
 

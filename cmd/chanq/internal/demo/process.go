@@ -77,10 +77,6 @@ func (s *stages) run(parent context.Context, todo []entry) error {
 	if err != nil {
 		return errors.Join(err, files.Shutdown(parent))
 	}
-	toSums, err := s.sums.Producer(chanq.ProducerConfig{})
-	if err != nil {
-		return errors.Join(err, files.Shutdown(parent), sums.Shutdown(parent))
-	}
 
 	// One that fails ends the others as the end of ctx does: the claims stop and
 	// what is in hand is finished.
@@ -102,7 +98,7 @@ func (s *stages) run(parent context.Context, todo []entry) error {
 		}
 		return err
 	})
-	stage(func() error { return chanq.Pipe(files, toSums, s.opt.Workers, s.hash) })
+	stage(func() error { return chanq.Pipe(files, s.sums, s.opt.Workers, s.hash) })
 	stage(func() error { return s.collect(ctx, sums) })
 	stage(func() error {
 		defer finish()
@@ -112,7 +108,7 @@ func (s *stages) run(parent context.Context, todo []entry) error {
 
 	bound, cancel := context.WithTimeout(context.WithoutCancel(parent), drainFor)
 	defer cancel()
-	ends := errors.Join(files.Shutdown(bound), sums.Shutdown(bound), toSums.Close(bound))
+	ends := errors.Join(files.Shutdown(bound), sums.Shutdown(bound))
 	switch {
 	case parent.Err() != nil:
 		return errors.Join(ErrInterrupted, ends)

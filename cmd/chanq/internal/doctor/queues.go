@@ -94,7 +94,7 @@ func (e *examination) failures(queue string, lastMinute []chanqadmin.Sample) {
 	}
 	if delivered >= 10 && failed*5 > delivered {
 		e.add(Finding{"failures", queue, Warning, fmt.Sprintf("of %d deliveries in the last minute %d failed", delivered, failed),
-			"the programs' logs have the errors (Hooks.Failed), and so has last_error: chanq peek -o json " + queue + ", with --state scheduled for what waits for its next attempt"})
+			"the programs' logs have the errors (Hooks.Handled), and so has last_error: chanq peek -o json " + queue + ", with --state scheduled for what waits for its next attempt"})
 	}
 }
 
