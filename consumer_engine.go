@@ -218,7 +218,7 @@ func sharing[T any](rows []table.Claimed) int {
 
 // weight is about how many bytes of memory the row's part of a lease takes.
 func weight(row *table.Claimed) int {
-	return len(row.Key) + headersGrow*len(row.Headers) + max(row.Size, len(row.Body))
+	return len(row.Key) + len(row.Type) + headersGrow*len(row.Headers) + max(row.Size, len(row.Body))
 }
 
 // fill makes a lease of a message. Its error is that of a decoder.
@@ -233,7 +233,7 @@ func (l *Lease[T]) fill(q *queue, under *lease.Lease, row *table.Claimed) (err e
 	if row.Expires.Valid {
 		l.ExpiresAt = time.UnixMilli(row.Expires.Int64)
 	}
-	l.DedupKey = string(row.Key)
+	l.DedupKey, l.Type = string(row.Key), string(row.Type)
 	if l.Headers, err = decodeHeaders(row.Headers); err != nil {
 		return err
 	}

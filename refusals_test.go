@@ -207,6 +207,10 @@ func TestAWrongMessageIsRefusedByItsField(t *testing.T) {
 		{"Message.DedupKey of 201 bytes, at most 200", chanq.Message[string]{DedupKey: strings.Repeat("k", 201)}, true},
 		{"Message.DedupKey", chanq.Message[string]{DedupKey: "a\x00"}, false},
 		{"Message.DedupKey", chanq.Message[string]{DedupKey: "\xc3"}, false},
+		{"Message.Type of 101 bytes, at most 100", chanq.Message[string]{Type: strings.Repeat("t", 101)}, true},
+		{"Message.Type \"a\\tb\": must be printable ASCII", chanq.Message[string]{Type: "a\tb"}, false},
+		{"Message.Type", chanq.Message[string]{Type: "ü"}, false},
+		{"Message.Type", chanq.Message[string]{Type: "\x7f"}, false},
 		{"Message.Headers", chanq.Message[string]{Headers: many}, true},
 		{"Message.Headers", chanq.Message[string]{Headers: map[string]string{"k": strings.Repeat("v", 16<<10)}}, true},
 		{"Message.Body of 101 bytes, Config.MaxBody is 100", chanq.Message[string]{Body: strings.Repeat("b", 101)}, true},
@@ -221,6 +225,7 @@ func TestAWrongMessageIsRefusedByItsField(t *testing.T) {
 	_, err = p.Send(t.Context(), chanq.Message[string]{
 		Body:     strings.Repeat("b", 100),
 		DedupKey: strings.Repeat("k", 200),
+		Type:     strings.Repeat(" ~", 50),
 		Headers:  map[string]string{"k": strings.Repeat("v", 16<<10-8)},
 		Priority: chanq.PriorityUrgent,
 	})

@@ -17,6 +17,7 @@ CREATE TABLE IF NOT EXISTS "main"."chanq_orders" (
   crashes     INTEGER NOT NULL DEFAULT 0,
   alone       INTEGER NOT NULL DEFAULT 0,
   dedup_key   TEXT,
+  type        TEXT,
   leased_by   BLOB,
   last_error  TEXT,
   headers     BLOB,
@@ -35,6 +36,7 @@ CREATE TABLE IF NOT EXISTS "main"."chanq_orders" (
   CHECK (CASE WHEN body >= x'' THEN length(body) ELSE length(CAST(body AS BLOB)) END <= 268435456),
   CHECK (CASE WHEN headers >= x'' THEN length(headers) ELSE length(CAST(headers AS BLOB)) END <= 65536),
   CHECK (length(CAST(dedup_key AS BLOB)) BETWEEN 1 AND 200),
+  CHECK (length(CAST(type AS BLOB)) BETWEEN 1 AND 100 AND type NOT GLOB '*[^ -~]*'),
   CHECK (slot >= 0 AND slot < 4 AND (slot | 0) = slot),
   CHECK (seq > 0 AND seq < 3458764513820540928),
   CHECK (length(CAST(order_key AS BLOB)) BETWEEN 1 AND 200)
