@@ -93,7 +93,7 @@ type Config struct {
 	// of its key. Default: 3. Range: 1 to 10,000.
 	MaxCrashes int
 	// MaxBody is the most bytes of an encoded body; a larger one is refused with
-	// ErrTooLarge. Default 1 MiB, at most 256 MiB.
+	// ErrTooLarge. Default 1 MiB, at most 32 MiB.
 	MaxBody int
 	// Retain keeps acked messages in the done table for this long. Default 0:
 	// they are deleted. Of messages sent again with one ID it keeps the last, on
@@ -262,7 +262,7 @@ const defaultBatchBytes = 4 << 20
 func (c ProducerConfig) withDefaults(d sqlbatch.Dialect) (ProducerConfig, error) {
 	v := validator{}
 	v.limit("ProducerConfig.BatchRows", &c.BatchRows, DefaultBatchRows, 1, min(512, d.Traits().EnqueueRows))
-	v.limit("ProducerConfig.BatchBytes", &c.BatchBytes, defaultBatchBytes, 1, 256<<20)
+	v.limit("ProducerConfig.BatchBytes", &c.BatchBytes, defaultBatchBytes, 1, sqlbatch.MaxBody)
 	v.duration("ProducerConfig.Linger", &c.Linger, DefaultLinger, time.Microsecond, time.Minute)
 	v.limit("ProducerConfig.InFlight", &c.InFlight, 1, 1, 64)
 	v.limit("ProducerConfig.BufferBytes", &c.BufferBytes, DefaultBufferBytes, 1, 1<<40)

@@ -61,14 +61,14 @@ func FuzzConfig(f *testing.F) {
 				}
 				return int64(queue.MaxAttempts)
 			}},
-			field{"Config.MaxBody", b, 1, 256 << 20, func() int64 { return int64(queue.MaxBody) }},
+			field{"Config.MaxBody", b, 1, 32 << 20, func() int64 { return int64(queue.MaxBody) }},
 			field{"Config.Retain", c, 0, int64(sqlbatch.MaxDelay), func() int64 { return int64(queue.Retain) }})
 
 		for _, dialect := range []sqlbatch.Dialect{sqlserver.Dialect, postgres.Dialect, sqlite.Dialect} {
 			p, err := ProducerConfig{BatchRows: int(a), BatchBytes: int(b), Linger: time.Duration(c), InFlight: int(d), BufferBytes: int(e), StatementTimeout: time.Duration(g)}.withDefaults(dialect)
 			requireFields(t, err,
 				field{"ProducerConfig.BatchRows", a, 1, 512, func() int64 { return int64(p.BatchRows) }},
-				field{"ProducerConfig.BatchBytes", b, 1, 256 << 20, func() int64 { return int64(p.BatchBytes) }},
+				field{"ProducerConfig.BatchBytes", b, 1, 32 << 20, func() int64 { return int64(p.BatchBytes) }},
 				field{"ProducerConfig.Linger", c, int64(time.Microsecond), int64(time.Minute), func() int64 { return int64(p.Linger) }},
 				field{"ProducerConfig.InFlight", d, 1, 64, func() int64 { return int64(p.InFlight) }},
 				field{"ProducerConfig.BufferBytes", e, 1, 1 << 40, func() int64 { return int64(p.BufferBytes) }},

@@ -39,7 +39,7 @@ const (
 // whatever program: more than chanq sends, whose bound is lower, and who sends UTF-16 needs twice
 // as many.
 const (
-	MaxBody    = 256 << 20
+	MaxBody    = 32 << 20
 	MaxHeaders = 64 << 10
 )
 

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 type sendFlags struct {
@@ -75,8 +76,8 @@ func (f sendFlags) message() (m chanq.Message[[]byte], err error) {
 	if f.delay < 0 {
 		return m, usage("--delay is %v: must be 0 or more", f.delay)
 	}
-	if f.maxBody < 1 || f.maxBody > 256<<20 {
-		return m, usage("--max-body is %d: must be from 1 to %d", f.maxBody, 256<<20)
+	if f.maxBody < 1 || f.maxBody > sqlbatch.MaxBody {
+		return m, usage("--max-body is %d: must be from 1 to %d", f.maxBody, sqlbatch.MaxBody)
 	}
 	if f.ttl < 0 || f.ttl > 0 && f.ttl <= f.delay {
 		return m, usage("--ttl is %v: must be 0 (never) or more than --delay, %v", f.ttl, f.delay)
