@@ -173,7 +173,7 @@ const (
 func (c ProducerConfig) withDefaults(d sqlbatch.Dialect) (ProducerConfig, error) {
 	v := validator{}
 	v.limit("ProducerConfig.BatchRows", &c.BatchRows, DefaultBatchRows, 1, min(512, d.Traits().EnqueueRows))
-	v.limit("ProducerConfig.BatchBytes", &c.BatchBytes, defaultBatchBytes, 1, 256<<20)
+	v.limit("ProducerConfig.BatchBytes", &c.BatchBytes, defaultBatchBytes, 1, sqlbatch.MaxBody)
 	v.duration("ProducerConfig.Linger", &c.Linger, DefaultLinger, time.Microsecond, time.Minute)
 	v.limit("ProducerConfig.InFlight", &c.InFlight, 1, 1, 64)
 	v.limit("ProducerConfig.BufferBytes", &c.BufferBytes, DefaultBufferBytes, 1, 1<<40)

@@ -55,13 +55,13 @@ func FuzzConfig(f *testing.F) {
 		queue, err := Config{Spec: Spec{MaxAttempts: int(a), MaxBody: int(b)}}.withDefaults()
 		requireFields(t, err,
 			field{"Spec.MaxAttempts", a, UnlimitedAttempts, 1_000_000, func() int64 { return int64(queue.MaxAttempts) }},
-			field{"Spec.MaxBody", b, 1, 256 << 20, func() int64 { return int64(queue.MaxBody) }})
+			field{"Spec.MaxBody", b, 1, 32 << 20, func() int64 { return int64(queue.MaxBody) }})
 
 		for _, dialect := range []sqlbatch.Dialect{sqlserver.Dialect, postgres.Dialect, sqlite.Dialect} {
 			p, err := ProducerConfig{BatchRows: int(a), BatchBytes: int(b), Linger: time.Duration(c), InFlight: int(d), BufferBytes: int(e), StatementTimeout: time.Duration(g)}.withDefaults(dialect)
 			requireFields(t, err,
 				field{"ProducerConfig.BatchRows", a, 1, 512, func() int64 { return int64(p.BatchRows) }},
-				field{"ProducerConfig.BatchBytes", b, 1, 256 << 20, func() int64 { return int64(p.BatchBytes) }},
+				field{"ProducerConfig.BatchBytes", b, 1, 32 << 20, func() int64 { return int64(p.BatchBytes) }},
 				field{"ProducerConfig.Linger", c, int64(time.Microsecond), int64(time.Minute), func() int64 { return int64(p.Linger) }},
 				field{"ProducerConfig.InFlight", d, 1, 64, func() int64 { return int64(p.InFlight) }},
 				field{"ProducerConfig.BufferBytes", e, 1, 1 << 40, func() int64 { return int64(p.BufferBytes) }},

@@ -222,7 +222,7 @@ func sharing[T any](rows []table.Claimed) int {
 
 // weight is about how many bytes of memory the row's part of a lease takes.
 func weight(row *table.Claimed) int {
-	return len(row.Key) + headersGrow*len(row.Headers) + max(row.Size, len(row.Body))
+	return len(row.Key) + len(row.Type) + headersGrow*len(row.Headers) + max(row.Size, len(row.Body))
 }
 
 // fill makes a Delivery of a message, without its headers.
@@ -237,7 +237,7 @@ func (d *Delivery) fill(q *queue, under *lease.Lease, row *table.Claimed) {
 	if row.Expires.Valid {
 		d.ExpiresAt = time.UnixMilli(row.Expires.Int64)
 	}
-	d.DedupKey = string(row.Key)
+	d.DedupKey, d.Type = string(row.Key), string(row.Type)
 }
 
 // fill makes a lease of a message. Its error is that of a decoder.

@@ -29,10 +29,10 @@ type Delivery struct {
 	ID ID
 	// Queue is the queue that the message is in: Config.Label, or its name.
 	Queue string
-	// Key, DedupKey, Headers and Priority are those of the Message that was sent.
-	Key, DedupKey string
-	Headers       map[string]string
-	Priority      Priority
+	// Key, DedupKey, Type, Headers and Priority are those of the Message that was sent.
+	Key, DedupKey, Type string
+	Headers             map[string]string
+	Priority            Priority
 	// Attempt counts the claims of this message, this one included, that were
 	// deliveries or may have been: one that was given back undelivered (Release, Stop)
 	// does not count. One whose process died with the message in its buffer counts, until

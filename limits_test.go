@@ -20,6 +20,7 @@ func TestTheDocumentedLimitsAreThoseOfTheCode(t *testing.T) {
 		"| body, as it is encoded":      sqlbatch.MaxBody >> 20,
 		"| headers |":                   maxHeaders,
 		"| `DedupKey`, `Key` |":         sqlbatch.MaxKey,
+		"| `Type` |":                    sqlbatch.MaxType,
 		"| attempts (":                  mostAttempts,
 		"| consumer (":                  sqlbatch.MaxMemberText,
 		"| settles that wait |":         minBacklog,

@@ -42,6 +42,9 @@ type Message[T any] struct {
 	// queue.
 	ID   ID
 	Body T
+	// Type says what kind of job the message is, for programs that send jobs of several kinds to one queue. Operators can list and count
+	// messages by it. At most 100 printable ASCII characters. "" is no type. A message that is redriven keeps its type.
+	Type string
 	// Headers travel beside the body: at most 64, 16 KiB in all when encoded, of
 	// UTF-8.
 	Headers map[string]string
@@ -90,7 +93,7 @@ func (m *Message[T]) row(q *queue) (row sqlbatch.Row, given bool, err error) {
 	if given = !m.ID.IsZero(); !given {
 		m.ID = q.newID()
 	}
-	row = sqlbatch.Row{ID: m.ID, Priority: int8(m.Priority), Delay: m.Delay, TTL: m.TTL, Key: m.DedupKey}
+	row = sqlbatch.Row{ID: m.ID, Priority: int8(m.Priority), Delay: m.Delay, TTL: m.TTL, Key: m.DedupKey, Type: m.Type}
 	switch {
 	case m.Priority < PriorityLow || m.Priority > PriorityUrgent:
 		return row, given, fmt.Errorf("Message.Priority is %d: must be from PriorityLow (%d) to PriorityUrgent (%d)", m.Priority, PriorityLow, PriorityUrgent)
@@ -104,6 +107,10 @@ func (m *Message[T]) row(q *queue) (row sqlbatch.Row, given bool, err error) {
 		return row, given, fmt.Errorf("%w: Message.DedupKey of %d bytes, at most %d", ErrTooLarge, len(m.DedupKey), sqlbatch.MaxKey)
 	case !utf8.ValidString(m.DedupKey) || strings.ContainsRune(m.DedupKey, 0):
 		return row, given, fmt.Errorf("Message.DedupKey %q: must be UTF-8 without NUL", m.DedupKey)
+	case len(m.Type) > sqlbatch.MaxType:
+		return row, given, fmt.Errorf("%w: Message.Type of %d bytes, at most %d", ErrTooLarge, len(m.Type), sqlbatch.MaxType)
+	case strings.ContainsFunc(m.Type, unprintable):
+		return row, given, fmt.Errorf("Message.Type %q: must be printable ASCII", m.Type)
 	}
 	if i := ShardOf(*m, q.cfg.Shard.Count); i != q.cfg.Shard.Index {
 		return row, given, q.wrongShard(i)
@@ -149,6 +156,9 @@ func addDuplicates(receipts []Receipt, stored []send.Receipt) (duplicates int) {
 	}
 	return duplicates
 }
+
+// unprintable reports a character that is not printable ASCII.
+func unprintable(r rune) bool { return r < ' ' || r > '~' }
 
 // line checks what puts a message of an ordered queue into its line, or that nothing of
 // it is there.

@@ -239,7 +239,7 @@ const rowOverhead = 256
 func (p *Producer[T]) prepare(m *Message[T]) (item send.Item, err error) {
 	item.Row, item.Given, err = m.row(p.queue)
 	item.Key = item.Row.OrderKey
-	item.Size = min(len(item.Row.Body)+len(item.Row.Headers)+len(item.Row.Key)+rowOverhead, p.cfg.BufferBytes)
+	item.Size = min(len(item.Row.Body)+len(item.Row.Headers)+len(item.Row.Key)+len(item.Row.Type)+rowOverhead, p.cfg.BufferBytes)
 	return item, err
 }
 

@@ -38,7 +38,7 @@ type Spec struct {
 	// UnlimitedAttempts.
 	MaxAttempts int
 	// MaxBody is the most bytes of an encoded body; for a larger one a send returns ErrTooLarge. Default: 1 MiB. Range: 1 byte to
-	// 256 MiB.
+	// 32 MiB.
 	MaxBody int
 	// Retain keeps acked messages in the done table for this long. Of messages sent again with one ID it keeps the last, on SQL Server
 	// each. Default: RetainNone. Range: 1 ms to 100 years, or RetainNone.

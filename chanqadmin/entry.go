@@ -59,6 +59,7 @@ type Entry struct {
 	LeasedBy string   `json:"leased_by,omitempty"`
 	Consumer chanq.ID `json:"consumer,omitzero"`
 	DedupKey string   `json:"dedup_key,omitempty"`
+	Type     string   `json:"type,omitempty"`
 	// Key and Slot are of an ordered queue.
 	Key       string `json:"key,omitempty"`
 	Slot      int    `json:"slot,omitempty"`
@@ -136,11 +137,11 @@ func (q *Queue) entries(ctx context.Context, op string, st sqlbatch.Statement, l
 	var list []Entry
 	err := q.once(ctx, st, func(rows *sql.Rows) error {
 		var e Entry
-		var id, headers, key, line, consumer []byte
+		var id, headers, key, kind, line, consumer []byte
 		var enqueued int64
 		var due, lease, ended, expires sql.NullInt64
 		var holder, lastError sql.NullString
-		columns := []any{&e.State, &id, &e.Priority, &e.Fence, &e.Attempts, &enqueued, &due, &lease, &ended, &expires, &consumer, &holder, &key, &lastError, &headers, last(&e)}
+		columns := []any{&e.State, &id, &e.Priority, &e.Fence, &e.Attempts, &enqueued, &due, &lease, &ended, &expires, &consumer, &holder, &key, &kind, &lastError, &headers, last(&e)}
 		if q.ordered() {
 			columns = append(columns, &e.Slot, &e.seq, &line)
 		}
@@ -152,7 +153,7 @@ func (q *Queue) entries(ctx context.Context, op string, st sqlbatch.Statement, l
 		e.Size = max(e.Size, len(e.Body))
 		e.EnqueuedAt = time.UnixMilli(enqueued)
 		e.DueAt, e.LeaseUntil, e.EndedAt, e.ExpiresAt = timeOf(due), timeOf(lease), timeOf(ended), timeOf(expires)
-		e.LeasedBy, e.DedupKey, e.Key, e.LastError = holder.String, string(key), string(line), lastError.String
+		e.LeasedBy, e.DedupKey, e.Type, e.Key, e.LastError = holder.String, string(key), string(kind), string(line), lastError.String
 		e.Headers = headersOf(headers)
 		list = append(list, e)
 		return nil

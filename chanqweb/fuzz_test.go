@@ -17,7 +17,7 @@ import (
 func everyView(text string, body []byte, now time.Time) []*view {
 	e := chanqadmin.Entry{
 		State: chanqadmin.StateDead, EnqueuedAt: now, DueAt: now, LeaseUntil: now, EndedAt: now, ExpiresAt: now, Consumer: chanq.ID{1}, LeasedBy: text,
-		DedupKey: text, Key: text, LastError: text, Size: 1,
+		DedupKey: text, Key: text, Type: text, LastError: text, Size: 1,
 	}
 	live := e
 	live.State = chanqadmin.StateLeased

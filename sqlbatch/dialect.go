@@ -229,18 +229,18 @@ type Queue interface {
 	// Claim leases up to Rows ready messages, highest priority first, within a
 	// priority by due time and then id, beginning at the Heads, and returns
 	// id, priority, fence, attempts, lapses, expired (1 or 0), enqueued_at, due_at,
-	// expires_at (or NULL), dedup_key (bytes), headers, body, size (bytes of the body),
+	// expires_at (or NULL), dedup_key (bytes), type (bytes), headers, body, size (bytes of the body),
 	// in any order and in one or more result sets. It leaves out suspects: messages with SuspectLapses or more
 	// expired leases in a row that have not expired. A paused queue yields none. An expired message is for
 	// the dead table, not for a reader.
 	Claim(ClaimParams) Statement
 	// Mark leases one message by its id and fence, for a consumer that reads it after the commit. The message is due, and
 	// nobody leases it, or Member does and MarkParams.Again is set. It returns the columns of Claim, with NULL for
-	// dedup_key, headers and body, or no row: the row is gone, changed or locked, or the queue is paused. It counts an attempt and,
+	// dedup_key, type, headers and body, or no row: the row is gone, changed or locked, or the queue is paused. It counts an attempt and,
 	// if a lease has expired, that one in lapses, and in crashes if its holder had marked the message as
 	// OnlySuspect or OnlyMessage.
 	Mark(MarkParams) Statement
-	// Contents returns dedup_key (bytes), headers, body of the message with this id and fence, or no row. It takes no lock
+	// Contents returns dedup_key (bytes), type (bytes), headers, body of the message with this id and fence, or no row. It takes no lock
 	// that outlasts it. Where another transaction has locked the row it may wait for up to LockWait, and fail
 	// with class RolledBack.
 	Contents(Item) Statement
@@ -301,7 +301,7 @@ type Queue interface {
 	// state, id, priority, fence, attempts, enqueued_at, due_at (NULL of a dead or done
 	// one), lease_until (NULL if nobody has claimed it since it was sent or given back; of
 	// one that ran out its end), ended_at (NULL of a live one), expires_at, leased_by (16
-	// bytes, as lease_until), holder (the name of that member), dedup_key, last_error,
+	// bytes, as lease_until), holder (the name of that member), dedup_key, type, last_error,
 	// headers, body. With a place it begins behind that,
 	// whether its message is still there or not, and reads nothing before it. Leased and ready
 	// ones are passed over on the way to each other. Of an ordered queue slot, seq and

@@ -94,7 +94,7 @@ type MarkItem struct {
 //   - holder: 0: no consumer has marked it; 1: Member has; 2: another consumer has;
 //   - held: 1: a dead message of its key holds it (zero if Names.Holds is not set);
 //   - crashes, that of the holder included if it is another consumer;
-//   - given: 1: dedup_key, headers and body are its contents; otherwise they are NULL;
+//   - given: 1: dedup_key, type, headers and body are its contents; otherwise they are NULL;
 //   - locked, of LookOrdered, and on SQL Server also of Read, Refill and Fetch: 1: another transaction has locked the row, and the columns may be old or
 //     not committed, or NULL and zero except for id, and of Read and Refill except for slot, seq and order_key; 2: no transaction has locked it, as
 //     far as is known; 0: unknown.

@@ -27,10 +27,11 @@ type Heads [Priorities]int64
 // rows are walked over.
 const HeadMargin = 250 * time.Millisecond
 
-// MaxKey is the most bytes of a dedup key, MaxError the most of an error text
+// MaxKey is the most bytes of a dedup key, MaxType the most of a type, MaxError the most of an error text
 // that is kept with a message (longer ones are cut).
 const (
 	MaxKey   = 200
+	MaxType  = 100
 	MaxError = 2000
 )
 
@@ -38,7 +39,7 @@ const (
 // whatever program: more than chanq sends, whose bound is lower, and who sends UTF-16 needs twice
 // as many.
 const (
-	MaxBody    = 256 << 20
+	MaxBody    = 32 << 20
 	MaxHeaders = 64 << 10
 )
 
@@ -105,6 +106,7 @@ type Row struct {
 	Key      string        // dedup key; "" is none
 	OrderKey string        // of an ordered queue, which has no Priority and no Delay; "" is none
 	Slot     int           // of an ordered queue: see SlotOf
+	Type     string        // at most MaxType printable ASCII characters; "" is none
 	Headers  []byte        // nil is none
 	Body     []byte
 }
@@ -150,7 +152,7 @@ type ClaimParams struct {
 	Salt   int64    // random, from 1 to 1 << FenceBits: see FenceBits
 	Heads  Heads
 	// Inline is the size of the largest body that the claim returns. Larger ones are leased, and NULL in the
-	// result: read them with Contents. If it is below zero, dedup key, headers and body of every message are NULL.
+	// result: read them with Contents. If it is below zero, dedup key, type, headers and body of every message are NULL.
 	Inline int
 }
 

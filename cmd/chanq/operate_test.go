@@ -87,8 +87,8 @@ func TestReceiptsSayWhatIsDuplicate(t *testing.T) {
 
 func TestJSONHasTheWholeMessage(t *testing.T) {
 	db := newQueue(t, "mail")
-	id := succeed(t, "", "send", "--db", db, "--priority", "high", "--header", "trace=a=b", "--dedup-key", "k", "mail", "<b>\n").lines()[0]
-	want := message{Priority: "high", Attempt: 0, DedupKey: "k", Headers: map[string]string{"trace": "a=b"}}
+	id := succeed(t, "", "send", "--db", db, "--priority", "high", "--header", "trace=a=b", "--dedup-key", "k", "--type", "welcome", "mail", "<b>\n").lines()[0]
+	want := message{Priority: "high", Attempt: 0, DedupKey: "k", Type: "welcome", Headers: map[string]string{"trace": "a=b"}}
 	state := "ready"
 	body := "<b>\n"
 	want.Body = &body
@@ -107,6 +107,7 @@ func TestJSONHasTheWholeMessage(t *testing.T) {
 	}
 	check(succeed(t, "", "peek", "--db", db, "-o", "json", "mail").out)
 	check(succeed(t, "", "peek", "--db", db, "-o", "json", "--id", id, "mail").out)
+	require.Contains(t, succeed(t, "", "peek", "--db", db, "mail").out, "welcome")
 	state, want.Attempt = "", 1
 	check(succeed(t, "", "receive", "--db", db, "-o", "json", "mail").out)
 }

@@ -50,6 +50,7 @@ type message struct {
 	EnqueuedAt time.Time         `json:"enqueued_at"`
 	DedupKey   string            `json:"dedup_key,omitempty"`
 	Key        string            `json:"key,omitempty"`
+	Type       string            `json:"type,omitempty"`
 	Headers    map[string]string `json:"headers,omitempty"`
 	Body       *string           `json:"body,omitempty"`
 	BodyBase64 []byte            `json:"body_base64,omitempty"`
@@ -58,7 +59,7 @@ type message struct {
 func leaseMessage(l *chanq.Lease[[]byte]) message {
 	m := message{
 		ID: l.ID, Priority: l.Priority.String(), Attempt: l.Attempt, Fence: l.Fence, EnqueuedAt: l.EnqueuedAt.UTC(),
-		DedupKey: l.DedupKey, Key: l.Key, Headers: l.Headers,
+		DedupKey: l.DedupKey, Key: l.Key, Type: l.Type, Headers: l.Headers,
 	}
 	if utf8.Valid(l.Body) {
 		body := string(l.Body)
@@ -83,9 +84,13 @@ func (a *app) entries(list []chanqadmin.Entry) error {
 	expiry := slices.ContainsFunc(list, func(e chanqadmin.Entry) bool { return !e.ExpiresAt.IsZero() })
 	holder := slices.ContainsFunc(list, func(e chanqadmin.Entry) bool { return !e.Consumer.IsZero() })
 	keyed := slices.ContainsFunc(list, func(e chanqadmin.Entry) bool { return e.Key != "" })
-	row := func(first []string, key, expires, by string, last ...string) []string {
+	typed := slices.ContainsFunc(list, func(e chanqadmin.Entry) bool { return e.Type != "" })
+	row := func(first []string, key, kind, expires, by string, last ...string) []string {
 		if keyed {
 			first = append(first, key)
+		}
+		if typed {
+			first = append(first, kind)
 		}
 		if expiry {
 			first = append(first, expires)
@@ -95,10 +100,10 @@ func (a *app) entries(list []chanqadmin.Entry) error {
 		}
 		return append(first, last...)
 	}
-	rows := [][]string{row([]string{"ID", "STATE", "PRIORITY", "ATTEMPTS", "AT"}, "KEY", "EXPIRES", "LEASED BY", "LAST ERROR", "BODY")}
+	rows := [][]string{row([]string{"ID", "STATE", "PRIORITY", "ATTEMPTS", "AT"}, "KEY", "TYPE", "EXPIRES", "LEASED BY", "LAST ERROR", "BODY")}
 	for _, e := range list {
 		first := []string{e.ID.String(), string(e.State), e.Priority.String(), strconv.Itoa(e.Attempts), clock(at(e))}
-		rows = append(rows, row(first, brief(e.Key, 40), clock(e.ExpiresAt), whose(e), brief(e.LastError, 40), brief(string(e.Body), 60)))
+		rows = append(rows, row(first, brief(e.Key, 40), brief(e.Type, 40), clock(e.ExpiresAt), whose(e), brief(e.LastError, 40), brief(string(e.Body), 60)))
 	}
 	return a.table(rows)
 }

@@ -20,6 +20,7 @@ type sendFlags struct {
 	headers  []string
 	dedupKey string
 	key      string
+	kind     string
 }
 
 func (a *app) sendCommand() *cobra.Command {
@@ -60,6 +61,7 @@ receipt for each.`,
 	flags.StringArrayVar(&f.headers, "header", nil, "`name=value` of a header; may be given again")
 	flags.StringVar(&f.dedupKey, "dedup-key", "", "`key` that no other message in the queue may have")
 	flags.StringVar(&f.key, "key", "", "`key` of an ordered queue, in whose order the messages are delivered")
+	flags.StringVar(&f.kind, "type", "", "`type` of the messages")
 	return a.durabilityFlag(cmd)
 }
 
@@ -74,7 +76,7 @@ func (f sendFlags) message() (m chanq.Message[[]byte], err error) {
 	if f.ttl < 0 || f.ttl > 0 && f.ttl <= f.delay {
 		return m, usage("--ttl is %v: must be 0 (never) or more than --delay, %v", f.ttl, f.delay)
 	}
-	m.Delay, m.TTL, m.DedupKey, m.Key = f.delay, f.ttl, f.dedupKey, f.key
+	m.Delay, m.TTL, m.DedupKey, m.Key, m.Type = f.delay, f.ttl, f.dedupKey, f.key, f.kind
 	for i, h := range f.headers {
 		name, value, ok := strings.Cut(h, "=")
 		if !ok || name == "" {

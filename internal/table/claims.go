@@ -58,7 +58,7 @@ type Claimed struct {
 	Item    sqlbatch.Item
 	Expired bool
 	Size    int  // of the body, which may be left out
-	LeftOut bool // Key, Headers and Body are to be read
+	LeftOut bool // Key, Type, Headers and Body are to be read
 }
 
 // ClaimedRows collects the rows of a claim. Nothing of them may be used before the statement has succeeded.
@@ -69,7 +69,7 @@ type ClaimedRows struct {
 	arena  Arena
 
 	columns                           []any
-	id, key, headers, body            sql.RawBytes
+	id, key, kind, headers, body      sql.RawBytes
 	priority, fence, attempts, lapses int64
 	expired, enqueued, due, size      int64
 	expires                           sql.NullInt64
@@ -77,7 +77,7 @@ type ClaimedRows struct {
 
 func (r *ClaimedRows) scan(rows *sql.Rows) error {
 	if r.columns == nil {
-		r.columns = []any{&r.id, &r.priority, &r.fence, &r.attempts, &r.lapses, &r.expired, &r.enqueued, &r.due, &r.expires, &r.key, &r.headers, &r.body, &r.size}
+		r.columns = []any{&r.id, &r.priority, &r.fence, &r.attempts, &r.lapses, &r.expired, &r.enqueued, &r.due, &r.expires, &r.key, &r.kind, &r.headers, &r.body, &r.size}
 	}
 	if err := rows.Scan(r.columns...); err != nil {
 		return err
@@ -85,7 +85,7 @@ func (r *ClaimedRows) scan(rows *sql.Rows) error {
 	row := Claimed{
 		Row: Row{
 			Priority: int8(r.priority), Attempts: int(r.attempts), Lapses: int(r.lapses), Enqueued: r.enqueued, Due: r.due, Expires: r.expires,
-			Key: r.arena.Keep(r.key), Headers: r.arena.Keep(r.headers), Body: r.arena.Keep(r.body),
+			Key: r.arena.Keep(r.key), Type: r.arena.Keep(r.kind), Headers: r.arena.Keep(r.headers), Body: r.arena.Keep(r.body),
 		},
 		Item: sqlbatch.Item{Fence: r.fence}, Expired: r.expired != 0, Size: int(r.size), LeftOut: r.Inline < 0 || int(r.size) > r.Inline,
 	}
@@ -104,7 +104,7 @@ func (r *ClaimedRows) Sort(compare func(a, b Claimed) int) {
 	r.arena = nil
 	for i := range r.Rows {
 		row := &r.Rows[i]
-		for _, b := range []*[]byte{&row.Key, &row.Headers, &row.Body} {
+		for _, b := range []*[]byte{&row.Key, &row.Type, &row.Headers, &row.Body} {
 			if len(*b) <= Alone {
 				*b = r.arena.Keep(*b)
 			}

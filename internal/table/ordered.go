@@ -117,7 +117,7 @@ type Answer struct {
 	arena Arena
 
 	columns                                            []any
-	id, key, headers, body, orderKey                   sql.RawBytes
+	id, key, kind, headers, body, orderKey             sql.RawBytes
 	priority, fence, attempts, lapses, crashes         int64
 	expired, enqueued, due                             int64
 	size, slot, seq, wait, holder, held, given, locked int64
@@ -128,7 +128,7 @@ type Answer struct {
 func (a *Answer) scan(rows *sql.Rows) error {
 	if a.columns == nil {
 		a.columns = []any{
-			&a.id, &a.priority, &a.fence, &a.attempts, &a.lapses, &a.expired, &a.enqueued, &a.due, &a.expires, &a.key, &a.headers, &a.body,
+			&a.id, &a.priority, &a.fence, &a.attempts, &a.lapses, &a.expired, &a.enqueued, &a.due, &a.expires, &a.key, &a.kind, &a.headers, &a.body,
 			&a.size, &a.slot, &a.seq, &a.orderKey, &a.wait, &a.lives, &a.holder, &a.held, &a.crashes, &a.given, &a.locked,
 		}
 	}
@@ -166,7 +166,7 @@ func (a *Answer) scan(rows *sql.Rows) error {
 		in.OrderKey = row.Key
 	}
 	if a.Last = in; a.given != 0 {
-		in.Key, in.Headers, in.Body = a.arena.Keep(a.key), a.arena.Keep(a.headers), a.arena.Keep(a.body)
+		in.Key, in.Type, in.Headers, in.Body = a.arena.Keep(a.key), a.arena.Keep(a.kind), a.arena.Keep(a.headers), a.arena.Keep(a.body)
 		row.Contents, row.Bytes = &in, len(in.Body)+len(in.Headers)
 		a.Bytes += len(in.Body)
 	}

@@ -32,9 +32,9 @@ func (p *Plain) Mark(within time.Duration, m sqlbatch.MarkParams, into *ClaimedR
 func (p *Plain) Contents(within time.Duration, into *Claimed) (found bool, err error) {
 	err = p.run(within, p.Queue.SQL.Contents(into.Item), func(rows *sql.Rows) error {
 		found = true
-		var key, headers, body sql.RawBytes
-		err := rows.Scan(&key, &headers, &body)
-		into.Key, into.Headers, into.Body = bytes.Clone(key), bytes.Clone(headers), bytes.Clone(body)
+		var key, kind, headers, body sql.RawBytes
+		err := rows.Scan(&key, &kind, &headers, &body)
+		into.Key, into.Type, into.Headers, into.Body = bytes.Clone(key), bytes.Clone(kind), bytes.Clone(headers), bytes.Clone(body)
 		return err
 	})
 	return found, err

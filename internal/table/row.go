@@ -4,13 +4,14 @@ import "database/sql"
 
 // Row is the contents of a message, its bytes copied.
 type Row struct {
-	Priority           int8
-	Attempts, Lapses   int // those of the delivery that follows, Attempts included
-	Enqueued, Due      int64
-	Expires            sql.NullInt64
-	Key, Headers, Body []byte
-	OrderKey           string // "": the message has none
-	Unread             error  // why Key, Headers and Body could not be read
+	Priority         int8
+	Attempts, Lapses int // those of the delivery that follows, Attempts included
+	Enqueued, Due    int64
+	Expires          sql.NullInt64
+	Key, Type        []byte
+	Headers, Body    []byte
+	OrderKey         string // "": the message has none
+	Unread           error  // why Key, Type, Headers and Body could not be read
 }
 
 // Chunk is how many bytes of short values share an allocation of an Arena. Values longer than Alone have their own. So a message that

@@ -89,12 +89,12 @@ func viewShows(w *world) {
 	require.NoError(w, leases[1].Nack(chanq.DeadLetter(errors.New("over"))))
 	testdb.Send(w, q,
 		chanq.Message[string]{Body: "waiting", Delay: time.Hour, Headers: map[string]string{"a": "b"}},
-		chanq.Message[string]{Body: "free", DedupKey: "key", TTL: time.Hour},
+		chanq.Message[string]{Body: "free", DedupKey: "key", Type: "kind", TTL: time.Hour},
 		chanq.Message[string]{Body: strings.Repeat("x", 5000), Priority: chanq.PriorityLow})
 	w.Exec("INSERT INTO chanq_work (priority, body) VALUES (-1, " + w.sqlBytes("\xFF\x80\x01") + ")")
 	require.Equal(w, []string{
-		"dead 1 dying 5 NULL over", "leased 2 taken 5 NULL NULL", "ready 0 free 4 key NULL", "scheduled 0 waiting 7 NULL NULL",
-	}, w.shown("state, priority, body, bytes, dedup_key, last_error", "WHERE priority >= 0 ORDER BY state"))
+		"dead 1 dying 5 NULL NULL over", "leased 2 taken 5 NULL NULL NULL", "ready 0 free 4 key kind NULL", "scheduled 0 waiting 7 NULL NULL NULL",
+	}, w.shown(`state, priority, body, bytes, dedup_key, "type", last_error`, "WHERE priority >= 0 ORDER BY state"))
 	require.Equal(w, []string{`{"a":"b"} 1`}, w.shown("headers, CASE WHEN due_at > enqueued_at THEN 1 ELSE 0 END", "WHERE state = 'scheduled'"))
 	require.Equal(w, []string{"1"}, w.shown("CASE WHEN expires_at > due_at AND lease_until IS NULL THEN 1 END", "WHERE body = 'free'"))
 	require.Equal(w, []string{"1"}, w.shown("CASE WHEN lease_until > due_at AND ended_at IS NULL THEN 1 END", "WHERE state = 'leased'"))
@@ -179,14 +179,16 @@ func procedureSends(w *world) {
 	}
 	send := func(body, rest string) { require.NoError(w, w.sendBy(w.Soon(), w.DB, body, rest)) }
 	send(`{"Text":"日本"}`, ``)
-	send(`{"Text":"keyed"}`, `, @dedup_key = N'ключ 😀', @priority = 2, @headers = N'{"a":"ü"}'`)
+	send(`{"Text":"keyed"}`, `, @dedup_key = N'ключ 😀', @priority = 2, @headers = N'{"a":"ü"}', @type = N'kind'`)
 	send(`{"Text":"later"}`, `, @delay_ms = 3600000`)
 	require.Error(w, w.sendBy(w.Soon(), w.DB, `{}`, `, @dedup_key = N'ключ 😀'`), "the key is taken")
 	require.Error(w, w.sendBy(w.Soon(), w.DB, `{}`, `, @dedup_key = N'`+strings.Repeat("k", 201)+`'`), "the key is too long")
 	require.Error(w, w.sendBy(w.Soon(), w.DB, `{}`, `, @priority = 3`))
+	require.Error(w, w.sendBy(w.Soon(), w.DB, `{}`, `, @type = N'`+strings.Repeat("t", 101)+`'`), "the type is too long")
 	leases := testdb.Leases(testdb.Lease(w, q, 2, time.Hour))
 	require.Equal(w, []note{{"keyed"}, {"日本"}}, testdb.Bodies(leases))
 	require.Equal(w, "ключ 😀", leases[0].DedupKey)
+	require.Equal(w, []string{"kind", ""}, []string{leases[0].Type, leases[1].Type})
 	require.Equal(w, chanq.PriorityUrgent, leases[0].Priority)
 	require.Equal(w, map[string]string{"a": "ü"}, leases[0].Headers)
 	require.Equal(w, 1, testdb.Stats(w, q).Scheduled)

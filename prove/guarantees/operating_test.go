@@ -27,6 +27,7 @@ var operating = []test{
 	{"RedriveMakesTheDeadReadyAgain", redrive},
 	{"RedriveMovesAllTheDeadAlthoughSomeMustStay", redriveAll},
 	{"RedriveIDsMovesTheOnesThatAreMeant", redriveIDs},
+	{"AMessageKeepsItsType", keepsType},
 	{"PauseStopsClaimsOfEveryConsumerUntilResume", pause},
 	{"RetainKeepsAckedMessagesForATime", retain},
 	{"QueuesDoNotTouchEachOther", isolation},
@@ -34,6 +35,39 @@ var operating = []test{
 	{"OpenAndMigrateLeaveANewerSchemaAlone", newerSchema},
 	{"ManyMayMigrateAtOnceAndAgain", migrateTogether},
 	{"TheStatementsOfSchemaMakeAQueueByHand", schemaByHand},
+}
+
+// keepsType: through death, redrive and ack. A message without a type stands beside it in each statement.
+func keepsType(w *world) {
+	for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
+		cfg := chanq.Config{Spec: chanq.Spec{Kind: kind, Retain: time.Hour}}
+		if kind == chanq.KindOrdered {
+			cfg.Slots = 4
+		}
+		q := w.Queue("kind_"+kind.String(), cfg)
+		ids := testdb.Send(w, q, chanq.Message[string]{Body: "typed", Type: "mail.welcome"}, chanq.Message[string]{Body: "plain"})
+		types := func(of func(id chanq.ID) string) []string { return []string{of(ids[0]), of(ids[1])} }
+		stored := func(id chanq.ID) string { return testdb.Get(w, q, id).Type }
+		want := []string{"mail.welcome", ""}
+		require.Equal(w, want, types(stored))
+		take := func(settle func(*testdb.Held[string]) error) {
+			seen := map[chanq.ID]string{}
+			for _, l := range testdb.Lease(w, q, 2, time.Hour) {
+				seen[l.ID] = l.Type
+				require.NoError(w, settle(l))
+			}
+			require.Equal(w, want, types(func(id chanq.ID) string { return seen[id] }), kind)
+		}
+		take(func(l *testdb.Held[string]) error { return l.Nack(chanq.DeadLetter(errors.New("over"))) })
+		w.Eventually("both are dead", func() bool { return testdb.Stats(w, q).Dead == 2 })
+		require.Equal(w, want, types(stored))
+		_, err := testdb.Admin(q).RedriveIDs(w.Soon(), ids...)
+		require.NoError(w, err)
+		require.Equal(w, want, types(stored))
+		take(func(l *testdb.Held[string]) error { return l.Ack() })
+		w.Eventually("both are done", func() bool { return testdb.Stats(w, q).Done == 2 })
+		require.Equal(w, want, types(stored))
+	}
 }
 
 // oneOfEach fills a queue with a message of each state.

@@ -103,12 +103,12 @@ func arrivesAsSent(w *world) {
 	q := testdb.QueueOf[order](w, "orders", chanq.Config{})
 	headers := map[string]string{"trace": "00-abc", "ключ": "värde \" \\ \n 😀", "empty": ""}
 	sent := chanq.Message[order]{
-		Body: order{7, `käse ÿ \ " '`}, Headers: headers, Priority: chanq.PriorityHigh, DedupKey: `{"\, ' ключ 7`,
+		Body: order{7, `käse ÿ \ " '`}, Headers: headers, Priority: chanq.PriorityHigh, DedupKey: `{"\, ' ключ 7`, Type: `a "type" ~`,
 	}
 	sent.ID = testdb.Send(w, q, sent)[0]
 	c := testdb.Start(w, q, chanq.ConsumerConfig{Name: "me"})
 	l := testdb.Take(w, c, 1)[0]
-	require.Equal(w, sent, chanq.Message[order]{ID: l.ID, Body: l.Body, Headers: l.Headers, Priority: l.Priority, DedupKey: l.DedupKey, Key: l.Key})
+	require.Equal(w, sent, chanq.Message[order]{ID: l.ID, Body: l.Body, Headers: l.Headers, Priority: l.Priority, DedupKey: l.DedupKey, Key: l.Key, Type: l.Type})
 	require.Equal(w, 1, l.Attempt)
 	require.Equal(w, l.EnqueuedAt, l.DueAt)
 	require.WithinDuration(w, time.Now(), l.EnqueuedAt, time.Hour)

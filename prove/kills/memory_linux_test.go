@@ -20,9 +20,9 @@ import (
 
 const (
 	memoryPart  = "starve"
-	memoryLimit = 256 << 20 // bytes of data of a consumer, as ulimit -d sets it
-	memoryBody  = 120 << 20 // of the message that it has no memory to read
-	memoryMost  = 128 << 20 // Config.MaxBody
+	memoryLimit = 128 << 20 // bytes of data of a consumer, as ulimit -d sets it
+	memoryBody  = 30 << 20  // of the message that it has no memory to read
+	memoryMost  = 32 << 20  // Config.MaxBody
 
 	deathsOfOne = 5 // of a message that ends every process, with the default MaxCrashes
 )

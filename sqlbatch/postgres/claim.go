@@ -57,7 +57,7 @@ func suspected(now string) string {
 var (
 	leaseColumns = `uuid_send(q.id), q.priority, q.fence, q.attempts, q.lapses, (coalesce(q.expires_at <= (SELECT now FROM t), false))::integer AS expired,
           q.enqueued_at, q.due_at, q.expires_at, `
-	inlined = `CASE WHEN $5::integer >= 0 THEN ` + textBytes("q.dedup_key") + ` END AS dedup_key, CASE WHEN $5::integer >= 0 THEN q.headers END AS headers,
+	inlined = `CASE WHEN $5::integer >= 0 THEN ` + textBytes("q.dedup_key") + ` END AS dedup_key, CASE WHEN $5::integer >= 0 THEN q.type END AS type, CASE WHEN $5::integer >= 0 THEN q.headers END AS headers,
           CASE WHEN octet_length(q.body) <= $5::integer THEN q.body END AS body, octet_length(q.body) AS size`
 )
 
@@ -110,7 +110,7 @@ SET lease_until = (SELECT now FROM t) + $1::bigint, fence = ` + higherFence("(SE
     leased_by = $2::uuid, alone = $6::smallint
 FROM chosen AS c
 WHERE q.id = ANY (ARRAY[c.id])
-RETURNING ` + leaseColumns + `NULL::bytea AS dedup_key, NULL::bytea AS headers, NULL::bytea AS body, octet_length(q.body) AS size`
+RETURNING ` + leaseColumns + `NULL::bytea AS dedup_key, NULL::text AS type, NULL::bytea AS headers, NULL::bytea AS body, octet_length(q.body) AS size`
 
 const again = `($7::integer = 1 AND q.leased_by IS NOT DISTINCT FROM $2::uuid)`
 
@@ -122,7 +122,7 @@ func (q *queue) Mark(m sqlbatch.MarkParams) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.mark, Args: []any{build.Milliseconds(m.Lease), hexID(m.Member), m.Salt, hexID(m.ID), m.Fence, int64(m.Alone), again}}
 }
 
-var contentsText = `SELECT ` + textBytes("q.dedup_key") + ` AS dedup_key, q.headers, q.body
+var contentsText = `SELECT ` + textBytes("q.dedup_key") + ` AS dedup_key, q.type, q.headers, q.body
 FROM {live} AS q
 WHERE q.id = ANY (ARRAY[$1::uuid]) AND q.fence = $2::bigint`
 

@@ -8,19 +8,20 @@ import (
 )
 
 // enqueueText inserts one row for each element of its lists, in their
-// order. $10 has keys and headers, $11 bodies; each parameter of any size is
+// order. $10 has keys, types and headers, $11 bodies, and $6 how long keys and types are; each parameter of any size is
 // written once, since a plan made for its values copies it where it stands.
 //
 // It takes no lock that others wait for, except for another insert of the same
 // id or key, which waits until this transaction ends.
-const plainEnqueueText = `INSERT INTO {live} (id, priority, due_at, enqueued_at, expires_at, dedup_key, headers, body)
+const plainEnqueueText = `INSERT INTO {live} (id, priority, due_at, enqueued_at, expires_at, dedup_key, type, headers, body)
 SELECT r.id, r.priority, t.now + r.delay, t.now, t.now + r.ttl,
        CASE WHEN r.key > 0 THEN convert_from(substring(r.names FOR r.key), 'UTF8') END,
-       CASE WHEN length(r.names) > r.key THEN substring(r.names FROM r.key + 1) END,
+       CASE WHEN r.type > 0 THEN convert_from(substring(r.names FROM r.key + 1 FOR r.type), 'UTF8') END,
+       CASE WHEN length(r.names) > r.key + r.type THEN substring(r.names FROM r.key + r.type + 1) END,
        r.body
 FROM (SELECT {now} AS now) AS t
 CROSS JOIN (
-  SELECT a.id, coalesce(a.priority, 0) AS priority, coalesce(a.delay, 0) AS delay, nullif(a.ttl, 0) AS ttl, coalesce(a.key, 0) AS key,
+  SELECT a.id, coalesce(a.priority, 0) AS priority, coalesce(a.delay, 0) AS delay, nullif(a.ttl, 0) AS ttl, coalesce(a.key & 255, 0) AS key, coalesce(a.key >> 8, 0) AS type,
          CASE WHEN a.names > 0 THEN substring($10::bytea FROM a.names_at FOR a.names) END AS names,
          substring($11::bytea FROM coalesce(a.body_at, 1) FOR coalesce(a.body, 0)) AS body
   FROM unnest($1::uuid[], $2::smallint[], $3::bigint[], $4::bigint[], $5::integer[], $6::integer[], $7::integer[], $8::integer[], $9::integer[])
@@ -28,7 +29,7 @@ CROSS JOIN (
   OFFSET 0
 ) AS r`
 
-// orderedEnqueueText inserts into an ordered queue. $9 has deduplication keys and headers, $10 each
+// orderedEnqueueText inserts into an ordered queue. $9 has deduplication keys, types and headers, $10 each
 // row's order key and its body; $7 says how long these are, and which slot it has: shapeOf. $8 has
 // the places of rows that are not in order. Each list costs a statement more than what the rest of
 // an order does, and these are as many as those of a plain queue.
@@ -36,14 +37,15 @@ CROSS JOIN (
 // Before it draws its number it takes a lock that every sender shares and nobody ever asks
 // for alone, to the end of the transaction: see sampled. Both are done once a statement,
 // when its first row is made.
-const orderedEnqueueText = `INSERT INTO {live} (id, due_at, enqueued_at, expires_at, dedup_key, headers, body, slot, seq, fence, order_key)
+const orderedEnqueueText = `INSERT INTO {live} (id, due_at, enqueued_at, expires_at, dedup_key, type, headers, body, slot, seq, fence, order_key)
 SELECT r.id, t.now, t.now, t.now + r.ttl,
        CASE WHEN r.key > 0 THEN convert_from(substring(r.names FOR r.key), 'UTF8') END,
-       CASE WHEN length(r.names) > r.key THEN substring(r.names FROM r.key + 1) END,
+       CASE WHEN r.type > 0 THEN convert_from(substring(r.names FROM r.key + 1 FOR r.type), 'UTF8') END,
+       CASE WHEN length(r.names) > r.key + r.type THEN substring(r.names FROM r.key + r.type + 1) END,
        r.body, r.slot, t.number * {seqs} + r.place, t.number * {seqs} + r.place, r.order_key
 FROM (SELECT {now} AS now, (` + drawText + `) AS number) AS t
 CROSS JOIN (
-  SELECT a.id, nullif(a.ttl, 0) AS ttl, coalesce(a.key, 0) AS key, (a.shape >> 40)::smallint AS slot, coalesce(a.place, a.o) AS place,
+  SELECT a.id, nullif(a.ttl, 0) AS ttl, coalesce(a.key & 255, 0) AS key, coalesce(a.key >> 8, 0) AS type, (a.shape >> 40)::smallint AS slot, coalesce(a.place, a.o) AS place,
          CASE WHEN a.names > 0 THEN substring($9::bytea FROM a.names_at FOR a.names) END AS names,
          CASE WHEN a.shape & (255::bigint << 32) <> 0 THEN convert_from(substring($10::bytea FROM a.at FOR (a.shape >> 32)::integer & 255), 'UTF8') END AS order_key,
          substring($10::bytea FROM a.at + ((a.shape >> 32)::integer & 255) FOR (a.shape & 4294967295)::integer) AS body
@@ -166,7 +168,7 @@ func orderedRowList(text string, rows []sqlbatch.Row) sqlbatch.Statement {
 }
 
 // named are the lists that both kinds of queues have: ids, times to live, and what few messages
-// have, a key of their own and headers.
+// have: a key of their own, a type and headers.
 type named struct {
 	ids, ttls, keys, at, bytes string
 	names                      []byte
@@ -175,7 +177,7 @@ type named struct {
 func packNamed(rows []sqlbatch.Row) named {
 	size := 0
 	for i := range rows {
-		size += len(rows[i].Key) + len(rows[i].Headers)
+		size += len(rows[i].Key) + len(rows[i].Type) + len(rows[i].Headers)
 	}
 	n := len(rows)
 	ids, ttls, keys, names := newArray(n, 32), newArray(n, 8), newArray(n, 3), newBlob(n, size)
@@ -183,9 +185,9 @@ func packNamed(rows []sqlbatch.Row) named {
 		row := &rows[i]
 		ids.id(row.ID)
 		ttls.number(build.Milliseconds(row.TTL))
-		keys.number(int64(len(row.Key)))
-		names.next(len(row.Key) + len(row.Headers))
-		names.data = append(append(names.data, row.Key...), row.Headers...)
+		keys.number(int64(len(row.Type))<<8 | int64(len(row.Key)))
+		names.next(len(row.Key) + len(row.Type) + len(row.Headers))
+		names.data = append(append(append(names.data, row.Key...), row.Type...), row.Headers...)
 	}
 	at, bytes := names.place()
 	return named{ids.literal(), ttls.orEmpty(), keys.orEmpty(), at, bytes, names.data}

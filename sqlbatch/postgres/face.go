@@ -16,19 +16,19 @@ const viewText = `CREATE OR REPLACE VIEW {messages} AS
 SELECT m.state, m.id, m.priority,
   to_timestamp(m.due_at / 1000.0) AS due_at, to_timestamp(m.lease_until / 1000.0) AS lease_until,
   to_timestamp(m.enqueued_at / 1000.0) AS enqueued_at, to_timestamp(m.expires_at / 1000.0) AS expires_at, to_timestamp(m.ended_at / 1000.0) AS ended_at,
-  m.attempts, m.dedup_key,{view order}
+  m.attempts, m.dedup_key, m.type,{view order}
   {text of headers} AS headers,
   {text of body} AS body,
   m.bytes, m.last_error
 FROM (
   SELECT CASE WHEN q.lease_until > {now} THEN 'leased' WHEN q.due_at > {now} THEN 'scheduled' ELSE 'ready' END AS state,
     q.id, q.priority, q.due_at, CASE WHEN q.leased_by IS NOT NULL THEN q.lease_until END AS lease_until, q.enqueued_at, q.expires_at, NULL::bigint AS ended_at,
-    q.attempts, q.dedup_key{q.order}, substring(q.headers FROM 1 FOR 4000) AS headers, substring(q.body FROM 1 FOR 4000) AS body, octet_length(q.body) AS bytes, q.last_error
+    q.attempts, q.dedup_key, q.type{q.order}, substring(q.headers FROM 1 FOR 4000) AS headers, substring(q.body FROM 1 FOR 4000) AS body, octet_length(q.body) AS bytes, q.last_error
   FROM {view parts}
   CROSS JOIN LATERAL (SELECT * FROM (SELECT q.* FROM {live} AS q WHERE {view lane}) AS l LIMIT (SELECT 1000)) AS q
   UNION ALL
   SELECT 'dead', d.id, d.priority, NULL, NULL, d.enqueued_at, NULL, d.ended_at,
-    d.attempts, d.dedup_key{d.order}, substring(d.headers FROM 1 FOR 4000), substring(d.body FROM 1 FOR 4000), octet_length(d.body), d.last_error
+    d.attempts, d.dedup_key, d.type{d.order}, substring(d.headers FROM 1 FOR 4000), substring(d.body FROM 1 FOR 4000), octet_length(d.body), d.last_error
   FROM (SELECT e.* FROM {dead} AS e ORDER BY e.ended_at DESC, e.id DESC LIMIT 1000) AS d
 ) AS m`
 
@@ -55,17 +55,17 @@ func textOf(column string) string {
 // for what it names where nobody else can put something by that name, and is nobody's to call until its
 // owner says whose.
 const (
-	sendText = `CREATE OR REPLACE FUNCTION {send}(body text DEFAULT NULL, dedup_key text DEFAULT NULL, headers text DEFAULT NULL, priority integer DEFAULT 0, delay interval DEFAULT '0', id uuid DEFAULT NULL, ttl interval DEFAULT NULL, bytes bytea DEFAULT NULL)
+	sendText = `CREATE OR REPLACE FUNCTION {send}(body text DEFAULT NULL, dedup_key text DEFAULT NULL, headers text DEFAULT NULL, priority integer DEFAULT 0, delay interval DEFAULT '0', id uuid DEFAULT NULL, ttl interval DEFAULT NULL, bytes bytea DEFAULT NULL, type text DEFAULT NULL)
 RETURNS uuid LANGUAGE sql VOLATILE ` + asOwner + ` AS {$}
-  INSERT INTO {live} AS q (id, priority, due_at, expires_at, dedup_key, headers, body)
+  INSERT INTO {live} AS q (id, priority, due_at, expires_at, dedup_key, type, headers, body)
   VALUES (coalesce($6, {new id}), coalesce($4, 0), (extract(epoch FROM statement_timestamp() + coalesce($5, '0')) * 1000)::bigint,
-    (extract(epoch FROM statement_timestamp() + $7) * 1000)::bigint, nullif($2, ''), convert_to($3, 'UTF8'), coalesce($8, convert_to($1, 'UTF8')))
+    (extract(epoch FROM statement_timestamp() + $7) * 1000)::bigint, nullif($2, ''), nullif($9, ''), convert_to($3, 'UTF8'), coalesce($8, convert_to($1, 'UTF8')))
   RETURNING q.id
 {$}`
 
 	// sendOrderedText finds the slot as SlotOf does, among as many as the queue has: whoever prints this may
 	// not know how many those are.
-	sendOrderedText = `CREATE OR REPLACE FUNCTION {send}(body text DEFAULT NULL, key text DEFAULT NULL, dedup_key text DEFAULT NULL, headers text DEFAULT NULL, id uuid DEFAULT NULL, ttl interval DEFAULT NULL, bytes bytea DEFAULT NULL)
+	sendOrderedText = `CREATE OR REPLACE FUNCTION {send}(body text DEFAULT NULL, key text DEFAULT NULL, dedup_key text DEFAULT NULL, headers text DEFAULT NULL, id uuid DEFAULT NULL, ttl interval DEFAULT NULL, bytes bytea DEFAULT NULL, type text DEFAULT NULL)
 RETURNS uuid LANGUAGE plpgsql VOLATILE ` + asOwner + ` AS {$}
 DECLARE
   new_id uuid := coalesce($5, {new id});
@@ -77,8 +77,8 @@ BEGIN
   FOR i IN 0 .. length(line) - 1 LOOP
     hash := (hash # get_byte(line, i)) * 16777619 & 4294967295;
   END LOOP;
-  INSERT INTO {live} (id, slot, seq, fence, expires_at, order_key, dedup_key, headers, body)
-  VALUES (new_id, hash % slots, new_seq, new_seq, (extract(epoch FROM statement_timestamp() + $6) * 1000)::bigint, nullif($2, ''), nullif($3, ''), convert_to($4, 'UTF8'), coalesce($7, convert_to($1, 'UTF8')));
+  INSERT INTO {live} (id, slot, seq, fence, expires_at, order_key, dedup_key, type, headers, body)
+  VALUES (new_id, hash % slots, new_seq, new_seq, (extract(epoch FROM statement_timestamp() + $6) * 1000)::bigint, nullif($2, ''), nullif($3, ''), nullif($8, ''), convert_to($4, 'UTF8'), coalesce($7, convert_to($1, 'UTF8')));
   RETURN new_id;
 END
 {$}`

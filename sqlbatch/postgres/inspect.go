@@ -87,7 +87,7 @@ const (
   ` + endedShown
 	endedShown = `uuid_send(q.id) AS id, q.priority, q.fence, q.attempts, q.enqueued_at, NULL::bigint AS due_at,
   NULL::bigint AS lease_until, q.ended_at, NULL::bigint AS expires_at, NULL::bytea AS leased_by, NULL::bytea AS holder, ` + textColumns
-	textColumns = `convert_to(q.dedup_key, {encoding}) AS dedup_key, convert_to(q.last_error, {encoding}) AS last_error, q.headers, q.body{shown order}`
+	textColumns = `convert_to(q.dedup_key, {encoding}) AS dedup_key, q.type, convert_to(q.last_error, {encoding}) AS last_error, q.headers, q.body{shown order}`
 )
 
 // Conditions on the rows of a lane that hold a state.
@@ -166,7 +166,7 @@ func (q *queue) Get(id [16]byte) sqlbatch.Statement {
 // none: see Dialect. $1 is the one that the database should have, and is there
 // because a driver that cannot send a parameter in this session shall say so now.
 const problemsText = `SELECT '` + sqlbatch.ProblemForm + `' AS kind, 'the table ' || {'live'} || ' has no column ' || c.name AS found
-FROM (VALUES ('alone')) AS c (name)
+FROM (VALUES ('alone'), ('type')) AS c (name)
 WHERE to_regclass({'live'}) IS NOT NULL AND NOT EXISTS (
   SELECT 1 FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = to_regclass({'live'}) AND a.attname = c.name)
 UNION ALL

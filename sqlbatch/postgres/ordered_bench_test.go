@@ -132,7 +132,7 @@ func (k *kind) claim(b *testing.B) (items []sqlbatch.Item) {
 	}
 	values[0], values[2], values[7] = &id, &fence, &due
 	if k.slots > 0 {
-		values[14] = &seq
+		values[15] = &seq
 	}
 	for rows.Next() {
 		require.NoError(b, rows.Scan(values...))

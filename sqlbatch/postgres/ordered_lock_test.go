@@ -28,10 +28,10 @@ func (q *serverQueue) see(r sqlbatch.ReadParams) *seen {
 	q.Helper()
 	rows := q.rows(q.db, q.Read(r))
 	last := rows[len(rows)-1]
-	s := &seen{seqs: map[byte]int64{}, drawn: last[2].(int64), senders: strings.Fields(last[11].(string))}
+	s := &seen{seqs: map[byte]int64{}, drawn: last[2].(int64), senders: strings.Fields(last[12].(string))}
 	for _, row := range rows[:len(rows)-1] {
 		n := row[0].(string)[0]
-		s.ids, s.seqs[n] = append(s.ids, n), row[14].(int64)
+		s.ids, s.seqs[n] = append(s.ids, n), row[15].(int64)
 	}
 	slices.SortFunc(s.ids, func(a, b byte) int { return cmp.Compare(s.seqs[a], s.seqs[b]) })
 	return s
@@ -278,7 +278,7 @@ func TestALookTellsLockedRows(t *testing.T) {
 		all := map[byte]any{}
 		for _, row := range q.rows(q.db, q.LookOrdered(member, own, [][16]byte{id(1), id(2), id(3)})) {
 			if row[0] != nil {
-				all[row[0].(string)[0]] = row[22]
+				all[row[0].(string)[0]] = row[23]
 			}
 		}
 		return all

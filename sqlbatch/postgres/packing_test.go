@@ -64,10 +64,10 @@ func rowsOf(t *testing.T, st sqlbatch.Statement) (rows []sqlbatch.Row) {
 	for i, id := range ids {
 		both := suite.Part(a[9].([]byte), namesAt[i], names[i])
 		r := sqlbatch.Row{
-			ID: id, Priority: int8(priorities[i]), Key: string(both[:keys[i]]),
+			ID: id, Priority: int8(priorities[i]), Key: string(both[:keys[i]&255]), Type: string(both[keys[i]&255:][:keys[i]>>8]),
 			Delay: time.Duration(delays[i]) * time.Millisecond, TTL: time.Duration(ttls[i]) * time.Millisecond,
 		}
-		if headers := both[keys[i]:]; len(headers) > 0 {
+		if headers := both[keys[i]&255+keys[i]>>8:]; len(headers) > 0 {
 			r.Headers = headers
 		}
 		r.Body = suite.Part(a[10].([]byte), bodyAt[i], body[i])

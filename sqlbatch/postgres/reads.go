@@ -41,12 +41,12 @@ const (
 
 // readColumns are those of a row q. given is a condition on rows with their contents, "" for none.
 func readColumns(given, locked string) string {
-	contents := `NULL::bytea AS dedup_key, NULL::bytea AS headers, NULL::bytea AS body`
+	contents := `NULL::bytea AS dedup_key, NULL::text AS type, NULL::bytea AS headers, NULL::bytea AS body`
 	if given == "" {
 		given = "false"
 	} else {
 		given = `(` + given + `) AND (` + lapsedThen + ` < {suspect lapses} OR ` + marked + `)`
-		contents = `CASE WHEN ` + given + ` THEN convert_to(q.dedup_key, {encoding}) END AS dedup_key, CASE WHEN ` + given + ` THEN q.headers END AS headers, CASE WHEN ` + given + ` THEN q.body END AS body`
+		contents = `CASE WHEN ` + given + ` THEN convert_to(q.dedup_key, {encoding}) END AS dedup_key, CASE WHEN ` + given + ` THEN q.type END AS type, CASE WHEN ` + given + ` THEN q.headers END AS headers, CASE WHEN ` + given + ` THEN q.body END AS body`
 	}
 	return `uuid_send(q.id) AS id, q.priority::integer AS priority, q.fence,
   least(q.attempts + CASE WHEN ` + marked + ` THEN 0 ELSE 1 END, {last attempt}) AS attempts, ` + lapsedThen + ` AS lapses,
@@ -73,7 +73,7 @@ const (
 
 // readEnd is the last row of an answer.
 func readEnd(fence, upto, senders, from string) string {
-	return `SELECT NULL, t.walked::integer, ` + fence + `, 0, 0, 0, coalesce(t.redriven, 0), ` + upto + `, NULL, NULL, NULL, ` + senders + `, 0, 0, 0::bigint, NULL, 0::bigint, 0::bigint, 0, 0, 0, 0, 0
+	return `SELECT NULL, t.walked::integer, ` + fence + `, 0, 0, 0, coalesce(t.redriven, 0), ` + upto + `, NULL, NULL, NULL, NULL, ` + senders + `, 0, 0, 0::bigint, NULL, 0::bigint, 0::bigint, 0, 0, 0, 0, 0
 FROM t` + from
 }
 
@@ -253,12 +253,12 @@ func orderedBuryText(l locked) string {
 	return `WITH gone AS (
   DELETE FROM {live} AS q
   USING ` + l.deliveryList("uncounted integer") + `
-  RETURNING q.id, q.priority, q.enqueued_at, q.fence, ` + fenceAfter + ` AS after, least(q.attempts + ` + unwritten + `, {last attempt}) - coalesce(a.uncounted, 0) AS attempts, q.dedup_key, q.headers, q.body,
+  RETURNING q.id, q.priority, q.enqueued_at, q.fence, ` + fenceAfter + ` AS after, least(q.attempts + ` + unwritten + `, {last attempt}) - coalesce(a.uncounted, 0) AS attempts, q.dedup_key, q.type, q.headers, q.body,
             coalesce(a.error, q.last_error) AS last_error{q.order}
 ),
 dead AS (
-  INSERT INTO {dead} AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body{order})
-  SELECT id, priority, enqueued_at, {now}, after, attempts, dedup_key, last_error, headers, body{order}
+  INSERT INTO {dead} AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, type, last_error, headers, body{order})
+  SELECT id, priority, enqueued_at, {now}, after, attempts, dedup_key, type, last_error, headers, body{order}
   FROM gone
   ` + replace + `
 )

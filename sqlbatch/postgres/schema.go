@@ -132,6 +132,7 @@ const liveTableText = `CREATE TABLE IF NOT EXISTS {live} (
   leased_by   uuid,
   expires_at  bigint,{live key}
   dedup_key   text COLLATE "C",
+  type        text COLLATE "C",
   last_error  text,
   headers     bytea,
   body        bytea    NOT NULL,
@@ -140,7 +141,8 @@ const liveTableText = `CREATE TABLE IF NOT EXISTS {live} (
   CONSTRAINT {live values} CHECK (due_at BETWEEN 0 AND {last time} AND lease_until BETWEEN 0 AND {last time} AND enqueued_at BETWEEN 0 AND {last time}
     AND expires_at BETWEEN 0 AND {last time} AND lapses >= 0 AND crashes >= 0 AND alone BETWEEN 0 AND 2
     AND attempts BETWEEN lapses + CASE WHEN leased_by IS NULL THEN 0 ELSE 1 END AND {last attempt} AND fence BETWEEN 0 AND {last fence}),
-  CONSTRAINT {live sizes} CHECK (octet_length(body) <= {most body} AND octet_length(headers) <= {most headers} AND octet_length(dedup_key) BETWEEN 1 AND {most key}){order checks}
+  CONSTRAINT {live sizes} CHECK (octet_length(body) <= {most body} AND octet_length(headers) <= {most headers} AND octet_length(dedup_key) BETWEEN 1 AND {most key}
+    AND octet_length(type) BETWEEN 1 AND {most type} AND type !~ '[^ -~]'){order checks}
 ) WITH (fillfactor = 50,
   autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, vacuum_truncate = off,
   toast.autovacuum_vacuum_scale_factor = 0.02, toast.autovacuum_vacuum_threshold = 1000, toast.vacuum_truncate = off)`
@@ -177,6 +179,7 @@ const endedColumns = `
   attempts    integer  NOT NULL,
   priority    smallint NOT NULL,{ended order}
   dedup_key   text COLLATE "C",
+  type        text COLLATE "C",
   last_error  text,
   headers     bytea,
   body        bytea    NOT NULL,`

@@ -202,10 +202,11 @@ func TestRunsInEveryModeOfPgx(t *testing.T) {
 			testdb.MigrateTables(t, postgres.Dialect, db, names)
 			q := &serverQueue{T: t, db: db, ctx: t.Context(), Queue: postgres.Dialect.Queue(names)}
 
-			q.enqueue(sqlbatch.Row{ID: id(1), Body: []byte{0, 1, 255, '\''}, Headers: []byte{0}, Key: `a'b"`}, sqlbatch.Row{ID: id(2)})
+			q.enqueue(sqlbatch.Row{ID: id(1), Body: []byte{0, 1, 255, '\''}, Headers: []byte{0}, Key: `a'b"`, Type: "t"}, sqlbatch.Row{ID: id(2)})
 			require.Len(t, q.rows(db, q.Find([][16]byte{id(2)}, []string{`a'b"`})), 2)
 			require.Len(t, q.claim(db, 10), 2)
 			require.Equal(t, "\x00\x01\xff'", q.get(1)["body"])
+			require.Equal(t, "t", q.get(1)["type"])
 			require.Len(t, q.settled(db, q.Nack([]sqlbatch.NackItem{{Item: q.item(1), Error: "it's"}})), 1)
 			require.Equal(t, "it's", q.get(1)["last_error"])
 			require.Len(t, q.settled(db, q.Ack(q.items(2))), 1)

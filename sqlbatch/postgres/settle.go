@@ -127,10 +127,10 @@ func archiveText(locked locked) string {
 	return `WITH gone AS (
   DELETE FROM {live} AS q
   USING ` + locked.list() + `
-  RETURNING q.id, q.priority, q.enqueued_at, q.fence, q.attempts, q.dedup_key, q.last_error, q.headers, q.body{q.order}
+  RETURNING q.id, q.priority, q.enqueued_at, q.fence, q.attempts, q.dedup_key, q.type, q.last_error, q.headers, q.body{q.order}
 )
-INSERT INTO {done} AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body{order})
-SELECT id, priority, enqueued_at, {now}, fence, attempts, dedup_key, last_error, headers, body{order}
+INSERT INTO {done} AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, type, last_error, headers, body{order})
+SELECT id, priority, enqueued_at, {now}, fence, attempts, dedup_key, type, last_error, headers, body{order}
 FROM gone
 ` + replace + `
 RETURNING uuid_send(d.id), d.fence`
@@ -138,7 +138,7 @@ RETURNING uuid_send(d.id), d.fence`
 
 const replace = `ON CONFLICT (id) DO UPDATE SET
   priority = excluded.priority, enqueued_at = excluded.enqueued_at, ended_at = excluded.ended_at, fence = excluded.fence,
-  attempts = excluded.attempts, dedup_key = excluded.dedup_key, last_error = excluded.last_error,
+  attempts = excluded.attempts, dedup_key = excluded.dedup_key, type = excluded.type, last_error = excluded.last_error,
   headers = excluded.headers, body = excluded.body{replace order}`
 
 func (q *queue) Archive(items []sqlbatch.Item) sqlbatch.Statement {
@@ -199,11 +199,11 @@ func buryText(locked locked) string {
 	return `WITH gone AS (
   DELETE FROM {live} AS q
   USING ` + locked.errorList("uncounted integer") + `
-  RETURNING q.id, q.priority, q.enqueued_at, q.fence, q.attempts - coalesce(a.uncounted, 0) AS attempts, q.dedup_key, q.headers, q.body,
+  RETURNING q.id, q.priority, q.enqueued_at, q.fence, q.attempts - coalesce(a.uncounted, 0) AS attempts, q.dedup_key, q.type, q.headers, q.body,
             coalesce(a.error, q.last_error) AS last_error{q.order}
 )
-INSERT INTO {dead} AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body{order})
-SELECT id, priority, enqueued_at, {now}, fence + 1, attempts, dedup_key, last_error, headers, body{order}
+INSERT INTO {dead} AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, type, last_error, headers, body{order})
+SELECT id, priority, enqueued_at, {now}, fence + 1, attempts, dedup_key, type, last_error, headers, body{order}
 FROM gone
 ` + replace + `
 RETURNING uuid_send(d.id), d.fence - 1`

@@ -47,7 +47,7 @@ const claimText = `UPDATE {live} SET lease_until = {now} + ?6, fence = CASE WHEN
 WHERE rowid IN (SELECT rowid FROM (
 {lanes}
   ) LIMIT coalesce((SELECT iif(paused, 0, ?5) FROM {queues} WHERE name = {name}), 0))
-RETURNING ` + leaseColumns + `iif(?9 < 0, NULL, dedup_key), iif(?9 < 0, NULL, headers), iif({bytes of body} <= ?9, body, NULL), {bytes of body}`
+RETURNING ` + leaseColumns + `iif(?9 < 0, NULL, dedup_key), iif(?9 < 0, NULL, type), iif(?9 < 0, NULL, headers), iif({bytes of body} <= ?9, body, NULL), {bytes of body}`
 
 const leaseColumns = `id, priority, fence, attempts, lapses, coalesce(expires_at <= {now}, 0), enqueued_at, due_at, expires_at, `
 
@@ -76,7 +76,7 @@ const (
   leased_by = ?4, alone = ?6
 WHERE id = ?1 AND fence = ?2 AND due_at <= {now} AND (lease_until <= {now} OR ` + again + `)
   AND coalesce((SELECT NOT paused FROM {queues} WHERE name = {name}), 0)
-RETURNING ` + leaseColumns + `NULL, NULL, NULL, {bytes of body}`
+RETURNING ` + leaseColumns + `NULL, NULL, NULL, NULL, {bytes of body}`
 )
 
 func (q *queue) Mark(m sqlbatch.MarkParams) sqlbatch.Statement {
@@ -87,7 +87,7 @@ func (q *queue) Mark(m sqlbatch.MarkParams) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.mark, Args: []any{m.ID[:], m.Fence, build.Milliseconds(m.Lease), m.Member[:], m.Salt, int64(m.Alone), again}}
 }
 
-const contentsText = `SELECT dedup_key, headers, body FROM {live} WHERE id = ?1 AND fence = ?2`
+const contentsText = `SELECT dedup_key, type, headers, body FROM {live} WHERE id = ?1 AND fence = ?2`
 
 func (q *queue) Contents(item sqlbatch.Item) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.contents, Args: []any{item.ID[:], item.Fence}}

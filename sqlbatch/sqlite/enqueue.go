@@ -12,15 +12,15 @@ import (
 
 // Enqueue: record = id 16, priority+1 1, delay 13, time to live 13 (0: for ever),
 // key offset 9 and length 3, headers offset 9 and length 6, body offset 9 and
-// length 9; numbers are decimal digits, because SQLite casts digits, not bytes,
+// length 9, type length 3, which ends where the headers begin; numbers are decimal digits, because SQLite casts digits, not bytes,
 // to integers.
-const rowSize = 16 + 1 + 13 + 13 + 9 + 3 + 9 + 6 + 9 + 9
+const rowSize = 16 + 1 + 13 + 13 + 9 + 3 + 9 + 6 + 9 + 9 + 3
 
 // Of an ordered queue slot 4, order key offset 9 and length 3 follow.
 const orderSize = 4 + 9 + 3
 
-const enqueueText = `INSERT INTO {live} (id, priority, due_at, enqueued_at, expires_at, dedup_key, headers, body{sent})
-SELECT id, priority, t.now + delay, t.now, t.now + ttl, dedup_key, headers, body{sent columns}
+const enqueueText = `INSERT INTO {live} (id, priority, due_at, enqueued_at, expires_at, dedup_key, type, headers, body{sent})
+SELECT id, priority, t.now + delay, t.now, t.now + ttl, dedup_key, type, headers, body{sent columns}
 FROM (SELECT {now} AS now) AS t CROSS JOIN (
   WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + {row size} FROM n WHERE o + {row size} < length(?1))
   SELECT substr(?1, o, 16) AS id,
@@ -28,6 +28,7 @@ FROM (SELECT {now} AS now) AS t CROSS JOIN (
          CAST(substr(?1, o + 17, 13) AS INTEGER) AS delay,
          CAST(nullif(substr(?1, o + 30, 13), x'30303030303030303030303030') AS INTEGER) AS ttl,
          CASE WHEN substr(?1, o + 52, 3) > x'303030' THEN CAST(substr(?2, CAST(substr(?1, o + 43, 9) AS INTEGER), CAST(substr(?1, o + 52, 3) AS INTEGER)) AS TEXT) END AS dedup_key,
+         CASE WHEN substr(?1, o + 88, 3) > x'303030' THEN CAST(substr(?2, CAST(substr(?1, o + 55, 9) AS INTEGER) - CAST(substr(?1, o + 88, 3) AS INTEGER), CAST(substr(?1, o + 88, 3) AS INTEGER)) AS TEXT) END AS type,
          CASE WHEN substr(?1, o + 64, 6) > x'303030303030' THEN substr(?2, CAST(substr(?1, o + 55, 9) AS INTEGER), CAST(substr(?1, o + 64, 6) AS INTEGER)) END AS headers,
          substr(?2, CAST(substr(?1, o + 70, 9) AS INTEGER), CAST(substr(?1, o + 79, 9) AS INTEGER)) AS body{sent values}
   FROM n) AS r`
@@ -37,9 +38,9 @@ const numberOf = `r.place + (SELECT coalesce((SELECT z.seq FROM {sequence} AS z 
 
 // {sent values} of an ordered queue.
 const sentValues = `,
-         (o - 1) / 104 + 1 AS place,
-         CAST(substr(?1, o + 88, 4) AS INTEGER) AS slot,
-         CASE WHEN substr(?1, o + 101, 3) > x'303030' THEN CAST(substr(?2, CAST(substr(?1, o + 92, 9) AS INTEGER), CAST(substr(?1, o + 101, 3) AS INTEGER)) AS TEXT) END AS order_key`
+         (o - 1) / 107 + 1 AS place,
+         CAST(substr(?1, o + 91, 4) AS INTEGER) AS slot,
+         CASE WHEN substr(?1, o + 104, 3) > x'303030' THEN CAST(substr(?2, CAST(substr(?1, o + 95, 9) AS INTEGER), CAST(substr(?1, o + 104, 3) AS INTEGER)) AS TEXT) END AS order_key`
 
 // WHERE true keeps ON CONFLICT from being read as a join condition.
 const enqueueNewText = enqueueText + `
@@ -62,7 +63,7 @@ func (q *queue) EnqueueNew(rows []sqlbatch.Row) sqlbatch.Statement {
 func (q *queue) packRows(text string, rows []sqlbatch.Row) sqlbatch.Statement {
 	size := 0
 	for i := range rows {
-		size += len(rows[i].Key) + len(rows[i].OrderKey) + len(rows[i].Headers) + len(rows[i].Body)
+		size += len(rows[i].Key) + len(rows[i].Type) + len(rows[i].OrderKey) + len(rows[i].Headers) + len(rows[i].Body)
 	}
 	list := make([]byte, 0, len(rows)*(rowSize+orderSize))
 	data := make([]byte, 0, size)
@@ -74,13 +75,14 @@ func (q *queue) packRows(text string, rows []sqlbatch.Row) sqlbatch.Statement {
 		list = appendDigits(list, build.Milliseconds(row.TTL), 13)
 		list = appendDigits(list, int64(len(data)+1), 9)
 		list = appendDigits(list, int64(len(row.Key)), 3)
-		data = append(data, row.Key...)
+		data = append(append(data, row.Key...), row.Type...)
 		list = appendDigits(list, int64(len(data)+1), 9)
 		list = appendDigits(list, int64(len(row.Headers)), 6)
 		data = append(data, row.Headers...)
 		list = appendDigits(list, int64(len(data)+1), 9)
 		list = appendDigits(list, int64(len(row.Body)), 9)
 		data = append(data, row.Body...)
+		list = appendDigits(list, int64(len(row.Type)), 3)
 		if q.ordered {
 			list = appendDigits(list, int64(row.Slot), 4)
 			list = appendDigits(list, int64(len(data)+1), 9)

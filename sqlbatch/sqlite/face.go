@@ -12,10 +12,10 @@ import (
 const (
 	viewColumns = `SELECT CASE WHEN lease_until > {now} THEN 'leased' WHEN due_at > {now} THEN 'scheduled' ELSE 'ready' END AS state,
   lower(hex(id)) AS id, priority, {due_at as time} AS due_at, CASE WHEN leased_by IS NOT NULL THEN {lease_until as time} END AS lease_until,
-  {enqueued_at as time} AS enqueued_at, {expires_at as time} AS expires_at, NULL AS ended_at, attempts, CAST(dedup_key AS TEXT) AS dedup_key{order},
+  {enqueued_at as time} AS enqueued_at, {expires_at as time} AS expires_at, NULL AS ended_at, attempts, CAST(dedup_key AS TEXT) AS dedup_key, type{order},
   CAST(substr(headers, 1, 4000) AS TEXT) AS headers, CAST(substr(body, 1, 4000) AS TEXT) AS body, ` + viewBytes + ` AS bytes, last_error
 FROM {live_unqualified} WHERE rowid IN (SELECT rowid FROM {live_unqualified} `
-	viewDead = `SELECT 'dead', lower(hex(id)), priority, NULL, NULL, {enqueued_at as time}, NULL, {ended_at as time}, attempts, CAST(dedup_key AS TEXT){order},
+	viewDead = `SELECT 'dead', lower(hex(id)), priority, NULL, NULL, {enqueued_at as time}, NULL, {ended_at as time}, attempts, CAST(dedup_key AS TEXT), type{order},
   CAST(substr(headers, 1, 4000) AS TEXT), CAST(substr(body, 1, 4000) AS TEXT), ` + viewBytes + `, last_error
 FROM {dead_unqualified} WHERE rowid IN (SELECT rowid FROM {dead_unqualified} ORDER BY ended_at DESC, id DESC LIMIT 1000)`
 	viewBytes = `CASE WHEN typeof(body) = 'blob' THEN length(body) ELSE length(CAST(body AS BLOB)) END`

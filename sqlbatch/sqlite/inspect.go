@@ -13,9 +13,10 @@ const clockText = `SELECT {now}`
 // connection have the encoding of main.) A file keeps its commits if each is
 // synced, and if the journal of what it undoes is in a file, too; a database in
 // memory keeps none, and nobody expects it to.
-const problemsText = `SELECT 'form' AS kind, 'table ' || {live_text} || ' has no column alone' AS found
+const problemsText = `SELECT 'form' AS kind, 'table ' || {live_text} || ' has no column ' || c.name AS found
+FROM (SELECT 'alone' AS name UNION ALL SELECT 'type') AS c
 WHERE EXISTS (SELECT 1 FROM pragma_table_info({live_text}, {schema_text}))
-  AND (SELECT count(*) FROM pragma_table_info({live_text}, {schema_text}) WHERE name = 'alone') < 1
+  AND NOT EXISTS (SELECT 1 FROM pragma_table_info({live_text}, {schema_text}) AS i WHERE i.name = c.name)
 UNION ALL
 SELECT 'encoding', 'PRAGMA encoding is ' || encoding || ', not UTF-8' FROM pragma_encoding WHERE encoding <> 'UTF-8'
 UNION ALL
@@ -48,13 +49,13 @@ const emptyText = `SELECT NOT EXISTS (SELECT 1 FROM {live}) AS empty`
 const (
 	liveColumns = `CASE WHEN lease_until > {now} THEN 'leased' WHEN due_at <= {now} THEN 'ready' ELSE 'scheduled' END AS state,
   id, priority, fence, attempts, enqueued_at, due_at, iif(leased_by IS NULL, NULL, lease_until) AS lease_until, NULL AS ended_at, expires_at, leased_by,
-  (SELECT m.name FROM {members} AS m WHERE m.id = leased_by) AS holder, dedup_key, last_error, headers, body{order} FROM {live}`
+  (SELECT m.name FROM {members} AS m WHERE m.id = leased_by) AS holder, dedup_key, type, last_error, headers, body{order} FROM {live}`
 	deadColumns = `'dead' AS state,
   id, priority, fence, attempts, enqueued_at, NULL AS due_at, NULL AS lease_until, ended_at, NULL AS expires_at, NULL AS leased_by, NULL AS holder,
-  dedup_key, last_error, headers, body{order} FROM {dead}`
+  dedup_key, type, last_error, headers, body{order} FROM {dead}`
 	doneColumns = `'done' AS state,
   id, priority, fence, attempts, enqueued_at, NULL AS due_at, NULL AS lease_until, ended_at, NULL AS expires_at, NULL AS leased_by, NULL AS holder,
-  dedup_key, last_error, headers, body{order} FROM {done}`
+  dedup_key, type, last_error, headers, body{order} FROM {done}`
 )
 
 // Peek reads at most ?1 entries of each priority that are in the state, and the rows of the

@@ -122,11 +122,11 @@ func BenchmarkKinds(b *testing.B) {
 				}
 				for rows.Next() {
 					require.NoError(b, rows.Scan(places...))
-					if len(values) > 13 { // of a read
+					if len(values) > 14 { // of a read
 						if values[0] == nil {
 							continue
 						}
-						r.From = max(r.From, values[14].(int64))
+						r.From = max(r.From, values[15].(int64))
 					}
 					item := sqlbatch.Item{ID: [16]byte(values[0].([]byte))}
 					if len(values) > 2 {

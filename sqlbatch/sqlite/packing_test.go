@@ -21,7 +21,7 @@ func FuzzSettlesArePacked(f *testing.F) {
 	suite.FuzzSettles(f, sqlite.Dialect, endsOf, func(s string) string { return s })
 }
 
-const recordSize = 88
+const recordSize = 91
 
 // digits reads a fixed-width decimal number of a record, from 1 as SUBSTR does.
 func digits(t *testing.T, record []byte, from, width int) int64 {
@@ -37,6 +37,7 @@ func rowsOf(t *testing.T, st sqlbatch.Statement) (rows []sqlbatch.Row) {
 		d := func(from, width int) int64 { return digits(t, list, from, width) }
 		r := sqlbatch.Row{ID: [16]byte(list[:16]), Priority: int8(d(17, 1)) - 1, Delay: time.Duration(d(18, 13)) * time.Millisecond, TTL: time.Duration(d(31, 13)) * time.Millisecond}
 		r.Key = string(suite.Part(data, d(44, 9), d(53, 3)))
+		r.Type = string(suite.Part(data, d(56, 9)-d(89, 3), d(89, 3)))
 		if headers := suite.Part(data, d(56, 9), d(65, 6)); len(headers) > 0 {
 			r.Headers = headers
 		}
@@ -79,6 +80,9 @@ func FuzzPacking(f *testing.F) {
 		if len(key) <= sqlbatch.MaxKey-1 && strings.ToValidUTF8(key, "") == key && !strings.Contains(key, "\x00") {
 			row.Key = key
 		}
+		if len(key) <= sqlbatch.MaxType && !strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' }) {
+			row.Type = key
+		}
 		second := row
 		second.ID[0]++
 		if second.Key != "" {
@@ -94,8 +98,9 @@ func FuzzPacking(f *testing.F) {
 			require.EqualValues(t, want.Priority, got[0][2])
 			require.Equal(t, (int64(want.Delay)+999_999)/1_000_000, got[0][6].(int64)-got[0][5].(int64))
 			require.Equal(t, want.Key, textOrNone(got[0][12]))
-			require.Equal(t, string(want.Headers), bytesOrNone(got[0][14]))
-			require.Equal(t, string(want.Body), bytesOrNone(got[0][15]))
+			require.Equal(t, want.Type, textOrNone(got[0][13]))
+			require.Equal(t, string(want.Headers), bytesOrNone(got[0][15]))
+			require.Equal(t, string(want.Body), bytesOrNone(got[0][16]))
 		}
 	})
 }

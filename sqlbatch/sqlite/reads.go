@@ -59,7 +59,7 @@ const (
 func readColumns(given string) string {
 	given = `(` + given + `) AND (` + lapsedThen + ` < {suspect lapses} OR q.leased_by IS ?1)`
 	return `q.id, q.priority, q.fence, min(q.attempts + (q.leased_by IS NOT ?1), {last attempt}) AS attempts, ` + lapsedThen + ` AS lapses, coalesce(q.expires_at <= t.now, 0) AS expired, q.enqueued_at, q.due_at, q.expires_at,
-  CASE WHEN ` + given + ` THEN q.dedup_key END AS dedup_key, CASE WHEN ` + given + ` THEN q.headers END AS headers, CASE WHEN ` + given + ` THEN q.body END AS body, ` + bodySize + ` AS size,
+  CASE WHEN ` + given + ` THEN q.dedup_key END AS dedup_key, CASE WHEN ` + given + ` THEN q.type END AS type, CASE WHEN ` + given + ` THEN q.headers END AS headers, CASE WHEN ` + given + ` THEN q.body END AS body, ` + bodySize + ` AS size,
   q.slot, q.seq, q.order_key, max(q.due_at - t.now, iif(q.leased_by IS ?1, 0, q.lease_until - t.now), 0) AS wait, iif(q.expires_at IS NULL, 0, max(q.expires_at - t.now, 1)) AS lives,
   CASE WHEN q.leased_by IS NULL THEN 0 WHEN q.leased_by = ?1 THEN 1 ELSE 2 END AS holder, ` + heldOfQ + ` AS held,
   min(q.crashes + (q.leased_by IS NOT NULL AND q.leased_by <> ?1 AND q.alone > 0), {last lapse}) AS crashes, (` + given + `) AS given, 0 AS locked`
@@ -75,7 +75,7 @@ const lastDrawn = `coalesce((SELECT z.seq FROM {sequence} AS z WHERE z.name = {l
 
 // readEnd is the last row of an answer.
 func readEnd(upto string) string {
-	return `SELECT NULL, t.walked, ` + lastDrawn + `, 0, 0, 0, (SELECT redriven FROM {queues} WHERE name = {name}), ` + upto + `, NULL, NULL, NULL, x'', 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0, 0 FROM t`
+	return `SELECT NULL, t.walked, ` + lastDrawn + `, 0, 0, 0, (SELECT redriven FROM {queues} WHERE name = {name}), ` + upto + `, NULL, NULL, NULL, NULL, x'', 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0, 0 FROM t`
 }
 
 const (
@@ -225,10 +225,10 @@ func matchedIn(object string) string {
 }
 
 var (
-	orderedArchiveText = strings.Replace(archiveInsertText, "fence, attempts, dedup_key, last_error, headers, body{order}\nFROM", "fence, min(attempts + (leased_by IS NULL), {last attempt}), dedup_key, last_error, headers, body{order}\nFROM", 1)
+	orderedArchiveText = strings.Replace(archiveInsertText, "fence, attempts, dedup_key, type, last_error, headers, body{order}\nFROM", "fence, min(attempts + (leased_by IS NULL), {last attempt}), dedup_key, type, last_error, headers, body{order}\nFROM", 1)
 
-	orderedBuryText = `INSERT OR REPLACE INTO {dead} (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body{order})
-SELECT q.id, q.priority, q.enqueued_at, {now}, ` + fenceAfter + `, min(q.attempts + ` + unwritten + `, {last attempt}) - p.amount, q.dedup_key, coalesce(p.error, q.last_error), q.headers, q.body{q.order}
+	orderedBuryText = `INSERT OR REPLACE INTO {dead} (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, type, last_error, headers, body{order})
+SELECT q.id, q.priority, q.enqueued_at, {now}, ` + fenceAfter + `, min(q.attempts + ` + unwritten + `, {last attempt}) - p.amount, q.dedup_key, q.type, coalesce(p.error, q.last_error), q.headers, q.body{q.order}
 FROM ` + orderedEnds + ` CROSS JOIN {live} AS q ON q.id = p.id AND q.fence = p.fence`
 
 	orderedReleaseText = `UPDATE {live} AS q SET lease_until = 0, fence = ` + fenceAfter + `, attempts = q.attempts + ` + unwritten + ` - 1, alone = 0, leased_by = NULL

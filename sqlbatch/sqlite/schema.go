@@ -82,6 +82,7 @@ var migration1 = []string{
   crashes     INTEGER NOT NULL DEFAULT 0,
   alone       INTEGER NOT NULL DEFAULT 0,
   dedup_key   TEXT,
+  type        TEXT,
   leased_by   BLOB,
   last_error  TEXT,
   headers     BLOB,
@@ -99,7 +100,8 @@ var migration1 = []string{
   CHECK (alone BETWEEN 0 AND 2 AND (alone | 0) = alone),
   CHECK ({bytes of body} <= {most body}),
   CHECK ({bytes of headers} <= {most headers}),
-  CHECK (length(CAST(dedup_key AS BLOB)) BETWEEN 1 AND {most key}){order checks}
+  CHECK (length(CAST(dedup_key AS BLOB)) BETWEEN 1 AND {most key}),
+  CHECK (length(CAST(type AS BLOB)) BETWEEN 1 AND {most type} AND type NOT GLOB '*[^ -~]*'){order checks}
 )`,
 	`CREATE UNIQUE INDEX IF NOT EXISTS {dedup_ix} ON {live_unqualified} (dedup_key) WHERE dedup_key IS NOT NULL`,
 	`CREATE TABLE IF NOT EXISTS {dead} (` + endedColumns,
@@ -123,6 +125,7 @@ const endedColumns = `
   fence       INTEGER NOT NULL,
   attempts    INTEGER NOT NULL,
   dedup_key   TEXT,
+  type        TEXT,
   last_error  TEXT,
   headers     BLOB,
   body        BLOB    NOT NULL
@@ -185,7 +188,7 @@ func names(n sqlbatch.Names) build.Words {
 		"{name}", "'"+n.Queue+"'",
 		"{last fence}", fmt.Sprint(sqlbatch.LastFence), "{high fence}", fmt.Sprint(sqlbatch.HighFence),
 		"{last attempt}", fmt.Sprint(sqlbatch.LastAttempt), "{last lapse}", fmt.Sprint(sqlbatch.LastLapse), "{suspect lapses}", fmt.Sprint(sqlbatch.SuspectLapses), "{seq bits}", fmt.Sprint(sqlbatch.SeqBits), "{last time}", fmt.Sprint(sqlbatch.LastTime), "{most body}", fmt.Sprint(sqlbatch.MaxBody),
-		"{most headers}", fmt.Sprint(sqlbatch.MaxHeaders), "{most key}", fmt.Sprint(sqlbatch.MaxKey),
+		"{most headers}", fmt.Sprint(sqlbatch.MaxHeaders), "{most key}", fmt.Sprint(sqlbatch.MaxKey), "{most type}", fmt.Sprint(sqlbatch.MaxType),
 		"{bytes of body}", bytesOf("body"), "{bytes of headers}", bytesOf("headers"), "{last seq}", fmt.Sprint(uint64(lastSeq)),
 		"{now}", now, "{margin}", fmt.Sprint(sqlbatch.HeadMargin.Milliseconds()),
 	)...)

@@ -161,17 +161,19 @@ func TestProblemsAreTold(t *testing.T) {
 		require.Empty(t, kinds(db, q), path)
 	}
 	for text, want := range map[string][]string{
-		"PRAGMA encoding = 'UTF-16le'; CREATE TABLE t (n)":            {"encoding"},
-		"PRAGMA encoding = 'UTF-16be'; CREATE TABLE t (n)":            {"encoding"},
-		"PRAGMA synchronous = NORMAL":                                 {"durability"},
-		"PRAGMA synchronous = OFF":                                    {"durability"},
-		"PRAGMA synchronous = EXTRA":                                  nil,
-		"PRAGMA journal_mode = MEMORY":                                {"durability"},
-		"PRAGMA journal_mode = OFF":                                   {"durability"},
-		"PRAGMA journal_mode = TRUNCATE":                              nil,
-		"CREATE TABLE chanq_orders (id BLOB PRIMARY KEY, leased_by)":  {"form"},
-		"CREATE TABLE chanq_orders (id BLOB PRIMARY KEY, expires_at)": {"form"},
-		"CREATE TABLE chanq_others (id BLOB PRIMARY KEY)":             nil,
+		"PRAGMA encoding = 'UTF-16le'; CREATE TABLE t (n)":             {"encoding"},
+		"PRAGMA encoding = 'UTF-16be'; CREATE TABLE t (n)":             {"encoding"},
+		"PRAGMA synchronous = NORMAL":                                  {"durability"},
+		"PRAGMA synchronous = OFF":                                     {"durability"},
+		"PRAGMA synchronous = EXTRA":                                   nil,
+		"PRAGMA journal_mode = MEMORY":                                 {"durability"},
+		"PRAGMA journal_mode = OFF":                                    {"durability"},
+		"PRAGMA journal_mode = TRUNCATE":                               nil,
+		"CREATE TABLE chanq_orders (id BLOB PRIMARY KEY)":              {"form", "form"},
+		"CREATE TABLE chanq_orders (id BLOB PRIMARY KEY, alone)":       {"form"},
+		"CREATE TABLE chanq_orders (id BLOB PRIMARY KEY, type)":        {"form"},
+		"CREATE TABLE chanq_orders (id BLOB PRIMARY KEY, alone, type)": nil,
+		"CREATE TABLE chanq_others (id BLOB PRIMARY KEY)":              nil,
 	} {
 		db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "queue.db"))
 		require.NoError(t, err)

@@ -8,8 +8,8 @@ import (
 const ackText = `DELETE FROM {live} WHERE rowid IN (` + matched + `)
 RETURNING id, fence`
 
-const archiveInsertText = `INSERT OR REPLACE INTO {done} (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body{order})
-SELECT id, priority, enqueued_at, {now}, fence, attempts, dedup_key, last_error, headers, body{order}
+const archiveInsertText = `INSERT OR REPLACE INTO {done} (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, type, last_error, headers, body{order})
+SELECT id, priority, enqueued_at, {now}, fence, attempts, dedup_key, type, last_error, headers, body{order}
 FROM {live} WHERE rowid IN (` + matched + `)`
 
 // An extension that comes late, after a later one, must not take back what that
@@ -37,8 +37,8 @@ WHERE q.id = p.id AND q.fence = p.fence
 RETURNING id, fence - 1`
 }
 
-const buryInsertText = `INSERT OR REPLACE INTO {dead} (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body{order})
-SELECT q.id, q.priority, q.enqueued_at, {now}, q.fence + 1, q.attempts - p.amount, q.dedup_key, coalesce(p.error, q.last_error), q.headers, q.body{q.order}
+const buryInsertText = `INSERT OR REPLACE INTO {dead} (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, type, last_error, headers, body{order})
+SELECT q.id, q.priority, q.enqueued_at, {now}, q.fence + 1, q.attempts - p.amount, q.dedup_key, q.type, coalesce(p.error, q.last_error), q.headers, q.body{q.order}
 FROM ` + endList + ` CROSS JOIN {live} AS q ON q.id = p.id AND q.fence = p.fence`
 
 const buryDeleteText = `DELETE FROM {live} WHERE rowid IN (

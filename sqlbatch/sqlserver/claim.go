@@ -137,11 +137,12 @@ const (
 
 	// inlined is what a claim of a plain queue returns of a message, and not of one that is larger.
 	inlined = `CASE WHEN @inline >= 0 THEN inserted.dedup_key END AS dedup_key,
+           CASE WHEN @inline >= 0 THEN inserted.type END AS type,
            CASE WHEN @inline >= 0 THEN inserted.headers END AS headers,
            CASE WHEN DATALENGTH(inserted.body) <= @inline THEN inserted.body END AS body,
            DATALENGTH(inserted.body) AS size`
 
-	claimNoContents = `CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body`
+	claimNoContents = `CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(100), NULL) AS type, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body`
 )
 
 const (
@@ -219,7 +220,7 @@ func (q *queue) Mark(m sqlbatch.MarkParams) sqlbatch.Statement {
 // contentsText reads the row of a lease. READCOMMITTEDLOCK: what is about to be deleted is waited for, for
 // LockWait, and not taken for gone.
 const contentsText = session + `~SET LOCK_TIMEOUT {wait};
-SELECT q.dedup_key, q.headers, q.body
+SELECT q.dedup_key, q.type, q.headers, q.body
 FROM {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK)
 WHERE q.id = @id AND q.fence = @fence
 OPTION (KEEPFIXED PLAN);

@@ -246,6 +246,9 @@ func randomRows(r *rand.Rand, n int) []sqlbatch.Row {
 		rows[i].Body = make([]byte, r.IntN(9000))
 		rows[i].Delay = time.Duration(r.IntN(3)) * time.Duration(r.Int64N(int64(40*24*time.Hour)))
 		if r.IntN(2) == 0 {
+			rows[i].Type = "order.paid"
+		}
+		if r.IntN(2) == 0 {
 			rows[i].Headers = make([]byte, 1+r.IntN(300))
 		}
 		if r.IntN(2) == 0 {

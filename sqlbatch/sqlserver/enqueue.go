@@ -31,7 +31,7 @@ const maxRung = 512
 // message. Where the database forces it on every commit, no statement can do
 // anything about it, and Problems says so.
 const enqueueText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-INSERT INTO {live} WITH (ROWLOCK) (id, priority, due_at, enqueued_at, expires_at, dedup_key, headers, body)
+INSERT INTO {live} WITH (ROWLOCK) (id, priority, due_at, enqueued_at, expires_at, dedup_key, [type], headers, body)
 ` + enqueueSelect + `;
 `
 
@@ -42,7 +42,7 @@ const enqueueSelect = `SELECT CONVERT(binary(16), SUBSTRING(v.m, 1, 16)),
        @now,
        CASE WHEN SUBSTRING(v.m, 26, 8) <> 0x0000000000000000
             THEN DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 30, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 26, 4)), @now)) END,
-       v.k, v.h, v.b
+       v.k, CASE WHEN DATALENGTH(v.m) > 33 THEN SUBSTRING(v.m, 34, 100) END, v.h, v.b
 FROM (VALUES {rows}) AS v (m, k, h, b)
 WHERE v.m IS NOT NULL`
 
@@ -67,7 +67,7 @@ WHERE v.m IS NOT NULL`
 // scan that would lock the table. LOOP JOIN and FORCE ORDER: from the rows to
 // the probes, whatever the statistics say.
 const enqueueNewText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-INSERT INTO {live} WITH (ROWLOCK) (id, priority, due_at, enqueued_at, expires_at, dedup_key, headers, body)
+INSERT INTO {live} WITH (ROWLOCK) (id, priority, due_at, enqueued_at, expires_at, dedup_key, [type], headers, body)
 OUTPUT inserted.id
 ` + enqueueSelect + newOnly + `;
 `
@@ -106,15 +106,15 @@ SET @number = NEXT VALUE FOR {numbers};
 
 // enqueueOrderedText and enqueueNewOrderedText are enqueueText and enqueueNewText of an ordered queue.
 const (
-	enqueueOrderedText = enqueueGate + `INSERT INTO {live} WITH (ROWLOCK) (id, due_at, enqueued_at, expires_at, slot, seq, fence, order_key, dedup_key, headers, body)
+	enqueueOrderedText = enqueueGate + `INSERT INTO {live} WITH (ROWLOCK) (id, due_at, enqueued_at, expires_at, slot, seq, fence, order_key, dedup_key, [type], headers, body)
 ` + enqueueOrderedSelect + `;
 ` + closeGate
-	enqueueNewOrderedText = enqueueGate + `INSERT INTO {live} WITH (ROWLOCK) (id, due_at, enqueued_at, expires_at, slot, seq, fence, order_key, dedup_key, headers, body)
+	enqueueNewOrderedText = enqueueGate + `INSERT INTO {live} WITH (ROWLOCK) (id, due_at, enqueued_at, expires_at, slot, seq, fence, order_key, dedup_key, [type], headers, body)
 OUTPUT inserted.id
 ` + enqueueOrderedSelect + newOnly + `;
 ` + closeGate
 
-	// enqueueOrderedSelect: m is the mark of a plain queue, slot, place in the INSERT and order key.
+	// enqueueOrderedSelect: m is the fixed part of a plain queue's mark, slot, place in the INSERT, length of the order key, order key and type.
 	enqueueOrderedSelect = `SELECT CONVERT(binary(16), SUBSTRING(v.m, 1, 16)),
        @now,
        @now,
@@ -123,8 +123,10 @@ OUTPUT inserted.id
        CONVERT(smallint, SUBSTRING(v.m, 34, 2)),
        @number * 1048576 + CONVERT(int, SUBSTRING(v.m, 36, 4)),
        @number * 1048576 + CONVERT(int, SUBSTRING(v.m, 36, 4)),
-       CASE WHEN DATALENGTH(v.m) > 39 THEN SUBSTRING(v.m, 40, 200) END,
-       v.k, v.h, v.b
+       CASE WHEN SUBSTRING(v.m, 40, 1) <> 0x00 THEN SUBSTRING(v.m, 41, CONVERT(int, SUBSTRING(v.m, 40, 1))) END,
+       v.k,
+       CASE WHEN DATALENGTH(v.m) > 40 + CONVERT(int, SUBSTRING(v.m, 40, 1)) THEN SUBSTRING(v.m, 41 + CONVERT(int, SUBSTRING(v.m, 40, 1)), 100) END,
+       v.h, v.b
 FROM (VALUES {rows}) AS v (m, k, h, b)
 WHERE v.m IS NOT NULL`
 )
@@ -134,7 +136,7 @@ func (q *queue) Enqueue(rows []sqlbatch.Row) sqlbatch.Statement {
 		return q.enqueueOrdered(q.enqueue, rows, func(a, b placed) int { return build.CompareIDs(a.ID, b.ID) })
 	}
 	rows = build.InOrder(rows, func(a, b sqlbatch.Row) int { return build.CompareIDs(a.ID, b.ID) })
-	return q.enqueueRows(q.enqueue, rows, packMark)
+	return q.enqueueRows(q.enqueue, rows, packPlainMark)
 }
 
 // EnqueueBegun is the same: a SQL Server does not tell a session without rights of its own
@@ -153,7 +155,7 @@ func (q *queue) EnqueueNew(rows []sqlbatch.Row) sqlbatch.Statement {
 	rows = build.InOrder(rows, func(a, b sqlbatch.Row) int {
 		return cmp.Or(strings.Compare(a.Key, b.Key), build.CompareIDs(a.ID, b.ID))
 	})
-	return q.enqueueRows(q.enqueueNew, rows, packMark)
+	return q.enqueueRows(q.enqueueNew, rows, packPlainMark)
 }
 
 // placed is a row and its place among those of its INSERT.
@@ -178,9 +180,12 @@ func (q *queue) enqueueOrdered(texts []string, rows []sqlbatch.Row, order func(a
 		b = binary.BigEndian.AppendUint16(packMark(b, r), uint16(r.Slot))
 		b = binary.BigEndian.AppendUint32(b, uint32(moved[next].place))
 		next++
-		return append(b, r.OrderKey...)
+		return append(append(append(b, byte(len(r.OrderKey))), r.OrderKey...), r.Type...)
 	})
 }
+
+// packPlainMark is what m of a plain queue has: the type follows what is fixed.
+func packPlainMark(b []byte, r *sqlbatch.Row) []byte { return append(packMark(b, r), r.Type...) }
 
 // enqueueRows fills the smallest rung that holds the rows. The bodies are not
 // copied.
@@ -213,7 +218,7 @@ func (q *queue) enqueueRows(texts []string, rows []sqlbatch.Row, pack func([]byt
 
 // rung is one size of enqueue: ten texts serve every batch, where a text per
 // count of rows would fill the plan cache. A row is four parameters: m (id,
-// priority, delay and time to live), k (key), h (headers) and b (body).
+// priority, delay, time to live and type), k (key), h (headers) and b (body).
 type rung struct {
 	rows        int
 	values      string
@@ -224,8 +229,8 @@ type rung struct {
 
 // ladder is the rungs of 1, 2, 4 … maxRung rows, orderedLadder those of ordered queues.
 var (
-	ladder        = sync.OnceValue(func() []rung { return rungsOf("binary(33)") })
-	orderedLadder = sync.OnceValue(func() []rung { return rungsOf("varbinary(239)") })
+	ladder        = sync.OnceValue(func() []rung { return rungsOf("varbinary(133)") })
+	orderedLadder = sync.OnceValue(func() []rung { return rungsOf("varbinary(340)") })
 )
 
 func rungsOf(mark string) (rungs []rung) {

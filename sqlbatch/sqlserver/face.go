@@ -21,26 +21,26 @@ const keepOptions = `SET ANSI_NULLS, QUOTED_IDENTIFIER ON;
 // page of the database, which is right for ASCII, and for all of UTF-8 where the collation says so.
 const viewText = `CREATE OR ALTER VIEW {messages} AS
 SELECT m.state, CONVERT(char(32), m.id, 2) AS id, m.priority, m.due_at, m.lease_until, m.enqueued_at, m.expires_at, m.ended_at, m.attempts,
-       CONVERT(varchar(200), m.dedup_key) AS dedup_key,{view order}
+       CONVERT(varchar(200), m.dedup_key) AS dedup_key, CONVERT(varchar(100), m.type) AS type,{view order}
        CASE WHEN SUBSTRING(m.headers, 2, 1) = 0x00 OR SUBSTRING(m.headers, 1, 2) = 0xFFFE THEN CONVERT(nvarchar(4000), m.headers) ELSE CONVERT(varchar(4000), m.headers) END AS headers,
        CASE WHEN SUBSTRING(m.body, 2, 1) = 0x00 OR SUBSTRING(m.body, 1, 2) = 0xFFFE THEN CONVERT(nvarchar(4000), m.body) ELSE CONVERT(varchar(4000), m.body) END AS body,
        m.bytes, m.last_error
 FROM (
     SELECT CASE WHEN q.lease_until > SYSUTCDATETIME() THEN 'leased' WHEN q.due_at > SYSUTCDATETIME() THEN 'scheduled' ELSE 'ready' END AS state,
            q.id, q.priority, q.due_at, CASE WHEN q.leased_by IS NOT NULL THEN q.lease_until END AS lease_until,
-           q.enqueued_at, q.expires_at, CONVERT(datetime2(3), NULL) AS ended_at, q.attempts, q.dedup_key{q order},
+           q.enqueued_at, q.expires_at, CONVERT(datetime2(3), NULL) AS ended_at, q.attempts, q.dedup_key, q.type{q order},
            CONVERT(varbinary(4000), SUBSTRING(q.headers, 1, 4000)) AS headers, CONVERT(varbinary(4000), SUBSTRING(q.body, 1, 4000)) AS body, DATALENGTH(q.body) AS bytes, q.last_error
     FROM {view parts}
     CROSS APPLY (
-        SELECT TOP (1000) l.id, l.priority, l.due_at, l.lease_until, l.leased_by, l.enqueued_at, l.expires_at, l.attempts, l.dedup_key{l order}, l.headers, l.body, l.last_error
+        SELECT TOP (1000) l.id, l.priority, l.due_at, l.lease_until, l.leased_by, l.enqueued_at, l.expires_at, l.attempts, l.dedup_key, l.type{l order}, l.headers, l.body, l.last_error
         FROM {live} AS l WITH (READPAST, READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK)
         WHERE {view lane}) AS q
     UNION ALL
     SELECT 'dead' AS state, d.id, d.priority, CONVERT(datetime2(3), NULL) AS due_at, CONVERT(datetime2(3), NULL) AS lease_until,
-           d.enqueued_at, CONVERT(datetime2(3), NULL) AS expires_at, d.ended_at, d.attempts, d.dedup_key{d order},
+           d.enqueued_at, CONVERT(datetime2(3), NULL) AS expires_at, d.ended_at, d.attempts, d.dedup_key, d.type{d order},
            CONVERT(varbinary(4000), SUBSTRING(d.headers, 1, 4000)) AS headers, CONVERT(varbinary(4000), SUBSTRING(d.body, 1, 4000)) AS body, DATALENGTH(d.body) AS bytes, d.last_error
     FROM (
-        SELECT TOP (1000) e.id, e.priority, e.enqueued_at, e.ended_at, e.attempts, e.dedup_key{e order}, e.headers, e.body, e.last_error
+        SELECT TOP (1000) e.id, e.priority, e.enqueued_at, e.ended_at, e.attempts, e.dedup_key, e.type{e order}, e.headers, e.body, e.last_error
         FROM {dead} AS e WITH (READPAST, READCOMMITTEDLOCK, INDEX ({dead ended}))
         ORDER BY e.ended_at DESC, e.id DESC) AS d
 ) AS m;
@@ -113,13 +113,14 @@ const (
     @delay_ms bigint = 0,
     @body varbinary(max) = NULL,
     @id binary(16) = NULL OUTPUT,
-    @ttl_ms bigint = NULL
+    @ttl_ms bigint = NULL,
+    @type varchar(101) = NULL
 AS
 BEGIN
 ` + sendOptions + sendKey + `    SET @delay_ms = ISNULL(@delay_ms, 0);
-    INSERT INTO {live} WITH (ROWLOCK) (id, priority, due_at, enqueued_at, expires_at, dedup_key, headers, body)
+    INSERT INTO {live} WITH (ROWLOCK) (id, priority, due_at, enqueued_at, expires_at, dedup_key, [type], headers, body)
     VALUES (@id, ISNULL(@priority, 0), DATEADD(millisecond, CONVERT(int, @delay_ms % 86400000), DATEADD(day, CONVERT(int, @delay_ms / 86400000), @now)), @now,
-        ` + sendExpiry + `, @dedup, CONVERT(varbinary(max), @headers), @body);
+        ` + sendExpiry + `, @dedup, CASE WHEN DATALENGTH(@type) > 0 THEN CONVERT(varbinary(101), @type) END, CONVERT(varbinary(max), @headers), @body);
 END;
 `
 
@@ -133,7 +134,8 @@ END;
     @headers nvarchar(max) = NULL,
     @body varbinary(max) = NULL,
     @id binary(16) = NULL OUTPUT,
-    @ttl_ms bigint = NULL
+    @ttl_ms bigint = NULL,
+    @type varchar(101) = NULL
 AS
 BEGIN
     SET XACT_ABORT ON;
@@ -158,9 +160,9 @@ BEGIN
         THROW 51874, N'chanq: the gate of senders was closed for ten seconds', 1;
     END;
     SET @number = NEXT VALUE FOR {numbers};
-    INSERT INTO {live} WITH (ROWLOCK) (id, slot, seq, fence, due_at, enqueued_at, expires_at, order_key, dedup_key, headers, body)
+    INSERT INTO {live} WITH (ROWLOCK) (id, slot, seq, fence, due_at, enqueued_at, expires_at, order_key, dedup_key, [type], headers, body)
     VALUES (@id, CONVERT(smallint, @hash % @slots), @number * 1048576, @number * 1048576, @now, @now,
-        ` + sendExpiry + `, @line, @dedup, CONVERT(varbinary(max), @headers), @body);
+        ` + sendExpiry + `, @line, @dedup, CASE WHEN DATALENGTH(@type) > 0 THEN CONVERT(varbinary(101), @type) END, CONVERT(varbinary(max), @headers), @body);
     EXEC @granted = sys.sp_releaseapplock @Resource = {'gate'}, @LockOwner = N'Transaction';
     COMMIT TRANSACTION;
 END;

@@ -141,6 +141,7 @@ func TestTextsDoNotDependOnValues(t *testing.T) {
 			rows[i] = sqlbatch.Row{Priority: int8(i%4 - 1), Delay: ms, Body: []byte(text)}
 			if i%2 == 0 {
 				rows[i].Key, rows[i].Headers = text[:min(size, sqlbatch.MaxKey)], []byte(text)
+				rows[i].Type = text[:min(size, sqlbatch.MaxType)]
 			}
 			nacks[i] = sqlbatch.NackItem{Delay: ms, Error: text}
 			buries[i].Error = text
@@ -185,7 +186,7 @@ func TestObjectsOfTwoQueuesDiffer(t *testing.T) {
 		names := map[string]bool{}
 		for _, text := range sqlserver.Dialect.Migrations(sqlbatch.Names{Queue: queue})[0].Statements {
 			for start, end := range tsqlcheck.TokensOf(text) {
-				if token := text[start:end]; strings.HasPrefix(token, "[") && token != "[dbo]" && !strings.Contains(token, "chanq__queues") && !strings.Contains(token, "chanq__consumers") && !strings.Contains(token, "chanq__samples") {
+				if token := text[start:end]; strings.HasPrefix(token, "[") && token != "[dbo]" && token != "[type]" && !strings.Contains(token, "chanq__queues") && !strings.Contains(token, "chanq__consumers") && !strings.Contains(token, "chanq__samples") {
 					names[token] = true
 				}
 			}

@@ -26,7 +26,10 @@ func TestProblemsAreToldApart(t *testing.T) {
 		require.NoError(t, err)
 	}
 	exec("CREATE TABLE dbo.chanq_orders (id binary(16) NOT NULL, fence bigint NOT NULL)")
-	require.Equal(t, [][]any{{sqlbatch.ProblemForm, "[dbo].[chanq_orders] has no column alone"}}, q.rows(q.Problems()))
+	require.Equal(t, [][]any{{sqlbatch.ProblemForm, "[dbo].[chanq_orders] has no column alone"}, {sqlbatch.ProblemForm, "[dbo].[chanq_orders] has no column type"}}, q.rows(q.Problems()))
+	exec("DROP TABLE dbo.chanq_orders")
+	exec("CREATE TABLE dbo.chanq_orders (id binary(16) NOT NULL, fence bigint NOT NULL, alone smallint NOT NULL)")
+	require.Equal(t, [][]any{{sqlbatch.ProblemForm, "[dbo].[chanq_orders] has no column type"}}, q.rows(q.Problems()))
 	exec("DROP TABLE dbo.chanq_orders")
 	testdb.MigrateTables(t, sqlserver.Dialect, q.DB(), suite.Orders)
 	require.Empty(t, q.rows(q.Problems()))

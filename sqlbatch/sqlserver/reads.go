@@ -147,7 +147,7 @@ func readClose(fence, upto string) string {
 	}
 	return findHeld + `UPDATE r
 SET given = 2
-OUTPUT ` + columns("inserted.", "c.dedup_key, c.headers, c.body", "1") + `
+OUTPUT ` + columns("inserted.", "c.dedup_key, c.type, c.headers, c.body", "1") + `
 FROM @rows AS r
 INNER JOIN {live} AS c WITH (READPAST, READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK) ON c.id = r.id AND c.fence = r.fence
 WHERE r.given = 1

@@ -58,9 +58,9 @@ func (q *ordered) see(st sqlbatch.Statement) (s seen, err error) {
 	s.drawn, s.upto = last[2].(int64), last[7].(int64)
 	s.bodies = bodiesOf(q.t, rows)
 	for _, row := range rows[:len(rows)-1] {
-		if row[22] == int64(1) {
-			require.Equal(q.t, []any{nil, nil, nil, int64(0)}, append(row[9:12:12], row[21]), "it has no contents")
-			s.locked = append(s.locked, row[14].(int64))
+		if row[23] == int64(1) {
+			require.Equal(q.t, []any{nil, nil, nil, nil, int64(0)}, append(row[9:13:13], row[22]), "it has no contents")
+			s.locked = append(s.locked, row[15].(int64))
 		}
 	}
 	slices.Sort(s.locked)
@@ -69,10 +69,10 @@ func (q *ordered) see(st sqlbatch.Statement) (s seen, err error) {
 
 // bodiesOf are the bodies of an answer that was walked, by number.
 func bodiesOf(t require.TestingT, rows [][]any) (bodies []byte) {
-	rows = slices.DeleteFunc(slices.Clone(rows), func(row []any) bool { return row[0] == nil || row[21] == int64(0) })
-	slices.SortFunc(rows, func(a, b []any) int { return int(a[14].(int64) - b[14].(int64)) })
+	rows = slices.DeleteFunc(slices.Clone(rows), func(row []any) bool { return row[0] == nil || row[22] == int64(0) })
+	slices.SortFunc(rows, func(a, b []any) int { return int(a[15].(int64) - b[15].(int64)) })
 	for _, row := range rows {
-		bodies = append(bodies, row[11].(string)...)
+		bodies = append(bodies, row[12].(string)...)
 	}
 	return bodies
 }
@@ -239,8 +239,8 @@ func TestALockedRowHasItsPlace(t *testing.T) {
 				rows := q.rows(st)
 				require.Len(t, rows, 2)
 				require.Equal(t, before[0], rows[0][0])
-				require.Equal(t, before[13:16], rows[0][13:16], "slot, seq, order_key")
-				require.Equal(t, int64(1), rows[0][22])
+				require.Equal(t, before[14:17], rows[0][14:17], "slot, seq, order_key")
+				require.Equal(t, int64(1), rows[0][23])
 			}
 			require.NoError(t, tx.Rollback())
 			q.requireRead(q.readOf(slots...), []byte{1}, nil)
@@ -371,7 +371,7 @@ func TestTheLimitsOfAReadCountLockedRows(t *testing.T) {
 				all := q.rows(q.Read(r))
 				require.Len(t, all, min(rows, 6)+1)
 				for i, row := range all[:len(all)-1] {
-					require.Equal(t, n[i], row[14])
+					require.Equal(t, n[i], row[15])
 				}
 
 				refill := q.refillOf([]string{"a"}, slots...)
@@ -422,7 +422,7 @@ func (q *ordered) itemOf(slot int) (items []sqlbatch.Item) {
 	q.t.Helper()
 	rows := q.rows(q.Read(q.readOf(slot)))
 	rows = slices.DeleteFunc(rows, func(row []any) bool { return row[0] == nil })
-	slices.SortFunc(rows, func(a, b []any) int { return int(a[14].(int64) - b[14].(int64)) })
+	slices.SortFunc(rows, func(a, b []any) int { return int(a[15].(int64) - b[15].(int64)) })
 	return suite.Items(rows, 2)
 }
 
@@ -470,7 +470,7 @@ func TestALookTellsLockedFromAbsent(t *testing.T) {
 			for _, row := range q.rows(q.LookOrdered(q.member, q.owned(0), ids)) {
 				if row[0] != nil {
 					n := slices.IndexFunc(items, func(i sqlbatch.Item) bool { return i.ID == suite.IDOf(row[0]) })
-					all[byte(n+1)] = row[22].(int64)
+					all[byte(n+1)] = row[23].(int64)
 				}
 			}
 			return all
@@ -534,7 +534,7 @@ func TestAReadHoldsOneRowAtATime(t *testing.T) {
 					require.Positive(t, seen.Load(), name)
 					require.LessOrEqual(t, most.Load(), int64(1), name)
 					if name == "read" || name == "refill" {
-						locked := slices.DeleteFunc(rows, func(row []any) bool { return row[22] != int64(1) })
+						locked := slices.DeleteFunc(rows, func(row []any) bool { return row[23] != int64(1) })
 						require.Equal(t, disturbed, len(locked) == 3, name)
 					}
 				}
@@ -694,7 +694,7 @@ func TestAReadHasEachMessageThatWasThereAllTheTime(t *testing.T) {
 					bodies, found := bodiesOf(t, rows), map[[16]byte]bool{}
 					for _, row := range rows[:len(rows)-1] {
 						found[suite.IDOf(row[0])] = true
-						locked += int(row[22].(int64))
+						locked += int(row[23].(int64))
 					}
 					owned := func(n byte) bool {
 						return slices.ContainsFunc(r.Slots, func(o sqlbatch.OwnedSlot) bool { return o.Slot == d.slots[n] })

@@ -145,6 +145,7 @@ BEGIN
         crashes smallint NOT NULL CONSTRAINT {df crashes} DEFAULT (0),
         alone smallint NOT NULL CONSTRAINT {df alone} DEFAULT (0),{live order}
         dedup_key varbinary(200) NULL,
+        type varbinary(100) NULL,
         leased_by binary(16) NULL,
         headers varbinary(max) NULL,
         body varbinary(max) NOT NULL,
@@ -153,7 +154,7 @@ BEGIN
         CONSTRAINT {ck priority} CHECK (priority >= -1 AND priority <= 2),
         CONSTRAINT {ck values} CHECK (due_at >= '19700101' AND lease_until >= '19700101' AND enqueued_at >= '19700101' AND expires_at >= '19700101'
             AND lapses >= 0 AND crashes >= 0 AND alone >= 0 AND alone <= 2 AND attempts >= lapses + CASE WHEN leased_by IS NULL THEN 0 ELSE 1 END AND attempts <= {last attempt} AND fence >= 0 AND fence <= CONVERT(bigint, {last fence})),
-        CONSTRAINT {ck sizes} CHECK (DATALENGTH(body) <= {most body} AND DATALENGTH(headers) <= {most headers} AND DATALENGTH(dedup_key) > 0){order checks}
+        CONSTRAINT {ck sizes} CHECK (DATALENGTH(body) <= {most body} AND DATALENGTH(headers) <= {most headers} AND DATALENGTH(dedup_key) > 0 AND DATALENGTH([type]) > 0){order checks}
     );
     ALTER TABLE {live} SET (LOCK_ESCALATION = DISABLE);
 END;
@@ -194,6 +195,7 @@ const endedColumns = `        id binary(16) NOT NULL,
         enqueued_at datetime2(3) NOT NULL,
         ended_at datetime2(3) NOT NULL,
 {ended order}        dedup_key varbinary(200) NULL,
+        type varbinary(100) NULL,
         headers varbinary(max) NULL,
         body varbinary(max) NOT NULL,
         last_error nvarchar(2000) NULL,

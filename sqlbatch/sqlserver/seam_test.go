@@ -155,7 +155,7 @@ func (s *seam) look() {
 		if locked := row[len(row)-1].(int64) != 0; !locked { // else its transaction may have ended meanwhile
 			assert.False(s.t, s.messages[n].gone, "%d was rolled back", n)
 		}
-		assert.True(s.t, s.seen[n] || row[14].(int64) > s.marks[row[13].(int64)], "%d of key %s is below a watermark, and was not seen", n, s.messages[n].key)
+		assert.True(s.t, s.seen[n] || row[15].(int64) > s.marks[row[14].(int64)], "%d of key %s is below a watermark, and was not seen", n, s.messages[n].key)
 	}
 	for n := range here {
 		for _, b := range s.messages[n].before {

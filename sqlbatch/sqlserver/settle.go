@@ -84,8 +84,8 @@ const archiveText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 ~BEGIN TRANSACTION;
 DELETE q
 OUTPUT deleted.id, deleted.priority, deleted.fence, deleted.attempts, deleted.enqueued_at, @now,
-       deleted.dedup_key, deleted.headers, deleted.body, deleted.last_error{deleted order}
-INTO {done} (id, priority, fence, attempts, enqueued_at, ended_at, dedup_key, headers, body, last_error{order})
+       deleted.dedup_key, deleted.type, deleted.headers, deleted.body, deleted.last_error{deleted order}
+INTO {done} (id, priority, fence, attempts, enqueued_at, ended_at, dedup_key, [type], headers, body, last_error{order})
 OUTPUT deleted.id, deleted.fence
 ` + fromItems + `;
 ~COMMIT TRANSACTION WITH (DELAYED_DURABILITY = ON);
@@ -184,10 +184,10 @@ INNER JOIN {dead} AS d WITH (ROWLOCK, INDEX ({dead pk}), FORCESEEK) ON d.id = q.
 ` + fromListOptions + `;
 DELETE q
 OUTPUT deleted.id, deleted.priority, deleted.fence + 1, deleted.attempts - a.refund, deleted.enqueued_at, @now,
-       deleted.dedup_key, deleted.headers, deleted.body,
+       deleted.dedup_key, deleted.type, deleted.headers, deleted.body,
        CASE WHEN a.bytes = 0 THEN deleted.last_error
             ELSE CONVERT(nvarchar(2000), SUBSTRING(@e, a.place + 1, a.bytes)) END{deleted order}
-INTO {dead} (id, priority, fence, attempts, enqueued_at, ended_at, dedup_key, headers, body, last_error{order})
+INTO {dead} (id, priority, fence, attempts, enqueued_at, ended_at, dedup_key, [type], headers, body, last_error{order})
 OUTPUT deleted.id, deleted.fence
 ` + fromBuries + joinLease + fromListOptions + `;
 ~COMMIT TRANSACTION;

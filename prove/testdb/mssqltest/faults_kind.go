@@ -88,7 +88,7 @@ var marks = []struct {
 	{"select 1;", Ping},
 	{"WAITFOR DELAY @every", Watch},
 	{"@again", Mark},
-	{"SELECT q.dedup_key, q.headers, q.body\n", Contents},
+	{"SELECT q.dedup_key, q.type, q.headers, q.body\n", Contents},
 	{"leased_by = @by", Claim},
 	{"AS due_in_ms", NextDue},
 	{"AS due_in,", Rescan},

@@ -20,7 +20,7 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 	copy(id[:], value)
 	n, d := len(value), time.Duration(len(value))
 	heads := sqlbatch.Heads{int64(n), 2, 3, 4}
-	row := sqlbatch.Row{ID: id, Priority: 1, Delay: d, TTL: time.Hour, Key: value, Headers: []byte(value), Body: []byte(value)}
+	row := sqlbatch.Row{ID: id, Priority: 1, Delay: d, TTL: time.Hour, Key: value, Type: "kind", Headers: []byte(value), Body: []byte(value)}
 	begun := row // which may be stored beside it
 	begun.ID[15]++
 	begun.Key += " begun"

@@ -29,7 +29,7 @@ func lanes(w *world) {
 	w.send(
 		sqlbatch.Row{ID: ID(1), Priority: -1}, sqlbatch.Row{ID: ID(2), Priority: 0}, sqlbatch.Row{ID: ID(3), Priority: 1},
 		sqlbatch.Row{ID: ID(4), Priority: 2}, sqlbatch.Row{ID: ID(5), Priority: 2}, sqlbatch.Row{ID: ID(6), Priority: 2, Delay: time.Hour},
-		sqlbatch.Row{ID: ID(7), Priority: 0, Key: "k", Headers: []byte("h"), Body: []byte("b")},
+		sqlbatch.Row{ID: ID(7), Priority: 0, Key: "k", Type: "t", Headers: []byte("h"), Body: []byte("b")},
 	)
 	w.shift("chanq_orders.due_at", -time.Second, w.is(5))
 	w.shift("chanq_orders.due_at", -time.Second, w.is(7))
@@ -40,7 +40,7 @@ func lanes(w *world) {
 	due := w.get(7)["due_at"].(int64)
 	row := ClaimedRows(w, w.run(w.Claim(ClaimOf(1))))[7]
 	got := w.get(7)
-	require.Equal(w, Claimed{7, 0, w.items(7)[0].Fence, 1, 0, 0, got["enqueued_at"].(int64), due, nil, "k", "h", "b", 1}, row)
+	require.Equal(w, Claimed{7, 0, w.items(7)[0].Fence, 1, 0, 0, got["enqueued_at"].(int64), due, nil, "k", "t", "h", "b", 1}, row)
 	require.Equal(w, list("leased", string(Member[:])), got.of("state", "leased_by"))
 	require.InDelta(w, w.now()+time.Minute.Milliseconds(), got["lease_until"], 30_000)
 	require.Equal(w, due, got["due_at"], "its place is kept")
@@ -267,7 +267,7 @@ func suspects(w *world) {
 }
 
 func markOne(w *world) {
-	w.send(sqlbatch.Row{ID: ID(1), Key: "k", Headers: []byte("h"), Body: []byte("body")}, sqlbatch.Row{ID: ID(2)}, sqlbatch.Row{ID: ID(3), Delay: time.Hour})
+	w.send(sqlbatch.Row{ID: ID(1), Key: "k", Type: "t", Headers: []byte("h"), Body: []byte("body")}, sqlbatch.Row{ID: ID(2)}, sqlbatch.Row{ID: ID(3), Delay: time.Hour})
 	of := func(n byte) sqlbatch.MarkParams {
 		return sqlbatch.MarkParams{Item: w.items(n)[0], Lease: time.Minute, Member: Member, Salt: 1, Alone: sqlbatch.OnlySuspect}
 	}
@@ -282,12 +282,12 @@ func markOne(w *world) {
 	before := of(1)
 	row := ClaimedRows(w, w.run(w.Mark(before)))[1]
 	got := w.get(1)
-	require.Equal(w, Claimed{1, 0, w.items(1)[0].Fence, 1, 0, 0, got["enqueued_at"].(int64), got["due_at"].(int64), nil, nil, nil, nil, 4}, row)
+	require.Equal(w, Claimed{1, 0, w.items(1)[0].Fence, 1, 0, 0, got["enqueued_at"].(int64), got["due_at"].(int64), nil, nil, nil, nil, nil, 4}, row)
 	require.Greater(w, row.Fence, before.Fence)
 	require.Equal(w, list("leased", string(Member[:])), got.of("state", "leased_by"))
 	require.InDelta(w, w.now()+time.Minute.Milliseconds(), got["lease_until"], 30_000)
 	item := w.items(1)[0]
-	require.Equal(w, [][]any{list("k", "h", "body")}, w.run(w.Contents(item)))
+	require.Equal(w, [][]any{list("k", "t", "h", "body")}, w.run(w.Contents(item)))
 	item.Fence++
 	require.Empty(w, w.run(w.Contents(item)))
 
@@ -372,18 +372,18 @@ func expires(w *world) {
 }
 
 func largeBodies(w *world) {
-	w.send(sqlbatch.Row{ID: ID(1), Key: "k", Headers: []byte("h"), Body: []byte("12345")}, sqlbatch.Row{ID: ID(2), Body: []byte("123456")})
+	w.send(sqlbatch.Row{ID: ID(1), Key: "k", Type: "t", Headers: []byte("h"), Body: []byte("12345")}, sqlbatch.Row{ID: ID(2), Body: []byte("123456")})
 	p := ClaimOf(2)
 	p.Inline = 5
 	rows := ClaimedRows(w, w.run(w.Claim(p)))
-	require.Equal(w, list("k", "h", "12345"), []any{rows[1].Key, rows[1].Headers, rows[1].Body})
-	require.Equal(w, []any{nil, nil, nil}, []any{rows[2].Key, rows[2].Headers, rows[2].Body})
+	require.Equal(w, list("k", "t", "h", "12345"), []any{rows[1].Key, rows[1].Type, rows[1].Headers, rows[1].Body})
+	require.Equal(w, []any{nil, nil, nil, nil}, []any{rows[2].Key, rows[2].Type, rows[2].Headers, rows[2].Body})
 	require.Equal(w, []int64{5, 6}, []int64{rows[1].Size, rows[2].Size})
-	require.Equal(w, [][]any{list(nil, nil, "123456")}, w.run(w.Contents(w.items(2)[0])))
+	require.Equal(w, [][]any{list(nil, nil, nil, "123456")}, w.run(w.Contents(w.items(2)[0])))
 	w.lapse(1)
 	p.Inline = -1
 	rows = ClaimedRows(w, w.run(w.Claim(p)))
-	require.Equal(w, []any{nil, nil, nil}, []any{rows[1].Key, rows[1].Headers, rows[1].Body})
+	require.Equal(w, []any{nil, nil, nil, nil}, []any{rows[1].Key, rows[1].Type, rows[1].Headers, rows[1].Body})
 	require.EqualValues(w, 2, rows[1].Attempts)
-	require.Equal(w, list("k", "h", "12345"), w.get(1).of("dedup_key", "headers", "body"))
+	require.Equal(w, list("k", "t", "h", "12345"), w.get(1).of("dedup_key", "type", "headers", "body"))
 }

@@ -142,13 +142,14 @@ func anyProgramSends(w *world) {
 	rows := w.run(w.Peek(sqlbatch.Ready, 10, nil))
 	var bodies []string
 	for _, row := range rows {
-		bodies = append(bodies, row[15].(string))
+		bodies = append(bodies, EntryOf(w, row)["body"].(string))
 	}
 	require.Equal(w, []string{"\x01\x01", "x", "y", "z", "\x02\x02"}, bodies, "each after what was there")
 	for _, row := range rows[1:3] {
-		require.GreaterOrEqual(w, row[16], int64(0))
-		require.Less(w, row[16], int64(slots))
-		require.Nil(w, row[18])
+		e := EntryOf(w, row)
+		require.GreaterOrEqual(w, e["slot"], int64(0))
+		require.Less(w, e["slot"], int64(slots))
+		require.Nil(w, e["order_key"])
 	}
 	require.Len(w, w.run(w.Read(r)), 5+1, "and the last row")
 }

@@ -68,12 +68,12 @@ func placesAreKept(w *world) {
 	r := w.reader()
 	w.line(2, "a", 1, 2, 3)
 	sent := w.read(r)
-	place := func(n byte) []any { w.Helper(); return w.run(w.Get(ID(n)))[0][16:] }
+	place := func(n byte) []any { w.Helper(); return w.get(n).of("slot", "seq", "order_key") }
 	want := func(n byte) []any { return sent.rows[n].of("slot", "seq", "order_key") }
 	require.Equal(w, want(1), place(1))
 	w.buryAll(1, 2)
 	require.Equal(w, want(1), place(1))
-	require.Equal(w, want(2), w.run(w.Peek(sqlbatch.Dead, 1, nil))[0][16:])
+	require.Equal(w, want(2), EntryOf(w, w.run(w.Peek(sqlbatch.Dead, 1, nil))[0]).of("slot", "seq", "order_key"))
 	require.Len(w, w.run(w.Redrive(0, ids(1), sqlbatch.Window{})), 1)
 	require.Len(w, w.run(w.Redrive(10, nil, sqlbatch.Window{})), 1)
 	require.Equal(w, []any{want(1), want(2)}, []any{place(1), place(2)})
@@ -95,8 +95,9 @@ func peeksBySeq(w *world) {
 	require.Equal(w, []byte{1, 2, 3, 4, 5}, w.peek(sqlbatch.Ready, 10))
 	require.Equal(w, []byte{1, 2, 3}, w.peek(sqlbatch.Ready, 3))
 	rows := w.run(w.Peek(sqlbatch.Ready, 3, nil))
-	require.Equal(w, []any{int64(2), "c"}, []any{rows[2][16], rows[2][18]})
-	place := &sqlbatch.Place{At: rows[2][17].(int64)}
+	third := EntryOf(w, rows[2])
+	require.Equal(w, list(2, "c"), third.of("slot", "order_key"))
+	place := &sqlbatch.Place{At: third["seq"].(int64)}
 	require.Equal(w, []any{id4(4), id4(5)}, firsts(w.run(w.Peek(sqlbatch.Ready, 3, place)), 1))
 
 	w.extend(1, 3, 4)
@@ -219,7 +220,7 @@ func reaches(w *world) {
 	}
 	var seqs []int64
 	for _, row := range w.run(w.Peek(sqlbatch.Ready, 10, nil)) {
-		seqs = append(seqs, row[17].(int64))
+		seqs = append(seqs, EntryOf(w, row)["seq"].(int64))
 	}
 	require.Len(w, seqs, 7)
 	require.Equal(w, seqs[0], reach(0, 1))

@@ -50,7 +50,7 @@ type answer struct {
 type readRow map[string]any
 
 var readNames = []string{
-	"id", "priority", "fence", "attempts", "lapses", "expired", "enqueued_at", "due_at", "expires_at", "dedup_key", "headers", "body", "size",
+	"id", "priority", "fence", "attempts", "lapses", "expired", "enqueued_at", "due_at", "expires_at", "dedup_key", "type", "headers", "body", "size",
 	"slot", "seq", "order_key", "wait", "lives", "holder", "held", "crashes", "given", "locked",
 }
 
@@ -69,7 +69,7 @@ func answerOf(t require.TestingT, rows [][]any) *answer {
 		if row[0] == nil {
 			require.Equal(t, len(rows)-1, n, "the last row")
 			a.walked, a.drawn, a.redriven, a.upto = row[1] == int64(1), row[2].(int64), row[6].(int64), row[7].(int64)
-			a.senders, _ = row[11].(string)
+			a.senders, _ = row[12].(string)
 			continue
 		}
 		r := readRow{}
@@ -161,18 +161,18 @@ func readsInOrder(w *world) {
 
 func readColumns(w *world) {
 	r := w.reader()
-	w.send(sqlbatch.Row{ID: ID(1), Key: "k1", OrderKey: "né", Slot: 3, TTL: time.Hour, Headers: []byte("h"), Body: []byte("body")}, sqlbatch.Row{ID: ID(2)})
+	w.send(sqlbatch.Row{ID: ID(1), Key: "k1", Type: "t", OrderKey: "né", Slot: 3, TTL: time.Hour, Headers: []byte("h"), Body: []byte("body")}, sqlbatch.Row{ID: ID(2)})
 	w.send(sqlbatch.Row{ID: ID(3), OrderKey: "x", TTL: time.Millisecond})
 	w.run(w.Clock())
 	a := w.read(r)
 	one, two, three := a.rows[1], a.rows[2], a.rows[3]
 	live := w.get(1)
 	require.Equal(w, []any{int64(0), live["fence"], int64(1), int64(0), int64(0), live["enqueued_at"], live["due_at"], live["expires_at"]}, one.of("priority", "fence", "attempts", "lapses", "expired", "enqueued_at", "due_at", "expires_at"))
-	require.Equal(w, []any{"k1", "h", "body", int64(4)}, one.of("dedup_key", "headers", "body", "size"))
+	require.Equal(w, []any{"k1", "t", "h", "body", int64(4)}, one.of("dedup_key", "type", "headers", "body", "size"))
 	require.Equal(w, []any{int64(3), live["seq"], "né", int64(0)}, one.of("slot", "seq", "order_key", "wait"))
 	require.InDelta(w, time.Hour.Milliseconds(), one["lives"], 30_000)
 	require.Equal(w, list(0, 0, 0, 1, 0), one.of("holder", "held", "crashes", "given", "locked"))
-	require.Equal(w, []any{nil, nil, nil, "", int64(0), int64(1)}, two.of("dedup_key", "headers", "order_key", "body", "lives", "given"))
+	require.Equal(w, []any{nil, nil, nil, nil, "", int64(0), int64(1)}, two.of("dedup_key", "type", "headers", "order_key", "body", "lives", "given"))
 	require.Equal(w, list(1, 1), three.of("expired", "lives"), "its TTL has ended")
 }
 
@@ -211,7 +211,7 @@ func readsWithoutContents(w *world) {
 				require.NotNil(w, a.rows[n]["body"], n)
 				ns = append(ns, n)
 			} else {
-				require.Equal(w, []any{nil, nil, nil}, a.rows[n].of("dedup_key", "headers", "body"), n)
+				require.Equal(w, []any{nil, nil, nil, nil}, a.rows[n].of("dedup_key", "type", "headers", "body"), n)
 				require.NotZero(w, a.rows[n]["size"], n)
 			}
 		}

@@ -104,6 +104,9 @@ func (s *source) row() sqlbatch.Row {
 	if n := s.byte() % (sqlbatch.MaxKey + 1); n > 0 {
 		r.Key = strings.ToValidUTF8(strings.ReplaceAll(string(s.next(min(n, len(s.data)))), "\x00", ""), "")
 	}
+	for _, c := range s.next(s.byte() % (sqlbatch.MaxType + 1)) {
+		r.Type += string(rune(' ' + c%95))
+	}
 	if n := s.byte(); n > 0 {
 		r.Headers = s.next(n)
 	}

@@ -100,13 +100,13 @@ func released(w *world) {
 }
 
 func moved(w *world) {
-	row := sqlbatch.Row{ID: ID(1), Priority: 1, Key: "k", Headers: []byte("h"), Body: []byte("b")}
+	row := sqlbatch.Row{ID: ID(1), Priority: 1, Key: "k", Type: "t", Headers: []byte("h"), Body: []byte("b")}
 	moved := func(want ...any) {
 		w.Helper()
 		got := w.get(1)
 		require.Equal(w, list(want...), got.of("state", "fence", "last_error"))
 		require.GreaterOrEqual(w, got["ended_at"], got["enqueued_at"])
-		require.Equal(w, list(1, 1, "k", "h", "b", nil), got.of("priority", "attempts", "dedup_key", "headers", "body", "leased_by"))
+		require.Equal(w, list(1, 1, "k", "t", "h", "b", nil), got.of("priority", "attempts", "dedup_key", "type", "headers", "body", "leased_by"))
 	}
 	claim := func() sqlbatch.Item {
 		w.send(row)

@@ -23,6 +23,7 @@ var storing = []test{
 	{"EnqueueNewLeavesOutWhatIsThere", enqueueNew},
 	{"TheInsertOfAnyProgramIsAMessage", plainInsert},
 	{"APriorityWithoutALaneIsRefused", noLane},
+	{"ATypeThatNoProducerSendsIsRefused", badType},
 	{"EachStatementTakesTheMostThatTraitsSay", mostOfAll},
 }
 
@@ -92,17 +93,44 @@ func storesAll(w *world) {
 		sqlbatch.Row{ID: ID(1), Body: []byte{}},
 		sqlbatch.Row{ID: ID(2), Priority: -1, Headers: all, Body: all},
 		sqlbatch.Row{ID: ID(3), Priority: 2, Delay: time.Hour, Key: `"\{},é`, Body: []byte("b")},
-		sqlbatch.Row{ID: ID(4), Key: "k", Headers: []byte("h"), Body: []byte("last")},
+		sqlbatch.Row{ID: ID(4), Key: "k", Type: "t", Headers: []byte("h"), Body: []byte("last")},
+		sqlbatch.Row{ID: ID(5), Type: longestType, Body: []byte("b")},
+		sqlbatch.Row{ID: ID(6), Type: "a b", Headers: []byte("h")},
 	)
 	first := w.get(1)
-	require.Equal(w, list("ready", nil, nil), first.of("state", "headers", "dedup_key"))
+	require.Equal(w, list("ready", nil, nil, nil), first.of("state", "headers", "dedup_key", "type"))
 	require.Empty(w, first["body"])
 	require.Equal(w, first["enqueued_at"], first["due_at"])
 	require.Equal(w, list(-1, string(all), string(all), nil), w.get(2).of("priority", "headers", "body", "dedup_key"))
 	third := w.get(3)
 	require.Equal(w, list("scheduled", 2, `"\{},é`), third.of("state", "priority", "dedup_key"))
 	require.Equal(w, third["enqueued_at"].(int64)+time.Hour.Milliseconds(), third["due_at"])
-	require.Equal(w, list("k", "h", "last"), w.get(4).of("dedup_key", "headers", "body"))
+	require.Equal(w, list("k", "t", "h", "last"), w.get(4).of("dedup_key", "type", "headers", "body"))
+	require.Equal(w, list(nil, longestType, nil, "b"), w.get(5).of("dedup_key", "type", "headers", "body"))
+	require.Equal(w, list(nil, "a b", "h"), w.get(6).of("dedup_key", "type", "headers"))
+}
+
+var longestType = strings.Repeat(" ~", sqlbatch.MaxType/2)
+
+// badType: the tables refuse a type that chanq would not send, from whatever program.
+func badType(w *world) {
+	types := []string{"", longestType + "."}
+	if w.Engine.Dialect.Name() != "sqlserver" { // whose type is bytes
+		types = append(types, "a\tb", "é", "\x7f")
+	}
+	for _, kind := range types {
+		w.refusesType("'" + kind + "'")
+	}
+}
+
+func (w *world) refusesType(literal string) {
+	w.Helper()
+	column := "type"
+	if w.Engine.Dialect.Name() == "sqlserver" {
+		column, literal = "[type]", "CONVERT(varbinary(200), "+literal+")" // the emulator's parser takes the name in brackets only
+	}
+	_, err := w.DB.Exec(fmt.Sprintf("INSERT INTO chanq_orders (%s, body) VALUES (%s, %s)", column, literal, w.bytes([]byte("b"))))
+	require.Equal(w, sqlbatch.BadRow, w.Engine.Dialect.Classify(err), "%s: %v", literal, err)
 }
 
 func allOrNothing(w *world) {
@@ -147,7 +175,7 @@ func plainInsert(w *world) {
 		require.EqualValues(w, 7, id[6]>>4, "the version: %x", id)
 		require.EqualValues(w, 2, id[8]>>6, "the variant: %x", id)
 		seen[id] = true
-		require.Equal(w, list(0, 1, 0, 0, nil, nil, nil, "b"), []any{r[1], r[3], r[4], r[5], r[8], r[9], r[10], r[11]})
+		require.Equal(w, list(0, 1, 0, 0, nil, nil, nil, nil, "b"), []any{r[1], r[3], r[4], r[5], r[8], r[9], r[10], r[11], r[12]})
 		require.GreaterOrEqual(w, r[6], before)
 		require.LessOrEqual(w, r[6], after)
 		require.Equal(w, r[6], r[7], "due when it was sent")

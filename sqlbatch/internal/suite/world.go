@@ -3,6 +3,7 @@ package suite
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -238,7 +239,8 @@ type Claimed struct {
 	ID                               byte
 	Priority, Fence, Attempts        int64
 	Lapses, Expired, EnqueuedAt, Due int64
-	ExpiresAt, Key, Headers, Body    any
+	ExpiresAt, Key, Type             any
+	Headers, Body                    any
 	Size                             int64
 }
 
@@ -246,9 +248,9 @@ type Claimed struct {
 func ClaimedRows(t require.TestingT, rows [][]any) map[byte]Claimed {
 	all := map[byte]Claimed{}
 	for _, r := range rows {
-		require.Len(t, r, 13)
+		require.Len(t, r, 14)
 		id := IDOf(r[0])
-		all[id[0]] = Claimed{id[0], r[1].(int64), r[2].(int64), r[3].(int64), r[4].(int64), r[5].(int64), r[6].(int64), r[7].(int64), r[8], r[9], r[10], r[11], r[12].(int64)}
+		all[id[0]] = Claimed{id[0], r[1].(int64), r[2].(int64), r[3].(int64), r[4].(int64), r[5].(int64), r[6].(int64), r[7].(int64), r[8], r[9], r[10], r[11], r[12], r[13].(int64)}
 	}
 	return all
 }
@@ -256,11 +258,14 @@ func ClaimedRows(t require.TestingT, rows [][]any) map[byte]Claimed {
 // Entry is a row of Get or Peek, by column.
 type Entry map[string]any
 
+// entryColumns are those of Get and Peek. Of an ordered queue three more follow.
+var entryColumns = []string{"state", "id", "priority", "fence", "attempts", "enqueued_at", "due_at", "lease_until", "ended_at", "expires_at", "leased_by", "holder", "dedup_key", "type", "last_error", "headers", "body"}
+
 // EntryOf is the entry of a row.
 func EntryOf(t require.TestingT, row []any) Entry {
-	columns := []string{"state", "id", "priority", "fence", "attempts", "enqueued_at", "due_at", "lease_until", "ended_at", "expires_at", "leased_by", "holder", "dedup_key", "last_error", "headers", "body"}
+	columns := entryColumns
 	if len(row) > len(columns) { // of an ordered queue
-		columns = append(columns, "slot", "seq", "order_key")
+		columns = append(slices.Clip(columns), "slot", "seq", "order_key")
 	}
 	require.Len(t, row, len(columns))
 	e := Entry{}

@@ -40,5 +40,5 @@ SET lease_until = (SELECT now FROM t) + $2::bigint, fence = CASE WHEN q.fence > 
 FROM chosen AS c
 WHERE q.id = ANY (ARRAY[c.id])
 RETURNING uuid_send(q.id), q.priority, q.fence, q.attempts, q.lapses, (coalesce(q.expires_at <= (SELECT now FROM t), false))::integer AS expired,
-          q.enqueued_at, q.due_at, q.expires_at, CASE WHEN $5::integer >= 0 THEN decode(replace(q.dedup_key, chr(92), repeat(chr(92), 2)), 'escape') END AS dedup_key, CASE WHEN $5::integer >= 0 THEN q.headers END AS headers,
+          q.enqueued_at, q.due_at, q.expires_at, CASE WHEN $5::integer >= 0 THEN decode(replace(q.dedup_key, chr(92), repeat(chr(92), 2)), 'escape') END AS dedup_key, CASE WHEN $5::integer >= 0 THEN q.type END AS type, CASE WHEN $5::integer >= 0 THEN q.headers END AS headers,
           CASE WHEN octet_length(q.body) <= $5::integer THEN q.body END AS body, octet_length(q.body) AS size;

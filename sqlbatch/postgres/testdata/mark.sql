@@ -15,4 +15,4 @@ SET lease_until = (SELECT now FROM t) + $1::bigint, fence = CASE WHEN q.fence > 
 FROM chosen AS c
 WHERE q.id = ANY (ARRAY[c.id])
 RETURNING uuid_send(q.id), q.priority, q.fence, q.attempts, q.lapses, (coalesce(q.expires_at <= (SELECT now FROM t), false))::integer AS expired,
-          q.enqueued_at, q.due_at, q.expires_at, NULL::bytea AS dedup_key, NULL::bytea AS headers, NULL::bytea AS body, octet_length(q.body) AS size;
+          q.enqueued_at, q.due_at, q.expires_at, NULL::bytea AS dedup_key, NULL::text AS type, NULL::bytea AS headers, NULL::bytea AS body, octet_length(q.body) AS size;

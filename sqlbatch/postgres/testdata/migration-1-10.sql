@@ -6,6 +6,7 @@ CREATE TABLE IF NOT EXISTS "public"."chanq_orders__done" (
   attempts    integer  NOT NULL,
   priority    smallint NOT NULL,
   dedup_key   text COLLATE "C",
+  type        text COLLATE "C",
   last_error  text,
   headers     bytea,
   body        bytea    NOT NULL,

@@ -1,5 +1,5 @@
-INSERT OR REPLACE INTO "main"."chanq_orders__dead" (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body)
-SELECT q.id, q.priority, q.enqueued_at, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER), q.fence + 1, q.attempts - p.amount, q.dedup_key, coalesce(p.error, q.last_error), q.headers, q.body
+INSERT OR REPLACE INTO "main"."chanq_orders__dead" (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, type, last_error, headers, body)
+SELECT q.id, q.priority, q.enqueued_at, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER), q.fence + 1, q.attempts - p.amount, q.dedup_key, q.type, coalesce(p.error, q.last_error), q.headers, q.body
 FROM (
   WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 61 FROM n WHERE o + 61 < length(?1))
   SELECT substr(?1, o, 16) AS id,

@@ -1,1 +1,1 @@
-SELECT dedup_key, headers, body FROM "main"."chanq_orders" WHERE id = ?1 AND fence = ?2;
+SELECT dedup_key, type, headers, body FROM "main"."chanq_orders" WHERE id = ?1 AND fence = ?2;

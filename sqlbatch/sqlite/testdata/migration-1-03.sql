@@ -14,6 +14,7 @@ CREATE TABLE IF NOT EXISTS "main"."chanq_orders" (
   crashes     INTEGER NOT NULL DEFAULT 0,
   alone       INTEGER NOT NULL DEFAULT 0,
   dedup_key   TEXT,
+  type        TEXT,
   leased_by   BLOB,
   last_error  TEXT,
   headers     BLOB,
@@ -29,7 +30,8 @@ CREATE TABLE IF NOT EXISTS "main"."chanq_orders" (
   CHECK (lapses BETWEEN 0 AND 32767 AND (lapses | 0) = lapses),
   CHECK (crashes BETWEEN 0 AND 32767 AND (crashes | 0) = crashes),
   CHECK (alone BETWEEN 0 AND 2 AND (alone | 0) = alone),
-  CHECK (CASE WHEN body >= x'' THEN length(body) ELSE length(CAST(body AS BLOB)) END <= 268435456),
+  CHECK (CASE WHEN body >= x'' THEN length(body) ELSE length(CAST(body AS BLOB)) END <= 33554432),
   CHECK (CASE WHEN headers >= x'' THEN length(headers) ELSE length(CAST(headers AS BLOB)) END <= 65536),
-  CHECK (length(CAST(dedup_key AS BLOB)) BETWEEN 1 AND 200)
+  CHECK (length(CAST(dedup_key AS BLOB)) BETWEEN 1 AND 200),
+  CHECK (length(CAST(type AS BLOB)) BETWEEN 1 AND 100 AND type NOT GLOB '*[^ -~]*')
 );

@@ -6,6 +6,7 @@ CREATE TABLE IF NOT EXISTS "main"."chanq_orders__dead" (
   fence       INTEGER NOT NULL,
   attempts    INTEGER NOT NULL,
   dedup_key   TEXT,
+  type        TEXT,
   last_error  TEXT,
   headers     BLOB,
   body        BLOB    NOT NULL

@@ -1,6 +1,7 @@
-SELECT 'form' AS kind, 'table ' || 'chanq_orders' || ' has no column alone' AS found
+SELECT 'form' AS kind, 'table ' || 'chanq_orders' || ' has no column ' || c.name AS found
+FROM (SELECT 'alone' AS name UNION ALL SELECT 'type') AS c
 WHERE EXISTS (SELECT 1 FROM pragma_table_info('chanq_orders', 'main'))
-  AND (SELECT count(*) FROM pragma_table_info('chanq_orders', 'main') WHERE name = 'alone') < 1
+  AND NOT EXISTS (SELECT 1 FROM pragma_table_info('chanq_orders', 'main') AS i WHERE i.name = c.name)
 UNION ALL
 SELECT 'encoding', 'PRAGMA encoding is ' || encoding || ', not UTF-8' FROM pragma_encoding WHERE encoding <> 'UTF-8'
 UNION ALL

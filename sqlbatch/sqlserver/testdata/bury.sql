@@ -24,10 +24,10 @@ INNER JOIN [dbo].[chanq_orders__dead] AS d WITH (ROWLOCK, INDEX ([PK_chanq_order
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 DELETE q
 OUTPUT deleted.id, deleted.priority, deleted.fence + 1, deleted.attempts - a.refund, deleted.enqueued_at, @now,
-       deleted.dedup_key, deleted.headers, deleted.body,
+       deleted.dedup_key, deleted.type, deleted.headers, deleted.body,
        CASE WHEN a.bytes = 0 THEN deleted.last_error
             ELSE CONVERT(nvarchar(2000), SUBSTRING(@e, a.place + 1, a.bytes)) END
-INTO [dbo].[chanq_orders__dead] (id, priority, fence, attempts, enqueued_at, ended_at, dedup_key, headers, body, last_error)
+INTO [dbo].[chanq_orders__dead] (id, priority, fence, attempts, enqueued_at, ended_at, dedup_key, [type], headers, body, last_error)
 OUTPUT deleted.id, deleted.fence
 FROM (
     SELECT CONVERT(binary(16), SUBSTRING(@a, 31 * (x.i + y.i) + 1, 16)) AS id,

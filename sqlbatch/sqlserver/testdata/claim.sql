@@ -39,6 +39,7 @@ BEGIN
            DATEDIFF_BIG(millisecond, '19700101', inserted.due_at) AS due_at,
            DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            CASE WHEN @inline >= 0 THEN inserted.dedup_key END AS dedup_key,
+           CASE WHEN @inline >= 0 THEN inserted.type END AS type,
            CASE WHEN @inline >= 0 THEN inserted.headers END AS headers,
            CASE WHEN DATALENGTH(inserted.body) <= @inline THEN inserted.body END AS body,
            DATALENGTH(inserted.body) AS size
@@ -68,6 +69,7 @@ BEGIN
            DATEDIFF_BIG(millisecond, '19700101', inserted.due_at) AS due_at,
            DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            CASE WHEN @inline >= 0 THEN inserted.dedup_key END AS dedup_key,
+           CASE WHEN @inline >= 0 THEN inserted.type END AS type,
            CASE WHEN @inline >= 0 THEN inserted.headers END AS headers,
            CASE WHEN DATALENGTH(inserted.body) <= @inline THEN inserted.body END AS body,
            DATALENGTH(inserted.body) AS size
@@ -97,6 +99,7 @@ BEGIN
            DATEDIFF_BIG(millisecond, '19700101', inserted.due_at) AS due_at,
            DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            CASE WHEN @inline >= 0 THEN inserted.dedup_key END AS dedup_key,
+           CASE WHEN @inline >= 0 THEN inserted.type END AS type,
            CASE WHEN @inline >= 0 THEN inserted.headers END AS headers,
            CASE WHEN DATALENGTH(inserted.body) <= @inline THEN inserted.body END AS body,
            DATALENGTH(inserted.body) AS size
@@ -126,6 +129,7 @@ BEGIN
            DATEDIFF_BIG(millisecond, '19700101', inserted.due_at) AS due_at,
            DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            CASE WHEN @inline >= 0 THEN inserted.dedup_key END AS dedup_key,
+           CASE WHEN @inline >= 0 THEN inserted.type END AS type,
            CASE WHEN @inline >= 0 THEN inserted.headers END AS headers,
            CASE WHEN DATALENGTH(inserted.body) <= @inline THEN inserted.body END AS body,
            DATALENGTH(inserted.body) AS size

@@ -4,7 +4,7 @@ SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
 SET LOCK_TIMEOUT 100;
-SELECT q.dedup_key, q.headers, q.body
+SELECT q.dedup_key, q.type, q.headers, q.body
 FROM [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([PK_chanq_orders]), FORCESEEK)
 WHERE q.id = @id AND q.fence = @fence
 OPTION (KEEPFIXED PLAN);

@@ -8,6 +8,7 @@ BEGIN
         enqueued_at datetime2(3) NOT NULL,
         ended_at datetime2(3) NOT NULL,
         dedup_key varbinary(200) NULL,
+        type varbinary(100) NULL,
         headers varbinary(max) NULL,
         body varbinary(max) NOT NULL,
         last_error nvarchar(2000) NULL,

@@ -6,7 +6,8 @@ CREATE OR ALTER PROCEDURE [dbo].[chanq_orders__send]
     @delay_ms bigint = 0,
     @body varbinary(max) = NULL,
     @id binary(16) = NULL OUTPUT,
-    @ttl_ms bigint = NULL
+    @ttl_ms bigint = NULL,
+    @type varchar(101) = NULL
 AS
 BEGIN
     SET NOCOUNT ON;
@@ -24,7 +25,7 @@ BEGIN
     IF @body IS NULL
         SET @body = CONVERT(varbinary(max), @text);
     SET @delay_ms = ISNULL(@delay_ms, 0);
-    INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, priority, due_at, enqueued_at, expires_at, dedup_key, headers, body)
+    INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, priority, due_at, enqueued_at, expires_at, dedup_key, [type], headers, body)
     VALUES (@id, ISNULL(@priority, 0), DATEADD(millisecond, CONVERT(int, @delay_ms % 86400000), DATEADD(day, CONVERT(int, @delay_ms / 86400000), @now)), @now,
-        DATEADD(millisecond, CONVERT(int, @ttl_ms % 86400000), DATEADD(day, CONVERT(int, @ttl_ms / 86400000), @now)), @dedup, CONVERT(varbinary(max), @headers), @body);
+        DATEADD(millisecond, CONVERT(int, @ttl_ms % 86400000), DATEADD(day, CONVERT(int, @ttl_ms / 86400000), @now)), @dedup, CASE WHEN DATALENGTH(@type) > 0 THEN CONVERT(varbinary(101), @type) END, CONVERT(varbinary(max), @headers), @body);
 END;

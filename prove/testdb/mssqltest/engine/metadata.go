@@ -83,6 +83,10 @@ func schemaID(_ *compiler, args []*scalar) (*scalar, error) {
 // bytesOf is a column's max_length.
 func bytesOf(t sqltype.Type) (int64, error) {
 	switch t.Kind {
+	case sqltype.VarBinary:
+		if t.Size != sqltype.Max {
+			return int64(t.Size), nil
+		}
 	case sqltype.SmallInt:
 		return 2, nil
 	case sqltype.Int:

@@ -5,16 +5,16 @@ WITH gone AS (
   FROM unnest((SELECT CASE WHEN set_config('lock_timeout', w.ms, true) IS NOT NULL THEN $1::uuid[] END FROM (VALUES ('100')) AS w (ms)), (SELECT $3::bigint[]), (SELECT $4::bigint[]), (SELECT $5::integer[]), (SELECT $6::integer[]), (SELECT $7::integer[])) AS a (id, above, delivery, uncounted, starts, bytes)
 ) AS a
 WHERE q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[$2::bigint + coalesce(a.above, 0)])
-  RETURNING q.id, q.priority, q.enqueued_at, q.fence, CASE WHEN q.fence > 8999998900488372224 THEN a.delivery ELSE greatest(q.fence, a.delivery) END + 1 AS after, least(q.attempts + CASE WHEN q.leased_by IS NULL THEN 1 ELSE 0 END, 2000000000) - coalesce(a.uncounted, 0) AS attempts, q.dedup_key, q.headers, q.body,
+  RETURNING q.id, q.priority, q.enqueued_at, q.fence, CASE WHEN q.fence > 8999998900488372224 THEN a.delivery ELSE greatest(q.fence, a.delivery) END + 1 AS after, least(q.attempts + CASE WHEN q.leased_by IS NULL THEN 1 ELSE 0 END, 2000000000) - coalesce(a.uncounted, 0) AS attempts, q.dedup_key, q.type, q.headers, q.body,
             coalesce(a.error, q.last_error) AS last_error, q.slot, q.seq, q.order_key
 ),
 dead AS (
-  INSERT INTO "public"."chanq_orders__dead" AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body, slot, seq, order_key)
-  SELECT id, priority, enqueued_at, (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c), after, attempts, dedup_key, last_error, headers, body, slot, seq, order_key
+  INSERT INTO "public"."chanq_orders__dead" AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, type, last_error, headers, body, slot, seq, order_key)
+  SELECT id, priority, enqueued_at, (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c), after, attempts, dedup_key, type, last_error, headers, body, slot, seq, order_key
   FROM gone
   ON CONFLICT (id) DO UPDATE SET
   priority = excluded.priority, enqueued_at = excluded.enqueued_at, ended_at = excluded.ended_at, fence = excluded.fence,
-  attempts = excluded.attempts, dedup_key = excluded.dedup_key, last_error = excluded.last_error,
+  attempts = excluded.attempts, dedup_key = excluded.dedup_key, type = excluded.type, last_error = excluded.last_error,
   headers = excluded.headers, body = excluded.body,
   slot = excluded.slot, seq = excluded.seq, order_key = excluded.order_key
 )

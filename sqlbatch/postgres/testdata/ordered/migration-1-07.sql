@@ -15,6 +15,7 @@ CREATE TABLE IF NOT EXISTS "public"."chanq_orders" (
   expires_at  bigint,
   order_key   text COLLATE "C",
   dedup_key   text COLLATE "C",
+  type        text COLLATE "C",
   last_error  text,
   headers     bytea,
   body        bytea    NOT NULL,
@@ -23,7 +24,8 @@ CREATE TABLE IF NOT EXISTS "public"."chanq_orders" (
   CONSTRAINT "ck_chanq_orders__values" CHECK (due_at BETWEEN 0 AND 253402300799999 AND lease_until BETWEEN 0 AND 253402300799999 AND enqueued_at BETWEEN 0 AND 253402300799999
     AND expires_at BETWEEN 0 AND 253402300799999 AND lapses >= 0 AND crashes >= 0 AND alone BETWEEN 0 AND 2
     AND attempts BETWEEN lapses + CASE WHEN leased_by IS NULL THEN 0 ELSE 1 END AND 2000000000 AND fence BETWEEN 0 AND 9000000000000000000),
-  CONSTRAINT "ck_chanq_orders__sizes" CHECK (octet_length(body) <= 268435456 AND octet_length(headers) <= 65536 AND octet_length(dedup_key) BETWEEN 1 AND 200),
+  CONSTRAINT "ck_chanq_orders__sizes" CHECK (octet_length(body) <= 33554432 AND octet_length(headers) <= 65536 AND octet_length(dedup_key) BETWEEN 1 AND 200
+    AND octet_length(type) BETWEEN 1 AND 100 AND type !~ '[^ -~]'),
   CONSTRAINT "ck_chanq_orders__order" CHECK (slot >= 0 AND slot < 4 AND seq > 0 AND seq < 9223372036854775807 AND octet_length(order_key) BETWEEN 1 AND 200)
 ) WITH (fillfactor = 50,
   autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, vacuum_truncate = off,

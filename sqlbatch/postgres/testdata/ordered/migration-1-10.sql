@@ -9,6 +9,7 @@ CREATE TABLE IF NOT EXISTS "public"."chanq_orders__dead" (
   seq         bigint   NOT NULL,
   order_key   text COLLATE "C",
   dedup_key   text COLLATE "C",
+  type        text COLLATE "C",
   last_error  text,
   headers     bytea,
   body        bytea    NOT NULL,

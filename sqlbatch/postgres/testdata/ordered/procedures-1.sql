@@ -1,4 +1,4 @@
-CREATE OR REPLACE FUNCTION "public"."chanq_orders__send"(body text DEFAULT NULL, key text DEFAULT NULL, dedup_key text DEFAULT NULL, headers text DEFAULT NULL, id uuid DEFAULT NULL, ttl interval DEFAULT NULL, bytes bytea DEFAULT NULL)
+CREATE OR REPLACE FUNCTION "public"."chanq_orders__send"(body text DEFAULT NULL, key text DEFAULT NULL, dedup_key text DEFAULT NULL, headers text DEFAULT NULL, id uuid DEFAULT NULL, ttl interval DEFAULT NULL, bytes bytea DEFAULT NULL, type text DEFAULT NULL)
 RETURNS uuid LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $chanq$
 DECLARE
   new_id uuid := coalesce($5, (lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '7' || substr(gen_random_uuid()::text, 16))::uuid);
@@ -10,8 +10,8 @@ BEGIN
   FOR i IN 0 .. length(line) - 1 LOOP
     hash := (hash # get_byte(line, i)) * 16777619 & 4294967295;
   END LOOP;
-  INSERT INTO "public"."chanq_orders" (id, slot, seq, fence, expires_at, order_key, dedup_key, headers, body)
-  VALUES (new_id, hash % slots, new_seq, new_seq, (extract(epoch FROM statement_timestamp() + $6) * 1000)::bigint, nullif($2, ''), nullif($3, ''), convert_to($4, 'UTF8'), coalesce($7, convert_to($1, 'UTF8')));
+  INSERT INTO "public"."chanq_orders" (id, slot, seq, fence, expires_at, order_key, dedup_key, type, headers, body)
+  VALUES (new_id, hash % slots, new_seq, new_seq, (extract(epoch FROM statement_timestamp() + $6) * 1000)::bigint, nullif($2, ''), nullif($3, ''), nullif($8, ''), convert_to($4, 'UTF8'), coalesce($7, convert_to($1, 'UTF8')));
   RETURN new_id;
 END
 $chanq$;

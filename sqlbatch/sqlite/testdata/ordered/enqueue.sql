@@ -1,15 +1,16 @@
-INSERT INTO "main"."chanq_orders" (id, priority, due_at, enqueued_at, expires_at, dedup_key, headers, body, slot, order_key, seq, fence)
-SELECT id, priority, t.now + delay, t.now, t.now + ttl, dedup_key, headers, body, slot, order_key, r.place + (SELECT coalesce((SELECT z.seq FROM "main"."sqlite_sequence" AS z WHERE z.name = 'chanq_orders'), 0)), r.place + (SELECT coalesce((SELECT z.seq FROM "main"."sqlite_sequence" AS z WHERE z.name = 'chanq_orders'), 0))
+INSERT INTO "main"."chanq_orders" (id, priority, due_at, enqueued_at, expires_at, dedup_key, type, headers, body, slot, order_key, seq, fence)
+SELECT id, priority, t.now + delay, t.now, t.now + ttl, dedup_key, type, headers, body, slot, order_key, r.place + (SELECT coalesce((SELECT z.seq FROM "main"."sqlite_sequence" AS z WHERE z.name = 'chanq_orders'), 0)), r.place + (SELECT coalesce((SELECT z.seq FROM "main"."sqlite_sequence" AS z WHERE z.name = 'chanq_orders'), 0))
 FROM (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AS now) AS t CROSS JOIN (
-  WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 104 FROM n WHERE o + 104 < length(?1))
+  WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 107 FROM n WHERE o + 107 < length(?1))
   SELECT substr(?1, o, 16) AS id,
          CAST(substr(?1, o + 16, 1) AS INTEGER) - 1 AS priority,
          CAST(substr(?1, o + 17, 13) AS INTEGER) AS delay,
          CAST(nullif(substr(?1, o + 30, 13), x'30303030303030303030303030') AS INTEGER) AS ttl,
          CASE WHEN substr(?1, o + 52, 3) > x'303030' THEN CAST(substr(?2, CAST(substr(?1, o + 43, 9) AS INTEGER), CAST(substr(?1, o + 52, 3) AS INTEGER)) AS TEXT) END AS dedup_key,
+         CASE WHEN substr(?1, o + 88, 3) > x'303030' THEN CAST(substr(?2, CAST(substr(?1, o + 55, 9) AS INTEGER) - CAST(substr(?1, o + 88, 3) AS INTEGER), CAST(substr(?1, o + 88, 3) AS INTEGER)) AS TEXT) END AS type,
          CASE WHEN substr(?1, o + 64, 6) > x'303030303030' THEN substr(?2, CAST(substr(?1, o + 55, 9) AS INTEGER), CAST(substr(?1, o + 64, 6) AS INTEGER)) END AS headers,
          substr(?2, CAST(substr(?1, o + 70, 9) AS INTEGER), CAST(substr(?1, o + 79, 9) AS INTEGER)) AS body,
-         (o - 1) / 104 + 1 AS place,
-         CAST(substr(?1, o + 88, 4) AS INTEGER) AS slot,
-         CASE WHEN substr(?1, o + 101, 3) > x'303030' THEN CAST(substr(?2, CAST(substr(?1, o + 92, 9) AS INTEGER), CAST(substr(?1, o + 101, 3) AS INTEGER)) AS TEXT) END AS order_key
+         (o - 1) / 107 + 1 AS place,
+         CAST(substr(?1, o + 91, 4) AS INTEGER) AS slot,
+         CASE WHEN substr(?1, o + 104, 3) > x'303030' THEN CAST(substr(?2, CAST(substr(?1, o + 95, 9) AS INTEGER), CAST(substr(?1, o + 104, 3) AS INTEGER)) AS TEXT) END AS order_key
   FROM n) AS r;

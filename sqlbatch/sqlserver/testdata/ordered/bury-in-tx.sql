@@ -20,10 +20,10 @@ INNER JOIN [dbo].[chanq_orders__dead] AS d WITH (ROWLOCK, INDEX ([PK_chanq_order
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 DELETE q
 OUTPUT deleted.id, deleted.priority, CASE WHEN deleted.fence > CONVERT(bigint, 0x7ce66b50e2840000) OR deleted.fence < a.delivery THEN a.delivery ELSE deleted.fence END + 1, CASE WHEN deleted.leased_by IS NULL AND deleted.attempts < 2000000000 THEN deleted.attempts + 1 ELSE deleted.attempts END - a.refund, deleted.enqueued_at, @now,
-       deleted.dedup_key, deleted.headers, deleted.body,
+       deleted.dedup_key, deleted.type, deleted.headers, deleted.body,
        CASE WHEN a.bytes = 0 THEN deleted.last_error
             ELSE CONVERT(nvarchar(2000), SUBSTRING(@e, a.place + 1, a.bytes)) END, deleted.slot, deleted.seq, deleted.order_key
-INTO [dbo].[chanq_orders__dead] (id, priority, fence, attempts, enqueued_at, ended_at, dedup_key, headers, body, last_error, slot, seq, order_key)
+INTO [dbo].[chanq_orders__dead] (id, priority, fence, attempts, enqueued_at, ended_at, dedup_key, [type], headers, body, last_error, slot, seq, order_key)
 OUTPUT deleted.id, deleted.fence
 FROM (
     SELECT CONVERT(binary(16), SUBSTRING(@a, 31 * (x.i + y.i) + 1, 16)) AS id,

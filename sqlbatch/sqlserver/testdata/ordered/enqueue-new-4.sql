@@ -1,4 +1,4 @@
--- @m0 varbinary(239), @k0 varbinary(200), @h0 varbinary(max), @b0 varbinary(max), @m1 varbinary(239), @k1 varbinary(200), @h1 varbinary(max), @b1 varbinary(max), @m2 varbinary(239), @k2 varbinary(200), @h2 varbinary(max), @b2 varbinary(max), @m3 varbinary(239), @k3 varbinary(200), @h3 varbinary(max), @b3 varbinary(max)
+-- @m0 varbinary(340), @k0 varbinary(200), @h0 varbinary(max), @b0 varbinary(max), @m1 varbinary(340), @k1 varbinary(200), @h1 varbinary(max), @b1 varbinary(max), @m2 varbinary(340), @k2 varbinary(200), @h2 varbinary(max), @b2 varbinary(max), @m3 varbinary(340), @k3 varbinary(200), @h3 varbinary(max), @b3 varbinary(max)
 SET NOCOUNT, XACT_ABORT ON;
 SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -13,7 +13,7 @@ BEGIN
     THROW 51873, N'chanq: the gate of senders was closed for ten seconds', 1;
 END;
 SET @number = NEXT VALUE FOR [dbo].[chanq_orders__seq];
-INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, due_at, enqueued_at, expires_at, slot, seq, fence, order_key, dedup_key, headers, body)
+INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, due_at, enqueued_at, expires_at, slot, seq, fence, order_key, dedup_key, [type], headers, body)
 OUTPUT inserted.id
 SELECT CONVERT(binary(16), SUBSTRING(v.m, 1, 16)),
        @now,
@@ -23,8 +23,10 @@ SELECT CONVERT(binary(16), SUBSTRING(v.m, 1, 16)),
        CONVERT(smallint, SUBSTRING(v.m, 34, 2)),
        @number * 1048576 + CONVERT(int, SUBSTRING(v.m, 36, 4)),
        @number * 1048576 + CONVERT(int, SUBSTRING(v.m, 36, 4)),
-       CASE WHEN DATALENGTH(v.m) > 39 THEN SUBSTRING(v.m, 40, 200) END,
-       v.k, v.h, v.b
+       CASE WHEN SUBSTRING(v.m, 40, 1) <> 0x00 THEN SUBSTRING(v.m, 41, CONVERT(int, SUBSTRING(v.m, 40, 1))) END,
+       v.k,
+       CASE WHEN DATALENGTH(v.m) > 40 + CONVERT(int, SUBSTRING(v.m, 40, 1)) THEN SUBSTRING(v.m, 41 + CONVERT(int, SUBSTRING(v.m, 40, 1)), 100) END,
+       v.h, v.b
 FROM (VALUES (@m0, @k0, @h0, @b0), (@m1, @k1, @h1, @b1), (@m2, @k2, @h2, @b2), (@m3, @k3, @h3, @b3)) AS v (m, k, h, b)
 WHERE v.m IS NOT NULL
   AND NOT EXISTS (

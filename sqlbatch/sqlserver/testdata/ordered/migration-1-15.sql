@@ -11,6 +11,7 @@ BEGIN
         seq bigint NOT NULL,
         order_key varbinary(200) NULL,
         dedup_key varbinary(200) NULL,
+        type varbinary(100) NULL,
         headers varbinary(max) NULL,
         body varbinary(max) NOT NULL,
         last_error nvarchar(2000) NULL,

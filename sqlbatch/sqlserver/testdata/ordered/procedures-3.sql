@@ -5,7 +5,8 @@ CREATE OR ALTER PROCEDURE [dbo].[chanq_orders__send]
     @headers nvarchar(max) = NULL,
     @body varbinary(max) = NULL,
     @id binary(16) = NULL OUTPUT,
-    @ttl_ms bigint = NULL
+    @ttl_ms bigint = NULL,
+    @type varchar(101) = NULL
 AS
 BEGIN
     SET XACT_ABORT ON;
@@ -44,9 +45,9 @@ BEGIN
         THROW 51874, N'chanq: the gate of senders was closed for ten seconds', 1;
     END;
     SET @number = NEXT VALUE FOR [dbo].[chanq_orders__seq];
-    INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, slot, seq, fence, due_at, enqueued_at, expires_at, order_key, dedup_key, headers, body)
+    INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, slot, seq, fence, due_at, enqueued_at, expires_at, order_key, dedup_key, [type], headers, body)
     VALUES (@id, CONVERT(smallint, @hash % @slots), @number * 1048576, @number * 1048576, @now, @now,
-        DATEADD(millisecond, CONVERT(int, @ttl_ms % 86400000), DATEADD(day, CONVERT(int, @ttl_ms / 86400000), @now)), @line, @dedup, CONVERT(varbinary(max), @headers), @body);
+        DATEADD(millisecond, CONVERT(int, @ttl_ms % 86400000), DATEADD(day, CONVERT(int, @ttl_ms / 86400000), @now)), @line, @dedup, CASE WHEN DATALENGTH(@type) > 0 THEN CONVERT(varbinary(101), @type) END, CONVERT(varbinary(max), @headers), @body);
     EXEC @granted = sys.sp_releaseapplock @Resource = N'chanq senders of dbo.orders', @LockOwner = N'Transaction';
     COMMIT TRANSACTION;
 END;

@@ -231,18 +231,18 @@ WHERE r.order_key IS NOT NULL AND EXISTS (
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 UPDATE r
 SET given = 2
-OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses, inserted.expired, inserted.enqueued_at, inserted.due_at, inserted.expires_at, c.dedup_key, c.headers, c.body, inserted.size,
+OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses, inserted.expired, inserted.enqueued_at, inserted.due_at, inserted.expires_at, c.dedup_key, c.type, c.headers, c.body, inserted.size,
        inserted.slot, inserted.seq, inserted.order_key, inserted.wait, inserted.lives, inserted.holder, inserted.held, inserted.crashes, 1 AS given, inserted.locked
 FROM @rows AS r
 INNER JOIN [dbo].[chanq_orders] AS c WITH (READPAST, READCOMMITTEDLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON c.id = r.id AND c.fence = r.fence
 WHERE r.given = 1
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
-SELECT r.id, r.priority, r.fence, r.attempts, r.lapses, r.expired, r.enqueued_at, r.due_at, r.expires_at, CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body, r.size,
+SELECT r.id, r.priority, r.fence, r.attempts, r.lapses, r.expired, r.enqueued_at, r.due_at, r.expires_at, CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(100), NULL) AS type, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body, r.size,
        r.slot, r.seq, r.order_key, r.wait, r.lives, r.holder, r.held, r.crashes, 0 AS given, r.locked
 FROM @rows AS r
 WHERE r.given < 2
 ORDER BY r.seq, r.id;
 SELECT CONVERT(binary(16), NULL) AS id, @walks AS priority, @drawn AS fence, 0 AS attempts, 0 AS lapses, 0 AS expired,
-       (SELECT s.redriven FROM [dbo].[chanq__queues] AS s WITH (READCOMMITTEDLOCK) WHERE s.name = 'orders') AS enqueued_at, @end AS due_at, CONVERT(bigint, NULL) AS expires_at, CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body, CONVERT(bigint, 0) AS size,
+       (SELECT s.redriven FROM [dbo].[chanq__queues] AS s WITH (READCOMMITTEDLOCK) WHERE s.name = 'orders') AS enqueued_at, @end AS due_at, CONVERT(bigint, NULL) AS expires_at, CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(100), NULL) AS type, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body, CONVERT(bigint, 0) AS size,
        CONVERT(smallint, 0) AS slot, CONVERT(bigint, 0) AS seq, CONVERT(varbinary(200), NULL) AS order_key, CONVERT(bigint, 0) AS wait, CONVERT(bigint, 0) AS lives,
        0 AS holder, 0 AS held, 0 AS crashes, 0 AS given, 0 AS locked;

@@ -27,8 +27,8 @@ WHERE d.ended_at >= @after AND (d.ended_at > @after OR d.id > @after_id) AND d.e
     WHERE e.dedup_key = d.dedup_key AND e.dedup_key IS NOT NULL AND e.id < d.id AND e.ended_at < @before)
 ORDER BY d.ended_at, d.id
 OPTION (KEEPFIXED PLAN);
-INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, priority, due_at, enqueued_at, fence, dedup_key, headers, body, last_error, slot, seq, order_key)
-SELECT d.id, d.priority, @now, d.enqueued_at, d.fence + 1, d.dedup_key, d.headers, d.body, d.last_error, d.slot, d.seq, d.order_key
+INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, priority, due_at, enqueued_at, fence, dedup_key, [type], headers, body, last_error, slot, seq, order_key)
+SELECT d.id, d.priority, @now, d.enqueued_at, d.fence + 1, d.dedup_key, d.type, d.headers, d.body, d.last_error, d.slot, d.seq, d.order_key
 FROM @chosen AS a
 INNER JOIN [dbo].[chanq_orders__dead] AS d WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders__dead]), FORCESEEK) ON d.id = a.id
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
