@@ -302,7 +302,7 @@ func (c *consumer) handled(d *Delivery, o HandlerOutcome, took time.Duration, er
 		return
 	}
 	e := HandledEvent{Delivery: *d, Outcome: o.Kind, Next: o.Delay, Took: took, Err: err}
-	if (o.Kind == OutcomeRetry || o.Kind == OutcomeRetryAfter) && d.failures() >= c.queue.cfg.MaxAttempts {
+	if (o.Kind == OutcomeRetry || o.Kind == OutcomeRetryAfter) && c.queue.table.IsLast(d.failures()) {
 		e.Outcome, e.Next = OutcomeDeadLetter, 0
 	}
 	e.lease, e.Headers = nil, nil

@@ -22,7 +22,7 @@ func TestNoLeaseIsHandledBehindTheEnd(t *testing.T) {
 	c.stop, c.stopNow = context.WithCancel(context.Background())
 	c.stopNow()
 	c.home = lease.Home{Owner: c, Parent: t.Context()}
-	c.settler = settle.New(settle.Config{Owner: c, Classify: func(error) sqlbatch.Class { return sqlbatch.Unknown }, Room: 1, MaxAttempts: func() int { return 0 },
+	c.settler = settle.New(settle.Config{Owner: c, Classify: func(error) sqlbatch.Class { return sqlbatch.Unknown }, Room: 1, IsLast: func(int) bool { return false },
 		Awaited: func(*lease.Lease) bool { return false }, Known: func(*lease.Lease, error) {}, Stored: func(time.Time, settle.Tally, []*lease.Lease) {}}, t.Context())
 	c.settler.Close()
 	for range 100_000 {

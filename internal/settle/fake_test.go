@@ -65,7 +65,7 @@ var traits = sqlbatch.Traits{AckItems: 100, NackItems: 100, BuryItems: 10}
 // start runs a settler, and returns a function that ends it.
 func (f *fake) start(change func(*settle.Config)) (end func()) {
 	cfg := settle.Config{
-		Owner: f, Table: f, Traits: traits, Classify: classify, Health: health{}, MaxAttempts: func() int { return 3 }, Timeout: 10 * time.Second, Linger: 10 * time.Millisecond, Room: 1000,
+		Owner: f, Table: f, Traits: traits, Classify: classify, Health: health{}, IsLast: func(failures int) bool { return failures >= 3 }, Timeout: 10 * time.Second, Linger: 10 * time.Millisecond, Room: 1000,
 		Awaited: func(*lease.Lease) bool { return false }, Isolated: func(int, error) {},
 		Known: func(*lease.Lease, error) { f.note("known") },
 		Stored: func(_ time.Time, t settle.Tally, _ []*lease.Lease) {

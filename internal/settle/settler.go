@@ -28,15 +28,15 @@ type Table interface {
 
 // Config configures a Settler.
 type Config struct {
-	Owner       lease.Owner
-	Table       Table
-	Traits      sqlbatch.Traits
-	Classify    func(error) sqlbatch.Class
-	Health      batch.Health
-	MaxAttempts func() int    // a nack of the last one dead-letters; 0: none is the last
-	Timeout     time.Duration // of one statement
-	Linger      time.Duration // of a settle that no call waits for
-	Room        int           // how many settles may wait before Add does; with more than half of them it is backlogged
+	Owner    lease.Owner
+	Table    Table
+	Traits   sqlbatch.Traits
+	Classify func(error) sqlbatch.Class
+	Health   batch.Health
+	IsLast   func(failures int) bool // a nack after so many failed attempts dead-letters
+	Timeout  time.Duration           // of one statement
+	Linger   time.Duration           // of a settle that no call waits for
+	Room     int                     // how many settles may wait before Add does; with more than half of them it is backlogged
 
 	// Awaited reports that other messages wait for a settle.
 	Awaited func(*lease.Lease) bool
@@ -133,7 +133,7 @@ func (s *Settler) AddAll(leases ...*lease.Lease) {
 
 // prepare decides what becomes of the message.
 func (s *Settler) prepare(l *lease.Lease) {
-	if most := s.cfg.MaxAttempts(); l.Op == lease.Nack && most > 0 && l.Failures() >= most {
+	if l.Op == lease.Nack && s.cfg.IsLast(l.Failures()) {
 		l.Op = lease.Dead
 	}
 	l.Kind = uint8(l.Op)

@@ -158,7 +158,7 @@ func TestWhatIsGivenUpIsNotStored(t *testing.T) {
 		end := f.start(nil)
 		end()
 		f.settler = settle.New(settle.Config{
-			Owner: f, Table: f, Traits: traits, Classify: classify, Health: health{}, MaxAttempts: func() int { return 3 }, Timeout: time.Second, Linger: time.Millisecond, Room: 10,
+			Owner: f, Table: f, Traits: traits, Classify: classify, Health: health{}, IsLast: func(failures int) bool { return failures >= 3 }, Timeout: time.Second, Linger: time.Millisecond, Room: 10,
 			Awaited: func(*lease.Lease) bool { return false }, Known: func(*lease.Lease, error) {},
 			Stored: func(time.Time, settle.Tally, []*lease.Lease) {}, Broken: func(string, error) {},
 		}, ctx)

@@ -31,6 +31,12 @@ func (q *Queue) Policy() sqlbatch.Policy {
 	return sqlbatch.DefaultPolicy
 }
 
+// IsLast reports that a message which has failed so many attempts is dead-lettered.
+func (q *Queue) IsLast(failures int) bool {
+	most := q.Policy().MaxAttempts
+	return most > 0 && failures >= most
+}
+
 // SetPolicy takes the policy that the database has now.
 func (q *Queue) SetPolicy(p sqlbatch.Policy) { q.policy.Store(&p) }
 
