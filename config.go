@@ -224,7 +224,7 @@ type ConsumerConfig struct {
 	DrainFor time.Duration
 	// Backoff returns the delay of a nack: after a handler of Handle, HandleBatches or Pipe returned err, or Delivery.Nack was called
 	// with it (nil for none). It is also called for a message whose contents cannot be read: d has no DedupKey and no Headers then.
-	// d.Attempt also counts leases before this one that expired. Backoff must not settle d. Default ExponentialBackoff(1 s, 5 min),
+	// d.Attempt also counts leases before this one that expired. Backoff must not settle d. Default ExponentialBackoff(1 s, 1 h),
 	// also for a Backoff that panics, or returns a negative delay or one of more than a hundred years.
 	Backoff func(d *Delivery, err error) time.Duration
 	// Middleware is called around each handler of Handle and Pipe, the first one outermost: see Middleware. HandleBatches is an error

@@ -41,7 +41,7 @@ var (
 	// ErrNotDurable: the database may lose what it has confirmed. The error says which
 	// setting it is; Config.Durability takes the database as it is.
 	ErrNotDurable = errors.New("chanq: commits are not durable")
-	// ErrTooLarge: a body (Config.MaxBody), its headers or one of its keys exceed
+	// ErrTooLarge: a body (Spec.MaxBody), its headers or one of its keys exceed
 	// their limit.
 	ErrTooLarge = errors.New("chanq: too large")
 	// ErrNotEmpty: Drop of a queue that has messages.

@@ -37,7 +37,7 @@ type Delivery struct {
 	// deliveries or may have been: one that was given back undelivered (Release, Stop)
 	// does not count. One whose process died with the message in its buffer counts, until
 	// a Nack: a handler that nacks was not killed, so leases before it that expired in a row count no
-	// more. It may exceed Config.MaxAttempts: see there.
+	// more. It may exceed Spec.MaxAttempts: see there.
 	Attempt int
 	// Fence grows with every claim of this message, and no two claims of it have the
 	// same, even if the message is sent again, or the database is restored. Give it to
@@ -93,7 +93,7 @@ func (d *Delivery) Settle(err error) error {
 }
 
 // Nack gives the message back as a failed attempt: due again after ConsumerConfig.Backoff, with the text of cause for operators, of
-// which 2000 bytes are kept; nil keeps the last one. After its last attempt (Config.MaxAttempts) it is a dead letter. A cause that
+// which 2000 bytes are kept; nil keeps the last one. After its last attempt (Spec.MaxAttempts) it is a dead letter. A cause that
 // wraps RetryAfter, Snooze or DeadLetter decides otherwise, as it does when a handler returns it. The Handled hook is called with a
 // cause that is not nil. Once the context has ended by ErrStopped, the message is released uncounted instead, but for a dead letter and
 // a snooze. It returns as Ack does.

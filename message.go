@@ -68,7 +68,7 @@ type Message[T any] struct {
 	// stored the key (SendTx), another send of it waits for that, and so does what the
 	// same Producer sends behind it, unless its InFlight lets that go beside it.
 	DedupKey string
-	// Key, of an ordered queue (Config.Kind), names the line that the message stands in: it is
+	// Key, of an ordered queue (Spec.Kind), names the line that the message stands in: it is
 	// delivered once all that were sent before it with this key are acked or dead. At most 200
 	// bytes of UTF-8 without NUL. "" is a line of its own: it waits for no other message, and no
 	// other for it. Behind a message that has a DedupKey, too, its line goes on in another

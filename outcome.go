@@ -25,7 +25,7 @@ const (
 )
 
 // HandlerOutcome is what Consumer.Handle does with a message when its handler returns. A
-// retry of the last attempt (Config.MaxAttempts) makes a dead letter of the message.
+// retry of the last attempt (Spec.MaxAttempts) makes a dead letter of the message.
 type HandlerOutcome struct {
 	Kind   OutcomeKind
 	Delay  time.Duration // of OutcomeRetryAfter and OutcomeSnooze, else 0
@@ -121,10 +121,10 @@ func errorText(err error) (text string) {
 	return err.Error()
 }
 
-var defaultBackoff = ExponentialBackoff(time.Second, 5*time.Minute)
+var defaultBackoff = ExponentialBackoff(time.Second, time.Hour)
 
 // ExponentialBackoff returns a ConsumerConfig.Backoff. The delay doubles from low, after the
-// first failed attempt, to high, and a random part of it is taken (full jitter), so that
+// first failed attempt, to high, and a random delay between half of it and all of it is taken, so that
 // messages that failed together do not return together. Leases before this one that expired in a row do not count.
 func ExponentialBackoff(low, high time.Duration) func(d *Delivery, err error) time.Duration {
 	low, high = max(low, time.Millisecond), min(high, sqlbatch.MaxDelay)
@@ -133,7 +133,8 @@ func ExponentialBackoff(low, high time.Duration) func(d *Delivery, err error) ti
 		for i := 1; i < d.failures() && delay < high; i++ {
 			delay *= 2 // of less than a century: no overflow
 		}
-		return rand.N(max(min(delay, high), 1)) + time.Millisecond
+		delay = max(min(delay, high), 2)
+		return delay/2 + rand.N(delay/2) + time.Millisecond
 	}
 }
 

@@ -65,7 +65,7 @@ const (
 
 const (
 	maxBatch = 512     // the largest that ProducerConfig.BatchRows allows
-	maxBody  = 1 << 20 // Config.MaxBody's default
+	maxBody  = 1 << 20 // Spec.MaxBody's default
 )
 
 // parse reads the flags of a command and checks all of them, so that nothing is

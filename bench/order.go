@@ -17,7 +17,7 @@ import (
 // What an ordered queue is measured with, where nothing else is asked for.
 const (
 	manyKeys  = 10_000
-	manySlots = 64 // Config.Slots's default
+	manySlots = 64 // Spec.Slots's default
 )
 
 // The steps of order, each of which can be run alone.

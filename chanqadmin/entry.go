@@ -24,7 +24,7 @@ const (
 	StateScheduled State = "scheduled" // not due yet
 	StateLeased    State = "leased"    // claimed, lease running
 	StateDead      State = "dead"      // dead-lettered
-	StateDone      State = "done"      // kept after its ack, with Config.Retain
+	StateDone      State = "done"      // kept after its ack, with Spec.Retain
 )
 
 // check returns why there is no such state, or nil.

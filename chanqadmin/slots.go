@@ -30,7 +30,7 @@ const SlotStatsLimit = 100
 // times. It takes no locks that others wait for. A plain queue has no slots: an error.
 func (q *Queue) Slots(ctx context.Context) ([]SlotStats, error) {
 	if !q.ordered() {
-		return nil, q.refuse("slots", "the queue is plain, and has none; see Config.Kind")
+		return nil, q.refuse("slots", "the queue is plain, and has none; see Spec.Kind")
 	}
 	var list []SlotStats
 	err := q.once(ctx, q.sql.SlotStats(SlotStatsLimit*q.cfg.Slots), func(rows *sql.Rows) error {

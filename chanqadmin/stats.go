@@ -12,7 +12,7 @@ type Stats struct {
 	// Counts of messages by state. Each is exact below Limit, and Limit itself means that many or more, so that looking at a deep
 	// queue costs no more than looking at a short one. Which of the due messages are ready and which are leased is looked up for the
 	// first of each priority, at least twice Limit of them: where more are leased, what is ready behind them may not be counted, and the other way
-	// round. Of an ordered queue scheduled and leased ones, and the oldest, are looked for among the first Limit/Config.Slots of
+	// round. Of an ordered queue scheduled and leased ones, and the oldest, are looked for among the first Limit/Spec.Slots of
 	// each slot (SQLite: the first 2*Limit in the order of their sends): there may be more behind them.
 	Ready     int `json:"ready"`
 	Scheduled int `json:"scheduled"`

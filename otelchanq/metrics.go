@@ -144,7 +144,7 @@ func (t *Telemetry) Watch(queue string, stats func(context.Context) (chanqadmin.
 // which costs one round trip each time: give Label and Consumers of a chanqadmin.Queue. What is said of Watch holds
 // for it.
 func (t *Telemetry) WatchConsumers(queue string, members func(context.Context) ([]chanqadmin.ConsumerInfo, error)) (metric.Registration, error) {
-	count, err := t.meter.Int64ObservableGauge("chanq.queue.members", metric.WithUnit("{consumer}"),
+	count, err := t.meter.Int64ObservableGauge("chanq.queue.consumers", metric.WithUnit("{consumer}"),
 		metric.WithDescription("Consumers of a queue, of all programs."))
 	if err != nil {
 		return nil, err

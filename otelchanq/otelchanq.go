@@ -34,7 +34,7 @@
 //	chanq.queue.messages                 gauge      by chanq.state: ready, scheduled, leased, dead, done (Watch)
 //	chanq.queue.oldest_ready             gauge      s, how long the oldest ready message has been due (Watch)
 //	chanq.queue.paused                   gauge      1 or 0 (Watch)
-//	chanq.queue.members                  gauge      consumers, of all programs (WatchConsumers)
+//	chanq.queue.consumers                  gauge      consumers, of all programs (WatchConsumers)
 //
 // All have messaging.system chanq and messaging.destination.name: chanq.Config.Label, or the name of the queue.
 // Package chanqshards labels each shard of a queue over several databases, for example "orders/east".

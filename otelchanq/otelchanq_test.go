@@ -157,7 +157,7 @@ func TestAQueueIsMeasured(t *testing.T) {
 	require.Zero(t, got["chanq.queue.messages dead"])
 	require.Contains(t, got, "chanq.queue.oldest_ready")
 	require.Contains(t, got, "chanq.queue.paused")
-	require.Contains(t, got, "chanq.queue.members")
+	require.Contains(t, got, "chanq.queue.consumers")
 
 	c, err := q.Consume(t.Context(), chanq.ConsumerConfig{
 		Backoff: func(*chanq.Delivery, error) time.Duration { return 0 }, Middleware: []chanq.Middleware{b.telemetry.Middleware},

@@ -18,7 +18,7 @@ func (a *app) migrateCommand() *cobra.Command {
 		Long: `Makes the tables of queues, or brings them up to date, each queue in one
 transaction. It may be run again at any time, also while the queue is in use.
 
-With --ordered the queues keep the messages of a key in order, as Config.Kind of the
+With --ordered the queues keep the messages of a key in order, as Spec.Kind of the
 application says. Kind and number of slots are for ever; a queue that is there
 needs neither flag. --dead-key-holds is changed by migrating with --ordered again.
 

@@ -123,7 +123,7 @@ var each = map[string]struct {
 		off: `chanq_oldest_ready_seconds{queue="q"} 301x5
 		chanq_paused{queue="q"} 1x5`,
 	},
-	"ChanqNoMembers": {
+	"ChanqNoConsumers": {
 		on: `chanq_messages{queue="q",state="ready"} 7x5
 		chanq_consumers{queue="q"} 0x5`,
 		off: `chanq_messages{queue="q",state="ready"} 7x5

@@ -23,7 +23,7 @@ import (
 var fires = map[string][]string{
 	"poison":    {"ChanqDead", "ChanqHandlersFail"},
 	"stuck":     {"ChanqHandlersStuck", "ChanqOldestReady", "ChanqStandsStill"},
-	"dead":      {"ChanqNoMembers", "ChanqOldestReady"},
+	"dead":      {"ChanqNoConsumers", "ChanqOldestReady"},
 	"slow":      {"ChanqStatementsSlow"},
 	"forgotten": {"ChanqOutage"}, // on SQLite; on PostgreSQL others go on, and ChanqDeadRows comes
 	"paused":    {"ChanqPaused"},

@@ -29,7 +29,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq__samples TO chanq_producer; --
 GRANT SELECT ON dbo.chanq__queues TO chanq_consumer;
 GRANT SELECT, UPDATE, DELETE ON dbo.chanq_orders TO chanq_consumer;
 GRANT SELECT, INSERT, DELETE ON dbo.chanq_orders__dead TO chanq_consumer;
-GRANT SELECT, INSERT, DELETE ON dbo.chanq_orders__done TO chanq_consumer; -- with Config.Retain
+GRANT SELECT, INSERT, DELETE ON dbo.chanq_orders__done TO chanq_consumer; -- with Spec.Retain
 GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq__consumers TO chanq_consumer;
 GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq__samples TO chanq_consumer; -- the history, and what is old of it
 

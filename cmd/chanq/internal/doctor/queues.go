@@ -30,6 +30,19 @@ func (e *examination) queues() {
 	}
 }
 
+// pauseText says since when a queue is paused, by whom and why, as far as that is known.
+func pauseText(ctx context.Context, q *chanqadmin.Queue) string {
+	p, err := q.Paused(ctx)
+	if err != nil || p.Since.IsZero() {
+		return ""
+	}
+	text := fmt.Sprintf(" since %s by %s", p.Since.UTC().Format(time.RFC3339), p.By)
+	if p.Reason != "" {
+		text += ": " + p.Reason
+	}
+	return text
+}
+
 func (e *examination) queue(name string) {
 	ctx, cancel := context.WithTimeout(e.ctx, 3*e.Look)
 	defer cancel()
@@ -122,7 +135,7 @@ func (e *examination) state(ctx context.Context, q *chanqadmin.Queue, stands boo
 	consumers := fmt.Sprintf("%d consumers: ", len(members))
 	switch {
 	case s.Paused && s.Ready > 0:
-		add("paused", Warning, "the queue is paused, and "+found, "chanq resume "+name)
+		add("paused", Warning, "the queue is paused"+pauseText(ctx, q)+", and "+found, "chanq resume "+name)
 	case s.Ready > 0 && len(members) == 0:
 		add("members", Failure, "nobody consumes: "+found, "start a consumer; if one runs, see its log for an outage or a right that is missing (Hooks.Availability, Consumer.Err)")
 	case s.OldestReady > lateReady && stands:

@@ -29,7 +29,7 @@ var told = map[string]string{
 	"dead":      `members: nobody consumes: `,
 	"slow":      `locks: nightly job (|write lock: `,
 	"forgotten": `long transactions: of web shop, idle in transaction, with rows of chanq_post in hand|write lock: somebody has had the write lock for 2s, and has it still`,
-	"paused":    `paused: the queue is paused, and `,
+	"paused":    `paused: the queue is paused since `,
 }
 
 // Each thing that goes wrong is found, with a remedy, and once it is mended nothing is found of it.
