@@ -254,5 +254,12 @@ func (c *consumer) settle(l *lease.Lease, err error) error {
 	if err != nil && op != lease.Release {
 		call(c.queue.cfg.Hooks.Failed, FailedEvent{Queue: c.queue.label, ID: l.Item.ID, Attempt: l.Attempt, Err: err})
 	}
+	if op == lease.Dead {
+		cause := CauseRejected
+		if o.output {
+			cause = CauseOutput
+		}
+		return l.Reject(context.Background(), cause, text)
+	}
 	return l.Settle(context.Background(), op, delay, text)
 }

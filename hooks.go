@@ -109,7 +109,8 @@ type FailedEvent struct {
 type DeadEvent struct {
 	Queue   string
 	ID      ID
-	Attempt int    // as Entry.Attempts; 0 if it was never delivered
+	Attempt int // as Entry.Attempts; 0 if it was never delivered
+	Cause   Cause
 	Reason  string // as Entry.LastError
 }
 
@@ -179,7 +180,7 @@ func LogHooks(log *slog.Logger) Hooks {
 			log.Warn("chanq: handler failed", "queue", e.Queue, "id", e.ID, "attempt", e.Attempt, "err", e.Err)
 		},
 		Dead: func(e DeadEvent) {
-			log.Warn("chanq: message is dead", "queue", e.Queue, "id", e.ID, "attempt", e.Attempt, "reason", e.Reason)
+			log.Warn("chanq: message is dead", "queue", e.Queue, "id", e.ID, "attempt", e.Attempt, "cause", e.Cause, "reason", e.Reason)
 		},
 		Availability: func(e AvailabilityEvent) {
 			if e.Ended {

@@ -204,7 +204,7 @@ func (p *Pipe) late(ctx context.Context, item *Item, began time.Time, err error)
 func (p *Pipe) nack(l *lease.Lease, err error) {
 	err = &outputError{p.cfg.Reason, err}
 	p.cfg.Failed(l, err)
-	l.Op, l.Delay, l.Text = lease.Nack, p.cfg.Delay(l.Failures()), err.Error()
+	l.Op, l.Delay, l.Text, l.Cause = lease.Nack, p.cfg.Delay(l.Failures()), err.Error(), sqlbatch.CauseOutput
 	p.cfg.From.SettleAll(l)
 }
 
@@ -280,7 +280,7 @@ func (p *Pipe) failed(o batch.Outcome[*Item]) error {
 		}
 		return &lease.FailedError{Op: "pipe", Unknown: o.Unknown || l.MaybeApplied, Err: o.Err}
 	case class == sqlbatch.BadRow:
-		l.Op, l.Text = lease.Dead, (&outputError{p.cfg.Reason, o.Err}).Error()
+		l.Op, l.Text, l.Cause = lease.Dead, (&outputError{p.cfg.Reason, o.Err}).Error(), sqlbatch.CauseOutput
 		p.cfg.From.SettleAll(l)
 	default:
 		p.nack(l, o.Err)
