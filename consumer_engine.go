@@ -100,7 +100,7 @@ func (q *queue) settleKnown(l *lease.Lease, err error) {
 	case nil:
 		q.recorder.rolledBack(l)
 		if l.Op == lease.Dead {
-			call(q.cfg.Hooks.Dead, DeadEvent{Queue: q.label, ID: l.Item.ID, Attempt: l.Attempt, Reason: reasonOf(l)})
+			call(q.cfg.Hooks.Dead, DeadEvent{Queue: q.label, ID: l.Item.ID, Attempt: l.Attempt, Cause: l.Cause, Reason: reasonOf(l)})
 		}
 	case ErrLeaseLost:
 		q.recorder.rolledBack(l)
@@ -192,7 +192,7 @@ func build[T any](c *consumer, b claim.Batch, into []*Lease[T]) []*Lease[T] {
 		}
 		if err := l.fill(c.queue, under, &b.Rows[i]); err != nil {
 			under.Quiet = true // decoders repeat what they cannot read
-			if under.DeadLetter(fmt.Sprintf("%s%v", base.ReasonDecode, err)); under.State() == lease.Settling {
+			if under.DeadLetter(CauseUndecodable, fmt.Sprintf("%s%v", base.ReasonDecode, err)); under.State() == lease.Settling {
 				dead = append(dead, under)
 			}
 			continue

@@ -8,6 +8,7 @@ import (
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // Errors that callers branch on, with errors.Is.
@@ -48,6 +49,20 @@ var (
 	ErrNotEmpty = errors.New("chanq: queue is not empty")
 	// ErrNotFound: no message has this ID.
 	ErrNotFound = errors.New("chanq: no such message")
+)
+
+// Cause is why a message is dead.
+type Cause = sqlbatch.Cause
+
+// The causes.
+const (
+	CauseExhausted   = sqlbatch.CauseExhausted   // its last attempt failed (Config.MaxAttempts)
+	CauseRejected    = sqlbatch.CauseRejected    // its handler returned DeadLetter
+	CauseExpired     = sqlbatch.CauseExpired     // its TTL was over
+	CauseUndecodable = sqlbatch.CauseUndecodable // its body or its headers cannot be decoded
+	CauseUnreadable  = sqlbatch.CauseUnreadable  // its contents could not be read, and that was its last attempt
+	CauseKilled      = sqlbatch.CauseKilled      // its handlers die, hang or lose their leases (Config.MaxCrashes)
+	CauseOutput      = sqlbatch.CauseOutput      // an output of a Pipe cannot be stored
 )
 
 // ReasonExpired is the last error of a message that was dead-lettered because its TTL was over.

@@ -286,7 +286,16 @@ func (c *consumer) settle(d *Delivery, took time.Duration, err error) error {
 	case o.Kind == OutcomeRetry:
 		o.Delay = c.backoff(d, err)
 	}
-	refused := d.lease.Settle(context.Background(), op, o.Delay, o.Reason)
+	refused := error(nil)
+	if op == lease.Dead {
+		cause := CauseRejected
+		if o.output {
+			cause = CauseOutput
+		}
+		refused = d.lease.Reject(context.Background(), cause, o.Reason)
+	} else {
+		refused = d.lease.Settle(context.Background(), op, o.Delay, o.Reason)
+	}
 	if refused != nil && op != lease.Release { // the end of the consumer may have released it before
 		o = HandlerOutcome{Kind: OutcomeNone}
 	}

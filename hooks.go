@@ -121,7 +121,8 @@ type HandledEvent struct {
 type DeadEvent struct {
 	Queue   string
 	ID      ID
-	Attempt int    // as Entry.Attempts; 0 if it was never delivered
+	Attempt int // as Entry.Attempts; 0 if it was never delivered
+	Cause   Cause
 	Reason  string // as Entry.LastError
 }
 
@@ -200,7 +201,7 @@ func LogHooks(log *slog.Logger) Hooks {
 			}
 		},
 		Dead: func(e DeadEvent) {
-			log.Warn("chanq: message is dead", "queue", e.Queue, "id", e.ID, "attempt", e.Attempt, "reason", e.Reason)
+			log.Warn("chanq: message is dead", "queue", e.Queue, "id", e.ID, "attempt", e.Attempt, "cause", e.Cause, "reason", e.Reason)
 		},
 		Unsent: func(e UnsentEvent) {
 			log.Warn("chanq: message cannot be stored", "queue", e.Queue, "id", e.ID, "err", e.Err)

@@ -30,6 +30,8 @@ type HandlerOutcome struct {
 	Kind   OutcomeKind
 	Delay  time.Duration // of OutcomeRetryAfter and OutcomeSnooze, else 0
 	Reason string        // what is kept as the message's last error; "" keeps the one before
+
+	output bool // OutcomeDeadLetter is for an output that cannot be stored
 }
 
 // Outcome says what Consumer.Handle and Pipe make of the error that a handler returns,
@@ -51,7 +53,7 @@ func Outcome(err error) HandlerOutcome {
 		// An As method may say yes to anything.
 		switch {
 		case errors.As(err, &dead) && dead != nil:
-			o.Kind = OutcomeDeadLetter
+			o.Kind, o.output = OutcomeDeadLetter, dead.output
 		case errors.As(err, &later) && later != nil:
 			o.Kind, o.Delay = OutcomeSnooze, nackDelay(later.delay)
 		case errors.As(err, &after) && after != nil:
@@ -95,9 +97,12 @@ func (e *snooze) Unwrap() error { return e.err }
 
 // DeadLetter wraps the error of a handler, or the cause of a Nack: the message is a dead letter at once, with the error's text. err may
 // be nil. chanqadmin.Queue.Redrive makes the message ready again.
-func DeadLetter(err error) error { return &deadLetter{err} }
+func DeadLetter(err error) error { return &deadLetter{err: err} }
 
-type deadLetter struct{ err error }
+type deadLetter struct {
+	err    error
+	output bool // of a pipe
+}
 
 func (e *deadLetter) Error() string {
 	if e.err == nil {

@@ -118,7 +118,7 @@ func appendOutputs[T any](item *pipe.Item, to *queue, out []Message[T]) error {
 	for i := range out {
 		row, given, err := out[i].row(to)
 		if err != nil {
-			return DeadLetter(fmt.Errorf("output %d: %w", i, err))
+			return &deadLetter{fmt.Errorf("output %d: %w", i, err), true}
 		}
 		item.Append(row, given)
 	}

@@ -64,6 +64,10 @@ type Entry struct {
 	Key       string `json:"key,omitempty"`
 	Slot      int    `json:"slot,omitempty"`
 	LastError string `json:"last_error,omitempty"`
+	// Cause and Fingerprint are of a dead message. Fingerprint names the group of its error, in hexadecimal digits: errors that differ in
+	// numbers, identifiers or quoted parts alone have the same. It is empty if the message did not die of an error.
+	Cause       chanq.Cause `json:"cause,omitzero"`
+	Fingerprint string      `json:"fingerprint,omitempty"`
 	// Headers and Body are nil in a List without Bodies. Size is that of the body as it is stored, in bytes, in any case.
 	Headers map[string]string `json:"headers,omitempty"`
 	Body    []byte            `json:"-"`
@@ -141,7 +145,8 @@ func (q *Queue) entries(ctx context.Context, op string, st sqlbatch.Statement, l
 		var enqueued int64
 		var due, lease, ended, expires sql.NullInt64
 		var holder, lastError sql.NullString
-		columns := []any{&e.State, &id, &e.Priority, &e.Fence, &e.Attempts, &enqueued, &due, &lease, &ended, &expires, &consumer, &holder, &key, &kind, &lastError, &headers, last(&e)}
+		var cause, fingerprint sql.NullInt64
+		columns := []any{&e.State, &id, &e.Priority, &e.Fence, &e.Attempts, &enqueued, &due, &lease, &ended, &expires, &consumer, &holder, &key, &kind, &lastError, &cause, &fingerprint, &headers, last(&e)}
 		if q.ordered() {
 			columns = append(columns, &e.Slot, &e.seq, &line)
 		}
@@ -154,6 +159,9 @@ func (q *Queue) entries(ctx context.Context, op string, st sqlbatch.Statement, l
 		e.EnqueuedAt = time.UnixMilli(enqueued)
 		e.DueAt, e.LeaseUntil, e.EndedAt, e.ExpiresAt = timeOf(due), timeOf(lease), timeOf(ended), timeOf(expires)
 		e.LeasedBy, e.DedupKey, e.Type, e.Key, e.LastError = holder.String, string(key), string(kind), string(line), lastError.String
+		if e.Cause = chanq.Cause(cause.Int64); fingerprint.Valid {
+			e.Fingerprint = fmt.Sprintf("%016x", fingerprint.Int64)
+		}
 		e.Headers = headersOf(headers)
 		list = append(list, e)
 		return nil

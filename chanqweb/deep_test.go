@@ -41,8 +41,8 @@ var deepFill = map[string][]string{
 		`UPDATE chanq_mail SET attempts = 1, lease_until = 4000000000000, leased_by = x'00112233445566778899aabbccddeeff' WHERE due_at <= 1700000000000 + {some}`,
 		`UPDATE chanq_mail SET due_at = due_at + 2200000000000 WHERE due_at > 1700000000000 + {n} - {some}`,
 		`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {n} / 10)
-		INSERT INTO chanq_mail__dead (id, priority, enqueued_at, ended_at, fence, attempts, last_error, body)
-		SELECT CAST(printf('%016d', i) AS BLOB), 0, 1700000000000, 1700000000000 + i, 1, 10, 'kind ' || char(65 + i % 20) || ' of order ' || i || ' is unknown', zeroblob(500) FROM n`,
+		INSERT INTO chanq_mail__dead (id, priority, enqueued_at, ended_at, cause, fence, attempts, last_error, body)
+		SELECT CAST(printf('%016d', i) AS BLOB), 0, 1700000000000, 1700000000000 + i, 1, 1, 10, 'kind ' || char(65 + i % 20) || ' of order ' || i || ' is unknown', zeroblob(500) FROM n`,
 		`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {n} / 5)
 		INSERT INTO chanq_line (id, due_at, slot, order_key, body) SELECT CAST(printf('%016d', i) AS BLOB), 1700000000000, i % 64, 'key ' || (i % 1000), zeroblob(100) FROM n`,
 	},
@@ -50,8 +50,8 @@ var deepFill = map[string][]string{
 		`INSERT INTO chanq_mail (id, due_at, body) SELECT lpad(to_hex(i), 32, '0')::uuid, 1700000000000 + i, convert_to(format('{"number":%s}', lpad(i::text, 100, '0')), 'UTF8') FROM generate_series(1, {n}) AS i`,
 		`UPDATE chanq_mail SET attempts = 1, lease_until = 4000000000000, leased_by = '00112233-4455-6677-8899-aabbccddeeff' WHERE due_at <= 1700000000000 + {some}`,
 		`UPDATE chanq_mail SET due_at = due_at + 2200000000000 WHERE due_at > 1700000000000::bigint + {n} - {some}`,
-		`INSERT INTO chanq_mail__dead (id, priority, enqueued_at, ended_at, fence, attempts, last_error, body)
-		SELECT lpad(to_hex(i), 32, '0')::uuid, 0, 1700000000000, 1700000000000 + i, 1, 10, 'kind ' || chr(65 + i % 20) || ' of order ' || i || ' is unknown', convert_to(repeat('x', 500), 'UTF8') FROM generate_series(1, {n} / 10) AS i`,
+		`INSERT INTO chanq_mail__dead (id, priority, enqueued_at, ended_at, cause, fence, attempts, last_error, body)
+		SELECT lpad(to_hex(i), 32, '0')::uuid, 0, 1700000000000, 1700000000000 + i, 1, 1, 10, 'kind ' || chr(65 + i % 20) || ' of order ' || i || ' is unknown', convert_to(repeat('x', 500), 'UTF8') FROM generate_series(1, {n} / 10) AS i`,
 		`INSERT INTO chanq_line (id, due_at, seq, slot, order_key, body) SELECT lpad(to_hex(i), 32, '0')::uuid, 1700000000000, i, i % 64, 'key ' || (i % 1000), convert_to(repeat('x', 100), 'UTF8') FROM generate_series(1, {n} / 5) AS i`,
 		`ANALYZE chanq_mail`, `ANALYZE chanq_mail__dead`, `ANALYZE chanq_line`,
 	},

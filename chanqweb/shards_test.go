@@ -32,8 +32,8 @@ func TestARedriveOfACauseReachesAllOfIt(t *testing.T) {
 		shop := newShop(t)
 		const many = 4_500
 		_, err := shop.DB.ExecContext(t.Context(), fmt.Sprintf(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
-			INSERT INTO chanq_mail__dead (id, priority, enqueued_at, ended_at, fence, attempts, last_error, body)
-			SELECT CAST(printf('%%016d', i) AS BLOB), 0, 1700000000000, 1700000000000 + i, 1, 10, 'user ' || i || ' is unknown', x'00' FROM n`, many))
+			INSERT INTO chanq_mail__dead (id, priority, enqueued_at, ended_at, cause, fence, attempts, last_error, body)
+			SELECT CAST(printf('%%016d', i) AS BLOB), 0, 1700000000000, 1700000000000 + i, 1, 1, 10, 'user ' || i || ' is unknown', x'00' FROM n`, many))
 		require.NoError(t, err)
 		s := shop.open(everything)
 		page := s.see("/q/mail/failures")

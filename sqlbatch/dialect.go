@@ -301,7 +301,7 @@ type Queue interface {
 	// state, id, priority, fence, attempts, enqueued_at, due_at (NULL of a dead or done
 	// one), lease_until (NULL if nobody has claimed it since it was sent or given back; of
 	// one that ran out its end), ended_at (NULL of a live one), expires_at, leased_by (16
-	// bytes, as lease_until), holder (the name of that member), dedup_key, type, last_error,
+	// bytes, as lease_until), holder (the name of that member), dedup_key, type, last_error, cause and fingerprint (NULL unless it is dead, and none),
 	// headers, body. With a place it begins behind that,
 	// whether its message is still there or not, and reads nothing before it. Leased and ready
 	// ones are passed over on the way to each other. Of an ordered queue slot, seq and

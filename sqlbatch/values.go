@@ -1,6 +1,9 @@
 package sqlbatch
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // What statements are built of.
 
@@ -139,10 +142,43 @@ type BuryItem struct {
 	Item
 	Delivery int64
 	Error    string
+	Cause    Cause
+	// Fingerprint names the group of the error's text: errors that differ in numbers alone have the same. 0 is none.
+	Fingerprint int64
 	// Uncounted: nobody was given the message by this claim, so its attempt is
 	// refunded.
 	Uncounted bool
 }
+
+// Cause is why a message is dead.
+type Cause uint8
+
+// The causes, as they are stored.
+const (
+	CauseExhausted   Cause = 1 + iota // its last attempt failed
+	CauseRejected                     // its handler dead-lettered it
+	CauseExpired                      // its TTL was over
+	CauseUndecodable                  // its body or its headers cannot be decoded
+	CauseUnreadable                   // its contents could not be read from the database, and that was its last attempt
+	CauseKilled                       // its handlers die, hang or lose their leases
+	CauseOutput                       // an output that a pipe made of it cannot be stored
+)
+
+var causes = [...]string{"", "exhausted", "rejected", "expired", "undecodable", "unreadable", "killed", "output"}
+
+// String is a word, "" for none.
+func (c Cause) String() string {
+	if int(c) >= len(causes) {
+		return fmt.Sprintf("Cause(%d)", uint8(c))
+	}
+	return causes[c]
+}
+
+// MarshalText writes the form of String.
+func (c Cause) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// OutcomeAcked is the outcome of a done message that was acked.
+const OutcomeAcked = 1
 
 // ClaimParams are the values of a claim.
 type ClaimParams struct {

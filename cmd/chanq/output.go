@@ -85,7 +85,8 @@ func (a *app) entries(list []chanqadmin.Entry) error {
 	holder := slices.ContainsFunc(list, func(e chanqadmin.Entry) bool { return !e.Consumer.IsZero() })
 	keyed := slices.ContainsFunc(list, func(e chanqadmin.Entry) bool { return e.Key != "" })
 	typed := slices.ContainsFunc(list, func(e chanqadmin.Entry) bool { return e.Type != "" })
-	row := func(first []string, key, kind, expires, by string, last ...string) []string {
+	dead := slices.ContainsFunc(list, func(e chanqadmin.Entry) bool { return e.Cause != 0 })
+	row := func(first []string, key, kind, expires, by, cause string, last ...string) []string {
 		if keyed {
 			first = append(first, key)
 		}
@@ -98,12 +99,15 @@ func (a *app) entries(list []chanqadmin.Entry) error {
 		if holder {
 			first = append(first, by)
 		}
+		if dead {
+			first = append(first, cause)
+		}
 		return append(first, last...)
 	}
-	rows := [][]string{row([]string{"ID", "STATE", "PRIORITY", "ATTEMPTS", "AT"}, "KEY", "TYPE", "EXPIRES", "LEASED BY", "LAST ERROR", "BODY")}
+	rows := [][]string{row([]string{"ID", "STATE", "PRIORITY", "ATTEMPTS", "AT"}, "KEY", "TYPE", "EXPIRES", "LEASED BY", "CAUSE", "LAST ERROR", "BODY")}
 	for _, e := range list {
 		first := []string{e.ID.String(), string(e.State), e.Priority.String(), strconv.Itoa(e.Attempts), clock(at(e))}
-		rows = append(rows, row(first, brief(e.Key, 40), brief(e.Type, 40), clock(e.ExpiresAt), whose(e), brief(e.LastError, 40), brief(string(e.Body), 60)))
+		rows = append(rows, row(first, brief(e.Key, 40), brief(e.Type, 40), clock(e.ExpiresAt), whose(e), e.Cause.String(), brief(e.LastError, 40), brief(string(e.Body), 60)))
 	}
 	return a.table(rows)
 }

@@ -156,12 +156,12 @@ func (p *Plain) trySuspect(s table.Suspect) *batch.Failure {
 	}
 	row := &b.rows[0]
 	if dead || row.Expired {
-		reason := base.ReasonExpired
+		cause, reason := sqlbatch.CauseExpired, base.ReasonExpired
 		if !row.Expired {
-			reason = crashed(row, s.Crashes)
+			cause, reason = sqlbatch.CauseKilled, crashed(row, s.Crashes)
 		}
 		reserved := p.reserve(&b)
-		reserved.DeadLetter(reason)
+		reserved.DeadLetter(cause, reason)
 		p.cfg.Consumer.Settle(reserved)
 		p.rescanAtOnce() // before the next suspect, which may be one of a lower priority
 		return nil

@@ -8,6 +8,7 @@ import (
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/table"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // Leases of what was claimed, and the texts of those that fail.
@@ -45,6 +46,7 @@ func (c *Config) blame(l *lease.Lease, row *table.Claimed, cause error) {
 	} else {
 		l.Text, l.Quiet = base.ReasonRead+cause.Error(), true
 	}
+	l.Cause = sqlbatch.CauseUnreadable
 	l.Op, l.Delay = lease.Nack, c.Consumer.Delay(l, row, cause)
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/table"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // claimed is what a claim has brought.
@@ -48,7 +49,7 @@ func (p *Plain) deliver(c claimed) (kept int) {
 			back++
 			l.Take(lease.Release)
 		case row.Expired:
-			l.DeadLetter(base.ReasonExpired)
+			l.DeadLetter(sqlbatch.CauseExpired, base.ReasonExpired)
 		case left:
 			p.put(Batch{leases[put:ready], c.rows[put:ready]}, nil) // a reader need not wait for what follows
 			put = ready

@@ -100,6 +100,7 @@ type Lease struct {
 	inTx      bool // it was acked in a transaction before: that it is gone is no loss
 	Delay     time.Duration
 	Text      string
+	Cause     sqlbatch.Cause // of its death, if this settle is the end of the message; 0: the last attempt failed
 
 	// Of who stores the settle.
 	MaybeApplied bool // a transaction of a pipe may have been applied
@@ -168,13 +169,22 @@ func (l *Lease) move(from, to State) bool {
 // Settle hands the lease to its owner, to be settled. If ctx ends before there is room for the settle, the lease is what it
 // was.
 func (l *Lease) Settle(ctx context.Context, op Op, delay time.Duration, text string) error {
+	return l.settle(ctx, op, delay, text, 0)
+}
+
+// Reject is Settle for a dead letter of this cause.
+func (l *Lease) Reject(ctx context.Context, cause sqlbatch.Cause, text string) error {
+	return l.settle(ctx, Dead, 0, text, cause)
+}
+
+func (l *Lease) settle(ctx context.Context, op Op, delay time.Duration, text string, cause sqlbatch.Cause) error {
 	for {
 		switch s := l.State(); s {
 		case Held, Expired, InTx:
 			if !l.move(s, Settling) {
 				continue
 			}
-			l.Op, l.Delay, l.Text, l.inTx = op, delay, text, s == InTx
+			l.Op, l.Delay, l.Text, l.Cause, l.inTx = op, delay, text, cause, s == InTx
 			switch err := l.Home.Owner.Settle(ctx, l); err {
 			case nil:
 				return nil
@@ -219,9 +229,9 @@ func TakeAll(leases []*Lease, op Op) (taken []*Lease) {
 }
 
 // DeadLetter takes a lease that no reader has seen, to be dead-lettered, unless it has ended. Its claim was no attempt.
-func (l *Lease) DeadLetter(reason string) {
+func (l *Lease) DeadLetter(cause sqlbatch.Cause, reason string) {
 	if l.Take(Dead) {
-		l.Text, l.Uncounted = reason, true
+		l.Cause, l.Text, l.Uncounted = cause, reason, true
 		l.Attempt--
 	}
 }

@@ -208,7 +208,7 @@ func (p *Pipe) late(ctx context.Context, item *Item, began time.Time, err error)
 func (p *Pipe) nack(item *Item, err error) {
 	l := item.In
 	err = &outputError{p.cfg.Reason, err}
-	l.Op, l.Delay, l.Text = lease.Nack, p.cfg.Failed(item, err), err.Error()
+	l.Op, l.Delay, l.Text, l.Cause = lease.Nack, p.cfg.Failed(item, err), err.Error(), sqlbatch.CauseOutput
 	p.cfg.From.SettleAll(l)
 }
 
@@ -284,7 +284,7 @@ func (p *Pipe) failed(o batch.Outcome[*Item]) error {
 		}
 		return &lease.FailedError{Op: "pipe", Unknown: o.Unknown || l.MaybeApplied, Err: o.Err}
 	case class == sqlbatch.BadRow:
-		l.Op, l.Text = lease.Dead, (&outputError{p.cfg.Reason, o.Err}).Error()
+		l.Op, l.Text, l.Cause = lease.Dead, (&outputError{p.cfg.Reason, o.Err}).Error(), sqlbatch.CauseOutput
 		p.cfg.From.SettleAll(l)
 	default:
 		p.nack(o.Item, o.Err)

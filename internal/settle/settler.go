@@ -1,6 +1,7 @@
 package settle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -135,6 +136,7 @@ func (s *Settler) AddAll(leases ...*lease.Lease) {
 func (s *Settler) prepare(l *lease.Lease) {
 	if l.Op == lease.Nack && s.cfg.IsLast(l.Failures()) {
 		l.Op = lease.Dead
+		l.Cause = cmp.Or(l.Cause, sqlbatch.CauseExhausted)
 	}
 	l.Kind = uint8(l.Op)
 }
@@ -222,6 +224,14 @@ func (s *Settler) gainTime(ctx context.Context, leases []*lease.Lease) (end func
 	return end
 }
 
+// fingerprint is that of the error of a dead message. An end that is not an error has none.
+func fingerprint(l *lease.Lease) int64 {
+	if l.Cause == sqlbatch.CauseExpired || l.Cause == sqlbatch.CauseKilled {
+		return 0
+	}
+	return base.Fingerprint(l.Text)
+}
+
 func (x *scratch) settle(ctx context.Context, t Table, op lease.Op, leases []*lease.Lease, skipLocked bool) (changed []sqlbatch.Item, left bool, err error) {
 	into := x.changed[:0]
 	switch op {
@@ -237,7 +247,7 @@ func (x *scratch) settle(ctx context.Context, t Table, op lease.Op, leases []*le
 	case lease.Dead:
 		x.buries = x.buries[:0]
 		for _, l := range leases {
-			x.buries = append(x.buries, sqlbatch.BuryItem{Item: l.Item, Delivery: l.Delivery, Error: l.Text, Uncounted: l.Uncounted})
+			x.buries = append(x.buries, sqlbatch.BuryItem{Item: l.Item, Delivery: l.Delivery, Error: l.Text, Cause: l.Cause, Fingerprint: fingerprint(l), Uncounted: l.Uncounted})
 		}
 		return t.DeadLetter(ctx, x.buries, skipLocked, into)
 	case lease.Release:

@@ -181,6 +181,7 @@ func unreadableEnds(w *world) {
 	e := testdb.Get(w, q, id)
 	require.Equal(w, 2, e.Attempts)
 	require.Contains(w, e.LastError, "could not be read")
+	require.Equal(w, chanq.CauseUnreadable, e.Cause)
 }
 
 func outageCountsNothing(w *world) {

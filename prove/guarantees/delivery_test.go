@@ -274,7 +274,7 @@ func poison(w *world) {
 	w.Eventually("the hook is told", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return len(dead) == 1 && dead[0] == chanq.DeadEvent{Queue: "work", ID: id, Attempt: mortal, Reason: e.LastError}
+		return len(dead) == 1 && dead[0] == chanq.DeadEvent{Queue: "work", ID: id, Attempt: mortal, Cause: chanq.CauseKilled, Reason: e.LastError}
 	})
 }
 
@@ -326,6 +326,8 @@ func undecodable(w *world) {
 	e := testdb.Get(w, q, bad)
 	require.Equal(w, []byte(`{"Number": 1`), e.Body)
 	require.Contains(w, e.LastError, "cannot decode")
+	require.Equal(w, chanq.CauseUndecodable, e.Cause)
+	require.NotEmpty(w, e.Fingerprint)
 
 	testdb.Send(w, raw, testdb.Texts(`not a number`)...)
 	w.Eventually("it is set aside", func() bool { return testdb.Stats(w, q).Dead == 2 })

@@ -61,12 +61,14 @@ func expires(w *world) {
 	w.Eventually("the late one is dead", func() bool { return testdb.Get(w, q, sent[0]).State == chanqadmin.StateDead })
 	e = testdb.Get(w, q, sent[0])
 	require.Equal(w, chanq.ReasonExpired, e.LastError)
+	require.Equal(w, chanq.CauseExpired, e.Cause)
+	require.Empty(w, e.Fingerprint)
 	require.Equal(w, []byte("late"), e.Body)
 	require.Zero(w, e.Attempts, "it was never delivered")
 	w.Eventually("the hook is told", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return len(dead) == 1 && dead[0] == chanq.DeadEvent{Queue: "work", ID: sent[0], Reason: chanq.ReasonExpired}
+		return len(dead) == 1 && dead[0] == chanq.DeadEvent{Queue: "work", ID: sent[0], Cause: chanq.CauseExpired, Reason: chanq.ReasonExpired}
 	})
 	require.Empty(w, c.C())
 }
@@ -101,6 +103,8 @@ func nackedExpires(w *world) {
 	testdb.RequireNone(w, q)
 	e := testdb.Get(w, q, id)
 	require.Equal(w, chanq.ReasonExpired, e.LastError)
+	require.Equal(w, chanq.CauseExpired, e.Cause)
+	require.Empty(w, e.Fingerprint)
 	require.Equal(w, 1, e.Attempts, "it was delivered once")
 }
 

@@ -192,7 +192,9 @@ func deadSaysWhy(w *world) {
 		e := testdb.Get(w, q, id)
 		require.Equal(w, c.deliveries, e.Attempts, "each of which was a delivery")
 		require.Contains(w, e.LastError, fmt.Sprintf("%d attempts, and %d leases that ran out without a settle: %d while", c.deliveries, c.deliveries, c.deliveries-2))
-		require.Equal(w, []chanq.DeadEvent{{Queue: name, ID: id, Attempt: c.deliveries, Reason: e.LastError}}, dead)
+		require.Equal(w, []chanq.DeadEvent{{Queue: name, ID: id, Attempt: c.deliveries, Cause: chanq.CauseKilled, Reason: e.LastError}}, dead)
+		require.Equal(w, chanq.CauseKilled, e.Cause)
+		require.Empty(w, e.Fingerprint)
 	}
 }
 

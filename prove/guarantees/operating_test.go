@@ -28,6 +28,7 @@ var operating = []test{
 	{"RedriveMovesAllTheDeadAlthoughSomeMustStay", redriveAll},
 	{"RedriveIDsMovesTheOnesThatAreMeant", redriveIDs},
 	{"AMessageKeepsItsType", keepsType},
+	{"ADeadMessageHasACauseAndTheGroupOfItsError", deathsAreGrouped},
 	{"PauseStopsClaimsOfEveryConsumerUntilResume", pause},
 	{"RetainKeepsAckedMessagesForATime", retain},
 	{"QueuesDoNotTouchEachOther", isolation},
@@ -67,6 +68,45 @@ func keepsType(w *world) {
 		take(func(l *testdb.Held[string]) error { return l.Ack() })
 		w.Eventually("both are done", func() bool { return testdb.Stats(w, q).Done == 2 })
 		require.Equal(w, want, types(stored))
+	}
+}
+
+// deathsAreGrouped: errors that differ in a number are of one group, and a redrive forgets both.
+func deathsAreGrouped(w *world) {
+	for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
+		cfg := chanq.Config{Spec: chanq.Spec{Kind: kind, MaxAttempts: 1}}
+		if kind == chanq.KindOrdered {
+			cfg.Slots = 4
+		}
+		q := w.Queue("deaths_"+kind.String(), cfg)
+		causes := map[string]error{
+			"a": errors.New("order 17 is not there"), "b": errors.New("order 18 is not there"), "c": errors.New("no such order"),
+			"d": chanq.DeadLetter(errors.New("order 19 is not there")), "e": nil,
+		}
+		testdb.Send(w, q, testdb.Texts("a", "b", "c", "d", "e")...)
+		for _, l := range testdb.Lease(w, q, len(causes), time.Hour) {
+			require.NoError(w, l.Nack(causes[l.Body]))
+		}
+		w.Eventually("all are dead", func() bool { return testdb.Stats(w, q).Dead == len(causes) })
+		page, err := testdb.Admin(q).List(w.Soon(), chanqadmin.List{State: chanqadmin.StateDead, Bodies: true})
+		require.NoError(w, err)
+		dead := map[string]chanqadmin.Entry{}
+		for _, e := range page.Entries {
+			dead[string(e.Body)] = e
+		}
+		for body, cause := range map[string]chanq.Cause{"a": chanq.CauseExhausted, "b": chanq.CauseExhausted, "c": chanq.CauseExhausted, "d": chanq.CauseRejected, "e": chanq.CauseExhausted} {
+			require.Equal(w, cause, dead[body].Cause, body)
+		}
+		require.Regexp(w, "^01[0-9a-f]{14}$", dead["a"].Fingerprint)
+		require.Equal(w, dead["a"].Fingerprint, dead["b"].Fingerprint)
+		require.Equal(w, dead["a"].Fingerprint, dead["d"].Fingerprint)
+		require.NotEqual(w, dead["a"].Fingerprint, dead["c"].Fingerprint)
+		require.Empty(w, dead["e"].Fingerprint, "there was no error")
+		_, err = testdb.Admin(q).RedriveIDs(w.Soon(), dead["a"].ID)
+		require.NoError(w, err)
+		again := testdb.Get(w, q, dead["a"].ID)
+		require.Zero(w, again.Cause)
+		require.Empty(w, again.Fingerprint)
 	}
 }
 

@@ -93,6 +93,9 @@ func pipeErrors(w *world) {
 	w.requireState(x.in, sent[0], chanqadmin.StateScheduled)
 	w.requireState(x.in, sent[1], chanqadmin.StateDead)
 	w.requireState(x.in, sent[2], chanqadmin.StateDead)
+	w.Eventually("both causes are known", func() bool {
+		return testdb.Get(w, x.in, sent[1]).Cause > 0 && testdb.Get(w, x.in, sent[2]).Cause > 0
+	})
 	x.stop(w)
 	require.Equal(w, []string{"of fine"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, x.out, 1, time.Minute))))
 	require.Equal(w, chanqadmin.Stats{Leased: 1}, testdb.Counted(w, x.out))

@@ -63,7 +63,7 @@ func TestNamesOfLongQueuesFitAndDiffer(t *testing.T) {
 			}
 		}
 	}
-	require.Len(t, seen, 5*8)
+	require.Len(t, seen, 5*9)
 	for _, m := range postgres.Dialect.Migrations(sqlbatch.Names{Queue: long, Slots: 64}) {
 		for i, part := range strings.Split(strings.Join(m.Statements, " "), `"`) {
 			if i%2 == 1 {

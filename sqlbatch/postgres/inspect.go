@@ -80,14 +80,16 @@ const (
   uuid_send(q.id) AS id, q.priority, q.fence, q.attempts, q.enqueued_at, q.due_at,
   CASE WHEN q.leased_by IS NOT NULL THEN q.lease_until END AS lease_until, NULL::bigint AS ended_at, q.expires_at, uuid_send(q.leased_by) AS leased_by,
   (SELECT convert_to(m.name, {encoding}) FROM {members} AS m WHERE m.id = q.leased_by) AS holder,
-  ` + textColumns
+  ` + keyShown + noCause + contentsShown
 	deadColumns = `'dead' AS state,
-  ` + endedShown
+  ` + endedShown + `q.cause, q.fingerprint, ` + contentsShown
 	doneColumns = `'done' AS state,
-  ` + endedShown
+  ` + endedShown + noCause + contentsShown
 	endedShown = `uuid_send(q.id) AS id, q.priority, q.fence, q.attempts, q.enqueued_at, NULL::bigint AS due_at,
-  NULL::bigint AS lease_until, q.ended_at, NULL::bigint AS expires_at, NULL::bytea AS leased_by, NULL::bytea AS holder, ` + textColumns
-	textColumns = `convert_to(q.dedup_key, {encoding}) AS dedup_key, q.type, convert_to(q.last_error, {encoding}) AS last_error, q.headers, q.body{shown order}`
+  NULL::bigint AS lease_until, q.ended_at, NULL::bigint AS expires_at, NULL::bytea AS leased_by, NULL::bytea AS holder, ` + keyShown
+	noCause       = `NULL::smallint AS cause, NULL::bigint AS fingerprint, `
+	keyShown      = `convert_to(q.dedup_key, {encoding}) AS dedup_key, q.type, convert_to(q.last_error, {encoding}) AS last_error, `
+	contentsShown = `q.headers, q.body{shown order}`
 )
 
 // Conditions on the rows of a lane that hold a state.

@@ -42,6 +42,16 @@ func (a *array) number(n int64) {
 	a.nonzero = a.nonzero || n != 0
 }
 
+// numberOrNull appends NULL for 0.
+func (a *array) numberOrNull(n int64) {
+	if n != 0 {
+		a.number(n)
+		return
+	}
+	a.comma()
+	a.b = append(a.b, "NULL"...)
+}
+
 func (a *array) bytes(s string) {
 	a.comma()
 	a.b = append(a.b, `"\\x`...)

@@ -26,7 +26,8 @@ func FuzzSettlesArePacked(f *testing.F) {
 // many of standard.
 func elements(t *testing.T, literal any, n int, standard string) []string {
 	text := literal.(string)
-	require.Regexp(t, `^\{([0-9a-f-]+(,[0-9a-f-]+)*)?\}$`, text)
+	require.Regexp(t, `^\{([0-9a-f-]+|NULL)?(,([0-9a-f-]+|NULL))*\}$`, text)
+	text = strings.ReplaceAll(text, "NULL", standard)
 	if text == "{}" {
 		return strings.Split(strings.Repeat(","+standard, n), ",")[1:]
 	}
@@ -84,15 +85,17 @@ func endsOf(t *testing.T, what string, st sqlbatch.Statement) (ends []suite.End)
 	first, above := st.Args[1].(int64), numbers(t, st.Args[2], n)
 	for i, id := range ids {
 		e := suite.End{Item: sqlbatch.Item{ID: id, Fence: first + above[i]}}
-		text := false
+		text, errors := false, 4
 		switch what {
 		case "nacks":
 			e.Delay, text = numbers(t, st.Args[3], n)[i], true
 		case "buries":
-			e.Uncounted, text = numbers(t, st.Args[3], n)[i] == 1, true
+			end := numbers(t, st.Args[3], n)[i]
+			e.Uncounted, e.Cause, e.Print, text = end&1 == 1, sqlbatch.Cause(end>>1), numbers(t, st.Args[4], n)[i], true
+			errors++
 		}
 		if text {
-			e.Text = string(suite.Part(st.Args[6].([]byte), numbers(t, st.Args[4], n)[i], numbers(t, st.Args[5], n)[i]))
+			e.Text = string(suite.Part(st.Args[errors+2].([]byte), numbers(t, st.Args[errors], n)[i], numbers(t, st.Args[errors+1], n)[i]))
 		}
 		ends = append(ends, e)
 	}

@@ -15,8 +15,8 @@ import (
 // buryMany puts rows into the dead table.
 func (q *serverQueue) buryMany(rows int) {
 	q.Helper()
-	q.exec(`INSERT INTO chanq_orders__dead (id, enqueued_at, ended_at, fence, attempts, priority, dedup_key, body)
-SELECT gen_random_uuid(), i, i, 1, 1, 0, 'k' || i, convert_to(repeat('x', 100), 'UTF8') FROM generate_series(1, $1) AS i`, rows)
+	q.exec(`INSERT INTO chanq_orders__dead (id, enqueued_at, ended_at, cause, fence, attempts, priority, dedup_key, body)
+SELECT gen_random_uuid(), i, i, 1, 1, 1, 0, 'k' || i, convert_to(repeat('x', 100), 'UTF8') FROM generate_series(1, $1) AS i`, rows)
 }
 
 // What operators do to single dead messages costs no more the more of them there are. (A plan that

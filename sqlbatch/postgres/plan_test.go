@@ -134,7 +134,7 @@ func TestPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
 		uses["bury"+form] = use{q.Bury(buries), 0, q.keys}
 		uses["extend"+form] = use{q.Extend(suite.Member, items, time.Minute), 0, q.keys}
 	}
-	lane := regexp.MustCompile(`Index (Only )?Scan using ix_chanq_orders on`)
+	lane := regexp.MustCompile(`Index (Only )?Scan using ix_chanq_orders__due on`)
 	key := regexp.MustCompile(`Index (?:Only )?Scan (?:Backward )?using pk_chanq_orders on|Bitmap Index Scan on pk_chanq_orders `)
 	scan := regexp.MustCompile(`Seq Scan on chanq_orders |Bitmap Heap Scan on chanq_orders q|Hash|Merge Join|Memoize`)
 	sorted := regexp.MustCompile(`Sort Key: q(_1)?\.`)
@@ -208,7 +208,7 @@ func TestLanesAreEnteredInTheirOrder(t *testing.T) {
 	defer conn.Close()
 	_, err = conn.ExecContext(q.ctx, `SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0; SET min_parallel_index_scan_size = 0`)
 	require.NoError(t, err)
-	lane := regexp.MustCompile(`using ix_chanq_orders on .*\n +Index Cond: \(\(priority = '?(-?\d)`)
+	lane := regexp.MustCompile(`using ix_chanq_orders__due on .*\n +Index Cond: \(\(priority = '?(-?\d)`)
 	for name, st := range map[string]sqlbatch.Statement{
 		"claim":          q.Claim(claimOf(100)),
 		"peek ready":     q.Peek(sqlbatch.Ready, 100, nil),

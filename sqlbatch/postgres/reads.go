@@ -234,12 +234,9 @@ RETURNING uuid_send(q.id), a.stored`
 }
 
 // deliveryList is errorList with the fences of the deliveries and of the rows.
-func (l locked) deliveryList(column string) string {
-	name, _, _ := strings.Cut(column, " ")
-	return l.listOf([]string{
-		"a.id", "a.above", "a.delivery", "$2::bigint + coalesce(a.above, 0) AS stored", "a." + name,
-		"CASE WHEN a.bytes > 0 THEN convert_from(substring($8::bytea FROM a.starts FOR a.bytes), 'UTF8') END AS error",
-	}, []string{"delivery bigint", column, "starts integer", "bytes integer"})
+func (l locked) deliveryList(columns ...string) string {
+	columns = append([]string{"delivery bigint"}, columns...)
+	return l.listOf(withError([]string{"a.id", "a.above", "$2::bigint + coalesce(a.above, 0) AS stored"}, columns), append(columns, "starts integer", "bytes integer"))
 }
 
 func orderedReleaseText(l locked) string {
@@ -252,15 +249,15 @@ RETURNING uuid_send(q.id), a.stored`
 func orderedBuryText(l locked) string {
 	return `WITH gone AS (
   DELETE FROM {live} AS q
-  USING ` + l.deliveryList("uncounted integer") + `
-  RETURNING q.id, q.priority, q.enqueued_at, q.fence, ` + fenceAfter + ` AS after, least(q.attempts + ` + unwritten + `, {last attempt}) - coalesce(a.uncounted, 0) AS attempts, q.dedup_key, q.type, q.headers, q.body,
+  USING ` + l.deliveryList(buryColumns...) + `
+  RETURNING q.id, q.priority, q.enqueued_at, ` + buried + `, q.fence, ` + fenceAfter + ` AS after, least(q.attempts + ` + unwritten + `, {last attempt}) - (coalesce(a.ended, 0) & 1) AS attempts, q.dedup_key, q.type, q.headers, q.body,
             coalesce(a.error, q.last_error) AS last_error{q.order}
 ),
 dead AS (
-  INSERT INTO {dead} AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, type, last_error, headers, body{order})
-  SELECT id, priority, enqueued_at, {now}, after, attempts, dedup_key, type, last_error, headers, body{order}
+  INSERT INTO {dead} AS d (id, priority, enqueued_at, ended_at, cause, fingerprint, fence, attempts, dedup_key, type, last_error, headers, body{order})
+  SELECT id, priority, enqueued_at, {now}, cause, fingerprint, after, attempts, dedup_key, type, last_error, headers, body{order}
   FROM gone
-  ` + replace + `
+  ` + replace + replaceCause + `
 )
 SELECT uuid_send(id), fence FROM gone`
 }

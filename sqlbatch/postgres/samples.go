@@ -27,7 +27,7 @@ const samplesTableText = `CREATE TABLE IF NOT EXISTS {samples} (
   oldest    bigint,
   queue     text COLLATE "C" NOT NULL,
   CONSTRAINT {samples pk} PRIMARY KEY (queue, step, at)
-) WITH (fillfactor = 80)`
+) WITH (fillfactor = 70)`
 
 // sampleText writes the rows of all steps in one order, so that two of them never wait for each
 // other in a circle. greatest passes over NULL.

@@ -40,7 +40,7 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 	}
 	for _, template := range slices.Concat(
 		[]string{queuesTableText, membersTableText, membersIndexText}, before, []string{liveTableText}, index, []string{keyIndexText,
-			deadTableText, deadEndedIndexText, deadKeyIndexText}, after, []string{doneTableText, doneEndedIndexText, samplesTableText, firstRecordText},
+			deadTableText, deadEndedIndexText, deadCauseIndexText, deadKeyIndexText}, after, []string{doneTableText, doneEndedIndexText, samplesTableText, firstRecordText},
 	) {
 		m.Statements = append(m.Statements, r.Replace(template))
 	}
@@ -170,6 +170,17 @@ const newTableText = `BEGIN
 // keyIndexText holds the messages that have a key, others cost nothing.
 var keyIndexText = indexText("{'key'}", `CREATE UNIQUE INDEX {key} ON {live} (dedup_key) WHERE dedup_key IS NOT NULL`)
 
+// What each of the two tables has alone. fingerprint is an integer: eight bytes, which compare fast.
+const (
+	deadOwn = `
+  cause       smallint NOT NULL,
+  fingerprint bigint,`
+	doneOwn = `
+  outcome     smallint NOT NULL,`
+)
+
+func endedWith(own string) string { return strings.Replace(endedColumns, "{own}", own, 1) }
+
 // endedColumns are those of the dead and of the done.
 const endedColumns = `
   id          uuid     NOT NULL,
@@ -177,25 +188,28 @@ const endedColumns = `
   ended_at    bigint   NOT NULL,
   fence       bigint   NOT NULL,
   attempts    integer  NOT NULL,
-  priority    smallint NOT NULL,{ended order}
+  priority    smallint NOT NULL,{own}{ended order}
   dedup_key   text COLLATE "C",
   type        text COLLATE "C",
   last_error  text,
   headers     bytea,
   body        bytea    NOT NULL,`
 
-const deadTableText = `CREATE TABLE IF NOT EXISTS {dead} (` + endedColumns + `
+var deadTableText = `CREATE TABLE IF NOT EXISTS {dead} (` + endedWith(deadOwn) + `
   CONSTRAINT {dead pk} PRIMARY KEY (id)
 )`
 
 // deadEndedIndexText: peeks and redrives go by the time of death.
 var deadEndedIndexText = indexText("{'dead ended'}", `CREATE INDEX {dead ended} ON {dead} (ended_at, id)`)
 
+// deadCauseIndexText: the groups of the dead, each with its first and its last.
+var deadCauseIndexText = indexText("{'dead cause'}", `CREATE INDEX {dead cause} ON {dead} (cause, fingerprint, ended_at, id)`)
+
 // deadKeyIndexText: a redrive looks for other dead messages with the same
 // key.
 var deadKeyIndexText = indexText("{'dead key'}", `CREATE INDEX {dead key} ON {dead} (dedup_key, id) WHERE dedup_key IS NOT NULL`)
 
-const doneTableText = `CREATE TABLE IF NOT EXISTS {done} (` + endedColumns + `
+var doneTableText = `CREATE TABLE IF NOT EXISTS {done} (` + endedWith(doneOwn) + `
   CONSTRAINT {done pk} PRIMARY KEY (id)
 )`
 

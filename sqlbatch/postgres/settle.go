@@ -55,13 +55,19 @@ func (l locked) list(columns ...string) string {
 	return l.listOf(selected, columns)
 }
 
-// errorList is list with one other column, and a text: error, which is NULL where none is to be
+// errorList is list with other columns, and a text: error, which is NULL where none is to be
 // noted. Citus wants it made here, and no function like this in what is set or returned.
-func (l locked) errorList(column string) string {
-	name, _, _ := strings.Cut(column, " ")
-	return l.listOf([]string{
-		"a.id", "a.above", "a." + name, "CASE WHEN a.bytes > 0 THEN convert_from(substring($7::bytea FROM a.starts FOR a.bytes), 'UTF8') END AS error",
-	}, []string{column, "starts integer", "bytes integer"})
+func (l locked) errorList(columns ...string) string {
+	return l.listOf(withError([]string{"a.id", "a.above"}, columns), append(columns, "starts integer", "bytes integer"))
+}
+
+// withError is what is selected of columns and a text, whose bytes are the parameter behind those of all lists.
+func withError(selected, columns []string) []string {
+	for _, column := range columns {
+		name, _, _ := strings.Cut(column, " ")
+		selected = append(selected, "a."+name)
+	}
+	return append(selected, fmt.Sprintf("CASE WHEN a.bytes > 0 THEN convert_from(substring($%d::bytea FROM a.starts FOR a.bytes), 'UTF8') END AS error", 6+len(columns)))
 }
 
 // listOf is what is selected of the list of these columns. The planner makes one of the two; as
@@ -129,10 +135,10 @@ func archiveText(locked locked) string {
   USING ` + locked.list() + `
   RETURNING q.id, q.priority, q.enqueued_at, q.fence, q.attempts, q.dedup_key, q.type, q.last_error, q.headers, q.body{q.order}
 )
-INSERT INTO {done} AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, type, last_error, headers, body{order})
-SELECT id, priority, enqueued_at, {now}, fence, attempts, dedup_key, type, last_error, headers, body{order}
+INSERT INTO {done} AS d (id, priority, enqueued_at, ended_at, outcome, fence, attempts, dedup_key, type, last_error, headers, body{order})
+SELECT id, priority, enqueued_at, {now}, {acked}, fence, attempts, dedup_key, type, last_error, headers, body{order}
 FROM gone
-` + replace + `
+` + replace + `, outcome = excluded.outcome
 RETURNING uuid_send(d.id), d.fence`
 }
 
@@ -198,27 +204,36 @@ func (q *queue) Release(items []sqlbatch.ReleaseItem) sqlbatch.Statement {
 func buryText(locked locked) string {
 	return `WITH gone AS (
   DELETE FROM {live} AS q
-  USING ` + locked.errorList("uncounted integer") + `
-  RETURNING q.id, q.priority, q.enqueued_at, q.fence, q.attempts - coalesce(a.uncounted, 0) AS attempts, q.dedup_key, q.type, q.headers, q.body,
+  USING ` + locked.errorList(buryColumns...) + `
+  RETURNING q.id, q.priority, q.enqueued_at, ` + buried + `, q.fence, q.attempts - (coalesce(a.ended, 0) & 1) AS attempts, q.dedup_key, q.type, q.headers, q.body,
             coalesce(a.error, q.last_error) AS last_error{q.order}
 )
-INSERT INTO {dead} AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, type, last_error, headers, body{order})
-SELECT id, priority, enqueued_at, {now}, fence + 1, attempts, dedup_key, type, last_error, headers, body{order}
+INSERT INTO {dead} AS d (id, priority, enqueued_at, ended_at, cause, fingerprint, fence, attempts, dedup_key, type, last_error, headers, body{order})
+SELECT id, priority, enqueued_at, {now}, cause, fingerprint, fence + 1, attempts, dedup_key, type, last_error, headers, body{order}
 FROM gone
-` + replace + `
+` + replace + replaceCause + `
 RETURNING uuid_send(d.id), d.fence - 1`
 }
 
+// A list of buries: ended is the cause, and in its lowest bit whether the attempt is refunded.
+var buryColumns = []string{"ended integer", "fingerprint bigint"}
+
+const (
+	buried       = `(coalesce(a.ended, 0) >> 1)::smallint AS cause, a.fingerprint`
+	replaceCause = `, cause = excluded.cause, fingerprint = excluded.fingerprint`
+)
+
 func (q *queue) Bury(items []sqlbatch.BuryItem) sqlbatch.Statement {
 	items = sortedBy(items, func(a, b sqlbatch.BuryItem) int { return compareLeases(a.Item, b.Item) })
-	l := newEnds(len(items))
+	l, fingerprints := newEnds(len(items)), newArray(len(items), 18)
 	for i := range items {
 		l.add(items[i].Item)
 		l.note(items[i].Error)
 		l.deliveries.number(items[i].Delivery)
-		l.numbers.number(flag(items[i].Uncounted))
+		l.numbers.number(int64(items[i].Cause)<<1 | flag(items[i].Uncounted))
+		fingerprints.numberOrNull(items[i].Fingerprint)
 	}
-	return l.statement(q.settle.bury, q.ordered)
+	return l.statement(q.settle.bury, q.ordered, fingerprints.orEmpty())
 }
 
 // extendText moves the end of the leases; fences stay.
@@ -273,14 +288,14 @@ func (l *ends) args(others ...any) []any {
 	return append([]any{l.ids.literal(), l.fence, l.above.orEmpty()}, others...)
 }
 
-// statement is a settle with errors. Plain queues have no fences of deliveries.
-func (l *ends) statement(text string, ordered bool) sqlbatch.Statement {
+// statement is a settle with errors, and with other lists behind the numbers. Plain queues have no fences of deliveries.
+func (l *ends) statement(text string, ordered bool, others ...any) sqlbatch.Statement {
 	var args []any
 	if ordered {
 		args = append(args, l.deliveries.literal())
 	}
 	at, length := l.errors.place()
-	return sqlbatch.Statement{Text: text, Args: l.args(append(args, l.numbers.orEmpty(), at, length, l.errors.data)...)}
+	return sqlbatch.Statement{Text: text, Args: l.args(append(append(append(args, l.numbers.orEmpty()), others...), at, length, l.errors.data)...)}
 }
 
 func packItems(items []sqlbatch.Item) ends {

@@ -51,14 +51,15 @@ func endsOf(t *testing.T, what string, st sqlbatch.Statement) (ends []suite.End)
 	size := map[string]int{"items": 35, "nacks": 61, "buries": 61}[what]
 	list := st.Args[0].([]byte)
 	require.Zero(t, len(list)%size)
-	for ; len(list) > 0; list = list[size:] {
+	for n := 0; len(list) > 0; n, list = n+1, list[size:] {
 		e := suite.End{Item: sqlbatch.Item{ID: [16]byte(list[:16]), Fence: digits(t, list, 17, 19)}}
 		switch what {
 		case "nacks", "buries":
 			errs, _ := st.Args[1].([]byte)
 			e.Delay = digits(t, list, 36, 13)
 			if what == "buries" {
-				e.Delay, e.Uncounted = 0, e.Delay == 1
+				e.Delay, e.Uncounted, e.Cause = 0, e.Delay&1 == 1, sqlbatch.Cause(e.Delay>>1)
+				e.Print = digits(t, st.Prior[0].Args[2].([]byte)[19*n:], 1, 19)
 			}
 			e.Text = string(suite.Part(errs, digits(t, list, 49, 9), digits(t, list, 58, 4)))
 		}
@@ -99,8 +100,8 @@ func FuzzPacking(f *testing.F) {
 			require.Equal(t, (int64(want.Delay)+999_999)/1_000_000, got[0][6].(int64)-got[0][5].(int64))
 			require.Equal(t, want.Key, textOrNone(got[0][12]))
 			require.Equal(t, want.Type, textOrNone(got[0][13]))
-			require.Equal(t, string(want.Headers), bytesOrNone(got[0][15]))
-			require.Equal(t, string(want.Body), bytesOrNone(got[0][16]))
+			require.Equal(t, string(want.Headers), bytesOrNone(got[0][17]))
+			require.Equal(t, string(want.Body), bytesOrNone(got[0][18]))
 		}
 	})
 }

@@ -104,10 +104,11 @@ var migration1 = []string{
   CHECK (length(CAST(type AS BLOB)) BETWEEN 1 AND {most type} AND type NOT GLOB '*[^ -~]*'){order checks}
 )`,
 	`CREATE UNIQUE INDEX IF NOT EXISTS {dedup_ix} ON {live_unqualified} (dedup_key) WHERE dedup_key IS NOT NULL`,
-	`CREATE TABLE IF NOT EXISTS {dead} (` + endedColumns,
+	`CREATE TABLE IF NOT EXISTS {dead} (` + endedWith(deadOwn),
 	`CREATE INDEX IF NOT EXISTS {dead_ix} ON {dead_unqualified} (ended_at, id)`,
+	`CREATE INDEX IF NOT EXISTS {dead_cause_ix} ON {dead_unqualified} (cause, fingerprint, ended_at, id)`,
 	`CREATE INDEX IF NOT EXISTS {dead_key_ix} ON {dead_unqualified} (dedup_key, id) WHERE dedup_key IS NOT NULL`,
-	`CREATE TABLE IF NOT EXISTS {done} (` + endedColumns,
+	`CREATE TABLE IF NOT EXISTS {done} (` + endedWith(doneOwn),
 	`CREATE INDEX IF NOT EXISTS {done_ix} ON {done_unqualified} (ended_at, id)`,
 	samplesTableText,
 	`INSERT INTO {queues} (name, version, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `) VALUES ({name}, 1, {now}, {kind and slots}, {shard values}, {policy values}) ON CONFLICT (name) DO NOTHING`,
@@ -116,10 +117,21 @@ var migration1 = []string{
 // plainMigration1 is the rest of the first migration of a plain queue: the index that claims walk.
 const plainMigration1 = `CREATE INDEX IF NOT EXISTS {due_ix} ON {live_unqualified} (priority, due_at, id)`
 
+// What each of the two tables has alone.
+const (
+	deadOwn = `
+  cause       INTEGER NOT NULL,
+  fingerprint INTEGER,`
+	doneOwn = `
+  outcome     INTEGER NOT NULL,`
+)
+
+func endedWith(own string) string { return strings.Replace(endedColumns, "{own}", own, 1) }
+
 // endedColumns are those of the dead and of the done.
 const endedColumns = `
   id          BLOB    NOT NULL PRIMARY KEY,
-  priority    INTEGER NOT NULL,{ended order}
+  priority    INTEGER NOT NULL,{own}{ended order}
   enqueued_at INTEGER NOT NULL,
   ended_at    INTEGER NOT NULL,
   fence       INTEGER NOT NULL,
@@ -182,13 +194,14 @@ func names(n sqlbatch.Names) build.Words {
 		"{due_ix}", in+q("ix_"+live+"__due"), "{due_ix_unqualified}", q("ix_"+live+"__due"),
 		"{dedup_ix}", in+q("ux_"+live+"__dedup"),
 		"{dead_ix}", in+q("ix_"+live+"__dead_ended"),
+		"{dead_cause_ix}", in+q("ix_"+live+"__dead_cause"), "{dead_cause_ix_unqualified}", q("ix_"+live+"__dead_cause"),
 		"{dead_key_ix}", in+q("ix_"+live+"__dead_dedup"),
 		"{done_ix}", in+q("ix_"+live+"__done_ended"),
 		"{schema_text}", build.Quote("'", schema, "'"),
 		"{name}", "'"+n.Queue+"'",
 		"{last fence}", fmt.Sprint(sqlbatch.LastFence), "{high fence}", fmt.Sprint(sqlbatch.HighFence),
 		"{last attempt}", fmt.Sprint(sqlbatch.LastAttempt), "{last lapse}", fmt.Sprint(sqlbatch.LastLapse), "{suspect lapses}", fmt.Sprint(sqlbatch.SuspectLapses), "{seq bits}", fmt.Sprint(sqlbatch.SeqBits), "{last time}", fmt.Sprint(sqlbatch.LastTime), "{most body}", fmt.Sprint(sqlbatch.MaxBody),
-		"{most headers}", fmt.Sprint(sqlbatch.MaxHeaders), "{most key}", fmt.Sprint(sqlbatch.MaxKey), "{most type}", fmt.Sprint(sqlbatch.MaxType),
+		"{most headers}", fmt.Sprint(sqlbatch.MaxHeaders), "{most key}", fmt.Sprint(sqlbatch.MaxKey), "{most type}", fmt.Sprint(sqlbatch.MaxType), "{acked}", fmt.Sprint(sqlbatch.OutcomeAcked),
 		"{bytes of body}", bytesOf("body"), "{bytes of headers}", bytesOf("headers"), "{last seq}", fmt.Sprint(uint64(lastSeq)),
 		"{now}", now, "{margin}", fmt.Sprint(sqlbatch.HeadMargin.Milliseconds()),
 	)...)

@@ -1,6 +1,8 @@
 package sqlite
 
 import (
+	"strings"
+
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
@@ -8,8 +10,8 @@ import (
 const ackText = `DELETE FROM {live} WHERE rowid IN (` + matched + `)
 RETURNING id, fence`
 
-const archiveInsertText = `INSERT OR REPLACE INTO {done} (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, type, last_error, headers, body{order})
-SELECT id, priority, enqueued_at, {now}, fence, attempts, dedup_key, type, last_error, headers, body{order}
+const archiveInsertText = `INSERT OR REPLACE INTO {done} (id, priority, enqueued_at, ended_at, outcome, fence, attempts, dedup_key, type, last_error, headers, body{order})
+SELECT id, priority, enqueued_at, {now}, {acked}, fence, attempts, dedup_key, type, last_error, headers, body{order}
 FROM {live} WHERE rowid IN (` + matched + `)`
 
 // An extension that comes late, after a later one, must not take back what that
@@ -17,8 +19,8 @@ FROM {live} WHERE rowid IN (` + matched + `)`
 const extendText = `UPDATE {live} SET lease_until = max(lease_until, {now} + ?2) WHERE rowid IN (` + matched + `)
 RETURNING id, fence`
 
-// Nack and Bury: record = id 16, fence 19, amount 13 (the delay of a nack, the
-// attempts that a bury gives back), error offset 9 and length 4.
+// Nack and Bury: record = id 16, fence 19, amount 13 (the delay of a nack; twice the
+// cause of a bury, and the attempts that it gives back), error offset 9 and length 4.
 const endSize = 16 + 19 + 13 + 9 + 4
 
 const endList = `(
@@ -37,9 +39,14 @@ WHERE q.id = p.id AND q.fence = p.fence
 RETURNING id, fence - 1`
 }
 
-const buryInsertText = `INSERT OR REPLACE INTO {dead} (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, type, last_error, headers, body{order})
-SELECT q.id, q.priority, q.enqueued_at, {now}, q.fence + 1, q.attempts - p.amount, q.dedup_key, q.type, coalesce(p.error, q.last_error), q.headers, q.body{q.order}
-FROM ` + endList + ` CROSS JOIN {live} AS q ON q.id = p.id AND q.fence = p.fence`
+var buryInsertText = `INSERT OR REPLACE INTO {dead} (id, priority, enqueued_at, ended_at, cause, fingerprint, fence, attempts, dedup_key, type, last_error, headers, body{order})
+SELECT q.id, q.priority, q.enqueued_at, {now}, p.amount >> 1, p.fingerprint, q.fence + 1, q.attempts - (p.amount & 1), q.dedup_key, q.type, coalesce(p.error, q.last_error), q.headers, q.body{q.order}
+FROM ` + withFingerprints(endList, "?3") + ` CROSS JOIN {live} AS q ON q.id = p.id AND q.fence = p.fence`
+
+// withFingerprints is a list of ends with a number of 19 digits for each, 0 for none.
+func withFingerprints(ends, list string) string {
+	return strings.Replace(ends, "SELECT substr(?1, o, 16) AS id,", "SELECT substr(?1, o, 16) AS id, nullif(CAST(substr("+list+", (o - 1) / 61 * 19 + 1, 19) AS INTEGER), 0) AS fingerprint,", 1)
+}
 
 const buryDeleteText = `DELETE FROM {live} WHERE rowid IN (
   SELECT q.rowid FROM ` + endList + ` CROSS JOIN {live} AS q ON q.id = p.id AND q.fence = p.fence)
@@ -80,14 +87,16 @@ func (q *queue) nackAs(text string, items []sqlbatch.NackItem) sqlbatch.Statemen
 
 func (q *queue) Bury(items []sqlbatch.BuryItem) sqlbatch.Statement {
 	list := make([]byte, 0, len(items)*endSize)
-	var errs, deliveries []byte
+	var errs, deliveries, fingerprints []byte
 	for i := range items {
-		list, errs = appendEnd(list, errs, items[i].Item, flag(items[i].Uncounted), items[i].Error)
+		list, errs = appendEnd(list, errs, items[i].Item, int64(items[i].Cause)<<1|flag(items[i].Uncounted), items[i].Error)
 		deliveries = appendDigits(deliveries, items[i].Delivery, 19)
+		fingerprints = appendDigits(fingerprints, items[i].Fingerprint, 19)
 	}
 	insert := sqlbatch.Statement{Text: q.buryInsert, Args: []any{list, errs}}
 	if q.ordered {
 		insert.Args = append(insert.Args, orNone(deliveries))
 	}
+	insert.Args = append(insert.Args, orNone(fingerprints))
 	return sqlbatch.Statement{Text: q.buryDelete, Args: []any{list, errs}, Prior: []sqlbatch.Statement{insert}}
 }

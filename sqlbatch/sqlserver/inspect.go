@@ -2,6 +2,7 @@ package sqlserver
 
 import (
 	"database/sql"
+	"strings"
 
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -175,6 +176,7 @@ func (q *queue) Empty() sqlbatch.Statement { return call(q.empty, "") }
 // many, and what comes later; nothing of the lanes before its own. Hints are those of statsText. The holder's name is
 // left out while its row is being written.
 const (
+	noCause     = `CONVERT(smallint, NULL) AS cause, CONVERT(bigint, NULL) AS fingerprint`
 	peekColumns = `q.id, q.priority, q.fence, q.attempts,
        DATEDIFF_BIG(millisecond, '19700101', q.enqueued_at) AS enqueued_at,
        DATEDIFF_BIG(millisecond, '19700101', q.due_at) AS due_at,
@@ -183,7 +185,7 @@ const (
        DATEDIFF_BIG(millisecond, '19700101', q.expires_at) AS expires_at,
        q.leased_by,
        (SELECT m.name FROM {members} AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.id = q.leased_by) AS holder,
-       q.dedup_key, q.type, q.last_error, q.headers, q.body{q order}
+       q.dedup_key, q.type, q.last_error, ` + noCause + `, q.headers, q.body{q order}
 `
 	peekLanes = `FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
 CROSS APPLY (
@@ -215,7 +217,7 @@ ORDER BY q.priority DESC, q.due_at, q.id;
        CONVERT(bigint, NULL) AS expires_at,
        CONVERT(binary(16), NULL) AS leased_by,
        CONVERT(nvarchar(200), NULL) AS holder,
-       q.dedup_key, q.type, q.last_error, q.headers, q.body{q order}
+       q.dedup_key, q.type, q.last_error, {cause}, q.headers, q.body{q order}
 `
 )
 
@@ -244,21 +246,29 @@ func peekLane(b peekBound) string {
 
 // peekEnded is what ended before the place.
 func peekEnded(state, table, index string) string {
-	part := `    SELECT TOP (@n) e.id, e.priority, e.fence, e.attempts, e.enqueued_at, e.ended_at, e.dedup_key, e.type, e.last_error, e.headers, e.body{e order}
+	part := `    SELECT TOP (@n) e.id, e.priority, e.fence, e.attempts, e.enqueued_at, e.ended_at, e.dedup_key, e.type, e.last_error, {e cause}e.headers, e.body{e order}
     FROM ` + table + ` AS e WITH (READPAST, READCOMMITTEDLOCK, INDEX (` + index + `), FORCESEEK)
     WHERE e.ended_at `
 	const order = `
     ORDER BY e.ended_at DESC, e.id DESC
 `
-	const row = `    SELECT u.id, u.priority, u.fence, u.attempts, u.enqueued_at, u.ended_at, u.dedup_key, u.type, u.last_error, u.headers, u.body{u order} FROM (
+	const row = `    SELECT u.id, u.priority, u.fence, u.attempts, u.enqueued_at, u.ended_at, u.dedup_key, u.type, u.last_error, {u cause}u.headers, u.body{u order} FROM (
 `
-	return session + peekAfter + `SELECT TOP (@n) '` + state + `' AS state, ` + peekEndedColumns + `FROM (
-` + row + part + `= @after AND e.id < @id` + order + `    ) AS u
+	return ofCause(state, session+peekAfter+`SELECT TOP (@n) '`+state+`' AS state, `+peekEndedColumns+`FROM (
+`+row+part+`= @after AND e.id < @id`+order+`    ) AS u
     UNION ALL
-` + row + part + `< @after` + order + `    ) AS u
+`+row+part+`< @after`+order+`    ) AS u
 ) AS q
 ORDER BY q.ended_at DESC, q.id DESC;
-`
+`)
+}
+
+// ofCause puts in the cause and the fingerprint, which only dead messages have.
+func ofCause(state, text string) string {
+	if state != "dead" {
+		return strings.NewReplacer("{cause}", noCause, "{e cause}", "", "{u cause}", "").Replace(text)
+	}
+	return strings.NewReplacer("{cause}", "q.cause, q.fingerprint", "{e cause}", "e.cause, e.fingerprint, ", "{u cause}", "u.cause, u.fingerprint, ").Replace(text)
 }
 
 var peekTexts = map[sqlbatch.State]string{
@@ -278,17 +288,17 @@ func (q *queue) Peek(s sqlbatch.State, n int, after *sqlbatch.Place) sqlbatch.St
 // last. It waits for a row that is being changed, save where
 // READ_COMMITTED_SNAPSHOT shows its committed version; S locks end with each
 // read.
-const getText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+var getText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 SELECT CASE WHEN q.lease_until > @now THEN 'leased' WHEN q.due_at <= @now THEN 'ready' ELSE 'scheduled' END AS state,
        ` + peekColumns + `FROM {live} AS q WITH (INDEX ({pk}), FORCESEEK)
 WHERE q.id = @id
 UNION ALL
-SELECT 'dead' AS state, ` + peekEndedColumns + `FROM {dead} AS q WITH (INDEX ({dead pk}), FORCESEEK)
+SELECT 'dead' AS state, ` + ofCause("dead", peekEndedColumns) + `FROM {dead} AS q WITH (INDEX ({dead pk}), FORCESEEK)
 WHERE q.id = @id
 UNION ALL
 SELECT d.state, d.id, d.priority, d.fence, d.attempts, d.enqueued_at, d.due_at, d.lease_until, d.ended_at, d.expires_at,
-       d.leased_by, d.holder, d.dedup_key, d.type, d.last_error, d.headers, d.body{d order} FROM (
-    SELECT TOP (1) 'done' AS state, ` + peekEndedColumns + `FROM {done} AS q WITH (INDEX ({done id}), FORCESEEK)
+       d.leased_by, d.holder, d.dedup_key, d.type, d.last_error, d.cause, d.fingerprint, d.headers, d.body{d order} FROM (
+    SELECT TOP (1) 'done' AS state, ` + ofCause("done", peekEndedColumns) + `FROM {done} AS q WITH (INDEX ({done id}), FORCESEEK)
     WHERE q.id = @id
     ORDER BY q.ended_at DESC
 ) AS d;

@@ -15,9 +15,9 @@ import (
 // for every count, no table function whose row count the optimizer guesses,
 // and the cost of an empty call on the client.
 const (
-	itemBytes   = 16 + 8         // id, fence
-	nackBytes   = 16 + 8 + 8 + 6 // id, fence, delay, place of the error text
-	buryBytes   = 16 + 8 + 6 + 1 // id, fence, place of the error text, attempts to refund
+	itemBytes   = 16 + 8             // id, fence
+	nackBytes   = 16 + 8 + 8 + 6     // id, fence, delay, place of the error text
+	buryBytes   = 16 + 8 + 6 + 1 + 8 // id, fence, place of the error text, twice the cause and the attempts to refund, fingerprint
 	idBytes     = 16
 	keyBytes    = 4 + 1          // place of a key among the keys
 	markBytes   = 16 + 1 + 8 + 8 // id, priority + 1, delay, time to live: the fixed part of a row to enqueue
@@ -79,11 +79,8 @@ func packBuries(items []sqlbatch.BuryItem) (list, errors []byte) {
 	for _, i := range build.InOrder(items, func(a, b sqlbatch.BuryItem) int { return build.CompareIDs(a.ID, b.ID) }) {
 		list = packItem(list, i.Item)
 		list = t.add(list, i.Error)
-		var refund byte
-		if i.Uncounted {
-			refund = 1
-		}
-		list = append(list, refund)
+		list = append(list, byte(i.Cause)<<1|flag(i.Uncounted))
+		list = binary.BigEndian.AppendUint64(list, uint64(i.Fingerprint))
 	}
 	return list, t
 }

@@ -109,7 +109,7 @@ func rowsOf(t *testing.T, st sqlbatch.Statement) (rows []sqlbatch.Row) {
 }
 
 func endsOf(t *testing.T, what string, st sqlbatch.Statement) (ends []suite.End) {
-	size := map[string]int{"items": 24, "nacks": 38, "buries": 31}[what]
+	size := map[string]int{"items": 24, "nacks": 38, "buries": 39}[what]
 	list := records(t, argument[[]byte](t, st, "a"), size)
 	require.True(t, slices.IsSortedFunc(list, func(a, b []byte) int { return bytes.Compare(a[:16], b[:16]) }), "ids ascend, so that locks are taken in one order")
 	for _, r := range list {
@@ -119,7 +119,7 @@ func endsOf(t *testing.T, what string, st sqlbatch.Statement) (ends []suite.End)
 		case "nacks":
 			e.Delay, at = integer(r, 25, 4)*day+integer(r, 29, 4), 33
 		case "buries":
-			at, e.Uncounted = 25, r[30] == 1
+			at, e.Uncounted, e.Cause, e.Print = 25, r[30]&1 == 1, sqlbatch.Cause(r[30]>>1), integer(r, 32, 8)
 		}
 		if at > 0 {
 			e.Text = place(argument[[]byte](t, st, "e"), integer(r, at, 4), integer(r, at+4, 2))
@@ -195,7 +195,7 @@ func TestErrorTextsStayApartWhateverTheirBytes(t *testing.T) {
 	}
 	s := sqlserver.Dialect.Queue(sqlbatch.Names{Queue: "orders"}).Bury(items)
 	var got []string
-	for _, r := range records(t, argument[[]byte](t, s, "a"), 31) {
+	for _, r := range records(t, argument[[]byte](t, s, "a"), 39) {
 		got = append(got, place(argument[[]byte](t, s, "e"), integer(r, 25, 4), integer(r, 29, 2)))
 	}
 	require.Equal(t, []string{"cut \uFFFD", "\uFFFD off", "😀", "", long[:sqlbatch.MaxError], "\uFFFD"}, got)

@@ -12,7 +12,7 @@ import (
 // milliseconds here, since that is what they are rounded and drawn by.
 const samplesTableText = `IF OBJECT_ID({'samples'}, N'U') IS NULL
     CREATE TABLE {samples} (
-        queue varchar(63) NOT NULL,
+        queue varchar(40) NOT NULL,
         step int NOT NULL,
         at bigint NOT NULL,
         ready int NULL,

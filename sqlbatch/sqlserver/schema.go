@@ -2,6 +2,7 @@ package sqlserver
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/build"
@@ -45,7 +46,7 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 	}
 	for _, template := range slices.Concat(
 		[]string{schemaText + queuesTableText, membersTableText}, before, []string{liveTableText}, index, []string{keyIndexText,
-			deadTableText, deadEndedIndexText, deadKeyIndexText}, after, []string{doneTableText, doneIDIndexText, samplesTableText, firstRecordText},
+			deadTableText, deadEndedIndexText, deadCauseIndexText, deadKeyIndexText}, after, []string{doneTableText, doneIDIndexText, samplesTableText, firstRecordText},
 	) {
 		m.Statements = append(m.Statements, r.Replace(template))
 	}
@@ -187,6 +188,17 @@ IF INDEXPROPERTY(OBJECT_ID({'live'}, N'U'), {'key'}, 'IndexID') IS NULL
 // checks (error 333) and no triggers (331). A table lock, to which many row locks
 // might escalate, would stop those who bury and archive.
 
+// What each of the two has alone. fingerprint is an integer: eight bytes, which compare fast.
+const (
+	deadOwn = `        cause smallint NOT NULL,
+        fingerprint bigint NULL,
+`
+	doneOwn = `        outcome smallint NOT NULL,
+`
+)
+
+func endedWith(own string) string { return strings.Replace(endedColumns, "{own}", own, 1) }
+
 // endedColumns are the columns of both.
 const endedColumns = `        id binary(16) NOT NULL,
         priority smallint NOT NULL,
@@ -194,17 +206,17 @@ const endedColumns = `        id binary(16) NOT NULL,
         attempts int NOT NULL,
         enqueued_at datetime2(3) NOT NULL,
         ended_at datetime2(3) NOT NULL,
-{ended order}        dedup_key varbinary(200) NULL,
+{own}{ended order}        dedup_key varbinary(200) NULL,
         type varbinary(100) NULL,
         headers varbinary(max) NULL,
         body varbinary(max) NOT NULL,
         last_error nvarchar(2000) NULL,
 `
 
-const deadTableText = `IF OBJECT_ID({'dead'}, N'U') IS NULL
+var deadTableText = `IF OBJECT_ID({'dead'}, N'U') IS NULL
 BEGIN
     CREATE TABLE {dead} (
-` + endedColumns + `        CONSTRAINT {dead pk} PRIMARY KEY CLUSTERED (id)
+` + endedWith(deadOwn) + `        CONSTRAINT {dead pk} PRIMARY KEY CLUSTERED (id)
     );
     ALTER TABLE {dead} SET (LOCK_ESCALATION = DISABLE);
 END;
@@ -215,6 +227,11 @@ const deadEndedIndexText = `IF INDEXPROPERTY(OBJECT_ID({'dead'}, N'U'), {'dead e
     CREATE NONCLUSTERED INDEX {dead ended} ON {dead} (ended_at, id);
 `
 
+// deadCauseIndexText: the groups of the dead, each with its first and its last.
+const deadCauseIndexText = `IF INDEXPROPERTY(OBJECT_ID({'dead'}, N'U'), {'dead cause'}, 'IndexID') IS NULL
+    CREATE NONCLUSTERED INDEX {dead cause} ON {dead} (cause, fingerprint, ended_at, id);
+`
+
 // deadKeyIndexText: a redrive looks for other dead messages with the same key.
 const deadKeyIndexText = `SET QUOTED_IDENTIFIER ON;
 IF INDEXPROPERTY(OBJECT_ID({'dead'}, N'U'), {'dead key'}, 'IndexID') IS NULL
@@ -223,10 +240,10 @@ IF INDEXPROPERTY(OBJECT_ID({'dead'}, N'U'), {'dead key'}, 'IndexID') IS NULL
 
 // doneTableText is clustered by the time of the end, so that archiving appends and
 // trimming deletes a range of neighbours.
-const doneTableText = `IF OBJECT_ID({'done'}, N'U') IS NULL
+var doneTableText = `IF OBJECT_ID({'done'}, N'U') IS NULL
 BEGIN
     CREATE TABLE {done} (
-` + endedColumns + `        CONSTRAINT {done pk} PRIMARY KEY CLUSTERED (ended_at, id)
+` + endedWith(doneOwn) + `        CONSTRAINT {done pk} PRIMARY KEY CLUSTERED (ended_at, id)
     );
     ALTER TABLE {done} SET (LOCK_ESCALATION = DISABLE);
 END;

@@ -83,9 +83,9 @@ OUTPUT deleted.id, deleted.fence
 const archiveText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 ~BEGIN TRANSACTION;
 DELETE q
-OUTPUT deleted.id, deleted.priority, deleted.fence, deleted.attempts, deleted.enqueued_at, @now,
+OUTPUT deleted.id, deleted.priority, deleted.fence, deleted.attempts, deleted.enqueued_at, @now, {acked},
        deleted.dedup_key, deleted.type, deleted.headers, deleted.body, deleted.last_error{deleted order}
-INTO {done} (id, priority, fence, attempts, enqueued_at, ended_at, dedup_key, [type], headers, body, last_error{order})
+INTO {done} (id, priority, fence, attempts, enqueued_at, ended_at, outcome, dedup_key, [type], headers, body, last_error{order})
 OUTPUT deleted.id, deleted.fence
 ` + fromItems + `;
 ~COMMIT TRANSACTION WITH (DELAYED_DURABILITY = ON);
@@ -184,10 +184,11 @@ INNER JOIN {dead} AS d WITH (ROWLOCK, INDEX ({dead pk}), FORCESEEK) ON d.id = q.
 ` + fromListOptions + `;
 DELETE q
 OUTPUT deleted.id, deleted.priority, deleted.fence + 1, deleted.attempts - a.refund, deleted.enqueued_at, @now,
+       a.cause, CASE WHEN a.fingerprint <> 0 THEN a.fingerprint END,
        deleted.dedup_key, deleted.type, deleted.headers, deleted.body,
        CASE WHEN a.bytes = 0 THEN deleted.last_error
             ELSE CONVERT(nvarchar(2000), SUBSTRING(@e, a.place + 1, a.bytes)) END{deleted order}
-INTO {dead} (id, priority, fence, attempts, enqueued_at, ended_at, dedup_key, [type], headers, body, last_error{order})
+INTO {dead} (id, priority, fence, attempts, enqueued_at, ended_at, cause, fingerprint, dedup_key, [type], headers, body, last_error{order})
 OUTPUT deleted.id, deleted.fence
 ` + fromBuries + joinLease + fromListOptions + `;
 ~COMMIT TRANSACTION;
@@ -195,13 +196,15 @@ OUTPUT deleted.id, deleted.fence
 
 // fromBuries is the records of @a, of buryBytes each.
 const fromBuries = `FROM (
-    SELECT CONVERT(binary(16), SUBSTRING(@a, 31 * (x.i + y.i) + 1, 16)) AS id,
-           CONVERT(bigint, SUBSTRING(@a, 31 * (x.i + y.i) + 17, 8)) AS fence,
-           CONVERT(int, SUBSTRING(@a, 31 * (x.i + y.i) + 25, 4)) AS place,
-           CONVERT(int, SUBSTRING(@a, 31 * (x.i + y.i) + 29, 2)) AS bytes,
-           CONVERT(int, SUBSTRING(@a, 31 * (x.i + y.i) + 31, 1)) AS refund
+    SELECT CONVERT(binary(16), SUBSTRING(@a, 39 * (x.i + y.i) + 1, 16)) AS id,
+           CONVERT(bigint, SUBSTRING(@a, 39 * (x.i + y.i) + 17, 8)) AS fence,
+           CONVERT(int, SUBSTRING(@a, 39 * (x.i + y.i) + 25, 4)) AS place,
+           CONVERT(int, SUBSTRING(@a, 39 * (x.i + y.i) + 29, 2)) AS bytes,
+           CONVERT(bigint, SUBSTRING(@a, 39 * (x.i + y.i) + 32, 8)) AS fingerprint,
+           CONVERT(smallint, SUBSTRING(@a, 39 * (x.i + y.i) + 31, 1)) / 2 AS cause,
+           CONVERT(int, SUBSTRING(@a, 39 * (x.i + y.i) + 31, 1)) % 2 AS refund
     FROM ` + numbers + `
-    WHERE x.i + y.i < DATALENGTH(@a) / 31
+    WHERE x.i + y.i < DATALENGTH(@a) / 39
 ) AS a
 `
 

@@ -12,7 +12,7 @@ import (
 // slotsTableText: a row is written when its slot changes hands, and at no other time.
 const slotsTableText = `IF OBJECT_ID({'slots'}, N'U') IS NULL
     CREATE TABLE {slots} (
-        queue varchar(63) NOT NULL,
+        queue varchar(40) NOT NULL,
         slot smallint NOT NULL,
         member binary(16) NULL,
         fence bigint NOT NULL,

@@ -38,6 +38,8 @@ type End struct {
 	Delay     int64
 	Text      string
 	Uncounted bool
+	Cause     sqlbatch.Cause
+	Print     int64 // fingerprint
 }
 
 // FuzzSettles packs settles and has the engine's reader read them back: "items",
@@ -53,14 +55,15 @@ func FuzzSettles(f *testing.F, d sqlbatch.Dialect, read func(t *testing.T, what 
 		var plain, nacked, buried []End
 		for n := 1 + s.byte()%12; n > 0; n-- {
 			item, delay, uncounted, cause := s.item(), s.span(), s.byte()%2 == 0, s.text()
+			why, print := sqlbatch.Cause(1+s.byte()%7), s.number()>>(s.byte()%2*63)
 			items = append(items, item)
 			nacks = append(nacks, sqlbatch.NackItem{Item: item, Delay: delay, Error: cause})
-			buries = append(buries, sqlbatch.BuryItem{Item: item, Error: cause, Uncounted: uncounted})
+			buries = append(buries, sqlbatch.BuryItem{Item: item, Error: cause, Cause: why, Fingerprint: print, Uncounted: uncounted})
 
 			kept := build.Cut(text(cause))
 			plain = append(plain, End{Item: item})
 			nacked = append(nacked, End{Item: item, Delay: build.Milliseconds(delay), Text: kept})
-			buried = append(buried, End{Item: item, Text: kept, Uncounted: uncounted})
+			buried = append(buried, End{Item: item, Text: kept, Cause: why, Print: print, Uncounted: uncounted})
 		}
 		for _, st := range []sqlbatch.Statement{q.Ack(items), q.Archive(items), q.Release(Releases(items)), q.Extend(Member, items, time.Minute)} {
 			require.ElementsMatch(t, plain, read(t, "items", st))

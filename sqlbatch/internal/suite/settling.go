@@ -116,6 +116,10 @@ func moved(w *world) {
 	for range 2 { // the second time an older copy is there
 		lease := claim()
 		require.Len(w, w.run(w.Archive([]sqlbatch.Item{lease})), 1)
+		rows, err := Rows(w.Soon(), w.DB, sqlbatch.Statement{Text: "SELECT outcome FROM chanq_orders__done"})
+		require.NoError(w, err)
+		require.Equal(w, list(sqlbatch.OutcomeAcked), rows[0])
+		require.Equal(w, list(nil, nil), w.get(1).of("cause", "fingerprint"))
 		w.shift("chanq_orders__done.ended_at", -time.Second, "1 = 1")
 		w.shift("chanq_orders__done.enqueued_at", -time.Second, "1 = 1")
 		moved("done", lease.Fence, nil)
@@ -123,8 +127,10 @@ func moved(w *world) {
 	w.exec("DELETE FROM chanq_orders__done")
 	for _, text := range []string{"first", "second"} {
 		lease := claim()
-		require.Len(w, w.run(w.Bury([]sqlbatch.BuryItem{{Item: lease, Error: text}})), 1)
+		bury := sqlbatch.BuryItem{Item: lease, Error: text, Cause: sqlbatch.CauseRejected, Fingerprint: 1<<56 + int64(len(text))}
+		require.Len(w, w.run(w.Bury([]sqlbatch.BuryItem{bury})), 1)
 		moved("dead", lease.Fence+1, text)
+		require.Equal(w, list(int64(bury.Cause), bury.Fingerprint), w.get(1).of("cause", "fingerprint"))
 	}
 }
 

@@ -230,7 +230,7 @@ func (w *world) bury(rows ...sqlbatch.Row) {
 	for _, row := range rows {
 		w.send(row)
 		require.Len(w, w.claim(1), 1)
-		require.Len(w, w.run(w.Bury([]sqlbatch.BuryItem{{Item: w.items(row.ID[0])[0]}})), 1)
+		require.Len(w, w.run(w.Bury([]sqlbatch.BuryItem{{Item: w.items(row.ID[0])[0], Cause: sqlbatch.CauseRejected}})), 1)
 	}
 }
 
@@ -259,7 +259,7 @@ func ClaimedRows(t require.TestingT, rows [][]any) map[byte]Claimed {
 type Entry map[string]any
 
 // entryColumns are those of Get and Peek. Of an ordered queue three more follow.
-var entryColumns = []string{"state", "id", "priority", "fence", "attempts", "enqueued_at", "due_at", "lease_until", "ended_at", "expires_at", "leased_by", "holder", "dedup_key", "type", "last_error", "headers", "body"}
+var entryColumns = []string{"state", "id", "priority", "fence", "attempts", "enqueued_at", "due_at", "lease_until", "ended_at", "expires_at", "leased_by", "holder", "dedup_key", "type", "last_error", "cause", "fingerprint", "headers", "body"}
 
 // EntryOf is the entry of a row.
 func EntryOf(t require.TestingT, row []any) Entry {

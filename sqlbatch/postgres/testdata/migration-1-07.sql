@@ -5,6 +5,8 @@ CREATE TABLE IF NOT EXISTS "public"."chanq_orders__dead" (
   fence       bigint   NOT NULL,
   attempts    integer  NOT NULL,
   priority    smallint NOT NULL,
+  cause       smallint NOT NULL,
+  fingerprint bigint,
   dedup_key   text COLLATE "C",
   type        text COLLATE "C",
   last_error  text,

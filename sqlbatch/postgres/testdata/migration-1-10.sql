@@ -1,14 +1,7 @@
-CREATE TABLE IF NOT EXISTS "public"."chanq_orders__done" (
-  id          uuid     NOT NULL,
-  enqueued_at bigint   NOT NULL,
-  ended_at    bigint   NOT NULL,
-  fence       bigint   NOT NULL,
-  attempts    integer  NOT NULL,
-  priority    smallint NOT NULL,
-  dedup_key   text COLLATE "C",
-  type        text COLLATE "C",
-  last_error  text,
-  headers     bytea,
-  body        bytea    NOT NULL,
-  CONSTRAINT "pk_chanq_orders__done" PRIMARY KEY (id)
-);
+DO $chanq$
+BEGIN
+  IF to_regclass('"public"."ix_chanq_orders__dead_dedup"') IS NULL THEN
+    CREATE INDEX "ix_chanq_orders__dead_dedup" ON "public"."chanq_orders__dead" (dedup_key, id) WHERE dedup_key IS NOT NULL;
+  END IF;
+END
+$chanq$;

@@ -1,17 +1,7 @@
-CREATE TABLE IF NOT EXISTS "public"."chanq__samples" (
-  at        bigint  NOT NULL,
-  sent      bigint  NOT NULL,
-  acked     bigint  NOT NULL,
-  nacked    bigint  NOT NULL,
-  died      bigint  NOT NULL,
-  delivered bigint  NOT NULL,
-  waited    bigint  NOT NULL,
-  step      integer NOT NULL,
-  ready     integer,
-  scheduled integer,
-  leased    integer,
-  dead      integer,
-  oldest    bigint,
-  queue     text COLLATE "C" NOT NULL,
-  CONSTRAINT "pk_chanq__samples" PRIMARY KEY (queue, step, at)
-) WITH (fillfactor = 80);
+DO $chanq$
+BEGIN
+  IF to_regclass('"public"."ix_chanq_orders__done_ended"') IS NULL THEN
+    CREATE INDEX "ix_chanq_orders__done_ended" ON "public"."chanq_orders__done" (ended_at, id);
+  END IF;
+END
+$chanq$;

@@ -1,1 +1,17 @@
-INSERT INTO "public"."chanq__queues" (name, version, created_at, kind, slots, shard, shards, shard_set, holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms) VALUES ('orders', 1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint, 1, 0, 0, 0, '', 0, 0, 20, 1048576, 0, 0) ON CONFLICT (name) DO NOTHING;
+CREATE TABLE IF NOT EXISTS "public"."chanq__samples" (
+  at        bigint  NOT NULL,
+  sent      bigint  NOT NULL,
+  acked     bigint  NOT NULL,
+  nacked    bigint  NOT NULL,
+  died      bigint  NOT NULL,
+  delivered bigint  NOT NULL,
+  waited    bigint  NOT NULL,
+  step      integer NOT NULL,
+  ready     integer,
+  scheduled integer,
+  leased    integer,
+  dead      integer,
+  oldest    bigint,
+  queue     text COLLATE "C" NOT NULL,
+  CONSTRAINT "pk_chanq__samples" PRIMARY KEY (queue, step, at)
+) WITH (fillfactor = 70);

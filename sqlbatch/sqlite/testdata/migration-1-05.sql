@@ -1,6 +1,8 @@
 CREATE TABLE IF NOT EXISTS "main"."chanq_orders__dead" (
   id          BLOB    NOT NULL PRIMARY KEY,
   priority    INTEGER NOT NULL,
+  cause       INTEGER NOT NULL,
+  fingerprint INTEGER,
   enqueued_at INTEGER NOT NULL,
   ended_at    INTEGER NOT NULL,
   fence       INTEGER NOT NULL,

@@ -1,13 +1,1 @@
-CREATE TABLE IF NOT EXISTS "main"."chanq_orders__done" (
-  id          BLOB    NOT NULL PRIMARY KEY,
-  priority    INTEGER NOT NULL,
-  enqueued_at INTEGER NOT NULL,
-  ended_at    INTEGER NOT NULL,
-  fence       INTEGER NOT NULL,
-  attempts    INTEGER NOT NULL,
-  dedup_key   TEXT,
-  type        TEXT,
-  last_error  TEXT,
-  headers     BLOB,
-  body        BLOB    NOT NULL
-);
+CREATE INDEX IF NOT EXISTS "main"."ix_chanq_orders__dead_dedup" ON "chanq_orders__dead" (dedup_key, id) WHERE dedup_key IS NOT NULL;

@@ -1,1 +1,14 @@
-CREATE INDEX IF NOT EXISTS "main"."ix_chanq_orders__done_ended" ON "chanq_orders__done" (ended_at, id);
+CREATE TABLE IF NOT EXISTS "main"."chanq_orders__done" (
+  id          BLOB    NOT NULL PRIMARY KEY,
+  priority    INTEGER NOT NULL,
+  outcome     INTEGER NOT NULL,
+  enqueued_at INTEGER NOT NULL,
+  ended_at    INTEGER NOT NULL,
+  fence       INTEGER NOT NULL,
+  attempts    INTEGER NOT NULL,
+  dedup_key   TEXT,
+  type        TEXT,
+  last_error  TEXT,
+  headers     BLOB,
+  body        BLOB    NOT NULL
+);

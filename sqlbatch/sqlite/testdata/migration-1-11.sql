@@ -1,1 +1,17 @@
-INSERT INTO "main"."chanq__queues" (name, version, created_at, kind, slots, shard, shards, shard_set, holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms) VALUES ('orders', 1, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER), 1, 0, 0, 0, '', 0, 0, 20, 1048576, 0, 0) ON CONFLICT (name) DO NOTHING;
+CREATE TABLE IF NOT EXISTS "main"."chanq__samples" (
+  queue     TEXT    NOT NULL,
+  step      INTEGER NOT NULL,
+  at        INTEGER NOT NULL,
+  ready     INTEGER,
+  scheduled INTEGER,
+  leased    INTEGER,
+  dead      INTEGER,
+  oldest    INTEGER,
+  sent      INTEGER NOT NULL,
+  acked     INTEGER NOT NULL,
+  nacked    INTEGER NOT NULL,
+  died      INTEGER NOT NULL,
+  delivered INTEGER NOT NULL,
+  waited    INTEGER NOT NULL,
+  PRIMARY KEY (queue, step, at)
+) WITHOUT ROWID;

@@ -7,6 +7,8 @@ BEGIN
         attempts int NOT NULL,
         enqueued_at datetime2(3) NOT NULL,
         ended_at datetime2(3) NOT NULL,
+        cause smallint NOT NULL,
+        fingerprint bigint NULL,
         dedup_key varbinary(200) NULL,
         type varbinary(100) NULL,
         headers varbinary(max) NULL,

@@ -1,18 +1,2 @@
-IF OBJECT_ID(N'[dbo].[chanq__samples]', N'U') IS NULL
-    CREATE TABLE [dbo].[chanq__samples] (
-        queue varchar(63) NOT NULL,
-        step int NOT NULL,
-        at bigint NOT NULL,
-        ready int NULL,
-        scheduled int NULL,
-        leased int NULL,
-        dead int NULL,
-        oldest bigint NULL,
-        sent bigint NOT NULL,
-        acked bigint NOT NULL,
-        nacked bigint NOT NULL,
-        died bigint NOT NULL,
-        delivered bigint NOT NULL,
-        waited bigint NOT NULL,
-        CONSTRAINT [PK_chanq__samples] PRIMARY KEY CLUSTERED (queue, step, at) WITH (ALLOW_PAGE_LOCKS = OFF)
-    );
+IF INDEXPROPERTY(OBJECT_ID(N'[dbo].[chanq_orders__done]', N'U'), N'IX_chanq_orders__done_id', 'IndexID') IS NULL
+    CREATE NONCLUSTERED INDEX [IX_chanq_orders__done_id] ON [dbo].[chanq_orders__done] (id);

@@ -1,17 +1,7 @@
-CREATE TABLE IF NOT EXISTS "public"."chanq_orders__done" (
-  id          uuid     NOT NULL,
-  enqueued_at bigint   NOT NULL,
-  ended_at    bigint   NOT NULL,
-  fence       bigint   NOT NULL,
-  attempts    integer  NOT NULL,
-  priority    smallint NOT NULL,
-  slot        smallint NOT NULL,
-  seq         bigint   NOT NULL,
-  order_key   text COLLATE "C",
-  dedup_key   text COLLATE "C",
-  type        text COLLATE "C",
-  last_error  text,
-  headers     bytea,
-  body        bytea    NOT NULL,
-  CONSTRAINT "pk_chanq_orders__done" PRIMARY KEY (id)
-);
+DO $chanq$
+BEGIN
+  IF to_regclass('"public"."ix_chanq_orders__dead_key"') IS NULL THEN
+    CREATE INDEX "ix_chanq_orders__dead_key" ON "public"."chanq_orders__dead" (slot, order_key) WHERE order_key IS NOT NULL;
+  END IF;
+END
+$chanq$;

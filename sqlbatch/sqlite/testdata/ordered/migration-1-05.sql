@@ -1,6 +1,8 @@
 CREATE TABLE IF NOT EXISTS "main"."chanq_orders__dead" (
   id          BLOB    NOT NULL PRIMARY KEY,
   priority    INTEGER NOT NULL,
+  cause       INTEGER NOT NULL,
+  fingerprint INTEGER,
   slot        INTEGER NOT NULL,
   seq         INTEGER NOT NULL,
   order_key   TEXT,

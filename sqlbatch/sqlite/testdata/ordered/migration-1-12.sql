@@ -1,8 +1,1 @@
-CREATE TABLE IF NOT EXISTS "main"."chanq__slots" (
-  queue  TEXT    NOT NULL,
-  slot   INTEGER NOT NULL,
-  member BLOB,
-  fence  INTEGER NOT NULL DEFAULT 0,
-  old    INTEGER NOT NULL DEFAULT 0,
-  PRIMARY KEY (queue, slot)
-) WITHOUT ROWID;
+INSERT INTO "main"."chanq__queues" (name, version, created_at, kind, slots, shard, shards, shard_set, holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms) VALUES ('orders', 1, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER), 2, 4, 0, 0, '', 0, 0, 20, 1048576, 0, 0) ON CONFLICT (name) DO NOTHING;

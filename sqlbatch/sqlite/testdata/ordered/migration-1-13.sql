@@ -1,2 +1,8 @@
-WITH RECURSIVE s(slot) AS (SELECT 0 UNION ALL SELECT slot + 1 FROM s WHERE slot + 1 < 4)
-INSERT INTO "main"."chanq__slots" (queue, slot) SELECT 'orders', slot FROM s WHERE true ON CONFLICT DO NOTHING;
+CREATE TABLE IF NOT EXISTS "main"."chanq__slots" (
+  queue  TEXT    NOT NULL,
+  slot   INTEGER NOT NULL,
+  member BLOB,
+  fence  INTEGER NOT NULL DEFAULT 0,
+  old    INTEGER NOT NULL DEFAULT 0,
+  PRIMARY KEY (queue, slot)
+) WITHOUT ROWID;

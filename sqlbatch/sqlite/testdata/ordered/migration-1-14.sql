@@ -1,1 +1,2 @@
-CREATE INDEX IF NOT EXISTS "main"."ix_chanq_orders__dead_key" ON "chanq_orders__dead" (slot, order_key) WHERE order_key IS NOT NULL;
+WITH RECURSIVE s(slot) AS (SELECT 0 UNION ALL SELECT slot + 1 FROM s WHERE slot + 1 < 4)
+INSERT INTO "main"."chanq__slots" (queue, slot) SELECT 'orders', slot FROM s WHERE true ON CONFLICT DO NOTHING;

@@ -1,6 +1,6 @@
 IF OBJECT_ID(N'[dbo].[chanq__slots]', N'U') IS NULL
     CREATE TABLE [dbo].[chanq__slots] (
-        queue varchar(63) NOT NULL,
+        queue varchar(40) NOT NULL,
         slot smallint NOT NULL,
         member binary(16) NULL,
         fence bigint NOT NULL,

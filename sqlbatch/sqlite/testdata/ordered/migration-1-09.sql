@@ -1,6 +1,7 @@
 CREATE TABLE IF NOT EXISTS "main"."chanq_orders__done" (
   id          BLOB    NOT NULL PRIMARY KEY,
   priority    INTEGER NOT NULL,
+  outcome     INTEGER NOT NULL,
   slot        INTEGER NOT NULL,
   seq         INTEGER NOT NULL,
   order_key   TEXT,

@@ -1,0 +1,23 @@
+package base
+
+import (
+	"hash/fnv"
+	"regexp"
+)
+
+// variable are the parts of an error's text in which errors of one kind differ: quoted parts, UUIDs, hexadecimal runs of eight or more
+// characters and numbers.
+var variable = regexp.MustCompile(`"[^"]*"|'[^']*'|` + "`[^`]*`" + `|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|(0x)?[0-9a-fA-F]{8,}|[0-9]+`)
+
+// fingerprintRule is the first byte of a fingerprint. A change of the rule raises it, so that groups of two rules stay apart.
+const fingerprintRule = 1
+
+// Fingerprint names the group of an error by its text without the variable parts; 0 for no text.
+func Fingerprint(text string) int64 {
+	if text == "" {
+		return 0
+	}
+	h := fnv.New64a()
+	h.Write(variable.ReplaceAll([]byte(text), []byte("#")))
+	return fingerprintRule<<56 | int64(h.Sum64()>>8)
+}
