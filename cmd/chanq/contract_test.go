@@ -19,7 +19,7 @@ var contract = map[string]string{
 	"bench":        "{consumed_per_second paced_per_second round_trip_seconds stored_in_bulk_per_second stored_per_second under_way_median_seconds under_way_p99_seconds}",
 	"cancel":       "{cancelled}",
 	"configure":    "{kind max_attempts max_body queue retain retain_dead}",
-	"dead list":    "{attempt body ended_at enqueued_at fence id last_error priority size state}",
+	"dead list":    "{attempt body cause ended_at enqueued_at fence fingerprint? id last_error priority size state}",
 	"dead purge":   "{purged}",
 	"dead redrive": "{redriven}",
 	"demo":         "{changed differences duplicated lost skipped verified}",

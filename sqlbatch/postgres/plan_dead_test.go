@@ -43,7 +43,7 @@ func TestDeadMessagesAreFoundByTheirIndexesWhateverTheStatistics(t *testing.T) {
 		"peek":    q.Peek(sqlbatch.Dead, 100, nil),
 	}
 	scan := regexp.MustCompile(`Seq Scan on chanq_orders|Hash Join|Merge Join`)
-	key := regexp.MustCompile(`using (pk|ix)_chanq_orders__dead on|Bitmap Index Scan on pk_chanq_orders__dead `)
+	key := regexp.MustCompile(`using (pk_chanq_orders__dead|ix_chanq_orders__dead_\w+) on|Bitmap Index Scan on pk_chanq_orders__dead `)
 	check := func(statistics string, uses map[string]sqlbatch.Statement) {
 		for name, st := range uses {
 			for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {

@@ -124,7 +124,7 @@ func TestQuotesEveryName(t *testing.T) {
 	schema := `a "b" 'c' \\ $chanq$ $$ {live}`
 	_, err := db.Exec(`CREATE SCHEMA "a ""b"" 'c' \\ $chanq$ $$ {live}"`)
 	require.NoError(t, err)
-	names := sqlbatch.Names{Schema: schema, Queue: strings.Repeat("select", 10)}
+	names := sqlbatch.Names{Schema: schema, Queue: strings.Repeat("select", 6)}
 	testdb.MigrateTables(t, postgres.Dialect, db, names)
 	testdb.MigrateTables(t, postgres.Dialect, db, names)
 	q := &serverQueue{T: t, db: db, ctx: t.Context(), Queue: postgres.Dialect.Queue(names)}
@@ -134,7 +134,7 @@ func TestQuotesEveryName(t *testing.T) {
 		require.NoError(t, tx.Rollback(), name)
 	}
 
-	names.Queue, names.Slots = strings.Repeat("order", 12), 4
+	names.Queue, names.Slots = strings.Repeat("order", 8), 4
 	testdb.MigrateTables(t, postgres.Dialect, db, names)
 	q.Queue = postgres.Dialect.Queue(names)
 	for name, st := range suite.Calls(q.Queue, "a") {
