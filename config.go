@@ -17,10 +17,8 @@ import (
 type Config struct {
 	// Spec is what the database keeps of the queue. Default: what is stored, or the defaults of Spec for a queue that Migrate makes.
 	Spec
-	// Dialect is the SQL to speak: sqlserver.Dialect, postgres.Dialect or
-	// sqlite.Dialect, each of the package below sqlbatch that is called so. Nothing
-	// else of those packages is needed. Default: found from the *sql.DB's driver, if
-	// that is go-mssqldb, pgx, lib/pq or modernc.org/sqlite; set it for others, and for
+	// Dialect is the SQL of the database: sqlserver.Dialect, postgres.Dialect or sqlite.Dialect, from the packages below sqlbatch.
+	// Default: that of the *sql.DB's driver if it is go-mssqldb, pgx, lib/pq or modernc.org/sqlite. Set it for other drivers, and for
 	// drivers that wrap these.
 	Dialect sqlbatch.Dialect
 	// Shard says that this is one shard of a queue over several databases, and which one: for programs that
@@ -40,17 +38,16 @@ type Config struct {
 	// Codec of bodies that are neither []byte, string nor json.RawMessage.
 	// Default JSON.
 	Codec Codec
-	// Durability: what to do about a database that may lose a commit after it has
-	// confirmed it (delayed durability of SQL Server, synchronous_commit = off of
-	// PostgreSQL, synchronous below FULL of SQLite). Default DurabilityRequired: Open
-	// and Migrate refuse it with ErrNotDurable, as they find it for their connection.
+	// Durability says whether a database is accepted that may lose a commit after it has confirmed it (delayed durability of SQL
+	// Server, synchronous_commit = off of PostgreSQL, synchronous below FULL of SQLite). Default: DurabilityRequired: Open and Migrate
+	// return ErrNotDurable if their connection has such a setting.
 	Durability Durability
 	// Notifier wakes idle consumers of other processes. Default: the driver of the *sql.DB, if
 	// that is a Notifier, as it is for a file that embedded.Open opened; otherwise none. NoNotifier
 	// is none in any case: idle consumers find what other processes send at their next
 	// poll, after ConsumerConfig.PollMax at the latest.
 	Notifier Notifier
-	// Hooks are told of what happens. Default none.
+	// Hooks are called about what happens. Default: none.
 	Hooks Hooks
 	// MaxCrashes is how often a message may lose its lease without a settle while its consumer handles no other suspect,
 	// before it is dead-lettered. A message that kills its process is a suspect after two such losses in a row, and
@@ -67,23 +64,18 @@ type Config struct {
 	// On an ordered queue the first process that a message ends is not counted, and a suspect is tried when it is the first message
 	// of its key. Default: 3. Range: 1 to 10,000.
 	MaxCrashes int
-	// VacuumEvery is for PostgreSQL, where the rows of messages that have ended stay in the
-	// live table until somebody vacuums it: the least time between two looks of a consumer
-	// whether enough of them are there, which then has the table vacuumed, if its role may.
-	// Where it may not, Hooks.Housekeeping says what to grant. Default 1 s, at least 10 ms,
-	// at most 100 years, which leaves it all to autovacuum.
+	// VacuumEvery is for PostgreSQL, where the rows of ended messages stay in the live table until it is vacuumed. It is the least
+	// time between two looks of a consumer at how many there are. If there are many the consumer has the table vacuumed. If its role
+	// lacks the right, Hooks.Housekeeping reports what to grant. Default: 1 s. Range: 10 ms to 100 years, which leaves vacuuming to
+	// autovacuum.
 	VacuumEvery time.Duration
-	// History says whether this program adds to what chanqadmin.Queue.History tells of the queue. Default
-	// HistoryKept. A program whose role may not write chanq__samples, or where that is missing, works
-	// as well without, and Hooks.Housekeeping says so.
+	// History says whether this program adds to what chanqadmin.Queue.History returns. If the table chanq__samples is missing, or the
+	// role lacks the right to write it, the program works without, and Hooks.Housekeeping reports it. Default: HistoryKept.
 	History History
-	// SessionMaxAge is how old a connection that this queue's producers and consumers
-	// use may become before it is replaced, in the manner of SetConnMaxLifetime, which
-	// does not see connections that are in use for so long: after a switch to another
-	// server by DNS they would stay with the old one. (What goes back to the *sql.DB
-	// for a while is SetConnMaxLifetime's again.) One that was idle for a minute is
-	// renewed, too. A statement or transaction that is under way is never cut. Default
-	// 30 min, at least 100 ms. Connections to SQLite are not renewed.
+	// SessionMaxAge is how old a connection of this queue's producers and consumers becomes before it is replaced. SetConnMaxLifetime
+	// does not replace connections that are in use all the time: after a switch to another server by DNS they would stay with the old
+	// one. A connection that was idle for a minute is also replaced. No statement and no transaction is interrupted. Connections to
+	// SQLite are not replaced. Default: 30 min. Range: 100 ms to 100 years.
 	SessionMaxAge time.Duration
 }
 

@@ -35,44 +35,35 @@ func (p Priority) String() string {
 	return [...]string{"low", "normal", "high", "urgent"}[p-PriorityLow]
 }
 
-// Message is what a producer sends and a lease carries.
+// Message is a message to send.
 type Message[T any] struct {
-	// ID is made by the producer when it is zero. Set it to send a message again
-	// whose outcome was unknown: it cannot be stored twice while it is in the
-	// queue.
+	// ID identifies the message. Set it to send a message again whose outcome was unknown: while the first one is in the queue, the
+	// second one is not stored. Default: a new ID.
 	ID   ID
 	Body T
-	// Type says what kind of job the message is, for programs that send jobs of several kinds to one queue. Operators can list and count
-	// messages by it. At most 100 printable ASCII characters. "" is no type. A message that is redriven keeps its type.
+	// Type says what kind of job the message is, for programs that send jobs of several kinds to one queue. A message that is redriven
+	// keeps it. Default: none. Range: at most 100 printable ASCII characters.
 	Type string
-	// Headers travel beside the body: at most 64, 16 KiB in all when encoded, of
-	// UTF-8.
+	// Headers are sent with the body. Default: none. Range: at most 64, of UTF-8, 16 KiB in all when encoded.
 	Headers map[string]string
-	// Priority is of a plain queue; one of an ordered queue has its place among the messages
-	// of its Key.
+	// Priority orders the messages of a plain queue. An ordered queue has none: a message comes after those that were sent before it
+	// with its Key. Default: PriorityNormal.
 	Priority Priority
-	// Delay, of a plain queue, is how long after the send the message is due, by the database's
-	// clock; rounded up to milliseconds, at most a hundred years. It is zero in a
-	// lease.
+	// Delay is how long after the send the message is due, by the database's clock, rounded up to milliseconds. An ordered queue has
+	// none. Default: 0. Range: 0 to 100 years.
 	Delay time.Duration
-	// TTL is how long after the send the message may still be claimed, by the
-	// database's clock: once that is over it goes to the dead table, with the last error
-	// ReasonExpired, instead of to a reader, also when it was nacked before; a lease that
-	// began in time goes on. It must be longer than Delay, and at most a hundred years.
-	// 0 is no end. It is zero in a lease, which has ExpiresAt. A message that is redriven
-	// does not expire any more.
+	// TTL is how long after the send the message may be claimed, by the database's clock. Later it is dead-lettered with CauseExpired,
+	// also if it was nacked before. A lease that began in time goes on. A message that is redriven does not expire. Default: 0, it
+	// does not expire. Range: more than Delay, at most 100 years.
 	TTL time.Duration
-	// DedupKey: while a message with this key is in the queue (ready, scheduled or
-	// leased), another one is not stored and its Receipt says Duplicate. At most
-	// 200 bytes of UTF-8 without NUL. "" is no key. While a transaction is open that has
-	// stored the key (SendTx), another send of it waits for that, and so does what the
-	// same Producer sends behind it, unless its InFlight lets that go beside it.
+	// DedupKey deduplicates: while a message with this key is ready, scheduled or leased, another one is not stored, and its Receipt
+	// says Duplicate. While a transaction is open that has stored the key (SendTx), another send of it waits for the end of that
+	// transaction, and with it what the same Producer sends after it, unless ProducerConfig.InFlight is above 1. Default: none.
+	// Range: at most 200 bytes of UTF-8 without NUL.
 	DedupKey string
-	// Key, of an ordered queue (Spec.Kind), names the line that the message stands in: it is
-	// delivered once all that were sent before it with this key are acked or dead. At most 200
-	// bytes of UTF-8 without NUL. "" is a line of its own: it waits for no other message, and no
-	// other for it. Behind a message that has a DedupKey, too, its line goes on in another
-	// statement.
+	// Key of an ordered queue: the message is delivered after all messages that were sent before it with this key are acked or dead.
+	// A message without a key waits for no other, and no other waits for it. A message that follows one with a DedupKey under the same
+	// Key is stored by another statement. Default: none. Range: at most 200 bytes of UTF-8 without NUL.
 	Key string
 }
 

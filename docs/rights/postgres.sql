@@ -26,7 +26,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__samples TO chanq_producer; -- the
 -- stage of a pipeline is a consumer of one queue and a producer of the next.
 GRANT SELECT ON chanq__queues TO chanq_consumer;
 GRANT SELECT, DELETE, UPDATE (due_at, lease_until, fence, attempts, lapses, crashes, alone, leased_by, last_error) ON chanq_orders TO chanq_consumer;
-GRANT SELECT, INSERT, UPDATE ON chanq_orders__dead TO chanq_consumer; -- UPDATE: a message that ends again replaces its older copy
+GRANT SELECT, INSERT, UPDATE, DELETE ON chanq_orders__dead TO chanq_consumer; -- UPDATE: a message that ends again replaces its older copy; DELETE: Spec.RetainDead
 GRANT SELECT, INSERT, UPDATE, DELETE ON chanq_orders__done TO chanq_consumer; -- with Spec.Retain
 GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__consumers TO chanq_consumer; -- its own row, and those of consumers that are long gone
 GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__samples TO chanq_consumer; -- likewise, and what is old of it

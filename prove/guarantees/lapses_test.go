@@ -216,7 +216,7 @@ const deadly = "deadly"
 // playMortal handles messages until its input ends, or it meets the one that it dies
 // of.
 func playMortal(ctx context.Context, db *sql.DB, t task) error {
-	q, err := chanq.Open[string](ctx, db, "work", chanq.Config{Spec: chanq.Spec{MaxAttempts: t.Attempts}})
+	q, err := chanq.Open[string](ctx, db, "work", chanq.Config{})
 	if err != nil {
 		return err
 	}
@@ -243,13 +243,13 @@ const mortal = 5
 func oneKiller(w *world, workers, attempts int) {
 	const count = 100
 	w.shared()
-	q := testdb.OpenOn[string](w, w.DB, "work", chanq.Config{Spec: chanq.Spec{MaxAttempts: attempts}})
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: attempts}})
 	messages := testdb.Texts(append([]string{deadly}, numbers(count-1)...)...)
 	id := testdb.Send(w, q, messages...)[0]
 	seen := map[string]bool{}
 	deaths := 0
 	for end := false; !end; {
-		p := w.spawnTo(task{Part: "die of one", Workers: workers, Attempts: attempts})
+		p := w.spawnTo(task{Part: "die of one", Workers: workers})
 		for alive := true; alive; {
 			select {
 			case line := <-p.lines:

@@ -26,7 +26,7 @@ var processes = []test{
 // task is what a process that a test has started is told.
 type task struct {
 	Part, Engine, Address string
-	Workers, Attempts     int // of those who handle messages
+	Workers               int // of those who handle messages
 }
 
 // migrates is the part of a process that makes tables.

@@ -201,6 +201,7 @@ func TestAProducerAloneKeepsTheHistoryBounded(t *testing.T) {
 func TestAConsumerAltersNothing(t *testing.T) {
 	r := newRights(t).migrated()
 	cfg := chanq.Config{Spec: chanq.Spec{Retain: time.Hour}}
+	require.NoError(t, chanq.Migrate(r.ctx, r.as("migrator"), "orders", cfg))
 	_, p := r.open(r.as("producer"), cfg)
 	for range 5 {
 		_, err := p.Send(r.ctx, chanq.Message[string]{Body: "a"})
@@ -245,7 +246,7 @@ func TestAConsumerAltersNothing(t *testing.T) {
 	require.Equal(t, []int{1, 1, 1, 2}, []int{stats.Ready, stats.Scheduled, stats.Dead, stats.Done})
 
 	item := sqlbatch.Item{Fence: 1}
-	r.runs(db, orders.Trim(sqlbatch.Done, 0, 10, 0), // with Config.Retain
+	r.runs(db, orders.Trim(sqlbatch.Done, 0, 10, 0), orders.Trim(sqlbatch.Dead, time.Hour, 10, 0), // with Spec.Retain and Spec.RetainDead
 		orders.Problems(), orders.Clock(), orders.Look([][16]byte{{}}), orders.Join(sqlbatch.Member{For: time.Hour}), orders.Members(), orders.Leave([16]byte{}),
 		orders.Sample(sqlbatch.Sample{Depth: &sqlbatch.Depth{}}), orders.Samples(0, time.Minute), orders.Thin(),
 		orders.SkipLocked().Ack([]sqlbatch.Item{item}), orders.SkipLocked().Archive([]sqlbatch.Item{item}), orders.SkipLocked().Bury([]sqlbatch.BuryItem{{Item: item}}),

@@ -137,7 +137,7 @@ func TestTheDocumentedRightsOfAConsumerSuffice(t *testing.T) {
 	require.NoError(t, err)
 	l.live(c)
 	l.requireEnded(orders)
-	for _, st := range []sqlbatch.Statement{q.Trim(sqlbatch.Done, 0, 10, 0), q.Sample(sqlbatch.Sample{Depth: &sqlbatch.Depth{}}), q.Thin(), q.Empty()} {
+	for _, st := range []sqlbatch.Statement{q.Trim(sqlbatch.Done, 0, 10, 0), q.Trim(sqlbatch.Dead, time.Hour, 10, 0), q.Sample(sqlbatch.Sample{Depth: &sqlbatch.Depth{}}), q.Thin(), q.Empty()} {
 		_, err = suite.Rows(ctx, db, st)
 		require.NoError(t, err)
 	}
