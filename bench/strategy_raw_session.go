@@ -96,11 +96,11 @@ func (s *bareSession) claim(n int) error {
 // claimFrom claims from the floors on, and raises them.
 func (s *bareSession) claimFrom(n int) error {
 	s.messages, s.items = s.messages[:0], s.items[:0]
-	var id, key, headers, body sql.RawBytes
+	var id, key, kind, headers, body sql.RawBytes
 	var m bareMessage
 	var lapses, expired, size int64
 	var expires sql.NullInt64
-	columns := []any{&id, &m.priority, &m.item.Fence, &m.attempts, &lapses, &expired, &m.enqueued, &m.due, &expires, &key, &headers, &body, &size}
+	columns := []any{&id, &m.priority, &m.item.Fence, &m.attempts, &lapses, &expired, &m.enqueued, &m.due, &expires, &key, &kind, &headers, &body, &size}
 	claim := s.queue.Claim(sqlbatch.ClaimParams{Rows: n, Lease: leaseFor, Salt: 1, Heads: s.floors, Inline: sqlbatch.MaxBody})
 	return s.do(claim, func(rows *sql.Rows) error {
 		if err := rows.Scan(columns...); err != nil {

@@ -190,7 +190,7 @@ func TestQueuesThatComeBackAreSeenAgain(t *testing.T) {
 	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond})
 	defer m.WatchAll(db, chanq.Config{})()
 	for _, change := range [][2]string{
-		{"UPDATE chanq__queues SET version = version + 100", "UPDATE chanq__queues SET version = version - 100"}, // it cannot be opened
+		{"UPDATE chanq__queues SET min_version = min_version + 100", "UPDATE chanq__queues SET min_version = min_version - 100"}, // it cannot be opened
 		{"ALTER TABLE chanq_mail RENAME TO away", "ALTER TABLE away RENAME TO chanq_mail"},
 	} {
 		for i, up := range []string{"0", "1"} {

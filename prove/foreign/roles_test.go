@@ -111,7 +111,7 @@ func TestTheFunctionLooksForNamesWhereNobodyElsePutsThem(t *testing.T) {
 		require.NoError(t, err, text)
 	}
 	for _, q := range []string{"orders", "payments"} {
-		_, err = conn.ExecContext(s.Soon(), `SELECT public.chanq_`+q+`_send('{"n": 1}')`)
+		_, err = conn.ExecContext(s.Soon(), `SELECT public.chanq_`+q+`__send('{"n": 1}')`)
 		require.NoError(t, err)
 	}
 	for _, q := range []*chanq.Queue[order]{s.orders, s.payments} {
