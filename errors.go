@@ -56,7 +56,7 @@ type Cause = sqlbatch.Cause
 
 // The causes.
 const (
-	CauseExhausted   = sqlbatch.CauseExhausted   // its last attempt failed (Config.MaxAttempts)
+	CauseExhausted   = sqlbatch.CauseExhausted   // its last attempt failed (Spec.MaxAttempts)
 	CauseRejected    = sqlbatch.CauseRejected    // its handler returned DeadLetter
 	CauseExpired     = sqlbatch.CauseExpired     // its TTL was over
 	CauseUndecodable = sqlbatch.CauseUndecodable // its body or its headers cannot be decoded

@@ -266,6 +266,9 @@ func (c *consumer) dispose(d *Delivery, took time.Duration, err error) {
 		c.engine.Returned(l)
 		c.handled(d, HandlerOutcome{Kind: OutcomeAck}, took, nil)
 		return
+	} else if err == nil && l.State() == lease.Settled && l.ByTx {
+		c.handled(d, HandlerOutcome{Kind: OutcomeAck}, took, nil)
+		return
 	}
 	_ = c.settle(d, took, err) // ErrLeaseLost, ErrSettled or ErrClosed, as Wait and the hooks have it
 }

@@ -97,7 +97,7 @@ type runner = func(st sqlbatch.Statement, scan func(*sql.Rows) error) error
 // Migrate makes a queue of Config.Spec, or brings the tables of an existing one up to date and stores the fields of Config.Spec that are
 // not zero: consumers of other programs adopt them with their next heartbeat. What is changed is changed in one transaction under a lock
 // of the database: any number of processes may call it at once, and again, while producers and consumers run. If there is nothing to
-// change it costs three round trips and takes no lock.
+// change it costs three round trips and takes no lock. It does not look for indexes that were dropped by hand.
 //
 // The user needs the rights to create tables in the schema, which must exist on SQL Server; for an existing queue the right to update
 // the queue's row is enough. A queue with another Spec.Kind or other Spec.Slots is ErrSpec, tables that need a newer chanq are
@@ -188,13 +188,18 @@ func (q *queue) migrate(run runner) error {
 			}
 		}
 	}
-	if err := run(q.sql.Record(sqlbatch.Version, spec.policy()), nil); err != nil {
+	record := q.sql.Record(sqlbatch.Version, spec.policy())
+	if whole && found.Version >= sqlbatch.Version { // which the right to update the row is enough for
+		record = q.sql.Configure(spec.policy())
+	}
+	if err := run(record, nil); err != nil {
 		return err
 	}
 	return run(sqlbatch.Statement{Text: q.dialect.Commit()}, nil)
 }
 
-// isWhole reports whether no table of a queue is missing that the table of queues has. A table that the role may not read is there.
+// isWhole reports whether no table with messages is missing of a queue that the table of queues has. A table that the role may not read
+// counts as there.
 func (q *queue) isWhole(run runner, found stored) (bool, error) {
 	q.slots = found.Slots
 	q.render()

@@ -43,7 +43,8 @@ type Spec struct {
 	// Retain keeps acked messages in the done table for this long. Of messages sent again with one ID it keeps the last, on SQL Server
 	// each. Default: RetainNone. Range: 1 ms to 100 years, or RetainNone.
 	Retain time.Duration
-	// RetainDead deletes dead messages this long after they died. Default: RetainAll. Range: 1 ms to 100 years, or RetainAll.
+	// RetainDead deletes dead messages this long after they died. With DeadKeyHolds it must be RetainAll, since to delete a dead message
+	// would open its key. Default: RetainAll. Range: 1 ms to 100 years, or RetainAll.
 	RetainDead time.Duration
 }
 
@@ -173,6 +174,9 @@ func (s Spec) complete() (Spec, error) {
 		s = s.over(Spec{Slots: defaultSlots, MaxKeys: UnlimitedKeys, DeadKey: DeadKeyOpens})
 		if s.MaxKeys != UnlimitedKeys && s.MaxKeys < s.Slots {
 			v.wrong("Spec.MaxKeys is %d: must be UnlimitedKeys or at least Slots, which is %d", s.MaxKeys, s.Slots)
+		}
+		if s.DeadKey == DeadKeyHolds && s.RetainDead != RetainAll {
+			v.wrong("Spec.RetainDead is %v: must be RetainAll, since DeadKey is DeadKeyHolds, and to delete a dead message would open its key", s.RetainDead)
 		}
 		return s, v.err()
 	}
@@ -330,7 +334,7 @@ func (q *queue) adopt(s stored) {
 }
 
 // StoredConfig returns cfg with what the database keeps of a queue, its Spec and Shard, and with its Dialect. It is for programs that
-// open the shards of a queue one by one; Open needs no Spec. One round trip; ErrNoSchema where there is no such queue.
+// open the shards of a queue one by one. Clear the Spec before Open: a later Configure would make it ErrSpec. One round trip; ErrNoSchema where there is no such queue.
 func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Config, error) {
 	asked := cfg
 	asked.Spec, asked.Shard = Spec{}, ShardMark{}

@@ -21,6 +21,8 @@ func TestASpecIsCheckedWhole(t *testing.T) {
 	}
 	_, err = Spec{Kind: KindOrdered, Slots: 8, MaxKeys: 7}.complete()
 	require.ErrorContains(t, err, "Spec.MaxKeys is 7: must be UnlimitedKeys or at least Slots, which is 8")
+	_, err = Spec{Kind: KindOrdered, DeadKey: DeadKeyHolds, RetainDead: time.Hour}.complete()
+	require.ErrorContains(t, err, "Spec.RetainDead is 1h0m0s: must be RetainAll")
 	for says, s := range map[string]Spec{
 		"Spec.Kind is 3":              {Kind: 3},
 		"Spec.Slots is 1025":          {Slots: 1025},
@@ -46,7 +48,7 @@ func TestASpecIsCheckedWhole(t *testing.T) {
 func TestASpecIsStoredWhole(t *testing.T) {
 	for _, s := range []Spec{
 		{KindOrdered, 8, UnlimitedKeys, DeadKeyOpens, UnlimitedAttempts, 1, RetainNone, RetainAll},
-		{KindOrdered, 1, 9, DeadKeyHolds, 3, 2, time.Hour, time.Minute},
+		{KindOrdered, 1, 9, DeadKeyHolds, 3, 2, time.Hour, RetainAll},
 		{Kind: KindPlain, MaxAttempts: 3, MaxBody: 2, Retain: time.Hour, RetainDead: time.Minute},
 	} {
 		require.Equal(t, s, specOf(s.Slots, s.policy()))

@@ -212,8 +212,11 @@ func (q *Queue) Paused(ctx context.Context) (Pause, error) {
 
 // Configure changes the fields of the queue's Spec that are not zero in spec, while programs use the queue: its consumers adopt them with
 // their next heartbeat, every third of chanq.ConsumerConfig.LeaseFor. Kind and Slots cannot be changed: ErrSpec. The role needs the right
-// to update the queue's row, as for Pause. Up to eight round trips, three if nothing changes.
+// to update the queue's row, as for Pause. Up to nine round trips, four if nothing changes. ErrNoSchema: there is no such queue.
 func (q *Queue) Configure(ctx context.Context, spec chanq.Spec) error {
+	if _, err := q.Spec(ctx); err != nil { // a queue that was dropped is not to be made again
+		return err
+	}
 	cfg := q.cfg
 	cfg.Spec = spec
 	return chanq.Migrate(ctx, q.db, q.Name(), cfg)

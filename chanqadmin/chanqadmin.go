@@ -43,10 +43,12 @@ func Open(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) (*Que
 	if err != nil {
 		return nil, err
 	}
+	cfg.Spec = chanq.Spec{} // which may change meanwhile
 	opened, err := chanq.Open[[]byte](ctx, db, queue, cfg)
 	if err != nil {
 		return nil, err
 	}
+	cfg.Spec = opened.Spec()
 	return &Queue{queue: opened, db: db, cfg: cfg, sql: cfg.Dialect.Queue(namesOf(queue, cfg))}, nil
 }
 

@@ -57,7 +57,12 @@ func TestAQueueOfANewerSchemaIsNeitherOpenedNorDropped(t *testing.T) {
 		require.ErrorIs(t, chanqadmin.DropWithMessages(w.Soon(), w.DB, "orders", chanq.Config{}), chanq.ErrNewerSchema)
 		_, err = w.DB.Exec("UPDATE chanq__queues SET min_version = min_version - 1")
 		require.NoError(t, err)
+		q, err := chanqadmin.Open(w.Soon(), w.DB, "orders", chanq.Config{})
+		require.NoError(t, err)
 		require.NoError(t, chanqadmin.Drop(w.Soon(), w.DB, "orders", chanq.Config{}))
+		require.ErrorIs(t, q.Configure(w.Soon(), chanq.Spec{MaxAttempts: 5}), chanq.ErrNoSchema)
+		_, err = chanqadmin.Open(w.Soon(), w.DB, "orders", chanq.Config{})
+		require.ErrorIs(t, err, chanq.ErrNoSchema, "it is not made again")
 	})
 }
 

@@ -288,6 +288,8 @@ type Queue interface {
 	Clock() Statement
 	// Record notes the queue, its version if it is a later one, and its policy. No result.
 	Record(version int, p Policy) Statement
+	// Configure changes the policy of a queue that is there, and nothing else. No result.
+	Configure(p Policy) Statement
 	// Stats returns one row: ready, scheduled, leased, dead, done, ms since the
 	// oldest ready message was due (NULL: none), paused (1 or 0). Each count
 	// stops at limit; ready and leased are told apart among the first of each priority that

@@ -92,7 +92,7 @@ type MarkItem struct {
 //   - wait: milliseconds until the message is due, and until the lease of another consumer ends (zero: it may be delivered);
 //   - lives: milliseconds until its TTL ends, at least 1 (zero: it has none);
 //   - holder: 0: no consumer has marked it; 1: Member has; 2: another consumer has;
-//   - held: 1: a dead message of its key holds it (zero if Names.Holds is not set);
+//   - held: 1: a dead message of its key holds it (zero if Policy.Holds is not set);
 //   - crashes, that of the holder included if it is another consumer;
 //   - given: 1: dedup_key, type, headers and body are its contents; otherwise they are NULL;
 //   - locked, of LookOrdered, and on SQL Server also of Read, Refill and Fetch: 1: another transaction has locked the row, and the columns may be old or

@@ -19,8 +19,8 @@ func (a *app) migrateCommand() *cobra.Command {
 transaction. It may be run again at any time, also while the queue is in use.
 
 With --ordered the queues keep the messages of a key in order, as Spec.Kind of the
-application says. Kind and number of slots are for ever; a queue that is there
-needs neither flag. --dead-key-holds is changed by migrating with --ordered again.
+application says. Kind and number of slots are permanent; an existing queue
+needs neither flag. chanq configure changes the other settings, --dead-key for example.
 
 With --shard a queue is one of several that a program opens together, by package chanqshards, each in
 a database of its own. Migrate shard 0 first: it tells the ID of the set, which the others are

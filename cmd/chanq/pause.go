@@ -15,7 +15,7 @@ func (a *app) pauseCommand() *cobra.Command {
 		`Stops all claims of the queues, in every process, as soon as each polls next.
 Messages may still be sent, and those that are leased may be settled.`,
 		"paused", func(q *chanqadmin.Queue, ctx context.Context) error { return q.Pause(ctx, reason) })
-	cmd.Flags().StringVar(&reason, "reason", "", "`text` for other operators, which chanq doctor and the web UI show")
+	cmd.Flags().StringVar(&reason, "reason", "", "`text` for other operators, which chanq doctor shows")
 	return cmd
 }
 

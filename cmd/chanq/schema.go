@@ -24,8 +24,8 @@ administrator to read and run; each may be run again without harm. It connects t
 nothing. The dialect is that of --dialect, or else of --db or --dsn.
 
 With --view and --procedures it prints what other programs may use, in the place of the
-tables: the view chanq_QUEUE_messages, which shows what is in the queue, and the procedure
-chanq_QUEUE_send, which adds a message (docs/sql.md). Migrate makes neither. Those of an ordered queue want
+tables: the view chanq_QUEUE__messages, which shows what is in the queue, and the procedure
+chanq_QUEUE__send, which adds a message (docs/sql.md). Migrate makes neither. Those of an ordered queue want
 --ordered, and find out by themselves how many slots it has.`,
 		Example: `  chanq schema --dialect sqlserver --schema jobs mail | sqlcmd -d shop`,
 		Args:    atLeast(1, "one queue or more"),

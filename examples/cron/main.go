@@ -56,8 +56,7 @@ func add(ctx context.Context, reminders *chanq.Queue[string], delay time.Duratio
 	return err
 }
 
-// remind prints what is due. A reminder that cannot be printed is due again in
-// five minutes, and dead after Spec.MaxAttempts, which is 10.
+// remind prints what is due. A reminder that cannot be printed is due again later, and dead after Spec.MaxAttempts, which is 20.
 func remind(ctx context.Context, reminders *chanq.Queue[string], out io.Writer) error {
 	consumer, err := reminders.Consume(ctx, chanq.ConsumerConfig{Prefetch: 1, StopWhenIdle: true})
 	if err != nil {

@@ -5,9 +5,9 @@ import (
 	"regexp"
 )
 
-// variable are the parts of an error's text in which errors of one kind differ: quoted parts, UUIDs, hexadecimal runs of eight or more
-// characters and numbers.
-var variable = regexp.MustCompile(`"[^"]*"|'[^']*'|` + "`[^`]*`" + `|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|(0x)?[0-9a-fA-F]{8,}|[0-9]+`)
+// variable are the parts of an error's text in which errors of one kind differ: quoted parts, UUIDs, hexadecimal numbers, runs of eight or more
+// hexadecimal characters, and numbers.
+var variable = regexp.MustCompile(`"[^"]*"|'[^']*'|` + "`[^`]*`" + `|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|0x[0-9a-fA-F]+|[0-9a-fA-F]{8,}|[0-9]+`)
 
 // fingerprintRule is the first byte of a fingerprint. A change of the rule raises it, so that groups of two rules stay apart.
 const fingerprintRule = 1

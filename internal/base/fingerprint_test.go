@@ -16,6 +16,7 @@ func TestErrorsThatDifferInVariablePartsHaveOneFingerprint(t *testing.T) {
 		{"user 0199c0de-0000-7000-8000-000000000000 is gone", "user FFFFFFFF-0000-7000-8000-00000000000a is gone"},
 		{"commit deadbeef00 is unknown", "commit 0xDEADBEEF is unknown", "commit 12345678 is unknown"},
 		{"dial tcp 10.0.0.1:5432: refused", "dial tcp 192.168.10.20:80: refused"},
+		{"panic in f(0x5, 0xa)", "panic in f(0x1f, 0xb)"},
 		{"a bad face", "a bad face"},
 	} {
 		first := base.Fingerprint(group[0])

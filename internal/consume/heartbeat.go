@@ -21,7 +21,7 @@ const leaveTimeout = 5 * time.Second
 func (c *Consumer) attend(ctx context.Context) {
 	chore := c.cfg.Task("members", "join")
 	defer chore.End()
-	revision := int64(0) // of the policy that is known
+	known := sqlbatch.Policy{}
 	for ctx.Err() == nil {
 		timeout, pause := c.cfg.StatementTimeout, c.cfg.LeaseFor/3
 		if c.cfg.Table.Ordered { // all slots are lost with the membership: there is time for several tries
@@ -47,7 +47,9 @@ func (c *Consumer) attend(ctx context.Context) {
 			c.extender.Wake() // leases may last longer now
 		}
 		if err == nil {
-			c.mind("join", c.learnPolicy(ctx, timeout, &revision))
+			read := base.Now()
+			c.mind("join", c.learnPolicy(ctx, timeout, &known))
+			pause -= base.Now() - read // the next heartbeat is no later
 		}
 		batch.Sleep(ctx, pause)
 	}
@@ -62,19 +64,19 @@ func (c *Consumer) attend(ctx context.Context) {
 }
 
 // learnPolicy reads the policy of the queue, which operators may change. What fails is tried again with the next heartbeat.
-func (c *Consumer) learnPolicy(ctx context.Context, timeout time.Duration, known *int64) error {
+func (c *Consumer) learnPolicy(ctx context.Context, timeout time.Duration, known *sqlbatch.Policy) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var found table.Stored
 	err := c.parts.note.RunPatient(ctx, c.cfg.Table.SQL.Version(), found.Scan)
-	if err != nil || found.Version == 0 || found.Revision == *known {
+	if err != nil || found.Version == 0 {
 		return err
 	}
 	c.cfg.Table.SetPolicy(found.Policy)
-	if c.order != nil {
+	if c.order != nil && found.Policy != *known {
 		c.order.PolicyChanged()
 	}
-	*known = found.Revision
+	*known = found.Policy
 	return nil
 }
 

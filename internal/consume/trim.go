@@ -31,6 +31,7 @@ func (c *Consumer) trim() {
 			}
 		}
 		batch.Sleep(c.stop, every/2+rand.N(every))
+		p = c.cfg.Table.Policy() // which may have changed
 		if round%whole == 0 {
 			done, dead = 0, 0
 		}

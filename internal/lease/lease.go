@@ -108,6 +108,7 @@ type Lease struct {
 
 	Counted    atomic.Bool // the history counts it as acked in a transaction
 	RolledBack atomic.Bool // it is InTx, and its transaction was rolled back
+	ByTx       bool        // it is settled by the commit of its transaction
 
 	deadline atomic.Int64 // of base.Now
 	until    atomic.Int64 // end of automatic extension
@@ -304,7 +305,7 @@ func Committed(leases []*Lease) {
 		return
 	}
 	for _, l := range leases {
-		l.Op = Ack
+		l.Op, l.ByTx = Ack, true
 	}
 	Finish(leases[0].Home.Owner, leases, make([]error, len(leases)))
 }

@@ -87,10 +87,16 @@ func (s *Sequencer) keep(was, sl *slot) {
 // SetPolicy changes whether dead messages hold their keys, and how many keys of each slot are at work at once. Keys that are held
 // open when the database answers that nothing holds them.
 func (s *Sequencer) SetPolicy(holds bool, keys func(slot int) int, now time.Duration) {
+	closes := holds && !s.cfg.Holds
 	s.cfg.Holds = holds
 	for number, sl := range s.slots {
 		sl.Keys = keys(number)
 		s.unqueue(sl, now)
+		for _, k := range sl.keys {
+			if closes { // until it is known that no dead message holds it
+				s.hold(k, s.redriven, now)
+			}
+		}
 	}
 }
 

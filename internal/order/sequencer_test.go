@@ -454,3 +454,15 @@ func TestAHeadThatAnotherProgramEndedClosesItsKeyUntilItIsKnownNotToBeHeld(t *te
 	o.Answer(o.plan(Held), &Answer{Walked: true, Held: []bool{false}}, o.now)
 	require.Equal(t, []int64{2}, o.next())
 }
+
+// TestAPolicyThatHoldsClosesWhatIsInMemory until the database has answered.
+func TestAPolicyThatHoldsClosesWhatIsInMemory(t *testing.T) {
+	o := newOne(t, 0, func(c *Config) { c.Holds = false })
+	o.answer(o.plan(Read), 10, row(1))
+	o.SetPolicy(true, func(int) int { return 0 }, o.now)
+	require.Empty(t, o.Deliver(10, o.now))
+	held := o.plan(Held)
+	require.Equal(t, []string{"a"}, held.Keys)
+	require.False(t, o.Answer(held, &Answer{Walked: true, Redriven: o.redriven, Held: []bool{false}}, o.now))
+	require.Len(t, o.Deliver(10, o.now), 1)
+}

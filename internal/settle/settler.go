@@ -229,7 +229,7 @@ func fingerprint(l *lease.Lease) int64 {
 	if l.Cause == sqlbatch.CauseExpired || l.Cause == sqlbatch.CauseKilled {
 		return 0
 	}
-	return base.Fingerprint(l.Text)
+	return base.Fingerprint(l.Text[:min(len(l.Text), sqlbatch.MaxError)]) // of what is stored
 }
 
 func (x *scratch) settle(ctx context.Context, t Table, op lease.Op, leases []*lease.Lease, skipLocked bool) (changed []sqlbatch.Item, left bool, err error) {

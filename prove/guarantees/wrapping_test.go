@@ -2,6 +2,7 @@ package guarantees
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"runtime"
@@ -324,17 +325,20 @@ func callsReported(w *world) {
 	}
 	var r reports
 	q := w.Queue("last", chanq.Config{Spec: chanq.Spec{MaxAttempts: 1}, Hooks: r.hooks()})
-	body := sendNamed(w, q, "for the last time", "by its transaction")
+	body := sendNamed(w, q, "for the last time", "by its transaction", "by InTx")
 	w.drained(w.singleWays()[0], q, 1, chanq.ConsumerConfig{}, func(ctx context.Context, l *chanq.Lease[string]) error {
 		if l.Body == "for the last time" {
 			return errors.New("no")
+		}
+		if l.Body == "by InTx" {
+			return chanq.InTx(ctx, w.DB, func(ctx context.Context, tx *sql.Tx) error { return l.AckTx(ctx, tx) })
 		}
 		tx, err := w.DB.BeginTx(ctx, nil)
 		require.NoError(w, err)
 		require.NoError(w, l.AckTx(ctx, tx))
 		return tx.Commit()
 	})
-	require.ElementsMatch(w, []string{"for the last time: dead-letter 0s no", "by its transaction: ack 0s <nil>"}, r.take(w, body))
+	require.ElementsMatch(w, []string{"for the last time: dead-letter 0s no", "by its transaction: ack 0s <nil>", "by InTx: ack 0s <nil>"}, r.take(w, body))
 }
 
 func batchesReported(w *world) {

@@ -85,7 +85,7 @@ type texts struct {
 	version, problems, clock, record, stats, empty, get, cancel                          string
 	discard, queues, lock, wear, vacuum                                                  string
 	drop                                                                                 []string
-	redrive, redriveIDs, pause, resume, join, leave, members                             string
+	redrive, redriveIDs, configure, pause, resume, join, leave, members                  string
 	trim                                                                                 map[sqlbatch.State]string
 	sample, counted, samples, thin                                                       string
 	slots, takeSlots, giveSlots, slotStats, begin, reach                                 string // of an ordered queue, as the next
@@ -128,6 +128,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		vacuum:      r.Replace(vacuumText),
 		redrive:     r.Replace(redriveText),
 		redriveIDs:  r.Replace(redriveIDsText),
+		configure:   r.Replace(configureText),
 		pause:       r.Replace(pauseText),
 		resume:      r.Replace(resumeText),
 		trim:        map[sqlbatch.State]string{sqlbatch.Dead: r.Replace(trimText("{dead}")), sqlbatch.Done: r.Replace(trimText("{done}"))},

@@ -159,6 +159,14 @@ func (q *queue) Redrive(n int, ids [][16]byte, w sqlbatch.Window) sqlbatch.State
 	return sqlbatch.Statement{Text: q.redrive, Args: append([]any{int64(n)}, window(w)...)}
 }
 
+const configureText = `UPDATE {queues} SET revision = revision + 1, holds = $1::smallint, max_keys = $2::integer, max_attempts = $3::integer,
+  max_body = $4::integer, retain_ms = $5::bigint, retain_dead_ms = $6::bigint
+WHERE name = {name}`
+
+func (q *queue) Configure(p sqlbatch.Policy) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.configure, Args: build.PolicyArgs(p)}
+}
+
 func (q *queue) Record(version int, p sqlbatch.Policy) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.record, Args: append([]any{int64(version)}, build.PolicyArgs(p)...)}
 }

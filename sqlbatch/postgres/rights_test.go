@@ -278,6 +278,7 @@ func TestAnOperatorDoesTheRest(t *testing.T) {
 	q, err := chanq.Open[string](r.ctx, db, "orders", chanq.Config{})
 	require.NoError(t, err)
 	require.NoError(t, testdb.Admin(q).Pause(r.ctx, ""))
+	require.NoError(t, testdb.Admin(q).Configure(r.ctx, chanq.Spec{MaxAttempts: 5}))
 	require.NoError(t, testdb.Admin(q).Resume(r.ctx))
 	dead, err := testdb.Peek(r.ctx, q, chanqadmin.StateDead, 10)
 	require.NoError(t, err)
@@ -294,7 +295,7 @@ func TestAnOperatorDoesTheRest(t *testing.T) {
 		require.NoError(t, err, state)
 	}
 	r.runs(db, orders.Members(), orders.Samples(0, time.Minute), orders.Problems(), orders.Clock(), orders.Queues(), orders.Discard([][16]byte{{}}), orders.Redrive(1, nil, sqlbatch.Window{Before: 1}))
-	r.refuses(db, "DELETE FROM chanq__consumers", "ALTER TABLE chanq_orders ADD x int", "DROP TABLE chanq_orders", "INSERT INTO chanq__queues VALUES ('x', 1, false, 0)")
+	r.refuses(db, "DELETE FROM chanq__consumers", "ALTER TABLE chanq_orders ADD x int", "DROP TABLE chanq_orders", "INSERT INTO chanq__queues (name, version) VALUES ('x', 1)")
 	r.requireRefused(chanqadmin.Drop(r.ctx, db, "orders", chanq.Config{}))
 	require.NoError(t, chanqadmin.Drop(r.ctx, r.as("migrator"), "orders", chanq.Config{}))
 }

@@ -47,7 +47,7 @@ type queue struct {
 	drop                                          []string
 	redriveOldest, redriveListed                  string
 	redriveInsert, redriveDelete, redriveCount    string
-	pause, resume                                 string
+	configure, pause, resume                      string
 	trim                                          map[sqlbatch.State]string
 	joinSweep, join, leave, members               string
 	peek, browse, purge                           map[sqlbatch.State]string
@@ -82,7 +82,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		drop:          []string{text(dropMembers), text(dropRecord), text(dropView), text(dropLive), text(dropDead), text(dropDone), text(dropSamples)},
 		redriveOldest: text(redriveMark + oldestDead), redriveListed: text(redriveMark + listedDead),
 		redriveInsert: text(redriveInsert), redriveDelete: text(redriveDelete), redriveCount: text(redriveCount),
-		pause: text(pauseText), resume: text(resumeText),
+		configure: text(configureText), pause: text(pauseText), resume: text(resumeText),
 		trim:      map[sqlbatch.State]string{sqlbatch.Dead: text(trimText("{dead}")), sqlbatch.Done: text(trimText("{done}"))},
 		joinSweep: text(joinSweepText), join: text(joinText), leave: text(leaveText), members: text(membersText),
 		sample: text(sampleText), counted: text(countedText), samples: text(samplesText), thin: text(thinText()),

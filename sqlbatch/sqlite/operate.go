@@ -88,6 +88,13 @@ func trimText(table string) string {
 RETURNING id, ended_at`
 }
 
+const configureText = `UPDATE {queues} SET revision = revision + 1, holds = ?1, max_keys = ?2, max_attempts = ?3, max_body = ?4, retain_ms = ?5, retain_dead_ms = ?6
+WHERE name = {name}`
+
+func (q *queue) Configure(p sqlbatch.Policy) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.configure, Args: build.PolicyArgs(p)}
+}
+
 func (q *queue) Record(version int, p sqlbatch.Policy) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.record, Args: append([]any{int64(version)}, build.PolicyArgs(p)...)}
 }

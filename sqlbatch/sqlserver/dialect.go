@@ -58,7 +58,7 @@ type queue struct {
 	version, record, stats, get, cancel string
 	peek, browse, purge                 map[sqlbatch.State]string
 	redrive, redriveIDs                 string
-	pause, resume                       string
+	configure, pause, resume            string
 	trim                                map[sqlbatch.State]string
 	discard, queues, lock, drop         string
 	problems, clock, empty              string
@@ -126,6 +126,7 @@ func newQueue(ordered bool, render func(template string) string) *queue {
 		drop:        render(dropText),
 		redrive:     render(redriveText),
 		redriveIDs:  render(redriveIDsText),
+		configure:   render(configureText),
 		pause:       render(pauseText),
 		resume:      render(resumeText),
 		trim:        map[sqlbatch.State]string{sqlbatch.Dead: render(trimText("{dead}", "{dead ended}")), sqlbatch.Done: render(trimText("{done}", "{done pk}"))},

@@ -18,16 +18,35 @@ SELECT {name}, 0, 0, SYSUTCDATETIME(), {kind and slots}, {shard values}, 0, 0, 0
 WHERE NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.name = {name});
 UPDATE {queues} WITH (ROWLOCK)
 SET version = CASE WHEN version > @version THEN version ELSE @version END, revision = revision + 1,
-    holds = @holds, max_keys = @max_keys, max_attempts = @max_attempts, max_body = @max_body, retain_ms = @retain_ms, retain_dead_ms = @retain_dead_ms
+    ` + setPolicy + `
 WHERE name = {name};
 `
 
+// configureText changes the policy alone.
+const configureText = session + `UPDATE {queues} WITH (ROWLOCK)
+SET revision = revision + 1,
+    ` + setPolicy + `
+WHERE name = {name};
+`
+
+const (
+	setPolicy         = `holds = @holds, max_keys = @max_keys, max_attempts = @max_attempts, max_body = @max_body, retain_ms = @retain_ms, retain_dead_ms = @retain_dead_ms`
+	policyDeclaration = "@holds bigint, @max_keys bigint, @max_attempts bigint, @max_body bigint, @retain_ms bigint, @retain_dead_ms bigint"
+)
+
 func (q *queue) Record(version int, p sqlbatch.Policy) sqlbatch.Statement {
-	args := []any{sql.Named("version", int32(version))}
+	return call(q.record, "@version int, "+policyDeclaration, append([]any{sql.Named("version", int32(version))}, policyArgs(p)...)...)
+}
+
+func (q *queue) Configure(p sqlbatch.Policy) sqlbatch.Statement {
+	return call(q.configure, policyDeclaration, policyArgs(p)...)
+}
+
+func policyArgs(p sqlbatch.Policy) (args []any) {
 	for i, name := range strings.Split(build.PolicyColumns, ", ") {
 		args = append(args, sql.Named(name, build.PolicyArgs(p)[i]))
 	}
-	return call(q.record, "@version int, @holds bigint, @max_keys bigint, @max_attempts bigint, @max_body bigint, @retain_ms bigint, @retain_dead_ms bigint", args...)
+	return args
 }
 
 // pauseText and resumeText take an X lock on the queue's row in the table of

@@ -182,6 +182,7 @@ func TestTheDocumentedRightsOfAnOperatorSuffice(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, testdb.Admin(orders).Pause(ctx, ""))
 	require.NoError(t, testdb.Admin(orders).Resume(ctx))
+	require.NoError(t, testdb.Admin(orders).Configure(ctx, chanq.Spec{MaxAttempts: 5}))
 	ready, err := testdb.Peek(ctx, orders, chanqadmin.StateReady, 10)
 	require.NoError(t, err)
 	require.Len(t, ready, 3)

@@ -56,6 +56,7 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 		"lock":          q.Lock(),
 		"redrive":       q.Redrive(n, nil, sqlbatch.Window{Before: int64(n)}),
 		"redrive-ids":   q.Redrive(0, [][16]byte{id}, sqlbatch.Window{}),
+		"configure":     q.Configure(sqlbatch.DefaultPolicy),
 		"pause":         q.Pause("someone", "a test"),
 		"resume":        q.Resume(),
 		"trim":          q.Trim(sqlbatch.Done, d, n, int64(n)),
