@@ -92,9 +92,12 @@ func (s *store) end(ctx context.Context, state sqlbatch.State) error {
 		return nil
 	}
 	live := s.liveTable()
-	ended := strings.TrimRight(live, `"]`) + "_" + string(state) + live[len(live)-1:]
+	ended, kind := strings.TrimRight(live, `"]`)+"__"+string(state)+live[len(live)-1:], "cause"
+	if state == sqlbatch.Done {
+		kind = "outcome"
+	}
 	texts := []string{
-		`INSERT INTO ` + ended + ` (id, priority, enqueued_at, ended_at, fence, attempts, body) SELECT id, priority, enqueued_at, due_at, fence, attempts, body FROM ` + live,
+		`INSERT INTO ` + ended + ` (id, priority, enqueued_at, ended_at, fence, attempts, body, ` + kind + `) SELECT id, priority, enqueued_at, due_at, fence, attempts, body, 1 FROM ` + live,
 		`DELETE FROM ` + live,
 	}
 	switch s.place.Engine {
