@@ -261,12 +261,13 @@ func (c *consumer) attempt(do func() error, then func(took time.Duration, err er
 
 // dispose settles a lease as its handler's error says, unless it is settled or lost.
 func (c *consumer) dispose(d *Delivery, took time.Duration, err error) {
-	if l := d.lease; err == nil && l.State() == lease.InTx && !l.RolledBack.Load() {
+	switch l := d.lease; {
+	case err == nil && l.State() == lease.InTx && !l.RolledBack.Load():
 		l.Unwatch() // the caller's commit acks it, and its context is not needed any more
 		c.engine.Returned(l)
 		c.handled(d, HandlerOutcome{Kind: OutcomeAck}, took, nil)
 		return
-	} else if err == nil && l.State() == lease.Settled && l.ByTx {
+	case err == nil && l.State() == lease.Settled && l.ByTx:
 		c.handled(d, HandlerOutcome{Kind: OutcomeAck}, took, nil)
 		return
 	}

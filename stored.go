@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/chanq/chanq/internal/table"
@@ -191,30 +192,28 @@ func (s Spec) complete() (Spec, error) {
 	return s, v.err()
 }
 
-// differs returns ErrSpec if a field that is not zero differs from that of the stored Spec. Only those of the kind are looked at if
-// fixed is set.
+// differs returns ErrSpec if a field that is not zero differs from that of the stored Spec. If fixed is set only the fields are compared
+// that cannot be changed.
 func (s Spec) differs(stored Spec, fixed bool) error {
 	fields := []struct {
-		name             string
-		given, has, none any
-	}{{"Kind", s.Kind, stored.Kind, Kind(0)}, {"Slots", s.Slots, stored.Slots, 0}}
-	remedy := "it cannot be changed: leave the field unset, or migrate a queue of another name"
-	if !fixed {
-		fields = append(fields, []struct {
-			name             string
-			given, has, none any
-		}{
-			{"MaxKeys", s.MaxKeys, stored.MaxKeys, 0}, {"DeadKey", s.DeadKey, stored.DeadKey, DeadKey(0)},
-			{"MaxAttempts", s.MaxAttempts, stored.MaxAttempts, 0}, {"MaxBody", s.MaxBody, stored.MaxBody, 0},
-			{"Retain", s.Retain, stored.Retain, time.Duration(0)}, {"RetainDead", s.RetainDead, stored.RetainDead, time.Duration(0)},
-		}...)
+		name       string
+		given, has any
+	}{
+		{"Kind", s.Kind, stored.Kind}, {"Slots", s.Slots, stored.Slots},
+		{"MaxKeys", s.MaxKeys, stored.MaxKeys}, {"DeadKey", s.DeadKey, stored.DeadKey}, {"MaxAttempts", s.MaxAttempts, stored.MaxAttempts},
+		{"MaxBody", s.MaxBody, stored.MaxBody}, {"Retain", s.Retain, stored.Retain}, {"RetainDead", s.RetainDead, stored.RetainDead},
+	}
+	const permanent = 2
+	if fixed {
+		fields = fields[:permanent]
 	}
 	for i, f := range fields {
-		if f.given == f.none || f.given == f.has {
+		if reflect.ValueOf(f.given).IsZero() || f.given == f.has {
 			continue
 		}
-		if i > 1 {
-			remedy = "leave the field unset, or change the queue by chanq.Migrate, chanqadmin.Queue.Configure, or the command: chanq configure"
+		remedy := "leave the field unset, or change the queue by chanq.Migrate, chanqadmin.Queue.Configure, or the command: chanq configure"
+		if i < permanent {
+			remedy = "it cannot be changed: leave the field unset, or migrate a queue of another name"
 		}
 		return fmt.Errorf("%w: Spec.%s is %s, and the database says %s; %s", ErrSpec, f.name, specText(f.name, f.given), specText(f.name, f.has), remedy)
 	}

@@ -15,8 +15,8 @@ import (
 
 // One shard has no tables, and the other one refuses a message.
 func TestUnsentTakesWhatNoShardCanStore(t *testing.T) {
-	var told atomic.Int64
-	q := newQueue(t, 2, chanq.Config{Spec: chanq.Spec{MaxBody: 10}, Hooks: chanq.Hooks{Unsent: func(chanq.UnsentEvent) { told.Add(1) }}})
+	var reported atomic.Int64
+	q := newQueue(t, 2, chanq.Config{Spec: chanq.Spec{MaxBody: 10}, Hooks: chanq.Hooks{Unsent: func(chanq.UnsentEvent) { reported.Add(1) }}})
 	require.NoError(t, chanqadmin.DropWithMessages(t.Context(), q.places[1].db, "orders", chanq.Config{}))
 	q.places[1].queue.Store(nil) // as after an Open while the database was away
 	p, err := q.Producer(chanq.ProducerConfig{})
@@ -36,7 +36,7 @@ func TestUnsentTakesWhatNoShardCanStore(t *testing.T) {
 	require.ErrorIs(t, unsent[0].Err, chanq.ErrTooLarge)
 	require.ErrorIs(t, unsent[1].Err, chanq.ErrNoSchema)
 	require.NoError(t, p.Flush(t.Context()))
-	require.Eventually(t, func() bool { return told.Load() == 2 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return reported.Load() == 2 }, time.Minute, time.Millisecond)
 
 	var sent atomic.Int64
 	go func() { // ends when all are taken

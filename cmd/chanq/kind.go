@@ -15,10 +15,10 @@ import (
 // kindFlags say what kind of queue is made.
 type kindFlags struct {
 	specFlags
-	ordered, holds bool
-	slots          int
-	shard, set     string
-	mark           chanq.ShardMark // which these two say; of check
+	ordered    bool
+	slots      int
+	shard, set string
+	mark       chanq.ShardMark // which these two say; of check
 }
 
 func (k *kindFlags) add(cmd *cobra.Command) {
@@ -26,7 +26,6 @@ func (k *kindFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.BoolVar(&k.ordered, "ordered", false, "keep the messages of a key in order")
 	flags.IntVar(&k.slots, "slots", 0, "with --ordered: how many slots (default 64, or as many as there are)")
-	flags.BoolVar(&k.holds, "dead-key-holds", false, "with --ordered: a dead message holds up those behind it with its key")
 	flags.StringVar(&k.shard, "shard", "", "which `I/N` of a queue over several places this is, from 0/N to N-1/N")
 	flags.StringVar(&k.set, "set", "", "with --shard: the `ID` of the set that the shards are, which migrate makes up for shard 0")
 }
@@ -40,8 +39,6 @@ func (k *kindFlags) check() error {
 		return usage("--slots is %d: must be from 1 to %d", k.slots, sqlbatch.MaxSlots)
 	case k.slots > 0 && !k.ordered:
 		return usage("--slots is for --ordered")
-	case k.holds && !k.ordered:
-		return usage("--dead-key-holds is for --ordered")
 	case k.set != "" && k.shard == "":
 		return usage("--set is for --shard")
 	case k.shard == "":
@@ -74,9 +71,6 @@ func (k *kindFlags) says(config chanq.Config) chanq.Config {
 	config.Spec = k.spec
 	if k.ordered {
 		config.Kind, config.Slots = chanq.KindOrdered, k.slots
-	}
-	if k.holds {
-		config.DeadKey = chanq.DeadKeyHolds
 	}
 	config.Shard = k.mark
 	return config

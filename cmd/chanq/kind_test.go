@@ -26,7 +26,7 @@ func TestAnOrderedQueueIsOperatedAsAnyOther(t *testing.T) {
 		require.Contains(t, line, `"key":"k"`)
 	}
 	succeed(t, "", "migrate", "--db", db, "pay")
-	succeed(t, "", "migrate", "--db", db, "--ordered", "--dead-key-holds", "pay")
+	succeed(t, "", "migrate", "--db", db, "--ordered", "--dead-key", "holds", "pay")
 	require.Contains(t, succeed(t, "", "stats", "--db", db, "pay").out, "3")
 	require.Equal(t, exitFailed, runIn(t.Context(), "", "migrate", "--db", db, "--ordered", "--slots", "3", "pay").status)
 	require.Contains(t, succeed(t, "", "purge", "--db", db, "--yes", "--state", "ready", "pay").out, "3")
@@ -55,7 +55,7 @@ func TestStatsShowTheSlotsOfOrderedQueues(t *testing.T) {
 
 func TestFlagsOfOrderedQueuesGoTogether(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "queue.db")
-	for _, flags := range [][]string{{"--slots", "2"}, {"--dead-key-holds"}, {"--ordered", "--slots", "1025"}, {"--ordered", "--slots", "-1"}} {
+	for _, flags := range [][]string{{"--slots", "2"}, {"--dead-key", "shuts"}, {"--ordered", "--slots", "1025"}, {"--ordered", "--slots", "-1"}} {
 		require.Equal(t, exitUsage, runIn(t.Context(), "", append([]string{"migrate", "--db", db, "pay"}, flags...)...).status, "%v", flags)
 		require.Equal(t, exitUsage, runIn(t.Context(), "", append([]string{"schema", "--dialect", "sqlite", "pay"}, flags...)...).status, "%v", flags)
 	}

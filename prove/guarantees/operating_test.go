@@ -38,7 +38,7 @@ var operating = []test{
 	{"TheStatementsOfSchemaMakeAQueueByHand", schemaByHand},
 }
 
-// keepsType: through death, redrive and ack. A message without a type stands beside it in each statement.
+// keepsType follows a message through death, redrive and ack. Each statement also has a message without a type.
 func keepsType(w *world) {
 	for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
 		cfg := chanq.Config{Spec: chanq.Spec{Kind: kind, Retain: time.Hour}}

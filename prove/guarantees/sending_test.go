@@ -321,8 +321,8 @@ func closeFullOfUnsent(w *world) {
 }
 
 func unsentTaken(w *world) {
-	told := make(chan chanq.UnsentEvent, 10)
-	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxBody: 10}, Hooks: chanq.Hooks{Unsent: func(e chanq.UnsentEvent) { told <- e }}})
+	reported := make(chan chanq.UnsentEvent, 10)
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxBody: 10}, Hooks: chanq.Hooks{Unsent: func(e chanq.UnsentEvent) { reported <- e }}})
 	p := testdb.Produce(w, q, chanq.ProducerConfig{BufferBytes: 600})
 	require.Empty(w, p.Unsent())
 	for round := range 3 {
@@ -343,7 +343,7 @@ func unsentTaken(w *world) {
 		for _, u := range unsent {
 			require.ErrorIs(w, u.Err, chanq.ErrTooLarge)
 			require.Equal(w, fmt.Sprint(round), u.Message.Headers["round"])
-			e := testdb.Receive(w, told, "it is reported")
+			e := testdb.Receive(w, reported, "it is reported")
 			require.Equal(w, chanq.UnsentEvent{Queue: "work", ID: u.Message.ID, Err: u.Err}, e)
 		}
 		require.NoError(w, testdb.Receive(w, sent, "there is room"))
@@ -357,7 +357,7 @@ func unsentTaken(w *world) {
 	require.Len(w, left.Unsent, 1, "what was not taken")
 	require.Empty(w, p.Unsent())
 	require.Equal(w, 3, testdb.Stats(w, q).Ready)
-	require.Len(w, told, 1)
+	require.Len(w, reported, 1)
 }
 
 func unsentOnce(w *world) {

@@ -43,8 +43,9 @@ func (q *queue) Configure(p sqlbatch.Policy) sqlbatch.Statement {
 }
 
 func policyArgs(p sqlbatch.Policy) (args []any) {
+	values := build.PolicyArgs(p)
 	for i, name := range strings.Split(build.PolicyColumns, ", ") {
-		args = append(args, sql.Named(name, build.PolicyArgs(p)[i]))
+		args = append(args, sql.Named(name, values[i]))
 	}
 	return args
 }
