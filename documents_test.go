@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -215,6 +216,30 @@ func TestTheDocumentsNameTestsThatAreThere(t *testing.T) {
 
 // A browser shows nothing of a picture that is not well-formed, and draws text beyond its edge
 // nowhere: those that are written by hand have a title, a viewBox and no script.
+// Each function and file that ARCHITECTURE.md names in a row is there, so that a reader does not search for it.
+func TestTheArchitectureNamesWhatIsThere(t *testing.T) {
+	text := documents(t, "ARCHITECTURE.md")["ARCHITECTURE.md"]
+	sources := documents(t, ".go")
+	all := strings.Join(slices.Collect(maps.Values(sources)), "\n")
+	names := 0
+	for _, row := range regexp.MustCompile("(?m)^\\|.*\\|$").FindAllString(text, -1) {
+		for _, name := range regexp.MustCompile("`([A-Za-z_]+\\.)?([A-Za-z_]+)(\\.go)?`").FindAllStringSubmatch(row, -1) {
+			names++
+			if file := name[2] + name[3]; name[3] != "" {
+				found := func(path string) bool { return path == file || strings.HasSuffix(path, "/"+file) }
+				require.True(t, slices.ContainsFunc(slices.Collect(maps.Keys(sources)), found), "%s in: %s", file, row)
+				continue
+			}
+			if _, err := os.Stat(name[0][1 : len(name[0])-1]); err == nil {
+				continue // a folder
+			}
+			declared := regexp.MustCompile(`(?m)^(func (\([^)]*\) )?|type |\t)` + name[2] + `\b`)
+			require.True(t, declared.MatchString(all), "%s in: %s", name[0], row)
+		}
+	}
+	require.Greater(t, names, 90)
+}
+
 func TestThePicturesAreWellFormed(t *testing.T) {
 	pictures := documents(t, ".svg")
 	require.Contains(t, pictures, "docs/pictures/way.svg")
