@@ -214,8 +214,6 @@ func TestTheDocumentsNameTestsThatAreThere(t *testing.T) {
 	}
 }
 
-// A browser shows nothing of a picture that is not well-formed, and draws text beyond its edge
-// nowhere: those that are written by hand have a title, a viewBox and no script.
 // Each function and file that ARCHITECTURE.md names in a row is there, so that a reader does not search for it.
 func TestTheArchitectureNamesWhatIsThere(t *testing.T) {
 	text := documents(t, "ARCHITECTURE.md")["ARCHITECTURE.md"]
@@ -257,6 +255,8 @@ func TestTheArchitectureNamesWhatIsThere(t *testing.T) {
 	require.Greater(t, names, 90)
 }
 
+// A browser shows nothing of a picture that is not well-formed, and draws text beyond its edge
+// nowhere: those that are written by hand have a title, a viewBox and no script.
 func TestThePicturesAreWellFormed(t *testing.T) {
 	pictures := documents(t, ".svg")
 	require.Contains(t, pictures, "docs/pictures/way.svg")

@@ -42,6 +42,11 @@
 // An item whose caller has withdrawn it is not written again. GiveUp ends everything at once, and hands each outcome to Done as it
 // is known: of items in a statement, Unknown.
 //
+// # Files
+//
+// writer.go has the configuration and the end, place.go the calls of Add and Withdraw, worker.go the groups and one statement,
+// round.go what follows a failure, size.go how many, isolation.go what is isolated, loop.go one try and its pause.
+//
 // # Goroutines and locks
 //
 // Run starts Config.Workers workers and one goroutine for isolated items, and joins them. They end after Close when every item has

@@ -20,7 +20,7 @@
 // those of a message whose row is looked at, unsure that of one whose rows an answer did not show (message.go).
 //
 // The methods of Sequencer are in the file of what they keep: walk.go (reads), key.go (messages by key), message.go (states), work.go
-// (tasks and answers), trial.go (suspects), sequencer.go (the calls of the owner).
+// (tasks and answers), trial.go (suspects), sequencer.go (the calls of the owner). Which slots to own is decided in rebalancer.go.
 //
 // These rules replace special cases:
 //   - A message without contents is fetched before its delivery, and each answer replaces what is known of its row. What
