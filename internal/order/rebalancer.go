@@ -15,7 +15,7 @@ import (
 //	   └────────gave──────── emptied ◀──drained── leaving
 //	                            └──── below the share: asked again ──┘
 //
-// Once a second, or less often if it is calm, the caller looks at all slots and counts the consumers. The share is ⌈slots/consumers⌉. A consumer with
+// Once a second, or less often while each slot has an owner, the caller looks at all slots and counts the consumers. The share is ⌈slots/consumers⌉. A consumer with
 // fewer slots asks for free ones: those without an owner, and those of an owner whose membership has ended. A consumer
 // with more returns the ones with the fewest busy messages.
 //
@@ -54,9 +54,10 @@ type Rebalancer struct {
 
 const (
 	lookEvery    = time.Second
-	lookCalm     = 10 * time.Second      // at most, while the caller is notified of slots that are free
-	lookRestless = 4 * time.Second       // after a change, during which looks come twice as often
-	lookSoon     = 50 * time.Millisecond // after an event
+	lookSettled  = 2500 * time.Millisecond // at most, while each slot has an owner
+	lookCalm     = 10 * time.Second        // at most, while the caller is notified of slots that are free as well
+	lookRestless = 4 * time.Second         // after a change, during which looks come twice as often
+	lookSoon     = 50 * time.Millisecond   // after an event
 	starveAfter  = 3 * time.Second
 	keepFirst    = 30 * time.Second // doubles up to keepMost
 	keepMost     = 10 * time.Minute
@@ -260,8 +261,11 @@ func (r *Rebalancer) Look(rows []SlotRow, consumers int, busy func(slot int) int
 		r.grow(now)
 		r.shrink(busy, now)
 	}
-	if r.calm && now-r.changed >= lookRestless && r.Settled() {
-		r.next = now + lookCalm
+	if now-r.changed >= lookRestless && r.Settled() {
+		r.next = now + lookSettled
+		if r.calm {
+			r.next = now + lookCalm
+		}
 		for _, row := range rows {
 			if row.Owner != r.self && row.Owner != [16]byte{} {
 				r.next = min(r.next, now+max(row.Left, 0)+lookSoon)
@@ -270,11 +274,11 @@ func (r *Rebalancer) Look(rows []SlotRow, consumers int, busy func(slot int) int
 	}
 }
 
-// Calm notes whether the caller calls Hurry when a consumer joins or returns slots. Then the next look, while each
-// slot has an owner who lives, is when the first of the other owners may be gone.
+// Calm notes whether the caller calls Hurry when a consumer joins or returns slots. Then looks are further apart while each slot
+// has an owner that lives. In any case the next look is not later than the end of another owner's membership.
 func (r *Rebalancer) Calm(calm bool) {
 	if r.calm && !calm {
-		r.next = min(r.next, r.last+lookEvery)
+		r.next = min(r.next, r.last+lookSettled)
 	}
 	r.calm = calm
 }
