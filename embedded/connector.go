@@ -122,8 +122,12 @@ func kindOf(query string) kind {
 	}
 	word := firstWord(query)
 	switch strings.ToUpper(word) {
-	case "SELECT", "VALUES", "PRAGMA", "EXPLAIN", "SAVEPOINT", "RELEASE":
+	case "SELECT", "VALUES", "EXPLAIN", "SAVEPOINT", "RELEASE":
 		return reads
+	case "PRAGMA":
+		if !writingPragma.MatchString(query) {
+			return reads
+		}
 	case "WITH":
 		if !writingWord.MatchString(query) {
 			return reads
@@ -142,8 +146,9 @@ func kindOf(query string) kind {
 }
 
 var (
-	writingWord = regexp.MustCompile(`(?i)\b(INSERT|UPDATE|DELETE|REPLACE)\b`)
-	toSavepoint = regexp.MustCompile(`(?i)^ROLLBACK\s+(TRANSACTION\s+)?TO\b`)
+	writingWord   = regexp.MustCompile(`(?i)\b(INSERT|UPDATE|DELETE|REPLACE)\b`)
+	writingPragma = regexp.MustCompile(`(?i)\bincremental_vacuum\b`)
+	toSavepoint   = regexp.MustCompile(`(?i)^ROLLBACK\s+(TRANSACTION\s+)?TO\b`)
 )
 
 func firstWord(query string) string {
