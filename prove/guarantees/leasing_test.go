@@ -95,6 +95,7 @@ func (w *world) longPaused(c *chanq.Consumer[string]) {
 	looks := c.Stats().Looks
 	w.Eventually("the consumer pauses", func() bool { return c.Stats().Looks > looks })
 	if w.Engine.Bubble {
+		w.Within(time.Hour)
 		w.pass(5 * time.Minute)
 	}
 }
