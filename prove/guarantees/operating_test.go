@@ -394,7 +394,7 @@ func redrive(w *world) {
 	n, err = testdb.Admin(q).Redrive(w.Soon(), 0)
 	require.NoError(w, err)
 	require.Equal(w, 1, n)
-	got := testdb.Leases(testdb.Lease(w, q, 3, time.Minute))
+	got := testdb.Leases(testdb.Lease(w, q, 3, time.Hour))
 	require.ElementsMatch(w, []string{"a", "b", "c"}, testdb.Bodies(got))
 	require.Equal(w, 1, got[0].Attempt)
 
@@ -551,7 +551,7 @@ func droppedIndex(w *world) {
 		names := sqlbatch.Names{Slots: spec.Slots}
 		dropped := 0
 		for number := range w.Engine.Dialect.Migrations(sqlbatch.Names{Queue: "any", Slots: spec.Slots})[0].Statements {
-			names.Queue = fmt.Sprint(spec.Kind, number)
+			names.Queue = fmt.Sprintf("%s%d", spec.Kind, number)
 			texts := w.Engine.Dialect.Migrations(names)[0].Statements
 			if !makesIndex.MatchString(texts[number]) || strings.Contains(texts[number], "chanq__consumers") {
 				continue
