@@ -148,7 +148,7 @@ func paused(w *world) {
 	w.run(w.Resume())
 	row = w.run(w.Version())[0]
 	require.EqualValues(w, 0, row[3])
-	require.Equal(w, []any{nil, nil, nil}, row[16:])
+	require.Equal(w, []any{nil, nil, nil}, row[15:])
 	require.Len(w, w.run(w.Claim(ClaimOf(10))), 1)
 }
 
