@@ -44,6 +44,8 @@ func TestTheSpaceOfManyDeletedMessagesIsReturnedToTheFileSystem(t *testing.T) {
 		return err == nil && bytes() < 5_000_000
 	})
 	sent := testdb.Send(t, q, chanq.Message[[]byte]{Body: []byte("after it")})
-	require.Equal(t, sent[0], testdb.Take(t, c, 1)[0].ID)
+	l := testdb.Take(t, c, 1)[0]
+	require.Equal(t, sent[0], l.ID)
+	require.NoError(t, l.Ack())
 	require.NoError(t, c.Shutdown(testdb.Soon(t)))
 }
