@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"io"
 	"regexp"
 	"strings"
 	"time"
@@ -405,5 +406,8 @@ func (r *rows) HasNextResultSet() bool {
 }
 
 func (r *rows) NextResultSet() error {
-	return r.Rows.(driver.RowsNextResultSet).NextResultSet()
+	if more, ok := r.Rows.(driver.RowsNextResultSet); ok {
+		return more.NextResultSet()
+	}
+	return io.EOF
 }

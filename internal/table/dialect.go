@@ -95,17 +95,22 @@ func askDialect(ctx context.Context, db *sql.DB) (sqlbatch.Dialect, error) {
 		cmp.Or(strings.Join(answers, ", "), "none"), sqlserver.Dialect.Name(), postgres.Dialect.Name(), sqlite.Dialect.Name())
 }
 
-// ask returns the first value of the answer, and how many result sets it has.
+// ask returns the value of the first result set, and how many result sets there are. All of them are read: an error may be in any.
 func ask(ctx context.Context, conn *sql.Conn, text string) (answer string, sets int, err error) {
 	rows, err := conn.QueryContext(ctx, text)
 	if err != nil {
 		return "", 0, err
 	}
 	defer rows.Close()
-	if rows.Next() {
-		err = rows.Scan(&answer)
-	}
-	for sets = 1; rows.NextResultSet(); sets++ {
+	for sets = 1; err == nil; sets++ {
+		for rows.Next() && err == nil {
+			if sets == 1 {
+				err = rows.Scan(&answer)
+			}
+		}
+		if !rows.NextResultSet() {
+			break
+		}
 	}
 	return answer, sets, errors.Join(err, rows.Err())
 }

@@ -38,6 +38,7 @@ func wrappedDriver(w *world) {
 		}
 		require.NoError(w, chanq.Migrate(w.Soon(), db, name, chanq.Config{Spec: spec}))
 		q := testdb.OpenOn[string](w, db, name, chanq.Config{})
+		key := map[chanq.Kind]string{chanq.KindOrdered: "k"}[spec.Kind]
 
 		// Each error must keep its meaning: the first is repeated, the second is looked at.
 		once := false
@@ -48,11 +49,11 @@ func wrappedDriver(w *world) {
 			}
 			return faultdb.Fault{}
 		})
-		receipts, err := q.Send(w.Soon(), chanq.Message[string]{Body: "a", Key: "k", DedupKey: "one"}, chanq.Message[string]{Body: "b", Key: "k"})
+		receipts, err := q.Send(w.Soon(), chanq.Message[string]{Body: "a", Key: key, DedupKey: "one"}, chanq.Message[string]{Body: "b", Key: key})
 		require.NoError(w, err)
 		require.True(w, once, "a send failed, and was repeated")
 		faults.Inject(nil)
-		again, err := q.Send(w.Soon(), chanq.Message[string]{Body: "a", Key: "k", DedupKey: "one"})
+		again, err := q.Send(w.Soon(), chanq.Message[string]{Body: "a", Key: key, DedupKey: "one"})
 		require.NoError(w, err)
 		require.Equal(w, []chanq.Receipt{{ID: receipts[0].ID, Duplicate: true}}, again)
 
@@ -65,7 +66,7 @@ func wrappedDriver(w *world) {
 			l := testdb.Take(w, c, 1)[0]
 			bodies = append(bodies, l.Body)
 			require.NoError(w, chanq.InTx(w.Soon(), db, func(ctx context.Context, tx *sql.Tx) error {
-				_, err := q.SendTx(ctx, tx, chanq.Message[string]{Body: l.Body + " later", Key: "l", Delay: delayOf(spec)})
+				_, err := q.SendTx(ctx, tx, chanq.Message[string]{Body: l.Body + " later", Key: key, Delay: delayOf(spec)})
 				return errors.Join(err, l.AckTx(ctx, tx))
 			}))
 		}
