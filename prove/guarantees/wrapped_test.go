@@ -43,7 +43,7 @@ func wrappedDriver(w *world) {
 		// Each error must keep its meaning: the first is repeated, the second is looked at.
 		once := false
 		faults.Inject(func(op faultdb.Op) faultdb.Fault {
-			if op.Kind == faultdb.Exec && !once {
+			if (op.Kind == faultdb.Exec || op.Kind == faultdb.Query) && !once {
 				once = true
 				return faultdb.Fail(w.Failure(sqlbatch.RolledBack))
 			}
