@@ -109,7 +109,7 @@ func (q *Queue[T]) Label() string { return q.core.label }
 //
 // It takes a connection as calls of the application do, and returns it. One round trip stores up to 500 messages or 4 MiB of bodies;
 // one more is needed where a DedupKey or a caller's ID is met. More messages, and several with a DedupKey or a caller's ID, are
-// stored in one transaction, with two more round trips. Each try of a statement has 30 s. For many sends at once use a Producer,
+// stored in one transaction, with two more round trips. Each try of a statement has Config.StatementTimeout. For many sends at once use a Producer,
 // which stores messages of many calls with one statement. Send is safe for concurrent use. On SQLite a goroutine that holds a
 // transaction must not call it: see Queue.
 func (q *Queue[T]) Send(ctx context.Context, ms ...Message[T]) ([]Receipt, error) {
@@ -126,7 +126,7 @@ func (q *Queue[T]) Send(ctx context.Context, ms ...Message[T]) ([]Receipt, error
 		InTx: func(ctx context.Context, f func(send.Inserts) error) error {
 			return part.InTx(ctx, func(tx *sql.Tx) error { return f(core.inserts(core.table.InTx(tx))) })
 		},
-		Rows: core.mostRows(), Bytes: defaultBatchBytes, Timeout: defaultStatementTimeout,
+		Rows: core.mostRows(), Bytes: defaultBatchBytes, Timeout: core.cfg.StatementTimeout,
 	}.Send(ctx, rows, keyed)
 	if err == nil || unknown {
 		core.notify(len(rows), core.slotsOf(rows), false)
@@ -149,7 +149,7 @@ func (q *Queue[T]) Send(ctx context.Context, ms ...Message[T]) ([]Receipt, error
 // Wake makes idle consumers of this queue look for messages at once: call it after
 // committing a transaction of your own that used SendTx. InTx does it. It costs no round trip. Consumers in other
 // processes need a Notifier for it; without one they find the messages within a second
-// or so, or ConsumerConfig.PollMax, if that is longer.
+// or so, or ConsumerConfig.PollEvery, if that is longer.
 func (q *Queue[T]) Wake() {
 	q.core.wake()
 }
@@ -216,8 +216,8 @@ type queue struct {
 	sampleEvery time.Duration // 10 s, but for tests
 }
 
-// newQueue checks what op was given. Its errors are complete.
-func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
+// newQueue checks what op was given, and finds the dialect, for which it might ask the database. Its errors are complete.
+func newQueue(ctx context.Context, op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 	if err := sqlbatch.CheckNames(sqlbatch.Names{Queue: name}); err != nil {
 		return nil, fmt.Errorf("chanq: %s: %w", op, err) // which has the name
 	}
@@ -233,7 +233,10 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 	if err != nil {
 		return refuse(err)
 	}
-	d, err := table.DialectOf(db, cfg.Dialect)
+	d, err := table.DialectOf(ctx, db, string(cfg.Dialect))
+	if session.Unconnected(err) {
+		return nil, &OpError{Op: op, Queue: label, Err: fmt.Errorf("%w: %w", ErrUnavailable, err)}
+	}
 	if err != nil {
 		return refuse(err)
 	}

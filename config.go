@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -17,10 +18,10 @@ import (
 type Config struct {
 	// Spec is what the database keeps of the queue. Default: what is stored, or the defaults of Spec for a queue that Migrate makes.
 	Spec
-	// Dialect is the SQL of the database: sqlserver.Dialect, postgres.Dialect or sqlite.Dialect, from the packages below sqlbatch.
-	// Default: that of the *sql.DB's driver if it is go-mssqldb, pgx, lib/pq or modernc.org/sqlite. Set it for other drivers, and for
-	// drivers that wrap these.
-	Dialect sqlbatch.Dialect
+	// Dialect of the database. Default: that of the *sql.DB's driver if it is go-mssqldb, pgx, lib/pq or modernc.org/sqlite. With another
+	// driver, for example one that wraps one of these, the database is asked for its version, which costs up to four round trips. Set
+	// Dialect for a database that accepts the SQL of one of the three and returns another version.
+	Dialect Dialect
 	// Shard says that this is one shard of a queue over several databases, and which one: for programs that
 	// migrate or operate one shard. Programs that send and consume use package chanqshards, which sets it.
 	// Migrate stores it: for shard 0 a zero Set is generated; for other shards it is an error. Open rejects
@@ -45,7 +46,7 @@ type Config struct {
 	// Notifier wakes idle consumers of other processes. Default: the driver of the *sql.DB, if
 	// that is a Notifier, as it is for a file that embedded.Open opened; otherwise none. NoNotifier
 	// is none in any case: idle consumers find what other processes send at their next
-	// poll, after ConsumerConfig.PollMax at the latest.
+	// poll, after ConsumerConfig.PollEvery at the latest.
 	Notifier Notifier
 	// Hooks are called about what happens. Default: none.
 	Hooks Hooks
@@ -77,7 +78,26 @@ type Config struct {
 	// one. A connection that was idle for a minute is also replaced. No statement and no transaction is interrupted. Connections to
 	// SQLite are not replaced. Default: 30 min. Range: 100 ms to 100 years.
 	SessionMaxAge time.Duration
+	// StatementTimeout is the deadline of every statement of this queue's producers and consumers, and of every try of Queue.Send. A
+	// statement that takes longer is cancelled and repeated. Calls that take a context and run one statement, such as Stats of
+	// chanqadmin, end with their context only.
+	//
+	// A message that takes longer to store by itself has more time with each try, up to 2 minutes. Settles and extensions are repeated
+	// sooner, when a third or a sixth of LeaseFor is over, unless leases are short. A claim has LeaseFor at most. A claim that fails is
+	// repeated for half as many messages, down to one, and then without the contents. A message whose contents cannot be read twice, or
+	// not in this time, while the database answers, has failed an attempt. Default: 30 s. Range: 1 ms to 1 h.
+	StatementTimeout time.Duration
 }
+
+// Dialect is the SQL of one kind of database.
+type Dialect string
+
+// The dialects. The zero value stands for that of the *sql.DB.
+const (
+	DialectSQLServer Dialect = "sqlserver"
+	DialectPostgres  Dialect = "postgres"
+	DialectSQLite    Dialect = "sqlite"
+)
 
 const (
 	defaultMaxCrashes = 3
@@ -87,8 +107,14 @@ const (
 
 func (c Config) withDefaults() (Config, error) {
 	v := validator{}
+	if c.Dialect != "" {
+		if _, err := table.DialectNamed("Config.Dialect", string(c.Dialect)); err != nil {
+			v.errs = append(v.errs, err)
+		}
+	}
 	v.limit("Config.MaxCrashes", &c.MaxCrashes, defaultMaxCrashes, 1, mostCrashes)
 	v.duration("Config.VacuumEvery", &c.VacuumEvery, time.Second, 10*time.Millisecond, sqlbatch.MaxDelay)
+	v.duration("Config.StatementTimeout", &c.StatementTimeout, 30*time.Second, time.Millisecond, time.Hour)
 	v.duration("Config.SessionMaxAge", &c.SessionMaxAge, 30*time.Minute, 100*time.Millisecond, sqlbatch.MaxDelay)
 	if c.Durability > DurabilityAsIs {
 		v.wrong("Config.Durability is %d: must be DurabilityRequired (%d, the default) or DurabilityAsIs (%d)", c.Durability, DurabilityRequired, DurabilityAsIs)
@@ -141,10 +167,6 @@ type ProducerConfig struct {
 	// and those that cannot be stored and wait for Close; sends block when it is
 	// reached. Default 16 MiB.
 	BufferBytes int
-	// StatementTimeout is the deadline of every statement: one that takes longer is
-	// cancelled and repeated. A message that takes longer by itself has more time with each try, up to 2 minutes.
-	// Default 30 s.
-	StatementTimeout time.Duration
 }
 
 // Defaults of ProducerConfig and ConsumerConfig, for programs that share a limit out among several queues.
@@ -157,10 +179,7 @@ const (
 	DefaultDrainFor      = 20 * time.Second
 )
 
-const (
-	defaultBatchBytes       = 4 << 20
-	defaultStatementTimeout = 30 * time.Second
-)
+const defaultBatchBytes = 4 << 20
 
 func (c ProducerConfig) withDefaults(d sqlbatch.Dialect) (ProducerConfig, error) {
 	v := validator{}
@@ -169,7 +188,6 @@ func (c ProducerConfig) withDefaults(d sqlbatch.Dialect) (ProducerConfig, error)
 	v.duration("ProducerConfig.Linger", &c.Linger, DefaultLinger, time.Microsecond, time.Minute)
 	v.limit("ProducerConfig.InFlight", &c.InFlight, 1, 1, 64)
 	v.limit("ProducerConfig.BufferBytes", &c.BufferBytes, DefaultBufferBytes, 1, 1<<40)
-	v.duration("ProducerConfig.StatementTimeout", &c.StatementTimeout, defaultStatementTimeout, time.Millisecond, time.Hour)
 	return c, v.err()
 }
 
@@ -194,22 +212,16 @@ type ConsumerConfig struct {
 	// MaxExtend ends the automatic extension of a lease that is not settled: a
 	// stuck handler loses its message then. Default 1 h.
 	MaxExtend time.Duration
-	// PollMin and PollMax bound the pause between looks at an empty queue, which
-	// doubles from one to the other. What this process sends, nacks or gives back
-	// on Stop, the next due time, and Config.Notifier end it at once. Defaults 10 ms and 1 s. An idle
-	// consumer costs one read a PollMax, and finds what other processes send after a
-	// PollMax at the latest.
+	// PollEvery is the longest pause between two looks of an idle consumer at an empty queue. The first pause is 10 ms, and each one is
+	// twice as long as the one before. What this process sends, nacks or releases, the next due time, and Config.Notifier end a pause
+	// immediately. An idle consumer costs one read every PollEvery, and finds messages of other processes after PollEvery at the latest.
 	//
 	// A consumer at work claims from where it got to, and looks from the beginning once a
-	// second, or each PollMax, if that is less: for what a transaction committed late, what
+	// second, or every PollEvery, if that is less: for what a transaction committed late, what
 	// another process gave back, and leases that ran out. So these are found within a second
 	// or so where the database is in health. Where a look takes longer than some milliseconds,
-	// all consumers of the queue together spend a twentieth of their time on looks.
-	PollMin, PollMax time.Duration
-	// Linger is how long a settle lingers for others to join its statement, at
-	// most a tenth of LeaseFor. One that Wait waits for, or the next message of its Key, does so
-	// for 5 ms at most, where many come at once; Flush and Stop end it. Default 5 ms.
-	Linger time.Duration
+	// all consumers of the queue together spend 5 % of their time on looks. Default: 1 s. Range: 1 ms to 1 h.
+	PollEvery time.Duration
 	// DrainFor is how long calls of Handle, HandleBatches and Pipe go on after the consumer has stopped: see Consumer.Handle. They
 	// return at most 6 s later. Choose it so that both are less than what the process manager allows (Kubernetes: 30 s). For readers
 	// of the channel the context given to Shutdown counts. Default 20 s, at least 1 ms.
@@ -222,12 +234,6 @@ type ConsumerConfig struct {
 	// Middleware is called around each handler of Handle and Pipe, the first one outermost: see Middleware. HandleBatches is an error
 	// with it, and loops over C, All and Receive do not call it. Default: none.
 	Middleware []Middleware
-	// StatementTimeout is the deadline of every statement: one that takes longer is
-	// cancelled and repeated. Settles and extensions are repeated sooner, when a third
-	// or a sixth of LeaseFor is over (but for short leases). A claim has LeaseFor at most. One that fails
-	// is repeated for half as many messages, down to one, and then without the contents. A message whose contents cannot be read twice, or
-	// not in this time, while the database answers, has failed an attempt. Default 30 s.
-	StatementTimeout time.Duration
 	// StopWhenIdle ends the consumer when the queue is drained: for cron jobs and tools. It ends as after Stop,
 	// with a nil Err, when it holds nothing (no lease is buffered, delivered and not settled, or with a settle
 	// that is not stored, and no handler runs) and no message is due and not leased. A lease that
@@ -244,8 +250,8 @@ type ConsumerConfig struct {
 	//
 	// A message that is sent at the moment of the end may be left for the next consumer. Each look costs one
 	// round trip after a claim that found nothing (ordered: a look and a second claim). The
-	// consumer looks once when the last lease ends, and then every PollMin to PollMax while a row is locked. While
-	// it holds leases it claims once per PollMax instead of reading the next due time, and it does not
+	// consumer looks once when the last lease ends, and then after pauses that grow to PollEvery while a row is locked. While
+	// it holds leases it claims once per PollEvery instead of reading the next due time, and it does not
 	// listen for a Config.Notifier. With a Prefetch of 1 it holds no more than its readers handle and one message.
 	// Default: false.
 	StopWhenIdle bool
@@ -257,7 +263,9 @@ type ConsumerConfig struct {
 
 const (
 	minLease     = 100 * time.Millisecond
-	settleFactor = 2 // settles that may wait, in units of Prefetch
+	firstPause   = 10 * time.Millisecond // between looks at an empty queue, and after a claim of few messages
+	settleLinger = 5 * time.Millisecond  // of a settle that no call waits for, for others to join its statement
+	settleFactor = 2                     // settles that may wait, in units of Prefetch
 	minBacklog   = 4096
 )
 
@@ -277,15 +285,9 @@ func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 	v.duration("ConsumerConfig.LeaseFor", &c.LeaseFor, 30*time.Second, minLease, 24*time.Hour)
 	v.duration("ConsumerConfig.MaxExtend", &c.MaxExtend, time.Hour, minLease, sqlbatch.MaxDelay)
 	v.duration("ConsumerConfig.DrainFor", &c.DrainFor, DefaultDrainFor, time.Millisecond, sqlbatch.MaxDelay)
-	v.duration("ConsumerConfig.PollMin", &c.PollMin, 10*time.Millisecond, time.Millisecond, time.Hour)
-	v.duration("ConsumerConfig.PollMax", &c.PollMax, max(time.Second, c.PollMin), time.Millisecond, time.Hour)
-	v.duration("ConsumerConfig.Linger", &c.Linger, 5*time.Millisecond, time.Microsecond, time.Minute)
-	v.duration("ConsumerConfig.StatementTimeout", &c.StatementTimeout, 30*time.Second, time.Millisecond, time.Hour)
+	v.duration("ConsumerConfig.PollEvery", &c.PollEvery, time.Second, time.Millisecond, time.Hour)
 	if c.IdleGroup != nil && !c.StopWhenIdle {
 		v.wrong("ConsumerConfig.IdleGroup: it is for consumers with StopWhenIdle")
-	}
-	if c.PollMax < c.PollMin {
-		v.wrong("ConsumerConfig.PollMax is %v: must not be below PollMin, %v", c.PollMax, c.PollMin)
 	}
 	if c.Backoff == nil {
 		c.Backoff = defaultBackoff
@@ -299,12 +301,12 @@ func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 }
 
 // linger of settles: no reader counts on a settle that takes much of a lease.
-func (c ConsumerConfig) linger() time.Duration { return min(c.Linger, c.LeaseFor/10) }
+func (c ConsumerConfig) linger() time.Duration { return min(settleLinger, c.LeaseFor/10) }
 
-// tryTimeout is the deadline of one try of a settle: so short that what hangs is repeated
+// tryTimeout is the deadline of one try of a settle, of statements that have this timeout: so short that what hangs is repeated
 // within the lease, where it is not shorter than what a healthy database may need.
-func (c ConsumerConfig) tryTimeout() time.Duration {
-	return min(c.StatementTimeout, max(c.LeaseFor/3, time.Second))
+func (c ConsumerConfig) tryTimeout(statement time.Duration) time.Duration {
+	return min(statement, max(c.LeaseFor/3, time.Second))
 }
 
 // validator collects what is wrong with a config, so that all is said at once.

@@ -52,40 +52,35 @@ func FuzzConfig(f *testing.F) {
 	f.Add(int64(1<<40), int64(time.Hour), int64(time.Second), int64(time.Millisecond), int64(512), int64(1000), strings.Repeat("n", 201))
 	f.Fuzz(func(t *testing.T, a, b, c, d, e, g int64, name string) {
 		hour, ms := int64(time.Hour), int64(time.Millisecond)
-		queue, err := Config{Spec: Spec{MaxAttempts: int(a), MaxBody: int(b)}}.withDefaults()
+		queue, err := Config{Spec: Spec{MaxAttempts: int(a), MaxBody: int(b)}, StatementTimeout: time.Duration(g)}.withDefaults()
 		requireFields(t, err,
 			field{"Spec.MaxAttempts", a, UnlimitedAttempts, 1_000_000, func() int64 { return int64(queue.MaxAttempts) }},
-			field{"Spec.MaxBody", b, 1, 32 << 20, func() int64 { return int64(queue.MaxBody) }})
+			field{"Spec.MaxBody", b, 1, 32 << 20, func() int64 { return int64(queue.MaxBody) }},
+			field{"Config.StatementTimeout", g, ms, hour, func() int64 { return int64(queue.StatementTimeout) }})
 
 		for _, dialect := range []sqlbatch.Dialect{sqlserver.Dialect, postgres.Dialect, sqlite.Dialect} {
-			p, err := ProducerConfig{BatchRows: int(a), BatchBytes: int(b), Linger: time.Duration(c), InFlight: int(d), BufferBytes: int(e), StatementTimeout: time.Duration(g)}.withDefaults(dialect)
+			p, err := ProducerConfig{BatchRows: int(a), BatchBytes: int(b), Linger: time.Duration(c), InFlight: int(d), BufferBytes: int(e)}.withDefaults(dialect)
 			requireFields(t, err,
 				field{"ProducerConfig.BatchRows", a, 1, 512, func() int64 { return int64(p.BatchRows) }},
 				field{"ProducerConfig.BatchBytes", b, 1, 32 << 20, func() int64 { return int64(p.BatchBytes) }},
 				field{"ProducerConfig.Linger", c, int64(time.Microsecond), int64(time.Minute), func() int64 { return int64(p.Linger) }},
 				field{"ProducerConfig.InFlight", d, 1, 64, func() int64 { return int64(p.InFlight) }},
-				field{"ProducerConfig.BufferBytes", e, 1, 1 << 40, func() int64 { return int64(p.BufferBytes) }},
-				field{"ProducerConfig.StatementTimeout", g, ms, hour, func() int64 { return int64(p.StatementTimeout) }})
+				field{"ProducerConfig.BufferBytes", e, 1, 1 << 40, func() int64 { return int64(p.BufferBytes) }})
 		}
 
 		given := ConsumerConfig{
 			Name: name, Prefetch: int(a), PrefetchBytes: int(b), LeaseFor: time.Duration(c), MaxExtend: time.Duration(d),
-			PollMin: time.Duration(e), PollMax: time.Duration(g), Linger: time.Duration(b), StatementTimeout: time.Duration(a),
+			PollEvery: time.Duration(g),
 		}
 		consumer, err := given.withDefaults()
-		requireFields(t, withoutLines(err, "PollMax", "Name"),
+		requireFields(t, withoutLines(err, "Name"),
 			field{"ConsumerConfig.Prefetch", a, 1, 100_000, func() int64 { return int64(consumer.Prefetch) }},
 			field{"ConsumerConfig.PrefetchBytes", b, 1, 1 << 40, func() int64 { return int64(consumer.PrefetchBytes) }},
 			field{"ConsumerConfig.LeaseFor", c, 100 * ms, 24 * hour, func() int64 { return int64(consumer.LeaseFor) }},
 			field{"ConsumerConfig.MaxExtend", d, 100 * ms, int64(sqlbatch.MaxDelay), func() int64 { return int64(consumer.MaxExtend) }},
-			field{"ConsumerConfig.PollMin", e, ms, hour, func() int64 { return int64(consumer.PollMin) }},
-			field{"ConsumerConfig.Linger", b, int64(time.Microsecond), int64(time.Minute), func() int64 { return int64(consumer.Linger) }},
-			field{"ConsumerConfig.StatementTimeout", a, ms, hour, func() int64 { return int64(consumer.StatementTimeout) }})
+			field{"ConsumerConfig.PollEvery", g, ms, hour, func() int64 { return int64(consumer.PollEvery) }})
 		says := func(name string) bool { return err != nil && strings.Contains(err.Error(), "ConsumerConfig."+name+" ") }
 		require.Equal(t, len(name) > 200 || !utf8.ValidString(name) || strings.ContainsRune(name, 0), says("Name"), fmt.Sprint(err))
-		if !says("PollMax") && !says("PollMin") {
-			require.GreaterOrEqual(t, consumer.PollMax, consumer.PollMin)
-		}
 		require.NotNil(t, consumer.Backoff)
 	})
 }

@@ -42,13 +42,13 @@ func newConsumer(q *queue, cfg ConsumerConfig, values context.Context) (*consume
 	engine, err := consume.New(consume.Config{
 		Limits: claim.Limits{
 			Prefetch: cfg.Prefetch, PrefetchBytes: cfg.PrefetchBytes, LeaseFor: cfg.LeaseFor, MaxExtend: cfg.MaxExtend,
-			PollMin: cfg.PollMin, PollMax: cfg.PollMax, StatementTimeout: cfg.StatementTimeout,
+			PollMin: min(firstPause, cfg.PollEvery), PollEvery: cfg.PollEvery, StatementTimeout: q.cfg.StatementTimeout,
 			MaxCrashes: q.cfg.MaxCrashes, Slots: q.slots, Policy: q.table.Policy,
 		},
 		DB: q.db, Table: q.table, Key: q.key, Debouncer: &q.debouncer,
 		VacuumEvery: q.cfg.VacuumEvery, SessionMaxAge: q.cfg.SessionMaxAge, Paused: q.paused,
 		Member: newMember(cfg.Name, cfg.LeaseFor), NewID: func() [16]byte { return NewID() },
-		TryTimeout: cfg.tryTimeout(), Linger: cfg.linger(), Backlog: max(settleFactor*cfg.Prefetch, minBacklog),
+		TryTimeout: cfg.tryTimeout(q.cfg.StatementTimeout), Linger: cfg.linger(), Backlog: max(settleFactor*cfg.Prefetch, minBacklog),
 		Delay: func(l *lease.Lease, row *table.Claimed, err error) time.Duration {
 			d := &Delivery{}
 			d.fill(q, l, row)

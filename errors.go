@@ -36,7 +36,7 @@ var (
 	// ErrShards: the tables are not those of the shard that Config.Shard says, or of a queue by itself. The
 	// error says what the database has.
 	ErrShards = errors.New("chanq: other shards")
-	// ErrUnavailable: Open or StoredConfig had no answer from the database, so nothing is known about the
+	// ErrUnavailable: Open or StoredConfig had no answer from the database, or Migrate no connection, so nothing is known about the
 	// queue. Call again later.
 	ErrUnavailable = errors.New("chanq: database does not answer")
 	// ErrNotDurable: the database may lose what it has confirmed. The error says which

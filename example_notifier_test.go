@@ -111,7 +111,7 @@ func ExampleNotifier() {
 	receiving, db2 := process(hears)
 	defer db2.Close()
 
-	consumer, err := receiving.Consume(ctx, chanq.ConsumerConfig{PollMax: time.Hour}) // to show that it is woken
+	consumer, err := receiving.Consume(ctx, chanq.ConsumerConfig{PollEvery: time.Hour}) // to show that it is woken
 	check(err)
 	producer, err := sending.Producer(chanq.ProducerConfig{})
 	check(err)

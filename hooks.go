@@ -162,7 +162,7 @@ type IsolatedEvent struct {
 type HousekeepingEvent struct {
 	Queue string
 	// Task is "members" (this consumer is not in chanqadmin.Queue.Consumers), "trim" (what
-	// Spec.Retain and Spec.RetainDead no longer keep stays), "vacuum" (on PostgreSQL: the live table grows
+	// Spec.Retain and Spec.RetainDead no longer keep stays, and on SQLite free pages stay in the file), "vacuum" (on PostgreSQL: the live table grows
 	// until autovacuum comes, see Config.VacuumEvery), or "history" (chanqadmin.Queue.History lacks what this
 	// program does; it is Config.History's).
 	Task string

@@ -14,7 +14,7 @@ import (
 // without it.
 //
 // A Notifier changes no guarantee: consumers poll every
-// ConsumerConfig.PollMax (1 s) in any case. A notification that is lost delays a message until then, and
+// ConsumerConfig.PollEvery (1 s) in any case. A notification that is lost delays a message until then, and
 // one too many costs a statement. A Notifier may therefore drop, repeat and merge notifications.
 //
 // Both methods name a queue by its schema and its name, "public.orders". Any number of goroutines
@@ -48,8 +48,8 @@ type Notifier interface {
 	// least every 10 s.
 	//
 	// The first value means that notifications are received from now on: the consumer
-	// looks again, and then sleeps for as long as PollMax. Without that value it looks after pauses
-	// that grow up to PollMax. A Notifier that receives immediately may leave the value there before Listen
+	// looks again, and then sleeps for as long as PollEvery. Without that value it looks after pauses
+	// that grow up to PollEvery. A Notifier that receives immediately may leave the value there before Listen
 	// returns. A capacity of 1 is right: several values that the consumer has not received yet
 	// mean no more than one. A closed channel means that notifications are not received any more: the
 	// consumer calls stop, looks as without a Notifier, and calls Listen again after a second.

@@ -16,7 +16,7 @@ import (
 // What Open checks: the tables, and whether the database may be trusted with a queue.
 
 func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue, error) {
-	core, err := newQueue("open", db, name, cfg)
+	core, err := newQueue(ctx, "open", db, name, cfg)
 	if err != nil {
 		return nil, err
 	}

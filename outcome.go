@@ -83,7 +83,7 @@ func (e *retryAfter) Unwrap() error { return e.err }
 // snoozed never ends, unless it has a TTL.
 //
 // No consumer is woken for it, since one that snoozes whatever it gets would never rest: an idle one finds the message at its next
-// poll, which may be ConsumerConfig.PollMax (1 s) after it is due. After a nack those in this process look at once.
+// poll, which may be ConsumerConfig.PollEvery (1 s) after it is due. After a nack those in this process look at once.
 func Snooze(d time.Duration, err error) error { return &snooze{d, err} }
 
 type snooze struct {

@@ -33,7 +33,7 @@ import (
 // An input whose row is locked by another transaction is stored later, and holds up no other. An input
 // whose outputs are not stored in time, for example because an open transaction has
 // stored one of their keys, is isolated: it is tried by itself, and holds up no other. After
-// ConsumerConfig.StatementTimeout it is nacked like one whose fn failed.
+// Config.StatementTimeout it is nacked like one whose fn failed.
 //
 // Pipe ends from as Handle does, and returns what Handle returns. To end a stage, stop from, for example by its context, and wait for
 // Pipe. Several stages may be ended in any order: what lies between them is in its table.
@@ -134,7 +134,7 @@ func newPipe(from *consumer, to *queue) (*pipe.Pipe, error) {
 	}
 	return pipe.New(pipe.Config{
 		Store: store, From: from.engine, Inputs: traits.AckItems, BatchRows: min(DefaultBatchRows, traits.EnqueueRows), BatchBytes: defaultBatchBytes,
-		Linger: from.cfg.linger(), Timeout: from.cfg.tryTimeout(), Longest: from.cfg.StatementTimeout,
+		Linger: from.cfg.linger(), Timeout: from.cfg.tryTimeout(q.cfg.StatementTimeout), Longest: q.cfg.StatementTimeout,
 		Classify: q.classify, Health: from.health, Isolated: q.isolated("pipe"),
 		Reason: base.ReasonOutput, Slots: to.debouncer.Names(),
 		Failed: func(item *pipe.Item, err error) time.Duration {

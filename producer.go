@@ -78,12 +78,12 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	p.sender = send.New(send.Config{
 		Table: sendTable{core.on(p.sessions), core.on(p.sessions).Insert()}, Classify: core.classify, Health: p.health, FindIDs: core.dialect.Traits().FindIDs,
 		BatchRows: cfg.BatchRows, BatchBytes: cfg.BatchBytes, BufferBytes: cfg.BufferBytes, InFlight: cfg.InFlight, Workers: workers, Ahead: ahead,
-		Linger: cfg.Linger, StatementTimeout: cfg.StatementTimeout, Open: p.open, Abandoned: p.abandoned,
+		Linger: cfg.Linger, StatementTimeout: core.cfg.StatementTimeout, Open: p.open, Abandoned: p.abandoned,
 		Isolated: p.isolated.Set, Names: core.debouncer.Names, Notify: core.notify, Sent: core.sent, Explain: core.explainSend,
 		Keep: func(origin any) any { m := *origin.(*Message[T]); return &m }, Unsent: p.reportUnsent,
 	})
 	p.unrecord = core.record()
-	p.workers.Go(func() { p.sessions.Connect(p.open, cfg.StatementTimeout) })
+	p.workers.Go(func() { p.sessions.Connect(p.open, core.cfg.StatementTimeout) })
 	p.workers.Go(p.sender.Run)
 	p.workers.Go(p.intake)
 	return p, nil

@@ -19,7 +19,6 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
-	"github.com/chanq/chanq/sqlbatch/sqlite"
 )
 
 // Wrong input: the error names the field and the rule, nothing is sent to the
@@ -80,7 +79,7 @@ func TestAWrongQueueNameIsRefused(t *testing.T) {
 		_, err := chanq.Open[string](t.Context(), db, name, chanq.Config{})
 		requireWords(t, err, "queue name")
 		requireWords(t, chanq.Migrate(t.Context(), db, name, chanq.Config{}), "queue name")
-		_, err = chanq.Schema(sqlite.Dialect, name, chanq.Config{})
+		_, err = chanq.Schema(chanq.DialectSQLite, name, chanq.Config{})
 		requireWords(t, err, "queue name")
 	}
 	_, err := chanq.Open[string](t.Context(), db, strings.Repeat("o", 10_000), chanq.Config{})
@@ -93,15 +92,27 @@ func TestAMissingDatabaseOrDialectIsRefused(t *testing.T) {
 	_, err := chanq.Open[string](t.Context(), nil, "orders", chanq.Config{})
 	requireWords(t, err, "db is nil")
 	requireWords(t, chanq.Migrate(t.Context(), nil, "orders", chanq.Config{}), "db is nil")
-	_, err = chanq.Schema(nil, "orders", chanq.Config{})
-	requireWords(t, err, "dialect is nil", "sqlserver.Dialect")
+	for _, dialect := range []chanq.Dialect{"", "oracle"} {
+		_, err = chanq.Schema(dialect, "orders", chanq.Config{})
+		requireWords(t, err, `the Dialect is "`+string(dialect)+`"`, `must be "sqlserver", "postgres" or "sqlite"`)
+	}
+	_, db, _ := opened(t, chanq.Config{})
+	_, err = chanq.Open[string](t.Context(), db, "orders", chanq.Config{Dialect: "oracle", MaxCrashes: -1})
+	requireWords(t, err, `Config.Dialect is "oracle"`, `must be "sqlserver", "postgres" or "sqlite"`, "Config.MaxCrashes is -1")
 
 	unknown := sql.OpenDB(noConnector{})
 	defer unknown.Close()
-	_, err = chanq.Open[string](t.Context(), unknown, "orders", chanq.Config{})
-	requireWords(t, err, "unknown driver", "noDriver", "Config.Dialect")
-	_, err = chanq.Open[string](t.Context(), unknown, "orders", chanq.Config{Dialect: sqlite.Dialect})
-	require.ErrorIs(t, err, io.ErrClosedPipe, "with a dialect it is tried")
+	for _, cfg := range []chanq.Config{{}, {Dialect: chanq.DialectSQLite}} {
+		_, err = chanq.Open[string](t.Context(), unknown, "orders", cfg)
+		require.ErrorIs(t, err, io.ErrClosedPipe)
+		require.ErrorIs(t, err, chanq.ErrUnavailable, "nothing is known of a database that cannot be reached")
+		var op *chanq.OpError
+		require.ErrorAs(t, err, &op)
+		require.Equal(t, [2]string{"open", "orders"}, [2]string{op.Op, op.Queue})
+		require.ErrorIs(t, chanq.Migrate(t.Context(), unknown, "orders", cfg), chanq.ErrUnavailable)
+	}
+	_, err = chanqadmin.Queues(t.Context(), unknown, chanq.Config{})
+	require.ErrorIs(t, err, io.ErrClosedPipe)
 }
 
 type (
@@ -139,17 +150,15 @@ func TestAWrongProducerConfigIsRefusedByItsField(t *testing.T) {
 	faults, _, q := opened(t, chanq.Config{})
 	before := faults.Ops()
 	for field, cfg := range map[string]chanq.ProducerConfig{
-		"ProducerConfig.BatchRows is -1":                      {BatchRows: -1},
-		"ProducerConfig.BatchRows is 513":                     {BatchRows: 513},
-		"ProducerConfig.BatchBytes is -1":                     {BatchBytes: -1},
-		"ProducerConfig.BatchBytes is 33554433":               {BatchBytes: 32<<20 + 1},
-		"ProducerConfig.Linger is -1ns":                       {Linger: -1},
-		"ProducerConfig.Linger is 1m0.000000001s":             {Linger: time.Minute + 1},
-		"ProducerConfig.InFlight is -1":                       {InFlight: -1},
-		"ProducerConfig.InFlight is 65":                       {InFlight: 65},
-		"ProducerConfig.BufferBytes is -1":                    {BufferBytes: -1},
-		"ProducerConfig.StatementTimeout is -1ns":             {StatementTimeout: -1},
-		"ProducerConfig.StatementTimeout is 1h0m0.000000001s": {StatementTimeout: time.Hour + 1},
+		"ProducerConfig.BatchRows is -1":          {BatchRows: -1},
+		"ProducerConfig.BatchRows is 513":         {BatchRows: 513},
+		"ProducerConfig.BatchBytes is -1":         {BatchBytes: -1},
+		"ProducerConfig.BatchBytes is 33554433":   {BatchBytes: 32<<20 + 1},
+		"ProducerConfig.Linger is -1ns":           {Linger: -1},
+		"ProducerConfig.Linger is 1m0.000000001s": {Linger: time.Minute + 1},
+		"ProducerConfig.InFlight is -1":           {InFlight: -1},
+		"ProducerConfig.InFlight is 65":           {InFlight: 65},
+		"ProducerConfig.BufferBytes is -1":        {BufferBytes: -1},
 	} {
 		_, err := q.Producer(cfg)
 		requireWords(t, err, "producer orders", field, "must be 0 (the default")
@@ -161,21 +170,18 @@ func TestAWrongConsumerConfigIsRefusedByItsField(t *testing.T) {
 	faults, _, q := opened(t, chanq.Config{})
 	before := faults.Ops()
 	for field, cfg := range map[string]chanq.ConsumerConfig{
-		"ConsumerConfig.Name":                              {Name: strings.Repeat("x", 201)},
-		"ConsumerConfig.Name \"a\\x00b\"":                  {Name: "a\x00b"},
-		"ConsumerConfig.Name \"\\xff\"":                    {Name: "\xff"},
-		"ConsumerConfig.Prefetch is -1":                    {Prefetch: -1},
-		"ConsumerConfig.Prefetch is 100001":                {Prefetch: 100_001},
-		"ConsumerConfig.PrefetchBytes is -1":               {PrefetchBytes: -1},
-		"ConsumerConfig.LeaseFor is -1ns":                  {LeaseFor: -1},
-		"ConsumerConfig.LeaseFor is 99ms":                  {LeaseFor: 99 * time.Millisecond},
-		"ConsumerConfig.MaxExtend is 1ns":                  {MaxExtend: 1},
-		"ConsumerConfig.PollMin is -1ns":                   {PollMin: -1},
-		"ConsumerConfig.PollMax is -1ns":                   {PollMax: -1},
-		"ConsumerConfig.PollMax is 1ms: must not be below": {PollMax: time.Millisecond},
-		"ConsumerConfig.Linger is -1ns":                    {Linger: -1},
-		"ConsumerConfig.StatementTimeout is 999.999µs":     {StatementTimeout: time.Millisecond - 1},
-		"ConsumerConfig.MaxExtend is -1ns":                 {MaxExtend: -1},
+		"ConsumerConfig.Name":                          {Name: strings.Repeat("x", 201)},
+		"ConsumerConfig.Name \"a\\x00b\"":              {Name: "a\x00b"},
+		"ConsumerConfig.Name \"\\xff\"":                {Name: "\xff"},
+		"ConsumerConfig.Prefetch is -1":                {Prefetch: -1},
+		"ConsumerConfig.Prefetch is 100001":            {Prefetch: 100_001},
+		"ConsumerConfig.PrefetchBytes is -1":           {PrefetchBytes: -1},
+		"ConsumerConfig.LeaseFor is -1ns":              {LeaseFor: -1},
+		"ConsumerConfig.LeaseFor is 99ms":              {LeaseFor: 99 * time.Millisecond},
+		"ConsumerConfig.MaxExtend is 1ns":              {MaxExtend: 1},
+		"ConsumerConfig.PollEvery is -1ns":             {PollEvery: -1},
+		"ConsumerConfig.PollEvery is 1h0m0.000000001s": {PollEvery: time.Hour + 1},
+		"ConsumerConfig.MaxExtend is -1ns":             {MaxExtend: -1},
 	} {
 		_, err := q.Consume(t.Context(), cfg)
 		requireWords(t, err, "consume orders", field)
@@ -259,7 +265,7 @@ func TestWrongArgumentsOfQueueCallsAreRefused(t *testing.T) {
 
 func wrongArguments(t *testing.T) {
 	faults, _, q := opened(t, chanq.Config{})
-	c, err := q.Consume(t.Context(), chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
+	c, err := q.Consume(t.Context(), chanq.ConsumerConfig{PollEvery: time.Hour})
 	require.NoError(t, err)
 	soon, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

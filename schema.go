@@ -9,10 +9,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/session"
+	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
-	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 // What makes the tables of a queue, and prints how.
@@ -20,15 +19,17 @@ import (
 // Schema lists the statements that Migrate would run for a queue whose tables
 // do not exist, in order, for a database administrator to read and run. Each
 // may be run again without harm. For SQL Server the schema's name must not have $(
-// in it, which sqlcmd would replace. d is sqlserver.Dialect, postgres.Dialect or
-// sqlite.Dialect.
-func Schema(d sqlbatch.Dialect, queue string, cfg Config) ([]string, error) {
-	names, err := printable(d, queue, cfg)
+// in it, which sqlcmd would replace.
+func Schema(d Dialect, queue string, cfg Config) ([]string, error) {
+	dialect, names, err := printable(d, queue, cfg)
 	if err != nil {
 		return nil, err
 	}
 	var texts []string
-	for _, m := range d.Migrations(names) {
+	if set := dialect.Fresh(names).Set; set != "" {
+		texts = append(texts, set)
+	}
+	for _, m := range dialect.Migrations(names) {
 		texts = append(texts, m.Statements...)
 	}
 	return texts, nil
@@ -37,35 +38,38 @@ func Schema(d sqlbatch.Dialect, queue string, cfg Config) ([]string, error) {
 // View lists the statements that make the view chanq_<queue>__messages of a queue that is there,
 // which shows what is in it to people and to programs that are not in Go: docs/sql.md says what its
 // columns are. They are as those of Schema. Migrate makes no view; chanqadmin.Drop removes it.
-func View(d sqlbatch.Dialect, queue string, cfg Config) ([]string, error) {
-	names, err := printable(d, queue, cfg)
+func View(d Dialect, queue string, cfg Config) ([]string, error) {
+	dialect, names, err := printable(d, queue, cfg)
 	if err != nil {
 		return nil, err
 	}
-	return d.View(names), nil
+	return dialect.View(names), nil
 }
 
 // Procedures lists the statements that make the procedure chanq_<queue>__send (on PostgreSQL a
 // function), by which programs that are not in Go may send: docs/sql.md says what its parameters
 // are. They are as those of Schema. Migrate makes none; chanqadmin.Drop removes it. SQLite has no procedures:
 // errors.ErrUnsupported.
-func Procedures(d sqlbatch.Dialect, queue string, cfg Config) ([]string, error) {
-	names, err := printable(d, queue, cfg)
+func Procedures(d Dialect, queue string, cfg Config) ([]string, error) {
+	dialect, names, err := printable(d, queue, cfg)
 	if err != nil {
 		return nil, err
 	}
-	texts := d.Procedures(names)
+	texts := dialect.Procedures(names)
 	if len(texts) == 0 {
-		return nil, fmt.Errorf("chanq: schema: %s has no procedures: %w", d.Name(), errors.ErrUnsupported)
+		return nil, fmt.Errorf("chanq: schema: %s has no procedures: %w", d, errors.ErrUnsupported)
 	}
 	return texts, nil
 }
 
-// printable names what statements are printed of.
-func printable(d sqlbatch.Dialect, queue string, cfg Config) (sqlbatch.Names, error) {
-	none := sqlbatch.Names{}
-	if base.IsNil(d) {
-		return none, errors.New("chanq: schema: dialect is nil; give sqlserver.Dialect, postgres.Dialect or sqlite.Dialect")
+// printable returns the dialect and the names of statements that are printed.
+func printable(dialect Dialect, queue string, cfg Config) (sqlbatch.Dialect, sqlbatch.Names, error) {
+	refuse := func(err error) (sqlbatch.Dialect, sqlbatch.Names, error) {
+		return nil, sqlbatch.Names{}, fmt.Errorf("chanq: schema: %w", err)
+	}
+	d, err := table.DialectNamed("the Dialect", string(dialect))
+	if err != nil {
+		return refuse(err)
 	}
 	v := validator{}
 	cfg.Spec.check(&v)
@@ -75,20 +79,20 @@ func printable(d sqlbatch.Dialect, queue string, cfg Config) (sqlbatch.Names, er
 	}
 	spec, err := cfg.Spec.complete()
 	if err := errors.Join(v.err(), err); err != nil {
-		return none, fmt.Errorf("chanq: schema: %w", err)
+		return refuse(err)
 	}
 	names := cfg.names(queue, spec.Slots)
 	names.Policy = spec.policy()
 	if err := sqlbatch.CheckNames(names); err != nil {
-		return none, fmt.Errorf("chanq: schema: %w", err)
+		return refuse(err)
 	}
 	if spec.Kind == KindOrdered && d.Queue(names).Slots().Text == "" {
-		return none, fmt.Errorf("chanq: schema: %w", errNotOrdered(d))
+		return refuse(errNotOrdered(d))
 	}
-	if d.Name() == sqlserver.Dialect.Name() && strings.Contains(cfg.Schema, "$(") {
-		return none, fmt.Errorf("chanq: schema: schema name %q: sqlcmd would put the value of a variable in the place of $(…); use Migrate", cfg.Schema)
+	if dialect == DialectSQLServer && strings.Contains(cfg.Schema, "$(") {
+		return refuse(fmt.Errorf("schema name %q: sqlcmd would put the value of a variable in the place of $(…); use Migrate", cfg.Schema))
 	}
-	return names, nil
+	return d, names, nil
 }
 
 // runner runs a statement, on a session or in a transaction, and gives each of its rows to scan.
@@ -97,19 +101,20 @@ type runner = func(st sqlbatch.Statement, scan func(*sql.Rows) error) error
 // Migrate makes a queue of Config.Spec, or brings the tables of an existing one up to date and stores the fields of Config.Spec that are
 // not zero: consumers of other programs adopt them with their next heartbeat. What is changed is changed in one transaction under a lock
 // of the database: any number of processes may call it at once, and again, while producers and consumers run. If there is nothing to
-// change it costs three round trips and takes no lock. It does not look for indexes that were dropped by hand.
+// change it costs four round trips and takes no lock. A table or an index that was dropped by hand is made again, which locks its table
+// against writers.
 //
 // The user needs the rights to create tables in the schema, which must exist on SQL Server; for an existing queue the right to update
 // the queue's row is enough. A queue with another Spec.Kind or other Spec.Slots is ErrSpec, tables that need a newer chanq are
 // ErrNewerSchema. Like Open it refuses a database that would break chanq's promises, before it changes anything.
 func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
-	q, err := newQueue("migrate", db, queue, cfg)
+	q, err := newQueue(ctx, "migrate", db, queue, cfg)
 	if err != nil {
 		return err
 	}
 	conn, err := db.Conn(ctx)
 	if err != nil {
-		return &OpError{Op: "migrate", Queue: q.label, Err: fmt.Errorf("connect: %w", err)}
+		return &OpError{Op: "migrate", Queue: q.label, Err: fmt.Errorf("%w: connect: %w", ErrUnavailable, err)}
 	}
 	defer conn.Close()
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
@@ -157,6 +162,11 @@ func (q *queue) migrate(run runner) error {
 			return err
 		}
 	}
+	if !whole {
+		if err := q.prepare(run); err != nil {
+			return err
+		}
+	}
 	if err := q.begin(run); err != nil {
 		return err
 	}
@@ -198,21 +208,38 @@ func (q *queue) migrate(run runner) error {
 	return run(sqlbatch.Statement{Text: q.dialect.Commit()}, nil)
 }
 
-// isWhole reports whether no table with messages is missing of a queue that the table of queues has. A table that the role may not read
-// counts as there.
+// prepare prepares a database that has no table.
+func (q *queue) prepare(run runner) error {
+	fresh := q.dialect.Fresh(q.names)
+	if fresh.Ask == "" {
+		return nil
+	}
+	found := false
+	err := run(sqlbatch.Statement{Text: fresh.Ask}, func(*sql.Rows) error { found = true; return nil })
+	if err != nil || !found {
+		return err
+	}
+	return runAll(run, []string{fresh.Set, fresh.Rewrite})
+}
+
+// isWhole reports whether no table with messages, and no index of one, is missing of a queue that the table of queues has. What the role
+// cannot see counts as there.
 func (q *queue) isWhole(run runner, found stored) (bool, error) {
 	q.slots = found.Slots
 	q.render()
 	switch err := run(q.sql.Stats(1), nil); {
 	case err == nil:
-		return true, nil
 	case q.classify(err) == sqlbatch.NoSchema:
 		return false, nil
-	case q.classify(err) == sqlbatch.Permanent:
-		return true, nil
-	default:
+	case q.classify(err) != sqlbatch.Permanent:
 		return false, err
 	}
+	missing := 0
+	err := run(q.sql.Missing(), func(rows *sql.Rows) error { return rows.Scan(&missing) })
+	if q.classify(err) == sqlbatch.Permanent { // a schema that the role may not use
+		err = nil
+	}
+	return missing == 0, err
 }
 
 // change returns the Spec that the queue is to have, and whether it has another one now.

@@ -337,7 +337,7 @@ func (q *queue) adopt(s stored) {
 func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Config, error) {
 	asked := cfg
 	asked.Spec, asked.Shard = Spec{}, ShardMark{}
-	q, err := newQueue("open", db, queue, asked)
+	q, err := newQueue(ctx, "open", db, queue, asked)
 	if err != nil {
 		return cfg, err
 	}
@@ -348,6 +348,6 @@ func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Co
 	if err != nil {
 		return cfg, &OpError{Op: "open", Queue: q.label, Err: q.unanswered(err)}
 	}
-	cfg.Dialect, cfg.Spec, cfg.Shard = q.dialect, found.spec(), found.shard
+	cfg.Dialect, cfg.Spec, cfg.Shard = Dialect(q.dialect.Name()), found.spec(), found.shard
 	return cfg, nil
 }

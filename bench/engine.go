@@ -101,7 +101,7 @@ func (s *store) migrate(ctx context.Context) (*store, error) {
 }
 
 func (s *store) config() chanq.Config {
-	config := chanq.Config{Dialect: s.dialect, Schema: s.place.Schema}
+	config := chanq.Config{Dialect: chanq.Dialect(s.dialect.Name()), Schema: s.place.Schema}
 	if s.place.Slots > 0 {
 		config.Kind, config.Slots = chanq.KindOrdered, s.place.Slots
 	}

@@ -19,7 +19,7 @@ type nap struct {
 }
 
 // fallAsleep is how long a consumer with nothing to do takes until it looks no more often
-// than PollMax, and a Notifier until it is heard.
+// than PollEvery, and a Notifier until it is heard.
 const fallAsleep = 2 * time.Second
 
 func (n nap) measure(ctx context.Context, o options, report func(measure.Result) error) error {

@@ -92,7 +92,7 @@ func (q rawPeer) Receiver(ctx context.Context, n int, deliver func(peer.Message)
 	return r, nil
 }
 
-// lookAgain is how long the loop waits when it found nothing, as chanq's PollMin.
+// lookAgain is how long the loop waits when it found nothing, as an idle consumer of chanq at first.
 func lookAgain(ctx context.Context) error {
 	select {
 	case <-time.After(10 * time.Millisecond):

@@ -18,17 +18,17 @@ import (
 type scaleStep struct {
 	name, about string
 	notifier    bool
-	pollMax     time.Duration // 0: the default
+	pollEvery   time.Duration // 0: the default
 	history     chanq.History
 }
 
 // scaleSteps in their order, each of which can be run alone.
 var scaleSteps = []scaleStep{
 	{"poll", "no Notifier", false, 0, chanq.HistoryKept},
-	{"poll-slowly", "no Notifier, PollMax 10s", false, 10 * time.Second, chanq.HistoryKept},
+	{"poll-slowly", "no Notifier, PollEvery 10s", false, 10 * time.Second, chanq.HistoryKept},
 	{"notify", "a Notifier", true, 0, chanq.HistoryKept},
-	{"notify-slowly", "a Notifier, PollMax 30s", true, 30 * time.Second, chanq.HistoryKept},
-	{"notify-alone", "a Notifier, PollMax 30s, no history", true, 30 * time.Second, chanq.HistoryOff},
+	{"notify-slowly", "a Notifier, PollEvery 30s", true, 30 * time.Second, chanq.HistoryKept},
+	{"notify-alone", "a Notifier, PollEvery 30s, no history", true, 30 * time.Second, chanq.HistoryOff},
 }
 
 func scaleStepNames() []string {

@@ -20,12 +20,12 @@ import (
 // crowdTask is to have a consumer of each of these queues in one process, on one *sql.DB. At
 // each order it tells what it has come to.
 type crowdTask struct {
-	Place    place   // of its connections
-	Places   []place // of its consumers' queues
-	Notifier bool
-	PollMax  time.Duration
-	History  chanq.History
-	Limit    int
+	Place     place   // of its connections
+	Places    []place // of its consumers' queues
+	Notifier  bool
+	PollEvery time.Duration
+	History   chanq.History
+	Limit     int
 }
 
 // crowd is what the process tells.
@@ -60,7 +60,7 @@ func (t crowdTask) run(ctx context.Context, s *store, orders <-chan string) (err
 	var consumers []*chanq.Consumer[[]byte]
 	var readers sync.WaitGroup
 	defer func() { err = errors.Join(err, shutdownAll(consumers)); readers.Wait() }()
-	cfg := chanq.ConsumerConfig{PollMax: t.PollMax}
+	cfg := chanq.ConsumerConfig{PollEvery: t.PollEvery}
 	for _, p := range t.Places {
 		config := waking.queue
 		config.Schema, config.History, config.Kind, config.Slots = p.Schema, t.History, s.config().Kind, s.config().Slots
@@ -134,7 +134,7 @@ func startCrowds(ctx context.Context, o options, places []place, step scaleStep)
 	there := make(chan struct{}, o.processes)
 	next := 0
 	for i := range o.processes {
-		task := crowdTask{Place: places[0], Notifier: step.notifier, PollMax: step.pollMax, History: step.history, Limit: o.scale.limit}
+		task := crowdTask{Place: places[0], Notifier: step.notifier, PollEvery: step.pollEvery, History: step.history, Limit: o.scale.limit}
 		for range (o.consumers + i) / o.processes {
 			task.Places = append(task.Places, places[next%len(places)])
 			next++

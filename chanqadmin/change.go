@@ -120,7 +120,7 @@ func (q *Queue) RedriveIDs(ctx context.Context, ids ...chanq.ID) ([]chanq.ID, er
 
 // byID runs a statement on chunks of ids and returns those of the rows that it returns.
 func (q *Queue) byID(ctx context.Context, op string, ids []chanq.ID, build func([][16]byte) sqlbatch.Statement, scan func(*sql.Rows, *sql.RawBytes) error) (found []chanq.ID, err error) {
-	err = table.EachChunk(q.cfg.Dialect, ids, func(chunk [][16]byte) error {
+	err = table.EachChunk(q.dialect, ids, func(chunk [][16]byte) error {
 		return q.once(ctx, build(chunk), func(rows *sql.Rows) error {
 			var raw sql.RawBytes
 			if err := scan(rows, &raw); err != nil {

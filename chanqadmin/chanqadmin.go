@@ -24,10 +24,11 @@ import (
 // Queue is one queue, for its operators. It is safe for concurrent use, holds no connection and no goroutine, and need not be
 // closed.
 type Queue struct {
-	queue *chanq.Queue[[]byte]
-	db    *sql.DB
-	cfg   chanq.Config // as the database has it
-	sql   sqlbatch.Queue
+	queue   *chanq.Queue[[]byte]
+	db      *sql.DB
+	cfg     chanq.Config // as the database has it
+	dialect sqlbatch.Dialect
+	sql     sqlbatch.Queue
 }
 
 // Open opens a queue whose tables Migrate has made. Of cfg it uses Dialect, Schema, Label and Notifier; the kind of the queue, its slots
@@ -49,7 +50,11 @@ func Open(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) (*Que
 		return nil, err
 	}
 	cfg.Spec = opened.Spec()
-	return &Queue{queue: opened, db: db, cfg: cfg, sql: cfg.Dialect.Queue(namesOf(queue, cfg))}, nil
+	d, err := table.DialectNamed("Config.Dialect", string(cfg.Dialect)) // which StoredConfig has set
+	if err != nil {
+		return nil, err
+	}
+	return &Queue{queue: opened, db: db, cfg: cfg, dialect: d, sql: d.Queue(namesOf(queue, cfg))}, nil
 }
 
 // namesOf is how the statements of a queue call its tables.
@@ -81,7 +86,7 @@ func (q *Queue) ordered() bool { return q.cfg.Kind == chanq.KindOrdered }
 
 // once runs one statement on a session.
 func (q *Queue) once(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-	s := session.OpenOnce(q.db, q.cfg.Dialect)
+	s := session.OpenOnce(q.db, q.dialect)
 	defer s.Close()
 	return s.Run(ctx, st, scan)
 }
@@ -91,7 +96,7 @@ func (q *Queue) fail(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	class := session.Classify(q.cfg.Dialect, err)
+	class := session.Classify(q.dialect, err)
 	if class == sqlbatch.NoSchema {
 		err = fmt.Errorf("%w; run chanq.Migrate, or the command: chanq migrate %s (%w)", chanq.ErrNoSchema, q.Name(), err)
 	}
@@ -106,7 +111,7 @@ func (q *Queue) refuse(op, format string, args ...any) error {
 // Queues lists the queues that Migrate has made in Config.Schema, by name. Where there has never been one it returns none. One
 // round trip; of cfg it uses Dialect and Schema.
 func Queues(ctx context.Context, db *sql.DB, cfg chanq.Config) ([]string, error) {
-	d, err := table.DialectOf(db, cfg.Dialect)
+	d, err := table.DialectOf(ctx, db, string(cfg.Dialect))
 	if err != nil {
 		return nil, fmt.Errorf("chanq: list queues: %w", err)
 	}

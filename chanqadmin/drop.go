@@ -38,7 +38,7 @@ func drop(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config, check
 	if cfg.Label != "" {
 		label = cfg.Label
 	}
-	d, err := table.DialectOf(db, cfg.Dialect)
+	d, err := table.DialectOf(ctx, db, string(cfg.Dialect))
 	if err == nil {
 		err = sqlbatch.CheckNames(sqlbatch.Names{Schema: cfg.Schema, Queue: queue})
 	}

@@ -28,15 +28,15 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
-	"github.com/chanq/chanq/sqlbatch"
 )
 
 // Config says what the page shows, and to whom. The zero value shows all queues of the
 // database, changes nothing and hides bodies.
 type Config struct {
-	Dialect sqlbatch.Dialect // as in chanq.Config
-	Schema  string           // as in chanq.Config
+	Dialect chanq.Dialect // as in chanq.Config
+	Schema  string        // as in chanq.Config
 
 	// Title is what the page calls the database. Default "chanq".
 	Title string

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"io"
 	"regexp"
 	"strings"
 	"time"
@@ -122,8 +123,12 @@ func kindOf(query string) kind {
 	}
 	word := firstWord(query)
 	switch strings.ToUpper(word) {
-	case "SELECT", "VALUES", "PRAGMA", "EXPLAIN", "SAVEPOINT", "RELEASE":
+	case "SELECT", "VALUES", "EXPLAIN", "SAVEPOINT", "RELEASE":
 		return reads
+	case "PRAGMA":
+		if !writingPragma.MatchString(query) {
+			return reads
+		}
 	case "WITH":
 		if !writingWord.MatchString(query) {
 			return reads
@@ -142,8 +147,9 @@ func kindOf(query string) kind {
 }
 
 var (
-	writingWord = regexp.MustCompile(`(?i)\b(INSERT|UPDATE|DELETE|REPLACE)\b`)
-	toSavepoint = regexp.MustCompile(`(?i)^ROLLBACK\s+(TRANSACTION\s+)?TO\b`)
+	writingWord   = regexp.MustCompile(`(?i)\b(INSERT|UPDATE|DELETE|REPLACE)\b`)
+	writingPragma = regexp.MustCompile(`(?i)\bincremental_vacuum\b`)
+	toSavepoint   = regexp.MustCompile(`(?i)^ROLLBACK\s+(TRANSACTION\s+)?TO\b`)
 )
 
 func firstWord(query string) string {
@@ -400,5 +406,8 @@ func (r *rows) HasNextResultSet() bool {
 }
 
 func (r *rows) NextResultSet() error {
-	return r.Rows.(driver.RowsNextResultSet).NextResultSet()
+	if more, ok := r.Rows.(driver.RowsNextResultSet); ok {
+		return more.NextResultSet()
+	}
+	return io.EOF
 }

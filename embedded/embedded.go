@@ -56,6 +56,10 @@ var memory atomic.Int64
 // SQLite each 5 ms whether anything was committed, on a connection of its own, which is some
 // percent of a core.
 //
+// chanq.Migrate gives a file without tables the setting auto_vacuum = INCREMENTAL, so that consumers return the space of deleted messages
+// to the file system. Call it before you make tables of your own. It leaves a file with tables as it is: PRAGMA auto_vacuum = INCREMENTAL
+// and VACUUM change it, while no other program uses the file.
+//
 // The tables of the application may be in the same file, which is what SendTx and
 // AckTx of chanq need. Close the *sql.DB after the producers and consumers that
 // use it have ended.
@@ -89,9 +93,9 @@ func Files(path string) []string {
 	return append(files, path+notifySuffix)
 }
 
-// Connector is Open for programs that wrap drivers, for tracing say: give the
-// wrapped connector to sql.OpenDB. A wrapper must pass Close and Driver on. Where it has a
-// driver of its own, set chanq.Config's Dialect, and Notifier to the connector's Driver, which is one.
+// Connector is Open for programs that wrap drivers, for example for tracing: give the wrapped connector to sql.OpenDB. A wrapper must
+// pass Close on. If its Driver method returns another driver than the connector's, set chanq.Config.Notifier to the connector's driver,
+// which is one, or idle consumers of other processes poll.
 func Connector(path string) (driver.Connector, error) {
 	if path == "" || strings.ContainsRune(path, 0) {
 		return nil, fmt.Errorf("chanq: embedded: path %q is neither a file nor \":memory:\"", path)

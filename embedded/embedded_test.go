@@ -129,3 +129,14 @@ func TestFilesAreAllThatADatabaseMakes(t *testing.T) {
 	require.Subset(t, embedded.Files(path), there)
 	require.NoError(t, db.Close())
 }
+
+func TestAResultHasNoNextOneAlsoBeforeItIsRead(t *testing.T) {
+	db, err := embedded.Open(":memory:")
+	require.NoError(t, err)
+	defer db.Close()
+	rows, err := db.QueryContext(t.Context(), "SELECT 1")
+	require.NoError(t, err)
+	defer rows.Close()
+	require.False(t, rows.NextResultSet())
+	require.NoError(t, rows.Err())
+}

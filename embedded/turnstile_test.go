@@ -168,6 +168,7 @@ func TestKindsOfStatements(t *testing.T) {
 		"\n\t(select 1)":                      reads,
 		"--\n/* */ ; values (1)":              reads,
 		"PRAGMA user_version":                 reads,
+		"PRAGMA main.incremental_vacuum(9)":   writes,
 		"INSERT INTO t VALUES (1)":            writes,
 		"WITH a AS (SELECT 1) delete from t":  writes,
 		"BEGIN IMMEDIATE":                     begins,

@@ -18,7 +18,7 @@ import (
 )
 
 // seldom has a consumer look only when it is woken.
-var seldom = chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour}
+var seldom = chanq.ConsumerConfig{PollEvery: time.Hour}
 
 // read consumes until its input ends, and acks. Once it listens, it looks once an hour.
 func read(ctx context.Context, path string, _ <-chan string) error {
@@ -31,7 +31,7 @@ func read(ctx context.Context, path string, _ <-chan string) error {
 	if err != nil {
 		return err
 	}
-	c, err := q.Consume(ctx, chanq.ConsumerConfig{PollMax: time.Hour})
+	c, err := q.Consume(ctx, chanq.ConsumerConfig{PollEvery: time.Hour})
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func TestWithoutANotifierItWaitsForTheNextLook(t *testing.T) {
 	s := share(t)
 	c := testdb.Start(s, testdb.OpenOn[string](s, s.open(), "work", chanq.Config{Notifier: chanq.NoNotifier{}}), seldom)
 	woken := testdb.Start(s, testdb.OpenOn[string](s, s.open(), "work", chanq.Config{}), seldom)
-	testdb.Eventually(s, "both sleep", func() bool { return c.Stats().Looks > 0 && woken.Stats().Looks > 1 })
+	testdb.Eventually(s, "both sleep, for more than a second", func() bool { return c.Stats().Looks > 8 && woken.Stats().Looks > 1 })
 	testdb.SendBy(s, s.sender, chanq.Message[string]{Body: "a"})
 	require.NoError(t, testdb.Take(s, woken, 1)[0].Ack())
 	require.NoError(t, woken.Shutdown(testdb.Soon(s)))
@@ -173,7 +173,7 @@ func TestFiftyQueuesOfAFileAreRungApart(t *testing.T) {
 
 func TestTheFilesOfTheNotifierAreNamed(t *testing.T) {
 	s := share(t)
-	c := testdb.Start(s, s.queue, chanq.ConsumerConfig{PollMax: 50 * time.Millisecond})
+	c := testdb.Start(s, s.queue, chanq.ConsumerConfig{PollEvery: 50 * time.Millisecond})
 	testdb.Eventually(s, "it sleeps", func() bool { return c.Stats().Looks > 4 })
 	require.NoError(t, c.Shutdown(testdb.Soon(s)))
 	require.NoError(t, s.sender.Close(testdb.Soon(s)))

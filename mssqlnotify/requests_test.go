@@ -25,7 +25,7 @@ func TestACommitBeforeOrAfterAnyStatementWakesAConsumer(t *testing.T) {
 	each(t, func(w *world) {
 		// Until it sleeps, and a request has ended in vain. One comes each second then.
 		statements := map[bool]int{true: 7, false: 3}
-		hourly := chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour} // it makes few statements
+		hourly := chanq.ConsumerConfig{PollEvery: time.Hour} // it makes few statements
 		w.Within(5 * testdb.Bound)
 		w.Queue("work", chanq.Config{})
 		sender := w.sender("work")

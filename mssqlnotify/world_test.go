@@ -20,7 +20,7 @@ var _ chanq.Notifier = (*mssqlnotify.Notifier)(nil)
 
 // seldom has a consumer look only when it is woken, once it counts on the Notifier. A message that it
 // has soon, it has by the Notifier.
-var seldom = chanq.ConsumerConfig{PollMax: time.Hour}
+var seldom = chanq.ConsumerConfig{PollEvery: time.Hour}
 
 // world is one test's database.
 type world struct{ *testdb.World }

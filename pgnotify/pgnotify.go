@@ -8,7 +8,8 @@
 //
 // Give one Notifier for each *sql.DB to the Config of all queues on it, in senders and in
 // consumers. It listens with the driver pgx (github.com/jackc/pgx/v5/stdlib) only; with
-// others it notifies, and their consumers poll as without a Notifier.
+// others it notifies, and their consumers poll as without a Notifier. A *sql.DB whose driver wraps pgx needs a second one without the
+// wrapper, to the same database, for the Notifier.
 //
 // NOTIFY inside of a transaction that writes makes the commits of the whole server wait
 // for each other. A Notifier's is a statement of its own after the commit, which writes
@@ -73,7 +74,7 @@ var ErrSilent = errors.New("pgnotify: what was notified was not heard: a pooler 
 var ErrOneConnection = errors.New("pgnotify: the *sql.DB allows one connection: a Notifier needs two (SetMaxOpenConns)")
 
 // ErrDriver is what Config.Changed and Err tell of a *sql.DB whose driver is not pgx.
-var ErrDriver = errors.New("pgnotify: only the driver github.com/jackc/pgx/v5/stdlib can listen")
+var ErrDriver = errors.New("pgnotify: only the driver github.com/jackc/pgx/v5/stdlib can listen; if another driver wraps it, give New a *sql.DB of its own without the wrapper")
 
 // Notifier is a chanq.Notifier. It is safe for concurrent use.
 //

@@ -59,7 +59,7 @@ func (p *place) migrate() {
 }
 
 // seldom has a consumer look only when it is woken, once it has sat down.
-var seldom = chanq.ConsumerConfig{PollMax: time.Hour}
+var seldom = chanq.ConsumerConfig{PollEvery: time.Hour}
 
 const work = "public.work"
 

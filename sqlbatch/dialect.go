@@ -42,6 +42,8 @@ type Dialect interface {
 	// procedures. Each statement may be run again without harm, and is a batch of its own.
 	View(Names) []string
 	Procedures(Names) []string
+	// Fresh prepares a database for its first tables, outside of a transaction.
+	Fresh(Names) Fresh
 	// Begin is run before migrations on their connection, and Commit after them:
 	// a transaction that excludes every other migration of this database.
 	Begin() []string
@@ -104,6 +106,13 @@ type Migration struct {
 	// Registry is how many of the first migration's statements make the table of
 	// queues: after them the version can be asked for, before the rest is run.
 	Registry int
+}
+
+// Fresh is what is to be done in a database without a table. It is zero if nothing is.
+type Fresh struct {
+	Ask     string // returns a row if Set and Rewrite are to be run
+	Set     string // changes nothing in a database that has a table
+	Rewrite string // has Set take effect in a database that is not empty, though it has no table
 }
 
 // Version is the number of the last migration, the same in every dialect. A queue's row also has min_version, the least version of a
@@ -173,6 +182,9 @@ type RunError struct{ Err error }
 
 func (e *RunError) Error() string { return e.Err.Error() }
 func (e *RunError) Unwrap() error { return e.Err }
+
+// ShrinkPages is how many pages a Queue.Shrink returns at most. It holds the write lock of SQLite meanwhile.
+const ShrinkPages = 256
 
 // Statement is one round trip: text and arguments for ExecContext or
 // QueryContext.
@@ -277,13 +289,16 @@ type Queue interface {
 	Extend(member [16]byte, items []Item, d time.Duration) Statement
 
 	// Version returns one row: version of the schema, min_version, features; paused (1 or 0); kind, slots; holds (1 or 0), max_keys,
-	// max_attempts, max_body, retain_ms, retain_dead_ms: see Policy; revision, which grows with every change of these; shard, of shards
+	// max_attempts, max_body, retain_ms, retain_dead_ms: see Policy; shard, of shards
 	// (0: it is none), shard_set (32 hexadecimal digits); paused_at, paused_by, pause_reason (NULL each if it is not paused). No row: the queue was never migrated.
 	Version() Statement
 	// Problems returns a row for each reason not to trust this database with the
 	// queue: one of the kinds above, and what was found. It works without the
 	// queue's tables.
 	Problems() Statement
+	// Missing returns one row: how many indexes the live, the dead and the done table lack. It does not count those of a table that the
+	// role cannot see.
+	Missing() Statement
 	// Clock returns one row: the database's time.
 	Clock() Statement
 	// Record notes the queue, its version if it is a later one, and its policy. No result.
@@ -353,6 +368,13 @@ type Queue interface {
 	// Vacuum has the database clean up the live table, or does nothing while somebody else
 	// does. No transaction may be open. No result.
 	Vacuum() Statement
+
+	// FreePages returns one row: how many pages of the database file are free. A statement without text: there is no file, or the
+	// database returns pages by itself.
+	FreePages() Statement
+	// Shrink returns up to ShrinkPages free pages to the file system, and a row without columns for each. It returns none if the file
+	// was made without the setting of Fresh.
+	Shrink() Statement
 
 	// Join notes a member of this queue, or that it is still there. For one that comes it
 	// forgets members of any queue that have been gone for a day. Leave forgets one. No

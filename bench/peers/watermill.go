@@ -35,7 +35,7 @@ func waterSchema() watersql.DefaultPostgreSQLSchema {
 
 func (q *waterQueue) subscriber() (*watersql.Subscriber, error) {
 	return watersql.NewSubscriber(q.db, watersql.SubscriberConfig{
-		PollInterval:   10 * time.Millisecond, // as chanq's PollMin; the default of 1 s is no contest
+		PollInterval:   10 * time.Millisecond, // as the first pause of an idle consumer of chanq; the default of 1 s is no contest
 		SchemaAdapter:  waterSchema(),
 		OffsetsAdapter: watersql.DefaultPostgreSQLOffsetsAdapter{},
 	}, watermill.NopLogger{})

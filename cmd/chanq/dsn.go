@@ -13,10 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/microsoft/go-mssqldb/msdsn"
 
-	"github.com/chanq/chanq/sqlbatch"
-	"github.com/chanq/chanq/sqlbatch/postgres"
-	"github.com/chanq/chanq/sqlbatch/sqlite"
-	"github.com/chanq/chanq/sqlbatch/sqlserver"
+	"github.com/chanq/chanq"
 )
 
 // target is what the flags name, checked and not connected to. One of its
@@ -27,17 +24,17 @@ type target struct {
 	postgres  *pgx.ConnConfig
 }
 
-// dialect is nil without a database.
-func (t target) dialect() sqlbatch.Dialect {
+// dialect is "" without a database.
+func (t target) dialect() chanq.Dialect {
 	switch {
 	case t.sqlServer != nil:
-		return sqlserver.Dialect
+		return chanq.DialectSQLServer
 	case t.postgres != nil:
-		return postgres.Dialect
+		return chanq.DialectPostgres
 	case t.file != "":
-		return sqlite.Dialect
+		return chanq.DialectSQLite
 	}
-	return nil
+	return ""
 }
 
 // target reads --db, --dsn and, without them, CHANQ_DSN.

@@ -172,7 +172,7 @@ func path(cmd *cobra.Command) string {
 
 // queueConfig is the Config of operator commands, which take the database as it is.
 func (a *app) queueConfig(c *connection) chanq.Config {
-	return chanq.Config{Dialect: c.dialect, Schema: a.schema, Durability: chanq.DurabilityAsIs}
+	return chanq.Config{Schema: a.schema, Durability: chanq.DurabilityAsIs}
 }
 
 // durabilityFlag is of commands that promise to have stored something.

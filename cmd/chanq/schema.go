@@ -6,10 +6,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chanq/chanq"
-	"github.com/chanq/chanq/sqlbatch"
-	"github.com/chanq/chanq/sqlbatch/postgres"
-	"github.com/chanq/chanq/sqlbatch/sqlite"
-	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 func (a *app) schemaCommand() *cobra.Command {
@@ -46,14 +42,14 @@ chanq_QUEUE__send, which adds a message (docs/sql.md). Migrate makes neither. Th
 					return err
 				}
 				if a.output == "json" {
-					if err := a.json(map[string]any{"queue": queue, "dialect": d.Name(), "statements": texts}); err != nil {
+					if err := a.json(map[string]any{"queue": queue, "dialect": d, "statements": texts}); err != nil {
 						return err
 					}
 					continue
 				}
 				for _, text := range texts {
 					end := ";\n"
-					if d == sqlserver.Dialect {
+					if d == chanq.DialectSQLServer {
 						end = "\nGO\n" // each is a batch of its own
 					}
 					if _, err := fmt.Fprint(a.out, text, end); err != nil {
@@ -73,7 +69,7 @@ chanq_QUEUE__send, which adds a message (docs/sql.md). Migrate makes neither. Th
 }
 
 // printed is what schema prints of a queue.
-func printed(d sqlbatch.Dialect, queue string, config chanq.Config, view, procedures bool) (texts []string, err error) {
+func printed(d chanq.Dialect, queue string, config chanq.Config, view, procedures bool) (texts []string, err error) {
 	if !view && !procedures {
 		return chanq.Schema(d, queue, config)
 	}
@@ -92,24 +88,20 @@ func printed(d sqlbatch.Dialect, queue string, config chanq.Config, view, proced
 	return texts, nil
 }
 
-func (a *app) dialect(name string) (sqlbatch.Dialect, error) {
-	switch name {
-	case "sqlserver":
-		return sqlserver.Dialect, nil
-	case "postgres":
-		return postgres.Dialect, nil
-	case "sqlite":
-		return sqlite.Dialect, nil
+func (a *app) dialect(name string) (chanq.Dialect, error) {
+	switch d := chanq.Dialect(name); d {
+	case chanq.DialectSQLServer, chanq.DialectPostgres, chanq.DialectSQLite:
+		return d, nil
 	case "":
 	default:
-		return nil, usage("--dialect is %q: must be sqlserver, postgres or sqlite", name)
+		return "", usage("--dialect is %q: must be sqlserver, postgres or sqlite", name)
 	}
 	t, err := a.target()
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	if d := t.dialect(); d != nil {
+	if d := t.dialect(); d != "" {
 		return d, nil
 	}
-	return nil, usage("schema: which dialect? Give --dialect, --db or --dsn")
+	return "", usage("schema: which dialect? Give --dialect, --db or --dsn")
 }

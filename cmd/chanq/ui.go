@@ -104,7 +104,7 @@ func (a *app) serve(ctx context.Context, u ui) error {
 		u.title = c.name
 	}
 	page, err := chanqweb.New(c.DB, chanqweb.Config{
-		Dialect: c.dialect, Schema: a.schema, Title: u.title, Log: slog.New(slog.NewTextHandler(a.err, nil)),
+		Schema: a.schema, Title: u.title, Log: slog.New(slog.NewTextHandler(a.err, nil)),
 		Rights: func(r *http.Request) chanqweb.Rights {
 			return chanqweb.Rights{User: chanqweb.User(r), Change: u.change, Bodies: u.bodies}
 		},
@@ -113,7 +113,7 @@ func (a *app) serve(ctx context.Context, u ui) error {
 		return err
 	}
 	metrics := chanqprom.New(chanqprom.Config{})
-	defer metrics.WatchAll(c.DB, chanq.Config{Dialect: c.dialect, Schema: a.schema})()
+	defer metrics.WatchAll(c.DB, chanq.Config{Schema: a.schema})()
 	handler := u.routes(page, metrics.Handler())
 	var listen net.ListenConfig
 	l, err := listen.Listen(ctx, "tcp", u.listen)

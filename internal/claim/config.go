@@ -16,7 +16,7 @@ import (
 type Limits struct {
 	Prefetch, PrefetchBytes int
 	LeaseFor, MaxExtend     time.Duration
-	PollMin, PollMax        time.Duration
+	PollMin, PollEvery      time.Duration
 	StatementTimeout        time.Duration
 	MaxCrashes              int
 	Slots                   int                    // of an ordered queue

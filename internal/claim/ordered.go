@@ -70,7 +70,7 @@ func NewOrdered(pace *Pace, o OrderedConfig) *Ordered {
 	r := &Ordered{
 		cfg: cfg, pace: pace, table: o.Table, paused: o.Paused, here: o.Membership, loop: cfg.loop(),
 		ready: make(chan struct{}, 1), recalled: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		idle: batch.Backoff{Low: cfg.PollMin, High: cfg.PollMax},
+		idle: batch.Backoff{Low: cfg.PollMin, High: cfg.PollEvery},
 	}
 	traits := cfg.Traits
 	r.reader = NewReader(ReaderConfig{
@@ -173,7 +173,7 @@ func (r *Ordered) account(did Did, b order.Budget) (stopped bool) {
 		}
 		pause := r.idle.Poll()
 		if r.cfg.Subscription.Live() {
-			pause = r.cfg.PollMax
+			pause = r.cfg.PollEvery
 		}
 		r.pollAt = base.Now() + pause
 		return r.stopIdle(did)

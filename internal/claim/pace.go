@@ -164,7 +164,7 @@ func (p *Pace) after(idle *batch.Backoff, got int, full bool) time.Duration {
 // on.
 func (p *Pace) subscribe(pause time.Duration) bool {
 	s := p.cfg.Subscription
-	if s.Heard() == nil && (pause > notify.ShortPause || pause >= p.cfg.PollMax) {
+	if s.Heard() == nil && (pause > notify.ShortPause || pause >= p.cfg.PollEvery) {
 		s.Subscribe()
 		return s.Heard() != nil
 	}

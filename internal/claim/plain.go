@@ -30,7 +30,7 @@ type PlainTable interface {
 //
 // A claim begins where those before it ended, and not at the beginning, where all lies that was claimed before (head.go). Once a
 // second, where that is cheap, there is a look from the beginning (rescan.go). An empty claim is followed by doubling pauses up to
-// PollMax, in which the due time of the next message is read (no lock, no write) instead of claiming (wait.go). How many messages a
+// PollEvery, in which the due time of the next message is read (no lock, no write) instead of claiming (wait.go). How many messages a
 // claim asks for is decided in pace.go. Large claims of one process follow each other (gate.go).
 //
 // A claim that fails is followed by a smaller one. Messages that may end their process, and those that cannot be read, are marked
@@ -57,13 +57,13 @@ func NewPlain(pace *Pace, t PlainTable, n *Neighbours, member [16]byte) *Plain {
 	cfg := &pace.cfg
 	return &Plain{
 		buffer: newBuffer(), cfg: cfg, pace: pace, table: t, gate: n.gate, member: member, loop: cfg.loop(),
-		head: newHead(cfg.PollMax), rescans: rescans{patience: cfg.StatementTimeout}, rescanned: make(chan rescan, 1),
+		head: newHead(cfg.PollEvery), rescans: rescans{patience: cfg.StatementTimeout}, rescanned: make(chan rescan, 1),
 	}
 }
 
 // Run claims until the consumer stops.
 func (p *Plain) Run() {
-	idle := batch.Backoff{Low: p.cfg.PollMin, High: p.cfg.PollMax}
+	idle := batch.Backoff{Low: p.cfg.PollMin, High: p.cfg.PollEvery}
 	p.cfg.Consumer.Connect()
 	for n := p.waitForRoom(); n > 0 && !p.next(n, &idle); n = p.waitForRoom() {
 	}

@@ -91,7 +91,7 @@ func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 	cfg := claim.Config{
 		Limits: claim.Limits{
 			Prefetch: 100, PrefetchBytes: 1 << 20, Policy: func() sqlbatch.Policy { return sqlbatch.Policy{MaxBody: 1 << 10} }, MaxCrashes: 3, LeaseFor: 30 * time.Second, MaxExtend: time.Hour,
-			PollMin: 50 * time.Millisecond, PollMax: time.Second, StatementTimeout: 10 * time.Second,
+			PollMin: 50 * time.Millisecond, PollEvery: time.Second, StatementTimeout: 10 * time.Second,
 		},
 		Traits: sqlbatch.Traits{ClaimRows: 1000},
 		Classify: func(err error) sqlbatch.Class {

@@ -73,7 +73,7 @@ func (p *Plain) pause(d time.Duration, heard <-chan struct{}) (woken bool) {
 // for a while if the Notifier is live.
 func (p *Plain) waitForMessage(idle *batch.Backoff, empty bool) {
 	s := p.cfg.Subscription
-	if spare := s.Spare(p.cfg.PollMax); !empty && spare > 0 && p.doze(spare) {
+	if spare := s.Spare(p.cfg.PollEvery); !empty && spare > 0 && p.doze(spare) {
 		return
 	}
 	waited := false
@@ -96,7 +96,7 @@ func (p *Plain) waitForMessage(idle *batch.Backoff, empty bool) {
 			}
 			return
 		case err == nil && !ready && s.Live():
-			wait = p.cfg.PollMax
+			wait = p.cfg.PollEvery
 		}
 		if !ready {
 			waited = false

@@ -21,7 +21,7 @@ func (c *Consumer) trim() {
 	const whole = 60
 	chore := c.cfg.Task("trim", "trim")
 	defer chore.End()
-	var done, dead int64
+	var done, dead, free int64
 	for round := 1; c.stop.Err() == nil; round++ {
 		p := c.cfg.Table.Policy()
 		every := time.Minute
@@ -35,7 +35,7 @@ func (c *Consumer) trim() {
 		if round%whole == 0 {
 			done, dead = 0, 0
 		}
-		c.report(chore, "trim", cmp.Or(c.trimOnce(sqlbatch.Done, p.Retain, &done), c.trimOnce(sqlbatch.Dead, p.RetainDead, &dead)))
+		c.report(chore, "trim", cmp.Or(c.trimOnce(sqlbatch.Done, p.Retain, &done), c.trimOnce(sqlbatch.Dead, p.RetainDead, &dead), c.shrink(&free)))
 	}
 }
 

@@ -258,7 +258,7 @@ func TestWhoIsWokenForEachMessageLooksOnceASecond(t *testing.T) {
 		s.Received(true)
 		time.Sleep(100 * time.Millisecond)
 		require.Equal(t, 900*time.Millisecond, s.Spare(time.Hour))
-		require.Equal(t, 200*time.Millisecond, s.Spare(300*time.Millisecond), "each PollMax, if that is less")
+		require.Equal(t, 200*time.Millisecond, s.Spare(300*time.Millisecond), "each PollEvery, if that is less")
 		s.InProcess()
 		require.Zero(t, s.Spare(time.Hour), "what came from here may be due later")
 		s.Looked(150 * time.Millisecond)

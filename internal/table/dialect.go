@@ -1,33 +1,45 @@
 package table
 
 import (
+	"cmp"
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"reflect"
 	"strings"
 
-	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/postgres"
 	"github.com/chanq/chanq/sqlbatch/sqlite"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// DialectOf returns the given dialect. If that is nil it returns the one of the database, by the package of its driver, so that no
-// driver is imported here.
-func DialectOf(db *sql.DB, given sqlbatch.Dialect) (sqlbatch.Dialect, error) {
+// DialectNamed returns the dialect with this name. field is what an error calls the name.
+func DialectNamed(field, name string) (sqlbatch.Dialect, error) {
+	for _, d := range []sqlbatch.Dialect{sqlserver.Dialect, postgres.Dialect, sqlite.Dialect} {
+		if d.Name() == name {
+			return d, nil
+		}
+	}
+	return nil, fmt.Errorf("%s is %.63q: must be %q, %q or %q", field, name, sqlserver.Dialect.Name(), postgres.Dialect.Name(), sqlite.Dialect.Name())
+}
+
+// DialectOf returns the dialect with the given name. If that is "", it returns the dialect of the database: by the package of its driver,
+// or, if that is unknown, by what the database returns as its version. A session.NotRunError says that the database did not answer.
+func DialectOf(ctx context.Context, db *sql.DB, given string) (sqlbatch.Dialect, error) {
 	switch {
 	case db == nil:
 		return nil, errors.New("db is nil")
-	case !base.IsNil(given):
-		return given, nil
+	case given != "":
+		return DialectNamed("Config.Dialect", given)
 	}
 	t := reflect.TypeOf(db.Driver())
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	switch path := t.PkgPath(); {
+	switch path := t.PkgPath(); { // no driver is imported here
 	case path == "github.com/microsoft/go-mssqldb", strings.HasPrefix(path, "github.com/microsoft/go-mssqldb/"):
 		return sqlserver.Dialect, nil
 	case strings.HasPrefix(path, "github.com/jackc/pgx/") && strings.HasSuffix(path, "/stdlib"), path == "github.com/lib/pq":
@@ -35,6 +47,70 @@ func DialectOf(db *sql.DB, given sqlbatch.Dialect) (sqlbatch.Dialect, error) {
 	case path == "modernc.org/sqlite", path == "github.com/chanq/chanq/embedded":
 		return sqlite.Dialect, nil
 	default:
-		return nil, fmt.Errorf("unknown driver %s (%s): set Config.Dialect to sqlserver.Dialect, postgres.Dialect or sqlite.Dialect", t, path)
+		d, err := askDialect(ctx, db)
+		if err != nil {
+			err = fmt.Errorf("driver %s (%s): %w", t, path, err)
+		}
+		return d, err
 	}
+}
+
+// versions are the questions by which a database is recognized, and how the answers begin. PostgreSQL, which logs each statement that
+// fails, understands the first one.
+var versions = []struct {
+	dialect        sqlbatch.Dialect
+	text, expected string
+}{
+	{postgres.Dialect, "SELECT version()", "PostgreSQL "},
+	{sqlite.Dialect, "SELECT sqlite_version()", "3."},
+	{sqlserver.Dialect, "SELECT @@VERSION; SELECT 1", "Microsoft SQL "},
+}
+
+// askDialect asks the database for its version. A failed question may mean that the database does not know it, or that the connection is
+// broken: SELECT 1 shows which.
+func askDialect(ctx context.Context, db *sql.DB) (sqlbatch.Dialect, error) {
+	conn, err := session.Connect(ctx, db)
+	if err != nil {
+		return nil, &session.NotRunError{Err: fmt.Errorf("connect: %w", err), Unconnected: true}
+	}
+	defer conn.Close()
+	var answers []string
+	for _, v := range versions {
+		answer, sets, err := ask(ctx, conn, v.text)
+		switch {
+		case err != nil:
+			continue
+		case !strings.HasPrefix(answer, v.expected):
+			answers = append(answers, fmt.Sprintf("%.80q", answer))
+		case v.dialect == sqlserver.Dialect && sets < 2:
+			return nil, errors.New("it returns the first result set of a batch only, and hides errors that follow: its rows must have the methods of database/sql/driver.RowsNextResultSet")
+		default:
+			return v.dialect, nil
+		}
+	}
+	if _, _, err := ask(ctx, conn, "SELECT 1"); err != nil {
+		return nil, &session.NotRunError{Err: err, Unconnected: true}
+	}
+	return nil, fmt.Errorf("unknown driver, and the database is neither SQL Server, PostgreSQL nor SQLite (its version: %s): if it accepts the SQL of one of them, set Config.Dialect to %q, %q or %q",
+		cmp.Or(strings.Join(answers, ", "), "none"), sqlserver.Dialect.Name(), postgres.Dialect.Name(), sqlite.Dialect.Name())
+}
+
+// ask returns the value of the first result set, and how many result sets there are. All of them are read: an error may be in any.
+func ask(ctx context.Context, conn *sql.Conn, text string) (answer string, sets int, err error) {
+	rows, err := conn.QueryContext(ctx, text)
+	if err != nil {
+		return "", 0, err
+	}
+	defer rows.Close()
+	for sets = 1; err == nil; sets++ {
+		for rows.Next() && err == nil {
+			if sets == 1 {
+				err = rows.Scan(&answer)
+			}
+		}
+		if !rows.NextResultSet() {
+			break
+		}
+	}
+	return answer, sets, errors.Join(err, rows.Err())
 }

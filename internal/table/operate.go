@@ -35,7 +35,6 @@ type Stored struct {
 	Paused     bool
 	Slots      int // of an ordered queue
 	Policy     sqlbatch.Policy
-	Revision   int64 // of the policy
 
 	ShardIndex, ShardCount int
 	ShardSet               string
@@ -50,7 +49,7 @@ func (s *Stored) Scan(rows *sql.Rows) error {
 	var retain, retainDead int64
 	p := &s.Policy
 	err := rows.Scan(&s.Version, &s.MinVersion, &s.Features, &s.Paused, &kind, &s.Slots,
-		&p.Holds, &p.MaxKeys, &p.MaxAttempts, &p.MaxBody, &retain, &retainDead, &s.Revision, &s.ShardIndex, &s.ShardCount, &s.ShardSet,
+		&p.Holds, &p.MaxKeys, &p.MaxAttempts, &p.MaxBody, &retain, &retainDead, &s.ShardIndex, &s.ShardCount, &s.ShardSet,
 		&s.PausedAt, &s.PausedBy, &s.PauseReason)
 	p.Retain, p.RetainDead = time.Duration(retain)*time.Millisecond, time.Duration(retainDead)*time.Millisecond
 	return err

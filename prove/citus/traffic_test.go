@@ -46,7 +46,7 @@ func start(w *testdb.World, q *chanq.Queue[string]) *traffic {
 	}
 	var consumers []*chanq.Consumer[string]
 	for range 2 {
-		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Minute, PollMax: 20 * time.Millisecond})
+		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Minute, PollEvery: 20 * time.Millisecond})
 		consumers = append(consumers, c)
 		handlers.Go(func() { _ = c.Handle(2, y.handle) })
 	}

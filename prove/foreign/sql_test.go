@@ -81,10 +81,10 @@ func open(t *testing.T, e testdb.Engine) *shop {
 }
 
 func (s *shop) face(queue string, cfg chanq.Config) {
-	texts, err := chanq.View(s.Engine.Dialect, queue, cfg)
+	texts, err := chanq.View(s.Engine.ChanqDialect(), queue, cfg)
 	require.NoError(s, err)
 	if s.Engine.Dialect.Name() != "sqlite" {
-		procedures, err := chanq.Procedures(s.Engine.Dialect, queue, cfg)
+		procedures, err := chanq.Procedures(s.Engine.ChanqDialect(), queue, cfg)
 		require.NoError(s, err)
 		texts = append(texts, procedures...)
 	}

@@ -166,7 +166,7 @@ func groupsAndFaults(w *world) {
 		"deadlock": faultdb.Fail(w.Failure(sqlbatch.RolledBack)),
 		"cut":      w.Broken(false), "applied and cut": w.Broken(true),
 	} {
-		w.eachOperation(verb, 1, chanq.ProducerConfig{BatchRows: groupRows}, func() faultdb.Fault { return fault })
+		w.eachOperation(verb, 1, chanq.Config{}, func() faultdb.Fault { return fault })
 	}
 }
 
@@ -174,7 +174,7 @@ func groupsAndFaults(w *world) {
 // take. The commit of a driver does not look at a context: it is held until then.
 func groupsAndHangs(w *world) {
 	timeout := slowness * 150 * time.Millisecond
-	w.eachOperation("hang", 2, chanq.ProducerConfig{BatchRows: groupRows, StatementTimeout: timeout}, func() faultdb.Fault {
+	w.eachOperation("hang", 2, chanq.Config{StatementTimeout: timeout}, func() faultdb.Fault {
 		gate := make(chan struct{})
 		time.AfterFunc(2*timeout, func() { close(gate) })
 		return faultdb.Hold(gate)
@@ -184,15 +184,15 @@ func groupsAndHangs(w *world) {
 // eachOperation strikes the first operation of sending four groups, then one that is step
 // later, and so on. Nothing may be lost, nor stored twice, nor be seen before what was sent
 // before it.
-func (w *world) eachOperation(verb string, step int, cfg chanq.ProducerConfig, fault func() faultdb.Fault) {
+func (w *world) eachOperation(verb string, step int, cfg chanq.Config, fault func() faultdb.Fault) {
 	const groups = 4
 	w.Within(8 * time.Minute) // a queue for each operation, of which each takes a second to make on Citus
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
 	for n := 0; ; n += step {
 		name := "work_" + strconv.Itoa(len(verb)) + "_" + strconv.Itoa(n)
-		q := w.Queue(name, chanq.Config{})
-		p := testdb.Produce(w, q, cfg)
+		q := w.Queue(name, cfg)
+		p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: groupRows})
 		sent := w.sendGroupsStruck(p, groups, n, fault())
 		for done := false; !done; {
 			select {

@@ -83,7 +83,7 @@ func (s *claimSizes) all() []int {
 }
 
 func shrinkingClaims(w *world) {
-	q := w.Queue("work", chanq.Config{})
+	q := w.Queue("work", chanq.Config{StatementTimeout: time.Second})
 	st := w.Statements("work")
 	for _, fault := range []faultdb.Fault{faultdb.Hang(), faultdb.Fail(w.Failure(sqlbatch.BadRow))} {
 		testdb.Send(w, q, testdb.Texts(numbers(20)...)...) // all are taken: what lay in the buffer would make claims smaller
@@ -94,7 +94,7 @@ func shrinkingClaims(w *world) {
 			}
 			return faultdb.Fault{}
 		})
-		c := testdb.Start(w, q, chanq.ConsumerConfig{StatementTimeout: time.Second})
+		c := testdb.Start(w, q, chanq.ConsumerConfig{})
 		for _, l := range testdb.Take(w, c, 5) {
 			require.Equal(w, 1, l.Attempt)
 			require.NoError(w, l.Ack())
@@ -123,7 +123,7 @@ func shrinkingClaims(w *world) {
 
 // unreadable has the first of three messages fail every claim that reads it, and every read of it alone.
 func unreadable(w *world, fault faultdb.Fault, why string) {
-	q := w.Queue("work", chanq.Config{})
+	q := w.Queue("work", chanq.Config{StatementTimeout: 500 * time.Millisecond})
 	id := testdb.Send(w, q, testdb.Texts("unreadable", "a", "b")...)[0]
 	st := w.Statements("work")
 	var mu sync.Mutex
@@ -145,7 +145,7 @@ func unreadable(w *world, fault faultdb.Fault, why string) {
 	})
 	var attempts []int
 	var cause error
-	c := testdb.Start(w, q, chanq.ConsumerConfig{StatementTimeout: 500 * time.Millisecond, Backoff: func(d *chanq.Delivery, err error) time.Duration {
+	c := testdb.Start(w, q, chanq.ConsumerConfig{Backoff: func(d *chanq.Delivery, err error) time.Duration {
 		require.Equal(w, id, d.ID)
 		attempts, cause = append(attempts, d.Attempt), err
 		return time.Hour
@@ -185,7 +185,7 @@ func unreadableEnds(w *world) {
 }
 
 func outageCountsNothing(w *world) {
-	q := w.Queue("work", chanq.Config{})
+	q := w.Queue("work", chanq.Config{StatementTimeout: 500 * time.Millisecond})
 	id := testdb.Send(w, q, testdb.Texts("innocent")...)[0]
 	st := w.Statements("work")
 	var mu sync.Mutex
@@ -204,7 +204,7 @@ func outageCountsNothing(w *world) {
 		}
 		return faultdb.Fault{}
 	})
-	c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 1, StatementTimeout: 500 * time.Millisecond})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 1})
 	w.Eventually("claims of one failed again and again", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
@@ -220,12 +220,12 @@ func outageCountsNothing(w *world) {
 }
 
 func claimEndsWithItsLease(w *world) {
-	q := w.Queue("work", chanq.Config{})
+	q := w.Queue("work", chanq.Config{StatementTimeout: time.Hour})
 	testdb.Send(w, q, testdb.Texts("a")...)
 	st := w.Statements("work")
 	w.Strike(faultdb.Hang(), func(op faultdb.Op) bool { return claims(op, st) })
 	began := time.Now()
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease, StatementTimeout: time.Hour})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
 	require.Equal(w, 1, testdb.Take(w, c, 1)[0].Attempt)
 	require.Less(w, time.Since(began), testdb.Patience/2)
 }

@@ -124,10 +124,9 @@ func notifierOfDefaultSchema(w *world) {
 	short := w.Queue("work", cfgs[0])
 	long := testdb.OpenOn[string](w, w.DB, "work", cfgs[1])
 	for _, pair := range [][2]*chanq.Queue[string]{{short, long}, {long, short}} {
-		c := testdb.Start(w, pair[0], chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
-		w.Eventually("it is idle", func() bool { return c.Stats().Looks > 0 })
+		c := paused(w, pair[0])
 		testdb.Send(w, pair[1], testdb.Texts("a")...)
-		require.NoError(w, testdb.Take(w, c, 1)[0].Ack(), "the next look would be in an hour")
+		require.NoError(w, w.woken(c).Ack())
 		require.NoError(w, c.Shutdown(w.Soon()))
 	}
 }

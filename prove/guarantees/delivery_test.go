@@ -405,7 +405,7 @@ func after(d time.Duration) <-chan struct{} {
 }
 
 func hangingExtension(w *world) {
-	q := w.Queue("work", chanq.Config{})
+	q := w.Queue("work", chanq.Config{StatementTimeout: 10 * time.Second})
 	testdb.Send(w, q, testdb.Texts("a")...)
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if extends(op, w.Statements("work")) {
@@ -413,7 +413,7 @@ func hangingExtension(w *world) {
 		}
 		return faultdb.Fault{}
 	})
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease, StatementTimeout: 10 * time.Second})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
 	l := testdb.Take(w, c, 1)[0]
 	deadline := l.Deadline()
 	select {
@@ -425,9 +425,9 @@ func hangingExtension(w *world) {
 }
 
 func hangingExtend(w *world) {
-	q := w.Queue("work", chanq.Config{})
+	q := w.Queue("work", chanq.Config{StatementTimeout: 5 * time.Second})
 	testdb.Send(w, q, testdb.Texts("a", "b")...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease, StatementTimeout: 5 * time.Second})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
 	leases := testdb.Take(w, c, 2)
 	st := w.Statements("work")
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {

@@ -95,7 +95,7 @@ func dropWaits(w *world) {
 
 func dropUnderConsumer(w *world) {
 	q := w.Queue("work", chanq.Config{})
-	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 10 * time.Millisecond})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: 10 * time.Millisecond})
 	w.Eventually("it looks", func() bool { return c.Stats().EmptyClaims > 0 })
 	require.NoError(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}))
 	w.within("the consumer ends", c.Done())

@@ -167,7 +167,7 @@ func oneGuilty(w *world, where string, cfg chanq.Config, stopWhenIdle bool) {
 		}
 		own := testdb.OpenOn[note](w, p.db, "work", cfg)
 		// Claims of many messages have less room for each body.
-		c, err := own.Consume(context.Background(), chanq.ConsumerConfig{PollMax: 20 * time.Millisecond, PrefetchBytes: 1 << 20, StopWhenIdle: stopWhenIdle})
+		c, err := own.Consume(context.Background(), chanq.ConsumerConfig{PollEvery: 20 * time.Millisecond, PrefetchBytes: 1 << 20, StopWhenIdle: stopWhenIdle})
 		require.NoError(w, err)
 		handled := make(chan struct{})
 		go func() {
@@ -235,7 +235,7 @@ func lostClaims(w *world) {
 		}
 		return faultdb.Fault{}
 	})
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease, PollMax: 20 * time.Millisecond})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease, PollEvery: 20 * time.Millisecond})
 	for range sent {
 		require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
 	}
@@ -287,7 +287,7 @@ func lostMarks(w *world) {
 		}
 		return lost
 	})
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease, PollMax: 20 * time.Millisecond})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease, PollEvery: 20 * time.Millisecond})
 	l := testdb.Take(w, c, 1)[0]
 	require.Equal(w, 4, l.Attempt, "the marks that were lost count no attempt")
 	require.NoError(w, l.Ack())
@@ -310,7 +310,7 @@ func onlyLastTrial(w *world) {
 func (w *world) reserved(q *chanq.Queue[string]) (c *chanq.Consumer[string], held *chanq.Lease[string], suspect chanq.ID) {
 	w.Helper()
 	testdb.Send(w, q, testdb.Texts("held")...)
-	c = testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})
+	c = testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: 20 * time.Millisecond})
 	held = testdb.Take(w, c, 1)[0]
 	require.NoError(w, testdb.Admin(q).Pause(w.Soon(), ""))
 	suspect = testdb.Send(w, q, testdb.Texts("suspect")...)[0]
@@ -352,7 +352,7 @@ func stopWhileReserved(w *world) {
 func trialDespiteHang(w *world) {
 	q := w.Queue("work", chanq.Config{MaxCrashes: 2})
 	testdb.Send(w, q, testdb.Texts("hangs")...)
-	c, err := q.Consume(context.Background(), chanq.ConsumerConfig{LeaseFor: shortLease, MaxExtend: shortLease, PollMax: 20 * time.Millisecond})
+	c, err := q.Consume(context.Background(), chanq.ConsumerConfig{LeaseFor: shortLease, MaxExtend: shortLease, PollEvery: 20 * time.Millisecond})
 	require.NoError(w, err)
 	hangs, handled, end := make(chan struct{}), make(chan string, 4), make(chan struct{})
 	w.Cleanup(func() { _ = c.Shutdown(w.Soon()) })
@@ -396,11 +396,11 @@ func oneTrialOfProcess(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("s0", "s1")...)
 	w.Exec("UPDATE chanq_work SET lapses = 2, attempts = 2")
-	first := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})
+	first := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: 20 * time.Millisecond})
 	l := testdb.Take(w, first, 1)[0]
 	require.Equal(w, "s0", l.Body)
 	first.Stop()
-	second := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})
+	second := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: 20 * time.Millisecond})
 	testdb.Send(w, q, testdb.Texts("beside")...)
 	beside := testdb.Take(w, second, 1)[0]
 	require.Equal(w, "beside", beside.Body)
@@ -419,7 +419,7 @@ func suspectsByPriority(w *world) {
 	testdb.Send(w, q, chanq.Message[string]{Body: "high", Priority: chanq.PriorityHigh}, chanq.Message[string]{Body: "urgent", Priority: chanq.PriorityUrgent})
 	w.Exec("UPDATE chanq_work SET lapses = 2, attempts = 2 WHERE attempts = 0")
 	testdb.Send(w, q, testdb.Texts("ready")...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: 20 * time.Millisecond})
 	urgent := testdb.Take(w, c, 1)[0]
 	require.Equal(w, "urgent", urgent.Body)
 	ready := testdb.Take(w, c, 1)[0]
@@ -448,7 +448,7 @@ func lockedSuspect(w *world) {
 		}
 		return fails
 	})
-	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond, Backoff: func(*chanq.Delivery, error) time.Duration { return time.Millisecond }})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: 20 * time.Millisecond, Backoff: func(*chanq.Delivery, error) time.Duration { return time.Millisecond }})
 	require.Equal(w, 3, testdb.Take(w, c, 1)[0].Attempt, "the attempts before it, whose leases have expired, still count")
 }
 
@@ -485,7 +485,7 @@ func urgentMeanwhile(w *world) {
 
 // lockBlamesNone: while a lock on the table keeps reads from their rows, whatever else the database answers, no message is blamed.
 func lockBlamesNone(w *world) {
-	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 1}})
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 1}, StatementTimeout: 200 * time.Millisecond})
 	id := testdb.Send(w, q, testdb.Texts("innocent")...)[0]
 	st := w.Statements("work")
 	var mu sync.Mutex
@@ -502,7 +502,7 @@ func lockBlamesNone(w *world) {
 		}
 		return faultdb.Fault{}
 	})
-	c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 1, StatementTimeout: 200 * time.Millisecond, LeaseFor: time.Minute})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 1, LeaseFor: time.Minute})
 	w.Eventually("reads have failed again and again", func() bool {
 		mu.Lock()
 		defer mu.Unlock()

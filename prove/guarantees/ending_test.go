@@ -95,7 +95,7 @@ func (w *world) onEachWayOf(name string, cfg chanq.Config, test func(e *drain)) 
 			}
 		}
 		testdb.Send(w, e.q, ms...)
-		e.c = testdb.Start(w, e.q, chanq.ConsumerConfig{LeaseFor: time.Hour, Linger: time.Minute, DrainFor: drainFor})
+		e.c = testdb.Start(w, e.q, chanq.ConsumerConfig{LeaseFor: time.Hour, DrainFor: drainFor})
 		test(e)
 	}
 }
@@ -252,7 +252,7 @@ func endGrouped(w *world) {
 	w.onEachWay(chanq.Config{}, func(e *drain) {
 		e.stop(func(_ context.Context, l *chanq.Lease[string]) error {
 			<-l.Stopping()
-			return nil // with a Linger of a minute
+			return nil
 		})
 		require.NoError(e, e.returns(0, 0))
 		stats := e.c.Stats()
@@ -386,7 +386,7 @@ func endReaders(w *world) {
 func endInTx(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	sent := testdb.Send(w, q, testdb.Texts("acked", "in a transaction", "held")...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{Linger: time.Minute, LeaseFor: time.Hour})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
 	leases := testdb.Take(w, c, 3)
 	require.NoError(w, leases[0].Ack())
 	tx, err := w.DB.BeginTx(w.Soon(), nil)

@@ -32,9 +32,9 @@ var facing = []test{
 // face makes the view and the procedure of a queue, twice.
 func (w *world) face(queue string, cfg chanq.Config) {
 	w.Helper()
-	texts, err := chanq.View(w.Engine.Dialect, queue, cfg)
+	texts, err := chanq.View(w.Engine.ChanqDialect(), queue, cfg)
 	require.NoError(w, err)
-	procedures, err := chanq.Procedures(w.Engine.Dialect, queue, cfg)
+	procedures, err := chanq.Procedures(w.Engine.ChanqDialect(), queue, cfg)
 	if w.Engine.Dialect.Name() == "sqlite" {
 		require.ErrorIs(w, err, errors.ErrUnsupported)
 	} else {

@@ -193,12 +193,12 @@ func foundLapsed(w *world) {
 // count: it would be long until the next.
 func foundAfterOutage(w *world) {
 	timeout := slowness * time.Second
-	q := w.Queue("work", chanq.Config{})
+	q := w.Queue("work", chanq.Config{StatementTimeout: timeout})
 	_, db := w.Connect()
 	elsewhere := testdb.OpenOn[string](w, db, "work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("ran out")...)
 	held := testdb.Lease(w, elsewhere, 1, 10*timeout)[0]
-	c := testdb.Start(w, q, chanq.ConsumerConfig{StatementTimeout: timeout})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	claimsBeyond(w, q, c, held.DueAt)
 
 	st := w.Statements("work")
@@ -262,16 +262,17 @@ func foundAtOnce(w *world) {
 	q := w.Queue("work", alone)
 	first := testdb.Send(w, q, testdb.Texts("a")...)[0]
 	l := testdb.Lease(w, q, 1, time.Hour)[0]
-	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: time.Hour})
 	claimsBeyond(w, q, c, l.DueAt)
+	w.longPaused(c)
 	require.NoError(w, l.Release())
-	require.Equal(w, first, testdb.Take(w, c, 1)[0].ID)
+	require.Equal(w, first, w.woken(c).ID)
 }
 
 func wakeFinds(w *world) {
 	w.skipWithOneWriter()
 	q := w.Queue("work", alone)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: time.Hour})
 	tx, err := w.DB.BeginTx(w.Soon(), nil)
 	require.NoError(w, err)
 	defer tx.Rollback()
@@ -281,5 +282,5 @@ func wakeFinds(w *world) {
 	claimsBeyond(w, q, c, testdb.Take(w, c, 1)[0].DueAt)
 	require.NoError(w, tx.Commit())
 	q.Wake()
-	require.Equal(w, "late", testdb.Take(w, c, 1)[0].Body)
+	require.Equal(w, "late", w.woken(c).Body)
 }

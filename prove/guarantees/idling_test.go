@@ -272,7 +272,7 @@ func idleBelow(w *world) {
 	}
 	w.pass(time.Minute) // longer than claims reach back
 	testdb.Send(w, q, testdb.Texts("second")...)
-	c := testdb.Start(w, w.apart(q), chanq.ConsumerConfig{StopWhenIdle: true, PollMax: time.Hour})
+	c := testdb.Start(w, w.apart(q), chanq.ConsumerConfig{StopWhenIdle: true, PollEvery: time.Hour})
 	got := w.next(c, "second")
 	require.NoError(w, l.Release())
 	require.NoError(w, l.Wait(w.Soon()))

@@ -37,8 +37,8 @@ func (w *world) classesAlone() []sqlbatch.Class {
 func sendGaveUp(w *world) {
 	for _, inFlight := range []int{1, 2} {
 		for _, class := range w.classesAlone() {
-			q := w.Queue(fmt.Sprint("work", inFlight, className(class)), chanq.Config{})
-			p := testdb.Produce(w, q, chanq.ProducerConfig{InFlight: inFlight, StatementTimeout: slowTry})
+			q := w.Queue(fmt.Sprint("work", inFlight, className(class)), chanq.Config{StatementTimeout: slowTry})
+			p := testdb.Produce(w, q, chanq.ProducerConfig{InFlight: inFlight})
 			var tried atomic.Int32
 			fails := w.failing(class)
 			w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
@@ -112,7 +112,7 @@ func failingSettlesOfEachKind() (tests []test) {
 func failingSettle(w *world, name string, cfg chanq.Config, class sqlbatch.Class, settle func(*chanq.Lease[string]) error, state chanqadmin.State) {
 	const count = 23
 	var lost losses
-	cfg.Hooks = lost.hooks()
+	cfg.Hooks, cfg.StatementTimeout = lost.hooks(), slowTry
 	q := testdb.QueueOf[string](w, name, cfg)
 	ms := testdb.Texts(numbers(count)...)
 	if cfg.Kind == chanq.KindOrdered {
@@ -121,7 +121,7 @@ func failingSettle(w *world, name string, cfg chanq.Config, class sqlbatch.Class
 		}
 	}
 	testdb.Send(w, q, ms...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 5 * steadyLease, StatementTimeout: slowTry, Backoff: func(*chanq.Delivery, error) time.Duration { return 0 }})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 5 * steadyLease, Backoff: func(*chanq.Delivery, error) time.Duration { return 0 }})
 	leases := testdb.Take(w, c, count)
 	st, bad, fails := w.Engine.Dialect.Queue(sqlbatch.Names{Queue: name, Slots: cfg.Slots}), leases[count/2], w.failing(class)
 	var failed atomic.Int32
@@ -161,7 +161,7 @@ func failingInput(w *world) {
 		if class == outOfTime && w.oneWriter() {
 			continue // its only session is in use meanwhile
 		}
-		x := startPipe(w, chanq.Config{}, chanq.ConsumerConfig{LeaseFor: troubleLease, StatementTimeout: troubleLease}, passOn)
+		x := startPipe(w, chanq.Config{StatementTimeout: troubleLease}, chanq.ConsumerConfig{LeaseFor: troubleLease}, passOn)
 		_, db := w.Connect() // no faults there
 		other := testdb.OpenOn[string](w, db, "input", chanq.Config{})
 		require.NoError(w, testdb.Admin(other).Pause(w.Soon(), ""))

@@ -38,7 +38,7 @@ func (w *world) ordered(name string, cfg chanq.Config) (q *chanq.Queue[string], 
 	}
 	err := chanq.Migrate(w.Soon(), w.Open(), name, cfg)
 	require.ErrorContains(w, err, "no ordered queues on "+w.Engine.Dialect.Name())
-	_, err = chanq.Schema(w.Engine.Dialect, name, cfg)
+	_, err = chanq.Schema(w.Engine.ChanqDialect(), name, cfg)
 	require.ErrorContains(w, err, "no ordered queues on "+w.Engine.Dialect.Name())
 	return nil, false
 }
@@ -63,7 +63,7 @@ func kindsDiffer(w *world) {
 	require.NoError(w, migrate)
 	found, err := chanq.StoredConfig(w.Soon(), w.DB, "work", chanq.Config{Spec: chanq.Spec{MaxBody: 5}})
 	require.NoError(w, err)
-	require.Equal(w, w.Engine.Dialect, found.Dialect)
+	require.Equal(w, w.Engine.ChanqDialect(), found.Dialect)
 	require.Equal(w, testdb.OpenOn[string](w, w.DB, "work", chanq.Config{}).Spec(), found.Spec)
 	require.Equal(w, 4, found.Slots)
 

@@ -42,7 +42,7 @@ func oneSuspect(w *world) {
 	w.Eventually("the leases ran out", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{Ready: 4} })
 	testdb.Send(w, q, testdb.Texts("f0", "f1", "f2")...)
 	// Nothing is found by polling: the end of one suspect makes room for the next.
-	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Minute, PollMax: time.Minute})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: time.Minute})
 	leases := testdb.Take(w, c, 4)
 	require.ElementsMatch(w, []string{"s0", "f0", "f1", "f2"}, testdb.Bodies(leases), "others go on beside it")
 	for i := 1; i < 4; i++ {
@@ -129,7 +129,7 @@ func waitingSuspects(w *world) {
 	testdb.Send(w, q, testdb.Texts("s0", "s1", "s2")...)
 	lapse(w, q, 3, 2)
 	w.Eventually("the leases ran out", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{Ready: 3} })
-	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Millisecond, PollMax: time.Millisecond})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: time.Millisecond})
 	first := testdb.Take(w, c, 1)[0]
 	require.Equal(w, "s0", first.Body)
 	before := c.Stats()
@@ -220,7 +220,7 @@ func playMortal(ctx context.Context, db *sql.DB, t task) error {
 	if err != nil {
 		return err
 	}
-	c, err := q.Consume(ctx, chanq.ConsumerConfig{LeaseFor: steadyLease / 2, PollMax: 20 * time.Millisecond})
+	c, err := q.Consume(ctx, chanq.ConsumerConfig{LeaseFor: steadyLease / 2, PollEvery: 20 * time.Millisecond})
 	if err != nil {
 		return err
 	}

@@ -82,12 +82,33 @@ func maxExtend(w *world) {
 	require.ErrorIs(w, stuck.Wait(w.Soon()), chanq.ErrLeaseLost)
 }
 
-// paused starts a consumer that looks again by itself after an hour only.
+// paused starts a consumer whose pauses have become long: in a bubble minutes.
 func paused(w *world, q *chanq.Queue[string]) *chanq.Consumer[string] {
 	w.Helper()
-	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
-	w.Eventually("the consumer pauses", func() bool { return c.Stats().Looks > 0 })
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: time.Hour})
+	w.longPaused(c)
 	return c
+}
+
+func (w *world) longPaused(c *chanq.Consumer[string]) {
+	w.Helper()
+	looks := c.Stats().Looks
+	w.Eventually("the consumer pauses", func() bool { return c.Stats().Looks > looks })
+	if w.Engine.Bubble {
+		w.Within(time.Hour)
+		w.pass(5 * time.Minute)
+	}
+}
+
+// woken receives a message for which a consumer is woken.
+func (w *world) woken(c *chanq.Consumer[string]) *chanq.Lease[string] {
+	w.Helper()
+	began := time.Now()
+	l := testdb.Take(w, c, 1)[0]
+	if w.Engine.Bubble {
+		require.Less(w, time.Since(began), time.Second, "it was found by a look")
+	}
+	return l
 }
 
 func givenBackWakes(w *world) {
@@ -98,12 +119,13 @@ func givenBackWakes(w *world) {
 	w.Eventually("the third is in the buffer", func() bool { return first.Stats().Buffered == 1 })
 	other := paused(w, q)
 	first.Stop()
-	l := testdb.Take(w, other, 1)[0]
+	l := w.woken(other)
 	require.Equal(w, "c", l.Body, "by Stop")
 	require.NoError(w, l.Ack())
 	for i, delay := range []time.Duration{0, slowness * 100 * time.Millisecond} {
+		w.longPaused(other)
 		require.NoError(w, held[i].Nack(chanq.RetryAfter(delay, nil)))
-		l = testdb.Take(w, other, 1)[0]
+		l = w.woken(other)
 		require.Equal(w, held[i].ID, l.ID, "by Nack(%v)", delay)
 		require.NoError(w, l.Ack())
 	}

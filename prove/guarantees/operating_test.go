@@ -3,7 +3,9 @@ package guarantees
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -35,6 +37,7 @@ var operating = []test{
 	{"OpenSaysThatTheSchemaIsMissing", noSchema},
 	{"OpenAndMigrateLeaveANewerSchemaAlone", newerSchema},
 	{"ManyMayMigrateAtOnceAndAgain", migrateTogether},
+	{"MigrateMakesADroppedIndexAgainAndNothingThatIsThere", droppedIndex},
 	{"TheStatementsOfSchemaMakeAQueueByHand", schemaByHand},
 }
 
@@ -391,17 +394,16 @@ func redrive(w *world) {
 	n, err = testdb.Admin(q).Redrive(w.Soon(), 0)
 	require.NoError(w, err)
 	require.Equal(w, 1, n)
-	got := testdb.Leases(testdb.Lease(w, q, 3, time.Minute))
+	got := testdb.Leases(testdb.Lease(w, q, 3, time.Hour))
 	require.ElementsMatch(w, []string{"a", "b", "c"}, testdb.Bodies(got))
 	require.Equal(w, 1, got[0].Attempt)
 
-	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
+	c := paused(w, q)
 	require.NoError(w, got[0].Nack(chanq.DeadLetter(nil)))
 	require.NoError(w, got[0].Wait(w.Soon()))
-	w.Eventually("the consumer pauses", func() bool { return c.Stats().EmptyClaims > 0 })
 	_, err = testdb.Admin(q).Redrive(w.Soon(), 0)
 	require.NoError(w, err)
-	require.Equal(w, got[0].ID, testdb.Take(w, c, 1)[0].ID, "consumers of this process are woken")
+	require.Equal(w, got[0].ID, w.woken(c).ID, "consumers of this process are woken")
 }
 
 func redriveAll(w *world) {
@@ -438,7 +440,7 @@ func pause(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	other := w.Queue("other", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("leased")...)
-	consumers := []*chanq.Consumer[string]{testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})}
+	consumers := []*chanq.Consumer[string]{testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: 20 * time.Millisecond})}
 	l := testdb.Take(w, consumers[0], 1)[0]
 	require.NoError(w, testdb.Admin(q).Pause(w.Soon(), ""))
 	require.NoError(w, testdb.Admin(q).Pause(w.Soon(), ""), "again")
@@ -446,7 +448,7 @@ func pause(w *world) {
 	require.False(w, testdb.Stats(w, other).Paused)
 
 	_, db := w.Connect()
-	consumers = append(consumers, testdb.Start(w, testdb.OpenOn[string](w, db, "work", chanq.Config{}), chanq.ConsumerConfig{PollMax: 20 * time.Millisecond}))
+	consumers = append(consumers, testdb.Start(w, testdb.OpenOn[string](w, db, "work", chanq.Config{}), chanq.ConsumerConfig{PollEvery: 20 * time.Millisecond}))
 	testdb.Send(w, q, testdb.Texts("waits")...)
 	looks := func() []int64 {
 		var n []int64
@@ -539,6 +541,44 @@ func newerSchema(w *world) {
 	w.requireState(q, id, chanqadmin.StateReady)
 }
 
+// droppedIndex makes queues that lack an index: each is as if that had been dropped.
+func droppedIndex(w *world) {
+	makesIndex := regexp.MustCompile(`CREATE (UNIQUE )?(NONCLUSTERED )?INDEX`)
+	for _, spec := range []chanq.Spec{{Kind: chanq.KindPlain}, {Kind: chanq.KindOrdered, Slots: 4}} {
+		if w.Engine.PlainOnly && spec.Kind == chanq.KindOrdered {
+			continue
+		}
+		names := sqlbatch.Names{Slots: spec.Slots}
+		dropped := 0
+		for number := range w.Engine.Dialect.Migrations(sqlbatch.Names{Queue: "any", Slots: spec.Slots})[0].Statements {
+			names.Queue = fmt.Sprintf("%s%d", spec.Kind, number)
+			texts := w.Engine.Dialect.Migrations(names)[0].Statements
+			if !makesIndex.MatchString(texts[number]) || strings.Contains(texts[number], "chanq__consumers") {
+				continue
+			}
+			dropped++
+			for i, text := range texts {
+				if i != number {
+					w.Define(text)
+				}
+			}
+			st := w.Engine.Dialect.Queue(names).Missing()
+			missing := func() (n int) {
+				w.Helper()
+				require.NoError(w, w.Tables().QueryRowContext(w.Soon(), st.Text, st.Args...).Scan(&n))
+				return n
+			}
+			require.Equal(w, 1, missing(), texts[number])
+			require.NoError(w, w.Migrate(names.Queue, chanq.Config{Spec: spec}))
+			require.Zero(w, missing(), texts[number])
+			before := w.Faults.Ops()
+			require.NoError(w, w.Migrate(names.Queue, chanq.Config{Spec: spec}))
+			require.LessOrEqual(w, w.Faults.Ops()-before, 8, "it looks, and changes nothing")
+		}
+		require.GreaterOrEqual(w, dropped, 6)
+	}
+}
+
 func migrateTogether(w *world) {
 	tables := w.Tables()
 	_, second := w.ConnectTables()
@@ -565,7 +605,7 @@ func migrateTogether(w *world) {
 
 func schemaByHand(w *world) {
 	cfg := chanq.Config{Spec: chanq.Spec{Retain: time.Hour}}
-	list, err := chanq.Schema(w.Engine.Dialect, "work", cfg)
+	list, err := chanq.Schema(w.Engine.ChanqDialect(), "work", cfg)
 	require.NoError(w, err)
 	for range 2 {
 		for _, text := range list {

@@ -272,7 +272,7 @@ func keysOfNarrowNetwork(w *world) {
 		w.Skip("it waits for statements that take long")
 	}
 	const count, each = 10, 500 * time.Millisecond
-	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 1}})
+	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 1}, StatementTimeout: 3 * time.Second})
 	ids := testdb.Send(w, q, slices.Concat(keyed("a", 1, 5), keyed("b", 1, 5))...)
 	st := w.orderedStatements()
 	read := st.Read(sqlbatch.ReadParams{Slots: make([]sqlbatch.OwnedSlot, 1), Rows: 77})
@@ -301,7 +301,7 @@ func keysOfNarrowNetwork(w *world) {
 		return faultdb.Hold(done)
 	})
 	began := time.Now()
-	c := testdb.Start(w, q, chanq.ConsumerConfig{StatementTimeout: 3 * time.Second})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	for range count {
 		l := testdb.Take(w, c, 1)[0]
 		require.Equal(w, 1, l.Attempt)

@@ -158,8 +158,11 @@ func (w *world) failing(class sqlbatch.Class) faultdb.Fault {
 	return faultdb.Fail(w.Failure(class))
 }
 
+// contentTimeout is that of the statements of queues whose consumers have contentConfig.
+const contentTimeout = 500 * time.Millisecond
+
 var contentConfig = chanq.ConsumerConfig{
-	Prefetch: 16, PrefetchBytes: 1 << 20, StatementTimeout: 500 * time.Millisecond, PollMax: 100 * time.Millisecond,
+	Prefetch: 16, PrefetchBytes: 1 << 20, PollEvery: 100 * time.Millisecond,
 	Backoff: func(*chanq.Delivery, error) time.Duration { return time.Hour },
 }
 
@@ -196,7 +199,7 @@ func (w *world) oneClass(class sqlbatch.Class) {
 // keysShrink has each statement fail that returns the contents of several messages.
 func keysShrink(w *world, s contentStatement, class sqlbatch.Class) {
 	w.oneClass(class)
-	q := w.keys(chanq.Config{})
+	q := w.keys(chanq.Config{StatementTimeout: contentTimeout})
 	ms := s.messages()
 	ids := testdb.Send(w, q, ms...)
 	st, fails := w.orderedStatements(), w.failing(class)
@@ -223,7 +226,7 @@ func keysShrink(w *world, s contentStatement, class sqlbatch.Class) {
 // keyUnreadable has each statement fail that would return the contents of one message.
 func keyUnreadable(w *world, s contentStatement, class sqlbatch.Class) {
 	w.oneClass(class)
-	q := w.keys(chanq.Config{Spec: chanq.Spec{MaxAttempts: 1, Slots: 1}})
+	q := w.keys(chanq.Config{Spec: chanq.Spec{MaxAttempts: 1, Slots: 1}, StatementTimeout: contentTimeout})
 	ms := s.messages()
 	ids := testdb.Send(w, q, ms...)
 	bad, key := ids[s.bad], ms[s.bad].Key
@@ -268,7 +271,7 @@ func keyUnreadable(w *world, s contentStatement, class sqlbatch.Class) {
 
 // keyLockBlamesNone: while a lock on the table keeps reads from their rows, whatever else the database answers, no message is blamed.
 func keyLockBlamesNone(w *world) {
-	q := w.keys(chanq.Config{Spec: chanq.Spec{MaxAttempts: 1}})
+	q := w.keys(chanq.Config{Spec: chanq.Spec{MaxAttempts: 1}, StatementTimeout: contentTimeout})
 	id := testdb.Send(w, q, chanq.Message[string]{Key: "k", Body: "innocent"})[0]
 	st := w.orderedStatements()
 	var fetched atomic.Int32
@@ -310,7 +313,7 @@ func keyLostAnswers(w *world) {
 		}
 		return faultdb.Fault{}
 	})
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease, PollMax: 20 * time.Millisecond})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease, PollEvery: 20 * time.Millisecond})
 	for range ms {
 		require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
 	}

@@ -24,7 +24,7 @@ var outages = []test{
 	{"APermanentErrorIsReturnedBySend", permanentSend},
 	{"AnErrorThatPassesIsNotSeen", passing},
 	{"AStatementThatHangsEndsAtItsDeadline", hangs},
-	{"AnIdleConsumerCostsOneStatementAPollMax", idle},
+	{"AnIdleConsumerCostsOneStatementAPollEvery", idle},
 	{"MessagesOfOtherProcessesAreFoundByPolling", polling},
 	{"NothingIsStoredByACallWhoseArgumentsAreWrong", nothingWritten},
 }
@@ -156,7 +156,7 @@ func permanent(w *world) {
 		name := fmt.Sprint("work", i)
 		q := w.Queue(name, chanq.Config{})
 		testdb.Send(w, q, testdb.Texts("a", "b")...)
-		c := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})
+		c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: 20 * time.Millisecond})
 		leases := testdb.Take(w, c, 2)
 		cause := w.Failure(class)
 		st := w.Statements(name)
@@ -273,10 +273,10 @@ func passing(w *world) {
 }
 
 func hangs(w *world) {
-	q := w.Queue("work", chanq.Config{})
+	q := w.Queue("work", chanq.Config{StatementTimeout: slowness * 100 * time.Millisecond})
 	st := w.Statements("work")
 	hit := w.Strike(faultdb.Hang(), func(op faultdb.Op) bool { return claims(op, st) })
-	c := testdb.Start(w, q, chanq.ConsumerConfig{StatementTimeout: slowness * 100 * time.Millisecond})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	w.Eventually("a claim hangs", func() bool { return hit.Struck() != "" })
 	testdb.Send(w, q, testdb.Texts("a")...)
 	l := testdb.Take(w, c, 1)[0]
@@ -284,7 +284,7 @@ func hangs(w *world) {
 	require.NoError(w, l.Ack())
 	require.NoError(w, l.Wait(w.Soon()))
 	require.NotEmpty(w, hit.Struck())
-	p := testdb.Produce(w, q, chanq.ProducerConfig{StatementTimeout: slowness * 100 * time.Millisecond})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
 	hit = w.Strike(faultdb.Hang(), func(op faultdb.Op) bool { return enqueues(op, st) })
 	_, err := p.Send(w.Soon(), chanq.Message[string]{})
 	require.NoError(w, err)
@@ -294,7 +294,7 @@ func hangs(w *world) {
 func idle(w *world) {
 	const pollMax = 100 * time.Millisecond
 	q := w.Queue("work", chanq.Config{History: chanq.HistoryOff}) // which has statements of its own
-	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Millisecond, PollMax: pollMax})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: pollMax})
 	w.Eventually("the pauses are at their longest", func() bool { return c.Stats().Looks > 12 })
 	var ops, writes atomic.Int64
 	st := w.Statements("work")
@@ -320,7 +320,7 @@ func polling(w *world) {
 	q := w.Queue("work", cfg)
 	_, db := w.Connect()
 	elsewhere := testdb.OpenOn[string](w, db, "work", cfg)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 50 * time.Millisecond})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: 50 * time.Millisecond})
 	for i := range 3 {
 		w.Eventually("the consumer pauses", func() bool { return c.Stats().EmptyClaims > int64(i)/2 })
 		testdb.Send(w, elsewhere, testdb.Texts("a")...)

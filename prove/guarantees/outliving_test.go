@@ -75,7 +75,7 @@ func renewedSessions(w *world) {
 		return faultdb.Fault{}
 	})
 	p := testdb.Produce(w, q, chanq.ProducerConfig{})
-	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 10 * time.Millisecond})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: 10 * time.Millisecond})
 	renewed := func() bool { // three kinds of work, each renewed thrice
 		mu.Lock()
 		defer mu.Unlock()

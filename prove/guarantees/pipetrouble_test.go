@@ -119,7 +119,7 @@ func hungOfThreeKinds(w *world) {
 func hungOutputs(w *world) {
 	var r reports
 	asked := make(chan error, 10)
-	x := startPipe(w, chanq.Config{Spec: chanq.Spec{MaxAttempts: 2}, Hooks: r.hooks()}, chanq.ConsumerConfig{LeaseFor: 3 * slowness * time.Second, StatementTimeout: slowness * time.Second,
+	x := startPipe(w, chanq.Config{Spec: chanq.Spec{MaxAttempts: 2}, Hooks: r.hooks(), StatementTimeout: slowness * time.Second}, chanq.ConsumerConfig{LeaseFor: 3 * slowness * time.Second,
 		Backoff: func(d *chanq.Delivery, err error) time.Duration {
 			require.Equal(w, "input", d.Queue)
 			asked <- err

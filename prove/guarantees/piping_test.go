@@ -186,15 +186,14 @@ func pipeKeys(w *world) {
 
 func pipeWakes(w *world) {
 	x := startPipe(w, chanq.Config{}, chanq.ConsumerConfig{}, passOn)
-	next := testdb.Start(w, x.out, chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
-	w.Eventually("the next stage pauses", func() bool { return next.Stats().EmptyClaims == 1 })
+	next := paused(w, x.out)
 	testdb.Send(w, x.in, testdb.Texts("a")...)
-	require.Equal(w, "a", testdb.Take(w, next, 1)[0].Body)
-	w.Eventually("the next stage pauses again", func() bool { return next.Stats().Claims == 1 })
+	require.Equal(w, "a", w.woken(next).Body)
+	w.longPaused(next)
 	// Its outcome unknown, a transaction that was applied wakes as well.
 	hit := w.Strike(w.Broken(true), func(op faultdb.Op) bool { return op.Kind == faultdb.Commit })
 	testdb.Send(w, x.in, testdb.Texts("b")...)
-	require.Equal(w, "b", testdb.Take(w, next, 1)[0].Body)
+	require.Equal(w, "b", w.woken(next).Body)
 	require.NotEmpty(w, hit.Struck())
 	x.stop(w)
 }

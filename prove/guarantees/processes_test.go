@@ -129,7 +129,7 @@ func consume(ctx context.Context, db *sql.DB, leaseFor time.Duration, f func(*ch
 	if err != nil {
 		return err
 	}
-	c, err := q.Consume(ctx, chanq.ConsumerConfig{LeaseFor: leaseFor, PollMax: 20 * time.Millisecond, Prefetch: 3})
+	c, err := q.Consume(ctx, chanq.ConsumerConfig{LeaseFor: leaseFor, PollEvery: 20 * time.Millisecond, Prefetch: 3})
 	if err != nil {
 		return err
 	}

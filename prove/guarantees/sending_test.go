@@ -160,10 +160,9 @@ func delayed(w *world) {
 
 func nextDue(w *world) {
 	q := w.Queue("work", alone)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
-	w.Eventually("the consumer pauses", func() bool { return c.Stats().EmptyClaims > 0 })
+	c := paused(w, q)
 	testdb.Send(w, q, chanq.Message[string]{Body: "soon", Delay: slowness * 300 * time.Millisecond})
-	require.Equal(w, "soon", testdb.Take(w, c, 1)[0].Body)
+	require.Equal(w, "soon", w.woken(c).Body)
 }
 
 func sendContext(w *world) {
@@ -419,20 +418,19 @@ func sendAfterClose(w *world) {
 
 func wake(w *world) {
 	q := w.Queue("work", alone)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
-	w.Eventually("the consumer pauses", func() bool { return c.Stats().EmptyClaims > 0 })
+	c := paused(w, q)
 	p := testdb.Produce(w, q, chanq.ProducerConfig{})
 	_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "by Send"})
 	require.NoError(w, err)
-	require.Equal(w, "by Send", testdb.Take(w, c, 1)[0].Body)
-	w.Eventually("the consumer pauses again", func() bool { return c.Stats().EmptyClaims > 1 || c.Stats().Claims > 0 })
+	require.Equal(w, "by Send", w.woken(c).Body)
+	w.longPaused(c)
 	tx, err := w.DB.BeginTx(w.Soon(), nil)
 	require.NoError(w, err)
 	_, err = q.SendTx(w.Soon(), tx, testdb.Texts("by SendTx")...)
 	require.NoError(w, err)
 	require.NoError(w, tx.Commit())
 	q.Wake()
-	require.Equal(w, "by SendTx", testdb.Take(w, c, 1)[0].Body)
+	require.Equal(w, "by SendTx", w.woken(c).Body)
 }
 
 // outageKeepsOrder has every statement fail while a message is the only one of its producer. It is stored before the one that is sent
@@ -518,8 +516,8 @@ func failingMessage(w *world) {
 
 // slowMessage: the INSERT of a message takes longer than a statement may.
 func slowMessage(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	p := testdb.Produce(w, q, chanq.ProducerConfig{StatementTimeout: slowTry})
+	q := w.Queue("work", chanq.Config{StatementTimeout: slowTry})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if !carries(op, "slow") {
 			return faultdb.Fault{}

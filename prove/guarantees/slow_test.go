@@ -38,7 +38,7 @@ const (
 )
 
 func slowConfig() chanq.ConsumerConfig {
-	return chanq.ConsumerConfig{LeaseFor: 5 * steadyLease, StatementTimeout: slowTry}
+	return chanq.ConsumerConfig{LeaseFor: 5 * steadyLease}
 }
 
 func buries(op faultdb.Op, q sqlbatch.Queue) bool {
@@ -52,7 +52,7 @@ func buries(op faultdb.Op, q sqlbatch.Queue) bool {
 
 func slowSettles(w *world) {
 	var lost losses
-	q := w.Queue("work", chanq.Config{Hooks: lost.hooks()})
+	q := w.Queue("work", chanq.Config{Hooks: lost.hooks(), StatementTimeout: slowTry})
 	testdb.Send(w, q, testdb.Texts(numbers(22)...)...)
 	c := testdb.Start(w, q, slowConfig())
 	leases := testdb.Take(w, c, 22)
@@ -174,7 +174,7 @@ func slowSettleAndExtensions(w *world) {
 	if !w.oneWriter() {
 		w.Skip("elsewhere an extension that takes long says that the database is away")
 	}
-	q := w.Queue("work", chanq.Config{})
+	q := w.Queue("work", chanq.Config{StatementTimeout: slowTry})
 	testdb.Send(w, q, testdb.Texts("huge")...)
 	cfg := slowConfig()
 	cfg.LeaseFor = time.Hour // the only extensions are those for the tries
@@ -200,7 +200,7 @@ func slowSettleAndExtensions(w *world) {
 }
 
 func slowSettleAtShutdown(w *world) {
-	q := w.Queue("work", chanq.Config{})
+	q := w.Queue("work", chanq.Config{StatementTimeout: slowTry})
 	testdb.Send(w, q, testdb.Texts("huge")...)
 	c := testdb.Start(w, q, slowConfig())
 	l := testdb.Take(w, c, 1)[0]

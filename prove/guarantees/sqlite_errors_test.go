@@ -39,7 +39,7 @@ func TestOnSQLiteAnErrorOfTheRunDoesNotEndAConsumerButAMissingTableDoes(t *testi
 
 	_, err = db.ExecContext(ctx, `CREATE TRIGGER audit BEFORE UPDATE ON chanq_work BEGIN SELECT json('no JSON'); END`)
 	require.NoError(t, err)
-	c, err := q.Consume(ctx, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})
+	c, err := q.Consume(ctx, chanq.ConsumerConfig{PollEvery: 20 * time.Millisecond})
 	require.NoError(t, err)
 	testdb.Receive(t, told, "the outage")
 	require.NoError(t, c.Err())

@@ -98,7 +98,7 @@ func acksFirst(w *world) {
 		}
 		return faultdb.Fault{}
 	})
-	c := testdb.Start(w, q, chanq.ConsumerConfig{Linger: time.Minute})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	leases := testdb.Take(w, c, 5)
 	for _, l := range leases {
 		require.NoError(w, l.Ack())

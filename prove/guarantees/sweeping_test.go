@@ -88,7 +88,7 @@ func redriveBesideTheDying(w *world) {
 	ids := kill(w, q, testdb.Texts(make([]string, dead)...)...)
 	killed := 0
 	killAgain := func() {
-		c := testdb.Start(w, other, chanq.ConsumerConfig{PollMax: 10 * time.Millisecond})
+		c := testdb.Start(w, other, chanq.ConsumerConfig{PollEvery: 10 * time.Millisecond})
 		for _, l := range testdb.Take(w, c, 200) {
 			require.NoError(w, l.Nack(chanq.DeadLetter(errors.New("again"))))
 			killed++

@@ -107,7 +107,7 @@ func (b *board) count() (rings, sat, listening int) {
 }
 
 // seldom has a consumer look only when it is woken.
-var seldom = chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour}
+var seldom = chanq.ConsumerConfig{PollEvery: time.Hour}
 
 // The moments of a consumer that found nothing: it sits down, looks, and sleeps; or it is
 // heard only when it has looked, and looks again. A message may be committed at each of
@@ -173,14 +173,18 @@ func (w *world) wakes(b *board, at func(moment string)) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	timeout := time.After(testdb.Patience)
-	slept, heard := false, !b.late
+	slept, heard, early := false, !b.late, int64(0)
 	for {
 		select {
 		case l := <-looks:
 			at(l.moment)
 			close(l.gate)
 		case <-tick.C:
-			switch looked := c.Stats().Looks; {
+			if _, sat, _ := b.count(); sat == 0 { // the first pauses are too short to listen
+				early = c.Stats().Looks
+				break
+			}
+			switch looked := c.Stats().Looks - early; {
 			case !heard && looked > 0:
 				heard = true
 				b.hearer()
@@ -303,7 +307,7 @@ func ringingLate(w *world) {
 func busyReaders(w *world) {
 	b := &board{}
 	q := w.Queue("work", chanq.Config{Notifier: b})
-	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: time.Hour})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: time.Hour})
 	listens := func(want int) {
 		w.Eventually("so many listen", func() bool { _, _, n := b.count(); return n == want })
 	}
@@ -319,7 +323,7 @@ func busyReaders(w *world) {
 	require.NoError(w, c.Shutdown(w.Soon()))
 	listens(0)
 
-	small := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: time.Hour, Prefetch: 4})
+	small := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: time.Hour, Prefetch: 4})
 	w.asleep(small, b)
 	testdb.Send(w, q, testdb.Texts("a", "b", "c", "d")...) // it has no room to look for more
 	listens(0)
@@ -417,7 +421,7 @@ func ringingUnknown(w *world) {
 func leavingToOthers(w *world) {
 	b := &board{late: true}
 	q := w.Queue("work", chanq.Config{Notifier: b})
-	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: 200 * time.Millisecond, PollMax: 200 * time.Millisecond})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: 200 * time.Millisecond})
 	w.Eventually("it looks", func() bool { return c.Stats().Looks > 2 })
 	_, elsewhere := w.Connect()
 	gate := make(chan struct{})

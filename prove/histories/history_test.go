@@ -48,7 +48,7 @@ func check(t *testing.T, e testdb.Engine, retain time.Duration) {
 	served := &sessions{}
 	db := sql.OpenDB(served.connector(t, e, address))
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	cfg := chanq.Config{Dialect: e.Dialect, Spec: chanq.Spec{MaxAttempts: maxAttempts, Retain: retain}, MaxCrashes: maxCrashes}
+	cfg := chanq.Config{Spec: chanq.Spec{MaxAttempts: maxAttempts, Retain: retain}, MaxCrashes: maxCrashes}
 	tables := db
 	if e.Tables != nil {
 		connector, err := e.Tables(address)
@@ -104,7 +104,7 @@ type consumer struct {
 }
 
 func begin(t *rapid.T, db *sql.DB, cfg chanq.Config, c clock, served *sessions, errors map[sqlbatch.Class]error) *history {
-	h := &history{T: t, db: db, cfg: cfg, clock: c, sessions: served, errors: errors, fences: map[chanq.ID]map[int64]int{}, model: newModel(cfg.MaxAttempts, cfg.Retain > 0, cfg.Dialect.Name() == "sqlserver")}
+	h := &history{T: t, db: db, cfg: cfg, clock: c, sessions: served, errors: errors, fences: map[chanq.ID]map[int64]int{}, model: newModel(cfg.MaxAttempts, cfg.Retain > 0, c.dialect.Name() == "sqlserver")}
 	h.model.now = c.now(t)
 	var err error
 	h.queue, err = chanq.Open[string](context.Background(), db, "model", cfg)

@@ -135,8 +135,8 @@ func (h *history) start(backoff time.Duration) *consumer {
 	c := &consumer{name: fmt.Sprintf("c%d", h.started)}
 	var err error
 	c.Consumer, err = h.queue.Consume(context.Background(), chanq.ConsumerConfig{
-		Name: c.name, LeaseFor: leaseFor, MaxExtend: 24 * time.Hour, PollMin: time.Millisecond,
-		Linger: time.Millisecond, Backoff: func(*chanq.Delivery, error) time.Duration { return backoff },
+		Name: c.name, LeaseFor: leaseFor, MaxExtend: 24 * time.Hour,
+		Backoff: func(*chanq.Delivery, error) time.Duration { return backoff },
 	})
 	require.NoError(h, err)
 	h.consumers = append(h.consumers, c)
@@ -193,7 +193,7 @@ func (s *crash) run(h *history) {
 	h.note("it held %s", l.name)
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
-	st := h.cfg.Dialect.Queue(sqlbatch.Names{Queue: "model"})
+	st := h.clock.dialect.Queue(sqlbatch.Names{Queue: "model"})
 	h.sessions.faults.Inject(func(op faultdb.Op) faultdb.Fault { // it releases nothing
 		if testdb.Runs(op, st.Release(nil)) || testdb.Runs(op, st.SkipLocked().Release(nil)) {
 			return faultdb.Fail(h.errors[sqlbatch.Permanent])

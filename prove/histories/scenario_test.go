@@ -419,7 +419,7 @@ func (w *walk) pipes() {
 	var err error
 	w.clock, err = newClock(w.observer, w.clock.dialect, pipedQueue)
 	require.NoError(w, err)
-	source := testdb.OpenOn[string](w, w.observer, pipedQueue, chanq.Config{Dialect: w.clock.dialect})
+	source := testdb.OpenOn[string](w, w.observer, pipedQueue, chanq.Config{})
 	isEmpty := func() bool { return testdb.Empty(w, source) }
 	var robbed atomic.Bool // a Once would hold others on a mutex, and the bubble's time
 	var errRob error

@@ -194,7 +194,7 @@ func newWalk(t *testing.T, e testdb.Engine, m mishap, a aim) *walk {
 		visits: map[string]int{}, effects: map[chanq.ID]bool{},
 	}
 	w.limit = w.within(3 * testdb.Patience)
-	cfg := chanq.Config{Dialect: e.Dialect, Spec: chanq.Spec{MaxAttempts: 50}}
+	cfg := chanq.Config{Spec: chanq.Spec{MaxAttempts: 50}, StatementTimeout: w.statement()}
 	for _, name := range []string{workQueue, pipedQueue, outQueue} {
 		require.NoError(t, chanq.Migrate(w.soon(), w.observer, name, cfg))
 	}
@@ -294,7 +294,7 @@ func (w *walk) within(d time.Duration) context.Context {
 }
 
 func (w *walk) produce(q *chanq.Queue[string]) *chanq.Producer[string] {
-	p, err := q.Producer(chanq.ProducerConfig{Linger: time.Millisecond, StatementTimeout: w.statement()})
+	p, err := q.Producer(chanq.ProducerConfig{Linger: time.Millisecond})
 	require.NoError(w, err)
 	return p
 }
@@ -302,8 +302,8 @@ func (w *walk) produce(q *chanq.Queue[string]) *chanq.Producer[string] {
 func (w *walk) consume(q *chanq.Queue[string]) *chanq.Consumer[string] {
 	c, err := q.Consume(context.Background(), chanq.ConsumerConfig{
 		LeaseFor: leaseFor, MaxExtend: 24 * time.Hour,
-		PollMin: 5 * time.Millisecond, PollMax: 20 * time.Millisecond, Linger: time.Millisecond, StatementTimeout: w.statement(),
-		Backoff: func(*chanq.Delivery, error) time.Duration { return 0 },
+		PollEvery: 20 * time.Millisecond,
+		Backoff:   func(*chanq.Delivery, error) time.Duration { return 0 },
 	})
 	require.NoError(w, err)
 	return c

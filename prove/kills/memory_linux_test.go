@@ -71,7 +71,7 @@ func starve(ctx context.Context, t memoryTask, _ <-chan string) error {
 	if err != nil {
 		return err
 	}
-	c, err := q.Consume(ctx, chanq.ConsumerConfig{LeaseFor: 2 * time.Second, PollMax: 20 * time.Millisecond})
+	c, err := q.Consume(ctx, chanq.ConsumerConfig{LeaseFor: 2 * time.Second, PollEvery: 20 * time.Millisecond})
 	if err != nil {
 		return err
 	}

@@ -129,6 +129,6 @@ func (s storm) disturb(ctx context.Context, w *workers, out io.Writer) error {
 }
 
 // config is the queue's: a message may be claimed as often as workers die.
-func config(e engine) chanq.Config {
-	return chanq.Config{Dialect: e.Dialect, Spec: chanq.Spec{MaxAttempts: 10_000}}
+func config() chanq.Config {
+	return chanq.Config{Spec: chanq.Spec{MaxAttempts: 10_000}}
 }

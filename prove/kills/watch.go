@@ -35,7 +35,7 @@ func newWatch(ctx context.Context, name, address string) (w *watch, err error) {
 			w.close()
 		}
 	}()
-	if _, err := chanq.Open[[]byte](ctx, w.db, queueName, config(w.engine)); err == nil {
+	if _, err := chanq.Open[[]byte](ctx, w.db, queueName, config()); err == nil {
 		return nil, fmt.Errorf("the database has a queue %q: drop its tables or use another database", queueName)
 	} else if !errors.Is(err, chanq.ErrNoSchema) {
 		return nil, err
@@ -46,10 +46,10 @@ func newWatch(ctx context.Context, name, address string) (w *watch, err error) {
 	}
 	tables := sql.OpenDB(connector)
 	defer tables.Close()
-	if err := chanq.Migrate(ctx, tables, queueName, config(w.engine)); err != nil {
+	if err := chanq.Migrate(ctx, tables, queueName, config()); err != nil {
 		return nil, err
 	}
-	w.queue, err = chanq.Open[[]byte](ctx, w.db, queueName, config(w.engine))
+	w.queue, err = chanq.Open[[]byte](ctx, w.db, queueName, config())
 	return w, err
 }
 

@@ -31,13 +31,14 @@ const (
 func hanging(w *world, cfg chanq.Config) (q *chanq.Queue[string], c *chanq.Consumer[string], total int, acked *atomic.Int64, result chan error) {
 	const each = 500
 	total = (backlog+underWay)/each*each + 2*each
+	cfg.StatementTimeout = testdb.Slowness * 2 * time.Second
 	q = w.Queue("work", cfg)
 	p := testdb.Produce(w, q, chanq.ProducerConfig{})
 	for range total / each {
 		testdb.SendBy(w, p, make([]chanq.Message[string], each)...)
 	}
 	require.NoError(w, p.Close(w.Soon()))
-	c = testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour, Prefetch: 250, StatementTimeout: testdb.Slowness * 2 * time.Second})
+	c = testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour, Prefetch: 250})
 	leases := testdb.Take(w, c, total)
 	st := w.Statements("work")
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {

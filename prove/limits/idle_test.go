@@ -96,7 +96,7 @@ func TestAQueueThatHangsKeepsNoOtherWaiting(t *testing.T) {
 				if w.Engine.Dialect.Traits().OneWriter {
 					w.Skip("all queues of a SQLite database share one connection")
 				}
-				stuck, other := w.Queue("stuck", chanq.Config{}), w.Queue("other", chanq.Config{})
+				stuck, other := w.Queue("stuck", chanq.Config{StatementTimeout: 10 * time.Minute}), w.Queue("other", chanq.Config{})
 				const floors = 2 + 2 + 2 + 1
 				if limited {
 					w.DB.SetMaxOpenConns(floors + 1)
@@ -114,7 +114,7 @@ func TestAQueueThatHangsKeepsNoOtherWaiting(t *testing.T) {
 				})
 				w.Cleanup(func() { w.Faults.Inject(nil) })
 				defer close(gate)
-				testdb.Start(w, stuck, chanq.ConsumerConfig{StatementTimeout: 10 * time.Minute})
+				testdb.Start(w, stuck, chanq.ConsumerConfig{})
 				c := testdb.Start(w, other, chanq.ConsumerConfig{})
 				<-hung
 				if limited {

@@ -71,7 +71,11 @@ type bustle struct {
 	working        sync.WaitGroup
 }
 
+// statement is the deadline of statements.
+const statement = 250 * time.Millisecond * testdb.Slowness
+
 func newBustle(w *world, cfg chanq.Config) *bustle {
+	cfg.StatementTimeout = statement
 	return &bustle{world: w, q: w.Queue("work", cfg), next: w.Queue("next", cfg)}
 }
 
@@ -79,13 +83,12 @@ func newBustle(w *world, cfg chanq.Config) *bustle {
 func (b *bustle) run() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	const statement = 250 * time.Millisecond * testdb.Slowness
 	var errs []error
 	note := func(err error) { errs = append(errs, err) }
 	var err error
-	b.producer, err = b.q.Producer(chanq.ProducerConfig{InFlight: 2, StatementTimeout: statement})
+	b.producer, err = b.q.Producer(chanq.ProducerConfig{InFlight: 2})
 	require.NoError(b, err)
-	cfg := chanq.ConsumerConfig{LeaseFor: 10 * statement, StatementTimeout: statement, PollMax: 20 * time.Millisecond, Backoff: func(*chanq.Delivery, error) time.Duration { return 0 }}
+	cfg := chanq.ConsumerConfig{LeaseFor: 10 * statement, PollEvery: 20 * time.Millisecond, Backoff: func(*chanq.Delivery, error) time.Duration { return 0 }}
 	b.consumer, err = b.q.Consume(context.Background(), cfg)
 	require.NoError(b, err)
 	b.last, err = b.next.Consume(context.Background(), cfg)

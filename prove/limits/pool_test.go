@@ -97,11 +97,11 @@ func TestHandlersCannotTakeTheConnectionsOfTheirSettles(t *testing.T) {
 		if w.Engine.Dialect.Traits().OneWriter {
 			w.Skip("SQLite settles by the one connection that claims")
 		}
-		q := w.Queue("work", chanq.Config{})
+		q := w.Queue("work", chanq.Config{StatementTimeout: 10 * time.Minute})
 		w.DB.SetMaxOpenConns(connections)
 		p := testdb.Produce(w, q, chanq.ProducerConfig{})
 		testdb.SendBy(w, p, make([]chanq.Message[string], 20)...)
-		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour, StatementTimeout: 10 * time.Minute})
+		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
 		leases := testdb.Take(w, c, 20)
 		hung, goOn := new(atomic.Bool), make(chan struct{})
 		st := w.Statements("work")

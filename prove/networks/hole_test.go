@@ -38,10 +38,10 @@ func blackHole(r *rig, statement time.Duration, forget bool) {
 	// from the answer, not from before the request, would be late by as much.
 	const latency = 500 * time.Millisecond
 	var health changes
-	near, truth := r.queues("work", chanq.Hooks{Availability: health.add})
-	c, err := near.Consume(context.Background(), chanq.ConsumerConfig{LeaseFor: leaseFor, StatementTimeout: statement, Prefetch: 4})
+	near, truth := r.queues("work", chanq.Config{StatementTimeout: statement, Hooks: chanq.Hooks{Availability: health.add}})
+	c, err := near.Consume(context.Background(), chanq.ConsumerConfig{LeaseFor: leaseFor, Prefetch: 4})
 	require.NoError(r, err)
-	p, err := near.Producer(chanq.ProducerConfig{StatementTimeout: statement})
+	p, err := near.Producer(chanq.ProducerConfig{})
 	require.NoError(r, err)
 	receipt, err := p.Send(r.Soon(), chanq.Message[string]{Body: "held"})
 	require.NoError(r, err)

@@ -46,10 +46,10 @@ func behindProxy(w *testdb.World) *rig {
 }
 
 // queues makes a queue and opens it on both sides.
-func (r *rig) queues(name string, hooks chanq.Hooks) (near, truth *chanq.Queue[string]) {
+func (r *rig) queues(name string, cfg chanq.Config) (near, truth *chanq.Queue[string]) {
 	r.Helper()
 	truth = r.Queue(name, chanq.Config{Spec: chanq.Spec{MaxAttempts: 1000}})
-	return testdb.OpenOn[string](r, r.near, name, chanq.Config{Spec: chanq.Spec{MaxAttempts: 1000}, Hooks: hooks}), truth
+	return testdb.OpenOn[string](r, r.near, name, cfg), truth
 }
 
 // changes collects the events of the Availability hook.

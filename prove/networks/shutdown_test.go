@@ -59,7 +59,7 @@ func dies(t *testing.T, e testdb.Engine, die func(*rig)) {
 }
 
 func shutdown(r *rig, die func(*rig)) {
-	near, truth := r.queues("work", chanq.Hooks{})
+	near, truth := r.queues("work", chanq.Config{})
 	for _, body := range []string{"held", "acked"} {
 		testdb.Send(r, truth, testdb.Texts(body)...)
 	}

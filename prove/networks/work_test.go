@@ -117,13 +117,13 @@ func (r *rig) chance() *rand.Rand {
 // faults: a message must come out of the second queue exactly once. statement is
 // the deadline of statements: short where they are lost, long where they are slow.
 func work(r *rig, statement time.Duration, disturb func(over context.Context, outage func() func())) {
-	inNear, inTruth := r.queues("inbox", chanq.Hooks{})
-	outNear, outTruth := r.queues("outbox", chanq.Hooks{})
+	inNear, inTruth := r.queues("inbox", chanq.Config{StatementTimeout: statement})
+	outNear, outTruth := r.queues("outbox", chanq.Config{StatementTimeout: statement})
 	feeder, err := inTruth.Producer(chanq.ProducerConfig{})
 	require.NoError(r, err)
-	sender, err := outNear.Producer(chanq.ProducerConfig{StatementTimeout: statement})
+	sender, err := outNear.Producer(chanq.ProducerConfig{})
 	require.NoError(r, err)
-	c, err := inNear.Consume(context.Background(), chanq.ConsumerConfig{LeaseFor: workLease, PollMax: 50 * time.Millisecond, StatementTimeout: statement})
+	c, err := inNear.Consume(context.Background(), chanq.ConsumerConfig{LeaseFor: workLease, PollEvery: 50 * time.Millisecond})
 	require.NoError(r, err)
 
 	h := kills.NewHistory(workLease)

@@ -30,7 +30,7 @@ func TestWhatWaitsForReadersOfAllShardsKeepsWithinItsBytes(t *testing.T) {
 					}
 					w.send(q, ms...)
 				}
-				c := w.start(q, chanq.ConsumerConfig{PrefetchBytes: most * size, PollMax: 20 * time.Millisecond, LeaseFor: time.Minute})
+				c := w.start(q, chanq.ConsumerConfig{PrefetchBytes: most * size, PollEvery: 20 * time.Millisecond, LeaseFor: time.Minute})
 				_ = c.C() // from now on leases are on their way
 				full := func() bool { return c.Stats().Held >= most+count }
 				for range 2 * each {
@@ -63,7 +63,7 @@ func TestABodyLargerThanAShardsPartComesAlone(t *testing.T) {
 			}
 			w.send(q, ms...)
 		}
-		c := w.start(q, chanq.ConsumerConfig{PrefetchBytes: 1000, PollMax: 20 * time.Millisecond, LeaseFor: time.Minute})
+		c := w.start(q, chanq.ConsumerConfig{PrefetchBytes: 1000, PollEvery: 20 * time.Millisecond, LeaseFor: time.Minute})
 		for range count * each {
 			l := testdb.Take(w, c, 1)[0]
 			require.LessOrEqual(w, c.Stats().Held, 1+2*count, "the one at hand, one that is buffered of each shard, and one on its way")

@@ -25,11 +25,11 @@ func freeze(w *world) {
 	const place = 1
 	proxy, db := w.places[place].BehindProxy()
 	w.places[place].DB = db
-	q := w.queue(ordered)
+	q := w.queue(brief(ordered))
 	cfg := quick
 	cfg.LeaseFor = 2 * time.Second // for which what a consumer leaves behind is nobody's
 	c, y := w.handle(q, cfg)
-	p := w.produce(q, chanq.ProducerConfig{StatementTimeout: time.Second})
+	p := w.produce(q, chanq.ProducerConfig{})
 	w.Cleanup(func() { proxy.Set(netproxy.Conditions{}) })
 	own := keyed(q, ordered, place, 10)
 	others := append(keyed(q, ordered, 0, 10), keyed(q, ordered, 2, 10)...)

@@ -28,11 +28,11 @@ func within(t require.TestingT, began time.Time) {
 func TestErrorsOfCallsForAllNameTheShard(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
-		q := w.queue(chanq.Config{})
+		q := w.queue(brief(chanq.Config{}))
 		w.send(q, of(q, 1, 2, "a")...)
 		cfg := quick
 		cfg.LeaseFor = 2 * time.Second
-		c, p := w.start(q, cfg), w.produce(q, chanq.ProducerConfig{StatementTimeout: time.Second})
+		c, p := w.start(q, cfg), w.produce(q, chanq.ProducerConfig{})
 		leases := testdb.Take(w, c, 2)
 		w.silent(1)
 		w.Cleanup(w.Heal)
@@ -120,12 +120,12 @@ func TestWhatMayGoAnywhereDoesNotGoWhereNobodyAnswers(t *testing.T) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
 		down := make(chan struct{})
 		var once sync.Once
-		q := w.queue(chanq.Config{Hooks: chanq.Hooks{Availability: func(e chanq.AvailabilityEvent) {
+		q := w.queue(chanq.Config{StatementTimeout: time.Second, Hooks: chanq.Hooks{Availability: func(e chanq.AvailabilityEvent) {
 			if !e.Up {
 				once.Do(func() { close(down) })
 			}
 		}}})
-		p := w.produce(q, chanq.ProducerConfig{BatchRows: 5, StatementTimeout: time.Second})
+		p := w.produce(q, chanq.ProducerConfig{BatchRows: 5})
 		w.gone(1)
 		w.Cleanup(w.Heal)
 		p.C() <- of(q, 1, 1, "own")[0]
@@ -140,7 +140,7 @@ func TestWhatMayGoAnywhereDoesNotGoWhereNobodyAnswers(t *testing.T) {
 func TestAPanicInOneShardEndsTheConsumer(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
-		q := w.queue(chanq.Config{})
+		q := w.queue(brief(chanq.Config{}))
 		join := w.places[1].Statements("orders").Join(sqlbatch.Member{})
 		w.places[1].Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 			if testdb.Runs(op, join) {

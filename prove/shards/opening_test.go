@@ -22,10 +22,10 @@ func TestAProgramStartsThoughAPlaceIsAway(t *testing.T) {
 			}
 			require.NoError(w, chanqshards.Migrate(w.soon(), w.shards(), name, cfg))
 			w.gone(1)
-			q, err := chanqshards.Open[string](w.soon(), w.shards(), name, cfg)
+			q, err := chanqshards.Open[string](w.soon(), w.shards(), name, brief(cfg))
 			require.NoError(w, err)
 			_, y := w.handle(q, quick)
-			p := w.produce(q, chanq.ProducerConfig{StatementTimeout: time.Second})
+			p := w.produce(q, chanq.ProducerConfig{})
 			others, own := keyed(q, cfg, 0, 5), keyed(q, cfg, 1, 5)
 			testdb.SendBy(w, p, others...)
 			for _, m := range own {
@@ -63,7 +63,7 @@ func TestAPlaceThatWasAwayIsRefusedWhenItIsAnother(t *testing.T) {
 		list := w.shards()
 		list[1].DB = other.places[1].DB
 		other.gone(1)
-		q, err := chanqshards.Open[string](w.soon(), list, "orders", chanq.Config{})
+		q, err := chanqshards.Open[string](w.soon(), list, "orders", brief(chanq.Config{}))
 		require.NoError(w, err)
 		other.Heal()
 		p := w.produce(q, chanq.ProducerConfig{})

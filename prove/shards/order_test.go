@@ -22,7 +22,7 @@ func pass(context.Context, *chanq.Lease[string]) ([]chanq.Message[string], error
 func TestKeysKeepTheirOrderOverShards(t *testing.T) {
 	onEach(t, func(w *world) {
 		const keys, each = 30, 12
-		q := w.queue(ordered)
+		q := w.queue(brief(ordered))
 		var mu sync.Mutex
 		var history []keyorder.Handled
 		var handled sync.WaitGroup
@@ -51,7 +51,7 @@ func TestKeysKeepTheirOrderOverShards(t *testing.T) {
 			}()
 			w.Cleanup(func() { w.Heal(); c.Stop(); <-done })
 		}
-		p := w.produce(q, chanq.ProducerConfig{StatementTimeout: time.Second})
+		p := w.produce(q, chanq.ProducerConfig{})
 		sent := map[string]int{}
 		for n := 1; n <= each; n++ {
 			for k := range keys {
@@ -87,13 +87,13 @@ func TestSlotsAreGivenAwayThoughTheirLeasesWaitForAReader(t *testing.T) {
 		for i := range 200 {
 			testdb.SendBy(w, p, chanq.Message[string]{Key: fmt.Sprint(i), Body: "a"})
 		}
-		first := w.start(q, chanq.ConsumerConfig{LeaseFor: time.Minute, PollMax: 50 * time.Millisecond})
+		first := w.start(q, chanq.ConsumerConfig{LeaseFor: time.Minute, PollEvery: 50 * time.Millisecond})
 		_ = first.C() // from now on leases are on their way
 		testdb.Eventually(w, "it has all slots, and one lease of each shard is on its way", func() bool {
 			s := first.Stats()
 			return s.Slots == 2*ordered.Slots && s.Held-s.Buffered-s.Waiting == 2
 		})
-		second := w.start(q, chanq.ConsumerConfig{LeaseFor: time.Minute, PollMax: 50 * time.Millisecond})
+		second := w.start(q, chanq.ConsumerConfig{LeaseFor: time.Minute, PollEvery: 50 * time.Millisecond})
 		testdb.Eventually(w, "half of them change hands, except the slots of what is on its way", func() bool {
 			return second.Stats().Slots >= ordered.Slots-2
 		})

@@ -32,13 +32,13 @@ func outage(w *world, goAway func(*world, int)) {
 	const away = 1
 	var mu sync.Mutex
 	var events []chanq.AvailabilityEvent
-	q := w.queue(chanq.Config{Hooks: chanq.Hooks{Availability: func(e chanq.AvailabilityEvent) {
+	q := w.queue(chanq.Config{StatementTimeout: time.Second, Hooks: chanq.Hooks{Availability: func(e chanq.AvailabilityEvent) {
 		mu.Lock()
 		defer mu.Unlock()
 		events = append(events, e)
 	}}})
 	c, y := w.handle(q, quick)
-	p := w.produce(q, chanq.ProducerConfig{StatementTimeout: time.Second})
+	p := w.produce(q, chanq.ProducerConfig{})
 	before := bodies("before", 30)
 	testdb.SendBy(w, p, before...)
 	testdb.Eventually(w, "all from before are handled", func() bool { return y.has(before) })
@@ -127,7 +127,7 @@ func TestWhatCannotBeStoredIsToldOfAllShards(t *testing.T) {
 func TestAPermanentErrorOfOneShardEndsTheConsumer(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
-		q := w.queue(chanq.Config{})
+		q := w.queue(brief(chanq.Config{}))
 		c := w.start(q, quick)
 		require.NoError(w, chanqadmin.DropWithMessages(w.soon(), w.places[2].DB, "orders", chanq.Config{}))
 		testdb.Receive(w, c.Done(), "the end")

@@ -325,8 +325,14 @@ func (w *world) handle(q *chanqshards.Queue[string], cfg chanq.ConsumerConfig) (
 	return c, y
 }
 
+// brief has statements end early that are not answered.
+func brief(cfg chanq.Config) chanq.Config {
+	cfg.StatementTimeout = time.Second
+	return cfg
+}
+
 // quick are times with which an outage is soon over.
-var quick = chanq.ConsumerConfig{LeaseFor: 10 * time.Second, StatementTimeout: time.Second, PollMax: 50 * time.Millisecond}
+var quick = chanq.ConsumerConfig{LeaseFor: 10 * time.Second, PollEvery: 50 * time.Millisecond}
 
 var errShards = func(t require.TestingT, err error, words ...string) {
 	require.ErrorIs(t, err, chanq.ErrShards)

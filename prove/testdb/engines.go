@@ -117,6 +117,9 @@ func needing(variable string, e Engine) Engine {
 	return e
 }
 
+// ChanqDialect is the Dialect of a chanq.Config.
+func (e Engine) ChanqDialect() chanq.Dialect { return chanq.Dialect(e.Dialect.Name()) }
+
 // ConnectTables opens an address where tables can be made and dropped.
 func (e Engine) ConnectTables(address string) (driver.Connector, error) {
 	if e.Tables != nil {

@@ -79,7 +79,7 @@ func (p *Place) Fill(ctx context.Context, n int) error {
 
 // open is the queue as its programs have it: what fails three times is dead.
 func (p *Place) open(ctx context.Context) (*chanq.Queue[json.RawMessage], error) {
-	return chanq.Open[json.RawMessage](ctx, p.DB, p.Queue, chanq.Config{Hooks: p.Hooks})
+	return chanq.Open[json.RawMessage](ctx, p.DB, p.Queue, chanq.Config{Hooks: p.Hooks, StatementTimeout: 3 * time.Second})
 }
 
 // workers are those of each consumer.
@@ -93,7 +93,7 @@ func (p *Place) consume(ctx context.Context, handle func(context.Context, Letter
 		return nil, err
 	}
 	soon := func(*chanq.Delivery, error) time.Duration { return 10 * time.Millisecond }
-	c, err := q.Consume(context.WithoutCancel(ctx), chanq.ConsumerConfig{Name: "post-office/1", Backoff: soon, StatementTimeout: 3 * time.Second})
+	c, err := q.Consume(context.WithoutCancel(ctx), chanq.ConsumerConfig{Name: "post-office/1", Backoff: soon})
 	if err != nil {
 		return nil, err
 	}

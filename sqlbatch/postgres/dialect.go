@@ -82,7 +82,7 @@ type texts struct {
 	begun   string // enqueue, with the time when the transaction began, and the number that begin drew
 
 	enqueue, enqueueNew, find, look, claim, mark, contents, nextDue, dueOrLocked, rescan string
-	version, problems, clock, record, stats, empty, get, cancel                          string
+	version, problems, missing, clock, record, stats, empty, get, cancel                 string
 	discard, queues, lock, wear, vacuum                                                  string
 	drop                                                                                 []string
 	redrive, redriveIDs, configure, pause, resume, join, leave, members                  string
@@ -115,6 +115,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		rescan:      r.Replace(rescanText),
 		version:     r.Replace(versionText),
 		problems:    r.Replace(problemsText),
+		missing:     r.Replace(missingText(r.ordered)),
 		clock:       r.Replace(clockText),
 		record:      r.Replace(recordText),
 		stats:       r.Replace(statsText),

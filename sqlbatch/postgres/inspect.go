@@ -164,6 +164,18 @@ func (q *queue) Get(id [16]byte) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.get, Args: []any{hexID(id)}}
 }
 
+// missingText reads the catalog alone.
+func missingText(ordered bool) string {
+	own := "{'due'}"
+	if ordered {
+		own = "{'by seq'}, {'dead line'}"
+	}
+	return `SELECT count(*) AS missing FROM unnest(ARRAY[` + own + `, {'key'}, {'dead ended'}, {'dead cause'}, {'dead key'}, {'done ended'}]) AS i (name)
+WHERE to_regclass(i.name) IS NULL`
+}
+
+func (q *queue) Missing() sqlbatch.Statement { return sqlbatch.Statement{Text: q.missing} }
+
 // problemsText reads settings and the catalog. The encoding of the session is
 // none: see Dialect. $1 is the one that the database should have, and is there
 // because a driver that cannot send a parameter in this session shall say so now.
@@ -194,7 +206,7 @@ func (q *queue) Clock() sqlbatch.Statement { return sqlbatch.Statement{Text: q.c
 
 // The statements of operators and of housekeeping on PostgreSQL.
 
-const versionText = `SELECT version, min_version, features, paused::integer, kind, slots, holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms, revision, shard, shards, shard_set, paused_at, paused_by, pause_reason FROM {queues} WHERE name = {name}`
+const versionText = `SELECT version, min_version, features, paused::integer, kind, slots, holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms, shard, shards, shard_set, paused_at, paused_by, pause_reason FROM {queues} WHERE name = {name}`
 
 func (q *queue) Version() sqlbatch.Statement { return sqlbatch.Statement{Text: q.version} }
 

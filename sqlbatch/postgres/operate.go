@@ -11,7 +11,7 @@ import (
 
 const recordText = `INSERT INTO {queues} AS s (name, version, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `)
 VALUES ({name}, $1::integer, {clock}, {kind and slots}, {shard values}, $2::smallint, $3::integer, $4::integer, $5::integer, $6::bigint, $7::bigint)
-ON CONFLICT (name) DO UPDATE SET version = greatest(s.version, excluded.version), revision = s.revision + 1,
+ON CONFLICT (name) DO UPDATE SET version = greatest(s.version, excluded.version),
   holds = excluded.holds, max_keys = excluded.max_keys, max_attempts = excluded.max_attempts, max_body = excluded.max_body,
   retain_ms = excluded.retain_ms, retain_dead_ms = excluded.retain_dead_ms`
 
@@ -159,7 +159,7 @@ func (q *queue) Redrive(n int, ids [][16]byte, w sqlbatch.Window) sqlbatch.State
 	return sqlbatch.Statement{Text: q.redrive, Args: append([]any{int64(n)}, window(w)...)}
 }
 
-const configureText = `UPDATE {queues} SET revision = revision + 1, holds = $1::smallint, max_keys = $2::integer, max_attempts = $3::integer,
+const configureText = `UPDATE {queues} SET holds = $1::smallint, max_keys = $2::integer, max_attempts = $3::integer,
   max_body = $4::integer, retain_ms = $5::bigint, retain_dead_ms = $6::bigint
 WHERE name = {name}`
 

@@ -8,6 +8,9 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
+// Fresh: nothing is to be done.
+func (dialect) Fresh(sqlbatch.Names) sqlbatch.Fresh { return sqlbatch.Fresh{} }
+
 // Begin takes the advisory lock that every migration of the database takes: the
 // letters chanq as a number. It ends with the transaction. Bodies are bytes, but
 // keys, names and error texts are text, which a database that cannot hold all
@@ -63,7 +66,6 @@ const queuesTableText = `CREATE TABLE IF NOT EXISTS {queues} (
   max_body       integer  NOT NULL,
   retain_ms      bigint   NOT NULL,
   retain_dead_ms bigint   NOT NULL,
-  revision       bigint   NOT NULL DEFAULT 1,
   paused         boolean  NOT NULL DEFAULT false,
   paused_at      bigint,
   paused_by      text,

@@ -28,3 +28,7 @@ func (q *queue) Bloat() sqlbatch.Statement { return sqlbatch.Statement{Text: q.w
 const vacuumText = `VACUUM (SKIP_LOCKED, TRUNCATE OFF, PARALLEL 0) {live}`
 
 func (q *queue) Vacuum() sqlbatch.Statement { return sqlbatch.Statement{Text: q.vacuum} }
+
+// Files are the server's.
+func (q *queue) FreePages() sqlbatch.Statement { return sqlbatch.Statement{} }
+func (q *queue) Shrink() sqlbatch.Statement    { return sqlbatch.Statement{} }

@@ -42,8 +42,9 @@ type queue struct {
 	dueOrLocked                                   string
 	ack, archiveInsert, extend                    string
 	nack, snooze, buryInsert, buryDelete, release string
-	version, record, problems, clock              string
+	version, record, problems, missing, clock     string
 	stats, empty, get, cancel, discard, queues    string
+	freePages, shrink                             string
 	drop                                          []string
 	redriveOldest, redriveListed                  string
 	redriveInsert, redriveDelete, redriveCount    string
@@ -74,11 +75,12 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		ack: text(ackText), archiveInsert: text(archiveInsertText), extend: text(extendText),
 		nack: text(nackOf(`q.attempts - q.lapses`)), snooze: text(nackOf(`q.attempts - q.lapses - 1`)), buryInsert: text(buryInsertText), buryDelete: text(buryDeleteText),
 		release: text(releaseText),
-		version: text(versionText), record: text(recordText), problems: text(problemsText), clock: text(clockText),
+		version: text(versionText), record: text(recordText), problems: text(problemsText), missing: text(missingText), clock: text(clockText),
 		stats: text(statsText), empty: text(emptyText), get: text(getText),
-		cancel:        text(cancelText),
-		discard:       text(discardText),
-		queues:        text(queuesText),
+		cancel:    text(cancelText),
+		discard:   text(discardText),
+		queues:    text(queuesText),
+		freePages: text(freePagesText), shrink: text(shrinkText),
 		drop:          []string{text(dropMembers), text(dropRecord), text(dropView), text(dropLive), text(dropDead), text(dropDone), text(dropSamples)},
 		redriveOldest: text(redriveMark + oldestDead), redriveListed: text(redriveMark + listedDead),
 		redriveInsert: text(redriveInsert), redriveDelete: text(redriveDelete), redriveCount: text(redriveCount),

@@ -4,7 +4,7 @@ import "github.com/chanq/chanq/sqlbatch"
 
 // The statements that look, and change nothing.
 
-const versionText = `SELECT version, min_version, features, paused, kind, slots, holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms, revision, shard, shards, shard_set, paused_at, paused_by, pause_reason FROM {queues} WHERE name = {name}`
+const versionText = `SELECT version, min_version, features, paused, kind, slots, holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms, shard, shards, shard_set, paused_at, paused_by, pause_reason FROM {queues} WHERE name = {name}`
 
 const clockText = `SELECT {now}`
 
@@ -25,6 +25,9 @@ WHERE synchronous < 2 AND EXISTS (SELECT 1 FROM pragma_database_list WHERE name 
 UNION ALL
 SELECT 'durability', 'PRAGMA journal_mode is ' || journal_mode FROM pragma_journal_mode({schema_text})
 WHERE journal_mode IN ('memory', 'off') AND EXISTS (SELECT 1 FROM pragma_database_list WHERE name = {schema_text} COLLATE NOCASE AND file <> '')`
+
+const missingText = `SELECT count(*) AS missing FROM (VALUES {index names}) AS i
+WHERE NOT EXISTS (SELECT 1 FROM {database}.sqlite_master AS m WHERE m.type = 'index' AND m.name = i.column1)`
 
 // Stats: each count ends at ?1 entries of its own state, and those of what is due
 // after a look at ten times as many of a priority for ready ones, and twice as many for
@@ -84,6 +87,7 @@ UNION ALL SELECT ` + doneColumns + ` WHERE id = ?1`
 
 func (q *queue) Version() sqlbatch.Statement  { return sqlbatch.Statement{Text: q.version} }
 func (q *queue) Problems() sqlbatch.Statement { return sqlbatch.Statement{Text: q.problems} }
+func (q *queue) Missing() sqlbatch.Statement  { return sqlbatch.Statement{Text: q.missing} }
 func (q *queue) Clock() sqlbatch.Statement    { return sqlbatch.Statement{Text: q.clock} }
 
 func (q *queue) Stats(limit int) sqlbatch.Statement {

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"fmt"
 	"math"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 // The statements of operators and of housekeeping on SQLite.
 
 const recordText = `INSERT INTO {queues} (name, version, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `) VALUES ({name}, ?1, {now}, {kind and slots}, {shard values}, ?2, ?3, ?4, ?5, ?6, ?7)
-ON CONFLICT (name) DO UPDATE SET version = max(version, excluded.version), revision = revision + 1,
+ON CONFLICT (name) DO UPDATE SET version = max(version, excluded.version),
   holds = excluded.holds, max_keys = excluded.max_keys, max_attempts = excluded.max_attempts, max_body = excluded.max_body,
   retain_ms = excluded.retain_ms, retain_dead_ms = excluded.retain_dead_ms`
 
@@ -20,6 +21,12 @@ const cancelText = `DELETE FROM {live} WHERE id IN ` + listed + ` RETURNING id`
 const discardText = `DELETE FROM {dead} WHERE id IN ` + listed + ` RETURNING id`
 
 const queuesText = `SELECT name FROM {queues} ORDER BY name`
+
+// Only PRAGMA without a table-valued function takes the name of any database of the connection.
+const freePagesText = `PRAGMA {database}.freelist_count`
+
+// shrinkText moves the last pages of the file to free ones before them, and cuts the file.
+var shrinkText = fmt.Sprintf(`PRAGMA {database}.incremental_vacuum(%d)`, sqlbatch.ShrinkPages)
 
 // Drop: nobody else writes meanwhile, so Lock has nothing to do.
 const (
@@ -88,7 +95,7 @@ func trimText(table string) string {
 RETURNING id, ended_at`
 }
 
-const configureText = `UPDATE {queues} SET revision = revision + 1, holds = ?1, max_keys = ?2, max_attempts = ?3, max_body = ?4, retain_ms = ?5, retain_dead_ms = ?6
+const configureText = `UPDATE {queues} SET holds = ?1, max_keys = ?2, max_attempts = ?3, max_body = ?4, retain_ms = ?5, retain_dead_ms = ?6
 WHERE name = {name}`
 
 func (q *queue) Configure(p sqlbatch.Policy) sqlbatch.Statement {
@@ -160,6 +167,9 @@ func (q *queue) Lock() sqlbatch.Statement { return sqlbatch.Statement{Text: `SEL
 // SQLite reuses the room of what is deleted at once.
 func (q *queue) Bloat() sqlbatch.Statement  { return sqlbatch.Statement{} }
 func (q *queue) Vacuum() sqlbatch.Statement { return sqlbatch.Statement{} }
+
+func (q *queue) FreePages() sqlbatch.Statement { return sqlbatch.Statement{Text: q.freePages} }
+func (q *queue) Shrink() sqlbatch.Statement    { return sqlbatch.Statement{Text: q.shrink} }
 
 func (q *queue) Drop() (statements []sqlbatch.Statement) {
 	for _, text := range q.drop {

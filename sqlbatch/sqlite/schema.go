@@ -14,6 +14,19 @@ import (
 func (dialect) Begin() []string { return []string{"BEGIN IMMEDIATE"} }
 func (dialect) Commit() string  { return "COMMIT" }
 
+// Fresh has the file keep what is needed to shrink it in steps (Queue.Shrink). SQLite decides that with the first page of a file, which
+// journal_mode = WAL writes: a file with that page, and without a table, has to be written anew. A DSN cannot set it for all files: the
+// PRAGMA takes the write lock. A database in memory is left alone.
+func (dialect) Fresh(n sqlbatch.Names) sqlbatch.Fresh {
+	text := newRenderer(n).Replace
+	return sqlbatch.Fresh{
+		Ask: text(`SELECT 1 FROM pragma_database_list WHERE name = {schema_text} COLLATE NOCASE AND file <> ''
+  AND NOT EXISTS (SELECT 1 FROM {database}.sqlite_master) AND EXISTS (SELECT 1 FROM pragma_auto_vacuum({schema_text}) WHERE auto_vacuum = 0)`),
+		Set:     text(`PRAGMA {database}.auto_vacuum = INCREMENTAL`),
+		Rewrite: text(`VACUUM {database}`),
+	}
+}
+
 func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 	texts := append(slices.Clip(migration1), plainMigration1)
 	if n.Slots > 0 {
@@ -49,7 +62,6 @@ var migration1 = []string{
   max_body       INTEGER NOT NULL,
   retain_ms      INTEGER NOT NULL,
   retain_dead_ms INTEGER NOT NULL,
-  revision       INTEGER NOT NULL DEFAULT 1,
   paused         INTEGER NOT NULL DEFAULT 0,
   paused_at      INTEGER,
   paused_by      TEXT,
@@ -174,6 +186,20 @@ func bytesOf(column string) string {
 	return "CASE WHEN " + column + " >= x'' THEN length(" + column + ") ELSE length(CAST(" + column + " AS BLOB)) END"
 }
 
+// indexNames are those of the indexes that the migrations make, as a list of values.
+func indexNames(n sqlbatch.Names) string {
+	list := []string{"ux_%s__dedup", "ix_%s__dead_ended", "ix_%s__dead_cause", "ix_%s__dead_dedup", "ix_%s__done_ended"}
+	if n.Slots > 0 {
+		list = append(list, "ix_%s__dead_key")
+	} else {
+		list = append(list, "ix_%s__due")
+	}
+	for i, name := range list {
+		list[i] = "(" + build.Quote("'", fmt.Sprintf(name, "chanq_"+n.Queue), "'") + ")"
+	}
+	return strings.Join(list, ", ")
+}
+
 // names writes the names in braces of all texts.
 func names(n sqlbatch.Names) build.Words {
 	schema := n.Schema
@@ -197,7 +223,8 @@ func names(n sqlbatch.Names) build.Words {
 		"{dead_cause_ix}", in+q("ix_"+live+"__dead_cause"), "{dead_cause_ix_unqualified}", q("ix_"+live+"__dead_cause"),
 		"{dead_key_ix}", in+q("ix_"+live+"__dead_dedup"),
 		"{done_ix}", in+q("ix_"+live+"__done_ended"),
-		"{schema_text}", build.Quote("'", schema, "'"),
+		"{index names}", indexNames(n),
+		"{schema_text}", build.Quote("'", schema, "'"), "{database}", q(schema),
 		"{name}", "'"+n.Queue+"'",
 		"{last fence}", fmt.Sprint(sqlbatch.LastFence), "{high fence}", fmt.Sprint(sqlbatch.HighFence),
 		"{last attempt}", fmt.Sprint(sqlbatch.LastAttempt), "{last lapse}", fmt.Sprint(sqlbatch.LastLapse), "{suspect lapses}", fmt.Sprint(sqlbatch.SuspectLapses), "{seq bits}", fmt.Sprint(sqlbatch.SeqBits), "{last time}", fmt.Sprint(sqlbatch.LastTime), "{most body}", fmt.Sprint(sqlbatch.MaxBody),

@@ -326,7 +326,7 @@ func TestThousandsOfMessagesOfAnySizeAreFortyPlansOnTheServer(t *testing.T) {
 		left -= len(ms)
 	}
 	require.NoError(t, p.Close(ctx))
-	c, err := orders.Consume(ctx, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})
+	c, err := orders.Consume(ctx, chanq.ConsumerConfig{PollEvery: 20 * time.Millisecond})
 	require.NoError(t, err)
 	ended := 0
 	for l := range c.All() {
@@ -401,7 +401,7 @@ func TestABatchIsThreeRequestsInItsLife(t *testing.T) {
 	require.Less(t, stats.Claims+settled, int64(n/10), "and statements of many messages")
 }
 
-func TestAnIdleConsumerLooksOnceAPollMax(t *testing.T) {
+func TestAnIdleConsumerLooksOnceAPollEvery(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
 	var seen mssqltest.Counter
@@ -409,7 +409,7 @@ func TestAnIdleConsumerLooksOnceAPollMax(t *testing.T) {
 	orders, err := chanq.Open[int](ctx, q.DB(), "orders", chanq.Config{})
 	require.NoError(t, err)
 	const pollMax, periods = 50 * time.Millisecond, 20
-	c, err := orders.Consume(ctx, chanq.ConsumerConfig{PollMin: pollMax, PollMax: pollMax})
+	c, err := orders.Consume(ctx, chanq.ConsumerConfig{PollEvery: pollMax})
 	require.NoError(t, err)
 	looks := func(n int64) {
 		require.Eventually(t, func() bool { return c.Stats().Looks >= n }, testdb.Patience, time.Millisecond)

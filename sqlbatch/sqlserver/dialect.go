@@ -61,7 +61,7 @@ type queue struct {
 	configure, pause, resume            string
 	trim                                map[sqlbatch.State]string
 	discard, queues, lock, drop         string
-	problems, clock, empty              string
+	problems, missing, clock, empty     string
 	join, leave, members                string
 	sample, counted, samples, thin      string
 
@@ -131,6 +131,7 @@ func newQueue(ordered bool, render func(template string) string) *queue {
 		resume:      render(resumeText),
 		trim:        map[sqlbatch.State]string{sqlbatch.Dead: render(trimText("{dead}", "{dead ended}")), sqlbatch.Done: render(trimText("{done}", "{done pk}"))},
 		problems:    render(problemsText),
+		missing:     render(missingText(ordered)),
 		clock:       render(clockText),
 		join:        render(joinText),
 		leave:       render(leaveText),
@@ -281,7 +282,7 @@ func names(n sqlbatch.Names) build.Words {
 		"{messages}", object(live+"__messages"), "{send}", object(live+"__send"), "{utf8}", object("chanq__utf8"), "{new id}", newID,
 		"{numbers}", object(live+"__seq"), "{'numbers'}", unicodeString(object(live+"__seq")),
 		"{'gate'}", unicodeString("chanq senders of "+schema+"."+n.Queue),
-		"{df min version}", bracket("DF_"+queues+"__min_version"), "{df features}", bracket("DF_"+queues+"__features"), "{df revision}", bracket("DF_"+queues+"__revision"),
+		"{df min version}", bracket("DF_"+queues+"__min_version"), "{df features}", bracket("DF_"+queues+"__features"),
 		"{shard values}", build.ShardValues(n), "{kind and slots}", build.KindAndSlots(n), "{policy values}", build.PolicyValues(n),
 		"{df slot}", bracket("DF_"+live+"__slot"), "{df seq}", bracket("DF_"+live+"__seq"),
 		"{dead line}", bracket("IX_"+dead+"_key"), "{'dead line'}", unicodeString("IX_"+dead+"_key"),

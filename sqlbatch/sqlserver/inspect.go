@@ -61,7 +61,7 @@ func (q *queue) Look(ids [][16]byte) sqlbatch.Statement {
 
 // versionText seeks the key of the table of queues. A missing table is error
 // 208, class NoSchema.
-const versionText = session + `SELECT version, min_version, features, CONVERT(int, paused) AS paused, kind, slots, CONVERT(int, holds) AS holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms, revision, shard, shards, shard_set,
+const versionText = session + `SELECT version, min_version, features, CONVERT(int, paused) AS paused, kind, slots, CONVERT(int, holds) AS holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms, shard, shards, shard_set,
        DATEDIFF_BIG(millisecond, '19700101', paused_at) AS paused_at, paused_by, pause_reason
 FROM {queues}
 WHERE name = {name};
@@ -82,6 +82,20 @@ WHERE d.database_id = DB_ID() AND d.delayed_durability = 2;
 `
 
 func (q *queue) Problems() sqlbatch.Statement { return call(q.problems, "") }
+
+// missingText looks at the catalog alone, which shows a login the tables that it has some right to.
+func missingText(ordered bool) string {
+	own := "({'live'}, {'due'})"
+	if ordered {
+		own += ", ({'live'}, {'by seq'}), ({'dead'}, {'dead line'})"
+	}
+	return session + `SELECT COUNT(*) AS missing
+FROM (VALUES ` + own + `, ({'live'}, {'key'}), ({'dead'}, {'dead ended'}), ({'dead'}, {'dead cause'}), ({'dead'}, {'dead key'}), ({'done'}, {'done id'})) AS i (of_table, name)
+WHERE OBJECT_ID(i.of_table, N'U') IS NOT NULL AND INDEXPROPERTY(OBJECT_ID(i.of_table, N'U'), i.name, 'IndexID') IS NULL;
+`
+}
+
+func (q *queue) Missing() sqlbatch.Statement { return call(q.missing, "") }
 
 // clockText rounds as the columns do, so that what is written next is no earlier.
 const clockText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();

@@ -48,11 +48,11 @@ func (a *availability) requireAlternating(t *testing.T) {
 
 // longLease is a consumer that knows what became of a settle whose answer was
 // lost: nobody else can have had the message meanwhile.
-var longLease = chanq.ConsumerConfig{LeaseFor: 20 * time.Second, PollMax: 20 * time.Millisecond, StatementTimeout: 5 * time.Second}
+var longLease = chanq.ConsumerConfig{LeaseFor: 20 * time.Second, PollEvery: 20 * time.Millisecond}
 
 // shortLease is a consumer whose leases end soon, so that a claim whose answer was
 // lost is made good within the test.
-var shortLease = chanq.ConsumerConfig{LeaseFor: 400 * time.Millisecond, PollMax: 20 * time.Millisecond, StatementTimeout: 5 * time.Second}
+var shortLease = chanq.ConsumerConfig{LeaseFor: 400 * time.Millisecond, PollEvery: 20 * time.Millisecond}
 
 // life is messages that end in every way that there is, and what became of
 // each. A body says how its message ends.
@@ -169,9 +169,9 @@ func oneLife(t *testing.T, rcsi bool, f mssqltest.Fault) {
 	ctx := testdb.Soon(t)
 	srv := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: rcsi}).Server
 	var seen availability
-	q, err := chanq.Open[string](ctx, srv.DB(), "orders", chanq.Config{Hooks: seen.hooks()})
+	q, err := chanq.Open[string](ctx, srv.DB(), "orders", chanq.Config{Hooks: seen.hooks(), StatementTimeout: 5 * time.Second})
 	require.NoError(t, err)
-	p, err := q.Producer(chanq.ProducerConfig{StatementTimeout: 5 * time.Second})
+	p, err := q.Producer(chanq.ProducerConfig{})
 	require.NoError(t, err)
 	struck := srv.Inject(f)
 	l := newLife(t, ctx)

@@ -104,7 +104,7 @@ func TestAConsumerTakesTheNextRowsWhileAnotherHoldsAClaimOpen(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, claimed, 3)
 
-		c := consume(t, ctx, orders, chanq.ConsumerConfig{PollMax: 10 * time.Millisecond})
+		c := consume(t, ctx, orders, chanq.ConsumerConfig{PollEvery: 10 * time.Millisecond})
 		require.Equal(t, []int{4, 5, 6, 7, 8, 9, 10}, receive(t, ctx, c, 7))
 		require.NoError(t, tx.Rollback())
 		require.Equal(t, []int{1, 2, 3}, receive(t, ctx, c, 3), "a claim that was undone never was")
@@ -119,7 +119,7 @@ func TestAnEnqueueThatIsNotCommittedIsSkipped(t *testing.T) {
 		require.NoError(t, err)
 		send(t, ctx, orders, 3, 5)
 
-		c := consume(t, ctx, orders, chanq.ConsumerConfig{PollMax: 10 * time.Millisecond})
+		c := consume(t, ctx, orders, chanq.ConsumerConfig{PollEvery: 10 * time.Millisecond})
 		require.Equal(t, []int{3, 4, 5}, receive(t, ctx, c, 3))
 		for c.Stats().Looks < 3 { // idle consumers look past it, too
 			require.NoError(t, ctx.Err())
@@ -139,7 +139,7 @@ func TestAnAckThatIsNotCommittedIsSkippedEvenAfterItsLeaseEnded(t *testing.T) {
 		require.NoError(t, leases[1].AckTx(ctx, undone))
 		q.Clock().Advance(2 * time.Minute)
 
-		c := consume(t, ctx, orders, chanq.ConsumerConfig{PollMax: 10 * time.Millisecond})
+		c := consume(t, ctx, orders, chanq.ConsumerConfig{PollEvery: 10 * time.Millisecond})
 		require.Equal(t, []int{3, 4, 5}, receive(t, ctx, c, 3))
 		require.NoError(t, kept.Commit())
 		require.NoError(t, undone.Rollback())
@@ -300,7 +300,7 @@ func TestSettlesOfTheSameRowsInAnyOrderDoNotDeadlock(t *testing.T) {
 func TestADeadlockWithTheApplicationCostsARepetition(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, orders *chanq.Queue[int]) {
 		send(t, ctx, orders, 1, 2)
-		c := consume(t, ctx, orders, chanq.ConsumerConfig{Linger: time.Minute})
+		c := consume(t, ctx, orders, chanq.ConsumerConfig{})
 		first, second := <-c.C(), <-c.C()
 		tx := begin(t, ctx, q)
 		// A row that was read is not skipped: the settle has U on it and waits for X,

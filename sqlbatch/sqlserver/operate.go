@@ -17,15 +17,14 @@ const recordText = session + `INSERT INTO {queues} WITH (ROWLOCK) (name, version
 SELECT {name}, 0, 0, SYSUTCDATETIME(), {kind and slots}, {shard values}, 0, 0, 0, 0, 0, 0
 WHERE NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.name = {name});
 UPDATE {queues} WITH (ROWLOCK)
-SET version = CASE WHEN version > @version THEN version ELSE @version END, revision = revision + 1,
+SET version = CASE WHEN version > @version THEN version ELSE @version END,
     ` + setPolicy + `
 WHERE name = {name};
 `
 
 // configureText changes the policy alone.
 const configureText = session + `UPDATE {queues} WITH (ROWLOCK)
-SET revision = revision + 1,
-    ` + setPolicy + `
+SET ` + setPolicy + `
 WHERE name = {name};
 `
 
@@ -333,6 +332,10 @@ func (q *queue) Lock() sqlbatch.Statement { return call(q.lock, "") }
 // SQL Server removes ghosts by itself: see docs/sqlserver.md.
 func (q *queue) Bloat() sqlbatch.Statement  { return sqlbatch.Statement{} }
 func (q *queue) Vacuum() sqlbatch.Statement { return sqlbatch.Statement{} }
+
+// Files are the server's.
+func (q *queue) FreePages() sqlbatch.Statement { return sqlbatch.Statement{} }
+func (q *queue) Shrink() sqlbatch.Statement    { return sqlbatch.Statement{} }
 
 const dropText = session + `DELETE m
 FROM {members} AS m WITH (ROWLOCK)

@@ -39,7 +39,7 @@ func TestAPipeReplacesEachInputByItsOutputOrKeepsIt(t *testing.T) {
 				srv := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: true}).Server
 				require.NoError(t, chanq.Migrate(ctx, srv.DB(), "bills", chanq.Config{}))
 				var seen availability
-				orders, err := chanq.Open[int](ctx, srv.DB(), "orders", chanq.Config{Hooks: seen.hooks()})
+				orders, err := chanq.Open[int](ctx, srv.DB(), "orders", chanq.Config{Hooks: seen.hooks(), StatementTimeout: 5 * time.Second})
 				require.NoError(t, err)
 				bills, err := chanq.Open[int](ctx, srv.DB(), "bills", chanq.Config{})
 				require.NoError(t, err)
@@ -113,13 +113,11 @@ func newTraffic(t *testing.T, statement time.Duration) *traffic {
 	f := &traffic{t: t, ctx: ctx, delivered: map[int]bool{}, confirmed: map[int]bool{}, changed: make(chan struct{}, 10_000)}
 	f.srv = newQueue(t, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: true}).Server
 	var err error
-	f.q, err = chanq.Open[int](ctx, f.srv.DB(), "orders", chanq.Config{Hooks: f.seen.hooks()})
+	f.q, err = chanq.Open[int](ctx, f.srv.DB(), "orders", chanq.Config{Hooks: f.seen.hooks(), StatementTimeout: statement})
 	require.NoError(t, err)
-	f.p, err = f.q.Producer(chanq.ProducerConfig{StatementTimeout: statement})
+	f.p, err = f.q.Producer(chanq.ProducerConfig{})
 	require.NoError(t, err)
-	cfg := shortLease
-	cfg.StatementTimeout = statement
-	f.c, err = f.q.Consume(ctx, cfg)
+	f.c, err = f.q.Consume(ctx, shortLease)
 	require.NoError(t, err)
 	return f
 }

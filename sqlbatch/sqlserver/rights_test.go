@@ -120,7 +120,7 @@ func TestTheDocumentedRightsOfAConsumerSuffice(t *testing.T) {
 	ctx := testdb.Soon(t)
 	q := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}})
 	db := login(t, ctx, q, "chanq_consumer")
-	cfg := chanq.Config{Spec: chanq.Spec{Retain: time.Hour}}
+	cfg := chanq.Config{Spec: chanq.Spec{Retain: time.Hour}, StatementTimeout: 5 * time.Second}
 	require.NoError(t, chanq.Migrate(ctx, q.DB(), "orders", cfg))
 	orders, err := chanq.Open[string](ctx, db, "orders", cfg)
 	require.NoError(t, err)

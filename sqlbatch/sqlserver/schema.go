@@ -15,6 +15,9 @@ const (
 	errGate           = 51873 // thrown by an enqueue of an ordered queue
 )
 
+// Fresh: nothing is to be done.
+func (dialect) Fresh(sqlbatch.Names) sqlbatch.Fresh { return sqlbatch.Fresh{} }
+
 // Begin takes the application lock that every migration of the database takes; it
 // ends with the transaction. sp_getapplock reports a refusal as a negative
 // result, hence the THROW.
@@ -81,7 +84,6 @@ const queuesTableText = `IF OBJECT_ID({'queues'}, N'U') IS NULL
         max_body int NOT NULL,
         retain_ms bigint NOT NULL,
         retain_dead_ms bigint NOT NULL,
-        revision bigint NOT NULL CONSTRAINT {df revision} DEFAULT (1),
         paused bit NOT NULL,
         paused_at datetime2(3) NULL,
         paused_by nvarchar(400) NULL,
@@ -113,8 +115,8 @@ const membersTableText = `IF OBJECT_ID({'members'}, N'U') IS NULL
 // trigger, indexed view or further index: OUTPUT to the client forbids some, and
 // READPAST may block on the others. The CHECKs keep out what no claim would ever
 // see, and what would make one fail: sums that are too large, and more bytes than a consumer
-// could read. They are looked at where their columns are written; those of the sizes, by a
-// send alone.
+// could read. They are looked at where their columns are written; those of the sizes and of the type, by a
+// send alone. In every code page of a database the first half is ASCII: what is not shows as another character of nvarchar.
 //
 // Every column but the body has a default, so that any program's INSERT of a body
 // is a message. The id's is a UUIDv7: 48 bits of milliseconds, the version with
@@ -155,7 +157,8 @@ BEGIN
         CONSTRAINT {ck priority} CHECK (priority >= -1 AND priority <= 2),
         CONSTRAINT {ck values} CHECK (due_at >= '19700101' AND lease_until >= '19700101' AND enqueued_at >= '19700101' AND expires_at >= '19700101'
             AND lapses >= 0 AND crashes >= 0 AND alone >= 0 AND alone <= 2 AND attempts >= lapses + CASE WHEN leased_by IS NULL THEN 0 ELSE 1 END AND attempts <= {last attempt} AND fence >= 0 AND fence <= CONVERT(bigint, {last fence})),
-        CONSTRAINT {ck sizes} CHECK (DATALENGTH(body) <= {most body} AND DATALENGTH(headers) <= {most headers} AND DATALENGTH(dedup_key) > 0 AND DATALENGTH([type]) > 0){order checks}
+        CONSTRAINT {ck sizes} CHECK (DATALENGTH(body) <= {most body} AND DATALENGTH(headers) <= {most headers} AND DATALENGTH(dedup_key) > 0 AND DATALENGTH([type]) > 0
+            AND CONVERT(nvarchar(100), CONVERT(varchar(100), [type])) COLLATE Latin1_General_BIN2 NOT LIKE N'%[^ -~]%'){order checks}
     );
     ALTER TABLE {live} SET (LOCK_ESCALATION = DISABLE);
 END;

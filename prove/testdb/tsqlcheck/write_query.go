@@ -220,6 +220,16 @@ func (w *writer) boolean(b ast.BooleanExpression) {
 		w.put("IN (")
 		list(w, b.Values, w.scalar)
 		w.put(")")
+	case *ast.BooleanLikeExpression:
+		if b.EscapeExpression != nil {
+			fail("LIKE with ESCAPE")
+		}
+		w.scalar(b.FirstExpression)
+		if b.NotDefined {
+			w.put("NOT")
+		}
+		w.put("LIKE")
+		w.scalar(b.SecondExpression)
 	case *ast.ExistsPredicate:
 		w.put("EXISTS (")
 		w.query(b.Subquery)
@@ -289,6 +299,9 @@ func (w *writer) scalar(e ast.ScalarExpression) {
 		w.put(",")
 		w.scalar(e.Parameter)
 		w.put(")")
+		if e.Collation != nil {
+			w.put("COLLATE", e.Collation.Value)
+		}
 	case *ast.FunctionCall:
 		w.function(e)
 	case *ast.NextValueForExpression:

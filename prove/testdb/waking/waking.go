@@ -39,7 +39,7 @@ func Own(ctx context.Context, db *sql.DB, cfg chanq.Config) error {
 	if err != nil {
 		return err
 	}
-	c, err := q.Consume(ctx, chanq.ConsumerConfig{PollMax: time.Hour})
+	c, err := q.Consume(ctx, chanq.ConsumerConfig{PollEvery: time.Hour})
 	if err != nil {
 		return err
 	}

@@ -38,6 +38,7 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 		"due-or-locked": q.DueOrLocked(),
 		"version":       q.Version(),
 		"problems":      q.Problems(),
+		"missing":       q.Missing(),
 		"clock":         q.Clock(),
 		"join":          q.Join(sqlbatch.Member{ID: id, Name: value, Host: value, Process: n, For: d}),
 		"leave":         q.Leave(id),
@@ -64,6 +65,9 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 	}
 	if wear := q.Bloat(); wear.Text != "" { // Vacuum runs in no transaction, as some of these do
 		calls["wear"] = wear
+	}
+	if free := q.FreePages(); free.Text != "" { // Shrink writes outside of a transaction, too
+		calls["free-pages"] = free
 	}
 	for name, st := range orderedCalls(q, value) {
 		if st.Text != "" { // of a plain queue they are empty

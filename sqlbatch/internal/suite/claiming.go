@@ -143,12 +143,12 @@ func paused(w *world) {
 	require.Empty(w, w.run(w.Claim(ClaimOf(10))))
 	row := w.run(w.Version())[0]
 	require.EqualValues(w, 1, row[3])
-	require.InDelta(w, w.now(), row[16], 60_000)
-	require.Equal(w, []any{"someone", "a test"}, row[17:])
+	require.InDelta(w, w.now(), row[15], 60_000)
+	require.Equal(w, []any{"someone", "a test"}, row[16:])
 	w.run(w.Resume())
 	row = w.run(w.Version())[0]
 	require.EqualValues(w, 0, row[3])
-	require.Equal(w, []any{nil, nil, nil}, row[16:])
+	require.Equal(w, []any{nil, nil, nil}, row[15:])
 	require.Len(w, w.run(w.Claim(ClaimOf(10))), 1)
 }
 

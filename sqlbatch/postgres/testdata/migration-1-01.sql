@@ -11,7 +11,6 @@ CREATE TABLE IF NOT EXISTS "public"."chanq__queues" (
   max_body       integer  NOT NULL,
   retain_ms      bigint   NOT NULL,
   retain_dead_ms bigint   NOT NULL,
-  revision       bigint   NOT NULL DEFAULT 1,
   paused         boolean  NOT NULL DEFAULT false,
   paused_at      bigint,
   paused_by      text,

@@ -11,7 +11,6 @@ CREATE TABLE IF NOT EXISTS "main"."chanq__queues" (
   max_body       INTEGER NOT NULL,
   retain_ms      INTEGER NOT NULL,
   retain_dead_ms INTEGER NOT NULL,
-  revision       INTEGER NOT NULL DEFAULT 1,
   paused         INTEGER NOT NULL DEFAULT 0,
   paused_at      INTEGER,
   paused_by      TEXT,

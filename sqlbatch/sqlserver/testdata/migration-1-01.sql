@@ -16,7 +16,6 @@ IF OBJECT_ID(N'[dbo].[chanq__queues]', N'U') IS NULL
         max_body int NOT NULL,
         retain_ms bigint NOT NULL,
         retain_dead_ms bigint NOT NULL,
-        revision bigint NOT NULL CONSTRAINT [DF_chanq__queues__revision] DEFAULT (1),
         paused bit NOT NULL,
         paused_at datetime2(3) NULL,
         paused_by nvarchar(400) NULL,

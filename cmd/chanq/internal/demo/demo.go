@@ -245,7 +245,7 @@ func (d *demo) startOver(ctx context.Context, dir string) error {
 // config lets a message be claimed very often, because each kill of the demo is
 // an attempt of all that it held.
 func (d *demo) config() chanq.Config {
-	return chanq.Config{Dialect: d.opt.Dialect, Schema: d.opt.Schema, Spec: chanq.Spec{MaxAttempts: chanq.UnlimitedAttempts}, Durability: d.opt.Durability}
+	return chanq.Config{Dialect: chanq.Dialect(d.opt.Dialect.Name()), Schema: d.opt.Schema, Spec: chanq.Spec{MaxAttempts: chanq.UnlimitedAttempts}, Durability: d.opt.Durability}
 }
 
 func (d *demo) openQueues(ctx context.Context) (err error) {

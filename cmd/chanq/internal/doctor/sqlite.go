@@ -37,7 +37,7 @@ func (e *examination) sqlite() {
 	if e.ask("size", `PRAGMA page_count`, &pages) && e.ask("size", `PRAGMA freelist_count`, &free) && e.ask("size", `PRAGMA page_size`, &size) {
 		f := Finding{Check: "size", Status: OK, Found: fmt.Sprintf("the file has %d MiB, of which %d MiB are free", pages*size>>20, free*size>>20)}
 		if free*size > 1<<30 && free > pages/2 {
-			f.Status, f.Remedy = Warning, "the space is used again, and costs nothing but the disk; VACUUM gives it back, while nobody else uses the file"
+			f.Status, f.Remedy = Warning, "new messages use the space. Consumers return it to the file system if the file has auto_vacuum = INCREMENTAL; to set that, run PRAGMA auto_vacuum = INCREMENTAL and VACUUM on one connection, while no other program uses the file"
 		}
 		e.add(f)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -162,6 +163,8 @@ func (c *compiler) cond(e ast.BooleanExpression) (*cond, error) {
 		return c.in(e)
 	case *ast.ExistsPredicate:
 		return c.exists(e.Subquery)
+	case *ast.BooleanLikeExpression:
+		return c.like(e)
 	}
 	return nil, errUnsupported(fmt.Sprintf("%T", e))
 }
@@ -228,6 +231,56 @@ func (c *compiler) isNull(e *ast.BooleanIsNullExpression) (*cond, error) {
 		}
 	}
 	return out, nil
+}
+
+// like compiles LIKE of a text in a binary collation with a literal. Other collations compare letters in ways that the emulator does not
+// know.
+func (c *compiler) like(e *ast.BooleanLikeExpression) (*cond, error) {
+	text, converts := e.FirstExpression.(*ast.ConvertCall)
+	pattern, literal := e.SecondExpression.(*ast.StringLiteral)
+	if !converts || !literal || e.EscapeExpression != nil || text.Collation == nil || !strings.HasSuffix(strings.ToUpper(text.Collation.Value), "_BIN2") {
+		return nil, errUnsupported("LIKE, except CONVERT (…) COLLATE …_BIN2 LIKE and a literal,")
+	}
+	a, err := c.scalar(text)
+	if err != nil {
+		return nil, err
+	}
+	matches, err := regexp.Compile(likeExpression(pattern.Value))
+	if err != nil {
+		return nil, errUnsupported("LIKE " + pattern.Value)
+	}
+	out := &cond{refs: a.refs, cols: a.cols, eval: func(x *exec) (tri, error) {
+		v, err := a.eval(x)
+		if err != nil || v == nil {
+			return isUnknown, err
+		}
+		return triOf(matches.MatchString(v.(string))), nil
+	}}
+	if e.NotDefined {
+		return not(out), nil
+	}
+	return out, nil
+}
+
+// likeExpression is a pattern of LIKE as a regular expression.
+func likeExpression(pattern string) string {
+	var b strings.Builder
+	b.WriteString(`(?s)^`)
+	for i := 0; i < len(pattern); i++ {
+		set := strings.IndexByte(pattern[i:], ']')
+		switch {
+		case pattern[i] == '%':
+			b.WriteString(`.*`)
+		case pattern[i] == '_':
+			b.WriteString(`.`)
+		case pattern[i] == '[' && set > 0: // a set of characters and ranges, as in Go
+			b.WriteString(strings.ReplaceAll(pattern[i:i+set+1], `\`, `\\`))
+			i += set
+		default:
+			b.WriteString(regexp.QuoteMeta(pattern[i : i+1]))
+		}
+	}
+	return b.String() + `$`
 }
 
 // in compiles IN of a list.

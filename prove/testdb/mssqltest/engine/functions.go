@@ -177,7 +177,7 @@ func globalVariable(name string) (*scalar, error) {
 	case "@@SPID":
 		t, f = typeSmallInt, func(s *Session) sqltype.Value { return int64(s.id) }
 	case "@@VERSION":
-		t, f = sqltype.Type{Kind: sqltype.NVarChar, Size: 300}, func(*Session) sqltype.Value { return "Stand-in for Microsoft SQL Server, for tests" }
+		t, f = sqltype.Type{Kind: sqltype.NVarChar, Size: 300}, func(*Session) sqltype.Value { return "Microsoft SQL Server 2022 - the emulator of chanq, for tests" }
 	default:
 		return nil, errUndeclared(name)
 	}

@@ -27,7 +27,8 @@ BEGIN
         CONSTRAINT [CK_chanq_orders__priority] CHECK (priority >= -1 AND priority <= 2),
         CONSTRAINT [CK_chanq_orders__values] CHECK (due_at >= '19700101' AND lease_until >= '19700101' AND enqueued_at >= '19700101' AND expires_at >= '19700101'
             AND lapses >= 0 AND crashes >= 0 AND alone >= 0 AND alone <= 2 AND attempts >= lapses + CASE WHEN leased_by IS NULL THEN 0 ELSE 1 END AND attempts <= 2000000000 AND fence >= 0 AND fence <= CONVERT(bigint, 0x7ce66c50e2840000)),
-        CONSTRAINT [CK_chanq_orders__sizes] CHECK (DATALENGTH(body) <= 33554432 AND DATALENGTH(headers) <= 65536 AND DATALENGTH(dedup_key) > 0 AND DATALENGTH([type]) > 0),
+        CONSTRAINT [CK_chanq_orders__sizes] CHECK (DATALENGTH(body) <= 33554432 AND DATALENGTH(headers) <= 65536 AND DATALENGTH(dedup_key) > 0 AND DATALENGTH([type]) > 0
+            AND CONVERT(nvarchar(100), CONVERT(varchar(100), [type])) COLLATE Latin1_General_BIN2 NOT LIKE N'%[^ -~]%'),
         CONSTRAINT [CK_chanq_orders__order] CHECK (slot >= 0 AND slot < 4 AND seq > 0 AND seq < CONVERT(bigint, 0x7FFFFFFFFFFFFFFF) AND DATALENGTH(order_key) > 0)
     );
     ALTER TABLE [dbo].[chanq_orders] SET (LOCK_ESCALATION = DISABLE);

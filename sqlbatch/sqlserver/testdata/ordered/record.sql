@@ -7,6 +7,6 @@ INSERT INTO [dbo].[chanq__queues] WITH (ROWLOCK) (name, version, paused, created
 SELECT 'orders', 0, 0, SYSUTCDATETIME(), 2, 4, 0, 0, '', 0, 0, 0, 0, 0, 0
 WHERE NOT EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.name = 'orders');
 UPDATE [dbo].[chanq__queues] WITH (ROWLOCK)
-SET version = CASE WHEN version > @version THEN version ELSE @version END, revision = revision + 1,
+SET version = CASE WHEN version > @version THEN version ELSE @version END,
     holds = @holds, max_keys = @max_keys, max_attempts = @max_attempts, max_body = @max_body, retain_ms = @retain_ms, retain_dead_ms = @retain_dead_ms
 WHERE name = 'orders';
