@@ -214,8 +214,8 @@ func call(text, declaration string, args ...any) sqlbatch.Statement {
 // back, and READPAST under a leaked SNAPSHOT or SERIALIZABLE is error 650.
 // IMPLICIT_TRANSACTIONS: a connector that sets it ON would have us report as done
 // what nobody commits. ROWCOUNT: a limit of his would cut our lists, also in a
-// transaction of the caller. TEXTSIZE: a limit of his would cut bodies and headers, without an
-// error. All are undone by the server when sp_executesql ends.
+// transaction of the caller. TEXTSIZE: a limit of the session would cut bodies and
+// headers, without an error. All are undone by the server when sp_executesql ends.
 const session = `~SET NOCOUNT, XACT_ABORT ON;
 ~SET IMPLICIT_TRANSACTIONS OFF;
 ~SET TRANSACTION ISOLATION LEVEL READ COMMITTED;

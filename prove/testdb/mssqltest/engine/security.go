@@ -118,8 +118,8 @@ func (s *Session) has(permission, schema, name string) bool {
 	return s.granted(permission, objectKey(schema, name), lower(schema)+".*", wholeDatabase)
 }
 
-// sees says that a user has a right on an object, on its schema or on all objects. Whoever has none finds no metadata of it, in a
-// procedure too ("Metadata Visibility Configuration").
+// sees says that a user has a right on an object, on its schema or on all objects. A user without one finds no metadata of it, nor
+// does a procedure that the user calls ("Metadata Visibility Configuration").
 func (s *Session) sees(o *object) bool {
 	for _, right := range []string{"SELECT", "INSERT", "UPDATE", "DELETE", "EXECUTE", "REFERENCES", "ALTER", "CONTROL", "VIEW DEFINITION"} {
 		if s.has(right, o.schema, o.name) {
