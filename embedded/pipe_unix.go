@@ -61,16 +61,34 @@ func openPipe(name, database string) (*pipe, error) {
 func makeDirectory(name string, mode fs.FileMode) error {
 	err := os.Mkdir(name, mode)
 	if err == nil {
-		return os.Chmod(name, mode) // against the umask
+		return setMode(name, mode) // against the umask
 	}
 	if !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	info, err := os.Lstat(name)
 	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("%s is not a directory (%w)", name, fs.ErrInvalid)
+		err = notDirectory(name)
 	}
 	return err
+}
+
+// setMode sets the mode of a directory. Another file may have its name since it was made: a link is not followed, and what is not a
+// directory is left alone.
+func setMode(name string, mode fs.FileMode) error {
+	file, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err != nil || !info.IsDir() {
+		return notDirectory(name)
+	}
+	return file.Chmod(mode)
+}
+
+func notDirectory(name string) error {
+	return fmt.Errorf("%s is not a directory (%w)", name, fs.ErrInvalid)
 }
 
 // read waits for a byte, and takes that one only.

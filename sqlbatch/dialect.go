@@ -164,7 +164,7 @@ const (
 	Refused
 	// Duplicate: a unique key exists already; nothing was applied.
 	Duplicate
-	// BadRow: a value does not fit; the other rows of the batch would.
+	// BadRow: a value does not fit, or a trigger of another program refuses the row; the other rows of the batch would be stored.
 	BadRow
 	// NoSchema: a table or column is missing.
 	NoSchema

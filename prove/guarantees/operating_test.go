@@ -32,6 +32,7 @@ var operating = []test{
 	{"AMessageKeepsItsType", keepsType},
 	{"ADeadMessageHasACauseAndTheGroupOfItsError", deathsAreGrouped},
 	{"PauseStopsClaimsOfEveryConsumerUntilResume", pause},
+	{"APausedQueueIsPausedWhileItsRowIsLocked", pauseOfLockedRow},
 	{"RetainKeepsAckedMessagesForATime", retain},
 	{"QueuesDoNotTouchEachOther", isolation},
 	{"OpenSaysThatTheSchemaIsMissing", noSchema},
@@ -476,6 +477,25 @@ func pause(w *world) {
 	case <-time.After(testdb.Patience):
 		require.Fail(w, "it is still paused")
 	}
+}
+
+// pauseOfLockedRow has another transaction hold the row of a paused queue, as a second Pause does, and Configure, and the end of Migrate.
+func pauseOfLockedRow(w *world) {
+	w.skipWithoutRowLocks()
+	w.onKinds(func(q *chanq.Queue[string]) {
+		require.NoError(w, testdb.Admin(q).Pause(w.Soon(), ""))
+		unlock := w.lockRows("UPDATE chanq__queues SET revision = revision + 1 WHERE name = '" + q.Name() + "'")
+		testdb.Send(w, q, testdb.Texts("waits")...)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})
+		require.True(w, testdb.Stats(w, q).Paused)
+		w.pass(steadyLease)
+		require.Equal(w, 1, testdb.Counted(w, q).Ready)
+		require.Empty(w, c.C())
+		unlock()
+		require.NoError(w, testdb.Admin(q).Resume(w.Soon()))
+		w.ack(w.next(c, "waits"))
+		require.NoError(w, c.Shutdown(w.Soon()))
+	})
 }
 
 func retain(w *world) {

@@ -37,6 +37,7 @@ var sending = []test{
 	{"SendsAfterCloseAreRefused", sendAfterClose},
 	{"G10_AnOutageKeepsTheOrderOfSends", outageKeepsOrder},
 	{"G12_AMessageThatKeepsFailingDelaysNoOther", failingMessage},
+	{"G12_AMessageThatATriggerRefusesIsRejectedAlone", refusedByTrigger},
 	{"G12_AMessageThatTakesLongDelaysNoOtherAndIsStored", slowMessage},
 	{"G05_ARowThatIsKnownToBeStoredIsNotStoredAgain", storedAndLookFails},
 	{"WakeAfterACommitEndsThePause", wake},
@@ -459,6 +460,31 @@ func outageKeepsOrder(w *world) {
 		require.Equal(w, []string{"first", "second"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, q, 2, time.Minute))))
 		require.NoError(w, p.Close(w.Soon()))
 	}
+}
+
+// refusedByTrigger has a trigger of another program's on the table refuse one message of a batch.
+func refusedByTrigger(w *world) {
+	texts := map[string]string{
+		"sqlserver": "CREATE TRIGGER dbo.refusing ON dbo.chanq_work AFTER INSERT AS IF EXISTS (SELECT 1 FROM inserted WHERE body = " + w.sqlBytes("refused") + ") THROW 51000, N'a trigger refuses it', 1;",
+		"postgres": `CREATE FUNCTION refusing() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'a trigger refuses it'; END $$;
+			CREATE TRIGGER refusing BEFORE INSERT ON chanq_work FOR EACH ROW WHEN (NEW.body = ` + w.sqlBytes("refused") + `) EXECUTE FUNCTION refusing()`,
+		"sqlite": "CREATE TRIGGER refusing BEFORE INSERT ON chanq_work WHEN CAST(NEW.body AS BLOB) = " + w.sqlBytes("refused") + " BEGIN SELECT RAISE(ABORT, 'a trigger refuses it'); END",
+	}
+	q := w.Queue("work", chanq.Config{})
+	w.Define(texts[w.Engine.Dialect.Name()])
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	bodies := numbers(20)
+	bodies[7] = "refused"
+	_, err := p.SendBatch(w.Soon(), testdb.Texts(bodies...)...)
+	require.ErrorContains(w, err, "a trigger refuses it")
+	var failed *chanq.OpError
+	require.ErrorAs(w, err, &failed)
+	require.False(w, failed.Unknown)
+	require.Equal(w, chanqadmin.Stats{Ready: 19}, testdb.Counted(w, q))
+	_, err = q.Send(w.Soon(), testdb.Texts("refused")...)
+	require.ErrorContains(w, err, "a trigger refuses it")
+	require.NoError(w, p.Flush(w.Soon()))
+	require.Equal(w, chanqadmin.Stats{Ready: 19}, testdb.Counted(w, q))
 }
 
 // failingMessage has the database fail each statement that stores a certain message. Others are stored within seconds. Those of

@@ -62,7 +62,7 @@ var engines = map[string]engine{
 		size:   `SELECT SUM(reserved_page_count) * 8192, 0 FROM sys.dm_db_partition_stats WHERE object_id = OBJECT_ID(N'dbo.chanq_soak')`,
 		drop:   []string{`DROP TABLE IF EXISTS dbo.chanq_soak, dbo.chanq_soak__dead, dbo.chanq_soak__done`, `DELETE FROM dbo.chanq__queues WHERE name = 'soak'`},
 		lockOne: `SET NOCOUNT ON; DECLARE @id binary(16) = (SELECT TOP (1) id FROM dbo.chanq_soak WITH (NOLOCK) WHERE leased_by IS NOT NULL ORDER BY NEWID());
-			SELECT id FROM dbo.chanq_soak WITH (UPDLOCK, ROWLOCK, READCOMMITTEDLOCK, READPAST) WHERE id = @id AND leased_by IS NOT NULL`,
+			SELECT id FROM dbo.chanq_soak WITH (UPDLOCK, ROWLOCK, READPAST) WHERE id = @id AND leased_by IS NOT NULL`,
 		lockFor: 2 * leaseFor, freezeFor: 2 * leaseFor,
 	},
 }

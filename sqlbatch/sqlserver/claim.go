@@ -16,10 +16,7 @@ import (
 // nothing left to take is skipped, and a paused queue has no result set at all.
 //
 // DEADLOCK_PRIORITY LOW: if something unforeseen deadlocks, the claim loses; it
-// is the safest to repeat. READPAST on the paused mark, with READCOMMITTEDLOCK
-// without which it does nothing where READ_COMMITTED_SNAPSHOT is on: somebody's
-// open transaction on the table of queues does not stop the claims; a Pause that
-// is under way holds for those that begin after it.
+// is the safest to repeat.
 //
 // @mark is where fences of this millisecond begin: see FenceBits.
 //
@@ -32,7 +29,7 @@ DECLARE @now datetime2(3) = SYSUTCDATETIME();
 {heads}DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, @now));
 DECLARE @mark bigint = DATEDIFF_BIG(millisecond, '19700101', @now) * 1048576;
 DECLARE @left int = @n;
-IF EXISTS (SELECT 1 FROM {queues} AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = {name} AND s.paused = 1)
+IF EXISTS (` + pausedRow + `)
     SET @left = 0;
 ~BEGIN TRANSACTION;
 `
@@ -60,6 +57,14 @@ IF %[1]s > @late
     SET %[1]s = @late;
 `, name, list, at+1, at+5)
 }
+
+// pausedRow is the queue's row if the queue is paused. READUNCOMMITTED: the read waits for no transaction that has locked the row, and
+// one that has changed other columns does not make the queue look as if it were not paused, as READPAST would. A Pause and a Resume
+// take effect before their commits.
+const (
+	pausedRow = `SELECT 1 FROM {queues} AS s WITH (READUNCOMMITTED) WHERE s.name = {name} AND s.paused = 1`
+	notPaused = `NOT EXISTS (` + pausedRow + `)`
+)
 
 // claimLane walks IX (priority, due_at, id) from the head to @now, with the row of
 // each entry, until it has found enough that nobody leases (i); locks those (u); and
@@ -183,7 +188,7 @@ const markText = session + `~SET DEADLOCK_PRIORITY LOW;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, @now));
 DECLARE @mark bigint = DATEDIFF_BIG(millisecond, '19700101', @now) * 1048576;
-IF NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = {name} AND s.paused = 1)
+IF ` + notPaused + `
     UPDATE q
     SET lease_until = @until,
         fence = CASE WHEN q.fence > @mark AND q.fence <= CONVERT(bigint, {high fence}) THEN q.fence ELSE @mark END + @salt,
@@ -237,8 +242,7 @@ func (q *queue) Contents(item sqlbatch.Item) sqlbatch.Statement {
 // over, as a claim would pass it over. It needs READCOMMITTEDLOCK, without which it
 // does nothing where READ_COMMITTED_SNAPSHOT is on. The S lock on each entry and row
 // ends with the read of it; nothing is held. A dirty read instead would see rows of
-// transactions still open as due and have the caller claim in vain. A locked row
-// of {queues} counts as not paused, as in a claim.
+// transactions still open as due and have the caller claim in vain.
 var nextDueText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 ` + headsText() + `SELECT DATEDIFF_BIG(millisecond, @now, MIN(f.due_at)) AS due_in_ms
 FROM (VALUES (2, @head3), (1, @head2), (0, @head1), (-1, @head0)) AS p (priority, head)
@@ -255,7 +259,7 @@ const (
 
 	looked = `{live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK)`
 
-	unlessPaused = `WHERE NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = {name} AND s.paused = 1)
+	unlessPaused = `WHERE ` + notPaused + `
 OPTION (KEEPFIXED PLAN);
 `
 )

@@ -129,7 +129,7 @@ func newQueue(ordered bool, render func(template string) string) *queue {
 		configure:   render(configureText),
 		pause:       render(pauseText),
 		resume:      render(resumeText),
-		trim:        map[sqlbatch.State]string{sqlbatch.Dead: render(trimText("{dead}", "{dead ended}")), sqlbatch.Done: render(trimText("{done}", "{done pk}"))},
+		trim:        map[sqlbatch.State]string{},
 		problems:    render(problemsText),
 		missing:     render(missingText(ordered)),
 		clock:       render(clockText),
@@ -150,6 +150,9 @@ func newQueue(ordered bool, render func(template string) string) *queue {
 	}
 	for state, template := range browseTexts(ordered) {
 		q.browse[state] = render(template)
+	}
+	for state, template := range trimTexts {
+		q.trim[state] = render(template)
 	}
 	for state, template := range purgeTexts {
 		q.purge[state] = render(template)
@@ -212,12 +215,13 @@ func call(text, declaration string, args ...any) sqlbatch.Statement {
 // back, and READPAST under a leaked SNAPSHOT or SERIALIZABLE is error 650.
 // IMPLICIT_TRANSACTIONS: a connector that sets it ON would have us report as done
 // what nobody commits. ROWCOUNT: a limit of his would cut our lists, also in a
-// transaction of the caller. All are undone by the server when sp_executesql
-// ends.
+// transaction of the caller. TEXTSIZE: a limit of the session would cut bodies and
+// headers, without an error. All are undone by the server when sp_executesql ends.
 const session = `~SET NOCOUNT, XACT_ABORT ON;
 ~SET IMPLICIT_TRANSACTIONS OFF;
 ~SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
+SET TEXTSIZE 2147483647;
 `
 
 // settling is session for what changes leases. READPAST leaves out the rows that
@@ -281,14 +285,14 @@ func names(n sqlbatch.Names) build.Words {
 		"{slots}", object(slots), "{'slots'}", unicodeString(object(slots)), "{slots pk}", bracket("PK_"+slots),
 		"{messages}", object(live+"__messages"), "{send}", object(live+"__send"), "{utf8}", object("chanq__utf8"), "{new id}", newID,
 		"{numbers}", object(live+"__seq"), "{'numbers'}", unicodeString(object(live+"__seq")),
-		"{'gate'}", unicodeString("chanq senders of "+schema+"."+n.Queue),
+		"{gate}", lockName("chanq senders of ", schema, n.Queue),
 		"{df min version}", bracket("DF_"+queues+"__min_version"), "{df features}", bracket("DF_"+queues+"__features"),
 		"{shard values}", build.ShardValues(n), "{kind and slots}", build.KindAndSlots(n), "{policy values}", build.PolicyValues(n),
 		"{df slot}", bracket("DF_"+live+"__slot"), "{df seq}", bracket("DF_"+live+"__seq"),
 		"{dead line}", bracket("IX_"+dead+"_key"), "{'dead line'}", unicodeString("IX_"+dead+"_key"),
 		"{name}", build.Quote("'", n.Queue, "'"),
 		"{'schema'}", unicodeString(schema),
-		"{'first chair'}", unicodeString("chanq chair 1 of "+schema+"."+n.Queue), "{'second chair'}", unicodeString("chanq chair 2 of "+schema+"."+n.Queue),
+		"{first chair}", lockName("chanq chair 1 of ", schema, n.Queue), "{second chair}", lockName("chanq chair 2 of ", schema, n.Queue),
 		"{'no schema'}", unicodeString("chanq: the schema "+bracket(schema)+" is missing or hidden from this login: create it first, chanq does not"),
 		"{pk}", bracket("PK_"+live), "{key}", bracket("UX_"+live+"__dedup"), "{'key'}", unicodeString("UX_"+live+"__dedup"),
 		"{by seq}", bracket("IX_"+live+"__seq"), "{'by seq'}", unicodeString("IX_"+live+"__seq"), "{df redriven}", bracket("DF_"+queues+"__redriven"),
@@ -309,6 +313,16 @@ func names(n sqlbatch.Names) build.Words {
 		"{wait}", strconv.FormatInt(sqlbatch.LockWait.Milliseconds(), 10),
 		"{margin}", strconv.FormatInt(sqlbatch.HeadMargin.Milliseconds(), 10),
 	)
+}
+
+// lockName is an expression for the name of an application lock of a queue. The server compares names of locks byte by byte,
+// and names of schemas by the collation of the database, so that [dbo] and [DBO] may be one schema. CHECKSUM is equal for what that
+// collation calls equal. Two schemas with the same checksum share a lock, which costs waits and nothing else.
+//
+// OBJECT_ID would not do in the procedure that other programs call: it is NULL for a login that may execute the procedure and has no
+// right on the table.
+func lockName(purpose, schema, queue string) string {
+	return unicodeString(purpose) + " + CONVERT(nvarchar(11), CHECKSUM(" + unicodeString(schema) + ")) + " + unicodeString("."+queue)
 }
 
 func unicodeString(s string) string { return "N" + build.Quote("'", s, "'") }

@@ -89,17 +89,18 @@ OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN)`
 // between, in a transaction of the caller, keeps it to the end of that, and no read finds a watermark meanwhile.
 const (
 	enqueueGate = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+DECLARE @gate nvarchar(255) = {gate};
 DECLARE @granted int;
 DECLARE @number bigint;
 ~BEGIN TRANSACTION;
-EXEC @granted = sys.sp_getapplock @Resource = {'gate'}, @LockMode = N'Shared', @LockOwner = N'Transaction', @LockTimeout = 10000;
+EXEC @granted = sys.sp_getapplock @Resource = @gate, @LockMode = N'Shared', @LockOwner = N'Transaction', @LockTimeout = 10000;
 IF @granted < 0
 BEGIN
     THROW 51873, N'chanq: the gate of senders was closed for ten seconds', 1;
 END;
 SET @number = NEXT VALUE FOR {numbers};
 `
-	closeGate = `EXEC @granted = sys.sp_releaseapplock @Resource = {'gate'}, @LockOwner = N'Transaction';
+	closeGate = `EXEC @granted = sys.sp_releaseapplock @Resource = @gate, @LockOwner = N'Transaction';
 ~COMMIT TRANSACTION;
 `
 )

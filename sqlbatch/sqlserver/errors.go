@@ -32,6 +32,9 @@ func (dialect) Classify(err error) sqlbatch.Class {
 			if c, ok := errorClasses[n]; ok {
 				return c
 			}
+			if n >= firstOwnError {
+				return sqlbatch.BadRow
+			}
 		}
 		return sqlbatch.Unknown
 	}
@@ -49,6 +52,10 @@ func (dialect) Classify(err error) sqlbatch.Class {
 	}
 	return sqlbatch.Unknown
 }
+
+// firstOwnError is the least number of the errors that programs raise. One that chanq does not raise comes from a trigger of
+// another program, by THROW, which undoes the statement, or by RAISERROR, which does not.
+const firstOwnError = 50000
 
 // numbersOf is the numbers of a response's errors, the last first: All has them from
 // first to last.
@@ -112,6 +119,7 @@ var errorClasses = classes(map[sqlbatch.Class][]int32{
 		241, 242, 245, 8114, // conversion
 		511, 1946, // row or index key too long
 		8023, // not a valid value of its type
+		3609, // a trigger of another program has rolled back
 	},
 	sqlbatch.NoSchema: {
 		208, 207, 2812, // table, column, procedure

@@ -150,11 +150,12 @@ BEGIN
         SET @hash = (@hash ^ CONVERT(bigint, SUBSTRING(@of, @i, 1))) * 16777619 % CONVERT(bigint, 4294967296);
         SET @i = @i + 1;
     END;
-    DECLARE @slots smallint = (SELECT s.slots FROM {queues} AS s WITH (READCOMMITTEDLOCK, ROWLOCK) WHERE s.name = {name});
+    DECLARE @slots smallint = (SELECT s.slots FROM {queues} AS s WITH (READCOMMITTEDLOCK) WHERE s.name = {name});
+    DECLARE @gate nvarchar(255) = {gate};
     DECLARE @granted int;
     DECLARE @number bigint;
     BEGIN TRANSACTION;
-    EXEC @granted = sys.sp_getapplock @Resource = {'gate'}, @LockMode = N'Shared', @LockOwner = N'Transaction', @LockTimeout = 10000;
+    EXEC @granted = sys.sp_getapplock @Resource = @gate, @LockMode = N'Shared', @LockOwner = N'Transaction', @LockTimeout = 10000;
     IF @granted < 0
     BEGIN
         THROW 51874, N'chanq: the gate of senders was closed for ten seconds', 1;
@@ -163,7 +164,7 @@ BEGIN
     INSERT INTO {live} WITH (ROWLOCK) (id, slot, seq, fence, due_at, enqueued_at, expires_at, order_key, dedup_key, [type], headers, body)
     VALUES (@id, CONVERT(smallint, @hash % @slots), @number * 1048576, @number * 1048576, @now, @now,
         ` + sendExpiry + `, @line, @dedup, CASE WHEN DATALENGTH(@type) > 0 THEN CONVERT(varbinary(101), @type) END, CONVERT(varbinary(max), @headers), @body);
-    EXEC @granted = sys.sp_releaseapplock @Resource = {'gate'}, @LockOwner = N'Transaction';
+    EXEC @granted = sys.sp_releaseapplock @Resource = @gate, @LockOwner = N'Transaction';
     COMMIT TRANSACTION;
 END;
 `

@@ -124,8 +124,7 @@ SELECT CASE WHEN f.ready < @limit THEN f.ready ELSE @limit END AS ready,
             SELECT TOP (@limit) d.id
             FROM {done} AS d WITH (READPAST, READCOMMITTEDLOCK, INDEX ({done id}))) AS d) AS done,
        DATEDIFF_BIG(millisecond, f.oldest, @now) AS oldest_ms,
-       (SELECT COUNT(*) FROM {queues} AS s WITH (READPAST, READCOMMITTEDLOCK)
-        WHERE s.name = {name} AND s.paused = 1) AS paused
+       CASE WHEN EXISTS (` + pausedRow + `) THEN 1 ELSE 0 END AS paused
 FROM (
     SELECT COUNT_BIG(CASE WHEN e.lease_until <= @now THEN 1 END) AS ready,
            COUNT_BIG(CASE WHEN e.lease_until > @now THEN 1 END) AS leased,
@@ -157,7 +156,7 @@ func (q *queue) Stats(limit int) sqlbatch.Statement {
 // committed, what it does not find is gone, and nothing is stored while it reads. Locks on rows instead
 // would miss a message that is stored behind the scan, before the last one ahead of it ends. Senders and
 // consumers wait while it reads the ghosts, so it runs only if the first look finds nothing.
-// READCOMMITTEDLOCK: the same with READ_COMMITTED_SNAPSHOT.
+// HOLDLOCK: the same with READ_COMMITTED_SNAPSHOT, and to the end of the statement. READCOMMITTEDLOCK cannot stand beside TABLOCK.
 //
 // LOCK_TIMEOUT 0: where the table's lock is not free, error 1222 is the answer, and no writer queues
 // behind the request. 601 comes from the first look, when a row moves under it. XACT_ABORT is off for
@@ -170,7 +169,7 @@ BEGIN TRY
     SET @last = (SELECT TOP (1) q.id FROM {live} AS q WITH (READUNCOMMITTED, INDEX ({pk})) ORDER BY q.id DESC);
     IF @last IS NULL
     BEGIN
-        SET @last = (SELECT TOP (1) q.id FROM {live} AS q WITH (READCOMMITTEDLOCK, TABLOCK, INDEX ({pk})) ORDER BY q.id DESC);
+        SET @last = (SELECT TOP (1) q.id FROM {live} AS q WITH (HOLDLOCK, TABLOCK, INDEX ({pk})) ORDER BY q.id DESC);
         IF @last IS NULL
             SET @empty = 1;
     END;

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,7 +15,9 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/mssqltest"
+	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/prove/testdb/mssqltest/lock"
+	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
 )
@@ -394,4 +398,61 @@ func TestALeakedIsolationLevelDoesNotBreakAClaim(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, rows, 1)
 	}
+}
+
+// beforeLine calls what before the first statement that begins with a line. The error that it returns is that of the statement.
+func (q *queue) beforeLine(begins string, what func() error) {
+	var began atomic.Bool
+	q.Engine().SetHooks(engine.Hooks{Before: func(_ context.Context, st engine.Statement) error {
+		if strings.HasPrefix(strings.Split(st.Text, "\n")[st.Line-1], begins) && began.CompareAndSwap(false, true) {
+			return what()
+		}
+		return nil
+	}})
+	q.t.Cleanup(func() { q.Engine().SetHooks(engine.Hooks{}) })
+}
+
+// Purges, trims and redrives by time pass over a dead message that a redrive by ID has locked, and keep no lock that it needs.
+func TestWhatPassesOverTheDeadDeadlocksWithNoRedrive(t *testing.T) {
+	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
+		for name, st := range map[string]sqlbatch.Statement{
+			"purge":   q.Purge(sqlbatch.Dead, 10, sqlbatch.Window{}),
+			"trim":    q.Trim(sqlbatch.Dead, 0, 10, 0),
+			"redrive": q.Redrive(10, nil, sqlbatch.Window{}),
+		} {
+			leased := q.leased(3)
+			require.Len(t, q.rows(suite.Settles(q.Queue, leased...)["bury"]), 3)
+			q.Clock().Advance(time.Second)
+			passed := make(chan error, 1)
+			q.beforeLine("INSERT INTO [dbo].[chanq_orders] ", func() error { // it has chosen the message, and locked the row
+				go func() {
+					_, err := suite.Rows(ctx, q.DB(), st)
+					passed <- err
+				}()
+				require.Eventually(t, func() bool { return len(passed) > 0 || len(waiting(q)) > 0 }, testdb.Patience, time.Millisecond)
+				return nil
+			})
+			moved, err := suite.Rows(ctx, q.DB(), q.Redrive(0, idsOf(leased[1:2]), sqlbatch.Window{}))
+			require.NoError(t, err, name)
+			require.NoError(t, <-passed, name)
+			require.Len(t, moved, 1, name)
+			q.rows(q.Cancel(idsOf(leased)))
+		}
+	})
+}
+
+// A sample whose last statement fails is repeated whole, and has counted nothing before.
+func TestASampleThatFailsAtItsEndHasCountedNothing(t *testing.T) {
+	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
+		st := q.Sample(sqlbatch.Sample{Sent: 3})
+		q.beforeLine("SELECT h.step, CASE", func() error { return &sqltype.Error{Number: 1222, Class: 16, State: 1, Message: "lock timeout"} })
+		_, err := suite.Rows(ctx, q.DB(), st)
+		require.Equal(t, int32(1222), numberOf(err))
+		require.Len(t, q.rows(st), 1)
+		for _, step := range sqlbatch.SampleSteps {
+			samples := q.rows(q.Samples(0, time.Duration(step)*time.Second))
+			require.Len(t, samples, 1)
+			require.Equal(t, int64(3), samples[0][6], "sent")
+		}
+	})
 }

@@ -96,15 +96,7 @@ var purgeTexts = map[sqlbatch.State]string{
 	sqlbatch.Scheduled: purgeOpen + `IF @after < @now SET @after = @now;
 ` + purgeLive + ` AND i.enqueued_at < @before AND u.due_at > @now AND u.lease_until <= @now` + purgeEnd,
 	sqlbatch.Leased: purgeOpen + purgeLive + ` AND i.due_at <= @now AND i.lease_until > @now AND i.fence <= @mark AND u.lease_until > @now AND u.fence <= @mark` + purgeEnd,
-	sqlbatch.Dead: session + window + `WITH c AS (
-    SELECT TOP (@n) id, ended_at
-    FROM {dead} WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({dead ended}), FORCESEEK)
-    WHERE ended_at >= @after AND (ended_at > @after OR id > @after_id) AND ended_at < @before
-    ORDER BY ended_at, id
-)
-DELETE c
-` + ended + `;
-`,
+	sqlbatch.Dead:   session + window + deleteDead(`i.ended_at >= @after AND (i.ended_at > @after OR i.id > @after_id) AND i.ended_at < @before`),
 	sqlbatch.Done: session + window + `WITH c AS (
     SELECT TOP (@n) id, ended_at
     FROM {done} WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({done pk}), FORCESEEK)
@@ -133,6 +125,24 @@ INNER JOIN {live} AS q WITH (UPDLOCK, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id 
 ` + fromListOptions + `;
 `
 )
+
+// deleteDead deletes the first @n of the dead in a range of the index of their times. Each row is locked before its entries, as redrives
+// and dead-letters do: the index is read without a lock that lasts, and U locks are taken on rows alone. READPAST on both: it waits for
+// no other transaction. A DELETE by the index would lock the entry, and then wait for the row with it.
+func deleteDead(in string) string {
+	return `DELETE d
+` + ended + `
+FROM (
+    SELECT TOP (@n) u.id
+    FROM {dead} AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ({dead ended}), FORCESEEK)
+    INNER JOIN {dead} AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({dead pk}), FORCESEEK) ON u.id = i.id AND u.ended_at = i.ended_at
+    WHERE ` + in + `
+    ORDER BY i.ended_at, i.id
+) AS a
+INNER JOIN {dead} AS d WITH (UPDLOCK, ROWLOCK, INDEX ({dead pk}), FORCESEEK) ON d.id = a.id
+` + fromListOptions + `;
+`
+}
 
 // ended returns what was deleted, and when it had ended.
 const ended = `OUTPUT deleted.id, DATEDIFF_BIG(millisecond, '19700101', deleted.ended_at) AS place`
@@ -194,7 +204,7 @@ func (q *queue) Purge(s sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.State
 
 // redriveText walks the dead table from the end that died first, from where the
 // step before it ended (@after) to what was dead when the first began (@before). It
-// skips what is locked.
+// skips what is locked, and locks rows before their entries, as deleteDead does.
 //
 // A message stays dead while it cannot live again: a live one has its id (an
 // INSERT repeated after an unknown outcome) or its key, or a dead one with the
@@ -207,15 +217,16 @@ func (q *queue) Purge(s sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.State
 // from the choice to the end of the transaction.
 const redriveText = redriveNow + window + redriveOpen + `INSERT INTO @chosen (id)
 SELECT TOP (@n) d.id
-FROM {dead} AS d WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({dead ended}), FORCESEEK)
-WHERE d.ended_at >= @after AND (d.ended_at > @after OR d.id > @after_id) AND d.ended_at < @before
+FROM {dead} AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ({dead ended}), FORCESEEK)
+INNER JOIN {dead} AS d WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({dead pk}), FORCESEEK) ON d.id = i.id AND d.ended_at = i.ended_at
+WHERE i.ended_at >= @after AND (i.ended_at > @after OR i.id > @after_id) AND i.ended_at < @before
   AND ` + redriveRoom + `
   AND NOT EXISTS (
     SELECT 1
-    FROM {dead} AS e WITH (INDEX ({dead key}), FORCESEEK)
+    FROM {dead} AS e WITH (READPAST, READCOMMITTEDLOCK, INDEX ({dead key}), FORCESEEK)
     WHERE e.dedup_key = d.dedup_key AND e.dedup_key IS NOT NULL AND e.id < d.id AND e.ended_at < @before)
-ORDER BY d.ended_at, d.id
-OPTION (KEEPFIXED PLAN);
+ORDER BY i.ended_at, i.id
+` + fromListOptions + `;
 ` + redriveClose
 
 // redriveIDsText finds the dead by their key and waits for locked ones. Among the
@@ -278,21 +289,24 @@ func (q *queue) Redrive(n int, ids [][16]byte, w sqlbatch.Window) sqlbatch.State
 	return call(q.redrive, "@n bigint"+windowDeclaration, append([]any{sql.Named("n", int64(n))}, windowOf(w)...)...)
 }
 
-// trimText deletes the old end of an index (ended_at, id), which is the clustered key of the done table: a range of
-// neighbouring entries, of which locked ones are skipped. It begins where the step before it ended.
-func trimText(table, index string) string {
-	return session + `DECLARE @epoch datetime2(3) = '19700101';
+// A trim deletes the messages that ended first, and passes over locked ones. It begins where the step before it ended. Of the done table
+// they are neighbours in the clustered key.
+const trimOpen = session + `DECLARE @epoch datetime2(3) = '19700101';
 DECLARE @after datetime2(3) = DATEADD(millisecond, @after_ms, DATEADD(day, @after_days, @epoch));
 DECLARE @cut datetime2(3) = DATEADD(millisecond, -@age_ms, DATEADD(day, -@age_days, SYSUTCDATETIME()));
-WITH c AS (
+`
+
+var trimTexts = map[sqlbatch.State]string{
+	sqlbatch.Dead: trimOpen + deleteDead(`i.ended_at >= @after AND i.ended_at <= @cut`),
+	sqlbatch.Done: trimOpen + `WITH c AS (
     SELECT TOP (@n) id, ended_at
-    FROM ` + table + ` WITH (UPDLOCK, READPAST, ROWLOCK, INDEX (` + index + `), FORCESEEK)
+    FROM {done} WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({done pk}), FORCESEEK)
     WHERE ended_at >= @after AND ended_at <= @cut
     ORDER BY ended_at, id
 )
 DELETE c
 ` + ended + `;
-`
+`,
 }
 
 func (q *queue) Trim(s sqlbatch.State, age time.Duration, n int, after int64) sqlbatch.Statement {

@@ -122,8 +122,7 @@ SELECT CASE WHEN f.ready < @limit THEN f.ready ELSE @limit END AS ready,
             SELECT TOP (@limit) d.id
             FROM {done} AS d WITH (READPAST, READCOMMITTEDLOCK, INDEX ({done id}))) AS d) AS done,
        DATEDIFF_BIG(millisecond, f.oldest, @now) AS oldest_ms,
-       (SELECT COUNT(*) FROM {queues} AS s WITH (READPAST, READCOMMITTEDLOCK)
-        WHERE s.name = {name} AND s.paused = 1) AS paused
+       CASE WHEN EXISTS (` + pausedRow + `) THEN 1 ELSE 0 END AS paused
 FROM (
     SELECT COUNT_BIG(CASE WHEN e.due_at <= @now AND e.lease_until <= @now THEN 1 END) AS ready,
            COUNT_BIG(CASE WHEN e.due_at > @now AND e.lease_until <= @now THEN 1 END) AS scheduled,

@@ -53,13 +53,14 @@ IF (SELECT COUNT(*) FROM @owned AS o) = DATALENGTH(@list) / 11 AND EXISTS (SELEC
 // transaction has ended.
 const findWatermark = `DECLARE @last bigint = (` + drawn + ` + 1) * 1048576 - 1;
 DECLARE @drawn bigint = -1;
+DECLARE @gate nvarchar(255) = {gate};
 DECLARE @granted int;
 ~BEGIN TRANSACTION;
-EXEC @granted = sys.sp_getapplock @Resource = {'gate'}, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 25;
+EXEC @granted = sys.sp_getapplock @Resource = @gate, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 25;
 IF @granted >= 0
 BEGIN
     SET @drawn = @last;
-    EXEC @granted = sys.sp_releaseapplock @Resource = {'gate'}, @LockOwner = N'Transaction';
+    EXEC @granted = sys.sp_releaseapplock @Resource = @gate, @LockOwner = N'Transaction';
 END;
 ~COMMIT TRANSACTION;
 IF @last > @upto

@@ -438,7 +438,7 @@ func TestAReadWithoutAWatermarkReturnsTheRows(t *testing.T) {
 		q.line(q.DB(), q.Queue, 0, "a", 1)
 		tx, sender := begin(t, t.Context(), q.queue), begin(t, t.Context(), q.queue)
 		q.line(sender, q.InTx(), 0, "a", 1)
-		_, err = tx.Exec("DECLARE @granted int; EXEC @granted = sys.sp_getapplock @Resource = N'chanq senders of dbo.orders', @LockMode = N'Shared', @LockOwner = N'Transaction'")
+		_, err = tx.Exec("DECLARE @gate nvarchar(255) = N'chanq senders of ' + CONVERT(nvarchar(11), CHECKSUM(N'dbo')) + N'.orders'; DECLARE @granted int; EXEC @granted = sys.sp_getapplock @Resource = @gate, @LockMode = N'Shared', @LockOwner = N'Transaction'")
 		require.NoError(t, err)
 		r.Cursor = first.drawn
 		without, err := q.see(q.Read(r))
@@ -452,6 +452,25 @@ func TestAReadWithoutAWatermarkReturnsTheRows(t *testing.T) {
 		require.Equal(t, seen{bodies: []byte{3}, locked: q.numbers(4), drawn: -1, upto: math.MaxInt64}, with)
 		require.Equal(t, with, without)
 		require.NoError(t, sender.Rollback())
+	})
+}
+
+// [dbo] and [DBO] are one schema by the collation of the database, and have one lock of senders: there is no watermark while a sender
+// that writes it in another way is between its draw and its insert.
+func TestTheLockOfSendersHasOneNameHoweverTheSchemaIsWritten(t *testing.T) {
+	eachReading(t, 1, func(t *testing.T, q *ordered) {
+		other := sqlserver.Dialect.Queue(sqlbatch.Names{Schema: "DBO", Queue: "orders", Slots: 1})
+		var drawn int64
+		q.beforeLine("INSERT INTO [DBO].[chanq_orders] ", func() error {
+			s, err := q.see(q.Read(q.readOf(0)))
+			drawn = s.drawn
+			return err
+		})
+		q.line(q.DB(), other, 0, "a", 1)
+		require.Equal(t, int64(-1), drawn)
+		s, err := q.see(q.Read(q.readOf(0)))
+		require.NoError(t, err)
+		require.Positive(t, s.drawn)
 	})
 }
 

@@ -3,6 +3,7 @@ package sqlserver_test
 import (
 	"context"
 	"database/sql"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +14,9 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/mssqltest"
 	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 // poolWith is connections on which somebody has set an option.
@@ -86,6 +90,39 @@ func TestWhateverAConnectorSetsWhatIsReportedIsCommittedAndWhole(t *testing.T) {
 			require.True(t, stats.Paused)
 			require.Equal(t, [5]int{6, 1, 3, 0, 1}, counts(t, ctx, plain), "redriven, and sent in a transaction")
 		})
+	}
+}
+
+// A limit of a connector cuts what a statement returns, and reports nothing.
+func TestATextSizeOfAConnectorCutsNothing(t *testing.T) {
+	t.Parallel()
+	testdb.Emulator.Require(t)
+	ctx := testdb.Soon(t)
+	s := mssqltest.Start(t, mssqltest.Options{Clock: engine.RealClock{}})
+	db := poolWith(t, s, "SET TEXTSIZE 64")
+	long := strings.Repeat("long", 1000)
+	for name, kind := range map[string]chanq.Kind{"plain": chanq.KindPlain, "ordered": chanq.KindOrdered} {
+		cfg := chanq.Config{Spec: chanq.Spec{Kind: kind}}
+		require.NoError(t, chanq.Migrate(ctx, db, name, cfg))
+		q, err := chanq.Open[string](ctx, db, name, cfg)
+		require.NoError(t, err)
+		body := strings.Repeat("body", 1<<15) // a claim leaves out the next one, which is larger
+		receipts, err := q.Send(ctx, chanq.Message[string]{Body: long, Headers: map[string]string{"h": long}}, chanq.Message[string]{Body: strings.Repeat(body, 4)})
+		require.NoError(t, err)
+		entry, err := testdb.Admin(q).Get(ctx, receipts[0].ID)
+		require.NoError(t, err)
+		require.Len(t, entry.Body, len(long), name)
+		got := testdb.Leases(testdb.Lease(t, q, 2, time.Minute))
+		require.Equal(t, long, got[0].Body, name)
+		require.Equal(t, long, got[0].Headers["h"], name)
+		require.Len(t, got[1].Body, 4*len(body), name)
+		tx, err := db.BeginTx(ctx, nil)
+		require.NoError(t, err)
+		rows, err := suite.Rows(ctx, tx, sqlserver.Dialect.Queue(sqlbatch.Names{Queue: name, Slots: q.Spec().Slots}).InTx().Get(receipts[0].ID))
+		require.NoError(t, err)
+		require.Len(t, rows, 1)
+		require.Contains(t, rows[0], long, name)
+		require.NoError(t, tx.Rollback())
 	}
 }
 

@@ -136,17 +136,34 @@ func TestOpenTransactionsOnTheTableOfQueuesStopNoClaim(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		q.exec(q.Enqueue(makeRows(2, 0)))
 		tx := begin(t, ctx, q)
-		_, err := tx.ExecContext(ctx, "UPDATE dbo.chanq__queues SET paused = 1")
+		_, err := tx.ExecContext(ctx, "UPDATE dbo.chanq__queues SET revision = revision + 1")
 		require.NoError(t, err)
 		p := claimTen
 		p.Rows = 1
-		claimed, err := suite.Rows(ctx, q.DB(), q.Claim(p))
+		require.Len(t, q.rows(q.Claim(p)), 1)
+		require.NotNil(t, q.rows(q.NextDue(sqlbatch.Heads{}))[0][0])
+		_, err = tx.ExecContext(ctx, "UPDATE dbo.chanq__queues SET paused = 1")
 		require.NoError(t, err)
-		require.Len(t, claimed, 1)
-		_, err = suite.Rows(ctx, q.DB(), q.NextDue(sqlbatch.Heads{}))
+		require.Empty(t, q.rows(q.Claim(claimTen)), "a Pause takes effect before its commit")
+		require.NoError(t, tx.Rollback())
+		require.Len(t, q.rows(q.Claim(claimTen)), 1)
+	})
+}
+
+// A row that another transaction has locked, by a second Pause or by a Configure, is still that of a paused queue.
+func TestAPausedQueueIsPausedWhileItsRowIsLocked(t *testing.T) {
+	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
+		q.exec(q.Enqueue(makeRows(2, 0)))
+		leased := q.leased(1)
+		q.exec(q.Pause("", ""))
+		tx := begin(t, ctx, q)
+		_, err := tx.ExecContext(ctx, "UPDATE dbo.chanq__queues SET revision = revision + 1")
 		require.NoError(t, err)
-		require.NoError(t, tx.Commit())
-		q.exec(q.Enqueue(makeRows(1, 0)))
-		require.Empty(t, q.rows(q.Claim(claimTen)), "the pause holds from its commit on")
+		require.Empty(t, q.rows(q.Claim(claimTen)))
+		require.Nil(t, q.rows(q.NextDue(sqlbatch.Heads{}))[0][0])
+		require.Nil(t, q.rows(q.DueOrLocked())[0][0])
+		require.Empty(t, q.rows(q.Mark(sqlbatch.MarkParams{Item: leased[0], Lease: time.Minute, Member: suite.Member, Salt: 1, Again: true})))
+		stats := q.rows(q.Stats(10))[0]
+		require.Equal(t, int64(1), stats[len(stats)-1])
 	})
 }

@@ -80,8 +80,6 @@ OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 
 func (q *queue) Slots() sqlbatch.Statement { return q.orderedCall(q.slots, "") }
 
-const notPaused = `NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = {name} AND s.paused = 1)`
-
 // takeSlotsText passes over slots that another consumer takes at the same moment. Whose time is over has his own row locked meanwhile, so that he cannot
 // come back between the look and the taking; one that lives waits that long with his heartbeat.
 const takeSlotsText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();

@@ -51,11 +51,11 @@ DECLARE @found{i} int = 0;
 DECLARE @first{i} datetime2(3);
 {head}IF CONVERT(int, SUBSTRING(@queues, {look}, 1)) = 1
 BEGIN
-    SET @chair{i} = {'first chair'};
+    SET @chair{i} = {first chair};
     EXEC @granted = sys.sp_getapplock @Resource = @chair{i}, @LockMode = N'Exclusive', @LockOwner = N'Session', @LockTimeout = 0;
     IF @granted < 0
     BEGIN
-        SET @chair{i} = {'second chair'};
+        SET @chair{i} = {second chair};
         SET @after{i} = {after};
         EXEC @granted = sys.sp_getapplock @Resource = @chair{i}, @LockMode = N'Exclusive', @LockOwner = N'Session', @LockTimeout = 0;
     END;
@@ -85,7 +85,7 @@ const watchLook = `    IF @chair{i} IS NOT NULL
                 ORDER BY q.due_at, q.id) AS f);
         SET @seen{i} = CASE WHEN @first{i} IS NULL THEN 0 ELSE @seen{i} + 1 END;
         SET @head{i} = CASE WHEN @first{i} IS NULL THEN @late ELSE DATEADD(millisecond, -{margin}, @first{i}) END;
-        IF @seen{i} > @after{i} AND NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = {name} AND s.paused = 1)
+        IF @seen{i} > @after{i} AND ` + notPaused + `
         BEGIN
             SET @found{i} = 1;
             SET @any = 1;

@@ -29,8 +29,19 @@ func tableHints(t *ast.NamedTableReference) {
 	if len(slices.Compact(sorted)) != len(hints) {
 		fail("a hint twice: %v", hints)
 	}
-	if has("ROWLOCK") && has("READCOMMITTEDLOCK") {
-		fail("ROWLOCK with READCOMMITTEDLOCK: the documentation allows one of them")
+	for _, group := range [][]string{
+		{"READUNCOMMITTED", "READCOMMITTEDLOCK", "ROWLOCK", "TABLOCK", "TABLOCKX"},
+		{"READUNCOMMITTED", "HOLDLOCK", "SERIALIZABLE"},
+	} {
+		var of []string
+		for _, h := range group {
+			if has(h) {
+				of = append(of, h)
+			}
+		}
+		if len(of) > 1 {
+			fail("%v: the documentation allows one of them", of)
+		}
 	}
 	if has("READPAST") && has("SERIALIZABLE") {
 		fail("READPAST with SERIALIZABLE: error 650")

@@ -53,6 +53,9 @@ func (w *writer) statement(s ast.Statement) {
 	case *ast.SetRowCountStatement:
 		w.put("SET ROWCOUNT")
 		w.scalar(s.NumberRows)
+	case *ast.SetTextSizeStatement:
+		w.put("SET TEXTSIZE")
+		w.scalar(s.TextSize)
 	case *ast.SetVariableStatement:
 		w.put("SET", s.Variable.Name, spell(assignments, s.AssignmentKind))
 		w.scalar(s.Expression)

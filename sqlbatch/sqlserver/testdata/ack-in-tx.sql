@@ -1,5 +1,6 @@
 -- @a varbinary(8000)
 SET ROWCOUNT 0;
+SET TEXTSIZE 2147483647;
 DELETE q
 OUTPUT deleted.id, deleted.fence
 FROM (

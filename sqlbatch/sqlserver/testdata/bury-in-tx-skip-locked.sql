@@ -1,5 +1,6 @@
 -- @a varbinary(8000), @e varbinary(max)
 SET ROWCOUNT 0;
+SET TEXTSIZE 2147483647;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DELETE d
 FROM (

@@ -2,6 +2,7 @@ SET NOCOUNT, XACT_ABORT ON;
 SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
+SET TEXTSIZE 2147483647;
 SET XACT_ABORT OFF;
 SET LOCK_TIMEOUT 0;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
@@ -14,7 +15,7 @@ BEGIN TRY
         FROM [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK)
         WHERE q.priority = p.priority AND q.lease_until <= @now
         ORDER BY q.due_at, q.id) AS f
-    WHERE NOT EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = 'orders' AND s.paused = 1));
+    WHERE NOT EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WITH (READUNCOMMITTED) WHERE s.name = 'orders' AND s.paused = 1));
 END TRY
 BEGIN CATCH
     IF ERROR_NUMBER() <> 1222

@@ -2,6 +2,7 @@ SET NOCOUNT, XACT_ABORT ON;
 SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
+SET TEXTSIZE 2147483647;
 SET XACT_ABORT OFF;
 SET LOCK_TIMEOUT 0;
 DECLARE @empty int = 0;
@@ -10,7 +11,7 @@ BEGIN TRY
     SET @last = (SELECT TOP (1) q.id FROM [dbo].[chanq_orders] AS q WITH (READUNCOMMITTED, INDEX ([PK_chanq_orders])) ORDER BY q.id DESC);
     IF @last IS NULL
     BEGIN
-        SET @last = (SELECT TOP (1) q.id FROM [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, TABLOCK, INDEX ([PK_chanq_orders])) ORDER BY q.id DESC);
+        SET @last = (SELECT TOP (1) q.id FROM [dbo].[chanq_orders] AS q WITH (HOLDLOCK, TABLOCK, INDEX ([PK_chanq_orders])) ORDER BY q.id DESC);
         IF @last IS NULL
             SET @empty = 1;
     END;

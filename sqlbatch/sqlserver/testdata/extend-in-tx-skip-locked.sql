@@ -1,5 +1,6 @@
 -- @a varbinary(8000), @lease_days int, @lease_ms int
 SET ROWCOUNT 0;
+SET TEXTSIZE 2147483647;
 DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, SYSUTCDATETIME()));
 UPDATE q
 SET lease_until = CASE WHEN q.lease_until > @until THEN q.lease_until ELSE @until END

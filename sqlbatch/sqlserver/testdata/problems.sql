@@ -2,6 +2,7 @@ SET NOCOUNT, XACT_ABORT ON;
 SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
+SET TEXTSIZE 2147483647;
 SELECT 'form' AS problem, N'[dbo].[chanq_orders]' + N' has no column ' + c.name AS found
 FROM (VALUES (N'alone'), (N'type')) AS c (name)
 WHERE COL_LENGTH(N'[dbo].[chanq_orders]', N'fence') IS NOT NULL AND COL_LENGTH(N'[dbo].[chanq_orders]', c.name) IS NULL

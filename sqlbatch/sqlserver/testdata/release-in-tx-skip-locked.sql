@@ -1,5 +1,6 @@
 -- @a varbinary(8000)
 SET ROWCOUNT 0;
+SET TEXTSIZE 2147483647;
 UPDATE q
 SET lease_until = '19700101',
     fence = q.fence + 1,

@@ -3,6 +3,7 @@ SET NOCOUNT, XACT_ABORT ON;
 SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
+SET TEXTSIZE 2147483647;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
 SELECT CASE WHEN f.ready < @limit THEN f.ready ELSE @limit END AS ready,
        (SELECT COUNT_BIG(*) FROM (
@@ -17,8 +18,7 @@ SELECT CASE WHEN f.ready < @limit THEN f.ready ELSE @limit END AS ready,
             SELECT TOP (@limit) d.id
             FROM [dbo].[chanq_orders__done] AS d WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__done_id]))) AS d) AS done,
        DATEDIFF_BIG(millisecond, f.oldest, @now) AS oldest_ms,
-       (SELECT COUNT(*) FROM [dbo].[chanq__queues] AS s WITH (READPAST, READCOMMITTEDLOCK)
-        WHERE s.name = 'orders' AND s.paused = 1) AS paused
+       CASE WHEN EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WITH (READUNCOMMITTED) WHERE s.name = 'orders' AND s.paused = 1) THEN 1 ELSE 0 END AS paused
 FROM (
     SELECT COUNT_BIG(CASE WHEN e.lease_until <= @now THEN 1 END) AS ready,
            COUNT_BIG(CASE WHEN e.lease_until > @now THEN 1 END) AS leased,

@@ -3,6 +3,7 @@ SET NOCOUNT, XACT_ABORT ON;
 SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
+SET TEXTSIZE 2147483647;
 SET LOCK_TIMEOUT 100;
 DECLARE @epoch datetime2(3) = '19700101';
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
@@ -21,11 +22,11 @@ IF @head0 > @late
     SET @head0 = @late;
 IF CONVERT(int, SUBSTRING(@queues, 1, 1)) = 1
 BEGIN
-    SET @chair0 = N'chanq chair 1 of dbo.orders';
+    SET @chair0 = N'chanq chair 1 of ' + CONVERT(nvarchar(11), CHECKSUM(N'dbo')) + N'.orders';
     EXEC @granted = sys.sp_getapplock @Resource = @chair0, @LockMode = N'Exclusive', @LockOwner = N'Session', @LockTimeout = 0;
     IF @granted < 0
     BEGIN
-        SET @chair0 = N'chanq chair 2 of dbo.orders';
+        SET @chair0 = N'chanq chair 2 of ' + CONVERT(nvarchar(11), CHECKSUM(N'dbo')) + N'.orders';
         SET @after0 = 4;
         EXEC @granted = sys.sp_getapplock @Resource = @chair0, @LockMode = N'Exclusive', @LockOwner = N'Session', @LockTimeout = 0;
     END;
@@ -48,7 +49,7 @@ BEGIN
                 ORDER BY q.due_at, q.id) AS f);
         SET @seen0 = CASE WHEN @first0 IS NULL THEN 0 ELSE @seen0 + 1 END;
         SET @head0 = CASE WHEN @first0 IS NULL THEN @late ELSE DATEADD(millisecond, -250, @first0) END;
-        IF @seen0 > @after0 AND NOT EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = 'orders' AND s.paused = 1)
+        IF @seen0 > @after0 AND NOT EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WITH (READUNCOMMITTED) WHERE s.name = 'orders' AND s.paused = 1)
         BEGIN
             SET @found0 = 1;
             SET @any = 1;

@@ -103,13 +103,11 @@ func (ix *index) keyCols() []int { return append(slices.Clone(ix.cols), ix.tail.
 
 // covers says that the index has all columns that the statement needs of u.
 // Rows to be changed are always looked up.
-func (ix *index) covers(u *baseUse) bool {
-	if ix.at == 0 {
-		return true
-	}
-	if u.target {
-		return false
-	}
+func (ix *index) covers(u *baseUse) bool { return ix.at == 0 || !u.target && ix.finds(u) }
+
+// finds says that the index has all columns by which the statement finds the rows of u. One to be changed is then locked by its change,
+// which READPAST has no effect on ("Table hints (Transact-SQL)", READPAST).
+func (ix *index) finds(u *baseUse) bool {
 	for c := range u.need {
 		if !ix.holds(c) {
 			return false

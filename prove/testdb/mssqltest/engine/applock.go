@@ -56,20 +56,23 @@ func (s *Session) appOwner(name string) lock.Owner {
 	return nil
 }
 
+// appResource is the lock of a name, of which 255 characters count.
+func appResource(name string) lock.Resource {
+	return lock.Resource{App: cutText(name, sqltype.NVarChar, 255)}
+}
+
 // getAppLock takes an application lock. It answers with a number, not an error: 0
 // granted at once, 1 after a wait, -1 timed out, -2 cancelled, -3 deadlock victim, -999
-// wrong call.
+// wrong call. Names are compared byte by byte, whatever the collation ("sp_getapplock
+// (Transact-SQL)").
 func (s *Session) getAppLock(args []argument) (int64, error) {
 	v, err := named("sp_getapplock", args, "@Resource", "@LockMode", "@LockOwner", "@LockTimeout", "@DbPrincipal")
 	if err != nil {
 		return 0, err
 	}
 	mode, ok := appModes[strings.ToLower(v[1])]
-	if !ok {
-		return -999, nil
-	}
 	owner := s.appOwner(v[2])
-	if owner == nil {
+	if !ok || owner == nil || v[0] == "" {
 		return -999, nil
 	}
 	wait := lock.Wait{Timeout: s.set.lockTimeout}
@@ -83,7 +86,7 @@ func (s *Session) getAppLock(args []argument) (int64, error) {
 			wait.Timeout = -1
 		}
 	}
-	r := lock.Resource{App: strings.ToLower(v[0])}
+	r := appResource(v[0])
 	err = owner.Lock(s.ctx, r, mode, tryOnly)
 	if err == nil {
 		return 0, nil
@@ -113,7 +116,7 @@ func (s *Session) releaseAppLock(args []argument) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	r := lock.Resource{App: strings.ToLower(v[0])}
+	r := appResource(v[0])
 	owner := s.appOwner(v[1])
 	if owner == nil || owner.Held(r) == lock.None {
 		return -999, sqlError(1223, "Cannot release the application lock (Database Principal: 'public', Resource: '%s') because it is not currently held.", v[0])

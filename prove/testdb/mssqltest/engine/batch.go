@@ -32,6 +32,7 @@ type variable struct {
 	at    int
 	typ   sqltype.Type
 	table *ast.TableDefinition
+	like  *table // whose columns it has, in place of those of the definition
 }
 
 // param is a parameter of a procedure or of sp_executesql.
@@ -151,8 +152,65 @@ func (b *batch) compile(list []ast.Statement) error {
 	if err := b.declarations(reflect.ValueOf(list)); err != nil {
 		return err
 	}
+	for i, st := range list {
+		if what := alone(st); what != "" && i > 0 {
+			return errNotFirst(what)
+		}
+	}
 	var err error
 	b.body, err = b.nodes(list)
+	return err
+}
+
+// alone names the statements that begin a batch of their own ("Batches of SQL statements", rules for using batches).
+func alone(st ast.Statement) string {
+	switch st.(type) {
+	case *ast.CreateProcedureStatement, *ast.CreateOrAlterProcedureStatement, *ast.AlterProcedureStatement:
+		return "CREATE/ALTER PROCEDURE"
+	case *ast.CreateViewStatement, *ast.CreateOrAlterViewStatement:
+		return "CREATE VIEW"
+	case *ast.CreateTriggerStatement:
+		return "CREATE TRIGGER"
+	case *ast.CreateSchemaStatement:
+		return "CREATE SCHEMA"
+	}
+	return ""
+}
+
+func errNotFirst(what string) error {
+	return severity(15, 111, "'%s' must be the first statement in a query batch.", what)
+}
+
+// checkTerminated refuses a THROW, and a statement that begins WITH, behind one without a semicolon ("THROW (Transact-SQL)", "WITH
+// common_table_expression (Transact-SQL)").
+func (b *batch) checkTerminated(st ast.Statement) error {
+	var err error = severity(15, 319, "Incorrect syntax near the keyword 'with'. If this statement is a common table expression, an xmlnamespaces clause or a change tracking context clause, the previous statement must be terminated with a semicolon.")
+	var with *ast.WithCtesAndXmlNamespaces
+	switch st := st.(type) {
+	case *ast.SelectStatement:
+		with = st.WithCtesAndXmlNamespaces
+	case *ast.InsertStatement:
+		with = st.WithCtesAndXmlNamespaces
+	case *ast.UpdateStatement:
+		with = st.WithCtesAndXmlNamespaces
+	case *ast.DeleteStatement:
+		with = st.WithCtesAndXmlNamespaces
+	case *ast.ThrowStatement:
+		err = errSyntaxNear("THROW")
+	}
+	_, throw := st.(*ast.ThrowStatement)
+	f, ok := st.(interface{ Frag() *ast.Fragment })
+	if with == nil && !throw || !ok {
+		return nil
+	}
+	last := ""
+	lexer := parser.NewLexer(string([]rune(b.text)[:f.Frag().StartOffset]))
+	for t := lexer.NextToken(); t.Type != parser.TokenEOF; t = lexer.NextToken() {
+		last = t.Literal
+	}
+	if last == ";" {
+		return nil
+	}
 	return err
 }
 
@@ -186,7 +244,12 @@ func (b *batch) declareParams(list []*param) error {
 
 func (b *batch) nodes(list []ast.Statement) ([]*node, error) {
 	var out []*node
-	for _, st := range list {
+	for i, st := range list {
+		if i > 0 {
+			if err := b.checkTerminated(st); err != nil {
+				return nil, err
+			}
+		}
 		n, err := b.node(st)
 		if err != nil {
 			return nil, err
@@ -202,6 +265,11 @@ func (b *batch) node(st ast.Statement) (*node, error) {
 		n.line = int32(f.Frag().StartLine)
 	}
 	add := func(list ...ast.Statement) error {
+		for _, st := range list {
+			if what := alone(st); what != "" {
+				return errNotFirst(what)
+			}
+		}
 		kids, err := b.nodes(list)
 		n.kids = append(n.kids, kids)
 		return err

@@ -103,14 +103,23 @@ func (c *compiler) block(spec *ast.QuerySpecification, hints tableHints, target 
 	return b, nil
 }
 
+// limit compiles TOP, whose parentheses only a constant in a SELECT goes without ("TOP (Transact-SQL)", Compatibility Support).
+func (c *compiler) limit(t *ast.TopRowFilter, bare bool) (*scalar, error) {
+	if _, in := t.Expression.(*ast.ParenthesisExpression); !in && !bare {
+		return nil, errSyntaxNear("TOP")
+	}
+	if t.Percent || t.WithTies {
+		return nil, errUnsupported("TOP … PERCENT or WITH TIES")
+	}
+	return c.count(t.Expression)
+}
+
 // limits compiles TOP and ORDER BY.
 func (c *compiler) limits(b *block, spec *ast.QuerySpecification) error {
 	var err error
 	if t := spec.TopRowFilter; t != nil {
-		if t.Percent || t.WithTies {
-			return errUnsupported("TOP … PERCENT or WITH TIES")
-		}
-		if b.top, err = c.count(t.Expression); err != nil {
+		_, number := t.Expression.(*ast.IntegerLiteral)
+		if b.top, err = c.limit(t, number); err != nil {
 			return err
 		}
 	}

@@ -62,12 +62,6 @@ type proc struct {
 	made options // what it keeps of its creator's
 }
 
-type trigger struct {
-	name    string
-	table   *table
-	actions map[string]bool // insert, update, delete
-}
-
 // user is a user or a role.
 type user struct {
 	name    string

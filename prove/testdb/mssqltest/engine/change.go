@@ -145,10 +145,7 @@ func (p *changePlan) find(with *ast.WithCtesAndXmlNamespaces, hints []ast.Optimi
 		}
 	}
 	if top != nil {
-		if top.Percent || top.WithTies {
-			return nil, errUnsupported("TOP … PERCENT or WITH TIES")
-		}
-		if p.top, err = c.count(top.Expression); err != nil {
+		if p.top, err = c.limit(top, false); err != nil {
 			return nil, err
 		}
 	}
@@ -242,6 +239,7 @@ func (p *changePlan) run(x *exec) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+	var made changes
 	for i, row := range rows {
 		if err := x.ctx.Err(); err != nil {
 			return 0, err
@@ -250,8 +248,12 @@ func (p *changePlan) run(x *exec) (int64, error) {
 		if err := p.change(x, t); err != nil {
 			return int64(i), err
 		}
+		made.deleted = append(made.deleted, x.slots[p.deleted].row)
+		if p.action == "update" {
+			made.inserted = append(made.inserted, x.slots[p.inserted].row)
+		}
 	}
-	return int64(len(rows)), nil
+	return int64(len(rows)), x.fire(t, p.action, made)
 }
 
 func (p *changePlan) collect(x *exec, limit int64) ([]found, error) {

@@ -19,7 +19,7 @@ func compareValues(a, b sqltype.Value) int {
 	case int64:
 		return cmp.Compare(a, b.(int64))
 	case []byte:
-		return bytes.Compare(a, b.([]byte))
+		return bytes.Compare(withoutZeros(a), withoutZeros(b.([]byte)))
 	case string:
 		return compareText(a, b.(string))
 	case time.Time:

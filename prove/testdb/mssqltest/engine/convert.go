@@ -81,6 +81,7 @@ func convert(v sqltype.Value, from, to sqltype.Type, style int) (sqltype.Value, 
 		if err != nil {
 			return nil, err
 		}
+		s = inCodePage(s, to.Kind)
 		if to.Kind == sqltype.XML || to.Size == sqltype.Max {
 			return s, nil
 		}

@@ -64,7 +64,7 @@ func (s *Session) defineIn(x *exec, n *node) error {
 	case *ast.CreateOrAlterViewStatement:
 		return x.createView(n, (*ast.CreateViewStatement)(st), createOrAlter)
 	case *ast.CreateTriggerStatement:
-		return x.createTrigger(st)
+		return x.createTrigger(n, st)
 	case *ast.AlterTableSetStatement:
 		return x.alterTableSet(st)
 	case *ast.AlterDatabaseSetStatement:
@@ -205,30 +205,6 @@ func (x *exec) createView(n *node, st *ast.CreateViewStatement, how manner) erro
 		x.undo(undo)
 	}
 	return err
-}
-
-// createTrigger records that there is one. Its body never runs: chanq refuses
-// tables that have any.
-func (x *exec) createTrigger(st *ast.CreateTriggerStatement) error {
-	t, err := x.tableFor(st.TriggerObject.Name)
-	if err != nil {
-		return err
-	}
-	tr := &trigger{name: st.Name.BaseIdentifier.Value, table: t, actions: map[string]bool{}}
-	for _, a := range st.TriggerActions {
-		tr.actions[lower(a.TriggerActionType)] = true
-	}
-	was := t.triggers
-	undo, err := x.s.e.db.add(&object{schema: t.schema, name: tr.name, trigger: tr})
-	if err != nil {
-		return err
-	}
-	t.triggers = append(append([]*trigger(nil), was...), tr)
-	x.undo(func() {
-		t.triggers = was
-		undo()
-	})
-	return nil
 }
 
 func (x *exec) dropObjects(names []*ast.SchemaObjectName, ifExists bool, kind string, is func(*object) bool) error {

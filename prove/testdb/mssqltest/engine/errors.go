@@ -158,7 +158,7 @@ func errConflict(t *table, database string) error {
 // the batch, even with XACT_ABORT OFF.
 func endsBatch(e *sqltype.Error) bool {
 	switch e.Number {
-	case 1205, 3960, 241, 245, 8114, 8169, 206, 257, 529:
+	case 1205, 3609, 3960, 241, 245, 8114, 8169, 206, 257, 529:
 		return true
 	}
 	return e.Class >= 20

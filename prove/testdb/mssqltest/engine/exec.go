@@ -100,11 +100,13 @@ func (x *exec) open(uses []*baseUse) error {
 
 // close gives back what the statement held for itself.
 func (x *exec) close() {
-	x.unlock(x.atEnd)
-	x.atEnd = nil
-	for _, l := range x.tables {
-		x.tx.owner.Unlock(lock.Resource{Object: l.table.id}, l.mode)
+	if x.s.tx == x.tx { // no trigger has ended it
+		x.unlock(x.atEnd)
+		for _, l := range x.tables {
+			x.tx.owner.Unlock(lock.Resource{Object: l.table.id}, l.mode)
+		}
 	}
+	x.atEnd = nil
 	x.tables = nil
 	if x.hasSnap {
 		x.s.e.db.versions.release(x.snap)

@@ -30,11 +30,12 @@ func (c *compiler) scalar(e ast.ScalarExpression) (*scalar, error) {
 		if e.IsNational {
 			k = sqltype.NVarChar
 		}
-		t := sqltype.Type{Kind: k, Size: max(1, units(e.Value, k))}
+		text := inCodePage(e.Value, k)
+		t := sqltype.Type{Kind: k, Size: max(1, units(text, k))}
 		if t.Size > 8000 || isNational(k) && t.Size > 4000 {
 			t.Size = sqltype.Max
 		}
-		return constant(e.Value, t), nil
+		return constant(text, t), nil
 	case *ast.BinaryLiteral:
 		digits := e.Value[2:]
 		if len(digits)%2 == 1 {

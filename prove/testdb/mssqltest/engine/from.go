@@ -127,6 +127,9 @@ func (c *compiler) named(r *ast.NamedTableReference, target bool) (from, error) 
 			}
 		}
 	}
+	if v := c.batch.variable(name); r.SchemaObject.SchemaIdentifier == nil && v != nil { // inserted or deleted, in a trigger
+		return c.tableVariable(&ast.VariableTableReference{Variable: &ast.VariableReference{Name: name}, Alias: r.Alias}, target)
+	}
 	if strings.EqualFold(schema, "sys") {
 		return add(c.systemView(name))
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"hash/crc32"
 	"strings"
 
 	"github.com/google/uuid"
@@ -31,6 +32,8 @@ func init() {
 		"DB_ID":             {0, 0, fromSession(typeSmallInt, func(*Session) sqltype.Value { return databaseID })},
 		"OBJECT_ID":         {1, 2, objectID},
 		"SCHEMA_ID":         {1, 1, schemaID},
+		"CHECKSUM":          {1, 1, checksum},
+		"CONCAT":            {2, 254, concatenate},
 		"COL_LENGTH":        {2, 2, colLength},
 		"INDEXPROPERTY":     {3, 3, indexProperty},
 		"SERVERPROPERTY":    {1, 1, serverProperty},
@@ -141,6 +144,45 @@ func substring(_ *compiler, args []*scalar) (*scalar, error) {
 	}), nil
 }
 
+// checksum is equal for texts that are equal by the collation ("CHECKSUM (Transact-SQL)"). The numbers are not SQL Server's.
+func checksum(_ *compiler, args []*scalar) (*scalar, error) {
+	if !isText(args[0].typ.Kind) {
+		return nil, errUnsupported("CHECKSUM of " + kindName(args[0].typ.Kind))
+	}
+	return strict(typeInt, args, func(_ *exec, v []sqltype.Value) (sqltype.Value, error) {
+		return int64(int32(crc32.ChecksumIEEE([]byte(sortKey(v[0].(string)))))), nil
+	}), nil
+}
+
+// concatenate is the text of all arguments, of which NULL is empty.
+func concatenate(_ *compiler, args []*scalar) (*scalar, error) {
+	t := sqltype.Type{Kind: sqltype.VarChar, Size: 8000}
+	for _, a := range args {
+		if isNational(a.typ.Kind) {
+			t = sqltype.Type{Kind: sqltype.NVarChar, Size: 4000}
+		}
+	}
+	for _, a := range args {
+		if a.typ.Size == sqltype.Max {
+			t.Size = sqltype.Max
+		}
+	}
+	texts := make([]*scalar, len(args))
+	for i, a := range args {
+		texts[i] = cast(a, sqltype.Type{Kind: t.Kind, Size: sqltype.Max}, 0)
+	}
+	return derive(t, texts, func(x *exec) (sqltype.Value, error) {
+		v, _, err := values(x, texts)
+		all := ""
+		for _, text := range v {
+			if text != nil {
+				all += text.(string)
+			}
+		}
+		return all, err
+	}), nil
+}
+
 func dataLength(_ *compiler, args []*scalar) (*scalar, error) {
 	t := typeInt
 	if args[0].typ.Size == sqltype.Max {
@@ -170,6 +212,13 @@ func globalVariable(name string) (*scalar, error) {
 	switch strings.ToUpper(name) {
 	case "@@ROWCOUNT":
 		t, f = typeInt, func(s *Session) sqltype.Value { return s.rowcount }
+	case "@@LOCK_TIMEOUT": // -1: as long as it takes ("@@LOCK_TIMEOUT (Transact-SQL)")
+		t, f = typeInt, func(s *Session) sqltype.Value {
+			if s.set.lockTimeout < 0 {
+				return int64(-1)
+			}
+			return s.set.lockTimeout.Milliseconds()
+		}
 	case "@@TRANCOUNT":
 		t, f = typeInt, func(s *Session) sqltype.Value { return int64(s.trancount) }
 	case "@@FETCH_STATUS":

@@ -29,6 +29,8 @@ type tableHints struct {
 	tabLock, tabLockX bool
 	forceSeek         bool
 	index             string
+
+	granularity, isolations int // how many hints of each group
 }
 
 func (c *compiler) tableHints(list []ast.TableHintType) (h tableHints, err error) {
@@ -52,6 +54,9 @@ func (c *compiler) tableHints(list []ast.TableHintType) (h tableHints, err error
 			return h, errUnsupported(fmt.Sprintf("%T", hint))
 		}
 	}
+	if h.granularity > 1 || h.isolations > 1 { // "Table hints (Transact-SQL)", Remarks
+		return h, sqlError(1047, "Conflicting locking hints specified.")
+	}
 	return h, nil
 }
 
@@ -64,6 +69,15 @@ func unquote(name string) string {
 }
 
 func (h *tableHints) add(kind string) error {
+	switch strings.ToUpper(kind) {
+	case "NOLOCK", "READUNCOMMITTED":
+		h.granularity++
+		h.isolations++
+	case "READCOMMITTEDLOCK", "ROWLOCK", "TABLOCK", "TABLOCKX":
+		h.granularity++
+	case "HOLDLOCK", "READCOMMITTED", "REPEATABLEREAD", "SERIALIZABLE":
+		h.isolations++
+	}
 	switch strings.ToUpper(kind) {
 	case "ROWLOCK":
 	case "NOLOCK", "READUNCOMMITTED":
@@ -133,7 +147,7 @@ func (x *exec) reading(u *baseUse) (reading, error) {
 		return r, nil
 	}
 	level := x.s.set.level
-	if h.level != 0 {
+	if h.level != 0 && !(h.updLock && h.level == readCommitted) { // beside UPDLOCK it is ignored ("Table hints (Transact-SQL)", UPDLOCK)
 		level = h.level
 	}
 	if h.readPast && level != readCommitted && level != repeatableRead {

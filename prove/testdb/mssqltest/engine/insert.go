@@ -302,6 +302,7 @@ func (p *insertPlan) run(x *exec) (int64, error) {
 	if limit := x.rowLimit(); limit >= 0 && int64(len(rows)) > limit {
 		rows = rows[:limit]
 	}
+	var made changes
 	for i, vals := range rows {
 		if err := x.ctx.Err(); err != nil {
 			return 0, err
@@ -310,10 +311,11 @@ func (p *insertPlan) run(x *exec) (int64, error) {
 		if err != nil {
 			return int64(i), err
 		}
+		made.inserted = append(made.inserted, row)
 		x.slots[p.slot] = slot{row: row}
 		if err := p.output.emit(x); err != nil {
 			return int64(i), err
 		}
 	}
-	return int64(len(rows)), nil
+	return int64(len(rows)), x.fire(p.to.table, "insert", made)
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"encoding/binary"
 	"strings"
 	"time"
@@ -30,7 +31,7 @@ func appendKeyValue(b []byte, v sqltype.Value) []byte {
 	case string:
 		return appendBytes(b, []byte(sortKey(v)))
 	case []byte:
-		return appendBytes(b, v)
+		return appendBytes(b, withoutZeros(v))
 	case sqltype.GUID:
 		g := guidOrder(v)
 		return append(b, g[:]...)
@@ -81,6 +82,10 @@ func successor(prefix string) (string, bool) {
 	}
 	return "", false
 }
+
+// withoutZeros is what is compared of a binary: zeros at the end do not count, so that 0x and 0x00 are equal ("Comparing binary 0x and
+// 0x00 turns out to be equal on SQL Server", dba.stackexchange.com/questions/48660).
+func withoutZeros(b []byte) []byte { return bytes.TrimRight(b, "\x00") }
 
 // sortKey is what is compared of a string: by the one collation here, neither
 // case nor blanks at the end count.

@@ -56,7 +56,7 @@ func objectID(_ *compiler, args []*scalar) (*scalar, error) {
 	}
 	return strict(typeInt, text, func(x *exec, v []sqltype.Value) (sqltype.Value, error) {
 		o := findObject(x, v[0].(string))
-		if o == nil {
+		if o == nil || !x.s.sees(o) {
 			return nil, nil
 		}
 		if len(v) == 2 {
@@ -102,7 +102,7 @@ func bytesOf(t sqltype.Type) (int64, error) {
 func colLength(_ *compiler, args []*scalar) (*scalar, error) {
 	return strict(typeSmallInt, []*scalar{cast(args[0], typeText, 0), cast(args[1], typeText, 0)}, func(x *exec, v []sqltype.Value) (sqltype.Value, error) {
 		o := findObject(x, v[0].(string))
-		if o == nil || o.table == nil {
+		if o == nil || o.table == nil || !x.s.sees(o) {
 			return nil, nil
 		}
 		at := o.table.column(strings.Trim(v[1].(string), "[]"))
@@ -119,7 +119,7 @@ func indexProperty(_ *compiler, args []*scalar) (*scalar, error) {
 			return nil, errUnsupported("INDEXPROPERTY but IndexID")
 		}
 		for _, o := range x.s.e.db.list() {
-			if int64(o.id) == v[0].(int64) && o.table != nil {
+			if int64(o.id) == v[0].(int64) && o.table != nil && x.s.sees(o) {
 				if ix := o.table.indexNamed(v[1].(string)); ix != nil {
 					return int64(ix.id), nil
 				}

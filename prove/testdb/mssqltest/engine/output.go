@@ -46,10 +46,8 @@ func (c *compiler) output(out *ast.OutputClause, into *ast.OutputIntoClause, src
 	}
 	var err error
 	if out != nil {
-		for _, t := range src.target.table.triggers {
-			if t.actions[action] {
-				return nil, errTrigger(src.target.table)
-			}
+		if src.target.table.hasTrigger(action) {
+			return nil, errTrigger(src.target.table)
 		}
 		if p.cols, err = list(out.SelectColumns); err != nil {
 			return nil, err

@@ -237,7 +237,7 @@ func collectOutput(f *frame, args []argument) {
 // were, and the count of transactions must.
 func (s *Session) scoped(f *frame) error {
 	if s.nest == maxNest {
-		return sqlError(217, "Maximum stored procedure, function, trigger, or view nesting level exceeded (limit 32).")
+		return errNested()
 	}
 	was, count := s.set, s.trancount
 	s.nest++

@@ -255,7 +255,7 @@ func (s *Session) runPlan(f *frame, n *node, then func(x *exec, p plan) (int64, 
 	var tx *txn
 	mark := 0
 	finish := func(err error) error {
-		if tx == nil {
+		if tx == nil || s.tx != tx { // which a trigger has ended
 			return err
 		}
 		if err != nil {

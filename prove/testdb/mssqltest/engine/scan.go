@@ -291,7 +291,7 @@ func (s *scan) visit(rec *record, v *version, key string, mode lock.Mode, yield 
 			row := v.key(base)
 			err := x.lockRow(base, row, s.r.row, tryOnly)
 			if errors.Is(err, lock.ErrBusy) {
-				if s.r.readPast {
+				if s.r.readPast && !(a.use.target && s.ix.finds(a.use)) {
 					reject()
 					return true, nil
 				}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/sqlc-dev/teesql/ast"
@@ -115,6 +116,20 @@ const wholeDatabase = "*"
 // has decides one permission, a user's or a role's.
 func (s *Session) has(permission, schema, name string) bool {
 	return s.granted(permission, objectKey(schema, name), lower(schema)+".*", wholeDatabase)
+}
+
+// sees says that a user has a right on an object, on its schema or on all objects. A user without one finds no metadata of it, nor
+// does a procedure that the user calls ("Metadata Visibility Configuration").
+func (s *Session) sees(o *object) bool {
+	for _, right := range []string{"SELECT", "INSERT", "UPDATE", "DELETE", "EXECUTE", "REFERENCES", "ALTER", "CONTROL", "VIEW DEFINITION"} {
+		if s.has(right, o.schema, o.name) {
+			return true
+		}
+		if o.table != nil && slices.ContainsFunc(o.table.cols, func(c *column) bool { return s.hasColumn(right, o.table, o.table.column(c.name)) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // hasColumn decides it for one column of a table that the user may not read

@@ -102,12 +102,11 @@ func (c *compiler) nextValue(e *ast.NextValueForExpression) (*scalar, error) {
 	return out, nil
 }
 
-// sequenceRows are those of the sequences that the user may know of: on which he has any permission.
+// sequenceRows are those of the sequences that the user sees.
 func sequenceRows(x *exec) ([]Row, error) {
 	var out []Row
 	for _, o := range x.s.e.db.list() {
-		known := x.s.has("VIEW DEFINITION", o.schema, o.name) || x.s.has("UPDATE", o.schema, o.name) || x.s.has("ALTER", o.schema, o.name)
-		if o.sequence != nil && known {
+		if o.sequence != nil && x.s.sees(o) {
 			out = append(out, Row{o.name, int64(o.id), o.sequence.current()})
 		}
 	}

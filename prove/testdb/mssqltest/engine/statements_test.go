@@ -327,7 +327,8 @@ func TestFilteredIndexesNeedTheAnsiSettings(t *testing.T) {
 func TestPermissions(t *testing.T) {
 	s := withItems(t, 1)
 	admin := s.client()
-	admin.exec("CREATE LOGIN bob WITH PASSWORD = 'pw'; CREATE USER bob FOR LOGIN bob; CREATE PROCEDURE dbo.p AS SELECT COUNT(*) FROM dbo.items")
+	admin.exec("CREATE LOGIN bob WITH PASSWORD = 'pw'; CREATE USER bob FOR LOGIN bob")
+	admin.exec("CREATE PROCEDURE dbo.p AS SELECT COUNT(*) FROM dbo.items")
 	l, err := s.Login(t.Context(), loginOf("bob", "pw"))
 	require.NoError(t, err)
 	bob := &client{Session: l.(*Session), srv: s, t: t}

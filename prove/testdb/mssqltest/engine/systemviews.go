@@ -48,7 +48,7 @@ func (c *compiler) systemView(name string) (*source, from, error) {
 func objectRows(x *exec, is func(*object) bool) []Row {
 	var out []Row
 	for _, o := range x.s.e.db.list() {
-		if is(o) {
+		if is(o) && x.s.sees(o) {
 			out = append(out, Row{o.name, int64(o.id), o.typeCode()})
 		}
 	}

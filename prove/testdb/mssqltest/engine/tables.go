@@ -15,6 +15,10 @@ import (
 func (db *database) shape(v *variable) (*table, error) {
 	t := newTable(db, "dbo", v.name)
 	t.private = true
+	if v.like != nil {
+		t.cols, t.byName = v.like.cols, v.like.byName
+		return t, nil
+	}
 	c := &compiler{db: db, batch: &batch{names: map[string]*variable{}}}
 	return t, c.define(t, v.table)
 }

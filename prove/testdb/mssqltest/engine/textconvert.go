@@ -49,6 +49,20 @@ func textFor(v sqltype.Value, from, to sqltype.Type, style int) (string, error) 
 	return string(utf16.Decode(units)), nil
 }
 
+// inCodePage is a text as a type without N has it: a character that the code page lacks becomes a question mark ("char and varchar
+// (Transact-SQL)"). The code page here has the first 256.
+func inCodePage(s string, k sqltype.Kind) string {
+	if isNational(k) {
+		return s
+	}
+	return strings.Map(func(r rune) rune {
+		if r > 255 {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
 func toBytes(v sqltype.Value, from, to sqltype.Type) ([]byte, error) {
 	switch v := v.(type) {
 	case []byte:

@@ -1,5 +1,6 @@
 -- @a varbinary(8000)
 SET ROWCOUNT 0;
+SET TEXTSIZE 2147483647;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DELETE q
 OUTPUT deleted.id, deleted.priority, deleted.fence, CASE WHEN deleted.leased_by IS NULL AND deleted.attempts < 2000000000 THEN deleted.attempts + 1 ELSE deleted.attempts END, deleted.enqueued_at, @now, 1,

@@ -1,5 +1,6 @@
 -- @a varbinary(8000), @e varbinary(max), @d varbinary(8000)
 SET ROWCOUNT 0;
+SET TEXTSIZE 2147483647;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DELETE d
 FROM (

@@ -3,11 +3,13 @@ SET NOCOUNT, XACT_ABORT ON;
 SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
+SET TEXTSIZE 2147483647;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
+DECLARE @gate nvarchar(255) = N'chanq senders of ' + CONVERT(nvarchar(11), CHECKSUM(N'dbo')) + N'.orders';
 DECLARE @granted int;
 DECLARE @number bigint;
 BEGIN TRANSACTION;
-EXEC @granted = sys.sp_getapplock @Resource = N'chanq senders of dbo.orders', @LockMode = N'Shared', @LockOwner = N'Transaction', @LockTimeout = 10000;
+EXEC @granted = sys.sp_getapplock @Resource = @gate, @LockMode = N'Shared', @LockOwner = N'Transaction', @LockTimeout = 10000;
 IF @granted < 0
 BEGIN
     THROW 51873, N'chanq: the gate of senders was closed for ten seconds', 1;
@@ -28,5 +30,5 @@ SELECT CONVERT(binary(16), SUBSTRING(v.m, 1, 16)),
        v.h, v.b
 FROM (VALUES (@m0, @k0, @h0, @b0)) AS v (m, k, h, b)
 WHERE v.m IS NOT NULL;
-EXEC @granted = sys.sp_releaseapplock @Resource = N'chanq senders of dbo.orders', @LockOwner = N'Transaction';
+EXEC @granted = sys.sp_releaseapplock @Resource = @gate, @LockOwner = N'Transaction';
 COMMIT TRANSACTION;

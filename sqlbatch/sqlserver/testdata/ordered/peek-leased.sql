@@ -3,6 +3,7 @@ SET NOCOUNT, XACT_ABORT ON;
 SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
+SET TEXTSIZE 2147483647;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
 SELECT CASE WHEN q.lease_until > @now THEN 'leased' WHEN q.due_at <= @now THEN 'ready' ELSE 'scheduled' END AS state,
        q.id, q.priority, q.fence, q.attempts,

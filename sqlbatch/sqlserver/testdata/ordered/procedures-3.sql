@@ -35,11 +35,12 @@ BEGIN
         SET @hash = (@hash ^ CONVERT(bigint, SUBSTRING(@of, @i, 1))) * 16777619 % CONVERT(bigint, 4294967296);
         SET @i = @i + 1;
     END;
-    DECLARE @slots smallint = (SELECT s.slots FROM [dbo].[chanq__queues] AS s WITH (READCOMMITTEDLOCK, ROWLOCK) WHERE s.name = 'orders');
+    DECLARE @slots smallint = (SELECT s.slots FROM [dbo].[chanq__queues] AS s WITH (READCOMMITTEDLOCK) WHERE s.name = 'orders');
+    DECLARE @gate nvarchar(255) = N'chanq senders of ' + CONVERT(nvarchar(11), CHECKSUM(N'dbo')) + N'.orders';
     DECLARE @granted int;
     DECLARE @number bigint;
     BEGIN TRANSACTION;
-    EXEC @granted = sys.sp_getapplock @Resource = N'chanq senders of dbo.orders', @LockMode = N'Shared', @LockOwner = N'Transaction', @LockTimeout = 10000;
+    EXEC @granted = sys.sp_getapplock @Resource = @gate, @LockMode = N'Shared', @LockOwner = N'Transaction', @LockTimeout = 10000;
     IF @granted < 0
     BEGIN
         THROW 51874, N'chanq: the gate of senders was closed for ten seconds', 1;
@@ -48,6 +49,6 @@ BEGIN
     INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, slot, seq, fence, due_at, enqueued_at, expires_at, order_key, dedup_key, [type], headers, body)
     VALUES (@id, CONVERT(smallint, @hash % @slots), @number * 1048576, @number * 1048576, @now, @now,
         DATEADD(millisecond, CONVERT(int, @ttl_ms % 86400000), DATEADD(day, CONVERT(int, @ttl_ms / 86400000), @now)), @line, @dedup, CASE WHEN DATALENGTH(@type) > 0 THEN CONVERT(varbinary(101), @type) END, CONVERT(varbinary(max), @headers), @body);
-    EXEC @granted = sys.sp_releaseapplock @Resource = N'chanq senders of dbo.orders', @LockOwner = N'Transaction';
+    EXEC @granted = sys.sp_releaseapplock @Resource = @gate, @LockOwner = N'Transaction';
     COMMIT TRANSACTION;
 END;

@@ -3,6 +3,7 @@ SET NOCOUNT, XACT_ABORT ON;
 SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
+SET TEXTSIZE 2147483647;
 SET DEADLOCK_PRIORITY LOW;
 SET LOCK_TIMEOUT 50;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
@@ -27,7 +28,7 @@ FROM (
 INNER JOIN [dbo].[chanq__slots] AS s WITH (INDEX ([PK_chanq__slots]), FORCESEEK) ON s.queue = 'orders' AND s.slot = a.slot
 WHERE s.fence = a.fence AND s.member = @by
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
-IF (SELECT COUNT(*) FROM @owned AS o) = DATALENGTH(@list) / 11 AND EXISTS (SELECT 1 FROM [dbo].[chanq__consumers] AS m WITH (READUNCOMMITTED) WHERE m.id = @by AND m.until > @now) AND NOT EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = 'orders' AND s.paused = 1)
+IF (SELECT COUNT(*) FROM @owned AS o) = DATALENGTH(@list) / 11 AND EXISTS (SELECT 1 FROM [dbo].[chanq__consumers] AS m WITH (READUNCOMMITTED) WHERE m.id = @by AND m.until > @now) AND NOT EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WITH (READUNCOMMITTED) WHERE s.name = 'orders' AND s.paused = 1)
     SET @walks = 1;
 DECLARE @keys TABLE (order_key varbinary(200) NOT NULL PRIMARY KEY CLUSTERED);
 IF DATALENGTH(@key_list) > 0

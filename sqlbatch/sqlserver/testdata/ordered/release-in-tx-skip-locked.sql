@@ -1,5 +1,6 @@
 -- @a varbinary(8000), @d varbinary(8000)
 SET ROWCOUNT 0;
+SET TEXTSIZE 2147483647;
 UPDATE q
 SET lease_until = '19700101',
     fence = CASE WHEN q.fence > CONVERT(bigint, 0x7ce66b50e2840000) OR q.fence < a.delivery THEN a.delivery ELSE q.fence END + 1,

@@ -1,0 +1,173 @@
+package limits_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/prove/testdb"
+)
+
+// What only a server does: it ends statements by itself, locks tables and loses bytes of a body.
+
+// newServer makes a database on PostgreSQL.
+func newServer(t *testing.T) *world {
+	testdb.Long(t)
+	t.Parallel()
+	return newWorld(t, testdb.Postgres)
+}
+
+// limited opens the queue on sessions whose statements PostgreSQL ends after a time.
+func (w *world) limited(cfg chanq.Config, timeout time.Duration) *chanq.Queue[string] {
+	w.Helper()
+	w.Exec(fmt.Sprintf("DO $$ BEGIN EXECUTE format('ALTER DATABASE %%I SET statement_timeout = %d', current_database()); END $$", timeout.Milliseconds()))
+	_, db := w.Connect()
+	return testdb.OpenOn[string](w, db, "work", cfg)
+}
+
+// A message whose INSERT takes longer than a role's statements may keeps no other from being stored.
+func TestOnPostgreSQLASendThatTheServerEndsDelaysNoOther(t *testing.T) {
+	w := newServer(t)
+	w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxBody: 32 << 20}})
+	p := testdb.Produce(w, w.limited(chanq.Config{}, 100*time.Millisecond), chanq.ProducerConfig{BufferBytes: 100 << 20})
+	ctx, cancel := context.WithTimeout(context.Background(), testdb.Slowness*10*time.Second)
+	defer cancel()
+	heavy := make(chan error, 1)
+	go func() {
+		_, err := p.Send(ctx, chanq.Message[string]{Body: strings.Repeat("heavy ", 5<<20)})
+		heavy <- err
+	}()
+	w.Eventually("it is under way", func() bool { return p.Stats().Pending > 0 })
+	for range 20 {
+		testdb.SendBy(w, p, testdb.Texts("light")...)
+	}
+	require.Empty(t, heavy)
+	require.ErrorIs(t, <-heavy, context.DeadlineExceeded)
+	require.NoError(t, p.Flush(w.Soon()))
+	require.NoError(t, p.Close(w.Soon()))
+}
+
+// Bodies of which a role's statements can read a few, and not all, arrive.
+func TestOnPostgreSQLHeavyBodiesArriveThoughTheServerEndsStatements(t *testing.T) {
+	const count = 16
+	w := newServer(t)
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxBody: 32 << 20}})
+	for i := range count {
+		testdb.Send(w, q, chanq.Message[string]{Body: strings.Repeat(fmt.Sprintf("%08d", i), 5<<18)})
+	}
+	testdb.Send(w, q, testdb.Texts("light")...)
+	c := testdb.Start(w, w.limited(chanq.Config{}, testdb.Slowness*time.Second), chanq.ConsumerConfig{PrefetchBytes: 1 << 30})
+	for _, l := range testdb.Take(w, c, count+1) {
+		require.Equal(t, 1, l.Attempt)
+		require.NoError(t, l.Ack())
+	}
+	require.NoError(t, c.Shutdown(w.Soon()))
+	require.Zero(t, testdb.Counted(w, q))
+}
+
+// CREATE INDEX locks its table against writes. On the dead table that holds up dead-letters, and no ack.
+func TestOnPostgreSQLAnIndexOnTheDeadTableHoldsUpNoAck(t *testing.T) {
+	w := newServer(t)
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts(strings.Fields(strings.Repeat("m ", 20))...)...)
+	c := testdb.Start(w, w.limited(chanq.Config{}, 300*time.Millisecond), chanq.ConsumerConfig{LeaseFor: time.Minute})
+	leases := testdb.Take(w, c, 20)
+	index, err := w.DB.BeginTx(w.Soon(), nil)
+	require.NoError(t, err)
+	_, err = index.ExecContext(w.Soon(), "CREATE INDEX slow ON chanq_work__dead (enqueued_at)")
+	require.NoError(t, err)
+	for i, l := range leases {
+		if i < 5 {
+			require.NoError(t, l.Nack(chanq.DeadLetter(nil)))
+		} else {
+			require.NoError(t, l.Ack())
+		}
+	}
+	for _, l := range leases[5:] {
+		require.NoError(t, l.Wait(w.Soon()))
+	}
+	require.Equal(t, chanqadmin.Stats{Leased: 5}, testdb.Counted(w, q))
+	require.NoError(t, index.Rollback())
+	for _, l := range leases[:5] {
+		require.NoError(t, l.Wait(w.Soon()))
+	}
+	require.Equal(t, chanqadmin.Stats{Dead: 5}, testdb.Counted(w, q))
+	require.NoError(t, c.Shutdown(w.Soon()))
+}
+
+// On the live table it holds up everything, and blames no message.
+func TestOnPostgreSQLAnIndexOnTheLiveTableBlamesNoMessage(t *testing.T) {
+	w := newServer(t)
+	cfg := chanq.Config{Spec: chanq.Spec{MaxAttempts: 2}}
+	q := w.Queue("work", cfg)
+	limited := w.limited(cfg, 300*time.Millisecond)
+	c := testdb.Start(w, limited, chanq.ConsumerConfig{LeaseFor: time.Minute, PollMax: 50 * time.Millisecond})
+	index, err := w.DB.BeginTx(w.Soon(), nil)
+	require.NoError(t, err)
+	testdb.Send(w, q, testdb.Texts(strings.Fields(strings.Repeat("m ", 20))...)...)
+	leases := testdb.Take(w, c, 10)
+	_, err = index.ExecContext(w.Soon(), "CREATE INDEX slow ON chanq_work (enqueued_at)")
+	require.NoError(t, err)
+	p := testdb.Produce(w, limited, chanq.ProducerConfig{})
+	sent := make(chan error, 1)
+	go func() {
+		_, err := p.SendBatch(w.Soon(), testdb.Texts("during", "during")...)
+		sent <- err
+	}()
+	for _, l := range leases {
+		require.NoError(t, l.Ack())
+	}
+	<-time.After(5 * time.Second) // of statements that are ended
+	require.Empty(t, sent)
+	require.NoError(t, index.Rollback())
+	require.NoError(t, <-sent)
+	for _, l := range append(leases, testdb.Take(w, c, 12)...) {
+		require.Equal(t, 1, l.Attempt)
+		_ = l.Ack()
+		require.NoError(t, l.Wait(w.Soon()))
+	}
+	require.NoError(t, c.Shutdown(w.Soon()))
+	require.NoError(t, p.Close(w.Soon()))
+	require.Zero(t, testdb.Counted(w, q))
+}
+
+// A body of which PostgreSQL has lost a part costs its message alone.
+func TestOnPostgreSQLADamagedBodyDelaysNoOtherMessage(t *testing.T) {
+	w := newServer(t)
+	if _, err := w.DB.ExecContext(w.Soon(), "CREATE EXTENSION pg_surgery"); err != nil {
+		t.Skipf("NOT TESTED: a damaged body needs the extension pg_surgery: %v", err)
+	}
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 2}})
+	w.Exec("ALTER TABLE chanq_work ALTER COLUMN body SET STORAGE EXTERNAL")
+	damaged := testdb.Send(w, q, testdb.Texts(strings.Repeat("damaged", 10_000))...)[0]
+	var parts string
+	require.NoError(t, w.DB.QueryRowContext(w.Soon(), "SELECT reltoastrelid::regclass::text FROM pg_class WHERE oid = 'chanq_work'::regclass").Scan(&parts))
+	w.Exec("SELECT heap_force_kill('" + parts + "'::regclass, ARRAY(SELECT ctid FROM " + parts + "))")
+	var body []byte
+	require.ErrorContains(t, w.DB.QueryRowContext(w.Soon(), "SELECT body FROM chanq_work").Scan(&body), "XX001")
+
+	long := strings.Repeat("whole", 10_000)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{Backoff: func(*chanq.Delivery, error) time.Duration { return 0 }})
+	for range 3 {
+		bodies := make([]string, 50)
+		for i := range bodies {
+			bodies[i] = long
+		}
+		testdb.Send(w, q, testdb.Texts(bodies...)...)
+		for _, l := range testdb.Take(w, c, 50) {
+			require.NotEqual(t, damaged, l.ID)
+			require.Equal(t, 1, l.Attempt)
+			require.NoError(t, l.Ack())
+			require.NoError(t, l.Wait(w.Soon()))
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_ = c.Shutdown(ctx) // the damaged message cannot be moved to the dead table
+}
