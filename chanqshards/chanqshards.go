@@ -12,7 +12,8 @@
 // metrics name the shard by it.
 //
 // chanq calls the hooks Availability and Unsent on goroutines of their own. This package calls them for shards that it could not open,
-// and the goroutine that opens the shard or forwards messages to it waits for them. So do Flush, Close and Shutdown.
+// and the goroutine that opens the shard or forwards messages to it waits for them. Flush, Close and
+// Shutdown wait for that goroutine.
 //
 // A shard whose database does not answer delays its own messages only. docs/shards.md describes what
 // differs from a queue in one database.

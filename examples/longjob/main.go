@@ -1,5 +1,5 @@
-// Command longjob works on one message for two hours. When it gets SIGTERM it ends after the page at hand, and the next process goes
-// on with the page behind it.
+// Command longjob works on one message for two hours. When it gets SIGTERM it ends after the current page, and the next process goes on
+// with the page after it.
 //
 //	go run ./examples/longjob 720   # sends a job of 720 pages
 //	go run ./examples/longjob       # goes on

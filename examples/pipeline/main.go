@@ -2,8 +2,8 @@
 //
 //	files ──Pipe: read and count──▶ counts ──Handle: add up──▶ table words
 //
-// Stop it at any moment and start it again: it goes on, and each file is counted once. What a killed process had in hand is counted by
-// a run that begins when its leases have expired, after 30 s.
+// Stop it at any moment and start it again: it goes on, and each file is counted once. The files that a
+// killed process was reading are counted by a run that begins 30 s later, when their leases have expired.
 //
 //	go run ./examples/pipeline *.md docs/*.md
 package main
