@@ -53,8 +53,7 @@ func (w *world) opens(cfg chanq.Config) (open, migrate error) {
 // namedAsTables has queues with the words of all tables, views and procedures, and with words that a later version might use.
 func namedAsTables(w *world) {
 	names := []string{
-		"work", "queues", "consumers", "slots", "samples", "utf8", "schedules", "topics", "dead", "done", "messages", "send",
-		"work_dead", "work_done", "work_messages", "work_send", "queues_dead",
+		"work", "queues", "consumers", "slots", "samples", "utf8", "schedules", "work_dead", "work_done", "work_messages", "work_send",
 	}
 	for _, name := range names {
 		testdb.Send(w, w.Queue(name, chanq.Config{}), testdb.Texts(name)...)
