@@ -223,8 +223,9 @@ type ConsumerConfig struct {
 	// all consumers of the queue together spend 5 % of their time on looks. Default: 1 s. Range: 1 ms to 1 h.
 	PollEvery time.Duration
 	// DrainFor is how long calls of Handle, HandleBatches and Pipe go on after the consumer has stopped: see Consumer.Handle. They
-	// return at most 6 s later. Choose it so that both are less than what the process manager allows (Kubernetes: 30 s). For readers
-	// of the channel the context given to Shutdown counts. Default 20 s, at least 1 ms.
+	// return at most 6 s later. The process manager must allow both, which chanq cannot check: terminationGracePeriodSeconds of
+	// Kubernetes is 30 s by default, TimeoutStopSec of systemd 90 s. For readers of the channel the context given to Shutdown counts.
+	// Default 20 s, at least 1 ms.
 	DrainFor time.Duration
 	// Backoff returns the delay of a nack: after a handler of Handle, HandleBatches or Pipe returned err, or Delivery.Nack was called
 	// with it (nil for none). It is also called for a message whose contents cannot be read: d has no DedupKey and no Headers then.

@@ -40,7 +40,7 @@ func documents(t *testing.T, ending string) map[string]string {
 // What the documents have in Go is a part of what the tests compile and run.
 func TestTheDocumentsQuoteTheirExamples(t *testing.T) {
 	var sources []string
-	for _, pattern := range []string{"example*_test.go", "examples/*/*.go", "*/example*_test.go"} {
+	for _, pattern := range []string{"example*_test.go", "examples/*/*.go", "*/example*_test.go", "prove/ormtx/*_test.go"} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		require.NotEmpty(t, files, pattern)

@@ -12,7 +12,7 @@ import (
 	"github.com/chanq/chanq/embedded"
 )
 
-// numbers is a database whose queue "numbers" has the messages 1 to 3, and a consumer of it.
+// numbers is a database whose queue "numbers" has the messages 1 to 3, and a consumer that ends when nothing is due.
 func numbers(ctx context.Context) (*sql.DB, *chanq.Consumer[int], func()) {
 	db, err := embedded.Open(":memory:")
 	check(err)
@@ -22,7 +22,7 @@ func numbers(ctx context.Context) (*sql.DB, *chanq.Consumer[int], func()) {
 	_, err = producer.SendBatch(ctx, chanq.Msg(1), chanq.Msg(2), chanq.Msg(3))
 	check(err)
 	check(producer.Close(ctx))
-	consumer, err := queue.Consume(ctx, chanq.ConsumerConfig{})
+	consumer, err := queue.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
 	check(err)
 	return db, consumer, func() { check(db.Close()) }
 }
@@ -54,7 +54,6 @@ func ExampleConsumer_HandleBatches() {
 	defer done()
 	_, err := db.ExecContext(ctx, "CREATE TABLE odd (number INTEGER CHECK (number % 2 = 1))")
 	check(err)
-	time.AfterFunc(time.Second, consumer.Stop) // on a signal, in a service
 	check(consumer.HandleBatches(2, 500, 10*time.Millisecond, func(ctx context.Context, batch []*chanq.Lease[int]) error {
 		return chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
 			for _, lease := range batch {

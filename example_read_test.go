@@ -53,6 +53,77 @@ func ExampleConsumer_Handle() {
 	// dead: 1
 }
 
+// In a loop over a channel, Settle does what Handle does with the error of a handler.
+func ExampleDelivery_Settle() {
+	ctx := context.Background()
+	db := memory()
+	defer db.Close()
+	pages := openQueue[string](ctx, db, "pages")
+	_, err := pages.Send(ctx, chanq.Msg("/fine"), chanq.Msg("/gone"))
+	check(err)
+	fetch := func(_ context.Context, lease *chanq.Lease[string]) error {
+		if lease.Body == "/gone" {
+			return chanq.DeadLetter(errors.New("404"))
+		}
+		return nil
+	}
+	consumer, err := pages.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
+	check(err)
+	for lease := range consumer.C() {
+		check(lease.Settle(fetch(lease.Context(), lease)))
+	}
+	check(consumer.Shutdown(ctx))
+	stats := consumer.Stats()
+	fmt.Println(stats.Acked, "acked,", stats.Dead, "dead")
+	// Output: 1 acked, 1 dead
+}
+
+// Nack fails an attempt. ConsumerConfig.Backoff says when the next one is due, unless the cause does.
+func ExampleDelivery_Nack() {
+	ctx := context.Background()
+	db := memory()
+	defer db.Close()
+	pages := openQueue[string](ctx, db, "pages")
+	_, err := pages.Send(ctx, chanq.Msg("/busy"))
+	check(err)
+	consumer, err := pages.Consume(ctx, chanq.ConsumerConfig{})
+	check(err)
+	lease := <-consumer.C()
+	check(lease.Nack(chanq.RetryAfter(10*time.Millisecond, errors.New("503"))))
+	lease = <-consumer.C()
+	fmt.Println("attempt", lease.Attempt)
+	check(lease.Ack())
+	check(consumer.Shutdown(ctx))
+	// Output: attempt 2
+}
+
+// A back-off by the error: a page that is busy is due soon, and any other error later each time.
+func ExampleConsumerConfig_backoff() {
+	ctx := context.Background()
+	db := memory()
+	defer db.Close()
+	pages := openQueue[string](ctx, db, "pages")
+	_, err := pages.Send(ctx, chanq.Msg("/busy"))
+	check(err)
+	errBusy, later := errors.New("503"), chanq.ExponentialBackoff(time.Minute, 24*time.Hour)
+	consumer, err := pages.Consume(ctx, chanq.ConsumerConfig{Backoff: func(d *chanq.Delivery, err error) time.Duration {
+		if errors.Is(err, errBusy) {
+			return 10 * time.Millisecond
+		}
+		return later(d, err)
+	}})
+	check(err)
+	check(consumer.Handle(1, func(_ context.Context, lease *chanq.Lease[string]) error {
+		if lease.Attempt < 3 {
+			return errBusy
+		}
+		fmt.Println("attempt", lease.Attempt)
+		consumer.Stop()
+		return nil
+	}))
+	// Output: attempt 3
+}
+
 // A stage of a pipeline: each order is replaced by its invoices, in one
 // transaction.
 func ExamplePipe() {

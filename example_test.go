@@ -2,8 +2,10 @@ package chanq_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/embedded"
@@ -67,6 +69,69 @@ func Example_channels() {
 	// order 0
 	// order 1
 	// order 2
+}
+
+// A deployment calls Migrate before its programs start. What all programs must agree on is in Spec.
+func ExampleMigrate() {
+	ctx := context.Background()
+	db := memory()
+	defer db.Close()
+	check(chanq.Migrate(ctx, db, "orders", chanq.Config{Spec: chanq.Spec{MaxAttempts: 5, Retain: 24 * time.Hour}}))
+	orders, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{}) // adopts what is stored
+	check(err)
+	fmt.Println(orders.Spec().MaxAttempts, "attempts")
+	// Output: 5 attempts
+}
+
+// Open changes nothing. It refuses a queue that is not what the program needs.
+func ExampleOpen() {
+	ctx := context.Background()
+	db := memory()
+	defer db.Close()
+	_, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{})
+	fmt.Println(errors.Is(err, chanq.ErrNoSchema))
+	check(chanq.Migrate(ctx, db, "orders", chanq.Config{}))
+	_, err = chanq.Open[Order](ctx, db, "orders", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered}})
+	fmt.Println(errors.Is(err, chanq.ErrSpec))
+	// Output:
+	// true
+	// true
+}
+
+// Send stores all of its messages or none. A message with a DedupKey that is in the queue is not stored again.
+func ExampleQueue_Send() {
+	ctx := context.Background()
+	db := memory()
+	defer db.Close()
+	orders := openQueue[Order](ctx, db, "orders")
+	for range 2 {
+		receipts, err := orders.Send(ctx,
+			chanq.Message[Order]{Body: Order{1}, DedupKey: "order 1"},
+			chanq.Message[Order]{Body: Order{2}, Delay: time.Minute, Type: "reminder"},
+		)
+		check(err)
+		fmt.Println(receipts[0].Duplicate, receipts[1].Duplicate)
+	}
+	// Output:
+	// false false
+	// true false
+}
+
+// A reader of the channel settles each lease, and shuts the consumer down when it has enough.
+func ExampleQueue_Consume() {
+	ctx := context.Background()
+	db := memory()
+	defer db.Close()
+	orders := openQueue[Order](ctx, db, "orders")
+	_, err := orders.Send(ctx, chanq.Msg(Order{Number: 1}), chanq.Msg(Order{Number: 2}))
+	check(err)
+	consumer, err := orders.Consume(ctx, chanq.ConsumerConfig{Prefetch: 10})
+	check(err)
+	lease := <-consumer.C()
+	fmt.Println("order", lease.Body.Number)
+	check(lease.Ack())
+	check(consumer.Shutdown(ctx)) // the ack is stored, and order 2 is released
+	// Output: order 1
 }
 
 func check(err error) {

@@ -55,6 +55,29 @@ func ExampleQueue_SendTx() {
 	// 2 mails
 }
 
+// InTx commits if the function returns nil. Otherwise it rolls back, and returns the error of the function.
+func ExampleInTx() {
+	ctx := context.Background()
+	db := memory()
+	defer db.Close()
+	mails := openQueue[string](ctx, db, "mails")
+	for _, err := range []error{errors.New("the address is wrong"), nil} {
+		fmt.Println(chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
+			_, failed := mails.SendTx(ctx, tx, chanq.Msg("Welcome"))
+			check(failed)
+			return err
+		}))
+		empty, failed := mails.Empty(ctx)
+		check(failed)
+		fmt.Println("empty:", empty)
+	}
+	// Output:
+	// the address is wrong
+	// empty: true
+	// <nil>
+	// empty: false
+}
+
 // A message that is acked with the rows that it causes: this effect happens
 // exactly once, whatever is killed.
 func ExampleLease_AckTx() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
@@ -96,6 +97,46 @@ func TestASettleAfterACommittedAckTxIsNoLoss(t *testing.T) {
 	require.Error(t, err)
 	var op *chanq.OpError
 	require.False(t, errors.As(err, &op) && op.Unknown)
+}
+
+// What a handler receives is no message to send: it has none of the fields that say where a message was and when it is due, so what is
+// sent on is another message.
+func TestABodyThatIsSentOnIsANewMessage(t *testing.T) {
+	ctx := t.Context()
+	db, err := embedded.Open(":memory:")
+	require.NoError(t, err)
+	defer db.Close()
+	require.NoError(t, chanq.Migrate(ctx, db, "orders", chanq.Config{}))
+	q, err := chanq.Open[string](ctx, db, "orders", chanq.Config{})
+	require.NoError(t, err)
+	_, err = q.Send(ctx, chanq.Msg("a"))
+	require.NoError(t, err)
+	c, err := q.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
+	require.NoError(t, err)
+	seen := map[chanq.ID]bool{}
+	require.NoError(t, c.Handle(1, func(ctx context.Context, l *chanq.Lease[string]) error {
+		seen[l.ID] = true
+		if len(seen) == 3 {
+			return nil
+		}
+		receipts, err := q.Send(ctx, chanq.Msg(l.Body))
+		require.False(t, receipts[0].Duplicate)
+		return err
+	}))
+	require.Len(t, seen, 3)
+	for _, field := range []string{"Message", "Delay", "TTL"} {
+		_, found := reflect.TypeFor[chanq.Lease[string]]().FieldByName(field)
+		require.False(t, found, field)
+	}
+}
+
+// What becomes of a message is said by an error, the same one of a handler, of Settle and of Nack, and not by a method for each outcome.
+func TestADeliveryHasOneMethodForAllFailures(t *testing.T) {
+	var methods []string
+	for i := range reflect.TypeFor[*chanq.Delivery]().NumMethod() {
+		methods = append(methods, reflect.TypeFor[*chanq.Delivery]().Method(i).Name)
+	}
+	require.Equal(t, []string{"Ack", "AckTx", "Context", "Deadline", "Extend", "Nack", "Release", "Settle", "Stopping", "Wait"}, methods)
 }
 
 // A lease that a test has made stands for no message: whatever a handler asks of it is

@@ -11,6 +11,10 @@
 // Config.Label of a shard is the queue's name and the shard's, as in "orders/east": errors, hooks and
 // metrics name the shard by it.
 //
+// chanq calls the hooks Availability and Unsent on goroutines of their own. This package calls them for shards that it could not open,
+// and the goroutine that opens the shard or forwards messages to it waits for them. Flush, Close and
+// Shutdown wait for that goroutine.
+//
 // A shard whose database does not answer delays its own messages only. docs/shards.md describes what
 // differs from a queue in one database.
 package chanqshards

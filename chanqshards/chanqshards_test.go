@@ -2,6 +2,7 @@ package chanqshards
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -101,6 +102,40 @@ func TestTheOriginOfALeaseIsItsShard(t *testing.T) {
 	require.Equal(t, 1, q.Origin(&chanq.Lease[string]{Delivery: chanq.Delivery{Queue: "orders/1"}}))
 	require.Equal(t, -1, q.Origin(&chanq.Lease[string]{Delivery: chanq.Delivery{Queue: "others/1"}}))
 	require.True(t, strings.HasPrefix(q.places[0].cfg.Label, q.Name()))
+}
+
+// TestAMessageKeepsItsFieldsWhicheverWayItIsSent to whichever shard.
+func TestAMessageKeepsItsFieldsWhicheverWayItIsSent(t *testing.T) {
+	q := newQueue(t, 2, chanq.Config{})
+	p, err := q.Producer(chanq.ProducerConfig{})
+	require.NoError(t, err)
+	ms := make([]chanq.Message[string], 6)
+	for i := range ms {
+		ms[i] = chanq.Message[string]{
+			Body: fmt.Sprint("body ", i), Type: fmt.Sprint("type ", i), DedupKey: fmt.Sprint("key ", i), ID: chanq.NewID(),
+			Headers: map[string]string{"number": fmt.Sprint(i)}, Priority: chanq.PriorityHigh, TTL: time.Hour,
+		}
+	}
+	_, err = p.Send(t.Context(), ms[0])
+	require.NoError(t, err)
+	_, err = p.SendBatch(t.Context(), ms[1:4]...)
+	require.NoError(t, err)
+	p.C() <- ms[4]
+	p.C() <- ms[5]
+	require.NoError(t, p.Close(t.Context()))
+	c, err := q.Consume(t.Context(), chanq.ConsumerConfig{})
+	require.NoError(t, err)
+	var got []chanq.Message[string]
+	for range ms {
+		l := <-c.C()
+		require.Greater(t, l.ExpiresAt, l.EnqueuedAt)
+		got = append(got, chanq.Message[string]{
+			Body: l.Body, Type: l.Type, DedupKey: l.DedupKey, ID: l.ID, Headers: l.Headers, Priority: l.Priority, TTL: time.Hour,
+		})
+		require.NoError(t, l.Ack())
+	}
+	require.ElementsMatch(t, ms, got)
+	require.NoError(t, c.Shutdown(t.Context()))
 }
 
 // TestAnUnreadConsumerEnds: no mover was started before Shutdown.

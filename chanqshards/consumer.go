@@ -1,7 +1,9 @@
 package chanqshards
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"sync"
@@ -17,8 +19,8 @@ import (
 //
 // It has a chanq.Consumer for each shard, whose buffers hold what waits for readers. Its own goroutines, all
 // joined by Shutdown: one watcher for each shard, which opens the shard if it did not answer before and
-// ends all others when its consumer ends; and, once leases are read other than by Pipe, one mover for each
-// shard, which holds one lease until a reader takes it from the channel.
+// ends all others when its consumer ends; and, once leases are read other than by HandleBatches and Pipe, one
+// mover for each shard, which holds one lease until a reader takes it from the channel.
 type Consumer[T any] struct {
 	label   string
 	readers []*reader[T]
@@ -181,11 +183,8 @@ func skip[T any](l *chanq.Lease[T]) bool {
 // Receive waits for a lease, takes with it what the shards have buffered, and then waits up to wait for more, up
 // to most leases in all: see chanq.Consumer.Receive.
 func (c *Consumer[T]) Receive(ctx context.Context, most int, wait time.Duration) ([]*chanq.Lease[T], error) {
-	switch {
-	case most < 1:
-		return nil, fmt.Errorf("chanq: receive %s: most is %d: must be at least 1", c.label, most)
-	case wait < 0:
-		return nil, fmt.Errorf("chanq: receive %s: wait is %v: must not be negative", c.label, wait)
+	if err := checkBatch(most, wait); err != nil {
+		return nil, fmt.Errorf("chanq: receive %s: %w", c.label, err)
 	}
 	var batch []*chanq.Lease[T]
 	for len(batch) == 0 {
@@ -263,29 +262,77 @@ func (r *reader[T]) isReady() bool {
 // Handle calls fn for each lease, in up to workers goroutines, and ends the consumer, as chanq.Consumer.Handle does. A shard that is
 // away keeps no worker waiting.
 func (c *Consumer[T]) Handle(workers int, fn chanq.Handler[T]) error {
-	over := make(chan struct{})
-	var wrong error // arguments
-	go func() {
-		defer close(over)
-		wrong = chanq.Handle(c.C(), workers, fn)
-	}()
-	select {
-	case <-over:
-		if wrong != nil {
-			return wrong
-		}
-	case <-c.stop.Done():
+	if err := checkHandler(workers, fn == nil); err != nil {
+		return fmt.Errorf("chanq: handle %s: %w", c.label, err)
 	}
+	return c.serve(func() error { return chanq.Handle(c.C(), workers, fn) })
+}
+
+// HandleBatches calls fn for batches, and ends the consumer, as chanq.Consumer.HandleBatches does. The leases of a batch are of one
+// shard, Queue.Origin(batch[0]), so that one transaction can ack them all. fn is called in up to workers goroutines for each shard. A
+// shard that is away keeps no other shard waiting.
+func (c *Consumer[T]) HandleBatches(workers, most int, wait time.Duration, fn func(context.Context, []*chanq.Lease[T]) error) error {
+	err := cmp.Or(checkHandler(workers, fn == nil), checkBatch(most, wait))
+	if err == nil && len(c.readers[0].cfg.Middleware) > 0 {
+		err = errors.New("ConsumerConfig.Middleware is called with one delivery, and a batch is several: use Handle, or a consumer without Middleware")
+	}
+	if err != nil {
+		return fmt.Errorf("chanq: handle batches %s: %w", c.label, err)
+	}
+	return c.serve(func() error {
+		return c.onEach(func(_ int, shard *chanq.Consumer[T]) error { return shard.HandleBatches(workers, most, wait, fn) })
+	})
+}
+
+// checkHandler returns an error for arguments that call nothing.
+func checkHandler(workers int, none bool) error {
+	switch {
+	case workers < 1:
+		return fmt.Errorf("workers is %d: must be at least 1", workers)
+	case none:
+		return errors.New("fn must not be nil")
+	}
+	return nil
+}
+
+// checkBatch returns an error for the size of a batch and the wait for more that no batch can have.
+func checkBatch(most int, wait time.Duration) error {
+	switch {
+	case most < 1:
+		return fmt.Errorf("most is %d: must be at least 1", most)
+	case wait < 0:
+		return fmt.Errorf("wait is %v: must not be negative", wait)
+	}
+	return nil
+}
+
+// serve runs work, which calls handlers until the consumer stops, and ends the consumer within the bound of chanq.Consumer.Handle.
+func (c *Consumer[T]) serve(work func() error) error {
+	over := make(chan error, 1)
+	go func() { over <- work() }()
+	<-c.stop.Done()
 	bound, cancel := context.WithTimeoutCause(context.Background(), or(c.readers[0].cfg.DrainFor, chanq.DefaultDrainFor), chanq.ErrStopped)
 	defer cancel()
 	err := c.Shutdown(bound)
 	if err == nil { // every call has returned
-		<-over
+		err = <-over
 	}
-	if failure := c.Err(); failure != nil {
-		return failure
-	}
-	return err
+	return cmp.Or(c.Err(), err)
+}
+
+// onEach calls f for each shard at the same time, as soon as the shard is open. An error stops the consumer.
+func (c *Consumer[T]) onEach(f func(i int, shard *chanq.Consumer[T]) error) error {
+	return each(len(c.readers), func(i int) error {
+		r := c.readers[i]
+		if <-r.ready; r.shard == nil {
+			return nil // the consumer has stopped
+		}
+		err := f(i, r.shard)
+		if err != nil {
+			c.Stop()
+		}
+		return err
+	})
 }
 
 // Stop ends the consumers of all shards and releases what no reader has taken. It returns at once; delivered

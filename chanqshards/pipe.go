@@ -17,11 +17,13 @@ import (
 // the input's shard, and an output without Key, DedupKey and ID stays there. If an output belongs to another
 // shard (see Queue.ShardOf), its input is dead-lettered. For such outputs use Handle and Send.
 //
-// Pipe ends the consumers of the shards as chanq.Pipe does, within the same bound, and returns when from has stopped and every group is
-// stored; then it returns from's Err, or an error that says what is left.
+// Pipe ends from as Consumer.Handle does, and returns what Handle returns.
 func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int, fn func(context.Context, *chanq.Lease[In]) ([]chanq.Message[Out], error)) error {
 	if from == nil || to == nil || fn == nil {
 		return errors.New("chanq: pipe: from, to and fn must not be nil")
+	}
+	if workers < 1 {
+		return fmt.Errorf("chanq: pipe %s to %s: workers is %d: must be at least 1", from.label, to.label, workers)
 	}
 	if n, m := len(from.readers), len(to.places); n != m && m > 1 {
 		return fmt.Errorf("chanq: pipe %s to %s: the first has %d shards and the second %d: each input is replaced in its shard, so both must have the same number, or the second one shard", from.label, to.label, n, m)
@@ -32,25 +34,16 @@ func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int, fn func(
 			return fmt.Errorf("chanq: pipe %s to %s: the shards must be on the same *sql.DB, since one transaction spans both", r.place.cfg.Label, target(i).cfg.Label)
 		}
 	}
-	err := each(len(from.readers), func(i int) error {
-		r := from.readers[i]
-		if <-r.ready; r.shard == nil {
-			return nil // from has stopped
-		}
-		shard, err := target(i).await(from.stop, "producer")
-		switch {
-		case err == nil:
-			err = chanq.Pipe(r.shard, shard, workers, fn)
-		case from.stop.Err() != nil:
-			return nil
-		}
-		if err != nil {
-			from.Stop()
-		}
-		return err
+	return from.serve(func() error {
+		return from.onEach(func(i int, shard *chanq.Consumer[In]) error {
+			queue, err := target(i).await(from.stop, "producer")
+			switch {
+			case err == nil:
+				return chanq.Pipe(shard, queue, workers, fn)
+			case from.stop.Err() != nil:
+				return nil
+			}
+			return err
+		})
 	})
-	if failed := from.Err(); failed != nil {
-		return failed
-	}
-	return err
 }

@@ -1,7 +1,5 @@
-// Command outbox is a shop that mails a receipt for each order. The order and
-// the message about it are stored in one transaction, and so are the mail and
-// the ack of that message: no receipt is lost, and none is recorded twice,
-// whenever it is killed.
+// Command outbox is a web shop. It stores an order, and the messages about it for two queues, in one transaction: each order has its
+// receipt and its parcel, and neither is sent for an order that was not stored, whenever the process is killed.
 //
 //	go run ./examples/outbox
 //	curl -X POST 'http://127.0.0.1:8080/orders?customer=ada'
@@ -9,73 +7,74 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
+	"database/sql"
+	"fmt"
 	"log"
-	"net"
 	"net/http"
-	"os"
-	"os/signal"
-	"syscall"
-	"time"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/embedded"
 )
 
 func main() {
-	address := flag.String("listen", "127.0.0.1:8080", "address of the shop")
-	file := flag.String("db", "outbox.db", "SQLite file")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	listener, err := net.Listen("tcp", *address)
-	if err == nil {
-		err = run(ctx, listener, *file)
-	}
+	db, err := embedded.Open("outbox.db")
 	if err != nil {
 		log.Fatal(err)
 	}
+	s, err := open(context.Background(), db)
+	if err != nil {
+		log.Fatal(err)
+	}
+	http.HandleFunc("POST /orders", s.order)
+	log.Fatal(http.ListenAndServe("127.0.0.1:8080", nil))
 }
 
-// run serves until ctx ends, and then finishes what is in hand.
-func run(ctx context.Context, listener net.Listener, file string) (err error) {
-	db, err := embedded.Open(file)
+// order is a message of both queues.
+type order struct {
+	ID       int64
+	Customer string
+}
+
+type shop struct {
+	db                *sql.DB
+	receipts, parcels *chanq.Queue[order]
+}
+
+func open(ctx context.Context, db *sql.DB) (*shop, error) {
+	_, err := db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, customer TEXT NOT NULL CHECK (customer <> ''))")
 	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	const tables = `CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, customer TEXT NOT NULL CHECK (customer <> ''));
-CREATE TABLE IF NOT EXISTS mails (order_id INTEGER PRIMARY KEY, text TEXT NOT NULL)`
-	if _, err := db.ExecContext(ctx, tables); err != nil {
-		return err
-	}
-	if err := chanq.Migrate(ctx, db, "receipts", chanq.Config{}); err != nil {
-		return err
+		return nil, err
 	}
 	s := &shop{db: db}
-	if s.receipts, err = chanq.Open[receipt](ctx, db, "receipts", chanq.Config{Hooks: chanq.LogHooks(nil)}); err != nil {
-		return err
+	if s.receipts, err = queue(ctx, db, "receipts"); err != nil {
+		return nil, err
 	}
-	consumer, err := s.receipts.Consume(ctx, chanq.ConsumerConfig{})
-	if err != nil {
-		return err
-	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /orders", s.order)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	served := make(chan error, 1)
-	go func() {
-		served <- server.Serve(listener)
-		consumer.Stop() // when it could not serve
-	}()
+	s.parcels, err = queue(ctx, db, "parcels")
+	return s, err
+}
 
-	err = consumer.Handle(4, s.mail) // until ctx ends, and then what is in hand for 20 s
-	bound, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	err = errors.Join(err, server.Shutdown(bound))
-	if e := <-served; !errors.Is(e, http.ErrServerClosed) {
-		err = errors.Join(err, e)
+func queue(ctx context.Context, db *sql.DB, name string) (*chanq.Queue[order], error) {
+	if err := chanq.Migrate(ctx, db, name, chanq.Config{}); err != nil {
+		return nil, err
 	}
-	return err
+	return chanq.Open[order](ctx, db, name, chanq.Config{})
+}
+
+func (s *shop) order(w http.ResponseWriter, r *http.Request) {
+	o := order{Customer: r.URL.Query().Get("customer")}
+	err := chanq.InTx(r.Context(), s.db, func(ctx context.Context, tx *sql.Tx) error {
+		if err := tx.QueryRowContext(ctx, "INSERT INTO orders (customer) VALUES (?) RETURNING id", o.Customer).Scan(&o.ID); err != nil {
+			return err
+		}
+		if _, err := s.receipts.SendTx(ctx, tx, chanq.Msg(o)); err != nil {
+			return err
+		}
+		_, err := s.parcels.SendTx(ctx, tx, chanq.Msg(o))
+		return err // nil: commit, and wake the consumers of both queues
+	})
+	if err != nil {
+		http.Error(w, "the order was not stored: "+err.Error(), http.StatusUnprocessableEntity)
+		return
+	}
+	fmt.Fprintf(w, "order %d\n", o.ID)
 }

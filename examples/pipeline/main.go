@@ -1,9 +1,9 @@
 // Command pipeline counts the words of text files, in two stages:
 //
-//	files ──Pipe: read and count──▶ counts ──Receive: add up, AckTx──▶ table words
+//	files ──Pipe: read and count──▶ counts ──Handle: add up──▶ table words
 //
-// Kill it at any moment and start it again: it goes on, and each file is counted
-// once.
+// Stop it at any moment and start it again: it goes on, and each file is counted once. The files that a
+// killed process was reading are counted by a run that begins 30 s later, when their leases have expired.
 //
 //	go run ./examples/pipeline *.md docs/*.md
 package main
@@ -11,13 +11,12 @@ package main
 import (
 	"context"
 	"database/sql"
-	"flag"
 	"fmt"
 	"log"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -26,16 +25,14 @@ import (
 )
 
 func main() {
-	file := flag.String("db", "pipeline.db", "SQLite file")
-	flag.Parse()
-	db, err := embedded.Open(*file)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	db, err := embedded.Open("pipeline.db")
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer db.Close()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, db, flag.Args()); err != nil {
+	if err := run(ctx, db, os.Args[1:]); err != nil {
 		log.Print(err)
 		return
 	}
@@ -47,8 +44,7 @@ func main() {
 	fmt.Printf("%d words, %d different\n", sum, n)
 }
 
-// run counts the files, and those that an earlier run has left, until ctx ends
-// or all are done.
+// run counts the files, and those that an earlier run has left, until ctx ends or all are done.
 func run(ctx context.Context, db *sql.DB, paths []string) error {
 	_, err := db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS words (word TEXT PRIMARY KEY, n INTEGER NOT NULL)")
 	if err != nil {
@@ -58,43 +54,64 @@ func run(ctx context.Context, db *sql.DB, paths []string) error {
 	if err != nil {
 		return err
 	}
-	counted, err := open[counts](ctx, db, "counts")
+	counts, err := open[map[string]int](ctx, db, "counts")
 	if err != nil {
 		return err
 	}
-	sender, err := files.Producer(chanq.ProducerConfig{})
-	if err != nil {
-		return err
+	var ms []chanq.Message[string]
+	for _, path := range paths {
+		ms = append(ms, chanq.Message[string]{Body: path, DedupKey: path}) // one that waits already is not sent again
 	}
-	for _, path := range paths { // one that waits already is not sent twice
-		sender.C() <- chanq.Message[string]{Body: path, DedupKey: path}
-	}
-	if err := sender.Close(ctx); err != nil {
+	if _, err := files.Send(ctx, ms...); err != nil {
 		return err
 	}
 
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	reading, err := files.Consume(ctx, chanq.ConsumerConfig{})
+	stages, ctx := errgroup.WithContext(ctx) // the error of a stage stops the other
+	both := chanq.ConsumerConfig{StopWhenIdle: true, IdleGroup: chanq.NewIdleGroup(2)}
+	reading, err := files.Consume(ctx, both)
 	if err != nil {
 		return err
 	}
-	adding, err := counted.Consume(ctx, chanq.ConsumerConfig{})
+	adding, err := counts.Consume(ctx, both)
 	if err != nil {
 		return err
 	}
-	var stages errgroup.Group
-	stages.Go(func() error { return chanq.Pipe(reading, counted, 4, count) })
-	stages.Go(func() error { return adding.HandleBatches(1, 100, 20*time.Millisecond, add(db)) })
-	// Pipe moves a message in one transaction, so it is always in one of the two.
-	for ctx.Err() == nil && !empty(ctx, files, counted) {
-		select {
-		case <-ctx.Done():
-		case <-time.After(50 * time.Millisecond):
-		}
+	stages.Go(func() error { return chanq.Pipe(reading, counts, 4, count) })
+	stages.Go(func() error { return adding.Handle(1, add(db)) })
+	return stages.Wait() // what lies between the stages is in its table, so the order of their ends does not matter
+}
+
+func open[T any](ctx context.Context, db *sql.DB, name string) (*chanq.Queue[T], error) {
+	if err := chanq.Migrate(ctx, db, name, chanq.Config{}); err != nil {
+		return nil, err
 	}
-	// Stop every stage, and wait for what it has in hand, up to ConsumerConfig.DrainFor. What lies between two stages is in its
-	// table, so their order does not matter.
-	stop()
-	return stages.Wait()
+	return chanq.Open[T](ctx, db, name, chanq.Config{})
+}
+
+// count is the first stage. It runs in no transaction; Pipe then replaces its input by its output in one.
+func count(_ context.Context, lease *chanq.Lease[string]) ([]chanq.Message[map[string]int], error) {
+	text, err := os.ReadFile(lease.Body)
+	if err != nil {
+		return nil, chanq.DeadLetter(err)
+	}
+	words := map[string]int{}
+	for word := range strings.FieldsSeq(string(text)) {
+		words[word]++
+	}
+	return []chanq.Message[map[string]int]{chanq.Msg(words)}, nil
+}
+
+// add is the second stage: it adds the words of a file to the table and acks them, together.
+func add(db *sql.DB) chanq.Handler[map[string]int] {
+	const text = "INSERT INTO words (word, n) VALUES (?, ?) ON CONFLICT (word) DO UPDATE SET n = n + excluded.n"
+	return func(ctx context.Context, lease *chanq.Lease[map[string]int]) error {
+		return chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
+			for word, n := range lease.Body {
+				if _, err := tx.ExecContext(ctx, text, word, n); err != nil {
+					return err
+				}
+			}
+			return lease.AckTx(ctx, tx)
+		})
+	}
 }

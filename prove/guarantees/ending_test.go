@@ -27,6 +27,8 @@ var ending = []test{
 	{"G06_GroupedSettlesAreStoredBeforeHandleReturns", endGrouped},
 	{"G06_DecisionsOfLateHandlersStand", endDecided},
 	{"G06_ABatchThatFailsAfterTheTimeToDrainIsReleased", endOfBatch},
+	{"G06_ABatchThatWasReceivedBeforeTheStopIsHandedOver", endBeforeBatch},
+	{"G06_APermanentErrorLetsHandlersDrain", endBroken},
 	{"G06_TwoCallsSeeTheSameEnd", endTogether},
 	{"G06_HandleAndPipeReturnThoughAHookOrTheDriverHangs", endStuck},
 	{"G06_ShutdownReleasesWhatReadersHold", endReaders},
@@ -116,6 +118,15 @@ type drain struct {
 // stop has two handlers begin, waits until the other messages are buffered, and stops the consumer.
 func (e *drain) stop(fn func(context.Context, *chanq.Lease[string]) error) (held []*chanq.Lease[string]) {
 	e.Helper()
+	held = e.begin(fn)
+	e.at = time.Now()
+	e.c.Stop()
+	return held
+}
+
+// begin has two handlers begin, and waits until the other messages are buffered.
+func (e *drain) begin(fn func(context.Context, *chanq.Lease[string]) error) (held []*chanq.Lease[string]) {
+	e.Helper()
 	go func() {
 		e.left <- e.way.run(e.c, func(ctx context.Context, l *chanq.Lease[string]) error {
 			e.begun <- l
@@ -124,8 +135,6 @@ func (e *drain) stop(fn func(context.Context, *chanq.Lease[string]) error) (held
 	}()
 	held = append(held, testdb.Receive(e, e.begun, "a handler begins"), testdb.Receive(e, e.begun, "another one begins"))
 	e.Eventually(e.way.name+": the others are buffered", func() bool { return e.c.Stats().Held == 6 })
-	e.at = time.Now()
-	e.c.Stop()
 	return held
 }
 
@@ -295,6 +304,53 @@ func endOfBatch(w *world) {
 	for _, l := range testdb.Lease(w, q, 8, time.Minute) {
 		require.Equal(w, 1, l.Attempt, "it is uncounted")
 	}
+}
+
+// endBeforeBatch has a batch wait for more when its consumer stops.
+func endBeforeBatch(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts(numbers(3)...)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+	handed := 0
+	left := make(chan error, 1)
+	go func() {
+		left <- c.HandleBatches(1, 10, time.Hour, func(_ context.Context, batch []*chanq.Lease[string]) error {
+			handed += len(batch)
+			return nil
+		})
+	}()
+	w.Eventually("all are received", func() bool { return c.Stats().Held == 3 && c.Stats().Buffered == 0 })
+	c.Stop()
+	require.NoError(w, testdb.Receive(w, left, "it returns"))
+	require.Equal(w, 3, handed)
+	require.Zero(w, testdb.Counted(w, q))
+}
+
+// endBroken has the driver panic in a look for messages while handlers are at work.
+func endBroken(w *world) {
+	w.onEachWay(chanq.Config{}, func(e *drain) {
+		names := sqlbatch.Names{Queue: e.q.Name()}
+		if e.way.name == "ordered" {
+			names.Slots = 4
+		}
+		st := e.Engine.Dialect.Queue(names)
+		gate := make(chan struct{})
+		held := e.begin(func(context.Context, *chanq.Lease[string]) error {
+			<-gate
+			return nil
+		})
+		e.panicIn(func(op faultdb.Op) bool {
+			return names.Slots == 0 && looks(op, st) || names.Slots > 0 && testdb.Runs(op, st.Slots())
+		})
+		e.within("it stops", e.c.Done())
+		require.ErrorContains(e, e.c.Err(), "aargh")
+		time.Sleep(drainFor / 2)
+		require.NoError(e, held[0].Context().Err(), "handlers go on")
+		close(gate)
+		require.ErrorContains(e, testdb.Receive(e, e.left, "it returns"), "aargh")
+		e.Heal()
+		require.Zero(e, testdb.Counted(e, e.q).Leased, "what was acked is stored, and the rest is released")
+	})
 }
 
 func endTogether(w *world) {

@@ -88,6 +88,7 @@ var clientSide = map[string]bool{
 	"G11_ASlowKeyStaysWithinItsBoundsAndOtherKeysOfItsSlotCome": true,
 	"G11_KeysThatWaitForARetryTakeNoRoomOfOthers":               true,
 	"G11_TheBacklogOfSettlesIsBoundedAndPausesClaims":           true,
+	"G06_APermanentErrorLetsHandlersDrain":                      true,
 	"G06_ASecondSignalEndsTheTimeToDrain":                       true,
 	"G06_DecisionsOfLateHandlersStand":                          true,
 	"G06_GroupedSettlesAreStoredBeforeHandleReturns":            true,

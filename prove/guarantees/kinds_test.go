@@ -19,6 +19,7 @@ import (
 // promises to consumers is in ordered.go.
 var kinds = []test{
 	{"AQueueIsOpenedAsTheKindThatItIs", kindsDiffer},
+	{"AQueueMayHaveTheNameOfATableOfChanq", namedAsTables},
 	{"TheSlotsOfAQueueAreForEver", slotsDiffer},
 	{"MigrateChangesWhatADeadMessageDoes", deadKeyDiffers},
 	{"ADroppedQueueMayComeBackAsAnother", dropOrdered},
@@ -47,6 +48,22 @@ func (w *world) ordered(name string, cfg chanq.Config) (q *chanq.Queue[string], 
 func (w *world) opens(cfg chanq.Config) (open, migrate error) {
 	_, open = chanq.Open[string](w.Soon(), w.DB, "work", cfg)
 	return open, chanq.Migrate(w.Soon(), w.DB, "work", cfg)
+}
+
+// namedAsTables has queues with the words of all tables, views and procedures, and with words that a later version might use.
+func namedAsTables(w *world) {
+	names := []string{
+		"work", "queues", "consumers", "slots", "samples", "utf8", "schedules", "work_dead", "work_done", "work_messages", "work_send",
+	}
+	for _, name := range names {
+		testdb.Send(w, w.Queue(name, chanq.Config{}), testdb.Texts(name)...)
+		w.face(name, chanq.Config{})
+	}
+	for _, name := range names {
+		l := testdb.Lease(w, testdb.OpenOn[string](w, w.DB, name, chanq.Config{}), 1, time.Hour)[0]
+		require.Equal(w, name, l.Body)
+		require.NoError(w, l.Ack())
+	}
 }
 
 func kindsDiffer(w *world) {

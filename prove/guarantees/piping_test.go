@@ -93,9 +93,9 @@ func pipeErrors(w *world) {
 	w.requireState(x.in, sent[0], chanqadmin.StateScheduled)
 	w.requireState(x.in, sent[1], chanqadmin.StateDead)
 	w.requireState(x.in, sent[2], chanqadmin.StateDead)
-	w.Eventually("both causes are known", func() bool {
-		return testdb.Get(w, x.in, sent[1]).Cause > 0 && testdb.Get(w, x.in, sent[2]).Cause > 0
-	})
+	for _, id := range sent[1:3] {
+		require.Equal(w, chanq.CauseRejected, testdb.Get(w, x.in, id).Cause)
+	}
 	x.stop(w)
 	require.Equal(w, []string{"of fine"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, x.out, 1, time.Minute))))
 	require.Equal(w, chanqadmin.Stats{Leased: 1}, testdb.Counted(w, x.out))
@@ -167,7 +167,9 @@ func pipeBadOutput(w *world) {
 	})
 	sent := testdb.Send(w, x.in, testdb.Texts("bad", "good")...)
 	w.Eventually("the bad one is dead", func() bool { return testdb.Stats(w, x.in).Dead == 1 })
-	require.Contains(w, testdb.Get(w, x.in, sent[0]).LastError, "output 1")
+	dead := testdb.Get(w, x.in, sent[0])
+	require.Contains(w, dead.LastError, "output 1")
+	require.Equal(w, chanq.CauseOutput, dead.Cause)
 	w.Eventually("the good one is replaced", func() bool { return testdb.Stats(w, x.out).Ready == 1 })
 	x.stop(w)
 }

@@ -1,5 +1,4 @@
-// Command start is the first program with chanq: it sends three messages, and receives
-// them. docs/getting-started.md goes through it.
+// Command hello is the first program with chanq: it sends three messages, and handles them. docs/getting-started.md goes through it.
 package main
 
 import (
@@ -41,26 +40,19 @@ func shop(ctx context.Context, db *sql.DB, out io.Writer) error {
 		return err
 	}
 
-	// Send. When Send has returned nil, the message is in the database.
-	for n, item := range []string{"tea", "coffee", "cake"} {
-		if _, err := orders.Send(ctx, chanq.Msg(Order{Number: n + 1, Item: item})); err != nil {
-			return err
-		}
-	}
-
-	// Receive. A message is ours for a while, by its lease; Ack says that it is done.
-	consumer, err := orders.Consume(ctx, chanq.ConsumerConfig{})
+	// When Send has returned nil, the messages are in the database.
+	_, err = orders.Send(ctx, chanq.Msg(Order{1, "tea"}), chanq.Msg(Order{2, "coffee"}), chanq.Msg(Order{3, "cake"}))
 	if err != nil {
 		return err
 	}
-	for lease := range consumer.All() {
-		fmt.Fprintf(out, "order %d: %s, attempt %d\n", lease.Body.Number, lease.Body.Item, lease.Attempt)
-		if err := lease.Ack(); err != nil {
-			log.Print(err) // the message comes again
-		}
-		if lease.Body.Item == "cake" {
-			break // a service would go on until it is told to stop
-		}
+
+	// The function is called for each message. A service would go on until its context ends; this one ends when nothing is due.
+	consumer, err := orders.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
+	if err != nil {
+		return err
 	}
-	return consumer.Shutdown(ctx) // every ack is in the database now
+	return consumer.Handle(1, func(_ context.Context, lease *chanq.Lease[Order]) error {
+		fmt.Fprintf(out, "order %d: %s, attempt %d\n", lease.Body.Number, lease.Body.Item, lease.Attempt)
+		return nil // done: the message leaves the queue
+	})
 }

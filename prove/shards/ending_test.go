@@ -1,0 +1,238 @@
+package shards_test
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/chanqshards"
+	"github.com/chanq/chanq/prove/testdb"
+)
+
+// The end of a consumer over shards: each row of the table in the package comment of chanq, for each way to handle leases.
+
+type handler = func(context.Context, *chanq.Lease[string]) error
+
+// drainFor is how long handlers may go on in these tests.
+const drainFor = 300 * time.Millisecond
+
+// drain is a consumer that is to be stopped while a handler of each shard, or three of any, are at work. There are 9 messages.
+type drain struct {
+	*world
+	q    *chanqshards.Queue[string]
+	c    *chanqshards.Consumer[string]
+	run  func(handler) error
+	left chan error // what the call has returned
+	at   time.Time  // of the stop
+}
+
+func onEachWay(t *testing.T, test func(d *drain)) {
+	t.Parallel()
+	for _, way := range []struct {
+		name string
+		cfg  chanq.Config
+		run  func(d *drain, fn handler) error
+	}{
+		{"handle", chanq.Config{}, func(d *drain, fn handler) error { return d.c.Handle(count, fn) }},
+		{"ordered", ordered, func(d *drain, fn handler) error { return d.c.Handle(count, fn) }},
+		{"batches", chanq.Config{}, func(d *drain, fn handler) error {
+			return d.c.HandleBatches(1, 1, 0, func(ctx context.Context, batch []*chanq.Lease[string]) error { return fn(ctx, batch[0]) })
+		}},
+		{"pipe", chanq.Config{}, func(d *drain, fn handler) error {
+			require.NoError(d, chanqshards.Migrate(d.soon(), d.shards(), "output", chanq.Config{}))
+			to, err := chanqshards.Open[string](d.soon(), d.shards(), "output", chanq.Config{})
+			require.NoError(d, err)
+			return chanqshards.Pipe(d.c, to, 1, func(ctx context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+				return testdb.Texts("out"), fn(ctx, l)
+			})
+		}},
+	} {
+		t.Run(way.name, func(t *testing.T) {
+			t.Parallel()
+			testdb.InBubble(t, true, func(t *testing.T) {
+				d := &drain{world: newWorld(t, testdb.Memory, testdb.Memory, testdb.Memory), left: make(chan error, 1)}
+				d.q = d.queue(way.cfg)
+				for shard := range count {
+					d.send(d.q, keyed(d.q, way.cfg, shard, 3)...)
+				}
+				d.c = d.start(d.q, chanq.ConsumerConfig{LeaseFor: time.Hour, DrainFor: drainFor})
+				d.run = func(fn handler) error { return way.run(d, fn) }
+				test(d)
+			})
+		})
+	}
+}
+
+// stop has three handlers begin, waits until the other messages are claimed, and stops the consumer.
+func (d *drain) stop(fn handler) (held []*chanq.Lease[string]) {
+	d.Helper()
+	begun := make(chan *chanq.Lease[string], 9)
+	go func() {
+		d.left <- d.run(func(ctx context.Context, l *chanq.Lease[string]) error {
+			begun <- l
+			return fn(ctx, l)
+		})
+	}()
+	for range count {
+		held = append(held, testdb.Receive(d, begun, "a handler begins"))
+	}
+	testdb.Eventually(d, "all are claimed", func() bool { return d.c.Stats().Held == 9 })
+	d.at = time.Now()
+	d.c.Stop()
+	return held
+}
+
+// returns is what the call has returned, at a time after the stop.
+func (d *drain) returns(after time.Duration) error {
+	d.Helper()
+	err := testdb.Receive(d, d.left, "the call returns")
+	require.GreaterOrEqual(d, time.Since(d.at), after)
+	require.LessOrEqual(d, time.Since(d.at), after+50*time.Millisecond)
+	return err
+}
+
+// again requires that so many messages are ready, none of whose attempts was counted.
+func (d *drain) again(n int) {
+	d.Helper()
+	require.Equal(d, chanqadmin.Stats{Ready: n}, d.counted(d.q))
+	for i := range count {
+		shard := d.shard(d.q, i)
+		for _, l := range testdb.Lease(d, shard, testdb.Counted(d, shard).Ready, time.Minute) {
+			require.Equal(d, 1, l.Attempt, "it is uncounted")
+			require.NoError(d, l.Ack())
+		}
+	}
+}
+
+// counts adds up a number that errors of shards have before a text.
+func counts(err error, text string) (sum int) {
+	for _, found := range regexp.MustCompile(`(\d+) `+text).FindAllStringSubmatch(fmt.Sprint(err), -1) {
+		n, _ := strconv.Atoi(found[1])
+		sum += n
+	}
+	return sum
+}
+
+func TestHandlersOfShardsThatReturnInTimeSettle(t *testing.T) {
+	onEachWay(t, func(d *drain) {
+		held := d.stop(func(ctx context.Context, l *chanq.Lease[string]) error {
+			<-l.Stopping()
+			time.Sleep(drainFor / 2)
+			return ctx.Err()
+		})
+		require.NoError(d, d.returns(drainFor/2))
+		for _, l := range held {
+			require.NoError(d, l.Wait(d.soon()), "what was acked is stored")
+		}
+		d.again(6)
+	})
+}
+
+func TestHandlersOfShardsThatReturnLateReleaseUncounted(t *testing.T) {
+	onEachWay(t, func(d *drain) {
+		d.stop(func(ctx context.Context, _ *chanq.Lease[string]) error {
+			<-ctx.Done()
+			require.ErrorIs(d, context.Cause(ctx), chanq.ErrStopped)
+			return ctx.Err()
+		})
+		require.NoError(d, d.returns(drainFor))
+		d.again(9)
+	})
+}
+
+func TestHandlersOfShardsThatNeverReturnLoseTheirLeasesAndAreReported(t *testing.T) {
+	onEachWay(t, func(d *drain) {
+		gate := make(chan struct{})
+		held := d.stop(func(context.Context, *chanq.Lease[string]) error {
+			<-gate
+			return nil
+		})
+		err := d.returns(drainFor + time.Second)
+		require.ErrorIs(d, err, chanq.ErrStopped)
+		require.Equal(d, []int{3, 0, 3}, []int{counts(err, "leases not settled"), counts(err, "settles not confirmed"), counts(err, "handlers not returned")})
+		require.Equal(d, chanqadmin.Stats{Ready: 9}, d.counted(d.q))
+		close(gate)
+		require.NoError(d, d.c.Shutdown(d.soon()), "it waits for them")
+		for _, l := range held {
+			require.ErrorIs(d, l.Wait(d.soon()), chanq.ErrLeaseLost)
+		}
+		d.again(9)
+	})
+}
+
+func TestASecondSignalEndsTheTimeToDrainOfAllShards(t *testing.T) {
+	onEachWay(t, func(d *drain) {
+		d.stop(func(ctx context.Context, _ *chanq.Lease[string]) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		over, cancel := context.WithCancel(context.Background())
+		cancel()
+		require.NoError(d, d.c.Shutdown(over))
+		require.NoError(d, d.returns(0))
+		d.again(9)
+	})
+}
+
+func TestWhatShardsHaveBufferedIsReleasedWhileHandlersDrain(t *testing.T) {
+	onEachWay(t, func(d *drain) {
+		gate := make(chan struct{})
+		d.stop(func(context.Context, *chanq.Lease[string]) error {
+			<-gate
+			return nil
+		})
+		testdb.Eventually(d, "six are back", func() bool { return d.c.Stats().Released == 6 && d.c.Stats().Held == 3 })
+		require.Empty(d, d.left, "and handlers go on")
+		close(gate)
+		require.NoError(d, testdb.Receive(d, d.left, "the call returns"))
+		d.again(6)
+	})
+}
+
+func TestTheEndOfShardsIsBoundedThoughOneIsLost(t *testing.T) {
+	onEachWay(t, func(d *drain) {
+		const lost = 1
+		d.stop(func(_ context.Context, l *chanq.Lease[string]) error {
+			if <-l.Stopping(); d.q.Origin(l) == lost {
+				d.gone(lost)
+			}
+			time.Sleep(drainFor / 2)
+			return nil
+		})
+		err := testdb.Receive(d, d.left, "the call returns")
+		require.LessOrEqual(d, time.Since(d.at), drainFor+6050*time.Millisecond)
+		if err != nil { // none, if handlers of other shards were at work, and what it had buffered was released before
+			require.ErrorContains(d, err, "orders/place1")
+		}
+		for _, other := range []string{"place0", "place2"} {
+			require.NotContains(d, fmt.Sprint(err), other, "they have stored all")
+		}
+	})
+}
+
+func TestAShardThatNeverOpensDoesNotKeepACallFromItsEnd(t *testing.T) {
+	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
+		w := newWorld(t, sqlite, sqlite)
+		w.queue(chanq.Config{})
+		w.gone(1)
+		q := w.open(chanq.Config{})
+		c := w.start(q, chanq.ConsumerConfig{})
+		ended := make(chan error, 1)
+		go func() {
+			ended <- c.HandleBatches(1, 10, 0, func(context.Context, []*chanq.Lease[string]) error {
+				c.Stop()
+				return nil
+			})
+		}()
+		w.send(q, of(q, 0, 1, "a")...)
+		require.NoError(w, testdb.Receive(w, ended, "the end"))
+		require.Zero(w, testdb.Counted(w, w.shard(q, 0)))
+	})
+}
