@@ -191,8 +191,8 @@ type ConsumerConfig struct {
 	// time until the messages of a process that died are delivered again. Default
 	// 30 s, at least 100 ms.
 	LeaseFor time.Duration
-	// MaxExtend ends the automatic extension of a lease that is not settled: a
-	// stuck handler loses its message then. Default 1 h.
+	// MaxExtend is how long after a reader has taken it a lease is extended that is not settled: a stuck handler loses its message then.
+	// It counts from up to a third of LeaseFor before. While a lease waits in the buffer it is extended in any case. Default 1 h.
 	MaxExtend time.Duration
 	// PollMin and PollMax bound the pause between looks at an empty queue, which
 	// doubles from one to the other. What this process sends, nacks or gives back

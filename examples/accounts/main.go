@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -40,7 +41,7 @@ func run(ctx context.Context, in io.Reader, out io.Writer, file string, allow fu
 	if _, err := db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS accounts (customer TEXT PRIMARY KEY, balance INTEGER NOT NULL)"); err != nil {
 		return err
 	}
-	config := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered}, Hooks: chanq.LogHooks(nil)}
+	config := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered}, Hooks: chanq.LogHooks(nil, slog.LevelWarn)}
 	if err := chanq.Migrate(ctx, db, "movements", config); err != nil {
 		return err
 	}

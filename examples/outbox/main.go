@@ -12,6 +12,7 @@ import (
 	"errors"
 	"flag"
 	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -54,7 +55,7 @@ CREATE TABLE IF NOT EXISTS mails (order_id INTEGER PRIMARY KEY, text TEXT NOT NU
 		return err
 	}
 	s := &shop{db: db}
-	if s.receipts, err = chanq.Open[receipt](ctx, db, "receipts", chanq.Config{Hooks: chanq.LogHooks(nil)}); err != nil {
+	if s.receipts, err = chanq.Open[receipt](ctx, db, "receipts", chanq.Config{Hooks: chanq.LogHooks(nil, slog.LevelWarn)}); err != nil {
 		return err
 	}
 	consumer, err := s.receipts.Consume(ctx, chanq.ConsumerConfig{})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"reflect"
+	"slices"
 
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -28,10 +29,14 @@ type serverError interface {
 func (dialect) Classify(err error) sqlbatch.Class {
 	var e serverError
 	if errors.As(err, &e) {
-		for _, n := range numbersOf(e) {
+		numbers := numbersOf(e)
+		for _, n := range numbers {
 			if c, ok := errorClasses[n]; ok {
 				return c
 			}
+		}
+		if slices.ContainsFunc(numbers, raised) {
+			return sqlbatch.BadRow
 		}
 		return sqlbatch.Unknown
 	}
@@ -49,6 +54,11 @@ func (dialect) Classify(err error) sqlbatch.Class {
 	}
 	return sqlbatch.Unknown
 }
+
+// raised reports an error that a trigger of the user's has made: by THROW or RAISERROR, or by a ROLLBACK (3609) or an error (3616) that
+// ended its transaction. It would come again for the same rows. After a RAISERROR without a ROLLBACK the statement has nevertheless
+// been carried out.
+func raised(number int32) bool { return number >= 50000 || number == 3609 || number == 3616 }
 
 // numbersOf is the numbers of a response's errors, the last first: All has them from
 // first to last.
