@@ -142,7 +142,8 @@ func (q *Queue[T]) Send(ctx context.Context, ms ...Message[T]) ([]Receipt, error
 	for i := range rows {
 		bytes += len(rows[i].Body)
 	}
-	core.sent(began, len(rows)-duplicates, duplicates, bytes)
+	core.sent(SentEvent{Messages: len(rows) - duplicates, Duplicates: duplicates, Bytes: bytes, Took: time.Since(began)})
+	core.noteSoon()
 	return receipts, nil
 }
 

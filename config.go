@@ -209,8 +209,8 @@ type ConsumerConfig struct {
 	// time until the messages of a process that died are delivered again. Default
 	// 30 s, at least 100 ms.
 	LeaseFor time.Duration
-	// MaxExtend ends the automatic extension of a lease that is not settled: a
-	// stuck handler loses its message then. Default 1 h.
+	// MaxExtend is how long after a reader has taken it a lease is extended that is not settled: a stuck handler loses its message then.
+	// It counts from up to a third of LeaseFor before. While a lease waits in the buffer it is extended in any case. Default 1 h.
 	MaxExtend time.Duration
 	// PollEvery is the longest pause between two looks of an idle consumer at an empty queue. The first pause is 10 ms, and each one is
 	// twice as long as the one before. What this process sends, nacks or releases, the next due time, and Config.Notifier end a pause

@@ -33,8 +33,8 @@ type ConsumerStats struct {
 	EmptyClaims int64 // statements that found none
 	Looks       int64 // reads while idle, of when there may be something to claim
 
-	// Settles that are in the database. Those of AckTx are not counted: only the
-	// caller learns whether his transaction was committed.
+	// Settles that are in the database. An AckTx counts after the commit of InTx; for another transaction when the consumer has found
+	// that the message is gone, about a second after the commit.
 	Acked, Nacked, Released, Dead int64
 	Lost                          int64 // settles that came after the lease had ended
 

@@ -50,11 +50,10 @@ func newConsumer(q *queue, cfg ConsumerConfig, values context.Context) (*consume
 		Member: newMember(cfg.Name, cfg.LeaseFor), NewID: func() [16]byte { return NewID() },
 		TryTimeout: cfg.tryTimeout(q.cfg.StatementTimeout), Linger: cfg.linger(), Backlog: max(settleFactor*cfg.Prefetch, minBacklog),
 		Delay: func(l *lease.Lease, row *table.Claimed, err error) time.Duration {
-			d := &Delivery{}
-			d.fill(q, l, row)
-			return c.backoff(d, q.failed("read", err))
+			return c.backoff(q.about(l, row), q.failed("read", err))
 		},
-		Group: group, Values: values, Of: c, Health: c.health, Isolated: q.isolated("consumer"), Task: q.task,
+		Doomed: func(l *lease.Lease, row *table.Claimed) { q.about(l, row) },
+		Group:  group, Values: values, Of: c, Health: c.health, Isolated: q.isolated("consumer"), Task: q.task,
 		Observer: consume.Observer{
 			Claimed: q.recorder.claimed,
 			Delivered: func(messages, bytes int, took time.Duration) {
@@ -96,15 +95,24 @@ func (q *queue) paused(run func(sqlbatch.Statement, func(*sql.Rows) error) error
 
 // settleKnown takes the outcome of a settle before the lease has it.
 func (q *queue) settleKnown(l *lease.Lease, err error) {
-	switch err {
-	case nil:
-		q.recorder.rolledBack(l)
-		if l.Op == lease.Dead {
-			call(q.cfg.Hooks.Dead, DeadEvent{Queue: q.label, ID: l.Item.ID, Attempt: l.Attempt, Cause: l.Cause, Reason: reasonOf(l)})
-		}
-	case ErrLeaseLost:
-		q.recorder.rolledBack(l)
+	hook := q.cfg.Hooks.Dead
+	if err != nil || l.Op != lease.Dead || hook == nil {
+		return
 	}
+	e := DeadEvent{Queue: q.label, ID: l.Item.ID, Attempt: l.Attempt, Cause: l.Cause, Reason: reasonOf(l)}
+	if d, known := l.About.Load().(*Delivery); known {
+		e.Key, e.DedupKey, e.Type, e.Headers = d.Key, d.DedupKey, d.Type, d.Headers
+	}
+	call(hook, e)
+}
+
+// about makes a Delivery of a message that no reader has seen, for the events of its lease. Headers that cannot be decoded are left out.
+func (q *queue) about(l *lease.Lease, row *table.Claimed) *Delivery {
+	d := &Delivery{}
+	d.fill(q, l, row)
+	d.Headers, _ = decodeHeaders(row.Headers)
+	l.About.Store(d)
+	return d
 }
 
 // settlesStored takes the counts of a group.
@@ -191,6 +199,7 @@ func build[T any](c *consumer, b claim.Batch, into []*Lease[T]) []*Lease[T] {
 			continue
 		}
 		if err := l.fill(c.queue, under, &b.Rows[i]); err != nil {
+			c.queue.about(under, &b.Rows[i])
 			under.Quiet = true // decoders repeat what they cannot read
 			if under.DeadLetter(CauseUndecodable, fmt.Sprintf("%s%v", base.ReasonDecode, err)); under.State() == lease.Settling {
 				dead = append(dead, under)

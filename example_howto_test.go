@@ -117,7 +117,7 @@ func ExampleProducer_Send() {
 // Hooks tell a program's log and its alarm what happens.
 func ExampleJoinHooks() {
 	alarm := func(text string, args ...any) { slog.Error(text, args...) }
-	hooks := chanq.JoinHooks(chanq.LogHooks(slog.Default()), chanq.Hooks{
+	hooks := chanq.JoinHooks(chanq.LogHooks(slog.Default(), slog.LevelWarn), chanq.Hooks{
 		Dead: func(e chanq.DeadEvent) { alarm("dead letter", "queue", e.Queue, "id", e.ID, "reason", e.Reason) },
 		LeaseLost: func(e chanq.LeaseLostEvent) {
 			alarm("handler was too slow, or the database away", "queue", e.Queue, "id", e.ID)

@@ -268,6 +268,7 @@ func (c *consumer) dispose(d *Delivery, took time.Duration, err error) {
 		c.handled(d, HandlerOutcome{Kind: OutcomeAck}, took, nil)
 		return
 	case err == nil && l.State() == lease.Settled && l.ByTx:
+		l.Unwatch()
 		c.handled(d, HandlerOutcome{Kind: OutcomeAck}, took, nil)
 		return
 	}
@@ -291,6 +292,9 @@ func (c *consumer) settle(d *Delivery, took time.Duration, err error) error {
 		o.Delay = c.backoff(d, err)
 	}
 	refused := error(nil)
+	if op == lease.Dead || op == lease.Nack {
+		d.doomed()
+	}
 	if op == lease.Dead {
 		cause := CauseRejected
 		if o.output {
@@ -318,11 +322,12 @@ func (c *consumer) handled(d *Delivery, o HandlerOutcome, took time.Duration, er
 	if (o.Kind == OutcomeRetry || o.Kind == OutcomeRetryAfter) && c.queue.table.IsLast(d.failures()) {
 		e.Outcome, e.Next = OutcomeDeadLetter, 0
 	}
-	e.lease, e.Headers = nil, nil
+	e.lease = nil
 	if err != nil {
 		call(hook, e)
 		return
 	}
+	e.Headers = nil
 	defer func() { _ = recover() }()
 	hook(e)
 }

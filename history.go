@@ -10,7 +10,6 @@ import (
 
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
-	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -42,6 +41,7 @@ type recorder struct {
 	mu    sync.Mutex // guards what follows
 	users int
 	end   func() // ends the goroutine, and joins it
+	timed bool   // of a program without a producer or a consumer: what it sent is noted soon
 }
 
 // claimed counts what a claim has leased. By its fence is known when that was, by the
@@ -62,29 +62,10 @@ func (r *recorder) settled(e SettledEvent) {
 	r.died.Add(int64(e.Dead))
 }
 
-// ackedInTx counts a message that AckTx has deleted, once, in however many transactions
-// that was tried.
-func (r *recorder) ackedInTx(l *lease.Lease) {
-	if l.Counted.CompareAndSwap(false, true) {
-		r.acked.Add(1)
-	}
-}
-
-// rolledBack is told of a lease whose row was there after all. What was counted of it before is
-// taken back.
-func (r *recorder) rolledBack(l *lease.Lease) {
-	if l.Counted.CompareAndSwap(true, false) {
-		r.acked.Add(-1)
-	}
-}
-
-// take returns what was counted since the last call. More may have been taken back than was acked
-// since: that waits for the next call.
+// take returns what was counted since the last call.
 func (r *recorder) take() sqlbatch.Sample {
-	acked := max(0, r.acked.Load())
-	r.acked.Add(-acked)
 	return sqlbatch.Sample{
-		Sent: r.sent.Swap(0), Acked: acked, Nacked: r.nacked.Swap(0), Died: r.died.Swap(0),
+		Sent: r.sent.Swap(0), Acked: r.acked.Swap(0), Nacked: r.nacked.Swap(0), Died: r.died.Swap(0),
 		Delivered: r.delivered.Swap(0), Waited: time.Duration(r.waited.Swap(0)) * time.Millisecond,
 	}
 }
@@ -125,6 +106,28 @@ func (q *queue) record() (leave func()) {
 		}
 		r.mu.Unlock()
 		end()
+	})
+}
+
+// noteSoon has what was sent written, in a sampleEvery, where no producer or consumer does it. A program that ends before adds nothing.
+func (q *queue) noteSoon() {
+	r := &q.recorder
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if q.cfg.History == HistoryOff || r.users > 0 || r.timed {
+		return
+	}
+	r.timed = true
+	time.AfterFunc(q.sampleEvery, func() {
+		r.mu.Lock()
+		r.timed = false
+		mine := r.users == 0
+		r.mu.Unlock()
+		if mine {
+			ctx, cancel := context.WithTimeout(context.Background(), sampleTimeout)
+			defer cancel()
+			_, _ = q.recordOnce(ctx, true) // what could not be written is written with what is sent next
+		}
 	})
 }
 

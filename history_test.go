@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/prove/testdb/mssqltest"
 	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
@@ -213,9 +212,6 @@ func TestTheHistoryCountsWhatTransactionsDo(t *testing.T) {
 		leases := []*Lease[string]{<-c.C(), <-c.C(), <-c.C()}
 		all := func(tx *sql.Tx) { require.NoError(t, AckTx(soon(t), tx, leases...)) }
 		in(all, (*sql.Tx).Rollback)
-		require.Equal(t, [3]int64{3, 3, 0}, counted(), "nobody has told of the rollback")
-		in(all, (*sql.Tx).Rollback)
-		require.Equal(t, [3]int64{3, 3, 0}, counted(), "each once")
 		require.NoError(t, leases[2].Nack(RetryAfter(time.Hour, nil)))
 		require.NoError(t, leases[2].Wait(soon(t)))
 		// A settle is counted after Wait has returned.
@@ -223,16 +219,15 @@ func TestTheHistoryCountsWhatTransactionsDo(t *testing.T) {
 			t.Helper()
 			require.Eventually(t, func() bool { return counted() == want }, time.Minute, time.Millisecond, why)
 		}
-		count([3]int64{3, 2, 1}, "one was not acked after all")
+		count([3]int64{3, 0, 1}, "nothing was acked")
 		require.NoError(t, leases[1].Ack())
 		require.NoError(t, leases[1].Wait(soon(t)))
-		count([3]int64{3, 2, 1}, "still once")
+		count([3]int64{3, 1, 1}, "once")
 		leases = leases[:1]
 		in(all, (*sql.Tx).Commit)
-		require.Equal(t, [3]int64{3, 2, 1}, counted())
-		require.NoError(t, leases[0].Ack())
-		require.ErrorIs(t, leases[0].Wait(soon(t)), ErrSettled)
-		require.Equal(t, [3]int64{3, 2, 1}, counted(), "it is gone by that commit")
+		count([3]int64{3, 2, 1}, "it is found to be gone")
+		require.ErrorIs(t, leases[0].Ack(), ErrSettled)
+		require.Equal(t, [3]int64{3, 2, 1}, counted(), "once")
 
 		p, err := q.Producer(ProducerConfig{}) // who notes it
 		require.NoError(t, err)
@@ -281,6 +276,25 @@ func TestTheHistoryCountsWhatInTxHasCommitted(t *testing.T) {
 	require.Equal(t, [2]int64{3, 3}, counted())
 }
 
+// A program may have no producer and no consumer.
+func TestTheHistoryHasWhatAProgramSendsThatOnlySends(t *testing.T) {
+	q := openTestQueue[string](t, Config{})
+	q.core.sampleEvery = 20 * time.Millisecond
+	for sent := int64(1); sent <= 4; sent++ {
+		if sent%2 == 0 {
+			_, err := q.Send(soon(t), Msg("a"))
+			require.NoError(t, err)
+		} else {
+			tx, err := q.core.db.BeginTx(soon(t), nil)
+			require.NoError(t, err)
+			_, err = q.SendTx(soon(t), tx, Msg("a"))
+			require.NoError(t, err)
+			require.NoError(t, tx.Commit())
+		}
+		recorded(t, q, func(s sample) bool { return s.sent == sent })
+	}
+}
+
 func TestTheHistoryCountsWhatQueueSendStores(t *testing.T) {
 	q := openTestQueue[string](t, Config{})
 	_, err := q.Send(soon(t), Msg("a"), Msg("b"))
@@ -291,16 +305,4 @@ func TestTheHistoryCountsWhatQueueSendStores(t *testing.T) {
 	_, err = q.Send(ended, Msg("c"))
 	require.Error(t, err)
 	require.Equal(t, int64(2), q.core.recorder.sent.Load())
-}
-
-func TestWhatIsTakenBackIsNeverLessThanNothing(t *testing.T) {
-	var r recorder
-	l := &lease.Lease{}
-	r.ackedInTx(l)
-	require.Equal(t, int64(1), r.take().Acked)
-	r.rolledBack(l)
-	r.rolledBack(l)
-	require.Zero(t, r.take().Acked)
-	r.settled(SettledEvent{Acked: 3})
-	require.Equal(t, int64(2), r.take().Acked, "the debt is paid")
 }

@@ -14,12 +14,12 @@ import (
 // may be nil. They are called on goroutines made for it, sometimes several at
 // once, with no lock held: about a microsecond each, where a statement was run or
 // something failed. Only Handled, which is called for every message, is called by its worker after a success. A panic in one, or
-// runtime.Goexit (t.FailNow), ends that call and nothing else. Events carry no bodies and no headers. Their
-// Queue is Config.Label, or the name of the queue. LogHooks, the packages chanqprom
+// runtime.Goexit (t.FailNow), ends that call and nothing else. Events carry no bodies, and headers only after failures (Handled, Dead);
+// LogHooks does not log headers. Their Queue is Config.Label, or the name of the queue. LogHooks, the packages chanqprom
 // (Prometheus) and chanqprobe (probes) and the module otelchanq (OpenTelemetry) have some ready.
 //
-// A hook should return soon. What calls it waits for it: Sent a worker of a producer, and with
-// InFlight 1 all sends of its producer; Claimed the claims; Settled and Dead the
+// A hook should return soon. What calls it waits for it: Sent a worker of a producer, and with InFlight 1 all sends of its producer, or
+// the caller of Queue.Send, of InTx, or of SendTx, whose transaction is open; Claimed the claims; Settled and Dead the
 // settles, LeaseLost too where a settle finds the loss; Handled its worker, or the caller of Nack; Housekeeping
 // the task that it tells of. Nothing waits for Unsent, Availability and Isolated, nor for LeaseLost where
 // time ran out or an extension found the loss, so leases are extended in any case; up
@@ -34,7 +34,7 @@ import (
 // except Ack, Nack and the like in Settled, Dead and LeaseLost, which wait while the
 // backlog of settles is full.
 type Hooks struct {
-	// Sent: one statement stored messages.
+	// Sent: one statement stored messages, or will have stored them when its transaction is committed.
 	Sent func(SentEvent)
 	// Claimed: one statement leased messages.
 	Claimed func(ClaimedEvent)
@@ -64,11 +64,15 @@ type Hooks struct {
 	Housekeeping func(HousekeepingEvent)
 }
 
-// SentEvent is one group of messages that is stored. SendTx makes none. Bytes are of bodies;
-// Took has the repetitions and their pauses in it.
+// SentEvent is one group of messages that is stored. Bytes are of bodies. Took has the repetitions and their pauses in it. What was sent
+// in a transaction of InTx is one group per queue, after the commit, with a Took of 0.
+//
+// Only Attempted counts what a call of SendTx has sent in another transaction: whether that is committed only its owner learns. Compare it
+// with nothing that counts what is in the queue.
 type SentEvent struct {
 	Queue                       string
 	Messages, Duplicates, Bytes int
+	Attempted                   int
 	Took                        time.Duration
 }
 
@@ -81,7 +85,8 @@ type ClaimedEvent struct {
 }
 
 // SettledEvent is one group of settles. Lost counts those whose lease had
-// ended; Took has the repetitions and their pauses in it.
+// ended; Took has the repetitions and their pauses in it. Acked also counts messages that AckTx has acked: after the commit of InTx, and
+// for other transactions when the consumer has found that the message is gone, about a second after the commit. Of these Took is 0.
 type SettledEvent struct {
 	Queue                               string
 	Acked, Nacked, Released, Dead, Lost int
@@ -101,7 +106,7 @@ type LeaseLostEvent struct {
 // HandledEvent is the result of one call of a handler, or of a Nack with a cause. The settle is handed over: Settled and LeaseLost
 // report what became of it.
 //
-// The Delivery is a copy without Headers, and the message is settled: its methods that settle or extend return an error, its Context
+// The Delivery is a copy, after a success without Headers, and the message is settled: its methods that settle or extend return an error, its Context
 // does not end, and its Deadline is the zero time.
 type HandledEvent struct {
 	Delivery
@@ -119,11 +124,15 @@ type HandledEvent struct {
 // attempts spent. Reason is the text that is kept as its last error; not that of a
 // decoder, which may repeat parts of the body.
 type DeadEvent struct {
-	Queue   string
-	ID      ID
-	Attempt int // as Entry.Attempts; 0 if it was never delivered
-	Cause   Cause
-	Reason  string // as Entry.LastError
+	Queue string
+	ID    ID
+	// Those of the message. They are empty if its contents cannot be read, and Headers if they cannot be decoded. The map is the message's:
+	// read it only.
+	Key, DedupKey, Type string
+	Headers             map[string]string
+	Attempt             int // as Entry.Attempts; 0 if it was never delivered
+	Cause               Cause
+	Reason              string // as Entry.LastError
 }
 
 // UnsentEvent is a message of Producer.C that cannot be stored. Err is the error that Producer.Unsent returns with it.
@@ -171,16 +180,21 @@ type HousekeepingEvent struct {
 	Ended bool
 }
 
-// LogHooks logs every event: losses of availability, isolated items, refused housekeeping, lost
-// leases, failed handlers and dead messages as warnings, the rest, also what was handled, snoozed or released, at
-// debug level.
-func LogHooks(log *slog.Logger) Hooks {
+// LogHooks logs every event; log is slog.Default() if it is nil. Errors of handlers are logged at level failed, slog.LevelWarn for
+// example. An error that dead-letters the message is logged once, by the line of the dead letter.
+//
+//	WARN   an outage, an isolated item, refused housekeeping, a lost lease, a message that cannot be stored, a dead letter
+//	INFO   the end of the first three
+//	DEBUG  the rest: what was sent, claimed and settled, and what was handled, snoozed or released
+//
+// Times (next, took, down) are durations: slog's TextHandler writes 1.5s, its JSONHandler nanoseconds.
+func LogHooks(log *slog.Logger, failed slog.Level) Hooks {
 	if log == nil {
 		log = slog.Default()
 	}
 	return Hooks{
 		Sent: func(e SentEvent) {
-			log.Debug("chanq: sent", "queue", e.Queue, "messages", e.Messages, "duplicates", e.Duplicates, "bytes", e.Bytes, "took", e.Took)
+			log.Debug("chanq: sent", "queue", e.Queue, "messages", e.Messages, "attempted", e.Attempted, "duplicates", e.Duplicates, "bytes", e.Bytes, "took", e.Took)
 		},
 		Claimed: func(e ClaimedEvent) {
 			log.Debug("chanq: claimed", "queue", e.Queue, "messages", e.Messages, "bytes", e.Bytes, "took", e.Took)
@@ -193,15 +207,15 @@ func LogHooks(log *slog.Logger) Hooks {
 		},
 		Handled: func(e HandledEvent) {
 			level, message := slog.LevelDebug, "chanq: handled"
-			if e.Err != nil && e.Outcome != OutcomeSnooze && e.Outcome != OutcomeRelease {
-				level, message = slog.LevelWarn, "chanq: handler failed"
+			if e.Err != nil && e.Outcome != OutcomeSnooze && e.Outcome != OutcomeRelease && e.Outcome != OutcomeDeadLetter {
+				level, message = failed, "chanq: handler failed"
 			}
 			if ctx := context.Background(); log.Enabled(ctx, level) {
-				log.Log(ctx, level, message, "queue", e.Queue, "id", e.ID, "attempt", e.Attempt, "outcome", e.Outcome, "next", e.Next, "took", e.Took, "err", e.Err)
+				log.Log(ctx, level, message, "queue", e.Queue, "id", e.ID, "type", e.Type, "key", e.Key, "attempt", e.Attempt, "outcome", e.Outcome, "next", e.Next, "took", e.Took, "err", e.Err)
 			}
 		},
 		Dead: func(e DeadEvent) {
-			log.Warn("chanq: message is dead", "queue", e.Queue, "id", e.ID, "attempt", e.Attempt, "cause", e.Cause, "reason", e.Reason)
+			log.Warn("chanq: message is dead", "queue", e.Queue, "id", e.ID, "type", e.Type, "key", e.Key, "attempt", e.Attempt, "cause", e.Cause, "reason", e.Reason)
 		},
 		Unsent: func(e UnsentEvent) {
 			log.Warn("chanq: message cannot be stored", "queue", e.Queue, "id", e.ID, "err", e.Err)

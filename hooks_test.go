@@ -50,13 +50,13 @@ func TestJoinHooksCallsEachInOrderAndSurvivesPanics(t *testing.T) {
 func TestLogHooksLogLossesAsWarningsAndTheRestForDebugging(t *testing.T) {
 	var out strings.Builder
 	log := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	h := chanq.LogHooks(log)
+	h := chanq.LogHooks(log, slog.LevelError)
 	id := chanq.NewID()
 	h.Sent(chanq.SentEvent{Queue: "q", Messages: 3})
 	h.Claimed(chanq.ClaimedEvent{Queue: "q", Messages: 3})
 	h.Settled(chanq.SettledEvent{Queue: "q", Acked: 3})
 	h.LeaseLost(chanq.LeaseLostEvent{Queue: "q", ID: id})
-	h.Dead(chanq.DeadEvent{Queue: "q", ID: id, Reason: "enough"})
+	h.Dead(chanq.DeadEvent{Queue: "q", ID: id, Key: "k", Reason: "enough"})
 	h.Availability(chanq.AvailabilityEvent{Queue: "q", Part: "consumer", Err: errors.New("gone")})
 	h.Availability(chanq.AvailabilityEvent{Queue: "q", Part: "consumer", Up: true})
 	h.Housekeeping(chanq.HousekeepingEvent{Queue: "q", Task: "trim", Err: errors.New("refused")})
@@ -64,31 +64,33 @@ func TestLogHooksLogLossesAsWarningsAndTheRestForDebugging(t *testing.T) {
 	h.Availability(chanq.AvailabilityEvent{Queue: "q", Part: "consumer", Up: true, Ended: true})
 	h.Housekeeping(chanq.HousekeepingEvent{Queue: "q", Task: "trim", Ended: true})
 	handled := func(o chanq.OutcomeKind, err error) {
-		h.Handled(chanq.HandledEvent{Delivery: chanq.Delivery{Queue: "q", ID: id}, Outcome: o, Next: time.Minute, Took: time.Second, Err: err})
+		h.Handled(chanq.HandledEvent{Delivery: chanq.Delivery{Queue: "q", ID: id, Key: "k"}, Outcome: o, Next: time.Minute, Took: time.Second, Err: err})
 	}
 	handled(chanq.OutcomeRetry, errors.New("500"))
 	handled(chanq.OutcomeNone, errors.New("500"))
 	handled(chanq.OutcomeSnooze, errors.New("429"))
 	handled(chanq.OutcomeRelease, errors.New("stopped"))
 	handled(chanq.OutcomeAck, nil)
+	handled(chanq.OutcomeDeadLetter, errors.New("never"))
 	h.Unsent(chanq.UnsentEvent{Queue: "q", ID: id, Err: errors.New("too large")})
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	require.Len(t, lines, 17)
+	require.Len(t, lines, 18)
 	for i, want := range [][]string{
 		{"DEBUG", "messages=3"}, {"DEBUG", "messages=3"}, {"DEBUG", "acked=3"},
-		{"WARN", "lease lost", id.String()}, {"WARN", "dead", "reason=enough"},
+		{"WARN", "lease lost", id.String()}, {"WARN", "dead", "key=k", "reason=enough"},
 		{"WARN", "does not answer", "err=gone"}, {"INFO", "answers again"},
 		{"WARN", "housekeeping", "task=trim", "err=refused"}, {"INFO", "housekeeping", "task=trim"},
 		{"INFO", "ended while the database did not answer"}, {"INFO", "ended while housekeeping was refused"},
-		{"WARN", "failed", id.String(), "outcome=retry", "next=1m0s", "took=1s", "err=500"}, {"WARN", "outcome=none"},
+		{"ERROR", "failed", id.String(), "key=k", "outcome=retry", "next=1m0s", "took=1s", "err=500"}, {"ERROR", "outcome=none"},
 		{"DEBUG", "handled", "outcome=snooze", "err=429"}, {"DEBUG", "outcome=release"}, {"DEBUG", "outcome=ack"},
+		{"DEBUG", "outcome=dead-letter", "err=never"}, // the line of the dead letter has it
 		{"WARN", "cannot be stored", id.String(), "too large"},
 	} {
 		for _, word := range want {
 			require.Contains(t, lines[i], word)
 		}
 	}
-	require.NotNil(t, chanq.LogHooks(nil).Sent, "nil is the default logger")
+	require.NotNil(t, chanq.LogHooks(nil, slog.LevelError).Sent, "nil is the default logger")
 }
 
 func TestHooksThatPanicEndNothing(t *testing.T) {

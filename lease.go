@@ -110,6 +110,7 @@ func (d *Delivery) Nack(cause error) error {
 	case c.engine.Interrupted():
 		return d.Release()
 	}
+	d.doomed()
 	return d.settle(lease.Nack, c.backoff(d, nil), "")
 }
 
@@ -144,7 +145,7 @@ func (d *Delivery) Stopping() <-chan struct{} {
 // round trip; span is at least 100 ms. It only lengthens: the later end holds. To make a
 // lease shorter, settle it by Release or Nack. A consumer extends
 // its leases by itself, for ConsumerConfig.MaxExtend; Extend is for more. While another session has the message's row locked it is repeated, until
-// ctx ends. It returns ErrLeaseLost if the lease is lost. After an *OpError that is
+// ctx ends. It returns ErrLeaseLost if the lease is lost, or had expired when its consumer ended. After an *OpError that is
 // Unknown, Deadline is what it was. A lease that had run out here may be settled again afterwards,
 // but its Context stays ended, and the consumer neither extends it nor waits for
 // it. On an ordered queue no lease outlives its consumer's membership, which is LeaseFor at
@@ -220,6 +221,13 @@ func ack(ctx context.Context, leases []*lease.Lease) error {
 		return &BatchError{Op: "ack", Errs: errs}
 	}
 	return nil
+}
+
+// doomed keeps what the Dead hook reports of a message whose settle may dead-letter it. It leaves the body to the reader.
+func (d *Delivery) doomed() {
+	if homeOf(d.lease).cfg.Hooks.Dead != nil {
+		d.lease.About.Store(&Delivery{Key: d.Key, DedupKey: d.DedupKey, Type: d.Type, Headers: d.Headers})
+	}
 }
 
 // failures is how many attempts have failed, if this one does.

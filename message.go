@@ -53,8 +53,9 @@ type Message[T any] struct {
 	// none. Default: 0. Range: 0 to 100 years.
 	Delay time.Duration
 	// TTL is how long after the send the message may be claimed, by the database's clock. Later it is dead-lettered with CauseExpired,
-	// also if it was nacked before. A lease that began in time goes on. A message that is redriven does not expire. Default: 0, it
-	// does not expire. Range: more than Delay, at most 100 years.
+	// also if it was nacked before. A lease that began in time goes on. A message that is redriven does not expire. It is
+	// rounded up to milliseconds. Default: 0, it does not expire. Range: at least 1 ms more than Delay, when both are rounded; at most
+	// 100 years.
 	TTL time.Duration
 	// DedupKey deduplicates: while a message with this key is ready, scheduled or leased, another one is not stored, and its Receipt
 	// says Duplicate. While a transaction is open that has stored the key (SendTx), another send of it waits for the end of that
@@ -92,7 +93,7 @@ func (m *Message[T]) row(q *queue) (row sqlbatch.Row, given bool, err error) {
 		return row, given, fmt.Errorf("Message.Delay is %v: must be from 0 to %v", m.Delay, sqlbatch.MaxDelay)
 	case m.TTL < 0 || m.TTL > sqlbatch.MaxDelay:
 		return row, given, fmt.Errorf("Message.TTL is %v: must be from 0 (none) to %v", m.TTL, sqlbatch.MaxDelay)
-	case m.TTL > 0 && m.TTL <= m.Delay:
+	case m.TTL > 0 && ceilMS(m.TTL) <= ceilMS(m.Delay):
 		return row, given, fmt.Errorf("Message.TTL is %v and Message.Delay %v: the message would expire before it is due", m.TTL, m.Delay)
 	case len(m.DedupKey) > sqlbatch.MaxKey:
 		return row, given, fmt.Errorf("%w: Message.DedupKey of %d bytes, at most %d", ErrTooLarge, len(m.DedupKey), sqlbatch.MaxKey)
@@ -120,6 +121,9 @@ func (m *Message[T]) row(q *queue) (row sqlbatch.Row, given bool, err error) {
 	}
 	return row, given, nil
 }
+
+// ceilMS is the number of milliseconds that the database has of a delay or a TTL.
+func ceilMS(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
 
 // rowsOf checks and encodes messages, and returns receipts with their IDs. keyed reports that an ID or a key may be in the queue
 // already.

@@ -139,6 +139,7 @@ func newPipe(from *consumer, to *queue) (*pipe.Pipe, error) {
 		Reason: base.ReasonOutput, Slots: to.debouncer.Names(),
 		Failed: func(item *pipe.Item, err error) time.Duration {
 			d := item.Of.(*Delivery)
+			d.doomed()
 			delay := from.backoff(d, err)
 			from.handled(d, HandlerOutcome{Kind: OutcomeRetry, Delay: delay}, 0, err)
 			return delay
@@ -146,8 +147,7 @@ func newPipe(from *consumer, to *queue) (*pipe.Pipe, error) {
 		Sent: func(messages int, slots notify.Slots, more bool, took time.Duration) {
 			to.notify(max(1, messages), slots, more)
 			if messages > 0 {
-				to.recorder.sent.Add(int64(messages))
-				call(to.cfg.Hooks.Sent, SentEvent{Queue: to.label, Messages: messages, Took: took})
+				to.sent(SentEvent{Messages: messages, Took: took})
 			}
 		},
 	}), nil

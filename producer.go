@@ -1,6 +1,7 @@
 package chanq
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,6 +47,8 @@ type Producer[T any] struct {
 	received  chan struct{} // the intake has ended
 	finished  chan struct{} // every goroutine has ended
 	closeOnce sync.Once
+	closed    chan struct{} // the first Close has found out what is stored
+	left      error         // what is not; to be read when closed is
 
 	mu   sync.Mutex // guards what follows
 	hand *hand[T]   // of the intake, while a codec has what it took from C
@@ -71,7 +74,7 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	p := &Producer[T]{
 		queue: core, cfg: cfg, sessions: pools[0],
 		health: core.availability("producer"), isolated: core.isolated("producer"),
-		in: make(chan Message[T]), flushIn: make(chan struct{}), received: make(chan struct{}), finished: make(chan struct{}),
+		in: make(chan Message[T]), flushIn: make(chan struct{}), received: make(chan struct{}), finished: make(chan struct{}), closed: make(chan struct{}),
 	}
 	p.open, p.shut = context.WithCancel(context.Background())
 	p.abandoned, p.abandon = context.WithCancelCause(context.Background())
@@ -79,7 +82,10 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 		Table: sendTable{core.on(p.sessions), core.on(p.sessions).Insert()}, Classify: core.classify, Health: p.health, FindIDs: core.dialect.Traits().FindIDs,
 		BatchRows: cfg.BatchRows, BatchBytes: cfg.BatchBytes, BufferBytes: cfg.BufferBytes, InFlight: cfg.InFlight, Workers: workers, Ahead: ahead,
 		Linger: cfg.Linger, StatementTimeout: core.cfg.StatementTimeout, Open: p.open, Abandoned: p.abandoned,
-		Isolated: p.isolated.Set, Names: core.debouncer.Names, Notify: core.notify, Sent: core.sent, Explain: core.explainSend,
+		Isolated: p.isolated.Set, Names: core.debouncer.Names, Notify: core.notify, Explain: core.explainSend,
+		Sent: func(began time.Time, messages, duplicates, bytes int) {
+			core.sent(SentEvent{Messages: messages, Duplicates: duplicates, Bytes: bytes, Took: time.Since(began)})
+		},
 		Keep: func(origin any) any { m := *origin.(*Message[T]); return &m }, Unsent: p.reportUnsent,
 	})
 	p.unrecord = core.record()
@@ -119,10 +125,11 @@ func (q *queue) slotsOf(rows []sqlbatch.Row) (slots notify.Slots) {
 	return slots
 }
 
-// sent counts messages that are stored, and calls the hook.
-func (q *queue) sent(began time.Time, messages, duplicates, bytes int) {
-	q.recorder.sent.Add(int64(messages))
-	call(q.cfg.Hooks.Sent, SentEvent{Queue: q.label, Messages: messages, Duplicates: duplicates, Bytes: bytes, Took: time.Since(began)})
+// sent counts messages that are stored, or will be if a transaction is committed, and calls the hook.
+func (q *queue) sent(e SentEvent) {
+	e.Queue = q.label
+	q.recorder.sent.Add(int64(e.Messages + e.Attempted))
+	call(q.cfg.Hooks.Sent, e)
 }
 
 // producerConfig completes and checks a config.
@@ -250,17 +257,6 @@ func (p *Producer[T]) reportUnsent(o send.Outcome) {
 	}
 }
 
-// flushed waits until what was handed over is stored, or known to be impossible to store.
-func (p *Producer[T]) flushed(ctx context.Context) error {
-	if err := p.sender.Flush(ctx); err != nil {
-		return err
-	}
-	if first, n := p.sender.FirstUnsent(); n > 0 {
-		return fmt.Errorf("%d messages sent on C could not be stored, Unsent returns them; first: %w", n, p.sendError(first.Outcome))
-	}
-	return nil
-}
-
 // Unsent takes the messages that came through C and could not be stored, each with its error: for example those that are too large, or
 // that cannot be encoded. Until they are taken they keep their room in the buffer, so that C blocks once they fill it, and Flush
 // returns an error. Close returns what was not taken; of calls at the same time each message goes to one. Unsent makes no database
@@ -278,25 +274,59 @@ func (p *Producer[T]) unsentOf(origin any, o send.Outcome) Unsent[T] {
 	return Unsent[T]{Message: m, Err: p.sendError(o)}
 }
 
-// Flush waits until every message handed over before, also through C, is stored
-// or known to be impossible to store, or ctx ends. What came through C and
-// could not be stored makes Flush fail until Unsent has taken it. On SQLite a
-// goroutine that holds a transaction must not call it: see Queue.
+// Flush waits until every message handed over before, also through C, is stored or known to be impossible to store, or ctx ends. If
+// messages that came through C could not be stored, Flush returns an error until Unsent has taken them. If these fill the buffer, it
+// returns the error although others still wait for room: call Unsent, and then Flush again. Once Close has begun, Flush waits for it, and
+// returns an error if Close could not store everything. On SQLite a goroutine that holds a transaction must not call it: see Queue.
 func (p *Producer[T]) Flush(ctx context.Context) error {
-	select {
-	case p.flushIn <- struct{}{}:
-	case <-p.open.Done(): // Close flushes, too
-	case <-ctx.Done():
-		return p.queue.failed("flush", context.Cause(ctx))
+	return p.queue.failed("flush", p.flush(ctx))
+}
+
+// flushLook is how often Flush looks whether the intake waits for room in vain.
+const flushLook = 10 * time.Millisecond
+
+func (p *Producer[T]) flush(ctx context.Context) error {
+	look := time.NewTicker(flushLook)
+	defer look.Stop()
+	for open := true; open; {
+		select {
+		case p.flushIn <- struct{}{}:
+			if err := cmp.Or(p.sender.Flush(ctx), p.unsent()); err != nil || p.open.Err() == nil {
+				return err
+			}
+			open = false
+		case <-p.open.Done():
+			open = false
+		case <-look.C:
+			if p.sender.Full() {
+				return p.unsent()
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
-	return p.queue.failed("flush", p.flushed(ctx))
+	select {
+	case <-p.closed:
+		return p.left
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// unsent is an error if there are messages that Unsent would return.
+func (p *Producer[T]) unsent() error {
+	first, n := p.sender.FirstUnsent()
+	if n == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d messages sent on C could not be stored, Unsent returns them; first: %w", n, p.sendError(first.Outcome))
 }
 
 // Close stores everything that was handed over and ends the producer; sends
-// fail with ErrClosed from its beginning. If ctx ends before all is stored it
-// gives up; the goroutines end as soon as the driver returns. An *UnsentError has
-// the messages that came through C and are not known to be stored, each with its
-// error, except those that Unsent has taken. Calling it again, at the same time or later, waits until the goroutines have
+// fail with ErrClosed from its beginning. If ctx ends before everything is stored and every goroutine has ended, Close gives up and
+// returns an error, and so do the sends whose messages are not stored. The goroutines end as soon as the driver and the hooks return.
+// The error is an *UnsentError if messages came through C that are not known to be stored, except those that Unsent has taken: it has
+// them, each with its error. Calling it again, at the same time or later, waits until the goroutines have
 // ended, and returns nil, or the error of its own ctx: what is unsent is the first
 // call's. On SQLite a goroutine that holds a transaction must not call it: see Queue.
 func (p *Producer[T]) Close(ctx context.Context) error {
@@ -308,12 +338,14 @@ func (p *Producer[T]) Close(ctx context.Context) error {
 		go p.end()
 	})
 	if !first {
-		return p.closed(ctx)
+		return p.awaitEnd(ctx)
 	}
+	defer close(p.closed)
 	var unsent []Unsent[T]
 	select {
 	case <-p.finished:
 	case <-ctx.Done():
+		p.left = fmt.Errorf("not all was stored in time, or a hook or the driver does not return: %w", context.Cause(ctx))
 		p.abandon(context.Cause(ctx))
 		hand := p.giveUpHand()
 		if hand == nil {
@@ -324,9 +356,11 @@ func (p *Producer[T]) Close(ctx context.Context) error {
 	}
 	unsent = append(p.Unsent(), unsent...)
 	if len(unsent) == 0 {
-		return nil
+		return p.queue.failed("close", p.left)
 	}
-	return &UnsentError[T]{Unsent: unsent}
+	err := &UnsentError[T]{Unsent: unsent}
+	p.left = fmt.Errorf("%d messages sent on C could not be stored, Close returns them; first: %w", len(unsent), unsent[0].Err)
+	return err
 }
 
 // end waits for the intake and the writer, and ends the rest.
@@ -343,8 +377,8 @@ func (p *Producer[T]) end() {
 	close(p.finished)
 }
 
-// closed waits for a Close that has begun.
-func (p *Producer[T]) closed(ctx context.Context) error {
+// awaitEnd waits for the end of a Close that has begun.
+func (p *Producer[T]) awaitEnd(ctx context.Context) error {
 	select {
 	case <-p.finished:
 		return nil

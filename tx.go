@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/lease"
@@ -111,8 +112,8 @@ type inTx struct {
 
 // sentInTx is what was sent to a queue.
 type sentInTx struct {
-	messages, duplicates int
-	slots                notify.Slots
+	messages, duplicates, bytes int
+	slots                       notify.Slots
 }
 
 // inTx returns the InTx that ctx belongs to, if tx is its transaction or might wrap that, and nil otherwise.
@@ -137,6 +138,9 @@ func (t *inTx) stores(q *queue, rows []sqlbatch.Row, duplicates int) {
 	if s == nil {
 		s = &sentInTx{}
 		t.sent[q] = s
+	}
+	for i := range rows {
+		s.bytes += len(rows[i].Body)
 	}
 	s.messages += len(rows)
 	s.duplicates += duplicates
@@ -181,18 +185,18 @@ func (t *inTx) ended(committed, maybe bool) {
 		switch {
 		case committed && held:
 			c := holderOf(l)
-			c.queue.recorder.ackedInTx(l)
 			acked[c] = append(acked[c], l)
 		case committed, !maybe:
 			l.RolledBack.Store(true)
 		}
 	}
-	for _, group := range acked {
-		lease.Committed(group)
+	for c, group := range acked {
+		c.engine.Committed(group)
 	}
 	for q, s := range sent {
 		if committed {
-			q.recorder.sent.Add(int64(s.messages - s.duplicates))
+			q.sent(SentEvent{Messages: s.messages - s.duplicates, Duplicates: s.duplicates, Bytes: s.bytes})
+			q.noteSoon()
 		}
 		if maybe {
 			q.key.Wake()
@@ -221,7 +225,7 @@ func (q *Queue[T]) SendTx(ctx context.Context, tx Tx, ms ...Message[T]) ([]Recei
 	if err != nil {
 		return nil, err
 	}
-	inserts := core.inserts(core.table.InTx(tx))
+	began, inserts := time.Now(), core.inserts(core.table.InTx(tx))
 	stored := make([]send.Receipt, len(rows))
 	if err := inserts.StoreAll(ctx, rows, stored, keyed, core.mostRows(), defaultBatchBytes); err != nil {
 		return nil, core.failTx("send", err)
@@ -229,8 +233,9 @@ func (q *Queue[T]) SendTx(ctx context.Context, tx Tx, ms ...Message[T]) ([]Recei
 	duplicates := addDuplicates(receipts, stored)
 	if t := core.inTx(ctx, tx); t != nil {
 		t.stores(core, rows, duplicates)
-	} else {
-		core.recorder.sent.Add(int64(len(rows) - duplicates)) // whether it commits only the caller learns
+	} else if len(rows) > 0 {
+		core.sent(SentEvent{Attempted: len(rows) - duplicates, Took: time.Since(began)}) // whether it commits only the caller learns
+		core.noteSoon()
 	}
 	return receipts, nil
 }
@@ -345,8 +350,6 @@ func ackTx(ctx context.Context, tx Tx, leases []*lease.Lease) []error {
 		case !found:
 			errs[i] = ErrLeaseLost
 			l.LoseInTx()
-		case t == nil:
-			homeOf(l).recorder.ackedInTx(l)
 		}
 	}
 	return errs

@@ -17,13 +17,12 @@ type Sample struct {
 	Ready, Scheduled, Leased, Dead int
 	OldestReady                    time.Duration
 
-	// What the programs with a producer or a consumer of the queue did, added up. A program without either adds nothing, so one that
-	// only calls SendTx should keep a Producer, which holds no connection while it is idle. The counts leave out what other programs
-	// insert, and what a program did that had its producer or consumer for less than ten seconds.
+	// What the programs that use the queue by this package did, added up. The counts leave out what other programs insert, and what a
+	// program did that had its producer or consumer, or ended after Queue.Send or SendTx, for less than ten seconds.
 	//
-	// SendTx and AckTx count when their statement has succeeded, since only the caller knows of the commit. So Sent is too high by
-	// what was sent in transactions that were rolled back. An AckTx that was rolled back is taken back when the holder of the lease
-	// settles the message; otherwise the message is counted again with its next delivery.
+	// In transactions of InTx SendTx and AckTx count after the commit. In others SendTx counts at the call, since only the caller learns
+	// of the commit: Sent is too high by what was sent in transactions that were rolled back. AckTx counts once its consumer has found
+	// that the message is gone.
 	Sent                int64 // messages that were stored, duplicates left out
 	Acked, Nacked, Died int64 // settles; Died: dead-lettered
 	Delivered           int64 // messages that were claimed, each time

@@ -8,11 +8,13 @@
 //	http.Handle("/livez", probe.Live())
 //	http.Handle("/readyz", probe.Ready())
 //
-// A probe asks the database nothing: a thousand workers whose probes did would be a load, and a
+// A probe asks the database nothing, apart from Watch: a thousand workers whose probes did would be a load, and a
 // database that is slow would have them all restarted, which helps nobody.
 package chanqprobe
 
 import (
+	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,6 +22,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/chanq/chanq"
 )
@@ -37,11 +40,12 @@ type Probe struct {
 	// others use the Probe.
 	Log *slog.Logger
 
-	mu        sync.Mutex // guards what follows
-	consumers map[string]Consumer
-	logged    map[string]bool         // whose end is in the log
-	shards    map[string]int          // of queues over several databases
-	away      map[part]map[string]int // how many of a part the database does not answer, by label
+	mu         sync.Mutex // guards what follows
+	consumers  map[string]Consumer
+	logged     map[string]bool         // whose end is in the log
+	shards     map[string]int          // of queues over several databases
+	unanswered map[string]bool         // databases of Watch
+	away       map[part]map[string]int // how many of a part the database does not answer, by label
 }
 
 // part of a queue: its producers or its consumers.
@@ -52,7 +56,7 @@ func (p *Probe) cannotWork(at part) bool { return len(p.away[at]) >= max(p.shard
 
 // New makes a probe of nothing, which is alive and ready.
 func New() *Probe {
-	return &Probe{consumers: map[string]Consumer{}, logged: map[string]bool{}, shards: map[string]int{}, away: map[part]map[string]int{}}
+	return &Probe{consumers: map[string]Consumer{}, logged: map[string]bool{}, shards: map[string]int{}, away: map[part]map[string]int{}, unanswered: map[string]bool{}}
 }
 
 // Hooks hear of outages, which end with whoever is in one at the latest. Join them with others by chanq.JoinHooks.
@@ -94,6 +98,29 @@ func (p *Probe) Shards(queue string, shards int) {
 	p.shards[queue] = shards
 }
 
+// Watch has a database looked at until ctx ends: for a program without a producer or a consumer, which only sends in transactions and
+// would not be ready while its database is away. It pings db every 10 s, for 5 s at most, and starts one goroutine, which ends with ctx.
+func (p *Probe) Watch(ctx context.Context, name string, db *sql.DB) {
+	go func() {
+		for ticker := time.NewTicker(watchEvery); ; {
+			within, cancel := context.WithTimeout(ctx, watchEvery/2)
+			err := db.PingContext(within)
+			cancel()
+			p.mu.Lock()
+			p.unanswered[name] = err != nil && ctx.Err() == nil
+			p.mu.Unlock()
+			select {
+			case <-ctx.Done():
+				ticker.Stop()
+				return
+			case <-ticker.C:
+			}
+		}
+	}()
+}
+
+const watchEvery = 10 * time.Second
+
 // Live answers 200, or 500 where a consumer has ended by a permanent error (Consumer.Err), which
 // nothing in the program mends: a table or a right is missing. An outage does not: consumers
 // go on by themselves once the database answers. Nor does a Stop.
@@ -127,7 +154,7 @@ func (p *Probe) why(name string, err error) string {
 }
 
 // Ready answers 200, or 503 while a consumer is stopping or has ended, or the database does not
-// answer a producer or a consumer whose queue has Hooks: so a rollout waits for workers that can work.
+// answer a producer or a consumer whose queue has Hooks, or a ping of Watch: so a rollout waits for workers that can work.
 // See Shards for a queue over several databases.
 func (p *Probe) Ready() http.Handler {
 	return p.answer(http.StatusServiceUnavailable, func(tell func(string, ...any)) {
@@ -143,6 +170,11 @@ func (p *Probe) Ready() http.Handler {
 				continue
 			}
 			tell("%s: the database does not answer a %s", at.queue, at.name)
+		}
+		for name, away := range p.unanswered {
+			if away {
+				tell("%s: the database does not answer", name)
+			}
 		}
 	})
 }

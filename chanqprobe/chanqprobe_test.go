@@ -2,13 +2,17 @@ package chanqprobe_test
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -145,4 +149,49 @@ func outageEnds(w *testdb.World) {
 	w.Eventually("the program is ready", func() bool { code, _ := get(p.Ready()); return code == 200 })
 	require.NoError(w, holder.Rollback())
 	time.Sleep(time.Minute) // for what Close has given up
+}
+
+// TestAProgramThatOnlySendsInTransactionsIsReadyUnlessItsDatabaseIsAway: no producer and no consumer would notice.
+func TestAProgramThatOnlySendsInTransactionsIsReadyUnlessItsDatabaseIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &pinged{}
+		db := sql.OpenDB(c)
+		defer db.Close()
+		p := chanqprobe.New()
+		ctx, cancel := context.WithCancel(t.Context())
+		p.Watch(ctx, "orders", db)
+		is := func(away bool, status int, text string) {
+			t.Helper()
+			c.away.Store(away)
+			time.Sleep(16 * time.Second)
+			code, body := get(p.Ready())
+			require.Equal(t, status, code)
+			require.Equal(t, text, body)
+		}
+		is(false, 200, "ok\n")
+		is(true, 503, "orders: the database does not answer\n")
+		is(false, 200, "ok\n")
+		cancel()
+		synctest.Wait()
+		is(true, 200, "ok\n")
+	})
+}
+
+// pinged is a driver that answers pings, or hangs.
+type pinged struct{ away atomic.Bool }
+
+func (c *pinged) Connect(context.Context) (driver.Conn, error) { return pingedConn{c}, nil }
+func (c *pinged) Driver() driver.Driver                        { return nil }
+
+type pingedConn struct{ *pinged }
+
+func (c pingedConn) Prepare(string) (driver.Stmt, error) { return nil, errors.ErrUnsupported }
+func (c pingedConn) Begin() (driver.Tx, error)           { return nil, errors.ErrUnsupported }
+func (c pingedConn) Close() error                        { return nil }
+
+func (c pingedConn) Ping(ctx context.Context) error {
+	if c.away.Load() {
+		<-ctx.Done()
+	}
+	return ctx.Err()
 }

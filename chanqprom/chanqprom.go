@@ -75,9 +75,9 @@ type Config struct {
 type Metrics struct {
 	cfg Config
 
-	sent, duplicates, delivered, settled, lost, failed, outages *prometheus.CounterVec
-	inOutage, isolated, refused                                 *prometheus.GaugeVec
-	took                                                        *prometheus.HistogramVec
+	sent, attempted, duplicates, delivered, settled, lost, failed, outages *prometheus.CounterVec
+	inOutage, isolated, refused                                            *prometheus.GaugeVec
+	took                                                                   *prometheus.HistogramVec
 
 	hooked             atomic.Bool // Hooks was called
 	sending, consuming sync.Map    // places whose counters have begun
@@ -114,7 +114,8 @@ func New(cfg Config) *Metrics {
 	}
 	return &Metrics{
 		cfg:        cfg,
-		sent:       counter("chanq_sent_messages_total", "Messages stored by producers and pipes of this program."),
+		sent:       counter("chanq_sent_messages_total", "Messages stored by this program, in transactions of InTx after the commit."),
+		attempted:  counter("chanq_attempted_messages_total", "Messages that SendTx has sent in other transactions, committed or not."),
 		duplicates: counter("chanq_duplicate_messages_total", "Messages that were not stored, because one with their dedup key was in the queue."),
 		delivered:  counter("chanq_delivered_messages_total", "Messages claimed by consumers of this program."),
 		settled:    counter("chanq_settled_messages_total", "Messages whose settle is in the database.", "outcome"),
@@ -133,7 +134,7 @@ func New(cfg Config) *Metrics {
 
 // own are the collectors of what this program does.
 func (m *Metrics) own() []prometheus.Collector {
-	return []prometheus.Collector{m.sent, m.duplicates, m.delivered, m.settled, m.lost, m.failed, m.outages, m.inOutage, m.isolated, m.refused, m.took}
+	return []prometheus.Collector{m.sent, m.attempted, m.duplicates, m.delivered, m.settled, m.lost, m.failed, m.outages, m.inOutage, m.isolated, m.refused, m.took}
 }
 
 // Describe is prometheus.Collector's.

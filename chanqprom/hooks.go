@@ -21,12 +21,16 @@ var outcomes = []string{"acked", "nacked", "released", "dead"}
 func (m *Metrics) Hooks() chanq.Hooks {
 	m.hooked.Store(true)
 	took := func(queue, operation string, d time.Duration) {
+		if d == 0 { // the statement was the caller's
+			return
+		}
 		m.took.WithLabelValues(queue, operation).Observe(d.Seconds())
 	}
 	return chanq.Hooks{
 		Sent: func(e chanq.SentEvent) {
 			m.beginSending(e.Queue)
 			m.sent.WithLabelValues(e.Queue).Add(float64(e.Messages))
+			m.attempted.WithLabelValues(e.Queue).Add(float64(e.Attempted))
 			m.duplicates.WithLabelValues(e.Queue).Add(float64(e.Duplicates))
 			took(e.Queue, "send", e.Took)
 		},
@@ -85,7 +89,7 @@ func (m *Metrics) beginSending(queue string) {
 	if _, begun := m.sending.LoadOrStore(queue, true); begun {
 		return
 	}
-	begin(queue, m.sent, m.duplicates)
+	begin(queue, m.sent, m.attempted, m.duplicates)
 	m.outages.WithLabelValues(queue, "producer")
 	m.inOutage.WithLabelValues(queue, "producer")
 	m.isolated.WithLabelValues(queue, "producer")

@@ -26,12 +26,18 @@ type begun struct {
 func (t *Telemetry) Hooks() chanq.Hooks {
 	ctx := context.Background() // of no span: a statement serves many messages
 	took := func(queue, name string, kind messagingconv.OperationTypeAttr, d time.Duration) {
+		if d == 0 { // the statement was the caller's
+			return
+		}
 		t.operation.Record(ctx, d.Seconds(), name, system, append(where(queue), t.operation.AttrOperationType(kind))...)
 	}
 	return chanq.Hooks{
 		Sent: func(e chanq.SentEvent) {
 			t.beginSending(e.Queue)
 			t.countSent(e.Queue, e.Messages, e.Duplicates)
+			if e.Attempted > 0 {
+				t.attempted.Add(ctx, int64(e.Attempted), queueAttributes(e.Queue))
+			}
 			took(e.Queue, "send", messagingconv.OperationTypeSend, e.Took)
 		},
 		Claimed: func(e chanq.ClaimedEvent) {

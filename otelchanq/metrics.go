@@ -28,6 +28,7 @@ type instruments struct {
 	consumed   messagingconv.ClientConsumedMessages
 	operation  messagingconv.ClientOperationDuration
 	process    messagingconv.ProcessDuration
+	attempted  metric.Int64Counter
 	duplicates metric.Int64Counter
 	settled    metric.Int64Counter
 	lost       metric.Int64Counter
@@ -40,7 +41,7 @@ type instruments struct {
 }
 
 func newInstruments(m metric.Meter) (i instruments, err error) {
-	var errs [13]error
+	var errs [14]error
 	seconds := metric.WithExplicitBucketBoundaries(.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30)
 	i.sent, errs[0] = messagingconv.NewClientSentMessages(m)
 	i.consumed, errs[1] = messagingconv.NewClientConsumedMessages(m)
@@ -64,6 +65,8 @@ func newInstruments(m metric.Meter) (i instruments, err error) {
 		metric.WithDescription("1 as long as the database refuses a task of a consumer."))
 	i.isolated, errs[12] = m.Int64UpDownCounter("chanq.isolated", metric.WithUnit("{item}"),
 		metric.WithDescription("Messages and settles of this program that fail while the database stores others."))
+	i.attempted, errs[13] = m.Int64Counter("chanq.attempted.messages", metric.WithUnit("{message}"),
+		metric.WithDescription("Messages that SendTx has sent in transactions other than those of InTx, committed or not."))
 	return i, errors.Join(errs[:]...)
 }
 

@@ -18,7 +18,8 @@
 // OpenTelemetry's conventions for messaging have a name for something, that is
 // its name here; the package chanqprom has the same figures for Prometheus:
 //
-//	messaging.client.sent.messages       counter    messages stored by producers (by SendTx: SentTx)
+//	messaging.client.sent.messages       counter    messages stored; by SendTx after the commit of InTx, otherwise by SentTx
+//	chanq.attempted.messages             counter    messages sent by SendTx in transactions other than those of InTx, committed or not
 //	messaging.client.consumed.messages   counter    messages claimed by consumers
 //	messaging.client.operation.duration  histogram  s, by operation: send, claim, settle
 //	messaging.process.duration           histogram  s, of handlers (Middleware)

@@ -166,8 +166,14 @@ var each = map[string]struct {
 	"ChanqNotSeen": {on: `chanq_up{queue="q"} 1 1 0 0 0 0`, off: `chanq_up{queue="q",instance="a"} 0x5
 		chanq_up{queue="q",instance="b"} 1x5`},
 	"ChanqNothingIsWatched": {on: `other 1x5`, off: `chanq_up{queue="q"} 0x5`},
-	"ChanqDead":             {on: `chanq_messages{queue="q",state="dead"} 0 1 1 1 1 1`, off: `chanq_messages{queue="q",state="dead"} 0x5`},
-	"ChanqLeasesLost":       {on: `chanq_leases_lost_total{queue="q"} 3x12 4x3`, off: `chanq_leases_lost_total{queue="q"} 3x15`, minutes: 15},
+	"ChanqDead": {
+		on: `chanq_messages{queue="q",state="dead"} 7x70 8x20`,
+		off: `chanq_messages{queue="old",state="dead"} 0 1x90
+		chanq_messages{queue="redriven",state="dead"} 9x80 0x10
+		chanq_messages{queue="none",state="dead"} 0x90`,
+		minutes: 90,
+	},
+	"ChanqLeasesLost": {on: `chanq_leases_lost_total{queue="q"} 3x12 4x3`, off: `chanq_leases_lost_total{queue="q"} 3x15`, minutes: 15},
 	"ChanqHandlersFail": {
 		on: `chanq_handler_errors_total{queue="q"} 0+30x5
 		chanq_delivered_messages_total{queue="q"} 0+100x5`,

@@ -98,3 +98,56 @@ func fiveMinutes(before, now map[string]string) string {
 	}
 	return strings.Join(lines, "\n")
 }
+
+// TestNoAlertFiresOnAQueueOfTransactions: a healthy program sends by SendTx and acks by AckTx, each in a transaction of its own.
+func TestNoAlertFiresOnAQueueOfTransactions(t *testing.T) {
+	db, err := embedded.Open(filepath.Join(t.TempDir(), "post.db"))
+	require.NoError(t, err)
+	defer db.Close()
+	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond})
+	require.NoError(t, chanq.Migrate(t.Context(), db, "post", chanq.Config{}))
+	q, err := chanq.Open[string](t.Context(), db, "post", chanq.Config{Hooks: m.Hooks()})
+	require.NoError(t, err)
+	defer m.WatchAll(db, chanq.Config{})()
+	send := func() {
+		tx, err := db.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		_, err = q.SendTx(t.Context(), tx, chanq.Msg("a"))
+		require.NoError(t, err)
+		require.NoError(t, tx.Commit())
+		q.Wake()
+	}
+	c, err := q.Consume(t.Context(), chanq.ConsumerConfig{})
+	require.NoError(t, err)
+	handled := make(chan error, 1)
+	go func() { // ends with the consumer
+		handled <- c.Handle(1, func(ctx context.Context, l *chanq.Lease[string]) error {
+			tx, err := db.BeginTx(ctx, nil)
+			if err != nil {
+				return err
+			}
+			defer tx.Rollback()
+			if err := l.AckTx(ctx, tx); err != nil {
+				return err
+			}
+			return tx.Commit()
+		})
+	}()
+	acked := func() string { return scraped(t, m)[`chanq_settled_messages_total{outcome="acked",queue="post"}`] }
+	send()
+	require.Eventually(t, func() bool { return acked() == "1" }, time.Minute, 10*time.Millisecond)
+	before := scraped(t, m)
+	for range 3 {
+		send()
+	}
+	require.Eventually(t, func() bool { return acked() == "4" }, time.Minute, 10*time.Millisecond)
+	now := scraped(t, m)
+	require.Equal(t, "4", now[`chanq_attempted_messages_total{queue="post"}`])
+	require.Equal(t, "0", now[`chanq_sent_messages_total{queue="post"}`])
+	now[`chanq_messages{queue="post",state="leased"}`], before[`chanq_messages{queue="post",state="leased"}`] = "1", "1" // there is always one
+	for name, r := range alerts(t) {
+		require.Empty(t, firing(t, fiveMinutes(before, now), r.Expr, 5), name)
+	}
+	c.Stop()
+	require.NoError(t, <-handled)
+}

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -42,7 +43,7 @@ func run(ctx context.Context, db *sql.DB, print func(format string, args ...any)
 	if err := chanq.Migrate(ctx, db, "jobs", chanq.Config{}); err != nil {
 		return err
 	}
-	jobs, err := chanq.Open[json.RawMessage](ctx, db, "jobs", chanq.Config{Hooks: chanq.LogHooks(nil)})
+	jobs, err := chanq.Open[json.RawMessage](ctx, db, "jobs", chanq.Config{Hooks: chanq.LogHooks(nil, slog.LevelWarn)})
 	if err != nil {
 		return err
 	}

@@ -161,7 +161,7 @@ func (p *Plain) trySuspect(s table.Suspect) *batch.Failure {
 			cause, reason = sqlbatch.CauseKilled, crashed(row, s.Crashes)
 		}
 		reserved := p.reserve(&b)
-		reserved.DeadLetter(cause, reason)
+		p.cfg.deadLetter(reserved, row, cause, reason)
 		p.cfg.Consumer.Settle(reserved)
 		p.rescanAtOnce() // before the next suspect, which may be one of a lower priority
 		return nil

@@ -60,6 +60,8 @@ type Consumer interface {
 	Held() (leases, handlers int)
 	// Delay returns the delay until a message is due again that could not be read, because of err. Its row has no contents.
 	Delay(l *lease.Lease, row *table.Claimed, err error) time.Duration
+	// Doomed is called before a message is dead-lettered that no reader has seen.
+	Doomed(l *lease.Lease, row *table.Claimed)
 	// Claimed is called after messages were leased.
 	Claimed(rows []table.Claimed)
 	// Delivered is called when they are on their way to readers.

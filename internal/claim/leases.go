@@ -39,6 +39,12 @@ func (c *Config) leases(rows []table.Claimed, deadline, until time.Duration) []*
 	return leases
 }
 
+// deadLetter has a message dead-lettered that no reader has seen.
+func (c *Config) deadLetter(l *lease.Lease, row *table.Claimed, cause sqlbatch.Cause, reason string) {
+	c.Consumer.Doomed(l, row)
+	l.DeadLetter(cause, reason)
+}
+
 // blame makes a failed attempt of a settling lease whose message cannot be read.
 func (c *Config) blame(l *lease.Lease, row *table.Claimed, cause error) {
 	if late, ok := cause.(*table.LateError); ok {

@@ -296,12 +296,12 @@ func (r *Ordered) deliver(n int) (b Batch, any bool) {
 		l.Delivery, l.Message = list[i].Fence, list[i].Message
 		switch d := &list[i]; {
 		case d.Expired:
-			l.DeadLetter(sqlbatch.CauseExpired, base.ReasonExpired)
+			r.cfg.deadLetter(l, &rows[i], sqlbatch.CauseExpired, base.ReasonExpired)
 		case rows[i].Unread != nil:
 			l.Take(lease.Nack)
 			r.cfg.blame(l, &rows[i], rows[i].Unread)
 		case d.Crashed && d.Crashes() > 0:
-			l.DeadLetter(sqlbatch.CauseKilled, crashed(&rows[i], d.Crashes()))
+			r.cfg.deadLetter(l, &rows[i], sqlbatch.CauseKilled, crashed(&rows[i], d.Crashes()))
 		}
 		if l.State() == lease.Settling {
 			aside = append(aside, l)

@@ -49,7 +49,7 @@ func (p *Plain) deliver(c claimed) (kept int) {
 			back++
 			l.Take(lease.Release)
 		case row.Expired:
-			l.DeadLetter(sqlbatch.CauseExpired, base.ReasonExpired)
+			p.cfg.deadLetter(l, row, sqlbatch.CauseExpired, base.ReasonExpired)
 		case left:
 			p.put(Batch{leases[put:ready], c.rows[put:ready]}, nil) // a reader need not wait for what follows
 			put = ready

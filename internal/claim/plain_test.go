@@ -304,10 +304,12 @@ func (q *queue) rescan(op string) (r table.Rescan, took time.Duration, err error
 	return r, time.Since(began), err
 }
 
-func (q *queue) Connect()                      { q.note("connect") }
-func (q *queue) Heard() (sqlbatch.Heads, bool) { return notify.NoPlace, false }
-func (q *queue) Backlogged() bool              { return false }
-func (q *queue) Held() (leases, handlers int)  { return 1 + int(q.others.Load()), 0 }
+func (q *queue) Connect()                            { q.note("connect") }
+func (q *queue) Heard() (sqlbatch.Heads, bool)       { return notify.NoPlace, false }
+func (q *queue) Backlogged() bool                    { return false }
+func (q *queue) Held() (leases, handlers int)        { return 1 + int(q.others.Load()), 0 }
+func (q *queue) Doomed(*lease.Lease, *table.Claimed) {}
+
 func (q *queue) Delay(*lease.Lease, *table.Claimed, error) time.Duration {
 	return time.Minute
 }

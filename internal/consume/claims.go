@@ -91,6 +91,8 @@ func (k claiming) Claimed(rows []table.Claimed) { k.c.cfg.Observer.Claimed(rows)
 func (k claiming) Broken(err error)             { k.c.Broken("claim", err) }
 func (k claiming) Freed()                       { k.c.wake() }
 
+func (k claiming) Doomed(l *lease.Lease, row *table.Claimed) { k.c.cfg.Doomed(l, row) }
+
 func (k claiming) Delay(l *lease.Lease, row *table.Claimed, err error) time.Duration {
 	return k.c.cfg.Delay(l, row, err)
 }

@@ -38,8 +38,9 @@ type Config struct {
 	Health             *base.Availability
 	Isolated           *base.Isolated
 	Task               func(name, op string) *base.Task
-	// Delay is that of claim.Consumer.
+	// Delay and Doomed are those of claim.Consumer.
 	Delay    func(l *lease.Lease, row *table.Claimed, err error) time.Duration
+	Doomed   func(l *lease.Lease, row *table.Claimed)
 	Observer Observer
 }
 

@@ -19,7 +19,7 @@ import (
 //   - that of its claims (internal/claim), one for a slow rescan, and at the end of an ordered queue one that returns its slots;
 //   - the feed, which decodes bodies and sends leases on the channel;
 //   - those of the settler and the extender (internal/settle);
-//   - the heartbeat, the trimmer, and on PostgreSQL one that vacuums;
+//   - the heartbeat, the trimmer, the witness of acks in transactions, and on PostgreSQL one that vacuums;
 //   - one for events about lost leases, outages and isolated settles while there are some to report.
 //
 // A statement that does not return is left to a goroutine of internal/session.
@@ -29,6 +29,7 @@ type Consumer struct {
 	here     *claim.Membership // of an ordered queue: until when it is a member, as far as it is known here; else nil
 	settler  *settle.Settler
 	extender *settle.Extender
+	witness  witness
 	home     lease.Home
 	claims   claims
 	order    *claim.Ordered // the claims of an ordered queue, else nil
@@ -43,17 +44,18 @@ type Consumer struct {
 	stop    context.Context
 	stopNow context.CancelFunc
 	// abandoned ends when what is not in the database yet is given up, or when there is nothing left.
-	abandoned   context.Context
-	abandon     context.CancelFunc
-	drained     chan struct{} // stopping, and the last lease ended
-	interrupt   sync.Once     // closes interrupted: the time to drain is over
-	interrupted chan struct{}
-	revoking    sync.Once      // revoke
-	back        []*lease.Lease // written by revoke: they release what readers held
-	revoked     atomic.Bool    // the leases of readers are released; the end waits for handlers no more
-	finished    chan struct{}  // every goroutine has ended, but for what follows
-	idle        chan struct{}  // and every handler
-	cleared     chan struct{}  // a suspect has ended, or the last lease of an idle group: a claim may find something
+	abandoned    context.Context
+	abandon      context.CancelFunc
+	drained      chan struct{} // stopping, and the last lease ended
+	interrupting atomic.Bool   // a call of End closes interrupted: the time to drain is over
+	interrupted  chan struct{}
+	ended        chan struct{}  // what that call does is done
+	remains      Left           // to be read when ended is closed
+	back         []*lease.Lease // written by revoke: they release what readers held
+	revoked      atomic.Bool    // the leases of readers are released; the end waits for handlers no more
+	finished     chan struct{}  // every goroutine has ended, but for what follows
+	idle         chan struct{}  // and every handler
+	cleared      chan struct{}  // a suspect has ended, or the last lease of an idle group: a claim may find something
 
 	held atomic.Int64 // leases that are buffered or delivered and not ended
 	// working counts handlers that have not returned: one whose transaction acked the lease may roll back, and its error is to be
@@ -83,6 +85,7 @@ type claims interface {
 type feed interface {
 	claim.Feed
 	Run(stop context.Context, claimed <-chan struct{})
+	Taken() int64 // leases that readers have taken from the channel
 }
 
 // New opens sessions, and starts nothing. An error says that the *sql.DB allows too few connections, or that the group is complete.
@@ -95,8 +98,9 @@ func New(cfg Config) (*Consumer, error) {
 	}
 	c := &Consumer{
 		cfg: cfg, parts: parts{claim: open[0], settle: open[1], extend: open[2], note: open[3]}, group: cfg.Group,
+		witness: witness{entered: make(chan struct{}, 1)},
 		drained: make(chan struct{}, 1), cleared: make(chan struct{}, 1),
-		interrupted: make(chan struct{}), finished: make(chan struct{}), idle: make(chan struct{}),
+		interrupted: make(chan struct{}), ended: make(chan struct{}), finished: make(chan struct{}), idle: make(chan struct{}),
 	}
 	c.stop, c.stopNow = context.WithCancel(context.Background())
 	c.abandoned, c.abandon = context.WithCancel(context.Background())
@@ -147,6 +151,7 @@ func (c *Consumer) supervise(stopped, ended func()) {
 	rest.Go(c.settler.Run)
 	rest.Go(c.extender.Run)
 	rest.Go(func() { c.attend(attending) })
+	rest.Go(func() { c.witnessAcks(attending) })
 	rest.Go(c.trim)
 	if c.cfg.Table.SQL.Bloat().Text != "" {
 		rest.Go(c.vacuum)

@@ -31,8 +31,8 @@ type Left struct {
 
 // End stops, and waits until every lease is settled or lost, every settle stored and every goroutine and handler ended. When bound
 // ends before, the contexts of leases end; Grace later the leases that are still held are released; StoreFor later what is not
-// stored is given up. It may be called by several goroutines: the bound that ends first counts for all. A call that comes after the
-// release waits within its own bound for what is left.
+// stored is given up. It may be called by several goroutines: the bound that ends first counts for all, and all return what was left. A
+// call that comes after the release waits within its own bound for what is left.
 func (c *Consumer) End(bound context.Context) Left {
 	c.Stop()
 	late, interrupted := c.revoked.Load(), c.interrupted
@@ -41,11 +41,10 @@ func (c *Consumer) End(bound context.Context) Left {
 	}
 	select {
 	case <-c.idle:
-		return Left{}
 	case <-bound.Done():
 	case <-interrupted:
 	}
-	if isClosed(c.idle) { // both at once
+	if isClosed(c.idle) && (late || !c.Interrupted()) {
 		return Left{}
 	}
 	if late {
@@ -53,14 +52,22 @@ func (c *Consumer) End(bound context.Context) Left {
 		left.Stuck = !isClosed(c.finished)
 		return left
 	}
-	c.interrupt.Do(func() {
+	if c.interrupting.CompareAndSwap(false, true) {
 		close(c.interrupted)
-		c.home.EndContexts(lease.ErrStopped)
-	})
+		c.remains = c.giveUp()
+		close(c.ended)
+	}
+	<-c.ended
+	return c.remains
+}
+
+// giveUp is the end after the time to drain.
+func (c *Consumer) giveUp() Left {
+	c.home.EndContexts(lease.ErrStopped)
 	if within(Grace, c.idle) {
 		return Left{}
 	}
-	c.revoking.Do(c.revoke)
+	c.revoke()
 	if within(StoreFor, c.finished) {
 		return c.left(c.back)
 	}

@@ -25,8 +25,9 @@ type Feed[M any] struct {
 	c    chan M
 	hand []M // of Run: they follow on what is on the channel
 
-	coming atomic.Int64 // leases of the Source that are not on the channel yet
-	sent   atomic.Int64 // leases that were put on the channel, or that Build has left out
+	coming  atomic.Int64 // leases of the Source that are not on the channel yet
+	put     atomic.Int64 // leases that were put on the channel
+	leftOut atomic.Int64 // leases that Build has left out
 }
 
 // chunk is how many leases are made values of at once.
@@ -48,7 +49,13 @@ func (f *Feed[M]) Buffered() int { return len(f.c) }
 func (f *Feed[M]) Coming() int { return int(f.coming.Load()) }
 
 // Sent returns how many leases were put on the channel, or were left out by Build.
-func (f *Feed[M]) Sent() int64 { return f.sent.Load() }
+func (f *Feed[M]) Sent() int64 { return f.put.Load() + f.leftOut.Load() }
+
+// Taken returns how many values readers have taken from the channel, or a few less: lease.Number counts them.
+func (f *Feed[M]) Taken() int64 {
+	put := f.put.Load() // in this order: what comes to the channel meanwhile was not taken
+	return put - int64(len(f.c))
+}
 
 // Run moves leases until stop ends. Then it has everything released that no reader has taken. After claimed is closed it releases what
 // the last claim has brought, and closes the channel.
@@ -93,7 +100,7 @@ func (f *Feed[M]) Run(stop context.Context, claimed <-chan struct{}) {
 func (f *Feed[M]) onChannel(hand []M) []M {
 	var none M
 	hand[0] = none
-	f.sent.Add(1)
+	f.put.Add(1)
 	f.coming.Add(-1)
 	return hand[1:]
 }
@@ -109,9 +116,18 @@ func (f *Feed[M]) next() (hand []M, any bool) {
 	}
 	f.hand = f.cfg.Build(b, f.hand[:0])
 	left := int64(len(b.Leases) - len(f.hand))
-	f.sent.Add(left)
+	f.leftOut.Add(left)
 	f.coming.Add(-left)
+	f.number(f.hand)
 	return f.hand, true
+}
+
+// number notes which places on the channel the values in hand will have.
+func (f *Feed[M]) number(hand []M) {
+	put := f.put.Load()
+	for i, m := range hand {
+		f.cfg.Under(m).Number.Store(put + int64(i) + 1)
+	}
 }
 
 // takeBack has those released that are recalled, of the values on the channel and in hand, and returns the rest in their order.
@@ -137,7 +153,8 @@ func (f *Feed[M]) takeBack(hand []M, recalled func(*lease.Lease) bool) (rest []M
 	for _, m := range hand {
 		keep(m)
 	}
-	f.sent.Add(-int64(taken)) // as if they had never been on the channel
+	f.put.Add(-int64(taken)) // as if they had never been on the channel
+	f.number(rest)
 	f.coming.Add(int64(len(rest) - len(hand)))
 	clear(hand)
 	f.release(back)

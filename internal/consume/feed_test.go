@@ -205,3 +205,30 @@ func TestALeaseOnItsWayCountsOnce(t *testing.T) {
 		require.Equal(t, 4, r.feed.Buffered())
 	})
 }
+
+// TestEachLeaseHasItsPlaceOnTheChannel: by that and the count of those that readers have taken is known which of them wait.
+func TestEachLeaseHasItsPlaceOnTheChannel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, 4)
+		r.without[2] = true
+		r.put(1, 10) // 7 wait on the channel or in hand
+		waits := func() (list []int) {
+			for _, l := range r.all {
+				if !r.without[l.Item.Fence] && l.State() == lease.Held && l.Waits(r.feed.Taken()) {
+					list = append(list, int(l.Item.Fence))
+				}
+			}
+			return list
+		}
+		require.Equal(t, []int{1, 3, 4, 5, 6, 7, 8, 9, 10}, waits())
+		require.Equal(t, []int{1, 3}, r.read(2))
+		require.Equal(t, numbers(4, 10), waits())
+		r.recall = func(n int64) bool { return n == 5 || n == 9 }
+		base.Signal(r.recalled)
+		synctest.Wait()
+		require.Equal(t, []int{4}, r.read(1))
+		require.Equal(t, []int{6, 7, 8, 10}, waits(), "two were released")
+		require.Equal(t, []int{6, 7, 8, 10}, r.read(4))
+		require.Empty(t, waits())
+	})
+}

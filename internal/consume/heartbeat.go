@@ -8,6 +8,7 @@ import (
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/internal/settle"
 	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -23,10 +24,7 @@ func (c *Consumer) attend(ctx context.Context) {
 	defer chore.End()
 	known := sqlbatch.Policy{}
 	for ctx.Err() == nil {
-		timeout, pause := c.cfg.StatementTimeout, c.cfg.LeaseFor/3
-		if c.cfg.Table.Ordered { // all slots are lost with the membership: there is time for several tries
-			timeout = min(timeout, c.cfg.LeaseFor/6)
-		}
+		timeout, pause := settle.Patience(c.cfg.LeaseFor, c.cfg.StatementTimeout), c.cfg.LeaseFor/3
 		began := base.Now()
 		as := c.cfg.Member
 		if c.here != nil { // the slots and leases of a lost membership are not its own
@@ -61,6 +59,14 @@ func (c *Consumer) attend(ctx context.Context) {
 			c.wake() // its slots are free, and the shares of others are greater
 		}
 	}
+}
+
+// spareTime is how long a statement may take that no message waits for: where all share one connection not longer than leases can spare.
+func (c *Consumer) spareTime() time.Duration {
+	if c.cfg.Table.Dialect.Traits().OneWriter {
+		return settle.Patience(c.cfg.LeaseFor, c.cfg.StatementTimeout)
+	}
+	return c.cfg.StatementTimeout
 }
 
 // learnPolicy reads the policy of the queue, which operators may change. What fails is tried again with the next heartbeat.

@@ -30,7 +30,8 @@ func (c *Consumer) newExtender() *settle.Extender {
 	cfg := &c.cfg
 	return settle.NewExtender(settle.ExtenderConfig{
 		Table: table.Table{Queue: cfg.Table, Part: c.parts.extend}, Traits: cfg.Table.Dialect.Traits(), Classify: cfg.Table.Classify,
-		Health: cfg.Health, LeaseFor: cfg.LeaseFor, Timeout: cfg.StatementTimeout, Member: c.memberUntil,
+		Health: cfg.Health, LeaseFor: cfg.LeaseFor, MaxExtend: cfg.MaxExtend, Taken: func() int64 { return c.feed.Taken() },
+		Timeout: cfg.StatementTimeout, Member: c.memberUntil,
 		Lost: cfg.Observer.Lost, Broken: c.Broken,
 	})
 }
@@ -102,12 +103,10 @@ func (c *Consumer) Settle(ctx context.Context, l *lease.Lease) error {
 	return c.settler.Add(ctx, l)
 }
 
-// Extend asks the database.
-func (c *Consumer) Extend(ctx context.Context, l *lease.Lease, d time.Duration) (bool, error) {
-	select {
-	case <-c.finished: // it does not wait for a lease that has run out or is in a transaction
-		return false, batch.ErrClosed
-	default:
+// Extend asks the database, unless the consumer has ended, which does not wait for a lease that has expired: nothing would keep it.
+func (c *Consumer) Extend(ctx context.Context, l *lease.Lease, d time.Duration) (held bool, err error) {
+	if isClosed(c.extender.Ended()) {
+		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.StatementTimeout)
 	defer cancel()
@@ -122,6 +121,9 @@ func (c *Consumer) Changed(leases ...*lease.Lease) {
 	for _, l := range leases {
 		if l.End() {
 			c.leaseEnded(l)
+		}
+		if l.State() == lease.InTx {
+			c.witness.add(l)
 		}
 	}
 	if c.order != nil {

@@ -48,7 +48,7 @@ func (c *Consumer) trimOnce(state sqlbatch.State, age time.Duration, after *int6
 	}
 	for c.stop.Err() == nil {
 		deleted, last := 0, *after
-		ctx, cancel := context.WithTimeout(c.stop, c.cfg.StatementTimeout)
+		ctx, cancel := context.WithTimeout(c.stop, c.spareTime())
 		err := c.parts.note.RunPatient(ctx, c.cfg.Table.SQL.Trim(state, age, trimRows, *after), func(rows *sql.Rows) error {
 			var id sql.RawBytes
 			var place int64

@@ -79,6 +79,7 @@ func (l *Lease) endContext() {
 	switch {
 	case errors.Is(l.err, ErrLost):
 		l.cancel()
+	case l.seen:
 	case l.err == nil, errors.Is(l.err, ErrSettled):
 		l.Unwatch()
 	}

@@ -98,6 +98,7 @@ type Lease struct {
 	Quiet     bool // Text may have parts of the body: it is for the table only
 	Uncounted bool // it is dead-lettered by the claim that found it, which was no attempt
 	inTx      bool // it was acked in a transaction before: that it is gone is no loss
+	seen      bool // it was, and only its row shows the commit
 	Delay     time.Duration
 	Text      string
 	Cause     sqlbatch.Cause // of its death, if this settle is the end of the message; 0: the last attempt failed
@@ -106,9 +107,10 @@ type Lease struct {
 	MaybeApplied bool // a transaction of a pipe may have been applied
 	Locked       bool // its row was found locked
 
-	Counted    atomic.Bool // the history counts it as acked in a transaction
-	RolledBack atomic.Bool // it is InTx, and its transaction was rolled back
-	ByTx       bool        // it is settled by the commit of its transaction
+	Number     atomic.Int64 // on the channel of its consumer, from 1; 0: it was not put there
+	About      atomic.Value // of who made the Owner: the message, of a lease that may be dead-lettered
+	RolledBack atomic.Bool  // it is InTx, and its transaction was rolled back
+	ByTx       bool         // it is settled by the commit of its transaction
 
 	deadline atomic.Int64 // of base.Now
 	until    atomic.Int64 // end of automatic extension
@@ -153,6 +155,12 @@ func (l *Lease) Prolong(end time.Duration) { raise(&l.deadline, end) }
 
 // KeepUntil has the lease extended until end at least.
 func (l *Lease) KeepUntil(end time.Duration) { raise(&l.until, end) }
+
+// Waits reports that no reader has the lease, of a consumer whose readers have taken so many from its channel.
+func (l *Lease) Waits(taken int64) bool {
+	n := l.Number.Load()
+	return n == 0 || n > taken
+}
 
 // raise sets t to at, unless it is later.
 func raise(t *atomic.Int64, at time.Duration) {
@@ -296,18 +304,20 @@ func (l *Lease) EnterTx() error {
 	}
 }
 
-// Committed notes that the transaction of leases of one owner has acked their messages and is committed. It takes over the slice.
-func Committed(leases []*Lease) {
+// Committed notes that the transaction of leases of one owner has acked their messages and is committed. seen says that only their rows
+// showed that: the call of the commit may still hang, and must end with the context of its lease. It takes over the slice, and returns the
+// leases that were in that transaction.
+func Committed(leases []*Lease, seen bool) []*Lease {
 	leases = slices.DeleteFunc(leases, func(l *Lease) bool {
 		return !l.move(InTx, Settling) // a settle is under way, which finds the message gone
 	})
-	if len(leases) == 0 {
-		return
-	}
 	for _, l := range leases {
-		l.Op, l.ByTx = Ack, true
+		l.Op, l.ByTx, l.seen = Ack, true, seen
 	}
-	Finish(leases[0].Home.Owner, leases, make([]error, len(leases)))
+	if len(leases) > 0 {
+		Finish(leases[0].Home.Owner, leases, make([]error, len(leases)))
+	}
+	return leases
 }
 
 // LoseInTx notes that the transaction has not found the message.

@@ -9,6 +9,7 @@ import (
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/session"
+	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -24,14 +25,15 @@ type Direct struct {
 // Send stores all rows or none, and repeats a try that failed until ctx ends, unless the database rejects it. keyed says that an ID
 // or a key may be in the queue already. unknown reports that the rows may be stored in spite of err.
 func (d Direct) Send(ctx context.Context, rows []sqlbatch.Row, keyed bool) (receipts []Receipt, unknown bool, err error) {
-	loop := batch.Loop{
-		Health: &base.Availability{}, Classify: d.Classify, Unknown: session.Fell,
-		Timeout: d.Timeout * time.Duration(1+len(rows)/d.Rows),
-	}
-	longest := 4 * loop.Timeout
+	loop := batch.Loop{Health: &base.Availability{}, Classify: d.Classify, Unknown: session.Fell}
+	longest := 4 * d.Timeout
 	for {
 		receipts = make([]Receipt, len(rows))
-		f := loop.Try(ctx, func(ctx context.Context) error { return d.try(ctx, rows, receipts, keyed) })
+		late := false
+		f := loop.Try(ctx, func(ctx context.Context) (err error) {
+			late, err = d.try(ctx, rows, receipts, keyed)
+			return err
+		})
 		if f == nil {
 			return receipts, false, nil
 		}
@@ -42,8 +44,8 @@ func (d Direct) Send(ctx context.Context, rows []sqlbatch.Row, keyed bool) (rece
 		case sqlbatch.BadRow, sqlbatch.NoSchema, sqlbatch.Permanent:
 			return receipts, unknown, f.Err
 		}
-		if time.Since(f.Began) >= loop.Timeout {
-			loop.Timeout = min(2*loop.Timeout, longest)
+		if late {
+			d.Timeout = min(2*d.Timeout, longest)
 		}
 		batch.Sleep(ctx, loop.Failed(ctx, f))
 		switch {
@@ -57,11 +59,48 @@ func (d Direct) Send(ctx context.Context, rows []sqlbatch.Row, keyed bool) (rece
 }
 
 // try stores rows in one statement, or in one transaction. A statement for several rows that may be in the queue already is followed
-// by others, so it needs a transaction.
-func (d Direct) try(ctx context.Context, rows []sqlbatch.Row, receipts []Receipt, keyed bool) error {
+// by others, so it needs a transaction. The time of each statement begins with it, and so does that of the
+// commit. late reports that one took longer.
+func (d Direct) try(ctx context.Context, rows []sqlbatch.Row, receipts []Receipt, keyed bool) (late bool, err error) {
+	within, cancel := context.WithCancel(ctx)
+	defer cancel()
+	timer := time.AfterFunc(d.Timeout, cancel)
+	defer timer.Stop()
+	begin := func() { timer.Reset(d.Timeout) }
 	fit := Cut(rows, d.Rows, d.Bytes, func(r *sqlbatch.Row) (*sqlbatch.Row, bool) { return r, keyed })
 	if fit == len(rows) && (fit == 1 || !keyed) {
-		return d.Store(ctx, rows, receipts, keyed)
+		err = d.timed(begin).Store(within, rows, receipts, keyed)
+	} else {
+		err = d.InTx(within, func(in Inserts) error {
+			defer begin()
+			return in.timed(begin).StoreAll(within, rows, receipts, keyed, d.Rows, d.Bytes)
+		})
 	}
-	return d.InTx(ctx, func(in Inserts) error { return in.StoreAll(ctx, rows, receipts, keyed, d.Rows, d.Bytes) })
+	return err != nil && within.Err() != nil && ctx.Err() == nil, err
+}
+
+// timed returns Inserts that call begin before each statement.
+func (i Inserts) timed(begin func()) Inserts {
+	i.Insert = timed{i.Insert, begin}
+	return i
+}
+
+type timed struct {
+	Insert
+	begin func()
+}
+
+func (t timed) Enqueue(ctx context.Context, rows []sqlbatch.Row) error {
+	t.begin()
+	return t.Insert.Enqueue(ctx, rows)
+}
+
+func (t timed) EnqueueNew(ctx context.Context, rows []sqlbatch.Row) (stored [][16]byte, err error) {
+	t.begin()
+	return t.Insert.EnqueueNew(ctx, rows)
+}
+
+func (t timed) Find(ctx context.Context, ids [][16]byte, keys []string) (found []table.Live, err error) {
+	t.begin()
+	return t.Insert.Find(ctx, ids, keys)
 }

@@ -236,6 +236,12 @@ func (s *Sender) FirstUnsent() (first Unsent, n int) {
 	return first, n
 }
 
+// Full reports that items without a Call are not known to be stored, and keep others waiting for room.
+func (s *Sender) Full() bool {
+	_, n := s.FirstUnsent()
+	return n > 0 && s.unanswered.Load() == 0 && !s.buffer.TryAcquire(0) // which fails while anything waits
+}
+
 // TakeUnsent returns the items without a Call that are not known to be stored, each to one caller, and frees their room.
 func (s *Sender) TakeUnsent() []Unsent {
 	s.mu.Lock()

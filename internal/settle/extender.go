@@ -30,7 +30,11 @@ type ExtenderConfig struct {
 	Classify func(error) sqlbatch.Class
 	Health   batch.Health
 	LeaseFor time.Duration
-	Timeout  time.Duration // the most that a statement takes
+	// MaxExtend is for how long a lease is extended after a reader has taken it, and Taken how many leases readers have taken from the
+	// consumer's channel.
+	MaxExtend time.Duration
+	Taken     func() int64
+	Timeout   time.Duration // the most that a statement takes
 	// Member returns as whom the database knows the consumer, and when all of its leases end at the latest.
 	Member func() (id [16]byte, ends time.Duration)
 	// Lost is called when a lease is no longer held: it has expired, or the database says that it is lost. What it returns, if
@@ -45,7 +49,8 @@ type ExtenderConfig struct {
 //
 // The leases are looked at each third of LeaseFor, and one of which less than five sixths are left is extended: so at least
 // half of its time is left for the statements. A lease is not extended after AckTx (its row is
-// locked by the caller's transaction), nor after MaxExtend.
+// locked by the caller's transaction), nor after MaxExtend. That counts from the last look that found the lease in the buffer, which is
+// up to a third of LeaseFor before a reader took it.
 //
 // A statement takes a sixth of LeaseFor at most, whatever the driver does, and the next one another session: a connection
 // that hangs costs time and no lease. The database keeps the later of two ends, so extensions may overlap, and one that
@@ -175,6 +180,9 @@ func (x *Extender) Run() {
 	}
 }
 
+// Ended is closed when End was called.
+func (x *Extender) Ended() <-chan struct{} { return x.stop.Done() }
+
 // End has Run return. Close, after Run has returned, waits until all losses are reported.
 func (x *Extender) End()   { x.end() }
 func (x *Extender) Close() { x.losses.Close() }
@@ -183,12 +191,16 @@ func (x *Extender) Close() { x.losses.Close() }
 // must be extended, and is not in the writer, and the nearest deadline of what is left.
 func (x *Extender) review(now time.Duration) (due []*lease.Lease, nearest time.Duration) {
 	nearest = now + x.cfg.LeaseFor
+	taken := x.cfg.Taken()
 	var expired []*lease.Lease
 	x.mu.Lock()
 	x.drop(func(l *lease.Lease) bool {
 		state := l.State()
 		if l.Ended() || state != lease.Held && state != lease.Settling {
 			return l.Ended()
+		}
+		if state == lease.Held && l.Waits(taken) {
+			l.KeepUntil(now + x.cfg.MaxExtend)
 		}
 		deadline := l.Deadline()
 		switch {
@@ -222,11 +234,13 @@ func (x *Extender) Lose(l *lease.Lease, to lease.State) {
 	}
 }
 
-// patience is how long a statement may take: so short that several fit what is left of a
-// lease, where it is not shorter than what a healthy database may need.
-func (x *Extender) patience() time.Duration {
-	return min(x.cfg.Timeout, max(x.cfg.LeaseFor/6, min(x.cfg.LeaseFor/2, moment)))
+// Patience is how long a statement may take that leases or a membership depend on: so short that several fit what is left of a lease,
+// where it is not shorter than what a healthy database may need.
+func Patience(leaseFor, timeout time.Duration) time.Duration {
+	return min(timeout, max(leaseFor/6, min(leaseFor/2, moment)))
 }
+
+func (x *Extender) patience() time.Duration { return Patience(x.cfg.LeaseFor, x.cfg.Timeout) }
 
 // extendAll hands leases to the writer: light ones by their deadlines, then heavy ones by their sizes.
 func (x *Extender) extendAll(leases []*lease.Lease) {

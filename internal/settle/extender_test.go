@@ -22,6 +22,7 @@ const leaseFor = 30 * time.Second
 func (f *fake) extends(ends *time.Duration) (end func()) {
 	f.extender = settle.NewExtender(settle.ExtenderConfig{
 		Table: extensions{f}, Traits: traits, Classify: classify, Health: health{}, LeaseFor: leaseFor, Timeout: 10 * time.Second,
+		MaxExtend: time.Hour, Taken: func() int64 { return f.taken.Load() },
 		Member: func() ([16]byte, time.Duration) { return [16]byte{9}, *ends },
 		Lost: func(l *lease.Lease, confirmed bool) func() {
 			return func() { f.lost = append(f.lost, map[bool]string{true: "lost", false: "expired"}[confirmed]) }
@@ -42,7 +43,9 @@ func (f *fake) track(n int) []*lease.Lease {
 	leases := f.leases(n)
 	for _, l := range leases {
 		l.Begin(base.Now()+leaseFor, base.Now()+time.Hour)
+		l.Number.Store(1)
 	}
+	f.taken.Store(1)
 	f.extender.Track(append([]*lease.Lease(nil), leases...))
 	return leases
 }
@@ -80,6 +83,26 @@ func TestAutomaticExtensionEnds(t *testing.T) {
 		require.Equal(t, lease.Expired, l.State())
 		end()
 		require.Equal(t, []string{"expired"}, f.lost)
+	})
+}
+
+// TestAutomaticExtensionBeginsWithAReader: a lease in the buffer is extended for as long as it waits there.
+func TestAutomaticExtensionBeginsWithAReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		end := f.extends(forever())
+		leases := f.track(3)
+		leases[1].Number.Store(2) // on the channel
+		leases[2].Number.Store(0) // before it
+		time.Sleep(3 * time.Hour)
+		require.Equal(t, []lease.State{lease.Expired, lease.Held, lease.Held}, []lease.State{leases[0].State(), leases[1].State(), leases[2].State()})
+		f.taken.Store(2)
+		time.Sleep(59 * time.Minute)
+		require.Equal(t, lease.Held, leases[1].State())
+		time.Sleep(2 * time.Minute)
+		require.Equal(t, lease.Expired, leases[1].State())
+		require.Equal(t, lease.Held, leases[2].State())
+		end()
 	})
 }
 

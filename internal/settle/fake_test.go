@@ -7,6 +7,7 @@ import (
 	"maps"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,6 +48,7 @@ type fake struct {
 	slow     map[[16]byte]time.Duration            // what a statement with that row takes
 	settler  *settle.Settler
 	extender *settle.Extender
+	taken    atomic.Int64 // leases that readers have taken
 	home     lease.Home
 	ended    []*lease.Lease
 	stored   []settle.Tally

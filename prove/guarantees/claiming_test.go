@@ -20,6 +20,7 @@ import (
 
 // Claims whose answer does not arrive in time, or cannot be read.
 var claiming = []test{
+	{"AClaimThatPassedALockedRowLooksAgainSoon", lockedMeanwhile},
 	{"G12_AClaimTooLargeForItsNetworkShrinksAndGrowsAgain", shrinkingClaims},
 	{"G12_AMessageThatDoesNotArriveInTimeDelaysItselfOnly", func(w *world) { unreadable(w, faultdb.Hang(), "chanq: could not be read within 500ms") }},
 	{"G12_AMessageThatTheDriverCannotReadDelaysItselfOnly", func(w *world) {
@@ -246,4 +247,24 @@ func firstClaim(w *world) {
 		require.Equal(w, want, sizes.all()[0], fmt.Sprint(maxBody))
 		require.NoError(w, c.Shutdown(context.Background()))
 	}
+}
+
+// lockedMeanwhile has another session hold the only row while a consumer looks, which pauses for an hour when there is nothing.
+func lockedMeanwhile(w *world) {
+	w.skipWithoutRowLocks()
+	w.onKinds(func(q *chanq.Queue[string]) {
+		id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+		unlock := w.lock(q.Name(), id)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: time.Hour})
+		pass(slowness * 500 * time.Millisecond)
+		require.Zero(w, c.Stats().Held)
+		unlock()
+		began := time.Now()
+		l := testdb.Take(w, c, 1)[0]
+		if w.Engine.Bubble {
+			require.Less(w, time.Since(began), 2*time.Second)
+		}
+		require.Equal(w, 1, l.Attempt)
+		w.ack(l)
+	})
 }

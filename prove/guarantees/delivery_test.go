@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"time"
 
@@ -274,7 +275,7 @@ func poison(w *world) {
 	w.Eventually("the hook is told", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return len(dead) == 1 && dead[0] == chanq.DeadEvent{Queue: "work", ID: id, Attempt: mortal, Cause: chanq.CauseKilled, Reason: e.LastError}
+		return len(dead) == 1 && reflect.DeepEqual(dead[0], chanq.DeadEvent{Queue: "work", ID: id, Attempt: mortal, Cause: chanq.CauseKilled, Reason: e.LastError})
 	})
 }
 

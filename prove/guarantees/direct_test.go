@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -21,6 +22,7 @@ var direct = []test{
 	{"G05_QueueSendStoresOnceWhateverFails", directOnce},
 	{"QueueSendOfFewIsOneStatement", directOne},
 	{"QueueSendOfManyStoresAllOrNone", directAll},
+	{"EachStatementOfQueueSendHasItsOwnTime", directSlow},
 	{"QueueSendEndsWithItsContextAndTellsWhatMayBeStored", directContext},
 	{"QueueSendReturnsWhatIsRejected", directRejected},
 	{"QueueSendWakesAndCounts", directWakes},
@@ -97,6 +99,38 @@ func directOne(w *world) {
 	receipts, err := q.Send(w.Soon())
 	require.NoError(w, err)
 	require.Empty(w, receipts)
+}
+
+// directSlow has each of several statements take almost as long as one may, on a clock that a bubble moves.
+func directSlow(w *world) {
+	if !w.Engine.Bubble {
+		w.Skip("it would take minutes")
+	}
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxBody: 3 << 20}})
+	var begun, stored atomic.Int32
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		switch {
+		case op.Kind == faultdb.Begin:
+			begun.Add(1)
+		case op.Kind == faultdb.Exec || op.Kind == faultdb.Query:
+			done := make(chan struct{})
+			time.AfterFunc(20*time.Second, func() { close(done); stored.Add(1) })
+			return faultdb.Hold(done)
+		}
+		return faultdb.Fault{}
+	})
+	ms := make([]chanq.Message[string], 8)
+	for i := range ms {
+		ms[i].Body = strings.Repeat("x", 3<<20)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
+	defer cancel()
+	_, err := q.Send(ctx, ms...)
+	w.Heal()
+	require.NoError(w, err)
+	require.EqualValues(w, 1, begun.Load(), "no try was given up")
+	require.EqualValues(w, 8, stored.Load())
+	require.Equal(w, 8, testdb.Counted(w, q).Ready)
 }
 
 func directAll(w *world) {

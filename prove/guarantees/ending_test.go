@@ -3,6 +3,7 @@ package guarantees
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,6 +31,8 @@ var ending = []test{
 	{"G06_ABatchThatWasReceivedBeforeTheStopIsHandedOver", endBeforeBatch},
 	{"G06_APermanentErrorLetsHandlersDrain", endBroken},
 	{"G06_TwoCallsSeeTheSameEnd", endTogether},
+	{"G06_EachShutdownReportsWhatWasGivenUp", endOfEach},
+	{"ExtendAfterTheEndOfTheConsumerReportsALoss", extendAfterEnd},
 	{"G06_HandleAndPipeReturnThoughAHookOrTheDriverHangs", endStuck},
 	{"G06_ShutdownReleasesWhatReadersHold", endReaders},
 	{"ATransactionGoesOnThoughTheTimeToDrainIsOver", endInTx},
@@ -437,6 +440,51 @@ func endReaders(w *world) {
 	for _, l := range again {
 		require.Equal(w, 1, l.Attempt, "uncounted")
 	}
+}
+
+// endOfEach has a Shutdown wait, and a second one give up for it: what a reader holds, or a settle that cannot be stored.
+func endOfEach(w *world) {
+	for _, lost := range []bool{false, true} {
+		q := w.Queue(fmt.Sprint("work_", lost), chanq.Config{})
+		testdb.Send(w, q, testdb.Texts("a")...)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+		l := testdb.Take(w, c, 1)[0]
+		want := "1 leases not settled, 0 settles not confirmed"
+		if lost {
+			w.Faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Cut(w.Failure(sqlbatch.Unknown)) })
+			require.NoError(w, l.Ack())
+			want = "0 leases not settled, 1 settles not confirmed"
+		}
+		ends := make(chan error, 2)
+		go func() { ends <- c.Shutdown(w.Soon()) }()
+		w.within("it stops", c.Done())
+		go func() {
+			over, cancel := context.WithTimeout(context.Background(), drainFor)
+			defer cancel()
+			ends <- c.Shutdown(over)
+		}()
+		for range 2 {
+			require.ErrorContains(w, testdb.Receive(w, ends, "Shutdown returns"), want)
+		}
+		w.Heal()
+		require.NoError(w, c.Shutdown(w.Soon()))
+	}
+}
+
+// extendAfterEnd: the end of a consumer does not wait for a lease that has expired.
+func extendAfterEnd(w *world) {
+	w.onKinds(func(q *chanq.Queue[string]) {
+		testdb.Send(w, q, testdb.Texts("a")...)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease, MaxExtend: 100 * time.Millisecond})
+		l := testdb.Take(w, c, 1)[0]
+		w.ended(l)
+		require.NoError(w, c.Shutdown(w.Soon()))
+		require.ErrorIs(w, l.Extend(w.Soon(), time.Minute), chanq.ErrLeaseLost)
+		require.ErrorIs(w, l.Extend(w.Soon(), time.Minute), chanq.ErrLeaseLost, "again")
+		again := testdb.Start(w, q, chanq.ConsumerConfig{})
+		w.ack(testdb.Take(w, again, 1)[0])
+		require.NoError(w, again.Shutdown(w.Soon()))
+	})
 }
 
 func endInTx(w *world) {

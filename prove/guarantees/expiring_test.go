@@ -2,6 +2,7 @@ package guarantees
 
 import (
 	"context"
+	"reflect"
 	"sync"
 	"time"
 
@@ -68,7 +69,7 @@ func expires(w *world) {
 	w.Eventually("the hook is told", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return len(dead) == 1 && dead[0] == chanq.DeadEvent{Queue: "work", ID: sent[0], Cause: chanq.CauseExpired, Reason: chanq.ReasonExpired}
+		return len(dead) == 1 && reflect.DeepEqual(dead[0], chanq.DeadEvent{Queue: "work", ID: sent[0], Cause: chanq.CauseExpired, Reason: chanq.ReasonExpired})
 	})
 	require.Empty(w, c.C())
 }
@@ -127,6 +128,7 @@ func ttlAndDelay(w *world) {
 	for _, m := range []chanq.Message[string]{
 		{TTL: time.Minute, Delay: time.Minute},
 		{TTL: time.Second, Delay: time.Minute},
+		{TTL: 2 * time.Millisecond, Delay: 1500 * time.Microsecond}, // stored as 2 ms, too
 	} {
 		_, err := p.Send(w.Soon(), m)
 		require.ErrorContains(w, err, "Message.TTL")

@@ -22,6 +22,7 @@ import (
 var hooking = []test{
 	{"HooksMayPanicAndLeave", hooksMisbehave},
 	{"TheHookOfASuccessMayPanicAndLeave", successMisbehaves},
+	{"EventsOfFailuresSayWhichMessageItIs", failureEvents},
 	{"AHookThatBlocksEndsNoLeaseAndNoShutdown", hooksBlock},
 	{"AHookThatBlocksEndsNoClose", sentBlocks},
 	{"AHookThatWaitsForItselfWaitsUntilItsContextEnds", hooksWaitForThemselves},
@@ -38,6 +39,68 @@ func allHooks(f func(hook string)) chanq.Hooks {
 		Unsent:       func(chanq.UnsentEvent) { f("Unsent") },
 		Dead:         func(chanq.DeadEvent) { f("Dead") },
 		Availability: func(chanq.AvailabilityEvent) { f("Availability") },
+	}
+}
+
+// failureEvents has messages fail, and die of each cause that needs no crash.
+func failureEvents(w *world) {
+	type number int // whose decoder refuses text
+	for kind, cfg := range idleKinds {
+		var mu sync.Mutex
+		dead := map[string]chanq.DeadEvent{}
+		failed := map[string]chanq.HandledEvent{}
+		cfg.MaxAttempts = 2
+		cfg.Hooks = chanq.Hooks{
+			Dead: func(e chanq.DeadEvent) {
+				mu.Lock()
+				defer mu.Unlock()
+				dead[e.Headers["body"]] = e
+			},
+			Handled: func(e chanq.HandledEvent) {
+				mu.Lock()
+				defer mu.Unlock()
+				if e.Outcome == chanq.OutcomeRetry {
+					failed[e.Headers["body"]] = e
+				}
+			},
+		}
+		q := w.Queue(kind, cfg)
+		causes := map[string]chanq.Cause{`1`: chanq.CauseRejected, `2`: chanq.CauseExhausted, `3`: chanq.CauseExpired, `"x"`: chanq.CauseUndecodable, `4`: chanq.CauseExhausted}
+		for body, cause := range causes {
+			m := chanq.Message[string]{Body: body, Key: "k" + body, Type: "type", Headers: map[string]string{"body": body}}
+			if kind == "plain" {
+				m.Key, m.DedupKey = "", m.Key
+			}
+			if cause == chanq.CauseExpired {
+				m.TTL = time.Millisecond
+			}
+			testdb.Send(w, q, m)
+		}
+		pass(slowness * 10 * time.Millisecond)
+		numbers := testdb.OpenOn[number](w, w.DB, kind, cfg)
+		c := testdb.Start(w, numbers, chanq.ConsumerConfig{StopWhenIdle: true, Backoff: func(*chanq.Delivery, error) time.Duration { return time.Millisecond }})
+		require.NoError(w, c.Handle(1, func(_ context.Context, l *chanq.Lease[number]) error {
+			switch l.Body {
+			case 1:
+				return chanq.DeadLetter(errors.New("no"))
+			case 4:
+				return errors.Join(l.Nack(nil), errors.New("later"))
+			}
+			return errors.New("failed")
+		}))
+		w.Eventually("all are dead", func() bool {
+			again := testdb.Start(w, numbers, chanq.ConsumerConfig{StopWhenIdle: true})
+			require.NoError(w, again.Handle(1, func(context.Context, *chanq.Lease[number]) error { return errors.New("failed") }))
+			return testdb.Counted(w, q).Dead == len(causes)
+		})
+		for body, cause := range causes {
+			e := dead[body]
+			require.Equal(w, cause, e.Cause, "%s of %s", body, kind)
+			require.Equal(w, []string{"k" + body, "type", body}, []string{e.Key + e.DedupKey, e.Type, e.Headers["body"]}, "%s of %s", body, kind)
+		}
+		e := failed[`2`]
+		require.Equal(w, []string{"k2", "type"}, []string{e.Key + e.DedupKey, e.Type})
+		require.Positive(w, e.Next)
 	}
 }
 

@@ -27,6 +27,7 @@ var idling = []test{
 	{"StopWhenIdleEndsWhereALockedRowIsDeleted", idleDeleted},
 	{"StopWhenIdleEndsOnAPausedQueue", idlePaused},
 	{"StopWhenIdleOutlivesAnOutageOfItsLook", idleOutage},
+	{"StopWhenIdleDrainsThoughItsLooksAreSlow", idleSlow},
 	{"StopWhenIdleWaitsForDeliveredLeasesAndNotForThoseOfOthers", idleHeld},
 	{"StopWhenIdleEndsEachOfTwoConsumersOfOneQueue", idlePair},
 	{"StopWhenIdleFindsWhatIsBelowItsClaims", idleBelow},
@@ -88,6 +89,26 @@ func idleDrains(w *world) {
 		if q.Name() == "plain" {
 			require.Equal(w, 2, testdb.Counted(w, q).Scheduled, "what has a delay is left")
 		}
+	})
+}
+
+// idleSlow has each look from the beginning take longer than claims wait for one.
+func idleSlow(w *world) {
+	w.onKinds(func(q *chanq.Queue[string]) {
+		testdb.Send(w, q, testdb.Texts(numbers(300)...)...)
+		st := w.Engine.Dialect.Queue(sqlbatch.Names{Queue: q.Name(), Slots: q.Spec().Slots})
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if looks(op, st) || testdb.Runs(op, st.DueOrLocked()) || testdb.Runs(op, st.Slots()) {
+				done := make(chan struct{})
+				time.AfterFunc(slowness*100*time.Millisecond, func() { close(done) })
+				return faultdb.Hold(done)
+			}
+			return faultdb.Fault{}
+		})
+		got := w.drains(q, chanq.ConsumerConfig{Prefetch: 16}, nil)
+		w.Heal()
+		slices.Sort(got)
+		require.Equal(w, numbers(300), got, "each once")
 	})
 }
 

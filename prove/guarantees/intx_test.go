@@ -195,7 +195,7 @@ func inTxHandled(w *world) {
 	require.Greater(w, w.Faults.Ops(), before)
 	c.Stop()
 	require.NoError(w, testdb.Receive(w, left, "Handle returns"))
-	require.Equal(w, int64(1), c.Stats().Acked, "by the handler that returned nil after a rollback")
+	require.Equal(w, int64(2), c.Stats().Acked, "by the commit, and by the handler that returned nil after a rollback")
 	require.Zero(w, c.Stats().Lost)
 }
 

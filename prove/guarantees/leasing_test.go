@@ -1,6 +1,7 @@
 package guarantees
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ var leasing = []test{
 	{"ExtendMovesTheEndOfTheLease", extendMoves},
 	{"ACancelledMessageEndsItsLeaseWithItsCause", cancelledWhileHeld},
 	{"MaxExtendEndsTheLeaseOfAStuckHandler", maxExtend},
+	{"MaxExtendCountsFromWhenAReaderTakesTheMessage", maxExtendOfReaders},
 	{"WhatIsGivenBackEndsThePauseOfAnotherConsumer", givenBackWakes},
 	{"G03_AHolderOfAFormerLifeOfAnIDHasNoLeaseOnTheNext", formerLife},
 	{"G03_AFenceIsNeverGivenTwiceToOneID", fencesOfOneID},
@@ -80,6 +82,62 @@ func maxExtend(w *world) {
 	require.NoError(w, again.Wait(w.Soon()))
 	require.NoError(w, stuck.Ack(), "the consumer does not know of the loss yet")
 	require.ErrorIs(w, stuck.Wait(w.Soon()), chanq.ErrLeaseLost)
+}
+
+// maxExtendOfReaders has messages wait in the buffer for longer than MaxExtend, for one reader.
+func maxExtendOfReaders(w *world) {
+	read := func(c *chanq.Consumer[string], fn func(*chanq.Lease[string]) error) error {
+		for l := range c.C() {
+			_ = l.Settle(fn(l))
+		}
+		return nil
+	}
+	batches := func(c *chanq.Consumer[string], fn func(*chanq.Lease[string]) error) error {
+		return c.HandleBatches(1, 1, 0, func(_ context.Context, ls []*chanq.Lease[string]) error { return fn(ls[0]) })
+	}
+	single := func(c *chanq.Consumer[string], fn func(*chanq.Lease[string]) error) error {
+		return c.Handle(1, func(_ context.Context, l *chanq.Lease[string]) error { return fn(l) })
+	}
+	piped := func(c *chanq.Consumer[string], fn func(*chanq.Lease[string]) error) error {
+		return chanq.Pipe(c, w.Queue("output", chanq.Config{}), 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+			return nil, fn(l)
+		})
+	}
+	const n = 6
+	for name, way := range map[string]func(*chanq.Consumer[string], func(*chanq.Lease[string]) error) error{
+		"channel": read, "batches": batches, "handle": single, "ordered": single, "pipe": piped,
+	} {
+		var lost losses
+		cfg := chanq.Config{Hooks: lost.hooks()}
+		if name == "ordered" {
+			cfg.Kind, cfg.Slots = chanq.KindOrdered, 4
+		}
+		q := w.Queue(name, cfg)
+		ms := testdb.Texts(numbers(n)...)
+		for i := range ms {
+			if name == "ordered" {
+				ms[i].Key = ms[i].Body
+			}
+		}
+		testdb.Send(w, q, ms...)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease, MaxExtend: 2 * steadyLease})
+		handled, ended := make(chan *chanq.Lease[string], 2*n), make(chan error, 1)
+		go func() {
+			ended <- way(c, func(l *chanq.Lease[string]) error {
+				time.Sleep(steadyLease) // all together take longer than MaxExtend
+				handled <- l
+				return nil
+			})
+		}()
+		for range n {
+			require.Equal(w, 1, testdb.Receive(w, handled, name).Attempt, name)
+		}
+		w.Eventually(name+": all are acked", func() bool { return testdb.Empty(w, q) })
+		c.Stop()
+		require.NoError(w, <-ended)
+		require.NoError(w, c.Shutdown(w.Soon()))
+		require.Empty(w, lost.but(), name)
+	}
 }
 
 // paused starts a consumer whose pauses have become long: in a bubble minutes.

@@ -486,7 +486,7 @@ func pauseOfLockedRow(w *world) {
 		require.NoError(w, testdb.Admin(q).Pause(w.Soon(), ""))
 		unlock := w.lockRows("UPDATE chanq__queues SET revision = revision + 1 WHERE name = '" + q.Name() + "'")
 		testdb.Send(w, q, testdb.Texts("waits")...)
-		c := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})
+		c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: 20 * time.Millisecond})
 		require.True(w, testdb.Stats(w, q).Paused)
 		w.pass(steadyLease)
 		require.Equal(w, 1, testdb.Counted(w, q).Ready)

@@ -16,6 +16,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 var sending = []test{
@@ -29,6 +30,10 @@ var sending = []test{
 	{"ASendWhoseContextEndsSaysWhetherItMayBeStored", sendContext},
 	{"FlushOfAProducerWaitsForEveryMessage", producerFlush},
 	{"FlushOfAProducerIsNotFooledByASendThatIsWithdrawn", flushAndWithdraw},
+	{"FlushReturnsThoughUnsentMessagesFillTheBuffer", flushFullOfUnsent},
+	{"FlushDuringCloseReportsWhatCloseDoes", flushDuringClose},
+	{"CloseReturnsAnErrorIfItGivesUp", closeGivesUp},
+	{"AnErrorOfATriggerIsReturnedAndDelaysNoOther", triggers},
 	{"CloseStoresWhatWasHandedOver", closeStores},
 	{"CloseReturnsWhatCouldNotBeStored", closeReturns},
 	{"CloseReturnsAlthoughUnsentMessagesFillTheBuffer", closeFullOfUnsent},
@@ -260,6 +265,167 @@ func flushAndWithdraw(w *world) {
 	require.NoError(w, <-flushed)
 	require.Equal(w, 2, testdb.Stats(w, q).Ready)
 }
+
+// flushFullOfUnsent: more messages than the buffer holds are too large.
+func flushFullOfUnsent(w *world) {
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxBody: 10}})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{BufferBytes: 600})
+	const n = 10
+	var sender sync.WaitGroup
+	sender.Go(func() {
+		for i := range 2 * n {
+			m := chanq.Message[string]{Body: strings.Repeat("x", 11)}
+			if i%2 == 1 {
+				m.Body = "fits"
+			}
+			select {
+			case p.C() <- m:
+			case <-p.Done(): // the test has failed
+			}
+		}
+	})
+	taken, failed := 0, 0
+	for taken < n {
+		pass(20 * time.Millisecond) // the intake waits for room
+		if err := p.Flush(w.Soon()); err != nil {
+			failed++
+			require.ErrorIs(w, err, chanq.ErrTooLarge)
+			require.ErrorContains(w, err, "Unsent returns them")
+		}
+		for _, u := range p.Unsent() {
+			require.ErrorIs(w, u.Err, chanq.ErrTooLarge)
+			taken++
+		}
+	}
+	sender.Wait()
+	require.NoError(w, p.Flush(w.Soon()))
+	require.Equal(w, n, testdb.Counted(w, q).Ready)
+	require.Greater(w, failed, 1)
+}
+
+// gated is encoded when its gate is open.
+type gated struct{ gate chan struct{} }
+
+func (g gated) MarshalJSON() ([]byte, error) {
+	<-g.gate
+	return []byte("{}"), nil
+}
+
+func flushDuringClose(w *world) {
+	q := testdb.QueueOf[gated](w, "work", chanq.Config{})
+	for _, stores := range []bool{true, false} {
+		p := testdb.Produce(w, q, chanq.ProducerConfig{})
+		gate := make(chan struct{})
+		open := sync.OnceFunc(func() { close(gate) })
+		w.Cleanup(open)
+		p.C() <- chanq.Message[gated]{Body: gated{gate}} // it is being encoded
+		closing, cancel := context.WithCancel(context.Background())
+		closed, flushed := make(chan error, 1), make(chan error, 1)
+		go func() { closed <- p.Close(closing) }()
+		w.within("Close begins", p.Done())
+		go func() { flushed <- p.Flush(w.Soon()) }()
+		pass(100 * time.Millisecond)
+		require.Empty(w, flushed, "the message is not stored yet")
+		if stores {
+			open()
+			require.NoError(w, testdb.Receive(w, flushed, "Flush returns"))
+			require.NoError(w, <-closed)
+			require.Equal(w, 1, testdb.Counted(w, q).Ready)
+		} else {
+			cancel()
+			var unsent *chanq.UnsentError[gated]
+			require.ErrorAs(w, <-closed, &unsent)
+			err := testdb.Receive(w, flushed, "Flush returns")
+			require.ErrorContains(w, err, "1 messages sent on C could not be stored, Close returns them")
+			require.ErrorContains(w, p.Flush(w.Soon()), "Close returns them", "later, too")
+			open()
+			require.NoError(w, p.Close(w.Soon()))
+		}
+		cancel()
+	}
+}
+
+// closeGivesUp: a driver or a hook does not return, and nothing came through C.
+func closeGivesUp(w *world) {
+	for _, where := range []string{"driver", "hook"} {
+		gate := make(chan struct{})
+		cfg := chanq.Config{}
+		if where == "hook" {
+			cfg.Hooks.Sent = func(chanq.SentEvent) { <-gate }
+		}
+		q := w.Queue(where, cfg)
+		p := testdb.Produce(w, q, chanq.ProducerConfig{})
+		free := func() { close(gate) }
+		if where == "driver" {
+			st := w.Statements(where)
+			_, free = w.stick(func(op faultdb.Op) bool { return enqueues(op, st) })
+		}
+		sent := make(chan error, 1)
+		go func() {
+			_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "sent"})
+			sent <- err
+		}()
+		pass(100 * time.Millisecond)
+		over, cancel := context.WithTimeoutCause(context.Background(), 50*time.Millisecond, errors.New("the time is over"))
+		err := p.Close(over)
+		cancel()
+		require.ErrorContains(w, err, "the time is over", where)
+		if where == "driver" {
+			var op *chanq.OpError
+			require.ErrorAs(w, <-sent, &op)
+			require.True(w, op.Unknown, "a statement has it")
+		} else {
+			require.NoError(w, <-sent)
+		}
+		free()
+		require.NoError(w, p.Close(w.Soon()), "everything has ended")
+	}
+}
+
+// triggers have the INSERT of a message fail: by THROW, or by a ROLLBACK.
+func triggers(w *world) {
+	if w.Engine.Dialect != sqlserver.Dialect {
+		w.Skip("errors of triggers have numbers of their own on SQL Server")
+	}
+	for _, number := range []serverNumber{50001, 3609} {
+		q := w.Queue(fmt.Sprint("work", int(number)), chanq.Config{})
+		p := testdb.Produce(w, q, chanq.ProducerConfig{})
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if carries(op, "poison") {
+				return faultdb.Fail(number)
+			}
+			return faultdb.Fault{}
+		})
+		ms := append(testdb.Texts(numbers(20)...), testdb.Texts("poison")...)
+		refused := func(err error) {
+			w.Helper()
+			var op *chanq.OpError
+			require.ErrorAs(w, err, &op)
+			require.ErrorIs(w, op, number)
+			require.False(w, op.Unknown, "nothing is stored")
+		}
+		_, err := p.SendBatch(w.Soon(), ms...)
+		var failed *chanq.BatchError
+		require.ErrorAs(w, err, &failed)
+		for i, err := range failed.Errs {
+			if ms[i].Body == "poison" {
+				refused(err)
+			} else {
+				require.NoError(w, err)
+			}
+		}
+		_, err = q.Send(w.Soon(), testdb.Texts("poison")...)
+		refused(err)
+		w.Heal()
+		require.Equal(w, 20, testdb.Counted(w, q).Ready)
+	}
+}
+
+// serverNumber is an error of SQL Server.
+type serverNumber int32
+
+func (n serverNumber) SQLErrorNumber() int32 { return int32(n) }
+func (n serverNumber) Error() string         { return fmt.Sprintf("mssql: injected (%d)", int32(n)) }
 
 func closeStores(w *world) {
 	q := w.Queue("work", chanq.Config{})

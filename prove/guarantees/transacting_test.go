@@ -1,10 +1,13 @@
 package guarantees
 
 import (
+	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -25,6 +28,113 @@ var transacting = []test{
 	{"G08_AckTxOfManyLeasesNamesThoseThatWereLost", ackTxOfLost},
 	{"AckTxOfLeasesKnownToBeLostAsksNoDatabase", ackTxKnownLost},
 	{"AckTxOfOneTellsALossAsThatOfManyDoes", ackTxOneLost},
+	{"AnAckTxCountsOnceItsMessageIsGone", ackTxCounts},
+	{"ACommitThatHangsEndsWithTheContextOfItsLease", commitHangs},
+	{"ASendTxCountsAtTheCallOrAtTheCommitOfInTx", sendTxCounts},
+}
+
+func ackTxCounts(w *world) {
+	for kind, cfg := range idleKinds {
+		var acked atomic.Int64
+		cfg.Hooks.Settled = func(e chanq.SettledEvent) { acked.Add(int64(e.Acked)) }
+		q := w.Queue(kind, cfg)
+		for _, m := range testdb.Texts(numbers(4)...) {
+			if q.Spec().Kind == chanq.KindOrdered {
+				m.Key = m.Body
+			}
+			testdb.Send(w, q, m)
+		}
+		c := testdb.Start(w, q, chanq.ConsumerConfig{})
+		leases := testdb.Take(w, c, 4)
+		require.Equal(w, numbers(4), slices.Sorted(slices.Values(testdb.Bodies(leases))))
+		in := func(l *chanq.Lease[string], before func(), end func(*sql.Tx) error) {
+			tx, err := w.DB.BeginTx(w.Soon(), nil)
+			require.NoError(w, err)
+			require.NoError(w, l.AckTx(w.Soon(), tx))
+			before()
+			require.NoError(w, end(tx))
+		}
+		count := func(n int64) {
+			w.Helper()
+			w.Eventually("it is counted", func() bool { return acked.Load() == n })
+			require.Equal(w, n, c.Stats().Acked)
+		}
+		in(leases[0], func() {
+			w.pass(3 * time.Second)
+			require.Zero(w, acked.Load(), "its transaction is open")
+		}, (*sql.Tx).Commit)
+		count(1)
+		in(leases[1], func() {}, (*sql.Tx).Rollback)
+		w.pass(3 * time.Second)
+		require.EqualValues(w, 1, acked.Load(), "it was rolled back")
+		w.ack(leases[1])
+		count(2)
+		in(leases[2], func() {}, (*sql.Tx).Commit)
+		require.NoError(w, chanq.InTx(w.Soon(), w.DB, func(ctx context.Context, tx *sql.Tx) error {
+			return leases[3].AckTx(ctx, tx)
+		}))
+		require.NoError(w, c.Shutdown(w.Soon()))
+		require.EqualValues(w, 4, acked.Load(), "the end looks once more")
+		require.EqualValues(w, 4, c.Stats().Acked)
+	}
+}
+
+// commitHangs has the commit of a handler hang, before or after it was applied, which the consumer may see.
+func commitHangs(w *world) {
+	for name, hangs := range map[string]faultdb.Fault{"before": faultdb.Hang(), "applied": faultdb.Hang().Applied()} {
+		q := w.Queue(name, chanq.Config{})
+		testdb.Send(w, q, testdb.Texts("a")...)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: slowness * 3 * time.Second})
+		returned := make(chan error, 2)
+		ended := make(chan error, 1)
+		go func() {
+			ended <- c.Handle(1, func(ctx context.Context, l *chanq.Lease[string]) error {
+				err := chanq.InTx(ctx, w.DB, func(ctx context.Context, tx *sql.Tx) error {
+					w.Strike(hangs, func(op faultdb.Op) bool { return op.Kind == faultdb.Commit })
+					return l.AckTx(ctx, tx)
+				})
+				w.Heal()
+				returned <- err
+				c.Stop()
+				return err
+			})
+		}()
+		var op *chanq.OpError
+		require.ErrorAs(w, testdb.Receive(w, returned, "the handler returns"), &op, name)
+		require.True(w, op.Unknown, name)
+		require.NoError(w, <-ended, name)
+	}
+}
+
+func sendTxCounts(w *world) {
+	var sent []chanq.SentEvent
+	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Sent: func(e chanq.SentEvent) {
+		e.Took = 0
+		sent = append(sent, e)
+	}}})
+	ms := []chanq.Message[string]{{Body: "a", DedupKey: "k"}, {Body: "b", DedupKey: "k"}, {Body: "c"}}
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
+	require.NoError(w, err)
+	_, err = q.SendTx(w.Soon(), tx, ms...)
+	require.NoError(w, err)
+	require.Equal(w, []chanq.SentEvent{{Queue: "work", Attempted: 2}}, sent)
+	require.NoError(w, tx.Rollback())
+	failed := errors.New("failed")
+	for _, end := range []error{failed, nil} {
+		sent = nil
+		require.ErrorIs(w, chanq.InTx(w.Soon(), w.DB, func(ctx context.Context, tx *sql.Tx) error {
+			for range 2 {
+				_, err := q.SendTx(ctx, tx, ms...)
+				require.NoError(w, err)
+			}
+			require.Empty(w, sent)
+			return end
+		}), end)
+		if end != nil {
+			require.Empty(w, sent)
+		}
+	}
+	require.Equal(w, []chanq.SentEvent{{Queue: "work", Messages: 3, Duplicates: 3, Bytes: 6}}, sent)
 }
 
 func sendTx(w *world) {

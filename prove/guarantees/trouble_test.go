@@ -19,6 +19,7 @@ var trouble = []test{
 	{"G12_AnAckThatHangsDelaysNoOther", hungAck},
 	{"G12_AnExtensionThatHangsLosesNoLease", hungExtension},
 	{"G12_AnExtendThatHangsLosesNoLease", hungExtend},
+	{"G12_ARecurringTaskThatHangsLosesNoLease", hungTasks},
 	{"G12_ALockedRowDelaysItselfOnly", lockedRow},
 	{"G12_ALeaseWhoseRowIsLockedForAWhileIsKept", lockedForAWhile},
 	{"G09_AfterAnExtendOfUnknownOutcomeTheDeadlineIsNotLaterThanTheDatabases", doubtfulExtend},
@@ -182,6 +183,55 @@ func hungAck(w *world) {
 func hungExtension(w *world) {
 	st := w.Statements("work")
 	w.hungWhileHeld(func(op faultdb.Op) bool { return extends(op, st) }, func(*chanq.Lease[string]) {})
+}
+
+// hungTasks has what a consumer does again and again hang for as long as it may, while messages are handled: on SQLite all statements
+// share one connection.
+func hungTasks(w *world) {
+	is := func(sts ...sqlbatch.Statement) func(faultdb.Op) bool {
+		return func(op faultdb.Op) bool {
+			return slices.ContainsFunc(sts, func(st sqlbatch.Statement) bool { return testdb.Runs(op, st) })
+		}
+	}
+	for _, kind := range []string{"plain", "ordered"} {
+		st := w.Statements(kind)
+		if kind == "ordered" {
+			st = w.Engine.Dialect.Queue(sqlbatch.Names{Queue: kind, Slots: 4})
+		}
+		tasks := map[string]func(faultdb.Op) bool{
+			"heartbeat": is(st.Join(sqlbatch.Member{})), "policy": is(st.Version()), "trim": is(st.Trim(sqlbatch.Done, time.Second, 1, 0)),
+		}
+		if kind == "ordered" {
+			delete(tasks, "heartbeat") // without them the membership ends, and with it the leases
+		}
+		for name, meant := range tasks {
+			var lost losses
+			cfg := idleKinds[kind]
+			cfg.Retain, cfg.Hooks = time.Second, lost.hooks()
+			q := w.Queue(kind, cfg)
+			for _, m := range testdb.Texts(numbers(3)...) {
+				if kind == "ordered" {
+					m.Key = m.Body
+				}
+				testdb.Send(w, q, m)
+			}
+			c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: troubleLease, PollEvery: troubleLease / 10})
+			held := testdb.Take(w, c, 3)
+			w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+				if meant(op) {
+					return faultdb.Hang()
+				}
+				return faultdb.Fault{}
+			})
+			pass(4 * troubleLease)
+			require.Empty(w, lost.but(), "%s of %s", name, kind)
+			w.Heal()
+			for _, l := range held {
+				w.ack(l)
+			}
+			require.NoError(w, c.Shutdown(w.Soon()))
+		}
+	}
 }
 
 func hungExtend(w *world) {

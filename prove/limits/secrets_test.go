@@ -70,16 +70,16 @@ func (s *said) err(err error) {
 func (s *said) hooks() chanq.Hooks {
 	level := &slog.HandlerOptions{Level: slog.LevelDebug}
 	return chanq.JoinHooks(
-		chanq.LogHooks(slog.New(slog.NewJSONHandler(s, level))),
-		chanq.LogHooks(slog.New(slog.NewTextHandler(s, level))),
+		chanq.LogHooks(slog.New(slog.NewJSONHandler(s, level)), slog.LevelWarn),
+		chanq.LogHooks(slog.New(slog.NewTextHandler(s, level)), slog.LevelWarn),
 		chanq.Hooks{
 			Sent:         func(e chanq.SentEvent) { s.note("sent", e) },
 			Claimed:      func(e chanq.ClaimedEvent) { s.note("claimed", e) },
 			Settled:      func(e chanq.SettledEvent) { s.note("settled", e) },
 			LeaseLost:    func(e chanq.LeaseLostEvent) { s.note("lease lost", e) },
-			Handled:      func(e chanq.HandledEvent) { s.note("handled", e) },
+			Handled:      func(e chanq.HandledEvent) { e.Headers = nil; s.note("handled", e) },
 			Unsent:       func(e chanq.UnsentEvent) { s.note("unsent", e); s.err(e.Err) },
-			Dead:         func(e chanq.DeadEvent) { s.note("dead", e) },
+			Dead:         func(e chanq.DeadEvent) { e.Headers = nil; s.note("dead", e) },
 			Availability: func(e chanq.AvailabilityEvent) { s.note("availability", e); s.err(e.Err) },
 		})
 }

@@ -107,7 +107,7 @@ func TestOnPostgreSQLAnIndexOnTheLiveTableBlamesNoMessage(t *testing.T) {
 	cfg := chanq.Config{Spec: chanq.Spec{MaxAttempts: 2}}
 	q := w.Queue("work", cfg)
 	limited := w.limited(cfg, 300*time.Millisecond)
-	c := testdb.Start(w, limited, chanq.ConsumerConfig{LeaseFor: time.Minute, PollMax: 50 * time.Millisecond})
+	c := testdb.Start(w, limited, chanq.ConsumerConfig{LeaseFor: time.Minute, PollEvery: 50 * time.Millisecond})
 	index, err := w.DB.BeginTx(w.Soon(), nil)
 	require.NoError(t, err)
 	testdb.Send(w, q, testdb.Texts(strings.Fields(strings.Repeat("m ", 20))...)...)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"reflect"
+	"slices"
 
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -28,13 +29,14 @@ type serverError interface {
 func (dialect) Classify(err error) sqlbatch.Class {
 	var e serverError
 	if errors.As(err, &e) {
-		for _, n := range numbersOf(e) {
+		numbers := numbersOf(e)
+		for _, n := range numbers {
 			if c, ok := errorClasses[n]; ok {
 				return c
 			}
-			if n >= firstOwnError {
-				return sqlbatch.BadRow
-			}
+		}
+		if slices.ContainsFunc(numbers, raised) {
+			return sqlbatch.BadRow
 		}
 		return sqlbatch.Unknown
 	}
@@ -53,9 +55,10 @@ func (dialect) Classify(err error) sqlbatch.Class {
 	return sqlbatch.Unknown
 }
 
-// firstOwnError is the least number of the errors that programs raise. One that chanq does not raise comes from a trigger of
-// another program, by THROW, which undoes the statement, or by RAISERROR, which does not.
-const firstOwnError = 50000
+// raised reports an error that a trigger of the user's has made: by THROW or RAISERROR, or by a ROLLBACK (3609) or an error (3616) that
+// ended its transaction. It would come again for the same rows. After a RAISERROR without a ROLLBACK the statement has nevertheless
+// been carried out.
+func raised(number int32) bool { return number >= 50000 || number == 3609 || number == 3616 }
 
 // numbersOf is the numbers of a response's errors, the last first: All has them from
 // first to last.
@@ -119,7 +122,6 @@ var errorClasses = classes(map[sqlbatch.Class][]int32{
 		241, 242, 245, 8114, // conversion
 		511, 1946, // row or index key too long
 		8023, // not a valid value of its type
-		3609, // a trigger of another program has rolled back
 	},
 	sqlbatch.NoSchema: {
 		208, 207, 2812, // table, column, procedure

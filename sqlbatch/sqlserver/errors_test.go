@@ -24,7 +24,7 @@ func TestClassifiesByNumber(t *testing.T) {
 			983, 916, 51871},
 		sqlbatch.Unknown:   {40197, 40549, 40550, 40551, 40552, 40553, 596, 0, 12345},
 		sqlbatch.Duplicate: {2601, 2627},
-		sqlbatch.BadRow:    {2628, 8152, 515, 547, 8115, 517, 3609, 50000, 51000, 2147483647},
+		sqlbatch.BadRow:    {2628, 8152, 515, 547, 8115, 517, 3609, 3616, 50000, 51000, 2147483647},
 		sqlbatch.NoSchema:  {208, 207, 2812, 308},
 		sqlbatch.Permanent: {229, 230, 262, 297, 102, 156, 331, 332, 333, 334, 650, 1934, 8622, 8624, 8630, 8632, 2760, 51872},
 	} {
@@ -40,6 +40,8 @@ func TestClassifiesByAnEarlierErrorWhenTheLastIsUnknown(t *testing.T) {
 	last := mssql.Error{Number: 1750}
 	last.All = []mssql.Error{{Number: 262}, {Number: 1750}}
 	require.Equal(t, sqlbatch.Permanent, sqlserver.Dialect.Classify(last))
+	rolledBack := mssql.Error{Number: 3609, All: []mssql.Error{{Number: 1205}, {Number: 3609}}}
+	require.Equal(t, sqlbatch.RolledBack, sqlserver.Dialect.Classify(rolledBack), "in a trigger, too")
 	require.Equal(t, sqlbatch.Permanent, sqlserver.Dialect.Classify(fmt.Errorf("migrate: %w", &last)), "a driver may return a pointer")
 	last = mssql.Error{Number: 3609}
 	last.All = []mssql.Error{{Number: 50000}, {Number: 3609}}

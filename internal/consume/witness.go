@@ -1,0 +1,103 @@
+package consume
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/internal/settle"
+	"github.com/chanq/chanq/internal/table"
+)
+
+// witness finds out which messages transactions of the caller have acked: their rows are gone after the commit, of which only the
+// caller learns. It looks at all of them together, witnessEvery after the first ack, and then as often while rows are left.
+type witness struct {
+	entered chan struct{} // of capacity 1: there are leases
+
+	mu     sync.Mutex // guards leases
+	leases []*lease.Lease
+}
+
+// witnessEvery is the pause before a look. Most transactions have ended by then.
+const witnessEvery = time.Second
+
+// add notes a lease that is in a transaction now.
+func (w *witness) add(l *lease.Lease) {
+	w.mu.Lock()
+	w.leases = append(w.leases, l)
+	w.mu.Unlock()
+	base.Signal(w.entered)
+}
+
+// take returns the leases that are still in a transaction, each once.
+func (w *witness) take() []*lease.Lease {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	leases := w.leases
+	w.leases = nil
+	seen := map[*lease.Lease]bool{}
+	return slices.DeleteFunc(leases, func(l *lease.Lease) bool {
+		again := seen[l]
+		seen[l] = true
+		return again || l.State() != lease.InTx
+	})
+}
+
+// witnessAcks looks until ctx ends, and then once more.
+func (c *Consumer) witnessAcks(ctx context.Context) {
+	for {
+		select {
+		case <-c.witness.entered:
+			batch.Sleep(ctx, witnessEvery)
+		case <-ctx.Done():
+		}
+		c.look()
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// look reports the acks whose rows are gone. It goes on looking for the others until LeaseFor after the end of their leases: a
+// transaction may keep a row for longer, but others may have the message by then.
+func (c *Consumer) look() {
+	leases := c.witness.take()
+	if len(leases) == 0 {
+		return
+	}
+	timeout := settle.Patience(c.cfg.LeaseFor, c.cfg.StatementTimeout)
+	seen, err := table.Table{Queue: c.cfg.Table, Part: c.parts.note}.Look(c.abandoned, timeout, lease.IDs(leases))
+	c.mind("look", err)
+	var gone []*lease.Lease
+	for _, l := range leases {
+		row := lease.RowHeld
+		if err == nil {
+			row = l.Row(seen)
+		}
+		switch {
+		case row == lease.RowGone:
+			gone = append(gone, l)
+		case row == lease.RowHeld && base.Now() < l.Deadline()+c.cfg.LeaseFor:
+			c.witness.add(l)
+		}
+	}
+	c.committed(gone, true)
+}
+
+// Committed notes that a transaction has acked the messages of leases, and is committed. It takes over the slice.
+func (c *Consumer) Committed(leases []*lease.Lease) { c.committed(leases, false) }
+
+func (c *Consumer) committed(leases []*lease.Lease, seen bool) {
+	t := settle.Tally{Acked: len(lease.Committed(leases, seen))}
+	if t.Acked == 0 {
+		return
+	}
+	c.cfg.Observer.Settled(t, 0)
+	c.mu.Lock()
+	c.settled.Add(t)
+	c.mu.Unlock()
+}
