@@ -44,6 +44,8 @@ type queue struct {
 	nack, snooze, buryInsert, buryDelete, release string
 	version, record, problems, clock              string
 	stats, empty, get, cancel, discard, queues    string
+	causes, walk, walkGroup                       string
+	bodies                                        map[bool]string // true: of the dead
 	drop                                          []string
 	redriveOldest, redriveListed                  string
 	redriveInsert, redriveDelete, redriveCount    string
@@ -78,6 +80,10 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		stats: text(statsText), empty: text(emptyText), get: text(getText),
 		cancel:        text(cancelText),
 		discard:       text(discardText),
+		bodies:        map[bool]string{false: text(bodiesText + "{live}" + ofIDs), true: text(bodiesText + "{dead}" + ofIDs)},
+		causes:        text(causesText),
+		walk:          text(walkText),
+		walkGroup:     text(walkGroup),
 		queues:        text(queuesText),
 		drop:          []string{text(dropMembers), text(dropRecord), text(dropView), text(dropLive), text(dropDead), text(dropDone), text(dropSamples)},
 		redriveOldest: text(redriveMark + oldestDead), redriveListed: text(redriveMark + listedDead),

@@ -82,10 +82,10 @@ func (q *queue) Cancel(ids [][16]byte) sqlbatch.Statement {
 }
 
 // Purges come by the index that claims, peeks and trims use, and skip what is
-// locked (READPAST): maintenance waits for nobody. UPDLOCK makes the read lock,
-// so that READPAST works where READ_COMMITTED_SNAPSHOT is on. Live ones are found as a
-// claim finds them, without a lock that lasts on what is walked past, and looked at
-// once more under the lock.
+// locked (READPAST). UPDLOCK makes the read lock, so that READPAST works where
+// READ_COMMITTED_SNAPSHOT is on. Live and dead ones are found as a claim finds them,
+// without a lock that lasts on what is walked past, and looked at once more under the
+// lock: each statement locks a row by its key first, and its entries in other indexes after that.
 //
 // A step begins where the one before it ended, of live ones in their priority, so that it
 // walks neither over the ghosts that that one left behind nor over what it passed. Of live
@@ -97,15 +97,7 @@ var purgeTexts = map[sqlbatch.State]string{
 	sqlbatch.Scheduled: purgeOpen + `IF @after < @now SET @after = @now;
 ` + purgeLive + ` AND i.enqueued_at < @before AND u.due_at > @now AND u.lease_until <= @now` + purgeEnd,
 	sqlbatch.Leased: purgeOpen + purgeLive + ` AND i.due_at <= @now AND i.lease_until > @now AND i.fence <= @mark AND u.lease_until > @now AND u.fence <= @mark` + purgeEnd,
-	sqlbatch.Dead: session + window + `WITH c AS (
-    SELECT TOP (@n) id, ended_at
-    FROM {dead} WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({dead ended}), FORCESEEK)
-    WHERE ended_at >= @after AND (ended_at > @after OR id > @after_id) AND ended_at < @before
-    ORDER BY ended_at, id
-)
-DELETE c
-` + ended + `;
-`,
+	sqlbatch.Dead:   session + window + deleteDead(inWindow),
 	sqlbatch.Done: session + window + `WITH c AS (
     SELECT TOP (@n) id, ended_at
     FROM {done} WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({done pk}), FORCESEEK)
@@ -134,6 +126,28 @@ INNER JOIN {live} AS q WITH (UPDLOCK, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id 
 ` + fromListOptions + `;
 `
 )
+
+// inWindow is a condition on the entries of the index of ends.
+const inWindow = `i.ended_at >= @after AND (i.ended_at > @after OR i.id > @after_id) AND i.ended_at < @before`
+
+// fromEnded has the dead in the order of their ends, d by its key.
+const fromEnded = `FROM {dead} AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ({dead ended}), FORCESEEK)
+INNER JOIN {dead} AS d WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({dead pk}), FORCESEEK) ON d.id = i.id AND d.ended_at = i.ended_at
+`
+
+// deleteDead deletes up to @n of the dead whose entries meet a condition.
+func deleteDead(condition string) string {
+	return `DELETE q
+` + ended + `
+FROM (
+` + indent("    ", `SELECT TOP (@n) d.id
+`+fromEnded+`WHERE `+condition+`
+ORDER BY i.ended_at, i.id
+`) + `) AS a
+INNER JOIN {dead} AS q WITH (UPDLOCK, ROWLOCK, INDEX ({dead pk}), FORCESEEK) ON q.id = a.id
+` + fromListOptions + `;
+`
+}
 
 // ended returns what was deleted, and when it had ended.
 const ended = `OUTPUT deleted.id, DATEDIFF_BIG(millisecond, '19700101', deleted.ended_at) AS place`
@@ -208,15 +222,14 @@ func (q *queue) Purge(s sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.State
 // from the choice to the end of the transaction.
 const redriveText = redriveNow + window + redriveOpen + `INSERT INTO @chosen (id)
 SELECT TOP (@n) d.id
-FROM {dead} AS d WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({dead ended}), FORCESEEK)
-WHERE d.ended_at >= @after AND (d.ended_at > @after OR d.id > @after_id) AND d.ended_at < @before
+` + fromEnded + `WHERE ` + inWindow + `
   AND ` + redriveRoom + `
   AND NOT EXISTS (
     SELECT 1
     FROM {dead} AS e WITH (INDEX ({dead key}), FORCESEEK)
     WHERE e.dedup_key = d.dedup_key AND e.dedup_key IS NOT NULL AND e.id < d.id AND e.ended_at < @before)
-ORDER BY d.ended_at, d.id
-OPTION (KEEPFIXED PLAN);
+ORDER BY i.ended_at, i.id
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 ` + redriveClose
 
 // redriveIDsText finds the dead by their key and waits for locked ones. Among the
@@ -279,21 +292,24 @@ func (q *queue) Redrive(n int, ids [][16]byte, w sqlbatch.Window) sqlbatch.State
 	return call(q.redrive, "@n bigint"+windowDeclaration, append([]any{sql.Named("n", int64(n))}, windowOf(w)...)...)
 }
 
-// trimText deletes the old end of an index (ended_at, id), which is the clustered key of the done table: a range of
-// neighbouring entries, of which locked ones are skipped. It begins where the step before it ended.
-func trimText(table, index string) string {
-	return session + `DECLARE @epoch datetime2(3) = '19700101';
+// Trims delete the old end of an index (ended_at, id), which is the clustered key of the done table: a range of
+// neighbouring entries, of which locked ones are skipped. Each begins where the step before it ended.
+const trimOpen = session + `DECLARE @epoch datetime2(3) = '19700101';
 DECLARE @after datetime2(3) = DATEADD(millisecond, @after_ms, DATEADD(day, @after_days, @epoch));
 DECLARE @cut datetime2(3) = DATEADD(millisecond, -@age_ms, DATEADD(day, -@age_days, SYSUTCDATETIME()));
-WITH c AS (
+`
+
+var trimTexts = map[sqlbatch.State]string{
+	sqlbatch.Dead: trimOpen + deleteDead(`i.ended_at >= @after AND i.ended_at <= @cut`),
+	sqlbatch.Done: trimOpen + `WITH c AS (
     SELECT TOP (@n) id, ended_at
-    FROM ` + table + ` WITH (UPDLOCK, READPAST, ROWLOCK, INDEX (` + index + `), FORCESEEK)
+    FROM {done} WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({done pk}), FORCESEEK)
     WHERE ended_at >= @after AND ended_at <= @cut
     ORDER BY ended_at, id
 )
 DELETE c
 ` + ended + `;
-`
+`,
 }
 
 func (q *queue) Trim(s sqlbatch.State, age time.Duration, n int, after int64) sqlbatch.Statement {

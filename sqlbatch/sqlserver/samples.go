@@ -30,13 +30,13 @@ const samplesTableText = `IF OBJECT_ID({'samples'}, N'U') IS NULL
     );
 `
 
-// sampleText makes the rows of all steps that are missing, which may be done twice, and adds to
-// them, which is one statement, in the order of steps: two of them never wait for each other in
-// a circle.
+// sampleText makes the rows of all steps that are missing and adds to them, in the order of steps: two of them never wait for each other in
+// a circle. It is one transaction, so that nothing is added if the answer cannot be read.
 const sampleText = settling + `DECLARE @now bigint = DATEDIFF_BIG(millisecond, '19700101', SYSUTCDATETIME());
 DECLARE @ten bigint = @now - @now % 10000;
 DECLARE @minute bigint = @now - @now % 60000;
 DECLARE @hour bigint = @now - @now % 3600000;
+~BEGIN TRANSACTION;
 INSERT INTO {samples} WITH (ROWLOCK) (queue, step, at, sent, acked, nacked, died, delivered, waited)
 SELECT {name}, p.step, p.at, 0, 0, 0, 0, 0, 0
 FROM (VALUES (10, @ten), (60, @minute), (3600, @hour)) AS p (step, at)
@@ -57,6 +57,7 @@ OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 SELECT h.step, CASE WHEN h.ready IS NULL THEN 0 ELSE 1 END AS counted
 FROM {samples} AS h
 WHERE h.queue = {name} AND h.step = 10 AND h.at = @ten;
+~COMMIT TRANSACTION;
 `
 
 // countedText is what a Sample of nothing asks: it writes nothing. It is a seek of one key.

@@ -8,6 +8,7 @@ DECLARE @now bigint = DATEDIFF_BIG(millisecond, '19700101', SYSUTCDATETIME());
 DECLARE @ten bigint = @now - @now % 10000;
 DECLARE @minute bigint = @now - @now % 60000;
 DECLARE @hour bigint = @now - @now % 3600000;
+BEGIN TRANSACTION;
 INSERT INTO [dbo].[chanq__samples] WITH (ROWLOCK) (queue, step, at, sent, acked, nacked, died, delivered, waited)
 SELECT 'orders', p.step, p.at, 0, 0, 0, 0, 0, 0
 FROM (VALUES (10, @ten), (60, @minute), (3600, @hour)) AS p (step, at)
@@ -28,3 +29,4 @@ OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 SELECT h.step, CASE WHEN h.ready IS NULL THEN 0 ELSE 1 END AS counted
 FROM [dbo].[chanq__samples] AS h
 WHERE h.queue = 'orders' AND h.step = 10 AND h.at = @ten;
+COMMIT TRANSACTION;

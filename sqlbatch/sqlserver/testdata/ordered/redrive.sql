@@ -11,8 +11,9 @@ DECLARE @chosen TABLE (id binary(16) NOT NULL PRIMARY KEY CLUSTERED);
 BEGIN TRANSACTION;
 INSERT INTO @chosen (id)
 SELECT TOP (@n) d.id
-FROM [dbo].[chanq_orders__dead] AS d WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders__dead_ended]), FORCESEEK)
-WHERE d.ended_at >= @after AND (d.ended_at > @after OR d.id > @after_id) AND d.ended_at < @before
+FROM [dbo].[chanq_orders__dead] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__dead_ended]), FORCESEEK)
+INNER JOIN [dbo].[chanq_orders__dead] AS d WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders__dead]), FORCESEEK) ON d.id = i.id AND d.ended_at = i.ended_at
+WHERE i.ended_at >= @after AND (i.ended_at > @after OR i.id > @after_id) AND i.ended_at < @before
   AND NOT EXISTS (
     SELECT 1
     FROM [dbo].[chanq_orders] AS q WITH (INDEX ([PK_chanq_orders]), FORCESEEK)
@@ -25,8 +26,8 @@ WHERE d.ended_at >= @after AND (d.ended_at > @after OR d.id > @after_id) AND d.e
     SELECT 1
     FROM [dbo].[chanq_orders__dead] AS e WITH (INDEX ([IX_chanq_orders__dead_dedup]), FORCESEEK)
     WHERE e.dedup_key = d.dedup_key AND e.dedup_key IS NOT NULL AND e.id < d.id AND e.ended_at < @before)
-ORDER BY d.ended_at, d.id
-OPTION (KEEPFIXED PLAN);
+ORDER BY i.ended_at, i.id
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, priority, due_at, enqueued_at, fence, dedup_key, [type], headers, body, last_error, slot, seq, order_key)
 SELECT d.id, d.priority, @now, d.enqueued_at, d.fence + 1, d.dedup_key, d.type, d.headers, d.body, d.last_error, d.slot, d.seq, d.order_key
 FROM @chosen AS a
