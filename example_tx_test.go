@@ -119,7 +119,7 @@ func ExampleLease_AckTx() {
 	fmt.Println("ada has", cents)
 	admin, err := chanqadmin.Open(ctx, db, "payments", chanq.Config{})
 	check(err)
-	dead, err := admin.List(ctx, chanqadmin.List{State: chanqadmin.StateDead})
+	dead, err := admin.List(ctx, chanqadmin.Select{State: chanqadmin.StateDead}, chanqadmin.List{})
 	check(err)
 	fmt.Println(len(dead.Entries), "dead:", dead.Entries[0].LastError)
 	// Output:

@@ -48,10 +48,12 @@ var operations = map[string]struct {
 	run   func(context.Context, *store, *chanqadmin.Queue) (int, error)
 }{
 	"purge": {sqlbatch.Ready, func(ctx context.Context, _ *store, q *chanqadmin.Queue) (int, error) {
-		return q.Purge(ctx, chanqadmin.StateReady)
+		done, err := q.Purge(ctx, chanqadmin.Select{State: chanqadmin.StateReady, All: true}, chanqadmin.Change{})
+		return done.Messages, err
 	}},
 	"redrive": {sqlbatch.Dead, func(ctx context.Context, _ *store, q *chanqadmin.Queue) (int, error) {
-		return q.Redrive(ctx, 0)
+		done, err := q.Redrive(ctx, chanqadmin.Select{All: true}, chanqadmin.Change{})
+		return done.Messages, err
 	}},
 	"trim": {sqlbatch.Done, func(ctx context.Context, s *store, _ *chanqadmin.Queue) (int, error) {
 		return s.trim(ctx)

@@ -82,7 +82,7 @@ func measureBesides(ctx context.Context, o options, crowds []int, report func(me
 			if err != nil {
 				return err
 			}
-			if err := admin.Pause(ctx, ""); err != nil {
+			if err := admin.Pause(ctx, chanqadmin.Change{}); err != nil {
 				return err
 			}
 			server := s.about(ctx)

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"os"
 	"slices"
@@ -18,181 +20,415 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Purge and Redrive take all messages of a state, in steps; PurgeIDs and RedriveIDs take those whose IDs they are given.
-
-// stepRows is how many rows one statement of Purge and Redrive changes, and of an ordered queue looks at in each slot: few enough to
-// hold its locks for a short time.
+// stepRows is how many rows one statement of a change changes, and of an ordered queue looks at in each slot: few enough to hold its
+// locks for a short time.
 const stepRows = 1000
 
-// Purge deletes every message that is of a state when it is called, leased ones if the state is StateLeased, and returns how many it
-// deleted. What comes to that state later stays, so that it ends even while producers send. An error comes with the count so far.
-// Messages that are locked at the moment may be left.
-//
-// It runs in statements of 1000 rows, each of which begins where the one before it ended, after one that asks for the database's time.
-// For the live messages of a plain queue it does so for each priority; for those of an ordered queue in steps of 1000 messages of each
-// slot, which cost a round trip more each.
-func (q *Queue) Purge(ctx context.Context, s State) (int, error) {
-	if err := s.check(); err != nil {
-		return 0, q.refuse("purge", "%w", err)
-	}
-	w, err := q.window(ctx, "purge")
-	if err != nil {
-		return 0, err
-	}
-	if s.live() && q.ordered() {
-		return q.purgeBySeq(ctx, s, w)
-	}
-	lowest, highest := sqlbatch.PriorityLow, sqlbatch.PriorityUrgent
-	if !s.live() {
-		lowest = highest // they are in no order of priorities
-	}
-	total := 0
-	for p := highest; p >= lowest; p-- {
-		w.Priority = int8(p)
-		n, err := q.purge(ctx, s, w)
-		if total += n; err != nil {
-			return total, err
-		}
-	}
-	return total, nil
+// Change says how a change is made, by whom and why.
+type Change struct {
+	// Actor is who makes the change. Default: the host and the number of the process, as in host/123. Reason is why. A pause keeps
+	// both in the row of the queue, and each change has both in its record of Log. At most 400 bytes of UTF-8 each, without NUL.
+	Actor  string
+	Reason string
+	// Limit bounds how many messages are changed. Default: no limit.
+	Limit int
+	// PerSecond bounds how many messages are changed per second. The change then waits between its steps. Default: no bound.
+	PerSecond int
+	// DryRun changes nothing: Changed says how many messages the selection has.
+	DryRun bool
+	// Progress is called after each step with how many messages were changed so far. Default: no call.
+	Progress func(changed int)
+	// Log gets a record of the change when it has ended. Default: no record.
+	Log *slog.Logger
 }
 
-// purgeBySeq is Purge of live messages of an ordered queue: see full.
-func (q *Queue) purgeBySeq(ctx context.Context, s State, w sqlbatch.Window) (total int, err error) {
-	for w.Upto < math.MaxInt64 {
-		if w.Upto, err = q.reach(ctx, "purge", w.After, stepRows); err != nil {
-			return total, err
+// Changed says what a change did, or with Change.DryRun would do.
+type Changed struct {
+	Messages int
+	// More says, after a DryRun, that there may be more: it looks at up to DryRunLimit messages.
+	More bool
+	// IDs are those of Select.IDs that were changed.
+	IDs []chanq.ID
+}
+
+// DryRunLimit bounds how many messages a DryRun looks at.
+const DryRunLimit = 10_000
+
+// check returns what is wrong with a Change, or nil.
+func (c *Change) check() error {
+	var errs []error
+	bound := func(field string, n int) {
+		if n < 0 {
+			errs = append(errs, fmt.Errorf("%s is %d: must be 0 (no bound) or more", field, n))
 		}
-		n, err := q.purge(ctx, s, w)
-		if total += n; err != nil {
-			return total, err
+	}
+	text := func(field, text string) {
+		if len(text) > sqlbatch.MaxPauseText || !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+			errs = append(errs, fmt.Errorf("%s is %.63q of %d bytes: must be at most %d, of UTF-8 without NUL", field, text, len(text), sqlbatch.MaxPauseText))
+		}
+	}
+	bound("Change.Limit", c.Limit)
+	bound("Change.PerSecond", c.PerSecond)
+	text("Change.Actor", c.Actor)
+	text("Change.Reason", c.Reason)
+	return errors.Join(errs...)
+}
+
+// actor is Actor, or its default.
+func (c *Change) actor() string {
+	if c.Actor != "" {
+		return c.Actor
+	}
+	host, _ := os.Hostname()
+	return fmt.Sprintf("%.200s/%d", strings.ToValidUTF8(host, ""), os.Getpid())
+}
+
+// Purge deletes messages that are in Select.State when it is called, also leased ones, and returns how many. What comes to that state
+// later stays, so that Purge ends even while producers send. An error comes with the count so far. Messages that are locked at the
+// moment may be left, except by IDs: those of Select.IDs are waited for, and must be dead.
+//
+// It runs in statements of up to 1,000 messages, each of which begins where the one before ended, after one that asks for the database's
+// time; with a Cause, a Type or a Key each step is two statements, and with a Cause without a Fingerprint there is one statement more per
+// 100 groups. Live messages of a plain queue cost that for each priority, those of an ordered queue a round trip more per 1,000 messages
+// of each slot. By IDs it is one statement per 400 messages on SQL Server, per 1,000 elsewhere. What the database rolls back is repeated.
+//
+// A DryRun costs the reads of up to DryRunLimit messages.
+func (q *Queue) Purge(ctx context.Context, s Select, c Change) (Changed, error) {
+	if s.IDs != nil && s.State != StateDead {
+		return Changed{}, q.refuse("purge", "Select.State is %q: must be dead with Select.IDs; Cancel deletes live messages by their IDs", s.State)
+	}
+	return q.change(ctx, &change{op: "purge", Select: s, Change: c, byID: q.sql.Discard, whole: q.sql.Purge})
+}
+
+// Redrive makes dead messages ready again, first ended first, with no attempts counted and without an expiry, and returns how many.
+// Select.State must be StateDead or empty. One that is dead-lettered again meanwhile stays dead, and so do messages whose ID or DedupKey
+// is in the queue again: with DeadKeyHolds their keys stay closed until they are purged, or until the live message has ended and they are
+// redriven. A DryRun counts those as well. Idle consumers are notified after each step, as by a send: those of other processes if there is
+// a Notifier.
+//
+// Steps, costs and errors are those of Purge.
+func (q *Queue) Redrive(ctx context.Context, s Select, c Change) (Changed, error) {
+	if s.State == "" {
+		s.State = StateDead
+	}
+	if s.State != StateDead {
+		return Changed{}, q.refuse("redrive", "Select.State is %q: must be dead or empty, since only dead messages can be redriven", s.State)
+	}
+	s.IDs = slices.Clone(s.IDs)
+	slices.SortFunc(s.IDs, func(a, b chanq.ID) int { return bytes.Compare(a[:], b[:]) })
+	s.IDs = slices.Compact(s.IDs) // one that dies again meanwhile is not moved again
+	byID := func(ids [][16]byte) sqlbatch.Statement { return q.sql.Redrive(len(ids), ids, sqlbatch.Window{}) }
+	whole := func(_ sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.Statement { return q.sql.Redrive(n, nil, w) }
+	return q.change(ctx, &change{op: "redrive", Select: s, Change: c, byID: byID, whole: whole, wakes: true})
+}
+
+// Cancel deletes messages that are ready, scheduled or leased, by their IDs, and returns which it found. The holder of a leased one learns
+// of it by chanq.ErrLeaseLost. Select has nothing but IDs. Costs are those of Purge by IDs.
+func (q *Queue) Cancel(ctx context.Context, s Select, c Change) (Changed, error) {
+	if s.State != "" || s.All || s.filtered() || s.IDs == nil {
+		return Changed{}, q.refuse("cancel", "Select must have IDs and nothing else; Purge deletes the messages of a state")
+	}
+	s.State = StateReady // or scheduled or leased: the statement does not ask
+	return q.change(ctx, &change{op: "cancel", Select: s, Change: c, byID: q.sql.Cancel})
+}
+
+// change is one call of Purge, Redrive or Cancel.
+type change struct {
+	op string
+	Select
+	Change
+	byID  func([][16]byte) sqlbatch.Statement
+	whole func(sqlbatch.State, int, sqlbatch.Window) sqlbatch.Statement // of the messages of a window
+	wakes bool
+
+	began time.Time
+	done  Changed
+}
+
+// errLimit ends a change at its Limit.
+var errLimit = errors.New("the limit is reached")
+
+func (q *Queue) change(ctx context.Context, c *change) (Changed, error) {
+	err := errors.Join(q.checkChange(&c.Select), c.Change.check())
+	if err == nil && c.DryRun && c.IDs != nil {
+		err = errors.New("Change.DryRun is set with Select.IDs: must be false, since there is nothing to count; Get returns a message")
+	}
+	switch {
+	case err != nil:
+		return Changed{}, q.refuse(c.op, "%w", err)
+	case c.DryRun:
+		err = q.dryRun(ctx, c)
+	case c.IDs != nil:
+		err = q.changeIDs(ctx, c, c.IDs)
+	default:
+		err = q.changeAll(ctx, c)
+	}
+	if errors.Is(err, errLimit) {
+		err = nil
+	}
+	if c.Log != nil {
+		c.record(ctx, q.Label(), err)
+	}
+	return c.done, err
+}
+
+// record writes the change to its log.
+func (c *change) record(ctx context.Context, queue string, err error) {
+	log := c.Log.With("queue", queue, "actor", c.actor(), "reason", c.Reason, "messages", c.done.Messages, "dry_run", c.DryRun, "select", c.Select)
+	if err != nil {
+		log.ErrorContext(ctx, "chanq: "+c.op+" failed", "error", err)
+	} else {
+		log.InfoContext(ctx, "chanq: "+c.op)
+	}
+}
+
+// room waits until PerSecond allows another step, and returns how many messages it may change. At the Limit it returns errLimit.
+func (q *Queue) room(ctx context.Context, c *change) (n int, err error) {
+	n = stepRows
+	if c.Limit > 0 {
+		if n = min(n, c.Limit-c.done.Messages); n == 0 {
+			return 0, errLimit
+		}
+	}
+	if c.PerSecond == 0 {
+		return n, nil
+	}
+	if c.began.IsZero() {
+		c.began = time.Now()
+	}
+	due := c.began.Add(time.Duration(float64(c.done.Messages) / float64(c.PerSecond) * float64(time.Second)))
+	batch.Sleep(ctx, time.Until(due))
+	return min(n, c.PerSecond), q.fail(c.op, context.Cause(ctx))
+}
+
+// changed ends a step that has changed messages.
+func (q *Queue) changed(c *change, n int) {
+	if c.done.Messages += n; n > 0 && c.wakes {
+		q.queue.Wake()
+	}
+	if c.Progress != nil {
+		c.Progress(c.done.Messages)
+	}
+}
+
+// changeIDs changes these messages.
+func (q *Queue) changeIDs(ctx context.Context, c *change, ids []chanq.ID) error {
+	for len(ids) > 0 {
+		n, err := q.room(ctx, c)
+		if err != nil {
+			return err
+		}
+		n = min(n, len(ids), q.dialect.Traits().FindIDs)
+		found, err := collect(ctx, q, c.op, c.byID(raw(ids[:n])), placeOfRow)
+		if err != nil {
+			return err
+		}
+		if c.IDs != nil {
+			for _, p := range found {
+				c.done.IDs = append(c.done.IDs, p.ID)
+			}
+		}
+		q.changed(c, len(found))
+		ids = ids[n:]
+	}
+	return nil
+}
+
+func raw(ids []chanq.ID) [][16]byte {
+	list := make([][16]byte, len(ids))
+	for i := range ids {
+		list[i] = ids[i]
+	}
+	return list
+}
+
+// changeAll changes the messages of a selection without IDs.
+func (q *Queue) changeAll(ctx context.Context, c *change) error {
+	w, err := q.window(ctx, c)
+	switch {
+	case err != nil:
+		return err
+	case c.walked():
+		return q.walk(ctx, c, w, func(_ int, ids []chanq.ID) error { return q.changeIDs(ctx, c, ids) })
+	case !c.State.live():
+		return q.changeWindow(ctx, c, w)
+	case q.ordered():
+		return q.changeBySeq(ctx, c, w)
+	}
+	for p := sqlbatch.PriorityUrgent; p >= sqlbatch.PriorityLow; p-- {
+		w.Priority = int8(p)
+		if err := q.changeWindow(ctx, c, w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changeBySeq goes through the live messages of an ordered queue in steps, each of which ends after a number of messages: a few that wait
+// or are leased may lie among millions that are ready, and one statement through all of them would take too long.
+func (q *Queue) changeBySeq(ctx context.Context, c *change, w sqlbatch.Window) (err error) {
+	for w.Upto < math.MaxInt64 {
+		if w.Upto, err = q.reach(ctx, c.op, w.After, stepRows); err != nil {
+			return err
+		}
+		if err := q.changeWindow(ctx, c, w); err != nil {
+			return err
 		}
 		w.After = w.Upto
 	}
-	return total, nil
-}
-
-func (q *Queue) purge(ctx context.Context, s State, w sqlbatch.Window) (int, error) {
-	return q.repeat(ctx, "purge", 0, w, func(n int, w sqlbatch.Window) sqlbatch.Statement {
-		return q.sql.Purge(sqlbatch.State(s), n, w)
-	})
-}
-
-// PurgeIDs deletes the dead messages with these IDs and returns the IDs of those that it found. Cancel does that for live ones. One
-// round trip per 400 messages on SQL Server, per 1000 elsewhere; it waits for locked rows.
-func (q *Queue) PurgeIDs(ctx context.Context, ids ...chanq.ID) ([]chanq.ID, error) {
-	return q.byID(ctx, "purge", ids, q.sql.Discard, func(rows *sql.Rows, id *sql.RawBytes) error { return rows.Scan(id) })
-}
-
-// Redrive makes up to limit messages that are dead when it is called ready again (all, if limit is 0), oldest first, with no attempts
-// counted and without an expiry, each once, and returns how many. One that is dead-lettered again meanwhile stays dead, and so do those
-// whose ID or DedupKey is in the queue again: with DeadKeyHolds their keys stay closed until PurgeIDs discards them, or the live
-// message has ended and they are redriven. It runs in statements of 1000 rows, after one that asks for the database's time; an error
-// comes with the count so far. It wakes idle consumers, as a send does: those of other processes where there is a Notifier.
-func (q *Queue) Redrive(ctx context.Context, limit int) (int, error) {
-	if limit < 0 {
-		return 0, q.refuse("redrive", "limit is %d: must be 0 (all) or more", limit)
-	}
-	w, err := q.window(ctx, "redrive")
-	if err != nil {
-		return 0, err
-	}
-	n, err := q.repeat(ctx, "redrive", limit, w, func(n int, w sqlbatch.Window) sqlbatch.Statement { return q.sql.Redrive(n, nil, w) })
-	if n > 0 {
-		q.queue.Wake()
-	}
-	return n, err
-}
-
-// RedriveIDs makes the dead messages with these IDs ready again, as Redrive does, and returns the IDs of those that it moved. One round
-// trip per 400 messages on SQL Server, per 1000 elsewhere.
-func (q *Queue) RedriveIDs(ctx context.Context, ids ...chanq.ID) ([]chanq.ID, error) {
-	ids = slices.Clone(ids)
-	slices.SortFunc(ids, func(a, b chanq.ID) int { return bytes.Compare(a[:], b[:]) })
-	ids = slices.Compact(ids) // one that dies again meanwhile is not moved again
-	build := func(ids [][16]byte) sqlbatch.Statement { return q.sql.Redrive(len(ids), ids, sqlbatch.Window{}) }
-	moved, err := q.byID(ctx, "redrive", ids, build, func(rows *sql.Rows, id *sql.RawBytes) error { return rows.Scan(id, new(int64)) })
-	if len(moved) > 0 {
-		q.queue.Wake()
-	}
-	return moved, err
-}
-
-// byID runs a statement on chunks of ids and returns those of the rows that it returns.
-func (q *Queue) byID(ctx context.Context, op string, ids []chanq.ID, build func([][16]byte) sqlbatch.Statement, scan func(*sql.Rows, *sql.RawBytes) error) (found []chanq.ID, err error) {
-	err = table.EachChunk(q.dialect, ids, func(chunk [][16]byte) error {
-		return q.once(ctx, build(chunk), func(rows *sql.Rows) error {
-			var raw sql.RawBytes
-			if err := scan(rows, &raw); err != nil {
-				return err
-			}
-			found = append(found, chanq.ID(raw))
-			return nil
-		})
-	})
-	return found, q.fail(op, err)
+	return nil
 }
 
 // window is that of what is there now, by the database's clock. What comes to its place once window has returned is not in it: the
 // millisecond that the clock was in is over by then.
-func (q *Queue) window(ctx context.Context, op string) (w sqlbatch.Window, err error) {
+func (q *Queue) window(ctx context.Context, c *change) (w sqlbatch.Window, err error) {
 	err = q.once(ctx, q.sql.Clock(), func(rows *sql.Rows) error { return rows.Scan(&w.Before) })
 	if err != nil {
-		return w, q.fail(op, err)
+		return w, q.fail(c.op, err)
 	}
 	w.Before++
-	batch.Sleep(ctx, 2*time.Millisecond)
-	return w, q.fail(op, context.Cause(ctx))
-}
-
-// repeat runs a statement of up to stepRows rows of a window until it finds none or limit rows are done (0: no limit). One that finds
-// fewer than it may is no sign of the end: a redrive leaves those whose keys are taken. Each begins behind the last row that the one
-// before has returned, so that none walks over what others have deleted, or left.
-func (q *Queue) repeat(ctx context.Context, op string, limit int, w sqlbatch.Window, build func(int, sqlbatch.Window) sqlbatch.Statement) (int, error) {
-	total := 0
-	for limit == 0 || total < limit {
-		n, found := stepRows, 0
-		if limit > 0 {
-			n = min(n, limit-total)
-		}
-		err := q.once(ctx, build(n, w), func(rows *sql.Rows) error {
-			found++
-			return advance(rows, &w)
-		})
-		if err != nil {
-			return total, q.fail(op, err)
-		}
-		if found == 0 {
-			break
-		}
-		total += found
+	if !c.Before.IsZero() {
+		w.Before = max(1, min(w.Before, c.Before.UnixMilli())) // 0 is no bound
 	}
-	return total, nil
+	batch.Sleep(ctx, 2*time.Millisecond)
+	return w, q.fail(c.op, context.Cause(ctx))
 }
 
-// advance moves the window behind the message of a row, unless it is there already: rows come in any order.
-func advance(rows *sql.Rows, w *sqlbatch.Window) error {
-	var raw sql.RawBytes
-	var at int64
-	if err := rows.Scan(&raw, &at); err != nil {
+// changeWindow changes the messages of a window in steps, until one changes none: one that changes fewer than it may is no sign of the
+// end, since a redrive leaves those whose keys are taken. Each begins behind the last row that the one before has returned, so that none
+// walks over what others have deleted, or left.
+func (q *Queue) changeWindow(ctx context.Context, c *change, w sqlbatch.Window) error {
+	for {
+		n, err := q.room(ctx, c)
+		if err != nil {
+			return err
+		}
+		found, err := collect(ctx, q, c.op, c.whole(sqlbatch.State(c.State), n, w), placeOfRow)
+		if err != nil || len(found) == 0 {
+			return err
+		}
+		for _, p := range found {
+			p.advance(&w)
+		}
+		q.changed(c, len(found))
+	}
+}
+
+// place is the ID of a message, and where it stood in the order of the statement.
+type place struct {
+	chanq.ID
+	at int64
+}
+
+// placeOfRow reads a row of an ID and, of some statements, a place.
+func placeOfRow(rows *sql.Rows) (p place, err error) {
+	var id sql.RawBytes
+	columns, err := rows.Columns()
+	if err == nil {
+		err = rows.Scan([]any{&id, &p.at}[:len(columns)]...)
+	}
+	copy(p.ID[:], id)
+	return p, err
+}
+
+// advance moves the window behind the message, unless it is there already: rows come in any order.
+func (p place) advance(w *sqlbatch.Window) {
+	if from, last := w.First(math.MinInt64); p.at > from || p.at == from && bytes.Compare(p.ID[:], last[:]) > 0 {
+		w.After, w.AfterID = p.at, p.ID
+	}
+}
+
+// walked is a dead message that a walk has found.
+type walked struct {
+	place
+	kind, key string
+}
+
+// walk calls do after each step of up to stepRows dead messages of a window, with how many the step looked at and with those that the
+// change is about. Those of each group come first ended first.
+func (q *Queue) walk(ctx context.Context, c *change, w sqlbatch.Window, do func(looked int, ids []chanq.ID) error) error {
+	return q.eachGroup(ctx, c.op, &c.Select, func(g *sqlbatch.Group) error {
+		for w := w; ; {
+			step, err := collect(ctx, q, c.op, q.sql.Walk(g, stepRows, w), q.walkedOfRow)
+			if err != nil {
+				return err
+			}
+			var ids []chanq.ID
+			for _, m := range step {
+				if m.advance(&w); c.like(m.kind, m.key) {
+					ids = append(ids, m.ID)
+				}
+			}
+			if err := do(len(step), ids); err != nil {
+				return err
+			}
+			if len(step) < stepRows {
+				return nil
+			}
+		}
+	})
+}
+
+func (q *Queue) walkedOfRow(rows *sql.Rows) (m walked, err error) {
+	var id, kind, key sql.RawBytes
+	columns := []any{&id, &m.at, &kind}
+	if q.ordered() {
+		columns = append(columns, &key)
+	}
+	err = rows.Scan(columns...)
+	copy(m.ID[:], id)
+	m.kind, m.key = string(kind), string(key)
+	return m, err
+}
+
+// dryRun counts the messages of a selection.
+func (q *Queue) dryRun(ctx context.Context, c *change) error {
+	if c.State != StateDead {
+		return q.countListed(ctx, c)
+	}
+	w, err := q.window(ctx, c)
+	if err != nil {
 		return err
 	}
-	from, last := w.First(math.MinInt64)
-	if id := [16]byte(raw); at > from || at == from && bytes.Compare(id[:], last[:]) > 0 {
-		w.After, w.AfterID = at, id
+	looked := 0
+	return q.walk(ctx, c, w, func(n int, ids []chanq.ID) error {
+		c.done.Messages += len(ids)
+		if looked += n; looked >= DryRunLimit {
+			c.done.More = true
+			return errLimit
+		}
+		return nil
+	})
+}
+
+// countListed counts by lists, until one has found less than it may.
+func (q *Queue) countListed(ctx context.Context, c *change) error {
+	for l := (List{Limit: MostListed}); c.done.Messages < DryRunLimit; {
+		page, err := q.List(ctx, c.Select, l)
+		if err != nil {
+			return err
+		}
+		c.done.Messages += len(page.Entries)
+		c.done.More, l.After = page.Next != "", page.Next
+		if len(page.Entries) < l.Limit {
+			return nil
+		}
 	}
 	return nil
 }
 
 // Pause stops claims of this queue in all processes, as soon as each polls next. What is leased already may be settled, and what
-// consumers have buffered is still delivered; sends go on. The reason and who pauses, as host/pid, are kept for other operators: see
-// Paused. A reason has at most 400 bytes of UTF-8 without NUL. One round trip.
-func (q *Queue) Pause(ctx context.Context, reason string) error {
-	if len(reason) > sqlbatch.MaxPauseText || !utf8.ValidString(reason) || strings.ContainsRune(reason, 0) {
-		return q.refuse("pause", "reason %.63q of %d bytes: must be at most %d, of UTF-8 without NUL", reason, len(reason), sqlbatch.MaxPauseText)
+// consumers have buffered is still delivered; sends go on. Change.Actor and Reason are kept for other operators: see Paused. Limit,
+// PerSecond and DryRun must be zero. One round trip.
+func (q *Queue) Pause(ctx context.Context, c Change) error {
+	err := c.check()
+	if c.Limit != 0 || c.PerSecond != 0 || c.DryRun {
+		err = errors.Join(err, errors.New("Change.Limit, PerSecond and DryRun must be zero: a pause changes no message"))
 	}
-	host, _ := os.Hostname()
-	return q.fail("pause", q.once(ctx, q.sql.Pause(fmt.Sprintf("%.200s/%d", strings.ToValidUTF8(host, ""), os.Getpid()), reason), nil))
+	if err != nil {
+		return q.refuse("pause", "%w", err)
+	}
+	return q.fail("pause", q.once(ctx, q.sql.Pause(c.actor(), c.Reason), nil))
 }
 
 // Pause is a pause of a queue.
@@ -228,7 +464,7 @@ func (q *Queue) Spec(ctx context.Context) (chanq.Spec, error) {
 	return cfg.Spec, err
 }
 
-// Resume ends a pause. One round trip.
+// Resume ends a pause, and forgets who paused and why. One round trip.
 func (q *Queue) Resume(ctx context.Context) error {
 	err := q.once(ctx, q.sql.Resume(), nil)
 	if err == nil {

@@ -14,8 +14,10 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
@@ -77,18 +79,43 @@ func (q *Queue) Opened() (chanq.Spec, chanq.ShardMark) { return q.cfg.Spec, q.cf
 // Empty is chanq.Queue.Empty.
 func (q *Queue) Empty(ctx context.Context) (bool, error) { return q.queue.Empty(ctx) }
 
-// Cancel is chanq.Queue.Cancel: it deletes messages that are ready, scheduled or leased, and returns the IDs of those that it found.
-func (q *Queue) Cancel(ctx context.Context, ids ...chanq.ID) ([]chanq.ID, error) {
-	return q.queue.Cancel(ctx, ids...)
-}
-
 func (q *Queue) ordered() bool { return q.cfg.Kind == chanq.KindOrdered }
 
-// once runs one statement on a session.
+// mostRepeats bounds how often a statement is repeated, in about two seconds.
+const mostRepeats = 10
+
+// once runs one statement on a session. What the database has rolled back is repeated: statements of operators and of consumers may
+// deadlock.
 func (q *Queue) once(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	return q.repeat(ctx, st, func() {}, scan)
+}
+
+// repeat is once, and calls begin before each attempt, which may leave rows behind.
+func (q *Queue) repeat(ctx context.Context, st sqlbatch.Statement, begin func(), scan func(*sql.Rows) error) error {
 	s := session.OpenOnce(q.db, q.dialect)
 	defer s.Close()
-	return s.Run(ctx, st, scan)
+	pause := batch.Backoff{Low: batch.LowPause, High: 500 * time.Millisecond}
+	for repeats := 0; ; repeats++ {
+		begin()
+		err := s.Run(ctx, st, scan)
+		if err == nil || repeats == mostRepeats || ctx.Err() != nil || session.Classify(q.dialect, err) != sqlbatch.RolledBack {
+			return err
+		}
+		batch.Sleep(ctx, pause.Pause())
+	}
+}
+
+// collect runs a statement and returns what scan makes of its rows. Rows before an error count for nothing.
+func collect[T any](ctx context.Context, q *Queue, op string, st sqlbatch.Statement, scan func(*sql.Rows) (T, error)) (list []T, err error) {
+	err = q.repeat(ctx, st, func() { list = nil }, func(rows *sql.Rows) error {
+		v, err := scan(rows)
+		list = append(list, v)
+		return err
+	})
+	if err != nil {
+		return nil, q.fail(op, err)
+	}
+	return list, nil
 }
 
 // fail is the error of a statement of op, or nil.

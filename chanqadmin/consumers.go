@@ -23,18 +23,12 @@ type ConsumerInfo struct {
 // Consumers returns the consumers of this queue, first come first, in one round trip. A consumer is listed from its start, or a moment
 // later, until it has ended; one whose process died for ConsumerConfig.LeaseFor longer at most.
 func (q *Queue) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
-	var list []ConsumerInfo
-	err := q.once(ctx, q.sql.Members(), func(rows *sql.Rows) error {
-		var c ConsumerInfo
+	return collect(ctx, q, "consumers", q.sql.Members(), func(rows *sql.Rows) (c ConsumerInfo, err error) {
 		var id []byte
 		var since, until int64
-		if err := rows.Scan(&id, &c.Name, &c.Host, &c.Process, &since, &until); err != nil {
-			return err
-		}
+		err = rows.Scan(&id, &c.Name, &c.Host, &c.Process, &since, &until)
 		copy(c.ID[:], id)
 		c.Since, c.Until = time.UnixMilli(since), time.UnixMilli(until)
-		list = append(list, c)
-		return nil
+		return c, err
 	})
-	return list, q.fail("consumers", err)
 }

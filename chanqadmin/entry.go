@@ -138,9 +138,7 @@ func withSizes(e *Entry) any  { return &e.Size }
 
 // entries runs a statement that returns messages. last is where their last column goes.
 func (q *Queue) entries(ctx context.Context, op string, st sqlbatch.Statement, last func(*Entry) any) ([]Entry, error) {
-	var list []Entry
-	err := q.once(ctx, st, func(rows *sql.Rows) error {
-		var e Entry
+	return collect(ctx, q, op, st, func(rows *sql.Rows) (e Entry, err error) {
 		var id, headers, key, kind, line, consumer []byte
 		var enqueued int64
 		var due, lease, ended, expires sql.NullInt64
@@ -151,7 +149,7 @@ func (q *Queue) entries(ctx context.Context, op string, st sqlbatch.Statement, l
 			columns = append(columns, &e.Slot, &e.seq, &line)
 		}
 		if err := rows.Scan(columns...); err != nil {
-			return err
+			return e, err
 		}
 		copy(e.ID[:], id)
 		copy(e.Consumer[:], consumer)
@@ -163,10 +161,8 @@ func (q *Queue) entries(ctx context.Context, op string, st sqlbatch.Statement, l
 			e.Fingerprint = fmt.Sprintf("%016x", fingerprint.Int64)
 		}
 		e.Headers = headersOf(headers)
-		list = append(list, e)
-		return nil
+		return e, nil
 	})
-	return list, q.fail(op, err)
 }
 
 // headersOf returns nil for headers that cannot be read: they may be why a message is dead.

@@ -17,7 +17,7 @@ func check(err error) {
 }
 
 // Dead messages are looked at, and redriven or purged.
-func ExampleQueue_RedriveIDs() {
+func ExampleQueue_Redrive() {
 	ctx := context.Background()
 	db, err := embedded.Open(":memory:")
 	check(err)
@@ -39,9 +39,9 @@ func ExampleQueue_RedriveIDs() {
 
 	orders, err := chanqadmin.Open(ctx, db, "orders", chanq.Config{})
 	check(err)
-	dead, err := orders.List(ctx, chanqadmin.List{State: chanqadmin.StateDead, Bodies: true}) // the latest 100
+	dead, err := orders.List(ctx, chanqadmin.Select{State: chanqadmin.StateDead}, chanqadmin.List{Bodies: true}) // the latest 100
 	check(err)
-	var again, never []chanq.ID
+	again, never := []chanq.ID{}, []chanq.ID{} // an empty list selects nothing
 	for _, entry := range dead.Entries {
 		if strings.HasPrefix(entry.LastError, "no stock") && string(entry.Body) != "2" {
 			again = append(again, entry.ID)
@@ -49,10 +49,10 @@ func ExampleQueue_RedriveIDs() {
 			never = append(never, entry.ID)
 		}
 	}
-	redriven, err := orders.RedriveIDs(ctx, again...) // ready at once, no attempt counted
+	redriven, err := orders.Redrive(ctx, chanqadmin.Select{IDs: again}, chanqadmin.Change{}) // ready at once, no attempt counted
 	check(err)
-	purged, err := orders.PurgeIDs(ctx, never...)
+	purged, err := orders.Purge(ctx, chanqadmin.Select{State: chanqadmin.StateDead, IDs: never}, chanqadmin.Change{})
 	check(err)
-	fmt.Println(len(redriven), "redriven,", len(purged), "purged")
+	fmt.Println(redriven.Messages, "redriven,", purged.Messages, "purged")
 	// Output: 2 redriven, 1 purged
 }

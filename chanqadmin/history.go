@@ -57,14 +57,11 @@ func (q *Queue) History(ctx context.Context, since time.Time, step time.Duration
 	default:
 		return nil, q.refuse("history", "step is %v: must be %v, %v or %v", step, StepFine, StepMinute, StepHour)
 	}
-	var list []Sample
-	err := q.once(ctx, q.sql.Samples(since.UnixMilli(), step), func(rows *sql.Rows) error {
+	return collect(ctx, q, "history", q.sql.Samples(since.UnixMilli(), step), func(rows *sql.Rows) (Sample, error) {
 		s := Sample{Step: step}
 		err := s.scan(rows)
-		list = append(list, s)
-		return err
+		return s, err
 	})
-	return list, q.fail("history", err)
 }
 
 func (s *Sample) scan(rows *sql.Rows) error {

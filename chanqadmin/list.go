@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,15 +13,13 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// List says which messages Queue.List returns.
+// List says which page of a selection Queue.List returns.
 type List struct {
-	State State
 	// After is the page token of the page before. Default "": from the beginning.
 	After PageToken
 	// Limit is how many messages a page has at most, up to MostListed. Default: 100.
 	Limit int
-	// Bodies has the messages come with their headers and bodies, and in full pages: the database looks until it has found Limit
-	// of them.
+	// Bodies has the messages come with their headers and bodies.
 	Bodies bool
 }
 
@@ -47,46 +46,59 @@ const (
 	leastLooked     = 50
 )
 
-// List returns messages of a state, a page at a time, without claiming them: live ones in the order of claims, dead and done ones
-// latest first.
+// List returns messages of a selection, a page at a time, without claiming them: live ones in the order of claims, dead and done ones
+// latest first. Select.IDs must be nil: Get returns a message by its ID.
 //
-// Without List.Bodies it looks at no more than about 10,000 messages, of an ordered queue at 50 of each slot or, where it has few, at
-// 3,200 together. So among many ready ones it may find fewer leased ones than Limit, or none, though there are more: only an empty
-// Page.Next says that there are none. With Bodies a page is shorter than Limit only if it is the last.
+// It looks at no more than about 10,000 messages, of an ordered queue at 50 of each slot or, if it has few, at 3,200 together. So among
+// many ready ones it may find fewer leased ones than Limit, or none, though there are more, and the same with a Cause, a Type or a Key: only
+// an empty Page.Next says that there are none. A change of the messages of a rare Cause reads less: see Purge.
 //
 // The place in the order counts, and not whether the last message of the page before is still there: a later page costs what the
 // first one costs. Of messages that come, go, or change their state or due time between two pages, some may be missed; one that stays
 // where it is is returned once, unless SQL Server has it locked at the moment.
 //
-// One round trip. Live ones of an ordered queue cost two, with Bodies two more for each 1000 messages in one slot that are of another
-// state; without Bodies a plain queue costs up to eleven, where the messages lie among others.
-func (q *Queue) List(ctx context.Context, l List) (Page, error) {
+// One round trip. Live ones of an ordered queue cost two. Where the messages lie among others it is up to eleven. With Bodies there is one
+// more per 400 messages of the page on SQL Server, per 1,000 elsewhere; dead and done ones that only State and Before select come with
+// their bodies at once.
+func (q *Queue) List(ctx context.Context, s Select, l List) (Page, error) {
 	if l.Limit == 0 {
 		l.Limit = defaultListed
 	}
-	if err := l.State.check(); err != nil {
-		return Page{}, q.refuse("list", "%w", err)
-	}
-	if l.Limit < 1 || l.Limit > MostListed {
+	after, err := l.After.place(s.State)
+	switch wrong := q.check(&s); {
+	case wrong != nil:
+		return Page{}, q.refuse("list", "%w", wrong)
+	case s.IDs != nil:
+		return Page{}, q.refuse("list", "Select.IDs has %d IDs: must be nil; Get returns a message by its ID", len(s.IDs))
+	case s.State == StateDone && l.Bodies && s.walked():
+		return Page{}, q.refuse("list", "List.Bodies is set with Select.Type or Key of done messages: must be false")
+	case l.Limit < 1 || l.Limit > MostListed:
 		return Page{}, q.refuse("list", "List.Limit is %d: must be from 1 to %d", l.Limit, MostListed)
-	}
-	after, err := l.After.place(l.State)
-	if err != nil {
+	case err != nil:
 		return Page{}, q.refuse("list", "%w", err)
+	}
+	if !s.Before.IsZero() {
+		if bound := (sqlbatch.Place{At: max(0, s.Before.UnixMilli())}); after == nil || after.At > bound.At {
+			after = &bound // behind all that ended then or later: the latest are first, and no ID is less
+		}
 	}
 	var found []Entry
 	var end *sqlbatch.Place
-	switch bySeq := q.ordered() && l.State.live(); {
-	case l.Bodies:
-		found, err = q.full(ctx, l, after, bySeq)
+	switch {
+	case !s.State.live() && l.Bodies && !s.walked():
+		found, err = q.entries(ctx, "list", q.sql.Peek(sqlbatch.State(s.State), l.Limit, after), withBodies)
 		if len(found) == l.Limit {
 			last := q.placeOf(&found[len(found)-1])
 			end = &last
 		}
-	case bySeq:
-		found, end, err = q.lookBySeq(ctx, l, after)
+		l.Bodies = false // they are there
+	case s.State.live() && q.ordered():
+		found, end, err = q.lookBySeq(ctx, s, l, after)
 	default:
-		found, end, err = q.look(ctx, l, after)
+		found, end, err = q.look(ctx, s, l, after)
+	}
+	if err == nil && l.Bodies {
+		found, err = q.fill(ctx, s.State, found)
 	}
 	switch {
 	case err != nil:
@@ -94,38 +106,44 @@ func (q *Queue) List(ctx context.Context, l List) (Page, error) {
 	case end == nil:
 		return Page{Entries: found}, nil
 	}
-	return Page{found, tokenOf(l.State, *end)}, nil
+	return Page{found, tokenOf(s.State, *end)}, nil
 }
 
-// full looks until it has found as many messages as the page may have. It goes through an ordered queue in steps, each of which ends
-// after a number of messages: a few that wait or are leased may lie among millions that are ready, and one statement through all of
-// them would take too long.
-func (q *Queue) full(ctx context.Context, l List, after *sqlbatch.Place, bySeq bool) (list []Entry, err error) {
-	if !bySeq {
-		return q.entries(ctx, "list", q.sql.Peek(sqlbatch.State(l.State), l.Limit, after), withBodies)
-	}
-	var place sqlbatch.Place
-	if after != nil {
-		place = *after
-	}
-	for len(list) < l.Limit && place.Upto < math.MaxInt64 {
-		if place.Upto, err = q.reach(ctx, "list", place.At, stepRows); err != nil {
-			return nil, err
+// fill reads headers and bodies. Messages that are gone by now, or locked, are left out.
+func (q *Queue) fill(ctx context.Context, s State, list []Entry) (filled []Entry, err error) {
+	for chunk := range slices.Chunk(list, q.dialect.Traits().FindIDs) {
+		ids := make([]chanq.ID, len(chunk))
+		for i := range chunk {
+			ids[i] = chunk[i].ID
 		}
-		found, err := q.entries(ctx, "list", q.sql.Peek(sqlbatch.State(l.State), l.Limit-len(list), &place), withBodies)
+		found, err := collect(ctx, q, "list", q.sql.Bodies(sqlbatch.State(s), raw(ids)), func(rows *sql.Rows) (e Entry, err error) {
+			var id, headers []byte
+			err = rows.Scan(&id, &headers, &e.Body)
+			copy(e.ID[:], id)
+			e.Headers = headersOf(headers)
+			return e, err
+		})
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, found...)
-		place.At = place.Upto
+		contents := make(map[chanq.ID]*Entry, len(found))
+		for i := range found {
+			contents[found[i].ID] = &found[i]
+		}
+		for _, e := range chunk {
+			if c := contents[e.ID]; c != nil {
+				e.Headers, e.Body, e.Size = c.Headers, c.Body, len(c.Body)
+				filled = append(filled, e)
+			}
+		}
 	}
-	return list, nil
+	return filled, nil
 }
 
 // look returns the messages of a page, and where it ended; nil: at the end of the queue.
-func (q *Queue) look(ctx context.Context, l List, after *sqlbatch.Place) (list []Entry, end *sqlbatch.Place, err error) {
+func (q *Queue) look(ctx context.Context, s Select, l List, after *sqlbatch.Place) (list []Entry, end *sqlbatch.Place, err error) {
 	for rows, looked := l.Limit, 0; looked < mostLooked; rows = MostListed {
-		page, err := q.outlines(ctx, l.State, rows, after)
+		page, err := q.outlines(ctx, s.State, rows, after)
 		if err != nil {
 			return list, nil, err
 		}
@@ -133,7 +151,7 @@ func (q *Queue) look(ctx context.Context, l List, after *sqlbatch.Place) (list [
 		for i := range page {
 			at := q.placeOf(&page[i])
 			end, after = &at, &at
-			if page[i].State == l.State {
+			if s.has(&page[i]) {
 				list = append(list, page[i])
 			}
 			if len(list) == l.Limit {
@@ -148,7 +166,7 @@ func (q *Queue) look(ctx context.Context, l List, after *sqlbatch.Place) (list [
 }
 
 // lookBySeq is look for the live messages of an ordered queue, in one step.
-func (q *Queue) lookBySeq(ctx context.Context, l List, after *sqlbatch.Place) (list []Entry, end *sqlbatch.Place, err error) {
+func (q *Queue) lookBySeq(ctx context.Context, s Select, l List, after *sqlbatch.Place) (list []Entry, end *sqlbatch.Place, err error) {
 	var from sqlbatch.Place
 	if after != nil {
 		from = *after
@@ -156,17 +174,17 @@ func (q *Queue) lookBySeq(ctx context.Context, l List, after *sqlbatch.Place) (l
 	if from.Upto, err = q.reach(ctx, "list", from.At, max(leastLooked, mostLookedBySeq/q.cfg.Slots)); err != nil {
 		return nil, nil, err
 	}
-	if list, err = q.outlines(ctx, l.State, l.Limit, &from); err != nil {
+	if list, err = q.outlines(ctx, s.State, l.Limit, &from); err != nil {
 		return list, nil, err
 	}
 	switch {
 	case len(list) == l.Limit:
 		last := q.placeOf(&list[len(list)-1])
-		return list, &last, nil
+		end = &last
 	case from.Upto < math.MaxInt64:
-		return list, &sqlbatch.Place{At: from.Upto}, nil
+		end = &sqlbatch.Place{At: from.Upto}
 	}
-	return list, nil, nil
+	return slices.DeleteFunc(list, func(e Entry) bool { return !s.has(&e) }), end, nil
 }
 
 // outlines are messages without their headers and bodies.

@@ -20,7 +20,7 @@ func listAll(t *testing.T, q *chanqadmin.Queue, s chanqadmin.State, bodies bool)
 	for page := (chanqadmin.Page{}); ; {
 		require.Less(t, len(ids), 100, "it has no end")
 		var err error
-		page, err = q.List(t.Context(), chanqadmin.List{State: s, After: page.Next, Limit: 2, Bodies: bodies})
+		page, err = q.List(t.Context(), chanqadmin.Select{State: s}, chanqadmin.List{After: page.Next, Limit: 2, Bodies: bodies})
 		require.NoError(t, err)
 		for _, e := range page.Entries {
 			require.Equal(t, s, e.State)
@@ -82,13 +82,28 @@ func TestAListRefusesWhatIsNoPageToken(t *testing.T) {
 	q := testdb.Admin(filled(t, chanq.Config{}))
 	id := chanqadmin.PageToken(chanq.NewID().String())
 	for _, token := range []chanqadmin.PageToken{"x", "ready.0.1", "0.1." + id, "ready.0.-1." + id, "ready.9.1." + id, "ready.0.1.x", "ready.0.1.x.y", "dead.0.1." + id} {
-		_, err := q.List(t.Context(), chanqadmin.List{State: chanqadmin.StateReady, After: token})
+		_, err := q.List(t.Context(), chanqadmin.Select{State: chanqadmin.StateReady}, chanqadmin.List{After: token})
 		require.ErrorContains(t, err, "must be", token)
 	}
-	_, err := q.List(t.Context(), chanqadmin.List{State: "odd"})
+	_, err := q.List(t.Context(), chanqadmin.Select{State: "odd"}, chanqadmin.List{})
 	require.ErrorContains(t, err, "state")
 	for _, limit := range []int{-1, 1001} {
-		_, err = q.List(t.Context(), chanqadmin.List{State: chanqadmin.StateReady, Limit: limit})
+		_, err = q.List(t.Context(), chanqadmin.Select{State: chanqadmin.StateReady}, chanqadmin.List{Limit: limit})
 		require.ErrorContains(t, err, fmt.Sprintf("List.Limit is %d: must be from 1 to 1000", limit))
 	}
+}
+
+// Another program may store a body as TEXT in SQLite. Its size is that of its bytes, not that of the characters before the first NUL.
+func TestTheSizeOfABodyThatIsTextIsThatOfItsBytes(t *testing.T) {
+	testdb.Run(t, testdb.Memory, func(w *testdb.World) {
+		q := w.Queue("mail", chanq.Config{})
+		_, err := w.DB.Exec(`INSERT INTO chanq_mail (body) VALUES ('é' || CAST(x'0062636465' AS TEXT))`)
+		require.NoError(t, err)
+		for _, bodies := range []bool{false, true} {
+			page, err := testdb.Admin(q).List(w.Soon(), chanqadmin.Select{State: chanqadmin.StateReady}, chanqadmin.List{Bodies: bodies})
+			require.NoError(t, err)
+			require.Len(t, page.Entries, 1)
+			require.Equal(t, 7, page.Entries[0].Size)
+		}
+	})
 }

@@ -32,16 +32,12 @@ func (q *Queue) Slots(ctx context.Context) ([]SlotStats, error) {
 	if !q.ordered() {
 		return nil, q.refuse("slots", "the queue is plain, and has none; see Spec.Kind")
 	}
-	var list []SlotStats
-	err := q.once(ctx, q.sql.SlotStats(SlotStatsLimit*q.cfg.Slots), func(rows *sql.Rows) error {
-		var s SlotStats
+	return collect(ctx, q, "slots", q.sql.SlotStats(SlotStatsLimit*q.cfg.Slots), func(rows *sql.Rows) (s SlotStats, err error) {
 		var owner sql.NullString
 		var oldest sql.NullInt64
 		var key []byte
-		err := rows.Scan(&s.Slot, &owner, &s.Messages, &s.Waiting, &oldest, &key, &s.TopKeyMessages)
+		err = rows.Scan(&s.Slot, &owner, &s.Messages, &s.Waiting, &oldest, &key, &s.TopKeyMessages)
 		s.Owner, s.Oldest, s.TopKey = owner.String, time.Duration(oldest.Int64)*time.Millisecond, string(key)
-		list = append(list, s)
-		return err
+		return s, err
 	})
-	return list, q.fail("slots", err)
 }

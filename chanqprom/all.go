@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -47,7 +48,7 @@ func (a *all) list(ctx context.Context) ([]*look, error) {
 	for _, name := range a.names {
 		l := a.known[name]
 		if l == nil {
-			l = &look{source: &stored{all: a, name: name, label: name}}
+			l = &look{source: &stored{all: a, name: name, label: strings.ToValidUTF8(name, "\uFFFD")}}
 		}
 		known[name] = l
 		list = append(list, l)

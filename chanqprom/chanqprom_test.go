@@ -133,6 +133,15 @@ func TestAllQueuesAreWatchedThoseThatComeLaterToo(t *testing.T) {
 	seen := scrape(t, m)
 	require.Equal(t, "1", seen[`chanq_up{queue="mail"}`])
 	require.Equal(t, "1", seen[`chanq_up{queue="payments"}`])
+	for _, name := range []string{"'No such Name'", "CAST(x'ff' AS TEXT)"} { // which another program has written
+		_, err := db.Exec("UPDATE chanq__queues SET name = " + name + " WHERE name = 'mail'")
+		require.NoError(t, err)
+		seen = scrape(t, m)
+		require.Equal(t, "1", seen[`chanq_up{queue="payments"}`])
+		require.Contains(t, seen, map[bool]string{true: `chanq_up{queue="No such Name"}`, false: "chanq_up{queue=\"\uFFFD\"}"}[name == "'No such Name'"])
+		_, err = db.Exec("UPDATE chanq__queues SET name = 'mail' WHERE name <> 'payments'")
+		require.NoError(t, err)
+	}
 	require.NoError(t, db.Close())
 	require.Equal(t, map[string]string{`chanq_up{queue=""}`: "0"}, scrape(t, m), "the database does not answer")
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqshards"
 	"github.com/chanq/chanq/embedded"
 )
@@ -53,7 +54,7 @@ func ExampleOpen() {
 	for i := range orders.Shards() {
 		admin, err := orders.Admin(ctx, i)
 		check(err)
-		check(admin.Pause(ctx, ""))
+		check(admin.Pause(ctx, chanqadmin.Change{Reason: "the shards move"}))
 	}
 	// Output:
 	// ada 0 of orders/east

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
@@ -16,56 +16,57 @@ import (
 
 // Changes. Each comes as a form; one that deletes asks once more before it does.
 
-// change is one that somebody wants.
+// change is one that a visitor wants.
 type change struct {
-	Do    string // a key of deeds
-	IDs   []chanq.ID
-	Cause string // of the messages that are meant, instead of IDs
-	Back  string // where to go afterwards: to the queue, to toFailures, or to the messages of a state
+	Do     string // a key of deeds
+	IDs    []chanq.ID
+	Group  string // the Key of the group that is meant, instead of IDs
+	Reason string
+	Back   string // where to go afterwards: to the queue, to toFailures, or to the messages of a state
 }
 
-// deed is what a change does. It returns how many messages it changed.
+// deed is what a change does.
 type deed struct {
 	ask    string // what is asked before; "" is nothing
 	notice string // what is said afterwards, %s being how many
 	many   bool   // it is done to messages
-	run    func(context.Context, *chanqadmin.Queue, []chanq.ID) (int, error)
-}
-
-func byIDs(f func(*chanqadmin.Queue, context.Context, ...chanq.ID) ([]chanq.ID, error)) func(context.Context, *chanqadmin.Queue, []chanq.ID) (int, error) {
-	return func(ctx context.Context, q *chanqadmin.Queue, ids []chanq.ID) (int, error) {
-		found, err := f(q, ctx, ids...)
-		return len(found), err
-	}
-}
-
-func whole(f func(*chanqadmin.Queue, context.Context) error) func(context.Context, *chanqadmin.Queue, []chanq.ID) (int, error) {
-	return func(ctx context.Context, q *chanqadmin.Queue, _ []chanq.ID) (int, error) { return 0, f(q, ctx) }
+	state  chanqadmin.State
+	run    func(*chanqadmin.Queue, context.Context, chanqadmin.Select, chanqadmin.Change) (chanqadmin.Changed, error)
 }
 
 var deeds = map[string]deed{
-	"pause":   {notice: "The queue is paused: nothing is claimed any more, in any process.", run: whole(func(q *chanqadmin.Queue, ctx context.Context) error { return q.Pause(ctx, "web UI") })},
-	"resume":  {notice: "The queue goes on.", run: whole((*chanqadmin.Queue).Resume)},
-	"redrive": {notice: "%s ready again, with no attempts counted.", many: true, run: byIDs((*chanqadmin.Queue).RedriveIDs)},
+	"pause": {
+		notice: "The queue is paused: nothing is claimed any more, in any process.",
+		run: func(q *chanqadmin.Queue, ctx context.Context, _ chanqadmin.Select, c chanqadmin.Change) (chanqadmin.Changed, error) {
+			return chanqadmin.Changed{}, q.Pause(ctx, chanqadmin.Change{Actor: c.Actor, Reason: c.Reason})
+		},
+	},
+	"resume": {
+		notice: "The queue goes on.",
+		run: func(q *chanqadmin.Queue, ctx context.Context, _ chanqadmin.Select, _ chanqadmin.Change) (chanqadmin.Changed, error) {
+			return chanqadmin.Changed{}, q.Resume(ctx)
+		},
+	},
+	"redrive": {notice: "%s ready again, with no attempts counted.", many: true, state: chanqadmin.StateDead, run: (*chanqadmin.Queue).Redrive},
 	"purge": {
-		ask: "Purge dead messages? They are deleted: there is no way back.", notice: "%s purged.", many: true,
-		run: byIDs((*chanqadmin.Queue).PurgeIDs),
+		ask: "Purge dead messages? They are deleted: there is no way back.", notice: "%s purged.", many: true, state: chanqadmin.StateDead,
+		run: (*chanqadmin.Queue).Purge,
 	},
 	"cancel": {
 		ask:    "Cancel messages? They are deleted, also from under the hands of who works on them. There is no way back.",
-		notice: "%s cancelled.", many: true, run: byIDs((*chanqadmin.Queue).Cancel),
+		notice: "%s cancelled.", many: true, run: (*chanqadmin.Queue).Cancel,
 	},
 }
 
 // toFailures is a change's Back.
 const toFailures = "failures"
 
-// aKey is what keyOf returns.
-var aKey = regexp.MustCompile(`^[0-9a-f]{16}$`)
-
 const (
 	mostForm   = 256 << 10 // bytes
-	changeTime = findCauses + findCauses
+	mostChosen = 1000      // messages of a form
+	mostChange = 100_000   // messages of a group that one form changes
+	mostReason = 400       // bytes
+	changeTime = time.Minute
 )
 
 // askData is what the page shows that asks once more.
@@ -73,6 +74,7 @@ type askData struct {
 	change
 	Question string
 	Count    int
+	More     bool // there may be more
 }
 
 func (h *Handler) change(v *visit) (*answer, error) {
@@ -95,32 +97,36 @@ func (h *Handler) change(v *visit) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d.ask != "" && v.PostForm.Get("sure") != "yes" {
-		data := askData{change: c, Question: d.ask, Count: len(c.IDs)}
-		return &answer{view: &view{Page: "ask", Tab: "messages", Name: "Are you sure?", Queue: name, Data: data}}, nil
-	}
-	q, _, err := h.store.queue(v.ctx, name)
-	if err != nil {
-		return nil, noQueue(err)
-	}
-	n, all, err := h.do(v, q, c, d)
+	s, err := c.selection(d)
 	if err != nil {
 		return nil, err
 	}
-	query := url.Values{"did": {c.Do}, "n": {strconv.Itoa(n)}}
-	if !all {
-		query.Set("more", "yes")
+	q, kind, err := h.store.queue(v.ctx, name)
+	if err != nil {
+		return nil, noQueue(err)
 	}
-	return &answer{goTo: "q/" + url.PathEscape(name) + "/" + back(c.Back, query)}, nil
+	if d.ask != "" && v.PostForm.Get("sure") != "yes" {
+		data := askData{change: c, Question: d.ask, Count: len(c.IDs)}
+		if c.Group != "" {
+			found, err := d.run(q, v.ctx, s, chanqadmin.Change{DryRun: true})
+			if err != nil {
+				return nil, err
+			}
+			data.Count, data.More = found.Messages, found.More
+		}
+		return &answer{view: &view{Page: "ask", Tab: "messages", Name: "Are you sure?", Queue: name, Kind: kind, Data: data}}, nil
+	}
+	n, err := h.do(v, q, c, d, s)
+	if err != nil {
+		return nil, err
+	}
+	return &answer{goTo: "q/" + url.PathEscape(name) + "/" + back(c.Back, h.notice(v, c.Do, n))}, nil
 }
 
 func readChange(form url.Values) (c change, d deed, err error) {
-	c = change{Do: form.Get("do"), Cause: form.Get("cause"), Back: form.Get("back")}
+	c = change{Do: form.Get("do"), Group: form.Get("group"), Reason: form.Get("reason"), Back: form.Get("back")}
 	d, known := deeds[c.Do]
-	if !known {
-		return c, d, errForm
-	}
-	if c.Cause != "" && !aKey.MatchString(c.Cause) {
+	if !known || len(c.Reason) > mostReason {
 		return c, d, errForm
 	}
 	if c.Back != toFailures && !slices.Contains(states, chanqadmin.State(c.Back)) {
@@ -135,39 +141,48 @@ func readChange(form url.Values) (c change, d deed, err error) {
 			c.IDs = append(c.IDs, id)
 		}
 	}
-	if len(c.IDs) > causesAtOnce {
+	if len(c.IDs) > mostChosen {
 		return c, d, errForm
 	}
-	if d.many && len(c.IDs) == 0 && c.Cause == "" {
+	if d.many && len(c.IDs) == 0 && c.Group == "" {
 		return c, d, &refusal{http.StatusBadRequest, "No message was chosen."}
 	}
 	return c, d, nil
 }
 
+// selection is what the change is about: the messages that were chosen, or those of a group.
+func (c *change) selection(d deed) (chanqadmin.Select, error) {
+	if len(c.IDs) > 0 || c.Group == "" {
+		return chanqadmin.Select{State: d.state, IDs: c.IDs}, nil
+	}
+	s, ok := groupOf(c.Group)
+	if !ok || d.state != s.State {
+		return s, errForm
+	}
+	return s, nil
+}
+
 // do makes a change, and logs it. It goes on when who asked has gone: half of it would be
 // done.
-func (h *Handler) do(v *visit, q *chanqadmin.Queue, c change, d deed) (n int, all bool, err error) {
+func (h *Handler) do(v *visit, q *chanqadmin.Queue, c change, d deed, s chanqadmin.Select) (n int, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.ctx), changeTime)
 	defer cancel()
-	log := h.cfg.Log.With("queue", q.Name(), "do", c.Do, "user", v.rights.User, "from", v.RemoteAddr)
-	all = true
-	if c.Cause != "" && len(c.IDs) == 0 {
-		log = log.With("cause", c.Cause)
-		log.Info("chanqweb: a change begins", "messages", "all of the cause")
-		n, all, err = h.toCause(ctx, v, q, c.Cause, func(ids []chanq.ID) (int, error) { return d.run(ctx, q, ids) })
-	} else {
-		log.Info("chanqweb: a change begins", "messages", len(c.IDs), "first", firstOf(c.IDs))
-		n, err = d.run(ctx, q, c.IDs)
+	log := h.cfg.Log.With("queue", q.Name(), "do", c.Do, "user", v.rights.User, "from", v.RemoteAddr, "reason", c.Reason, "select", s)
+	log.Info("chanqweb: a change begins", "first", firstOf(c.IDs))
+	by := chanqadmin.Change{Actor: v.rights.User, Reason: c.Reason, Limit: mostChange}
+	if by.Actor == "" {
+		by.Actor = "web UI"
 	}
+	done, err := d.run(q, ctx, s, by)
 	if err != nil {
-		log.Error("chanqweb: a change has failed", "changed", n, "error", err)
-		return n, false, err
+		log.Error("chanqweb: a change has failed", "changed", done.Messages, "error", err)
+		return done.Messages, err
 	}
-	log.Info("chanqweb: a change was made", "changed", n, "all", all)
+	log.Info("chanqweb: a change was made", "changed", done.Messages)
 	if err := h.store.changed(ctx, q.Name()); err != nil && !errors.Is(err, chanq.ErrNoSchema) {
 		log.Debug("chanqweb: the figures are not renewed", "error", err)
 	}
-	return n, all, nil
+	return done.Messages, nil
 }
 
 func firstOf(ids []chanq.ID) string {
@@ -190,24 +205,41 @@ func back(to string, query url.Values) string {
 	return page + "?" + query.Encode()
 }
 
-// noticeOf says what was done, by what back has put into the address.
-func noticeOf(query url.Values) string {
+// noticeFor is for how long an address shows what was done.
+const noticeFor = time.Minute
+
+// notice is what an address says of a change that this visitor has just made.
+func (h *Handler) notice(v *visit, do string, n int) url.Values {
+	query := url.Values{"did": {do}, "n": {strconv.Itoa(n)}, "at": {strconv.FormatInt(v.now.Unix(), 10)}}
+	query.Set("seal", h.sealOf(v, query))
+	return query
+}
+
+func (h *Handler) sealOf(v *visit, query url.Values) string {
+	n, _ := sentNonce(v.Request)
+	return h.mac("notice", n, v.rights.User, query.Get("did"), query.Get("n"), query.Get("at"))
+}
+
+// noticeOf says what was done, if notice has made the address for this visitor, and lately: a link that anybody has made says nothing.
+func (h *Handler) noticeOf(v *visit) string {
+	query := v.URL.Query()
 	d, known := deeds[query.Get("did")]
-	n, err := strconv.Atoi(query.Get("n"))
-	var text string
-	switch {
-	case !known || err != nil || n < 0:
+	_, visited := sentNonce(v.Request)
+	at, err := strconv.ParseInt(query.Get("at"), 10, 64)
+	if !known || !visited || err != nil || v.now.Sub(time.Unix(at, 0)).Abs() > noticeFor || !equal(query.Get("seal"), h.sealOf(v, query)) {
 		return ""
-	case !d.many:
-		text = d.notice
-	case n == 0:
-		text = "No message was changed: none was there any more, or none that could be."
-	case n == 1:
-		text = fmt.Sprintf(d.notice, "One message is")
-	default:
-		text = fmt.Sprintf(d.notice, grouped(int64(n))+" messages are")
 	}
-	if query.Get("more") != "" && d.many {
+	n, _ := strconv.Atoi(query.Get("n"))
+	switch {
+	case !d.many:
+		return d.notice
+	case n == 0:
+		return "No message was changed: none was there any more, or none that could be."
+	case n == 1:
+		return fmt.Sprintf(d.notice, "One message is")
+	}
+	text := fmt.Sprintf(d.notice, grouped(int64(n))+" messages are")
+	if n >= mostChange {
 		text += " There may be more of them: do it once more."
 	}
 	return text

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -115,8 +116,9 @@ func TestChangesAreMadeAndLogged(t *testing.T) {
 			require.Equal(t, http.StatusOK, r.StatusCode, r.text)
 			require.Contains(t, r.text, says)
 		}
-		did("The queue is paused", "do", "pause")
+		did("The queue is paused", "do", "pause", "reason", "the <printer> burns")
 		require.True(t, shop.Stats(shop.Mail).Paused)
+		require.Regexp(t, `Since <time [^>]*>[^<]*</time>, by ada: the &lt;printer&gt; burns\.`, s.see("/q/mail/"))
 		did("The queue goes on", "do", "resume")
 		require.False(t, shop.Stats(shop.Mail).Paused)
 
@@ -124,9 +126,14 @@ func TestChangesAreMadeAndLogged(t *testing.T) {
 		require.Equal(t, 3, shop.Stats(shop.Mail).Dead)
 		did("No message was changed", "do", "redrive", "id", dead[3].String(), "back", "dead")
 
-		key := causeKey(t, s.see("/q/mail/failures"), "user … is unknown")
-		did("2 messages are ready again", "do", "redrive", "cause", key, "back", "failures")
+		key := groupKey(t, s.see("/q/mail/failures"), "user 2 is unknown")
+		did("2 messages are ready again", "do", "redrive", "group", key, "back", "failures")
 		require.Equal(t, 1, shop.Stats(shop.Mail).Dead)
+
+		last := groupKey(t, s.see("/q/mail/failures"), "disk full")
+		did("It is done to one message, all of this group.", "do", "purge", "group", last, "back", "failures")
+		require.Equal(t, 1, shop.Stats(shop.Mail).Dead, "it asks before")
+		require.Equal(t, http.StatusBadRequest, s.post("mail", "do", "cancel", "group", last, "sure", "yes", "token", token).StatusCode, "only dead ones have a cause")
 
 		did("Are you sure?", "do", "purge", "id", dead[2].String(), "back", "dead")
 		require.Equal(t, 1, shop.Stats(shop.Mail).Dead, "it asks before")
@@ -137,19 +144,19 @@ func TestChangesAreMadeAndLogged(t *testing.T) {
 		did("One message is cancelled", "do", "cancel", "id", ready.String(), "back", "ready", "sure", "yes")
 		require.Equal(t, 3, shop.Stats(shop.Mail).Ready, "those that were dead")
 
-		for _, said := range []string{"do=pause", "do=resume", "do=redrive", "cause=" + key, "changed=2", "do=purge", "do=cancel", "user=ada"} {
+		for _, said := range []string{"do=pause", "do=resume", "do=redrive", "reason=\"the <printer> burns\"", "select.cause=rejected select.fingerprint=" + strings.TrimPrefix(key, "rejected-"), "changed=2", "do=purge", "do=cancel", "user=ada"} {
 			require.Contains(t, s.log.String(), said)
 		}
 	})
 }
 
-// causeKey is what a form says for a cause.
-func causeKey(t *testing.T, page, cause string) string {
+// groupKey is what a form says for the group of an error.
+func groupKey(t *testing.T, page, text string) string {
 	t.Helper()
-	at := strings.Index(page, cause)
-	require.Positive(t, at)
-	start := strings.LastIndex(page[:at], `id="c-`) + len(`id="c-`)
-	return page[start : start+16]
+	before, _, found := strings.Cut(page, "<h2>"+text)
+	require.True(t, found, text)
+	key, _, _ := strings.Cut(before[strings.LastIndex(before, `id="c-`)+len(`id="c-`):], `"`)
+	return key
 }
 
 func TestAFormThatMakesNoSenseIsRefused(t *testing.T) {
@@ -162,7 +169,7 @@ func TestAFormThatMakesNoSenseIsRefused(t *testing.T) {
 			many = append(many, "id", chanq.NewID().String())
 		}
 		for _, fields := range [][]string{
-			{"do", "drop"}, {"do", ""}, {"do", "redrive"}, {"do", "redrive", "id", "odd"}, {"do", "cancel", "sure", "yes"}, {"do", "redrive", "cause", "odd"}, many,
+			{"do", "drop"}, {"do", ""}, {"do", "redrive"}, {"do", "redrive", "id", "odd"}, {"do", "cancel", "sure", "yes"}, {"do", "redrive", "group", "odd"}, {"do", "redrive", "group", "rejected"}, {"do", "redrive", "group", "rejected-<b>"}, {"do", "pause", "reason", strings.Repeat("x", 401)}, many,
 		} {
 			r := s.post("mail", append(fields, "token", token)...)
 			require.Equal(t, http.StatusBadRequest, r.StatusCode, fields[:2])
@@ -188,13 +195,25 @@ func TestAFormLeadsNowhereElse(t *testing.T) {
 	})
 }
 
-// An address may be made by anybody: it puts no words into the page's mouth.
-func TestANoticeIsOneOfThePagesOwn(t *testing.T) {
+// Anybody may make an address. It says what was done only to the visitor who has just done it.
+func TestANoticeIsOfWhatTheVisitorHasJustDone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newShop(t).open(chanqweb.Rights{})
-		for _, query := range []string{"?did=all+is+lost&n=1", "?did=redrive&n=<b>", "?did=redrive&n=-1", "?did=drop&n=1"} {
-			require.NotContains(t, s.see("/q/mail/"+query), "notice", query)
+		shop := newShop(t)
+		s := shop.open(everything)
+		r := s.post("mail", "do", "pause", "token", s.token("/q/mail/"))
+		require.Contains(t, r.text, "nothing is claimed any more")
+		own := strings.TrimPrefix(r.Request.URL.String(), s.url)
+		require.Contains(t, s.see(own), "nothing is claimed any more", "loaded again")
+		require.NotContains(t, s.see(strings.Replace(own, "did=pause", "did=resume", 1)), `class="notice" role="status"`, "another deed")
+		for _, query := range []string{"?did=all+is+lost&n=1", "?did=redrive&n=<b>", "?did=redrive&n=3", "?did=purge&n=1000000&at=" + fmt.Sprint(time.Now().Unix()), "?did=drop&n=1"} {
+			require.NotContains(t, s.see("/q/mail/"+query), `class="notice" role="status"`, query)
 		}
-		require.Contains(t, s.see("/q/mail/?did=redrive&n=3"), "3 messages are ready again")
+		for who, rights := range map[string]chanqweb.Rights{"may only look": {}, "another visitor": everything} {
+			other := shop.open(rights)
+			require.NotContains(t, other.see(own), `class="notice" role="status"`, who)
+			require.NotContains(t, other.see(own), `class="notice" role="status"`, who)
+		}
+		time.Sleep(2 * time.Minute)
+		require.NotContains(t, s.see(own), `class="notice" role="status"`, "it is long past")
 	})
 }

@@ -74,7 +74,7 @@ func hostile(t testing.TB, shop *shop, evil string) map[string]string {
 	} {
 		pages[path] = s.see(path)
 	}
-	_, err := testdb.Admin(shop.Mail).PurgeIDs(t.Context(), dead...)
+	_, err := testdb.PurgeIDs(t.Context(), shop.Mail, dead...)
 	require.NoError(t, err)
 	return pages
 }

@@ -23,18 +23,18 @@ func everyView(text string, body []byte, now time.Time) []*view {
 	live.State = chanqadmin.StateLeased
 	as, forms, shown, cut := bodyAs(body, "")
 	members := []memberLine{{ConsumerInfo: chanqadmin.ConsumerInfo{Name: text, Host: text, Since: now, Until: now}, Holds: "1"}}
-	causes := []*cause{{Key: keyOf(causeOf(text)), Text: causeOf(text), Sample: printable(text), Count: 1, Latest: now, Oldest: now}}
+	groups := []group{{chanqadmin.Group{Cause: chanq.CauseRejected, Messages: 1, First: now, Last: now, LastError: text}, "rejected-none"}}
 	views := []*view{
 		{Page: "overview", Live: "live", Data: overviewData{Queues: []queueLine{{Name: "mail"}, {Name: "bad", Trouble: printable(text)}}, Next: "mail", More: true, Total: 2}},
-		{Page: "queue", Live: "live", Data: queueData{Members: members, History: printable(text), Spans: spans, Span: "hour"}},
+		{Page: "queue", Live: "live", Data: queueData{Stats: figures{Stats: chanqadmin.Stats{Paused: true}}, Pause: chanqadmin.Pause{Since: now, By: text, Reason: text}, Members: members, History: printable(text), Spans: spans, Span: "hour"}},
 		{Page: "messages", Data: messagesData{State: e.State, States: states, List: []chanqadmin.Entry{e}, From: "a", Next: "b", Keyed: true, Failed: true, Held: true}},
-		{Page: "message", Data: messageData{Entry: e, Headers: []headerLine{{printable(text), printable(text)}}, As: as, Forms: forms, Text: shown, Cut: cut, Cause: "c"}},
+		{Page: "message", Data: messageData{Entry: e, Headers: []headerLine{{printable(text), printable(text)}}, As: as, Forms: forms, Text: shown, Cut: cut, Group: "rejected-none"}},
 		{Page: "message", Data: messageData{Entry: live, Live: true}},
-		{Page: "failures", Data: failuresData{Causes: causes, Looked: 1, Most: 1}},
+		{Page: "failures", Data: failuresData{Groups: groups, Total: 1, Most: 1}},
 		{Page: "members", Data: membersData{Members: members, Others: []heldLine{{printable(text), 1}}}},
 		{Page: "slots", Data: slotsData{Slots: []chanqadmin.SlotStats{{Owner: text, TopKey: printable(text), TopKeyMessages: 1, Messages: 1}}}},
 		{Page: "trouble", Name: "Trouble", Data: printable(text)},
-		{Page: "ask", Data: askData{change: change{Do: "retry", Cause: keyOf(text), Back: toFailures, IDs: []chanq.ID{{1}}}, Question: "?"}},
+		{Page: "ask", Data: askData{change: change{Do: "retry", Group: "rejected-none", Back: toFailures, IDs: []chanq.ID{{1}}}, Question: "?"}},
 	}
 	for _, v := range views {
 		v.Title, v.Root, v.Token, v.Now, v.Rights = printable(text), "../", "t", now, Rights{User: text, Change: true, Bodies: true}

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -59,16 +60,23 @@ func sentNonce(r *http.Request) (string, bool) {
 	return c.Value, err == nil
 }
 
-func (h *Handler) token(nonce, user string) string {
+func (h *Handler) token(nonce, user string) string { return h.mac("form", nonce, user) }
+
+// mac is that of some values, by Config.Secret.
+func (h *Handler) mac(values ...string) string {
 	mac := hmac.New(sha256.New, h.cfg.Secret)
-	mac.Write([]byte("form\x00" + nonce + "\x00" + user))
+	for _, v := range values {
+		fmt.Fprintf(mac, "%d:%s", len(v), v)
+	}
 	return hex.EncodeToString(mac.Sum(nil))
 }
+
+func equal(a, b string) bool { return hmac.Equal([]byte(a), []byte(b)) }
 
 // genuine reports whether a form is one that this page gave to this user.
 func (h *Handler) genuine(r *http.Request, user string) bool {
 	n, ok := sentNonce(r)
-	return ok && h.origin.Check(r) == nil && hmac.Equal([]byte(h.token(n, user)), []byte(r.PostFormValue("token")))
+	return ok && h.origin.Check(r) == nil && equal(h.token(n, user), r.PostFormValue("token"))
 }
 
 // LocalOnly answers only requests that come from this machine, over a loopback address, and

@@ -2,6 +2,7 @@ package chanqweb
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -47,7 +48,7 @@ func (h *Handler) messages(v *visit) (*answer, error) {
 		return nil, noQueue(err)
 	}
 	data := messagesData{State: state, States: states, From: chanqadmin.PageToken(query.Get("from"))}
-	page, err := q.List(v.ctx, chanqadmin.List{State: state, After: data.From, Limit: messagesAPage})
+	page, err := q.List(v.ctx, chanqadmin.Select{State: state}, chanqadmin.List{After: data.From, Limit: messagesAPage})
 	if err != nil {
 		if op := (*chanq.OpError)(nil); data.From != "" && !errors.As(err, &op) && v.ctx.Err() == nil {
 			return nil, errNoPlace // nobody was asked
@@ -86,7 +87,7 @@ type messageData struct {
 	Forms   []string
 	Text    string // of the body, as As says
 	Cut     bool   // there is more of it
-	Cause   string // of its death
+	Group   string // the Key of its group
 	Live    bool   // in the queue, and not ended
 }
 
@@ -127,7 +128,7 @@ func (h *Handler) message(v *visit) (*answer, error) {
 	name := v.PathValue("queue")
 	data := messageData{Entry: e, Life: lifeOf(e, v), Live: e.State != chanqadmin.StateDead && e.State != chanqadmin.StateDone}
 	if e.State == chanqadmin.StateDead {
-		data.Cause = keyOf(causeOf(e.LastError))
+		data.Group = keyOf(chanqadmin.Group{Cause: e.Cause, Fingerprint: cmp.Or(e.Fingerprint, chanqadmin.NoFingerprint)})
 	}
 	for n, value := range e.Headers {
 		data.Headers = append(data.Headers, headerLine{printable(n), printable(value)})
@@ -233,11 +234,12 @@ func lifeOf(e chanqadmin.Entry, v *visit) (life []moment) {
 
 // failuresData is what the page of failures shows.
 type failuresData struct {
-	Causes []*cause
-	Others int // causes that are not shown
-	Looked int
-	All    bool
-	Most   int // the share of the first, for the bars
+	Groups  []group
+	Others  int // groups that are not shown
+	More    bool
+	Total   int  // messages of all groups
+	AtLeast bool // there may be more messages
+	Most    int  // the share of the first, for the bars
 }
 
 func (h *Handler) failures(v *visit) (*answer, error) {
@@ -246,16 +248,17 @@ func (h *Handler) failures(v *visit) (*answer, error) {
 	if err != nil {
 		return nil, noQueue(err)
 	}
-	list, looked, all, err := h.causes(v, q)
+	list, more, err := h.groups(v, q)
 	if err != nil {
 		return nil, err
 	}
-	data := failuresData{Causes: list, Looked: looked, All: all}
-	if len(list) > mostCauses {
-		data.Causes, data.Others = list[:mostCauses], len(list)-mostCauses
+	data := failuresData{Groups: list, More: more, AtLeast: more}
+	for _, g := range list {
+		data.Total += g.Messages
+		data.Most, data.AtLeast = max(data.Most, g.Messages), data.AtLeast || g.More
 	}
-	if len(list) > 0 {
-		data.Most = list[0].Count
+	if len(list) > mostGroups {
+		data.Groups, data.Others = list[:mostGroups], len(list)-mostGroups
 	}
 	return &answer{view: &view{Page: "failures", Tab: "failures", Name: "Failures in " + name, Queue: name, Kind: kind, Data: data}}, nil
 }

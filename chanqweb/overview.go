@@ -94,6 +94,7 @@ func (h *Handler) queueLine(v *visit, name string) (queueLine, error) {
 // queueData is what the page of a queue shows.
 type queueData struct {
 	Stats   figures
+	Pause   chanqadmin.Pause
 	Members []memberLine
 	More    int // members that are not shown
 	Span    string
@@ -120,6 +121,11 @@ func (h *Handler) queue(v *visit) (*answer, error) {
 		return nil, err
 	}
 	data := queueData{Stats: stats, Members: memberLines(members), Spans: spans}
+	if stats.Paused {
+		if data.Pause, err = q.Paused(v.ctx); err != nil {
+			return nil, err
+		}
+	}
 	if len(data.Members) > membersShown {
 		data.More = len(data.Members) - membersShown
 		data.Members = data.Members[:membersShown]
@@ -204,7 +210,7 @@ func (h *Handler) members(v *visit) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	leased, err := q.List(v.ctx, chanqadmin.List{State: chanqadmin.StateLeased, Limit: leasesLooked})
+	leased, err := q.List(v.ctx, chanqadmin.Select{State: chanqadmin.StateLeased}, chanqadmin.List{Limit: leasesLooked})
 	if err != nil {
 		return nil, err
 	}

@@ -199,8 +199,8 @@ func TestWhatADecoderSaysIsHiddenAsBodiesAre(t *testing.T) {
 		text := hidden.see("/q/mail/failures")
 		require.Contains(t, text, "chanq: cannot decode: headers (why is hidden, as bodies are)")
 		require.Contains(t, text, "chanq: cannot decode (why is hidden, as bodies are)")
-		r := hidden.post("mail", "do", "redrive", "cause", causeKey(t, text, "chanq: cannot decode (why"), "back", "failures", "token", hidden.token("/q/mail/failures"))
-		require.Contains(t, r.text, "2 messages are ready again", "a cause is found by what is shown of it")
+		r := hidden.post("mail", "do", "redrive", "group", groupKey(t, text, "chanq: cannot decode (why"), "back", "failures", "token", hidden.token("/q/mail/failures"))
+		require.Contains(t, r.text, "One message is ready again")
 		require.NotContains(t, hidden.log.String(), "S3CRET")
 		require.Contains(t, shop.open(everything).see("/q/mail/failures"), "unexpected end of JSON", "who may see bodies sees why")
 	})
@@ -242,14 +242,32 @@ func TestFailuresAreGroupedByCause(t *testing.T) {
 		shop.Fill()
 		text := shop.open(chanqweb.Rights{}).see("/q/mail/failures")
 		require.Contains(t, text, "60 dead messages.")
-		order := []string{"550 … user … of … is unknown", "dial tcp …: connect: connection refused", "template …: field … is missing", "panic: runtime error: index out of range"}
+		order := []string{"<h2>550 5.1.1 user ", "<b class=\"count\">41</b>", "<h2>dial tcp 10.0.0.", "<b class=\"count\">12</b>", "<h2>template &#34;welcome-", "<b class=\"count\">6</b>", "<h2>panic: runtime error: index out of range", "<b class=\"count\">1</b>"}
 		at := 0
 		for _, cause := range order {
 			i := strings.Index(text[at:], cause)
 			require.GreaterOrEqual(t, i, 0, cause)
 			at += i
 		}
-		require.Equal(t, 4, strings.Count(text, `<li id="c-`))
+		require.Equal(t, 4, strings.Count(text, `<li id="c-rejected-`))
+	})
+}
+
+func TestAMessageHasItsTypeAndTheCauseOfItsDeath(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		live := shop.Send(shop.Mail, chanq.Message[[]byte]{Body: []byte("x"), Type: "invoice<1>"})[0]
+		s := shop.open(chanqweb.Rights{})
+		text := s.see("/q/mail/m/" + live.String())
+		require.Contains(t, text, "<dt>Type</dt><dd>invoice&lt;1&gt;</dd>")
+		require.NotContains(t, text, "<dt>Cause</dt>")
+		require.NoError(t, testdb.Lease(t, shop.Mail, 1, time.Minute)[0].Nack(chanq.DeadLetter(fmt.Errorf("no stock"))))
+		text = s.see("/q/mail/m/" + live.String())
+		require.Contains(t, text, "<dt>Type</dt><dd>invoice&lt;1&gt;</dd>")
+		require.Contains(t, text, "<dt>Cause</dt><dd>rejected</dd>")
+		group := regexp.MustCompile(`failures#(c-rejected-[0-9a-f]{16})"`).FindStringSubmatch(text)
+		require.NotNil(t, group)
+		require.Contains(t, s.see("/q/mail/failures"), `<li id="`+group[1]+`">`, "where its link leads")
 	})
 }
 

@@ -78,7 +78,7 @@ func (h *Handler) closedKeys(v *visit, q *chanqadmin.Queue) (list []*keyLine, al
 	}
 	all = true
 	for _, state := range states {
-		page, err := q.List(v.ctx, chanqadmin.List{State: state, Limit: keysLooked})
+		page, err := q.List(v.ctx, chanqadmin.Select{State: state}, chanqadmin.List{Limit: keysLooked})
 		if err != nil {
 			return nil, false, err
 		}

@@ -76,3 +76,24 @@ func TestAQueueIsOpenedByItsName(t *testing.T) {
 		require.Equal(t, 404, s.get("/find?queue=").StatusCode)
 	})
 }
+
+// The table of queues is data: a name that no queue can have, of whatever bytes, is a line with a sentence, and hides no other.
+func TestANameThatNoQueueCanHaveIsALineOfItsOwn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		shop.Queue("payments", chanq.Config{})
+		for _, name := range []string{"'No such <Name>'", "CAST(x'ff' AS TEXT)", "''"} {
+			shop.Queue("broken", chanq.Config{})
+			_, err := shop.DB.ExecContext(t.Context(), "UPDATE chanq__queues SET name = "+name+" WHERE name = 'broken'")
+			require.NoError(t, err)
+			_, err = shop.DB.ExecContext(t.Context(), "DELETE FROM chanq__queues WHERE name = 'broken'")
+			require.NoError(t, err)
+		}
+		text := shop.open(chanqweb.Rights{}).see("/")
+		for _, name := range []string{"mail", "payments"} {
+			require.Contains(t, text, `id="q-`+name+`"`)
+		}
+		require.Contains(t, text, "No such &lt;Name&gt;")
+		require.Contains(t, text, "5 queues")
+	})
+}

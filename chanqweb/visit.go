@@ -94,7 +94,7 @@ func (h *Handler) show(v *visit, view *view) {
 		view.Token = h.token(nonce(v.w, v.Request), v.rights.User)
 	}
 	if view.Notice == "" {
-		view.Notice = noticeOf(v.URL.Query())
+		view.Notice = h.noticeOf(v)
 	}
 	body, err := h.pages.render(view.Page, "layout", view)
 	if err != nil {

@@ -331,6 +331,9 @@ type Queue interface {
 	Browse(s State, n int, after *Place) Statement
 	// Get returns the columns of Peek for one message, wherever it is.
 	Get([16]byte) Statement
+	// Bodies returns id, headers, body of the live messages that have one of the ids, or of the dead ones if the state is Dead. It
+	// never waits: rows that are locked are left out on SQL Server.
+	Bodies(s State, ids [][16]byte) Statement
 	// Cancel deletes live messages, leased ones too, and returns their ids.
 	Cancel([][16]byte) Statement
 	// Discard deletes dead messages and returns their ids.
@@ -344,6 +347,14 @@ type Queue interface {
 	// given, due now, with no attempts counted and no expiry, and returns id and place (when it
 	// ended) of each. Of an ordered queue they have their slot and seq again.
 	Redrive(n int, ids [][16]byte, w Window) Statement
+	// Causes returns a row for each group of dead messages behind after, up to groups of them: cause, fingerprint (NULL: none), how many it
+	// has, which stops at limit, when the first of them ended, when the last one ended, and id and last_error of the last one. The zero
+	// value of after is the beginning. It seeks each group in the index of causes and reads up to limit entries of it. Groups come in the
+	// order of that index, which says where the messages of a cause without a fingerprint are: first, on PostgreSQL last.
+	Causes(after Group, groups, limit int) Statement
+	// Walk returns id, place (when it ended), type (bytes) and, of an ordered queue, order_key (bytes) of up to n dead messages of a
+	// window, first ended first: those of a group, or all if g is nil. It writes nothing, and reads no more than n entries.
+	Walk(g *Group, n int, w Window) Statement
 	// Queues returns the names of all queues of the schema, in order. It fails with class
 	// NoSchema where there has never been one.
 	Queues() Statement

@@ -177,6 +177,12 @@ func (c Cause) String() string {
 // MarshalText writes the form of String.
 func (c Cause) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
+// Group is the dead messages of one cause whose errors have the same fingerprint; 0: those without one.
+type Group struct {
+	Cause       Cause
+	Fingerprint int64
+}
+
 // OutcomeAcked is the outcome of a done message that was acked.
 const OutcomeAcked = 1
 

@@ -76,7 +76,7 @@ __start_chanq; printf '%s\n' "${COMPREPLY[@]}"`
 func TestEachCommandHasAManualPage(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "man1")
 	require.Contains(t, succeed(t, "", "man", dir).out, " pages in ")
-	page, err := os.ReadFile(filepath.Join(dir, "chanq-dead-redrive.1"))
+	page, err := os.ReadFile(filepath.Join(dir, "chanq-redrive.1"))
 	require.NoError(t, err)
 	require.Contains(t, string(page), ".SH SYNOPSIS")
 	first, err := os.ReadFile(filepath.Join(dir, "chanq.1"))

@@ -33,10 +33,9 @@ type connection struct {
 // all are it and the others.
 func (c *connection) all() []*connection { return append([]*connection{c}, c.others...) }
 
-// partly says that what was found is to be shown, whatever err some places have: it is one of
-// several.
-func (c *connection) partly(err error) bool {
-	return err == nil || c.missed != nil || len(c.others) > 0
+// partly says that what was found, so many queues, is to be shown, and then err: it is of other queues, or of one of several places.
+func (c *connection) partly(found int, err error) bool {
+	return err == nil || found > 0 || c.missed != nil || len(c.others) > 0
 }
 
 func (c *connection) Close() error {

@@ -16,31 +16,30 @@ import (
 // contract is what each command writes with -o json: the kind of value on each line, and the keys of its
 // objects, or of those in its list. What programs read must not change.
 var contract = map[string]string{
-	"bench":        "{consumed_per_second paced_per_second round_trip_seconds stored_in_bulk_per_second stored_per_second under_way_median_seconds under_way_p99_seconds}",
-	"cancel":       "{cancelled}",
-	"configure":    "{kind max_attempts max_body queue retain retain_dead}",
-	"dead list":    "{attempt body cause ended_at enqueued_at fence fingerprint? id last_error priority size state}",
-	"dead purge":   "{purged}",
-	"dead redrive": "{redriven}",
-	"demo":         "{changed differences duplicated lost skipped verified}",
-	"doctor":       "[{check found queue? remedy? status}]",
-	"drop":         "{dropped queue}",
-	"man":          "{folder pages}",
-	"members":      "[{host id name process queue since until}]",
-	"migrate":      "{queue version}",
-	"pause":        "{paused queue}",
-	"peek":         "{attempt body due_at enqueued_at fence id last_error? priority size state}",
-	"purge":        "{purged}",
-	"receive":      "{attempt body enqueued_at fence id priority}",
-	"resume":       "{paused queue}",
-	"schema":       "{dialect queue statements}",
-	"send":         "{duplicate id}",
-	"stats":        "[{dead done leased limit oldest_ready_seconds paused queue ready scheduled}]",
-	"top":          "[{acked_per_second dead done leased limit members oldest_ready_seconds paused queue ready scheduled sent_per_second}]",
+	"bench":     "{consumed_per_second paced_per_second round_trip_seconds stored_in_bulk_per_second stored_per_second under_way_median_seconds under_way_p99_seconds}",
+	"cancel":    "{cancelled}",
+	"causes":    "{groups more}",
+	"configure": "{kind max_attempts max_body queue retain retain_dead}",
+	"demo":      "{changed differences duplicated lost skipped verified}",
+	"doctor":    "[{check found queue? remedy? status}]",
+	"drop":      "{dropped queue}",
+	"man":       "{folder pages}",
+	"members":   "[{host id name process queue since until}]",
+	"migrate":   "{queue version}",
+	"pause":     "{paused queue}",
+	"peek":      "{attempt body due_at enqueued_at fence id last_error? priority size state}",
+	"purge":     "{purged}",
+	"redrive":   "{redriven}",
+	"receive":   "{attempt body enqueued_at fence id priority}",
+	"resume":    "{paused queue}",
+	"schema":    "{dialect queue statements}",
+	"send":      "{duplicate id}",
+	"stats":     "[{dead done leased limit oldest_ready_seconds paused queue ready scheduled}]",
+	"top":       "[{acked_per_second dead done leased limit members oldest_ready_seconds paused queue ready scheduled sent_per_second}]",
 }
 
 // without are the commands that answer in no JSON: a page that is served, and scripts for shells.
-var without = []string{"ui", "help", "completion", "completion bash", "completion fish", "completion powershell", "completion zsh", "dead"}
+var without = []string{"ui", "help", "completion", "completion bash", "completion fish", "completion powershell", "completion zsh"}
 
 func TestEachCommandSpeaksJSON(t *testing.T) {
 	db := newQueue(t, "mail")
@@ -55,19 +54,18 @@ func TestEachCommandSpeaksJSON(t *testing.T) {
 		return id
 	}
 	arguments := map[string]func() []string{
-		"bench":        func() []string { return []string{"--db", filepath.Join(t.TempDir(), "b.db"), "--for", "400ms"} },
-		"cancel":       func() []string { return []string{"--db", db, "mail", send("x")[0]} },
-		"dead list":    func() []string { killed(); return []string{"--db", db, "mail"} },
-		"dead purge":   func() []string { return []string{"--db", db, "mail", killed()} },
-		"dead redrive": func() []string { killed(); return []string{"--db", db, "mail"} },
-		"demo":         func() []string { return []string{"--dir", folderOf(t, 3)} },
-		"drop":         func() []string { succeed(t, "", "migrate", "--db", db, "post"); return []string{"--db", db, "post"} },
-		"man":          func() []string { return []string{t.TempDir()} },
-		"migrate":      func() []string { return []string{"--db", db, "mail"} },
-		"pause":        func() []string { return []string{"--db", db, "mail"} },
-		"resume":       func() []string { return []string{"--db", db, "mail"} },
-		"peek":         func() []string { send("x"); return []string{"--db", db, "mail"} },
-		"purge":        func() []string { send("x"); return []string{"--db", db, "--yes", "--state", "ready", "mail"} },
+		"bench":   func() []string { return []string{"--db", filepath.Join(t.TempDir(), "b.db"), "--for", "400ms"} },
+		"cancel":  func() []string { return []string{"--db", db, "mail", send("x")[0]} },
+		"causes":  func() []string { killed(); return []string{"--db", db, "mail"} },
+		"redrive": func() []string { killed(); return []string{"--db", db, "mail"} },
+		"demo":    func() []string { return []string{"--dir", folderOf(t, 3)} },
+		"drop":    func() []string { succeed(t, "", "migrate", "--db", db, "post"); return []string{"--db", db, "post"} },
+		"man":     func() []string { return []string{t.TempDir()} },
+		"migrate": func() []string { return []string{"--db", db, "mail"} },
+		"pause":   func() []string { return []string{"--db", db, "mail"} },
+		"resume":  func() []string { return []string{"--db", db, "mail"} },
+		"peek":    func() []string { send("x"); return []string{"--db", db, "mail"} },
+		"purge":   func() []string { send("x"); return []string{"--db", db, "--yes", "--state", "ready", "mail"} },
 		"receive": func() []string {
 			send("x")
 			succeed(t, "", "resume", "--db", db, "mail")

@@ -34,7 +34,7 @@ do three times in a lease. A process that died is listed for one lease more.`,
 				return err
 			})
 			switch {
-			case !c.partly(err):
+			case !c.partly(len(all), err):
 				return err
 			case a.output == "json":
 				return errors.Join(a.json(all), err)

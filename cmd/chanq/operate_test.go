@@ -161,19 +161,111 @@ func TestDeadMessagesAreListedAndRedriven(t *testing.T) {
 	succeed(t, "", "configure", "--db", db, "--max-attempts", "1", "mail")
 	succeed(t, "", "receive", "--db", db, "-n", "3", "--nack", "--cause", "poison", "mail")
 	require.Equal(t, 3, state(t, db).Dead)
-	list := succeed(t, "", "dead", "list", "--db", db, "mail").out
+	list := succeed(t, "", "peek", "--state", "dead", "--db", db, "mail").out
 	for _, id := range ids {
 		require.Contains(t, list, id)
 	}
-	require.Contains(t, list, "poison")
+	lines := strings.Split(list, "\n")
+	require.Regexp(t, `^ID +STATE +PRIORITY +ATTEMPTS +AT +CAUSE +LAST ERROR +BODY$`, lines[0])
+	at := strings.Index(lines[0], "CAUSE")
+	for _, line := range lines[1:4] {
+		require.Equal(t, "exhausted  poison", line[at:at+len("exhausted  poison")], "under their headings")
+	}
+	succeed(t, "", "send", "--db", db, "mail", "d")
+	require.NotContains(t, succeed(t, "", "peek", "--db", db, "mail").out, "CAUSE", "of those that are alive")
 
-	require.Equal(t, "1 message redriven\n", succeed(t, "", "dead", "redrive", "--db", db, "mail", ids[1], ids[1]).out, "one that is given twice is one")
-	require.Equal(t, "b\n", succeed(t, "", "receive", "--db", db, "mail").out)
-	r := runIn(t.Context(), "", "dead", "redrive", "--db", db, "mail", ids[1])
+	require.Equal(t, "1 message redriven\n", succeed(t, "", "redrive", "--db", db, "mail", ids[1], ids[1]).out, "one that is given twice is one")
+	require.Equal(t, "d\nb\n", succeed(t, "", "receive", "--db", db, "-n", "2", "mail").out)
+	r := runIn(t.Context(), "", "redrive", "--db", db, "mail", ids[1])
 	require.Equal(t, exitFailed, r.status, "it is not dead any more")
-	require.Equal(t, "1 message redriven\n", succeed(t, "", "dead", "redrive", "--db", db, "--limit", "1", "mail").out)
-	require.JSONEq(t, `{"redriven":1}`, succeed(t, "", "dead", "redrive", "--db", db, "-o", "json", "mail").out)
+	require.Equal(t, "1 message redriven\n", succeed(t, "", "redrive", "--db", db, "--limit", "1", "mail").out)
+	require.JSONEq(t, `{"redriven":1}`, succeed(t, "", "redrive", "--db", db, "-o", "json", "mail").out)
 	require.Equal(t, 2, state(t, db).Ready)
+}
+
+// poison dead-letters messages of a type, and returns their IDs.
+func poison(t *testing.T, db, kind, cause string, n int) []string {
+	t.Helper()
+	succeed(t, "", "configure", "--db", db, "--max-attempts", "1", "mail")
+	ids := succeed(t, "", append([]string{"send", "--db", db, "--type", kind, "mail"}, strings.Fields(strings.Repeat("x ", n))...)...).lines()
+	for i := range n {
+		succeed(t, "", "receive", "--db", db, "--nack", "--cause", fmt.Sprintf("%s %d", cause, i), "mail")
+	}
+	return ids
+}
+
+func TestDeadMessagesAreGroupedAndChangedByCause(t *testing.T) {
+	db := newQueue(t, "mail")
+	ids := poison(t, db, "bill", "no user", 3)
+	poison(t, db, "note", "disk full", 1)
+	lines := succeed(t, "", "causes", "--db", db, "mail").lines()
+	require.Regexp(t, `^CAUSE +FINGERPRINT +MESSAGES +FIRST +LAST +EXAMPLE +LAST ERROR$`, lines[0])
+	require.Len(t, lines, 3)
+	var found struct {
+		Groups []struct {
+			Cause, Fingerprint, Example, LastError string
+			Messages                               int
+		}
+		More bool
+	}
+	require.NoError(t, json.Unmarshal([]byte(succeed(t, "", "causes", "--db", db, "-o", "json", "mail").out), &found))
+	require.Len(t, found.Groups, 2)
+	group := found.Groups[0]
+	if group.Messages == 1 {
+		group = found.Groups[1]
+	}
+	require.Equal(t, "exhausted", group.Cause)
+	require.Equal(t, 3, group.Messages)
+	require.Equal(t, ids[2], group.Example)
+	require.Contains(t, strings.Join(lines, "\n"), group.Fingerprint+"  3 ")
+
+	these := []string{"--db", db, "--cause", "exhausted", "--fingerprint", group.Fingerprint, "mail"}
+	require.Equal(t, "3 messages would be redriven\n", succeed(t, "", append([]string{"redrive", "--dry-run"}, these...)...).out)
+	require.JSONEq(t, `{"messages":3,"more":false}`, succeed(t, "", append([]string{"redrive", "--dry-run", "-o", "json"}, these...)...).out)
+	require.Equal(t, 4, state(t, db).Dead, "nothing is changed")
+	require.Len(t, succeed(t, "", append([]string{"peek", "--state", "dead"}, these...)...).lines(), 4)
+	require.Equal(t, "1 message would be purged\n", succeed(t, "", "purge", "--db", db, "--state", "dead", "--type", "note", "--dry-run", "mail").out)
+	r := runIn(t.Context(), "no\n", "purge", "--db", db, "--state", "dead", "--type", "note", "mail")
+	require.Contains(t, r.err, "Delete the selected dead messages of queue mail, 1 now? [y/N]")
+	require.Equal(t, "1 message purged\n", succeed(t, "", "purge", "--db", db, "--state", "dead", "--type", "note", "--yes", "mail").out)
+	r = succeed(t, "", append([]string{"redrive", "--per-second", "100", "--limit", "2"}, these...)...)
+	require.Equal(t, "2 messages redriven\n", r.out)
+	require.Contains(t, r.err, "redriven: 2 (", "its progress")
+	require.Equal(t, "1 message purged\n", succeed(t, "", append([]string{"purge", "--state", "dead", "--yes"}, these...)...).out)
+	require.Equal(t, 2, state(t, db).Ready)
+	require.JSONEq(t, `{"groups":[],"more":false}`, succeed(t, "", "causes", "--db", db, "-o", "json", "mail").out)
+	require.Contains(t, fail(t, exitFailed, "purge", "--db", db, "--state", "ready", "--type", "x", "--yes", "mail"), "Select.Type is \"x\": must be empty")
+}
+
+// What cannot be opened, of several queues, hides none of the others, whatever it is.
+func TestAQueueThatCannotBeOpenedHidesNoOther(t *testing.T) {
+	db := newQueue(t, "mail")
+	for _, name := range []string{"newer", "other", "zebra"} {
+		succeed(t, "", "migrate", "--db", db, name)
+	}
+	c, err := (&app{}).open(t.Context(), target{file: db}, mustExist)
+	require.NoError(t, err)
+	defer c.Close()
+	for _, text := range []string{"UPDATE chanq__queues SET min_version = 99 WHERE name = 'newer'", "UPDATE chanq__queues SET name = 'No such Name' WHERE name = 'other'"} {
+		_, err := c.ExecContext(t.Context(), text)
+		require.NoError(t, err, text)
+	}
+	for _, args := range [][]string{{"stats"}, {"members"}, {"top", "-n", "1"}, {"stats", "--slots"}} {
+		r := runIn(t.Context(), "", append(args, "--db", db)...)
+		if args[0] != "top" { // which shows the error among the lines
+			require.Equal(t, exitFailed, r.status, args)
+		}
+		for _, said := range []string{"newer", "No such Name"} {
+			require.Contains(t, r.out+r.err, said, args)
+		}
+		if len(args) == 1 && args[0] == "stats" {
+			require.Regexp(t, `(?m)^mail +0`, r.out, args)
+			require.Regexp(t, `(?m)^zebra +0`, r.out, args)
+		}
+	}
+	r := runIn(t.Context(), "", "stats", "--db", db, "-o", "json")
+	require.Contains(t, r.out, `"queue":"zebra"`)
+	require.Contains(t, fail(t, exitFailed, "stats", "--db", db, "newer"), "newer")
 }
 
 func TestMessagesAreDeletedByTheirIDs(t *testing.T) {
@@ -186,8 +278,8 @@ func TestMessagesAreDeletedByTheirIDs(t *testing.T) {
 		require.Equal(t, exitFailed, r.status)
 		require.Contains(t, r.out+r.err, want)
 	}
-	partly("1 message purged\nchanq: queue mail: 1 message not dead\n", "dead", "purge", "mail", ids[0], ids[1])
-	partly("0 messages purged\n", "dead", "purge", "mail", ids[0])
+	partly("1 message purged\nchanq: queue mail: 1 message not dead\n", "purge", "mail", ids[0], ids[1])
+	partly("0 messages purged\n", "purge", "mail", ids[0])
 	partly("1 message cancelled\nchanq: queue mail: 1 message not ready, scheduled or leased\n", "cancel", "mail", ids[0], ids[1])
 	require.JSONEq(t, `{"cancelled":1}`, succeed(t, "", "cancel", "--db", db, "-o", "json", "mail", ids[2]).out)
 	require.Equal(t, statsLine{Queue: "mail", Limit: 10_000}, state(t, db))

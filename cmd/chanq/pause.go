@@ -14,7 +14,9 @@ func (a *app) pauseCommand() *cobra.Command {
 	cmd := a.switchCommand("pause", "Stop all claims of queues, in every process",
 		`Stops all claims of the queues, in every process, as soon as each polls next.
 Messages may still be sent, and those that are leased may be settled.`,
-		"paused", func(q *chanqadmin.Queue, ctx context.Context) error { return q.Pause(ctx, reason) })
+		"paused", func(q *chanqadmin.Queue, ctx context.Context) error {
+			return q.Pause(ctx, chanqadmin.Change{Actor: actor(), Reason: reason})
+		})
 	cmd.Flags().StringVar(&reason, "reason", "", "`text` for other operators, which chanq doctor shows")
 	return cmd
 }

@@ -11,8 +11,9 @@ import (
 )
 
 func (a *app) peekCommand() *cobra.Command {
-	var state, id, after string
+	var id, after string
 	var n int
+	var sel selection
 	cmd := &cobra.Command{
 		Use:   "peek QUEUE",
 		Short: "Look at messages without taking them",
@@ -20,19 +21,21 @@ func (a *app) peekCommand() *cobra.Command {
 of claims, dead and done ones latest first. -o json shows whole bodies and
 headers. To page through many: --after the ID of the last one shown, which must
 still be there and of that state; or ask for as many as there are, which are read
-1000 at a time and may come and go meanwhile.`,
+1000 at a time and may come and go meanwhile. A few messages among many others, such
+as those of a type, take long to find.`,
 		Example: `  chanq peek --db jobs.db mail
   chanq peek --db jobs.db --state scheduled -n 100 mail
+  chanq peek --db jobs.db --state dead --cause rejected mail
   chanq peek --db jobs.db --after 0199c0de-0000-7000-8000-000000000000 mail
   chanq peek --db jobs.db --id 0199c0de-0000-7000-8000-000000000000 -o json mail`,
 		Args: exactly(1, "one queue"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := parseState(state)
+			s, err := sel.read(nil)
 			if err != nil {
 				return err
 			}
-			if err := checkPeek(n); err != nil {
-				return err
+			if n < 1 {
+				return usage("-n is %d: must be 1 or more", n)
 			}
 			if id != "" && after != "" {
 				return usage("--id and --after exclude each other")
@@ -57,7 +60,8 @@ still be there and of that state; or ask for as many as there are, which are rea
 			})
 		},
 	}
-	cmd.Flags().StringVar(&state, "state", "ready", "`state`: ready, scheduled, leased, dead or done")
+	sel.flags(cmd)
+	cmd.Flags().StringVar(&sel.state, "state", "ready", "`state`: ready, scheduled, leased, dead or done")
 	cmd.Flags().IntVarP(&n, "number", "n", 10, "how many messages")
 	cmd.Flags().StringVar(&id, "id", "", "the `ID` of one message, whatever its state")
 	cmd.Flags().StringVar(&after, "after", "", "begin behind the message with this `ID`")
@@ -74,23 +78,23 @@ func parseIDFlag(name, text string) (id chanq.ID, err error) {
 	return id, nil
 }
 
-// peek shows n messages of a state, behind one of them if it is given.
-func (a *app) peek(ctx context.Context, q *chanqadmin.Queue, s chanqadmin.State, n int, after chanq.ID) error {
-	list := chanqadmin.List{State: s, Bodies: true}
+// peek shows n messages of a selection, behind one of them if it is given.
+func (a *app) peek(ctx context.Context, q *chanqadmin.Queue, s chanqadmin.Select, n int, after chanq.ID) error {
+	list := chanqadmin.List{Bodies: true}
 	if !after.IsZero() {
 		last, err := q.Get(ctx, after)
 		if err != nil {
 			return err
 		}
-		if last.State != s {
-			return fmt.Errorf("--after %s is %s, not %s any more", after, last.State, s)
+		if last.State != s.State {
+			return fmt.Errorf("--after %s is %s, not %s any more", after, last.State, s.State)
 		}
 		list.After = q.After(last)
 	}
 	var shown []chanqadmin.Entry
 	for n > 0 {
 		list.Limit = min(n, chanqadmin.MostListed)
-		page, err := q.List(ctx, list)
+		page, err := q.List(ctx, s, list)
 		if err != nil {
 			return err
 		}
@@ -107,13 +111,6 @@ func (a *app) peek(ctx context.Context, q *chanqadmin.Queue, s chanqadmin.State,
 		}
 	}
 	return a.entries(shown)
-}
-
-func checkPeek(n int) error {
-	if n < 1 {
-		return usage("-n is %d: must be 1 or more", n)
-	}
-	return nil
 }
 
 func parseState(s string) (chanqadmin.State, error) {

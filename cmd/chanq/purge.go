@@ -13,55 +13,66 @@ import (
 )
 
 func (a *app) purgeCommand() *cobra.Command {
-	var state string
+	var c change
 	var yes bool
 	cmd := &cobra.Command{
-		Use:   "purge QUEUE --state STATE",
-		Short: "Delete all messages of a state",
-		Long: `Deletes all messages of a state, after asking. There is no way back. Leased
-messages are deleted under the hands of their consumers, which learn of it when
-they settle.`,
+		Use:   "purge QUEUE [ID...]",
+		Short: "Delete all messages of a state, or dead messages",
+		Long: `Deletes all messages of a state, or those of them that the flags select, after asking; or
+without asking the dead messages with the IDs. There is no way back. Leased messages are
+deleted under the hands of their consumers, which learn of it when they settle.`,
 		Example: `  chanq purge --db jobs.db --state dead mail
-  chanq purge --db jobs.db --state done --yes mail`,
-		Args: exactly(1, "one queue"),
+  chanq purge --db jobs.db --state dead --cause undecodable --dry-run mail
+  chanq purge --db jobs.db --state done --before 2026-11-27T10:00:00Z --yes mail
+  chanq purge --db jobs.db mail 0199c0de-0000-7000-8000-000000000000`,
+		Args: atLeast(1, "a queue, and --state or IDs"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if state == "" {
+			ids, err := parseIDs(args[1:])
+			if err != nil {
+				return err
+			}
+			if c.state == "" && ids != nil {
+				c.state = string(chanqadmin.StateDead)
+			}
+			if c.state == "" {
 				return usage("purge: give --state: ready, scheduled, leased, dead or done")
 			}
-			s, err := parseState(state)
+			if err := c.check(ids); err != nil {
+				return err
+			}
+			s, err := c.read(ids)
 			if err != nil {
 				return err
 			}
 			return a.withQueue(cmd.Context(), args[0], func(q *chanqadmin.Queue) error {
-				if !yes {
+				if !yes && !c.dryRun && ids == nil {
 					if err := a.confirmPurge(cmd.Context(), q, s); err != nil {
 						return err
 					}
 				}
-				n, err := q.Purge(cmd.Context(), s)
-				return a.counted(n, "purged", err)
+				return a.change(cmd.Context(), q, (*chanqadmin.Queue).Purge, s, c, "purged", "not dead")
 			})
 		},
 	}
-	cmd.Flags().StringVar(&state, "state", "", "`state`: ready, scheduled, leased, dead or done")
+	cmd.Flags().StringVar(&c.state, "state", "", "`state`: ready, scheduled, leased, dead or done (default dead with IDs)")
+	c.flags(cmd)
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return cmd
 }
 
-func (a *app) confirmPurge(ctx context.Context, q *chanqadmin.Queue, s chanqadmin.State) error {
-	stats, err := q.Stats(ctx)
+func (a *app) confirmPurge(ctx context.Context, q *chanqadmin.Queue, s chanqadmin.Select) error {
+	found, err := q.Purge(ctx, s, chanqadmin.Change{DryRun: true})
 	if err != nil {
 		return err
 	}
-	n := map[chanqadmin.State]int{
-		chanqadmin.StateReady: stats.Ready, chanqadmin.StateScheduled: stats.Scheduled, chanqadmin.StateLeased: stats.Leased,
-		chanqadmin.StateDead: stats.Dead, chanqadmin.StateDone: stats.Done,
-	}[s]
-	many := fmt.Sprint(n)
-	if n >= stats.Limit {
+	many, which := fmt.Sprint(found.Messages), "all"
+	if found.More {
 		many += " or more"
 	}
-	return a.confirm(ctx, fmt.Sprintf("Delete all %s messages of queue %s, %s now?", s, q.Name(), many))
+	if !s.All {
+		which = "the selected"
+	}
+	return a.confirm(ctx, fmt.Sprintf("Delete %s %s messages of queue %s, %s now?", which, s.State, q.Name(), many))
 }
 
 var errNotConfirmed = errors.New("not confirmed; nothing was deleted")

@@ -52,8 +52,7 @@ func (a *app) allStats(ctx context.Context, c *connection, names []string) ([]qu
 	return list, err
 }
 
-// eachQueue calls f for the named queues, or for all, in each place. What one of several fails with
-// keeps none from being looked at.
+// eachQueue calls f for the named queues, or for all, in each place. A failure of one keeps none of the others from being looked at.
 func (a *app) eachQueue(ctx context.Context, c *connection, names []string, f func(look) error) error {
 	errs := []error{c.missed}
 	for _, place := range c.all() {
@@ -73,15 +72,16 @@ func (a *app) eachQueueOf(ctx context.Context, c *connection, names []string, f 
 			return err
 		}
 	}
+	var errs []error
 	for _, name := range names {
 		q, err := chanqadmin.Open(ctx, c.DB, name, a.queueConfig(c))
-		if err != nil {
-			return err
+		if err == nil {
+			spec, mark := q.Opened()
+			err = f(look{q, c, spec, mark})
 		}
-		spec, mark := q.Opened()
-		if err := f(look{q, c, spec, mark}); err != nil {
-			return err
+		if errs = append(errs, err); ctx.Err() != nil {
+			break
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }

@@ -134,7 +134,7 @@ forms, too.`,
 	}
 	for _, add := range []func() *cobra.Command{
 		a.demoCommand, a.migrateCommand, a.schemaCommand, a.sendCommand, a.receiveCommand, a.statsCommand,
-		a.topCommand, a.uiCommand, a.doctorCommand, a.benchCommand, a.membersCommand, a.peekCommand, a.deadCommand, a.cancelCommand, a.purgeCommand, a.pauseCommand, a.resumeCommand, a.configureCommand, a.dropCommand, a.manCommand,
+		a.topCommand, a.uiCommand, a.doctorCommand, a.benchCommand, a.membersCommand, a.peekCommand, a.causesCommand, a.redriveCommand, a.cancelCommand, a.purgeCommand, a.pauseCommand, a.resumeCommand, a.configureCommand, a.dropCommand, a.manCommand,
 	} {
 		root.AddCommand(add())
 	}
@@ -165,7 +165,7 @@ func between(low, high int, what string) cobra.PositionalArgs {
 	}
 }
 
-// path is the name of a command below chanq: stats, or dead list.
+// path is the name of a command below chanq: stats, or completion bash.
 func path(cmd *cobra.Command) string {
 	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
 }

@@ -28,7 +28,7 @@ func (a *app) slotStats(ctx context.Context, c *connection, names []string) erro
 		list = append(list, queueSlots{q.Name(), q.shard(), slots})
 		return err
 	})
-	if !c.partly(err) {
+	if !c.partly(len(list), err) {
 		return err
 	}
 	if a.output == "json" {

@@ -40,7 +40,7 @@ Of a queue over several places each shard is a line, named 0/3 say; --place show
 			}
 			list, err := a.allStats(cmd.Context(), c, queues)
 			switch {
-			case !c.partly(err):
+			case !c.partly(len(list), err):
 				return err
 			case a.output == "json":
 				return errors.Join(a.json(statsJSON(list)), err)

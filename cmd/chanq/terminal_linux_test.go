@@ -72,7 +72,7 @@ func TestATerminalGetsNoCommandsFromMessages(t *testing.T) {
 	const shown = `red \x1b[31malert\nforged line\r\u009b2J\x7f\u202e\x9b`
 	require.Equal(t, shown+"\n", seen(t, "receive", "--db", db, "mail"))
 	for _, args := range [][]string{
-		{"peek"}, {"peek", "-o", "json"}, {"peek", "--state", "dead"}, {"dead", "list"}, {"dead", "list", "-o", "json"},
+		{"peek"}, {"peek", "-o", "json"}, {"peek", "--state", "dead"}, {"peek", "--state", "dead", "-o", "json"},
 		{"receive", "-o", "json"},
 	} {
 		text := seen(t, append(args, "--db", db, "mail")...)

@@ -60,7 +60,7 @@ func (a *app) top(ctx context.Context, queues []string, every time.Duration, n i
 	trends := map[string]trend{}
 	for i := 1; ; i++ {
 		list, err := a.topLines(ctx, c, queues, trends)
-		if i == 1 && !c.partly(err) {
+		if i == 1 && !c.partly(len(list), err) {
 			return err
 		}
 		if ctx.Err() != nil {
@@ -116,7 +116,7 @@ func (a *app) showTop(c *connection, list []topLine, failure error) error {
 		if failure != nil {
 			a.fail(a.clean(failure), exitOK)
 		}
-		if !c.partly(failure) {
+		if !c.partly(len(list), failure) {
 			return nil
 		}
 		return a.json(topJSON(list))
@@ -131,7 +131,7 @@ func (a *app) showTop(c *connection, list []topLine, failure error) error {
 	}
 	fmt.Fprintln(a.out, heading)
 	if failure != nil {
-		if _, err := fmt.Fprintf(a.out, "%s\n", a.clean(failure)); err != nil || !c.partly(failure) {
+		if _, err := fmt.Fprintf(a.out, "%s\n", a.clean(failure)); err != nil || !c.partly(len(list), failure) {
 			return err
 		}
 	}

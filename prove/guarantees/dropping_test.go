@@ -51,7 +51,7 @@ func dropRefuses(w *world) {
 		id := oneOfEach(w, q)[s]
 		for _, another := range states {
 			if another != s {
-				_, err := testdb.Admin(q).Purge(w.Soon(), another)
+				_, err := testdb.Purge(w.Soon(), q, another)
 				require.NoError(w, err)
 			}
 		}
@@ -137,7 +137,7 @@ func purgeIDs(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	dead := kill(w, q, testdb.Texts("a", "b", "c")...)
 	live := testdb.Send(w, q, testdb.Texts("live")...)
-	found, err := testdb.Admin(q).PurgeIDs(w.Soon(), dead[0], dead[2], live[0], chanq.NewID())
+	found, err := testdb.PurgeIDs(w.Soon(), q, dead[0], dead[2], live[0], chanq.NewID())
 	require.NoError(w, err)
 	require.ElementsMatch(w, []chanq.ID{dead[0], dead[2]}, found)
 	require.Equal(w, chanqadmin.Stats{Ready: 1, Dead: 1}, testdb.Counted(w, q))

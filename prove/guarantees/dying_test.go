@@ -312,7 +312,7 @@ func (w *world) reserved(q *chanq.Queue[string]) (c *chanq.Consumer[string], hel
 	testdb.Send(w, q, testdb.Texts("held")...)
 	c = testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: 20 * time.Millisecond})
 	held = testdb.Take(w, c, 1)[0]
-	require.NoError(w, testdb.Admin(q).Pause(w.Soon(), ""))
+	require.NoError(w, testdb.Pause(w.Soon(), q))
 	suspect = testdb.Send(w, q, testdb.Texts("suspect")...)[0]
 	w.Exec("UPDATE chanq_work SET lapses = 2, crashes = 1, attempts = 3 WHERE attempts = 0")
 	require.NoError(w, testdb.Admin(q).Resume(w.Soon()))
@@ -383,7 +383,7 @@ func trialDespiteHang(w *world) {
 	defer close(end)
 	require.Equal(w, "hangs", next(), "again, when its lease has expired")
 	w.Eventually("it is acked", func() bool { return testdb.Empty(w, q) })
-	require.NoError(w, testdb.Admin(q).Pause(w.Soon(), ""))
+	require.NoError(w, testdb.Pause(w.Soon(), q))
 	testdb.Send(w, q, testdb.Texts("suspect")...)
 	w.Exec("UPDATE chanq_work SET lapses = 2, crashes = 1, attempts = 3")
 	require.NoError(w, testdb.Admin(q).Resume(w.Soon()))

@@ -64,7 +64,7 @@ func emptyOfStates(w *world) {
 		}
 		require.Equal(w, chanqadmin.Stats{Dead: 1, Done: 1}, testdb.Counted(w, q))
 		w.requireEmpty(q)
-		require.NoError(w, testdb.Admin(q).Pause(w.Soon(), ""))
+		require.NoError(w, testdb.Pause(w.Soon(), q))
 		w.requireEmpty(q)
 		testdb.Send(w, q, testdb.Texts("paused")...)
 		require.False(w, testdb.Empty(w, q), "one is ready, and the queue is paused")

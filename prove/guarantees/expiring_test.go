@@ -114,7 +114,7 @@ func redrivenLives(w *world) {
 	id := testdb.Send(w, q, chanq.Message[string]{Body: "a", TTL: shortTTL})[0]
 	isOver(w, q, id)
 	testdb.RequireNone(w, q)
-	moved, err := testdb.Admin(q).RedriveIDs(w.Soon(), id)
+	moved, err := testdb.RedriveIDs(w.Soon(), q, id)
 	require.NoError(w, err)
 	require.Len(w, moved, 1)
 	l := testdb.Lease(w, q, 1, time.Minute)[0]

@@ -233,7 +233,7 @@ func foundAgain(w *world) {
 	require.NoError(s, err)
 	s.start()
 	s.getsBeyond(leases[1].DueAt, beyond)
-	n, err := testdb.Admin(s.elsewhere).Redrive(s.Soon(), 0)
+	n, err := testdb.Redrive(s.Soon(), s.elsewhere, 0)
 	require.NoError(s, err)
 	require.Equal(s, 1, n)
 	s.promptly(func() time.Duration {

@@ -205,7 +205,7 @@ func idleDeleted(w *world) {
 func idlePaused(w *world) {
 	w.onKinds(func(q *chanq.Queue[string]) {
 		testdb.Send(w, q, testdb.Texts("a")...)
-		require.NoError(w, testdb.Admin(q).Pause(w.Soon(), ""))
+		require.NoError(w, testdb.Pause(w.Soon(), q))
 		require.Empty(w, w.drains(q, chanq.ConsumerConfig{}, nil))
 		require.NoError(w, testdb.Admin(q).Resume(w.Soon()))
 		require.Equal(w, []string{"a"}, w.drains(q, chanq.ConsumerConfig{}, nil))

@@ -164,7 +164,7 @@ func failingInput(w *world) {
 		x := startPipe(w, chanq.Config{StatementTimeout: troubleLease}, chanq.ConsumerConfig{LeaseFor: troubleLease}, passOn)
 		_, db := w.Connect() // no faults there
 		other := testdb.OpenOn[string](w, db, "input", chanq.Config{})
-		require.NoError(w, testdb.Admin(other).Pause(w.Soon(), ""))
+		require.NoError(w, testdb.Pause(w.Soon(), other))
 		bad := testdb.Send(w, other, testdb.Texts(append([]string{"stuck"}, numbers(20)...)...)...)[0]
 		st, fails := w.Statements("input"), w.failing(class)
 		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
@@ -180,7 +180,7 @@ func failingInput(w *world) {
 		w.Eventually("and so is the first", func() bool { return testdb.Stats(w, x.out).Ready == 21 })
 		x.stop(w)
 		require.Zero(w, testdb.Counted(w, other))
-		_, err := testdb.Admin(x.out).Purge(w.Soon(), chanqadmin.StateReady)
+		_, err := testdb.Purge(w.Soon(), x.out, chanqadmin.StateReady)
 		require.NoError(w, err)
 	}
 }
@@ -227,19 +227,19 @@ func callsReturn(w *world) {
 			{"Empty", func(ctx context.Context) error { _, err := q.Empty(ctx); return err }},
 			{"Peek", func(ctx context.Context) error { _, err := testdb.Peek(ctx, q, chanqadmin.StateReady, 1); return err }},
 			{"List", func(ctx context.Context) error {
-				_, err := testdb.Admin(q).List(ctx, chanqadmin.List{State: chanqadmin.StateReady, Limit: 1})
+				_, err := testdb.Admin(q).List(ctx, chanqadmin.Select{State: chanqadmin.StateReady}, chanqadmin.List{Limit: 1})
 				return err
 			}},
 			{"Get", func(ctx context.Context) error { _, err := testdb.Admin(q).Get(ctx, id); return err }},
 			{"Cancel", func(ctx context.Context) error { _, err := q.Cancel(ctx, id); return err }},
 			{"Purge", func(ctx context.Context) error {
-				_, err := testdb.Admin(q).Purge(ctx, chanqadmin.StateDead)
+				_, err := testdb.Purge(ctx, q, chanqadmin.StateDead)
 				return err
 			}},
-			{"PurgeIDs", func(ctx context.Context) error { _, err := testdb.Admin(q).PurgeIDs(ctx, id); return err }},
-			{"Redrive", func(ctx context.Context) error { _, err := testdb.Admin(q).Redrive(ctx, 1); return err }},
-			{"RedriveIDs", func(ctx context.Context) error { _, err := testdb.Admin(q).RedriveIDs(ctx, id); return err }},
-			{"Pause", func(ctx context.Context) error { return testdb.Admin(q).Pause(ctx, "") }}, {"Resume", testdb.Admin(q).Resume},
+			{"PurgeIDs", func(ctx context.Context) error { _, err := testdb.PurgeIDs(ctx, q, id); return err }},
+			{"Redrive", func(ctx context.Context) error { _, err := testdb.Redrive(ctx, q, 1); return err }},
+			{"RedriveIDs", func(ctx context.Context) error { _, err := testdb.RedriveIDs(ctx, q, id); return err }},
+			{"Pause", func(ctx context.Context) error { return testdb.Pause(ctx, q) }}, {"Resume", testdb.Admin(q).Resume},
 			{"Consumers", func(ctx context.Context) error { _, err := testdb.Admin(q).Consumers(ctx); return err }},
 			{"History", func(ctx context.Context) error {
 				_, err := testdb.Admin(q).History(ctx, time.Now(), time.Minute)

@@ -209,7 +209,7 @@ func orderedPages(w *world) {
 		testdb.Send(w, q, chanq.Message[string]{Key: fmt.Sprint(i % 7), Body: fmt.Sprintf("%06d", i)})
 	}
 	require.Equal(w, numbersOf(n), w.pages(q, 7))
-	purged, err := testdb.Admin(q).Purge(w.Soon(), chanqadmin.StateReady)
+	purged, err := testdb.Purge(w.Soon(), q, chanqadmin.StateReady)
 	require.NoError(w, err)
 	require.Equal(w, n, purged)
 	require.Equal(w, chanqadmin.Stats{}, testdb.Counted(w, q))
@@ -220,10 +220,10 @@ func (w *world) pages(q *chanq.Queue[string], page int) (bodies []string) {
 	w.Helper()
 	var with, without []chanq.ID
 	for _, full := range []bool{true, false} {
-		list := chanqadmin.List{State: chanqadmin.StateReady, Limit: page, Bodies: full}
+		list := chanqadmin.List{Limit: page, Bodies: full}
 		for pages := 0; pages == 0 || list.After != ""; pages++ {
 			require.Less(w, pages, 10_000, "it has no end")
-			found, err := testdb.Admin(q).List(w.Soon(), list)
+			found, err := testdb.Admin(q).List(w.Soon(), chanqadmin.Select{State: chanqadmin.StateReady}, list)
 			require.NoError(w, err)
 			for _, e := range found.Entries {
 				if full {

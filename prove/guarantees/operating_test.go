@@ -1,6 +1,7 @@
 package guarantees
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"regexp"
@@ -66,7 +67,7 @@ func keepsType(w *world) {
 		take(func(l *testdb.Held[string]) error { return l.Nack(chanq.DeadLetter(errors.New("over"))) })
 		w.Eventually("both are dead", func() bool { return testdb.Stats(w, q).Dead == 2 })
 		require.Equal(w, want, types(stored))
-		_, err := testdb.Admin(q).RedriveIDs(w.Soon(), ids...)
+		_, err := testdb.RedriveIDs(w.Soon(), q, ids...)
 		require.NoError(w, err)
 		require.Equal(w, want, types(stored))
 		take(func(l *testdb.Held[string]) error { return l.Ack() })
@@ -92,7 +93,7 @@ func deathsAreGrouped(w *world) {
 			require.NoError(w, l.Nack(causes[l.Body]))
 		}
 		w.Eventually("all are dead", func() bool { return testdb.Stats(w, q).Dead == len(causes) })
-		page, err := testdb.Admin(q).List(w.Soon(), chanqadmin.List{State: chanqadmin.StateDead, Bodies: true})
+		page, err := testdb.Admin(q).List(w.Soon(), chanqadmin.Select{State: chanqadmin.StateDead}, chanqadmin.List{Bodies: true})
 		require.NoError(w, err)
 		dead := map[string]chanqadmin.Entry{}
 		for _, e := range page.Entries {
@@ -106,7 +107,7 @@ func deathsAreGrouped(w *world) {
 		require.Equal(w, dead["a"].Fingerprint, dead["d"].Fingerprint)
 		require.NotEqual(w, dead["a"].Fingerprint, dead["c"].Fingerprint)
 		require.Empty(w, dead["e"].Fingerprint, "there was no error")
-		_, err = testdb.Admin(q).RedriveIDs(w.Soon(), dead["a"].ID)
+		_, err = testdb.RedriveIDs(w.Soon(), q, dead["a"].ID)
 		require.NoError(w, err)
 		again := testdb.Get(w, q, dead["a"].ID)
 		require.Zero(w, again.Cause)
@@ -162,8 +163,8 @@ func peek(w *world) {
 		func() error { _, err := testdb.Peek(w.Soon(), q, "gone", 1); return err },
 		func() error { _, err := testdb.Peek(w.Soon(), q, chanqadmin.StateReady, -1); return err },
 		func() error { _, err := testdb.Peek(w.Soon(), q, chanqadmin.StateReady, 1001); return err },
-		func() error { _, err := testdb.Admin(q).Purge(w.Soon(), ""); return err },
-		func() error { _, err := testdb.Admin(q).Redrive(w.Soon(), -1); return err },
+		func() error { _, err := testdb.Purge(w.Soon(), q, ""); return err },
+		func() error { _, err := testdb.Redrive(w.Soon(), q, -1); return err },
 	} {
 		require.Error(w, bad())
 	}
@@ -194,7 +195,7 @@ func peekPages(w *world) {
 				for _, l := range leases {
 					require.NoError(w, l.Nack(chanq.DeadLetter(errors.New("enough"))))
 				}
-				remove = testdb.Admin(q).PurgeIDs
+				remove = func(ctx context.Context, ids ...chanq.ID) ([]chanq.ID, error) { return testdb.PurgeIDs(ctx, q, ids...) }
 			}
 		}
 		all, err := testdb.Peek(w.Soon(), q, s, 1000)
@@ -291,7 +292,7 @@ func purge(w *world) {
 	for _, s := range states {
 		q := w.Queue(string(s)+"_purge", chanq.Config{Spec: chanq.Spec{Retain: time.Hour}})
 		byState := oneOfEach(w, q)
-		n, err := testdb.Admin(q).Purge(w.Soon(), s)
+		n, err := testdb.Purge(w.Soon(), q, s)
 		require.NoError(w, err)
 		require.Equal(w, 1, n, s)
 		for other, id := range byState {
@@ -304,7 +305,7 @@ func purge(w *world) {
 	}
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts(make([]string, 1200)...)...) // more than one step
-	n, err := testdb.Admin(q).Purge(w.Soon(), chanqadmin.StateReady)
+	n, err := testdb.Purge(w.Soon(), q, chanqadmin.StateReady)
 	require.NoError(w, err)
 	require.Equal(w, 1200, n)
 	require.Zero(w, testdb.Counted(w, q))
@@ -342,11 +343,11 @@ func operateBehind(w *world) {
 	require.Equal(w, ids[:1000], first)
 	require.Equal(w, append(slices.Clone(ids[1000:1050]), ids[1051:2001]...), idsOf(testdb.PeekAfter(w.Soon(), q, testdb.Get(w, q, ids[999]), 1000)))
 
-	n, err := testdb.Admin(q).Purge(w.Soon(), chanqadmin.StateScheduled)
+	n, err := testdb.Purge(w.Soon(), q, chanqadmin.StateScheduled)
 	require.NoError(w, err)
 	require.Equal(w, 2, n)
 	require.Equal(w, 2198, testdb.Stats(w, q).Ready)
-	n, err = testdb.Admin(q).Purge(w.Soon(), chanqadmin.StateReady)
+	n, err = testdb.Purge(w.Soon(), q, chanqadmin.StateReady)
 	require.NoError(w, err)
 	require.Equal(w, 2198, n)
 }
@@ -362,7 +363,7 @@ func purgeBehind(w *world) {
 		batch[i].Delay = time.Hour
 	}
 	testdb.Send(w, q, batch...)
-	n, err := testdb.Admin(q).Purge(w.Soon(), chanqadmin.StateLeased)
+	n, err := testdb.Purge(w.Soon(), q, chanqadmin.StateLeased)
 	require.NoError(w, err)
 	require.Equal(w, 1, n)
 }
@@ -382,7 +383,7 @@ func redrive(w *world) {
 	q := w.Queue("work", alone)
 	ids := kill(w, q, testdb.Texts("a", "b", "c")...)
 	before := testdb.Get(w, q, ids[0])
-	n, err := testdb.Admin(q).Redrive(w.Soon(), 2)
+	n, err := testdb.Redrive(w.Soon(), q, 2)
 	require.NoError(w, err)
 	require.Equal(w, 2, n)
 	require.Equal(w, chanqadmin.Stats{Ready: 2, Dead: 1}, testdb.Counted(w, q))
@@ -392,7 +393,7 @@ func redrive(w *world) {
 	require.Equal(w, "killed", e.LastError, "what happened is kept")
 	require.Greater(w, e.Fence, before.Fence, "no former holder can settle it")
 	require.Equal(w, before.EnqueuedAt, e.EnqueuedAt)
-	n, err = testdb.Admin(q).Redrive(w.Soon(), 0)
+	n, err = testdb.Redrive(w.Soon(), q, 0)
 	require.NoError(w, err)
 	require.Equal(w, 1, n)
 	got := testdb.Leases(testdb.Lease(w, q, 3, time.Hour))
@@ -402,7 +403,7 @@ func redrive(w *world) {
 	c := paused(w, q)
 	require.NoError(w, got[0].Nack(chanq.DeadLetter(nil)))
 	require.NoError(w, got[0].Wait(w.Soon()))
-	_, err = testdb.Admin(q).Redrive(w.Soon(), 0)
+	_, err = testdb.Redrive(w.Soon(), q, 0)
 	require.NoError(w, err)
 	require.Equal(w, got[0].ID, w.woken(c).ID, "consumers of this process are woken")
 }
@@ -415,11 +416,11 @@ func redriveAll(w *world) {
 	for range 3 {
 		kill(w, q, testdb.Texts(make([]string, 400)...)...)
 	}
-	n, err := testdb.Admin(q).Redrive(w.Soon(), 0)
+	n, err := testdb.Redrive(w.Soon(), q, 0)
 	require.NoError(w, err)
 	require.Equal(w, 1201, n)
 	require.Equal(w, chanqadmin.Stats{Ready: 1201, Dead: 1}, testdb.Counted(w, q), "one of the two must stay dead")
-	n, err = testdb.Admin(q).Redrive(w.Soon(), 0)
+	n, err = testdb.Redrive(w.Soon(), q, 0)
 	require.NoError(w, err)
 	require.Zero(w, n)
 }
@@ -427,11 +428,11 @@ func redriveAll(w *world) {
 func redriveIDs(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	ids := kill(w, q, testdb.Texts("a", "b", "c")...)
-	moved, err := testdb.Admin(q).RedriveIDs(w.Soon(), ids[1], ids[2], chanq.NewID())
+	moved, err := testdb.RedriveIDs(w.Soon(), q, ids[1], ids[2], chanq.NewID())
 	require.NoError(w, err)
 	require.ElementsMatch(w, ids[1:], moved)
 	w.requireState(q, ids[0], chanqadmin.StateDead)
-	moved, err = testdb.Admin(q).RedriveIDs(w.Soon())
+	moved, err = testdb.RedriveIDs(w.Soon(), q)
 	require.NoError(w, err)
 	require.Empty(w, moved)
 	require.Equal(w, chanqadmin.Stats{Ready: 2, Dead: 1}, testdb.Counted(w, q), "no IDs are not all of them")
@@ -443,8 +444,8 @@ func pause(w *world) {
 	testdb.Send(w, q, testdb.Texts("leased")...)
 	consumers := []*chanq.Consumer[string]{testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: 20 * time.Millisecond})}
 	l := testdb.Take(w, consumers[0], 1)[0]
-	require.NoError(w, testdb.Admin(q).Pause(w.Soon(), ""))
-	require.NoError(w, testdb.Admin(q).Pause(w.Soon(), ""), "again")
+	require.NoError(w, testdb.Pause(w.Soon(), q))
+	require.NoError(w, testdb.Pause(w.Soon(), q), "again")
 	require.True(w, testdb.Stats(w, q).Paused)
 	require.False(w, testdb.Stats(w, other).Paused)
 
@@ -483,8 +484,8 @@ func pause(w *world) {
 func pauseOfLockedRow(w *world) {
 	w.skipWithoutRowLocks()
 	w.onKinds(func(q *chanq.Queue[string]) {
-		require.NoError(w, testdb.Admin(q).Pause(w.Soon(), ""))
-		unlock := w.lockRows("UPDATE chanq__queues SET revision = revision + 1 WHERE name = '" + q.Name() + "'")
+		require.NoError(w, testdb.Pause(w.Soon(), q))
+		unlock := w.lockRows("UPDATE chanq__queues SET paused = paused WHERE name = '" + q.Name() + "'")
 		testdb.Send(w, q, testdb.Texts("waits")...)
 		c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: 20 * time.Millisecond})
 		require.True(w, testdb.Stats(w, q).Paused)
@@ -529,11 +530,11 @@ func isolation(w *world) {
 	testdb.Send(w, a, chanq.Message[string]{ID: id, Body: "a", DedupKey: "k"})
 	testdb.Send(w, b, chanq.Message[string]{ID: id, Body: "b", DedupKey: "k"})
 	require.NoError(w, testdb.Lease(w, a, 1, time.Minute)[0].Ack())
-	require.NoError(w, testdb.Admin(a).Pause(w.Soon(), ""))
+	require.NoError(w, testdb.Pause(w.Soon(), a))
 	l := testdb.Lease(w, b, 1, time.Minute)[0]
 	require.Equal(w, "b", l.Body)
 	require.NoError(w, l.Nack(chanq.DeadLetter(nil)))
-	n, err := testdb.Admin(a).Redrive(w.Soon(), 0)
+	n, err := testdb.Redrive(w.Soon(), a, 0)
 	require.NoError(w, err)
 	require.Zero(w, n)
 	require.Equal(w, chanqadmin.Stats{Paused: true}, testdb.Counted(w, a))
@@ -617,7 +618,7 @@ func migrateTogether(w *world) {
 	wg.Wait()
 	q := testdb.OpenOn[string](w, w.DB, "queue0", chanq.Config{})
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
-	require.NoError(w, testdb.Admin(q).Pause(w.Soon(), ""))
+	require.NoError(w, testdb.Pause(w.Soon(), q))
 	require.NoError(w, chanq.Migrate(w.Soon(), second, "queue0", chanq.Config{}))
 	w.requireState(q, id, chanqadmin.StateReady)
 	require.True(w, testdb.Stats(w, q).Paused, "migrating again changes nothing")

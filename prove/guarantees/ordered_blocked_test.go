@@ -149,7 +149,7 @@ func (w *world) redrivenAt(name string, n int, suspect, applied bool) (more bool
 		more = true
 	case <-time.After(1100 * time.Millisecond):
 	}
-	moved, err := testdb.Admin(q).RedriveIDs(w.Soon(), id)
+	moved, err := testdb.RedriveIDs(w.Soon(), q, id)
 	require.NoError(w, err)
 	require.Len(w, moved, 1)
 	if suspect {
@@ -201,11 +201,11 @@ func keyHeldTwice(w *world) {
 	require.NoError(w, c.Flush(w.Soon()))
 	testdb.Send(w, q, chanq.Message[string]{ID: ids[0], Key: "a", Body: "a/1"})
 	w.closed(q, c)
-	moved, err := testdb.Admin(q).RedriveIDs(w.Soon(), ids[0])
+	moved, err := testdb.RedriveIDs(w.Soon(), q, ids[0])
 	require.NoError(w, err)
 	require.Empty(w, moved, "it is live")
 	w.closed(q, c)
-	gone, err := testdb.Admin(q).PurgeIDs(w.Soon(), ids[0])
+	gone, err := testdb.PurgeIDs(w.Soon(), q, ids[0])
 	require.NoError(w, err)
 	require.Len(w, gone, 1)
 	w.ack(w.next(c, "a/2"))
@@ -233,7 +233,7 @@ func keyOfPaused(w *world) {
 		return n.Load()
 	}
 	l := w.next(c, "a/1")
-	require.NoError(w, testdb.Admin(q).Pause(w.Soon(), ""))
+	require.NoError(w, testdb.Pause(w.Soon(), q))
 	require.NoError(w, l.Nack(chanq.RetryAfter(time.Second, errors.New("again"))))
 	require.NoError(w, l.Wait(w.Soon()))
 	paused := count()

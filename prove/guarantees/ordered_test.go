@@ -140,7 +140,7 @@ func keyDead(w *world) {
 	require.NoError(w, w.next(c, "a/1").Nack(chanq.DeadLetter(errors.New("bad"))))
 	two := w.next(c, "a/2")
 	require.Equal(w, chanqadmin.StateDead, testdb.Get(w, q, ids[0]).State)
-	n, err := testdb.Admin(q).RedriveIDs(w.Soon(), ids[0])
+	n, err := testdb.RedriveIDs(w.Soon(), q, ids[0])
 	require.NoError(w, err)
 	require.Len(w, n, 1)
 	w.ack(two)
@@ -162,7 +162,7 @@ func keyHeld(w *world) {
 	w.closed(q, c)
 	testdb.Send(w, q, keyed("a", 4, 4)...)
 	w.closed(q, c)
-	_, err := testdb.Admin(q).RedriveIDs(w.Soon(), ids[0])
+	_, err := testdb.RedriveIDs(w.Soon(), q, ids[0])
 	require.NoError(w, err)
 	for i := range 4 {
 		w.ack(w.next(c, fmt.Sprint("a/", i+1)))
@@ -176,7 +176,7 @@ func keyHeldThenDiscarded(w *world) {
 	require.NoError(w, w.next(c, "a/1").Nack(chanq.DeadLetter(errors.New("bad"))))
 	require.NoError(w, c.Flush(w.Soon()))
 	w.closed(q, c)
-	_, err := testdb.Admin(q).PurgeIDs(w.Soon(), ids[0])
+	_, err := testdb.PurgeIDs(w.Soon(), q, ids[0])
 	require.NoError(w, err)
 	w.ack(w.next(c, "a/2"))
 }

@@ -606,7 +606,7 @@ func settleByError(w *world) {
 		e := testdb.Get(w, q, id)
 		require.Equal(w, c.tries, e.Attempts, c.err)
 		require.Equal(w, c.err.Error(), e.LastError)
-		_, err := testdb.Admin(q).Purge(w.Soon(), c.state)
+		_, err := testdb.Purge(w.Soon(), q, c.state)
 		require.NoError(w, err)
 	}
 }

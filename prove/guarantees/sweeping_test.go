@@ -53,12 +53,12 @@ func purgeBesideProducers(w *world) {
 	between(w, 1, w.Statements("work").Purge(sqlbatch.Ready, 1, sqlbatch.Window{}), func() {
 		testdb.Send(w, other, testdb.Texts(make([]string, later)...)...)
 	})
-	n, err := testdb.Admin(q).Purge(w.Soon(), chanqadmin.StateReady)
+	n, err := testdb.Purge(w.Soon(), q, chanqadmin.StateReady)
 	require.NoError(w, err)
 	require.Equal(w, before, n, "what came later stays")
 	require.Equal(w, chanqadmin.Stats{Ready: later}, testdb.Counted(w, q))
 	w.Faults.Inject(nil)
-	n, err = testdb.Admin(q).Purge(w.Soon(), chanqadmin.StateReady)
+	n, err = testdb.Purge(w.Soon(), q, chanqadmin.StateReady)
 	require.NoError(w, err)
 	require.Equal(w, later, n)
 }
@@ -72,7 +72,7 @@ func purgeBesideTheDying(w *world) {
 	between(w, 2, w.Statements("work").Purge(sqlbatch.Dead, 1, sqlbatch.Window{}), func() {
 		kill(w, other, testdb.Texts(make([]string, later)...)...)
 	})
-	n, err := testdb.Admin(q).Purge(w.Soon(), chanqadmin.StateDead)
+	n, err := testdb.Purge(w.Soon(), q, chanqadmin.StateDead)
 	require.NoError(w, err)
 	require.Equal(w, before, n, "who died later stays")
 	require.Equal(w, chanqadmin.Stats{Dead: later}, testdb.Counted(w, q))
@@ -97,13 +97,13 @@ func redriveBesideTheDying(w *world) {
 	}
 	st := w.Statements("work")
 	between(w, 2, st.Redrive(1, nil, sqlbatch.Window{}), killAgain)
-	n, err := testdb.Admin(q).Redrive(w.Soon(), 0)
+	n, err := testdb.Redrive(w.Soon(), q, 0)
 	require.NoError(w, err)
 	require.Equal(w, dead, n)
 	require.Equal(w, chanqadmin.Stats{Ready: dead - killed, Dead: killed}, testdb.Counted(w, q), "who died again stays dead")
 
 	w.Faults.Inject(nil)
-	_, err = testdb.Admin(q).Redrive(w.Soon(), 0)
+	_, err = testdb.Redrive(w.Soon(), q, 0)
 	require.NoError(w, err)
 	for range dead / 200 {
 		killAgain()
@@ -112,7 +112,7 @@ func redriveBesideTheDying(w *world) {
 	killed = 0
 	chunks := (dead + w.Engine.Dialect.Traits().FindIDs - 1) / w.Engine.Dialect.Traits().FindIDs
 	between(w, chunks, st.Redrive(1, make([][16]byte, 1), sqlbatch.Window{}), killAgain) // where the list begins again
-	moved, err := testdb.Admin(q).RedriveIDs(w.Soon(), append(ids, ids...)...)
+	moved, err := testdb.RedriveIDs(w.Soon(), q, append(ids, ids...)...)
 	require.NoError(w, err)
 	require.ElementsMatch(w, ids, moved, "each is moved once")
 }
@@ -128,7 +128,7 @@ func redriveBesideItsKey(w *world) {
 	between(w, 2, w.Statements("work").Redrive(1, nil, sqlbatch.Window{}), func() {
 		require.NoError(w, testdb.Lease(w, other, 1, time.Minute)[0].Nack(chanq.DeadLetter(errors.New("again"))))
 	})
-	n, err := testdb.Admin(q).Redrive(w.Soon(), 0)
+	n, err := testdb.Redrive(w.Soon(), q, 0)
 	require.NoError(w, err)
 	require.Equal(w, 2, n)
 	w.requireState(q, first, chanqadmin.StateDead)
@@ -141,12 +141,12 @@ func redriveInParts(w *world) {
 	for range 3 {
 		ids = append(ids, kill(w, q, testdb.Texts(make([]string, 400)...)...)...)
 	}
-	n, err := testdb.Admin(q).Redrive(w.Soon(), 1100)
+	n, err := testdb.Redrive(w.Soon(), q, 1100)
 	require.NoError(w, err)
 	require.Equal(w, 1100, n)
 	require.Equal(w, chanqadmin.Stats{Ready: 1100, Dead: 100}, testdb.Counted(w, q))
 	w.requireState(q, ids[799], chanqadmin.StateReady)
-	twice, err := testdb.Admin(q).RedriveIDs(w.Soon(), append(ids, ids...)...)
+	twice, err := testdb.RedriveIDs(w.Soon(), q, append(ids, ids...)...)
 	require.NoError(w, err)
 	require.Len(w, twice, 100, "one that is named twice is moved once")
 }
@@ -179,7 +179,7 @@ func statsBesideMany(w *world) {
 	require.NoError(w, err)
 	require.Len(w, entries, few)
 
-	n, err := testdb.Admin(q).Purge(w.Soon(), chanqadmin.StateLeased)
+	n, err := testdb.Purge(w.Soon(), q, chanqadmin.StateLeased)
 	require.NoError(w, err)
 	require.Equal(w, many, n)
 	testdb.Send(w, q, some(few, 0)...)

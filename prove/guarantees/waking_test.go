@@ -237,10 +237,10 @@ func ringing(w *world) {
 	l := lease()
 	rings("a message that dies", false, func() { require.NoError(w, l.Nack(chanq.DeadLetter(nil))) })
 	rings("a redrive", true, func() {
-		_, err := testdb.Admin(q).Redrive(w.Soon(), 0)
+		_, err := testdb.Redrive(w.Soon(), q, 0)
 		require.NoError(w, err)
 	})
-	rings("a pause", false, func() { require.NoError(w, testdb.Admin(q).Pause(w.Soon(), "")) })
+	rings("a pause", false, func() { require.NoError(w, testdb.Pause(w.Soon(), q)) })
 	rings("its end", true, func() { require.NoError(w, testdb.Admin(q).Resume(w.Soon())) })
 }
 

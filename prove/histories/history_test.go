@@ -110,7 +110,7 @@ func begin(t *rapid.T, db *sql.DB, cfg chanq.Config, c clock, served *sessions, 
 	h.queue, err = chanq.Open[string](context.Background(), db, "model", cfg)
 	require.NoError(t, err)
 	for _, s := range []chanqadmin.State{chanqadmin.StateReady, chanqadmin.StateScheduled, chanqadmin.StateLeased, chanqadmin.StateDead, chanqadmin.StateDone} {
-		_, err := testdb.Admin(h.queue).Purge(h.soon(), s)
+		_, err := testdb.Purge(h.soon(), h.queue, s)
 		require.NoError(t, err)
 	}
 	require.NoError(t, testdb.Admin(h.queue).Resume(h.soon()))

@@ -28,7 +28,7 @@ type pause struct{}
 func (*pause) String() string { return "Pause" }
 
 func (*pause) run(h *history) {
-	require.NoError(h, testdb.Admin(h.queue).Pause(h.soon(), ""), h.ran)
+	require.NoError(h, testdb.Pause(h.soon(), h.queue), h.ran)
 	h.model.paused = true
 }
 
@@ -74,7 +74,7 @@ func (s *redrive) run(h *history) {
 	if limit > room || limit == 0 && len(h.model.dead) > room {
 		limit = room
 	}
-	n, err := testdb.Admin(h.queue).Redrive(h.soon(), limit)
+	n, err := testdb.Redrive(h.soon(), h.queue, limit)
 	require.NoError(h, err, h.ran)
 	if limit == 0 {
 		limit = len(h.model.dead)
@@ -90,7 +90,7 @@ func (s *redriveIDs) String() string { return fmt.Sprintf("RedriveIDs messages %
 func (s *redriveIDs) run(h *history) {
 	ids := pick(h.model.dead, s.Messages)
 	ids = append(ids[:min(len(ids), h.room())], chanq.NewID())
-	found, err := testdb.Admin(h.queue).RedriveIDs(h.soon(), ids...)
+	found, err := testdb.RedriveIDs(h.soon(), h.queue, ids...)
 	require.NoError(h, err, h.ran)
 	var candidates []*message
 	for _, id := range ids[:len(ids)-1] {
@@ -106,7 +106,7 @@ type purge struct{ State chanqadmin.State }
 func (s *purge) String() string { return fmt.Sprintf("Purge %s", s.State) }
 
 func (s *purge) run(h *history) {
-	n, err := testdb.Admin(h.queue).Purge(h.soon(), s.State)
+	n, err := testdb.Purge(h.soon(), h.queue, s.State)
 	require.NoError(h, err, h.ran)
 	require.Equal(h, h.model.purge(s.State), n, h.ran)
 }

@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqshards"
 	"github.com/chanq/chanq/prove/testdb"
 )
@@ -84,7 +85,7 @@ func (q *queue) wake() {
 func (q *queue) redrive(ctx context.Context, limit int) {
 	for _, shard := range q.shards {
 		if admin, err := testdb.TryAdmin(shard); err == nil { // again soon, if a process stopped with the database locked
-			_, _ = admin.Redrive(ctx, limit)
+			_, _ = admin.Redrive(ctx, chanqadmin.Select{All: true}, chanqadmin.Change{Limit: limit})
 		}
 	}
 }

@@ -54,7 +54,7 @@ heap of the worker that lived on: %.1f MiB in the first third, %.1f in the last 
 // buried removes and counts the dead messages: all whose burial was confirmed are
 // there.
 func (w *watch) buried(v Verdict) (int, error) {
-	n, err := testdb.Admin(w.queue).Purge(context.Background(), chanqadmin.StateDead)
+	n, err := testdb.Purge(context.Background(), w.queue, chanqadmin.StateDead)
 	if err == nil && n < v.Buried {
 		err = fmt.Errorf("LOST: %d messages were dead-lettered, %d are in the dead table", v.Buried, n)
 	}

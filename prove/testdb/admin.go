@@ -49,12 +49,55 @@ func TryAdmin[T any](q *chanq.Queue[T]) (*chanqadmin.Queue, error) {
 
 // Peek returns up to n messages of a state, with their bodies.
 func Peek[T any](ctx context.Context, q *chanq.Queue[T], s chanqadmin.State, n int) ([]chanqadmin.Entry, error) {
-	page, err := Admin(q).List(ctx, chanqadmin.List{State: s, Limit: n, Bodies: true})
-	return page.Entries, err
+	return peek(ctx, Admin(q), s, "", n)
 }
 
 // PeekAfter returns up to n messages behind one of the same state, with their bodies.
 func PeekAfter[T any](ctx context.Context, q *chanq.Queue[T], last chanqadmin.Entry, n int) ([]chanqadmin.Entry, error) {
-	page, err := Admin(q).List(ctx, chanqadmin.List{State: last.State, After: Admin(q).After(last), Limit: n, Bodies: true})
-	return page.Entries, err
+	return peek(ctx, Admin(q), last.State, Admin(q).After(last), n)
+}
+
+// peek goes on to further pages while there are any: a page may have fewer messages than asked for.
+func peek(ctx context.Context, q *chanqadmin.Queue, s chanqadmin.State, after chanqadmin.PageToken, n int) (list []chanqadmin.Entry, err error) {
+	for {
+		page, err := q.List(ctx, chanqadmin.Select{State: s}, chanqadmin.List{After: after, Limit: n - len(list), Bodies: true})
+		if list = append(list, page.Entries...); err != nil || page.Next == "" || len(list) >= n {
+			return list, err
+		}
+		after = page.Next
+	}
+}
+
+// Redrive makes up to limit dead messages ready again, 0: all.
+func Redrive[T any](ctx context.Context, q *chanq.Queue[T], limit int) (int, error) {
+	done, err := Admin(q).Redrive(ctx, chanqadmin.Select{All: true}, chanqadmin.Change{Limit: limit})
+	return done.Messages, err
+}
+
+// RedriveIDs makes dead messages ready again, and returns which.
+func RedriveIDs[T any](ctx context.Context, q *chanq.Queue[T], ids ...chanq.ID) ([]chanq.ID, error) {
+	done, err := Admin(q).Redrive(ctx, these(ids), chanqadmin.Change{})
+	return done.IDs, err
+}
+
+// Purge deletes the messages of a state.
+func Purge[T any](ctx context.Context, q *chanq.Queue[T], s chanqadmin.State) (int, error) {
+	done, err := Admin(q).Purge(ctx, chanqadmin.Select{State: s, All: true}, chanqadmin.Change{})
+	return done.Messages, err
+}
+
+// PurgeIDs deletes dead messages, and returns which.
+func PurgeIDs[T any](ctx context.Context, q *chanq.Queue[T], ids ...chanq.ID) ([]chanq.ID, error) {
+	done, err := Admin(q).Purge(ctx, these(ids), chanqadmin.Change{})
+	return done.IDs, err
+}
+
+// these selects the dead messages with these IDs, none if there are none.
+func these(ids []chanq.ID) chanqadmin.Select {
+	return chanqadmin.Select{State: chanqadmin.StateDead, IDs: append([]chanq.ID{}, ids...)}
+}
+
+// Pause pauses a queue.
+func Pause[T any](ctx context.Context, q *chanq.Queue[T]) error {
+	return Admin(q).Pause(ctx, chanqadmin.Change{})
 }

@@ -148,7 +148,7 @@ func poison(ctx context.Context, p *Place) (func(context.Context) (func(), error
 		}
 		q, err := p.open(ctx)
 		if err == nil {
-			_, err = testdb.Admin(q).Redrive(ctx, 0)
+			_, err = testdb.Redrive(ctx, q, 0)
 		}
 		return end, err
 	}, nil
@@ -195,7 +195,7 @@ func paused(ctx context.Context, p *Place) (func(context.Context) (func(), error
 	if err != nil {
 		return nil, err
 	}
-	if err := testdb.Admin(q).Pause(ctx, ""); err != nil {
+	if err := testdb.Pause(ctx, q); err != nil {
 		return nil, err
 	}
 	stop, err := p.consume(ctx, well)

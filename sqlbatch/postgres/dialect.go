@@ -84,6 +84,8 @@ type texts struct {
 	enqueue, enqueueNew, find, look, claim, mark, contents, nextDue, dueOrLocked, rescan string
 	version, problems, missing, clock, record, stats, empty, get, cancel                 string
 	discard, queues, lock, wear, vacuum                                                  string
+	causes, walk, walkGroup, walkBare                                                    string
+	bodies                                                                               map[bool]string // true: of the dead
 	drop                                                                                 []string
 	redrive, redriveIDs, configure, pause, resume, join, leave, members                  string
 	trim                                                                                 map[sqlbatch.State]string
@@ -123,6 +125,11 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		get:         r.Replace(getText),
 		cancel:      r.Replace(cancelText),
 		discard:     r.Replace(discardText),
+		bodies:      map[bool]string{false: r.Replace(bodiesText("{live}")), true: r.Replace(bodiesText("{dead}"))},
+		causes:      r.Replace(causesText),
+		walk:        r.Replace(walkText("", "")),
+		walkGroup:   r.Replace(walkText(`q.cause = $5::smallint AND q.fingerprint = $6::bigint AND `, groupOrder)),
+		walkBare:    r.Replace(walkText(`q.cause = $5::smallint AND q.fingerprint IS NULL AND `, groupOrder)),
 		queues:      r.Replace(queuesText),
 		lock:        r.Replace(lockText),
 		wear:        r.Replace(wearText),
@@ -225,6 +232,7 @@ func names(n sqlbatch.Names) build.Words {
 		"{numbers}", in+quote(live+"__seq"), "{'numbers'}", literal(live+"__seq"), "{seq bits}", strconv.Itoa(sqlbatch.SeqBits), "{seqs}", strconv.Itoa(1<<sqlbatch.SeqBits),
 		"{dead line}", quote("ix_"+live+"__dead_key"), "{'dead line'}", literal("ix_"+live+"__dead_key"),
 		"{new id}", newID, "{messages}", in+quote(live+"__messages"), "{send}", in+quote(live+"__send"),
+		"{no fingerprint}", "9223372036854775807",
 		"{senders}", strconv.Itoa(sendersClass),
 		"{$}", tag,
 		"{name}", build.Quote("'", n.Queue, "'"),

@@ -160,6 +160,17 @@ UNION ALL
 SELECT ` + doneColumns + `
 FROM {done} AS q WHERE q.id = $1::uuid`
 
+// bodiesText probes the primary key of a table.
+func bodiesText(table string) string {
+	return `SELECT uuid_send(q.id), q.headers, q.body
+FROM unnest((SELECT $1::uuid[])) AS a (id)
+JOIN ` + table + ` AS q ON q.id = ANY (ARRAY[a.id])`
+}
+
+func (q *queue) Bodies(s sqlbatch.State, ids [][16]byte) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.bodies[s == sqlbatch.Dead], Args: []any{packIDs(ids)}}
+}
+
 func (q *queue) Get(id [16]byte) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.get, Args: []any{hexID(id)}}
 }

@@ -26,7 +26,7 @@ func kind(n sqlbatch.Names) build.Words {
 	if n.Slots == 0 {
 		return build.NewWords(
 			"{order}", "", "{q.order}", "", "{d.order}", "", "{order checks}", "", "{replace order}", "", "{live seq}", "", "{live slot}", "", "{live key}", "", "{ended order}", "", "{shown order}", "",
-			"{count redrive}", "",
+			"{count redrive}", "", "{walked order}", "",
 		)
 	}
 	slots := strconv.Itoa(n.Slots)
@@ -37,6 +37,7 @@ func kind(n sqlbatch.Names) build.Words {
 		"{order checks}", strings.ReplaceAll(orderChecks, "{slot count}", slots),
 		"{shown order}", ", q.slot, q.seq, convert_to(q.order_key, {encoding}) AS order_key",
 		"{slot count}", slots, "{count redrive}", countRedrive,
+		"{walked order}", ", convert_to(q.order_key, {encoding}) AS order_key",
 	)
 }
 

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"testing"
@@ -35,12 +36,17 @@ func TestDeadMessagesAreFoundByTheirIndexesWhateverTheStatistics(t *testing.T) {
 		"redrive ids": q.Redrive(0, ids, sqlbatch.Window{}),
 		"redrive one": q.Redrive(0, ids[:1], sqlbatch.Window{}),
 		"discard":     q.Discard(ids),
+		"bodies":      q.Bodies(sqlbatch.Dead, ids),
 		"get":         q.Get(ids[0]),
 	}
 	many := map[string]sqlbatch.Statement{ // of which there are few in an empty table
 		"redrive": q.Redrive(100, nil, sqlbatch.Window{}),
 		"purge":   q.Purge(sqlbatch.Dead, 100, sqlbatch.Window{}),
 		"peek":    q.Peek(sqlbatch.Dead, 100, nil),
+		"causes":  q.Causes(sqlbatch.Group{}, 100, 10_000),
+		"walk":    q.Walk(nil, 100, sqlbatch.Window{}),
+		"group":   q.Walk(&sqlbatch.Group{Cause: 1, Fingerprint: 1}, 100, sqlbatch.Window{}),
+		"bare":    q.Walk(&sqlbatch.Group{Cause: 1}, 100, sqlbatch.Window{}),
 	}
 	scan := regexp.MustCompile(`Seq Scan on chanq_orders|Hash Join|Merge Join`)
 	key := regexp.MustCompile(`using (pk_chanq_orders__dead|ix_chanq_orders__dead_\w+) on|Bitmap Index Scan on pk_chanq_orders__dead `)
@@ -92,4 +98,32 @@ func (q *serverQueue) readOfDead(on *sql.Tx) (n int64) {
 	require.NoError(q, on.QueryRow(`SELECT sum(pg_stat_get_xact_tuples_returned(c)) FROM (
 SELECT 'chanq_orders__dead'::regclass::oid UNION ALL SELECT indexrelid FROM pg_index WHERE indrelid = 'chanq_orders__dead'::regclass) AS t (c)`).Scan(&n))
 	return n
+}
+
+// Whatever a group has, the statement seeks its first and its last, and counts no more than it is asked to.
+func TestCausesReadAFewPagesOfManyDead(t *testing.T) {
+	q := newQueue(t)
+	q.exec(`INSERT INTO chanq_orders__dead (id, enqueued_at, ended_at, cause, fingerprint, fence, attempts, priority, body)
+SELECT gen_random_uuid(), i, i, 1 + i % 4, CASE i / 4 % 10 WHEN 0 THEN NULL ELSE 1::bigint << 56 | i / 4 % 10 END, 1, 1, 0, convert_to(repeat('x', 100), 'UTF8') FROM generate_series(1, 100000) AS i`)
+	q.exec(`VACUUM ANALYZE chanq_orders__dead`)
+	require.Len(t, q.rows(q.db, q.Causes(sqlbatch.Group{}, 100, 1)), 40)
+	require.LessOrEqual(t, q.buffers(q.Causes(sqlbatch.Group{}, 100, 1)), 40*4*4, "a seek to the group, to its first and to its last, and one entry")
+	require.Equal(t, int64(2500), q.rows(q.db, q.Causes(sqlbatch.Group{}, 1, 10_000))[0][2])
+	require.LessOrEqual(t, q.buffers(q.Causes(sqlbatch.Group{}, 1, 100)), 40)
+	require.LessOrEqual(t, q.buffers(q.Walk(&sqlbatch.Group{Cause: 1, Fingerprint: 1<<56 + 4}, 10, sqlbatch.Window{After: 50_000})), 20)
+}
+
+// buffers is how many pages a statement looks at.
+func (q *serverQueue) buffers(st sqlbatch.Statement) int {
+	q.Helper()
+	var text []byte
+	require.NoError(q, q.db.QueryRowContext(q.ctx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+st.Text, st.Args...).Scan(&text))
+	var plans []struct {
+		Plan struct {
+			Hit  int `json:"Shared Hit Blocks"`
+			Read int `json:"Shared Read Blocks"`
+		}
+	}
+	require.NoError(q, json.Unmarshal(text, &plans))
+	return plans[0].Plan.Hit + plans[0].Plan.Read
 }

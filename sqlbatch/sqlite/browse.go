@@ -9,11 +9,12 @@ import (
 )
 
 // Browses are peeks that ask nothing of leases, so that none walks over a backlog to find
-// a few, and that read no body: SQLite knows the length of one without its pages.
+// a few, and that read no body: SQLite knows the type and the length of one without its pages. Only one that is TEXT, as another
+// program may have stored it, is read: its length is in characters, and ends at a NUL.
 
 // outlined leaves headers out, and the body but for its length.
 func outlined(peek string) string {
-	return strings.Replace(peek, ` headers, body{order}`, ` NULL AS headers, length(body) AS body{order}`, 1)
+	return strings.Replace(peek, ` headers, body{order}`, ` NULL AS headers, `+viewBytes+` AS body{order}`, 1)
 }
 
 const browseLater = lane + ` AND +due_at > {now} AND (due_at, id) > (max({now}, ` + from + `), ?4)`

@@ -45,6 +45,8 @@ type queue struct {
 	version, record, problems, missing, clock     string
 	stats, empty, get, cancel, discard, queues    string
 	freePages, shrink                             string
+	causes, walk, walkGroup                       string
+	bodies                                        map[bool]string // true: of the dead
 	drop                                          []string
 	redriveOldest, redriveListed                  string
 	redriveInsert, redriveDelete, redriveCount    string
@@ -77,10 +79,15 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		release: text(releaseText),
 		version: text(versionText), record: text(recordText), problems: text(problemsText), missing: text(missingText), clock: text(clockText),
 		stats: text(statsText), empty: text(emptyText), get: text(getText),
-		cancel:    text(cancelText),
-		discard:   text(discardText),
-		queues:    text(queuesText),
-		freePages: text(freePagesText), shrink: text(shrinkText),
+		cancel:        text(cancelText),
+		discard:       text(discardText),
+		bodies:        map[bool]string{false: text(bodiesText + "{live}" + ofIDs), true: text(bodiesText + "{dead}" + ofIDs)},
+		causes:        text(causesText),
+		walk:          text(walkText),
+		walkGroup:     text(walkGroup),
+		queues:        text(queuesText),
+		freePages:     text(freePagesText),
+		shrink:        text(shrinkText),
 		drop:          []string{text(dropMembers), text(dropRecord), text(dropView), text(dropLive), text(dropDead), text(dropDone), text(dropSamples)},
 		redriveOldest: text(redriveMark + oldestDead), redriveListed: text(redriveMark + listedDead),
 		redriveInsert: text(redriveInsert), redriveDelete: text(redriveDelete), redriveCount: text(redriveCount),

@@ -100,6 +100,15 @@ func (q *queue) Peek(s sqlbatch.State, n int, after *sqlbatch.Place) sqlbatch.St
 	return q.page(q.peek[s], s, n, after)
 }
 
+const (
+	bodiesText = `SELECT id, headers, body FROM `
+	ofIDs      = ` WHERE id IN ` + listed
+)
+
+func (q *queue) Bodies(s sqlbatch.State, ids [][16]byte) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.bodies[s == sqlbatch.Dead], Args: []any{packIDs(ids)}}
+}
+
 func (q *queue) Get(id [16]byte) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.get, Args: []any{id[:]}}
 }

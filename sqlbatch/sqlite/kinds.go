@@ -31,12 +31,12 @@ func newRenderer(n sqlbatch.Names) renderer {
 func kind(n sqlbatch.Names) build.Words {
 	if n.Slots == 0 {
 		return build.NewWords(
-			"{order}", "", "{q.order}", "", "{live order}", "", "{order checks}", "", "{ended order}", "", "{sent}", "", "{sent columns}", "", "{sent values}", "",
+			"{order}", "", "{q.order}", "", "{walked order}", "", "{live order}", "", "{order checks}", "", "{ended order}", "", "{sent}", "", "{sent columns}", "", "{sent values}", "",
 			"{id key}", "PRIMARY KEY", "{row size}", fmt.Sprint(rowSize),
 		)
 	}
 	return build.NewWords(
-		"{order}", ", slot, seq, order_key", "{q.order}", ", q.slot, q.seq, q.order_key",
+		"{order}", ", slot, seq, order_key", "{q.order}", ", q.slot, q.seq, q.order_key", "{walked order}", ", order_key",
 		"{live order}", fmt.Sprintf(liveOrder, n.Slots), "{ended order}", endedOrder, "{sent}", ", slot, order_key, seq, fence", "{sent columns}", ", slot, order_key, "+numberOf+", "+numberOf, "{sent values}", sentValues,
 		"{order checks}", fmt.Sprintf(orderChecks, n.Slots), "{id key}", "UNIQUE", "{row size}", fmt.Sprint(rowSize+orderSize),
 		"{slot count}", fmt.Sprint(n.Slots),

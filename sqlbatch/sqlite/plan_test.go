@@ -126,6 +126,18 @@ func TestPlans(t *testing.T) {
 		for name, table := range map[string]string{"purge-dead": "dead", "purge-done": "done", "redrive": "dead"} {
 			require.Contains(t, plans[name], "ix_chanq_orders__"+table+"_ended ((ended_at,id)>(?,?) AND ended_at<?)", plans[name])
 		}
+		for name, seek := range map[string]string{
+			"walk": "__dead_ended ((ended_at,id)>(?,?) AND ended_at<?)", "walk-group": "__dead_cause (cause=? AND fingerprint=? AND (ended_at,id)>(?,?) AND ended_at<?)",
+			"walk-bare": "__dead_cause (cause=? AND fingerprint=? AND (ended_at,id)>(?,?) AND ended_at<?)",
+		} {
+			require.Contains(t, plans[name], "SEARCH chanq_orders__dead USING INDEX ix_chanq_orders"+seek, plans[name])
+			require.NotContains(t, plans[name], "TEMP B-TREE")
+		}
+		require.Equal(t, 3, seeks("causes", "SEARCH d USING COVERING INDEX ix_chanq_orders__dead_cause (cause=? AND fingerprint=?)"), "the count, the first and the last:\n%s", plans["causes"])
+		require.Contains(t, plans["causes"], "SEARCH f USING COVERING INDEX ix_chanq_orders__dead_cause (cause=? AND fingerprint>?)")
+		require.Contains(t, plans["causes"], "SEARCH f USING COVERING INDEX ix_chanq_orders__dead_cause (cause>?)")
+		require.NotContains(t, plans["causes"], "SCAN d")
+		require.NotContains(t, plans["causes"], "SCAN f")
 		for _, name := range []string{"ack", "archive", "extend", "nack", "release", "bury"} {
 			require.Contains(t, plans[name], "SEARCH q "+unique, "the list outside, the unique index inside: %s\n%s", name, plans[name])
 		}

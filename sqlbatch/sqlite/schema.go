@@ -230,6 +230,6 @@ func names(n sqlbatch.Names) build.Words {
 		"{last attempt}", fmt.Sprint(sqlbatch.LastAttempt), "{last lapse}", fmt.Sprint(sqlbatch.LastLapse), "{suspect lapses}", fmt.Sprint(sqlbatch.SuspectLapses), "{seq bits}", fmt.Sprint(sqlbatch.SeqBits), "{last time}", fmt.Sprint(sqlbatch.LastTime), "{most body}", fmt.Sprint(sqlbatch.MaxBody),
 		"{most headers}", fmt.Sprint(sqlbatch.MaxHeaders), "{most key}", fmt.Sprint(sqlbatch.MaxKey), "{most type}", fmt.Sprint(sqlbatch.MaxType), "{acked}", fmt.Sprint(sqlbatch.OutcomeAcked),
 		"{bytes of body}", bytesOf("body"), "{bytes of headers}", bytesOf("headers"), "{last seq}", fmt.Sprint(uint64(lastSeq)),
-		"{now}", now, "{margin}", fmt.Sprint(sqlbatch.HeadMargin.Milliseconds()),
+		"{no fingerprint}", "(-9223372036854775807 - 1)", "{now}", now, "{margin}", fmt.Sprint(sqlbatch.HeadMargin.Milliseconds()),
 	)...)
 }

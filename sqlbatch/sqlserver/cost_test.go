@@ -428,3 +428,23 @@ func TestAnIdleConsumerLooksOnceAPollEvery(t *testing.T) {
 	require.Empty(t, got, "nothing but looks")
 	require.LessOrEqual(t, float64(n), float64(took)/float64(pollMax)+1, "%d looks in %v", n, took)
 }
+
+// Whatever a group has, its first and its last are seeks, and a count ends at its limit.
+func TestCausesReadAFewKeysOfEachGroup(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true})
+	const groups, each = 8, 200
+	for n := range groups {
+		items := q.leased(each)
+		buries := make([]sqlbatch.BuryItem, each)
+		for i, item := range items {
+			buries[i] = sqlbatch.BuryItem{Item: item, Cause: sqlbatch.Cause(1 + n%2), Fingerprint: int64(n / 2)}
+		}
+		q.rows(q.Bury(buries))
+	}
+	for limit, most := range map[int]int64{1: 12 * groups, 100: (12 + 100) * groups} {
+		q.Engine().ResetPlans()
+		require.Len(t, q.rows(q.Causes(sqlbatch.Group{}, 100, limit)), groups)
+		require.LessOrEqual(t, cost(q, "@groups").KeysRead, most, limit)
+	}
+}

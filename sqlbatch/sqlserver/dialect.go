@@ -61,6 +61,8 @@ type queue struct {
 	configure, pause, resume            string
 	trim                                map[sqlbatch.State]string
 	discard, queues, lock, drop         string
+	causes, walk, walkGroup, walkBare   string
+	bodies                              map[bool]string // true: of the dead
 	problems, missing, clock, empty     string
 	join, leave, members                string
 	sample, counted, samples, thin      string
@@ -119,6 +121,11 @@ func newQueue(ordered bool, render func(template string) string) *queue {
 		stats:       render(statsText),
 		empty:       render(emptyText),
 		get:         render(getText),
+		bodies:      map[bool]string{false: render(bodiesText("{live}", "{pk}")), true: render(bodiesText("{dead}", "{dead pk}"))},
+		causes:      render(causesText),
+		walk:        render(walkText("{dead ended}", "", "")),
+		walkGroup:   render(walkText("{dead cause}", "d.cause = @cause AND d.fingerprint = @fingerprint AND ", groupOrder)),
+		walkBare:    render(walkText("{dead cause}", "d.cause = @cause AND d.fingerprint IS NULL AND ", groupOrder)),
 		cancel:      render(cancelText),
 		discard:     render(discardText),
 		queues:      render(queuesText),
@@ -308,7 +315,7 @@ func names(n sqlbatch.Names) build.Words {
 		"{dead pk}", bracket("PK_"+dead), "{dead ended}", bracket("IX_"+dead+"_ended"), "{dead key}", bracket("IX_"+dead+"_dedup"),
 		"{dead cause}", bracket("IX_"+dead+"_cause"), "{'dead cause'}", unicodeString("IX_"+dead+"_cause"), "{acked}", strconv.Itoa(sqlbatch.OutcomeAcked),
 		"{'dead ended'}", unicodeString("IX_"+dead+"_ended"), "{'dead key'}", unicodeString("IX_"+dead+"_dedup"),
-		"{done pk}", bracket("PK_"+done), "{done id}", bracket("IX_"+done+"_id"), "{'done id'}", unicodeString("IX_"+done+"_id"),
+		"{no fingerprint}", "CONVERT(bigint, 0x8000000000000000)", "{done pk}", bracket("PK_"+done), "{done id}", bracket("IX_"+done+"_id"), "{'done id'}", unicodeString("IX_"+done+"_id"),
 		"{queues pk}", bracket("PK_"+queues), "{members pk}", bracket("PK_"+members),
 		"{wait}", strconv.FormatInt(sqlbatch.LockWait.Milliseconds(), 10),
 		"{margin}", strconv.FormatInt(sqlbatch.HeadMargin.Milliseconds(), 10),

@@ -317,6 +317,18 @@ SELECT d.state, d.id, d.priority, d.fence, d.attempts, d.enqueued_at, d.due_at, 
 ) AS d;
 `
 
+// bodiesText seeks the key of a table. Hints are those of statsText.
+func bodiesText(table, key string) string {
+	return session + `SELECT q.id, q.headers, q.body
+` + fromIDs + `INNER JOIN ` + table + ` AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX (` + key + `), FORCESEEK) ON q.id = a.id
+` + fromListOptions + `;
+`
+}
+
+func (q *queue) Bodies(s sqlbatch.State, ids [][16]byte) sqlbatch.Statement {
+	return call(q.bodies[s == sqlbatch.Dead], "@ids varbinary(8000)", sql.Named("ids", packIDs(ids)))
+}
+
 func (q *queue) Get(id [16]byte) sqlbatch.Statement {
 	return call(q.get, "@id binary(16)", sql.Named("id", id[:]))
 }

@@ -325,6 +325,59 @@ func TestADeadlockWithTheApplicationCostsARepetition(t *testing.T) {
 	})
 }
 
+// Each statement for the dead locks a row by its key first, and its entries in the other indexes after that. So it passes over a row of
+// which only the key is locked, and holds nothing that the holder of the key needs.
+func TestStatementsForTheDeadPassOverARowWhoseKeyIsLocked(t *testing.T) {
+	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
+		dead := q.leased(4)
+		q.rows(suite.Settles(q.Queue, dead...)["bury"])
+		tx := begin(t, ctx, q)
+		_, err := tx.ExecContext(ctx, "UPDATE dbo.chanq_orders__dead SET last_error = NULL WHERE id = @p1", dead[0].ID[:])
+		require.NoError(t, err)
+		for _, use := range []struct {
+			name string
+			st   sqlbatch.Statement
+			want int
+		}{
+			{"causes", q.Causes(sqlbatch.Group{}, 10, 10), 1}, {"walk", q.Walk(nil, 10, sqlbatch.Window{}), 3}, {"bodies", q.Bodies(sqlbatch.Dead, idsOf(dead)), 3},
+			{"trim", q.Trim(sqlbatch.Dead, 0, 1, 0), 1}, {"redrive", q.Redrive(1, nil, sqlbatch.Window{}), 1}, {"purge", q.Purge(sqlbatch.Dead, 10, sqlbatch.Window{}), 1},
+		} {
+			rows, err := suite.Rows(ctx, q.DB(), use.st)
+			require.NoError(t, err, use.name)
+			require.Len(t, rows, use.want, use.name)
+		}
+		_, err = tx.ExecContext(ctx, "DELETE FROM dbo.chanq_orders__dead WHERE id = @p1", dead[0].ID[:])
+		require.NoError(t, err)
+		require.NoError(t, tx.Commit())
+	})
+}
+
+// A sample that a lock keeps from being added to one of its rows has added to none, and has made none.
+func TestASampleIsAddedAsAWhole(t *testing.T) {
+	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
+		q.rows(q.Sample(sqlbatch.Sample{Sent: 1}))
+		q.Clock().Advance(2 * time.Minute) // another row of ten seconds and of a minute, and the same of the hour
+		stored := func() [][]any {
+			return q.rows(sqlbatch.Statement{Text: "SELECT h.step, h.sent FROM dbo.chanq__samples AS h WITH (READUNCOMMITTED) ORDER BY h.step, h.at"})
+		}
+		before := stored()
+		require.Len(t, before, 3)
+		tx := begin(t, ctx, q)
+		_, err := suite.Rows(ctx, tx, sqlbatch.Statement{Text: "SELECT h.at FROM dbo.chanq__samples AS h WITH (REPEATABLEREAD) WHERE h.step = 3600"})
+		require.NoError(t, err, "it may be looked at, and not written")
+		failed := make(chan error, 1)
+		go func() {
+			_, err := suite.Rows(ctx, q.DB(), q.Sample(sqlbatch.Sample{Sent: 1}))
+			failed <- err
+		}()
+		require.Eventually(t, func() bool { return len(waiting(q)) == 1 }, testdb.Patience, time.Millisecond)
+		q.Clock().Advance(sqlbatch.LockWait + time.Millisecond)
+		require.Equal(t, int32(1222), numberOf(<-failed))
+		require.NoError(t, tx.Rollback())
+		require.Equal(t, before, stored())
+	})
+}
+
 // empty asks, and so returns at once: the server's clock stands still, and no wait for a lock would end.
 func (q *queue) empty() bool {
 	q.t.Helper()

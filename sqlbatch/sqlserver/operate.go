@@ -81,10 +81,10 @@ func (q *queue) Cancel(ids [][16]byte) sqlbatch.Statement {
 }
 
 // Purges come by the index that claims, peeks and trims use, and skip what is
-// locked (READPAST): maintenance waits for nobody. UPDLOCK makes the read lock,
-// so that READPAST works where READ_COMMITTED_SNAPSHOT is on. Live ones are found as a
-// claim finds them, without a lock that lasts on what is walked past, and looked at
-// once more under the lock.
+// locked (READPAST). UPDLOCK makes the read lock, so that READPAST works where
+// READ_COMMITTED_SNAPSHOT is on. Live and dead ones are found as a claim finds them,
+// without a lock that lasts on what is walked past, and looked at once more under the
+// lock: each statement locks a row by its key first, and its entries in other indexes after that.
 //
 // A step begins where the one before it ended, of live ones in their priority, so that it
 // walks neither over the ghosts that that one left behind nor over what it passed. Of live
@@ -96,7 +96,7 @@ var purgeTexts = map[sqlbatch.State]string{
 	sqlbatch.Scheduled: purgeOpen + `IF @after < @now SET @after = @now;
 ` + purgeLive + ` AND i.enqueued_at < @before AND u.due_at > @now AND u.lease_until <= @now` + purgeEnd,
 	sqlbatch.Leased: purgeOpen + purgeLive + ` AND i.due_at <= @now AND i.lease_until > @now AND i.fence <= @mark AND u.lease_until > @now AND u.fence <= @mark` + purgeEnd,
-	sqlbatch.Dead:   session + window + deleteDead(`i.ended_at >= @after AND (i.ended_at > @after OR i.id > @after_id) AND i.ended_at < @before`),
+	sqlbatch.Dead:   session + window + deleteDead(inWindow),
 	sqlbatch.Done: session + window + `WITH c AS (
     SELECT TOP (@n) id, ended_at
     FROM {done} WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({done pk}), FORCESEEK)
@@ -126,20 +126,24 @@ INNER JOIN {live} AS q WITH (UPDLOCK, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id 
 `
 )
 
-// deleteDead deletes the first @n of the dead in a range of the index of their times. Each row is locked before its entries, as redrives
-// and dead-letters do: the index is read without a lock that lasts, and U locks are taken on rows alone. READPAST on both: it waits for
-// no other transaction. A DELETE by the index would lock the entry, and then wait for the row with it.
-func deleteDead(in string) string {
-	return `DELETE d
+// inWindow is a condition on the entries of the index of ends.
+const inWindow = `i.ended_at >= @after AND (i.ended_at > @after OR i.id > @after_id) AND i.ended_at < @before`
+
+// fromEnded has the dead in the order of their ends, d by its key.
+const fromEnded = `FROM {dead} AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ({dead ended}), FORCESEEK)
+INNER JOIN {dead} AS d WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({dead pk}), FORCESEEK) ON d.id = i.id AND d.ended_at = i.ended_at
+`
+
+// deleteDead deletes up to @n of the dead whose entries meet a condition.
+func deleteDead(condition string) string {
+	return `DELETE q
 ` + ended + `
 FROM (
-    SELECT TOP (@n) u.id
-    FROM {dead} AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ({dead ended}), FORCESEEK)
-    INNER JOIN {dead} AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({dead pk}), FORCESEEK) ON u.id = i.id AND u.ended_at = i.ended_at
-    WHERE ` + in + `
-    ORDER BY i.ended_at, i.id
-) AS a
-INNER JOIN {dead} AS d WITH (UPDLOCK, ROWLOCK, INDEX ({dead pk}), FORCESEEK) ON d.id = a.id
+` + indent("    ", `SELECT TOP (@n) d.id
+`+fromEnded+`WHERE `+condition+`
+ORDER BY i.ended_at, i.id
+`) + `) AS a
+INNER JOIN {dead} AS q WITH (UPDLOCK, ROWLOCK, INDEX ({dead pk}), FORCESEEK) ON q.id = a.id
 ` + fromListOptions + `;
 `
 }
@@ -217,16 +221,14 @@ func (q *queue) Purge(s sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.State
 // from the choice to the end of the transaction.
 const redriveText = redriveNow + window + redriveOpen + `INSERT INTO @chosen (id)
 SELECT TOP (@n) d.id
-FROM {dead} AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ({dead ended}), FORCESEEK)
-INNER JOIN {dead} AS d WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({dead pk}), FORCESEEK) ON d.id = i.id AND d.ended_at = i.ended_at
-WHERE i.ended_at >= @after AND (i.ended_at > @after OR i.id > @after_id) AND i.ended_at < @before
+` + fromEnded + `WHERE ` + inWindow + `
   AND ` + redriveRoom + `
   AND NOT EXISTS (
     SELECT 1
     FROM {dead} AS e WITH (READPAST, READCOMMITTEDLOCK, INDEX ({dead key}), FORCESEEK)
     WHERE e.dedup_key = d.dedup_key AND e.dedup_key IS NOT NULL AND e.id < d.id AND e.ended_at < @before)
 ORDER BY i.ended_at, i.id
-` + fromListOptions + `;
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 ` + redriveClose
 
 // redriveIDsText finds the dead by their key and waits for locked ones. Among the
@@ -289,8 +291,8 @@ func (q *queue) Redrive(n int, ids [][16]byte, w sqlbatch.Window) sqlbatch.State
 	return call(q.redrive, "@n bigint"+windowDeclaration, append([]any{sql.Named("n", int64(n))}, windowOf(w)...)...)
 }
 
-// A trim deletes the messages that ended first, and passes over locked ones. It begins where the step before it ended. Of the done table
-// they are neighbours in the clustered key.
+// Trims delete the old end of an index (ended_at, id), which is the clustered key of the done table: a range of
+// neighbouring entries, of which locked ones are skipped. Each begins where the step before it ended.
 const trimOpen = session + `DECLARE @epoch datetime2(3) = '19700101';
 DECLARE @after datetime2(3) = DATEADD(millisecond, @after_ms, DATEADD(day, @after_days, @epoch));
 DECLARE @cut datetime2(3) = DATEADD(millisecond, -@age_ms, DATEADD(day, -@age_days, SYSUTCDATETIME()));

@@ -151,7 +151,7 @@ func TestTheDocumentedRightsOfAConsumerSuffice(t *testing.T) {
 	_, err = p.Send(ctx, chanq.Message[string]{})
 	requireRefused(t, 229, err)
 	require.NoError(t, p.Close(ctx))
-	requireRefused(t, 229, errors.Unwrap(testdb.Admin(orders).Pause(ctx, "")))
+	requireRefused(t, 229, errors.Unwrap(testdb.Pause(ctx, orders)))
 	_, err = db.ExecContext(ctx, "ALTER TABLE dbo.chanq_orders SET (LOCK_ESCALATION = TABLE)")
 	requireRefused(t, 262, err)
 }
@@ -180,7 +180,7 @@ func TestTheDocumentedRightsOfAnOperatorSuffice(t *testing.T) {
 	db := login(t, ctx, q, "chanq_operator")
 	orders, err := chanq.Open[string](ctx, db, "orders", chanq.Config{})
 	require.NoError(t, err)
-	require.NoError(t, testdb.Admin(orders).Pause(ctx, ""))
+	require.NoError(t, testdb.Pause(ctx, orders))
 	require.NoError(t, testdb.Admin(orders).Resume(ctx))
 	require.NoError(t, testdb.Admin(orders).Configure(ctx, chanq.Spec{MaxAttempts: 5}))
 	ready, err := testdb.Peek(ctx, orders, chanqadmin.StateReady, 10)
@@ -192,9 +192,9 @@ func TestTheDocumentedRightsOfAnOperatorSuffice(t *testing.T) {
 	require.NoError(t, err)
 	leases := testdb.Lease(t, orders, 1, time.Minute)
 	requireRefused(t, 229, leases[0].Nack(chanq.DeadLetter(nil)))
-	_, err = testdb.Admin(orders).Redrive(ctx, 0)
+	_, err = testdb.Redrive(ctx, orders, 0)
 	require.NoError(t, err)
-	_, err = testdb.Admin(orders).PurgeIDs(ctx, ready[0].ID)
+	_, err = testdb.PurgeIDs(ctx, orders, ready[0].ID)
 	require.NoError(t, err)
 	_, err = testdb.Admin(orders).History(ctx, time.Time{}, chanqadmin.StepMinute)
 	require.NoError(t, err)
@@ -202,7 +202,7 @@ func TestTheDocumentedRightsOfAnOperatorSuffice(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"orders"}, queues)
 	for _, state := range []chanqadmin.State{chanqadmin.StateReady, chanqadmin.StateScheduled, chanqadmin.StateLeased, chanqadmin.StateDead, chanqadmin.StateDone} {
-		_, err = testdb.Admin(orders).Purge(ctx, state)
+		_, err = testdb.Purge(ctx, orders, state)
 		require.NoError(t, err, state)
 	}
 	stats, err := testdb.Admin(orders).Stats(ctx)

@@ -76,9 +76,9 @@ func TestWhateverAConnectorSetsWhatIsReportedIsCommittedAndWhole(t *testing.T) {
 			})
 			require.Equal(t, [5]int{2, 1, 3, 1, 1}, counts(t, ctx, plain), "settled")
 			on(func(q *chanq.Queue[int], db *sql.DB) {
-				_, err := testdb.Admin(q).Redrive(ctx, 0)
+				_, err := testdb.Redrive(ctx, q, 0)
 				require.NoError(t, err)
-				require.NoError(t, testdb.Admin(q).Pause(ctx, ""))
+				require.NoError(t, testdb.Pause(ctx, q))
 				tx, err := db.BeginTx(ctx, nil)
 				require.NoError(t, err)
 				_, err = q.SendTx(ctx, tx, chanq.Message[int]{}, chanq.Message[int]{}, chanq.Message[int]{})

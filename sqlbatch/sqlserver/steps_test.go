@@ -72,7 +72,7 @@ func TestAStepOfATrimOrARedriveReadsNothingOfTheStepsBefore(t *testing.T) {
 		"purge dead": {
 			func(r *reader, items []sqlbatch.Item) { r.bury(items) },
 			func(r *reader, w sqlbatch.Window) sqlbatch.Statement { return r.Purge(sqlbatch.Dead, step, w) },
-			3,
+			3, // its entry, its row to lock, and the same to delete
 		},
 		"redrive": {
 			func(r *reader, items []sqlbatch.Item) { r.bury(items) },

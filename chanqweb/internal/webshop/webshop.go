@@ -108,7 +108,7 @@ func (s *Shop) Fill() {
 	}
 	s.Send(payments, ms...)
 	s.Consume(payments, "ledger", 3)
-	require.NoError(s.T, testdb.Admin(s.Queue("reports", chanq.Config{})).Pause(s.T.Context(), ""))
+	require.NoError(s.T, testdb.Pause(s.T.Context(), s.Queue("reports", chanq.Config{})))
 	s.Queue("thumbnails", chanq.Config{})
 }
 

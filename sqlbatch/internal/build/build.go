@@ -75,6 +75,17 @@ func Peek(s sqlbatch.State, after *sqlbatch.Place, end int64) (lane int, at int6
 	return 0, end, [16]byte(bytes.Repeat([]byte{0xFF}, 16))
 }
 
+// Group is where Causes begins: behind the group, or before all of them. none stands for no fingerprint.
+func Group(after sqlbatch.Group, none int64) (cause, fingerprint int64) {
+	switch {
+	case after == sqlbatch.Group{}:
+		return -1, none
+	case after.Fingerprint == 0:
+		return int64(after.Cause), none
+	}
+	return int64(after.Cause), after.Fingerprint
+}
+
 // ShardValues are the values of a queue's columns shard, shards and shard_set.
 func ShardValues(n sqlbatch.Names) string {
 	set := ""

@@ -74,6 +74,7 @@ func placesAreKept(w *world) {
 	w.buryAll(1, 2)
 	require.Equal(w, want(1), place(1))
 	require.Equal(w, want(2), EntryOf(w, w.run(w.Peek(sqlbatch.Dead, 1, nil))[0]).of("slot", "seq", "order_key"))
+	require.Equal(w, "a", w.run(w.Walk(nil, 1, sqlbatch.Window{}))[0][3])
 	require.Len(w, w.run(w.Redrive(0, ids(1), sqlbatch.Window{})), 1)
 	require.Len(w, w.run(w.Redrive(10, nil, sqlbatch.Window{})), 1)
 	require.Equal(w, []any{want(1), want(2)}, []any{place(1), place(2)})

@@ -39,7 +39,7 @@ func Run(t *testing.T, e testdb.Engine) {
 			})
 		}
 	}
-	run(Orders, slices.Concat(storing, claiming, settling, operating, members, sampling))
+	run(Orders, slices.Concat(storing, claiming, settling, operating, causes, members, sampling))
 	if HasOrdered(e.Dialect) {
 		run(Ordered, slices.Concat(ordered, reading))
 	} else {

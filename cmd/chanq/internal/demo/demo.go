@@ -234,7 +234,7 @@ func (d *demo) startOver(ctx context.Context, dir string) error {
 			return err
 		}
 		for _, s := range []chanqadmin.State{chanqadmin.StateReady, chanqadmin.StateScheduled, chanqadmin.StateLeased, chanqadmin.StateDead, chanqadmin.StateDone} {
-			if _, err := q.Purge(ctx, s); err != nil {
+			if _, err := q.Purge(ctx, chanqadmin.Select{State: s, All: true}, chanqadmin.Change{}); err != nil {
 				return err
 			}
 		}

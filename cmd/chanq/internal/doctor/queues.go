@@ -146,13 +146,13 @@ func (e *examination) state(ctx context.Context, q *chanqadmin.Queue, stands boo
 		add("messages", OK, consumers+found, "")
 	}
 	if s.Dead > 0 {
-		add("dead", Warning, counted(s.Dead, s.Limit)+" dead messages"+e.cause(ctx, q), fmt.Sprintf("chanq dead list %[1]s tells why; when that is mended, chanq dead redrive %[1]s, or chanq purge --state dead %[1]s", name))
+		add("dead", Warning, counted(s.Dead, s.Limit)+" dead messages"+e.cause(ctx, q), fmt.Sprintf("chanq causes %[1]s groups them; when the cause is fixed, chanq redrive %[1]s, or chanq purge --state dead %[1]s", name))
 	}
 }
 
 // cause is the error of the message that died last.
 func (e *examination) cause(ctx context.Context, q *chanqadmin.Queue) string {
-	last, err := q.List(ctx, chanqadmin.List{State: chanqadmin.StateDead, Limit: 1})
+	last, err := q.List(ctx, chanqadmin.Select{State: chanqadmin.StateDead}, chanqadmin.List{Limit: 1})
 	if err != nil || len(last.Entries) == 0 || last.Entries[0].LastError == "" {
 		return ""
 	}

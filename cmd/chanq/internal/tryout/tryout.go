@@ -76,7 +76,7 @@ func Run(ctx context.Context, q *chanq.Queue[[]byte], admin *chanqadmin.Queue, c
 	if r.Consumed, err = consume(ctx, part, cfg.Workers, q, sent+bulk); err != nil {
 		return r, err
 	}
-	if _, err := admin.Purge(ctx, chanqadmin.StateReady); err != nil {
+	if _, err := admin.Purge(ctx, chanqadmin.Select{State: chanqadmin.StateReady, All: true}, chanqadmin.Change{}); err != nil {
 		return r, err
 	}
 	begin("times under way")

@@ -1,0 +1,108 @@
+package chanqadmin
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Group is the dead messages of one cause whose errors have the same fingerprint: errors that differ in numbers, identifiers or quoted
+// parts alone.
+type Group struct {
+	Cause       chanq.Cause `json:"cause"`
+	Fingerprint string      `json:"fingerprint"` // 16 hexadecimal digits, or NoFingerprint
+	// Messages is how many there are, exact below GroupLimit. More says that there are GroupLimit or more.
+	Messages int  `json:"messages"`
+	More     bool `json:"more,omitempty"`
+	// First and Last are when the first and the last of them ended.
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
+	// Example is the one that ended last, and LastError its error.
+	Example   chanq.ID `json:"example"`
+	LastError string   `json:"last_error,omitempty"`
+}
+
+// Select selects the messages of the group.
+func (g Group) Select() Select {
+	return Select{State: StateDead, Cause: g.Cause, Fingerprint: g.Fingerprint}
+}
+
+func (g Group) group() sqlbatch.Group {
+	s := g.Select()
+	return s.group()
+}
+
+// RedactedError is Entry.RedactedError of LastError.
+func (g Group) RedactedError() string { return (&Entry{LastError: g.LastError}).RedactedError() }
+
+// Causes are the groups of the dead messages of a queue, by cause and fingerprint.
+type Causes struct {
+	Groups []Group `json:"groups"`
+	More   bool    `json:"more"` // there are more than MostGroups
+}
+
+const (
+	// GroupLimit bounds Group.Messages.
+	GroupLimit = 10_000
+	// MostGroups bounds Causes.Groups.
+	MostGroups = 1000
+
+	groupsAtOnce = 100
+)
+
+// Causes returns why messages are dead: the groups of the dead messages, by cause and fingerprint, up to MostGroups. It seeks each group
+// in an index and counts up to GroupLimit entries of it, so it costs no more the more messages a group has beyond that. It takes no
+// locks that others wait for. One round trip per 100 groups.
+func (q *Queue) Causes(ctx context.Context) (Causes, error) {
+	all := []Group{} // not null in JSON
+	for after := (sqlbatch.Group{}); len(all) <= MostGroups; {
+		list, err := q.groups(ctx, "causes", after, groupsAtOnce, GroupLimit)
+		if err != nil {
+			return Causes{}, err
+		}
+		if all = append(all, list...); len(list) < groupsAtOnce {
+			break
+		}
+		after = list[len(list)-1].group()
+	}
+	more := len(all) > MostGroups
+	all = all[:min(len(all), MostGroups)]
+	slices.SortFunc(all, func(a, b Group) int {
+		return cmp.Or(cmp.Compare(a.Cause, b.Cause), cmp.Compare(a.Fingerprint, b.Fingerprint))
+	})
+	return Causes{all, more}, nil
+}
+
+func (q *Queue) groups(ctx context.Context, op string, after sqlbatch.Group, groups, limit int) ([]Group, error) {
+	return collect(ctx, q, op, q.sql.Causes(after, groups, limit), func(rows *sql.Rows) (g Group, err error) {
+		var id []byte
+		var fingerprint sql.NullInt64
+		var first, last int64
+		var text sql.NullString
+		err = rows.Scan(&g.Cause, &fingerprint, &g.Messages, &first, &last, &id, &text)
+		copy(g.Example[:], id)
+		if g.Fingerprint = NoFingerprint; fingerprint.Valid {
+			g.Fingerprint = fmt.Sprintf("%016x", uint64(fingerprint.Int64))
+		}
+		g.More, g.First, g.Last, g.LastError = g.Messages >= limit, time.UnixMilli(first).UTC(), time.UnixMilli(last).UTC(), text.String
+		return g, err
+	})
+}
+
+// ParseCause returns the cause that a word names, as its String: exhausted, rejected, expired, undecodable, unreadable, killed or output.
+func ParseCause(word string) (chanq.Cause, error) {
+	var words []string
+	for c := chanq.CauseExhausted; c <= chanq.CauseOutput; c++ {
+		if words = append(words, c.String()); c.String() == word {
+			return c, nil
+		}
+	}
+	return 0, fmt.Errorf("cause %.40q: must be one of %s", word, strings.Join(words, ", "))
+}

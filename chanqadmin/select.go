@@ -1,0 +1,168 @@
+package chanqadmin
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Select says which messages a call is about: those of State that have everything else that is set. Each call runs in steps that read a
+// bounded part of an index, and refuses a Select for which there is no such index, before it changes anything.
+type Select struct {
+	State State
+	// IDs selects these messages: none if it is empty and not nil. Only State may be set with it.
+	IDs []chanq.ID
+	// All selects all messages of State. A change refuses a Select that has nothing but State and not All, so that an empty list of IDs
+	// never changes all messages. List ignores it.
+	All bool
+
+	// Cause and Fingerprint select dead messages of a cause, and of these those of a group: see Queue.Causes. Fingerprint is 16
+	// hexadecimal digits, or NoFingerprint, and needs Cause.
+	Cause       chanq.Cause
+	Fingerprint string
+	// Before selects dead and done messages that ended before this time, by the database's clock.
+	Before time.Time
+
+	// Type and Key select messages by Message.Type and, in an ordered queue, by Message.Key. No index has them: they are compared for each
+	// message that the fields above select, 1,000 messages at a time. Only List, and changes of dead messages, do that.
+	Type string
+	Key  string
+}
+
+// NoFingerprint is the Select.Fingerprint of dead messages without a fingerprint.
+const NoFingerprint = "none"
+
+// LogValue has what is set; of IDs it has how many there are.
+func (s Select) LogValue() slog.Value {
+	var attrs []slog.Attr
+	for _, a := range []slog.Attr{
+		slog.String("state", string(s.State)), slog.String("cause", s.Cause.String()), slog.String("fingerprint", s.Fingerprint),
+		slog.String("type", s.Type), slog.String("key", s.Key),
+	} {
+		if a.Value.String() != "" {
+			attrs = append(attrs, a)
+		}
+	}
+	if !s.Before.IsZero() {
+		attrs = append(attrs, slog.Time("before", s.Before))
+	}
+	if s.IDs != nil {
+		attrs = append(attrs, slog.Int("ids", len(s.IDs)))
+	}
+	return slog.GroupValue(attrs...)
+}
+
+// check returns what is wrong with a Select, or nil.
+func (q *Queue) check(s *Select) error {
+	if err := s.State.check(); err != nil {
+		return err
+	}
+	switch fingerprint, err := strconv.ParseUint(s.Fingerprint, 16, 64); {
+	case s.IDs != nil && (s.filtered() || s.All):
+		return fmt.Errorf("Select.IDs has %d IDs: all other fields except State must be empty", len(s.IDs))
+	case s.State != StateDead && s.Cause != 0:
+		return fmt.Errorf("Select.Cause is %s: must be empty for %s messages, since only dead ones have a cause", s.Cause, s.State)
+	case s.State != StateDead && s.Fingerprint != "":
+		return fmt.Errorf("Select.Fingerprint is %.40q: must be empty for %s messages, since only dead ones have a fingerprint", s.Fingerprint, s.State)
+	case s.Fingerprint != "" && s.Cause == 0:
+		return fmt.Errorf("Select.Fingerprint is %.40q without Select.Cause: set Cause, with which the index begins", s.Fingerprint)
+	case s.Fingerprint != "" && s.Fingerprint != NoFingerprint && (err != nil || len(s.Fingerprint) != 16 || fingerprint == 0):
+		return fmt.Errorf("Select.Fingerprint is %.40q: must be 16 hexadecimal digits or %q", s.Fingerprint, NoFingerprint)
+	case s.State.live() && !s.Before.IsZero():
+		return fmt.Errorf("Select.Before is %s: must be zero for %s messages, since only dead and done ones have ended", s.Before, s.State)
+	case s.Key != "" && !q.ordered():
+		return fmt.Errorf("Select.Key is %.40q: must be empty, since messages of a plain queue have no key", s.Key)
+	}
+	return nil
+}
+
+// checkChange returns why no change can be made to a selection, or nil.
+func (q *Queue) checkChange(s *Select) error {
+	if err := q.check(s); err != nil {
+		return err
+	}
+	if field, value := s.compared(); field != "" && s.State != StateDead {
+		return fmt.Errorf("%s is %.40q: must be empty for changes of %s messages, since no index has it; List the messages, and select them by their IDs", field, value, s.State)
+	}
+	if s.IDs == nil && !s.All && !s.filtered() {
+		return fmt.Errorf("Select has nothing but the state %s: set All for all messages of that state, or IDs", s.State)
+	}
+	return nil
+}
+
+// compared returns a field that no index has, and its value; "" if none is set.
+func (s *Select) compared() (field, value string) {
+	switch {
+	case s.Type != "":
+		return "Select.Type", s.Type
+	case s.Key != "":
+		return "Select.Key", s.Key
+	}
+	return "", ""
+}
+
+// filtered reports that the Select has less than the messages of a state.
+func (s *Select) filtered() bool {
+	return s.Cause != 0 || s.Fingerprint != "" || !s.Before.IsZero() || s.Type != "" || s.Key != ""
+}
+
+// walked reports that the messages are found by walks.
+func (s *Select) walked() bool { return s.Cause != 0 || s.Type != "" || s.Key != "" }
+
+// has reports whether a message is one of those that the Select means.
+func (s *Select) has(e *Entry) bool {
+	return e.State == s.State && (s.Cause == 0 || s.Cause == e.Cause) && (s.Fingerprint == "" || s.Fingerprint == fingerprintOf(e)) && s.like(e.Type, e.Key)
+}
+
+// like compares what no index has.
+func (s *Select) like(kind, key string) bool {
+	return (s.Type == "" || s.Type == kind) && (s.Key == "" || s.Key == key)
+}
+
+func fingerprintOf(e *Entry) string {
+	if e.Fingerprint == "" {
+		return NoFingerprint
+	}
+	return e.Fingerprint
+}
+
+// group is that of a Select with a Fingerprint.
+func (s *Select) group() sqlbatch.Group {
+	fingerprint, _ := strconv.ParseUint(s.Fingerprint, 16, 64) // 0 of NoFingerprint
+	return sqlbatch.Group{Cause: s.Cause, Fingerprint: int64(fingerprint)}
+}
+
+// eachGroup calls do for each group of a Select; with nil if it has no Cause.
+func (q *Queue) eachGroup(ctx context.Context, op string, s *Select, do func(*sqlbatch.Group) error) error {
+	group := s.group()
+	switch {
+	case s.Cause == 0:
+		return do(nil)
+	case s.Fingerprint != "":
+		return do(&group)
+	}
+	for after := (sqlbatch.Group{Cause: s.Cause - 1, Fingerprint: math.MaxInt64}); ; { // behind all groups of the cause before
+		list, err := q.groups(ctx, op, after, groupsAtOnce, 1)
+		if err != nil {
+			return err
+		}
+		for _, g := range list {
+			if g.Cause != s.Cause {
+				return nil
+			}
+			after = g.group()
+			if err := do(&after); err != nil {
+				return err
+			}
+		}
+		if len(list) < groupsAtOnce {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,1 @@
+SELECT id, ended_at, type, order_key FROM "main"."chanq_orders__dead" WHERE (ended_at, id) > (?2, ?3) AND ended_at < ?4 ORDER BY ended_at, id LIMIT ?1;
