@@ -285,14 +285,14 @@ func wrongArguments(t *testing.T) {
 
 	nothing := func(context.Context, *chanq.Lease[string]) error { return nil }
 	for words, call := range map[string]func() error{
-		"list orders: List.Limit is -1": func() error { _, err := testdb.Peek(t.Context(), q, chanqadmin.StateReady, -1); return err },
-		"list orders: state \"odd\"":    func() error { _, err := testdb.Peek(t.Context(), q, "odd", 1); return err },
-		"purge orders: state \"\"":      func() error { _, err := testdb.Purge(t.Context(), q, ""); return err },
-		"redrive orders: Change.Limit is -1":   func() error { _, err := testdb.Redrive(t.Context(), q, -1); return err },
-		"workers is 0":                  func() error { return c.Handle(0, nothing) },
-		"fn must not be nil":            func() error { return c.Handle(1, nil) },
-		"tx is nil":                     func() error { return l.AckTx(t.Context(), nil) },
-		"extend: span is 1ms":           func() error { return l.Extend(t.Context(), time.Millisecond) },
+		"list orders: List.Limit is -1":      func() error { _, err := testdb.Peek(t.Context(), q, chanqadmin.StateReady, -1); return err },
+		"list orders: state \"odd\"":         func() error { _, err := testdb.Peek(t.Context(), q, "odd", 1); return err },
+		"purge orders: state \"\"":           func() error { _, err := testdb.Purge(t.Context(), q, ""); return err },
+		"redrive orders: Change.Limit is -1": func() error { _, err := testdb.Redrive(t.Context(), q, -1); return err },
+		"workers is 0":                       func() error { return c.Handle(0, nothing) },
+		"fn must not be nil":                 func() error { return c.Handle(1, nil) },
+		"tx is nil":                          func() error { return l.AckTx(t.Context(), nil) },
+		"extend: span is 1ms":                func() error { return l.Extend(t.Context(), time.Millisecond) },
 	} {
 		requireWords(t, call(), words)
 	}
