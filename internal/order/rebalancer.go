@@ -43,6 +43,7 @@ type Rebalancer struct {
 	changed   time.Duration // when their number changed
 	turn      int           // where the search for free slots begins
 	missed    int           // takes in a row that found a slot taken
+	unwalked  bool          // a read was not walked since the last take or loss: looked at once
 
 	calm bool // see Calm
 
@@ -135,9 +136,10 @@ func (r *Rebalancer) Doubt() {
 }
 
 // Unwalked notes that a read of the slot was not walked. Another consumer owns it, its fence is another, or the queue is
-// paused: a look tells.
+// paused. The first one brings a look forward. If that changes nothing, the queue is paused.
 func (r *Rebalancer) Unwalked(slot int) {
-	if r.notes[slot].state == owned {
+	if r.notes[slot].state == owned && !r.unwalked {
+		r.unwalked = true
 		r.next = min(r.next, r.last+lookEvery/4)
 	}
 }
@@ -197,6 +199,7 @@ func (r *Rebalancer) Took(list []int, got []OwnedSlot) (taken []OwnedSlot) {
 	for _, o := range got {
 		if n := &r.notes[o.Slot]; n.state == asked {
 			*n = note{state: owned, known: true, fence: o.Fence}
+			r.unwalked = false
 			taken = append(taken, o)
 		}
 	}
@@ -397,6 +400,7 @@ func (r *Rebalancer) leave(slot int) {
 func (r *Rebalancer) lose(slot int) {
 	if r.notes[slot].known {
 		r.changes.Gone = append(r.changes.Gone, slot)
+		r.unwalked = false
 	}
 	r.notes[slot] = note{}
 }
