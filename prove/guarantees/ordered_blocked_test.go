@@ -243,6 +243,9 @@ func keyOfPaused(w *world) {
 	idle := count()
 	w.Logf("statements within 10 s: %d paused, %d idle", paused, idle)
 	require.LessOrEqual(w, paused, 2*idle)
+	if w.Engine.Bubble {
+		require.LessOrEqual(w, idle, int64(15), "1.5 a second")
+	}
 }
 
 func keysOfShortLeases(w *world) {

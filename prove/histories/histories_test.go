@@ -50,11 +50,11 @@ func TestFaultsAtEveryOperation(t *testing.T) {
 	e := testdb.Memory
 	e.Errors = maps.Clone(e.Errors)
 	e.Errors[sqlbatch.Refused] = driver.ErrBadConn
-	walkAll(t, e, stride(37, 11))
+	walkAll(t, e, stride(37, 23))
 }
 
 func TestFaultsAtEveryOperationOnPostgreSQL(t *testing.T) {
-	walkAll(t, testdb.Postgres, stride(11, 7))
+	walkAll(t, testdb.Postgres, stride(11, 13))
 }
 
 // On Citus each run creates a schema first.
@@ -67,7 +67,7 @@ func TestFaultsAtEveryOperationOnCitusThroughAnotherNode(t *testing.T) {
 }
 
 func TestFaultsAtEveryOperationOnTheEmulator(t *testing.T) {
-	walkAll(t, testdb.Emulator, stride(23, 11))
+	walkAll(t, testdb.Emulator, stride(23, 17))
 }
 
 // stride is by how many operations the runs of a test are apart: one in the soak tier.

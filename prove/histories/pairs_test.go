@@ -38,7 +38,7 @@ var pairSeeds = []uint64{
 const pairsVariable = "CHANQ_PAIR"
 
 func TestPairsOfFaults(t *testing.T) {
-	n := testdb.Of(120, 2000)
+	n := testdb.Of(120, 500)
 	if testdb.IsSoak() {
 		n = 200_000
 	}
