@@ -59,8 +59,8 @@ func checkTx(tx Tx) error {
 // After a rollback nothing is counted, and the leases may be settled until they expire: Handle acks one if the handler returns nil.
 //
 // Errors of chanq's own are *OpErrors with the Op "begin" or "commit". If a commit is Unknown, the transaction may be committed: the
-// connection broke during the commit, the context ended, or fn has ended the transaction itself. Then consumers are woken, nothing
-// is counted, and the outcome of an ack is found when its handler returns. A call within fn of another InTx is an error.
+// connection broke during the commit, the context ended, or fn has ended the transaction itself. Then consumers are woken, what was
+// sent counts as attempted, and the outcome of an ack is found when its handler returns. A call within fn of another InTx is an error.
 //
 // The cost is that of the transaction, and of no other statement. The rollback of a context that ends may take a second. On SQLite,
 // which has one writer, fn must call nothing else of chanq that goes to the database: see Queue.
@@ -198,6 +198,10 @@ func (t *inTx) ended(committed, maybe bool) {
 			q.sent(SentEvent{Messages: s.messages - s.duplicates, Duplicates: s.duplicates, Bytes: s.bytes})
 			q.noteSoon()
 		}
+		if maybe && !committed {
+			q.sent(SentEvent{Attempted: s.messages - s.duplicates})
+			q.noteSoon()
+		}
 		if maybe {
 			q.key.Wake()
 			q.debouncer.Notify(s.messages, s.slots, false)
@@ -222,7 +226,7 @@ func (q *Queue[T]) SendTx(ctx context.Context, tx Tx, ms ...Message[T]) ([]Recei
 	}
 	core := q.core
 	rows, receipts, keyed, err := rowsOf(core, ms)
-	if err != nil {
+	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
 	began, inserts := time.Now(), core.inserts(core.table.InTx(tx))
@@ -233,7 +237,7 @@ func (q *Queue[T]) SendTx(ctx context.Context, tx Tx, ms ...Message[T]) ([]Recei
 	duplicates := addDuplicates(receipts, stored)
 	if t := core.inTx(ctx, tx); t != nil {
 		t.stores(core, rows, duplicates)
-	} else if len(rows) > 0 {
+	} else {
 		core.sent(SentEvent{Attempted: len(rows) - duplicates, Took: time.Since(began)}) // whether it commits only the caller learns
 		core.noteSoon()
 	}

@@ -87,9 +87,12 @@ func (c *Change) actor() string {
 // later stays, so that Purge ends even while producers send. An error comes with the count so far. Messages that are locked at the
 // moment may be left, except by IDs: those of Select.IDs are waited for, and must be dead.
 //
+// With a Cause, a Type or a Key the messages are found first, and then changed by their IDs: a change waits for those that are locked, and
+// it includes one that was redriven and is dead again within these milliseconds, whatever its cause is now.
+//
 // It runs in statements of up to 1,000 messages, each of which begins where the one before ended, after one that asks for the database's
-// time; with a Cause, a Type or a Key each step is two statements, and with a Cause without a Fingerprint there is one statement more per
-// 100 groups. Live messages of a plain queue cost that for each priority, those of an ordered queue a round trip more per 1,000 messages
+// time; with a Cause, a Type or a Key each step is two statements, and with a Cause without a Fingerprint there are at least two for
+// each group. Live messages of a plain queue cost that for each priority, those of an ordered queue a round trip more per 1,000 messages
 // of each slot. By IDs it is one statement per 400 messages on SQL Server, per 1,000 elsewhere. What the database rolls back is repeated.
 //
 // A DryRun costs the reads of up to DryRunLimit messages.
@@ -348,8 +351,14 @@ type walked struct {
 // change is about. Those of each group come first ended first.
 func (q *Queue) walk(ctx context.Context, c *change, w sqlbatch.Window, do func(looked int, ids []chanq.ID) error) error {
 	return q.eachGroup(ctx, c.op, &c.Select, func(g *sqlbatch.Group) error {
-		for w := w; ; {
-			step, err := collect(ctx, q, c.op, q.sql.Walk(g, stepRows, w), q.walkedOfRow)
+		for w, rows := w, stepRows; ; {
+			if c.PerSecond > 0 && !c.DryRun { // wait before the walk: what it finds is changed at once
+				if _, err := q.room(ctx, c); err != nil {
+					return err
+				}
+				rows = min(rows, c.PerSecond)
+			}
+			step, err := collect(ctx, q, c.op, q.sql.Walk(g, rows, w), q.walkedOfRow)
 			if err != nil {
 				return err
 			}
@@ -362,7 +371,7 @@ func (q *Queue) walk(ctx context.Context, c *change, w sqlbatch.Window, do func(
 			if err := do(len(step), ids); err != nil {
 				return err
 			}
-			if len(step) < stepRows {
+			if len(step) < rows {
 				return nil
 			}
 		}
@@ -392,7 +401,10 @@ func (q *Queue) dryRun(ctx context.Context, c *change) error {
 	}
 	looked := 0
 	return q.walk(ctx, c, w, func(n int, ids []chanq.ID) error {
-		c.done.Messages += len(ids)
+		if c.done.Messages += len(ids); c.Limit > 0 && c.done.Messages >= c.Limit {
+			c.done.Messages = c.Limit
+			return errLimit
+		}
 		if looked += n; looked >= DryRunLimit {
 			c.done.More = true
 			return errLimit
@@ -448,7 +460,7 @@ func (q *Queue) Paused(ctx context.Context) (Pause, error) {
 
 // Configure changes the fields of the queue's Spec that are not zero in spec, while programs use the queue: its consumers adopt them with
 // their next heartbeat, every third of chanq.ConsumerConfig.LeaseFor. Kind and Slots cannot be changed: ErrSpec. The role needs the right
-// to update the queue's row, as for Pause. Up to nine round trips, four if nothing changes. ErrNoSchema: there is no such queue.
+// to update the queue's row, as for Pause; if a table or an index of the queue is missing, it is made as by chanq.Migrate. Up to nine round trips, four if nothing changes. ErrNoSchema: there is no such queue.
 func (q *Queue) Configure(ctx context.Context, spec chanq.Spec) error {
 	if _, err := q.Spec(ctx); err != nil { // a queue that was dropped is not to be made again
 		return err

@@ -130,7 +130,7 @@ func TestAMessageKeepsItsFieldsWhicheverWayItIsSent(t *testing.T) {
 		l := <-c.C()
 		require.Greater(t, l.ExpiresAt, l.EnqueuedAt)
 		got = append(got, chanq.Message[string]{
-			Body: l.Body, Type: l.Type, DedupKey: l.DedupKey, ID: l.ID, Headers: l.Headers, Priority: l.Priority, TTL: time.Hour,
+			Body: l.Body, Type: l.Type, DedupKey: l.DedupKey, ID: l.ID, Headers: l.Headers, Priority: l.Priority, TTL: l.ExpiresAt.Sub(l.EnqueuedAt).Round(time.Minute),
 		})
 		require.NoError(t, l.Ack())
 	}

@@ -8,10 +8,12 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // Changes. Each comes as a form; one that deletes asks once more before it does.
@@ -162,6 +164,12 @@ func (c *change) selection(d deed) (chanqadmin.Select, error) {
 	return s, nil
 }
 
+// bounded is a name that chanqadmin.Change.Actor admits.
+func bounded(name string) string {
+	name = strings.ReplaceAll(strings.ToValidUTF8(name, "?"), "\x00", "")
+	return strings.ToValidUTF8(name[:min(len(name), sqlbatch.MaxPauseText)], "")
+}
+
 // do makes a change, and logs it. It goes on when who asked has gone: half of it would be
 // done.
 func (h *Handler) do(v *visit, q *chanqadmin.Queue, c change, d deed, s chanqadmin.Select) (n int, err error) {
@@ -169,7 +177,7 @@ func (h *Handler) do(v *visit, q *chanqadmin.Queue, c change, d deed, s chanqadm
 	defer cancel()
 	log := h.cfg.Log.With("queue", q.Name(), "do", c.Do, "user", v.rights.User, "from", v.RemoteAddr, "reason", c.Reason, "select", s)
 	log.Info("chanqweb: a change begins", "first", firstOf(c.IDs))
-	by := chanqadmin.Change{Actor: v.rights.User, Reason: c.Reason, Limit: mostChange}
+	by := chanqadmin.Change{Actor: bounded(v.rights.User), Reason: c.Reason, Limit: mostChange}
 	if by.Actor == "" {
 		by.Actor = "web UI"
 	}

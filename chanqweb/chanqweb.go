@@ -46,7 +46,8 @@ type Config struct {
 	Rights func(*http.Request) Rights
 
 	// Redact changes a message before any of it is shown, whoever looks: its errors, keys, headers, body. In
-	// lists it has neither headers nor body, and for the page of slots nothing but Key and Slot.
+	// lists it has neither headers nor body, for the page of slots nothing but Key and Slot, and for the groups of
+	// failures nothing but the ID, the state, the cause and LastError: hide LastError there if it depends on other fields.
 	// Of what handlers returned as an error nothing else is hidden (see Rights.Bodies).
 	// It is called by many goroutines, and what it is given is its own. Default: nothing is changed.
 	Redact func(queue string, e *chanqadmin.Entry)

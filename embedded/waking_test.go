@@ -129,6 +129,7 @@ func TestWithoutANotifierItWaitsForTheNextLook(t *testing.T) {
 	silent := testdb.Produce(s, testdb.OpenOn[string](s, s.open(), "work", chanq.Config{Notifier: chanq.NoNotifier{}}), chanq.ProducerConfig{})
 	woken = testdb.Start(s, testdb.OpenOn[string](s, s.open(), "work", chanq.Config{}), seldom)
 	testdb.Eventually(s, "it sleeps again", func() bool { return woken.Stats().Looks > 1 })
+	s.settle(2 * time.Second) // its first pauses are short
 	testdb.SendBy(s, silent, chanq.Message[string]{Body: "b"})
 	s.settle(100 * time.Millisecond)
 	require.Empty(t, c.C())

@@ -25,7 +25,9 @@ func (a *app) slotStats(ctx context.Context, c *connection, names []string) erro
 			return nil
 		}
 		slots, err := q.Slots(ctx)
-		list = append(list, queueSlots{q.Name(), q.shard(), slots})
+		if err == nil {
+			list = append(list, queueSlots{q.Name(), q.shard(), slots})
+		}
 		return err
 	})
 	if !c.partly(len(list), err) {

@@ -72,11 +72,12 @@ func send(ctx context.Context, measurements *chanq.Queue[float64], in io.Reader)
 	if err != nil {
 		return err
 	}
-	for lines := bufio.NewScanner(in); err == nil && lines.Scan(); {
+	lines := bufio.NewScanner(in)
+	for err == nil && lines.Scan() {
 		var value float64
 		if value, err = strconv.ParseFloat(lines.Text(), 64); err == nil {
 			producer.C() <- chanq.Msg(value)
 		}
 	}
-	return errors.Join(err, producer.Close(ctx)) // all that was read is stored
+	return errors.Join(err, lines.Err(), producer.Close(ctx)) // all that was read is stored
 }

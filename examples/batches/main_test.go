@@ -29,7 +29,7 @@ func TestABadMeasurementFailsAlone(t *testing.T) {
 	require.Equal(t, 1200, number(t, db, "SELECT COUNT(DISTINCT value) FROM measurements"))
 	require.Equal(t, 1200, number(t, db, "SELECT COUNT(*) FROM measurements"), "each once")
 	require.Equal(t, 1, number(t, db, "SELECT COUNT(*) FROM chanq_measurements"))
-	require.Equal(t, 1, number(t, db, "SELECT attempts FROM chanq_measurements WHERE last_error LIKE '%CHECK constraint%'"))
+	require.Positive(t, number(t, db, "SELECT attempts FROM chanq_measurements WHERE last_error LIKE '%CHECK constraint%'"))
 
 	require.ErrorContains(t, run(t.Context(), db, strings.NewReader("5000\nmuch\n")), `parsing "much"`)
 	require.NoError(t, run(t.Context(), db, strings.NewReader("")))

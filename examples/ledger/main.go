@@ -1,6 +1,6 @@
 // Command ledger books the movements of customers: eight workers at once, and each customer's movements one after the other,
 // in the order in which they came. Therefore a withdrawal that is not covered can be refused permanently: every movement before it is
-// booked.
+// booked, or dead.
 //
 //	printf 'ada 100\nbob 50\nada -70\nada -70\n' | go run ./examples/ledger
 package main
@@ -88,7 +88,8 @@ func send(ctx context.Context, movements *chanq.Queue[movement], in io.Reader) e
 	if err != nil {
 		return err
 	}
-	for lines := bufio.NewScanner(in); lines.Scan(); {
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
 		var m movement
 		if _, err = fmt.Sscan(lines.Text(), &m.Customer, &m.Amount); err != nil {
 			err = fmt.Errorf("%q is not a customer and an amount: %w", lines.Text(), err)
@@ -96,5 +97,5 @@ func send(ctx context.Context, movements *chanq.Queue[movement], in io.Reader) e
 		}
 		producer.C() <- chanq.Message[movement]{Key: m.Customer, Body: m}
 	}
-	return errors.Join(err, producer.Close(ctx)) // all that was read is stored
+	return errors.Join(err, lines.Err(), producer.Close(ctx)) // all that was read is stored
 }

@@ -2,7 +2,7 @@
 //
 //	files ──Pipe: read and count──▶ counts ──Handle: add up──▶ table words
 //
-// Stop it at any moment and start it again: it goes on, and each file is counted once. The files that a
+// Stop it at any moment and start it again without files: it goes on, and each file is counted once. The files that a
 // killed process was reading are counted by a run that begins 30 s later, when their leases have expired.
 //
 //	go run ./examples/pipeline *.md docs/*.md

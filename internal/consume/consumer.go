@@ -218,7 +218,7 @@ func (c *Consumer) Failure() (op string, err error) {
 // Stats is what a consumer has done, and what it holds.
 type Stats struct {
 	claim.Counts
-	settle.Tally                   // not those of transactions
+	settle.Tally
 	Buffered                   int // leases that wait for a reader
 	Unread, Slots, BlockedKeys int // of an ordered queue
 	Held, Settling, Isolated   int

@@ -12,7 +12,7 @@ import (
 const (
 	// keptPages is how many free pages stay in the file for what comes next: 2 MiB, with pages of 4 KiB.
 	keptPages = 512
-	// shrinkRest is the pause after a step, in units of the time that the step took: other writers have 80 % of the time at least.
+	// shrinkRest is the pause after a step, in units of the time that the step took: one consumer has the lock for 20 % of the time at most.
 	shrinkRest = 4
 )
 
@@ -44,7 +44,7 @@ func (c *Consumer) shrink(before *int64) error {
 
 // patiently runs a statement in no hurry, and returns how long it took.
 func (c *Consumer) patiently(st sqlbatch.Statement, scan func(*sql.Rows) error) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(c.stop, c.cfg.StatementTimeout)
+	ctx, cancel := context.WithTimeout(c.stop, c.spareTime())
 	defer cancel()
 	return c.parts.note.RunPatientTimed(ctx, st, scan)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// trimRows is how many messages a step deletes at most.
+// trimRows is how many messages a step deletes at most. After a step that failed it is half as many, for large bodies.
 const trimRows = 1000
 
 // trim deletes once a minute the dead and done messages that the queue's policy no longer keeps. It keeps no session. Each round begins
@@ -22,6 +22,7 @@ func (c *Consumer) trim() {
 	chore := c.cfg.Task("trim", "trim")
 	defer chore.End()
 	var done, dead, free int64
+	most := trimRows
 	for round := 1; c.stop.Err() == nil; round++ {
 		p := c.cfg.Table.Policy()
 		every := time.Minute
@@ -35,34 +36,35 @@ func (c *Consumer) trim() {
 		if round%whole == 0 {
 			done, dead = 0, 0
 		}
-		c.report(chore, "trim", cmp.Or(c.trimOnce(sqlbatch.Done, p.Retain, &done), c.trimOnce(sqlbatch.Dead, p.RetainDead, &dead), c.shrink(&free)))
+		c.report(chore, "trim", cmp.Or(c.trimOnce(sqlbatch.Done, p.Retain, &done, &most), c.trimOnce(sqlbatch.Dead, p.RetainDead, &dead, &most), c.shrink(&free)))
 	}
 }
 
 // trimOnce deletes messages of a state that ended longer ago than age, in steps, each from where the one before ended. Between them
 // others have their turn. A step that failed is repeated from where it began: its rows may precede the error, and be there still. An
 // age of 0 keeps all.
-func (c *Consumer) trimOnce(state sqlbatch.State, age time.Duration, after *int64) error {
+func (c *Consumer) trimOnce(state sqlbatch.State, age time.Duration, after *int64, most *int) error {
 	if age == 0 {
 		return nil
 	}
-	for c.stop.Err() == nil {
+	for rows := *most; c.stop.Err() == nil; rows = *most {
 		deleted, last := 0, *after
 		ctx, cancel := context.WithTimeout(c.stop, c.spareTime())
-		err := c.parts.note.RunPatient(ctx, c.cfg.Table.SQL.Trim(state, age, trimRows, *after), func(rows *sql.Rows) error {
+		err := c.parts.note.RunPatient(ctx, c.cfg.Table.SQL.Trim(state, age, rows, *after), func(r *sql.Rows) error {
 			var id sql.RawBytes
 			var place int64
-			err := rows.Scan(&id, &place)
+			err := r.Scan(&id, &place)
 			last = max(last, place)
 			deleted++
 			return err
 		})
 		cancel()
 		if err != nil {
+			*most = max(1, rows/2)
 			return err
 		}
-		*after = last
-		if deleted < trimRows {
+		*after, *most = last, min(trimRows, 2*rows)
+		if deleted < rows {
 			return nil
 		}
 	}

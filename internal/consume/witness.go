@@ -33,7 +33,7 @@ func (w *witness) add(l *lease.Lease) {
 	base.Signal(w.entered)
 }
 
-// take returns the leases that are still in a transaction, each once.
+// take returns the leases that are still in a transaction, each once. Of one that was rolled back another consumer may end the message.
 func (w *witness) take() []*lease.Lease {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -43,7 +43,7 @@ func (w *witness) take() []*lease.Lease {
 	return slices.DeleteFunc(leases, func(l *lease.Lease) bool {
 		again := seen[l]
 		seen[l] = true
-		return again || l.State() != lease.InTx
+		return again || l.State() != lease.InTx || l.RolledBack.Load()
 	})
 }
 

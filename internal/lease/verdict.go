@@ -41,7 +41,7 @@ func (l *Lease) Verdict(row RowState) Verdict {
 		return VerdictLocked
 	case unknown && ours && removes == (row == RowGone):
 		return VerdictApplied
-	case l.inTx && row == RowGone:
+	case l.inTx && row == RowGone && !l.RolledBack.Load():
 		return VerdictInTx
 	case !unknown, l.Op == Ack && row == RowTaken:
 		return VerdictLost

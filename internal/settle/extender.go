@@ -60,6 +60,8 @@ type Extender struct {
 
 	mu      sync.Mutex       // guards what follows
 	tracked [][]*lease.Lease // one slice for each claim, so that registering costs one append
+	taken   int64            // at the last review
+	moved   time.Duration    // when readers last took a lease, or none waited
 	count   int              // of leases in tracked, ended ones too
 	sweepAt int              // count at which Track drops the ended ones
 
@@ -80,7 +82,7 @@ const (
 
 // NewExtender returns an Extender that extends nothing before Run.
 func NewExtender(cfg ExtenderConfig) *Extender {
-	x := &Extender{cfg: cfg, turn: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
+	x := &Extender{cfg: cfg, turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), moved: base.Now()}
 	x.stop, x.end = context.WithCancel(context.Background())
 	// While one worker looks for extensions that fail alone, the other one goes on with those that are due.
 	x.writer = batch.New(batch.Config[*lease.Extension]{
@@ -194,13 +196,19 @@ func (x *Extender) review(now time.Duration) (due []*lease.Lease, nearest time.D
 	taken := x.cfg.Taken()
 	var expired []*lease.Lease
 	x.mu.Lock()
+	if taken != x.taken {
+		x.taken, x.moved = taken, now
+	}
+	reads, waiting := now-x.moved < x.cfg.MaxExtend, 0
 	x.drop(func(l *lease.Lease) bool {
 		state := l.State()
 		if l.Ended() || state != lease.Held && state != lease.Settling {
 			return l.Ended()
 		}
 		if state == lease.Held && l.Waits(taken) {
-			l.KeepUntil(now + x.cfg.MaxExtend)
+			if waiting++; reads {
+				l.KeepUntil(now + x.cfg.MaxExtend)
+			}
 		}
 		deadline := l.Deadline()
 		switch {
@@ -214,6 +222,9 @@ func (x *Extender) review(now time.Duration) (due []*lease.Lease, nearest time.D
 		}
 		return false
 	})
+	if waiting == 0 {
+		x.moved = now
+	}
 	x.mu.Unlock()
 	for _, l := range expired {
 		x.Lose(l, lease.Expired)

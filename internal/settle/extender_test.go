@@ -86,22 +86,26 @@ func TestAutomaticExtensionEnds(t *testing.T) {
 	})
 }
 
-// TestAutomaticExtensionBeginsWithAReader: a lease in the buffer is extended for as long as it waits there.
+// TestAutomaticExtensionBeginsWithAReader: a lease in the buffer is extended while it waits there, as long as readers take others.
 func TestAutomaticExtensionBeginsWithAReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		end := f.extends(forever())
 		leases := f.track(3)
-		leases[1].Number.Store(2) // on the channel
+		leases[1].Number.Store(3) // on the channel
 		leases[2].Number.Store(0) // before it
-		time.Sleep(3 * time.Hour)
-		require.Equal(t, []lease.State{lease.Expired, lease.Held, lease.Held}, []lease.State{leases[0].State(), leases[1].State(), leases[2].State()})
+		time.Sleep(59 * time.Minute)
 		f.taken.Store(2)
+		time.Sleep(59 * time.Minute)
+		require.Equal(t, []lease.State{lease.Expired, lease.Held, lease.Held}, []lease.State{leases[0].State(), leases[1].State(), leases[2].State()})
+		f.taken.Store(3)
 		time.Sleep(59 * time.Minute)
 		require.Equal(t, lease.Held, leases[1].State())
 		time.Sleep(2 * time.Minute)
 		require.Equal(t, lease.Expired, leases[1].State())
 		require.Equal(t, lease.Held, leases[2].State())
+		time.Sleep(time.Hour)
+		require.Equal(t, lease.Expired, leases[2].State(), "no reader has taken a lease for twice MaxExtend")
 		end()
 	})
 }
