@@ -1,53 +1,47 @@
 // Package chanq turns a table in a SQL database into Go channels.
 //
-// A Producer groups sends into multi-row INSERTs. A Consumer claims batches
-// ahead of the reader and delivers them on a buffered channel of leases; Ack
-// and Nack are grouped into periodic statements. SQL Server is the database it
-// is made for; the same code runs on PostgreSQL, and on SQLite with nothing to
-// install.
+// A Producer batches sends into multi-row INSERTs. A Consumer claims batches ahead of its readers and delivers them as leases on a
+// buffered channel. Acks and nacks are batched into periodic statements. chanq is made for SQL Server. The same code runs on
+// PostgreSQL, and on SQLite, which needs no installation.
 //
-// Delivery is at least once. Each claim of a message has a fence, an integer
-// that rises with every claim, and every later write names it: a consumer that
-// outlived its lease cannot settle a message that another one holds.
+// Delivery is at least once. Each claim of a message assigns a fence (a fencing token), an integer that rises with every claim, and
+// every later write names it. A consumer whose lease has ended cannot settle a message that another consumer holds.
 //
-// Begin with Migrate, once, and Open. Queue.Send sends a few messages, and Queue.Producer many: by a channel
-// (Producer.C) or waiting for the database (Producer.Send). Queue.Consume reads:
-// Consumer.C, Consumer.All and Consumer.Receive yield leases to settle, and
-// Consumer.Handle and HandleBatches call a function in a pool of workers. Pipe makes a stage of a
-// pipeline, and ConsumerConfig.StopWhenIdle serves programs that drain a queue and end.
+// Begin with Migrate, once, and Open. Queue.Send sends a few messages, and Queue.Producer many: through a channel (Producer.C) or
+// waiting for the database (Producer.Send). Queue.Consume reads: Consumer.C, Consumer.All and Consumer.Receive yield leases to
+// settle, and Consumer.Handle and HandleBatches call a function in a pool of workers. Pipe is a stage of a pipeline.
+// ConsumerConfig.StopWhenIdle serves programs that drain a queue and end.
 //
-// Queue.SendTx, Delivery.AckTx and AckTx join the caller's transaction: a message
-// and the rows that it belongs to are stored together or not at all. InTx runs such a transaction.
+// Queue.SendTx, Delivery.AckTx and AckTx join the caller's transaction: a message and the rows that it belongs to are stored together
+// or not at all. InTx runs such a transaction.
 //
-// One message travels so (ARCHITECTURE.md has it function by function):
+// The path of a message (ARCHITECTURE.md describes it function by function):
 //
-//	Producer.Send (producer.go) → a group (internal/batch) → INSERT (internal/send, sqlbatch)
-//	→ claim (internal/claim, sqlbatch) → a feed (internal/consume) → Consumer.C → your code
-//	→ Lease.Ack (lease.go) → a group → DELETE (internal/settle, sqlbatch)
+//	Producer.Send → a batch → INSERT → claim → a feed → Consumer.C → your code → Lease.Ack → a batch → DELETE
 //
-// while the extender (internal/settle) extends the leases of what is held.
+// Meanwhile the extender extends the leases that the process holds.
 //
 // # The end of a consumer
 //
-// Handle, HandleBatches and Pipe end their consumer, and return as soon as everything has ended; Shutdown does the same for programs
+// Handle, HandleBatches and Pipe end their consumer, and return as soon as everything has ended. Shutdown does the same for programs
 // that read the channel.
 //
-//	from                              handlers                           leases that are not settled
-//	the stop (Stop, the end of the    go on; none begins;                those that no reader has taken are released
+//	from                              handlers                           unsettled leases
+//	the stop (Stop, the end of the    continue; no new call begins;      those that no reader has taken are released
 //	context, a permanent error)       Delivery.Stopping is closed
-//	DrainFor later, or the end of     contexts end with ErrStopped       an error that is returned now releases its message
-//	Shutdown's context
-//	1 s later                         are left alone, and counted        those that are still held are released: settles of
-//	                                  in the error                       their holders are ErrLeaseLost
-//	5 s later                                                            expire in the database; what could not be stored
-//	                                                                     is counted in the error
+//	DrainFor later, or the end of     contexts end with ErrStopped       an error returned from now on releases its
+//	Shutdown's context                                                   message
+//	1 s later                         are not waited for, and are        those that are still held are released; settles
+//	                                  counted in the error               by their holders return ErrLeaseLost
+//	5 s later                                                            expire in the database; settles that are not
+//	                                                                     stored are counted in the error
 //
-// A batch that was received before the stop is still handed over. No release counts as an attempt. What lies in a transaction is the transaction's.
+// A batch that was received before the stop is still passed to its handler. No release counts as an attempt. Leases that were given
+// to AckTx are left to their transaction.
 //
-// A queue is in one database. Package chanqshards makes one queue of several.
+// A queue is in one database. Package chanqshards makes one queue of several databases.
 //
-// The repository's docs/README.md is a book on it: a first program, concepts, how-to,
-// guarantees, operations.
+// docs/README.md in the repository is the index of the documentation.
 package chanq
 
 import (
@@ -65,22 +59,20 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Queue is one queue of messages whose bodies are of type T. It is safe for
-// concurrent use and holds no connection and no goroutine of its own.
+// Queue is one queue of messages whose bodies are of type T. It is safe for concurrent use and holds no connection and no goroutine
+// of its own.
 //
-// SQLite has one writer. A goroutine that holds a transaction there calls SendTx
-// and AckTx, and nothing else of chanq that goes to the database (Send, Flush,
-// Wait, Stats …) until it has committed or rolled back: that would wait for the
-// transaction, and the transaction for it, until the call's context ends.
+// SQLite has one writer. A goroutine that holds a transaction there may call SendTx, AckTx and CancelTx. Any other call of chanq that
+// goes to the database (Send, Flush, Wait, Stats …) would wait for the transaction, and the transaction for the call, until the
+// call's context ends.
 type Queue[T any] struct{ core *queue }
 
-// Open connects to a queue whose tables Migrate has made. It costs two round
-// trips and starts nothing; a Queue need not be closed. It never changes the
-// schema: ErrNoSchema, ErrNewerSchema and ErrSpec say what to do. It refuses a database that
-// would break chanq's promises, and names the remedy: tables of before the
-// first release, an encoding that cannot hold all messages, and commits that may be
-// lost (ErrNotDurable; see Config.Durability). The caller keeps db, and closes it
-// after the last Producer and Consumer have ended.
+// Open connects to a queue whose tables Migrate has made. It costs two round trips and starts no goroutine. A Queue need not be
+// closed. The caller keeps db, and closes it after the last Producer and Consumer have ended.
+//
+// Open never changes the schema. The errors ErrNoSchema, ErrNewerSchema and ErrSpec state the remedy. Open also refuses a database
+// that would break the guarantees of chanq: tables from before the first release, an encoding that cannot represent all messages,
+// commits that may be lost (ErrNotDurable; see Config.Durability).
 func Open[T any](ctx context.Context, db *sql.DB, queue string, cfg Config) (*Queue[T], error) {
 	core, err := openCore(ctx, db, queue, cfg)
 	if err != nil {
@@ -92,26 +84,28 @@ func Open[T any](ctx context.Context, db *sql.DB, queue string, cfg Config) (*Qu
 // Name returns the queue's name.
 func (q *Queue[T]) Name() string { return q.core.name }
 
-// Spec returns what the database said of the queue when this process last read it: when the Queue was opened, or with the last heartbeat
-// of a consumer of it.
+// Spec returns the stored Spec of the queue as this process last read it: when the Queue was opened, or with the last heartbeat of
+// one of its consumers.
 func (q *Queue[T]) Spec() Spec { return specOf(q.core.slots, q.core.table.Policy()) }
 
-// Label returns what errors, hooks and metrics call the queue: Config.Label, or its name.
+// Label returns the queue's name in errors, hooks and metrics: Config.Label, or its name.
 func (q *Queue[T]) Label() string { return q.core.label }
 
-// Send stores messages and waits for them, without a Producer: a nil error means that all are in the database. Otherwise none is,
-// unless the error is Unknown. There is a Receipt for each message, in order. With no messages it does nothing.
+// Send stores messages and waits for the commit, without a Producer. A nil error means that all of them are in the database. After
+// another error none of them is, unless the error is Unknown. There is a Receipt for each message, in order. Without messages Send
+// does nothing.
 //
-// What the database refuses or rolls back, and what has an unknown outcome, is repeated until ctx ends, with the same IDs. So a ctx
-// without a deadline waits for the end of an outage. The error then is an *OpError that wraps the cause of ctx, whose Unknown says
-// whether the messages may be stored. The receipts have their IDs: sent again with these, no message is stored twice while it is in
-// the queue. What the database rejects is returned immediately. All messages are checked before the first is stored.
+// Send repeats a statement that the database refuses or rolls back, or whose outcome is unknown, until ctx ends, with the same IDs.
+// With a ctx without a deadline it therefore waits for the end of an outage. The error is then an *OpError that wraps the cause of
+// ctx, and its Unknown says whether the messages may be stored. Messages that are sent again with the IDs of the receipts are not
+// stored twice while they are in the queue. If the database rejects a message, Send returns immediately. All messages are checked
+// before the first is stored.
 //
-// It takes a connection as calls of the application do, and returns it. One round trip stores up to 500 messages or 4 MiB of bodies;
-// one more is needed where a DedupKey or a caller's ID is met. More messages, and several with a DedupKey or a caller's ID, are
-// stored in one transaction, with two more round trips. Each try of a statement has Config.StatementTimeout. For many sends at once use a Producer,
-// which stores messages of many calls with one statement. Send is safe for concurrent use. On SQLite a goroutine that holds a
-// transaction must not call it: see Queue.
+// Send borrows one connection of the *sql.DB for the call. One round trip stores up to 500 messages or 4 MiB of bodies. A DedupKey or
+// an ID of the caller's that is in the queue already costs one more. More messages, and several with a DedupKey or an ID of the
+// caller's, are stored in one transaction, which costs two more. Each try of a statement has Config.StatementTimeout. For many
+// concurrent sends use a Producer, which stores the messages of many calls with one statement. Send is safe for concurrent use. On
+// SQLite a goroutine that holds a transaction must not call it: see Queue.
 func (q *Queue[T]) Send(ctx context.Context, ms ...Message[T]) ([]Receipt, error) {
 	core := q.core
 	rows, receipts, keyed, err := rowsOf(core, ms)
@@ -147,46 +141,43 @@ func (q *Queue[T]) Send(ctx context.Context, ms ...Message[T]) ([]Receipt, error
 	return receipts, nil
 }
 
-// Wake makes idle consumers of this queue look for messages at once: call it after
-// committing a transaction of your own that used SendTx. InTx does it. It costs no round trip. Consumers in other
-// processes need a Notifier for it; without one they find the messages within a second
-// or so, or ConsumerConfig.PollEvery, if that is longer.
+// Wake makes idle consumers of this queue poll immediately. Call it after the commit of your own transaction that used SendTx; InTx
+// does the same. It costs no round trip. Consumers of other processes are woken only through a Notifier; without one they poll within
+// about 1 s, or ConsumerConfig.PollEvery if that is longer.
 func (q *Queue[T]) Wake() {
 	q.core.wake()
 }
 
-// Empty reports whether the queue has no ready, scheduled or leased message, whether it is paused or not.
-// Dead and done messages do not count. Use it, and not a sum of Stats, to decide that a queue is drained:
-// on SQL Server Stats leaves out rows that are locked at that moment.
+// Empty reports whether the queue has no ready, scheduled or leased message, whether it is paused or not. Dead and done messages do
+// not count. Use Empty, and not a sum of Stats, to decide that a queue is drained: on SQL Server Stats leaves out rows that are
+// locked at that moment.
 //
-// The answer is that of one moment during the call. Empty never returns true while a committed message is
-// in the queue: a message counts until the commit of its ack or of its move to the dead messages. It
-// counts while another process holds it, while an AckTx is open, and while an Ack waits to be written (see
-// Consumer.Flush). What a Producer has not stored, or a SendTx has not committed, need not count. On SQL
-// Server Empty may also return false while a transaction that has written to the queue is open, so call it
-// again before concluding that a message is left.
+// The answer is valid for one moment during the call. Empty never returns true while a committed message is in the queue. A message
+// counts until the commit of its ack or of its move to the dead-letter table: while another process holds it, while an AckTx is open,
+// and while an Ack waits to be written (see Consumer.Flush). A message that a Producer has not stored, or a SendTx has not committed,
+// need not count. On SQL Server Empty may also return false while a transaction that has written to the queue is open. Call it again
+// before concluding that a message is left.
 //
-// Empty costs one round trip, and reads one entry of the primary key if the newest message is live.
-// Otherwise it also reads the entries of ended messages that the database has not cleaned up: on PostgreSQL
-// until a vacuum, on SQL Server until its ghost cleanup. It never waits for a locked row. On SQL Server, if a
-// first look finds no row, a second one locks the table against writers while it reads.
+// Empty costs one round trip, and reads one entry of the primary key if the newest message is live. Otherwise it also reads the
+// entries of ended messages that the database has not cleaned up: on PostgreSQL until a vacuum, on SQL Server until its ghost
+// cleanup. It never waits for a locked row. On SQL Server, if a first read finds no row, a second one locks the table against writers
+// while it reads.
 func (q *Queue[T]) Empty(ctx context.Context) (empty bool, err error) {
 	err = q.core.once(ctx, q.core.sql.Empty(), func(rows *sql.Rows) error { return rows.Scan(&empty) })
 	return empty, q.core.fail("empty", err)
 }
 
-// Cancel deletes messages that are ready, scheduled or leased and returns the
-// IDs of those it found. The holder of a leased one learns of it by
-// ErrLeaseLost. One round trip per 400 messages on SQL Server, per 1000 elsewhere.
+// Cancel deletes messages that are ready, scheduled or leased, and returns the IDs of those that it found. The settle or extension of
+// a lease on such a message returns ErrLeaseLost. Cancel costs one round trip per 400 messages on SQL Server, per 1000 on PostgreSQL
+// and SQLite.
 func (q *Queue[T]) Cancel(ctx context.Context, ids ...ID) ([]ID, error) {
 	core := q.core
 	found, err := core.cancel(ids, core.sql, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return core.once(ctx, st, scan) })
 	return found, core.fail("cancel", err)
 }
 
-// CancelTx is Cancel in the caller's transaction: the messages are gone if and when that
-// commits. It waits for locked rows as long as ctx lets it, and settles of the messages
-// wait until the transaction ends. After an error roll back.
+// CancelTx is Cancel in the caller's transaction: the messages are deleted if and when the transaction commits. It waits for locked
+// rows until ctx ends. Settles of the messages wait until the transaction ends. After an error roll back.
 func (q *Queue[T]) CancelTx(ctx context.Context, tx Tx, ids ...ID) ([]ID, error) {
 	if err := checkTx(tx); err != nil {
 		return nil, fmt.Errorf("chanq: cancel: %w", err)
@@ -217,7 +208,7 @@ type queue struct {
 	sampleEvery time.Duration // 10 s, but for tests
 }
 
-// newQueue checks what op was given, and finds the dialect, for which it might ask the database. Its errors are complete.
+// newQueue checks the arguments of op and determines the dialect, for which it might query the database. Its errors are complete.
 func newQueue(ctx context.Context, op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 	if err := sqlbatch.CheckNames(sqlbatch.Names{Queue: name}); err != nil {
 		return nil, fmt.Errorf("chanq: %s: %w", op, err) // which has the name

@@ -10,31 +10,26 @@ import (
 	"golang.org/x/text/encoding/unicode"
 )
 
-// Codec turns message bodies into bytes and back. It must be safe for
-// concurrent use. Bodies of type []byte, string and json.RawMessage never meet
-// a codec: they are stored as they are, and read so, but for JSON in UTF-16 that another
-// program has stored, which a json.RawMessage has in UTF-8.
+// Codec turns message bodies into bytes and back. It must be safe for concurrent use. Bodies of type []byte, string and
+// json.RawMessage bypass the codec: they are stored and read unchanged. The only exception is JSON in UTF-16 that another program has
+// stored: a json.RawMessage has it in UTF-8.
 //
-// Encode runs where the message is handed over: within Send and SendTx, in a worker of
-// Pipe, and, for what comes through Producer.C, in the producer's intake. Decode runs
-// in the consumer's feed, a goroutine of its own, while the next claim runs. A panic in
-// them is an error of that message. They must not call runtime.Goexit, as t.FailNow does:
-// it ends the goroutine that they run in. One that does not return holds up what it runs in, and nothing else; Close
-// and Shutdown return at the end of their contexts. It must not wait for that: not
-// for Flush or Close of that producer in Encode, nor for Shutdown of that consumer in
-// Decode.
+// Encode runs where the message is handed over: within Send and SendTx, in a worker of Pipe, and for Producer.C in the producer's
+// intake. Decode runs in the consumer's feed, a goroutine of its own, while the next claim runs. A panic in them is an error of that
+// message. They must not call runtime.Goexit, as t.FailNow does: it ends the goroutine that they run in.
+//
+// A method that does not return blocks only the goroutine that it runs in. Close and Shutdown return when their contexts end. A
+// method must not wait for its own caller: Encode not for Flush or Close of that producer, Decode not for Shutdown of that consumer.
 type Codec interface {
-	// Encode returns the bytes of body, which are chanq's then: they must not change
-	// any more.
+	// Encode returns the bytes of body, which must not change afterwards.
 	Encode(body any) ([]byte, error)
-	// Decode reads data into body, a pointer. What keeps data keeps that of its
-	// neighbours in memory, too.
+	// Decode reads data into body, a pointer. A body that keeps a part of data also keeps the data of neighbouring messages in
+	// memory.
 	Decode(data []byte, body any) error
 }
 
-// JSON is the default Codec: encoding/json. It writes UTF-8, and reads UTF-16 and marks of the
-// byte order, too, as other programs may store them. Bytes that are in neither are an error, where
-// encoding/json alone would read U+FFFD.
+// JSON is the default Codec: encoding/json. It writes UTF-8. It also reads UTF-16 and byte order marks, which other programs may
+// store. Bytes that are neither UTF-8 nor UTF-16 are an error; encoding/json alone would read U+FFFD.
 var JSON Codec = jsonCodec{}
 
 type jsonCodec struct{}

@@ -14,82 +14,77 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Config configures a program's use of a queue. The zero value is right for most. What must be the same in all programs is in Spec.
+// Config configures how a program uses a queue. The zero value is right for most. Spec has what must be the same in all programs.
 type Config struct {
-	// Spec is what the database keeps of the queue. Default: what is stored, or the defaults of Spec for a queue that Migrate makes.
+	// Spec is what the database stores of the queue. Default: the stored value, or the defaults of Spec for a queue that Migrate
+	// makes.
 	Spec
-	// Dialect of the database. Default: that of the *sql.DB's driver if it is go-mssqldb, pgx, lib/pq or modernc.org/sqlite. With another
-	// driver, for example one that wraps one of these, the database is asked for its version, which costs up to four round trips. Set
-	// Dialect for a database that accepts the SQL of one of the three and returns another version.
+	// Dialect of the database. Set it if the database accepts the SQL of one of the three and returns another version. Default: that
+	// of the *sql.DB's driver if it is go-mssqldb, pgx, lib/pq or modernc.org/sqlite. With another driver, for example one that wraps
+	// one of these, chanq queries the version of the database, which costs up to four round trips.
 	Dialect Dialect
-	// Shard says that this is one shard of a queue over several databases, and which one: for programs that
-	// migrate or operate one shard. Programs that send and consume use package chanqshards, which sets it.
-	// Migrate stores it: for shard 0 a zero Set is generated; for other shards it is an error. Open rejects
-	// a queue of which the database says otherwise, with ErrShards; StoredConfig returns what it says.
-	// Default: the queue has no shards.
+	// Shard identifies one shard of a queue over several databases, in programs that migrate or operate that shard. Package
+	// chanqshards sets it for programs that send and consume. Migrate stores it: for shard 0 a zero Set is generated; for other
+	// shards it is an error. Open returns ErrShards if the stored value differs; StoredConfig returns the stored value. Default: the
+	// queue has no shards.
 	Shard ShardMark
-	// Label is the queue's name in errors, hooks, logs and metrics, and Lease.Queue: for a program that
-	// uses queues of one name in several databases. Package chanqshards sets it to "orders/east", for
-	// example. It must be UTF-8 without control characters, of at most 256 bytes. Default: the queue's
-	// name.
+	// Label is the queue's name in errors, hooks, logs and metrics, and Lease.Queue. Set it for queues of one name in several
+	// databases. Package chanqshards sets it, for example to "orders/east". Default: the queue's name. Range: at most 256 bytes of
+	// UTF-8 without control characters.
 	Label string
-	// Schema that holds the tables. Default: dbo on SQL Server, public on
-	// PostgreSQL, main on SQLite.
+	// Schema that holds the tables. Default: dbo on SQL Server, public on PostgreSQL, main on SQLite. Range: at most 63 bytes of
+	// UTF-8 without control characters and line breaks.
 	Schema string
-	// Codec of bodies that are neither []byte, string nor json.RawMessage.
-	// Default JSON.
+	// Codec of bodies that are neither []byte, string nor json.RawMessage. Default: JSON.
 	Codec Codec
-	// Durability says whether a database is accepted that may lose a commit after it has confirmed it (delayed durability of SQL
-	// Server, synchronous_commit = off of PostgreSQL, synchronous below FULL of SQLite). Default: DurabilityRequired: Open and Migrate
-	// return ErrNotDurable if their connection has such a setting.
+	// Durability says whether Open and Migrate accept a database that may lose confirmed commits (delayed durability of SQL Server,
+	// synchronous_commit = off of PostgreSQL, synchronous below FULL of SQLite). Default: DurabilityRequired, which returns
+	// ErrNotDurable if the connection has such a setting.
 	Durability Durability
-	// Notifier wakes idle consumers of other processes. Default: the driver of the *sql.DB, if
-	// that is a Notifier, as it is for a file that embedded.Open opened; otherwise none. NoNotifier
-	// is none in any case: idle consumers find what other processes send at their next
-	// poll, after ConsumerConfig.PollEvery at the latest.
+	// Notifier wakes idle consumers of other processes. With NoNotifier they find the messages at their next poll, after
+	// ConsumerConfig.PollEvery at the latest. Default: the driver of the *sql.DB if it is a Notifier, as for a file that
+	// embedded.Open opened; otherwise none.
 	Notifier Notifier
-	// Hooks are called about what happens. Default: none.
+	// Hooks are functions that chanq calls on events. Default: none.
 	Hooks Hooks
-	// MaxCrashes is how often a message may lose its lease without a settle while its consumer handles no other suspect,
-	// before it is dead-lettered. A message that kills its process is a suspect after two such losses in a row, and
-	// so is every message that its process held. The consumers of a process try one suspect of a queue at a time, with other
-	// messages. Before the last trial of a suspect its consumer waits until it holds nothing else, and it takes nothing else
-	// until that trial is over. Only a message that loses its lease in that trial is dead-lettered. With the default a message
-	// that always kills its process ends five of them. A lease is also lost by a handler that hangs until
-	// ConsumerConfig.MaxExtend.
+	// MaxCrashes is how often a message may lose its lease without a settle, while its consumer handles no other suspect, before it
+	// is dead-lettered. A message that kills its process is a suspect (a suspected poison message) after two such losses in a row,
+	// and so is every message that its process held. The consumers of a process try one suspect of a queue at a time, together with
+	// other messages. Before the last trial of a suspect, its consumer waits until it holds nothing else, and it claims nothing else
+	// until that trial is over. Only a message that loses its lease in that trial is dead-lettered. With the default a message that
+	// always kills its process ends five processes. A handler that hangs until ConsumerConfig.MaxExtend also loses its lease.
 	//
-	// A consumer looks for suspects before its first claim, after each trial, and about once a second. A suspect is
-	// never tried before a message that is ready and comes before it in its priority; messages behind it may be
-	// delivered before it. Of several suspects the one of the highest priority is tried first.
+	// A consumer looks for suspects before its first claim, after each trial, and about once a second. A suspect is never tried
+	// before a ready message that precedes it in its priority; messages behind it may be delivered before it. Of several suspects the
+	// one with the highest priority is tried first.
 	//
 	// On an ordered queue the first process that a message ends is not counted, and a suspect is tried when it is the first message
 	// of its key. Default: 3. Range: 1 to 10,000.
 	MaxCrashes int
-	// VacuumEvery is for PostgreSQL, where the rows of ended messages stay in the live table until it is vacuumed. It is the least
-	// time between two looks of a consumer at how many there are. If there are many the consumer has the table vacuumed. If its role
-	// lacks the right, Hooks.Housekeeping reports what to grant. Default: 1 s. Range: 10 ms to 100 years, which leaves vacuuming to
-	// autovacuum.
+	// VacuumEvery is the least time between two checks of a consumer for dead rows on PostgreSQL, where the rows of ended messages
+	// stay in the live table until a vacuum. If there are many, the consumer vacuums the table. Without the permission,
+	// Hooks.Housekeeping reports what to grant. 100 years leaves vacuuming to autovacuum. Default: 1 s. Range: 10 ms to 100 years.
 	VacuumEvery time.Duration
 	// History says whether this program adds to what chanqadmin.Queue.History returns. If the table chanq__samples is missing, or the
-	// role lacks the right to write it, the program works without, and Hooks.Housekeeping reports it. Default: HistoryKept.
+	// role lacks permission to write it, the program works without it, and Hooks.Housekeeping reports it. Default: HistoryKept.
 	History History
-	// SessionMaxAge is how old a connection of this queue's producers and consumers becomes before it is replaced. SetConnMaxLifetime
-	// does not replace connections that are in use all the time: after a switch to another server by DNS they would stay with the old
-	// one. A connection that was idle for a minute is also replaced. No statement and no transaction is interrupted. Connections to
-	// SQLite are not replaced. Default: 30 min. Range: 100 ms to 100 years.
+	// SessionMaxAge is the age at which a connection of this queue's producers and consumers is replaced. SetConnMaxLifetime does not
+	// replace connections that are always in use: after a switch to another server by DNS they would stay with the old one. A
+	// connection that was idle for 1 min is also replaced. No statement and no transaction is interrupted. Connections to SQLite are
+	// not replaced. Default: 30 min. Range: 100 ms to 100 years.
 	SessionMaxAge time.Duration
 	// StatementTimeout is the deadline of every statement of this queue's producers and consumers, and of every try of Queue.Send. A
-	// statement that takes longer is cancelled and repeated. Calls that take a context and run one statement, such as Stats of
-	// chanqadmin, end with their context only.
+	// statement that takes longer is cancelled and repeated. Calls that take a context and run one statement, such as
+	// chanqadmin.Queue.Stats, end only with their context.
 	//
-	// A message that takes longer to store by itself has more time with each try, up to 2 minutes. Settles and extensions are repeated
-	// sooner, when a third or a sixth of LeaseFor is over, unless leases are short. A claim has LeaseFor at most. A claim that fails is
-	// repeated for half as many messages, down to one, and then without the contents. A message whose contents cannot be read twice, or
-	// not in this time, while the database answers, has failed an attempt. Default: 30 s. Range: 1 ms to 1 h.
+	// A message that takes longer to store alone has more time with each try, up to 2 min. Settles and extensions are repeated
+	// sooner, after a third or a sixth of LeaseFor, unless leases are short. A claim has at most LeaseFor. A claim that fails is
+	// repeated for half as many messages, down to one, and then without the contents. A message fails an attempt if its contents
+	// cannot be read twice, or not within this time, while the database answers. Default: 30 s. Range: 1 ms to 1 h.
 	StatementTimeout time.Duration
 }
 
-// Dialect is the SQL of one kind of database.
+// Dialect names the SQL of a database.
 type Dialect string
 
 // The dialects. The zero value stands for that of the *sql.DB.
@@ -151,21 +146,18 @@ func errNotOrdered(d sqlbatch.Dialect) error {
 
 // ProducerConfig tunes a Producer. The zero value is right for most.
 type ProducerConfig struct {
-	// BatchRows and BatchBytes bound one statement. A body above BatchBytes goes
-	// alone. Defaults 500 (at most 512) and 4 MiB.
+	// BatchRows and BatchBytes bound one statement: its rows, and the bytes of their bodies. A body above BatchBytes has a statement
+	// of its own. Default: 500 and 4 MiB. Range: 1 to 512, and 1 byte to 32 MiB.
 	BatchRows, BatchBytes int
-	// Linger is how long a message waits at most for others to share its
-	// statement, while none is under way. A message that comes alone does not
-	// wait. Default 5 ms.
+	// Linger is how long a message waits at most for others to share its statement, while no statement is running. A single message
+	// does not wait. Default: 5 ms. Range: 1 µs to 1 min.
 	Linger time.Duration
-	// InFlight is how many statements may be under way at once. Default 1: what
-	// one goroutine sends is claimed in its order. (Full groups are inserted side by
-	// side nevertheless, up to three on as many connections, and commit in order.) More trades that for
-	// throughput, so on an ordered queue it is an error. At most 64.
+	// InFlight is how many statements may run at once. With 1, messages that one goroutine sends are claimed in the order of the
+	// sends. (Full batches are still inserted in parallel, up to three on as many connections, and commit in order.) A higher value
+	// gives up that order for throughput, so on an ordered queue it is an error. Default: 1. Range: 1 to 64.
 	InFlight int
-	// BufferBytes bounds the messages that are handed over and not stored yet,
-	// and those that cannot be stored and wait for Close; sends block when it is
-	// reached. Default 16 MiB.
+	// BufferBytes bounds the messages that are handed over and not stored yet, and those that wait for Unsent or Close. At the bound
+	// sends block. Default: 16 MiB. Range: 1 byte to 1 TiB.
 	BufferBytes int
 }
 
@@ -193,72 +185,70 @@ func (c ProducerConfig) withDefaults(d sqlbatch.Dialect) (ProducerConfig, error)
 
 // ConsumerConfig tunes a Consumer. The zero value is right for most.
 type ConsumerConfig struct {
-	// Name of this consumer for operators, in chanqadmin.ConsumerInfo and chanqadmin.Entry.LeasedBy; at most
-	// 200 bytes. Default host/pid.
+	// Name of this consumer for operators, in chanqadmin.ConsumerInfo and chanqadmin.Entry.LeasedBy. Default: host/pid. Range: at
+	// most 200 bytes of UTF-8 without NUL.
 	Name string
-	// Prefetch is the most leases that wait in the buffer for a reader. What a
-	// replica buffers, others cannot have. Default
-	// 1000, at most 100,000. A consumer of an ordered queue also keeps the first unread messages of keys that are being
-	// handled, within PrefetchBytes.
+	// Prefetch is the most leases that wait in the buffer for a reader. Other consumers cannot claim these messages. A consumer of an
+	// ordered queue also keeps the first unread messages of keys that handlers process, within PrefetchBytes. Default: 1000. Range: 1
+	// to 100,000.
 	Prefetch int
-	// PrefetchBytes is the most bytes of bodies in the buffer, estimated from the
-	// last claim: one claim may overshoot. The first, which knows no size, counts on
-	// Spec.MaxBody for each. A body that is larger comes alone. Default 64 MiB.
+	// PrefetchBytes is the most bytes of bodies in the buffer, estimated from the last claim: one claim may exceed it. The first
+	// claim assumes Spec.MaxBody for each body. A larger body comes alone. Default: 64 MiB. Range: 1 byte to 1 TiB.
 	PrefetchBytes int
-	// LeaseFor is how long a claim or an extension holds a message: the longest
-	// time until the messages of a process that died are delivered again. Default
-	// 30 s, at least 100 ms.
+	// LeaseFor is how long a claim or an extension leases a message: the longest time until the messages of a process that died are
+	// redelivered. Default: 30 s. Range: 100 ms to 24 h.
 	LeaseFor time.Duration
-	// MaxExtend is how long after a reader has taken it a lease is extended that is not settled: a stuck handler loses its message then.
-	// It counts from up to a third of LeaseFor before. While a lease waits in the buffer it is extended in any case. Default 1 h.
+	// MaxExtend is how long the consumer extends an unsettled lease after a reader has taken it: a handler that hangs then loses its
+	// message. It counts from up to a third of LeaseFor earlier. Leases in the buffer are extended without this bound. Default: 1 h.
+	// Range: 100 ms to 100 years.
 	MaxExtend time.Duration
-	// PollEvery is the longest pause between two looks of an idle consumer at an empty queue. The first pause is 10 ms, and each one is
-	// twice as long as the one before. What this process sends, nacks or releases, the next due time, and Config.Notifier end a pause
-	// immediately. An idle consumer costs one read every PollEvery, and finds messages of other processes after PollEvery at the latest.
+	// PollEvery is the longest pause between two polls of an empty queue by an idle consumer. The first pause is 10 ms, and each
+	// further one is twice as long. Sends, nacks and releases of this process, the next due time, and Config.Notifier end a pause
+	// immediately. An idle consumer costs one read every PollEvery, and finds messages of other processes after PollEvery at the
+	// latest.
 	//
-	// A consumer at work claims from where it got to, and looks from the beginning once a
-	// second, or every PollEvery, if that is less: for what a transaction committed late, what
-	// another process gave back, and leases that ran out. So these are found within a second
-	// or so where the database is in health. Where a look takes longer than some milliseconds,
-	// all consumers of the queue together spend 5 % of their time on looks. Default: 1 s. Range: 1 ms to 1 h.
+	// A busy consumer claims from its cursor, and scans from the head of the queue once a second, or every PollEvery if that is less.
+	// The scan finds messages of late commits, messages that other processes released, and expired leases: within about 1 s in normal
+	// operation. If scans take longer than some milliseconds, all consumers of the queue together spend 5 % of their time on them.
+	// Default: 1 s. Range: 1 ms to 1 h.
 	PollEvery time.Duration
-	// DrainFor is how long calls of Handle, HandleBatches and Pipe go on after the consumer has stopped: see Consumer.Handle. They
-	// return at most 6 s later. The process manager must allow both, which chanq cannot check: terminationGracePeriodSeconds of
-	// Kubernetes is 30 s by default, TimeoutStopSec of systemd 90 s. For readers of the channel the context given to Shutdown counts.
-	// Default 20 s, at least 1 ms.
+	// DrainFor is how long calls of Handle, HandleBatches and Pipe continue after the consumer has stopped: see Consumer.Handle. They
+	// return at most 6 s later. The process manager must allow both: terminationGracePeriodSeconds of Kubernetes is 30 s by default,
+	// TimeoutStopSec of systemd 90 s. Programs that read the channel use the context of Shutdown instead. Default: 20 s. Range: 1 ms
+	// to 100 years.
 	DrainFor time.Duration
 	// Backoff returns the delay of a nack: after a handler of Handle, HandleBatches or Pipe returned err, or Delivery.Nack was called
-	// with it (nil for none). It is also called for a message whose contents cannot be read: d has no DedupKey and no Headers then.
-	// d.Attempt also counts leases before this one that expired. Backoff must not settle d. Default ExponentialBackoff(1 s, 1 h),
-	// also for a Backoff that panics, or returns a negative delay or one of more than a hundred years.
+	// with it (nil for none). It is also called for a message whose contents cannot be read; d then has no DedupKey and no Headers.
+	// d.Attempt also counts earlier leases that expired. Backoff must not settle d. If it panics, or returns a negative delay or one
+	// above 100 years, the default is used. Default: ExponentialBackoff(1 s, 1 h).
 	Backoff func(d *Delivery, err error) time.Duration
-	// Middleware is called around each handler of Handle and Pipe, the first one outermost: see Middleware. HandleBatches is an error
-	// with it, and loops over C, All and Receive do not call it. Default: none.
+	// Middleware is called around each handler of Handle and Pipe, the first one outermost: see Middleware. With a Middleware
+	// HandleBatches returns an error. Loops over C, All and Receive do not call it. Default: none.
 	Middleware []Middleware
-	// StopWhenIdle ends the consumer when the queue is drained: for cron jobs and tools. It ends as after Stop,
-	// with a nil Err, when it holds nothing (no lease is buffered, delivered and not settled, or with a settle
-	// that is not stored, and no handler runs) and no message is due and not leased. A lease that
-	// AckTx has acked counts as settled.
+	// StopWhenIdle ends the consumer when the queue is drained: for cron jobs and tools. It ends as after Stop, with a nil Err, when
+	// both conditions hold:
 	//
-	// A message that another consumer has leased, or that has a delay or a later retry, does not keep it
-	// from ending. A row that a transaction has locked counts as due: the consumer ends after that transaction. On
-	// SQL Server that includes messages that an open transaction has sent or deleted. A paused queue counts
-	// as drained. A database that does not answer does not end the consumer.
+	//   - It holds nothing: no lease is buffered or delivered and unsettled, every settle is stored, and no handler runs. A lease
+	//     that AckTx has acked counts as settled.
+	//   - No message is due and unleased.
 	//
-	// A consumer of an ordered queue ends when each slot has nothing that can be claimed, or belongs to another
-	// consumer that lives. Messages behind one of their key that is scheduled, retried later or dead with
-	// DeadKeyHolds do not keep it from ending.
+	// Messages that other consumers have leased, or that have a delay or a later retry, do not prevent the end. A row that a
+	// transaction has locked counts as due: the consumer ends after that transaction. On SQL Server that includes messages that an
+	// open transaction has sent or deleted. A paused queue counts as drained. A database that does not answer does not end the
+	// consumer.
 	//
-	// A message that is sent at the moment of the end may be left for the next consumer. Each look costs one
-	// round trip after a claim that found nothing (ordered: a look and a second claim). The
-	// consumer looks once when the last lease ends, and then after pauses that grow to PollEvery while a row is locked. While
-	// it holds leases it claims once per PollEvery instead of reading the next due time, and it does not
-	// listen for a Config.Notifier. With a Prefetch of 1 it holds no more than its readers handle and one message.
-	// Default: false.
+	// A consumer of an ordered queue ends when each slot has nothing to claim, or belongs to another live consumer. Messages behind
+	// one of their key that is scheduled, retried later or dead with DeadKeyHolds do not prevent the end.
+	//
+	// A message that is sent at the moment of the end may be left for the next consumer. Each check costs one round trip after a
+	// claim that found nothing (ordered: a read and a second claim). The consumer checks once when the last lease ends, and then,
+	// while a row is locked, after pauses that grow to PollEvery. While it holds leases, it claims once per PollEvery instead of
+	// reading the next due time, and does not listen for a Config.Notifier. With a Prefetch of 1 it holds the messages of its readers
+	// and one more. Default: false.
 	StopWhenIdle bool
-	// IdleGroup is a group of consumers with StopWhenIdle, also of different queues, that end when all of
-	// them are idle at once. So a consumer does not end while a handler of another one may send to its
-	// queue. An error without StopWhenIdle. Default: none, the consumer ends by itself.
+	// IdleGroup is a group of consumers with StopWhenIdle, also of different queues, that end when all of them are idle at once. A
+	// consumer therefore does not end while a handler of another might send to its queue. An error without StopWhenIdle. Default:
+	// none, the consumer ends by itself.
 	IdleGroup *IdleGroup
 }
 

@@ -139,11 +139,10 @@ func reasonOf(l *lease.Lease) string {
 	return base.Redact(l.Text)
 }
 
-// IdleGroup has consumers end when all of them are idle at once: see ConsumerConfig.IdleGroup. For example
-// the stages of a pipeline end when no stage has anything to do.
+// IdleGroup ends consumers when all of them are idle at once, for example the stages of a pipeline: see ConsumerConfig.IdleGroup.
 type IdleGroup struct{ group consume.Group }
 
-// NewIdleGroup makes a group of so many consumers: none of them ends before all were started.
+// NewIdleGroup returns a group of this many consumers. No consumer of the group ends before all were started.
 func NewIdleGroup(consumers int) *IdleGroup {
 	g := &IdleGroup{}
 	g.group.Init(consumers)

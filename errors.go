@@ -13,45 +13,41 @@ import (
 
 // Errors that callers branch on, with errors.Is.
 var (
-	// ErrLeaseLost: the lease ended before the settle; the message is, or will be,
-	// delivered to another consumer, or was cancelled. Returned by settles, Wait,
-	// AckTx and Extend, and the cause of a Lease.Context.
+	// ErrLeaseLost: the lease ended before the settle. The message was cancelled, or is redelivered to another consumer. Settles,
+	// Wait, AckTx and Extend return it, and Lease.Context ends with it.
 	ErrLeaseLost = lease.ErrLost
-	// ErrSettled: the lease was settled before, by this holder.
+	// ErrSettled: this holder has already settled the lease.
 	ErrSettled = lease.ErrSettled
-	// ErrStopped: the consumer has stopped, and the time that handlers have then is over. The cause of the end of a Lease.Context,
-	// and of an error of Handle that says what was left.
+	// ErrStopped: the consumer has stopped, and the time for its handlers to drain is over. Lease.Context ends with it, and Handle
+	// returns it if something was left.
 	ErrStopped = lease.ErrStopped
-	// ErrClosed: of sends, Close of the producer has begun; of settles, Shutdown of
-	// the consumer has given up; of Receive, the consumer has stopped.
+	// ErrClosed: returned by sends after Close of the producer has begun, by settles after Shutdown of the consumer has given up, and
+	// by Receive after the consumer has stopped.
 	ErrClosed = batch.ErrClosed
-	// ErrNoSchema: the tables of the queue are missing or older than this version
-	// of chanq. Run Migrate, or the command chanq migrate.
+	// ErrNoSchema: the tables of the queue are missing or older than this version of chanq. Run Migrate, or the command chanq
+	// migrate.
 	ErrNoSchema = errors.New("chanq: no schema")
-	// ErrNewerSchema: the tables were made by a newer chanq. Upgrade the program.
+	// ErrNewerSchema: a newer chanq made the tables. Upgrade the program.
 	ErrNewerSchema = errors.New("chanq: newer schema")
-	// ErrSpec: a field of Config.Spec is not zero and differs from what the database says of the queue. The error names the field and
-	// both values.
+	// ErrSpec: a field of Config.Spec is not zero and differs from the stored value. The error names the field and both values.
 	ErrSpec = errors.New("chanq: another spec")
-	// ErrShards: the tables are not those of the shard that Config.Shard says, or of a queue by itself. The
-	// error says what the database has.
+	// ErrShards: the tables are not those of Config.Shard, or are those of a shard and Config.Shard is zero. The error has the stored
+	// value.
 	ErrShards = errors.New("chanq: other shards")
-	// ErrUnavailable: Open or StoredConfig had no answer from the database, or Migrate no connection, so nothing is known about the
-	// queue. Call again later.
+	// ErrUnavailable: the database did not answer Open or StoredConfig, or Migrate got no connection, so the state of the queue is
+	// unknown. Call again later.
 	ErrUnavailable = errors.New("chanq: database does not answer")
-	// ErrNotDurable: the database may lose what it has confirmed. The error says which
-	// setting it is; Config.Durability takes the database as it is.
+	// ErrNotDurable: the database may lose confirmed commits. The error names the setting. Config.Durability can allow it.
 	ErrNotDurable = errors.New("chanq: commits are not durable")
-	// ErrTooLarge: a body (Spec.MaxBody), its headers or one of its keys exceed
-	// their limit.
+	// ErrTooLarge: a body (Spec.MaxBody), its headers, its type or one of its keys exceeds its limit.
 	ErrTooLarge = errors.New("chanq: too large")
-	// ErrNotEmpty: Drop of a queue that has messages.
+	// ErrNotEmpty: Drop was called for a queue that has messages.
 	ErrNotEmpty = errors.New("chanq: queue is not empty")
 	// ErrNotFound: no message has this ID.
 	ErrNotFound = errors.New("chanq: no such message")
 )
 
-// Cause is why a message is dead.
+// Cause is the reason why a message is dead.
 type Cause = sqlbatch.Cause
 
 // The causes.
@@ -61,7 +57,7 @@ const (
 	CauseExpired     = sqlbatch.CauseExpired     // its TTL was over
 	CauseUndecodable = sqlbatch.CauseUndecodable // its body or its headers cannot be decoded
 	CauseUnreadable  = sqlbatch.CauseUnreadable  // its contents could not be read, and that was its last attempt
-	CauseKilled      = sqlbatch.CauseKilled      // its handlers die, hang or lose their leases (Config.MaxCrashes)
+	CauseKilled      = sqlbatch.CauseKilled      // the processes of its handlers die, or its leases expire (Config.MaxCrashes)
 	CauseOutput      = sqlbatch.CauseOutput      // an output of a Pipe cannot be stored
 )
 
@@ -75,10 +71,9 @@ var errMadeByHand = errors.New("chanq: no lease: this Delivery was made by hand,
 type OpError struct {
 	Op    string // "send", "ack", "claim" …
 	Queue string // Config.Label, or the name of the queue; "" for the transaction of InTx ("begin", "commit")
-	ID    ID     // of the message, where one is meant
-	// Unknown: the database may or may not have applied the operation. Sending again
-	// with the same Message.ID stores nothing twice while the message is in the queue (see
-	// Message.ID); settling again is safe, also after redelivery.
+	ID    ID     // of the message, if the operation is on one message
+	// Unknown: the database may or may not have applied the operation. A message that is sent again with the same Message.ID is not
+	// stored twice while it is in the queue (see Message.ID). Settling again is safe, also after redelivery.
 	Unknown bool
 	Err     error
 }
@@ -101,9 +96,8 @@ func (e *OpError) Error() string {
 
 func (e *OpError) Unwrap() error { return e.Err }
 
-// BatchError is returned by SendBatch when some of its messages were not stored,
-// and by AckTx when some of its leases were not held. Errs has an entry for each
-// message, in order, nil for those about which there is nothing to say.
+// BatchError is returned by SendBatch if some of its messages were not stored, and by Ack and AckTx if some of the acks failed. Errs
+// has an entry for each message, in order: its error, or nil.
 type BatchError struct {
 	Op   string // "send" or "ack"
 	Errs []error
@@ -135,15 +129,14 @@ func (e *BatchError) Unwrap() []error {
 	return errs
 }
 
-// Unsent is a message that a Producer was handed through its channel and could
-// not store.
+// Unsent is a message that a Producer received through its channel and could not store.
 type Unsent[T any] struct {
-	Message Message[T] // with its ID: sent again, it is not stored twice while it is in the queue
+	Message Message[T] // with its ID: if it is sent again, it is not stored twice while it is in the queue
 	Err     error
 }
 
-// UnsentError is returned by Producer.Close with the messages that were handed
-// over through its channel and are not known to be stored.
+// UnsentError is returned by Producer.Close. It has the messages that came through the producer's channel and are not known to be
+// stored, without those that Producer.Unsent has returned.
 type UnsentError[T any] struct{ Unsent []Unsent[T] }
 
 func (e *UnsentError[T]) Error() string {

@@ -45,7 +45,7 @@ func ExampleConsumer_Handle_service() {
 		case answer.StatusCode == http.StatusTooManyRequests:
 			return chanq.Snooze(time.Minute, err) // not this message's fault: later, uncounted
 		case answer.StatusCode >= 500:
-			return chanq.RetryAfter(10*time.Second, err) // counted: ten of these, and it is dead
+			return chanq.RetryAfter(10*time.Second, err) // counted: after 20 of these it is dead
 		case answer.StatusCode >= 400:
 			return chanq.DeadLetter(err) // will never succeed
 		}

@@ -18,35 +18,35 @@ import (
 // Handler handles a message: see Consumer.Handle.
 type Handler[T any] func(ctx context.Context, l *Lease[T]) error
 
-// Middleware is called around a handler, in its goroutine: for traces, logs, limits, deadlines. next calls the next Middleware
-// of ConsumerConfig.Middleware, or the handler, with the context that it is given, and returns what that returned; a Middleware may
-// call it again. ctx is the context of the lease. What the outermost Middleware returns settles the lease, as Consumer.Handle has it:
-// one that returns without a call of next has handled the message. A panic in the handler unwinds through it.
+// Middleware is called around a handler, in its goroutine, for example for traces, logs, limits and deadlines. ctx is the context of
+// the lease. next calls the next Middleware of ConsumerConfig.Middleware, or the handler, with the given context, and returns its
+// result. A Middleware may call next again. The result of the outermost Middleware settles the lease, as Consumer.Handle describes; a
+// Middleware that returns without a call of next has handled the message. A panic in the handler unwinds through it.
 //
-// In Pipe the outputs are those of the last call of next, or none if that failed or there was none.
+// In Pipe the outputs are those of the last call of next, or none if that call failed or there was none.
 type Middleware func(ctx context.Context, d *Delivery, next func(context.Context) error) error
 
-// Handle calls fn for each lease, in up to workers goroutines, until the consumer stops. Nothing that fn does ends it. The context
-// given to fn is that of the lease, or what ConsumerConfig.Middleware has made of it. What fn returns settles the lease, unless fn has
-// settled it:
+// Handle calls fn for each lease, in up to workers goroutines, until the consumer stops. No error, panic or runtime.Goexit of fn ends
+// it. The context given to fn is that of the lease, or the one that ConsumerConfig.Middleware has derived from it. The result of fn
+// settles the lease, unless fn has settled it:
 //
 //	nil                  ack
 //	RetryAfter(d, err)   nack, due after d
 //	Snooze(d, err)       released uncounted, due after d
 //	DeadLetter(err)      dead letter
 //	another error        nack, due after ConsumerConfig.Backoff
-//	a panic              nack likewise, with the stack as its error
-//	runtime.Goexit       nack likewise: t.FailNow does that
+//	a panic              nack as for another error, with the stack as its error
+//	runtime.Goexit       nack as for another error: t.FailNow does that
 //
-// An error after AckTx says that its transaction was not committed: roll it back before returning. The Handled hook is called
-// after each call. An error whose methods panic counts as another error. Of several that are wrapped in one, DeadLetter goes before
-// Snooze, and Snooze before RetryAfter. Outcome returns what is made of an error, for tests.
+// An error after AckTx means that its transaction was not committed: roll back before returning. An error whose methods panic counts
+// as another error. If an error wraps several of these, DeadLetter precedes Snooze, and Snooze precedes RetryAfter. For tests,
+// Outcome returns the outcome of an error. The Handled hook is called after each call.
 //
-// Handle ends the consumer. When that stops, calls that have begun go on for ConsumerConfig.DrainFor. Then their contexts end with
-// the cause ErrStopped, and an error that is returned from then on, other than DeadLetter and Snooze, releases the message uncounted.
-// A second later what is still held is released. Handle returns when every call has returned and every settle is stored, at most
-// 6 s after DrainFor. It returns Err, or an error that says what was released or is not stored, and how many calls have not
-// returned. A long call learns by Delivery.Stopping that the consumer stops.
+// Handle ends the consumer. When the consumer stops, calls that have begun continue for ConsumerConfig.DrainFor. Then their contexts
+// end with the cause ErrStopped. From then on an error, unless it is DeadLetter or Snooze, releases the message uncounted. 1 s later
+// all leases that are still held are released. Handle returns when every call has returned and every settle is stored, at most 6 s
+// after DrainFor: Err, or an error that states what was released or is not stored and how many calls have not returned. A long call
+// can watch Delivery.Stopping.
 func (c *Consumer[T]) Handle(workers int, fn Handler[T]) error {
 	if err := checkHandler(workers, fn == nil); err != nil {
 		return c.core.queue.failed("handle", err)
@@ -55,10 +55,10 @@ func (c *Consumer[T]) Handle(workers int, fn Handler[T]) error {
 	return err
 }
 
-// Handle calls fn for each lease that comes through a channel, in up to workers goroutines, until the channel closes and every call
-// has returned. It settles each lease as Consumer.Handle does, and the lease's consumer waits for the call as if it had made it; but
-// ends no consumer: Consumer.Shutdown does. It is for a channel that merges the leases of several consumers. Its only errors are
-// wrong arguments.
+// Handle calls fn for each lease that it receives from a channel, in up to workers goroutines, until the channel closes and every
+// call has returned. It is for a channel that merges the leases of several consumers. It settles leases as Consumer.Handle does, and
+// a lease's consumer waits for the call as for its own. It ends no consumer: call Consumer.Shutdown. It returns an error only for
+// invalid arguments.
 func Handle[T any](leases <-chan *Lease[T], workers int, fn Handler[T]) error {
 	if err := checkHandler(workers, fn == nil); err != nil {
 		return fmt.Errorf("chanq: handle: %w", err)
@@ -121,18 +121,18 @@ func around(ctx context.Context, all []Middleware, d *Delivery, do func(context.
 }
 
 // HandleBatches calls fn for batches of up to most leases, in up to workers goroutines, until the consumer stops: see Receive for
-// wait. It is for handlers that write many rows at once. What fn returns settles the leases that fn has not settled: nil acks all of
+// wait. It is for handlers that write many rows at once. The result of fn settles the leases that fn has not settled: nil acks all of
 // them, and Snooze releases them.
 //
-// After another error of a batch of several, fn is called again for each of its leases alone, and what it returns then settles that
-// lease as Handle does. So only the messages that fail alone have failed an attempt; the others are acked at once. A call that
-// fails must leave nothing behind that harms the next: roll its transaction back before it returns. AckTx may be called again then.
-// A lease that was given to AckTx is not extended: when three quarters of LeaseFor are over before its turn has come, it is released,
-// uncounted, and so is one that has expired.
+// After another error of a batch of several leases, fn is called again for each lease alone, and that result settles the lease as in
+// Handle. Therefore an attempt fails only for messages that fail alone; the others are acked. A call that fails must leave nothing
+// behind that harms the next one: roll its transaction back before it returns. Then AckTx may be called again. A lease that was given
+// to AckTx is not extended. It is released uncounted if three quarters of LeaseFor have passed before its own call; so is any lease
+// that has expired.
 //
-// The context given to fn ends when one of the leases is lost, with the cause ErrLeaseLost, and with ErrStopped as that of Handle.
-// After ErrStopped a batch that fails is released as a whole. HandleBatches ends the consumer as Handle does; a batch that it has
-// received is still handed over. With a ConsumerConfig.Middleware it is an error: a batch is several deliveries.
+// The context given to fn ends with the cause ErrLeaseLost when one of the leases is lost, and with ErrStopped as in Handle. After
+// ErrStopped a batch that fails is released as a whole. HandleBatches ends the consumer as Handle does; a batch that it has received
+// is still passed to fn. With a ConsumerConfig.Middleware it returns an error.
 func (c *Consumer[T]) HandleBatches(workers, most int, wait time.Duration, fn func(context.Context, []*Lease[T]) error) error {
 	if err := cmp.Or(checkHandler(workers, fn == nil), checkBatch(most, wait), c.core.oneByOne()); err != nil {
 		return c.core.queue.failed("handle batches", err)

@@ -14,17 +14,16 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// History says whether the programs that use a queue note what becomes of it.
+// History says whether a program records what it does with a queue.
 type History uint8
 
 const (
-	// HistoryKept has each Queue with a producer or consumer add what it did to the table
-	// chanq__samples, every ten seconds; one of all processes counts the messages, too, as Stats
-	// does. That is a statement of three rows a Queue and ten seconds, or a read of one where
-	// nothing was done, and one Stats, one more such statement and once a minute a DELETE of what is
-	// old for all of them together.
+	// HistoryKept makes each Queue with a producer or consumer add its counts to the table chanq__samples every 10 s: one statement
+	// for three rows, or one read if it has done nothing. One of all processes also counts the messages: one Stats and one more such
+	// statement per 10 s, and one DELETE of old samples per minute. A Queue without producer and consumer adds what Send, SendTx and
+	// InTx stored, once, 10 s later.
 	HistoryKept History = iota
-	// HistoryOff: this program adds nothing.
+	// HistoryOff: this program records nothing.
 	HistoryOff
 )
 

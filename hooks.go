@@ -10,65 +10,68 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Hooks are told of what chanq does: for logs, metrics and traces. Each field
-// may be nil. They are called on goroutines made for it, sometimes several at
-// once, with no lock held: about a microsecond each, where a statement was run or
-// something failed. Only Handled, which is called for every message, is called by its worker after a success. A panic in one, or
-// runtime.Goexit (t.FailNow), ends that call and nothing else. Events carry no bodies, and headers only after failures (Handled, Dead);
-// LogHooks does not log headers. Their Queue is Config.Label, or the name of the queue. LogHooks, the packages chanqprom
-// (Prometheus) and chanqprobe (probes) and the module otelchanq (OpenTelemetry) have some ready.
+// Hooks are functions that chanq calls on events, for logs, metrics and traces. Each may be nil. chanq calls them on separate
+// goroutines, sometimes several at once, with no lock held. A call takes about 1 µs, and follows a statement or a failure. Only
+// Handled is called for every message; after a success its worker calls it. A panic or runtime.Goexit (t.FailNow) in a hook ends only
+// that call. Events contain no bodies, and headers only after failures (Handled, Dead); LogHooks does not log headers. Their Queue is
+// Config.Label, or the name of the queue. LogHooks, the packages chanqprom (Prometheus) and chanqprobe (probes) and the module
+// otelchanq (OpenTelemetry) provide some.
 //
-// A hook should return soon. What calls it waits for it: Sent a worker of a producer, and with InFlight 1 all sends of its producer, or
-// the caller of Queue.Send, of InTx, or of SendTx, whose transaction is open; Claimed the claims; Settled and Dead the
-// settles, LeaseLost too where a settle finds the loss; Handled its worker, or the caller of Nack; Housekeeping
-// the task that it tells of. Nothing waits for Unsent, Availability and Isolated, nor for LeaseLost where
-// time ran out or an extension found the loss, so leases are extended in any case; up
-// to 4096 of their events wait for a hook that does not return, and later ones are not
-// told. Shutdown and Close wait for hooks, too, until their contexts end.
+// A hook should return soon, because its caller waits for it:
 //
-// So a hook must not wait for what waits for it, or both wait until the context of
-// its call ends: not for Send, SendBatch, Flush or Close of that producer in Sent; not
-// for Lease.Wait, Flush or Shutdown of that consumer in Claimed, Settled,
-// Dead, LeaseLost and Handled; not for Shutdown or Close in Unsent, Availability and Isolated. Calls of other
-// producers, Queue's calls and what returns at once (Stop, Ack, Stats) may be made,
-// except Ack, Nack and the like in Settled, Dead and LeaseLost, which wait while the
-// backlog of settles is full.
+//   - Sent: a worker of a producer, and with InFlight 1 all sends of that producer; or the caller of Queue.Send, of InTx, or of
+//     SendTx, whose transaction is open.
+//   - Claimed: the claims.
+//   - Settled, Dead, and LeaseLost if a settle finds the loss: the settles.
+//   - Handled: its worker, or the caller of Nack.
+//   - Housekeeping: the task that the event is about.
+//   - Unsent, Availability, Isolated, and LeaseLost if time ran out or an extension found the loss: nothing. Leases are therefore
+//     always extended. Up to 4096 of these events wait for a hook that does not return; later ones are dropped.
+//
+// Shutdown and Close also wait for hooks, until their contexts end.
+//
+// A hook must not wait for its caller, or both wait until the caller's context ends:
+//
+//   - Sent must not call Send, SendBatch, Flush or Close of that producer.
+//   - Claimed, Settled, Dead, LeaseLost and Handled must not call Lease.Wait, Flush or Shutdown of that consumer.
+//   - Unsent, Availability and Isolated must not call Shutdown or Close.
+//   - Settled, Dead and LeaseLost must not settle leases, which waits while the backlog of settles is full.
+//
+// Calls of other producers, of Queue, and calls that return immediately (Stop, Ack, Stats) are allowed.
 type Hooks struct {
 	// Sent: one statement stored messages, or will have stored them when its transaction is committed.
 	Sent func(SentEvent)
 	// Claimed: one statement leased messages.
 	Claimed func(ClaimedEvent)
-	// Settled: one group of settles is in the database.
+	// Settled: one batch of settles is in the database.
 	Settled func(SettledEvent)
 	// LeaseLost: a lease ended before its message was settled.
 	LeaseLost func(LeaseLostEvent)
 	// Handled: a handler of Handle, HandleBatches or Pipe was called, and its result has settled the message; or a lease was nacked
-	// with a cause. It is called once per call of a handler, and per message of a batch that the call has settled. An error of a batch
-	// of several after which each message is handled alone is not reported.
+	// with a cause. Once per call of a handler, and per message of a batch that the call has settled. An error of a batch after which
+	// each message is handled alone is not reported.
 	Handled func(HandledEvent)
 	// Dead: a message is a dead letter.
 	Dead func(DeadEvent)
-	// Unsent: a message that came through Producer.C cannot be stored: Producer.Unsent returns it, and until then Flush fails. Not
-	// after Close has begun, which returns it.
+	// Unsent: a message that came through Producer.C cannot be stored. Producer.Unsent returns it, and until then Flush fails. After
+	// Close has begun, Close returns such messages and the hook is not called.
 	Unsent func(UnsentEvent)
-	// Availability: the database stopped answering a producer or consumer, or
-	// answers it again; or that one has ended meanwhile. Once per change, so each outage
-	// ends.
+	// Availability: the database stopped answering a producer or consumer, or answers it again, or that has ended during the outage.
+	// Once per change, so each outage ends.
 	Availability func(AvailabilityEvent)
-	// Isolated: a message or settle fails while the database stores others, or one that did is
-	// stored, refused or given up. Once per change.
-	Isolated func(IsolatedEvent)
-	// Housekeeping: the database refuses a task that keeps the tables in order, and
-	// that no delivery waits for, or no longer refuses it; or whoever did it has ended. Once
+	// Isolated: a message or settle fails while the database stores others, or an isolated one was stored, refused or given up. Once
 	// per change.
+	Isolated func(IsolatedEvent)
+	// Housekeeping: the database refuses a maintenance task for which no delivery waits, or accepts it again, or the producer or
+	// consumer that ran it has ended. Once per change.
 	Housekeeping func(HousekeepingEvent)
 }
 
-// SentEvent is one group of messages that is stored. Bytes are of bodies. Took has the repetitions and their pauses in it. What was sent
-// in a transaction of InTx is one group per queue, after the commit, with a Took of 0.
+// SentEvent is one batch of stored messages. Bytes are those of bodies. Took includes repetitions and their pauses. Messages sent in
+// a transaction of InTx are one batch per queue, after the commit, with a Took of 0.
 //
-// Only Attempted counts what a call of SendTx has sent in another transaction: whether that is committed only its owner learns. Compare it
-// with nothing that counts what is in the queue.
+// Attempted counts messages that SendTx sent in another transaction; the other counts are then 0. Only the caller learns whether that
+// is committed, so do not compare Attempted with counts of messages in the queue.
 type SentEvent struct {
 	Queue                       string
 	Messages, Duplicates, Bytes int
@@ -76,26 +79,25 @@ type SentEvent struct {
 	Took                        time.Duration
 }
 
-// ClaimedEvent is one claim that found messages. Bytes are of bodies. On an ordered queue it is a group of messages whose turn has
-// come, and Took is the time of the statements about messages since the last group.
+// ClaimedEvent is one claim that found messages. Bytes are those of bodies. On an ordered queue it is a batch of messages that became
+// deliverable, and Took is the time of the statements about messages since the last batch.
 type ClaimedEvent struct {
 	Queue           string
 	Messages, Bytes int
 	Took            time.Duration
 }
 
-// SettledEvent is one group of settles. Lost counts those whose lease had
-// ended; Took has the repetitions and their pauses in it. Acked also counts messages that AckTx has acked: after the commit of InTx, and
-// for other transactions when the consumer has found that the message is gone, about a second after the commit. Of these Took is 0.
+// SettledEvent is one batch of settles. Lost counts those whose lease had ended. Took includes repetitions and their pauses. Acked
+// also counts messages that AckTx has acked, with a Took of 0: after the commit of InTx, and for other transactions when the consumer
+// has found that the message is gone, about 1 s after the commit.
 type SettledEvent struct {
 	Queue                               string
 	Acked, Nacked, Released, Dead, Lost int
 	Took                                time.Duration
 }
 
-// LeaseLostEvent is the end of a lease that was not settled. Confirmed says
-// that the database reported it; otherwise its time ran out while the database
-// could not be asked, or ConsumerConfig.MaxExtend allowed no further extension.
+// LeaseLostEvent is the end of a lease that was not settled. Confirmed says that the database reported the loss. Otherwise the lease
+// expired while the database did not answer, or ConsumerConfig.MaxExtend allowed no further extension.
 type LeaseLostEvent struct {
 	Queue     string
 	ID        ID
@@ -104,35 +106,34 @@ type LeaseLostEvent struct {
 }
 
 // HandledEvent is the result of one call of a handler, or of a Nack with a cause. The settle is handed over: Settled and LeaseLost
-// report what became of it.
+// report its outcome.
 //
-// The Delivery is a copy, after a success without Headers, and the message is settled: its methods that settle or extend return an error, its Context
-// does not end, and its Deadline is the zero time.
+// The Delivery is a copy, after a success without Headers. The message is settled: methods that settle or extend return an error, the
+// Context does not end, and the Deadline is the zero time.
 type HandledEvent struct {
 	Delivery
-	// Outcome is what becomes of the message. A retry of the last attempt is OutcomeDeadLetter. It is OutcomeAck after AckTx and a nil
-	// error, though only the caller's commit acks the message, and after the function of a Pipe has returned outputs. If those cannot
-	// be stored in time, the hook is called again, with that error and a Took of 0.
+	// Outcome is what happens to the message. A retry of the last attempt is OutcomeDeadLetter. It is OutcomeAck after AckTx and a
+	// nil error, although only the caller's commit acks the message, and after the function of a Pipe has returned outputs. If those
+	// cannot be stored in time, the hook is called again, with that error and a Took of 0.
 	Outcome OutcomeKind
-	Next    time.Duration // until the next attempt; 0 if there is none or it may be made at once
+	Next    time.Duration // until the next attempt; 0 if there is none or it may start immediately
 	Took    time.Duration // of the call; 0 for a Nack
 	Err     error         // of the handler, with the stack of a panic, or the cause of a Nack; nil for success
 }
 
-// DeadEvent is a message that was set aside: by its last Nack, by DeadLetter,
-// because its body cannot be decoded, because it expired, or because a claim found its
-// attempts spent. Reason is the text that is kept as its last error; not that of a
-// decoder, which may repeat parts of the body.
+// DeadEvent is a dead-lettered message: by its last Nack, by DeadLetter, because its body cannot be decoded, because it expired, or
+// because a claim found its attempts spent. Reason is its stored last error, without the text of a decoder, which may repeat parts of
+// the body.
 type DeadEvent struct {
 	Queue string
 	ID    ID
-	// Those of the message. They are empty if its contents cannot be read, and Headers if they cannot be decoded. The map is the message's:
-	// read it only.
+	// Those of the message. They are empty if its contents cannot be read, and Headers if they cannot be decoded. Do not modify the
+	// map.
 	Key, DedupKey, Type string
 	Headers             map[string]string
-	Attempt             int // as Entry.Attempts; 0 if it was never delivered
+	Attempt             int // as chanqadmin.Entry.Attempts; 0 if it was never delivered
 	Cause               Cause
-	Reason              string // as Entry.LastError
+	Reason              string // as chanqadmin.Entry.LastError
 }
 
 // UnsentEvent is a message of Producer.C that cannot be stored. Err is the error that Producer.Unsent returns with it.
@@ -148,44 +149,45 @@ type AvailabilityEvent struct {
 	Queue string
 	Part  string // "producer" or "consumer"
 	Up    bool   // this outage is over
-	// Ended, when Up: the producer or consumer has ended while the database did not answer, so
-	// nothing is known of that any more.
+	// Ended, when Up: the producer or consumer has ended during the outage, so whether the database answers is unknown.
 	Ended bool
 	Err   error         // what failed; nil when Up
 	Down  time.Duration // how long it was down; when Up
 }
 
-// IsolatedEvent is a change of the number of items that are isolated in one producer or consumer: messages to be stored, or
-// settles. An isolated item has failed by itself while the database stored others. It is repeated alone, with pauses of
-// up to 5 s, and delays no other one. The sum of Change over all events is 0 when the producer or consumer has ended.
+// IsolatedEvent is a change of the number of isolated items of one producer or consumer: messages to be stored, or settles. An
+// isolated item has failed alone while the database stored others. It is repeated alone, with pauses of up to 5 s, and delays no
+// other item. The sum of Change over all events is 0 when the producer or consumer has ended.
 type IsolatedEvent struct {
 	Queue  string
 	Part   string // "producer", "consumer" or "pipe"
 	Items  int    // isolated now
-	Change int    // since the event before, of this producer or consumer
-	Err    error  // of the item that was isolated last; nil if Change is negative
+	Change int    // since the previous event of this producer or consumer
+	Err    error  // of the last item that was isolated; nil if Change is negative
 }
 
-// HousekeepingEvent is a change in how a task goes that no delivery waits for. The
-// database refuses it because a right is missing, say.
+// HousekeepingEvent is a change of a maintenance task for which no delivery waits. The cause may be a missing permission, for
+// example.
 type HousekeepingEvent struct {
 	Queue string
-	// Task is "members" (this consumer is not in chanqadmin.Queue.Consumers), "trim" (what
-	// Spec.Retain and Spec.RetainDead no longer keep stays, and on SQLite free pages stay in the file), "vacuum" (on PostgreSQL: the live table grows
-	// until autovacuum comes, see Config.VacuumEvery), or "history" (chanqadmin.Queue.History lacks what this
-	// program does; it is Config.History's).
+	// Task is one of these; after a refusal:
+	//
+	//   - "members": chanqadmin.Queue.Consumers does not list this consumer.
+	//   - "trim": messages remain that Spec.Retain and Spec.RetainDead no longer keep, and on SQLite free pages stay in the file.
+	//   - "vacuum": on PostgreSQL the live table grows until autovacuum runs (see Config.VacuumEvery).
+	//   - "history": chanqadmin.Queue.History lacks what this program does (see Config.History).
 	Task string
-	Err  error // what the database refused; nil when it no longer does
-	// Ended: whoever did the task has ended, and it was refused until then. Err is nil.
+	Err  error // the error of the database; nil when it accepts the task again
+	// Ended: the producer or consumer that ran the task ended while the task was refused. Err is nil.
 	Ended bool
 }
 
-// LogHooks logs every event; log is slog.Default() if it is nil. Errors of handlers are logged at level failed, slog.LevelWarn for
-// example. An error that dead-letters the message is logged once, by the line of the dead letter.
+// LogHooks logs every event to log, or to slog.Default() if log is nil. Errors of handlers are logged at level failed, for example
+// slog.LevelWarn. An error that dead-letters the message is logged once, with the dead letter.
 //
 //	WARN   an outage, an isolated item, refused housekeeping, a lost lease, a message that cannot be stored, a dead letter
 //	INFO   the end of the first three
-//	DEBUG  the rest: what was sent, claimed and settled, and what was handled, snoozed or released
+//	DEBUG  the rest: messages that were sent, claimed, settled, handled, snoozed or released
 //
 // Times (next, took, down) are durations: slog's TextHandler writes 1.5s, its JSONHandler nanoseconds.
 func LogHooks(log *slog.Logger, failed slog.Level) Hooks {
@@ -248,7 +250,7 @@ func LogHooks(log *slog.Logger, failed slog.Level) Hooks {
 	}
 }
 
-// JoinHooks calls the hooks of each set in order.
+// JoinHooks returns Hooks that call the hooks of each set in order.
 func JoinHooks(sets ...Hooks) Hooks {
 	var sent []func(SentEvent)
 	var claimed []func(ClaimedEvent)

@@ -12,51 +12,50 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Lease is a message that this process holds for a while, with its body. All methods are those of its Delivery.
+// Lease is a message that this process holds for a limited time, with its body. All methods are those of its Delivery.
 //
-// Leases come from a Consumer. One that a test has made by hand can be given to a handler, and Outcome returns what
-// Consumer.Handle would do with the result: its own methods return an error, its Context does not end, and its Deadline is the
-// zero time.
+// Leases come from a Consumer. A test can give a handler one that it has made by hand, and Outcome returns what Consumer.Handle would
+// do with the result. Its methods that settle or extend return an error, its Context does not end, and its Deadline is the zero time.
 type Lease[T any] struct {
 	Delivery
 	Body T
 }
 
-// Delivery is a Lease without the body, and so without a type parameter: what code needs that handles leases of any queue. Settle it
-// once, by Settle, Ack, Nack, Release or AckTx; a consumer extends it until then. Its methods are safe for concurrent use; its
-// fields are the reader's. A copy of a Delivery is the same delivery.
+// Delivery is a Lease without the body, and so without a type parameter, for code that handles leases of any queue. Settle it once,
+// by Settle, Ack, Nack, Release or AckTx; the consumer extends it until then. Its methods are safe for concurrent use; its fields
+// belong to the reader. A copy of a Delivery is the same delivery.
 type Delivery struct {
 	ID ID
-	// Queue is the queue that the message is in: Config.Label, or its name.
+	// Queue is the queue of the message: Config.Label, or its name.
 	Queue string
 	// Key, DedupKey, Type, Headers and Priority are those of the Message that was sent.
 	Key, DedupKey, Type string
 	Headers             map[string]string
 	Priority            Priority
-	// Attempt counts the claims of this message, this one included, that were
-	// deliveries or may have been: one that was given back undelivered (Release, Stop)
-	// does not count. One whose process died with the message in its buffer counts, until
-	// a Nack: a handler that nacks was not killed, so leases before it that expired in a row count no
-	// more. It may exceed Spec.MaxAttempts: see there.
+	// Attempt counts the claims of this message that were deliveries or may have been, including this one. A claim that was released
+	// before its delivery (Release, Stop) does not count. A claim whose process died with the message in its buffer counts until a
+	// Nack: a handler that nacks was not killed, so expired leases in a row before it are not counted any more. Attempt may exceed
+	// Spec.MaxAttempts: see there.
 	Attempt int
-	// Fence grows with every claim of this message, and no two claims of it have the
-	// same, even if the message is sent again, or the database is restored. Give it to
-	// another system with what you write there, and have that refuse a fence lower than
-	// one it has seen: then a holder whose lease ended cannot overwrite the work of the
-	// next.
+	// Fence is the fencing token. It grows with every claim of this message, and no two claims of it have the same, even if the
+	// message is sent again or the database is restored. Send it to another system with what you write there. If that system refuses
+	// lower fences than it has seen, a holder whose lease has ended cannot overwrite the work of the next.
 	Fence int64
 	// EnqueuedAt, DueAt and ExpiresAt are times of the database's clock, in milliseconds. ExpiresAt is when the message's TTL is
-	// over; zero if it has none. A lease that began before goes on.
+	// over; zero if it has none. A lease that began before ExpiresAt continues.
 	EnqueuedAt, DueAt, ExpiresAt time.Time
 
 	lease *lease.Lease
 }
 
-// Context ends with the cause ErrLeaseLost when the lease is known to be lost, and at its Deadline at the latest, whatever has become
-// of the consumer or of the transaction of AckTx; and with the cause ErrStopped when the consumer has stopped and the time to drain is
-// over: see Consumer.Handle. It does not end with Stop, nor with a settle that succeeds, and after one not
-// by ErrStopped: see Stopping. Its values are those of the context given
-// to Consume. Its first use costs a timer.
+// Context returns a context with the values of the context given to Consume. It ends
+//
+//   - with the cause ErrLeaseLost when the lease is known to be lost, and at its Deadline at the latest, whatever happens to the
+//     consumer or to the transaction of AckTx;
+//   - with the cause ErrStopped when the consumer has stopped and the time to drain is over: see Consumer.Handle.
+//
+// It does not end with Stop (see Stopping) or a settle that succeeds, and after such a settle not by ErrStopped. The first call costs
+// a timer.
 func (d *Delivery) Context() context.Context {
 	if d.lease == nil {
 		return context.Background()
@@ -64,9 +63,8 @@ func (d *Delivery) Context() context.Context {
 	return d.lease.Context()
 }
 
-// Deadline is when the lease ends by this process's clock unless it is
-// extended. It is early rather than late: it counts from before the claim was
-// sent.
+// Deadline returns when the lease ends, by this process's clock, unless it is extended. It is early rather than late, because it
+// counts from before the claim was sent.
 func (d *Delivery) Deadline() time.Time {
 	if d.lease == nil {
 		return time.Time{}
@@ -74,17 +72,16 @@ func (d *Delivery) Deadline() time.Time {
 	return base.WallTime(d.lease.Deadline())
 }
 
-// Ack marks the message as done: it leaves the queue. The settle joins the next
-// group; Ack returns at once unless the backlog of settles is full, and costs
-// no round trip of its own. Wait returns the outcome. Ack returns ErrLeaseLost
-// if the loss is known already, ErrSettled, or ErrClosed after the end of the consumer:
-// Shutdown does not wait for a lease that has run out or is in a transaction. After a
-// rollback such a message is delivered again when its lease ends. The function Ack is
-// the form that a context bounds, and that returns the outcomes.
+// Ack marks the message as done: it leaves the queue. The settle joins the next batch. Ack returns immediately unless the backlog of
+// settles is full, and costs no round trip of its own. Wait returns the outcome.
+//
+// Ack returns ErrLeaseLost if the loss is already known, ErrSettled, or ErrClosed after the end of the consumer: Shutdown does not
+// wait for a lease that has expired or is in a transaction. After a rollback such a message is redelivered when its lease ends. The
+// function Ack takes a context and returns the outcomes.
 func (d *Delivery) Ack() error { return d.settle(lease.Ack, 0, "") }
 
-// Settle does what Consumer.Handle does with the error of a handler: nil acks, and anything else is Nack(err). It is for a loop over
-// a channel: l.Settle(work(l.Context(), l)). It returns as Ack does.
+// Settle does what Consumer.Handle does with the error of a handler: nil acks, and any other error is Nack(err). Use it in a loop
+// over a channel: l.Settle(work(l.Context(), l)). It returns as Ack does.
 func (d *Delivery) Settle(err error) error {
 	if err == nil {
 		return d.Ack()
@@ -92,11 +89,11 @@ func (d *Delivery) Settle(err error) error {
 	return d.Nack(err)
 }
 
-// Nack gives the message back as a failed attempt: due again after ConsumerConfig.Backoff, with the text of cause for operators, of
-// which 2000 bytes are kept; nil keeps the last one. After its last attempt (Spec.MaxAttempts) it is a dead letter. A cause that
-// wraps RetryAfter, Snooze or DeadLetter decides otherwise, as it does when a handler returns it. The Handled hook is called with a
-// cause that is not nil. Once the context has ended by ErrStopped, the message is released uncounted instead, but for a dead letter and
-// a snooze. It returns as Ack does.
+// Nack releases the message as a failed attempt. The message is due again after ConsumerConfig.Backoff. Up to 2000 bytes of the text
+// of cause are stored for operators; nil keeps the previous text. The Nack of the last attempt (Spec.MaxAttempts) dead-letters the
+// message. RetryAfter, Snooze and DeadLetter have the same effect as in the error of a handler. The Handled hook is called with a
+// cause that is not nil. Once the context has ended by ErrStopped, Nack releases the message uncounted instead, unless the cause is a
+// DeadLetter or a Snooze. It returns as Ack does.
 func (d *Delivery) Nack(cause error) error {
 	if d.lease == nil {
 		return errMadeByHand
@@ -114,17 +111,14 @@ func (d *Delivery) Nack(cause error) error {
 	return d.settle(lease.Nack, c.backoff(d, nil), "")
 }
 
-// Release gives the message back as if it had not been claimed: due at its
-// former time, and the attempt does not count. Consumers of this process find it with
-// their next claim or look, those of others within a second or so. A reader that releases whatever it
-// gets claims it again and again. It returns as Ack does.
+// Release releases the message as if it had not been claimed: it is due at its former time, and the attempt does not count. Consumers
+// of this process find it with their next claim or poll, those of other processes within about 1 s. A reader that releases every
+// message claims the same ones again and again. It returns as Ack does.
 func (d *Delivery) Release() error { return d.settle(lease.Release, 0, "") }
 
-// Wait returns the outcome of the settle: nil only when it is in the database,
-// ErrLeaseLost when the lease had ended before, or an *OpError, whose Unknown
-// says that the outcome could not be learned. It waits until the lease is
-// settled and the outcome known, or ctx ends. On SQLite a goroutine that holds a
-// transaction must not call it: see Queue.
+// Wait waits until the lease is settled and the outcome known, or ctx ends. It returns nil only if the settle is in the database,
+// ErrLeaseLost if the lease had ended before, or an *OpError, whose Unknown says that the outcome is not known. On SQLite a goroutine
+// that holds a transaction must not call it: see Queue.
 func (d *Delivery) Wait(ctx context.Context) error {
 	if d.lease == nil {
 		return errMadeByHand
@@ -132,8 +126,8 @@ func (d *Delivery) Wait(ctx context.Context) error {
 	return deliveryError(d.lease, d.lease.Wait(ctx))
 }
 
-// Stopping is closed when the consumer stops: what it returns is Consumer.Done. A long handler that reads it can end at a good
-// place, before its context ends. It is nil for a Delivery that was made by hand.
+// Stopping returns a channel that is closed when the consumer stops: Consumer.Done. A long handler that watches it can finish at a
+// suitable point, before its context ends. It is nil for a Delivery that was made by hand.
 func (d *Delivery) Stopping() <-chan struct{} {
 	if d.lease == nil {
 		return nil
@@ -141,15 +135,14 @@ func (d *Delivery) Stopping() <-chan struct{} {
 	return holderOf(d.lease).engine.Stopped()
 }
 
-// Extend makes the lease last at least span from now, by the database's clock, in one
-// round trip; span is at least 100 ms. It only lengthens: the later end holds. To make a
-// lease shorter, settle it by Release or Nack. A consumer extends
-// its leases by itself, for ConsumerConfig.MaxExtend; Extend is for more. While another session has the message's row locked it is repeated, until
-// ctx ends. It returns ErrLeaseLost if the lease is lost, or had expired when its consumer ended. After an *OpError that is
-// Unknown, Deadline is what it was. A lease that had run out here may be settled again afterwards,
-// but its Context stays ended, and the consumer neither extends it nor waits for
-// it. On an ordered queue no lease outlives its consumer's membership, which is LeaseFor at
-// most: there the consumer extends it, again and again, until span is over.
+// Extend makes the lease last at least span from now, by the database's clock, in one round trip. span is 100 ms to 100 years. Extend
+// never shortens a lease; settle it by Release or Nack instead. A consumer extends its leases automatically, for
+// ConsumerConfig.MaxExtend; Extend is for longer. While another session has the row locked, Extend is repeated until ctx ends.
+//
+// It returns ErrLeaseLost if the lease is lost, or had expired when its consumer ended. After an *OpError that is Unknown, Deadline
+// is unchanged. A lease that had expired by this process's clock may be settled again after Extend, but its Context stays ended, and
+// the consumer neither extends it nor waits for it. On an ordered queue no lease outlives its consumer's membership, which lasts at
+// most LeaseFor: there the consumer renews the extension until span is over.
 func (d *Delivery) Extend(ctx context.Context, span time.Duration) error {
 	if span < minLease || span > sqlbatch.MaxDelay {
 		return fmt.Errorf("chanq: extend: span is %v: must be from %v to %v", span, minLease, sqlbatch.MaxDelay)
@@ -168,16 +161,13 @@ func (d *Delivery) Extend(ctx context.Context, span time.Duration) error {
 	return homeOf(d.lease).fail("extend", err)
 }
 
-// Ack acks the messages of many leases and waits for the outcomes, at the cost of
-// Delivery.Ack and Wait for each: the acks join the next groups of their consumers. The leases may
-// be of several queues, and one that is given twice is acked once.
+// Ack acks the messages of many leases and waits for the outcomes. It costs the same as Delivery.Ack and Wait for each: the acks join
+// the next batches of their consumers. The leases may be of several queues. A lease that is given twice is acked once.
 //
-// A nil error means that all acks are in the database. A *BatchError has an entry for
-// each lease, in order: nil, or an *OpError of ErrLeaseLost, ErrSettled, ErrClosed or of
-// what else became of it. If ctx ends before an outcome is known its OpError is
-// Unknown, and the consumer goes on with the ack. If ctx ends while the backlog of settles is full, a lease whose ack was not
-// handed over stays held, and its OpError is not Unknown. On SQLite a goroutine that holds
-// a transaction must not call it: see Queue.
+// A nil error means that all acks are in the database. A *BatchError has an entry for each lease, in order: nil, or an *OpError that
+// wraps ErrLeaseLost, ErrSettled, ErrClosed or another error of the settle. If ctx ends before an outcome is known, its OpError is
+// Unknown, and the consumer continues with the ack. If ctx ends while the backlog of settles is full, a lease whose ack was not
+// handed over stays held, and its OpError is not Unknown. On SQLite a goroutine that holds a transaction must not call it: see Queue.
 func Ack[T any](ctx context.Context, leases ...*Lease[T]) error {
 	all := make([]*lease.Lease, len(leases))
 	for i, l := range leases {

@@ -16,8 +16,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Priority is a lane of a queue: a claim takes every ready message of a higher
-// lane before any of a lower one.
+// Priority of a message: a claim takes every ready message of a higher priority before any of a lower one.
 type Priority int8
 
 // The priorities. The zero value is PriorityNormal.
@@ -37,46 +36,44 @@ func (p Priority) String() string {
 
 // Message is a message to send.
 type Message[T any] struct {
-	// ID identifies the message. Set it to send a message again whose outcome was unknown: while the first one is in the queue, the
-	// second one is not stored. Default: a new ID.
+	// ID identifies the message. Set it to send a message again whose outcome was unknown: while the first is in the queue, the
+	// second is not stored. Default: a new ID.
 	ID   ID
 	Body T
-	// Type says what kind of job the message is, for programs that send jobs of several kinds to one queue. A message that is redriven
-	// keeps it. Default: none. Range: at most 100 printable ASCII characters.
+	// Type says what kind of job the message is, for programs that send several kinds to one queue. A redriven message keeps it.
+	// Default: none. Range: at most 100 printable ASCII characters.
 	Type string
-	// Headers are sent with the body. Default: none. Range: at most 64, of UTF-8, 16 KiB in all when encoded.
+	// Headers are sent with the body. Default: none. Range: at most 64, in UTF-8, 16 KiB in all when encoded.
 	Headers map[string]string
-	// Priority orders the messages of a plain queue. An ordered queue has none: a message comes after those that were sent before it
-	// with its Key. Default: PriorityNormal.
+	// Priority orders the messages of a plain queue. An ordered queue has none: a message comes after the earlier ones of its Key.
+	// Default: PriorityNormal. Range: PriorityLow to PriorityUrgent.
 	Priority Priority
-	// Delay is how long after the send the message is due, by the database's clock, rounded up to milliseconds. An ordered queue has
-	// none. Default: 0. Range: 0 to 100 years.
+	// Delay is how long after the send the message is due, by the database's clock, rounded up to milliseconds. On an ordered queue
+	// it must be 0. Default: 0. Range: 0 to 100 years.
 	Delay time.Duration
-	// TTL is how long after the send the message may be claimed, by the database's clock. Later it is dead-lettered with CauseExpired,
-	// also if it was nacked before. A lease that began in time goes on. A message that is redriven does not expire. It is
-	// rounded up to milliseconds. Default: 0, it does not expire. Range: at least 1 ms more than Delay, when both are rounded; at most
-	// 100 years.
+	// TTL is how long after the send the message may be claimed, by the database's clock, rounded up to milliseconds. Later it is
+	// dead-lettered with CauseExpired, also if it was nacked before. A lease that began in time continues. A redriven message does
+	// not expire. Default: 0, it does not expire. Range: 1 ms more than Delay (both rounded) to 100 years.
 	TTL time.Duration
 	// DedupKey deduplicates: while a message with this key is ready, scheduled or leased, another one is not stored, and its Receipt
-	// says Duplicate. While a transaction is open that has stored the key (SendTx), another send of it waits for the end of that
-	// transaction, and with it what the same Producer sends after it, unless ProducerConfig.InFlight is above 1. Default: none.
-	// Range: at most 200 bytes of UTF-8 without NUL.
+	// says Duplicate. While an open transaction has stored the key (SendTx), another send of the key waits for the end of that
+	// transaction. Later sends of the same Producer wait with it, unless ProducerConfig.InFlight is above 1. Default: none. Range: at
+	// most 200 bytes of UTF-8 without NUL.
 	DedupKey string
-	// Key of an ordered queue: the message is delivered after all messages that were sent before it with this key are acked or dead.
-	// A message without a key waits for no other, and no other waits for it. A message that follows one with a DedupKey under the same
+	// Key of an ordered queue: the message is delivered after all earlier messages with this key are acked or dead. A message without
+	// a key waits for no other message, and no other message waits for it. A message that follows one with a DedupKey under the same
 	// Key is stored by another statement. Default: none. Range: at most 200 bytes of UTF-8 without NUL.
 	Key string
 }
 
-// Msg returns a Message with this body, and nothing else.
+// Msg returns a Message with this body and no other field set.
 func Msg[T any](body T) Message[T] { return Message[T]{Body: body} }
 
-// Receipt says what became of a message that was sent.
+// Receipt is the result of a send of one message.
 type Receipt struct {
-	// ID of the message; of the one in the queue if Duplicate.
+	// ID of the message. If Duplicate, it is the ID of the message that is in the queue.
 	ID ID
-	// Duplicate: a message with this DedupKey was in the queue, and this one was
-	// not stored.
+	// Duplicate: a message with this DedupKey was in the queue, and this message was not stored.
 	Duplicate bool
 }
 
@@ -176,14 +173,14 @@ func (m *Message[T]) line(q *queue, row *sqlbatch.Row) error {
 	return nil
 }
 
-// ID names a message. Producers make one for each message: a UUIDv7, whose
-// order is the order of making within one process.
+// ID identifies a message. Producers generate one for each message: a UUIDv7. IDs of one process are in the order of their
+// generation.
 type ID [16]byte
 
-// NewID makes an ID greater than every one that this process made before.
+// NewID generates an ID that is greater than every ID that this process generated before.
 func NewID() ID { return ID(uuid.Must(uuid.NewV7())) }
 
-// ParseID reads the form that String writes.
+// ParseID parses the form that String returns.
 func ParseID(s string) (ID, error) {
 	u, err := uuid.Parse(s)
 	if err != nil {
@@ -192,14 +189,14 @@ func ParseID(s string) (ID, error) {
 	return ID(u), nil
 }
 
-// String is the usual form of a UUID, 36 characters.
+// String returns the usual form of a UUID, 36 characters.
 func (id ID) String() string { return uuid.UUID(id).String() }
 
 // IsZero reports whether id is the zero value, which no message has.
 func (id ID) IsZero() bool { return id == ID{} }
 
-// Time is when the ID was made by the clock of its producer, to the
-// millisecond. It is meaningless for an ID that is no UUIDv7.
+// Time returns when the ID was generated, by the clock of its producer, to the millisecond. It is meaningless for an ID that is not a
+// UUIDv7.
 func (id ID) Time() time.Time {
 	var ms int64
 	for _, b := range id[:6] {
@@ -208,10 +205,10 @@ func (id ID) Time() time.Time {
 	return time.UnixMilli(ms)
 }
 
-// MarshalText writes the form of String, so that IDs are readable in JSON.
+// MarshalText returns the form of String, so that IDs are readable in JSON.
 func (id ID) MarshalText() ([]byte, error) { return uuid.UUID(id).MarshalText() }
 
-// UnmarshalText reads the form of String.
+// UnmarshalText parses the form of String.
 func (id *ID) UnmarshalText(text []byte) error {
 	parsed, err := ParseID(string(text))
 	if err == nil {
@@ -220,12 +217,12 @@ func (id *ID) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Value implements driver.Valuer: the text of String. So an ID is an argument of a statement for a column of text, and for a uuid of
-// PostgreSQL or a uniqueidentifier of SQL Server. For a column of 16 bytes give id[:].
+// Value implements driver.Valuer with the text of String. An ID is therefore an argument for a column of text, for a uuid of
+// PostgreSQL or a uniqueidentifier of SQL Server. For a column of 16 bytes pass id[:].
 func (id ID) Value() (driver.Value, error) { return id.String(), nil }
 
-// Scan implements sql.Scanner for text that ParseID reads, and for 16 bytes. NULL is an error: scan what may be NULL into a
-// sql.Null[ID]. The driver of SQL Server returns a uniqueidentifier as 16 bytes in another order, so select it as text there, by
+// Scan implements sql.Scanner for text that ParseID reads, and for 16 bytes. NULL is an error: scan a nullable column into a
+// sql.Null[ID]. The driver of SQL Server returns a uniqueidentifier as 16 bytes in another order: select it as text, by
 // CONVERT(char(36), id).
 func (id *ID) Scan(src any) error {
 	switch v := src.(type) {
@@ -243,13 +240,12 @@ func (id *ID) Scan(src any) error {
 	return fmt.Errorf("chanq: id: the column has a %T: must be text or 16 bytes", src)
 }
 
-// ShardOf returns the index of the shard, of so many, to which a message belongs by its Key, or else its
-// DedupKey, or else its ID. It is -1 if the message has none of them: then it may go to any. Package
-// chanqshards uses it, and each shard refuses the messages of others. Programs in other languages must
-// compute the same: CRC-32 (IEEE) of the key, or the last two bytes of the ID, modulo shards.
+// ShardOf returns the index of the shard, from 0 to shards - 1, to which a message belongs by its Key, or else its DedupKey, or else
+// its ID. It is -1 if the message has none of them and may go to any shard. Package chanqshards uses it, and each shard refuses the
+// messages of other shards. Programs in other languages must compute the same: CRC-32 (IEEE) of the key, or the last two bytes of the
+// ID, modulo shards.
 //
-// The hash is not that of slots, whose low bits are those of any FNV: each shard would have keys in some of
-// its slots only.
+// The hash is not FNV as for slots: the keys of a shard would use only some of its slots.
 func ShardOf[T any](m Message[T], shards int) int {
 	key := m.Key
 	if key == "" {

@@ -6,69 +6,61 @@ import (
 	"github.com/chanq/chanq/internal/notify"
 )
 
-// Notifier wakes idle consumers of other processes, so that a message does not wait for
-// their next poll. github.com/chanq/chanq/pgnotify is a Notifier for PostgreSQL and
-// github.com/chanq/chanq/mssqlnotify one for SQL Server. SQLite files that
-// github.com/chanq/chanq/embedded opened have one of their own. Set the same kind of Notifier in Config of
-// all programs that use a queue. Consumers of one process and one *sql.DB wake each other
-// without it.
+// Notifier wakes idle consumers of other processes, so that a message does not wait for their next poll.
+// github.com/chanq/chanq/pgnotify is a Notifier for PostgreSQL and github.com/chanq/chanq/mssqlnotify one for SQL Server. SQLite
+// files that github.com/chanq/chanq/embedded opened have their own. Set the same kind of Notifier in the Config of all programs that
+// use a queue. Consumers of one process and one *sql.DB wake each other without a Notifier.
 //
-// A Notifier changes no guarantee: consumers poll every
-// ConsumerConfig.PollEvery (1 s) in any case. A notification that is lost delays a message until then, and
-// one too many costs a statement. A Notifier may therefore drop, repeat and merge notifications.
+// A Notifier changes no guarantee: consumers always poll every ConsumerConfig.PollEvery (1 s). A lost notification delays a message
+// until then, and one too many costs a statement. A Notifier may therefore drop, repeat and merge notifications.
 //
-// Both methods name a queue by its schema and its name, "public.orders". Any number of goroutines
-// call them at once, with no lock held. They must not block, since a producer's worker or the claims of a consumer
-// wait for them, and must not call back into chanq. A panic in them loses a notification and ends nothing.
+// Both methods name a queue by its schema and its name, "public.orders". Any number of goroutines call them at once, with no lock
+// held. They must not block, because a producer's worker or the claims of a consumer wait for them, and must not call chanq. A panic
+// in them only loses a notification.
 type Notifier interface {
-	// Notify is called after a commit that left something to claim: messages of a
-	// Producer, a Pipe, Queue.Send or an InTx, messages released by Nack or Release, Redrive and Resume of
-	// package chanqadmin, and Queue.Wake. SendTx does not notify in a transaction of the caller's own, because only the
-	// caller knows when that commits: call Queue.Wake after it. While a Producer or Pipe has more to store, it
-	// notifies at most every 20 ms, and immediately when the last message is stored. Each commit is followed by a
-	// notification.
+	// Notify is called after a commit that left something to claim: messages of a Producer, a Pipe, Queue.Send or an InTx, messages
+	// that were nacked, messages that a stopping consumer released, and Redrive and Resume of package chanqadmin. It is also called
+	// by Queue.Wake. SendTx does not notify in a transaction of the caller's own, because only the caller knows when that commits:
+	// call Queue.Wake after it. While a Producer or Pipe has more to store, it notifies at most every 20 ms, and immediately when the
+	// last message is stored. Each commit is followed by a notification.
 	//
-	// A Notifier with a method PlainOnly() is used by plain queues only. Consumers of ordered
-	// queues then poll.
+	// A Notifier with a method PlainOnly() is used by plain queues only. Consumers of ordered queues then poll.
 	Notify(Notification)
 
-	// Listen is called by a consumer that found nothing, before its last look and the
-	// pause that follows. A value of the channel ends that pause. stop is called once:
-	// when the consumer claims so often that it needs no Notifier, when its readers are busy, when
-	// the channel was closed, and when the consumer ends. A few messages now and then do not end
-	// the listening. Like the two methods, stop must not block.
+	// A consumer that found nothing calls Listen before its last poll and the pause that follows. A value of the channel ends that
+	// pause. stop is called once: when the consumer claims so often that it needs no Notifier, when its readers are busy, when the
+	// channel was closed, and when the consumer ends. A few messages now and then do not end the listening. Like the two methods,
+	// stop must not block.
 	//
-	// slots are those that the consumer of an ordered queue owns, in ascending order, and empty while it owns none.
-	// They are nil for a plain queue. When the slots change, the consumer calls stop, and Listen with the new ones.
+	// slots are those that the consumer of an ordered queue owns, in ascending order, and empty while it owns none. They are nil for
+	// a plain queue. When the slots change, the consumer calls stop, and then Listen with the new slots.
 	//
-	// On a plain queue a message is for one consumer. A notification that stop finds in the channel, not
-	// received yet, is for another consumer, if it was for this one alone. On an ordered queue
-	// a notification with slots is for each consumer that has one of them, and for no other. A notification without slots is
-	// for each consumer: among others it says that slots are free. Consumers that listen look for free slots at
-	// least every 10 s.
+	// On a plain queue a message is for one consumer. If stop finds a notification in the channel that was sent to this consumer
+	// alone and was not received, it must pass it to another consumer. On an ordered queue a notification with slots is for each
+	// consumer that has one of the slots, and for no other. A notification without slots is for each consumer, for example because
+	// slots are free. Consumers that listen check for free slots at least every 10 s.
 	//
-	// The first value means that notifications are received from now on: the consumer
-	// looks again, and then sleeps for as long as PollEvery. Without that value it looks after pauses
-	// that grow up to PollEvery. A Notifier that receives immediately may leave the value there before Listen
-	// returns. A capacity of 1 is right: several values that the consumer has not received yet
-	// mean no more than one. A closed channel means that notifications are not received any more: the
-	// consumer calls stop, looks as without a Notifier, and calls Listen again after a second.
+	// The first value means that notifications are received from now on: the consumer polls again, and then sleeps for PollEvery.
+	// Before it the consumer polls after pauses that grow up to PollEvery. A Notifier that receives immediately may send the value
+	// before Listen returns. Use a capacity of 1: several unreceived values mean the same as one. A closed channel means that
+	// notifications are not received any more: the consumer calls stop, polls as without a Notifier, and calls Listen again after
+	// 1 s.
 	Listen(queue string, slots []int) (heard <-chan struct{}, stop func())
 }
 
-// Notification says what a commit left to claim.
+// Notification describes what a commit left to claim.
 type Notification struct {
-	// Queue is its schema and its name.
+	// Queue is the schema and the name of the queue.
 	Queue string
-	// Messages is an upper bound of the number of messages; 0: not counted. It is 0 on an ordered queue if Slots is nil.
+	// Messages is an upper bound of the number of messages; 0 if they were not counted. It is 0 on an ordered queue if Slots is nil.
 	// On a plain queue no more consumers need to wake.
 	Messages int
-	// Slots are those of an ordered queue in which the messages are, in ascending order; nil: any.
+	// Slots are the slots of an ordered queue that have the messages, in ascending order; nil: any slot.
 	Slots []int
 }
 
-// NoNotifier is a Config.Notifier that disables the Notifier of a *sql.DB: no consumer
-// of another process is woken, and idle consumers poll.
+// NoNotifier is a Config.Notifier that disables the Notifier of a *sql.DB: consumers of other processes are not woken, and idle
+// consumers poll.
 type NoNotifier struct{}
 
 // Notify implements Notifier. It does nothing.

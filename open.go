@@ -82,19 +82,16 @@ func (q *queue) check(found stored) error {
 	return found.shard.isNot(q.cfg.Shard)
 }
 
-// Durability says what Open and Migrate do about a database that may lose a commit
-// after it has confirmed it.
+// Durability says whether Open and Migrate accept a database that may lose a commit after it has confirmed it.
 type Durability uint8
 
 // The durabilities.
 const (
 	// DurabilityRequired refuses such a database with ErrNotDurable.
 	DurabilityRequired Durability = iota
-	// DurabilityAsIs takes it. Commits are faster then, and a crash of the server (of
-	// the machine, with SQLite; an ordinary shutdown too, with delayed durability of
-	// SQL Server) takes the last ones back: messages are lost whose Send returned
-	// nil, acked ones are delivered again, and a message that was leased is delivered
-	// to another while its holder works on.
+	// DurabilityAsIs accepts it. Commits are then faster, and a crash of the server undoes the last ones. (On SQLite it is a crash of
+	// the machine; with delayed durability of SQL Server also an ordinary shutdown.) Messages whose Send returned nil are lost, acked
+	// messages are redelivered, and a leased message is delivered to another consumer while its holder still processes it.
 	DurabilityAsIs
 )
 

@@ -10,7 +10,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// OutcomeKind is what becomes of a message by what its handler returned. Outcome returns the first five.
+// OutcomeKind is what happens to a message after its handler returned. Outcome returns the first five kinds.
 type OutcomeKind string
 
 // The kinds.
@@ -18,24 +18,24 @@ const (
 	OutcomeAck        OutcomeKind = "ack"
 	OutcomeRetry      OutcomeKind = "retry"       // nacked, due after ConsumerConfig.Backoff
 	OutcomeRetryAfter OutcomeKind = "retry after" // nacked, due after Delay
-	OutcomeSnooze     OutcomeKind = "snooze"      // given back uncounted, due after Delay
+	OutcomeSnooze     OutcomeKind = "snooze"      // released uncounted, due after Delay
 	OutcomeDeadLetter OutcomeKind = "dead-letter"
-	OutcomeRelease    OutcomeKind = "release" // released uncounted: an error, when the time to drain was over
-	OutcomeNone       OutcomeKind = "none"    // unchanged: the handler had settled the message itself, or the lease was over
+	OutcomeRelease    OutcomeKind = "release" // released uncounted, after an error when the time to drain was over
+	OutcomeNone       OutcomeKind = "none"    // unchanged: the handler had settled the message itself, or the lease had ended
 )
 
-// HandlerOutcome is what Consumer.Handle does with a message when its handler returns. A
-// retry of the last attempt (Spec.MaxAttempts) makes a dead letter of the message.
+// HandlerOutcome is what Consumer.Handle does with a message when its handler returns. A retry of the last attempt (Spec.MaxAttempts)
+// dead-letters the message.
 type HandlerOutcome struct {
 	Kind   OutcomeKind
 	Delay  time.Duration // of OutcomeRetryAfter and OutcomeSnooze, else 0
-	Reason string        // what is kept as the message's last error; "" keeps the one before
+	Reason string        // stored as the message's last error; "" keeps the previous one
 
 	output bool // OutcomeDeadLetter is for an output that cannot be stored
 }
 
-// Outcome says what Consumer.Handle and Pipe make of the error that a handler returns,
-// so that a handler can be tested without a database. It asks nothing and keeps nothing.
+// Outcome returns what Consumer.Handle and Pipe do for an error that a handler returns, so that a handler can be tested without a
+// database. It makes no database call and keeps no state.
 func Outcome(err error) HandlerOutcome {
 	if err == nil {
 		return HandlerOutcome{Kind: OutcomeAck}
@@ -63,9 +63,9 @@ func Outcome(err error) HandlerOutcome {
 	return o
 }
 
-// RetryAfter wraps the error of a handler, or the cause of a Nack: the message is nacked and due again after d, by the database's clock,
-// instead of after ConsumerConfig.Backoff. The attempt counts. It works wrapped; err may be nil, which keeps the last error of the
-// message. A negative d counts as 0, and one of more than a hundred years as that.
+// RetryAfter wraps the error of a handler, or the cause of a Nack. The message is nacked and due again after d, by the database's
+// clock, instead of after ConsumerConfig.Backoff. The attempt counts. It also works inside another wrapper. A nil err keeps the
+// message's last error. A negative d counts as 0, and a d above 100 years as 100 years.
 func RetryAfter(d time.Duration, err error) error { return &retryAfter{d, err} }
 
 type retryAfter struct {
@@ -77,13 +77,13 @@ func (e *retryAfter) Error() string { return errorText(e.err) }
 
 func (e *retryAfter) Unwrap() error { return e.err }
 
-// Snooze wraps the error of a handler, or the cause of a Nack: the message is released uncounted and due again after d, as RetryAfter
-// has it, behind what is due before. It is for what is not the message's fault and passes: a service that answers 429 must not make a
-// dead letter of a healthy message. Leases before this one that expired count no more: see Delivery.Attempt. A message that is always
-// snoozed never ends, unless it has a TTL.
+// Snooze wraps the error of a handler, or the cause of a Nack. The message is released uncounted and due again after d, with the
+// bounds of RetryAfter, behind messages that are due earlier. Use it for temporary faults that the message did not cause: a service
+// that answers 429 must not dead-letter a healthy message. Earlier leases that expired are removed from the count: see
+// Delivery.Attempt. A message that is always snoozed never ends, unless it has a TTL.
 //
-// No consumer is woken for it, since one that snoozes whatever it gets would never rest: an idle one finds the message at its next
-// poll, which may be ConsumerConfig.PollEvery (1 s) after it is due. After a nack those in this process look at once.
+// Unlike a nack a Snooze wakes no consumer, because a consumer that snoozes every message would never pause. An idle consumer finds
+// the message at its next poll, which may be ConsumerConfig.PollEvery (1 s) after it is due.
 func Snooze(d time.Duration, err error) error { return &snooze{d, err} }
 
 type snooze struct {
@@ -95,8 +95,8 @@ func (e *snooze) Error() string { return errorText(e.err) }
 
 func (e *snooze) Unwrap() error { return e.err }
 
-// DeadLetter wraps the error of a handler, or the cause of a Nack: the message is a dead letter at once, with the error's text. err may
-// be nil. chanqadmin.Queue.Redrive makes the message ready again.
+// DeadLetter wraps the error of a handler, or the cause of a Nack. The message is dead-lettered immediately, with the error's text.
+// err may be nil. chanqadmin.Queue.Redrive makes the message ready again.
 func DeadLetter(err error) error { return &deadLetter{err: err} }
 
 type deadLetter struct {
@@ -128,9 +128,9 @@ func errorText(err error) (text string) {
 
 var defaultBackoff = ExponentialBackoff(time.Second, time.Hour)
 
-// ExponentialBackoff returns a ConsumerConfig.Backoff. The delay doubles from low, after the
-// first failed attempt, to high, and a random delay between half of it and all of it is taken, so that
-// messages that failed together do not return together. Leases before this one that expired in a row do not count.
+// ExponentialBackoff returns a ConsumerConfig.Backoff. The delay doubles from low, after the first failed attempt, to high. The
+// result is random between half of the delay and all of it, so that messages that failed together do not return together. Earlier
+// leases that expired in a row do not count.
 func ExponentialBackoff(low, high time.Duration) func(d *Delivery, err error) time.Duration {
 	low, high = max(low, time.Millisecond), min(high, sqlbatch.MaxDelay)
 	return func(d *Delivery, _ error) time.Duration {

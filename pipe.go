@@ -15,28 +15,22 @@ import (
 	"github.com/chanq/chanq/internal/send"
 )
 
-// Pipe moves messages from one queue to another: it calls fn for each lease of
-// from, in up to workers goroutines, and then, in one short transaction per
-// group, acks the inputs and stores the outputs of exactly those that were
-// still held. So each input is replaced by its outputs or stays; a crash at any
-// point repeats fn at most. The outputs need no Producer.
+// Pipe moves messages from one queue to another. It calls fn for each lease of from, in up to workers goroutines. Then, in one short
+// transaction per batch, it acks the inputs and stores the outputs of exactly those that were still held. Each input is therefore
+// replaced by its outputs or stays. A crash at any point repeats at most the call of fn. The outputs need no Producer.
 //
-// fn runs outside of any transaction and must not settle its lease. It may
-// return no output. Whatever else it does is treated as by Handle. Both queues must be on
-// the same *sql.DB; they may be one. A group costs the round trips of a transaction
-// with two statements, and more for more than DefaultBatchRows outputs or 4 MiB of them. Pipe
-// uses one session besides those of the consumer. Where the *sql.DB has a limit
-// (SetMaxOpenConns) all pipes on it together keep two connections at most (SQLite: none),
-// and Pipe is an error that says which limit would do if that leaves none for the
-// application.
+// fn runs outside any transaction and must not settle its lease. It may return no output. Pipe treats its errors and panics as Handle
+// does. Both queues must be on the same *sql.DB, and may be the same queue. A batch costs the round trips of a transaction with two
+// statements, and more for more than DefaultBatchRows outputs or 4 MiB of them. Pipe uses one session in addition to those of the
+// consumer. If the *sql.DB has a connection limit (SetMaxOpenConns), all pipes on it together reserve at most two connections
+// (SQLite: none). If that leaves none for the application, Pipe returns an error that states a sufficient limit.
 //
-// An input whose row is locked by another transaction is stored later, and holds up no other. An input
-// whose outputs are not stored in time, for example because an open transaction has
-// stored one of their keys, is isolated: it is tried by itself, and holds up no other. After
-// Config.StatementTimeout it is nacked like one whose fn failed.
+// An input whose row another transaction has locked is stored later, and delays no other. An input whose outputs are not stored in
+// time, for example because an open transaction has stored one of their keys, is isolated: it is tried alone, and delays no other.
+// After Config.StatementTimeout it is nacked as if fn had failed.
 //
 // Pipe ends from as Handle does, and returns what Handle returns. To end a stage, stop from, for example by its context, and wait for
-// Pipe. Several stages may be ended in any order: what lies between them is in its table.
+// Pipe. Several stages may be ended in any order: the messages between them are in the database.
 func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int, fn func(context.Context, *Lease[In]) ([]Message[Out], error)) error {
 	switch {
 	case from == nil || to == nil || fn == nil:

@@ -16,15 +16,14 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Producer stores messages, many to a statement. It is safe for concurrent use:
-// one for each queue is enough for a program. End it by Close.
+// Producer stores messages, many per statement. It is safe for concurrent use: one for each queue is enough for a program. End it by
+// Close.
 //
-// Its goroutines, all joined by Close: the intake, which reads C (producer_channel.go); those of package send, which stores; at first one that
-// connects, and at the end one that waits for these; and one that notes the Queue's history, for all its producers and consumers,
-// which the last of them joins (history.go). In addition those of statements that were left behind, and of the Availability and
-// Isolated hooks while there are events for them.
+// Close joins all its goroutines: the intake, which reads C; the workers, which store; one that connects at the start; one that waits
+// for these at the end; and one that records the Queue's history for all its producers and consumers, which the last of them joins.
+// There are also goroutines for abandoned statements, and for events of the Availability and Isolated hooks.
 //
-// Each of its workers uses one session while it stores. While idle a producer holds no connection: see internal/session.
+// Each worker uses one session while it stores. While idle a producer holds no connection.
 type Producer[T any] struct {
 	queue    *queue
 	cfg      ProducerConfig
@@ -54,11 +53,10 @@ type Producer[T any] struct {
 	hand *hand[T]   // of the intake, while a codec has what it took from C
 }
 
-// Producer starts a producer. Where the *sql.DB has a limit (SetMaxOpenConns), a
-// producer keeps one of its connections, or two if InFlight is above 1, and all producers
-// on it together two (SQLite: one, shared by all queues). What InFlight asks for beyond, and
-// two for full groups where it is 1, is taken while there is enough to spare, and one for isolated messages. It is an error that says which limit would do if
-// that leaves none for the application.
+// Producer starts a producer. If the *sql.DB has a connection limit (SetMaxOpenConns), a producer reserves one of its connections, or
+// two if InFlight is above 1, and all producers on it together two (SQLite: one, shared by all queues). If that leaves none for the
+// application, Producer returns an error that states a sufficient limit. While enough connections are free, a producer also uses
+// those that InFlight allows beyond the reserved ones, two for full batches if InFlight is 1, and one for isolated messages.
 func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	core := q.core
 	cfg, err := core.producerConfig(cfg)
@@ -141,24 +139,22 @@ func (q *queue) producerConfig(cfg ProducerConfig) (ProducerConfig, error) {
 	return cfg, err
 }
 
-// C is a channel to send on, unbuffered: a send that went through has handed the
-// message over, and Unsent or Close returns it if it could not be stored. From the
-// beginning of Close nobody receives: a sender that may outlive the producer
-// selects on Done, too. C is never closed by chanq; closing it is allowed and
-// ends nothing but C.
+// C is an unbuffered channel to send on. When a send returns, the message is handed over, and Unsent or Close returns it if it cannot
+// be stored. After Close has begun, the producer does not receive: a sender that may outlive the producer must also select on Done.
+// chanq never closes C. The caller may close it, which ends only C.
 func (p *Producer[T]) C() chan<- Message[T] { return p.in }
 
 // ProducerStats is what a producer has to store.
 type ProducerStats struct {
 	Pending int // messages that were handed over and are neither stored nor known to be impossible to store
-	// Isolated counts the messages that the database does not store while it stores others. Each is repeated by itself, with pauses
-	// of up to 5 s, and delays no other, except that on an ordered queue the messages of its key wait behind it. They are among
-	// those of Pending. See Hooks.Isolated.
+	// Isolated counts the messages that the database does not store while it stores others. Each is repeated alone, with pauses of up
+	// to 5 s, and delays no other, except that on an ordered queue the messages of its key wait behind it. Pending includes them. See
+	// Hooks.Isolated.
 	Isolated int
 	Down     bool // the database does not answer
 }
 
-// Stats returns what is to be stored. It makes no database call.
+// Stats returns the current counts. It makes no database call.
 func (p *Producer[T]) Stats() ProducerStats {
 	s := p.sender.Stats()
 	return ProducerStats{Pending: s.Open, Isolated: s.Isolated, Down: p.health.Away()}
@@ -167,12 +163,10 @@ func (p *Producer[T]) Stats() ProducerStats {
 // Done is closed when Close begins.
 func (p *Producer[T]) Done() <-chan struct{} { return p.open.Done() }
 
-// Send stores one message and waits for it: a nil error means that it is in the
-// database. Sends of many goroutines share statements. If ctx ends first, Send
-// returns an *OpError whose Unknown says whether the message may be stored yet.
-// The Receipt has the message's ID in every case: sent again with that ID, it is
-// not stored twice while it is in the queue. On SQLite a goroutine that holds a
-// transaction must not call it: see Queue.
+// Send stores one message and waits for the commit: a nil error means that the message is in the database. Sends of many goroutines
+// share statements. If ctx ends first, Send returns an *OpError whose Unknown says whether the message may be stored. The Receipt
+// always has the message's ID: a message that is sent again with that ID is not stored twice while it is in the queue. On SQLite a
+// goroutine that holds a transaction must not call it: see Queue.
 func (p *Producer[T]) Send(ctx context.Context, m Message[T]) (Receipt, error) {
 	receipts, err := p.send(ctx, []Message[T]{m})
 	var batch *BatchError
@@ -182,10 +176,9 @@ func (p *Producer[T]) Send(ctx context.Context, m Message[T]) (Receipt, error) {
 	return receipts[0], err
 }
 
-// SendBatch stores messages and waits for them, as Send does: a nil error means
-// that all are in the database. They may go in several statements, which other
-// sends share. There is a Receipt for each message; a *BatchError says which
-// were not stored. No messages are no error.
+// SendBatch stores messages and waits for the commits, as Send does: a nil error means that all of them are in the database. It may
+// use several statements, which other sends share. There is a Receipt for each message. A *BatchError has the error of each message
+// that was not stored. Without messages it returns no error.
 func (p *Producer[T]) SendBatch(ctx context.Context, ms ...Message[T]) ([]Receipt, error) {
 	if len(ms) == 0 {
 		return nil, nil
@@ -257,9 +250,9 @@ func (p *Producer[T]) reportUnsent(o send.Outcome) {
 	}
 }
 
-// Unsent takes the messages that came through C and could not be stored, each with its error: for example those that are too large, or
-// that cannot be encoded. Until they are taken they keep their room in the buffer, so that C blocks once they fill it, and Flush
-// returns an error. Close returns what was not taken; of calls at the same time each message goes to one. Unsent makes no database
+// Unsent returns the messages that came through C and could not be stored, each with its error, for example messages that are too
+// large or cannot be encoded. Each message is returned once, also by concurrent calls; Close returns the rest. Until then the
+// messages keep their room in the buffer, so that C blocks once they fill it, and Flush returns an error. Unsent makes no database
 // call. Hooks.Unsent reports each message that it will return.
 func (p *Producer[T]) Unsent() (unsent []Unsent[T]) {
 	for _, u := range p.sender.TakeUnsent() {
@@ -275,9 +268,10 @@ func (p *Producer[T]) unsentOf(origin any, o send.Outcome) Unsent[T] {
 }
 
 // Flush waits until every message handed over before, also through C, is stored or known to be impossible to store, or ctx ends. If
-// messages that came through C could not be stored, Flush returns an error until Unsent has taken them. If these fill the buffer, it
-// returns the error although others still wait for room: call Unsent, and then Flush again. Once Close has begun, Flush waits for it, and
-// returns an error if Close could not store everything. On SQLite a goroutine that holds a transaction must not call it: see Queue.
+// messages that came through C could not be stored, Flush returns an error until Unsent has returned them. If they fill the buffer,
+// it returns the error although others still wait for room: call Unsent, and then Flush again. Once Close has begun, Flush waits for
+// Close, and returns an error if Close could not store everything. On SQLite a goroutine that holds a transaction must not call it:
+// see Queue.
 func (p *Producer[T]) Flush(ctx context.Context) error {
 	return p.queue.failed("flush", p.flush(ctx))
 }
@@ -322,13 +316,13 @@ func (p *Producer[T]) unsent() error {
 	return fmt.Errorf("%d messages sent on C could not be stored, Unsent returns them; first: %w", n, p.sendError(first.Outcome))
 }
 
-// Close stores everything that was handed over and ends the producer; sends
-// fail with ErrClosed from its beginning. If ctx ends before everything is stored and every goroutine has ended, Close gives up and
-// returns an error, and so do the sends whose messages are not stored. The goroutines end as soon as the driver and the hooks return.
-// The error is an *UnsentError if messages came through C that are not known to be stored, except those that Unsent has taken: it has
-// them, each with its error. Calling it again, at the same time or later, waits until the goroutines have
-// ended, and returns nil, or the error of its own ctx: what is unsent is the first
-// call's. On SQLite a goroutine that holds a transaction must not call it: see Queue.
+// Close stores everything that was handed over and ends the producer. As soon as it begins, sends fail with ErrClosed. If ctx ends
+// before everything is stored and every goroutine has ended, Close gives up and returns an error, and so do the sends whose messages
+// are not stored. The goroutines then end as soon as the driver and the hooks return. If messages that came through C are not known
+// to be stored, the error is an *UnsentError, which has them without those that Unsent has returned.
+//
+// A further call, concurrent or later, waits until the goroutines have ended. It returns nil, or the error of its own ctx; only the
+// first call returns unsent messages. On SQLite a goroutine that holds a transaction must not call it: see Queue.
 func (p *Producer[T]) Close(ctx context.Context) error {
 	first := false
 	p.closeOnce.Do(func() {

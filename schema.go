@@ -16,10 +16,8 @@ import (
 
 // What makes the tables of a queue, and prints how.
 
-// Schema lists the statements that Migrate would run for a queue whose tables
-// do not exist, in order, for a database administrator to read and run. Each
-// may be run again without harm. For SQL Server the schema's name must not have $(
-// in it, which sqlcmd would replace.
+// Schema returns the statements that Migrate would run for a queue whose tables do not exist, in order, for a database administrator
+// to read and run. Each may be run repeatedly. On SQL Server the schema's name must not contain $(, which sqlcmd would replace.
 func Schema(d Dialect, queue string, cfg Config) ([]string, error) {
 	dialect, names, err := printable(d, queue, cfg)
 	if err != nil {
@@ -35,9 +33,9 @@ func Schema(d Dialect, queue string, cfg Config) ([]string, error) {
 	return texts, nil
 }
 
-// View lists the statements that make the view chanq_<queue>__messages of a queue that is there,
-// which shows what is in it to people and to programs that are not in Go: docs/sql.md says what its
-// columns are. They are as those of Schema. Migrate makes no view; chanqadmin.Drop removes it.
+// View returns the statements that create the view chanq_<queue>__messages of an existing queue. It shows the messages to people and
+// to programs that are not in Go; docs/sql.md describes its columns. The rules of Schema apply. Migrate creates no view;
+// chanqadmin.Drop removes it.
 func View(d Dialect, queue string, cfg Config) ([]string, error) {
 	dialect, names, err := printable(d, queue, cfg)
 	if err != nil {
@@ -46,10 +44,9 @@ func View(d Dialect, queue string, cfg Config) ([]string, error) {
 	return dialect.View(names), nil
 }
 
-// Procedures lists the statements that make the procedure chanq_<queue>__send (on PostgreSQL a
-// function), by which programs that are not in Go may send: docs/sql.md says what its parameters
-// are. They are as those of Schema. Migrate makes none; chanqadmin.Drop removes it. SQLite has no procedures:
-// errors.ErrUnsupported.
+// Procedures returns the statements that create the procedure chanq_<queue>__send (on PostgreSQL a function), with which programs
+// that are not in Go send; docs/sql.md describes its parameters. The rules of Schema apply. Migrate creates no procedure;
+// chanqadmin.Drop removes it. SQLite has no procedures: errors.ErrUnsupported.
 func Procedures(d Dialect, queue string, cfg Config) ([]string, error) {
 	dialect, names, err := printable(d, queue, cfg)
 	if err != nil {
@@ -98,15 +95,16 @@ func printable(dialect Dialect, queue string, cfg Config) (sqlbatch.Dialect, sql
 // runner runs a statement, on a session or in a transaction, and gives each of its rows to scan.
 type runner = func(st sqlbatch.Statement, scan func(*sql.Rows) error) error
 
-// Migrate makes a queue of Config.Spec, or brings the tables of an existing one up to date and stores the fields of Config.Spec that are
-// not zero: consumers of other programs adopt them with their next heartbeat. What is changed is changed in one transaction under a lock
-// of the database: any number of processes may call it at once, and again, while producers and consumers run. If there is nothing to
-// change it costs four round trips and takes no lock. A table or an index that was dropped by hand is made again, which locks its table
-// against writers.
+// Migrate creates a queue with Config.Spec. For an existing queue it brings the tables up to date and stores the fields of
+// Config.Spec that are not zero; consumers of other programs adopt them with their next heartbeat. It makes all changes in one
+// transaction under a lock of the database. Any number of processes may call it, at once and repeatedly, while producers and
+// consumers run. If there is nothing to change, it costs four round trips and takes no lock. A table or index that was dropped by
+// hand is created again, which locks its table against writers.
 //
-// The user needs the rights to create tables in the schema, which must exist on SQL Server; for an existing queue the right to update
-// the queue's row is enough. A queue with another Spec.Kind or other Spec.Slots is ErrSpec, tables that need a newer chanq are
-// ErrNewerSchema. Like Open it refuses a database that would break chanq's promises, before it changes anything.
+// The user needs permission to create tables in the schema, which must exist on SQL Server. For an existing queue permission to
+// update the queue's row is enough. If the queue has another Spec.Kind or other Spec.Slots, Migrate returns ErrSpec; if the tables
+// need a newer chanq, ErrNewerSchema. Like Open it refuses a database that would break the guarantees of chanq, before it changes
+// anything.
 func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
 	q, err := newQueue(ctx, "migrate", db, queue, cfg)
 	if err != nil {

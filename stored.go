@@ -14,38 +14,37 @@ import (
 
 // What the database keeps of a queue: its Spec, and which shard it is.
 
-// Spec is what the row of a queue says of it, and so the same in all programs that use it. Migrate makes a queue of it, with the defaults
-// for the fields that are zero, and changes the fields of an existing queue that are not zero. Open takes the stored value for each
-// field that is zero, and returns ErrSpec for another value. chanqadmin.Queue.Configure changes a queue while programs use it: its
-// consumers read the row with each heartbeat, every third of ConsumerConfig.LeaseFor. A producer checks MaxBody by what this process
-// last read: when it opened the Queue, or by a consumer of it.
+// Spec is the configuration that the row of the queue stores, so it is the same in all programs. Migrate creates a queue with it,
+// with defaults for the zero fields, and changes the fields of an existing queue that are not zero. Open uses the stored value for
+// each zero field, and returns ErrSpec if another field differs. chanqadmin.Queue.Configure changes a queue while programs use it:
+// its consumers read the row with each heartbeat, every third of ConsumerConfig.LeaseFor. A producer checks MaxBody with the value
+// that this process last read: when it opened the Queue, or by a consumer of the Queue.
 type Spec struct {
-	// Kind of the queue: plain, or ordered, which delivers the messages of each Message.Key in the order in which they were sent. It
-	// cannot be changed. Default: KindPlain.
+	// Kind of the queue: plain, or ordered, which delivers the messages of each Message.Key in the order of their sends. It cannot be
+	// changed. Default: KindPlain.
 	Kind Kind
-	// Slots of an ordered queue. Each key belongs to one, by its hash, and each slot to one consumer at a time. No more consumers than
-	// slots have something to do, and the messages of a consumer that died wait, a slot's worth each, until its lease is over. With 1
-	// the whole queue is delivered by one consumer at a time. It cannot be changed: drain into a new queue. Default: 64. Range: 1 to
-	// 1024.
+	// Slots of an ordered queue. Each key belongs to one slot, by its hash, and each slot to one consumer at a time. At most as many
+	// consumers as slots have work. When a consumer dies, the messages of its slots wait until its lease has expired. With 1 slot one
+	// consumer at a time delivers the whole queue. Slots cannot be changed: drain into a new queue. Default: 64. Range: 1 to 1024.
 	Slots int
-	// MaxKeys of an ordered queue is the most keys that handlers process at once, in all processes together. Each slot has its part of
-	// it, and fewer are being processed where keys with messages fall into few slots. Default: UnlimitedKeys. Range: Slots to
-	// 1,000,000, or UnlimitedKeys.
+	// MaxKeys of an ordered queue is the most keys that handlers of all processes together process at once. Each slot has a part of
+	// it, so fewer keys are processed if the keys with messages are in few slots. Default: UnlimitedKeys. Range: Slots to 1,000,000,
+	// or UnlimitedKeys.
 	MaxKeys int
 	// DeadKey of an ordered queue says whether the messages behind a dead one of the same key are delivered. Default: DeadKeyOpens.
 	DeadKey DeadKey
-	// MaxAttempts is how many attempts of a message fail before it is dead-lettered by the Nack of the last one. An attempt whose lease
-	// expired, for example because its process died, does not count: see Config.MaxCrashes. Default: 20. Range: 1 to 1,000,000, or
-	// UnlimitedAttempts.
+	// MaxAttempts is how many attempts of a message fail before it is dead-lettered, by the Nack of the last one. An attempt whose
+	// lease expired, for example because its process died, does not count: see Config.MaxCrashes. Default: 20. Range: 1 to 1,000,000,
+	// or UnlimitedAttempts.
 	MaxAttempts int
-	// MaxBody is the most bytes of an encoded body; for a larger one a send returns ErrTooLarge. Default: 1 MiB. Range: 1 byte to
+	// MaxBody is the most bytes of an encoded body. A send of a larger one returns ErrTooLarge. Default: 1 MiB. Range: 1 byte to
 	// 32 MiB.
 	MaxBody int
-	// Retain keeps acked messages in the done table for this long. Of messages sent again with one ID it keeps the last, on SQL Server
-	// each. Default: RetainNone. Range: 1 ms to 100 years, or RetainNone.
+	// Retain is how long acked messages are kept in the done table. If an ID was sent several times, only its last message is kept,
+	// on SQL Server all. Default: RetainNone. Range: 1 ms to 100 years, or RetainNone.
 	Retain time.Duration
-	// RetainDead deletes dead messages this long after they died. With DeadKeyHolds it must be RetainAll, since to delete a dead message
-	// would open its key. Default: RetainAll. Range: 1 ms to 100 years, or RetainAll.
+	// RetainDead is how long after its death a dead message is deleted. With DeadKeyHolds it must be RetainAll, because the deletion
+	// of a dead message would open its key. Default: RetainAll. Range: 1 ms to 100 years, or RetainAll.
 	RetainDead time.Duration
 }
 
@@ -67,13 +66,13 @@ type Kind uint8
 
 // The kinds. The zero value stands for the stored one.
 const (
-	// KindPlain: messages come by priority, and within one about in the order in which they are due. Any number of consumers take from
-	// anywhere.
+	// KindPlain: messages are delivered by priority, and within a priority about in the order in which they are due. Any consumer may
+	// claim any message.
 	KindPlain Kind = iota + 1
-	// KindOrdered: of the messages with one Message.Key no handler gets one before the one that was sent before it is acked or dead (or
-	// cancelled, or purged), also when processes die. That holds where Send, or the transaction of SendTx, had returned before the
-	// Send of the second began, and for all that one goroutine sends on one Producer. A message that is redelivered comes before those
-	// behind it. There is neither Message.Priority nor Message.Delay.
+	// KindOrdered: no handler gets a message before the previous one with its Message.Key is acked or dead (or cancelled, or purged),
+	// also when processes die. That holds if Send, or the transaction of SendTx, had returned before the Send of the second began,
+	// and for all messages that one goroutine sends on one Producer. A redelivered message comes before those behind it.
+	// Message.Priority and Message.Delay must be unset.
 	KindOrdered
 )
 
@@ -87,15 +86,14 @@ func (k Kind) String() string {
 	return fmt.Sprintf("Kind(%d)", uint8(k))
 }
 
-// DeadKey says what becomes of the messages behind a dead one of the same key.
+// DeadKey says whether messages behind a dead one of the same key are delivered.
 type DeadKey uint8
 
 // The possibilities. The zero value stands for the stored one.
 const (
-	// DeadKeyOpens: the next one is delivered once the one before it is dead.
+	// DeadKeyOpens: the next message is delivered once the previous one is dead.
 	DeadKeyOpens DeadKey = iota + 1
-	// DeadKeyHolds: the key stays closed until none of its messages is dead any more, because an operator redrove, discarded or purged
-	// them.
+	// DeadKeyHolds: the key stays closed until an operator has redriven, discarded or purged all its dead messages.
 	DeadKeyHolds
 )
 
@@ -256,8 +254,8 @@ func specOf(slots int, p sqlbatch.Policy) Spec {
 	return s
 }
 
-// ShardMark is what the tables of a shard remember: that they are shard Index, from 0, of
-// Count (at most 256), all of which have the same Set.
+// ShardMark is the identity of a shard that its tables store: shard Index, from 0 to Count - 1, of the Count shards with the same
+// Set. Count is at most 256.
 type ShardMark struct {
 	Index int `json:"index"`
 	Count int `json:"count"` // 0: the queue has no shards
@@ -332,8 +330,9 @@ func (q *queue) adopt(s stored) {
 	q.render()
 }
 
-// StoredConfig returns cfg with what the database keeps of a queue, its Spec and Shard, and with its Dialect. It is for programs that
-// open the shards of a queue one by one. Clear the Spec before Open: a later Configure would make it ErrSpec. One round trip; ErrNoSchema where there is no such queue.
+// StoredConfig returns cfg with the stored Spec and Shard of a queue, and with its Dialect, for programs that open the shards of a
+// queue one by one. Clear the Spec before Open: after a later Configure, Open would return ErrSpec. It costs one round trip. If the
+// queue does not exist, it returns ErrNoSchema.
 func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Config, error) {
 	asked := cfg
 	asked.Spec, asked.Shard = Spec{}, ShardMark{}

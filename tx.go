@@ -23,9 +23,9 @@ import (
 
 // What is stored, or acked, in a transaction of the caller's.
 
-// Tx is an open transaction: a *sql.Tx, a *sqlx.Tx, the ConnPool of a gorm.DB in a transaction, the Tx of an ent client that was
-// generated with the feature sql/execquery. What can begin transactions itself, such as a *sql.DB or a *sql.Conn, commits each
-// statement immediately. It is refused.
+// Tx is an open transaction: for example a *sql.Tx, a *sqlx.Tx, the ConnPool of a gorm.DB in a transaction, or the Tx of an ent
+// client that was generated with the feature sql/execquery. A value that can begin transactions, such as a *sql.DB or a *sql.Conn,
+// commits each statement immediately. It is refused.
 type Tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
@@ -44,26 +44,27 @@ func checkTx(tx Tx) error {
 	return nil
 }
 
-// InTx begins a transaction on db with the default isolation level, calls fn, and commits. It rolls back if fn returns an error, which
-// it returns as it is, panics or leaves by runtime.Goexit, and if ctx has ended.
+// InTx begins a transaction on db with the default isolation level, calls fn, and commits. It rolls back if fn returns an error,
+// which it returns unchanged, if fn panics or leaves by runtime.Goexit, and if ctx has ended.
 //
-// What SendTx, AckTx and CancelTx do by tx is a part of the transaction. Give them the context that fn gets, or one that is derived
-// from it. They also take what wraps tx, for example a *sqlx.Tx. A context of fn must not be used with another transaction. Then
-// InTx does what remains to be done after a commit:
+// Calls of SendTx, AckTx and CancelTx with tx are part of the transaction. Give them the context that fn gets, or one derived from
+// it, and use that context with no other transaction. They also accept a wrapper of tx, for example a *sqlx.Tx. After the commit:
 //
-//   - Idle consumers of the queues that were sent to look immediately, as after Queue.Wake.
-//   - Leases that were acked are known to be acked: Wait returns nil, and Handle does nothing more. On an ordered queue the next
-//     messages of their keys are delivered.
-//   - The history counts what was sent and acked.
+//   - Idle consumers of the receiving queues poll immediately, as after Queue.Wake.
+//   - Acked leases are known to be acked: Wait returns nil, and Handle does nothing more. On an ordered queue the next messages of
+//     their keys are delivered.
+//   - The history counts the messages that were sent and acked.
 //
-// After a rollback nothing is counted, and the leases may be settled until they expire: Handle acks one if the handler returns nil.
+// After a rollback nothing is counted, and the leases may be settled until they expire: Handle acks a lease if its handler returns
+// nil.
 //
-// Errors of chanq's own are *OpErrors with the Op "begin" or "commit". If a commit is Unknown, the transaction may be committed: the
-// connection broke during the commit, the context ended, or fn has ended the transaction itself. Then consumers are woken, what was
-// sent counts as attempted, and the outcome of an ack is found when its handler returns. A call within fn of another InTx is an error.
+// Errors of InTx itself are *OpErrors with the Op "begin" or "commit". If a commit is Unknown, the transaction may be committed: the
+// connection broke during the commit, the context ended, or fn has ended the transaction itself. Then consumers are woken, sent
+// messages count as attempted, and the outcome of an ack is determined when its handler returns. A nested call of InTx in fn returns
+// an error.
 //
-// The cost is that of the transaction, and of no other statement. The rollback of a context that ends may take a second. On SQLite,
-// which has one writer, fn must call nothing else of chanq that goes to the database: see Queue.
+// InTx costs the round trips of the transaction, and no other statement. If a context ends, the rollback may take 1 s. On SQLite,
+// which has one writer, fn must make no other call of chanq that goes to the database: see Queue.
 func InTx(ctx context.Context, db *sql.DB, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	switch {
 	case db == nil || fn == nil:
@@ -209,17 +210,14 @@ func (t *inTx) ended(committed, maybe bool) {
 	}
 }
 
-// SendTx stores messages in the caller's transaction: they are in the queue if
-// and when that commits. It needs no Producer and no connection of its own. In a transaction of InTx
-// idle consumers look immediately after the commit. After a transaction of your own call Wake. There is a Receipt
-// for each message, in order; with no messages it does nothing, and returns none.
+// SendTx stores messages in the caller's transaction: they are in the queue if and when it commits. It needs no Producer and no
+// connection of its own. After the commit of InTx idle consumers poll immediately; after a transaction of your own call Wake. There
+// is a Receipt for each message, in order. Without messages SendTx does nothing.
 //
-// One round trip per 500 messages or 4 MiB of bodies; one more where a DedupKey or a
-// caller's ID is met. Until the transaction ends it keeps a send of the same DedupKey
-// or ID waiting, and nobody else, and it waits for such a one itself. All messages are
-// checked before the first is sent: a wrong one leaves the transaction as it was. After
-// another error roll back. It may be called at any time, by many goroutines, each with a
-// transaction of its own.
+// It costs one round trip per 500 messages or 4 MiB of bodies, and one more if a DedupKey or an ID of the caller's is in the queue
+// already. Until the transaction ends, only sends of the same DedupKey or ID wait for it, and SendTx waits for such a transaction.
+// All messages are checked before the first is sent: an invalid one leaves the transaction unchanged. After another error roll back.
+// SendTx is safe for concurrent use with a transaction per goroutine.
 func (q *Queue[T]) SendTx(ctx context.Context, tx Tx, ms ...Message[T]) ([]Receipt, error) {
 	if err := checkTx(tx); err != nil {
 		return nil, fmt.Errorf("chanq: send: %w", err)
@@ -244,16 +242,16 @@ func (q *Queue[T]) SendTx(ctx context.Context, tx Tx, ms ...Message[T]) ([]Recei
 	return receipts, nil
 }
 
-// AckTx acks the message in the caller's transaction: it leaves the queue
-// if and when that commits. One round trip; for many leases see the function
-// AckTx. An *OpError of ErrLeaseLost means that the message is not this holder's any
-// more: roll back. From the call on the lease is no longer extended, because the extension
-// must not wait for a row that the transaction holds; so call it late in the
-// transaction. After a rollback it may still be settled until it expires: in
-// Handle, by returning an error. After the commit of InTx the lease is known to be acked. After that of another transaction the next
-// message of its key comes, on an ordered queue, once
-// the consumer has seen the commit: it looks when the handler returns, and else after 50 ms,
-// and then less and less often, down to once a second.
+// AckTx acks the message in the caller's transaction: it leaves the queue if and when the transaction commits. It costs one round
+// trip; for many leases use the function AckTx. An *OpError that wraps ErrLeaseLost means that the lease is not held any more: roll
+// back.
+//
+// After the call the lease is not extended, because the extension would wait for the row that the transaction has locked. Therefore
+// call AckTx late in the transaction. After a rollback the lease may be settled until it expires: in Handle, by returning an error.
+//
+// After the commit of InTx the lease is known to be acked. After another commit, the next message of its key on an ordered queue is
+// delivered once the consumer has seen the commit. It checks when the handler returns, otherwise after 50 ms and then less and less
+// often, down to once a second.
 func (d *Delivery) AckTx(ctx context.Context, tx Tx) error {
 	if err := checkTx(tx); err != nil {
 		return fmt.Errorf("chanq: ack: %w", err)
@@ -272,17 +270,14 @@ func notAcked(l *lease.Lease, err error) error {
 	return &OpError{Op: "ack", Queue: homeOf(l).label, ID: l.Item.ID, Err: err}
 }
 
-// AckTx acks the messages of many leases in the caller's transaction, as
-// Lease.AckTx does for one: all of them leave the queue if and when that commits.
-// One round trip per 400 messages on SQL Server, and per 1000 on PostgreSQL and
-// SQLite. The leases are of one queue, for example from Consumer.Receive.
+// AckTx acks the messages of many leases in the caller's transaction, as Lease.AckTx does for one: all of them leave the queue if and
+// when it commits. It costs one round trip per 333 messages on SQL Server, and per 1000 on PostgreSQL and SQLite. The leases must be
+// of one queue, for example from Consumer.Receive.
 //
-// A nil error means that all are still held. A *BatchError has an entry for each
-// lease, in order: an *OpError of ErrLeaseLost or ErrSettled for those that this holder does
-// not hold any more, nil for the others. Then roll back, since the transaction may
-// have deleted the others; after that they may be settled, or given to AckTx
-// again, until they expire. Where it is known before that a lease is not held, the
-// database is not asked, and the others are extended as before.
+// A nil error means that all are still held. A *BatchError has an entry for each lease, in order: an *OpError that wraps ErrLeaseLost
+// or ErrSettled if the lease is not held any more, otherwise nil. Then roll back, because the transaction may have deleted the other
+// messages. After that the held leases may be settled, or given to AckTx again, until they expire. If a lease is known not to be held
+// before the call, AckTx makes no database call, and the other leases are still extended.
 func AckTx[T any](ctx context.Context, tx Tx, leases ...*Lease[T]) error {
 	if err := checkTx(tx); err != nil {
 		return fmt.Errorf("chanq: ack: %w", err)

@@ -13,23 +13,23 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Group is the dead messages of one cause whose errors have the same fingerprint: errors that differ in numbers, identifiers or quoted
-// parts alone.
+// Group has the dead messages of one cause whose errors have the same fingerprint: errors that differ only in numbers, identifiers or
+// quoted parts.
 type Group struct {
 	Cause       chanq.Cause `json:"cause"`
 	Fingerprint string      `json:"fingerprint"` // 16 hexadecimal digits, or NoFingerprint
-	// Messages is how many there are, exact below GroupLimit. More says that there are GroupLimit or more.
+	// Messages counts them, exactly below GroupLimit. More says that there are GroupLimit or more.
 	Messages int  `json:"messages"`
 	More     bool `json:"more,omitempty"`
-	// First and Last are when the first and the last of them ended.
+	// First and Last are the earliest and the latest end of these messages.
 	First time.Time `json:"first"`
 	Last  time.Time `json:"last"`
-	// Example is the one that ended last, and LastError its error.
+	// Example is the message that ended last, and LastError its error.
 	Example   chanq.ID `json:"example"`
 	LastError string   `json:"last_error,omitempty"`
 }
 
-// Select selects the messages of the group.
+// Select returns the selection of the group's messages.
 func (g Group) Select() Select {
 	return Select{State: StateDead, Cause: g.Cause, Fingerprint: g.Fingerprint}
 }
@@ -39,10 +39,10 @@ func (g Group) group() sqlbatch.Group {
 	return s.group()
 }
 
-// RedactedError is Entry.RedactedError of LastError.
+// RedactedError returns LastError as Entry.RedactedError does.
 func (g Group) RedactedError() string { return (&Entry{LastError: g.LastError}).RedactedError() }
 
-// Causes are the groups of the dead messages of a queue, by cause and fingerprint.
+// Causes has the groups of a queue's dead messages, by cause and fingerprint.
 type Causes struct {
 	Groups []Group `json:"groups"`
 	More   bool    `json:"more"` // there are more than MostGroups
@@ -57,9 +57,9 @@ const (
 	groupsAtOnce = 100
 )
 
-// Causes returns why messages are dead: the groups of the dead messages, by cause and fingerprint, up to MostGroups. It seeks each group
-// in an index and counts up to GroupLimit entries of it, so it costs no more the more messages a group has beyond that. It takes no
-// locks that others wait for. One round trip per 100 groups, and one more.
+// Causes returns why messages are dead: the groups of the dead messages, by cause and fingerprint, up to MostGroups. It seeks each
+// group in an index and counts at most GroupLimit entries of it, so the cost does not grow with larger groups. It takes no locks that
+// block other statements. It costs one round trip per 100 groups, and one more.
 func (q *Queue) Causes(ctx context.Context) (Causes, error) {
 	all := []Group{} // not null in JSON
 	for after := (sqlbatch.Group{}); len(all) <= MostGroups; {
@@ -96,7 +96,7 @@ func (q *Queue) groups(ctx context.Context, op string, after sqlbatch.Group, gro
 	})
 }
 
-// ParseCause returns the cause that a word names, as its String: exhausted, rejected, expired, undecodable, unreadable, killed or output.
+// ParseCause returns the cause with this String: exhausted, rejected, expired, undecodable, unreadable, killed or output.
 func ParseCause(word string) (chanq.Cause, error) {
 	var words []string
 	for c := chanq.CauseExhausted; c <= chanq.CauseOutput; c++ {

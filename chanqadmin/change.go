@@ -26,32 +26,32 @@ const stepRows = 1000
 
 // Change says how a change is made, by whom and why.
 type Change struct {
-	// Actor is who makes the change. Default: the host and the number of the process, as in host/123. Reason is why. A pause keeps
-	// both in the row of the queue, and each change has both in its record of Log. At most 400 bytes of UTF-8 each, without NUL.
+	// Actor makes the change, and Reason is why. A pause stores both in the row of the queue, and every change writes both to Log.
+	// Default: host/pid and none. Range: at most 400 bytes of UTF-8 each, without NUL.
 	Actor  string
 	Reason string
-	// Limit bounds how many messages are changed. Default: no limit.
+	// Limit is the most messages that are changed. Default: no limit.
 	Limit int
-	// PerSecond bounds how many messages are changed per second. The change then waits between its steps. Default: no bound.
+	// PerSecond is the most messages that are changed per second. The change waits between its steps. Default: no limit.
 	PerSecond int
-	// DryRun changes nothing: Changed says how many messages the selection has.
+	// DryRun changes nothing: Changed says how many messages the selection has. Default: false.
 	DryRun bool
-	// Progress is called after each step with how many messages were changed so far. Default: no call.
+	// Progress is called after each step with the number of messages changed so far. Default: none.
 	Progress func(changed int)
-	// Log gets a record of the change when it has ended. Default: no record.
+	// Log receives a record of the change when it has ended. Default: none.
 	Log *slog.Logger
 }
 
-// Changed says what a change did, or with Change.DryRun would do.
+// Changed is the result of a change, or of a Change.DryRun.
 type Changed struct {
 	Messages int
-	// More says, after a DryRun, that there may be more: it looks at up to DryRunLimit messages.
+	// More says that a DryRun reached DryRunLimit, and there may be more messages.
 	More bool
 	// IDs are those of Select.IDs that were changed.
 	IDs []chanq.ID
 }
 
-// DryRunLimit bounds how many messages a DryRun looks at.
+// DryRunLimit is the most messages that a DryRun reads.
 const DryRunLimit = 10_000
 
 // check returns what is wrong with a Change, or nil.
@@ -83,17 +83,18 @@ func (c *Change) actor() string {
 	return fmt.Sprintf("%.200s/%d", strings.ToValidUTF8(host, ""), os.Getpid())
 }
 
-// Purge deletes messages that are in Select.State when it is called, also leased ones, and returns how many. What comes to that state
-// later stays, so that Purge ends even while producers send. An error comes with the count so far. Messages that are locked at the
-// moment may be left, except by IDs: those of Select.IDs are waited for, and must be dead.
+// Purge deletes the messages that are in Select.State when it is called, also leased ones, and returns how many. Messages that enter
+// the state later stay, so Purge ends even while producers send. An error comes with the count so far. Purge may leave messages that
+// are locked at the moment. By Select.IDs, which must be of dead messages, it waits for them.
 //
-// With a Cause, a Type or a Key the messages are found first, and then changed by their IDs: a change waits for those that are locked, and
-// it includes one that was redriven and is dead again within these milliseconds, whatever its cause is now.
+// With a Cause, a Type or a Key, Purge finds the messages first and then changes them by their IDs. It waits for locked ones, and it
+// includes a message that was redriven and is dead again within these milliseconds, whatever its cause is then.
 //
-// It runs in statements of up to 1,000 messages, each of which begins where the one before ended, after one that asks for the database's
-// time; with a Cause, a Type or a Key each step is two statements, and with a Cause without a Fingerprint there are at least two for
-// each group. Live messages of a plain queue cost that for each priority, those of an ordered queue a round trip more per 1,000 messages
-// of each slot. By IDs it is one statement per 400 messages on SQL Server, per 1,000 elsewhere. What the database rolls back is repeated.
+// Purge reads the database's time and then runs statements of up to 1,000 messages, each of which begins where the previous one
+// ended. With a Cause, a Type or a Key each step is two statements, and with a Cause without a Fingerprint there are at least two per
+// group. Live messages of a plain queue cost that for each priority. Those of an ordered queue cost one more round trip per 1,000
+// messages of each slot. By IDs it is one statement per 400 messages on SQL Server, per 1,000 elsewhere. Statements that the database
+// rolls back are repeated.
 //
 // A DryRun costs the reads of up to DryRunLimit messages.
 func (q *Queue) Purge(ctx context.Context, s Select, c Change) (Changed, error) {
@@ -104,10 +105,10 @@ func (q *Queue) Purge(ctx context.Context, s Select, c Change) (Changed, error) 
 }
 
 // Redrive makes dead messages ready again, first ended first, with no attempts counted and without an expiry, and returns how many.
-// Select.State must be StateDead or empty. One that is dead-lettered again meanwhile stays dead, and so do messages whose ID or DedupKey
-// is in the queue again: with DeadKeyHolds their keys stay closed until they are purged, or until the live message has ended and they are
-// redriven. A DryRun counts those as well. Idle consumers are notified after each step, as by a send: those of other processes if there is
-// a Notifier.
+// Select.State must be StateDead or empty. A message that is dead-lettered again meanwhile stays dead, and so does a message whose ID
+// or DedupKey is in the queue again. With DeadKeyHolds the key of the latter stays closed until it is purged, or is redriven after
+// the live message has ended. A DryRun counts those as well. After each step Redrive notifies idle consumers as a send does: those of
+// other processes if there is a Notifier.
 //
 // Steps, costs and errors are those of Purge.
 func (q *Queue) Redrive(ctx context.Context, s Select, c Change) (Changed, error) {
@@ -125,8 +126,8 @@ func (q *Queue) Redrive(ctx context.Context, s Select, c Change) (Changed, error
 	return q.change(ctx, &change{op: "redrive", Select: s, Change: c, byID: byID, whole: whole, wakes: true})
 }
 
-// Cancel deletes messages that are ready, scheduled or leased, by their IDs, and returns which it found. The holder of a leased one learns
-// of it by chanq.ErrLeaseLost. Select has nothing but IDs. Costs are those of Purge by IDs.
+// Cancel deletes ready, scheduled or leased messages by their IDs, and returns which it found. The settle or extension of a lease on
+// such a message returns chanq.ErrLeaseLost. Only IDs may be set in Select. Costs are those of Purge by IDs.
 func (q *Queue) Cancel(ctx context.Context, s Select, c Change) (Changed, error) {
 	if s.State != "" || s.All || s.filtered() || s.IDs == nil {
 		return Changed{}, q.refuse("cancel", "Select must have IDs and nothing else; Purge deletes the messages of a state")
@@ -429,9 +430,9 @@ func (q *Queue) countListed(ctx context.Context, c *change) error {
 	return nil
 }
 
-// Pause stops claims of this queue in all processes, as soon as each polls next. What is leased already may be settled, and what
-// consumers have buffered is still delivered; sends go on. Change.Actor and Reason are kept for other operators: see Paused. Limit,
-// PerSecond and DryRun must be zero. One round trip.
+// Pause stops the claims of this queue in all processes, each with its next poll. Leases may be settled, consumers deliver what they
+// have buffered, and sends continue. Change.Actor and Reason are stored for other operators: see Paused. Limit, PerSecond and DryRun
+// must be zero. It costs one round trip.
 func (q *Queue) Pause(ctx context.Context, c Change) error {
 	err := c.check()
 	if c.Limit != 0 || c.PerSecond != 0 || c.DryRun {
@@ -443,13 +444,13 @@ func (q *Queue) Pause(ctx context.Context, c Change) error {
 	return q.fail("pause", q.once(ctx, q.sql.Pause(c.actor(), c.Reason), nil))
 }
 
-// Pause is a pause of a queue.
+// Pause is the pause of a queue.
 type Pause struct {
 	Since      time.Time // by the clock of the database; zero: the queue is not paused
 	By, Reason string
 }
 
-// Paused returns the pause of the queue. One round trip.
+// Paused returns the pause of the queue. It costs one round trip.
 func (q *Queue) Paused(ctx context.Context) (Pause, error) {
 	var found table.Stored
 	if err := q.once(ctx, q.sql.Version(), found.Scan); err != nil || !found.Paused {
@@ -458,9 +459,11 @@ func (q *Queue) Paused(ctx context.Context) (Pause, error) {
 	return Pause{Since: time.UnixMilli(found.PausedAt.Int64), By: found.PausedBy.String, Reason: found.PauseReason.String}, nil
 }
 
-// Configure changes the fields of the queue's Spec that are not zero in spec, while programs use the queue: its consumers adopt them with
-// their next heartbeat, every third of chanq.ConsumerConfig.LeaseFor. Kind and Slots cannot be changed: ErrSpec. The role needs the right
-// to update the queue's row, as for Pause; if a table or an index of the queue is missing, it is made as by chanq.Migrate. Up to nine round trips, four if nothing changes. ErrNoSchema: there is no such queue.
+// Configure changes the fields of the queue's Spec that are not zero in spec, while programs use the queue. Its consumers adopt them
+// with their next heartbeat, every third of chanq.ConsumerConfig.LeaseFor. Kind and Slots cannot be changed: ErrSpec. The role needs
+// permission to update the queue's row, as for Pause. If a table or an index of the queue is missing, Configure creates it as
+// chanq.Migrate does. It costs up to nine round trips, four if nothing changes. If the queue does not exist, Configure returns
+// ErrNoSchema.
 func (q *Queue) Configure(ctx context.Context, spec chanq.Spec) error {
 	if _, err := q.Spec(ctx); err != nil { // a queue that was dropped is not to be made again
 		return err
@@ -470,13 +473,13 @@ func (q *Queue) Configure(ctx context.Context, spec chanq.Spec) error {
 	return chanq.Migrate(ctx, q.db, q.Name(), cfg)
 }
 
-// Spec returns what the database says of the queue. One round trip.
+// Spec returns the stored Spec of the queue. It costs one round trip.
 func (q *Queue) Spec(ctx context.Context) (chanq.Spec, error) {
 	cfg, err := chanq.StoredConfig(ctx, q.db, q.Name(), q.cfg)
 	return cfg.Spec, err
 }
 
-// Resume ends a pause, and forgets who paused and why. One round trip.
+// Resume ends a pause, and deletes its actor and reason. It costs one round trip.
 func (q *Queue) Resume(ctx context.Context) error {
 	err := q.once(ctx, q.sql.Resume(), nil)
 	if err == nil {

@@ -1,12 +1,11 @@
-// Package chanqadmin is for operators of queues, and for the programs that they use: it counts, lists, purges and redrives messages,
-// lists consumers, pauses queues and drops them.
+// Package chanqadmin is for operators of queues and their programs: it counts, lists, purges and redrives messages, lists consumers,
+// pauses queues and drops them.
 //
-// A Queue here has no type: it opens a queue of any kind, and leaves bodies as they are stored. Programs that send and receive
-// need package chanq only.
+// A Queue of this package has no type parameter: it opens a queue of any kind, and does not decode bodies. Programs that send and
+// receive need only package chanq.
 //
-// There is no goroutine and no lock here. Each call runs its statements on a session of the *sql.DB that producers and consumers
-// use as well, and gives it back. What consumers of other processes must learn (messages were redriven, a pause has ended) goes
-// through the Notifier of the Config, as with a send.
+// The package has no goroutine and no lock. Each call borrows a session of the *sql.DB that producers and consumers also use.
+// Consumers of other processes are notified of a redrive or the end of a pause through the Notifier of the Config, as for a send.
 package chanqadmin
 
 import (
@@ -23,8 +22,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Queue is one queue, for its operators. It is safe for concurrent use, holds no connection and no goroutine, and need not be
-// closed.
+// Queue is one queue, for its operators. It is safe for concurrent use, holds no connection and no goroutine, and need not be closed.
 type Queue struct {
 	queue   *chanq.Queue[[]byte]
 	db      *sql.DB
@@ -33,13 +31,13 @@ type Queue struct {
 	sql     sqlbatch.Queue
 }
 
-// Open opens a queue whose tables Migrate has made. Of cfg it uses Dialect, Schema, Label and Notifier; the kind of the queue, its slots
-// and its shard are those that the database has. Redrive and Resume wake idle consumers of this process if they use the same *sql.DB,
-// and those of other processes through the Notifier, which must be that of the consumers; others find the messages at their next poll.
+// Open opens a queue whose tables Migrate has made. It uses Dialect, Schema, Label and Notifier of cfg; the kind of the queue, its
+// slots and its shard are the stored ones. Redrive and Resume wake idle consumers of this process that use the same *sql.DB, and
+// those of other processes through the Notifier, which must be that of the consumers. Others find the messages at their next poll.
 //
-// Like chanq.Open it refuses a *sql.DB with a limit of one connection, and a database that would break chanq's promises, with one
-// exception: it takes one that may lose commits. It costs three round trips. ErrNoSchema and ErrNewerSchema say what to do;
-// ErrUnavailable: the database does not answer.
+// Like chanq.Open it refuses a *sql.DB with a limit of one connection, and a database that would break the guarantees of chanq,
+// except that it accepts a database that may lose commits. It costs three round trips. ErrNoSchema and ErrNewerSchema state the
+// remedy; ErrUnavailable means that the database does not answer.
 func Open(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) (*Queue, error) {
 	cfg = chanq.Config{Dialect: cfg.Dialect, Schema: cfg.Schema, Label: cfg.Label, Notifier: cfg.Notifier, Durability: chanq.DurabilityAsIs}
 	cfg, err := chanq.StoredConfig(ctx, db, queue, cfg)
@@ -70,10 +68,10 @@ func namesOf(queue string, cfg chanq.Config) sqlbatch.Names {
 // Name returns the queue's name.
 func (q *Queue) Name() string { return q.queue.Name() }
 
-// Label returns what errors call the queue: Config.Label, or its name.
+// Label returns the queue's name in errors: Config.Label, or its name.
 func (q *Queue) Label() string { return q.queue.Label() }
 
-// Opened returns what the database said of the queue when it was opened: its Spec and its shard.
+// Opened returns the stored Spec and shard of the queue as of Open.
 func (q *Queue) Opened() (chanq.Spec, chanq.ShardMark) { return q.cfg.Spec, q.cfg.Shard }
 
 // Empty is chanq.Queue.Empty.
@@ -135,8 +133,8 @@ func (q *Queue) refuse(op, format string, args ...any) error {
 	return fmt.Errorf("chanq: %s %s: %w", op, q.Label(), fmt.Errorf(format, args...))
 }
 
-// Queues lists the queues that Migrate has made in Config.Schema, by name. Where there has never been one it returns none. One
-// round trip; of cfg it uses Dialect and Schema.
+// Queues returns the names of the queues that Migrate has made in Config.Schema, sorted, or none if there has never been one. It
+// costs one round trip, and uses Dialect and Schema of cfg.
 func Queues(ctx context.Context, db *sql.DB, cfg chanq.Config) ([]string, error) {
 	d, err := table.DialectOf(ctx, db, string(cfg.Dialect))
 	if err != nil {

@@ -8,20 +8,19 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// ConsumerInfo is a consumer of a queue, of any process, as the database knows it.
+// ConsumerInfo is a consumer of a queue, of any process, as the database stores it.
 type ConsumerInfo struct {
 	ID   chanq.ID // as in Entry.Consumer
 	Name string   // ConsumerConfig.Name
 	// Host and Process are where it runs.
 	Host    string
 	Process int
-	// Since is when it came, and Until when it counts as gone unless it reports before that it is still there, both by the
-	// database's clock.
+	// Since is when it started, and Until when it counts as gone without a further heartbeat, both by the database's clock.
 	Since, Until time.Time
 }
 
-// Consumers returns the consumers of this queue, first come first, in one round trip. A consumer is listed from its start, or a moment
-// later, until it has ended; one whose process died for ConsumerConfig.LeaseFor longer at most.
+// Consumers returns the consumers of this queue, earliest start first, in one round trip. A consumer is listed from its start, or a
+// moment later, until its end. If its process died, it is listed for at most ConsumerConfig.LeaseFor longer.
 func (q *Queue) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
 	return collect(ctx, q, "consumers", q.sql.Members(), func(rows *sql.Rows) (c ConsumerInfo, err error) {
 		var id []byte

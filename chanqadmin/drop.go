@@ -12,13 +12,14 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Drop removes a queue that is empty, with its tables, in one transaction that keeps all others from them. A queue with a message in any
-// state, also a dead or done one, is left as it is: ErrNotEmpty; DropWithMessages drops it all the same. One that does not exist is
-// ErrNoSchema, and one of a newer chanq ErrNewerSchema. It waits for the transactions that use the queue, as long as ctx lets it.
+// Drop removes an empty queue with its tables, in one transaction that excludes all others. If the queue has a message in any state,
+// also a dead or done one, Drop changes nothing and returns ErrNotEmpty; DropWithMessages drops it anyway. If the queue does not
+// exist, it returns ErrNoSchema, and for a queue of a newer chanq ErrNewerSchema. It waits for the transactions that use the queue
+// until ctx ends.
 //
-// Consumers and producers that still run end with ErrNoSchema, or fail with it. The user needs the rights to drop the queue's tables, to
-// read them, and to delete from chanq__queues, chanq__consumers and chanq__samples. A few round trips; of cfg it uses Dialect, Schema and Label.
-// On SQLite a goroutine that holds a transaction must not call it: see chanq.Queue.
+// Running consumers end with ErrNoSchema, and sends fail with it. The user needs permission to drop the queue's tables, to read them,
+// and to delete from chanq__queues, chanq__consumers and chanq__samples. Drop costs a few round trips, and uses Dialect, Schema and
+// Label of cfg. On SQLite a goroutine that holds a transaction must not call it: see chanq.Queue.
 func Drop(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) error {
 	return drop(ctx, db, queue, cfg, func(c table.Counts) error {
 		if n := c.Ready + c.Scheduled + c.Leased + c.Dead + c.Done; n > 0 {
@@ -28,7 +29,7 @@ func Drop(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) error
 	})
 }
 
-// DropWithMessages is Drop of a queue that may have messages. Nothing brings them back. Its other errors are those of Drop.
+// DropWithMessages is Drop of a queue that may have messages. The messages are lost. Its other errors are those of Drop.
 func DropWithMessages(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) error {
 	return drop(ctx, db, queue, cfg, func(table.Counts) error { return nil })
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// State is where a stored message is in its life.
+// State is the state of a stored message.
 type State string
 
 // The states.
@@ -43,32 +43,31 @@ type Entry struct {
 	ID       chanq.ID       `json:"id"`
 	State    State          `json:"state"`
 	Priority chanq.Priority `json:"-"`
-	// Attempts counts the claims that were deliveries, or may have been: see chanq.Delivery.Attempt. One that found a message
+	// Attempts counts the claims that were deliveries, or may have been: see chanq.Delivery.Attempt. A claim that found a message
 	// expired, undecodable or spent does not count.
 	Attempts   int       `json:"attempt"`
 	Fence      int64     `json:"fence"` // of the last claim, or greater
 	EnqueuedAt time.Time `json:"enqueued_at"`
-	// DueAt is when the message was or will be due. Zero of dead and done ones.
+	// DueAt is when the message was or will be due. Zero for dead and done messages.
 	DueAt time.Time `json:"due_at,omitzero"`
-	// LeaseUntil is when its lease ends or, if it was not claimed since, ended. Zero where there is none.
+	// LeaseUntil is when its lease ends or, if it was not claimed since, ended. Zero if there is none.
 	LeaseUntil time.Time `json:"lease_until,omitzero"`
-	EndedAt    time.Time `json:"ended_at,omitzero"`   // of a dead or done one
-	ExpiresAt  time.Time `json:"expires_at,omitzero"` // zero if it never does
-	// LeasedBy is the name of the consumer that holds the lease, and Consumer its ID, as long as they are known. See
-	// Queue.Consumers.
+	EndedAt    time.Time `json:"ended_at,omitzero"`   // of a dead or done message
+	ExpiresAt  time.Time `json:"expires_at,omitzero"` // zero if it does not expire
+	// LeasedBy is the name of the consumer that holds the lease, and Consumer its ID, if they are known. See Queue.Consumers.
 	LeasedBy string   `json:"leased_by,omitempty"`
 	Consumer chanq.ID `json:"consumer,omitzero"`
 	DedupKey string   `json:"dedup_key,omitempty"`
 	Type     string   `json:"type,omitempty"`
-	// Key and Slot are of an ordered queue.
+	// Key and Slot are for an ordered queue.
 	Key       string `json:"key,omitempty"`
 	Slot      int    `json:"slot,omitempty"`
 	LastError string `json:"last_error,omitempty"`
-	// Cause and Fingerprint are of a dead message. Fingerprint names the group of its error, in hexadecimal digits: errors that differ in
-	// numbers, identifiers or quoted parts alone have the same. It is empty if the message did not die of an error.
+	// Cause and Fingerprint are for a dead message. Fingerprint identifies the group of its error, in hexadecimal digits: errors that
+	// differ only in numbers, identifiers or quoted parts have the same. It is empty if no error ended the message.
 	Cause       chanq.Cause `json:"cause,omitzero"`
 	Fingerprint string      `json:"fingerprint,omitempty"`
-	// Headers and Body are nil in a List without Bodies. Size is that of the body as it is stored, in bytes, in any case.
+	// Headers and Body are nil in a List without Bodies. Size is that of the stored body, in bytes, also without Bodies.
 	Headers map[string]string `json:"headers,omitempty"`
 	Body    []byte            `json:"-"`
 	Size    int               `json:"size"`
@@ -76,8 +75,8 @@ type Entry struct {
 	seq int64 // its place in an ordered queue
 }
 
-// MarshalJSON makes an object with names such as enqueued_at, the priority by name, times in UTC, and without what the message does
-// not have. A body that is text is a string in body, any other is in body_base64; a List without Bodies has none.
+// MarshalJSON returns an object with names such as enqueued_at, the priority by name and times in UTC, without empty fields. A body
+// that is text is a string in body; any other body is in body_base64. A List without Bodies has none.
 func (e Entry) MarshalJSON() ([]byte, error) {
 	for _, t := range []*time.Time{&e.EnqueuedAt, &e.DueAt, &e.LeaseUntil, &e.EndedAt, &e.ExpiresAt} {
 		*t = t.UTC()
@@ -103,17 +102,17 @@ func (e Entry) MarshalJSON() ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// UnmarshalJSON fails: the JSON of an Entry is to be shown, and has less than the Entry.
+// UnmarshalJSON returns an error: the JSON of an Entry is for display, and has less than the Entry.
 func (e *Entry) UnmarshalJSON([]byte) error {
 	return errors.New("chanq: the JSON of an Entry cannot be read into an Entry; decode what you need of it into a type of your own")
 }
 
-// RedactedError is LastError for those who may not see bodies: what chanq wrote because a message could not be decoded, read or encoded
-// is cut to that, without the words of the codec or the driver, which may repeat pieces of a body or of headers. What handlers return is
-// left as it is.
+// RedactedError returns LastError without parts of bodies or headers, for people who may not see bodies. If chanq could not decode,
+// read or encode the message, it omits the text of the codec or the driver, which may repeat such parts. Errors of handlers are
+// unchanged.
 func (e *Entry) RedactedError() string { return base.Redact(e.LastError) }
 
-// Get returns one message in whatever state it is, or ErrNotFound. One round trip.
+// Get returns one message in any state, or ErrNotFound. It costs one round trip.
 func (q *Queue) Get(ctx context.Context, id chanq.ID) (Entry, error) {
 	list, err := q.entries(ctx, "get", q.sql.Get(id), withBodies)
 	if err == nil && len(list) == 0 {

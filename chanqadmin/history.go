@@ -6,31 +6,31 @@ import (
 	"time"
 )
 
-// Sample is what happened to a queue in one stretch of time.
+// Sample is what happened to a queue in one period.
 type Sample struct {
 	At   time.Time     // when it begins, by the database's clock
 	Step time.Duration // how long it is
 
-	// Counted: a program has counted the messages in that time. The counts are the greatest that were found, each bounded as those of
+	// Counted: a program has counted the messages in the period. The counts are the greatest that were found, each bounded as in
 	// Stats, and OldestReady the longest.
 	Counted                        bool
 	Ready, Scheduled, Leased, Dead int
 	OldestReady                    time.Duration
 
-	// What the programs that use the queue by this package did, added up. The counts leave out what other programs insert, and what a
-	// program did that had its producer or consumer, or ended after Queue.Send or SendTx, for less than ten seconds.
+	// The sums of what programs did with the queue through chanq. They leave out what other programs insert, and what a program did
+	// whose producer or consumer lived for less than 10 s, or that ended less than 10 s after Queue.Send or SendTx.
 	//
-	// In transactions of InTx SendTx and AckTx count after the commit. In others SendTx counts at the call, since only the caller learns
-	// of the commit: Sent is too high by what was sent in transactions that were rolled back. AckTx counts once its consumer has found
-	// that the message is gone.
-	Sent                int64 // messages that were stored, duplicates left out
+	// In transactions of InTx, SendTx and AckTx count after the commit. In others SendTx counts at the call, since only the caller
+	// learns of the commit: Sent also includes messages of transactions that were rolled back. AckTx counts once its consumer has
+	// found that the message is gone.
+	Sent                int64 // messages that were stored, without duplicates
 	Acked, Nacked, Died int64 // settles; Died: dead-lettered
-	Delivered           int64 // messages that were claimed, each time
-	// Waited is the sum of the times for which the delivered messages had been due.
+	Delivered           int64 // claims of messages
+	// Waited is the sum of the times that the delivered messages had been due.
 	Waited time.Duration
 }
 
-// MeanWait is for how long a delivered message had been due, on average; 0 if none was delivered.
+// MeanWait returns how long a delivered message had been due, on average; 0 if none was delivered.
 func (s Sample) MeanWait() time.Duration {
 	if s.Delivered == 0 {
 		return 0
@@ -45,12 +45,12 @@ const (
 	StepHour   = time.Hour        // kept for ninety days
 )
 
-// History returns the samples of the queue that begin at since or later, oldest first, in one round trip. step is StepFine, StepMinute
-// or StepHour; each has samples of its own, and the last one still grows. For a time in which no program had a producer or a consumer
-// there is no sample, which does not mean that there were no messages. ErrNoSchema: the table of samples, which Migrate makes, is
-// missing.
+// History returns the samples of the queue that begin at since or later, oldest first, in one round trip. step is StepFine,
+// StepMinute or StepHour; each has its own samples, and the last one still grows. For a period in which no program recorded anything
+// there is no sample, although there may have been messages. If the table of samples, which Migrate makes, is missing, History
+// returns ErrNoSchema.
 //
-// It reads no more than it returns, and takes no locks that others wait for.
+// It reads only what it returns, and takes no locks that block other statements.
 func (q *Queue) History(ctx context.Context, since time.Time, step time.Duration) ([]Sample, error) {
 	switch step {
 	case StepFine, StepMinute, StepHour:

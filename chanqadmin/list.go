@@ -13,17 +13,17 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// List says which page of a selection Queue.List returns.
+// List selects the page that Queue.List returns.
 type List struct {
-	// After is the page token of the page before. Default "": from the beginning.
+	// After is the token of the previous page. Default: "", from the beginning.
 	After PageToken
-	// Limit is how many messages a page has at most, up to MostListed. Default: 100.
+	// Limit is the most messages of a page. Default: 100. Range: 1 to 1,000 (MostListed).
 	Limit int
-	// Bodies has the messages come with their headers and bodies.
+	// Bodies says whether the messages have their headers and bodies. Default: false.
 	Bodies bool
 }
 
-// MostListed bounds List.Limit.
+// MostListed is the most messages of a page.
 const MostListed = 1000
 
 const defaultListed = 100
@@ -31,10 +31,10 @@ const defaultListed = 100
 // Page is one page of the messages of a state.
 type Page struct {
 	Entries []Entry
-	Next    PageToken // where the next page begins; "": this is the last one
+	Next    PageToken // where the next page begins; "" for the last page
 }
 
-// PageToken is where a page begins, as text that may travel in an address.
+// PageToken is where a page begins, as text that is safe in a URL.
 type PageToken string
 
 const (
@@ -46,20 +46,20 @@ const (
 	leastLooked     = 50
 )
 
-// List returns messages of a selection, a page at a time, without claiming them: live ones in the order of claims, dead and done ones
-// latest first. Select.IDs must be nil: Get returns a message by its ID.
+// List returns messages of a selection, one page per call, without claiming them: live messages in the order of claims, dead and done
+// messages latest first. Select.IDs must be nil: Get returns a message by its ID.
 //
-// It looks at no more than about 10,000 messages, of an ordered queue at 50 of each slot or, if it has few, at 3,200 together. So among
-// many ready ones it may find fewer leased ones than Limit, or none, though there are more, and the same with a Cause, a Type or a Key: only
-// an empty Page.Next says that there are none. A change of the messages of a rare Cause reads less: see Purge.
+// It reads at most about 10,000 messages; on an ordered queue 50 of each slot or, with few slots, 3,200 in all. Among many ready
+// messages it may therefore return fewer leased ones than Limit, or none, although there are more, and also with a Cause, a Type or a
+// Key. Only an empty Page.Next says that there are none. A change of a rare Cause reads less: see Purge.
 //
-// The place in the order counts, and not whether the last message of the page before is still there: a later page costs what the
-// first one costs. Of messages that come, go, or change their state or due time between two pages, some may be missed; one that stays
-// where it is is returned once, unless SQL Server has it locked at the moment.
+// A page begins at a place in the order, whether the last message of the previous page still exists or not: a later page costs the
+// same as the first. Messages that come, go, or change their state or due time between two pages may be missed. A message that stays
+// in its place is returned once, unless SQL Server has it locked at the moment.
 //
-// One round trip. Live ones of an ordered queue cost two. Where the messages lie among others it is up to eleven. With Bodies there is one
-// more per 400 messages of the page on SQL Server, per 1,000 elsewhere; dead and done ones that only State and Before select come with
-// their bodies at once.
+// List costs one round trip, for live messages of an ordered queue two, and up to eleven if the messages are scattered among others.
+// With Bodies there is one more per 400 messages of the page on SQL Server, per 1,000 elsewhere, unless only State and Before select
+// dead or done messages.
 func (q *Queue) List(ctx context.Context, s Select, l List) (Page, error) {
 	if l.Limit == 0 {
 		l.Limit = defaultListed
@@ -210,7 +210,7 @@ func (q *Queue) placeOf(e *Entry) sqlbatch.Place {
 	return p
 }
 
-// After returns the token of the page that begins behind an entry, in the order of its state. The entry is one of List or Get.
+// After returns the token of the page that begins behind an entry of List or Get, in the order of its state.
 func (q *Queue) After(e Entry) PageToken { return tokenOf(e.State, q.placeOf(&e)) }
 
 func tokenOf(s State, p sqlbatch.Place) PageToken {

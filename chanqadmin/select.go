@@ -12,25 +12,25 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Select says which messages a call is about: those of State that have everything else that is set. Each call runs in steps that read a
-// bounded part of an index, and refuses a Select for which there is no such index, before it changes anything.
+// Select selects the messages of State that match every other field that is set. Each call runs in steps that read a bounded part of
+// an index. It refuses a Select for which there is no such index, before it changes anything.
 type Select struct {
 	State State
-	// IDs selects these messages: none if it is empty and not nil. Only State may be set with it.
+	// IDs selects these messages; an empty slice that is not nil selects none. Only State may be set with it.
 	IDs []chanq.ID
-	// All selects all messages of State. A change refuses a Select that has nothing but State and not All, so that an empty list of IDs
+	// All selects all messages of State. A change refuses a Select that has only State and not All, so that an empty list of IDs
 	// never changes all messages. List ignores it.
 	All bool
 
-	// Cause and Fingerprint select dead messages of a cause, and of these those of a group: see Queue.Causes. Fingerprint is 16
+	// Cause selects dead messages of a cause, and Fingerprint those of one of its groups: see Queue.Causes. Fingerprint is 16
 	// hexadecimal digits, or NoFingerprint, and needs Cause.
 	Cause       chanq.Cause
 	Fingerprint string
 	// Before selects dead and done messages that ended before this time, by the database's clock.
 	Before time.Time
 
-	// Type and Key select messages by Message.Type and, in an ordered queue, by Message.Key. No index has them: they are compared for each
-	// message that the fields above select, 1,000 messages at a time. Only List, and changes of dead messages, do that.
+	// Type and Key select messages by Message.Type and, on an ordered queue, by Message.Key. No index has them: they are compared for
+	// each message that the fields above select, 1,000 messages at a time. Only List and changes of dead messages support them.
 	Type string
 	Key  string
 }
@@ -38,7 +38,7 @@ type Select struct {
 // NoFingerprint is the Select.Fingerprint of dead messages without a fingerprint.
 const NoFingerprint = "none"
 
-// LogValue has what is set; of IDs it has how many there are.
+// LogValue returns the fields that are set; for IDs it returns their number.
 func (s Select) LogValue() slog.Value {
 	var attrs []slog.Attr
 	for _, a := range []slog.Attr{

@@ -6,28 +6,28 @@ import (
 	"time"
 )
 
-// SlotStats has the counts of one slot of an ordered queue. They show a slot that is behind, and the key that makes it so.
+// SlotStats has the counts of one slot of an ordered queue. They show a slot that is behind, and the key that causes it.
 type SlotStats struct {
 	Slot int `json:"slot"`
 	// Owner is the name of the consumer that owns the slot, as in Queue.Consumers; "" if none does.
 	Owner string `json:"owner,omitempty"`
-	// Messages counts the ready, scheduled and leased messages, up to SlotStatsLimit, which means that many or more. The fields below
-	// are about these: the first in the order of their sends.
+	// Messages counts the ready, scheduled and leased messages. SlotStatsLimit means that many or more. The fields below describe the
+	// counted messages: the first in the order of their sends.
 	Messages int `json:"messages"`
-	// Waiting is how many of them cannot be delivered now: leased ones, and those that wait for their next attempt.
+	// Waiting counts those that cannot be delivered now: leased messages, and messages that wait for their next attempt.
 	Waiting int `json:"waiting"`
-	// Oldest is the age of the oldest one.
+	// Oldest is the age of the oldest of them.
 	Oldest time.Duration `json:"oldest_ns"`
-	// TopKey is the key that most of them have, and TopKeyMessages how many have it; "" and 0 if none has a key.
+	// TopKey is the most frequent key among them, and TopKeyMessages its count; "" and 0 if none has a key.
 	TopKey         string `json:"top_key,omitempty"`
 	TopKeyMessages int    `json:"top_key_messages"`
 }
 
-// SlotStatsLimit bounds the counts of SlotStats.
+// SlotStatsLimit is the upper bound of the counts of SlotStats.
 const SlotStatsLimit = 100
 
 // Slots returns the counts of each slot of an ordered queue, in one round trip that reads up to 100 messages of each slot, several
-// times. It takes no locks that others wait for. A plain queue has no slots: an error.
+// times. It takes no locks that block other statements. For a plain queue it returns an error.
 func (q *Queue) Slots(ctx context.Context) ([]SlotStats, error) {
 	if !q.ordered() {
 		return nil, q.refuse("slots", "the queue is plain, and has none; see Spec.Kind")

@@ -1,22 +1,20 @@
-// Package chanqshards makes one queue of several databases, its shards, so that the queue stores and
-// delivers more than one database could: schemas of one Citus, files, or servers, also of different
-// engines.
+// Package chanqshards makes one queue of several databases, its shards, so that the queue stores and delivers more than one database
+// could: schemas of one Citus cluster, files, or servers, also of different engines.
 //
 //	shards := []chanqshards.Shard{{Name: "east", DB: east}, {Name: "west", DB: west}}
 //	err := chanqshards.Migrate(ctx, shards, "orders", chanq.Config{})
 //	orders, err := chanqshards.Open[Order](ctx, shards, "orders", chanq.Config{})
 //
-// Each shard is a queue of package chanq, with a Producer, a Consumer and sessions of its own. This
-// package decides to which shard a message goes, and brings the leases of all shards to one channel.
-// Config.Label of a shard is the queue's name and the shard's, as in "orders/east": errors, hooks and
-// metrics name the shard by it.
+// Each shard is a queue of package chanq, with its own Producer, Consumer and sessions. This package routes messages to shards, and
+// merges the leases of all shards into one channel. Config.Label of a shard is the name of the queue and that of the shard, as in
+// "orders/east": errors, hooks and metrics identify the shard by it.
 //
-// chanq calls the hooks Availability and Unsent on goroutines of their own. This package calls them for shards that it could not open,
-// and the goroutine that opens the shard or forwards messages to it waits for them. Flush, Close and
-// Shutdown wait for that goroutine.
+// chanq calls the hooks Availability and Unsent on separate goroutines. For shards that it could not open, this package calls them,
+// and the goroutine that opens the shard or forwards messages to it waits for them. Flush, Close and Shutdown wait for that
+// goroutine.
 //
-// A shard whose database does not answer delays its own messages only. docs/shards.md describes what
-// differs from a queue in one database.
+// A shard whose database does not answer delays only its own messages. docs/shards.md describes the differences from a queue in one
+// database.
 package chanqshards
 
 import (
@@ -39,14 +37,14 @@ import (
 
 // Shard is one of the databases of a queue: its tables are in Schema of DB.
 type Shard struct {
-	// Name is for operators: errors, hooks and metrics call the shard by the queue's name and this one,
-	// as in "orders/east". Default: the shard's index.
+	// Name is for operators: errors, hooks and metrics identify the shard by the queue's name and this one, as in "orders/east".
+	// Default: the shard's index.
 	Name string
-	// DB and Schema are where the tables are. Two shards may be two schemas of one *sql.DB. Schema is
-	// used in place of chanq.Config.Schema. Default: the database's default schema.
+	// DB and Schema say where the tables are. Two shards may be two schemas of one *sql.DB. Schema replaces chanq.Config.Schema.
+	// Default: none, and the database's default schema.
 	DB     *sql.DB
 	Schema string
-	// Notifier is used in place of chanq.Config.Notifier. Default: chanq.Config.Notifier.
+	// Notifier replaces chanq.Config.Notifier. Default: chanq.Config.Notifier.
 	Notifier chanq.Notifier
 }
 
@@ -121,15 +119,13 @@ func (l list) stored(ctx context.Context, i int) (chanq.Config, error) {
 	return chanq.StoredConfig(ctx, l.shards[i].DB, l.queue, l.config(i, chanq.ID{}))
 }
 
-// Migrate calls chanq.Migrate for each shard of a queue, one after the other. The first shard decides to
-// which set they belong, so several processes may call Migrate at the same time, and again after a call
-// that failed. The number of shards and their order are permanent. To change them, migrate a queue of
-// another name and drain the old one.
+// Migrate calls chanq.Migrate for each shard of a queue, one after the other. The first shard determines the set to which all belong,
+// so several processes may call Migrate at the same time, and again after a call that failed. The number of shards and their order
+// are permanent. To change them, migrate a queue of another name and drain the old one.
 //
-// Migrate looks at all shards before it changes the first. If a shard does not answer, has a queue of
-// another kind, or belongs to another list (chanq.ErrShards), nothing is changed. What a look does not
-// show, for example a missing permission, leaves the shards before it migrated. Config.Schema and
-// Config.Shard must be unset.
+// Migrate checks all shards before it changes the first. If a shard does not answer, has a queue of another kind, or belongs to
+// another list (chanq.ErrShards), nothing is changed. After an error that the check does not find, for example a missing permission,
+// the previous shards stay migrated. Config.Schema and Config.Shard must be unset.
 func Migrate(ctx context.Context, shards []Shard, queue string, cfg chanq.Config) error {
 	l := list{shards, queue, cfg}
 	if err := l.check("migrate"); err != nil {
@@ -189,8 +185,7 @@ func (l list) migratable(ctx context.Context) error {
 	return nil
 }
 
-// Queue is a queue over several databases. It is safe for concurrent use, and holds no connection and no
-// goroutine.
+// Queue is a queue over several databases. It is safe for concurrent use, and holds no connection and no goroutine.
 type Queue[T any] struct {
 	name   string
 	label  string // of all shards together
@@ -200,17 +195,16 @@ type Queue[T any] struct {
 // openPatience is for how long Open waits for a shard that does not answer while another one does.
 const openPatience = 5 * time.Second
 
-// Open opens a queue over several databases. The shards must be those that Migrate was given, in the same
-// order: otherwise the error is chanq.ErrShards. What chanq.Open promises holds for each shard. Open asks
-// all shards at the same time, and waits until one answers. A shard that does not answer within 5 s is
-// left to the producers and consumers, which try to open it until it answers. If such a shard turns out
-// to be another one, the consumer ends, and what is sent there fails. Config.Schema and Config.Shard must
-// be unset.
+// Open opens a queue over several databases. The shards must be those that Migrate was given, in the same order: otherwise the error
+// is chanq.ErrShards. The guarantees of chanq.Open hold for each shard. Config.Schema and Config.Shard must be unset.
 //
-// A message with a Key goes to the shard of that key. A message without Key and with a DedupKey goes to
-// the shard of the DedupKey, and one with only an ID given by the caller to the shard of the ID. Any other
-// message goes to the shard with the fewest messages to store. Therefore the messages of a key keep their
-// order, and a message that is sent again is stored once.
+// Open contacts all shards at the same time, and waits until one answers. If a shard does not answer within 5 s, the producers and
+// consumers try to open it until it answers. If such a shard then turns out to be the wrong one, the consumer ends, and sends to the
+// shard fail.
+//
+// A message with a Key goes to the shard of that key. A message without Key and with a DedupKey goes to the shard of the DedupKey,
+// and one with only an ID given by the caller to the shard of the ID. Any other message goes to the shard with the fewest messages to
+// store. Therefore the messages of a key keep their order, and a message that is sent again is stored once.
 func Open[T any](ctx context.Context, shards []Shard, queue string, cfg chanq.Config) (*Queue[T], error) {
 	l := list{shards, queue, cfg}
 	if err := l.check("open"); err != nil {
@@ -283,7 +277,7 @@ func (q *Queue[T]) Name() string { return q.name }
 // Shards returns the number of shards.
 func (q *Queue[T]) Shards() int { return len(q.places) }
 
-// Admin opens shard i, from 0 to Shards() - 1, for its operators, as chanqadmin.Open does. Its label is that of the shard.
+// Admin opens shard i, from 0 to Shards() - 1, for its operators, as chanqadmin.Open does, with the label of the shard.
 func (q *Queue[T]) Admin(ctx context.Context, i int) (*chanqadmin.Queue, error) {
 	if i < 0 || i >= len(q.places) {
 		return nil, fmt.Errorf("chanq: admin %s: i is %d: must be from 0 to %d", q.label, i, len(q.places)-1)
@@ -292,9 +286,9 @@ func (q *Queue[T]) Admin(ctx context.Context, i int) (*chanqadmin.Queue, error) 
 	return chanqadmin.Open(ctx, p.db, p.name, p.cfg)
 }
 
-// Shard returns shard i, from 0 to Shards() - 1, as a queue by itself: for SendTx, which needs the
-// database of its transaction. It refuses messages that belong to another shard: see
-// ShardOf. If the shard has not answered yet, Shard tries once to open it.
+// Shard returns shard i, from 0 to Shards() - 1, as a queue of package chanq: for SendTx, which needs the database of its
+// transaction. It refuses messages that belong to another shard: see ShardOf. If the shard is not open yet, Shard tries once to open
+// it.
 func (q *Queue[T]) Shard(ctx context.Context, i int) (*chanq.Queue[T], error) {
 	if i < 0 || i >= len(q.places) {
 		return nil, fmt.Errorf("chanq: shard %s: i is %d: must be from 0 to %d", q.label, i, len(q.places)-1)
@@ -302,18 +296,18 @@ func (q *Queue[T]) Shard(ctx context.Context, i int) (*chanq.Queue[T], error) {
 	return q.places[i].open(ctx)
 }
 
-// ShardOf returns the index of the shard to which a message belongs by its Key, DedupKey or ID, or -1 if it
-// has none of them and may go to any shard. It makes no database call.
+// ShardOf returns the index of the shard to which a message belongs by its Key, DedupKey or ID, or -1 if it has none of them and may
+// go to any shard. It makes no database call.
 func (q *Queue[T]) ShardOf(m chanq.Message[T]) int { return chanq.ShardOf(m, len(q.places)) }
 
-// Origin returns the index of the shard that a lease came from, for Lease.AckTx: the transaction must be in
-// that shard's database. It is -1 if the lease is not from this queue.
+// Origin returns the index of the shard that a lease came from, for Lease.AckTx: the transaction must be in that shard's database. It
+// is -1 if the lease is not from this queue.
 func (q *Queue[T]) Origin(l *chanq.Lease[T]) int {
 	return slices.IndexFunc(q.places, func(p *place[T]) bool { return p.cfg.Label == l.Queue })
 }
 
-// Cancel deletes messages in all shards, as chanq.Queue.Cancel does. If some shards do not answer, it
-// returns the IDs that the others found and an error that names those shards.
+// Cancel deletes messages in all shards, as chanq.Queue.Cancel does. If some shards do not answer, it returns the IDs that the others
+// found and an error that names those shards.
 func (q *Queue[T]) Cancel(ctx context.Context, ids ...chanq.ID) ([]chanq.ID, error) {
 	found := make([][]chanq.ID, len(q.places))
 	err := each(len(q.places), func(i int) error {
@@ -326,9 +320,9 @@ func (q *Queue[T]) Cancel(ctx context.Context, ids ...chanq.ID) ([]chanq.ID, err
 	return slices.Concat(found...), err
 }
 
-// Empty reports whether all shards are empty, as chanq.Queue.Empty defines it, each at a moment of its own.
-// It may miss a message that a handler in one shard sends to another shard after that one has answered.
-// If a shard does not answer, Empty returns false and an error that names the shard.
+// Empty reports whether all shards are empty, as chanq.Queue.Empty defines it, each at its own moment. It may miss a message that a
+// handler in one shard sends to another shard whose answer has already arrived. If a shard does not answer, Empty returns false and
+// an error that names the shard.
 func (q *Queue[T]) Empty(ctx context.Context) (bool, error) {
 	empty := make([]bool, len(q.places))
 	err := each(len(q.places), func(i int) error {
@@ -341,7 +335,7 @@ func (q *Queue[T]) Empty(ctx context.Context) (bool, error) {
 	return !slices.Contains(empty, false), err
 }
 
-// Wake has idle consumers of all shards look for messages at once: see chanq.Queue.Wake.
+// Wake makes idle consumers of all shards poll immediately: see chanq.Queue.Wake.
 func (q *Queue[T]) Wake() {
 	for _, p := range q.places {
 		if shard := p.queue.Load(); shard != nil {

@@ -14,13 +14,13 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// Consumer receives from all shards of a queue and delivers their leases on one channel. It is safe for
-// concurrent use. End it by Stop, or the end of Consume's context, and Shutdown.
+// Consumer receives from all shards of a queue and delivers their leases on one channel. It is safe for concurrent use. To end it,
+// call Stop or end Consume's context, and then call Shutdown.
 //
-// It has a chanq.Consumer for each shard, whose buffers hold what waits for readers. Its own goroutines, all
-// joined by Shutdown: one watcher for each shard, which opens the shard if it did not answer before and
-// ends all others when its consumer ends; and, once leases are read other than by HandleBatches and Pipe, one
-// mover for each shard, which holds one lease until a reader takes it from the channel.
+// It has a chanq.Consumer for each shard, whose buffers hold the messages that wait for readers. Its own goroutines, which Shutdown
+// joins, are one watcher for each shard, which opens the shard if it did not answer before and ends all other consumers when its
+// consumer ends; and, unless only HandleBatches or Pipe read, one mover for each shard, which holds one lease until a reader takes
+// it.
 type Consumer[T any] struct {
 	label   string
 	readers []*reader[T]
@@ -46,11 +46,10 @@ type reader[T any] struct {
 // leastPrefetch is the least that a shard buffers: smaller claims are not worth their statement.
 const leastPrefetch = 16
 
-// Consume starts a consumer, as chanq.Queue.Consume does. ConsumerConfig.Prefetch and PrefetchBytes are
-// shared out equally among the shards. Each shard buffers at least 16 messages, or Prefetch if that is less.
-// A body that is larger than a shard's part of PrefetchBytes is delivered alone, so n shards may hold n of
-// them. A consumer with StopWhenIdle ends when all shards are idle at once. A permanent error in one shard
-// ends the consumer.
+// Consume starts a consumer, as chanq.Queue.Consume does. The shards divide ConsumerConfig.Prefetch and PrefetchBytes equally. Each
+// shard buffers at least 16 messages, or Prefetch if that is less. A body that is larger than a shard's part of PrefetchBytes is
+// delivered alone, so n shards may hold n such bodies. A consumer with StopWhenIdle ends when all shards are idle at once. A
+// permanent error in one shard ends the consumer.
 func (q *Queue[T]) Consume(ctx context.Context, cfg chanq.ConsumerConfig) (*Consumer[T], error) {
 	n := len(q.places)
 	prefetch := or(cfg.Prefetch, chanq.DefaultPrefetch)
@@ -150,16 +149,16 @@ func (c *Consumer[T]) moveAll(r *reader[T]) {
 	}
 }
 
-// C is the channel of leases, unbuffered. It is closed once, after Stop, the end of Consume's context, a
-// permanent error (see Err) or the end of a consumer with StopWhenIdle. A shard with many messages does not
-// keep the others waiting: each shard whose leases wait is served in turn.
+// C is the channel of leases, unbuffered. It is closed once: after Stop, the end of Consume's context, a permanent error (see Err) or
+// the end of a consumer with StopWhenIdle. Each shard whose leases wait is served in turn, so a shard with many messages does not
+// block the others.
 func (c *Consumer[T]) C() <-chan *chanq.Lease[T] {
 	c.move()
 	return c.out
 }
 
-// All yields leases until the channel closes (see Err). Leases that ran out before a reader took them are
-// skipped. Leaving the loop stops the consumer.
+// All yields leases until the channel closes (see Err). It skips leases that expired before a reader took them. Leaving the loop
+// stops the consumer.
 func (c *Consumer[T]) All() iter.Seq[*chanq.Lease[T]] {
 	return func(yield func(*chanq.Lease[T]) bool) {
 		defer c.Stop()
@@ -180,8 +179,8 @@ func skip[T any](l *chanq.Lease[T]) bool {
 	return true
 }
 
-// Receive waits for a lease, takes with it what the shards have buffered, and then waits up to wait for more, up
-// to most leases in all: see chanq.Consumer.Receive.
+// Receive waits for a lease, takes the buffered leases of the shards, and then waits at most wait for more, up to most leases in all:
+// see chanq.Consumer.Receive.
 func (c *Consumer[T]) Receive(ctx context.Context, most int, wait time.Duration) ([]*chanq.Lease[T], error) {
 	if err := checkBatch(most, wait); err != nil {
 		return nil, fmt.Errorf("chanq: receive %s: %w", c.label, err)
@@ -259,8 +258,8 @@ func (r *reader[T]) isReady() bool {
 	}
 }
 
-// Handle calls fn for each lease, in up to workers goroutines, and ends the consumer, as chanq.Consumer.Handle does. A shard that is
-// away keeps no worker waiting.
+// Handle calls fn for each lease, in up to workers goroutines, and ends the consumer, as chanq.Consumer.Handle does. A shard that
+// does not answer occupies no worker.
 func (c *Consumer[T]) Handle(workers int, fn chanq.Handler[T]) error {
 	if err := checkHandler(workers, fn == nil); err != nil {
 		return fmt.Errorf("chanq: handle %s: %w", c.label, err)
@@ -270,7 +269,7 @@ func (c *Consumer[T]) Handle(workers int, fn chanq.Handler[T]) error {
 
 // HandleBatches calls fn for batches, and ends the consumer, as chanq.Consumer.HandleBatches does. The leases of a batch are of one
 // shard, Queue.Origin(batch[0]), so that one transaction can ack them all. fn is called in up to workers goroutines for each shard. A
-// shard that is away keeps no other shard waiting.
+// shard that does not answer delays no other shard.
 func (c *Consumer[T]) HandleBatches(workers, most int, wait time.Duration, fn func(context.Context, []*chanq.Lease[T]) error) error {
 	err := cmp.Or(checkHandler(workers, fn == nil), checkBatch(most, wait))
 	if err == nil && len(c.readers[0].cfg.Middleware) > 0 {
@@ -335,11 +334,11 @@ func (c *Consumer[T]) onEach(f func(i int, shard *chanq.Consumer[T]) error) erro
 	})
 }
 
-// Stop ends the consumers of all shards and releases what no reader has taken. It returns at once; delivered
-// leases may still be settled.
+// Stop ends the consumers of all shards and releases the leases that no reader has taken. It returns immediately. Delivered leases
+// may still be settled.
 func (c *Consumer[T]) Stop() { c.stopNow() }
 
-// Done is closed when the consumer begins to stop. Err returns the permanent error, if there is one, by then.
+// Done is closed when the consumer begins to stop. By then Err returns the permanent error, if there is one.
 func (c *Consumer[T]) Done() <-chan struct{} { return c.stop.Done() }
 
 // Err returns the permanent error of a shard that ended the consumer, or nil.
@@ -354,7 +353,7 @@ func (c *Consumer[T]) Err() error {
 	return c.err
 }
 
-// Shutdown ends the consumers of all shards as chanq.Consumer.Shutdown does, within the same bound, and joins all goroutines. Its
+// Shutdown ends the consumers of all shards as chanq.Consumer.Shutdown does, within the same time, and joins all goroutines. Its
 // error names the shards.
 func (c *Consumer[T]) Shutdown(ctx context.Context) error {
 	c.Stop()
@@ -380,7 +379,7 @@ func (c *Consumer[T]) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// Flush waits until every settle that was handed in before is stored or refused, in all shards, or ctx ends.
+// Flush waits until every settle that was handed over before is stored or refused, in all shards, or ctx ends.
 func (c *Consumer[T]) Flush(ctx context.Context) error {
 	return c.ofEach(func(shard *chanq.Consumer[T]) error { return shard.Flush(ctx) })
 }
@@ -395,8 +394,8 @@ func (c *Consumer[T]) ofEach(f func(*chanq.Consumer[T]) error) error {
 	})
 }
 
-// Stats returns the sums of the shards' counts. It makes no database call. A lease that waits between its
-// shard's buffer and a reader is held and not buffered.
+// Stats returns the sums of the shards' counts. It makes no database call. A lease that waits between its shard's buffer and a reader
+// counts as held and not as buffered.
 func (c *Consumer[T]) Stats() (sum chanq.ConsumerStats) {
 	for _, r := range c.readers {
 		if r.isReady() && r.shard != nil {

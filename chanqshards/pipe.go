@@ -8,14 +8,13 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// Pipe moves messages from one queue to another, as chanq.Pipe does: each input is replaced by its outputs in
-// the shard where the input is, in one transaction. fn is called in up to workers goroutines for each shard.
-// A shard that is away keeps no other shard waiting.
+// Pipe moves messages from one queue to another, as chanq.Pipe does: each input is replaced by its outputs in the shard of the input,
+// in one transaction. fn is called in up to workers goroutines for each shard. A shard that does not answer delays no other shard.
 //
-// Both queues must have the same number of shards, and shard i of both must be on the same *sql.DB; or to
-// has one shard, and all shards of from are on its *sql.DB. An output with the Key of its input belongs to
-// the input's shard, and an output without Key, DedupKey and ID stays there. If an output belongs to another
-// shard (see Queue.ShardOf), its input is dead-lettered. For such outputs use Handle and Send.
+// Both queues must have the same number of shards, and shard i of both must be on the same *sql.DB. Otherwise to must have one shard,
+// and all shards of from must be on its *sql.DB. An output with the Key of its input belongs to the input's shard, and an output
+// without Key, DedupKey and ID stays there. If an output belongs to another shard (see Queue.ShardOf), its input is dead-lettered.
+// For such outputs use Handle and Send.
 //
 // Pipe ends from as Consumer.Handle does, and returns what Handle returns.
 func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int, fn func(context.Context, *chanq.Lease[In]) ([]chanq.Message[Out], error)) error {

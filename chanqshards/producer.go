@@ -11,12 +11,11 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// Producer stores messages in the shards where they belong. It is safe for concurrent use: one for each
-// queue is enough for a program. End it by Close.
+// Producer stores messages in the shards where they belong. It is safe for concurrent use: one for each queue is enough for a
+// program. End it by Close.
 //
-// It has a chanq.Producer for each shard. Its own goroutines, all joined by Close: the router, which
-// receives from C, and one sender for each shard, which opens the shard if it did not answer before and
-// forwards to its chanq.Producer what came through C.
+// It has a chanq.Producer for each shard. Close joins all its own goroutines: the router, which receives from C, and one sender for
+// each shard. A sender opens the shard if it did not answer before, and forwards the messages of C to its chanq.Producer.
 type Producer[T any] struct {
 	label   string
 	rows    int           // BatchRows
@@ -40,8 +39,8 @@ type Producer[T any] struct {
 // that cannot be stored.
 const room = 64
 
-// Producer starts a producer. ProducerConfig.BufferBytes is shared out equally among the shards; the other
-// fields are for each shard. Its errors are those of chanq.Queue.Producer.
+// Producer starts a producer. The shards divide ProducerConfig.BufferBytes equally; the other fields are for each shard. Its errors
+// are those of chanq.Queue.Producer.
 func (q *Queue[T]) Producer(cfg chanq.ProducerConfig) (*Producer[T], error) {
 	p := &Producer[T]{
 		label:  q.label,
@@ -95,15 +94,14 @@ func share(limit, n int) int {
 	return max(1, limit/n)
 }
 
-// C is a channel to send on, as chanq.Producer.C is: Unsent or Close returns what it received and could not store.
-// When the messages that wait for one shard fill its part of the buffer, C blocks for all messages. Use Send
-// where that matters.
+// C is a channel to send on, as chanq.Producer.C is: Unsent or Close returns messages that could not be stored. When the messages for
+// one shard fill its part of the buffer, C blocks for all messages. Use Send to avoid that.
 func (p *Producer[T]) C() chan<- chanq.Message[T] { return p.in }
 
 // Done is closed when Close begins.
 func (p *Producer[T]) Done() <-chan struct{} { return p.open.Done() }
 
-// Stats returns what the shards' producers have to store, and whether a shard is away. It makes no database
+// Stats returns what the shards' producers have to store, and whether the database of a shard does not answer. It makes no database
 // call.
 func (p *Producer[T]) Stats() (sum chanq.ProducerStats) {
 	for _, s := range p.senders {
@@ -151,8 +149,8 @@ func (p *Producer[T]) senderOf(m chanq.Message[T]) *sender[T] {
 	return p.senders[i]
 }
 
-// Send stores one message in the shard where it belongs, as chanq.Producer.Send does. If that shard is
-// away, Send waits until the shard answers or ctx ends.
+// Send stores one message in the shard where it belongs, as chanq.Producer.Send does. If that shard does not answer, Send waits until
+// it answers or ctx ends.
 func (p *Producer[T]) Send(ctx context.Context, m chanq.Message[T]) (chanq.Receipt, error) {
 	receipts, err := p.senderOf(m).send(ctx, []chanq.Message[T]{m})
 	if batch := (*chanq.BatchError)(nil); errors.As(err, &batch) {
@@ -161,8 +159,7 @@ func (p *Producer[T]) Send(ctx context.Context, m chanq.Message[T]) (chanq.Recei
 	return receipts[0], err
 }
 
-// SendBatch stores messages as chanq.Producer.SendBatch does, each in the shard where it belongs, and in all
-// shards at the same time.
+// SendBatch stores messages as chanq.Producer.SendBatch does, each in the shard where it belongs, and in all shards at the same time.
 func (p *Producer[T]) SendBatch(ctx context.Context, ms ...chanq.Message[T]) ([]chanq.Receipt, error) {
 	if len(ms) == 0 {
 		return nil, nil
@@ -239,7 +236,7 @@ func (p *Producer[T]) route() {
 	}
 }
 
-// Unsent takes the messages that came through C and could not be stored, as chanq.Producer.Unsent does, of all shards.
+// Unsent returns the messages of all shards that came through C and could not be stored, as chanq.Producer.Unsent does.
 func (p *Producer[T]) Unsent() (all []chanq.Unsent[T]) {
 	for _, s := range p.senders {
 		all = append(all, s.take()...)
@@ -247,8 +244,8 @@ func (p *Producer[T]) Unsent() (all []chanq.Unsent[T]) {
 	return all
 }
 
-// Flush waits until every message handed over before, also through C, is stored or known to be impossible to
-// store, or ctx ends: see chanq.Producer.Flush. It waits for shards that are away.
+// Flush waits until every message handed over before, also through C, is stored or known to be impossible to store, or ctx ends: see
+// chanq.Producer.Flush. It waits for shards that do not answer.
 func (p *Producer[T]) Flush(ctx context.Context) error {
 	select {
 	case p.flush <- struct{}{}:
@@ -259,9 +256,8 @@ func (p *Producer[T]) Flush(ctx context.Context) error {
 	return each(len(p.senders), func(i int) error { return p.senders[i].flush(ctx) })
 }
 
-// Close stores everything that was handed over and ends the producer, as chanq.Producer.Close does. It waits
-// for shards that are away until ctx ends. A *chanq.UnsentError has the messages that came through C and are
-// not known to be stored.
+// Close stores everything that was handed over and ends the producer, as chanq.Producer.Close does. It waits for shards that do not
+// answer until ctx ends. A *chanq.UnsentError has the messages that came through C and are not known to be stored.
 func (p *Producer[T]) Close(ctx context.Context) error {
 	first := false
 	p.closing.Do(func() { first = true })
