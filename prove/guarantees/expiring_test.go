@@ -128,7 +128,7 @@ func ttlAndDelay(w *world) {
 	for _, m := range []chanq.Message[string]{
 		{TTL: time.Minute, Delay: time.Minute},
 		{TTL: time.Second, Delay: time.Minute},
-		{TTL: 2 * time.Millisecond, Delay: 1500 * time.Microsecond}, // stored as 2 ms, too
+		{TTL: 2 * time.Millisecond, Delay: 1500 * time.Microsecond}, // also stored as 2 ms
 	} {
 		_, err := p.Send(w.Soon(), m)
 		require.ErrorContains(w, err, "Message.TTL")

@@ -26,7 +26,7 @@ import (
 )
 
 // Two faults at once, drawn at random: which statements fail, in which way, from when on and for how long; over engines, kinds of queue,
-// ways to send and ways to handle. When the faults are over, whatever a sender was told to be stored has been handled, in the order of its
+// ways to send and ways to handle. When the faults are over, every message that a sender knows to be stored has been handled, in the order of its
 // key, nothing is dead, and nothing is left.
 
 // pairSeeds found defects that were fixed since.
@@ -195,7 +195,7 @@ func pairMessage(i int) chanq.Message[string] {
 
 func keyOf(body string) string { return strings.Split(body, "-")[1] }
 
-// note notes what a sender was told.
+// note notes what a sender learned.
 func (p *pair) note(m chanq.Message[string], err error) {
 	var op *chanq.OpError
 	p.mu.Lock()
@@ -471,7 +471,7 @@ var targets = []target{
 type verb struct {
 	name string
 	make func(*pair) faultdb.Fault
-	ends bool // the connection, too
+	ends bool // also the connection
 }
 
 var verbs = []verb{

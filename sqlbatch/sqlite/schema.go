@@ -15,7 +15,7 @@ func (dialect) Begin() []string { return []string{"BEGIN IMMEDIATE"} }
 func (dialect) Commit() string  { return "COMMIT" }
 
 // Fresh has the file keep what is needed to shrink it in steps (Queue.Shrink). SQLite decides that with the first page of a file, which
-// journal_mode = WAL writes: a file with that page, and without a table, has to be written anew. A DSN cannot set it for all files: the
+// journal_mode = WAL writes: a file with that page, and without a table, has to be written again. A DSN cannot set it for all files: the
 // PRAGMA takes the write lock. A database in memory is left alone.
 func (dialect) Fresh(n sqlbatch.Names) sqlbatch.Fresh {
 	text := newRenderer(n).Replace

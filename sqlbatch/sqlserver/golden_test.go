@@ -232,7 +232,7 @@ func namesParameters(t *testing.T, n sqlbatch.Names) {
 	}
 }
 
-// Where the collation of a database tells A from a, so are names told apart: of columns, variables and aliases.
+// If the collation of a database is case-sensitive, so are names of columns, variables and aliases.
 func TestNamesAreSpelledInOneWay(t *testing.T) {
 	spelled, name := map[string]string{}, regexp.MustCompile(`^@?[A-Za-z_]\w*$`)
 	for _, n := range kinds {

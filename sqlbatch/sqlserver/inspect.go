@@ -156,7 +156,7 @@ func (q *queue) Stats(limit int) sqlbatch.Statement {
 // committed, what it does not find is gone, and nothing is stored while it reads. Locks on rows instead
 // would miss a message that is stored behind the scan, before the last one ahead of it ends. Senders and
 // consumers wait while it reads the ghosts, so it runs only if the first look finds nothing.
-// HOLDLOCK: the same with READ_COMMITTED_SNAPSHOT, and to the end of the statement. READCOMMITTEDLOCK cannot stand beside TABLOCK.
+// HOLDLOCK: the same with READ_COMMITTED_SNAPSHOT, and to the end of the statement. READCOMMITTEDLOCK conflicts with TABLOCK.
 //
 // LOCK_TIMEOUT 0: where the table's lock is not free, error 1222 is the answer, and no writer queues
 // behind the request. 601 comes from the first look, when a row moves under it. XACT_ABORT is off for

@@ -72,7 +72,7 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 	if wear := q.Bloat(); wear.Text != "" { // Vacuum runs in no transaction, as some of these do
 		calls["wear"] = wear
 	}
-	if free := q.FreePages(); free.Text != "" { // Shrink writes outside of a transaction, too
+	if free := q.FreePages(); free.Text != "" { // Shrink also writes outside of a transaction
 		calls["free-pages"] = free
 	}
 	for name, st := range orderedCalls(q, value) {

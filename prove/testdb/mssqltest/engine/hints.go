@@ -147,7 +147,7 @@ func (x *exec) reading(u *baseUse) (reading, error) {
 		return r, nil
 	}
 	level := x.s.set.level
-	if h.level != 0 && !(h.updLock && h.level == readCommitted) { // beside UPDLOCK it is ignored ("Table hints (Transact-SQL)", UPDLOCK)
+	if h.level != 0 && !(h.updLock && h.level == readCommitted) { // with UPDLOCK it is ignored ("Table hints (Transact-SQL)", UPDLOCK)
 		level = h.level
 	}
 	if h.readPast && level != readCommitted && level != repeatableRead {

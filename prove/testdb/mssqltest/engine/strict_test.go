@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What Microsoft's engine refuses or tells apart, and an emulator might not.
+// What Microsoft's engine rejects or distinguishes, and an emulator might not.
 
 func TestNamesOfApplicationLocksAreComparedByteByByte(t *testing.T) {
 	s := newServer(t)
