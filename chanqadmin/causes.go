@@ -67,7 +67,7 @@ func (q *Queue) Causes(ctx context.Context) (Causes, error) {
 		if err != nil {
 			return Causes{}, err
 		}
-		if all = append(all, list...); len(list) == 0 { // a page may be short, since groups end between its two reads on SQL Server
+		if all = append(all, list...); len(list) == 0 { // on SQL Server a page may be short: groups end between its two reads
 			break
 		}
 		after = list[len(list)-1].group()

@@ -161,7 +161,7 @@ func (q *Queue) eachGroup(ctx context.Context, op string, s *Select, do func(*sq
 				return err
 			}
 		}
-		if len(list) == 0 { // a page may be short, since groups end between its two reads on SQL Server
+		if len(list) == 0 { // on SQL Server a page may be short: groups end between its two reads
 			return nil
 		}
 	}
