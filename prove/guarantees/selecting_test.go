@@ -352,6 +352,9 @@ func rolledBack(w *world) {
 			return faultdb.Fault{}
 		})
 		require.NoError(w, call.do(), name)
+		if name == "causes" {
+			times-- // the empty page that ends it
+		}
 		require.Equal(w, 4, times, name)
 		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 			if testdb.Runs(op, call.meant) {
