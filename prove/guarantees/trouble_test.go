@@ -223,7 +223,7 @@ func hungTasks(w *world) {
 				}
 				return faultdb.Fault{}
 			})
-			pass(4 * troubleLease)
+			pass(2 * troubleLease)
 			require.Empty(w, lost.but(), "%s of %s", name, kind)
 			w.Heal()
 			for _, l := range held {
