@@ -188,6 +188,7 @@ func hungExtension(w *world) {
 // hungTasks has what a consumer does again and again hang for as long as it may, while messages are handled: on SQLite all statements
 // share one connection.
 func hungTasks(w *world) {
+	lease := testdb.Of(troubleLease, steadyLease) // 6 s and 4.5 s: on real clocks the tasks take a minute together
 	is := func(sts ...sqlbatch.Statement) func(faultdb.Op) bool {
 		return func(op faultdb.Op) bool {
 			return slices.ContainsFunc(sts, func(st sqlbatch.Statement) bool { return testdb.Runs(op, st) })
@@ -215,7 +216,7 @@ func hungTasks(w *world) {
 				}
 				testdb.Send(w, q, m)
 			}
-			c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: troubleLease, PollEvery: troubleLease / 10})
+			c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: lease, PollEvery: lease / 10})
 			held := testdb.Take(w, c, 3)
 			w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 				if meant(op) {
@@ -223,7 +224,7 @@ func hungTasks(w *world) {
 				}
 				return faultdb.Fault{}
 			})
-			pass(2 * troubleLease)
+			pass(3 * lease)
 			require.Empty(w, lost.but(), "%s of %s", name, kind)
 			w.Heal()
 			for _, l := range held {
