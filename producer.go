@@ -276,12 +276,12 @@ func (p *Producer[T]) Flush(ctx context.Context) error {
 	return p.queue.failed("flush", p.flush(ctx))
 }
 
-// flushLook is how often Flush looks whether the intake waits for room in vain.
-const flushLook = 10 * time.Millisecond
+// flushCheck is how often Flush checks whether messages that cannot be stored keep the intake from going on.
+const flushCheck = 10 * time.Millisecond
 
 func (p *Producer[T]) flush(ctx context.Context) error {
-	look := time.NewTicker(flushLook)
-	defer look.Stop()
+	check := time.NewTicker(flushCheck)
+	defer check.Stop()
 	for open := true; open; {
 		select {
 		case p.flushIn <- struct{}{}:
@@ -291,7 +291,7 @@ func (p *Producer[T]) flush(ctx context.Context) error {
 			open = false
 		case <-p.open.Done():
 			open = false
-		case <-look.C:
+		case <-check.C:
 			if p.sender.Full() {
 				return p.unsent()
 			}

@@ -72,7 +72,7 @@ type pair struct {
 	truth     *chanq.Queue[string] // without
 	db, clean *sql.DB
 	ordered   bool
-	told      string // what was drawn
+	drawn     string // for messages of failures
 	heals     time.Time
 
 	mu      sync.Mutex
@@ -102,7 +102,7 @@ func playPair(t *testing.T, seed uint64) {
 	p.q, p.truth = testdb.OpenOn[string](t, p.db, "work", cfg), testdb.OpenOn[string](t, p.clean, "work", cfg)
 	sendWay, handleWay := draw(p, sendWays...), draw(p, handleWays...)
 	one, two := p.drawFault(), p.drawFault()
-	p.told = fmt.Sprintf("seed %d: %s, ordered %v, %s, %s, %s, %s", seed, p.engine.Name, p.ordered, sendWay.name, handleWay.name, one, two)
+	p.drawn = fmt.Sprintf("seed %d: %s, ordered %v, %s, %s, %s, %s", seed, p.engine.Name, p.ordered, sendWay.name, handleWay.name, one, two)
 	faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		for _, f := range []*fault{one, two} {
 			if f.meets(op) {
@@ -134,8 +134,8 @@ func playPair(t *testing.T, seed uint64) {
 	time.Sleep(time.Until(p.heals))
 	p.empties()
 	consumer.Stop()
-	require.NoError(t, <-ended, p.told)
-	require.NoError(t, consumer.Shutdown(testdb.Soon(t)), p.told)
+	require.NoError(t, <-ended, p.drawn)
+	require.NoError(t, consumer.Shutdown(testdb.Soon(t)), p.drawn)
 	p.judge()
 	require.NoError(t, p.db.Close())
 	require.NoError(t, p.clean.Close())
@@ -158,7 +158,7 @@ func (p *pair) empties() {
 		if done && testdb.Empty(p, p.truth) {
 			return
 		}
-		require.Less(p, time.Since(began), recoversWithin, "%s: it stands still: %+v, stored %v, handled %v", p.told, testdb.Stats(p, p.truth), p.stored, p.handled)
+		require.Less(p, time.Since(began), recoversWithin, "%s: it stands still: %+v, stored %v, handled %v", p.drawn, testdb.Stats(p, p.truth), p.stored, p.handled)
 	}
 }
 
@@ -166,13 +166,13 @@ func (p *pair) judge() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for body := range p.handled {
-		require.False(p, p.refused[body], "%s: %s was refused, and handled", p.told, body)
+		require.False(p, p.refused[body], "%s: %s was refused, and handled", p.drawn, body)
 	}
-	require.Zero(p, testdb.Counted(p, p.truth), "%s: nothing is left, nor dead", p.told)
+	require.Zero(p, testdb.Counted(p, p.truth), "%s: nothing is left, nor dead", p.drawn)
 	last := map[string]string{}
 	for _, body := range p.first {
 		if key := keyOf(body); p.ordered && p.stored[body] { // another one may be stored after those that were sent later
-			require.Less(p, last[key], body, "%s: the order of a key: %v", p.told, p.first)
+			require.Less(p, last[key], body, "%s: the order of a key: %v", p.drawn, p.first)
 			last[key] = body
 		}
 	}
@@ -311,7 +311,7 @@ func (p *pair) produces(send func(*chanq.Producer[string], chanq.Message[string]
 	time.Sleep(time.Until(p.heals))
 	var left *chanq.UnsentError[string]
 	if err := producer.Close(testdb.Soon(p)); !errors.As(err, &left) {
-		require.NoError(p, err, p.told)
+		require.NoError(p, err, p.drawn)
 		left = &chanq.UnsentError[string]{}
 	}
 	for _, f := range unsent {

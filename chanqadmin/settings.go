@@ -1,0 +1,68 @@
+package chanqadmin
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/table"
+)
+
+// Pause stops the claims of this queue in all processes, each with its next poll. Leases may be settled, consumers deliver what they
+// have buffered, and sends continue. Change.Actor and Reason are stored for other operators: see Paused. Limit, PerSecond and DryRun
+// must be zero. It costs one round trip.
+func (q *Queue) Pause(ctx context.Context, c Change) error {
+	err := c.check()
+	if c.Limit != 0 || c.PerSecond != 0 || c.DryRun {
+		err = errors.Join(err, errors.New("Change.Limit, PerSecond and DryRun must be zero: a pause changes no message"))
+	}
+	if err != nil {
+		return q.refuse("pause", "%w", err)
+	}
+	return q.fail("pause", q.once(ctx, q.sql.Pause(c.actor(), c.Reason), nil))
+}
+
+// Pause is the pause of a queue.
+type Pause struct {
+	Since      time.Time // by the clock of the database; zero: the queue is not paused
+	By, Reason string
+}
+
+// Paused returns the pause of the queue. It costs one round trip.
+func (q *Queue) Paused(ctx context.Context) (Pause, error) {
+	var found table.Stored
+	if err := q.once(ctx, q.sql.Version(), found.Scan); err != nil || !found.Paused {
+		return Pause{}, q.fail("look at the pause", err)
+	}
+	return Pause{Since: time.UnixMilli(found.PausedAt.Int64), By: found.PausedBy.String, Reason: found.PauseReason.String}, nil
+}
+
+// Configure changes the fields of the queue's Spec that are not zero in spec, while programs use the queue. Its consumers adopt them
+// with their next heartbeat, every third of chanq.ConsumerConfig.LeaseFor. Kind and Slots cannot be changed: ErrSpec. The role needs
+// permission to update the queue's row, as for Pause. If a table or an index of the queue is missing, Configure creates it as
+// chanq.Migrate does. It costs up to nine round trips, four if nothing changes. If the queue does not exist, Configure returns
+// ErrNoSchema.
+func (q *Queue) Configure(ctx context.Context, spec chanq.Spec) error {
+	if _, err := q.Spec(ctx); err != nil { // a queue that was dropped is not to be made again
+		return err
+	}
+	cfg := q.cfg
+	cfg.Spec = spec
+	return chanq.Migrate(ctx, q.db, q.Name(), cfg)
+}
+
+// Spec returns the stored Spec of the queue. It costs one round trip.
+func (q *Queue) Spec(ctx context.Context) (chanq.Spec, error) {
+	cfg, err := chanq.StoredConfig(ctx, q.db, q.Name(), q.cfg)
+	return cfg.Spec, err
+}
+
+// Resume ends a pause, and deletes its actor and reason. It costs one round trip.
+func (q *Queue) Resume(ctx context.Context) error {
+	err := q.once(ctx, q.sql.Resume(), nil)
+	if err == nil {
+		q.queue.Wake()
+	}
+	return q.fail("resume", err)
+}
