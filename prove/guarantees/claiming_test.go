@@ -250,6 +250,7 @@ func firstClaim(w *world) {
 }
 
 // lockedMeanwhile has another session hold the only row while a consumer looks, which pauses for an hour when there is nothing.
+// The owner of an ordered queue's slot reads without a lock, so on PostgreSQL it gets the row at once.
 func lockedMeanwhile(w *world) {
 	w.skipWithoutRowLocks()
 	w.onKinds(func(q *chanq.Queue[string]) {
@@ -257,7 +258,9 @@ func lockedMeanwhile(w *world) {
 		unlock := w.lock(q.Name(), id)
 		c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: time.Hour})
 		pass(slowness * 500 * time.Millisecond)
-		require.Zero(w, c.Stats().Held)
+		if q.Name() == "plain" {
+			require.Zero(w, c.Stats().Held)
+		}
 		unlock()
 		began := time.Now()
 		l := testdb.Take(w, c, 1)[0]
