@@ -34,7 +34,8 @@ func parse(args []string, usage io.Writer) (options, error) {
 	flags.DurationVar(&o.KillEvery, "kill-every", 5*time.Second, "mean time between two kills; 0 for none")
 	flags.DurationVar(&o.LockEvery, "lock-every", 2*time.Second, "mean time between two locks that another session takes: of a leased row, for up to 10s (SQLite: of the database, for up to 500ms); 0 for none")
 	flags.DurationVar(&o.FreezeEvery, "freeze-every", 5*time.Second, "mean time between two connections that are frozen, for up to 10s (SQLite: 500ms); 0 for none. A server is reached through a proxy then")
-	flags.Float64Var(&o.Faults, "faults", 0.001, "share of the operations on the database that break their connection")
+	flags.Float64Var(&o.Faults, "faults", 0.001, "share of the operations on the database that fail: before or after they are applied, with a known or an unknown outcome, or only when their time is over")
+	flags.Float64Var(&o.Guilty, "guilty", 0, "share of the messages that fail, or make a statement or their process fail (sqlite, postgres)")
 	flags.IntVar(&o.Body, "body", 1024, "most bytes of a body")
 	flags.DurationVar(&o.SampleEvery, "sample", 0, "time between two samples (default: a twentieth of -for)")
 	flags.Uint64Var(&o.Seed, "seed", uint64(time.Now().UnixNano()), "of the kills, the load and the faults")
@@ -72,6 +73,8 @@ func (o options) check() error {
 		{o.LockEvery < 0, fmt.Sprintf("-lock-every is %v: not negative", o.LockEvery)},
 		{o.FreezeEvery < 0, fmt.Sprintf("-freeze-every is %v: not negative", o.FreezeEvery)},
 		{o.Faults < 0 || o.Faults > 0.1, fmt.Sprintf("-faults is %v: from 0 to 0.1", o.Faults)},
+		{o.Guilty < 0 || o.Guilty > 0.1, fmt.Sprintf("-guilty is %v: from 0 to 0.1", o.Guilty)},
+		{known && o.Guilty > 0 && e.triggers == nil, fmt.Sprintf("-guilty: -engine %s has no triggers for guilty messages", o.Engine)},
 		{o.Body < 0 || o.Body > 1<<20, fmt.Sprintf("-body is %d: from 0 to 1 MiB", o.Body)},
 		{o.SampleEvery < 100*time.Millisecond, fmt.Sprintf("-sample is %v: at least 100ms", o.SampleEvery)},
 		{exists, fmt.Sprintf("-db %s: must not exist: it is made and removed", o.db)},
@@ -107,8 +110,8 @@ func Command(ctx context.Context, args []string, out, usage io.Writer) error {
 			}()
 		}
 	}
-	fmt.Fprintf(out, "soak: engine %s, %v, %d messages/s, %d workers, kills every %v, locks every %v, freezes every %v, faults %g, bodies up to %d B, seed %d; %s/%s, %d CPUs, %s\n",
-		o.Engine, o.For, o.Rate, o.Workers, o.KillEvery, o.LockEvery, o.FreezeEvery, o.Faults, o.Body, o.Seed, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
+	fmt.Fprintf(out, "soak: engine %s, %v, %d messages/s, %d workers, kills every %v, locks every %v, freezes every %v, faults %g, guilty %g, bodies up to %d B, seed %d; %s/%s, %d CPUs, %s\n",
+		o.Engine, o.For, o.Rate, o.Workers, o.KillEvery, o.LockEvery, o.FreezeEvery, o.Faults, o.Guilty, o.Body, o.Seed, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
 	w, err := o.run(ctx, out)
 	if err != nil {
 		return err

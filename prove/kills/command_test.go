@@ -22,7 +22,7 @@ func TestAShortSoakOnPostgreSQLBreaksNoPromise(t *testing.T) {
 
 func soak(t *testing.T, args ...string) {
 	var out strings.Builder
-	err := Command(t.Context(), append(args, "-for", "8s", "-kill-every", "1s", "-lock-every", "500ms", "-freeze-every", "1s", "-workers", "3", "-faults", "0.01"), &out, io.Discard)
+	err := Command(t.Context(), append(args, "-for", "8s", "-kill-every", "1s", "-lock-every", "500ms", "-freeze-every", "1s", "-workers", "3", "-faults", "0.01", "-guilty", "0.01"), &out, io.Discard)
 	require.NoError(t, err, out.String())
 	require.Contains(t, out.String(), "0 lost, 0 delivered after a confirmed end, 0 unexplained")
 	t.Log(out.String())
@@ -40,6 +40,8 @@ func TestWrongFlagsAreNamed(t *testing.T) {
 		"-lock-every is -1s":   {"-lock-every", "-1s"},
 		"-freeze-every is -1s": {"-freeze-every", "-1s"},
 		"-faults is 2":         {"-faults", "2"},
+		"-guilty is 2":         {"-guilty", "2"},
+		"-guilty: -engine sql": {"-engine", "sqlserver", "-dsn", "x", "-guilty", "0.1"},
 		"-body is -1":          {"-body", "-1"},
 		"-sample is 1ns":       {"-sample", "1ns"},
 		"must not exist":       {"-db", "command_test.go"},

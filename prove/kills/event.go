@@ -17,7 +17,7 @@ const (
 	Quiet     Kind = "quiet"     // the process sends no more
 	Intended  Kind = "intended"  // a message, before it is sent; ID if the sender chose it
 	Stored    Kind = "stored"    // Send returned nil, or its transaction was committed
-	Dropped   Kind = "dropped"   // the transaction of the send was rolled back
+	Dropped   Kind = "dropped"   // Send returned an error that says that it is not stored, or its transaction was rolled back
 	Got       Kind = "got"       // a lease, before anything is done with it
 	Settling  Kind = "settling"  // a lease, before it is settled, if How and Deadline are not as they were at Got
 	Confirmed Kind = "confirmed" // Wait returned nil
@@ -26,6 +26,7 @@ const (
 	Failed    Kind = "failed"    // Wait told anything else; also of a send
 	Ended     Kind = "ended"     // the hook told that a lease ended, also of one in the buffer; by ID
 	Slow      Kind = "slow"      // a claim took long
+	Dying     Kind = "dying"     // the process handles a deadly message, and waits for its end
 	Weighed   Kind = "weighed"   // the process
 )
 

@@ -64,6 +64,7 @@ func (s Span) meets(o Span) bool { return s.From <= o.To && o.From <= s.To }
 type Message struct {
 	Name                     string
 	Intents, Stored, Dropped []Sending
+	Refusal                  string // why a send of it was Dropped
 	Deliveries               []Delivery
 	late                     []Delivery // that had run out when they were got, and counted no more
 }
@@ -138,14 +139,13 @@ func (h *History) locked(id chanq.ID, from int64) {
 	h.Locks[id] = append(h.Locks[id], Span{from, now()})
 }
 
-// Hear adds an event that a process told.
-func (h *History) Hear(process int, line string) error {
-	var e Event
+// Hear adds an event that a process told, and returns it.
+func (h *History) Hear(process int, line string) (e Event, err error) {
 	if err := json.Unmarshal([]byte(line), &e); err != nil {
-		return fmt.Errorf("line %q: %w", line, err)
+		return e, fmt.Errorf("line %q: %w", line, err)
 	}
 	h.Add(process, e)
-	return nil
+	return e, nil
 }
 
 // Add takes down what a process told. What one process tells comes in its order;
@@ -154,7 +154,7 @@ func (h *History) Add(process int, e Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch e.Kind {
-	case Started, Quiet:
+	case Started, Quiet, Dying:
 		h.told[state{process, e.Kind}] = e.At
 	case Weighed:
 		h.weighed[process] = e.Usage
@@ -184,6 +184,7 @@ func (h *History) addTo(m *Message, process int, e Event) {
 		return
 	case Dropped:
 		m.Dropped = append(m.Dropped, Sending{process, e.At, e.ID})
+		m.Refusal = e.Error
 		return
 	case Got:
 		h.so.delivered++

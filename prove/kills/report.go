@@ -1,24 +1,27 @@
 package kills
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"time"
-
-	"github.com/chanq/chanq/chanqadmin"
-	"github.com/chanq/chanq/prove/testdb"
 )
+
+// mostStill is the longest time in which a queue under load may store or settle nothing: no fault lasts longer.
+const mostStill = 10 * time.Second
 
 // report prints the record's end, and returns an error if a promise was broken.
 func report(out io.Writer, w *workers) error {
 	v := w.history.Judge()
 	t, _ := w.history.totals(0)
-	buried, err := w.buried(v)
+	buried, err := w.buried(w.history, v)
 	if err != nil {
 		v.Faults = append(v.Faults, err.Error())
+	}
+	sends, settles := w.history.still(w.drained)
+	if still := max(sends, settles); still > mostStill {
+		v.Faults = append(v.Faults, fmt.Sprintf("the queue stood still for %v", still))
 	}
 	if v.Deliveries == 0 {
 		return errors.New("nothing was delivered")
@@ -26,12 +29,13 @@ func report(out io.Writer, w *workers) error {
 	n := len(w.samples)
 	first, last := w.samples[:(n+2)/3], w.samples[n*2/3:] // thirds
 	fmt.Fprintf(out, `
-%d messages, %d of them confirmed to their senders; %d kills, %d connections broken, %d frozen, %d rows locked
+%d messages, %d of them confirmed to their senders; %d kills, %d operations failed, %d frozen, %d rows locked
 delivered once %d, again %d: asked for by nack or release %d, holder killed %d,
   settle failed or not known %d, INSERT repeated after a broken answer %d
 leases lost: %d of locked rows, %d that came late over a frozen connection
 confirmed ends: %d acked, %d dead-lettered; %d in the dead table
 due to delivered: %s
+longest time without a confirmed send %v, without a confirmed settle %v
 heap of the worker that lived on: %.1f MiB in the first third, %.1f in the last (most of each); goroutines %d and %d
 `,
 		v.Messages, v.Stored, t.kills, t.faults, t.frozen, t.locked,
@@ -39,6 +43,7 @@ heap of the worker that lived on: %.1f MiB in the first third, %.1f in the last 
 		v.LostLocked, v.LostSlow,
 		v.Acked, v.Buried, buried,
 		Quantiles(w.history.Latencies()),
+		sends.Round(time.Millisecond), settles.Round(time.Millisecond),
 		mib(int64(most(first, heapOf))), mib(int64(most(last, heapOf))), most(first, goroutinesOf), most(last, goroutinesOf))
 	if len(v.Faults) == 0 {
 		_, err := fmt.Fprintln(out, "0 lost, 0 delivered after a confirmed end, 0 unexplained")
@@ -49,16 +54,6 @@ heap of the worker that lived on: %.1f MiB in the first third, %.1f in the last 
 		fmt.Fprintln(out, b)
 	}
 	return fmt.Errorf("%d broken promises", len(v.Faults))
-}
-
-// buried removes and counts the dead messages: all whose burial was confirmed are
-// there.
-func (w *watch) buried(v Verdict) (int, error) {
-	n, err := testdb.Purge(context.Background(), w.queue, chanqadmin.StateDead)
-	if err == nil && n < v.Buried {
-		err = fmt.Errorf("LOST: %d messages were dead-lettered, %d are in the dead table", v.Buried, n)
-	}
-	return n, err
 }
 
 // Quantiles shows how times are distributed.

@@ -31,6 +31,8 @@ const (
 	// leaseFor is short, so that what a killed worker held comes back within the run,
 	// and long beside what a loaded machine keeps a process waiting.
 	leaseFor = 5 * time.Second
+	// hearEvery is how often deadly messages are looked for.
+	hearEvery = 20 * time.Millisecond
 	// rest is how long the rest of the queue may take, nacks of killed workers included.
 	rest = 5 * time.Minute
 )
@@ -48,7 +50,8 @@ type storm struct {
 
 	KillEvery, LockEvery, FreezeEvery, SampleEvery time.Duration
 
-	Faults float64       // share of the operations that break their connection
+	Faults float64       // share of the operations that fail
+	Guilty float64       // share of the messages that are guilty
 	Body   int           // most bytes
 	Work   time.Duration // on a lease, at most
 	Seed   uint64
@@ -57,13 +60,13 @@ type storm struct {
 }
 
 // strict: nothing but what is written down keeps a lease from being extended.
-func (s storm) strict() bool { return s.Spared > 0 && s.Crash == nil }
+func (s storm) strict() bool { return s.Spared > 0 && s.Crash == nil && s.Guilty == 0 }
 
 // run runs a storm, prints samples, and returns the workers and what they told. All of them
 // have ended; the caller calls end. The queue must not be there before, and is empty then. The
 // end of ctx ends the sending early.
 func (s storm) run(ctx context.Context, out io.Writer) (*workers, error) {
-	watch, err := newWatch(ctx, s.Engine, s.Address)
+	watch, err := newWatch(ctx, s.Engine, s.Address, s.Guilty > 0)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +89,9 @@ func (s storm) play(ctx context.Context, w *workers, out io.Writer) error {
 	if err := s.disturb(ctx, w, out); err != nil {
 		return err
 	}
+	w.drained = now()
 	w.Order("drain")
+	w.Every(0, hearEvery, w.killDying)
 	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), rest)
 	defer cancel()
 	if err := w.quiet(bound); err != nil {
@@ -108,6 +113,7 @@ func (s storm) disturb(ctx context.Context, w *workers, out io.Writer) error {
 	var crash errgroup.Group // joined here; kills go on meanwhile
 	kills := 0
 	w.Every(s.SampleEvery, s.SampleEvery, func() error { return w.sample(out) })
+	w.Every(0, hearEvery, w.killDying)
 	w.Often(s.KillEvery, func() error {
 		if s.Crash != nil && kills == s.Kills/2 {
 			crash.Go(func() error {
@@ -128,7 +134,5 @@ func (s storm) disturb(ctx context.Context, w *workers, out io.Writer) error {
 	return errors.Join(err, crash.Wait())
 }
 
-// config is the queue's: a message may be claimed as often as workers die.
-func config() chanq.Config {
-	return chanq.Config{Spec: chanq.Spec{MaxAttempts: 10_000}}
-}
+// config is the queue's. A statement that hangs ends before its leases do.
+func config() chanq.Config { return chanq.Config{Codec: codec{}, StatementTimeout: leaseFor / 2} }

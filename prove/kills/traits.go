@@ -19,6 +19,9 @@ type engine struct {
 
 	lockOne string // locks any leased row and returns the 16 bytes of its id
 	lockAll string // or begins a transaction that keeps every other writer out
+	// lockTable keeps every writer out for at most hiccup, as CREATE INDEX does.
+	lockTable string
+	triggers  []string // of guilty messages; nil: there are none on this engine
 	// How long a lock or a freeze lasts at most: two leases, but only a while where
 	// it stops everybody.
 	lockFor, freezeFor time.Duration
@@ -46,13 +49,14 @@ var engines = map[string]engine{
 		Engine: testdb.SQLite, file: true,
 		size: `SELECT page_count * page_size, freelist_count FROM pragma_page_count, pragma_page_size, pragma_freelist_count`,
 		// A connection that freezes in a transaction stops everybody as this does.
-		lockAll: `BEGIN IMMEDIATE`, lockFor: hiccup, freezeFor: hiccup,
+		lockAll: `BEGIN IMMEDIATE`, lockFor: hiccup, freezeFor: hiccup, triggers: sqliteTriggers,
 	},
 	"postgres": {
 		Engine:  testdb.Postgres,
 		size:    `SELECT pg_total_relation_size('chanq_soak'), (SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = 'chanq_soak')`,
-		drop:    []string{`DROP TABLE IF EXISTS chanq_soak, chanq_soak__dead, chanq_soak__done`, `DELETE FROM chanq__queues WHERE name = 'soak'`},
+		drop:    []string{`DROP TABLE IF EXISTS chanq_soak, chanq_soak__dead, chanq_soak__done`, `DROP FUNCTION IF EXISTS refusing`, `DELETE FROM chanq__queues WHERE name = 'soak'`},
 		lockOne: lockLease, lockFor: 2 * leaseFor, freezeFor: 2 * leaseFor,
+		lockTable: `LOCK TABLE chanq_soak IN SHARE MODE`, triggers: postgresTriggers,
 	},
 	"citus":           citus(testdb.Citus),
 	"citus-elsewhere": citus(testdb.CitusElsewhere),

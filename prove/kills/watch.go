@@ -19,13 +19,13 @@ import (
 type watch struct {
 	engine  engine
 	db      *sql.DB
-	queue   *chanq.Queue[[]byte]
+	queue   *chanq.Queue[body]
 	began   time.Time
 	samples []usage // of the first worker
 }
 
 // newWatch makes the queue, which must not be there: its messages are not ours.
-func newWatch(ctx context.Context, name, address string) (w *watch, err error) {
+func newWatch(ctx context.Context, name, address string, guilty bool) (w *watch, err error) {
 	w = &watch{engine: engines[name], began: time.Now()}
 	if w.db, err = w.engine.open(address, nil); err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func newWatch(ctx context.Context, name, address string) (w *watch, err error) {
 			w.close()
 		}
 	}()
-	if _, err := chanq.Open[[]byte](ctx, w.db, queueName, config()); err == nil {
+	if _, err := chanq.Open[body](ctx, w.db, queueName, config()); err == nil {
 		return nil, fmt.Errorf("the database has a queue %q: drop its tables or use another database", queueName)
 	} else if !errors.Is(err, chanq.ErrNoSchema) {
 		return nil, err
@@ -49,7 +49,12 @@ func newWatch(ctx context.Context, name, address string) (w *watch, err error) {
 	if err := chanq.Migrate(ctx, tables, queueName, config()); err != nil {
 		return nil, err
 	}
-	w.queue, err = chanq.Open[[]byte](ctx, w.db, queueName, config())
+	if guilty {
+		if err := w.engine.install(tables); err != nil {
+			return nil, err
+		}
+	}
+	w.queue, err = chanq.Open[body](ctx, w.db, queueName, config())
 	return w, err
 }
 

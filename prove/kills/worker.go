@@ -71,15 +71,15 @@ func (w *worker) run(send, receive context.Context) error {
 			Tell(Event{Kind: Slow, Took: e.Took})
 		}
 	}
-	q, err := reach(func() (*chanq.Queue[[]byte], error) { return chanq.Open[[]byte](receive, db, queueName, cfg) })
+	q, err := reach(func() (*chanq.Queue[body], error) { return chanq.Open[body](receive, db, queueName, cfg) })
 	if err != nil {
 		return err
 	}
-	p, err := reach(func() (*chanq.Producer[[]byte], error) { return q.Producer(chanq.ProducerConfig{}) })
+	p, err := reach(func() (*chanq.Producer[body], error) { return q.Producer(chanq.ProducerConfig{}) })
 	if err != nil {
 		return err
 	}
-	c, err := reach(func() (*chanq.Consumer[[]byte], error) {
+	c, err := reach(func() (*chanq.Consumer[body], error) {
 		return q.Consume(receive, chanq.ConsumerConfig{Name: fmt.Sprint("worker ", w.Number), LeaseFor: leaseFor, Prefetch: 200})
 	})
 	if err != nil {
@@ -110,7 +110,7 @@ func (w *worker) freezeNext() {
 	}
 }
 
-// choose breaks one of many operations, before or after it is applied, and freezes
+// choose fails one of many operations, before or after it is applied, and freezes
 // one now and then.
 func (w *worker) choose(faultdb.Op) faultdb.Fault {
 	w.mu.Lock()
@@ -126,11 +126,18 @@ func (w *worker) choose(faultdb.Op) faultdb.Fault {
 		return faultdb.Fault{}
 	}
 	w.faults++
-	f := faultdb.Cut(engines[w.Engine].Errors[sqlbatch.Unknown])
-	if w.random.IntN(2) == 0 {
-		f = f.Applied()
+	errs := engines[w.Engine].Errors
+	switch w.random.IntN(8) {
+	case 0:
+		return faultdb.Fail(errs[sqlbatch.RolledBack]) // a deadlock
+	case 1:
+		return faultdb.Fail(errs[sqlbatch.Refused]) // a full disk, too many connections
+	case 2:
+		return faultdb.Hang()
+	case 3, 4:
+		return faultdb.Cut(errs[sqlbatch.Unknown])
 	}
-	return f
+	return faultdb.Cut(errs[sqlbatch.Unknown]).Applied()
 }
 
 func (w *worker) roll(n int) int {
@@ -141,14 +148,14 @@ func (w *worker) roll(n int) int {
 
 // send sends in small batches, at its rate whatever the answers take, and waits
 // for them at the end.
-func (w *worker) send(until context.Context, p *chanq.Producer[[]byte]) error {
+func (w *worker) send(until context.Context, p *chanq.Producer[body]) error {
 	const ticks = 50 // a second
 	tick := time.NewTicker(time.Second / ticks)
 	defer tick.Stop()
 	under := pool.New().WithMaxGoroutines(64)
 	if len(w.Again) > 0 {
 		under.Go(func() {
-			ms := make([]chanq.Message[[]byte], len(w.Again))
+			ms := make([]chanq.Message[body], len(w.Again))
 			for i, a := range w.Again {
 				ms[i] = w.message(a.Name)
 				ms[i].ID = a.ID
@@ -166,7 +173,7 @@ func (w *worker) send(until context.Context, p *chanq.Producer[[]byte]) error {
 			if n := int(owed); n > 0 {
 				owed -= float64(n)
 				under.Go(func() {
-					ms := make([]chanq.Message[[]byte], n)
+					ms := make([]chanq.Message[body], n)
 					for i := range ms {
 						ms[i] = w.message(w.name())
 					}
@@ -181,7 +188,7 @@ func (w *worker) send(until context.Context, p *chanq.Producer[[]byte]) error {
 	return err
 }
 
-func (w *worker) sendBatch(p *chanq.Producer[[]byte], ms []chanq.Message[[]byte]) {
+func (w *worker) sendBatch(p *chanq.Producer[body], ms []chanq.Message[body]) {
 	events := make([]Event, len(ms))
 	for i, m := range ms {
 		events[i] = Event{Kind: Intended, Name: nameOf(m.Body), ID: m.ID}
@@ -192,14 +199,19 @@ func (w *worker) sendBatch(p *chanq.Producer[[]byte], ms []chanq.Message[[]byte]
 	if err != nil && !errors.As(err, &batch) {
 		return // nothing is known
 	}
-	var stored []Event
+	var answers []Event
 	for i, e := range events {
-		if batch == nil || batch.Errs[i] == nil {
+		switch {
+		case batch == nil || batch.Errs[i] == nil:
 			e.Kind, e.ID = Stored, receipts[i].ID
-			stored = append(stored, e)
+		case OutcomeOf(batch.Errs[i]) == Failed:
+			e.Kind, e.Error = Dropped, batch.Errs[i].Error()
+		default:
+			continue // nothing is known
 		}
+		answers = append(answers, e)
 	}
-	Tell(stored...)
+	Tell(answers...)
 }
 
 // stamp is the length of the time that a body begins with. The message's name
@@ -215,13 +227,17 @@ func (w *worker) name() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.sent++
-	return fmt.Sprintf("%d/%d", w.Number, w.sent)
+	name := fmt.Sprintf("%d/%d", w.Number, w.sent)
+	if w.random.Float64() < w.Guilty {
+		name += " " + guilts[w.random.IntN(len(guilts))]
+	}
+	return name
 }
 
 // message is any of the kinds that a program might send. Every second has an ID of
 // the sender's choice.
-func (w *worker) message(name string) chanq.Message[[]byte] {
-	m := chanq.Message[[]byte]{Body: make([]byte, stamp+len(name)+1+w.roll(w.Body+1))}
+func (w *worker) message(name string) chanq.Message[body] {
+	m := chanq.Message[body]{Body: make([]byte, stamp+len(name)+1+w.roll(w.Body+1))}
 	copy(m.Body[stamp:], name)
 	if w.roll(2) == 0 {
 		m.ID = chanq.NewID()
@@ -234,13 +250,15 @@ func (w *worker) message(name string) chanq.Message[[]byte] {
 	case 2:
 		m.Headers = map[string]string{"kind": "soak"}
 	}
-	binary.BigEndian.PutUint64(m.Body, uint64(now()+int64(m.Delay)))
+	if m.Type = guiltOf(name); m.Type != unreadable {
+		binary.BigEndian.PutUint64(m.Body, uint64(now()+int64(m.Delay)))
+	}
 	return m
 }
 
 // receive settles every lease in one of the ways there are, and learns each
 // outcome.
-func (w *worker) receive(c *chanq.Consumer[[]byte]) error {
+func (w *worker) receive(c *chanq.Consumer[body]) error {
 	outcomes := pool.New() // one that is stuck keeps no other from being told
 	if w.Work > 0 {
 		outcomes = outcomes.WithMaxGoroutines(readers)
@@ -252,6 +270,10 @@ func (w *worker) receive(c *chanq.Consumer[[]byte]) error {
 			e.Latency = max(1, time.Duration(now()-int64(binary.BigEndian.Uint64(l.Body))))
 		}
 		Tell(e)
+		if l.Type == deadly {
+			Tell(Event{Kind: Dying})
+			select {}
+		}
 		if w.roll(100) > 0 {
 			if w.Work == 0 {
 				w.settle(l, e.How)
@@ -289,7 +311,7 @@ func (w *worker) how() How {
 	return Ack
 }
 
-func (w *worker) settle(l *chanq.Lease[[]byte], how How) {
+func (w *worker) settle(l *chanq.Lease[body], how How) {
 	switch how { // Wait returns what went wrong
 	case Nack:
 		_ = l.Nack(chanq.RetryAfter(time.Duration(w.roll(500))*time.Millisecond, errors.New("try again")))
@@ -302,7 +324,7 @@ func (w *worker) settle(l *chanq.Lease[[]byte], how How) {
 	}
 }
 
-func (w *worker) outcome(l *chanq.Lease[[]byte], got Event) {
+func (w *worker) outcome(l *chanq.Lease[body], got Event) {
 	err := l.Wait(context.Background())
 	e := Event{Kind: OutcomeOf(err), Name: got.Name, ID: got.ID, Attempt: got.Attempt}
 	if e.Kind == Failed {

@@ -22,6 +22,9 @@ type workers struct {
 	history *History
 	proxies []*netproxy.Proxy // by place, to the server; none to a file
 
+	drained int64    // when sending ended
+	dying   chan int // processes that handle a deadly message
+
 	locking context.Context // ends with calm
 	calmed  context.CancelFunc
 	locks   sync.WaitGroup
@@ -30,7 +33,8 @@ type workers struct {
 func startWorkers(s storm, watch *watch) (*workers, error) {
 	w := &workers{watch: watch, storm: s, history: NewHistory(leaseFor)}
 	w.history.Strict, w.history.Broken = s.strict(), s.Faults > 0
-	w.Crew = crew.New(WorkerPart, s.Workers, rand.New(rand.NewPCG(s.Seed, 1)), w.history.Hear)
+	w.Crew = crew.New(WorkerPart, s.Workers, rand.New(rand.NewPCG(s.Seed, 1)), w.hear)
+	w.dying = make(chan int, 1000)
 	w.locking, w.calmed = context.WithCancel(context.Background())
 	if err := w.startAll(); err != nil {
 		w.end()
@@ -72,18 +76,50 @@ func (w *workers) start(place int, again []Again) (err error) {
 	return w.Start(place, o)
 }
 
-// killOne kills any worker but those that are spared, and starts another in its
-// place.
+// killOne kills any worker but those that are spared.
 func (w *workers) killOne() error {
 	if len(w.Places) <= w.storm.Spared {
 		return nil
 	}
-	p := w.Places[w.storm.Spared+w.Random.IntN(len(w.Places)-w.storm.Spared)]
+	return w.kill(w.Places[w.storm.Spared+w.Random.IntN(len(w.Places)-w.storm.Spared)])
+}
+
+// hear adds an event, and remembers which process a deadly message is about to end.
+func (w *workers) hear(process int, line string) error {
+	e, err := w.history.Hear(process, line)
+	if e.Kind == Dying {
+		w.dying <- process
+	}
+	return err
+}
+
+// killDying kills the processes that handle deadly messages.
+func (w *workers) killDying() error {
+	for {
+		select {
+		case number := <-w.dying:
+			if p := w.All[number]; !p.Killed() {
+				if err := w.kill(p); err != nil {
+					return err
+				}
+			}
+		default:
+			return nil
+		}
+	}
+}
+
+// kill kills a worker and starts another in its place.
+func (w *workers) kill(p *crew.Process) error {
 	w.history.Kill(p.Number)
 	if err := w.Kill(p); err != nil {
 		return err
 	}
-	return w.start(p.Place, w.history.Unfinished(p.Number))
+	err := w.start(p.Place, w.history.Unfinished(p.Number))
+	if err == nil && w.drained > 0 {
+		w.Places[p.Place].Order("drain")
+	}
+	return err
 }
 
 // freeze stops what goes through one connection of one worker. What had been sent
@@ -113,16 +149,20 @@ func (w *workers) upTo(d time.Duration) time.Duration {
 // lock locks a leased row, any, as another program's transaction does, or all of
 // a database that has one writer.
 func (w *workers) lock() error {
-	length := w.upTo(w.engine.lockFor)
+	length, all := w.upTo(w.engine.lockFor), w.engine.lockAll
+	if w.engine.lockTable != "" && w.Random.IntN(10) == 0 {
+		length, all = w.upTo(hiccup), "BEGIN; "+w.engine.lockTable
+	}
 	w.locks.Go(func() {
-		if err := w.lockFor(length); err != nil && w.locking.Err() == nil {
+		if err := w.lockFor(length, all); err != nil && w.locking.Err() == nil {
 			w.Fail(fmt.Errorf("lock a row: %w", err))
 		}
 	})
 	return nil
 }
 
-func (w *workers) lockFor(length time.Duration) error {
+// lockFor runs all, which keeps every other writer out, or locks a leased row, and rolls back after a time.
+func (w *workers) lockFor(length time.Duration, all string) error {
 	c, err := w.db.Conn(w.locking)
 	if err != nil {
 		return err
@@ -130,8 +170,8 @@ func (w *workers) lockFor(length time.Duration) error {
 	defer c.Close()
 	from := now()
 	var id chanq.ID
-	if w.engine.lockAll != "" {
-		if _, err := c.ExecContext(w.locking, w.engine.lockAll); err != nil {
+	if all != "" {
+		if _, err := c.ExecContext(w.locking, all); err != nil {
 			return err
 		}
 		crew.Rest(w.locking, length)

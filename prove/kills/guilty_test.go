@@ -1,0 +1,58 @@
+package kills
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
+)
+
+func TestTheJudgeKnowsTheGuilty(t *testing.T) {
+	id := chanq.ID{1}
+	for name, c := range map[string]struct {
+		events []Event // of one message
+		dead   []chanqadmin.Entry
+		want   string // "" for no fault
+	}{
+		"refused":                    {[]Event{{Kind: Dropped, Name: "a refused"}}, nil, ""},
+		"refused, and stored":        {[]Event{{Kind: Stored, Name: "a refused"}}, nil, "but it was stored"},
+		"innocent, and refused":      {[]Event{{Kind: Dropped, Name: "a", Error: "no room"}}, nil, "its send failed: no room"},
+		"unreadable":                 {[]Event{{Kind: Stored, Name: "a unreadable", ID: id}}, []chanqadmin.Entry{{ID: id, Type: unreadable}}, ""},
+		"unreadable, and lost":       {[]Event{{Kind: Stored, Name: "a unreadable", ID: id}}, nil, "LOST: a unreadable"},
+		"unreadable, and delivered":  {[]Event{{Kind: Got, Name: "a unreadable", ID: id, Attempt: 1}}, nil, "cannot be decoded"},
+		"deadly, and lost":           {[]Event{{Kind: Stored, Name: "a deadly", ID: id}}, nil, "LOST: a deadly"},
+		"undeletable, and told so":   {[]Event{{Kind: Got, Name: "a undeletable", Attempt: 1}, {Kind: Failed, Name: "a undeletable", Attempt: 1}}, nil, ""},
+		"innocent, and dead":         {[]Event{{Kind: Stored, Name: "a", ID: id}}, []chanqadmin.Entry{{ID: id}}, "innocent"},
+		"innocent, dead as intended": {[]Event{{Kind: Got, Name: "a", ID: id, Attempt: 1, How: Bury}, {Kind: Confirmed, Name: "a", Attempt: 1}}, []chanqadmin.Entry{{ID: id}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := NewHistory(10 * time.Second)
+			h.Add(0, Event{Kind: Intended, Name: c.events[0].Name, ID: c.events[0].ID})
+			for _, e := range c.events {
+				h.Add(0, e)
+			}
+			found := h.judgeDead(c.dead)
+			for _, fault := range h.Judge().Faults {
+				found = append(found, errors.New(fault))
+			}
+			err := errors.Join(found...)
+			if c.want == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, c.want)
+			}
+		})
+	}
+}
+
+func TestAStandstillIsMeasuredUntilTheEndOfTheSends(t *testing.T) {
+	h := told("0 0:intended 0:stored 1:got1nack 1:confirmed1 0:stored 20 1:got2 1:confirmed2 0:stored")
+	sends, settles := h.still(15 * second)
+	require.Equal(t, []time.Duration{3 * time.Second, 0}, []time.Duration{sends, settles})
+	sends, settles = h.still(30 * second)
+	require.Greater(t, min(sends, settles), 15*time.Second)
+}
