@@ -54,22 +54,14 @@ func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int, fn func(
 	stuck, err := from.core.serve("pipe", workers, func() {
 		for l := range from.feed.C() {
 			if from.core.engine.Begin(l.lease) {
-				d := l.Delivery // the lease itself would keep its body in memory until the outputs are stored
-				item := pipe.NewItem(l.lease, &d)
+				input := &piped{delivery: l.Delivery}
+				input.Begin(l.lease, &input.delivery)
 				from.core.attempt(func() error {
-					var out []Message[Out]
-					err := invoke(from.core, l, func(ctx context.Context, l *Lease[In]) error {
-						out = nil // of a call before; a Middleware may make a success of one that fails
-						made, err := fn(ctx, l)
-						if err == nil {
-							out = made
-						}
-						return err
-					})
+					out, err := invokeForOutputs(from.core, l, fn)
 					if err != nil {
 						return err
 					}
-					return appendOutputs(item, to.core, out)
+					return appendOutputs(&input.Item, to.core, out)
 				}, func(took time.Duration, err error) {
 					defer from.core.engine.Done()
 					if err != nil {
@@ -77,7 +69,7 @@ func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int, fn func(
 						return
 					}
 					o := HandlerOutcome{Kind: OutcomeAck}
-					if !p.Add(item) {
+					if !p.Add(&input.Item) {
 						o.Kind = OutcomeNone
 					}
 					from.core.handled(&l.Delivery, o, took, nil)
@@ -105,6 +97,34 @@ func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int, fn func(
 		}
 	}
 	return err
+}
+
+// piped is an input with its delivery. Its lease would keep its body in memory until the outputs are stored.
+type piped struct {
+	pipe.Item
+	delivery Delivery
+}
+
+// invokeForOutputs calls fn by the Middleware of its consumer.
+func invokeForOutputs[In, Out any](c *consumer, l *Lease[In], fn func(context.Context, *Lease[In]) ([]Message[Out], error)) ([]Message[Out], error) {
+	if len(c.cfg.Middleware) == 0 {
+		return fn(l.Context(), l)
+	}
+	return aroundForOutputs(c, l, fn)
+}
+
+// aroundForOutputs returns the outputs of the last call of fn: a Middleware might call it again, or make a success of one that failed.
+// It is a function of its own because out, which a closure writes, costs an allocation.
+func aroundForOutputs[In, Out any](c *consumer, l *Lease[In], fn func(context.Context, *Lease[In]) ([]Message[Out], error)) (out []Message[Out], err error) {
+	err = around(l.Context(), c.cfg.Middleware, &l.Delivery, func(ctx context.Context) error {
+		out = nil
+		made, err := fn(ctx, l)
+		if err == nil {
+			out = made
+		}
+		return err
+	})
+	return out, err
 }
 
 // appendOutputs adds messages to an input. One that would be refused every time dead-letters the input.

@@ -71,12 +71,8 @@ type Item struct {
 	handed bool      // the consumer has it, since that went on for too long
 }
 
-// NewItem returns an input without outputs.
-func NewItem(in *lease.Lease, of any) *Item {
-	item := &Item{In: in, Of: of}
-	item.Rows = item.one[:0]
-	return item
-}
+// Begin makes a zero Item an input without outputs. The Item must not be copied afterwards.
+func (i *Item) Begin(in *lease.Lease, of any) { i.In, i.Of, i.Rows = in, of, i.one[:0] }
 
 // Append adds an output. given says that its ID is the caller's.
 func (i *Item) Append(row sqlbatch.Row, given bool) {
