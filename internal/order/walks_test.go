@@ -225,7 +225,7 @@ func TestALockedRowOfAReadClosesItsKeyUntilItIsFetched(t *testing.T) {
 	for _, committed := range []bool{true, false} {
 		o := newOne(t, 0, func(c *Config) { c.Holds = false })
 		locked := row(1)
-		locked.Lock, locked.Contents = Locked, nil
+		locked.Lock = Locked
 		o.answer(o.plan(Read), 2, locked, row(2))
 		require.Empty(t, o.next())
 		require.False(t, o.Rests(o.now))
