@@ -1,78 +1,85 @@
 package order
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
-// Which message of a key may be delivered: advance is the one function that decides it.
+// Which message of a key may be delivered: advance is the one function that decides it. Whatever changes a message or a key notes it
+// in memory.changed, and each call of the owner ends with move.
+
+// move moves the first messages on of all keys that have changed.
+func (q *queues) move(now time.Duration) {
+	for i := 0; i < len(q.mem.changed); i++ {
+		alone := q.trials.alone
+		if q.advance(q.mem.changed[i], now); q.trials.alone && !alone { // the marks of all others are released
+			for _, sl := range q.slots {
+				sl.change()
+			}
+		}
+	}
+	clear(q.mem.changed)
+	q.mem.changed = q.mem.changed[:0]
+}
 
 // advance moves the first message of a key on, if the key is open.
-func (s *Sequencer) advance(k *keyQueue, now time.Duration) {
+func (q *queues) advance(k *keyQueue, now time.Duration) {
+	if k.slot.leaving || q.trials.alone {
+		q.clearMarks(k)
+	}
 	if len(k.all) == 0 {
 		if !k.held && k.spill == None {
-			s.forget(k)
+			q.forget(k)
 		}
 		return
 	}
 	m := k.all[0]
 	switch {
+	case m.busy():
+	case k.closed(m):
+		q.recall(m)
 	case m.state != idle:
-	case k.busy > 0, k.held, k.slot.leaving, k.spill <= m.Seq, !m.gate.done():
-		s.recall(m, now)
 	case m.dueAt > now:
-		s.uncount(m, now)
-		if s.standBack(m); m.state == idle {
-			s.wait(m, waiting, min(m.dueAt, now+peekEvery<<m.peeks))
-			m.peeks = min(m.peeks+1, mostPeeks)
+		if q.recall(m); m.state == idle {
+			q.mem.wait(m, waiting, min(m.dueAt, now+peekEvery<<min(m.pauses, mostPeeks)))
 		}
-	case m.locked:
-		m.locked = false
-		s.pause(m, waiting, now)
-	case !s.count(m) || !s.admit(m, now):
-	case s.crashed(m):
-		s.list(m, ready)
+	case !(q.trials.alone && q.trials.m == m) && !k.slot.enter(m): // queued. A trial that is made alone needs no place
+	case !q.trials.admit(m): // queued
+	case q.trials.crashed(m):
+		q.mem.list(m, ready)
 	case m.mustMark:
-		s.setContents(m, nil, 0)
-		s.list(m, toMark)
+		q.mem.setContents(m, nil, 0)
+		q.mem.list(m, toMark)
 	case m.contents == nil:
-		s.list(m, toFetch)
+		q.mem.list(m, toFetch)
 	default:
-		m.pauses, m.peeks = 0, 0
-		s.list(m, ready)
+		m.pauses = 0
+		q.mem.list(m, ready)
 	}
 }
 
-// count reports whether a message may be at work with the other keys of its slot. If not, it is queued.
-func (s *Sequencer) count(m *Message) bool {
-	if sl := m.key.slot; !m.counted {
-		if sl.Keys > 0 && sl.atWork >= sl.Keys && (!s.trial.alone || s.stopped(m)) {
-			s.set(m, queued)
-			sl.line = append(sl.line, m)
-			return false
-		}
-		m.counted = true
-		sl.atWork++
-	}
-	return true
-}
-
-// uncount takes a message from those at work, and moves on the next ones that are queued.
-func (s *Sequencer) uncount(m *Message, now time.Duration) {
-	if !m.counted {
+// recall takes back a message that is not the first one of an open key any more, or is not due.
+func (q *queues) recall(m *Message) {
+	if m.busy() || m.state == over {
 		return
 	}
-	m.counted = false
-	sl := m.key.slot
-	sl.atWork--
-	s.unqueue(sl, now)
+	if m.state != idle {
+		q.mem.set(m, idle)
+	}
+	m.key.slot.leave(m)
+	q.trials.standBack(m)
 }
 
-// unqueue moves on messages that are queued, as many as may be at work.
-func (s *Sequencer) unqueue(sl *slot, now time.Duration) {
-	for len(sl.line) > 0 && (sl.Keys == 0 || sl.atWork < sl.Keys) {
-		next := sl.line[0]
-		sl.line = sl.line[1:]
-		if next.state == queued {
-			s.set(next, idle)
-			s.advance(next.key, now)
+// clearMarks has the marks of a key released that are not to be used: its slot is leaving, or a trial is made alone. It ends the other
+// messages of a slot that is leaving.
+func (q *queues) clearMarks(k *keyQueue) {
+	for _, m := range slices.Clone(k.all) {
+		switch leaving := k.slot.leaving; {
+		case m.busy():
+		case m.mine && (leaving || q.trials.stopped(m)):
+			q.mem.list(m, toUndo)
+		case leaving:
+			q.end(m)
 		}
 	}
 }

@@ -110,6 +110,20 @@ func TestNumbersUpToOldAreMarkedBeforeTheirContentsAreRead(t *testing.T) {
 	require.Equal(t, []int64{1}, o.next())
 }
 
+// A message of the same key has committed late, with a smaller number.
+func TestAMessageThatIsOvertakenWhileItIsMarkedGivesItsPlaceBack(t *testing.T) {
+	o := newOne(t, 5)
+	o.Take([]Slot{{Number: 0, Fence: 20, Old: 5, Keys: 1}}, o.now)
+	sender := func(r *Task, rows ...Row) {
+		o.Answer(r, &Answer{Walked: true, Drawn: 2, Senders: []string{"s"}, Upto: None, Rows: rows}, o.now)
+	}
+	sender(o.plan(Read), row(2))
+	mark := o.plan(Mark)
+	sender(o.plan(Read), row(1), row(2))
+	o.known(mark, Row{ID: [16]byte{2}, Seq: 2, Fence: 20, Written: true})
+	require.Equal(t, int64(1), o.plan(Mark).Messages[0].Seq)
+}
+
 // A suspect is a message of key k with two expired leases.
 func suspect(seq int64, key string, crashes int) Row {
 	r := row(seq)

@@ -54,5 +54,5 @@ func TestOnlyTheSlotOfALockedRowWaits(t *testing.T) {
 	o.now += firstPause
 	require.Zero(t, reads())
 	require.Equal(t, []int64{3}, o.next())
-	require.Len(t, o.walks, 1, "they have met")
+	require.Len(t, o.reads.walks, 1, "they have met")
 }

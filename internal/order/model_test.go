@@ -240,7 +240,7 @@ func (s *sim) progress(c *simConsumer) {
 		if c.seq.Answer(st.task, a, s.now) {
 			s.fail("numbers were forgotten")
 		}
-		for _, w := range c.seq.walks {
+		for _, w := range c.seq.reads.walks {
 			if w.safe > w.cursor {
 				s.fail("the watermark %d is above the cursor %d", w.safe, w.cursor)
 			}
@@ -370,7 +370,7 @@ func (s *sim) consume(c *simConsumer) {
 
 // narrow has the next reads of a consumer end after a few numbers, as after reads that took long.
 func (s *sim) narrow(c *simConsumer) {
-	for _, w := range c.seq.walks {
+	for _, w := range c.seq.reads.walks {
 		if !s.oneWriter && s.chance(3) {
 			w.span = int64(1 + s.pick(4))
 		}

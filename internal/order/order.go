@@ -19,8 +19,15 @@
 // precedes it. One function, advance (advance.go), decides this after each event. The states toLook, looking, toAsk and asking are
 // those of a message whose row is looked at, unsure that of one whose rows an answer did not show (message.go).
 //
-// The methods of Sequencer are in the file of what they keep: walk.go (reads), key.go (messages by key), message.go (states), work.go
-// (tasks and answers), trial.go (suspects), sequencer.go (the calls of the owner). Which slots to own is decided in rebalancer.go.
+// # Parts
+//
+// Sequencer (sequencer.go) has the calls of the owner, and is composed of
+//   - memory: messages by state, their timers and counts, and which keys have changed;
+//   - queues: the queue of each key, what becomes of its messages (advance.go), and tasks of messages (work.go). It has slots
+//     (key.go: MaxKeys), held keys (held.go) and the trials of suspects (trial.go);
+//   - reads: what is read next. It has walks (walk.go) and a Watermark.
+//
+// Which slots to own is decided by the Rebalancer.
 //
 // These rules replace special cases:
 //   - A message without contents is fetched before its delivery, and each answer replaces what is known of its row. What
@@ -36,8 +43,8 @@
 // Slots that were taken together are read by one walk. It has a cursor (the greatest number read) and a watermark, safe:
 // each number up to it was read after its sender had ended, except numbers of stragglers. Each read begins at safe. A
 // catch-up is a read that begins lower: at the bound of a straggler that has ended, or at 0 after a redrive or a lost
-// session. Rows of the answer that asked for the catch-up, and of later answers, wait until a catch-up that
-// began after it has reached the cursor. Walks whose cursors are equal become one.
+// session. These events are counted. Rows of the answer that showed an event, and of later answers, wait until a
+// catch-up that began after it has reached the cursor. Walks whose cursors are equal become one.
 //
 // A key keeps few unread messages. Of the others it knows only the number from which on they are: it is spilled from
 // there. A refill reads spilled keys again, when no message before that number is in memory.
@@ -230,15 +237,15 @@ type Task struct {
 
 	walk    *walk
 	began   time.Duration
-	bounded bool // Upto is the end of the span of the walk
-	split   bool // the walk was split as the task was blocked
-	catch   *catchUp
-	slow    *catchUp
-	refill  []*keyQueue
+	bounded bool        // Upto is the end of the span of the walk
+	split   bool        // the walk was split as the task was blocked
+	pass    *pass       // of a walk, of which the task is a part
+	slow    bool        // this pass is a slow read
+	of      []*keyQueue // of a Refill, or of Held
 }
 
 // Slow reports whether the task is a part of a slow read. No message waits for it.
-func (t *Task) Slow() bool { return t.slow != nil }
+func (t *Task) Slow() bool { return t.slow }
 
 // Delivery is a message whose turn it is. Fence is that of the delivery, Message.Fence the stored one. If Expired or Crashed
 // is set, the message is dead-lettered in place of a delivery: its TTL has ended, or it has ended MaxCrashes processes. The

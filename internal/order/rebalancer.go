@@ -31,14 +31,13 @@ import (
 // It is not safe for concurrent use.
 type Rebalancer struct {
 	self    [16]byte
-	notes   []note
+	notes   notes
 	ending  bool
 	changes Changes
 
-	looked    bool // in this membership
-	last      time.Duration
+	last      time.Duration // look
 	next      time.Duration // of the next look
-	consumers int           // at the last look
+	consumers int           // at the last look; 0: none in this membership
 	fewest    int           // at the last two looks
 	changed   time.Duration // when their number changed
 	turn      int           // where the search for free slots begins
@@ -49,8 +48,7 @@ type Rebalancer struct {
 
 	kept     int // slots that may be kept beyond the share
 	keptTill time.Duration
-	keeping  time.Duration // the last keptTill was so long ahead
-	keptOf   int           // consumers then
+	keptOf   int // consumers then
 }
 
 const (
@@ -60,8 +58,7 @@ const (
 	lookRestless = 4 * time.Second         // after a change, during which looks come twice as often
 	lookSoon     = 50 * time.Millisecond   // after an event
 	starveAfter  = 3 * time.Second
-	keepFirst    = 30 * time.Second // doubles up to keepMost
-	keepMost     = 10 * time.Minute
+	keepFor      = 2 * time.Minute
 	mostMissed   = 4 // takes in a row that missed a slot and lead to a look soon
 )
 
@@ -74,6 +71,9 @@ const (
 	leaving // owned, and not read: its busy messages end
 	emptied // owned, and to be returned
 )
+
+// notes has a note for each slot.
+type notes []note
 
 type note struct {
 	state slotState
@@ -104,7 +104,7 @@ type Changes struct{ Gone, Leaving []int }
 
 // NewRebalancer returns a Rebalancer that owns none of so many slots.
 func NewRebalancer(slots int, self [16]byte) *Rebalancer {
-	r := &Rebalancer{self: self, notes: make([]note, slots)}
+	r := &Rebalancer{self: self, notes: make(notes, slots)}
 	for _, b := range self { // consumers begin at different places
 		r.turn = (r.turn*31 + int(b)) % slots
 	}
@@ -123,7 +123,7 @@ func (r *Rebalancer) Lost(self [16]byte) {
 	for i := range r.notes {
 		r.lose(i)
 	}
-	r.self, r.looked, r.consumers, r.next = self, false, 0, 0
+	r.self, r.consumers, r.next = self, 0, 0
 }
 
 // Doubt has all owned slots taken again, under new fences: the database has forgotten numbers.
@@ -168,7 +168,7 @@ func (r *Rebalancer) End() {
 }
 
 // Empty reports whether no slot is owned.
-func (r *Rebalancer) Empty() bool { return r.count(foreign) == len(r.notes) }
+func (r *Rebalancer) Empty() bool { return r.notes.count(foreign) == len(r.notes) }
 
 // Settled reports whether each slot is owned, or another consumer's who lives.
 func (r *Rebalancer) Settled() bool {
@@ -177,22 +177,22 @@ func (r *Rebalancer) Settled() bool {
 			return false
 		}
 	}
-	return r.looked
+	return r.consumers > 0
 }
 
 // Asked returns the slots to be taken.
 func (r *Rebalancer) Asked() (list []int) {
-	for _, o := range r.list(asked) {
+	for _, o := range r.notes.list(asked) {
 		list = append(list, o.Slot)
 	}
 	return list
 }
 
 // Emptied returns the slots to be returned.
-func (r *Rebalancer) Emptied() []OwnedSlot { return r.list(emptied) }
+func (r *Rebalancer) Emptied() []OwnedSlot { return r.notes.list(emptied) }
 
 // Owned returns the slots that are read.
-func (r *Rebalancer) Owned() []OwnedSlot { return r.list(owned) }
+func (r *Rebalancer) Owned() []OwnedSlot { return r.notes.list(owned) }
 
 // Took takes the answer to a take, and returns the slots that are owned from now on.
 func (r *Rebalancer) Took(list []int, got []OwnedSlot) (taken []OwnedSlot) {
@@ -203,16 +203,14 @@ func (r *Rebalancer) Took(list []int, got []OwnedSlot) (taken []OwnedSlot) {
 			taken = append(taken, o)
 		}
 	}
-	short := false
+	missed := 0
 	for _, slot := range list {
 		if r.notes[slot].state == asked { // another consumer took it
 			r.lose(slot)
-			short = true
+			missed = r.missed + 1
 		}
 	}
-	if r.missed++; !short {
-		r.missed = 0
-	} else if r.missed <= mostMissed {
+	if r.missed = missed; missed > 0 && missed <= mostMissed {
 		r.Hurry()
 	}
 	return taken
@@ -232,7 +230,7 @@ func (r *Rebalancer) Due(now time.Duration) (look bool, wait time.Duration) {
 	switch {
 	case !r.ending && now >= r.next:
 		return true, 0
-	case r.count(asked, emptied) > 0:
+	case r.notes.count(asked, emptied) > 0:
 		return false, 0
 	case r.ending:
 		return false, math.MaxInt64
@@ -244,16 +242,9 @@ func (r *Rebalancer) Due(now time.Duration) (look bool, wait time.Duration) {
 func (r *Rebalancer) Look(rows []SlotRow, consumers int, busy func(slot int) int, now time.Duration) {
 	before := r.consumers
 	r.consumers = max(1, consumers)
-	r.fewest = r.consumers
-	if r.looked {
-		r.fewest = min(before, r.consumers)
-	}
-	if !r.looked || before != r.consumers {
+	r.fewest = min(r.consumers, cmp.Or(before, r.consumers))
+	if r.last = now; before != r.consumers {
 		r.changed = now
-	}
-	r.looked, r.last, r.next = true, now, now+lookEvery
-	if now-r.changed < lookRestless {
-		r.next = now + lookEvery/2
 	}
 	for _, row := range rows {
 		if row.Slot >= 0 && row.Slot < len(r.notes) {
@@ -264,9 +255,13 @@ func (r *Rebalancer) Look(rows []SlotRow, consumers int, busy func(slot int) int
 		r.grow(now)
 		r.shrink(busy, now)
 	}
-	if now-r.changed >= lookRestless && r.Settled() {
-		r.next = now + lookSettled
-		if r.calm {
+	switch {
+	case now-r.changed < lookRestless:
+		r.next = now + lookEvery/2
+	case !r.Settled():
+		r.next = now + lookEvery
+	default:
+		if r.next = now + lookSettled; r.calm {
 			r.next = now + lookCalm
 		}
 		for _, row := range rows {
@@ -310,8 +305,8 @@ func (r *Rebalancer) see(row SlotRow, now time.Duration) {
 
 // grow asks for slots up to the share.
 func (r *Rebalancer) grow(now time.Duration) {
-	had, share := r.count(owned, asked), r.share(r.consumers)
-	wanted := max(share, r.starving(now)) - had
+	had, share := r.notes.count(owned, asked), r.notes.share(r.consumers)
+	wanted := r.notes.starving(r.consumers, now) - had
 	for _, state := range []slotState{emptied, leaving, foreign} {
 		for range r.notes {
 			if wanted <= 0 {
@@ -324,72 +319,26 @@ func (r *Rebalancer) grow(now time.Duration) {
 			}
 		}
 	}
-	have := r.count(owned, asked)
-	if have <= share || have == had {
-		return
+	if have := r.notes.count(owned, asked); have > share && have > had {
+		r.kept, r.keptTill, r.keptOf = have, now+keepFor, r.consumers
 	}
-	if r.keptOf != r.consumers {
-		r.keeping = keepFirst
-	} else if now >= r.keptTill {
-		r.keeping = min(2*r.keeping, keepMost)
-	}
-	r.kept, r.keptTill, r.keptOf = have, now+r.keeping, r.consumers
-}
-
-// starving returns how many slots to have where some stay free: as if there were fewer consumers.
-func (r *Rebalancer) starving(now time.Duration) int {
-	fewest := r.consumers
-	for i := range r.notes {
-		if n := &r.notes[i]; n.free && n.state == foreign {
-			few := r.consumers
-			for over := now - n.since - starveAfter; over >= 0 && few > 1; over -= time.Second {
-				few = (few + 1) / 2
-			}
-			fewest = min(fewest, few)
-		}
-	}
-	if fewest == r.consumers {
-		return 0
-	}
-	return r.share(fewest)
 }
 
 // shrink begins to return what is more than the share.
 func (r *Rebalancer) shrink(busy func(slot int) int, now time.Duration) {
-	keep := r.share(r.fewest)
+	keep := r.notes.share(r.fewest)
 	if now < r.keptTill && r.consumers == r.keptOf {
 		keep = max(keep, r.kept)
 	}
-	excess := r.count(owned, asked) - keep
+	excess := r.notes.count(owned, asked) - keep
 	if excess <= 0 {
 		return
 	}
-	list := r.list(owned)
+	list := r.notes.list(owned)
 	slices.SortStableFunc(list, func(a, b OwnedSlot) int { return cmp.Compare(busy(a.Slot), busy(b.Slot)) })
 	for _, o := range list[:min(excess, len(list))] {
 		r.leave(o.Slot)
 	}
-}
-
-// share returns the share of each of so many consumers.
-func (r *Rebalancer) share(consumers int) int { return (len(r.notes) + consumers - 1) / consumers }
-
-func (r *Rebalancer) count(states ...slotState) (n int) {
-	for i := range r.notes {
-		if slices.Contains(states, r.notes[i].state) {
-			n++
-		}
-	}
-	return n
-}
-
-func (r *Rebalancer) list(state slotState) (list []OwnedSlot) {
-	for i := range r.notes {
-		if r.notes[i].state == state {
-			list = append(list, OwnedSlot{i, r.notes[i].fence})
-		}
-	}
-	return list
 }
 
 func (r *Rebalancer) leave(slot int) {
@@ -403,4 +352,40 @@ func (r *Rebalancer) lose(slot int) {
 		r.unwalked = false
 	}
 	r.notes[slot] = note{}
+}
+
+// share returns the share of each of so many consumers.
+func (l notes) share(consumers int) int { return (len(l) + consumers - 1) / consumers }
+
+// starving returns how many slots to have where some stay free: as if there were fewer consumers.
+func (l notes) starving(consumers int, now time.Duration) int {
+	fewest := consumers
+	for _, n := range l {
+		if n.free && n.state == foreign {
+			few := consumers
+			for over := now - n.since - starveAfter; over >= 0 && few > 1; over -= time.Second {
+				few = (few + 1) / 2
+			}
+			fewest = min(fewest, few)
+		}
+	}
+	return l.share(fewest)
+}
+
+func (l notes) count(states ...slotState) (n int) {
+	for i := range l {
+		if slices.Contains(states, l[i].state) {
+			n++
+		}
+	}
+	return n
+}
+
+func (l notes) list(state slotState) (list []OwnedSlot) {
+	for i := range l {
+		if l[i].state == state {
+			list = append(list, OwnedSlot{i, l[i].fence})
+		}
+	}
+	return list
 }

@@ -50,14 +50,14 @@ func row(seq int64) Row {
 // answer answers a read or a refill. drawn 0: as at the last sample.
 func (o *one) answer(t *Task, drawn int64, rows ...Row) {
 	o.t.Helper()
-	a := Answer{Walked: true, Drawn: max(drawn, o.water.drawn), Redriven: o.redriven, Upto: None, Rows: rows}
+	a := Answer{Walked: true, Drawn: max(drawn, o.reads.water.drawn), Redriven: max(0, o.Redriven()), Upto: None, Rows: rows}
 	require.False(o.t, o.Answer(t, &a, o.now))
 }
 
 // known answers a task of messages.
 func (o *one) known(t *Task, rows ...Row) {
 	o.t.Helper()
-	require.False(o.t, o.Answer(t, &Answer{Walked: true, Redriven: o.redriven, Rows: rows}, o.now))
+	require.False(o.t, o.Answer(t, &Answer{Walked: true, Redriven: max(0, o.Redriven()), Rows: rows}, o.now))
 }
 
 func (o *one) read(drawn int64, seqs ...int64) {
@@ -143,7 +143,7 @@ func TestARowThatWasGivenBackDuringAReadIsTakenOnceMore(t *testing.T) {
 	redriven := row(1)
 	redriven.Fence = GivenFence(0, d.Fence) + 1
 	o.answer(r, 1, redriven)
-	require.Len(t, o.slots[0].keys[keyName{"a", true}].all, 1)
+	require.Len(t, o.queues.slots[0].keys[keyName{"a", true}].all, 1)
 }
 
 // The redrive is known, and the message was read again, before the outcome of the dead letter is known.
@@ -156,7 +156,7 @@ func TestAKeyThatIsHeldDoesNotOpenIfARedriveIsNewerThanTheDelivery(t *testing.T)
 	for range 2 { // an answer that reports it, and the catch-up
 		o.Answer(o.plan(Read), &Answer{Walked: true, Drawn: 2, Redriven: 1, Upto: None, Rows: []Row{redriven, row(2)}}, o.now)
 	}
-	require.Nil(t, o.walks[0].pending)
+	require.False(t, o.reads.walks[0].pending())
 	o.settled(d, Settle{Outcome: Dead})
 	o.Answer(o.plan(Held), &Answer{Walked: true, Redriven: 1, Held: []bool{false}}, o.now)
 	require.Empty(t, o.next())
@@ -191,10 +191,10 @@ func TestAKeyWhoseLastMessageIsOutIsSpilled(t *testing.T) {
 	d := o.one()
 	o.Take([]Slot{{Number: 0, Fence: 20}}, o.now)
 	o.read(9, 1, 2, 3, 4, 5, 6, 9)
-	require.LessOrEqual(t, len(o.slots[0].keys[keyName{"a", true}].all), 3)
+	require.LessOrEqual(t, len(o.queues.slots[0].keys[keyName{"a", true}].all), 3)
 	o.settled(d, Settle{Outcome: Acked})
 	for seq := int64(1); seq <= 6; seq++ {
-		for o.nReady == 0 {
+		for o.Counts().Ready == 0 {
 			var rest []Row
 			for n := seq; n <= 6; n++ {
 				rest = append(rest, row(n))
@@ -276,8 +276,8 @@ func TestAnAnswerOfSlotsThatWereNotWalkedChangesNothing(t *testing.T) {
 	o := newOne(t, 0)
 	o.read(3)
 	require.False(t, o.Answer(o.plan(Read), &Answer{Drawn: 9, Redriven: 1, Upto: None}, o.now))
-	require.Zero(t, o.redriven)
-	require.Equal(t, int64(3), o.water.drawn)
+	require.Zero(t, o.Redriven())
+	require.Equal(t, int64(3), o.reads.water.drawn)
 }
 
 // An event in the answer to a catch-up needs another catch-up, and later rows wait for both.
@@ -306,7 +306,7 @@ func TestACatchUpThatIsCutGoesOn(t *testing.T) {
 	require.Equal(t, int64(2), r.From)
 	require.Zero(t, r.Rows)
 	o.answer(r, 7, row(3))
-	require.Nil(t, o.walks[0].pending)
+	require.False(t, o.reads.walks[0].pending())
 }
 
 func TestTheRowsAboveTheWatermarkAreBounded(t *testing.T) {
@@ -398,20 +398,20 @@ func TestWalksThatMeetHaveOneCatchUp(t *testing.T) {
 	o.read(2)
 	o.Take([]Slot{{Number: 1, Fence: 20}}, o.now)
 	o.read(2)
-	for len(o.walks) > 1 { // the second walk reads up to the cursor of the first one
+	for len(o.reads.walks) > 1 { // the second walk reads up to the cursor of the first one
 		o.answer(o.plan(Read), 2)
 	}
 	o.Reread()
 	o.Take([]Slot{{Number: 2, Fence: 30}}, o.now)
-	o.walks[1].read, o.walks[1].cursor = true, o.walks[0].cursor
-	o.walks[1].catchUp(0)
-	gate := o.walks[1].gate()
+	o.reads.walks[1].read, o.reads.walks[1].cursor = true, o.reads.walks[0].cursor
+	o.Reread()
+	gate := o.mem.events
 	r := o.plan(Read)
-	require.Len(t, o.walks, 1)
+	require.Len(t, o.reads.walks, 1)
 	require.Len(t, r.Slots, 3)
-	require.False(t, gate.done())
+	require.Less(t, o.reads.walks[0].done, gate)
 	o.answer(r, 2)
-	require.True(t, gate.done())
+	require.GreaterOrEqual(t, o.reads.walks[0].done, gate)
 }
 
 func TestForgottenNumbersAreReported(t *testing.T) {
@@ -463,6 +463,6 @@ func TestAPolicyThatHoldsClosesWhatIsInMemory(t *testing.T) {
 	require.Empty(t, o.Deliver(10, o.now))
 	held := o.plan(Held)
 	require.Equal(t, []string{"a"}, held.Keys)
-	require.False(t, o.Answer(held, &Answer{Walked: true, Redriven: o.redriven, Held: []bool{false}}, o.now))
+	require.False(t, o.Answer(held, &Answer{Walked: true, Redriven: max(0, o.Redriven()), Held: []bool{false}}, o.now))
 	require.Len(t, o.Deliver(10, o.now), 1)
 }

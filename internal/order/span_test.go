@@ -42,7 +42,7 @@ func (c *costly) step() (acked int) {
 		c.now += 10 * time.Millisecond
 		return 0
 	}
-	a := &Answer{Walked: true, Drawn: c.drawn, Senders: c.senders, Redriven: c.redriven, Upto: None}
+	a := &Answer{Walked: true, Drawn: c.drawn, Senders: c.senders, Redriven: max(0, c.Redriven()), Upto: None}
 	end := min(t.Upto, c.drawn)
 	if t.Kind == Read && t.Rows == 0 {
 		end = min(end, t.Cursor)
@@ -116,16 +116,16 @@ func TestReadsGetLongerAgainOnASlowNetwork(t *testing.T) {
 	c := newCostly(t, 10_000_000)
 	c.base, c.number = 70*time.Millisecond, 0
 	c.flow(time.Second)
-	require.Zero(t, c.walks[0].span)
+	require.Zero(t, c.reads.walks[0].span)
 
 	failed := c.Plan(Budget{Room: 10, Items: 10, Fetch: 10, Poll: true}, c.now)
 	c.now += time.Millisecond
 	c.Reread()
 	c.Answer(failed, nil, c.now)
-	require.Zero(t, c.walks[0].span, "a connection that broke")
+	require.Zero(t, c.reads.walks[0].span, "a connection that broke")
 	require.LessOrEqual(t, c.flow(10*time.Second), time.Second)
 
-	c.walks[0].span = leastSpan
+	c.reads.walks[0].span = leastSpan
 	c.Reread()
 	require.LessOrEqual(t, c.flow(10*time.Second), 2*time.Second)
 }
@@ -134,7 +134,7 @@ func TestReadsGetLongerAgainOnASlowNetwork(t *testing.T) {
 func TestAReadThatTheDatabaseEndsIsBoundedAndNotSplit(t *testing.T) {
 	o := newOne(t, 0)
 	o.Take([]Slot{{Number: 1, Fence: 1}, {Number: 2, Fence: 1}}, o.now)
-	o.water.drawn = 1 << 40
+	o.reads.water.drawn = 1 << 40
 	for range 3 {
 		r := o.plan(Read)
 		o.now += time.Second
@@ -142,8 +142,8 @@ func TestAReadThatTheDatabaseEndsIsBoundedAndNotSplit(t *testing.T) {
 		o.Answer(r, nil, o.now)
 		o.now += time.Second
 	}
-	require.Len(t, o.walks, 2)
-	for _, w := range o.walks {
+	require.Len(t, o.reads.walks, 2)
+	for _, w := range o.reads.walks {
 		require.Positive(t, w.span)
 	}
 }
@@ -152,7 +152,7 @@ func TestAReadThatTheDatabaseEndsIsBoundedAndNotSplit(t *testing.T) {
 func TestNothingIsDueWithoutRoomWhileTheLastReadWasCut(t *testing.T) {
 	o := newOne(t, 0)
 	o.read(9, 1, 2, 3)
-	o.walks[0].more = true
+	o.reads.walks[0].more = true
 	o.now += time.Hour
 	require.Nil(t, o.Plan(Budget{Items: 10, Fetch: 10}, o.now))
 	require.Greater(t, o.Due(Budget{Items: 10, Fetch: 10}, o.now), o.now)
@@ -173,7 +173,7 @@ func TestARefillEndsWithItsSpanAndGoesOn(t *testing.T) {
 	for range 2 {
 		o.settled(o.one(), Settle{Outcome: Acked})
 	}
-	o.walks[0].span = 4
+	o.reads.walks[0].span = 4
 	r := o.plan(Refill)
 	require.Equal(t, []int64{0, 4}, []int64{r.From, r.Upto})
 	o.answer(r, 9, row(3))

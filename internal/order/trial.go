@@ -1,100 +1,78 @@
 package order
 
-import "time"
-
-// trial is the handling of a suspect. At most one is under way.
-type trial struct {
-	m     *Message
-	alone bool // nothing else is held: a death dead-letters the message
-	begun bool
+// trials is the handling of suspects. At most one trial is under way.
+type trials struct {
+	mem     *memory
+	most    int // Config.MaxCrashes
+	process Process
+	m       *Message // whose turn it is; nil: none
+	alone   bool     // nothing else is held: a death dead-letters the message
+	begun   bool
+	line    []*Message // suspects that are queued
 }
 
 // crashed reports whether a message has ended too many processes.
-func (s *Sequencer) crashed(m *Message) bool {
-	return s.cfg.MaxCrashes > 0 && m.crashes >= s.cfg.MaxCrashes
-}
+func (t *trials) crashed(m *Message) bool { return t.most > 0 && m.crashes >= t.most }
 
-// admit reports whether a message may be handled now. A suspect that must wait is queued.
-func (s *Sequencer) admit(m *Message, now time.Duration) bool {
-	if !m.suspect || s.crashed(m) {
+// stopped reports whether a message must wait for the end of a trial that is made alone.
+func (t *trials) stopped(m *Message) bool { return t.alone && t.m != m }
+
+// admit reports whether a message may be handled now. A suspect that must wait is queued. A trial that is made alone does not begin
+// at once: the marks of other messages are released before.
+func (t *trials) admit(m *Message) bool {
+	if !m.suspect || t.crashed(m) {
 		return true
 	}
-	t, last := &s.trial, s.cfg.MaxCrashes > 0 && m.crashes == s.cfg.MaxCrashes-1
+	last := t.most > 0 && m.crashes == t.most-1
 	if t.m == m && t.alone != last && !m.mine {
-		s.leaveTrial(m)
+		t.end(m)
 	}
-	if t.m == nil {
-		*t = trial{m: m, alone: last}
-		if last {
-			s.clearMarks(now)
-		}
+	first := t.m == nil
+	if first {
+		t.m, t.alone = m, last
 	}
-	if t.m == m && !t.begun && (!t.alone || s.busy == 0) {
-		t.begun = s.cfg.Process == nil || s.cfg.Process.Begin()
+	if t.m == m && !t.begun && (!t.alone || !first && t.mem.busy() == 0) {
+		t.begun = t.process == nil || t.process.Begin()
 	}
 	if t.m == m && t.begun {
 		return true
 	}
-	s.set(m, queued)
-	s.suspects = append(s.suspects, m)
-	s.uncount(m, now)
+	t.mem.set(m, queued)
+	t.line = append(t.line, m)
+	m.key.slot.leave(m)
 	return false
 }
 
-// stopped reports whether a message must wait for the end of a trial that is made alone.
-func (s *Sequencer) stopped(m *Message) bool { return s.trial.alone && s.trial.m != m }
-
-// leaveTrial ends the trial of a message.
-func (s *Sequencer) leaveTrial(m *Message) {
-	if s.trial.m != m {
+// end ends the trial of a message.
+func (t *trials) end(m *Message) {
+	if t.m != m {
 		return
 	}
-	if s.trial.begun && s.cfg.Process != nil {
-		s.cfg.Process.End()
+	if t.begun && t.process != nil {
+		t.process.End()
 	}
-	s.trial = trial{}
+	t.m, t.alone, t.begun = nil, false, false
 }
 
 // standBack ends the trial of a message that is not handled after all. Its mark is released before.
-func (s *Sequencer) standBack(m *Message) {
-	if s.trial.m != m {
-		return
-	}
-	if m.mine {
-		s.list(m, toUndo)
+func (t *trials) standBack(m *Message) {
+	if t.m == m && m.mine {
+		t.mem.list(m, toUndo)
 	} else {
-		s.leaveTrial(m)
+		t.end(m)
 	}
 }
 
-// clearMarks has the marks of other messages released before a trial alone.
-func (s *Sequencer) clearMarks(now time.Duration) {
-	for _, sl := range s.slots {
-		for _, k := range sl.keys {
-			for _, m := range k.all {
-				if m != s.trial.m {
-					s.rest(m, now)
-				}
-			}
-		}
-	}
-}
-
-// tryAgain moves the suspects on that are queued, if a trial may begin.
-func (s *Sequencer) tryAgain(now time.Duration) {
-	if len(s.suspects) == 0 || s.trial.begun {
+// again has the suspects that are queued try again, if a trial may begin.
+func (t *trials) again() {
+	if t.begun {
 		return
 	}
-	list := s.suspects
-	s.suspects = nil
-	if t := s.trial.m; t != nil && t.state == queued { // it keeps its turn
-		s.set(t, idle)
-		s.advance(t.key, now)
-	}
-	for _, m := range list {
-		if m.state == queued && !m.counted && m != s.trial.m {
-			s.set(m, idle)
-			s.advance(m.key, now)
+	line := t.line
+	t.line = nil
+	for _, m := range line {
+		if m.state == queued {
+			t.mem.set(m, idle)
 		}
 	}
 }

@@ -101,12 +101,14 @@ func walkModel(choose func(int) int, f fault) (found violation, log []string) {
 				}
 			}
 			for _, c := range s.consumers {
-				s.say("c%d: %+v, trial of %v, begun %v, busy %d", c.n, c.seq.Counts(), c.seq.trial.m, c.seq.trial.begun, c.seq.busy)
-				for _, sl := range c.seq.slots {
+				s.say("c%d: %+v, trial of %v, begun %v, busy %d", c.n, c.seq.Counts(), c.seq.queues.trials.m, c.seq.queues.trials.begun, c.seq.mem.busy())
+				for _, sl := range c.seq.queues.slots {
 					s.say("slot %d: %d at work", sl.Number, sl.atWork)
-					c.seq.each(sl, func(m *Message) {
-						s.say("number %d: state %d, waits for a catch-up %v, held %v", m.Seq, m.state, !m.gate.done(), m.key.held)
-					})
+					for _, k := range sl.keys {
+						for _, m := range k.all {
+							s.say("number %d: state %d, waits for a catch-up %v, held %v", m.Seq, m.state, m.gate > sl.walk.done, k.held)
+						}
+					}
 				}
 			}
 			s.fail("not all messages have ended")
@@ -123,9 +125,12 @@ func walkModel(choose func(int) int, f fault) (found violation, log []string) {
 func (s *sim) end(c *simConsumer) {
 	c.seq.Lost(s.now)
 	q := c.seq
-	counts := q.busy + q.keys + q.nReady + q.withContents + q.bytes + len(q.spilled) + len(q.held)
-	if counts != 0 || q.trial.m != nil {
-		s.fail("c%d: the counts of an empty sequencer are not 0: %+v, busy %d", c.n, q.Counts(), q.busy)
+	counts := q.mem.keys + q.mem.contents + q.mem.bytes + len(q.mem.spilled) + len(q.queues.held.keys)
+	for _, n := range q.mem.counts[waiting:over] {
+		counts += n
+	}
+	if counts != 0 || q.queues.trials.m != nil {
+		s.fail("c%d: the counts of an empty sequencer are not 0: %+v, by state %v", c.n, q.Counts(), q.mem.counts)
 	}
 }
 
@@ -220,7 +225,7 @@ func TestALockedRowOfAReadClosesItsKeyUntilItIsFetched(t *testing.T) {
 	for _, committed := range []bool{true, false} {
 		o := newOne(t, 0, func(c *Config) { c.Holds = false })
 		locked := row(1)
-		locked.Lock, locked.Contents = Locked, nil
+		locked.Lock = Locked
 		o.answer(o.plan(Read), 2, locked, row(2))
 		require.Empty(t, o.next())
 		require.False(t, o.Rests(o.now))

@@ -12,15 +12,13 @@ const stragglesAfter = 250 * time.Millisecond
 //
 // It is not safe for concurrent use. The zero value knows nothing.
 type Watermark struct {
-	ready   int64 // the senders of all numbers up to it had ended at an earlier sample, or are stragglers
+	ready   int64
 	drawn   int64
 	sampled bool
 	open    map[string]*sender // at the last sample
-	pending int64              // becomes ready when waits is empty
-	waits   map[string]bool    // senders that had not ended when pending was drawn; nil: nothing is pending
 }
 
-// sender is an open sender.
+// sender is an open sender. Its numbers are greater than its bound.
 type sender struct {
 	bound     int64 // the last number drawn before the sender was first seen; 0: unknown
 	since     time.Duration
@@ -36,20 +34,14 @@ func (w *Watermark) Ready() int64 { return w.ready }
 // there are none. forgotten reports that the last number drawn is less than before, so that the database was restored.
 func (w *Watermark) Sample(drawn int64, senders []string, renamed bool, now time.Duration) (from int64, forgotten bool) {
 	from = None
-	if w.sampled && drawn < w.drawn {
+	if forgotten = w.sampled && drawn < w.drawn; forgotten {
 		*w = Watermark{}
-		forgotten = true
 	}
 	here := make(map[string]*sender, len(senders))
 	for _, name := range senders {
-		s := w.open[name]
-		if s == nil {
-			s = &sender{since: now}
-			if w.sampled {
-				s.bound = w.drawn
-			}
+		if here[name] = w.open[name]; here[name] == nil {
+			here[name] = &sender{bound: w.drawn, since: now}
 		}
-		here[name] = s
 	}
 	for name, s := range w.open {
 		switch {
@@ -61,32 +53,13 @@ func (w *Watermark) Sample(drawn int64, senders []string, renamed bool, now time
 		}
 	}
 	w.open, w.drawn, w.sampled = here, drawn, true
-	for name := range w.waits {
-		if here[name] == nil {
-			delete(w.waits, name)
+	ready := drawn
+	for _, s := range here {
+		s.straggles = s.straggles || now-s.since > stragglesAfter
+		if !s.straggles {
+			ready = min(ready, s.bound)
 		}
 	}
-	for name, s := range here {
-		if !s.straggles && now-s.since > stragglesAfter {
-			s.straggles = true
-			delete(w.waits, name)
-		}
-	}
-	w.advance()
-	if w.waits == nil {
-		w.pending, w.waits = drawn, map[string]bool{}
-		for name, s := range here {
-			if !s.straggles {
-				w.waits[name] = true
-			}
-		}
-		w.advance()
-	}
+	w.ready = max(w.ready, ready)
 	return from, forgotten
-}
-
-func (w *Watermark) advance() {
-	if w.waits != nil && len(w.waits) == 0 {
-		w.ready, w.waits = max(w.ready, w.pending), nil
-	}
 }

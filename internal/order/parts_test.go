@@ -1,0 +1,170 @@
+package order
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// parts has a memory with messages of one slot, each with a key of its own.
+func parts(keys, messages int) (y *memory, list []*Message) {
+	y = &memory{cfg: &Config{Unread: 4, Blocked: 100}}
+	sl := &slot{Slot: Slot{Keys: keys}, mem: y, walk: &walk{mem: y, from: None}, keys: map[keyName]*keyQueue{}}
+	for i := range messages {
+		k := &keyQueue{slot: sl, name: keyName{string(rune('a' + i)), true}, spill: None}
+		m := &Message{Seq: int64(i + 1), key: k}
+		k.all, sl.keys[k.name] = []*Message{m}, k
+		list = append(list, m)
+	}
+	return y, list
+}
+
+func TestAPlaceThatIsFreePassesToTheFirstMessageInLine(t *testing.T) {
+	y, list := parts(1, 3)
+	a, b, c, sl := list[0], list[1], list[2], list[0].key.slot
+	require.True(t, sl.enter(a))
+	require.True(t, sl.enter(a), "it has a place")
+	require.False(t, sl.enter(b))
+	require.False(t, sl.enter(c))
+	y.set(b, idle) // it was recalled
+	y.changed = nil
+	sl.leave(a)
+	require.Equal(t, []*keyQueue{c.key}, y.changed)
+	require.Equal(t, idle, c.state)
+	require.False(t, sl.enter(a), "the place is that of c")
+	require.True(t, sl.enter(c))
+	sl.Keys = 0
+	sl.fill()
+	require.True(t, a.counted)
+	require.Equal(t, 2, sl.atWork)
+}
+
+func TestCountsFollowTheStatesOfMessages(t *testing.T) {
+	y, list := parts(0, 2)
+	m := list[0]
+	y.setContents(m, "contents", 8)
+	y.list(m, ready)
+	require.Equal(t, []int{1, 0, 0, 1, 8}, []int{y.counts[ready], y.busy(), m.key.busy, y.contents, y.bytes})
+	require.Empty(t, y.take(ready, out, 1, func(o *Message) bool { return o != m }))
+	require.Equal(t, []*Message{m}, y.take(ready, out, 1, nil))
+	require.Equal(t, []int{0, 1, 1, 1}, []int{y.counts[ready], y.busy(), m.key.busy, m.key.slot.busy})
+	require.Empty(t, y.changed)
+	y.set(m, idle)
+	require.Equal(t, []*keyQueue{m.key}, y.changed, "its key might move on")
+	require.Zero(t, y.busy()+m.key.busy+m.key.slot.busy)
+}
+
+func TestAPauseEndsOnceAndGetsLonger(t *testing.T) {
+	y, list := parts(0, 1)
+	m, now := list[0], time.Second
+	for i := range 3 {
+		y.pause(m, waiting, now)
+		require.False(t, y.rests(now), "it is due, and waits for something else")
+		at := now + firstPause<<i
+		require.Equal(t, at, y.due(true, now))
+		y.wake(at - 1)
+		require.Equal(t, waiting, m.state)
+		y.wake(at)
+		require.Equal(t, idle, m.state)
+	}
+	y.pause(m, inTx, now)
+	y.set(m, idle)
+	y.pause(m, unsure, now)
+	y.wake(now + time.Hour)
+	require.Equal(t, toUndo, m.state, "the pause before it has no effect")
+	require.Equal(t, now, y.due(false, now))
+	m.dueAt = now + 3*time.Hour
+	y.wait(m, waiting, now+2*time.Hour)
+	require.True(t, y.rests(now))
+	y.wake(now + 2*time.Hour)
+	require.Equal(t, toLook, m.state, "another program might have ended it")
+}
+
+func TestATrialAloneBeginsWhenNothingElseIsHeld(t *testing.T) {
+	y, list := parts(0, 3)
+	suspect, other, busy := list[0], list[1], list[2]
+	suspect.suspect, suspect.crashes, other.suspect = true, 1, true
+	p := &process{free: true}
+	tr := trials{mem: y, most: 2, process: p}
+	require.False(t, tr.admit(suspect), "marks of others are released before")
+	require.True(t, tr.stopped(other))
+	y.list(busy, out)
+	tr.again()
+	require.Equal(t, idle, suspect.state)
+	require.False(t, tr.admit(suspect))
+	y.set(busy, idle)
+	tr.again()
+	require.True(t, tr.admit(suspect))
+	require.True(t, p.begun)
+	require.False(t, tr.admit(other))
+	tr.again()
+	require.Equal(t, queued, other.state, "a trial is under way")
+	suspect.mine = true
+	tr.standBack(suspect)
+	require.Equal(t, toUndo, suspect.state)
+	require.True(t, p.begun, "its mark is to be released")
+	tr.end(suspect)
+	require.False(t, p.begun)
+	tr.again()
+	require.True(t, tr.admit(other))
+	suspect.crashes = 2
+	require.True(t, tr.admit(suspect), "it is dead-lettered")
+}
+
+func TestAKeyOpensWhenNoRedriveIsLaterAndNoCatchUpIsPending(t *testing.T) {
+	y, list := parts(0, 1)
+	k := list[0].key
+	h := held{mem: y, on: true, keys: map[*keyQueue]bool{}}
+	h.add(k, 3)
+	ask := func(at time.Duration, redriven int64, still bool) (again bool) {
+		q := h.plan(10, at)
+		require.Equal(t, []string{"a"}, q.Keys)
+		require.Nil(t, h.plan(10, at), "one question a second")
+		return h.answer(q, &Answer{Redriven: redriven, Held: []bool{still}})
+	}
+	require.False(t, ask(0, 3, true))
+	require.True(t, ask(time.Second, 4, false), "what was redriven is read first")
+	k.slot.walk.from = 0
+	require.False(t, ask(2*time.Second, 4, false))
+	require.True(t, k.held)
+	k.slot.walk.from = None
+	y.changed = nil
+	require.False(t, ask(3*time.Second, 4, false))
+	require.False(t, k.held)
+	require.Equal(t, []*keyQueue{k}, y.changed)
+	require.Empty(t, h.keys)
+	h.on = false
+	h.add(k, 4)
+	require.False(t, k.held)
+}
+
+func TestAWalkThatMeetsAnotherHasNotCaughtUpWithWhatEitherLacks(t *testing.T) {
+	y, _ := parts(0, 0)
+	r := reads{mem: y}
+	r.add([]*slot{{Slot: Slot{Number: 2}, mem: y}}, 0)
+	r.catchUp(5)
+	r.walks[0].begin(0)
+	r.add([]*slot{{Slot: Slot{Number: 1}, mem: y}}, 0)
+	for _, w := range r.walks {
+		w.read, w.cursor, w.safe = true, 9, 9
+	}
+	require.False(t, r.walks[1].pending(), "it has read nothing from before the event")
+	r.meet()
+	require.Len(t, r.walks, 1)
+	w := r.walks[0]
+	require.Equal(t, []int{1, 2}, []int{w.slots[0].Number, w.slots[1].Number})
+	require.Equal(t, int64(5), w.from)
+	require.Less(t, w.done, y.events)
+	o := w.split()
+	require.Equal(t, o, o.slots[0].walk)
+	for _, w := range []*walk{w, o} {
+		require.Len(t, w.slots, 1)
+		require.True(t, w.pending())
+		w.begin(0)
+		w.ends(&Task{pass: &w.catch}, time.Second)
+		require.Equal(t, y.events, w.done)
+		require.False(t, w.pending())
+		require.Equal(t, 2*time.Second, w.catchAt)
+	}
+}

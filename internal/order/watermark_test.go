@@ -1,0 +1,85 @@
+package order
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// The senders draw numbers and end in any order. A sample sees all that are open.
+func TestTheWatermarkPassesNoNumberOfASenderThatHasNotEnded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var w Watermark
+		open := map[string][]int64{} // the numbers of the senders that are open
+		seen := map[string]time.Duration{}
+		drawn, born, now := int64(0), 0, time.Second
+		t.Repeat(map[string]func(*rapid.T){
+			"begin": func(*rapid.T) {
+				born++
+				open[fmt.Sprint(born)] = nil
+			},
+			"draw": func(t *rapid.T) {
+				for name := range open {
+					if rapid.Bool().Draw(t, name) {
+						drawn++
+						open[name] = append(open[name], drawn)
+					}
+				}
+			},
+			"end": func(t *rapid.T) {
+				for name := range open {
+					if rapid.Bool().Draw(t, name) {
+						delete(open, name)
+					}
+				}
+			},
+			"sample": func(t *rapid.T) {
+				now += time.Duration(rapid.IntRange(1, 100).Draw(t, "ms")) * time.Millisecond
+				var senders []string
+				for name := range open {
+					if senders = append(senders, name); seen[name] == 0 {
+						seen[name] = now
+					}
+				}
+				_, forgotten := w.Sample(drawn, senders, false, now)
+				require.False(t, forgotten)
+				for name, numbers := range open {
+					if len(numbers) > 0 && now-seen[name] <= stragglesAfter {
+						require.Less(t, w.Ready(), numbers[0], "sender %s has not ended", name)
+					}
+				}
+				if len(open) == 0 {
+					require.Equal(t, drawn, w.Ready())
+				}
+			},
+			"": func(*rapid.T) {},
+		})
+	})
+}
+
+func TestTheEndOfAStragglerIsReportedWithItsBound(t *testing.T) {
+	var w Watermark
+	sample := func(at time.Duration, drawn int64, renamed bool, senders ...string) int64 {
+		from, forgotten := w.Sample(drawn, senders, renamed, at)
+		require.False(t, forgotten)
+		return from
+	}
+	require.EqualValues(t, None, sample(0, 5, false))
+	require.EqualValues(t, None, sample(1, 7, false, "slow"))
+	require.Equal(t, int64(5), w.Ready(), "numbers from 6 on might be those of the sender")
+	require.EqualValues(t, None, sample(2+stragglesAfter, 9, false, "slow"))
+	require.Equal(t, int64(9), w.Ready(), "it straggles")
+	require.EqualValues(t, None, sample(3+stragglesAfter, 9, true), "it might be open under another name")
+	require.Equal(t, int64(5), sample(4+stragglesAfter, 9, false))
+}
+
+func TestASmallerNumberMeansThatNumbersWereForgotten(t *testing.T) {
+	var w Watermark
+	w.Sample(5, nil, false, 0)
+	_, forgotten := w.Sample(4, []string{"s"}, false, 1)
+	require.True(t, forgotten)
+	require.Zero(t, w.Ready())
+}
