@@ -254,9 +254,8 @@ type ConsumerConfig struct {
 
 const (
 	minLease     = 100 * time.Millisecond
-	firstPause   = 10 * time.Millisecond // between looks at an empty queue, and after a claim of few messages
-	settleLinger = 5 * time.Millisecond  // of a settle that no call waits for, for others to join its statement
-	settleFactor = 2                     // settles that may wait, in units of Prefetch
+	settleLinger = 5 * time.Millisecond // of a settle that no call waits for, for others to join its statement
+	settleFactor = 2                    // settles that may wait, in units of Prefetch
 	minBacklog   = 4096
 )
 

@@ -42,7 +42,7 @@ func newConsumer(q *queue, cfg ConsumerConfig, values context.Context) (*consume
 	engine, err := consume.New(consume.Config{
 		Limits: claim.Limits{
 			Prefetch: cfg.Prefetch, PrefetchBytes: cfg.PrefetchBytes, LeaseFor: cfg.LeaseFor, MaxExtend: cfg.MaxExtend,
-			PollMin: min(firstPause, cfg.PollEvery), PollEvery: cfg.PollEvery, StatementTimeout: q.cfg.StatementTimeout,
+			PollEvery: cfg.PollEvery, StatementTimeout: q.cfg.StatementTimeout,
 			MaxCrashes: q.cfg.MaxCrashes, Slots: q.slots, Policy: q.table.Policy,
 		},
 		DB: q.db, Table: q.table, Key: q.key, Debouncer: &q.debouncer,

@@ -1,7 +1,6 @@
 package claim
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -63,40 +62,37 @@ import (
 //
 // Ordered queues handle suspects in package internal/order.
 
-// careful is what is known of suspects.
-type careful struct {
-	found []table.Suspect // by the last rescan: at most one of each priority
+// trials are those of suspects. The rescans find the suspects.
+type trials struct {
+	*intake
+	rescans *rescans
 
-	trial *lease.Lease  // nil: there is none
+	lease *lease.Lease  // of the suspect on trial; nil: there is none
 	look  time.Duration // when its row may be looked for, after it has ended
 	pause batch.Backoff // between looks after it
 }
 
-// suspectsWait reports that a suspect can be tried.
-func (p *Plain) suspectsWait() bool {
-	return p.careful.trial == nil && len(p.careful.found) > 0
-}
+// canBegin reports that a suspect can be tried.
+func (t *trials) canBegin() bool { return t.lease == nil && len(t.rescans.suspects) > 0 }
 
-// reviewTrial ends a trial that is over. A lease that was acked in a transaction, or whose settle has an unknown outcome, is
-// looked for.
-func (p *Plain) reviewTrial() {
-	t := &p.careful
+// review ends a trial that is over. A lease that was acked in a transaction, or whose settle has an unknown outcome, is looked for.
+func (t *trials) review() {
 	switch {
-	case t.trial == nil || !t.trial.Ended():
+	case t.lease == nil || !t.lease.Ended():
 		return
-	case isOver(t.trial):
+	case isOver(t.lease):
 	case base.Now() < t.look:
 		return
 	default:
-		seen, err := p.table.Look(p.cfg.patience(), lease.IDs([]*lease.Lease{t.trial}))
+		seen, err := t.table.Look(t.cfg.patience(), [][16]byte{t.lease.Item.ID})
 		t.look = base.Now() + t.pause.Pause()
-		if err != nil || t.trial.Row(seen) == lease.RowHeld {
+		if err != nil || t.lease.Row(seen) == lease.RowHeld {
 			return
 		}
 	}
-	t.trial, t.found = nil, nil
-	p.cfg.Trials.End()
-	p.head.hurried = true // for the next one
+	t.lease, t.rescans.suspects = nil, nil
+	t.cfg.Trials.End()
+	t.rescans.head.hurried = true // for the next one
 }
 
 // isOver reports that a lease is known to have ended in the database, so that a death of this process is no crash of its message.
@@ -112,211 +108,132 @@ func isOver(l *lease.Lease) bool {
 	return base.Now() >= l.Deadline()
 }
 
-// nextSuspect takes a suspect that this consumer may try now.
-func (p *Plain) nextSuspect() (s table.Suspect, ok bool) {
-	t := &p.careful
-	if !p.suspectsWait() {
+// next takes a suspect that this consumer may try now.
+func (t *trials) next() (s table.Suspect, ok bool) {
+	if !t.canBegin() {
 		return table.Suspect{}, false
 	}
-	if !p.cfg.Trials.Begin() {
-		t.found = nil // another consumer of the process tries one, and the next rescan is soon enough
+	found := t.rescans.suspects
+	if !t.cfg.Trials.Begin() {
+		t.rescans.suspects = nil // another consumer of the process tries one, and the next rescan is soon enough
 		return table.Suspect{}, false
 	}
-	s, t.found = t.found[0], t.found[1:]
+	s, t.rescans.suspects = found[0], found[1:]
 	return s, true
 }
 
-// beginTrial notes that a lease is the trial of a suspect.
-func (p *Plain) beginTrial(l *lease.Lease) {
-	l.Suspect = true
-	p.careful.trial, p.careful.look = l, 0
-	p.careful.pause = batch.Backoff{Low: 10 * time.Millisecond, High: time.Second}
-}
-
-// trySuspect marks a suspect, commits, and only then reads it.
-func (p *Plain) trySuspect(s table.Suspect) *batch.Failure {
+// try marks a suspect, commits, and only then reads it.
+func (t *trials) try(s table.Suspect) *batch.Failure {
 	defer func() {
-		if p.careful.trial == nil {
-			p.cfg.Trials.End()
+		if t.lease == nil {
+			t.cfg.Trials.End()
 		}
 	}()
-	most := p.cfg.MaxCrashes
+	most := t.cfg.MaxCrashes
 	last := s.Crashes >= most-1
 	dead := s.Alone == sqlbatch.OnlyMessage && s.Crashes >= most
-	alone, d := sqlbatch.OnlySuspect, p.cfg.LeaseFor
+	alone, d := sqlbatch.OnlySuspect, t.cfg.LeaseFor
 	switch {
 	case dead: // it stays so if it cannot be dead-lettered before its lease ends, which may take long for a large body
-		alone, d = sqlbatch.OnlyMessage, max(d, p.cfg.StatementTimeout)
+		alone, d = sqlbatch.OnlyMessage, max(d, t.cfg.StatementTimeout)
 	case last:
 		alone = sqlbatch.NotAlone
 	}
-	b, failure := p.mark(s.Item, d, alone, false)
-	if failure != nil || len(b.rows) == 0 {
+	c, failure := t.mark(s.Item, d, alone, false)
+	if failure != nil || len(c.Leases) == 0 {
 		return failure
 	}
-	row := &b.rows[0]
+	l, row := c.Leases[0], &c.Rows[0]
 	if dead || row.Expired {
 		cause, reason := sqlbatch.CauseExpired, base.ReasonExpired
 		if !row.Expired {
 			cause, reason = sqlbatch.CauseKilled, crashed(row, s.Crashes)
 		}
-		reserved := p.reserve(&b)
-		p.cfg.deadLetter(reserved, row, cause, reason)
-		p.cfg.Consumer.Settle(reserved)
-		p.rescanAtOnce() // before the next suspect, which may be one of a lower priority
+		t.cfg.Holder.Track([]*lease.Lease{l})
+		t.cfg.deadLetter(l, row, cause, reason)
+		t.cfg.Holder.Settle(l)
+		t.rescans.atOnce() // before the next suspect, which may be one of a lower priority
 		return nil
 	}
-	if last {
-		reserved := p.reserve(&b)
-		if !p.empty(reserved) {
-			if reserved.Take(lease.Release) {
-				p.cfg.Consumer.Settle(reserved)
+	if last { // no reader gets the message of the first mark
+		t.cfg.Holder.Track([]*lease.Lease{l})
+		if !t.waitUntilEmpty(l) {
+			if l.Take(lease.Release) {
+				t.cfg.Holder.Settle(l)
 			}
 			return nil
 		}
-		item := reserved.Item
-		reserved.Lose(lease.Lost) // the mark has another fence
-		if b, failure = p.mark(item, d, sqlbatch.OnlyMessage, true); failure != nil || len(b.rows) == 0 {
+		l.Lose(lease.Lost) // the second mark has another fence
+		if c, failure = t.mark(l.Item, d, sqlbatch.OnlyMessage, true); failure != nil || len(c.Leases) == 0 {
 			return failure
 		}
 	}
-	p.pace.count(Counts{Claims: 1, Claimed: 1})
-	b.trial = true
-	p.deliver(b)
+	t.lease, t.look, t.pause = c.Leases[0], 0, batch.Backoff{Low: 10 * time.Millisecond, High: time.Second}
+	t.lease.Suspect = true
+	t.deliver(c)
 	if last {
-		p.awaitTrial()
+		t.waitForEnd()
 	}
 	return nil
 }
 
-// reserve makes a lease of a marked message that is not read yet. No reader gets it.
-func (p *Plain) reserve(b *claimed) *lease.Lease {
-	row := &b.rows[0]
-	l := &lease.Lease{Home: p.cfg.Home, Item: row.Item, Due: row.Due, Priority: row.Priority, Attempt: row.Attempts, Lapses: row.Lapses}
-	l.Begin(b.deadline, b.until)
-	p.cfg.Consumer.Track([]*lease.Lease{l})
-	return l
-}
-
-// empty waits until the consumer holds nothing but a lease that is reserved, and no handler runs. It reports false after Stop, and
+// waitUntilEmpty waits until the consumer holds nothing but a reserved lease, and no handler runs. It reports false after Stop, and
 // when that lease has ended. It waits LeaseFor at most for a handler whose lease has ended: one that hangs never returns.
-func (p *Plain) empty(reserved *lease.Lease) bool {
-	p.cfg.Consumer.Settle(lease.TakeAll(p.recall(), lease.Release)...)
-	defer p.keep()
+func (t *trials) waitUntilEmpty(reserved *lease.Lease) bool {
+	t.cfg.Holder.Settle(lease.TakeAll(t.buffer.recall(), lease.Release)...)
+	defer t.buffer.keep()
 	pause := batch.Backoff{Low: time.Millisecond, High: 100 * time.Millisecond}
 	held := base.Now() // when others were held last
-	for p.cfg.Stop.Err() == nil && !reserved.Ended() {
-		leases, handlers := p.cfg.Consumer.Held()
+	for t.cfg.Stop.Err() == nil && !reserved.Ended() {
+		leases, handlers := t.cfg.Holder.Held()
 		switch now := base.Now(); {
 		case leases > 1:
 			held = now
-		case handlers == 0, now-held > p.cfg.LeaseFor:
+		case handlers == 0, now-held > t.cfg.LeaseFor:
 			return true
 		}
-		batch.Sleep(p.cfg.Stop, pause.Pause())
+		batch.Sleep(t.cfg.Stop, pause.Pause())
 	}
 	return false
 }
 
-// awaitTrial waits until the last trial is over, or for Stop.
-func (p *Plain) awaitTrial() {
-	timer := time.NewTicker(min(p.cfg.LeaseFor/3, 100*time.Millisecond))
-	defer timer.Stop()
-	for p.reviewTrial(); p.cfg.Stop.Err() == nil && p.careful.trial != nil; p.reviewTrial() {
+// waitForEnd waits until the trial is over, or for Stop.
+func (t *trials) waitForEnd() {
+	for t.review(); t.cfg.Stop.Err() == nil && t.lease != nil; t.review() {
 		select {
-		case <-p.cfg.Stop.Done():
-		case <-p.cfg.Cleared:
-		case <-timer.C:
+		case <-t.cfg.Stop.Done():
+		case <-t.cfg.Cleared:
+		case <-time.After(min(t.cfg.LeaseFor/3, 100*time.Millisecond)):
 		}
 	}
 }
 
-// mark marks a message, and leases it. Its rows are none if the message is gone, or another consumer has it. An unknown outcome is found
+// mark marks a message, and leases it. There is no lease if the message is gone, or another consumer has it. An unknown outcome is found
 // out, because an expired lease of a trial that never began would count.
-func (p *Plain) mark(item sqlbatch.Item, d time.Duration, alone sqlbatch.Alone, again bool) (b claimed, failure *batch.Failure) {
+func (t *trials) mark(item sqlbatch.Item, d time.Duration, alone sqlbatch.Alone, again bool) (c claimed, failure *batch.Failure) {
 	for known := true; ; {
 		rows := table.ClaimedRows{Inline: -1}
 		start := base.Now()
-		failure = p.loop.Try(p.cfg.Abandoned, func(context.Context) (err error) {
+		failure = t.run(func() (err error) {
 			if !known {
-				if item.Fence, known, err = p.table.Fence(p.cfg.patience(), item.ID); err != nil || !known {
+				if item.Fence, known, err = t.table.Fence(t.cfg.patience(), item.ID); err != nil || !known {
 					return err
 				}
 			}
-			err = p.table.Mark(p.cfg.patience(), sqlbatch.MarkParams{
-				Item: item, Lease: d, Member: p.member, Salt: table.NewSalt(), Alone: alone, Again: again,
+			err = t.table.Mark(t.cfg.patience(), sqlbatch.MarkParams{
+				Item: item, Lease: d, Member: t.member, Salt: table.NewSalt(), Alone: alone, Again: again,
 			}, &rows)
-			if err != nil && !table.DidNotRun(err) && p.cfg.Classify(err) == sqlbatch.Unknown {
+			if err != nil && !table.DidNotRun(err) && t.cfg.Classify(err) == sqlbatch.Unknown {
 				known, again = false, true
 			}
 			return err
 		})
 		switch {
 		case failure == nil:
-			return claimed{
-				rows: rows.Rows, bytes: rows.Bytes, took: base.Now() - start, deadline: lease.After(start, d), until: start + p.cfg.MaxExtend,
-			}, nil
-		case table.IsPermanent(failure.Class), p.cfg.Abandoned.Err() != nil, !again, p.cfg.Stop.Err() != nil && alone != sqlbatch.OnlyMessage:
+			return t.leased(&rows, start, base.Now()-start, d), nil
+		case table.IsPermanent(failure.Class), t.cfg.Abandoned.Err() != nil, !again, t.cfg.Stop.Err() != nil && alone != sqlbatch.OnlyMessage:
 			return claimed{}, failure
 		}
-		batch.Sleep(p.cfg.Abandoned, p.loop.Failed(p.cfg.Abandoned, failure))
-	}
-}
-
-// readContents reads the contents of a leased message into its row. If that fails, the lease is lost, or in state Settling: it is to
-// be released, or settled as a failed attempt.
-func (p *Plain) readContents(l *lease.Lease, row *table.Claimed) {
-	failed, locked := 0, false
-	for {
-		found := false
-		failure := p.loop.Try(p.cfg.Abandoned, func(context.Context) (err error) {
-			found, err = p.table.Contents(p.cfg.StatementTimeout, row)
-			return err
-		})
-		if failure == nil && found {
-			return
-		}
-		if failure != nil && table.IsPermanent(failure.Class) {
-			p.cfg.Consumer.Broken(failure.Err)
-		}
-		seen, err := p.table.Look(p.cfg.patience(), [][16]byte{l.Item.ID})
-		_, _, hidden := seen.Of(l.Item.ID)
-		locked = locked || failure == nil || failure.Class == sqlbatch.RolledBack || hidden
-		switch {
-		case l.Ended():
-			return
-		case p.cfg.Stop.Err() != nil:
-			l.Take(lease.Release)
-			return
-		case err != nil: // the database does not answer
-			failed = 0
-		case l.Row(seen) != lease.RowHeld:
-			p.cfg.Consumer.Lose(l, lease.Lost)
-			return
-		default:
-			failed++
-		}
-		switch {
-		case failed < 2:
-		case !l.Take(lease.Release):
-			return
-		case locked:
-			if !l.Suspect { // which is claimed as others are
-				cause := errLocked
-				if failure != nil {
-					cause = failure.Err
-				}
-				l.Op, l.Delay = lease.Snooze, p.cfg.Consumer.Delay(l, row, cause)
-			}
-			return
-		default:
-			p.cfg.blame(l, row, failure.Err)
-			return
-		}
-		pause := batch.ShortPause
-		if failure != nil {
-			pause = p.loop.Failed(p.cfg.Abandoned, failure)
-		}
-		batch.Sleep(p.cfg.Stop, pause)
+		batch.Sleep(t.cfg.Abandoned, t.loop.Failed(t.cfg.Abandoned, failure))
 	}
 }

@@ -44,15 +44,6 @@ func PlacesOf(leases []*lease.Lease) sqlbatch.Heads {
 	return low
 }
 
-// raised returns a head after a claim from there.
-func raised(from sqlbatch.Heads, rows []table.Claimed) sqlbatch.Heads {
-	for i := range rows {
-		p := int(rows[i].Priority) - sqlbatch.PriorityLow
-		from[p] = max(from[p], rows[i].Due)
-	}
-	return from
-}
-
 // cost is the time that a rescan takes: the lesser of the last two. One of them may have waited for a lock, or for a database or a
 // process that was stopped, and the pause that follows would be minutes, or hours.
 type cost struct{ last time.Duration }
@@ -110,11 +101,10 @@ func (h *head) ask(now time.Duration) sqlbatch.Heads {
 
 // claimed notes what a claim brought, how long it took, and when it ended.
 func (h *head) claimed(rows []table.Claimed, took, now time.Duration) {
-	before := h.now
-	h.now = raised(before, rows)
-	for p := range h.now {
-		if h.now[p] > before[p] {
-			h.seen[p] = now - took
+	for i := range rows {
+		p := int(rows[i].Priority) - sqlbatch.PriorityLow
+		if rows[i].Due > h.now[p] {
+			h.now[p], h.seen[p] = rows[i].Due, now-took
 		}
 	}
 	switch {

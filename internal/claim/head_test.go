@@ -147,16 +147,16 @@ func TestWhatARescanTookOnceIsNoPrice(t *testing.T) {
 }
 
 func TestOnceTheDatabaseAnswersAgainARescanIsDue(t *testing.T) {
-	v := Plain{head: rescaned(sqlbatch.Heads{})}
+	v := rescans{head: rescaned(sqlbatch.Heads{})}
 	for range 2 { // they ran into the outage
 		v.head.begin(0)
 		v.head.end(rescan{took: 30 * second})
 	}
-	v.rescans.claimFailed(time.Millisecond)
+	v.claimFailed(time.Millisecond)
 	v.claimWorked()
 	require.False(t, v.head.isDue(100*second), "an error that comes at once says nothing of what a rescan takes")
-	v.rescans.claimFailed(second)
-	v.rescans.claimFailed(time.Millisecond)
+	v.claimFailed(second)
+	v.claimFailed(time.Millisecond)
 	v.claimWorked()
 	require.True(t, v.head.isDue(30*second))
 	v.head.begin(30 * second)

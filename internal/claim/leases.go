@@ -21,7 +21,6 @@ var errLocked = errors.New("the message is locked by another transaction")
 
 // leases makes leases of messages, in their order.
 func (c *Config) leases(rows []table.Claimed, deadline, until time.Duration) []*lease.Lease {
-	c.Consumer.Claimed(rows)
 	leases := make([]*lease.Lease, len(rows))
 	var slab []lease.Lease
 	for i := range rows {
@@ -39,9 +38,24 @@ func (c *Config) leases(rows []table.Claimed, deadline, until time.Duration) []*
 	return leases
 }
 
+// split leaves in b those leases that readers may get, with their rows, and returns the ones to settle. The rest is lost.
+func split(b Batch) (ready Batch, settling []*lease.Lease) {
+	n := 0
+	for i, l := range b.Leases {
+		switch l.State() {
+		case lease.Held, lease.Expired: // the feed releases those whose time is over
+			b.Leases[n], b.Rows[n] = l, b.Rows[i]
+			n++
+		case lease.Settling:
+			settling = append(settling, l)
+		}
+	}
+	return Batch{b.Leases[:n], b.Rows[:n]}, settling
+}
+
 // deadLetter has a message dead-lettered that no reader has seen.
 func (c *Config) deadLetter(l *lease.Lease, row *table.Claimed, cause sqlbatch.Cause, reason string) {
-	c.Consumer.Doomed(l, row)
+	c.Holder.Doomed(l, row)
 	l.DeadLetter(cause, reason)
 }
 
@@ -53,7 +67,7 @@ func (c *Config) blame(l *lease.Lease, row *table.Claimed, cause error) {
 		l.Text, l.Quiet = base.ReasonRead+cause.Error(), true
 	}
 	l.Cause = sqlbatch.CauseUnreadable
-	l.Op, l.Delay = lease.Nack, c.Consumer.Delay(l, row, cause)
+	l.Op, l.Delay = lease.Nack, c.Holder.Delay(l, row, cause)
 }
 
 // crashed says why a message is dead.

@@ -20,6 +20,7 @@ type Membership struct {
 type Term struct {
 	Number int64
 	ID     [16]byte
+	began  time.Duration // when the one before had ended; of the first one 0
 }
 
 // NewMembership returns a membership that has not begun.
@@ -32,7 +33,7 @@ func (m *Membership) Next(newID func() [16]byte) [16]byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.joined && m.now() >= m.ends {
-		m.term, m.joined = Term{m.term.Number + 1, newID()}, false
+		m.term, m.joined = Term{m.term.Number + 1, newID(), m.now()}, false
 	}
 	return m.term.ID
 }

@@ -11,7 +11,7 @@ type Neighbours struct {
 
 	// Of neighbours.mu.
 	users  int
-	trying bool
+	trying *Trial // has the turn; nil: none has
 }
 
 // neighbours has an entry for each queue that has consumers.
@@ -47,10 +47,7 @@ func (n *Neighbours) Leave() {
 
 // Trial is the turn of one consumer to try a suspect of its queue: see order.Process. One consumer of the process has it at a time.
 // It is safe for concurrent use.
-type Trial struct {
-	of   *Neighbours
-	mine bool // of neighbours.mu
-}
+type Trial struct{ of *Neighbours }
 
 // Trial returns the turn of a consumer.
 func (n *Neighbours) Trial() *Trial { return &Trial{of: n} }
@@ -59,10 +56,10 @@ func (n *Neighbours) Trial() *Trial { return &Trial{of: n} }
 func (t *Trial) Begin() bool {
 	neighbours.mu.Lock()
 	defer neighbours.mu.Unlock()
-	if t.of.trying {
+	if t.of.trying != nil {
 		return false
 	}
-	t.of.trying, t.mine = true, true
+	t.of.trying = t
 	return true
 }
 
@@ -70,7 +67,7 @@ func (t *Trial) Begin() bool {
 func (t *Trial) End() {
 	neighbours.mu.Lock()
 	defer neighbours.mu.Unlock()
-	if t.mine {
-		t.of.trying, t.mine = false, false
+	if t.of.trying == t {
+		t.of.trying = nil
 	}
 }

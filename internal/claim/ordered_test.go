@@ -9,26 +9,14 @@ import (
 
 	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/lease"
-	"github.com/chanq/chanq/sqlbatch"
 )
-
-func (f *fake) Busy(bool) {}
-
-// newOrdered returns the claims of a consumer of f.
-func newOrdered(t *testing.T, f *fake) (*claim.Ordered, *queue) {
-	q := newQueue(t, func(c *claim.Config) {
-		c.Slots = slots
-		c.Traits = sqlbatch.Traits{ClaimRows: 1000, FindIDs: 100, AckItems: 100, NackItems: 100, OneWriter: true}
-	})
-	o := claim.NewOrdered(q.pace, claim.OrderedConfig{Table: f, Membership: f.here, Paused: func() bool { return false }})
-	return o, q
-}
 
 // TestLeasesThatNoReaderMayGetKeepNothingWaiting has messages that have expired before one that has not.
 func TestLeasesThatNoReaderMayGetKeepNothingWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		o, q := newOrdered(t, f)
+		q := f.queue
+		o := claim.NewOrdered(f.owned, f, func() bool { return false })
 		f.send("abcdefg")
 		for i := range f.rows[:6] {
 			f.rows[i].expired = true
@@ -40,13 +28,13 @@ func TestLeasesThatNoReaderMayGetKeepNothingWaiting(t *testing.T) {
 		}()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		require.Equal(t, 7, o.Waiting())
-		b := o.Next(4)
+		require.Equal(t, 7, f.owned.Waiting())
+		b := f.owned.Next(4)
 		require.Len(t, b.Leases, 1)
 		require.EqualValues(t, 7, b.Leases[0].Item.ID[0])
 		require.Equal(t, lease.Held, b.Leases[0].State())
 		require.Len(t, q.settled, 6)
-		require.Empty(t, o.Next(4).Leases)
+		require.Empty(t, f.owned.Next(4).Leases)
 		q.stop()
 		<-ended
 	})

@@ -1,7 +1,6 @@
 package claim
 
 import (
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,7 +15,7 @@ import (
 // A claim asks for the free room of the buffer, when at least half of what it may hold is free, and never for more than readers
 // took in the last second, or 16, so that a slow process does not keep messages from others. A full batch means that more may be there, so the next claim
 // follows at once. A short one is no proof of an empty queue, since rows that others have locked are skipped: it is followed by a
-// pause of PollMin, or a quarter of it where the claim was worth its statement.
+// pause of firstPause, or a quarter of it where the claim was worth its statement.
 type Pace struct {
 	cfg  Config
 	feed Feed
@@ -26,15 +25,13 @@ type Pace struct {
 	meanBytes int // of a body, by the last claim
 	lastClaim int // messages of the last claim
 
-	skipped  atomic.Int64 // leases that readers dropped
 	taken    atomic.Int64
 	wakeAt   atomic.Int64  // count of taken at which progress is to have a value; 0 never
 	progress chan struct{} // of capacity 1
 
-	dropped atomic.Int64 // leases that were settled before a reader got them
+	dropped atomic.Int64 // leases that were settled before a reader got them, less those that a reader skipped
 
-	mu     sync.Mutex // guards what follows
-	counts Counts
+	claims, claimed, empty, looks atomic.Int64 // see Counts
 }
 
 // sample is how many leases readers had taken at a time.
@@ -42,6 +39,9 @@ type sample struct {
 	at    time.Duration
 	taken int64
 }
+
+// sampleEvery is the least time between two samples.
+const sampleEvery = time.Second / 64
 
 // minClaim is the least that a claim asks for where there is room, however slow the readers were.
 const minClaim = 16
@@ -68,7 +68,7 @@ func (p *Pace) Take() {
 }
 
 // Skip notes that a reader dropped a lease that had ended. It may be called at any time.
-func (p *Pace) Skip() { p.skipped.Add(1) }
+func (p *Pace) Skip() { p.dropped.Add(-1) }
 
 // Progress has the room looked at again. It may be called at any time.
 func (p *Pace) Progress() { base.Signal(p.progress) }
@@ -78,18 +78,7 @@ type Counts struct{ Claims, Claimed, Empty, Looks int64 }
 
 // Counts may be called at any time.
 func (p *Pace) Counts() Counts {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.counts
-}
-
-func (p *Pace) count(c Counts) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.counts.Claims += c.Claims
-	p.counts.Claimed += c.Claimed
-	p.counts.Empty += c.Empty
-	p.counts.Looks += c.Looks
+	return Counts{Claims: p.claims.Load(), Claimed: p.claimed.Load(), Empty: p.empty.Load(), Looks: p.looks.Load()}
 }
 
 // drop notes leases that no reader gets. They count as taken: otherwise claims would become small when many messages have expired.
@@ -97,17 +86,12 @@ func (p *Pace) drop(n int) { p.dropped.Add(int64(n)) }
 
 // takenLately is how many leases readers took in about the last second.
 func (p *Pace) takenLately(now time.Duration) int {
-	taken := p.feed.Sent() + p.dropped.Load() - int64(p.feed.Buffered()) - p.skipped.Load()
-	p.samples = append(p.samples, sample{now, taken})
+	taken := p.feed.Sent() + p.dropped.Load() - int64(p.feed.Buffered())
+	if last := len(p.samples) - 1; last < 0 || now-p.samples[last].at >= sampleEvery {
+		p.samples = append(p.samples, sample{now, taken})
+	}
 	for len(p.samples) > 1 && now-p.samples[1].at >= time.Second {
 		p.samples = p.samples[1:]
-	}
-	if len(p.samples) > 256 { // keep every other: the oldest decides
-		half := p.samples[:0:0]
-		for i := 0; i < len(p.samples); i += 2 {
-			half = append(half, p.samples[i])
-		}
-		p.samples = half
 	}
 	return int(taken - p.samples[0].taken)
 }
@@ -128,7 +112,7 @@ func (p *Pace) room(waiting int) int {
 		}
 		room = min(room, fit)
 	}
-	if buffered > most/2 || p.cfg.Consumer.Backlogged() || room <= 0 {
+	if buffered > most/2 || p.cfg.Holder.Backlogged() || room <= 0 {
 		p.wakeAt.Store(p.taken.Load() + int64(max(1, buffered-most/2)))
 		return 0
 	}
@@ -174,6 +158,6 @@ func (p *Pace) subscribe(pause time.Duration) bool {
 // unsubscribe ends listening. A notification for which no claim was made is passed on to another consumer.
 func (p *Pace) unsubscribe() {
 	if p.cfg.Subscription.Unsubscribe() {
-		p.cfg.Consumer.PassOn()
+		p.cfg.Holder.PassOn()
 	}
 }

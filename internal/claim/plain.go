@@ -2,19 +2,16 @@ package claim
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
-	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
 // PlainTable has the statements of a Plain: see table.Plain.
 type PlainTable interface {
-	Busy(bool)
 	Claim(within time.Duration, c sqlbatch.ClaimParams, into *table.ClaimedRows) error
 	Mark(within time.Duration, m sqlbatch.MarkParams, into *table.ClaimedRows) error
 	Contents(within time.Duration, into *table.Claimed) (found bool, err error)
@@ -36,35 +33,26 @@ type PlainTable interface {
 // A claim that fails is followed by a smaller one. Messages that may end their process, and those that cannot be read, are marked
 // before they are read (careful.go).
 type Plain struct {
-	*buffer
-	cfg        *Config
-	pace       *Pace
-	table      PlainTable
-	gate       *Gate
-	member     [16]byte
-	loop       batch.Loop
-	concurrent sync.WaitGroup // rescans that claims do not wait for
-
-	head      head
-	rescans   rescans
-	rescanned chan rescan // the result of a concurrent rescan, of capacity 1
-	careful   careful
-	unread    bool // the next claim is of one message, without its contents
+	*intake
+	gate    *Gate
+	rescans *rescans
+	trials  *trials
+	unread  bool // the next claim is of one message, without its contents
 }
 
 // NewPlain returns the claims of a consumer that the database knows as member.
 func NewPlain(pace *Pace, t PlainTable, n *Neighbours, member [16]byte) *Plain {
-	cfg := &pace.cfg
-	return &Plain{
-		buffer: newBuffer(), cfg: cfg, pace: pace, table: t, gate: n.gate, member: member, loop: cfg.loop(),
-		head: newHead(cfg.PollEvery), rescans: rescans{patience: cfg.StatementTimeout}, rescanned: make(chan rescan, 1),
-	}
+	in := &intake{cfg: &pace.cfg, pace: pace, table: t, member: member, loop: pace.cfg.loop(), buffer: newBuffer()}
+	rescans := newRescans(in)
+	return &Plain{intake: in, gate: n.gate, rescans: rescans, trials: &trials{intake: in, rescans: rescans}}
 }
+
+// Source has the leases.
+func (p *Plain) Source() Source { return p.buffer }
 
 // Run claims until the consumer stops.
 func (p *Plain) Run() {
-	idle := batch.Backoff{Low: p.cfg.PollMin, High: p.cfg.PollEvery}
-	p.cfg.Consumer.Connect()
+	idle := p.cfg.idle()
 	for n := p.waitForRoom(); n > 0 && !p.next(n, &idle); n = p.waitForRoom() {
 	}
 	p.pace.unsubscribe()
@@ -74,11 +62,11 @@ func (p *Plain) Run() {
 // stopped.
 func (p *Plain) next(n int, idle *batch.Backoff) (stopped bool) {
 	asked, got := 0, 0
-	p.reviewTrial()
-	failure := p.rescanIfDue()
+	p.trials.review()
+	failure := p.rescans.makeDue()
 	if failure == nil {
-		if s, ok := p.nextSuspect(); ok {
-			if failure = p.trySuspect(s); failure == nil {
+		if s, ok := p.trials.next(); ok {
+			if failure = p.trials.try(s); failure == nil {
 				return false
 			}
 		}
@@ -100,17 +88,17 @@ func (p *Plain) next(n int, idle *batch.Backoff) (stopped bool) {
 	case failure != nil && p.cfg.Stop.Err() != nil && asked == 0: // Stop ended the rescan
 	case failure != nil:
 		if table.IsPermanent(failure.Class) {
-			p.cfg.Consumer.Broken(failure.Err)
+			p.cfg.Holder.Broken(failure.Err)
 			return true
 		}
 		pause := p.loop.Failed(p.cfg.Abandoned, failure)
 		if asked > 0 {
 			p.rescans.claimFailed(time.Since(failure.Began))
-			p.claimFailed(asked)
+			p.pace.size.Failed(asked)
+			p.unread = asked == 1 // the message may be the cause: it is to be known by its ID before it is read
 		}
 		batch.Sleep(p.cfg.Stop, pause)
 	case got == 0 && p.cfg.Idleness != nil:
-		p.pace.count(Counts{Empty: 1})
 		p.pause(idle.Poll(), nil)
 	case got > 0:
 		pause := p.pace.after(idle, got, got == asked)
@@ -118,9 +106,8 @@ func (p *Plain) next(n int, idle *batch.Backoff) (stopped bool) {
 			p.waitForMessage(idle, false) // at most a look in place of the claim
 		}
 	default:
-		p.pace.count(Counts{Empty: 1})
 		if p.cfg.Subscription.ClaimedNone() { // the message may lie before the head
-			p.head.hurried = true
+			p.rescans.head.hurried = true
 		}
 		p.waitForMessage(idle, true)
 	}
@@ -136,49 +123,40 @@ func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
 	}
 	start := base.Now()
 	c := p.claimParams(n)
-	rows := table.ClaimedRows{Rows: p.take(), Inline: c.Inline}
+	rows := table.ClaimedRows{Rows: p.buffer.take(), Inline: c.Inline}
 	if rows.Rows == nil {
 		rows.Rows = make([]table.Claimed, 0, min(c.Rows, max(minClaim, p.pace.lastClaim)))
 	}
-	failure = p.loop.Try(p.cfg.Abandoned, func(context.Context) error { return p.table.Claim(p.cfg.patience(), c, &rows) })
+	failure = p.run(func() error { return p.table.Claim(p.cfg.patience(), c, &rows) })
 	done()
 	if failure != nil {
 		return c.Rows, 0, failure
 	}
 	got, took := len(rows.Rows), base.Now()-start
-	p.claimWorked()
-	p.head.claimed(rows.Rows, took, start+took)
-	p.table.Busy(got > 0)
+	p.rescans.claimWorked()
+	p.rescans.head.claimed(rows.Rows, took, start+took)
 	p.unread = false
 	if got == 0 {
-		p.reuse(rows.Rows)
+		p.pace.empty.Add(1)
+		p.buffer.reuse(rows.Rows)
 		return c.Rows, 0, nil
 	}
 	p.pace.size.Worked(c.Rows, took, p.cfg.patience())
 	p.pace.brought(got, rows.Bytes)
-	p.pace.count(Counts{Claims: 1, Claimed: int64(got)})
 	rows.Sort(compareRows)
-	got = p.deliver(claimed{rows: rows.Rows, bytes: rows.Bytes, took: took, deadline: lease.After(start, p.cfg.LeaseFor), until: start + p.cfg.MaxExtend})
-	return c.Rows, got, nil
+	return c.Rows, p.deliver(p.leased(&rows, start, took, p.cfg.LeaseFor)), nil
 }
 
 // claimParams are those of a claim where there is room for n messages.
 func (p *Plain) claimParams(n int) sqlbatch.ClaimParams {
 	c := sqlbatch.ClaimParams{
 		Rows: n, Lease: p.cfg.LeaseFor, Member: p.member, Salt: table.NewSalt(),
-		Heads: p.head.ask(base.Now()), Inline: p.cfg.inline(n),
+		Heads: p.rescans.head.ask(base.Now()), Inline: p.cfg.inline(n),
 	}
 	if p.unread {
 		c.Rows, c.Inline = 1, -1
 	}
 	return c
-}
-
-// claimFailed notes that a claim of n messages has failed. The message that it would lease first may be the cause: of one
-// message the next claim leaves out the contents, so that the message is known by its ID before it is read.
-func (p *Plain) claimFailed(n int) {
-	p.pace.size.Failed(n)
-	p.unread = n == 1
 }
 
 // stopIdle is called after a claim that found nothing. It reports that the consumer has stopped.
@@ -188,21 +166,21 @@ func (p *Plain) stopIdle() (stopped bool, failure *batch.Failure) {
 		return false, nil
 	}
 	var due bool
-	failure = p.loop.Try(p.cfg.Abandoned, func(context.Context) (err error) {
+	failure = p.run(func() (err error) {
 		due, err = p.table.DueOrLocked(p.cfg.StatementTimeout)
 		return err
 	})
 	if failure != nil {
 		return false, failure
 	}
-	p.pace.count(Counts{Looks: 1})
+	p.pace.looks.Add(1)
 	if due {
 		p.cfg.Idleness.NotIdle()
-		p.head.hurried = true // it may lie before where claims begin
+		p.rescans.head.hurried = true // it may lie before where claims begin
 		return false, nil
 	}
 	return p.cfg.Idleness.IsIdle(now), nil
 }
 
-// Close joins the rescans that claims did not wait for. Stop has ended them.
-func (p *Plain) Close() { p.concurrent.Wait() }
+// Finish joins the rescans that claims did not wait for. Stop has ended them.
+func (p *Plain) Finish(context.Context) { p.rescans.running.Wait() }

@@ -56,7 +56,8 @@ type queue struct {
 	others   atomic.Int64 // leases that are held besides
 	broken   error
 	buffered int
-	woken    chan struct{}
+	key      notify.Key
+	freed    int
 	cleared  chan struct{}
 	stop     context.CancelFunc
 	ended    chan struct{}
@@ -84,14 +85,16 @@ func (turn) Begin() bool { return true }
 func (turn) End()        {}
 
 func newQueue(t *testing.T, change func(*claim.Config)) *queue {
-	q := &queue{t: t, woken: make(chan struct{}, 1), cleared: make(chan struct{}, 1), ended: make(chan struct{})}
+	q := &queue{t: t, key: notify.Key{Queue: t.Name()}, cleared: make(chan struct{}, 1), ended: make(chan struct{})}
 	stop, cancel := context.WithCancel(t.Context())
 	q.stop = cancel
 	subscription := notify.NewSubscription(nil, "q", nil)
+	waiter := q.key.Wait()
+	t.Cleanup(waiter.Close)
 	cfg := claim.Config{
 		Limits: claim.Limits{
 			Prefetch: 100, PrefetchBytes: 1 << 20, Policy: func() sqlbatch.Policy { return sqlbatch.Policy{MaxBody: 1 << 10} }, MaxCrashes: 3, LeaseFor: 30 * time.Second, MaxExtend: time.Hour,
-			PollMin: 50 * time.Millisecond, PollEvery: time.Second, StatementTimeout: 10 * time.Second,
+			PollEvery: time.Second, StatementTimeout: 10 * time.Second,
 		},
 		Traits: sqlbatch.Traits{ClaimRows: 1000},
 		Classify: func(err error) sqlbatch.Class {
@@ -103,8 +106,8 @@ func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 			}
 			return sqlbatch.Unknown
 		},
-		Health: health{}, Stop: stop, Abandoned: t.Context(), Home: &lease.Home{Owner: owner{}, Parent: t.Context()}, Consumer: q, Trials: turn{},
-		Subscription: &subscription, Woken: q.woken, Cleared: q.cleared,
+		Health: health{}, Stop: stop, Abandoned: t.Context(), Home: &lease.Home{Owner: owner{}, Parent: t.Context()}, Holder: q, Trials: turn{},
+		Subscription: &subscription, Waiter: waiter, Cleared: q.cleared,
 	}
 	if change != nil {
 		change(&cfg)
@@ -135,7 +138,7 @@ func (q *queue) run(d time.Duration) {
 	go func() {
 		defer close(q.ended)
 		q.plain.Run()
-		q.plain.Close()
+		q.plain.Finish(q.t.Context())
 	}()
 	time.Sleep(d)
 	q.stop()
@@ -144,7 +147,7 @@ func (q *queue) run(d time.Duration) {
 
 // read gives readers what is there.
 func (q *queue) read() {
-	for b := q.plain.Next(10); len(b.Leases) > 0; b = q.plain.Next(10) {
+	for b := q.plain.Source().Next(10); len(b.Leases) > 0; b = q.plain.Source().Next(10) {
 		for _, l := range b.Leases {
 			q.mu.Lock()
 			q.given = append(q.given, l.Item.ID[0])
@@ -198,8 +201,6 @@ func (q *queue) claimed(r *row, into *table.ClaimedRows, bare bool) {
 	into.Rows = append(into.Rows, c)
 	into.Bytes += r.size
 }
-
-func (q *queue) Busy(bool) {}
 
 func (q *queue) Claim(_ time.Duration, c sqlbatch.ClaimParams, into *table.ClaimedRows) error {
 	if err := q.call("claim", "%d", c.Rows); err != nil {
@@ -304,8 +305,6 @@ func (q *queue) rescan(op string) (r table.Rescan, took time.Duration, err error
 	return r, time.Since(began), err
 }
 
-func (q *queue) Connect()                            { q.note("connect") }
-func (q *queue) Heard() (sqlbatch.Heads, bool)       { return notify.NoPlace, false }
 func (q *queue) Backlogged() bool                    { return false }
 func (q *queue) Held() (leases, handlers int)        { return 1 + int(q.others.Load()), 0 }
 func (q *queue) Doomed(*lease.Lease, *table.Claimed) {}
@@ -319,7 +318,7 @@ func (q *queue) Delivered(n, _ int, _ time.Duration) {
 }
 func (q *queue) Broken(err error)                    { q.broken = err; q.stop() }
 func (q *queue) PassOn()                             {}
-func (q *queue) Freed()                              {}
+func (q *queue) Freed()                              { q.freed++ }
 func (q *queue) Coming() int                         { return 0 }
 func (q *queue) Buffered() int                       { return q.buffered }
 func (q *queue) Sent() int64                         { return int64(len(q.given)) }
@@ -335,7 +334,7 @@ func (q *queue) Settle(leases ...*lease.Lease) {
 
 func (q *queue) Track(leases []*lease.Lease) {
 	q.tracked = append(q.tracked, leases...)
-	q.note(fmt.Sprintf("track %d, %d wait", len(leases), q.plain.Waiting()))
+	q.note(fmt.Sprintf("track %d, %d wait", len(leases), q.plain.Source().Waiting()))
 }
 
 // send adds messages of so many bytes, which are due now.
@@ -361,7 +360,7 @@ func TestAClaimIsTrackedBeforeReadersGetIt(t *testing.T) {
 		q.send(10, 3, 1, 2)
 		q.rows[1].priority = 2
 		q.run(10 * time.Millisecond)
-		require.Equal(t, "connect, rescan, claim 16, track 3, 0 wait, delivered 3", q.first(5))
+		require.Equal(t, "rescan, claim 16, track 3, 0 wait, delivered 3", q.first(4))
 		q.read()
 		require.Equal(t, []byte{1, 2, 3}, q.given, "in order of priority and due time")
 	})
@@ -424,7 +423,7 @@ func TestASuspectIsMarkedBeforeItIsRead(t *testing.T) {
 		q.send(10, 1, 2)
 		q.rows[0].suspect = true
 		q.run(10 * time.Millisecond)
-		require.Equal(t, "connect, rescan, mark 1 alone=1 again=false, track 1, 0 wait, contents 1, delivered 1, claim 15", q.first(7))
+		require.Equal(t, "rescan, mark 1 alone=1 again=false, track 1, 0 wait, contents 1, delivered 1, claim 15", q.first(6))
 		q.read()
 		require.Equal(t, []byte{1, 2}, q.given)
 		require.True(t, q.tracked[0].Suspect)
@@ -452,7 +451,7 @@ func TestBeforeALastTrialTheBufferIsReturned(t *testing.T) {
 		q := newQueue(t, nil)
 		q.send(10, 1, 2, 3)
 		time.AfterFunc(10*time.Millisecond, func() {
-			require.Equal(t, 3, q.plain.Waiting())
+			require.Equal(t, 3, q.plain.Source().Waiting())
 			q.mu.Lock()
 			q.rows = append(q.rows, row{id: 9, due: base.Now(), suspect: true, crashes: 2})
 			q.mu.Unlock()
@@ -461,8 +460,8 @@ func TestBeforeALastTrialTheBufferIsReturned(t *testing.T) {
 		q.others.Store(1)
 		go func() {
 			select {
-			case <-q.plain.Recalled():
-				require.True(t, q.plain.Recall(nil), "what is on the channel, too")
+			case <-q.plain.Source().Recalled():
+				require.True(t, q.plain.Source().Recall(nil), "what is on the channel, too")
 				recalled++
 				q.others.Store(0)
 			case <-q.ended:
@@ -473,7 +472,7 @@ func TestBeforeALastTrialTheBufferIsReturned(t *testing.T) {
 		require.Equal(t, []string{"1 release", "2 release", "3 release"}, q.outcome())
 		q.read()
 		require.Equal(t, []byte{9}, q.given)
-		require.False(t, q.plain.Recall(nil), "leases of later claims stay")
+		require.False(t, q.plain.Source().Recall(nil), "leases of later claims stay")
 	})
 }
 
@@ -535,7 +534,7 @@ func TestASignalOfTheProcessEndsAPause(t *testing.T) {
 		q := newQueue(t, nil)
 		time.AfterFunc(5500*time.Millisecond, func() {
 			q.send(10, 1)
-			q.woken <- struct{}{}
+			q.key.Signal()
 			synctest.Wait()
 			require.Len(t, q.made("claim"), 2)
 		})
@@ -562,8 +561,8 @@ func TestAReaderThatStopsReadingStopsClaims(t *testing.T) {
 		}
 		q.run(10 * time.Second)
 		require.Equal(t, []string{"claim 16"}, q.made("claim"), "as many as may be in memory when no reader takes any")
-		require.Equal(t, 16, q.plain.Waiting())
-		require.Len(t, q.plain.Rest(), 16)
-		require.Zero(t, q.plain.Waiting())
+		require.Equal(t, 16, q.plain.Source().Waiting())
+		require.Len(t, q.plain.Source().Rest(), 16)
+		require.Zero(t, q.plain.Source().Waiting())
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/claim"
+	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/order"
 	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
@@ -29,7 +30,7 @@ type message struct {
 
 // fake is an ordered queue of 4 slots in memory, with one consumer that is alive.
 type fake struct {
-	t      testing.TB
+	t      *testing.T
 	rows   []message
 	owners map[int]int64 // fences of the slots that are owned
 	fences int64
@@ -37,9 +38,9 @@ type fake struct {
 	fail   func(op string) error
 	bad    byte // the ID of a message whose contents cannot be read
 	reader *claim.Reader
+	owned  *claim.Slots
 	here   *claim.Membership
-
-	ready, recalled, freed int
+	queue  *queue // the consumer
 }
 
 var (
@@ -49,17 +50,16 @@ var (
 
 const slots = 4
 
-func newFake(t testing.TB) *fake {
+func newFake(t *testing.T) *fake {
 	f := &fake{t: t, owners: map[int]int64{}}
 	f.here = claim.NewMembership([16]byte{1}, base.Now)
 	f.join(time.Hour)
-	f.reader = claim.NewReader(claim.ReaderConfig{
-		Order: order.Config{Unread: 4, MostUnread: 100, Blocked: 1000, Bytes: 1 << 20, Rows: 100, Behind: 1000, OneWriter: true, MaxCrashes: 3},
-		Slots: slots, Keys: func(int) int { return 0 }, Table: f, Inline: func(int) int { return 1 << 20 }, Membership: f.here,
-		Salt: func() int64 { return 1 }, Now: base.Now,
-		RolledBack: func(err error) bool { return err == errRolledBack },
-		Ready:      func() { f.ready++ }, Woken: func() {}, Recalled: func() { f.recalled++ }, Freed: func() { f.freed++ },
+	f.queue = newQueue(t, func(c *claim.Config) {
+		c.Slots = slots
+		c.Traits = sqlbatch.Traits{ClaimRows: 1000, FindIDs: 100, AckItems: 100, NackItems: 100, OneWriter: true}
 	})
+	f.owned = claim.NewSlots(f.queue.pace, f.here)
+	f.reader = claim.NewReader(f.owned, f)
 	return f
 }
 
@@ -86,7 +86,7 @@ func (f *fake) run(n int) (errs []error) {
 
 // deliver returns the IDs of the messages whose turn it is.
 func (f *fake) deliver() (ids []byte, all []order.Delivery) {
-	all, _ = f.reader.Deliver(100)
+	all, _ = f.owned.Deliver(100)
 	for _, d := range all {
 		ids = append(ids, d.ID[0])
 	}
@@ -110,7 +110,8 @@ func (f *fake) count(op string) (n int) {
 	return n
 }
 
-func (f *fake) row(m message, contents bool) order.Row {
+// add adds a row to an answer.
+func (f *fake) add(m message, contents bool, a *table.Answer) {
 	term, _, _ := f.here.Current()
 	r := order.Row{ID: [16]byte{m.id}, Seq: m.seq, Slot: m.slot, Key: m.key, Keyed: true, Fence: m.fence, Lapses: int(m.lapses)}
 	switch m.holder {
@@ -125,8 +126,9 @@ func (f *fake) row(m message, contents bool) order.Row {
 	}
 	if contents {
 		r.Contents, r.Bytes = &table.Row{Body: []byte{m.id}}, 1
+		a.Contents++
 	}
-	return r
+	a.Rows = append(a.Rows, r)
 }
 
 func (f *fake) owns(list []sqlbatch.OwnedSlot) bool {
@@ -157,7 +159,7 @@ func (f *fake) scan(op string, p sqlbatch.ReadParams, keys []string, a *table.An
 		if contents && m.id == f.bad {
 			return errAway
 		}
-		a.Rows = append(a.Rows, f.row(m, contents))
+		f.add(m, contents, a)
 		if keys != nil && ahead == p.Rows {
 			a.Upto = m.seq
 		}
@@ -165,57 +167,68 @@ func (f *fake) scan(op string, p sqlbatch.ReadParams, keys []string, a *table.An
 	return nil
 }
 
-func (f *fake) Read(p sqlbatch.ReadParams, a *table.Answer) error { return f.scan("read", p, nil, a) }
-
-func (f *fake) Refill(p sqlbatch.RefillParams, a *table.Answer) error {
-	return f.scan("refill", sqlbatch.ReadParams{Slots: p.Slots, From: p.From, Cursor: p.From, Upto: p.Upto, Rows: p.Rows, Old: p.Old, Inline: p.Inline}, p.Keys, a)
+func (f *fake) Do(member [16]byte, t *order.Task, inline int, a *table.Answer) error {
+	p := sqlbatch.ReadParams{From: t.From, Cursor: t.Cursor, Upto: t.Upto, Rows: t.Rows, Old: t.Old, Keys: t.Keys, Inline: inline}
+	for _, s := range t.Slots {
+		p.Slots = append(p.Slots, sqlbatch.OwnedSlot{Slot: s.Number, Fence: s.Fence})
+	}
+	switch t.Kind {
+	case order.Read:
+		return f.scan("read", p, nil, a)
+	case order.Refill:
+		p.Cursor, p.Keys = t.From, nil
+		return f.scan("refill", p, t.Keys, a)
+	case order.Held:
+		a.Walked, a.Held = true, make([]bool, len(t.Keys))
+		return f.call("held")
+	case order.Fetch:
+		return f.byID("fetch", t.Messages, a, true)
+	case order.Mark:
+		missing, err := f.mark(member, t.Messages, a)
+		if err != nil || len(missing) == 0 {
+			return err
+		}
+		return f.byID("look", missing, a, false)
+	case order.Release, order.Lapse:
+		if err := f.call("release"); err != nil {
+			return err
+		}
+	}
+	return f.byID("look", t.Messages, a, false)
 }
 
-func (f *fake) byID(op string, ids [][16]byte, a *table.Answer, contents bool) error {
+func (f *fake) byID(op string, messages []*order.Message, a *table.Answer, contents bool) error {
 	if err := f.call(op); err != nil {
 		return err
 	}
 	a.Walked = true
 	for _, m := range f.rows {
-		if slices.Contains(ids, [16]byte{m.id}) {
+		if slices.ContainsFunc(messages, func(of *order.Message) bool { return of.ID[0] == m.id }) {
 			if contents && m.id == f.bad {
 				return errAway
 			}
-			a.Rows = append(a.Rows, f.row(m, contents))
+			f.add(m, contents, a)
 		}
 	}
 	return nil
 }
 
-func (f *fake) Fetch(_ [16]byte, _ []sqlbatch.OwnedSlot, ids [][16]byte, a *table.Answer) error {
-	return f.byID("fetch", ids, a, true)
-}
-
-func (f *fake) Look(_ [16]byte, _ []sqlbatch.OwnedSlot, ids [][16]byte, a *table.Answer) error {
-	return f.byID("look", ids, a, false)
-}
-
-func (f *fake) Mark(member [16]byte, items []sqlbatch.MarkItem, _ sqlbatch.Alone) (changed []order.Row, err error) {
+func (f *fake) mark(member [16]byte, messages []*order.Message, a *table.Answer) (missing []*order.Message, err error) {
 	if err := f.call("mark"); err != nil {
 		return nil, err
 	}
-	for _, it := range items {
-		for i, m := range f.rows {
-			if it.ID[0] == m.id && it.Fence == m.fence {
-				f.rows[i].fence, f.rows[i].holder = order.MarkedFence(m.fence, it.SlotFence), member
-				changed = append(changed, order.Row{ID: it.ID, Fence: f.rows[i].fence, Lapses: int(m.lapses), Written: true})
-			}
+	a.Walked = true
+	for _, of := range messages {
+		i := slices.IndexFunc(f.rows, func(m message) bool { return of.ID[0] == m.id && of.Fence == m.fence })
+		if i < 0 {
+			missing = append(missing, of)
+			continue
 		}
+		m := &f.rows[i]
+		m.fence, m.holder = order.MarkedFence(m.fence, of.SlotFence()), member
+		a.Rows = append(a.Rows, order.Row{ID: of.ID, Seq: of.Seq, Fence: m.fence, Lapses: int(m.lapses), Written: true})
 	}
-	return changed, nil
-}
-
-func (f *fake) Release([16]byte, []sqlbatch.ReleaseItem, bool) ([]order.Row, error) {
-	return nil, f.call("release")
-}
-
-func (f *fake) Held(_ []int, keys []string) ([]bool, int64, error) {
-	return make([]bool, len(keys)), 0, f.call("held")
+	return missing, nil
 }
 
 func (f *fake) Slots() (list []order.SlotRow, consumers int, err error) {
@@ -271,7 +284,10 @@ func (f *fake) ack(d order.Delivery) {
 			f.rows[i].seq = -1 // no read finds it
 		}
 	}
-	f.reader.Settled([]claim.Settled{{Message: d.Message, Fence: d.Fence, Settle: order.Settle{Outcome: order.Acked}}})
+	l := &lease.Lease{Home: &lease.Home{Owner: owner{}}, Message: d.Message, Delivery: d.Fence}
+	l.Take(lease.Ack)
+	lease.Finish(owner{}, []*lease.Lease{l}, []error{nil})
+	f.owned.Changed([]*lease.Lease{l})
 }
 
 // TestMessagesOfAKeyComeOneAfterTheOther, those of other keys at the same time.
@@ -287,7 +303,7 @@ func TestMessagesOfAKeyComeOneAfterTheOther(t *testing.T) {
 		ids, _ = f.deliver()
 		require.Empty(t, ids, "the first one of a is being handled")
 		f.ack(first[0])
-		require.Positive(t, f.ready)
+		require.NotEmpty(t, f.owned.Ready())
 		f.run(20)
 		ids, _ = f.deliver()
 		require.Equal(t, []byte{2}, ids)
@@ -325,7 +341,7 @@ func TestNothingIsDeliveredBehindALostMembership(t *testing.T) {
 		before := len(f.calls)
 		f.run(5)
 		require.Len(t, f.calls, before, "no statement is sent")
-		require.Positive(t, f.recalled, "what no handler has is to be taken back")
+		require.NotEmpty(t, f.owned.Recalled(), "what no handler has is to be taken back")
 		f.owners = map[int]int64{}
 		f.join(time.Hour)
 		require.Empty(t, f.run(20))
@@ -464,14 +480,14 @@ func TestEndReturnsTheSlotsWhenTheirHandlersAreDone(t *testing.T) {
 		f.run(20)
 		_, all := f.deliver()
 		require.Len(t, all, 1)
-		f.reader.End()
+		f.owned.End()
 		f.run(20)
 		require.Len(t, f.owners, 1, "the slot of the message that is being handled")
-		require.False(t, f.reader.Empty())
+		require.False(t, f.owned.Empty())
 		f.ack(all[0])
 		f.run(20)
 		require.Empty(t, f.owners)
-		require.True(t, f.reader.Empty())
-		require.Positive(t, f.freed, "others may take them")
+		require.True(t, f.owned.Empty())
+		require.Positive(t, f.queue.freed, "others may take them")
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
@@ -16,18 +17,29 @@ import (
 // look.
 //
 // Claims wait for a rescan, on their own session, as long as rescans are quick. One that follows on a slow one runs in a goroutine
-// of its own and on another session, while claims go on. It ends by itself, or with Stop, and Close joins it.
+// of its own and on another session, while claims go on. It ends by itself, or with Stop, and Finish joins it.
 //
 // After a failure the next claim shows whether the database answers. Once it does, after an outage, a rescan is due at once: leases
 // have expired meanwhile.
 
-// rescans is what is known of the rescans so far.
+// rescans are those of a consumer, and what they have found.
 type rescans struct {
+	*intake
+	head     head            // of the claims
+	suspects []table.Suspect // by the last one: at most one of each priority, the highest first
+
+	found   chan rescan    // by a concurrent one, of capacity 1
+	running sync.WaitGroup // those that claims do not wait for
+
 	patience   time.Duration // of the next one
 	concurrent bool          // claims do not wait for the next one
 	known      bool          // there was one
 	failed     bool          // the last one, or a claim since
 	away       bool          // a claim has waited for its failure
+}
+
+func newRescans(in *intake) *rescans {
+	return &rescans{intake: in, head: newHead(in.cfg.PollEvery), found: make(chan rescan, 1), patience: in.cfg.StatementTimeout}
 }
 
 // rescan is what one has found.
@@ -42,50 +54,50 @@ type rescan struct {
 // the next one twice as much.
 const mostPatience = time.Hour
 
-// rescanIfDue makes a rescan, if one is due, and takes the result of one that has ended. It
+// makeDue makes a rescan, if one is due, and takes the result of one that has ended. It
 // returns the failure of one that claims wait for.
-func (p *Plain) rescanIfDue() *batch.Failure {
-	p.hear()
+func (v *rescans) makeDue() *batch.Failure {
 	select {
-	case r := <-p.rescanned:
-		p.rescanEnded(r)
+	case r := <-v.found:
+		v.ended(r)
 	default:
 	}
-	if p.rescans.failed && p.rescans.known || !p.head.isDue(base.Now()) {
+	switch due := v.isDue(); {
+	case v.failed && v.known || !due:
+		return nil
+	case v.concurrent:
+		v.begin()
 		return nil
 	}
-	if p.rescans.concurrent {
-		p.rescanConcurrently()
-		return nil
-	}
-	return p.loop.Try(p.cfg.Stop, func(context.Context) error {
-		r, _ := p.rescanNow()
+	return v.loop.Try(v.cfg.Stop, func(context.Context) error {
+		r, _ := v.now()
 		return r.err
 	})
 }
 
-// hear notes where this process has released messages, and whether there may be messages anywhere.
-func (p *Plain) hear() {
-	low, hurried := p.cfg.Consumer.Heard()
-	p.head.lower(low)
-	p.head.hurried = p.head.hurried || hurried
+// isDue reports that a rescan is due. It notes where this process has released messages, and whether there may be messages anywhere.
+func (v *rescans) isDue() bool {
+	low, hurried := v.cfg.Waiter.Heard()
+	v.head.lower(low)
+	v.head.hurried = v.head.hurried || hurried
+	return v.head.isDue(base.Now())
 }
 
-// rescanNow makes a rescan on the session of claims, and waits for it. below is endRescan's.
-func (p *Plain) rescanNow() (r rescan, below bool) {
-	p.head.begin(base.Now())
-	r = look(p.cfg.Stop, p.rescans.patience, p.table.Rescan)
+// now makes a rescan on the session of claims, and waits for it. below is that of end.
+func (v *rescans) now() (r rescan, below bool) {
+	v.head.begin(base.Now())
+	r = look(v.cfg.Stop, v.patience, v.table.Rescan)
 	if r.Known {
-		p.cfg.Subscription.Looked(r.Due)
+		v.cfg.Subscription.Looked(r.Due)
 	}
-	return r, p.endRescan(r)
+	return r, v.end(r)
 }
 
-// rescanConcurrently begins a rescan that claims do not wait for.
-func (p *Plain) rescanConcurrently() {
-	p.head.begin(base.Now())
-	patience := p.rescans.patience
-	p.concurrent.Go(func() { p.rescanned <- look(p.cfg.Stop, patience, p.table.RescanConcurrently) })
+// begin begins a rescan that claims do not wait for.
+func (v *rescans) begin() {
+	v.head.begin(base.Now())
+	patience := v.patience
+	v.running.Go(func() { v.found <- look(v.cfg.Stop, patience, v.table.RescanConcurrently) })
 }
 
 // look makes a rescan that takes up to patience.
@@ -98,21 +110,20 @@ func look(ctx context.Context, patience time.Duration, run func(context.Context)
 	return r
 }
 
-// endRescan takes what a rescan found. It reports that there is something to claim before
+// end takes what a rescan found. It reports that there is something to claim before
 // where claims have got to.
-func (p *Plain) endRescan(r rescan) (below bool) {
-	if r.err != nil && table.IsPermanent(p.cfg.Classify(r.err)) {
-		p.cfg.Consumer.Broken(r.err)
+func (v *rescans) end(r rescan) (below bool) {
+	if r.err != nil && table.IsPermanent(v.cfg.Classify(r.err)) {
+		v.cfg.Holder.Broken(r.err)
 	}
-	v := &p.rescans
 	v.failed = r.err != nil
 	if r.Known {
 		slices.SortFunc(r.Suspects, func(a, b table.Suspect) int { return int(b.Priority) - int(a.Priority) })
-		p.careful.found = r.Suspects
+		v.suspects = r.Suspects
 	}
 	switch {
 	case r.err == nil:
-		v.known, v.patience = true, p.cfg.StatementTimeout
+		v.known, v.patience = true, v.cfg.StatementTimeout
 		v.concurrent = r.took > rescanSlow
 	case table.Unconnected(r.err):
 		v.concurrent = false // the application may use all connections, but for those of claims
@@ -120,17 +131,15 @@ func (p *Plain) endRescan(r rescan) (below bool) {
 		v.patience = min(2*v.patience, mostPatience)
 		v.concurrent = v.known
 	}
-	return p.head.end(r)
+	return v.head.end(r)
 }
 
-// rescanEnded takes the result of a rescan that claims did not wait for. It reports that there is
-// something to do: a claim, which shows whether the database answers, too.
-func (p *Plain) rescanEnded(r rescan) bool {
-	return p.endRescan(r) || r.err != nil || p.suspectsWait()
-}
+// ended takes the result of a rescan that claims did not wait for. It reports that there is
+// something to claim, or that it failed: a claim shows whether the database answers.
+func (v *rescans) ended(r rescan) bool { return v.end(r) || r.err != nil }
 
-// rescanAtOnce has the next rescan made at once, before the next claim.
-func (p *Plain) rescanAtOnce() { p.rescans.concurrent, p.head.hurried, p.head.rest = false, true, 0 }
+// atOnce has the next rescan made at once, before the next claim.
+func (v *rescans) atOnce() { v.concurrent, v.head.hurried, v.head.rest = false, true, 0 }
 
 // claimFailed notes a claim that failed, and for how long it had tried.
 func (v *rescans) claimFailed(took time.Duration) {
@@ -138,9 +147,9 @@ func (v *rescans) claimFailed(took time.Duration) {
 }
 
 // claimWorked notes that the database answers.
-func (p *Plain) claimWorked() {
-	if p.rescans.away {
-		p.head.recovered()
+func (v *rescans) claimWorked() {
+	if v.away {
+		v.head.recovered()
 	}
-	p.rescans.failed, p.rescans.away = false, false
+	v.failed, v.away = false, false
 }

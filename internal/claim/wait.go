@@ -14,21 +14,19 @@ import (
 
 // waitForRoom returns how many messages to claim next, 0 after Stop.
 func (p *Plain) waitForRoom() int {
-	look := p.cfg.PollMin
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
+	look := batch.Backoff{Low: firstPause, High: 100 * time.Millisecond}
 	for p.cfg.Stop.Err() == nil {
-		if room := p.pace.room(p.Waiting()); room > 0 {
+		if room := p.pace.room(p.buffer.Waiting()); room > 0 {
 			return room
 		}
 		p.pace.unsubscribe() // its readers are busy: other consumers may wake
-		timer.Reset(look)
-		look = min(2*look, 100*time.Millisecond)
+		timer := time.NewTimer(look.Pause())
 		select {
 		case <-p.cfg.Stop.Done():
 		case <-p.pace.progress:
 		case <-timer.C:
 		}
+		timer.Stop()
 	}
 	return 0
 }
@@ -43,7 +41,7 @@ func (p *Plain) pause(d time.Duration, heard <-chan struct{}) (woken bool) {
 		select {
 		case <-p.cfg.Stop.Done():
 			return false
-		case <-p.cfg.Woken:
+		case <-p.cfg.Waiter.Woken():
 			p.cfg.Subscription.InProcess()
 			return true
 		case _, open := <-heard:
@@ -54,8 +52,8 @@ func (p *Plain) pause(d time.Duration, heard <-chan struct{}) (woken bool) {
 			timer.Reset(min(time.Until(end), p.cfg.Subscription.MutedFor()))
 		case <-p.cfg.Cleared:
 			return true
-		case r := <-p.rescanned:
-			if p.rescanEnded(r) {
+		case r := <-p.rescans.found:
+			if p.rescans.ended(r) || p.trials.canBegin() {
 				return true
 			}
 		case <-timer.C:
@@ -81,7 +79,7 @@ func (p *Plain) waitForMessage(idle *batch.Backoff, empty bool) {
 		wait := idle.Poll()
 		began := p.subscribe(wait)
 		due, any, below, err := p.look()
-		if err == nil && p.suspectsWait() {
+		if err == nil && p.trials.canBegin() {
 			return
 		}
 		ready := err == nil && any && due <= 0
@@ -113,7 +111,7 @@ func (p *Plain) waitForMessage(idle *batch.Backoff, empty bool) {
 // doze is a pause that ends with a notification, too, and when a rescan is worth it.
 func (p *Plain) doze(wait time.Duration) (woken bool) {
 	s := p.cfg.Subscription
-	wait = min(wait, s.MutedFor(), p.head.wait(base.Now()))
+	wait = min(wait, s.MutedFor(), p.rescans.head.wait(base.Now()))
 	if rest := min(wait, s.BackoffFor()); rest > 0 {
 		if p.pause(rest, nil) {
 			return true
@@ -125,7 +123,7 @@ func (p *Plain) doze(wait time.Duration) (woken bool) {
 
 // subscribe is the pace's, unless readers are busy: then other consumers may claim the next message.
 func (p *Plain) subscribe(pause time.Duration) bool {
-	if p.Waiting()+p.pace.feed.Coming()+p.pace.feed.Buffered() > 0 {
+	if p.buffer.Waiting()+p.pace.feed.Coming()+p.pace.feed.Buffered() > 0 {
 		p.pace.unsubscribe()
 		return false
 	}
@@ -136,30 +134,24 @@ func (p *Plain) subscribe(pause time.Duration) bool {
 // claims may wait, or else from where claims begin. below says that a rescan found
 // something where no claim would have.
 func (p *Plain) look() (due time.Duration, any, below bool, err error) {
-	p.hear()
-	if p.head.isDue(base.Now()) {
-		if !p.rescans.concurrent {
-			r, below := p.rescanNow()
+	if v := p.rescans; v.isDue() {
+		if !v.concurrent {
+			r, below := v.now()
 			if r.err == nil {
-				p.pace.count(Counts{Looks: 1})
+				p.pace.looks.Add(1)
 			}
 			return r.Due, r.Any, below, r.err
 		}
-		p.rescanConcurrently()
+		v.begin()
 	}
-	due, any, err = p.nextDue()
-	return due, any, false, err
-}
-
-func (p *Plain) nextDue() (due time.Duration, any bool, err error) {
-	due, any, err = p.table.NextDue(p.cfg.StatementTimeout, p.head.ask(base.Now()))
+	due, any, err = p.table.NextDue(p.cfg.StatementTimeout, p.rescans.head.ask(base.Now()))
 	if err != nil {
 		if table.Panicked(err) { // a panic of the driver is not repeated
-			p.cfg.Consumer.Broken(err)
+			p.cfg.Holder.Broken(err)
 		}
-		return math.MaxInt64, false, err
+		return math.MaxInt64, false, false, err
 	}
-	p.pace.count(Counts{Looks: 1})
+	p.pace.looks.Add(1)
 	p.cfg.Subscription.Looked(due)
-	return due, any, nil
+	return due, any, false, nil
 }

@@ -26,7 +26,7 @@ func (c *Consumer) newClaims() {
 	subscription := notify.NewSubscription(cfg.Debouncer.Notifier, cfg.Debouncer.Queue, owned)
 	own := claim.Config{
 		Limits: cfg.Limits, Traits: q.Dialect.Traits(), Classify: q.Classify, Health: cfg.Health, Stop: c.stop, Abandoned: c.abandoned,
-		Home: &c.home, Consumer: claiming{c}, Trials: c.trial, Subscription: &subscription, Woken: c.waiter.Woken(), Cleared: c.cleared,
+		Home: &c.home, Holder: claiming{c}, Trials: c.trial, Subscription: &subscription, Waiter: c.waiter, Cleared: c.cleared,
 	}
 	if c.group != nil {
 		own.Idleness = groupMember{c.group, c}
@@ -34,30 +34,24 @@ func (c *Consumer) newClaims() {
 	c.pace = claim.NewPace(own)
 	on := table.Claims{Part: c.parts.claim, Context: c.abandoned}
 	if !q.Ordered {
-		c.claims = claim.NewPlain(c.pace, &table.Plain{Claims: on, Queue: q, Notes: c.parts.note}, c.neighbours, cfg.Member.ID)
+		plain := claim.NewPlain(c.pace, &table.Plain{Claims: on, Queue: q, Notes: c.parts.note}, c.neighbours, cfg.Member.ID)
+		c.claims, c.source = plain, plain.Source()
 		return
 	}
 	c.here = claim.NewMembership(cfg.Member.ID, base.Now)
-	c.order = claim.NewOrdered(c.pace, claim.OrderedConfig{
-		Membership: c.here,
-		Table:      &table.Ordered{Claims: on, SQL: q.SQL, Within: min(cfg.StatementTimeout, cfg.LeaseFor)},
-		Paused: func() bool {
-			ctx, cancel := context.WithTimeout(c.abandoned, cfg.StatementTimeout)
-			defer cancel()
-			return cfg.Paused(func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-				return c.parts.claim.RunPatient(ctx, st, scan)
-			})
-		},
+	c.order = claim.NewSlots(c.pace, c.here)
+	c.source = c.order
+	c.claims = claim.NewOrdered(c.order, &table.Ordered{Claims: on, SQL: q.SQL, Within: min(cfg.StatementTimeout, cfg.LeaseFor)}, func() bool {
+		ctx, cancel := context.WithTimeout(c.abandoned, cfg.StatementTimeout)
+		defer cancel()
+		return cfg.Paused(func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+			return c.parts.claim.RunPatient(ctx, st, scan)
+		})
 	})
-	c.claims = c.order
 }
 
-// claiming is a consumer as its claims call it.
-type claiming struct{ c *Consumer }
-
-// Connect takes the connections, where they are few. What fails is met again by the claim.
-func (k claiming) Connect() {
-	c := k.c
+// connect takes the connections before there are leases, where they are few. What fails is met again by the claim.
+func (c *Consumer) connect() {
 	ctx, cancel := context.WithTimeout(c.stop, c.cfg.StatementTimeout)
 	defer cancel()
 	began := time.Now()
@@ -71,7 +65,8 @@ func (k claiming) Connect() {
 	}
 }
 
-func (k claiming) Heard() (places sqlbatch.Heads, hurried bool) { return k.c.waiter.Heard() }
+// claiming is a consumer as its claims call it: see claim.Holder.
+type claiming struct{ c *Consumer }
 
 func (k claiming) Track(leases []*lease.Lease) {
 	k.c.held.Add(int64(len(leases)))

@@ -38,7 +38,7 @@ type Config struct {
 	Health             *base.Availability
 	Isolated           *base.Isolated
 	Task               func(name, op string) *base.Task
-	// Delay and Doomed are those of claim.Consumer.
+	// Delay and Doomed are those of claim.Holder.
 	Delay    func(l *lease.Lease, row *table.Claimed, err error) time.Duration
 	Doomed   func(l *lease.Lease, row *table.Claimed)
 	Observer Observer

@@ -32,7 +32,8 @@ type Consumer struct {
 	witness  witness
 	home     lease.Home
 	claims   claims
-	order    *claim.Ordered // the claims of an ordered queue, else nil
+	source   claim.Source // of the leases that the claims bring
+	order    *claim.Slots // of an ordered queue, else nil
 	pace     *claim.Pace
 	feed     feed
 	group    *Group // nil: it does not stop when it is idle
@@ -76,9 +77,10 @@ func (p *parts) all() []*session.Part { return []*session.Part{p.settle, p.exten
 
 // claims are those of internal/claim: of a plain queue, or of an ordered one.
 type claims interface {
-	claim.Source
+	// Run claims until the consumer stops.
 	Run()
-	Close()
+	// Finish ends what Run leaves, until ctx ends: the slots of an ordered queue, rescans of a plain one.
+	Finish(ctx context.Context)
 }
 
 // feed moves leases to the readers: a Feed.
@@ -123,7 +125,7 @@ func New(cfg Config) (*Consumer, error) {
 }
 
 // Source has the leases for the feed.
-func (c *Consumer) Source() claim.Source { return c.claims }
+func (c *Consumer) Source() claim.Source { return c.source }
 
 // Start starts the consumer, whose leases go to f. stopped is called when its claims have ended, and ended when its other goroutines
 // have.
@@ -157,15 +159,16 @@ func (c *Consumer) supervise(stopped, ended func()) {
 		rest.Go(c.vacuum)
 	}
 	claimed := make(chan struct{})
-	claiming.Go(c.claims.Run)
+	claiming.Go(func() {
+		c.connect()
+		c.claims.Run()
+	})
 	feeding.Go(func() { c.feed.Run(c.stop, claimed) })
 	claiming.Wait()
 	c.group.leave(c)
 	close(claimed)
 	feeding.Wait()
-	if c.order != nil {
-		rest.Go(func() { c.order.Vacate(attending) })
-	}
+	rest.Go(func() { c.claims.Finish(attending) })
 	c.waiter.Close()
 	stopped()
 	c.settler.Drain()
@@ -179,7 +182,6 @@ func (c *Consumer) supervise(stopped, ended func()) {
 	c.extender.End()
 	leave()
 	rest.Wait()
-	c.claims.Close()
 	c.abandon()
 	ended()
 	c.extender.Close()
@@ -230,11 +232,11 @@ func (c *Consumer) Stats() Stats {
 	s := Stats{Tally: c.settled}
 	c.mu.Unlock()
 	s.Counts = c.pace.Counts()
-	s.Buffered = c.claims.Waiting() // in this order: what comes to the channel now counts twice, and not never
+	s.Buffered = c.source.Waiting() // in this order: what comes to the channel now counts twice, and not never
 	s.Buffered += c.feed.Coming()
 	s.Buffered += c.feed.Buffered()
 	if c.order != nil {
-		counts := c.order.Read()
+		counts := c.order.Counts()
 		s.Unread, s.Slots, s.BlockedKeys = counts.Unread, counts.Slots, counts.Blocked
 	}
 	settles := c.settler.Stats()

@@ -15,12 +15,11 @@ import (
 type Claims struct {
 	Part    *session.Part
 	Context context.Context // outlives the end of the consumer's claims, so that what they lease is known
-	busy    bool
-}
 
-// Busy notes whether the last claim has brought messages. A consumer that is busy has a session of its own; those that are idle
-// share one.
-func (c *Claims) Busy(busy bool) { c.busy = busy }
+	// busy says that the last claim has brought messages. A consumer that is busy has a session of its own; those that are idle share
+	// one.
+	busy bool
+}
 
 // run runs a statement. Its error is a *LateError if the answer did not arrive within a time.
 func (c *Claims) run(within time.Duration, st sqlbatch.Statement, scan func(*sql.Rows) error) error {

@@ -20,56 +20,123 @@ func (o *Ordered) do(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	return o.run(o.Within, st, scan)
 }
 
-// Read reads messages that follow each other, and Refill those of certain keys.
-func (o *Ordered) Read(p sqlbatch.ReadParams, a *Answer) error { return o.do(o.SQL.Read(p), a.scan) }
-func (o *Ordered) Refill(p sqlbatch.RefillParams, a *Answer) error {
-	return o.do(o.SQL.Refill(p), a.scan)
+// Do runs the statements of a task for the consumer that is known as member. Reads leave out bodies of more than inline bytes.
+func (o *Ordered) Do(member [16]byte, t *order.Task, inline int, a *Answer) error {
+	switch t.Kind {
+	case order.Read:
+		err := o.do(o.SQL.Read(sqlbatch.ReadParams{
+			Member: member, Slots: owned(t.Slots), From: t.From, Cursor: t.Cursor, Upto: t.Upto, Rows: t.Rows, Behind: t.Behind, Old: t.Old, Keys: t.Keys, Inline: inline,
+		}), a.scan)
+		if err == nil && !t.Slow() {
+			o.busy = a.Contents > 0
+		}
+		return err
+	case order.Refill:
+		return o.do(o.SQL.Refill(sqlbatch.RefillParams{
+			Member: member, Slots: owned(t.Slots), From: t.From, Upto: t.Upto, Rows: t.Rows, Old: t.Old, Keys: t.Keys, Inline: inline,
+		}), a.scan)
+	case order.Held:
+		return o.held(t, a)
+	case order.Fetch:
+		return o.find(o.SQL.Fetch, member, t, t.Messages, a)
+	case order.Mark, order.Lapse, order.Release:
+		missing, err := o.write(member, t, a)
+		if err != nil || len(missing) == 0 {
+			return err
+		}
+		return o.find(o.SQL.LookOrdered, member, t, missing, a)
+	default:
+		return o.find(o.SQL.LookOrdered, member, t, t.Messages, a)
+	}
 }
 
-// Fetch reads the contents of messages, and Look how their rows are.
-func (o *Ordered) Fetch(member [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte, a *Answer) error {
-	return o.do(o.SQL.Fetch(member, slots, ids), a.scan)
+// held asks which keys are held by dead messages.
+func (o *Ordered) held(t *order.Task, a *Answer) error {
+	a.Walked, a.Held = true, make([]bool, len(t.Keys))
+	return o.do(o.SQL.HeldKeys(t.KeySlots, t.Keys), func(rows *sql.Rows) error {
+		var place int
+		var isHeld int64
+		if err := rows.Scan(&place, &isHeld, &a.Redriven); err != nil {
+			return err
+		}
+		a.Held[place-1] = isHeld != 0
+		return nil
+	})
 }
 
-func (o *Ordered) Look(member [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte, a *Answer) error {
-	return o.do(o.SQL.LookOrdered(member, slots, ids), a.scan)
+// find looks at messages, or fetches them. Of a locked row the database might know the ID alone: the rest is what is known here.
+func (o *Ordered) find(st func([16]byte, []sqlbatch.OwnedSlot, [][16]byte) sqlbatch.Statement, member [16]byte, t *order.Task, messages []*order.Message, a *Answer) error {
+	ids := make([][16]byte, len(messages))
+	for i, m := range messages {
+		ids[i] = m.ID
+	}
+	err := o.do(st(member, owned(t.Slots), ids), a.scan)
+	for i := range a.Rows {
+		row := &a.Rows[i]
+		if row.Lock != order.Locked || row.Seq != 0 {
+			continue
+		}
+		for _, m := range messages {
+			if m.ID == row.ID {
+				row.Seq, row.Slot, row.Fence = m.Seq, m.Slot, m.Fence
+			}
+		}
+	}
+	return err
 }
 
-// Mark leases messages by ID, and Release gives some back, or notes that their leases expired. Both return the rows that they have
-// changed.
-func (o *Ordered) Mark(member [16]byte, items []sqlbatch.MarkItem, alone sqlbatch.Alone) (changed []order.Row, err error) {
-	return o.written(o.SQL.MarkOrdered(member, items, alone))
-}
-
-func (o *Ordered) Release(member [16]byte, items []sqlbatch.ReleaseItem, lapsed bool) (changed []order.Row, err error) {
-	return o.written(o.SQL.ReleaseOrdered(member, items, lapsed))
-}
-
-func (o *Ordered) written(st sqlbatch.Statement) (changed []order.Row, err error) {
+// write marks messages, gives them back, or notes that their leases expired. It returns those that it did not change.
+func (o *Ordered) write(member [16]byte, t *order.Task, a *Answer) (missing []*order.Message, err error) {
+	var st sqlbatch.Statement
+	if t.Kind == order.Mark {
+		items := make([]sqlbatch.MarkItem, len(t.Messages))
+		for i, m := range t.Messages {
+			items[i] = sqlbatch.MarkItem{Item: sqlbatch.Item{ID: m.ID, Fence: m.Fence}, SlotFence: m.SlotFence()}
+		}
+		alone := sqlbatch.NotAlone
+		if t.Alone {
+			alone = sqlbatch.OnlyMessage
+		} else if t.Suspect {
+			alone = sqlbatch.OnlySuspect
+		}
+		st = o.SQL.MarkOrdered(member, items, alone)
+	} else {
+		items := make([]sqlbatch.ReleaseItem, len(t.Messages))
+		for i, m := range t.Messages {
+			items[i] = sqlbatch.ReleaseItem{Item: sqlbatch.Item{ID: m.ID, Fence: m.Fence}, Delivery: m.Delivery()}
+		}
+		st = o.SQL.ReleaseOrdered(member, items, t.Kind == order.Lapse)
+	}
+	changed := make(map[[16]byte]order.Row, len(t.Messages))
 	err = o.do(st, func(rows *sql.Rows) error {
 		var id []byte
 		row := order.Row{Written: true}
 		err := rows.Scan(&id, &row.Fence, &row.Lapses, &row.Crashes)
 		copy(row.ID[:], id)
-		changed = append(changed, row)
+		changed[row.ID] = row
 		return err
 	})
-	return changed, err
+	if err != nil {
+		return nil, err
+	}
+	a.Walked = true
+	for _, m := range t.Messages {
+		if row, ok := changed[m.ID]; ok {
+			row.Seq = m.Seq
+			a.Rows = append(a.Rows, row)
+		} else {
+			missing = append(missing, m)
+		}
+	}
+	return missing, nil
 }
 
-// Held returns which keys are held by dead messages.
-func (o *Ordered) Held(slots []int, keys []string) (held []bool, redriven int64, err error) {
-	held = make([]bool, len(keys))
-	err = o.do(o.SQL.HeldKeys(slots, keys), func(rows *sql.Rows) error {
-		var place int
-		var isHeld int64
-		if err := rows.Scan(&place, &isHeld, &redriven); err != nil {
-			return err
-		}
-		held[place-1] = isHeld != 0
-		return nil
-	})
-	return held, redriven, err
+func owned(slots []order.Slot) []sqlbatch.OwnedSlot {
+	list := make([]sqlbatch.OwnedSlot, len(slots))
+	for i, s := range slots {
+		list[i] = sqlbatch.OwnedSlot{Slot: s.Number, Fence: s.Fence}
+	}
+	return list
 }
 
 // Slots returns all slots, and how many consumers there are.
@@ -112,9 +179,10 @@ func (o *Ordered) Give(member [16]byte, slots []sqlbatch.OwnedSlot) error {
 // Answer collects the rows of a read, a look or a fetch. Nothing of it may be used before the statement has succeeded.
 type Answer struct {
 	order.Answer
-	Bytes int // of bodies
-	Last  Row // the last row, without what is read of it
-	arena Arena
+	Contents int // rows with contents
+	Bytes    int // of bodies
+	Last     Row // the last row, without what is read of it
+	arena    Arena
 
 	columns                                            []any
 	id, key, kind, headers, body, orderKey             sql.RawBytes
@@ -168,6 +236,7 @@ func (a *Answer) scan(rows *sql.Rows) error {
 	if a.Last = in; a.given != 0 {
 		in.Key, in.Type, in.Headers, in.Body = a.arena.Keep(a.key), a.arena.Keep(a.kind), a.arena.Keep(a.headers), a.arena.Keep(a.body)
 		row.Contents, row.Bytes = &in, len(in.Body)+len(in.Headers)
+		a.Contents++
 		a.Bytes += len(in.Body)
 	}
 	a.Rows = append(a.Rows, row)

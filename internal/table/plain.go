@@ -20,7 +20,11 @@ type Plain struct {
 
 // Claim leases messages.
 func (p *Plain) Claim(within time.Duration, c sqlbatch.ClaimParams, into *ClaimedRows) error {
-	return p.run(within, p.Queue.SQL.Claim(c), into.scan)
+	err := p.run(within, p.Queue.SQL.Claim(c), into.scan)
+	if err == nil {
+		p.busy = len(into.Rows) > 0
+	}
+	return err
 }
 
 // Mark leases one message without its contents. There is no row if it is gone, or leased by another consumer.

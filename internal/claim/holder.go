@@ -1,0 +1,53 @@
+package claim
+
+import (
+	"time"
+
+	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/internal/table"
+)
+
+// Holder is the consumer that holds the leases of the claims. Its methods do not wait for claims.
+type Holder interface {
+	// Track has new leases extended, from which time on each may end.
+	Track([]*lease.Lease)
+	// Lose notes that a lease has ended in the database.
+	Lose(*lease.Lease, lease.State)
+	// Settle takes leases in state Settling.
+	Settle(...*lease.Lease)
+	// Backlogged reports that more settles wait than are to be added to.
+	Backlogged() bool
+	// Held returns how many leases have not ended, and how many handlers have not returned.
+	Held() (leases, handlers int)
+	// Delay returns the delay until a message is due again that could not be read, because of err. Its row has no contents.
+	Delay(l *lease.Lease, row *table.Claimed, err error) time.Duration
+	// Doomed is called before a message is dead-lettered that no reader has seen.
+	Doomed(l *lease.Lease, row *table.Claimed)
+	// Claimed is called after messages were leased.
+	Claimed(rows []table.Claimed)
+	// Delivered is called when they are on their way to readers.
+	Delivered(messages, bytes int, took time.Duration)
+	// Broken ends the consumer by a permanent failure.
+	Broken(error)
+	// PassOn wakes another consumer in place of this one.
+	PassOn()
+	// Freed wakes the consumers that may take slots.
+	Freed()
+}
+
+// Idleness ends a consumer with StopWhenIdle when all consumers of its group are idle at once.
+type Idleness interface {
+	// Begin is called before a look. quiet is false if the look cannot end the consumers, since something is held.
+	Begin() (now uint64, quiet bool)
+	// IsIdle notes that the look found nothing, and reports that all consumers have stopped.
+	IsIdle(now uint64) (stopped bool)
+	// NotIdle notes that something is due, or that the database does not answer.
+	NotIdle()
+}
+
+// Feed has the leases that were claimed and that no reader has taken: consume.Feed.
+type Feed interface {
+	Coming() int   // to the channel
+	Buffered() int // on the channel
+	Sent() int64   // to the channel so far
+}

@@ -1,0 +1,154 @@
+package claim
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/internal/table"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// intake takes in what the claims and the marks of a Plain bring: it makes leases, reads what was left out, and has them wait in the
+// buffer for the feed. The goroutine of Run uses it.
+type intake struct {
+	cfg    *Config
+	pace   *Pace
+	table  PlainTable
+	member [16]byte
+	loop   batch.Loop
+	buffer *buffer
+}
+
+// run runs a statement once. It is not cancelled by Stop.
+func (k *intake) run(statement func() error) *batch.Failure {
+	return k.loop.Try(k.cfg.Abandoned, func(context.Context) error { return statement() })
+}
+
+// claimed is what a claim or a mark has brought.
+type claimed struct {
+	Batch
+	bytes int // of bodies
+	took  time.Duration
+}
+
+// leased makes leases of rows, for d from the start of their statement on.
+func (k *intake) leased(rows *table.ClaimedRows, start, took, d time.Duration) claimed {
+	return claimed{Batch{k.cfg.leases(rows.Rows, lease.After(start, d), start+k.cfg.MaxExtend), rows.Rows}, rows.Bytes, took}
+}
+
+// compareRows compares by order of delivery.
+func compareRows(a, b table.Claimed) int {
+	return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Due, b.Due), bytes.Compare(a.Item.ID[:], b.Item.ID[:]))
+}
+
+// deliver has the leases of a claim extended, reads what the claim has left out, and hands the leases to the feed. It returns how
+// many are not given back. What no reader may get is settled.
+//
+// Of what was left out the consumer has PrefetchBytes in memory at most, or one message. It gives back the rest of the claim.
+func (k *intake) deliver(c claimed) (kept int) {
+	leases, rows := c.Leases, c.Rows
+	k.pace.claims.Add(1)
+	k.pace.claimed.Add(int64(len(leases)))
+	k.cfg.Holder.Claimed(rows)
+	k.cfg.Holder.Track(slices.Clone(leases)) // it drops from its own
+	var settling []*lease.Lease
+	passed, read, back := 0, 0, 0 // leases that were passed on or settled, bytes, and leases
+	pass := func(to int, whole []table.Claimed) {
+		b, other := split(Batch{leases[passed:to], rows[passed:to]})
+		settling = append(settling, other...)
+		k.buffer.put(b, whole)
+		passed = to
+	}
+	for i := range rows {
+		l, row := leases[i], &rows[i]
+		left := row.LeftOut && !row.Expired
+		if left {
+			read += row.Size
+		}
+		switch {
+		case back > 0, left && read > max(row.Size, k.cfg.PrefetchBytes):
+			back++
+			l.Take(lease.Release)
+		case row.Expired:
+			k.cfg.deadLetter(l, row, sqlbatch.CauseExpired, base.ReasonExpired)
+		case left:
+			pass(i, nil) // a reader need not wait for what follows
+			k.readContents(l, row)
+		}
+	}
+	whole := rows
+	if passed > 0 { // those before may wait still
+		whole = nil
+	}
+	pass(len(rows), whole)
+	k.pace.drop(len(settling) - back)
+	if len(settling) > 0 {
+		k.cfg.Holder.Settle(settling...)
+	}
+	k.cfg.Holder.Delivered(len(c.Leases), c.bytes, c.took)
+	return len(c.Leases) - back
+}
+
+// readContents reads the contents of a leased message into its row. If that fails, the lease is lost, or in state Settling: it is to
+// be released, or settled as a failed attempt.
+func (k *intake) readContents(l *lease.Lease, row *table.Claimed) {
+	failed, locked := 0, false
+	for {
+		found := false
+		failure := k.run(func() (err error) {
+			found, err = k.table.Contents(k.cfg.StatementTimeout, row)
+			return err
+		})
+		if failure == nil && found {
+			return
+		}
+		if failure != nil && table.IsPermanent(failure.Class) {
+			k.cfg.Holder.Broken(failure.Err)
+		}
+		seen, err := k.table.Look(k.cfg.patience(), [][16]byte{l.Item.ID})
+		_, _, hidden := seen.Of(l.Item.ID)
+		locked = locked || failure == nil || failure.Class == sqlbatch.RolledBack || hidden
+		switch {
+		case l.Ended():
+			return
+		case k.cfg.Stop.Err() != nil:
+			l.Take(lease.Release)
+			return
+		case err != nil: // the database does not answer
+			failed = 0
+		case l.Row(seen) != lease.RowHeld:
+			k.cfg.Holder.Lose(l, lease.Lost)
+			return
+		default:
+			failed++
+		}
+		switch {
+		case failed < 2:
+		case !l.Take(lease.Release):
+			return
+		case locked:
+			if !l.Suspect { // which is claimed as others are
+				cause := errLocked
+				if failure != nil {
+					cause = failure.Err
+				}
+				l.Op, l.Delay = lease.Snooze, k.cfg.Holder.Delay(l, row, cause)
+			}
+			return
+		default:
+			k.cfg.blame(l, row, failure.Err)
+			return
+		}
+		pause := batch.ShortPause
+		if failure != nil {
+			pause = k.loop.Failed(k.cfg.Abandoned, failure)
+		}
+		batch.Sleep(k.cfg.Stop, pause)
+	}
+}

@@ -1,0 +1,292 @@
+package claim
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/internal/order"
+	"github.com/chanq/chanq/internal/table"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Slots are those that the consumer of an ordered queue owns, with their messages in memory. It is the Source of leases of the messages
+// whose turn it is. Its methods are safe for concurrent use, and make no statement: those are the Reader's.
+type Slots struct {
+	cfg        *Config
+	pace       *Pace
+	membership *Membership
+
+	ready    chan struct{} // of capacity 1: messages may be delivered
+	recalled chan struct{} // of capacity 1: slots are being returned, or were lost
+	changed  chan struct{} // of capacity 1: a statement may be due
+
+	took atomic.Int64 // time of statements about messages since the last Delivered
+
+	mu   sync.Mutex // guards what follows
+	seq  *order.Sequencer
+	reb  *order.Rebalancer
+	term Term          // of what both have. The Reader alone writes it, and reads it without mu
+	rest time.Duration // no statement about slots before: after one that failed
+}
+
+// The bounds of what a Sequencer keeps.
+const (
+	unreadMost = 4 // messages that a key keeps in addition to its first one
+	// BlockedMost is the number of keys whose first message is not deliverable at which reading stops.
+	BlockedMost = 10_000
+)
+
+// NewSlots returns the slots of a consumer that owns none yet.
+func NewSlots(pace *Pace, m *Membership) *Slots {
+	cfg := &pace.cfg
+	traits := cfg.Traits
+	term, _, _ := m.Current()
+	return &Slots{
+		cfg: cfg, pace: pace, membership: m, term: term,
+		ready: make(chan struct{}, 1), recalled: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		seq: order.New(order.Config{
+			Unread: unreadMost, MostUnread: min(256, cfg.Prefetch/4), Blocked: BlockedMost, Bytes: cfg.PrefetchBytes,
+			Rows: traits.ClaimRows, Behind: sqlbatch.MostWalked, OneWriter: traits.OneWriter, SampleIsFirst: traits.WatermarkFirst,
+			Holds: cfg.Policy().Holds, MaxCrashes: cfg.MaxCrashes, Process: cfg.Trials,
+		}),
+		reb: order.NewRebalancer(cfg.Slots, term.ID),
+	}
+}
+
+// change changes the state under the mutex, and then signals ready if messages may be delivered.
+func (s *Slots) change(f func(now time.Duration)) {
+	s.mu.Lock()
+	f(base.Now())
+	ready := s.seq.Counts().Ready > 0
+	s.mu.Unlock()
+	if ready {
+		base.Signal(s.ready)
+	}
+}
+
+// reassign changes which slots are owned, and recalls messages of those that are returned, or were lost.
+func (s *Slots) reassign(f func(now time.Duration)) {
+	leave := false
+	s.change(func(now time.Duration) {
+		f(now)
+		c := s.reb.Changes()
+		for _, slot := range c.Gone {
+			s.seq.Drop(slot, now)
+		}
+		for _, slot := range c.Leaving {
+			s.seq.Return(slot, now)
+		}
+		leave = len(c.Gone)+len(c.Leaving) > 0
+	})
+	if leave {
+		base.Signal(s.recalled)
+	}
+}
+
+// Next makes leases of messages whose turn it is. Those that no reader may get are settled.
+func (s *Slots) Next(n int) (b Batch) {
+	for any := n > 0; any && len(b.Leases) == 0; { // no reader may get those; others may be ready behind them
+		b, any = s.next(n)
+	}
+	return b
+}
+
+// next is Next for messages of which there may be none that a reader may get. any is false if there is no message.
+func (s *Slots) next(n int) (b Batch, any bool) {
+	list, ends := s.Deliver(min(n, s.cfg.Prefetch))
+	if len(list) == 0 {
+		return Batch{}, false
+	}
+	rows, size := make([]table.Claimed, len(list)), 0
+	for i := range list {
+		rows[i] = rowOf(&list[i])
+		size += len(rows[i].Body)
+	}
+	s.cfg.Holder.Claimed(rows)
+	leases := s.cfg.leases(rows, ends, base.Now()+s.cfg.MaxExtend)
+	all := slices.Clone(leases)
+	for i, l := range leases {
+		l.Delivery, l.Message = list[i].Fence, list[i].Message
+		switch d := &list[i]; {
+		case d.Expired:
+			s.cfg.deadLetter(l, &rows[i], sqlbatch.CauseExpired, base.ReasonExpired)
+		case rows[i].Unread != nil:
+			l.Take(lease.Nack)
+			s.cfg.blame(l, &rows[i], rows[i].Unread)
+		case d.Crashed && d.Crashes() > 0:
+			s.cfg.deadLetter(l, &rows[i], sqlbatch.CauseKilled, crashed(&rows[i], d.Crashes()))
+		}
+	}
+	b, aside := split(Batch{leases, rows})
+	s.cfg.Holder.Track(all) // from here on each of them may end
+	s.pace.drop(len(aside))
+	if len(aside) > 0 {
+		s.cfg.Holder.Settle(aside...)
+	}
+	s.pace.claimed.Add(int64(len(list)))
+	s.cfg.Holder.Delivered(len(list), size, time.Duration(s.took.Swap(0)))
+	return b, true
+}
+
+// rowOf is a message that is delivered, or dead-lettered in its place, as a row of a claim.
+func rowOf(d *order.Delivery) table.Claimed {
+	row := table.Claimed{Item: sqlbatch.Item{ID: d.ID, Fence: d.Message.Fence}, Expired: d.Expired}
+	if in, ok := d.Contents.(*table.Row); ok {
+		row.Row = *in
+	}
+	return row
+}
+
+// Deliver returns up to n messages whose turn it is, in order, and when their leases end. The caller has Changed called at the end of
+// each.
+func (s *Slots) Deliver(n int) (list []order.Delivery, ends time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	term, ends, lasts := s.membership.Current() // under the mutex: a loss follows an end before another term's messages
+	if !lasts || term != s.term {
+		return nil, 0
+	}
+	return s.seq.Deliver(n, base.Now()), ends
+}
+
+func (s *Slots) Waiting() int              { return s.Counts().Ready }
+func (s *Slots) Ready() <-chan struct{}    { return s.ready }
+func (s *Slots) Recalled() <-chan struct{} { return s.recalled }
+
+// Recall reports a lease of a slot that is being returned, or is lost. Of a key there is one lease at most, so no order is lost.
+func (s *Slots) Recall(l *lease.Lease) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seq.Leaving(l.Message)
+}
+
+// Rest returns none: what was read is not leased.
+func (s *Slots) Rest() []*lease.Lease { return nil }
+
+// Changed takes what became of leases: see lease.Owner.
+func (s *Slots) Changed(leases []*lease.Lease) {
+	s.change(func(now time.Duration) {
+		for _, l := range leases {
+			if e, ended := ending(l); ended && l.Message != nil {
+				s.seq.Settled(l.Message, l.Delivery, e, now)
+			}
+		}
+	})
+	base.Signal(s.changed)
+}
+
+// ending returns what became of a lease, if it is over or in a transaction.
+func ending(l *lease.Lease) (e order.Settle, ended bool) {
+	switch l.State() {
+	case lease.InTx:
+		return order.Settle{Outcome: order.InTx, Until: l.Deadline()}, true
+	case lease.Expired, lease.Lost:
+		return order.Settle{}, true
+	case lease.Settled:
+		switch err := l.Outcome(); {
+		case err == lease.ErrSettled, err == nil && l.Op == lease.Ack:
+			return order.Settle{Outcome: order.Acked}, true
+		case err != nil:
+			return order.Settle{}, true
+		case l.Op == lease.Dead:
+			return order.Settle{Outcome: order.Dead}, true
+		}
+		return order.Settle{Outcome: order.Given, Wait: l.Delay}, true
+	}
+	return order.Settle{}, false
+}
+
+// Returned has the row of a message that was acked in a transaction looked at now: its handler has returned.
+func (s *Slots) Returned(l *lease.Lease) {
+	s.mu.Lock()
+	s.seq.Ended(l.Message, l.Delivery)
+	s.mu.Unlock()
+	base.Signal(s.changed)
+}
+
+// Awaited reports whether other messages wait for the end of a lease.
+func (s *Slots) Awaited(l *lease.Lease) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return l.Message != nil && s.seq.Awaited(l.Message)
+}
+
+// PolicyChanged has the new policy of the queue respected: whether dead messages hold their keys, and how many keys of each slot are at
+// work at once.
+func (s *Slots) PolicyChanged() {
+	holds := s.cfg.Policy().Holds
+	s.change(func(now time.Duration) { s.seq.SetPolicy(holds, s.cfg.keys, now) })
+}
+
+// Counts returns what is in memory.
+func (s *Slots) Counts() order.Counts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seq.Counts()
+}
+
+// Owned returns the slots that are read, in ascending order. It is not nil.
+func (s *Slots) Owned() []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	owned := s.reb.Owned()
+	slots := make([]int, len(owned))
+	for i, o := range owned {
+		slots[i] = o.Slot
+	}
+	return slots
+}
+
+// Hurry has all slots looked at soon.
+func (s *Slots) Hurry() {
+	s.mu.Lock()
+	s.reb.Hurry()
+	s.mu.Unlock()
+	base.Signal(s.changed)
+}
+
+// End has all slots returned, by further Steps, and no more taken.
+func (s *Slots) End() { s.reassign(func(time.Duration) { s.reb.End() }) }
+
+// Empty reports whether no slot is owned.
+func (s *Slots) Empty() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reb.Empty()
+}
+
+// lasts reports whether the membership lasts in which the last statement was sent.
+func (s *Slots) lasts() bool {
+	term, _, lasts := s.membership.Current()
+	return lasts && term == s.term
+}
+
+// rests reports whether the owned slots have nothing that is due: all of them were read, nothing is delivered, and what is
+// known waits for a time, or is held by a dead message. Slots without an owner have to be taken first.
+func (s *Slots) rests() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lasts() && s.reb.Settled() && s.seq.Rests(base.Now())
+}
+
+// due returns when a Step might have something to do for the budget; the greatest Duration while the membership does not last. calm says
+// that Hurry is called when a consumer joins or returns slots.
+func (s *Slots) due(b order.Budget, calm bool) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.lasts() {
+		return math.MaxInt64
+	}
+	now := base.Now()
+	slots := now
+	s.reb.Calm(calm)
+	if _, wait := s.reb.Due(now); len(s.seq.Returned()) == 0 {
+		slots += min(wait, math.MaxInt64-now)
+	}
+	return min(max(slots, s.rest), s.seq.Due(b, now))
+}
