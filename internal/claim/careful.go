@@ -109,7 +109,7 @@ func isOver(l *lease.Lease) bool {
 			return true
 		}
 	}
-	return base.Now() >= l.Deadline()
+	return base.Now() >= l.Period.Deadline()
 }
 
 // nextSuspect takes a suspect that this consumer may try now.
@@ -193,7 +193,7 @@ func (p *Plain) trySuspect(s table.Suspect) *batch.Failure {
 func (p *Plain) reserve(b *claimed) *lease.Lease {
 	row := &b.rows[0]
 	l := &lease.Lease{Home: p.cfg.Home, Item: row.Item, Due: row.Due, Priority: row.Priority, Attempt: row.Attempts, Lapses: row.Lapses}
-	l.Begin(b.deadline, b.until)
+	l.Period.Begin(b.deadline, b.until)
 	p.cfg.Consumer.Track([]*lease.Lease{l})
 	return l
 }

@@ -106,7 +106,7 @@ func (r *rig) add(outputs []string, ids ...byte) {
 	for _, id := range ids {
 		r.change(func() { r.rows[id] = 1 })
 		l := &lease.Lease{Home: &r.home, Item: sqlbatch.Item{ID: [16]byte{id}, Fence: 1}, Attempt: 1}
-		l.Begin(base.Now()+time.Hour, base.Now()+time.Hour)
+		l.Period.Begin(base.Now()+time.Hour, base.Now()+time.Hour)
 		item := pipe.NewItem(l, id)
 		for _, body := range outputs {
 			item.Append(sqlbatch.Row{Body: []byte(fmt.Sprint(body, id))}, false)
