@@ -123,7 +123,7 @@ func (q *Queue[T]) Send(ctx context.Context, ms ...Message[T]) ([]Receipt, error
 		Rows: core.mostRows(), Bytes: defaultBatchBytes, Timeout: core.cfg.StatementTimeout,
 	}.Send(ctx, rows, keyed)
 	if err == nil || unknown {
-		core.notify(len(rows), core.slotsOf(rows), false)
+		core.signals.Signal(len(rows), core.slotsOf(rows), false)
 	}
 	if err != nil {
 		failed := &OpError{Op: "send", Queue: core.label, Unknown: unknown, Err: core.explainSend(err)}
@@ -137,7 +137,7 @@ func (q *Queue[T]) Send(ctx context.Context, ms ...Message[T]) ([]Receipt, error
 		bytes += len(rows[i].Body)
 	}
 	core.sent(SentEvent{Messages: len(rows) - duplicates, Duplicates: duplicates, Bytes: bytes, Took: time.Since(began)})
-	core.noteSoon()
+	core.recorder.noteSoon()
 	return receipts, nil
 }
 
@@ -145,7 +145,7 @@ func (q *Queue[T]) Send(ctx context.Context, ms ...Message[T]) ([]Receipt, error
 // does the same. It costs no round trip. Consumers of other processes are woken only through a Notifier; without one they poll within
 // about 1 s, or ConsumerConfig.PollEvery if that is longer.
 func (q *Queue[T]) Wake() {
-	q.core.wake()
+	q.core.signals.Wake()
 }
 
 // Empty reports whether the queue has no ready, scheduled or leased message, whether it is paused or not. Dead and done messages do
@@ -192,20 +192,17 @@ func (q *Queue[T]) CancelTx(ctx context.Context, tx Tx, ids ...ID) ([]ID, error)
 
 // queue is what the parts of a Queue share; it knows nothing of T.
 type queue struct {
-	db        *sql.DB
-	name      string
-	label     string // Config.Label, or the name
-	cfg       Config
-	slots     int // of an ordered queue, or 0
-	dialect   sqlbatch.Dialect
-	names     sqlbatch.Names
-	sql       sqlbatch.Queue // of these names
-	table     *table.Queue
-	key       notify.Key
-	debouncer notify.Debouncer
-
-	recorder    recorder
-	sampleEvery time.Duration // 10 s, but for tests
+	db       *sql.DB
+	name     string
+	label    string // Config.Label, or the name
+	cfg      Config
+	slots    int // of an ordered queue, or 0
+	dialect  sqlbatch.Dialect
+	names    sqlbatch.Names
+	sql      sqlbatch.Queue // of these names
+	table    *table.Queue
+	signals  notify.Signals
+	recorder recorder
 }
 
 // newQueue checks the arguments of op and determines the dialect, for which it might query the database. Its errors are complete.
@@ -238,10 +235,12 @@ func newQueue(ctx context.Context, op string, db *sql.DB, name string, cfg Confi
 	}
 	q := &queue{
 		db: db, name: name, label: label, cfg: cfg, dialect: d,
-		names: names, sql: d.Queue(names), key: notify.Key{DB: db, Schema: schemaOf(d, cfg.Schema), Queue: name}, sampleEvery: sampleEvery,
+		names: names, sql: d.Queue(names),
 	}
 	q.table = &table.Queue{Dialect: d, SQL: q.sql, Classify: q.classify}
-	q.debouncer.Queue = q.key.Schema + "." + name
+	q.signals.Key = notify.Key{DB: db, Schema: schemaOf(d, cfg.Schema), Queue: name}
+	q.signals.Debouncer.Queue = q.signals.Key.Schema + "." + name
+	q.recorder.queue, q.recorder.every = q, sampleEvery
 	return q, nil
 }
 
@@ -266,19 +265,6 @@ func (q *queue) once(ctx context.Context, st sqlbatch.Statement, scan func(*sql.
 	s := session.OpenOnce(q.db, q.dialect)
 	defer s.Close()
 	return s.Run(ctx, st, scan)
-}
-
-// notify wakes idle consumers: there are messages that are due just now, of an ordered queue in these slots. more says that
-// others follow.
-func (q *queue) notify(messages int, slots notify.Slots, more bool) {
-	q.key.Signal()
-	q.debouncer.Notify(messages, slots, more)
-}
-
-// wake has all idle consumers look at once.
-func (q *queue) wake() {
-	q.key.Wake()
-	q.debouncer.Notify(0, notify.AnySlot, false)
 }
 
 func (q *queue) cancel(ids []ID, statements sqlbatch.Queue, run runner) (found []ID, err error) {

@@ -2,7 +2,6 @@ package chanq
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"os"
 	"strings"
@@ -45,21 +44,21 @@ func newConsumer(q *queue, cfg ConsumerConfig, values context.Context) (*consume
 			PollEvery: cfg.PollEvery, StatementTimeout: q.cfg.StatementTimeout,
 			MaxCrashes: q.cfg.MaxCrashes, Slots: q.slots, Policy: q.table.Policy,
 		},
-		DB: q.db, Table: q.table, Key: q.key, Debouncer: &q.debouncer,
-		VacuumEvery: q.cfg.VacuumEvery, SessionMaxAge: q.cfg.SessionMaxAge, Paused: q.paused,
+		DB: q.db, Table: q.table, Signals: &q.signals,
+		VacuumEvery: q.cfg.VacuumEvery, SessionMaxAge: q.cfg.SessionMaxAge,
 		Member: newMember(cfg.Name, cfg.LeaseFor), NewID: func() [16]byte { return NewID() },
 		TryTimeout: cfg.tryTimeout(q.cfg.StatementTimeout), Linger: cfg.linger(), Backlog: max(settleFactor*cfg.Prefetch, minBacklog),
 		Delay: func(l *lease.Lease, row *table.Claimed, err error) time.Duration {
-			return c.backoff(q.about(l, row), q.failed("read", err))
+			return c.backoff(c.about(l, row), q.failed("read", err))
 		},
-		Doomed: func(l *lease.Lease, row *table.Claimed) { q.about(l, row) },
+		Doomed: func(l *lease.Lease, row *table.Claimed) { c.about(l, row) },
 		Group:  group, Values: values, Of: c, Health: c.health, Isolated: q.isolated("consumer"), Task: q.task,
 		Observer: consume.Observer{
 			Claimed: q.recorder.claimed,
 			Delivered: func(messages, bytes int, took time.Duration) {
 				call(q.cfg.Hooks.Claimed, ClaimedEvent{Queue: q.label, Messages: messages, Bytes: bytes, Took: took})
 			},
-			Known: q.settleKnown, Settled: q.settlesStored, Lost: q.leaseLost,
+			Known: c.settleKnown, Settled: c.settlesStored, Lost: c.leaseLost,
 		},
 	})
 	c.engine = engine
@@ -86,20 +85,13 @@ func (c *consumer) failure() error {
 	return c.err
 }
 
-// paused reports that the queue is paused. It asks the database once, by run.
-func (q *queue) paused(run func(sqlbatch.Statement, func(*sql.Rows) error) error) bool {
-	var found table.Stored
-	err := run(q.sql.Version(), found.Scan)
-	return err == nil && found.Paused
-}
-
 // settleKnown takes the outcome of a settle before the lease has it.
-func (q *queue) settleKnown(l *lease.Lease, err error) {
-	hook := q.cfg.Hooks.Dead
+func (c *consumer) settleKnown(l *lease.Lease, err error) {
+	hook := c.queue.cfg.Hooks.Dead
 	if err != nil || l.Op != lease.Dead || hook == nil {
 		return
 	}
-	e := DeadEvent{Queue: q.label, ID: l.Item.ID, Attempt: l.Attempt, Cause: l.Cause, Reason: reasonOf(l)}
+	e := DeadEvent{Queue: c.queue.label, ID: l.Item.ID, Attempt: l.Attempt, Cause: l.Cause, Reason: reasonOf(l)}
 	if d, known := l.About.Load().(*Delivery); known {
 		e.Key, e.DedupKey, e.Type, e.Headers = d.Key, d.DedupKey, d.Type, d.Headers
 	}
@@ -107,28 +99,29 @@ func (q *queue) settleKnown(l *lease.Lease, err error) {
 }
 
 // about makes a Delivery of a message that no reader has seen, for the events of its lease. Headers that cannot be decoded are left out.
-func (q *queue) about(l *lease.Lease, row *table.Claimed) *Delivery {
+func (c *consumer) about(l *lease.Lease, row *table.Claimed) *Delivery {
 	d := &Delivery{}
-	d.fill(q, l, row)
+	d.fill(c.queue, l, row)
 	d.Headers, _ = decodeHeaders(row.Headers)
 	l.About.Store(d)
 	return d
 }
 
 // settlesStored takes the counts of a group.
-func (q *queue) settlesStored(t settle.Tally, took time.Duration) {
-	e := SettledEvent{Queue: q.label, Acked: t.Acked, Nacked: t.Nacked, Released: t.Released, Dead: t.Dead, Lost: t.Lost, Took: took}
-	q.recorder.settled(e)
-	call(q.cfg.Hooks.Settled, e)
+func (c *consumer) settlesStored(t settle.Tally, took time.Duration) {
+	e := SettledEvent{Queue: c.queue.label, Acked: t.Acked, Nacked: t.Nacked, Released: t.Released, Dead: t.Dead, Lost: t.Lost, Took: took}
+	c.queue.recorder.settled(e)
+	call(c.queue.cfg.Hooks.Settled, e)
 }
 
 // leaseLost returns the call of the LeaseLost hook, or nil.
-func (q *queue) leaseLost(l *lease.Lease, confirmed bool) (report func()) {
-	if q.cfg.Hooks.LeaseLost == nil {
+func (c *consumer) leaseLost(l *lease.Lease, confirmed bool) (report func()) {
+	hook := c.queue.cfg.Hooks.LeaseLost
+	if hook == nil {
 		return nil
 	}
-	e := LeaseLostEvent{Queue: q.label, ID: l.Item.ID, Attempt: l.Attempt, Confirmed: confirmed}
-	return func() { call(q.cfg.Hooks.LeaseLost, e) }
+	e := LeaseLostEvent{Queue: c.queue.label, ID: l.Item.ID, Attempt: l.Attempt, Confirmed: confirmed}
+	return func() { call(hook, e) }
 }
 
 // reasonOf is why a message is dead-lettered, as hooks get it.
@@ -198,7 +191,7 @@ func build[T any](c *consumer, b claim.Batch, into []*Lease[T]) []*Lease[T] {
 			continue
 		}
 		if err := l.fill(c.queue, under, &b.Rows[i]); err != nil {
-			c.queue.about(under, &b.Rows[i])
+			c.about(under, &b.Rows[i])
 			under.Quiet = true // decoders repeat what they cannot read
 			if under.DeadLetter(CauseUndecodable, fmt.Sprintf("%s%v", base.ReasonDecode, err)); under.State() == lease.Settling {
 				dead = append(dead, under)

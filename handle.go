@@ -192,7 +192,7 @@ func handleBatch[T any](c *consumer, batch []*Lease[T], fn func(context.Context,
 					c.dispose(&l.Delivery, took, err)
 				case l.lease.State() >= lease.Settling: // fn has settled it, or it is lost
 				case c.engine.Interrupted() || c.late(l.lease):
-					_ = l.lease.Settle(context.Background(), lease.Release, 0, "")
+					_ = l.lease.Settle(context.Background(), lease.Settlement{Op: lease.Release})
 				default:
 					l.lease.RolledBack.Store(true)
 					attempt([]*Lease[T]{l}, func(took time.Duration, err error) { c.dispose(&l.Delivery, took, err) })
@@ -204,7 +204,7 @@ func handleBatch[T any](c *consumer, batch []*Lease[T], fn func(context.Context,
 
 // late reports a lease that is over, or is not extended and soon over.
 func (c *consumer) late(l *lease.Lease) bool {
-	left := l.Deadline() - base.Now()
+	left := l.Period.Deadline() - base.Now()
 	return left <= 0 || l.State() == lease.InTx && left < c.cfg.LeaseFor/4
 }
 
@@ -278,12 +278,15 @@ func (c *consumer) dispose(d *Delivery, took time.Duration, err error) {
 // settle settles a lease as an error says, and calls the Handled hook.
 func (c *consumer) settle(d *Delivery, took time.Duration, err error) error {
 	o := Outcome(err)
-	op := lease.Nack
+	op, cause := lease.Nack, Cause(0)
 	switch {
 	case o.Kind == OutcomeAck:
 		op = lease.Ack
 	case o.Kind == OutcomeDeadLetter:
-		op = lease.Dead
+		op, cause = lease.Dead, CauseRejected
+		if o.output {
+			cause = CauseOutput
+		}
 	case o.Kind == OutcomeSnooze:
 		op = lease.Snooze
 	case c.engine.Interrupted():
@@ -291,19 +294,10 @@ func (c *consumer) settle(d *Delivery, took time.Duration, err error) error {
 	case o.Kind == OutcomeRetry:
 		o.Delay = c.backoff(d, err)
 	}
-	refused := error(nil)
 	if op == lease.Dead || op == lease.Nack {
 		d.doomed()
 	}
-	if op == lease.Dead {
-		cause := CauseRejected
-		if o.output {
-			cause = CauseOutput
-		}
-		refused = d.lease.Reject(context.Background(), cause, o.Reason)
-	} else {
-		refused = d.lease.Settle(context.Background(), op, o.Delay, o.Reason)
-	}
+	refused := d.lease.Settle(context.Background(), lease.Settlement{Op: op, Delay: o.Delay, Text: o.Reason, Cause: cause})
 	if refused != nil && op != lease.Release { // the end of the consumer may have released it before
 		o = HandlerOutcome{Kind: OutcomeNone}
 	}

@@ -34,6 +34,9 @@ const sampleEvery = 10 * time.Second
 // samples of the database: see History. It has one goroutine, which the first of them starts
 // and the last one joins.
 type recorder struct {
+	queue *queue
+	every time.Duration // sampleEvery, but for tests
+
 	sent, acked, nacked, died, delivered atomic.Int64
 	waited                               atomic.Int64 // milliseconds
 
@@ -79,13 +82,12 @@ func (r *recorder) putBack(s sqlbatch.Sample) {
 	r.waited.Add(s.Waited.Milliseconds())
 }
 
-// record has the queue's samples written for as long as there is somebody who called it and
-// has not called the function that it returned. That waits for the goroutine, if it is the last.
-func (q *queue) record() (leave func()) {
-	if q.cfg.History == HistoryOff {
+// join has the queue's samples written until the function that it returns is called. That waits for the goroutine, if no other
+// producer or consumer needs it.
+func (r *recorder) join() (leave func()) {
+	if r.queue.cfg.History == HistoryOff {
 		return func() {}
 	}
-	r := &q.recorder
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.users++; r.users == 1 {
@@ -93,7 +95,7 @@ func (q *queue) record() (leave func()) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			q.recordAll(stop)
+			r.run(stop)
 		}()
 		r.end = func() { cancel(); <-done }
 	}
@@ -108,16 +110,15 @@ func (q *queue) record() (leave func()) {
 	})
 }
 
-// noteSoon has what was sent written, in a sampleEvery, where no producer or consumer does it. A program that ends before adds nothing.
-func (q *queue) noteSoon() {
-	r := &q.recorder
+// noteSoon has what was sent written, after a pause of every, where no producer or consumer does it. A program that ends before adds nothing.
+func (r *recorder) noteSoon() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if q.cfg.History == HistoryOff || r.users > 0 || r.timed {
+	if r.queue.cfg.History == HistoryOff || r.users > 0 || r.timed {
 		return
 	}
 	r.timed = true
-	time.AfterFunc(q.sampleEvery, func() {
+	time.AfterFunc(r.every, func() {
 		r.mu.Lock()
 		r.timed = false
 		mine := r.users == 0
@@ -125,7 +126,7 @@ func (q *queue) noteSoon() {
 		if mine {
 			ctx, cancel := context.WithTimeout(context.Background(), sampleTimeout)
 			defer cancel()
-			_, _ = q.recordOnce(ctx, true) // what could not be written is written with what is sent next
+			_, _ = r.note(ctx, true) // what could not be written is written with what is sent next
 		}
 	})
 }
@@ -134,15 +135,15 @@ func (q *queue) noteSoon() {
 // consumer waits for one that it hangs in.
 const sampleTimeout = 5 * time.Second
 
-// recordAll notes a sample each ten seconds until stop ends, at a time of its own in each, and at
+// run notes a sample each ten seconds until stop ends, at a time of its own in each, and at
 // the end what has come since: not of a program that had the queue open for less, for which
 // that would be a statement more of the few that it makes.
-func (q *queue) recordAll(stop context.Context) {
-	chore := q.task("history", "record")
+func (r *recorder) run(stop context.Context) {
+	chore := r.queue.task("history", "record")
 	defer chore.End()
 	thin := base.Now() // when it is due: at once, since a program that is started each minute must do it, too
 	var unthinned error
-	batch.Sleep(stop, q.sampleEvery/2+rand.N(q.sampleEvery/2))
+	batch.Sleep(stop, r.every/2+rand.N(r.every/2))
 	for first := true; ; first = false {
 		last := stop.Err() != nil
 		if last && first {
@@ -153,13 +154,13 @@ func (q *queue) recordAll(stop context.Context) {
 			of = context.WithoutCancel(stop)
 		}
 		ctx, cancel := context.WithTimeout(of, sampleTimeout)
-		counts, err := q.recordOnce(ctx, last)
+		counts, err := r.note(ctx, last)
 		switch now := base.Now(); {
 		case err != nil || now < thin:
 		case !counts && now >= thin+time.Minute:
 			unthinned = nil // another one's task by now
 		case counts:
-			thin, unthinned = now+time.Minute, q.once(ctx, q.sql.Thin(), nil)
+			thin, unthinned = now+time.Minute, r.queue.once(ctx, r.queue.sql.Thin(), nil)
 		}
 		cancel()
 		if err == nil { // and until the next time what was refused then is so still
@@ -169,23 +170,23 @@ func (q *queue) recordAll(stop context.Context) {
 			return
 		}
 		chore.Report(err)
-		batch.Sleep(stop, q.sampleEvery)
+		batch.Sleep(stop, r.every)
 	}
 }
 
-// recordOnce notes what has come since the last call, and counts the messages if nobody has yet,
+// note notes what has come since the last call, and counts the messages if nobody has yet,
 // unless it is the last. Where nothing has come it only asks: of many processes that idle one
 // writes. What may be in the database or not is not noted again. It reports whether this process is
 // the one that counts, or would be if it might: what is old is its to delete, whoever writes.
-func (q *queue) recordOnce(ctx context.Context, last bool) (counts bool, err error) {
-	s := q.recorder.take()
+func (r *recorder) note(ctx context.Context, last bool) (counts bool, err error) {
+	s := r.take()
 	if last && s == (sqlbatch.Sample{}) {
 		return false, nil
 	}
-	known, err := q.addSample(ctx, s)
+	known, err := r.add(ctx, s)
 	if err != nil {
-		if q.classify(err) != sqlbatch.Unknown {
-			q.recorder.putBack(s)
+		if r.queue.classify(err) != sqlbatch.Unknown {
+			r.putBack(s)
 		}
 		return false, err
 	}
@@ -193,20 +194,20 @@ func (q *queue) recordOnce(ctx context.Context, last bool) (counts bool, err err
 		return false, nil
 	}
 	var found table.Counts
-	switch err := q.once(ctx, q.sql.Stats(table.CountLimit), found.Scan); {
+	switch err := r.queue.once(ctx, r.queue.sql.Stats(table.CountLimit), found.Scan); {
 	case err == nil:
-	case table.IsPermanent(q.classify(err)):
+	case table.IsPermanent(r.queue.classify(err)):
 		return true, nil // a producer's role need not see so much: others count, if there are any
 	default:
 		return false, err
 	}
-	_, err = q.addSample(ctx, sqlbatch.Sample{Depth: &sqlbatch.Depth{Ready: found.Ready, Scheduled: found.Scheduled, Leased: found.Leased, Dead: found.Dead, Oldest: found.OldestReady}})
+	_, err = r.add(ctx, sqlbatch.Sample{Depth: &sqlbatch.Depth{Ready: found.Ready, Scheduled: found.Scheduled, Leased: found.Leased, Dead: found.Dead, Oldest: found.OldestReady}})
 	return err == nil, err
 }
 
-// addSample reports whether somebody has counted the messages for the sample that s went to.
-func (q *queue) addSample(ctx context.Context, s sqlbatch.Sample) (counted bool, err error) {
-	err = q.once(ctx, q.sql.Sample(s), func(rows *sql.Rows) error {
+// add reports whether somebody has counted the messages for the sample that s went to.
+func (r *recorder) add(ctx context.Context, s sqlbatch.Sample) (counted bool, err error) {
+	err = r.queue.once(ctx, r.queue.sql.Sample(s), func(rows *sql.Rows) error {
 		var step, known int
 		err := rows.Scan(&step, &known)
 		if step == sqlbatch.SampleSteps[0] {

@@ -61,7 +61,7 @@ func recorded(t *testing.T, q *Queue[string], is func(sample) bool) {
 
 func TestTheHistoryHasWhatBecameOfAQueue(t *testing.T) {
 	q := openTestQueue[string](t, Config{})
-	q.core.sampleEvery = 20 * time.Millisecond
+	q.core.recorder.every = 20 * time.Millisecond
 	p := testProducer(t, q, ProducerConfig{})
 	_, err := p.SendBatch(soon(t), Message[string]{Body: "a"}, Message[string]{Body: "b"}, Message[string]{Body: "c"}, Message[string]{Body: "d"})
 	require.NoError(t, err)
@@ -88,7 +88,7 @@ func TestTheHistoryHasWhatBecameOfAQueue(t *testing.T) {
 
 func TestTheLastPartOfAQueueNotesWhatIsLeft(t *testing.T) {
 	q := openTestQueue[string](t, Config{})
-	q.core.sampleEvery = 700 * time.Millisecond
+	q.core.recorder.every = 700 * time.Millisecond
 	p := testProducer(t, q, ProducerConfig{})
 	recorded(t, q, func(s sample) bool { return s.counted }) // and now it sleeps for that long
 	_, err := p.Send(soon(t), Message[string]{Body: "a"})
@@ -103,7 +103,7 @@ func TestAYoungProgramKeepsTheHistoryBounded(t *testing.T) {
 	q := openTestQueue[string](t, Config{})
 	_, err := q.core.db.ExecContext(t.Context(), `INSERT INTO chanq__samples (queue, step, at, sent, acked, nacked, died, delivered, waited) VALUES ('orders', 10, 0, 7, 0, 0, 0, 0, 0)`)
 	require.NoError(t, err)
-	q.core.sampleEvery = 20 * time.Millisecond
+	q.core.recorder.every = 20 * time.Millisecond
 	testProducer(t, q, ProducerConfig{})
 	recorded(t, q, func(s sample) bool { return s.counted && s.sent == 0 })
 }
@@ -115,7 +115,7 @@ func TestAHistoryThatMayNotBeThinnedIsToldOnce(t *testing.T) {
 	_, err := q.core.db.ExecContext(t.Context(), `INSERT INTO chanq__samples (queue, step, at, sent, acked, nacked, died, delivered, waited) VALUES ('orders', 10, 0, 7, 0, 0, 0, 0, 0);
 		CREATE TRIGGER kept BEFORE DELETE ON chanq__samples BEGIN SELECT RAISE(ABORT, 'kept'); END`)
 	require.NoError(t, err)
-	q.core.sampleEvery = 20 * time.Millisecond
+	q.core.recorder.every = 20 * time.Millisecond
 	p := testProducer(t, q, ProducerConfig{})
 	require.Error(t, (<-events).Err)
 	for range 5 {
@@ -134,7 +134,7 @@ func TestWhatCannotBeNotedIsNotedLater(t *testing.T) {
 	require.NoError(t, err)
 	_, err = read(t.Context(), q, stepHour)
 	require.ErrorIs(t, err, ErrNoSchema)
-	q.core.sampleEvery = 20 * time.Millisecond
+	q.core.recorder.every = 20 * time.Millisecond
 	p := testProducer(t, q, ProducerConfig{})
 	_, err = p.Send(soon(t), Message[string]{Body: "a"})
 	require.NoError(t, err)
@@ -231,7 +231,7 @@ func TestTheHistoryCountsWhatTransactionsDo(t *testing.T) {
 
 		p, err := q.Producer(ProducerConfig{}) // who notes it
 		require.NoError(t, err)
-		_, err = q.core.addSample(soon(t), q.core.recorder.take())
+		_, err = q.core.recorder.add(soon(t), q.core.recorder.take())
 		require.NoError(t, err)
 		require.NoError(t, p.Close(soon(t)))
 		s := total(t, q, stepFine)
@@ -279,7 +279,7 @@ func TestTheHistoryCountsWhatInTxHasCommitted(t *testing.T) {
 // A program may have no producer and no consumer.
 func TestTheHistoryHasWhatAProgramSendsThatOnlySends(t *testing.T) {
 	q := openTestQueue[string](t, Config{})
-	q.core.sampleEvery = 20 * time.Millisecond
+	q.core.recorder.every = 20 * time.Millisecond
 	for sent := int64(1); sent <= 4; sent++ {
 		if sent%2 == 0 {
 			_, err := q.Send(soon(t), Msg("a"))

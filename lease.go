@@ -69,7 +69,7 @@ func (d *Delivery) Deadline() time.Time {
 	if d.lease == nil {
 		return time.Time{}
 	}
-	return base.WallTime(d.lease.Deadline())
+	return base.WallTime(d.lease.Period.Deadline())
 }
 
 // Ack marks the message as done: it leaves the queue. The settle joins the next batch. Ack returns immediately unless the backlog of
@@ -78,7 +78,7 @@ func (d *Delivery) Deadline() time.Time {
 // Ack returns ErrLeaseLost if the loss is already known, ErrSettled, or ErrClosed after the end of the consumer: Shutdown does not
 // wait for a lease that has expired or is in a transaction. After a rollback such a message is redelivered when its lease ends. The
 // function Ack takes a context and returns the outcomes.
-func (d *Delivery) Ack() error { return d.settle(lease.Ack, 0, "") }
+func (d *Delivery) Ack() error { return d.settle(lease.Settlement{Op: lease.Ack}) }
 
 // Settle does what Consumer.Handle does with the error of a handler: nil acks, and any other error is Nack(err). Use it in a loop
 // over a channel: l.Settle(work(l.Context(), l)). It returns as Ack does.
@@ -108,13 +108,13 @@ func (d *Delivery) Nack(cause error) error {
 		return d.Release()
 	}
 	d.doomed()
-	return d.settle(lease.Nack, c.backoff(d, nil), "")
+	return d.settle(lease.Settlement{Op: lease.Nack, Delay: c.backoff(d, nil)})
 }
 
 // Release releases the message as if it had not been claimed: it is due at its former time, and the attempt does not count. Consumers
 // of this process find it with their next claim or poll, those of other processes within about 1 s. A reader that releases every
 // message claims the same ones again and again. It returns as Ack does.
-func (d *Delivery) Release() error { return d.settle(lease.Release, 0, "") }
+func (d *Delivery) Release() error { return d.settle(lease.Settlement{Op: lease.Release}) }
 
 // Wait waits until the lease is settled and the outcome known, or ctx ends. It returns nil only if the settle is in the database,
 // ErrLeaseLost if the lease had ended before, or an *OpError, whose Unknown says that the outcome is not known. On SQLite a goroutine
@@ -185,7 +185,7 @@ func Ack[T any](ctx context.Context, leases ...*Lease[T]) error {
 func ack(ctx context.Context, leases []*lease.Lease) error {
 	errs := make([]error, len(leases))
 	for i, l := range leases {
-		errs[i] = l.Settle(ctx, lease.Ack, 0, "")
+		errs[i] = l.Settle(ctx, lease.Settlement{Op: lease.Ack})
 		if errs[i] == ErrSettled {
 			if first := slices.Index(leases[:i], l); first >= 0 {
 				errs[i] = errs[first] // its outcome is that of the first
@@ -229,11 +229,11 @@ func (d *Delivery) failures() int {
 }
 
 // settle hands the lease to its consumer.
-func (d *Delivery) settle(op lease.Op, delay time.Duration, text string) error {
+func (d *Delivery) settle(how lease.Settlement) error {
 	if d.lease == nil {
 		return errMadeByHand
 	}
-	return d.lease.Settle(context.Background(), op, delay, text)
+	return d.lease.Settle(context.Background(), how)
 }
 
 // homeOf is the queue of a lease.

@@ -26,9 +26,10 @@ func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue,
 	s := session.OpenOnce(db, core.dialect)
 	defer s.Close()
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return s.Run(ctx, st, scan) }
-	err = core.fits(run)
+	tables := schema{core, run}
+	err = tables.fits()
 	if err == nil {
-		err = core.trusted(run)
+		err = tables.trusted()
 	}
 	if err != nil {
 		return nil, &OpError{Op: "open", Queue: core.label, Err: core.unanswered(err)}
@@ -36,16 +37,16 @@ func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue,
 	return core, nil
 }
 
-// fits adopts what the database says of the queue, unless it says otherwise than Config. One round trip, by run.
-func (q *queue) fits(run runner) error {
-	found, err := q.stored(run)
+// fits adopts what the database says of the queue, unless it says otherwise than Config. One round trip.
+func (s schema) fits() error {
+	found, err := s.stored()
 	if err != nil {
 		return err
 	}
-	if err := q.check(found); err != nil {
+	if err := s.check(found); err != nil {
 		return &unfitError{err}
 	}
-	q.adopt(found)
+	s.q.adopt(found)
 	return nil
 }
 
@@ -55,12 +56,12 @@ type unfitError struct{ error }
 func (e *unfitError) Unwrap() error { return e.error }
 
 // trusted is trust, with an unfitError for what the database has said.
-func (q *queue) trusted(run runner) error {
+func (s schema) trusted() error {
 	var failed error
-	err := q.trust(func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-		failed = run(st, scan)
+	err := schema{s.q, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+		failed = s.run(st, scan)
 		return failed
-	})
+	}}.trust()
 	if err != nil && failed == nil {
 		return &unfitError{err}
 	}
@@ -68,18 +69,18 @@ func (q *queue) trusted(run runner) error {
 }
 
 // check says why what the database has is not what Config says, or nil.
-func (q *queue) check(found stored) error {
+func (s schema) check(found stored) error {
 	if found.Version < sqlbatch.Version {
 		return fmt.Errorf("%w of version %d (found %d); run chanq.Migrate, or the command: chanq migrate %s",
-			ErrNoSchema, sqlbatch.Version, found.Version, q.name)
+			ErrNoSchema, sqlbatch.Version, found.Version, s.q.name)
 	}
 	if err := found.Unusable(); err != nil {
 		return fmt.Errorf("%w: %w", ErrNewerSchema, err)
 	}
-	if err := q.cfg.Spec.differs(found.spec(), false); err != nil {
+	if err := s.q.cfg.Spec.differs(found.spec(), false); err != nil {
 		return err
 	}
-	return found.shard.isNot(q.cfg.Shard)
+	return found.shard.isNot(s.q.cfg.Shard)
 }
 
 // Durability says whether Open and Migrate accept a database that may lose a commit after it has confirmed it.
@@ -96,10 +97,10 @@ const (
 )
 
 // trust returns why the database must not be trusted with the queue, or nil. One
-// round trip, by run; it needs no tables.
-func (q *queue) trust(run runner) error {
+// round trip; it needs no tables.
+func (s schema) trust() error {
 	found := map[string][]string{}
-	err := run(q.sql.Problems(), func(rows *sql.Rows) error {
+	err := s.run(s.q.sql.Problems(), func(rows *sql.Rows) error {
 		var kind, what string
 		err := rows.Scan(&kind, &what)
 		found[kind] = append(found[kind], what)
@@ -111,11 +112,11 @@ func (q *queue) trust(run runner) error {
 	var reasons []error
 	for _, kind := range slices.Sorted(maps.Keys(found)) {
 		list := found[kind]
-		what, remedy := strings.Join(list, ", "), q.dialect.Traits().Remedies[kind]
+		what, remedy := strings.Join(list, ", "), s.q.dialect.Traits().Remedies[kind]
 		switch {
 		case kind == sqlbatch.ProblemForm:
-			reasons = append(reasons, fmt.Errorf("tables of before the first release of chanq (%s): rename chanq_%[2]s, chanq_%[2]s_dead and chanq_%[2]s_done with their indexes and constraints, run chanq.Migrate, and send what they hold again", what, q.name))
-		case kind == sqlbatch.ProblemDurability && q.cfg.Durability == DurabilityAsIs:
+			reasons = append(reasons, fmt.Errorf("tables of before the first release of chanq (%s): rename chanq_%[2]s, chanq_%[2]s_dead and chanq_%[2]s_done with their indexes and constraints, run chanq.Migrate, and send what they hold again", what, s.q.name))
+		case kind == sqlbatch.ProblemDurability && s.q.cfg.Durability == DurabilityAsIs:
 		case kind == sqlbatch.ProblemDurability:
 			reasons = append(reasons, fmt.Errorf("%w: %s: %s; or set Config.Durability to DurabilityAsIs", ErrNotDurable, what, remedy))
 		case remedy == "":

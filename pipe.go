@@ -44,7 +44,7 @@ func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int, fn func(
 	if err != nil {
 		return from.core.queue.failed("pipe", err)
 	}
-	unrecord := to.core.record()
+	unrecord := to.core.recorder.join()
 	var storer sync.WaitGroup
 	storer.Go(p.Run)
 	storer.Go(func() {
@@ -81,7 +81,7 @@ func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int, fn func(
 	stored := make(chan struct{})
 	go func() {
 		storer.Wait()
-		to.core.debouncer.Flush() // for what was stored before the last group failed
+		to.core.signals.Debouncer.Flush() // for what was stored before the last group failed
 		unrecord()
 		close(stored)
 	}()
@@ -150,7 +150,7 @@ func newPipe(from *consumer, to *queue) (*pipe.Pipe, error) {
 		Store: store, From: from.engine, Inputs: traits.AckItems, BatchRows: min(DefaultBatchRows, traits.EnqueueRows), BatchBytes: defaultBatchBytes,
 		Linger: from.cfg.linger(), Timeout: from.cfg.tryTimeout(q.cfg.StatementTimeout), Longest: q.cfg.StatementTimeout,
 		Classify: q.classify, Health: from.health, Isolated: q.isolated("pipe"),
-		Reason: base.ReasonOutput, Slots: to.debouncer.Names(),
+		Reason: base.ReasonOutput, Slots: to.signals.Debouncer.Names(),
 		Failed: func(item *pipe.Item, err error) time.Duration {
 			d := item.Of.(*Delivery)
 			d.doomed()
@@ -159,7 +159,7 @@ func newPipe(from *consumer, to *queue) (*pipe.Pipe, error) {
 			return delay
 		},
 		Sent: func(messages int, slots notify.Slots, more bool, took time.Duration) {
-			to.notify(max(1, messages), slots, more)
+			to.signals.Signal(max(1, messages), slots, more)
 			if messages > 0 {
 				to.sent(SentEvent{Messages: messages, Took: took})
 			}

@@ -32,7 +32,7 @@ type Producer[T any] struct {
 	health   *base.Availability
 	isolated *base.Isolated
 	events   base.Events // calls of the Unsent hook
-	unrecord func()      // ends what record began
+	unrecord func()      // ends what recorder.join began
 
 	in      chan Message[T] // unbuffered: what was sent is in the intake's hands
 	usual   int             // how many the intake last received together; of its own
@@ -59,7 +59,10 @@ type Producer[T any] struct {
 // those that InFlight allows beyond the reserved ones, two for full batches if InFlight is 1, and one for isolated messages.
 func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	core := q.core
-	cfg, err := core.producerConfig(cfg)
+	cfg, err := cfg.withDefaults(core.dialect)
+	if err == nil && core.ordered() && cfg.InFlight > 1 {
+		err = fmt.Errorf("ProducerConfig.InFlight is %d: must be 1, since the queue is ordered, and statements side by side have no order", cfg.InFlight)
+	}
 	if err != nil {
 		return nil, core.failed("producer", err)
 	}
@@ -80,13 +83,13 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 		Table: sendTable{core.on(p.sessions), core.on(p.sessions).Insert()}, Classify: core.classify, Health: p.health, FindIDs: core.dialect.Traits().FindIDs,
 		BatchRows: cfg.BatchRows, BatchBytes: cfg.BatchBytes, BufferBytes: cfg.BufferBytes, InFlight: cfg.InFlight, Workers: workers, Ahead: ahead,
 		Linger: cfg.Linger, StatementTimeout: core.cfg.StatementTimeout, Open: p.open, Abandoned: p.abandoned,
-		Isolated: p.isolated.Set, Names: core.debouncer.Names, Notify: core.notify, Explain: core.explainSend,
+		Isolated: p.isolated.Set, Names: core.signals.Debouncer.Names, Notify: core.signals.Signal, Explain: core.explainSend,
 		Sent: func(began time.Time, messages, duplicates, bytes int) {
 			core.sent(SentEvent{Messages: messages, Duplicates: duplicates, Bytes: bytes, Took: time.Since(began)})
 		},
 		Keep: func(origin any) any { m := *origin.(*Message[T]); return &m }, Unsent: p.reportUnsent,
 	})
-	p.unrecord = core.record()
+	p.unrecord = core.recorder.join()
 	p.workers.Go(func() { p.sessions.Connect(p.open, core.cfg.StatementTimeout) })
 	p.workers.Go(p.sender.Run)
 	p.workers.Go(p.intake)
@@ -115,7 +118,7 @@ func (q *queue) mostRows() int { return min(DefaultBatchRows, q.dialect.Traits()
 
 // slotsOf are the slots of rows, if a Notifier wants them.
 func (q *queue) slotsOf(rows []sqlbatch.Row) (slots notify.Slots) {
-	if q.debouncer.Names() {
+	if q.signals.Debouncer.Names() {
 		for i := range rows {
 			slots.Add(rows[i].Slot)
 		}
@@ -128,15 +131,6 @@ func (q *queue) sent(e SentEvent) {
 	e.Queue = q.label
 	q.recorder.sent.Add(int64(e.Messages + e.Attempted))
 	call(q.cfg.Hooks.Sent, e)
-}
-
-// producerConfig completes and checks a config.
-func (q *queue) producerConfig(cfg ProducerConfig) (ProducerConfig, error) {
-	cfg, err := cfg.withDefaults(q.dialect)
-	if err == nil && q.ordered() && cfg.InFlight > 1 {
-		err = fmt.Errorf("ProducerConfig.InFlight is %d: must be 1, since the queue is ordered, and statements side by side have no order", cfg.InFlight)
-	}
-	return cfg, err
 }
 
 // C is an unbuffered channel to send on. When a send returns, the message is handed over, and Unsent or Close returns it if it cannot
@@ -364,7 +358,7 @@ func (p *Producer[T]) end() {
 	p.sender.End()
 	p.isolated.Close()
 	p.events.Close()
-	p.queue.debouncer.Flush() // for what was stored before the last group failed
+	p.queue.signals.Debouncer.Flush() // for what was stored before the last group failed
 	p.unrecord()
 	p.health.End()
 	p.sessions.Close()

@@ -95,6 +95,12 @@ func printable(dialect Dialect, queue string, cfg Config) (sqlbatch.Dialect, sql
 // runner runs a statement, on a session or in a transaction, and gives each of its rows to scan.
 type runner = func(st sqlbatch.Statement, scan func(*sql.Rows) error) error
 
+// schema is the tables of a queue in its database.
+type schema struct {
+	q   *queue
+	run runner
+}
+
 // Migrate creates a queue with Config.Spec. For an existing queue it brings the tables up to date and stores the fields of
 // Config.Spec that are not zero; consumers of other programs adopt them with their next heartbeat. It makes all changes in one
 // transaction under a lock of the database. Any number of processes may call it, at once and repeatedly, while producers and
@@ -118,143 +124,138 @@ func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 		return session.RunOn(ctx, conn, q.dialect, st, scan)
 	}
-	if err := q.migrate(run); err != nil {
+	if err := (schema{q, run}).migrate(); err != nil {
 		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the transaction ends with the connection
 		return &OpError{Op: "migrate", Queue: q.label, Err: err}
 	}
 	return nil
 }
 
-// begin begins the transaction of a change, which excludes all others.
-func (q *queue) begin(run runner) error {
-	return runAll(run, q.dialect.Begin())
-}
-
 // settleShard completes the mark of a shard that is to be made.
-func (q *queue) settleShard() error {
+func (s schema) settleShard() error {
 	switch {
-	case q.cfg.Shard.Count == 0 || !q.cfg.Shard.Set.IsZero():
+	case s.q.cfg.Shard.Count == 0 || !s.q.cfg.Shard.Set.IsZero():
 		return nil
-	case q.cfg.Shard.Index > 0:
+	case s.q.cfg.Shard.Index > 0:
 		return fmt.Errorf("Config.Shard.Set is zero: must be that of shard 0, which Migrate makes; StoredConfig returns it")
 	}
-	q.cfg.Shard.Set = NewID()
+	s.q.cfg.Shard.Set = NewID()
 	return nil
 }
 
 // migrate changes what is to be changed.
-func (q *queue) migrate(run runner) error {
-	if err := q.trust(run); err != nil {
+func (s schema) migrate() error {
+	if err := s.trust(); err != nil {
 		return err
 	}
-	found, err := q.stored(run)
+	found, err := s.stored()
 	if err != nil {
 		return err
 	}
 	whole := false
 	if found.Version >= sqlbatch.Version {
-		if whole, err = q.isWhole(run, found); err != nil {
+		if whole, err = s.isWhole(found); err != nil {
 			return err
 		}
-		if _, changes, err := q.change(found); err != nil || whole && !changes {
+		if _, changes, err := s.change(found); err != nil || whole && !changes {
 			return err
 		}
 	}
 	if !whole {
-		if err := q.prepare(run); err != nil {
+		if err := s.prepare(); err != nil {
 			return err
 		}
 	}
-	if err := q.begin(run); err != nil {
+	if err := runAll(s.run, s.q.dialect.Begin()); err != nil { // which excludes all other changes
 		return err
 	}
 	if !whole { // the table of queues may be missing
-		registry := q.dialect.Migrations(q.names)[0]
-		if err := runAll(run, registry.Statements[:registry.Registry]); err != nil {
+		registry := s.q.dialect.Migrations(s.q.names)[0]
+		if err := runAll(s.run, registry.Statements[:registry.Registry]); err != nil {
 			return err
 		}
 	}
-	if found, err = q.stored(run); err != nil { // now that no other migration runs
+	if found, err = s.stored(); err != nil { // now that no other migration runs
 		return err
 	}
 	if found.Version == 0 {
-		err = q.settleShard()
+		err = s.settleShard()
 	}
 	if err != nil {
 		return err
 	}
-	spec, _, err := q.change(found)
+	spec, _, err := s.change(found)
 	if err != nil {
 		return err
 	}
-	q.slots = spec.Slots
-	q.render()
+	s.q.slots = spec.Slots
+	s.q.render()
 	if !whole || found.Version < sqlbatch.Version {
-		for _, m := range q.dialect.Migrations(q.names) {
-			if err := runAll(run, m.Statements); err != nil {
+		for _, m := range s.q.dialect.Migrations(s.q.names) {
+			if err := runAll(s.run, m.Statements); err != nil {
 				return fmt.Errorf("migration %d: %w", m.Number, err)
 			}
 		}
 	}
-	record := q.sql.Record(sqlbatch.Version, spec.policy())
+	record := s.q.sql.Record(sqlbatch.Version, spec.policy())
 	if whole && found.Version >= sqlbatch.Version { // which the right to update the row is enough for
-		record = q.sql.Configure(spec.policy())
+		record = s.q.sql.Configure(spec.policy())
 	}
-	if err := run(record, nil); err != nil {
+	if err := s.run(record, nil); err != nil {
 		return err
 	}
-	return run(sqlbatch.Statement{Text: q.dialect.Commit()}, nil)
+	return s.run(sqlbatch.Statement{Text: s.q.dialect.Commit()}, nil)
 }
 
 // prepare prepares a database that has no table.
-func (q *queue) prepare(run runner) error {
-	fresh := q.dialect.Fresh(q.names)
+func (s schema) prepare() error {
+	fresh := s.q.dialect.Fresh(s.q.names)
 	if fresh.Ask == "" {
 		return nil
 	}
 	found := false
-	err := run(sqlbatch.Statement{Text: fresh.Ask}, func(*sql.Rows) error { found = true; return nil })
+	err := s.run(sqlbatch.Statement{Text: fresh.Ask}, func(*sql.Rows) error { found = true; return nil })
 	if err != nil || !found {
 		return err
 	}
-	return runAll(run, []string{fresh.Set, fresh.Rewrite})
+	return runAll(s.run, []string{fresh.Set, fresh.Rewrite})
 }
 
 // isWhole reports whether no table with messages, and no index of one, is missing of a queue that the table of queues has. What the role
 // cannot see counts as there.
-func (q *queue) isWhole(run runner, found stored) (bool, error) {
-	q.slots = found.Slots
-	q.render()
-	switch err := run(q.sql.Stats(1), nil); {
+func (s schema) isWhole(found stored) (bool, error) {
+	s.q.slots = found.Slots
+	s.q.render()
+	switch err := s.run(s.q.sql.Stats(1), nil); {
 	case err == nil:
-	case q.classify(err) == sqlbatch.NoSchema:
+	case s.q.classify(err) == sqlbatch.NoSchema:
 		return false, nil
-	case q.classify(err) != sqlbatch.Permanent:
+	case s.q.classify(err) != sqlbatch.Permanent:
 		return false, err
 	}
 	missing := 0
-	err := run(q.sql.Missing(), func(rows *sql.Rows) error { return rows.Scan(&missing) })
-	if q.classify(err) == sqlbatch.Permanent { // a schema that the role may not use
+	err := s.run(s.q.sql.Missing(), func(rows *sql.Rows) error { return rows.Scan(&missing) })
+	if s.q.classify(err) == sqlbatch.Permanent { // a schema that the role may not use
 		err = nil
 	}
 	return missing == 0, err
 }
 
 // change returns the Spec that the queue is to have, and whether it has another one now.
-func (q *queue) change(found stored) (spec Spec, changes bool, err error) {
+func (s schema) change(found stored) (spec Spec, changes bool, err error) {
 	if found.Version > 0 {
 		if err := found.Unusable(); err != nil {
 			return spec, false, fmt.Errorf("%w: %w", ErrNewerSchema, err)
 		}
-		if err := cmp.Or(q.cfg.Spec.differs(found.spec(), true), found.shard.isNot(q.cfg.Shard)); err != nil {
+		if err := cmp.Or(s.q.cfg.Spec.differs(found.spec(), true), found.shard.isNot(s.q.cfg.Shard)); err != nil {
 			return spec, false, err
 		}
-		spec, err = q.cfg.Spec.over(found.spec()).complete()
+		spec, err = s.q.cfg.Spec.over(found.spec()).complete()
 		return spec, spec != found.spec(), err
 	}
-	spec, err = q.cfg.Spec.complete()
-	if err == nil && spec.Kind == KindOrdered && q.dialect.Queue(q.cfg.names(q.name, spec.Slots)).Slots().Text == "" {
-		err = errNotOrdered(q.dialect)
+	spec, err = s.q.cfg.Spec.complete()
+	if err == nil && spec.Kind == KindOrdered && s.q.dialect.Queue(s.q.cfg.names(s.q.name, spec.Slots)).Slots().Text == "" {
+		err = errNotOrdered(s.q.dialect)
 	}
 	return spec, true, err
 }

@@ -308,25 +308,25 @@ func (m ShardMark) isNot(wanted ShardMark) error {
 }
 
 // stored asks the database of a queue; the version is 0 where there are no tables. One
-// round trip, by run.
-func (q *queue) stored(run runner) (s stored, err error) {
-	err = run(q.sql.Version(), s.Scan)
-	s.shard = ShardMark{Index: s.ShardIndex, Count: s.ShardCount}
-	if err == nil && s.ShardCount > 0 {
-		s.shard.Set, err = ParseID(s.ShardSet)
+// round trip.
+func (s schema) stored() (found stored, err error) {
+	err = s.run(s.q.sql.Version(), found.Scan)
+	found.shard = ShardMark{Index: found.ShardIndex, Count: found.ShardCount}
+	if err == nil && found.ShardCount > 0 {
+		found.shard.Set, err = ParseID(found.ShardSet)
 	}
-	if err != nil && q.classify(err) == sqlbatch.NoSchema {
+	if err != nil && s.q.classify(err) == sqlbatch.NoSchema {
 		return stored{}, nil
 	}
-	return s, err
+	return found, err
 }
 
 // adopt takes what the database says of a queue.
 func (q *queue) adopt(s stored) {
 	q.slots, q.cfg.Shard = s.Slots, s.shard
 	q.table.SetPolicy(s.Policy)
-	q.table.Ordered, q.debouncer.Ordered = q.ordered(), q.ordered()
-	q.debouncer.Notifier = notifierOf(q.db, q.cfg.Notifier, q.ordered())
+	q.table.Ordered, q.signals.Debouncer.Ordered = q.ordered(), q.ordered()
+	q.signals.Debouncer.Notifier = notifierOf(q.db, q.cfg.Notifier, q.ordered())
 	q.render()
 }
 
@@ -340,7 +340,7 @@ func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Co
 	if err != nil {
 		return cfg, err
 	}
-	found, err := q.stored(func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return q.once(ctx, st, scan) })
+	found, err := schema{q, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return q.once(ctx, st, scan) }}.stored()
 	if err == nil && found.Version == 0 {
 		err = &unfitError{fmt.Errorf("%w: there is no such queue; run chanq.Migrate, or the command: chanq migrate %s", ErrNoSchema, queue)}
 	}

@@ -197,15 +197,15 @@ func (t *inTx) ended(committed, maybe bool) {
 	for q, s := range sent {
 		if committed {
 			q.sent(SentEvent{Messages: s.messages - s.duplicates, Duplicates: s.duplicates, Bytes: s.bytes})
-			q.noteSoon()
+			q.recorder.noteSoon()
 		}
 		if maybe && !committed {
 			q.sent(SentEvent{Attempted: s.messages - s.duplicates})
-			q.noteSoon()
+			q.recorder.noteSoon()
 		}
 		if maybe {
-			q.key.Wake()
-			q.debouncer.Notify(s.messages, s.slots, false)
+			q.signals.Key.Wake()
+			q.signals.Debouncer.Notify(s.messages, s.slots, false)
 		}
 	}
 }
@@ -237,7 +237,7 @@ func (q *Queue[T]) SendTx(ctx context.Context, tx Tx, ms ...Message[T]) ([]Recei
 		t.stores(core, rows, duplicates)
 	} else {
 		core.sent(SentEvent{Attempted: len(rows) - duplicates, Took: time.Since(began)}) // whether it commits only the caller learns
-		core.noteSoon()
+		core.recorder.noteSoon()
 	}
 	return receipts, nil
 }
@@ -293,7 +293,7 @@ func AckTx[T any](ctx context.Context, tx Tx, leases ...*Lease[T]) error {
 			return fmt.Errorf("chanq: ack: lease %d: %w", i, errMadeByHand)
 		}
 		all[i] = l.lease
-		if here, first := homeOf(all[i]), homeOf(all[0]); here.key != first.key {
+		if here, first := homeOf(all[i]), homeOf(all[0]); here.signals.Key != first.signals.Key {
 			return fmt.Errorf("chanq: ack: leases of two queues, %s and %s: give those of one Queue, and one shard of it", first.label, here.label)
 		}
 		errs[i] = all[i].State().NotHeld()

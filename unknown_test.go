@@ -26,10 +26,10 @@ func TestAnAckOfUnknownOutcomeIsDoneOnlyWhileTheLeaseRuns(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, l.Take(lease.Ack))
 			if test.late {
-				l.Begin(base.Now(), 0)
+				l.Period.Begin(base.Now(), 0)
 			}
 			l.MaybeApplied = true
-			require.NoError(t, c.core.engine.Settle(t.Context(), l))
+			require.NoError(t, l.Home.Owner.Settle(t.Context(), l))
 			err = delivered.Wait(soon(t))
 			if !test.late {
 				require.NoError(t, err)

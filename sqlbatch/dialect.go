@@ -314,21 +314,19 @@ type Queue interface {
 	// while the statement ran, or else 0. It never waits for a lock. 0 may also mean that a
 	// transaction which has written to the table, or locked it, was open.
 	Empty() Statement
-	// Peek returns up to n messages of a state, in the order of claims (or last ended first):
+	// Browse returns up to n messages of a state, in the order of claims (or last ended first):
 	// state, id, priority, fence, attempts, enqueued_at, due_at (NULL of a dead or done
 	// one), lease_until (NULL if nobody has claimed it since it was sent or given back; of
 	// one that ran out its end), ended_at (NULL of a live one), expires_at, leased_by (16
 	// bytes, as lease_until), holder (the name of that member), dedup_key, type, last_error, cause and fingerprint (NULL unless it is dead, and none),
-	// headers, body. With a place it begins behind that,
-	// whether its message is still there or not, and reads nothing before it. Leased and ready
-	// ones are passed over on the way to each other. Of an ordered queue slot, seq and
-	// order_key (bytes) follow; live ones come by seq, whatever their slot, which is Place.At.
-	Peek(s State, n int, after *Place) Statement
-	// Browse is Peek without regard to leases: ready and leased ones are both of either state. So
-	// it reads no more than n entries a lane, whatever state they are in. Of live ones of an
-	// ordered queue it is Peek, which a place with an Upto bounds. Instead of headers there is
-	// NULL, and instead of the body how many bytes it has.
+	// NULL in place of headers, and how many bytes the body has. With a place it begins behind that,
+	// whether its message is still there or not, and reads nothing before it. On a plain queue ready and
+	// leased ones are both of either state, so it reads no more than n entries a lane. Of an ordered queue
+	// slot, seq and order_key (bytes) follow; live ones come by seq, whatever their slot, which is Place.At, and
+	// a place with an Upto bounds them.
 	Browse(s State, n int, after *Place) Statement
+	// Peek is Browse with headers and bodies, of dead or done messages.
+	Peek(s State, n int, after *Place) Statement
 	// Get returns the columns of Peek for one message, wherever it is.
 	Get([16]byte) Statement
 	// Bodies returns id, headers, body of the live messages that have one of the ids, or of the dead ones if the state is Dead. It

@@ -44,11 +44,11 @@
 //
 // # Files
 //
-// writer.go has the configuration and the end, place.go the calls of Add and Withdraw, worker.go the groups and one statement,
+// writer.go has the configuration and the end, item.go the calls of Add and Withdraw, worker.go the groups and one statement,
 // round.go what follows a failure, size.go how many, isolation.go what is isolated, loop.go one try and its pause.
 //
 // # Goroutines and locks
 //
 // Run starts Config.Workers workers and one goroutine for isolated items, and joins them. They end after Close when every item has
-// its outcome. The Writer has one lock, mu, which is not held while Write, Absent, Done or the Observer run.
+// its outcome. The Writer has one lock, mu, which is not held while Write, Absent, Done or Isolated run.
 package batch

@@ -52,7 +52,7 @@ type world struct {
 	began   time.Time
 	latency time.Duration // of statements that succeed; others fail at once
 	ended   chan struct{} // Run has returned
-	// watching is how long a call of Observer.Isolated with more than 0 items takes.
+	// watching is how long a call of Isolated with more than 0 items takes.
 	watching time.Duration
 
 	mu         sync.Mutex
@@ -67,7 +67,7 @@ type world struct {
 	told       map[int][]batch.Outcome[*item]
 	groups     [][]int              // of Done
 	turns      map[uint64]chan bool // whether the group of that number was stored; of capacity 1
-	isolated   []int                // of Observer.Isolated
+	isolated   []int                // of Isolated
 	ups, downs int
 }
 
@@ -91,7 +91,7 @@ func newWorld(t *testing.T, cfg batch.Config[*item]) *world {
 	if !cfg.InTurn {
 		cfg.Absent = w.absent
 	}
-	cfg.Observer.Isolated = func(n int, _ error) {
+	cfg.Isolated = func(n int, _ error) {
 		if n > 0 {
 			time.Sleep(w.watching)
 		}

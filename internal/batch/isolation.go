@@ -36,32 +36,32 @@ type isolation[I Item] struct {
 func (r *round[I]) isolate() {
 	item, f := r.rest[0], r.cause
 	r.rest = r.rest[1:]
-	r.mu.Lock()
+	r.writer.mu.Lock()
 	p := item.place()
-	if r.gone(item) {
-		r.mu.Unlock()
+	if r.worker.gone(item) {
+		r.writer.mu.Unlock()
 		return
 	}
-	if len(r.isolated) >= mostIsolated {
-		r.end(item, f.Err)
-		r.mu.Unlock()
+	if len(r.writer.isolated) >= mostIsolated {
+		r.worker.end(item, f.Err)
+		r.writer.mu.Unlock()
 		return
 	}
-	in := &isolation[I]{item: item, err: f.Err, before: r.before, timeout: r.cfg.Loop.Timeout, skip: r.skip, pause: Backoff{Low: isolatedLow, High: isolatedHigh}}
-	if most := r.cfg.Loop.Longest; most > 0 {
+	in := &isolation[I]{item: item, err: f.Err, before: r.before, timeout: r.writer.cfg.Loop.Timeout, skip: r.skip, pause: Backoff{Low: isolatedLow, High: isolatedHigh}}
+	if most := r.writer.cfg.Loop.Longest; most > 0 {
 		in.pause = Backoff{Low: min(isolatedLow, most), High: min(isolatedHigh, most)}
 	}
 	in.at = time.Now().Add(in.pause.Pause())
 	p.state = isolated
-	r.isolated = append(r.isolated, in)
+	r.writer.isolated = append(r.writer.isolated, in)
 	if p.Key != "" {
-		r.keys[p.Key] = in
-		r.rest = slices.DeleteFunc(r.rest, func(item I) bool { return r.gone(item) || r.follows(item) })
+		r.writer.keys[p.Key] = in
+		r.rest = slices.DeleteFunc(r.rest, func(item I) bool { return r.worker.gone(item) || r.worker.follows(item) })
 	}
-	r.last = f.Err
-	r.mu.Unlock()
-	notify(r.beck)
-	r.observe()
+	r.writer.last = f.Err
+	r.writer.mu.Unlock()
+	notify(r.writer.beck)
+	r.writer.observe()
 }
 
 // follows moves an item behind the isolated one of its key. It reports false if there is none. mu is held.
@@ -70,42 +70,40 @@ func (w *worker[I]) follows(item I) bool {
 	if p.Key == "" {
 		return false
 	}
-	in := w.keys[p.Key]
+	in := w.writer.keys[p.Key]
 	switch {
 	case in == nil:
 		return false
-	case w.followers >= mostBehind:
+	case w.writer.followers() >= mostBehind:
 		w.end(item, fmt.Errorf("behind an item of the same key that is not written: %w", in.err))
 	default:
 		p.state = behind
 		in.behind = append(in.behind, item)
-		w.followers++
 	}
 	return true
 }
 
 // runIsolated writes isolated items, each by itself, one after another. No other worker waits for it.
-func (w *Writer[I]) runIsolated() {
-	alone := w.alone
-	defer alone.timer.Stop()
+func (w *worker[I]) runIsolated() {
+	defer w.timer.Stop()
 	for {
-		w.mu.Lock()
-		in, wait := alone.nextIsolated(time.Now())
-		over := w.over()
-		w.mu.Unlock()
-		alone.report() // what was withdrawn
-		w.observe()
+		w.writer.mu.Lock()
+		in, wait := w.nextIsolated(time.Now())
+		over := w.writer.over()
+		w.writer.mu.Unlock()
+		w.report() // what was withdrawn
+		w.writer.observe()
 		switch {
 		case in != nil:
-			alone.tryIsolated(in)
+			w.tryIsolated(in)
 		case over:
-			w.notifyAll()
+			w.writer.notifyAll()
 			return
 		default:
-			alone.timer.Reset(wait)
+			w.timer.Reset(wait)
 			select {
-			case <-w.beck:
-			case <-alone.timer.C:
+			case <-w.writer.beck:
+			case <-w.timer.C:
 			}
 		}
 	}
@@ -114,15 +112,13 @@ func (w *Writer[I]) runIsolated() {
 // nextIsolated returns the isolated item whose time came first, or in what time there is one. It releases those whose callers
 // have given up. mu is held.
 func (w *worker[I]) nextIsolated(now time.Time) (first *isolation[I], wait time.Duration) {
-	for _, in := range slices.Clone(w.isolated) {
-		if in.timeout > w.cfg.Loop.Timeout && in.at.Before(w.rests) {
+	for _, in := range slices.Clone(w.writer.isolated) {
+		if in.timeout > w.writer.cfg.Loop.Timeout && in.at.Before(w.rests) {
 			in.at = w.rests
 		}
-		before := len(in.behind)
 		in.behind = slices.DeleteFunc(in.behind, w.gone)
-		w.followers -= before - len(in.behind)
 		if w.gone(in.item) {
-			w.release(in)
+			w.writer.release(in)
 		} else if first == nil || in.at.Before(first.at) {
 			first = in
 		}
@@ -145,15 +141,18 @@ func (w *worker[I]) tryIsolated(in *isolation[I]) {
 	if f != nil && len(left) > 0 && answered(f.Class) {
 		w.finish(in.item, f.Err)
 	}
-	w.report()                                                                     // before the items behind it go on
-	if f != nil && len(left) > 0 && !answered(f.Class) && w.count() == in.before { // the database might be the cause
-		_ = w.loop.Failed(w.ctx, f)
+	w.report() // before the items behind it go on
+	w.writer.mu.Lock()
+	alone := w.writer.successes == in.before
+	w.writer.mu.Unlock()
+	if f != nil && len(left) > 0 && !answered(f.Class) && alone { // the database might be the cause
+		_ = w.loop.Failed(w.writer.ctx, f)
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.writer.mu.Lock()
+	defer w.writer.mu.Unlock()
 	p := in.item.place()
 	if p.state == over {
-		w.release(in)
+		w.writer.release(in)
 		return
 	}
 	p.state = isolated
@@ -165,15 +164,16 @@ func (w *worker[I]) tryIsolated(in *isolation[I]) {
 	in.skip = in.skip || f.Class == sqlbatch.RolledBack
 	if ranOut(f, took, in.timeout) {
 		w.rests = time.Now().Add(took) // where all share one connection, the others have it for as long
-		in.timeout = max(in.timeout, min(2*in.timeout, w.cfg.Longest))
+		in.timeout = max(in.timeout, min(2*in.timeout, w.writer.cfg.Longest))
 	}
 }
 
-// count returns how many statements have succeeded.
-func (w *Writer[I]) count() uint64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.successes
+// followers is how many items are behind isolated ones. mu is held.
+func (w *Writer[I]) followers() (n int) {
+	for _, in := range w.isolated {
+		n += len(in.behind)
+	}
+	return n
 }
 
 // release ends an isolation, and has the items behind it wait like others. mu is held.
@@ -183,7 +183,6 @@ func (w *Writer[I]) release(in *isolation[I]) {
 		w.last = nil
 	}
 	if len(in.behind) > 0 {
-		w.followers -= len(in.behind)
 		before := w.waiting.live
 		w.waiting.putBack(in.behind)
 		w.arrived(before, Now)

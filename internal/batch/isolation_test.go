@@ -630,8 +630,8 @@ func TestAPermanentFailureMayBeOfUnknownOutcome(t *testing.T) {
 	})
 }
 
-// While the Observer is called the item is written: the calls nevertheless come one after another, and the last one is right.
-func TestTheObserverEndsWithTheRightCount(t *testing.T) {
+// While Isolated is called the item is written: the calls nevertheless come one after another, and the last one is right.
+func TestIsolatedEndsWithTheRightCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, settings())
 		w.watching = 10 * time.Second

@@ -28,7 +28,9 @@ const (
 //	        which succeeds: the database works, the suspect is isolated
 //	        which fails:    it is the database. After a pause the first item is tried again
 type round[I Item] struct {
-	*worker[I]
+	worker *worker[I]
+	writer *Writer[I]
+
 	rest []I  // the items without an outcome, in order
 	size Size // of statements
 
@@ -51,8 +53,8 @@ type round[I Item] struct {
 // write writes the group.
 func (w *worker[I]) write() {
 	w.array = append(w.array[:0], w.group...)
-	r := &round[I]{worker: w, rest: w.array, skip: w.late}
-	if w.cfg.InTurn && w.ahead && len(r.rest) > 0 {
+	r := &round[I]{worker: w, writer: w.writer, rest: w.array, skip: w.late}
+	if w.writer.cfg.InTurn && w.ahead && len(r.rest) > 0 {
 		r.goAhead()
 	} else {
 		byKind(r.rest)
@@ -66,28 +68,28 @@ func (w *worker[I]) write() {
 
 // goAhead writes the group while those before it are under way. If that fails the items return to the backlog.
 func (r *round[I]) goAhead() {
-	left, f := r.try(r.rest, r.cfg.Loop.Timeout, false)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.answered = f == nil; r.answered {
-		r.turned.Broadcast() // drawMore need not wait for it
+	left, f := r.worker.try(r.rest, r.writer.cfg.Loop.Timeout, false)
+	r.writer.mu.Lock()
+	defer r.writer.mu.Unlock()
+	if r.worker.answered = f == nil; r.worker.answered {
+		r.writer.turned.Broadcast() // drawMore need not wait for it
 	} else {
-		r.noAhead, r.busy = true, false
-		r.waiting.putBack(slices.DeleteFunc(left, r.gone))
-		r.turned.Broadcast()
+		r.writer.noAhead, r.worker.busy = true, false
+		r.writer.waiting.putBack(slices.DeleteFunc(left, r.worker.gone))
+		r.writer.turned.Broadcast()
 	}
 }
 
 // count is how many of the first items the next statement has.
 func (r *round[I]) count() int {
 	kind := r.rest[0].place().Kind
-	most := min(len(r.rest), r.size.Of(r.cfg.Full[kind]))
+	most := min(len(r.rest), r.size.Of(r.writer.cfg.Full[kind]))
 	n := 1
 	for n < most && r.rest[n].place().Kind == kind {
 		n++
 	}
-	if r.cfg.Cut != nil {
-		n = r.cfg.Cut(r.rest[:n])
+	if r.writer.cfg.Cut != nil {
+		n = r.writer.cfg.Cut(r.rest[:n])
 	}
 	return n
 }
@@ -95,24 +97,24 @@ func (r *round[I]) count() int {
 // next returns the items of the next statement, or none at the end. What is known is reported before a statement that
 // might take long.
 func (r *round[I]) next() []I {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.writer.mu.Lock()
+	defer r.writer.mu.Unlock()
 	for {
-		r.rest = slices.DeleteFunc(r.rest, r.gone)
-		if len(r.rest) == 0 || r.ctx.Err() != nil {
+		r.rest = slices.DeleteFunc(r.rest, r.worker.gone)
+		if len(r.rest) == 0 || r.writer.ctx.Err() != nil {
 			return nil
 		}
 		items := r.choose()
-		n := len(r.out)
-		if n == 0 || !r.failed && r.out[n-1].Item.place().Kind == items[0].place().Kind {
+		n := len(r.worker.out)
+		if n == 0 || !r.failed && r.worker.out[n-1].Item.place().Kind == items[0].place().Kind {
 			for _, item := range items {
 				item.place().state = writing
 			}
 			return items
 		}
-		r.mu.Unlock()
-		r.report()
-		r.mu.Lock()
+		r.writer.mu.Unlock()
+		r.worker.report()
+		r.writer.mu.Lock()
 	}
 }
 
@@ -140,7 +142,7 @@ func (w *worker[I]) gone(item I) bool {
 // step runs one statement, and decides what follows.
 func (r *round[I]) step(items []I) {
 	n, timeout, began := len(items), r.timeout(), time.Now()
-	left, f := r.try(items, timeout, r.skip)
+	left, f := r.worker.try(items, timeout, r.skip)
 	took := time.Since(began)
 	if f == nil {
 		if n == 1 && len(left) == 1 && r.late == left[0].place() && r.mayIsolate(r.late) {
@@ -148,7 +150,7 @@ func (r *round[I]) step(items []I) {
 			r.forget()
 			return
 		}
-		r.postpone(left)
+		r.worker.postpone(left)
 		left = nil
 	}
 	switch {
@@ -192,14 +194,14 @@ func (r *round[I]) searching() {
 		return
 	}
 	r.failed = true
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.before, r.noAhead = r.successes, r.cfg.InTurn
+	r.writer.mu.Lock()
+	defer r.writer.mu.Unlock()
+	r.before, r.writer.noAhead = r.writer.successes, r.writer.cfg.InTurn
 }
 
 // timeout is that of the next statement.
 func (r *round[I]) timeout() time.Duration {
-	t := r.cfg.Loop.Timeout
+	t := r.writer.cfg.Loop.Timeout
 	if r.hasty {
 		t = max(min(t, minTimeout), t/8)
 	}
@@ -225,9 +227,9 @@ func (r *round[I]) failedTogether(n int, f *Failure, late bool) {
 		r.size.Failed(n)
 	case late:
 		r.size.part(n, lateParts)
-		r.mu.Lock()
-		r.groups.Failed(n)
-		r.mu.Unlock()
+		r.writer.mu.Lock()
+		r.writer.groups.Failed(n)
+		r.writer.mu.Unlock()
 		r.pause(f, ShortPause)
 	case r.repeat(f):
 	default:
@@ -251,7 +253,7 @@ func (r *round[I]) failedAlone(f *Failure) {
 	item := r.rest[0]
 	if answered(f.Class) {
 		r.rest = r.rest[1:]
-		r.finish(item, f.Err)
+		r.worker.finish(item, f.Err)
 		r.forget()
 		if f.Class == sqlbatch.BadRow || f.Class == sqlbatch.Duplicate {
 			return
@@ -260,11 +262,11 @@ func (r *round[I]) failedAlone(f *Failure) {
 			r.denied, r.kind = 0, kind
 		}
 		if r.denied++; r.denied == 2 { // two in a row: every item of the kind would meet it
-			r.mu.Lock()
-			defer r.mu.Unlock()
+			r.writer.mu.Lock()
+			defer r.writer.mu.Unlock()
 			for _, o := range r.rest {
 				if o.place().Kind == r.kind {
-					r.end(o, f.Err)
+					r.worker.end(o, f.Err)
 				}
 			}
 		}
@@ -301,7 +303,7 @@ func (r *round[I]) failedAlone(f *Failure) {
 // probeFailed decides what follows where the item failed that was tried in place of the suspect.
 func (r *round[I]) probeFailed(f *Failure) {
 	if answered(f.Class) { // and so the database works
-		r.finish(r.rest[r.probe], f.Err)
+		r.worker.finish(r.rest[r.probe], f.Err)
 		r.rest = slices.Delete(r.rest, r.probe, r.probe+1)
 		r.isolate()
 		r.forget()
@@ -333,30 +335,30 @@ func (r *round[I]) others() (indices []int) {
 
 // drawMore adds waiting items to the round, to compare the first one with.
 func (r *round[I]) drawMore() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.writer.mu.Lock()
+	defer r.writer.mu.Unlock()
 	ahead := func(o *worker[I]) bool { return o.busy && o != r.worker && !o.answered }
-	for r.cfg.InTurn && r.ctx.Err() == nil && slices.ContainsFunc(r.workers, ahead) {
-		r.turned.Wait() // their items return to the backlog, and come first
+	for r.writer.cfg.InTurn && r.writer.ctx.Err() == nil && slices.ContainsFunc(r.writer.workers, ahead) {
+		r.writer.turned.Wait() // their items return to the backlog, and come first
 	}
-	old := len(r.group)
-	r.draw(r.most)
-	r.rest = append(r.rest, r.group[old:]...)
+	old := len(r.worker.group)
+	r.worker.draw(r.writer.most)
+	r.rest = append(r.rest, r.worker.group[old:]...)
 }
 
 // mayIsolate reports whether an item that has nothing to be compared with may be isolated: other statements of the Writer work, or the
 // order does not suffer and nothing else is isolated.
 func (r *round[I]) mayIsolate(p *Place) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	answered := slices.ContainsFunc(r.workers, func(o *worker[I]) bool { return o.answered }) // and waits for this group
-	return answered || r.successes != r.before || (!r.cfg.InTurn || p.Key != "") && len(r.isolated) == 0
+	r.writer.mu.Lock()
+	defer r.writer.mu.Unlock()
+	answered := slices.ContainsFunc(r.writer.workers, func(o *worker[I]) bool { return o.answered }) // and waits for this group
+	return answered || r.writer.successes != r.before || (!r.writer.cfg.InTurn || p.Key != "") && len(r.writer.isolated) == 0
 }
 
 // pause reports the outcomes so far, and waits before the next statement.
 func (r *round[I]) pause(f *Failure, most time.Duration) {
-	r.report()
-	Sleep(r.ctx, min(most, r.loop.Failed(r.ctx, f)))
+	r.worker.report()
+	Sleep(r.writer.ctx, min(most, r.worker.loop.Failed(r.writer.ctx, f)))
 }
 
 // postpone keeps items whose rows are locked for later.
@@ -364,14 +366,14 @@ func (w *worker[I]) postpone(items []I) {
 	if len(items) == 0 {
 		return
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.writer.mu.Lock()
+	defer w.writer.mu.Unlock()
 	now := time.Now()
 	for _, item := range items {
 		if p := item.place(); !w.gone(item) {
 			p.state = deferred
-			w.deferred = append(w.deferred, deferral[I]{item, now.Add(w.pauseLocked(p))})
+			w.writer.deferred = append(w.writer.deferred, deferral[I]{item, now.Add(w.pauseLocked(p))})
 		}
 	}
-	notify(w.wake)
+	notify(w.writer.wake)
 }

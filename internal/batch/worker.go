@@ -19,12 +19,12 @@ const (
 
 // worker takes groups from the Writer and writes them, one after another, on one goroutine.
 type worker[I Item] struct {
-	*Writer[I]
-	loop  Loop
-	timer *time.Timer
-	room  []Outcome[I] // the array of out, to be used again
-	array []I          // of round.rest, to be used again
-	rests time.Time    // of isolated items: none that needs more time than others is tried before
+	writer *Writer[I]
+	loop   Loop
+	timer  *time.Timer
+	room   []Outcome[I] // the array of out, to be used again
+	array  []I          // of round.rest, to be used again
+	rests  time.Time    // of isolated items: none that needs more time than others is tried before
 
 	// Guarded by mu; the worker's goroutine alone writes them, except that GiveUp takes what is in out.
 	out      []Outcome[I] // not handed to Done yet
@@ -48,47 +48,47 @@ func (w *worker[I]) run() {
 // next waits for a group that is due. It reports false when all is over.
 func (w *worker[I]) next() bool {
 	for {
-		w.mu.Lock()
+		w.writer.mu.Lock()
 		now := time.Now()
 		wait, idle := w.takeDeferred(now), false
 		if left := w.momentLeft(now); left > 0 {
 			wait = min(wait, left)
-		} else if idle = true; !w.busy && w.waiting.live > 0 {
-			due, left := w.due(now)
+		} else if idle = true; !w.busy && w.writer.waiting.live > 0 {
+			due, left := w.writer.due(now)
 			if due {
 				w.take(now)
 			}
 			wait = min(wait, left)
 		}
 		if w.busy {
-			if w.idle > 0 && w.waiting.live+len(w.deferred) > 0 {
-				notify(w.wake) // for another worker: it takes over what this one waited for
+			if w.writer.idle > 0 && w.writer.waiting.live+len(w.writer.deferred) > 0 {
+				notify(w.writer.wake) // for another worker: it takes over what this one waited for
 			}
-			w.mu.Unlock()
+			w.writer.mu.Unlock()
 			return true
 		}
-		if w.Writer.over() {
-			w.notifyAll() // the others end as well
-			w.mu.Unlock()
+		if w.writer.over() {
+			w.writer.notifyAll() // the others end as well
+			w.writer.mu.Unlock()
 			return false
 		}
 		if idle {
-			w.idle++
+			w.writer.idle++
 		}
-		w.mu.Unlock()
+		w.writer.mu.Unlock()
 		var timer <-chan time.Time
 		if wait != forever {
 			w.timer.Reset(wait)
 			timer = w.timer.C
 		}
 		select {
-		case <-w.wake:
+		case <-w.writer.wake:
 		case <-timer:
 		}
 		if idle {
-			w.mu.Lock()
-			w.idle--
-			w.mu.Unlock()
+			w.writer.mu.Lock()
+			w.writer.idle--
+			w.writer.mu.Unlock()
 		}
 	}
 }
@@ -154,9 +154,9 @@ func (w *Writer[I]) underWay() bool {
 
 // momentLeft is for how long the waiting items are still left to the workers that are busy. mu is held.
 func (w *worker[I]) momentLeft(now time.Time) (left time.Duration) {
-	for _, o := range w.workers {
+	for _, o := range w.writer.workers {
 		if o.busy && !o.late && o != w {
-			left = max(left, w.cfg.Moment-now.Sub(o.began))
+			left = max(left, w.writer.cfg.Moment-now.Sub(o.began))
 		}
 	}
 	return left
@@ -164,18 +164,18 @@ func (w *worker[I]) momentLeft(now time.Time) (left time.Duration) {
 
 // take makes a group of the first waiting items. mu is held.
 func (w *worker[I]) take(now time.Time) {
-	w.ahead = w.underWay()
+	w.ahead = w.writer.underWay()
 	w.busy, w.began, w.late = true, now, false
-	w.draw(w.groups.Of(w.most))
-	if n := len(w.group); w.cfg.Cut != nil && n > 0 {
-		n = w.cfg.Cut(w.group)
-		w.waiting.putBack(w.group[n:])
+	w.draw(w.writer.groups.Of(w.writer.most))
+	if n := len(w.group); w.writer.cfg.Cut != nil && n > 0 {
+		n = w.writer.cfg.Cut(w.group)
+		w.writer.waiting.putBack(w.group[n:])
 		w.group = w.group[:n]
 	}
-	w.since, w.former = now, len(w.group)
-	if w.cfg.InTurn && len(w.group) > 0 {
-		w.Writer.turn++
-		w.turn = w.Writer.turn
+	w.writer.since, w.writer.former = now, len(w.group)
+	if w.writer.cfg.InTurn && len(w.group) > 0 {
+		w.writer.turn++
+		w.turn = w.writer.turn
 		for _, item := range w.group { // Withdraw leaves the group whole, so that no turn is missing
 			p := item.place()
 			p.Turn, p.Ahead, p.state = w.turn, w.ahead, writing
@@ -187,29 +187,29 @@ func (w *worker[I]) take(now time.Time) {
 // mu is held.
 func (w *worker[I]) draw(n int) {
 	old := len(w.group)
-	w.group = w.waiting.pop(w.group, n)
+	w.group = w.writer.waiting.pop(w.group, n)
 	fresh := slices.DeleteFunc(w.group[old:], func(item I) bool { return w.gone(item) || w.follows(item) })
 	w.group = w.group[:old+len(fresh)]
 	for _, item := range fresh {
 		item.place().state = held
 	}
-	w.Writer.room.Broadcast()
+	w.writer.room.Broadcast()
 }
 
 // takeDeferred makes a group of deferred items whose time has come, of one worker at a time, or returns in what time
 // that is. mu is held.
 func (w *worker[I]) takeDeferred(now time.Time) (wait time.Duration) {
 	wait = forever
-	if len(w.deferred) == 0 || slices.ContainsFunc(w.workers, func(o *worker[I]) bool { return o.busy && o.late }) {
+	if len(w.writer.deferred) == 0 || slices.ContainsFunc(w.writer.workers, func(o *worker[I]) bool { return o.busy && o.late }) {
 		return wait
 	}
-	w.deferred = slices.DeleteFunc(w.deferred, func(d deferral[I]) bool {
+	w.writer.deferred = slices.DeleteFunc(w.writer.deferred, func(d deferral[I]) bool {
 		switch {
 		case w.gone(d.item):
 		case d.at.After(now):
 			wait = min(wait, d.at.Sub(now))
 			return false
-		case len(w.group) == w.most:
+		case len(w.group) == w.writer.most:
 			wait = 0
 			return false
 		default:
@@ -226,39 +226,39 @@ func (w *worker[I]) takeDeferred(now time.Time) (wait time.Duration) {
 
 // done ends a group, each of whose items has its outcome or is kept elsewhere.
 func (w *worker[I]) done() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.writer.mu.Lock()
+	defer w.writer.mu.Unlock()
 	clear(w.group)
 	w.group, w.busy, w.answered = w.group[:0], false, false
-	if w.cfg.InTurn {
-		w.noAhead = w.noAhead && w.underWay()
-		w.turned.Broadcast()
+	if w.writer.cfg.InTurn {
+		w.writer.noAhead = w.writer.noAhead && w.writer.underWay()
+		w.writer.turned.Broadcast()
 	}
 }
 
 // awaitTurn waits until the groups before are over. mu is held.
 func (w *worker[I]) awaitTurn() {
 	before := func(o *worker[I]) bool { return o.busy && o.turn < w.turn }
-	for w.cfg.InTurn && w.ctx.Err() == nil && slices.ContainsFunc(w.workers, before) {
-		w.turned.Wait()
+	for w.writer.cfg.InTurn && w.writer.ctx.Err() == nil && slices.ContainsFunc(w.writer.workers, before) {
+		w.writer.turned.Wait()
 	}
 }
 
 // report hands the outcomes so far to Done.
 func (w *worker[I]) report() {
-	w.mu.Lock()
+	w.writer.mu.Lock()
 	if len(w.out) > 0 {
 		w.awaitTurn()
 	}
 	out := w.out
 	if len(out) == 0 { // or GiveUp has taken them
-		w.mu.Unlock()
+		w.writer.mu.Unlock()
 		return
 	}
 	w.out = w.room[:0]
-	w.ending(out)
-	w.mu.Unlock()
-	w.callDone(w.began, out)
+	w.writer.ending(out)
+	w.writer.mu.Unlock()
+	w.writer.callDone(w.began, out)
 	clear(out)
 	w.room = out
 }
@@ -270,8 +270,8 @@ func (w *worker[I]) end(item I, err error) {
 
 // finish is end, without the lock.
 func (w *worker[I]) finish(item I, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.writer.mu.Lock()
+	defer w.writer.mu.Unlock()
 	w.end(item, err)
 }
 
@@ -291,29 +291,29 @@ func (w *worker[I]) try(items []I, timeout time.Duration, skipLocked bool) (left
 	began := time.Now()
 	var written []I
 	asked := true
-	f = w.loop.Try(w.ctx, func(ctx context.Context) (err error) {
-		written, err = w.cfg.Write(ctx, items, skipLocked)
+	f = w.loop.Try(w.writer.ctx, func(ctx context.Context) (err error) {
+		written, err = w.writer.cfg.Write(ctx, items, skipLocked)
 		asked = err != ErrNotAsked
 		return err
 	})
-	if f == nil && w.cfg.Absent == nil {
+	if f == nil && w.writer.cfg.Absent == nil {
 		written = items
 	}
-	w.mu.Lock()
+	w.writer.mu.Lock()
 	for _, item := range written {
 		item.place().mark = true
 		w.know(Outcome[I]{Item: item})
 	}
 	left = slices.DeleteFunc(items, unmark[I])
 	if f == nil && asked {
-		w.successes++
-		w.groups.Worked(len(items), time.Since(began), w.cfg.Loop.Timeout)
-		if w.last = nil; len(w.isolated) > 0 {
-			w.last = w.isolated[0].err
+		w.writer.successes++
+		w.writer.groups.Worked(len(items), time.Since(began), w.writer.cfg.Loop.Timeout)
+		if w.writer.last = nil; len(w.writer.isolated) > 0 {
+			w.writer.last = w.writer.isolated[0].err
 		}
 	}
 	if f != nil {
-		w.last = f.Err
+		w.writer.last = f.Err
 	}
 	for _, item := range left {
 		if p := item.place(); p.state == writing {
@@ -321,19 +321,19 @@ func (w *worker[I]) try(items []I, timeout time.Duration, skipLocked bool) (left
 			p.Unknown = p.Unknown || f != nil && f.Unknown
 		}
 	}
-	w.mu.Unlock()
+	w.writer.mu.Unlock()
 	if f != nil || len(left) == 0 {
 		return left, f
 	}
 	var found []Outcome[I]
-	if f = w.loop.Try(w.ctx, func(ctx context.Context) (err error) {
-		found, err = w.cfg.Absent(ctx, left)
+	if f = w.loop.Try(w.writer.ctx, func(ctx context.Context) (err error) {
+		found, err = w.writer.cfg.Absent(ctx, left)
 		return err
 	}); f != nil {
 		return left, f
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.writer.mu.Lock()
+	defer w.writer.mu.Unlock()
 	for _, o := range found {
 		o.Item.place().mark = true
 		w.know(o)
@@ -352,7 +352,7 @@ func unmark[I Item](item I) bool {
 func (w *worker[I]) pauseLocked(p *Place) time.Duration {
 	pause := lockPause << p.locked
 	p.locked = min(p.locked+1, lockPauses)
-	if most := w.cfg.Loop.Longest; most > 0 {
+	if most := w.writer.cfg.Loop.Longest; most > 0 {
 		pause = min(pause, most)
 	}
 	return pause

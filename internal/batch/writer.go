@@ -44,8 +44,10 @@ type Config[I Item] struct {
 	// Workers is how many groups may be written at once.
 	Workers int
 	// Loop classifies errors and reports the availability of the database. Its Timeout is that of one statement.
-	Loop     Loop
-	Observer Observer
+	Loop Loop
+	// Isolated is called when the number of isolated items has changed, by one goroutine at a time. If there are more of them err is
+	// that of the last one, otherwise nil. The last call has 0 items. nil: it is not called.
+	Isolated func(items int, err error)
 
 	// Write writes items of one kind, in one statement or transaction, and returns those that are certainly
 	// written, also with an error. The error ErrNotAsked says that no statement was needed. skipLocked asks it to leave out items whose rows are locked. It may
@@ -60,14 +62,7 @@ type Config[I Item] struct {
 	Done func(began time.Time, outcomes []Outcome[I])
 }
 
-// Observer has functions that are called when something happens, by one goroutine at a time. Each may be nil.
-type Observer struct {
-	// Isolated is called when the number of isolated items has changed. If there are more of them err is that of the last
-	// one, otherwise nil. The last call has 0 items.
-	Isolated func(items int, err error)
-}
-
-// observe calls the Observer until it has the number of isolated items, unless another goroutine does: calls come one after
+// observe calls Config.Isolated until it has the number of isolated items, unless another goroutine does: calls come one after
 // another, and the last one is right.
 func (w *Writer[I]) observe() {
 	w.mu.Lock()
@@ -79,8 +74,8 @@ func (w *Writer[I]) observe() {
 		}
 		w.observing, w.observed = true, n
 		w.mu.Unlock()
-		if w.cfg.Observer.Isolated != nil {
-			w.cfg.Observer.Isolated(n, err)
+		if w.cfg.Isolated != nil {
+			w.cfg.Isolated(n, err)
 		}
 		w.mu.Lock()
 		w.observing = false
@@ -106,7 +101,6 @@ type Writer[I Item] struct {
 	deferred  []deferral[I]
 	isolated  []*isolation[I]
 	keys      map[string]*isolation[I] // of those with a Key
-	followers int                      // items behind isolated ones
 	workers   []*worker[I]
 	alone     *worker[I] // of isolated items
 	groups    Size       // of new groups: statements that ran out of time reduce it
@@ -124,8 +118,8 @@ type Writer[I Item] struct {
 	awaited   uint64     // a caller waits for items below this seq
 	flushes   []*flush
 	closed    bool
-	observed  int  // isolated items, by the last call of the Observer
-	observing bool // a goroutine calls the Observer
+	observed  int  // isolated items, by the last call of Config.Isolated
+	observing bool // a goroutine calls Config.Isolated
 }
 
 // deferral is an item whose row is locked, not to be written before at.
@@ -153,14 +147,14 @@ func New[I Item](cfg Config[I]) *Writer[I] {
 	w.ctx, w.cancel = context.WithCancelCause(context.Background())
 	w.room.L, w.turned.L, w.doneOver.L = &w.mu, &w.mu, &w.mu
 	for range cfg.Workers {
-		w.workers = append(w.workers, w.newWorker())
+		w.workers = append(w.workers, newWorker(w))
 	}
-	w.alone = w.newWorker()
+	w.alone = newWorker(w)
 	return w
 }
 
-func (w *Writer[I]) newWorker() *worker[I] {
-	return &worker[I]{Writer: w, loop: w.cfg.Loop, timer: time.NewTimer(forever)}
+func newWorker[I Item](w *Writer[I]) *worker[I] {
+	return &worker[I]{writer: w, loop: w.cfg.Loop, timer: time.NewTimer(forever)}
 }
 
 // Run writes until the Writer is closed and every item has its outcome, or calls GiveUp when abandoned ends. It is to be
@@ -175,7 +169,7 @@ func (w *Writer[I]) Run(abandoned context.Context) {
 	for _, worker := range w.workers {
 		all.Go(worker.run)
 	}
-	all.Go(w.runIsolated)
+	all.Go(w.alone.runIsolated)
 	all.Wait()
 	w.cancel(ErrClosed)
 	if !stop() {
@@ -347,7 +341,7 @@ type Stats struct {
 func (w *Writer[I]) Stats() Stats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := Stats{Open: w.open, Isolated: len(w.isolated), Behind: w.followers, Err: w.last}
+	s := Stats{Open: w.open, Isolated: len(w.isolated), Behind: w.followers(), Err: w.last}
 	s.Waiting = w.waiting.live + len(w.deferred) + s.Isolated + s.Behind
 	return s
 }

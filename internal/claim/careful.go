@@ -105,7 +105,7 @@ func isOver(l *lease.Lease) bool {
 			return true
 		}
 	}
-	return base.Now() >= l.Deadline()
+	return base.Now() >= l.Period.Deadline()
 }
 
 // next takes a suspect that this consumer may try now.

@@ -33,7 +33,7 @@ func (c *Config) leases(rows []table.Claimed, deadline, until time.Duration) []*
 		if size := max(row.Size, len(row.Body)); size >= lease.HeavyBody {
 			l.Heavy = size
 		}
-		l.Begin(deadline, until)
+		l.Period.Begin(deadline, until)
 	}
 	return leases
 }

@@ -329,7 +329,7 @@ func (q *queue) Settle(leases ...*lease.Lease) {
 	for _, l := range leases {
 		q.settled = append(q.settled, settled{l.Item.ID[0], l.Op, l.Text, l.Delay, l.Quiet})
 	}
-	lease.Finish(owner{}, leases, make([]error, len(leases)))
+	lease.Finish(leases, make([]error, len(leases)))
 }
 
 func (q *queue) Track(leases []*lease.Lease) {

@@ -286,7 +286,7 @@ func (f *fake) ack(d order.Delivery) {
 	}
 	l := &lease.Lease{Home: &lease.Home{Owner: owner{}}, Message: d.Message, Delivery: d.Fence}
 	l.Take(lease.Ack)
-	lease.Finish(owner{}, []*lease.Lease{l}, []error{nil})
+	lease.Finish([]*lease.Lease{l}, []error{nil})
 	f.owned.Changed([]*lease.Lease{l})
 }
 

@@ -184,7 +184,7 @@ func (s *Slots) Changed(leases []*lease.Lease) {
 func ending(l *lease.Lease) (e order.Settle, ended bool) {
 	switch l.State() {
 	case lease.InTx:
-		return order.Settle{Outcome: order.InTx, Until: l.Deadline()}, true
+		return order.Settle{Outcome: order.InTx, Until: l.Period.Deadline()}, true
 	case lease.Expired, lease.Lost:
 		return order.Settle{}, true
 	case lease.Settled:

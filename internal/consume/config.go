@@ -21,11 +21,8 @@ type Config struct {
 	// Of the queue.
 	DB                         *sql.DB
 	Table                      *table.Queue
-	Key                        notify.Key
-	Debouncer                  *notify.Debouncer
+	Signals                    *notify.Signals
 	VacuumEvery, SessionMaxAge time.Duration
-	// Paused reports that the queue is paused. It asks the database, by run.
-	Paused func(run func(sqlbatch.Statement, func(*sql.Rows) error) error) bool
 
 	// Of the consumer.
 	Member             sqlbatch.Member

@@ -3,9 +3,9 @@ package consume
 import (
 	"context"
 	"sync"
-	"sync/atomic"
+	"time"
 
-	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/notify"
@@ -24,49 +24,25 @@ import (
 //
 // A statement that does not return is left to a goroutine of internal/session.
 type Consumer struct {
-	cfg      Config
-	parts    parts
-	here     *claim.Membership // of an ordered queue: until when it is a member, as far as it is known here; else nil
-	settler  *settle.Settler
-	extender *settle.Extender
-	witness  witness
-	home     lease.Home
-	claims   claims
-	source   claim.Source // of the leases that the claims bring
-	order    *claim.Slots // of an ordered queue, else nil
-	pace     *claim.Pace
-	feed     feed
-	group    *Group // nil: it does not stop when it is idle
+	cfg       Config
+	parts     parts
+	load      *load
+	ending    *ending
+	member    member
+	owner     *owner
+	heartbeat heartbeat
+	trimmer   trimmer
+	vacuumer  vacuumer
+	claims    claims
+	source    claim.Source // of the leases that the claims bring
+	feed      feed
 
 	neighbours *claim.Neighbours
-	trial      *claim.Trial
 	waiter     *notify.Waiter
-
-	stop    context.Context
-	stopNow context.CancelFunc
-	// abandoned ends when what is not in the database yet is given up, or when there is nothing left.
-	abandoned    context.Context
-	abandon      context.CancelFunc
-	drained      chan struct{} // stopping, and the last lease ended
-	interrupting atomic.Bool   // a call of End closes interrupted: the time to drain is over
-	interrupted  chan struct{}
-	ended        chan struct{}  // what that call does is done
-	remains      Left           // to be read when ended is closed
-	back         []*lease.Lease // written by revoke: they release what readers held
-	revoked      atomic.Bool    // the leases of readers are released; the end waits for handlers no more
-	finished     chan struct{}  // every goroutine has ended, but for what follows
-	idle         chan struct{}  // and every handler
-	cleared      chan struct{}  // a suspect has ended, or the last lease of an idle group: a claim may find something
-
-	held atomic.Int64 // leases that are buffered or delivered and not ended
-	// working counts handlers that have not returned: one whose transaction acked the lease may roll back, and its error is to be
-	// settled.
-	working atomic.Int64
 
 	mu      sync.Mutex // guards what follows; held for moments, nothing is called under it
 	failure error
-	op      string       // what has failed
-	settled settle.Tally // so far
+	op      string // what has failed
 }
 
 // parts are the sessions of a consumer: claims, settles and extensions never wait for each other's.
@@ -98,29 +74,25 @@ func New(cfg Config) (*Consumer, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Consumer{
-		cfg: cfg, parts: parts{claim: open[0], settle: open[1], extend: open[2], note: open[3]}, group: cfg.Group,
-		witness: witness{entered: make(chan struct{}, 1)},
-		drained: make(chan struct{}, 1), cleared: make(chan struct{}, 1),
-		interrupted: make(chan struct{}), ended: make(chan struct{}), finished: make(chan struct{}), idle: make(chan struct{}),
-	}
-	c.stop, c.stopNow = context.WithCancel(context.Background())
-	c.abandoned, c.abandon = context.WithCancel(context.Background())
-	if c.group != nil {
-		if err := c.group.join(c); err != nil {
-			for _, p := range open {
-				p.Close()
-			}
-			c.stopNow()
-			c.abandon()
-			return nil, err
+	c := &Consumer{cfg: cfg, parts: parts{claim: open[0], settle: open[1], extend: open[2], note: open[3]}, load: newLoad(cfg.Group)}
+	if err := cfg.Group.join(c.load); err != nil {
+		for _, p := range open {
+			p.Close()
 		}
+		return nil, err
 	}
-	c.home.Owner, c.home.Parent, c.home.Of = c, cfg.Values, cfg.Of
-	c.neighbours, c.waiter = claim.Join(cfg.Key), cfg.Key.Wait()
-	c.trial = c.neighbours.Trial()
-	c.settler, c.extender = c.newSettler(), c.newExtender()
+	c.ending = newEnding(c.load)
+	c.neighbours, c.waiter, c.member = claim.Join(cfg.Signals.Key), cfg.Signals.Key.Wait(), member{id: cfg.Member.ID}
+	t := &tasks{cfg: &c.cfg, note: c.parts.note, stop: c.load.stop, broken: c.Broken}
+	o := &owner{cfg: &c.cfg, load: c.load, trial: c.neighbours.Trial()}
+	c.owner, c.ending.owner = o, o
+	o.home.Owner, o.home.Parent, o.home.Of = o, cfg.Values, cfg.Of
+	o.witness = &witness{tasks: t, abandoned: c.ending.abandoned, committed: o.committed, entered: make(chan struct{}, 1)}
 	c.newClaims()
+	o.makeSettles(c)
+	c.heartbeat = heartbeat{tasks: t, member: c.member, abandoned: c.ending.abandoned, order: o.order, extender: o.extender}
+	c.trimmer = trimmer{tasks: t, pages: shrinker{tasks: t}}
+	c.vacuumer = vacuumer{tasks: t, taken: o.pace.Taken}
 	return c, nil
 }
 
@@ -131,7 +103,7 @@ func (c *Consumer) Source() claim.Source { return c.source }
 // have.
 func (c *Consumer) Start(f feed, stopped, ended func()) {
 	c.feed = f
-	c.pace.Serve(f)
+	c.owner.pace.Serve(f)
 	go c.supervise(stopped, ended)
 }
 
@@ -140,75 +112,71 @@ func (c *Consumer) Start(f feed, stopped, ended func()) {
 const (
 	claimSessions  = 1
 	extendSessions = 2
-	noteSessions   = 4 // of attend, trim, vacuum and a rescan apart
+	noteSessions   = 4 // of heartbeat, trimmer, vacuumer and a rescan apart
 )
 
 // supervise runs the goroutines and ends them in order: the claims; the feed, which returns the buffer; then, when the last lease
 // has ended, the settler and the rest.
 func (c *Consumer) supervise(stopped, ended func()) {
-	defer close(c.idle)
+	e, o := c.ending, c.owner
+	defer close(e.idle)
 	attending, leave := context.WithCancel(context.Background())
 	defer leave()
 	var claiming, feeding, rest sync.WaitGroup
-	rest.Go(c.settler.Run)
-	rest.Go(c.extender.Run)
-	rest.Go(func() { c.attend(attending) })
-	rest.Go(func() { c.witnessAcks(attending) })
-	rest.Go(c.trim)
+	rest.Go(o.settler.Run)
+	rest.Go(o.extender.Run)
+	rest.Go(func() { c.heartbeat.run(attending) })
+	rest.Go(func() { o.witness.run(attending) })
+	rest.Go(c.trimmer.run)
 	if c.cfg.Table.SQL.Bloat().Text != "" {
-		rest.Go(c.vacuum)
+		rest.Go(c.vacuumer.run)
 	}
 	claimed := make(chan struct{})
 	claiming.Go(func() {
 		c.connect()
 		c.claims.Run()
 	})
-	feeding.Go(func() { c.feed.Run(c.stop, claimed) })
+	feeding.Go(func() { c.feed.Run(c.load.stop, claimed) })
 	claiming.Wait()
-	c.group.leave(c)
+	c.load.group.leave(c.load)
 	close(claimed)
 	feeding.Wait()
 	rest.Go(func() { c.claims.Finish(attending) })
 	c.waiter.Close()
 	stopped()
-	c.settler.Drain()
-	for c.awaited() > 0 && c.abandoned.Err() == nil {
-		select {
-		case <-c.drained:
-		case <-c.abandoned.Done():
-		}
-	}
-	c.settler.Close()
-	c.extender.End()
+	o.settler.Drain()
+	e.drain()
+	o.settler.Close()
+	o.extender.End()
 	leave()
 	rest.Wait()
-	c.abandon()
+	e.abandon()
 	ended()
-	c.extender.Close()
+	o.extender.Close()
 	c.cfg.Isolated.Close()
 	c.cfg.Health.End()
-	c.trial.End()
+	o.trial.End()
 	c.neighbours.Leave()
 	for _, p := range c.parts.all() {
 		p.Close()
 	}
-	close(c.finished)
-	for c.working.Load() > 0 { // those whose leases were revoked
-		<-c.drained
+	close(e.finished)
+	for c.load.handlers.Load() > 0 { // those whose leases were revoked
+		<-c.load.drained
 	}
 }
 
 // Stop ends claiming and releases what no reader has taken. It returns at once.
-func (c *Consumer) Stop() { c.stopNow() }
+func (c *Consumer) Stop() { c.load.stopNow() }
 
 // Stopped is closed when the consumer begins to stop.
-func (c *Consumer) Stopped() <-chan struct{} { return c.stop.Done() }
+func (c *Consumer) Stopped() <-chan struct{} { return c.load.stop.Done() }
 
 // Ended is closed when every goroutine has ended, handlers excepted.
-func (c *Consumer) Ended() <-chan struct{} { return c.finished }
+func (c *Consumer) Ended() <-chan struct{} { return c.ending.finished }
 
 // Abandoned ends when what is not in the database yet is given up.
-func (c *Consumer) Abandoned() context.Context { return c.abandoned }
+func (c *Consumer) Abandoned() context.Context { return c.ending.abandoned }
 
 // Failure returns the failure that ended the consumer, and what has failed, or nil.
 func (c *Consumer) Failure() (op string, err error) {
@@ -228,35 +196,25 @@ type Stats struct {
 
 // Stats asks the database nothing.
 func (c *Consumer) Stats() Stats {
-	c.mu.Lock()
-	s := Stats{Tally: c.settled}
-	c.mu.Unlock()
-	s.Counts = c.pace.Counts()
+	o := c.owner
+	s := Stats{Tally: o.tally(), Counts: o.pace.Counts()}
 	s.Buffered = c.source.Waiting() // in this order: what comes to the channel now counts twice, and not never
 	s.Buffered += c.feed.Coming()
 	s.Buffered += c.feed.Buffered()
-	if c.order != nil {
-		counts := c.order.Counts()
+	if o.order != nil {
+		counts := o.order.Counts()
 		s.Unread, s.Slots, s.BlockedKeys = counts.Unread, counts.Slots, counts.Blocked
 	}
-	settles := c.settler.Stats()
-	s.Held, s.Settling, s.Isolated = int(c.held.Load()), settles.Waiting, settles.Isolated
+	settles := o.settler.Stats()
+	s.Held, s.Settling, s.Isolated = int(c.load.leases.Load()), settles.Waiting, settles.Isolated
 	return s
-}
-
-// letGo counts a lease as no longer held. The last one lets a consumer end that stops.
-func (c *Consumer) letGo() {
-	if c.held.Add(-1) == 0 && c.stop.Err() != nil {
-		base.Signal(c.drained)
-	}
-	c.group.ended()
 }
 
 // Begin counts a handler in, unless the lease has ended. In this order: a lease that
 // ends after the look, while the consumer stops, finds the handler counted, and
 // End waits for it.
 func (c *Consumer) Begin(l *lease.Lease) bool {
-	c.working.Add(1)
+	c.load.handlers.Add(1)
 	if c.Skip(l) {
 		c.Done()
 		return false
@@ -265,30 +223,37 @@ func (c *Consumer) Begin(l *lease.Lease) bool {
 }
 
 // Done is called when what a handler returned has been disposed of.
-func (c *Consumer) Done() {
-	if c.working.Add(-1) == 0 && c.stop.Err() != nil {
-		base.Signal(c.drained)
-	}
-	c.group.ended()
-}
+func (c *Consumer) Done() { c.load.ended(&c.load.handlers) }
 
 // CountAsOne counts the handlers of n leases as one, which handles them together: Done is to be called once.
-func (c *Consumer) CountAsOne(n int) { c.working.Add(int64(1 - n)) }
+func (c *Consumer) CountAsOne(n int) { c.load.handlers.Add(int64(1 - n)) }
 
-// Skip reports a lease that has ended before a reader took it. It is released:
-// should the database still hold it for us, the attempt does not count. Nor does
-// it count as taken: where buffered leases expire, claims must become smaller.
-func (c *Consumer) Skip(l *lease.Lease) bool {
-	if !l.Gone() {
-		return false
-	}
-	c.pace.Skip()
-	if l.Take(lease.Release) {
-		c.pace.Take()
-		c.settler.AddAll(l) // readers do not wait for room
-	}
-	return true
+// Skip reports a lease that has ended before a reader took it, and releases it.
+func (c *Consumer) Skip(l *lease.Lease) bool { return c.owner.skip(l) }
+
+// Take notes that a reader has taken a lease: a settle of it is under way.
+func (c *Consumer) Take() { c.owner.pace.Take() }
+
+// SettleAll takes leases in state Settling. It does not wait.
+func (c *Consumer) SettleAll(leases ...*lease.Lease) { c.owner.settler.AddAll(leases...) }
+
+// Finished takes settles that were stored elsewhere, with their outcomes.
+func (c *Consumer) Finished(began time.Time, outcomes []batch.Outcome[*lease.Lease]) {
+	c.owner.settler.Done(began, outcomes)
 }
+
+// Committed notes that a transaction has acked the messages of leases, and is committed. It takes over the slice.
+func (c *Consumer) Committed(leases []*lease.Lease) { c.owner.committed(leases, false) }
+
+// Returned notes that the handler of a lease that is in a transaction has returned.
+func (c *Consumer) Returned(l *lease.Lease) {
+	if c.owner.order != nil {
+		c.owner.order.Returned(l)
+	}
+}
+
+// Flush waits until every settle that was handed over before has its outcome.
+func (c *Consumer) Flush(ctx context.Context) error { return c.owner.settler.Flush(ctx) }
 
 // Broken ends the consumer by a permanent failure.
 func (c *Consumer) Broken(op string, err error) {
@@ -297,5 +262,5 @@ func (c *Consumer) Broken(op string, err error) {
 		c.op, c.failure = op, err
 	}
 	c.mu.Unlock()
-	c.stopNow()
+	c.Stop()
 }

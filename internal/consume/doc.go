@@ -22,7 +22,8 @@
 //
 // # Locks
 //
-// One for the failure and the counts of a Consumer, one for a Group. Both are held for moments, and nothing is called under them.
+// One each for the failure of a Consumer, its counts, the leases of its witness, and a Group. They are held for moments, and nothing is
+// called under them.
 //
 // The package knows neither bodies nor the user's hooks: it calls an Observer.
 package consume

@@ -3,13 +3,12 @@ package consume
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/lease"
 )
-
-// The end of a consumer. The package comment has its states.
 
 const (
 	// Grace is for how long handlers may go on after the end of their contexts.
@@ -19,6 +18,30 @@ const (
 	// abandonFor is how long statements have to return after they were cancelled.
 	abandonFor = 100 * time.Millisecond
 )
+
+// ending is how far the end of a consumer has got. The package comment has its states.
+type ending struct {
+	load  *load
+	owner *owner
+
+	// abandoned ends when what is not in the database yet is given up, or when there is nothing left.
+	abandoned    context.Context
+	abandon      context.CancelFunc
+	interrupting atomic.Bool    // a call of End closes interrupted: the time to drain is over
+	interrupted  chan struct{}  // closed by that call
+	ended        chan struct{}  // what that call does is done
+	remains      Left           // to be read when ended is closed
+	back         []*lease.Lease // written by revoke: they release what readers held
+	revoked      atomic.Bool    // the leases of readers are released; the end waits for handlers no more
+	finished     chan struct{}  // every goroutine has ended, but for what follows
+	idle         chan struct{}  // and every handler
+}
+
+func newEnding(o *load) *ending {
+	e := &ending{load: o, interrupted: make(chan struct{}), ended: make(chan struct{}), finished: make(chan struct{}), idle: make(chan struct{})}
+	e.abandoned, e.abandon = context.WithCancel(context.Background())
+	return e
+}
 
 // Left is what had not ended when End returned. Zero: everything has ended, and every settle was stored or refused.
 type Left struct {
@@ -35,63 +58,102 @@ type Left struct {
 // call that comes after the release waits within its own bound for what is left.
 func (c *Consumer) End(bound context.Context) Left {
 	c.Stop()
-	late, interrupted := c.revoked.Load(), c.interrupted
+	return c.ending.await(bound)
+}
+
+// Interrupted reports that the time to drain is over: the contexts of leases have ended.
+func (c *Consumer) Interrupted() bool { return isClosed(c.ending.interrupted) }
+
+// await is End.
+func (e *ending) await(bound context.Context) Left {
+	late, interrupted := e.revoked.Load(), e.interrupted
 	if late {
 		interrupted = nil
 	}
 	select {
-	case <-c.idle:
+	case <-e.idle:
 	case <-bound.Done():
 	case <-interrupted:
 	}
-	if isClosed(c.idle) && (late || !c.Interrupted()) {
+	if isClosed(e.idle) && (late || !isClosed(e.interrupted)) {
 		return Left{}
 	}
 	if late {
-		left := c.left(nil)
-		left.Stuck = !isClosed(c.finished)
+		left := e.left(nil)
+		left.Stuck = !isClosed(e.finished)
 		return left
 	}
-	if c.interrupting.CompareAndSwap(false, true) {
-		close(c.interrupted)
-		c.remains = c.giveUp()
-		close(c.ended)
+	if e.interrupting.CompareAndSwap(false, true) {
+		close(e.interrupted)
+		e.remains = e.giveUp()
+		close(e.ended)
 	}
-	<-c.ended
-	return c.remains
+	<-e.ended
+	return e.remains
 }
 
 // giveUp is the end after the time to drain.
-func (c *Consumer) giveUp() Left {
-	c.home.EndContexts(lease.ErrStopped)
-	if within(Grace, c.idle) {
+func (e *ending) giveUp() Left {
+	e.owner.home.EndContexts(lease.ErrStopped)
+	if within(Grace, e.idle) {
 		return Left{}
 	}
-	c.revoke()
-	if within(StoreFor, c.finished) {
-		return c.left(c.back)
+	e.revoke()
+	if within(StoreFor, e.finished) {
+		return e.left(e.back)
 	}
-	left := c.left(c.back)
-	c.abandon()
-	c.settler.Close()
-	left.Stuck = !within(abandonFor, c.finished)
-	left.Handlers = int(c.working.Load())
+	left := e.left(e.back)
+	e.abandon()
+	e.owner.settler.Close()
+	left.Stuck = !within(abandonFor, e.finished)
+	left.Handlers = int(e.load.handlers.Load())
 	return left
 }
 
 // left returns what has not ended. back are the leases that were taken from readers.
-func (c *Consumer) left(back []*lease.Lease) Left {
-	unstored := int(c.held.Load())
+func (e *ending) left(back []*lease.Lease) Left {
+	unstored := int(e.load.leases.Load())
 	for _, l := range back {
 		if l.State() == lease.Settling {
 			unstored--
 		}
 	}
-	return Left{Leases: len(back), Settles: max(0, unstored), Handlers: int(c.working.Load())}
+	return Left{Leases: len(back), Settles: max(0, unstored), Handlers: int(e.load.handlers.Load())}
 }
 
-// Interrupted reports that the time to drain is over: the contexts of leases have ended.
-func (c *Consumer) Interrupted() bool { return isClosed(c.interrupted) }
+// drain waits until every lease has ended, and every handler whose lease was not revoked, or all is given up.
+func (e *ending) drain() {
+	for e.awaited() > 0 && e.abandoned.Err() == nil {
+		select {
+		case <-e.load.drained:
+		case <-e.abandoned.Done():
+		}
+	}
+}
+
+// awaited is how many leases and handlers the end waits for.
+func (e *ending) awaited() int {
+	if e.revoked.Load() {
+		return int(e.load.leases.Load())
+	}
+	return e.load.holds()
+}
+
+// revoke releases the leases that readers hold, who have lost them from now on. What a claim brings that is under way is released by
+// the feed.
+func (e *ending) revoke() {
+	for _, l := range e.owner.extender.Held() {
+		if release := l.Revoke(); release != nil {
+			e.back = append(e.back, release)
+		}
+	}
+	if len(e.back) > 0 {
+		e.owner.extender.Track(slices.Clone(e.back)) // it drops from what it holds
+		e.owner.settler.AddAll(e.back...)
+	}
+	e.revoked.Store(true)
+	base.Signal(e.load.drained)
+}
 
 func isClosed(ch <-chan struct{}) bool {
 	select {
@@ -112,29 +174,4 @@ func within(d time.Duration, closed <-chan struct{}) bool {
 	case <-timer.C:
 		return false
 	}
-}
-
-// awaited is how many leases and handlers the end waits for.
-func (c *Consumer) awaited() int64 {
-	n := c.held.Load()
-	if !c.revoked.Load() {
-		n += c.working.Load()
-	}
-	return n
-}
-
-// revoke releases the leases that readers hold, who have lost them from now on. What a claim brings that is under way is released by
-// the feed.
-func (c *Consumer) revoke() {
-	for _, l := range c.extender.Held() {
-		if release := l.Revoke(); release != nil {
-			c.back = append(c.back, release)
-		}
-	}
-	if len(c.back) > 0 {
-		c.extender.Track(slices.Clone(c.back)) // it drops from what it holds
-		c.settler.AddAll(c.back...)
-	}
-	c.revoked.Store(true)
-	base.Signal(c.drained)
 }

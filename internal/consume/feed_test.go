@@ -214,7 +214,7 @@ func TestEachLeaseHasItsPlaceOnTheChannel(t *testing.T) {
 		r.put(1, 10) // 7 wait on the channel or in hand
 		waits := func() (list []int) {
 			for _, l := range r.all {
-				if !r.without[l.Item.Fence] && l.State() == lease.Held && l.Waits(r.feed.Taken()) {
+				if !r.without[l.Item.Fence] && l.State() == lease.Held && l.Number.Waits(r.feed.Taken()) {
 					list = append(list, int(l.Item.Fence))
 				}
 			}

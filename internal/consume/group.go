@@ -5,8 +5,6 @@ import (
 	"math"
 	"slices"
 	"sync"
-
-	"github.com/chanq/chanq/internal/base"
 )
 
 // The end of consumers with ConsumerConfig.StopWhenIdle.
@@ -50,6 +48,9 @@ const idleForGood = math.MaxUint64
 
 // join adds a member, before it starts.
 func (i *Group) join(member idler) error {
+	if i == nil {
+		return nil
+	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if len(i.members) >= i.size {
@@ -143,21 +144,3 @@ func (i *Group) note(member idler, change func(uint64) uint64) bool {
 	}
 	return all
 }
-
-// groupMember is a consumer as a member of its group: see claim.Idleness.
-type groupMember struct {
-	group *Group
-	c     *Consumer
-}
-
-func (m groupMember) Begin() (now uint64, quiet bool)  { return m.group.begin() }
-func (m groupMember) IsIdle(now uint64) (stopped bool) { return m.group.isIdle(m.c, now) }
-func (m groupMember) NotIdle()                         { m.group.notIdle(m.c) }
-
-func (c *Consumer) holds() int {
-	return int(c.held.Load() + c.working.Load())
-}
-
-func (c *Consumer) again() { base.Signal(c.cleared) }
-
-func (c *Consumer) halt() { c.stopNow() }

@@ -2,44 +2,56 @@ package consume
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
-	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/notify"
-	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/internal/settle"
 	"github.com/chanq/chanq/internal/table"
 )
 
-// A consumer's settles and extensions: package settle stores them, and this is what the consumer makes of their outcomes.
+// owner is the lease.Owner of a consumer's leases. Package settle stores settles and extensions, and this is what the consumer makes of
+// their outcomes.
+type owner struct {
+	cfg      *Config
+	load     *load
+	home     lease.Home
+	settler  *settle.Settler
+	extender *settle.Extender
+	witness  *witness
+	pace     *claim.Pace
+	order    *claim.Slots // the claims of an ordered queue, else nil
+	trial    *claim.Trial
 
-func (c *Consumer) newSettler() *settle.Settler {
-	cfg := &c.cfg
-	return settle.New(settle.Config{
-		Owner: c, Table: table.Table{Queue: cfg.Table, Part: c.parts.settle}, Traits: cfg.Table.Dialect.Traits(), Classify: cfg.Table.Classify,
-		Health: cfg.Health, IsLast: cfg.Table.IsLast, Timeout: cfg.TryTimeout, Linger: cfg.Linger, Room: cfg.Backlog,
-		Awaited: func(l *lease.Lease) bool { return c.order != nil && c.order.Awaited(l) }, Isolated: cfg.Isolated.Set,
-		Known: cfg.Observer.Known, Stored: c.stored, Broken: c.Broken,
-	}, c.abandoned)
+	mu      sync.Mutex   // guards settled; held for moments
+	settled settle.Tally // so far
 }
 
-func (c *Consumer) newExtender() *settle.Extender {
-	cfg := &c.cfg
-	return settle.NewExtender(settle.ExtenderConfig{
-		Table: table.Table{Queue: cfg.Table, Part: c.parts.extend}, Traits: cfg.Table.Dialect.Traits(), Classify: cfg.Table.Classify,
+// makeSettles makes the settler and the extender of a consumer.
+func (o *owner) makeSettles(c *Consumer) {
+	cfg := o.cfg
+	traits := cfg.Table.Dialect.Traits()
+	o.settler = settle.New(settle.Config{
+		Table: table.Table{Queue: cfg.Table, Part: c.parts.settle}, Traits: traits, Classify: cfg.Table.Classify,
+		Health: cfg.Health, IsLast: cfg.Table.IsLast, Timeout: cfg.TryTimeout, Linger: cfg.Linger, Room: cfg.Backlog,
+		Awaited: func(l *lease.Lease) bool { return o.order != nil && o.order.Awaited(l) }, Isolated: cfg.Isolated.Set,
+		Known: cfg.Observer.Known, Stored: o.stored, Broken: c.Broken,
+	}, c.ending.abandoned)
+	o.extender = settle.NewExtender(settle.ExtenderConfig{
+		Table: table.Table{Queue: cfg.Table, Part: c.parts.extend}, Traits: traits, Classify: cfg.Table.Classify,
 		Health: cfg.Health, LeaseFor: cfg.LeaseFor, MaxExtend: cfg.MaxExtend, Taken: func() int64 { return c.feed.Taken() },
-		Timeout: cfg.StatementTimeout, Member: c.memberUntil,
+		Timeout: cfg.StatementTimeout, Member: c.member.until,
 		Lost: cfg.Observer.Lost, Broken: c.Broken,
 	})
 }
 
 // stored counts a group of settles, reports what was lost, and notes where messages are again.
-func (c *Consumer) stored(began time.Time, t settle.Tally, leases []*lease.Lease) {
+func (o *owner) stored(began time.Time, t settle.Tally, leases []*lease.Lease) {
 	if t != (settle.Tally{}) {
-		c.cfg.Observer.Settled(t, time.Since(began))
+		o.cfg.Observer.Settled(t, time.Since(began))
 	}
 	var released []*lease.Lease
 	var slots notify.Slots
@@ -47,7 +59,7 @@ func (c *Consumer) stored(began time.Time, t settle.Tally, leases []*lease.Lease
 		if err := l.Outcome(); err != nil {
 			failed, ok := err.(*lease.FailedError)
 			if refused := ok && failed.Refused; refused || err == lease.ErrLost {
-				if report := c.cfg.Observer.Lost(l, !refused); report != nil {
+				if report := o.cfg.Observer.Lost(l, !refused); report != nil {
 					report()
 				}
 			}
@@ -64,101 +76,100 @@ func (c *Consumer) stored(began time.Time, t settle.Tally, leases []*lease.Lease
 		}
 	}
 	if len(released) > 0 {
-		c.cfg.Key.Lower(claim.PlacesOf(released))
+		o.cfg.Signals.Key.Lower(claim.PlacesOf(released))
 	}
-	c.mu.Lock()
-	c.settled.Add(t)
-	c.mu.Unlock()
-	c.pace.Progress()
+	o.count(t)
+	o.pace.Progress()
 	// What was given back is another consumer's chance, whose pause ends here. Not
 	// after a Release by a reader who goes on reading: one that releases whatever it
 	// gets would claim it again and again, without a pause.
-	if t.Nacked > 0 || t.Released > 0 && c.stop.Err() != nil {
-		c.cfg.Key.Signal()
-		c.cfg.Debouncer.Notify(t.Nacked+t.Released, slots, false)
+	if t.Nacked > 0 || t.Released > 0 && o.load.stop.Err() != nil {
+		o.cfg.Signals.Signal(t.Nacked+t.Released, slots, false)
 	}
 }
 
-// wake has all idle consumers of the queue look at once.
-func (c *Consumer) wake() {
-	c.cfg.Key.Wake()
-	c.cfg.Debouncer.Notify(0, notify.AnySlot, false)
-}
-
-// mind ends the consumer if err is a panic of the driver. It is for statements that are repeated whatever their outcome.
-func (c *Consumer) mind(op string, err error) {
-	if session.Panicked(err) {
-		c.Broken(op, err)
+// committed notes that a transaction has acked the messages of leases, and is committed. seen is that of lease.Committed. It takes over
+// the slice.
+func (o *owner) committed(leases []*lease.Lease, seen bool) {
+	t := settle.Tally{Acked: len(lease.Committed(leases, seen))}
+	if t.Acked == 0 {
+		return
 	}
+	o.cfg.Observer.Settled(t, 0)
+	o.count(t)
 }
 
-// The consumer as the owner of its leases.
+func (o *owner) count(t settle.Tally) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.settled.Add(t)
+}
+
+func (o *owner) tally() settle.Tally {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.settled
+}
+
+// skip reports a lease that has ended before a reader took it. It is released:
+// should the database still hold it for us, the attempt does not count. Nor does
+// it count as taken: where buffered leases expire, claims must become smaller.
+func (o *owner) skip(l *lease.Lease) bool {
+	if !l.Gone() {
+		return false
+	}
+	o.pace.Skip()
+	if l.Take(lease.Release) {
+		o.pace.Take()
+		o.settler.AddAll(l) // readers do not wait for room
+	}
+	return true
+}
 
 // Expedite has settles stored soon: a caller waits for one.
-func (c *Consumer) Expedite() { c.settler.Expedite() }
+func (o *owner) Expedite() { o.settler.Expedite() }
 
 // Settle hands a lease to the settler.
-func (c *Consumer) Settle(ctx context.Context, l *lease.Lease) error {
-	c.pace.Take()
-	return c.settler.Add(ctx, l)
+func (o *owner) Settle(ctx context.Context, l *lease.Lease) error {
+	o.pace.Take()
+	return o.settler.Add(ctx, l)
 }
 
 // Extend asks the database, unless the consumer has ended, which does not wait for a lease that has expired: nothing would keep it.
-func (c *Consumer) Extend(ctx context.Context, l *lease.Lease, d time.Duration) (held bool, err error) {
-	if isClosed(c.extender.Ended()) {
+func (o *owner) Extend(ctx context.Context, l *lease.Lease, d time.Duration) (held bool, err error) {
+	if isClosed(o.extender.Ended()) {
 		return false, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.StatementTimeout)
+	ctx, cancel := context.WithTimeout(ctx, o.cfg.StatementTimeout)
 	defer cancel()
-	return c.extender.Extend(ctx, l, d, c.cfg.TryTimeout)
+	return o.extender.Extend(ctx, l, d, o.cfg.TryTimeout)
 }
 
 // Expire does what the extender does when it looks, which it need not have done yet, or never will: after a Shutdown that gave up.
-func (c *Consumer) Expire(l *lease.Lease) { c.extender.Lose(l, lease.Expired) }
+func (o *owner) Expire(l *lease.Lease) { o.extender.Lose(l, lease.Expired) }
 
 // Changed notes which leases are no longer held, and what others of their keys may do.
-func (c *Consumer) Changed(leases ...*lease.Lease) {
+func (o *owner) Changed(leases ...*lease.Lease) {
 	for _, l := range leases {
 		if l.End() {
-			c.leaseEnded(l)
+			o.leaseEnded(l)
 		}
 		if l.State() == lease.InTx {
-			c.witness.add(l)
+			o.witness.add(l)
 		}
 	}
-	if c.order != nil {
-		c.order.Changed(leases)
+	if o.order != nil {
+		o.order.Changed(leases)
 	}
 }
 
-func (c *Consumer) leaseEnded(l *lease.Lease) {
+func (o *owner) leaseEnded(l *lease.Lease) {
 	if l.State() != lease.Settled {
-		c.pace.Take()
+		o.pace.Take()
 	}
 	if l.Suspect {
-		c.trial.End()
-		base.Signal(c.cleared)
+		o.trial.End()
+		base.Signal(o.load.cleared)
 	}
-	c.letGo()
-}
-
-// Take notes that a reader has taken a lease: a settle of it is under way.
-func (c *Consumer) Take() { c.pace.Take() }
-
-// SettleAll takes leases in state Settling. It does not wait.
-func (c *Consumer) SettleAll(leases ...*lease.Lease) { c.settler.AddAll(leases...) }
-
-// Finished takes settles that were stored elsewhere, with their outcomes.
-func (c *Consumer) Finished(began time.Time, outcomes []batch.Outcome[*lease.Lease]) {
-	c.settler.Done(began, outcomes)
-}
-
-// Flush waits until every settle that was handed over before has its outcome.
-func (c *Consumer) Flush(ctx context.Context) error { return c.settler.Flush(ctx) }
-
-// Returned notes that the handler of a lease that is in a transaction has returned.
-func (c *Consumer) Returned(l *lease.Lease) {
-	if c.order != nil {
-		c.order.Returned(l)
-	}
+	o.load.ended(&o.load.leases)
 }

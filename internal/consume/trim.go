@@ -2,7 +2,6 @@ package consume
 
 import (
 	"cmp"
-	"context"
 	"database/sql"
 	"math/rand/v2"
 	"time"
@@ -14,43 +13,48 @@ import (
 // trimRows is how many messages a step deletes at most. After a step that failed it is half as many, for large bodies.
 const trimRows = 1000
 
-// trim deletes once a minute the dead and done messages that the queue's policy no longer keeps. It keeps no session. Each round begins
-// where the one before ended, and does not walk over the rows that were deleted. Every 60th round begins at the beginning, for rows that
-// another session had locked, or archived in a transaction that was open for long.
-func (c *Consumer) trim() {
+// trimmer deletes the dead and done messages that the queue's policy no longer keeps, and returns free pages. It keeps no session.
+type trimmer struct {
+	*tasks
+	done, dead int64 // where the last round ended
+	most       int   // messages of the next step
+	pages      shrinker
+}
+
+// run trims once a minute. Each round begins where the one before ended, and does not walk over the rows that were deleted. Every 60th
+// round begins at the beginning, for rows that another session had locked, or archived in a transaction that was open for long.
+func (t *trimmer) run() {
 	const whole = 60
-	chore := c.cfg.Task("trim", "trim")
+	chore := t.cfg.Task("trim", "trim")
 	defer chore.End()
-	var done, dead, free int64
-	most := trimRows
-	for round := 1; c.stop.Err() == nil; round++ {
-		p := c.cfg.Table.Policy()
+	t.most = trimRows
+	for round := 1; t.stop.Err() == nil; round++ {
+		p := t.cfg.Table.Policy()
 		every := time.Minute
 		for _, age := range []time.Duration{p.Retain, p.RetainDead} {
 			if age > 0 {
 				every = max(time.Second, min(every, age))
 			}
 		}
-		batch.Sleep(c.stop, every/2+rand.N(every))
-		p = c.cfg.Table.Policy() // which may have changed
+		batch.Sleep(t.stop, every/2+rand.N(every))
+		p = t.cfg.Table.Policy() // which may have changed
 		if round%whole == 0 {
-			done, dead = 0, 0
+			t.done, t.dead = 0, 0
 		}
-		c.report(chore, "trim", cmp.Or(c.trimOnce(sqlbatch.Done, p.Retain, &done, &most), c.trimOnce(sqlbatch.Dead, p.RetainDead, &dead, &most), c.shrink(&free)))
+		t.report(chore, "trim", cmp.Or(t.trim(sqlbatch.Done, p.Retain, &t.done), t.trim(sqlbatch.Dead, p.RetainDead, &t.dead), t.pages.shrink()))
 	}
 }
 
-// trimOnce deletes messages of a state that ended longer ago than age, in steps, each from where the one before ended. Between them
+// trim deletes messages of a state that ended longer ago than age, in steps, each from where the one before ended. Between them
 // others have their turn. A step that failed is repeated from where it began: its rows may precede the error, and be there still. An
 // age of 0 keeps all.
-func (c *Consumer) trimOnce(state sqlbatch.State, age time.Duration, after *int64, most *int) error {
+func (t *trimmer) trim(state sqlbatch.State, age time.Duration, after *int64) error {
 	if age == 0 {
 		return nil
 	}
-	for rows := *most; c.stop.Err() == nil; rows = *most {
+	for rows := t.most; t.stop.Err() == nil; rows = t.most {
 		deleted, last := 0, *after
-		ctx, cancel := context.WithTimeout(c.stop, c.spareTime())
-		err := c.parts.note.RunPatient(ctx, c.cfg.Table.SQL.Trim(state, age, rows, *after), func(r *sql.Rows) error {
+		_, err := t.do(t.stop, t.spareTime(), t.cfg.Table.SQL.Trim(state, age, rows, *after), func(r *sql.Rows) error {
 			var id sql.RawBytes
 			var place int64
 			err := r.Scan(&id, &place)
@@ -58,12 +62,11 @@ func (c *Consumer) trimOnce(state sqlbatch.State, age time.Duration, after *int6
 			deleted++
 			return err
 		})
-		cancel()
 		if err != nil {
-			*most = max(1, rows/2)
+			t.most = max(1, rows/2)
 			return err
 		}
-		*after, *most = last, min(trimRows, 2*rows)
+		*after, t.most = last, min(trimRows, 2*rows)
 		if deleted < rows {
 			return nil
 		}

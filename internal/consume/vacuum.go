@@ -11,20 +11,23 @@ import (
 	"github.com/chanq/chanq/internal/batch"
 )
 
-// vacuum keeps dead rows from growing the live table, where the database removes them by a vacuum. Each consumer looks by itself; the
+// vacuumer keeps dead rows from growing the live table, where the database removes them by a vacuum. Each consumer looks by itself; the
 // database lets one of all processes vacuum at a time. A consumer that took no message makes no statement.
-//
-// It uses a session of the kind Note during the vacuum, so neither claims nor settles wait for one. Stop cancels the statement that is
-// under way.
-func (c *Consumer) vacuum() {
-	chore := c.cfg.Task("vacuum", "vacuum")
+type vacuumer struct {
+	*tasks
+	taken func() int64 // messages that the consumer has taken
+	pace  vacuumPace
+}
+
+// run looks until the consumer stops, which cancels the statement that is under way.
+func (v *vacuumer) run() {
+	chore := v.cfg.Task("vacuum", "vacuum")
 	defer chore.End()
-	every := c.cfg.VacuumEvery
-	p := vacuumPace{}
-	for c.stop.Err() == nil {
-		batch.Sleep(c.stop, every/2+every/4+rand.N(every/2+1)) // not all processes at once
-		if taken := c.pace.Taken(); c.stop.Err() == nil && p.due(base.Now(), taken) {
-			c.vacuumIfWorn(&p, chore)
+	every := v.cfg.VacuumEvery
+	for v.stop.Err() == nil {
+		batch.Sleep(v.stop, every/2+every/4+rand.N(every/2+1)) // not all processes at once
+		if taken := v.taken(); v.stop.Err() == nil && v.pace.due(base.Now(), taken) {
+			v.vacuumIfWorn(chore)
 		}
 	}
 }
@@ -38,11 +41,11 @@ const (
 )
 
 // vacuumIfWorn looks at the table, vacuums it if that is worth the time, and looks again.
-func (c *Consumer) vacuumIfWorn(p *vacuumPace, chore *base.Task) {
-	w, err := c.wear()
-	if err != nil || !p.worth(base.Now(), w) {
+func (v *vacuumer) vacuumIfWorn(chore *base.Task) {
+	w, err := v.wear()
+	if err != nil || !v.pace.worth(base.Now(), w) {
 		if err != nil {
-			c.report(chore, "vacuum", err)
+			v.report(chore, "vacuum", err)
 		}
 		return
 	}
@@ -50,36 +53,34 @@ func (c *Consumer) vacuumIfWorn(p *vacuumPace, chore *base.Task) {
 		chore.Report(&DeniedError{w.denied})
 		return
 	}
-	done, ok := c.parts.note.Turn()
+	done, ok := v.note.Turn()
 	if !ok {
 		return // another queue's
 	}
 	defer done()
-	ctx, cancel := context.WithTimeout(c.stop, vacuumTimeout)
+	ctx, cancel := context.WithTimeout(v.stop, vacuumTimeout)
 	defer cancel()
 	began := base.Now()
-	err = c.parts.note.Run(ctx, c.cfg.Table.SQL.Vacuum(), nil)
+	err = v.note.Run(ctx, v.cfg.Table.SQL.Vacuum(), nil)
 	took := base.Now() - began
 	if err == nil {
-		batch.Sleep(c.stop, wearDelay)
-		w, err = c.wear()
+		batch.Sleep(v.stop, wearDelay)
+		w, err = v.wear()
 	}
-	if c.stop.Err() != nil {
+	if v.stop.Err() != nil {
 		return // which is no failure
 	}
-	c.report(chore, "vacuum", err)
+	v.report(chore, "vacuum", err)
 	if err != nil {
-		p.failed(base.Now(), took)
+		v.pace.failed(base.Now(), took)
 		return
 	}
-	p.done(base.Now(), took, w)
+	v.pace.done(base.Now(), took, w)
 }
 
 // wear asks the database. A table that is missing has none.
-func (c *Consumer) wear() (w wear, err error) {
-	ctx, cancel := context.WithTimeout(c.stop, c.cfg.StatementTimeout)
-	defer cancel()
-	err = c.parts.note.RunPatient(ctx, c.cfg.Table.SQL.Bloat(), func(rows *sql.Rows) error {
+func (v *vacuumer) wear() (w wear, err error) {
+	_, err = v.do(v.stop, v.cfg.StatementTimeout, v.cfg.Table.SQL.Bloat(), func(rows *sql.Rows) error {
 		var denied sql.NullString
 		err := rows.Scan(&w.dead, &w.live, &w.vacuums, &denied)
 		w.denied = denied.String

@@ -9,14 +9,16 @@ import (
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/lease"
-	"github.com/chanq/chanq/internal/settle"
 	"github.com/chanq/chanq/internal/table"
 )
 
 // witness finds out which messages transactions of the caller have acked: their rows are gone after the commit, of which only the
 // caller learns. It looks at all of them together, witnessEvery after the first ack, and then as often while rows are left.
 type witness struct {
-	entered chan struct{} // of capacity 1: there are leases
+	*tasks
+	abandoned context.Context
+	committed func(leases []*lease.Lease, seen bool) // see lease.Committed
+	entered   chan struct{}                          // of capacity 1: there are leases
 
 	mu     sync.Mutex // guards leases
 	leases []*lease.Lease
@@ -47,15 +49,15 @@ func (w *witness) take() []*lease.Lease {
 	})
 }
 
-// witnessAcks looks until ctx ends, and then once more.
-func (c *Consumer) witnessAcks(ctx context.Context) {
+// run looks until ctx ends, and then once more.
+func (w *witness) run(ctx context.Context) {
 	for {
 		select {
-		case <-c.witness.entered:
+		case <-w.entered:
 			batch.Sleep(ctx, witnessEvery)
 		case <-ctx.Done():
 		}
-		c.look()
+		w.look()
 		if ctx.Err() != nil {
 			return
 		}
@@ -64,14 +66,13 @@ func (c *Consumer) witnessAcks(ctx context.Context) {
 
 // look reports the acks whose rows are gone. It goes on looking for the others until LeaseFor after the end of their leases: a
 // transaction may keep a row for longer, but others may have the message by then.
-func (c *Consumer) look() {
-	leases := c.witness.take()
+func (w *witness) look() {
+	leases := w.take()
 	if len(leases) == 0 {
 		return
 	}
-	timeout := settle.Patience(c.cfg.LeaseFor, c.cfg.StatementTimeout)
-	seen, err := table.Table{Queue: c.cfg.Table, Part: c.parts.note}.Look(c.abandoned, timeout, lease.IDs(leases))
-	c.mind("look", err)
+	seen, err := table.Table{Queue: w.cfg.Table, Part: w.note}.Look(w.abandoned, w.patience(), lease.IDs(leases))
+	w.mind("look", err)
 	var gone []*lease.Lease
 	for _, l := range leases {
 		row := lease.RowHeld
@@ -81,23 +82,9 @@ func (c *Consumer) look() {
 		switch {
 		case row == lease.RowGone:
 			gone = append(gone, l)
-		case row == lease.RowHeld && base.Now() < l.Deadline()+c.cfg.LeaseFor:
-			c.witness.add(l)
+		case row == lease.RowHeld && base.Now() < l.Period.Deadline()+w.cfg.LeaseFor:
+			w.add(l)
 		}
 	}
-	c.committed(gone, true)
-}
-
-// Committed notes that a transaction has acked the messages of leases, and is committed. It takes over the slice.
-func (c *Consumer) Committed(leases []*lease.Lease) { c.committed(leases, false) }
-
-func (c *Consumer) committed(leases []*lease.Lease, seen bool) {
-	t := settle.Tally{Acked: len(lease.Committed(leases, seen))}
-	if t.Acked == 0 {
-		return
-	}
-	c.cfg.Observer.Settled(t, 0)
-	c.mu.Lock()
-	c.settled.Add(t)
-	c.mu.Unlock()
+	w.committed(gone, true)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
@@ -27,48 +28,62 @@ func (c *Context) String() string { return "chanq.Lease.Context" }
 // made is for those who use the context: from now on it is watched.
 func (c *Context) made() *cancellable {
 	l := (*Lease)(c)
-	if made := l.ctx.Load(); made != nil {
+	if made := l.ctx.used.Load(); made != nil {
 		return made
 	}
-	made := l.makeContext()
+	made := l.ctx.make(l.Home)
 	made.watch(l)
 	// What ended before the context could be seen is seen here.
 	switch l.State() {
 	case Lost, Expired:
-		l.cancel()
+		l.ctx.cancel(l.Home)
 	case Settled:
 		l.endContext()
 	default:
-		if l.Deadline() <= base.Now() {
+		if l.Period.Deadline() <= base.Now() {
 			made.timeUp() // the timer does it soon, and this caller asks now
 		}
 	}
 	return made
 }
 
-func (l *Lease) makeContext() *cancellable {
-	ctx, cancel := context.WithCancelCause(l.Home.Parent)
-	made := &cancellable{Context: ctx, cancel: cancel, home: l.Home}
-	if !l.ctx.CompareAndSwap(nil, made) {
+// ownContext is the context of one lease, and that of the call that handles it together with others.
+type ownContext struct {
+	used atomic.Pointer[cancellable] // made by the first use
+	with atomic.Pointer[together]    // nil: no such call
+}
+
+func (c *ownContext) make(home *Home) *cancellable {
+	ctx, cancel := context.WithCancelCause(home.Parent)
+	made := &cancellable{Context: ctx, cancel: cancel, home: home}
+	if !c.used.CompareAndSwap(nil, made) {
 		cancel(nil)
 	}
-	return l.ctx.Load()
+	return c.used.Load()
 }
 
 // cancel ends the context of the lease, for good: also if it was not used yet, and
 // the lease is extended afterwards.
-func (l *Lease) cancel() {
-	made := l.ctx.Load()
+func (c *ownContext) cancel(home *Home) {
+	made := c.used.Load()
 	if made == nil {
-		made = l.makeContext()
+		made = c.make(home)
 	}
 	made.unwatch()
 	made.cancel(ErrLost)
 }
 
+// lost is cancel, and ends the context of the call that handles the lease together with others.
+func (c *ownContext) lost(home *Home) {
+	c.cancel(home)
+	if t := c.with.Load(); t != nil {
+		t.cancel(ErrLost)
+	}
+}
+
 // Unwatch leaves the context as it is, and stops its timer: what it belongs to is over.
 func (l *Lease) Unwatch() {
-	if made := l.ctx.Load(); made != nil {
+	if made := l.ctx.used.Load(); made != nil {
 		made.unwatch()
 	}
 }
@@ -78,7 +93,7 @@ func (l *Lease) Unwatch() {
 func (l *Lease) endContext() {
 	switch {
 	case errors.Is(l.err, ErrLost):
-		l.cancel()
+		l.ctx.cancel(l.Home)
 	case l.seen:
 	case l.err == nil, errors.Is(l.err, ErrSettled):
 		l.Unwatch()
@@ -108,7 +123,7 @@ func (c *cancellable) watch(l *Lease) {
 		return
 	}
 	c.lease = l
-	left := l.Deadline() - base.Now()
+	left := l.Period.Deadline() - base.Now()
 	if c.timer == nil {
 		c.timer = time.AfterFunc(left, c.timeUp)
 	} else {
@@ -134,7 +149,7 @@ func (c *cancellable) timeUp() {
 	c.mu.Lock()
 	l := c.lease
 	if l != nil {
-		if left := l.Deadline() - base.Now(); left > 0 { // it was extended meanwhile
+		if left := l.Period.Deadline() - base.Now(); left > 0 { // it was extended meanwhile
 			c.timer.Reset(left)
 			l = nil
 		}
@@ -142,7 +157,7 @@ func (c *cancellable) timeUp() {
 	c.mu.Unlock()
 	if l != nil {
 		l.Home.Owner.Expire(l)
-		l.cancel() // also where the lease is in a transaction, or being settled
+		l.ctx.cancel(l.Home) // also where the lease is in a transaction, or being settled
 	}
 }
 
@@ -200,7 +215,7 @@ func Together(leases []*Lease) (ctx context.Context, end func()) {
 	t.Context, t.cancel = context.WithCancelCause(home.Parent)
 	home.contexts.add(t, t.cancel)
 	for _, l := range leases {
-		l.with.Store(t)
+		l.ctx.with.Store(t)
 		if s := l.State(); s == Lost || s == Expired { // before it could see t
 			t.cancel(ErrLost)
 		}
@@ -208,7 +223,7 @@ func Together(leases []*Lease) (ctx context.Context, end func()) {
 	return t, func() {
 		home.contexts.remove(t)
 		for _, l := range leases {
-			l.with.Store(nil)
+			l.ctx.with.Store(nil)
 		}
 		t.cancel(nil)
 	}

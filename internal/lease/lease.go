@@ -94,33 +94,35 @@ type Lease struct {
 	Extend   *Extension // of the goroutine that extends leases; nil before the first extension
 
 	// Written by who begins a settle, before the state is Settling or the settle is handed over.
-	Op        Op
+	Settlement
 	Quiet     bool // Text may have parts of the body: it is for the table only
 	Uncounted bool // it is dead-lettered by the claim that found it, which was no attempt
 	inTx      bool // it was acked in a transaction before: that it is gone is no loss
 	seen      bool // it was, and only its row shows the commit
-	Delay     time.Duration
-	Text      string
-	Cause     sqlbatch.Cause // of its death, if this settle is the end of the message; 0: the last attempt failed
 
 	// Of who stores the settle.
 	MaybeApplied bool // a transaction of a pipe may have been applied
 	Locked       bool // its row was found locked
 
-	Number     atomic.Int64 // on the channel of its consumer, from 1; 0: it was not put there
+	Period     Period
+	Number     Number
 	About      atomic.Value // of who made the Owner: the message, of a lease that may be dead-lettered
 	RolledBack atomic.Bool  // it is InTx, and its transaction was rolled back
 	ByTx       bool         // it is settled by the commit of its transaction
 
-	deadline atomic.Int64 // of base.Now
-	until    atomic.Int64 // end of automatic extension
-	state    atomic.Uint32
-	ended    atomic.Bool
+	state atomic.Uint32
+	ended atomic.Bool
+	err   error                         // outcome; written before the state is Settled
+	done  atomic.Pointer[chan struct{}] // closed when settled or lost; made by the first Wait
+	ctx   ownContext
+}
 
-	err  error                         // outcome; written before the state is Settled
-	done atomic.Pointer[chan struct{}] // closed when settled or lost; made by the first Wait
-	ctx  atomic.Pointer[cancellable]   // made by the first use of its context
-	with atomic.Pointer[together]      // the leases that are handled by the same call, or nil
+// Settlement is what a settle does with a message.
+type Settlement struct {
+	Op    Op
+	Delay time.Duration // until the message is due again
+	Text  string
+	Cause sqlbatch.Cause // of its death, if this settle is the end of the message; 0: the last attempt failed
 }
 
 // HeavyBody is how many bytes of a body make a lease heavy: more than almost all messages have, and written in a moment.
@@ -134,40 +136,6 @@ type Extension struct {
 	Pending atomic.Bool // it is in the writer
 }
 
-// Begin gives a new lease its deadline, and the end of automatic extension.
-func (l *Lease) Begin(deadline, until time.Duration) {
-	l.deadline.Store(int64(deadline))
-	l.until.Store(int64(until))
-}
-
-// After is when a lease of d that was asked for at start is over here at the latest. Databases count in milliseconds and
-// may round down: without the millisecond that is taken off, this process could believe in its lease longer than they do.
-func After(start, d time.Duration) time.Duration { return start + d - base.Tolerance }
-
-// Deadline is when the lease ends here unless it is extended.
-func (l *Lease) Deadline() time.Duration { return time.Duration(l.deadline.Load()) }
-
-// Until is when automatic extension ends.
-func (l *Lease) Until() time.Duration { return time.Duration(l.until.Load()) }
-
-// Prolong notes that the database has the lease until end at least.
-func (l *Lease) Prolong(end time.Duration) { raise(&l.deadline, end) }
-
-// KeepUntil has the lease extended until end at least.
-func (l *Lease) KeepUntil(end time.Duration) { raise(&l.until, end) }
-
-// Waits reports that no reader has the lease, of a consumer whose readers have taken so many from its channel.
-func (l *Lease) Waits(taken int64) bool {
-	n := l.Number.Load()
-	return n == 0 || n > taken
-}
-
-// raise sets t to at, unless it is later.
-func raise(t *atomic.Int64, at time.Duration) {
-	for was := t.Load(); was < int64(at) && !t.CompareAndSwap(was, int64(at)); was = t.Load() {
-	}
-}
-
 // State returns the state.
 func (l *Lease) State() State { return State(l.state.Load()) }
 
@@ -177,28 +145,19 @@ func (l *Lease) move(from, to State) bool {
 
 // Settle hands the lease to its owner, to be settled. If ctx ends before there is room for the settle, the lease is what it
 // was.
-func (l *Lease) Settle(ctx context.Context, op Op, delay time.Duration, text string) error {
-	return l.settle(ctx, op, delay, text, 0)
-}
-
-// Reject is Settle for a dead letter of this cause.
-func (l *Lease) Reject(ctx context.Context, cause sqlbatch.Cause, text string) error {
-	return l.settle(ctx, Dead, 0, text, cause)
-}
-
-func (l *Lease) settle(ctx context.Context, op Op, delay time.Duration, text string, cause sqlbatch.Cause) error {
+func (l *Lease) Settle(ctx context.Context, how Settlement) error {
 	for {
 		switch s := l.State(); s {
 		case Held, Expired, InTx:
 			if !l.move(s, Settling) {
 				continue
 			}
-			l.Op, l.Delay, l.Text, l.Cause, l.inTx = op, delay, text, cause, s == InTx
+			l.Settlement, l.inTx = how, s == InTx
 			switch err := l.Home.Owner.Settle(ctx, l); err {
 			case nil:
 				return nil
 			case batch.ErrClosed:
-				Finish(l.Home.Owner, []*Lease{l}, []error{err})
+				Finish([]*Lease{l}, []error{err})
 				return err
 			default:
 				l.state.Store(uint32(s))
@@ -252,13 +211,13 @@ func (l *Lease) Revoke() *Lease {
 		return nil
 	}
 	l.ended.Store(true)
-	l.endContexts()
+	l.ctx.lost(l.Home)
 	l.wake()
 	r := &Lease{
 		Home: l.Home, Item: l.Item, Due: l.Due, Priority: l.Priority, Attempt: l.Attempt, Lapses: l.Lapses,
-		Message: l.Message, Delivery: l.Delivery, Suspect: l.Suspect, Op: Release,
+		Message: l.Message, Delivery: l.Delivery, Suspect: l.Suspect, Settlement: Settlement{Op: Release},
 	}
-	r.Begin(l.Deadline(), l.Until())
+	r.Period.Begin(l.Period.Deadline(), l.Period.Until())
 	r.state.Store(uint32(Settling))
 	return r
 }
@@ -268,13 +227,16 @@ func (l *Lease) Revoke() *Lease {
 func (l *Lease) Failures() int { return l.Attempt - l.Lapses }
 
 // Finish gives leases of one owner the outcomes of their settles, and wakes the calls that wait for them.
-func Finish(owner Owner, leases []*Lease, outcomes []error) {
+func Finish(leases []*Lease, outcomes []error) {
+	if len(leases) == 0 {
+		return
+	}
 	for i, l := range leases {
 		l.err, l.Text = outcomes[i], "" // somebody may keep the lease, and its slab, for long
 		l.state.Store(uint32(Settled))
 		l.endContext()
 	}
-	owner.Changed(leases...)
+	leases[0].Home.Owner.Changed(leases...)
 	for _, l := range leases {
 		l.wake()
 	}
@@ -314,9 +276,7 @@ func Committed(leases []*Lease, seen bool) []*Lease {
 	for _, l := range leases {
 		l.Op, l.ByTx, l.seen = Ack, true, seen
 	}
-	if len(leases) > 0 {
-		Finish(leases[0].Home.Owner, leases, make([]error, len(leases)))
-	}
+	Finish(leases, make([]error, len(leases)))
 	return leases
 }
 
@@ -330,18 +290,10 @@ func (l *Lease) LoseInTx() {
 // changed ends the context of a lease that has moved to Expired or Lost, calls the owner, and wakes the calls that wait. The lease may have
 // moved on meanwhile.
 func (l *Lease) changed(to State) {
-	l.endContexts()
+	l.ctx.lost(l.Home)
 	l.Home.Owner.Changed(l)
 	if to == Lost {
 		l.wake()
-	}
-}
-
-// endContexts ends the context of the lease, and that of the call that handles it together with others.
-func (l *Lease) endContexts() {
-	l.cancel()
-	if t := l.with.Load(); t != nil {
-		t.cancel(ErrLost)
 	}
 }
 
@@ -376,7 +328,7 @@ func (l *Lease) Awaited() bool { return l.done.Load() != nil }
 func (l *Lease) Gone() bool {
 	switch l.State() {
 	case Held:
-		return base.Now() >= l.Deadline()
+		return base.Now() >= l.Period.Deadline()
 	case Expired, Lost:
 		return true
 	}

@@ -53,11 +53,13 @@ func (o *owner) Changed(leases ...*lease.Lease) {
 
 func of(o *owner, left time.Duration) *lease.Lease {
 	l := &lease.Lease{Home: &lease.Home{Owner: o, Parent: context.Background()}}
-	l.Begin(base.Now()+left, base.Now()+left)
+	l.Period.Begin(base.Now()+left, base.Now()+left)
 	return l
 }
 
-func ack(l *lease.Lease) error { return l.Settle(context.Background(), lease.Ack, 0, "") }
+func ack(l *lease.Lease) error {
+	return l.Settle(context.Background(), lease.Settlement{Op: lease.Ack})
+}
 
 func TestALeaseIsSettledOnce(t *testing.T) {
 	o := &owner{}
@@ -68,7 +70,7 @@ func TestALeaseIsSettledOnce(t *testing.T) {
 	require.False(t, l.Take(lease.Release))
 	require.False(t, l.Lose(lease.Lost), "the settle finds out")
 	require.ErrorIs(t, l.EnterTx(), lease.ErrSettled)
-	lease.Finish(o, o.settles, []error{nil})
+	lease.Finish(o.settles, []error{nil})
 	require.Equal(t, lease.Settled, l.State())
 	require.NoError(t, l.Wait(t.Context()))
 	require.ErrorIs(t, ack(l), lease.ErrSettled)
@@ -120,7 +122,7 @@ func TestOneCallOfChangedForAGroup(t *testing.T) {
 		leases[i] = of(o, time.Hour)
 		require.NoError(t, ack(leases[i]))
 	}
-	lease.Finish(o, leases, errs)
+	lease.Finish(leases, errs)
 	require.Len(t, o.changed, 1)
 	require.Equal(t, 1000, o.ended)
 }
@@ -142,7 +144,7 @@ func TestWhoWaitsIsWokenWhenTheOwnerKnows(t *testing.T) {
 			synctest.Wait()
 			require.Empty(t, woken)
 		}
-		lease.Finish(o, o.settles, []error{nil})
+		lease.Finish(o.settles, []error{nil})
 		<-woken
 		require.Equal(t, 1, o.ended)
 	})
@@ -218,7 +220,7 @@ func TestAContextEndsAtTheDeadlineWhateverTheStateIs(t *testing.T) {
 			ctx := l.Context()
 			require.NoError(t, ctx.Err())
 			require.NoError(t, enter(l))
-			l.Prolong(base.Now() + 2*time.Minute)
+			l.Period.Prolong(base.Now() + 2*time.Minute)
 			time.Sleep(90 * time.Second)
 			require.NoError(t, ctx.Err(), name)
 			time.Sleep(31 * time.Second)
@@ -235,7 +237,7 @@ func TestAContextOutlivesASettleThatIsStored(t *testing.T) {
 		ctx := l.Context()
 		require.NoError(t, ctx.Err())
 		require.NoError(t, ack(l))
-		lease.Finish(o, o.settles, []error{nil})
+		lease.Finish(o.settles, []error{nil})
 		time.Sleep(time.Hour)
 		require.NoError(t, ctx.Err())
 		require.Zero(t, o.expired)
@@ -270,9 +272,9 @@ func TestPrintingAContextTellsNothingOfTheLease(t *testing.T) {
 func TestNoExtensionShortens(t *testing.T) {
 	l := &lease.Lease{}
 	for _, end := range []time.Duration{2 * time.Hour, time.Hour, 3 * time.Hour} {
-		before := l.Deadline()
-		l.Prolong(end)
-		require.Equal(t, max(before, end), l.Deadline())
+		before := l.Period.Deadline()
+		l.Period.Prolong(end)
+		require.Equal(t, max(before, end), l.Period.Deadline())
 	}
 }
 
@@ -313,10 +315,10 @@ func TestTheVerdictOnARowThatASettleDidNotReturn(t *testing.T) {
 		if c.inTx {
 			require.NoError(t, l.EnterTx())
 		}
-		require.NoError(t, l.Settle(t.Context(), c.op, 0, ""))
+		require.NoError(t, l.Settle(t.Context(), lease.Settlement{Op: c.op}))
 		l.MaybeApplied = c.unknown
 		if c.late {
-			l.Begin(base.Now(), 0)
+			l.Period.Begin(base.Now(), 0)
 		}
 		require.Equal(t, c.want, l.Verdict(l.Row(c.row)), c.what)
 	}

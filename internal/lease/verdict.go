@@ -34,7 +34,7 @@ func (v Verdict) Err() error {
 // it may have been another holder's.
 func (l *Lease) Verdict(row RowState) Verdict {
 	unknown := l.MaybeApplied || l.Unknown
-	ours := base.Now() < l.Deadline()
+	ours := base.Now() < l.Period.Deadline()
 	removes := l.Op == Ack || l.Op == Dead
 	switch {
 	case row == RowHeld:

@@ -91,6 +91,24 @@ func (k Key) Signal() { k.each(func(w *Waiter) { base.Signal(w.woken) }) }
 // Wake is Signal for messages that may have been due for long.
 func (k Key) Wake() { k.each(func(w *Waiter) { w.hurried = true; base.Signal(w.woken) }) }
 
+// Signals wakes the consumers of a queue, of this process and, by the Notifier, of others.
+type Signals struct {
+	Key       Key
+	Debouncer Debouncer
+}
+
+// Signal says that so many messages are due now, of an ordered queue in these slots. more says that others follow.
+func (s *Signals) Signal(messages int, slots Slots, more bool) {
+	s.Key.Signal()
+	s.Debouncer.Notify(messages, slots, more)
+}
+
+// Wake has all idle consumers look at once, also for messages that may have been due for long.
+func (s *Signals) Wake() {
+	s.Key.Wake()
+	s.Debouncer.Notify(0, AnySlot, false)
+}
+
 // Lower notes that there are messages at these places again. It ends no pause.
 func (k Key) Lower(places sqlbatch.Heads) {
 	k.each(func(w *Waiter) { w.places = Lowest(w.places, places) })

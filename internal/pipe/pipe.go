@@ -28,7 +28,6 @@ type Store interface {
 
 // Consumer has the inputs: consume.Consumer.
 type Consumer interface {
-	lease.Owner
 	// Abandoned ends when what is not in the database yet is given up.
 	Abandoned() context.Context
 	Take()
@@ -94,7 +93,7 @@ func New(cfg Config) *Pipe {
 		Full: []int{cfg.Inputs}, Cut: p.fit, Capacity: 2 * cfg.Inputs, Linger: cfg.Linger, AwaitedLinger: cfg.Linger,
 		Longest: cfg.Longest, Workers: 1,
 		Loop:     batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Unknown: table.MaybeApplied, Waited: table.Unconnected, Timeout: cfg.Timeout},
-		Observer: batch.Observer{Isolated: cfg.Isolated.Set},
+		Isolated: cfg.Isolated.Set,
 		Write:    p.write, Absent: p.absent, Done: p.done,
 	})
 	return p
@@ -122,7 +121,7 @@ func (p *Pipe) Add(item *Item) bool {
 	}
 	p.cfg.From.Take()
 	if p.writer.Add(context.Background(), item, batch.Awaited) != nil { // it was given up
-		lease.Finish(p.cfg.From, []*lease.Lease{item.In}, []error{&lease.FailedError{Op: "pipe", Err: batch.ErrClosed}})
+		lease.Finish([]*lease.Lease{item.In}, []error{&lease.FailedError{Op: "pipe", Err: batch.ErrClosed}})
 	}
 	return true
 }

@@ -106,7 +106,7 @@ func (r *rig) add(outputs []string, ids ...byte) {
 	for _, id := range ids {
 		r.change(func() { r.rows[id] = 1 })
 		l := &lease.Lease{Home: &r.home, Item: sqlbatch.Item{ID: [16]byte{id}, Fence: 1}, Attempt: 1}
-		l.Begin(base.Now()+time.Hour, base.Now()+time.Hour)
+		l.Period.Begin(base.Now()+time.Hour, base.Now()+time.Hour)
 		item := new(pipe.Item)
 		item.Begin(l, id)
 		for _, body := range outputs {

@@ -109,7 +109,7 @@ func New(cfg Config) *Sender {
 		},
 		InTurn: cfg.InFlight == 1, Workers: cfg.Workers,
 		Loop:     batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Unknown: session.Fell, Waited: session.Unconnected, Timeout: cfg.StatementTimeout},
-		Observer: batch.Observer{Isolated: cfg.Isolated},
+		Isolated: cfg.Isolated,
 		Write:    s.write, Done: s.done,
 	})
 	return s

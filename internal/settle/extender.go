@@ -132,13 +132,6 @@ func (x *Extender) Held() (held []*lease.Lease) {
 	return held
 }
 
-// Tracked returns how many leases are kept, ended ones too.
-func (x *Extender) Tracked() int {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.count
-}
-
 // drop removes the leases of which gone is true, and counts the rest. mu is held.
 func (x *Extender) drop(gone func(*lease.Lease) bool) {
 	x.count = 0
@@ -152,8 +145,8 @@ func (x *Extender) drop(gone func(*lease.Lease) bool) {
 
 // due reports that a lease should be extended now.
 func (x *Extender) due(l *lease.Lease, now time.Duration) bool {
-	deadline := l.Deadline()
-	if deadline-now >= x.cfg.LeaseFor*5/6 || now >= l.Until() {
+	deadline := l.Period.Deadline()
+	if deadline-now >= x.cfg.LeaseFor*5/6 || now >= l.Period.Until() {
 		return false
 	}
 	_, ends := x.cfg.Member()
@@ -205,12 +198,12 @@ func (x *Extender) review(now time.Duration) (due []*lease.Lease, nearest time.D
 		if l.Ended() || state != lease.Held && state != lease.Settling {
 			return l.Ended()
 		}
-		if state == lease.Held && l.Waits(taken) {
+		if state == lease.Held && l.Number.Waits(taken) {
 			if waiting++; reads {
-				l.KeepUntil(now + x.cfg.MaxExtend)
+				l.Period.KeepUntil(now + x.cfg.MaxExtend)
 			}
 		}
-		deadline := l.Deadline()
+		deadline := l.Period.Deadline()
 		switch {
 		case state == lease.Held && now >= deadline:
 			expired = append(expired, l)
@@ -256,7 +249,7 @@ func (x *Extender) patience() time.Duration { return Patience(x.cfg.LeaseFor, x.
 // extendAll hands leases to the writer: light ones by their deadlines, then heavy ones by their sizes.
 func (x *Extender) extendAll(leases []*lease.Lease) {
 	slices.SortStableFunc(leases, func(a, b *lease.Lease) int {
-		return cmp.Or(cmp.Compare(a.Heavy, b.Heavy), cmp.Compare(a.Deadline(), b.Deadline()))
+		return cmp.Or(cmp.Compare(a.Heavy, b.Heavy), cmp.Compare(a.Period.Deadline(), b.Period.Deadline()))
 	})
 	for _, l := range leases {
 		if l.Extend == nil {
@@ -297,7 +290,7 @@ func (x *Extender) write(ctx context.Context, extensions []*lease.Extension, ski
 	slices.SortFunc(changed, table.CompareItems)
 	for _, e := range extensions {
 		if _, held := slices.BinarySearchFunc(changed, e.Lease.Item, table.CompareItems); held {
-			e.Lease.Prolong(min(lease.After(start, x.cfg.LeaseFor), ends))
+			e.Lease.Period.Prolong(min(lease.After(start, x.cfg.LeaseFor), ends))
 			written = append(written, e)
 		}
 	}
@@ -384,8 +377,8 @@ func (x *Extender) tryExtend(ctx context.Context, l *lease.Lease, d, timeout tim
 		return false, 0, err
 	}
 	if len(changed) == 1 {
-		l.Prolong(min(lease.After(start, d), ends))
-		l.KeepUntil(start + d) // where the membership ends sooner, it is extended again
+		l.Period.Prolong(min(lease.After(start, d), ends))
+		l.Period.KeepUntil(start + d) // where the membership ends sooner, it is extended again
 		return true, 0, nil
 	}
 	seen, err := x.cfg.Table.Look(ctx, timeout, [][16]byte{l.Item.ID})

@@ -42,7 +42,7 @@ func forever() *time.Duration { d := time.Duration(math.MaxInt64); return &d }
 func (f *fake) track(n int) []*lease.Lease {
 	leases := f.leases(n)
 	for _, l := range leases {
-		l.Begin(base.Now()+leaseFor, base.Now()+time.Hour)
+		l.Period.Begin(base.Now()+leaseFor, base.Now()+time.Hour)
 		l.Number.Store(1)
 	}
 	f.taken.Store(1)
@@ -59,7 +59,7 @@ func TestLeasesAreExtendedInOneStatementUntilTheyEnd(t *testing.T) {
 		synctest.Wait() // an extension that is due at this moment
 		for _, l := range leases {
 			require.Equal(t, lease.Held, l.State())
-			require.Greater(t, l.Deadline()-base.Now(), leaseFor/2)
+			require.Greater(t, l.Period.Deadline()-base.Now(), leaseFor/2)
 		}
 		require.Equal(t, "extend(60)", f.noted())
 		require.LessOrEqual(t, f.count(), 30)
@@ -119,11 +119,11 @@ func TestNoLeaseOutlivesTheMembership(t *testing.T) {
 		l := f.track(1)[0]
 		time.Sleep(leaseFor)
 		require.Equal(t, lease.Held, l.State())
-		require.Equal(t, ends, l.Deadline())
+		require.Equal(t, ends, l.Period.Deadline())
 		held, err := f.extender.Extend(t.Context(), l, time.Hour, time.Second)
 		require.NoError(t, err)
 		require.True(t, held)
-		require.Equal(t, ends, l.Deadline())
+		require.Equal(t, ends, l.Period.Deadline())
 		time.Sleep(16 * time.Second)
 		require.Equal(t, lease.Expired, l.State())
 		end()
@@ -217,7 +217,7 @@ func TestExtendRepeatsOnlyForALock(t *testing.T) {
 		held, err := f.extender.Extend(t.Context(), l, time.Hour, time.Second)
 		require.NoError(t, err)
 		require.True(t, held)
-		require.Greater(t, l.Deadline()-base.Now(), 59*time.Minute)
+		require.Greater(t, l.Period.Deadline()-base.Now(), 59*time.Minute)
 
 		f.failing(func(string, [][16]byte) error { return classed{sqlbatch.Unknown} }, nil)
 		f.forget()

@@ -67,7 +67,7 @@ var traits = sqlbatch.Traits{AckItems: 100, NackItems: 100, BuryItems: 10}
 // start runs a settler, and returns a function that ends it.
 func (f *fake) start(change func(*settle.Config)) (end func()) {
 	cfg := settle.Config{
-		Owner: f, Table: f, Traits: traits, Classify: classify, Health: health{}, IsLast: func(failures int) bool { return failures >= 3 }, Timeout: 10 * time.Second, Linger: 10 * time.Millisecond, Room: 1000,
+		Table: f, Traits: traits, Classify: classify, Health: health{}, IsLast: func(failures int) bool { return failures >= 3 }, Timeout: 10 * time.Second, Linger: 10 * time.Millisecond, Room: 1000,
 		Awaited: func(*lease.Lease) bool { return false }, Isolated: func(int, error) {},
 		Known: func(*lease.Lease, error) { f.note("known") },
 		Stored: func(_ time.Time, t settle.Tally, _ []*lease.Lease) {
@@ -93,7 +93,7 @@ func (f *fake) start(change func(*settle.Config)) (end func()) {
 // lease returns one of a message that the table has.
 func (f *fake) lease(n byte) *lease.Lease {
 	l := &lease.Lease{Home: &f.home, Item: sqlbatch.Item{ID: [16]byte{n}, Fence: 7}, Attempt: 1}
-	l.Begin(base.Now()+time.Minute, base.Now()+time.Hour)
+	l.Period.Begin(base.Now()+time.Minute, base.Now()+time.Hour)
 	f.mu.Lock()
 	f.rows[l.Item.ID] = 7
 	f.mu.Unlock()

@@ -29,7 +29,6 @@ type Table interface {
 
 // Config configures a Settler.
 type Config struct {
-	Owner    lease.Owner
 	Table    Table
 	Traits   sqlbatch.Traits
 	Classify func(error) sqlbatch.Class
@@ -105,7 +104,7 @@ func New(cfg Config, abandoned context.Context) *Settler {
 		},
 		Linger: cfg.Linger, AwaitedLinger: awaitedLinger, Capacity: cfg.Room, Moment: moment, Workers: workers,
 		Loop:     batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Unknown: table.MaybeApplied, Waited: table.Unconnected, Timeout: cfg.Timeout},
-		Observer: batch.Observer{Isolated: cfg.Isolated},
+		Isolated: cfg.Isolated,
 		Write:    s.write, Absent: s.absent, Done: s.Done,
 	})
 	return s
@@ -128,7 +127,7 @@ func (s *Settler) AddAll(leases ...*lease.Lease) {
 		urgency = max(urgency, s.urgency(l))
 	}
 	if err := s.writer.AddAll(len(leases), func(i int) *lease.Lease { return leases[i] }, urgency); err != nil {
-		lease.Finish(s.cfg.Owner, leases, slices.Repeat([]error{err}, len(leases)))
+		lease.Finish(leases, slices.Repeat([]error{err}, len(leases)))
 	}
 }
 
@@ -155,7 +154,7 @@ func (s *Settler) Backlogged() bool { return s.writer.Stats().Waiting > s.cfg.Ro
 // urgency is how soon a settle is to be stored.
 func (s *Settler) urgency(l *lease.Lease) batch.Urgency {
 	switch {
-	case l.Deadline()-base.Now() < 2*s.cfg.Linger: // it is too late for an extension
+	case l.Period.Deadline()-base.Now() < 2*s.cfg.Linger: // it is too late for an extension
 		return batch.Now
 	case l.Awaited(), s.cfg.Awaited(l):
 		return batch.Awaited
@@ -220,7 +219,7 @@ func (s *Settler) gainTime(ctx context.Context, leases []*lease.Lease) (end func
 	end = s.cfg.Table.Alone(ctx)
 	within, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
-	_, _ = s.cfg.Owner.Extend(within, leases[0], 2*left)
+	_, _ = leases[0].Home.Owner.Extend(within, leases[0], 2*left)
 	return end
 }
 
@@ -290,7 +289,7 @@ func (s *Settler) Done(began time.Time, outcomes []batch.Outcome[*lease.Lease]) 
 		leases[i], errs[i] = o.Item, s.outcome(o, &t)
 		s.cfg.Known(o.Item, errs[i])
 	}
-	lease.Finish(s.cfg.Owner, leases, errs)
+	lease.Finish(leases, errs)
 	s.cfg.Stored(began, t, leases)
 }
 

@@ -19,7 +19,7 @@ import (
 
 func settleAs(t *testing.T, l *lease.Lease, op lease.Op) {
 	t.Helper()
-	require.NoError(t, l.Settle(context.Background(), op, time.Second, "why"))
+	require.NoError(t, l.Settle(context.Background(), lease.Settlement{Op: op, Delay: time.Second, Text: "why"}))
 }
 
 // TestTheOrderOfCallsOfAGroup: Known gets each outcome first, then the owner all at once, and then Stored.
@@ -158,7 +158,7 @@ func TestWhatIsGivenUpIsNotStored(t *testing.T) {
 		end := f.start(nil)
 		end()
 		f.settler = settle.New(settle.Config{
-			Owner: f, Table: f, Traits: traits, Classify: classify, Health: health{}, IsLast: func(failures int) bool { return failures >= 3 }, Timeout: time.Second, Linger: time.Millisecond, Room: 10,
+			Table: f, Traits: traits, Classify: classify, Health: health{}, IsLast: func(failures int) bool { return failures >= 3 }, Timeout: time.Second, Linger: time.Millisecond, Room: 10,
 			Awaited: func(*lease.Lease) bool { return false }, Known: func(*lease.Lease, error) {},
 			Stored: func(time.Time, settle.Tally, []*lease.Lease) {}, Broken: func(string, error) {},
 		}, ctx)
@@ -172,7 +172,7 @@ func TestWhatIsGivenUpIsNotStored(t *testing.T) {
 		f.settler.Close()
 		running.Wait()
 		require.ErrorIs(t, locked.Wait(t.Context()), settle.ErrLocked)
-		require.ErrorIs(t, f.lease(2).Settle(t.Context(), lease.Ack, 0, ""), batch.ErrClosed)
+		require.ErrorIs(t, f.lease(2).Settle(t.Context(), lease.Settlement{Op: lease.Ack}), batch.ErrClosed)
 	})
 }
 
@@ -182,7 +182,7 @@ func TestASettleDoesNotLingerBeyondItsLease(t *testing.T) {
 			f := newFake(t)
 			end := f.start(func(c *settle.Config) { c.Linger = time.Minute })
 			l := f.lease(1)
-			l.Begin(base.Now()+left, base.Now()+left)
+			l.Period.Begin(base.Now()+left, base.Now()+left)
 			began := time.Now()
 			settleAs(t, l, lease.Ack)
 			for l.State() != lease.Settled {

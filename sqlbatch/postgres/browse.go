@@ -8,8 +8,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// Browses are peeks that ask nothing of leases, so that none walks over a backlog to find
-// a few, and that read no body: the length of one is known without it.
+// Browses ask nothing of leases, so that none walks over a backlog to find
+// a few, and read no body: the length of one is known without it.
 
 // outlined leaves headers out, and the body but for its length.
 func outlined(peek string) string {
@@ -22,9 +22,9 @@ const due = `{lane} AND due_at <= (SELECT now FROM t)`
 func browseTexts(ordered bool) map[sqlbatch.State]string {
 	peeks := peekTexts()
 	texts := map[sqlbatch.State]string{
-		sqlbatch.Ready:     peekLiveText(due, behind),
-		sqlbatch.Scheduled: peekLiveText(`{lane}`, behindNow),
-		sqlbatch.Leased:    peekLiveText(due, behind),
+		sqlbatch.Ready:     browseLiveText(due, behind),
+		sqlbatch.Scheduled: browseLiveText(`{lane}`, behindNow),
+		sqlbatch.Leased:    browseLiveText(due, behind),
 		sqlbatch.Dead:      peeks[sqlbatch.Dead],
 		sqlbatch.Done:      peeks[sqlbatch.Done],
 	}

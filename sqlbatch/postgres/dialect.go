@@ -182,7 +182,6 @@ func (t *texts) order(r renderer) {
 	t.readers(r)
 	t.markOrdered, t.releaseOrdered = r.Replace(markOrderedText), r.Replace(releaseOrderedText)
 	for state, is := range seqStates {
-		t.peek[state] = r.Replace(peekSeqText(is.condition))
 		t.purge[state] = r.Replace(purgeSeqText(is.condition + is.before))
 	}
 }

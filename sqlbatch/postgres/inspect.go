@@ -112,9 +112,9 @@ const (
 // lower one.
 var behindNow = ` AND (due_at, uuid_send(id)) > (greatest((SELECT now FROM t), ` + behindAt + `), uuid_send($4::uuid)) AND ` + not("due_at <= (SELECT now FROM t)")
 
-// peekLiveText chooses by the index and fetches the rows afterwards, so that no body is
+// browseLiveText chooses by the index and fetches the rows afterwards, so that no body is
 // sorted. They come in the order of claims.
-func peekLiveText(condition, behind string) string {
+func browseLiveText(condition, behind string) string {
 	return `WITH t AS MATERIALIZED (
   SELECT {now} AS now, $1::integer AS n
 ),
@@ -131,9 +131,6 @@ ORDER BY q.priority DESC, q.due_at, q.id`
 
 func peekTexts() map[sqlbatch.State]string {
 	return map[sqlbatch.State]string{
-		sqlbatch.Ready:     peekLiveText(ready, behind),
-		sqlbatch.Scheduled: peekLiveText(`{lane} AND `+free, behindNow),
-		sqlbatch.Leased:    peekLiveText(leased, behind),
 		sqlbatch.Dead: `SELECT ` + deadColumns + `
 FROM {dead} AS q
 WHERE (q.ended_at, q.id) < ($2::bigint, $3::uuid)

@@ -102,26 +102,26 @@ func TestPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
 		keys  int // probes of the primary key
 	}
 	uses := map[string]use{
-		"claim":           {claim, 4, 1},
-		"claim one":       {q.Claim(sqlbatch.ClaimParams{Rows: 1, Heads: sqlbatch.Heads{1, 2, 3, 1 << 50}}), 4, 1},
-		"next due":        {q.NextDue(sqlbatch.Heads{}), 1, 0},
-		"rescan":          {q.Rescan(), 4, 0},
-		"cancel":          {q.Cancel(ids), 0, 1},
-		"find":            {q.Find(ids, []string{"k"}), 0, 1},
-		"look":            {q.Look(ids), 0, 1},
-		"get":             {q.Get(ids[0]), 0, 1},
-		"stats":           {q.Stats(10000), 3, 0},
-		"empty":           {q.Empty(), 0, 1},
-		"peek ready":      {q.Peek(sqlbatch.Ready, n, nil), 4, 1},
-		"peek scheduled":  {q.Peek(sqlbatch.Scheduled, n, nil), 4, 1},
-		"peek leased":     {q.Peek(sqlbatch.Leased, n, nil), 4, 1},
-		"purge ready":     {q.Purge(sqlbatch.Ready, n, sqlbatch.Window{}), 1, 1},
-		"purge scheduled": {q.Purge(sqlbatch.Scheduled, n, sqlbatch.Window{}), 1, 1},
-		"purge leased":    {q.Purge(sqlbatch.Leased, n, sqlbatch.Window{}), 1, 1},
-		"view":            {sqlbatch.Statement{Text: `SELECT state, id, body FROM chanq_orders__messages WHERE state <> 'ready'`}, 1, 0},
-		"keda":            {keda(t, "orders"), 1, 0},
-		"redrive":         {q.Redrive(n, nil, sqlbatch.Window{}), 0, 1},
-		"redrive ids":     {q.Redrive(0, ids, sqlbatch.Window{}), 0, 1},
+		"claim":            {claim, 4, 1},
+		"claim one":        {q.Claim(sqlbatch.ClaimParams{Rows: 1, Heads: sqlbatch.Heads{1, 2, 3, 1 << 50}}), 4, 1},
+		"next due":         {q.NextDue(sqlbatch.Heads{}), 1, 0},
+		"rescan":           {q.Rescan(), 4, 0},
+		"cancel":           {q.Cancel(ids), 0, 1},
+		"find":             {q.Find(ids, []string{"k"}), 0, 1},
+		"look":             {q.Look(ids), 0, 1},
+		"get":              {q.Get(ids[0]), 0, 1},
+		"stats":            {q.Stats(10000), 3, 0},
+		"empty":            {q.Empty(), 0, 1},
+		"browse ready":     {q.Browse(sqlbatch.Ready, n, nil), 4, 1},
+		"browse scheduled": {q.Browse(sqlbatch.Scheduled, n, nil), 4, 1},
+		"browse leased":    {q.Browse(sqlbatch.Leased, n, nil), 4, 1},
+		"purge ready":      {q.Purge(sqlbatch.Ready, n, sqlbatch.Window{}), 1, 1},
+		"purge scheduled":  {q.Purge(sqlbatch.Scheduled, n, sqlbatch.Window{}), 1, 1},
+		"purge leased":     {q.Purge(sqlbatch.Leased, n, sqlbatch.Window{}), 1, 1},
+		"view":             {sqlbatch.Statement{Text: `SELECT state, id, body FROM chanq_orders__messages WHERE state <> 'ready'`}, 1, 0},
+		"keda":             {keda(t, "orders"), 1, 0},
+		"redrive":          {q.Redrive(n, nil, sqlbatch.Window{}), 0, 1},
+		"redrive ids":      {q.Redrive(0, ids, sqlbatch.Window{}), 0, 1},
 	}
 	for form, q := range map[string]struct {
 		sqlbatch.Queue
@@ -147,7 +147,7 @@ func TestPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
 				require.Len(t, lane.FindAllString(plan, -1), use.lanes, message)
 				require.Len(t, key.FindAllString(plan, -1), use.keys, message)
 				switch {
-				case strings.HasPrefix(name, "peek"):
+				case strings.HasPrefix(name, "browse"):
 				case strings.HasPrefix(name, "redrive"), name == "view": // which sort the dead
 					require.NotRegexp(t, sorted, plan, message)
 				default:
@@ -210,10 +210,10 @@ func TestLanesAreEnteredInTheirOrder(t *testing.T) {
 	require.NoError(t, err)
 	lane := regexp.MustCompile(`using ix_chanq_orders__due on .*\n +Index Cond: \(\(priority = '?(-?\d)`)
 	for name, st := range map[string]sqlbatch.Statement{
-		"claim":          q.Claim(claimOf(100)),
-		"peek ready":     q.Peek(sqlbatch.Ready, 100, nil),
-		"peek leased":    q.Peek(sqlbatch.Leased, 100, nil),
-		"peek scheduled": q.Peek(sqlbatch.Scheduled, 100, nil),
+		"claim":            q.Claim(claimOf(100)),
+		"browse ready":     q.Browse(sqlbatch.Ready, 100, nil),
+		"browse leased":    q.Browse(sqlbatch.Leased, 100, nil),
+		"browse scheduled": q.Browse(sqlbatch.Scheduled, 100, nil),
 	} {
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
 			plan := q.plan(conn, st, mode)
@@ -235,11 +235,11 @@ func TestAPageReadsNothingBeforeItsPlace(t *testing.T) {
 		q.exec(`DELETE FROM chanq_orders`)
 		q.many(4000, state, in)
 		q.exec(`UPDATE chanq_orders SET due_at = (SELECT min(due_at) FROM chanq_orders)`)
-		rows := q.rows(q.db, q.Peek(state, 900, nil))
+		rows := q.rows(q.db, q.Browse(state, 900, nil))
 		last := rows[len(rows)-1]
 		place := &sqlbatch.Place{Priority: sqlbatch.PriorityUrgent, At: last[6].(int64), ID: suite.IDOf(last[1])}
-		require.Len(t, q.rows(q.db, q.Peek(state, 10, place)), 10)
-		require.LessOrEqual(t, q.read(q.Peek(state, 10, place)), int64(40), state)
+		require.Len(t, q.rows(q.db, q.Browse(state, 10, place)), 10)
+		require.LessOrEqual(t, q.read(q.Browse(state, 10, place)), int64(40), state)
 	}
 }
 
@@ -333,7 +333,6 @@ func TestCountsEachStateUpToTheLimitWhateverTheOthersHold(t *testing.T) {
 			want := []any{int64(limit), int64(limit), int64(limit)}
 			want[i] = int64(10)
 			require.Equal(t, want, q.rows(q.db, q.Stats(limit))[0][:3], few)
-			require.Len(t, q.rows(q.db, q.Peek(few, limit, nil)), 10)
 			read := q.read(q.Stats(limit))
 			require.LessOrEqual(t, read, int64(4*(10+2+1)*limit), few)
 		}

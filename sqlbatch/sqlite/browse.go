@@ -8,8 +8,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// Browses are peeks that ask nothing of leases, so that none walks over a backlog to find
-// a few, and that read no body: SQLite knows the type and the length of one without its pages. Only one that is TEXT, as another
+// Browses ask nothing of leases, so that none walks over a backlog to find
+// a few, and read no body: SQLite knows the type and the length of one without its pages. Only one that is TEXT, as another
 // program may have stored it, is read: its length is in characters, and ends at a NUL.
 
 // outlined leaves headers out, and the body but for its length.
@@ -17,6 +17,7 @@ func outlined(peek string) string {
 	return strings.Replace(peek, ` headers, body{order}`, ` NULL AS headers, `+viewBytes+` AS body{order}`, 1)
 }
 
+// An index begins at one bound only: it is the later one, and the other is looked at with each row.
 const browseLater = lane + ` AND +due_at > {now} AND (due_at, id) > (max({now}, ` + from + `), ?4)`
 
 func browseTexts(ordered bool) map[sqlbatch.State]string {

@@ -96,11 +96,8 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		joinSweep: text(joinSweepText), join: text(joinText), leave: text(leaveText), members: text(membersText),
 		sample: text(sampleText), counted: text(countedText), samples: text(samplesText), thin: text(thinText()),
 		peek: map[sqlbatch.State]string{
-			sqlbatch.Ready:     text(lanes(peekLive, peekLane, ready+behind)),
-			sqlbatch.Scheduled: text(lanes(peekLive, peekLane, peekScheduled)),
-			sqlbatch.Leased:    text(lanes(peekLive, peekLane, leased+behind)),
-			sqlbatch.Dead:      text(peekDead),
-			sqlbatch.Done:      text(peekDone),
+			sqlbatch.Dead: text(peekDead),
+			sqlbatch.Done: text(peekDone),
 		},
 		browse: map[sqlbatch.State]string{},
 		purge: map[sqlbatch.State]string{
@@ -129,7 +126,6 @@ func (q *queue) order(text func(string) string) {
 	q.settles(text)
 	q.drop = append(q.drop, text(dropSlots))
 	for state, condition := range seqStates {
-		q.peek[state] = text(peekSeq + condition + peekSeqEnd)
 		q.purge[state] = text(purgeSeq + condition + purgeSeqEnds[state])
 	}
 }

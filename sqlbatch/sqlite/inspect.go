@@ -61,8 +61,7 @@ const (
   dedup_key, type, last_error, NULL AS cause, NULL AS fingerprint, headers, body{order} FROM {done}`
 )
 
-// Peek reads at most ?1 entries of each priority that are in the state, and the rows of the
-// first ?1 of all.
+// Browse reads at most ?1 live entries of each priority, and the rows of the first ?1 of all.
 const (
 	peekLive = `SELECT ` + liveColumns + ` WHERE rowid IN (SELECT rowid FROM (
 {lanes}
@@ -72,9 +71,6 @@ ORDER BY priority DESC, due_at, id`
 	// its own, and nothing of those before.
 	from   = `CASE WHEN {number} = ?2 THEN ?3 WHEN {number} > ?2 THEN -1 ELSE 9223372036854775807 END`
 	behind = ` AND (due_at, id) > (` + from + `, ?4)`
-	// An index begins at one bound only: it is the later one, and the other is looked at
-	// with each row.
-	peekScheduled = lane + ` AND +due_at > {now} AND lease_until <= {now} AND (due_at, id) > (max({now}, ` + from + `), ?4)`
 
 	peekLane = `    SELECT * FROM (SELECT rowid, priority, due_at, id FROM {range} ORDER BY due_at, id LIMIT ?1 + 0)`
 	peekDead = `SELECT ` + deadColumns + ` WHERE (ended_at, id) < (?2, ?3) ORDER BY ended_at DESC, id DESC LIMIT ?1`

@@ -55,7 +55,7 @@ func TestPlansOfOrderedQueues(t *testing.T) {
 				plans[name] = table.plan(st)
 			}
 		}
-		for _, name := range []string{"peek-ready", "peek-scheduled", "peek-leased", "purge-ready", "purge-scheduled", "purge-leased"} {
+		for _, name := range []string{"browse-ready", "browse-scheduled", "browse-leased", "purge-ready", "purge-scheduled", "purge-leased"} {
 			require.Contains(t, plans[name], "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)", "%s:\n%s", name, plans[name])
 		}
 		const number = "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"

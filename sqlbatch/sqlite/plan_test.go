@@ -88,7 +88,7 @@ func TestPlans(t *testing.T) {
 			plans[name] = table.plan(st)
 		}
 		for _, name := range []string{"claim", "next-due", "ack", "archive", "extend", "nack", "release", "bury", "get", "cancel", "find", "look", "mark", "contents",
-			"trim", "purge-ready", "purge-scheduled", "purge-leased", "peek-ready", "peek-scheduled", "peek-leased"} {
+			"trim", "purge-ready", "purge-scheduled", "purge-leased", "browse-ready", "browse-scheduled", "browse-leased"} {
 			for line := range strings.Lines(plans[name]) {
 				// A full walk of a table or of one of its indexes. The list of a batch and
 				// the rows of a subquery are walked, of course.
@@ -116,7 +116,7 @@ func TestPlans(t *testing.T) {
 		for _, seek := range []struct{ state, seek string }{
 			{"ready", behind + " AND due_at<?)"}, {"scheduled", behind + ")"}, {"leased", behind + " AND due_at<?)"},
 		} {
-			require.Equal(t, 4, seeks("peek-"+seek.state, seek.seek), "a page begins at its place:\n%s", plans["peek-"+seek.state])
+			require.Equal(t, 4, seeks("browse-"+seek.state, strings.Replace(seek.seek, "USING", "USING COVERING", 1)), "a page begins at its place:\n%s", plans["browse-"+seek.state])
 			require.Equal(t, 1, seeks("purge-"+seek.state, seek.seek), "and so does a step:\n%s", plans["purge-"+seek.state])
 			require.NotContains(t, plans["purge-"+seek.state], "TEMP B-TREE")
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// Browses are peeks that ask nothing of leases, so that none walks over a backlog to find
-// a few, and that read no body: DATALENGTH of one is in its row.
+// Browses ask nothing of leases, so that none walks over a backlog to find
+// a few, and read no body: DATALENGTH of one is in its row.
 
 // outlined leaves headers out, and the body but for its length.
 func outlined(peek string) string {
@@ -19,12 +19,12 @@ func outlined(peek string) string {
 const stateColumn = `CASE WHEN q.lease_until > @now THEN 'leased' WHEN q.due_at <= @now THEN 'ready' ELSE 'scheduled' END AS state, `
 
 var (
-	browseDue   = peekBound{"IS NOT NULL", "@first", "@after", " AND @after <= @now", " AND l.due_at <= @now"}
-	browseLater = peekBound{"IS NOT NULL", "@now", "CASE WHEN @after > @now THEN @after ELSE @now END", " AND @after > @now", ""}
+	browseDue   = browseBound{"@first", "@after", " AND @after <= @now", " AND l.due_at <= @now"}
+	browseLater = browseBound{"@now", "CASE WHEN @after > @now THEN @after ELSE @now END", " AND @after > @now", ""}
 )
 
 func browseTexts(ordered bool) map[sqlbatch.State]string {
-	live := func(b peekBound) string {
+	live := func(b browseBound) string {
 		return peekPlace + `SELECT TOP (@n) ` + stateColumn + peekColumns + peekLane(b) + peekOrder
 	}
 	texts := map[sqlbatch.State]string{

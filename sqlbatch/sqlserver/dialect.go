@@ -189,7 +189,6 @@ func (q *queue) renderOrdered(render func(template string) string) {
 	q.slotStats, q.reach = render(slotStatsText), render(reachText)
 	q.stats, q.drop = render(orderedStatsText), render(dropOrderedText)
 	for state, condition := range seqStates {
-		q.peek[state] = render(peekSeqText(condition.rows))
 		q.purge[state] = render(purgeSeqText(condition.rows, condition.before))
 	}
 }

@@ -183,7 +183,7 @@ SELECT @empty AS empty;
 
 func (q *queue) Empty() sqlbatch.Statement { return call(q.empty, "") }
 
-// Peeks take up to @n of each lane by IX and then the first @n of those, so that no
+// Browses take up to @n of each lane by IX and then the first @n of those, so that no
 // backlog is sorted. Behind a place (@lane, @after, @id) that is two seeks of a
 // lane, since no comparison of rows is one: the rest of those of its time, which may be
 // many, and what comes later; nothing of the lanes before its own. Hints are those of statsText. The holder's name is
@@ -206,7 +206,7 @@ CROSS APPLY (
 	peekRow = `    SELECT TOP (@n) l.id, l.priority, l.fence, l.attempts, l.enqueued_at, l.due_at, l.lease_until, l.expires_at,
            l.leased_by, l.dedup_key, l.type, l.last_error, l.headers, l.body
     FROM {live} AS l WITH (READPAST, READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK)
-    WHERE l.priority = p.priority AND l.lease_until `
+    WHERE l.priority = p.priority AND l.lease_until IS NOT NULL`
 	peekInOrder = `
     ORDER BY l.due_at, l.id
 `
@@ -234,22 +234,16 @@ ORDER BY q.priority DESC, q.due_at, q.id;
 `
 )
 
-// peekBound bounds a state: what its leases are, and its times: the least in a lane
+// browseBound bounds the times of a state: the least in a lane
 // behind that of the place, the least in its own, and what else is asked of the time of the
 // place, and of later ones.
-type peekBound struct{ leases, open, from, tie, later string }
-
-var (
-	peekReady  = peekBound{"<= @now", "@first", "@after", " AND @after <= @now", " AND l.due_at <= @now"}
-	peekLeased = peekBound{"> @now", "@first", "@after", " AND @after <= @now", " AND l.due_at <= @now"}
-	peekLater  = peekBound{"<= @now", "@now", "CASE WHEN @after > @now THEN @after ELSE @now END", " AND @after > @now", ""}
-)
+type browseBound struct{ open, from, tie, later string }
 
 // peekLane is what each lane has of a state, behind the place. The numbers of lanes are
 // build.Lane's.
-func peekLane(b peekBound) string {
+func peekLane(b browseBound) string {
 	const part = "    SELECT " + peekColumnsOf + " FROM (\n"
-	rows := part + peekRow + b.leases
+	rows := part + peekRow
 	begin := `CASE WHEN 2 - p.priority = @lane THEN ` + b.from + ` WHEN 2 - p.priority > @lane THEN ` + b.open + ` ELSE @last END`
 	return peekLanes + rows + ` AND 2 - p.priority = @lane` + b.tie + ` AND l.due_at = @after AND l.id > @id` + peekInOrder + `    ) AS u
     UNION ALL
@@ -285,11 +279,8 @@ func ofCause(state, text string) string {
 }
 
 var peekTexts = map[sqlbatch.State]string{
-	sqlbatch.Ready:     peekPlace + `SELECT TOP (@n) 'ready' AS state, ` + peekColumns + peekLane(peekReady) + peekOrder,
-	sqlbatch.Scheduled: peekPlace + `SELECT TOP (@n) 'scheduled' AS state, ` + peekColumns + peekLane(peekLater) + peekOrder,
-	sqlbatch.Leased:    peekPlace + `SELECT TOP (@n) 'leased' AS state, ` + peekColumns + peekLane(peekLeased) + peekOrder,
-	sqlbatch.Dead:      peekEnded("dead", "{dead}", "{dead ended}"),
-	sqlbatch.Done:      peekEnded("done", "{done}", "{done pk}"),
+	sqlbatch.Dead: peekEnded("dead", "{dead}", "{dead ended}"),
+	sqlbatch.Done: peekEnded("done", "{done}", "{done pk}"),
 }
 
 func (q *queue) Peek(s sqlbatch.State, n int, after *sqlbatch.Place) sqlbatch.Statement {

@@ -266,9 +266,9 @@ func TestTheDocumentedRightsSufficeForAnOrderedQueue(t *testing.T) {
 	refuses(consumer, "DECLARE @n bigint = NEXT VALUE FOR dbo.chanq_orders__seq", "DELETE dbo.chanq__slots", "INSERT dbo.chanq__slots (queue, slot, fence) VALUES ('orders', 9, 0)")
 
 	operator := member(t, ctx, s, "chanq_operator")
-	runs(operator, q.Stats(10), q.SlotStats(10), q.Slots(), q.Redrive(10, nil, sqlbatch.Window{}), q.Reach(0, 10))
+	runs(operator, q.Stats(10), q.SlotStats(10), q.Slots(), q.Redrive(10, nil, sqlbatch.Window{}), q.Reach(0, 10), q.Peek(sqlbatch.Dead, 10, nil), q.Peek(sqlbatch.Done, 10, nil))
 	for _, state := range []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Leased, sqlbatch.Dead, sqlbatch.Done} {
-		runs(operator, q.Peek(state, 10, nil), q.Purge(state, 10, sqlbatch.Window{}))
+		runs(operator, q.Browse(state, 10, nil), q.Purge(state, 10, sqlbatch.Window{}))
 	}
 	refuses(operator, "UPDATE dbo.chanq__slots SET member = NULL", "DECLARE @n bigint = NEXT VALUE FOR dbo.chanq_orders__seq")
 }

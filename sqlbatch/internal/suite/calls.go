@@ -84,7 +84,9 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 		calls[name] = st
 	}
 	for _, s := range States {
-		calls["peek-"+string(s)] = q.Peek(s, n, &sqlbatch.Place{Priority: 1, At: int64(n), ID: id})
+		if !s.Live() {
+			calls["peek-"+string(s)] = q.Peek(s, n, &sqlbatch.Place{Priority: 1, At: int64(n), ID: id})
+		}
 		calls["browse-"+string(s)] = q.Browse(s, n, &sqlbatch.Place{Priority: 1, At: int64(n), ID: id})
 		calls["purge-"+string(s)] = q.Purge(s, n, sqlbatch.Window{Before: int64(n)})
 	}

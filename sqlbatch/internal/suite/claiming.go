@@ -56,7 +56,7 @@ func ranOutInPlace(w *world) {
 	require.Len(w, w.claim(6), 6)
 	require.Len(w, w.run(w.Release(Releases(w.items(1, 5, 2, 6)))), 4)
 	w.lapse(3, 4)
-	require.Equal(w, []byte{1, 3, 5, 2, 4, 6}, w.peek(sqlbatch.Ready, 10))
+	require.Equal(w, []byte{1, 3, 5, 2, 4, 6}, w.inState(sqlbatch.Ready, 10))
 	require.Equal(w, list(6, 0, 0), w.run(w.Stats(10))[0][:3])
 	require.Equal(w, list(2, 0, 0), w.run(w.Stats(2))[0][:3])
 	for _, n := range []byte{1, 3, 5, 2, 4, 6} {
@@ -116,7 +116,7 @@ func rescan(w *world) {
 		w.shift("chanq_orders.due_at", -time.Duration(10-n)*time.Minute, w.is(n))
 	}
 	w.run(w.Claim(sqlbatch.ClaimParams{Rows: 2, Lease: time.Minute, Member: Member, Salt: 1, Inline: sqlbatch.MaxBody}))
-	require.Equal(w, []byte{4, 1}, w.peek(sqlbatch.Leased, 10))
+	require.Equal(w, []byte{4, 1}, w.inState(sqlbatch.Leased, 10))
 	require.LessOrEqual(w, due(), int64(0), "2 and 3 are due")
 	rows := in()
 	require.Equal(w, w.get(2)["due_at"], rows[0][0], "the first that may be claimed")

@@ -10,9 +10,9 @@ import (
 )
 
 var operating = []test{
-	{"PeekAndGetShowEachState", shown},
-	{"PeekShowsTheOrderOfClaims", peekOrder},
-	{"PeeksPageThroughEachState", pages},
+	{"ListsAndGetShowEachState", showsEach},
+	{"ListsShowTheOrderOfClaims", listOrder},
+	{"ListsPageThroughEachState", pages},
 	{"ABrowseLooksAtNoLease", browses},
 	{"CountsStopAtTheLimit", counts},
 	{"AQueueIsEmptyWithoutALiveMessage", empties},
@@ -40,21 +40,21 @@ func (w *world) oneOfEach() {
 	w.send(sqlbatch.Row{ID: ID(1)}, sqlbatch.Row{ID: ID(2), Priority: 2, Delay: time.Hour})
 }
 
-func shown(w *world) {
+func showsEach(w *world) {
 	w.oneOfEach()
 	for i, state := range States {
 		n := byte(i + 1)
-		require.Equal(w, []byte{n}, w.peek(state, 10), state)
-		rows := w.run(w.Peek(state, 10, nil))
+		require.Equal(w, []byte{n}, w.inState(state, 10), state)
+		rows := w.shown(state, 10, nil)
 		require.Equal(w, string(state), rows[0][0])
 		require.Equal(w, rows, w.run(w.Get(ID(n))), "Get has the columns of Peek")
 	}
 	require.Empty(w, w.run(w.Get(ID(9))))
 }
 
-func peekOrder(w *world) {
+func listOrder(w *world) {
 	w.send(sqlbatch.Row{ID: ID(3)}, sqlbatch.Row{ID: ID(1)}, sqlbatch.Row{ID: ID(2), Priority: 1}, sqlbatch.Row{ID: ID(4), Priority: -1})
-	require.Equal(w, []byte{2, 1, 3}, w.peek(sqlbatch.Ready, 3))
+	require.Equal(w, []byte{2, 1, 3}, w.inState(sqlbatch.Ready, 3))
 }
 
 // pages has, in each lane, three messages of one time and two a second later. A page ends
@@ -62,9 +62,9 @@ func peekOrder(w *world) {
 func pages(w *world) {
 	for state, want := range map[sqlbatch.State]int{sqlbatch.Ready: 40, sqlbatch.Scheduled: 20, sqlbatch.Leased: 20, sqlbatch.Dead: 20, sqlbatch.Done: 20} {
 		table := w.fillPages(state)
-		all := w.run(w.Peek(state, 100, nil))
+		all := w.shown(state, 100, nil)
 		require.Len(w, all, want, state)
-		w.browsesAsPeek(state, all)
+		w.browsesAll(state, all)
 		for from := 0; from < want; {
 			end := min(from+2, want)
 			var after *sqlbatch.Place
@@ -72,15 +72,15 @@ func pages(w *world) {
 				after = w.place(all[from-1])
 				w.exec("DELETE FROM %s WHERE %s", table, w.is(after.ID[0]))
 			}
-			require.Equal(w, all[from:end], w.run(w.Peek(state, 2, after)), "%s, page from %d", state, from)
+			require.Equal(w, all[from:end], w.shown(state, 2, after), "%s, page from %d", state, from)
 			from = end
 		}
-		require.Empty(w, w.run(w.Peek(state, 2, w.place(all[want-1]))), state)
+		require.Empty(w, w.shown(state, 2, w.place(all[want-1])), state)
 	}
 }
 
-// browsesAsPeek pages through the same rows without their headers and bodies.
-func (w *world) browsesAsPeek(state sqlbatch.State, all [][]any) {
+// browsesAll pages through the same rows without their headers and bodies.
+func (w *world) browsesAll(state sqlbatch.State, all [][]any) {
 	w.Helper()
 	var seen [][]any
 	for page := w.run(w.Browse(state, 7, nil)); len(page) > 0; page = w.run(w.Browse(state, 7, w.place(page[len(page)-1]))) {
@@ -105,7 +105,7 @@ func outlines(rows [][]any) (all [][]any) {
 func browses(w *world) {
 	w.send(sqlbatch.Row{ID: ID(1), Body: []byte("long")}, sqlbatch.Row{ID: ID(2), Headers: []byte("h")}, sqlbatch.Row{ID: ID(3)}, sqlbatch.Row{ID: ID(4), Delay: time.Hour})
 	require.Len(w, w.claim(2), 2)
-	want := outlines(append(w.run(w.Peek(sqlbatch.Leased, 10, nil)), w.run(w.Peek(sqlbatch.Ready, 10, nil))...))
+	want := outlines(append(w.shown(sqlbatch.Leased, 10, nil), w.shown(sqlbatch.Ready, 10, nil)...))
 	require.Len(w, want, 3)
 	require.Equal(w, want, w.run(w.Browse(sqlbatch.Ready, 10, nil)))
 	require.Equal(w, want, w.run(w.Browse(sqlbatch.Leased, 10, nil)))
@@ -232,13 +232,6 @@ func countsBeside(w *world) {
 			}
 		}
 		require.Equal(w, []any{want[sqlbatch.Ready], want[sqlbatch.Scheduled], want[sqlbatch.Leased]}, w.run(w.Stats(limit))[0][:3], which)
-		for state, n := range want {
-			rows := w.run(w.Peek(state, limit, nil))
-			require.Len(w, rows, int(n))
-			for _, row := range rows {
-				require.Equal(w, string(state), row[0])
-			}
-		}
 	}
 }
 
@@ -376,7 +369,7 @@ func discarded(w *world) {
 	w.oneOfEach()
 	require.Equal(w, []byte{4}, Numbers(w.run(w.Discard(ids(5, 4, 3, 2, 1)))))
 	require.Empty(w, w.run(w.Discard(ids(4))))
-	require.Equal(w, []byte{6}, w.peek(sqlbatch.Dead, 10))
+	require.Equal(w, []byte{6}, w.inState(sqlbatch.Dead, 10))
 	for _, n := range []byte{1, 2, 3, 5} {
 		require.Len(w, w.run(w.Get(ID(n))), 1)
 	}
@@ -426,7 +419,7 @@ func redrivenRoom(w *world) {
 		w.send(sqlbatch.Row{ID: ID(9), Key: "live"}, sqlbatch.Row{ID: ID(4)})
 		require.ElementsMatch(w, []byte{2, 5}, Numbers(w.run(redrive)), name)
 		require.Empty(w, w.run(redrive), name)
-		require.Len(w, w.run(w.Peek(sqlbatch.Dead, 10, nil)), 3)
+		require.Len(w, w.shown(sqlbatch.Dead, 10, nil), 3)
 	}
 }
 

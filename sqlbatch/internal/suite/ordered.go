@@ -139,7 +139,7 @@ func anyProgramSends(w *world) {
 	w.exec("INSERT INTO chanq_orders (body) VALUES (%s), (%s)", w.bytes([]byte("x")), w.bytes([]byte("y")))
 	w.exec("INSERT INTO chanq_orders (slot, order_key, body) VALUES (1, %s, %s)", w.bytes([]byte("a")), w.bytes([]byte("z")))
 	w.line(1, "a", 2)
-	rows := w.run(w.Peek(sqlbatch.Ready, 10, nil))
+	rows := w.shown(sqlbatch.Ready, 10, nil)
 	var bodies []string
 	for _, row := range rows {
 		bodies = append(bodies, EntryOf(w, row)["body"].(string))

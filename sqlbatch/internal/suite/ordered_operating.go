@@ -73,7 +73,7 @@ func placesAreKept(w *world) {
 	require.Equal(w, want(1), place(1))
 	w.buryAll(1, 2)
 	require.Equal(w, want(1), place(1))
-	require.Equal(w, want(2), EntryOf(w, w.run(w.Peek(sqlbatch.Dead, 1, nil))[0]).of("slot", "seq", "order_key"))
+	require.Equal(w, want(2), EntryOf(w, w.shown(sqlbatch.Dead, 1, nil)[0]).of("slot", "seq", "order_key"))
 	require.Equal(w, "a", w.run(w.Walk(nil, 1, sqlbatch.Window{}))[0][3])
 	require.Len(w, w.run(w.Redrive(0, ids(1), sqlbatch.Window{})), 1)
 	require.Len(w, w.run(w.Redrive(10, nil, sqlbatch.Window{})), 1)
@@ -93,21 +93,21 @@ func peeksBySeq(w *world) {
 	w.line(0, "b", 2)
 	w.line(2, "c", 3)
 	w.line(0, "d", 4, 5)
-	require.Equal(w, []byte{1, 2, 3, 4, 5}, w.peek(sqlbatch.Ready, 10))
-	require.Equal(w, []byte{1, 2, 3}, w.peek(sqlbatch.Ready, 3))
-	rows := w.run(w.Peek(sqlbatch.Ready, 3, nil))
+	require.Equal(w, []byte{1, 2, 3, 4, 5}, w.inState(sqlbatch.Ready, 10))
+	require.Equal(w, []byte{1, 2, 3}, w.inState(sqlbatch.Ready, 3))
+	rows := w.shown(sqlbatch.Ready, 3, nil)
 	third := EntryOf(w, rows[2])
 	require.Equal(w, list(2, "c"), third.of("slot", "order_key"))
 	place := &sqlbatch.Place{At: third["seq"].(int64)}
-	require.Equal(w, []any{id4(4), id4(5)}, firsts(w.run(w.Peek(sqlbatch.Ready, 3, place)), 1))
+	require.Equal(w, []any{id4(4), id4(5)}, firsts(w.shown(sqlbatch.Ready, 3, place), 1))
 
 	w.extend(1, 3, 4)
 	require.Len(w, w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(2)[0], Delay: time.Hour}, {Item: w.items(5)[0]}})), 2)
-	require.Equal(w, []byte{1, 3, 4}, w.peek(sqlbatch.Leased, 10))
-	require.Equal(w, []byte{2}, w.peek(sqlbatch.Scheduled, 10))
-	require.Equal(w, []byte{5}, w.peek(sqlbatch.Ready, 10))
+	require.Equal(w, []byte{1, 3, 4}, w.inState(sqlbatch.Leased, 10))
+	require.Equal(w, []byte{2}, w.inState(sqlbatch.Scheduled, 10))
+	require.Equal(w, []byte{5}, w.inState(sqlbatch.Ready, 10))
 	for _, state := range []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Leased} {
-		require.Equal(w, outlines(w.run(w.Peek(state, 10, nil))), w.run(w.Browse(state, 10, nil)), state)
+		require.Equal(w, outlines(w.shown(state, 10, nil)), w.run(w.Browse(state, 10, nil)), state)
 	}
 	require.Equal(w, []any{id4(4)}, firsts(w.run(w.Browse(sqlbatch.Leased, 10, place)), 1))
 	place.At, place.Upto = 0, place.At
@@ -220,7 +220,7 @@ func reaches(w *world) {
 		w.line(slot, "a", byte(n+1))
 	}
 	var seqs []int64
-	for _, row := range w.run(w.Peek(sqlbatch.Ready, 10, nil)) {
+	for _, row := range w.shown(sqlbatch.Ready, 10, nil) {
 		seqs = append(seqs, EntryOf(w, row)["seq"].(int64))
 	}
 	require.Len(w, seqs, 7)
@@ -230,8 +230,8 @@ func reaches(w *world) {
 	require.EqualValues(w, end, reach(seqs[5], 2), "there is one more")
 
 	upto := seqs[3]
-	page := w.run(w.Peek(sqlbatch.Ready, 10, &sqlbatch.Place{At: seqs[0], Upto: upto}))
+	page := w.shown(sqlbatch.Ready, 10, &sqlbatch.Place{At: seqs[0], Upto: upto})
 	require.Equal(w, []any{id4(2), id4(3), id4(4)}, firsts(page, 1))
 	require.ElementsMatch(w, []byte{2, 3, 4}, Numbers(w.run(w.Purge(sqlbatch.Ready, 10, sqlbatch.Window{After: seqs[0], Upto: upto}))))
-	require.Equal(w, []byte{1, 5, 6, 7}, w.peek(sqlbatch.Ready, 10))
+	require.Equal(w, []byte{1, 5, 6, 7}, w.inState(sqlbatch.Ready, 10))
 }

@@ -142,10 +142,24 @@ func Numbers(rows [][]any) (ns []byte) {
 	return ns
 }
 
-// peek is the first bytes of the ids that a peek shows.
-func (w *world) peek(s sqlbatch.State, n int) (ns []byte) {
+// shown are up to n messages of a state behind a place, with the columns of Peek: live ones as Get has them.
+func (w *world) shown(s sqlbatch.State, n int, after *sqlbatch.Place) (rows [][]any) {
 	w.Helper()
-	for _, row := range w.run(w.Peek(s, n, nil)) {
+	if !s.Live() {
+		return w.run(w.Peek(s, n, after))
+	}
+	for _, row := range w.run(w.Browse(s, 1000, after)) {
+		if row[0] == string(s) && len(rows) < n {
+			rows = append(rows, w.run(w.Get([16]byte([]byte(row[1].(string)))))...)
+		}
+	}
+	return rows
+}
+
+// inState is the first bytes of the ids of messages in a state.
+func (w *world) inState(s sqlbatch.State, n int) (ns []byte) {
+	w.Helper()
+	for _, row := range w.shown(s, n, nil) {
 		ns = append(ns, row[1].(string)[0])
 	}
 	return ns

@@ -73,14 +73,15 @@ type Outcome[I Item] struct {
 func (w *Writer[I]) Add(ctx context.Context, item I, u Urgency) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.crowded() && !w.closed {
+	full := func() bool { return w.cfg.Capacity > 0 && w.waiting.live >= w.cfg.Capacity && !w.closed }
+	if full() {
 		defer context.AfterFunc(ctx, func() {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.room.Broadcast()
 		})()
 	}
-	for w.crowded() && !w.closed {
+	for full() {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -110,9 +111,6 @@ func (w *Writer[I]) AddAll(n int, item func(i int) I, u Urgency) error {
 	w.arrived(before, u)
 	return nil
 }
-
-// crowded reports that Add must wait. mu is held.
-func (w *Writer[I]) crowded() bool { return w.cfg.Capacity > 0 && w.waiting.live >= w.cfg.Capacity }
 
 // push appends an item. mu is held.
 func (w *Writer[I]) push(item I) {
@@ -158,11 +156,10 @@ func (w *Writer[I]) Withdraw(item I) bool {
 		w.deferred = slices.DeleteFunc(w.deferred, func(d deferral[I]) bool { return d.item.place() == p })
 	case isolated:
 		w.release(w.isolated[slices.IndexFunc(w.isolated, func(in *isolation[I]) bool { return in.item.place() == p })])
-		notify(w.beck) // for the Observer
+		notify(w.beck) // for Config.Isolated
 	case behind:
 		in := w.keys[p.Key]
 		in.behind = slices.DeleteFunc(in.behind, func(o I) bool { return o.place() == p })
-		w.followers--
 	}
 	w.ended(p.seq)
 	return true

@@ -1,0 +1,51 @@
+package consume
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/chanq/chanq/internal/base"
+)
+
+// load is what a consumer holds, for which its end waits, and the end of its group. It is the consumer as a member of the group, and the
+// claim.Idleness of its claims.
+type load struct {
+	stop    context.Context
+	stopNow context.CancelFunc
+	group   *Group // nil: the consumer does not stop when it is idle
+
+	leases atomic.Int64 // that are buffered or delivered and have not ended
+	// handlers counts those that have not returned: one whose transaction acked the lease may roll back, and its error is to be
+	// settled.
+	handlers atomic.Int64
+	drained  chan struct{} // of capacity 1: the consumer stops, and the last lease or handler has ended
+	cleared  chan struct{} // of capacity 1: a suspect has ended, or the last lease of an idle group: a claim may find something
+}
+
+func newLoad(group *Group) *load {
+	o := &load{group: group, drained: make(chan struct{}, 1), cleared: make(chan struct{}, 1)}
+	o.stop, o.stopNow = context.WithCancel(context.Background())
+	return o
+}
+
+// track counts leases that may be delivered from now on.
+func (o *load) track(leases int) {
+	o.leases.Add(int64(leases))
+	o.group.delivers()
+}
+
+// ended counts a lease or a handler as ended. The last one lets a consumer end that stops.
+func (o *load) ended(of *atomic.Int64) {
+	if of.Add(-1) == 0 && o.stop.Err() != nil {
+		base.Signal(o.drained)
+	}
+	o.group.ended()
+}
+
+func (o *load) holds() int { return int(o.leases.Load() + o.handlers.Load()) }
+func (o *load) again()     { base.Signal(o.cleared) }
+func (o *load) halt()      { o.stopNow() }
+
+func (o *load) Begin() (now uint64, quiet bool)  { return o.group.begin() }
+func (o *load) IsIdle(now uint64) (stopped bool) { return o.group.isIdle(o, now) }
+func (o *load) NotIdle()                         { o.group.notIdle(o) }

@@ -1,0 +1,8 @@
+package settle
+
+// Tracked returns how many leases are kept, ended ones too.
+func (x *Extender) Tracked() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.count
+}

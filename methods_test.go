@@ -1,0 +1,96 @@
+package chanq_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// mostMethods is how many methods a type of the root and of internal/ may have, those of the structs that it embeds included.
+const mostMethods = 25
+
+// manyMethods are the types that have more. An entry that is not here needs its reason in the commit that adds it.
+var manyMethods = map[string]struct {
+	most   int
+	reason string
+}{
+	"order.Sequencer":  {71, "its parts become types of their own"},
+	"order.Rebalancer": {26, "its parts become types of their own"},
+	"claim.Plain":      {45, "its parts become types of their own"},
+	"claim.Reader":     {30, "its parts become types of their own"},
+}
+
+func TestTypesHaveFewMethods(t *testing.T) {
+	own, embeds := map[string]int{}, map[string][]string{}
+	for _, pattern := range []string{"*.go", "internal/*/*.go"} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		for _, name := range files {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+			require.NoError(t, err)
+			ast.Inspect(file, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.FuncDecl:
+					if n.Recv != nil {
+						own[typeName(file, n.Recv.List[0].Type)]++
+					}
+				case *ast.TypeSpec:
+					of := typeName(file, n.Name)
+					own[of] += 0
+					if s, ok := n.Type.(*ast.StructType); ok {
+						for _, f := range s.Fields.List {
+							if f.Names == nil {
+								embeds[of] = append(embeds[of], typeName(file, f.Type))
+							}
+						}
+					}
+				}
+				return true
+			})
+		}
+	}
+	var methods func(of string) int
+	methods = func(of string) int {
+		n := own[of]
+		for _, e := range embeds[of] {
+			n += methods(e)
+		}
+		return n
+	}
+	require.Greater(t, methods("chanq.HandledEvent"), own["chanq.Delivery"]-1, "it embeds a Delivery")
+	for of := range own {
+		except, excepted := manyMethods[of]
+		n := methods(of)
+		require.LessOrEqual(t, n, max(mostMethods, except.most),
+			"%s has %d methods. Give those that use the same few of its fields a type of their own, with these fields, and have %s hold one in a named field", of, n, of)
+		require.False(t, excepted && n <= mostMethods, "%s has %d methods: remove it from manyMethods", of, n)
+	}
+	for of := range manyMethods {
+		require.Contains(t, own, of, "there is no type %s: remove it from manyMethods", of)
+	}
+}
+
+// typeName is the package and the name of a type: that of a receiver, or of an embedded field.
+func typeName(file *ast.File, e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return typeName(file, e.X)
+	case *ast.IndexExpr:
+		return typeName(file, e.X)
+	case *ast.IndexListExpr:
+		return typeName(file, e.X)
+	case *ast.SelectorExpr:
+		return e.X.(*ast.Ident).Name + "." + e.Sel.Name
+	case *ast.Ident:
+		return file.Name.Name + "." + e.Name
+	}
+	panic("a receiver or an embedded field of another form")
+}
