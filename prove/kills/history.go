@@ -40,6 +40,7 @@ type History struct {
 	killed    map[int]int64
 	told      map[state]int64
 	weighed   map[int]usage
+	dying     []int // processes that handle a deadly message
 }
 
 // state is that of a process.
@@ -139,13 +140,14 @@ func (h *History) locked(id chanq.ID, from int64) {
 	h.Locks[id] = append(h.Locks[id], Span{from, now()})
 }
 
-// Hear adds an event that a process told, and returns it.
-func (h *History) Hear(process int, line string) (e Event, err error) {
+// Hear adds an event that a process told.
+func (h *History) Hear(process int, line string) error {
+	var e Event
 	if err := json.Unmarshal([]byte(line), &e); err != nil {
-		return e, fmt.Errorf("line %q: %w", line, err)
+		return fmt.Errorf("line %q: %w", line, err)
 	}
 	h.Add(process, e)
-	return e, nil
+	return nil
 }
 
 // Add takes down what a process told. What one process tells comes in its order;
@@ -154,7 +156,9 @@ func (h *History) Add(process int, e Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch e.Kind {
-	case Started, Quiet, Dying:
+	case Dying:
+		h.dying = append(h.dying, process)
+	case Started, Quiet:
 		h.told[state{process, e.Kind}] = e.At
 	case Weighed:
 		h.weighed[process] = e.Usage
@@ -247,6 +251,15 @@ func (h *History) Told(process int, kind Kind) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.told[state{process, kind}] > 0
+}
+
+// takeDying returns the processes that began to handle a deadly message since the last call.
+func (h *History) takeDying() []int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	dying := h.dying
+	h.dying = nil
+	return dying
 }
 
 // Latencies are those of the first deliveries so far.

@@ -22,8 +22,7 @@ type workers struct {
 	history *History
 	proxies []*netproxy.Proxy // by place, to the server; none to a file
 
-	drained int64    // when sending ended
-	dying   chan int // processes that handle a deadly message
+	drained int64 // when sending ended
 
 	locking context.Context // ends with calm
 	calmed  context.CancelFunc
@@ -33,8 +32,7 @@ type workers struct {
 func startWorkers(s storm, watch *watch) (*workers, error) {
 	w := &workers{watch: watch, storm: s, history: NewHistory(leaseFor)}
 	w.history.Strict, w.history.Broken = s.strict(), s.Faults > 0
-	w.Crew = crew.New(WorkerPart, s.Workers, rand.New(rand.NewPCG(s.Seed, 1)), w.hear)
-	w.dying = make(chan int, 1000)
+	w.Crew = crew.New(WorkerPart, s.Workers, rand.New(rand.NewPCG(s.Seed, 1)), w.history.Hear)
 	w.locking, w.calmed = context.WithCancel(context.Background())
 	if err := w.startAll(); err != nil {
 		w.end()
@@ -84,29 +82,16 @@ func (w *workers) killOne() error {
 	return w.kill(w.Places[w.storm.Spared+w.Random.IntN(len(w.Places)-w.storm.Spared)])
 }
 
-// hear adds an event, and remembers which process a deadly message is about to end.
-func (w *workers) hear(process int, line string) error {
-	e, err := w.history.Hear(process, line)
-	if e.Kind == Dying {
-		w.dying <- process
-	}
-	return err
-}
-
 // killDying kills the processes that handle deadly messages.
 func (w *workers) killDying() error {
-	for {
-		select {
-		case number := <-w.dying:
-			if p := w.All[number]; !p.Killed() {
-				if err := w.kill(p); err != nil {
-					return err
-				}
+	for _, number := range w.history.takeDying() {
+		if p := w.All[number]; !p.Killed() {
+			if err := w.kill(p); err != nil {
+				return err
 			}
-		default:
-			return nil
 		}
 	}
+	return nil
 }
 
 // kill kills a worker and starts another in its place.
