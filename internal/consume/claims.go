@@ -32,7 +32,7 @@ func (c *Consumer) newClaims() {
 		own.Idleness = groupMember{c.group, c}
 	}
 	c.pace = claim.NewPace(own)
-	on := table.Claims{Part: c.parts.claim, Context: c.abandoned}
+	on := table.Claims{Part: c.parts.claim, Context: c.abandoned, MaxLook: c.mostSpare()}
 	if !q.Ordered {
 		c.claims = claim.NewPlain(c.pace, &table.Plain{Claims: on, Queue: q, Notes: c.parts.note}, c.neighbours, cfg.Member.ID)
 		return
@@ -42,7 +42,7 @@ func (c *Consumer) newClaims() {
 		Membership: c.here,
 		Table:      &table.Ordered{Claims: on, SQL: q.SQL, Within: min(cfg.StatementTimeout, cfg.LeaseFor)},
 		Paused: func() bool {
-			ctx, cancel := context.WithTimeout(c.abandoned, cfg.StatementTimeout)
+			ctx, cancel := context.WithTimeout(c.abandoned, c.spareTime())
 			defer cancel()
 			return cfg.Paused(func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 				return c.parts.claim.RunPatient(ctx, st, scan)

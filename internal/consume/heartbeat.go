@@ -61,13 +61,17 @@ func (c *Consumer) attend(ctx context.Context) {
 	}
 }
 
-// spareTime is how long a statement may take that no message waits for: where all share one connection not longer than leases can spare.
-func (c *Consumer) spareTime() time.Duration {
+// mostSpare is the most that a statement takes that no message waits for. Where all statements share one connection, leases cannot be
+// extended meanwhile.
+func (c *Consumer) mostSpare() time.Duration {
 	if c.cfg.Table.Dialect.Traits().OneWriter {
 		return settle.Patience(c.cfg.LeaseFor, c.cfg.StatementTimeout)
 	}
-	return c.cfg.StatementTimeout
+	return time.Hour
 }
+
+// spareTime is how long a statement may take that no message waits for.
+func (c *Consumer) spareTime() time.Duration { return min(c.cfg.StatementTimeout, c.mostSpare()) }
 
 // learnPolicy reads the policy of the queue, which operators may change. What fails is tried again with the next heartbeat.
 func (c *Consumer) learnPolicy(ctx context.Context, timeout time.Duration, known *sqlbatch.Policy) error {

@@ -20,7 +20,7 @@ func (c *Consumer) newSettler() *settle.Settler {
 	cfg := &c.cfg
 	return settle.New(settle.Config{
 		Owner: c, Table: table.Table{Queue: cfg.Table, Part: c.parts.settle}, Traits: cfg.Table.Dialect.Traits(), Classify: cfg.Table.Classify,
-		Health: cfg.Health, IsLast: cfg.Table.IsLast, Timeout: cfg.TryTimeout, Linger: cfg.Linger, Room: cfg.Backlog,
+		Health: cfg.Health, IsLast: cfg.Table.IsLast, Timeout: cfg.TryTimeout, LookTimeout: min(cfg.TryTimeout, c.spareTime()), Linger: cfg.Linger, Room: cfg.Backlog,
 		Awaited: func(l *lease.Lease) bool { return c.order != nil && c.order.Awaited(l) }, Isolated: cfg.Isolated.Set,
 		Known: cfg.Observer.Known, Stored: c.stored, Broken: c.Broken,
 	}, c.abandoned)

@@ -43,22 +43,33 @@ func (w *witness) take() []*lease.Lease {
 	return slices.DeleteFunc(leases, func(l *lease.Lease) bool {
 		again := seen[l]
 		seen[l] = true
-		return again || l.State() != lease.InTx || l.RolledBack.Load()
+		return again || !inOpenTx(l)
 	})
 }
 
-// witnessAcks looks until ctx ends, and then once more.
+// waits reports that a lease is still in a transaction.
+func (w *witness) waits() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.leases, inOpenTx)
+}
+
+func inOpenTx(l *lease.Lease) bool { return l.State() == lease.InTx && !l.RolledBack.Load() }
+
+// witnessAcks looks until ctx ends, and once more then. If transactions are still open, it looks a last time witnessEvery later: readers
+// of a channel commit after the ack that ends the consumer.
 func (c *Consumer) witnessAcks(ctx context.Context) {
-	for {
+	for ctx.Err() == nil {
 		select {
 		case <-c.witness.entered:
 			batch.Sleep(ctx, witnessEvery)
 		case <-ctx.Done():
 		}
 		c.look()
-		if ctx.Err() != nil {
-			return
-		}
+	}
+	if c.witness.waits() {
+		batch.Sleep(c.abandoned, witnessEvery)
+		c.look()
 	}
 }
 

@@ -20,10 +20,15 @@ func (o *Ordered) do(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	return o.run(o.Within, st, scan)
 }
 
+// look is do for a read that blames no message when it fails.
+func (o *Ordered) look(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	return o.run(min(o.Within, o.MaxLook), st, scan)
+}
+
 // Read reads messages that follow each other, and Refill those of certain keys.
-func (o *Ordered) Read(p sqlbatch.ReadParams, a *Answer) error { return o.do(o.SQL.Read(p), a.scan) }
+func (o *Ordered) Read(p sqlbatch.ReadParams, a *Answer) error { return o.look(o.SQL.Read(p), a.scan) }
 func (o *Ordered) Refill(p sqlbatch.RefillParams, a *Answer) error {
-	return o.do(o.SQL.Refill(p), a.scan)
+	return o.look(o.SQL.Refill(p), a.scan)
 }
 
 // Fetch reads the contents of messages, and Look how their rows are.
@@ -32,7 +37,7 @@ func (o *Ordered) Fetch(member [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]b
 }
 
 func (o *Ordered) Look(member [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte, a *Answer) error {
-	return o.do(o.SQL.LookOrdered(member, slots, ids), a.scan)
+	return o.look(o.SQL.LookOrdered(member, slots, ids), a.scan)
 }
 
 // Mark leases messages by ID, and Release gives some back, or notes that their leases expired. Both return the rows that they have
@@ -60,7 +65,7 @@ func (o *Ordered) written(st sqlbatch.Statement) (changed []order.Row, err error
 // Held returns which keys are held by dead messages.
 func (o *Ordered) Held(slots []int, keys []string) (held []bool, redriven int64, err error) {
 	held = make([]bool, len(keys))
-	err = o.do(o.SQL.HeldKeys(slots, keys), func(rows *sql.Rows) error {
+	err = o.look(o.SQL.HeldKeys(slots, keys), func(rows *sql.Rows) error {
 		var place int
 		var isHeld int64
 		if err := rows.Scan(&place, &isHeld, &redriven); err != nil {
@@ -74,7 +79,7 @@ func (o *Ordered) Held(slots []int, keys []string) (held []bool, redriven int64,
 
 // Slots returns all slots, and how many consumers there are.
 func (o *Ordered) Slots() (list []order.SlotRow, consumers int, err error) {
-	err = o.do(o.SQL.Slots(), func(rows *sql.Rows) error {
+	err = o.look(o.SQL.Slots(), func(rows *sql.Rows) error {
 		var row order.SlotRow
 		var owner []byte
 		var left sql.NullInt64

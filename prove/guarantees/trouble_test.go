@@ -20,6 +20,7 @@ var trouble = []test{
 	{"G12_AnExtensionThatHangsLosesNoLease", hungExtension},
 	{"G12_AnExtendThatHangsLosesNoLease", hungExtend},
 	{"G12_ARecurringTaskThatHangsLosesNoLease", hungTasks},
+	{"G12_ALookThatHangsLosesNoLease", hungLooks},
 	{"G12_ALockedRowDelaysItselfOnly", lockedRow},
 	{"G12_ALeaseWhoseRowIsLockedForAWhileIsKept", lockedForAWhile},
 	{"G09_AfterAnExtendOfUnknownOutcomeTheDeadlineIsNotLaterThanTheDatabases", doubtfulExtend},
@@ -232,6 +233,42 @@ func hungTasks(w *world) {
 			}
 			require.NoError(w, c.Shutdown(w.Soon()))
 		}
+	}
+}
+
+// hungLooks has each read hang that looks for messages that are due, or for a row that was not settled, while others are handled.
+func hungLooks(w *world) {
+	lease := testdb.Of(time.Second, steadyLease)
+	for kind, cfg := range idleKinds {
+		st := w.Engine.Dialect.Queue(sqlbatch.Names{Queue: kind, Slots: cfg.Slots})
+		var lost losses
+		cfg.Hooks = lost.hooks()
+		q := w.Queue(kind, cfg)
+		for _, m := range testdb.Texts(numbers(4)...) {
+			if q.Spec().Kind == chanq.KindOrdered {
+				m.Key = m.Body
+			}
+			testdb.Send(w, q, m)
+		}
+		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: lease, PollEvery: lease / 10})
+		held := testdb.Take(w, c, 4)
+		absent := held[3]
+		_, err := q.Cancel(w.Soon(), absent.ID)
+		require.NoError(w, err)
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if looks(op, st) || readsSlots(op, st) || testdb.Runs(op, st.Slots()) || testdb.Runs(op, st.Look([][16]byte{absent.ID})) {
+				return faultdb.Hang()
+			}
+			return faultdb.Fault{}
+		})
+		require.NoError(w, absent.Ack())
+		pass(4 * lease)
+		require.Empty(w, lost.but(absent.ID), kind)
+		w.Heal()
+		for _, l := range held[:3] {
+			w.ack(l)
+		}
+		require.NoError(w, c.Shutdown(w.Soon()))
 	}
 }
 
