@@ -198,11 +198,7 @@ func TestTheDocumentsNameTestsThatAreThere(t *testing.T) {
 	for file, text := range texts {
 		for _, name := range named.FindAllStringSubmatch(text, -1) {
 			checked++
-			there := tests[name[1]]
-			for test := range tests {
-				there = there || name[2] != "" && strings.HasPrefix(test, name[1])
-			}
-			require.True(t, there, "%s names %s", file, name[0])
+			require.True(t, isThere(tests, name), "%s names %s", file, name[0])
 		}
 	}
 	require.Greater(t, checked, 100)
@@ -212,6 +208,37 @@ func TestTheDocumentsNameTestsThatAreThere(t *testing.T) {
 			require.True(t, told, "reliability has no row of %s", test)
 		}
 	}
+}
+
+// isThere reports that a name, or a name that it begins if it ends in …, is one of the tests.
+func isThere(tests map[string]bool, name []string) bool {
+	begins := func(test string) bool { return strings.HasPrefix(test, name[1]) }
+	return tests[name[1]] || name[2] != "" && slices.ContainsFunc(slices.Collect(maps.Keys(tests)), begins)
+}
+
+// TestEachFaultHasATest: each row of docs/internals/faults.md names tests that are there.
+func TestEachFaultHasATest(t *testing.T) {
+	text, err := os.ReadFile("docs/internals/faults.md")
+	require.NoError(t, err)
+	tests := map[string]bool{}
+	for _, source := range documents(t, "_test.go") {
+		for _, name := range regexp.MustCompile(`(?m)(?:^func |")([A-Z]\w+)`).FindAllStringSubmatch(source, -1) {
+			tests[name[1]] = true
+		}
+	}
+	rows := 0
+	for _, row := range regexp.MustCompile(`(?m)^\| .* \| ([^|]*) \|$`).FindAllStringSubmatch(string(text), -1) {
+		if row[1] == "tests" || row[1] == "test" {
+			continue
+		}
+		rows++
+		names := regexp.MustCompile("`(\\w+)(…?)`").FindAllStringSubmatch(row[1], -1)
+		require.NotEmpty(t, names, row[0])
+		for _, name := range names {
+			require.True(t, isThere(tests, name), "%s names %s", row[0], name[0])
+		}
+	}
+	require.Greater(t, rows, 50)
 }
 
 // Each function and file that ARCHITECTURE.md names in a row is there, so that a reader does not search for it.

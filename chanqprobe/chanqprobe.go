@@ -1,5 +1,4 @@
-// Package chanqprobe answers the probes of those who run programs, Kubernetes say: is a worker
-// alive, and is it ready?
+// Package chanqprobe answers liveness and readiness probes, for example those of Kubernetes.
 //
 //	probe := chanqprobe.New()
 //	orders, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Hooks: probe.Hooks()})
@@ -8,8 +7,8 @@
 //	http.Handle("/livez", probe.Live())
 //	http.Handle("/readyz", probe.Ready())
 //
-// A probe asks the database nothing, apart from Watch: a thousand workers whose probes did would be a load, and a
-// database that is slow would have them all restarted, which helps nobody.
+// A probe makes no database call, except for Watch. Calls from the probes of a thousand workers would be a load, and a
+// slow database would cause all workers to be restarted, which fixes nothing.
 package chanqprobe
 
 import (
@@ -27,39 +26,40 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// Consumer is what a probe looks at: a *chanq.Consumer[T] or *chanqshards.Consumer[T] of any T is one.
+// Consumer is a *chanq.Consumer[T] or a *chanqshards.Consumer[T] of any T.
 type Consumer interface {
 	Done() <-chan struct{}
 	Err() error
 }
 
-// Probe knows the health of a program's producers and consumers. It is safe for concurrent use.
+// Probe has the health of a program's producers and consumers. It is safe for concurrent use.
 type Probe struct {
-	// Log is told why a consumer has ended, once, when a probe sees it: those who ask are not, since
-	// errors of databases have names of hosts and users. nil is slog.Default(). Set it before
-	// others use the Probe.
+	// Log gets the error by which a consumer has ended, once, at the first probe after it. The answer does not contain it,
+	// because errors of databases contain names of hosts and users. Set Log before other goroutines use the Probe.
+	// Default: slog.Default().
 	Log *slog.Logger
 
-	mu         sync.Mutex // guards what follows
-	consumers  map[string]Consumer
-	logged     map[string]bool         // whose end is in the log
-	shards     map[string]int          // of queues over several databases
-	unanswered map[string]bool         // databases of Watch
-	away       map[part]map[string]int // how many of a part the database does not answer, by label
+	mu        sync.Mutex // guards what follows
+	consumers map[string]Consumer
+	logged    map[string]bool         // consumers whose end is in the log
+	shards    map[string]int          // of queues over several databases
+	unready   map[string]string       // databases of Watch that did not answer, and why
+	away      map[part]map[string]int // how many of a part are in an outage, by label
 }
 
 // part of a queue: its producers or its consumers.
 type part struct{ queue, name string }
 
-// cannotWork reports that all shards of a queue are away; mu is held.
+// cannotWork reports that all shards of a queue are unavailable; mu is held.
 func (p *Probe) cannotWork(at part) bool { return len(p.away[at]) >= max(p.shards[at.queue], 1) }
 
-// New makes a probe of nothing, which is alive and ready.
+// New returns a Probe without consumers, which is alive and ready.
 func New() *Probe {
-	return &Probe{consumers: map[string]Consumer{}, logged: map[string]bool{}, shards: map[string]int{}, away: map[part]map[string]int{}, unanswered: map[string]bool{}}
+	return &Probe{consumers: map[string]Consumer{}, logged: map[string]bool{}, shards: map[string]int{}, away: map[part]map[string]int{}, unready: map[string]string{}}
 }
 
-// Hooks hear of outages, which end with whoever is in one at the latest. Join them with others by chanq.JoinHooks.
+// Hooks returns hooks that note outages. An outage ends at the latest with its producer or consumer. Combine the hooks with
+// others by chanq.JoinHooks.
 func (p *Probe) Hooks() chanq.Hooks {
 	return chanq.Hooks{Availability: func(e chanq.AvailabilityEvent) {
 		p.mu.Lock()
@@ -81,25 +81,26 @@ func (p *Probe) Hooks() chanq.Hooks {
 	}}
 }
 
-// Add has a consumer looked at, by a name that is told when it has ended. One that is added with a
-// name that another has takes its place.
+// Add adds a consumer, with the name that answers have for it. It replaces a consumer of the same name.
 func (p *Probe) Add(name string, c Consumer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.consumers[name] = c
 }
 
-// Shards says that a queue is in so many databases (chanqshards.Open): the program is ready unless all of
-// them are away, since one delays its own messages only. Without it each shard counts as a queue. Call it
-// before the queue is opened.
+// Shards sets the number of databases of a queue (chanqshards.Open). The program is ready unless all of them are
+// unavailable, since a shard delays its own messages only. Without Shards each shard counts as a queue. Call it before the
+// queue is opened.
 func (p *Probe) Shards(queue string, shards int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.shards[queue] = shards
 }
 
-// Watch has a database looked at until ctx ends: for a program without a producer or a consumer, which only sends in transactions and
-// would not be ready while its database is away. It pings db every 10 s, for 5 s at most, and starts one goroutine, which ends with ctx.
+// Watch watches a database until ctx ends. It is for a program that only sends in transactions, and so has no producer or
+// consumer that would report an outage. It pings db every 10 s, for at most 5 s, and starts one goroutine, which ends with
+// ctx. A ping needs a connection of db: if all are in use for 5 s (SetMaxOpenConns), the program is not ready either, and the
+// answer says so.
 func (p *Probe) Watch(ctx context.Context, name string, db *sql.DB) {
 	go func() {
 		for ticker := time.NewTicker(watchEvery); ; {
@@ -107,7 +108,10 @@ func (p *Probe) Watch(ctx context.Context, name string, db *sql.DB) {
 			err := db.PingContext(within)
 			cancel()
 			p.mu.Lock()
-			p.unanswered[name] = err != nil && ctx.Err() == nil
+			delete(p.unready, name)
+			if err != nil && ctx.Err() == nil {
+				p.unready[name] = whyUnready(db.Stats(), err)
+			}
 			p.mu.Unlock()
 			select {
 			case <-ctx.Done():
@@ -121,20 +125,27 @@ func (p *Probe) Watch(ctx context.Context, name string, db *sql.DB) {
 
 const watchEvery = 10 * time.Second
 
-// Live answers 200, or 500 where a consumer has ended by a permanent error (Consumer.Err), which
-// nothing in the program mends: a table or a right is missing. An outage does not: consumers
-// go on by themselves once the database answers. Nor does a Stop.
+// whyUnready is why a ping failed.
+func whyUnready(s sql.DBStats, err error) string {
+	if errors.Is(err, context.DeadlineExceeded) && s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections {
+		return fmt.Sprintf("all %d connections of its *sql.DB were in use for %v: raise SetMaxOpenConns, or hold connections for less time", s.InUse, watchEvery/2)
+	}
+	return "the database does not answer"
+}
+
+// Live answers 200, or 500 if a consumer has ended by a permanent error (Consumer.Err): a table or a permission is missing.
+// Neither an outage nor a Stop changes the answer: consumers continue automatically once the database answers.
 func (p *Probe) Live() http.Handler {
-	return p.answer(http.StatusInternalServerError, func(tell func(string, ...any)) {
+	return p.answer(http.StatusInternalServerError, func(report func(string, ...any)) {
 		for name, c := range p.consumers {
 			if err := c.Err(); err != nil {
-				tell("%s has ended: %s", name, p.why(name, err))
+				report("%s has ended: %s", name, p.why(name, err))
 			}
 		}
 	})
 }
 
-// why is an error in a sentence that anybody may read. mu is held.
+// why is an error in a sentence without names of hosts and users. mu is held.
 func (p *Probe) why(name string, err error) string {
 	if !p.logged[name] {
 		p.logged[name] = true
@@ -148,20 +159,20 @@ func (p *Probe) why(name string, err error) string {
 	case errors.Is(err, chanq.ErrNoSchema):
 		return "the queue's tables are missing, or older than the program: run chanq migrate"
 	case errors.Is(err, chanq.ErrNewerSchema):
-		return "the queue's tables are newer than the program"
+		return "the queue's tables are newer than the program: deploy a newer version of the program"
 	}
-	return "the database refuses what it needs, and no repetition mends that: the program's log says what"
+	return "the database refuses a statement that it needs: the program's log contains the error"
 }
 
-// Ready answers 200, or 503 while a consumer is stopping or has ended, or the database does not
-// answer a producer or a consumer whose queue has Hooks, or a ping of Watch: so a rollout waits for workers that can work.
-// See Shards for a queue over several databases.
+// Ready answers 200, or 503 while a consumer is stopping or has ended, or the database does not answer a producer or a consumer
+// whose queue has Hooks, or a ping of Watch. A rollout then waits for workers that can work. See Shards for a queue over
+// several databases.
 func (p *Probe) Ready() http.Handler {
-	return p.answer(http.StatusServiceUnavailable, func(tell func(string, ...any)) {
+	return p.answer(http.StatusServiceUnavailable, func(report func(string, ...any)) {
 		for name, c := range p.consumers {
 			select {
 			case <-c.Done():
-				tell("%s is stopping or has ended", name)
+				report("%s is stopping or has ended", name)
 			default:
 			}
 		}
@@ -169,32 +180,30 @@ func (p *Probe) Ready() http.Handler {
 			if !p.cannotWork(at) {
 				continue
 			}
-			tell("%s: the database does not answer a %s", at.queue, at.name)
+			report("%s: the database does not answer a %s", at.queue, at.name)
 		}
-		for name, away := range p.unanswered {
-			if away {
-				tell("%s: the database does not answer", name)
-			}
+		for name, why := range p.unready {
+			report("%s: %s", name, why)
 		}
 	})
 }
 
-// answer serves what look tells, a line each, with a status, or 200 where it tells nothing.
-func (p *Probe) answer(status int, look func(tell func(string, ...any))) http.Handler {
+// answer serves what look reports, a line each, with a status, or 200 if it reports nothing.
+func (p *Probe) answer(status int, look func(report func(string, ...any))) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		var told []string
+		var lines []string
 		p.mu.Lock()
-		look(func(format string, args ...any) { told = append(told, fmt.Sprintf(format, args...)) })
+		look(func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) })
 		p.mu.Unlock()
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.Header().Set("Cache-Control", "no-store")
-		if len(told) == 0 {
+		if len(lines) == 0 {
 			fmt.Fprintln(w, "ok")
 			return
 		}
-		slices.Sort(told)
+		slices.Sort(lines)
 		w.WriteHeader(status)
-		for _, line := range told {
+		for _, line := range lines {
 			fmt.Fprintln(w, line)
 		}
 	})

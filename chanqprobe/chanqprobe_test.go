@@ -69,7 +69,7 @@ func TestOneShardThatIsAwayLeavesAProgramReady(t *testing.T) {
 	require.Equal(t, 503, tell("east", false), "without Shards each is a queue")
 }
 
-func TestAConsumerThatNothingMendsIsNotAlive(t *testing.T) {
+func TestAConsumerThatHasEndedByAnErrorIsNotAlive(t *testing.T) {
 	db, err := embedded.Open(filepath.Join(t.TempDir(), "q.db"))
 	require.NoError(t, err)
 	defer db.Close()
@@ -97,7 +97,7 @@ func TestAConsumerThatNothingMendsIsNotAlive(t *testing.T) {
 	require.Equal(t, 503, code)
 	require.Equal(t, "stops is stopping or has ended\n", body)
 	code, _ = get(p.Live())
-	require.Equal(t, 200, code, "it was told to")
+	require.Equal(t, 200, code, "it was stopped on purpose")
 
 	_, err = db.ExecContext(t.Context(), "DROP TABLE chanq_breaks")
 	require.NoError(t, err)
@@ -122,7 +122,7 @@ func TestErrorsOfDatabasesAreNotServed(t *testing.T) {
 	for range 2 {
 		code, body := get(p.Live())
 		require.Equal(t, 500, code)
-		require.Equal(t, "mail has ended: the database refuses what it needs, and no repetition mends that: the program's log says what\n", body)
+		require.Equal(t, "mail has ended: the database refuses a statement that it needs: the program's log contains the error\n", body)
 	}
 	require.Equal(t, 1, strings.Count(log.String(), "user shop at 10.1.2.3 may not"))
 }
@@ -174,6 +174,38 @@ func TestAProgramThatOnlySendsInTransactionsIsReadyUnlessItsDatabaseIsAway(t *te
 		cancel()
 		synctest.Wait()
 		is(true, 200, "ok\n")
+	})
+}
+
+// TestAPoolThatIsFullIsNoOutage: a ping waits for a connection.
+func TestAPoolThatIsFullIsNoOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := sql.OpenDB(&pinged{})
+		defer db.Close()
+		db.SetMaxOpenConns(2)
+		p := chanqprobe.New()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		p.Watch(ctx, "orders", db)
+		ready := func(status int, text string) {
+			t.Helper()
+			time.Sleep(16 * time.Second)
+			code, body := get(p.Ready())
+			require.Equal(t, status, code)
+			require.Equal(t, text, body)
+		}
+		ready(200, "ok\n")
+		var held []*sql.Conn
+		for range 2 {
+			conn, err := db.Conn(t.Context())
+			require.NoError(t, err)
+			held = append(held, conn)
+		}
+		ready(503, "orders: all 2 connections of its *sql.DB were in use for 5s: raise SetMaxOpenConns, or hold connections for less time\n")
+		for _, conn := range held {
+			require.NoError(t, conn.Close())
+		}
+		ready(200, "ok\n")
 	})
 }
 

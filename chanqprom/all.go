@@ -13,9 +13,9 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// WatchAll is Watch of all queues of a schema, of whatever kind, those that come later, too. That
-// costs one round trip more for each collection that asks the database, and four for each queue once a
-// minute. Of cfg it uses Dialect and Schema.
+// WatchAll is Watch for all queues of a schema, plain and ordered, including queues that are created later. It costs
+// one more round trip per collection that reads the database, and four per queue once a minute. It uses Dialect and
+// Schema of cfg.
 func (m *Metrics) WatchAll(db *sql.DB, cfg chanq.Config) (stop func()) {
 	cfg = chanq.Config{Dialect: cfg.Dialect, Schema: cfg.Schema}
 	return m.add(&all{db: db, cfg: cfg, maxAge: m.cfg.MaxAge})
@@ -27,7 +27,7 @@ type all struct {
 	cfg    chanq.Config
 	maxAge time.Duration
 
-	mu    sync.Mutex // guards what follows, and is held while the database is asked
+	mu    sync.Mutex // guards what follows, and is held during the statement
 	at    time.Time
 	names []string
 	known map[string]*look
@@ -57,18 +57,18 @@ func (a *all) list(ctx context.Context) ([]*look, error) {
 	return list, nil
 }
 
-// reopenAfter is after how many times Config.MaxAge a queue is opened again, by default a minute: it may
-// have been dropped, and made anew as another kind or another shard.
+// reopenAfter is after how many times Config.MaxAge a queue is opened again, by default a minute: it might have been
+// dropped, and created again as another kind or another shard.
 const reopenAfter = 12
 
-// stored is a queue as the database has it. It is opened when it is looked at; again after a while, or
-// where it did not answer. Its look calls one method at a time.
+// stored is a queue as the database has it. It is opened when it is first read, and opened again after a while and after
+// a failure. Its look calls one method at a time.
 type stored struct {
 	all    *all
 	name   string
 	opened time.Time
 	queue  *chanqadmin.Queue // nil: to be opened
-	label  string            // as far as that was ever known
+	label  string            // the name until it was opened
 }
 
 // Label is the name, and of a shard of several databases also its index, as in "orders/0".
@@ -104,7 +104,7 @@ func (s *stored) open(ctx context.Context) error {
 
 func (s *stored) Consumers(ctx context.Context) ([]chanqadmin.ConsumerInfo, error) {
 	if s.queue == nil {
-		return nil, errors.New("the queue is not open")
+		return nil, errors.New("chanqprom: the queue could not be opened")
 	}
 	return s.queue.Consumers(ctx)
 }

@@ -1,4 +1,4 @@
-// Package chanqprom tells Prometheus what chanq does.
+// Package chanqprom exports metrics of chanq to Prometheus.
 //
 //	metrics := chanqprom.New(chanqprom.Config{})
 //	orders, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Hooks: metrics.Hooks()})
@@ -6,43 +6,43 @@
 //	defer metrics.Watch(admin)()
 //	http.Handle("/metrics", metrics.Handler())
 //
-// A Metrics is a prometheus.Collector, for a registry of the program's own; Handler serves one that
-// has nothing else. What it has is of two kinds. What this program does comes from the hooks, and
-// costs the database nothing:
+// A Metrics is a prometheus.Collector for the registry of a program. Handler serves a registry that has
+// nothing else. The metrics are of two kinds. Those of what this program does come from the hooks and
+// make no database call:
 //
-//	chanq_sent_messages_total         counter    by queue: stored by producers and pipes
+//	chanq_sent_messages_total         counter    stored by producers and pipes, and by SendTx after the commit of InTx
+//	chanq_attempted_messages_total    counter    sent by SendTx in other transactions, committed or not
 //	chanq_duplicate_messages_total    counter    not stored, because of their DedupKey
 //	chanq_delivered_messages_total    counter    claimed
-//	chanq_settled_messages_total      counter    by outcome: acked, nacked, released, dead
+//	chanq_settled_messages_total      counter    by outcome: acked, nacked, released, dead (dead-lettered)
 //	chanq_leases_lost_total           counter    leases that ended before their message was settled
-//	chanq_handler_errors_total        counter    errors and panics of Handle and Pipe, Snooze left out
+//	chanq_handler_errors_total        counter    errors and panics of Handle and Pipe, without Snooze
 //	chanq_outages_total               counter    by part: times that the database stopped answering
-//	chanq_parts_in_outage             gauge      by part: producers and consumers that it does not answer now
-//	chanq_isolated                    gauge      by part: messages and settles that fail alone, and are repeated by themselves
-//	chanq_housekeeping_refused        gauge      by task: 1 as long as the database refuses it
+//	chanq_parts_in_outage             gauge      by part: producers and consumers that the database does not answer now
+//	chanq_isolated                    gauge      by part: messages and settles that fail while others are stored, and are repeated separately
+//	chanq_housekeeping_refused        gauge      by task: 1 while the database refuses the task
 //	chanq_statement_duration_seconds  histogram  by operation: send, claim, settle
 //
-// What is in a queue is asked of the database when metrics are collected, for the queues that Watch
-// or WatchAll name: two round trips each, and no more often than Config.MaxAge. One program of
-// many that do it is enough:
+// Those of the content of queues are read from the database when metrics are collected, for the queues of Watch
+// and WatchAll. This costs two round trips per queue, at most once per Config.MaxAge. One program that does it is
+// enough:
 //
 //	chanq_messages                    gauge      by state: ready, scheduled, leased, dead, done; up to 10,000
 //	chanq_oldest_ready_seconds        gauge      for how long the oldest ready message has been due
 //	chanq_paused                      gauge      1 or 0
-//	chanq_consumers                     gauge      consumers, of all programs
-//	chanq_up                          gauge      1, or 0 where the database did not answer; then the others are missing
+//	chanq_consumers                   gauge      consumers, of all programs
+//	chanq_up                          gauge      1, or 0 if the queue could not be read; then the others are missing
 //
 // All have the label queue: chanq.Config.Label, or the name of the queue. Package chanqshards labels each
 // shard of a queue over several databases, for example "orders/east": give Watch what
-// chanqshards.Queue.Admin returns for each. A queue whose database does not answer has chanq_up 0, and nothing else of what
-// is asked. Where the list of queues of a WatchAll is not known there is chanq_up 0 with queue "". Why
-// one is not seen is in Config.Log, once per change, and not in the metrics: errors of databases have
-// names of hosts and users.
+// chanqshards.Queue.Admin returns for each. If WatchAll cannot read the list of queues, chanq_up is 0 with
+// queue "". Config.Log gets the error, once per change. The metrics do not contain it, because errors of databases
+// contain names of hosts and users.
 //
-// A database that is away never makes a collection fail, nor do two queues with the same label: the figures are
-// those of the queue that was watched first and answers. Programs with several
-// databases whose queues have the same names have a Metrics for each, and labels to tell them apart
-// (prometheus.WrapRegistererWith). The package otelchanq has the same figures for OpenTelemetry.
+// A database that is unavailable never makes a collection fail, and neither do two queues with the same label: the
+// figures are those of the queue that was watched first and answers. For several databases whose queues have the
+// same names use one Metrics per database, with labels that distinguish them (prometheus.WrapRegistererWith). The
+// package otelchanq has the same figures for OpenTelemetry.
 package chanqprom
 
 import (
@@ -56,22 +56,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Config says how queues are looked at. The zero value is right for most.
+// Config configures a Metrics. The zero value suits most programs.
 type Config struct {
-	// MaxAge is how old what is told of a watched queue may be: several that collect share a
-	// look. Default 5 s.
+	// MaxAge is the age up to which collections share what was read of a watched queue. Default: 5 s.
 	MaxAge time.Duration
-	// Timeout is for how long a collection waits for the database. Default 5 s: less than the
-	// ten that Prometheus waits. What is less than 1 ms is 1 ms.
+	// Timeout is how long a collection waits for the database. Keep it below the timeout of the scrape, by default
+	// 10 s. Default: 5 s. A lower value than 1 ms is 1 ms.
 	Timeout time.Duration
-	// Buckets of chanq_statement_duration_seconds, in seconds. Default from 1 ms to 30 s.
+	// Buckets are those of chanq_statement_duration_seconds, in seconds. Default: from 1 ms to 30 s.
 	Buckets []float64
-	// Log is told, once per change, why a queue cannot be seen. Default slog.Default().
+	// Log gets the errors of reads of watched queues, once per change. Default: slog.Default().
 	Log *slog.Logger
 }
 
-// Metrics is what Prometheus is told of the queues of a program. It is safe for concurrent use. It has
-// no goroutine but those of a collection that is under way.
+// Metrics has the metrics of the queues of a program. It is safe for concurrent use. It has no goroutines except
+// during a collection.
 type Metrics struct {
 	cfg Config
 
@@ -80,18 +79,18 @@ type Metrics struct {
 	took                                                                   *prometheus.HistogramVec
 
 	hooked             atomic.Bool // Hooks was called
-	sending, consuming sync.Map    // places whose counters have begun
+	sending, consuming sync.Map    // queues whose counters have begun
 
 	mu       sync.Mutex // guards what follows
 	refusals map[task]int
 	watched  map[int]watch
 	next     int             // number of the next watch
-	unseen   map[string]bool // and that is in the log
+	unseen   map[string]bool // queues that cannot be read, which is in the log
 }
 
 var _ prometheus.Collector = (*Metrics)(nil)
 
-// New makes a Metrics, of no queue yet.
+// New returns a Metrics without queues.
 func New(cfg Config) *Metrics {
 	if cfg.MaxAge == 0 {
 		cfg.MaxAge = 5 * time.Second
@@ -114,19 +113,19 @@ func New(cfg Config) *Metrics {
 	}
 	return &Metrics{
 		cfg:        cfg,
-		sent:       counter("chanq_sent_messages_total", "Messages stored by this program, in transactions of InTx after the commit."),
+		sent:       counter("chanq_sent_messages_total", "Messages stored by this program; in a transaction of InTx counted after the commit."),
 		attempted:  counter("chanq_attempted_messages_total", "Messages that SendTx has sent in other transactions, committed or not."),
-		duplicates: counter("chanq_duplicate_messages_total", "Messages that were not stored, because one with their dedup key was in the queue."),
+		duplicates: counter("chanq_duplicate_messages_total", "Messages that were not stored, because a message with their dedup key was in the queue."),
 		delivered:  counter("chanq_delivered_messages_total", "Messages claimed by consumers of this program."),
-		settled:    counter("chanq_settled_messages_total", "Messages whose settle is in the database.", "outcome"),
+		settled:    counter("chanq_settled_messages_total", "Messages whose settle is stored. The outcome dead means dead-lettered.", "outcome"),
 		lost:       counter("chanq_leases_lost_total", "Leases that ended before their message was settled."),
 		failed:     counter("chanq_handler_errors_total", "Errors and panics of handlers."),
 		outages:    counter("chanq_outages_total", "Times that the database stopped answering a producer or consumer.", "part"),
-		inOutage:   gauge("chanq_parts_in_outage", "Producers and consumers of this program that the database does not answer now.", "part"),
+		inOutage:   gauge("chanq_parts_in_outage", "Producers and consumers of this program that are in an outage: the database does not answer.", "part"),
 		isolated:   gauge("chanq_isolated", "Messages and settles of this program that fail while the database stores others.", "part"),
-		refused:    gauge("chanq_housekeeping_refused", "1 as long as the database refuses a task of a consumer.", "task"),
+		refused:    gauge("chanq_housekeeping_refused", "1 while the database refuses a maintenance task of a consumer.", "task"),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "chanq_statement_duration_seconds", Help: "How long statements took, each for many messages.", Buckets: cfg.Buckets,
+			Name: "chanq_statement_duration_seconds", Help: "Duration of statements. One statement is for many messages.", Buckets: cfg.Buckets,
 		}, []string{"queue", "operation"}),
 		watched: map[int]watch{}, refusals: map[task]int{}, unseen: map[string]bool{},
 	}
@@ -137,7 +136,7 @@ func (m *Metrics) own() []prometheus.Collector {
 	return []prometheus.Collector{m.sent, m.attempted, m.duplicates, m.delivered, m.settled, m.lost, m.failed, m.outages, m.inOutage, m.isolated, m.refused, m.took}
 }
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, c := range m.own() {
 		c.Describe(ch)
@@ -147,8 +146,8 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect is prometheus.Collector's. It looks at the watched queues, side by side, unless that was
-// done within Config.MaxAge, and takes no longer than Config.Timeout for it.
+// Collect implements prometheus.Collector. It reads the watched queues concurrently, except for those that were read
+// within Config.MaxAge, and takes at most Config.Timeout for it.
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	m.collectWatched(ch) // first: counters may begin with it
 	for _, c := range m.own() {
@@ -156,7 +155,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Handler serves these metrics, and no others, in the format that the client asks for.
+// Handler serves these metrics, and no others, in the format that the client requests.
 func (m *Metrics) Handler() http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m) // the only one

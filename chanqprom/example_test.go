@@ -13,7 +13,7 @@ import (
 	"github.com/chanq/chanq/embedded"
 )
 
-// A worker tells Prometheus what it does, and Kubernetes that it is well.
+// A worker exports metrics to Prometheus and answers the probes of Kubernetes.
 func Example() {
 	ctx := context.Background()
 	db, err := embedded.Open(":memory:")

@@ -8,16 +8,16 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// task is one that a consumer does beside its work.
+// task is a maintenance task of the consumers of a queue.
 type task struct{ queue, name string }
 
 // outcomes of a settle, as a label.
 var outcomes = []string{"acked", "nacked", "released", "dead"}
 
-// Hooks count what producers and consumers do. Join them with others by chanq.JoinHooks. A counter
-// begins at 0, not with what it counts first, which Prometheus would not see as an increase: those of
-// producers with the first Sent, those of consumers with the first claim; and those of a queue that is
-// watched here, too (Watch), when it is first looked at.
+// Hooks returns hooks that count what producers and consumers do. Combine them with others by chanq.JoinHooks.
+// Prometheus does not count the first value of a series as an increase, so counters begin at 0: those of producers
+// with the first Sent, those of consumers with the first claim. Counters of failures of a queue that this Metrics also
+// watches (Watch) begin when the queue is first read.
 func (m *Metrics) Hooks() chanq.Hooks {
 	m.hooked.Store(true)
 	took := func(queue, operation string, d time.Duration) {
@@ -66,8 +66,8 @@ func (m *Metrics) Hooks() chanq.Hooks {
 	}
 }
 
-// housekeeping counts who is refused a task: one of several consumers that is not, or that has ended, does
-// not make it go on for the others.
+// housekeeping counts the consumers whose task is refused: the task of a queue counts as refused until no consumer is
+// left whose task is refused.
 func (m *Metrics) housekeeping(e chanq.HousekeepingEvent) {
 	t := task{e.Queue, e.Task}
 	m.mu.Lock()
@@ -84,7 +84,7 @@ func (m *Metrics) housekeeping(e chanq.HousekeepingEvent) {
 	m.refused.WithLabelValues(e.Queue, e.Task).Set(refused)
 }
 
-// beginSending has the counters of producers begin at 0.
+// beginSending makes the counters of producers begin at 0.
 func (m *Metrics) beginSending(queue string) {
 	if _, begun := m.sending.LoadOrStore(queue, true); begun {
 		return
@@ -95,7 +95,7 @@ func (m *Metrics) beginSending(queue string) {
 	m.isolated.WithLabelValues(queue, "producer")
 }
 
-// beginConsuming has the counters of consumers begin at 0.
+// beginConsuming makes the counters of consumers begin at 0.
 func (m *Metrics) beginConsuming(queue string) {
 	if _, begun := m.consuming.LoadOrStore(queue, true); begun {
 		return
@@ -107,8 +107,8 @@ func (m *Metrics) beginConsuming(queue string) {
 	m.beginFailing(queue)
 }
 
-// beginFailing has those begin at 0 whose first event is news. It says nothing of whether anybody
-// consumes here: delivered and settled messages that stay at 0 would say that consumers stand still.
+// beginFailing makes the counters of failures begin at 0. It leaves out delivered and settled messages: in a program
+// without a consumer they would stay at 0, as those of a consumer whose handlers are stuck.
 func (m *Metrics) beginFailing(queue string) {
 	begin(queue, m.lost, m.failed)
 	m.outages.WithLabelValues(queue, "consumer")

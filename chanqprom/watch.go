@@ -14,32 +14,33 @@ import (
 
 var (
 	messagesDesc = prometheus.NewDesc("chanq_messages", "Messages in a queue, counted up to 10,000 of each state.", []string{"queue", "state"}, nil)
-	oldestDesc   = prometheus.NewDesc("chanq_oldest_ready_seconds", "For how long the oldest ready message has been due.", []string{"queue"}, nil)
-	pausedDesc   = prometheus.NewDesc("chanq_paused", "1 where the queue is paused.", []string{"queue"}, nil)
+	oldestDesc   = prometheus.NewDesc("chanq_oldest_ready_seconds", "Seconds since the oldest ready message became due.", []string{"queue"}, nil)
+	pausedDesc   = prometheus.NewDesc("chanq_paused", "1 if the queue is paused.", []string{"queue"}, nil)
 	membersDesc  = prometheus.NewDesc("chanq_consumers", "Consumers of a queue, of all programs.", []string{"queue"}, nil)
-	upDesc       = prometheus.NewDesc("chanq_up", "1, or 0 where the database did not answer when the queue was looked at.", []string{"queue"}, nil)
+	upDesc       = prometheus.NewDesc("chanq_up", "1, or 0 if the queue could not be read from the database.", []string{"queue"}, nil)
 )
 
-// Source is a queue that can be looked at: *chanqadmin.Queue is one.
+// Source is a queue that can be watched: a *chanqadmin.Queue.
 type Source interface {
 	Label() string // the value of the label queue
 	Stats(context.Context) (chanqadmin.Stats, error)
 	Consumers(context.Context) ([]chanqadmin.ConsumerInfo, error)
 }
 
-// watch has the queues that are watched at the moment.
+// watch has the queues of one Watch or WatchAll.
 type watch interface {
 	list(context.Context) ([]*look, error)
 }
 
-// Watch has a queue, whose label is the one that its producers and consumers have, looked at whenever metrics are collected, until the function that it returns is
-// called: do so before its *sql.DB is closed. A queue that is watched twice in one Metrics is told once.
-// Where Hooks was called, the counters of what a queue's consumers fail with begin at 0 with the first look.
+// Watch reads a queue whenever metrics are collected, until stop is called. Call stop before the *sql.DB of the queue is
+// closed. The label of q is to be that of the queue's producers and consumers. A queue that is watched twice in one
+// Metrics has one set of series. If Hooks was called, the counters of failures of the queue's consumers begin at 0 with
+// the first read.
 func (m *Metrics) Watch(q Source) (stop func()) {
 	return m.add(one{&look{source: q, here: true}})
 }
 
-// one is a queue that its program has.
+// one is a single queue.
 type one struct{ *look }
 
 func (o one) list(context.Context) ([]*look, error) { return []*look{o.look}, nil }
@@ -57,19 +58,19 @@ func (m *Metrics) add(w watch) (stop func()) {
 	}
 }
 
-// look is what was seen of a queue, and when.
+// look is what was last read of a queue, and when.
 type look struct {
 	source Source
-	here   bool // it is the program's own: see Watch
+	here   bool // it is of Watch, and not of WatchAll
 
-	mu      sync.Mutex // guards what follows, and is held while the database is asked
+	mu      sync.Mutex // guards what follows, and is held during the statements
 	at      time.Time
 	stats   chanqadmin.Stats
 	err     error
 	members int // below 0: not known
 }
 
-// seen is what is known of a queue.
+// seen is what a collection knows of a queue.
 type seen struct {
 	queue   string
 	stats   chanqadmin.Stats
@@ -78,19 +79,19 @@ type seen struct {
 	here    bool
 }
 
-// collect looks, unless that was done just now, and returns what is seen.
+// collect reads the queue, unless that was done within maxAge, and returns what is known.
 func (l *look) collect(ctx context.Context, maxAge time.Duration) seen {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if time.Since(l.at) >= maxAge {
-		l.again(ctx)
+		l.read(ctx)
 		l.at = time.Now()
 	}
 	return seen{l.source.Label(), l.stats, l.err, l.members, l.here}
 }
 
-// again asks the database. mu is held.
-func (l *look) again(ctx context.Context) {
+// read asks the database. mu is held.
+func (l *look) read(ctx context.Context) {
 	l.stats, l.err = l.source.Stats(ctx)
 	list, err := l.source.Consumers(ctx)
 	if l.members = len(list); err != nil {
@@ -98,8 +99,8 @@ func (l *look) again(ctx context.Context) {
 	}
 }
 
-// tell tells of one queue.
-func tell(ch chan<- prometheus.Metric, s seen) {
+// export sends the gauges of one queue.
+func export(ch chan<- prometheus.Metric, s seen) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{s.queue}, labels...)...)
 	}
@@ -139,7 +140,7 @@ func (m *Metrics) collectWatched(ch chan<- prometheus.Metric) {
 	m.mu.Unlock()
 	found := make([][]seen, len(watched))
 	var lookers sync.WaitGroup
-	for i, w := range watched { // side by side: one that hangs keeps no other from being seen
+	for i, w := range watched { // concurrently: one that hangs delays no other
 		lookers.Go(func() { found[i] = lookAt(ctx, w, m.cfg.MaxAge) })
 	}
 	lookers.Wait()
@@ -156,15 +157,15 @@ func (m *Metrics) collectWatched(ch chan<- prometheus.Metric) {
 		if s.here && m.hooked.Load() {
 			m.beginFailing(s.queue)
 		}
-		tell(ch, s)
+		export(ch, s)
 	}
 	m.note(queues)
 }
 
-// sideBySide is how many queues of one database are looked at at once: each takes a connection.
-const sideBySide = 4
+// readers is how many queues of one database are read concurrently: each takes a connection.
+const readers = 4
 
-// lookAt returns what is seen of a watch, in the order of its list.
+// lookAt returns what is known of the queues of a watch, in the order of its list.
 func lookAt(ctx context.Context, w watch, maxAge time.Duration) []seen {
 	looks, err := w.list(ctx)
 	if err != nil {
@@ -173,7 +174,7 @@ func lookAt(ctx context.Context, w watch, maxAge time.Duration) []seen {
 	found := make([]seen, len(looks))
 	next := make(chan int)
 	var lookers sync.WaitGroup
-	for range min(sideBySide, len(looks)) {
+	for range min(readers, len(looks)) {
 		lookers.Go(func() { // ends when next is closed
 			for i := range next {
 				found[i] = looks[i].collect(ctx, maxAge)
@@ -188,22 +189,22 @@ func lookAt(ctx context.Context, w watch, maxAge time.Duration) []seen {
 	return found
 }
 
-// note logs which queues are not seen, and why, and which are seen again: once per change.
+// note logs which queues cannot be read, with the error, and which can be read again: once per change.
 func (m *Metrics) note(queues map[string]seen) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for queue := range m.unseen {
 		if s, known := queues[queue]; known && s.err == nil || !known && queue == "" {
-			m.cfg.Log.Info("chanqprom: seen again", "queue", queue)
+			m.cfg.Log.Info("chanqprom: the queue can be read again", "queue", queue)
 			delete(m.unseen, queue)
-		} else if !known { // its watch has ended, or nobody knows whether it is there
+		} else if !known { // its watch has ended, or the list of queues cannot be read
 			delete(m.unseen, queue)
 		}
 	}
 	for queue, s := range queues {
 		if s.err != nil && !m.unseen[queue] {
 			m.unseen[queue] = true
-			m.cfg.Log.Warn("chanqprom: not seen", "queue", queue, "err", s.err)
+			m.cfg.Log.Warn("chanqprom: the queue cannot be read; chanq doctor shows the cause", "queue", queue, "err", s.err)
 		}
 	}
 }

@@ -127,7 +127,7 @@ func TestDatabasesThatAreAwayLeaveTheOthersToBeSeen(t *testing.T) {
 		require.Equal(t, "1", seen[`chanq_up{queue="mail"}`])
 		require.NotContains(t, seen, `chanq_up{queue="post"}`)
 	}
-	require.Equal(t, 1, strings.Count(log.String(), "not seen"), "once: %s", log.String())
+	require.Equal(t, 1, strings.Count(log.String(), "cannot be read"), "once: %s", log.String())
 	require.Contains(t, log.String(), "database is closed")
 }
 

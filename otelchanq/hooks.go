@@ -10,7 +10,7 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// task is one that a consumer does beside its work.
+// task is a maintenance task of the consumers of a queue.
 type task struct{ queue, name string }
 
 // begun is what the hooks remember.
@@ -21,10 +21,10 @@ type begun struct {
 	refusals map[task]int
 }
 
-// Hooks measure what chanq does. Join them with others by chanq.JoinHooks. Those counters of which an
-// increase is news begin at 0, with the first Sent of a queue or the first claim.
+// Hooks returns hooks that measure what chanq does. Combine them with others by chanq.JoinHooks. Counters of failures and
+// of settles begin at 0, with the first Sent of a queue or the first claim.
 func (t *Telemetry) Hooks() chanq.Hooks {
-	ctx := context.Background() // of no span: a statement serves many messages
+	ctx := context.Background() // without a span: a statement is for many messages
 	took := func(queue, name string, kind messagingconv.OperationTypeAttr, d time.Duration) {
 		if d == 0 { // the statement was the caller's
 			return
@@ -64,7 +64,7 @@ func (t *Telemetry) Hooks() chanq.Hooks {
 		Availability: func(e chanq.AvailabilityEvent) {
 			part := queueAttributes(e.Queue, partKey.String(e.Part))
 			if e.Up {
-				if !e.Ended { // nobody knows how long it lasts
+				if !e.Ended { // else the outage might last longer
 					t.down.Record(ctx, e.Down.Seconds(), part)
 				}
 				t.inOutage.Add(ctx, -1, part)
@@ -80,8 +80,8 @@ func (t *Telemetry) Hooks() chanq.Hooks {
 	}
 }
 
-// housekeeping counts who is refused a task: one of several consumers that is not, or that has ended, does
-// not make it go on for the others.
+// housekeeping counts the consumers whose task is refused: the task of a queue counts as refused until no consumer is
+// left whose task is refused.
 func (t *Telemetry) housekeeping(e chanq.HousekeepingEvent) {
 	at := task{e.Queue, e.Task}
 	t.begun.mu.Lock()
@@ -98,7 +98,7 @@ func (t *Telemetry) housekeeping(e chanq.HousekeepingEvent) {
 	t.refused.Record(context.Background(), refused, queueAttributes(e.Queue, taskKey.String(e.Task)))
 }
 
-// beginSending has the counters of what may go wrong with sends begin at 0.
+// beginSending makes the counters of failures of sends begin at 0.
 func (t *Telemetry) beginSending(queue string) {
 	if _, known := t.begun.sending.LoadOrStore(queue, true); known {
 		return
@@ -108,7 +108,7 @@ func (t *Telemetry) beginSending(queue string) {
 	t.outages.Add(ctx, 0, queueAttributes(queue, partKey.String("producer")))
 }
 
-// beginConsuming has the counters of what may become of messages begin at 0.
+// beginConsuming makes the counters of settles and of failures of consumers begin at 0.
 func (t *Telemetry) beginConsuming(queue string) {
 	if _, known := t.begun.consuming.LoadOrStore(queue, true); known {
 		return

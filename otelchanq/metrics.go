@@ -48,9 +48,9 @@ func newInstruments(m metric.Meter) (i instruments, err error) {
 	i.operation, errs[2] = messagingconv.NewClientOperationDuration(m, seconds)
 	i.process, errs[3] = messagingconv.NewProcessDuration(m, seconds)
 	i.duplicates, errs[4] = m.Int64Counter("chanq.sent.duplicates", metric.WithUnit("{message}"),
-		metric.WithDescription("Messages that were not stored, because one with their dedup key was in the queue."))
+		metric.WithDescription("Messages that were not stored, because a message with their dedup key was in the queue."))
 	i.settled, errs[5] = m.Int64Counter("chanq.settled.messages", metric.WithUnit("{message}"),
-		metric.WithDescription("Messages whose settle is in the database."))
+		metric.WithDescription("Messages whose settle is stored. The outcome dead means dead-lettered."))
 	i.lost, errs[6] = m.Int64Counter("chanq.leases.lost", metric.WithUnit("{lease}"),
 		metric.WithDescription("Leases that ended before their message was settled."))
 	i.failed, errs[7] = m.Int64Counter("chanq.handler.errors", metric.WithUnit("{error}"),
@@ -58,11 +58,11 @@ func newInstruments(m metric.Meter) (i instruments, err error) {
 	i.outages, errs[8] = m.Int64Counter("chanq.outages", metric.WithUnit("{outage}"),
 		metric.WithDescription("Times that the database stopped answering a producer or consumer."))
 	i.down, errs[9] = m.Float64Histogram("chanq.outage.duration", metric.WithUnit("s"),
-		metric.WithDescription("How long the database did not answer, once it does again."), seconds)
+		metric.WithDescription("Duration of outages that have ended."), seconds)
 	i.inOutage, errs[10] = m.Int64UpDownCounter("chanq.outages.now", metric.WithUnit("{part}"),
-		metric.WithDescription("Producers and consumers that the database does not answer now."))
+		metric.WithDescription("Producers and consumers that are in an outage: the database does not answer."))
 	i.refused, errs[11] = m.Int64Gauge("chanq.housekeeping.refused", metric.WithUnit("1"),
-		metric.WithDescription("1 as long as the database refuses a task of a consumer."))
+		metric.WithDescription("1 while the database refuses a maintenance task of a consumer."))
 	i.isolated, errs[12] = m.Int64UpDownCounter("chanq.isolated", metric.WithUnit("{item}"),
 		metric.WithDescription("Messages and settles of this program that fail while the database stores others."))
 	i.attempted, errs[13] = m.Int64Counter("chanq.attempted.messages", metric.WithUnit("{message}"),
@@ -70,20 +70,19 @@ func newInstruments(m metric.Meter) (i instruments, err error) {
 	return i, errors.Join(errs[:]...)
 }
 
-// queueAttributes are those of every measurement, and more.
+// queueAttributes returns the attributes that every measurement has, and more.
 func queueAttributes(queue string, more ...attribute.KeyValue) metric.MeasurementOption {
 	return metric.WithAttributes(append(where(queue), append(more, semconv.MessagingSystemKey.String(system))...)...)
 }
 
-// where is the queue.
+// where returns the attribute of the queue.
 func where(queue string) []attribute.KeyValue {
 	return []attribute.KeyValue{semconv.MessagingDestinationName(queue)}
 }
 
-// SentTx counts messages that Queue.SendTx stored, as the hooks count those of
-// producers, which cannot know what became of the transaction. Call it with the
-// receipts once the transaction is committed, where Queue.Wake is called; after a
-// rollback do not. It is safe for concurrent use.
+// SentTx counts messages that Queue.SendTx has stored in a transaction other than those of InTx: the hooks cannot know
+// whether it was committed. Call it with the receipts after the commit, together with Queue.Wake. It is safe for
+// concurrent use.
 func (t *Telemetry) SentTx(queue string, receipts ...chanq.Receipt) {
 	duplicates := 0
 	for _, r := range receipts {
@@ -104,9 +103,9 @@ func (t *Telemetry) countSent(queue string, messages, duplicates int) {
 	}
 }
 
-// Watch measures the depth of a queue whenever metrics are collected, which costs
-// one round trip each time: give Label and Stats of a chanqadmin.Queue. One process of many
-// is enough. Unregister the registration before the *sql.DB is closed.
+// Watch measures the depth of a queue whenever metrics are collected, which costs one round trip each time. Give it
+// Label and Stats of a chanqadmin.Queue. One process that calls it is enough. Unregister the registration before the
+// *sql.DB is closed.
 func (t *Telemetry) Watch(queue string, stats func(context.Context) (chanqadmin.Stats, error)) (metric.Registration, error) {
 	messages, err := t.meter.Int64ObservableGauge("chanq.queue.messages", metric.WithUnit("{message}"),
 		metric.WithDescription("Messages in a queue, counted up to 10,000 of each state."))
@@ -114,12 +113,12 @@ func (t *Telemetry) Watch(queue string, stats func(context.Context) (chanqadmin.
 		return nil, err
 	}
 	oldest, err := t.meter.Float64ObservableGauge("chanq.queue.oldest_ready", metric.WithUnit("s"),
-		metric.WithDescription("For how long the oldest ready message has been due."))
+		metric.WithDescription("Time since the oldest ready message became due."))
 	if err != nil {
 		return nil, err
 	}
 	paused, err := t.meter.Int64ObservableGauge("chanq.queue.paused", metric.WithUnit("1"),
-		metric.WithDescription("1 where the queue is paused."))
+		metric.WithDescription("1 if the queue is paused."))
 	if err != nil {
 		return nil, err
 	}
@@ -143,9 +142,9 @@ func (t *Telemetry) Watch(queue string, stats func(context.Context) (chanqadmin.
 	}, messages, oldest, paused)
 }
 
-// WatchConsumers counts the consumers of a queue, of all programs, whenever metrics are collected,
-// which costs one round trip each time: give Label and Consumers of a chanqadmin.Queue. What is said of Watch holds
-// for it.
+// WatchConsumers counts the consumers of a queue, of all programs, whenever metrics are collected, which costs one round
+// trip each time. Give it Label and Consumers of a chanqadmin.Queue. One process that calls it is enough. Unregister the
+// registration before the *sql.DB is closed.
 func (t *Telemetry) WatchConsumers(queue string, members func(context.Context) ([]chanqadmin.ConsumerInfo, error)) (metric.Registration, error) {
 	count, err := t.meter.Int64ObservableGauge("chanq.queue.consumers", metric.WithUnit("{consumer}"),
 		metric.WithDescription("Consumers of a queue, of all programs."))

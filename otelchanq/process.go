@@ -16,11 +16,10 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// Middleware is a chanq.Middleware: each call of a handler is a span, "process" and
-// the queue's name, that continues the trace of the message's headers (Headers)
-// or begins one. Its error is recorded and returned; a panic is recorded and goes
-// on. error.type is the type of the error inside chanq.RetryAfter and the like, or
-// what its method ErrorType says; "panic" of a panic.
+// Middleware is a chanq.Middleware. Each call of a handler is a span with the name "process" and the queue's name. It
+// continues the trace of the message's headers (Headers), or begins a trace. An error is recorded and returned; a panic is
+// recorded and continues. error.type is the type of the error inside chanq.RetryAfter and similar wrappers, or what its
+// method ErrorType returns; for a panic it is "panic".
 func (t *Telemetry) Middleware(ctx context.Context, d *chanq.Delivery, next func(context.Context) error) (err error) {
 	ctx = t.propagator.Extract(ctx, propagation.MapCarrier(d.Headers))
 	ctx, span := t.tracer.Start(ctx, "process "+d.Queue, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
@@ -36,7 +35,7 @@ func (t *Telemetry) Middleware(ctx context.Context, d *chanq.Delivery, next func
 	defer func() {
 		attributes := []attribute.KeyValue{t.process.AttrDestinationName(d.Queue)}
 		failure := err
-		if !returned { // a panic, which is Handle's to recover
+		if !returned { // a panic, which Handle recovers
 			failure = panicked{}
 		}
 		if failure != nil {
@@ -54,8 +53,8 @@ func (t *Telemetry) Middleware(ctx context.Context, d *chanq.Delivery, next func
 	return err
 }
 
-// Stage wraps a function for chanq.Pipe: its outputs get headers that continue the trace of its context, which is that of Middleware,
-// besides those that it gave them.
+// Stage wraps a function for chanq.Pipe. In addition to their own headers its outputs get those that continue the trace of
+// its context, which is the trace of Middleware.
 func Stage[In, Out any](t *Telemetry, fn func(context.Context, *chanq.Lease[In]) ([]chanq.Message[Out], error)) func(context.Context, *chanq.Lease[In]) ([]chanq.Message[Out], error) {
 	return func(ctx context.Context, l *chanq.Lease[In]) ([]chanq.Message[Out], error) {
 		out, err := fn(ctx, l)
@@ -66,8 +65,8 @@ func Stage[In, Out any](t *Telemetry, fn func(context.Context, *chanq.Lease[In])
 	}
 }
 
-// cause is the error inside wrappers that say nothing of it: those whose type has no
-// exported name, as chanq's and fmt's own. Of several that are wrapped, it is the first.
+// cause returns the error inside wrappers whose types have no exported name, such as chanq's and fmt's own. Of several
+// wrapped errors it takes the first.
 func cause(err error) error {
 	for {
 		kind := reflect.TypeOf(err)

@@ -23,8 +23,8 @@ stores, how many a consumer takes and acks, both while there is nothing else to 
 a message is under way from Send to the handler while few come. Each of the four parts takes a quarter of
 --for, half a minute in all, or less.
 
-The figures are of one program on this machine, on this database as it is now: what else runs there
-has its share, and it has its share of that. Try first on a server that nobody needs. If the command is
+The figures are of one program on this machine, on this database as it is now: other
+programs on them slow it down, and it slows them down. Try first on a server for tests. If the command is
 killed, a queue bench_… remains: chanq drop --with-messages removes it.`,
 		Example: `  chanq bench --db /tmp/bench.db
   chanq bench --dsn @/run/secrets/shop-dsn --for 1m --body 4096`,

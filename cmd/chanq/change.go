@@ -51,7 +51,7 @@ func (s *selection) read(ids []chanq.ID) (sel chanqadmin.Select, err error) {
 	}
 	given := slices.ContainsFunc([]string{s.kind, s.cause, s.fingerprint, s.key, s.before}, func(v string) bool { return v != "" })
 	if given && ids != nil {
-		return sel, usage("messages that are named by IDs are selected by nothing else")
+		return sel, usage("IDs exclude the flags that select messages: give one of both")
 	}
 	sel.All = !given && ids == nil
 	return sel, nil
@@ -78,7 +78,7 @@ func (c *change) check(ids []chanq.ID) error {
 	case c.perSecond < 0:
 		return usage("--per-second is %d: must be 0 (no bound) or more", c.perSecond)
 	case ids != nil && (c.limit > 0 || c.dryRun):
-		return usage("--limit and --dry-run are not for messages that are named by IDs")
+		return usage("IDs exclude --limit and --dry-run: give one of both")
 	}
 	return nil
 }

@@ -119,10 +119,10 @@ func TestADoctorFindsAQueueThatNobodyTakes(t *testing.T) {
 	require.Equal(t, exitFailed, r.status)
 	f := findings(t, r)["members"]
 	require.Equal(t, []any{doctor.Failure, "mail"}, []any{f.Status, f.Queue})
-	require.Contains(t, f.Found, "nobody consumes: 1 ready")
+	require.Contains(t, f.Found, "no consumer runs: 1 ready")
 
 	text := runIn(t.Context(), "", "doctor", "--db", db)
-	require.Contains(t, text.out, "X FAIL    mail: members: nobody consumes")
+	require.Contains(t, text.out, "X FAIL    mail: members: no consumer runs")
 	require.Contains(t, text.out, "→ start a consumer")
 	succeed(t, "", "pause", "--db", db, "mail")
 	paused := findings(t, succeed(t, "", "doctor", "--db", db, "-o", "json", "mail"))["paused"]

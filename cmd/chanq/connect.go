@@ -48,7 +48,7 @@ func (c *connection) Close() error {
 
 // placesFlag is of commands that look at queues over several places.
 func (a *app) placesFlag(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().StringArrayVar(&a.places, "place", nil, "another `place` to look at, too: a SQLite file, or what --dsn may be; may be given again")
+	cmd.Flags().StringArrayVar(&a.places, "place", nil, "another `database` to read: a SQLite file, or a DSN as of --dsn; repeat the flag for more")
 	return cmd
 }
 
@@ -142,7 +142,7 @@ func (a *app) open(ctx context.Context, t target, c creation) (*connection, erro
 	case t.file != "":
 		if c == mustExist {
 			if _, err := os.Stat(t.file); errors.Is(err, fs.ErrNotExist) {
-				return nil, fmt.Errorf("--db: %s does not exist; chanq migrate makes it", t.file)
+				return nil, fmt.Errorf("--db: %s does not exist; chanq migrate creates it", t.file)
 			}
 		}
 		db, err := embedded.Open(t.file)
@@ -151,7 +151,7 @@ func (a *app) open(ctx context.Context, t target, c creation) (*connection, erro
 		}
 		return &connection{DB: db, dialect: sqlite.Dialect, name: t.file}, nil
 	default:
-		return nil, usage("which database? Give --db FILE or --dsn URL (or @FILE, env:NAME), or set CHANQ_DSN")
+		return nil, usage("no database is given: give --db FILE or --dsn URL (or @FILE, env:NAME), or set CHANQ_DSN")
 	}
 }
 

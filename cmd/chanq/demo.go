@@ -35,7 +35,7 @@ collects the digests from a second queue, and compares each with one computed
 from the file itself.
 
 Kill it at any moment, also with kill -9, and run it again with the same --db: it
-goes on, and every file is still counted once. Ctrl-C finishes what is in hand;
+continues, and every file is still counted once. Ctrl-C finishes what it has begun;
 a second Ctrl-C aborts. Without --db the queue is in a temporary file, removed at
 the end. With --dsn or CHANQ_DSN it is in the database of a server. The demo makes
 the queues files and sums there, and two tables of its own; a database that has
@@ -102,7 +102,7 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 	if t.file == "" {
 		fmt.Fprintf(a.err, "the queues are in %s\n", visible(c.name))
 	}
-	fmt.Fprintf(a.err, "if this is killed, go on with: %s\n", again)
+	fmt.Fprintf(a.err, "if this process is killed, continue with: %s\n", again)
 	told := a.out
 	if a.output == "json" { // the result alone
 		told = a.err
@@ -115,7 +115,7 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 	})
 	err = errors.Join(err, c.Close())
 	if err != nil {
-		fmt.Fprintf(a.err, "go on with: %s\n", again)
+		fmt.Fprintf(a.err, "continue with: %s\n", again)
 		return err
 	}
 	if temporary != "" {
@@ -132,7 +132,7 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 		return err
 	}
 	if !result.OK() {
-		return errors.New("demo: the queues and the files do not agree, see above")
+		return errors.New("demo: the result of the queues differs from the files: the output above lists the differences")
 	}
 	return nil
 }
@@ -188,12 +188,12 @@ func standardLibrary() (string, error) {
 		defer cancel()
 		out, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 		if root = strings.TrimSpace(string(out)); err != nil || root == "" {
-			return "", fmt.Errorf("the source of the Go standard library was not found (go env GOROOT: %v); name another folder with --dir", err)
+			return "", fmt.Errorf("the source of the Go standard library was not found (go env GOROOT: %v); give another folder by --dir", err)
 		}
 	}
 	dir := filepath.Join(root, "src")
 	if _, err := os.Stat(dir); err != nil {
-		return "", fmt.Errorf("the source of the Go standard library is not installed (%w); name another folder with --dir", err)
+		return "", fmt.Errorf("the source of the Go standard library is not installed (%w); give another folder by --dir", err)
 	}
 	return dir, nil
 }

@@ -147,7 +147,7 @@ func TestInterruptDrainsTheDemo(t *testing.T) {
 		var exit *exec.ExitError
 		require.ErrorAs(t, child.cmd.Wait(), &exit)
 		require.Equal(t, exitInterrupted, exit.ExitCode())
-		require.Contains(t, string(rest), "go on with: chanq demo --db "+db+"\nchanq: interrupted\n")
+		require.Contains(t, string(rest), "continue with: chanq demo --db "+db+"\nchanq: interrupted\n")
 		c, err := (&app{}).open(t.Context(), target{file: db}, mustExist)
 		require.NoError(t, err)
 		list, err := (&app{}).allStats(t.Context(), c, nil)

@@ -13,18 +13,19 @@ import (
 func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor [QUEUE...]",
-		Short: "Look for what hurts the queues, and say what mends it",
-		Long: `Connects, and looks at what the queues' health depends on: how long the database takes to
+		Short: "Check the health of queues, and print a remedy for each problem",
+		Long: `Connects, and checks what the health of queues depends on: how long the database takes to
 answer, its clock, version and settings (durability, row versions, autovacuum, journal), a
-pooler in between, transactions that are open for long, sessions that wait for rows,
-dead rows; and of the named queues, or of all, the tables, what is in them, and whether somebody
-consumes. For each thing that is wrong it says the remedy.
+pooler in between, transactions that are open for long, sessions that wait for rows, dead
+rows; and for the named queues, or for all, the tables, their content, and whether a consumer
+runs. For each problem it prints the remedy.
 
-It changes nothing. What this login may not see is told as unseen: on PostgreSQL a member of
-pg_monitor sees all, on SQL Server a login with VIEW SERVER STATE. Run it with the DSN of the
-program that has the trouble: some settings are those of a role or a connection.
+It changes nothing. A check that this login has no permission for is reported as unseen: on
+PostgreSQL a member of pg_monitor, on SQL Server a login with VIEW SERVER STATE has all of them.
+Run it with the DSN of the program that has the problem: some settings are those of a role or a
+connection.
 
-Exit status 1 says that something is broken: messages are lost, or nobody takes them.`,
+Exit status 1 means that messages are lost, or are not consumed.`,
 		Example: `  chanq doctor --db jobs.db
   chanq doctor --dsn @/run/secrets/shop-dsn -o json mail`,
 		RunE: func(cmd *cobra.Command, queues []string) error {
@@ -39,7 +40,7 @@ Exit status 1 says that something is broken: messages are lost, or nobody takes 
 }
 
 // errUnwell has been told in full.
-var errUnwell = errors.New("doctor: something is broken; see above")
+var errUnwell = errors.New("doctor: at least one check failed: the output above has the remedies")
 
 func (a *app) doctor(ctx context.Context, c *connection, queues []string) error {
 	config := a.queueConfig(c)

@@ -26,7 +26,7 @@ failure, so the command may be repeated.`,
 		Args: atLeast(1, "one queue or more"),
 		RunE: func(cmd *cobra.Command, queues []string) error {
 			if yes && !withMessages {
-				return usage("drop: --yes is for --with-messages: an empty queue is dropped without asking")
+				return usage("drop: --yes needs --with-messages: an empty queue is dropped without a question")
 			}
 			c, err := a.connect(cmd.Context(), mustExist)
 			if err != nil {
@@ -60,7 +60,7 @@ func (a *app) drop(ctx context.Context, c *connection, queue string, drop func(c
 	err := drop(ctx, c.DB, queue, a.queueConfig(c))
 	switch missing := errors.Is(err, chanq.ErrNoSchema); {
 	case errors.Is(err, chanq.ErrNotEmpty):
-		return fmt.Errorf("drop %s: it has messages; chanq purge deletes those of a state, --with-messages all with the queue", queue)
+		return fmt.Errorf("drop %s: the queue has messages; chanq purge deletes those of a state, --with-messages deletes all", queue)
 	case err != nil && !missing:
 		return err
 	case a.output == "json":

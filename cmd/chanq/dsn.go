@@ -54,7 +54,7 @@ func (a *app) target() (target, error) {
 	return a.targetOf(from, dsn)
 }
 
-// targetOf reads a DSN, or what holds one. from is where it was given.
+// targetOf reads a DSN, or the file or variable that contains it. from is where it was given.
 func (a *app) targetOf(from, dsn string) (target, error) {
 	dsn, err := elsewhere(from, "a DSN", dsn)
 	if err != nil {
@@ -81,7 +81,7 @@ func (a *app) targetOf(from, dsn string) (target, error) {
 	case keywords == ofPostgreSQL:
 		return a.parsePostgres(from, dsn, postgresKeywords)
 	default:
-		return target{}, usage("%s must be sqlserver://user:password@host:port?database=name or postgres://user:password@host:port/database, %s; or begin with server= or host=, as their drivers' keywords do; or @FILE or env:NAME, which hold one", from, escaping)
+		return target{}, usage("%s must be sqlserver://user:password@host:port?database=name or postgres://user:password@host:port/database, %s; or begin with server= or host=, as their drivers' keywords do; or be @FILE or env:NAME", from, escaping)
 	}
 }
 
@@ -94,8 +94,8 @@ const (
 	ofPostgreSQL          // host=name user=name
 )
 
-// keywordsOf tells the two by the first word, which a password's characters cannot
-// be. A word that both know is PostgreSQL's where no semicolon follows.
+// keywordsOf distinguishes the two by the first word, which cannot be part of a password. A word that both drivers know is
+// PostgreSQL's if no semicolon follows.
 func keywordsOf(dsn string) keywords {
 	word, rest, _ := strings.Cut(dsn, "=")
 	switch word = strings.ToLower(strings.TrimSpace(word)); word {
@@ -132,16 +132,16 @@ func elsewhere(from, what, value string) (string, error) {
 		case err != nil:
 			return "", usage("%s: the file after @ cannot be read: %w", from, err)
 		case len(text) == 0:
-			return "", usage("%s: the file after @ is empty; it must hold %s and nothing else", from, what)
+			return "", usage("%s: the file after @ is empty: it must contain %s and nothing else", from, what)
 		case len(text) > maxDSN || bytes.ContainsAny(text, "\r\n"):
-			return "", usage("%s: the file after @ has more than one line; it must hold %s and nothing else", from, what)
+			return "", usage("%s: the file after @ has more than one line: it must contain %s and nothing else", from, what)
 		}
 		return string(text), nil
 	}
 	if name, ok := strings.CutPrefix(value, inEnvironment); ok {
 		text := strings.TrimSpace(os.Getenv(name))
 		if text == "" {
-			return "", usage("%s: the environment variable named after env: is not set", from)
+			return "", usage("%s: the environment variable after env: is not set: export it, or correct the name", from)
 		}
 		return text, nil
 	}
@@ -206,9 +206,8 @@ func (a *app) parsePostgres(from, dsn, form string) (target, error) {
 	return target{postgres: config}, nil
 }
 
-// spilled tells that other keywords are in a value, since what stands between them is
-// another driver's: the password may be one of them, and errors name hosts, databases
-// and users. A name with such a character can be given in a URL.
+// spilled reports that a value contains other keywords, because their separators are another driver's. One of them might be
+// the password, and errors name hosts, databases and users. A name with such a character can be given in a URL.
 func spilled(values ...string) bool {
 	return slices.ContainsFunc(values, func(v string) bool { return strings.ContainsAny(v, ";=") })
 }

@@ -44,8 +44,8 @@ func TestDSNThatIsElsewhereIsNotRepeated(t *testing.T) {
 		{"@" + write("long", strings.Repeat("S3CRET-pw", 100_000)), "--dsn: the file after @ has more than one line"},
 		{"@" + write("nested", "@"+write("other", serverDSN)), "--dsn must be sqlserver://"},
 		{"@" + write("odd", "mysql://me:S3CRET-pw@x"), "--dsn must be sqlserver://"},
-		{"env:" + serverDSN, "--dsn: the environment variable named after env: is not set"},
-		{"env:", "--dsn: the environment variable named after env: is not set"},
+		{"env:" + serverDSN, "--dsn: the environment variable after env: is not set"},
+		{"env:", "--dsn: the environment variable after env: is not set"},
 	} {
 		said := fail(t, exitUsage, "stats", "--dsn", c.dsn)
 		require.Contains(t, said, c.want)

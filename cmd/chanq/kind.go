@@ -38,9 +38,9 @@ func (k *kindFlags) check() error {
 	case k.slots < 0 || k.slots > sqlbatch.MaxSlots:
 		return usage("--slots is %d: must be from 1 to %d", k.slots, sqlbatch.MaxSlots)
 	case k.slots > 0 && !k.ordered:
-		return usage("--slots is for --ordered")
+		return usage("--slots needs --ordered")
 	case k.set != "" && k.shard == "":
-		return usage("--set is for --shard")
+		return usage("--set needs --shard")
 	case k.shard == "":
 		return nil
 	}
@@ -60,7 +60,7 @@ func (k *kindFlags) checkShard() error {
 	}
 	set, err := chanq.ParseID(k.set)
 	if err != nil || set.IsZero() {
-		return usage("--set is %q: must be the ID that chanq migrate told for shard 0", k.set)
+		return usage("--set is %q: must be the ID that chanq migrate printed for shard 0", k.set)
 	}
 	k.mark.Set = set
 	return nil

@@ -13,7 +13,7 @@ import (
 func (a *app) membersCommand() *cobra.Command {
 	return a.placesFlag(&cobra.Command{
 		Use:   "members [QUEUE...]",
-		Short: "List who consumes",
+		Short: "List the consumers",
 		Long: `Lists the consumers of the named queues, or of all: their names, where they run,
 since when, and until when they count as there unless they say so again, which they
 do three times in a lease. A process that died is listed for one lease more.`,

@@ -289,7 +289,7 @@ func TestDropLeavesWhatHasMessages(t *testing.T) {
 	db := newQueue(t, "mail")
 	succeed(t, "", "migrate", "--db", db, "post")
 	succeed(t, "", "send", "--db", db, "mail", "a")
-	require.Contains(t, fail(t, exitFailed, "drop", "--db", db, "mail"), "drop mail: it has messages; chanq purge deletes")
+	require.Contains(t, fail(t, exitFailed, "drop", "--db", db, "mail"), "drop mail: the queue has messages; chanq purge deletes")
 	require.Equal(t, "queue post dropped\n", succeed(t, "", "drop", "--db", db, "post").out)
 	require.Equal(t, "there is no queue post\n", succeed(t, "", "drop", "--db", db, "post").out, "it may be repeated")
 	r := runIn(t.Context(), "n\n", "drop", "--db", db, "--with-messages", "mail")

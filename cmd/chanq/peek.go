@@ -38,7 +38,7 @@ as those of a type, take long to find.`,
 				return usage("-n is %d: must be 1 or more", n)
 			}
 			if id != "" && after != "" {
-				return usage("--id and --after exclude each other")
+				return usage("--id and --after exclude each other: give one")
 			}
 			wanted, err := parseIDFlag("id", id)
 			if err != nil {
@@ -87,7 +87,7 @@ func (a *app) peek(ctx context.Context, q *chanqadmin.Queue, s chanqadmin.Select
 			return err
 		}
 		if last.State != s.State {
-			return fmt.Errorf("--after %s is %s, not %s any more", after, last.State, s.State)
+			return fmt.Errorf("--after: message %s is %s, not %s; begin again without --after", after, last.State, s.State)
 		}
 		list.After = q.After(last)
 	}

@@ -25,7 +25,7 @@ func (a *app) receiveCommand() *cobra.Command {
 		Short: "Take messages, print them and ack them",
 		Long: `Takes messages that are ready, prints each body on a line of its own (with
 -o json, all of the message) and acks it: it leaves the queue. A message is acked
-after it was printed; one that could not be printed is given back. On a terminal
+after it was printed; one that could not be printed is released. On a terminal
 control characters are shown as \x1b or the like; a pipe or a file gets each body as
 it is.
 
@@ -61,11 +61,11 @@ func (f receiveFlags) check(cmd *cobra.Command) error {
 	case f.delay < 0:
 		return usage("--delay is %v: must be 0 or more", f.delay)
 	case f.nack && f.n == 0 && f.delay == 0:
-		return usage("--nack of all messages without a --delay would take the same ones again")
+		return usage("--nack of all messages needs --delay: without it the same messages would be received again")
 	}
 	for _, name := range []string{"delay", "cause"} {
 		if cmd.Flags().Changed(name) && !f.nack {
-			return usage("--%s is for --nack", name)
+			return usage("--%s needs --nack", name)
 		}
 	}
 	return nil

@@ -36,7 +36,7 @@ func (e *usageError) Unwrap() error { return e.err }
 func usage(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
 // Run runs the command and returns its exit status. The end of ctx is the first
-// interrupt: what is in hand is finished.
+// interrupt: the command finishes what it has begun.
 func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	a := &app{in: in, out: out, err: errOut}
 	if isTerminal(out) {
@@ -66,13 +66,13 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	case errors.As(err, &wrong):
 		status = exitUsage
 	case errors.Is(err, chanq.ErrNotDurable):
-		text += "; on this command line, give --not-durable"
+		text += "; on the command line give --not-durable"
 	}
 	a.fail(text, status)
 	return status
 }
 
-// fail tells an error, by which the command ends with a status, or in spite of which it goes on: 0.
+// fail prints an error, with which the command ends with a status, or after which it continues: 0.
 func (a *app) fail(text string, status int) {
 	if a.output != "json" {
 		fmt.Fprintf(a.err, "chanq: %s\n", text)
@@ -99,9 +99,9 @@ func (a *app) root() *cobra.Command {
 The database is named by --db (a SQLite file), by --dsn (SQL Server or
 PostgreSQL), or by the environment variable CHANQ_DSN. A DSN is a URL, or has the
 keywords of the server's driver (server=host;user id=name of go-mssqldb, host=name
-user=name of pgx). It has a password, and all processes of a machine can read its command lines: so --dsn @FILE reads it from
-a file, and --dsn env:NAME from an environment variable; CHANQ_DSN takes both
-forms, too.`,
+user=name of pgx). All processes of a machine can read its command lines, and a
+DSN contains a password: --dsn @FILE reads the DSN from a file, and --dsn env:NAME
+from an environment variable. CHANQ_DSN also accepts both forms.`,
 		Example: `  chanq demo
   chanq migrate --db jobs.db mail
   chanq send --db jobs.db mail 'Dear reader'
@@ -142,8 +142,8 @@ forms, too.`,
 	return root
 }
 
-// clean makes one line of visible text of an error, without the prefixes of
-// chanq's own errors and without anything secret.
+// clean returns the text of an error as one line of visible characters, without the prefixes of chanq's own errors and without
+// secrets.
 func (a *app) clean(err error) string {
 	text := strings.TrimPrefix(err.Error(), "chanq: ")
 	text = strings.ReplaceAll(text, ": chanq: ", ": ")
@@ -177,7 +177,7 @@ func (a *app) queueConfig(c *connection) chanq.Config {
 
 // durabilityFlag is of commands that promise to have stored something.
 func (a *app) durabilityFlag(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().BoolVar(&a.asIs, "not-durable", false, "take a database that may lose what it has confirmed, as Config.Durability does")
+	cmd.Flags().BoolVar(&a.asIs, "not-durable", false, "accept a database that might lose what it has confirmed, as Config.Durability does")
 	return cmd
 }
 

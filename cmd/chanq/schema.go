@@ -15,14 +15,14 @@ func (a *app) schemaCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "schema QUEUE...",
 		Short: "Print the statements that migrate would run",
-		Long: `Prints the statements that make the tables of queues, for a database
-administrator to read and run; each may be run again without harm. It connects to
-nothing. The dialect is that of --dialect, or else of --db or --dsn.
+		Long: `Prints the statements that create the tables of queues, for a database
+administrator to read and run. Running one again changes nothing. It connects to
+no database. The dialect is that of --dialect, or else of --db or --dsn.
 
 With --view and --procedures it prints what other programs may use, in the place of the
 tables: the view chanq_QUEUE__messages, which shows what is in the queue, and the procedure
-chanq_QUEUE__send, which adds a message (docs/sql.md). Migrate makes neither. Those of an ordered queue want
---ordered, and find out by themselves how many slots it has.`,
+chanq_QUEUE__send, which adds a message (docs/sql.md). Migrate creates neither. For an ordered queue give
+--ordered; the statements read its number of slots from the database.`,
 		Example: `  chanq schema --dialect sqlserver --schema jobs mail | sqlcmd -d shop`,
 		Args:    atLeast(1, "one queue or more"),
 		RunE: func(cmd *cobra.Command, queues []string) error {
@@ -103,5 +103,5 @@ func (a *app) dialect(name string) (chanq.Dialect, error) {
 	if d := t.dialect(); d != "" {
 		return d, nil
 	}
-	return "", usage("schema: which dialect? Give --dialect, --db or --dsn")
+	return "", usage("schema: no dialect is given: give --dialect, --db or --dsn")
 }

@@ -33,7 +33,7 @@ A message that is reported as sent is in the database.
 
 Bodies are stored as they are, and not checked. An application whose queue has a
 struct, a map or a number as its type of body reads JSON, unless it sets a Codec
-of its own: give it JSON, or it will set the message aside as dead. Queues of
+of its own: give it JSON, or the message is dead-lettered. Queues of
 string, []byte or json.RawMessage take any text.
 
 With bodies it prints their IDs; with lines how many there were; with -o json a
@@ -49,7 +49,7 @@ receipt for each.`,
 				return err
 			}
 			if f.dedupKey != "" && len(args) != 2 {
-				return usage("--dedup-key is for one message: give one BODY")
+				return usage("--dedup-key is for one message: give one BODY as an argument")
 			}
 			return a.send(cmd.Context(), args[0], args[1:], like)
 		},
@@ -57,9 +57,9 @@ receipt for each.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.priority, "priority", "normal", "`lane`: low, normal, high or urgent")
 	flags.DurationVar(&f.delay, "delay", 0, "how long until the messages are due")
-	flags.DurationVar(&f.ttl, "ttl", 0, "how long from now until they expire: dead, if nobody has claimed them (default never)")
-	flags.StringArrayVar(&f.headers, "header", nil, "`name=value` of a header; may be given again")
-	flags.StringVar(&f.dedupKey, "dedup-key", "", "`key` that no other message in the queue may have")
+	flags.DurationVar(&f.ttl, "ttl", 0, "how long from now until they expire; an expired message that was not claimed is dead-lettered (default never)")
+	flags.StringArrayVar(&f.headers, "header", nil, "`name=value` of a header; repeat the flag for more")
+	flags.StringVar(&f.dedupKey, "dedup-key", "", "`key` by which duplicates are detected: no other message in the queue has it")
 	flags.StringVar(&f.key, "key", "", "`key` of an ordered queue, in whose order the messages are delivered")
 	flags.StringVar(&f.kind, "type", "", "`type` of the messages")
 	return a.durabilityFlag(cmd)

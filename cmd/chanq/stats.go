@@ -19,12 +19,12 @@ func (a *app) statsCommand() *cobra.Command {
 10,000, shown as 10000+, so that looking at a deep queue costs little. OLDEST is
 for how long the oldest ready message has been due.
 
---slots shows, for ordered queues, each slot: who has it, how many messages are in it
-and cannot be claimed just now (at work, or waiting to be tried again), for how long
-the oldest is in the queue, and the key that most have. These counts stop at ` + strconv.Itoa(chanqadmin.SlotStatsLimit) + `.
+--slots shows each slot of ordered queues: its consumer, how many messages are in it
+and cannot be claimed now (being processed, or waiting for a retry), for how long
+the oldest has been in the queue, and the key that most have. These counts stop at ` + strconv.Itoa(chanqadmin.SlotStatsLimit) + `.
 Other queues are left out.
 
-Of a queue over several places each shard is a line, named 0/3 say; --place shows more places at once.`,
+A queue over several databases has a line per shard, for example 0/3; --place adds databases.`,
 		Example: `  chanq stats --db jobs.db
   chanq stats --db jobs.db -o json mail
   chanq stats --db jobs.db --slots payments

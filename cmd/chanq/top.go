@@ -26,11 +26,11 @@ IN/S and OUT/S are messages that were sent and acked, over the last minute, by p
 queue open for ten seconds at least, with a producer or a consumer (see chanqadmin.Queue.History). LAST HOUR
 draws the most that was ready in each minute of it, the latest on the right. Both are of the
 queue's history, which is read once in ten seconds; - is where there is none. MEMBERS
-is how many consume, of all processes; chanq members says who, and so does top of one queue.
+is the number of consumers, of all processes; chanq members lists them, and so does top of one queue.
 
 A terminal that is narrow gets fewer columns, and one that is low fewer queues: no line is wrapped.
 
-Of a queue over several places each shard is a line, named 0/3 say; --place shows more places at once.`,
+A queue over several databases has a line per shard, for example 0/3; --place adds databases.`,
 		Example: `  chanq top --db jobs.db
   chanq top --db jobs.db --every 10s mail`,
 		RunE: func(cmd *cobra.Command, queues []string) error {

@@ -29,18 +29,18 @@ func (a *app) uiCommand() *cobra.Command {
 	var u ui
 	cmd := &cobra.Command{
 		Use:   "ui",
-		Short: "Serve a page that shows the queues",
-		Long: `Serves a page for a browser: the queues, their messages by state, failures by cause,
-who consumes. It shows and changes nothing, unless --allow-changes lets it redrive, purge,
-cancel and pause; bodies, and values of headers, are hidden unless --show-bodies shows them.
+		Short: "Serve the web UI",
+		Long: `Serves pages for a browser: the queues, their messages by state, failures by cause, and
+consumers. It is read-only: with --allow-changes it can redrive, purge, cancel and pause.
+Bodies and values of headers are hidden unless --show-bodies is given.
 
-Beside it are /metrics for Prometheus, which the same may see, and /livez and /readyz for
-probes, which anybody may.
+It also serves /metrics for Prometheus, with the same password, and /livez and /readyz for
+probes, without one.
 
-It is for this machine alone, without a password. On another address than a loopback
-one it wants --password: as @FILE or env:NAME, since all processes of a machine can read
-its command lines. Without --cert and --key the password crosses the network as it is:
-then have a proxy in front that does TLS.`,
+By default it listens on this machine only, without a password. On an address other than a
+loopback one it requires --password: as @FILE or env:NAME, since all processes of a machine
+can read its command lines. Without --cert and --key the password is sent in plain text:
+then put a proxy with TLS in front of it.`,
 		Example: `  chanq ui --db jobs.db
   chanq ui --dsn @/run/secrets/shop-dsn --allow-changes
   chanq ui --dsn env:SHOP --listen :8443 --password @/run/secrets/ui --cert ui.crt --key ui.key`,
@@ -54,9 +54,9 @@ then have a proxy in front that does TLS.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&u.listen, "listen", "127.0.0.1:8686", "`address` to listen on")
-	flags.StringVar(&u.title, "title", "", "what the page calls the database (default its server and name)")
-	flags.StringVar(&u.password, "password", "", "the `password` to ask for: @FILE or env:NAME, which hold it")
-	flags.BoolVar(&u.change, "allow-changes", false, "let the page redrive, purge, cancel, pause and resume")
+	flags.StringVar(&u.title, "title", "", "`name` of the database on the pages (default its server and name)")
+	flags.StringVar(&u.password, "password", "", "`password` of the web UI: @FILE or env:NAME")
+	flags.BoolVar(&u.change, "allow-changes", false, "allow the web UI to redrive, purge, cancel, pause and resume")
 	flags.BoolVar(&u.bodies, "show-bodies", false, "show bodies and values of headers")
 	flags.StringVar(&u.cert, "cert", "", "`file` with the certificate, for TLS")
 	flags.StringVar(&u.key, "key", "", "`file` with its key")
@@ -72,23 +72,23 @@ func (u *ui) check() error {
 		return usage("--listen is %q: must be HOST:PORT, such as 127.0.0.1:8686", u.listen)
 	}
 	if (u.cert == "") != (u.key == "") {
-		return usage("--cert and --key belong together")
+		return usage("--cert and --key: give both or none")
 	}
 	if u.password == "" {
 		if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-			return usage("--listen %s can be reached from elsewhere: give a --password", u.listen)
+			return usage("--listen %s accepts connections from other machines: give --password", u.listen)
 		}
 		return nil
 	}
 	if !strings.HasPrefix(u.password, "@") && !strings.HasPrefix(u.password, "env:") {
 		u.password = "" // it is on no other line of output, either
-		return usage("--password must be @FILE or env:NAME, which hold it: others can read command lines")
+		return usage("--password must be @FILE or env:NAME: other users of the machine can read command lines")
 	}
 	if u.password, err = elsewhere("--password", "the password", u.password); err != nil {
 		return err
 	}
 	if len(u.password) < leastPassword {
-		return usage("the password of --password has fewer than %d characters", leastPassword)
+		return usage("--password: the password must have at least %d characters", leastPassword)
 	}
 	return nil
 }

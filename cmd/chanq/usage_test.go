@@ -20,7 +20,7 @@ func TestMistakesAreNamedBeforeAnythingIsWritten(t *testing.T) {
 	}{
 		{[]string{"frobnicate"}, `unknown command "frobnicate"`},
 		{[]string{"stats", "--frob"}, "stats: unknown flag: --frob"},
-		{[]string{"stats"}, "which database? Give --db FILE or --dsn URL"},
+		{[]string{"stats"}, "no database is given: give --db FILE or --dsn URL"},
 		{[]string{"stats", "--db", db, "--dsn", server}, "--db and --dsn name two databases"},
 		{[]string{"stats", "--db", db, "-o", "yaml"}, `-o is "yaml"`},
 		{[]string{"stats", "--dsn", "mysql://sa:" + password + "@localhost"}, "--dsn must be sqlserver://user:password@host:port?database=name or postgres://"},
@@ -57,8 +57,8 @@ func TestMistakesAreNamedBeforeAnythingIsWritten(t *testing.T) {
 		{[]string{"redrive", "--db", db, "--per-second", "-1", "mail"}, "--per-second is -1"},
 		{[]string{"redrive", "--db", db, "--cause", "bad luck", "mail"}, "cause \"bad luck\": must be one of exhausted, rejected"},
 		{[]string{"purge", "--db", db, "--state", "done", "--before", "yesterday", "mail"}, "--before is \"yesterday\": must be a time"},
-		{[]string{"redrive", "--db", db, "--type", "t", "mail", "0199c0de-0000-7000-8000-000000000000"}, "selected by nothing else"},
-		{[]string{"redrive", "--db", db, "--dry-run", "mail", "0199c0de-0000-7000-8000-000000000000"}, "not for messages that are named by IDs"},
+		{[]string{"redrive", "--db", db, "--type", "t", "mail", "0199c0de-0000-7000-8000-000000000000"}, "IDs exclude the flags that select messages"},
+		{[]string{"redrive", "--db", db, "--dry-run", "mail", "0199c0de-0000-7000-8000-000000000000"}, "IDs exclude --limit and --dry-run"},
 		{[]string{"migrate", "--db", db}, "migrate: give one queue or more"},
 		{[]string{"migrate", "--db", db, "Mail"}, `queue name "Mail"`},
 		{[]string{"migrate", "--db", db, "mail", "mail__dead"}, "joined by single underscores"},
@@ -75,18 +75,18 @@ func TestMistakesAreNamedBeforeAnythingIsWritten(t *testing.T) {
 		{[]string{"send", "--db", db, "--dedup-key", "k", "mail", "x", "y"}, "--dedup-key is for one message"},
 		{[]string{"receive", "--db", db}, "receive: give one queue"},
 		{[]string{"receive", "--db", db, "-n", "-1", "mail"}, "-n is -1"},
-		{[]string{"receive", "--db", db, "--delay", "1s", "mail"}, "--delay is for --nack"},
-		{[]string{"receive", "--db", db, "--nack", "--follow", "mail"}, "--nack of all messages without a --delay"},
+		{[]string{"receive", "--db", db, "--delay", "1s", "mail"}, "--delay needs --nack"},
+		{[]string{"receive", "--db", db, "--nack", "--follow", "mail"}, "--nack of all messages needs --delay"},
 		{[]string{"migrate", "--db", db, "--max-attempts", "-3", "mail"}, `--max-attempts is "-3"`},
 		{[]string{"top", "--db", db, "--every", "1ms"}, "--every is 1ms"},
 		{[]string{"ui", "--db", db, "mail"}, "ui: give no arguments"},
 		{[]string{"ui", "--db", db, "--listen", "8686"}, `--listen is "8686": must be HOST:PORT`},
-		{[]string{"ui", "--db", db, "--listen", ":8686"}, "--listen :8686 can be reached from elsewhere: give a --password"},
-		{[]string{"ui", "--db", db, "--listen", "0.0.0.0:8686"}, "give a --password"},
-		{[]string{"ui", "--db", db, "--listen", "10.0.0.1:8686"}, "give a --password"},
+		{[]string{"ui", "--db", db, "--listen", ":8686"}, "--listen :8686 accepts connections from other machines: give --password"},
+		{[]string{"ui", "--db", db, "--listen", "0.0.0.0:8686"}, "give --password"},
+		{[]string{"ui", "--db", db, "--listen", "10.0.0.1:8686"}, "give --password"},
 		{[]string{"ui", "--db", db, "--password", password}, "--password must be @FILE or env:NAME"},
-		{[]string{"ui", "--db", db, "--password", "env:CHANQ_TEST_NOT_SET"}, "--password: the environment variable named after env: is not set"},
-		{[]string{"ui", "--db", db, "--cert", "x"}, "--cert and --key belong together"},
+		{[]string{"ui", "--db", db, "--password", "env:CHANQ_TEST_NOT_SET"}, "--password: the environment variable after env: is not set"},
+		{[]string{"ui", "--db", db, "--cert", "x"}, "--cert and --key: give both or none"},
 		{[]string{"peek", "--db", db, "--state", "odd", "mail"}, `--state is "odd"`},
 		{[]string{"peek", "--db", db, "-n", "0", "mail"}, "-n is 0"},
 		{[]string{"peek", "--db", db, "--id", "7", "mail"}, `--id is "7"`},
@@ -98,7 +98,7 @@ func TestMistakesAreNamedBeforeAnythingIsWritten(t *testing.T) {
 		{[]string{"cancel", "--db", db, "mail"}, "cancel: give a queue, and IDs"},
 		{[]string{"purge", "--db", db, "mail", "7"}, `"7" is not the ID of a message`},
 		{[]string{"drop", "--db", db}, "drop: give one queue or more"},
-		{[]string{"drop", "--db", db, "--yes", "mail"}, "--yes is for --with-messages"},
+		{[]string{"drop", "--db", db, "--yes", "mail"}, "--yes needs --with-messages"},
 		{[]string{"demo", "x"}, "demo: give no arguments"},
 		{[]string{"demo", "--db", db, "--workers", "0"}, "--workers is 0"},
 		{[]string{"demo", "--db", db, "--lease", "1ms"}, "--lease is 1ms"},
@@ -153,7 +153,7 @@ func TestRedactionCoversEveryForm(t *testing.T) {
 
 func TestMissingFileIsNotMade(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "typing-error.db")
-	require.Contains(t, fail(t, exitFailed, "stats", "--db", db), "does not exist; chanq migrate makes it")
+	require.Contains(t, fail(t, exitFailed, "stats", "--db", db), "does not exist; chanq migrate creates it")
 	require.NoFileExists(t, db)
 }
 

@@ -51,20 +51,20 @@ func metricsOf(t *testing.T, expr string) (names []string) {
 	return names
 }
 
-func TestAlertsReadWhatChanqTells(t *testing.T) {
+func TestAlertsReadWhatIsExported(t *testing.T) {
 	for name, r := range alerts(t) {
 		require.Contains(t, []string{"page", "ticket"}, r.Labels["severity"], name)
 		require.NotEmpty(t, r.Annotations["summary"], name)
 		require.NotEmpty(t, r.Annotations["description"], name)
-		tells(t, name, r.Expr)
+		reads(t, name, r.Expr)
 	}
 }
 
-// tells checks that an expression reads series that chanqprom has, by labels and values that they have.
-// Those of exporters are left out.
-func tells(t *testing.T, where, expr string) {
+// reads checks that an expression reads series that chanqprom has, by labels and values that they have. It leaves out those of
+// other exporters.
+func reads(t *testing.T, where, expr string) {
 	t.Helper()
-	all := told(t)
+	all := exported(t)
 	parsed, err := parser.ParseExpr(expr)
 	require.NoError(t, err, expr)
 	parser.Inspect(parsed, func(n parser.Node, _ []parser.Node) error {
@@ -219,6 +219,36 @@ func TestTheFirstLossOfAProcessIsSeen(t *testing.T) {
 		chanq_leases_lost_total{queue="q",instance="new"} _x12 1x20`
 	require.Len(t, firing(t, born, expr, 14), 1)
 	require.Empty(t, firing(t, born, expr, 30), "it is over")
+}
+
+// TestDeadLettersAreReportedWhereNoCountGrows: the counts of a queue end at 10,000, RetainDead deletes dead messages, and the series of a
+// new instance have no past.
+func TestDeadLettersAreReportedWhereNoCountGrows(t *testing.T) {
+	expr := alerts(t)["ChanqDead"].Expr
+	const died = `chanq_settled_messages_total{queue="q",outcome="dead",instance="a"} `
+	for name, c := range map[string]struct {
+		series  string
+		minutes int
+		fires   bool
+	}{
+		"more than 10,000 are dead": {`chanq_messages{queue="q",state="dead"} 10000x90
+			` + died + `12000x80 12001x10`, 85, true},
+		"as many are deleted as die": {`chanq_messages{queue="q",state="dead"} 40x90
+			` + died + `500+1x90`, 85, true},
+		"a new instance of the program that watches": {`chanq_messages{queue="q",state="dead",instance="old"} 7x80
+			chanq_messages{queue="q",state="dead",instance="new"} _x81 8x10`, 85, true},
+		"a new instance begins with a dead letter": {`chanq_messages{queue="q",state="dead"} 10000x90
+			chanq_settled_messages_total{queue="q",outcome="dead",instance="old"} 3x90
+			` + died + `_x81 1x10`, 85, true},
+		"the new instance has ended": {died + `_x81 1x2`, 110, true},
+		"an hour later":              {died + `_x81 1x2`, 150, false},
+		"a new instance, and none died": {`chanq_messages{queue="q",state="dead"} 10000x90
+			chanq_settled_messages_total{queue="q",outcome="dead",instance="old"} 3x80
+			` + died + `_x81 0x10`, 85, false},
+		"a gap of the scrapes": {died + `3x60 _x30 3x90`, 125, false},
+	} {
+		t.Run(name, func(t *testing.T) { require.Equal(t, c.fires, len(firing(t, c.series, expr, c.minutes)) == 1) })
+	}
 }
 
 // firing are the series of an alert after some minutes.

@@ -61,11 +61,11 @@ func TestAWorkerHasItsProbesAndTimeToStop(t *testing.T) {
 	}
 }
 
-func TestKEDAAsksPrometheusForWhatChanqTells(t *testing.T) {
+func TestKEDAAsksPrometheusForWhatIsExported(t *testing.T) {
 	for _, trigger := range at(t, manifests(t, "../kubernetes/keda-prometheus.yaml")[0], "spec", "triggers").([]any) {
 		query := at(t, trigger, "metadata", "query").(string)
 		for _, metric := range metricsOf(t, query) {
-			require.Contains(t, told(t), metric)
+			require.Contains(t, exported(t), metric)
 		}
 		parsed, err := parser.ParseExpr(query)
 		require.NoError(t, err)
@@ -92,7 +92,7 @@ func TestKEDAsQueriesAreThoseOfTheDocument(t *testing.T) {
 	}
 }
 
-func TestThePageIsServedToThisMachineOrAsksForAPassword(t *testing.T) {
+func TestTheWebUIIsServedToThisMachineOrRequiresAPassword(t *testing.T) {
 	unit, err := os.ReadFile("../systemd/chanq-ui.service")
 	require.NoError(t, err)
 	require.Contains(t, string(unit), "--listen 127.0.0.1:")

@@ -25,8 +25,8 @@ func (queue) Label() string                                                { ret
 func (queue) Stats(context.Context) (chanqadmin.Stats, error)              { return chanqadmin.Stats{}, nil }
 func (queue) Consumers(context.Context) ([]chanqadmin.ConsumerInfo, error) { return nil, nil }
 
-// told are the series that chanqprom has, once everything has happened: their labels, and the values of those.
-func told(t *testing.T) map[string]map[string][]string {
+// exported returns the labels of each series that chanqprom has after every event, and the values of these labels.
+func exported(t *testing.T) map[string]map[string][]string {
 	t.Helper()
 	m := chanqprom.New(chanqprom.Config{})
 	defer m.Watch(queue{})()
@@ -65,8 +65,8 @@ func told(t *testing.T) map[string]map[string][]string {
 	return all
 }
 
-// TestTheDashboardReadsWhatChanqTells reads each query of each panel.
-func TestTheDashboardReadsWhatChanqTells(t *testing.T) {
+// TestTheDashboardReadsWhatIsExported reads each query of each panel.
+func TestTheDashboardReadsWhatIsExported(t *testing.T) {
 	text, err := os.ReadFile("../grafana/chanq.json")
 	require.NoError(t, err)
 	var dashboard struct {
@@ -97,8 +97,11 @@ func TestTheDashboardReadsWhatChanqTells(t *testing.T) {
 		for _, target := range p.Targets {
 			// Grafana's variables are filled in before Prometheus sees them.
 			expr := strings.NewReplacer("$__rate_interval", "5m", "$queue", ".+").Replace(target.Expr)
-			tells(t, p.Title, expr)
+			reads(t, p.Title, expr)
 		}
 	}
 	require.Greater(t, len(dashboard.Panels), 8)
+	for _, counter := range []string{"sent", "attempted", "delivered", "settled"} {
+		require.Contains(t, string(text), "chanq_"+counter+"_messages_total")
+	}
 }

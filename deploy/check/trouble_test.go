@@ -19,7 +19,7 @@ import (
 	"github.com/chanq/chanq/prove/trouble"
 )
 
-// fires are the alerts that tell each situation, among others.
+// fires are the alerts that report each situation, among others.
 var fires = map[string][]string{
 	"poison":    {"ChanqDead", "ChanqHandlersFail"},
 	"stuck":     {"ChanqHandlersStuck", "ChanqOldestReady", "ChanqStandsStill"},
@@ -43,9 +43,9 @@ func scraped(t *testing.T, m *chanqprom.Metrics) map[string]string {
 	return found
 }
 
-// TestTheAlertsTellWhatGoesWrong sets up each situation, and has the alerts read what is scraped of it, as
-// if that had taken five minutes: since it began, or since the scrape before.
-func TestTheAlertsTellWhatGoesWrong(t *testing.T) {
+// TestTheAlertsReportEachSituation sets up each situation, and evaluates the alerts on what is scraped, as if five minutes had passed
+// since the situation began, or since the scrape before.
+func TestTheAlertsReportEachSituation(t *testing.T) {
 	require.Len(t, fires, len(trouble.Situations))
 	rules := alerts(t)
 	for _, s := range trouble.Situations {
@@ -59,7 +59,7 @@ func TestTheAlertsTellWhatGoesWrong(t *testing.T) {
 			require.NoError(t, p.Fill(t.Context(), 20_000))
 			defer m.WatchAll(db, chanq.Config{})()
 			ctx := context.WithoutCancel(t.Context())
-			mend, err := s.Begin(ctx, p)
+			fix, err := s.Begin(ctx, p)
 			require.NoError(t, err)
 			first := scraped(t, m)
 			before := first
@@ -79,7 +79,7 @@ func TestTheAlertsTellWhatGoesWrong(t *testing.T) {
 			for began := time.Now(); !said(); {
 				require.Less(t, time.Since(began), 3*time.Minute, "%v of %v", firingNow, fires[s.Name])
 			}
-			end, err := mend(ctx)
+			end, err := fix(ctx)
 			require.NoError(t, err)
 			end()
 		})

@@ -31,7 +31,7 @@ func (c *Consumer) newClaims() {
 		own.Idleness = c.load
 	}
 	o.pace = claim.NewPace(own)
-	on := table.Claims{Part: c.parts.claim, Context: e.abandoned}
+	on := table.Claims{Part: c.parts.claim, Context: e.abandoned, MaxLook: cfg.mostSpare()}
 	if !q.Ordered {
 		plain := claim.NewPlain(o.pace, &table.Plain{Claims: on, Queue: q, Notes: c.parts.note}, c.neighbours, cfg.Member.ID)
 		c.claims, c.source = plain, plain.Source()
@@ -41,7 +41,7 @@ func (c *Consumer) newClaims() {
 	o.order = claim.NewSlots(o.pace, c.member.here)
 	c.source = o.order
 	c.claims = claim.NewOrdered(o.order, &table.Ordered{Claims: on, SQL: q.SQL, Within: min(cfg.StatementTimeout, cfg.LeaseFor)}, func() bool {
-		ctx, cancel := context.WithTimeout(e.abandoned, cfg.StatementTimeout)
+		ctx, cancel := context.WithTimeout(e.abandoned, cfg.spareTime())
 		defer cancel()
 		var found table.Stored
 		err := c.parts.claim.RunPatient(ctx, q.SQL.Version(), found.Scan)

@@ -48,7 +48,7 @@ func (h *heartbeat) run(ctx context.Context) {
 	chore := h.cfg.Task("members", "join")
 	defer chore.End()
 	for ctx.Err() == nil {
-		timeout, pause := h.patience(), h.cfg.LeaseFor/3
+		timeout, pause := h.cfg.patience(), h.cfg.LeaseFor/3
 		began := base.Now()
 		as := h.cfg.Member
 		if h.here != nil { // the slots and leases of a lost membership are not its own

@@ -36,7 +36,7 @@ func (o *owner) makeSettles(c *Consumer) {
 	traits := cfg.Table.Dialect.Traits()
 	o.settler = settle.New(settle.Config{
 		Table: table.Table{Queue: cfg.Table, Part: c.parts.settle}, Traits: traits, Classify: cfg.Table.Classify,
-		Health: cfg.Health, IsLast: cfg.Table.IsLast, Timeout: cfg.TryTimeout, Linger: cfg.Linger, Room: cfg.Backlog,
+		Health: cfg.Health, IsLast: cfg.Table.IsLast, Timeout: cfg.TryTimeout, LookTimeout: min(cfg.TryTimeout, cfg.spareTime()), Linger: cfg.Linger, Room: cfg.Backlog,
 		Awaited: func(l *lease.Lease) bool { return o.order != nil && o.order.Awaited(l) }, Isolated: cfg.Isolated.Set,
 		Known: cfg.Observer.Known, Stored: o.stored, Broken: c.Broken,
 	}, c.ending.abandoned)

@@ -28,13 +28,13 @@ func (s *shrinker) shrink() error {
 		return nil
 	}
 	before := s.free
-	if _, err := s.do(s.stop, s.spareTime(), look, func(rows *sql.Rows) error { return rows.Scan(&s.free) }); err != nil {
+	if _, err := s.do(s.stop, s.cfg.spareTime(), look, func(rows *sql.Rows) error { return rows.Scan(&s.free) }); err != nil {
 		return err
 	}
 	spare := min(s.free, before) - keptPages
 	for spare >= sqlbatch.ShrinkPages && s.stop.Err() == nil {
 		returned := int64(0)
-		took, err := s.do(s.stop, s.spareTime(), step, func(*sql.Rows) error { returned++; return nil })
+		took, err := s.do(s.stop, s.cfg.spareTime(), step, func(*sql.Rows) error { returned++; return nil })
 		if err != nil || returned == 0 { // the file was made without the setting
 			return err
 		}

@@ -27,18 +27,20 @@ func (t *tasks) do(ctx context.Context, timeout time.Duration, st sqlbatch.State
 	return t.note.RunPatientTimed(ctx, st, scan)
 }
 
-// spareTime is how long a statement may take that no message waits for: where all share one connection not longer than leases can spare.
-func (t *tasks) spareTime() time.Duration {
-	if t.cfg.Table.Dialect.Traits().OneWriter {
-		return t.patience()
+// mostSpare is the most that a statement takes that no message waits for. Where all statements share one connection, leases cannot be
+// extended meanwhile.
+func (c *Config) mostSpare() time.Duration {
+	if c.Table.Dialect.Traits().OneWriter {
+		return c.patience()
 	}
-	return t.cfg.StatementTimeout
+	return time.Hour
 }
 
+// spareTime is how long a statement may take that no message waits for.
+func (c *Config) spareTime() time.Duration { return min(c.StatementTimeout, c.mostSpare()) }
+
 // patience is how long a statement may take that leases, or the membership, depend on.
-func (t *tasks) patience() time.Duration {
-	return settle.Patience(t.cfg.LeaseFor, t.cfg.StatementTimeout)
-}
+func (c *Config) patience() time.Duration { return settle.Patience(c.LeaseFor, c.StatementTimeout) }
 
 // report reports the result of a task, and ends the consumer if the driver panicked in it.
 func (t *tasks) report(of *base.Task, op string, err error) {

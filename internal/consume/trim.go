@@ -54,7 +54,7 @@ func (t *trimmer) trim(state sqlbatch.State, age time.Duration, after *int64) er
 	}
 	for rows := t.most; t.stop.Err() == nil; rows = t.most {
 		deleted, last := 0, *after
-		_, err := t.do(t.stop, t.spareTime(), t.cfg.Table.SQL.Trim(state, age, rows, *after), func(r *sql.Rows) error {
+		_, err := t.do(t.stop, t.cfg.spareTime(), t.cfg.Table.SQL.Trim(state, age, rows, *after), func(r *sql.Rows) error {
 			var id sql.RawBytes
 			var place int64
 			err := r.Scan(&id, &place)

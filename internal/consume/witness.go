@@ -45,22 +45,33 @@ func (w *witness) take() []*lease.Lease {
 	return slices.DeleteFunc(leases, func(l *lease.Lease) bool {
 		again := seen[l]
 		seen[l] = true
-		return again || l.State() != lease.InTx || l.RolledBack.Load()
+		return again || !inOpenTx(l)
 	})
 }
 
-// run looks until ctx ends, and then once more.
+// waits reports that a lease is still in a transaction.
+func (w *witness) waits() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.leases, inOpenTx)
+}
+
+func inOpenTx(l *lease.Lease) bool { return l.State() == lease.InTx && !l.RolledBack.Load() }
+
+// run looks until ctx ends, and once more then. If transactions are still open, it looks a last time witnessEvery later: readers of a
+// channel commit after the ack that ends the consumer.
 func (w *witness) run(ctx context.Context) {
-	for {
+	for ctx.Err() == nil {
 		select {
 		case <-w.entered:
 			batch.Sleep(ctx, witnessEvery)
 		case <-ctx.Done():
 		}
 		w.look()
-		if ctx.Err() != nil {
-			return
-		}
+	}
+	if w.waits() {
+		batch.Sleep(w.abandoned, witnessEvery)
+		w.look()
 	}
 }
 
@@ -71,7 +82,7 @@ func (w *witness) look() {
 	if len(leases) == 0 {
 		return
 	}
-	seen, err := table.Table{Queue: w.cfg.Table, Part: w.note}.Look(w.abandoned, w.patience(), lease.IDs(leases))
+	seen, err := table.Table{Queue: w.cfg.Table, Part: w.note}.Look(w.abandoned, w.cfg.patience(), lease.IDs(leases))
 	w.mind("look", err)
 	var gone []*lease.Lease
 	for _, l := range leases {

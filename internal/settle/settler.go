@@ -35,8 +35,10 @@ type Config struct {
 	Health   batch.Health
 	IsLast   func(failures int) bool // a nack after so many failed attempts dead-letters
 	Timeout  time.Duration           // of one statement
-	Linger   time.Duration           // of a settle that no call waits for
-	Room     int                     // how many settles may wait before Add does; with more than half of them it is backlogged
+	// LookTimeout is that of a look for settles that their statement did not return.
+	LookTimeout time.Duration
+	Linger      time.Duration // of a settle that no call waits for
+	Room        int           // how many settles may wait before Add does; with more than half of them it is backlogged
 
 	// Awaited reports that other messages wait for a settle.
 	Awaited func(*lease.Lease) bool
@@ -266,7 +268,7 @@ func (x *scratch) settle(ctx context.Context, t Table, op lease.Op, leases []*le
 
 // absent looks for settles that their statement did not return. It leaves out those whose rows are locked.
 func (s *Settler) absent(ctx context.Context, leases []*lease.Lease) (outcomes []batch.Outcome[*lease.Lease], err error) {
-	seen, err := s.cfg.Table.Look(ctx, s.cfg.Timeout, lease.IDs(leases))
+	seen, err := s.cfg.Table.Look(ctx, s.cfg.LookTimeout, lease.IDs(leases))
 	if err != nil {
 		return nil, err
 	}

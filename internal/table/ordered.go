@@ -20,11 +20,16 @@ func (o *Ordered) do(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	return o.run(o.Within, st, scan)
 }
 
+// look is do for a read that blames no message when it fails.
+func (o *Ordered) look(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	return o.run(min(o.Within, o.MaxLook), st, scan)
+}
+
 // Do runs the statements of a task for the consumer that is known as member. Reads leave out bodies of more than inline bytes.
 func (o *Ordered) Do(member [16]byte, t *order.Task, inline int, a *Answer) error {
 	switch t.Kind {
 	case order.Read:
-		err := o.do(o.SQL.Read(sqlbatch.ReadParams{
+		err := o.look(o.SQL.Read(sqlbatch.ReadParams{
 			Member: member, Slots: owned(t.Slots), From: t.From, Cursor: t.Cursor, Upto: t.Upto, Rows: t.Rows, Behind: t.Behind, Old: t.Old, Keys: t.Keys, Inline: inline,
 		}), a.scan)
 		if err == nil && !t.Slow() {
@@ -32,28 +37,28 @@ func (o *Ordered) Do(member [16]byte, t *order.Task, inline int, a *Answer) erro
 		}
 		return err
 	case order.Refill:
-		return o.do(o.SQL.Refill(sqlbatch.RefillParams{
+		return o.look(o.SQL.Refill(sqlbatch.RefillParams{
 			Member: member, Slots: owned(t.Slots), From: t.From, Upto: t.Upto, Rows: t.Rows, Old: t.Old, Keys: t.Keys, Inline: inline,
 		}), a.scan)
 	case order.Held:
 		return o.held(t, a)
 	case order.Fetch:
-		return o.find(o.SQL.Fetch, member, t, t.Messages, a)
+		return o.find(o.do, o.SQL.Fetch, member, t, t.Messages, a)
 	case order.Mark, order.Lapse, order.Release:
 		missing, err := o.write(member, t, a)
 		if err != nil || len(missing) == 0 {
 			return err
 		}
-		return o.find(o.SQL.LookOrdered, member, t, missing, a)
+		return o.find(o.look, o.SQL.LookOrdered, member, t, missing, a)
 	default:
-		return o.find(o.SQL.LookOrdered, member, t, t.Messages, a)
+		return o.find(o.look, o.SQL.LookOrdered, member, t, t.Messages, a)
 	}
 }
 
 // held asks which keys are held by dead messages.
 func (o *Ordered) held(t *order.Task, a *Answer) error {
 	a.Walked, a.Held = true, make([]bool, len(t.Keys))
-	return o.do(o.SQL.HeldKeys(t.KeySlots, t.Keys), func(rows *sql.Rows) error {
+	return o.look(o.SQL.HeldKeys(t.KeySlots, t.Keys), func(rows *sql.Rows) error {
 		var place int
 		var isHeld int64
 		if err := rows.Scan(&place, &isHeld, &a.Redriven); err != nil {
@@ -65,12 +70,12 @@ func (o *Ordered) held(t *order.Task, a *Answer) error {
 }
 
 // find looks at messages, or fetches them. Of a locked row the database might know the ID alone: the rest is what is known here.
-func (o *Ordered) find(st func([16]byte, []sqlbatch.OwnedSlot, [][16]byte) sqlbatch.Statement, member [16]byte, t *order.Task, messages []*order.Message, a *Answer) error {
+func (o *Ordered) find(run func(sqlbatch.Statement, func(*sql.Rows) error) error, st func([16]byte, []sqlbatch.OwnedSlot, [][16]byte) sqlbatch.Statement, member [16]byte, t *order.Task, messages []*order.Message, a *Answer) error {
 	ids := make([][16]byte, len(messages))
 	for i, m := range messages {
 		ids[i] = m.ID
 	}
-	err := o.do(st(member, owned(t.Slots), ids), a.scan)
+	err := run(st(member, owned(t.Slots), ids), a.scan)
 	for i := range a.Rows {
 		row := &a.Rows[i]
 		if row.Lock != order.Locked || row.Seq != 0 {
@@ -141,7 +146,7 @@ func owned(slots []order.Slot) []sqlbatch.OwnedSlot {
 
 // Slots returns all slots, and how many consumers there are.
 func (o *Ordered) Slots() (list []order.SlotRow, consumers int, err error) {
-	err = o.do(o.SQL.Slots(), func(rows *sql.Rows) error {
+	err = o.look(o.SQL.Slots(), func(rows *sql.Rows) error {
 		var row order.SlotRow
 		var owner []byte
 		var left sql.NullInt64

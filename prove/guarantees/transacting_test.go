@@ -38,15 +38,15 @@ func ackTxCounts(w *world) {
 		var acked atomic.Int64
 		cfg.Hooks.Settled = func(e chanq.SettledEvent) { acked.Add(int64(e.Acked)) }
 		q := w.Queue(kind, cfg)
-		for _, m := range testdb.Texts(numbers(4)...) {
+		for _, m := range testdb.Texts(numbers(5)...) {
 			if q.Spec().Kind == chanq.KindOrdered {
 				m.Key = m.Body
 			}
 			testdb.Send(w, q, m)
 		}
 		c := testdb.Start(w, q, chanq.ConsumerConfig{})
-		leases := testdb.Take(w, c, 4)
-		require.Equal(w, numbers(4), slices.Sorted(slices.Values(testdb.Bodies(leases))))
+		leases := testdb.Take(w, c, 5)
+		require.Equal(w, numbers(5), slices.Sorted(slices.Values(testdb.Bodies(leases))))
 		in := func(l *chanq.Lease[string], before func(), end func(*sql.Tx) error) {
 			tx, err := w.DB.BeginTx(w.Soon(), nil)
 			require.NoError(w, err)
@@ -73,9 +73,14 @@ func ackTxCounts(w *world) {
 		require.NoError(w, chanq.InTx(w.Soon(), w.DB, func(ctx context.Context, tx *sql.Tx) error {
 			return leases[3].AckTx(ctx, tx)
 		}))
-		require.NoError(w, c.Shutdown(w.Soon()))
-		require.EqualValues(w, 4, acked.Load(), "the end looks once more")
-		require.EqualValues(w, 4, c.Stats().Acked)
+		ended := make(chan error, 1)
+		in(leases[4], func() {
+			go func() { ended <- c.Shutdown(w.Soon()) }()
+			w.pass(500 * time.Millisecond)
+		}, (*sql.Tx).Commit)
+		require.NoError(w, <-ended)
+		require.EqualValues(w, 5, acked.Load(), "the end looks at once, and a second later")
+		require.EqualValues(w, 5, c.Stats().Acked)
 	}
 }
 

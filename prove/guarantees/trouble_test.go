@@ -20,6 +20,7 @@ var trouble = []test{
 	{"G12_AnExtensionThatHangsLosesNoLease", hungExtension},
 	{"G12_AnExtendThatHangsLosesNoLease", hungExtend},
 	{"G12_ARecurringTaskThatHangsLosesNoLease", hungTasks},
+	{"G12_ALookThatHangsLosesNoLease", hungLooks},
 	{"G12_ALockedRowDelaysItselfOnly", lockedRow},
 	{"G12_ALeaseWhoseRowIsLockedForAWhileIsKept", lockedForAWhile},
 	{"G09_AfterAnExtendOfUnknownOutcomeTheDeadlineIsNotLaterThanTheDatabases", doubtfulExtend},
@@ -228,6 +229,57 @@ func hungTasks(w *world) {
 			require.Empty(w, lost.but(), "%s of %s", name, kind)
 			w.Heal()
 			for _, l := range held {
+				w.ack(l)
+			}
+			require.NoError(w, c.Shutdown(w.Soon()))
+		}
+	}
+}
+
+// hungLooks has reads hang while messages are handled: each that looks for messages that are due, or the first that looks for the row of
+// a settle that its statement did not return.
+func hungLooks(w *world) {
+	lease := testdb.Of(time.Second, steadyLease)
+	for kind, cfg := range idleKinds {
+		st := w.Engine.Dialect.Queue(sqlbatch.Names{Queue: kind, Slots: cfg.Slots})
+		for name, meant := range map[string]func(faultdb.Op) bool{
+			"due":    func(op faultdb.Op) bool { return looks(op, st) || readsSlots(op, st) || testdb.Runs(op, st.Slots()) },
+			"absent": func(op faultdb.Op) bool { return testdb.Runs(op, st.Look(make([][16]byte, 1))) },
+		} {
+			var lost losses
+			cfg.Hooks = lost.hooks()
+			q := w.Queue(kind, cfg)
+			for _, m := range testdb.Texts(numbers(4)...) {
+				if kind == "ordered" {
+					m.Key = m.Body
+				}
+				testdb.Send(w, q, m)
+			}
+			c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: lease, PollEvery: lease / 10})
+			held := testdb.Take(w, c, 4)
+			_, err := q.Cancel(w.Soon(), held[3].ID)
+			require.NoError(w, err)
+			struck := make(chan struct{})
+			w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+				if !meant(op) {
+					return faultdb.Fault{}
+				}
+				select {
+				case <-struck:
+					if name == "absent" {
+						return faultdb.Fault{}
+					}
+				default:
+					close(struck)
+				}
+				return faultdb.Hang()
+			})
+			require.NoError(w, held[3].Ack())
+			w.within("it hangs", struck)
+			pass(3 * lease)
+			w.Heal()
+			require.Empty(w, lost.but(held[3].ID), "%s of %s", name, kind)
+			for _, l := range held[:3] {
 				w.ack(l)
 			}
 			require.NoError(w, c.Shutdown(w.Soon()))

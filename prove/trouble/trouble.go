@@ -48,7 +48,7 @@ type Situation struct {
 var Situations = []Situation{
 	{"poison", "messages of one type fail, each time, until they are dead", poison},
 	{"stuck", "each worker of the only consumer has come to a message on which it hangs", stuck},
-	{"dead", "messages are ready, and nobody consumes", dead},
+	{"dead", "messages are ready, and no consumer runs", dead},
 	{"slow", "something else holds the queue's table, on SQLite the file, for seconds again and again", slow},
 	{"forgotten", "a program has sent in a transaction that it does not end", forgotten},
 	{"paused", "somebody has paused the queue", paused},

@@ -130,16 +130,16 @@ func (e *examination) autovacuum() {
 func (e *examination) horizon() {
 	long := fmt.Sprintf("interval '%f seconds'", e.Long.Seconds())
 	text := `SELECT 'session ' || pid || ' of ' || coalesce(nullif(application_name, ''), 'an unnamed program') || ', ' || coalesce(state, 'state not shown') ||
-  coalesce((SELECT ', with rows of ' || string_agg(DISTINCT c.relname, ', ') || ' in hand' FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation
+  coalesce((SELECT ', with rows of ' || string_agg(DISTINCT c.relname, ', ') || ' locked' FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation
     WHERE l.pid = a.pid AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND c.relkind = 'r' AND c.relname LIKE 'chanq\_%' AND l.mode IN ('RowShareLock', 'RowExclusiveLock')), ''),
-  extract(epoch FROM clock_timestamp() - xact_start)::float8, 'end its transaction; if nobody can, SELECT pg_terminate_backend(' || pid || '); idle_in_transaction_session_timeout ends such ones by itself'
+  extract(epoch FROM clock_timestamp() - xact_start)::float8, 'end its transaction; if its program cannot, SELECT pg_terminate_backend(' || pid || '); idle_in_transaction_session_timeout ends such transactions automatically'
 FROM pg_stat_activity AS a WHERE xact_start < clock_timestamp() - ` + long + ` AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND pid <> pg_backend_pid()
   AND coalesce(datname, current_database()) = current_database() AND backend_type <> 'autovacuum worker'
 UNION ALL
 SELECT 'prepared transaction ' || gid, extract(epoch FROM clock_timestamp() - prepared)::float8, 'COMMIT PREPARED or ROLLBACK PREPARED ' || quote_literal(gid)
 FROM pg_prepared_xacts WHERE database = current_database() AND prepared < clock_timestamp() - ` + long + `
 UNION ALL
-SELECT 'replication slot ' || slot_name || CASE WHEN active THEN '' ELSE ', not in use' END, NULL, 'if nobody needs it, SELECT pg_drop_replication_slot(' || quote_literal(slot_name) || '); else start its subscriber'
+SELECT 'replication slot ' || slot_name || CASE WHEN active THEN '' ELSE ', not in use' END, NULL, 'if it is not needed, SELECT pg_drop_replication_slot(' || quote_literal(slot_name) || '); else start its subscriber'
 FROM pg_replication_slots WHERE xmin IS NOT NULL AND age(xmin) > 100000 OR catalog_xmin IS NOT NULL AND age(catalog_xmin) > 1000000
 ORDER BY 2 DESC NULLS LAST LIMIT 20`
 	old := 0
@@ -153,20 +153,20 @@ ORDER BY 2 DESC NULLS LAST LIMIT 20`
 			who += fmt.Sprintf(", open for %v", round(time.Duration(seconds.Float64*float64(time.Second))))
 		}
 		old++
-		e.add(Finding{Check: "long transactions", Status: Warning, Found: who + ": what died since cannot be vacuumed", Remedy: remedy})
+		e.add(Finding{Check: "long transactions", Status: Warning, Found: who + ": rows that died since then cannot be vacuumed", Remedy: remedy})
 		return nil
 	}) {
 		return
 	}
 	if old == 0 {
-		e.ok("long transactions", "nobody keeps a snapshot for longer than %v", e.Long)
+		e.ok("long transactions", "no session has kept a snapshot for longer than %v", e.Long)
 	}
 }
 
 // waiting looks for sessions that wait for rows of chanq's tables, and who has them.
 func (e *examination) waiting() {
 	text := `SELECT w.pid, extract(epoch FROM clock_timestamp() - w.query_start)::float8, array_to_string(pg_blocking_pids(w.pid), ', '),
-  coalesce((SELECT string_agg(coalesce(nullif(b.application_name, ''), 'an unnamed program') || ' (' || coalesce(b.state, 'state not shown') || ')', ', ') FROM pg_stat_activity AS b WHERE b.pid = ANY (pg_blocking_pids(w.pid))), 'nobody that is seen')
+  coalesce((SELECT string_agg(coalesce(nullif(b.application_name, ''), 'an unnamed program') || ' (' || coalesce(b.state, 'state not shown') || ')', ', ') FROM pg_stat_activity AS b WHERE b.pid = ANY (pg_blocking_pids(w.pid))), 'no session that this role can see')
 FROM pg_stat_activity AS w
 WHERE w.datname = current_database() AND w.wait_event_type = 'Lock' AND w.query ~ 'chanq_' AND cardinality(pg_blocking_pids(w.pid)) > 0 AND w.query_start < clock_timestamp() - ` + fmt.Sprintf("interval '%f seconds'", e.Wait.Seconds()) + `
 ORDER BY w.query_start LIMIT 20`
@@ -181,10 +181,10 @@ ORDER BY w.query_start LIMIT 20`
 		n++
 		e.add(Finding{Check: "locks", Status: Warning,
 			Found:  fmt.Sprintf("session %d has waited for %v, for %s: %s", pid, round(time.Duration(seconds*float64(time.Second))), blockers, who),
-			Remedy: "a transaction that touched messages (SendTx, AckTx, or by hand) is open: end it soon after; SELECT pg_terminate_backend(" + blockers + ") ends what has no owner"})
+			Remedy: "a transaction that changed messages (SendTx, AckTx, or by hand) is open: end it soon after the change; SELECT pg_terminate_backend(" + blockers + ") ends a session without an owner"})
 		return nil
 	}) && n == 0 {
-		e.ok("locks", "nobody waits for rows of chanq's tables")
+		e.ok("locks", "no session waits for rows of chanq's tables")
 	}
 }
 
@@ -209,8 +209,8 @@ FROM pg_stat_user_tables WHERE relname LIKE 'chanq\_%' AND n_dead_tup > 50000 AN
 		if ago.Valid {
 			last = fmt.Sprintf("last vacuumed %v ago", round(time.Duration(ago.Float64*float64(time.Second))))
 		}
-		e.add(Finding{Check: "dead rows", Status: Warning, Found: fmt.Sprintf("%s has %d dead rows beside %d, %s", table, dead, live, last),
-			Remedy: "end what is told under long transactions, if there is any; consumers vacuum it where their role may (docs/rights/postgres.sql); once, by hand: VACUUM " + table})
+		e.add(Finding{Check: "dead rows", Status: Warning, Found: fmt.Sprintf("%s has %d dead rows and %d live ones, %s", table, dead, live, last),
+			Remedy: "end the sessions that long transactions names; consumers vacuum the table if their role has the permission (docs/rights/postgres.sql); once, by hand: VACUUM " + table})
 		return nil
 	}) && n == 0 {
 		e.ok("dead rows", "no table of chanq's has many")

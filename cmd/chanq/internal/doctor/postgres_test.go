@@ -48,7 +48,7 @@ func TestAForgottenTransactionIsNamedAndWhoWaitsForIt(t *testing.T) {
 	for _, f := range w.wrong("long transactions") {
 		said += f.Found + "; " + f.Remedy + "\n"
 	}
-	require.Contains(t, said, "of forgetful, idle in transaction, with rows of chanq_mail in hand, open for ")
+	require.Contains(t, said, "of forgetful, idle in transaction, with rows of chanq_mail locked, open for ")
 	require.Contains(t, said, "pg_terminate_backend(")
 	require.NoError(t, holder.Rollback())
 	require.NoError(t, <-waited)
@@ -66,8 +66,8 @@ func TestAnOldSnapshotIsNamedAlthoughItLocksNothing(t *testing.T) {
 	w.exec(reader, "SELECT FROM chanq_mail")
 	old := w.eventually("long transactions")[0]
 	require.Contains(t, old.Found, "of report, idle in transaction, open for ")
-	require.Contains(t, old.Found, "what died since cannot be vacuumed")
-	require.NotContains(t, old.Found, "in hand")
+	require.Contains(t, old.Found, "rows that died since then cannot be vacuumed")
+	require.NotContains(t, old.Found, "locked")
 	require.NoError(t, reader.Rollback())
 	require.Empty(t, w.wrong("long transactions"))
 }
@@ -113,7 +113,7 @@ func TestDeadRowsThatNobodyVacuumsAreNamed(t *testing.T) {
 	w.exec(db, "DELETE FROM chanq_mail")
 	worn := w.eventually("dead rows")[0] // once the server has its statistics
 	require.Equal(t, doctor.Warning, worn.Status)
-	require.Contains(t, worn.Found, "chanq_mail has 50001 dead rows beside 0, never vacuumed")
+	require.Contains(t, worn.Found, "chanq_mail has 50001 dead rows and 0 live ones, never vacuumed")
 	require.Contains(t, worn.Remedy, "VACUUM chanq_mail")
 }
 

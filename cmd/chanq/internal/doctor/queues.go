@@ -58,7 +58,7 @@ func (e *examination) queue(name string) {
 	_, err = chanq.Open[[]byte](ctx, e.DB, name, config)
 	switch {
 	case errors.Is(err, chanq.ErrNotDurable):
-		add("durability", Failure, err.Error(), "do what it says; where a loss of messages in a crash is acceptable, give Config.Durability")
+		add("durability", Failure, err.Error(), "apply the remedy that it names; if a loss of messages in a crash is acceptable, set Config.Durability")
 	case err != nil:
 		add("tables", Failure, err.Error(), remedyOf(err, name))
 		return
@@ -137,11 +137,11 @@ func (e *examination) state(ctx context.Context, q *chanqadmin.Queue, stands boo
 	case s.Paused && s.Ready > 0:
 		add("paused", Warning, "the queue is paused"+pauseText(ctx, q)+", and "+found, "chanq resume "+name)
 	case s.Ready > 0 && len(members) == 0:
-		add("members", Failure, "nobody consumes: "+found, "start a consumer; if one runs, see its log for an outage or a right that is missing (Hooks.Availability, Consumer.Err)")
+		add("members", Failure, "no consumer runs: "+found, "start a consumer; if its process runs, its log reports an outage or a missing permission (Hooks.Availability, Consumer.Err)")
 	case s.OldestReady > lateReady && stands:
-		add("oldest", Warning, consumers+found+"; for a minute nothing has been delivered", "handlers are stuck, most likely: chanq members says who consumes, chanq peek --state leased what they hold; see what their goroutines wait for (SIGQUIT, or net/http/pprof), give that a deadline, and start the program again")
+		add("oldest", Warning, consumers+found+"; for a minute nothing has been delivered", "handlers are probably stuck: chanq members lists the consumers, chanq peek --state leased the messages that they hold; dump their goroutines (SIGQUIT, or net/http/pprof), give the call that hangs a deadline, and restart the program")
 	case s.OldestReady > lateReady:
-		add("oldest", Warning, consumers+found, "handlers are too slow, too few or stuck: chanq members says who consumes, chanq peek --state leased what they hold; add workers or consumers, and see whether a call in the handler hangs")
+		add("oldest", Warning, consumers+found, "handlers are too slow, too few or stuck: chanq members lists the consumers, chanq peek --state leased the messages that they hold; add workers or consumers, and find out whether a call in the handler hangs")
 	default:
 		add("messages", OK, consumers+found, "")
 	}

@@ -64,7 +64,7 @@ func (e *examination) rights(queue string) {
 	}
 	f := Finding{Check: "rights", Queue: queue, Status: OK, Found: "this login may " + strings.Join(append(may, not...), ", ")}
 	if len(not) > 0 {
-		f.Remedy = "if it should: docs/rights has the grants of each role"
+		f.Remedy = "if it needs the rest: docs/rights has the grants of each role"
 	}
 	if len(may) == 0 {
 		f.Status, f.Found = Failure, "this login may "+strings.Join(not, ", ")

@@ -67,14 +67,14 @@ func (e *examination) writeLock() {
 	f := Finding{Check: "write lock", Status: OK, Found: fmt.Sprintf("the file could be written after %v", round(took))}
 	switch {
 	case err != nil && ctx.Err() != nil:
-		f.Status, f.Found = Failure, fmt.Sprintf("somebody has had the write lock for %v, and has it still", e.Look)
+		f.Status, f.Found = Failure, fmt.Sprintf("another connection has held the write lock for %v, and still holds it", e.Look)
 	case err != nil:
 		f.Status, f.Found = Unseen, err.Error()
 	case took > e.Wait:
 		f.Status = Warning
 	}
 	if f.Status == Failure || f.Status == Warning {
-		f.Remedy = "a program has a transaction open for long, which nobody else can write beside: end it soon after it has written, and write much in many short ones (fuser on the file names the processes that have it open)"
+		f.Remedy = "a program has a long transaction, during which no other can write: end it soon after its first write, and split large writes into short transactions (fuser on the file names the processes that have it open)"
 	}
 	e.add(f)
 }

@@ -45,10 +45,10 @@ FROM sys.databases AS d WHERE d.database_id = DB_ID()`, &snapshot, &isolation, &
 	}
 	e.add(Finding{Check: "settings", Status: OK, Found: fmt.Sprintf("READ_COMMITTED_SNAPSHOT is %s, compatibility level %d", onOff(snapshot), level), Remedy: rowVersions(snapshot)})
 	if autoClose {
-		e.add(Finding{Check: "settings", Status: Warning, Found: "AUTO_CLOSE is ON", Remedy: "ALTER DATABASE CURRENT SET AUTO_CLOSE OFF: the database is shut down and recovered whenever nobody is connected"})
+		e.add(Finding{Check: "settings", Status: Warning, Found: "AUTO_CLOSE is ON", Remedy: "ALTER DATABASE CURRENT SET AUTO_CLOSE OFF: the database is shut down and recovered whenever no session is connected"})
 	}
 	if level < 10*oldestServer {
-		e.add(Finding{Check: "settings", Status: Warning, Found: fmt.Sprintf("the compatibility level is %d", level), Remedy: "ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = 130 or higher: with less, statements may get other plans than chanq's hints ask for"})
+		e.add(Finding{Check: "settings", Status: Warning, Found: fmt.Sprintf("the compatibility level is %d", level), Remedy: "ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = 130 or higher: with a lower one, the plans of statements might differ from those that chanq's hints request"})
 	}
 }
 
@@ -57,8 +57,8 @@ func rowVersions(on bool) string {
 	if on {
 		return ""
 	}
-	return "chanq works as well without; but who reads its tables by plain SELECTs, a report say, waits for rows that are claimed or settled, and holds these up: " +
-		"if somebody does, ALTER DATABASE CURRENT SET READ_COMMITTED_SNAPSHOT ON, which waits until nobody else is connected, and costs row versions in tempdb"
+	return "chanq works without it; however, a plain SELECT of its tables, for example by a report, waits for rows that are claimed or settled, and blocks claims and settles: " +
+		"for such reports run ALTER DATABASE CURRENT SET READ_COMMITTED_SNAPSHOT ON, which waits until no other session is connected, and costs row versions in tempdb"
 }
 
 func onOff(on bool) string {
@@ -87,10 +87,10 @@ ORDER BY t.transaction_begin_time`
 		n++
 		e.add(Finding{Check: "long transactions", Status: Warning,
 			Found:  fmt.Sprintf("session %d of %s, %s, has a transaction open for %v: what it touched stays locked, and ghosts and row versions stay", session, named(program), status, time.Duration(seconds)*time.Second),
-			Remedy: fmt.Sprintf("end its transaction; if nobody can, KILL %d", session)})
+			Remedy: fmt.Sprintf("end its transaction; if its program cannot, KILL %d", session)})
 		return nil
 	}) && n == 0 {
-		e.ok("long transactions", "nobody has a transaction open for longer than %v", e.Long)
+		e.ok("long transactions", "no transaction has been open for longer than %v", e.Long)
 	}
 }
 
@@ -120,10 +120,10 @@ ORDER BY v.elapsed_time_seconds DESC`
 		n++
 		e.add(Finding{Check: "old snapshots", Status: Warning,
 			Found:  fmt.Sprintf("session %d of %s has kept row versions for %v: ghosts of acked messages stay, and tempdb grows", session, named(program), time.Duration(seconds)*time.Second),
-			Remedy: fmt.Sprintf("end its transaction, or close its rows; if nobody can, KILL %d", session)})
+			Remedy: fmt.Sprintf("end its transaction, or close its rows; if its program cannot, KILL %d", session)})
 		return nil
 	}) && n == 0 {
-		e.ok("old snapshots", "nobody keeps row versions for longer than %v", e.Long)
+		e.ok("old snapshots", "no session has kept row versions for longer than %v", e.Long)
 	}
 }
 
@@ -143,9 +143,9 @@ ORDER BY r.wait_time DESC`
 		n++
 		e.add(Finding{Check: "locks", Status: Warning,
 			Found:  fmt.Sprintf("session %d has waited for session %d for %v (%s)", session, blocker, round(time.Duration(ms)*time.Millisecond), kind.String),
-			Remedy: fmt.Sprintf("a transaction that touched messages (SendTx, AckTx, or by hand) may be open: end it soon after; KILL %d ends what has no owner", blocker)})
+			Remedy: fmt.Sprintf("a transaction that changed messages (SendTx, AckTx, or by hand) might be open: end it soon after the change; KILL %d ends a session without an owner", blocker)})
 		return nil
 	}) && n == 0 {
-		e.ok("locks", "nobody waits for a lock for longer than %v", e.Wait)
+		e.ok("locks", "no session has waited for a lock for longer than %v", e.Wait)
 	}
 }

@@ -26,9 +26,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var told = map[string]string{
 	"poison":    `dead: invoice `,
 	"stuck":     `oldest: 1 consumers: `,
-	"dead":      `members: nobody consumes: `,
+	"dead":      `members: no consumer runs: `,
 	"slow":      `locks: nightly job (|write lock: `,
-	"forgotten": `long transactions: of web shop, idle in transaction, with rows of chanq_post in hand|write lock: somebody has had the write lock for 2s, and has it still`,
+	"forgotten": `long transactions: of web shop, idle in transaction, with rows of chanq_post locked|write lock: another connection has held the write lock for 2s, and still holds it`,
 	"paused":    `paused: the queue is paused since `,
 }
 
