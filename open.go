@@ -13,7 +13,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// What Open checks: the tables, and whether the database may be trusted with a queue.
+// The checks of Open: of the tables, and of the settings of the database.
 
 func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue, error) {
 	core, err := newQueue(ctx, "open", db, name, cfg)
@@ -36,7 +36,7 @@ func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue,
 	return core, nil
 }
 
-// fits adopts what the database says of the queue, unless it says otherwise than Config. One round trip, by run.
+// fits adopts what the database stores of the queue, or returns how it differs from Config. It costs one round trip, by run.
 func (q *queue) fits(run runner) error {
 	found, err := q.stored(run)
 	if err != nil {
@@ -49,12 +49,12 @@ func (q *queue) fits(run runner) error {
 	return nil
 }
 
-// unfitError is why a database cannot be used: no repetition changes that.
+// unfitError is the reason why a database cannot be used. Repetition does not help.
 type unfitError struct{ error }
 
 func (e *unfitError) Unwrap() error { return e.error }
 
-// trusted is trust, with an unfitError for what the database has said.
+// trusted is trust, whose error is an unfitError unless the statement failed.
 func (q *queue) trusted(run runner) error {
 	var failed error
 	err := q.trust(func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
@@ -67,7 +67,7 @@ func (q *queue) trusted(run runner) error {
 	return err
 }
 
-// check says why what the database has is not what Config says, or nil.
+// check returns how the stored queue differs from Config, or nil.
 func (q *queue) check(found stored) error {
 	if found.Version < sqlbatch.Version {
 		return fmt.Errorf("%w of version %d (found %d); run chanq.Migrate, or the command: chanq migrate %s",
@@ -95,8 +95,8 @@ const (
 	DurabilityAsIs
 )
 
-// trust returns why the database must not be trusted with the queue, or nil. One
-// round trip, by run; it needs no tables.
+// trust returns an error if settings of the database would break the guarantees of chanq. It costs one round trip, by run, and needs no
+// tables.
 func (q *queue) trust(run runner) error {
 	found := map[string][]string{}
 	err := run(q.sql.Problems(), func(rows *sql.Rows) error {
@@ -106,7 +106,7 @@ func (q *queue) trust(run runner) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("look at the database: %w", err)
+		return fmt.Errorf("check the database: %w", err)
 	}
 	var reasons []error
 	for _, kind := range slices.Sorted(maps.Keys(found)) {
@@ -114,7 +114,7 @@ func (q *queue) trust(run runner) error {
 		what, remedy := strings.Join(list, ", "), q.dialect.Traits().Remedies[kind]
 		switch {
 		case kind == sqlbatch.ProblemForm:
-			reasons = append(reasons, fmt.Errorf("tables of before the first release of chanq (%s): rename chanq_%[2]s, chanq_%[2]s_dead and chanq_%[2]s_done with their indexes and constraints, run chanq.Migrate, and send what they hold again", what, q.name))
+			reasons = append(reasons, fmt.Errorf("tables from before the first release of chanq (%s): rename chanq_%[2]s, chanq_%[2]s_dead and chanq_%[2]s_done with their indexes and constraints, run chanq.Migrate, and send their messages again", what, q.name))
 		case kind == sqlbatch.ProblemDurability && q.cfg.Durability == DurabilityAsIs:
 		case kind == sqlbatch.ProblemDurability:
 			reasons = append(reasons, fmt.Errorf("%w: %s: %s; or set Config.Durability to DurabilityAsIs", ErrNotDurable, what, remedy))

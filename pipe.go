@@ -59,7 +59,7 @@ func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int, fn func(
 				from.core.attempt(func() error {
 					var out []Message[Out]
 					err := invoke(from.core, l, func(ctx context.Context, l *Lease[In]) error {
-						out = nil // of a call before; a Middleware may make a success of one that fails
+						out = nil // of an earlier call: a Middleware may return nil although the last call failed
 						made, err := fn(ctx, l)
 						if err == nil {
 							out = made
@@ -89,12 +89,12 @@ func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int, fn func(
 	stored := make(chan struct{})
 	go func() {
 		storer.Wait()
-		to.core.debouncer.Flush() // for what was stored before the last group failed
+		to.core.debouncer.Flush() // for outputs that were stored before a failure
 		unrecord()
 		close(stored)
 	}()
 	patience := consume.StoreFor
-	if stuck || err != nil { // the time for what is to be stored was over
+	if stuck || err != nil { // the time to store outputs is over
 		patience = consume.Grace / 10
 	}
 	select {
@@ -107,7 +107,7 @@ func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int, fn func(
 	return err
 }
 
-// appendOutputs adds messages to an input. One that would be refused every time dead-letters the input.
+// appendOutputs adds the outputs of an input. An output that the queue always rejects dead-letters the input.
 func appendOutputs[T any](item *pipe.Item, to *queue, out []Message[T]) error {
 	for i := range out {
 		row, given, err := out[i].row(to)
