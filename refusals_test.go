@@ -171,8 +171,8 @@ func TestAWrongConsumerConfigIsRefusedByItsField(t *testing.T) {
 	before := faults.Ops()
 	for field, cfg := range map[string]chanq.ConsumerConfig{
 		"ConsumerConfig.Name":                          {Name: strings.Repeat("x", 201)},
-		"ConsumerConfig.Name \"a\\x00b\"":              {Name: "a\x00b"},
-		"ConsumerConfig.Name \"\\xff\"":                {Name: "\xff"},
+		"ConsumerConfig.Name is \"a\\x00b\"":           {Name: "a\x00b"},
+		"ConsumerConfig.Name is \"\\xff\"":             {Name: "\xff"},
 		"ConsumerConfig.Prefetch is -1":                {Prefetch: -1},
 		"ConsumerConfig.Prefetch is 100001":            {Prefetch: 100_001},
 		"ConsumerConfig.PrefetchBytes is -1":           {PrefetchBytes: -1},

@@ -291,7 +291,7 @@ func TestWithoutAHistoryThePageSaysSo(t *testing.T) {
 		require.Contains(t, text, "7 days ago")
 		_, err := shop.DB.ExecContext(t.Context(), "DROP TABLE chanq__samples")
 		require.NoError(t, err)
-		require.Contains(t, shop.open(chanqweb.Rights{}).see("/q/mail/"), "its table is not here")
+		require.Contains(t, shop.open(chanqweb.Rights{}).see("/q/mail/"), "its table is missing")
 		shop.open(chanqweb.Rights{}).see("/")
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -188,6 +189,13 @@ func redriveBesideAnother(w *world) {
 			require.NoError(w, err)
 		}
 	}
+}
+
+// The row versions of SQL Server are in the default tier for this one.
+func TestARedriveThatReadsRowVersionsLeavesAMessageDeadWhoseKeyIsTaken(t *testing.T) {
+	t.Parallel()
+	testdb.EmulatorVersions.Require(t)
+	testdb.Run(t, testdb.EmulatorVersions, func(w *testdb.World) { redriveBesideAnother(&world{w}) })
 }
 
 func redriveInParts(w *world) {

@@ -2,7 +2,6 @@ package shards_test
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -127,26 +126,7 @@ func TestAPipeEndsThoughAShardOfItsTargetHangsWhileItOpens(t *testing.T) {
 		w := newWorld(t, sqlite, server)
 		from := w.queue(brief(chanq.Config{}))
 		require.NoError(w, chanqshards.Migrate(w.soon(), w.shards(), "billed", chanq.Config{}))
-		opens := w.places[stuck].Statements("billed").Version()
-		inject := func(fault faultdb.Fault) (struck chan struct{}) {
-			struck = make(chan struct{}, 100)
-			w.places[stuck].Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-				if !testdb.Runs(op, opens) {
-					return faultdb.Fault{}
-				}
-				struck <- struct{}{}
-				return fault
-			})
-			return struck
-		}
-		inject(faultdb.Hang())
-		to, err := chanqshards.Open[string](w.soon(), w.shards(), "billed", chanq.Config{})
-		require.NoError(w, err, "the other shard answers")
-		gate := make(chan struct{})
-		release := sync.OnceFunc(func() { close(gate) })
-		w.Cleanup(release)
-		struck := inject(faultdb.Stick(gate))
-
+		to, struck, release := w.stuckOpening("billed", stuck)
 		c := w.start(from, quick)
 		ended := make(chan error, 1)
 		go func() {
@@ -158,7 +138,7 @@ func TestAPipeEndsThoughAShardOfItsTargetHangsWhileItOpens(t *testing.T) {
 		w.send(from, of(from, 0, 5, "a")...)
 		testdb.Eventually(w, "the other shard is served", func() bool { return testdb.Counted(w, w.shard(to, 0)).Ready == 5 })
 		c.Stop()
-		err = testdb.Receive(w, ended, "the end")
+		err := testdb.Receive(w, ended, "the end")
 		require.ErrorIs(w, err, chanq.ErrStopped)
 		require.Equal(w, "billed/place1", opError(w, err).Queue)
 		release()
