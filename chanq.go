@@ -190,7 +190,7 @@ func (q *Queue[T]) CancelTx(ctx context.Context, tx Tx, ids ...ID) ([]ID, error)
 	return found, core.failTx("cancel", err)
 }
 
-// queue is what the parts of a Queue share; it knows nothing of T.
+// queue is the part of a Queue without a type parameter.
 type queue struct {
 	db       *sql.DB
 	name     string
@@ -208,7 +208,7 @@ type queue struct {
 // newQueue checks the arguments of op and determines the dialect, for which it might query the database. Its errors are complete.
 func newQueue(ctx context.Context, op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 	if err := sqlbatch.CheckNames(sqlbatch.Names{Queue: name}); err != nil {
-		return nil, fmt.Errorf("chanq: %s: %w", op, err) // which has the name
+		return nil, fmt.Errorf("chanq: %s: %w", op, err) // err names the queue
 	}
 	label := name
 	if cfg.Label != "" {
@@ -244,8 +244,7 @@ func newQueue(ctx context.Context, op string, db *sql.DB, name string, cfg Confi
 	return q, nil
 }
 
-// render renders the statements, which costs milliseconds, if what is known of the queue has
-// changed their names.
+// render renders the statements again if the names of the queue have changed. That costs milliseconds.
 func (q *queue) render() {
 	if names := q.cfg.names(q.name, q.slots); names != q.names {
 		q.names, q.sql = names, q.dialect.Queue(names)
@@ -259,12 +258,11 @@ func (q *queue) on(s *session.Part) table.Table { return table.Table{Queue: q.ta
 // ordered says that it is an ordered queue.
 func (q *queue) ordered() bool { return q.slots > 0 }
 
-// once runs one statement on a session of its own: for calls outside of a
-// producer or consumer.
+// once runs one statement on a session of its own, within Config.StatementTimeout: for calls outside of a producer or consumer.
 func (q *queue) once(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	s := session.OpenOnce(q.db, q.dialect)
 	defer s.Close()
-	return s.Run(ctx, st, scan)
+	return session.Within(ctx, q.cfg.StatementTimeout, func(ctx context.Context) error { return s.Run(ctx, st, scan) })
 }
 
 func (q *queue) cancel(ids []ID, statements sqlbatch.Queue, run runner) (found []ID, err error) {
@@ -292,7 +290,7 @@ func (q *queue) fail(op string, err error) error {
 	return &OpError{Op: op, Queue: q.label, Unknown: class == sqlbatch.Unknown || session.Fell(err), Err: err}
 }
 
-// failed is the error of a call that is not of one statement, or nil.
+// failed is the error of a call that is not one statement, or nil.
 func (q *queue) failed(op string, err error) error {
 	if err == nil {
 		return nil
@@ -300,7 +298,7 @@ func (q *queue) failed(op string, err error) error {
 	return fmt.Errorf("chanq: %s %s: %w", op, q.label, err)
 }
 
-// classify is what an error means: session.Classify, and that of errors of chanq's own.
+// classify returns the class of an error: as session.Classify, and of chanq's own errors.
 func (q *queue) classify(err error) sqlbatch.Class {
 	if denied := (*consume.DeniedError)(nil); errors.As(err, &denied) {
 		return sqlbatch.Permanent
@@ -324,8 +322,7 @@ func (q *queue) unanswered(err error) error {
 	return err
 }
 
-// schemaOf is the schema that a Config means: the default one has two names, "" and
-// its own.
+// schemaOf returns the name of the schema; for "" that of the default one.
 func schemaOf(d sqlbatch.Dialect, schema string) string {
 	if schema == "" {
 		return d.Traits().Schema

@@ -80,8 +80,7 @@ func decodeBody[T any](c Codec, data []byte, body *T) error {
 	return err
 }
 
-// guard makes an error of a panic in the user's codec, so that one message
-// cannot end a loop that serves all.
+// guard returns a panic of the user's codec as an error: one message must not end the loop that serves all.
 func guard[R any](f func() (R, error)) (r R, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -91,7 +90,7 @@ func guard[R any](f func() (R, error)) (r R, err error) {
 	return f()
 }
 
-// Limits of headers: few and short, for trace contexts and the like.
+// Limits of headers, which are for trace contexts and similar short values.
 const (
 	maxHeaders     = 64
 	maxHeaderBytes = 16 << 10 // encoded
@@ -104,7 +103,7 @@ func encodeHeaders(h map[string]string) ([]byte, error) {
 		return nil, nil
 	}
 	if len(h) > maxHeaders {
-		return nil, fmt.Errorf("%w: %d headers, at most %d", ErrTooLarge, len(h), maxHeaders)
+		return nil, fmt.Errorf("%w: %d headers: must be at most %d", ErrTooLarge, len(h), maxHeaders)
 	}
 	for k, v := range h {
 		if !utf8.ValidString(k) || !utf8.ValidString(v) { // JSON would change it
@@ -113,7 +112,7 @@ func encodeHeaders(h map[string]string) ([]byte, error) {
 	}
 	data, err := json.Marshal(h)
 	if err == nil && len(data) > maxHeaderBytes {
-		return nil, fmt.Errorf("%w: headers of %d bytes, at most %d", ErrTooLarge, len(data), maxHeaderBytes)
+		return nil, fmt.Errorf("%w: headers are %d bytes: must be at most %d", ErrTooLarge, len(data), maxHeaderBytes)
 	}
 	return data, err
 }
@@ -133,7 +132,7 @@ func decodeHeaders(data []byte) (map[string]string, error) {
 // byte order mark before its UTF-8.
 
 var (
-	errOddUTF16  = errors.New("UTF-16 of an odd number of bytes: its end is missing")
+	errOddUTF16  = errors.New("UTF-16 with an odd number of bytes: its end is missing")
 	errHalfUTF16 = errors.New("UTF-16 with half of a surrogate pair")
 	errNoUnicode = errors.New("bytes that are neither UTF-8 nor UTF-16")
 )
@@ -145,8 +144,8 @@ func foreign(data []byte) bool {
 	return len(data) >= 2 && (data[0] == 0 || data[1] == 0 || data[0] >= 0xEF)
 }
 
-// utf8JSON returns JSON in UTF-8: data itself if it is in UTF-8. UTF-32, which no database makes, stays as
-// it is. Bytes in another encoding are an error: encoding/json would replace them by U+FFFD.
+// utf8JSON returns JSON in UTF-8: data itself if it is in UTF-8. UTF-32, which no database writes, is returned unchanged. Other bytes are an
+// error: encoding/json would replace them by U+FFFD.
 func utf8JSON(data []byte) ([]byte, error) {
 	text, err := decodeText(data)
 	if err == nil && !utf8.Valid(text) {
@@ -196,8 +195,7 @@ func unmarshal(data []byte, into any) error {
 	return json.Unmarshal(data, into)
 }
 
-// rawJSON returns data as it is, unless it is JSON in UTF-16 or after a mark, which no reader of a
-// json.RawMessage expects.
+// rawJSON returns data unchanged, unless it is JSON in UTF-16 or with a byte order mark, which readers of a json.RawMessage do not expect.
 func rawJSON(data []byte) json.RawMessage {
 	if !foreign(data) {
 		return data

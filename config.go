@@ -73,9 +73,9 @@ type Config struct {
 	// connection that was idle for 1 min is also replaced. No statement and no transaction is interrupted. Connections to SQLite are
 	// not replaced. Default: 30 min. Range: 100 ms to 100 years.
 	SessionMaxAge time.Duration
-	// StatementTimeout is the deadline of every statement of this queue's producers and consumers, and of every try of Queue.Send. A
-	// statement that takes longer is cancelled and repeated. Calls that take a context and run one statement, such as
-	// chanqadmin.Queue.Stats, end only with their context.
+	// StatementTimeout is the deadline of every statement of this queue's producers and consumers, of Queue.Send, Cancel and Empty, and
+	// of package chanqadmin. A statement that takes longer is cancelled. Producers, consumers and Send repeat it; the other calls return
+	// an error. Open, Migrate, chanqadmin.Configure and Drop, and calls with a Tx end only with their context.
 	//
 	// A message that takes longer to store alone has more time with each try, up to 2 min. Settles and extensions are repeated
 	// sooner, after a third or a sixth of LeaseFor, unless leases are short. A claim has at most LeaseFor. A claim that fails is
@@ -109,7 +109,7 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	v.limit("Config.MaxCrashes", &c.MaxCrashes, defaultMaxCrashes, 1, mostCrashes)
 	v.duration("Config.VacuumEvery", &c.VacuumEvery, time.Second, 10*time.Millisecond, sqlbatch.MaxDelay)
-	v.duration("Config.StatementTimeout", &c.StatementTimeout, 30*time.Second, time.Millisecond, time.Hour)
+	v.duration("Config.StatementTimeout", &c.StatementTimeout, DefaultStatementTimeout, time.Millisecond, time.Hour)
 	v.duration("Config.SessionMaxAge", &c.SessionMaxAge, 30*time.Minute, 100*time.Millisecond, sqlbatch.MaxDelay)
 	if c.Durability > DurabilityAsIs {
 		v.wrong("Config.Durability is %d: must be DurabilityRequired (%d, the default) or DurabilityAsIs (%d)", c.Durability, DurabilityRequired, DurabilityAsIs)
@@ -118,15 +118,15 @@ func (c Config) withDefaults() (Config, error) {
 		v.wrong("Config.History is %d: must be HistoryKept (%d, the default) or HistoryOff (%d)", c.History, HistoryKept, HistoryOff)
 	}
 	if c.Notifier != nil && base.IsNil(c.Notifier) {
-		v.wrong("Config.Notifier: a nil %T; leave it unset for none", c.Notifier)
+		v.wrong("Config.Notifier is a nil %T: leave it unset for no Notifier", c.Notifier)
 	}
 	if c.Codec == nil {
 		c.Codec = JSON
 	} else if base.IsNil(c.Codec) {
-		v.wrong("Config.Codec: a nil %T; leave it unset for JSON", c.Codec)
+		v.wrong("Config.Codec is a nil %T: leave it unset for JSON", c.Codec)
 	}
 	if len(c.Label) > maxLabel || !utf8.ValidString(c.Label) || strings.ContainsFunc(c.Label, unicode.IsControl) {
-		v.wrong("Config.Label %.63q of %d bytes: must be at most %d, of UTF-8 without control characters", c.Label, len(c.Label), maxLabel)
+		v.wrong("Config.Label is %.63q, %d bytes: must be at most %d bytes of UTF-8 without control characters", c.Label, len(c.Label), maxLabel)
 	}
 	c.Shard.check(&v)
 	c.Spec.check(&v)
@@ -139,9 +139,9 @@ func (c *Config) names(queue string, slots int) sqlbatch.Names {
 	return sqlbatch.Names{Schema: c.Schema, Queue: queue, Slots: slots, Shard: c.Shard.Index, Shards: c.Shard.Count, ShardSet: c.Shard.Set}
 }
 
-// errNotOrdered: the dialect has no statements for ordered queues.
+// errNotOrdered is the error for a dialect without ordered queues.
 func errNotOrdered(d sqlbatch.Dialect) error {
-	return errors.New("Spec.Kind is KindOrdered: there are no ordered queues on " + d.Name() + " yet")
+	return errors.New("Spec.Kind is KindOrdered: must be KindPlain, since chanq has no ordered queues on " + d.Name())
 }
 
 // ProducerConfig tunes a Producer. The zero value is right for most.
@@ -161,14 +161,15 @@ type ProducerConfig struct {
 	BufferBytes int
 }
 
-// Defaults of ProducerConfig and ConsumerConfig, for programs that share a limit out among several queues.
+// Defaults of Config, ProducerConfig and ConsumerConfig, for programs that derive limits of their own from them.
 const (
-	DefaultBatchRows     = 500
-	DefaultLinger        = 5 * time.Millisecond
-	DefaultBufferBytes   = 16 << 20
-	DefaultPrefetch      = 1000
-	DefaultPrefetchBytes = 64 << 20
-	DefaultDrainFor      = 20 * time.Second
+	DefaultStatementTimeout = 30 * time.Second
+	DefaultBatchRows        = 500
+	DefaultLinger           = 5 * time.Millisecond
+	DefaultBufferBytes      = 16 << 20
+	DefaultPrefetch         = 1000
+	DefaultPrefetchBytes    = 64 << 20
+	DefaultDrainFor         = 20 * time.Second
 )
 
 const defaultBatchBytes = 4 << 20
@@ -265,10 +266,10 @@ func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 		c.Name = fmt.Sprintf("%s/%d", hostName(), os.Getpid())
 	}
 	if len(c.Name) > sqlbatch.MaxMemberText {
-		v.wrong("ConsumerConfig.Name of %d bytes: at most %d", len(c.Name), sqlbatch.MaxMemberText)
+		v.wrong("ConsumerConfig.Name is %d bytes: must be at most %d", len(c.Name), sqlbatch.MaxMemberText)
 	}
 	if !utf8.ValidString(c.Name) || strings.ContainsRune(c.Name, 0) {
-		v.wrong("ConsumerConfig.Name %q: must be UTF-8 without NUL", c.Name)
+		v.wrong("ConsumerConfig.Name is %q: must be UTF-8 without NUL", c.Name)
 	}
 	v.limit("ConsumerConfig.Prefetch", &c.Prefetch, DefaultPrefetch, 1, 100_000)
 	v.limit("ConsumerConfig.PrefetchBytes", &c.PrefetchBytes, DefaultPrefetchBytes, 1, 1<<40)
@@ -277,29 +278,29 @@ func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 	v.duration("ConsumerConfig.DrainFor", &c.DrainFor, DefaultDrainFor, time.Millisecond, sqlbatch.MaxDelay)
 	v.duration("ConsumerConfig.PollEvery", &c.PollEvery, time.Second, time.Millisecond, time.Hour)
 	if c.IdleGroup != nil && !c.StopWhenIdle {
-		v.wrong("ConsumerConfig.IdleGroup: it is for consumers with StopWhenIdle")
+		v.wrong("ConsumerConfig.IdleGroup is set without StopWhenIdle: set both or neither")
 	}
 	if c.Backoff == nil {
 		c.Backoff = defaultBackoff
 	}
 	for i, m := range c.Middleware {
 		if m == nil {
-			v.wrong("ConsumerConfig.Middleware[%d] is nil", i)
+			v.wrong("ConsumerConfig.Middleware[%d] is nil: must be a function", i)
 		}
 	}
 	return c, v.err()
 }
 
-// linger of settles: no reader counts on a settle that takes much of a lease.
+// linger is how long a settle waits for others: a small part of a lease.
 func (c ConsumerConfig) linger() time.Duration { return min(settleLinger, c.LeaseFor/10) }
 
-// tryTimeout is the deadline of one try of a settle, of statements that have this timeout: so short that what hangs is repeated
-// within the lease, where it is not shorter than what a healthy database may need.
+// tryTimeout is the deadline of one try of a settle. A statement that hangs is then repeated within the lease, unless the lease is so
+// short that a healthy database may need as long.
 func (c ConsumerConfig) tryTimeout(statement time.Duration) time.Duration {
 	return min(statement, max(c.LeaseFor/3, time.Second))
 }
 
-// validator collects what is wrong with a config, so that all is said at once.
+// validator collects all errors of a config.
 type validator struct{ errs []error }
 
 func (v *validator) wrong(format string, args ...any) {

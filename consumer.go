@@ -9,7 +9,7 @@ import (
 	"github.com/chanq/chanq/internal/consume"
 )
 
-// A consumer as its user sees it. Its engine is in package internal/consume; consumer_engine.go connects the two.
+// The consumer as users see it. Its engine is package internal/consume; consumer_engine.go connects the two.
 
 // Consumer claims messages ahead of its readers and delivers them on a channel. It is safe for concurrent use: any number of
 // goroutines may read it at once, by its channel, All, Receive and Handle, and each lease goes to one of them. End it by Stop, or the
@@ -78,7 +78,7 @@ func (c *Consumer[T]) C() <-chan *Lease[T] { return c.feed.C() }
 // by a panic, stops the consumer; the reader must still settle the current lease.
 func (c *Consumer[T]) All() iter.Seq[*Lease[T]] {
 	return func(yield func(*Lease[T]) bool) {
-		defer c.Stop() // however the loop is left; a channel that closed has stopped before
+		defer c.Stop() // also after a break or a panic
 		for l := range c.feed.C() {
 			if !skip(l) && !yield(l) {
 				return
@@ -112,7 +112,7 @@ func (c *Consumer[T]) Receive(ctx context.Context, most int, wait time.Duration)
 	for len(batch) < most {
 		var l *Lease[T]
 		open := true
-		select { // what is there comes before the end of a wait
+		select { // buffered leases come before the end of the wait
 		case l, open = <-c.feed.C():
 		default:
 			if wait == 0 {
@@ -139,7 +139,7 @@ func (c *Consumer[T]) Receive(ctx context.Context, most int, wait time.Duration)
 // receive waits for one lease.
 func (c *Consumer[T]) receive(ctx context.Context) (*Lease[T], error) {
 	for {
-		if ctx.Err() != nil { // rather than what is there
+		if ctx.Err() != nil { // also if a lease is buffered
 			return nil, c.core.queue.failed("receive", context.Cause(ctx))
 		}
 		select {

@@ -17,7 +17,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// consumer is what a Consumer is without the type of its bodies: its engine (package consume), and what hooks and errors say of it.
+// consumer is the part of a Consumer without a type parameter: its engine (package consume), its hooks and its errors.
 type consumer struct {
 	queue  *queue
 	cfg    ConsumerConfig
@@ -85,7 +85,7 @@ func (c *consumer) failure() error {
 	return c.err
 }
 
-// settleKnown takes the outcome of a settle before the lease has it.
+// settleKnown records the outcome of a settle before the lease reports it.
 func (c *consumer) settleKnown(l *lease.Lease, err error) {
 	hook := c.queue.cfg.Hooks.Dead
 	if err != nil || l.Op != lease.Dead || hook == nil {
@@ -107,7 +107,7 @@ func (c *consumer) about(l *lease.Lease, row *table.Claimed) *Delivery {
 	return d
 }
 
-// settlesStored takes the counts of a group.
+// settlesStored records the counts of a batch of settles.
 func (c *consumer) settlesStored(t settle.Tally, took time.Duration) {
 	e := SettledEvent{Queue: c.queue.label, Acked: t.Acked, Nacked: t.Nacked, Released: t.Released, Dead: t.Dead, Lost: t.Lost, Took: took}
 	c.queue.recorder.settled(e)
@@ -124,7 +124,7 @@ func (c *consumer) leaseLost(l *lease.Lease, confirmed bool) (report func()) {
 	return func() { call(hook, e) }
 }
 
-// reasonOf is why a message is dead-lettered, as hooks get it.
+// reasonOf is the reason of a dead letter that hooks get.
 func reasonOf(l *lease.Lease) string {
 	if l.Quiet {
 		return "chanq: cannot decode: last_error of the message says why"
@@ -142,12 +142,12 @@ func NewIdleGroup(consumers int) *IdleGroup {
 	return g
 }
 
-// newMember is this process as a member, for a time.
+// newMember returns the row of a consumer of this process that is valid for d.
 func newMember(name string, d time.Duration) sqlbatch.Member {
 	return sqlbatch.Member{ID: NewID(), Name: name, Host: hostName(), Process: os.Getpid(), For: d}
 }
 
-// hostName is "" where the system does not tell.
+// hostName returns "" if the system returns no name.
 func hostName() string {
 	host, _ := os.Hostname()
 	host = strings.ToValidUTF8(strings.ReplaceAll(host, "\x00", ""), "")
@@ -160,23 +160,20 @@ func hostName() string {
 // maxHost leaves room for a slash and the process in a name.
 const maxHost = sqlbatch.MaxMemberText - 21
 
-// From what was claimed to leases with bodies.
+// How claimed rows become leases with bodies.
 //
-// A lease that a reader keeps, for long after its ack perhaps, must not keep its
-// neighbours in memory. So what several leases share is small: a slab of leases
-// holds few of them, with few bytes of bodies in all, the bytes lie in small
-// chunks, and a large body lies alone. What a codec makes of a body may be of any
-// size, however few bytes it came from: those leases share nothing but the slab of
-// their inner parts, which refer to no message. Together that is less than 48 KiB.
+// A reader may keep a lease long after its ack. That must not keep neighbouring leases in memory, so leases share little: a slab has
+// few leases with few bytes of bodies in all, bytes are in small chunks, and a large body is alone. A codec may make a value of any size
+// from few bytes. Leases with such values share only the slab of their inner parts, which refer to no message. All that leases share is
+// less than 48 KiB.
 const (
 	slabBytes = 8 << 10 // of keys, headers and bodies whose leases share a slab
-	// headersGrow is how many times their encoded size decoded headers take, at
-	// most about: a map, and a string for each name and value.
+	// headersGrow is about the largest ratio of the size of decoded headers (a map, and a string for each name and value) to that of
+	// encoded ones.
 	headersGrow = 8
 )
 
-// build appends leases that readers may get. Those whose message cannot be decoded are dead-lettered, and those that ran out
-// meanwhile are released.
+// build appends the leases that readers get. It dead-letters messages that cannot be decoded, and releases leases that have expired.
 func build[T any](c *consumer, b claim.Batch, into []*Lease[T]) []*Lease[T] {
 	var slab []Lease[T]
 	var dead []*lease.Lease
@@ -184,7 +181,7 @@ func build[T any](c *consumer, b claim.Batch, into []*Lease[T]) []*Lease[T] {
 		if len(slab) == 0 {
 			slab = make([]Lease[T], sharing[T](b.Rows[i:]))
 		}
-		l := &slab[0] // also for those that are left out: the others of the slab were weighed with them
+		l := &slab[0] // also of leases that are left out: their weight has counted
 		slab = slab[1:]
 		if under.State() != lease.Held {
 			c.engine.Skip(under)
@@ -192,7 +189,7 @@ func build[T any](c *consumer, b claim.Batch, into []*Lease[T]) []*Lease[T] {
 		}
 		if err := l.fill(c.queue, under, &b.Rows[i]); err != nil {
 			c.about(under, &b.Rows[i])
-			under.Quiet = true // decoders repeat what they cannot read
+			under.Quiet = true // the text of a decoder's error may contain parts of the body
 			if under.DeadLetter(CauseUndecodable, fmt.Sprintf("%s%v", base.ReasonDecode, err)); under.State() == lease.Settling {
 				dead = append(dead, under)
 			}
@@ -221,7 +218,7 @@ func sharing[T any](rows []table.Claimed) int {
 	return n
 }
 
-// weight is about how many bytes of memory the row's part of a lease takes.
+// weight estimates the bytes of memory of the row's part of a lease.
 func weight(row *table.Claimed) int {
 	return len(row.Key) + len(row.Type) + headersGrow*len(row.Headers) + max(row.Size, len(row.Body))
 }
@@ -253,7 +250,7 @@ func (l *Lease[T]) fill(q *queue, under *lease.Lease, row *table.Claimed) (err e
 // holderOf is the consumer that has claimed a lease.
 func holderOf(l *lease.Lease) *consumer { return l.Home.Of.(*consumer) }
 
-// skip reports a lease that ran out in the buffer, and has its consumer release it.
+// skip reports a lease that expired in the buffer, and has its consumer release it.
 func skip[T any](l *Lease[T]) bool {
 	return l.lease.Gone() && holderOf(l.lease).engine.Skip(l.lease)
 }

@@ -53,7 +53,7 @@ func TestSchemasWhoseNamesAScriptWouldChangeAreRefused(t *testing.T) {
 		requireWords(t, err, "schema name", "control characters")
 	}
 	_, err := chanq.Schema(chanq.DialectSQLServer, "orders", chanq.Config{Schema: "a$(b)"})
-	requireWords(t, err, "schema name", "sqlcmd")
+	requireWords(t, err, "Config.Schema", "sqlcmd")
 	_, err = chanq.Schema(chanq.DialectPostgres, "orders", chanq.Config{Schema: "a$(b)"})
 	require.NoError(t, err)
 }

@@ -30,10 +30,10 @@ var (
 	// ErrNewerSchema: a newer chanq made the tables. Upgrade the program.
 	ErrNewerSchema = errors.New("chanq: newer schema")
 	// ErrSpec: a field of Config.Spec is not zero and differs from the stored value. The error names the field and both values.
-	ErrSpec = errors.New("chanq: another spec")
+	ErrSpec = errors.New("chanq: stored spec differs")
 	// ErrShards: the tables are not those of Config.Shard, or are those of a shard and Config.Shard is zero. The error has the stored
 	// value.
-	ErrShards = errors.New("chanq: other shards")
+	ErrShards = errors.New("chanq: stored shard differs")
 	// ErrUnavailable: the database did not answer Open or StoredConfig, or Migrate got no connection, so the state of the queue is
 	// unknown. Call again later.
 	ErrUnavailable = errors.New("chanq: database does not answer")
@@ -65,7 +65,7 @@ const (
 const ReasonExpired = base.ReasonExpired
 
 // errMadeByHand: no lease belongs to the Delivery.
-var errMadeByHand = errors.New("chanq: no lease: this Delivery was made by hand, or is that of a hook; leases come from a Consumer (to test a handler, see chanq.Outcome)")
+var errMadeByHand = errors.New("chanq: no lease: this Delivery was not received from a Consumer; to test a handler, use chanq.Outcome")
 
 // OpError is a failed operation on a queue.
 type OpError struct {

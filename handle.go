@@ -13,7 +13,7 @@ import (
 	"github.com/chanq/chanq/internal/lease"
 )
 
-// What calls handlers, and settles leases by what they return.
+// Calls of handlers, and settles by their results.
 
 // Handler handles a message: see Consumer.Handle.
 type Handler[T any] func(ctx context.Context, l *Lease[T]) error
@@ -67,7 +67,7 @@ func Handle[T any](leases <-chan *Lease[T], workers int, fn Handler[T]) error {
 	return nil
 }
 
-// checkHandler returns an error for arguments that call nothing.
+// checkHandler returns an error if no worker would call anything.
 func checkHandler(workers int, none bool) error {
 	switch {
 	case workers < 1:
@@ -78,7 +78,7 @@ func checkHandler(workers int, none bool) error {
 	return nil
 }
 
-// checkBatch returns an error for the size of a batch and the wait for more that no batch can have.
+// checkBatch checks the size of a batch and the wait for more leases.
 func checkBatch(most int, wait time.Duration) error {
 	switch {
 	case most < 1:
@@ -149,10 +149,10 @@ func (c *Consumer[T]) HandleBatches(workers, most int, wait time.Duration, fn fu
 	return err
 }
 
-// oneByOne returns an error for a consumer whose messages are to be handled one by one.
+// oneByOne returns an error for a consumer with Middleware, which is called with one delivery.
 func (c *consumer) oneByOne() error {
 	if len(c.cfg.Middleware) > 0 {
-		return errors.New("ConsumerConfig.Middleware is called with one delivery, and a batch is several: use Handle, or a consumer without Middleware")
+		return errors.New("ConsumerConfig.Middleware is set: must be empty for batches, since it gets one delivery; or use Handle")
 	}
 	return nil
 }
@@ -202,7 +202,7 @@ func handleBatch[T any](c *consumer, batch []*Lease[T], fn func(context.Context,
 	})
 }
 
-// late reports a lease that is over, or is not extended and soon over.
+// late reports a lease that has expired, or is not extended and will expire soon.
 func (c *consumer) late(l *lease.Lease) bool {
 	left := l.Period.Deadline() - base.Now()
 	return left <= 0 || l.State() == lease.InTx && left < c.cfg.LeaseFor/4
@@ -229,7 +229,7 @@ func (c *consumer) serve(op string, workers int, work func()) (stuck bool, err e
 	return left.Stuck, err
 }
 
-// end ends the consumer: see consume.Consumer.End. The error says what is left.
+// end ends the consumer: see consume.Consumer.End. The error counts what is left.
 func (c *consumer) end(bound context.Context, op string) (consume.Left, error) {
 	left := c.engine.End(bound)
 	if left == (consume.Left{}) {
@@ -246,8 +246,8 @@ func (c *consumer) end(bound context.Context, op string) (consume.Left, error) {
 	return left, c.queue.failed(op, fmt.Errorf("%s: %w", text, cause))
 }
 
-// attempt calls do, and then with how long it took and its outcome in deferred functions: where do leaves by runtime.Goexit nothing
-// else is run.
+// attempt calls do, and then passes its duration and outcome to then. Deferred functions do that, since nothing else runs after
+// runtime.Goexit.
 func (c *consumer) attempt(do func() error, then func(took time.Duration, err error)) {
 	began, err := base.Now(), base.ErrGoexit
 	defer func() { then(base.Now()-began, err) }()
@@ -263,7 +263,7 @@ func (c *consumer) attempt(do func() error, then func(took time.Duration, err er
 func (c *consumer) dispose(d *Delivery, took time.Duration, err error) {
 	switch l := d.lease; {
 	case err == nil && l.State() == lease.InTx && !l.RolledBack.Load():
-		l.Unwatch() // the caller's commit acks it, and its context is not needed any more
+		l.Unwatch() // the caller's commit acks it, and its context is no longer needed
 		c.engine.Returned(l)
 		c.handled(d, HandlerOutcome{Kind: OutcomeAck}, took, nil)
 		return
@@ -305,8 +305,8 @@ func (c *consumer) settle(d *Delivery, took time.Duration, err error) error {
 	return refused
 }
 
-// handled calls the Handled hook: after an error on a goroutine of its own, as every hook is called, and after a success, for speed, on
-// that of the worker, which is replaced if the hook leaves by runtime.Goexit. It allocates nothing if there is no hook.
+// handled calls the Handled hook. After an error it calls it on a goroutine of its own, as all hooks; after a success, for speed, on that
+// of the worker, which is replaced if the hook leaves by runtime.Goexit. Without a hook it allocates nothing.
 func (c *consumer) handled(d *Delivery, o HandlerOutcome, took time.Duration, err error) {
 	hook := c.queue.cfg.Hooks.Handled
 	if hook == nil {

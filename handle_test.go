@@ -162,7 +162,7 @@ func TestALeaseMadeByHandSaysSo(t *testing.T) {
 		"AckTx":        func() error { return chanq.AckTx(ctx, tx, l) },
 		"Ack of many":  func() error { return chanq.Ack(ctx, l) },
 	} {
-		require.ErrorContains(t, do(), "made by hand", name)
+		require.ErrorContains(t, do(), "was not received from a Consumer", name)
 	}
 	require.NoError(t, l.Context().Err())
 	require.Zero(t, l.Deadline())

@@ -30,9 +30,8 @@ const (
 // sampleEvery is how often a program adds to the samples.
 const sampleEvery = 10 * time.Second
 
-// recorder adds up what the producers and consumers of one Queue do, and notes it among the
-// samples of the database: see History. It has one goroutine, which the first of them starts
-// and the last one joins.
+// recorder counts what the producers and consumers of one Queue do, and adds it to the samples in the database: see History. It has one
+// goroutine, which the first producer or consumer starts and the last one joins.
 type recorder struct {
 	queue *queue
 	every time.Duration // sampleEvery, but for tests
@@ -40,14 +39,13 @@ type recorder struct {
 	sent, acked, nacked, died, delivered atomic.Int64
 	waited                               atomic.Int64 // milliseconds
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	users int
 	end   func() // ends the goroutine, and joins it
-	timed bool   // of a program without a producer or a consumer: what it sent is noted soon
+	timed bool   // noteSoon has started a timer
 }
 
-// claimed counts what a claim has leased. By its fence is known when that was, by the
-// database's clock.
+// claimed counts the messages of a claim. Their fence has the time of the claim by the database's clock.
 func (r *recorder) claimed(rows []table.Claimed) {
 	waited := int64(0)
 	for i := range rows {
@@ -57,7 +55,7 @@ func (r *recorder) claimed(rows []table.Claimed) {
 	r.waited.Add(waited)
 }
 
-// settled counts settles that are in the database.
+// settled counts stored settles.
 func (r *recorder) settled(e SettledEvent) {
 	r.acked.Add(int64(e.Acked))
 	r.nacked.Add(int64(e.Nacked))
@@ -72,7 +70,7 @@ func (r *recorder) take() sqlbatch.Sample {
 	}
 }
 
-// putBack counts again what is not in the database.
+// putBack adds counts again that were not stored.
 func (r *recorder) putBack(s sqlbatch.Sample) {
 	r.sent.Add(s.Sent)
 	r.acked.Add(s.Acked)
@@ -82,8 +80,7 @@ func (r *recorder) putBack(s sqlbatch.Sample) {
 	r.waited.Add(s.Waited.Milliseconds())
 }
 
-// join has the queue's samples written until the function that it returns is called. That waits for the goroutine, if no other
-// producer or consumer needs it.
+// join has the samples of the queue written until its caller calls leave. The last leave waits for the goroutine.
 func (r *recorder) join() (leave func()) {
 	if r.queue.cfg.History == HistoryOff {
 		return func() {}
@@ -110,7 +107,8 @@ func (r *recorder) join() (leave func()) {
 	})
 }
 
-// noteSoon has what was sent written, after a pause of every, where no producer or consumer does it. A program that ends before adds nothing.
+// noteSoon adds the counts of sends to the samples after sampleEvery, unless a producer or consumer does it. A program that ends earlier adds
+// nothing.
 func (r *recorder) noteSoon() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,22 +124,20 @@ func (r *recorder) noteSoon() {
 		if mine {
 			ctx, cancel := context.WithTimeout(context.Background(), sampleTimeout)
 			defer cancel()
-			_, _ = r.note(ctx, true) // what could not be written is written with what is sent next
+			_, _ = r.note(ctx, true) // after an error the next note includes the counts
 		}
 	})
 }
 
-// sampleTimeout is the deadline of a sample, and how long the end of a queue's last producer or
-// consumer waits for one that it hangs in.
+// sampleTimeout is the deadline of a sample, and therefore the longest time that the end of the last producer or consumer waits for one.
 const sampleTimeout = 5 * time.Second
 
-// run notes a sample each ten seconds until stop ends, at a time of its own in each, and at
-// the end what has come since: not of a program that had the queue open for less, for which
-// that would be a statement more of the few that it makes.
+// run records a sample every 10 s, after a random first pause, until stop ends, and then the rest. If stop ends before the first
+// sample, it records nothing: a program that runs so briefly should not pay for another statement.
 func (r *recorder) run(stop context.Context) {
 	chore := r.queue.task("history", "record")
 	defer chore.End()
-	thin := base.Now() // when it is due: at once, since a program that is started each minute must do it, too
+	thin := base.Now() // when old samples are deleted next: immediately, also in a program that is started every minute
 	var unthinned error
 	batch.Sleep(stop, r.every/2+rand.N(r.every/2))
 	for first := true; ; first = false {
@@ -158,12 +154,12 @@ func (r *recorder) run(stop context.Context) {
 		switch now := base.Now(); {
 		case err != nil || now < thin:
 		case !counts && now >= thin+time.Minute:
-			unthinned = nil // another one's task by now
+			unthinned = nil // another process does it
 		case counts:
 			thin, unthinned = now+time.Minute, r.queue.once(ctx, r.queue.sql.Thin(), nil)
 		}
 		cancel()
-		if err == nil { // and until the next time what was refused then is so still
+		if err == nil { // the last error of deleting counts until the next attempt
 			err = unthinned
 		}
 		if last {
@@ -174,10 +170,10 @@ func (r *recorder) run(stop context.Context) {
 	}
 }
 
-// note notes what has come since the last call, and counts the messages if nobody has yet,
-// unless it is the last. Where nothing has come it only asks: of many processes that idle one
-// writes. What may be in the database or not is not noted again. It reports whether this process is
-// the one that counts, or would be if it might: what is old is its to delete, whoever writes.
+// note adds the counts since the last call to the sample of now. Unless it is the last call, it also counts the messages, if no
+// process has done so for this sample. If there are no counts it only reads, so that of many idle processes one writes. Counts with an
+// unknown outcome are not added again. counts reports whether this process counts the messages, or would with the permission: it then
+// deletes old samples.
 func (r *recorder) note(ctx context.Context, last bool) (counts bool, err error) {
 	s := r.take()
 	if last && s == (sqlbatch.Sample{}) {
@@ -197,7 +193,7 @@ func (r *recorder) note(ctx context.Context, last bool) (counts bool, err error)
 	switch err := r.queue.once(ctx, r.queue.sql.Stats(table.CountLimit), found.Scan); {
 	case err == nil:
 	case table.IsPermanent(r.queue.classify(err)):
-		return true, nil // a producer's role need not see so much: others count, if there are any
+		return true, nil // the role of a producer may lack the permission: another process counts
 	default:
 		return false, err
 	}
@@ -205,7 +201,7 @@ func (r *recorder) note(ctx context.Context, last bool) (counts bool, err error)
 	return err == nil, err
 }
 
-// add reports whether somebody has counted the messages for the sample that s went to.
+// add adds s, and reports whether the sample has the counts of messages already.
 func (r *recorder) add(ctx context.Context, s sqlbatch.Sample) (counted bool, err error) {
 	err = r.queue.once(ctx, r.queue.sql.Sample(s), func(rows *sql.Rows) error {
 		var step, known int

@@ -289,7 +289,7 @@ func each[E any](hooks []func(E)) func(E) {
 	}
 }
 
-// here is each for hooks that are called on the goroutine of their worker: one that leaves by runtime.Goexit ends it.
+// here is each for hooks that are called on the goroutine of a worker. A hook that leaves by runtime.Goexit ends that goroutine.
 func here[E any](hooks []func(E)) func(E) {
 	hooks = slices.DeleteFunc(hooks, func(h func(E)) bool { return h == nil })
 	if len(hooks) == 0 {
@@ -298,7 +298,7 @@ func here[E any](hooks []func(E)) func(E) {
 	return func(e E) { callHere(hooks, e) }
 }
 
-// callHere calls hooks, each whatever the one before does.
+// callHere calls all hooks, also if one panics.
 func callHere[E any](hooks []func(E), e E) {
 	if len(hooks) == 0 {
 		return
@@ -308,8 +308,7 @@ func callHere[E any](hooks []func(E), e E) {
 	hooks[0](e)
 }
 
-// call runs a hook if there is one, and waits for it. What it does must not end the
-// loop that called it.
+// call calls a hook that is not nil on a goroutine of its own, and waits for it: no panic of a hook ends its caller.
 func call[E any](hook func(E), e E) {
 	if hook != nil {
 		_ = base.Call(func() { hook(e) })

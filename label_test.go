@@ -130,7 +130,7 @@ func TestConsumersOfAGroupEndTogether(t *testing.T) {
 	_, err = first.Consume(t.Context(), cfg)
 	require.ErrorContains(t, err, "has its 2 consumers already")
 	_, err = first.Consume(t.Context(), ConsumerConfig{IdleGroup: NewIdleGroup(1)})
-	require.ErrorContains(t, err, "it is for consumers with StopWhenIdle")
+	require.ErrorContains(t, err, "IdleGroup is set without StopWhenIdle")
 }
 
 // TestTheShardOfAMessageNeverChanges: other programs compute the same, and messages are stored by it.

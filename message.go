@@ -91,15 +91,15 @@ func (m *Message[T]) row(q *queue) (row sqlbatch.Row, given bool, err error) {
 	case m.TTL < 0 || m.TTL > sqlbatch.MaxDelay:
 		return row, given, fmt.Errorf("Message.TTL is %v: must be from 0 (none) to %v", m.TTL, sqlbatch.MaxDelay)
 	case m.TTL > 0 && ceilMS(m.TTL) <= ceilMS(m.Delay):
-		return row, given, fmt.Errorf("Message.TTL is %v and Message.Delay %v: the message would expire before it is due", m.TTL, m.Delay)
+		return row, given, fmt.Errorf("Message.TTL is %v: must be longer than Message.Delay, which is %v", m.TTL, m.Delay)
 	case len(m.DedupKey) > sqlbatch.MaxKey:
-		return row, given, fmt.Errorf("%w: Message.DedupKey of %d bytes, at most %d", ErrTooLarge, len(m.DedupKey), sqlbatch.MaxKey)
+		return row, given, fmt.Errorf("%w: Message.DedupKey is %d bytes: must be at most %d", ErrTooLarge, len(m.DedupKey), sqlbatch.MaxKey)
 	case !utf8.ValidString(m.DedupKey) || strings.ContainsRune(m.DedupKey, 0):
-		return row, given, fmt.Errorf("Message.DedupKey %q: must be UTF-8 without NUL", m.DedupKey)
+		return row, given, fmt.Errorf("Message.DedupKey is %q: must be UTF-8 without NUL", m.DedupKey)
 	case len(m.Type) > sqlbatch.MaxType:
-		return row, given, fmt.Errorf("%w: Message.Type of %d bytes, at most %d", ErrTooLarge, len(m.Type), sqlbatch.MaxType)
+		return row, given, fmt.Errorf("%w: Message.Type is %d bytes: must be at most %d", ErrTooLarge, len(m.Type), sqlbatch.MaxType)
 	case strings.ContainsFunc(m.Type, unprintable):
-		return row, given, fmt.Errorf("Message.Type %q: must be printable ASCII", m.Type)
+		return row, given, fmt.Errorf("Message.Type is %q: must be printable ASCII", m.Type)
 	}
 	if i := ShardOf(*m, q.cfg.Shard.Count); i != q.cfg.Shard.Index {
 		return row, given, q.wrongShard(i)
@@ -114,12 +114,12 @@ func (m *Message[T]) row(q *queue) (row sqlbatch.Row, given bool, err error) {
 		return row, given, fmt.Errorf("Message.Body: %w", err)
 	}
 	if most := q.table.Policy().MaxBody; len(row.Body) > most {
-		return row, given, fmt.Errorf("%w: Message.Body of %d bytes, Spec.MaxBody is %d", ErrTooLarge, len(row.Body), most)
+		return row, given, fmt.Errorf("%w: Message.Body is %d bytes: must be at most Spec.MaxBody, which is %d", ErrTooLarge, len(row.Body), most)
 	}
 	return row, given, nil
 }
 
-// ceilMS is the number of milliseconds that the database has of a delay or a TTL.
+// ceilMS returns a delay or a TTL in milliseconds, as it is stored.
 func ceilMS(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
 
 // rowsOf checks and encodes messages, and returns receipts with their IDs. keyed reports that an ID or a key may be in the queue
@@ -138,7 +138,7 @@ func rowsOf[T any](q *queue, ms []Message[T]) (rows []sqlbatch.Row, receipts []R
 	return rows, receipts, keyed, nil
 }
 
-// addDuplicates notes which messages were not stored.
+// addDuplicates marks the receipts of messages that were not stored, and counts them.
 func addDuplicates(receipts []Receipt, stored []send.Receipt) (duplicates int) {
 	for i, r := range stored {
 		if r.Duplicate {
@@ -152,22 +152,21 @@ func addDuplicates(receipts []Receipt, stored []send.Receipt) (duplicates int) {
 // unprintable reports a character that is not printable ASCII.
 func unprintable(r rune) bool { return r < ' ' || r > '~' }
 
-// line checks what puts a message of an ordered queue into its line, or that nothing of
-// it is there.
+// line checks and sets the key and the slot of a message of an ordered queue. For a plain queue it checks that there is no key.
 func (m *Message[T]) line(q *queue, row *sqlbatch.Row) error {
 	switch {
 	case !q.ordered() && m.Key != "":
-		return fmt.Errorf("Message.Key is %q: it is for ordered queues, and queue %s is plain; see Spec.Kind", m.Key, q.name)
+		return fmt.Errorf("Message.Key is %q: must be empty, since queue %s is plain (Spec.Kind)", m.Key, q.name)
 	case !q.ordered():
 		return nil
 	case m.Priority != 0:
-		return fmt.Errorf("Message.Priority is %v: queue %s is ordered, where a message comes after those that were sent before it with its Key", m.Priority, q.name)
+		return fmt.Errorf("Message.Priority is %v: must be unset, since queue %s is ordered and delivers the messages of a Key in the order of their sends", m.Priority, q.name)
 	case m.Delay != 0:
-		return fmt.Errorf("Message.Delay is %v: queue %s is ordered, where a message that is not due would hold up all behind it with its Key", m.Delay, q.name)
+		return fmt.Errorf("Message.Delay is %v: must be 0, since queue %s is ordered and a message that is not due would delay all later ones of its Key", m.Delay, q.name)
 	case len(m.Key) > sqlbatch.MaxOrderKey:
-		return fmt.Errorf("%w: Message.Key of %d bytes, at most %d", ErrTooLarge, len(m.Key), sqlbatch.MaxOrderKey)
+		return fmt.Errorf("%w: Message.Key is %d bytes: must be at most %d", ErrTooLarge, len(m.Key), sqlbatch.MaxOrderKey)
 	case !utf8.ValidString(m.Key) || strings.ContainsRune(m.Key, 0):
-		return fmt.Errorf("Message.Key %q: must be UTF-8 without NUL", m.Key)
+		return fmt.Errorf("Message.Key is %q: must be UTF-8 without NUL", m.Key)
 	}
 	row.OrderKey, row.Slot = m.Key, sqlbatch.SlotOf(m.Key, m.ID, q.slots)
 	return nil
@@ -260,7 +259,7 @@ func ShardOf[T any](m Message[T], shards int) int {
 	return (int(m.ID[14])<<8 | int(m.ID[15])) % max(shards, 1)
 }
 
-// newID makes an ID that names this shard, if the queue is one.
+// newID generates an ID. For a shard it belongs to that shard.
 func (q *queue) newID() ID {
 	id, mark := NewID(), q.cfg.Shard
 	if mark.Count > 1 {
@@ -274,5 +273,5 @@ func (q *queue) newID() ID {
 }
 
 func (q *queue) wrongShard(i int) error {
-	return fmt.Errorf("by its Key, DedupKey or ID the message belongs to shard %d, and %s is shard %d; see ShardOf", i, q.label, q.cfg.Shard.Index)
+	return fmt.Errorf("by its Key, DedupKey or ID the message belongs to shard %d, and %s is shard %d: send it to the shard of ShardOf", i, q.label, q.cfg.Shard.Index)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// What Open checks: the tables, and whether the database may be trusted with a queue.
+// The checks of Open: of the tables, and of the settings of the database.
 
 func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue, error) {
 	core, err := newQueue(ctx, "open", db, name, cfg)
@@ -37,7 +37,7 @@ func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue,
 	return core, nil
 }
 
-// fits adopts what the database says of the queue, unless it says otherwise than Config. One round trip.
+// fits adopts what the database stores of the queue, or returns how it differs from Config. It costs one round trip.
 func (s schema) fits() error {
 	found, err := s.stored()
 	if err != nil {
@@ -50,12 +50,12 @@ func (s schema) fits() error {
 	return nil
 }
 
-// unfitError is why a database cannot be used: no repetition changes that.
+// unfitError is the reason why a database cannot be used. Repetition does not help.
 type unfitError struct{ error }
 
 func (e *unfitError) Unwrap() error { return e.error }
 
-// trusted is trust, with an unfitError for what the database has said.
+// trusted is trust, whose error is an unfitError unless the statement failed.
 func (s schema) trusted() error {
 	var failed error
 	err := schema{s.q, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
@@ -68,7 +68,7 @@ func (s schema) trusted() error {
 	return err
 }
 
-// check says why what the database has is not what Config says, or nil.
+// check returns how the stored queue differs from Config, or nil.
 func (s schema) check(found stored) error {
 	if found.Version < sqlbatch.Version {
 		return fmt.Errorf("%w of version %d (found %d); run chanq.Migrate, or the command: chanq migrate %s",
@@ -96,8 +96,7 @@ const (
 	DurabilityAsIs
 )
 
-// trust returns why the database must not be trusted with the queue, or nil. One
-// round trip; it needs no tables.
+// trust returns an error if settings of the database would break the guarantees of chanq. It costs one round trip, and needs no tables.
 func (s schema) trust() error {
 	found := map[string][]string{}
 	err := s.run(s.q.sql.Problems(), func(rows *sql.Rows) error {
@@ -107,7 +106,7 @@ func (s schema) trust() error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("look at the database: %w", err)
+		return fmt.Errorf("check the database: %w", err)
 	}
 	var reasons []error
 	for _, kind := range slices.Sorted(maps.Keys(found)) {
@@ -115,7 +114,7 @@ func (s schema) trust() error {
 		what, remedy := strings.Join(list, ", "), s.q.dialect.Traits().Remedies[kind]
 		switch {
 		case kind == sqlbatch.ProblemForm:
-			reasons = append(reasons, fmt.Errorf("tables of before the first release of chanq (%s): rename chanq_%[2]s, chanq_%[2]s_dead and chanq_%[2]s_done with their indexes and constraints, run chanq.Migrate, and send what they hold again", what, s.q.name))
+			reasons = append(reasons, fmt.Errorf("tables from before the first release of chanq (%s): rename chanq_%[2]s, chanq_%[2]s_dead and chanq_%[2]s_done with their indexes and constraints, run chanq.Migrate, and send their messages again", what, s.q.name))
 		case kind == sqlbatch.ProblemDurability && s.q.cfg.Durability == DurabilityAsIs:
 		case kind == sqlbatch.ProblemDurability:
 			reasons = append(reasons, fmt.Errorf("%w: %s: %s; or set Config.Durability to DurabilityAsIs", ErrNotDurable, what, remedy))

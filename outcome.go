@@ -40,8 +40,7 @@ func Outcome(err error) HandlerOutcome {
 	if err == nil {
 		return HandlerOutcome{Kind: OutcomeAck}
 	}
-	// The error is the user's, and its methods may do anything. Those that fail make it
-	// an error like another.
+	// The methods of the user's error may panic. Then it counts as an ordinary error.
 	o := HandlerOutcome{Kind: OutcomeRetry, Reason: fmt.Sprintf("%T, whose methods cannot be called", err)}
 	_ = base.Call(func() {
 		o.Reason = errorText(err)
@@ -50,7 +49,7 @@ func Outcome(err error) HandlerOutcome {
 		var after *retryAfter
 		var later *snooze
 		var dead *deadLetter
-		// An As method may say yes to anything.
+		// An As method of the user's may accept any target.
 		switch {
 		case errors.As(err, &dead) && dead != nil:
 			o.Kind, o.output = OutcomeDeadLetter, dead.output
@@ -136,18 +135,17 @@ func ExponentialBackoff(low, high time.Duration) func(d *Delivery, err error) ti
 	return func(d *Delivery, _ error) time.Duration {
 		delay := low
 		for i := 1; i < d.failures() && delay < high; i++ {
-			delay *= 2 // of less than a century: no overflow
+			delay *= 2 // below 100 years, so without overflow
 		}
 		delay = max(min(delay, high), 2)
 		return delay/2 + rand.N(delay/2) + time.Millisecond
 	}
 }
 
-// nackDelay brings a delay of the user's into the bounds of Nack: a message that
-// was handled must be settled.
+// nackDelay limits a delay to the bounds of Nack: a message that was handled must be settled.
 func nackDelay(d time.Duration) time.Duration { return min(max(d, 0), sqlbatch.MaxDelay) }
 
-// backoff calls ConsumerConfig.Backoff. If that fails, or returns what is no delay, the default is used.
+// backoff calls ConsumerConfig.Backoff. If that panics, or returns a delay out of bounds, the default is used.
 func (c *consumer) backoff(d *Delivery, err error) time.Duration {
 	delay := time.Duration(-1)
 	_ = base.Call(func() { delay = c.cfg.Backoff(d, err) })

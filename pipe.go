@@ -81,12 +81,12 @@ func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int, fn func(
 	stored := make(chan struct{})
 	go func() {
 		storer.Wait()
-		to.core.signals.Debouncer.Flush() // for what was stored before the last group failed
+		to.core.signals.Debouncer.Flush() // for outputs that were stored before a failure
 		unrecord()
 		close(stored)
 	}()
 	patience := consume.StoreFor
-	if stuck || err != nil { // the time for what is to be stored was over
+	if stuck || err != nil { // the time to store outputs is over
 		patience = consume.Grace / 10
 	}
 	select {
@@ -127,7 +127,7 @@ func aroundForOutputs[In, Out any](c *consumer, l *Lease[In], fn func(context.Co
 	return out, err
 }
 
-// appendOutputs adds messages to an input. One that would be refused every time dead-letters the input.
+// appendOutputs adds the outputs of an input. An output that the queue always rejects dead-letters the input.
 func appendOutputs[T any](item *pipe.Item, to *queue, out []Message[T]) error {
 	for i := range out {
 		row, given, err := out[i].row(to)

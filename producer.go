@@ -34,8 +34,8 @@ type Producer[T any] struct {
 	events   base.Events // calls of the Unsent hook
 	unrecord func()      // ends what recorder.join began
 
-	in      chan Message[T] // unbuffered: what was sent is in the intake's hands
-	usual   int             // how many the intake last received together; of its own
+	in      chan Message[T] // unbuffered: the intake has received what was sent
+	usual   int             // how many messages the intake last received together; used by the intake only
 	flushIn chan struct{}   // received by the intake after all that was sent before
 	workers sync.WaitGroup
 
@@ -46,10 +46,10 @@ type Producer[T any] struct {
 	received  chan struct{} // the intake has ended
 	finished  chan struct{} // every goroutine has ended
 	closeOnce sync.Once
-	closed    chan struct{} // the first Close has found out what is stored
-	left      error         // what is not; to be read when closed is
+	closed    chan struct{} // the first Close knows what is stored
+	left      error         // the error of Close; valid when closed is closed
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards hand
 	hand *hand[T]   // of the intake, while a codec has what it took from C
 }
 
@@ -61,7 +61,7 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	core := q.core
 	cfg, err := cfg.withDefaults(core.dialect)
 	if err == nil && core.ordered() && cfg.InFlight > 1 {
-		err = fmt.Errorf("ProducerConfig.InFlight is %d: must be 1, since the queue is ordered, and statements side by side have no order", cfg.InFlight)
+		err = fmt.Errorf("ProducerConfig.InFlight is %d: must be 1, since the queue is ordered and parallel statements have no order", cfg.InFlight)
 	}
 	if err != nil {
 		return nil, core.failed("producer", err)
@@ -227,7 +227,7 @@ func (q *queue) explainSend(err error) error {
 	return err
 }
 
-// rowOverhead is what a message takes in the buffer besides its body.
+// rowOverhead is the estimated size of a message in the buffer without its body.
 const rowOverhead = 256
 
 func (p *Producer[T]) prepare(m *Message[T]) (item send.Item, err error) {
@@ -237,7 +237,7 @@ func (p *Producer[T]) prepare(m *Message[T]) (item send.Item, err error) {
 	return item, err
 }
 
-// reportUnsent has the Unsent hook called, unless Close has begun: Close returns what is unsent.
+// reportUnsent has the Unsent hook called. After the start of Close it does not: Close returns unsent messages.
 func (p *Producer[T]) reportUnsent(o send.Outcome) {
 	if hook := p.queue.cfg.Hooks.Unsent; hook != nil && p.open.Err() == nil {
 		p.events.Enqueue(func() { call(hook, UnsentEvent{Queue: p.queue.label, ID: o.ID, Err: p.sendError(o)}) })
@@ -270,7 +270,7 @@ func (p *Producer[T]) Flush(ctx context.Context) error {
 	return p.queue.failed("flush", p.flush(ctx))
 }
 
-// flushCheck is how often Flush checks whether messages that cannot be stored keep the intake from going on.
+// flushCheck is how often Flush checks whether messages that cannot be stored block the intake.
 const flushCheck = 10 * time.Millisecond
 
 func (p *Producer[T]) flush(ctx context.Context) error {
@@ -301,7 +301,7 @@ func (p *Producer[T]) flush(ctx context.Context) error {
 	}
 }
 
-// unsent is an error if there are messages that Unsent would return.
+// unsent returns an error if there are messages that Unsent would return.
 func (p *Producer[T]) unsent() error {
 	first, n := p.sender.FirstUnsent()
 	if n == 0 {
@@ -333,11 +333,11 @@ func (p *Producer[T]) Close(ctx context.Context) error {
 	select {
 	case <-p.finished:
 	case <-ctx.Done():
-		p.left = fmt.Errorf("not all was stored in time, or a hook or the driver does not return: %w", context.Cause(ctx))
+		p.left = fmt.Errorf("messages were not stored in time, or a hook or the driver does not return: %w", context.Cause(ctx))
 		p.abandon(context.Cause(ctx))
 		hand := p.giveUpHand()
 		if hand == nil {
-			<-p.received // soon: nothing is encoded any more, and nothing waited for
+			<-p.received // immediately: it no longer encodes or waits
 		}
 		p.sender.GiveUp()
 		unsent = hand
@@ -358,7 +358,7 @@ func (p *Producer[T]) end() {
 	p.sender.End()
 	p.isolated.Close()
 	p.events.Close()
-	p.queue.signals.Debouncer.Flush() // for what was stored before the last group failed
+	p.queue.signals.Debouncer.Flush() // for messages that were stored before a failure
 	p.unrecord()
 	p.health.End()
 	p.sessions.Close()
@@ -373,7 +373,7 @@ func (p *Producer[T]) awaitEnd(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	select {
-	case <-p.finished: // both at once
+	case <-p.finished: // it may have ended at the same time
 		return nil
 	default:
 		return p.queue.failed("close", context.Cause(ctx))

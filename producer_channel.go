@@ -9,14 +9,14 @@ import (
 // received is a message that came through C.
 type received[T any] struct {
 	send.Item
-	message Message[T] // as it came, but for its ID
+	message Message[T] // unchanged, except for its ID
 }
 
-// hand is what the intake has received and not handed over.
+// hand has the messages that the intake has received and not passed on.
 type hand[T any] struct {
 	ready []received[T] // encoded
-	now   Message[T]    // at the codec
-	given bool          // Close gave it up
+	now   Message[T]    // being encoded
+	given bool          // Close has returned these messages
 }
 
 // intake receives from C until Close begins.
@@ -40,8 +40,7 @@ func (p *Producer[T]) intake() {
 	}
 }
 
-// handOver hands a message of C over, and with it, up to a limit, those whose
-// senders wait behind it.
+// handOver passes a message of C on, together with those whose senders are waiting, up to a limit.
 func (p *Producer[T]) handOver(m Message[T]) {
 	const most = 64
 	items := make([]received[T], 0, p.usual)
@@ -82,18 +81,17 @@ func (p *Producer[T]) pushInTurn(items []received[T], size int) {
 	p.sender.PushInTurn(len(items), func(i int) *send.Item { return &items[i].Item }, size)
 }
 
-// keepUnsent keeps a message that cannot be stored. One with too large a body takes the room of the largest that is allowed, lest
-// it keep all others out.
+// keepUnsent keeps a message that cannot be stored. A body above MaxBody counts as MaxBody, so that it does not fill the buffer.
 func (p *Producer[T]) keepUnsent(item received[T], err error) {
 	item.Origin = &item.message
 	p.sender.KeepUnsent(&item.Item, p.queue.table.Policy().MaxBody+rowOverhead, err)
 }
 
-// errGivenUp: Close has answered for what is in the intake's hand.
+// errGivenUp: Close has returned the messages of the hand.
 var errGivenUp = errors.New("given up")
 
-// encode prepares a message of C. Close must not wait for the user's codec: while
-// that has the message, it and what was received before it are in p.hand.
+// encode encodes a message of C. Close must not wait for the user's codec: during the call the message and those received before it are
+// in p.hand.
 func (p *Producer[T]) encode(m Message[T], ready []received[T]) (item received[T], err error) {
 	if !meetsCodec[T]() {
 		item.message = m
@@ -126,8 +124,8 @@ func (p *Producer[T]) encode(m Message[T], ready []received[T]) (item received[T
 	return item, err
 }
 
-// giveUpHand answers for what is at the codec, and before it in the intake's hand, if
-// there is such. Close has abandoned the producer, so nothing comes to a codec any more.
+// giveUpHand returns the messages of the hand, if there is one, as unsent. Close has abandoned the producer, so no further message is
+// encoded.
 func (p *Producer[T]) giveUpHand() (unsent []Unsent[T]) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -171,8 +171,8 @@ func TestAWrongConsumerConfigIsRefusedByItsField(t *testing.T) {
 	before := faults.Ops()
 	for field, cfg := range map[string]chanq.ConsumerConfig{
 		"ConsumerConfig.Name":                          {Name: strings.Repeat("x", 201)},
-		"ConsumerConfig.Name \"a\\x00b\"":              {Name: "a\x00b"},
-		"ConsumerConfig.Name \"\\xff\"":                {Name: "\xff"},
+		"ConsumerConfig.Name is \"a\\x00b\"":           {Name: "a\x00b"},
+		"ConsumerConfig.Name is \"\\xff\"":             {Name: "\xff"},
 		"ConsumerConfig.Prefetch is -1":                {Prefetch: -1},
 		"ConsumerConfig.Prefetch is 100001":            {Prefetch: 100_001},
 		"ConsumerConfig.PrefetchBytes is -1":           {PrefetchBytes: -1},
@@ -210,16 +210,16 @@ func TestAWrongMessageIsRefusedByItsField(t *testing.T) {
 		{"Message.Priority is -2", chanq.Message[string]{Priority: -2}, false},
 		{"Message.Delay is -1ns: must be from 0", chanq.Message[string]{Delay: -1}, false},
 		{"Message.Delay", chanq.Message[string]{Delay: math.MaxInt64}, false},
-		{"Message.DedupKey of 201 bytes, at most 200", chanq.Message[string]{DedupKey: strings.Repeat("k", 201)}, true},
+		{"Message.DedupKey is 201 bytes: must be at most 200", chanq.Message[string]{DedupKey: strings.Repeat("k", 201)}, true},
 		{"Message.DedupKey", chanq.Message[string]{DedupKey: "a\x00"}, false},
 		{"Message.DedupKey", chanq.Message[string]{DedupKey: "\xc3"}, false},
-		{"Message.Type of 101 bytes, at most 100", chanq.Message[string]{Type: strings.Repeat("t", 101)}, true},
-		{"Message.Type \"a\\tb\": must be printable ASCII", chanq.Message[string]{Type: "a\tb"}, false},
+		{"Message.Type is 101 bytes: must be at most 100", chanq.Message[string]{Type: strings.Repeat("t", 101)}, true},
+		{"Message.Type is \"a\\tb\": must be printable ASCII", chanq.Message[string]{Type: "a\tb"}, false},
 		{"Message.Type", chanq.Message[string]{Type: "ü"}, false},
 		{"Message.Type", chanq.Message[string]{Type: "\x7f"}, false},
 		{"Message.Headers", chanq.Message[string]{Headers: many}, true},
 		{"Message.Headers", chanq.Message[string]{Headers: map[string]string{"k": strings.Repeat("v", 16<<10)}}, true},
-		{"Message.Body of 101 bytes, Spec.MaxBody is 100", chanq.Message[string]{Body: strings.Repeat("b", 101)}, true},
+		{"Message.Body is 101 bytes: must be at most Spec.MaxBody, which is 100", chanq.Message[string]{Body: strings.Repeat("b", 101)}, true},
 	} {
 		r, err := p.Send(t.Context(), c.m)
 		requireWords(t, err, "send orders", c.words)
@@ -291,13 +291,13 @@ func wrongArguments(t *testing.T) {
 		"redrive orders: Change.Limit is -1": func() error { _, err := testdb.Redrive(t.Context(), q, -1); return err },
 		"workers is 0":                       func() error { return c.Handle(0, nothing) },
 		"fn must not be nil":                 func() error { return c.Handle(1, nil) },
-		"tx is nil":                          func() error { return l.AckTx(t.Context(), nil) },
+		"tx must not be nil":                 func() error { return l.AckTx(t.Context(), nil) },
 		"extend: span is 1ms":                func() error { return l.Extend(t.Context(), time.Millisecond) },
 	} {
 		requireWords(t, call(), words)
 	}
 	_, err = q.SendTx(t.Context(), nil, chanq.Message[string]{})
-	requireWords(t, err, "tx is nil")
+	requireWords(t, err, "tx must not be nil")
 	receipts, err := p.SendBatch(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, receipts)

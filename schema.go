@@ -14,7 +14,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// What makes the tables of a queue, and prints how.
+// Migrate, and the statements of it for administrators.
 
 // Schema returns the statements that Migrate would run for a queue whose tables do not exist, in order, for a database administrator
 // to read and run. Each may be run repeatedly. On SQL Server the schema's name must not contain $(, which sqlcmd would replace.
@@ -59,7 +59,7 @@ func Procedures(d Dialect, queue string, cfg Config) ([]string, error) {
 	return texts, nil
 }
 
-// printable returns the dialect and the names of statements that are printed.
+// printable returns the dialect and the names for statements that are printed.
 func printable(dialect Dialect, queue string, cfg Config) (sqlbatch.Dialect, sqlbatch.Names, error) {
 	refuse := func(err error) (sqlbatch.Dialect, sqlbatch.Names, error) {
 		return nil, sqlbatch.Names{}, fmt.Errorf("chanq: schema: %w", err)
@@ -87,7 +87,7 @@ func printable(dialect Dialect, queue string, cfg Config) (sqlbatch.Dialect, sql
 		return refuse(errNotOrdered(d))
 	}
 	if dialect == DialectSQLServer && strings.Contains(cfg.Schema, "$(") {
-		return refuse(fmt.Errorf("schema name %q: sqlcmd would put the value of a variable in the place of $(…); use Migrate", cfg.Schema))
+		return refuse(fmt.Errorf("Config.Schema is %q: sqlcmd would replace $(…) by the value of a variable; use Migrate", cfg.Schema))
 	}
 	return d, names, nil
 }
@@ -131,19 +131,19 @@ func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
 	return nil
 }
 
-// settleShard completes the mark of a shard that is to be made.
+// settleShard completes Config.Shard of a shard that is to be created.
 func (s schema) settleShard() error {
 	switch {
 	case s.q.cfg.Shard.Count == 0 || !s.q.cfg.Shard.Set.IsZero():
 		return nil
 	case s.q.cfg.Shard.Index > 0:
-		return fmt.Errorf("Config.Shard.Set is zero: must be that of shard 0, which Migrate makes; StoredConfig returns it")
+		return fmt.Errorf("Config.Shard.Set is zero: must be that of shard 0, which Migrate generates and StoredConfig returns")
 	}
 	s.q.cfg.Shard.Set = NewID()
 	return nil
 }
 
-// migrate changes what is to be changed.
+// migrate runs the statements of Migrate.
 func (s schema) migrate() error {
 	if err := s.trust(); err != nil {
 		return err
@@ -175,7 +175,7 @@ func (s schema) migrate() error {
 			return err
 		}
 	}
-	if found, err = s.stored(); err != nil { // now that no other migration runs
+	if found, err = s.stored(); err != nil { // under the lock, so no other migration runs
 		return err
 	}
 	if found.Version == 0 {
@@ -198,7 +198,7 @@ func (s schema) migrate() error {
 		}
 	}
 	record := s.q.sql.Record(sqlbatch.Version, spec.policy())
-	if whole && found.Version >= sqlbatch.Version { // which the right to update the row is enough for
+	if whole && found.Version >= sqlbatch.Version { // the permission to update the row is enough
 		record = s.q.sql.Configure(spec.policy())
 	}
 	if err := s.run(record, nil); err != nil {
@@ -221,8 +221,8 @@ func (s schema) prepare() error {
 	return runAll(s.run, []string{fresh.Set, fresh.Rewrite})
 }
 
-// isWhole reports whether no table with messages, and no index of one, is missing of a queue that the table of queues has. What the role
-// cannot see counts as there.
+// isWhole reports whether all tables with messages of an existing queue are there, with their indexes. Objects that the role cannot see count
+// as there.
 func (s schema) isWhole(found stored) (bool, error) {
 	s.q.slots = found.Slots
 	s.q.render()
@@ -235,13 +235,13 @@ func (s schema) isWhole(found stored) (bool, error) {
 	}
 	missing := 0
 	err := s.run(s.q.sql.Missing(), func(rows *sql.Rows) error { return rows.Scan(&missing) })
-	if s.q.classify(err) == sqlbatch.Permanent { // a schema that the role may not use
+	if s.q.classify(err) == sqlbatch.Permanent { // the role lacks permission to use the schema
 		err = nil
 	}
 	return missing == 0, err
 }
 
-// change returns the Spec that the queue is to have, and whether it has another one now.
+// change returns the Spec that the queue gets, and whether it differs from the stored one.
 func (s schema) change(found stored) (spec Spec, changes bool, err error) {
 	if found.Version > 0 {
 		if err := found.Unusable(); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// What the database keeps of a queue: its Spec, and which shard it is.
+// What the database stores of a queue: its Spec and its shard.
 
 // Spec is the configuration that the row of the queue stores, so it is the same in all programs. Migrate creates a queue with it,
 // with defaults for the zero fields, and changes the fields of an existing queue that are not zero. Open uses the stored value for
@@ -116,7 +116,7 @@ const (
 	defaultMaxBody  = 1 << 20
 )
 
-// check checks each field by itself.
+// check checks the range of each field.
 func (s Spec) check(v *validator) {
 	within := func(field string, value, low, high int) {
 		if value != 0 && (value < low || value > high) {
@@ -184,7 +184,7 @@ func (s Spec) complete() (Spec, error) {
 		value int
 	}{{"Slots", s.Slots}, {"MaxKeys", s.MaxKeys}, {"DeadKey", int(s.DeadKey)}} {
 		if f.value != 0 {
-			v.wrong("Spec.%s is %d: it is for ordered queues, set Spec.Kind to KindOrdered", f.name, f.value)
+			v.wrong("Spec.%s is %d: must be 0, unless Spec.Kind is KindOrdered", f.name, f.value)
 		}
 	}
 	return s, v.err()
@@ -213,12 +213,12 @@ func (s Spec) differs(stored Spec, fixed bool) error {
 		if i < permanent {
 			remedy = "it cannot be changed: leave the field unset, or migrate a queue of another name"
 		}
-		return fmt.Errorf("%w: Spec.%s is %s, and the database says %s; %s", ErrSpec, f.name, specText(f.name, f.given), specText(f.name, f.has), remedy)
+		return fmt.Errorf("%w: Spec.%s is %s, and the database has %s; %s", ErrSpec, f.name, specText(f.name, f.given), specText(f.name, f.has), remedy)
 	}
 	return nil
 }
 
-// specText is a value of a field, for people.
+// specText is the value of a field in an error.
 func specText(field string, value any) string {
 	switch {
 	case value == UnlimitedAttempts:
@@ -231,7 +231,7 @@ func specText(field string, value any) string {
 	return fmt.Sprint(value)
 }
 
-// policy is the part of a complete Spec that may be changed.
+// policy is the part of a complete Spec that can be changed.
 func (s Spec) policy() sqlbatch.Policy {
 	return sqlbatch.Policy{
 		Holds: s.DeadKey == DeadKeyHolds, MaxKeys: max(0, s.MaxKeys), MaxAttempts: max(0, s.MaxAttempts), MaxBody: s.MaxBody,
@@ -239,7 +239,7 @@ func (s Spec) policy() sqlbatch.Policy {
 	}
 }
 
-// specOf is the Spec of a queue as the database has it.
+// specOf is the stored Spec of a queue.
 func specOf(slots int, p sqlbatch.Policy) Spec {
 	s := Spec{
 		Kind: KindPlain, MaxAttempts: cmp.Or(p.MaxAttempts, UnlimitedAttempts), MaxBody: p.MaxBody,
@@ -276,12 +276,12 @@ func (m ShardMark) check(v *validator) {
 
 func (m ShardMark) String() string {
 	if m.Count == 0 {
-		return "a queue by itself"
+		return "a queue without shards"
 	}
 	return fmt.Sprintf("shard %d of %d, of the set %s", m.Index, m.Count, m.Set)
 }
 
-// stored is what the database says of a queue.
+// stored is what the database stores of a queue.
 type stored struct {
 	table.Stored
 	shard ShardMark
@@ -289,26 +289,24 @@ type stored struct {
 
 func (s stored) spec() Spec { return specOf(s.Slots, s.Policy) }
 
-// isNot returns why tables with this mark are not those that a program wants, whose Set is zero for any, or
-// nil.
+// isNot returns an error if tables with this mark are not those of the wanted mark. A wanted Set of zero matches any.
 func (m ShardMark) isNot(wanted ShardMark) error {
 	switch {
 	case m.Index == wanted.Index && m.Count == wanted.Count && (wanted.Set.IsZero() || m.Set == wanted.Set):
 		return nil
 	case wanted.Count == 0:
-		return fmt.Errorf("%w: the database says: %v; open all shards with chanqshards.Open, or this one with the Config that StoredConfig returns", ErrShards, m)
+		return fmt.Errorf("%w: the database has %v: open all shards with chanqshards.Open, or this one with the Config that StoredConfig returns", ErrShards, m)
 	case m.Count == 0:
-		return fmt.Errorf("%w: the database says: %v; it is no shard, and cannot become one: migrate shards of another name, and drain it into them", ErrShards, m)
+		return fmt.Errorf("%w: the database has %v, which cannot become a shard: migrate shards with another name, and drain this queue into them", ErrShards, m)
 	}
 	wants := fmt.Sprintf("shard %d of %d", wanted.Index, wanted.Count)
 	if !wanted.Set.IsZero() {
 		wants = wanted.String()
 	}
-	return fmt.Errorf("%w: this program takes it for %s, and the database says: %v; give the shards that were migrated, all of them, in their order", ErrShards, wants, m)
+	return fmt.Errorf("%w: this program expects %s, and the database has %v: give all shards that were migrated, in their order", ErrShards, wants, m)
 }
 
-// stored asks the database of a queue; the version is 0 where there are no tables. One
-// round trip.
+// stored reads what the database stores of the queue, in one round trip. Without tables the version is 0.
 func (s schema) stored() (found stored, err error) {
 	err = s.run(s.q.sql.Version(), found.Scan)
 	found.shard = ShardMark{Index: found.ShardIndex, Count: found.ShardCount}
@@ -321,7 +319,7 @@ func (s schema) stored() (found stored, err error) {
 	return found, err
 }
 
-// adopt takes what the database says of a queue.
+// adopt uses what the database stores of the queue.
 func (q *queue) adopt(s stored) {
 	q.slots, q.cfg.Shard = s.Slots, s.shard
 	q.table.SetPolicy(s.Policy)

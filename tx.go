@@ -21,7 +21,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// What is stored, or acked, in a transaction of the caller's.
+// Sends and acks in a transaction of the caller.
 
 // Tx is an open transaction: for example a *sql.Tx, a *sqlx.Tx, the ConnPool of a gorm.DB in a transaction, or the Tx of an ent
 // client that was generated with the feature sql/execquery. A value that can begin transactions, such as a *sql.DB or a *sql.Conn,
@@ -31,10 +31,10 @@ type Tx interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// checkTx returns why tx is no open transaction, or nil.
+// checkTx returns an error if tx is not an open transaction.
 func checkTx(tx Tx) error {
 	if base.IsNil(tx) {
-		return errors.New("tx is nil")
+		return errors.New("tx must not be nil")
 	}
 	_, begins := reflect.TypeOf(tx).MethodByName("BeginTx")
 	_, commits := reflect.TypeOf(tx).MethodByName("Commit") // some begin savepoints
@@ -70,8 +70,8 @@ func InTx(ctx context.Context, db *sql.DB, fn func(ctx context.Context, tx *sql.
 	case db == nil || fn == nil:
 		return errors.New("chanq: in tx: db and fn must not be nil")
 	case ctx.Value(inTxKey{}) != nil:
-		return errors.New("chanq: in tx: ctx is of the fn of another InTx: use the transaction of that")
-	case ctx.Err() != nil: // which longer does not know
+		return errors.New("chanq: in tx: ctx comes from another InTx: use the transaction of that call")
+	case ctx.Err() != nil: // longer would hide it
 		return &OpError{Op: "begin", Err: context.Cause(ctx)}
 	}
 	longer, end := session.Outlasting(ctx, session.RollbackGrace)
@@ -101,17 +101,17 @@ func InTx(ctx context.Context, db *sql.DB, fn func(ctx context.Context, tx *sql.
 // inTxKey is the key of an inTx in the context that its fn gets.
 type inTxKey struct{}
 
-// inTx is the transaction of an InTx, and what was done in it.
+// inTx is the transaction of an InTx, and the sends and acks in it.
 type inTx struct {
 	tx *sql.Tx
 
-	mu     sync.Mutex // guards what follows; held for moments
-	used   *queue     // one that was used, if any was
+	mu     sync.Mutex // guards the fields below; never held over a statement
+	used   *queue     // a queue that was used, or nil
 	sent   map[*queue]*sentInTx
 	leases map[*lease.Lease]bool // given to AckTx; true: the transaction has acked it
 }
 
-// sentInTx is what was sent to a queue.
+// sentInTx counts what was sent to a queue.
 type sentInTx struct {
 	messages, duplicates, bytes int
 	slots                       notify.Slots
@@ -165,7 +165,7 @@ func (t *inTx) commit() error {
 	unknown := true
 	switch {
 	case errors.Is(err, sql.ErrTxDone):
-		err = fmt.Errorf("fn has ended the transaction itself: %w", err)
+		err = fmt.Errorf("fn has ended the transaction: it must return nil to commit, or an error to roll back: %w", err)
 	case errors.Is(err, driver.ErrBadConn): // a driver may return it after it has sent the COMMIT
 	default:
 		t.mu.Lock()
@@ -236,7 +236,7 @@ func (q *Queue[T]) SendTx(ctx context.Context, tx Tx, ms ...Message[T]) ([]Recei
 	if t := core.inTx(ctx, tx); t != nil {
 		t.stores(core, rows, duplicates)
 	} else {
-		core.sent(SentEvent{Attempted: len(rows) - duplicates, Took: time.Since(began)}) // whether it commits only the caller learns
+		core.sent(SentEvent{Attempted: len(rows) - duplicates, Took: time.Since(began)}) // only the caller learns whether it is committed
 		core.recorder.noteSoon()
 	}
 	return receipts, nil
@@ -294,7 +294,7 @@ func AckTx[T any](ctx context.Context, tx Tx, leases ...*Lease[T]) error {
 		}
 		all[i] = l.lease
 		if here, first := homeOf(all[i]), homeOf(all[0]); here.signals.Key != first.signals.Key {
-			return fmt.Errorf("chanq: ack: leases of two queues, %s and %s: give those of one Queue, and one shard of it", first.label, here.label)
+			return fmt.Errorf("chanq: ack: leases of two queues, %s and %s: all must be of one queue, and of one shard", first.label, here.label)
 		}
 		errs[i] = all[i].State().NotHeld()
 		held = held && errs[i] == nil
@@ -305,7 +305,7 @@ func AckTx[T any](ctx context.Context, tx Tx, leases ...*Lease[T]) error {
 	for i, err := range errs {
 		var op *OpError
 		switch {
-		case errors.As(err, &op): // of the statement, which all share
+		case errors.As(err, &op): // the error of the statement, which all leases share
 			return err
 		case err != nil:
 			errs[i] = notAcked(all[i], err)
@@ -354,8 +354,7 @@ func ackTx(ctx context.Context, tx Tx, leases []*lease.Lease) []error {
 	return errs
 }
 
-// ackTx returns, in order, those of the items that were held, and are deleted
-// now in tx.
+// ackTx deletes the messages of items in tx, and returns the items that were still held, in order.
 func (q *queue) ackTx(ctx context.Context, tx Tx, items []sqlbatch.Item) (held []sqlbatch.Item, err error) {
 	for chunk := range slices.Chunk(items, q.dialect.Traits().AckItems) {
 		if err := session.RunTx(ctx, tx, q.table.AckStatement(q.sql.InTx(), chunk), session.CollectItems(&held)); err != nil {
@@ -366,8 +365,7 @@ func (q *queue) ackTx(ctx context.Context, tx Tx, items []sqlbatch.Item) (held [
 	return held, nil
 }
 
-// failTx is fail for a statement in the caller's transaction: nothing of it is in
-// the database before that is committed, so its outcome is not unknown.
+// failTx is fail for a statement in the caller's transaction. Its outcome is not Unknown: nothing is stored before the commit.
 func (q *queue) failTx(op string, err error) error {
 	err = q.fail(op, err)
 	if failed, ok := err.(*OpError); ok {

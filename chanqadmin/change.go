@@ -19,8 +19,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// stepRows is how many rows one statement of a change changes, and of an ordered queue looks at in each slot: few enough to hold its
-// locks for a short time.
+// stepRows is how many rows one statement of a change may change, and on an ordered queue read in each slot. It is small, so that the
+// statement holds its locks briefly.
 const stepRows = 1000
 
 // Change says how a change is made, by whom and why.
@@ -53,17 +53,17 @@ type Changed struct {
 // DryRunLimit is the most messages that a DryRun reads.
 const DryRunLimit = 10_000
 
-// check returns what is wrong with a Change, or nil.
+// check returns all errors of a Change.
 func (c *Change) check() error {
 	var errs []error
 	bound := func(field string, n int) {
 		if n < 0 {
-			errs = append(errs, fmt.Errorf("%s is %d: must be 0 (no bound) or more", field, n))
+			errs = append(errs, fmt.Errorf("%s is %d: must be 0 (no limit) or more", field, n))
 		}
 	}
 	text := func(field, text string) {
 		if len(text) > sqlbatch.MaxPauseText || !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
-			errs = append(errs, fmt.Errorf("%s is %.63q of %d bytes: must be at most %d, of UTF-8 without NUL", field, text, len(text), sqlbatch.MaxPauseText))
+			errs = append(errs, fmt.Errorf("%s is %.63q, %d bytes: must be at most %d bytes of UTF-8 without NUL", field, text, len(text), sqlbatch.MaxPauseText))
 		}
 	}
 	bound("Change.Limit", c.Limit)
@@ -119,7 +119,7 @@ func (q *Queue) Redrive(ctx context.Context, s Select, c Change) (Changed, error
 	}
 	s.IDs = slices.Clone(s.IDs)
 	slices.SortFunc(s.IDs, func(a, b chanq.ID) int { return bytes.Compare(a[:], b[:]) })
-	s.IDs = slices.Compact(s.IDs) // one that dies again meanwhile is not moved again
+	s.IDs = slices.Compact(s.IDs) // a message that dies again meanwhile is redriven once
 	byID := func(ids [][16]byte) sqlbatch.Statement { return q.sql.Redrive(len(ids), ids, sqlbatch.Window{}) }
 	whole := func(_ sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.Statement { return q.sql.Redrive(n, nil, w) }
 	return q.change(ctx, &change{op: "redrive", Select: s, Change: c, byID: byID, whole: whole, wakes: true})
@@ -131,7 +131,7 @@ func (q *Queue) Cancel(ctx context.Context, s Select, c Change) (Changed, error)
 	if s.State != "" || s.All || s.filtered() || s.IDs == nil {
 		return Changed{}, q.refuse("cancel", "Select must have IDs and nothing else; Purge deletes the messages of a state")
 	}
-	s.State = StateReady // or scheduled or leased: the statement does not ask
+	s.State = StateReady // the statement does not check the state
 	return q.change(ctx, &change{op: "cancel", Select: s, Change: c, byID: q.sql.Cancel})
 }
 
@@ -267,8 +267,8 @@ func (q *Queue) changeAll(ctx context.Context, c *change) error {
 	return nil
 }
 
-// changeBySeq goes through the live messages of an ordered queue in steps, each of which ends after a number of messages: a few that wait
-// or are leased may lie among millions that are ready, and one statement through all of them would take too long.
+// changeBySeq changes the live messages of an ordered queue in steps that each read a limited number of messages: a few waiting or leased
+// messages may be among millions of ready ones, and one statement that reads all of them would take too long.
 func (q *Queue) changeBySeq(ctx context.Context, c *change, w sqlbatch.Window) (err error) {
 	for w.Upto < math.MaxInt64 {
 		if w.Upto, err = q.reach(ctx, c.op, w.After, stepRows); err != nil {
@@ -282,8 +282,8 @@ func (q *Queue) changeBySeq(ctx context.Context, c *change, w sqlbatch.Window) (
 	return nil
 }
 
-// window is that of what is there now, by the database's clock. What comes to its place once window has returned is not in it: the
-// millisecond that the clock was in is over by then.
+// window returns the window of all messages that are there now, by the database's clock. Messages that come after window has returned are
+// not in it, since it waits for the end of the current millisecond.
 func (q *Queue) window(ctx context.Context, c *change) (w sqlbatch.Window, err error) {
 	err = q.once(ctx, q.sql.Clock(), func(rows *sql.Rows) error { return rows.Scan(&w.Before) })
 	if err != nil {
@@ -297,9 +297,9 @@ func (q *Queue) window(ctx context.Context, c *change) (w sqlbatch.Window, err e
 	return w, q.fail(c.op, context.Cause(ctx))
 }
 
-// changeWindow changes the messages of a window in steps, until one changes none: one that changes fewer than it may is no sign of the
-// end, since a redrive leaves those whose keys are taken. Each begins behind the last row that the one before has returned, so that none
-// walks over what others have deleted, or left.
+// changeWindow changes the messages of a window in steps, until one changes none. A step that changes fewer messages than it may is not
+// the last one, since a redrive leaves messages whose keys are taken. Each step begins after the last row of the previous one, so that it
+// does not read what that has deleted or left.
 func (q *Queue) changeWindow(ctx context.Context, c *change, w sqlbatch.Window) error {
 	for {
 		n, err := q.room(ctx, c)
@@ -317,7 +317,7 @@ func (q *Queue) changeWindow(ctx context.Context, c *change, w sqlbatch.Window) 
 	}
 }
 
-// place is the ID of a message, and where it stood in the order of the statement.
+// place is the ID of a message, and its position in the order of the statement.
 type place struct {
 	chanq.ID
 	at int64
@@ -334,7 +334,7 @@ func placeOfRow(rows *sql.Rows) (p place, err error) {
 	return p, err
 }
 
-// advance moves the window behind the message, unless it is there already: rows come in any order.
+// advance moves the start of the window after the message. Rows come in any order, so it never moves back.
 func (p place) advance(w *sqlbatch.Window) {
 	if from, last := w.First(math.MinInt64); p.at > from || p.at == from && bytes.Compare(p.ID[:], last[:]) > 0 {
 		w.After, w.AfterID = p.at, p.ID
@@ -347,8 +347,8 @@ type walked struct {
 	kind, key string
 }
 
-// walk calls do after each step of up to stepRows dead messages of a window, with how many the step looked at and with those that the
-// change is about. Those of each group come first ended first.
+// walk reads the dead messages of a window in steps of up to stepRows, the messages of each group first ended first. After each step it
+// calls do with the number of messages read and the IDs of those that the change selects.
 func (q *Queue) walk(ctx context.Context, c *change, w sqlbatch.Window, do func(looked int, ids []chanq.ID) error) error {
 	return q.eachGroup(ctx, c.op, &c.Select, func(g *sqlbatch.Group) error {
 		for w, rows := w, stepRows; ; {
@@ -413,7 +413,7 @@ func (q *Queue) dryRun(ctx context.Context, c *change) error {
 	})
 }
 
-// countListed counts by lists, until one has found less than it may.
+// countListed counts by lists, until a page is not full.
 func (q *Queue) countListed(ctx context.Context, c *change) error {
 	for l := (List{Limit: MostListed}); c.done.Messages < DryRunLimit; {
 		page, err := q.List(ctx, c.Select, l)

@@ -6,9 +6,13 @@
 //
 // The package has no goroutine and no lock. Each call borrows a session of the *sql.DB that producers and consumers also use.
 // Consumers of other processes are notified of a redrive or the end of a pause through the Notifier of the Config, as for a send.
+//
+// Each statement, with its repetitions, has Config.StatementTimeout; a change of many messages consists of many statements. The context
+// bounds the whole call.
 package chanqadmin
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -26,25 +30,28 @@ import (
 type Queue struct {
 	queue   *chanq.Queue[[]byte]
 	db      *sql.DB
-	cfg     chanq.Config // as the database has it
+	cfg     chanq.Config // with the stored Spec and Shard
 	dialect sqlbatch.Dialect
 	sql     sqlbatch.Queue
 }
 
-// Open opens a queue whose tables Migrate has made. It uses Dialect, Schema, Label and Notifier of cfg; the kind of the queue, its
-// slots and its shard are the stored ones. Redrive and Resume wake idle consumers of this process that use the same *sql.DB, and
+// Open opens a queue whose tables Migrate has made. It uses Dialect, Schema, Label, Notifier and StatementTimeout of cfg; the kind of
+// the queue, its slots and its shard are the stored ones. Redrive and Resume wake idle consumers of this process that use the same *sql.DB, and
 // those of other processes through the Notifier, which must be that of the consumers. Others find the messages at their next poll.
 //
 // Like chanq.Open it refuses a *sql.DB with a limit of one connection, and a database that would break the guarantees of chanq,
 // except that it accepts a database that may lose commits. It costs three round trips. ErrNoSchema and ErrNewerSchema state the
 // remedy; ErrUnavailable means that the database does not answer.
 func Open(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) (*Queue, error) {
-	cfg = chanq.Config{Dialect: cfg.Dialect, Schema: cfg.Schema, Label: cfg.Label, Notifier: cfg.Notifier, Durability: chanq.DurabilityAsIs}
+	cfg = chanq.Config{
+		Dialect: cfg.Dialect, Schema: cfg.Schema, Label: cfg.Label, Notifier: cfg.Notifier, Durability: chanq.DurabilityAsIs,
+		StatementTimeout: cmp.Or(cfg.StatementTimeout, chanq.DefaultStatementTimeout),
+	}
 	cfg, err := chanq.StoredConfig(ctx, db, queue, cfg)
 	if err != nil {
 		return nil, err
 	}
-	cfg.Spec = chanq.Spec{} // which may change meanwhile
+	cfg.Spec = chanq.Spec{} // it may have changed
 	opened, err := chanq.Open[[]byte](ctx, db, queue, cfg)
 	if err != nil {
 		return nil, err
@@ -57,7 +64,7 @@ func Open(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) (*Que
 	return &Queue{queue: opened, db: db, cfg: cfg, dialect: d, sql: d.Queue(namesOf(queue, cfg))}, nil
 }
 
-// namesOf is how the statements of a queue call its tables.
+// namesOf returns the names of the tables of a queue.
 func namesOf(queue string, cfg chanq.Config) sqlbatch.Names {
 	return sqlbatch.Names{
 		Schema: cfg.Schema, Queue: queue, Slots: cfg.Slots,
@@ -82,8 +89,8 @@ func (q *Queue) ordered() bool { return q.cfg.Kind == chanq.KindOrdered }
 // mostRepeats bounds how often a statement is repeated, in about two seconds.
 const mostRepeats = 10
 
-// once runs one statement on a session. What the database has rolled back is repeated: statements of operators and of consumers may
-// deadlock.
+// once runs one statement on a session. It repeats what the database has rolled back: a statement that was the victim of a deadlock, and
+// on SQL Server a redrive whose DedupKey another transaction has taken since the redrive looked for it (a Duplicate).
 func (q *Queue) once(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	return q.repeat(ctx, st, func() {}, scan)
 }
@@ -93,17 +100,20 @@ func (q *Queue) repeat(ctx context.Context, st sqlbatch.Statement, begin func(),
 	s := session.OpenOnce(q.db, q.dialect)
 	defer s.Close()
 	pause := batch.Backoff{Low: batch.LowPause, High: 500 * time.Millisecond}
-	for repeats := 0; ; repeats++ {
-		begin()
-		err := s.Run(ctx, st, scan)
-		if err == nil || repeats == mostRepeats || ctx.Err() != nil || session.Classify(q.dialect, err) != sqlbatch.RolledBack {
-			return err
+	return session.Within(ctx, q.cfg.StatementTimeout, func(ctx context.Context) error {
+		for repeats := 0; ; repeats++ {
+			begin()
+			err := s.Run(ctx, st, scan)
+			class := session.Classify(q.dialect, err)
+			if err == nil || repeats == mostRepeats || ctx.Err() != nil || class != sqlbatch.RolledBack && class != sqlbatch.Duplicate {
+				return err
+			}
+			batch.Sleep(ctx, pause.Pause())
 		}
-		batch.Sleep(ctx, pause.Pause())
-	}
+	})
 }
 
-// collect runs a statement and returns what scan makes of its rows. Rows before an error count for nothing.
+// collect runs a statement and returns the results of scan for its rows. Rows of a failed attempt are dropped.
 func collect[T any](ctx context.Context, q *Queue, op string, st sqlbatch.Statement, scan func(*sql.Rows) (T, error)) (list []T, err error) {
 	err = q.repeat(ctx, st, func() { list = nil }, func(rows *sql.Rows) error {
 		v, err := scan(rows)
@@ -140,7 +150,7 @@ func Queues(ctx context.Context, db *sql.DB, cfg chanq.Config) ([]string, error)
 	if err != nil {
 		return nil, fmt.Errorf("chanq: list queues: %w", err)
 	}
-	names := sqlbatch.Names{Schema: cfg.Schema, Queue: "any"} // the statement names none
+	names := sqlbatch.Names{Schema: cfg.Schema, Queue: "any"} // the statement uses no name
 	if err := sqlbatch.CheckNames(names); err != nil {
 		return nil, fmt.Errorf("chanq: list queues: %w", err)
 	}

@@ -79,7 +79,7 @@ func dropOn(d sqlbatch.Dialect, cfg chanq.Config, queue string, run func(sqlbatc
 	if err := found.Unusable(); err != nil {
 		return fmt.Errorf("%w: %w", chanq.ErrNewerSchema, err)
 	}
-	// What its tables are is known now, and stays so until the commit.
+	// The names of its tables are known now, and do not change before the commit.
 	names := sqlbatch.Names{Schema: cfg.Schema, Queue: queue, Slots: found.Slots, Shard: found.ShardIndex, Shards: found.ShardCount}
 	if found.ShardCount > 0 {
 		set, err := chanq.ParseID(found.ShardSet)

@@ -27,7 +27,7 @@ const (
 	StateDone      State = "done"      // kept after its ack, with Spec.Retain
 )
 
-// check returns why there is no such state, or nil.
+// check returns an error if there is no such state.
 func (s State) check() error {
 	switch s {
 	case StateReady, StateScheduled, StateLeased, StateDead, StateDone:
@@ -72,7 +72,7 @@ type Entry struct {
 	Body    []byte            `json:"-"`
 	Size    int               `json:"size"`
 
-	seq int64 // its place in an ordered queue
+	seq int64 // its position in an ordered queue
 }
 
 // MarshalJSON returns an object with names such as enqueued_at, the priority by name and times in UTC, without empty fields. A body
@@ -97,14 +97,14 @@ func (e Entry) MarshalJSON() ([]byte, error) {
 	}
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false) // the encoder of the whole decides
+	encoder.SetEscapeHTML(false) // the outer encoder decides
 	err := encoder.Encode(j)
 	return text.Bytes(), err
 }
 
 // UnmarshalJSON returns an error: the JSON of an Entry is for display, and has less than the Entry.
 func (e *Entry) UnmarshalJSON([]byte) error {
-	return errors.New("chanq: the JSON of an Entry cannot be read into an Entry; decode what you need of it into a type of your own")
+	return errors.New("chanq: the JSON of an Entry lacks some of its fields: decode it into a type of your own")
 }
 
 // RedactedError returns LastError without parts of bodies or headers, for people who may not see bodies. If chanq could not decode,
@@ -131,11 +131,11 @@ func (q *Queue) Get(ctx context.Context, id chanq.ID) (Entry, error) {
 	return found, nil
 }
 
-// withBodies and withSizes are where the last column of an entry goes.
+// withBodies and withSizes return the destination of the last column of an entry.
 func withBodies(e *Entry) any { return &e.Body }
 func withSizes(e *Entry) any  { return &e.Size }
 
-// entries runs a statement that returns messages. last is where their last column goes.
+// entries runs a statement that returns messages. last returns the destination of their last column.
 func (q *Queue) entries(ctx context.Context, op string, st sqlbatch.Statement, last func(*Entry) any) ([]Entry, error) {
 	return collect(ctx, q, op, st, func(rows *sql.Rows) (e Entry, err error) {
 		var id, headers, key, kind, line, consumer []byte
@@ -172,7 +172,7 @@ func headersOf(text []byte) (headers map[string]string) {
 	return headers
 }
 
-// timeOf is zero of NULL.
+// timeOf returns the zero time for NULL.
 func timeOf(ms sql.NullInt64) time.Time {
 	if !ms.Valid {
 		return time.Time{}

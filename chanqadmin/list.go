@@ -38,10 +38,10 @@ type Page struct {
 type PageToken string
 
 const (
-	// mostLooked is how many messages one List without bodies looks at.
+	// mostLooked is how many messages one List without bodies reads.
 	mostLooked = 10_000
-	// In an ordered queue these are so many of all slots together, and of each at least leastLooked: each may be in another page
-	// of the table.
+	// On an ordered queue it is mostLookedBySeq in all slots together, and in each at least leastLooked: each message may be in another
+	// page of the table.
 	mostLookedBySeq = 3_200
 	leastLooked     = 50
 )
@@ -79,7 +79,7 @@ func (q *Queue) List(ctx context.Context, s Select, l List) (Page, error) {
 	}
 	if !s.Before.IsZero() {
 		if bound := (sqlbatch.Place{At: max(0, s.Before.UnixMilli())}); after == nil || after.At > bound.At {
-			after = &bound // behind all that ended then or later: the latest are first, and no ID is less
+			after = &bound // after all that ended then or later: the latest are first, and no ID is smaller
 		}
 	}
 	var found []Entry
@@ -91,7 +91,7 @@ func (q *Queue) List(ctx context.Context, s Select, l List) (Page, error) {
 			last := q.placeOf(&found[len(found)-1])
 			end = &last
 		}
-		l.Bodies = false // they are there
+		l.Bodies = false // the entries have them
 	case s.State.live() && q.ordered():
 		found, end, err = q.lookBySeq(ctx, s, l, after)
 	default:
@@ -109,7 +109,7 @@ func (q *Queue) List(ctx context.Context, s Select, l List) (Page, error) {
 	return Page{found, tokenOf(s.State, *end)}, nil
 }
 
-// fill reads headers and bodies. Messages that are gone by now, or locked, are left out.
+// fill reads headers and bodies. It leaves out messages that have ended meanwhile or are locked.
 func (q *Queue) fill(ctx context.Context, s State, list []Entry) (filled []Entry, err error) {
 	for chunk := range slices.Chunk(list, q.dialect.Traits().FindIDs) {
 		ids := make([]chanq.ID, len(chunk))
@@ -140,7 +140,7 @@ func (q *Queue) fill(ctx context.Context, s State, list []Entry) (filled []Entry
 	return filled, nil
 }
 
-// look returns the messages of a page, and where it ended; nil: at the end of the queue.
+// look returns the messages of a page, and the place of the last one read; nil at the end of the queue.
 func (q *Queue) look(ctx context.Context, s Select, l List, after *sqlbatch.Place) (list []Entry, end *sqlbatch.Place, err error) {
 	for rows, looked := l.Limit, 0; looked < mostLooked; rows = MostListed {
 		page, err := q.outlines(ctx, s.State, rows, after)
@@ -187,18 +187,18 @@ func (q *Queue) lookBySeq(ctx context.Context, s Select, l List, after *sqlbatch
 	return slices.DeleteFunc(list, func(e Entry) bool { return !s.has(&e) }), end, nil
 }
 
-// outlines are messages without their headers and bodies.
+// outlines returns messages without headers and bodies.
 func (q *Queue) outlines(ctx context.Context, s State, n int, after *sqlbatch.Place) ([]Entry, error) {
 	return q.entries(ctx, "list", q.sql.Browse(sqlbatch.State(s), n, after), withSizes)
 }
 
-// reach returns the seq at which a step ends that begins behind a seq and looks at some rows of each slot.
+// reach returns the seq at which a step ends that begins after a seq and reads some rows of each slot.
 func (q *Queue) reach(ctx context.Context, op string, after int64, rows int) (upto int64, err error) {
 	err = q.once(ctx, q.sql.Reach(after, rows), func(rows *sql.Rows) error { return rows.Scan(&upto) })
 	return upto, q.fail(op, err)
 }
 
-// placeOf is where a message stands among those of its state.
+// placeOf returns the place of a message in the order of its state.
 func (q *Queue) placeOf(e *Entry) sqlbatch.Place {
 	p := sqlbatch.Place{Priority: int8(e.Priority), At: e.DueAt.UnixMilli(), ID: e.ID}
 	switch live := e.State.live(); {

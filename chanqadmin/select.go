@@ -58,7 +58,7 @@ func (s Select) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// check returns what is wrong with a Select, or nil.
+// check returns the first error of a Select, or nil.
 func (q *Queue) check(s *Select) error {
 	if err := s.State.check(); err != nil {
 		return err
@@ -82,7 +82,7 @@ func (q *Queue) check(s *Select) error {
 	return nil
 }
 
-// checkChange returns why no change can be made to a selection, or nil.
+// checkChange returns an error if a change of the selection is not possible.
 func (q *Queue) checkChange(s *Select) error {
 	if err := q.check(s); err != nil {
 		return err
@@ -107,7 +107,7 @@ func (s *Select) compared() (field, value string) {
 	return "", ""
 }
 
-// filtered reports that the Select has less than the messages of a state.
+// filtered reports that the Select may leave out messages of its state.
 func (s *Select) filtered() bool {
 	return s.Cause != 0 || s.Fingerprint != "" || !s.Before.IsZero() || s.Type != "" || s.Key != ""
 }
@@ -115,12 +115,12 @@ func (s *Select) filtered() bool {
 // walked reports that the messages are found by walks.
 func (s *Select) walked() bool { return s.Cause != 0 || s.Type != "" || s.Key != "" }
 
-// has reports whether a message is one of those that the Select means.
+// has reports whether the Select selects a message.
 func (s *Select) has(e *Entry) bool {
 	return e.State == s.State && (s.Cause == 0 || s.Cause == e.Cause) && (s.Fingerprint == "" || s.Fingerprint == fingerprintOf(e)) && s.like(e.Type, e.Key)
 }
 
-// like compares what no index has.
+// like compares the fields that no index has.
 func (s *Select) like(kind, key string) bool {
 	return (s.Type == "" || s.Type == kind) && (s.Key == "" || s.Key == key)
 }
@@ -132,13 +132,13 @@ func fingerprintOf(e *Entry) string {
 	return e.Fingerprint
 }
 
-// group is that of a Select with a Fingerprint.
+// group returns the group of a Select with a Fingerprint.
 func (s *Select) group() sqlbatch.Group {
 	fingerprint, _ := strconv.ParseUint(s.Fingerprint, 16, 64) // 0 of NoFingerprint
 	return sqlbatch.Group{Cause: s.Cause, Fingerprint: int64(fingerprint)}
 }
 
-// eachGroup calls do for each group of a Select; with nil if it has no Cause.
+// eachGroup calls do for each group of a Select, or with nil if it has no Cause.
 func (q *Queue) eachGroup(ctx context.Context, op string, s *Select, do func(*sqlbatch.Group) error) error {
 	group := s.group()
 	switch {
@@ -147,7 +147,7 @@ func (q *Queue) eachGroup(ctx context.Context, op string, s *Select, do func(*sq
 	case s.Fingerprint != "":
 		return do(&group)
 	}
-	for after := (sqlbatch.Group{Cause: s.Cause - 1, Fingerprint: math.MaxInt64}); ; { // behind all groups of the cause before
+	for after := (sqlbatch.Group{Cause: s.Cause - 1, Fingerprint: math.MaxInt64}); ; { // after all groups of the previous cause
 		list, err := q.groups(ctx, op, after, groupsAtOnce, 1)
 		if err != nil {
 			return err

@@ -33,7 +33,7 @@ type Pause struct {
 func (q *Queue) Paused(ctx context.Context) (Pause, error) {
 	var found table.Stored
 	if err := q.once(ctx, q.sql.Version(), found.Scan); err != nil || !found.Paused {
-		return Pause{}, q.fail("look at the pause", err)
+		return Pause{}, q.fail("paused", err)
 	}
 	return Pause{Since: time.UnixMilli(found.PausedAt.Int64), By: found.PausedBy.String, Reason: found.PauseReason.String}, nil
 }
@@ -44,7 +44,7 @@ func (q *Queue) Paused(ctx context.Context) (Pause, error) {
 // chanq.Migrate does. It costs up to nine round trips, four if nothing changes. If the queue does not exist, Configure returns
 // ErrNoSchema.
 func (q *Queue) Configure(ctx context.Context, spec chanq.Spec) error {
-	if _, err := q.Spec(ctx); err != nil { // a queue that was dropped is not to be made again
+	if _, err := q.Spec(ctx); err != nil { // Migrate would create a dropped queue again
 		return err
 	}
 	cfg := q.cfg

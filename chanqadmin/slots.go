@@ -30,7 +30,7 @@ const SlotStatsLimit = 100
 // times. It takes no locks that block other statements. For a plain queue it returns an error.
 func (q *Queue) Slots(ctx context.Context) ([]SlotStats, error) {
 	if !q.ordered() {
-		return nil, q.refuse("slots", "the queue is plain, and has none; see Spec.Kind")
+		return nil, q.refuse("slots", "the queue is plain, and only an ordered queue has slots (Spec.Kind)")
 	}
 	return collect(ctx, q, "slots", q.sql.SlotStats(SlotStatsLimit*q.cfg.Slots), func(rows *sql.Rows) (s SlotStats, err error) {
 		var owner sql.NullString

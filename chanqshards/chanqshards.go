@@ -9,9 +9,9 @@
 // merges the leases of all shards into one channel. Config.Label of a shard is the name of the queue and that of the shard, as in
 // "orders/east": errors, hooks and metrics identify the shard by it.
 //
-// chanq calls the hooks Availability and Unsent on separate goroutines. For shards that it could not open, this package calls them,
-// and the goroutine that opens the shard or forwards messages to it waits for them. Flush, Close and Shutdown wait for that
-// goroutine.
+// chanq calls the hooks Availability and Unsent on separate goroutines. For shards that it could not open, this package calls them on
+// the goroutine that opens the shard or forwards messages to it. Flush, Close and Shutdown wait for that goroutine. If it does not
+// return from opening the shard, Close and Shutdown leave it behind 1 s later.
 //
 // A shard whose database does not answer delays only its own messages. docs/shards.md describes the differences from a queue in one
 // database.
@@ -62,7 +62,7 @@ func (s Shard) config(queue string, cfg chanq.Config, i, n int, set chanq.ID) ch
 	}
 	cfg.Label += "/" + s.name(i)
 	cfg.Schema, cfg.Shard = s.Schema, chanq.ShardMark{Index: i, Count: n, Set: set}
-	if keys := cfg.MaxKeys; keys > 0 { // all shards have it together
+	if keys := cfg.MaxKeys; keys > 0 { // the shards divide it
 		if cfg.MaxKeys = keys / n; i < keys%n {
 			cfg.MaxKeys++
 		}
@@ -73,36 +73,36 @@ func (s Shard) config(queue string, cfg chanq.Config, i, n int, set chanq.ID) ch
 	return cfg
 }
 
-// list is the list of shards that a call was given.
+// list has the arguments of Migrate or Open.
 type list struct {
 	shards []Shard
 	queue  string
 	cfg    chanq.Config
 }
 
-// check returns all that is wrong with the list.
+// check returns all errors of the list.
 func (l list) check(op string) error {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if len(l.shards) == 0 {
-		wrong("0 shards: must be at least 1")
+		wrong("shards is empty: must have at least 1 Shard")
 	}
 	names := map[string]bool{}
 	for i, s := range l.shards {
 		name := s.name(i)
 		if !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
-			wrong("Shard.Name %.63q: must be UTF-8 without control characters", name)
+			wrong("Shard.Name is %.63q: must be UTF-8 without control characters", name)
 		}
 		if names[name] {
-			wrong("Shard.Name %q: two shards have it", name)
+			wrong("Shard.Name is %q for two shards: must be unique", name)
 		}
 		names[name] = true
 	}
 	if l.cfg.Schema != "" {
-		wrong("Config.Schema is %q: give each shard its own in Shard.Schema", l.cfg.Schema)
+		wrong("Config.Schema is %q: must be empty; set Shard.Schema of each shard", l.cfg.Schema)
 	}
 	if l.cfg.Shard != (chanq.ShardMark{}) {
-		wrong("Config.Shard is %v: it is for one shard by itself", l.cfg.Shard)
+		wrong("Config.Shard is %v: must be unset, since chanqshards sets it", l.cfg.Shard)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("chanq: %s %s: %w", op, l.queue, err)
@@ -114,7 +114,7 @@ func (l list) config(i int, set chanq.ID) chanq.Config {
 	return l.shards[i].config(l.queue, l.cfg, i, len(l.shards), set)
 }
 
-// stored returns what the database of shard i keeps of the queue.
+// stored returns what the database of shard i stores of the queue.
 func (l list) stored(ctx context.Context, i int) (chanq.Config, error) {
 	return chanq.StoredConfig(ctx, l.shards[i].DB, l.queue, l.config(i, chanq.ID{}))
 }
@@ -150,7 +150,7 @@ func Migrate(ctx context.Context, shards []Shard, queue string, cfg chanq.Config
 	return nil
 }
 
-// migratable returns why not all shards can be migrated, or nil. It changes nothing.
+// migratable returns an error if a shard cannot be migrated. It changes nothing.
 func (l list) migratable(ctx context.Context) error {
 	found := make([]*chanq.Config, len(l.shards)) // nil: no tables yet
 	look := func(i int) error {
@@ -173,7 +173,7 @@ func (l list) migratable(ctx context.Context) error {
 		case stored == nil:
 			continue
 		case found[0] == nil:
-			err := fmt.Errorf("%w: the database says: %v; and shard %s has no tables, which is migrated first; give the shards that were migrated, all of them, in their order", chanq.ErrShards, stored.Shard, l.shards[0].name(0))
+			err := fmt.Errorf("%w: the database has %v, and shard %s has no tables: give all shards that were migrated, in their order", chanq.ErrShards, stored.Shard, l.shards[0].name(0))
 			return &chanq.OpError{Op: "migrate", Queue: l.config(i, chanq.ID{}).Label, Err: err}
 		}
 		cfg := l.config(i, found[0].Shard.Set)
@@ -192,7 +192,7 @@ type Queue[T any] struct {
 	places []*place[T]
 }
 
-// openPatience is for how long Open waits for a shard that does not answer while another one does.
+// openPatience is how long Open waits for a shard that does not answer, if another one does.
 const openPatience = 5 * time.Second
 
 // Open opens a queue over several databases. The shards must be those that Migrate was given, in the same order: otherwise the error
@@ -242,8 +242,7 @@ func Open[T any](ctx context.Context, shards []Shard, queue string, cfg chanq.Co
 	return q, nil
 }
 
-// setOf returns the set that the first shard that answers belongs to, and the errors of shards that do not
-// answer.
+// setOf returns the set of the first shard that answers, and the errors of shards that do not answer.
 func (l list) setOf(ctx context.Context) (set chanq.ID, missing []error, err error) {
 	bound, end := context.WithCancel(ctx)
 	defer end()
@@ -257,7 +256,7 @@ func (l list) setOf(ctx context.Context) (set chanq.ID, missing []error, err err
 			return nil
 		}
 		if errors.Is(err, chanq.ErrNoSchema) {
-			return nil // as the shard says when it is opened
+			return nil // the error comes when the shard is opened
 		}
 		marks[i] = stored.Shard
 		time.AfterFunc(openPatience-time.Since(began), end) // for the shards that have not answered
@@ -344,8 +343,7 @@ func (q *Queue[T]) Wake() {
 	}
 }
 
-// each calls f with the indexes below n at the same time, and joins the errors. A call that panics does so
-// in the caller.
+// each calls f with the indexes below n at the same time, and joins the errors. A panic of f reaches the caller.
 func each(n int, f func(i int) error) error {
 	errs := make([]error, n)
 	var calls conc.WaitGroup

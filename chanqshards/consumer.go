@@ -41,9 +41,10 @@ type reader[T any] struct {
 	cfg   chanq.ConsumerConfig
 	ready chan struct{}      // closed when shard is set
 	shard *chanq.Consumer[T] // nil: the shard was never opened
+	stuck error              // of await, if it left a goroutine behind
 }
 
-// leastPrefetch is the least that a shard buffers: smaller claims are not worth their statement.
+// leastPrefetch is the least Prefetch of a shard: smaller claims would cost a statement for few messages.
 const leastPrefetch = 16
 
 // Consume starts a consumer, as chanq.Queue.Consume does. The shards divide ConsumerConfig.Prefetch and PrefetchBytes equally. Each
@@ -91,6 +92,9 @@ func (c *Consumer[T]) watch(r *reader[T]) {
 		queue, err := r.place.await(c.stop, "consumer")
 		if err == nil {
 			r.shard, err = queue.Consume(c.stop, r.cfg)
+		}
+		if errors.Is(err, chanq.ErrStopped) {
+			r.stuck = err
 		}
 		close(r.ready)
 		if err != nil {
@@ -170,7 +174,7 @@ func (c *Consumer[T]) All() iter.Seq[*chanq.Lease[T]] {
 	}
 }
 
-// skip reports a lease that ran out before a reader took it, and releases it.
+// skip reports a lease that expired before a reader took it, and releases it.
 func skip[T any](l *chanq.Lease[T]) bool {
 	if time.Now().Before(l.Deadline()) {
 		return false
@@ -187,7 +191,7 @@ func (c *Consumer[T]) Receive(ctx context.Context, most int, wait time.Duration)
 	}
 	var batch []*chanq.Lease[T]
 	for len(batch) == 0 {
-		if ctx.Err() != nil { // rather than what is there
+		if ctx.Err() != nil { // also if a lease is buffered
 			return nil, fmt.Errorf("chanq: receive %s: %w", c.label, context.Cause(ctx))
 		}
 		select {
@@ -273,7 +277,7 @@ func (c *Consumer[T]) Handle(workers int, fn chanq.Handler[T]) error {
 func (c *Consumer[T]) HandleBatches(workers, most int, wait time.Duration, fn func(context.Context, []*chanq.Lease[T]) error) error {
 	err := cmp.Or(checkHandler(workers, fn == nil), checkBatch(most, wait))
 	if err == nil && len(c.readers[0].cfg.Middleware) > 0 {
-		err = errors.New("ConsumerConfig.Middleware is called with one delivery, and a batch is several: use Handle, or a consumer without Middleware")
+		err = errors.New("ConsumerConfig.Middleware is set: must be empty for batches, since it gets one delivery; or use Handle")
 	}
 	if err != nil {
 		return fmt.Errorf("chanq: handle batches %s: %w", c.label, err)
@@ -283,7 +287,7 @@ func (c *Consumer[T]) HandleBatches(workers, most int, wait time.Duration, fn fu
 	})
 }
 
-// checkHandler returns an error for arguments that call nothing.
+// checkHandler is that of package chanq, before c.serve waits for the consumer to stop.
 func checkHandler(workers int, none bool) error {
 	switch {
 	case workers < 1:
@@ -294,7 +298,7 @@ func checkHandler(workers int, none bool) error {
 	return nil
 }
 
-// checkBatch returns an error for the size of a batch and the wait for more that no batch can have.
+// checkBatch is that of package chanq.
 func checkBatch(most int, wait time.Duration) error {
 	switch {
 	case most < 1:
@@ -363,12 +367,12 @@ func (c *Consumer[T]) Shutdown(ctx context.Context) error {
 		select {
 		case <-r.ready:
 		case <-ctx.Done():
-			if !r.isReady() { // if it is, it gives up what it holds
+			if !r.isReady() { // a shard that is ready returns its own error
 				return r.place.fail("shutdown", chanq.ID{}, context.Cause(ctx))
 			}
 		}
 		if r.shard == nil {
-			return nil
+			return r.stuck
 		}
 		return r.shard.Shutdown(ctx)
 	})

@@ -16,7 +16,8 @@ import (
 // without Key, DedupKey and ID stays there. If an output belongs to another shard (see Queue.ShardOf), its input is dead-lettered.
 // For such outputs use Handle and Send.
 //
-// Pipe ends from as Consumer.Handle does, and returns what Handle returns.
+// Pipe ends from as Consumer.Handle does, and returns what Handle returns. If the driver does not return from opening a shard of to, Pipe
+// returns an error that wraps ErrStopped 1 s after the consumer has stopped.
 func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int, fn func(context.Context, *chanq.Lease[In]) ([]chanq.Message[Out], error)) error {
 	if from == nil || to == nil || fn == nil {
 		return errors.New("chanq: pipe: from, to and fn must not be nil")
@@ -25,7 +26,7 @@ func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int, fn func(
 		return fmt.Errorf("chanq: pipe %s to %s: workers is %d: must be at least 1", from.label, to.label, workers)
 	}
 	if n, m := len(from.readers), len(to.places); n != m && m > 1 {
-		return fmt.Errorf("chanq: pipe %s to %s: the first has %d shards and the second %d: each input is replaced in its shard, so both must have the same number, or the second one shard", from.label, to.label, n, m)
+		return fmt.Errorf("chanq: pipe %s to %s: from has %d shards, and to has %d: must be as many, or 1, since each input is replaced in its shard", from.label, to.label, n, m)
 	}
 	target := func(i int) *place[Out] { return to.places[min(i, len(to.places)-1)] }
 	for i, r := range from.readers {
@@ -39,7 +40,7 @@ func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int, fn func(
 			switch {
 			case err == nil:
 				return chanq.Pipe(shard, queue, workers, fn)
-			case from.stop.Err() != nil:
+			case from.stop.Err() != nil && !errors.Is(err, chanq.ErrStopped):
 				return nil
 			}
 			return err

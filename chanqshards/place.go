@@ -4,14 +4,15 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/chanq/chanq"
 )
 
-// place is one shard of an open queue. Programs can start while the database of a shard is away: then the
-// shard is opened when it answers.
+// place is one shard of an open queue. A program can start while the database of a shard does not answer: the shard is opened when it
+// does.
 type place[T any] struct {
 	db    *sql.DB
 	name  string // of the queue
@@ -28,22 +29,45 @@ func (p *place[T]) open(ctx context.Context) (*chanq.Queue[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	p.queue.CompareAndSwap(nil, q) // all use one Queue, which has one history
+	p.queue.CompareAndSwap(nil, q) // all callers share one Queue, which has one history
 	return p.queue.Load(), nil
 }
 
-// The pause between two attempts to open a shard doubles from minPause to maxPause. An attempt takes
-// openPatience at most.
+// The pause between two attempts to open a shard doubles from minPause to maxPause. An attempt takes openPatience at most, unless its
+// driver ignores the context: leaveAfter bounds the wait for it after the end of await's context.
 const (
-	minPause = 100 * time.Millisecond
-	maxPause = 2 * time.Second
+	minPause   = 100 * time.Millisecond
+	maxPause   = 2 * time.Second
+	leaveAfter = time.Second
 )
 
-// await opens the shard, again and again until its database answers or ctx ends. part is "producer" or
-// "consumer", for the Availability hook.
+// await opens the shard. It repeats that until the database answers or ctx ends. part is "producer" or "consumer", for the Availability
+// hook. If the driver or the hook does not return after the end of ctx, await leaves its goroutine behind and returns ErrStopped.
 func (p *place[T]) await(ctx context.Context, part string) (*chanq.Queue[T], error) {
+	var q *chanq.Queue[T]
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		q, err = p.openAgain(ctx, part)
+	}()
+	select {
+	case <-done:
+		return q, err
+	case <-ctx.Done():
+	}
+	select {
+	case <-done:
+		return q, err
+	case <-time.After(leaveAfter):
+		return nil, p.fail("open", chanq.ID{}, fmt.Errorf("a hook or the driver does not return: %w", chanq.ErrStopped))
+	}
+}
+
+// openAgain calls open until the database answers or ctx ends.
+func (p *place[T]) openAgain(ctx context.Context, part string) (*chanq.Queue[T], error) {
 	var since time.Time // of the outage; zero: the hook was not called
-	tell := chanq.JoinHooks(p.cfg.Hooks).Availability
+	report := chanq.JoinHooks(p.cfg.Hooks).Availability
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		began := time.Now()
 		attempt, end := context.WithTimeout(ctx, openPatience)
@@ -51,13 +75,13 @@ func (p *place[T]) await(ctx context.Context, part string) (*chanq.Queue[T], err
 		end()
 		if away := errors.Is(err, chanq.ErrUnavailable); !away || ctx.Err() != nil {
 			if !since.IsZero() {
-				tell(chanq.AvailabilityEvent{Queue: p.cfg.Label, Part: part, Up: true, Ended: away, Down: time.Since(since)})
+				report(chanq.AvailabilityEvent{Queue: p.cfg.Label, Part: part, Up: true, Ended: away, Down: time.Since(since)})
 			}
 			return q, err
 		}
 		if since.IsZero() {
 			since = began
-			tell(chanq.AvailabilityEvent{Queue: p.cfg.Label, Part: part, Err: err})
+			report(chanq.AvailabilityEvent{Queue: p.cfg.Label, Part: part, Err: err})
 		}
 		select {
 		case <-time.After(pause):

@@ -35,8 +35,7 @@ type Producer[T any] struct {
 	closed    chan struct{} // the first Close has returned
 }
 
-// room is how many messages of C wait for each shard's chanq.Producer, and how many of them a sender keeps
-// that cannot be stored.
+// room is how many messages of C wait for each shard's chanq.Producer, and how many that cannot be stored a sender keeps.
 const room = 64
 
 // Producer starts a producer. The shards divide ProducerConfig.BufferBytes equally; the other fields are for each shard. Its errors
@@ -63,7 +62,7 @@ func (q *Queue[T]) Producer(cfg chanq.ProducerConfig) (*Producer[T], error) {
 				p.abandon()
 				for _, begun := range p.senders {
 					if begun.shard != nil {
-						_ = begun.shard.Close(context.Background()) // at once: nothing was sent
+						_ = begun.shard.Close(context.Background()) // immediately: nothing was sent
 					}
 				}
 				return nil, s.err
@@ -113,8 +112,8 @@ func (p *Producer[T]) Stats() (sum chanq.ProducerStats) {
 	return sum
 }
 
-// load is how much a shard has to store. A shard that is away is chosen last; but if nothing there finds out
-// that it is back, the next message does.
+// load is how many messages a shard has to store. A shard that does not answer is chosen last, unless it has no message whose send would
+// show that it answers again.
 func (s *sender[T]) load() int {
 	stats := s.stats()
 	if stats.Down && (stats.Pending > 0 || !s.isReady() || s.shard == nil) {
@@ -123,7 +122,7 @@ func (s *sender[T]) load() int {
 	return stats.Pending
 }
 
-// leastLoaded chooses a shard. parts are the messages that are to go to each besides; nil: none.
+// leastLoaded returns the shard with the least load. parts are the messages that a batch adds to each shard, or nil.
 func (p *Producer[T]) leastLoaded(parts [][]int) int {
 	loads := make([]int, len(p.senders))
 	for i, s := range p.senders {
@@ -187,8 +186,7 @@ func (p *Producer[T]) SendBatch(ctx context.Context, ms ...chanq.Message[T]) ([]
 	return receipts, &chanq.BatchError{Op: "send", Errs: errs}
 }
 
-// divide returns the indexes in ms of the messages that go to each shard. Messages that may go to any shard
-// are divided by statements.
+// divide returns the indexes in ms of the messages for each shard. Messages that may go to any shard are divided in units of a statement.
 func (p *Producer[T]) divide(ms []chanq.Message[T]) [][]int {
 	parts := make([][]int, len(p.senders))
 	any, left := 0, 0
@@ -211,7 +209,7 @@ func (p *Producer[T]) route() {
 	defer func() {
 		for _, s := range p.senders {
 			if len(s.in) == 0 {
-				s.giveUp() // nothing waits until the shard is open
+				s.giveUp() // no message waits for the shard
 			}
 		}
 		close(p.routed)

@@ -14,11 +14,11 @@ type sender[T any] struct {
 	p     *Producer[T]
 	place *place[T]
 	cfg   chanq.ProducerConfig
-	in    chan handed[T] // what the router received for this shard
+	in    chan handed[T] // messages of the router for this shard
 
-	opening context.Context // ends when nothing needs the shard, if it is not open by then
+	opening context.Context // ends when the attempts to open the shard end
 	giveUp  context.CancelFunc
-	ready   chan struct{}      // closed when what follows is set
+	ready   chan struct{}      // closed when shard or err is set
 	shard   *chanq.Producer[T] // nil if err is set
 	err     error              // why nothing can be sent to this shard
 
@@ -189,8 +189,7 @@ func (s *sender[T]) stats() chanq.ProducerStats {
 	return stats
 }
 
-// flush waits until what the router received for the shard is stored. A shard that is not open yet and for
-// which nothing waits is left out.
+// flush waits until the router's messages for the shard are stored. A shard that is not open yet and has no message is left out.
 func (s *sender[T]) flush(ctx context.Context) error {
 	if !s.isReady() && len(s.in) == 0 {
 		return nil

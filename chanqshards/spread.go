@@ -7,10 +7,10 @@ import (
 
 // spread chooses the shard of messages that may go to any. It is safe for concurrent use.
 type spread struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	last  int
 	left  int       // single messages that may follow the last one
-	until time.Time // when they no longer may
+	until time.Time // the latest time for them
 }
 
 // least chooses the shard with the least load; of equal ones the next in turn.
@@ -27,8 +27,7 @@ func (s *spread) least(loads []int) int {
 	return best
 }
 
-// again reports whether a single message may go to the shard of the one before it: messages that come
-// together share a statement.
+// again reports whether a single message may go to the shard of the previous one, so that messages sent together share a statement.
 func (s *spread) again(now time.Time) (shard int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -36,7 +35,7 @@ func (s *spread) again(now time.Time) (shard int, ok bool) {
 	return s.last, s.left >= 0 && now.Before(s.until)
 }
 
-// begin allows so many single messages to follow, until a time.
+// begin allows this number of single messages to follow until a time.
 func (s *spread) begin(messages int, until time.Time) {
 	s.mu.Lock()
 	s.left, s.until = messages, until

@@ -11,18 +11,18 @@ import (
 
 // Failures by cause: the groups of dead messages.
 
-// mostGroups are shown.
+// mostGroups is how many groups the page shows.
 const mostGroups = 100
 
 // group is a group of dead messages, as the visitor may see it.
 type group struct {
 	chanqadmin.Group
-	Key string // names it in forms and addresses
+	Key string // identifies it in forms and addresses
 }
 
 func keyOf(g chanqadmin.Group) string { return g.Cause.String() + "-" + g.Fingerprint }
 
-// groupOf selects the messages of a group by its Key.
+// groupOf returns the selection of a group's messages by its Key.
 func groupOf(key string) (s chanqadmin.Select, ok bool) {
 	word, fingerprint, _ := strings.Cut(key, "-")
 	cause, err := chanqadmin.ParseCause(word)
@@ -31,7 +31,7 @@ func groupOf(key string) (s chanqadmin.Select, ok bool) {
 
 var aFingerprint = regexp.MustCompile(`^([0-9a-f]{16}|` + chanqadmin.NoFingerprint + `)$`)
 
-// groups are those of a queue, the largest first, and more says that there are others.
+// groups returns those of a queue, the largest first. more says that there are others.
 func (h *Handler) groups(v *visit, q *chanqadmin.Queue) (list []group, more bool, err error) {
 	causes, err := q.Causes(v.ctx)
 	for _, g := range causes.Groups {

@@ -16,67 +16,67 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Changes. Each comes as a form; one that deletes asks once more before it does.
+// Changes. Each is a POST of a form. One that deletes messages needs a second form that confirms it.
 
-// change is one that a visitor wants.
+// change is a change that a visitor requests.
 type change struct {
-	Do     string // a key of deeds
+	Do     string // the name of an action
 	IDs    []chanq.ID
-	Group  string // the Key of the group that is meant, instead of IDs
+	Group  string // the Key of a group, instead of IDs
 	Reason string
-	Back   string // where to go afterwards: to the queue, to toFailures, or to the messages of a state
+	Back   string // the page to show afterwards: "" for the queue, toFailures, or a state for its messages
 }
 
-// deed is what a change does.
-type deed struct {
-	ask    string // what is asked before; "" is nothing
-	notice string // what is said afterwards, %s being how many
-	many   bool   // it is done to messages
+// action is a kind of change.
+type action struct {
+	ask    string // the question of the second form; "": there is none
+	notice string // what the page shows afterwards; %s is the number of messages
+	many   bool   // it changes messages
 	state  chanqadmin.State
 	run    func(*chanqadmin.Queue, context.Context, chanqadmin.Select, chanqadmin.Change) (chanqadmin.Changed, error)
 }
 
-var deeds = map[string]deed{
+var actions = map[string]action{
 	"pause": {
-		notice: "The queue is paused: nothing is claimed any more, in any process.",
+		notice: "The queue is paused: no process claims its messages.",
 		run: func(q *chanqadmin.Queue, ctx context.Context, _ chanqadmin.Select, c chanqadmin.Change) (chanqadmin.Changed, error) {
 			return chanqadmin.Changed{}, q.Pause(ctx, chanqadmin.Change{Actor: c.Actor, Reason: c.Reason})
 		},
 	},
 	"resume": {
-		notice: "The queue goes on.",
+		notice: "The queue is resumed.",
 		run: func(q *chanqadmin.Queue, ctx context.Context, _ chanqadmin.Select, _ chanqadmin.Change) (chanqadmin.Changed, error) {
 			return chanqadmin.Changed{}, q.Resume(ctx)
 		},
 	},
 	"redrive": {notice: "%s ready again, with no attempts counted.", many: true, state: chanqadmin.StateDead, run: (*chanqadmin.Queue).Redrive},
 	"purge": {
-		ask: "Purge dead messages? They are deleted: there is no way back.", notice: "%s purged.", many: true, state: chanqadmin.StateDead,
+		ask: "Purge dead messages? They are deleted permanently.", notice: "%s purged.", many: true, state: chanqadmin.StateDead,
 		run: (*chanqadmin.Queue).Purge,
 	},
 	"cancel": {
-		ask:    "Cancel messages? They are deleted, also from under the hands of who works on them. There is no way back.",
+		ask:    "Cancel messages? They are deleted permanently, also those that a consumer is processing.",
 		notice: "%s cancelled.", many: true, run: (*chanqadmin.Queue).Cancel,
 	},
 }
 
-// toFailures is a change's Back.
+// toFailures is the Back of a change that was requested on the page of failures.
 const toFailures = "failures"
 
 const (
 	mostForm   = 256 << 10 // bytes
-	mostChosen = 1000      // messages of a form
-	mostChange = 100_000   // messages of a group that one form changes
+	mostChosen = 1000      // messages that a form names
+	mostChange = 100_000   // messages of a group that a form changes
 	mostReason = 400       // bytes
 	changeTime = time.Minute
 )
 
-// askData is what the page shows that asks once more.
+// askData is the data of the page with the second form.
 type askData struct {
 	change
 	Question string
 	Count    int
-	More     bool // there may be more
+	More     bool // there may be more than Count
 }
 
 func (h *Handler) change(v *visit) (*answer, error) {
@@ -119,15 +119,19 @@ func (h *Handler) change(v *visit) (*answer, error) {
 		return &answer{view: &view{Page: "ask", Tab: "messages", Name: "Are you sure?", Queue: name, Kind: kind, Data: data}}, nil
 	}
 	n, err := h.do(v, q, c, d, s)
+	if err != nil && n > 0 {
+		why := asRefusal(context.Background(), err)
+		return nil, fmt.Errorf("%w: %w", &refusal{why.status, d.result(n) + " Then the change failed; repeat it for the rest. " + why.text}, err)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return &answer{goTo: "q/" + url.PathEscape(name) + "/" + back(c.Back, h.notice(v, c.Do, n))}, nil
 }
 
-func readChange(form url.Values) (c change, d deed, err error) {
+func readChange(form url.Values) (c change, d action, err error) {
 	c = change{Do: form.Get("do"), Group: form.Get("group"), Reason: form.Get("reason"), Back: form.Get("back")}
-	d, known := deeds[c.Do]
+	d, known := actions[c.Do]
 	if !known || len(c.Reason) > mostReason {
 		return c, d, errForm
 	}
@@ -147,13 +151,13 @@ func readChange(form url.Values) (c change, d deed, err error) {
 		return c, d, errForm
 	}
 	if d.many && len(c.IDs) == 0 && c.Group == "" {
-		return c, d, &refusal{http.StatusBadRequest, "No message was chosen."}
+		return c, d, &refusal{http.StatusBadRequest, "Choose at least one message."}
 	}
 	return c, d, nil
 }
 
-// selection is what the change is about: the messages that were chosen, or those of a group.
-func (c *change) selection(d deed) (chanqadmin.Select, error) {
+// selection selects the messages of the change: the chosen ones, or those of a group.
+func (c *change) selection(d action) (chanqadmin.Select, error) {
 	if len(c.IDs) > 0 || c.Group == "" {
 		return chanqadmin.Select{State: d.state, IDs: c.IDs}, nil
 	}
@@ -164,15 +168,15 @@ func (c *change) selection(d deed) (chanqadmin.Select, error) {
 	return s, nil
 }
 
-// bounded is a name that chanqadmin.Change.Actor admits.
+// bounded makes a name valid for chanqadmin.Change.Actor.
 func bounded(name string) string {
 	name = strings.ReplaceAll(strings.ToValidUTF8(name, "?"), "\x00", "")
 	return strings.ToValidUTF8(name[:min(len(name), sqlbatch.MaxPauseText)], "")
 }
 
-// do makes a change, and logs it. It goes on when who asked has gone: half of it would be
-// done.
-func (h *Handler) do(v *visit, q *chanqadmin.Queue, c change, d deed, s chanqadmin.Select) (n int, err error) {
+// do makes a change, logs it, and returns how many messages it changed, also with an error. It continues if the visitor disconnects, so
+// that no change ends half-way for that reason.
+func (h *Handler) do(v *visit, q *chanqadmin.Queue, c change, d action, s chanqadmin.Select) (n int, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.ctx), changeTime)
 	defer cancel()
 	log := h.cfg.Log.With("queue", q.Name(), "do", c.Do, "user", v.rights.User, "from", v.RemoteAddr, "reason", c.Reason, "select", s)
@@ -183,12 +187,12 @@ func (h *Handler) do(v *visit, q *chanqadmin.Queue, c change, d deed, s chanqadm
 	}
 	done, err := d.run(q, ctx, s, by)
 	if err != nil {
-		log.Error("chanqweb: a change has failed", "changed", done.Messages, "error", err)
+		log.Error("chanqweb: a change failed", "changed", done.Messages, "error", err)
 		return done.Messages, err
 	}
 	log.Info("chanqweb: a change was made", "changed", done.Messages)
 	if err := h.store.changed(ctx, q.Name()); err != nil && !errors.Is(err, chanq.ErrNoSchema) {
-		log.Debug("chanqweb: the figures are not renewed", "error", err)
+		log.Debug("chanqweb: the counts are not read again", "error", err)
 	}
 	return done.Messages, nil
 }
@@ -200,7 +204,7 @@ func firstOf(ids []chanq.ID) string {
 	return ids[0].String()
 }
 
-// back is the page of a queue to which a form leads.
+// back returns the address of the page to show after a change, relative to that of the queue.
 func back(to string, query url.Values) string {
 	page := ""
 	switch {
@@ -213,10 +217,10 @@ func back(to string, query url.Values) string {
 	return page + "?" + query.Encode()
 }
 
-// noticeFor is for how long an address shows what was done.
+// noticeFor is how long an address shows the result of a change.
 const noticeFor = time.Minute
 
-// notice is what an address says of a change that this visitor has just made.
+// notice returns the query of an address that shows the result of a change to the visitor who made it.
 func (h *Handler) notice(v *visit, do string, n int) url.Values {
 	query := url.Values{"did": {do}, "n": {strconv.Itoa(n)}, "at": {strconv.FormatInt(v.now.Unix(), 10)}}
 	query.Set("seal", h.sealOf(v, query))
@@ -228,27 +232,33 @@ func (h *Handler) sealOf(v *visit, query url.Values) string {
 	return h.mac("notice", n, v.rights.User, query.Get("did"), query.Get("n"), query.Get("at"))
 }
 
-// noticeOf says what was done, if notice has made the address for this visitor, and lately: a link that anybody has made says nothing.
+// noticeOf returns the result that the address shows, if notice made it for this visitor at most noticeFor ago. A link that another
+// person made shows nothing.
 func (h *Handler) noticeOf(v *visit) string {
 	query := v.URL.Query()
-	d, known := deeds[query.Get("did")]
+	d, known := actions[query.Get("did")]
 	_, visited := sentNonce(v.Request)
 	at, err := strconv.ParseInt(query.Get("at"), 10, 64)
 	if !known || !visited || err != nil || v.now.Sub(time.Unix(at, 0)).Abs() > noticeFor || !equal(query.Get("seal"), h.sealOf(v, query)) {
 		return ""
 	}
 	n, _ := strconv.Atoi(query.Get("n"))
+	text := d.result(n)
+	if n >= mostChange {
+		text += " There may be more of them: repeat the change."
+	}
+	return text
+}
+
+// result is the sentence for an action that changed n messages.
+func (d action) result(n int) string {
 	switch {
 	case !d.many:
 		return d.notice
 	case n == 0:
-		return "No message was changed: none was there any more, or none that could be."
+		return "No message was changed: the messages have ended, or cannot be changed."
 	case n == 1:
 		return fmt.Sprintf(d.notice, "One message is")
 	}
-	text := fmt.Sprintf(d.notice, grouped(int64(n))+" messages are")
-	if n >= mostChange {
-		text += " There may be more of them: do it once more."
-	}
-	return text
+	return fmt.Sprintf(d.notice, grouped(int64(n))+" messages are")
 }

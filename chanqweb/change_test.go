@@ -1,6 +1,7 @@
 package chanqweb_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -13,6 +14,10 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqweb"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
 )
 
 func TestWhoMayNotChangeAnythingHasNoFormAndNoSuccess(t *testing.T) {
@@ -119,7 +124,7 @@ func TestChangesAreMadeAndLogged(t *testing.T) {
 		did("The queue is paused", "do", "pause", "reason", "the <printer> burns")
 		require.True(t, shop.Stats(shop.Mail).Paused)
 		require.Regexp(t, `Since <time [^>]*>[^<]*</time>, by ada: the &lt;printer&gt; burns\.`, s.see("/q/mail/"))
-		did("The queue goes on", "do", "resume")
+		did("The queue is resumed", "do", "resume")
 		require.False(t, shop.Stats(shop.Mail).Paused)
 
 		did("One message is ready again", "do", "redrive", "id", dead[3].String(), "back", "dead")
@@ -131,7 +136,7 @@ func TestChangesAreMadeAndLogged(t *testing.T) {
 		require.Equal(t, 1, shop.Stats(shop.Mail).Dead)
 
 		last := groupKey(t, s.see("/q/mail/failures"), "disk full")
-		did("It is done to one message, all of this group.", "do", "purge", "group", last, "back", "failures")
+		did("This changes one message, all of this group.", "do", "purge", "group", last, "back", "failures")
 		require.Equal(t, 1, shop.Stats(shop.Mail).Dead, "it asks before")
 		require.Equal(t, http.StatusBadRequest, s.post("mail", "do", "cancel", "group", last, "sure", "yes", "token", token).StatusCode, "only dead ones have a cause")
 
@@ -147,6 +152,38 @@ func TestChangesAreMadeAndLogged(t *testing.T) {
 		for _, said := range []string{"do=pause", "do=resume", "do=redrive", "reason=\"the <printer> burns\"", "select.cause=rejected select.fingerprint=" + strings.TrimPrefix(key, "rejected-"), "changed=2", "do=purge", "do=cancel", "user=ada"} {
 			require.Contains(t, s.log.String(), said)
 		}
+	})
+}
+
+// Of a group of more messages than one statement changes, a part is purged when the second statement fails.
+func TestAChangeThatFailsHalfWayShowsWhatItHasDone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		const dead, step = 1200, 1000
+		causes := make([]error, dead)
+		for i := range causes {
+			causes[i] = fmt.Errorf("user %d is unknown", i)
+		}
+		shop.Kill(shop.Mail, "x", nil, causes...)
+		s := shop.open(everything)
+		page := s.see("/q/mail/failures")
+		key, token := groupKey(t, page, "user"), s.token("/q/mail/failures")
+		purges := sqlite.Dialect.Queue(sqlbatch.Names{Queue: "mail"}).Discard(nil)
+		steps := 0
+		shop.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if testdb.Runs(op, purges) {
+				if steps++; steps == 2 {
+					return faultdb.Fail(errors.New("host db7 is S3CRET"))
+				}
+			}
+			return faultdb.Fault{}
+		})
+		r := s.post("mail", "do", "purge", "group", key, "back", "failures", "sure", "yes", "token", token)
+		require.Equal(t, http.StatusServiceUnavailable, r.StatusCode)
+		require.Contains(t, r.text, "1\u2009000 messages are purged. Then the change failed; repeat it for the rest. The database")
+		require.NotContains(t, r.text, "S3CRET")
+		require.Contains(t, s.log.String(), "S3CRET")
+		require.Equal(t, dead-step, shop.Stats(shop.Mail).Dead)
 	})
 }
 
@@ -201,9 +238,9 @@ func TestANoticeIsOfWhatTheVisitorHasJustDone(t *testing.T) {
 		shop := newShop(t)
 		s := shop.open(everything)
 		r := s.post("mail", "do", "pause", "token", s.token("/q/mail/"))
-		require.Contains(t, r.text, "nothing is claimed any more")
+		require.Contains(t, r.text, `role="status">The queue is paused`)
 		own := strings.TrimPrefix(r.Request.URL.String(), s.url)
-		require.Contains(t, s.see(own), "nothing is claimed any more", "loaded again")
+		require.Contains(t, s.see(own), `role="status">The queue is paused`, "loaded again")
 		require.NotContains(t, s.see(strings.Replace(own, "did=pause", "did=resume", 1)), `class="notice" role="status"`, "another deed")
 		for _, query := range []string{"?did=all+is+lost&n=1", "?did=redrive&n=<b>", "?did=redrive&n=3", "?did=purge&n=1000000&at=" + fmt.Sprint(time.Now().Unix()), "?did=drop&n=1"} {
 			require.NotContains(t, s.see("/q/mail/"+query), `class="notice" role="status"`, query)

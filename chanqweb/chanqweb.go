@@ -1,28 +1,24 @@
-// Package chanqweb is a page on which operators look at queues, and change what is in
-// them where they may:
+// Package chanqweb is a web UI with which operators look at queues and, if permitted, change their messages:
 //
 //	page, err := chanqweb.New(db, chanqweb.Config{Title: "shop"})
 //	mux.Handle("/queues/", http.StripPrefix("/queues", page))
 //
-// It works under any prefix that is stripped from the path, and behind any proxy that
-// strips it: its links are relative. Nothing of it comes from elsewhere, and it needs no
-// JavaScript but to follow the figures as they change.
+// Its links are relative, so it works under any prefix that is stripped from the path, also by a proxy. It loads nothing from other
+// sites, and needs JavaScript only for pages that update automatically.
 //
-// Who asks is the server's affair: wrap the page in what knows your users, or in
-// WithPassword, or in LocalOnly; without one of these whoever reaches the server sees your
-// queues. What they may do is Config.Rights: nothing but look, unless it says so, and
-// without the bodies and the values of headers. Every request that changes something
-// carries a token that other sites cannot know, and is logged.
+// The package does not know your users. Wrap the handler in your own authentication, in WithPassword, or in LocalOnly: without one of
+// these everyone who reaches the server sees the queues. Config.Rights says what a user may do. By default that is to look, without
+// bodies and the values of headers. Every request that changes something needs a token that other sites cannot know, and is logged.
 //
-// What a page asks of the database is bounded, however deep the queues are: counts end at
-// 10,000, lists go on from a place, and a figure that somebody has just asked for is not
-// asked for again.
+// The database work of a page does not grow with the depth of the queues: counts have a limit of 10,000, lists begin at a cursor, and
+// all visitors share the last counts of a queue.
 package chanqweb
 
 import (
 	"crypto/rand"
 	"database/sql"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -32,85 +28,80 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// Config says what the page shows, and to whom. The zero value shows all queues of the
-// database, changes nothing and hides bodies.
+// Config configures a Handler. With the zero value it shows all queues of the database, changes nothing and hides bodies.
 type Config struct {
 	Dialect chanq.Dialect // as in chanq.Config
 	Schema  string        // as in chanq.Config
 
-	// Title is what the page calls the database. Default "chanq".
+	// Title is the name of the database on each page. Default: "chanq".
 	Title string
 
-	// Rights says what whoever sent a request may do. It is called once a request, by many
-	// goroutines. Default: look.
+	// Rights returns what the sender of a request may do. It is called once per request, concurrently. Default: the zero Rights.
 	Rights func(*http.Request) Rights
 
-	// Redact changes a message before any of it is shown, whoever looks: its errors, keys, headers, body. In
-	// lists it has neither headers nor body, for the page of slots nothing but Key and Slot, and for the groups of
-	// failures nothing but the ID, the state, the cause and LastError: hide LastError there if it depends on other fields.
-	// Of what handlers returned as an error nothing else is hidden (see Rights.Bodies).
-	// It is called by many goroutines, and what it is given is its own. Default: nothing is changed.
+	// Redact changes a message before the UI shows any of it, to every user: its error, keys, headers and body. In lists the message has
+	// neither headers nor body. On the page of slots it has only Key and Slot. For a group of failures it is the group's last message,
+	// and has only the ID, the state, the cause, EndedAt and LastError: if what you hide depends on other fields, hide LastError. Nothing
+	// else hides the errors that handlers return (see Rights.Bodies). It is called concurrently, and owns the message. Default: none.
 	Redact func(queue string, e *chanqadmin.Entry)
 
-	// Log gets a record of each change, and of each that was refused; and the errors of the database, of
-	// which a page tells no more than a sentence. Default slog.Default().
+	// Log gets a record of each change, also of a rejected one, and the errors of the database, of which a page shows only a sentence.
+	// Default: slog.Default().
 	Log *slog.Logger
 
-	// History is what queues were like. Default: what chanq keeps of them, chanqadmin.Queue.History.
+	// History returns the samples of the charts. Default: chanqadmin.Queue.History.
 	History History
 
-	// Secret is what the tokens of forms are made of: the same in all processes that serve
-	// the page at one address, 32 bytes or more. Default: random, for one process.
+	// Secret is the key of the tokens in forms. All processes that serve the UI at one address need the same one. Default: random, for
+	// one process. Range: 32 bytes or more.
 	Secret []byte
 
-	// Timeout is the longest that a page waits for the database. Default 10 s.
+	// Timeout bounds the time that a page waits for the database. Default: 10 s.
 	Timeout time.Duration
 
-	// MaxLive is how many pages may follow the figures at a time; others show them as they were when
-	// they were opened. Default 64.
+	// MaxLive is how many open pages may update automatically. Further ones stay as they were when they were opened. Default: 64.
 	MaxLive int
 }
 
-// Rights are what somebody may do. The zero value is to look.
+// Rights are what a user may do. With the zero value the user may look.
 type Rights struct {
-	User   string // who it is, for the log
+	User   string // the name of the user, for the log
 	Change bool   // redrive, purge, cancel, pause, resume
-	Bodies bool   // see bodies, values of headers, and what a codec said of those it cannot decode
+	Bodies bool   // see bodies, values of headers, and the text of a codec's error
 }
 
-// Handler serves the page. It is safe for concurrent use, and has no goroutines but those
-// of requests.
+// Handler serves the web UI. It is safe for concurrent use, and has no goroutines of its own.
 type Handler struct {
 	cfg    Config
 	store  *store
-	teller *teller
+	errors *errorLog
 	pages  *pages
 	mux    *http.ServeMux
 	origin *http.CrossOriginProtection
-	lives  chan struct{} // of capacity MaxLive: held by pages that follow the figures
+	lives  chan struct{} // of capacity MaxLive: has a value for each page that updates automatically
 	closed chan struct{}
 }
 
-// pagesAtOnce is how many requests may use the database at a time.
+// pagesAtOnce is how many requests may use the database at once.
 const pagesAtOnce = 4
 
-// leastSecret is in bytes.
+// leastSecret is the least size of Config.Secret, in bytes.
 const leastSecret = 32
 
-// New makes the page of a database. It asks nothing of it.
+// New makes the web UI of a database. It makes no database call.
 func New(db *sql.DB, cfg Config) (*Handler, error) {
 	var wrong []error
 	if db == nil {
-		wrong = append(wrong, errors.New("chanqweb: db is nil"))
+		wrong = append(wrong, errors.New("chanqweb: db must not be nil"))
 	}
 	if cfg.Timeout < 0 {
-		wrong = append(wrong, errors.New("chanqweb: Config.Timeout is negative"))
+		wrong = append(wrong, fmt.Errorf("chanqweb: Config.Timeout is %v: must be 0 (10 s) or more", cfg.Timeout))
 	}
 	if cfg.MaxLive < 0 {
-		wrong = append(wrong, errors.New("chanqweb: Config.MaxLive is negative"))
+		wrong = append(wrong, fmt.Errorf("chanqweb: Config.MaxLive is %d: must be 0 (64) or more", cfg.MaxLive))
 	}
 	if n := len(cfg.Secret); n > 0 && n < leastSecret {
-		wrong = append(wrong, errors.New("chanqweb: Config.Secret is short: must be 32 bytes or more"))
+		wrong = append(wrong, fmt.Errorf("chanqweb: Config.Secret is %d bytes: must be at least %d, or unset for a random one", n, leastSecret))
 	}
 	if err := errors.Join(wrong...); err != nil {
 		return nil, err
@@ -138,17 +129,16 @@ func New(db *sql.DB, cfg Config) (*Handler, error) {
 		cfg.Secret = make([]byte, leastSecret)
 		rand.Read(cfg.Secret) // which never fails
 	}
-	told := &teller{log: cfg.Log, last: map[string]time.Time{}}
 	h := &Handler{
-		cfg: cfg, store: newStore(db, cfg), teller: told, pages: loadPages(), mux: http.NewServeMux(), origin: http.NewCrossOriginProtection(),
+		cfg: cfg, store: newStore(db, cfg), pages: loadPages(), errors: &errorLog{log: cfg.Log, last: map[string]time.Time{}}, mux: http.NewServeMux(), origin: http.NewCrossOriginProtection(),
 		lives: make(chan struct{}, cfg.MaxLive), closed: make(chan struct{}),
 	}
 	h.routes()
 	return h, nil
 }
 
-// Close ends the pages that follow the figures, which would keep http.Server.Shutdown
-// waiting: give it to http.Server.RegisterOnShutdown. Call it once.
+// Close ends the requests of pages that update automatically, which would keep http.Server.Shutdown waiting: give it to
+// http.Server.RegisterOnShutdown. Call it once.
 func (h *Handler) Close() { close(h.closed) }
 
 func (h *Handler) routes() {
@@ -174,7 +164,7 @@ func (h *Handler) routes() {
 	h.mux.HandleFunc("GET /", h.page(func(*visit) (*answer, error) { return nil, errNoPage }))
 }
 
-// ServeHTTP serves the page.
+// ServeHTTP serves the web UI.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	harden(w.Header())
 	h.mux.ServeHTTP(w, r)

@@ -9,39 +9,38 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// Charts are lines of SVG without a word in them: those around are of HTML, so that they
-// are as large on a telephone as elsewhere.
+// Charts are lines in SVG without text. The text around them is HTML, so that it has the same size on a telephone.
 
-// The box in which lines are drawn. It is stretched to what room there is.
+// The size of the coordinate system. The browser stretches it.
 const (
 	chartWidth  = 600
 	chartHeight = 100
 )
 
-// chart is what a template draws.
+// chart is the data of a chart.
 type chart struct {
 	Title  string
 	Lines  []line
-	Top    string // what the upper edge is
+	Top    string // the value at the upper edge
 	Places []string
-	Rows   [][]string // the same as a table, the last first
+	Rows   [][]string // the samples as a table, latest first
 }
 
 // line is one of up to three lines of a chart.
 type line struct {
 	Name string
-	Path string // of SVG: gaps are moves
-	Area string // of the surface below
-	Last string
+	Path string // in SVG; gaps are moves
+	Area string // the path of the area below the line
+	Last string // the latest value
 }
 
-// series is a figure of samples; NaN is a gap.
+// series is a value of samples; NaN is a gap.
 type series struct {
 	name string
 	of   func(chanqadmin.Sample) float64
 }
 
-// draw makes a chart of samples of the time before now.
+// draw makes a chart of the samples of the last s.Last.
 func draw(title string, samples []chanqadmin.Sample, now time.Time, s span, format func(float64) string, all ...series) chart {
 	begin := now.Add(-s.Last)
 	c := chart{Title: title, Places: s.Places}
@@ -58,7 +57,7 @@ func draw(title string, samples []chanqadmin.Sample, now time.Time, s span, form
 	for _, one := range all {
 		path, latest := trace(samples, begin, s.Last, s.step, top, one.of)
 		l := line{Name: one.name, Path: path, Area: below(path), Last: format(math.NaN())}
-		if latest != nil && now.Sub(latest.At.Add(s.step)) <= 2*s.step { // else it is no figure of now
+		if latest != nil && now.Sub(latest.At.Add(s.step)) <= 2*s.step { // otherwise it is not a current value
 			l.Last = format(one.of(*latest))
 		}
 		c.Lines = append(c.Lines, l)
@@ -67,7 +66,7 @@ func draw(title string, samples []chanqadmin.Sample, now time.Time, s span, form
 	return c
 }
 
-// mostRows are as many as the table beside a chart has.
+// mostRows is the most rows of the table of a chart.
 const mostRows = 60
 
 func table(samples []chanqadmin.Sample, s span, format func(float64) string, all []series) (rows [][]string) {
@@ -82,11 +81,11 @@ func table(samples []chanqadmin.Sample, s span, format func(float64) string, all
 	return rows
 }
 
-// trace is the path of a figure, and the last sample on it. Where samples are missing, or have no such
-// figure, it begins anew; one between two gaps is a dot.
+// trace returns the path of a value, and the last sample on it. If samples are missing, or have no such value, the path has a gap. A sample
+// between two gaps is a dot.
 func trace(samples []chanqadmin.Sample, begin time.Time, last, step time.Duration, top float64, of func(chanqadmin.Sample) float64) (path string, latest *chanqadmin.Sample) {
 	var b strings.Builder
-	alone := false // what was written last begins a piece
+	alone := false // the last point has no line yet
 	for i := range samples {
 		s := &samples[i]
 		v := of(*s)
@@ -116,10 +115,10 @@ func trace(samples []chanqadmin.Sample, begin time.Time, last, step time.Duratio
 	return b.String(), latest
 }
 
-// dot is a line of no length, whose round ends are seen.
+// dot is a line of length 0, of which the round ends are visible.
 const dot = "h0"
 
-// below closes each piece of a path along the lower edge.
+// below returns the area between a path and the lower edge.
 func below(path string) string {
 	var b strings.Builder
 	for piece := range strings.SplitSeq(path, "M") {
@@ -134,7 +133,7 @@ func below(path string) string {
 	return b.String()
 }
 
-// roundUp is the next of 1, 2, 5, 10, 20 …
+// roundUp returns the next number of 1, 2, 5, 10, 20 …
 func roundUp(v float64) float64 {
 	if v <= 0 {
 		return 1
@@ -148,7 +147,7 @@ func roundUp(v float64) float64 {
 	return 10 * unit
 }
 
-// counted is a depth, where it is known.
+// counted is a count of samples that have counts.
 func counted(of func(chanqadmin.Sample) int) func(chanqadmin.Sample) float64 {
 	return func(s chanqadmin.Sample) float64 {
 		if !s.Counted {
@@ -158,26 +157,26 @@ func counted(of func(chanqadmin.Sample) int) func(chanqadmin.Sample) float64 {
 	}
 }
 
-// rate is a figure a second.
+// rate is a value per second.
 func rate(step time.Duration, of func(chanqadmin.Sample) int64) func(chanqadmin.Sample) float64 {
 	return func(s chanqadmin.Sample) float64 { return float64(of(s)) / step.Seconds() }
 }
 
-// charts are those of a queue, whose counts end at limit.
+// charts returns the charts of a queue. Its counts have a limit.
 func charts(samples []chanqadmin.Sample, now time.Time, s span, limit int) []chart {
-	over := ended(samples, s.step, now) // what is still added up would be drawn too low
+	over := ended(samples, s.step, now) // the sum of a period that is not over would be too low
 	return []chart{
 		draw("Depth", samples, now, s, func(v float64) string { return atLeast(v, limit) },
 			series{"ready", counted(func(s chanqadmin.Sample) int { return s.Ready })},
 			series{"leased", counted(func(s chanqadmin.Sample) int { return s.Leased })},
 			series{"dead", counted(func(s chanqadmin.Sample) int { return s.Dead })}),
-		draw("Messages a second", over, now, s, perSecond,
+		draw("Messages per second", over, now, s, perSecond,
 			series{"sent", rate(s.step, func(s chanqadmin.Sample) int64 { return s.Sent })},
 			series{"acked", rate(s.step, func(s chanqadmin.Sample) int64 { return s.Acked })},
 			series{"failed", rate(s.step, func(s chanqadmin.Sample) int64 { return s.Nacked + s.Died })}),
 		draw("Waiting", samples, now, s, seconds,
 			series{"mean wait", func(s chanqadmin.Sample) float64 {
-				if s.Delivered == 0 { // nobody has waited, which is not to have waited for no time
+				if s.Delivered == 0 { // there is no mean, which is not a mean of 0
 					return math.NaN()
 				}
 				return s.MeanWait().Seconds()
@@ -191,7 +190,7 @@ func charts(samples []chanqadmin.Sample, now time.Time, s span, limit int) []cha
 	}
 }
 
-// atLeast is a count, with a + where counting has ended.
+// atLeast is the text of a count, with a + at the limit.
 func atLeast(v float64, limit int) string {
 	if limit > 0 && v >= float64(limit) {
 		return amount(v) + "+"
@@ -199,7 +198,7 @@ func atLeast(v float64, limit int) string {
 	return amount(v)
 }
 
-// sparkline is the depth of the last hour, in a box of its own.
+// sparkline is the line of the depth of the last hour, scaled to its own maximum.
 func sparkline(samples []chanqadmin.Sample, now time.Time) line {
 	depth := counted(func(s chanqadmin.Sample) int { return s.Ready + s.Leased })
 	top := 1.0

@@ -12,11 +12,9 @@ import (
 	"strings"
 )
 
-// What keeps others out: other sites by what their pages may make a browser do, and other
-// people by a password.
+// Protection against requests that other sites make a browser send, and against people without the password.
 
-// policy lets a page use its own files only, and be shown in no frame. Forms go to the
-// page itself.
+// policy permits a page its own files and forms only, and no frame around it.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
@@ -30,14 +28,14 @@ func harden(header http.Header) {
 	header.Set("Cache-Control", "no-store")
 }
 
-// The token of a form is a MAC over a random cookie and the user: another site can have a
-// browser send the cookie, but neither reads it nor knows the key.
+// The token of a form is a MAC of a random cookie and the user. Another site can make a browser send the cookie, but it cannot read it
+// and does not know the key.
 const (
 	cookieName  = "chanq_form"
 	cookieBytes = 32
 )
 
-// nonce returns that of the cookie, or a new one that it has the browser keep.
+// nonce returns the value of the cookie. If there is none, it sets one.
 func nonce(w http.ResponseWriter, r *http.Request) string {
 	if n, ok := sentNonce(r); ok {
 		return n
@@ -62,7 +60,7 @@ func sentNonce(r *http.Request) (string, bool) {
 
 func (h *Handler) token(nonce, user string) string { return h.mac("form", nonce, user) }
 
-// mac is that of some values, by Config.Secret.
+// mac returns the MAC of values, by Config.Secret.
 func (h *Handler) mac(values ...string) string {
 	mac := hmac.New(sha256.New, h.cfg.Secret)
 	for _, v := range values {
@@ -73,22 +71,20 @@ func (h *Handler) mac(values ...string) string {
 
 func equal(a, b string) bool { return hmac.Equal([]byte(a), []byte(b)) }
 
-// genuine reports whether a form is one that this page gave to this user.
+// genuine reports whether this UI made the form, for this user.
 func (h *Handler) genuine(r *http.Request, user string) bool {
 	n, ok := sentNonce(r)
 	return ok && h.origin.Check(r) == nil && equal(h.token(n, user), r.PostFormValue("token"))
 }
 
-// LocalOnly answers only requests that come from this machine, over a loopback address, and
-// ask for it by one of its own names: localhost or a loopback address. That they come from it
-// is not enough: a site elsewhere may have its own name lead there, and then a browser here
-// gives it the answers. A proxy on this machine passes only if it asks for localhost; who
-// reaches that sees the page.
+// LocalOnly rejects every request that does not come from a loopback address, or whose Host is neither localhost nor a loopback address.
+// The address alone is not enough: another site may let its own name resolve to 127.0.0.1, and a browser on this machine would then give
+// it the responses. Requests of a proxy on this machine pass if their Host is localhost: everyone who reaches that proxy sees the UI.
 func LocalOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !loopback(r.Host) || !loopback(r.RemoteAddr) {
 			harden(w.Header())
-			http.Error(w, "This page is for this machine: ask for it as localhost.", http.StatusMisdirectedRequest)
+			http.Error(w, "This web UI serves its own machine only: use the address localhost.", http.StatusMisdirectedRequest)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -104,9 +100,8 @@ func loopback(host string) bool {
 	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }
 
-// WithPassword asks for a password (HTTP's basic authentication), whatever the user's name
-// is, which User returns. It is no more secret than the connection: use TLS. If it is "", as
-// that of a variable that nobody has set, no password is right.
+// WithPassword requires a password by HTTP basic authentication, with any user name, which User returns. The password is as secret as the
+// connection: use TLS. If password is "", for example from an unset variable, every request is rejected.
 func WithPassword(next http.Handler, password string) http.Handler {
 	want := sha256.Sum256([]byte(password))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -115,15 +110,14 @@ func WithPassword(next http.Handler, password string) http.Handler {
 		if !ok || password == "" || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
 			harden(w.Header())
 			w.Header().Set("WWW-Authenticate", `Basic realm="chanq", charset="UTF-8"`)
-			http.Error(w, "A password is needed.", http.StatusUnauthorized)
+			http.Error(w, "This web UI requires a password.", http.StatusUnauthorized)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// User is the name that somebody gave with the password of WithPassword; "" is none.
-// Nobody has checked it: any name goes with the password.
+// User returns the user name of a request that passed WithPassword, or "". The name is not verified: the password is valid with any name.
 func User(r *http.Request) string {
 	name, _, _ := r.BasicAuth()
 	return name

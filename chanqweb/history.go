@@ -8,19 +8,18 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// History is what queues were like, where it is not chanq's own: see Config.History.
+// History is a source of samples other than chanq's own: see Config.History.
 type History interface {
-	// History returns the samples of a queue as chanqadmin.Queue.History does. It is called by many
-	// goroutines.
+	// History returns the samples of a queue as chanqadmin.Queue.History does. It is called concurrently.
 	History(ctx context.Context, queue string, since time.Time, step time.Duration) ([]chanqadmin.Sample, error)
 }
 
-// span is a time that charts show.
+// span is a period that charts show.
 type span struct {
 	Name   string
 	Last   time.Duration
 	step   time.Duration
-	Places []string // of times below a chart, from its beginning to its end
+	Places []string // labels below a chart, from left to right
 }
 
 var spans = []span{
@@ -38,7 +37,7 @@ func spanNamed(name string) span {
 	return spans[0]
 }
 
-// samples are those of a time.
+// samples returns the samples of a queue since a time.
 func (h *Handler) samples(v *visit, queue string, since time.Time, step time.Duration) ([]chanqadmin.Sample, error) {
 	if h.cfg.History != nil {
 		return h.cfg.History.History(v.ctx, queue, since, step)
@@ -50,7 +49,7 @@ func (h *Handler) samples(v *visit, queue string, since time.Time, step time.Dur
 	return q.History(v.ctx, since, step)
 }
 
-// lastHour are the samples of minutes, of now or of a moment ago.
+// lastHour returns the samples of the last 60 minutes, at most StepFine old.
 func (h *Handler) lastHour(v *visit, queue string) (list []chanqadmin.Sample, err error) {
 	if list, known := h.store.sampled(queue, v.now); known {
 		return list, nil
@@ -62,13 +61,13 @@ func (h *Handler) lastHour(v *visit, queue string) (list []chanqadmin.Sample, er
 	return list, err
 }
 
-// growing reports whether a sample is, or may be, of a time that is not over: by clocks that may
-// be apart, the database's and the page's, for as long as there could be one after it.
+// growing reports whether the period of a sample may not be over. The clocks of the database and of this process may differ, so that holds
+// until there could be a later sample.
 func growing(s chanqadmin.Sample, step time.Duration, now time.Time) bool {
 	return now.Sub(s.At) < 2*step
 }
 
-// ended are samples without the last one, while that may grow.
+// ended returns the samples without the last one if that may grow.
 func ended(list []chanqadmin.Sample, step time.Duration, now time.Time) []chanqadmin.Sample {
 	if n := len(list); n > 0 && growing(list[n-1], step, now) {
 		return list[:n-1]
@@ -76,7 +75,7 @@ func ended(list []chanqadmin.Sample, step time.Duration, now time.Time) []chanqa
 	return list
 }
 
-// lastWhole is the last sample of a time that is over, if it is of just now.
+// lastWhole returns the last complete sample, if it is recent.
 func lastWhole(list []chanqadmin.Sample, step time.Duration, now time.Time) (last chanqadmin.Sample, ok bool) {
 	list = ended(list, step, now)
 	if len(list) == 0 || quietSince(list, step, now) != "" {
@@ -85,7 +84,7 @@ func lastWhole(list []chanqadmin.Sample, step time.Duration, now time.Time) (las
 	return list[len(list)-1], true
 }
 
-// quietSince says since when there are no samples; "" where the last one is of just now.
+// quietSince says since when there are no samples; "" if the last one is recent.
 func quietSince(list []chanqadmin.Sample, step time.Duration, now time.Time) string {
 	end := list[len(list)-1].At.Add(step)
 	if now.Sub(end) <= 2*step {

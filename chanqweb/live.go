@@ -8,31 +8,31 @@ import (
 	"time"
 )
 
-// Pages that follow the figures get the part that changes anew, as server-sent events.
+// Pages that update automatically get the part that changes as server-sent events.
 
 const (
-	liveEvery = 2 * time.Second // at most
-	// liveLasts is when a page has to ask again, and so to say again who it is for.
+	liveEvery = 2 * time.Second // the least time between two events
+	// liveLasts is when a page has to send a new request, whose rights are checked again.
 	liveLasts = 15 * time.Minute
-	liveWrite = 10 * time.Second
+	liveWrite = 10 * time.Second // the time limit of writing an event
 )
 
-// live follows what answers a visit.
+// live returns a handler that sends the part of a page that updates, again and again.
 func (h *Handler) live(do func(*visit) (*answer, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case h.lives <- struct{}{}:
 			defer func() { <-h.lives }()
 		default:
-			http.Error(w, "Too many pages follow the figures.", http.StatusServiceUnavailable)
+			http.Error(w, "Too many pages update automatically (Config.MaxLive).", http.StatusServiceUnavailable)
 			return
 		}
 		w.Header().Set("Content-Type", "text/event-stream")
-		w.Header().Set("X-Accel-Buffering", "no") // nginx would keep events back
+		w.Header().Set("X-Accel-Buffering", "no") // nginx would buffer events
 		out := http.NewResponseController(w)
 		end := time.NewTimer(liveLasts)
 		defer end.Stop()
-		well := time.Now() // when the last figures were shown: by the page itself, if by no event
+		well := time.Now() // when figures were last shown, at first by the page itself
 		for {
 			began := time.Now()
 			if h.event(w, r, out, do, &well) != nil {
@@ -52,14 +52,14 @@ func (h *Handler) live(do func(*visit) (*answer, error)) http.HandlerFunc {
 	}
 }
 
-// event sends the part of a page that changes, as it is now; or that it is not known, since well.
+// event sends the part of a page that updates. After an error it sends the error, and since when there are no figures, instead.
 func (h *Handler) event(w http.ResponseWriter, r *http.Request, out *http.ResponseController, do func(*visit) (*answer, error), well *time.Time) error {
 	ctx, cancel := context.WithTimeout(r.Context(), h.cfg.Timeout)
 	defer cancel()
 	v := &visit{Request: r, ctx: ctx, w: w, rights: h.cfg.Rights(r), now: time.Now()}
 	shown := &view{Page: "trouble"}
 	if a, err := h.answer(v, do); err != nil {
-		shown.Data = fmt.Sprintf("%s There are no figures since %s (%s).", h.told(v, r.PathValue("queue"), err).text, well.UTC().Format("15:04:05 UTC"), lasting(v.now.Sub(*well)))
+		shown.Data = fmt.Sprintf("%s No figures since %s (%s).", h.refusalOf(v, r.PathValue("queue"), err).text, well.UTC().Format("15:04:05 UTC"), lasting(v.now.Sub(*well)))
 	} else {
 		shown, *well = a.view, v.now
 	}
@@ -68,8 +68,7 @@ func (h *Handler) event(w http.ResponseWriter, r *http.Request, out *http.Respon
 	if err != nil {
 		return err
 	}
-	// A server may have a deadline for whole answers; this one has one for each event. Where
-	// none can be set, the server's counts.
+	// A server may have a deadline for whole responses. This sets one for each event; if it cannot be set, that of the server holds.
 	_ = out.SetWriteDeadline(time.Now().Add(liveWrite))
 	for text := range bytes.Lines(part) {
 		if _, err := fmt.Fprintf(w, "data: %s\n", bytes.TrimRight(text, "\r\n")); err != nil {

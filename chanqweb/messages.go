@@ -17,20 +17,20 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// messagesAPage is how many messages a list has.
+// messagesAPage is the most messages of a page.
 const messagesAPage = 50
 
 var states = []chanqadmin.State{chanqadmin.StateReady, chanqadmin.StateScheduled, chanqadmin.StateLeased, chanqadmin.StateDead, chanqadmin.StateDone}
 
-// messagesData is what a list of messages shows.
+// messagesData is the data of a page of messages.
 type messagesData struct {
 	State  chanqadmin.State
 	States []chanqadmin.State
 	List   []chanqadmin.Entry
 	From   chanqadmin.PageToken
 	Next   chanqadmin.PageToken
-	Short  bool // there may be others behind Next, among many of another state
-	// What some of them have.
+	Short  bool // the page has fewer messages than it may, and there may be more behind Next
+	// Keyed, Failed and Held say that a message has a key, an error, or a holder.
 	Keyed, Failed, Held bool
 }
 
@@ -51,7 +51,7 @@ func (h *Handler) messages(v *visit) (*answer, error) {
 	page, err := q.List(v.ctx, chanqadmin.Select{State: state}, chanqadmin.List{After: data.From, Limit: messagesAPage})
 	if err != nil {
 		if op := (*chanq.OpError)(nil); data.From != "" && !errors.As(err, &op) && v.ctx.Err() == nil {
-			return nil, errNoPlace // nobody was asked
+			return nil, errNoPlace // List has rejected the token
 		}
 		return nil, err
 	}
@@ -68,39 +68,39 @@ func (h *Handler) messages(v *visit) (*answer, error) {
 	return &answer{view: &view{Page: "messages", Tab: "messages", Name: title, Queue: name, Kind: kind, Data: data}}, nil
 }
 
-// find leads to a message by its ID.
+// find redirects to the page of a message.
 func (h *Handler) find(v *visit) (*answer, error) {
 	name := v.PathValue("queue")
 	id, err := chanq.ParseID(v.URL.Query().Get("id"))
 	if err != nil {
-		return nil, &refusal{http.StatusBadRequest, "That is not the ID of a message. An ID is like 0199c0de-0000-7000-8000-000000000000."}
+		return nil, &refusal{http.StatusBadRequest, "This is not the ID of a message. An ID looks like 0199c0de-0000-7000-8000-000000000000."}
 	}
 	return &answer{goTo: "q/" + url.PathEscape(name) + "/m/" + id.String()}, nil
 }
 
-// messageData is what the page of one message shows.
+// messageData is the data of the page of a message.
 type messageData struct {
 	chanqadmin.Entry
 	Headers []headerLine
 	Life    []moment
-	As      string // json, text or hex
-	Forms   []string
-	Text    string // of the body, as As says
-	Cut     bool   // there is more of it
-	Group   string // the Key of its group
-	Live    bool   // in the queue, and not ended
+	As      string   // the form of Text: json, text or hex
+	Forms   []string // the forms that the body may have
+	Text    string   // of the body
+	Cut     bool     // Text has only its beginning
+	Group   string   // the Key of its group
+	Live    bool     // it is ready, scheduled or leased
 }
 
 type headerLine struct{ Name, Value string }
 
-// moment is one of a message's life.
+// moment is an event in the life of a message.
 type moment struct {
 	What   string
 	At     stampOf
 	Coming bool
 }
 
-// bodyShown is how many bytes of a body a page has.
+// bodyShown is the most bytes of a body on a page.
 const bodyShown = 64 << 10
 
 func (h *Handler) entry(v *visit) (e chanqadmin.Entry, kind chanq.Kind, err error) {
@@ -137,12 +137,12 @@ func (h *Handler) message(v *visit) (*answer, error) {
 	if v.rights.Bodies {
 		data.As, data.Forms, data.Text, data.Cut = bodyAs(e.Body, v.URL.Query().Get("as"))
 	}
-	data.Entry.Body = nil // the rest is not for templates
+	data.Entry.Body = nil // templates have Text
 	title := "Message " + e.ID.String()
 	return &answer{view: &view{Page: "message", Tab: "messages", Name: title, Queue: name, Kind: kind, Data: data}}, nil
 }
 
-// bodyAs shows a body as somebody wants it, or as it is best read, and says how else it can be.
+// bodyAs returns the text of a body in the wanted form, or in the first possible of json, text and hex, and the forms that are possible.
 func bodyAs(body []byte, wanted string) (as string, forms []string, text string, cut bool) {
 	shown := body
 	if len(shown) > bodyShown {
@@ -175,7 +175,7 @@ func bodyAs(body []byte, wanted string) (as string, forms []string, text string,
 	return as, forms, hex.Dump(shown), cut
 }
 
-// cutRune leaves out what was cut of the last character.
+// cutRune removes an incomplete character at the end of a body that was cut.
 func cutRune(b []byte, cut bool) []byte {
 	for i := 1; cut && i < utf8.UTFMax && i <= len(b); i++ {
 		if r := b[len(b)-i:]; utf8.RuneStart(r[0]) {
@@ -188,7 +188,7 @@ func cutRune(b []byte, cut bool) []byte {
 	return b
 }
 
-// body is the whole body, to be stored: never shown by the browser.
+// body sends the whole body as a download, which the browser does not show.
 func (h *Handler) body(v *visit) (*answer, error) {
 	if !v.rights.Bodies {
 		return nil, errNoBodies
@@ -201,11 +201,11 @@ func (h *Handler) body(v *visit) (*answer, error) {
 		w.Header().Set("Content-Type", "application/octet-stream")
 		w.Header().Set("Content-Disposition", `attachment; filename="`+e.ID.String()+`"`)
 		w.Header().Set("Content-Length", strconv.Itoa(len(e.Body)))
-		_, _ = w.Write(e.Body) // who is gone misses it
+		_, _ = w.Write(e.Body) // an error says that the visitor has disconnected
 	}}, nil
 }
 
-// lifeOf is what is known of a message's life, in order.
+// lifeOf returns the known events of a message's life, in order.
 func lifeOf(e chanqadmin.Entry, v *visit) (life []moment) {
 	add := func(what string, at stampOf) {
 		if !at.IsZero() {
@@ -224,7 +224,7 @@ func lifeOf(e chanqadmin.Entry, v *visit) (life []moment) {
 	add("expires", stampOf{e.ExpiresAt})
 	switch e.State {
 	case chanqadmin.StateDead:
-		add("set aside", stampOf{e.EndedAt})
+		add("dead-lettered", stampOf{e.EndedAt})
 	case chanqadmin.StateDone:
 		add("acked", stampOf{e.EndedAt})
 	}
@@ -232,14 +232,14 @@ func lifeOf(e chanqadmin.Entry, v *visit) (life []moment) {
 	return life
 }
 
-// failuresData is what the page of failures shows.
+// failuresData is the data of the page of failures.
 type failuresData struct {
 	Groups  []group
-	Others  int // groups that are not shown
-	More    bool
+	Others  int  // groups that are not shown
+	More    bool // there may be more groups
 	Total   int  // messages of all groups
 	AtLeast bool // there may be more messages
-	Most    int  // the share of the first, for the bars
+	Most    int  // messages of the largest group, for the bars
 }
 
 func (h *Handler) failures(v *visit) (*answer, error) {

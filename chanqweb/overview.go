@@ -9,26 +9,26 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// queuesAPage is how many queues an overview has.
+// queuesAPage is the most queues of a page of the overview.
 const queuesAPage = 100
 
-// overviewData is what the first page shows.
+// overviewData is the data of the overview.
 type overviewData struct {
 	Queues []queueLine
-	Next   string // the name behind which the next page begins
-	More   bool   // there are others before
+	Next   string // the name after which the next page begins
+	More   bool   // there are queues before those of this page
 	Total  int
 }
 
-// queueLine is one queue of them.
+// queueLine is a row of the overview.
 type queueLine struct {
 	Name    string
 	Kind    chanq.Kind
 	Stats   figures
 	Spark   line
-	In, Out string // messages a second, of the last whole minute
-	Quiet   string // why there are no such figures, and none of the last minutes in the line
-	Trouble string // instead of the rest
+	In, Out string // messages per second in the last complete minute
+	Quiet   string // why there are no rates, and nothing of the last minutes in Spark
+	Trouble string // an error, which is shown instead of the figures
 	placed
 }
 
@@ -50,14 +50,14 @@ func (h *Handler) overview(v *visit) (*answer, error) {
 			break
 		}
 		line, err := h.queueLine(v, name)
-		if errors.Is(err, chanq.ErrNoSchema) { // it was dropped just now
+		if errors.Is(err, chanq.ErrNoSchema) { // it has been dropped since names
 			continue
 		}
 		if err != nil {
 			if v.ctx.Err() != nil && len(data.Queues) == 0 {
 				return nil, err
 			}
-			line = queueLine{Name: name, Trouble: h.told(v, name, err).text}
+			line = queueLine{Name: name, Trouble: h.refusalOf(v, name, err).text}
 		}
 		data.Queues = append(data.Queues, line)
 	}
@@ -79,7 +79,7 @@ func (h *Handler) queueLine(v *visit, name string) (queueLine, error) {
 	case errors.Is(err, chanq.ErrNoSchema) || err == nil && len(list) == 0:
 		line.Quiet = "no history"
 	case err != nil:
-		h.told(v, name, err)
+		h.refusalOf(v, name, err)
 		line.Quiet = "the history cannot be read"
 	default:
 		line.Spark = sparkline(list, v.now)
@@ -91,19 +91,19 @@ func (h *Handler) queueLine(v *visit, name string) (queueLine, error) {
 	return line, nil
 }
 
-// queueData is what the page of a queue shows.
+// queueData is the data of the page of a queue.
 type queueData struct {
 	Stats   figures
 	Pause   chanqadmin.Pause
 	Members []memberLine
-	More    int // members that are not shown
+	More    int // consumers that are not shown
 	Span    string
 	Spans   []span
 	Charts  []chart
-	History string // why there are none, or how old they are
+	History string // why there are no charts, or how old they are
 }
 
-// membersShown is how many members the page of a queue has.
+// membersShown is the most consumers on the page of a queue.
 const membersShown = 20
 
 func (h *Handler) queue(v *visit) (*answer, error) {
@@ -138,25 +138,25 @@ func (h *Handler) queue(v *visit) (*answer, error) {
 	}}, nil
 }
 
-// chartsOf returns no charts, and why, where there is nothing to draw.
+// chartsOf returns the charts of a queue, or none and the reason.
 func (h *Handler) chartsOf(v *visit, queue string, s span, limit int) ([]chart, string) {
 	list, err := h.samples(v, queue, v.now.Add(-s.Last), s.step)
 	switch {
 	case errors.Is(err, chanq.ErrNoSchema):
-		return nil, "There is no history: its table is not here. Migrate the queue once more to have one."
+		return nil, "There is no history, because its table is missing: run chanq migrate."
 	case err != nil:
-		return nil, "The history cannot be read. " + h.told(v, queue, err).text
+		return nil, "The history cannot be read. " + h.refusalOf(v, queue, err).text
 	case len(list) == 0:
-		return nil, "There is no history of the last " + s.Name + ": no producer and no consumer was there to write one."
+		return nil, "There is no history of the last " + s.Name + ": no producer and no consumer was running."
 	}
 	quiet := quietSince(list, s.step, v.now)
 	if quiet != "" {
-		quiet = "The charts end before now, " + quiet + ": no producer and no consumer was there to go on."
+		quiet = "The charts end before now, " + quiet + ": no producer and no consumer was running."
 	}
 	return charts(list, v.now, s, limit), quiet
 }
 
-// noQueue: a name that no queue can have is not there either.
+// noQueue returns errNoQueue for a name that chanqadmin.Open rejects, and other errors unchanged.
 func noQueue(err error) error {
 	var op *chanq.OpError
 	if err == nil || errors.As(err, &op) {
@@ -170,10 +170,10 @@ func noQueue(err error) error {
 	return errNoQueue
 }
 
-// memberLine is a consumer, and what it holds.
+// memberLine is a consumer and how many messages it holds.
 type memberLine struct {
 	chanqadmin.ConsumerInfo
-	Holds string // messages; "" is not known
+	Holds string // "": not known
 }
 
 func memberLines(list []chanqadmin.ConsumerInfo) (lines []memberLine) {
@@ -183,21 +183,21 @@ func memberLines(list []chanqadmin.ConsumerInfo) (lines []memberLine) {
 	return lines
 }
 
-// membersData is what the page of members shows.
+// membersData is the data of the page of consumers.
 type membersData struct {
 	Members []memberLine
-	Others  []heldLine // leases of who is no member
-	Counted int        // leased messages that were looked at
-	All     bool       // there are no others
+	Others  []heldLine // leases of consumers that are not listed
+	Counted int        // leased messages that were read
+	All     bool       // these were all leased messages
 }
 
-// heldLine says how many messages somebody holds.
+// heldLine is how many messages a consumer holds.
 type heldLine struct {
 	Holder string
 	Count  int
 }
 
-// leasesLooked is how many leased messages are looked at to say who holds them.
+// leasesLooked is the most leased messages that are read to count those of each consumer.
 const leasesLooked = 1000
 
 func (h *Handler) members(v *visit) (*answer, error) {

@@ -291,7 +291,7 @@ func TestWithoutAHistoryThePageSaysSo(t *testing.T) {
 		require.Contains(t, text, "7 days ago")
 		_, err := shop.DB.ExecContext(t.Context(), "DROP TABLE chanq__samples")
 		require.NoError(t, err)
-		require.Contains(t, shop.open(chanqweb.Rights{}).see("/q/mail/"), "its table is not here")
+		require.Contains(t, shop.open(chanqweb.Rights{}).see("/q/mail/"), "its table is missing")
 		shop.open(chanqweb.Rights{}).see("/")
 	})
 }
@@ -337,7 +337,7 @@ func TestADatabaseThatIsAwayIsSaidToBe(t *testing.T) {
 		for range 3 {
 			r := s.get("/q/mail/")
 			require.Equal(t, http.StatusServiceUnavailable, r.StatusCode)
-			require.Contains(t, r.text, "The database has answered with an error")
+			require.Contains(t, r.text, "The database returned an error")
 		}
 		require.Equal(t, 1, strings.Count(s.log.String(), "user S3CRET at host db7"), "the log has the whole, once a minute")
 		shop.Faults.Inject(nil)
@@ -385,7 +385,7 @@ func TestWhatTheDatabaseSaysIsOnNoPage(t *testing.T) {
 		next, end := s.follow("/q/mail/live?span=hour")
 		defer end()
 		text := next()
-		require.Contains(t, text, "There are no figures since")
+		require.Contains(t, text, "No figures since")
 		require.NotContains(t, text, "S3CRET")
 	})
 }
@@ -398,13 +398,13 @@ func TestADatabaseThatHangsIsNotWaitedForLongerThanAllowed(t *testing.T) {
 		defer shop.Faults.Inject(nil)
 		r := s.get("/q/mail/")
 		require.Equal(t, http.StatusServiceUnavailable, r.StatusCode)
-		require.Contains(t, r.text, "has not answered in time")
+		require.Contains(t, r.text, "did not answer in time")
 	})
 }
 
 func TestAConfigIsChecked(t *testing.T) {
 	_, err := chanqweb.New(nil, chanqweb.Config{Timeout: -1, MaxLive: -1, Secret: []byte("short")})
-	for _, wrong := range []string{"db is nil", "Timeout", "MaxLive", "Secret"} {
+	for _, wrong := range []string{"db must not be nil", "Timeout", "MaxLive", "Secret"} {
 		require.ErrorContains(t, err, wrong)
 	}
 }

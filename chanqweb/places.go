@@ -10,13 +10,13 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// placed is what the database says of a queue besides its kind.
+// placed is what the database stores of a queue, except its kind.
 type placed struct {
-	Shard string // which shard of a queue over several databases it is; "" if it is none
+	Shard string // which shard of a queue over several databases it is; "": the queue has no shards
 	Holds bool   // dead messages hold their keys
 }
 
-// placed makes no database call: of a queue that is not known it is empty.
+// placed returns what is known of a queue, without a database call.
 func (s *store) placed(name string) placed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -26,7 +26,7 @@ func (s *store) placed(name string) placed {
 	return placed{}
 }
 
-// names are those of the queues.
+// names returns the names of all queues.
 func (s *store) names(ctx context.Context) ([]string, error) {
 	names, err := chanqadmin.Queues(ctx, s.db, s.config)
 	if errors.Is(err, chanq.ErrNoSchema) {

@@ -12,9 +12,9 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// How figures and texts are shown.
+// The text of numbers, times and strings on pages.
 
-// limited is a count that ends at a limit.
+// limited is the text of a count that has a limit.
 func limited(n, limit int) string {
 	if n >= limit {
 		return grouped(int64(limit)) + "+"
@@ -22,7 +22,7 @@ func limited(n, limit int) string {
 	return grouped(int64(n))
 }
 
-// grouped has a thin space between thousands.
+// grouped is the text of a number with thin spaces between thousands.
 func grouped(n int64) string {
 	digits := strconv.FormatInt(n, 10)
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
@@ -55,7 +55,7 @@ func seconds(v float64) string {
 	return lasting(time.Duration(v * float64(time.Second)))
 }
 
-// lasting is a duration in the largest two units that it has.
+// lasting is the text of a duration in its two largest units.
 func lasting(d time.Duration) string {
 	if d < 0 {
 		d = 0
@@ -79,11 +79,10 @@ func lasting(d time.Duration) string {
 	return fmt.Sprintf("%d ms", d.Milliseconds())
 }
 
-// freshFor is for how long figures need no word of when they were asked for: those that follow
-// them see new ones each other second.
+// freshFor is the age up to which a page does not show the age of figures. Pages update every 2 s.
 const freshFor = 5 * time.Second
 
-// old is how old figures are; "" where they are fresh.
+// old is the age of figures; "" up to freshFor.
 func old(at, now time.Time) string {
 	if d := now.Sub(at); !at.IsZero() && d > freshFor {
 		return lasting(d)
@@ -91,7 +90,7 @@ func old(at, now time.Time) string {
 	return ""
 }
 
-// ago is how long a time lies back, or ahead.
+// ago is the distance of a time from now.
 func ago(t, now time.Time) string {
 	switch d := now.Sub(t); {
 	case t.IsZero():
@@ -105,7 +104,7 @@ func ago(t, now time.Time) string {
 	}
 }
 
-// exact is a time for people, stamp the same for programs.
+// exact is a time for people, and stamp for the datetime attribute.
 func exact(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000 UTC") }
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
@@ -120,8 +119,7 @@ func sized(n int) string {
 	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
 }
 
-// printable is a text in which everything can be seen: what would be obeyed, or hidden, or turn
-// the direction of what follows, stands there by its number.
+// printable replaces control characters, invisible characters and those that change the direction of writing by their numbers.
 func printable(s string) string {
 	if !strings.ContainsFunc(s, concealed) && utf8.ValidString(s) {
 		return s
@@ -147,7 +145,7 @@ func concealed(r rune) bool {
 	return !unicode.IsPrint(r)
 }
 
-// brief is the first line of a text, n characters at most.
+// brief is the first line of a text, at most n characters.
 func brief(s string, n int) string {
 	first, rest, _ := strings.Cut(strings.TrimSpace(s), "\n")
 	runes := []rune(printable(strings.TrimSpace(first)))
@@ -160,7 +158,7 @@ func brief(s string, n int) string {
 	return string(runes)
 }
 
-// whenOf is the time that matters in a state, and what it is.
+// whenOf returns the end of the lease of a leased message, the end of a dead or done one, and the due time of another one.
 func whenOf(e chanqadmin.Entry) time.Time {
 	switch e.State {
 	case chanqadmin.StateLeased:
@@ -171,7 +169,7 @@ func whenOf(e chanqadmin.Entry) time.Time {
 	return e.DueAt
 }
 
-// holder is who has the lease: by name, or by ID, since a member is forgotten after a day.
+// holder identifies the consumer that has the lease: by its name, or by its ID if the name has been deleted.
 func holder(e chanqadmin.Entry) string {
 	switch {
 	case e.LeasedBy != "":

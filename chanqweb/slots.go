@@ -9,31 +9,31 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// slotsData is what the page of slots shows.
+// slotsData is the data of the page of slots.
 type slotsData struct {
 	Slots []chanqadmin.SlotStats
 	Limit int
 	Free  int // without an owner
 	Keys  []*keyLine
 	More  int  // keys that are not shown
-	All   bool // all messages were looked at
+	All   bool // all messages were read
 }
 
-// keyLine is a key whose next message nobody can have just now.
+// keyLine is a key whose next message cannot be delivered now.
 type keyLine struct {
 	Key       string
 	Slot      int
-	Why       string    // leased, scheduled or dead: the state of the message that it waits for
+	Why       string    // the state of the message that it waits for: leased, scheduled or dead
 	ID        chanq.ID  // of that message
-	Until     time.Time // its lease ends, or it is due again
+	Until     time.Time // when the lease of that message ends, or it is due
 	Attempts  int
 	LastError string
-	Messages  int // of the key, among those that were looked at
+	Messages  int // of the key, among those that were read
 }
 
 const (
 	keysShown  = 50
-	keysLooked = 1000 // messages of each state that are looked at to find them
+	keysLooked = 1000 // messages of each state that are read to find them
 )
 
 func (h *Handler) slots(v *visit) (*answer, error) {
@@ -67,9 +67,8 @@ func (h *Handler) slots(v *visit) (*answer, error) {
 	return &answer{view: &view{Page: "slots", Tab: "slots", Name: "Slots of " + name, Queue: name, Kind: kind, Data: data}}, nil
 }
 
-// closedKeys are the keys of an ordered queue that wait for a message: one that is leased, one that is
-// to be tried again, or, where dead ones hold their keys, a dead one. Those with the most messages
-// are first. all says that no message was left out.
+// closedKeys returns the keys of an ordered queue that wait for a message that is leased, waits for its next attempt or, with
+// DeadKeyHolds, is dead. Those with the most messages are first. all says that every message was read.
 func (h *Handler) closedKeys(v *visit, q *chanqadmin.Queue) (list []*keyLine, all bool, err error) {
 	closed := map[string]*keyLine{}
 	states := []chanqadmin.State{chanqadmin.StateLeased, chanqadmin.StateScheduled, chanqadmin.StateReady}
@@ -85,9 +84,9 @@ func (h *Handler) closedKeys(v *visit, q *chanqadmin.Queue) (list []*keyLine, al
 		all = all && page.Next == ""
 		for _, e := range page.Entries {
 			if e.Key == "" {
-				continue // it is a line of its own
+				continue // it waits for no other message
 			}
-			key := e.Key // which is concealed below
+			key := e.Key // conceal may change it
 			k := closed[key]
 			if k == nil && state == chanqadmin.StateReady {
 				continue

@@ -10,23 +10,22 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// store is the database as pages use it: queues of whatever kind, opened once a minute, and
-// figures that are not asked for more often than they are cheap.
+// store is the database as pages use it. It opens each queue once a minute, and limits how often the counts of a queue are read.
 type store struct {
 	db     *sql.DB
 	config chanq.Config
-	turns  chan struct{} // of capacity pagesAtOnce: held by requests at the database
+	turns  chan struct{} // of capacity pagesAtOnce: has a value for each request that uses the database
 
 	mu    sync.Mutex
 	known map[string]*known
 	hours map[string]hour
 }
 
-// known is what is remembered of a queue.
+// known is the state that is kept for a queue.
 type known struct {
 	placed placed // guarded by mu of the store
 
-	turn   chan struct{} // of capacity 1: guards what follows
+	turn   chan struct{} // of capacity 1: guards the fields below
 	opened time.Time
 	queue  *chanqadmin.Queue
 	kind   chanq.Kind
@@ -43,9 +42,9 @@ type hour struct {
 }
 
 const (
-	reopenAfter = time.Minute // it may have been dropped, and made anew as another kind
-	// Figures are asked for again after a second, or twenty times as long as they took: a
-	// twentieth of one connection's time goes to them, however many look.
+	reopenAfter = time.Minute // the queue may have been dropped, and migrated again with another kind
+	// Counts are read again after leastAge, or after share times as long as the read took: at most 5 % of one connection's time, for any
+	// number of visitors.
 	leastAge = time.Second
 	share    = 20
 )
@@ -57,7 +56,7 @@ func newStore(db *sql.DB, cfg Config) *store {
 	}
 }
 
-// take waits for a turn at the database.
+// take waits for a place in turns. give returns it.
 func take(ctx context.Context, turns chan struct{}) (give func(), err error) {
 	select {
 	case turns <- struct{}{}:
@@ -67,7 +66,7 @@ func take(ctx context.Context, turns chan struct{}) (give func(), err error) {
 	}
 }
 
-// with calls f with what is known of a queue that exists, one call at a time.
+// with opens the queue if necessary, and calls f with its state, one call at a time.
 func (s *store) with(ctx context.Context, name string, f func(*known) error) error {
 	k := s.knownAs(name)
 	give, err := take(ctx, k.turn)
@@ -82,7 +81,7 @@ func (s *store) with(ctx context.Context, name string, f func(*known) error) err
 		}
 	}
 	if err := f(k); err != nil {
-		k.queue = nil // it may be another one by now
+		k.queue = nil // it may have been replaced: open it again
 		return err
 	}
 	return nil
@@ -99,7 +98,7 @@ func (s *store) knownAs(name string) *known {
 	return k
 }
 
-// forget: names of queues that do not exist are not kept.
+// forget deletes the state of a queue that cannot be opened: visitors choose the names.
 func (s *store) forget(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,19 +106,19 @@ func (s *store) forget(name string) {
 	delete(s.hours, name)
 }
 
-// queue is one that exists, and its kind.
+// queue returns an open queue and its kind.
 func (s *store) queue(ctx context.Context, name string) (q *chanqadmin.Queue, kind chanq.Kind, err error) {
 	err = s.with(ctx, name, func(k *known) error { q, kind = k.queue, k.kind; return nil })
 	return q, kind, err
 }
 
-// figures are the Stats of a queue, and when they were asked for.
+// figures are the Stats of a queue, and when they were read.
 type figures struct {
 	chanqadmin.Stats
 	At time.Time
 }
 
-// stats are those of now, or of a moment ago.
+// stats returns the figures of a queue, which it reads again if they are too old.
 func (s *store) stats(ctx context.Context, name string) (found figures, kind chanq.Kind, err error) {
 	err = s.with(ctx, name, func(k *known) error {
 		if time.Since(k.looked) > max(leastAge, share*k.took) {
@@ -133,7 +132,7 @@ func (s *store) stats(ctx context.Context, name string) (found figures, kind cha
 	return found, kind, err
 }
 
-// look asks for the figures.
+// look reads the figures.
 func (s *store) look(ctx context.Context, k *known) error {
 	began := time.Now()
 	stats, err := k.queue.Stats(ctx)
@@ -144,12 +143,12 @@ func (s *store) look(ctx context.Context, k *known) error {
 	return nil
 }
 
-// changed has the next figures asked for.
+// changed makes the next call of stats read the figures again.
 func (s *store) changed(ctx context.Context, name string) error {
 	return s.with(ctx, name, func(k *known) error { k.looked = time.Time{}; return nil })
 }
 
-// sampled is the last hour of a queue, if that is no older than the finest step.
+// sampled returns the kept last hour of a queue, if it is not older than the finest step.
 func (s *store) sampled(name string, now time.Time) ([]chanqadmin.Sample, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +156,7 @@ func (s *store) sampled(name string, now time.Time) ([]chanqadmin.Sample, bool) 
 	return h.list, known && now.Sub(h.at) < chanqadmin.StepFine
 }
 
-// keepSamples keeps what sampled returns, of queues that are known.
+// keepSamples keeps the last hour of a queue for sampled. It ignores a queue that is not known.
 func (s *store) keepSamples(name string, now time.Time, list []chanqadmin.Sample) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,11 +18,11 @@ import (
 //go:embed templates assets
 var files embed.FS
 
-// pages are the templates, and the files beside them.
+// pages are the templates and the static files.
 type pages struct {
 	templates map[string]*template.Template
 	assets    map[string]asset
-	version   string // of the assets: part of their addresses, so that browsers may keep them
+	version   string // a hash of the assets, which is part of their addresses, so that browsers may cache them
 }
 
 type asset struct {
@@ -52,7 +52,7 @@ func loadPages() *pages {
 	return p
 }
 
-// must is for what was embedded.
+// must is for embedded files, which cannot fail.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -84,7 +84,7 @@ func (p *pages) functions() template.FuncMap {
 	}
 }
 
-// render makes a page, or the part of one that changes.
+// render executes a template of a page: the whole layout, or the part that updates.
 func (p *pages) render(page, part string, data any) ([]byte, error) {
 	t := p.templates[page]
 	if t == nil {
@@ -95,7 +95,7 @@ func (p *pages) render(page, part string, data any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// asset serves a file, which a browser may keep: its address has its version.
+// asset serves a static file. A browser may cache it, since its address has the version.
 func (p *pages) asset(w http.ResponseWriter, r *http.Request) {
 	a, known := p.assets[r.PathValue("name")]
 	if !known {
@@ -106,5 +106,5 @@ func (p *pages) asset(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("v") == p.version {
 		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
-	_, _ = w.Write(a.body) // who is gone misses it
+	_, _ = w.Write(a.body) // an error says that the visitor has disconnected
 }

@@ -13,27 +13,26 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// What goes wrong at the database. Its errors, and its driver's, name hosts, users and statements: they
-// are for the log, and visitors are told a sentence.
+// Errors of the database and its driver contain names of hosts, users and statements. The log gets the error, and the visitor a sentence.
 
 var (
 	errNoPage    = &refusal{404, "There is no such page."}
 	errNoQueue   = &refusal{404, "There is no such queue."}
-	errNoMessage = &refusal{404, "There is no such message any more. It may have been acked, purged, cancelled or trimmed."}
-	errNoChange  = &refusal{403, "You may look, and not change anything."}
-	errNoBodies  = &refusal{403, "Bodies are hidden from you."}
-	errNoToken   = &refusal{403, "This form is not from this page, or from before it was started anew. Go back, load the page again, and try once more."}
-	errForm      = &refusal{400, "This form cannot be understood."}
-	errNoPlace   = &refusal{400, "There is no such place in the queue."}
+	errNoMessage = &refusal{404, "There is no such message. It may have been acked, purged, cancelled or trimmed."}
+	errNoChange  = &refusal{403, "You do not have the right to change anything."}
+	errNoBodies  = &refusal{403, "You do not have the right to see bodies."}
+	errNoToken   = &refusal{403, "This form is of another site, or of before a restart of the web UI. Go back, reload the page, and repeat the change."}
+	errForm      = &refusal{400, "This form has a field that is missing or not valid."}
+	errNoPlace   = &refusal{400, "The cursor in the address is not valid. Begin with the first page."}
 
-	errNoAnswer   = &refusal{503, "The database has not answered in time."}
-	errAway       = &refusal{503, "The database cannot be reached. The log of this page's program says why."}
-	errFailed     = &refusal{503, "The database has answered with an error. The log of this page's program has it."}
-	errNewer      = &refusal{503, "The tables of this queue are of a newer chanq than this page: upgrade the page's program."}
-	errNoTemplate = "This page cannot be shown; the log says why."
+	errNoAnswer   = &refusal{503, "The database did not answer in time."}
+	errAway       = &refusal{503, "The database cannot be reached. The log of the web UI has the error."}
+	errFailed     = &refusal{503, "The database returned an error. The log of the web UI has it."}
+	errNewer      = &refusal{503, "The tables of this queue are of a newer version of chanq: upgrade the web UI."}
+	errNoTemplate = "This page cannot be shown. The log of the web UI has the error."
 )
 
-// refusal is an error that the visitor made, or meets.
+// refusal is an error as the visitor sees it.
 type refusal struct {
 	status int
 	text   string
@@ -60,48 +59,48 @@ func asRefusal(ctx context.Context, err error) *refusal {
 	return errFailed
 }
 
-// unreached: the connection is at fault, or there is none.
+// unreached reports that the connection is broken, or could not be made.
 func unreached(err error) bool {
 	var network net.Error
 	return errors.As(err, &network) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// teller logs what visitors are told a sentence of, each kind of it once a minute: pages that follow the
-// figures meet it every other second.
-type teller struct {
+// errorLog logs the errors for which visitors see a sentence, each sentence once per minute: a page that updates automatically repeats it
+// every 2 s.
+type errorLog struct {
 	log *slog.Logger
 
 	mu   sync.Mutex
-	last map[string]time.Time // by queue and sentence
+	last map[string]time.Time // when it was logged, by queue and sentence
 }
 
 const (
-	tellEvery = time.Minute
-	mostTold  = 1000 // names of queues are the visitors' own
+	logEvery   = time.Minute
+	mostLogged = 1000 // sentences that are remembered: visitors choose the names of queues
 )
 
-func (t *teller) tell(queue, sentence string, err error) {
+func (l *errorLog) add(queue, sentence string, err error) {
 	key := queue + "\x00" + sentence
-	t.mu.Lock()
+	l.mu.Lock()
 	now := time.Now()
-	known := now.Sub(t.last[key]) < tellEvery
+	known := now.Sub(l.last[key]) < logEvery
 	if !known {
-		if len(t.last) >= mostTold {
-			clear(t.last)
+		if len(l.last) >= mostLogged {
+			clear(l.last)
 		}
-		t.last[key] = now
+		l.last[key] = now
 	}
-	t.mu.Unlock()
+	l.mu.Unlock()
 	if !known {
-		t.log.Error("chanqweb: the database does not answer as it should", "queue", queue, "told", sentence, "error", err)
+		l.log.Error("chanqweb: a statement failed", "queue", queue, "shown", sentence, "error", err)
 	}
 }
 
-// told is the sentence for an error of the database, which is logged.
-func (h *Handler) told(v *visit, queue string, err error) *refusal {
+// refusalOf returns what the visitor sees of an error, and logs an error of the database.
+func (h *Handler) refusalOf(v *visit, queue string, err error) *refusal {
 	why := asRefusal(v.ctx, err)
 	if why.status >= 500 && v.Request.Context().Err() == nil {
-		h.teller.tell(queue, why.text, err)
+		h.errors.add(queue, why.text, err)
 	}
 	return why
 }

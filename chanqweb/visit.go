@@ -9,7 +9,7 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// visit is one request, with what pages need to know of it.
+// visit is one request, with what pages need.
 type visit struct {
 	*http.Request
 	ctx    context.Context // ends with Config.Timeout
@@ -18,28 +18,28 @@ type visit struct {
 	now    time.Time
 }
 
-// answer is what a page answers: one of its fields.
+// answer is the result of a page. One field is set.
 type answer struct {
 	view   *view
-	goTo   string                    // another page, from the root of this one
-	stream func(http.ResponseWriter) // anything else
+	goTo   string                    // the address to go to, relative to the root of the UI
+	stream func(http.ResponseWriter) // writes another kind of response
 }
 
-// view is what a template shows.
+// view is the data of a template.
 type view struct {
-	Page  string // which template
-	Tab   string // which of a queue's pages it is
-	Name  string // of the page, for the window's title
+	Page  string // the name of the template
+	Tab   string // the tab of the queue's pages that is marked
+	Name  string // the title of the page
 	Queue string
 	Kind  chanq.Kind
 	Data  any
-	Live  string // what follows the figures, from the root; "" is none
+	Live  string // the address of the events that update the page, relative to the root; "": it does not update
 
 	placed
 
-	// The rest is the same for all pages.
+	// complete and show set the fields below, for all pages.
 	Title  string
-	Root   string // the way from here to the root of the page
+	Root   string // the relative path to the root of the UI
 	Token  string
 	Rights Rights
 	Notice string
@@ -47,7 +47,7 @@ type view struct {
 	Now    time.Time
 }
 
-// page makes a handler of what answers a visit.
+// page returns a handler for a function that answers visits.
 func (h *Handler) page(do func(*visit) (*answer, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), h.cfg.Timeout)
@@ -58,7 +58,7 @@ func (h *Handler) page(do func(*visit) (*answer, error)) http.HandlerFunc {
 		case err != nil:
 			h.fail(v, err)
 		case a.goTo != "":
-			// By hand: http.Redirect would make of it an address without the prefix.
+			// http.Redirect would make the address absolute, without the prefix.
 			w.Header().Set("Location", root(r)+a.goTo)
 			w.WriteHeader(http.StatusSeeOther)
 		case a.stream != nil:
@@ -69,7 +69,7 @@ func (h *Handler) page(do func(*visit) (*answer, error)) http.HandlerFunc {
 	}
 }
 
-// answer has a turn at the database for as long as it takes.
+// answer calls do within one of the store's turns.
 func (h *Handler) answer(v *visit, do func(*visit) (*answer, error)) (*answer, error) {
 	give, err := take(v.ctx, h.store.turns)
 	if err != nil {
@@ -79,8 +79,7 @@ func (h *Handler) answer(v *visit, do func(*visit) (*answer, error)) (*answer, e
 	return do(v)
 }
 
-// root is the relative way from a request's path to the root of the page, where the
-// prefix is not known.
+// root returns the relative path from a request's path to the root of the UI. The prefix is not known.
 func root(r *http.Request) string {
 	if n := strings.Count(r.URL.EscapedPath(), "/"); n > 1 {
 		return strings.Repeat("../", n-1)
@@ -98,7 +97,7 @@ func (h *Handler) show(v *visit, view *view) {
 	}
 	body, err := h.pages.render(view.Page, "layout", view)
 	if err != nil {
-		h.cfg.Log.Error("chanqweb: a page cannot be shown", "page", view.Page, "error", err)
+		h.cfg.Log.Error("chanqweb: a template failed", "page", view.Page, "error", err)
 		http.Error(v.w, errNoTemplate, http.StatusInternalServerError)
 		return
 	}
@@ -106,17 +105,17 @@ func (h *Handler) show(v *visit, view *view) {
 	if view.Status != 0 {
 		v.w.WriteHeader(view.Status)
 	}
-	_, _ = v.w.Write(body) // who is gone misses it
+	_, _ = v.w.Write(body) // an error says that the visitor has disconnected
 }
 
-// complete fills in what is the same for all pages.
+// complete sets the fields that all pages have.
 func (h *Handler) complete(v *visit, view *view) {
 	view.Title, view.Root, view.Rights, view.Now = h.cfg.Title, root(v.Request), v.rights, v.now
 	view.placed = h.store.placed(view.Queue)
 }
 
-// fail shows what went wrong.
+// fail shows an error.
 func (h *Handler) fail(v *visit, err error) {
-	why := h.told(v, v.PathValue("queue"), err)
+	why := h.refusalOf(v, v.PathValue("queue"), err)
 	h.show(v, &view{Page: "trouble", Name: http.StatusText(why.status), Data: why.text, Status: why.status})
 }

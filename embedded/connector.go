@@ -60,7 +60,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	full, ok := inner.(sqliteConn)
 	if !ok {
 		inner.Close()
-		return nil, errors.New("this version of modernc.org/sqlite lacks a method that chanq needs")
+		return nil, errors.New("this version of modernc.org/sqlite lacks a method that chanq needs: use the version in the go.mod of chanq")
 	}
 	return &conn{sqliteConn: full, turn: c.turn}, nil
 }
@@ -339,7 +339,7 @@ func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, e
 	full, ok := inner.(sqliteStmt)
 	if !ok {
 		inner.Close()
-		return nil, errors.New("this version of modernc.org/sqlite lacks a method that chanq needs")
+		return nil, errors.New("this version of modernc.org/sqlite lacks a method that chanq needs: use the version in the go.mod of chanq")
 	}
 	return &stmt{full, c, kindOf(query)}, nil
 }

@@ -124,7 +124,7 @@ func openLock(name string, mode os.FileMode) (*os.File, error) {
 	}
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
 		_ = file.Close()
-		return nil, fmt.Errorf("%s is not an ordinary file (%w)", name, fs.ErrInvalid)
+		return nil, fmt.Errorf("%s is not a regular file (%w)", name, fs.ErrInvalid)
 	}
 	return file, nil
 }

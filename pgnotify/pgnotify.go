@@ -67,7 +67,7 @@ type Config struct {
 
 // ErrSilent is what Config.Changed and Err tell when a notification of the Notifier to itself
 // did not arrive: a pooler is between it and the server, or the connection is gone.
-var ErrSilent = errors.New("pgnotify: what was notified was not heard: a pooler by transaction may be in between; give New a *sql.DB that goes round it")
+var ErrSilent = errors.New("pgnotify: a notification did not arrive: a pooler in transaction mode may be in between; give New a *sql.DB that bypasses it")
 
 // ErrOneConnection is what Config.Changed and Err tell of a *sql.DB that allows one
 // connection only: the Notifier needs that one for itself, and one more for moments.

@@ -160,7 +160,7 @@ func TestPagesInABrowser(t *testing.T) {
 		acts       string // buttons of who may change things
 	}{
 		{"overview", "/", []string{"Queues", "mail", "payments", "4 queues"}, ""},
-		{"queue", "/q/mail/", []string{"Ready", "Messages a second", "mean wait", "Who consumes", "mailer-1"}, "Pause"},
+		{"queue", "/q/mail/", []string{"Ready", "Messages per second", "mean wait", "Consumers", "mailer-1"}, "Pause"},
 		{"messages", "/q/mail/messages?state=dead", []string{"Messages", dead[0].ID.String()}, "Redrive the chosen|Purge the chosen"},
 		{"leased", "/q/mail/messages?state=leased", []string{"mailer-2"}, "Cancel the chosen"},
 		{"message", "/q/mail/m/" + dead[0].ID.String(), []string{"Last error", "Life", "Facts", "Headers"}, "Redrive|Purge"},
@@ -226,7 +226,7 @@ func TestTroubleInABrowser(t *testing.T) {
 		b.see(url + "/q/mail/")
 		shop.Faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Fail(fmt.Errorf("gone")) })
 		b.do(chromedp.WaitVisible(`#live .trouble`))
-		b.reads("a database that is away at "+look.name, dark, "There are no figures since")
+		b.reads("a database that is away at "+look.name, dark, "No figures since")
 		b.shoot(look.name + "-away")
 		shop.Faults.Inject(nil)
 		b.do(chromedp.WaitVisible(`#live .tiles`))

@@ -65,5 +65,5 @@ func TestFlagsOfOrderedQueuesGoTogether(t *testing.T) {
 	succeed(t, "", "migrate", "--db", db, "mail")
 	failed := runIn(t.Context(), "", "send", "--db", db, "--key", "k", "mail", "x")
 	require.Equal(t, exitFailed, failed.status)
-	require.Contains(t, failed.err, "it is for ordered queues")
+	require.Contains(t, failed.err, "must be empty, since queue mail is plain")
 }

@@ -114,6 +114,21 @@ func (p *Part) Run(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Ro
 	return err
 }
 
+// Within calls f with a context that ends after Config.StatementTimeout, and names that in the error if it was too short.
+func Within(ctx context.Context, timeout time.Duration, f func(context.Context) error) error {
+	within, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	err := f(within)
+	if err == nil || within.Err() == nil || ctx.Err() != nil {
+		return err
+	}
+	late := fmt.Errorf("no answer within Config.StatementTimeout (%v): %w", timeout, err)
+	if notRun, ok := err.(*NotRunError); ok {
+		return &NotRunError{Err: late, Unconnected: notRun.Unconnected}
+	}
+	return late
+}
+
 // RunTimed is Run, and tells how long the statement took, without the wait for a session.
 func (p *Part) RunTimed(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) (took time.Duration, err error) {
 	res, err := p.acquire(ctx)

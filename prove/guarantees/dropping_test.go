@@ -122,7 +122,7 @@ func cancelTx(w *world) {
 	require.Equal(w, chanqadmin.Stats{Ready: 1}, testdb.Counted(w, q))
 	require.ErrorIs(w, l.Ack(), chanq.ErrLeaseLost)
 	_, err := q.CancelTx(w.Soon(), nil, sent...)
-	require.ErrorContains(w, err, "tx is nil")
+	require.ErrorContains(w, err, "tx must not be nil")
 	ctx, cancel := context.WithCancel(w.Soon())
 	tx, err := w.DB.BeginTx(w.Soon(), nil)
 	require.NoError(w, err)

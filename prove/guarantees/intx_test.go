@@ -272,7 +272,7 @@ func inTxUnknown(w *world) {
 	err = chanq.InTx(w.Soon(), w.DB, func(_ context.Context, tx *sql.Tx) error { return tx.Commit() })
 	require.ErrorAs(w, err, &op)
 	require.True(w, op.Unknown)
-	require.ErrorContains(w, err, "fn has ended the transaction itself")
+	require.ErrorContains(w, err, "fn has ended the transaction")
 }
 
 func inTxOther(w *world) {
@@ -374,8 +374,8 @@ func txKinds(w *world) {
 	}{
 		{w.DB, "tx is a *sql.DB" + remedy},
 		{conn, "tx is a *sql.Conn" + remedy},
-		{nil, "tx is nil"},
-		{(*sql.Tx)(nil), "tx is nil"},
+		{nil, "tx must not be nil"},
+		{(*sql.Tx)(nil), "tx must not be nil"},
 	} {
 		_, err := q.SendTx(w.Soon(), refused.tx, testdb.Texts("x")...)
 		require.EqualError(w, err, "chanq: send: "+refused.why)

@@ -73,7 +73,7 @@ func kindsDiffer(w *world) {
 	open, migrate := w.opens(chanq.Config{Spec: chanq.Spec{Kind: chanq.KindPlain}})
 	for _, err := range []error{open, migrate} {
 		require.ErrorIs(w, err, chanq.ErrSpec)
-		require.ErrorContains(w, err, "Spec.Kind is plain, and the database says ordered; it cannot be changed")
+		require.ErrorContains(w, err, "Spec.Kind is plain, and the database has ordered; it cannot be changed")
 	}
 	open, migrate = w.opens(chanq.Config{})
 	require.NoError(w, open, "the kind is the stored one")
@@ -87,7 +87,7 @@ func kindsDiffer(w *world) {
 	w.Queue("plain", chanq.Config{})
 	_, err = chanq.Open[string](w.Soon(), w.DB, "plain", orderedConfig)
 	require.ErrorIs(w, err, chanq.ErrSpec)
-	require.ErrorContains(w, err, "Spec.Kind is ordered, and the database says plain")
+	require.ErrorContains(w, err, "Spec.Kind is ordered, and the database has plain")
 	require.ErrorIs(w, chanq.Migrate(w.Soon(), w.DB, "plain", orderedConfig), chanq.ErrSpec)
 	testdb.Send(w, testdb.OpenOn[string](w, w.DB, "plain", chanq.Config{}), testdb.Texts("it is as it was")...)
 	found, err = chanq.StoredConfig(w.Soon(), w.DB, "plain", orderedConfig)
@@ -104,7 +104,7 @@ func slotsDiffer(w *world) {
 	open, migrate := w.opens(chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 5}})
 	for _, err := range []error{open, migrate} {
 		require.ErrorIs(w, err, chanq.ErrSpec)
-		require.ErrorContains(w, err, "Spec.Slots is 5, and the database says 4")
+		require.ErrorContains(w, err, "Spec.Slots is 5, and the database has 4")
 	}
 	open, migrate = w.opens(chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered}})
 	require.NoError(w, open, "as many as there are")
@@ -120,7 +120,7 @@ func slotsDiffer(w *world) {
 		require.Equal(w, sqlbatch.SlotOf(e.Key, e.ID, 4), e.Slot, "those of the database count")
 	}
 	open, _ = w.opens(chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, MaxKeys: 5}})
-	require.ErrorContains(w, open, "Spec.MaxKeys is 5, and the database says unlimited")
+	require.ErrorContains(w, open, "Spec.MaxKeys is 5, and the database has unlimited")
 	w.Queue("many", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered}})
 	found, err := chanq.StoredConfig(w.Soon(), w.DB, "many", chanq.Config{})
 	require.NoError(w, err)
@@ -135,7 +135,7 @@ func deadKeyDiffers(w *world) {
 	holds.DeadKey = chanq.DeadKeyHolds
 	_, err := chanq.Open[string](w.Soon(), w.DB, "work", holds)
 	require.ErrorIs(w, err, chanq.ErrSpec)
-	require.ErrorContains(w, err, "Spec.DeadKey is holds, and the database says opens; leave the field unset, or change the queue by chanq.Migrate")
+	require.ErrorContains(w, err, "Spec.DeadKey is holds, and the database has opens; leave the field unset, or change the queue by chanq.Migrate")
 	require.NoError(w, chanq.Migrate(w.Soon(), w.DB, "work", holds))
 	require.Equal(w, chanq.DeadKeyHolds, testdb.OpenOn[string](w, w.DB, "work", orderedConfig).Spec().DeadKey)
 	opens := orderedConfig
@@ -169,9 +169,9 @@ func orderedMessages(w *world) {
 		m    chanq.Message[string]
 		says string
 	}{
-		{chanq.Message[string]{Priority: chanq.PriorityHigh}, "Message.Priority is high: queue work is ordered"},
-		{chanq.Message[string]{Delay: time.Second}, "Message.Delay is 1s: queue work is ordered"},
-		{chanq.Message[string]{Key: long + "k"}, "Message.Key of 201 bytes, at most 200"},
+		{chanq.Message[string]{Priority: chanq.PriorityHigh}, "Message.Priority is high: must be unset, since queue work is ordered"},
+		{chanq.Message[string]{Delay: time.Second}, "Message.Delay is 1s: must be 0, since queue work is ordered"},
+		{chanq.Message[string]{Key: long + "k"}, "Message.Key is 201 bytes: must be at most 200"},
 		{chanq.Message[string]{Key: "a\x00b"}, "must be UTF-8 without NUL"},
 		{chanq.Message[string]{Key: "\xff"}, "must be UTF-8 without NUL"},
 	} {
@@ -184,7 +184,7 @@ func orderedMessages(w *world) {
 		require.NoError(w, tx.Rollback())
 	}
 	_, err := testdb.Produce(w, w.Queue("plain", chanq.Config{}), chanq.ProducerConfig{}).Send(w.Soon(), chanq.Message[string]{Key: "k"})
-	require.ErrorContains(w, err, `Message.Key is "k": it is for ordered queues, and queue plain is plain`)
+	require.ErrorContains(w, err, `Message.Key is "k": must be empty, since queue plain is plain`)
 	_, err = q.Producer(chanq.ProducerConfig{InFlight: 2})
 	require.ErrorContains(w, err, "ProducerConfig.InFlight is 2: must be 1, since the queue is ordered")
 

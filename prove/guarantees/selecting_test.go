@@ -26,6 +26,7 @@ var selecting = []test{
 	{"AnEmptyListOfIDsSelectsNothing", noIDs},
 	{"AChangePerSecondWaitsAndEndsWithItsContext", perSecond},
 	{"WhatTheDatabaseRollsBackIsRepeated", rolledBack},
+	{"EachStatementOfAnOperatorHasItsOwnTime", boundedStatements},
 	{"AListOfAFewAmongManyEndsAfterALook", boundedLists},
 	{"APauseKeepsWhoPausedAndWhy", pausedBy},
 }
@@ -365,6 +366,44 @@ func rolledBack(w *world) {
 		require.Error(w, call.do(), "%s is not repeated without end", name)
 		w.Faults.Inject(nil)
 	}
+}
+
+// boundedStatements has two steps of a purge take longer than a statement may, together, and the third one hang.
+func boundedStatements(w *world) {
+	const timeout, dead = 3 * time.Second, 1500
+	q := w.Queue("work", chanq.Config{StatementTimeout: timeout})
+	admin := testdb.Admin(q)
+	kill(w, q, testdb.Texts(make([]string, dead)...)...)
+	steps := 0
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if !testdb.Runs(op, w.Statements("work").Purge(sqlbatch.Dead, 1, sqlbatch.Window{})) {
+			return faultdb.Fault{}
+		}
+		if steps++; steps > 2 {
+			return faultdb.Hang()
+		}
+		return faultdb.Hold(after(timeout * 2 / 3))
+	})
+	late := func(err error) {
+		w.Helper()
+		require.ErrorIs(w, err, context.DeadlineExceeded)
+		require.ErrorContains(w, err, "no answer within Config.StatementTimeout (3s)")
+	}
+	changed, err := admin.Purge(w.Soon(), chanqadmin.Select{State: chanqadmin.StateDead, All: true}, chanqadmin.Change{})
+	late(err)
+	require.Equal(w, dead, changed.Messages, "an error comes with the count so far")
+	var failed *chanq.OpError
+	require.ErrorAs(w, err, &failed)
+	require.True(w, failed.Unknown)
+	w.Faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Hang() })
+	_, err = admin.Stats(w.Soon())
+	late(err)
+	_, err = q.Empty(w.Soon())
+	late(err)
+	_, err = q.Cancel(w.Soon(), chanq.NewID())
+	late(err)
+	w.Faults.Inject(nil)
+	require.Zero(w, testdb.Counted(w, q))
 }
 
 // boundedLists has one leased message behind many ready ones: a page ends before it.

@@ -29,15 +29,15 @@ var policySpec = chanq.Spec{MaxAttempts: 7, MaxBody: 4096, Retain: time.Hour, Re
 func specsDiffer(w *world) {
 	w.Queue("work", chanq.Config{Spec: policySpec})
 	for says, spec := range map[string]chanq.Spec{
-		"Spec.Kind is ordered, and the database says plain":              {Kind: chanq.KindOrdered},
-		"Spec.Slots is 3, and the database says 0":                       {Slots: 3},
-		"Spec.MaxAttempts is 8, and the database says 7":                 {MaxAttempts: 8},
-		"Spec.MaxAttempts is unlimited, and the database says 7":         {MaxAttempts: chanq.UnlimitedAttempts},
-		"Spec.MaxBody is 1048576, and the database says 4096":            {MaxBody: 1 << 20},
-		"Spec.Retain is RetainNone, and the database says 1h0m0s":        {Retain: chanq.RetainNone},
-		"Spec.RetainDead is 24h0m0s, and the database says 48h0m0s":      {RetainDead: 24 * time.Hour},
-		"Spec.MaxKeys is 9, and the database says 0; leave the field":    {MaxKeys: 9},
-		"Spec.DeadKey is holds, and the database says DeadKey(0); leave": {DeadKey: chanq.DeadKeyHolds},
+		"Spec.Kind is ordered, and the database has plain":              {Kind: chanq.KindOrdered},
+		"Spec.Slots is 3, and the database has 0":                       {Slots: 3},
+		"Spec.MaxAttempts is 8, and the database has 7":                 {MaxAttempts: 8},
+		"Spec.MaxAttempts is unlimited, and the database has 7":         {MaxAttempts: chanq.UnlimitedAttempts},
+		"Spec.MaxBody is 1048576, and the database has 4096":            {MaxBody: 1 << 20},
+		"Spec.Retain is RetainNone, and the database has 1h0m0s":        {Retain: chanq.RetainNone},
+		"Spec.RetainDead is 24h0m0s, and the database has 48h0m0s":      {RetainDead: 24 * time.Hour},
+		"Spec.MaxKeys is 9, and the database has 0; leave the field":    {MaxKeys: 9},
+		"Spec.DeadKey is holds, and the database has DeadKey(0); leave": {DeadKey: chanq.DeadKeyHolds},
 	} {
 		_, err := chanq.Open[string](w.Soon(), w.DB, "work", chanq.Config{Spec: spec})
 		require.ErrorIs(w, err, chanq.ErrSpec)

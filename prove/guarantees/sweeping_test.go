@@ -1,8 +1,11 @@
 package guarantees
 
 import (
+	"database/sql"
 	"errors"
+	"fmt"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -20,6 +23,7 @@ var sweeping = []test{
 	{"PurgeOfTheDeadLeavesWhoDiesMeanwhile", purgeBesideTheDying},
 	{"RedriveMovesEachOnceBesideAConsumerThatSetsAsideAgain", redriveBesideTheDying},
 	{"RedriveMovesOneWhoseKeyDiesAgainMeanwhile", redriveBesideItsKey},
+	{"ARedriveLeavesAMessageDeadWhoseKeyAnotherTransactionTakes", redriveBesideAnother},
 	{"RedriveWithALimitGoesOnWithTheOldest", redriveInParts},
 	{"StatsAreExactWhateverTheOtherStatesHold", statsBesideMany},
 }
@@ -133,6 +137,65 @@ func redriveBesideItsKey(w *world) {
 	require.Equal(w, 2, n)
 	w.requireState(q, first, chanqadmin.StateDead)
 	w.requireState(q, second, chanqadmin.StateReady)
+}
+
+// redriveBesideAnother redrives a message while a transaction is open that has sent or redriven another one with its key. A redrive that
+// reads row versions does not see that one, and finds the key taken when the transaction commits.
+func redriveBesideAnother(w *world) {
+	w.skipWithOneWriter()
+	q := w.Queue("work", chanq.Config{})
+	_, db := w.Connect()
+	other := testdb.OpenOn[string](w, db, "work", chanq.Config{})
+	keyed := chanq.Message[string]{DedupKey: "k"}
+	send := func(tx *sql.Tx) chanq.ID {
+		sent, err := other.SendTx(w.Soon(), tx, keyed)
+		require.NoError(w, err)
+		return sent[0].ID
+	}
+	redriveBefore := func(tx *sql.Tx) chanq.ID {
+		id := kill(w, q, keyed)[0]
+		moved, err := testdb.Rows(w.Soon(), tx, w.Statements("work").Redrive(1, [][16]byte{id}, sqlbatch.Window{}))
+		require.NoError(w, err)
+		require.Len(w, moved, 1)
+		return id
+	}
+	for _, take := range []func(*sql.Tx) chanq.ID{send, redriveBefore} {
+		for _, all := range []bool{true, false} {
+			dead := kill(w, q, keyed)[0]
+			tx, err := db.BeginTx(w.Soon(), nil)
+			require.NoError(w, err)
+			live := take(tx)
+			done := make(chan error, 1)
+			go func() {
+				s := chanqadmin.Select{All: all}
+				if !all {
+					s.IDs = []chanq.ID{dead}
+				}
+				changed, err := testdb.Admin(q).Redrive(w.Soon(), s, chanqadmin.Change{})
+				if err == nil && changed.Messages > 0 {
+					err = fmt.Errorf("%d messages were redriven", changed.Messages)
+				}
+				done <- err
+			}()
+			w.pass(50 * time.Millisecond) // it waits for the key by now
+			require.NoError(w, tx.Commit())
+			require.NoError(w, testdb.Receive(w, done, "the redrive"))
+			w.requireState(q, dead, chanqadmin.StateDead)
+			w.requireState(q, live, chanqadmin.StateReady)
+			cancelled, err := q.Cancel(w.Soon(), live)
+			require.NoError(w, err)
+			require.Len(w, cancelled, 1)
+			_, err = testdb.PurgeIDs(w.Soon(), q, dead)
+			require.NoError(w, err)
+		}
+	}
+}
+
+// The row versions of SQL Server are in the default tier for this one.
+func TestARedriveThatReadsRowVersionsLeavesAMessageDeadWhoseKeyIsTaken(t *testing.T) {
+	t.Parallel()
+	testdb.EmulatorVersions.Require(t)
+	testdb.Run(t, testdb.EmulatorVersions, func(w *testdb.World) { redriveBesideAnother(&world{w}) })
 }
 
 func redriveInParts(w *world) {

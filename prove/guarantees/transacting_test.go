@@ -170,7 +170,7 @@ func sendTx(w *world) {
 		require.Equal(w, []string{"first", "a", "c", "e"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, q, 4, time.Minute))))
 	}
 	_, err := q.SendTx(w.Soon(), nil, testdb.Texts("x")...)
-	require.ErrorContains(w, err, "tx is nil")
+	require.ErrorContains(w, err, "tx must not be nil")
 	tx, err := w.DB.BeginTx(w.Soon(), nil)
 	require.NoError(w, err)
 	defer tx.Rollback()
@@ -387,7 +387,7 @@ func ackTxKnownLost(w *world) {
 	require.NoError(w, batch.Errs[0])
 	require.ErrorContains(w, chanq.AckTx(w.Soon(), tx, leases[0], foreign.Lease), "two queues, work and other")
 	require.ErrorContains(w, chanq.AckTx(w.Soon(), tx, leases[0], nil), "lease 1 is nil")
-	require.ErrorContains(w, chanq.AckTx(w.Soon(), nil, leases[0]), "tx is nil")
+	require.ErrorContains(w, chanq.AckTx(w.Soon(), nil, leases[0]), "tx must not be nil")
 	require.NoError(w, chanq.AckTx[string](w.Soon(), tx))
 	require.Equal(w, before, w.Faults.Ops())
 

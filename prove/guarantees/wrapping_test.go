@@ -195,7 +195,7 @@ func middlewareRefused(w *world) {
 	require.NoError(w, l.Wait(w.Soon()), "a loop settles its leases itself")
 	c.Stop()
 	err = c.HandleBatches(1, 1, 0, func(context.Context, []*chanq.Lease[string]) error { return nil })
-	require.ErrorContains(w, err, "ConsumerConfig.Middleware is called with one delivery, and a batch is several")
+	require.ErrorContains(w, err, "ConsumerConfig.Middleware is set: must be empty for batches")
 }
 
 func backoffSees(w *world) {

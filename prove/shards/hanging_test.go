@@ -114,6 +114,62 @@ func TestAQueueOpensBesideAPlaceThatAcceptsAndSaysNothing(t *testing.T) {
 	})
 }
 
+// stuckOpening opens a queue while the driver of one place does not return from the statement that opens the shard there. struck receives
+// each later attempt; release lets the driver return.
+func (w *world) stuckOpening(queue string, place int) (q *chanqshards.Queue[string], struck <-chan struct{}, release func()) {
+	w.Helper()
+	attempts := make(chan struct{}, 100)
+	inject := func(fault faultdb.Fault) {
+		opens := w.places[place].Statements(queue).Version()
+		w.places[place].Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if !testdb.Runs(op, opens) {
+				return faultdb.Fault{}
+			}
+			attempts <- struct{}{}
+			return fault
+		})
+	}
+	inject(faultdb.Hang())
+	q, err := chanqshards.Open[string](w.soon(), w.shards(), queue, chanq.Config{})
+	require.NoError(w, err, "the others answer")
+	for len(attempts) > 0 {
+		<-attempts
+	}
+	gate := make(chan struct{})
+	release = sync.OnceFunc(func() { close(gate) })
+	w.Cleanup(release)
+	inject(faultdb.Stick(gate))
+	return q, attempts, release
+}
+
+// TestTheEndIsBoundedThoughAShardHangsWhileItOpens: of a consumer, and of a producer that gives up.
+func TestTheEndIsBoundedThoughAShardHangsWhileItOpens(t *testing.T) {
+	withServer(t, func(t *testing.T, sqlite, server testdb.Engine) {
+		w := newWorld(t, sqlite, server)
+		w.queue(chanq.Config{})
+		q, struck, release := w.stuckOpening("orders", 1)
+		c, err := q.Consume(w.soon(), quick)
+		require.NoError(w, err)
+		p, err := q.Producer(chanq.ProducerConfig{})
+		require.NoError(w, err)
+		testdb.Receive(w, struck, "an attempt to open the shard")
+		testdb.Receive(w, struck, "an attempt to open the shard")
+		p.C() <- of(q, 1, 1, "a")[0]
+		ended := make(chan error, 1)
+		go func() { ended <- c.Shutdown(w.soon()) }()
+		err = testdb.Receive(w, ended, "Shutdown")
+		require.ErrorIs(w, err, chanq.ErrStopped)
+		require.Equal(w, "orders/place1", opError(w, err).Queue)
+		ctx, cancel := context.WithTimeout(w.soon(), time.Second)
+		defer cancel()
+		go func() { ended <- p.Close(ctx) }()
+		var unsent *chanq.UnsentError[string]
+		require.ErrorAs(w, testdb.Receive(w, ended, "Close"), &unsent)
+		require.Len(w, unsent.Unsent, 1)
+		release()
+	})
+}
+
 // TestWhatMayGoAnywhereDoesNotGoWhereNobodyAnswers, though less waits there than elsewhere.
 func TestWhatMayGoAnywhereDoesNotGoWhereNobodyAnswers(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {

@@ -44,7 +44,7 @@ func TestAQueueByItselfBecomesNoShard(t *testing.T) {
 	onEach(t, func(w *world) {
 		first := w.shards()[0]
 		require.NoError(w, chanq.Migrate(w.soon(), first.DB, "orders", chanq.Config{Schema: first.Schema}))
-		errShards(w, chanqshards.Migrate(w.soon(), w.shards(), "orders", chanq.Config{}), "a queue by itself")
+		errShards(w, chanqshards.Migrate(w.soon(), w.shards(), "orders", chanq.Config{}), "a queue without shards")
 		_, err := chanqshards.Open[string](w.soon(), w.shards(), "orders", chanq.Config{})
 		errShards(w, err, "orders/place0")
 	})
@@ -145,10 +145,10 @@ func TestWhatIsWrongWithAListIsSaidAtOnce(t *testing.T) {
 		list := w.shards()
 		list[0].Name, list[1].Name = "a\n", "a\n"
 		err := chanqshards.Migrate(w.soon(), list, "orders", chanq.Config{Schema: "s", Shard: chanq.ShardMark{Count: 2}})
-		for _, words := range []string{"control characters", "two shards have it", "Config.Schema", "Config.Shard"} {
+		for _, words := range []string{"control characters", "for two shards: must be unique", "Config.Schema", "Config.Shard"} {
 			require.ErrorContains(w, err, words)
 		}
-		require.ErrorContains(w, chanqshards.Migrate(w.soon(), nil, "orders", chanq.Config{}), "0 shards")
+		require.ErrorContains(w, chanqshards.Migrate(w.soon(), nil, "orders", chanq.Config{}), "shards is empty")
 		_, err = chanqshards.Open[string](w.soon(), []chanqshards.Shard{{}}, "orders", chanq.Config{})
 		require.ErrorContains(w, err, "db is nil")
 		err = chanq.Migrate(w.soon(), list[0].DB, "orders", chanq.Config{Shard: chanq.ShardMark{Index: 2, Count: 2}})

@@ -119,6 +119,32 @@ func TestAPipeGoesOnThoughOnePlaceStoresNothing(t *testing.T) {
 	})
 }
 
+// TestAPipeEndsThoughAShardOfItsTargetHangsWhileItOpens: the driver ignores the context.
+func TestAPipeEndsThoughAShardOfItsTargetHangsWhileItOpens(t *testing.T) {
+	withServer(t, func(t *testing.T, sqlite, server testdb.Engine) {
+		const stuck = 1
+		w := newWorld(t, sqlite, server)
+		from := w.queue(brief(chanq.Config{}))
+		require.NoError(w, chanqshards.Migrate(w.soon(), w.shards(), "billed", chanq.Config{}))
+		to, struck, release := w.stuckOpening("billed", stuck)
+		c := w.start(from, quick)
+		ended := make(chan error, 1)
+		go func() {
+			ended <- chanqshards.Pipe(c, to, 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+				return []chanq.Message[string]{{Body: l.Body}}, nil
+			})
+		}()
+		testdb.Receive(w, struck, "an attempt to open the shard")
+		w.send(from, of(from, 0, 5, "a")...)
+		testdb.Eventually(w, "the other shard is served", func() bool { return testdb.Counted(w, w.shard(to, 0)).Ready == 5 })
+		c.Stop()
+		err := testdb.Receive(w, ended, "the end")
+		require.ErrorIs(w, err, chanq.ErrStopped)
+		require.Equal(w, "billed/place1", opError(w, err).Queue)
+		release()
+	})
+}
+
 func TestAnOutputThatBelongsToAnotherShardSetsItsInputAside(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite)
@@ -151,7 +177,7 @@ func TestAPipeIsRefusedWhereNoTransactionSpansBoth(t *testing.T) {
 		list := w.shards()
 		c := w.start(from, quick)
 		require.ErrorContains(w, chanqshards.Pipe(c, to("turned", list[0], list[2], list[1]), 1, pass), "must be on the same *sql.DB")
-		require.ErrorContains(w, chanqshards.Pipe(c, to("fewer", list[0], list[1]), 1, pass), "the first has 3 shards and the second 2")
+		require.ErrorContains(w, chanqshards.Pipe(c, to("fewer", list[0], list[1]), 1, pass), "from has 3 shards, and to has 2")
 		require.ErrorContains(w, chanqshards.Pipe(c, to("alone", list[0]), 1, pass), "must be on the same *sql.DB")
 		require.ErrorContains(w, chanqshards.Pipe(c, to("same", list...), 0, pass), "workers is 0")
 	})

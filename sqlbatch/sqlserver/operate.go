@@ -213,7 +213,9 @@ func (q *queue) Purge(s sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.State
 // A message stays dead while it cannot live again: a live one has its id (an
 // INSERT repeated after an unknown outcome) or its key, or a dead one with the
 // same key and a smaller id goes first, unless it died after the window. One
-// duplicate would otherwise undo the whole batch with 2601 or 2627. The probes seek
+// duplicate would otherwise undo the whole batch with 2601 or 2627. That still happens
+// if another transaction takes the key or the id after the probe; with row versions also
+// if it has done so before and commits later. The caller repeats the statement. The probes seek
 // PK, UX and the dead table's index of keys, from which few rows are looked up.
 //
 // The chosen are inserted and deleted by two statements, because a table with a
