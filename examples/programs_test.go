@@ -18,10 +18,13 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/prove/testdb"
 )
 
-// A program ends by itself, or with 0 after a signal, and with 1 after an error. Its standard input stays open.
+// A program ends with 0, by itself or after a signal, and with 1 after an error. Its standard input stays open. To link eight programs
+// takes a while.
 func TestAProgramEndsWithItsExitCode(t *testing.T) {
+	testdb.Long(t)
 	if runtime.GOOS == "windows" {
 		t.Skip("Windows has no SIGTERM")
 	}
@@ -46,11 +49,9 @@ func TestAProgramEndsWithItsExitCode(t *testing.T) {
 		t.Run(c.program, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			db, err := embedded.Open(filepath.Join(dir, c.file))
-			require.NoError(t, err)
-			defer db.Close()
+			file := filepath.Join(dir, c.file)
 			if c.program == "longjob" {
-				send(t, db, "jobs", 2)
+				inFile(t, file, func(db *sql.DB) { send(t, db, "jobs", 2) })
 			}
 			run := func() error {
 				cmd := exec.CommandContext(t.Context(), filepath.Join(bin, c.program), c.args...)
@@ -76,17 +77,29 @@ func TestAProgramEndsWithItsExitCode(t *testing.T) {
 			}
 			if c.wants != "" {
 				require.NoError(t, run())
-				var mode int
-				require.NoError(t, db.QueryRow("PRAGMA auto_vacuum").Scan(&mode))
-				require.Equal(t, 2, mode, "the program made a table of its own before it called Migrate")
+				inFile(t, file, func(db *sql.DB) {
+					var mode int
+					require.NoError(t, db.QueryRow("PRAGMA auto_vacuum").Scan(&mode))
+					require.Equal(t, 2, mode, "the program made a table of its own before it called Migrate")
+				})
 			}
-			_, err = db.Exec("DROP TABLE IF EXISTS chanq__queues; CREATE TABLE chanq__queues (wrong INTEGER)")
-			require.NoError(t, err)
+			inFile(t, file, func(db *sql.DB) {
+				_, err := db.Exec("DROP TABLE IF EXISTS chanq__queues; CREATE TABLE chanq__queues (wrong INTEGER)")
+				require.NoError(t, err)
+			})
 			var failed *exec.ExitError
 			require.True(t, errors.As(run(), &failed))
 			require.Equal(t, 1, failed.ExitCode())
 		})
 	}
+}
+
+// inFile opens a file while no program uses it.
+func inFile(t *testing.T, file string, do func(*sql.DB)) {
+	db, err := embedded.Open(file)
+	require.NoError(t, err)
+	defer db.Close()
+	do(db)
 }
 
 func send(t *testing.T, db *sql.DB, queue string, body int) {
