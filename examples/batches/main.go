@@ -1,16 +1,15 @@
 // Command batches stores measurements, up to 500 in one transaction with the acks of their messages: each is stored once, whenever the
-// process is killed. One that the table refuses fails alone, and is tried again later.
+// process is killed. One that the table refuses fails alone, and is tried again by a later run.
 //
-//	seq -1 1000 | go run ./examples/batches
+//	go run ./examples/batches $(seq -1 1000)
 package main
 
 import (
-	"bufio"
 	"context"
 	"database/sql"
 	"errors"
-	"io"
 	"log"
+	"log/slog"
 	"os"
 	"os/signal"
 	"strconv"
@@ -28,26 +27,34 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer db.Close()
-	if err := run(ctx, db, os.Stdin); err != nil {
-		log.Print(err)
+	if err := errors.Join(run(ctx, db, os.Args[1:]), db.Close()); err != nil {
+		log.Fatal(err)
 	}
 }
 
-// run sends what it reads, and stores what is in the queue.
-func run(ctx context.Context, db *sql.DB, in io.Reader) error {
+// run sends the values, and stores what is in the queue, until ctx ends or nothing is due.
+func run(ctx context.Context, db *sql.DB, values []string) error {
+	config := chanq.Config{Hooks: chanq.LogHooks(nil, slog.LevelWarn)}
+	if err := chanq.Migrate(ctx, db, "measurements", config); err != nil {
+		return err
+	}
 	_, err := db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS measurements (value REAL NOT NULL CHECK (value >= 0))")
 	if err != nil {
 		return err
 	}
-	if err := chanq.Migrate(ctx, db, "measurements", chanq.Config{}); err != nil {
-		return err
-	}
-	measurements, err := chanq.Open[float64](ctx, db, "measurements", chanq.Config{})
+	measurements, err := chanq.Open[float64](ctx, db, "measurements", config)
 	if err != nil {
 		return err
 	}
-	if err := send(ctx, measurements, in); err != nil {
+	var ms []chanq.Message[float64]
+	for _, text := range values {
+		value, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return err
+		}
+		ms = append(ms, chanq.Msg(value))
+	}
+	if _, err := measurements.Send(ctx, ms...); err != nil { // all of them, or none
 		return err
 	}
 	consumer, err := measurements.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
@@ -64,20 +71,4 @@ func run(ctx context.Context, db *sql.DB, in io.Reader) error {
 			return chanq.AckTx(ctx, tx, batch...)
 		})
 	})
-}
-
-// send stores many messages with one statement.
-func send(ctx context.Context, measurements *chanq.Queue[float64], in io.Reader) error {
-	producer, err := measurements.Producer(chanq.ProducerConfig{})
-	if err != nil {
-		return err
-	}
-	lines := bufio.NewScanner(in)
-	for err == nil && lines.Scan() {
-		var value float64
-		if value, err = strconv.ParseFloat(lines.Text(), 64); err == nil {
-			producer.C() <- chanq.Msg(value)
-		}
-	}
-	return errors.Join(err, lines.Err(), producer.Close(ctx)) // all that was read is stored
 }

@@ -3,7 +3,7 @@ package main
 import (
 	"database/sql"
 	"fmt"
-	"strings"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,22 +18,18 @@ func TestABadMeasurementFailsAlone(t *testing.T) {
 	db, err := embedded.Open(":memory:")
 	require.NoError(t, err)
 	defer db.Close()
-	var lines strings.Builder
+	var values []string
 	for i := range 1200 {
-		fmt.Fprintln(&lines, i)
-		if i == 700 {
-			fmt.Fprintln(&lines, -1)
-		}
+		values = append(values, fmt.Sprint(i))
 	}
-	require.NoError(t, run(t.Context(), db, strings.NewReader(lines.String())))
+	require.NoError(t, run(t.Context(), db, slices.Insert(values, 700, "-1")))
 	require.Equal(t, 1200, number(t, db, "SELECT COUNT(DISTINCT value) FROM measurements"))
 	require.Equal(t, 1200, number(t, db, "SELECT COUNT(*) FROM measurements"), "each once")
 	require.Equal(t, 1, number(t, db, "SELECT COUNT(*) FROM chanq_measurements"))
 	require.Positive(t, number(t, db, "SELECT attempts FROM chanq_measurements WHERE last_error LIKE '%CHECK constraint%'"))
 
-	require.ErrorContains(t, run(t.Context(), db, strings.NewReader("5000\nmuch\n")), `parsing "much"`)
-	require.NoError(t, run(t.Context(), db, strings.NewReader("")))
-	require.Equal(t, 1, number(t, db, "SELECT COUNT(*) FROM measurements WHERE value = 5000"))
+	require.ErrorContains(t, run(t.Context(), db, []string{"5000", "much"}), `parsing "much"`)
+	require.Equal(t, 1, number(t, db, "SELECT COUNT(*) FROM chanq_measurements"), "none of them was sent")
 }
 
 func number(t *testing.T, db *sql.DB, query string) (n int) {

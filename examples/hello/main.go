@@ -4,10 +4,10 @@ package main
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
-	"io"
 	"log"
-	"os"
+	"log/slog"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/embedded"
@@ -18,9 +18,8 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer db.Close()
-	if err := shop(context.Background(), db, os.Stdout); err != nil {
-		log.Print(err)
+	if err := errors.Join(run(context.Background(), db), db.Close()); err != nil {
+		log.Fatal(err)
 	}
 }
 
@@ -30,12 +29,13 @@ type Order struct {
 	Item   string
 }
 
-func shop(ctx context.Context, db *sql.DB, out io.Writer) error {
-	// The tables of the queue "orders", if they are not there yet; then the queue itself.
-	if err := chanq.Migrate(ctx, db, "orders", chanq.Config{}); err != nil {
+func run(ctx context.Context, db *sql.DB) error {
+	// The tables of the queue "orders", if they are not there yet; then the queue itself. LogHooks logs what fails.
+	config := chanq.Config{Hooks: chanq.LogHooks(nil, slog.LevelWarn)}
+	if err := chanq.Migrate(ctx, db, "orders", config); err != nil {
 		return err
 	}
-	orders, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{})
+	orders, err := chanq.Open[Order](ctx, db, "orders", config)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func shop(ctx context.Context, db *sql.DB, out io.Writer) error {
 		return err
 	}
 	return consumer.Handle(1, func(_ context.Context, lease *chanq.Lease[Order]) error {
-		fmt.Fprintf(out, "order %d: %s, attempt %d\n", lease.Body.Number, lease.Body.Item, lease.Attempt)
+		fmt.Printf("order %d: %s, attempt %d\n", lease.Body.Number, lease.Body.Item, lease.Attempt)
 		return nil // done: the message leaves the queue
 	})
 }

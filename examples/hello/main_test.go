@@ -2,7 +2,8 @@ package main
 
 import (
 	"database/sql"
-	"strings"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,10 +24,24 @@ func TestTheShopSellsTheSameOnEveryEngine(t *testing.T) {
 			db := sql.OpenDB(connector)
 			defer db.Close()
 			for range 2 {
-				var out strings.Builder
-				require.NoError(t, shop(t.Context(), db, &out))
-				require.Equal(t, "order 1: tea, attempt 1\norder 2: coffee, attempt 1\norder 3: cake, attempt 1\n", out.String())
+				require.Equal(t, "order 1: tea, attempt 1\norder 2: coffee, attempt 1\norder 3: cake, attempt 1\n", printed(t, func() {
+					require.NoError(t, run(t.Context(), db))
+				}))
 			}
 		})
 	}
+}
+
+// printed is what do writes to the standard output.
+func printed(t *testing.T, do func()) string {
+	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	require.NoError(t, err)
+	defer file.Close()
+	stdout := os.Stdout
+	defer func() { os.Stdout = stdout }()
+	os.Stdout = file
+	do()
+	text, err := os.ReadFile(file.Name())
+	require.NoError(t, err)
+	return string(text)
 }

@@ -1,20 +1,21 @@
 // Command ledger books the movements of customers: eight workers at once, and each customer's movements one after the other,
-// in the order in which they came. Therefore a withdrawal that is not covered can be refused permanently: every movement before it is
-// booked, or dead.
+// in the order in which they were sent. A withdrawal that is not covered is recorded as refused. A movement that cannot be booked holds
+// the later ones of its customer: they wait while it is retried, and also when it is dead, until an operator has redriven or purged it.
 //
-//	printf 'ada 100\nbob 50\nada -70\nada -70\n' | go run ./examples/ledger
+//	go run ./examples/ledger ada=100 bob=50 ada=-70 ada=-70
 package main
 
 import (
-	"bufio"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
 	"log"
+	"log/slog"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/chanq/chanq"
@@ -28,74 +29,66 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer db.Close()
-	if err := run(ctx, db, os.Stdin, os.Stdout); err != nil {
-		log.Print(err)
+	if err := errors.Join(run(ctx, db, os.Args[1:]), db.Close()); err != nil {
+		log.Fatal(err)
 	}
 }
 
-// movement is a message: the amount is to be added to the balance of a customer.
-type movement struct {
-	Customer string
-	Amount   int
-}
-
-// run books what is read, and what an earlier run has left, until ctx ends or all is booked.
-func run(ctx context.Context, db *sql.DB, in io.Reader, out io.Writer) error {
-	_, err := db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS ledger (id INTEGER PRIMARY KEY, customer TEXT NOT NULL, amount INTEGER NOT NULL, balance INTEGER NOT NULL);
+// run sends the movements, and books what is in the queue, until ctx ends or nothing is due.
+func run(ctx context.Context, db *sql.DB, args []string) error {
+	config := chanq.Config{
+		Spec:  chanq.Spec{Kind: chanq.KindOrdered, DeadKey: chanq.DeadKeyHolds},
+		Hooks: chanq.LogHooks(nil, slog.LevelWarn),
+	}
+	if err := chanq.Migrate(ctx, db, "movements", config); err != nil {
+		return err
+	}
+	_, err := db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS ledger (
+  id INTEGER PRIMARY KEY, customer TEXT NOT NULL, amount INTEGER NOT NULL, refused BOOLEAN NOT NULL, balance INTEGER NOT NULL);
 CREATE INDEX IF NOT EXISTS ledger_customer ON ledger (customer, id)`)
 	if err != nil {
 		return err
 	}
-	ordered := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered}}
-	if err := chanq.Migrate(ctx, db, "movements", ordered); err != nil {
-		return err
-	}
-	movements, err := chanq.Open[movement](ctx, db, "movements", ordered)
+	movements, err := chanq.Open[int](ctx, db, "movements", config)
 	if err != nil {
 		return err
 	}
-	if err := send(ctx, movements, in); err != nil {
+	var ms []chanq.Message[int]
+	for _, arg := range args {
+		customer, text, _ := strings.Cut(arg, "=")
+		amount, err := strconv.Atoi(text)
+		if err != nil {
+			return fmt.Errorf("%q is not customer=amount: %w", arg, err)
+		}
+		ms = append(ms, chanq.Message[int]{Key: customer, Body: amount})
+	}
+	if _, err := movements.Send(ctx, ms...); err != nil { // all of them, or none
 		return err
 	}
 	consumer, err := movements.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
 	if err != nil {
 		return err
 	}
-	return consumer.Handle(8, func(ctx context.Context, lease *chanq.Lease[movement]) error {
-		m, balance := lease.Body, 0
-		err := chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
-			const book = `INSERT INTO ledger (customer, amount, balance)
-SELECT ?1, ?2, ?2 + COALESCE((SELECT balance FROM ledger WHERE customer = ?1 ORDER BY id DESC LIMIT 1), 0) RETURNING balance`
-			if err := tx.QueryRowContext(ctx, book, m.Customer, m.Amount).Scan(&balance); err != nil {
-				return err // the customer's other movements wait until this one is tried again
+	return consumer.Handle(8, func(ctx context.Context, lease *chanq.Lease[int]) error {
+		var balance int
+		var refused bool
+		err := chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error { // no other movement of the customer is booked meanwhile
+			const last = "SELECT COALESCE((SELECT balance FROM ledger WHERE customer = ? ORDER BY id DESC LIMIT 1), 0)"
+			if err := tx.QueryRowContext(ctx, last, lease.Key).Scan(&balance); err != nil {
+				return err
 			}
-			if balance < 0 {
-				return chanq.DeadLetter(fmt.Errorf("%s has only %d", m.Customer, balance-m.Amount))
+			if refused = balance+lease.Body < 0; !refused {
+				balance += lease.Body
+			}
+			const row = "INSERT INTO ledger (customer, amount, refused, balance) VALUES (?, ?, ?, ?)"
+			if _, err := tx.ExecContext(ctx, row, lease.Key, lease.Body, refused, balance); err != nil {
+				return err
 			}
 			return lease.AckTx(ctx, tx)
 		})
 		if err == nil {
-			fmt.Fprintf(out, "%s %+d = %d\n", m.Customer, m.Amount, balance)
+			fmt.Printf("%s %+d: balance %d, refused %t\n", lease.Key, lease.Body, balance, refused)
 		}
 		return err
 	})
-}
-
-// send sends each line, a customer and an amount, with the customer as its key.
-func send(ctx context.Context, movements *chanq.Queue[movement], in io.Reader) error {
-	producer, err := movements.Producer(chanq.ProducerConfig{})
-	if err != nil {
-		return err
-	}
-	lines := bufio.NewScanner(in)
-	for lines.Scan() {
-		var m movement
-		if _, err = fmt.Sscan(lines.Text(), &m.Customer, &m.Amount); err != nil {
-			err = fmt.Errorf("%q is not a customer and an amount: %w", lines.Text(), err)
-			break
-		}
-		producer.C() <- chanq.Message[movement]{Key: m.Customer, Body: m}
-	}
-	return errors.Join(err, lines.Err(), producer.Close(ctx)) // all that was read is stored
 }

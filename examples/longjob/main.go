@@ -1,18 +1,19 @@
 // Command longjob works on one message for two hours. When it gets SIGTERM it ends after the current page, and the next process goes on
 // with the page after it.
 //
-//	go run ./examples/longjob 720   # sends a job of 720 pages
-//	go run ./examples/longjob       # goes on
+//	go run ./examples/longjob
+//	go run ./cmd/chanq send --db longjob.db jobs 7200   # a job of 7200 pages
 package main
 
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"log"
+	"log/slog"
 	"os"
 	"os/signal"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -27,59 +28,51 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer db.Close()
-	pages := 0
-	if len(os.Args) > 1 {
-		pages, err = strconv.Atoi(os.Args[1])
-	}
-	if err == nil {
-		err = run(ctx, db, pages, read)
-	}
-	if err != nil {
-		log.Print(err)
+	if err := errors.Join(run(ctx, db, read), db.Close()); err != nil {
+		log.Fatal(err)
 	}
 }
 
-// read takes 10 s, which is less than ConsumerConfig.DrainFor, and ends early if ctx does.
+// read takes 1 s, which is less than ConsumerConfig.DrainFor, and ends early if ctx does.
 func read(ctx context.Context, page int) error {
 	fmt.Println("page", page)
 	select {
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Second):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// run sends a job of so many pages, and works until ctx ends.
-func run(ctx context.Context, db *sql.DB, pages int, read func(ctx context.Context, page int) error) error {
-	_, err := db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS progress (job TEXT PRIMARY KEY, pages INTEGER NOT NULL)")
+// run works on jobs, whose bodies are their numbers of pages, until ctx ends.
+func run(ctx context.Context, db *sql.DB, read func(ctx context.Context, page int) error) error {
+	config := chanq.Config{Hooks: chanq.LogHooks(nil, slog.LevelWarn)}
+	if err := chanq.Migrate(ctx, db, "jobs", config); err != nil {
+		return err
+	}
+	_, err := db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS progress (job TEXT PRIMARY KEY, pages INTEGER NOT NULL, fence INTEGER NOT NULL)")
 	if err != nil {
 		return err
 	}
-	if err := chanq.Migrate(ctx, db, "jobs", chanq.Config{}); err != nil {
-		return err
-	}
-	jobs, err := chanq.Open[int](ctx, db, "jobs", chanq.Config{})
+	jobs, err := chanq.Open[int](ctx, db, "jobs", config)
 	if err != nil {
 		return err
-	}
-	if pages > 0 {
-		if _, err := jobs.Send(ctx, chanq.Msg(pages)); err != nil {
-			return err
-		}
 	}
 	consumer, err := jobs.Consume(ctx, chanq.ConsumerConfig{
-		Prefetch:  1,             // the other jobs are for other processes
+		Prefetch:  1,             // the least: one more job waits in this process until the handler is free
 		MaxExtend: 3 * time.Hour, // the longest job: its lease is extended for so long, and no longer
 	})
 	if err != nil {
 		return err
 	}
 	return consumer.Handle(1, func(ctx context.Context, lease *chanq.Lease[int]) error {
+		// With its fence, which is higher than those before, this holder takes the progress over: writes of a process whose lease has
+		// ended, but which continues, change nothing from now on.
+		const take = `INSERT INTO progress (job, pages, fence) VALUES (?, 0, ?)
+ON CONFLICT (job) DO UPDATE SET fence = excluded.fence WHERE excluded.fence >= progress.fence RETURNING pages`
 		var page int
-		if err := db.QueryRowContext(ctx, "SELECT COALESCE(MAX(pages), 0) FROM progress WHERE job = ?", lease.ID).Scan(&page); err != nil {
-			return err
+		if err := db.QueryRowContext(ctx, take, lease.ID, lease.Fence).Scan(&page); err != nil {
+			return err // sql.ErrNoRows: this lease has ended, and a later holder has begun
 		}
 		for ; page < lease.Body; page++ {
 			select {
@@ -90,11 +83,16 @@ func run(ctx context.Context, db *sql.DB, pages int, read func(ctx context.Conte
 			if err := read(ctx, page); err != nil {
 				return err
 			}
-			const done = "INSERT INTO progress (job, pages) VALUES (?, ?) ON CONFLICT (job) DO UPDATE SET pages = excluded.pages"
-			if _, err := db.ExecContext(ctx, done, lease.ID, page+1); err != nil {
+			const done = "UPDATE progress SET pages = ? WHERE job = ? AND fence = ?"
+			if _, err := db.ExecContext(ctx, done, page+1, lease.ID, lease.Fence); err != nil {
 				return err
 			}
 		}
-		return nil
+		return chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
+			if _, err := tx.ExecContext(ctx, "DELETE FROM progress WHERE job = ?", lease.ID); err != nil {
+				return err
+			}
+			return lease.AckTx(ctx, tx) // rolls back if another process holds the job
+		})
 	})
 }

@@ -2,35 +2,68 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/embedded"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestAJobGoesOnWhereTheSignalEndedIt(t *testing.T) {
-	db, err := embedded.Open(":memory:")
-	require.NoError(t, err)
-	defer db.Close()
+	db := send(t, 10)
 	var pages []int
-	for process, last := range []int{3, 7, 9} { // after which the signal comes
-		ctx, signal := context.WithTimeout(t.Context(), time.Minute)
-		require.NoError(t, run(ctx, db, max(0, 10-10*process), func(ctx context.Context, page int) error {
-			if pages = append(pages, page); page == last {
-				signal()
-				time.Sleep(50 * time.Millisecond) // until the consumer has stopped
-			}
-			return ctx.Err() // the time to drain is not over
-		}))
-		signal()
-		var attempts int
-		require.NoError(t, db.QueryRow("SELECT COALESCE(SUM(attempts), 0) FROM chanq_jobs").Scan(&attempts))
-		require.Zero(t, attempts, "the job was released uncounted, or is acked")
+	for _, last := range []int{3, 7, 9} { // after which the signal comes
+		work(t, db, last, func(page int) { pages = append(pages, page) })
+		require.Zero(t, number(t, db, "SELECT COALESCE(SUM(attempts), 0) FROM chanq_jobs"), "the job was released uncounted, or is acked")
 	}
 	require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, pages)
+	require.Zero(t, number(t, db, "SELECT (SELECT COUNT(*) FROM chanq_jobs) + (SELECT COUNT(*) FROM progress)"))
+}
+
+// Another process has claimed the job, because the lease of this one has ended, and has read eight pages. This one does not know it.
+func TestAnEarlierHolderDoesNotSetTheProgressBack(t *testing.T) {
+	db := send(t, 10)
+	work(t, db, 3, func(page int) {
+		if page == 2 {
+			require.Equal(t, 2, number(t, db, "UPDATE progress SET pages = 8, fence = fence + 1 RETURNING 2"))
+		}
+	})
+	require.Equal(t, 8, number(t, db, "SELECT pages FROM progress"))
+}
+
+// send stores a job in a database of its own.
+func send(t *testing.T, pages int) *sql.DB {
+	db, err := embedded.Open(":memory:")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	require.NoError(t, chanq.Migrate(t.Context(), db, "jobs", chanq.Config{}))
+	jobs, err := chanq.Open[int](t.Context(), db, "jobs", chanq.Config{})
+	require.NoError(t, err)
+	_, err = jobs.Send(t.Context(), chanq.Msg(pages))
+	require.NoError(t, err)
+	return db
+}
+
+// work runs a process that gets the signal while it reads the last page.
+func work(t *testing.T, db *sql.DB, last int, read func(page int)) {
+	ctx, signal := context.WithTimeout(t.Context(), time.Minute)
+	defer signal()
+	require.NoError(t, run(ctx, db, func(ctx context.Context, page int) error {
+		if read(page); page == last {
+			signal()
+			time.Sleep(50 * time.Millisecond) // until the consumer has stopped
+		}
+		return ctx.Err() // the time to drain is not over
+	}))
+}
+
+func number(t *testing.T, db *sql.DB, query string) (n int) {
+	require.NoError(t, db.QueryRow(query).Scan(&n))
+	return n
 }

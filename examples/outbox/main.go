@@ -1,8 +1,9 @@
 // Command outbox is a web shop. It stores an order, and the messages about it for two queues, in one transaction: each order has its
-// receipt and its parcel, and neither is sent for an order that was not stored, whenever the process is killed.
+// receipt and its parcel, and neither is sent for an order that was not stored, whenever the process is killed. The client chooses the
+// ID of its order, and repeats the request until it gets an answer: the order is stored once.
 //
 //	go run ./examples/outbox
-//	curl -X POST 'http://127.0.0.1:8080/orders?customer=ada'
+//	curl -X PUT 'http://127.0.0.1:8080/orders/7c1f?customer=ada'
 package main
 
 import (
@@ -25,31 +26,27 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	http.HandleFunc("POST /orders", s.order)
+	http.HandleFunc("PUT /orders/{id}", s.order)
 	log.Fatal(http.ListenAndServe("127.0.0.1:8080", nil))
 }
 
 // order is a message of both queues.
-type order struct {
-	ID       int64
-	Customer string
-}
+type order struct{ ID, Customer string }
 
 type shop struct {
 	db                *sql.DB
 	receipts, parcels *chanq.Queue[order]
 }
 
-func open(ctx context.Context, db *sql.DB) (*shop, error) {
-	_, err := db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, customer TEXT NOT NULL CHECK (customer <> ''))")
-	if err != nil {
-		return nil, err
-	}
-	s := &shop{db: db}
+func open(ctx context.Context, db *sql.DB) (s *shop, err error) {
+	s = &shop{db: db}
 	if s.receipts, err = queue(ctx, db, "receipts"); err != nil {
 		return nil, err
 	}
-	s.parcels, err = queue(ctx, db, "parcels")
+	if s.parcels, err = queue(ctx, db, "parcels"); err != nil {
+		return nil, err
+	}
+	_, err = db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY, customer TEXT NOT NULL)")
 	return s, err
 }
 
@@ -61,20 +58,29 @@ func queue(ctx context.Context, db *sql.DB, name string) (*chanq.Queue[order], e
 }
 
 func (s *shop) order(w http.ResponseWriter, r *http.Request) {
-	o := order{Customer: r.URL.Query().Get("customer")}
+	o := order{r.PathValue("id"), r.FormValue("customer")}
+	if o.Customer == "" {
+		http.Error(w, "an order needs a customer", http.StatusUnprocessableEntity)
+		return
+	}
 	err := chanq.InTx(r.Context(), s.db, func(ctx context.Context, tx *sql.Tx) error {
-		if err := tx.QueryRowContext(ctx, "INSERT INTO orders (customer) VALUES (?) RETURNING id", o.Customer).Scan(&o.ID); err != nil {
+		added, err := tx.ExecContext(ctx, "INSERT INTO orders (id, customer) VALUES (?, ?) ON CONFLICT (id) DO NOTHING", o.ID, o.Customer)
+		if err != nil {
 			return err
+		}
+		if n, err := added.RowsAffected(); err != nil || n == 0 {
+			return err // nil: an earlier request has stored the order and sent its messages
 		}
 		if _, err := s.receipts.SendTx(ctx, tx, chanq.Msg(o)); err != nil {
 			return err
 		}
-		_, err := s.parcels.SendTx(ctx, tx, chanq.Msg(o))
+		_, err = s.parcels.SendTx(ctx, tx, chanq.Msg(o))
 		return err // nil: commit, and wake the consumers of both queues
 	})
-	if err != nil {
-		http.Error(w, "the order was not stored: "+err.Error(), http.StatusUnprocessableEntity)
+	if err != nil { // after an error of the commit the order might be stored
+		log.Printf("order %q: %v", o.ID, err)
+		http.Error(w, "please repeat the request", http.StatusServiceUnavailable)
 		return
 	}
-	fmt.Fprintf(w, "order %d\n", o.ID)
+	fmt.Fprintf(w, "order %s\n", o.ID)
 }

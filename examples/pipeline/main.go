@@ -1,6 +1,6 @@
 // Command pipeline counts the words of text files, in two stages:
 //
-//	files ──Pipe: read and count──▶ counts ──Handle: add up──▶ table words
+//	files ──Pipe: read and count──▶ counts ──Handle: store──▶ table words
 //
 // Stop it at any moment and start it again without files: it goes on, and each file is counted once. The files that a
 // killed process was reading are counted by a run that begins 30 s later, when their leases have expired.
@@ -11,8 +11,10 @@ package main
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"log"
+	"log/slog"
 	"os"
 	"os/signal"
 	"strings"
@@ -31,31 +33,28 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer db.Close()
-	if err := run(ctx, db, os.Args[1:]); err != nil {
-		log.Print(err)
-		return
+	if err := errors.Join(run(ctx, db, os.Args[1:]), db.Close()); err != nil {
+		log.Fatal(err)
 	}
-	var n, sum int
-	if err := db.QueryRow("SELECT COUNT(*), COALESCE(SUM(n), 0) FROM words").Scan(&n, &sum); err != nil {
-		log.Print(err)
-		return
-	}
-	fmt.Printf("%d words, %d different\n", sum, n)
 }
 
-// run counts the files, and those that an earlier run has left, until ctx ends or all are done.
+// counted is a message between the stages: how many words a file has.
+type counted struct {
+	Path  string
+	Words int
+}
+
+// run counts the files, and those that an earlier run has left, until ctx ends or nothing is due.
 func run(ctx context.Context, db *sql.DB, paths []string) error {
-	_, err := db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS words (word TEXT PRIMARY KEY, n INTEGER NOT NULL)")
-	if err != nil {
-		return err
-	}
 	files, err := open[string](ctx, db, "files")
 	if err != nil {
 		return err
 	}
-	counts, err := open[map[string]int](ctx, db, "counts")
+	counts, err := open[counted](ctx, db, "counts")
 	if err != nil {
+		return err
+	}
+	if _, err := db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS words (path TEXT NOT NULL, n INTEGER NOT NULL)"); err != nil {
 		return err
 	}
 	var ms []chanq.Message[string]
@@ -68,50 +67,50 @@ func run(ctx context.Context, db *sql.DB, paths []string) error {
 
 	stages, ctx := errgroup.WithContext(ctx) // the error of a stage stops the other
 	both := chanq.ConsumerConfig{StopWhenIdle: true, IdleGroup: chanq.NewIdleGroup(2)}
-	reading, err := files.Consume(ctx, both)
-	if err != nil {
-		return err
-	}
-	adding, err := counts.Consume(ctx, both)
-	if err != nil {
-		return err
-	}
-	stages.Go(func() error { return chanq.Pipe(reading, counts, 4, count) })
-	stages.Go(func() error { return adding.Handle(1, add(db)) })
+	stages.Go(func() error {
+		consumer, err := files.Consume(ctx, both)
+		if err != nil {
+			return err
+		}
+		return chanq.Pipe(consumer, counts, 4, count)
+	})
+	stages.Go(func() error {
+		consumer, err := counts.Consume(ctx, both)
+		if err != nil {
+			return err
+		}
+		return consumer.Handle(1, func(ctx context.Context, lease *chanq.Lease[counted]) error { return store(ctx, db, lease) })
+	})
 	return stages.Wait() // what lies between the stages is in its table, so the order of their ends does not matter
 }
 
 func open[T any](ctx context.Context, db *sql.DB, name string) (*chanq.Queue[T], error) {
-	if err := chanq.Migrate(ctx, db, name, chanq.Config{}); err != nil {
+	config := chanq.Config{Hooks: chanq.LogHooks(nil, slog.LevelWarn)}
+	if err := chanq.Migrate(ctx, db, name, config); err != nil {
 		return nil, err
 	}
-	return chanq.Open[T](ctx, db, name, chanq.Config{})
+	return chanq.Open[T](ctx, db, name, config)
 }
 
 // count is the first stage. It runs in no transaction; Pipe then replaces its input by its output in one.
-func count(_ context.Context, lease *chanq.Lease[string]) ([]chanq.Message[map[string]int], error) {
+func count(_ context.Context, lease *chanq.Lease[string]) ([]chanq.Message[counted], error) {
 	text, err := os.ReadFile(lease.Body)
 	if err != nil {
-		return nil, chanq.DeadLetter(err)
+		return nil, err // tried again by a later run
 	}
-	words := map[string]int{}
-	for word := range strings.FieldsSeq(string(text)) {
-		words[word]++
-	}
-	return []chanq.Message[map[string]int]{chanq.Msg(words)}, nil
+	return []chanq.Message[counted]{chanq.Msg(counted{lease.Body, len(strings.Fields(string(text)))})}, nil
 }
 
-// add is the second stage: it adds the words of a file to the table and acks them, together.
-func add(db *sql.DB) chanq.Handler[map[string]int] {
-	const text = "INSERT INTO words (word, n) VALUES (?, ?) ON CONFLICT (word) DO UPDATE SET n = n + excluded.n"
-	return func(ctx context.Context, lease *chanq.Lease[map[string]int]) error {
-		return chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
-			for word, n := range lease.Body {
-				if _, err := tx.ExecContext(ctx, text, word, n); err != nil {
-					return err
-				}
-			}
-			return lease.AckTx(ctx, tx)
-		})
+// store is the second stage: it stores the count of a file and acks it, together.
+func store(ctx context.Context, db *sql.DB, lease *chanq.Lease[counted]) error {
+	err := chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO words (path, n) VALUES (?, ?)", lease.Body.Path, lease.Body.Words); err != nil {
+			return err
+		}
+		return lease.AckTx(ctx, tx)
+	})
+	if err == nil {
+		fmt.Println(lease.Body.Words, lease.Body.Path)
 	}
+	return err
 }

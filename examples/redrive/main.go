@@ -1,19 +1,22 @@
-// Command redrive makes dead messages of one cause ready again: first a trial run, which shows how many there are, then so many per second.
-// Without a cause it prints the groups of dead messages.
+// Command redrive makes dead messages of one cause ready again, so many per second. Without -run it only counts them, and without a
+// cause it prints the groups of dead messages.
 //
 //	go run ./examples/redrive
-//	go run ./examples/redrive rejected 20
+//	go run ./examples/redrive rejected
+//	go run ./examples/redrive -run -per-second 20 rejected
 package main
 
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log"
 	"os"
 	"os/signal"
-	"strconv"
+	"syscall"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
@@ -21,56 +24,52 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt) // an interrupt ends a redrive after its step
+	change := chanqadmin.Change{Reason: "the shop has stock again"}
+	run := flag.Bool("run", false, "redrive the messages; without it they are counted")
+	flag.IntVar(&change.PerSecond, "per-second", 20, "the most messages that are redriven per second")
+	flag.Parse()
+	change.DryRun = !*run
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) // a signal ends a redrive after its step
 	defer stop()
 	db, err := embedded.Open("orders.db")
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer db.Close()
-	if err := command(ctx, db, os.Stdout, os.Args[1:]); err != nil {
-		log.Print(err)
+	if err := errors.Join(command(ctx, db, os.Stdout, flag.Arg(0), change), db.Close()); err != nil {
+		log.Fatal(err)
 	}
 }
 
-func command(ctx context.Context, db *sql.DB, out io.Writer, args []string) error {
+func command(ctx context.Context, db *sql.DB, out io.Writer, cause string, change chanqadmin.Change) error {
 	orders, err := chanqadmin.Open(ctx, db, "orders", chanq.Config{})
 	if err != nil {
 		return err
 	}
-	if len(args) != 2 {
-		return causes(ctx, orders, out)
-	}
-	cause, err := chanqadmin.ParseCause(args[0])
-	if err != nil {
+	if cause == "" {
+		causes, err := orders.Causes(ctx)
+		for _, g := range causes.Groups {
+			fmt.Fprintf(out, "%s %s: %s, such as %q\n", g.Cause, g.Fingerprint, count(g.Messages, g.More), g.LastError)
+		}
 		return err
 	}
-	perSecond, err := strconv.Atoi(args[1])
-	if err != nil {
+	dead := chanqadmin.Select{State: chanqadmin.StateDead}
+	if dead.Cause, err = chanqadmin.ParseCause(cause); err != nil {
 		return err
 	}
-	return redrive(ctx, orders, out, cause, perSecond)
-}
-
-func causes(ctx context.Context, q *chanqadmin.Queue, out io.Writer) error {
-	causes, err := q.Causes(ctx)
-	for _, g := range causes.Groups {
-		fmt.Fprintf(out, "%s %s: %d, such as %q\n", g.Cause, g.Fingerprint, g.Messages, g.LastError)
+	change.Progress = func(n int) { fmt.Fprintf(out, "%d redriven\n", n) }
+	done, err := orders.Redrive(ctx, dead, change)
+	if change.DryRun {
+		fmt.Fprintf(out, "%s dead messages are %s\n", count(done.Messages, done.More), cause)
+	} else {
+		fmt.Fprintf(out, "%d are ready again\n", done.Messages)
 	}
 	return err
 }
 
-func redrive(ctx context.Context, q *chanqadmin.Queue, out io.Writer, cause chanq.Cause, perSecond int) error {
-	selected := chanqadmin.Select{State: chanqadmin.StateDead, Cause: cause}
-	found, err := q.Redrive(ctx, selected, chanqadmin.Change{DryRun: true})
-	if err != nil {
-		return err
+// count is n, which may be less than there are.
+func count(n int, more bool) string {
+	if more {
+		return fmt.Sprint("at least ", n)
 	}
-	fmt.Fprintf(out, "%d dead messages are %s\n", found.Messages, cause)
-	done, err := q.Redrive(ctx, selected, chanqadmin.Change{
-		Reason: "the shop has stock again", PerSecond: perSecond,
-		Progress: func(n int) { fmt.Fprintf(out, "%d redriven\n", n) },
-	})
-	fmt.Fprintf(out, "%d are ready again\n", done.Messages)
-	return err
+	return fmt.Sprint(n)
 }

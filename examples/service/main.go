@@ -8,6 +8,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log"
 	"log/slog"
@@ -26,9 +27,8 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer db.Close()
-	if err := run(ctx, db, log.Printf); err != nil {
-		log.Print(err)
+	if err := errors.Join(run(ctx, db), db.Close()); err != nil {
+		log.Fatal(err)
 	}
 }
 
@@ -39,30 +39,34 @@ type (
 )
 
 // run handles jobs until ctx ends.
-func run(ctx context.Context, db *sql.DB, print func(format string, args ...any)) error {
-	if err := chanq.Migrate(ctx, db, "jobs", chanq.Config{}); err != nil {
+func run(ctx context.Context, db *sql.DB) error {
+	config := chanq.Config{Hooks: chanq.LogHooks(nil, slog.LevelWarn)}
+	if err := chanq.Migrate(ctx, db, "jobs", config); err != nil {
 		return err
 	}
-	jobs, err := chanq.Open[json.RawMessage](ctx, db, "jobs", chanq.Config{Hooks: chanq.LogHooks(nil, slog.LevelWarn)})
+	jobs, err := chanq.Open[json.RawMessage](ctx, db, "jobs", config)
 	if err != nil {
 		return err
 	}
 	handlers := map[string]chanq.Handler[json.RawMessage]{
 		"welcome": handler(func(_ context.Context, w welcome) error {
-			print("welcome, %s", w.Name)
+			log.Printf("welcome, %s", w.Name)
 			return nil
 		}),
 		"invoice": handler(func(_ context.Context, i invoice) error {
 			if i.Cents <= 0 {
 				return chanq.DeadLetter(fmt.Errorf("invoice %d is about nothing", i.Number))
 			}
-			print("invoice %d: %d cents", i.Number, i.Cents)
+			log.Printf("invoice %d: %d cents", i.Number, i.Cents)
 			return nil
 		}),
 		"cleanup": handler(func(_ context.Context, c cleanup) error {
-			print("nothing is older than %d days", c.Days)
+			log.Printf("nothing is older than %d days", c.Days)
 			return nil
 		}),
+	}
+	if err := send(ctx, jobs, "cleanup", cleanup{Days: 30}); err != nil {
+		return err
 	}
 	consumer, err := jobs.Consume(ctx, chanq.ConsumerConfig{})
 	if err != nil {
@@ -71,11 +75,21 @@ func run(ctx context.Context, db *sql.DB, print func(format string, args ...any)
 	// It returns when ctx has ended, the calls that have begun have returned, and what they did is stored.
 	return consumer.Handle(8, func(ctx context.Context, lease *chanq.Lease[json.RawMessage]) error {
 		handle, found := handlers[lease.Type]
-		if !found {
-			return chanq.DeadLetter(fmt.Errorf("no handler for the type %q", lease.Type))
+		if !found { // retried: while a new version is rolled out, its processes send jobs of types that older processes do not know
+			return fmt.Errorf("no handler for the type %q", lease.Type)
 		}
 		return handle(ctx, lease)
 	})
+}
+
+// send sends a job of a type.
+func send(ctx context.Context, jobs *chanq.Queue[json.RawMessage], kind string, job any) error {
+	body, err := json.Marshal(job)
+	if err != nil {
+		return err
+	}
+	_, err = jobs.Send(ctx, chanq.Message[json.RawMessage]{Type: kind, Body: body})
+	return err
 }
 
 // handler handles messages whose bodies are values of type T.
