@@ -1,15 +1,15 @@
-// Package chanqprobe answers the probes of those who run programs, Kubernetes say: is a worker
-// alive, and is it ready?
+// Package chanqprobe serves the probes of a process manager such as Kubernetes: whether a worker is alive, and whether it is ready.
 //
 //	probe := chanqprobe.New()
-//	orders, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Hooks: probe.Hooks()})
+//	hooks := chanq.JoinHooks(probe.Hooks(), chanq.LogHooks(nil, slog.LevelWarn))
+//	orders, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Hooks: hooks})
 //	consumer, err := orders.Consume(ctx, chanq.ConsumerConfig{})
 //	probe.Add("orders", consumer)
 //	http.Handle("/livez", probe.Live())
 //	http.Handle("/readyz", probe.Ready())
 //
-// A probe asks the database nothing, apart from Watch: a thousand workers whose probes did would be a load, and a
-// database that is slow would have them all restarted, which helps nobody.
+// A probe makes no database call, apart from Watch. Otherwise the probes of many workers would load the database, and a slow database
+// would make all workers restart.
 package chanqprobe
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// Consumer is what a probe looks at: a *chanq.Consumer[T] or *chanqshards.Consumer[T] of any T is one.
+// Consumer is a consumer that a probe checks: a *chanq.Consumer[T] or *chanqshards.Consumer[T] of any T.
 type Consumer interface {
 	Done() <-chan struct{}
 	Err() error
@@ -35,9 +35,8 @@ type Consumer interface {
 
 // Probe knows the health of a program's producers and consumers. It is safe for concurrent use.
 type Probe struct {
-	// Log is told why a consumer has ended, once, when a probe sees it: those who ask are not, since
-	// errors of databases have names of hosts and users. nil is slog.Default(). Set it before
-	// others use the Probe.
+	// Log gets the error that has ended a consumer, once, when a probe finds it. The response does not contain it, because errors of
+	// databases name hosts and users. Set Log before the first probe. Default: slog.Default().
 	Log *slog.Logger
 
 	mu         sync.Mutex // guards what follows
@@ -54,12 +53,13 @@ type part struct{ queue, name string }
 // cannotWork reports that all shards of a queue are away; mu is held.
 func (p *Probe) cannotWork(at part) bool { return len(p.away[at]) >= max(p.shards[at.queue], 1) }
 
-// New makes a probe of nothing, which is alive and ready.
+// New returns a Probe without consumers, which is alive and ready.
 func New() *Probe {
 	return &Probe{consumers: map[string]Consumer{}, logged: map[string]bool{}, shards: map[string]int{}, away: map[part]map[string]int{}, unanswered: map[string]bool{}}
 }
 
-// Hooks hear of outages, which end with whoever is in one at the latest. Join them with others by chanq.JoinHooks.
+// Hooks returns the hooks for Config.Hooks, which report outages to the Probe. An outage ends at the latest with the producer or
+// consumer that has it. Join them with others by chanq.JoinHooks.
 func (p *Probe) Hooks() chanq.Hooks {
 	return chanq.Hooks{Availability: func(e chanq.AvailabilityEvent) {
 		p.mu.Lock()
@@ -81,25 +81,23 @@ func (p *Probe) Hooks() chanq.Hooks {
 	}}
 }
 
-// Add has a consumer looked at, by a name that is told when it has ended. One that is added with a
-// name that another has takes its place.
+// Add adds a consumer under a name, which the responses contain. It replaces an earlier consumer of the same name.
 func (p *Probe) Add(name string, c Consumer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.consumers[name] = c
 }
 
-// Shards says that a queue is in so many databases (chanqshards.Open): the program is ready unless all of
-// them are away, since one delays its own messages only. Without it each shard counts as a queue. Call it
-// before the queue is opened.
+// Shards sets the number of databases of a queue (chanqshards.Open). The program is then ready unless all of them are unavailable,
+// since one shard delays only its own messages. Without Shards each shard counts as a queue. Call it before the queue is opened.
 func (p *Probe) Shards(queue string, shards int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.shards[queue] = shards
 }
 
-// Watch has a database looked at until ctx ends: for a program without a producer or a consumer, which only sends in transactions and
-// would not be ready while its database is away. It pings db every 10 s, for 5 s at most, and starts one goroutine, which ends with ctx.
+// Watch checks a database until ctx ends. It is for programs without a producer or consumer, which only send in transactions. It pings
+// db every 10 s, for at most 5 s, in one goroutine that ends with ctx. While the ping fails, Ready answers 503.
 func (p *Probe) Watch(ctx context.Context, name string, db *sql.DB) {
 	go func() {
 		for ticker := time.NewTicker(watchEvery); ; {
@@ -121,9 +119,8 @@ func (p *Probe) Watch(ctx context.Context, name string, db *sql.DB) {
 
 const watchEvery = 10 * time.Second
 
-// Live answers 200, or 500 where a consumer has ended by a permanent error (Consumer.Err), which
-// nothing in the program mends: a table or a right is missing. An outage does not: consumers
-// go on by themselves once the database answers. Nor does a Stop.
+// Live answers 200, or 500 if a consumer has ended with a permanent error (Consumer.Err), for example because a table or a permission is
+// missing. It stays 200 during an outage, after which consumers continue by themselves, and after a Stop.
 func (p *Probe) Live() http.Handler {
 	return p.answer(http.StatusInternalServerError, func(tell func(string, ...any)) {
 		for name, c := range p.consumers {
@@ -153,9 +150,9 @@ func (p *Probe) why(name string, err error) string {
 	return "the database refuses what it needs, and no repetition mends that: the program's log says what"
 }
 
-// Ready answers 200, or 503 while a consumer is stopping or has ended, or the database does not
-// answer a producer or a consumer whose queue has Hooks, or a ping of Watch: so a rollout waits for workers that can work.
-// See Shards for a queue over several databases.
+// Ready answers 200, or 503 while a consumer is stopping or has ended, or while the database does not answer a producer or consumer
+// whose queue has Hooks, or a ping of Watch. A rollout therefore waits for workers that can work. See Shards for a queue over several
+// databases.
 func (p *Probe) Ready() http.Handler {
 	return p.answer(http.StatusServiceUnavailable, func(tell func(string, ...any)) {
 		for name, c := range p.consumers {
