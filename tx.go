@@ -104,9 +104,6 @@ func InTx(ctx context.Context, db *sql.DB, fn func(ctx context.Context, tx *sql.
 // inTxKey is the key of an inTx in the context that its fn gets.
 type inTxKey struct{}
 
-// openTxs has the inTx of each *sql.Tx whose InTx has not returned.
-var openTxs sync.Map
-
 // inTx is the transaction of an InTx, and the sends and acks in it.
 type inTx struct {
 	tx *sql.Tx
@@ -123,6 +120,9 @@ type sentInTx struct {
 	messages, duplicates, bytes int
 	slots                       notify.Slots
 }
+
+// openTxs has the inTx of each *sql.Tx whose InTx has not returned.
+var openTxs sync.Map
 
 // inTx returns the InTx of a *sql.Tx, or nil if it has none. A tx of another type might wrap the transaction of the InTx that ctx belongs
 // to.

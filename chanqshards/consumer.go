@@ -294,7 +294,7 @@ func checkHandler(workers int, none bool) error {
 	return nil
 }
 
-// checkBatch returns an error for the size of a batch and the wait for more that no batch can have.
+// checkBatch is that of package chanq.
 func checkBatch(maxBatch int, wait time.Duration) error {
 	switch {
 	case maxBatch < 1:

@@ -71,7 +71,7 @@ type Config struct {
 }
 
 // ErrOneConnection is what Config.Changed and Err report for a *sql.DB that allows only one connection, which the Notifier would keep.
-var ErrOneConnection = errors.New("mssqlnotify: the *sql.DB allows one connection, which the application needs (SetMaxOpenConns)")
+var ErrOneConnection = errors.New("mssqlnotify: the *sql.DB allows one connection: a Notifier needs two (SetMaxOpenConns)")
 
 // Notifier is a chanq.Notifier. It is safe for concurrent use.
 //

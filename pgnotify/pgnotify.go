@@ -59,7 +59,7 @@ type Config struct {
 
 // ErrSilent is what Config.Changed and Err report if a notification of the Notifier to itself did not arrive, because of a pooler or a
 // broken connection.
-var ErrSilent = errors.New("pgnotify: what was notified was not heard: a pooler by transaction may be in between; give New a *sql.DB that goes round it")
+var ErrSilent = errors.New("pgnotify: a notification did not arrive: a pooler in transaction mode may be in between; give New a *sql.DB that bypasses it")
 
 // ErrOneConnection is what Config.Changed and Err report for a *sql.DB that allows only one connection: the Notifier needs one
 // permanently and a second one briefly.
