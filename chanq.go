@@ -26,15 +26,13 @@
 // Handle, HandleBatches and Pipe end their consumer, and return as soon as everything has ended. Shutdown does the same for programs
 // that read the channel.
 //
-//	from                              handlers                           unsettled leases
-//	the stop (Stop, the end of the    continue; no new call begins;      those that no reader has taken are released
-//	context, a permanent error)       Delivery.Stopping is closed
-//	DrainFor later, or the end of     contexts end with ErrStopped       an error returned from now on releases its
-//	Shutdown's context                                                   message
-//	1 s later                         are not waited for, and are        those that are still held are released; settles
-//	                                  counted in the error               by their holders return ErrLeaseLost
-//	5 s later                                                            expire in the database; settles that are not
-//	                                                                     stored are counted in the error
+//   - Stop, the end of the context, or a permanent error: no new call begins, and calls that have begun continue. Delivery.Stopping is
+//     closed. Leases that no reader has taken are released.
+//   - DrainFor later, or at the end of Shutdown's context: the contexts of leases end with ErrStopped. An error that a handler returns
+//     from now on releases its message.
+//   - 1 s later: leases that are still held are released, and settles by their holders return ErrLeaseLost. Handlers that have not
+//     returned are counted in the error.
+//   - 5 s later: settles that are not stored are counted in the error. Their leases expire in the database.
 //
 // A batch that was received before the stop is still passed to its handler. No release counts as an attempt. Leases that were given
 // to AckTx are left to their transaction.
@@ -64,11 +62,14 @@ import (
 //
 // SQLite has one writer. A goroutine that holds a transaction there may call SendTx, AckTx and CancelTx. Any other call of chanq that
 // goes to the database (Send, Flush, Wait, Stats …) would wait for the transaction, and the transaction for the call, until the
-// call's context ends.
+// call's context ends. With the context that InTx gives, sends, settles and waits return an error immediately instead.
 type Queue[T any] struct{ core *queue }
 
-// Open connects to a queue whose tables Migrate has made. It costs two round trips and starts no goroutine. A Queue need not be
-// closed. The caller keeps db, and closes it after the last Producer and Consumer have ended.
+// Open connects to a queue whose tables Migrate has made, with the same arguments. It costs two round trips and starts no goroutine. A
+// Queue need not be closed. The caller keeps db, and closes it after the last Producer and Consumer have ended.
+//
+// A body that cannot be decoded into T is dead-lettered immediately (CauseUndecodable). A consumer that opens the queue with a wrong T
+// therefore moves all messages to the dead-letter table; chanqadmin.Queue.Redrive makes them ready again.
 //
 // Open never changes the schema. The errors ErrNoSchema, ErrNewerSchema and ErrSpec state the remedy. Open also refuses a database
 // that would break the guarantees of chanq: tables from before the first release, an encoding that cannot represent all messages,
@@ -111,6 +112,9 @@ func (q *Queue[T]) Send(ctx context.Context, ms ...Message[T]) ([]Receipt, error
 	rows, receipts, keyed, err := rowsOf(core, ms)
 	if err != nil || len(rows) == 0 {
 		return nil, err
+	}
+	if err := core.outsideTx(ctx, "use SendTx"); err != nil {
+		return receipts, &OpError{Op: "send", Queue: core.label, Err: err}
 	}
 	began := time.Now()
 	part := session.OpenOnce(core.db, core.dialect)
@@ -172,6 +176,9 @@ func (q *Queue[T]) Empty(ctx context.Context) (empty bool, err error) {
 // and SQLite.
 func (q *Queue[T]) Cancel(ctx context.Context, ids ...ID) ([]ID, error) {
 	core := q.core
+	if err := core.outsideTx(ctx, "use CancelTx"); err != nil {
+		return nil, core.failed("cancel", err)
+	}
 	found, err := core.cancel(ids, core.sql, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return core.once(ctx, st, scan) })
 	return found, core.fail("cancel", err)
 }

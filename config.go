@@ -190,8 +190,8 @@ type ConsumerConfig struct {
 	// most 200 bytes of UTF-8 without NUL.
 	Name string
 	// Prefetch is the most leases that wait in the buffer for a reader. Other consumers cannot claim these messages. A consumer of an
-	// ordered queue also keeps the first unread messages of keys that handlers process, within PrefetchBytes. Default: 1000. Range: 1
-	// to 100,000.
+	// ordered queue also keeps the first unread messages of keys that handlers process, within PrefetchBytes. For long jobs set 1: one
+	// more message then still waits in this process until a handler is free. Default: 1000. Range: 1 to 100,000.
 	Prefetch int
 	// PrefetchBytes is the most bytes of bodies in the buffer, estimated from the last claim: one claim may exceed it. The first
 	// claim assumes Spec.MaxBody for each body. A larger body comes alone. Default: 64 MiB. Range: 1 byte to 1 TiB.

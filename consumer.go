@@ -87,29 +87,29 @@ func (c *Consumer[T]) All() iter.Seq[*Lease[T]] {
 	}
 }
 
-// Receive waits for a lease, and then at most wait for more, up to most leases in all. It returns at least one lease or an error.
+// Receive waits for a lease, and then at most wait for more, up to maxBatch leases in all. It returns at least one lease or an error.
 // With a wait of 0 it takes only what the buffer already has. It skips leases that expired in the buffer. It costs no round trip. The
 // caller owns the slice, and settles its leases one by one, or all together by Ack or AckTx.
 //
 // If ctx ends before the first lease arrives, Receive returns the cause of ctx. If the consumer has ended, it returns Err, or
 // ErrClosed if Err is nil. If ctx ends during the wait for more, that wait ends. Unlike the loop over All, Receive stops nothing: it
 // may be called again after the end of its ctx.
-func (c *Consumer[T]) Receive(ctx context.Context, most int, wait time.Duration) ([]*Lease[T], error) {
-	if err := checkBatch(most, wait); err != nil {
+func (c *Consumer[T]) Receive(ctx context.Context, maxBatch int, wait time.Duration) ([]*Lease[T], error) {
+	if err := checkBatch(maxBatch, wait); err != nil {
 		return nil, fmt.Errorf("chanq: receive %s: %w", c.core.queue.label, err)
 	}
 	first, err := c.receive(ctx)
 	if err != nil {
 		return nil, err
 	}
-	batch := append(make([]*Lease[T], 0, min(most, c.feed.Buffered()+1)), first)
+	batch := append(make([]*Lease[T], 0, min(maxBatch, c.feed.Buffered()+1)), first)
 	var over <-chan time.Time
 	if wait > 0 {
 		timer := time.NewTimer(wait)
 		defer timer.Stop()
 		over = timer.C
 	}
-	for len(batch) < most {
+	for len(batch) < maxBatch {
 		var l *Lease[T]
 		open := true
 		select { // buffered leases come before the end of the wait
@@ -199,7 +199,11 @@ func (c *Consumer[T]) Err() error { return c.core.failure() }
 // error. Lease.Wait returns the outcome of one settle. Flush also waits for settles whose rows another session has locked; these
 // delay no other settle. On SQLite a goroutine that holds a transaction must not call it: see Queue.
 func (c *Consumer[T]) Flush(ctx context.Context) error {
-	return c.core.queue.failed("flush", c.core.engine.Flush(ctx))
+	q := c.core.queue
+	if err := q.outsideTx(ctx, afterCommit); err != nil {
+		return q.failed("flush", err)
+	}
+	return q.failed("flush", c.core.engine.Flush(ctx))
 }
 
 // Stats returns counts. It makes no database call.

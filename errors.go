@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/sqlbatch"
@@ -47,22 +46,23 @@ var (
 	ErrNotFound = errors.New("chanq: no such message")
 )
 
-// Cause is the reason why a message is dead.
+// Cause is the reason why a message is dead: chanqadmin.Entry and DeadEvent have it, and chanqadmin.Select selects by it. Its String is
+// the word of its constant in lower case, for example "exhausted". chanqadmin.ParseCause reads that word.
 type Cause = sqlbatch.Cause
 
-// The causes.
+// The causes. The table of dead messages stores these numbers.
 const (
-	CauseExhausted   = sqlbatch.CauseExhausted   // its last attempt failed (Spec.MaxAttempts)
-	CauseRejected    = sqlbatch.CauseRejected    // its handler returned DeadLetter
-	CauseExpired     = sqlbatch.CauseExpired     // its TTL was over
-	CauseUndecodable = sqlbatch.CauseUndecodable // its body or its headers cannot be decoded
-	CauseUnreadable  = sqlbatch.CauseUnreadable  // its contents could not be read, and that was its last attempt
-	CauseKilled      = sqlbatch.CauseKilled      // the processes of its handlers die, or its leases expire (Config.MaxCrashes)
-	CauseOutput      = sqlbatch.CauseOutput      // an output of a Pipe cannot be stored
+	CauseExhausted   Cause = 1 // its last attempt failed (Spec.MaxAttempts)
+	CauseRejected    Cause = 2 // its handler returned DeadLetter
+	CauseExpired     Cause = 3 // its TTL was over
+	CauseUndecodable Cause = 4 // its body or its headers cannot be decoded
+	CauseUnreadable  Cause = 5 // its contents could not be read, and that was its last attempt
+	CauseKilled      Cause = 6 // the processes of its handlers die, or its leases expire (Config.MaxCrashes)
+	CauseOutput      Cause = 7 // an output of a Pipe cannot be stored
 )
 
 // ReasonExpired is the last error of a message that was dead-lettered because its TTL was over.
-const ReasonExpired = base.ReasonExpired
+const ReasonExpired = "expired"
 
 // errMadeByHand: no lease belongs to the Delivery.
 var errMadeByHand = errors.New("chanq: no lease: this Delivery was not received from a Consumer; to test a handler, use chanq.Outcome")

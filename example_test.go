@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"log/slog"
 	"time"
 
 	"github.com/chanq/chanq"
@@ -18,20 +19,18 @@ func Example() {
 	db, err := embedded.Open(":memory:") // or sql.Open("sqlserver", …)
 	check(err)
 	defer db.Close()
-	check(chanq.Migrate(ctx, db, "orders", chanq.Config{}))
-	orders, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{})
+	cfg := chanq.Config{Hooks: chanq.LogHooks(slog.Default(), slog.LevelWarn)} // failures are logged
+	check(chanq.Migrate(ctx, db, "orders", cfg))
+	orders, err := chanq.Open[Order](ctx, db, "orders", cfg)
 	check(err)
 
 	_, err = orders.Send(ctx, chanq.Msg(Order{Number: 0}), chanq.Msg(Order{Number: 1}), chanq.Msg(Order{Number: 2}))
 	check(err) // nil: all are stored
 
-	consumer, err := orders.Consume(ctx, chanq.ConsumerConfig{})
+	consumer, err := orders.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true}) // until nothing is due
 	check(err)
 	check(consumer.Handle(1, func(_ context.Context, lease *chanq.Lease[Order]) error {
 		fmt.Println("order", lease.Body.Number)
-		if lease.Body.Number == 2 {
-			consumer.Stop()
-		}
 		return nil // acked; after an error the message is delivered again
 	})) // returns when all acks are stored
 	// Output:

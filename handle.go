@@ -40,7 +40,12 @@ type Middleware func(ctx context.Context, d *Delivery, next func(context.Context
 //
 // An error after AckTx means that its transaction was not committed: roll back before returning. An error whose methods panic counts
 // as another error. If an error wraps several of these, DeadLetter precedes Snooze, and Snooze precedes RetryAfter. For tests,
-// Outcome returns the outcome of an error. The Handled hook is called after each call.
+// Outcome returns the outcome of an error. The Handled hook is called after each call. Without Config.Hooks the errors of fn are only
+// in the database: set LogHooks.
+//
+// Set workers to the number of cores for handlers that compute, and higher for handlers that wait: as high as the systems that they
+// call, and the connections of the *sql.DB, serve at once. A call may take ConsumerConfig.MaxExtend, 1 h by default. Then its lease is
+// no longer extended: within LeaseFor its context ends with ErrLeaseLost, and the message is redelivered.
 //
 // Handle ends the consumer. When the consumer stops, calls that have begun continue for ConsumerConfig.DrainFor. Then their contexts
 // end with the cause ErrStopped. From then on an error, unless it is DeadLetter or Snooze, releases the message uncounted. 1 s later
@@ -79,10 +84,10 @@ func checkHandler(workers int, none bool) error {
 }
 
 // checkBatch checks the size of a batch and the wait for more leases.
-func checkBatch(most int, wait time.Duration) error {
+func checkBatch(maxBatch int, wait time.Duration) error {
 	switch {
-	case most < 1:
-		return fmt.Errorf("most is %d: must be at least 1", most)
+	case maxBatch < 1:
+		return fmt.Errorf("maxBatch is %d: must be at least 1", maxBatch)
 	case wait < 0:
 		return fmt.Errorf("wait is %v: must not be negative", wait)
 	}
@@ -120,12 +125,15 @@ func around(ctx context.Context, all []Middleware, d *Delivery, do func(context.
 	return all[0](ctx, d, func(ctx context.Context) error { return around(ctx, all[1:], d, do) })
 }
 
-// HandleBatches calls fn for batches of up to most leases, in up to workers goroutines, until the consumer stops: see Receive for
-// wait. It is for handlers that write many rows at once. The result of fn settles the leases that fn has not settled: nil acks all of
-// them, and Snooze releases them.
+// HandleBatches calls fn for batches of up to maxBatch leases, in up to workers goroutines, until the consumer stops: see Receive for
+// wait. It is for handlers that write many rows at once, for example with a maxBatch of 500 and a wait of 50 ms. The result of fn
+// settles the leases that fn has not settled: nil acks all of them, and Snooze releases them. Without Config.Hooks the errors of fn are
+// only in the database: set LogHooks.
 //
-// After another error of a batch of several leases, fn is called again for each lease alone, and that result settles the lease as in
-// Handle. Therefore an attempt fails only for messages that fail alone; the others are acked. A call that fails must leave nothing
+// After another error of a batch of several leases, also a DeadLetter or RetryAfter, fn is called again for each lease alone, and that
+// result settles the lease as in Handle. Therefore an attempt fails only for messages that fail alone; the others are acked. One
+// message that fails costs a call for each lease of its batch, at each of its attempts. To avoid that, nack this lease in fn and go on
+// with the others, or return DeadLetter for it if the error is permanent. A call that fails must leave nothing
 // behind that harms the next one: roll its transaction back before it returns. Then AckTx may be called again. A lease that was given
 // to AckTx is not extended. It is released uncounted if three quarters of LeaseFor have passed before its own call; so is any lease
 // that has expired.
@@ -133,13 +141,13 @@ func around(ctx context.Context, all []Middleware, d *Delivery, do func(context.
 // The context given to fn ends with the cause ErrLeaseLost when one of the leases is lost, and with ErrStopped as in Handle. After
 // ErrStopped a batch that fails is released as a whole. HandleBatches ends the consumer as Handle does; a batch that it has received
 // is still passed to fn. With a ConsumerConfig.Middleware it returns an error.
-func (c *Consumer[T]) HandleBatches(workers, most int, wait time.Duration, fn func(context.Context, []*Lease[T]) error) error {
-	if err := cmp.Or(checkHandler(workers, fn == nil), checkBatch(most, wait), c.core.oneByOne()); err != nil {
+func (c *Consumer[T]) HandleBatches(workers, maxBatch int, wait time.Duration, fn func(context.Context, []*Lease[T]) error) error {
+	if err := cmp.Or(checkHandler(workers, fn == nil), checkBatch(maxBatch, wait), c.core.oneByOne()); err != nil {
 		return c.core.queue.failed("handle batches", err)
 	}
 	_, err := c.core.serve("handle batches", workers, func() {
 		for {
-			batch, err := c.Receive(context.Background(), most, wait)
+			batch, err := c.Receive(context.Background(), maxBatch, wait)
 			if err != nil { // the consumer has stopped
 				return
 			}

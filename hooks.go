@@ -14,8 +14,8 @@ import (
 // goroutines, sometimes several at once, with no lock held. A call takes about 1 µs, and follows a statement or a failure. Only
 // Handled is called for every message; after a success its worker calls it. A panic or runtime.Goexit (t.FailNow) in a hook ends only
 // that call. Events contain no bodies, and headers only after failures (Handled, Dead); LogHooks does not log headers. Their Queue is
-// Config.Label, or the name of the queue. LogHooks, the packages chanqprom (Prometheus) and chanqprobe (probes) and the module
-// otelchanq (OpenTelemetry) provide some.
+// Config.Label, or the name of the queue. LogHooks, the package chanqprobe (probes), and the modules chanqprom (Prometheus) and
+// otelchanq (OpenTelemetry; go get each) provide some.
 //
 // A hook should return soon, because its caller waits for it:
 //

@@ -39,7 +39,8 @@ type Delivery struct {
 	Attempt int
 	// Fence is the fencing token. It grows with every claim of this message, and no two claims of it have the same, even if the
 	// message is sent again or the database is restored. Send it to another system with what you write there. If that system refuses
-	// lower fences than it has seen, a holder whose lease has ended cannot overwrite the work of the next.
+	// lower fences than it has seen, a holder whose lease has ended cannot overwrite the work of the next. For a row of a database that
+	// is UPDATE … SET …, fence = f WHERE id = … AND fence <= f: if it changes no row, a later holder has written.
 	Fence int64
 	// EnqueuedAt, DueAt and ExpiresAt are times of the database's clock, in milliseconds. ExpiresAt is when the message's TTL is
 	// over; zero if it has none. A lease that began before ExpiresAt continues.
@@ -123,11 +124,15 @@ func (d *Delivery) Wait(ctx context.Context) error {
 	if d.lease == nil {
 		return errMadeByHand
 	}
+	if err := homeOf(d.lease).outsideTx(ctx, afterCommit); err != nil {
+		return homeOf(d.lease).failed("wait", err)
+	}
 	return deliveryError(d.lease, d.lease.Wait(ctx))
 }
 
-// Stopping returns a channel that is closed when the consumer stops: Consumer.Done. A long handler that watches it can finish at a
-// suitable point, before its context ends. It is nil for a Delivery that was made by hand.
+// Stopping returns a channel that is closed when the consumer stops: Consumer.Done. A long handler watches it, stores its progress and
+// returns l.Release(): the message is due again, and the attempt does not count. An error that it returns before
+// ConsumerConfig.DrainFor is over counts as a failed attempt. The channel is nil for a Delivery that was made by hand.
 func (d *Delivery) Stopping() <-chan struct{} {
 	if d.lease == nil {
 		return nil
@@ -149,6 +154,9 @@ func (d *Delivery) Extend(ctx context.Context, span time.Duration) error {
 	}
 	if d.lease == nil {
 		return errMadeByHand
+	}
+	if err := homeOf(d.lease).outsideTx(ctx, "call it before InTx"); err != nil {
+		return homeOf(d.lease).failed("extend", err)
 	}
 	err := d.lease.ExtendBy(ctx, span)
 	switch {
@@ -178,6 +186,9 @@ func Ack[T any](ctx context.Context, leases ...*Lease[T]) error {
 			return fmt.Errorf("chanq: ack: lease %d: %w", i, errMadeByHand)
 		}
 		all[i] = l.lease
+		if err := homeOf(l.lease).outsideTx(ctx, "use AckTx"); err != nil {
+			return homeOf(l.lease).failed("ack", err)
+		}
 	}
 	return ack(ctx, all)
 }

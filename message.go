@@ -21,10 +21,10 @@ type Priority int8
 
 // The priorities. The zero value is PriorityNormal.
 const (
-	PriorityLow    Priority = sqlbatch.PriorityLow
+	PriorityLow    Priority = -1
 	PriorityNormal Priority = 0
 	PriorityHigh   Priority = 1
-	PriorityUrgent Priority = sqlbatch.PriorityUrgent
+	PriorityUrgent Priority = 2
 )
 
 func (p Priority) String() string {
@@ -40,8 +40,10 @@ type Message[T any] struct {
 	// second is not stored. Default: a new ID.
 	ID   ID
 	Body T
-	// Type says what kind of job the message is, for programs that send several kinds to one queue. A redriven message keeps it.
-	// Default: none. Range: at most 100 printable ASCII characters.
+	// Type says what kind of job the message is, for programs that send several kinds to one queue. Such a program opens the queue with
+	// the T json.RawMessage and decodes each body by its Type (examples/service). For an unknown Type its handler returns a plain error:
+	// while a new version is being deployed, a program of that version then handles the message later. A redriven message keeps its
+	// Type. Default: none. Range: at most 100 printable ASCII characters.
 	Type string
 	// Headers are sent with the body. Default: none. Range: at most 64, in UTF-8, 16 KiB in all when encoded.
 	Headers map[string]string
@@ -60,7 +62,8 @@ type Message[T any] struct {
 	// transaction. Later sends of the same Producer wait with it, unless ProducerConfig.InFlight is above 1. Default: none. Range: at
 	// most 200 bytes of UTF-8 without NUL.
 	DedupKey string
-	// Key of an ordered queue: the message is delivered after all earlier messages with this key are acked or dead. A message without
+	// Key of an ordered queue: the message is delivered after all earlier messages with this key are acked or dead. Messages of one call
+	// of Send or SendTx are in the order of its arguments. A message without
 	// a key waits for no other message, and no other message waits for it. A message that follows one with a DedupKey under the same
 	// Key is stored by another statement. Default: none. Range: at most 200 bytes of UTF-8 without NUL.
 	Key string

@@ -134,7 +134,8 @@ func (q *queue) sent(e SentEvent) {
 }
 
 // C is an unbuffered channel to send on. When a send returns, the message is handed over, and Unsent or Close returns it if it cannot
-// be stored. After Close has begun, the producer does not receive: a sender that may outlive the producer must also select on Done.
+// be stored. While the buffer is full (ProducerConfig.BufferBytes), for example in an outage, a send waits: also select on your context.
+// After Close has begun, the producer does not receive: a sender that may outlive the producer must also select on Done.
 // chanq never closes C. The caller may close it, which ends only C.
 func (p *Producer[T]) C() chan<- Message[T] { return p.in }
 
@@ -182,12 +183,12 @@ func (p *Producer[T]) SendBatch(ctx context.Context, ms ...Message[T]) ([]Receip
 
 // send stores messages, and waits for them.
 func (p *Producer[T]) send(ctx context.Context, ms []Message[T]) ([]Receipt, error) {
-	call := send.NewCall(len(ms))
+	call, refused := send.NewCall(len(ms)), p.queue.outsideTx(ctx, "use SendTx")
 	items := make([]send.Item, 0, len(ms))
 	for i := range ms {
 		m := ms[i]
 		item, err := p.prepare(&m)
-		if err != nil {
+		if err = cmp.Or(refused, err); err != nil {
 			call.Resolve(i, send.Outcome{Receipt: send.Receipt{ID: m.ID}, Err: err})
 			continue
 		}
@@ -274,6 +275,9 @@ func (p *Producer[T]) Flush(ctx context.Context) error {
 const flushCheck = 10 * time.Millisecond
 
 func (p *Producer[T]) flush(ctx context.Context) error {
+	if err := p.queue.outsideTx(ctx, afterCommit); err != nil {
+		return err
+	}
 	check := time.NewTicker(flushCheck)
 	defer check.Stop()
 	for open := true; open; {

@@ -105,7 +105,7 @@ type schema struct {
 // Config.Spec that are not zero; consumers of other programs adopt them with their next heartbeat. It makes all changes in one
 // transaction under a lock of the database. Any number of processes may call it, at once and repeatedly, while producers and
 // consumers run. If there is nothing to change, it costs four round trips and takes no lock. A table or index that was dropped by
-// hand is created again, which locks its table against writers.
+// hand is created again, which locks its table against writers. Open takes the same arguments.
 //
 // The user needs permission to create tables in the schema, which must exist on SQL Server. For an existing queue permission to
 // update the queue's row is enough. If the queue has another Spec.Kind or other Spec.Slots, Migrate returns ErrSpec; if the tables

@@ -70,8 +70,9 @@ const (
 	// claim any message.
 	KindPlain Kind = iota + 1
 	// KindOrdered: no handler gets a message before the previous one with its Message.Key is acked or dead (or cancelled, or purged),
-	// also when processes die. That holds if Send, or the transaction of SendTx, had returned before the Send of the second began,
-	// and for all messages that one goroutine sends on one Producer. A redelivered message comes before those behind it.
+	// also when processes die. That holds if Send, or the transaction of SendTx, had returned before the Send of the second began, for
+	// the messages of one call of Send or SendTx, in the order of its arguments, and for all messages that one goroutine sends on one
+	// Producer. A redelivered message comes before those behind it.
 	// Message.Priority and Message.Delay must be unset.
 	KindOrdered
 )

@@ -47,8 +47,8 @@ func checkTx(tx Tx) error {
 // InTx begins a transaction on db with the default isolation level, calls fn, and commits. It rolls back if fn returns an error,
 // which it returns unchanged, if fn panics or leaves by runtime.Goexit, and if ctx has ended.
 //
-// Calls of SendTx, AckTx and CancelTx with tx are part of the transaction. Give them the context that fn gets, or one derived from
-// it, and use that context with no other transaction. They also accept a wrapper of tx, for example a *sqlx.Tx. After the commit:
+// Calls of SendTx, AckTx and CancelTx with tx are part of the transaction. With a wrapper of tx, for example a *sqlx.Tx, give them the
+// context that fn gets, or one derived from it, and use that context with no other transaction. After the commit:
 //
 //   - Idle consumers of the receiving queues poll immediately, as after Queue.Wake.
 //   - Acked leases are known to be acked: Wait returns nil, and Handle does nothing more. On an ordered queue the next messages of
@@ -56,12 +56,13 @@ func checkTx(tx Tx) error {
 //   - The history counts the messages that were sent and acked.
 //
 // After a rollback nothing is counted, and the leases may be settled until they expire: Handle acks a lease if its handler returns
-// nil.
+// nil. In a handler fn may also return DeadLetter, RetryAfter or Snooze: the transaction is rolled back, and the handler returns that
+// error.
 //
 // Errors of InTx itself are *OpErrors with the Op "begin" or "commit". If a commit is Unknown, the transaction may be committed: the
 // connection broke during the commit, the context ended, or fn has ended the transaction itself. Then consumers are woken, sent
-// messages count as attempted, and the outcome of an ack is determined when its handler returns. A nested call of InTx in fn returns
-// an error.
+// messages count as attempted, and the outcome of an ack is determined when its handler returns. Repeat such a transaction with keys
+// that make the repetition harmless: a Message.ID, and a unique key of your rows. A nested call of InTx in fn returns an error.
 //
 // InTx costs the round trips of the transaction, and no other statement. If a context ends, the rollback may take 1 s. On SQLite,
 // which has one writer, fn must make no other call of chanq that goes to the database: see Queue.
@@ -80,7 +81,9 @@ func InTx(ctx context.Context, db *sql.DB, fn func(ctx context.Context, tx *sql.
 	if err != nil {
 		return &OpError{Op: "begin", Err: err}
 	}
-	t := &inTx{tx: tx}
+	t := &inTx{tx: tx, db: db}
+	openTxs.Store(tx, t)
+	defer openTxs.Delete(tx)
 	commits := false
 	defer func() {
 		if !commits {
@@ -104,6 +107,7 @@ type inTxKey struct{}
 // inTx is the transaction of an InTx, and the sends and acks in it.
 type inTx struct {
 	tx *sql.Tx
+	db *sql.DB
 
 	mu     sync.Mutex // guards the fields below; never held over a statement
 	used   *queue     // a queue that was used, or nil
@@ -117,10 +121,18 @@ type sentInTx struct {
 	slots                       notify.Slots
 }
 
-// inTx returns the InTx that ctx belongs to, if tx is its transaction or might wrap that, and nil otherwise.
+// openTxs has the inTx of each *sql.Tx whose InTx has not returned.
+var openTxs sync.Map
+
+// inTx returns the InTx of a *sql.Tx, or nil if it has none. A tx of another type might wrap the transaction of the InTx that ctx belongs
+// to.
 func (q *queue) inTx(ctx context.Context, tx Tx) *inTx {
 	t, _ := ctx.Value(inTxKey{}).(*inTx)
-	if given, plain := tx.(*sql.Tx); t == nil || plain && given != t.tx {
+	if given, plain := tx.(*sql.Tx); plain {
+		open, _ := openTxs.Load(given)
+		t, _ = open.(*inTx)
+	}
+	if t == nil {
 		return nil
 	}
 	t.mu.Lock()
@@ -129,6 +141,22 @@ func (q *queue) inTx(ctx context.Context, tx Tx) *inTx {
 		t.used, t.sent, t.leases = q, map[*queue]*sentInTx{}, map[*lease.Lease]bool{}
 	}
 	return t
+}
+
+// afterCommit is the remedy for calls that no Tx twin replaces.
+const afterCommit = "call it after InTx has returned"
+
+// outsideTx returns an error if ctx belongs to an open InTx on the database of q, which has one writer: a statement outside of the
+// transaction would wait for its end until ctx ends.
+func (q *queue) outsideTx(ctx context.Context, remedy string) error {
+	t, _ := ctx.Value(inTxKey{}).(*inTx)
+	if t == nil || t.db != q.db || !q.dialect.Traits().OneWriter {
+		return nil
+	}
+	if _, open := openTxs.Load(t.tx); !open {
+		return nil
+	}
+	return errors.New("ctx belongs to a transaction of InTx: " + remedy)
 }
 
 // stores notes that rows are stored if the transaction is committed.
@@ -211,8 +239,8 @@ func (t *inTx) ended(committed, maybe bool) {
 }
 
 // SendTx stores messages in the caller's transaction: they are in the queue if and when it commits. It needs no Producer and no
-// connection of its own. After the commit of InTx idle consumers poll immediately; after a transaction of your own call Wake. There
-// is a Receipt for each message, in order. Without messages SendTx does nothing.
+// connection of its own. After the commit of InTx idle consumers poll immediately, if SendTx was called as InTx describes; after a
+// transaction of your own call Wake. There is a Receipt for each message, in order. Without messages SendTx does nothing.
 //
 // It costs one round trip per 500 messages or 4 MiB of bodies, and one more if a DedupKey or an ID of the caller's is in the queue
 // already. Until the transaction ends, only sends of the same DedupKey or ID wait for it, and SendTx waits for such a transaction.

@@ -109,7 +109,8 @@ func (q *Queue) Purge(ctx context.Context, s Select, c Change) (Changed, error) 
 // the live message has ended. A DryRun counts those as well. After each step Redrive notifies idle consumers as a send does: those of
 // other processes if there is a Notifier.
 //
-// Steps, costs and errors are those of Purge.
+// Messages that die after the call of Redrive stay dead. It may also leave messages that are locked at the moment: call it again. An
+// error comes with the count so far. Steps and costs are those of Purge.
 func (q *Queue) Redrive(ctx context.Context, s Select, c Change) (Changed, error) {
 	if s.State == "" {
 		s.State = StateDead

@@ -22,8 +22,8 @@ type Select struct {
 	// never changes all messages. List ignores it.
 	All bool
 
-	// Cause selects dead messages of a cause, and Fingerprint those of one of its groups: see Queue.Causes. Fingerprint is 16
-	// hexadecimal digits, or NoFingerprint, and needs Cause.
+	// Cause selects dead messages of a cause, and Fingerprint those of one of its groups: see Queue.Causes. For one kind of error of a
+	// cause use Group.Select. Fingerprint is 16 hexadecimal digits, or NoFingerprint, and needs Cause.
 	Cause       chanq.Cause
 	Fingerprint string
 	// Before selects dead and done messages that ended before this time, by the database's clock.

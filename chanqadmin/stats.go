@@ -26,7 +26,7 @@ type Stats struct {
 }
 
 // StatsLimit is the upper bound of the counts of Stats.
-const StatsLimit = table.CountLimit
+const StatsLimit = 10_000
 
 // Stats counts the messages of the queue, up to 10,000 of each state, in one round trip that reads at most a few times as many
 // entries. It takes no locks that block other statements. To decide whether the queue is drained, call Empty.

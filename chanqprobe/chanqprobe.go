@@ -1,14 +1,15 @@
-// Package chanqprobe answers liveness and readiness probes, for example those of Kubernetes.
+// Package chanqprobe serves the probes of a process manager such as Kubernetes: whether a worker is alive, and whether it is ready.
 //
 //	probe := chanqprobe.New()
-//	orders, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Hooks: probe.Hooks()})
+//	hooks := chanq.JoinHooks(probe.Hooks(), chanq.LogHooks(nil, slog.LevelWarn))
+//	orders, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Hooks: hooks})
 //	consumer, err := orders.Consume(ctx, chanq.ConsumerConfig{})
 //	probe.Add("orders", consumer)
 //	http.Handle("/livez", probe.Live())
 //	http.Handle("/readyz", probe.Ready())
 //
-// A probe makes no database call, except for Watch. Calls from the probes of a thousand workers would be a load, and a
-// slow database would cause all workers to be restarted, which fixes nothing.
+// A probe makes no database call, apart from Watch. Otherwise the probes of many workers would load the database, and a slow database
+// would make all workers restart.
 package chanqprobe
 
 import (
@@ -26,7 +27,7 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// Consumer is a *chanq.Consumer[T] or a *chanqshards.Consumer[T] of any T.
+// Consumer is a consumer that a probe checks: a *chanq.Consumer[T] or *chanqshards.Consumer[T] of any T.
 type Consumer interface {
 	Done() <-chan struct{}
 	Err() error
@@ -34,9 +35,8 @@ type Consumer interface {
 
 // Probe has the health of a program's producers and consumers. It is safe for concurrent use.
 type Probe struct {
-	// Log gets the error by which a consumer has ended, once, at the first probe after it. The answer does not contain it,
-	// because errors of databases contain names of hosts and users. Set Log before other goroutines use the Probe.
-	// Default: slog.Default().
+	// Log gets the error that has ended a consumer, once, when a probe finds it. The response does not contain it, because errors of
+	// databases name hosts and users. Set Log before the first probe. Default: slog.Default().
 	Log *slog.Logger
 
 	mu        sync.Mutex // guards what follows
@@ -58,8 +58,8 @@ func New() *Probe {
 	return &Probe{consumers: map[string]Consumer{}, logged: map[string]bool{}, shards: map[string]int{}, away: map[part]map[string]int{}, unready: map[string]string{}}
 }
 
-// Hooks returns hooks that note outages. An outage ends at the latest with its producer or consumer. Combine the hooks with
-// others by chanq.JoinHooks.
+// Hooks returns the hooks for Config.Hooks, which report outages to the Probe. An outage ends at the latest with the producer or
+// consumer that has it. Join them with others by chanq.JoinHooks.
 func (p *Probe) Hooks() chanq.Hooks {
 	return chanq.Hooks{Availability: func(e chanq.AvailabilityEvent) {
 		p.mu.Lock()
@@ -81,23 +81,22 @@ func (p *Probe) Hooks() chanq.Hooks {
 	}}
 }
 
-// Add adds a consumer, with the name that answers have for it. It replaces a consumer of the same name.
+// Add adds a consumer under a name, which the responses contain. It replaces an earlier consumer of the same name.
 func (p *Probe) Add(name string, c Consumer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.consumers[name] = c
 }
 
-// Shards sets the number of databases of a queue (chanqshards.Open). The program is ready unless all of them are
-// unavailable, since a shard delays its own messages only. Without Shards each shard counts as a queue. Call it before the
-// queue is opened.
+// Shards sets the number of databases of a queue (chanqshards.Open). The program is then ready unless all of them are unavailable,
+// since one shard delays only its own messages. Without Shards each shard counts as a queue. Call it before the queue is opened.
 func (p *Probe) Shards(queue string, shards int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.shards[queue] = shards
 }
 
-// Watch watches a database until ctx ends. It is for a program that only sends in transactions, and so has no producer or
+// Watch checks a database until ctx ends. It is for a program that only sends in transactions, and so has no producer or
 // consumer that would report an outage. It pings db every 10 s, for at most 5 s, and starts one goroutine, which ends with
 // ctx. A ping needs a connection of db: if all are in use for 5 s (SetMaxOpenConns), the program is not ready either, and the
 // answer says so.
@@ -133,8 +132,8 @@ func whyUnready(s sql.DBStats, err error) string {
 	return "the database does not answer"
 }
 
-// Live answers 200, or 500 if a consumer has ended by a permanent error (Consumer.Err): a table or a permission is missing.
-// Neither an outage nor a Stop changes the answer: consumers continue automatically once the database answers.
+// Live answers 200, or 500 if a consumer has ended with a permanent error (Consumer.Err), for example because a table or a permission is
+// missing. It stays 200 during an outage, after which consumers continue by themselves, and after a Stop.
 func (p *Probe) Live() http.Handler {
 	return p.answer(http.StatusInternalServerError, func(report func(string, ...any)) {
 		for name, c := range p.consumers {
@@ -164,9 +163,9 @@ func (p *Probe) why(name string, err error) string {
 	return "the database refuses a statement that it needs: the program's log contains the error"
 }
 
-// Ready answers 200, or 503 while a consumer is stopping or has ended, or the database does not answer a producer or a consumer
-// whose queue has Hooks, or a ping of Watch. A rollout then waits for workers that can work. See Shards for a queue over
-// several databases.
+// Ready answers 200, or 503 while a consumer is stopping or has ended, or while the database does not answer a producer or consumer
+// whose queue has Hooks, or a ping of Watch. A rollout therefore waits for workers that can work. See Shards for a queue over several
+// databases.
 func (p *Probe) Ready() http.Handler {
 	return p.answer(http.StatusServiceUnavailable, func(report func(string, ...any)) {
 		for name, c := range p.consumers {

@@ -183,10 +183,10 @@ func skip[T any](l *chanq.Lease[T]) bool {
 	return true
 }
 
-// Receive waits for a lease, takes the buffered leases of the shards, and then waits at most wait for more, up to most leases in all:
+// Receive waits for a lease, takes the buffered leases of the shards, and then waits at most wait for more, up to maxBatch leases in all:
 // see chanq.Consumer.Receive.
-func (c *Consumer[T]) Receive(ctx context.Context, most int, wait time.Duration) ([]*chanq.Lease[T], error) {
-	if err := checkBatch(most, wait); err != nil {
+func (c *Consumer[T]) Receive(ctx context.Context, maxBatch int, wait time.Duration) ([]*chanq.Lease[T], error) {
+	if err := checkBatch(maxBatch, wait); err != nil {
 		return nil, fmt.Errorf("chanq: receive %s: %w", c.label, err)
 	}
 	var batch []*chanq.Lease[T]
@@ -200,7 +200,7 @@ func (c *Consumer[T]) Receive(ctx context.Context, most int, wait time.Duration)
 				return nil, c.ending()
 			}
 			if !skip(l) {
-				batch = c.buffered([]*chanq.Lease[T]{l}, most)
+				batch = c.buffered([]*chanq.Lease[T]{l}, maxBatch)
 			}
 		case <-ctx.Done():
 		}
@@ -210,7 +210,7 @@ func (c *Consumer[T]) Receive(ctx context.Context, most int, wait time.Duration)
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	for len(batch) < most {
+	for len(batch) < maxBatch {
 		select {
 		case l, open := <-c.out:
 			if !open {
@@ -237,9 +237,9 @@ func (c *Consumer[T]) ending() error {
 }
 
 // buffered adds what the shards have buffered to a batch, without waiting.
-func (c *Consumer[T]) buffered(batch []*chanq.Lease[T], most int) []*chanq.Lease[T] {
+func (c *Consumer[T]) buffered(batch []*chanq.Lease[T], maxBatch int) []*chanq.Lease[T] {
 	for _, r := range c.readers {
-		for more := r.isReady() && r.shard != nil; more && len(batch) < most; {
+		for more := r.isReady() && r.shard != nil; more && len(batch) < maxBatch; {
 			select {
 			case l, open := <-r.shard.C():
 				if more = open; open && !skip(l) {
@@ -274,8 +274,8 @@ func (c *Consumer[T]) Handle(workers int, fn chanq.Handler[T]) error {
 // HandleBatches calls fn for batches, and ends the consumer, as chanq.Consumer.HandleBatches does. The leases of a batch are of one
 // shard, Queue.Origin(batch[0]), so that one transaction can ack them all. fn is called in up to workers goroutines for each shard. A
 // shard that does not answer delays no other shard.
-func (c *Consumer[T]) HandleBatches(workers, most int, wait time.Duration, fn func(context.Context, []*chanq.Lease[T]) error) error {
-	err := cmp.Or(checkHandler(workers, fn == nil), checkBatch(most, wait))
+func (c *Consumer[T]) HandleBatches(workers, maxBatch int, wait time.Duration, fn func(context.Context, []*chanq.Lease[T]) error) error {
+	err := cmp.Or(checkHandler(workers, fn == nil), checkBatch(maxBatch, wait))
 	if err == nil && len(c.readers[0].cfg.Middleware) > 0 {
 		err = errors.New("ConsumerConfig.Middleware is set: must be empty for batches, since it gets one delivery; or use Handle")
 	}
@@ -283,7 +283,7 @@ func (c *Consumer[T]) HandleBatches(workers, most int, wait time.Duration, fn fu
 		return fmt.Errorf("chanq: handle batches %s: %w", c.label, err)
 	}
 	return c.serve(func() error {
-		return c.onEach(func(_ int, shard *chanq.Consumer[T]) error { return shard.HandleBatches(workers, most, wait, fn) })
+		return c.onEach(func(_ int, shard *chanq.Consumer[T]) error { return shard.HandleBatches(workers, maxBatch, wait, fn) })
 	})
 }
 
@@ -299,10 +299,10 @@ func checkHandler(workers int, none bool) error {
 }
 
 // checkBatch is that of package chanq.
-func checkBatch(most int, wait time.Duration) error {
+func checkBatch(maxBatch int, wait time.Duration) error {
 	switch {
-	case most < 1:
-		return fmt.Errorf("most is %d: must be at least 1", most)
+	case maxBatch < 1:
+		return fmt.Errorf("maxBatch is %d: must be at least 1", maxBatch)
 	case wait < 0:
 		return fmt.Errorf("wait is %v: must not be negative", wait)
 	}

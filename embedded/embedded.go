@@ -1,5 +1,5 @@
-// Package embedded opens SQLite databases tuned for queues. The driver is
-// modernc.org/sqlite: pure Go, nothing to install.
+// Package embedded opens SQLite databases with settings for queues. The driver is modernc.org/sqlite, which is pure Go and needs no
+// installation.
 package embedded
 
 import (
@@ -30,39 +30,30 @@ const busyTimeout = 10 * time.Second
 // memory numbers the databases in memory, so that each Open has its own.
 var memory atomic.Int64
 
-// Open opens, or creates, the SQLite database at path; several processes may
-// share the file. Path ":memory:" is a database in memory that lives until the
-// *sql.DB is closed.
+// Open opens the SQLite database at path, and creates the file if it does not exist. Several processes may share the file. The path
+// ":memory:" is a database in memory that lives until the *sql.DB is closed.
 //
-// The file is in write-ahead-log mode, so that readers and the writer do not
-// wait for each other; a commit is on disk when it returns (synchronous=FULL, and
-// fullfsync, without which macOS leaves it in the cache of the disk). The file must
-// be on a disk of this machine: on a network file system (NFS, SMB) a write-ahead
-// log is unsafe, as its index is shared memory and locks there are not to be relied
-// on.
-// Transactions take the write lock when they begin, also those that only read, and
-// wait up to 11 s for it; what takes longer fails as SQLITE_BUSY, as does a
-// goroutine that holds a transaction and writes outside of it. Writers take turns,
-// instead of polling for the lock as SQLite has them do: within this process in the
-// order of asking, and between processes by locks on two empty files, path-turn
-// and path-next, which are left behind. Where those cannot be had (on Windows, or without the
-// right to make the files), and with programs that do not know them, processes poll.
+// The file has a write-ahead log, so that readers and the writer do not wait for each other. A commit is on disk when it returns
+// (synchronous=FULL; fullfsync, without which macOS leaves it in the cache of the disk). The file must be on a disk of this machine. On
+// a network file system (NFS, SMB) a write-ahead log is unsafe: its index is shared memory, and locks are unreliable there.
 //
-// Idle consumers of chanq wake when another process has sent something, because the driver of
-// the *sql.DB is a chanq.Notifier (see chanq.Config.Notifier; chanq.NoNotifier switches it off). It
-// notifies by named pipes in the directory path-notify, which idle consumers make: one for each plain queue,
-// which is left behind, and one for each ordered queue and process. That costs some microseconds per commit. Where there are no such pipes (on
-// Windows, on FAT, or without the right to make them), a process with idle consumers asks
-// SQLite each 5 ms whether anything was committed, on a connection of its own, which is some
-// percent of a core.
+// A transaction takes the write lock when it begins, also if it only reads. It waits for the lock for up to 11 s and then fails with
+// SQLITE_BUSY. So does a write outside of a transaction by the goroutine that holds the transaction. Within a process writers get the
+// lock in the order of their calls. Between processes they take turns by locks on two empty files, path-turn and path-next, which
+// remain. On Windows, without permission to create these files, and with programs that do not use them, processes poll for the lock.
 //
-// chanq.Migrate gives a file without tables the setting auto_vacuum = INCREMENTAL, so that consumers return the space of deleted messages
-// to the file system. Call it before you make tables of your own. It leaves a file with tables as it is: PRAGMA auto_vacuum = INCREMENTAL
-// and VACUUM change it, while no other program uses the file.
+// The driver of the *sql.DB is a chanq.Notifier, so idle consumers of chanq wake when another process has sent a message. See
+// chanq.Config.Notifier; chanq.NoNotifier disables it. It notifies through named pipes in the directory path-notify: one per plain
+// queue, which remains, and one per ordered queue and process. That costs some microseconds per commit. Where there are no named pipes
+// (on Windows, on FAT, or without permission to create them), a process with idle consumers asks SQLite every 5 ms whether a commit has
+// happened, on a connection of its own. That takes some percent of a core.
 //
-// The tables of the application may be in the same file, which is what SendTx and
-// AckTx of chanq need. Close the *sql.DB after the producers and consumers that
-// use it have ended.
+// chanq.Migrate sets auto_vacuum = INCREMENTAL in a file without tables, so that consumers return the space of deleted messages to the
+// file system. Call it before you create your own tables. It does not change a file with tables: run PRAGMA auto_vacuum = INCREMENTAL
+// and VACUUM while no other program uses the file.
+//
+// Tables of the application may be in the same file: SendTx and AckTx of chanq need that. Close the *sql.DB after the producers and
+// consumers that use it have ended.
 func Open(path string) (*sql.DB, error) {
 	c, err := Connector(path)
 	if err != nil {
@@ -77,10 +68,9 @@ func Open(path string) (*sql.DB, error) {
 	return db, nil
 }
 
-// Files are the names that the files of a database at path may have: the database,
-// its write-ahead log, the index of that, and the locks of the turn among
-// processes; and, after what is in it now, the directory of the pipes that wake consumers.
-// They may be removed together, in this order, while no process uses the database.
+// Files returns the names of the files that a database at path may have: the database, its write-ahead log, the index of the log, the
+// locks between processes, the named pipes that exist now, and their directory. Remove them together, in this order, while no process
+// uses the database.
 func Files(path string) []string {
 	files := []string{path}
 	for _, suffix := range []string{journalSuffix, "-shm", "-journal", turnSuffix, nextSuffix} {
@@ -94,8 +84,8 @@ func Files(path string) []string {
 }
 
 // Connector is Open for programs that wrap drivers, for example for tracing: give the wrapped connector to sql.OpenDB. A wrapper must
-// pass Close on. If its Driver method returns another driver than the connector's, set chanq.Config.Notifier to the connector's driver,
-// which is one, or idle consumers of other processes poll.
+// pass Close on. If its Driver method does not return the connector's driver, set chanq.Config.Notifier to the connector's driver:
+// otherwise idle consumers of other processes poll.
 func Connector(path string) (driver.Connector, error) {
 	if path == "" || strings.ContainsRune(path, 0) {
 		return nil, fmt.Errorf("chanq: embedded: path %q is neither a file nor \":memory:\"", path)

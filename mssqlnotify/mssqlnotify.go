@@ -1,53 +1,43 @@
-// Package mssqlnotify wakes idle consumers of chanq on SQL Server: a sleeping consumer has a
-// message of another process in a few milliseconds, where it would otherwise wait for its
-// next look.
+// Package mssqlnotify wakes idle consumers of chanq on SQL Server: an idle consumer gets a message of another process within a few
+// milliseconds, not at its next poll.
 //
 //	notifier := mssqlnotify.New(db, mssqlnotify.Config{})
 //	defer notifier.Close()
 //	queue, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Notifier: notifier})
 //
-// Give one Notifier per *sql.DB to the Config of all queues on it, in programs that consume.
-// Senders need no Notifier: SQL Server itself looks for messages. Ordered queues
-// make no use of the Notifier; their consumers poll.
+// Give one Notifier per *sql.DB to the Config of all queues on it, in programs that consume. Senders need no Notifier: SQL Server itself
+// polls for messages. Ordered queues do not use the Notifier; their consumers poll.
 //
-// While consumers are idle the Notifier runs one request after another, each for all of their
-// queues and of at most a second. In the request the server looks at each queue, waits for
-// Config.Every, and looks again, until there is a message that may be claimed. Then the Notifier
-// wakes one consumer of that queue. The request reads; between two looks it holds no row
-// lock, no transaction and no row version.
+// While consumers are idle the Notifier runs one request after another. Each request is for all of their queues and lasts at most 1 s. In
+// the request the server reads each queue, waits for Config.Every, and reads again, until a message may be claimed. Then the Notifier
+// wakes one consumer of that queue. Between two reads the request holds no row lock, no transaction and no row version.
 //
-// Two sessions look at a queue at a time, of all processes: each request takes one of two
-// application locks per queue and releases it at its end. The other processes poll and try
-// again after 0.25 s, later every 10 s. The session with the second lock leaves a message to
-// the first one for four looks, so that one message wakes one process. A process that is
-// stopped but not dead (SIGSTOP, a suspended machine) keeps its lock until its request ends.
+// At most two sessions of all processes poll a queue at once: each request takes one of two application locks per queue and releases it
+// at its end. The other processes poll as without a Notifier, and try again after 0.25 s, later every 10 s. The session with the second
+// lock leaves a message to the first session for four reads, so that one message wakes one process. A process that is stopped but not
+// dead (SIGSTOP, a suspended machine) keeps its lock until its request ends.
 //
 // # What is found
 //
-// A request begins where the one before it ended, at the head: 250 ms before the first
-// message that may be claimed, or before the last look if there was none. It does not read
-// again what was settled or leased before that. A message that is released to a time before
-// the head, or whose commit took longer than 250 ms, is found by the rescans of the
-// consumers, within about a second.
+// A request begins where the previous one ended: 250 ms before the first message that may be claimed, or before the last read if there
+// was none. It does not read messages again that were settled or leased before that. The rescans of the consumers find a message that is
+// released to an earlier time, or whose commit took longer than 250 ms, within about a second.
 //
-// After a find the queue is not looked at for four times Config.Every. If the same message is
-// still the first one, the pause doubles, up to 250 ms.
+// After a find the queue is not read for four times Config.Every. If the same message is still the first one, the pause doubles, up to
+// 250 ms.
 //
 // # When it fails
 //
-// An error of a request closes the channels of the consumers: they poll, and listen again
-// after a second. Config.Changed is called, and the next request follows after a pause of
-// 0.1 to 4 s. If a table is missing or locked by ALTER TABLE, or a permission is missing, each
-// queue is then tried alone, and the queue that fails is left out of the requests of the others.
+// After an error of a request the consumers poll, and listen again after 1 s. Config.Changed is called, and the next request follows
+// after a pause of 0.1 to 4 s. If a table is missing or locked by ALTER TABLE, or a permission is missing, each queue is then tried
+// alone, and the queue that fails is left out of the requests of the others.
 //
 // # Cost
 //
-// One connection of the *sql.DB and a worker thread of the server while a consumer is idle.
-// If the *sql.DB has a limit (SetMaxOpenConns), raise it by one: chanq does not count this
-// connection. Processor time of the server per queue is estimated, not measured on
-// Microsoft's engine: docs/sqlserver.md. A request needs no permission beyond those of a
-// consumer. A connection timeout in the DSN has to be 0 or above one second. Requests for
-// at most 32 queues are made; consumers of further queues poll.
+// While a consumer is idle a Notifier takes one connection of the *sql.DB and one worker thread of the server. If the *sql.DB has a limit
+// (SetMaxOpenConns), raise it by one: chanq does not count this connection. The processor time of the server per queue is estimated, not
+// measured on Microsoft's engine: docs/sqlserver.md. A request needs no permission beyond those of a consumer. A connection timeout in
+// the DSN must be 0 or above 1 s. A request is for at most 32 queues; consumers of further queues poll.
 package mssqlnotify
 
 import (
@@ -69,22 +59,18 @@ import (
 
 // Config tunes a Notifier. The zero value is right for most.
 type Config struct {
-	// Every is the pause between two looks of the server. SQL Server waits in units of about
-	// 3.3 ms. A longer pause costs less processor time, and delays messages by half of the pause on
-	// average. A value outside of the range is replaced by the nearer bound.
-	// Default: 2 ms. Range: 1 ms to 1 s.
+	// Every is the pause between two reads of the server. SQL Server waits in units of about 3.3 ms. A longer pause costs less processor
+	// time, and delays messages by half of the pause on average. A value outside the range is replaced by the nearer bound. Default: 2 ms.
+	// Range: 1 ms to 1 s.
 	Every time.Duration
 
-	// Changed is called, once per change, with the reason why this process's idle consumers
-	// of a queue poll; and with nil when all are woken again. It is called
-	// by a goroutine of its own, once at a time: changes during a call might be
-	// reported as one, or not at all if they cancel out. Close waits for it, so it must not
-	// call Close. A panic in it ends that call and nothing else.
+	// Changed is called once per change: with the reason why this process's idle consumers of a queue poll, and with nil when all of them
+	// are woken again. It is called by a separate goroutine, one call at a time. Changes during a call may be reported as one, or not at
+	// all if they cancel out. Close waits for the call, so it must not call Close. A panic in it ends only that call.
 	Changed func(error)
 }
 
-// ErrOneConnection is what Config.Changed and Err report of a *sql.DB that allows one
-// connection only, which the Notifier would keep.
+// ErrOneConnection is what Config.Changed and Err report for a *sql.DB that allows only one connection, which the Notifier would keep.
 var ErrOneConnection = errors.New("mssqlnotify: the *sql.DB allows one connection: a Notifier needs two (SetMaxOpenConns)")
 
 // Notifier is a chanq.Notifier. It is safe for concurrent use.
@@ -107,7 +93,7 @@ type Notifier struct {
 	queues []*queue // in the order of their names: the text of the statement depends on it
 }
 
-// New makes a Notifier of db, which must outlive it. It connects nothing.
+// New returns a Notifier on db, which must outlive it. It makes no database call.
 func New(db *sql.DB, cfg Config) *Notifier {
 	if cfg.Every == 0 {
 		cfg.Every = 2 * time.Millisecond
@@ -120,15 +106,14 @@ func New(db *sql.DB, cfg Config) *Notifier {
 	return b
 }
 
-// Notify implements chanq.Notifier. It does nothing: the server looks for messages.
+// Notify implements chanq.Notifier. It does nothing: the server polls for messages.
 func (b *Notifier) Notify(chanq.Notification) {}
 
-// PlainOnly implements an option of chanq.Notifier: ordered queues make no use of the Notifier.
+// PlainOnly implements an option of chanq.Notifier: ordered queues do not use the Notifier.
 func (b *Notifier) PlainOnly() {}
 
-// Close ends the request under way, closes the connection of the Notifier, or gives it back if
-// there is no request, and joins its goroutines. Consumers that still listen poll from then on.
-// It may be called again, and always returns nil.
+// Close ends the running request and joins the goroutines of the Notifier. It closes its connection, or releases it if no request runs.
+// Consumers that still listen poll from then on. Close may be called again. It always returns nil.
 func (b *Notifier) Close() error {
 	b.mu.Lock()
 	b.closed = true

@@ -43,7 +43,7 @@ type queue struct {
 	rest  time.Duration
 }
 
-// Listen implements chanq.Notifier, for plain queues. It returns at once; the first value comes when a request
+// Listen implements chanq.Notifier, for plain queues. It returns immediately. The first value comes when a request
 // holds a lock of the queue.
 func (b *Notifier) Listen(name string, slots []int) (<-chan struct{}, func()) {
 	w := make(chan struct{}, 1)

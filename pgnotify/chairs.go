@@ -57,8 +57,8 @@ func channelOf(base int32, chair int) string {
 	return channels + strconv.Itoa(int(base)+chair)
 }
 
-// Listen implements chanq.Notifier. It returns at once. The first value comes when a chair was
-// found, or for an ordered queue when the session listens.
+// Listen implements chanq.Notifier. It returns immediately. The first value comes when a listener slot is taken, for an ordered queue
+// when the session listens.
 func (b *Notifier) Listen(queue string, slots []int) (<-chan struct{}, func()) {
 	if slots != nil {
 		return b.listenAsOwner(queue, slots)

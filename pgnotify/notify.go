@@ -49,7 +49,7 @@ func (t *pending) merge(more pending) {
 	}
 }
 
-// Notify implements chanq.Notifier. It returns at once.
+// Notify implements chanq.Notifier. It returns immediately.
 func (b *Notifier) Notify(n chanq.Notification) {
 	switch {
 	case n.Slots != nil:

@@ -1,46 +1,39 @@
-// Package pgnotify wakes idle consumers of chanq in other processes by PostgreSQL's
-// LISTEN and NOTIFY: an idle consumer has a message in a few milliseconds, where
-// it would otherwise wait for the consumer's next poll.
+// Package pgnotify wakes idle consumers of chanq in other processes by PostgreSQL's LISTEN and NOTIFY: an idle consumer gets a message
+// within a few milliseconds, not at its next poll.
 //
 //	notifier := pgnotify.New(db, pgnotify.Config{})
 //	defer notifier.Close()
 //	queue, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Notifier: notifier})
 //
-// Give one Notifier for each *sql.DB to the Config of all queues on it, in senders and in
-// consumers. It listens with the driver pgx (github.com/jackc/pgx/v5/stdlib) only; with
-// others it notifies, and their consumers poll as without a Notifier. A *sql.DB whose driver wraps pgx needs a second one without the
-// wrapper, to the same database, for the Notifier.
+// Give one Notifier for each *sql.DB to the Config of all queues on it, in senders and in consumers. It listens only with the driver pgx
+// (github.com/jackc/pgx/v5/stdlib). With other drivers it notifies, and their consumers poll. If the driver of a *sql.DB wraps pgx, give
+// the Notifier a second *sql.DB to the same database, without the wrapper.
 //
-// NOTIFY inside of a transaction that writes makes the commits of the whole server wait
-// for each other. A Notifier's is a statement of its own after the commit, which writes
-// nothing, and sends nothing unless a process listens.
+// A NOTIFY inside a transaction that writes serializes the commits of the whole server. The NOTIFY of a Notifier is a separate
+// statement after the commit. It writes nothing, and sends nothing unless a process listens.
 //
-// A plain queue has four chairs,
-// session-level advisory locks, and an idle consumer takes one if it is free. A sender
-// looks which chairs are taken, without waiting, and notifies as many of their
-// processes as there are messages. The number of idle processes does not matter. A consumer that
-// finds no free chair polls, and tries again now and then. A consumer with enough to do
-// gives its chair up.
+// A plain queue has four listener slots, which are session-level advisory locks. An idle consumer takes a free one. A sender checks,
+// without waiting, which slots are taken, and notifies at most as many of their processes as there are messages. The cost therefore
+// does not grow with the number of idle processes. A consumer that finds no free slot polls, and tries again later. A busy consumer
+// releases its slot.
 //
-// The consumers of an ordered queue need no chairs. Each process with an idle consumer listens on one channel
-// and holds an advisory lock in share mode, which a sender tries for the length of its statement. A notification has the slots
-// of the messages, and wakes the consumers that own one of them. The other processes receive it, and run no statement.
+// The consumers of an ordered queue need no listener slots. Each process with an idle consumer listens on one channel and holds an
+// advisory lock in share mode, which a sender tries for the duration of its statement. A notification has the slots of the messages and
+// wakes the consumers that own one of them. The other processes receive it, and run no statement.
 //
 // # Poolers
 //
-// Chairs and LISTEN belong to a session. Through a pooler that gives each transaction
-// another one, such as PgBouncer with pool_mode = transaction, nothing would be heard. A
-// Notifier finds that out before it takes a chair, by a notification to itself, tells
-// Config.Changed, and tries again each minute: consumers poll meanwhile. Give New another
-// *sql.DB, which goes round the pooler; queues may go through it.
+// Listener slots and LISTEN belong to a session. Through a pooler that gives each transaction another session, such as PgBouncer with
+// pool_mode = transaction, no notification would arrive. A Notifier checks this with a notification to itself before it takes a slot. If
+// that does not arrive, it calls Config.Changed and tries again every minute; consumers poll meanwhile. Give New another *sql.DB, which
+// bypasses the pooler; queues may go through the pooler.
 //
 // # Cost
 //
-// One connection of the *sql.DB while a consumer has been idle, and one more for a
-// moment at each notification and each check. Idle processes run a statement each thirty seconds
-// in addition to the polls of their consumers. A notification is one statement, in a goroutine of its
-// own: senders do not wait for it. It needs no right. Locks have the class 1667788401
-// ('chnq') in pg_locks, channels names that begin with chnq_.
+// While consumers are idle a Notifier holds one connection of the *sql.DB, and briefly a second one for each notification and each
+// check. Idle processes run one statement every 30 s in addition to the polls of their consumers. A notification is one statement, in
+// a separate goroutine: senders do not wait for it. It needs no permission. The locks have the class 1667788401 ('chnq') in pg_locks. The
+// names of the channels begin with chnq_.
 package pgnotify
 
 import (
@@ -57,23 +50,22 @@ import (
 
 // Config tunes a Notifier. The zero value is right for most.
 type Config struct {
-	// Changed is called, once per change, with the reason why notifications are not received, so that this
-	// process's idle consumers poll, and with nil when they are received again. It is called
-	// by a goroutine of its own, once at a time: changes that come while it runs may be
-	// told as one, or not at all if they cancel out. Close waits for it, so it must not
-	// call Close. A panic in it ends that call and nothing else.
+	// Changed is called once per change: with the reason why notifications are not received, while this process's idle consumers poll,
+	// and with nil when they are received again. It is called by a separate goroutine, one call at a time. Changes during a call may be
+	// reported as one, or not at all if they cancel out. Close waits for the call, so it must not call Close. A panic in it ends only
+	// that call.
 	Changed func(error)
 }
 
-// ErrSilent is what Config.Changed and Err tell when a notification of the Notifier to itself
-// did not arrive: a pooler is between it and the server, or the connection is gone.
+// ErrSilent is what Config.Changed and Err report if a notification of the Notifier to itself did not arrive, because of a pooler or a
+// broken connection.
 var ErrSilent = errors.New("pgnotify: a notification did not arrive: a pooler in transaction mode may be in between; give New a *sql.DB that bypasses it")
 
-// ErrOneConnection is what Config.Changed and Err tell of a *sql.DB that allows one
-// connection only: the Notifier needs that one for itself, and one more for moments.
+// ErrOneConnection is what Config.Changed and Err report for a *sql.DB that allows only one connection: the Notifier needs one
+// permanently and a second one briefly.
 var ErrOneConnection = errors.New("pgnotify: the *sql.DB allows one connection: a Notifier needs two (SetMaxOpenConns)")
 
-// ErrDriver is what Config.Changed and Err tell of a *sql.DB whose driver is not pgx.
+// ErrDriver is what Config.Changed and Err report for a *sql.DB whose driver is not pgx.
 var ErrDriver = errors.New("pgnotify: only the driver github.com/jackc/pgx/v5/stdlib can listen; if another driver wraps it, give New a *sql.DB of its own without the wrapper")
 
 // Notifier is a chanq.Notifier. It is safe for concurrent use.
@@ -107,7 +99,7 @@ type Notifier struct {
 // lastRings is for how long Close still rings.
 const lastRings = time.Second
 
-// New makes a Notifier of db, which must outlive it. It connects nothing.
+// New returns a Notifier on db, which must outlive it. It makes no database call.
 func New(db *sql.DB, cfg Config) *Notifier {
 	b := &Notifier{
 		db: db, status: status.New(cfg.Changed), own: channels + "self_" + strings.ToLower(rand.Text()),
@@ -118,10 +110,9 @@ func New(db *sql.DB, cfg Config) *Notifier {
 	return b
 }
 
-// Close ends the Notifier. It notifies of what it has not notified of yet, so close it after
-// producers and consumers: for a second at most. It gives its connection back and joins its goroutines,
-// after a statement that is under way. Consumers that still listen poll from then on. It
-// may be called again, and always returns nil.
+// Close ends the Notifier and joins its goroutines. For at most 1 s it sends pending notifications, so call it after the end of
+// producers and consumers. It waits for a running statement and releases its connection. Consumers that still listen poll from then on.
+// Close may be called again. It always returns nil.
 func (b *Notifier) Close() error {
 	b.mu.Lock()
 	b.closed = true

@@ -263,7 +263,7 @@ func batchArguments(w *world) {
 	c := testdb.Start(w, w.Queue("work", chanq.Config{}), chanq.ConsumerConfig{})
 	fn := func(context.Context, []*chanq.Lease[string]) error { return nil }
 	require.ErrorContains(w, c.HandleBatches(0, 1, 0, fn), "workers is 0: must be at least 1")
-	require.ErrorContains(w, c.HandleBatches(1, 0, 0, fn), "most is 0: must be at least 1")
+	require.ErrorContains(w, c.HandleBatches(1, 0, 0, fn), "maxBatch is 0: must be at least 1")
 	require.ErrorContains(w, c.HandleBatches(1, 1, -1, fn), "wait is -1ns: must not be negative")
 	require.ErrorContains(w, c.HandleBatches(1, 1, 0, nil), "fn must not be nil")
 }

@@ -5,12 +5,14 @@ import (
 	"database/sql"
 	"errors"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/embedded"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -26,6 +28,8 @@ var inTx = []test{
 	{"TheCommitOfInTxOpensItsKeysImmediately", inTxKeys},
 	{"G08_InTxTellsWhenItsCommitIsUnknown", inTxUnknown},
 	{"InTxIsOfItsOwnTransactionOnly", inTxOther},
+	{"InTxRecognisesItsTransactionWithAnotherContext", inTxByTransaction},
+	{"ACallThatWouldWaitForItsOwnInTxIsRefused", inTxOutside},
 	{"InTxEndsWithItsContext", inTxContext},
 	{"ATransactionMayBeWrappedAndADatabaseIsNone", txKinds},
 }
@@ -292,14 +296,12 @@ func inTxOther(w *world) {
 
 	require.NoError(w, chanq.InTx(w.Soon(), w.DB, func(ctx context.Context, tx *sql.Tx) error {
 		require.ErrorContains(w, chanq.InTx(ctx, w.DB, func(context.Context, *sql.Tx) error { return nil }), "another InTx")
-		_, err := q.SendTx(w.Soon(), tx, testdb.Texts("with another context")...)
-		require.NoError(w, err)
-		_, err = q.SendTx(ctx, own, testdb.Texts("too late")...)
+		_, err := q.SendTx(ctx, own, testdb.Texts("too late")...)
 		require.ErrorIs(w, err, sql.ErrTxDone)
 		return nil
 	}))
 	require.Equal(w, before, b.notified(), "as in a transaction of one's own")
-	require.Equal(w, chanqadmin.Stats{Ready: 2}, testdb.Counted(w, q))
+	require.Equal(w, chanqadmin.Stats{Ready: 1}, testdb.Counted(w, q))
 	if !w.Engine.Dialect.Traits().OneWriter {
 		other, err := w.DB.BeginTx(w.Soon(), nil)
 		require.NoError(w, err)
@@ -312,6 +314,70 @@ func inTxOther(w *world) {
 	}
 	require.ErrorContains(w, chanq.InTx(w.Soon(), nil, func(context.Context, *sql.Tx) error { return nil }), "must not be nil")
 	require.ErrorContains(w, chanq.InTx(w.Soon(), w.DB, nil), "must not be nil")
+}
+
+func inTxByTransaction(w *world) {
+	b := &board{}
+	q := w.Queue("work", chanq.Config{Notifier: b})
+	testdb.Send(w, q, testdb.Texts("a")...)
+	l := testdb.Lease(w, q, 1, time.Minute)[0]
+	before := b.notified()
+	require.NoError(w, chanq.InTx(w.Soon(), w.DB, func(_ context.Context, tx *sql.Tx) error {
+		if err := l.AckTx(w.Soon(), tx); err != nil {
+			return err
+		}
+		_, err := q.SendTx(w.Soon(), tx, testdb.Texts("b")...)
+		return err
+	}))
+	require.Equal(w, before+1, b.notified(), "consumers are woken after the commit")
+	require.NoError(w, l.Wait(w.Soon()), "the lease is known to be acked")
+}
+
+func inTxOutside(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	id := testdb.Send(w, q, testdb.Texts("cancelled", "acked", "waited for")...)[0]
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	leases := testdb.Take(w, c, 3)[1:]
+	other, err := embedded.Open(":memory:")
+	require.NoError(w, err)
+	defer other.Close()
+	require.NoError(w, chanq.Migrate(w.Soon(), other, "elsewhere", chanq.Config{}))
+	elsewhere := testdb.OpenOn[string](w, other, "elsewhere", chanq.Config{})
+	var kept context.Context
+	require.NoError(w, chanq.InTx(w.Soon(), w.DB, func(ctx context.Context, _ *sql.Tx) error {
+		kept = ctx
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		for _, call := range []struct {
+			refused string
+			do      func() error
+		}{
+			{"send work: use SendTx", func() error { _, err := q.Send(ctx, chanq.Msg("x")); return err }},
+			{"send work: use SendTx", func() error { _, err := p.Send(ctx, chanq.Msg("x")); return err }},
+			{"send work: use SendTx", func() error { _, err := p.SendBatch(ctx, chanq.Msg("x")); return err }},
+			{"flush work: call it after InTx has returned", func() error { return p.Flush(ctx) }},
+			{"cancel work: use CancelTx", func() error { _, err := q.Cancel(ctx, id); return err }},
+			{"extend work: call it before InTx", func() error { return leases[0].Extend(ctx, time.Hour) }},
+			{"ack work: use AckTx", func() error { return chanq.Ack(ctx, leases[0]) }},
+			{"wait work: call it after InTx has returned", func() error { _ = leases[1].Ack(); return leases[1].Wait(ctx) }},
+			{"flush work: call it after InTx has returned", func() error { return c.Flush(ctx) }},
+		} {
+			err := call.do()
+			if !w.Engine.Dialect.Traits().OneWriter {
+				require.NoError(w, err, call.refused)
+				continue
+			}
+			op, remedy, _ := strings.Cut(call.refused, ": ")
+			require.ErrorContains(w, err, op)
+			require.ErrorContains(w, err, ": ctx belongs to a transaction of InTx: "+remedy)
+		}
+		_, err := elsewhere.Send(ctx, chanq.Msg("x"))
+		require.NoError(w, err, "that database has another writer")
+		return nil
+	}))
+	_, err = q.Send(kept, chanq.Msg("y"))
+	require.NoError(w, err, "the transaction has ended")
 }
 
 func inTxContext(w *world) {

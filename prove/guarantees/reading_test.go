@@ -132,7 +132,7 @@ func receive(w *world) {
 		}
 	}
 	_, err := c.Receive(w.Soon(), 0, 0)
-	require.ErrorContains(w, err, "most is 0")
+	require.ErrorContains(w, err, "maxBatch is 0")
 	_, err = c.Receive(w.Soon(), 1, -1)
 	require.ErrorContains(w, err, "wait is -1ns")
 }

@@ -74,7 +74,7 @@ func TestHandleBatchesOfShardsChecksItsArguments(t *testing.T) {
 		c := w.start(q, chanq.ConsumerConfig{})
 		fn := func(context.Context, []*chanq.Lease[string]) error { return nil }
 		require.ErrorContains(w, c.HandleBatches(0, 1, 0, fn), "handle batches orders: workers is 0: must be at least 1")
-		require.ErrorContains(w, c.HandleBatches(1, 0, 0, fn), "most is 0: must be at least 1")
+		require.ErrorContains(w, c.HandleBatches(1, 0, 0, fn), "maxBatch is 0: must be at least 1")
 		require.ErrorContains(w, c.HandleBatches(1, 1, -1, fn), "wait is -1ns: must not be negative")
 		require.ErrorContains(w, c.HandleBatches(1, 1, 0, nil), "fn must not be nil")
 		require.ErrorContains(w, c.Handle(0, nil), "handle orders: workers is 0: must be at least 1")

@@ -78,7 +78,7 @@ func TestEachWayToReadTakesFromAllShards(t *testing.T) {
 		w := newWorld(t, sqlite, sqlite)
 		c := w.start(w.queue(chanq.Config{}), chanq.ConsumerConfig{})
 		_, err := c.Receive(w.soon(), 0, 0)
-		require.ErrorContains(w, err, "most is 0")
+		require.ErrorContains(w, err, "maxBatch is 0")
 		_, err = c.Receive(w.soon(), 1, -1)
 		require.ErrorContains(w, err, "wait is -1")
 		ended, end := context.WithCancelCause(w.soon())
