@@ -59,7 +59,7 @@ const (
 	lookSoon     = 50 * time.Millisecond   // after an event
 	starveAfter  = 3 * time.Second
 	keepFor      = 2 * time.Minute // slots beyond the share, which would starve otherwise
-	mostMissed   = 4 // takes in a row that missed a slot and lead to a look soon
+	mostMissed   = 4               // takes in a row that missed a slot and lead to a look soon
 )
 
 type slotState uint8
