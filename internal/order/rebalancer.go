@@ -58,8 +58,8 @@ const (
 	lookRestless = 4 * time.Second         // after a change, during which looks come twice as often
 	lookSoon     = 50 * time.Millisecond   // after an event
 	starveAfter  = 3 * time.Second
-	keepFor      = 2 * time.Minute
-	mostMissed   = 4 // takes in a row that missed a slot and lead to a look soon
+	keepFor      = 2 * time.Minute // slots beyond the share, which would starve otherwise
+	mostMissed   = 4               // takes in a row that missed a slot and lead to a look soon
 )
 
 type slotState uint8
