@@ -39,3 +39,41 @@ func TestLeasesThatNoReaderMayGetKeepNothingWaiting(t *testing.T) {
 		<-ended
 	})
 }
+
+// idleness notes when a queue was found idle.
+type idleness struct{ found []time.Time }
+
+func (i *idleness) Begin() (now uint64, quiet bool) { return 1, true }
+func (i *idleness) NotIdle()                        {}
+func (i *idleness) IsIdle(uint64) (stopped bool) {
+	i.found = append(i.found, time.Now())
+	return false
+}
+
+// TestSlotsOfAFormerMembershipAreNoReasonToStop: the consumer takes them when the database counts that membership as ended.
+func TestSlotsOfAFormerMembershipAreNoReasonToStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		idle := &idleness{}
+		f := newFake(t, func(c *claim.Config) { c.Idleness = idle })
+		o := claim.NewOrdered(f.owned, f, func() bool { return false })
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			o.Run()
+		}()
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		require.NotEmpty(t, idle.found, "it owned all slots, and they were empty")
+		idle.found, f.former = nil, true
+		f.join(time.Hour)
+		f.owned.Hurry() // as after a first heartbeat
+		time.Sleep(29 * time.Second)
+		synctest.Wait()
+		require.Empty(t, idle.found)
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		require.NotEmpty(t, idle.found, "after LeaseFor another consumer has them")
+		f.queue.stop()
+		<-ended
+	})
+}
