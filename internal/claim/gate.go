@@ -9,7 +9,7 @@ import (
 )
 
 // Gate has the claims on one queue by consumers of one process, on one *sql.DB, follow
-// each other, but for small ones. Claims that run side by side are in each other's
+// each other, except for small ones. Claims that run side by side are in each other's
 // way: each walks over what the others have locked, and on PostgreSQL it locks rows that
 // another one has leased since it began, of which it gets none, and which cannot be acked
 // until it is over. It is safe for concurrent use.

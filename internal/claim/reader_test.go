@@ -41,6 +41,7 @@ type fake struct {
 	owned  *claim.Slots
 	here   *claim.Membership
 	queue  *queue // the consumer
+	former bool   // all slots are those of a member that is not this consumer, and lives
 }
 
 var (
@@ -50,13 +51,16 @@ var (
 
 const slots = 4
 
-func newFake(t *testing.T) *fake {
+func newFake(t *testing.T, change ...func(*claim.Config)) *fake {
 	f := &fake{t: t, owners: map[int]int64{}}
 	f.here = claim.NewMembership([16]byte{1}, base.Now)
 	f.join(time.Hour)
 	f.queue = newQueue(t, func(c *claim.Config) {
 		c.Slots = slots
 		c.Traits = sqlbatch.Traits{ClaimRows: 1000, FindIDs: 100, AckItems: 100, NackItems: 100, OneWriter: true}
+		for _, f := range change {
+			f(c)
+		}
 	})
 	f.owned = claim.NewSlots(f.queue.pace, f.here)
 	f.reader = claim.NewReader(f.owned, f)
@@ -240,6 +244,9 @@ func (f *fake) Slots() (list []order.SlotRow, consumers int, err error) {
 		row := order.SlotRow{Slot: slot, Gone: true}
 		if fence, owned := f.owners[slot]; owned {
 			row = order.SlotRow{Slot: slot, Owner: term.ID, Fence: fence, Left: time.Hour}
+		}
+		if f.former {
+			row = order.SlotRow{Slot: slot, Owner: [16]byte{1}, Left: time.Hour}
 		}
 		list = append(list, row)
 	}
