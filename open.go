@@ -29,7 +29,7 @@ func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue,
 	tables := schema{core, run}
 	err = tables.fits()
 	if err == nil {
-		err = tables.trusted()
+		err = tables.trust()
 	}
 	if err != nil {
 		return nil, &OpError{Op: "open", Queue: core.label, Err: core.unanswered(err)}
@@ -54,19 +54,6 @@ func (s schema) fits() error {
 type unfitError struct{ error }
 
 func (e *unfitError) Unwrap() error { return e.error }
-
-// trusted is trust, with an unfitError for what the database has said.
-func (s schema) trusted() error {
-	var failed error
-	err := schema{s.q, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-		failed = s.run(st, scan)
-		return failed
-	}}.trust()
-	if err != nil && failed == nil {
-		return &unfitError{err}
-	}
-	return err
-}
 
 // check says why what the database has is not what Config says, or nil.
 func (s schema) check(found stored) error {
@@ -96,7 +83,7 @@ const (
 	DurabilityAsIs
 )
 
-// trust returns why the database must not be trusted with the queue, or nil. One
+// trust returns an unfitError if the database must not be trusted with the queue. One
 // round trip; it needs no tables.
 func (s schema) trust() error {
 	found := map[string][]string{}
@@ -125,5 +112,8 @@ func (s schema) trust() error {
 			reasons = append(reasons, fmt.Errorf("%s: %s", what, remedy))
 		}
 	}
-	return errors.Join(reasons...)
+	if err := errors.Join(reasons...); err != nil {
+		return &unfitError{err}
+	}
+	return nil
 }
