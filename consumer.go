@@ -193,7 +193,7 @@ func (c *Consumer[T]) Done() <-chan struct{} { return c.core.engine.Stopped() }
 
 // Err returns the permanent error that ended the consumer (a missing table, a missing permission, a panic of the driver), or nil.
 // Outages do not end a consumer.
-func (c *Consumer[T]) Err() error { return c.core.failure() }
+func (c *Consumer[T]) Err() error { return c.core.engine.Failure() }
 
 // Flush waits until every settle that was handed over before is in the database or refused. If ctx ends first, Flush returns its
 // error. Lease.Wait returns the outcome of one settle. Flush also waits for settles whose rows another session has locked; these

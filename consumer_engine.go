@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
@@ -23,9 +22,6 @@ type consumer struct {
 	cfg    ConsumerConfig
 	health *base.Availability
 	engine *consume.Consumer
-
-	mu  sync.Mutex // guards err
-	err error      // the first result of failure that is not nil
 }
 
 // newConsumer makes a consumer, and starts nothing. values are those of the leases' contexts.
@@ -52,7 +48,7 @@ func newConsumer(q *queue, cfg ConsumerConfig, values context.Context) (*consume
 			return c.backoff(c.about(l, row), q.failed("read", err))
 		},
 		Doomed: func(l *lease.Lease, row *table.Claimed) { c.about(l, row) },
-		Group:  group, Values: values, Of: c, Health: c.health, Isolated: q.isolated("consumer"), Task: q.task,
+		Group:  group, Values: values, Of: c, Health: c.health, Isolated: q.isolated("consumer"), Task: q.task, Failure: q.fail,
 		Observer: consume.Observer{
 			Claimed: q.recorder.claimed,
 			Delivered: func(messages, bytes int, took time.Duration) {
@@ -73,16 +69,6 @@ func newFeed[T any](c *consumer) *consume.Feed[*Lease[T]] {
 		Under:   func(l *Lease[T]) *lease.Lease { return l.lease },
 		Release: func(back []*lease.Lease) { c.engine.SettleAll(back...) },
 	})
-}
-
-// failure is the error that ended the consumer, or nil.
-func (c *consumer) failure() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err == nil {
-		c.err = c.queue.fail(c.engine.Failure())
-	}
-	return c.err
 }
 
 // settleKnown records the outcome of a settle before the lease reports it.

@@ -231,7 +231,7 @@ func (c *consumer) serve(op string, workers int, work func()) (stuck bool, err e
 	if left.Handlers == 0 && !left.Stuck {
 		<-over
 	}
-	if failure := c.failure(); failure != nil {
+	if failure := c.engine.Failure(); failure != nil {
 		return left.Stuck, failure
 	}
 	return left.Stuck, err

@@ -29,7 +29,7 @@ func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue,
 	tables := schema{core, run}
 	err = tables.fits()
 	if err == nil {
-		err = tables.trusted()
+		err = tables.trust()
 	}
 	if err != nil {
 		return nil, &OpError{Op: "open", Queue: core.label, Err: core.unanswered(err)}
@@ -54,19 +54,6 @@ func (s schema) fits() error {
 type unfitError struct{ error }
 
 func (e *unfitError) Unwrap() error { return e.error }
-
-// trusted is trust, whose error is an unfitError unless the statement failed.
-func (s schema) trusted() error {
-	var failed error
-	err := schema{s.q, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-		failed = s.run(st, scan)
-		return failed
-	}}.trust()
-	if err != nil && failed == nil {
-		return &unfitError{err}
-	}
-	return err
-}
 
 // check returns how the stored queue differs from Config, or nil.
 func (s schema) check(found stored) error {
@@ -96,7 +83,8 @@ const (
 	DurabilityAsIs
 )
 
-// trust returns an error if settings of the database would break the guarantees of chanq. It costs one round trip, and needs no tables.
+// trust returns an unfitError if settings of the database would break the guarantees of chanq. It costs one round trip, and needs no
+// tables.
 func (s schema) trust() error {
 	found := map[string][]string{}
 	err := s.run(s.q.sql.Problems(), func(rows *sql.Rows) error {
@@ -124,5 +112,8 @@ func (s schema) trust() error {
 			reasons = append(reasons, fmt.Errorf("%s: %s", what, remedy))
 		}
 	}
-	return errors.Join(reasons...)
+	if err := errors.Join(reasons...); err != nil {
+		return &unfitError{err}
+	}
+	return nil
 }

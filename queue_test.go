@@ -56,7 +56,6 @@ func testConsumer[T any](t *testing.T, q *Queue[T], cfg ConsumerConfig) *Consume
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		_ = c.Shutdown(ctx)
-		<-c.core.engine.Ended()
 	})
 	return c
 }

@@ -36,8 +36,10 @@ type Config struct {
 	Isolated           *base.Isolated
 	Task               func(name, op string) *base.Task
 	// Delay and Doomed are those of claim.Holder.
-	Delay    func(l *lease.Lease, row *table.Claimed, err error) time.Duration
-	Doomed   func(l *lease.Lease, row *table.Claimed)
+	Delay  func(l *lease.Lease, row *table.Claimed, err error) time.Duration
+	Doomed func(l *lease.Lease, row *table.Claimed)
+	// Failure is the error of a consumer that a permanent error of op has ended.
+	Failure  func(op string, err error) error
 	Observer Observer
 }
 

@@ -40,9 +40,8 @@ type Consumer struct {
 	neighbours *claim.Neighbours
 	waiter     *notify.Waiter
 
-	mu      sync.Mutex // guards what follows; held for moments, nothing is called under it
+	mu      sync.Mutex // guards failure; held for moments, nothing is called under it
 	failure error
-	op      string // what has failed
 }
 
 // parts are the sessions of a consumer: claims, settles and extensions never wait for each other's.
@@ -138,7 +137,7 @@ func (c *Consumer) supervise(stopped, ended func()) {
 	})
 	feeding.Go(func() { c.feed.Run(c.load.stop, claimed) })
 	claiming.Wait()
-	c.load.group.leave(c.load)
+	c.load.leave()
 	close(claimed)
 	feeding.Wait()
 	rest.Go(func() { c.claims.Finish(attending) })
@@ -167,22 +166,19 @@ func (c *Consumer) supervise(stopped, ended func()) {
 }
 
 // Stop ends claiming and releases what no reader has taken. It returns at once.
-func (c *Consumer) Stop() { c.load.stopNow() }
+func (c *Consumer) Stop() { c.load.halt() }
 
 // Stopped is closed when the consumer begins to stop.
 func (c *Consumer) Stopped() <-chan struct{} { return c.load.stop.Done() }
 
-// Ended is closed when every goroutine has ended, handlers excepted.
-func (c *Consumer) Ended() <-chan struct{} { return c.ending.finished }
-
 // Abandoned ends when what is not in the database yet is given up.
 func (c *Consumer) Abandoned() context.Context { return c.ending.abandoned }
 
-// Failure returns the failure that ended the consumer, and what has failed, or nil.
-func (c *Consumer) Failure() (op string, err error) {
+// Failure returns the failure that ended the consumer, or nil.
+func (c *Consumer) Failure() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.op, c.failure
+	return c.failure
 }
 
 // Stats is what a consumer has done, and what it holds.
@@ -257,9 +253,10 @@ func (c *Consumer) Flush(ctx context.Context) error { return c.owner.settler.Flu
 
 // Broken ends the consumer by a permanent failure.
 func (c *Consumer) Broken(op string, err error) {
+	err = c.cfg.Failure(op, err)
 	c.mu.Lock()
 	if c.failure == nil {
-		c.op, c.failure = op, err
+		c.failure = err
 	}
 	c.mu.Unlock()
 	c.Stop()

@@ -18,7 +18,7 @@ import (
 // looks as supervise does: what it finds idle stays idle.
 func TestNoLeaseIsHandledBehindTheEnd(t *testing.T) {
 	o := &owner{load: newLoad(nil), pace: claim.NewPace(claim.Config{})}
-	o.load.stopNow()
+	o.load.halt()
 	c := &Consumer{load: o.load, owner: o}
 	o.home = lease.Home{Owner: o, Parent: t.Context()}
 	o.settler = settle.New(settle.Config{Classify: func(error) sqlbatch.Class { return sqlbatch.Unknown }, Room: 1, IsLast: func(int) bool { return false },

@@ -10,9 +10,10 @@ import (
 // load is what a consumer holds, for which its end waits, and the end of its group. It is the consumer as a member of the group, and the
 // claim.Idleness of its claims.
 type load struct {
-	stop    context.Context
-	stopNow context.CancelFunc
-	group   *Group // nil: the consumer does not stop when it is idle
+	stop  context.Context
+	halt  context.CancelFunc
+	group *Group // nil: the consumer does not stop when it is idle
+	idle  uint64 // Group.now, when the look began by which it is idle; 0: it is not
 
 	leases atomic.Int64 // that are buffered or delivered and have not ended
 	// handlers counts those that have not returned: one whose transaction acked the lease may roll back, and its error is to be
@@ -24,7 +25,7 @@ type load struct {
 
 func newLoad(group *Group) *load {
 	o := &load{group: group, drained: make(chan struct{}, 1), cleared: make(chan struct{}, 1)}
-	o.stop, o.stopNow = context.WithCancel(context.Background())
+	o.stop, o.halt = context.WithCancel(context.Background())
 	return o
 }
 
@@ -42,10 +43,22 @@ func (o *load) ended(of *atomic.Int64) {
 	o.group.ended()
 }
 
+// holds is how many leases and handlers the end waits for, or less than one for none.
 func (o *load) holds() int { return int(o.leases.Load() + o.handlers.Load()) }
-func (o *load) again()     { base.Signal(o.cleared) }
-func (o *load) halt()      { o.stopNow() }
 
-func (o *load) Begin() (now uint64, quiet bool)  { return o.group.begin() }
-func (o *load) IsIdle(now uint64) (stopped bool) { return o.group.isIdle(o, now) }
-func (o *load) NotIdle()                         { o.group.notIdle(o) }
+// leave notes that the consumer has stopped claiming.
+func (o *load) leave() {
+	if o.group != nil {
+		o.group.note(o, idleForGood)
+	}
+}
+
+func (o *load) Begin() (now uint64, quiet bool) {
+	o.group.mu.Lock()
+	now = o.group.now // before the counts: what is delivered after them makes the look void
+	o.group.mu.Unlock()
+	return now, !o.group.held()
+}
+
+func (o *load) IsIdle(now uint64) (stopped bool) { return o.group.note(o, now) }
+func (o *load) NotIdle()                         { o.group.note(o, 0) }

@@ -50,9 +50,7 @@ func (o *owner) makeSettles(c *Consumer) {
 
 // stored counts a group of settles, reports what was lost, and notes where messages are again.
 func (o *owner) stored(began time.Time, t settle.Tally, leases []*lease.Lease) {
-	if t != (settle.Tally{}) {
-		o.cfg.Observer.Settled(t, time.Since(began))
-	}
+	o.count(t, time.Since(began))
 	var released []*lease.Lease
 	var slots notify.Slots
 	for _, l := range leases {
@@ -78,7 +76,6 @@ func (o *owner) stored(began time.Time, t settle.Tally, leases []*lease.Lease) {
 	if len(released) > 0 {
 		o.cfg.Signals.Key.Lower(claim.PlacesOf(released))
 	}
-	o.count(t)
 	o.pace.Progress()
 	// What was given back is another consumer's chance, whose pause ends here. Not
 	// after a Release by a reader who goes on reading: one that releases whatever it
@@ -91,15 +88,14 @@ func (o *owner) stored(began time.Time, t settle.Tally, leases []*lease.Lease) {
 // committed notes that a transaction has acked the messages of leases, and is committed. seen is that of lease.Committed. It takes over
 // the slice.
 func (o *owner) committed(leases []*lease.Lease, seen bool) {
-	t := settle.Tally{Acked: len(lease.Committed(leases, seen))}
-	if t.Acked == 0 {
-		return
-	}
-	o.cfg.Observer.Settled(t, 0)
-	o.count(t)
+	o.count(settle.Tally{Acked: len(lease.Committed(leases, seen))}, 0)
 }
 
-func (o *owner) count(t settle.Tally) {
+func (o *owner) count(t settle.Tally, took time.Duration) {
+	if t == (settle.Tally{}) {
+		return
+	}
+	o.cfg.Observer.Settled(t, took)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.settled.Add(t)

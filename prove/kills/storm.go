@@ -134,5 +134,8 @@ func (s storm) disturb(ctx context.Context, w *workers, out io.Writer) error {
 	return errors.Join(err, crash.Wait())
 }
 
-// config is the queue's. A statement that hangs ends before its leases do.
-func config() chanq.Config { return chanq.Config{Codec: codec{}, StatementTimeout: leaseFor / 2} }
+// config is the queue's. A statement that hangs is given up after the longest freeze: a frozen INSERT that arrives later than
+// that stores its messages again, after the repeated one may have been consumed.
+func (e engine) config() chanq.Config {
+	return chanq.Config{Codec: codec{}, StatementTimeout: max(leaseFor/2, e.freezeFor+time.Second)}
+}

@@ -35,7 +35,7 @@ func newWatch(ctx context.Context, name, address string, guilty bool) (w *watch,
 			w.close()
 		}
 	}()
-	if _, err := chanq.Open[body](ctx, w.db, queueName, config()); err == nil {
+	if _, err := chanq.Open[body](ctx, w.db, queueName, w.engine.config()); err == nil {
 		return nil, fmt.Errorf("the database has a queue %q: drop its tables or use another database", queueName)
 	} else if !errors.Is(err, chanq.ErrNoSchema) {
 		return nil, err
@@ -46,7 +46,7 @@ func newWatch(ctx context.Context, name, address string, guilty bool) (w *watch,
 	}
 	tables := sql.OpenDB(connector)
 	defer tables.Close()
-	if err := chanq.Migrate(ctx, tables, queueName, config()); err != nil {
+	if err := chanq.Migrate(ctx, tables, queueName, w.engine.config()); err != nil {
 		return nil, err
 	}
 	if guilty {
@@ -54,7 +54,7 @@ func newWatch(ctx context.Context, name, address string, guilty bool) (w *watch,
 			return nil, err
 		}
 	}
-	w.queue, err = chanq.Open[body](ctx, w.db, queueName, config())
+	w.queue, err = chanq.Open[body](ctx, w.db, queueName, w.engine.config())
 	return w, err
 }
 

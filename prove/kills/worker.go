@@ -64,7 +64,7 @@ func (w *worker) run(send, receive context.Context) error {
 		return err
 	}
 	defer db.Close()
-	cfg := config()
+	cfg := e.config()
 	cfg.Hooks.LeaseLost = func(e chanq.LeaseLostEvent) { Tell(Event{Kind: Ended, ID: e.ID, Attempt: e.Attempt}) }
 	cfg.Hooks.Claimed = func(e chanq.ClaimedEvent) {
 		if e.Took > leaseFor/2 {
