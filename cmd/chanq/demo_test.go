@@ -44,7 +44,7 @@ func TestDemoFailsOnADifference(t *testing.T) {
 	r := runIn(t.Context(), "", "demo", "--db", db)
 	require.Equal(t, exitFailed, r.status)
 	require.Contains(t, r.out, "verified 2 files, 0 differences, 1 lost, 0 duplicated\n")
-	require.Contains(t, r.err, "chanq: demo: the queues and the files do not agree")
+	require.Contains(t, r.err, "chanq: demo: the result of the queues differs from the files")
 }
 
 func TestDemoKeepsTheQueuesOfAFile(t *testing.T) {
@@ -84,7 +84,7 @@ func TestDemoSaysHowToGoOnWithoutSayingADSN(t *testing.T) {
 func TestDemoFindsTheStandardLibrary(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("GOROOT", dir)
-	require.Contains(t, fail(t, exitFailed, "demo"), "name another folder with --dir")
+	require.Contains(t, fail(t, exitFailed, "demo"), "give another folder by --dir")
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "src", "fmt"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "src", "fmt", "print.go"), []byte("package fmt"), 0o644))
 	require.Contains(t, succeed(t, "", "demo").out, "verified 1 files")
@@ -93,7 +93,7 @@ func TestDemoFindsTheStandardLibrary(t *testing.T) {
 func TestDemoWithoutGoNamesTheFlag(t *testing.T) {
 	t.Setenv("GOROOT", "")
 	t.Setenv("PATH", t.TempDir())
-	require.Contains(t, fail(t, exitFailed, "demo"), "name another folder with --dir")
+	require.Contains(t, fail(t, exitFailed, "demo"), "give another folder by --dir")
 }
 
 func TestCommandLinesAreQuotedForTheShell(t *testing.T) {

@@ -83,7 +83,7 @@ func TestASQLServersForgottenTransactionIsNamedAndWhoWaitsForIt(t *testing.T) {
 
 	locks := w.eventually("locks")[0]
 	require.Regexp(t, `^session \d+ has waited for session \d+ for \S+ \(LCK_M_U\)$`, locks.Found)
-	require.Regexp(t, `KILL \d+ ends what has no owner$`, locks.Remedy)
+	require.Regexp(t, `KILL \d+ ends a session without an owner$`, locks.Remedy)
 	long := w.eventually("long transactions")[0]
 	require.Regexp(t, `^session \d+ of forgetful, sleeping, has a transaction open for (\d+m)?\d+s`, long.Found)
 	require.Regexp(t, `KILL \d+$`, long.Remedy)
