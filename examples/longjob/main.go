@@ -66,8 +66,8 @@ func run(ctx context.Context, db *sql.DB, read func(ctx context.Context, page in
 		return err
 	}
 	return consumer.Handle(1, func(ctx context.Context, lease *chanq.Lease[int]) error {
-		// With its fence, which is higher than those before, this holder takes the progress over: writes of a process whose lease has
-		// ended, but which continues, change nothing from now on.
+		// The fence is higher than those of earlier holders. After this statement, an earlier holder that still runs because it has not
+		// noticed the end of its lease cannot change the progress.
 		const take = `INSERT INTO progress (job, pages, fence) VALUES (?, 0, ?)
 ON CONFLICT (job) DO UPDATE SET fence = excluded.fence WHERE excluded.fence >= progress.fence RETURNING pages`
 		var page int

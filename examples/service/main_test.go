@@ -31,7 +31,8 @@ func TestEachTypeHasItsHandlerUntilTheSignal(t *testing.T) {
 	message := func(kind, body string) chanq.Message[json.RawMessage] {
 		return chanq.Message[json.RawMessage]{Type: kind, Body: json.RawMessage(body)}
 	}
-	_, err = jobs.Send(ctx, message("sweep", `{}`), message("invoice", `{"Number": 1}`), message("cleanup", `[]`), message("invoice", `{"Number": 2, "Cents": 500}`), message("welcome", `{"Name": "Ada"}`))
+	_, err = jobs.Send(ctx, message("sweep", `{}`), message("invoice", `{"Number": 1}`), message("cleanup", `[]`),
+		message("invoice", `{"Number": 2, "Cents": 500}`), message("welcome", `{"Name": "Ada"}`))
 	require.NoError(t, err)
 	var printed strings.Builder
 	log.SetOutput(&printed)
@@ -46,7 +47,8 @@ func TestEachTypeHasItsHandlerUntilTheSignal(t *testing.T) {
 	signal()
 	require.NoError(t, <-ended)
 	log.SetOutput(io.Discard)
-	for _, want := range []string{"nothing is older than 30 days", "invoice 2: 500 cents", "welcome, Ada", `no handler for the type \"sweep\"`, "invoice 1 is about nothing"} {
+	for _, want := range []string{"nothing is older than 30 days", "invoice 2: 500 cents", "welcome, Ada",
+		`no handler for the type \"sweep\"`, "invoice 1 is about nothing"} {
 		require.Contains(t, printed.String(), want)
 	}
 }
