@@ -62,7 +62,8 @@ import (
 //
 // SQLite has one writer. A goroutine that holds a transaction there may call SendTx, AckTx and CancelTx. Any other call of chanq that
 // goes to the database (Send, Flush, Wait, Stats …) would wait for the transaction, and the transaction for the call, until the
-// call's context ends. With the context that InTx gives, sends, settles and waits return an error immediately instead.
+// call's context ends. With the context that InTx gives, Send, SendBatch, Cancel, Extend, Flush, Wait and the
+// function Ack return an error immediately instead.
 type Queue[T any] struct{ core *queue }
 
 // Open connects to a queue whose tables Migrate has made, with the same arguments. It costs two round trips and starts no goroutine. A

@@ -109,7 +109,7 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	v.limit("Config.MaxCrashes", &c.MaxCrashes, defaultMaxCrashes, 1, mostCrashes)
 	v.duration("Config.VacuumEvery", &c.VacuumEvery, time.Second, 10*time.Millisecond, sqlbatch.MaxDelay)
-	v.duration("Config.StatementTimeout", &c.StatementTimeout, DefaultStatementTimeout, time.Millisecond, time.Hour)
+	v.duration("Config.StatementTimeout", &c.StatementTimeout, defaultStatementTimeout, time.Millisecond, time.Hour)
 	v.duration("Config.SessionMaxAge", &c.SessionMaxAge, 30*time.Minute, 100*time.Millisecond, sqlbatch.MaxDelay)
 	if c.Durability > DurabilityAsIs {
 		v.wrong("Config.Durability is %d: must be DurabilityRequired (%d, the default) or DurabilityAsIs (%d)", c.Durability, DurabilityRequired, DurabilityAsIs)
@@ -163,7 +163,7 @@ type ProducerConfig struct {
 
 // Defaults of Config, ProducerConfig and ConsumerConfig, for programs that derive limits of their own from them.
 const (
-	DefaultStatementTimeout = 30 * time.Second
+	defaultStatementTimeout = 30 * time.Second
 	DefaultBatchRows        = 500
 	DefaultLinger           = 5 * time.Millisecond
 	DefaultBufferBytes      = 16 << 20

@@ -70,7 +70,7 @@ func InTx(ctx context.Context, db *sql.DB, fn func(ctx context.Context, tx *sql.
 	switch {
 	case db == nil || fn == nil:
 		return errors.New("chanq: in tx: db and fn must not be nil")
-	case ctx.Value(inTxKey{}) != nil:
+	case openIn(ctx) != nil:
 		return errors.New("chanq: in tx: ctx comes from another InTx: use the transaction of that call")
 	case ctx.Err() != nil: // longer would hide it
 		return &OpError{Op: "begin", Err: context.Cause(ctx)}
@@ -103,6 +103,16 @@ func InTx(ctx context.Context, db *sql.DB, fn func(ctx context.Context, tx *sql.
 
 // inTxKey is the key of an inTx in the context that its fn gets.
 type inTxKey struct{}
+
+// openIn returns the inTx that ctx belongs to, or nil if its InTx has returned, or there is none.
+func openIn(ctx context.Context) *inTx {
+	if t, _ := ctx.Value(inTxKey{}).(*inTx); t != nil {
+		if _, open := openTxs.Load(t.tx); open {
+			return t
+		}
+	}
+	return nil
+}
 
 // inTx is the transaction of an InTx, and the sends and acks in it.
 type inTx struct {
@@ -149,11 +159,7 @@ const afterCommit = "call it after InTx has returned"
 // outsideTx returns an error if ctx belongs to an open InTx on the database of q, which has one writer: a statement outside of the
 // transaction would wait for its end until ctx ends.
 func (q *queue) outsideTx(ctx context.Context, remedy string) error {
-	t, _ := ctx.Value(inTxKey{}).(*inTx)
-	if t == nil || t.db != q.db || !q.dialect.Traits().OneWriter {
-		return nil
-	}
-	if _, open := openTxs.Load(t.tx); !open {
+	if t := openIn(ctx); t == nil || t.db != q.db || !q.dialect.Traits().OneWriter {
 		return nil
 	}
 	return errors.New("ctx belongs to a transaction of InTx: " + remedy)

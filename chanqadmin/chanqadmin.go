@@ -7,8 +7,8 @@
 // The package has no goroutine and no lock. Each call borrows a session of the *sql.DB that producers and consumers also use.
 // Consumers of other processes are notified of a redrive or the end of a pause through the Notifier of the Config, as for a send.
 //
-// Each statement, with its repetitions, has Config.StatementTimeout; a change of many messages consists of many statements. The context
-// bounds the whole call.
+// Each statement of a Queue, with its repetitions, ends after Config.StatementTimeout, here 1 h by default; a change of many messages
+// consists of many statements. Spec, Configure, Open, Queues and Drop end only with their context, which bounds the other calls as well.
 package chanqadmin
 
 import (
@@ -45,7 +45,7 @@ type Queue struct {
 func Open(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) (*Queue, error) {
 	cfg = chanq.Config{
 		Dialect: cfg.Dialect, Schema: cfg.Schema, Label: cfg.Label, Notifier: cfg.Notifier, Durability: chanq.DurabilityAsIs,
-		StatementTimeout: cmp.Or(cfg.StatementTimeout, chanq.DefaultStatementTimeout),
+		StatementTimeout: cmp.Or(cfg.StatementTimeout, defaultStatementTimeout),
 	}
 	cfg, err := chanq.StoredConfig(ctx, db, queue, cfg)
 	if err != nil {
@@ -63,6 +63,9 @@ func Open(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) (*Que
 	}
 	return &Queue{queue: opened, db: db, cfg: cfg, dialect: d, sql: d.Queue(namesOf(queue, cfg))}, nil
 }
+
+// defaultStatementTimeout is longer than that of producers and consumers: one statement may move 1,000 messages of 1 MiB.
+const defaultStatementTimeout = time.Hour
 
 // namesOf returns the names of the tables of a queue.
 func namesOf(queue string, cfg chanq.Config) sqlbatch.Names {

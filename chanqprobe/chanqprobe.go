@@ -33,9 +33,9 @@ type Consumer interface {
 	Err() error
 }
 
-// Probe has the health of a program's producers and consumers. It is safe for concurrent use.
+// Probe records the health of a program's producers and consumers. It is safe for concurrent use.
 type Probe struct {
-	// Log gets the error that has ended a consumer, once, when a probe finds it. The response does not contain it, because errors of
+	// Log gets the error that has ended a consumer, once, when a probe finds it, and the first of several errors of Watch in a row. The response does not contain it, because errors of
 	// databases name hosts and users. Set Log before the first probe. Default: slog.Default().
 	Log *slog.Logger
 
@@ -107,8 +107,12 @@ func (p *Probe) Watch(ctx context.Context, name string, db *sql.DB) {
 			err := db.PingContext(within)
 			cancel()
 			p.mu.Lock()
+			_, known := p.unready[name]
 			delete(p.unready, name)
 			if err != nil && ctx.Err() == nil {
+				if !known {
+					p.log().Warn("chanqprobe: the ping of a database failed", "name", name, "err", err)
+				}
 				p.unready[name] = whyUnready(db.Stats(), err)
 			}
 			p.mu.Unlock()
@@ -144,15 +148,18 @@ func (p *Probe) Live() http.Handler {
 	})
 }
 
+func (p *Probe) log() *slog.Logger {
+	if p.Log == nil {
+		return slog.Default()
+	}
+	return p.Log
+}
+
 // why is an error in a sentence without names of hosts and users. mu is held.
 func (p *Probe) why(name string, err error) string {
 	if !p.logged[name] {
 		p.logged[name] = true
-		log := p.Log
-		if log == nil {
-			log = slog.Default()
-		}
-		log.Error("chanqprobe: a consumer has ended", "name", name, "err", err)
+		p.log().Error("chanqprobe: a consumer has ended", "name", name, "err", err)
 	}
 	switch {
 	case errors.Is(err, chanq.ErrNoSchema):

@@ -121,7 +121,7 @@ func (h *Handler) change(v *visit) (*answer, error) {
 	n, err := h.do(v, q, c, d, s)
 	if err != nil && n > 0 {
 		why := asRefusal(context.Background(), err)
-		return nil, fmt.Errorf("%w: %w", &refusal{why.status, d.result(n) + " Then the change failed; repeat it for the rest. " + why.text}, err)
+		return nil, fmt.Errorf("%w: %w", &refusal{why.status, d.result(n) + " Then the change failed, and its last step might have been applied; repeat it for the rest. " + why.text}, err)
 	}
 	if err != nil {
 		return nil, err
@@ -188,13 +188,13 @@ func (h *Handler) do(v *visit, q *chanqadmin.Queue, c change, d action, s chanqa
 	done, err := d.run(q, ctx, s, by)
 	if err != nil {
 		log.Error("chanqweb: a change failed", "changed", done.Messages, "error", err)
-		return done.Messages, err
+	} else {
+		log.Info("chanqweb: a change was made", "changed", done.Messages)
 	}
-	log.Info("chanqweb: a change was made", "changed", done.Messages)
-	if err := h.store.changed(ctx, q.Name()); err != nil && !errors.Is(err, chanq.ErrNoSchema) {
-		log.Debug("chanqweb: the counts are not read again", "error", err)
+	if again := h.store.changed(ctx, q.Name()); again != nil && !errors.Is(again, chanq.ErrNoSchema) {
+		log.Debug("chanqweb: the counts are not read again", "error", again)
 	}
-	return done.Messages, nil
+	return done.Messages, err
 }
 
 func firstOf(ids []chanq.ID) string {

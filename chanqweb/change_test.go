@@ -180,7 +180,7 @@ func TestAChangeThatFailsHalfWayShowsWhatItHasDone(t *testing.T) {
 		})
 		r := s.post("mail", "do", "purge", "group", key, "back", "failures", "sure", "yes", "token", token)
 		require.Equal(t, http.StatusServiceUnavailable, r.StatusCode)
-		require.Contains(t, r.text, "1\u2009000 messages are purged. Then the change failed; repeat it for the rest. The database")
+		require.Contains(t, r.text, "1\u2009000 messages are purged. Then the change failed, and its last step might have been applied; repeat it for the rest. The database")
 		require.NotContains(t, r.text, "S3CRET")
 		require.Contains(t, s.log.String(), "S3CRET")
 		require.Equal(t, dead-step, shop.Stats(shop.Mail).Dead)

@@ -21,13 +21,13 @@ var (
 	errNoMessage = &refusal{404, "There is no such message. It may have been acked, purged, cancelled or trimmed."}
 	errNoChange  = &refusal{403, "You do not have the right to change anything."}
 	errNoBodies  = &refusal{403, "You do not have the right to see bodies."}
-	errNoToken   = &refusal{403, "This form is of another site, or of before a restart of the web UI. Go back, reload the page, and repeat the change."}
+	errNoToken   = &refusal{403, "This form comes from another site, or is older than the last restart of the web UI. Go back, reload the page, and repeat the change."}
 	errForm      = &refusal{400, "This form has a field that is missing or not valid."}
 	errNoPlace   = &refusal{400, "The cursor in the address is not valid. Begin with the first page."}
 
 	errNoAnswer   = &refusal{503, "The database did not answer in time."}
 	errAway       = &refusal{503, "The database cannot be reached. The log of the web UI has the error."}
-	errFailed     = &refusal{503, "The database returned an error. The log of the web UI has it."}
+	errFailed     = &refusal{503, "The database returned an error. The log of the web UI contains it."}
 	errNewer      = &refusal{503, "The tables of this queue are of a newer version of chanq: upgrade the web UI."}
 	errNoTemplate = "This page cannot be shown. The log of the web UI has the error."
 )

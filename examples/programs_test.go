@@ -21,8 +21,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// A program ends with 0, by itself or after a signal, and with 1 after an error. Its standard input stays open. To link eight programs
-// takes a while.
+// A program ends with 1 after an error, and, where the test runs it without one, with 0, by itself or after a signal. Its standard input
+// stays open. To link eight programs takes a while.
 func TestAProgramEndsWithItsExitCode(t *testing.T) {
 	testdb.Long(t)
 	if runtime.GOOS == "windows" {
@@ -44,7 +44,7 @@ func TestAProgramEndsWithItsExitCode(t *testing.T) {
 		{program: "service", file: "jobs.db", wants: "nothing is older than 30 days", signal: true},
 		{program: "longjob", file: "longjob.db", wants: "page 0", signal: true},
 		{program: "outbox", file: "outbox.db"},
-		{program: "redrive", file: "orders.db"},
+		{program: "redrive", file: "shop.db"},
 	} {
 		t.Run(c.program, func(t *testing.T) {
 			t.Parallel()

@@ -14,7 +14,7 @@ import (
 )
 
 func main() {
-	db, err := embedded.Open("shop.db") // the file is made if it is not there
+	db, err := embedded.Open("shop.db") // creates the file if it does not exist
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -30,7 +30,7 @@ type Order struct {
 }
 
 func run(ctx context.Context, db *sql.DB) error {
-	// The tables of the queue "orders", if they are not there yet; then the queue itself. LogHooks logs what fails.
+	// Create the tables of the queue "orders" if they are missing, and open the queue. LogHooks logs what fails.
 	config := chanq.Config{Hooks: chanq.LogHooks(nil, slog.LevelWarn)}
 	if err := chanq.Migrate(ctx, db, "orders", config); err != nil {
 		return err

@@ -57,8 +57,8 @@ CREATE INDEX IF NOT EXISTS ledger_customer ON ledger (customer, id)`)
 	for _, arg := range args {
 		customer, text, _ := strings.Cut(arg, "=")
 		amount, err := strconv.Atoi(text)
-		if err != nil {
-			return fmt.Errorf("%q is not customer=amount: %w", arg, err)
+		if customer == "" || err != nil {
+			return fmt.Errorf("%q is not customer=amount", arg)
 		}
 		ms = append(ms, chanq.Message[int]{Key: customer, Body: amount})
 	}

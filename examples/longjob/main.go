@@ -59,8 +59,8 @@ func run(ctx context.Context, db *sql.DB, read func(ctx context.Context, page in
 		return err
 	}
 	consumer, err := jobs.Consume(ctx, chanq.ConsumerConfig{
-		Prefetch:  1,             // the least: one more job waits in this process until the handler is free
-		MaxExtend: 3 * time.Hour, // the longest job: its lease is extended for so long, and no longer
+		Prefetch:  1,             // one job at a time; one more waits in this process
+		MaxExtend: 3 * time.Hour, // above the longest job: a lease is not extended beyond it
 	})
 	if err != nil {
 		return err

@@ -9,9 +9,13 @@ package main
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"log"
 	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/embedded"
@@ -27,7 +31,17 @@ func main() {
 		log.Fatal(err)
 	}
 	http.HandleFunc("PUT /orders/{id}", s.order)
-	log.Fatal(http.ListenAndServe("127.0.0.1:8080", nil))
+	server := &http.Server{Addr: "127.0.0.1:8080"}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	drained := make(chan error, 1)
+	context.AfterFunc(ctx, func() { drained <- server.Shutdown(context.Background()) }) // requests that have begun may finish
+	if err := server.ListenAndServe(); err != http.ErrServerClosed {
+		log.Fatal(err)
+	}
+	if err := errors.Join(<-drained, db.Close()); err != nil {
+		log.Fatal(err)
+	}
 }
 
 // order is a message of both queues.

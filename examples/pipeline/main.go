@@ -2,8 +2,8 @@
 //
 //	files ──Pipe: read and count──▶ counts ──Handle: store──▶ table words
 //
-// Stop it at any moment and start it again without files: it goes on, and each file is counted once. The files that a
-// killed process was reading are counted by a run that begins 30 s later, when their leases have expired.
+// Stop it at any moment and start it again without files: it goes on, and each file is counted once. What a killed
+// process had claimed is handled by a run that begins 30 s later, when its leases have expired.
 //
 //	go run ./examples/pipeline *.md docs/*.md
 package main
@@ -81,7 +81,7 @@ func run(ctx context.Context, db *sql.DB, paths []string) error {
 		}
 		return consumer.Handle(1, func(ctx context.Context, lease *chanq.Lease[counted]) error { return store(ctx, db, lease) })
 	})
-	return stages.Wait() // what lies between the stages is in its table, so the order of their ends does not matter
+	return stages.Wait() // the messages between the stages are in the database, so the stages may end in any order
 }
 
 func open[T any](ctx context.Context, db *sql.DB, name string) (*chanq.Queue[T], error) {

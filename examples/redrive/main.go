@@ -1,5 +1,5 @@
-// Command redrive makes dead messages of one cause ready again, so many per second. Without -run it only counts them, and without a
-// cause it prints the groups of dead messages.
+// Command redrive makes dead messages of one cause ready again, at a limited rate. Without -run it only counts them, and without a
+// cause it prints the groups of dead messages. It reads the queue that examples/hello makes.
 //
 //	go run ./examples/redrive
 //	go run ./examples/redrive rejected
@@ -31,7 +31,7 @@ func main() {
 	change.DryRun = !*run
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) // a signal ends a redrive after its step
 	defer stop()
-	db, err := embedded.Open("orders.db")
+	db, err := embedded.Open("shop.db")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -58,9 +58,11 @@ func command(ctx context.Context, db *sql.DB, out io.Writer, cause string, chang
 	}
 	change.Progress = func(n int) { fmt.Fprintf(out, "%d redriven\n", n) }
 	done, err := orders.Redrive(ctx, dead, change)
-	if change.DryRun {
+	switch {
+	case err != nil && done.Messages == 0:
+	case change.DryRun:
 		fmt.Fprintf(out, "%s dead messages are %s\n", count(done.Messages, done.More), cause)
-	} else {
+	default:
 		fmt.Fprintf(out, "%d are ready again\n", done.Messages)
 	}
 	return err

@@ -72,7 +72,7 @@ func run(ctx context.Context, db *sql.DB) error {
 	if err != nil {
 		return err
 	}
-	// It returns when ctx has ended, the calls that have begun have returned, and what they did is stored.
+	// Handle returns after ctx has ended, all calls have returned, and their results are stored.
 	return consumer.Handle(8, func(ctx context.Context, lease *chanq.Lease[json.RawMessage]) error {
 		handle, found := handlers[lease.Type]
 		if !found { // retried: while a new version is rolled out, its processes send jobs of types that older processes do not know

@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -38,6 +39,12 @@ type Config struct {
 	Subscription *notify.Subscription
 	Waiter       *notify.Waiter  // is woken after this process has sent or given back messages
 	Cleared      <-chan struct{} // has a value after a suspect has ended, or the last lease with StopWhenIdle
+	MaxLook      time.Duration   // the most that a look may take that is not known to need longer; 0: StatementTimeout
+}
+
+// rescanTimeout is for how long a rescan may take, until one has shown that it needs longer.
+func (c *Config) rescanTimeout() time.Duration {
+	return min(c.StatementTimeout, cmp.Or(c.MaxLook, c.StatementTimeout))
 }
 
 // patience is for how long a claim may take: what comes later than the end of its leases is of no use.

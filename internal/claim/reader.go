@@ -103,7 +103,7 @@ func (r *Reader) work(b order.Budget) (did Did, err error) {
 			did.Failed = !s.seq.Blocked(t, now) && did.Failed
 		case unread != nil:
 			s.seq.Unreadable(t.Messages[0], unread, now)
-		case err != nil && !blocked:
+		case err != nil && !blocked && !table.DidNotRun(err):
 			s.seq.Reread()
 		}
 		if s.seq.Answer(t, result, now) { // the database has forgotten numbers: all slots are taken again

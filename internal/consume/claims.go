@@ -25,7 +25,7 @@ func (c *Consumer) newClaims() {
 	subscription := notify.NewSubscription(debouncer.Notifier, debouncer.Queue, owned)
 	own := claim.Config{
 		Limits: cfg.Limits, Traits: q.Dialect.Traits(), Classify: q.Classify, Health: cfg.Health, Stop: c.load.stop, Abandoned: e.abandoned,
-		Home: &o.home, Holder: claiming{c}, Trials: o.trial, Subscription: &subscription, Waiter: c.waiter, Cleared: c.load.cleared,
+		Home: &o.home, Holder: claiming{c}, Trials: o.trial, Subscription: &subscription, Waiter: c.waiter, Cleared: c.load.cleared, MaxLook: cfg.mostSpare(),
 	}
 	if cfg.Group != nil {
 		own.Idleness = c.load

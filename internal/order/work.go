@@ -61,7 +61,7 @@ func (q *queues) answered(t *Task, a *Answer, now time.Duration) {
 		} else {
 			q.learn(m, rows[name{m.ID, m.Seq}], now)
 		}
-		if m.state == idle && m.key.all[0] != m {
+		if len(m.key.all) > 0 && m.key.all[0] != m {
 			q.recall(m)
 		}
 	}

@@ -115,8 +115,6 @@ func (p *Plain) RescanConcurrently(ctx context.Context) (r Rescan, took time.Dur
 
 func (p *Plain) rescan(ctx context.Context, run func(context.Context, sqlbatch.Statement, func(*sql.Rows) error) (time.Duration, error)) (r Rescan, took time.Duration, err error) {
 	r.Due = math.MaxInt64
-	ctx, cancel := context.WithTimeout(ctx, p.MaxLook)
-	defer cancel()
 	took, err = run(ctx, p.Queue.SQL.Rescan(), func(rows *sql.Rows) error {
 		var priority, at int64
 		var due, fence, crashes, alone sql.NullInt64

@@ -161,9 +161,9 @@ func (h *History) still(until int64) (sends, settles time.Duration) {
 // longest returns the longest time between two of times, up to the moment until.
 func longest(times []int64, until int64) (most time.Duration) {
 	slices.Sort(times)
-	for i, at := range times {
-		if i > 0 && at <= until {
-			most = max(most, time.Duration(at-times[i-1]))
+	for i, at := range append(times, until) {
+		if i > 0 && times[i-1] < until {
+			most = max(most, time.Duration(min(at, until)-times[i-1]))
 		}
 	}
 	return most

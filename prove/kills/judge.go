@@ -179,6 +179,11 @@ func (j *judge) storedAgain(m *Message) int {
 				n++
 			}
 		}
+		for _, f := range j.Freezes[sent.Process] { // a frozen INSERT that was given up and repeated arrives afterwards
+			if f.From < end && f.To > end {
+				n++
+			}
+		}
 	}
 	return n
 }

@@ -232,3 +232,13 @@ func TestASuccessorSendsAgainWhatMayNotBeStored(t *testing.T) {
 	h.Add(1, Event{Kind: Stored, Name: "stored", ID: chanq.ID{1}})
 	require.Equal(t, []Again{{"doubtful", chanq.ID{3}}}, h.Unfinished(1))
 }
+
+// TestAFrozenInsertThatWasRepeatedIsStoredAgain: the network delivers the first one after the second was consumed.
+func TestAFrozenInsertThatWasRepeatedIsStoredAgain(t *testing.T) {
+	h := told("0 0:intended 1 0:stored 1:got1 1:confirmed1 5 2:got1 2:confirmed1")
+	require.NotEmpty(t, h.Judge().Faults)
+	h.Freezes[0] = []Span{{second / 2, 4 * second}}
+	require.Empty(t, h.Judge().Faults)
+	h.Freezes[0] = []Span{{0, second / 2}}
+	require.NotEmpty(t, h.Judge().Faults, "it had ended before the send did")
+}
