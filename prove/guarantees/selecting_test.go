@@ -372,7 +372,8 @@ func rolledBack(w *world) {
 func boundedStatements(w *world) {
 	const timeout, dead = 3 * time.Second, 1500
 	q := w.Queue("work", chanq.Config{StatementTimeout: timeout})
-	admin := testdb.Admin(q)
+	admin, err := chanqadmin.Open(w.Soon(), w.DB, q.Name(), chanq.Config{StatementTimeout: timeout})
+	require.NoError(w, err)
 	kill(w, q, testdb.Texts(make([]string, dead)...)...)
 	steps := 0
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {

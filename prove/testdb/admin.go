@@ -36,6 +36,7 @@ func TryAdmin[T any](q *chanq.Queue[T]) (*chanqadmin.Queue, error) {
 	core := reflect.ValueOf(q).Elem().FieldByName("core").Elem()
 	db := (*sql.DB)(core.FieldByName("db").UnsafePointer())
 	cfg := *(*chanq.Config)(unsafe.Pointer(core.FieldByName("cfg").UnsafeAddr()))
+	cfg.StatementTimeout = 0 // that of a test may be shorter than a loaded machine needs
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	a, err := chanqadmin.Open(ctx, db, q.Name(), cfg)
