@@ -174,7 +174,7 @@ func laterSchema(w *world) {
 	_, err := w.DB.ExecContext(w.Soon(), record.Text, record.Args...)
 	require.NoError(w, err)
 	if w.Engine.Dialect.Name() != "sqlserver" { // the stand-in adds no columns
-		w.Define("ALTER TABLE chanq_work ADD later varchar(10)")
+		w.Define("ALTER TABLE chanq_work ADD later text")
 	}
 
 	require.NoError(w, w.Migrate("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 3}}), "a policy is changed, nothing else")

@@ -8,7 +8,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/seal"
 )
 
-// Dialect is the SQL of SQLite 3.35 and later, for any driver whose errors have a
+// Dialect is the SQL of SQLite 3.37 and later, for any driver whose errors have a
 // method Code; modernc.org/sqlite is the one it is tested with.
 //
 // A batch travels as one packed blob of fixed-width records beside one blob of

@@ -61,7 +61,7 @@ const (
 // orderChecks keep out what no read would find, and a seq after which AUTOINCREMENT had no number
 // left, or none that this check lets through.
 const orderChecks = `,
-  CHECK (slot >= 0 AND slot < %d AND (slot | 0) = slot),
+  CHECK (slot >= 0 AND slot < %d),
   CHECK (seq > 0 AND seq < {last seq}),
   CHECK (length(CAST(order_key AS BLOB)) BETWEEN 1 AND {most key})`
 

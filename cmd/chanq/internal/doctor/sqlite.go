@@ -21,7 +21,7 @@ func (e *examination) sqlite() {
 		f := Finding{Check: "version", Status: OK, Found: "SQLite " + version}
 		_, err := fmt.Sscanf(version, "%d.%d.%d", &major, &minor, &patch)
 		if err == nil && major*1_000_000+minor*1_000+patch < oldestSQLite {
-			f.Status, f.Remedy = Failure, "use a driver with SQLite 3.35 or later"
+			f.Status, f.Remedy = Failure, "use a driver with SQLite 3.37 or later"
 		}
 		e.add(f)
 	}
