@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// oldestSQLite is the first version with RETURNING.
-const oldestSQLite = 3_035_000
+// oldestSQLite is the first version with STRICT tables.
+const oldestSQLite = 3_037_000
 
 // sqlite looks at the file and at how this program has it open; how others have it open, it
 // cannot see.
