@@ -163,13 +163,12 @@ func (s *stages) collect(ctx context.Context, sums *chanq.Consumer[sum]) error {
 	}
 }
 
-// record acks first: what AckTx calls lost is another process's to record, and
-// writes nothing here. So it is of results whose commit was not confirmed but
-// happened.
+// record acks first. What AckTx calls lost or settled is recorded already, by another process or by a commit of this one
+// whose confirmation did not arrive.
 func (s *stages) record(ctx context.Context, tx *sql.Tx, batch []*chanq.Lease[sum]) (counted int, err error) {
 	for _, l := range batch {
 		err := l.AckTx(ctx, tx)
-		if errors.Is(err, chanq.ErrLeaseLost) {
+		if errors.Is(err, chanq.ErrLeaseLost) || errors.Is(err, chanq.ErrSettled) {
 			continue
 		}
 		if err != nil {
