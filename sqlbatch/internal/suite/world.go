@@ -150,7 +150,8 @@ func (w *world) shown(s sqlbatch.State, n int, after *sqlbatch.Place) (rows [][]
 	}
 	for _, row := range w.run(w.Browse(s, 1000, after)) {
 		if row[0] == string(s) && len(rows) < n {
-			rows = append(rows, w.run(w.Get([16]byte([]byte(row[1].(string)))))...)
+			found := w.run(w.Get([16]byte([]byte(row[1].(string))))) // a dead or done message may have the same ID
+			rows = append(rows, slices.DeleteFunc(found, func(row []any) bool { return row[0] != string(s) })...)
 		}
 	}
 	return rows
