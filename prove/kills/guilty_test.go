@@ -25,7 +25,7 @@ func TestTheJudgeKnowsTheGuilty(t *testing.T) {
 		"unreadable, and lost":       {[]Event{{Kind: Stored, Name: "a unreadable", ID: id}}, nil, "LOST: a unreadable"},
 		"unreadable, and delivered":  {[]Event{{Kind: Got, Name: "a unreadable", ID: id, Attempt: 1}}, nil, "cannot be decoded"},
 		"deadly, and lost":           {[]Event{{Kind: Stored, Name: "a deadly", ID: id}}, nil, "LOST: a deadly"},
-		"undeletable, and told so":   {[]Event{{Kind: Got, Name: "a undeletable", Attempt: 1}, {Kind: Failed, Name: "a undeletable", Attempt: 1}}, nil, ""},
+		"undeletable, not acked":     {[]Event{{Kind: Got, Name: "a undeletable", Attempt: 1}, {Kind: Failed, Name: "a undeletable", Attempt: 1}}, nil, ""},
 		"innocent, and dead":         {[]Event{{Kind: Stored, Name: "a", ID: id}}, []chanqadmin.Entry{{ID: id}}, "innocent"},
 		"innocent, dead as intended": {[]Event{{Kind: Got, Name: "a", ID: id, Attempt: 1, How: Bury}, {Kind: Confirmed, Name: "a", Attempt: 1}}, []chanqadmin.Entry{{ID: id}}, ""},
 	} {

@@ -31,8 +31,8 @@ const (
 	// leaseFor is short, so that what a killed worker held comes back within the run,
 	// and long beside what a loaded machine keeps a process waiting.
 	leaseFor = 5 * time.Second
-	// hearEvery is how often deadly messages are looked for.
-	hearEvery = 20 * time.Millisecond
+	// dyingEvery is the pause between looks for processes that handle a deadly message.
+	dyingEvery = 20 * time.Millisecond
 	// rest is how long the rest of the queue may take, nacks of killed workers included.
 	rest = 5 * time.Minute
 )
@@ -91,7 +91,7 @@ func (s storm) play(ctx context.Context, w *workers, out io.Writer) error {
 	}
 	w.drained = now()
 	w.Order("drain")
-	w.Every(0, hearEvery, w.killDying)
+	w.Every(0, dyingEvery, w.killDying)
 	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), rest)
 	defer cancel()
 	if err := w.quiet(bound); err != nil {
@@ -113,7 +113,7 @@ func (s storm) disturb(ctx context.Context, w *workers, out io.Writer) error {
 	var crash errgroup.Group // joined here; kills go on meanwhile
 	kills := 0
 	w.Every(s.SampleEvery, s.SampleEvery, func() error { return w.sample(out) })
-	w.Every(0, hearEvery, w.killDying)
+	w.Every(0, dyingEvery, w.killDying)
 	w.Often(s.KillEvery, func() error {
 		if s.Crash != nil && kills == s.Kills/2 {
 			crash.Go(func() error {
