@@ -35,6 +35,7 @@ type fake struct {
 	owners map[int]int64 // fences of the slots that are owned
 	fences int64
 	calls  []string
+	from   []int64 // where reads began
 	fail   func(op string) error
 	bad    byte // the ID of a message whose contents cannot be read
 	reader *claim.Reader
@@ -178,6 +179,7 @@ func (f *fake) Do(member [16]byte, t *order.Task, inline int, a *table.Answer) e
 	}
 	switch t.Kind {
 	case order.Read:
+		f.from = append(f.from, t.From)
 		return f.scan("read", p, nil, a)
 	case order.Refill:
 		p.Cursor, p.Keys = t.From, nil
@@ -405,6 +407,28 @@ func TestAfterAFailureMessagesAreReadAgain(t *testing.T) {
 			f.run(10)
 			ids, _ = f.deliver()
 			require.Empty(t, ids, "each once")
+		}
+	})
+}
+
+// TestAReadThatDidNotRunCausesNoCatchUp: it waited for a session and got none. No session was lost.
+func TestAReadThatDidNotRunCausesNoCatchUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, failure := range []error{errAway, table.NotRun(errAway)} {
+			f := newFake(t)
+			f.run(5)
+			f.send("abc")
+			f.run(20)
+			f.fail = func(op string) error {
+				if op == "read" {
+					return failure
+				}
+				return nil
+			}
+			f.run(3)
+			f.fail, f.from = nil, nil
+			require.Empty(t, f.run(20))
+			require.Equal(t, failure == errAway, slices.Contains(f.from, 0), "a read begins at the beginning, after: %v", failure)
 		}
 	})
 }

@@ -112,16 +112,19 @@ func TestNumbersUpToOldAreMarkedBeforeTheirContentsAreRead(t *testing.T) {
 
 // A message of the same key has committed late, with a smaller number.
 func TestAMessageThatIsOvertakenWhileItIsMarkedGivesItsPlaceBack(t *testing.T) {
-	o := newOne(t, 5)
-	o.Take([]Slot{{Number: 0, Fence: 20, Old: 5, Keys: 1}}, o.now)
-	sender := func(r *Task, rows ...Row) {
-		o.Answer(r, &Answer{Walked: true, Drawn: 2, Senders: []string{"s"}, Upto: None, Rows: rows}, o.now)
+	locked := row(2)
+	for _, answer := range []Row{{ID: [16]byte{2}, Seq: 2, Fence: 20, Written: true}, locked} {
+		o := newOne(t, 5)
+		o.Take([]Slot{{Number: 0, Fence: 20, Old: 5, Keys: 1}}, o.now)
+		sender := func(r *Task, rows ...Row) {
+			o.Answer(r, &Answer{Walked: true, Drawn: 2, Senders: []string{"s"}, Upto: None, Rows: rows}, o.now)
+		}
+		sender(o.plan(Read), row(2))
+		mark := o.plan(Mark)
+		sender(o.plan(Read), row(1), row(2))
+		o.known(mark, answer)
+		require.Equal(t, int64(1), o.plan(Mark).Messages[0].Seq, "written: %v", answer.Written)
 	}
-	sender(o.plan(Read), row(2))
-	mark := o.plan(Mark)
-	sender(o.plan(Read), row(1), row(2))
-	o.known(mark, Row{ID: [16]byte{2}, Seq: 2, Fence: 20, Written: true})
-	require.Equal(t, int64(1), o.plan(Mark).Messages[0].Seq)
 }
 
 // A suspect is a message of key k with two expired leases.
@@ -166,6 +169,36 @@ func TestTheLastTrialIsMadeAlone(t *testing.T) {
 	require.Equal(t, last.ID, trial.ID)
 	o.settled(trial, Settle{Outcome: Given, Wait: time.Minute})
 	require.Equal(t, []int64{3}, o.next())
+}
+
+// A row of a refill begins a trial that is made alone. Another key of that refill, of which it has brought no row, stays spilled.
+func TestAKeyStaysSpilledThoughATrialBeginsDuringItsRefill(t *testing.T) {
+	o := newOne(t, 0, func(c *Config) { c.Unread = 1 })
+	ofB := func(seq int64) Row {
+		r := row(seq)
+		r.Key = "b"
+		return r
+	}
+	o.answer(o.plan(Read), 6, row(1), row(2), row(3), ofB(4), ofB(5), ofB(6))
+	require.Equal(t, 2, o.Counts().Spilled)
+	for range 2 {
+		list := o.Deliver(10, o.now)
+		require.Len(t, list, 2)
+		for _, d := range list {
+			o.settled(d, Settle{Outcome: Acked})
+		}
+	}
+	last, r := suspect(3, "a", 2), o.plan(Refill)
+	require.Len(t, r.Keys, 2)
+	require.False(t, o.Answer(r, &Answer{Walked: true, Drawn: 6, Upto: 3, Rows: []Row{last}}, o.now))
+	o.known(o.plan(Mark), Row{ID: last.ID, Seq: 3, Fence: 10, Lapses: 2, Crashes: 2, Written: true})
+	o.known(o.plan(Fetch), marked(last))
+	trial := o.one()
+	o.answer(o.plan(Read), 7, ofB(7))
+	o.settled(trial, Settle{Outcome: Acked})
+	require.Empty(t, o.next(), "number 7 does not overtake number 6")
+	o.answer(o.plan(Refill), 7, ofB(6), ofB(7))
+	require.Equal(t, []int64{6}, o.next())
 }
 
 func TestAMessageThatHasEndedTooManyProcessesIsNotRead(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -30,11 +31,14 @@ var dying = append([]test{
 	{"G07_AProcessTriesOneSuspectAtATime", oneTrialOfProcess},
 	{"G07_OfSuspectsTheOneOfTheHighestPriorityIsTriedFirst", suspectsByPriority},
 	{"G07_ASuspectThatIsLockedWhileItIsReadStaysASuspect", lockedSuspect},
+	{"G07_AReleaseEndsNoSuspicion", releasedSuspect},
+	{"G07_ASuspectComesBehindAReadyMessageThatPrecedesIt", suspectBehind},
 	{"G07_AMessageThatIsSentMeanwhileIsNotBlamed", urgentMeanwhile},
 	{"G07_AWaitForALockBlamesNoMessage", lockBlamesNone},
 	{"G12_AMessageThatIsLockedWhileItIsReadDelaysItselfOnly", lockedWhileRead},
 	{"G12_ClaimsShrinkWhateverTheFailure", shrinkingForAny},
 	{"G11_LargeBodiesAreReadAfterTheClaim", largeBodiesAfterwards},
+	{"G11_ABodyAboveFourMiBIsReadAfterAClaimOfOneMessage", largeBodyAlone},
 }, deaths()...)
 
 func deaths() (tests []test) {
@@ -452,6 +456,43 @@ func lockedSuspect(w *world) {
 	require.Equal(w, 3, testdb.Take(w, c, 1)[0].Attempt, "the attempts before it, whose leases have expired, still count")
 }
 
+func suspectBehind(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("ready")...)
+	id := testdb.Send(w, q, testdb.Texts("suspect")...)[0]
+	w.Exec("UPDATE chanq_work SET lapses = 2, attempts = 2 WHERE id = " + w.sqlID(id))
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	require.Equal(w, []string{"ready", "suspect"}, testdb.Bodies(testdb.Take(w, c, 2)))
+}
+
+// releasedSuspect: a release says nothing about a message, as if it had not been claimed.
+func releasedSuspect(w *world) {
+	for name, cfg := range idleKinds {
+		q := w.Queue(name, cfg)
+		ms := testdb.Texts("a", "b")
+		for i := range ms {
+			if q.Spec().Kind == chanq.KindOrdered {
+				ms[i].Key = ms[i].Body
+			}
+		}
+		testdb.Send(w, q, ms...)
+		w.Exec("UPDATE chanq_" + name + " SET lapses = 2, attempts = 2")
+		c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: 20 * time.Millisecond})
+		for range 2 {
+			l := testdb.Take(w, c, 1)[0]
+			require.Equal(w, 3, l.Attempt, name)
+			require.NoError(w, l.Release())
+			require.NoError(w, l.Wait(w.Soon()))
+		}
+		l := testdb.Take(w, c, 1)[0]
+		w.pass(2 * time.Second) // in which it looks for more
+		require.Empty(w, c.C(), "%s: the other one waits for the end of this trial", name)
+		w.ack(l)
+		w.ack(testdb.Take(w, c, 1)[0])
+		require.NoError(w, c.Shutdown(w.Soon()))
+	}
+}
+
 // urgentMeanwhile: a message that comes before an unreadable one, while a consumer looks for that, is delivered.
 func urgentMeanwhile(w *world) {
 	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 1}})
@@ -597,4 +638,28 @@ func largeBodiesAfterwards(w *world) {
 	defer mu.Unlock()
 	require.Positive(w, read)
 	require.LessOrEqual(w, read, 4)
+}
+
+// largeBodyAlone has claims of one message, which carry bodies of up to 4 MiB.
+func largeBodyAlone(w *world) {
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxBody: 8 << 20}})
+	ids := testdb.Send(w, q, testdb.Texts(strings.Repeat("x", 3<<20), strings.Repeat("x", 5<<20))...)
+	st := w.Statements("work")
+	var small, large atomic.Int64
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		switch {
+		case !reads(op, st):
+		case names(op, ids[0]):
+			small.Add(1)
+		case names(op, ids[1]):
+			large.Add(1)
+		}
+		return faultdb.Fault{}
+	})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 1, PrefetchBytes: 32 << 20})
+	for range ids {
+		w.ack(testdb.Take(w, c, 1)[0])
+	}
+	require.Zero(w, small.Load())
+	require.EqualValues(w, 1, large.Load())
 }

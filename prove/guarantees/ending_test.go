@@ -24,6 +24,7 @@ var ending = []test{
 	{"G06_AHandlerThatNeverReturnsLosesItsLeaseAndIsReported", endNever},
 	{"G06_ASecondSignalEndsTheTimeToDrain", endTwice},
 	{"G06_TheEndIsBoundedThoughTheDatabaseIsLost", endLost},
+	{"G06_ASettleThatTakesSecondsIsStoredAfterTheTimeToDrain", endSlowly},
 	{"G06_WhatIsBufferedIsReleasedWhileHandlersDrain", endBuffered},
 	{"G06_GroupedSettlesAreStoredBeforeHandleReturns", endGrouped},
 	{"G06_DecisionsOfLateHandlersStand", endDecided},
@@ -243,6 +244,27 @@ func endLost(w *world) {
 		require.Regexp(e, ": 0 leases not settled, [1-6] settles not confirmed, 0 handlers not returned", err.Error())
 		e.Heal()
 	})
+}
+
+// endSlowly has the statement of a settle end when handlers have no more time, and settles still have.
+func endSlowly(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+	l := testdb.Take(w, c, 1)[0]
+	st := w.Statements("work")
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if acks(op, st) {
+			return faultdb.Hold(after(3 * time.Second))
+		}
+		return faultdb.Fault{}
+	})
+	require.NoError(w, l.Ack())
+	over, cancel := context.WithTimeout(context.Background(), drainFor)
+	defer cancel()
+	require.NoError(w, c.Shutdown(over))
+	require.NoError(w, l.Wait(w.Soon()))
+	require.Zero(w, testdb.Counted(w, q))
 }
 
 func endBuffered(w *world) {

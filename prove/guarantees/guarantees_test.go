@@ -66,6 +66,7 @@ var outsideBubbles = map[string]testdb.Engine{
 var over20s = map[string]bool{
 	"APausedOrderedQueueWithARetryCostsAsMuchAsAnIdleOne":         true,
 	"G10_ARedriveAtAnyMomentIsNotOvertaken":                       true,
+	"G10_WhatRanOutIsFoundThoughRescansTakeLong":                  true,
 	"G12_ALockedRowBesideTheMessagesOfAnOrderedQueueLosesNoLease": true,
 	"G07_ClaimsWhoseAnswersAreLostBlameNoMessage":                 true,
 	"G12_ASettleEndsThoughItsExtensionsTakeLong":                  true,

@@ -98,6 +98,8 @@ func failureEvents(w *world) {
 			require.Equal(w, cause, e.Cause, "%s of %s", body, kind)
 			require.Equal(w, []string{"k" + body, "type", body}, []string{e.Key + e.DedupKey, e.Type, e.Headers["body"]}, "%s of %s", body, kind)
 		}
+		require.Equal(w, "chanq: cannot decode: last_error of the message says why", dead[`"x"`].Reason, "the text of a decoder may have parts of the body")
+		require.Contains(w, testdb.Get(w, q, dead[`"x"`].ID).LastError, "cannot unmarshal", kind)
 		e := failed[`2`]
 		require.Equal(w, []string{"k2", "type"}, []string{e.Key + e.DedupKey, e.Type})
 		require.Positive(w, e.Next)

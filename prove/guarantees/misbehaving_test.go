@@ -23,6 +23,7 @@ var misbehaving = []test{
 	{"ErrorsMayDoAnythingWhenTheyAreLookedInto", errorsMisbehave},
 	{"BackoffMayDoAnything", backoffMisbehaves},
 	{"UsersFunctionsMayCallBack", callBack},
+	{"AHandlerMayCallShutdownWhichEndsSoonAfterItsContext", handlersShutDown},
 	{"ALoopLeftByAPanicStops", loopsPanic},
 	{"AContextWhoseValuesPanicFailsItsHandlersAlone", valuesPanic},
 }
@@ -162,7 +163,12 @@ func backoffMisbehaves(w *world) {
 		"negative":  func(*chanq.Delivery, error) time.Duration { return -time.Hour },
 		"overflows": func(*chanq.Delivery, error) time.Duration { return 1<<63 - 1 },
 	} {
-		q := w.Queue(name, chanq.Config{})
+		failed := make(chan chanq.HandledEvent, 1)
+		q := w.Queue(name, chanq.Config{Hooks: chanq.Hooks{Handled: func(e chanq.HandledEvent) {
+			if e.Err != nil {
+				failed <- e
+			}
+		}}})
 		id := testdb.Send(w, q, testdb.Texts("fails")...)[0]
 		c := testdb.Start(w, q, chanq.ConsumerConfig{Backoff: backoff})
 		ended := make(chan error, 1)
@@ -170,11 +176,13 @@ func backoffMisbehaves(w *world) {
 		go func() {
 			ended <- c.Handle(1, func(context.Context, *chanq.Lease[string]) error {
 				if once.Swap(true) {
-					return nil // it is back, after the default delay, which is below a second
+					return nil
 				}
 				return errors.New("ask for a delay")
 			})
 		}()
+		delay := testdb.Receive(w, failed, name+": it has failed").Next
+		require.True(w, time.Second/2 <= delay && delay <= time.Second+time.Millisecond, "%s: %v is not the default delay", name, delay)
 		w.Eventually(name+": it is handled again", func() bool {
 			_, err := testdb.Admin(q).Get(w.Soon(), id)
 			return errors.Is(err, chanq.ErrNotFound)
@@ -227,6 +235,30 @@ func callBack(w *world) {
 	close(read)
 	require.NoError(w, c.Load().Shutdown(w.Soon()))
 	require.NoError(w, <-ended)
+}
+
+// handlersShutDown has a handler wait for the end of its own consumer, which waits for the handler.
+func handlersShutDown(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+	var took time.Duration
+	var failed error
+	require.ErrorContains(w, c.Handle(1, func(context.Context, *chanq.Lease[string]) error {
+		ctx, cancel := context.WithTimeout(context.Background(), drainFor)
+		defer cancel()
+		began := time.Now()
+		failed = c.Shutdown(ctx)
+		took = time.Since(began)
+		return nil
+	}), "1 handlers not returned")
+	require.NoError(w, c.Shutdown(w.Soon()), "the handler has returned")
+	require.ErrorIs(w, failed, context.DeadlineExceeded)
+	require.ErrorContains(w, failed, "1 leases not settled, 0 settles not confirmed, 1 handlers not returned")
+	if w.Engine.Bubble {
+		require.LessOrEqual(w, took, drainFor+atEnd)
+	}
+	require.Equal(w, chanqadmin.Stats{Ready: 1}, testdb.Counted(w, q))
 }
 
 func loopsPanic(w *world) {

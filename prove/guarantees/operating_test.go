@@ -15,6 +15,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -305,9 +306,21 @@ func purge(w *world) {
 	}
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts(make([]string, 1200)...)...) // more than one step
+	st := w.Statements("work").Purge(sqlbatch.Ready, 1, sqlbatch.Window{})
+	steps, windows := 0, map[string]bool{}
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if testdb.Runs(op, st) {
+			steps++
+			windows[fmt.Sprint(op.Args)] = true
+		}
+		return faultdb.Fault{}
+	})
 	n, err := testdb.Purge(w.Soon(), q, chanqadmin.StateReady)
+	w.Faults.Inject(nil)
 	require.NoError(w, err)
 	require.Equal(w, 1200, n)
+	require.Greater(w, steps, sqlbatch.Priorities)
+	require.Len(w, windows, steps, "each step begins where the one before ended")
 	require.Zero(w, testdb.Counted(w, q))
 }
 

@@ -316,15 +316,21 @@ func idle(w *world) {
 }
 
 func polling(w *world) {
+	const pollEvery = 50 * time.Millisecond
 	cfg := chanq.Config{Notifier: chanq.NoNotifier{}}
 	q := w.Queue("work", cfg)
 	_, db := w.Connect()
 	elsewhere := testdb.OpenOn[string](w, db, "work", cfg)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: 50 * time.Millisecond})
-	for i := range 3 {
-		w.Eventually("the consumer pauses", func() bool { return c.Stats().EmptyClaims > int64(i)/2 })
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: pollEvery})
+	for range 3 {
+		looks := c.Stats().Looks
+		w.Eventually("its pauses are at their longest", func() bool { return c.Stats().Looks > looks+12 })
+		began := time.Now()
 		testdb.Send(w, elsewhere, testdb.Texts("a")...)
 		l := testdb.Take(w, c, 1)[0]
+		if w.Engine.Bubble {
+			require.LessOrEqual(w, time.Since(began), pollEvery+10*time.Millisecond)
+		}
 		require.NoError(w, l.Ack())
 		require.NoError(w, l.Wait(w.Soon()))
 	}

@@ -318,6 +318,7 @@ func unknownCommit(w *world) {
 				_, err = q.Cancel(w.Soon(), id)
 				require.NoError(w, err)
 				if hit.Struck() == "" {
+					require.Positive(w, i, "%s: no operation was struck", note)
 					break
 				}
 			}

@@ -294,8 +294,10 @@ func failingExtensions(w *world) {
 		for i := 0; i < len(ids); i += 4 {
 			bad = append(bad, ids[i])
 		}
+		var failed atomic.Int64
 		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 			if extends(op, st) && slices.ContainsFunc(bad, func(id chanq.ID) bool { return names(op, id) }) {
+				failed.Add(1)
 				return fails
 			}
 			return faultdb.Fault{}
@@ -303,6 +305,7 @@ func failingExtensions(w *world) {
 		leases := testdb.Take(w, c, 40)
 		pass(8 * steadyLease)
 		w.Faults.Inject(nil)
+		require.Positive(w, failed.Load(), "%v", class)
 		require.Empty(w, lost.but(bad...), "%v", class)
 		for _, l := range leases {
 			if !slices.Contains(bad, l.ID) {

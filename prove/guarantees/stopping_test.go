@@ -183,22 +183,23 @@ func stopNeedsNoReader(w *world) {
 }
 
 func shutdownDead(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{})
-	leases := testdb.Take(w, c, 3)
-	broken := w.Failure(sqlbatch.Unknown)
-	for _, f := range []faultdb.Fault{faultdb.Cut(broken), faultdb.Hang()} {
+	for name, f := range map[string]faultdb.Fault{"breaks": faultdb.Cut(w.Failure(sqlbatch.Unknown)), "hangs": faultdb.Hang()} {
+		q := w.Queue(name, chanq.Config{})
+		testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{})
+		leases := testdb.Take(w, c, 3)
 		w.Faults.Inject(func(faultdb.Op) faultdb.Fault { return f })
+		require.NoError(w, leases[0].Ack())
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		err := c.Shutdown(ctx)
+		cancel()
+		require.ErrorIs(w, err, context.DeadlineExceeded, name)
+		require.ErrorContains(w, err, "leases not settled", name)
+		require.Error(w, leases[0].Wait(w.Soon()), "%s: it is not known to be acked", name)
+		closed(w, c)
+		w.Heal()
+		require.NoError(w, c.Shutdown(w.Soon()), "%s: its goroutines end", name)
 	}
-	require.NoError(w, leases[0].Ack())
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-	defer cancel()
-	err := c.Shutdown(ctx)
-	require.ErrorIs(w, err, context.DeadlineExceeded)
-	require.ErrorContains(w, err, "leases not settled")
-	require.Error(w, leases[0].Wait(w.Soon()), "it is not known to be acked")
-	closed(w, c)
 }
 
 func shutdownAgain(w *world) {

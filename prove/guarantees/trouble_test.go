@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -219,13 +220,16 @@ func hungTasks(w *world) {
 			}
 			c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: lease, PollEvery: lease / 10})
 			held := testdb.Take(w, c, 3)
+			var hung atomic.Int64
 			w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 				if meant(op) {
+					hung.Add(1)
 					return faultdb.Hang()
 				}
 				return faultdb.Fault{}
 			})
 			pass(3 * lease)
+			require.Positive(w, hung.Load(), "%s of %s", name, kind)
 			require.Empty(w, lost.but(), "%s of %s", name, kind)
 			w.Heal()
 			for _, l := range held {

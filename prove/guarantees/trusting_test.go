@@ -66,9 +66,9 @@ func notDurable(w *world) {
 		_, err := w.DB.ExecContext(w.Soon(), loosen) // of the whole database, and no batch of several
 		require.NoError(w, err)
 	} else {
-		problems := w.Statements("work").Problems()
+		work, later := w.Statements("work").Problems(), w.Statements("later").Problems()
 		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-			if testdb.Runs(op, problems) {
+			if testdb.Runs(op, work) || testdb.Runs(op, later) {
 				return faultdb.After(loosen)
 			}
 			return faultdb.Fault{}

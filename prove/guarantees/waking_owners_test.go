@@ -247,8 +247,22 @@ func namingSlots(w *world) {
 		require.NoError(w, l.Ack())
 	}
 	notifies("a call of Wake", nil, q.Wake)
+	testdb.SendBy(w, o.sender, chanq.Message[string]{Key: keyIn(2), Body: "a"})
+	l = testdb.Take(w, c, 1)[0]
+	require.NoError(w, l.Nack(chanq.DeadLetter(nil)))
+	require.NoError(w, l.Wait(w.Soon()))
+	notifies("a redrive", nil, func() {
+		_, err := testdb.RedriveIDs(w.Soon(), q, l.ID)
+		require.NoError(w, err)
+	})
+	require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
 	notifies("the end of a pause", nil, func() { require.NoError(w, testdb.Admin(q).Resume(w.Soon())) })
+	w.pass(5 * time.Second) // from here on the owner looks at its slots every 10 s
+	began := time.Now()
 	notifies("a consumer that joins", nil, func() { o.join() })
+	if w.Engine.Bubble {
+		require.Less(w, time.Since(began), time.Second)
+	}
 	o.asleep(2)
 	notifies("a consumer that leaves", nil, func() { require.NoError(w, o.consumers[1].Shutdown(w.Soon())) })
 }
