@@ -13,7 +13,7 @@ import (
 type OrderedTable interface {
 	Do(member [16]byte, t *order.Task, inline int, a *table.Answer) error
 	Slots() (list []order.SlotRow, consumers int, err error)
-	Take(member [16]byte, salt int64, slots []int) (got []table.Taken, err error)
+	Take(member [16]byte, salt int64, slots []int) (got []order.Slot, err error)
 	Give(member [16]byte, slots []sqlbatch.OwnedSlot) error
 }
 
@@ -50,8 +50,7 @@ func (r *Reader) Step(b order.Budget) (Did, error) {
 	s := r.slots
 	if term, _, lasts := s.membership.Current(); !lasts || term != s.term {
 		s.reassign(func(now time.Duration) { // all slots are lost
-			s.seq.Lost(now)
-			s.reb.Lost(term.ID)
+			s.reb.Lost(term.ID, now)
 			s.term = term
 		})
 		if !lasts {
@@ -106,15 +105,12 @@ func (r *Reader) work(b order.Budget) (did Did, err error) {
 		case err != nil && !blocked && !table.DidNotRun(err):
 			s.seq.Reread()
 		}
-		if s.seq.Answer(t, result, now) { // the database has forgotten numbers: all slots are taken again
-			for _, o := range s.reb.Owned() {
-				s.seq.Drop(o.Slot, now)
-			}
-			s.reb.Doubt()
+		if s.seq.Answer(t, result, now) {
+			s.reb.Doubt(now)
 		}
 		if result != nil && !a.Walked {
 			for _, sl := range t.Slots {
-				s.reb.Unwalked(sl.Number)
+				s.reb.Unwalked(sl.Slot)
 			}
 		}
 	})

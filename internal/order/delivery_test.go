@@ -195,7 +195,7 @@ func TestASuspectWaitsForTheOtherConsumersOfItsProcess(t *testing.T) {
 	p.free = true
 	o.known(o.plan(Mark), Row{ID: s.ID, Seq: 1, Fence: 10, Lapses: 2, Written: true})
 	require.True(t, p.begun)
-	o.Lost(o.now)
+	o.lose(o.now)
 	require.False(t, p.begun)
 }
 
@@ -204,9 +204,9 @@ func TestASlotThatIsReturnedReleasesItsMarks(t *testing.T) {
 	o.answer(o.plan(Read), 1, row(1))
 	o.known(o.plan(Mark), Row{ID: [16]byte{1}, Seq: 1, Fence: 10, Written: true})
 	o.Return(0, o.now)
-	require.Empty(t, o.Returned())
+	require.Empty(t, o.returned())
 	o.known(o.plan(Release), Row{ID: [16]byte{1}, Seq: 1, Fence: 11, Written: true})
-	require.Equal(t, []Returned{{Slot: Slot{Number: 0, Fence: 10, Old: 1}}}, o.Returned())
+	require.Equal(t, []Slot{{Number: 0, Fence: 10, Old: 1}}, o.returned())
 }
 
 func TestASlotThatIsReturnedWithAnUnknownOutcomeIsInDoubt(t *testing.T) {
@@ -214,10 +214,11 @@ func TestASlotThatIsReturnedWithAnUnknownOutcomeIsInDoubt(t *testing.T) {
 	o.read(1, 1)
 	d := o.one()
 	o.Return(0, o.now)
-	require.Empty(t, o.Returned(), "a handler has the message")
+	require.Empty(t, o.returned(), "a handler has the message")
 	o.settled(d, Settle{})
 	o.Answer(o.plan(Lapse), nil, o.now)
-	require.True(t, o.Returned()[0].Doubt)
+	require.Len(t, o.returned(), 1)
+	require.True(t, o.Doubt(0))
 }
 
 func TestASlotThatIsTakenAgainKeepsWhatIsOut(t *testing.T) {

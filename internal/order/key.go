@@ -1,6 +1,10 @@
 package order
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
 
 // keyQueue is the queue of one key.
 type keyQueue struct {
@@ -49,6 +53,8 @@ type slot struct {
 	leaving bool
 	doubt   bool
 }
+
+func (s *slot) owned() sqlbatch.OwnedSlot { return sqlbatch.OwnedSlot{Slot: s.Number, Fence: s.Fence} }
 
 // change notes that the keys of the slot have changed.
 func (s *slot) change() {

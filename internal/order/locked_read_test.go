@@ -27,9 +27,9 @@ func TestOnlyTheSlotOfALockedRowWaits(t *testing.T) {
 			var rows []Row
 			waits := false
 			for _, s := range r.Slots {
-				waits = waits || locked && s.Number == 2
-				if seq := int64(s.Number + 1); seq > r.From {
-					rows = append(rows, Row{ID: [16]byte{byte(seq)}, Seq: seq, Slot: s.Number, Key: fmt.Sprint(s.Number), Keyed: true, Fence: seq, Contents: seq, Bytes: 1})
+				waits = waits || locked && s.Slot == 2
+				if seq := int64(s.Slot + 1); seq > r.From {
+					rows = append(rows, Row{ID: [16]byte{byte(seq)}, Seq: seq, Slot: s.Slot, Key: fmt.Sprint(s.Slot), Keyed: true, Fence: seq, Contents: seq, Bytes: 1})
 				}
 			}
 			if waits {
@@ -39,7 +39,7 @@ func TestOnlyTheSlotOfALockedRowWaits(t *testing.T) {
 				continue
 			}
 			for _, s := range r.Slots {
-				read[s.Number] = true
+				read[s.Slot] = true
 			}
 			o.answer(r, 4, rows...)
 		}

@@ -73,6 +73,8 @@ package order
 import (
 	"math"
 	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // None is greater than each number.
@@ -122,7 +124,7 @@ type Process interface {
 	End()
 }
 
-// Slot is a slot that was taken. The numbers up to Old are marked before delivery. At most Keys keys of it are at work at a
+// Slot is a slot that was taken, and the fence of its term. The numbers up to Old are marked before delivery. At most Keys keys of it are at work at a
 // time; 0: no bound.
 type Slot struct {
 	Number int
@@ -225,7 +227,7 @@ type Budget struct {
 // change, the answer has the rows as a Look finds them after the write.
 type Task struct {
 	Kind         Kind
-	Slots        []Slot
+	Slots        []sqlbatch.OwnedSlot
 	From, Cursor int64
 	Upto, Old    int64
 	Rows, Behind int
@@ -275,12 +277,6 @@ type Settle struct {
 	Outcome Outcome
 	Wait    time.Duration
 	Until   time.Duration
-}
-
-// Returned is a slot to be returned: nothing of it is busy. Doubt: its Old becomes the last number drawn.
-type Returned struct {
-	Slot
-	Doubt bool
 }
 
 // Counts are the contents of a Sequencer.

@@ -73,7 +73,7 @@ func (r *reads) plan(b Budget, now time.Duration) *Task {
 		t.walk.turn = r.turns
 	}
 	for _, sl := range t.walk.slots {
-		t.Slots = append(t.Slots, sl.Slot)
+		t.Slots = append(t.Slots, sl.owned())
 		t.Old = max(t.Old, sl.Old)
 	}
 	if b.Bare {

@@ -58,7 +58,8 @@ func (s *Sequencer) SetPolicy(holds bool, keys func(slot int) int, now time.Dura
 	s.queues.move(now)
 }
 
-// Return begins to return a slot: nothing more of it is delivered, and its marks are released.
+// Return begins to return a slot: nothing more of it is delivered, and its marks are released. When none of its messages is busy, the
+// caller returns it, and then drops it.
 func (s *Sequencer) Return(number int, now time.Duration) {
 	if sl := s.queues.slots[number]; sl != nil && !sl.leaving {
 		sl.leaving = true
@@ -68,14 +69,10 @@ func (s *Sequencer) Return(number int, now time.Duration) {
 	}
 }
 
-// Returned returns the slots that may be returned now. The caller returns them, and then drops them.
-func (s *Sequencer) Returned() (list []Returned) {
-	for _, sl := range s.queues.slots {
-		if sl.leaving && sl.busy == 0 {
-			list = append(list, Returned{sl.Slot, sl.doubt})
-		}
-	}
-	return list
+// Doubt reports that an outcome of a slot is unknown. When it is returned, its Old becomes the last number drawn.
+func (s *Sequencer) Doubt(number int) bool {
+	sl := s.queues.slots[number]
+	return sl != nil && sl.doubt
 }
 
 // Drop forgets a slot that was returned or lost. What becomes of its messages has no effect here.
@@ -85,13 +82,6 @@ func (s *Sequencer) Drop(number int, now time.Duration) {
 		s.queues.clear(sl, true)
 		delete(s.queues.slots, number)
 		s.queues.move(now)
-	}
-}
-
-// Lost forgets all slots: the membership has ended.
-func (s *Sequencer) Lost(now time.Duration) {
-	for number := range s.queues.slots {
-		s.Drop(number, now)
 	}
 }
 

@@ -265,7 +265,7 @@ func TestANumberBelowTheCursorIsFoundByTheReadAfterALostSession(t *testing.T) {
 func TestAnAnswerOfAnEarlierTermHasNoEffectOnTheSlot(t *testing.T) {
 	o := newOne(t, 0)
 	r := o.plan(Read)
-	o.Lost(o.now)
+	o.lose(o.now)
 	o.Take([]Slot{{Number: 0, Fence: 20, Old: 1}}, o.now)
 	o.answer(r, 1, row(1))
 	require.Zero(t, o.Counts().Keys)

@@ -123,7 +123,7 @@ func walkModel(choose func(int) int, f fault) (found violation, log []string) {
 
 // end checks that nothing is left in memory when all messages have ended.
 func (s *sim) end(c *simConsumer) {
-	c.seq.Lost(s.now)
+	c.seq.lose(s.now)
 	q := c.seq
 	counts := q.mem.keys + q.mem.contents + q.mem.bytes + len(q.mem.spilled) + len(q.queues.held.keys)
 	for _, n := range q.mem.counts[waiting:over] {

@@ -38,7 +38,7 @@ func (q *queues) task(t *Task) *Task {
 		m.task, m.mine = t, m.mine || t.Kind == Mark // it might be marked until the answer
 		if !seen[m.Slot] {
 			seen[m.Slot] = true
-			t.Slots = append(t.Slots, m.key.slot.Slot)
+			t.Slots = append(t.Slots, m.key.slot.owned())
 		}
 	}
 	return t
