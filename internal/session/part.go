@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/puddle/v2"
-
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -131,16 +129,16 @@ func Within(ctx context.Context, timeout time.Duration, f func(context.Context) 
 
 // RunTimed is Run, and tells how long the statement took, without the wait for a session.
 func (p *Part) RunTimed(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) (took time.Duration, err error) {
-	res, err := p.acquire(ctx)
+	s, err := p.acquire(ctx)
 	if err != nil {
 		return 0, err
 	}
 	began := time.Now()
-	if err = res.Value().run(ctx, st, scan); err != nil && !p.clean(err) {
-		res.Value().broken = true
+	if err = s.run(ctx, st, scan); err != nil && !p.clean(err) {
+		s.broken = true
 	}
 	took = time.Since(began)
-	p.release(res)
+	p.release(s)
 	return took, err
 }
 
@@ -169,33 +167,32 @@ func (p *Part) RunPatientTimed(ctx context.Context, st sqlbatch.Statement, scan 
 // Where the application uses all that a *sql.DB allows, a session that answers stays:
 // the place of its connection would go to whoever waits for one, who may hold it
 // until this session has done its work.
-func (p *Part) acquire(ctx context.Context) (*puddle.Resource[*session], error) {
+func (p *Part) acquire(ctx context.Context) (*session, error) {
 	select {
 	case p.slots <- struct{}{}:
 	case <-ctx.Done():
 		return nil, unconnected(context.Cause(ctx))
 	}
 	for began := time.Now(); ; {
-		res, err := p.lane.acquire(ctx)
+		s, err := p.lane.acquire(ctx)
 		if err != nil {
 			<-p.slots
 			return nil, unconnected(err)
 		}
-		made := res.CreationTime()
-		idle := res.IdleDuration() >= p.maxIdle
+		idle := time.Since(s.used) >= p.maxIdle
 		switch {
-		case p.maxAge == 0, !idle && !res.Value().old(time.Since(made), p.maxAge), made.After(began):
-			return res, nil
-		case !p.pool.spare(0) && (!idle || res.Value().answers(ctx) == nil):
-			return res, nil
+		case p.maxAge == 0, !idle && !s.old(p.maxAge), s.made.After(began):
+			return s, nil
+		case !p.pool.spare(0) && (!idle || s.answers(ctx) == nil):
+			return s, nil
 		}
-		res.Value().broken = true
-		p.lane.release(res)
+		s.broken = true
+		p.lane.release(s)
 	}
 }
 
-func (p *Part) release(res *puddle.Resource[*session]) {
-	p.lane.release(res)
+func (p *Part) release(s *session) {
+	p.lane.release(s)
 	<-p.slots
 }
 
@@ -289,20 +286,20 @@ func Outlasting(ctx context.Context, d time.Duration) (longer context.Context, e
 // InTx runs f in one transaction on one session. f is to end with ctx. Only an error of
 // the commit itself leaves the outcome unknown.
 func (p *Part) InTx(ctx context.Context, f func(tx *sql.Tx) error) (err error) {
-	res, err := p.acquire(ctx)
+	s, err := p.acquire(ctx)
 	if err != nil {
 		return err
 	}
-	defer p.release(res)
-	defer res.Value().caught(&err)
+	defer p.release(s)
+	defer s.caught(&err)
 	opts := &sql.TxOptions{Isolation: sql.LevelReadCommitted} // statements that skip locked rows need it
 	if p.pool.traits.OneWriter {
 		opts = nil
 	}
-	res.Value().broken = true // until it is committed
+	s.broken = true // until it is committed
 	longer, end := Outlasting(ctx, RollbackGrace)
 	defer end()
-	tx, err := res.Value().conn.BeginTx(longer, opts)
+	tx, err := s.conn.BeginTx(longer, opts)
 	if err != nil {
 		return &NotRunError{Err: err}
 	}
@@ -312,7 +309,7 @@ func (p *Part) InTx(ctx context.Context, f func(tx *sql.Tx) error) (err error) {
 	}
 	switch err = tx.Commit(); {
 	case err == nil:
-		res.Value().broken = false
+		s.broken = false
 	case errors.Is(err, sql.ErrTxDone): // rolled back
 		return &NotRunError{Err: err}
 	}

@@ -52,7 +52,7 @@ type Need struct {
 // Pool has the sessions of one *sql.DB: see the package's comment. It is safe for
 // concurrent use.
 //
-// Its goroutines, joined by Close: one for each attempt to connect, and for a moment that
+// Its goroutines, joined by Close: one for each attempt to connect and for each session that is being closed, and for a moment that
 // of a lane's timer, which closes idle sessions.
 type Pool struct {
 	db      *sql.DB
@@ -60,10 +60,10 @@ type Pool struct {
 	traits  sqlbatch.Traits
 	life    context.Context // ends with Close: of attempts to connect
 	end     context.CancelFunc
-	dials   sync.WaitGroup
-	coming  atomic.Int64  // attempts to connect
-	alone   chan struct{} // of capacity 1: see Part.Alone
-	turn    chan struct{} // of capacity 1: see Part.Turn
+	work    sync.WaitGroup // attempts to connect, and ends of sessions
+	coming  atomic.Int64   // attempts to connect
+	alone   chan struct{}  // of capacity 1: see Part.Alone
+	turn    chan struct{}  // of capacity 1: see Part.Turn
 
 	mu    sync.Mutex // guards what follows; before a lane's
 	lanes [kinds]*lane
@@ -176,12 +176,13 @@ func (p *Pool) spare(n int) bool {
 // Close ends attempts to connect and closes every session, once all parts are closed.
 func (p *Pool) Close() {
 	p.end()
-	p.dials.Wait()
+	p.work.Wait()
 	for _, l := range p.lanes {
 		if l != nil {
 			l.close()
 		}
 	}
+	p.work.Wait()
 }
 
 // Once makes a part for one call, which takes its connection as the application's own

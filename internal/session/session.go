@@ -16,26 +16,28 @@ type session struct {
 	conn     *sql.Conn
 	dialect  sqlbatch.Dialect
 	prepared map[string]*sql.Stmt // nil where the dialect gains nothing by it
-	young    float64              // 0…1: those that were made together are not renewed together
-	broken   bool                 // the connection must be closed: its state is unknown, or it is too old
-	fallen   bool                 // the driver has panicked: the *sql.Conn may be locked for ever
+	made     time.Time
+	used     time.Time // when it was given back last, or made
+	young    float64   // 0…1: those that were made together are not renewed together
+	broken   bool      // the connection must be closed: its state is unknown, or it is too old
+	fallen   bool      // the driver has panicked: the *sql.Conn may be locked for ever
 }
 
 // maxPrepared bounds the statements of a session that several queues share.
 const maxPrepared = 256
 
 func newSession(conn *sql.Conn, d sqlbatch.Dialect) *session {
-	s := &session{conn: conn, dialect: d, young: rand.Float64()}
+	now := time.Now()
+	s := &session{conn: conn, dialect: d, made: now, used: now, young: rand.Float64()}
 	if d.Traits().Prepare {
 		s.prepared = map[string]*sql.Stmt{}
 	}
 	return s
 }
 
-// old reports a session of this age that is to be renewed at maxAge, or up to an eighth
-// before.
-func (s *session) old(age, maxAge time.Duration) bool {
-	return age >= maxAge-time.Duration(s.young*float64(maxAge/8))
+// old reports a session that is to be renewed at the age of maxAge, or up to an eighth before.
+func (s *session) old(maxAge time.Duration) bool {
+	return time.Since(s.made) >= maxAge-time.Duration(s.young*float64(maxAge/8))
 }
 
 // caught is the package's, and has the connection closed. It is to be deferred.
