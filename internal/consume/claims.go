@@ -44,7 +44,7 @@ func (c *Consumer) newClaims() {
 		ctx, cancel := context.WithTimeout(e.abandoned, cfg.spareTime())
 		defer cancel()
 		var found table.Stored
-		err := c.parts.claim.RunPatient(ctx, q.SQL.Version(), found.Scan)
+		_, err := c.parts.claim.RunPatient(ctx, q.SQL.Version(), found.Scan)
 		return err == nil && found.Paused
 	})
 }

@@ -24,7 +24,7 @@ type tasks struct {
 func (t *tasks) do(ctx context.Context, timeout time.Duration, st sqlbatch.Statement, scan func(*sql.Rows) error) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return t.note.RunPatientTimed(ctx, st, scan)
+	return t.note.RunPatient(ctx, st, scan)
 }
 
 // mostSpare is the most that a statement takes that no message waits for. Where all statements share one connection, leases cannot be

@@ -22,8 +22,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // database is one whose statements do what a test says.
 type database struct {
 	testing.TB
-	db   *sql.DB
-	pool *Pool
+	db      *sql.DB
+	dialect sqlbatch.Dialect
 
 	mu        sync.Mutex
 	made      int     // connections
@@ -46,12 +46,11 @@ func worldOf(t *testing.T, d sqlbatch.Dialect, limit int, test func(*database)) 
 		w := &database{TB: t, texts: map[string]func(context.Context) error{}}
 		w.db = sql.OpenDB(w)
 		w.db.SetMaxOpenConns(limit)
-		w.pool = NewPool(w.db, d)
+		w.dialect = d
 		defer func() {
 			for _, end := range w.ends { // of a test that failed
 				end()
 			}
-			w.pool.Close()
 			synctest.Wait()
 			inUse := w.db.Stats().InUse
 			require.NoError(t, w.db.Close())
@@ -154,10 +153,15 @@ func (c *connection) QueryContext(ctx context.Context, text string, _ []driver.N
 
 var errNoRows = errors.New("no rows")
 
+// parts adds parts to the pool of the database.
+func (w *database) parts(needs ...Need) ([]*Part, error) {
+	return Open(w.db, w.dialect, time.Hour, needs...)
+}
+
 // join adds a part, which ends with the test.
 func (w *database) join(k Kind, sessions int) *Part {
 	w.Helper()
-	parts, err := w.pool.Join(time.Hour, Need{Kind: k, Sessions: sessions})
+	parts, err := w.parts(Need{Kind: k, Sessions: sessions})
 	require.NoError(w, err)
 	return parts[0]
 }

@@ -21,7 +21,6 @@ type Part struct {
 	slots   chan struct{} // has a value for each session in use
 	maxAge  time.Duration // of a session; 0 is no limit
 	maxIdle time.Duration
-	last    func() // what Close does in the end; nil is nothing
 
 	mu     sync.Mutex     // guards ended, and that no stray begins after it
 	ended  bool           // no statement of Items begins any more
@@ -37,8 +36,9 @@ const maxIdle = time.Minute
 // before its statement is left behind.
 const driverGrace = 20 * time.Millisecond
 
-// newPart makes a part of p, whose mu is held, or which nobody else has.
+// newPart makes a part of p. pools.mu is held.
 func newPart(p *Pool, n Need, maxAge time.Duration) *Part {
+	p.parts++
 	part := &Part{pool: p, lane: p.lane(n.Kind), need: n, slots: make(chan struct{}, n.Sessions+n.Spare), maxAge: maxAge, maxIdle: maxIdle}
 	if p.traits.OneWriter || n.Kind == Note {
 		part.maxAge = 0
@@ -57,6 +57,13 @@ func (p *Part) Fill(ctx context.Context) error {
 		return unconnected(err)
 	}
 	return nil
+}
+
+// Connect is Fill within a time. If it fails, the first statement fails in the same way and reports the error.
+func (p *Part) Connect(ctx context.Context, timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	_ = p.Fill(ctx)
 }
 
 // Expect announces a statement within d, at most a minute: one session of the part's kind
@@ -90,6 +97,17 @@ func (p *Part) Alone(ctx context.Context) (done func()) {
 	}
 }
 
+// Turn begins the turn of a task that borrows a connection for long, such as a vacuum: one at a time on the *sql.DB. ok is false
+// while it is another one's turn. done ends it.
+func (p *Part) Turn() (done func(), ok bool) {
+	select {
+	case p.pool.turn <- struct{}{}:
+		return func() { <-p.pool.turn }, true
+	default:
+		return nil, false
+	}
+}
+
 // Close waits until the statements that were left behind have ended. No other one may be
 // under way, nor come later.
 func (p *Part) Close() {
@@ -98,9 +116,6 @@ func (p *Part) Close() {
 	p.mu.Unlock()
 	p.strays.Wait()
 	p.pool.leave(p.need)
-	if p.last != nil {
-		p.last()
-	}
 }
 
 // Run executes one statement and gives each of its rows to scan, which is nil
@@ -142,17 +157,10 @@ func (p *Part) RunTimed(ctx context.Context, st sqlbatch.Statement, scan func(*s
 	return took, err
 }
 
-// RunPatient is Run for a statement in no hurry. Of all such statements on the *sql.DB of
+// RunPatient is RunTimed for a statement in no hurry. Of all such statements on the *sql.DB of
 // one kind, one is run at a time, so that one session does for them; but one that hangs
 // keeps the others waiting for half a second, no longer.
-func (p *Part) RunPatient(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-	_, err := p.RunPatientTimed(ctx, st, scan)
-	return err
-}
-
-// RunPatientTimed is RunPatient, and tells how long the statement took, without the waits
-// for its turn and for a session.
-func (p *Part) RunPatientTimed(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) (took time.Duration, err error) {
+func (p *Part) RunPatient(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) (took time.Duration, err error) {
 	done, err := p.lane.turn(ctx)
 	if err != nil {
 		return 0, unconnected(err)

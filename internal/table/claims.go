@@ -37,7 +37,7 @@ func (c *Claims) timed(ctx context.Context, st sqlbatch.Statement, scan func(*sq
 	if c.busy {
 		return c.Part.RunTimed(ctx, st, scan)
 	}
-	return c.Part.RunPatientTimed(ctx, st, scan)
+	return c.Part.RunPatient(ctx, st, scan)
 }
 
 // LateError is the failure of a statement whose answer did not arrive in time.

@@ -81,7 +81,8 @@ func (p *Plain) DueOrLocked(within time.Duration) (due bool, err error) {
 func (p *Plain) look(within time.Duration, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	ctx, cancel := context.WithTimeout(p.Context, min(within, p.MaxLook))
 	defer cancel()
-	return p.Part.RunPatient(ctx, st, scan)
+	_, err := p.Part.RunPatient(ctx, st, scan)
+	return err
 }
 
 // Rescan is what a look from the beginning has found.
