@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/lease"
@@ -24,18 +25,18 @@ import (
 //
 // A statement that does not return is left to a goroutine of internal/session.
 type Consumer struct {
-	cfg       Config
-	parts     parts
-	load      *load
-	ending    *ending
-	member    member
-	owner     *owner
-	heartbeat heartbeat
-	trimmer   trimmer
-	vacuumer  vacuumer
-	claims    claims
-	source    claim.Source // of the leases that the claims bring
-	feed      feed
+	cfg        Config
+	parts      parts
+	load       *load
+	ending     *ending
+	membership *claim.Membership
+	owner      *owner
+	heartbeat  heartbeat
+	trimmer    trimmer
+	vacuumer   vacuumer
+	claims     claims
+	source     claim.Source // of the leases that the claims bring
+	feed       feed
 
 	neighbours *claim.Neighbours
 	waiter     *notify.Waiter
@@ -81,15 +82,18 @@ func New(cfg Config) (*Consumer, error) {
 		return nil, err
 	}
 	c.ending = newEnding(c.load)
-	c.neighbours, c.waiter, c.member = claim.Join(cfg.Signals.Key), cfg.Signals.Key.Wait(), member{id: cfg.Member.ID}
+	c.neighbours, c.waiter, c.membership = claim.Join(cfg.Signals.Key), cfg.Signals.Key.Wait(), claim.Lasting(cfg.Member.ID)
+	if cfg.Table.Ordered {
+		c.membership = claim.NewMembership(cfg.Member.ID, base.Now)
+	}
 	t := &tasks{cfg: &c.cfg, note: c.parts.note, stop: c.load.stop, broken: c.Broken}
 	o := &owner{cfg: &c.cfg, load: c.load, trial: c.neighbours.Trial()}
 	c.owner, c.ending.owner = o, o
 	o.home.Owner, o.home.Parent, o.home.Of = o, cfg.Values, cfg.Of
 	o.witness = &witness{tasks: t, abandoned: c.ending.abandoned, committed: o.committed, entered: make(chan struct{}, 1)}
-	c.newClaims()
 	o.makeSettles(c)
-	c.heartbeat = heartbeat{tasks: t, member: c.member, abandoned: c.ending.abandoned, order: o.order, extender: o.extender}
+	c.newClaims()
+	c.heartbeat = heartbeat{tasks: t, membership: c.membership, abandoned: c.ending.abandoned, order: o.order, extender: o.extender}
 	c.trimmer = trimmer{tasks: t, pages: shrinker{tasks: t}}
 	c.vacuumer = vacuumer{tasks: t, taken: o.pace.Taken}
 	return c, nil

@@ -43,9 +43,22 @@ func (o *owner) makeSettles(c *Consumer) {
 	o.extender = settle.NewExtender(settle.ExtenderConfig{
 		Table: table.Table{Queue: cfg.Table, Part: c.parts.extend}, Traits: traits, Classify: cfg.Table.Classify,
 		Health: cfg.Health, LeaseFor: cfg.LeaseFor, MaxExtend: cfg.MaxExtend, Taken: func() int64 { return c.feed.Taken() },
-		Timeout: cfg.StatementTimeout, Member: c.member.until,
+		Timeout: cfg.StatementTimeout, Member: c.membership.Until,
 		Lost: cfg.Observer.Lost, Broken: c.Broken,
 	})
+}
+
+// track has leases extended that may be delivered from now on.
+func (o *owner) track(leases []*lease.Lease) {
+	o.load.track(len(leases))
+	o.extender.Track(leases)
+}
+
+// passOn wakes another consumer of a plain queue. On an ordered one each owner of a slot is notified.
+func (o *owner) passOn() {
+	if !o.cfg.Table.Ordered {
+		o.cfg.Signals.Debouncer.Notify(1, notify.Slots{}, false)
+	}
 }
 
 // stored counts a group of settles, reports what was lost, and notes where messages are again.
