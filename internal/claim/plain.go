@@ -167,7 +167,7 @@ func (p *Plain) stopIdle() (stopped bool, failure *batch.Failure) {
 	}
 	var due bool
 	failure = p.run(func() (err error) {
-		due, err = p.table.DueOrLocked(p.cfg.StatementTimeout)
+		due, err = p.table.DueOrLocked(p.cfg.SpareTime)
 		return err
 	})
 	if failure != nil {

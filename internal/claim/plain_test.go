@@ -106,7 +106,7 @@ func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 			}
 			return sqlbatch.Unknown
 		},
-		Health: health{}, Stop: stop, Abandoned: t.Context(), Home: &lease.Home{Owner: owner{}, Parent: t.Context()}, Trials: turn{},
+		Health: health{}, Stop: stop, Abandoned: t.Context(), Home: &lease.Home{Owner: owner{}, Parent: t.Context()}, Trials: turn{}, SpareTime: 10 * time.Second,
 		Subscription: &subscription, Waiter: waiter, Cleared: q.cleared,
 		Holder: claim.Holder{
 			Track: q.track, Lose: func(l *lease.Lease, to lease.State) { l.Lose(to) }, Settle: q.settle, Backlogged: func() bool { return false },

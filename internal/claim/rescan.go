@@ -39,7 +39,7 @@ type rescans struct {
 }
 
 func newRescans(in *intake) *rescans {
-	return &rescans{intake: in, head: newHead(in.cfg.PollEvery), found: make(chan rescan, 1), patience: in.cfg.rescanTimeout()}
+	return &rescans{intake: in, head: newHead(in.cfg.PollEvery), found: make(chan rescan, 1), patience: in.cfg.SpareTime}
 }
 
 // rescan is what one has found.
@@ -123,7 +123,7 @@ func (v *rescans) end(r rescan) (below bool) {
 	}
 	switch {
 	case r.err == nil:
-		v.known, v.patience = true, v.cfg.rescanTimeout()
+		v.known, v.patience = true, v.cfg.SpareTime
 		v.concurrent = r.took > rescanSlow
 	case table.Unconnected(r.err):
 		v.concurrent = false // the application may use all connections, but for those of claims

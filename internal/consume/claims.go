@@ -23,7 +23,8 @@ func (c *Consumer) newClaims() {
 	subscription := notify.NewSubscription(debouncer.Notifier, debouncer.Queue, owned)
 	own := claim.Config{
 		Limits: cfg.Limits, Traits: q.Dialect.Traits(), Classify: q.Classify, Health: cfg.Health, Stop: c.load.stop, Abandoned: e.abandoned,
-		Home: &o.home, Trials: o.trial, Subscription: &subscription, Waiter: c.waiter, Cleared: c.load.cleared, MaxLook: cfg.mostSpare(),
+		Home: &o.home, Trials: o.trial, Subscription: &subscription, Waiter: c.waiter, Cleared: c.load.cleared,
+		SpareTime: cfg.spareTime(),
 		Holder: claim.Holder{
 			Track: o.track, Lose: o.extender.Lose, Settle: o.settler.AddAll, Backlogged: o.settler.Backlogged, Held: c.load.held,
 			Delay: cfg.Delay, Doomed: cfg.Doomed, Claimed: cfg.Observer.Claimed, Delivered: cfg.Observer.Delivered,
@@ -34,7 +35,7 @@ func (c *Consumer) newClaims() {
 		own.Idleness = c.load
 	}
 	o.pace = claim.NewPace(own)
-	on := table.Claims{Part: c.parts.claim, Context: e.abandoned, MaxLook: cfg.mostSpare()}
+	on := table.Claims{Part: c.parts.claim, Context: e.abandoned}
 	if !q.Ordered {
 		plain := claim.NewPlain(o.pace, &table.Plain{Claims: on, Queue: q, Notes: c.parts.note}, c.neighbours, cfg.Member.ID)
 		c.claims, c.source = plain, plain.Source()
@@ -42,7 +43,9 @@ func (c *Consumer) newClaims() {
 	}
 	o.order = claim.NewSlots(o.pace, c.membership)
 	c.source = o.order
-	c.claims = claim.NewOrdered(o.order, &table.Ordered{Claims: on, SQL: q.SQL, Within: min(cfg.StatementTimeout, cfg.LeaseFor)}, func() bool {
+	c.claims = claim.NewOrdered(o.order, &table.Ordered{
+		Claims: on, SQL: q.SQL, Within: min(cfg.StatementTimeout, cfg.LeaseFor), LookWithin: min(cfg.spareTime(), cfg.LeaseFor),
+	}, func() bool {
 		ctx, cancel := context.WithTimeout(e.abandoned, cfg.spareTime())
 		defer cancel()
 		var found table.Stored

@@ -46,7 +46,7 @@ func (p *Plain) Contents(within time.Duration, into *Claimed) (found bool, err e
 
 // Fence returns the fence of a message. known is false if the message is gone.
 func (p *Plain) Fence(within time.Duration, id [16]byte) (fence int64, known bool, err error) {
-	ctx, cancel := context.WithTimeout(p.Context, min(within, p.MaxLook))
+	ctx, cancel := context.WithTimeout(p.Context, within)
 	defer cancel()
 	items, _, err := p.Part.Items(ctx, p.Queue.SQL.Look([][16]byte{id}), nil)
 	if err != nil || len(items) == 0 {
@@ -57,7 +57,7 @@ func (p *Plain) Fence(within time.Duration, id [16]byte) (fence int64, known boo
 
 // Look sees which rows are there.
 func (p *Plain) Look(within time.Duration, ids [][16]byte) (Seen, error) {
-	return Table{p.Queue, p.Part}.Look(p.Context, min(within, p.MaxLook), ids)
+	return Table{p.Queue, p.Part}.Look(p.Context, within, ids)
 }
 
 // NextDue returns in how long the first message behind these places is due. any is false if there is none.
@@ -79,7 +79,7 @@ func (p *Plain) DueOrLocked(within time.Duration) (due bool, err error) {
 
 // look runs a statement on the session that idle consumers share.
 func (p *Plain) look(within time.Duration, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-	ctx, cancel := context.WithTimeout(p.Context, min(within, p.MaxLook))
+	ctx, cancel := context.WithTimeout(p.Context, within)
 	defer cancel()
 	_, err := p.Part.RunPatient(ctx, st, scan)
 	return err
