@@ -94,7 +94,7 @@ func New(cfg Config) (*Consumer, error) {
 	o.makeSettles(c)
 	c.newClaims()
 	c.heartbeat = heartbeat{tasks: t, membership: c.membership, abandoned: c.ending.abandoned, order: o.order, extender: o.extender}
-	c.trimmer = trimmer{tasks: t, pages: shrinker{tasks: t}}
+	c.trimmer = trimmer{tasks: t}
 	c.vacuumer = vacuumer{tasks: t, taken: o.pace.Taken}
 	return c, nil
 }
