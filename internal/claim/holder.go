@@ -39,10 +39,9 @@ type Holder struct {
 type Idleness interface {
 	// Begin is called before a look. quiet is false if the look cannot end the consumers, since something is held.
 	Begin() (now uint64, quiet bool)
-	// IsIdle notes that the look found nothing, and reports that all consumers have stopped.
-	IsIdle(now uint64) (stopped bool)
-	// NotIdle notes that something is due, or that the database does not answer.
-	NotIdle()
+	// Idle notes that the look found nothing, or with 0 instead of now that something is due, or that the database does not answer. It
+	// reports that all consumers have stopped.
+	Idle(now uint64) (stopped bool)
 }
 
 // Feed has the leases that were claimed and that no reader has taken: consume.Feed.

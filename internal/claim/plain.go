@@ -82,7 +82,7 @@ func (p *Plain) next(n int, idle *batch.Backoff) (stopped bool) {
 		asked = 0 // a failure is not that of the claim
 	}
 	if failure != nil && p.cfg.Idleness != nil {
-		p.cfg.Idleness.NotIdle()
+		p.cfg.Idleness.Idle(0)
 	}
 	switch {
 	case failure != nil && p.cfg.Stop.Err() != nil && asked == 0: // Stop ended the rescan
@@ -175,11 +175,10 @@ func (p *Plain) stopIdle() (stopped bool, failure *batch.Failure) {
 	}
 	p.pace.looks.Add(1)
 	if due {
-		p.cfg.Idleness.NotIdle()
 		p.rescans.head.hurried = true // it may lie before where claims begin
-		return false, nil
+		now = 0
 	}
-	return p.cfg.Idleness.IsIdle(now), nil
+	return p.cfg.Idleness.Idle(now), nil
 }
 
 // Finish joins the rescans that claims did not wait for. Stop has ended them.

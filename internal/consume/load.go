@@ -66,5 +66,4 @@ func (o *load) Begin() (now uint64, quiet bool) {
 	return now, !o.group.held()
 }
 
-func (o *load) IsIdle(now uint64) (stopped bool) { return o.group.note(o, now) }
-func (o *load) NotIdle()                         { o.group.note(o, 0) }
+func (o *load) Idle(now uint64) (stopped bool) { return o.group.note(o, now) }
