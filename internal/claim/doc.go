@@ -16,7 +16,7 @@
 //
 // # Locks
 //
-// That of the buffer of a Plain, that of the Slots, that of a Membership, and one for all Neighbours. All are held for moments: no
+// That of the buffer of a Plain, that of the Slots, that of a Membership, and one for all consumers that are neighbours. All are held for moments: no
 // statement runs under them, and nothing of the caller is called under them.
 //
 // # Failures

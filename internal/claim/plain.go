@@ -41,10 +41,10 @@ type Plain struct {
 }
 
 // NewPlain returns the claims of a consumer that the database knows as member.
-func NewPlain(pace *Pace, t PlainTable, n *Neighbours, member [16]byte) *Plain {
+func NewPlain(pace *Pace, t PlainTable, n *Neighbour, member [16]byte) *Plain {
 	in := &intake{cfg: &pace.cfg, pace: pace, table: t, member: member, loop: pace.cfg.loop(), buffer: newBuffer()}
 	rescans := newRescans(in)
-	return &Plain{intake: in, gate: n.gate, rescans: rescans, trials: &trials{intake: in, rescans: rescans}}
+	return &Plain{intake: in, gate: n.of.gate, rescans: rescans, trials: &trials{intake: in, rescans: rescans}}
 }
 
 // Source has the leases.
