@@ -95,14 +95,12 @@ var ErrNotAsked = errors.New("chanq: nothing to ask the database")
 // Try runs do once. It returns nil and reports to Health if that succeeded.
 func (l *Loop) Try(ctx context.Context, do func(context.Context) error) *Failure {
 	began := time.Now()
-	within, cancel := ctx, context.CancelFunc(nil)
+	within, cancel := ctx, context.CancelFunc(func() {})
 	if l.Timeout > 0 {
 		within, cancel = context.WithTimeout(ctx, l.Timeout)
 	}
 	err := do(within)
-	if cancel != nil {
-		cancel()
-	}
+	cancel()
 	switch err {
 	case nil:
 		l.next, l.since = 0, time.Time{}

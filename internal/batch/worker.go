@@ -76,14 +76,10 @@ func (w *worker[I]) next() bool {
 			w.writer.idle++
 		}
 		w.writer.mu.Unlock()
-		var timer <-chan time.Time
-		if wait != forever {
-			w.timer.Reset(wait)
-			timer = w.timer.C
-		}
+		w.timer.Reset(wait)
 		select {
 		case <-w.writer.wake:
-		case <-timer:
+		case <-w.timer.C:
 		}
 		if idle {
 			w.writer.mu.Lock()

@@ -72,10 +72,10 @@ type Pool struct {
 }
 
 // pools has the Pool of each *sql.DB of which parts are open: all queues on it share one.
-var pools struct {
+var pools = struct {
 	mu sync.Mutex // guards what follows, and fields of each Pool; held for moments, before that of a lane
 	of map[*sql.DB]*Pool
-}
+}{of: map[*sql.DB]*Pool{}}
 
 // newPool makes a pool without a session. Its last part ends it.
 func newPool(db *sql.DB, d sqlbatch.Dialect) *Pool {
@@ -100,9 +100,6 @@ func Open(db *sql.DB, d sqlbatch.Dialect, maxAge time.Duration, needs ...Need) (
 	}
 	if err := p.enough(need); err != nil {
 		return nil, err // a new pool has nothing to close
-	}
-	if pools.of == nil {
-		pools.of = map[*sql.DB]*Pool{}
 	}
 	pools.of[db] = p
 	parts := make([]*Part, len(needs))

@@ -67,7 +67,12 @@ func (s *session) run(ctx context.Context, st sqlbatch.Statement, scan func(*sql
 			}
 			begun = true
 		}
-		if err := s.each(ctx, st, scan); err != nil {
+		for _, prior := range st.Prior {
+			if err := s.one(ctx, prior, nil); err != nil {
+				return err
+			}
+		}
+		if err := s.one(ctx, st, scan); err != nil {
 			return err
 		}
 		return s.one(ctx, sqlbatch.Statement{Text: s.dialect.Commit()}, nil)
@@ -85,16 +90,6 @@ func (s *session) run(ctx context.Context, st sqlbatch.Statement, scan func(*sql
 // rollbackTimeout is short: a connection that cannot roll back is closed, which
 // does the same.
 const rollbackTimeout = 5 * time.Second
-
-// each runs the statements of st in order, in the transaction that is open.
-func (s *session) each(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-	for _, prior := range st.Prior {
-		if err := s.one(ctx, prior, nil); err != nil {
-			return err
-		}
-	}
-	return s.one(ctx, st, scan)
-}
 
 func (s *session) one(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	stmt, err := s.prepare(ctx, st.Text)
