@@ -85,7 +85,7 @@ type connection struct {
 	tx     context.Context // of its latest transaction
 }
 
-func (c *connection) Prepare(text string) (driver.Stmt, error) { return &prepared{c, text}, nil }
+func (c *connection) Prepare(text string) (driver.Stmt, error) { return &preparedOn{c, text}, nil }
 func (c *connection) Begin() (driver.Tx, error)                { return c, nil }
 func (c *connection) Commit() error                            { return nil }
 
@@ -130,18 +130,18 @@ func (c *connection) ExecContext(ctx context.Context, text string, _ []driver.Na
 	return driver.ResultNoRows, nil
 }
 
-// prepared is a statement of a dialect that gains by it.
-type prepared struct {
+// preparedOn is a statement of a dialect that gains by it.
+type preparedOn struct {
 	c    *connection
 	text string
 }
 
-func (s *prepared) Close() error                               { return nil }
-func (s *prepared) NumInput() int                              { return -1 }
-func (s *prepared) Query([]driver.Value) (driver.Rows, error)  { return nil, errors.ErrUnsupported }
-func (s *prepared) Exec([]driver.Value) (driver.Result, error) { return nil, errors.ErrUnsupported }
+func (s *preparedOn) Close() error                               { return nil }
+func (s *preparedOn) NumInput() int                              { return -1 }
+func (s *preparedOn) Query([]driver.Value) (driver.Rows, error)  { return nil, errors.ErrUnsupported }
+func (s *preparedOn) Exec([]driver.Value) (driver.Result, error) { return nil, errors.ErrUnsupported }
 
-func (s *prepared) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+func (s *preparedOn) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
 	return s.c.ExecContext(ctx, s.text, args)
 }
 

@@ -92,11 +92,11 @@ func (s *session) run(ctx context.Context, st sqlbatch.Statement, scan func(*sql
 const rollbackTimeout = 5 * time.Second
 
 func (s *session) one(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-	stmt, err := s.prepare(ctx, st.Text)
+	on, err := s.prepare(ctx, st.Text)
 	if err != nil {
 		return err
 	}
-	err = s.execute(ctx, stmt, st, scan)
+	err = execute(ctx, on, st, scan)
 	if err != nil && s.dialect.Traits().PrepareTells && s.dialect.Classify(err) == sqlbatch.NoSchema && s.compiles(ctx, st.Text) {
 		return &sqlbatch.RunError{Err: err}
 	}
@@ -113,35 +113,24 @@ func (s *session) compiles(ctx context.Context, text string) bool {
 	return true
 }
 
-// execute runs a statement, by stmt where it is prepared.
-func (s *session) execute(ctx context.Context, stmt *sql.Stmt, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-	var err error
-	if scan == nil {
-		if stmt != nil {
-			_, err = stmt.ExecContext(ctx, st.Args...)
-		} else {
-			_, err = s.conn.ExecContext(ctx, st.Text, st.Args...)
-		}
-		return err
-	}
-	var rows *sql.Rows
-	if stmt != nil {
-		rows, err = stmt.QueryContext(ctx, st.Args...)
-	} else {
-		rows, err = s.conn.QueryContext(ctx, st.Text, st.Args...)
-	}
-	if err != nil {
-		return err
-	}
-	return drain(rows, scan)
+// prepared runs the text that it was made of.
+type prepared struct{ *sql.Stmt }
+
+func (p prepared) ExecContext(ctx context.Context, _ string, args ...any) (sql.Result, error) {
+	return p.Stmt.ExecContext(ctx, args...)
 }
 
-func (s *session) prepare(ctx context.Context, text string) (*sql.Stmt, error) {
+func (p prepared) QueryContext(ctx context.Context, _ string, args ...any) (*sql.Rows, error) {
+	return p.Stmt.QueryContext(ctx, args...)
+}
+
+// prepare returns what runs a text: the connection, where the dialect gains nothing by a prepared statement.
+func (s *session) prepare(ctx context.Context, text string) (Tx, error) {
 	if s.prepared == nil {
-		return nil, nil
+		return s.conn, nil
 	}
 	if stmt := s.prepared[text]; stmt != nil {
-		return stmt, nil
+		return prepared{stmt}, nil
 	}
 	if len(s.prepared) >= maxPrepared {
 		for t, stmt := range s.prepared {
@@ -153,7 +142,7 @@ func (s *session) prepare(ctx context.Context, text string) (*sql.Stmt, error) {
 	if err == nil {
 		s.prepared[text] = stmt
 	}
-	return stmt, err
+	return prepared{stmt}, err
 }
 
 // close gives the connection back to the *sql.DB, or closes it if it is broken.
