@@ -47,9 +47,9 @@ func (r *round[I]) isolate() {
 		r.writer.mu.Unlock()
 		return
 	}
-	in := &isolation[I]{item: item, err: f.Err, before: r.before, timeout: r.writer.cfg.Loop.Timeout, skip: r.skip, pause: Backoff{Low: isolatedLow, High: isolatedHigh}}
-	if most := r.writer.cfg.Loop.Longest; most > 0 {
-		in.pause = Backoff{Low: min(isolatedLow, most), High: min(isolatedHigh, most)}
+	in := &isolation[I]{
+		item: item, err: f.Err, before: r.before, timeout: r.writer.cfg.Loop.Timeout, skip: r.skip,
+		pause: Backoff{Low: r.worker.loop.atMost(isolatedLow), High: r.worker.loop.atMost(isolatedHigh)},
 	}
 	in.at = time.Now().Add(in.pause.Pause())
 	p.state = isolated

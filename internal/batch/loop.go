@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -139,8 +140,11 @@ func (l *Loop) Failed(ctx context.Context, f *Failure) (pause time.Duration) {
 		b.next = max(b.next, ShortPause)
 	}
 	pause = b.Pause()
-	if l.next = b.next; l.Longest > 0 {
-		pause = min(pause, l.Longest)
-	}
-	return pause
+	l.next = b.next
+	return l.atMost(pause)
+}
+
+// atMost bounds a pause.
+func (l *Loop) atMost(pause time.Duration) time.Duration {
+	return min(pause, cmp.Or(l.Longest, pause))
 }

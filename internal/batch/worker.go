@@ -346,11 +346,8 @@ func unmark[I Item](item I) bool {
 
 // pauseLocked notes that the row of an item was locked once more, and returns the pause before the next try.
 func (w *worker[I]) pauseLocked(p *Place) time.Duration {
-	pause := lockPause << p.locked
+	pause := w.loop.atMost(lockPause << p.locked)
 	p.locked = min(p.locked+1, lockPauses)
-	if most := w.writer.cfg.Loop.Longest; most > 0 {
-		pause = min(pause, most)
-	}
 	return pause
 }
 

@@ -19,8 +19,7 @@ type PlainTable interface {
 	Look(within time.Duration, ids [][16]byte) (table.Seen, error)
 	NextDue(within time.Duration, from sqlbatch.Heads) (due time.Duration, any bool, err error)
 	DueOrLocked(within time.Duration) (due bool, err error)
-	Rescan(ctx context.Context) (r table.Rescan, took time.Duration, err error)
-	RescanConcurrently(ctx context.Context) (r table.Rescan, took time.Duration, err error)
+	Rescan(ctx context.Context, concurrently bool) (r table.Rescan, took time.Duration, err error)
 }
 
 // Plain claims the messages of a plain queue: Run keeps the buffer of a consumer filled, and is its goroutine.

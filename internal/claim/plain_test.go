@@ -290,16 +290,11 @@ func (q *queue) NextDue(time.Duration, sqlbatch.Heads) (due time.Duration, any b
 
 func (q *queue) DueOrLocked(time.Duration) (bool, error) { return false, q.call("locked", "") }
 
-func (q *queue) Rescan(ctx context.Context) (table.Rescan, time.Duration, error) {
-	return q.rescan("rescan")
-}
-
-func (q *queue) RescanConcurrently(ctx context.Context) (table.Rescan, time.Duration, error) {
-	return q.rescan("concurrent")
-}
-
-func (q *queue) rescan(op string) (r table.Rescan, took time.Duration, err error) {
-	began := time.Now()
+func (q *queue) Rescan(_ context.Context, concurrently bool) (r table.Rescan, took time.Duration, err error) {
+	began, op := time.Now(), "rescan"
+	if concurrently {
+		op = "concurrent"
+	}
 	err = q.call(op, "")
 	q.mu.Lock()
 	defer q.mu.Unlock()

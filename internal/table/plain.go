@@ -11,7 +11,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Plain has the statements of a consumer of a plain queue. One goroutine uses it, except for RescanConcurrently.
+// Plain has the statements of a consumer of a plain queue. One goroutine uses it, except for concurrent rescans.
 type Plain struct {
 	Claims
 	Queue *Queue
@@ -104,17 +104,12 @@ type Suspect struct {
 	Alone    sqlbatch.Alone // of that lease
 }
 
-// Rescan looks from the beginning. took is without the wait for a session.
-func (p *Plain) Rescan(ctx context.Context) (r Rescan, took time.Duration, err error) {
-	return p.rescan(ctx, p.timed)
-}
-
-// RescanConcurrently is Rescan on a session of its own.
-func (p *Plain) RescanConcurrently(ctx context.Context) (r Rescan, took time.Duration, err error) {
-	return p.rescan(ctx, p.Notes.RunTimed)
-}
-
-func (p *Plain) rescan(ctx context.Context, run func(context.Context, sqlbatch.Statement, func(*sql.Rows) error) (time.Duration, error)) (r Rescan, took time.Duration, err error) {
+// Rescan looks from the beginning; concurrently on a session of its own, else on that of claims. took is without the wait for a session.
+func (p *Plain) Rescan(ctx context.Context, concurrently bool) (r Rescan, took time.Duration, err error) {
+	run := p.timed
+	if concurrently {
+		run = p.Notes.RunTimed
+	}
 	r.Due = math.MaxInt64
 	took, err = run(ctx, p.Queue.SQL.Rescan(), func(rows *sql.Rows) error {
 		var priority, at int64
