@@ -231,12 +231,15 @@ func (l *lane) release(s *session) {
 
 // hand gives a session to the first statement that waits, or keeps it. mu is held.
 func (l *lane) hand(s *session) {
-	if len(l.waiting) > 0 {
+	switch {
+	case len(l.waiting) > 0:
 		l.serve(grant{session: s})
-		return
+	case l.closed:
+		l.drop(s)
+	default:
+		l.idle = append(l.idle, s)
+		l.arm()
 	}
-	l.idle = append(l.idle, s)
-	l.arm()
 }
 
 // drop ends a session. mu is held.
@@ -333,7 +336,7 @@ func (l *lane) fill(ctx context.Context) error {
 	return nil
 }
 
-// close ends the sessions, once all are back.
+// close ends the idle sessions, and has those end that are still being connected.
 func (l *lane) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -139,7 +139,6 @@ func (p *Pool) leave(n Need) {
 		return
 	}
 	p.end()
-	p.work.Wait()
 	for _, l := range p.lanes {
 		if l != nil {
 			l.close()
