@@ -12,8 +12,9 @@ import (
 // Ordered has the statements of a consumer of an ordered queue. One goroutine uses it.
 type Ordered struct {
 	Claims
-	SQL    sqlbatch.Queue
-	Within time.Duration // the time of a statement
+	SQL        sqlbatch.Queue
+	Within     time.Duration // the time of a statement
+	LookWithin time.Duration // of one that only reads: while it hangs, a database with one connection extends no lease
 }
 
 func (o *Ordered) do(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
@@ -22,7 +23,7 @@ func (o *Ordered) do(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 
 // look is do for a read that blames no message when it fails.
 func (o *Ordered) look(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-	return o.run(min(o.Within, o.MaxLook), st, scan)
+	return o.run(o.LookWithin, st, scan)
 }
 
 // Do runs the statements of a task for the consumer that is known as member. Reads leave out bodies of more than inline bytes.
