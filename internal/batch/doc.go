@@ -50,5 +50,5 @@
 // # Goroutines and locks
 //
 // Run starts Config.Workers workers and one goroutine for isolated items, and joins them. They end after Close when every item has
-// its outcome. The Writer has one lock, mu, which is not held while Write, Absent, Done or Isolated run.
+// its outcome. The Writer has one lock, mu, which is not held while Write, Absent or Done run.
 package batch

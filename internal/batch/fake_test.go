@@ -52,8 +52,6 @@ type world struct {
 	began   time.Time
 	latency time.Duration // of statements that succeed; others fail at once
 	ended   chan struct{} // Run has returned
-	// watching is how long a call of Isolated with more than 0 items takes.
-	watching time.Duration
 
 	mu         sync.Mutex
 	fail       func(ctx context.Context, items []*item) error // nil: none fails. Without mu
@@ -92,9 +90,6 @@ func newWorld(t *testing.T, cfg batch.Config[*item]) *world {
 		cfg.Absent = w.absent
 	}
 	cfg.Isolated = func(n int, _ error) {
-		if n > 0 {
-			time.Sleep(w.watching)
-		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.isolated = append(w.isolated, n)

@@ -47,13 +47,14 @@ func (r *round[I]) isolate() {
 		r.writer.mu.Unlock()
 		return
 	}
-	in := &isolation[I]{item: item, err: f.Err, before: r.before, timeout: r.writer.cfg.Loop.Timeout, skip: r.skip, pause: Backoff{Low: isolatedLow, High: isolatedHigh}}
-	if most := r.writer.cfg.Loop.Longest; most > 0 {
-		in.pause = Backoff{Low: min(isolatedLow, most), High: min(isolatedHigh, most)}
+	in := &isolation[I]{
+		item: item, err: f.Err, before: r.before, timeout: r.writer.cfg.Loop.Timeout, skip: r.skip,
+		pause: Backoff{Low: r.worker.loop.atMost(isolatedLow), High: r.worker.loop.atMost(isolatedHigh)},
 	}
 	in.at = time.Now().Add(in.pause.Pause())
 	p.state = isolated
 	r.writer.isolated = append(r.writer.isolated, in)
+	r.writer.isolatedChanged(in.err)
 	if p.Key != "" {
 		r.writer.keys[p.Key] = in
 		r.rest = slices.DeleteFunc(r.rest, func(item I) bool { return r.worker.gone(item) || r.worker.follows(item) })
@@ -61,7 +62,6 @@ func (r *round[I]) isolate() {
 	r.writer.last = f.Err
 	r.writer.mu.Unlock()
 	notify(r.writer.beck)
-	r.writer.observe()
 }
 
 // follows moves an item behind the isolated one of its key. It reports false if there is none. mu is held.
@@ -92,7 +92,6 @@ func (w *worker[I]) runIsolated() {
 		over := w.writer.over()
 		w.writer.mu.Unlock()
 		w.report() // what was withdrawn
-		w.writer.observe()
 		switch {
 		case in != nil:
 			w.tryIsolated(in)
@@ -176,9 +175,17 @@ func (w *Writer[I]) followers() (n int) {
 	return n
 }
 
+// isolatedChanged reports the number of isolated items, and the error of one that has become isolated. mu is held.
+func (w *Writer[I]) isolatedChanged(err error) {
+	if w.cfg.Isolated != nil {
+		w.cfg.Isolated(len(w.isolated), err)
+	}
+}
+
 // release ends an isolation, and has the items behind it wait like others. mu is held.
 func (w *Writer[I]) release(in *isolation[I]) {
 	w.isolated = slices.DeleteFunc(w.isolated, func(o *isolation[I]) bool { return o == in })
+	w.isolatedChanged(nil)
 	if len(w.isolated) == 0 {
 		w.last = nil
 	}

@@ -630,11 +630,9 @@ func TestAPermanentFailureMayBeOfUnknownOutcome(t *testing.T) {
 	})
 }
 
-// While Isolated is called the item is written: the calls nevertheless come one after another, and the last one is right.
-func TestIsolatedEndsWithTheRightCount(t *testing.T) {
+func TestIsolatedReportsEachChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, settings())
-		w.watching = 10 * time.Second
 		w.set(func(_ context.Context, items []*item) error {
 			if time.Since(w.began) < time.Second && slices.ContainsFunc(items, func(it *item) bool { return it.n == 1 }) {
 				return classed(sqlbatch.Refused)

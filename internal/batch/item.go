@@ -156,7 +156,6 @@ func (w *Writer[I]) Withdraw(item I) bool {
 		w.deferred = slices.DeleteFunc(w.deferred, func(d deferral[I]) bool { return d.item.place() == p })
 	case isolated:
 		w.release(w.isolated[slices.IndexFunc(w.isolated, func(in *isolation[I]) bool { return in.item.place() == p })])
-		notify(w.beck) // for Config.Isolated
 	case behind:
 		in := w.keys[p.Key]
 		in.behind = slices.DeleteFunc(in.behind, func(o I) bool { return o.place() == p })

@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -95,14 +96,12 @@ var ErrNotAsked = errors.New("chanq: nothing to ask the database")
 // Try runs do once. It returns nil and reports to Health if that succeeded.
 func (l *Loop) Try(ctx context.Context, do func(context.Context) error) *Failure {
 	began := time.Now()
-	within, cancel := ctx, context.CancelFunc(nil)
+	within, cancel := ctx, context.CancelFunc(func() {})
 	if l.Timeout > 0 {
 		within, cancel = context.WithTimeout(ctx, l.Timeout)
 	}
 	err := do(within)
-	if cancel != nil {
-		cancel()
-	}
+	cancel()
 	switch err {
 	case nil:
 		l.next, l.since = 0, time.Time{}
@@ -141,8 +140,11 @@ func (l *Loop) Failed(ctx context.Context, f *Failure) (pause time.Duration) {
 		b.next = max(b.next, ShortPause)
 	}
 	pause = b.Pause()
-	if l.next = b.next; l.Longest > 0 {
-		pause = min(pause, l.Longest)
-	}
-	return pause
+	l.next = b.next
+	return l.atMost(pause)
+}
+
+// atMost bounds a pause.
+func (l *Loop) atMost(pause time.Duration) time.Duration {
+	return min(pause, cmp.Or(l.Longest, pause))
 }

@@ -76,14 +76,10 @@ func (w *worker[I]) next() bool {
 			w.writer.idle++
 		}
 		w.writer.mu.Unlock()
-		var timer <-chan time.Time
-		if wait != forever {
-			w.timer.Reset(wait)
-			timer = w.timer.C
-		}
+		w.timer.Reset(wait)
 		select {
 		case <-w.writer.wake:
-		case <-timer:
+		case <-w.timer.C:
 		}
 		if idle {
 			w.writer.mu.Lock()
@@ -350,11 +346,8 @@ func unmark[I Item](item I) bool {
 
 // pauseLocked notes that the row of an item was locked once more, and returns the pause before the next try.
 func (w *worker[I]) pauseLocked(p *Place) time.Duration {
-	pause := lockPause << p.locked
+	pause := w.loop.atMost(lockPause << p.locked)
 	p.locked = min(p.locked+1, lockPauses)
-	if most := w.writer.cfg.Loop.Longest; most > 0 {
-		pause = min(pause, most)
-	}
 	return pause
 }
 

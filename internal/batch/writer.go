@@ -45,8 +45,8 @@ type Config[I Item] struct {
 	Workers int
 	// Loop classifies errors and reports the availability of the database. Its Timeout is that of one statement.
 	Loop Loop
-	// Isolated is called when the number of isolated items has changed, by one goroutine at a time. If there are more of them err is
-	// that of the last one, otherwise nil. The last call has 0 items. nil: it is not called.
+	// Isolated is called when the number of isolated items has changed, with the Writer's lock held: it must not wait. If there are more of
+	// them err is that of the last one, otherwise nil. nil: it is not called.
 	Isolated func(items int, err error)
 
 	// Write writes items of one kind, in one statement or transaction, and returns those that are certainly
@@ -62,26 +62,6 @@ type Config[I Item] struct {
 	Done func(began time.Time, outcomes []Outcome[I])
 }
 
-// observe calls Config.Isolated until it has the number of isolated items, unless another goroutine does: calls come one after
-// another, and the last one is right.
-func (w *Writer[I]) observe() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for !w.observing && w.observed != len(w.isolated) {
-		n, err := len(w.isolated), error(nil)
-		if n > w.observed {
-			err = w.isolated[n-1].err
-		}
-		w.observing, w.observed = true, n
-		w.mu.Unlock()
-		if w.cfg.Isolated != nil {
-			w.cfg.Isolated(n, err)
-		}
-		w.mu.Lock()
-		w.observing = false
-	}
-}
-
 // Writer is described in the package comment.
 type Writer[I Item] struct {
 	cfg    Config[I]
@@ -92,7 +72,7 @@ type Writer[I Item] struct {
 	beck   chan struct{} // for the goroutine of isolated items
 
 	// mu guards the fields below, the state of all Places, and the fields of workers that say so. Nothing is waited for while it is
-	// held, apart from the conditions below. Of the caller's functions only Cut, and those given to AddAll, are called.
+	// held, apart from the conditions below. Of the caller's functions only Cut, Isolated, and those given to AddAll, are called.
 	mu        sync.Mutex
 	room      sync.Cond // Add may go on
 	turned    sync.Cond // a group is over, or all is given up
@@ -118,8 +98,6 @@ type Writer[I Item] struct {
 	awaited   uint64     // a caller waits for items below this seq
 	flushes   []*flush
 	closed    bool
-	observed  int  // isolated items, by the last call of Config.Isolated
-	observing bool // a goroutine calls Config.Isolated
 }
 
 // deferral is an item whose row is locked, not to be written before at.

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
-	"github.com/chanq/chanq/internal/order"
 	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -18,11 +17,6 @@ func (r *Reader) tend() (Did, error) {
 		return Did{}, nil
 	}
 	s.mu.Lock()
-	doubts := map[int]bool{}
-	for _, sl := range s.seq.Returned() {
-		s.reb.Drained(sl.Number)
-		doubts[sl.Number] = sl.Doubt
-	}
 	look, _ := s.reb.Due(began)
 	emptied, asked := s.reb.Emptied(), s.reb.Asked()
 	s.mu.Unlock()
@@ -31,7 +25,7 @@ func (r *Reader) tend() (Did, error) {
 	case look:
 		err = r.look(began)
 	case len(emptied) > 0:
-		err = r.give(emptied, doubts)
+		err = r.give(emptied)
 	case len(asked) > 0:
 		err = r.take(asked)
 	default:
@@ -49,48 +43,30 @@ func (r *Reader) look(began time.Duration) error {
 	s := r.slots
 	list, consumers, err := r.table.Slots()
 	if err == nil && s.lasts() {
-		s.reassign(func(time.Duration) { s.reb.Look(list, consumers, s.seq.Busy, began) })
+		s.reassign(func(time.Duration) { s.reb.Look(list, consumers, began) })
 	}
 	return err
 }
 
-func (r *Reader) give(list []order.OwnedSlot, doubts map[int]bool) error {
-	slots := make([]sqlbatch.OwnedSlot, len(list))
-	for i, o := range list {
-		slots[i] = sqlbatch.OwnedSlot{Slot: o.Slot, Fence: o.Fence, Doubt: doubts[o.Slot]}
-	}
+func (r *Reader) give(list []sqlbatch.OwnedSlot) error {
 	s := r.slots
-	if err := r.table.Give(s.term.ID, slots); err != nil {
+	if err := r.table.Give(s.term.ID, list); err != nil {
 		return err
 	}
-	s.change(func(now time.Duration) { // no message of theirs is to be recalled
-		s.reb.Gave(list)
-		for _, slot := range s.reb.Changes().Gone {
-			s.seq.Drop(slot, now)
-		}
-	})
+	s.change(func(now time.Duration) { s.reb.Gave(list, now) })
 	r.cfg.Holder.Freed()
 	return nil
 }
 
 func (r *Reader) take(list []int) error {
 	s := r.slots
-	rows, err := r.table.Take(s.term.ID, table.NewSalt(), list)
+	got, err := r.table.Take(s.term.ID, table.NewSalt(), list)
 	if err != nil || !s.lasts() {
 		return err
 	}
-	got, olds := make([]order.OwnedSlot, len(rows)), make(map[int]int64, len(rows))
-	for i, row := range rows {
-		got[i], olds[row.Slot] = row.OwnedSlot, row.Old
+	for i := range got {
+		got[i].Keys = r.cfg.keys(got[i].Number)
 	}
-	s.reassign(func(now time.Duration) {
-		var taken []order.Slot
-		for _, o := range s.reb.Took(list, got) {
-			taken = append(taken, order.Slot{Number: o.Slot, Fence: o.Fence, Old: olds[o.Slot], Keys: r.cfg.keys(o.Slot)})
-		}
-		if len(taken) > 0 {
-			s.seq.Take(taken, now)
-		}
-	})
+	s.reassign(func(now time.Duration) { s.reb.Took(list, got, now) })
 	return nil
 }

@@ -84,7 +84,7 @@ func (t *trials) review() {
 	case base.Now() < t.look:
 		return
 	default:
-		seen, err := t.table.Look(t.cfg.patience(), [][16]byte{t.lease.Item.ID})
+		seen, err := t.table.Look(t.cfg.lookTimeout(), [][16]byte{t.lease.Item.ID})
 		t.look = base.Now() + t.pause.Pause()
 		if err != nil || t.lease.Row(seen) == lease.RowHeld {
 			return
@@ -216,7 +216,7 @@ func (t *trials) mark(item sqlbatch.Item, d time.Duration, alone sqlbatch.Alone,
 		start := base.Now()
 		failure = t.run(func() (err error) {
 			if !known {
-				if item.Fence, known, err = t.table.Fence(t.cfg.patience(), item.ID); err != nil || !known {
+				if item.Fence, known, err = t.table.Fence(t.cfg.lookTimeout(), item.ID); err != nil || !known {
 					return err
 				}
 			}

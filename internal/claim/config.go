@@ -1,7 +1,6 @@
 package claim
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -39,16 +38,14 @@ type Config struct {
 	Subscription *notify.Subscription
 	Waiter       *notify.Waiter  // is woken after this process has sent or given back messages
 	Cleared      <-chan struct{} // has a value after a suspect has ended, or the last lease with StopWhenIdle
-	MaxLook      time.Duration   // the most that a look may take that is not known to need longer; 0: StatementTimeout
-}
-
-// rescanTimeout is for how long a rescan may take, until one has shown that it needs longer.
-func (c *Config) rescanTimeout() time.Duration {
-	return min(c.StatementTimeout, cmp.Or(c.MaxLook, c.StatementTimeout))
+	SpareTime    time.Duration   // of a statement that no message waits for
 }
 
 // patience is for how long a claim may take: what comes later than the end of its leases is of no use.
 func (c *Config) patience() time.Duration { return min(c.StatementTimeout, c.LeaseFor) }
+
+// lookTimeout is that of a look for the row of a lease.
+func (c *Config) lookTimeout() time.Duration { return min(c.SpareTime, c.LeaseFor) }
 
 // keys is the number of keys of a slot that may be at work at once; 0 is no limit. The parts of all slots are Policy.MaxKeys
 // together.

@@ -16,7 +16,7 @@
 //
 // # Locks
 //
-// That of the buffer of a Plain, that of the Slots, that of a Membership, and one for all Neighbours. All are held for moments: no
+// That of the buffer of a Plain, that of the Slots, that of a Membership, and one for all consumers that are neighbours. All are held for moments: no
 // statement runs under them, and nothing of the caller is called under them.
 //
 // # Failures
@@ -30,5 +30,5 @@
 //	the process dies                               the next owner marks all messages up to the last number drawn
 //
 // The package must not import session, settle or consume: it reaches a database through the interfaces PlainTable and OrderedTable,
-// and the consumer that holds its leases through the interface Holder.
+// and the consumer that holds its leases through the functions of a Holder.
 package claim

@@ -7,42 +7,41 @@ import (
 	"github.com/chanq/chanq/internal/table"
 )
 
-// Holder is the consumer that holds the leases of the claims. Its methods do not wait for claims.
-type Holder interface {
+// Holder has the functions of the consumer that holds the leases of the claims. They do not wait for claims.
+type Holder struct {
 	// Track has new leases extended, from which time on each may end.
-	Track([]*lease.Lease)
+	Track func([]*lease.Lease)
 	// Lose notes that a lease has ended in the database.
-	Lose(*lease.Lease, lease.State)
+	Lose func(*lease.Lease, lease.State)
 	// Settle takes leases in state Settling.
-	Settle(...*lease.Lease)
+	Settle func(...*lease.Lease)
 	// Backlogged reports that more settles wait than are to be added to.
-	Backlogged() bool
+	Backlogged func() bool
 	// Held returns how many leases have not ended, and how many handlers have not returned.
-	Held() (leases, handlers int)
+	Held func() (leases, handlers int)
 	// Delay returns the delay until a message is due again that could not be read, because of err. Its row has no contents.
-	Delay(l *lease.Lease, row *table.Claimed, err error) time.Duration
+	Delay func(l *lease.Lease, row *table.Claimed, err error) time.Duration
 	// Doomed is called before a message is dead-lettered that no reader has seen.
-	Doomed(l *lease.Lease, row *table.Claimed)
+	Doomed func(l *lease.Lease, row *table.Claimed)
 	// Claimed is called after messages were leased.
-	Claimed(rows []table.Claimed)
+	Claimed func(rows []table.Claimed)
 	// Delivered is called when they are on their way to readers.
-	Delivered(messages, bytes int, took time.Duration)
+	Delivered func(messages, bytes int, took time.Duration)
 	// Broken ends the consumer by a permanent failure.
-	Broken(error)
+	Broken func(error)
 	// PassOn wakes another consumer in place of this one.
-	PassOn()
+	PassOn func()
 	// Freed wakes the consumers that may take slots.
-	Freed()
+	Freed func()
 }
 
 // Idleness ends a consumer with StopWhenIdle when all consumers of its group are idle at once.
 type Idleness interface {
 	// Begin is called before a look. quiet is false if the look cannot end the consumers, since something is held.
 	Begin() (now uint64, quiet bool)
-	// IsIdle notes that the look found nothing, and reports that all consumers have stopped.
-	IsIdle(now uint64) (stopped bool)
-	// NotIdle notes that something is due, or that the database does not answer.
-	NotIdle()
+	// Idle notes that the look found nothing, or with 0 instead of now that something is due, or that the database does not answer. It
+	// reports that all consumers have stopped.
+	Idle(now uint64) (stopped bool)
 }
 
 // Feed has the leases that were claimed and that no reader has taken: consume.Feed.

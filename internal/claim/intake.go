@@ -111,7 +111,7 @@ func (k *intake) readContents(l *lease.Lease, row *table.Claimed) {
 		if failure != nil && table.IsPermanent(failure.Class) {
 			k.cfg.Holder.Broken(failure.Err)
 		}
-		seen, err := k.table.Look(k.cfg.patience(), [][16]byte{l.Item.ID})
+		seen, err := k.table.Look(k.cfg.lookTimeout(), [][16]byte{l.Item.ID})
 		_, _, hidden := seen.Of(l.Item.ID)
 		locked = locked || failure == nil || failure.Class == sqlbatch.RolledBack || hidden
 		switch {

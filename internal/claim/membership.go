@@ -1,12 +1,16 @@
 package claim
 
 import (
+	"math"
 	"sync"
 	"time"
+
+	"github.com/chanq/chanq/internal/base"
 )
 
 // Membership is for how long a consumer is a member of its queue, by the local clock: from before each heartbeat was sent, so
-// never longer than the database counts it. It is safe for concurrent use; one goroutine sends heartbeats.
+// never longer than the database counts it. On a plain queue nothing depends on it, and it lasts. It is safe for concurrent use; one
+// goroutine sends heartbeats.
 type Membership struct {
 	now func() time.Duration
 
@@ -23,9 +27,14 @@ type Term struct {
 	began  time.Duration // when the one before had ended; of the first one 0
 }
 
-// NewMembership returns a membership that has not begun.
+// NewMembership returns a membership that has not begun, of an ordered queue.
 func NewMembership(id [16]byte, now func() time.Duration) *Membership {
 	return &Membership{now: now, term: Term{ID: id}}
+}
+
+// Lasting returns the membership of a plain queue.
+func Lasting(id [16]byte) *Membership {
+	return &Membership{now: base.Now, term: Term{ID: id}, joined: true, ends: math.MaxInt64}
 }
 
 // Next returns the ID for the next heartbeat: that of the membership, or a new one if it has ended.
@@ -46,6 +55,12 @@ func (m *Membership) Joined(ends time.Duration) (begins bool) {
 	begins, m.joined = !m.joined, true
 	m.ends = max(m.ends, ends)
 	return begins
+}
+
+// Until returns the ID that the consumer has now, and when the leases of this ID end at the latest.
+func (m *Membership) Until() (id [16]byte, ends time.Duration) {
+	t, ends, _ := m.Current()
+	return t.ID, ends
 }
 
 // Current returns the term, when it ends as things stand, and whether it lasts. Ask before a statement is sent.

@@ -4,70 +4,67 @@ import (
 	"sync"
 )
 
-// Neighbours is what the consumers of one queue share in a process: the gate of their claims, and the turn to try a suspect.
-type Neighbours struct {
-	key  any
+// Neighbour is a consumer among those of its queue in this process. They share the gate of their claims, and the turn to try a suspect,
+// which one of them has at a time: see order.Process. It is safe for concurrent use.
+type Neighbour struct {
+	key any
+	of  *shared
+}
+
+// shared is what the consumers of one queue share.
+type shared struct {
 	gate *Gate
 
 	// Of neighbours.mu.
 	users  int
-	trying *Trial // has the turn; nil: none has
+	trying *Neighbour // has the turn; nil: none has
 }
 
 // neighbours has an entry for each queue that has consumers.
-var neighbours struct {
+var neighbours = struct {
 	mu sync.Mutex // guards what follows, and the entries; held for moments
-	of map[any]*Neighbours
-}
+	of map[any]*shared
+}{of: map[any]*shared{}}
 
-// Join returns what the consumers of the queue share. key is the queue's. Call Leave once.
-func Join(key any) *Neighbours {
+// Join adds a consumer of a queue. key is the queue's. Call Leave once.
+func Join(key any) *Neighbour {
 	neighbours.mu.Lock()
 	defer neighbours.mu.Unlock()
-	n := neighbours.of[key]
-	if n == nil {
-		if neighbours.of == nil {
-			neighbours.of = map[any]*Neighbours{}
-		}
-		n = &Neighbours{key: key, gate: NewGate()}
-		neighbours.of[key] = n
+	s := neighbours.of[key]
+	if s == nil {
+		s = &shared{gate: NewGate()}
+		neighbours.of[key] = s
 	}
-	n.users++
-	return n
+	s.users++
+	return &Neighbour{key, s}
 }
 
-// Leave is called by a consumer that has ended.
-func (n *Neighbours) Leave() {
+// Leave is called when the consumer has ended. It ends its turn.
+func (n *Neighbour) Leave() {
+	n.End()
 	neighbours.mu.Lock()
 	defer neighbours.mu.Unlock()
-	if n.users--; n.users == 0 {
+	if n.of.users--; n.of.users == 0 {
 		delete(neighbours.of, n.key)
 	}
 }
 
-// Trial is the turn of one consumer to try a suspect of its queue: see order.Process. One consumer of the process has it at a time.
-// It is safe for concurrent use.
-type Trial struct{ of *Neighbours }
-
-// Trial returns the turn of a consumer.
-func (n *Neighbours) Trial() *Trial { return &Trial{of: n} }
-
-// Begin reports false if another consumer has the turn.
-func (t *Trial) Begin() bool {
+// Begin begins the turn of the consumer. It reports false if a consumer of the queue has the turn.
+func (n *Neighbour) Begin() bool {
 	neighbours.mu.Lock()
 	defer neighbours.mu.Unlock()
-	if t.of.trying != nil {
+	if n.of.trying != nil {
 		return false
 	}
-	t.of.trying = t
+	n.of.trying = n
 	return true
 }
 
 // End ends the turn, if this consumer has it.
-func (t *Trial) End() {
+func (n *Neighbour) End() {
 	neighbours.mu.Lock()
 	defer neighbours.mu.Unlock()
-	if t.of.trying == t {
-		t.of.trying = nil
+	if n.of.trying == n {
+		n.of.trying = nil
 	}
 }

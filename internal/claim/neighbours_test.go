@@ -8,26 +8,26 @@ import (
 
 func TestConsumersOfOneQueueShareItsGateAndItsTrial(t *testing.T) {
 	first, second, other := Join("orders"), Join("orders"), Join("mails")
-	require.Same(t, first.gate, second.gate)
-	require.NotSame(t, first.gate, other.gate)
+	require.Same(t, first.of.gate, second.of.gate)
+	require.NotSame(t, first.of.gate, other.of.gate)
 
-	mine, theirs, elsewhere := first.Trial(), second.Trial(), other.Trial()
-	require.True(t, mine.Begin())
-	require.False(t, mine.Begin(), "it has the turn already")
-	require.False(t, theirs.Begin(), "one consumer of a queue at a time")
-	require.True(t, elsewhere.Begin(), "another queue")
-	theirs.End()
-	require.False(t, theirs.Begin(), "it was not its turn to end")
-	mine.End()
-	require.True(t, theirs.Begin())
-	theirs.End()
-	elsewhere.End()
+	require.True(t, first.Begin())
+	require.False(t, first.Begin(), "it has the turn already")
+	require.False(t, second.Begin(), "one consumer of a queue at a time")
+	require.True(t, other.Begin(), "another queue")
+	second.End()
+	require.False(t, second.Begin(), "it was not its turn to end")
+	first.End()
+	require.True(t, second.Begin())
+	second.End()
+	require.True(t, first.Begin())
 
-	gate := first.gate
+	gate := first.of.gate
 	first.Leave()
 	third := Join("orders")
-	require.Same(t, gate, third.gate, "the second one is still there")
-	for _, n := range []*Neighbours{second, third, other} {
+	require.Same(t, gate, third.of.gate, "the second one is still there")
+	require.True(t, third.Begin(), "who leaves has ended its turn")
+	for _, n := range []*Neighbour{second, third, other} {
 		n.Leave()
 	}
 	require.Empty(t, neighbours.of, "queues without a consumer are forgotten")

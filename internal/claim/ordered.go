@@ -180,10 +180,9 @@ func (r *Ordered) stopIdle(did Did) (stopped bool) {
 		rests = r.paused() && leases+handlers <= 0
 	}
 	if !rests {
-		r.cfg.Idleness.NotIdle()
-		return false
+		return r.cfg.Idleness.Idle(0)
 	}
-	return r.cfg.Idleness.IsIdle(r.asked)
+	return r.cfg.Idleness.Idle(r.asked)
 }
 
 // Finish returns the slots, as their handlers end, until ctx ends.

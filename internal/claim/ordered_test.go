@@ -45,9 +45,10 @@ func TestLeasesThatNoReaderMayGetKeepNothingWaiting(t *testing.T) {
 type idleness struct{ found atomic.Int64 }
 
 func (i *idleness) Begin() (now uint64, quiet bool) { return 1, true }
-func (i *idleness) NotIdle()                        {}
-func (i *idleness) IsIdle(uint64) (stopped bool) {
-	i.found.Add(1)
+func (i *idleness) Idle(now uint64) (stopped bool) {
+	if now > 0 {
+		i.found.Add(1)
+	}
 	return false
 }
 

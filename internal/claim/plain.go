@@ -19,8 +19,7 @@ type PlainTable interface {
 	Look(within time.Duration, ids [][16]byte) (table.Seen, error)
 	NextDue(within time.Duration, from sqlbatch.Heads) (due time.Duration, any bool, err error)
 	DueOrLocked(within time.Duration) (due bool, err error)
-	Rescan(ctx context.Context) (r table.Rescan, took time.Duration, err error)
-	RescanConcurrently(ctx context.Context) (r table.Rescan, took time.Duration, err error)
+	Rescan(ctx context.Context, concurrently bool) (r table.Rescan, took time.Duration, err error)
 }
 
 // Plain claims the messages of a plain queue: Run keeps the buffer of a consumer filled, and is its goroutine.
@@ -41,10 +40,10 @@ type Plain struct {
 }
 
 // NewPlain returns the claims of a consumer that the database knows as member.
-func NewPlain(pace *Pace, t PlainTable, n *Neighbours, member [16]byte) *Plain {
+func NewPlain(pace *Pace, t PlainTable, n *Neighbour, member [16]byte) *Plain {
 	in := &intake{cfg: &pace.cfg, pace: pace, table: t, member: member, loop: pace.cfg.loop(), buffer: newBuffer()}
 	rescans := newRescans(in)
-	return &Plain{intake: in, gate: n.gate, rescans: rescans, trials: &trials{intake: in, rescans: rescans}}
+	return &Plain{intake: in, gate: n.of.gate, rescans: rescans, trials: &trials{intake: in, rescans: rescans}}
 }
 
 // Source has the leases.
@@ -82,7 +81,7 @@ func (p *Plain) next(n int, idle *batch.Backoff) (stopped bool) {
 		asked = 0 // a failure is not that of the claim
 	}
 	if failure != nil && p.cfg.Idleness != nil {
-		p.cfg.Idleness.NotIdle()
+		p.cfg.Idleness.Idle(0)
 	}
 	switch {
 	case failure != nil && p.cfg.Stop.Err() != nil && asked == 0: // Stop ended the rescan
@@ -167,7 +166,7 @@ func (p *Plain) stopIdle() (stopped bool, failure *batch.Failure) {
 	}
 	var due bool
 	failure = p.run(func() (err error) {
-		due, err = p.table.DueOrLocked(p.cfg.StatementTimeout)
+		due, err = p.table.DueOrLocked(p.cfg.SpareTime)
 		return err
 	})
 	if failure != nil {
@@ -175,11 +174,10 @@ func (p *Plain) stopIdle() (stopped bool, failure *batch.Failure) {
 	}
 	p.pace.looks.Add(1)
 	if due {
-		p.cfg.Idleness.NotIdle()
 		p.rescans.head.hurried = true // it may lie before where claims begin
-		return false, nil
+		now = 0
 	}
-	return p.cfg.Idleness.IsIdle(now), nil
+	return p.cfg.Idleness.Idle(now), nil
 }
 
 // Finish joins the rescans that claims did not wait for. Stop has ended them.

@@ -106,8 +106,15 @@ func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 			}
 			return sqlbatch.Unknown
 		},
-		Health: health{}, Stop: stop, Abandoned: t.Context(), Home: &lease.Home{Owner: owner{}, Parent: t.Context()}, Holder: q, Trials: turn{},
+		Health: health{}, Stop: stop, Abandoned: t.Context(), Home: &lease.Home{Owner: owner{}, Parent: t.Context()}, Trials: turn{}, SpareTime: 10 * time.Second,
 		Subscription: &subscription, Waiter: waiter, Cleared: q.cleared,
+		Holder: claim.Holder{
+			Track: q.track, Lose: func(l *lease.Lease, to lease.State) { l.Lose(to) }, Settle: q.settle, Backlogged: func() bool { return false },
+			Held:  func() (leases, handlers int) { return 1 + int(q.others.Load()), 0 },
+			Delay: func(*lease.Lease, *table.Claimed, error) time.Duration { return time.Minute }, Doomed: func(*lease.Lease, *table.Claimed) {},
+			Claimed: func([]table.Claimed) {}, Delivered: func(n, _ int, _ time.Duration) { q.note(fmt.Sprint("delivered ", n)) },
+			Broken: func(err error) { q.broken = err; q.stop() }, PassOn: func() {}, Freed: func() { q.freed++ },
+		},
 	}
 	if change != nil {
 		change(&cfg)
@@ -283,16 +290,11 @@ func (q *queue) NextDue(time.Duration, sqlbatch.Heads) (due time.Duration, any b
 
 func (q *queue) DueOrLocked(time.Duration) (bool, error) { return false, q.call("locked", "") }
 
-func (q *queue) Rescan(ctx context.Context) (table.Rescan, time.Duration, error) {
-	return q.rescan("rescan")
-}
-
-func (q *queue) RescanConcurrently(ctx context.Context) (table.Rescan, time.Duration, error) {
-	return q.rescan("concurrent")
-}
-
-func (q *queue) rescan(op string) (r table.Rescan, took time.Duration, err error) {
-	began := time.Now()
+func (q *queue) Rescan(_ context.Context, concurrently bool) (r table.Rescan, took time.Duration, err error) {
+	began, op := time.Now(), "rescan"
+	if concurrently {
+		op = "concurrent"
+	}
 	err = q.call(op, "")
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -305,34 +307,19 @@ func (q *queue) rescan(op string) (r table.Rescan, took time.Duration, err error
 	return r, time.Since(began), err
 }
 
-func (q *queue) Backlogged() bool                    { return false }
-func (q *queue) Held() (leases, handlers int)        { return 1 + int(q.others.Load()), 0 }
-func (q *queue) Doomed(*lease.Lease, *table.Claimed) {}
+func (q *queue) Coming() int   { return 0 }
+func (q *queue) Buffered() int { return q.buffered }
+func (q *queue) Sent() int64   { return int64(len(q.given)) }
 
-func (q *queue) Delay(*lease.Lease, *table.Claimed, error) time.Duration {
-	return time.Minute
-}
-func (q *queue) Claimed([]table.Claimed) {}
-func (q *queue) Delivered(n, _ int, _ time.Duration) {
-	q.note(fmt.Sprint("delivered ", n))
-}
-func (q *queue) Broken(err error)                    { q.broken = err; q.stop() }
-func (q *queue) PassOn()                             {}
-func (q *queue) Freed()                              { q.freed++ }
-func (q *queue) Coming() int                         { return 0 }
-func (q *queue) Buffered() int                       { return q.buffered }
-func (q *queue) Sent() int64                         { return int64(len(q.given)) }
-func (q *queue) Lose(l *lease.Lease, to lease.State) { l.Lose(to) }
-
-// Settle stores settles at once.
-func (q *queue) Settle(leases ...*lease.Lease) {
+// settle stores settles at once.
+func (q *queue) settle(leases ...*lease.Lease) {
 	for _, l := range leases {
 		q.settled = append(q.settled, settled{l.Item.ID[0], l.Op, l.Text, l.Delay, l.Quiet})
 	}
 	lease.Finish(leases, make([]error, len(leases)))
 }
 
-func (q *queue) Track(leases []*lease.Lease) {
+func (q *queue) track(leases []*lease.Lease) {
 	q.tracked = append(q.tracked, leases...)
 	q.note(fmt.Sprintf("track %d, %d wait", len(leases), q.plain.Source().Waiting()))
 }

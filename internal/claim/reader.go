@@ -13,7 +13,7 @@ import (
 type OrderedTable interface {
 	Do(member [16]byte, t *order.Task, inline int, a *table.Answer) error
 	Slots() (list []order.SlotRow, consumers int, err error)
-	Take(member [16]byte, salt int64, slots []int) (got []table.Taken, err error)
+	Take(member [16]byte, salt int64, slots []int) (got []order.Slot, err error)
 	Give(member [16]byte, slots []sqlbatch.OwnedSlot) error
 }
 
@@ -50,8 +50,7 @@ func (r *Reader) Step(b order.Budget) (Did, error) {
 	s := r.slots
 	if term, _, lasts := s.membership.Current(); !lasts || term != s.term {
 		s.reassign(func(now time.Duration) { // all slots are lost
-			s.seq.Lost(now)
-			s.reb.Lost(term.ID)
+			s.reb.Lost(term.ID, now)
 			s.term = term
 		})
 		if !lasts {
@@ -75,18 +74,18 @@ func (r *Reader) work(b order.Budget) (did Did, err error) {
 	s := r.slots
 	b.Bare = r.bare
 	s.mu.Lock()
-	t, redriven := s.seq.Plan(b, base.Now()), s.seq.Redriven()
+	t := s.seq.Plan(b, base.Now())
 	s.mu.Unlock()
 	if t == nil {
 		return Did{}, nil
 	}
 	isRead := t.Kind == order.Read || t.Kind == order.Refill
-	did = Did{Statement: true, Read: t.Kind == order.Read && !t.Slow(), Asked: t.Rows}
+	did = Did{Statement: true, Read: t.Kind == order.Read && !t.Slow, Asked: t.Rows}
 	if t.Kind == order.Fetch {
 		did.Asked = len(t.Messages)
 	}
 	began := base.Now()
-	a := table.Answer{Answer: order.Answer{Redriven: redriven}} // unless the database returns another
+	a := table.Answer{Answer: order.Answer{Redriven: -1}}
 	err = r.table.Do(s.term.ID, t, r.cfg.inline(t.Rows), &a)
 	did.Took = base.Now() - began
 	result := &a.Answer
@@ -100,21 +99,18 @@ func (r *Reader) work(b order.Budget) (did Did, err error) {
 	s.change(func(now time.Duration) {
 		switch {
 		case waited:
-			did.Failed = !s.seq.Blocked(t, now) && did.Failed
+			did.Failed = !s.seq.Blocked(t) && did.Failed
 		case unread != nil:
 			s.seq.Unreadable(t.Messages[0], unread, now)
 		case err != nil && !blocked && !table.DidNotRun(err):
 			s.seq.Reread()
 		}
-		if s.seq.Answer(t, result, now) { // the database has forgotten numbers: all slots are taken again
-			for _, o := range s.reb.Owned() {
-				s.seq.Drop(o.Slot, now)
-			}
-			s.reb.Doubt()
+		if s.seq.Answer(t, result, now) {
+			s.reb.Doubt(now)
 		}
 		if result != nil && !a.Walked {
 			for _, sl := range t.Slots {
-				s.reb.Unwalked(sl.Number)
+				s.reb.Unwalked(sl.Slot)
 			}
 		}
 	})

@@ -173,9 +173,8 @@ func (f *fake) scan(op string, p sqlbatch.ReadParams, keys []string, a *table.An
 }
 
 func (f *fake) Do(member [16]byte, t *order.Task, inline int, a *table.Answer) error {
-	p := sqlbatch.ReadParams{From: t.From, Cursor: t.Cursor, Upto: t.Upto, Rows: t.Rows, Old: t.Old, Keys: t.Keys, Inline: inline}
-	for _, s := range t.Slots {
-		p.Slots = append(p.Slots, sqlbatch.OwnedSlot{Slot: s.Number, Fence: s.Fence})
+	p := sqlbatch.ReadParams{
+		Slots: t.Slots, From: t.From, Cursor: t.Cursor, Upto: t.Upto, Rows: t.Rows, Old: t.Old, Keys: t.Keys, Inline: inline,
 	}
 	switch t.Kind {
 	case order.Read:
@@ -231,7 +230,7 @@ func (f *fake) mark(member [16]byte, messages []*order.Message, a *table.Answer)
 			continue
 		}
 		m := &f.rows[i]
-		m.fence, m.holder = order.MarkedFence(m.fence, of.SlotFence()), member
+		m.fence, m.holder = max(m.fence+1, of.SlotFence()), member
 		a.Rows = append(a.Rows, order.Row{ID: of.ID, Seq: of.Seq, Fence: m.fence, Lapses: int(m.lapses), Written: true})
 	}
 	return missing, nil
@@ -255,14 +254,14 @@ func (f *fake) Slots() (list []order.SlotRow, consumers int, err error) {
 	return list, 1, nil
 }
 
-func (f *fake) Take(_ [16]byte, _ int64, list []int) (got []table.Taken, err error) {
+func (f *fake) Take(_ [16]byte, _ int64, list []int) (got []order.Slot, err error) {
 	if err := f.call("take"); err != nil {
 		return nil, err
 	}
 	for _, slot := range list {
 		f.fences++
 		f.owners[slot] = f.fences
-		got = append(got, table.Taken{OwnedSlot: order.OwnedSlot{Slot: slot, Fence: f.fences}, Old: int64(len(f.rows))})
+		got = append(got, order.Slot{Number: slot, Fence: f.fences, Old: int64(len(f.rows))})
 	}
 	return got, nil
 }

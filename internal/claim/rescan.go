@@ -39,7 +39,7 @@ type rescans struct {
 }
 
 func newRescans(in *intake) *rescans {
-	return &rescans{intake: in, head: newHead(in.cfg.PollEvery), found: make(chan rescan, 1), patience: in.cfg.rescanTimeout()}
+	return &rescans{intake: in, head: newHead(in.cfg.PollEvery), found: make(chan rescan, 1), patience: in.cfg.SpareTime}
 }
 
 // rescan is what one has found.
@@ -86,7 +86,7 @@ func (v *rescans) isDue() bool {
 // now makes a rescan on the session of claims, and waits for it. below is that of end.
 func (v *rescans) now() (r rescan, below bool) {
 	v.head.begin(base.Now())
-	r = look(v.cfg.Stop, v.patience, v.table.Rescan)
+	r = v.look(v.patience, false)
 	if r.Known {
 		v.cfg.Subscription.Looked(r.Due)
 	}
@@ -97,14 +97,14 @@ func (v *rescans) now() (r rescan, below bool) {
 func (v *rescans) begin() {
 	v.head.begin(base.Now())
 	patience := v.patience
-	v.running.Go(func() { v.found <- look(v.cfg.Stop, patience, v.table.RescanConcurrently) })
+	v.running.Go(func() { v.found <- v.look(patience, true) })
 }
 
 // look makes a rescan that takes up to patience.
-func look(ctx context.Context, patience time.Duration, run func(context.Context) (table.Rescan, time.Duration, error)) (r rescan) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func (v *rescans) look(patience time.Duration, concurrently bool) (r rescan) {
+	ctx, cancel := context.WithTimeout(v.cfg.Stop, patience)
 	defer cancel()
-	r.Rescan, r.took, r.err = run(ctx)
+	r.Rescan, r.took, r.err = v.table.Rescan(ctx, concurrently)
 	r.late = r.err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded)
 	r.began = base.Now() - r.took
 	return r
@@ -123,7 +123,7 @@ func (v *rescans) end(r rescan) (below bool) {
 	}
 	switch {
 	case r.err == nil:
-		v.known, v.patience = true, v.cfg.rescanTimeout()
+		v.known, v.patience = true, v.cfg.SpareTime
 		v.concurrent = r.took > rescanSlow
 	case table.Unconnected(r.err):
 		v.concurrent = false // the application may use all connections, but for those of claims

@@ -46,15 +46,15 @@ func NewSlots(pace *Pace, m *Membership) *Slots {
 	cfg := &pace.cfg
 	traits := cfg.Traits
 	term, _, _ := m.Current()
+	seq := order.New(order.Config{
+		Unread: unreadMost, MostUnread: min(256, cfg.Prefetch/4), Blocked: BlockedMost, Bytes: cfg.PrefetchBytes,
+		Rows: traits.ClaimRows, Behind: sqlbatch.MostWalked, OneWriter: traits.OneWriter, SampleIsFirst: traits.WatermarkFirst,
+		Holds: cfg.Policy().Holds, MaxCrashes: cfg.MaxCrashes, Process: cfg.Trials,
+	})
 	return &Slots{
 		cfg: cfg, pace: pace, membership: m, term: term,
 		ready: make(chan struct{}, 1), recalled: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		seq: order.New(order.Config{
-			Unread: unreadMost, MostUnread: min(256, cfg.Prefetch/4), Blocked: BlockedMost, Bytes: cfg.PrefetchBytes,
-			Rows: traits.ClaimRows, Behind: sqlbatch.MostWalked, OneWriter: traits.OneWriter, SampleIsFirst: traits.WatermarkFirst,
-			Holds: cfg.Policy().Holds, MaxCrashes: cfg.MaxCrashes, Process: cfg.Trials,
-		}),
-		reb: order.NewRebalancer(cfg.Slots, term.ID),
+		seq: seq, reb: order.NewRebalancer(cfg.Slots, term.ID, seq),
 	}
 }
 
@@ -71,19 +71,13 @@ func (s *Slots) change(f func(now time.Duration)) {
 
 // reassign changes which slots are owned, and recalls messages of those that are returned, or were lost.
 func (s *Slots) reassign(f func(now time.Duration)) {
-	leave := false
+	fewer := false
 	s.change(func(now time.Duration) {
+		before := len(s.reb.Owned())
 		f(now)
-		c := s.reb.Changes()
-		for _, slot := range c.Gone {
-			s.seq.Drop(slot, now)
-		}
-		for _, slot := range c.Leaving {
-			s.seq.Return(slot, now)
-		}
-		leave = len(c.Gone)+len(c.Leaving) > 0
+		fewer = len(s.reb.Owned()) < before
 	})
-	if leave {
+	if fewer {
 		base.Signal(s.recalled)
 	}
 }
@@ -203,9 +197,7 @@ func ending(l *lease.Lease) (e order.Settle, ended bool) {
 
 // Returned has the row of a message that was acked in a transaction looked at now: its handler has returned.
 func (s *Slots) Returned(l *lease.Lease) {
-	s.mu.Lock()
-	s.seq.Ended(l.Message, l.Delivery)
-	s.mu.Unlock()
+	s.change(func(now time.Duration) { s.seq.Settled(l.Message, l.Delivery, order.Settle{Outcome: order.Returned}, now) })
 	base.Signal(s.changed)
 }
 
@@ -251,7 +243,7 @@ func (s *Slots) Hurry() {
 }
 
 // End has all slots returned, by further Steps, and no more taken.
-func (s *Slots) End() { s.reassign(func(time.Duration) { s.reb.End() }) }
+func (s *Slots) End() { s.reassign(s.reb.End) }
 
 // Empty reports whether no slot is owned.
 func (s *Slots) Empty() bool {
@@ -283,10 +275,7 @@ func (s *Slots) due(b order.Budget, calm bool) time.Duration {
 		return math.MaxInt64
 	}
 	now := base.Now()
-	slots := now
 	s.reb.Calm(calm)
-	if _, wait := s.reb.Due(now); len(s.seq.Returned()) == 0 {
-		slots += min(wait, math.MaxInt64-now)
-	}
-	return min(max(slots, s.rest), s.seq.Due(b, now))
+	_, wait := s.reb.Due(now)
+	return min(max(now+min(wait, math.MaxInt64-now), s.rest), s.seq.Due(b, now))
 }

@@ -144,7 +144,7 @@ func (p *Plain) look() (due time.Duration, any, below bool, err error) {
 		}
 		v.begin()
 	}
-	due, any, err = p.table.NextDue(p.cfg.StatementTimeout, p.rescans.head.ask(base.Now()))
+	due, any, err = p.table.NextDue(p.cfg.SpareTime, p.rescans.head.ask(base.Now()))
 	if err != nil {
 		if table.Panicked(err) { // a panic of the driver is not repeated
 			p.cfg.Holder.Broken(err)

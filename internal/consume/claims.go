@@ -4,9 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/claim"
-	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/notify"
 	"github.com/chanq/chanq/internal/table"
 )
@@ -25,26 +23,33 @@ func (c *Consumer) newClaims() {
 	subscription := notify.NewSubscription(debouncer.Notifier, debouncer.Queue, owned)
 	own := claim.Config{
 		Limits: cfg.Limits, Traits: q.Dialect.Traits(), Classify: q.Classify, Health: cfg.Health, Stop: c.load.stop, Abandoned: e.abandoned,
-		Home: &o.home, Holder: claiming{c}, Trials: o.trial, Subscription: &subscription, Waiter: c.waiter, Cleared: c.load.cleared, MaxLook: cfg.mostSpare(),
+		Home: &o.home, Trials: o.neighbour, Subscription: &subscription, Waiter: c.waiter, Cleared: c.load.cleared,
+		SpareTime: cfg.spareTime(),
+		Holder: claim.Holder{
+			Track: o.track, Lose: o.extender.Lose, Settle: o.settler.AddAll, Backlogged: o.settler.Backlogged, Held: c.load.held,
+			Delay: cfg.Delay, Doomed: cfg.Doomed, Claimed: cfg.Observer.Claimed, Delivered: cfg.Observer.Delivered,
+			Broken: func(err error) { c.Broken("claim", err) }, PassOn: o.passOn, Freed: cfg.Signals.Wake,
+		},
 	}
 	if cfg.Group != nil {
 		own.Idleness = c.load
 	}
 	o.pace = claim.NewPace(own)
-	on := table.Claims{Part: c.parts.claim, Context: e.abandoned, MaxLook: cfg.mostSpare()}
+	on := table.Claims{Part: c.parts.claim, Context: e.abandoned}
 	if !q.Ordered {
-		plain := claim.NewPlain(o.pace, &table.Plain{Claims: on, Queue: q, Notes: c.parts.note}, c.neighbours, cfg.Member.ID)
+		plain := claim.NewPlain(o.pace, &table.Plain{Claims: on, Queue: q, Notes: c.parts.note}, o.neighbour, cfg.Member.ID)
 		c.claims, c.source = plain, plain.Source()
 		return
 	}
-	c.member.here = claim.NewMembership(cfg.Member.ID, base.Now)
-	o.order = claim.NewSlots(o.pace, c.member.here)
+	o.order = claim.NewSlots(o.pace, c.membership)
 	c.source = o.order
-	c.claims = claim.NewOrdered(o.order, &table.Ordered{Claims: on, SQL: q.SQL, Within: min(cfg.StatementTimeout, cfg.LeaseFor)}, func() bool {
+	c.claims = claim.NewOrdered(o.order, &table.Ordered{
+		Claims: on, SQL: q.SQL, Within: min(cfg.StatementTimeout, cfg.LeaseFor), LookWithin: min(cfg.spareTime(), cfg.LeaseFor),
+	}, func() bool {
 		ctx, cancel := context.WithTimeout(e.abandoned, cfg.spareTime())
 		defer cancel()
 		var found table.Stored
-		err := c.parts.claim.RunPatient(ctx, q.SQL.Version(), found.Scan)
+		_, err := c.parts.claim.RunPatient(ctx, q.SQL.Version(), found.Scan)
 		return err == nil && found.Paused
 	})
 }
@@ -61,42 +66,5 @@ func (c *Consumer) connect() {
 			}
 			return
 		}
-	}
-}
-
-// claiming is a consumer as its claims call it: see claim.Holder.
-type claiming struct{ c *Consumer }
-
-func (k claiming) Track(leases []*lease.Lease) {
-	k.c.load.track(len(leases))
-	k.c.owner.extender.Track(leases)
-}
-
-func (k claiming) Lose(l *lease.Lease, to lease.State) { k.c.owner.extender.Lose(l, to) }
-func (k claiming) Settle(leases ...*lease.Lease)       { k.c.SettleAll(leases...) }
-func (k claiming) Backlogged() bool                    { return k.c.owner.settler.Backlogged() }
-
-func (k claiming) Held() (leases, handlers int) {
-	return int(k.c.load.leases.Load()), int(k.c.load.handlers.Load())
-}
-
-func (k claiming) Claimed(rows []table.Claimed) { k.c.cfg.Observer.Claimed(rows) }
-func (k claiming) Broken(err error)             { k.c.Broken("claim", err) }
-func (k claiming) Freed()                       { k.c.cfg.Signals.Wake() }
-
-func (k claiming) Doomed(l *lease.Lease, row *table.Claimed) { k.c.cfg.Doomed(l, row) }
-
-func (k claiming) Delay(l *lease.Lease, row *table.Claimed, err error) time.Duration {
-	return k.c.cfg.Delay(l, row, err)
-}
-
-func (k claiming) Delivered(messages, bytes int, took time.Duration) {
-	k.c.cfg.Observer.Delivered(messages, bytes, took)
-}
-
-// PassOn wakes another consumer of a plain queue. On an ordered one each owner of a slot is notified.
-func (k claiming) PassOn() {
-	if !k.c.cfg.Table.Ordered {
-		k.c.cfg.Signals.Debouncer.Notify(1, notify.Slots{}, false)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/lease"
@@ -24,21 +25,20 @@ import (
 //
 // A statement that does not return is left to a goroutine of internal/session.
 type Consumer struct {
-	cfg       Config
-	parts     parts
-	load      *load
-	ending    *ending
-	member    member
-	owner     *owner
-	heartbeat heartbeat
-	trimmer   trimmer
-	vacuumer  vacuumer
-	claims    claims
-	source    claim.Source // of the leases that the claims bring
-	feed      feed
+	cfg        Config
+	parts      parts
+	load       *load
+	ending     *ending
+	membership *claim.Membership
+	owner      *owner
+	heartbeat  heartbeat
+	trimmer    trimmer
+	vacuumer   vacuumer
+	claims     claims
+	source     claim.Source // of the leases that the claims bring
+	feed       feed
 
-	neighbours *claim.Neighbours
-	waiter     *notify.Waiter
+	waiter *notify.Waiter
 
 	mu      sync.Mutex // guards failure; held for moments, nothing is called under it
 	failure error
@@ -81,16 +81,19 @@ func New(cfg Config) (*Consumer, error) {
 		return nil, err
 	}
 	c.ending = newEnding(c.load)
-	c.neighbours, c.waiter, c.member = claim.Join(cfg.Signals.Key), cfg.Signals.Key.Wait(), member{id: cfg.Member.ID}
+	c.waiter, c.membership = cfg.Signals.Key.Wait(), claim.Lasting(cfg.Member.ID)
+	if cfg.Table.Ordered {
+		c.membership = claim.NewMembership(cfg.Member.ID, base.Now)
+	}
 	t := &tasks{cfg: &c.cfg, note: c.parts.note, stop: c.load.stop, broken: c.Broken}
-	o := &owner{cfg: &c.cfg, load: c.load, trial: c.neighbours.Trial()}
+	o := &owner{cfg: &c.cfg, load: c.load, neighbour: claim.Join(cfg.Signals.Key)}
 	c.owner, c.ending.owner = o, o
 	o.home.Owner, o.home.Parent, o.home.Of = o, cfg.Values, cfg.Of
-	o.witness = &witness{tasks: t, abandoned: c.ending.abandoned, committed: o.committed, entered: make(chan struct{}, 1)}
-	c.newClaims()
+	o.witness = &witness{tasks: t, abandoned: c.ending.abandoned, committed: o.committed, entered: make(chan struct{}, 1), leases: map[*lease.Lease]bool{}}
 	o.makeSettles(c)
-	c.heartbeat = heartbeat{tasks: t, member: c.member, abandoned: c.ending.abandoned, order: o.order, extender: o.extender}
-	c.trimmer = trimmer{tasks: t, pages: shrinker{tasks: t}}
+	c.newClaims()
+	c.heartbeat = heartbeat{tasks: t, membership: c.membership, abandoned: c.ending.abandoned, order: o.order, extender: o.extender}
+	c.trimmer = trimmer{tasks: t}
 	c.vacuumer = vacuumer{tasks: t, taken: o.pace.Taken}
 	return c, nil
 }
@@ -154,8 +157,7 @@ func (c *Consumer) supervise(stopped, ended func()) {
 	o.extender.Close()
 	c.cfg.Isolated.Close()
 	c.cfg.Health.End()
-	o.trial.End()
-	c.neighbours.Leave()
+	o.neighbour.Leave()
 	for _, p := range c.parts.all() {
 		p.Close()
 	}

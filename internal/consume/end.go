@@ -29,7 +29,7 @@ type ending struct {
 	abandon      context.CancelFunc
 	interrupting atomic.Bool    // a call of End closes interrupted: the time to drain is over
 	interrupted  chan struct{}  // closed by that call
-	ended        chan struct{}  // what that call does is done
+	ended        chan struct{}  // what that call does is done. No sync.Once: calls that wait for its mutex stop the time of a bubble
 	remains      Left           // to be read when ended is closed
 	back         []*lease.Lease // written by revoke: they release what readers held
 	revoked      atomic.Bool    // the leases of readers are released; the end waits for handlers no more

@@ -12,7 +12,7 @@ func TestConsumersAreIdleWhenAllAreByLooksAfterTheLastDelivery(t *testing.T) {
 	look := func(member *load) bool {
 		now, quiet := member.Begin()
 		require.True(t, quiet)
-		return member.IsIdle(now)
+		return member.Idle(now)
 	}
 	require.NoError(t, i.join(a))
 	require.NoError(t, i.join(b))
@@ -22,10 +22,10 @@ func TestConsumersAreIdleWhenAllAreByLooksAfterTheLastDelivery(t *testing.T) {
 	i.delivers()
 	c.leave()
 	require.False(t, look(b), "the look of the first one is older than the delivery")
-	b.NotIdle()
+	b.Idle(0)
 	require.False(t, look(a), "the second one has something, or does not answer")
 	require.NoError(t, a.stop.Err())
-	c.NotIdle()
+	c.Idle(0)
 	require.True(t, look(b), "one that has ended finds nothing")
 	for _, member := range []*load{a, b, c} {
 		require.Error(t, member.stop.Err())

@@ -2,7 +2,6 @@ package consume
 
 import (
 	"context"
-	"math"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
@@ -17,29 +16,14 @@ import (
 // leaveTimeout is how long a consumer that ends tries to remove its row.
 const leaveTimeout = 5 * time.Second
 
-// member is as whom the database knows a consumer.
-type member struct {
-	id   [16]byte
-	here *claim.Membership // of an ordered queue: until when it is a member, as far as it is known here; else nil
-}
-
-// until returns the ID that the consumer has now, and when its leases end at the latest.
-func (m member) until() (id [16]byte, ends time.Duration) {
-	if m.here == nil {
-		return m.id, math.MaxInt64
-	}
-	term, ends, _ := m.here.Current()
-	return term.ID, ends
-}
-
 // heartbeat keeps the consumer's row, and reads the policy of the queue.
 type heartbeat struct {
 	*tasks
-	member
-	abandoned context.Context
-	order     *claim.Slots // of an ordered queue, else nil
-	extender  *settle.Extender
-	known     sqlbatch.Policy // by the last heartbeat
+	membership *claim.Membership
+	abandoned  context.Context
+	order      *claim.Slots // of an ordered queue, else nil
+	extender   *settle.Extender
+	known      sqlbatch.Policy // by the last heartbeat
 }
 
 // run sends the heartbeats until ctx ends, and then removes the consumer's row, unless the consumer was abandoned: messages might still
@@ -51,16 +35,14 @@ func (h *heartbeat) run(ctx context.Context) {
 		timeout, pause := h.cfg.patience(), h.cfg.LeaseFor/3
 		began := base.Now()
 		as := h.cfg.Member
-		if h.here != nil { // the slots and leases of a lost membership are not its own
-			as.ID = h.here.Next(h.cfg.NewID)
-		}
+		as.ID = h.membership.Next(h.cfg.NewID) // the slots and leases of a lost membership are not its own
 		_, err := h.do(ctx, timeout, h.cfg.Table.SQL.Join(as), nil)
 		h.report(chore, "join", err)
 		if err != nil && h.order != nil {
 			pause /= 4
 		}
 		if err == nil && h.order != nil {
-			if h.here.Joined(lease.After(began, h.cfg.LeaseFor)) {
+			if h.membership.Joined(lease.After(began, h.cfg.LeaseFor)) {
 				h.order.Hurry() // slots may be taken
 				if h.cfg.Signals.Debouncer.Notifier != nil {
 					h.cfg.Signals.Wake() // the shares of others are smaller
@@ -77,7 +59,7 @@ func (h *heartbeat) run(ctx context.Context) {
 	}
 	if h.abandoned.Err() == nil {
 		// A failure does not matter: the row expires.
-		id, _ := h.until()
+		id, _ := h.membership.Until()
 		_, err := h.do(h.abandoned, min(h.cfg.StatementTimeout, leaveTimeout), h.cfg.Table.SQL.Leave(id), nil)
 		if err == nil && h.order != nil {
 			h.cfg.Signals.Wake() // its slots are free, and the shares of others are greater

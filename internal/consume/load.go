@@ -44,7 +44,13 @@ func (o *load) ended(of *atomic.Int64) {
 }
 
 // holds is how many leases and handlers the end waits for, or less than one for none.
-func (o *load) holds() int { return int(o.leases.Load() + o.handlers.Load()) }
+func (o *load) holds() int {
+	leases, handlers := o.held()
+	return leases + handlers
+}
+
+// held returns how many leases have not ended, and how many handlers have not returned.
+func (o *load) held() (leases, handlers int) { return int(o.leases.Load()), int(o.handlers.Load()) }
 
 // leave notes that the consumer has stopped claiming.
 func (o *load) leave() {
@@ -60,5 +66,4 @@ func (o *load) Begin() (now uint64, quiet bool) {
 	return now, !o.group.held()
 }
 
-func (o *load) IsIdle(now uint64) (stopped bool) { return o.group.note(o, now) }
-func (o *load) NotIdle()                         { o.group.note(o, 0) }
+func (o *load) Idle(now uint64) (stopped bool) { return o.group.note(o, now) }

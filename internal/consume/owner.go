@@ -16,15 +16,15 @@ import (
 // owner is the lease.Owner of a consumer's leases. Package settle stores settles and extensions, and this is what the consumer makes of
 // their outcomes.
 type owner struct {
-	cfg      *Config
-	load     *load
-	home     lease.Home
-	settler  *settle.Settler
-	extender *settle.Extender
-	witness  *witness
-	pace     *claim.Pace
-	order    *claim.Slots // the claims of an ordered queue, else nil
-	trial    *claim.Trial
+	cfg       *Config
+	load      *load
+	home      lease.Home
+	settler   *settle.Settler
+	extender  *settle.Extender
+	witness   *witness
+	pace      *claim.Pace
+	order     *claim.Slots // the claims of an ordered queue, else nil
+	neighbour *claim.Neighbour
 
 	mu      sync.Mutex   // guards settled; held for moments
 	settled settle.Tally // so far
@@ -43,9 +43,22 @@ func (o *owner) makeSettles(c *Consumer) {
 	o.extender = settle.NewExtender(settle.ExtenderConfig{
 		Table: table.Table{Queue: cfg.Table, Part: c.parts.extend}, Traits: traits, Classify: cfg.Table.Classify,
 		Health: cfg.Health, LeaseFor: cfg.LeaseFor, MaxExtend: cfg.MaxExtend, Taken: func() int64 { return c.feed.Taken() },
-		Timeout: cfg.StatementTimeout, Member: c.member.until,
+		Timeout: cfg.StatementTimeout, Member: c.membership.Until,
 		Lost: cfg.Observer.Lost, Broken: c.Broken,
 	})
+}
+
+// track has leases extended that may be delivered from now on.
+func (o *owner) track(leases []*lease.Lease) {
+	o.load.track(len(leases))
+	o.extender.Track(leases)
+}
+
+// passOn wakes another consumer of a plain queue. On an ordered one each owner of a slot is notified.
+func (o *owner) passOn() {
+	if !o.cfg.Table.Ordered {
+		o.cfg.Signals.Debouncer.Notify(1, notify.Slots{}, false)
+	}
 }
 
 // stored counts a group of settles, reports what was lost, and notes where messages are again.
@@ -147,11 +160,11 @@ func (o *owner) Expire(l *lease.Lease) { o.extender.Lose(l, lease.Expired) }
 // Changed notes which leases are no longer held, and what others of their keys may do.
 func (o *owner) Changed(leases ...*lease.Lease) {
 	for _, l := range leases {
+		if l.State() == lease.InTx {
+			o.witness.add(l) // before it may end the consumer
+		}
 		if l.End() {
 			o.leaseEnded(l)
-		}
-		if l.State() == lease.InTx {
-			o.witness.add(l)
 		}
 	}
 	if o.order != nil {
@@ -164,7 +177,7 @@ func (o *owner) leaseEnded(l *lease.Lease) {
 		o.pace.Take()
 	}
 	if l.Suspect {
-		o.trial.End()
+		o.neighbour.End()
 		base.Signal(o.load.cleared)
 	}
 	o.load.ended(&o.load.leases)

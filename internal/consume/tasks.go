@@ -24,20 +24,17 @@ type tasks struct {
 func (t *tasks) do(ctx context.Context, timeout time.Duration, st sqlbatch.Statement, scan func(*sql.Rows) error) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return t.note.RunPatientTimed(ctx, st, scan)
+	return t.note.RunPatient(ctx, st, scan)
 }
 
-// mostSpare is the most that a statement takes that no message waits for. Where all statements share one connection, leases cannot be
+// spareTime is how long a statement may take that no message waits for. Where all statements share one connection, leases cannot be
 // extended meanwhile.
-func (c *Config) mostSpare() time.Duration {
+func (c *Config) spareTime() time.Duration {
 	if c.Table.Dialect.Traits().OneWriter {
 		return c.patience()
 	}
-	return time.Hour
+	return c.StatementTimeout
 }
-
-// spareTime is how long a statement may take that no message waits for.
-func (c *Config) spareTime() time.Duration { return min(c.StatementTimeout, c.mostSpare()) }
 
 // patience is how long a statement may take that leases, or the membership, depend on.
 func (c *Config) patience() time.Duration { return settle.Patience(c.LeaseFor, c.StatementTimeout) }

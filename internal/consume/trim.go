@@ -18,7 +18,7 @@ type trimmer struct {
 	*tasks
 	done, dead int64 // where the last round ended
 	most       int   // messages of the next step
-	pages      shrinker
+	free       int64 // pages of the file, after the last look
 }
 
 // run trims once a minute. Each round begins where the one before ended, and does not walk over the rows that were deleted. Every 60th
@@ -41,7 +41,7 @@ func (t *trimmer) run() {
 		if round%whole == 0 {
 			t.done, t.dead = 0, 0
 		}
-		t.report(chore, "trim", cmp.Or(t.trim(sqlbatch.Done, p.Retain, &t.done), t.trim(sqlbatch.Dead, p.RetainDead, &t.dead), t.pages.shrink()))
+		t.report(chore, "trim", cmp.Or(t.trim(sqlbatch.Done, p.Retain, &t.done), t.trim(sqlbatch.Dead, p.RetainDead, &t.dead), t.shrink()))
 	}
 }
 

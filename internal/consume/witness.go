@@ -2,6 +2,7 @@ package consume
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -21,7 +22,7 @@ type witness struct {
 	entered   chan struct{}                          // of capacity 1: there are leases
 
 	mu     sync.Mutex // guards leases
-	leases []*lease.Lease
+	leases map[*lease.Lease]bool
 }
 
 // witnessEvery is the pause before a look. Most transactions have ended by then.
@@ -30,57 +31,44 @@ const witnessEvery = time.Second
 // add notes a lease that is in a transaction now.
 func (w *witness) add(l *lease.Lease) {
 	w.mu.Lock()
-	w.leases = append(w.leases, l)
+	w.leases[l] = true
 	w.mu.Unlock()
 	base.Signal(w.entered)
 }
 
-// take returns the leases that are still in a transaction, each once. Of one that was rolled back another consumer may end the message.
+// take returns the leases that are still in a transaction. Of one that was rolled back another consumer may end the message.
 func (w *witness) take() []*lease.Lease {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	leases := w.leases
-	w.leases = nil
-	seen := map[*lease.Lease]bool{}
-	return slices.DeleteFunc(leases, func(l *lease.Lease) bool {
-		again := seen[l]
-		seen[l] = true
-		return again || !inOpenTx(l)
-	})
+	leases := slices.Collect(maps.Keys(w.leases))
+	clear(w.leases)
+	return slices.DeleteFunc(leases, func(l *lease.Lease) bool { return l.State() != lease.InTx || l.RolledBack.Load() })
 }
-
-// waits reports that a lease is still in a transaction.
-func (w *witness) waits() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.ContainsFunc(w.leases, inOpenTx)
-}
-
-func inOpenTx(l *lease.Lease) bool { return l.State() == lease.InTx && !l.RolledBack.Load() }
 
 // run looks until ctx ends, and once more then. If transactions are still open, it looks a last time witnessEvery later: readers of a
 // channel commit after the ack that ends the consumer.
 func (w *witness) run(ctx context.Context) {
+	left := false
 	for ctx.Err() == nil {
 		select {
 		case <-w.entered:
 			batch.Sleep(ctx, witnessEvery)
 		case <-ctx.Done():
 		}
-		w.look()
+		left = w.look()
 	}
-	if w.waits() {
+	if left {
 		batch.Sleep(w.abandoned, witnessEvery)
 		w.look()
 	}
 }
 
 // look reports the acks whose rows are gone. It goes on looking for the others until LeaseFor after the end of their leases: a
-// transaction may keep a row for longer, but others may have the message by then.
-func (w *witness) look() {
+// transaction may keep a row for longer, but others may have the message by then. left says that there are others.
+func (w *witness) look() (left bool) {
 	leases := w.take()
 	if len(leases) == 0 {
-		return
+		return false
 	}
 	seen, err := table.Table{Queue: w.cfg.Table, Part: w.note}.Look(w.abandoned, w.cfg.patience(), lease.IDs(leases))
 	w.mind("look", err)
@@ -95,7 +83,9 @@ func (w *witness) look() {
 			gone = append(gone, l)
 		case row == lease.RowHeld && base.Now() < l.Period.Deadline()+w.cfg.LeaseFor:
 			w.add(l)
+			left = true
 		}
 	}
 	w.committed(gone, true)
+	return left
 }

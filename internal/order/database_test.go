@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // The database of the model: rows, senders, slots and memberships, and the statements as the package comment and the
@@ -104,9 +106,9 @@ func (s *sim) isHeld(key string) bool {
 	return slices.ContainsFunc(s.rows, func(r *simRow) bool { return r.keyed() == key && r.dead })
 }
 
-func (s *sim) walked(member int, slots []Slot) bool {
+func (s *sim) walked(member int, slots []sqlbatch.OwnedSlot) bool {
 	for _, t := range slots {
-		if z := s.slots[t.Number]; z.owner != member || z.fence != t.Fence || !s.alive[member] {
+		if z := s.slots[t.Slot]; z.owner != member || z.fence != t.Fence || !s.alive[member] {
 			return false
 		}
 	}
@@ -153,7 +155,7 @@ func (s *sim) apply(st *simTask) {
 	case Read, Refill:
 		if a.Walked = s.walked(st.member, t.Slots); a.Walked {
 			st.blocked = s.blocks && slices.ContainsFunc(s.rows, func(r *simRow) bool {
-				mine := slices.ContainsFunc(t.Slots, func(o Slot) bool { return o.Number == r.slot() })
+				mine := slices.ContainsFunc(t.Slots, func(o sqlbatch.OwnedSlot) bool { return o.Slot == r.slot() })
 				return r.alive() && r.locked && mine && r.seq > t.From && r.seq <= t.Upto
 			})
 			s.scan(st)
@@ -180,7 +182,7 @@ func (s *sim) apply(st *simTask) {
 			r.crashes += bit(pending && r.alone)
 			r.by, r.alone = st.member, t.Suspect || s.fault == aloneIsNotStored
 			if s.fault != markKeepsFence {
-				r.fence = MarkedFence(r.fence, item.slotFence)
+				r.fence = max(r.fence+1, item.slotFence)
 			}
 			if t.Suspect && !s.alive[st.member] {
 				r.guilt++ // the membership ended during the trial
@@ -225,7 +227,7 @@ func (s *sim) scan(st *simTask) {
 	t, a := st.task, st.answer
 	var all []*simRow
 	for _, r := range s.rows {
-		mine := slices.ContainsFunc(t.Slots, func(o Slot) bool { return o.Number == r.slot() })
+		mine := slices.ContainsFunc(t.Slots, func(o sqlbatch.OwnedSlot) bool { return o.Slot == r.slot() })
 		if r.alive() && mine && r.seq > t.From && r.seq <= t.Upto && (t.Kind == Read || slices.Contains(t.Keys, r.keyed())) {
 			all = append(all, r)
 		}

@@ -39,7 +39,7 @@ func TestAMessageThatIsAckedInATransactionIsLookedAt(t *testing.T) {
 	o.settled(d, Settle{Outcome: InTx, Until: until})
 	o.known(o.plan(Look), row(1))
 	require.Empty(t, o.next())
-	o.Ended(d.Message, d.Fence)
+	o.settled(d, Settle{Outcome: Returned})
 	o.known(o.plan(Look)) // it has committed
 	require.Equal(t, []int64{2}, o.next())
 }
@@ -55,7 +55,7 @@ func TestATransactionThatWasRolledBackLeadsToARedelivery(t *testing.T) {
 			seen.Lock = Unlocked
 			o.known(o.plan(Look), seen)
 			require.Empty(t, o.next(), "the handler may settle it after the rollback")
-			o.Ended(d.Message, d.Fence)
+			o.settled(d, Settle{Outcome: Returned})
 		} else {
 			o.now += 5 * time.Second
 		}
@@ -228,7 +228,7 @@ func TestASuspectWaitsForTheOtherConsumersOfItsProcess(t *testing.T) {
 	p.free = true
 	o.known(o.plan(Mark), Row{ID: s.ID, Seq: 1, Fence: 10, Lapses: 2, Written: true})
 	require.True(t, p.begun)
-	o.Lost(o.now)
+	o.lose(o.now)
 	require.False(t, p.begun)
 }
 
@@ -237,9 +237,9 @@ func TestASlotThatIsReturnedReleasesItsMarks(t *testing.T) {
 	o.answer(o.plan(Read), 1, row(1))
 	o.known(o.plan(Mark), Row{ID: [16]byte{1}, Seq: 1, Fence: 10, Written: true})
 	o.Return(0, o.now)
-	require.Empty(t, o.Returned())
+	require.Empty(t, o.returned())
 	o.known(o.plan(Release), Row{ID: [16]byte{1}, Seq: 1, Fence: 11, Written: true})
-	require.Equal(t, []Returned{{Slot: Slot{Number: 0, Fence: 10, Old: 1}}}, o.Returned())
+	require.Equal(t, []Slot{{Number: 0, Fence: 10, Old: 1}}, o.returned())
 }
 
 func TestASlotThatIsReturnedWithAnUnknownOutcomeIsInDoubt(t *testing.T) {
@@ -247,10 +247,11 @@ func TestASlotThatIsReturnedWithAnUnknownOutcomeIsInDoubt(t *testing.T) {
 	o.read(1, 1)
 	d := o.one()
 	o.Return(0, o.now)
-	require.Empty(t, o.Returned(), "a handler has the message")
+	require.Empty(t, o.returned(), "a handler has the message")
 	o.settled(d, Settle{})
 	o.Answer(o.plan(Lapse), nil, o.now)
-	require.True(t, o.Returned()[0].Doubt)
+	require.Len(t, o.returned(), 1)
+	require.True(t, o.Doubt(0))
 }
 
 func TestASlotThatIsTakenAgainKeepsWhatIsOut(t *testing.T) {
@@ -283,10 +284,9 @@ func TestContentsThatAreNotDeliverableAreBounded(t *testing.T) {
 		rows = append(rows, r)
 	}
 	o.answer(o.plan(Read), 5, rows...)
-	c := o.Counts()
-	require.Equal(t, 1, c.Ready)
-	require.LessOrEqual(t, c.Bytes, 100)
-	require.Zero(t, c.Spilled)
+	require.Equal(t, 1, o.Counts().Ready)
+	require.LessOrEqual(t, o.mem.bytes, 100)
+	require.Empty(t, o.mem.spilled)
 }
 
 func TestABlockedKeyIsAsSmallAsDocumented(t *testing.T) {

@@ -77,7 +77,7 @@ func (s *sim) lose(c *simConsumer, crash bool) {
 		c.task = nil
 		c.start(s)
 	} else {
-		c.seq.Lost(s.now)
+		c.seq.lose(s.now)
 	}
 	c.own, c.out = map[int]int64{}, nil
 }
@@ -121,14 +121,14 @@ func (s *sim) take(c *simConsumer) {
 
 // giveSlots returns the slots that may be returned.
 func (s *sim) giveSlots(c *simConsumer) {
-	for _, r := range c.seq.Returned() {
-		z := &s.slots[r.Number]
+	for _, r := range c.seq.returned() {
+		z, doubt := &s.slots[r.Number], c.seq.Doubt(r.Number)
 		if z.owner == c.member && z.fence == r.Fence {
-			if z.owner = 0; r.Doubt && s.fault != cleanReturn {
+			if z.owner = 0; doubt && s.fault != cleanReturn {
 				z.old = s.drawn
 			}
 		}
-		s.say("c%d returns slot %d, doubt %v", c.n, r.Number, r.Doubt)
+		s.say("c%d returns slot %d, doubt %v", c.n, r.Number, doubt)
 		c.seq.Drop(r.Number, s.now)
 		delete(c.own, r.Number)
 	}
@@ -138,6 +138,23 @@ func (s *sim) giveSlots(c *simConsumer) {
 func (s *sim) inspect(r *simRow, member int) {
 	if r.lapses >= suspectAfter && (r.by != member || !r.alone) {
 		s.fail("the contents of m%d are read, a suspect that is not marked", r.n)
+	}
+}
+
+// returned returns the slots that may be returned now.
+func (s *Sequencer) returned() (list []Slot) {
+	for number, sl := range s.queues.slots {
+		if sl.leaving && s.Busy(number) == 0 {
+			list = append(list, sl.Slot)
+		}
+	}
+	return list
+}
+
+// lose drops all slots.
+func (s *Sequencer) lose(now time.Duration) {
+	for number := range s.queues.slots {
+		s.Drop(number, now)
 	}
 }
 
@@ -215,7 +232,7 @@ func (s *sim) progress(c *simConsumer) {
 		s.say("c%d's task %d from %d is blocked", c.n, st.task.Kind, st.task.From)
 		c.task = nil
 		if st.member == c.member {
-			c.seq.Blocked(st.task, s.now)
+			c.seq.Blocked(st.task)
 		}
 		c.seq.Answer(st.task, nil, s.now)
 	case st.task.Kind <= Refill && !st.sampled:

@@ -4,20 +4,23 @@
 //
 // # Messages
 //
-//	idle ─▶ waiting    the message is not due, or its row is read again later
-//	     ─▶ queued     MaxKeys of its slot is reached, or another suspect is in a trial
-//	     ─▶ toMark ─▶ marking ─▶ idle       another consumer might have delivered it
-//	     ─▶ toFetch ─▶ fetching ─▶ idle     its contents are not in memory
+//	idle ─▶ waiting             it is not due, its row is read again later, or another suspect is in a trial
+//	     ─▶ toLook ─▶ idle      it still waits: another program might have ended it
+//	     ─▶ queued              MaxKeys of its slot is reached
+//	     ─▶ toMark ─▶ idle      another consumer might have delivered it
+//	     ─▶ toFetch ─▶ idle     its contents are not in memory
 //	     ─▶ ready ─▶ out ─▶ over            acked, or dead
 //	                     ├─▶ idle           given back: the stored fence is known
-//	                     ├─▶ inTx           acked in a transaction that has not ended
-//	                     └─▶ toUndo ─▶ undoing ─▶ idle, over    the outcome is unknown
-//	toUndo ─▶ undoing ─▶ idle, over    a mark that is not used, or whose outcome is unknown
+//	                     ├─▶ inTx           acked in a transaction that has not ended: its row is looked at
+//	                     └─▶ toUndo ─▶ idle, over    the outcome is unknown
+//	toUndo ─▶ idle, over    a mark that is not used, or whose outcome is unknown
 //
-// Only the first message of a key leaves idle, and only while the key is open: no message of it is busy (from marking
-// on), no dead message holds it, its slot is not leaving, the first message is below the spilled ones, and no catch-up
-// precedes it. One function, advance (advance.go), decides this after each event. The states toLook, looking, toAsk and asking are
-// those of a message whose row is looked at, unsure that of one whose rows an answer did not show (message.go).
+// In a state of which a task is the way out, the message is on the list of the state, waits for a time (Message.wakeAt), or its task is
+// under way (Message.task).
+//
+// Only the first message of a key leaves idle, and only while the key is open: no message of it is busy (its mark is under way, or it is
+// out, inTx or toUndo), no dead message holds it, its slot is not leaving, the first message is below the spilled ones, no catch-up
+// precedes it, and no other message is in a trial alone. One function, advance (advance.go), decides this after each event.
 //
 // # Parts
 //
@@ -27,7 +30,7 @@
 //     (key.go: MaxKeys), held keys (held.go) and the trials of suspects (trial.go);
 //   - reads: what is read next. It has walks (walk.go) and a Watermark.
 //
-// Which slots to own is decided by the Rebalancer.
+// The Rebalancer decides which slots to own, and has the Sequencer take, return and drop them.
 //
 // These rules replace special cases:
 //   - A message without contents is fetched before its delivery, and each answer replaces what is known of its row. What
@@ -44,7 +47,8 @@
 // each number up to it was read after its sender had ended, except numbers of stragglers. Each read begins at safe. A
 // catch-up is a read that begins lower: at the bound of a straggler that has ended, or at 0 after a redrive or a lost
 // session. These events are counted. Rows of the answer that showed an event, and of later answers, wait until a
-// catch-up that began after it has reached the cursor. Walks whose cursors are equal become one.
+// catch-up that began after it has reached the cursor. Walks whose cursors are equal become one. A slow read is a read from 0 for which
+// no row waits.
 //
 // A key keeps few unread messages. Of the others it knows only the number from which on they are: it is spilled from
 // there. A refill reads spilled keys again, when no message before that number is in memory.
@@ -53,26 +57,28 @@
 //
 // A message whose leases expired twice is a suspect. A consumer, and through Config.Process a process, handles one
 // suspect at a time: its trial. The trial begins with a mark that is committed before the contents are read, and ends
-// when the row is known to be gone or given back. The last trial before MaxCrashes is made while nothing else is held.
+// when the row is known to be gone or given back. Other suspects ask again later. The last trial before MaxCrashes is made while nothing
+// else is held.
 //
 // # Invariants
 //
-// I3: above Old no other consumer has delivered. I4: between two deliveries a commit
-// raised the stored fence above the first delivery's. I5: with a row, all earlier committed rows of its key are known. I6:
-// safe ≤ cursor. I7: a held key opens only after a catch-up that began after its redrive. I8: each committed message is in
-// memory, above the cursor, at or above the spilled number of its key, not committed at the last sample, or in a pending
-// catch-up. I9: crashes dead-letter only what was alone. I1 and I2 (one owner per slot; the local end of the membership comes
-// first and is checked after each answer) are the caller's.
+// I3: above Old no other consumer has delivered. I4: between two deliveries a commit raised the stored fence above the first
+// delivery's. I5: with a row, all earlier committed rows of its key are known. I6: safe ≤ cursor. I7: a held key opens only after a
+// catch-up that began after its redrive. I8: each committed message is in memory, above the cursor, at or above the spilled number of its
+// key, not committed at the last sample, or in a pending catch-up. I9: crashes dead-letter only what was alone. I1 and I2 (one owner per
+// slot; the local end of the membership comes first and is checked after each answer) are the caller's.
 //
 // # SQL Server
 //
-// Its reads wait for rows that are locked and cannot be seen, such as those that a transaction deletes: see Blocked. Rows that are locked and
-// can be seen are returned as Locked: the key waits until a fetch finds the row unlocked, or absent.
+// Its reads wait for rows that are locked and cannot be seen, such as those that a transaction deletes: see Blocked. Rows that are locked
+// and can be seen are returned as Locked: the key waits until a fetch finds the row unlocked, or absent.
 package order
 
 import (
 	"math"
 	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // None is greater than each number.
@@ -83,7 +89,7 @@ const (
 	heldEvery = time.Second // between questions about held keys
 	slowEvery = 10 * time.Second
 	slowShare = 20 // a slow read takes at most 1/20 of the time
-	longRead  = 250 * time.Millisecond
+	longRead  = 500 * time.Millisecond
 
 	mostCatchRest = time.Second // between two catch-ups
 	leastSpan     = 1 << 28     // numbers, of 256 statements that send: see sqlbatch.SeqBits
@@ -122,8 +128,8 @@ type Process interface {
 	End()
 }
 
-// Slot is a slot that was taken. The numbers up to Old are marked before delivery. At most Keys keys of it are at work at a
-// time; 0: no bound.
+// Slot is a slot that was taken, and the fence of its term. The numbers up to Old are marked before delivery. At most Keys keys of it are
+// at work at a time; 0: no bound.
 type Slot struct {
 	Number int
 	Fence  int64
@@ -173,8 +179,8 @@ type Row struct {
 
 // Answer is the answer to a Task.
 type Answer struct {
-	Walked   bool // the consumer is alive, owns the slots by their fences, and the queue is not paused
-	Redriven int64
+	Walked   bool  // the consumer is alive, owns the slots by their fences, and the queue is not paused
+	Redriven int64 // the queue's counter of redrives; negative: unknown
 	Rows     []Row
 	// Of Read and Refill: a sample, after the snapshot of the rows unless Config.SampleIsFirst. A negative Drawn is none.
 	Drawn   int64
@@ -225,7 +231,7 @@ type Budget struct {
 // change, the answer has the rows as a Look finds them after the write.
 type Task struct {
 	Kind         Kind
-	Slots        []Slot
+	Slots        []sqlbatch.OwnedSlot
 	From, Cursor int64
 	Upto, Old    int64
 	Rows, Behind int
@@ -234,18 +240,15 @@ type Task struct {
 	Alone        bool // nothing else is held: of a Mark with Suspect
 	Keys         []string
 	KeySlots     []int
+	Slow         bool // a part of a slow read: no message waits for it
 
 	walk    *walk
 	began   time.Duration
 	bounded bool        // Upto is the end of the span of the walk
 	split   bool        // the walk was split as the task was blocked
-	pass    *pass       // of a walk, of which the task is a part
-	slow    bool        // this pass is a slow read
+	catch   bool        // a part of a catch-up
 	of      []*keyQueue // of a Refill, or of Held
 }
-
-// Slow reports whether the task is a part of a slow read. No message waits for it.
-func (t *Task) Slow() bool { return t.slow }
 
 // Delivery is a message whose turn it is. Fence is that of the delivery, Message.Fence the stored one. If Expired or Crashed
 // is set, the message is dead-lettered in place of a delivery: its TTL has ended, or it has ended MaxCrashes processes. The
@@ -268,6 +271,9 @@ const (
 	Dead
 	Given // back, after a nack, a snooze or a release: due after Settle.Wait
 	InTx  // acked in a transaction that has not ended; the lease ends at Settle.Until
+	// Returned is no end: the handler has returned after InTx, and the row is looked at now. If the transaction was rolled back, the
+	// message is delivered again. Until then, or until the end of the lease, the handler may settle it.
+	Returned
 )
 
 // Settle is the end of a delivery.
@@ -277,17 +283,10 @@ type Settle struct {
 	Until   time.Duration
 }
 
-// Returned is a slot to be returned: nothing of it is busy. Doubt: its Old becomes the last number drawn.
-type Returned struct {
-	Slot
-	Doubt bool
-}
-
 // Counts are the contents of a Sequencer.
 type Counts struct {
-	Slots, Keys, Blocked, Spilled int
-	Ready                         int // messages that Deliver would return
-	Unread                        int // messages with contents that are not deliverable
-	Bytes                         int // of the contents of both
-	Cursor, Safe                  int64
+	Slots   int
+	Blocked int // keys without a deliverable message
+	Ready   int // messages that Deliver would return
+	Unread  int // messages with contents that are not deliverable
 }

@@ -8,10 +8,19 @@ import (
 
 // queues has the queues of all keys, and decides what becomes of their messages.
 type queues struct {
-	mem    *memory
-	slots  map[int]*slot
-	held   held
-	trials trials
+	mem     *memory
+	slots   map[int]*slot
+	held    held
+	trials  trials
+	stopped bool // all keys wait for the end of a trial
+}
+
+// busy returns how many messages are delivered, or are being written.
+func (q *queues) busy() (n int) {
+	for _, sl := range q.slots {
+		n += sl.busy()
+	}
+	return n
 }
 
 // insertAll takes the rows of a read or a refill, by number.
@@ -21,10 +30,18 @@ func (q *queues) insertAll(t *Task, a *Answer, now time.Duration) {
 	}
 	slices.SortFunc(a.Rows, func(x, y Row) int { return cmp.Compare(x.Seq, y.Seq) })
 	for _, k := range t.of {
-		k.spill = None
+		if upto := min(a.Upto, t.Upto); upto < t.Cursor {
+			k.spill = max(k.spill, upto+1)
+		} else {
+			k.spill = None
+			delete(q.mem.spilled, k)
+		}
 	}
 	for i := range a.Rows {
 		q.insert(t.walk, &a.Rows[i], now)
+	}
+	for _, k := range t.of {
+		q.mem.change(k)
 	}
 }
 

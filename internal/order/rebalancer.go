@@ -5,50 +5,49 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // Rebalancer decides which slots a consumer takes and returns. The caller runs the statements and passes their answers.
 //
-//	foreign ──look: free, or own in the database──▶ asked ──took──▶ owned
-//	   ▲                                              ▲  ◀─doubt──    │ more than the share
-//	   │                                              │               ▼
-//	   └────────gave──────── emptied ◀──drained── leaving
-//	                            └──── below the share: asked again ──┘
+//	foreign ──look: free──▶ asked ──took──▶ owned
+//	   ▲                      ▲  ◀─doubt──    │ more than the share
+//	   │                      │               ▼
+//	   └─────────gave─────────┴─below──── leaving
+//	                            the share
 //
-// Once a second, or less often while each slot has an owner, the caller looks at all slots and counts the consumers. The share is ⌈slots/consumers⌉. A consumer with
-// fewer slots asks for free ones: those without an owner, and those of an owner whose membership has ended. A consumer
-// with more returns the ones with the fewest busy messages.
+// Once a second, or less often while each slot has an owner, the caller looks at all slots and counts the consumers. The
+// share is ⌈slots/consumers⌉. A consumer with fewer slots asks for free ones: those without an owner, and those of an owner
+// whose membership has ended. A consumer with more returns the ones with the fewest busy messages, when none is busy.
 //
 //   - Two looks: a greater number of consumers leads to a return only at the second look in a row. A consumer that comes
 //     and goes moves nothing.
-//   - Starving: a consumer counts while it lives, whether it takes slots or not. A slot that has been free for starveAfter
-//     is taken by any consumer, and each further second by one that has twice as many. Such slots are kept for a while,
-//     unless the number of consumers changes.
+//   - Starving: a consumer counts while it lives, whether it takes slots or not. After a slot has been free for starveAfter, only owners
+//     count for a while, unless the number of consumers changes.
 //
 // That a slot has one owner is ensured by the database: a take succeeds only if the slot is free or the taker's own, and the
 // taker's membership lasts. Each take raises the slot's fence.
 //
 // It is not safe for concurrent use.
 type Rebalancer struct {
-	self    [16]byte
-	notes   notes
-	ending  bool
-	changes Changes
+	self     [16]byte
+	messages Messages
+	notes    notes
+	ending   bool
 
-	last      time.Duration // look
-	next      time.Duration // of the next look
-	consumers int           // at the last look; 0: none in this membership
-	fewest    int           // at the last two looks
-	changed   time.Duration // when their number changed
-	turn      int           // where the search for free slots begins
-	missed    int           // takes in a row that found a slot taken
-	unwalked  bool          // a read was not walked since the last take or loss: looked at once
+	last       time.Duration // look
+	next       time.Duration // of the next look
+	consumers  int           // at the last look; 0: none in this membership
+	counted    int           // those that shares are for
+	ownersTill time.Duration // until then only owners count
+	fewest     int           // counted at the last two looks
+	changed    time.Duration // when their number changed
+	turn       int           // where the search for free slots begins
+	missed     int           // takes in a row that found a slot taken
+	unwalked   bool          // a read was not walked since the last take or loss: looked at once
 
 	calm bool // see Calm
-
-	kept     int // slots that may be kept beyond the share
-	keptTill time.Duration
-	keptOf   int // consumers then
 }
 
 const (
@@ -58,7 +57,7 @@ const (
 	lookRestless = 4 * time.Second         // after a change, during which looks come twice as often
 	lookSoon     = 50 * time.Millisecond   // after an event
 	starveAfter  = 3 * time.Second
-	keepFor      = 2 * time.Minute // slots beyond the share, which would starve otherwise
+	keepFor      = 2 * time.Minute // only owners count
 	mostMissed   = 4               // takes in a row that missed a slot and lead to a look soon
 )
 
@@ -77,7 +76,6 @@ type notes []note
 
 type note struct {
 	state slotState
-	known bool // the caller has it: Took, and not Gone since
 	fence int64
 	free  bool // at the last look
 	since time.Duration
@@ -92,44 +90,37 @@ type SlotRow struct {
 	Fence int64
 }
 
-// OwnedSlot is a slot with the fence of its term.
-type OwnedSlot struct {
-	Slot  int
-	Fence int64
+// Messages are those of the owned slots: a Sequencer.
+type Messages interface {
+	Busy(slot int) int
+	Doubt(slot int) bool
+	Take(taken []Slot, now time.Duration)
+	Return(slot int, now time.Duration)
+	Drop(slot int, now time.Duration) // of a slot that is not known it changes nothing
 }
 
-// Changes are what the caller does after a call: drop the slots that are gone, then return the leaving ones, and report
-// those that are drained.
-type Changes struct{ Gone, Leaving []int }
-
 // NewRebalancer returns a Rebalancer that owns none of so many slots.
-func NewRebalancer(slots int, self [16]byte) *Rebalancer {
-	r := &Rebalancer{self: self, notes: make(notes, slots)}
+func NewRebalancer(slots int, self [16]byte, messages Messages) *Rebalancer {
+	r := &Rebalancer{self: self, messages: messages, notes: make(notes, slots)}
 	for _, b := range self { // consumers begin at different places
 		r.turn = (r.turn*31 + int(b)) % slots
 	}
 	return r
 }
 
-// Changes returns what has changed since the last call.
-func (r *Rebalancer) Changes() Changes {
-	c := r.changes
-	r.changes = Changes{}
-	return c
-}
-
 // Lost forgets all slots: the membership has ended. The consumer joins again as self.
-func (r *Rebalancer) Lost(self [16]byte) {
+func (r *Rebalancer) Lost(self [16]byte, now time.Duration) {
 	for i := range r.notes {
-		r.lose(i)
+		r.lose(i, now)
 	}
-	r.self, r.consumers, r.next = self, 0, 0
+	r.self, r.consumers, r.counted, r.next = self, 0, 0, 0
 }
 
-// Doubt has all owned slots taken again, under new fences: the database has forgotten numbers.
-func (r *Rebalancer) Doubt() {
+// Doubt has all owned slots dropped, and taken again under new fences: the database has forgotten numbers.
+func (r *Rebalancer) Doubt(now time.Duration) {
 	for i := range r.notes {
 		if r.notes[i].state == owned {
+			r.messages.Drop(i, now)
 			r.notes[i].state = asked
 		}
 	}
@@ -147,22 +138,12 @@ func (r *Rebalancer) Unwalked(slot int) {
 // Hurry brings the next look forward.
 func (r *Rebalancer) Hurry() { r.next = min(r.next, r.last+lookSoon) }
 
-// Drained notes that nothing of a leaving slot is busy.
-func (r *Rebalancer) Drained(slot int) {
-	if r.notes[slot].state == leaving {
-		r.notes[slot].state = emptied
-	}
-}
-
 // End has all slots returned and takes no more.
-func (r *Rebalancer) End() {
+func (r *Rebalancer) End(now time.Duration) {
 	r.ending = true
 	for i := range r.notes {
-		switch n := &r.notes[i]; {
-		case n.state == owned, n.state == asked && n.known:
-			r.leave(i)
-		case n.state == asked:
-			r.lose(i)
+		if state := r.notes[i].state; state == owned || state == asked {
+			r.leave(i, now)
 		}
 	}
 }
@@ -188,39 +169,48 @@ func (r *Rebalancer) Asked() (list []int) {
 	return list
 }
 
-// Emptied returns the slots to be returned.
-func (r *Rebalancer) Emptied() []OwnedSlot { return r.notes.list(emptied) }
+// Emptied returns the slots to be returned now: nothing of them is busy.
+func (r *Rebalancer) Emptied() []sqlbatch.OwnedSlot {
+	list := r.notes.list(leaving)
+	for i, o := range list {
+		list[i].Doubt = r.messages.Doubt(o.Slot)
+	}
+	return slices.DeleteFunc(list, func(o sqlbatch.OwnedSlot) bool { return r.messages.Busy(o.Slot) > 0 })
+}
 
 // Owned returns the slots that are read.
-func (r *Rebalancer) Owned() []OwnedSlot { return r.notes.list(owned) }
+func (r *Rebalancer) Owned() []sqlbatch.OwnedSlot { return r.notes.list(owned) }
 
-// Took takes the answer to a take, and returns the slots that are owned from now on.
-func (r *Rebalancer) Took(list []int, got []OwnedSlot) (taken []OwnedSlot) {
-	for _, o := range got {
-		if n := &r.notes[o.Slot]; n.state == asked {
-			*n = note{state: owned, known: true, fence: o.Fence}
+// Took takes the answer to a take.
+func (r *Rebalancer) Took(list []int, got []Slot, now time.Duration) {
+	var taken []Slot
+	for _, sl := range got {
+		if n := &r.notes[sl.Number]; n.state == asked {
+			*n = note{state: owned, fence: sl.Fence}
 			r.unwalked = false
-			taken = append(taken, o)
+			taken = append(taken, sl)
 		}
+	}
+	if len(taken) > 0 {
+		r.messages.Take(taken, now)
 	}
 	missed := 0
 	for _, slot := range list {
 		if r.notes[slot].state == asked { // another consumer took it
-			r.lose(slot)
+			r.lose(slot, now)
 			missed = r.missed + 1
 		}
 	}
 	if r.missed = missed; missed > 0 && missed <= mostMissed {
 		r.Hurry()
 	}
-	return taken
 }
 
 // Gave takes the answer to a return. A slot that was not returned was another consumer's.
-func (r *Rebalancer) Gave(list []OwnedSlot) {
+func (r *Rebalancer) Gave(list []sqlbatch.OwnedSlot, now time.Duration) {
 	for _, o := range list {
-		if r.notes[o.Slot].state == emptied {
-			r.lose(o.Slot)
+		if r.notes[o.Slot].state == leaving {
+			r.lose(o.Slot, now)
 		}
 	}
 }
@@ -230,7 +220,7 @@ func (r *Rebalancer) Due(now time.Duration) (look bool, wait time.Duration) {
 	switch {
 	case !r.ending && now >= r.next:
 		return true, 0
-	case r.notes.count(asked, emptied) > 0:
+	case r.notes.count(asked) > 0 || len(r.Emptied()) > 0:
 		return false, 0
 	case r.ending:
 		return false, math.MaxInt64
@@ -238,22 +228,33 @@ func (r *Rebalancer) Due(now time.Duration) (look bool, wait time.Duration) {
 	return false, r.next - now
 }
 
-// Look takes the answer to a look that began at now. busy is how many messages of a slot are busy.
-func (r *Rebalancer) Look(rows []SlotRow, consumers int, busy func(slot int) int, now time.Duration) {
+// Look takes the answer to a look that began at now.
+func (r *Rebalancer) Look(rows []SlotRow, consumers int, now time.Duration) {
 	before := r.consumers
 	r.consumers = max(1, consumers)
-	r.fewest = min(r.consumers, cmp.Or(before, r.consumers))
 	if r.last = now; before != r.consumers {
-		r.changed = now
+		r.changed, r.ownersTill = now, now
 	}
+	owners := map[[16]byte]bool{r.self: true}
 	for _, row := range rows {
 		if row.Slot >= 0 && row.Slot < len(r.notes) {
 			r.see(row, now)
 		}
+		if row.Owner != [16]byte{} && !row.Gone {
+			owners[row.Owner] = true
+		}
 	}
+	if r.notes.starve(now) {
+		r.ownersTill = now + keepFor
+	}
+	counted := r.consumers
+	if now < r.ownersTill {
+		counted = len(owners)
+	}
+	r.counted, r.fewest = counted, min(counted, cmp.Or(r.counted, counted))
 	if !r.ending {
-		r.grow(now)
-		r.shrink(busy, now)
+		r.grow()
+		r.shrink(now)
 	}
 	switch {
 	case now-r.changed < lookRestless:
@@ -287,15 +288,17 @@ func (r *Rebalancer) see(row SlotRow, now time.Duration) {
 	free := row.Owner == [16]byte{} || row.Gone && !mine
 	switch {
 	case mine && n.state == foreign: // the answer to its take was lost
-		n.state, n.fence = emptied, row.Fence
+		n.state, n.fence = leaving, row.Fence
 	case mine:
 		if n.state == owned && n.fence != row.Fence { // a take ran late: reads match only the new fence
 			n.state = asked
 		}
 		n.fence = row.Fence
-	case n.state == asked && !n.known && free, n.state == foreign:
+	case n.state == foreign:
+	case n.state == asked && free:
+		r.messages.Drop(row.Slot, now)
 	default:
-		r.lose(row.Slot)
+		r.lose(row.Slot, now)
 	}
 	if free && !n.free {
 		n.since = now
@@ -304,13 +307,12 @@ func (r *Rebalancer) see(row SlotRow, now time.Duration) {
 }
 
 // grow asks for slots up to the share.
-func (r *Rebalancer) grow(now time.Duration) {
-	had, share := r.notes.count(owned, asked), r.notes.share(r.consumers)
-	wanted := r.notes.starving(r.consumers, now) - had
-	for _, state := range []slotState{emptied, leaving, foreign} {
+func (r *Rebalancer) grow() {
+	wanted := r.notes.share(r.counted) - r.notes.count(owned, asked)
+	for _, state := range []slotState{leaving, foreign} {
 		for range r.notes {
 			if wanted <= 0 {
-				break
+				return
 			}
 			r.turn = (r.turn + 1) % len(r.notes)
 			if n := &r.notes[r.turn]; n.state == state && (state != foreign || n.free) {
@@ -319,57 +321,40 @@ func (r *Rebalancer) grow(now time.Duration) {
 			}
 		}
 	}
-	if have := r.notes.count(owned, asked); have > share && have > had {
-		r.kept, r.keptTill, r.keptOf = have, now+keepFor, r.consumers
-	}
 }
 
 // shrink begins to return what is more than the share.
-func (r *Rebalancer) shrink(busy func(slot int) int, now time.Duration) {
-	keep := r.notes.share(r.fewest)
-	if now < r.keptTill && r.consumers == r.keptOf {
-		keep = max(keep, r.kept)
-	}
-	excess := r.notes.count(owned, asked) - keep
+func (r *Rebalancer) shrink(now time.Duration) {
+	excess := r.notes.count(owned, asked) - r.notes.share(r.fewest)
 	if excess <= 0 {
 		return
 	}
 	list := r.notes.list(owned)
-	slices.SortStableFunc(list, func(a, b OwnedSlot) int { return cmp.Compare(busy(a.Slot), busy(b.Slot)) })
+	slices.SortStableFunc(list, func(a, b sqlbatch.OwnedSlot) int {
+		return cmp.Compare(r.messages.Busy(a.Slot), r.messages.Busy(b.Slot))
+	})
 	for _, o := range list[:min(excess, len(list))] {
-		r.leave(o.Slot)
+		r.leave(o.Slot, now)
 	}
 }
 
-func (r *Rebalancer) leave(slot int) {
+func (r *Rebalancer) leave(slot int, now time.Duration) {
 	r.notes[slot].state = leaving
-	r.changes.Leaving = append(r.changes.Leaving, slot)
+	r.messages.Return(slot, now)
 }
 
-func (r *Rebalancer) lose(slot int) {
-	if r.notes[slot].known {
-		r.changes.Gone = append(r.changes.Gone, slot)
-		r.unwalked = false
-	}
+func (r *Rebalancer) lose(slot int, now time.Duration) {
 	r.notes[slot] = note{}
+	r.unwalked = false
+	r.messages.Drop(slot, now)
 }
 
 // share returns the share of each of so many consumers.
 func (l notes) share(consumers int) int { return (len(l) + consumers - 1) / consumers }
 
-// starving returns how many slots to have where some stay free: as if there were fewer consumers.
-func (l notes) starving(consumers int, now time.Duration) int {
-	fewest := consumers
-	for _, n := range l {
-		if n.free && n.state == foreign {
-			few := consumers
-			for over := now - n.since - starveAfter; over >= 0 && few > 1; over -= time.Second {
-				few = (few + 1) / 2
-			}
-			fewest = min(fewest, few)
-		}
-	}
-	return l.share(fewest)
+// starve reports whether a slot has been free for long.
+func (l notes) starve(now time.Duration) bool {
+	return slices.ContainsFunc(l, func(n note) bool { return n.free && n.state == foreign && now-n.since >= starveAfter })
 }
 
 func (l notes) count(states ...slotState) (n int) {
@@ -381,10 +366,10 @@ func (l notes) count(states ...slotState) (n int) {
 	return n
 }
 
-func (l notes) list(state slotState) (list []OwnedSlot) {
+func (l notes) list(state slotState) (list []sqlbatch.OwnedSlot) {
 	for i := range l {
 		if l[i].state == state {
-			list = append(list, OwnedSlot{i, l[i].fence})
+			list = append(list, sqlbatch.OwnedSlot{Slot: i, Fence: l[i].fence})
 		}
 	}
 	return list

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 const shareLease = 3 * time.Second
@@ -53,7 +55,7 @@ func (w *shareWorld) newID() [16]byte {
 
 func (w *shareWorld) join() *shareActor {
 	a := &shareActor{w: w, id: w.newID(), holds: map[int]bool{}, fences: map[int]int64{}, leaving: map[int]bool{}, busy: map[int]int{}}
-	a.r = NewRebalancer(len(w.owners), a.id)
+	a.r = NewRebalancer(len(w.owners), a.id, a)
 	w.until[a.id], a.local = w.now+shareLease, w.now+shareLease
 	w.all = append(w.all, a)
 	return a
@@ -76,7 +78,7 @@ func (w *shareWorld) look() (rows []SlotRow, consumers int) {
 	return rows, consumers
 }
 
-func (w *shareWorld) take(id [16]byte, list []int) (got []OwnedSlot) {
+func (w *shareWorld) take(id [16]byte, list []int) (got []Slot) {
 	for _, slot := range list {
 		if o := w.owners[slot]; !w.lives(id) || o != [16]byte{} && o != id && w.lives(o) {
 			continue
@@ -84,12 +86,12 @@ func (w *shareWorld) take(id [16]byte, list []int) (got []OwnedSlot) {
 		w.moved += bit(w.owners[slot] != id)
 		w.owners[slot] = id
 		w.fences[slot]++
-		got = append(got, OwnedSlot{slot, w.fences[slot]})
+		got = append(got, Slot{Number: slot, Fence: w.fences[slot]})
 	}
 	return got
 }
 
-func (w *shareWorld) give(id [16]byte, list []OwnedSlot) {
+func (w *shareWorld) give(id [16]byte, list []sqlbatch.OwnedSlot) {
 	for _, o := range list {
 		if w.owners[o.Slot] == id && w.fences[o.Slot] == o.Fence {
 			w.owners[o.Slot] = [16]byte{}
@@ -97,22 +99,31 @@ func (w *shareWorld) give(id [16]byte, list []OwnedSlot) {
 	}
 }
 
-// changed does what the rebalancer asks for.
-func (a *shareActor) changed() {
-	c := a.r.Changes()
-	for _, slot := range c.Gone {
-		delete(a.holds, slot)
-		delete(a.leaving, slot)
-		delete(a.busy, slot)
+func (a *shareActor) Busy(slot int) int { return a.busy[slot] }
+
+func (a *shareActor) Doubt(int) bool { return false }
+
+func (a *shareActor) Take(taken []Slot, _ time.Duration) {
+	for _, sl := range taken {
+		a.holds[sl.Number], a.fences[sl.Number] = true, sl.Fence
+		delete(a.leaving, sl.Number)
 	}
-	for _, slot := range c.Leaving {
-		a.leaving[slot] = true
-	}
+}
+
+func (a *shareActor) Return(slot int, _ time.Duration) { a.leaving[slot] = true }
+
+func (a *shareActor) Drop(slot int, _ time.Duration) {
+	delete(a.holds, slot)
+	delete(a.leaving, slot)
+	delete(a.busy, slot)
+}
+
+// drain ends what is held of slots that are leaving and not busy.
+func (a *shareActor) drain() {
 	for slot := range a.leaving {
 		if a.busy[slot] == 0 {
 			delete(a.holds, slot)
 			delete(a.leaving, slot)
-			a.r.Drained(slot)
 		}
 	}
 }
@@ -141,9 +152,8 @@ func (a *shareActor) tend(fate func() int) {
 	w := a.w
 	if w.now >= a.local { // it joins again
 		a.id = w.newID()
-		a.r.Lost(a.id)
+		a.r.Lost(a.id, w.now)
 		a.local, w.until[a.id] = w.now+shareLease, w.now+shareLease
-		a.changed()
 	}
 	id := a.id
 	if began := w.now; a.run(fate(), func() {
@@ -155,22 +165,17 @@ func (a *shareActor) tend(fate func() int) {
 	}
 	if look, _ := a.r.Due(w.now); look {
 		if rows, n := w.look(); fate() == answered {
-			a.r.Look(rows, n, func(slot int) int { return a.busy[slot] }, w.now)
-			a.changed()
+			a.r.Look(rows, n, w.now)
+			a.drain()
 		}
 	}
 	if list := a.r.Emptied(); len(list) > 0 && a.run(fate(), func() { w.give(id, list) }) {
-		a.r.Gave(list)
-		a.changed()
+		a.r.Gave(list, w.now)
 	}
 	if list := a.r.Asked(); len(list) > 0 {
-		var got []OwnedSlot
+		var got []Slot
 		if a.run(fate(), func() { got = w.take(id, list) }) {
-			for _, o := range a.r.Took(list, got) {
-				a.holds[o.Slot], a.fences[o.Slot] = true, o.Fence
-				delete(a.leaving, o.Slot)
-			}
-			a.changed()
+			a.r.Took(list, got, w.now)
 		}
 	}
 }
@@ -184,7 +189,7 @@ func (w *shareWorld) tick() {
 			continue
 		}
 		clear(a.busy)
-		a.changed()
+		a.drain()
 		if a.tend(well); a.r.ending && a.r.Empty() {
 			a.dead = true
 			delete(w.until, a.id)
@@ -271,11 +276,11 @@ func TestNoSlotHasTwoHoldersAndEachHasOne(t *testing.T) {
 					w.join()
 				}
 			},
-			"doubt": func(t *rapid.T) { actor(t).r.Doubt() },
+			"doubt": func(t *rapid.T) { actor(t).r.Doubt(w.now) },
 			"leave": func(t *rapid.T) {
 				if a := actor(t); len(w.living()) > 1 {
-					a.r.End()
-					a.changed()
+					a.r.End(w.now)
+					a.drain()
 				}
 			},
 			"die": func(t *rapid.T) {
@@ -299,7 +304,7 @@ func TestNoSlotHasTwoHoldersAndEachHasOne(t *testing.T) {
 		}
 		last := w.now
 		for _, a := range w.living() {
-			last = max(last, a.r.keptTill)
+			last = max(last, a.r.ownersTill)
 		}
 		w.settle(t, last-w.now+shareRounds)
 	})
@@ -325,9 +330,8 @@ func TestSlotsAreTakenWhenTheMembershipOfTheirOwnerHasEnded(t *testing.T) {
 func TestSlotsThatAreReturnedAreTakenAtTheNextLook(t *testing.T) {
 	w := newShareWorld(64, 2)
 	w.settle(t, 2*shareRounds)
-	w.all[0].r.End()
+	w.all[0].r.End(w.now)
 	for !w.all[0].dead {
-		w.all[0].changed()
 		w.tick()
 	}
 	w.all[1].r.Hurry()
@@ -353,7 +357,7 @@ func TestConsumersThatComeAndGoMoveFewSlots(t *testing.T) {
 				w.tick()
 				w.oneHolder(t)
 			}
-			a.r.End()
+			a.r.End(w.now)
 			for end := w.now + c.away; w.now < end || !a.dead; {
 				w.tick()
 			}
@@ -386,14 +390,15 @@ func TestABusySlotIsReturnedLast(t *testing.T) {
 	w := newShareWorld(4, 1)
 	w.settle(t, shareRounds)
 	a := w.all[0]
-	busy := func(slot int) int { return []int{2, 0, 1, 0}[slot] }
+	a.busy = map[int]int{0: 2, 1: 0, 2: 1, 3: 0}
 	rows, _ := w.look()
-	a.r.Look(rows, 2, busy, w.now)
-	require.Empty(t, a.r.Changes().Leaving, "one look is not enough")
-	a.r.Look(rows, 2, busy, w.now)
-	require.Equal(t, []int{1, 3}, a.r.Changes().Leaving)
+	a.r.Look(rows, 2, w.now)
+	require.Empty(t, a.leaving, "one look is not enough")
+	a.r.Look(rows, 2, w.now)
+	require.Equal(t, map[int]bool{1: true, 3: true}, a.leaving)
+	a.busy[1], a.busy[3] = 1, 1
 	require.Empty(t, a.r.Emptied(), "its messages are busy")
-	a.r.Drained(1)
+	a.busy[1] = 0
 	require.Len(t, a.r.Emptied(), 1)
 }
 
@@ -401,8 +406,8 @@ func TestAReturnThatRunsLateFreesNothingThatWasTakenAgain(t *testing.T) {
 	w := newShareWorld(2, 1)
 	w.settle(t, shareRounds)
 	a := w.all[0]
-	a.r.leave(0)
-	a.r.Drained(0)
+	a.r.leave(0, w.now)
+	a.drain()
 	a.tend(func() int { return runsLate }) // below its share it takes the slot again
 	w.settle(t, shareRounds)
 	for _, run := range w.late {
@@ -415,19 +420,18 @@ func TestAReturnThatRunsLateFreesNothingThatWasTakenAgain(t *testing.T) {
 func TestAConsumerWhoseTakesMissSlotsLooksAgainSoonAFewTimes(t *testing.T) {
 	w := newShareWorld(4, 1)
 	a := w.all[0]
-	idle := func(int) int { return 0 }
 	for i := range mostMissed + 1 {
 		rows, _ := w.look()
-		a.r.Look(rows, 1, idle, w.now)
+		a.r.Look(rows, 1, w.now)
 		require.Len(t, a.r.Asked(), 4)
-		a.r.Took(a.r.Asked(), nil)
+		a.r.Took(a.r.Asked(), nil, w.now)
 		want := lookSoon
 		if i == mostMissed {
 			want = lookEvery / 2
 		}
 		_, wait := a.r.Due(w.now)
 		require.Equal(t, want, wait)
-		a.r.Lost(a.id)
+		a.r.Lost(a.id, w.now)
 	}
 }
 
@@ -437,8 +441,8 @@ func TestASlotThatAnotherConsumerOwnsIsGone(t *testing.T) {
 	a := w.all[0]
 	rows, _ := w.look()
 	rows[1].Owner = [16]byte{99}
-	a.r.Look(rows, 1, func(int) int { return 0 }, w.now)
-	require.Equal(t, []int{1}, a.r.Changes().Gone)
+	a.r.Look(rows, 1, w.now)
+	require.Equal(t, map[int]bool{0: true}, a.holds)
 	require.Len(t, a.r.Owned(), 1)
 }
 
@@ -449,8 +453,8 @@ func TestASlotThatALateTakeOwnsIsReturnedIfItIsAboveTheShare(t *testing.T) {
 	rows, _ := w.look()
 	other := 1 - a.r.Owned()[0].Slot
 	rows[other].Owner, rows[other].Fence = a.id, 7
-	a.r.Look(rows, 2, func(int) int { return 0 }, w.now)
-	require.Equal(t, []OwnedSlot{{other, 7}}, a.r.Emptied())
+	a.r.Look(rows, 2, w.now)
+	require.Equal(t, []sqlbatch.OwnedSlot{{Slot: other, Fence: 7}}, a.r.Emptied())
 }
 
 func TestATakeThatRanLateIsRepeated(t *testing.T) {
@@ -464,9 +468,9 @@ func TestATakeThatRanLateIsRepeated(t *testing.T) {
 
 func TestACalmConsumerLooksWhenAnotherOwnerMightBeGone(t *testing.T) {
 	self, other := [16]byte{1}, [16]byte{2}
-	r := NewRebalancer(2, self)
+	r := NewRebalancer(2, self, &shareActor{holds: map[int]bool{}, fences: map[int]int64{}})
 	look := func(at time.Duration, rows ...SlotRow) time.Duration {
-		r.Look(rows, 2, func(int) int { return 0 }, at)
+		r.Look(rows, 2, at)
 		if len(r.Asked()) > 0 {
 			return 0
 		}
@@ -476,7 +480,7 @@ func TestACalmConsumerLooksWhenAnotherOwnerMightBeGone(t *testing.T) {
 	mine := SlotRow{Slot: 0, Owner: self, Fence: 1}
 	others := func(left time.Duration) SlotRow { return SlotRow{Slot: 1, Owner: other, Left: left, Gone: left <= 0} }
 	look(0, SlotRow{Slot: 0}, others(time.Minute))
-	r.Took([]int{0}, []OwnedSlot{{0, 1}})
+	r.Took([]int{0}, []Slot{{Number: 0, Fence: 1}}, 0)
 	at := 10 * time.Second
 	require.Equal(t, lookSettled, look(at, mine, others(time.Minute)))
 	require.Equal(t, 2*time.Second+lookSoon, look(at, mine, others(2*time.Second)))
@@ -493,7 +497,7 @@ func TestACalmConsumerLooksWhenAnotherOwnerMightBeGone(t *testing.T) {
 	r.Hurry()
 	_, wait = r.Due(at)
 	require.Equal(t, lookSoon, wait)
-	r.Look([]SlotRow{mine, others(time.Minute)}, 3, func(int) int { return 0 }, at)
+	r.Look([]SlotRow{mine, others(time.Minute)}, 3, at)
 	_, wait = r.Due(at)
 	require.Equal(t, lookEvery/2, wait, "a consumer has joined")
 }

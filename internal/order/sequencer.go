@@ -58,7 +58,8 @@ func (s *Sequencer) SetPolicy(holds bool, keys func(slot int) int, now time.Dura
 	s.queues.move(now)
 }
 
-// Return begins to return a slot: nothing more of it is delivered, and its marks are released.
+// Return begins to return a slot: nothing more of it is delivered, and its marks are released. When none of its messages is busy, the
+// caller returns it, and then drops it.
 func (s *Sequencer) Return(number int, now time.Duration) {
 	if sl := s.queues.slots[number]; sl != nil && !sl.leaving {
 		sl.leaving = true
@@ -68,14 +69,10 @@ func (s *Sequencer) Return(number int, now time.Duration) {
 	}
 }
 
-// Returned returns the slots that may be returned now. The caller returns them, and then drops them.
-func (s *Sequencer) Returned() (list []Returned) {
-	for _, sl := range s.queues.slots {
-		if sl.leaving && sl.busy == 0 {
-			list = append(list, Returned{sl.Slot, sl.doubt})
-		}
-	}
-	return list
+// Doubt reports that an outcome of a slot is unknown. When it is returned, its Old becomes the last number drawn.
+func (s *Sequencer) Doubt(number int) bool {
+	sl := s.queues.slots[number]
+	return sl != nil && sl.doubt
 }
 
 // Drop forgets a slot that was returned or lost. What becomes of its messages has no effect here.
@@ -88,17 +85,10 @@ func (s *Sequencer) Drop(number int, now time.Duration) {
 	}
 }
 
-// Lost forgets all slots: the membership has ended.
-func (s *Sequencer) Lost(now time.Duration) {
-	for number := range s.queues.slots {
-		s.Drop(number, now)
-	}
-}
-
 // Busy returns how many messages of a slot are delivered, or are being written.
 func (s *Sequencer) Busy(number int) int {
 	if sl := s.queues.slots[number]; sl != nil {
-		return sl.busy
+		return sl.busy()
 	}
 	return 0
 }
@@ -109,41 +99,39 @@ func (s *Sequencer) Leaving(m *Message) bool { return m.state == over || m.key.s
 // Awaited reports whether other messages wait for the end of a delivery.
 func (s *Sequencer) Awaited(m *Message) bool {
 	k := m.key
-	return m.given && m.busy() && (len(k.all) > 1 || k.spill < None || len(k.slot.line) > 0 || len(s.queues.trials.line) > 0)
+	return m.given && m.busy() && (len(k.all) > 1 || k.spill < None || len(k.slot.line) > 0)
 }
 
 // Plan returns the next task, or nil. Each task must be passed to Answer, one Read or Refill before the next.
 func (s *Sequencer) Plan(b Budget, now time.Duration) *Task {
 	s.mem.wake(now)
-	s.queues.trials.again()
 	s.queues.move(now)
-	s.first = !s.first
-	if s.first {
-		if t := s.reads.plan(b, now); t != nil {
-			return t
-		}
-		return s.queues.plan(b, now)
+	var t *Task
+	if s.first = !s.first; s.first {
+		t = s.reads.plan(b, now)
 	}
-	if t := s.queues.plan(b, now); t != nil {
-		return t
+	if t == nil {
+		t = s.queues.plan(b, now)
 	}
-	return s.reads.plan(b, now)
+	if t == nil {
+		t = s.reads.plan(b, now)
+	}
+	return t
 }
 
-// Blocked notes, before Answer, that a read has waited for a lock until its time was over. Its walk is split in two, until the slot
-// of the locked row is read alone: then it is the only one that waits. It reports whether the walk was split. PostgreSQL's reads wait
-// for no row: there the time of the statement was over, and Answer bounds the next reads.
-func (s *Sequencer) Blocked(t *Task, _ time.Duration) (split bool) {
-	w := t.walk
-	if s.reads.bounds() || t.slow { // Answer ends a slow read
+// Blocked notes, before Answer, that a read has waited for a lock until its time was over. From then on each slot is read alone, until
+// the walks meet again: then only that of the locked row waits. It reports whether that is new. PostgreSQL's reads wait for no row:
+// there the time of the statement was over, and Answer bounds the next reads.
+func (s *Sequencer) Blocked(t *Task) (split bool) {
+	if s.reads.bounds() || t.Slow { // Answer ends a slow read
 		return false
 	}
-	if w.blocked = true; len(w.slots) <= 1 {
-		return false // Answer has it wait
+	t.walk.blocked = true
+	t.split = len(t.walk.slots) > 1 // else Answer has it wait
+	if t.split {
+		s.reads.split(t.walk)
 	}
-	t.split = true
-	s.reads.walks = append(s.reads.walks, w.split())
-	return true
+	return t.split
 }
 
 // Answer takes the answer to a task. A nil answer is unknown: the statement failed, or the term, the consumer's ID or
@@ -157,12 +145,12 @@ func (s *Sequencer) Answer(t *Task, a *Answer, now time.Duration) (forgotten boo
 	if isRead && s.reads.bounds() {
 		t.walk.stretch(t, a, s.reads.water.drawn, now)
 	}
-	ready, redriven := s.reads.water.Ready(), s.queues.held.redriven
+	ready, redriven := s.reads.water.Ready, s.queues.held.redriven
 	if walked && s.hear(a, isRead, now) {
 		return true
 	}
 	if s.mem.cfg.SampleIsFirst {
-		ready = s.reads.water.Ready()
+		ready = s.reads.water.Ready
 	}
 	switch {
 	case t.Kind == Held && walked:
@@ -176,9 +164,7 @@ func (s *Sequencer) Answer(t *Task, a *Answer, now time.Duration) (forgotten boo
 		t.walk.failed(t, now)
 	default:
 		s.queues.insertAll(t, a, now)
-		if t.Kind == Refill {
-			t.walk.tookRefill(t, a)
-		} else {
+		if t.Kind == Read {
 			t.walk.took(t, a, ready, now)
 		}
 	}
@@ -192,17 +178,17 @@ func (s *Sequencer) hear(a *Answer, sampled bool, now time.Duration) (forgotten 
 	if sampled && a.Drawn >= 0 {
 		from, forgotten = s.reads.water.Sample(a.Drawn, a.Senders, a.Renamed, now)
 	}
-	if h.redriven >= 0 && a.Redriven != h.redriven {
-		from = 0
+	if a.Redriven >= 0 && a.Redriven != h.redriven {
+		if h.redriven >= 0 {
+			from = 0
+		}
+		h.redriven = a.Redriven
 	}
-	if h.redriven = a.Redriven; from < None {
+	if from < None {
 		s.reads.catchUp(from)
 	}
 	return forgotten
 }
-
-// Redriven returns the queue's counter of redrives, as far as it is known.
-func (s *Sequencer) Redriven() int64 { return s.queues.held.redriven }
 
 // Reread has all messages read again before rows of later answers are delivered: after a session was lost, the database
 // might give numbers again that it gave before.
@@ -210,14 +196,15 @@ func (s *Sequencer) Reread() { s.reads.catchUp(0) }
 
 // Deliver returns up to n messages whose turn it is, in order. Each of them is delivered until Settled.
 func (s *Sequencer) Deliver(n int, now time.Duration) (list []Delivery) {
-	for _, m := range s.mem.take(ready, out, n, func(m *Message) bool { return !s.queues.trials.stopped(m) }) {
+	s.mem.take(ready, n, nil, func(m *Message) {
+		s.mem.set(m, out)
 		m.delivery, m.given, m.redriven = DeliveryFence(m.Fence, m.key.slot.Fence), true, s.queues.held.redriven
 		list = append(list, Delivery{
 			Message: m, Fence: m.delivery, Contents: m.contents,
 			Expired: m.diesAt > 0 && m.diesAt <= now, Crashed: s.queues.trials.crashed(m),
 		})
 		s.mem.setContents(m, nil, 0)
-	}
+	})
 	return list
 }
 
@@ -240,8 +227,13 @@ func (s *Sequencer) Settled(m *Message, fence int64, e Settle, now time.Duration
 			m.until, m.pauses, m.returned = e.Until, 0, false
 			s.mem.pause(m, inTx, now)
 		}
+	case Returned:
+		if m.returned = true; m.state == inTx && m.task == nil {
+			m.pauses = 0
+			s.mem.list(m, inTx)
+		}
 	case Unknown:
-		if m.state >= out && m.state <= asking {
+		if m.state == out || m.state == inTx {
 			s.mem.list(m, toUndo)
 		}
 	}
@@ -251,37 +243,18 @@ func (s *Sequencer) Settled(m *Message, fence int64, e Settle, now time.Duration
 // Unreadable notes, before the Answer to its Fetch, that the contents of a message cannot be read. It is delivered with others in
 // their place.
 func (s *Sequencer) Unreadable(m *Message, contents any, now time.Duration) {
-	if m.state == fetching {
+	if m.state == toFetch && m.task != nil {
 		s.mem.set(m, idle)
 		s.mem.setContents(m, contents, 0)
 		s.queues.move(now)
 	}
 }
 
-// Ended has the row of a message in a transaction looked at now: its handler has returned. If the transaction was rolled back,
-// the message is delivered again. Until then, or until the end of the lease, the handler may settle it.
-func (s *Sequencer) Ended(m *Message, fence int64) {
-	if m.delivery != fence {
-		return
-	}
-	m.returned = true
-	if m.state == inTx {
-		m.pauses = 0
-		s.mem.list(m, toAsk)
-	}
-}
-
 // Due returns the time at which Plan might return a task for the budget.
 func (s *Sequencer) Due(b Budget, now time.Duration) time.Duration {
-	at := min(s.mem.due(b.Room > 0 && !s.queues.trials.alone, now), s.reads.due(b))
-	if m := s.queues.trials.m; m != nil && (m.state == toMark || m.state == toFetch) {
-		at = now
-	}
+	at := min(s.mem.due(b.Room > 0, now), s.reads.due(b))
 	if len(s.queues.held.keys) > 0 {
 		at = min(at, s.queues.held.at)
-	}
-	if len(s.queues.trials.line) > 0 && !s.queues.trials.begun {
-		at = min(at, now+firstPause)
 	}
 	return max(at, now)
 }
@@ -299,12 +272,5 @@ func (s *Sequencer) Rests(now time.Duration) bool {
 // Counts returns what is in memory.
 func (s *Sequencer) Counts() Counts {
 	ready := s.mem.counts[ready]
-	c := Counts{
-		Slots: len(s.queues.slots), Keys: s.mem.keys, Blocked: s.mem.blocked(), Spilled: len(s.mem.spilled),
-		Ready: ready, Unread: max(0, s.mem.contents-ready), Bytes: s.mem.bytes,
-	}
-	for _, w := range s.reads.walks {
-		c.Cursor, c.Safe = max(c.Cursor, w.cursor), max(c.Safe, w.safe)
-	}
-	return c
+	return Counts{Slots: len(s.queues.slots), Blocked: s.mem.blocked(), Ready: ready, Unread: max(0, s.mem.contents-ready)}
 }

@@ -101,7 +101,7 @@ func walkModel(choose func(int) int, f fault) (found violation, log []string) {
 				}
 			}
 			for _, c := range s.consumers {
-				s.say("c%d: %+v, trial of %v, begun %v, busy %d", c.n, c.seq.Counts(), c.seq.queues.trials.m, c.seq.queues.trials.begun, c.seq.mem.busy())
+				s.say("c%d: %+v, trial of %v, begun %v, busy %d", c.n, c.seq.Counts(), c.seq.queues.trials.m, c.seq.queues.trials.begun, c.seq.queues.busy())
 				for _, sl := range c.seq.queues.slots {
 					s.say("slot %d: %d at work", sl.Number, sl.atWork)
 					for _, k := range sl.keys {
@@ -123,7 +123,7 @@ func walkModel(choose func(int) int, f fault) (found violation, log []string) {
 
 // end checks that nothing is left in memory when all messages have ended.
 func (s *sim) end(c *simConsumer) {
-	c.seq.Lost(s.now)
+	c.seq.lose(s.now)
 	q := c.seq
 	counts := q.mem.keys + q.mem.contents + q.mem.bytes + len(q.mem.spilled) + len(q.queues.held.keys)
 	for _, n := range q.mem.counts[waiting:over] {

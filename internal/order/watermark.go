@@ -12,10 +12,11 @@ const stragglesAfter = 250 * time.Millisecond
 //
 // It is not safe for concurrent use. The zero value knows nothing.
 type Watermark struct {
-	ready   int64
-	drawn   int64
-	sampled bool
-	open    map[string]*sender // at the last sample
+	// Ready is the number up to which all senders have ended, except stragglers. A read that begins after the sample sees all messages
+	// up to it.
+	Ready int64
+	drawn int64
+	open  map[string]*sender // at the last sample
 }
 
 // sender is an open sender. Its numbers are greater than its bound.
@@ -25,16 +26,12 @@ type sender struct {
 	straggles bool
 }
 
-// Ready returns the number up to which all senders have ended, except stragglers. A read that begins after the sample
-// sees all messages up to it.
-func (w *Watermark) Ready() int64 { return w.ready }
-
 // Sample takes a sample. renamed reports that a sender of an earlier sample might be open under an unknown name. From is
 // the bound of the stragglers that have ended since the last sample: their messages have greater numbers. From is None if
 // there are none. forgotten reports that the last number drawn is less than before, so that the database was restored.
 func (w *Watermark) Sample(drawn int64, senders []string, renamed bool, now time.Duration) (from int64, forgotten bool) {
 	from = None
-	if forgotten = w.sampled && drawn < w.drawn; forgotten {
+	if forgotten = drawn < w.drawn; forgotten {
 		*w = Watermark{}
 	}
 	here := make(map[string]*sender, len(senders))
@@ -52,7 +49,7 @@ func (w *Watermark) Sample(drawn int64, senders []string, renamed bool, now time
 			from = min(from, s.bound)
 		}
 	}
-	w.open, w.drawn, w.sampled = here, drawn, true
+	w.open, w.drawn = here, drawn
 	ready := drawn
 	for _, s := range here {
 		s.straggles = s.straggles || now-s.since > stragglesAfter
@@ -60,6 +57,6 @@ func (w *Watermark) Sample(drawn int64, senders []string, renamed bool, now time
 			ready = min(ready, s.bound)
 		}
 	}
-	w.ready = max(w.ready, ready)
+	w.Ready = max(w.Ready, ready)
 	return from, forgotten
 }

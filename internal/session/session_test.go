@@ -77,6 +77,11 @@ func TestNoStatementWaitsForThoseOfAnotherKindOrOfAnotherPart(t *testing.T) {
 	})
 }
 
+func patient(ctx context.Context, p *Part, text string) error {
+	_, err := p.RunPatient(ctx, sqlbatch.Statement{Text: text}, nil)
+	return err
+}
+
 func TestStatementsInNoHurryShareOneSessionButForWhatHangs(t *testing.T) {
 	world(t, 0, func(w *database) {
 		begun := 0
@@ -85,7 +90,7 @@ func TestStatementsInNoHurryShareOneSessionButForWhatHangs(t *testing.T) {
 		done := make(chan error, len(parts))
 		for i := range parts {
 			parts[i] = w.join(Claim, 1)
-			go func() { done <- parts[i].RunPatient(context.Background(), sqlbatch.Statement{Text: "look"}, nil) }()
+			go func() { done <- patient(context.Background(), parts[i], "look") }()
 		}
 		for range parts {
 			require.NoError(w, <-done)
@@ -94,16 +99,16 @@ func TestStatementsInNoHurryShareOneSessionButForWhatHangs(t *testing.T) {
 		require.Equal(w, 1, w.made)
 
 		end := w.hang("hangs")
-		go func() { done <- parts[0].RunPatient(context.Background(), sqlbatch.Statement{Text: "hangs"}, nil) }()
+		go func() { done <- patient(context.Background(), parts[0], "hangs") }()
 		synctest.Wait()
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		for _, p := range parts[1:] {
-			require.NoError(w, p.RunPatient(ctx, sqlbatch.Statement{Text: "look"}, nil))
+			require.NoError(w, patient(ctx, p, "look"))
 		}
 		require.Less(w, time.Since(began), 2*moment, "once, not each time")
-		took, err := parts[1].RunPatientTimed(ctx, sqlbatch.Statement{Text: "look"}, nil)
+		took, err := parts[1].RunPatient(ctx, sqlbatch.Statement{Text: "look"}, nil)
 		require.NoError(w, err)
 		require.Equal(w, time.Millisecond, took)
 		require.Equal(w, 2, w.made)
@@ -290,22 +295,22 @@ func TestWhatIsAboveTheFloorIsGivenBackWhenTheApplicationHasUsedUpTheLimit(t *te
 	})
 }
 
-func TestJoinSaysWhenTheLimitIsTooSmall(t *testing.T) {
+func TestOpenSaysWhenTheLimitIsTooSmall(t *testing.T) {
 	world(t, 4, func(w *database) {
 		p := w.join(Settle, 2)
-		_, err := w.pool.Join(0, Need{Kind: Claim, Sessions: 1}, Need{Kind: Extend, Sessions: 2})
+		_, err := w.parts(Need{Kind: Claim, Sessions: 1}, Need{Kind: Extend, Sessions: 2})
 		require.EqualError(w, err, "the *sql.DB allows 4 open connections: chanq keeps 5 of them for itself (1 for claims, 2 for settles, 2 for extensions, shared by all queues on it), and the application needs one; call SetMaxOpenConns(6) or more")
 		q := w.join(Settle, 2)
 		r := w.join(Note, 5)
 		w.db.SetMaxOpenConns(5)
-		_, err = w.pool.Join(0, Need{Kind: Claim, Sessions: 1}, Need{Kind: Extend, Sessions: 2})
+		_, err = w.parts(Need{Kind: Claim, Sessions: 1}, Need{Kind: Extend, Sessions: 2})
 		require.ErrorContains(w, err, "SetMaxOpenConns(6)", "the application needs one as well")
 		w.db.SetMaxOpenConns(6)
-		parts, err := w.pool.Join(0, Need{Kind: Claim, Sessions: 1}, Need{Kind: Extend, Sessions: 2})
+		parts, err := w.parts(Need{Kind: Claim, Sessions: 1}, Need{Kind: Extend, Sessions: 2})
 		require.NoError(w, err)
 		w.db.SetMaxOpenConns(4)
 		require.NoError(w, run(parts[0], "x"), "what runs goes on")
-		_, err = w.pool.Join(0, Need{Kind: Claim, Sessions: 1})
+		_, err = w.parts(Need{Kind: Claim, Sessions: 1})
 		require.ErrorContains(w, err, "SetMaxOpenConns(7)")
 		w.db.SetMaxOpenConns(0)
 		require.NoError(w, run(parts[0], "x"))
@@ -429,9 +434,8 @@ func TestTheEndOfAPoolEndsAttemptsToConnect(t *testing.T) {
 		defer cancel()
 		err := p.Run(ctx, sqlbatch.Statement{Text: "x"}, nil)
 		require.ErrorIs(w, err, context.DeadlineExceeded)
-		p.Close()
 		began := time.Now()
-		w.pool.Close()
+		p.Close()
 		require.Zero(w, time.Since(began))
 		close(gate)
 	})

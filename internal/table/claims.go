@@ -15,7 +15,6 @@ import (
 type Claims struct {
 	Part    *session.Part
 	Context context.Context // outlives the end of the consumer's claims, so that what they lease is known
-	MaxLook time.Duration   // the most that a look takes: while it hangs, a database with one connection extends no lease
 
 	// busy says that the last claim has brought messages. A consumer that is busy has a session of its own; those that are idle share
 	// one.
@@ -37,7 +36,7 @@ func (c *Claims) timed(ctx context.Context, st sqlbatch.Statement, scan func(*sq
 	if c.busy {
 		return c.Part.RunTimed(ctx, st, scan)
 	}
-	return c.Part.RunPatientTimed(ctx, st, scan)
+	return c.Part.RunPatient(ctx, st, scan)
 }
 
 // LateError is the failure of a statement whose answer did not arrive in time.

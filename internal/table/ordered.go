@@ -12,8 +12,9 @@ import (
 // Ordered has the statements of a consumer of an ordered queue. One goroutine uses it.
 type Ordered struct {
 	Claims
-	SQL    sqlbatch.Queue
-	Within time.Duration // the time of a statement
+	SQL        sqlbatch.Queue
+	Within     time.Duration // the time of a statement
+	LookWithin time.Duration // of one that only reads: while it hangs, a database with one connection extends no lease
 }
 
 func (o *Ordered) do(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
@@ -22,7 +23,7 @@ func (o *Ordered) do(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 
 // look is do for a read that blames no message when it fails.
 func (o *Ordered) look(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-	return o.run(min(o.Within, o.MaxLook), st, scan)
+	return o.run(o.LookWithin, st, scan)
 }
 
 // Do runs the statements of a task for the consumer that is known as member. Reads leave out bodies of more than inline bytes.
@@ -30,15 +31,15 @@ func (o *Ordered) Do(member [16]byte, t *order.Task, inline int, a *Answer) erro
 	switch t.Kind {
 	case order.Read:
 		err := o.look(o.SQL.Read(sqlbatch.ReadParams{
-			Member: member, Slots: owned(t.Slots), From: t.From, Cursor: t.Cursor, Upto: t.Upto, Rows: t.Rows, Behind: t.Behind, Old: t.Old, Keys: t.Keys, Inline: inline,
+			Member: member, Slots: t.Slots, From: t.From, Cursor: t.Cursor, Upto: t.Upto, Rows: t.Rows, Behind: t.Behind, Old: t.Old, Keys: t.Keys, Inline: inline,
 		}), a.scan)
-		if err == nil && !t.Slow() {
+		if err == nil && !t.Slow {
 			o.busy = a.Contents > 0
 		}
 		return err
 	case order.Refill:
 		return o.look(o.SQL.Refill(sqlbatch.RefillParams{
-			Member: member, Slots: owned(t.Slots), From: t.From, Upto: t.Upto, Rows: t.Rows, Old: t.Old, Keys: t.Keys, Inline: inline,
+			Member: member, Slots: t.Slots, From: t.From, Upto: t.Upto, Rows: t.Rows, Old: t.Old, Keys: t.Keys, Inline: inline,
 		}), a.scan)
 	case order.Held:
 		return o.held(t, a)
@@ -75,7 +76,7 @@ func (o *Ordered) find(run func(sqlbatch.Statement, func(*sql.Rows) error) error
 	for i, m := range messages {
 		ids[i] = m.ID
 	}
-	err := run(st(member, owned(t.Slots), ids), a.scan)
+	err := run(st(member, t.Slots, ids), a.scan)
 	for i := range a.Rows {
 		row := &a.Rows[i]
 		if row.Lock != order.Locked || row.Seq != 0 {
@@ -136,14 +137,6 @@ func (o *Ordered) write(member [16]byte, t *order.Task, a *Answer) (missing []*o
 	return missing, nil
 }
 
-func owned(slots []order.Slot) []sqlbatch.OwnedSlot {
-	list := make([]sqlbatch.OwnedSlot, len(slots))
-	for i, s := range slots {
-		list[i] = sqlbatch.OwnedSlot{Slot: s.Number, Fence: s.Fence}
-	}
-	return list
-}
-
 // Slots returns all slots, and how many consumers there are.
 func (o *Ordered) Slots() (list []order.SlotRow, consumers int, err error) {
 	err = o.look(o.SQL.Slots(), func(rows *sql.Rows) error {
@@ -159,18 +152,12 @@ func (o *Ordered) Slots() (list []order.SlotRow, consumers int, err error) {
 	return list, consumers, err
 }
 
-// Taken is a slot that a consumer has taken.
-type Taken struct {
-	order.OwnedSlot
-	Old int64 // the last number that was drawn before
-}
-
 // Take takes slots, and returns those that it got.
-func (o *Ordered) Take(member [16]byte, salt int64, slots []int) (got []Taken, err error) {
+func (o *Ordered) Take(member [16]byte, salt int64, slots []int) (got []order.Slot, err error) {
 	err = o.do(o.SQL.TakeSlots(member, salt, slots), func(rows *sql.Rows) error {
-		var t Taken
-		err := rows.Scan(&t.Slot, &t.Fence, &t.Old)
-		got = append(got, t)
+		var sl order.Slot
+		err := rows.Scan(&sl.Number, &sl.Fence, &sl.Old)
+		got = append(got, sl)
 		return err
 	})
 	return got, err

@@ -11,7 +11,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Plain has the statements of a consumer of a plain queue. One goroutine uses it, except for RescanConcurrently.
+// Plain has the statements of a consumer of a plain queue. One goroutine uses it, except for concurrent rescans.
 type Plain struct {
 	Claims
 	Queue *Queue
@@ -46,7 +46,7 @@ func (p *Plain) Contents(within time.Duration, into *Claimed) (found bool, err e
 
 // Fence returns the fence of a message. known is false if the message is gone.
 func (p *Plain) Fence(within time.Duration, id [16]byte) (fence int64, known bool, err error) {
-	ctx, cancel := context.WithTimeout(p.Context, min(within, p.MaxLook))
+	ctx, cancel := context.WithTimeout(p.Context, within)
 	defer cancel()
 	items, _, err := p.Part.Items(ctx, p.Queue.SQL.Look([][16]byte{id}), nil)
 	if err != nil || len(items) == 0 {
@@ -57,7 +57,7 @@ func (p *Plain) Fence(within time.Duration, id [16]byte) (fence int64, known boo
 
 // Look sees which rows are there.
 func (p *Plain) Look(within time.Duration, ids [][16]byte) (Seen, error) {
-	return Table{p.Queue, p.Part}.Look(p.Context, min(within, p.MaxLook), ids)
+	return Table{p.Queue, p.Part}.Look(p.Context, within, ids)
 }
 
 // NextDue returns in how long the first message behind these places is due. any is false if there is none.
@@ -79,9 +79,10 @@ func (p *Plain) DueOrLocked(within time.Duration) (due bool, err error) {
 
 // look runs a statement on the session that idle consumers share.
 func (p *Plain) look(within time.Duration, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-	ctx, cancel := context.WithTimeout(p.Context, min(within, p.MaxLook))
+	ctx, cancel := context.WithTimeout(p.Context, within)
 	defer cancel()
-	return p.Part.RunPatient(ctx, st, scan)
+	_, err := p.Part.RunPatient(ctx, st, scan)
+	return err
 }
 
 // Rescan is what a look from the beginning has found.
@@ -103,17 +104,12 @@ type Suspect struct {
 	Alone    sqlbatch.Alone // of that lease
 }
 
-// Rescan looks from the beginning. took is without the wait for a session.
-func (p *Plain) Rescan(ctx context.Context) (r Rescan, took time.Duration, err error) {
-	return p.rescan(ctx, p.timed)
-}
-
-// RescanConcurrently is Rescan on a session of its own.
-func (p *Plain) RescanConcurrently(ctx context.Context) (r Rescan, took time.Duration, err error) {
-	return p.rescan(ctx, p.Notes.RunTimed)
-}
-
-func (p *Plain) rescan(ctx context.Context, run func(context.Context, sqlbatch.Statement, func(*sql.Rows) error) (time.Duration, error)) (r Rescan, took time.Duration, err error) {
+// Rescan looks from the beginning; concurrently on a session of its own, else on that of claims. took is without the wait for a session.
+func (p *Plain) Rescan(ctx context.Context, concurrently bool) (r Rescan, took time.Duration, err error) {
+	run := p.timed
+	if concurrently {
+		run = p.Notes.RunTimed
+	}
 	r.Due = math.MaxInt64
 	took, err = run(ctx, p.Queue.SQL.Rescan(), func(rows *sql.Rows) error {
 		var priority, at int64
