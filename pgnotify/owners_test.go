@@ -29,7 +29,7 @@ func own(ctx context.Context, dsn string, _ <-chan string) error {
 	return waking.Own(ctx, db, chanq.Config{Notifier: notifier})
 }
 
-func TestTheOwnerOfASlotHasEachMessageAtOnce(t *testing.T) {
+func TestTheOwnerOfASlotGetsEachMessageAtOnce(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	config, err := pgx.ParseConfig(dsn)
 	require.NoError(t, err)
