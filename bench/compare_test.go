@@ -49,7 +49,7 @@ func TestOneAllocationInTenMessagesMoreIsWorse(t *testing.T) {
 	require.Contains(t, text, "allocs/msg, drain 8.00 8.10 1.012 (1.01-1.01) WORSE")
 }
 
-func TestADisturbedRoundIsNoVerdict(t *testing.T) {
+func TestADisturbedRoundIsNotJudged(t *testing.T) {
 	text, err := compared(t, 12, func(round int, r *measure.Result) {
 		if round%2 == 0 {
 			r.EnqueuePerS /= 3

@@ -104,7 +104,7 @@ func TestMemoryStaysWithinTheFormula(t *testing.T) {
 	}
 }
 
-func TestWrongSizesAreNamed(t *testing.T) {
+func TestInvalidSizesAreReported(t *testing.T) {
 	_, err := parse("growth", []string{"-backlog", "1,many", "-axes", "backlog,weather"}, io.Discard)
 	require.ErrorContains(t, err, `-backlog: "many"`)
 	require.ErrorContains(t, err, `"weather" is unknown`)

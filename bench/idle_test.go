@@ -17,7 +17,7 @@ import (
 )
 
 // Every step is measured on every engine, for a moment.
-func TestSleepersAreMeasured(t *testing.T) {
+func TestIdleConsumersAreMeasured(t *testing.T) {
 	testdb.Long(t)
 	t.Parallel()
 	check := func(t *testing.T, args ...string) {
@@ -87,7 +87,7 @@ func TestOnlyWaitsForTheLockOfNotificationsAreCounted(t *testing.T) {
 	require.Nil(t, none)
 }
 
-func TestAServerThatTellsOfNoWaitsIsRefused(t *testing.T) {
+func TestAServerThatLogsNoWaitsIsRefused(t *testing.T) {
 	err := run(t.Context(), []string{
 		"latency", "-idle", "-engine", "postgres", "-dsn", pgtest.DSN(t), "-steps", "gaps", "-log", t.TempDir(),
 	}, io.Discard, io.Discard)
@@ -118,7 +118,7 @@ func loaded(step string, sleepers int, part float64) (pairs []measure.Result) {
 	return pairs
 }
 
-func TestTargetsStandBesideWhatWasMeasured(t *testing.T) {
+func TestTargetsAreShownWithTheMeasurements(t *testing.T) {
 	two := 2
 	results := append(loaded("enqueue", 48, 0.98), loaded("singles", 0, 0.8)...)
 	results = append(results, loaded("half", 1, 0.9)...)
@@ -146,7 +146,7 @@ func TestTargetsStandBesideWhatWasMeasured(t *testing.T) {
 	require.NotContains(t, out.String(), "≤ 5 ms", "the stand-in has no speed")
 }
 
-func TestSleepersArePlottedTogether(t *testing.T) {
+func TestIdleConsumersArePlottedTogether(t *testing.T) {
 	in := record(t,
 		sleptIn("gaps", 1, measure.Warm, 2*time.Millisecond, 5), sleptIn("gaps", 1, measure.Warm, 3*time.Millisecond, 5), sleptIn("cold", 1, measure.Cold, 3*time.Millisecond, 5),
 		sleptIn("crowd", 48, measure.Warm, 4*time.Millisecond, 4.5), loaded("half", 1, 1)[0])
@@ -162,7 +162,7 @@ func TestSleepersArePlottedTogether(t *testing.T) {
 	}
 }
 
-func TestFlagsOfSleepersAreChecked(t *testing.T) {
+func TestFlagsOfIdleConsumersAreChecked(t *testing.T) {
 	_, err := parse("latency", []string{"-idle", "-steps", "gaps,snores", "-crowd", "0", "-pairs", "0", "-rest", "0s", "-log", "x"}, io.Discard)
 	for _, problem := range []string{`-steps "snores"`, "-crowd is 0", "-pairs is 0", "-rest is 0s", "-log is for"} {
 		require.ErrorContains(t, err, problem)

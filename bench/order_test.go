@@ -17,7 +17,7 @@ import (
 
 // Every step is measured for a moment on PostgreSQL, which is the fastest in such a test, and
 // one on each of the others.
-func TestAnOrderedQueueIsMeasuredBesideAPlainOne(t *testing.T) {
+func TestAnOrderedQueueIsComparedWithAPlainOne(t *testing.T) {
 	check := func(t *testing.T, steps string, want map[string]int, engine ...string) {
 		seen := map[string]int{}
 		results := runJSON(t, append([]string{
@@ -48,7 +48,7 @@ func TestAnOrderedQueueIsMeasuredBesideAPlainOne(t *testing.T) {
 	})
 }
 
-func TestTargetsOfOrderStandBesideWhatWasMeasured(t *testing.T) {
+func TestTargetsOfOrderAreShownWithTheMeasurements(t *testing.T) {
 	of := func(step string, keys, round int, perS float64) measure.Result {
 		return measure.Result{
 			Engine: "postgres", Strategy: "chanq", Step: step, Keys: keys, Round: round, N: 10,
@@ -91,7 +91,7 @@ func TestFlagsOfOrderAreChecked(t *testing.T) {
 	}
 }
 
-func TestMessagesHaveTheKeysThatAreAskedFor(t *testing.T) {
+func TestMessagesHaveTheGivenKeys(t *testing.T) {
 	o := options{engine: "sqlite", batch: 50, send: sendChannel}.ordered(5)
 	err := onStore(t.Context(), o, "chanq", func(s *store, way strategy) error {
 		require.NoError(t, way.enqueue(t.Context(), makeBodies(20, 10)))

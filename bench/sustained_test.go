@@ -13,7 +13,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
-func TestASustainedRunTellsEachIntervalAndLeavesNothing(t *testing.T) {
+func TestASustainedRunPrintsEachIntervalAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	check := func(t *testing.T, engine ...string) []measure.Result {
 		t.Parallel()
@@ -92,7 +92,7 @@ func TestOtherProcessesReadASustainedRunAtARate(t *testing.T) {
 	require.Positive(t, received)
 }
 
-func TestASustainedRunIsToldRecordedAndPlotted(t *testing.T) {
+func TestASustainedRunIsPrintedRecordedAndPlotted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	recorded, plot := filepath.Join(dir, "x.jsonl"), filepath.Join(dir, "x.svg")

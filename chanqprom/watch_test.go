@@ -78,7 +78,7 @@ func TestCountersBeginAtZero(t *testing.T) {
 }
 
 // A producer or consumer that is closed while its database is away is in no outage any more.
-func TestAnOutageEndsWithWhoIsInIt(t *testing.T) {
+func TestAnOutageEndsWithItsConsumer(t *testing.T) {
 	m := chanqprom.New(chanqprom.Config{})
 	h := m.Hooks()
 	h.Availability(chanq.AvailabilityEvent{Queue: "q", Part: "consumer"})
@@ -101,7 +101,7 @@ func TestAnOutageEndsWithWhoIsInIt(t *testing.T) {
 }
 
 // One database that is away, or several, do not hide the others; nor do queues of one name.
-func TestDatabasesThatAreAwayLeaveTheOthersToBeSeen(t *testing.T) {
+func TestUnavailableDatabasesDoNotHideOthers(t *testing.T) {
 	var log strings.Builder
 	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	well, away, alsoAway := opened(t, "mail"), opened(t, "mail", "post"), opened(t, "mail")
@@ -150,7 +150,7 @@ func (ready) Stats(ctx context.Context) (chanqadmin.Stats, error) {
 	return chanqadmin.Stats{}, ctx.Err()
 }
 
-func TestQueuesThatHangDoNotKeepOthersFromBeingSeen(t *testing.T) {
+func TestHungQueuesDoNotHideOthers(t *testing.T) {
 	m := chanqprom.New(chanqprom.Config{Timeout: 200 * time.Millisecond})
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
 		defer m.Watch(hung{name})()
@@ -185,7 +185,7 @@ func TestErrorsOfDatabasesAreNotServed(t *testing.T) {
 
 // A queue that cannot be opened at first is looked at again, and so is one that was dropped and made
 // anew, of another kind maybe.
-func TestQueuesThatComeBackAreSeenAgain(t *testing.T) {
+func TestQueuesThatReturnAreMeasuredAgain(t *testing.T) {
 	db := opened(t, "mail")
 	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond})
 	defer m.WatchAll(db, chanq.Config{})()

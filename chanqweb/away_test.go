@@ -13,7 +13,7 @@ import (
 )
 
 // Rates are of just now, or it is said since when there are none.
-func TestRatesThatAreOldAreNotShownAsThoseOfNow(t *testing.T) {
+func TestOldRatesAreNotShownAsCurrent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		end := time.Now()
@@ -37,7 +37,7 @@ func TestRatesThatAreOldAreNotShownAsThoseOfNow(t *testing.T) {
 }
 
 // Figures that are asked for seldom, since they take long, say of when they are.
-func TestFiguresThatAreOldSaySo(t *testing.T) {
+func TestOldFiguresAreMarked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		s := shop.open(everything)

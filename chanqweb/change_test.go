@@ -20,7 +20,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlite"
 )
 
-func TestWhoMayNotChangeAnythingHasNoFormAndNoSuccess(t *testing.T) {
+func TestWithoutPermissionThereAreNoFormsAndChangesFail(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		ids := shop.Kill(shop.Mail, "x", nil, fmt.Errorf("no"))
@@ -42,7 +42,7 @@ func TestWhoMayNotChangeAnythingHasNoFormAndNoSuccess(t *testing.T) {
 }
 
 // The form is genuine, and whoever has it may not change anything any more.
-func TestARightThatWasTakenAwayIsGone(t *testing.T) {
+func TestARevokedPermissionEndsAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		var gone atomic.Bool
@@ -97,7 +97,7 @@ func TestAFormOfAnotherSiteChangesNothing(t *testing.T) {
 	})
 }
 
-func TestTheCookieOfFormsIsForThePageAlone(t *testing.T) {
+func TestTheCookieOfFormsIsLimitedToThePage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newShop(t).open(everything)
 		cookies := s.get("/q/mail/").Cookies()
@@ -156,7 +156,7 @@ func TestChangesAreMadeAndLogged(t *testing.T) {
 }
 
 // Of a group of more messages than one statement changes, a part is purged when the second statement fails.
-func TestAChangeThatFailsHalfWayShowsWhatItHasDone(t *testing.T) {
+func TestAFailedChangeShowsItsPartialResult(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		const dead, step = 1200, 1000
@@ -196,7 +196,7 @@ func groupKey(t *testing.T, page, text string) string {
 	return key
 }
 
-func TestAFormThatMakesNoSenseIsRefused(t *testing.T) {
+func TestAnInvalidFormIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		s := shop.open(everything)
@@ -219,7 +219,7 @@ func TestAFormThatMakesNoSenseIsRefused(t *testing.T) {
 }
 
 // Where a form leads is one of the page's own places, whatever it says.
-func TestAFormLeadsNowhereElse(t *testing.T) {
+func TestAFormDoesNotRedirectElsewhere(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		s := shop.open(everything)
@@ -233,7 +233,7 @@ func TestAFormLeadsNowhereElse(t *testing.T) {
 }
 
 // Anybody may make an address. It says what was done only to the visitor who has just done it.
-func TestANoticeIsOfWhatTheVisitorHasJustDone(t *testing.T) {
+func TestANoticeReportsTheLastChangeOfTheVisitor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		s := shop.open(everything)

@@ -59,7 +59,7 @@ var deepFill = map[string][]string{
 
 // Whatever is in a queue, a page asks the same few things, which read a part of it; and with
 // millions of messages each takes less than a tenth of a second.
-func TestAPageOfADeepQueueAsksAsLittleAsAnother(t *testing.T) {
+func TestAPageOfADeepQueueReadsNoMoreThanAnother(t *testing.T) {
 	n, measured := fewMessages, false
 	if text := os.Getenv(deepVariable); text != "" {
 		var err error

@@ -178,7 +178,7 @@ type letter struct {
 }
 
 // What a decoder could not read it repeats: that is hidden with the body.
-func TestWhatADecoderSaysIsHiddenAsBodiesAre(t *testing.T) {
+func TestErrorsOfADecoderAreHiddenLikeBodies(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		shop.Send(shop.Mail, chanq.Message[[]byte]{Body: []byte(`{"Number":"x","S3CRET":1}`)}, chanq.Message[[]byte]{Body: []byte(`S3CRET`)})
@@ -212,7 +212,7 @@ type frank struct{ chanq.Codec }
 func (frank) Decode(data []byte, _ any) error { return fmt.Errorf("%s is no letter", data) }
 func (frank) Encode(any) ([]byte, error)      { return nil, nil }
 
-func TestARedactorSeesAllBeforeAnybody(t *testing.T) {
+func TestARedactorSeesEveryTextBeforeItIsShown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		shop.Kill(shop.Mail, "S3CRET", map[string]string{"token": "S3CRET"}, fmt.Errorf("no S3CRET"), fmt.Errorf("S3CRET %w", http.ErrAbortHandler))
@@ -271,7 +271,7 @@ func TestAMessageHasItsTypeAndTheCauseOfItsDeath(t *testing.T) {
 	})
 }
 
-func TestMembersAreListedWithWhatTheyHold(t *testing.T) {
+func TestConsumersAreListedWithTheirMessages(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		shop.Fill()
@@ -282,7 +282,7 @@ func TestMembersAreListedWithWhatTheyHold(t *testing.T) {
 	})
 }
 
-func TestWithoutAHistoryThePageSaysSo(t *testing.T) {
+func TestThePageReportsAMissingHistory(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		require.Contains(t, shop.open(chanqweb.Rights{}).see("/q/mail/"), "There is no history of the last hour")
@@ -311,7 +311,7 @@ func (s *shop) statements(f func()) int {
 }
 
 // However many look, the database is asked for the figures of a queue once a second.
-func TestFiguresThatAreFreshAreNotAskedForAgain(t *testing.T) {
+func TestFreshFiguresAreNotReadAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		s := shop.open(chanqweb.Rights{})
@@ -327,7 +327,7 @@ func TestFiguresThatAreFreshAreNotAskedForAgain(t *testing.T) {
 	})
 }
 
-func TestADatabaseThatIsAwayIsSaidToBe(t *testing.T) {
+func TestAnUnavailableDatabaseIsReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		s := shop.open(chanqweb.Rights{})
@@ -346,7 +346,7 @@ func TestADatabaseThatIsAwayIsSaidToBe(t *testing.T) {
 }
 
 // Whatever fails, and on whatever page: what the database says is in the log, and on no page.
-func TestWhatTheDatabaseSaysIsOnNoPage(t *testing.T) {
+func TestErrorsOfTheDatabaseAreOnNoPage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t) // without consumers, whose statements would be among those of pages
 		dead := shop.Kill(shop.Mail, "x", nil, fmt.Errorf("no"))
@@ -390,7 +390,7 @@ func TestWhatTheDatabaseSaysIsOnNoPage(t *testing.T) {
 	})
 }
 
-func TestADatabaseThatHangsIsNotWaitedForLongerThanAllowed(t *testing.T) {
+func TestAHungDatabaseDelaysAPageUpToItsTimeout(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		s := shop.open(chanqweb.Rights{}, func(c *chanqweb.Config) { c.Timeout = 50 * time.Millisecond })

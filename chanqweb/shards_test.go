@@ -11,7 +11,7 @@ import (
 )
 
 // A shard of a queue over several databases is shown by itself, and says which one it is.
-func TestAShardSaysThatItIsOne(t *testing.T) {
+func TestAShardIsMarkedAsOne(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		cfg := chanq.Config{Shard: chanq.ShardMark{Index: 1, Count: 3, Set: chanq.NewID()}}
@@ -27,7 +27,7 @@ func TestAShardSaysThatItIsOne(t *testing.T) {
 }
 
 // Also what lies behind the messages that the page has looked at.
-func TestARedriveOfACauseReachesAllOfIt(t *testing.T) {
+func TestARedriveOfACauseRedrivesAllItsMessages(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		const many = 4_500

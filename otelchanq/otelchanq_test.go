@@ -120,7 +120,7 @@ func (b *backend) queue() (*chanq.Queue[string], *sql.DB) {
 	return q, db
 }
 
-func TestShardsAreToldApart(t *testing.T) {
+func TestShardsAreDistinguished(t *testing.T) {
 	b := newBackend(t)
 	h := b.telemetry.Hooks()
 	h.Sent(chanq.SentEvent{Queue: "orders/east", Messages: 2, Duplicates: 1})
@@ -193,7 +193,7 @@ func TestAQueueIsMeasured(t *testing.T) {
 	require.NotContains(t, b.metrics(), "chanq.queue.messages dead")
 }
 
-func TestWhatATransactionSentIsCountedOnceItIsCommitted(t *testing.T) {
+func TestSendsOfATransactionAreCountedAfterTheCommit(t *testing.T) {
 	b := newBackend(t)
 	q, db := b.queue()
 	send := func(end func(*sql.Tx) error, ms ...chanq.Message[string]) []chanq.Receipt {
@@ -214,7 +214,7 @@ func TestWhatATransactionSentIsCountedOnceItIsCommitted(t *testing.T) {
 }
 
 // Types that say something, below those that do not.
-func TestTheTypeOfAnErrorIsThatOfItsCause(t *testing.T) {
+func TestTheTypeOfAnErrorIsItsCause(t *testing.T) {
 	fault := &url.Error{Op: "Get", URL: "/", Err: io.EOF}
 	for want, err := range map[string]error{
 		"*url.Error":                    chanq.DeadLetter(errors.Join(fmt.Errorf("a: %w, b: %w", fault, io.EOF), io.EOF)),

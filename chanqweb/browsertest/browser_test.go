@@ -252,7 +252,7 @@ func TestAnOperatorRedrivesAGroupInABrowser(t *testing.T) {
 	b.quiet()
 }
 
-func TestAPageFollowsTheFiguresAndObeysKeysInABrowser(t *testing.T) {
+func TestAPageUpdatesItsFiguresAndHandlesKeysInABrowser(t *testing.T) {
 	shop := webshop.New(t, testdb.SQLite)
 	shop.Queue("reports", chanq.Config{})
 	url := open(shop, chanqweb.Rights{})
@@ -290,7 +290,7 @@ func TestAPageFollowsTheFiguresAndObeysKeysInABrowser(t *testing.T) {
 }
 
 // What would run in a careless page runs in none.
-func TestTextsOfIllWillRunNothingInABrowser(t *testing.T) {
+func TestHostileTextsRunNothingInABrowser(t *testing.T) {
 	shop := webshop.New(t, testdb.SQLite)
 	var causes []error
 	for _, evil := range webshop.Evils {

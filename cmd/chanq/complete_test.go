@@ -19,7 +19,7 @@ import (
 	"github.com/chanq/chanq/cmd/chanq/internal/tryout"
 )
 
-func TestAShellIsToldTheQueues(t *testing.T) {
+func TestCompletionListsTheQueues(t *testing.T) {
 	db := newQueue(t, "mail")
 	succeed(t, "", "migrate", "--db", db, "post", "mole")
 	completed := func(args ...string) []string {
@@ -108,7 +108,7 @@ func findings(t *testing.T, r ran) map[string]doctor.Finding {
 	return all
 }
 
-func TestADoctorFindsAQueueThatNobodyTakes(t *testing.T) {
+func TestDoctorFindsAQueueWithoutConsumers(t *testing.T) {
 	db := newQueue(t, "mail")
 	well := findings(t, succeed(t, "", "doctor", "--db", db, "-o", "json"))
 	for _, check := range []string{"round trip", "clock", "version", "journal", "size", "log", "durability", "messages"} {

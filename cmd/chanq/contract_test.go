@@ -41,7 +41,7 @@ var contract = map[string]string{
 // without are the commands that answer in no JSON: a page that is served, and scripts for shells.
 var without = []string{"ui", "help", "completion", "completion bash", "completion fish", "completion powershell", "completion zsh"}
 
-func TestEachCommandSpeaksJSON(t *testing.T) {
+func TestEachCommandPrintsJSON(t *testing.T) {
 	db := newQueue(t, "mail")
 	send := func(bodies ...string) []string {
 		return succeed(t, "", append([]string{"send", "--db", db, "mail"}, bodies...)...).lines()
@@ -132,7 +132,7 @@ func fits(t *testing.T, shape, line string) {
 }
 
 // With -o json an error is a line of JSON, too, and the status says of what kind it is.
-func TestErrorsAreJSONWhereAnswersAre(t *testing.T) {
+func TestErrorsAreJSONIfAnswersAre(t *testing.T) {
 	db := newQueue(t, "mail")
 	stopped, stop := context.WithCancel(t.Context())
 	stop()

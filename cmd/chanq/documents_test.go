@@ -40,7 +40,7 @@ func TestTheCommandsOfTheDocumentsRun(t *testing.T) {
 }
 
 // Every command that a document names is there, and so are the flags that it names beside it.
-func TestTheCommandsAndFlagsOfTheDocumentsAreThere(t *testing.T) {
+func TestTheCommandsAndFlagsOfTheDocumentsExist(t *testing.T) {
 	root := (&app{in: strings.NewReader(""), out: io.Discard, err: io.Discard}).root()
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

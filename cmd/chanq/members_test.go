@@ -15,7 +15,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-func TestMembersAreListedWhileTheyConsume(t *testing.T) {
+func TestRunningConsumersAreListed(t *testing.T) {
 	db := newQueue(t, "mail")
 	succeed(t, "", "migrate", "--db", db, "post")
 	require.Equal(t, "[]\n", succeed(t, "", "members", "--db", db, "-o", "json").out)
@@ -86,7 +86,7 @@ func TestExpiryIsShownWhereThereIsOne(t *testing.T) {
 	require.Contains(t, lines[2], clock(list[1].ExpiresAt))
 }
 
-func TestWhatIsNotDurableIsSaid(t *testing.T) {
+func TestAQueueThatIsNotDurableIsReported(t *testing.T) {
 	var said strings.Builder
 	a := &app{err: &said, out: io.Discard}
 	require.Equal(t, chanq.DurabilityRequired, a.storingConfig(&connection{}).Durability)

@@ -8,7 +8,7 @@ import (
 )
 
 // What is not asked for bodies says nothing of them, whether it goes well or not.
-func TestBodiesAreNotSaid(t *testing.T) {
+func TestBodiesAreNotPrinted(t *testing.T) {
 	const secret = "S3CRET-body"
 	db := newQueue(t, "mail")
 	said := func(args ...string) {

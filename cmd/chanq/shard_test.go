@@ -52,7 +52,7 @@ func TestFlagsOfShardsAreChecked(t *testing.T) {
 	}
 }
 
-func TestShardsAreLookedAtTogether(t *testing.T) {
+func TestShardsAreShownTogether(t *testing.T) {
 	dir := t.TempDir()
 	files := []string{filepath.Join(dir, "a.db"), filepath.Join(dir, "b.db")}
 	var told struct{ Shard chanq.ShardMark }

@@ -9,7 +9,7 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-func TestRatesAreOfTheSamplesThatGrowNoMore(t *testing.T) {
+func TestRatesUseCompleteSamplesOnly(t *testing.T) {
 	at := time.UnixMilli(1_700_000_000_000)
 	sample := func(i int, sent, acked int64) chanqadmin.Sample {
 		return chanqadmin.Sample{At: at.Add(time.Duration(i) * chanqadmin.StepFine), Step: chanqadmin.StepFine, Sent: sent, Acked: acked}

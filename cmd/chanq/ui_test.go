@@ -73,7 +73,7 @@ func (s *serving) get(change func(*http.Request)) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-func TestUIServesAPageForThisMachineThatChangesNothing(t *testing.T) {
+func TestUIServesThisMachineAndIsReadOnly(t *testing.T) {
 	s := serveUI(t, "--db", newQueue(t, "mail"))
 	status, body := s.get(func(*http.Request) {})
 	require.Equal(t, http.StatusOK, status)
@@ -102,7 +102,7 @@ func TestUIHasMetricsAndProbes(t *testing.T) {
 	require.Contains(t, body, `chanq_messages{queue="mail",state="ready"} 0`)
 }
 
-func TestUIWantsItsPasswordAndDoesNotSayIt(t *testing.T) {
+func TestUIRequiresItsPasswordAndDoesNotPrintIt(t *testing.T) {
 	const password = "p4ss-w0rd-of-ui"
 	file := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(file, []byte(password+"\n"), 0o600))
@@ -121,7 +121,7 @@ func TestUIWantsItsPasswordAndDoesNotSayIt(t *testing.T) {
 }
 
 // A browser that follows the figures does not keep the command from ending.
-func TestUIEndsBesideWhoFollows(t *testing.T) {
+func TestUIEndsWhileABrowserFollows(t *testing.T) {
 	s := serveUI(t, "--db", newQueue(t, "mail"))
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/live", nil)
 	require.NoError(t, err)

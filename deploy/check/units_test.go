@@ -13,7 +13,7 @@ import (
 
 // systemd reads the units, and has nothing to say. What they start is not here, so it reads of another
 // program in its place.
-func TestSystemdUnderstandsTheUnits(t *testing.T) {
+func TestTheUnitsAreValidForSystemd(t *testing.T) {
 	program, err := exec.LookPath("systemd-analyze")
 	if err != nil {
 		t.Skip("NOT TESTED by systemd: systemd-analyze is not here (apt-get install systemd)")
@@ -33,7 +33,7 @@ func TestSystemdUnderstandsTheUnits(t *testing.T) {
 
 // Nobody builds the images here. What can be read of them holds: each stage that is copied from is there, and
 // no image is whatever is the latest.
-func TestTheImagesAreOfKnownThings(t *testing.T) {
+func TestTheImagesAreKnown(t *testing.T) {
 	from := regexp.MustCompile(`(?m)^FROM (\S+?)(?: AS (\S+))?$`)
 	copied := regexp.MustCompile(`(?m)^COPY --from=(\S+) `)
 	for _, file := range []string{"ui", "worker"} {

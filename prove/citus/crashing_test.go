@@ -19,7 +19,7 @@ import (
 const crashVariable = "CHANQ_TEST_CITUS_CRASH"
 
 // A schema on the other worker does not notice.
-func TestACrashOfAWorkerStopsItsOwnSchemasOnly(t *testing.T) {
+func TestACrashOfAWorkerStopsOnlyItsOwnSchemas(t *testing.T) {
 	crash := crasher(t)
 	first, second := testdb.New(t, testdb.Citus), testdb.New(t, testdb.Citus)
 	first.Within(5 * time.Minute)

@@ -14,7 +14,7 @@ import (
 
 // As the rebalancer does it, in both of its ways: with writes that wait for all of the move, and with
 // logical replication, where they wait for its end.
-func TestASchemaIsMovedUnderItsProgramsAndNothingIsLost(t *testing.T) {
+func TestNothingIsLostWhileASchemaMoves(t *testing.T) {
 	testdb.Citus.Require(t)
 	for _, way := range []string{"block_writes", "force_logical"} {
 		t.Run(way, func(t *testing.T) {

@@ -47,7 +47,7 @@ func tsqlArgs(dsn string) []string {
 	return []string{"-H", u.Hostname(), "-p", u.Port(), "-U", u.User.Username(), "-P", password, "-D", u.Query().Get("database"), "-o", "fqh"}
 }
 
-func TestEveryStatementOfTheDocumentRunsByProgramsThatAreNotGo(t *testing.T) {
+func TestEveryStatementOfTheDocumentRunsWithOtherPrograms(t *testing.T) {
 	t.Parallel()
 	for _, c := range clients {
 		t.Run(c.name, func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestEveryStatementOfTheDocumentRunsByProgramsThatAreNotGo(t *testing.T) {
 	}
 }
 
-func TestEveryStatementOfTheDocumentRunsByDriversOfOtherLanguages(t *testing.T) {
+func TestEveryStatementOfTheDocumentRunsWithDriversOfOtherLanguages(t *testing.T) {
 	t.Parallel()
 	t.Run("tedious", func(t *testing.T) {
 		t.Parallel()

@@ -96,7 +96,7 @@ func (s *shop) as(own *strings.Replacer, role string) *sql.Conn {
 
 // Nobody can have the function run something else with its owner's rights, by a name that he puts
 // before the one that it means.
-func TestTheFunctionLooksForNamesWhereNobodyElsePutsThem(t *testing.T) {
+func TestTheFunctionResolvesNamesInItsOwnSchemaOnly(t *testing.T) {
 	s := open(t, testdb.Postgres)
 	conn, err := s.DB.Conn(s.Soon())
 	require.NoError(t, err)

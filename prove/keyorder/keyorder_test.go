@@ -15,7 +15,7 @@ func handled(n, from, until int, ended bool) keyorder.Handled {
 	return keyorder.Handled{Key: "a", Number: n, From: at(from), Until: at(until), Ended: ended}
 }
 
-func TestJudge(t *testing.T) {
+func TestChecker(t *testing.T) {
 	h := handled
 	unheard := h(1, 0, 10, false)
 	unheard.MayHave = true
@@ -49,9 +49,9 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestJudgeSent: 1 and 2 were sent together by one that was killed, 3 was rolled back, and
+// TestCheckerOfSentMessages: 1 and 2 were sent together by one that was killed, 3 was rolled back, and
 // 4 was sent later.
-func TestJudgeSent(t *testing.T) {
+func TestCheckerOfSentMessages(t *testing.T) {
 	h := handled
 	sent := map[string]keyorder.Sent{"a": {Last: 4, Unsure: map[int]int{1: 2, 2: 2}, Never: map[int]bool{3: true}}}
 	for _, test := range []struct {

@@ -10,7 +10,7 @@
 //
 // The tests are short; to go on for longer, and with as many kills as one likes:
 //
-//	go test ./prove/keystorm -v -timeout 20m -run Storm/postgres -storm.for 10m -storm.kills 100
+//	go test ./prove/keystorm -v -timeout 20m -run Killed/postgres -storm.for 10m -storm.kills 100
 package keystorm_test
 
 import (
@@ -60,7 +60,7 @@ var engines = map[string]testdb.Engine{
 	testdb.StandIn.Name: testdb.StandIn, testdb.StandInVersions.Name: testdb.StandInVersions,
 }
 
-func TestStorm(t *testing.T) {
+func TestOrderSurvivesKilledProcesses(t *testing.T) {
 	for _, e := range []testdb.Engine{testdb.SQLite, testdb.Postgres, testdb.StandIn, testdb.StandInVersions} {
 		t.Run(e.Name, func(t *testing.T) {
 			t.Parallel()

@@ -14,14 +14,14 @@ import (
 	"github.com/chanq/chanq/prove/testdb/crew"
 )
 
-var stormTimes = flag.Bool("storm.times", false, "measure how soon slots change hands (TestHandOvers)")
+var stormTimes = flag.Bool("storm.times", false, "measure how soon slots change hands (TestSlotsMoveWithinTheirTimes)")
 
-// TestHandOvers measures, over processes, how soon the slots are where they should be after
+// TestSlotsMoveWithinTheirTimes measures, over processes, how soon the slots are where they should be after
 // one has joined, left, or was killed, and for how long a slot is nobody's while some come and
 // go each second. Its verdict hangs on the machine, so it runs only where it is asked for:
 //
 //	go test ./prove/keystorm -v -run HandOvers -storm.times -storm.lease 5s
-func TestHandOvers(t *testing.T) {
+func TestSlotsMoveWithinTheirTimes(t *testing.T) {
 	if !*stormTimes {
 		t.Skip("a measurement: -storm.times")
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-func TestTheJudgeKnowsTheGuilty(t *testing.T) {
+func TestTheCheckerIdentifiesPoisonMessages(t *testing.T) {
 	id := chanq.ID{1}
 	for name, c := range map[string]struct {
 		events []Event // of one message
@@ -49,7 +49,7 @@ func TestTheJudgeKnowsTheGuilty(t *testing.T) {
 	}
 }
 
-func TestAStandstillIsMeasuredUntilTheEndOfTheSends(t *testing.T) {
+func TestAnInterruptionIsMeasuredUntilTheEndOfTheSends(t *testing.T) {
 	h := told("0 0:intended 0:stored 1:got1nack 1:confirmed1 0:stored 20 1:got2 1:confirmed2 0:stored")
 	sends, settles := h.still(15 * second)
 	require.Equal(t, []time.Duration{11*time.Second - 1, 12*time.Second - 1}, []time.Duration{sends, settles})

@@ -53,7 +53,7 @@ func told(words string) *History {
 
 const sent = "0 0:intended 0.1 0:stored 1 "
 
-func TestTheJudgeExplainsWhatIsPromised(t *testing.T) {
+func TestTheCheckerExplainsTheGuarantees(t *testing.T) {
 	for name, c := range map[string]struct {
 		words    string
 		outage   Span
@@ -114,7 +114,7 @@ func stale(words string) *History {
 	return h
 }
 
-func TestTheJudgeFindsWhatIsBroken(t *testing.T) {
+func TestTheCheckerFindsViolations(t *testing.T) {
 	for name, c := range map[string]struct {
 		words, want string
 		outage      Span
@@ -160,7 +160,7 @@ func TestTheJudgeFindsWhatIsBroken(t *testing.T) {
 	}
 }
 
-func TestTheJudgeKnowsAMessageByItsID(t *testing.T) {
+func TestTheCheckerIdentifiesAMessageByItsID(t *testing.T) {
 	h := told(sent)
 	h.Add(1, Event{Kind: Got, At: second, Name: "a", ID: chanq.ID{2}, Attempt: 1})
 	h.Add(1, Event{Kind: Confirmed, At: second, Name: "a", Attempt: 1})
@@ -171,7 +171,7 @@ func TestTheJudgeKnowsAMessageByItsID(t *testing.T) {
 	require.Contains(t, h.Judge().Faults[0], "is that of a")
 }
 
-func TestTheJudgeCounts(t *testing.T) {
+func TestTheCheckerCounts(t *testing.T) {
 	h := told("0 0:intended 0.1 0:stored 3 x1 x7 21 2:got3 22 2:confirmed3")
 	h.Add(0, Event{Kind: Intended, Name: "b"})
 	h.Add(1, Event{Kind: Got, At: second, Name: "b", ID: chanq.ID{2}, Attempt: 1, How: Bury})
@@ -182,9 +182,9 @@ func TestTheJudgeCounts(t *testing.T) {
 	require.Equal(t, Verdict{Messages: 3, Stored: 1, Delivered: 2, Deliveries: 2, Unsure: 1, Unseen: 2, MostAttempt: 3, Acked: 1, Buried: 1}, v)
 }
 
-// TestTheJudgeKnowsWhichLeasesMayBeLost: process 1 lost its lease at the 100th
+// TestTheCheckerKnowsWhichLeasesMayBeLost: process 1 lost its lease at the 100th
 // second, and told so.
-func TestTheJudgeKnowsWhichLeasesMayBeLost(t *testing.T) {
+func TestTheCheckerKnowsWhichLeasesMayBeLost(t *testing.T) {
 	seconds := func(from, to int64) Span { return Span{from * second, to * second} }
 	for name, c := range map[string]struct {
 		lock, otherLock, freeze, otherFreeze Span
@@ -223,7 +223,7 @@ func TestTheJudgeKnowsWhichLeasesMayBeLost(t *testing.T) {
 	}
 }
 
-func TestASuccessorSendsAgainWhatMayNotBeStored(t *testing.T) {
+func TestASuccessorRepeatsSendsOfUnknownOutcome(t *testing.T) {
 	h := NewHistory(time.Second)
 	h.Add(1, Event{Kind: Intended, Name: "stored", ID: chanq.ID{1}})
 	h.Add(1, Event{Kind: Intended, Name: "without an ID"})

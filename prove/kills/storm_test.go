@@ -53,9 +53,9 @@ func TestCitusSurvivesKilledProcessesThroughTheNodeOfTheSchema(t *testing.T) {
 	survive(t, storm{Engine: "citus-holder", Address: testdb.CitusHolder.Create(t), Rate: 200})
 }
 
-// TestSQLServerStandInSurvivesKilledProcesses: the stand-in keeps its tables in
+// TestTheSQLServerEmulatorSurvivesKilledProcesses: the stand-in keeps its tables in
 // memory, so it is not restarted.
-func TestSQLServerStandInSurvivesKilledProcesses(t *testing.T) {
+func TestTheSQLServerEmulatorSurvivesKilledProcesses(t *testing.T) {
 	testdb.Long(t)
 	survive(t, storm{Engine: "sqlserver", Address: testdb.StandIn.Create(t), Rate: 400})
 }

@@ -132,7 +132,7 @@ func TestSettlesThatHangDoNotKeepShutdownFromReturning(t *testing.T) {
 	})
 }
 
-func TestAReaderThatStopsKeepsNoMoreThanItsPrefetch(t *testing.T) {
+func TestAReaderThatStopsHoldsAtMostItsPrefetch(t *testing.T) {
 	onEach(t, func(w *world) {
 		const prefetch, total = 50, 2000
 		q := w.Queue("work", chanq.Config{})
@@ -169,7 +169,7 @@ func TestAReaderThatStopsKeepsNoMoreThanItsPrefetch(t *testing.T) {
 	})
 }
 
-func TestAHugeBodyHarmsNothingElse(t *testing.T) {
+func TestAHugeBodyAffectsNoOtherMessage(t *testing.T) {
 	onEach(t, func(w *world) {
 		q := w.Queue("work", chanq.Config{})
 		p := testdb.Produce(w, q, chanq.ProducerConfig{})

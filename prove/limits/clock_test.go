@@ -44,7 +44,7 @@ func skewed(t *testing.T, e testdb.Engine, off time.Duration) *world {
 
 // A process whose clock is off by a day, either way, sees what others see: due
 // times, leases and retention are the database's.
-func TestAClientsClockDecidesNothing(t *testing.T) {
+func TestTheClockOfAClientHasNoEffect(t *testing.T) {
 	t.Parallel()
 	for _, e := range engines {
 		for _, off := range []time.Duration{24 * time.Hour, -24 * time.Hour} {

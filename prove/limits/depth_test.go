@@ -66,7 +66,7 @@ func countedSQLite(t *testing.T) (*sql.DB, sqlbatch.Queue) {
 
 // Who asks the view for everything but bodies has none read: of one that is a blob, its length stands
 // in the row's header. This connection refuses to read a value as long as the body.
-func TestOnSQLiteTheViewReadsNoBodyThatIsNotAskedFor(t *testing.T) {
+func TestOnSQLiteTheViewReadsNoUnselectedBody(t *testing.T) {
 	t.Parallel()
 	db, _ := countedSQLite(t)
 	for _, text := range append(sqlite.Dialect.View(sqlbatch.Names{Queue: "work"}), "INSERT INTO chanq_work (body) VALUES (zeroblob(3000000))") {
@@ -100,7 +100,7 @@ SELECT CAST(printf('%06d%010d', ?3, i) AS BLOB), i % 4 - 1, CAST(round((julianda
 	require.NoError(t, err)
 }
 
-func TestOnSQLiteAMillionOtherMessagesDoNotMakeAClaimDearer(t *testing.T) {
+func TestOnSQLiteTheCostOfAClaimDoesNotGrowWithAMillionMessages(t *testing.T) {
 	t.Parallel()
 	db, q := countedSQLite(t)
 	ready := func() { fillSQLite(t, db, 1000, "-i", "") }
@@ -149,7 +149,7 @@ func runIt(t *testing.T, db *sql.DB, st sqlbatch.Statement) int {
 	return len(rows)
 }
 
-func TestOnPostgreSQLAMillionOtherMessagesDoNotMakeAClaimDearer(t *testing.T) {
+func TestOnPostgreSQLTheCostOfAClaimDoesNotGrowWithAMillionMessages(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Open(t)
 	names := sqlbatch.Names{Queue: "work"}
@@ -203,7 +203,7 @@ func buffersRead(t *testing.T, db *sql.DB, st sqlbatch.Statement) int {
 	return sum
 }
 
-func TestOnTheStandInManyOtherMessagesDoNotMakeAClaimDearer(t *testing.T) {
+func TestOnTheEmulatorTheCostOfAClaimDoesNotGrowWithTheMessages(t *testing.T) {
 	t.Parallel()
 	others, held := testdb.Of(10_000, 50_000/slower), testdb.Of(5_000, 10_000/slower)
 	server := mssqltest.Start(t, mssqltest.Options{ReadCommittedSnapshot: true})

@@ -88,7 +88,7 @@ func TestIdleProducersAndConsumersHoldNoConnection(t *testing.T) {
 
 // A claim that hangs, in one queue, while claims of another wait for nothing; whether
 // the *sql.DB has a limit, which the application has used up, or not.
-func TestAQueueThatHangsKeepsNoOtherWaiting(t *testing.T) {
+func TestAHungQueueDelaysNoOther(t *testing.T) {
 	for _, limited := range []bool{false, true} {
 		name := map[bool]string{false: "WithoutALimit", true: "WhereTheApplicationHasUsedUpTheLimit"}[limited]
 		t.Run(name, func(t *testing.T) {

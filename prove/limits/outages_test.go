@@ -58,7 +58,7 @@ func (w *world) everyWrite(f faultdb.Fault) {
 		st.Claim(sqlbatch.ClaimParams{Rows: 1, Inline: sqlbatch.MaxBody}), st.Ack(nil), st.Extend([16]byte{}, nil, time.Second))
 }
 
-func TestStatementsThatAreUndoneForEverAreAnOutage(t *testing.T) {
+func TestStatementsThatAreAlwaysRolledBackAreAnOutage(t *testing.T) {
 	onEach(t, func(w *world) {
 		var told outages
 		q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Availability: told.add}})
@@ -87,7 +87,7 @@ func TestStatementsThatAreUndoneForEverAreAnOutage(t *testing.T) {
 }
 
 // A process that opened the file and never ends its transaction.
-func TestALockThatIsNeverGivenUpIsAnOutage(t *testing.T) {
+func TestALockThatIsNeverReleasedIsAnOutage(t *testing.T) {
 	testdb.Long(t) // for 20 s: another process needs a file
 	t.Parallel()
 	w := newWorld(t, testdb.SQLite)
@@ -124,7 +124,7 @@ func TestALockThatIsNeverGivenUpIsAnOutage(t *testing.T) {
 
 // A SQLite file that may not grow: what is deleted makes room. A row grows a little when
 // it is claimed, so these leave that much of their pages.
-func TestAFullDiskHoldsUpSendsUntilThereIsRoom(t *testing.T) {
+func TestAFullDiskDelaysSendsUntilThereIsRoom(t *testing.T) {
 	testdb.OnEach(t, []testdb.Engine{testdb.Memory, testdb.SQLite}, func(w *testdb.World) {
 		w.Open()
 		fullDisk(w.T, &world{w})

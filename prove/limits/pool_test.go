@@ -143,7 +143,7 @@ func TestHandlersCannotTakeTheConnectionsOfTheirSettles(t *testing.T) {
 	})
 }
 
-func TestConnectionsAreCountedOverAllThatRuns(t *testing.T) {
+func TestTheConnectionLimitCoversAllProducersAndConsumers(t *testing.T) {
 	onEach(t, func(w *world) {
 		if w.Engine.Dialect.Traits().OneWriter {
 			w.Skip("all queues of a SQLite database share one connection")

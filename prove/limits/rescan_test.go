@@ -63,7 +63,7 @@ func sum(times []time.Duration) (all time.Duration) {
 // Somebody's snapshot keeps a great many dead entries where the queue begins. Claims
 // do not walk them. Rescans do, but all consumers together spend a twentieth of the time
 // on that.
-func TestOnPostgreSQLRescansOfALongBeginningTakeATwentiethOfTheTime(t *testing.T) {
+func TestOnPostgreSQLRescansOfManyDeadEntriesTake5PercentOfTheTime(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
 	}

@@ -100,7 +100,7 @@ func (s *said) requireNone(t *testing.T, secrets ...string) {
 	}
 }
 
-func TestNothingSaysWhatMessagesHold(t *testing.T) {
+func TestNoErrorOrLogContainsABody(t *testing.T) {
 	onEach(t, func(w *world) {
 		var s said
 		cfg := chanq.Config{Hooks: s.hooks(), Spec: chanq.Spec{MaxBody: 10_000, MaxAttempts: 3}}

@@ -14,7 +14,7 @@ import (
 // What an open snapshot keeps the database from cleaning up lies before the head: a claim
 // does not walk it, while one from the beginning does. And where its page has room, a claim
 // leaves no entry in any index.
-func TestOnPostgreSQLClaimsDoNotWalkWhatASnapshotKeeps(t *testing.T) {
+func TestOnPostgreSQLClaimsDoNotReadRowsKeptByASnapshot(t *testing.T) {
 	testdb.Postgres.Require(t)
 	w := newWorld(t, testdb.Postgres)
 	const rounds, each = 20, 500

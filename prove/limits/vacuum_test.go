@@ -87,7 +87,7 @@ func (w *world) vacuums() int64 {
 
 const oftenEnough = 100 * time.Millisecond
 
-func TestTheLiveTableStaysSmallThoughNobodyElseVacuumsIt(t *testing.T) {
+func TestTheLiveTableStaysSmallWithoutAutovacuum(t *testing.T) {
 	w, q := newWearing(t, chanq.Config{VacuumEvery: oftenEnough})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	size := func() int64 { return w.ask(`SELECT pg_total_relation_size('chanq_work')`) }
@@ -106,7 +106,7 @@ func TestTheLiveTableStaysSmallThoughNobodyElseVacuumsIt(t *testing.T) {
 }
 
 // A report that runs for hours keeps all that died since it began.
-func TestAVacuumInVainIsNotRepeatedAtOnce(t *testing.T) {
+func TestAVacuumWithoutEffectIsNotRepeatedAtOnce(t *testing.T) {
 	w, q := newWearing(t, chanq.Config{VacuumEvery: oftenEnough})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	report, err := w.DB.BeginTx(context.Background(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
@@ -162,7 +162,7 @@ END $$`)
 }
 
 // Idle consumers are many, in some programs hundreds.
-func TestAConsumerThatTakesNothingDoesNotLookAtTheTable(t *testing.T) {
+func TestAFullConsumerDoesNotReadTheTable(t *testing.T) {
 	w, q := newWearing(t, chanq.Config{VacuumEvery: 10 * time.Millisecond})
 	var looks atomic.Int64
 	w.countLooks(&looks)

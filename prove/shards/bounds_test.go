@@ -11,9 +11,9 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// TestWhatWaitsForReadersOfAllShardsKeepsWithinItsBytes: all shards together buffer PrefetchBytes, and one
+// TestBufferedMessagesOfAllShardsStayWithinTheirBytes: all shards together buffer PrefetchBytes, and one
 // lease of each is on its way to a reader.
-func TestWhatWaitsForReadersOfAllShardsKeepsWithinItsBytes(t *testing.T) {
+func TestBufferedMessagesOfAllShardsStayWithinTheirBytes(t *testing.T) {
 	for _, kind := range []struct {
 		name string
 		cfg  chanq.Config
@@ -50,8 +50,8 @@ func TestWhatWaitsForReadersOfAllShardsKeepsWithinItsBytes(t *testing.T) {
 	}
 }
 
-// TestABodyLargerThanAShardsPartComesAlone: each shard buffers one at a time.
-func TestABodyLargerThanAShardsPartComesAlone(t *testing.T) {
+// TestABodyLargerThanTheShareOfAShardIsDeliveredAlone: each shard buffers one at a time.
+func TestABodyLargerThanTheShareOfAShardIsDeliveredAlone(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
 		q := w.queue(chanq.Config{})

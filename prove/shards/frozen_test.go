@@ -12,9 +12,9 @@ import (
 	"github.com/chanq/chanq/prove/testdb/netproxy"
 )
 
-// TestAPlaceThatFreezesDelaysItsOwnMessagesOnly: it refuses nothing and breaks no connection, as a
+// TestAFrozenShardDelaysItsOwnMessagesOnly: it refuses nothing and breaks no connection, as a
 // server that is stopped, or a network that swallows what it is given.
-func TestAPlaceThatFreezesDelaysItsOwnMessagesOnly(t *testing.T) {
+func TestAFrozenShardDelaysItsOwnMessagesOnly(t *testing.T) {
 	t.Parallel()
 	withServer(t, func(t *testing.T, sqlite, server testdb.Engine) {
 		freeze(newWorld(t, sqlite, server, sqlite))

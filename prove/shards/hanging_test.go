@@ -24,8 +24,8 @@ func within(t require.TestingT, began time.Time) {
 	require.Less(t, time.Since(began), testdb.Patience/2)
 }
 
-// TestErrorsOfCallsForAllNameTheShard that they are of.
-func TestErrorsOfCallsForAllNameTheShard(t *testing.T) {
+// TestErrorsOfCallsForAllShardsNameTheShard that they are of.
+func TestErrorsOfCallsForAllShardsNameTheShard(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
 		q := w.queue(brief(chanq.Config{}))
@@ -82,8 +82,8 @@ func deaf(w *world, place int) *sql.DB {
 	return db
 }
 
-// TestAQueueOpensBesideAPlaceThatAcceptsAndSaysNothing.
-func TestAQueueOpensBesideAPlaceThatAcceptsAndSaysNothing(t *testing.T) {
+// TestAQueueOpensAlthoughAShardDoesNotAnswer.
+func TestAQueueOpensAlthoughAShardDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	withServer(t, func(t *testing.T, sqlite, server testdb.Engine) {
 		w := newWorld(t, sqlite, server, sqlite)
@@ -142,8 +142,8 @@ func (w *world) stuckOpening(queue string, place int) (q *chanqshards.Queue[stri
 	return q, attempts, release
 }
 
-// TestTheEndIsBoundedThoughAShardHangsWhileItOpens: of a consumer, and of a producer that gives up.
-func TestTheEndIsBoundedThoughAShardHangsWhileItOpens(t *testing.T) {
+// TestShutdownIsBoundedAlthoughAShardHangsWhileOpening: of a consumer, and of a producer that gives up.
+func TestShutdownIsBoundedAlthoughAShardHangsWhileOpening(t *testing.T) {
 	withServer(t, func(t *testing.T, sqlite, server testdb.Engine) {
 		w := newWorld(t, sqlite, server)
 		w.queue(chanq.Config{})
@@ -170,8 +170,8 @@ func TestTheEndIsBoundedThoughAShardHangsWhileItOpens(t *testing.T) {
 	})
 }
 
-// TestWhatMayGoAnywhereDoesNotGoWhereNobodyAnswers, though less waits there than elsewhere.
-func TestWhatMayGoAnywhereDoesNotGoWhereNobodyAnswers(t *testing.T) {
+// TestMessagesWithoutAKeyAvoidAnUnavailableShard, though less waits there than elsewhere.
+func TestMessagesWithoutAKeyAvoidAnUnavailableShard(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
 		down := make(chan struct{})

@@ -15,9 +15,9 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// TestAPlaceThatIsAwayDelaysItsOwnMessagesOnly has one of three go away, in two ways, while a
+// TestAnUnavailableShardDelaysItsOwnMessagesOnly has one of three go away, in two ways, while a
 // consumer reads and a producer sends, and come back.
-func TestAPlaceThatIsAwayDelaysItsOwnMessagesOnly(t *testing.T) {
+func TestAnUnavailableShardDelaysItsOwnMessagesOnly(t *testing.T) {
 	for _, way := range []struct {
 		name string
 		go_  func(*world, int)
@@ -94,7 +94,7 @@ func outage(w *world, goAway func(*world, int)) {
 	}
 }
 
-func TestWhatCannotBeStoredIsToldOfAllShards(t *testing.T) {
+func TestUnsentMessagesOfAllShardsAreReported(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
 		var told atomic.Int64

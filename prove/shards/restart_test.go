@@ -71,7 +71,7 @@ func handleAndTell(ctx context.Context, q *chanqshards.Queue[string]) error {
 	return c.Shutdown(context.Background())
 }
 
-func TestNothingIsLostThoughProcessesAreKilled(t *testing.T) {
+func TestNothingIsLostAlthoughProcessesAreKilled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
 	q := w.queue(chanq.Config{})
@@ -159,9 +159,9 @@ func send(ctx context.Context, e errand, _ <-chan string) error {
 	})
 }
 
-// TestWhatASenderWasToldIsStoredOnceThoughItIsKilled: each life begins with the batch before the one
+// TestConfirmedMessagesOfAKilledSenderAreStoredOnce: each life begins with the batch before the one
 // that the former was killed in, since it cannot know.
-func TestWhatASenderWasToldIsStoredOnceThoughItIsKilled(t *testing.T) {
+func TestConfirmedMessagesOfAKilledSenderAreStoredOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
 	q := w.queue(chanq.Config{})

@@ -70,7 +70,7 @@ func TestTextsDoNotDependOnTheSessionsEncoding(t *testing.T) {
 }
 
 // SQL_ASCII is no encoding: PostgreSQL holds what it is given.
-func TestAClaimReturnsAKeyThatIsNoText(t *testing.T) {
+func TestAClaimReturnsAKeyOfInvalidText(t *testing.T) {
 	db := pgtest.Encoding(t, "SQL_ASCII")
 	names := sqlbatch.Names{Queue: "orders"}
 	testdb.MigrateTables(t, postgres.Dialect, db, names)

@@ -58,7 +58,7 @@ SELECT gen_random_uuid(), i % 64, (nextval('chanq_orders__seq') << 20) + 1, 'k' 
 FROM generate_series(1, $1) AS i`, rows)
 }
 
-func TestPlansOfOrderedQueuesKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
+func TestPlansOfOrderedQueuesUseTheIndexesWithAnyStatistics(t *testing.T) {
 	q, read := newOrdered(t)
 	conn, err := q.db.Conn(q.ctx)
 	require.NoError(t, err)

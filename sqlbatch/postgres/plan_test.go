@@ -78,7 +78,7 @@ func keda(t *testing.T, queue string) sqlbatch.Statement {
 }
 
 // Statistics of a queue's table are never right: these are the worst of them.
-func TestPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
+func TestPlansUseTheIndexesWithAnyStatistics(t *testing.T) {
 	q := newQueue(t)
 	conn, err := q.db.Conn(q.ctx)
 	require.NoError(t, err)
@@ -199,7 +199,7 @@ func TestPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
 
 // Priorities rest on an Append that runs its parts in the order of the text, one
 // after the other: no part of it may run beside another.
-func TestLanesAreEnteredInTheirOrder(t *testing.T) {
+func TestPrioritiesAreReadInTheirOrder(t *testing.T) {
 	q := newQueue(t)
 	q.fill(10_000)
 	q.exec(`ANALYZE chanq_orders`)
@@ -229,7 +229,7 @@ func TestLanesAreEnteredInTheirOrder(t *testing.T) {
 
 // A page begins at its place: it reads what it shows, and a few entries more, also in the
 // midst of messages that are all due at one time.
-func TestAPageReadsNothingBeforeItsPlace(t *testing.T) {
+func TestAPageReadsNothingBeforeItsCursor(t *testing.T) {
 	q := newQueue(t)
 	for state, in := range map[sqlbatch.State]int{sqlbatch.Ready: -3_600_000, sqlbatch.Scheduled: 3_600_000, sqlbatch.Leased: -3_600_000} {
 		q.exec(`DELETE FROM chanq_orders`)
@@ -316,7 +316,7 @@ func (q *serverQueue) read(st sqlbatch.Statement) (n int64) {
 }
 
 // What is leased lies before what is ready.
-func TestCountsEachStateUpToTheLimitWhateverTheOthersHold(t *testing.T) {
+func TestCountsEachStateUpToTheLimitIndependently(t *testing.T) {
 	const limit, hour = 100, 3_600_000
 	states := []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Leased}
 	place := map[sqlbatch.State]int{sqlbatch.Ready: -hour, sqlbatch.Scheduled: hour, sqlbatch.Leased: -3 * hour}

@@ -77,7 +77,7 @@ func (r *reader) claimAll(n int, lease time.Duration) {
 // queue is paused; an entry for each message, a row to lock, and one to change.
 const keysOfClaim int64 = 1 + 3*100
 
-func TestAClaimReadsNoMoreKeysWhateverTheBacklog(t *testing.T) {
+func TestTheKeysReadByAClaimDoNotDependOnTheBacklog(t *testing.T) {
 	t.Parallel()
 	for _, backlog := range []struct {
 		name                     string
@@ -117,7 +117,7 @@ func TestAClaimReadsNoMoreKeysWhateverTheBacklog(t *testing.T) {
 
 // What a claim changes, and an extension and a release, is in no index: they leave no
 // ghosts.
-func TestOnlyWhatMovesOrEndsAMessageWritesAnIndex(t *testing.T) {
+func TestOnlyMovesAndEndsOfAMessageWriteAnIndex(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, mssqltest.Options{})
 	rows := makeRows(10, 0)
@@ -147,7 +147,7 @@ func TestOnlyWhatMovesOrEndsAMessageWritesAnIndex(t *testing.T) {
 
 // What is asked of one state reads no more of the others' entries than the limit says,
 // and counts right up to it whatever they are.
-func TestLooksReadNoMoreKeysWhateverTheOtherStatesHold(t *testing.T) {
+func TestTheKeysReadByLooksDoNotDependOnOtherStates(t *testing.T) {
 	t.Parallel()
 	const limit, few = 400, 10
 	ago := sqlbatch.Heads{math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64} // a HeadMargin
@@ -208,7 +208,7 @@ func TestLooksReadNoMoreKeysWhateverTheOtherStatesHold(t *testing.T) {
 }
 
 // A page begins at its place, also in the midst of messages that are all due at one time.
-func TestAPageReadsNoKeysBeforeItsPlace(t *testing.T) {
+func TestAPageReadsNoKeysBeforeItsCursor(t *testing.T) {
 	t.Parallel()
 	const n = 10
 	q := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true})

@@ -233,7 +233,7 @@ func namesParameters(t *testing.T, n sqlbatch.Names) {
 }
 
 // If the collation of a database is case-sensitive, so are names of columns, variables and aliases.
-func TestNamesAreSpelledInOneWay(t *testing.T) {
+func TestNamesHaveOneSpelling(t *testing.T) {
 	spelled, name := map[string]string{}, regexp.MustCompile(`^@?[A-Za-z_]\w*$`)
 	for _, n := range kinds {
 		for file, s := range goldens(n) {

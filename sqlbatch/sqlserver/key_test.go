@@ -39,7 +39,7 @@ func leaseOne(t *testing.T, ctx context.Context, q *chanq.Queue[int], key string
 	return leases[0]
 }
 
-func TestBesideAnOpenKeyedSendTxNobodyWaitsButWhoHasTheSameKey(t *testing.T) {
+func TestOnlySendsOfTheSameKeyWaitForAnOpenKeyedSendTx(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, orders *chanq.Queue[int]) {
 		z := leaseOne(t, ctx, orders, "z")
 		tx := begin(t, ctx, q)
@@ -66,7 +66,7 @@ func TestBesideAnOpenKeyedSendTxNobodyWaitsButWhoHasTheSameKey(t *testing.T) {
 	})
 }
 
-func TestBesideAnOpenAckTxOfAKeyedMessageKeyedSendsDoNotWait(t *testing.T) {
+func TestKeyedSendsDoNotWaitForAnOpenAckTxOfAKeyedMessage(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, orders *chanq.Queue[int]) {
 		m := leaseOne(t, ctx, orders, "m")
 		tx := begin(t, ctx, q)
@@ -112,7 +112,7 @@ func TestFindLocksNoRowForAKey(t *testing.T) {
 
 // Both found the key free: the index decides, and the second hears that there is
 // one, which is repeated.
-func TestTwoWhoFindAKeyFreeAreToldApartByTheIndex(t *testing.T) {
+func TestTheIndexRejectsTheSecondOfTwoEqualKeys(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
 	q := newQueue(t, mssqltest.Options{})

@@ -196,7 +196,7 @@ func oneLife(t *testing.T, rcsi bool, f mssqltest.Fault) {
 	seen.requireAlternating(t)
 }
 
-func TestNothingIsLostWhateverFailsAndWhenever(t *testing.T) {
+func TestNothingIsLostAfterAnyFaultAtAnyStatement(t *testing.T) {
 	t.Parallel()
 	faults := []struct {
 		name  string

@@ -191,7 +191,7 @@ func TestAClaimOfAThousandRowsTakesNoTableLock(t *testing.T) {
 }
 
 // What a claim walks past is leased, and its holders settle and extend it meanwhile.
-func TestAClaimKeepsNoLockOnWhatItWalksPast(t *testing.T) {
+func TestAClaimKeepsNoLockOnRowsThatItSkips(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		for name := range suite.Settles(q.Queue) {
 			passed := q.leased(5)
@@ -218,7 +218,7 @@ func TestAClaimKeepsNoLockOnWhatItWalksPast(t *testing.T) {
 }
 
 // Each claim that runs beside others takes its own, and each message is taken once.
-func TestClaimsAndSettlesBesideEachOtherDoNotDeadlock(t *testing.T) {
+func TestConcurrentClaimsAndSettlesDoNotDeadlock(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		const claimers, messages = 4, 600
 		for range messages / 100 {
@@ -327,7 +327,7 @@ func TestADeadlockWithTheApplicationCostsARepetition(t *testing.T) {
 
 // Each statement for the dead locks a row by its key first, and its entries in the other indexes after that. So it passes over a row of
 // which only the key is locked, and holds nothing that the holder of the key needs.
-func TestStatementsForTheDeadPassOverARowWhoseKeyIsLocked(t *testing.T) {
+func TestStatementsForDeadMessagesSkipARowWithALockedKey(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		dead := q.leased(4)
 		q.rows(suite.Settles(q.Queue, dead...)["bury"])
@@ -387,7 +387,7 @@ func (q *queue) empty() bool {
 	return rows[0][0] == int64(1)
 }
 
-func TestNothingThatIsNotCommittedMakesAQueueEmpty(t *testing.T) {
+func TestAnUncommittedDeleteDoesNotMakeAQueueEmpty(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		require.True(t, q.empty())
 		for name := range suite.Settles(q.Queue) {
@@ -466,7 +466,7 @@ func (q *queue) beforeLine(begins string, what func() error) {
 }
 
 // Purges, trims and redrives by time pass over a dead message that a redrive by ID has locked, and keep no lock that it needs.
-func TestWhatPassesOverTheDeadDeadlocksWithNoRedrive(t *testing.T) {
+func TestPurgesAndTrimsDoNotDeadlockWithRedrives(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		for name, st := range map[string]sqlbatch.Statement{
 			"purge":   q.Purge(sqlbatch.Dead, 10, sqlbatch.Window{}),

@@ -71,7 +71,7 @@ func eachReading(t *testing.T, slots int, test func(t *testing.T, q *ordered)) {
 }
 
 // What a read touches does not grow with what waits behind its rows, nor with the ghosts that lie before it.
-func TestAReadReadsNoMoreKeysWhateverTheBacklog(t *testing.T) {
+func TestTheKeysReadByAReadDoNotDependOnTheBacklog(t *testing.T) {
 	t.Parallel()
 	const rows = 64
 	keys := map[string]int64{}

@@ -183,7 +183,7 @@ func TestHeadsArriveAsPackedAndWithinTheDatesThereAre(t *testing.T) {
 	}
 }
 
-func TestErrorTextsStayApartWhateverTheirBytes(t *testing.T) {
+func TestErrorTextsOfAnyBytesAreSeparated(t *testing.T) {
 	long := strings.Repeat("é", sqlbatch.MaxError)
 	items := []sqlbatch.BuryItem{
 		{Item: sqlbatch.Item{ID: [16]byte{1}}, Error: "cut \xc3"},

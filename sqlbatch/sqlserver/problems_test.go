@@ -15,7 +15,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-func TestProblemsAreToldApart(t *testing.T) {
+func TestProblemsAreDistinguished(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
 	s := mssqltest.Start(t, mssqltest.Options{})
@@ -39,7 +39,7 @@ func TestProblemsAreToldApart(t *testing.T) {
 	require.Equal(t, [][]any{{sqlbatch.ProblemDurability, "DELAYED_DURABILITY = FORCED"}}, q.rows(q.Problems()))
 }
 
-func TestAMemberThatIsLockedHoldsUpNoOtherAndItselfNotForLong(t *testing.T) {
+func TestALockedConsumerRowDelaysNoOtherConsumer(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		held := sqlbatch.Member{ID: [16]byte{1}, Name: "held", For: time.Minute}
 		q.exec(q.Join(held))

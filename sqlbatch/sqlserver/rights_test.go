@@ -69,7 +69,7 @@ func requireRefused(t *testing.T, want int32, err error) {
 	require.Equal(t, want, e.Number)
 }
 
-func TestTheDocumentedRightsOfAProducerSuffice(t *testing.T) {
+func TestTheDocumentedPermissionsOfAProducerSuffice(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
 	q := newQueue(t, mssqltest.Options{})
@@ -115,7 +115,7 @@ func TestTheDocumentedRightsOfAProducerSuffice(t *testing.T) {
 	requireRefused(t, 262, err)
 }
 
-func TestTheDocumentedRightsOfAConsumerSuffice(t *testing.T) {
+func TestTheDocumentedPermissionsOfAConsumerSuffice(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
 	q := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}})
@@ -156,7 +156,7 @@ func TestTheDocumentedRightsOfAConsumerSuffice(t *testing.T) {
 	requireRefused(t, 262, err)
 }
 
-func TestTheDocumentedRightsOfAMigratorSuffice(t *testing.T) {
+func TestTheDocumentedPermissionsOfAMigratorSuffice(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
 	s := mssqltest.Start(t, mssqltest.Options{})
@@ -172,7 +172,7 @@ func TestTheDocumentedRightsOfAMigratorSuffice(t *testing.T) {
 	requireRefused(t, 229, err)
 }
 
-func TestTheDocumentedRightsOfAnOperatorSuffice(t *testing.T) {
+func TestTheDocumentedPermissionsOfAnOperatorSuffice(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
 	q := newQueue(t, mssqltest.Options{})
@@ -216,7 +216,7 @@ func TestTheDocumentedRightsOfAnOperatorSuffice(t *testing.T) {
 }
 
 // What each statement of an ordered queue needs, role by role.
-func TestTheDocumentedRightsSufficeForAnOrderedQueue(t *testing.T) {
+func TestTheDocumentedPermissionsSufficeForAnOrderedQueue(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
 	s := mssqltest.Start(t, mssqltest.Options{})

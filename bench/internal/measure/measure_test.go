@@ -38,7 +38,7 @@ func TestAHistogramKnowsItsQuantiles(t *testing.T) {
 }
 
 // What is due while a sender is held up is sent late and says so.
-func TestMessagesAreDueAtTheirRateWhateverBecomesOfThoseBefore(t *testing.T) {
+func TestMessagesAreDueAtTheirRateDespiteDelaysBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var late []time.Duration

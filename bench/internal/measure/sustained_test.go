@@ -33,7 +33,7 @@ func quietQueue(start time.Time) Sustained {
 	}
 }
 
-func TestASustainedRunTellsEachIntervalAndHoldsASnapshotFromTenSecondsOn(t *testing.T) {
+func TestASustainedRunPrintsEachIntervalAndHoldsASnapshotFromTenSecondsOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		s := quietQueue(start)
@@ -140,7 +140,7 @@ func TestASummaryComparesTheEndsOfARun(t *testing.T) {
 	require.Zero(t, Summarise(nil))
 }
 
-func TestALineSaysWhatIsNotKnown(t *testing.T) {
+func TestALineMarksUnknownValues(t *testing.T) {
 	require.Regexp(t, ` -\s+-\s+0\.0$`, SustainedLine(Result{AtS: 5}))
 	require.Regexp(t, ` 850\s+0\.00\s+0\.0$`, SustainedLine(Result{AtS: 5, WALPerMsg: 850, Footprint: Footprint{WAL: 1, Updates: 3}}))
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-func TestAReceiverSleepsWhileAnotherProcessNaps(t *testing.T) {
+func TestAReceiverIsIdleWhileAnotherProcessPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newChannelQueue()
 		q.onSend = func(Message) error { time.Sleep(3 * time.Millisecond); return nil }
@@ -40,7 +40,7 @@ func TestAReceiverSleepsWhileAnotherProcessNaps(t *testing.T) {
 	})
 }
 
-func TestASenderThatFailsEndsItsNap(t *testing.T) {
+func TestAFailingSenderEndsItsPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newChannelQueue()
 		q.onSend = func(Message) error { return errors.New("refused") }

@@ -57,7 +57,7 @@ func TestASustainedPhaseSendsAtItsRate(t *testing.T) {
 	})
 }
 
-func TestASideThatEndsEndsTheSustainedPhase(t *testing.T) {
+func TestTheEndOfOneSideEndsTheSustainedPhase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newChannelQueue()
 		q.onSend = func(Message) error { return errors.New("refused") }
@@ -69,7 +69,7 @@ func TestASideThatEndsEndsTheSustainedPhase(t *testing.T) {
 }
 
 // The phase ends with its input, and its first line says the version.
-func TestASustainedPhaseTellsLinesUntilItsInputEnds(t *testing.T) {
+func TestASustainedPhasePrintsLinesUntilItsInputEnds(t *testing.T) {
 	in, job := io.Pipe()
 	var out bytes.Buffer
 	done := make(chan error, 1)

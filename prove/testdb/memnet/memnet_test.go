@@ -42,7 +42,7 @@ func TestConnPassesTheSuiteOfNet(t *testing.T) {
 	})
 }
 
-func TestWhatWasWrittenBeforeCloseIsRead(t *testing.T) {
+func TestDataWrittenBeforeCloseIsRead(t *testing.T) {
 	client, server := connect(t)
 	_, err := client.Write([]byte("last words"))
 	require.NoError(t, err)

@@ -80,7 +80,7 @@ func TestTransactionsOfTheDriver(t *testing.T) {
 	require.Equal(t, 2, n)
 }
 
-func TestAConnectionGivenBackInATransactionIsRolledBack(t *testing.T) {
+func TestAConnectionReleasedInATransactionIsRolledBack(t *testing.T) {
 	t.Parallel()
 	srv := start(t, "CREATE TABLE dbo.t (id int PRIMARY KEY)")
 	srv.DB().SetMaxOpenConns(1)

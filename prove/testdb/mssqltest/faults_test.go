@@ -50,7 +50,7 @@ func TestEveryStatementOfTheHotPathIsKnownByItsText(t *testing.T) {
 	}
 }
 
-func TestAFaultLeavesWhatItsMomentSays(t *testing.T) {
+func TestAFaultLeavesTheStateOfItsMoment(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		fault  mssqltest.Fault

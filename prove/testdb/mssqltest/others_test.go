@@ -25,7 +25,7 @@ import (
 
 // Drivers that nothing here was written for: what they send and wait for is theirs.
 
-func TestTediousSpeaksToTheStandIn(t *testing.T) {
+func TestTediousWorksWithTheEmulator(t *testing.T) {
 	t.Parallel()
 	node, modules := mssqltest.Tedious(t)
 	for name, c := range map[string]struct {
@@ -46,7 +46,7 @@ func TestTediousSpeaksToTheStandIn(t *testing.T) {
 	}
 }
 
-func TestFreeTDSSpeaksToTheStandIn(t *testing.T) {
+func TestFreeTDSWorksWithTheEmulator(t *testing.T) {
 	t.Parallel()
 	speaks(t, mssqltest.Options{}, nil, mssqltest.PyMSSQL(t), "freetds.py")
 }

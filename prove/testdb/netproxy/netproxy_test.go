@@ -208,7 +208,7 @@ func TestHalfOpenHoldsOneDirection(t *testing.T) {
 	answer(t, c, "held")
 }
 
-func TestABlackHoleAcceptsAndSaysNothingUntilItEnds(t *testing.T) {
+func TestABlackHoleAcceptsAndSendsNothingUntilItEnds(t *testing.T) {
 	p := Start(t, "tcp", echo(t, "tcp", "127.0.0.1:0"))
 	old := dial(t, p)
 	ask(t, old, "hello")
@@ -264,9 +264,9 @@ func TestOneConnectionIsFrozenAndTheOthersAreNot(t *testing.T) {
 	answer(t, frozen, "held")
 }
 
-// TestWhatAFrozenConnectionHeldArrivesAfterItsEnd: a client that gives up does not
+// TestDataOfAFrozenConnectionArrivesAfterItsEnd: a client that gives up does not
 // call back what it has sent.
-func TestWhatAFrozenConnectionHeldArrivesAfterItsEnd(t *testing.T) {
+func TestDataOfAFrozenConnectionArrivesAfterItsEnd(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
@@ -288,7 +288,7 @@ func TestWhatAFrozenConnectionHeldArrivesAfterItsEnd(t *testing.T) {
 	require.Equal(t, "late", string(got))
 }
 
-func TestTheEndOfAConnectionIsHeldToo(t *testing.T) {
+func TestTheEndOfAConnectionIsAlsoHeld(t *testing.T) {
 	p := Start(t, "tcp", echo(t, "tcp", "127.0.0.1:0"))
 	c := dial(t, p)
 	ask(t, c, "hello")

@@ -38,7 +38,7 @@ func as(w *ward, file, pragmas string) *sql.DB {
 	return db
 }
 
-func TestASQLiteFileThatIsWellIsFoundWell(t *testing.T) {
+func TestAHealthySQLiteFileHasNoFindings(t *testing.T) {
 	_, _, w := onSQLite(t)
 	for _, f := range w.examine() {
 		require.Equal(t, doctor.OK, f.Status, "%+v", f)
@@ -46,7 +46,7 @@ func TestASQLiteFileThatIsWellIsFoundWell(t *testing.T) {
 	require.Contains(t, w.one("version").Found, "SQLite 3.")
 }
 
-func TestASQLiteConnectionsSettingsThatHurtAreNamed(t *testing.T) {
+func TestHarmfulSettingsOfASQLiteConnectionAreReported(t *testing.T) {
 	file, db, w := onSQLite(t)
 	loose := as(w, file, "_pragma=synchronous(OFF)")
 	lossy := w.one("durability")
@@ -64,7 +64,7 @@ func TestASQLiteConnectionsSettingsThatHurtAreNamed(t *testing.T) {
 	require.Equal(t, doctor.OK, w.one("durability").Status, "it is slower, and as safe")
 }
 
-func TestASQLiteFileOnAnotherMachinesDiskIsAFailure(t *testing.T) {
+func TestASQLiteFileOnANetworkDiskIsAFailure(t *testing.T) {
 	_, _, w := onSQLite(t)
 	doctor.SetFileSystem(t, "NFS")
 	f := w.one("file system")
@@ -73,7 +73,7 @@ func TestASQLiteFileOnAnotherMachinesDiskIsAFailure(t *testing.T) {
 	require.Contains(t, f.Remedy, "a disk of this machine")
 }
 
-func TestAReaderThatStopsSQLitesCheckpointsIsSeen(t *testing.T) {
+func TestAReaderThatBlocksCheckpointsOfSQLiteIsDetected(t *testing.T) {
 	_, db, w := onSQLite(t)
 	w.patient.Log = 8 << 20
 	fill := func() {
@@ -97,7 +97,7 @@ func TestAReaderThatStopsSQLitesCheckpointsIsSeen(t *testing.T) {
 }
 
 // What the history of the last minute says is told before anything has died.
-func TestTheLastMinuteTellsHandlersThatFailOrHang(t *testing.T) {
+func TestTheLastMinuteShowsHandlersThatFailOrHang(t *testing.T) {
 	_, db, w := onSQLite(t)
 	minute := func(delivered, nacked int) {
 		w.exec(db, "DELETE FROM chanq__samples")

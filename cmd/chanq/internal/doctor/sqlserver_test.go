@@ -30,7 +30,7 @@ func onSQLServer(t *testing.T, o mssqltest.Options) (*mssqltest.Server, *ward) {
 	return server, &ward{t, doctor.Patient{DB: server.DB(), Dialect: sqlserver.Dialect, Queues: []string{"mail"}, Long: time.Second, Wait: 10 * time.Millisecond}}
 }
 
-func TestASQLServerThatIsWellIsFoundWell(t *testing.T) {
+func TestAHealthySQLServerHasNoFindings(t *testing.T) {
 	_, w := onSQLServer(t, mssqltest.Options{})
 	for _, f := range w.examine() {
 		require.Equal(t, doctor.OK, f.Status, "%+v", f)
@@ -41,7 +41,7 @@ func TestASQLServerThatIsWellIsFoundWell(t *testing.T) {
 	require.Equal(t, "this login may send, consume, operate, note the history", w.one("rights").Found)
 }
 
-func TestASQLServersSettingsThatHurtAreNamed(t *testing.T) {
+func TestHarmfulSettingsOfASQLServerAreReported(t *testing.T) {
 	server, w := onSQLServer(t, mssqltest.Options{Version: "12.0.6024.0"})
 	old := w.one("version")
 	require.Equal(t, doctor.Failure, old.Status)
@@ -62,7 +62,7 @@ func TestASQLServersSettingsThatHurtAreNamed(t *testing.T) {
 	require.Contains(t, lossy.Found, "DELAYED_DURABILITY")
 }
 
-func TestASQLServersForgottenTransactionIsNamedAndWhoWaitsForIt(t *testing.T) {
+func TestAForgottenTransactionOfASQLServerAndItsWaitersAreReported(t *testing.T) {
 	server, w := onSQLServer(t, mssqltest.Options{AllowSnapshotIsolation: true, Query: url.Values{"app name": {"forgetful"}}})
 	db := server.DB()
 	w.exec(db, "INSERT INTO dbo.chanq_mail (body) VALUES (0x61)")
@@ -98,7 +98,7 @@ func TestASQLServersForgottenTransactionIsNamedAndWhoWaitsForIt(t *testing.T) {
 	}
 }
 
-func TestASQLServersClockThatDiffersIsSeen(t *testing.T) {
+func TestADifferentClockOfASQLServerIsDetected(t *testing.T) {
 	_, w := onSQLServer(t, mssqltest.Options{Clock: engine.NewManualClock(time.Now().Add(-time.Hour))})
 	f := w.one("clock")
 	require.Equal(t, doctor.Warning, f.Status)
@@ -107,7 +107,7 @@ func TestASQLServersClockThatDiffersIsSeen(t *testing.T) {
 }
 
 // What a login may not see is told as not seen, and what it may not do as a right that it lacks.
-func TestASQLServersLoginThatMayLittleIsToldWhat(t *testing.T) {
+func TestMissingPermissionsOfASQLServerLoginAreReported(t *testing.T) {
 	server, w := onSQLServer(t, mssqltest.Options{})
 	for _, text := range []string{
 		"CREATE LOGIN sender WITH PASSWORD = 'secret word 1'", "CREATE USER sender",

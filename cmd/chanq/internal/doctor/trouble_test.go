@@ -33,7 +33,7 @@ var told = map[string]string{
 }
 
 // Each thing that goes wrong is found, with a remedy, and once it is mended nothing is found of it.
-func TestWhatGoesWrongIsFoundAndThatItIsMended(t *testing.T) {
+func TestEachSituationIsFoundUntilItEnds(t *testing.T) {
 	require.Len(t, told, len(trouble.Situations))
 	for _, engine := range []string{"postgres", "sqlite"} {
 		for _, s := range trouble.Situations {

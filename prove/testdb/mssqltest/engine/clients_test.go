@@ -61,7 +61,7 @@ func TestAPreparedStatementRunsByItsHandle(t *testing.T) {
 	require.Equal(t, int32(8179), c.rpc("sp_execute", number("", second), number("", int64(1)), number("", int64(0))).number())
 }
 
-func TestWhatCannotBePreparedIsToldTwice(t *testing.T) {
+func TestAFailedPrepareReportsTwoErrors(t *testing.T) {
 	c := withItems(t, 1).client()
 	for _, proc := range []string{"sp_prepare", "sp_prepexec"} {
 		w := c.rpc(proc, number("", nil), text("", ""), text("", "SELECT @nowhere"))
@@ -145,7 +145,7 @@ func TestTextSizeCutsWhatHasNoBound(t *testing.T) {
 	require.Equal(t, 4096, size(), "of clients that do not say that they are ODBC")
 }
 
-func TestFmtOnlyTellsColumnsAndDoesNothing(t *testing.T) {
+func TestFmtOnlyReturnsColumnsAndRunsNothing(t *testing.T) {
 	c := withItems(t, 3).client()
 	c.exec("CREATE PROCEDURE dbo.pair AS SELECT id FROM dbo.items; DELETE dbo.items")
 	c.exec("SET FMTONLY ON")
@@ -167,7 +167,7 @@ func TestFmtOnlyTellsColumnsAndDoesNothing(t *testing.T) {
 	c.fails(208, "SELECT id FROM dbo.nowhere")
 }
 
-func TestUseTellsTheClientWhereItIs(t *testing.T) {
+func TestUseSendsTheDatabaseToTheClient(t *testing.T) {
 	c := newServer(t).client()
 	w := c.exec("USE master; USE chanq")
 	require.Equal(t, []string{"master to master", "master to chanq"}, w.databases)
@@ -177,7 +177,7 @@ func TestUseTellsTheClientWhereItIs(t *testing.T) {
 	require.Equal(t, []string{"chanq to master"}, w.databases, "a reset goes back to where the login was")
 }
 
-func TestTheEndOfAStatementSaysWhatItWas(t *testing.T) {
+func TestTheEndOfAStatementHasItsKind(t *testing.T) {
 	c := withItems(t, 3).client()
 	w := c.exec(`SELECT id FROM dbo.items; INSERT dbo.items OUTPUT inserted.id VALUES (9, 9, ''); UPDATE dbo.items SET note = '';
 		DELETE dbo.items; CREATE TABLE dbo.made (id int NOT NULL); DROP TABLE dbo.made`)

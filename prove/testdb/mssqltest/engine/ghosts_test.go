@@ -40,7 +40,7 @@ func TestGhostsAreWalkedAndNeverReturnedUntilTheirCleanup(t *testing.T) {
 	}
 }
 
-func TestAGhostIsLockedByWhoDeletedItUntilTheCommit(t *testing.T) {
+func TestAGhostStaysLockedUntilItsDeleteCommits(t *testing.T) {
 	s := withItems(t, 2, ghosts)
 	writer, reader := s.client(), s.client()
 	writer.exec("BEGIN TRAN; DELETE dbo.items WHERE id = 1")
@@ -51,7 +51,7 @@ func TestAGhostIsLockedByWhoDeletedItUntilTheCommit(t *testing.T) {
 	require.Equal(t, []any{int64(2)}, read.result().values())
 }
 
-func TestWithoutThatOptionNothingIsLeftOfWhatWasDeleted(t *testing.T) {
+func TestWithoutThatOptionDeletedRowsLeaveNothing(t *testing.T) {
 	s := withItems(t, 20)
 	c := s.client()
 	c.exec("DELETE dbo.items WHERE id <= 8")

@@ -156,7 +156,7 @@ func TestJoinsAndSubqueries(t *testing.T) {
 
 // What the stand-in was not taught it refuses: nothing of a statement is passed
 // over in silence.
-func TestWhatIsNotKnownIsRefused(t *testing.T) {
+func TestUnknownStatementsAreRefused(t *testing.T) {
 	c := withItems(t, 3).client()
 	for _, text := range []string{
 		"SELECT DISTINCT due FROM dbo.items",

@@ -25,7 +25,7 @@ func TestReadersShareAndAWriterWaitsForThem(t *testing.T) {
 	require.Equal(t, lock.None, a.Held(key("k")))
 }
 
-func TestResourcesAreApart(t *testing.T) {
+func TestResourcesAreSeparate(t *testing.T) {
 	t.Parallel()
 	r := newRing(t)
 	r.holder(1, lock.X, key("k"), app("k"))
@@ -135,7 +135,7 @@ func TestAConversionIgnoresWaitersAndItsOwnLock(t *testing.T) {
 	require.NoError(t, wait.result())
 }
 
-func TestEachLockIsGivenBackByOneUnlock(t *testing.T) {
+func TestEachUnlockReleasesOneLock(t *testing.T) {
 	t.Parallel()
 	r := newRing(t)
 	o := r.holder(1, lock.S, key("k"), key("k"))
@@ -160,7 +160,7 @@ func TestUnlockLeavesWhatWasLockedInOtherModes(t *testing.T) {
 	require.Equal(t, 1, r.rowLocks(1, 1))
 }
 
-func TestMisuseIsLoud(t *testing.T) {
+func TestMisusePanics(t *testing.T) {
 	t.Parallel()
 	r := newRing(t)
 	o := r.holder(1, lock.S, key("k"))

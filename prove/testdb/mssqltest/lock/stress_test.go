@@ -78,7 +78,7 @@ func badState(state []lock.Info) error {
 
 // Some sessions, few resources, one step at a time; the state is checked after
 // each step.
-func TestAnyHistoryKeepsThePromises(t *testing.T) {
+func TestAnyHistoryKeepsTheInvariants(t *testing.T) {
 	t.Parallel()
 	type session struct {
 		lock.Owner
@@ -214,7 +214,7 @@ func TestAnyHistoryKeepsThePromises(t *testing.T) {
 // Sessions run transactions side by side, with each kind of wait and of end.
 // Everybody must come to an end: a lost wake-up, or a deadlock that nobody
 // breaks, meets the deadline of ctx.
-func TestSideBySideEverybodyFinishes(t *testing.T) {
+func TestConcurrentSessionsAllFinish(t *testing.T) {
 	t.Parallel()
 	const sessions, transactions = 8, 150
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -77,7 +77,7 @@ func TestAnAttentionCancelsTheRequestAndKeepsTheConnection(t *testing.T) {
 
 // The driver takes context.DeadlineExceeded for an error of the network and
 // drops a connection that was in fact acknowledged.
-func TestADeadlineIsAcknowledgedToo(t *testing.T) {
+func TestADeadlineIsAlsoAcknowledged(t *testing.T) {
 	b := newBlocker()
 	observed := make(chan tds.Exchange, 1)
 	s := serve(t, &fakeHandler{run: b.run}, tds.Options{Observe: func(_ *tds.Conn, e tds.Exchange) { observed <- e }})
@@ -107,7 +107,7 @@ func TestLeavingRowsUnreadSendsAnAttention(t *testing.T) {
 	require.Len(t, s.Conns(), 1)
 }
 
-func TestWhatASessionWritesAfterAnAttentionIsDiscarded(t *testing.T) {
+func TestOutputOfASessionAfterAnAttentionIsDiscarded(t *testing.T) {
 	ctx, cancel := context.WithCancel(within(t))
 	after := make(chan error, 1)
 	h := &fakeHandler{run: func(ctx context.Context, r *tds.Request, w tds.Results) error {
