@@ -37,7 +37,7 @@ func TestCompletionListsTheQueues(t *testing.T) {
 	require.Contains(t, succeed(t, "", "completion", "bash").out, "__start_chanq")
 }
 
-// bash itself asks for what may stand at the end of a line.
+// bash itself requests the completions of a line.
 func TestBashCompletesACommandLine(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("NOT TESTED in bash: symbolic links are not for everybody")
@@ -52,7 +52,7 @@ func TestBashCompletesACommandLine(t *testing.T) {
 	script := filepath.Join(dir, "chanq.bash")
 	require.NoError(t, os.Symlink(program(t), filepath.Join(dir, "chanq")))
 	require.NoError(t, os.WriteFile(script, []byte(succeed(t, "", "completion", "bash").out), 0o600))
-	// What Debian's package bash-completion has of it, as far as the script asks.
+	// The functions of Debian's package bash-completion that the script uses.
 	const helpers = `_get_comp_words_by_ref() { words=("${COMP_WORDS[@]}"); cword=$COMP_CWORD; cur=${COMP_WORDS[COMP_CWORD]}; prev=${COMP_WORDS[COMP_CWORD-1]}; }
 __ltrim_colon_completions() { :; }
 PATH=$1:$PATH; source "$2"; shift 2
@@ -67,7 +67,7 @@ __start_chanq; printf '%s\n' "${COMPREPLY[@]}"`
 	} {
 		words := strings.Split(line, " ")
 		cmd := exec.Command(bash, append([]string{"--norc", "-c", helpers, "bash", dir, script}, words...)...)
-		out, err := cmd.Output() // outside of a completion it says on the other stream that there is none
+		out, err := cmd.Output() // outside of a completion bash prints on stderr that there is none
 		require.NoError(t, err, line)
 		require.Equal(t, want, strings.Fields(string(out)), line)
 	}
@@ -144,7 +144,7 @@ func TestABenchLeavesNothingBehind(t *testing.T) {
 	require.Contains(t, fail(t, exitUsage, "bench", "--db", db, "--for", "1ms"), "--for is 1ms")
 }
 
-// interrupted begins to measure beside a queue of somebody's, and is told to stop while it does.
+// interrupted begins a measurement in a database with a queue, and is interrupted during it.
 func interrupted(t *testing.T, db string) {
 	t.Helper()
 	succeed(t, "", "migrate", "--db", db, "mail")

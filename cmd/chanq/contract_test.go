@@ -87,7 +87,7 @@ func TestEachCommandPrintsJSON(t *testing.T) {
 				args = of()
 			}
 			r := runIn(t.Context(), "", append(append(strings.Fields(name), "-o", "json"), args...)...)
-			require.Contains(t, []int{exitOK, exitFailed}, r.status, r.err) // doctor: nobody consumes
+			require.Contains(t, []int{exitOK, exitFailed}, r.status, r.err) // doctor: there is no consumer
 			require.NotEmpty(t, r.out)
 			for _, line := range r.lines() {
 				fits(t, contract[name], line)
@@ -131,7 +131,7 @@ func fits(t *testing.T, shape, line string) {
 	}
 }
 
-// With -o json an error is a line of JSON, too, and the status says of what kind it is.
+// With -o json an error is also a line of JSON, and the exit status has its kind.
 func TestErrorsAreJSONIfAnswersAre(t *testing.T) {
 	db := newQueue(t, "mail")
 	stopped, stop := context.WithCancel(t.Context())

@@ -54,8 +54,8 @@ func TestDemoKeepsTheQueuesOfAFile(t *testing.T) {
 	require.Len(t, succeed(t, "", "stats", "--db", db).lines(), 3, "its queues are queues like others")
 }
 
-// The server cannot be reached, but it is the one that was named. Its password
-// stands in none of the command lines but the first.
+// The server cannot be reached, but the error names the right one. Only the first command
+// line has its password.
 func TestDemoTakesTheDatabaseFlagsOfTheOtherCommands(t *testing.T) {
 	const dsn = "sqlserver://sa:S3CRET-pw@127.0.0.1:1?dial+timeout=1"
 	file := filepath.Join(t.TempDir(), "demo.dsn")

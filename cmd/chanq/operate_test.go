@@ -385,7 +385,7 @@ func TestFollowEndsAfterSoMany(t *testing.T) {
 	db := newQueue(t, "mail")
 	succeed(t, "", "send", "--db", db, "mail", "a", "b", "c")
 	require.Equal(t, "a\nb\n", succeed(t, "", "receive", "--db", db, "--follow", "-n", "2", "mail").out)
-	require.Equal(t, 1, state(t, db).Ready, "the third is given back")
+	require.Equal(t, 1, state(t, db).Ready, "the third is released")
 }
 
 // A reader that went away must not cost messages.

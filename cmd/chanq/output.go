@@ -124,7 +124,7 @@ func at(e chanqadmin.Entry) time.Time {
 	return e.DueAt
 }
 
-// whose is the holder's name, or else its ID: a member is forgotten after a day.
+// whose returns the holder's name, or else its ID: the name of a consumer is deleted after a day.
 func whose(e chanqadmin.Entry) string {
 	switch {
 	case e.LeasedBy != "":
@@ -156,7 +156,7 @@ func brief(s string, n int) string {
 	return shown
 }
 
-// count says how many, of what.
+// count returns a number with its noun.
 func count(n int, one string) string {
 	if n == 1 {
 		return "1 " + one

@@ -76,8 +76,8 @@ func TestDemoRunsOnPostgreSQL(t *testing.T) {
 	require.Contains(t, r.out, "\nverified 150 files, 0 differences, 0 lost, 0 duplicated\n", "the folder is that of the demo in the database")
 }
 
-// The page's sessions have no jit, unless the DSN says that they are to have it; a pooler that knows no
-// such setting is asked without.
+// The sessions of the web UI have jit off, unless the DSN sets it. With a pooler that does not accept the
+// setting, they are opened without it.
 func TestTheWebUITurnsJITOff(t *testing.T) {
 	dsn := pgtest.URL(t)
 	config, err := pgx.ParseConfig(dsn)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is not asked for bodies says nothing of them, whether it goes well or not.
+// Commands that do not print bodies have none in their output, whether they succeed or fail.
 func TestBodiesAreNotPrinted(t *testing.T) {
 	const secret = "S3CRET-body"
 	db := newQueue(t, "mail")

@@ -111,7 +111,7 @@ func TestUIRequiresItsPasswordAndDoesNotPrintIt(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, status)
 	require.NotContains(t, body, "mail")
 	status, body = s.get(func(r *http.Request) {
-		r.Host = "queues.example" // who knows the password may ask by any name
+		r.Host = "queues.example" // with the password, any host name is allowed
 		r.SetBasicAuth("ada", password)
 	})
 	require.Equal(t, http.StatusOK, status)
@@ -139,6 +139,6 @@ func TestUIEndsWhileABrowserFollows(t *testing.T) {
 	case status := <-ended:
 		require.Equal(t, exitOK, status)
 	case <-time.After(time.Minute):
-		t.Fatal("it waits for who follows")
+		t.Fatal("it waits for the page that follows")
 	}
 }

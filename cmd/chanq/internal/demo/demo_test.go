@@ -79,7 +79,7 @@ func TestUnreadableFilesAreSkippedWithTheReason(t *testing.T) {
 		f.write(t, "latin-\xe9", "named as another century did")
 		skipped++
 	}
-	if os.Geteuid() != 0 { // whom nothing is forbidden
+	if os.Geteuid() != 0 { // root may read every file
 		f.write(t, "shut", "secret")
 		require.NoError(t, os.Chmod(filepath.Join(f.dir, "shut"), 0))
 		skipped++

@@ -17,7 +17,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// The stand-in runs the demo as SQL Server would.
+// The emulator runs the demo as SQL Server would.
 func onSQLServer(t *testing.T, files int) (*fixture, *mssqltest.Server) {
 	t.Helper()
 	f := newFixture(t, files)

@@ -11,7 +11,7 @@ import (
 // oldestPostgres is the first version that chanq is tested with.
 const oldestPostgres = 130_000
 
-// postgres looks at what PostgreSQL tells every role, and at what it tells those of pg_monitor.
+// postgres checks what every role of PostgreSQL may see, and what roles in pg_monitor may see.
 func (e *examination) postgres() {
 	var number int
 	var version string
@@ -59,7 +59,7 @@ func (e *examination) pooler() {
 		owners[pid] = i % 2
 	}
 	if pooled || len(owners) > len(conns) {
-		e.add(Finding{Check: "pooler", Status: Warning, Found: "a pooler hands out connections by the transaction",
+		e.add(Finding{Check: "pooler", Status: Warning, Found: "a pooler assigns connections per transaction",
 			Remedy: "chanq works behind one; pgx must not prepare statements then (default_query_exec_mode=exec), and pgnotify needs a DSN that goes to the server itself"})
 		return
 	}
@@ -163,7 +163,7 @@ ORDER BY 2 DESC NULLS LAST LIMIT 20`
 	}
 }
 
-// waiting looks for sessions that wait for rows of chanq's tables, and who has them.
+// waiting finds sessions that wait for rows of chanq's tables, and the sessions that hold the locks.
 func (e *examination) waiting() {
 	text := `SELECT w.pid, extract(epoch FROM clock_timestamp() - w.query_start)::float8, array_to_string(pg_blocking_pids(w.pid), ', '),
   coalesce((SELECT string_agg(coalesce(nullif(b.application_name, ''), 'an unnamed program') || ' (' || coalesce(b.state, 'state not shown') || ')', ', ') FROM pg_stat_activity AS b WHERE b.pid = ANY (pg_blocking_pids(w.pid))), 'no session that this role can see')

@@ -26,7 +26,7 @@ func onPostgres(t *testing.T) (*sql.DB, *pgx.ConnConfig, *ward) {
 	return db, config, &ward{t, doctor.Patient{DB: db, Dialect: postgres.Dialect, Queues: []string{"mail"}, Long: time.Millisecond, Wait: time.Millisecond}}
 }
 
-// A transaction that somebody forgot, and a session that waits for it.
+// A transaction that was left open, and a session that waits for it.
 func TestAForgottenTransactionAndItsWaitersAreReported(t *testing.T) {
 	db, _, w := onPostgres(t)
 	w.exec(db, "INSERT INTO chanq_mail (body) VALUES ('x')")
