@@ -116,7 +116,7 @@ func inOrder(results []measure.Result) {
 	}
 }
 
-// isWorse says whether the median is beyond the limit, and so many rounds are on
+// isWorse reports whether the median is beyond the limit, and so many rounds are on
 // its side that it is no accident: a sign test, for which it does not matter how
 // far a disturbed round lies from the others.
 func (c comparison) isWorse(ratios []float64) bool {

@@ -18,7 +18,7 @@ import (
 type engine struct {
 	name    string
 	dialect sqlbatch.Dialect
-	// check says what is wrong with the options before anything is written.
+	// check returns what is wrong with the options before anything is written.
 	check func(options) error
 	// open makes an empty queue that nobody else uses.
 	open func(context.Context, engine, options) (*store, error)

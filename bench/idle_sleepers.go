@@ -145,7 +145,7 @@ func (s *sleepers) ask() (statements int64, err error) {
 	return statements, nil
 }
 
-// forget begins anew with the ages of what is read.
+// forget begins again with the ages of what is read.
 func (s *sleepers) forget() { s.read.Ages, s.read.Slowest = measure.Histogram{}, 0 }
 
 // readAll asks until they have read n messages, and settled those.

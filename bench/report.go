@@ -167,7 +167,7 @@ func (r *report) long(results []measure.Result) {
 	r.table(summaries("Each a run of its own", runs))
 }
 
-// machine says where the results come from, each thing once.
+// machine returns where the results come from, each thing once.
 func (r *report) machine(results []measure.Result) {
 	lines := func(title string, of func(measure.Result) string) {
 		var seen []string

@@ -148,7 +148,7 @@ func readyIn(t *testing.T, s *store) int64 {
 	return int64(stats.Ready)
 }
 
-// What stands before the floor, because it committed late or was given back, is found
+// What stands before the floor, because it committed late or was released, is found
 // as soon as nothing is left behind it.
 func TestTheBareLoopFindsMessagesBeforeItsHead(t *testing.T) {
 	s, err := openQueue(t.Context(), options{engine: "sqlite"})

@@ -13,7 +13,7 @@ import (
 )
 
 // footprint asks the database. SQL Server tells sizes only, to who may see them; the
-// stand-in, which has no pages, tells nothing.
+// emulator, which has no pages, tells nothing.
 func (s *store) footprint(ctx context.Context) (f measure.Footprint, err error) {
 	switch s.dialect {
 	case postgres.Dialect:

@@ -184,7 +184,7 @@ func TestErrorsOfDatabasesAreNotServed(t *testing.T) {
 }
 
 // A queue that cannot be opened at first is looked at again, and so is one that was dropped and made
-// anew, of another kind maybe.
+// again, of another kind maybe.
 func TestQueuesThatReturnAreMeasuredAgain(t *testing.T) {
 	db := opened(t, "mail")
 	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond})

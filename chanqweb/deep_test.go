@@ -22,7 +22,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
-// deepVariable says how many messages the deep queue has: 5000000 takes minutes, and some
+// deepVariable is how many messages the deep queue has: 5000000 takes minutes, and some
 // gigabytes of disk. Without it there are few, and what is read is counted and not how long it takes.
 const deepVariable = "CHANQ_TEST_DEEP"
 

@@ -342,7 +342,7 @@ func TestCloseEndsTheRunningRequestAndConsumersPoll(t *testing.T) {
 		require.Zero(w, w.DB.Stats().InUse)
 
 		_, elsewhere := w.Connect()
-		for range sqlbatch.WatchChairs { // it has released its lock
+		for range sqlbatch.WatchListeners { // it has released its lock
 			b, _ := w.notifier(elsewhere)
 			woken, stop := b.Listen("dbo.work", nil)
 			defer stop()

@@ -22,7 +22,7 @@ type jetQueue struct {
 	server  *natsserver.Server
 	conn    *nats.Conn
 	js      jetstream.JetStream
-	pending int // publishes under way
+	pending int // publishes in progress
 }
 
 func openJetStream(sync bool) func(context.Context, peer.Job) (peer.Queue, error) {

@@ -24,7 +24,7 @@ type program struct{ module, path, argument string }
 type system struct {
 	engine, strategy string
 	program          program
-	// note says how it was driven, and what it cannot do.
+	// note is how it was driven, and what it cannot do.
 	note string
 }
 

@@ -19,7 +19,7 @@ var pictures = flag.String("pictures", "", "a `folder` for the documents' pictur
 // mostPicture is in bytes: who clones the repository has them all.
 const mostPicture = 120 << 10
 
-// TestPicturesOfTheDocuments draws them anew, in a light window:
+// TestPicturesOfTheDocuments draws them again, in a light window:
 //
 //	GOWORK=off go test -C chanqweb/browsertest -run PicturesOfTheDocuments -pictures ../../docs/pictures
 func TestPicturesOfTheDocuments(t *testing.T) {

@@ -122,7 +122,7 @@ func (y *traffic) pauses() (send, ack time.Duration) {
 }
 
 // judge ends the traffic: all that was stored was handled, and nothing by two at once. A message may
-// come a second time where an ack was under way.
+// come a second time where an ack was in progress.
 func (y *traffic) judge(w *testdb.World) {
 	w.Helper()
 	y.stop()

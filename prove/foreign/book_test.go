@@ -34,7 +34,7 @@ func others(t *testing.T, dialect string) (list []block) {
 }
 
 // What the book has in SQL for an engine runs there. Blocks that name none are pictures of what
-// chanq does, or ask a server for what the stand-in does not have.
+// chanq does, or ask a server for what the emulator does not have.
 func TestTheStatementsOfTheOtherDocumentsRun(t *testing.T) {
 	for _, e := range []testdb.Engine{testdb.SQLite, testdb.StandIn, testdb.Postgres, testdb.SQLServer} {
 		t.Run(e.Name, func(t *testing.T) {

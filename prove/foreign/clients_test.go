@@ -88,7 +88,7 @@ func TestEveryStatementOfTheDocumentRunsWithDriversOfOtherLanguages(t *testing.T
 	})
 }
 
-// runsBy runs the document on the stand-in by a script of testdata. It is one process for all batches,
+// runsBy runs the document on the emulator by a script of testdata. It is one process for all batches,
 // since a driver may take a second to load.
 func runsBy(t *testing.T, program, script string, environment ...string) {
 	s := open(t, testdb.StandIn)

@@ -17,7 +17,7 @@ type Handled struct {
 	// From is when the reader got it, by the machine's clock, and Until when he was done with
 	// it, or his lease ended, if that was sooner.
 	From, Until time.Time
-	// Ended: it was acked, or set aside as dead, and the reader heard so; at Heard, if that
+	// Ended: it was acked, or dead-lettered as dead, and the reader heard so; at Heard, if that
 	// is known.
 	Ended bool
 	Heard time.Time

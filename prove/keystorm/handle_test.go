@@ -73,7 +73,7 @@ func (w *worker) outcome(e kills.Event, l *chanq.Lease[string], how kills.How, a
 }
 
 // ackTx acks in a transaction that takes its time, and is rolled back now and then: then the
-// message is given back.
+// message is released.
 func (w *worker) ackTx(e kills.Event, l *chanq.Lease[string]) {
 	shard := w.queue.origin(l)
 	tx, err := w.shards[shard].DB.BeginTx(context.Background(), nil)

@@ -19,11 +19,11 @@ type History struct {
 	// Strict holds that each lease that was lost was stuck itself (Locks, Freezes).
 	// Without it a loaded machine may have kept a holder waiting.
 	Strict bool
-	// Broken says that the processes broke their own connections at times that
+	// Broken reports whether the processes broke their own connections at times that
 	// nobody wrote down: any statement may have an unknown outcome.
 	Broken bool
 	// Outages are the times in which the server or the network failed. Whatever was
-	// under way then may have an unknown outcome.
+	// in progress then may have an unknown outcome.
 	Outages []Span
 	Locks   map[chanq.ID][]Span // rows that somebody else had locked; of the zero ID: the whole database
 	Freezes map[int][]Span      // frozen connections, by process

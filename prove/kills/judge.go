@@ -17,7 +17,7 @@ const skew = 20 * time.Millisecond
 // Judge judges a history that has come to its end: all processes have ended, and
 // the queue is empty. It finds
 //
-//   - messages that were stored and never delivered, or given back and never
+//   - messages that were stored and never delivered, or released and never
 //     delivered again;
 //   - messages that nobody sent, or whose ID changed or was another's;
 //   - deliveries after an ack or a burial that was confirmed;
@@ -212,7 +212,7 @@ func (j *judge) repeated(m *Message, i int) bool {
 }
 
 // begins reports that a delivery is the first of another row: the message was
-// consumed, as far as its holder lived to see it, and its attempts count anew.
+// consumed, as far as its holder lived to see it, and its attempts count again.
 func begins(before, d Delivery) bool {
 	return before.final() || before.ends() && d.Attempt <= before.Attempt
 }

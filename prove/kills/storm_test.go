@@ -53,7 +53,7 @@ func TestCitusSurvivesKilledProcessesThroughTheNodeOfTheSchema(t *testing.T) {
 	survive(t, storm{Engine: "citus-holder", Address: testdb.CitusHolder.Create(t), Rate: 200})
 }
 
-// TestTheSQLServerEmulatorSurvivesKilledProcesses: the stand-in keeps its tables in
+// TestTheSQLServerEmulatorSurvivesKilledProcesses: the emulator keeps its tables in
 // memory, so it is not restarted.
 func TestTheSQLServerEmulatorSurvivesKilledProcesses(t *testing.T) {
 	testdb.Long(t)

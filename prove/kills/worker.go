@@ -27,7 +27,7 @@ type order struct {
 }
 
 // worker sends and receives. Its goroutines: the sender and the batches it has
-// under way, the reader and the leases it holds for a while, one that waits for each
+// in progress, the reader and the leases it holds for a while, one that waits for each
 // outcome, one that weighs the process, one that reads what the crew says.
 type worker struct {
 	order

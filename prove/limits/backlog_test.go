@@ -87,7 +87,7 @@ func TestSettlesThatHangPauseClaimsAndRecover(t *testing.T) {
 			w.Eventually("it is tried again", func() bool { return tries.Load() > tried })
 		}
 		w.Eventually("it is reported", func() bool { return len(told.list()) > 0 })
-		again() // a claim that was under way has ended
+		again() // a claim that was in progress has ended
 		claims.Store(0)
 		p := testdb.Produce(w, q, chanq.ProducerConfig{})
 		testdb.SendBy(w, p, chanq.Message[string]{}) // for which there is room in the buffer

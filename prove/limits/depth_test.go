@@ -22,7 +22,7 @@ import (
 )
 
 // What a claim of 100 messages costs must not depend on how many messages are
-// scheduled or leased. It is counted in pages of the database, or in the stand-in
+// scheduled or leased. It is counted in pages of the database, or in the emulator
 // in keys, which do not vary with the machine.
 
 const claimed = 100

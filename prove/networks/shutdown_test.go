@@ -24,7 +24,7 @@ const (
 )
 
 // silent is a server from which nothing comes any more while statements are
-// under way.
+// in progress.
 func silent(r *rig) { r.proxy.Set(netproxy.Silence) }
 
 // mute is a server that cuts its connections, accepts new ones, and does not

@@ -19,7 +19,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// within says that a call returned long before the context of soon would have ended.
+// within reports whether a call returned long before the context of soon would have ended.
 func within(t require.TestingT, began time.Time) {
 	require.Less(t, time.Since(began), testdb.Patience/2)
 }

@@ -18,7 +18,7 @@ import (
 const Patience = 2 * time.Minute
 
 // Bound is how long a test may take that has a World and says nothing else: one
-// that waits for ever, for a lease that does not come, ends the check here and not
+// that waits permanently, for a lease that does not come, ends the check here and not
 // after ten minutes.
 const Bound = Slowness * 5 * time.Minute
 

@@ -45,7 +45,7 @@ func TestClassifiesBySQLState(t *testing.T) {
 	require.Equal(t, "refused", postgres.Dialect.Classify(sql.ErrConnDone).String())
 }
 
-// Citus tells the SQLSTATE of no error of the COPY that it makes of an INSERT.
+// Citus does not pass on the SQLSTATE of errors of the COPY that it makes of an INSERT.
 func TestClassifiesErrorsOfACopyOfCitusByTheirText(t *testing.T) {
 	for text, class := range map[string]string{
 		`duplicate key value violates unique constraint "ux_chanq_orders_102013"`:                       "duplicate",

@@ -68,7 +68,7 @@ func TestClaimSkipsRowsOfOtherTransactions(t *testing.T) {
 	require.ElementsMatch(t, []byte{1, 3}, q.claim(q.db, 10))
 }
 
-// leased makes the messages, which no other is there beside, leased, and returns
+// leased sends and leases messages in an empty queue, and returns
 // their leases.
 func (q *serverQueue) leased(ns ...byte) []sqlbatch.Item {
 	q.Helper()

@@ -44,7 +44,7 @@ func TestAJoinDeletesConsumersThatAreLongGone(t *testing.T) {
 	require.Equal(t, []string{"a"}, q.members(), "a is back")
 }
 
-// Two who were both taken for gone come back, and each would forget the other.
+// Two consumers whose memberships have ended join again, and each would delete the other.
 func TestJoinsDoNotDeadlock(t *testing.T) {
 	q := newQueue(t)
 	q.exec(`INSERT INTO chanq__consumers (id, since, until, process, queue, name, host)

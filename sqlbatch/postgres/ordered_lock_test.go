@@ -58,7 +58,7 @@ func TestASlotThatAnotherConsumerIsTakingIsLeftToIt(t *testing.T) {
 	require.NoError(t, tx.Commit())
 }
 
-// His row is locked while he joins again: he has not gone.
+// The row of a consumer is locked while it joins again: its membership has not ended.
 func TestAConsumerThatJoinsAgainKeepsItsSlots(t *testing.T) {
 	q, _ := newOrdered(t)
 	other := [16]byte{0xB0}
@@ -266,7 +266,7 @@ func TestTheLongestKeyArrivesInTheLastSlot(t *testing.T) {
 	require.Equal(t, "a", rows[2].key.String)
 }
 
-// A look tells whether another transaction has locked a row, except by a savepoint that was released. It waits for no lock, and neither do marks and
+// A look reports whether another transaction has locked a row, except by a savepoint that was released. It waits for no lock, and neither do marks and
 // releases, which leave both rows out.
 func TestALookReportsLockedRows(t *testing.T) {
 	q, r := newOrdered(t)

@@ -100,7 +100,7 @@ SELECT 'chanq_orders__dead'::regclass::oid UNION ALL SELECT indexrelid FROM pg_i
 	return n
 }
 
-// Whatever a group has, the statement seeks its first and its last, and counts no more than it is asked to.
+// For any group the statement seeks the first and the last message, and counts up to its limit.
 func TestCausesReadAFewPagesOfManyDead(t *testing.T) {
 	q := newQueue(t)
 	q.exec(`INSERT INTO chanq_orders__dead (id, enqueued_at, ended_at, cause, fingerprint, fence, attempts, priority, body)

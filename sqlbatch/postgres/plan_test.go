@@ -192,13 +192,13 @@ func TestPlansUseTheIndexesWithAnyStatistics(t *testing.T) {
 	_, err = conn.ExecContext(q.ctx, `SET random_page_cost = 20`)
 	require.NoError(t, err)
 	delete(uses, "stats")  // an operator's, which may sort there
-	delete(uses, "keda")   // of 10,000 rows a lane, which may be sorted there: docs/sql.md says so
+	delete(uses, "keda")   // with 10,000 rows per lane, which may be sorted there: see docs/sql.md
 	delete(uses, "rescan") // may sort where all that is due is leased: it is one that can wait
 	check("up to date, on a slow disk")
 }
 
-// Priorities rest on an Append that runs its parts in the order of the text, one
-// after the other: no part of it may run beside another.
+// Priorities depend on an Append that runs its parts in the order of the text, one
+// after the other, never in parallel.
 func TestPrioritiesAreReadInTheirOrder(t *testing.T) {
 	q := newQueue(t)
 	q.fill(10_000)
@@ -315,7 +315,7 @@ func (q *serverQueue) read(st sqlbatch.Statement) (n int64) {
 	return count() - before
 }
 
-// What is leased lies before what is ready.
+// Leased messages are before ready ones.
 func TestCountsEachStateUpToTheLimitIndependently(t *testing.T) {
 	const limit, hour = 100, 3_600_000
 	states := []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Leased}

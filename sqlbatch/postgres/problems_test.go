@@ -15,7 +15,7 @@ import (
 )
 
 // pgx writes parameters into the text there, and refuses that in other encodings:
-// the first thing that is asked for must have one, or it would be the first send.
+// the first statement must have a parameter, or the first send would fail.
 func TestProblemsReportsADriverThatSendsNoParameters(t *testing.T) {
 	config := pgtest.Config(t)
 	config.RuntimeParams["client_encoding"] = "LATIN1"
@@ -64,7 +64,7 @@ func TestProblemsReportsCommitsThatMayBeLost(t *testing.T) {
 	require.Equal(t, [][]any{{sqlbatch.ProblemDurability, `the table "public"."chanq_orders" is not logged`}}, q.rows(tx, q.Problems()))
 }
 
-// As the nodes of Citus have it that are not the coordinator: each draws numbers of its own.
+// Each node of Citus except the coordinator draws its own numbers.
 func TestProblemsReportsANodeWithItsOwnSequences(t *testing.T) {
 	q := newQueue(t)
 	names := sqlbatch.Names{Queue: "lines", Slots: 4}

@@ -177,7 +177,7 @@ func TestAProducerReadsNoBody(t *testing.T) {
 		"SELECT body FROM chanq_orders__dead", "DELETE FROM chanq_orders", "UPDATE chanq_orders SET fence = 0", "ALTER TABLE chanq_orders ADD x int")
 }
 
-// Who may not count the messages deletes what is old of the history nevertheless: there may be nobody else.
+// A role that may not count the messages still deletes old history: there may be no other role.
 func TestAProducerAloneKeepsTheHistoryBounded(t *testing.T) {
 	t.Parallel()
 	r := newRights(t).migrated()

@@ -21,7 +21,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/postgres"
 )
 
-// serverQueue is a queue of a new database, and what tests say about it.
+// serverQueue is a queue of a new database, with helpers for tests.
 type serverQueue struct {
 	*testing.T
 	db  *sql.DB

@@ -18,7 +18,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/postgres"
 )
 
-// wear is what the statement tells of a table.
+// wear is the result of the statement for a table.
 type wear struct {
 	dead, live, vacuums int64
 	denied              any
@@ -33,7 +33,7 @@ func (q *serverQueue) wear(on testdb.Runner) wear {
 }
 
 // worn makes a table with 3000 live rows and 2000 dead ones, and waits until the
-// statistics tell.
+// statistics have them.
 func (q *serverQueue) worn() {
 	q.Helper()
 	q.exec(`ALTER TABLE chanq_orders SET (autovacuum_enabled = off, toast.autovacuum_enabled = off)`)
@@ -154,13 +154,13 @@ func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.Tra
 
 func (c *counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// A queue that is vacuumed by nobody says so once, when it is worth a vacuum.
+// A missing permission is reported once, when the queue is worth a vacuum.
 func TestAMissingPermissionToVacuumIsReportedOnce(t *testing.T) {
 	r := newRights(t).migrated()
 	looks := &counter{text: orders.Bloat().Text}
 	r.config.Tracer = looks
 	migrator := r.as("migrator")
-	migrator.SetMaxIdleConns(0) // each connection tells its statistics at its end
+	migrator.SetMaxIdleConns(0) // each connection reports its statistics at its end
 	for _, text := range []string{
 		`ALTER TABLE chanq_orders SET (autovacuum_enabled = off)`,
 		`INSERT INTO chanq_orders (body) SELECT '' FROM generate_series(1, 50000)`, `DELETE FROM chanq_orders`,

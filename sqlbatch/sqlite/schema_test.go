@@ -76,9 +76,9 @@ func TestAnInsertOfAnotherProgramIsAMessage(t *testing.T) {
 		want := 256
 		switch i {
 		case 6:
-			want = 16 // beside the version
+			want = 16 // in addition to the version
 		case 8:
-			want = 64 // beside the variant
+			want = 64 // in addition to the variant
 		}
 		require.Len(t, seen, want, "byte %d is random", i)
 	}

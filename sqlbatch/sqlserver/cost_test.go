@@ -73,8 +73,8 @@ func (r *reader) claimAll(n int, lease time.Duration) {
 	}
 }
 
-// keysOfClaim is what a claim of 100 messages reads: the row that says whether the
-// queue is paused; an entry for each message, a row to lock, and one to change.
+// keysOfClaim is the number of keys that a claim of 100 messages reads: the row of the
+// queue; an entry for each message, a row to lock, and one to change.
 const keysOfClaim int64 = 1 + 3*100
 
 func TestTheKeysReadByAClaimDoNotDependOnTheBacklog(t *testing.T) {
@@ -145,8 +145,8 @@ func TestOnlyMovesAndEndsOfAMessageWriteAnIndex(t *testing.T) {
 	require.Equal(t, int64(12), written(q.Ack(items[4:]), 6))
 }
 
-// What is asked of one state reads no more of the others' entries than the limit says,
-// and counts right up to it whatever they are.
+// A count of one state reads at most as many entries of other states as the limit,
+// and counts exactly up to the limit.
 func TestTheKeysReadByLooksDoNotDependOnOtherStates(t *testing.T) {
 	t.Parallel()
 	const limit, few = 400, 10

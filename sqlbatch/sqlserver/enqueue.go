@@ -28,8 +28,8 @@ const maxRung = 512
 // reserve memory for that.
 //
 // The commit does not ask for delayed durability: a lost row would be a lost
-// message. Where the database forces it on every commit, no statement can do
-// anything about it, and Problems says so.
+// message. If the database forces it on every commit, no statement can prevent
+// it, and Problems reports it.
 const enqueueText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 INSERT INTO {live} WITH (ROWLOCK) (id, priority, due_at, enqueued_at, expires_at, dedup_key, [type], headers, body)
 ` + enqueueSelect + `;
@@ -49,23 +49,23 @@ WHERE v.m IS NOT NULL`
 // enqueueNewText inserts the rows whose id and key are not there.
 //
 // The probe for the id seeks the clustered key. READCOMMITTEDLOCK makes it wait
-// for an insert of the same id that is still under way (an earlier attempt whose
+// for an insert of the same id that is still in progress (an earlier attempt whose
 // outcome is unknown) where row versions would not show it. It takes no range
 // lock: the gap after the last id is where every producer inserts. An
 // attempt that starts between probe and insert is met as a duplicate (2627).
 //
 // The probe for the key seeks UX; `e.dedup_key IS NOT NULL` is what lets the
 // optimizer use that filtered index. It waits for the same key alone: for an
-// insert or a delete of it that is under way. It locks no range: what is inserted
-// and acked beside an open transaction has other keys, and none of it may wait for
-// that transaction's end. So two producers with one key may both find it free;
+// insert or a delete of it that is in progress. It locks no range: messages that are inserted
+// and acked during an open transaction have other keys, and must not wait for
+// its end. So two producers with one key may both find it free;
 // then UX decides, and the second is met as a duplicate (2601) for the caller to
 // repeat. The rows come in key order from the client, so that two with several
 // keys in common meet them in one order.
 //
 // FORCESEEK with INDEX: error 8622 when an index is missing, never a silent
 // scan that would lock the table. LOOP JOIN and FORCE ORDER: from the rows to
-// the probes, whatever the statistics say.
+// the probes, with any statistics.
 const enqueueNewText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 INSERT INTO {live} WITH (ROWLOCK) (id, priority, due_at, enqueued_at, expires_at, dedup_key, [type], headers, body)
 OUTPUT inserted.id
@@ -140,7 +140,7 @@ func (q *queue) Enqueue(rows []sqlbatch.Row) sqlbatch.Statement {
 	return q.enqueueRows(q.enqueue, rows, packPlainMark)
 }
 
-// EnqueueBegun is the same: a SQL Server does not tell a session without rights of its own
+// EnqueueBegun is the same: on SQL Server a session without permissions cannot read
 // when its transaction began.
 func (q *queue) EnqueueBegun(rows []sqlbatch.Row) sqlbatch.Statement { return q.Enqueue(rows) }
 

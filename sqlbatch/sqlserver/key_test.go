@@ -18,7 +18,7 @@ import (
 // keyed is a message with a dedup key.
 func keyed(key string) chanq.Message[int] { return chanq.Message[int]{DedupKey: key} }
 
-// sendOne sends by a producer of its own, so that it waits for nobody but the
+// sendOne sends with a separate producer, so that it waits only for the
 // database.
 func sendOne(t *testing.T, ctx context.Context, q *chanq.Queue[int], m chanq.Message[int]) chanq.Receipt {
 	t.Helper()
@@ -110,8 +110,8 @@ func TestFindLocksNoRowForAKey(t *testing.T) {
 	})
 }
 
-// Both found the key free: the index decides, and the second hears that there is
-// one, which is repeated.
+// Both found the key free: the index rejects the second one with an error that is
+// repeated.
 func TestTheIndexRejectsTheSecondOfTwoEqualKeys(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)

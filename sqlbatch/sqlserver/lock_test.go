@@ -23,7 +23,7 @@ import (
 )
 
 // eachSetting runs a test with READ_COMMITTED_SNAPSHOT off and on. The server's
-// clock stands still, so nothing that waits for a lock is ended by time.
+// clock is stopped, so no wait for a lock times out.
 func eachSetting(t *testing.T, test func(t *testing.T, ctx context.Context, q *queue, orders *chanq.Queue[int])) {
 	t.Parallel()
 	for _, rcsi := range []bool{false, true} {
@@ -181,7 +181,7 @@ func TestAClaimOfAThousandRowsTakesNoTableLock(t *testing.T) {
 	touchAll()
 	require.Zero(t, q.Engine().Escalations(), "whoever writes")
 
-	// That is the table's setting; a claim is under the threshold besides.
+	// That is the table's setting; in addition a claim is below the threshold.
 	_, err := q.DB().ExecContext(ctx, "ALTER TABLE dbo.chanq_orders SET (LOCK_ESCALATION = TABLE)")
 	require.NoError(t, err)
 	claim()
@@ -217,7 +217,7 @@ func TestAClaimKeepsNoLockOnRowsThatItSkips(t *testing.T) {
 	})
 }
 
-// Each claim that runs beside others takes its own, and each message is taken once.
+// Concurrent claims take different messages, and each message is taken once.
 func TestConcurrentClaimsAndSettlesDoNotDeadlock(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		const claimers, messages = 4, 600
@@ -277,7 +277,7 @@ func TestSettlesOfTheSameRowsInAnyOrderDoNotDeadlock(t *testing.T) {
 		for i, it := range items {
 			backwards[len(items)-1-i] = it
 		}
-		// Somebody holds the row in the middle, so that each settle, in a transaction of
+		// Another transaction holds the row in the middle, so that each settle, in a transaction of
 		// the caller where it waits, stops there with what it has locked so far.
 		middle := begin(t, ctx, q)
 		_, err := middle.ExecContext(ctx, "UPDATE dbo.chanq_orders SET last_error = NULL WHERE id = @p1", items[4].ID[:])
@@ -378,7 +378,7 @@ func TestASampleIsAddedAsAWhole(t *testing.T) {
 	})
 }
 
-// empty asks, and so returns at once: the server's clock stands still, and no wait for a lock would end.
+// empty reports whether the queue is empty. It returns at once: the server's clock is stopped, and no wait for a lock would end.
 func (q *queue) empty() bool {
 	q.t.Helper()
 	rows := q.rows(q.Empty())

@@ -25,7 +25,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// What the owners of slots read, beside transactions that are open.
+// The reads of owners of slots during open transactions.
 
 // owned are slots with their fences.
 func (q *ordered) owned(slots ...int) (list []sqlbatch.OwnedSlot) {
@@ -474,7 +474,7 @@ func TestTheLockOfSendersHasOneNameForAllSpellingsOfTheSchema(t *testing.T) {
 	})
 }
 
-// A look tells locked rows from rows that are gone, and a fetch passes over the first.
+// A look distinguishes locked rows from rows that are gone, and a fetch skips locked rows.
 func TestALookDistinguishesLockedFromAbsentRows(t *testing.T) {
 	eachReading(t, 1, func(t *testing.T, q *ordered) {
 		q.line(q.DB(), q.Queue, 0, "a", 4)

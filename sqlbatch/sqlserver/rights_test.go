@@ -37,7 +37,7 @@ func rightsScript(t *testing.T) (before, after, ordered string) {
 	return before, "-- Part 2" + after, "-- Part 3" + ordered
 }
 
-// member makes a login that has a role, and a pool of it. The roles are there.
+// member creates a login with an existing role, and a pool for it.
 func member(t *testing.T, ctx context.Context, s *mssqltest.Server, role string) *sql.DB {
 	t.Helper()
 	_, err := s.DB().ExecContext(ctx, "CREATE LOGIN "+role+"_app WITH PASSWORD = 'pw'; CREATE USER "+role+"_app FOR LOGIN "+role+"_app; ALTER ROLE "+role+" ADD MEMBER "+role+"_app;")
@@ -48,8 +48,8 @@ func member(t *testing.T, ctx context.Context, s *mssqltest.Server, role string)
 	return connect(t, dsn.String())
 }
 
-// login makes a pool of a member of a role, with the rights that the script gives
-// once the queue is there.
+// login creates a pool for a member of a role, with the permissions that the script grants
+// when the queue exists.
 func login(t *testing.T, ctx context.Context, q *queue, role string) *sql.DB {
 	t.Helper()
 	before, after, _ := rightsScript(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// poolWith is connections on which somebody has set an option.
+// poolWith returns a pool of connections with an option set.
 func poolWith(t *testing.T, s *mssqltest.Server, option string) *sql.DB {
 	t.Helper()
 	connector, err := mssql.NewConnector(s.DSN())

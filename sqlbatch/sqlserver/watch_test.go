@@ -19,7 +19,7 @@ import (
 
 const watchStep = 5 * time.Millisecond
 
-// watch is one under way, on a session of its own.
+// watch is a running watch with its session.
 type watch struct {
 	*queue
 	conn  *sql.Conn
@@ -32,7 +32,7 @@ type watched struct {
 	err  error
 }
 
-// session is a connection that nobody else has.
+// session returns a connection that is not shared.
 func (q *queue) session(ctx context.Context) *sql.Conn {
 	q.t.Helper()
 	conn, err := q.DB().Conn(ctx)
@@ -196,7 +196,7 @@ func TestAWatchHoldsOnlyItsListenerSlotBetweenReads(t *testing.T) {
 		}
 		q.Clock().Advance(time.Second)
 		w.result()
-		require.Empty(t, q.Engine().Locks(), "the chair is given back")
+		require.Empty(t, q.Engine().Locks(), "the listener slot is released")
 	})
 }
 
@@ -224,7 +224,7 @@ func TestAtMostTwoSessionsWatchAQueue(t *testing.T) {
 	})
 }
 
-// Whoever dies leaves its chair with its session, and so does who was interrupted: the
+// A process that dies releases its listener slot with its session. So does one that is interrupted: the
 // driver ends the request, and chanq the session.
 func TestAListenerSlotEndsWithItsSession(t *testing.T) {
 	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
@@ -262,7 +262,7 @@ func TestAWatchOfSeveralQueuesReturnsThoseWithMessages(t *testing.T) {
 		w.requireWaiting()
 		held := q.Engine().Locks()
 		require.Len(t, held, 1)
-		require.Regexp(t, `^chanq chair 1 of -?\d+\.a$`, held[0].Resource.App)
+		require.Regexp(t, `^chanq listener 1 of -?\d+\.a$`, held[0].Resource.App)
 		q.Clock().Advance(time.Second)
 		require.Equal(t, [][]any{answer(0, 1, 0), answer(1, 0, 0), answer(2, 0, 0)}, w.result())
 		all[0].Look = false
@@ -380,7 +380,7 @@ func TestAWatchFindsMessagesThatBecomeDue(t *testing.T) {
 	})
 }
 
-// Who changes the table itself has it alone. The watch does not wait for that.
+// A change of the table itself has an exclusive lock. The watch does not wait for it.
 func TestAWatchFailsSoonIfTheTableIsLocked(t *testing.T) {
 	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
 		tx := begin(t, ctx, q)

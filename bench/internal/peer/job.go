@@ -28,7 +28,7 @@ const (
 	Nap       = "nap"
 )
 
-// Job says what one process measures. It comes as JSON on its standard input, so
+// Job is what one process measures. It comes as JSON on its standard input, so
 // that a password in the DSN is not among its arguments.
 type Job struct {
 	Engine, Strategy, Phase string

@@ -140,7 +140,7 @@ func sendAtRate(ctx context.Context, sender Sender, job Job, body string, _ func
 			sent(1)
 			return hand.Hand(ctx, m)
 		}
-		group.Go(func() error { // waits for one of those under way
+		group.Go(func() error { // waits for one of those in progress
 			err := sender.Send(ctx, m)
 			if err == nil {
 				sent(1)

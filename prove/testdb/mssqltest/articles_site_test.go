@@ -16,7 +16,7 @@ import (
 )
 
 // site is a server on which an article's scripts have run. Its context has a
-// deadline, so that a statement that blocks for ever fails the test.
+// deadline, so that a statement that blocks permanently fails the test.
 type site struct {
 	*mssqltest.Server
 	t   *testing.T
@@ -169,7 +169,7 @@ func (s *site) awaitWaiting(n int) {
 	}
 }
 
-// drain lets pollers take, side by side, until total items are handed out, and
+// drain lets pollers take, side by side, until total items are delivered, and
 // returns the items.
 func (s *site) drain(pollers, total int, take func(*sql.Conn) ([]string, error)) []string {
 	s.t.Helper()

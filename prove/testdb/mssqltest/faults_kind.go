@@ -7,7 +7,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
 )
 
-// Kind says which of chanq's statements a request is.
+// Kind is which of chanq's statements a request is.
 type Kind string
 
 // The kinds. In a transaction of the caller they are the same.
@@ -56,7 +56,7 @@ func Is(kinds ...Kind) func(Request) bool {
 	}
 }
 
-// RequestOf says what a request of the wire is.
+// RequestOf returns what a request of the wire is.
 func RequestOf(r *tds.Request) Request {
 	switch {
 	case r.Kind == tds.Batch:

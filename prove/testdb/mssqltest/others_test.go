@@ -51,7 +51,7 @@ func TestFreeTDSWorksWithTheEmulator(t *testing.T) {
 	speaks(t, mssqltest.Options{}, nil, mssqltest.PyMSSQL(t), "freetds.py")
 }
 
-// speaks runs a script of testdata/clients against a stand-in; each check that it reports
+// speaks runs a script of testdata/clients against an emulator; each check that it reports
 // is a test.
 func speaks(t *testing.T, o mssqltest.Options, environment []string, program, script string) {
 	t.Helper()

@@ -1,4 +1,4 @@
-// Package mssqltest starts a stand-in for SQL Server inside a test: go-mssqldb
+// Package mssqltest starts an emulator for SQL Server inside a test: go-mssqldb
 // connects to it over a socket, and it runs chanq's own T-SQL.
 //
 // It is no product and no part of one: nothing outside of tests imports it. It is
@@ -73,7 +73,7 @@ type Options struct {
 	Query url.Values
 }
 
-// Server is a running stand-in.
+// Server is a running emulator.
 type Server struct {
 	engine *engine.Engine
 	wire   *tds.Server

@@ -11,7 +11,7 @@ import (
 
 // link is one connection through the proxy. Each direction has a reader, which
 // stamps what comes with its time, and a writer, which sends it on when the
-// conditions let it: what is under way is bounded by their queue.
+// conditions let it: what is in progress is bounded by their queue.
 type link struct {
 	proxy  *Proxy
 	number int
@@ -19,7 +19,7 @@ type link struct {
 
 	gone      context.Context // cut: both ends are closed
 	end       context.CancelFunc
-	forgot    chan struct{} // closed: silent for ever
+	forgot    chan struct{} // closed: silent permanently
 	forgotten sync.Once
 
 	mu      sync.Mutex

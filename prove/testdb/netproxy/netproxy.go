@@ -101,7 +101,7 @@ func listen(network string) (net.Listener, error) {
 // Addr is where clients connect.
 func (p *Proxy) Addr() net.Addr { return p.listener.Addr() }
 
-// Set changes the conditions at once, also for what is under way.
+// Set changes the conditions at once, also for what is in progress.
 func (p *Proxy) Set(c Conditions) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,7 +128,7 @@ func (p *Proxy) ResetAt(pick func(Piece) bool) {
 	p.resetAt = pick
 }
 
-// Forget has every connection of now stay silent for ever, whatever the
+// Forget has every connection of now stay silent permanently, whatever the
 // conditions become, like a firewall that lost its state: neither end is told.
 // It returns their number.
 func (p *Proxy) Forget() int {
@@ -140,7 +140,7 @@ func (p *Proxy) Forget() int {
 }
 
 // Freeze holds both directions of one connection until thaw, which may be called
-// again. What was under way is delivered then, also from an end that has closed it
+// again. What was in progress is delivered then, also from an end that has closed it
 // meanwhile. n counts around the connections in the order of their coming. Without
 // any, ok is false.
 func (p *Proxy) Freeze(n int) (thaw func(), ok bool) {

@@ -132,7 +132,7 @@ func latency(t *testing.T, p *Proxy, c net.Conn) {
 	began := time.Now()
 	ask(t, c, "slow")
 	require.Equal(t, 300*time.Millisecond, time.Since(began))
-	// Data under way shares the wait: twenty pieces do not take twenty times as long.
+	// Data in progress shares the wait: twenty pieces do not take twenty times as long.
 	began = time.Now()
 	var work sync.WaitGroup
 	work.Go(func() {

@@ -10,7 +10,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Who owns the slots of an ordered queue.
+// The owners of the slots of an ordered queue.
 
 func leasesEndWithMembers(w *world) {
 	w.joinAs(Member, 10*time.Second)

@@ -24,7 +24,7 @@ var sampling = []test{
 // columns of Samples behind at.
 const counts5, sums6 = 5, 6
 
-// sample runs a Sample, and returns whether somebody has counted.
+// sample runs a Sample, and reports whether a Depth was counted.
 func (w *world) sample(q sqlbatch.Queue, s sqlbatch.Sample) (counted bool) {
 	w.Helper()
 	rows := w.run(q.Sample(s))
@@ -104,8 +104,8 @@ func samplesNothing(w *world) {
 	require.False(w, w.sample(w.Queue, sqlbatch.Sample{}), "but not for this one")
 }
 
-// samplesModel has processes at random add what they did and count, and compares with a model that knows no
-// steps: what all samples of a step add up to, and the greatest of all counts.
+// samplesModel makes random processes add and count, and compares the sum and the greatest count of the samples of each step
+// with a model that has no steps.
 func samplesModel(w *world) {
 	const seed = 7
 	random := rand.New(rand.NewPCG(seed, seed))

@@ -84,7 +84,7 @@ func (ix *index) hintedAs(hint string) bool {
 	return strings.EqualFold(ix.name, hint) || hint == "0" && ix.id <= 1 || hint == "1" && ix.id == 1
 }
 
-// filterImplied says that every row that the statement wants is in a filtered
+// filterImplied reports whether every row that the statement wants is in a filtered
 // index: each part of the filter stands in the statement as it is.
 func (ix *index) filterImplied(conds []*cond, slot int) bool {
 	if ix.filter == nil {
@@ -101,11 +101,11 @@ func (ix *index) filterImplied(conds []*cond, slot int) bool {
 // keyCols are the columns of the complete key.
 func (ix *index) keyCols() []int { return append(slices.Clone(ix.cols), ix.tail...) }
 
-// covers says that the index has all columns that the statement needs of u.
+// covers reports whether the index has all columns that the statement needs of u.
 // Rows to be changed are always looked up.
 func (ix *index) covers(u *baseUse) bool { return ix.at == 0 || !u.target && ix.finds(u) }
 
-// finds says that the index has all columns by which the statement finds the rows of u. One to be changed is then locked by its change,
+// finds reports whether the index has all columns by which the statement finds the rows of u. One to be changed is then locked by its change,
 // which READPAST has no effect on ("Table hints (Transact-SQL)", READPAST).
 func (ix *index) finds(u *baseUse) bool {
 	for c := range u.need {

@@ -133,7 +133,7 @@ func (b *batch) forEngine(stats *planStats) *batch {
 	return &own
 }
 
-// hasGo says whether a line of the tools that read scripts is among the words of a
+// hasGo reports whether a line of the tools that read scripts is among the words of a
 // text: a server knows no GO, and the parser takes it for the end of a batch.
 func hasGo(text string) bool {
 	if !strings.Contains(strings.ToUpper(text), "GO") {

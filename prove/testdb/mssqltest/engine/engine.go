@@ -1,4 +1,4 @@
-// Package engine runs the T-SQL of the SQL Server stand-in: tables, indexes,
+// Package engine runs the T-SQL of the SQL Server emulator: tables, indexes,
 // transactions and the statements that chanq sends, with the locks and the
 // limits that SQL Server documents. A statement is run because its tree is
 // understood; what is not is a SQL error that names it.
@@ -40,7 +40,7 @@ type Options struct {
 	// a statement.
 	OnLock func(lock.Info)
 	// OnRelease is called after each lock that the end of a transaction gives back, by its session: others
-	// may run meanwhile. Default: all are given back at one moment.
+	// may run meanwhile. Default: all are released at one moment.
 	OnRelease func()
 }
 

@@ -20,7 +20,7 @@ func errSyntaxNear(near string) error {
 	return severity(15, 102, "Incorrect syntax near '%s'.", near)
 }
 
-// errUnsupported names what the stand-in has not been taught. It is a syntax
+// errUnsupported names what the emulator has not been taught. It is a syntax
 // error of the kind that Azure SQL answers for what it lacks.
 func errUnsupported(what string) error {
 	return sqlError(40517, "Keyword or statement option '%s' is not supported by this stand-in for SQL Server.", what)

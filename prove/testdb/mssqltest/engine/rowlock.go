@@ -35,7 +35,7 @@ func (x *exec) lockRow(ix *index, key string, mode lock.Mode, w lock.Wait) error
 		}
 		return err
 	}
-	if mode != lock.RangeIN { // a test, given back at once
+	if mode != lock.RangeIN { // a test, released at once
 		x.cost.Locks++
 		x.escalation(ix, mode)
 	}

@@ -11,7 +11,7 @@ import (
 
 func lower(s string) string { return strings.ToLower(s) }
 
-// flow says how a statement ended.
+// flow is how a statement ended.
 type flow uint8
 
 const (

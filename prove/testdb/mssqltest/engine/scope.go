@@ -55,7 +55,7 @@ type cond struct {
 	text string // to recognise the predicate of a filtered index
 }
 
-// sarg says that a predicate compares a column with something that does not
+// sarg reports whether a predicate compares a column with something that does not
 // depend on it: an index may be searched for it.
 type sarg struct {
 	col  colUse

@@ -1,4 +1,4 @@
-// Package lock is the lock manager of the SQL Server stand-in: modes,
+// Package lock is the lock manager of the SQL Server emulator: modes,
 // compatibility, FIFO waits, conversion, deadlock victims and lock timeouts,
 // as SQL Server's transaction locking guide documents them.
 package lock
@@ -49,11 +49,11 @@ type Resource struct {
 	App    string
 }
 
-// Wait says what a request does when the lock is not free. The zero value
+// Wait is what a request does when the lock is not free. The zero value
 // fails at once with 1222.
 type Wait struct {
 	Skip    bool          // do not wait: Lock returns ErrBusy (READPAST)
-	Timeout time.Duration // negative waits for ever; 0 fails at once with 1222
+	Timeout time.Duration // negative waits permanently; 0 fails at once with 1222
 }
 
 // Manager grants locks. Safe for concurrent use.
@@ -88,7 +88,7 @@ type Owner interface {
 	// own lock did. From then on a Lock of a row that the table lock protects is
 	// granted without being recorded.
 	Escalate(object uint32, mode Mode) bool
-	// AddCost says that rolling back became dearer by n: log records or rows
+	// AddCost reports whether rolling back became dearer by n: log records or rows
 	// written. Of several possible deadlock victims the cheapest is taken.
 	AddCost(n int)
 	SetDeadlockPriority(p int)

@@ -15,7 +15,7 @@ type hold struct {
 	owner *owner
 	entry *entry
 	mode  Mode              // the union of the modes below that are counted
-	count [modeCount]uint32 // Locks not yet given back, by the mode they asked for
+	count [modeCount]uint32 // Locks not yet released, by the mode they asked for
 
 	prevOnEntry, nextOnEntry *hold
 	prevOfOwner, nextOfOwner *hold

@@ -16,7 +16,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// badState says which of the manager's promises the state breaks: two sessions
+// badState returns which of the manager's promises the state breaks: two sessions
 // hold what is incompatible, a request waits though nothing is in its way, or
 // sessions wait for each other in a circle.
 func badState(state []lock.Info) error {
@@ -82,7 +82,7 @@ func TestAnyHistoryKeepsTheInvariants(t *testing.T) {
 	t.Parallel()
 	type session struct {
 		lock.Owner
-		locks  []lock.Info // granted and not given back
+		locks  []lock.Info // granted and not released
 		asked  lock.Info
 		result chan error // not nil while it waits
 		cancel context.CancelFunc

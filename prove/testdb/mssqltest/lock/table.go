@@ -131,7 +131,7 @@ func (t *table) entry(r Resource) *entry {
 	return e
 }
 
-// forget drops e if nobody holds it. Nobody waits for it then either: wake
+// forget drops e if no consumer holds it. Nobody waits for it then either: wake
 // would have granted the first of the queue.
 func (t *table) forget(e *entry) {
 	if e.granted != nil {

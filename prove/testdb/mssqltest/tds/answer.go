@@ -114,7 +114,7 @@ func (c *Conn) runOne(session Session, call *call, request *Request, r *response
 	return nil
 }
 
-// endedBy says whether err is what a session returns because ctx has ended.
+// endedBy reports whether err is what a session returns because ctx has ended.
 func endedBy(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)))
 }

@@ -56,7 +56,7 @@ func (c *call) close() bool { return c.state.Swap(callClosed) == callOpen }
 
 func (c *call) interrupted() bool { return c.state.Load() == callInterrupted }
 
-// gone says whether the connection is: nobody will read an answer.
+// gone reports whether the connection is: nobody will read an answer.
 func (c *call) gone() bool {
 	return c.ctx.Err() != nil && errors.Is(context.Cause(c.ctx), ErrConnectionGone)
 }

@@ -1,4 +1,4 @@
-// Package tds is the wire of the SQL Server stand-in: a TDS 7.4 server that
+// Package tds is the wire of the SQL Server emulator: a TDS 7.4 server that
 // decodes requests and encodes results. It knows nothing of SQL; a Handler does.
 package tds
 
@@ -27,14 +27,14 @@ type Session interface {
 	// sends ATTENTION (cause ErrAttention) or the connection breaks (cause
 	// ErrConnectionGone); Run then returns promptly (after rolling back what
 	// XACT_ABORT says) and what it still writes is discarded. A returned error
-	// that is not ctx's is of the stand-in itself: the client is told, and the
+	// that is not ctx's is of the emulator itself: the client is told, and the
 	// connection closes. Errors of SQL go through w.
 	Run(ctx context.Context, r *Request, w Results) error
 	// Close ends the session: an open transaction is rolled back.
 	Close()
 }
 
-// RequestKind says how a request came.
+// RequestKind is how a request came.
 type RequestKind uint8
 
 // The kinds of request.

@@ -13,7 +13,7 @@ type login7 struct {
 	login      Login
 	version    uint32
 	packetSize int
-	integrated bool // Windows authentication, which the stand-in does not have
+	integrated bool // Windows authentication, which the emulator does not have
 }
 
 // loginFixedBytes is the length of LOGIN7 before its strings.

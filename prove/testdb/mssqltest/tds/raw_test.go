@@ -52,7 +52,7 @@ func serveRaw(t testing.TB, h Handler, options Options) *Server {
 	return s
 }
 
-// rawClient says what no driver says.
+// rawClient sends messages that no driver sends.
 type rawClient struct {
 	t    testing.TB
 	conn net.Conn

@@ -72,7 +72,7 @@ type unsupported struct{ token byte }
 
 func (u unsupported) Error() string { return "data type not known to the stand-in" }
 
-// typeInfo reads a TYPE_INFO. Types that the stand-in does not have set the
+// typeInfo reads a TYPE_INFO. Types that the emulator does not have set the
 // decoder's error to unsupported, because their length cannot be known.
 func (d *decoder) typeInfo() wireType {
 	w := wireType{token: d.u8()}
@@ -297,7 +297,7 @@ func intWidth(k sqltype.Kind) int {
 	}
 }
 
-// isPLP says whether values of t travel in chunks: xml, (max), and what is too
+// isPLP reports whether values of t travel in chunks: xml, (max), and what is too
 // long to be anything else.
 func isPLP(t sqltype.Type) bool {
 	switch t.Kind {
