@@ -12,7 +12,7 @@ import (
 func idleTables(o options, results []measure.Result) (tables []measure.Table) {
 	engine := o.engine
 	if o.dsn == standIn {
-		engine += " (the stand-in: for counts, its times say nothing)"
+		engine += " (the emulator: for counts, not for times)"
 	}
 	slept := measure.SleptOf(results)
 	if len(slept) > 0 {

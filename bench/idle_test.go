@@ -143,7 +143,7 @@ func TestTargetsAreShownWithTheMeasurements(t *testing.T) {
 	}
 	out.Reset()
 	require.NoError(t, writeLatency(&out, options{idle: true, engine: "sqlserver", dsn: standIn, rounds: 1}, results))
-	require.NotContains(t, out.String(), "≤ 5 ms", "the stand-in has no speed")
+	require.NotContains(t, out.String(), "≤ 5 ms", "the emulator has no speed")
 }
 
 func TestIdleConsumersArePlottedTogether(t *testing.T) {

@@ -14,7 +14,7 @@ func idleStatements(r measure.Result) float64 { return r.IdleStatements }
 func writeOrder(w io.Writer, o options, results []measure.Result) error {
 	engine := o.engine
 	if o.dsn == standIn {
-		engine += " (the stand-in: for counts, its times say nothing)"
+		engine += " (the emulator: for counts, not for times)"
 	}
 	var tables []measure.Table
 	if of := ofStep(results, keysStep); len(of) > 0 {

@@ -81,7 +81,7 @@ func TestTargetsOfOrderAreShownWithTheMeasurements(t *testing.T) {
 	out.Reset()
 	o.dsn = standIn
 	require.NoError(t, writeOrder(&out, o, results))
-	require.NotContains(t, out.String(), "≥", "the stand-in has no speed")
+	require.NotContains(t, out.String(), "≥", "the emulator has no speed")
 }
 
 func TestFlagsOfOrderAreChecked(t *testing.T) {

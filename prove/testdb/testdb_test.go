@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// hanging stands for a test that waits permanently.
+// hanging is a test that waits permanently.
 type hanging struct{}
 
 func (hanging) Name() string   { return "TestThatHangs" }

@@ -70,7 +70,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends Accept, and resets the connections that nobody has accepted.
+// Close ends Accept, and resets the connections that were not accepted.
 func (l *Listener) Close() error {
 	l.once.Do(func() {
 		listeners.Delete(string(l.addr))
@@ -132,7 +132,7 @@ func (Dialer) DialContext(ctx context.Context, _, address string) (net.Conn, err
 	return Dial(ctx, address)
 }
 
-// HostName tells go-mssqldb not to look the name up.
+// HostName prevents a look-up of the name by go-mssqldb.
 func (Dialer) HostName() string { return Network }
 
 // Conn is one end of a connection. Safe for concurrent use.

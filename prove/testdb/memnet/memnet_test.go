@@ -93,7 +93,7 @@ func TestWaitsAreDurable(t *testing.T) {
 		require.True(t, timeout.Timeout())
 		require.Equal(t, time.Hour, time.Since(began))
 
-		// Nobody reads: a large write waits for its deadline.
+		// The other end does not read: a large write waits for its deadline.
 		require.NoError(t, client.SetWriteDeadline(time.Now().Add(time.Hour)))
 		large := make([]byte, 1<<20)
 		n, err := client.Write(large)

@@ -21,8 +21,8 @@ type outcome struct {
 	err     error
 }
 
-// startPoll runs a poll on a session of its own and returns once waiting
-// statements, this one among them, stand in WAITFOR.
+// startPoll runs a poll on a separate session and returns when waiting
+// statements, including this one, are in WAITFOR.
 func (s *site) startPoll(batch string, waiting int) <-chan outcome {
 	s.t.Helper()
 	c := s.connect()
@@ -98,7 +98,7 @@ func TestArticle000UpdateTopDeliversEachItemOnce(t *testing.T) {
 	require.NoError(t, a.Rollback())
 
 	items := s.drain(4, 10, func(c *sql.Conn) ([]string, error) { return s.firstColumn(c, take) })
-	require.ElementsMatch(t, append([]string{"1"}, numbers(11)[2:]...), items, "what was rolled back is handed out again")
+	require.ElementsMatch(t, append([]string{"1"}, numbers(11)[2:]...), items, "a message of a rolled back poll is redelivered")
 	require.Empty(t, s.column(s.connect(), take, 0))
 }
 
@@ -132,7 +132,7 @@ func TestArticle001TwoPollersGetDifferentMessagesAndDoNotWait(t *testing.T) {
 	a, b := s.begin(), s.begin()
 	first := s.column(a, dequeueThree, 1)
 	require.Equal(t, numbers(3), first, "the oldest come first")
-	// The sort reads, and so locks, all pending messages: as the table stands,
+	// The sort reads, and so locks, all pending messages: with the table of the article
 	// the second poller may find none. It must not find those of the first.
 	second := s.column(b, dequeueThree, 1)
 	for _, message := range first {
@@ -190,8 +190,8 @@ func TestArticle001ConcurrentlyEachMessageIsDeliveredOnce(t *testing.T) {
 		victims bool // deadlock victims run again
 	}{
 		// Without an index the UPDATE of one message reads the others' rows.
-		"as the table stands":                       {victims: true},
-		"with the primary key that it leaves aside": {index: []string{"CREATE UNIQUE CLUSTERED INDEX PK_Message ON Messaging.Message (MessageId)"}},
+		"with the table of the article": {victims: true},
+		"with the missing primary key":  {index: []string{"CREATE UNIQUE CLUSTERED INDEX PK_Message ON Messaging.Message (MessageId)"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

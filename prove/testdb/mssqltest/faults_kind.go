@@ -80,7 +80,7 @@ func RequestOf(r *tds.Request) Request {
 
 func statementOf(st engine.Statement) Request { return Request{kindOf(st.Text), st.Text} }
 
-// marks tell chanq's statements apart: the first that a text contains decides.
+// marks distinguish chanq's statements: the first that a text contains decides.
 var marks = []struct {
 	mark string
 	kind Kind

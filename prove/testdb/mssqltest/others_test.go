@@ -79,7 +79,7 @@ func speaks(t *testing.T, o mssqltest.Options, environment []string, program, sc
 	}
 }
 
-// certificate is one that nobody vouches for.
+// certificate is a self-signed certificate.
 func certificate(t *testing.T) *tls.Config {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)

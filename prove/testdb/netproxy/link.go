@@ -50,7 +50,7 @@ const (
 func (l *link) run() {
 	defer l.proxy.drop(l)
 	defer l.cut()
-	// In a black hole the server does not hear of the connection either.
+	// In a black hole the server does not see the connection either.
 	if !l.wait(ToServer, time.Now()) {
 		return
 	}

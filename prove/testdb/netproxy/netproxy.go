@@ -1,5 +1,5 @@
-// Package netproxy stands between a client and a server in tests and does what
-// networks do to them: it delays, throttles, resets, goes silent in one
+// Package netproxy is a proxy between a client and a server in tests, with the faults of
+// networks: it delays, throttles, resets, stops one
 // direction or both, and recovers.
 //
 // It is a proxy of streams, not of packets: what is held back is delivered later
@@ -37,7 +37,7 @@ type Conditions struct {
 	Latency time.Duration
 	// BytesPerSecond bounds each direction of each connection. Default 0: no bound.
 	BytesPerSecond int
-	// Hold stops a direction: nothing arrives that way, and nobody is told.
+	// Hold stops a direction: nothing arrives that way, and neither end gets an error.
 	Hold [2]bool
 }
 
@@ -128,8 +128,8 @@ func (p *Proxy) ResetAt(pick func(Piece) bool) {
 	p.resetAt = pick
 }
 
-// Forget has every connection of now stay silent permanently, whatever the
-// conditions become, like a firewall that lost its state: neither end is told.
+// Forget makes every current connection silent permanently, under any later
+// conditions, like a firewall that lost its state: neither end gets an error.
 // It returns their number.
 func (p *Proxy) Forget() int {
 	links := p.all()

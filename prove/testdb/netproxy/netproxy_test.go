@@ -264,8 +264,7 @@ func TestOneConnectionIsFrozenAndTheOthersAreNot(t *testing.T) {
 	answer(t, frozen, "held")
 }
 
-// TestDataOfAFrozenConnectionArrivesAfterItsEnd: a client that gives up does not
-// call back what it has sent.
+// A client that gives up cannot withdraw what it has sent.
 func TestDataOfAFrozenConnectionArrivesAfterItsEnd(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -85,7 +85,7 @@ func (ix *index) hintedAs(hint string) bool {
 }
 
 // filterImplied reports whether every row that the statement wants is in a filtered
-// index: each part of the filter stands in the statement as it is.
+// index: each part of the filter is in the statement in the same form.
 func (ix *index) filterImplied(conds []*cond, slot int) bool {
 	if ix.filter == nil {
 		return true
@@ -121,7 +121,7 @@ func (ix *index) holds(c int) bool {
 		slices.Contains(ix.table.base().cols, c)
 }
 
-// search binds the key's columns to what the conditions say of them.
+// search binds the key's columns to their conditions.
 func (ix *index) search(u *baseUse, conds []*cond, bound slotSet) (*access, int) {
 	a := &access{use: u, index: ix}
 	score := 0
@@ -163,7 +163,7 @@ func (ix *index) search(u *baseUse, conds []*cond, bound slotSet) (*access, int)
 	return a, score
 }
 
-// find looks for what the conditions say of one column in terms of slots that
+// find returns the conditions on one column that use only slots that
 // are bound already.
 func find(u *baseUse, col int, typ sqltype.Type, conds []*cond, bound slotSet) (eq, lo, hi, list *sarg) {
 	for _, k := range conds {
@@ -218,7 +218,7 @@ func seekable(v *scalar, t sqltype.Type) *scalar {
 	return nil
 }
 
-// satisfies reports whether the rows come in the order asked for, and sets the
+// satisfies reports whether the rows are in the requested order, and sets the
 // direction.
 func (a *access) satisfies(order []orderKey, u *baseUse) bool {
 	if a.unique {

@@ -11,7 +11,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
 )
 
-// What drivers other than go-mssqldb ask for.
+// The requests of drivers other than go-mssqldb.
 
 // rpc calls a procedure with parameters that may have names.
 func (c *client) rpc(proc string, params ...tds.Param) *recorder {

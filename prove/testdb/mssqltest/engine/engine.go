@@ -28,7 +28,7 @@ type Options struct {
 	// ReadCommittedSnapshot and AllowSnapshotIsolation are the database's options
 	// at the start. Default off, as on a server of one's own.
 	ReadCommittedSnapshot, AllowSnapshotIsolation bool
-	// Version is the product's, as SERVERPROPERTY tells it. Default that of the greeting.
+	// Version is the product's version in SERVERPROPERTY. Default: that of the greeting.
 	Version string
 	// KeepGhosts leaves what was deleted, and entries of keys that have changed, where
 	// they were until CleanGhosts: scans walk them, lock them for a moment, count them,
@@ -39,7 +39,7 @@ type Options struct {
 	// OnLock is called after each lock that a session gets, by that session. It may look at Engine.Locks, and must not run
 	// a statement.
 	OnLock func(lock.Info)
-	// OnRelease is called after each lock that the end of a transaction gives back, by its session: others
+	// OnRelease is called after each lock that the end of a transaction releases, by its session: others
 	// may run meanwhile. Default: all are released at one moment.
 	OnRelease func()
 }

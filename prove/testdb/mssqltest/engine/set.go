@@ -39,7 +39,7 @@ const (
 )
 
 const (
-	// ansiDefaults are those that ODBC and its kin ask for when they log in.
+	// ansiDefaults are the settings that ODBC and similar drivers request at login.
 	// ANSI_WARNINGS implies ARITHABORT.
 	ansiDefaults = ansiNulls | quotedIdentifier | concatNullYieldsNull | ansiWarnings | ansiPadding
 	// madeWith are those that a procedure keeps from its creation.

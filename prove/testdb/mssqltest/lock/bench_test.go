@@ -15,7 +15,7 @@ func must(b *testing.B, err error) {
 	}
 }
 
-// A row that nobody else wants, locked and released.
+// A row without other waiters, locked and released.
 func BenchmarkFreeGrant(b *testing.B) {
 	for _, held := range []int{0, 2000, 100_000} {
 		b.Run(fmt.Sprintf("held=%d", held), func(b *testing.B) {

@@ -59,10 +59,10 @@ func TestTheVictimHasTheLowestPriorityThenTheLowestCost(t *testing.T) {
 		priority, cost [3]int
 		victim         int // index of the owner
 	}{
-		"the lowest priority, however dear": {priority: [3]int{0, -5, 0}, cost: [3]int{1, 1000, 1}, victim: 1},
-		"the cheapest of equal priority":    {cost: [3]int{10, 20, 30}, victim: 0},
-		"the requester among equals":        {victim: 2},
-		"the later of the cheapest":         {cost: [3]int{1, 1, 2}, victim: 1},
+		"the lowest priority, at any cost": {priority: [3]int{0, -5, 0}, cost: [3]int{1, 1000, 1}, victim: 1},
+		"the cheapest of equal priority":   {cost: [3]int{10, 20, 30}, victim: 0},
+		"the requester among equals":       {victim: 2},
+		"the later of the cheapest":        {cost: [3]int{1, 1, 2}, victim: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -99,7 +99,7 @@ func TestTheVictimIsPartOfTheCycle(t *testing.T) {
 	r := newRing(t)
 	a, b := r.holder(1, lock.S, key("k")), r.holder(2, lock.X, key("m"))
 	// The search from b meets this one first: of lowest priority, in b's way, and
-	// waiting, but for one who runs.
+	// waiting, but for a session that runs.
 	bystander := r.holder(3, lock.S, key("k"))
 	bystander.SetDeadlockPriority(-10)
 	running := r.holder(4, lock.X, key("z"))

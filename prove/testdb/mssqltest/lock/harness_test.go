@@ -25,7 +25,7 @@ func key(k string) lock.Resource    { return lock.Resource{Object: 7, Index: 1, 
 func whole(o uint32) lock.Resource  { return lock.Resource{Object: o} }
 func app(name string) lock.Resource { return lock.Resource{App: name} }
 
-// ring is a lock manager whose waits and timers the test sees and drives.
+// ring is a lock manager whose waits and timers the test observes and controls.
 type ring struct {
 	lock.Manager
 	t      *testing.T
@@ -56,7 +56,7 @@ func (r *ring) holder(session int, mode lock.Mode, on ...lock.Resource) lock.Own
 	return o
 }
 
-// pending is a Lock that waits in a goroutine of its own.
+// pending is a Lock that waits in a separate goroutine.
 type pending struct {
 	t    *testing.T
 	done chan error

@@ -32,7 +32,7 @@ const (
 	RangeXX
 
 	// What a key-range lock becomes when it meets another lock of its owner.
-	// They are held, seldom asked for.
+	// They are held, seldom requested.
 	RangeIS
 	RangeIU
 	RangeIX
@@ -76,7 +76,7 @@ type Owner interface {
 	// look at it. After an error r is held as it was before; after 1205 the other
 	// transactions of the deadlock go on when this one calls Release.
 	Lock(ctx context.Context, r Resource, mode Mode, w Wait) error
-	// Unlock gives back one Lock of that mode (a read lock at READ COMMITTED, a U
+	// Unlock releases one Lock of that mode (a read lock at READ COMMITTED, a U
 	// lock on a row that did not qualify). What was locked in other modes stays
 	// held. Unlock of a row that Escalate took over does nothing.
 	Unlock(r Resource, mode Mode)
@@ -84,15 +84,15 @@ type Owner interface {
 	Held(r Resource) Mode
 	// Escalate replaces all row and key locks on object by a table lock of mode,
 	// if that is granted at once; otherwise it reports false and changes nothing.
-	// The lock is X, whatever mode says, if mode would protect a row less than its
+	// The lock is X, for any mode, if mode would protect a row less than its
 	// own lock did. From then on a Lock of a row that the table lock protects is
 	// granted without being recorded.
 	Escalate(object uint32, mode Mode) bool
-	// AddCost reports whether rolling back became dearer by n: log records or rows
+	// AddCost adds n to the cost of rolling back: log records or rows
 	// written. Of several possible deadlock victims the cheapest is taken.
 	AddCost(n int)
 	SetDeadlockPriority(p int)
-	// Release gives back everything and forgets the cost. The owner can then
+	// Release releases everything and resets the cost. The owner can then
 	// serve a next transaction.
 	Release()
 }

@@ -108,8 +108,8 @@ func TestAnyHistoryKeepsTheInvariants(t *testing.T) {
 				s.locks = nil
 			}
 		}
-		// Whoever is not listed as waiting any more has its answer on the way;
-		// taking one may release locks, hence the loop.
+		// A session that is not listed as waiting has its answer on the way.
+		// Taking one may release locks, hence the loop.
 		collect := func() {
 			for again := true; again; {
 				again = false
@@ -211,9 +211,9 @@ func TestAnyHistoryKeepsTheInvariants(t *testing.T) {
 	})
 }
 
-// Sessions run transactions side by side, with each kind of wait and of end.
-// Everybody must come to an end: a lost wake-up, or a deadlock that nobody
-// breaks, meets the deadline of ctx.
+// Sessions run concurrent transactions, with each kind of wait and of end.
+// All must end: a lost wake-up, or a deadlock that is not
+// broken, would exceed the deadline of ctx.
 func TestConcurrentSessionsAllFinish(t *testing.T) {
 	t.Parallel()
 	const sessions, transactions = 8, 150

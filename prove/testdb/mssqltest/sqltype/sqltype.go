@@ -11,7 +11,7 @@ import (
 // Kind is a T-SQL type without its length, precision and scale.
 type Kind uint8
 
-// The kinds that the emulator knows.
+// The kinds that the emulator supports.
 const (
 	Invalid Kind = iota
 	Bit

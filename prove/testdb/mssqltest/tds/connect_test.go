@@ -103,7 +103,7 @@ func TestAnAttentionCrossesAnEncryptedConnection(t *testing.T) {
 	require.Equal(t, 51, s.Conns()[0].ID())
 }
 
-// certificate makes a certificate for loopback that nobody vouches for.
+// certificate makes a self-signed certificate for loopback.
 func certificate(t testing.TB) *tls.Config {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

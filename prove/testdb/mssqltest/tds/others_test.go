@@ -41,7 +41,7 @@ func TestTheAnswerToAnAttentionIsAMessageBehindWhatItCut(t *testing.T) {
 	require.Equal(t, []uint16{0}, c.reply().done)
 }
 
-// JDBC's driver takes a count for that of a change only if the DONE says so.
+// JDBC's driver takes a count for that of a change only with that kind in the DONE.
 func TestADoneTokenHasTheKindOfItsStatement(t *testing.T) {
 	commands := []Command{Select, Insert, Delete, Update, Define}
 	h := &rawHandler{run: func(_ context.Context, _ *Request, w Results) error {
@@ -158,7 +158,7 @@ func TestALoginMayBeRefusedForSeveralReasons(t *testing.T) {
 	c.requireClosed()
 }
 
-// anyCertificate is one that nobody looks at.
+// anyCertificate is a certificate that no client checks.
 func anyCertificate(t testing.TB) *tls.Config {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

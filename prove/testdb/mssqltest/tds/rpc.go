@@ -19,7 +19,7 @@ var procByID = map[uint16]string{
 	11: "sp_prepare", 12: "sp_execute", 13: "sp_prepexec", 14: "sp_prepexecrpc", 15: "sp_unprepare",
 }
 
-// callSeparator stands between two procedure calls of one message. It cannot
+// callSeparator is between two procedure calls of one message. It cannot
 // be the length of a parameter's name, which has at most 128 characters.
 const callSeparator = 0xff
 
