@@ -10,8 +10,8 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// compared is what compare says of a dozen rounds before and after, in which other
-// things vary by a fifth.
+// compared returns the result of compare for a dozen rounds before and after, in which other
+// figures vary by 20 %.
 func compared(t *testing.T, rounds int, change func(round int, r *measure.Result)) (string, error) {
 	t.Helper()
 	var before, after []measure.Result

@@ -18,8 +18,8 @@ type nap struct {
 	ordered  bool // the queue, with a key for each message
 }
 
-// fallAsleep is how long a consumer with nothing to do takes until it looks no more often
-// than PollEvery, and a Notifier until it is heard.
+// fallAsleep is how long an idle consumer takes until it polls only every
+// PollEvery, and a Notifier until it receives notifications.
 const fallAsleep = 2 * time.Second
 
 func (n nap) measure(ctx context.Context, o options, report func(measure.Result) error) error {

@@ -14,14 +14,14 @@ import (
 	"github.com/chanq/chanq/prove/testdb/child"
 )
 
-// sleepTask reads in a process of its own with one consumer, as most do. At each order
-// it tells what it has read since the last, and how many statements it has run in all.
+// sleepTask reads in a separate process with one consumer, as most programs do. At each order
+// it prints what it has read since the last one, and how many statements it has run in all.
 type sleepTask struct {
 	Place    place
 	Notifier bool
 }
 
-// slept is what a sleeper tells.
+// slept is the output of an idle process.
 type slept struct {
 	Order      string            `json:"order"`
 	Statements int64             `json:"statements"`
@@ -87,7 +87,7 @@ func (t sleepTask) run(ctx context.Context, s *store, orders <-chan string) (err
 	return errors.Join(c.Shutdown(context.WithoutCancel(ctx)), c.Err())
 }
 
-// sleepers are the processes that read.
+// sleepers are the idle processes that read.
 type sleepers struct {
 	children []*child.Process
 	answers  chan slept
@@ -126,7 +126,7 @@ func startSleepers(ctx context.Context, task sleepTask, n int) (*sleepers, error
 	return s, nil
 }
 
-// ask has all of them tell, and returns how many statements they have run.
+// ask requests a report from each process, and returns how many statements they have run.
 func (s *sleepers) ask() (statements int64, err error) {
 	s.orders++
 	order := strconv.Itoa(s.orders)
@@ -148,7 +148,7 @@ func (s *sleepers) ask() (statements int64, err error) {
 // forget begins again with the ages of what is read.
 func (s *sleepers) forget() { s.read.Ages, s.read.Slowest = measure.Histogram{}, 0 }
 
-// readAll asks until they have read n messages, and settled those.
+// readAll requests reports until they have read and settled n messages.
 func (s *sleepers) readAll(ctx context.Context, n int) (statements int64, err error) {
 	for patience := time.Now().Add(30 * time.Second); ; {
 		if err := measure.Sleep(ctx, 300*time.Millisecond); err != nil {

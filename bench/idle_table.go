@@ -7,8 +7,8 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// idleTables are what was measured of sleepers, what of loads with the notifier off and on, and
-// last what of it has a target.
+// idleTables returns the tables of idle consumers, of loads with the notifier off and on, and
+// of the figures with a target.
 func idleTables(o options, results []measure.Result) (tables []measure.Table) {
 	engine := o.engine
 	if o.dsn == standIn {
@@ -25,7 +25,7 @@ func idleTables(o options, results []measure.Result) (tables []measure.Table) {
 	return append(tables, targetTable(engine, o, results))
 }
 
-// besides are the results of a load beside so many sleepers, with the notifier off and on.
+// besides returns the results of a load with so many idle consumers, with the notifier off and on.
 func besides(results []measure.Result, step string, sleepers int) (off, on []measure.Result) {
 	for _, r := range results {
 		switch {

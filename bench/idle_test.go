@@ -29,7 +29,7 @@ func TestIdleConsumersAreMeasured(t *testing.T) {
 		for _, r := range results {
 			seen[fmt.Sprintf("%s %d %v", r.Step, r.Processes-1, r.Notifier)]++
 			require.Positive(t, r.N)
-			// Where a step takes long, what sleepers asked meanwhile is taken off, at the rate of a short rest.
+			// If a step takes long, the statements of idle consumers are subtracted, at the rate of a short pause.
 			require.True(t, r.StatementsPerMessage > 0 || r.IdleStatements > 0, "what is asked is counted: %+v", r)
 			switch r.Step {
 			case "enqueue", "singles":

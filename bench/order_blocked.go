@@ -112,7 +112,7 @@ func hotNames() (names []string) {
 	return names
 }
 
-// besideHot reports whether a key has its slot with a hot one: there it waits, too.
+// besideHot reports whether a key shares its slot with a hot one, where it also waits.
 func besideHot(key string) bool {
 	slot := func(key string) int { return sqlbatch.SlotOf(key, [16]byte{}, manySlots) }
 	return slices.ContainsFunc(hotNames(), func(hot string) bool { return slot(hot) == slot(key) })

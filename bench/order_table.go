@@ -151,7 +151,7 @@ func orderTargets(engine string, o options, results []measure.Result) measure.Ta
 }
 
 // heartbeat is how many statements a second a consumer's row in chanq__consumers costs. Where
-// there is one writer, it has a transaction of its own, with a statement that forgets others.
+// there is one writer, it has a separate transaction, with a statement that deletes others.
 func heartbeat(engine string) float64 {
 	each := 1.0
 	if findEngine(engine).dialect.Traits().OneWriter {

@@ -29,7 +29,7 @@ func TestAnOrderedQueueIsComparedWithAPlainOne(t *testing.T) {
 			case r.Step == keysStep:
 				require.Positive(t, min(r.EnqueuePerS, r.DrainPerS, r.PipelinePerS, r.StatementsPerMessage, r.ClaimStatement))
 				require.Equal(t, map[int]int{0: 150, 50: 150, 1: 2}[r.Keys], r.N)
-			case r.Step == idleOrder: // in so short a time it may have asked nothing
+			case r.Step == idleOrder: // in so short a time it may have run no statement
 			default:
 				require.Positive(t, min(r.ClaimStatement, r.WallPerMsg, r.StatementsPerMessage))
 			}

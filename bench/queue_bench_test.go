@@ -14,7 +14,7 @@ import (
 )
 
 // Every operation of these benchmarks is one message, so that ns/op and
-// allocs/op are per message; statements/msg and cpu-ns/msg stand beside them. Give a count
+// allocs/op are per message; statements/msg and cpu-ns/msg are reported with them. Give a count
 // that fills batches: -benchtime 20000x.
 
 const benchBody = 200

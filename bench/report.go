@@ -16,7 +16,7 @@ import (
 )
 
 // runReport writes report.md and its plots into a folder, from recorded results
-// or from those of a run, which it records there, too.
+// or from those of a run, which it also records there.
 func runReport(ctx context.Context, args []string, usage io.Writer) error {
 	o := options{command: commandLine("report", args)}
 	f := flag.NewFlagSet("bench report", flag.ContinueOnError)
@@ -51,7 +51,7 @@ func runReport(ctx context.Context, args []string, usage io.Writer) error {
 			return err
 		}
 		for _, c := range commands {
-			if c.apart || c.line != nil { // one with lines takes long, and has a plot of its own
+			if c.apart || c.line != nil { // one with lines takes long, and has its own plot
 				continue
 			}
 			err = errors.Join(err, c.measure(ctx, o, func(r measure.Result) {
@@ -201,7 +201,7 @@ func (r *report) machine(results []measure.Result) {
 func partition(results []measure.Result) (latencies, senders, growth, throughput []measure.Result) {
 	for _, r := range results {
 		if r.AtS > 0 || r.Step != "" {
-			continue // of a sustained run, or of sleepers
+			continue // of a sustained run, or of idle consumers
 		}
 		if r.Axis != "" {
 			growth = append(growth, r)

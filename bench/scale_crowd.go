@@ -17,8 +17,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/child"
 )
 
-// crowdTask is to have a consumer of each of these queues in one process, on one *sql.DB. At
-// each order it tells what it has come to.
+// crowdTask runs a consumer of each of these queues in one process, on one *sql.DB. At
+// each order it prints its counts.
 type crowdTask struct {
 	Place     place   // of its connections
 	Places    []place // of its consumers' queues
@@ -28,7 +28,7 @@ type crowdTask struct {
 	Limit     int
 }
 
-// crowd is what the process tells.
+// crowd is the output of the process.
 type crowd struct {
 	Order      string            `json:"order"`
 	Asked      map[string]int64  `json:"asked"` // statements by their kind
@@ -81,7 +81,7 @@ func (t crowdTask) run(ctx context.Context, s *store, orders <-chan string) (err
 				told.Ages.Add(age)
 				told.Slowest = max(told.Slowest, age)
 				mu.Unlock()
-				_ = l.Ack() // what fails is met by the one who counts
+				_ = l.Ack() // a failure changes the counts
 			}
 		})
 	}
@@ -108,8 +108,8 @@ func shutdownAll(consumers []*chanq.Consumer[[]byte]) error {
 	return errors.Join(errs...)
 }
 
-// resident is how much memory of the machine this process has, 0 where the system does not
-// tell.
+// resident returns how much memory of the machine this process has, 0 if
+// unknown.
 func resident() int64 {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -166,7 +166,7 @@ func startCrowds(ctx context.Context, o options, places []place, step scaleStep)
 	return all, nil
 }
 
-// ask has all of them tell.
+// ask requests a report from each.
 func (c *crowds) ask(ctx context.Context) (sum crowd, err error) {
 	c.orders++
 	for _, p := range c.children {
@@ -186,7 +186,7 @@ func (c *crowds) ask(ctx context.Context) (sum crowd, err error) {
 	return sum, nil
 }
 
-// askUntil asks until they have read n messages.
+// askUntil requests reports until they have read n messages.
 func (c *crowds) askUntil(ctx context.Context, n int) (sum crowd, err error) {
 	for patience := time.Now().Add(time.Minute); ; {
 		if err := measure.Sleep(ctx, 300*time.Millisecond); err != nil {

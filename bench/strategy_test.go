@@ -66,7 +66,7 @@ func TestEveryStrategyIsMeasuredAndLeavesTheServersUnchanged(t *testing.T) {
 	})
 }
 
-// Statements count as the driver is asked: a begin and a commit are one each.
+// Statements are counted at the driver: a begin and a commit are one each.
 func TestMethodsOfArticlesTakeEachMessageOnceInKnownStatements(t *testing.T) {
 	t.Parallel()
 	const n = 12
@@ -148,8 +148,8 @@ func readyIn(t *testing.T, s *store) int64 {
 	return int64(stats.Ready)
 }
 
-// What stands before the floor, because it committed late or was released, is found
-// as soon as nothing is left behind it.
+// Messages before the head, which were committed late or released, are found
+// as soon as no message is left behind it.
 func TestTheBareLoopFindsMessagesBeforeItsHead(t *testing.T) {
 	s, err := openQueue(t.Context(), options{engine: "sqlite"})
 	require.NoError(t, err)

@@ -143,7 +143,7 @@ func (h hung) Consumers(ctx context.Context) ([]chanqadmin.ConsumerInfo, error) 
 	return nil, ctx.Err()
 }
 
-// ready is a queue that answers who has time.
+// ready is a queue that answers calls whose context has not ended.
 type ready struct{ hung }
 
 func (ready) Stats(ctx context.Context) (chanqadmin.Stats, error) {
@@ -161,14 +161,14 @@ func TestHungQueuesDoNotHideOthers(t *testing.T) {
 	require.Equal(t, "1", seen[`chanq_up{queue="ready"}`])
 }
 
-// refusing is a queue whose database tells who asked, and where.
+// refusing is a queue whose database errors contain its user and host.
 type refusing struct{ hung }
 
 func (refusing) Stats(context.Context) (chanqadmin.Stats, error) {
 	return chanqadmin.Stats{}, errors.New("connect to 10.1.2.3 as shop: refused")
 }
 
-// What a database says of itself, names of hosts and users say, is in the log alone.
+// Errors of a database, for example with names of hosts and users, are only in the log.
 func TestErrorsOfDatabasesAreNotServed(t *testing.T) {
 	var log strings.Builder
 	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond, Log: slog.New(slog.NewTextHandler(&log, nil))})

@@ -12,7 +12,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
-// Rates are of just now, or it is said since when there are none.
+// Rates are current, or the page shows since when there are none.
 func TestOldRatesAreNotShownAsCurrent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
@@ -36,14 +36,14 @@ func TestOldRatesAreNotShownAsCurrent(t *testing.T) {
 	})
 }
 
-// Figures that are asked for seldom, since they take long, say of when they are.
+// Figures that are read seldom, since they take long, have their time.
 func TestOldFiguresAreMarked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		s := shop.open(everything)
 		shop.Faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
 			if strings.Contains(op.Text, "ready") {
-				time.Sleep(500 * time.Millisecond) // a database that is slow: they are asked for again after ten seconds
+				time.Sleep(500 * time.Millisecond) // a slow database: they are read again after ten seconds
 			}
 			return f
 		})

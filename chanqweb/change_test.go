@@ -41,7 +41,7 @@ func TestWithoutPermissionThereAreNoFormsAndChangesFail(t *testing.T) {
 	})
 }
 
-// The form is genuine, and whoever has it may not change anything any more.
+// The form is genuine, and its user has lost the permission to make changes.
 func TestARevokedPermissionEndsAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
@@ -187,7 +187,7 @@ func TestAFailedChangeShowsItsPartialResult(t *testing.T) {
 	})
 }
 
-// groupKey is what a form says for the group of an error.
+// groupKey returns the value of a form for the group of an error.
 func groupKey(t *testing.T, page, text string) string {
 	t.Helper()
 	before, _, found := strings.Cut(page, "<h2>"+text)
@@ -218,7 +218,7 @@ func TestAnInvalidFormIsRefused(t *testing.T) {
 	})
 }
 
-// Where a form leads is one of the page's own places, whatever it says.
+// A form redirects only to addresses of the web UI, with any content.
 func TestAFormDoesNotRedirectElsewhere(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
@@ -232,7 +232,7 @@ func TestAFormDoesNotRedirectElsewhere(t *testing.T) {
 	})
 }
 
-// Anybody may make an address. It says what was done only to the visitor who has just done it.
+// Any user may enter an address. It shows the result of a change only to the visitor who has just made it.
 func TestANoticeReportsTheLastChangeOfTheVisitor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)

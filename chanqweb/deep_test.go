@@ -57,7 +57,7 @@ var deepFill = map[string][]string{
 	},
 }
 
-// Whatever is in a queue, a page asks the same few things, which read a part of it; and with
+// With any content of a queue, a page runs the same few queries, which read a part of it. With
 // millions of messages each takes less than a tenth of a second.
 func TestAPageOfADeepQueueReadsNoMoreThanAnother(t *testing.T) {
 	n, measured := fewMessages, false
@@ -123,7 +123,7 @@ func TestAPageOfADeepQueueReadsNoMoreThanAnother(t *testing.T) {
 					t.Logf("%-40s %2d statements %6.1f ms", page.path[:min(40, len(page.path))], asked, float64(least.Microseconds())/1000)
 					most := pageTime
 					if page.path == "/q/line/slots" {
-						most *= 3 // it asks seven times
+						most *= 3 // it runs seven queries
 					}
 					assert.Less(t, least, most, page.path)
 				}

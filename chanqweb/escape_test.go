@@ -102,7 +102,7 @@ func TestHostileTextsAreShownAsText(t *testing.T) {
 	})
 }
 
-// Names of consumers are texts of others, too.
+// Names of consumers are also texts of other programs.
 func TestTheNameOfAConsumerIsShownUnchanged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		known := benign(t)

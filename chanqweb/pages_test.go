@@ -23,7 +23,7 @@ import (
 
 var address = regexp.MustCompile(`(?:href|src|data-live|action)="([^"]*)"`)
 
-// crawl asks for every page that links lead to, and returns what they are.
+// crawl requests every page that links lead to, and returns them.
 func (s *site) crawl() map[string]string {
 	s.t.Helper()
 	pages := map[string]string{}
@@ -206,7 +206,7 @@ func TestErrorsOfADecoderAreHiddenLikeBodies(t *testing.T) {
 	})
 }
 
-// frank is a codec that tells all that it could not read.
+// frank is a codec whose errors contain what it could not decode.
 type frank struct{ chanq.Codec }
 
 func (frank) Decode(data []byte, _ any) error { return fmt.Errorf("%s is no letter", data) }
@@ -310,7 +310,7 @@ func (s *shop) statements(f func()) int {
 	return int(n.Load())
 }
 
-// However many look, the database is asked for the figures of a queue once a second.
+// The figures of a queue are read from the database once per second, for any number of visitors.
 func TestFreshFiguresAreNotReadAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
@@ -345,7 +345,7 @@ func TestAnUnavailableDatabaseIsReported(t *testing.T) {
 	})
 }
 
-// Whatever fails, and on whatever page: what the database says is in the log, and on no page.
+// After any failure on any page the error of the database is in the log, and on no page.
 func TestErrorsOfTheDatabaseAreOnNoPage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t) // without consumers, whose statements would be among those of pages

@@ -10,7 +10,7 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// A shard of a queue over several databases is shown by itself, and says which one it is.
+// A shard of a queue over several databases is shown separately, with its number.
 func TestAShardIsMarkedAsOne(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
@@ -26,7 +26,7 @@ func TestAShardIsMarkedAsOne(t *testing.T) {
 	})
 }
 
-// Also what lies behind the messages that the page has looked at.
+// It also redrives messages behind those that the page has read.
 func TestARedriveOfACauseRedrivesAllItsMessages(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)

@@ -125,7 +125,7 @@ func TestRatesUseCompleteIntervalsOnly(t *testing.T) {
 	require.Equal(t, 6, points(charts(samples, now.Add(8*time.Second), spans[0], 10_000)[1]))
 }
 
-// Where nobody was given a message nobody has waited, which is not to have waited for no time.
+// Without deliveries there is no wait, which differs from a wait of zero.
 func TestTheMeanWaitHasAGapWithoutDeliveries(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	var samples []chanqadmin.Sample

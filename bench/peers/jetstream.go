@@ -160,7 +160,7 @@ type jetReceiver struct {
 	acked     chan error // one value: n acks were sent, or why not
 }
 
-// Wait returns when the server knows all acks.
+// Wait returns when the server has all acks.
 func (r *jetReceiver) Wait(ctx context.Context) error {
 	select {
 	case err := <-r.acked:

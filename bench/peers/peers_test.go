@@ -204,7 +204,7 @@ func TestTheTableHasMediansRangesAndTheRatiosOfRounds(t *testing.T) {
 	assert.NotContains(t, text, "/ other", "no ratio between engines")
 }
 
-// Each way to keep order goes on with other keys beside those in work, and takes nothing of these.
+// Each way to keep order continues with other keys than those being processed, and takes nothing of these.
 func TestWaysToKeepOrderAreMeasured(t *testing.T) {
 	dsn := os.Getenv("CHANQ_TEST_POSTGRES")
 	if dsn == "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/chanq/chanq/bench/internal/peer"
 )
 
-// server is the PostgreSQL server on which each phase has a database of its own.
+// server is the PostgreSQL server on which each phase has a separate database.
 type server struct {
 	dsn     string
 	db      *sql.DB

@@ -30,7 +30,7 @@ type system struct {
 
 func (s system) name() string { return s.engine + "/" + s.strategy }
 
-// arguments make its program measure what its standard input says.
+// arguments make its program measure the job on its standard input.
 func (s system) arguments() []string {
 	if s.program == (program{}) {
 		return []string{measureArgument}

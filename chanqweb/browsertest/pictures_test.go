@@ -16,7 +16,7 @@ import (
 
 var pictures = flag.String("pictures", "", "a `folder` for the documents' pictures of the page: ../../docs/pictures")
 
-// mostPicture is in bytes: who clones the repository has them all.
+// mostPicture is in bytes: every clone of the repository has them all.
 const mostPicture = 120 << 10
 
 // TestPicturesOfTheDocuments draws them again, in a light window:

@@ -115,8 +115,8 @@ func TestEachAlertHasARunbook(t *testing.T) {
 	}
 }
 
-// each says of an alert for which series, a value a minute, it is on after some minutes, five where no other
-// number is said, and for which it is not.
+// each has for an alert the series, with one value per minute, for which it fires after some minutes, by default
+// five, and those for which it does not.
 var each = map[string]struct {
 	on, off string
 	minutes int

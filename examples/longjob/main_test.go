@@ -37,7 +37,7 @@ func TestAnEarlierHolderDoesNotResetTheProgress(t *testing.T) {
 	require.Equal(t, 8, number(t, db, "SELECT pages FROM progress"))
 }
 
-// send stores a job in a database of its own.
+// send stores a job in a new database.
 func send(t *testing.T, pages int) *sql.DB {
 	db, err := embedded.Open(":memory:")
 	require.NoError(t, err)

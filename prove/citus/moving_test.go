@@ -47,7 +47,7 @@ func TestNothingIsLostWhileASchemaMoves(t *testing.T) {
 	}
 }
 
-// place is the node that a schema lies on, and a worker that it does not lie on.
+// place returns the node of a schema, and another worker.
 func place(w *testdb.World, coordinator *sql.DB, schema string) (node int, otherHost string, otherPort int) {
 	w.Helper()
 	require.NoError(w, coordinator.QueryRowContext(w.Soon(), `SELECT DISTINCT nodeport FROM citus_shards WHERE table_name::text LIKE $1 || '.%'`, schema).Scan(&node))

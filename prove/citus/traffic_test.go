@@ -112,7 +112,7 @@ func (y *traffic) flows(w *testdb.World) {
 	})
 }
 
-// pauses are how long nothing was sent, and nothing acked, since it was asked before.
+// pauses returns how long nothing was sent, and nothing acked, since the previous call.
 func (y *traffic) pauses() (send, ack time.Duration) {
 	y.mu.Lock()
 	defer y.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest"
 )
 
-// client is a program that runs a script. It says on its standard error, or by its status, what
-// went wrong.
+// client is a program that runs a script. It reports errors on its standard error, or by its
+// status.
 type client struct {
 	name   string
 	engine testdb.Engine

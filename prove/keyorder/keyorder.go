@@ -14,14 +14,14 @@ import (
 type Handled struct {
 	Key    string
 	Number int
-	// From is when the reader got it, by the machine's clock, and Until when he was done with
-	// it, or his lease ended, if that was sooner.
+	// From is when the reader got it, by the machine's clock, and Until when the reader had finished
+	// it, or its lease ended, if that was sooner.
 	From, Until time.Time
-	// Ended: it was acked, or dead-lettered as dead, and the reader heard so; at Heard, if that
+	// Ended: it was acked or dead-lettered, and the reader got that outcome; at Heard, if that
 	// is known.
 	Ended bool
 	Heard time.Time
-	// MayHave: it was to be, and nobody heard what came of it.
+	// MayHave: it was to be ended, and the outcome is unknown.
 	MayHave bool
 }
 
@@ -29,8 +29,8 @@ type Handled struct {
 type Sent struct {
 	// Last is the number of the last message.
 	Last int
-	// Unsure are those of which nobody knows whether they were stored, or when. Each has the
-	// last number that was sent together with it: what was sent later may have come to the
+	// Unsure are messages of which it is unknown whether they were stored, or when. Each has the
+	// last number that was sent together with it: later sends may have reached the
 	// table before it.
 	Unsure map[int]int
 	// Never are those that were certainly not stored.
@@ -39,9 +39,9 @@ type Sent struct {
 
 // Verdict is what was wrong.
 type Verdict struct {
-	// Inversions are messages that came after one that was sent later, Overlaps those that
-	// came while another of their key was in somebody's hands, Lost those that never ended,
-	// and Ghosts those that came though they were never stored, or had ended for good.
+	// Inversions are messages that were delivered after one that was sent later, Overlaps those that
+	// were delivered while another of their key was being processed, Lost those that never ended,
+	// and Ghosts those that were delivered although they were never stored, or had ended permanently.
 	Inversions, Overlaps, Lost, Ghosts []string
 	Repeated                           int // came again, which is no fault
 }

@@ -38,7 +38,7 @@ func (s *storm) holdOpen(shard int) (release func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	m := chanq.Message[string]{Body: "1 0"} // nobody may ever receive it: the history does not know it
+	m := chanq.Message[string]{Body: "1 0"} // it must never be received: it is not in the history
 	for n := 0; m.Key == "" || s.queue.shardOf(m) != shard; n++ {
 		m.Key = "held " + strconv.Itoa(n)
 	}

@@ -1,12 +1,12 @@
-// Package keystorm is tests alone: processes that send to an ordered queue and handle what
-// comes of it, while they are killed, stopped for twice as long as a lease, and come and go.
-// What every process told is held against what chanq promises of the order of keys
+// Package keystorm has only tests: processes send to an ordered queue and handle its
+// messages, while they are killed, stopped for twice as long as a lease, and join and leave.
+// The events of every process are checked against the guarantees for the order of keys
 // (prove/keyorder).
 //
-// The test's process is the judge; the workers are the test's program as other processes.
-// Each tells on its standard output what it is going to do before it does it, and what came
-// of it. Every place of a worker has keys of its own, whose numbers go on where those of the
-// former worker end, so a key's sends follow one after another whatever happens.
+// The test's process is the checker; the workers are the test's program as other processes.
+// Each prints on its standard output what it is going to do before it does it, and the
+// outcome. Every place of a worker has its own keys, whose numbers continue those of the
+// former worker, so the sends of a key follow one after another in any case.
 //
 // The tests are short; to go on for longer, and with as many kills as one likes:
 //
@@ -123,7 +123,7 @@ func weather(t *testing.T, holds bool, where ...testdb.Engine) {
 	}
 	require.True(t, v.OK(), v.String())
 	require.Empty(t, v.faults)
-	// A storm that hits nobody at work would prove nothing.
+	// Without kills of working processes the test would prove nothing.
 	require.Equal(t, *stormKills, s.kills)
 	require.Positive(t, s.holds)
 	require.Positive(t, v.Repeated)
@@ -253,7 +253,7 @@ func (s *storm) redrive() {
 	}
 }
 
-// settle lets everybody work until nothing is left, and leave.
+// settle lets all workers run until nothing is left, and leave.
 func (s *storm) settle() {
 	s.Calm()
 	s.redrive()
@@ -274,7 +274,7 @@ func (s *storm) settle() {
 	require.NoError(s.t, s.End(ctx))
 }
 
-// stuck tells what is left in the queue that does not empty.
+// stuck logs what is left in a queue that does not become empty.
 func (s *storm) stuck() {
 	for _, shard := range s.queue.shards {
 		slots, err := testdb.Admin(shard).Slots(s.t.Context())

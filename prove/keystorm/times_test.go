@@ -17,8 +17,8 @@ import (
 var stormTimes = flag.Bool("storm.times", false, "measure how soon slots change hands (TestSlotsMoveWithinTheirTimes)")
 
 // TestSlotsMoveWithinTheirTimes measures, over processes, how soon the slots are where they should be after
-// one has joined, left, or was killed, and for how long a slot is nobody's while some come and
-// go each second. Its verdict hangs on the machine, so it runs only where it is asked for:
+// one has joined, left, or was killed, and for how long a slot has no owner while some join and
+// leave each second. Its result depends on the machine, so it runs only on request:
 //
 //	go test ./prove/keystorm -v -run HandOvers -storm.times -storm.lease 5s
 func TestSlotsMoveWithinTheirTimes(t *testing.T) {
@@ -70,7 +70,7 @@ func handOvers(t *testing.T, e testdb.Engine) {
 	require.Less(t, slices.Max(killed), killWithin+*stormLease)
 }
 
-// owners are the numbers of the processes that have the slots, -1 where one is nobody's.
+// owners returns the numbers of the processes that own the slots, -1 for a slot without an owner.
 func (s *storm) owners() []int {
 	all, err := testdb.Admin(s.queue.shards[0]).Slots(s.t.Context())
 	require.NoError(s.t, err)
@@ -85,7 +85,7 @@ func (s *storm) owners() []int {
 	return owners
 }
 
-// balanced waits until those who are there have all slots, each its share at most, and returns how
+// balanced waits until the running processes own all slots, each at most its share, and returns how
 // long that took.
 func (s *storm) balanced() time.Duration {
 	began := time.Now()
@@ -106,11 +106,11 @@ func (s *storm) balanced() time.Duration {
 	return time.Since(began)
 }
 
-// comeAndGo has one worker leave and come again each second, so many times, beside three that
-// stay.
+// comeAndGo makes one worker leave and join again each second, the given number of times, while three
+// others stay.
 func (s *storm) comeAndGo(times int) {
 	began, before := time.Now(), len(s.history.Latencies())
-	var free []time.Duration // for how long slots were nobody's, each time
+	var free []time.Duration // for how long slots had no owner, each time
 	since := make([]time.Time, slots)
 	last := s.owners()
 	moves, turns := 0, 0

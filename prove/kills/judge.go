@@ -19,12 +19,12 @@ const skew = 20 * time.Millisecond
 //
 //   - messages that were stored and never delivered, or released and never
 //     delivered again;
-//   - messages that nobody sent, or whose ID changed or was another's;
+//   - messages that were never sent, or whose ID changed or belonged to another one;
 //   - deliveries after an ack or a burial that was confirmed;
-//   - holders that were not killed and were never told the outcome of their
-//     lease, or were told of a loss that gave the message to nobody: what is
-//     delivered twice is thereby explained by a kill, by what the holder asked for,
-//     or by what it knew;
+//   - holders that were not killed and never got the outcome of their
+//     lease, or got a loss after which the message was not redelivered: each
+//     redelivery is thereby explained by a kill, by a request of the holder,
+//     or by an outcome that it got;
 //   - deliveries before the end of the lease that an earlier holder had;
 //   - attempts that do not rise, or rise more than kills, outages and losses
 //     explain, or faster than leases end;
@@ -147,7 +147,7 @@ func (j *judge) judgeIdentity(m *Message) {
 	var id chanq.ID
 	check := func(other chanq.ID) {
 		switch {
-		case other.IsZero(): // the sender does not know it yet
+		case other.IsZero(): // not known to the sender yet
 			return
 		case id.IsZero():
 			id = other
@@ -188,7 +188,7 @@ func (j *judge) storedAgain(m *Message) int {
 	return n
 }
 
-// end is when a send ended, as far as anybody knows.
+// end is when a send ended, as far as known.
 func (j *judge) end(sent Sending, stored []Sending) int64 {
 	for _, s := range stored {
 		if s.Process == sent.Process {
@@ -202,8 +202,8 @@ func (j *judge) end(sent Sending, stored []Sending) int64 {
 }
 
 // repeated reports, where connections were broken, that an INSERT whose outcome was
-// unknown was repeated after the message had come to its end. Leases that nobody knows of,
-// since the answers to their claims did not arrive or their holders died, took their time.
+// unknown was repeated after the message had ended. This takes longer after unreported leases,
+// the answers to whose claims did not arrive or whose holders died.
 func (j *judge) repeated(m *Message, i int) bool {
 	before, d := m.Deliveries[i-1], m.Deliveries[i]
 	known := slices.ContainsFunc(m.Stored, func(s Sending) bool { return s.At <= before.At })
@@ -274,7 +274,7 @@ func (j *judge) judgeAttempt(m *Message, i, first int) {
 		j.fault(m, "attempt %d", d.Attempt)
 	}
 	if j.Broken {
-		return // nobody knows which claims' answers were
+		return // it is unknown which claims' answers were
 	}
 	sent := m.Intents[0].At
 	if ended := j.ended(m, d, m.Deliveries[first:i]); d.Attempt > 1+ended {
@@ -315,7 +315,7 @@ func (j *judge) ended(m *Message, d Delivery, earlier []Delivery) int {
 	return n
 }
 
-// judgeLosses holds that every lease that was lost was stuck itself: somebody had
+// judgeLosses checks that every lost lease was stuck itself: another transaction had
 // locked its row when it ended, or it came so late, over a connection that was
 // frozen, that less than half of it was left. Neither a connection that froze with
 // a settle or an extension on it explains a loss, nor one that broke, nor a lock
@@ -323,7 +323,7 @@ func (j *judge) ended(m *Message, d Delivery, earlier []Delivery) int {
 func (j *judge) judgeLosses(m *Message) {
 	for _, id := range m.known() {
 		for _, x := range j.losses[id] {
-			// It is told when the end is noticed: by the settle, or by the next extension.
+			// It is reported when the end is noticed: by the settle, or by the next extension.
 			noticed := Span{x.At - int64(j.LeaseFor), x.At}
 			switch {
 			case slices.ContainsFunc(j.Locks[id], noticed.meets):

@@ -13,10 +13,10 @@ import (
 
 const second = int64(time.Second)
 
-// told makes a history from what processes told of one message, in words such as
+// told makes a history from the events of one message, in words such as
 // "1 0:intended 2.5 1:got2nack": at the 1st second process 0 intended to send it, at
 // 2.5 process 1 got it with attempt 2, to nack it. Without a number, a second has
-// passed since the word before. Leases last for ten seconds. "x7" says that process 7
+// passed since the word before. Leases last for ten seconds. "x7" means that process 7
 // was killed.
 func told(words string) *History {
 	h := NewHistory(10 * time.Second)
@@ -102,7 +102,7 @@ func TestTheCheckerExplainsTheGuarantees(t *testing.T) {
 	}
 }
 
-// stale is told, where the word stale is a lease whose deadline was the 9.9th second.
+// stale is told with the word stale for a lease whose deadline was the 9.9th second.
 func stale(words string) *History {
 	h := told(strings.ReplaceAll(words, ":stale", ":got"))
 	if strings.Contains(words, ":stale") {
@@ -182,8 +182,8 @@ func TestTheCheckerCounts(t *testing.T) {
 	require.Equal(t, Verdict{Messages: 3, Stored: 1, Delivered: 2, Deliveries: 2, Unsure: 1, Unseen: 2, MostAttempt: 3, Acked: 1, Buried: 1}, v)
 }
 
-// TestTheCheckerKnowsWhichLeasesMayBeLost: process 1 lost its lease at the 100th
-// second, and told so.
+// Process 1 lost its lease at the 100th
+// second, and reported that.
 func TestTheCheckerKnowsWhichLeasesMayBeLost(t *testing.T) {
 	seconds := func(from, to int64) Span { return Span{from * second, to * second} }
 	for name, c := range map[string]struct {

@@ -28,8 +28,8 @@ func TestSQLiteSurvivesKilledProcesses(t *testing.T) {
 	survive(t, storm{Engine: "sqlite", Address: filepath.Join(t.TempDir(), "queue.db"), Rate: 200})
 }
 
-// TestPostgreSQLSurvivesKilledProcessesAndItsOwnCrash has a server of its own,
-// with everything on that lets commits survive a crash.
+// TestPostgreSQLSurvivesKilledProcessesAndItsOwnCrash uses a separate server
+// with all settings for durable commits.
 func TestPostgreSQLSurvivesKilledProcessesAndItsOwnCrash(t *testing.T) {
 	c := pgtest.StartCluster(t, "fsync=on", "full_page_writes=on", "synchronous_commit=on")
 	survive(t, storm{Engine: "postgres", Address: c.DSN(), Rate: 400, Crash: func() error {
@@ -72,8 +72,8 @@ func setting(t *testing.T, variable string, standard uint64) uint64 {
 	return n
 }
 
-// survive kills any of eight processes, eight times, or a hundred in the long tier, and holds what they told
-// against what is promised.
+// survive kills any of eight processes, eight times, or a hundred in the long tier, and checks their events
+// against the guarantees.
 func survive(t *testing.T, s storm) {
 	if testing.Short() {
 		t.Skip("SKIPPED: -short kills no process")

@@ -13,7 +13,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/netproxy"
 )
 
-// workers is the crew of a run, what it told, and what disturbs it besides kills: frozen
+// workers has the workers of a run, their events, and the faults other than kills: frozen
 // connections and locked rows. Each lock has a goroutine, which calm joins.
 type workers struct {
 	*crew.Crew

@@ -42,7 +42,7 @@ func hanging(w *world, cfg chanq.Config) (q *chanq.Queue[string], c *chanq.Consu
 	leases := testdb.Take(w, c, total)
 	st := w.Statements("work")
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if acks(op, st) { // each of them: another goes on beside the first
+		if acks(op, st) { // each of them: another one runs at the same time
 			return faultdb.Hang()
 		}
 		return faultdb.Fault{}
@@ -147,7 +147,7 @@ func TestAReaderThatStopsHoldsAtMostItsPrefetch(t *testing.T) {
 			require.NoError(w, l.Ack())
 		}
 		require.LessOrEqual(w, stuck.Stats().Held, prefetch)
-		stuck.Stop() // gives back what nobody read
+		stuck.Stop() // releases what was not read
 		rest := stuck.Stats().Held
 		w.Eventually("the others get it", func() bool {
 			for done := false; !done; {

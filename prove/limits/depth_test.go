@@ -64,7 +64,7 @@ func countedSQLite(t *testing.T) (*sql.DB, sqlbatch.Queue) {
 	return db, sqlite.Dialect.Queue(names)
 }
 
-// Who asks the view for everything but bodies has none read: of one that is a blob, its length stands
+// A query of the view for all columns except bodies reads no body: the length of a blob is
 // in the row's header. This connection refuses to read a value as long as the body.
 func TestOnSQLiteTheViewReadsNoUnselectedBody(t *testing.T) {
 	t.Parallel()
@@ -123,7 +123,7 @@ func TestOnSQLiteTheCostOfAClaimDoesNotGrowWithAMillionMessages(t *testing.T) {
 	require.LessOrEqual(t, lookAmong, look+3*deeper) // it passes over what the claims took
 }
 
-// pagesRead is how many pages the one connection has asked for.
+// pagesRead is how many pages the one connection has read.
 func pagesRead(t *testing.T, db *sql.DB) (pages int) {
 	conn, err := db.Conn(t.Context())
 	require.NoError(t, err)

@@ -19,7 +19,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// outages collects what the Availability hook is told.
+// outages collects the events of the Availability hook.
 type outages struct {
 	mu   sync.Mutex
 	told []string
@@ -166,8 +166,8 @@ func fullDisk(t *testing.T, w *world) {
 	require.Equal(t, chanqadmin.Stats{Dead: 1}, testdb.Counted(w, q))
 }
 
-// What a server answers while it is a standby passes; a file that may not be
-// written does not, and is said at once.
+// The error of a server that is a standby is temporary. A read-only file is a
+// permanent error, which is reported at once.
 func TestAReadOnlyDatabase(t *testing.T) {
 	onEach(t, func(w *world) {
 		var told outages

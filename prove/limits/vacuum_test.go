@@ -16,7 +16,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
-// newWearing is a queue on PostgreSQL whose live table nobody vacuums but its consumers.
+// newWearing returns a queue on PostgreSQL whose live table only its consumers vacuum.
 func newWearing(t *testing.T, cfg chanq.Config) (*world, *chanq.Queue[string]) {
 	t.Parallel()
 	w := newWorld(t, testdb.Postgres)
@@ -74,7 +74,7 @@ func (w *world) wearUntil(what string, q *chanq.Queue[string], c *chanq.Consumer
 
 const mostWear = 200_000
 
-// ask is a number that the database tells.
+// ask returns a number from the database.
 func (w *world) ask(query string) (n int64) {
 	w.Helper()
 	require.NoError(w, w.DB.QueryRowContext(w.Soon(), query).Scan(&n))
@@ -125,7 +125,7 @@ func TestAVacuumWithoutEffectIsNotRepeatedAtOnce(t *testing.T) {
 	})
 }
 
-// countLooks counts how often a consumer asks how worn the table is.
+// countLooks counts how often a consumer reads the bloat of the table.
 func (w *world) countLooks(n *atomic.Int64) {
 	look := w.Statements("work").Bloat()
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {

@@ -44,7 +44,7 @@ func TestBufferedMessagesOfAllShardsStayWithinTheirBytes(t *testing.T) {
 				testdb.Eventually(w, "it has as much as it may", full)
 				require.Never(w, func() bool { return c.Stats().Held > most+count }, 300*time.Millisecond, 5*time.Millisecond)
 				require.Equal(w, most, c.Stats().Buffered)
-				testdb.Take(w, c, each) // and it goes on when somebody reads
+				testdb.Take(w, c, each) // and it continues when there is a reader
 			})
 		})
 	}

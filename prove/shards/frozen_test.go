@@ -27,7 +27,7 @@ func freeze(w *world) {
 	w.places[place].DB = db
 	q := w.queue(brief(ordered))
 	cfg := quick
-	cfg.LeaseFor = 2 * time.Second // for which what a consumer leaves behind is nobody's
+	cfg.LeaseFor = 2 * time.Second // after which the messages of a stopped consumer are redelivered
 	c, y := w.handle(q, cfg)
 	p := w.produce(q, chanq.ProducerConfig{})
 	w.Cleanup(func() { proxy.Set(netproxy.Conditions{}) })

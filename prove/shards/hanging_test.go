@@ -54,7 +54,7 @@ func TestErrorsOfCallsForAllShardsNameTheShard(t *testing.T) {
 	})
 }
 
-// deaf accepts connections and says nothing.
+// deaf accepts connections and sends nothing.
 func deaf(w *world, place int) *sql.DB {
 	var listener net.Listener = memnet.Listen()
 	if !w.places[place].Engine.Bubble {
@@ -74,7 +74,7 @@ func deaf(w *world, place int) *sql.DB {
 		}
 	})
 	db := w.places[place].Through(listener.Addr())
-	w.Cleanup(func() { // a driver may wait for the greeting whatever its context says
+	w.Cleanup(func() { // a driver may wait for the greeting despite its context
 		_ = listener.Close()
 		close(ended)
 		conns.Wait()
@@ -142,7 +142,7 @@ func (w *world) stuckOpening(queue string, place int) (q *chanqshards.Queue[stri
 	return q, attempts, release
 }
 
-// TestShutdownIsBoundedAlthoughAShardHangsWhileOpening: of a consumer, and of a producer that gives up.
+// The shutdown of a consumer, and of a producer that gives up.
 func TestShutdownIsBoundedAlthoughAShardHangsWhileOpening(t *testing.T) {
 	withServer(t, func(t *testing.T, sqlite, server testdb.Engine) {
 		w := newWorld(t, sqlite, server)

@@ -51,7 +51,7 @@ func keyed(q *chanqshards.Queue[string], cfg chanq.Config, shard, n int) []chanq
 	return ms
 }
 
-// TestAShardThatReturnsAsAnotherOneIsRefused: what Open would have said is said before the
+// The error that Open would have returned is returned before the
 // first statement.
 func TestAShardThatReturnsAsAnotherOneIsRefused(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// channelQueue is a queue in memory. Its deliver can be told to misbehave.
+// channelQueue is a queue in memory. Its deliver can misbehave on request.
 type channelQueue struct {
 	stored     chan Message
 	asked      int64
