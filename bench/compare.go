@@ -116,9 +116,9 @@ func inOrder(results []measure.Result) {
 	}
 }
 
-// isWorse says whether the median is beyond the limit, and so many rounds are on
-// its side that it is no accident: a sign test, for which it does not matter how
-// far a disturbed round lies from the others.
+// isWorse reports whether the median is beyond the limit, and so many rounds are on
+// its side that chance is unlikely: a sign test, which does not depend on how
+// far a disturbed round differs from the others.
 func (c comparison) isWorse(ratios []float64) bool {
 	worse := func(ratio, limit float64) bool {
 		if c.lessIsWorse {

@@ -10,8 +10,8 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// compared is what compare says of a dozen rounds before and after, in which other
-// things vary by a fifth.
+// compared returns the result of compare for a dozen rounds before and after, in which other
+// figures vary by 20 %.
 func compared(t *testing.T, rounds int, change func(round int, r *measure.Result)) (string, error) {
 	t.Helper()
 	var before, after []measure.Result
@@ -49,7 +49,7 @@ func TestOneAllocationInTenMessagesMoreIsWorse(t *testing.T) {
 	require.Contains(t, text, "allocs/msg, drain 8.00 8.10 1.012 (1.01-1.01) WORSE")
 }
 
-func TestADisturbedRoundIsNoVerdict(t *testing.T) {
+func TestADisturbedRoundIsNotJudged(t *testing.T) {
 	text, err := compared(t, 12, func(round int, r *measure.Result) {
 		if round%2 == 0 {
 			r.EnqueuePerS /= 3

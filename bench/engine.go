@@ -18,11 +18,11 @@ import (
 type engine struct {
 	name    string
 	dialect sqlbatch.Dialect
-	// check says what is wrong with the options before anything is written.
+	// check returns what is wrong with the options before anything is written.
 	check func(options) error
-	// open makes an empty queue that nobody else uses.
+	// open makes an empty queue for this program only.
 	open func(context.Context, engine, options) (*store, error)
-	// connector connects to where a queue is, and counts what is asked there.
+	// connector connects to the database of a queue, and counts its statements.
 	connector func(place, *measure.Counter) (driver.Connector, error)
 	// wake has idle consumers of other processes woken; nil: nothing does.
 	wake func(*store, *waking)
@@ -80,7 +80,7 @@ func (e engine) connect(p place) (*store, error) {
 // newQueueName is a name that no other run has.
 func newQueueName() string { return fmt.Sprintf("bench_%08x", rand.Uint32()) }
 
-// store is a queue on an engine, and the count of what was asked of its driver.
+// store is a queue on an engine, and the count of the statements of its driver.
 type store struct {
 	engine  engine
 	place   place
@@ -108,7 +108,7 @@ func (s *store) config() chanq.Config {
 	return config
 }
 
-// openTimed is open, with hooks that tell spent of the statements.
+// openTimed is open, with hooks that report statements to spent.
 func (s *store) openTimed(ctx context.Context) (*chanq.Queue[[]byte], error) {
 	config := s.config()
 	config.Hooks = chanq.Hooks{
@@ -123,8 +123,8 @@ func (s *store) open(ctx context.Context) (*chanq.Queue[[]byte], error) {
 	return chanq.Open[[]byte](ctx, s.db, s.place.Queue, s.config())
 }
 
-// next makes a second queue beside this one, for what moves messages between
-// two. It goes when this one is removed.
+// next makes a second queue in addition to this one, for phases that move messages between
+// two. It is removed together with this one.
 func (s *store) next(ctx context.Context) (*store, error) {
 	next := *s
 	next.place.Queue += "_next"
@@ -133,8 +133,8 @@ func (s *store) next(ctx context.Context) (*store, error) {
 	return &next, chanq.Migrate(ctx, s.db, next.place.Queue, s.config())
 }
 
-// about is the server's version and its settings of durability, "" if it does
-// not tell.
+// about returns the server's version and its settings of durability, "" if they are
+// unknown.
 func (s *store) about(ctx context.Context) string {
 	var text string
 	if s.db.QueryRowContext(ctx, s.engine.about).Scan(&text) != nil {

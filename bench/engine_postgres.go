@@ -39,7 +39,7 @@ func checkPostgres(o options) error {
 	return err
 }
 
-// openPostgres makes a queue in a schema of its own, and drops the schema
+// openPostgres makes a queue in a new schema, and drops the schema
 // afterwards. A table that is new has statistics of none, which is what most
 // queues have after they were empty; chanq's plans do not depend on them.
 func openPostgres(ctx context.Context, e engine, o options) (*store, error) {
@@ -66,7 +66,7 @@ func openPostgres(ctx context.Context, e engine, o options) (*store, error) {
 	return s.migrate(ctx)
 }
 
-// tracer counts what pgx is asked, as measure.Counter does of other drivers.
+// tracer counts the statements of pgx, as measure.Counter does for other drivers.
 type tracer struct{ counter *measure.Counter }
 
 // TraceQueryStart implements pgx.QueryTracer.

@@ -68,7 +68,7 @@ func openSQLServer(ctx context.Context, e engine, o options) (*store, error) {
 	return s.migrate(ctx)
 }
 
-// standIn as -dsn is the stand-in of the tests, in this process: it runs chanq's
+// standIn as -dsn is the emulator of the tests, in this process: it runs chanq's
 // statements for SQL Server by the server's rules of locking, and has no speed.
 const standIn = "stand-in"
 

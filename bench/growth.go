@@ -14,7 +14,7 @@ import (
 type growthAxis struct {
 	name  string // also of the flag that has its sizes
 	sizes string // the flag's default
-	// The sizes that may be asked for.
+	// The allowed sizes.
 	least, most int
 	about       string
 	// begin makes what the sizes are measured on and returns the measurement of

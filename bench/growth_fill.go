@@ -68,7 +68,7 @@ SELECT unhex(printf('%012x7%03x8%015x', now - {n} + i, i % 4096, i)), 0, {due}, 
 FROM (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AS now) AS t CROSS JOIN (
   WITH RECURSIVE g(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM g WHERE i < {n}) SELECT i FROM g)`
 
-// fillByStatements uses chanq's own, for an engine without a fill of its own.
+// fillByStatements uses chanq's statements, for an engine without its own fill.
 func (s *store) fillByStatements(ctx context.Context, state sqlbatch.State, n, body int) error {
 	row := sqlbatch.Row{Body: make([]byte, body)}
 	if state == sqlbatch.Scheduled {

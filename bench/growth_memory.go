@@ -18,10 +18,10 @@ import (
 // Memory against the buffers that a user configures. docs/performance.md has
 // the formula that these measure.
 const (
-	// leaseOverhead bounds what a lease takes besides its body: the lease, its
+	// leaseOverhead bounds the memory of a lease without its body: the lease, its
 	// places in the channel, with the extender and in a backlog.
 	leaseOverhead = 600
-	// fixedOverhead bounds what a producer or consumer takes besides messages:
+	// fixedOverhead bounds the memory of a producer or consumer without messages:
 	// connections, prepared statements, buffers of the driver.
 	fixedOverhead = 2 << 20
 )
@@ -35,7 +35,7 @@ func heap() float64 {
 	return float64(m.HeapAlloc)
 }
 
-// beginPrefetch holds as many leases as Prefetch says, without settling one.
+// beginPrefetch holds as many leases as Prefetch allows, without settling one.
 func beginPrefetch(_ context.Context, o options, _ string, _ []int) (growthRun, error) {
 	return growthRun{measure: func(ctx context.Context, leases int) ([]measure.Result, error) {
 		r := newResult(o, "chanq")

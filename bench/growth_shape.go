@@ -10,7 +10,7 @@ import (
 )
 
 // The shape of messages and statements: each size is a small throughput run of
-// chanq beside the bare loop.
+// chanq and the bare loop.
 
 // beginBodies measures bodies of a size, at most 64 MiB of them at once.
 func beginBodies(_ context.Context, o options, _ string, _ []int) (growthRun, error) {

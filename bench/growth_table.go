@@ -56,8 +56,8 @@ func figuresOf(axis string) []figure {
 	return []figure{wall, enqueue, drain, cpu, statements}
 }
 
-// growthTables are one for each axis of each engine. The last column is the main
-// figure beside that of the first size: 1 does not grow.
+// growthTables returns one table for each axis of each engine. The last column is the ratio of the main
+// figure to that of the first size: 1 does not grow.
 func growthTables(results []measure.Result) (tables []measure.Table) {
 	for _, g := range measure.Group(results, func(r measure.Result) growthKey { return growthKey{r.Engine, r.Axis} }) {
 		figures := figuresOf(g.Key.axis)

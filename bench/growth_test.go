@@ -33,7 +33,7 @@ func TestEveryAxisIsMeasuredAtEverySize(t *testing.T) {
 			if r.Strategy == "chanq" || len(figuresOf(r.Axis)) == 4 && r.ClaimStatement > 0 {
 				sizes[r.Axis] = append(sizes[r.Axis], r.Size)
 			}
-			if r.FormulaBytes == 0 { // the heap is everybody's: TestMemoryStaysWithinTheFormula has it to itself
+			if r.FormulaBytes == 0 { // the heap is shared with other tests; TestMemoryStaysWithinTheFormula runs alone
 				require.Positive(t, figuresOf(r.Axis)[0].of(r), "%+v", r)
 			}
 		}
@@ -104,7 +104,7 @@ func TestMemoryStaysWithinTheFormula(t *testing.T) {
 	}
 }
 
-func TestWrongSizesAreNamed(t *testing.T) {
+func TestInvalidSizesAreReported(t *testing.T) {
 	_, err := parse("growth", []string{"-backlog", "1,many", "-axes", "backlog,weather"}, io.Discard)
 	require.ErrorContains(t, err, `-backlog: "many"`)
 	require.ErrorContains(t, err, `"weather" is unknown`)

@@ -63,8 +63,8 @@ func measureSingles(ctx context.Context, o options, report func(measure.Result) 
 	})
 }
 
-// measureBesides measures what send reaches beside sleepers. The queue is paused, so that
-// they stay idle, and are rung for nothing as often as there is a ring: no load has them
+// measureBesides measures the throughput of send with idle consumers. The queue is paused, so that
+// they stay idle, and each notification wakes them without a message: no load makes them
 // cost more.
 func measureBesides(ctx context.Context, o options, crowds []int, report func(measure.Result) error, send func(context.Context, *chanq.Queue[[]byte]) (int, error)) error {
 	for _, n := range crowds {
@@ -169,7 +169,7 @@ func sendHalf(ctx context.Context, o options, s *store, sleepers *sleepers, r *m
 		return err
 	}
 	n := max(5, int(r.RatePerS*o.latencyFor.Seconds()/2))
-	warm := n / 5 // until the sleeper is awake, and has what was sent meanwhile
+	warm := n / 5 // until the consumer is awake, and has what was sent meanwhile
 	r.N = n - warm
 	var before int64
 	send := stamped(ctx, producer, o.latencyBody(), nil)

@@ -10,16 +10,16 @@ import (
 	"strings"
 )
 
-// serverLog is the log of a PostgreSQL server that tells of those who wait for locks.
+// serverLog is the log of a PostgreSQL server that logs lock waits.
 type serverLog struct {
-	path string // "": nobody looks
+	path string // "": the log is not read
 	at   int64
 }
 
 // notifyLock is how the log names the lock that a commit with a notification holds.
 const notifyLock = "of database 0"
 
-// openLog begins at the log's end. The server must tell of waits, and soon.
+// openLog begins at the log's end. The server must log lock waits, after a short time.
 func openLog(ctx context.Context, s *store, path string) (*serverLog, error) {
 	if path == "" {
 		return &serverLog{}, nil
@@ -39,7 +39,7 @@ func openLog(ctx context.Context, s *store, path string) (*serverLog, error) {
 	return &serverLog{path, info.Size()}, nil
 }
 
-// waits is how often somebody waited since the last call; nil if nobody looks.
+// waits returns how many waits were logged since the last call; nil if the log is not read.
 func (l *serverLog) waits() (*int, error) {
 	if l.path == "" {
 		return nil, nil

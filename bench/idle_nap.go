@@ -10,7 +10,7 @@ import (
 )
 
 // nap is one measurement of consumers that sleep: how many processes, 0: many, and
-// between what; for so many times -for.
+// between what; for the given number of times -for.
 type nap struct {
 	sleepers int
 	gap      measure.Gap
@@ -18,8 +18,8 @@ type nap struct {
 	ordered  bool // the queue, with a key for each message
 }
 
-// fallAsleep is how long a consumer with nothing to do takes until it looks no more often
-// than PollEvery, and a Notifier until it is heard.
+// fallAsleep is how long an idle consumer takes until it polls only every
+// PollEvery, and a Notifier until it receives notifications.
 const fallAsleep = 2 * time.Second
 
 func (n nap) measure(ctx context.Context, o options, report func(measure.Result) error) error {

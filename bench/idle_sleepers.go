@@ -14,14 +14,14 @@ import (
 	"github.com/chanq/chanq/prove/testdb/child"
 )
 
-// sleepTask reads in a process of its own with one consumer, as most do. At each order
-// it tells what it has read since the last, and how many statements it has run in all.
+// sleepTask reads in a separate process with one consumer, as most programs do. At each order
+// it prints what it has read since the last one, and how many statements it has run in all.
 type sleepTask struct {
 	Place    place
 	Notifier bool
 }
 
-// slept is what a sleeper tells.
+// slept is the output of an idle process.
 type slept struct {
 	Order      string            `json:"order"`
 	Statements int64             `json:"statements"`
@@ -68,11 +68,11 @@ func (t sleepTask) run(ctx context.Context, s *store, orders <-chan string) (err
 	go func() {             // ends with the process's input
 		for order := range orders {
 			mu.Lock()
-			told := now
+			reported := now
 			now = slept{Ages: measure.Histogram{}}
 			mu.Unlock()
-			told.Order, told.Statements = order, s.counter.Statements()
-			_ = out.Encode(told)
+			reported.Order, reported.Statements = order, s.counter.Statements()
+			_ = out.Encode(reported)
 		}
 	}()
 	for l := range c.C() {
@@ -87,7 +87,7 @@ func (t sleepTask) run(ctx context.Context, s *store, orders <-chan string) (err
 	return errors.Join(c.Shutdown(context.WithoutCancel(ctx)), c.Err())
 }
 
-// sleepers are the processes that read.
+// sleepers are the idle processes that read.
 type sleepers struct {
 	children []*child.Process
 	answers  chan slept
@@ -101,11 +101,11 @@ func startSleepers(ctx context.Context, task sleepTask, n int) (*sleepers, error
 	for range n {
 		greeted := false
 		p, err := child.Start(context.WithoutCancel(ctx), "sleep", task, func(line string) {
-			var told slept
+			var reported slept
 			switch {
-			case json.Unmarshal([]byte(line), &told) != nil:
-			case told.Order != "":
-				s.answers <- told
+			case json.Unmarshal([]byte(line), &reported) != nil:
+			case reported.Order != "":
+				s.answers <- reported
 			case !greeted:
 				greeted = true
 				connected <- struct{}{}
@@ -120,13 +120,13 @@ func startSleepers(ctx context.Context, task sleepTask, n int) (*sleepers, error
 		select {
 		case <-connected:
 		case <-p.Ended():
-			return nil, errors.Join(errors.New("a sleeper ended early"), s.end())
+			return nil, errors.Join(errors.New("an idle consumer ended early"), s.end())
 		}
 	}
 	return s, nil
 }
 
-// ask has all of them tell, and returns how many statements they have run.
+// ask requests a report from each process, and returns how many statements they have run.
 func (s *sleepers) ask() (statements int64, err error) {
 	s.orders++
 	order := strconv.Itoa(s.orders)
@@ -135,20 +135,20 @@ func (s *sleepers) ask() (statements int64, err error) {
 	}
 	for range s.children {
 		select {
-		case told := <-s.answers:
-			statements += told.Statements
-			s.read.merge(told)
+		case reported := <-s.answers:
+			statements += reported.Statements
+			s.read.merge(reported)
 		case <-time.After(10 * time.Second):
-			return 0, errors.New("a sleeper does not answer")
+			return 0, errors.New("an idle consumer does not answer")
 		}
 	}
 	return statements, nil
 }
 
-// forget begins anew with the ages of what is read.
+// forget begins again with the ages of what is read.
 func (s *sleepers) forget() { s.read.Ages, s.read.Slowest = measure.Histogram{}, 0 }
 
-// readAll asks until they have read n messages, and settled those.
+// readAll requests reports until they have read and settled n messages.
 func (s *sleepers) readAll(ctx context.Context, n int) (statements int64, err error) {
 	for patience := time.Now().Add(30 * time.Second); ; {
 		if err := measure.Sleep(ctx, 300*time.Millisecond); err != nil {

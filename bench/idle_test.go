@@ -17,7 +17,7 @@ import (
 )
 
 // Every step is measured on every engine, for a moment.
-func TestSleepersAreMeasured(t *testing.T) {
+func TestIdleConsumersAreMeasured(t *testing.T) {
 	testdb.Long(t)
 	t.Parallel()
 	check := func(t *testing.T, args ...string) {
@@ -29,7 +29,7 @@ func TestSleepersAreMeasured(t *testing.T) {
 		for _, r := range results {
 			seen[fmt.Sprintf("%s %d %v", r.Step, r.Processes-1, r.Notifier)]++
 			require.Positive(t, r.N)
-			// Where a step takes long, what sleepers asked meanwhile is taken off, at the rate of a short rest.
+			// If a step takes long, the statements of idle consumers are subtracted, at the rate of a short pause.
 			require.True(t, r.StatementsPerMessage > 0 || r.IdleStatements > 0, "what is asked is counted: %+v", r)
 			switch r.Step {
 			case "enqueue", "singles":
@@ -40,7 +40,7 @@ func TestSleepersAreMeasured(t *testing.T) {
 			}
 			if r.Gap != "" {
 				require.Positive(t, r.CommitP50)
-				require.Equal(t, r.Engine == "postgres", r.Connections > 2, "two of the sender's, one of the sleeper's at least")
+				require.Equal(t, r.Engine == "postgres", r.Connections > 2, "at least two of the sender and one of the idle consumer")
 			}
 		}
 		require.Equal(t, map[string]int{
@@ -87,7 +87,7 @@ func TestOnlyWaitsForTheLockOfNotificationsAreCounted(t *testing.T) {
 	require.Nil(t, none)
 }
 
-func TestAServerThatTellsOfNoWaitsIsRefused(t *testing.T) {
+func TestAServerThatLogsNoWaitsIsRefused(t *testing.T) {
 	err := run(t.Context(), []string{
 		"latency", "-idle", "-engine", "postgres", "-dsn", pgtest.DSN(t), "-steps", "gaps", "-log", t.TempDir(),
 	}, io.Discard, io.Discard)
@@ -118,7 +118,7 @@ func loaded(step string, sleepers int, part float64) (pairs []measure.Result) {
 	return pairs
 }
 
-func TestTargetsStandBesideWhatWasMeasured(t *testing.T) {
+func TestTargetsAreShownWithTheMeasurements(t *testing.T) {
 	two := 2
 	results := append(loaded("enqueue", 48, 0.98), loaded("singles", 0, 0.8)...)
 	results = append(results, loaded("half", 1, 0.9)...)
@@ -132,21 +132,21 @@ func TestTargetsStandBesideWhatWasMeasured(t *testing.T) {
 		`gaps of 100ms-500ms: p50 +2\.00 ms +≤ 5 ms +met`,
 		`gaps of 2s-4s: p50 +30\.0 ms +≤ 5 ms +MISSED`,
 		`gaps of 2s-4s: p99 +30\.0 ms +≤ 20 ms +MISSED`,
-		`48 sleepers, gaps of 100ms-500ms: statements a message +4\.50 +≤ 4 +MISSED`,
-		`48 sleepers, gaps of 100ms-500ms: statements a second of one that idles +0\.90 +≤ 1 +met`,
-		`one producer, 48 sleepers: notifier on / off +0\.98 +≥ 0\.97 +met`,
-		`eight producers, no sleeper: notifier on / off +0\.80 +≥ 0\.9 +MISSED`,
-		`half of full speed, one sleeper: notifier on / off +1\.11 +≤ 1\.05 +MISSED`,
+		`48 idle consumers, gaps of 100ms-500ms: statements a message +4\.50 +≤ 4 +MISSED`,
+		`48 idle consumers, gaps of 100ms-500ms: statements a second of one that idles +0\.90 +≤ 1 +met`,
+		`one producer, 48 idle consumers: notifier on / off +0\.98 +≥ 0\.97 +met`,
+		`eight producers, no idle consumer: notifier on / off +0\.80 +≥ 0\.9 +MISSED`,
+		`half of full speed, one idle consumer: notifier on / off +1\.11 +≤ 1\.05 +MISSED`,
 		`waits for the lock of notifications of more than 10 ms +2\.00 +≤ 0 +MISSED`,
 	} {
 		require.Regexp(t, want, out.String())
 	}
 	out.Reset()
 	require.NoError(t, writeLatency(&out, options{idle: true, engine: "sqlserver", dsn: standIn, rounds: 1}, results))
-	require.NotContains(t, out.String(), "≤ 5 ms", "the stand-in has no speed")
+	require.NotContains(t, out.String(), "≤ 5 ms", "the emulator has no speed")
 }
 
-func TestSleepersArePlottedTogether(t *testing.T) {
+func TestIdleConsumersArePlottedTogether(t *testing.T) {
 	in := record(t,
 		sleptIn("gaps", 1, measure.Warm, 2*time.Millisecond, 5), sleptIn("gaps", 1, measure.Warm, 3*time.Millisecond, 5), sleptIn("cold", 1, measure.Cold, 3*time.Millisecond, 5),
 		sleptIn("crowd", 48, measure.Warm, 4*time.Millisecond, 4.5), loaded("half", 1, 1)[0])
@@ -157,12 +157,12 @@ func TestSleepersArePlottedTogether(t *testing.T) {
 	plot, err := os.ReadFile(to)
 	require.NoError(t, err)
 	requireXML(t, plot)
-	for _, want := range []string{"Asleep", "chanq, notifier, 2s-4s", "48 sleepers", "slowest: 3.00 ms"} {
+	for _, want := range []string{"Asleep", "chanq, notifier, 2s-4s", "48 idle consumers", "slowest: 3.00 ms"} {
 		require.Contains(t, string(plot), want)
 	}
 }
 
-func TestFlagsOfSleepersAreChecked(t *testing.T) {
+func TestFlagsOfIdleConsumersAreChecked(t *testing.T) {
 	_, err := parse("latency", []string{"-idle", "-steps", "gaps,snores", "-crowd", "0", "-pairs", "0", "-rest", "0s", "-log", "x"}, io.Discard)
 	for _, problem := range []string{`-steps "snores"`, "-crowd is 0", "-pairs is 0", "-rest is 0s", "-log is for"} {
 		require.ErrorContains(t, err, problem)

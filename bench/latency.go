@@ -15,8 +15,8 @@ import (
 
 // measureLatency sends at a fixed rate and measures how long each message takes
 // to its reader, first with the sender in the reader's process, whose producer
-// wakes the consumer, and then with one in a process of its own, where only the
-// consumer's looks find what is there.
+// wakes the consumer, and then with one in a separate process, where only the
+// consumer's polls find messages.
 func measureLatency(ctx context.Context, o options, report func(measure.Result)) error {
 	if o.idle {
 		return measureIdle(ctx, o, report)
@@ -136,7 +136,7 @@ func commitTime(ctx context.Context, s *store, body int) (float64, error) {
 	return measure.Quantile(times, 0.5), err
 }
 
-// stampBytes of a body say when it was to be sent, in Unix nanoseconds. Both
+// stampBytes of a body have the time at which it was due, in Unix nanoseconds. Both
 // processes run on one machine and read one clock.
 const stampBytes = 8
 
@@ -144,7 +144,7 @@ func stamp(body []byte, due time.Time) {
 	binary.BigEndian.PutUint64(body, uint64(due.UnixNano()))
 }
 
-// stamped sends on a producer's channel bodies that say when they were due.
+// stamped sends bodies with their due times on a producer's channel.
 func stamped(ctx context.Context, producer *chanq.Producer[[]byte], size int, keys *keys) func(int, time.Time) error {
 	return func(_ int, due time.Time) error {
 		body := make([]byte, size)

@@ -35,7 +35,7 @@ func TestLatencyIsMeasuredInOneProcessAndAcrossTwo(t *testing.T) {
 	t.Run("postgres", func(t *testing.T) { check(t, "-engine", "postgres", "-dsn", pgtest.DSN(t)) })
 }
 
-func TestARateThatIsGivenIsTheOnlyOne(t *testing.T) {
+func TestAGivenRateIsTheOnlyOne(t *testing.T) {
 	t.Parallel()
 	results := runJSON(t, "latency", "-rate", "500", "-for", "100ms", "-rounds", "1")
 	require.Len(t, results, 2)
@@ -71,7 +71,7 @@ func TestMessagesCarryTheTimesAtWhichTheyWereDue(t *testing.T) {
 	}
 }
 
-func TestTheFailureOfAnotherProcessIsTold(t *testing.T) {
+func TestTheFailureOfAnotherProcessIsReported(t *testing.T) {
 	err := senderTask{Place: place{Engine: "sqlite", File: t.TempDir() + "/none.db", Queue: "bench"}, N: 1, Rate: 1}.runApart(t.Context())
 	require.ErrorContains(t, err, "send process")
 	require.ErrorContains(t, err, "chanq", "with what it said")

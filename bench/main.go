@@ -1,15 +1,15 @@
-// Command bench measures chanq beside bare loops over the same statements and
-// beside the ways that people dequeue without it, on one database:
+// Command bench compares chanq with bare loops over the same statements and
+// with other ways to dequeue, on one database:
 //
 //	go run ./bench            throughput of each strategy: enqueue, drain, pipeline
 //	go run ./bench latency    enqueue to delivery at fixed rates, in one process and across two
-//	go run ./bench latency -idle  send to delivery in other processes whose consumers sleep
-//	go run ./bench senders    goroutines that wait for what they send, beside the bare statement
+//	go run ./bench latency -idle  send to delivery in other processes whose consumers are idle
+//	go run ./bench senders    goroutines that wait for their sends, compared with the bare statement
 //	go run ./bench growth     what a message costs as backlog, consumers, bodies … grow
 //	go run ./bench sustained  throughput, latency and size of the tables over minutes
-//	go run ./bench order      what an ordered queue costs beside a plain one
-//	go run ./bench shards     one queue over several files beside one in a single file
-//	go run ./bench scale      many queues, consumers and processes that have nothing to do
+//	go run ./bench order      the cost of an ordered queue compared with a plain one
+//	go run ./bench shards     one queue over several files compared with one in a single file
+//	go run ./bench scale      many queues with idle consumers and processes
 //	go run ./bench plot       recorded sustained runs as one plot and one table
 //	go run ./bench report     all of it, as docs/bench/report.md with plots
 //	go run ./bench compare    what two files of results differ in, for .ci/bench-compare
@@ -65,9 +65,9 @@ type command struct {
 	name    string
 	measure func(ctx context.Context, o options, report func(measure.Result)) error
 	table   func(w io.Writer, o options, results []measure.Result) error
-	apart   bool // has flags of its own, and is in no report
-	// A command that takes long tells its results as they come, in place of a table
-	// before its end.
+	apart   bool // has its own flags, and is in no report
+	// A long command prints its results as they arrive, not as a table
+	// at its end.
 	head func(w io.Writer, o options) error
 	line func(w io.Writer, r measure.Result) error
 }

@@ -81,7 +81,7 @@ func parse(command string, args []string, usage io.Writer) (options, error) {
 	return o, errors.Join(finish(), o.check(f.Args()))
 }
 
-// commandLine is what a report says of a run: addresses may have passwords.
+// commandLine returns the command line for a report, without addresses, which may have passwords.
 func commandLine(command string, args []string) string {
 	line := "go run ./bench " + command
 	for i, arg := range args {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAnUnknownValueIsAnsweredWithTheKnownOnes(t *testing.T) {
+func TestTheErrorOfAnUnknownValueListsTheKnownOnes(t *testing.T) {
 	for _, c := range []struct{ flag, value, known string }{
 		{"-engine", "oracle", "sqlite, postgres, sqlserver"},
 		{"-strategies", "raw,fast", "raw, raw-3conn, chanq, raw-pipe, chanq-pipe, single, updlock-readpast"},
@@ -23,7 +23,7 @@ func TestAnUnknownValueIsAnsweredWithTheKnownOnes(t *testing.T) {
 	}
 }
 
-func TestEveryWrongFlagIsNamedAtOnce(t *testing.T) {
+func TestAllInvalidFlagsAreReportedTogether(t *testing.T) {
 	_, err := parse("throughput", []string{"-n", "0", "-body", "-1", "-batch", "513", "-rounds", "0", "-strategies", "raw,raw", "more"}, io.Discard)
 	for _, wrong := range []string{"-n is 0", "-body is -1", "-batch is 513", "-rounds is 0", "raw twice", `"more"`} {
 		require.ErrorContains(t, err, wrong)
@@ -39,7 +39,7 @@ func TestFlagsOfAnotherEngineAreRefused(t *testing.T) {
 	require.ErrorContains(t, err, "needs -dsn")
 }
 
-func TestABadFlagLeavesNothingBehind(t *testing.T) {
+func TestAnInvalidFlagLeavesNothingBehind(t *testing.T) {
 	dir := t.TempDir()
 	err := run(t.Context(), []string{
 		"-db", filepath.Join(dir, "x.db"), "-cpuprofile", filepath.Join(dir, "cpu"), "-strategies", "fast",
@@ -50,7 +50,7 @@ func TestABadFlagLeavesNothingBehind(t *testing.T) {
 	require.Empty(t, files)
 }
 
-func TestAnExistingFileIsNeverTouched(t *testing.T) {
+func TestAnExistingFileIsNeverChanged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "orders.db")
 	require.NoError(t, os.WriteFile(path, []byte("precious"), 0o600))
 	err := run(t.Context(), []string{"-db", path, "-n", "10"}, io.Discard, io.Discard)

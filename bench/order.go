@@ -14,7 +14,7 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// What an ordered queue is measured with, where nothing else is asked for.
+// The defaults of the measurement of an ordered queue.
 const (
 	manyKeys  = 10_000
 	manySlots = 64 // Spec.Slots's default
@@ -36,8 +36,8 @@ var orderAxes = []growthAxis{
 	{slotsStep, "1,8,64", 1, 1024, "slots of the queue, all of one consumer", beginSlots},
 }
 
-// measureOrder measures an ordered queue: beside a plain one in each round, and beside
-// itself where something grows.
+// measureOrder measures an ordered queue: compared with a plain one in each round, and with
+// itself if something grows.
 func measureOrder(ctx context.Context, o options, report func(measure.Result)) error {
 	asked := func(step string) bool { return slices.Contains(o.steps, step) }
 	if asked(keysStep) {
@@ -95,12 +95,12 @@ func (o options) ordered(keys int) options {
 	return o
 }
 
-// settleDown is how long a consumer may take until it idles: after its members changed it looks
-// at them more often for a while.
+// settleDown is how long a consumer may take until it is idle: after consumers have joined or left it reads
+// their list more often for a while.
 const settleDown = 6 * time.Second
 
-// measureIdleKinds counts what a consumer asks of a queue without messages, its heartbeat
-// included.
+// measureIdleKinds counts the statements of a consumer of a queue without messages, including its
+// heartbeat.
 func measureIdleKinds(ctx context.Context, o options, report func(measure.Result)) error {
 	for round := range o.rounds {
 		for _, kind := range []options{o.plain(), o.ordered(o.keys)} {

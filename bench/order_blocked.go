@@ -15,7 +15,7 @@ import (
 const hotKeys = 20
 
 // blocked is an ordered queue with messages that cannot be delivered, since the reader
-// holds the first of their keys, and a consumer that goes on with others.
+// holds the first of their keys, and a consumer that continues with others.
 type blocked struct {
 	store    *store
 	consumer *chanq.Consumer[[]byte]
@@ -112,7 +112,7 @@ func hotNames() (names []string) {
 	return names
 }
 
-// besideHot says whether a key has its slot with a hot one: there it waits, too.
+// besideHot reports whether a key shares its slot with a hot one, where it also waits.
 func besideHot(key string) bool {
 	slot := func(key string) int { return sqlbatch.SlotOf(key, [16]byte{}, manySlots) }
 	return slices.ContainsFunc(hotNames(), func(hot string) bool { return slot(hot) == slot(key) })

@@ -14,7 +14,7 @@ func idleStatements(r measure.Result) float64 { return r.IdleStatements }
 func writeOrder(w io.Writer, o options, results []measure.Result) error {
 	engine := o.engine
 	if o.dsn == standIn {
-		engine += " (the stand-in: for counts, its times say nothing)"
+		engine += " (the emulator: for counts, not for times)"
 	}
 	var tables []measure.Table
 	if of := ofStep(results, keysStep); len(of) > 0 {
@@ -151,7 +151,7 @@ func orderTargets(engine string, o options, results []measure.Result) measure.Ta
 }
 
 // heartbeat is how many statements a second a consumer's row in chanq__consumers costs. Where
-// there is one writer, it has a transaction of its own, with a statement that forgets others.
+// there is one writer, it has a separate transaction, with a statement that deletes others.
 func heartbeat(engine string) float64 {
 	each := 1.0
 	if findEngine(engine).dialect.Traits().OneWriter {

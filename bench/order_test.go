@@ -17,7 +17,7 @@ import (
 
 // Every step is measured for a moment on PostgreSQL, which is the fastest in such a test, and
 // one on each of the others.
-func TestAnOrderedQueueIsMeasuredBesideAPlainOne(t *testing.T) {
+func TestAnOrderedQueueIsComparedWithAPlainOne(t *testing.T) {
 	check := func(t *testing.T, steps string, want map[string]int, engine ...string) {
 		seen := map[string]int{}
 		results := runJSON(t, append([]string{
@@ -29,7 +29,7 @@ func TestAnOrderedQueueIsMeasuredBesideAPlainOne(t *testing.T) {
 			case r.Step == keysStep:
 				require.Positive(t, min(r.EnqueuePerS, r.DrainPerS, r.PipelinePerS, r.StatementsPerMessage, r.ClaimStatement))
 				require.Equal(t, map[int]int{0: 150, 50: 150, 1: 2}[r.Keys], r.N)
-			case r.Step == idleOrder: // in so short a time it may have asked nothing
+			case r.Step == idleOrder: // in so short a time it may have run no statement
 			default:
 				require.Positive(t, min(r.ClaimStatement, r.WallPerMsg, r.StatementsPerMessage))
 			}
@@ -48,7 +48,7 @@ func TestAnOrderedQueueIsMeasuredBesideAPlainOne(t *testing.T) {
 	})
 }
 
-func TestTargetsOfOrderStandBesideWhatWasMeasured(t *testing.T) {
+func TestTargetsOfOrderAreShownWithTheMeasurements(t *testing.T) {
 	of := func(step string, keys, round int, perS float64) measure.Result {
 		return measure.Result{
 			Engine: "postgres", Strategy: "chanq", Step: step, Keys: keys, Round: round, N: 10,
@@ -81,7 +81,7 @@ func TestTargetsOfOrderStandBesideWhatWasMeasured(t *testing.T) {
 	out.Reset()
 	o.dsn = standIn
 	require.NoError(t, writeOrder(&out, o, results))
-	require.NotContains(t, out.String(), "≥", "the stand-in has no speed")
+	require.NotContains(t, out.String(), "≥", "the emulator has no speed")
 }
 
 func TestFlagsOfOrderAreChecked(t *testing.T) {
@@ -91,7 +91,7 @@ func TestFlagsOfOrderAreChecked(t *testing.T) {
 	}
 }
 
-func TestMessagesHaveTheKeysThatAreAskedFor(t *testing.T) {
+func TestMessagesHaveTheGivenKeys(t *testing.T) {
 	o := options{engine: "sqlite", batch: 50, send: sendChannel}.ordered(5)
 	err := onStore(t.Context(), o, "chanq", func(s *store, way strategy) error {
 		require.NoError(t, way.enqueue(t.Context(), makeBodies(20, 10)))

@@ -10,8 +10,8 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// runPlot draws recorded runs, those of bench/peers too, into one plot, and writes a table
-// of them in Markdown: sustained runs, or else sleepers.
+// runPlot draws recorded runs, including those of bench/peers, into one plot, and writes a table
+// of them in Markdown: sustained runs, or else idle consumers.
 func runPlot(args []string, out, usage io.Writer) error {
 	f := flag.NewFlagSet("bench plot", flag.ContinueOnError)
 	f.SetOutput(usage)
@@ -56,7 +56,7 @@ func plotOf(results []measure.Result, runs []sustainedRun, title string) (drawin
 	}
 	slept := measure.SleptOf(results)
 	if len(slept) == 0 {
-		return nil, measure.Table{}, errors.New("nothing to plot: -in has no interval of a sustained run, and no sleeper")
+		return nil, measure.Table{}, errors.New("nothing to plot: -in has no interval of a sustained run, and no idle consumer")
 	}
 	plot := sleptPlot(slept)
 	if title != "" {

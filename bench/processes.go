@@ -50,7 +50,7 @@ func (t senderTask) run(ctx context.Context, s *store, _ <-chan string) error {
 	return errors.Join(err, producer.Close(context.WithoutCancel(ctx)))
 }
 
-// runApart does the task in a process of its own.
+// runApart does the task in a separate process.
 func (t senderTask) runApart(ctx context.Context) error {
 	p, err := child.Start(ctx, "send", t, nil)
 	if err != nil {

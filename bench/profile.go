@@ -15,7 +15,7 @@ const (
 	blockRate     = 10_000 // ns
 )
 
-// startProfiles starts what was asked for; finish writes it.
+// startProfiles starts the requested profiles; finish writes them.
 func startProfiles(o options) (finish func() error, err error) {
 	var cpu *os.File
 	if o.cpuProfile != "" {

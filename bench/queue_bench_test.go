@@ -14,7 +14,7 @@ import (
 )
 
 // Every operation of these benchmarks is one message, so that ns/op and
-// allocs/op are per message; statements/msg and cpu-ns/msg stand beside them. Give a count
+// allocs/op are per message; statements/msg and cpu-ns/msg are reported with them. Give a count
 // that fills batches: -benchtime 20000x.
 
 const benchBody = 200
@@ -126,10 +126,10 @@ func BenchmarkSettle(b *testing.B) {
 	}
 }
 
-// BenchmarkClaimBesides claims and acks 500 messages of a queue in which 100,000
+// BenchmarkClaimWithOtherWork claims and acks 500 messages of a queue in which 100,000
 // others are ready behind them, scheduled or leased: the cost must not grow with
 // those. An operation is one message.
-func BenchmarkClaimBesides(b *testing.B) {
+func BenchmarkClaimWithOtherWork(b *testing.B) {
 	const others, batch = 100_000, 500
 	for _, state := range []string{"none", "ready", "scheduled", "leased"} {
 		b.Run("others="+state, func(b *testing.B) {

@@ -14,20 +14,20 @@ import (
 	"github.com/chanq/chanq/prove/testdb/child"
 )
 
-// readTask reads with some consumers, and tells how much as it goes on. In a
-// process of its own it begins at an order and ends with its input.
+// readTask reads with some consumers, and reports how much meanwhile. In a
+// separate process it begins at an order and ends with its input.
 type readTask struct {
 	Place            place
 	Consumers, Batch int
 }
 
-// reading is what some consumers have read since they last told.
+// reading is what some consumers have read since their last report.
 type reading struct {
 	Received int64             `json:"received"`
 	Ages     measure.Histogram `json:"ages"`
 }
 
-// tellEvery is how often readers say how much they have read: often beside the
+// tellEvery is how often readers report how much they have read. It is short compared with the
 // time that a backlog lasts.
 const tellEvery = 20 * time.Millisecond
 
@@ -113,7 +113,7 @@ type readers struct {
 	group    sync.WaitGroup
 }
 
-// startReaders connects as many processes as are asked for; none is this one.
+// startReaders starts the given number of other processes.
 func startReaders(ctx context.Context, task readTask, processes int) (*readers, error) {
 	r := &readers{failed: make(chan error, 1), seen: measure.Histogram{}, stop: make(chan struct{})}
 	for range processes {

@@ -16,7 +16,7 @@ import (
 )
 
 // runReport writes report.md and its plots into a folder, from recorded results
-// or from those of a run, which it records there, too.
+// or from those of a run, which it also records there.
 func runReport(ctx context.Context, args []string, usage io.Writer) error {
 	o := options{command: commandLine("report", args)}
 	f := flag.NewFlagSet("bench report", flag.ContinueOnError)
@@ -51,7 +51,7 @@ func runReport(ctx context.Context, args []string, usage io.Writer) error {
 			return err
 		}
 		for _, c := range commands {
-			if c.apart || c.line != nil { // one with lines takes long, and has a plot of its own
+			if c.apart || c.line != nil { // one with lines takes long, and has its own plot
 				continue
 			}
 			err = errors.Join(err, c.measure(ctx, o, func(r measure.Result) {
@@ -145,7 +145,7 @@ func (r *report) write(results []measure.Result) {
 	}
 	if len(growth) > 0 {
 		r.title(2, "Growth")
-		r.page.WriteString("The last column is the first figure beside that of the first size: 1 does not grow.\n")
+		r.page.WriteString("The last column is the ratio of the first figure to that of the first size: 1 does not grow.\n")
 	}
 	for _, g := range measure.Group(growth, func(r measure.Result) string { return r.Axis }) {
 		r.title(3, g.Key)
@@ -167,7 +167,7 @@ func (r *report) long(results []measure.Result) {
 	r.table(summaries("Each a run of its own", runs))
 }
 
-// machine says where the results come from, each thing once.
+// machine returns where the results come from, each thing once.
 func (r *report) machine(results []measure.Result) {
 	lines := func(title string, of func(measure.Result) string) {
 		var seen []string
@@ -201,7 +201,7 @@ func (r *report) machine(results []measure.Result) {
 func partition(results []measure.Result) (latencies, senders, growth, throughput []measure.Result) {
 	for _, r := range results {
 		if r.AtS > 0 || r.Step != "" {
-			continue // of a sustained run, or of sleepers
+			continue // of a sustained run, or of idle consumers
 		}
 		if r.Axis != "" {
 			growth = append(growth, r)
@@ -214,7 +214,7 @@ func partition(results []measure.Result) (latencies, senders, growth, throughput
 		// Another program measures our strategies in its own way, and may have rates
 		// and latencies in one line.
 		if r.Batch == 0 && slices.Contains(strategyNames(), r.Strategy) {
-			r.Strategy += ", beside peers"
+			r.Strategy += ", with peers"
 		}
 		if r.P50 > 0 {
 			latencies = append(latencies, r)

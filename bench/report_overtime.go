@@ -83,7 +83,7 @@ func runsOf(results []measure.Result) (runs []sustainedRun) {
 	return runs
 }
 
-// nameOf says in what a run differs from one that is free, of one process.
+// nameOf returns how a run differs from one of one process without a rate.
 func nameOf(intervals []measure.Result) string {
 	last := intervals[len(intervals)-1]
 	parts := []string{last.Engine + " " + last.Strategy}

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Plots are two plain forms, bars and lines, written as SVG: docs/decisions.md
-// says why no library draws them.
+// Plots have two simple forms, bars and lines, written as SVG. docs/decisions.md
+// has the reason why no library draws them.
 
 // svg collects elements. Coordinates are rounded so that the same figures make
 // the same file.
@@ -19,7 +19,7 @@ type svg struct {
 
 const svgText, svgGrid = "#222", "#ddd"
 
-// palette is Okabe and Ito's, which colour-blind readers can tell apart.
+// palette is Okabe and Ito's, which colour-blind readers can distinguish.
 var palette = []string{"#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#999999", "#000000"}
 
 func colour(i int) string { return palette[i%len(palette)] }

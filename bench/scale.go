@@ -45,9 +45,9 @@ type scaleOptions struct {
 	settle                 time.Duration
 }
 
-// measureScale measures many consumers of many queues in many processes that have nothing
-// to do: what they ask, what they take of connections, memory and processors, and how soon
-// a message to one of the queues is with one of them.
+// measureScale measures many idle consumers of many queues in many processes: their
+// statements, connections, memory and CPU time, and how soon
+// a message to one of the queues is delivered.
 func measureScale(ctx context.Context, o options, report func(measure.Result)) error {
 	return onQueues(ctx, o, func(first *store, places []place) error {
 		for round := range o.rounds {

@@ -57,10 +57,10 @@ func (s *store) connects(ctx context.Context) (n int64) {
 	return n
 }
 
-// serverProcesses are those of a PostgreSQL on this machine. The zero value knows none.
+// serverProcesses are those of a PostgreSQL on this machine. The zero value has none.
 type serverProcesses struct{ postmaster string }
 
-// findServer finds them where the role may know, and this process may look.
+// findServer finds them if the role and this process have the permissions.
 func findServer(ctx context.Context, s *store) serverProcesses {
 	var dir string
 	if s.db.QueryRowContext(ctx, "SHOW data_directory").Scan(&dir) != nil {
@@ -101,8 +101,8 @@ func (p serverProcesses) children() (pids []string) {
 	return pids
 }
 
-// cpuTime is what all of them have used, those that have ended included; 0 where nobody
-// knows.
+// cpuTime is what all of them have used, including those that have ended; 0 if
+// unknown.
 func (p serverProcesses) cpuTime() time.Duration {
 	const tick = 10 * time.Millisecond // USER_HZ is 100 everywhere
 	ticks := func(fields []string, of ...int) (n int64) {

@@ -15,8 +15,8 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// crew is how many goroutines send at once, each of them as many messages a call
-// as it says, and wait for one call before the next.
+// crew is how many goroutines send at once, and with how many messages per call. Each
+// waits for one call before the next.
 type crew struct{ goroutines, messages int }
 
 func (c crew) String() string { return fmt.Sprintf("%dx%d", c.goroutines, c.messages) }
@@ -29,9 +29,9 @@ func parseCrew(text string) (c crew, err error) {
 	return c, nil
 }
 
-// measureSenders measures what becomes of sends that wait: of chanq, where those
-// of all goroutines meet in one producer's statements, and beside it the bare
-// statement, for each call one, on a connection for each goroutine.
+// measureSenders measures sends that wait: with chanq, where those
+// of all goroutines share one producer's statements, and with the bare
+// statement, one per call, on a connection per goroutine.
 func measureSenders(ctx context.Context, o options, report func(measure.Result)) error {
 	type way struct {
 		strategy string

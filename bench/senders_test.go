@@ -11,7 +11,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
-func TestSendersThatWaitAreMeasuredBesideTheBareStatement(t *testing.T) {
+func TestSendersThatWaitAreComparedWithTheBareStatement(t *testing.T) {
 	t.Parallel()
 	check := func(t *testing.T, engine ...string) {
 		t.Parallel()
@@ -44,7 +44,7 @@ func TestSendersAreComparedWithRaw(t *testing.T) {
 	require.Regexp(t, `4x100 +chanq +500 +0\.50`, out.String())
 }
 
-func TestAWrongCrewIsNamed(t *testing.T) {
+func TestInvalidWorkersAreReported(t *testing.T) {
 	for _, wrong := range []string{"4", "0x1", "4x0", "4x1x", "x"} {
 		_, err := parse("senders", []string{"-senders", "4x100," + wrong}, io.Discard)
 		require.ErrorContains(t, err, `"`+wrong+`" is not`)

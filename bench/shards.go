@@ -15,8 +15,8 @@ import (
 // shardAxis is what may grow of a queue over several places.
 var shardAxis = growthAxis{name: "shards", sizes: "1,4", least: 1, most: 64, about: "comma-separated: files, or schemas of -engine postgres, that the queue is spread over; 1 is a queue by itself"}
 
-// measureShards measures the throughput of one queue over several files, each with a writer
-// of its own, or over several schemas of one PostgreSQL, beside that of a queue in one, in each
+// measureShards measures the throughput of one queue over several files, each with its own
+// writer, or over several schemas of one PostgreSQL, compared with that of a queue in one, in each
 // round. Round 0 is not reported.
 func measureShards(ctx context.Context, o options, report func(measure.Result)) error {
 	bodies := makeBodies(o.n, o.body)

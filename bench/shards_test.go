@@ -10,7 +10,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
-func TestAQueueOverFilesIsMeasuredBesideOneInAFile(t *testing.T) {
+func TestAQueueOverFilesIsComparedWithOneInAFile(t *testing.T) {
 	results := runJSON(t, "shards", "-shards", "1,2", "-rounds", "1", "-n", "100", "-batch", "20")
 	sizes := map[int]int{}
 	for _, r := range results {
@@ -23,7 +23,7 @@ func TestAQueueOverFilesIsMeasuredBesideOneInAFile(t *testing.T) {
 	require.Contains(t, table.String(), "against 1")
 }
 
-func TestAQueueOverSchemasIsMeasuredBesideOneInASchema(t *testing.T) {
+func TestAQueueOverSchemasIsComparedWithOneInASchema(t *testing.T) {
 	results := runJSON(t, "shards", "-engine", "postgres", "-dsn", pgtest.DSN(t), "-shards", "1,2", "-rounds", "1", "-n", "100", "-batch", "20")
 	require.Len(t, results, 2)
 	for _, r := range results {
@@ -31,7 +31,7 @@ func TestAQueueOverSchemasIsMeasuredBesideOneInASchema(t *testing.T) {
 	}
 }
 
-func TestShardsAreMeasuredWhereEachHasAPlaceOfItsOwn(t *testing.T) {
+func TestShardsWithSeparateDatabasesAreMeasured(t *testing.T) {
 	err := run(t.Context(), []string{"shards", "-engine", "sqlserver", "-dsn", "sqlserver://localhost"}, io.Discard, io.Discard)
 	require.ErrorContains(t, err, "-engine must be sqlite")
 	err = run(t.Context(), []string{"shards", "-shards", "65"}, io.Discard, io.Discard)

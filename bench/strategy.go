@@ -7,7 +7,7 @@ import (
 )
 
 // strategy is one way to move messages through a table. Each of its methods
-// begins with no connection and ends with nothing under way, so that its time is
+// begins with no connection and ends with nothing in progress, so that its time is
 // all that the way costs.
 type strategy interface {
 	// enqueue stores the bodies and returns when all are in the database.

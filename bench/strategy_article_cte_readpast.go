@@ -2,7 +2,7 @@ package main
 
 // cteReadpast updates the first ready row, chosen by a common table expression,
 // and deletes it when its work is done. A worker that dies leaves its message
-// taken for ever. The article's table has no index, so each take sorts and each
+// taken permanently. The article's table has no index, so each take sorts and each
 // delete reads all of it.
 var cteReadpast = article{name: "cte-readpast", on: map[string]articleMethod{
 	"sqlserver": {

@@ -115,7 +115,7 @@ type articleSession struct {
 	}
 	loop   articleLoop
 	texts  map[string]string // with names in place
-	worker uuid.UUID         // whom it works for
+	worker uuid.UUID         // the worker of the article
 }
 
 func (s *articleSession) enqueue(one [][]byte) error { return s.exec(s.loop.method.enqueue, one[0]) }

@@ -12,7 +12,7 @@ import (
 // bareLoop is what a careful program without chanq would do: the same
 // statements, batch rows each, one after another on one prepared connection,
 // with no channel, no lease, no group and no deadline. An enqueue uses as many
-// connections as it gains by, and so gives up the order. With a batch of one it
+// connections as make it faster, and so loses the order. With a batch of one it
 // is the queue of the articles that chanq comes from: insert one; update the
 // top one, returning it; delete it.
 type bareLoop struct {

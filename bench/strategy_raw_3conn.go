@@ -23,7 +23,7 @@ func (c bareCrew) drain(ctx context.Context, n int) error {
 
 func (c bareCrew) pipeline(ctx context.Context, bodies [][]byte) error {
 	n := len(bodies)
-	stored := make(chan struct{}, 1) // rings after each batch
+	stored := make(chan struct{}, 1) // gets a value after each batch
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		return c.store.session(ctx, func(s *bareSession) error {

@@ -13,7 +13,7 @@ import (
 // barePipe hands messages over from one queue to the next by a bare loop on one
 // connection: claim a batch; then, in one transaction, ack it and enqueue as many
 // messages in the second queue. Its drain moves what is in the first queue, its
-// pipeline fills that, too.
+// pipeline also fills that.
 type barePipe struct {
 	bareLoop
 	next *store

@@ -31,7 +31,7 @@ type bareSession struct {
 	arena    []byte // of keys, headers and bodies, which messages refer to
 }
 
-// session gives f a connection of its own.
+// session passes f a separate connection.
 func (s *store) session(ctx context.Context, f func(*bareSession) error) error {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {

@@ -47,7 +47,7 @@ func (s server) requireEmpty(t *testing.T) {
 	require.Zero(t, left, "a measurement leaves the database as it was")
 }
 
-func TestEveryStrategyIsMeasuredOnServersWhichAreLeftAsTheyWere(t *testing.T) {
+func TestEveryStrategyIsMeasuredAndLeavesTheServersUnchanged(t *testing.T) {
 	testdb.Long(t)
 	t.Parallel()
 	eachServer(t, func(t *testing.T, s server) {
@@ -66,8 +66,8 @@ func TestEveryStrategyIsMeasuredOnServersWhichAreLeftAsTheyWere(t *testing.T) {
 	})
 }
 
-// Statements count as the driver is asked: a begin and a commit are one each.
-func TestArticlesMethodsTakeEachMessageOnceInKnownStatements(t *testing.T) {
+// Statements are counted at the driver: a begin and a commit are one each.
+func TestMethodsOfArticlesTakeEachMessageOnceInKnownStatements(t *testing.T) {
 	t.Parallel()
 	const n = 12
 	perMessage := map[string]map[string]float64{
@@ -92,7 +92,7 @@ func TestArticlesMethodsTakeEachMessageOnceInKnownStatements(t *testing.T) {
 	})
 }
 
-func TestAnArticlesMethodPassesWhatAnotherWorkerIsTaking(t *testing.T) {
+func TestTheMethodOfAnArticleSkipsMessagesOfAnotherWorker(t *testing.T) {
 	t.Parallel()
 	eachServer(t, func(t *testing.T, s server) {
 		o := options{engine: s.engine, dsn: s.dsn, articleBatch: 1}
@@ -148,9 +148,9 @@ func readyIn(t *testing.T, s *store) int64 {
 	return int64(stats.Ready)
 }
 
-// What stands before the floor, because it committed late or was given back, is found
-// as soon as nothing is left behind it.
-func TestTheBareLoopFindsWhatStandsBeforeItsFloor(t *testing.T) {
+// Messages before the head, which were committed late or released, are found
+// as soon as no message is left behind it.
+func TestTheBareLoopFindsMessagesBeforeItsHead(t *testing.T) {
 	s, err := openQueue(t.Context(), options{engine: "sqlite"})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.remove()) }()

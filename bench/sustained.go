@@ -119,7 +119,7 @@ func writeSustainedLine(w io.Writer, r measure.Result) error {
 	return err
 }
 
-// writeSustainedEnd sums the run up, and plots it where -plot asks for that.
+// writeSustainedEnd sums the run up, and plots it with -plot.
 func writeSustainedEnd(w io.Writer, o options, results []measure.Result) error {
 	if err := measure.WriteSummary(w, measure.Summarise(results)); err != nil || o.plot == "" {
 		return err

@@ -12,8 +12,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// footprint asks the database. SQL Server tells sizes only, to who may see them; the
-// stand-in, which has no pages, tells nothing.
+// footprint reads from the database. SQL Server has sizes only, for logins with the permission; the
+// emulator, which has no pages, has none.
 func (s *store) footprint(ctx context.Context) (f measure.Footprint, err error) {
 	switch s.dialect {
 	case postgres.Dialect:
@@ -68,7 +68,7 @@ func (s *store) holdSender(ctx context.Context) (release func() error, err error
 	return tx.Rollback, nil
 }
 
-// connections of all processes that use the queue; 0 where nobody knows.
+// connections of all processes that use the queue; 0 if unknown.
 func (s *store) connections(ctx context.Context) (n int) {
 	if s.place.Engine == postgresEngine.name {
 		_ = s.db.QueryRowContext(ctx, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", s.place.Schema).Scan(&n)

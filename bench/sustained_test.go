@@ -13,7 +13,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
-func TestASustainedRunTellsEachIntervalAndLeavesNothing(t *testing.T) {
+func TestASustainedRunPrintsEachIntervalAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	check := func(t *testing.T, engine ...string) []measure.Result {
 		t.Parallel()
@@ -66,7 +66,7 @@ func TestASnapshotCanBeHeldOnEachEngine(t *testing.T) {
 			put()
 			release, err := s.holdSnapshot(t.Context())
 			require.NoError(t, err)
-			put() // waits for nobody
+			put() // never blocks
 			require.NoError(t, release())
 			if o.engine == "sqlite" { // it has one writer
 				return
@@ -92,7 +92,7 @@ func TestOtherProcessesReadASustainedRunAtARate(t *testing.T) {
 	require.Positive(t, received)
 }
 
-func TestASustainedRunIsToldRecordedAndPlotted(t *testing.T) {
+func TestASustainedRunIsPrintedRecordedAndPlotted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	recorded, plot := filepath.Join(dir, "x.jsonl"), filepath.Join(dir, "x.svg")

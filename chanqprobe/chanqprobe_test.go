@@ -32,7 +32,7 @@ func get(h http.Handler) (int, string) {
 	return w.Code, w.Body.String()
 }
 
-func TestAProgramIsReadyUnlessItsDatabaseIsAway(t *testing.T) {
+func TestAProgramIsReadyUnlessItsDatabaseIsUnavailable(t *testing.T) {
 	p := chanqprobe.New()
 	is := func(handler http.Handler, status int, text string) {
 		t.Helper()
@@ -51,7 +51,7 @@ func TestAProgramIsReadyUnlessItsDatabaseIsAway(t *testing.T) {
 	is(p.Ready(), 200, "ok\n")
 }
 
-func TestOneShardThatIsAwayLeavesAProgramReady(t *testing.T) {
+func TestAProgramIsReadyWithOneUnavailableShard(t *testing.T) {
 	p := chanqprobe.New()
 	p.Shards("mail", 2)
 	tell := func(shard string, up bool) int {
@@ -69,7 +69,7 @@ func TestOneShardThatIsAwayLeavesAProgramReady(t *testing.T) {
 	require.Equal(t, 503, tell("east", false), "without Shards each is a queue")
 }
 
-func TestAConsumerThatHasEndedByAnErrorIsNotAlive(t *testing.T) {
+func TestAConsumerThatEndedWithAnErrorIsNotAlive(t *testing.T) {
 	db, err := embedded.Open(filepath.Join(t.TempDir(), "q.db"))
 	require.NoError(t, err)
 	defer db.Close()
@@ -128,7 +128,7 @@ func TestErrorsOfDatabasesAreNotServed(t *testing.T) {
 }
 
 // A consumer that is stopped in an outage, and one that takes its place, leave the program ready.
-func TestAnOutageEndsWithWhoIsInIt(t *testing.T) { testdb.Run(t, testdb.Memory, outageEnds) }
+func TestAnOutageEndsWithItsConsumer(t *testing.T) { testdb.Run(t, testdb.Memory, outageEnds) }
 
 func outageEnds(w *testdb.World) {
 	p := chanqprobe.New()
@@ -151,8 +151,8 @@ func outageEnds(w *testdb.World) {
 	time.Sleep(time.Minute) // for what Close has given up
 }
 
-// TestAProgramThatOnlySendsInTransactionsIsReadyUnlessItsDatabaseIsAway: no producer and no consumer would notice.
-func TestAProgramThatOnlySendsInTransactionsIsReadyUnlessItsDatabaseIsAway(t *testing.T) {
+// TestAProgramThatOnlySendsInTransactionsIsReadyUnlessItsDatabaseIsUnavailable: no producer and no consumer would notice.
+func TestAProgramThatOnlySendsInTransactionsIsReadyUnlessItsDatabaseIsUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &pinged{}
 		db := sql.OpenDB(c)
@@ -177,8 +177,8 @@ func TestAProgramThatOnlySendsInTransactionsIsReadyUnlessItsDatabaseIsAway(t *te
 	})
 }
 
-// TestAPoolThatIsFullIsNoOutage: a ping waits for a connection.
-func TestAPoolThatIsFullIsNoOutage(t *testing.T) {
+// TestAFullPoolIsNoOutage: a ping waits for a connection.
+func TestAFullPoolIsNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := sql.OpenDB(&pinged{})
 		defer db.Close()

@@ -39,7 +39,7 @@ func scrape(t *testing.T, m *chanqprom.Metrics) map[string]string {
 	return found
 }
 
-func TestPrometheusReadsWhatBecameOfMessages(t *testing.T) {
+func TestPrometheusReadsTheOutcomesOfMessages(t *testing.T) {
 	db, err := embedded.Open(filepath.Join(t.TempDir(), "q.db"))
 	require.NoError(t, err)
 	defer db.Close()
@@ -122,7 +122,7 @@ func TestHooksAreCounted(t *testing.T) {
 	}
 }
 
-func TestAllQueuesAreWatchedThoseThatComeLaterToo(t *testing.T) {
+func TestAllQueuesAreMeasuredIncludingLaterOnes(t *testing.T) {
 	db, err := embedded.Open(filepath.Join(t.TempDir(), "q.db"))
 	require.NoError(t, err)
 	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond})
@@ -165,7 +165,7 @@ func (s *slow) Stats(ctx context.Context) (chanqadmin.Stats, error) {
 
 func (s *slow) Consumers(context.Context) ([]chanqadmin.ConsumerInfo, error) { return nil, nil }
 
-func TestSeveralThatScrapeShareALook(t *testing.T) {
+func TestConcurrentScrapesShareOneRead(t *testing.T) {
 	s := &slow{}
 	m := chanqprom.New(chanqprom.Config{MaxAge: time.Hour})
 	defer m.Watch(s)()
@@ -184,7 +184,7 @@ func TestAScrapeDoesNotWaitForADatabaseThatHangs(t *testing.T) {
 	require.Equal(t, map[string]string{`chanq_up{queue="slow"}`: "0"}, scrape(t, m))
 }
 
-func TestShardsAreToldApart(t *testing.T) {
+func TestShardsAreDistinguished(t *testing.T) {
 	var shards []chanqshards.Shard
 	for _, name := range []string{"east", "west"} {
 		db, err := embedded.Open(filepath.Join(t.TempDir(), "q.db"))

@@ -70,7 +70,7 @@ type look struct {
 	members int // below 0: not known
 }
 
-// seen is what a collection knows of a queue.
+// seen is the state of a queue in a collection.
 type seen struct {
 	queue   string
 	stats   chanqadmin.Stats
@@ -90,7 +90,7 @@ func (l *look) collect(ctx context.Context, maxAge time.Duration) seen {
 	return seen{l.source.Label(), l.stats, l.err, l.members, l.here}
 }
 
-// read asks the database. mu is held.
+// read reads from the database. mu is held.
 func (l *look) read(ctx context.Context) {
 	l.stats, l.err = l.source.Stats(ctx)
 	list, err := l.source.Consumers(ctx)

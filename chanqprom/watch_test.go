@@ -51,8 +51,8 @@ func TestCountersBeginAtZero(t *testing.T) {
 		require.Equal(t, "0", seen[name], name)
 	}
 	for name := range seen {
-		require.NotContains(t, name, "chanq_delivered", "nobody consumes here")
-		require.NotContains(t, name, "chanq_settled", "nobody consumes here")
+		require.NotContains(t, name, "chanq_delivered", "there is no consumer here")
+		require.NotContains(t, name, "chanq_settled", "there is no consumer here")
 	}
 
 	// Not watched here: those of consumers with the first claim, those of producers with the first send.
@@ -73,12 +73,12 @@ func TestCountersBeginAtZero(t *testing.T) {
 	watcher := chanqprom.New(chanqprom.Config{})
 	defer watcher.Watch(admin(t, db, "mail"))()
 	for name := range scrape(t, watcher) {
-		require.NotContains(t, name, "_total", "who only watches counts nothing")
+		require.NotContains(t, name, "_total", "a program that only watches counts nothing")
 	}
 }
 
 // A producer or consumer that is closed while its database is away is in no outage any more.
-func TestAnOutageEndsWithWhoIsInIt(t *testing.T) {
+func TestAnOutageEndsWithItsConsumer(t *testing.T) {
 	m := chanqprom.New(chanqprom.Config{})
 	h := m.Hooks()
 	h.Availability(chanq.AvailabilityEvent{Queue: "q", Part: "consumer"})
@@ -101,7 +101,7 @@ func TestAnOutageEndsWithWhoIsInIt(t *testing.T) {
 }
 
 // One database that is away, or several, do not hide the others; nor do queues of one name.
-func TestDatabasesThatAreAwayLeaveTheOthersToBeSeen(t *testing.T) {
+func TestUnavailableDatabasesDoNotHideOthers(t *testing.T) {
 	var log strings.Builder
 	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	well, away, alsoAway := opened(t, "mail"), opened(t, "mail", "post"), opened(t, "mail")
@@ -143,14 +143,14 @@ func (h hung) Consumers(ctx context.Context) ([]chanqadmin.ConsumerInfo, error) 
 	return nil, ctx.Err()
 }
 
-// ready is a queue that answers who has time.
+// ready is a queue that answers calls whose context has not ended.
 type ready struct{ hung }
 
 func (ready) Stats(ctx context.Context) (chanqadmin.Stats, error) {
 	return chanqadmin.Stats{}, ctx.Err()
 }
 
-func TestQueuesThatHangDoNotKeepOthersFromBeingSeen(t *testing.T) {
+func TestHungQueuesDoNotHideOthers(t *testing.T) {
 	m := chanqprom.New(chanqprom.Config{Timeout: 200 * time.Millisecond})
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
 		defer m.Watch(hung{name})()
@@ -161,14 +161,14 @@ func TestQueuesThatHangDoNotKeepOthersFromBeingSeen(t *testing.T) {
 	require.Equal(t, "1", seen[`chanq_up{queue="ready"}`])
 }
 
-// refusing is a queue whose database tells who asked, and where.
+// refusing is a queue whose database errors contain its user and host.
 type refusing struct{ hung }
 
 func (refusing) Stats(context.Context) (chanqadmin.Stats, error) {
 	return chanqadmin.Stats{}, errors.New("connect to 10.1.2.3 as shop: refused")
 }
 
-// What a database says of itself, names of hosts and users say, is in the log alone.
+// Errors of a database, for example with names of hosts and users, are only in the log.
 func TestErrorsOfDatabasesAreNotServed(t *testing.T) {
 	var log strings.Builder
 	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond, Log: slog.New(slog.NewTextHandler(&log, nil))})
@@ -184,8 +184,8 @@ func TestErrorsOfDatabasesAreNotServed(t *testing.T) {
 }
 
 // A queue that cannot be opened at first is looked at again, and so is one that was dropped and made
-// anew, of another kind maybe.
-func TestQueuesThatComeBackAreSeenAgain(t *testing.T) {
+// again, of another kind maybe.
+func TestQueuesThatReturnAreMeasuredAgain(t *testing.T) {
 	db := opened(t, "mail")
 	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond})
 	defer m.WatchAll(db, chanq.Config{})()

@@ -12,8 +12,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
-// Rates are of just now, or it is said since when there are none.
-func TestRatesThatAreOldAreNotShownAsThoseOfNow(t *testing.T) {
+// Rates are current, or the page shows since when there are none.
+func TestOldRatesAreNotShownAsCurrent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		end := time.Now()
@@ -36,14 +36,14 @@ func TestRatesThatAreOldAreNotShownAsThoseOfNow(t *testing.T) {
 	})
 }
 
-// Figures that are asked for seldom, since they take long, say of when they are.
-func TestFiguresThatAreOldSaySo(t *testing.T) {
+// Figures that are read seldom, since they take long, have their time.
+func TestOldFiguresAreMarked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		s := shop.open(everything)
 		shop.Faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
 			if strings.Contains(op.Text, "ready") {
-				time.Sleep(500 * time.Millisecond) // a database that is slow: they are asked for again after ten seconds
+				time.Sleep(500 * time.Millisecond) // a slow database: they are read again after ten seconds
 			}
 			return f
 		})

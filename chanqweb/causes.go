@@ -31,7 +31,7 @@ func groupOf(key string) (s chanqadmin.Select, ok bool) {
 
 var aFingerprint = regexp.MustCompile(`^([0-9a-f]{16}|` + chanqadmin.NoFingerprint + `)$`)
 
-// groups returns those of a queue, the largest first. more says that there are others.
+// groups returns those of a queue, the largest first. more means that there are others.
 func (h *Handler) groups(v *visit, q *chanqadmin.Queue) (list []group, more bool, err error) {
 	causes, err := q.Causes(v.ctx)
 	for _, g := range causes.Groups {

@@ -220,7 +220,7 @@ func back(to string, query url.Values) string {
 // noticeFor is how long an address shows the result of a change.
 const noticeFor = time.Minute
 
-// notice returns the query of an address that shows the result of a change to the visitor who made it.
+// notice returns the query of an address that shows the result of a change to its visitor.
 func (h *Handler) notice(v *visit, do string, n int) url.Values {
 	query := url.Values{"did": {do}, "n": {strconv.Itoa(n)}, "at": {strconv.FormatInt(v.now.Unix(), 10)}}
 	query.Set("seal", h.sealOf(v, query))

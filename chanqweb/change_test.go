@@ -20,7 +20,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlite"
 )
 
-func TestWhoMayNotChangeAnythingHasNoFormAndNoSuccess(t *testing.T) {
+func TestWithoutPermissionThereAreNoFormsAndChangesFail(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		ids := shop.Kill(shop.Mail, "x", nil, fmt.Errorf("no"))
@@ -41,8 +41,8 @@ func TestWhoMayNotChangeAnythingHasNoFormAndNoSuccess(t *testing.T) {
 	})
 }
 
-// The form is genuine, and whoever has it may not change anything any more.
-func TestARightThatWasTakenAwayIsGone(t *testing.T) {
+// The form is genuine, and its user has lost the permission to make changes.
+func TestARevokedPermissionEndsAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		var gone atomic.Bool
@@ -97,7 +97,7 @@ func TestAFormOfAnotherSiteChangesNothing(t *testing.T) {
 	})
 }
 
-func TestTheCookieOfFormsIsForThePageAlone(t *testing.T) {
+func TestTheCookieOfFormsIsLimitedToThePage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newShop(t).open(everything)
 		cookies := s.get("/q/mail/").Cookies()
@@ -156,7 +156,7 @@ func TestChangesAreMadeAndLogged(t *testing.T) {
 }
 
 // Of a group of more messages than one statement changes, a part is purged when the second statement fails.
-func TestAChangeThatFailsHalfWayShowsWhatItHasDone(t *testing.T) {
+func TestAFailedChangeShowsItsPartialResult(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		const dead, step = 1200, 1000
@@ -187,7 +187,7 @@ func TestAChangeThatFailsHalfWayShowsWhatItHasDone(t *testing.T) {
 	})
 }
 
-// groupKey is what a form says for the group of an error.
+// groupKey returns the value of a form for the group of an error.
 func groupKey(t *testing.T, page, text string) string {
 	t.Helper()
 	before, _, found := strings.Cut(page, "<h2>"+text)
@@ -196,7 +196,7 @@ func groupKey(t *testing.T, page, text string) string {
 	return key
 }
 
-func TestAFormThatMakesNoSenseIsRefused(t *testing.T) {
+func TestAnInvalidFormIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		s := shop.open(everything)
@@ -218,8 +218,8 @@ func TestAFormThatMakesNoSenseIsRefused(t *testing.T) {
 	})
 }
 
-// Where a form leads is one of the page's own places, whatever it says.
-func TestAFormLeadsNowhereElse(t *testing.T) {
+// A form redirects only to addresses of the web UI, with any content.
+func TestAFormDoesNotRedirectElsewhere(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		s := shop.open(everything)
@@ -232,8 +232,8 @@ func TestAFormLeadsNowhereElse(t *testing.T) {
 	})
 }
 
-// Anybody may make an address. It says what was done only to the visitor who has just done it.
-func TestANoticeIsOfWhatTheVisitorHasJustDone(t *testing.T) {
+// Any user may enter an address. It shows the result of a change only to the visitor who has just made it.
+func TestANoticeReportsTheLastChangeOfTheVisitor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		s := shop.open(everything)
@@ -245,10 +245,10 @@ func TestANoticeIsOfWhatTheVisitorHasJustDone(t *testing.T) {
 		for _, query := range []string{"?did=all+is+lost&n=1", "?did=redrive&n=<b>", "?did=redrive&n=3", "?did=purge&n=1000000&at=" + fmt.Sprint(time.Now().Unix()), "?did=drop&n=1"} {
 			require.NotContains(t, s.see("/q/mail/"+query), `class="notice" role="status"`, query)
 		}
-		for who, rights := range map[string]chanqweb.Rights{"may only look": {}, "another visitor": everything} {
+		for visitor, rights := range map[string]chanqweb.Rights{"may only look": {}, "another visitor": everything} {
 			other := shop.open(rights)
-			require.NotContains(t, other.see(own), `class="notice" role="status"`, who)
-			require.NotContains(t, other.see(own), `class="notice" role="status"`, who)
+			require.NotContains(t, other.see(own), `class="notice" role="status"`, visitor)
+			require.NotContains(t, other.see(own), `class="notice" role="status"`, visitor)
 		}
 		time.Sleep(2 * time.Minute)
 		require.NotContains(t, s.see(own), `class="notice" role="status"`, "it is long past")

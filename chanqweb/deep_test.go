@@ -22,7 +22,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
-// deepVariable says how many messages the deep queue has: 5000000 takes minutes, and some
+// deepVariable is how many messages the deep queue has: 5000000 takes minutes, and some
 // gigabytes of disk. Without it there are few, and what is read is counted and not how long it takes.
 const deepVariable = "CHANQ_TEST_DEEP"
 
@@ -57,9 +57,9 @@ var deepFill = map[string][]string{
 	},
 }
 
-// Whatever is in a queue, a page asks the same few things, which read a part of it; and with
+// With any content of a queue, a page runs the same few queries, which read a part of it. With
 // millions of messages each takes less than a tenth of a second.
-func TestAPageOfADeepQueueAsksAsLittleAsAnother(t *testing.T) {
+func TestAPageOfADeepQueueReadsNoMoreThanAnother(t *testing.T) {
 	n, measured := fewMessages, false
 	if text := os.Getenv(deepVariable); text != "" {
 		var err error
@@ -123,7 +123,7 @@ func TestAPageOfADeepQueueAsksAsLittleAsAnother(t *testing.T) {
 					t.Logf("%-40s %2d statements %6.1f ms", page.path[:min(40, len(page.path))], asked, float64(least.Microseconds())/1000)
 					most := pageTime
 					if page.path == "/q/line/slots" {
-						most *= 3 // it asks seven times
+						most *= 3 // it runs seven queries
 					}
 					assert.Less(t, least, most, page.path)
 				}
@@ -135,7 +135,7 @@ func TestAPageOfADeepQueueAsksAsLittleAsAnother(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 // requireGolden compares a text with a file, which is reviewed like code.
 func requireGolden(t *testing.T, file, text string) {
@@ -146,7 +146,7 @@ func requireGolden(t *testing.T, file, text string) {
 	}
 	want, err := os.ReadFile(file)
 	require.NoError(t, err)
-	require.Equal(t, string(want), text, "go test ./chanqweb -run DeepQueue -update writes it anew")
+	require.Equal(t, string(want), text, "go test ./chanqweb -run DeepQueue -update writes it again")
 }
 
 // query is a statement that a page has sent.

@@ -92,7 +92,7 @@ func requireBenign(t testing.TB, known map[string]bool, pages map[string]string)
 	}
 }
 
-func TestTextsOfIllWillAreShownAndNothingElse(t *testing.T) {
+func TestHostileTextsAreShownAsText(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		known := benign(t)
 		shop := newShop(t)
@@ -102,8 +102,8 @@ func TestTextsOfIllWillAreShownAndNothingElse(t *testing.T) {
 	})
 }
 
-// Names of consumers are texts of others, too.
-func TestAMembersNameIsShownAsItIs(t *testing.T) {
+// Names of consumers are also texts of other programs.
+func TestTheNameOfAConsumerIsShownUnchanged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		known := benign(t)
 		shop := newShop(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// everyView is every page, with a text wherever somebody else may have written one.
+// everyView returns every page, with a text in each place that another program may have written.
 func everyView(text string, body []byte, now time.Time) []*view {
 	e := chanqadmin.Entry{
 		State: chanqadmin.StateDead, EnqueuedAt: now, DueAt: now, LeaseUntil: now, EndedAt: now, ExpiresAt: now, Consumer: chanq.ID{1}, LeasedBy: text,

@@ -18,7 +18,7 @@ func answerOf(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 	return w
 }
 
-func TestAPageForThisMachineIsAskedForByItsOwnName(t *testing.T) {
+func TestALocalPageIsServedUnderItsOwnNameOnly(t *testing.T) {
 	h := chanqweb.LocalOnly(fine)
 	for host, status := range map[string]int{
 		"localhost": 200, "LOCALHOST:8686": 200, "127.0.0.1:8686": 200, "127.8.9.1": 200, "[::1]:8686": 200, "[::1]": 200,
@@ -34,7 +34,7 @@ func TestAPageForThisMachineIsAskedForByItsOwnName(t *testing.T) {
 	}
 }
 
-func TestAPageForThisMachineIsNotForOthersWhateverTheyCallIt(t *testing.T) {
+func TestALocalPageIsRefusedUnderOtherNames(t *testing.T) {
 	h := chanqweb.LocalOnly(fine)
 	for from, status := range map[string]int{
 		"127.0.0.1:50000": 200, "[::1]:50000": 200, "10.0.0.9:50000": 421, "[2001:db8::1]:50000": 421, "@": 421, "": 421,
@@ -45,13 +45,13 @@ func TestAPageForThisMachineIsNotForOthersWhateverTheyCallIt(t *testing.T) {
 	}
 }
 
-func TestNoPasswordIsNoWayIn(t *testing.T) {
+func TestAnEmptyPasswordIsRefused(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 	r.SetBasicAuth("ada", "")
 	require.Equal(t, http.StatusUnauthorized, answerOf(chanqweb.WithPassword(fine, ""), r).Code)
 }
 
-func TestAPasswordIsAskedFor(t *testing.T) {
+func TestAPasswordIsRequired(t *testing.T) {
 	h := chanqweb.WithPassword(fine, "open sesame")
 	ask := func(with func(*http.Request)) *httptest.ResponseRecorder {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)

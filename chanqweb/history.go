@@ -84,7 +84,7 @@ func lastWhole(list []chanqadmin.Sample, step time.Duration, now time.Time) (las
 	return list[len(list)-1], true
 }
 
-// quietSince says since when there are no samples; "" if the last one is recent.
+// quietSince returns since when there are no samples; "" if the last one is recent.
 func quietSince(list []chanqadmin.Sample, step time.Duration, now time.Time) string {
 	end := list[len(list)-1].At.Add(step)
 	if now.Sub(end) <= 2*step {

@@ -37,7 +37,7 @@ func (s *site) follow(path string) (next func() string, end func()) {
 	return next, func() { require.NoError(s.t, response.Body.Close()) }
 }
 
-func TestAPageFollowsTheFigures(t *testing.T) {
+func TestAPageUpdatesItsFigures(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		s := shop.open(everything)
@@ -50,7 +50,7 @@ func TestAPageFollowsTheFigures(t *testing.T) {
 	})
 }
 
-func TestNoMoreFollowThanMay(t *testing.T) {
+func TestTheNumberOfFollowersIsLimited(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newShop(t).open(chanqweb.Rights{}, func(c *chanqweb.Config) { c.MaxLive = 1 })
 		next, end := s.follow("/live")
@@ -65,11 +65,11 @@ func TestNoMoreFollowThanMay(t *testing.T) {
 			require.NoError(t, err)
 			defer response.Body.Close()
 			return response.StatusCode == http.StatusOK
-		}, patience, tick, "who left gave its place back")
+		}, patience, tick, "a visitor that left released its place")
 	})
 }
 
-func TestCloseEndsWhatFollows(t *testing.T) {
+func TestCloseEndsPagesThatFollow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		page, err := chanqweb.New(shop.DB, chanqweb.Config{})

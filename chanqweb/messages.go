@@ -30,7 +30,7 @@ type messagesData struct {
 	From   chanqadmin.PageToken
 	Next   chanqadmin.PageToken
 	Short  bool // the page has fewer messages than it may, and there may be more behind Next
-	// Keyed, Failed and Held say that a message has a key, an error, or a holder.
+	// Keyed, Failed and Held mean that a message has a key, an error, or a holder.
 	Keyed, Failed, Held bool
 }
 
@@ -201,7 +201,7 @@ func (h *Handler) body(v *visit) (*answer, error) {
 		w.Header().Set("Content-Type", "application/octet-stream")
 		w.Header().Set("Content-Disposition", `attachment; filename="`+e.ID.String()+`"`)
 		w.Header().Set("Content-Length", strconv.Itoa(len(e.Body)))
-		_, _ = w.Write(e.Body) // an error says that the visitor has disconnected
+		_, _ = w.Write(e.Body) // an error means that the visitor has disconnected
 	}}, nil
 }
 

@@ -23,7 +23,7 @@ import (
 
 var address = regexp.MustCompile(`(?:href|src|data-live|action)="([^"]*)"`)
 
-// crawl asks for every page that links lead to, and returns what they are.
+// crawl requests every page that links lead to, and returns them.
 func (s *site) crawl() map[string]string {
 	s.t.Helper()
 	pages := map[string]string{}
@@ -178,7 +178,7 @@ type letter struct {
 }
 
 // What a decoder could not read it repeats: that is hidden with the body.
-func TestWhatADecoderSaysIsHiddenAsBodiesAre(t *testing.T) {
+func TestErrorsOfADecoderAreHiddenLikeBodies(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		shop.Send(shop.Mail, chanq.Message[[]byte]{Body: []byte(`{"Number":"x","S3CRET":1}`)}, chanq.Message[[]byte]{Body: []byte(`S3CRET`)})
@@ -202,17 +202,17 @@ func TestWhatADecoderSaysIsHiddenAsBodiesAre(t *testing.T) {
 		r := hidden.post("mail", "do", "redrive", "group", groupKey(t, text, "chanq: cannot decode (why"), "back", "failures", "token", hidden.token("/q/mail/failures"))
 		require.Contains(t, r.text, "One message is ready again")
 		require.NotContains(t, hidden.log.String(), "S3CRET")
-		require.Contains(t, shop.open(everything).see("/q/mail/failures"), "unexpected end of JSON", "who may see bodies sees why")
+		require.Contains(t, shop.open(everything).see("/q/mail/failures"), "unexpected end of JSON", "a visitor that may see bodies sees the reason")
 	})
 }
 
-// frank is a codec that tells all that it could not read.
+// frank is a codec whose errors contain what it could not decode.
 type frank struct{ chanq.Codec }
 
 func (frank) Decode(data []byte, _ any) error { return fmt.Errorf("%s is no letter", data) }
 func (frank) Encode(any) ([]byte, error)      { return nil, nil }
 
-func TestARedactorSeesAllBeforeAnybody(t *testing.T) {
+func TestARedactorSeesEveryTextBeforeItIsShown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		shop.Kill(shop.Mail, "S3CRET", map[string]string{"token": "S3CRET"}, fmt.Errorf("no S3CRET"), fmt.Errorf("S3CRET %w", http.ErrAbortHandler))
@@ -271,7 +271,7 @@ func TestAMessageHasItsTypeAndTheCauseOfItsDeath(t *testing.T) {
 	})
 }
 
-func TestMembersAreListedWithWhatTheyHold(t *testing.T) {
+func TestConsumersAreListedWithTheirMessages(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		shop.Fill()
@@ -282,7 +282,7 @@ func TestMembersAreListedWithWhatTheyHold(t *testing.T) {
 	})
 }
 
-func TestWithoutAHistoryThePageSaysSo(t *testing.T) {
+func TestThePageReportsAMissingHistory(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		require.Contains(t, shop.open(chanqweb.Rights{}).see("/q/mail/"), "There is no history of the last hour")
@@ -310,8 +310,8 @@ func (s *shop) statements(f func()) int {
 	return int(n.Load())
 }
 
-// However many look, the database is asked for the figures of a queue once a second.
-func TestFiguresThatAreFreshAreNotAskedForAgain(t *testing.T) {
+// The figures of a queue are read from the database once per second, for any number of visitors.
+func TestFreshFiguresAreNotReadAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		s := shop.open(chanqweb.Rights{})
@@ -327,7 +327,7 @@ func TestFiguresThatAreFreshAreNotAskedForAgain(t *testing.T) {
 	})
 }
 
-func TestADatabaseThatIsAwayIsSaidToBe(t *testing.T) {
+func TestAnUnavailableDatabaseIsReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		s := shop.open(chanqweb.Rights{})
@@ -345,8 +345,8 @@ func TestADatabaseThatIsAwayIsSaidToBe(t *testing.T) {
 	})
 }
 
-// Whatever fails, and on whatever page: what the database says is in the log, and on no page.
-func TestWhatTheDatabaseSaysIsOnNoPage(t *testing.T) {
+// After any failure on any page the error of the database is in the log, and on no page.
+func TestErrorsOfTheDatabaseAreOnNoPage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t) // without consumers, whose statements would be among those of pages
 		dead := shop.Kill(shop.Mail, "x", nil, fmt.Errorf("no"))
@@ -390,7 +390,7 @@ func TestWhatTheDatabaseSaysIsOnNoPage(t *testing.T) {
 	})
 }
 
-func TestADatabaseThatHangsIsNotWaitedForLongerThanAllowed(t *testing.T) {
+func TestAHungDatabaseDelaysAPageUpToItsTimeout(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		s := shop.open(chanqweb.Rights{}, func(c *chanqweb.Config) { c.Timeout = 50 * time.Millisecond })

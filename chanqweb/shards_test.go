@@ -10,8 +10,8 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// A shard of a queue over several databases is shown by itself, and says which one it is.
-func TestAShardSaysThatItIsOne(t *testing.T) {
+// A shard of a queue over several databases is shown separately, with its number.
+func TestAShardIsMarkedAsOne(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		cfg := chanq.Config{Shard: chanq.ShardMark{Index: 1, Count: 3, Set: chanq.NewID()}}
@@ -26,8 +26,8 @@ func TestAShardSaysThatItIsOne(t *testing.T) {
 	})
 }
 
-// Also what lies behind the messages that the page has looked at.
-func TestARedriveOfACauseReachesAllOfIt(t *testing.T) {
+// It also redrives messages behind those that the page has read.
+func TestARedriveOfACauseRedrivesAllItsMessages(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		const many = 4_500

@@ -35,7 +35,7 @@ func TestFiguresAreShort(t *testing.T) {
 	require.Equal(t, "0.25", perSecond(0.25))
 }
 
-func TestWhatIsConcealedIsShownByItsNumber(t *testing.T) {
+func TestHiddenCharactersAreShownAsNumbers(t *testing.T) {
 	require.Equal(t, "a\nb\tc", printable("a\nb\tc"))
 	require.Equal(t, `\u202eabc\u0000\u001b[0m\u000d`, printable("\u202eabc\x00\x1b[0m\r"))
 	require.Equal(t, "é \uFFFD", printable("é \xff"))
@@ -43,7 +43,7 @@ func TestWhatIsConcealedIsShownByItsNumber(t *testing.T) {
 	require.Equal(t, "fir…", brief("first", 4))
 }
 
-func TestABodyIsShownAsItIsBestRead(t *testing.T) {
+func TestABodyIsShownInItsBestFormat(t *testing.T) {
 	as, forms, text, cut := bodyAs([]byte(`{"a":[1]}`), "")
 	require.Equal(t, "json", as)
 	require.Equal(t, []string{"json", "text", "hex"}, forms)
@@ -65,7 +65,7 @@ func TestABodyIsShownAsItIsBestRead(t *testing.T) {
 	require.Less(t, len(text), bodyShown)
 }
 
-func TestALineBeginsAnewWhereSamplesAreMissing(t *testing.T) {
+func TestALineIsInterruptedWhereSamplesAreMissing(t *testing.T) {
 	begin := time.Unix(1_700_000_000, 0)
 	var samples []chanqadmin.Sample
 	for _, minute := range []int{0, 1, 2, 10, 11} {
@@ -89,7 +89,7 @@ func TestTheUpperEdgeIsARoundFigure(t *testing.T) {
 }
 
 // Names that no queue has cost no memory.
-func TestQueuesThatDoNotExistAreNotRemembered(t *testing.T) {
+func TestMissingQueuesAreNotCached(t *testing.T) {
 	s := &store{known: map[string]*known{}}
 	for i := range 100 {
 		name := fmt.Sprintf("queue%d", i)
@@ -100,7 +100,7 @@ func TestQueuesThatDoNotExistAreNotRemembered(t *testing.T) {
 }
 
 // The time that is not over has not had all its messages, and would be drawn as a fall.
-func TestRatesAreOfTimesThatAreOver(t *testing.T) {
+func TestRatesUseCompleteIntervalsOnly(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	var samples []chanqadmin.Sample
 	for i := 6; i >= 0; i-- {
@@ -125,8 +125,8 @@ func TestRatesAreOfTimesThatAreOver(t *testing.T) {
 	require.Equal(t, 6, points(charts(samples, now.Add(8*time.Second), spans[0], 10_000)[1]))
 }
 
-// Where nobody was given a message nobody has waited, which is not to have waited for no time.
-func TestMeanWaitHasAGapWhereNothingWasDelivered(t *testing.T) {
+// Without deliveries there is no wait, which differs from a wait of zero.
+func TestTheMeanWaitHasAGapWithoutDeliveries(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	var samples []chanqadmin.Sample
 	for i := 30; i >= 1; i-- {

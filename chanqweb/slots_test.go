@@ -16,7 +16,7 @@ import (
 )
 
 // An operator finds the keys that stand still: what each waits for, until when, and how much is behind it.
-func TestKeysThatWaitAreListed(t *testing.T) {
+func TestBlockedKeysAreListed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		q := shop.Queue("payments", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4, DeadKey: chanq.DeadKeyHolds}})
@@ -59,7 +59,7 @@ func TestKeysThatWaitAreListed(t *testing.T) {
 	})
 }
 
-func TestWithoutKeysThatWaitThePageSaysSo(t *testing.T) {
+func TestThePageReportsThatNoKeyIsBlocked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		q := shop.Queue("payments", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}})
@@ -78,7 +78,7 @@ func TestAQueueIsOpenedByItsName(t *testing.T) {
 }
 
 // The table of queues is data: a name that no queue can have, of whatever bytes, is a line with a sentence, and hides no other.
-func TestANameThatNoQueueCanHaveIsALineOfItsOwn(t *testing.T) {
+func TestAnInvalidQueueNameIsListedSeparately(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		shop.Queue("payments", chanq.Config{})

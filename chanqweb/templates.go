@@ -106,5 +106,5 @@ func (p *pages) asset(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("v") == p.version {
 		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
-	_, _ = w.Write(a.body) // an error says that the visitor has disconnected
+	_, _ = w.Write(a.body) // an error means that the visitor has disconnected
 }

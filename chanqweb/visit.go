@@ -105,7 +105,7 @@ func (h *Handler) show(v *visit, view *view) {
 	if view.Status != 0 {
 		v.w.WriteHeader(view.Status)
 	}
-	_, _ = v.w.Write(body) // an error says that the visitor has disconnected
+	_, _ = v.w.Write(body) // an error means that the visitor has disconnected
 }
 
 // complete sets the fields that all pages have.

@@ -32,7 +32,7 @@ type shop struct{ *webshop.Shop }
 
 func newShop(t *testing.T) *shop { return &shop{webshop.New(t, testdb.Memory)} }
 
-// bubble runs a test in a bubble of testing/synctest, beside others.
+// bubble runs a test in a bubble of testing/synctest, in parallel with others.
 func bubble(t *testing.T, test func(*testing.T)) {
 	t.Parallel()
 	testdb.InBubble(t, true, test)

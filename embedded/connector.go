@@ -12,18 +12,18 @@ import (
 	"modernc.org/sqlite"
 )
 
-// connector opens connections whose writes pass one turnstile.
+// connector opens connections whose writes pass one writer queue.
 type connector struct {
 	name     string
 	driver   driver.Driver
-	turn     *turnstile
+	writers  *writerQueue
 	notifier *notifier   // the driver's; nil in memory
 	keep     driver.Conn // keeps a database in memory alive; nil for a file
 }
 
 func newConnector(name, path string) (*connector, error) {
 	sqlite := &sqlite.Driver{}
-	c := &connector{name: name, driver: sqlite, turn: newTurnstile(path)}
+	c := &connector{name: name, driver: sqlite, writers: newWriterQueue(path)}
 	if path != inMemory {
 		c.notifier = newNotifier(path, func() (driver.Conn, error) { return sqlite.Open(name) })
 		c.driver = fileDriver{sqlite, c.notifier}
@@ -37,7 +37,7 @@ func newConnector(name, path string) (*connector, error) {
 	return c, nil
 }
 
-// Driver is SQLite's own, or one with a notifier, by which chanq knows the dialect.
+// Driver returns SQLite's driver, or one with a notifier. chanq derives the dialect from it.
 func (c *connector) Driver() driver.Driver { return c.driver }
 
 // Close is called by (*sql.DB).Close.
@@ -45,7 +45,7 @@ func (c *connector) Close() error {
 	if c.notifier != nil {
 		c.notifier.close()
 	}
-	c.turn.close()
+	c.writers.close()
 	if c.keep == nil {
 		return nil
 	}
@@ -62,11 +62,11 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 		inner.Close()
 		return nil, errors.New("this version of modernc.org/sqlite lacks a method that chanq needs: use the version in the go.mod of chanq")
 	}
-	return &conn{sqliteConn: full, turn: c.turn}, nil
+	return &conn{sqliteConn: full, writers: c.writers}, nil
 }
 
 // open opens a connection. While several processes make a new file a database in WAL mode, SQLite refuses some of them at
-// once, whatever busy_timeout says: these try again.
+// once, despite busy_timeout: open repeats these.
 func (c *connector) open(ctx context.Context) (driver.Conn, error) {
 	const sqliteBusy = 5
 	for until := time.Now().Add(busyTimeout); ; {
@@ -95,16 +95,16 @@ type sqliteConn interface {
 	driver.Validator
 }
 
-// conn holds the turnstile during each writing statement and each transaction.
+// conn holds the writer queue during each writing statement and each transaction.
 type conn struct {
 	sqliteConn
-	turn *turnstile
-	inTx bool // a transaction of this connection is inside the turnstile
+	writers *writerQueue
+	inTx    bool // a transaction of this connection holds the writer queue
 }
 
-// The statements that matter to the turnstile, told by their first word. A
-// reader that is taken for a writer waits its turn, and others wait until its
-// rows are closed; a writer that is taken for a reader polls as SQLite does.
+// The kinds of statements that matter to the writer queue, recognized by their first word. A
+// reader that is mistaken for a writer waits in the queue, and others wait until its
+// rows are closed. A writer that is mistaken for a reader polls as SQLite does.
 type kind uint8
 
 const (
@@ -119,7 +119,7 @@ const (
 func kindOf(query string) kind {
 	query = skipComments(query)
 	if skipComments(afterFirst(query)) != "" {
-		return scripts // or the making of a trigger, which does no harm
+		return scripts // or a CREATE TRIGGER, which does no harm
 	}
 	word := firstWord(query)
 	switch strings.ToUpper(word) {
@@ -162,7 +162,7 @@ func firstWord(query string) string {
 }
 
 // afterFirst returns what follows the first statement of a query. A semicolon in a
-// literal, a quoted name or a comment ends none: a reader who has one there must not
+// literal, a quoted name or a comment ends no statement: a reader with one there must not
 // wait for the writer.
 func afterFirst(query string) string {
 	if !strings.Contains(query, ";") {
@@ -173,7 +173,7 @@ func afterFirst(query string) string {
 		switch c := query[0]; {
 		case c == ';':
 			return query[1:]
-		case c == '\'' || c == '"' || c == '`': // one that is doubled ends a text and begins the next
+		case c == '\'' || c == '"' || c == '`': // a doubled quote ends a text and begins the next
 			end = string(c)
 		case c == '[':
 			end = "]"
@@ -207,13 +207,13 @@ func skipComments(query string) string {
 	}
 }
 
-// enter passes the turnstile for a statement; leave must be called after it.
+// enter enters the writer queue for a statement; leave must be called after it.
 func (c *conn) enter(ctx context.Context, k kind) (leave func(error), err error) {
 	nothing := func(error) {}
 	switch {
 	case k == scripts:
 		if !c.inTx {
-			if err := c.turn.enter(ctx); err != nil {
+			if err := c.writers.enter(ctx); err != nil {
 				return nil, err
 			}
 		}
@@ -223,25 +223,25 @@ func (c *conn) enter(ctx context.Context, k kind) (leave func(error), err error)
 			}
 		}, nil
 	case k == begins && !c.inTx:
-		if err := c.turn.enter(ctx); err != nil {
+		if err := c.writers.enter(ctx); err != nil {
 			return nil, err
 		}
 		return func(err error) {
 			if c.inTx = err == nil; !c.inTx {
-				c.turn.leave()
+				c.writers.leave()
 			}
 		}, nil
 	case (k == commits || k == rollsBack) && c.inTx:
 		return func(err error) {
 			// A commit that failed leaves the transaction open; a rollback fails only
-			// where SQLite has rolled back already.
+			// if SQLite has already rolled back.
 			if err == nil || k == rollsBack {
 				c.inTx = false
 				c.leave()
 			}
 		}, nil
 	case k == writes && !c.inTx:
-		if err := c.turn.enter(ctx); err != nil {
+		if err := c.writers.enter(ctx); err != nil {
 			return nil, err
 		}
 		return func(error) { c.leave() }, nil
@@ -249,14 +249,14 @@ func (c *conn) enter(ctx context.Context, k kind) (leave func(error), err error)
 	return nothing, nil
 }
 
-// leave is the end of a turn in which something may have been written.
+// leave leaves the writer queue after a statement that may have written.
 func (c *conn) leave() {
-	c.turn.journal.shorten(c.sqliteConn)
-	c.turn.leave()
+	c.writers.journal.shorten(c.sqliteConn)
+	c.writers.leave()
 }
 
-// inTransaction asks SQLite, which has no other way to tell through its driver: a
-// transaction cannot be begun within one. It takes no lock.
+// inTransaction tries to begin a transaction, which SQLite refuses within one: its driver
+// has no other way to find out. It takes no lock.
 func (c *conn) inTransaction() bool {
 	if _, err := c.sqliteConn.ExecContext(context.Background(), "BEGIN", nil); err != nil {
 		return true
@@ -286,7 +286,7 @@ type tx struct {
 func (t *tx) Commit() error   { return t.end(t.Tx.Commit) }
 func (t *tx) Rollback() error { return t.end(t.Tx.Rollback) }
 
-// end leaves the turnstile in any case: database/sql does not end a transaction
+// end leaves the writer queue in any case: database/sql does not end a transaction
 // twice, and closes the connection if it is bad.
 func (t *tx) end(f func() error) error {
 	err := f()
@@ -297,17 +297,17 @@ func (t *tx) end(f func() error) error {
 	return err
 }
 
-// IsValid has a connection closed, not pooled, that its user gives back inside a
-// transaction (as he may believe, after a script of several statements): the
-// next one to get it would hold the turnstile without knowing.
+// IsValid reports false for a connection that is released inside a transaction, for
+// example after a script of several statements. database/sql then closes it: its next
+// user would hold the writer queue.
 func (c *conn) IsValid() bool { return !c.inTx && c.sqliteConn.IsValid() }
 
-// Close leaves the turnstile if the connection goes while in a transaction.
+// Close leaves the writer queue if the connection is in a transaction.
 func (c *conn) Close() error {
 	err := c.sqliteConn.Close()
 	if c.inTx {
 		c.inTx = false
-		c.turn.leave()
+		c.writers.leave()
 	}
 	return err
 }
@@ -375,7 +375,7 @@ func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 	return leaveWithRows(inner, err, leave)
 }
 
-// leaveWithRows keeps the turnstile until the rows are closed: SQLite commits a
+// leaveWithRows keeps the writer queue locked until the rows are closed: SQLite commits a
 // statement with RETURNING when its last row was read.
 func leaveWithRows(inner driver.Rows, err error, leave func(error)) (driver.Rows, error) {
 	if err != nil {

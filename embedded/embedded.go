@@ -18,7 +18,7 @@ import (
 const inMemory = ":memory:"
 
 // journalLimit is the length in bytes that the write-ahead log is cut to when it
-// is begun anew. It stays below it by itself, unless somebody reads for long.
+// is restarted. It stays below that by itself, unless a read takes long.
 const journalLimit = 32 << 20
 
 // journalSuffix is that of the write-ahead log's name, which SQLite chose.
@@ -39,7 +39,7 @@ var memory atomic.Int64
 //
 // A transaction takes the write lock when it begins, also if it only reads. It waits for the lock for up to 11 s and then fails with
 // SQLITE_BUSY. So does a write outside of a transaction by the goroutine that holds the transaction. Within a process writers get the
-// lock in the order of their calls. Between processes they take turns by locks on two empty files, path-turn and path-next, which
+// lock in the order of their calls. Writers of different processes alternate by locks on two empty files, path-turn and path-next, which
 // remain. On Windows, without permission to create these files, and with programs that do not use them, processes poll for the lock.
 //
 // The driver of the *sql.DB is a chanq.Notifier, so idle consumers of chanq wake when another process has sent a message. See

@@ -22,7 +22,7 @@ func TestAFileOfAnyNameIsOpened(t *testing.T) {
 		require.NoError(t, err, name)
 		require.NoError(t, db.Close(), name)
 		_, err = os.Stat(path)
-		require.NoError(t, err, "the file has the name that was asked for")
+		require.NoError(t, err, "the file has the given name")
 
 		db, err = embedded.Open(path)
 		require.NoError(t, err, name)
@@ -32,7 +32,7 @@ func TestAFileOfAnyNameIsOpened(t *testing.T) {
 	}
 }
 
-func TestAPathThatCannotBeIsAnError(t *testing.T) {
+func TestAnUnusablePathIsAnError(t *testing.T) {
 	for _, path := range []string{"", "a\x00b", t.TempDir(), filepath.Join(t.TempDir(), "missing", "queue.db")} {
 		_, err := embedded.Open(path)
 		require.ErrorContains(t, err, "chanq: embedded:", path)
@@ -50,7 +50,7 @@ func TestAFileIsDurableAndWaitsForLocks(t *testing.T) {
 	}
 }
 
-func TestEachDatabaseInMemoryIsItsOwnAndLivesUntilClose(t *testing.T) {
+func TestEachDatabaseInMemoryIsSeparateAndLivesUntilClose(t *testing.T) {
 	open := func() *sql.DB {
 		db, err := embedded.Open(":memory:")
 		require.NoError(t, err)
@@ -62,14 +62,14 @@ func TestEachDatabaseInMemoryIsItsOwnAndLivesUntilClose(t *testing.T) {
 	require.NoError(t, err)
 	_, err = b.Exec("INSERT INTO t VALUES (1)")
 	require.Error(t, err)
-	// Without a connection of the pool it is still there.
+	// It also exists without a connection in the pool.
 	a.SetMaxIdleConns(-1)
 	_, err = a.Exec("INSERT INTO t VALUES (1)")
 	require.NoError(t, err)
 	require.NoError(t, a.Close())
 }
 
-func TestManyWritersTakeTurns(t *testing.T) {
+func TestManyWritersAllSucceed(t *testing.T) {
 	const writers, each = 16, 25
 	db, err := embedded.Open(filepath.Join(t.TempDir(), "queue.db"))
 	require.NoError(t, err)
@@ -116,7 +116,7 @@ func inTx(db *sql.DB, text string) error {
 	return tx.Commit()
 }
 
-func TestFilesAreAllThatADatabaseMakes(t *testing.T) {
+func TestADatabaseCreatesTheListedFilesOnly(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "queue.db")
 	db, err := embedded.Open(path)
@@ -130,7 +130,7 @@ func TestFilesAreAllThatADatabaseMakes(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
-func TestAResultHasNoNextOneAlsoBeforeItIsRead(t *testing.T) {
+func TestAResultOfOneStatementHasNoNextOneBeforeItIsRead(t *testing.T) {
 	db, err := embedded.Open(":memory:")
 	require.NoError(t, err)
 	defer db.Close()

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// TakeTurn takes the turn among processes as another process would. ok is false
-// where there are no such locks.
-func TakeTurn(path string) (give func(), ok bool) {
+// TakeWriterLock takes the lock between processes as another process would. ok is false
+// if there are no such locks.
+func TakeWriterLock(path string) (give func(), ok bool) {
 	l := &fileLock{path: path}
 	ok = l.lock(context.Background(), time.Minute)
 	return func() {
@@ -16,5 +16,5 @@ func TakeTurn(path string) (give func(), ok bool) {
 	}, ok
 }
 
-// Patience of a writer for the turn.
+// Patience is how long a writer waits for the lock between processes.
 const Patience = patience

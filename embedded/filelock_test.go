@@ -13,8 +13,8 @@ import (
 	"github.com/chanq/chanq/embedded"
 )
 
-// In a directory that others may write to, the names of the lock files may be taken.
-func TestALockFileThatIsNotOursIsLeftAsItIs(t *testing.T) {
+// In a directory that other users may write to, the names of the lock files may be taken.
+func TestAForeignFileInPlaceOfALockFileIsNotChanged(t *testing.T) {
 	for name, plant := range map[string]func(victim, name string) error{
 		"symbolic link": os.Symlink,
 		"hard link":     os.Link,
@@ -37,24 +37,24 @@ func TestALockFileThatIsNotOursIsLeftAsItIs(t *testing.T) {
 			require.NoError(t, err)
 			defer db.Close()
 			_, err = db.Exec("CREATE TABLE t (n INTEGER)")
-			require.NoError(t, err, "without the turn, processes poll")
-			give, ok := embedded.TakeTurn(path)
+			require.NoError(t, err, "without the lock, processes poll")
+			give, ok := embedded.TakeWriterLock(path)
 			give()
 			require.Equal(t, name == "hard link", ok, "only an ordinary file is a lock")
 			for _, file := range []string{victim, path + "-turn"} {
 				info, err := os.Stat(file)
 				if name == "dangling link" && file != victim {
-					require.ErrorIs(t, err, os.ErrNotExist, "nothing is made where a link leads")
+					require.ErrorIs(t, err, os.ErrNotExist, "no file is created where the link points")
 					continue
 				}
 				require.NoError(t, err)
-				require.Zero(t, info.Mode().Perm()&0o077, "%s: its mode is not chanq's to change", file)
+				require.Zero(t, info.Mode().Perm()&0o077, "%s: its mode is unchanged", file)
 			}
 		})
 	}
 }
 
-func TestLockFilesAreForThoseWhoMayUseTheDatabase(t *testing.T) {
+func TestLockFilesHaveTheModeOfTheDatabase(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "queue.db")
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
 	require.NoError(t, os.Chmod(path, 0o666))
@@ -66,6 +66,6 @@ func TestLockFilesAreForThoseWhoMayUseTheDatabase(t *testing.T) {
 	for _, suffix := range []string{"-turn", "-next"} {
 		info, err := os.Stat(path + suffix)
 		require.NoError(t, err)
-		require.Equal(t, os.FileMode(0o666), info.Mode().Perm(), "whatever the umask")
+		require.Equal(t, os.FileMode(0o666), info.Mode().Perm(), "despite the umask")
 	}
 }

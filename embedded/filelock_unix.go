@@ -14,9 +14,9 @@ import (
 )
 
 // fileLock is a lock between processes, on two empty files that it makes. The
-// kernel gives a lock that is free to whoever comes first, and that is the process
-// which has just given it back, again and again. So who waits for the turn keeps
-// the place of the next meanwhile, and the one that was inside cannot have both.
+// kernel gives a free lock to the first process that asks, which is often the process
+// that has just released it. A process that waits for the lock "turn" therefore holds the
+// lock "next" meanwhile, and the process that releases "turn" has to wait for "next".
 //
 // One goroutine at a time may have the lock or wait for it.
 type fileLock struct {
@@ -25,12 +25,12 @@ type fileLock struct {
 	mu         sync.Mutex
 	turn, next *os.File
 	closed     bool
-	asking     bool          // a goroutine waits in the kernel, which cannot be called off
-	stuck      bool          // it does so for longer than the patience of one: nobody else waits
-	waiter     chan struct{} // closed when that goroutine has the turn; nil when nobody waits any more
+	asking     bool          // a goroutine waits in the kernel, which cannot be interrupted
+	stuck      bool          // it has waited for longer than the patience of one caller: no other caller waits
+	waiter     chan struct{} // closed when that goroutine has the lock; nil if no caller waits
 }
 
-// lock waits for the turn, and reports false where it did not get it.
+// lock waits for the lock, and reports whether it has it.
 func (l *fileLock) lock(ctx context.Context, patience time.Duration) bool {
 	granted, ok := l.try()
 	if granted == nil {
@@ -48,7 +48,7 @@ func (l *fileLock) lock(ctx context.Context, patience time.Duration) bool {
 	}
 }
 
-// giveUp waits no more, and reports whether the turn was granted meanwhile.
+// giveUp ends the wait, and reports whether the lock was granted meanwhile.
 func (l *fileLock) giveUp(stuck bool) (granted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,8 +60,8 @@ func (l *fileLock) giveUp(stuck bool) (granted bool) {
 	return false
 }
 
-// try takes the turn if it is free, or has a goroutine ask for it, which closes
-// granted when it has it. With neither, locks cannot be had.
+// try takes the lock if it is free. Otherwise it starts a goroutine that waits for it, and
+// closes granted when it has the lock. If granted is nil and ok false, there are no locks.
 func (l *fileLock) try() (granted chan struct{}, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,13 +78,13 @@ func (l *fileLock) try() (granted chan struct{}, ok bool) {
 			return nil, err == nil
 		}
 		l.asking = true
-		go l.ask(l.next, l.turn)
+		go l.wait(l.next, l.turn)
 	}
 	l.waiter = make(chan struct{})
 	return l.waiter, false
 }
 
-// open makes the files, for those who may use the database. mu is held.
+// open creates the files with the mode of the database. mu is held.
 func (l *fileLock) open() error {
 	if l.turn != nil {
 		return nil
@@ -106,9 +106,9 @@ func (l *fileLock) open() error {
 	return nil
 }
 
-// openLock makes a lock file, or opens one that is there. In a directory where
-// others may write, anything may be there: a link is not followed, what is not an
-// ordinary file is left alone, and the mode is set of a file made here only.
+// openLock creates a lock file, or opens an existing one. In a directory that other users
+// may write to, the name may be taken: a link is not followed, only a regular file is used,
+// and only the mode of a file that was created here is set.
 func openLock(name string, mode os.FileMode) (*os.File, error) {
 	file, err := os.OpenFile(name, os.O_RDONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err == nil {
@@ -129,8 +129,8 @@ func openLock(name string, mode os.FileMode) (*os.File, error) {
 	return file, nil
 }
 
-// ask waits in the kernel, and gives the turn to who waits for it, if anybody.
-func (l *fileLock) ask(next, turn *os.File) {
+// wait waits in the kernel, and passes the lock on to the caller that waits, if any.
+func (l *fileLock) wait(next, turn *os.File) {
 	err := flock(next, syscall.LOCK_EX)
 	if err == nil {
 		err = flock(turn, syscall.LOCK_EX)
@@ -140,7 +140,7 @@ func (l *fileLock) ask(next, turn *os.File) {
 	_ = flock(next, syscall.LOCK_UN)
 	l.asking, l.stuck = false, false
 	switch {
-	case err != nil: // closed, or no such locks: the waiter's patience ends
+	case err != nil: // closed, or no such locks: the wait of the caller times out
 	case l.waiter == nil:
 		_ = flock(turn, syscall.LOCK_UN)
 	default:
@@ -149,7 +149,7 @@ func (l *fileLock) ask(next, turn *os.File) {
 	}
 }
 
-// unlock gives the turn back; without it, it does nothing.
+// unlock releases the lock. Without the lock it does nothing.
 func (l *fileLock) unlock() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

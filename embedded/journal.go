@@ -8,24 +8,23 @@ import (
 	"time"
 )
 
-// journal keeps the write-ahead log short where readers relieve each other. SQLite copies
-// the log into the database beside them, but begins it anew only in a moment in which
-// none of them is in it; where some read always overlaps the next, there is no such
-// moment, and the log grows for ever. So a writer whose log has become long asks for that
-// moment: those who read already are waited for, and whoever comes meanwhile reads the
-// database alone.
+// journal keeps the write-ahead log short despite overlapping readers. SQLite copies the log
+// into the database while they read, but restarts it only in a moment in which no reader
+// uses it. If each read overlaps the next, there is no such moment, and the log grows
+// without bound. A writer whose log has become long therefore waits for the current
+// readers; readers that begin meanwhile read the database only.
 //
-// A single read that stays keeps the log whatever anybody does: what it sees is there
-// only. Waiting for it is given up soon, and tried again ever more seldom; when it has
-// ended, SQLite begins the log anew by itself.
+// A single long read keeps the log in any case, since its snapshot is only there. The wait
+// for it ends soon, and is repeated with growing pauses. When the read has ended, SQLite
+// restarts the log by itself.
 //
-// It belongs to whoever is inside the turnstile.
+// The journal belongs to the writer that holds the writer queue.
 type journal struct {
 	path     string        // of the log; "" in memory
 	long     int64         // journalLong
 	patience time.Duration // journalPatience
 	next     time.Time
-	pause    time.Duration // after the last try, which was in vain; 0 if it was not
+	pause    time.Duration // after the last try, if that failed; otherwise 0
 }
 
 func newJournal(path string) journal {
@@ -33,19 +32,19 @@ func newJournal(path string) journal {
 }
 
 const (
-	// journalLong is the length from which a log is not what SQLite keeps by itself: it
-	// begins one anew at 4 MiB, and what one transaction writes is below this but for a few.
+	// journalLong is the length of a log that SQLite does not restart by itself: it restarts
+	// a log at 4 MiB, and few transactions write more than this.
 	journalLong = 2 * journalLimit
 	journalLook = time.Second
-	// journalPatience is for how long the readers are waited for, and all writers with it.
-	// It is a twentieth of the time at most, and of a minute in the end.
+	// journalPatience is how long a writer waits for the readers; all writers wait with it.
+	// The waits take at most 5 % of the time, later of a minute.
 	journalPatience = 250 * time.Millisecond
 	journalShare    = 20
 	journalAtLeast  = time.Minute
 )
 
-// shorten is called by a writer who has committed, before he leaves the turnstile. It
-// costs a look at the file's length, once a second.
+// shorten is called by a writer after its commit, before it leaves the writer queue. It
+// reads the length of the file at most once per second.
 func (j *journal) shorten(conn driver.ExecerContext) {
 	began := time.Now()
 	if j.path == "" || began.Before(j.next) {
@@ -56,7 +55,7 @@ func (j *journal) shorten(conn driver.ExecerContext) {
 		j.pause = 0
 		return
 	}
-	// What fails here failed in vain, and the writes of this connection have not.
+	// An error here has no effect on the writes of this connection.
 	for _, text := range []string{
 		fmt.Sprintf("PRAGMA busy_timeout(%d)", j.patience.Milliseconds()),
 		"PRAGMA wal_checkpoint(TRUNCATE)",

@@ -13,14 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// SQLite is slow with the race detector, so the tests call a log long that is not: it
-// begins one anew at testAnew here, instead of at 4 MiB.
+// SQLite is slow with the race detector, so the logs of the tests are shorter: SQLite
+// restarts one at testRestart here, not at 4 MiB.
 const (
-	testAnew = 200_000
-	testLong = 1_000_000
+	testRestart = 200_000
+	testLong    = 1_000_000
 )
 
-// written is a file with one connection that writes, and the journal that it uses.
+// written returns a file with one connection that writes, and the journal that it uses.
 func written(t *testing.T) (db *sql.DB, j *journal, exec func(text string)) {
 	path := filepath.Join(t.TempDir(), "t.db")
 	opened, err := Connector(path)
@@ -34,16 +34,16 @@ func written(t *testing.T) (db *sql.DB, j *journal, exec func(text string)) {
 		_, err := writer.ExecContext(t.Context(), text)
 		require.NoError(t, err)
 	}
-	exec(fmt.Sprintf("PRAGMA wal_autocheckpoint(%d)", testAnew/4096))
+	exec(fmt.Sprintf("PRAGMA wal_autocheckpoint(%d)", testRestart/4096))
 	exec("CREATE TABLE t (n INTEGER PRIMARY KEY, b BLOB); INSERT INTO t VALUES (1, x''), (2, x'')")
-	j = &opened.(*connector).turn.journal
+	j = &opened.(*connector).writers.journal
 	j.next = time.Now().Add(time.Hour) // what SQLite does by itself
 	return db, j, exec
 }
 
 const write = "UPDATE t SET b = randomblob(100000) WHERE n = 1"
 
-// read begins a read that goes on until its rows are closed.
+// read begins a read that continues until its rows are closed.
 func read(t *testing.T, db *sql.DB) *sql.Rows {
 	rows, err := db.Query("SELECT n FROM t")
 	require.NoError(t, err)
@@ -51,24 +51,24 @@ func read(t *testing.T, db *sql.DB) *sql.Rows {
 	return rows
 }
 
-// There is always a reader that began before the last write, and none of them stays for
-// long: SQLite by itself never finds a moment to begin the log anew.
-func TestTheLogIsBegunAnewThoughReadersRelieveEachOther(t *testing.T) {
+// There is always a reader that began before the last write, and each read is short: SQLite
+// by itself finds no moment to restart the log.
+func TestTheLogIsRestartedDespiteOverlappingReaders(t *testing.T) {
 	db, j, exec := written(t)
 	reader := read(t, db)
-	relieve := func() {
+	replace := func() {
 		next := read(t, db)
 		_ = reader.Close()
 		reader = next
 	}
 	for j.length() <= testLong {
 		exec(write)
-		relieve()
+		replace()
 	}
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
-		for tick := time.NewTicker(10 * time.Millisecond); ; relieve() {
+		for tick := time.NewTicker(10 * time.Millisecond); ; replace() {
 			select {
 			case <-tick.C:
 			case <-stop:
@@ -83,13 +83,13 @@ func TestTheLogIsBegunAnewThoughReadersRelieveEachOther(t *testing.T) {
 		<-stopped
 	})
 	*j = newJournal(j.path)
-	j.long, j.patience = testLong, busyTimeout // the next reader comes in time, however slow the machine is
+	j.long, j.patience = testLong, busyTimeout // long enough for the next reader on a slow machine
 	exec(write)
 	require.LessOrEqual(t, j.length(), int64(testLong))
 }
 
-// What the file had grown to is given back, too.
-func TestTheLogShrinksWhenAReaderThatStayedHasEnded(t *testing.T) {
+// The file itself becomes shorter.
+func TestTheLogShrinksAfterALongRead(t *testing.T) {
 	const limit = testLong / 2
 	db, j, exec := written(t)
 	exec(fmt.Sprintf("PRAGMA journal_size_limit(%d)", limit))
@@ -98,12 +98,12 @@ func TestTheLogShrinksWhenAReaderThatStayedHasEnded(t *testing.T) {
 		exec(write)
 	}
 	require.NoError(t, staying.Close())
-	exec(write) // which copies what the reader kept
-	exec(write) // and this one begins anew
+	exec(write) // copies what the reader kept
+	exec(write) // restarts the log
 	require.LessOrEqual(t, j.length(), int64(limit))
 }
 
-// execer is a connection on which a log is shortened, or not.
+// execer is a connection on which do may shorten the log.
 type execer struct {
 	calls int
 	do    func()
@@ -115,7 +115,7 @@ func (e *execer) ExecContext(context.Context, string, []driver.NamedValue) (driv
 	return driver.RowsAffected(0), nil
 }
 
-func TestALogThatCannotBeShortenedIsTriedEverMoreSeldom(t *testing.T) {
+func TestALogThatCannotBeShortenedIsTriedWithGrowingPauses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	long := func() { require.NoError(t, os.Truncate(path, journalLong+1)) }
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
@@ -125,7 +125,7 @@ func TestALogThatCannotBeShortenedIsTriedEverMoreSeldom(t *testing.T) {
 	require.Zero(t, nothing.calls, "a short log is left alone")
 
 	long()
-	slow := &execer{do: func() { time.Sleep(2 * time.Millisecond) }} // each of three statements, as readers would have it
+	slow := &execer{do: func() { time.Sleep(2 * time.Millisecond) }} // each of three statements, as with readers
 	var pauses []time.Duration
 	for range 12 {
 		j.next = time.Time{} // the pause is over
@@ -136,7 +136,7 @@ func TestALogThatCannotBeShortenedIsTriedEverMoreSeldom(t *testing.T) {
 		require.WithinDuration(t, time.Now().Add(j.pause), j.next, time.Second)
 		pauses = append(pauses, j.pause)
 	}
-	require.GreaterOrEqual(t, pauses[0], journalShare*6*time.Millisecond, "a twentieth of the time")
+	require.GreaterOrEqual(t, pauses[0], journalShare*6*time.Millisecond, "at most 5 % of the time")
 	require.Greater(t, pauses[1], pauses[0])
 	require.Equal(t, journalAtLeast, pauses[11])
 

@@ -27,7 +27,7 @@ func at(t *testing.T, path string) *notifier {
 	return b
 }
 
-// database is a path at which there is one.
+// database returns the path of a new database.
 func database(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "queue.db")
@@ -37,39 +37,39 @@ func database(t *testing.T) string {
 	return path
 }
 
-// listen hears a queue from here on.
-func listen(t *testing.T, b *notifier) (heard <-chan struct{}, stop func()) {
+// listen listens for a queue, and receives the first value.
+func listen(t *testing.T, b *notifier) (woken <-chan struct{}, stop func()) {
 	t.Helper()
-	heard, stop = b.Listen(queue, nil)
-	require.True(t, hears(heard), "the first value, at once")
-	return heard, stop
+	woken, stop = b.Listen(queue, nil)
+	require.True(t, isWoken(woken), "the first value, at once")
+	return woken, stop
 }
 
-func hears(heard <-chan struct{}) bool {
+func isWoken(woken <-chan struct{}) bool {
 	select {
-	case _, open := <-heard:
+	case _, open := <-woken:
 		return open
 	default:
 		return false
 	}
 }
 
-func requireHeard(t *testing.T, heard <-chan struct{}) {
+func requireWoken(t *testing.T, woken <-chan struct{}) {
 	t.Helper()
 	select {
-	case _, open := <-heard:
+	case _, open := <-woken:
 		require.True(t, open)
 	case <-time.After(time.Minute):
-		require.Fail(t, "nothing is heard")
+		require.Fail(t, "no notification arrives")
 	}
 }
 
-// requireQuiet waits for longer than rings are on their way.
-func requireQuiet(t *testing.T, heard ...<-chan struct{}) {
+// requireQuiet waits for longer than a notification takes.
+func requireQuiet(t *testing.T, woken ...<-chan struct{}) {
 	t.Helper()
 	<-time.After(10 * yieldFor)
-	for i := range heard {
-		require.False(t, hears(heard[i]), i)
+	for i := range woken {
+		require.False(t, isWoken(woken[i]), i)
 	}
 }
 
@@ -79,86 +79,86 @@ func needPipes(t *testing.T, path string) {
 	_, stop := b.Listen(queue, nil)
 	defer stop()
 	if !hasPipe(b) {
-		t.Skip("no named pipes on this system: SQLite is asked")
+		t.Skip("no named pipes on this system: SQLite is polled")
 	}
 }
 
 func hasPipe(b *notifier) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.lines[queue].pipe != nil
+	return b.plain[queue].pipe != nil
 }
 
 func TestAMessageWakesOneProcessOfMany(t *testing.T) {
 	path := database(t)
 	needPipes(t, path)
 	const n = 6
-	var heard [n]<-chan struct{}
+	var woken [n]<-chan struct{}
 	for i := range n {
-		heard[i], _ = listen(t, at(t, path))
+		woken[i], _ = listen(t, at(t, path))
 	}
-	sum := func() (woken int) {
+	sum := func() (total int) {
 		for i := range n {
-			woken += len(heard[i])
+			total += len(woken[i])
 		}
-		return woken
+		return total
 	}
 	sender := at(t, path)
 	sender.Notify(chanq.Notification{Queue: "main.another", Messages: 1000})
-	requireQuiet(t, heard[:]...)
+	requireQuiet(t, woken[:]...)
 	sender.Notify(chanq.Notification{Queue: queue, Messages: 1})
 	require.Eventually(t, func() bool { return sum() == 1 }, time.Minute, time.Millisecond)
 	<-time.After(10 * yieldFor)
 	require.Equal(t, 1, sum(), "and no other")
 	<-time.After(2 * sending)
 	sender.Notify(chanq.Notification{Queue: queue, Messages: 1 << 20})
-	require.Eventually(t, func() bool { return sum() == 1+mostRung }, time.Minute, time.Millisecond, "several for many")
+	require.Eventually(t, func() bool { return sum() == 1+mostWoken }, time.Minute, time.Millisecond, "several for many")
 	sender.Notify(chanq.Notification{Queue: queue, Messages: 1 << 20})
-	require.Eventually(t, func() bool { return sum() == 2+mostRung }, time.Minute, time.Millisecond, "one more")
+	require.Eventually(t, func() bool { return sum() == 2+mostWoken }, time.Minute, time.Millisecond, "one more")
 }
 
-// Who has just been woken claims, and lets others wake for what comes then.
-func TestWhoWasWokenLeavesTheNextRingToOthers(t *testing.T) {
+// A process that was woken claims, and leaves the next notification to others.
+func TestAWokenProcessLeavesTheNextNotificationToOthers(t *testing.T) {
 	path := database(t)
 	needPipes(t, path)
 	sender, first, second := at(t, path), at(t, path), at(t, path)
-	heard, _ := listen(t, first)
-	require.Eventually(t, func() bool { // on a slow machine the first may be back too soon
+	woken, _ := listen(t, first)
+	require.Eventually(t, func() bool { // on a slow machine the first process may read again too soon
 		sender.wakeOthers(queue, 1)
-		requireHeard(t, heard)
+		requireWoken(t, woken)
 		sender.wakeOthers(queue, 1)
 		others, stop := listen(t, second)
 		defer stop()
 		<-time.After(3 * yieldFor)
-		return hears(others)
+		return isWoken(others)
 	}, time.Minute, time.Millisecond)
 }
 
-// Many senders of single messages ring each for itself.
-func TestRingsThatFollowEachOtherAreFewAndTheLastOneIsKept(t *testing.T) {
+// Senders of single messages send one notification each.
+func TestNotificationsInASeriesAreMergedAndTheLastOneIsSent(t *testing.T) {
 	path := database(t)
 	needPipes(t, path)
 	b := at(t, path)
-	sleeper, err := openPipe(b.pipeOf(queue), path) // which reads when we say so
+	reader, err := openPipe(b.pipeOf(queue), path) // the test reads it
 	require.NoError(t, err)
-	defer sleeper.close()
+	defer reader.close()
 	began := time.Now()
 	for range 1000 {
 		b.Notify(chanq.Notification{Queue: queue, Messages: 1})
 	}
-	most := 2 + int(time.Since(began)/ringEvery)
+	most := 2 + int(time.Since(began)/notifyEvery)
 	n := 0
-	require.Eventually(t, func() bool { n += sleeper.rest(); return n > 1 }, time.Minute, time.Millisecond, "the last one, too")
+	require.Eventually(t, func() bool { n += reader.rest(); return n > 1 }, time.Minute, time.Millisecond, "also the last one")
 	require.LessOrEqual(t, n, most)
-	<-time.After(10 * ringEvery)
-	sleeper.rest()
+	<-time.After(10 * notifyEvery)
+	reader.rest()
 	b.Notify(chanq.Notification{Queue: queue, Messages: 1})
 	b.Notify(chanq.Notification{Queue: queue, Messages: 1})
 	b.close()
-	require.Equal(t, 2, sleeper.rest(), "at the end none is late")
+	require.Equal(t, 2, reader.rest(), "Close sends the delayed one")
 }
 
-func TestARingOfWhoLeavesIsAnothers(t *testing.T) {
+func TestANotificationOfAConsumerThatLeavesIsPassedOn(t *testing.T) {
 	path := database(t)
 	needPipes(t, path)
 	sender, leaver, stayer := at(t, path), at(t, path), at(t, path)
@@ -166,60 +166,60 @@ func TestARingOfWhoLeavesIsAnothers(t *testing.T) {
 	sender.Notify(chanq.Notification{Queue: queue, Messages: 1})
 	<-time.After(10 * yieldFor)
 	others, _ := listen(t, stayer)
-	stop() // without its first value, even
-	requireHeard(t, others)
+	stop() // without receiving even its first value
+	requireWoken(t, others)
 	_, stop = listen(t, leaver)
 	stop()
 	requireQuiet(t, others)
 
-	// Of the same process, too; and what nobody was rung for is nobody's.
-	heard, stop := listen(t, stayer)
-	first, last := others, heard
+	// The same within one process. A first value that was not received is not passed on.
+	woken, stop := listen(t, stayer)
+	first, last := others, woken
 	sender.wakeOthers(queue, 2)
 	require.Eventually(t, func() bool { return len(first) == 1 && len(last) == 1 }, time.Minute, time.Millisecond)
-	require.True(t, hears(first))
+	require.True(t, isWoken(first))
 	stop()
-	requireHeard(t, first)
+	requireWoken(t, first)
 	_, stop = stayer.Listen(queue, nil)
 	stop()
 	requireQuiet(t, first)
 }
 
-// What lies in the pipe when the last one leaves it is not for who comes after: he looks.
-func TestNobodyHearsOfWhatWasRungBefore(t *testing.T) {
+// Bytes in the pipe when the last process leaves wake no later consumer, which polls first.
+func TestEarlierNotificationsWakeNoLaterConsumer(t *testing.T) {
 	path := database(t)
 	needPipes(t, path)
 	sender, b := at(t, path), at(t, path)
 	sender.wakeOthers(queue, 100)
-	heard, stop := listen(t, b)
-	requireQuiet(t, heard)
+	woken, stop := listen(t, b)
+	requireQuiet(t, woken)
 	sender.wakeOthers(queue, 100)
-	requireHeard(t, heard)
+	requireWoken(t, woken)
 	stop()
-	b.joined.Wait() // it writes again what it had read for nobody
-	heard, stop = listen(t, b)
+	b.joined.Wait() // it writes the bytes again that it had read without a waiter
+	woken, stop = listen(t, b)
 	defer stop()
-	requireQuiet(t, heard)
+	requireQuiet(t, woken)
 }
 
-func TestAPipeThatWasRemovedIsMadeAgain(t *testing.T) {
+func TestARemovedPipeIsCreatedAgain(t *testing.T) {
 	t.Parallel()
 	path := database(t)
 	needPipes(t, path)
 	sender, b := at(t, path), at(t, path)
-	heard, _ := listen(t, b)
+	woken, _ := listen(t, b)
 	require.NoError(t, os.RemoveAll(path+notifySuffix))
-	requireHeard(t, heard)
+	requireWoken(t, woken)
 	sender.Notify(chanq.Notification{Queue: queue, Messages: 1})
-	requireHeard(t, heard)
-	// Where that cannot be, the consumer is told.
+	requireWoken(t, woken)
+	// If that fails, the channel of the consumer is closed.
 	require.NoError(t, os.RemoveAll(path+notifySuffix))
 	require.NoError(t, os.WriteFile(path+notifySuffix, nil, 0o600))
-	_, open := <-heard
+	_, open := <-woken
 	require.False(t, open)
 }
 
-func TestWhatIsNoPipeIsLeftAlone(t *testing.T) {
+func TestAFileInPlaceOfAPipeIsNotChanged(t *testing.T) {
 	for name, plant := range map[string]func(dir, pipe string) error{
 		"a file":                func(_, pipe string) error { return os.WriteFile(pipe, []byte("text"), 0o600) },
 		"a directory":           func(_, pipe string) error { return os.Mkdir(pipe, 0o700) },
@@ -240,8 +240,8 @@ func TestWhatIsNoPipeIsLeftAlone(t *testing.T) {
 			require.NoError(t, plant(dir, filepath.Join(dir, queue)))
 			b := at(t, path)
 			b.Notify(chanq.Notification{Queue: queue, Messages: 1})
-			heard, _ := b.Listen(queue, nil)
-			requireHeard(t, heard)
+			woken, _ := b.Listen(queue, nil)
+			requireWoken(t, woken)
 			require.False(t, hasPipe(b))
 			for _, file := range []string{text, dir, filepath.Join(dir, queue)} {
 				if info, err := os.Lstat(file); err == nil && info.Mode().IsRegular() {
@@ -254,17 +254,17 @@ func TestWhatIsNoPipeIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestALinkToAnothersPipeIsNotRung(t *testing.T) {
+func TestALinkToAnotherPipeIsNotFollowed(t *testing.T) {
 	path, others := database(t), database(t)
 	needPipes(t, path)
-	heard, _ := listen(t, at(t, others))
+	woken, _ := listen(t, at(t, others))
 	require.NoError(t, os.Remove(filepath.Join(path+notifySuffix, queue)))
 	require.NoError(t, os.Symlink(filepath.Join(others+notifySuffix, queue), filepath.Join(path+notifySuffix, queue)))
 	at(t, path).Notify(chanq.Notification{Queue: queue, Messages: 1})
-	requireQuiet(t, heard)
+	requireQuiet(t, woken)
 }
 
-func TestPipesAreForWhoMayWriteToTheDatabase(t *testing.T) {
+func TestPipesAreWritableByTheWritersOfTheDatabase(t *testing.T) {
 	for _, c := range []struct{ database, dir, pipe os.FileMode }{
 		{0o600, 0o700, 0o600},
 		{0o644, 0o744, 0o600},
@@ -283,7 +283,7 @@ func TestPipesAreForWhoMayWriteToTheDatabase(t *testing.T) {
 	}
 }
 
-func TestByAnyNameOfTheDatabaseItIsOneNotifier(t *testing.T) {
+func TestAllNamesOfADatabaseShareOneNotifier(t *testing.T) {
 	path := database(t)
 	needPipes(t, path)
 	dir := t.TempDir()
@@ -292,15 +292,15 @@ func TestByAnyNameOfTheDatabaseItIsOneNotifier(t *testing.T) {
 	t.Chdir(filepath.Dir(path))
 	here := at(t, filepath.Base(path))
 	t.Chdir(dir)
-	heard, _ := listen(t, at(t, path))
+	woken, _ := listen(t, at(t, path))
 	for _, b := range []*notifier{here, at(t, filepath.Join(dir, "file.db")), at(t, filepath.Join("folder", filepath.Base(path)))} {
 		b.Notify(chanq.Notification{Queue: queue, Messages: 1})
-		requireHeard(t, heard)
+		requireWoken(t, woken)
 	}
 }
 
-// Where there are no pipes, SQLite tells of every commit of others.
-func TestWithoutPipesSQLiteIsAsked(t *testing.T) {
+// Without pipes, every commit of another connection wakes the consumers.
+func TestWithoutPipesSQLiteIsPolled(t *testing.T) {
 	t.Parallel()
 	path := database(t)
 	require.NoError(t, os.WriteFile(path+notifySuffix, nil, 0o600))
@@ -310,48 +310,48 @@ func TestWithoutPipesSQLiteIsAsked(t *testing.T) {
 	defer db.Close()
 	_, err = db.Exec("CREATE TABLE t (n INTEGER)")
 	require.NoError(t, err)
-	heard, stop := listen(t, b)
+	woken, stop := listen(t, b)
 	others, _ := b.Listen("main.another", nil)
-	requireHeard(t, others)
+	requireWoken(t, others)
 	for range 3 {
-		requireQuietEventually(t, heard)
+		requireQuietEventually(t, woken)
 		_, err = db.Exec("INSERT INTO t VALUES (1)")
 		require.NoError(t, err)
-		requireHeard(t, heard)
-		requireHeard(t, others)
+		requireWoken(t, woken)
+		requireWoken(t, others)
 	}
 	stop()
 	requireQuietEventually(t, others)
 	_, err = db.Exec("INSERT INTO t VALUES (1)")
 	require.NoError(t, err)
-	requireHeard(t, others)
+	requireWoken(t, others)
 	b.close()
 	for range others { // until it is closed
 	}
 	b.joined.Wait()
 }
 
-// So that what is soon over, such as too many open files, costs no asking for ever.
-func TestAPipeThatCouldNotBeMadeIsTriedAgainWhileSQLiteIsAsked(t *testing.T) {
+// A temporary failure, such as too many open files, does not cause polling permanently.
+func TestAMissingPipeIsCreatedWhileSQLiteIsPolled(t *testing.T) {
 	t.Parallel()
 	path := database(t)
 	needPipes(t, path)
 	require.NoError(t, os.RemoveAll(path+notifySuffix))
 	require.NoError(t, os.WriteFile(path+notifySuffix, nil, 0o600))
 	b := at(t, path)
-	heard, stop := listen(t, b)
+	woken, stop := listen(t, b)
 	require.False(t, hasPipe(b))
 	require.NoError(t, os.Remove(path+notifySuffix))
 	require.Eventually(t, func() bool { return hasPipe(b) }, time.Minute, time.Millisecond)
-	requireQuietEventually(t, heard)
+	requireQuietEventually(t, woken)
 	at(t, path).Notify(chanq.Notification{Queue: queue, Messages: 1})
-	requireHeard(t, heard)
-	require.Eventually(t, func() bool { b.mu.Lock(); defer b.mu.Unlock(); return !b.asks }, time.Minute, time.Millisecond, "nobody asks any more")
+	requireWoken(t, woken)
+	require.Eventually(t, func() bool { b.mu.Lock(); defer b.mu.Unlock(); return !b.polls }, time.Minute, time.Millisecond, "the polling ends")
 	stop()
 }
 
-// What is committed before SQLite is asked for the first time came after the last look.
-func TestACommitBeforeTheFirstQuestionIsHeard(t *testing.T) {
+// A commit before the first poll of SQLite may be later than the last poll of the consumer.
+func TestACommitBeforeTheFirstPollWakesAConsumer(t *testing.T) {
 	path := database(t)
 	require.NoError(t, os.WriteFile(path+notifySuffix, nil, 0o600))
 	c, err := Connector(path)
@@ -362,48 +362,48 @@ func TestACommitBeforeTheFirstQuestionIsHeard(t *testing.T) {
 		return c.(*connector).notifier.connect()
 	})
 	defer b.close()
-	heard, _ := listen(t, b)
+	woken, _ := listen(t, b)
 	close(looked)
-	requireHeard(t, heard)
+	requireWoken(t, woken)
 }
 
-// requireQuietEventually waits until what was rung for has been heard.
-func requireQuietEventually(t *testing.T, heard <-chan struct{}) {
+// requireQuietEventually waits until all notifications have been received.
+func requireQuietEventually(t *testing.T, woken <-chan struct{}) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		if hears(heard) {
+		if isWoken(woken) {
 			return false
 		}
-		<-time.After(3 * askRest)
-		return !hears(heard)
+		<-time.After(3 * pollRest)
+		return !isWoken(woken)
 	}, time.Minute, time.Millisecond)
 }
 
-// So the consumer polls, and tries again.
-func TestWhereSQLiteCannotBeAskedTheConsumerIsTold(t *testing.T) {
+// The consumer then polls, and listens again.
+func TestIfSQLiteCannotBePolledTheChannelIsClosed(t *testing.T) {
 	path := database(t)
 	require.NoError(t, os.WriteFile(path+notifySuffix, nil, 0o600))
 	b := newNotifier(path, func() (driver.Conn, error) { return nil, errors.New("no more files may be open") })
 	defer b.close()
 	for range 2 {
-		heard, stop := b.Listen(queue, nil)
-		for range heard { // until it is closed
+		woken, stop := b.Listen(queue, nil)
+		for range woken { // until it is closed
 		}
 		stop()
 	}
 }
 
-func TestANotifierThatIsClosedHearsNothing(t *testing.T) {
+func TestListenOnAClosedNotifierReturnsAClosedChannel(t *testing.T) {
 	path := database(t)
 	b := at(t, path)
-	heard, stop := b.Listen(queue, nil)
+	woken, stop := b.Listen(queue, nil)
 	b.close()
 	b.close()
-	for range heard {
+	for range woken {
 	}
 	stop()
-	heard, stop = b.Listen(queue, nil)
-	_, open := <-heard
+	woken, stop = b.Listen(queue, nil)
+	_, open := <-woken
 	require.False(t, open)
 	stop()
 	b.Notify(chanq.Notification{Queue: queue, Messages: 1})
@@ -417,18 +417,18 @@ func TestADatabaseInMemoryHasNoNotifier(t *testing.T) {
 	require.False(t, is)
 }
 
-func BenchmarkRing(b *testing.B) {
+func BenchmarkNotify(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "queue.db")
 	db, err := Open(path)
 	require.NoError(b, err)
 	defer db.Close()
-	for _, sleepers := range []int{0, 1} {
-		b.Run(fmt.Sprintf("sleepers=%d", sleepers), func(b *testing.B) {
+	for _, readers := range []int{0, 1} {
+		b.Run(fmt.Sprintf("readers=%d", readers), func(b *testing.B) {
 			c, err := Connector(path)
 			require.NoError(b, err)
 			notifier := c.(*connector).notifier
 			defer notifier.close()
-			if sleepers > 0 {
+			if readers > 0 {
 				_, stop := notifier.Listen(queue, nil)
 				defer stop()
 			}
@@ -440,8 +440,8 @@ func BenchmarkRing(b *testing.B) {
 	}
 }
 
-// BenchmarkAsk is one of the 200 questions of a second.
-func BenchmarkAsk(b *testing.B) {
+// BenchmarkPoll measures one of the 200 polls per second.
+func BenchmarkPoll(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "queue.db")
 	c, err := Connector(path)
 	require.NoError(b, err)

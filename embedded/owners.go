@@ -18,26 +18,26 @@ import (
 // Ordered queues. Each process that listens has a pipe of its own, queue@random. A sender writes the slots of a notification
 // to all of them, and each reader wakes the consumers that own one of the slots.
 //
-// No notification is lost. Consumers look after their pipe has its name, and the list of names is read again whenever the
+// No notification is lost. Consumers poll after their pipe has its name, and the list of names is read again whenever the
 // directory has changed. A pipe that was full when it was written to has more data than one read takes, which wakes every
 // consumer.
 
-// ownerQueue is an ordered queue as this process listens for it. mu of the notifier guards it.
+// ownerQueue is an ordered queue for which this process listens. mu of the notifier guards it.
 type ownerQueue struct {
 	queue   string
-	pipe    *pipe // nil: SQLite is asked
+	pipe    *pipe // nil: SQLite is polled
 	waiters []*waiter
-	rest    []byte // of a record whose end was not read yet; of the goroutine that reads
+	rest    []byte // the part of a record that was read; only the reading goroutine uses it
 }
 
 // waiter is a consumer that listens.
 type waiter struct {
-	heard chan struct{} // of capacity 1
-	slots []int         // of an ordered queue, ascending
-	rung  bool          // of a plain queue: what is in heard is a notification, and not the first value
+	woken    chan struct{} // of capacity 1
+	slots    []int         // of an ordered queue, ascending
+	notified bool          // of a plain queue: the value in woken is a notification, not the first value
 }
 
-// named are the notifications of an ordered queue by this process. mu of the notifier guards it.
+// named has the notifications of an ordered queue by this process. mu of the notifier guards it.
 type named struct {
 	at    time.Time   // of the last one
 	late  *time.Timer // sends those that came too soon after that; nil: there are none
@@ -52,26 +52,26 @@ const (
 )
 
 // listenAsOwner is Listen for an ordered queue.
-func (b *notifier) listenAsOwner(queue string, slots []int) (heard <-chan struct{}, stop func()) {
-	w := &waiter{heard: make(chan struct{}, 1), slots: slices.Clone(slots)}
+func (b *notifier) listenAsOwner(queue string, slots []int) (woken <-chan struct{}, stop func()) {
+	w := &waiter{woken: make(chan struct{}, 1), slots: slices.Clone(slots)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		close(w.heard)
-		return w.heard, func() {}
+		close(w.woken)
+		return w.woken, func() {}
 	}
 	q := b.owners[queue]
 	if q == nil {
 		q = &ownerQueue{queue: queue}
 		b.owners[queue] = q
-		if !b.openOwners(q) && !b.asks {
-			b.asks = true
-			b.joined.Go(b.ask)
+		if !b.openOwners(q) && !b.polls {
+			b.polls = true
+			b.joined.Go(b.poll)
 		}
 	}
 	q.waiters = append(q.waiters, w)
-	w.heard <- struct{}{}
-	return w.heard, func() { b.leaveOwners(q, w) }
+	w.woken <- struct{}{}
+	return w.woken, func() { b.leaveOwners(q, w) }
 }
 
 // openOwners has the pipe of this process opened and read. mu is held.
@@ -106,7 +106,7 @@ func (b *notifier) leaveOwners(q *ownerQueue, w *waiter) {
 // closeOwners closes the channels of all consumers, and the pipe. mu is held.
 func (b *notifier) closeOwners(q *ownerQueue) {
 	for _, w := range q.waiters {
-		close(w.heard)
+		close(w.woken)
 	}
 	q.waiters = nil
 	if b.owners[q.queue] == q {
@@ -122,8 +122,8 @@ func (q *ownerQueue) wake(slots []int) {
 	for _, w := range q.waiters {
 		if notify.Concerns(w.slots, slots) {
 			select {
-			case w.heard <- struct{}{}:
-			default: // it has yet to receive
+			case w.woken <- struct{}{}:
+			default: // it has one that it has not received
 			}
 		}
 	}
@@ -167,7 +167,7 @@ func (q *ownerQueue) received(data []byte, more bool) {
 	q.rest = slices.Clone(data)
 }
 
-// renewOwners opens another pipe for one that was removed, by which nothing was heard lately. It returns nil when all
+// renewOwners opens another pipe for one that was removed, from which nothing was read lately. It returns nil when all
 // consumers have left, or have to.
 func (b *notifier) renewOwners(q *ownerQueue, removed bool) *pipe {
 	b.mu.Lock()
@@ -199,9 +199,9 @@ func (b *notifier) notifyOwners(queue string, slots []int) {
 	switch {
 	case n.late != nil:
 		n.slots = notify.Union(n.slots, slots)
-	case since < ringEvery && !b.closed:
+	case since < notifyEvery && !b.closed:
 		n.slots = slots
-		n.late = time.AfterFunc(ringEvery-since, func() { b.notifyLate(queue, n) })
+		n.late = time.AfterFunc(notifyEvery-since, func() { b.notifyLate(queue, n) })
 	default:
 		n.at = time.Now()
 		b.mu.Unlock()

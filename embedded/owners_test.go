@@ -13,16 +13,16 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// owner listens for slots as a process of its own would.
-func owner(t *testing.T, path string, slots ...int) (b *notifier, heard <-chan struct{}, stop func()) {
+// owner listens for slots as a separate process.
+func owner(t *testing.T, path string, slots ...int) (b *notifier, woken <-chan struct{}, stop func()) {
 	t.Helper()
 	b = at(t, path)
-	heard, stop = b.Listen(queue, slots)
-	require.True(t, hears(heard), "the first value, at once")
-	return b, heard, stop
+	woken, stop = b.Listen(queue, slots)
+	require.True(t, isWoken(woken), "the first value, at once")
+	return b, woken, stop
 }
 
-// ownPipes are the names of the pipes of the queue's owners.
+// ownPipes returns the names of the pipes of the queue's owners.
 func ownPipes(t *testing.T, path string) []string {
 	t.Helper()
 	names, err := filepath.Glob(path + notifySuffix + "/" + queue + "@*")
@@ -37,26 +37,26 @@ func notification(slots ...int) chanq.Notification {
 func TestANotificationWakesTheProcessesThatOwnOneOfItsSlots(t *testing.T) {
 	path := database(t)
 	needPipes(t, path)
-	var heard [4]<-chan struct{}
-	for i := range heard {
-		_, heard[i], _ = owner(t, path, i, 10+i)
+	var woken [4]<-chan struct{}
+	for i := range woken {
+		_, woken[i], _ = owner(t, path, i, 10+i)
 	}
 	sender := at(t, path)
 	sender.Notify(notification(2))
-	requireHeard(t, heard[2])
-	requireQuiet(t, heard[:]...)
+	requireWoken(t, woken[2])
+	requireQuiet(t, woken[:]...)
 	sender.Notify(notification(11, 13))
-	requireHeard(t, heard[1])
-	requireHeard(t, heard[3])
-	requireQuiet(t, heard[:]...)
+	requireWoken(t, woken[1])
+	requireWoken(t, woken[3])
+	requireQuiet(t, woken[:]...)
 	sender.Notify(chanq.Notification{Queue: queue})
-	for i := range heard {
-		requireHeard(t, heard[i])
+	for i := range woken {
+		requireWoken(t, woken[i])
 	}
 	sender.Notify(chanq.Notification{Queue: queue, Slots: make([]int, mostRecord)})
-	requireHeard(t, heard[0])
+	requireWoken(t, woken[0])
 	sender.Notify(chanq.Notification{Queue: queue + "2", Slots: []int{0}})
-	requireQuiet(t, heard[0])
+	requireQuiet(t, woken[0])
 }
 
 func TestNotificationsThatFollowEachOtherAreMerged(t *testing.T) {
@@ -69,13 +69,13 @@ func TestNotificationsThatFollowEachOtherAreMerged(t *testing.T) {
 	sender.Notify(notification(1))
 	sender.Notify(notification(2))
 	sender.Notify(notification(1))
-	requireHeard(t, first)
-	requireHeard(t, second)
+	requireWoken(t, first)
+	requireWoken(t, second)
 	requireQuiet(t, third)
 	sender.Notify(notification(1))
 	sender.Notify(notification(2))
 	sender.Notify(chanq.Notification{Queue: queue})
-	requireHeard(t, third)
+	requireWoken(t, third)
 }
 
 func TestAnOwnerThatLeavesRemovesItsPipe(t *testing.T) {
@@ -89,18 +89,18 @@ func TestAnOwnerThatLeavesRemovesItsPipe(t *testing.T) {
 	require.Len(t, ownPipes(t, path), 1)
 	stopAnother()
 	require.Empty(t, ownPipes(t, path))
-	_, heard, _ := owner(t, path)
+	_, woken, _ := owner(t, path)
 	at(t, path).Notify(notification(1))
-	requireQuiet(t, heard)
+	requireQuiet(t, woken)
 	at(t, path).Notify(chanq.Notification{Queue: queue})
-	requireHeard(t, heard)
+	requireWoken(t, woken)
 }
 
 // The process that had it open has died.
 func TestAPipeThatNoProcessHasOpenIsRemovedByASender(t *testing.T) {
 	path := database(t)
 	needPipes(t, path)
-	_, heard, _ := owner(t, path, 1)
+	_, woken, _ := owner(t, path, 1)
 	alive := ownPipes(t, path)
 	pipe, err := openOwnPipe(filepath.Join(path+notifySuffix, queue+"@dead"), path)
 	require.NoError(t, err)
@@ -108,7 +108,7 @@ func TestAPipeThatNoProcessHasOpenIsRemovedByASender(t *testing.T) {
 	other := filepath.Join(path+notifySuffix, queue+"@file")
 	require.NoError(t, os.WriteFile(other, nil, 0o600))
 	at(t, path).Notify(notification(1))
-	requireHeard(t, heard)
+	requireWoken(t, woken)
 	require.Equal(t, append(alive, other), ownPipes(t, path))
 	text, err := os.ReadFile(other)
 	require.NoError(t, err)
@@ -116,13 +116,13 @@ func TestAPipeThatNoProcessHasOpenIsRemovedByASender(t *testing.T) {
 }
 
 // A process that was stopped for long has not read what was written.
-func TestAfterAFullPipeEveryOwnerLooks(t *testing.T) {
-	q := ownerQueue{waiters: []*waiter{{heard: make(chan struct{}, 1), slots: []int{1}}, {heard: make(chan struct{}, 1), slots: []int{2}}}}
-	woken := func() (who []bool) {
+func TestAFullPipeWakesEveryOwner(t *testing.T) {
+	q := ownerQueue{waiters: []*waiter{{woken: make(chan struct{}, 1), slots: []int{1}}, {woken: make(chan struct{}, 1), slots: []int{2}}}}
+	woken := func() (each []bool) {
 		for _, w := range q.waiters {
-			who = append(who, hears(w.heard))
+			each = append(each, isWoken(w.woken))
 		}
-		return who
+		return each
 	}
 	q.received([]byte(strings.Repeat("1\n", readBuffer/2)), true)
 	require.Equal(t, []bool{true, true}, woken())
@@ -131,7 +131,7 @@ func TestAfterAFullPipeEveryOwnerLooks(t *testing.T) {
 	q.received([]byte("2,2\n"), false)
 	require.Equal(t, []bool{false, true}, woken(), "a record in two parts")
 	q.received([]byte("what\n"), false)
-	require.Equal(t, []bool{true, true}, woken(), "another program's")
+	require.Equal(t, []bool{true, true}, woken(), "a record of another program")
 	q.received([]byte(strings.Repeat("1", mostRecord+1)), false)
 	require.Equal(t, []bool{true, true}, woken())
 	q.received([]byte("2\n"), false)
@@ -158,15 +158,15 @@ func TestTheNamesOfPipesAreReadAgainWhenTheDirectoryHasChanged(t *testing.T) {
 	require.Empty(t, l.of(fmt.Sprint(folder, "-none")))
 }
 
-func TestWhenTheDatabaseIsClosedOwnersPoll(t *testing.T) {
+func TestOwnersPollAfterTheDatabaseIsClosed(t *testing.T) {
 	path := database(t)
-	b, heard, stop := owner(t, path, 1)
+	b, woken, stop := owner(t, path, 1)
 	b.close()
-	_, open := <-heard
+	_, open := <-woken
 	require.False(t, open)
 	stop()
-	heard, stop = b.Listen(queue, []int{1})
-	_, open = <-heard
+	woken, stop = b.Listen(queue, []int{1})
+	_, open = <-woken
 	require.False(t, open)
 	stop()
 	require.Empty(t, ownPipes(t, path))

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// pipe is a named pipe that is open for reading; for writing, too, so that it never
+// pipe is a named pipe that is open for reading. It is also open for writing, so that it never
 // ends. One goroutine reads.
 type pipe struct {
 	name string
@@ -20,9 +20,9 @@ type pipe struct {
 	info fs.FileInfo
 }
 
-// openPipe opens a pipe, which it makes if it is not there, as is its directory: for those
-// who may write to the database. As with the files of the turn, anything may be there
-// where others may write: links are not followed, and only a pipe is used.
+// openPipe opens a pipe. It creates the pipe and its directory if they are missing, writable by the users
+// that may write to the database. As with lock files, the name may be taken
+// if other users may write to the directory: links are not followed, and only a pipe is used.
 func openPipe(name, database string) (*pipe, error) {
 	info, err := os.Stat(database)
 	if err != nil {
@@ -49,7 +49,7 @@ func openPipe(name, database string) (*pipe, error) {
 		err = p.file.Chmod(mode) // against the umask
 	}
 	if err == nil {
-		err = p.file.SetReadDeadline(time.Time{}) // or a read could not be ended
+		err = p.file.SetReadDeadline(time.Time{}) // otherwise a read could not be interrupted
 	}
 	if err != nil {
 		_ = p.file.Close()
@@ -91,7 +91,7 @@ func notDirectory(name string) error {
 	return fmt.Errorf("%s is not a directory (%w)", name, fs.ErrInvalid)
 }
 
-// read waits for a byte, and takes that one only.
+// read waits for a byte and reads one.
 func (p *pipe) read(patience time.Duration) (int, error) {
 	if err := p.file.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		return 0, err
@@ -99,14 +99,14 @@ func (p *pipe) read(patience time.Duration) (int, error) {
 	return p.file.Read(make([]byte, 1))
 }
 
-// rest takes what is there, without waiting.
+// rest reads what is in the pipe, without waiting.
 func (p *pipe) rest() (n int) {
 	raw, err := p.file.SyscallConn()
 	if err != nil || p.file.SetReadDeadline(time.Time{}) != nil {
 		return 0
 	}
 	_ = raw.Read(func(fd uintptr) bool {
-		for buffer := make([]byte, 512); ; { // much, where this process was stopped for long
+		for buffer := make([]byte, 512); ; { // there may be much if this process was stopped for long
 			some, err := syscall.Read(int(fd), buffer)
 			if err != nil || some == 0 {
 				return true
@@ -119,13 +119,13 @@ func (p *pipe) rest() (n int) {
 
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
-// isThere reports that its name is still its own.
+// isThere reports whether its name still belongs to this pipe.
 func (p *pipe) isThere() bool {
 	info, err := os.Lstat(p.name)
 	return err == nil && os.SameFile(info, p.info)
 }
 
-// close may be called while another goroutine reads, which ends that.
+// close may be called while another goroutine reads, and ends the read.
 func (p *pipe) close() { _ = p.file.Close() }
 
 // writePipe writes to a pipe, if a process has it open. It does not wait. It reports that no process has it open.
@@ -142,8 +142,8 @@ func writePipe(name string, data []byte) (unused bool) {
 	return false
 }
 
-// openOwnPipe opens a pipe that this process alone reads. It gets its name when it is open: who finds it closed by the name
-// may remove it.
+// openOwnPipe opens a pipe that this process alone reads. It gets its name when it is open: a sender that finds it closed under that
+// name may remove it.
 func openOwnPipe(name, database string) (*pipe, error) {
 	folder, file := filepath.Split(name)
 	hidden := filepath.Join(folder, "."+file)
@@ -173,7 +173,7 @@ func removeUnused(name string) {
 	}
 }
 
-// readAll waits for data, and takes what is there as far as the buffer is large enough.
+// readAll waits for data, and reads as much as fits in the buffer.
 func (p *pipe) readAll(buffer []byte, patience time.Duration) (int, error) {
 	if err := p.file.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		return 0, err

@@ -11,7 +11,7 @@ import (
 )
 
 // Where others may write, another file may have the name of the folder as soon as that is made.
-func TestTheModeOfNoOtherFileIsChangedWhenTheFolderIsReplaced(t *testing.T) {
+func TestAFileInPlaceOfTheFolderKeepsItsMode(t *testing.T) {
 	dir := t.TempDir()
 	victim, link, links := filepath.Join(dir, "victim"), filepath.Join(dir, "link"), filepath.Join(dir, "links")
 	require.NoError(t, os.WriteFile(victim, nil, 0o600))

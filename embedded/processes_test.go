@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// writeWithoutEnd writes as fast as it can until its parent stops it, and says when
+// writeWithoutEnd writes as fast as it can until its parent stops it. It prints a line when
 // it has begun.
 func writeWithoutEnd(ctx context.Context, path string, _ <-chan string) error {
 	db, err := embedded.Open(path)
@@ -45,7 +45,7 @@ func startWriter(t *testing.T, path string) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	begun := make(chan string, 1)
-	other, err := child.Start(ctx, "write", path, func(line string) { begun <- line })
+	other, err := child.Start(ctx, "write", path, func(plainQueue string) { begun <- plainQueue })
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		cancel()
@@ -73,23 +73,23 @@ func openShared(t *testing.T) (string, *sql.DB) {
 	return path, db
 }
 
-func takeTurn(t *testing.T, path string) (give func()) {
+func takeWriterLock(t *testing.T, path string) (give func()) {
 	t.Helper()
-	give, ok := embedded.TakeTurn(path)
+	give, ok := embedded.TakeWriterLock(path)
 	if !ok {
 		give()
-		t.Skip("no locks between processes on this system: they poll")
+		t.Skip("no locks between processes on this system: writers poll")
 	}
 	return give
 }
 
-// TestAProcessThatWritesWithoutEndLetsOthersIn counts, since time proves nothing:
-// how often the other process writes while this one waits to.
-func TestAProcessThatWritesWithoutEndLetsOthersIn(t *testing.T) {
+// It counts how often the other process writes while this one waits, since the elapsed time
+// depends on the machine.
+func TestAProcessThatWritesContinuouslyDoesNotStarveOthers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	path, db := openShared(t)
-	takeTurn(t, path)()
+	takeWriterLock(t, path)()
 	stop := startWriter(t, path)
 	count := func() (n int) {
 		require.NoError(t, db.QueryRowContext(ctx, "SELECT n FROM other").Scan(&n))
@@ -100,7 +100,7 @@ func TestAProcessThatWritesWithoutEndLetsOthersIn(t *testing.T) {
 	for range writes {
 		was := count()
 		asked := count()
-		for ; asked == was; asked = count() { // the other one is at it
+		for ; asked == was; asked = count() { // wait for the next write of the other process
 		}
 		var written int
 		require.NoError(t, db.QueryRowContext(ctx, "INSERT INTO mine SELECT n FROM other RETURNING n").Scan(&written))
@@ -111,29 +111,29 @@ func TestAProcessThatWritesWithoutEndLetsOthersIn(t *testing.T) {
 	require.Less(t, passed, 10*writes)
 }
 
-func TestTheTurnAmongProcessesIsACourtesy(t *testing.T) {
+func TestTheWriterLockOfAnotherProcessIsWaitedForOnce(t *testing.T) {
 	testdb.Long(t) // it bounds real time
 	path, db := openShared(t)
 	insert := func(ctx context.Context) error {
 		_, err := db.ExecContext(ctx, "INSERT INTO mine VALUES (1)")
 		return err
 	}
-	give := takeTurn(t, path)
+	give := takeWriterLock(t, path)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	require.ErrorIs(t, insert(ctx), context.DeadlineExceeded, "it is waited for")
+	require.ErrorIs(t, insert(ctx), context.DeadlineExceeded, "a writer waits for the lock")
 	began := time.Now()
 	for range 20 {
-		require.NoError(t, insert(t.Context()), "but not for ever")
+		require.NoError(t, insert(t.Context()), "but not permanently")
 	}
-	require.Less(t, time.Since(began), 10*embedded.Patience, "and once only")
+	require.Less(t, time.Since(began), 10*embedded.Patience, "only the first writer waits")
 	give()
 	require.NoError(t, insert(t.Context()))
-	takeTurn(t, path)()
+	takeWriterLock(t, path)()
 	require.NoError(t, insert(t.Context()))
 }
 
-func TestWithoutTheFilesOfTheTurnSQLiteDecides(t *testing.T) {
+func TestWithoutLockFilesWritersUseTheLockOfSQLite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "queue.db")
 	require.NoError(t, os.Mkdir(path+"-next", 0o700))
 	db, err := embedded.Open(path)

@@ -22,7 +22,7 @@ func own(ctx context.Context, path string, _ <-chan string) error {
 }
 
 // Package waking has four processes consume an ordered queue of a file.
-func TestTheOwnerOfASlotHasEachMessageAtOnce(t *testing.T) {
+func TestTheOwnerOfASlotGetsEachMessageAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "queue.db")
 	db, err := embedded.Open(path)
 	if err != nil {

@@ -17,10 +17,10 @@ import (
 	"github.com/chanq/chanq/prove/testdb/child"
 )
 
-// seldom has a consumer look only when it is woken.
-var seldom = chanq.ConsumerConfig{PollEvery: time.Hour}
+// rarely is the config of a consumer that polls only when it is woken.
+var rarely = chanq.ConsumerConfig{PollEvery: time.Hour}
 
-// read consumes until its input ends, and acks. Once it listens, it looks once an hour.
+// read consumes and acks until its input ends. Once it listens, it polls once an hour.
 func read(ctx context.Context, path string, _ <-chan string) error {
 	db, err := embedded.Open(path)
 	if err != nil {
@@ -47,20 +47,20 @@ func read(ctx context.Context, path string, _ <-chan string) error {
 	return c.Shutdown(context.WithoutCancel(ctx))
 }
 
-// shared is a queue in a file, with a producer that is no consumer's process.
+// shared is a queue in a file, with a producer in a process without consumers.
 type shared struct {
 	*testing.T
 	path   string
 	db     *sql.DB
 	queue  *chanq.Queue[string]
 	sender *chanq.Producer[string]
-	heard  chan string
+	woken  chan string
 	sent   int
 }
 
 func share(t *testing.T) *shared {
 	t.Helper()
-	s := &shared{T: t, path: filepath.Join(t.TempDir(), "queue.db"), heard: make(chan string, 1000)}
+	s := &shared{T: t, path: filepath.Join(t.TempDir(), "queue.db"), woken: make(chan string, 1000)}
 	s.db = s.open()
 	require.NoError(t, chanq.Migrate(t.Context(), s.db, "work", chanq.Config{}))
 	s.queue = testdb.OpenOn[string](s, s.db, "work", chanq.Config{})
@@ -75,10 +75,10 @@ func (s *shared) open() *sql.DB {
 	return db
 }
 
-// reader starts a process that reads.
+// reader starts a process that consumes.
 func (s *shared) reader() *child.Process {
 	s.Helper()
-	p, err := child.Start(context.WithoutCancel(s.Context()), "read", s.path, func(line string) { s.heard <- line })
+	p, err := child.Start(context.WithoutCancel(s.Context()), "read", s.path, func(plainQueue string) { s.woken <- plainQueue })
 	require.NoError(s, err)
 	s.Cleanup(func() {
 		p.Stop()
@@ -89,16 +89,16 @@ func (s *shared) reader() *child.Process {
 	return p
 }
 
-// pass sends a message that somebody has.
+// pass sends a message, and waits until a process has received it.
 func (s *shared) pass() {
 	s.Helper()
 	s.sent++
 	body := fmt.Sprint(s.sent)
 	testdb.SendBy(s, s.sender, chanq.Message[string]{Body: body})
-	require.Equal(s, body, testdb.Receive(s, s.heard, "the message"))
+	require.Equal(s, body, testdb.Receive(s, s.woken, "the message"))
 }
 
-// settle is a time in which nothing is to happen.
+// settle waits for d, in which nothing should happen.
 func (s *shared) settle(d time.Duration) {
 	select {
 	case <-s.Context().Done():
@@ -106,29 +106,29 @@ func (s *shared) settle(d time.Duration) {
 	}
 }
 
-func TestAProcessThatLooksOnceAnHourHasEachMessageAtOnce(t *testing.T) {
+func TestAProcessThatPollsOnceAnHourGetsEachMessageAtOnce(t *testing.T) {
 	t.Parallel()
 	s := share(t)
 	s.reader()
 	s.pass()
 	for i := range 30 {
-		s.settle(time.Duration(i) * time.Millisecond) // it claims, looks, falls asleep, sleeps
+		s.settle(time.Duration(i) * time.Millisecond) // it claims, polls, or is idle
 		s.pass()
 	}
 }
 
-// A consumer of this process, that shares no *sql.DB.
-func TestWithoutANotifierItWaitsForTheNextLook(t *testing.T) {
+// A consumer of this process with another *sql.DB.
+func TestWithoutANotifierAConsumerWaitsForItsNextPoll(t *testing.T) {
 	s := share(t)
-	c := testdb.Start(s, testdb.OpenOn[string](s, s.open(), "work", chanq.Config{Notifier: chanq.NoNotifier{}}), seldom)
-	woken := testdb.Start(s, testdb.OpenOn[string](s, s.open(), "work", chanq.Config{}), seldom)
-	testdb.Eventually(s, "both sleep, for more than a second", func() bool { return c.Stats().Looks > 8 && woken.Stats().Looks > 1 })
+	c := testdb.Start(s, testdb.OpenOn[string](s, s.open(), "work", chanq.Config{Notifier: chanq.NoNotifier{}}), rarely)
+	woken := testdb.Start(s, testdb.OpenOn[string](s, s.open(), "work", chanq.Config{}), rarely)
+	testdb.Eventually(s, "both are idle, for more than a second", func() bool { return c.Stats().Looks > 8 && woken.Stats().Looks > 1 })
 	testdb.SendBy(s, s.sender, chanq.Message[string]{Body: "a"})
 	require.NoError(t, testdb.Take(s, woken, 1)[0].Ack())
 	require.NoError(t, woken.Shutdown(testdb.Soon(s)))
 	silent := testdb.Produce(s, testdb.OpenOn[string](s, s.open(), "work", chanq.Config{Notifier: chanq.NoNotifier{}}), chanq.ProducerConfig{})
-	woken = testdb.Start(s, testdb.OpenOn[string](s, s.open(), "work", chanq.Config{}), seldom)
-	testdb.Eventually(s, "it sleeps again", func() bool { return woken.Stats().Looks > 1 })
+	woken = testdb.Start(s, testdb.OpenOn[string](s, s.open(), "work", chanq.Config{}), rarely)
+	testdb.Eventually(s, "it is idle again", func() bool { return woken.Stats().Looks > 1 })
 	s.settle(2 * time.Second) // its first pauses are short
 	polls := map[*chanq.Consumer[string]]int64{c: c.Stats().Looks, woken: woken.Stats().Looks}
 	testdb.SendBy(s, silent, chanq.Message[string]{Body: "b"})
@@ -140,7 +140,7 @@ func TestWithoutANotifierItWaitsForTheNextLook(t *testing.T) {
 	}
 }
 
-func TestFiftyQueuesOfAFileAreRungApart(t *testing.T) {
+func TestAMessageWakesOneOfFiftyQueuesOfAFile(t *testing.T) {
 	const n = 50
 	s := share(t)
 	db := s.open()
@@ -148,7 +148,7 @@ func TestFiftyQueuesOfAFileAreRungApart(t *testing.T) {
 	for i := range consumers {
 		name := fmt.Sprintf("work%d", i)
 		require.NoError(t, chanq.Migrate(t.Context(), s.db, name, chanq.Config{}))
-		consumers[i] = testdb.Start(s, testdb.OpenOn[string](s, db, name, chanq.Config{}), seldom)
+		consumers[i] = testdb.Start(s, testdb.OpenOn[string](s, db, name, chanq.Config{}), rarely)
 	}
 	looks := func() (sum int64) {
 		for _, c := range consumers {
@@ -158,7 +158,7 @@ func TestFiftyQueuesOfAFileAreRungApart(t *testing.T) {
 	}
 	asleep := func() {
 		before := int64(-1)
-		testdb.Eventually(s, "all sleep", func() bool {
+		testdb.Eventually(s, "all are idle", func() bool {
 			was := before
 			before = looks()
 			s.settle(50 * time.Millisecond)
@@ -173,13 +173,13 @@ func TestFiftyQueuesOfAFileAreRungApart(t *testing.T) {
 		require.NoError(t, testdb.Take(s, consumers[i], 1)[0].Ack())
 	}
 	asleep()
-	require.LessOrEqual(t, looks()-before, int64(10*5), "the others sleep on")
+	require.LessOrEqual(t, looks()-before, int64(10*5), "the others stay idle")
 }
 
 func TestTheFilesOfTheNotifierAreNamed(t *testing.T) {
 	s := share(t)
 	c := testdb.Start(s, s.queue, chanq.ConsumerConfig{PollEvery: 50 * time.Millisecond})
-	testdb.Eventually(s, "it sleeps", func() bool { return c.Stats().Looks > 4 })
+	testdb.Eventually(s, "it is idle", func() bool { return c.Stats().Looks > 4 })
 	require.NoError(t, c.Shutdown(testdb.Soon(s)))
 	require.NoError(t, s.sender.Close(testdb.Soon(s)))
 	require.NoError(t, s.db.Close())

@@ -13,13 +13,13 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// One that was stopped reads no bytes, so that others get them; one that died is gone.
+// A stopped process reads no bytes, so other processes get them. A killed process has no open pipe.
 func TestAProcessThatIsStoppedOrKilledDelaysNothing(t *testing.T) {
 	t.Parallel()
 	s := share(t)
 	stuck := s.reader()
 	s.pass()
-	s.settle(200 * time.Millisecond) // it sleeps
+	s.settle(200 * time.Millisecond) // it is idle
 	stop(t, stuck.PID())
 	defer func() { require.NoError(t, stuck.Kill()) }() // it could not end otherwise
 	other := s.reader()
@@ -39,7 +39,7 @@ func TestAProcessThatIsStoppedOrKilledDelaysNothing(t *testing.T) {
 	}
 }
 
-// stop stops a process, and waits until it has: until then it may take a byte that is for others.
+// stop stops a process, and waits until it is stopped: before that it may read a byte that is for others.
 func stop(t *testing.T, pid int) {
 	t.Helper()
 	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
@@ -49,8 +49,8 @@ func stop(t *testing.T, pid int) {
 	require.True(t, status.Stopped())
 }
 
-// It takes a second until that is noticed, and whoever looks meanwhile finds what was sent.
-func TestAPipeThatIsRemovedUnderASleeperIsMadeAgain(t *testing.T) {
+// The process notices this within a second, and finds messages that were sent before at its next poll.
+func TestARemovedPipeOfAnIdleConsumerIsCreatedAgain(t *testing.T) {
 	testdb.Long(t) // it bounds real time
 	s := share(t)
 	s.reader()
@@ -63,8 +63,8 @@ func TestAPipeThatIsRemovedUnderASleeperIsMadeAgain(t *testing.T) {
 	s.pass()
 }
 
-// Where no pipes can be had, SQLite is asked.
-func TestAMessageComesSoonWithoutPipes(t *testing.T) {
+// Without pipes, SQLite is polled.
+func TestAMessageArrivesSoonWithoutPipes(t *testing.T) {
 	t.Parallel()
 	s := share(t)
 	require.NoError(t, os.WriteFile(s.path+"-notify", nil, 0o600))

@@ -177,7 +177,7 @@ func (b *Notifier) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, q := range b.queues {
-		q.deafen()
+		q.closeAll()
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/netproxy"
 )
 
-// Consumers with a *sql.DB and a Notifier of their own, as processes have.
+// Consumers with separate *sql.DBs and Notifiers, which stand for processes.
 
 // server is an emulator with the queue orders.
 type server struct {
@@ -37,7 +37,7 @@ func newServer(t *testing.T, o mssqltest.Options) *server {
 	return s
 }
 
-// owner is the queue in a process without a Notifier.
+// owner opens the queue in a process without a Notifier.
 func (s *server) owner(ctx context.Context) *chanq.Queue[int] {
 	s.t.Helper()
 	q, err := chanq.Open[int](ctx, s.DB(), "orders", chanq.Config{})
@@ -51,7 +51,7 @@ type process struct {
 	queue    *chanq.Queue[int]
 }
 
-// process connects to dsn as a process of its own.
+// process connects to dsn as a separate process.
 func (s *server) process(ctx context.Context, dsn string, cfg mssqlnotify.Config) *process {
 	s.t.Helper()
 	c, err := testdb.Emulator.Connect(dsn)
@@ -67,10 +67,10 @@ func (s *server) process(ctx context.Context, dsn string, cfg mssqlnotify.Config
 	return p
 }
 
-// idle is a consumer of another process.
+// idle starts a consumer in another process.
 func (s *server) idle(ctx context.Context, dsn string) *chanq.Consumer[int] {
 	s.t.Helper()
-	return consume(s.t, ctx, s.process(ctx, dsn, mssqlnotify.Config{}).queue, seldom)
+	return consume(s.t, ctx, s.process(ctx, dsn, mssqlnotify.Config{}).queue, rarely)
 }
 
 // waitingSessions waits until n sessions are in a request: a process without a lock tries
@@ -80,7 +80,7 @@ func (s *server) waitingSessions(n int) {
 	require.Eventually(s.t, func() bool { return len(s.Engine().Waiting()) == n }, testdb.Patience, time.Millisecond, "%d wait", n)
 }
 
-// consume starts a consumer that ends with the test, also when that fails.
+// consume starts a consumer that ends with the test, also if the test fails.
 func consume(t *testing.T, ctx context.Context, q *chanq.Queue[int], cfg chanq.ConsumerConfig) *chanq.Consumer[int] {
 	t.Helper()
 	c, err := q.Consume(ctx, cfg)
@@ -115,15 +115,15 @@ func receive(t *testing.T, ctx context.Context, c *chanq.Consumer[int]) int {
 	}
 }
 
-// The server's clock stands still: no request ends by itself.
-func TestOfFiveProcessesTwoWaitAndCloseEndsThatAtOnce(t *testing.T) {
+// The server's clock is stopped, so no request ends by itself.
+func TestTwoOfFiveProcessesWaitAndCloseEndsItAtOnce(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer cancel()
 		s := newServer(t, mssqltest.Options{ReadCommittedSnapshot: true})
 		got := make(chan int, 100)
-		long := seldom
+		long := rarely
 		long.LeaseFor = time.Hour // the test moves the server's clock on while messages are acked
 		var notifiers []*mssqlnotify.Notifier
 		var all []*chanq.Consumer[int]
@@ -166,9 +166,9 @@ func TestOfFiveProcessesTwoWaitAndCloseEndsThatAtOnce(t *testing.T) {
 	})
 }
 
-// Its request ends in its time, or with a find, and releases the lock, though the process does
+// Its request ends after its time or with a find, and releases the lock, although the process does
 // not read the answer.
-func TestAProcessThatIsStoppedDoesNotKeepItsLock(t *testing.T) {
+func TestAStoppedProcessDoesNotKeepItsLock(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -178,7 +178,7 @@ func TestAProcessThatIsStoppedDoesNotKeepItsLock(t *testing.T) {
 		require.NoError(t, err)
 		proxy, err := netproxy.Listen(memnet.Network, dsn.Host)
 		require.NoError(t, err)
-		t.Cleanup(proxy.Close) // after the processes have ended: go-mssqldb 1.11.2 gives the buffer of a connection that is cut to the next one while it still reads
+		t.Cleanup(proxy.Close) // after the end of the processes: go-mssqldb 1.11.2 passes the buffer of a cut connection to the next one while it still reads
 		frozen := *dsn
 		frozen.Host = proxy.Addr().String()
 		for range 2 {
@@ -195,13 +195,13 @@ func TestAProcessThatIsStoppedDoesNotKeepItsLock(t *testing.T) {
 	})
 }
 
-func TestAConsumerWhoseReadersAreBusyLeavesItsLock(t *testing.T) {
+func TestABusyConsumerReleasesItsLock(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		s := newServer(t, mssqltest.Options{Clock: engine.RealClock{}})
-		slow := seldom
+		slow := rarely
 		slow.Prefetch = 1
 		var busy []*chanq.Consumer[int]
 		for range 2 {
@@ -228,17 +228,17 @@ func TestAConsumerWhoseReadersAreBusyLeavesItsLock(t *testing.T) {
 }
 
 // chanq does not count the connection of a Notifier: a consumer needs 5, and the application one.
-func TestANotifierTakesAConnectionOfTheApplicationsWhereThereIsALimit(t *testing.T) {
+func TestANotifierTakesOneConnectionOfTheLimit(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		ctx := testdb.Soon(t)
 		s := newServer(t, mssqltest.Options{Clock: engine.RealClock{}})
 		p := s.process(ctx, s.DSN(), mssqlnotify.Config{})
 		p.db.SetMaxOpenConns(5)
-		_, err := p.queue.Consume(ctx, seldom)
+		_, err := p.queue.Consume(ctx, rarely)
 		require.ErrorContains(t, err, "SetMaxOpenConns(6)")
 		p.db.SetMaxOpenConns(7)
-		c := consume(t, ctx, p.queue, seldom)
+		c := consume(t, ctx, p.queue, rarely)
 		s.waitingSessions(1)
 		held, err := p.db.Conn(ctx)
 		require.NoError(t, err)
@@ -248,8 +248,7 @@ func TestANotifierTakesAConnectionOfTheApplicationsWhereThereIsALimit(t *testing
 	})
 }
 
-// What the server is asked, and how often, by five processes: while nothing comes, and when
-// something does.
+// The statements of five processes: while no message arrives, and when one does.
 func TestStatementsOfIdleConsumers(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
@@ -263,7 +262,7 @@ func TestStatementsOfIdleConsumers(t *testing.T) {
 		}
 		s.waitingSessions(2)
 		const idle, messages = 4, 20
-		pass(ctx, 2*time.Second) // they looked in quick succession before
+		pass(ctx, 2*time.Second) // before that they poll in quick succession
 		asked.Take()
 		pass(ctx, idle*time.Second)
 		n := asked.Take()
@@ -291,7 +290,7 @@ func TestStatementsOfIdleConsumers(t *testing.T) {
 	})
 }
 
-// pass lets time go by in which nothing is to happen.
+// pass waits for d, in which nothing should happen.
 func pass(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():

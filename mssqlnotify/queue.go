@@ -17,24 +17,24 @@ const (
 	mostRest = 250 * time.Millisecond
 
 	// unused is for how long a queue stays in the text of the statement after its last
-	// consumer has stopped listening. Consumers come and go often; each text is a plan.
+	// consumer has stopped listening. Consumers listen and stop often, and each text needs a plan.
 	unused = time.Minute
 )
 
-// retries are the pauses before the next try of a queue whose locks others hold, or that failed.
+// retries are the pauses before the next try of a queue whose locks other sessions hold, or that failed.
 var retries = []time.Duration{250 * time.Millisecond, time.Second, 4 * time.Second, 10 * time.Second}
 
-// queue is a queue as this process waits for it. mu of the Notifier guards all of it.
+// queue is a queue for which this process waits. mu of the Notifier guards all of it.
 type queue struct {
 	name    string
 	names   sqlbatch.Names
 	waiters []chan struct{} // one per consumer that listens, of capacity 1
-	turn    int             // of the waiter that was woken last
+	last    int             // the waiter that was woken last
 	left    time.Time       // when the last waiter left
 
 	live     bool      // the last request had a lock: the waiters count on being woken
-	named    bool      // it is in the text for all queues
-	next     time.Time // not looked at before
+	named    bool      // the queue is in the text for all queues
+	next     time.Time // the queue is not read before
 	failures int       // tries in a row without a lock
 	err      error     // of the last request for it
 
@@ -73,14 +73,14 @@ func (b *Notifier) Listen(name string, slots []int) (<-chan struct{}, func()) {
 func (b *Notifier) queueOf(name string) *queue {
 	at, found := slices.BinarySearchFunc(b.queues, name, func(q *queue, name string) int { return strings.Compare(q.name, name) })
 	if !found {
-		dot := strings.LastIndexByte(name, '.') // which the name of a queue has not
+		dot := strings.LastIndexByte(name, '.') // the name of a queue has none
 		names := sqlbatch.Names{Schema: name[:max(dot, 0)], Queue: name[dot+1:]}
 		b.queues = slices.Insert(b.queues, at, &queue{name: name, names: names})
 	}
 	return b.queues[at]
 }
 
-// leave ends the listening of one consumer. A value that it has not received is for another.
+// leave ends the listening of one consumer. A value that it has not received is passed on to another one.
 func (b *Notifier) leave(q *queue, w chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -98,7 +98,7 @@ func (b *Notifier) leave(q *queue, w chan struct{}) {
 	}
 }
 
-// request is what a statement is to do.
+// request is the work of one statement.
 type request struct {
 	queues  []*queue // as watched
 	watched []sqlbatch.Watched
@@ -110,9 +110,9 @@ func (r *request) add(q *queue, look bool) {
 	r.watched = append(r.watched, sqlbatch.Watched{Names: q.names, Look: look, Head: q.head})
 }
 
-// plan returns the next request: one look at a queue whose waiters do not count on being
-// woken yet, or a request for all others. If it is empty, there is nothing to do for the time
-// wait. listens reports whether there is a waiter.
+// plan returns the next request: one read of a queue that is not live yet, or a request for
+// all live queues. If it is empty, there is nothing to do for the time wait. listens reports
+// whether there is a waiter.
 func (b *Notifier) plan(now time.Time) (r request, listens bool, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -158,7 +158,7 @@ func (b *Notifier) plan(now time.Time) (r request, listens bool, wait time.Durat
 	return r, true, 0
 }
 
-// answered notes what a request returned, and wakes consumers.
+// answered stores the result of a request, and wakes consumers.
 func (b *Notifier) answered(r request, answers []answer, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -174,14 +174,14 @@ func (q *queue) answered(a answer, every time.Duration, now time.Time) {
 	q.err = nil
 	if !a.locked {
 		if q.live { // another process has taken the lock between two requests
-			q.deafen()
+			q.closeAll()
 		}
 		q.retry(now)
 		return
 	}
 	if !q.live {
 		for _, w := range q.waiters {
-			notify(w) // from here on they are woken
+			notify(w) // they are woken from now on
 		}
 	}
 	q.live, q.named, q.failures, q.head = len(q.waiters) > 0, true, 0, a.head
@@ -198,9 +198,8 @@ func (q *queue) answered(a answer, every time.Duration, now time.Time) {
 	q.wake()
 }
 
-// failed has the consumers poll after a request that failed: those of its queues if the error
-// is of a queue, which it reports, and otherwise all. In the former case the queues are tried
-// one by one, and no other pause is needed.
+// failed makes consumers poll after a failed request: those of its queues if the error belongs to a queue, otherwise all. It
+// reports whether the error belongs to a queue. The queues are then tried one by one, and no other pause is needed.
 func (b *Notifier) failed(r request, err error, now time.Time) (ofQueue bool) {
 	ofQueue = isOfQueue(err)
 	b.mu.Lock()
@@ -209,7 +208,7 @@ func (b *Notifier) failed(r request, err error, now time.Time) (ofQueue bool) {
 		if at := slices.Index(r.queues, q); len(q.waiters) == 0 || ofQueue && (at < 0 || !r.watched[at].Look) {
 			continue
 		}
-		q.deafen()
+		q.closeAll()
 		q.err = fmt.Errorf("mssqlnotify: %s: %w", q.name, err)
 		if ofQueue {
 			q.named = false
@@ -233,7 +232,7 @@ func (b *Notifier) report() {
 	b.status.Set(nil)
 }
 
-// retry has the queue tried again after a pause.
+// retry schedules the next try of the queue after a pause.
 func (q *queue) retry(now time.Time) {
 	pause := retries[min(q.failures, len(retries)-1)]
 	q.failures++
@@ -243,15 +242,15 @@ func (q *queue) retry(now time.Time) {
 // wake notifies the next waiter whose channel is empty.
 func (q *queue) wake() {
 	for range q.waiters {
-		q.turn = (q.turn + 1) % len(q.waiters)
-		if notify(q.waiters[q.turn]) {
+		q.last = (q.last + 1) % len(q.waiters)
+		if notify(q.waiters[q.last]) {
 			return
 		}
 	}
 }
 
-// deafen has all waiters poll, since they are not woken any more.
-func (q *queue) deafen() {
+// closeAll closes the channels of all waiters, which then poll.
+func (q *queue) closeAll() {
 	for _, w := range q.waiters {
 		close(w)
 	}

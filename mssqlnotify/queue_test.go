@@ -11,7 +11,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// What a Notifier plans, without its goroutine: in a bubble, where time passes only in sleeps.
+// The plans of a Notifier without its goroutine, in a bubble, where time passes only in sleeps.
 
 type planned struct {
 	*testing.T
@@ -21,13 +21,13 @@ type planned struct {
 func planning(t *testing.T, test func(*planned)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(nil, Config{Every: 5 * time.Millisecond})
-		b.runs = true // nothing runs
+		b.runs = true // the goroutine is not started
 		test(&planned{t, b})
 		require.NoError(t, b.Close())
 	})
 }
 
-// request plans the next one, waiting for it.
+// request waits for the next request and returns it.
 func (p *planned) request() request {
 	for {
 		r, _, wait := p.plan(time.Now())
@@ -38,7 +38,7 @@ func (p *planned) request() request {
 	}
 }
 
-// answer answers a request alike for each queue that it looked at.
+// answer answers a request with the same answer for each of its queues.
 func (p *planned) answer(r request, a answer) {
 	answers := make([]answer, len(r.queues))
 	for i := range answers {
@@ -49,26 +49,26 @@ func (p *planned) answer(r request, a answer) {
 	p.answered(r, answers, time.Now())
 }
 
-// live has n consumers listen that count on being woken.
-func (p *planned) live(name string, n int) (heard []<-chan struct{}, stops []func()) {
+// live makes n consumers listen to a live queue.
+func (p *planned) live(name string, n int) (woken []<-chan struct{}, stops []func()) {
 	for range n {
 		w, stop := p.Listen(name, nil)
-		heard, stops = append(heard, w), append(stops, stop)
+		woken, stops = append(woken, w), append(stops, stop)
 	}
 	r := p.request()
 	require.Len(p, r.queues, 1)
-	require.Zero(p, r.atMost, "a look that tells at once whether there is a lock")
-	for _, w := range heard {
+	require.Zero(p, r.atMost, "one read, which returns at once whether there is a lock")
+	for _, w := range woken {
 		require.Empty(p, w, "nothing is known yet")
 	}
 	p.answer(r, answer{locked: true, head: 1})
-	for _, w := range heard {
-		require.True(p, woken(w), "the first value")
+	for _, w := range woken {
+		require.True(p, isWoken(w), "the first value")
 	}
-	return heard, stops
+	return woken, stops
 }
 
-func woken(w <-chan struct{}) bool {
+func isWoken(w <-chan struct{}) bool {
 	select {
 	case _, open := <-w:
 		return open
@@ -77,33 +77,33 @@ func woken(w <-chan struct{}) bool {
 	}
 }
 
-func TestAQueueIsNotLookedAtAfterAFindForLongerEachTimeThatNothingHasChanged(t *testing.T) {
+func TestThePauseAfterAFindDoublesWhileTheMessageStays(t *testing.T) {
 	planning(t, func(p *planned) {
-		heard, _ := p.live("dbo.a", 1)
+		woken, _ := p.live("dbo.a", 1)
 		rests := func(head int64) time.Duration {
 			r := p.request()
 			require.Equal(p, longest, r.atMost)
 			p.answer(r, answer{locked: true, found: true, head: head})
-			require.True(p, woken(heard[0]))
+			require.True(p, isWoken(woken[0]))
 			began := time.Now()
 			p.request()
 			return time.Since(began)
 		}
 		for _, want := range []time.Duration{20, 40, 80, 160, 250, 250} {
-			require.Equal(p, want*time.Millisecond, rests(2), "nobody has claimed it")
+			require.Equal(p, want*time.Millisecond, rests(2), "the message was not claimed")
 		}
 		require.Equal(p, 20*time.Millisecond, rests(3), "another message")
 		require.Equal(p, 40*time.Millisecond, rests(3))
 		r := p.request()
 		require.EqualValues(p, 3, r.watched[0].Head)
 		p.answer(r, answer{locked: true, head: 4})
-		require.False(p, woken(heard[0]))
+		require.False(p, isWoken(woken[0]))
 		require.EqualValues(p, 4, p.request().watched[0].Head)
 		require.Equal(p, 20*time.Millisecond, rests(3), "there was nothing in between")
 	})
 }
 
-func TestARequestForOthersEndsWithTheRestOfAQueue(t *testing.T) {
+func TestARequestForOtherQueuesEndsWithTheRestOfAQueue(t *testing.T) {
 	planning(t, func(p *planned) {
 		p.live("dbo.a", 1)
 		p.live("dbo.b", 1)
@@ -123,13 +123,13 @@ func TestARequestForOthersEndsWithTheRestOfAQueue(t *testing.T) {
 
 func TestConsumersAreWokenInTurn(t *testing.T) {
 	planning(t, func(p *planned) {
-		heard, stops := p.live("dbo.a", 3)
+		woken, stops := p.live("dbo.a", 3)
 		var turns []int
 		find := func(head int64) { p.answer(p.request(), answer{locked: true, found: true, head: head}) }
 		for n := range 6 {
 			find(int64(n + 2))
-			for i, w := range heard {
-				if woken(w) {
+			for i, w := range woken {
+				if isWoken(w) {
 					turns = append(turns, i)
 				}
 			}
@@ -138,17 +138,17 @@ func TestConsumersAreWokenInTurn(t *testing.T) {
 		find(10)
 		find(11)
 		find(12)
-		for _, w := range heard {
-			require.True(p, woken(w), "each has a value before one has another")
+		for _, w := range woken {
+			require.True(p, isWoken(w), "each has a value before one has another")
 		}
 		find(13)
-		require.Len(p, heard[1], 1)
+		require.Len(p, woken[1], 1)
 		stops[1]()
-		require.True(p, woken(heard[0]) || woken(heard[2]), "its value is for another one")
+		require.True(p, isWoken(woken[0]) || isWoken(woken[2]), "its value is for another one")
 	})
 }
 
-func TestALostLockEndsTheListeningAndAMissingOneDoesNot(t *testing.T) {
+func TestALostLockEndsListeningAndAMissingOneDoesNot(t *testing.T) {
 	planning(t, func(p *planned) {
 		w, stop := p.Listen("dbo.a", nil)
 		for i := range 5 {
@@ -167,7 +167,7 @@ func TestALostLockEndsTheListeningAndAMissingOneDoesNot(t *testing.T) {
 		p.request()
 		require.Less(p, time.Since(began), time.Second, "for the sake of the newcomer")
 		p.answer(p.request(), answer{locked: true})
-		require.True(p, woken(w))
+		require.True(p, isWoken(w))
 		p.answer(p.request(), answer{})
 		_, open := <-w
 		require.False(p, open, "it looks by itself")
@@ -175,8 +175,8 @@ func TestALostLockEndsTheListeningAndAMissingOneDoesNot(t *testing.T) {
 	})
 }
 
-// Who is the first to come back does not count on what was found before.
-func TestAConsumerThatComesBackWaitsForALock(t *testing.T) {
+// The first consumer that listens again ignores what was found before.
+func TestAConsumerThatListensAgainWaitsForALock(t *testing.T) {
 	planning(t, func(p *planned) {
 		_, stops := p.live("dbo.a", 1)
 		p.answer(p.request(), answer{locked: true, head: 7})
@@ -191,9 +191,9 @@ func TestAConsumerThatComesBackWaitsForALock(t *testing.T) {
 		require.Zero(p, r.atMost)
 		require.EqualValues(p, 8, r.watched[0].Head)
 		p.answer(r, answer{locked: true, head: 9})
-		require.True(p, woken(w))
+		require.True(p, isWoken(w))
 		another, stopAnother := p.Listen("dbo.a", nil)
-		require.True(p, woken(another), "the queue has its lock")
+		require.True(p, isWoken(another), "the queue has its lock")
 		stopAnother()
 		stop()
 
@@ -205,8 +205,8 @@ func TestAConsumerThatComesBackWaitsForALock(t *testing.T) {
 	})
 }
 
-// A queue whose consumers work for a while stays in the text, which is that of a plan.
-func TestTheTextStaysWhileConsumersComeAndGo(t *testing.T) {
+// A queue whose consumers are busy for a while stays in the text, so that the plan is reused.
+func TestTheTextStaysWhileConsumersListenAndStop(t *testing.T) {
 	planning(t, func(p *planned) {
 		_, stops := p.live("dbo.b", 1)
 		p.live("other.a.b", 1)
@@ -217,7 +217,7 @@ func TestTheTextStaysWhileConsumersComeAndGo(t *testing.T) {
 	})
 }
 
-func TestARequestIsForNoMoreQueuesThanItsStatementTakes(t *testing.T) {
+func TestARequestHasAtMostTheQueuesOfItsStatement(t *testing.T) {
 	planning(t, func(p *planned) {
 		for i := range sqlbatch.MostWatched {
 			p.live(fmt.Sprintf("dbo.q%02d", i), 1)

@@ -18,12 +18,11 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// A message is committed before the database sees a statement of an idle consumer or its Notifier,
-// or when it has run it and before the program knows: each statement in turn, at first
-// and after another message. The consumer, which looks once an hour, has it soon.
+// A message is committed before each statement of an idle consumer or its Notifier, or after it and before
+// its answer arrives: at first and after another message. The consumer, which polls once an hour, gets it soon.
 func TestACommitBeforeOrAfterAnyStatementWakesAConsumer(t *testing.T) {
 	each(t, func(w *world) {
-		// Until it sleeps, and a request has ended in vain. One comes each second then.
+		// Until it is idle, and a request has ended without a find. Then there is one per second.
 		statements := map[bool]int{true: 7, false: 3}
 		hourly := chanq.ConsumerConfig{PollEvery: time.Hour} // it makes few statements
 		w.Within(5 * testdb.Bound)
@@ -84,9 +83,9 @@ func TestACommitBeforeOrAfterAnyStatementWakesAConsumer(t *testing.T) {
 	})
 }
 
-// Whatever becomes of a request, the next one comes, and a message with it: one that is sent
-// when the consumer, which looks once an hour, has looked again and sleeps.
-func TestARequestThatFailsIsMadeAgain(t *testing.T) {
+// After any failure of a request there is another one, and it finds a message that is sent
+// when the consumer, which polls once an hour, has polled again and is idle.
+func TestAFailedRequestIsRepeated(t *testing.T) {
 	each(t, func(w *world) {
 		w.Within(4 * testdb.Bound)
 		w.Queue("work", chanq.Config{})
@@ -96,7 +95,7 @@ func TestARequestThatFailsIsMadeAgain(t *testing.T) {
 			"undone": faultdb.Fail(failure[sqlbatch.RolledBack]), "refused": faultdb.Fail(failure[sqlbatch.Permanent]),
 			"not arrived": faultdb.Cut(failure[sqlbatch.Unknown]), "not answered": faultdb.Cut(failure[sqlbatch.Unknown]).Applied(),
 		} {
-			for nth := range int32(2) { // the look alone, or the request that waits
+			for nth := range int32(2) { // the first read, or the request that waits
 				var requests atomic.Int32
 				w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 					if !isRequest(op) || requests.Add(1) != nth+1 {
@@ -105,11 +104,11 @@ func TestARequestThatFailsIsMadeAgain(t *testing.T) {
 					return fault
 				})
 				b, changed := w.notifier(w.DB)
-				c := testdb.Start(w, testdb.OpenOn[string](w, w.DB, "work", chanq.Config{Notifier: b}), seldom)
+				c := testdb.Start(w, testdb.OpenOn[string](w, w.DB, "work", chanq.Config{Notifier: b}), rarely)
 				require.Error(w, testdb.Receive(w, changed, what))
 				require.NoError(w, testdb.Receive(w, changed, "that it is over"))
 				require.NoError(w, b.Err())
-				// The look alone has succeeded; then a request of a second ends in vain.
+				// The first read has succeeded; then a request of one second ends without a find.
 				before := requests.Load()
 				w.Eventually(what, func() bool { return requests.Load() > before+2 })
 				w.pass(what, sender, c)
@@ -122,7 +121,7 @@ func TestARequestThatFailsIsMadeAgain(t *testing.T) {
 	})
 }
 
-// At most one request is under way, for all queues of the Notifier, as they come and go.
+// At most one request runs at a time, for all queues of the Notifier, also while queues are added and removed.
 func TestConsumersOfManyQueuesAreServedByOneRequest(t *testing.T) {
 	each(t, func(w *world) {
 		const queues = 5
@@ -143,7 +142,7 @@ func TestConsumersOfManyQueuesAreServedByOneRequest(t *testing.T) {
 			name := fmt.Sprintf("work_%d", i)
 			q := w.Queue(name, chanq.Config{Notifier: b})
 			senders = append(senders, w.sender(name))
-			all = append(all, testdb.Start(w, q, seldom))
+			all = append(all, testdb.Start(w, q, rarely))
 		}
 		for _, c := range all {
 			w.asleep(c)
@@ -162,8 +161,8 @@ func TestConsumersOfManyQueuesAreServedByOneRequest(t *testing.T) {
 	})
 }
 
-// A login without a permission is reported once, and its consumers get their messages as
-// without a Notifier.
+// A missing permission is reported once, and the consumers get their messages as without
+// a Notifier.
 func TestARefusalIsReportedOnceAndTheConsumerPolls(t *testing.T) {
 	each(t, func(w *world) {
 		w.Open()
@@ -188,13 +187,13 @@ func TestARefusalIsReportedOnceAndTheConsumerPolls(t *testing.T) {
 	})
 }
 
-func TestAQueueThatIsDroppedEndsNoOtherQueuesRequests(t *testing.T) {
+func TestADroppedQueueDoesNotStopTheRequestsOfOthers(t *testing.T) {
 	each(t, func(w *world) {
 		w.Open()
 		notifier, _ := w.notifier(w.DB)
 		cfg := chanq.Config{Notifier: notifier}
 		kept, dropped := w.Queue("kept", cfg), w.Queue("dropped", cfg)
-		a, b := testdb.Start(w, kept, seldom), testdb.Start(w, dropped, chanq.ConsumerConfig{})
+		a, b := testdb.Start(w, kept, rarely), testdb.Start(w, dropped, chanq.ConsumerConfig{})
 		w.asleep(a)
 		w.asleep(b)
 		_, elsewhere := w.Connect()
@@ -205,9 +204,9 @@ func TestAQueueThatIsDroppedEndsNoOtherQueuesRequests(t *testing.T) {
 	})
 }
 
-// The table of a queue is gone, and consumers listen for it again and again. It is tried alone,
-// and the others are woken.
-func TestAQueueThatFailsIsLeftOutOfTheRequestsOfTheOthers(t *testing.T) {
+// The table of a queue is missing, and consumers listen for it repeatedly. The queue is tried alone,
+// and the consumers of other queues are woken.
+func TestAFailingQueueIsLeftOutOfTheRequestsOfOthers(t *testing.T) {
 	each(t, func(w *world) {
 		w.Within(3 * testdb.Bound)
 		w.Queue("kept", chanq.Config{})
@@ -219,8 +218,8 @@ func TestAQueueThatFailsIsLeftOutOfTheRequestsOfTheOthers(t *testing.T) {
 		testdb.Receive(w, gone, "the first value")
 		_, elsewhere := w.Connect()
 		require.NoError(w, chanqadmin.Drop(w.Soon(), elsewhere, "gone", chanq.Config{}))
-		for _, heard := range []<-chan struct{}{gone, kept} {
-			w.Eventually("the request of both ends", func() bool { return isClosed(heard) })
+		for _, woken := range []<-chan struct{}{gone, kept} {
+			w.Eventually("the request of both ends", func() bool { return isClosed(woken) })
 		}
 		stop()
 		stopGone()
@@ -255,15 +254,15 @@ func TestAQueueThatFailsIsLeftOutOfTheRequestsOfTheOthers(t *testing.T) {
 	})
 }
 
-// Looks pass over a message while its transaction is open, and find it once that is committed, if
-// that takes less than a HeadMargin.
-func TestAMessageIsFoundWhoseCommitCameAfterLaterLooks(t *testing.T) {
+// Reads skip a message while its transaction is open, and find it after the commit if
+// the transaction took less than a HeadMargin.
+func TestAMessageCommittedAfterLaterReadsIsFound(t *testing.T) {
 	each(t, func(w *world) {
 		w.Queue("work", chanq.Config{})
 		b, _ := w.notifier(w.DB)
-		heard, stop := b.Listen("dbo.work", nil)
+		woken, stop := b.Listen("dbo.work", nil)
 		defer stop()
-		testdb.Receive(w, heard, "the first value")
+		testdb.Receive(w, woken, "the first value")
 		w.settle(20 * time.Millisecond) // a request of a second is under way
 		_, elsewhere := w.Connect()
 		sends := testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{})
@@ -272,14 +271,14 @@ func TestAMessageIsFoundWhoseCommitCameAfterLaterLooks(t *testing.T) {
 		_, err = sends.SendTx(w.Soon(), tx, chanq.Message[string]{})
 		require.NoError(w, err)
 		w.settle(sqlbatch.HeadMargin / 3)
-		require.Empty(w, heard)
+		require.Empty(w, woken)
 		require.NoError(w, tx.Commit())
-		testdb.Receive(w, heard, "the message")
+		testdb.Receive(w, woken, "the message")
 	})
 }
 
-// Ordered queues have no statement for it.
-func TestOrderedQueuesMakeNoUseOfANotifier(t *testing.T) {
+// Ordered queues have no statement for the requests.
+func TestOrderedQueuesDoNotUseANotifier(t *testing.T) {
 	each(t, func(w *world) {
 		w.Open()
 		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
@@ -312,27 +311,27 @@ func TestADriverThatPanicsIsAnError(t *testing.T) {
 			return faultdb.Fault{}
 		})
 		b, changed := w.notifier(w.DB)
-		heard, stop := b.Listen("dbo.work", nil)
-		require.ErrorContains(w, testdb.Receive(w, changed, "word of it"), errPanic.Error())
+		woken, stop := b.Listen("dbo.work", nil)
+		require.ErrorContains(w, testdb.Receive(w, changed, "the report"), errPanic.Error())
 		stop()
-		require.True(w, isClosed(heard))
-		heard, stop = b.Listen("dbo.work", nil)
+		require.True(w, isClosed(woken))
+		woken, stop = b.Listen("dbo.work", nil)
 		defer stop()
-		testdb.Receive(w, heard, "the first value")
+		testdb.Receive(w, woken, "the first value")
 		require.NoError(w, testdb.Receive(w, changed, "that it is over"))
 	})
 }
 
-// Nothing is left of a Notifier that was closed: no lock, no connection, no listener.
-func TestCloseEndsTheRequestUnderWayAndHasConsumersPoll(t *testing.T) {
+// A closed Notifier leaves no lock, no connection and no listener.
+func TestCloseEndsTheRunningRequestAndConsumersPoll(t *testing.T) {
 	each(t, func(w *world) {
 		w.Queue("work", chanq.Config{})
 		first, _ := w.notifier(w.DB)
-		heard, stop := first.Listen("dbo.work", nil)
-		testdb.Receive(w, heard, "the first value")
+		woken, stop := first.Listen("dbo.work", nil)
+		testdb.Receive(w, woken, "the first value")
 		w.settle(100 * time.Millisecond) // a request waits
 		require.NoError(w, first.Close())
-		_, open := <-heard
+		_, open := <-woken
 		require.False(w, open)
 		stop()
 		again, stop := first.Listen("dbo.work", nil)
@@ -343,35 +342,35 @@ func TestCloseEndsTheRequestUnderWayAndHasConsumersPoll(t *testing.T) {
 		require.Zero(w, w.DB.Stats().InUse)
 
 		_, elsewhere := w.Connect()
-		for range sqlbatch.WatchChairs { // it has left its lock to them
+		for range sqlbatch.WatchListeners { // it has released its lock
 			b, _ := w.notifier(elsewhere)
-			heard, stop := b.Listen("dbo.work", nil)
+			woken, stop := b.Listen("dbo.work", nil)
 			defer stop()
-			testdb.Receive(w, heard, "the first value")
+			testdb.Receive(w, woken, "the first value")
 		}
 		unused, _ := w.notifier(elsewhere)
 		require.NoError(w, unused.Close())
 	})
 }
 
-func TestADatabaseOfOneConnectionIsLeftToTheApplication(t *testing.T) {
+func TestANotifierTakesNoConnectionFromAPoolOfOne(t *testing.T) {
 	each(t, func(w *world) {
 		w.Queue("work", chanq.Config{})
 		_, db := w.Connect()
 		db.SetMaxOpenConns(1)
 		b, changed := w.notifier(db)
-		heard, stop := b.Listen("dbo.work", nil)
-		require.ErrorIs(w, testdb.Receive(w, changed, "word of it"), mssqlnotify.ErrOneConnection)
+		woken, stop := b.Listen("dbo.work", nil)
+		require.ErrorIs(w, testdb.Receive(w, changed, "the report"), mssqlnotify.ErrOneConnection)
 		stop()
-		require.True(w, isClosed(heard))
+		require.True(w, isClosed(woken))
 		require.NoError(w, db.PingContext(w.Context()))
 		db.SetMaxOpenConns(2)
-		heard, stop = b.Listen("dbo.work", nil)
-		testdb.Receive(w, heard, "the first value")
+		woken, stop = b.Listen("dbo.work", nil)
+		testdb.Receive(w, woken, "the first value")
 		require.NoError(w, testdb.Receive(w, changed, "that it is over"))
 		require.NoError(w, db.PingContext(w.Context()))
 		require.Equal(w, 1, db.Stats().InUse)
 		stop()
-		w.Eventually("the connection is given back", func() bool { return db.Stats().InUse == 0 })
+		w.Eventually("the connection is released", func() bool { return db.Stats().InUse == 0 })
 	})
 }

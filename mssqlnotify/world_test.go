@@ -18,9 +18,9 @@ import (
 
 var _ chanq.Notifier = (*mssqlnotify.Notifier)(nil)
 
-// seldom has a consumer look only when it is woken, once it counts on the Notifier. A message that it
-// has soon, it has by the Notifier.
-var seldom = chanq.ConsumerConfig{PollEvery: time.Hour}
+// rarely is the config of a consumer that polls only when it is woken, once its queue is live. A message that it
+// gets soon was found by the Notifier.
+var rarely = chanq.ConsumerConfig{PollEvery: time.Hour}
 
 // world is one test's database.
 type world struct{ *testdb.World }
@@ -30,7 +30,7 @@ func each(t *testing.T, test func(*world)) {
 	testdb.OnEach(t, []testdb.Engine{testdb.Emulator, testdb.SQLServer}, func(w *testdb.World) { test(&world{w}) })
 }
 
-// notifier is a Notifier that ends with the test, and its changes.
+// notifier returns a Notifier that ends with the test, and the values that it passes to Changed.
 func (w *world) notifier(db *sql.DB) (*mssqlnotify.Notifier, chan error) {
 	changed := make(chan error, 100)
 	b := mssqlnotify.New(db, mssqlnotify.Config{Changed: func(err error) { changed <- err }})
@@ -38,19 +38,19 @@ func (w *world) notifier(db *sql.DB) (*mssqlnotify.Notifier, chan error) {
 	return b, changed
 }
 
-// sender sends to a queue that is there, from another process.
+// sender returns a producer of an existing queue in another process.
 func (w *world) sender(name string) *chanq.Producer[string] {
 	_, elsewhere := w.Connect()
 	return testdb.Produce(w, testdb.OpenOn[string](w, elsewhere, name, chanq.Config{}), chanq.ProducerConfig{})
 }
 
-// asleep waits until a consumer has looked after the first value.
+// asleep waits until a consumer has polled after the first value.
 func (w *world) asleep(c *chanq.Consumer[string]) {
-	w.Eventually("it sleeps", func() bool { return c.Stats().Looks > 1 })
+	w.Eventually("it is idle", func() bool { return c.Stats().Looks > 1 })
 	w.settle(100 * time.Millisecond)
 }
 
-// pass sends a message, and has the consumer ack it.
+// pass sends a message, receives it from the consumer, and acks it.
 func (w *world) pass(body string, by *chanq.Producer[string], to *chanq.Consumer[string]) {
 	testdb.SendBy(w, by, chanq.Message[string]{Body: body})
 	l := testdb.Take(w, to, 1)[0]
@@ -58,7 +58,7 @@ func (w *world) pass(body string, by *chanq.Producer[string], to *chanq.Consumer
 	require.NoError(w, l.Ack())
 }
 
-// settle is a time in which nothing is to happen.
+// settle waits for d, in which nothing should happen.
 func (w *world) settle(d time.Duration) {
 	select {
 	case <-w.Context().Done():
@@ -66,12 +66,12 @@ func (w *world) settle(d time.Duration) {
 	}
 }
 
-// isRequest picks the requests of a Notifier.
+// isRequest reports whether op is a request of a Notifier.
 func isRequest(op faultdb.Op) bool {
 	return op.Kind == faultdb.Query && strings.Contains(textOf(op), "WAITFOR DELAY @every")
 }
 
-// textOf is the text of a statement, which is the first argument of sp_executesql.
+// textOf returns the text of a statement, which is the first argument of sp_executesql.
 func textOf(op faultdb.Op) string {
 	if len(op.Args) == 0 {
 		return ""
@@ -80,17 +80,17 @@ func textOf(op faultdb.Op) string {
 	return text
 }
 
-// isClosed reports the end of a channel without a value before it.
-func isClosed(heard <-chan struct{}) bool {
+// isClosed reports whether a channel is closed and has no value.
+func isClosed(woken <-chan struct{}) bool {
 	select {
-	case _, open := <-heard:
+	case _, open := <-woken:
 		return !open
 	default:
 		return false
 	}
 }
 
-// failEach has each request fail.
+// failEach makes each request fail.
 func (w *world) failEach(c sqlbatch.Class) {
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if isRequest(op) {

@@ -120,7 +120,7 @@ func (b *backend) queue() (*chanq.Queue[string], *sql.DB) {
 	return q, db
 }
 
-func TestShardsAreToldApart(t *testing.T) {
+func TestShardsAreDistinguished(t *testing.T) {
 	b := newBackend(t)
 	h := b.telemetry.Hooks()
 	h.Sent(chanq.SentEvent{Queue: "orders/east", Messages: 2, Duplicates: 1})
@@ -193,7 +193,7 @@ func TestAQueueIsMeasured(t *testing.T) {
 	require.NotContains(t, b.metrics(), "chanq.queue.messages dead")
 }
 
-func TestWhatATransactionSentIsCountedOnceItIsCommitted(t *testing.T) {
+func TestSendsOfATransactionAreCountedAfterTheCommit(t *testing.T) {
 	b := newBackend(t)
 	q, db := b.queue()
 	send := func(end func(*sql.Tx) error, ms ...chanq.Message[string]) []chanq.Receipt {
@@ -213,8 +213,8 @@ func TestWhatATransactionSentIsCountedOnceItIsCommitted(t *testing.T) {
 	require.Equal(t, 1.0, got["chanq.sent.duplicates"])
 }
 
-// Types that say something, below those that do not.
-func TestTheTypeOfAnErrorIsThatOfItsCause(t *testing.T) {
+// Meaningful types, wrapped in others.
+func TestTheTypeOfAnErrorIsItsCause(t *testing.T) {
 	fault := &url.Error{Op: "Get", URL: "/", Err: io.EOF}
 	for want, err := range map[string]error{
 		"*url.Error":                    chanq.DeadLetter(errors.Join(fmt.Errorf("a: %w, b: %w", fault, io.EOF), io.EOF)),
@@ -267,7 +267,7 @@ func TestLossesAndOutagesAreMeasured(t *testing.T) {
 	require.Equal(t, 1.0, got["chanq.outage.duration consumer"])
 	require.NotContains(t, got, "chanq.outage.duration producer")
 
-	// What ends in an outage is in it no more, and nobody knows how long that lasts.
+	// A part that ends during an outage does not count as down, and its outage has no duration.
 	h.Availability(chanq.AvailabilityEvent{Queue: "orders", Part: "producer", Up: true, Ended: true, Down: time.Minute})
 	h.Housekeeping(chanq.HousekeepingEvent{Queue: "orders", Task: "vacuum", Err: errors.New("no right")}) // another consumer
 	h.Housekeeping(chanq.HousekeepingEvent{Queue: "orders", Task: "vacuum"})
@@ -279,7 +279,7 @@ func TestLossesAndOutagesAreMeasured(t *testing.T) {
 	require.Equal(t, 0.0, b.metrics()["chanq.housekeeping.refused vacuum"])
 }
 
-// Who looks for an increase does not see that of a counter that begins with what it counts first.
+// A query for an increase does not see the first count of a counter that begins with it.
 func TestCountersBeginAtZero(t *testing.T) {
 	b := newBackend(t)
 	b.telemetry.Hooks().Claimed(chanq.ClaimedEvent{Queue: "orders", Messages: 1})

@@ -87,7 +87,7 @@ func cause(err error) error {
 	}
 }
 
-// panicked stands for a panic.
+// panicked is the error of a panic.
 type panicked struct{}
 
 func (panicked) Error() string     { return "the handler panicked" }

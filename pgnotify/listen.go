@@ -19,42 +19,42 @@ const (
 	mostWait  = time.Hour
 )
 
-// pace is what tests shorten.
+// pace has the intervals that tests shorten.
 type pace struct {
-	silence time.Duration // for how long a notification to itself may be on its way
-	pulse   time.Duration // for how long nothing need be heard until one is sent
-	off     time.Duration // before the next try where a pooler is in between
-	lingers time.Duration // for how long a chair's channel is heard after it was given up: who sits down next is often who did so last
+	silence time.Duration // how long a notification to itself may take
+	pulse   time.Duration // after how long without a notification one is sent
+	off     time.Duration // before the next try if a pooler is in between
+	lingers time.Duration // for how long the session listens to the channel of a released slot: the same process often acquires it again
 }
 
 var usual = pace{silence: time.Second, pulse: 30 * time.Second, off: time.Minute, lingers: 5 * time.Second}
 
-// deafError is the end of a connection that had been heard.
-type deafError struct{ error }
+// lostError is the error of a connection that had received notifications.
+type lostError struct{ error }
 
-func (e deafError) Unwrap() error { return e.error }
+func (e lostError) Unwrap() error { return e.error }
 
 // listen connects again and again until Close.
 func (b *Notifier) listen() {
 	pause, silent := lowPause, false
 	for b.open.Err() == nil {
 		err := b.connect()
-		b.deafen()
+		b.disconnect()
 		if b.open.Err() != nil {
 			return
 		}
 		b.status.Set(err)
-		var deaf deafError
+		var lost lostError
 		wait := pause
 		switch {
 		case errors.Is(err, ErrDriver):
 			return
-		case errors.As(err, &deaf):
-			wait, pause, silent = lowPause, lowPause, false // it may be there again
+		case errors.As(err, &lost):
+			wait, pause, silent = lowPause, lowPause, false // the server may be available again
 		case errors.Is(err, ErrOneConnection), errors.Is(err, ErrSilent) && silent:
 			wait = b.pace.off
 		case errors.Is(err, ErrSilent):
-			silent = true // once may be an accident
+			silent = true // one failure may be an accident
 		}
 		b.sleep(wait/2 + rand.N(wait/2+1))
 		pause = min(2*pause, highPause)
@@ -66,13 +66,13 @@ func (b *Notifier) connect() (err error) {
 	ctx, cancel := context.WithTimeout(b.open, commandTimeout)
 	defer cancel()
 	if b.db.Stats().MaxOpenConnections == 1 {
-		return ErrOneConnection // we would have it, and nobody else
+		return ErrOneConnection // the listener would keep it permanently
 	}
 	conn, err := b.db.Conn(ctx)
 	if err != nil {
 		return err
 	}
-	defer conn.Close() // which Raw has closed already, but for a panic
+	defer conn.Close() // Raw has closed it already, except after a panic
 	_ = conn.Raw(func(raw any) error {
 		if c, ok := raw.(interface{ Conn() *pgx.Conn }); ok {
 			s := session{notifier: b, conn: c.Conn()}
@@ -80,7 +80,7 @@ func (b *Notifier) connect() (err error) {
 		} else {
 			err = ErrDriver
 		}
-		return driver.ErrBadConn // nobody is to have it after us, with its locks and channels
+		return driver.ErrBadConn // closes the connection, which has locks and channels
 	})
 	return err
 }

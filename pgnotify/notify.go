@@ -15,7 +15,7 @@ const (
 	// senders that have so much to do need few notifications.
 	rest = 20 * time.Millisecond
 
-	// many stands for more messages than there are consumers.
+	// many is more messages than there are consumers.
 	many = 1 << 20
 
 	// A notification that fails is repeated after a pause, as long as it may be of use.
@@ -87,12 +87,12 @@ func (b *Notifier) add(queue string, more pending) {
 	}
 }
 
-// sendAll notifies until Close, and for what came before that.
+// sendAll sends notifications until Close, and those that were pending then.
 func (b *Notifier) sendAll() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	for b.rings.Err() == nil {
-		closed := b.open.Err() != nil // nothing comes after this
+	for b.sending.Err() == nil {
+		closed := b.open.Err() != nil // no notification is added after this
 		queue, due, wait := b.due(time.Now(), closed)
 		switch {
 		case !due.empty():
@@ -110,8 +110,8 @@ func (b *Notifier) sendAll() {
 	}
 }
 
-// due takes a queue with a notification to send now, or returns for how long there is none. At last
-// no notification waits.
+// due takes a queue with a notification to send now, or returns for how long there is none. If last is true, no notification
+// waits.
 func (b *Notifier) due(now time.Time, last bool) (queue string, due pending, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -131,38 +131,37 @@ func (b *Notifier) due(now time.Time, last bool) (queue string, due pending, wai
 	return "", pending{}, wait
 }
 
-// plainStatement notifies those who sit, from a chair on and no more than there are
-// messages, and tells each its share of them. A chair is taken if it cannot be shared; one
-// that is free is held until the statement ends, by any number of senders at once. It writes
-// nothing, and waits for nobody.
-const plainStatement = `SELECT pg_notify('chnq_' || seat::text, (($4::int - 1) / least($4::int, taken) + 1)::text)
+// plainStatement notifies the processes that hold listener slots, from a given slot on and at most one per message. The payload is
+// the process's share of the messages. A slot is taken if its lock cannot be shared. The lock of a free slot is held until the
+// statement ends, by any number of senders at once. The statement writes nothing and never waits.
+const plainStatement = `SELECT pg_notify('chnq_' || slot::text, (($4::int - 1) / least($4::int, taken) + 1)::text)
 FROM (
-  SELECT seat, count(*) OVER () AS taken
-  FROM (SELECT $2::int + (i + $3::int) % 4 AS seat FROM generate_series(0, 3) AS i) AS seats
-  WHERE NOT pg_try_advisory_xact_lock_shared($1::int, seat)
+  SELECT slot, count(*) OVER () AS taken
+  FROM (SELECT $2::int + (i + $3::int) % 4 AS slot FROM generate_series(0, 3) AS i) AS slots
+  WHERE NOT pg_try_advisory_xact_lock_shared($1::int, slot)
   LIMIT $4::int
-) AS sitting`
+) AS listeners`
 
-// ownersStatement notifies the owners of slots if a process listens: then the lock cannot be had. Two senders at once
+// ownersStatement notifies the owners of slots if a process listens: then the lock cannot be acquired. Two senders at once
 // may take each other for listeners, which costs a notification. It writes nothing, and does not wait.
 const ownersStatement = `SELECT pg_notify('chnq_' || ($2::int + 4)::text, $3::text) WHERE NOT pg_try_advisory_xact_lock($1::int, $2::int + 4)`
 
-// bothStatement is for a queue whose kind is not known.
+// bothStatement is for a queue that may be plain or ordered.
 const bothStatement = plainStatement + ` UNION ALL SELECT pg_notify('chnq_' || ($2::int + 4)::text, $5::text) WHERE NOT pg_try_advisory_xact_lock($1::int, $2::int + 4)`
 
 // sendOne notifies of the messages of a queue once.
 func (b *Notifier) sendOne(queue string, due pending) {
-	ctx, cancel := context.WithTimeout(b.rings, commandTimeout)
+	ctx, cancel := context.WithTimeout(b.sending, commandTimeout)
 	defer cancel()
 	base, payload := baseOf(queue), notify.Format(due.slots, mostPayload)
 	var err error
 	switch {
 	case !due.owners:
-		_, err = b.db.ExecContext(ctx, plainStatement, class, base, rand.IntN(chairs), due.messages)
+		_, err = b.db.ExecContext(ctx, plainStatement, class, base, rand.IntN(listenerSlots), due.messages)
 	case due.messages == 0:
 		_, err = b.db.ExecContext(ctx, ownersStatement, class, base, payload)
 	default:
-		_, err = b.db.ExecContext(ctx, bothStatement, class, base, rand.IntN(chairs), due.messages, payload)
+		_, err = b.db.ExecContext(ctx, bothStatement, class, base, rand.IntN(listenerSlots), due.messages, payload)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -8,12 +8,12 @@ import (
 	"github.com/chanq/chanq/internal/notify"
 )
 
-// Ordered queues have no chairs. Each process with an idle owner of slots listens on one channel, and its session holds an
-// advisory lock of the same number in share mode, by which senders know that there is a listener. A notification has
+// Ordered queues have no listener slots. Each process with an idle owner of slots listens on one channel, and its session holds an
+// advisory lock of the same number in share mode, which shows senders that there is a listener. A notification has
 // the slots of the messages, and each process wakes the consumers that own one of them.
 
-// owners is the number of that channel and lock, behind those of the chairs.
-const owners = chairs
+// owners is the number of that channel and lock, after those of the listener slots.
+const owners = listenerSlots
 
 // ownersLinger is for how long a process listens after its last consumer has left. Consumers leave and come back often.
 const ownersLinger = time.Second
@@ -32,7 +32,7 @@ type ownerQueue struct {
 
 // waiter is a consumer that listens.
 type waiter struct {
-	heard chan struct{} // of capacity 1
+	woken chan struct{} // of capacity 1
 	slots []int         // of an ordered queue, ascending
 }
 
@@ -42,8 +42,8 @@ func (b *Notifier) listenAsOwner(queue string, slots []int) (<-chan struct{}, fu
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		close(w.heard)
-		return w.heard, func() {}
+		close(w.woken)
+		return w.woken, func() {}
 	}
 	q := b.owners[queue]
 	if q == nil {
@@ -52,7 +52,7 @@ func (b *Notifier) listenAsOwner(queue string, slots []int) (<-chan struct{}, fu
 	}
 	q.waiters = append(q.waiters, w)
 	if q.live {
-		w.heard <- struct{}{}
+		w.woken <- struct{}{}
 	} else {
 		b.kick()
 	}
@@ -60,10 +60,10 @@ func (b *Notifier) listenAsOwner(queue string, slots []int) (<-chan struct{}, fu
 		b.listens = true
 		b.joined.Go(b.listen)
 	}
-	return w.heard, func() { b.leaveOwners(q, w) }
+	return w.woken, func() { b.leaveOwners(q, w) }
 }
 
-// leaveOwners ends the listening of a consumer. What it has not received is for no other consumer.
+// leaveOwners removes a waiter. A notification that it did not receive is for no other consumer.
 func (b *Notifier) leaveOwners(q *ownerQueue, w *waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,15 +79,15 @@ func (q *ownerQueue) wake(slots []int) {
 	for _, w := range q.waiters {
 		if notify.Concerns(w.slots, slots) {
 			select {
-			case w.heard <- struct{}{}:
-			default: // it has yet to receive
+			case w.woken <- struct{}{}:
+			default: // it has one that it has not received
 			}
 		}
 	}
 }
 
-// calledOwners takes a notification of an ordered queue. It reports whether it was one.
-func (b *Notifier) calledOwners(channel, payload string) (was bool) {
+// receivedOwners handles a notification of an ordered queue. It reports whether it was one.
+func (b *Notifier) receivedOwners(channel, payload string) (was bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, q := range b.owners {
@@ -99,12 +99,12 @@ func (b *Notifier) calledOwners(channel, payload string) (was bool) {
 	return was
 }
 
-// deafenOwners closes the channels of all consumers that counted on the connection that is lost. mu is held.
-func (b *Notifier) deafenOwners() {
+// disconnectOwners closes the channels of all consumers that listened on the lost connection. mu is held.
+func (b *Notifier) disconnectOwners() {
 	for _, q := range b.owners {
 		if q.live {
 			for _, w := range q.waiters {
-				close(w.heard)
+				close(w.woken)
 			}
 			q.waiters, q.live = nil, false
 		}
@@ -117,7 +117,7 @@ func (b *Notifier) todoOwners(now time.Time) (next job, wait time.Duration, list
 	for _, q := range b.owners {
 		switch {
 		case len(q.waiters) > 0 && !q.live:
-			return b.hearOwners(q), 0, true
+			return b.listenOwners(q), 0, true
 		case len(q.waiters) > 0:
 			listens = true
 		case !q.live:
@@ -125,7 +125,7 @@ func (b *Notifier) todoOwners(now time.Time) (next job, wait time.Duration, list
 		default:
 			left := q.left.Add(ownersLinger).Sub(now)
 			if left <= 0 {
-				return b.hearNoOwners(q), 0, listens
+				return b.unlistenOwners(q), 0, listens
 			}
 			wait = min(wait, left)
 		}
@@ -133,17 +133,17 @@ func (b *Notifier) todoOwners(now time.Time) (next job, wait time.Duration, list
 	return job{}, wait, listens
 }
 
-// hearOwners begins to listen. A sender that tries the lock has it for a moment, for which this waits. mu is held.
-func (b *Notifier) hearOwners(q *ownerQueue) job {
+// listenOwners begins to listen. A sender that tries the lock holds it for a moment, and the statement waits for it. mu is held.
+func (b *Notifier) listenOwners(q *ownerQueue) job {
 	text := fmt.Sprintf("LISTEN %s; SELECT pg_advisory_lock_shared(%d, (%d)::int + %d)", quoted(channelOf(q.base, owners)), class, q.base, owners)
 	return job{text, false, b.with(func(int) {
 		q.live = true
-		q.wake(nil) // what was committed before is to be looked for
+		q.wake(nil) // they poll for messages that were committed before
 	})}
 }
 
-// hearNoOwners ends listening. mu is held.
-func (b *Notifier) hearNoOwners(q *ownerQueue) job {
+// unlistenOwners ends listening. mu is held.
+func (b *Notifier) unlistenOwners(q *ownerQueue) job {
 	q.live = false
 	text := fmt.Sprintf("SELECT pg_advisory_unlock_shared(%d, (%d)::int + %d)", class, q.base, owners)
 	if !b.sharesOwners(q) {
@@ -152,7 +152,7 @@ func (b *Notifier) hearNoOwners(q *ownerQueue) job {
 	return job{text, false, func(int) {}}
 }
 
-// sharesOwners reports that another queue, of the same hash, is heard on the same channel. mu is held.
+// sharesOwners reports that another queue with the same hash uses the same channel. mu is held.
 func (b *Notifier) sharesOwners(q *ownerQueue) bool {
 	for _, other := range b.owners {
 		if other != q && other.base == q.base && other.live {

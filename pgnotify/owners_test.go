@@ -29,18 +29,18 @@ func own(ctx context.Context, dsn string, _ <-chan string) error {
 	return waking.Own(ctx, db, chanq.Config{Notifier: notifier})
 }
 
-func TestTheOwnerOfASlotHasEachMessageAtOnce(t *testing.T) {
+func TestTheOwnerOfASlotGetsEachMessageAtOnce(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	config, err := pgx.ParseConfig(dsn)
 	require.NoError(t, err)
-	p := placeAt(t, config)
+	p := databaseAt(t, config)
 	db := p.connect()
 	b, _ := p.notifier(db)
 	waking.Owners(t, db, chanq.Config{Notifier: b}, "own", dsn)
 }
 
-// shared is how many sessions hold the lock of the owners of a queue.
-func (p *place) shared() (n int) {
+// shared returns how many sessions hold the lock of the owners of a queue.
+func (p *database) shared() (n int) {
 	require.NoError(p, p.admin.QueryRowContext(p.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1667788401
 		AND mode = 'ShareLock' AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&n))
 	return n
@@ -51,44 +51,44 @@ func notification(slots ...int) chanq.Notification {
 }
 
 // quiet requires that none of the channels has a value.
-func (p *place) quiet(heard ...<-chan struct{}) {
+func (p *database) quiet(woken ...<-chan struct{}) {
 	p.Helper()
 	p.settle(100 * time.Millisecond)
-	for i := range heard {
-		require.Empty(p, heard[i], i)
+	for i := range woken {
+		require.Empty(p, woken[i], i)
 	}
 }
 
 func TestANotificationWakesTheProcessesThatOwnOneOfItsSlots(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
-	var heard [5]<-chan struct{}
+	p := newDatabase(t)
+	var woken [5]<-chan struct{}
 	var stops [5]func()
-	for i := range heard {
+	for i := range woken {
 		b, _ := p.notifier(p.connect())
 		slots := []int{i, 10 + i}
 		if i == 4 {
 			slots = []int{} // it owns none
 		}
-		heard[i], stops[i] = b.Listen(work, slots)
+		woken[i], stops[i] = b.Listen(work, slots)
 	}
-	for i := range heard {
-		testdb.Receive(p, heard[i], "the first value")
+	for i := range woken {
+		testdb.Receive(p, woken[i], "the first value")
 	}
 	require.Equal(t, 5, p.shared())
-	require.Empty(t, p.taken(), "no chairs")
+	require.Empty(t, p.taken(), "no listener slots")
 	sender, _ := p.notifier(p.connect())
 	sender.Notify(notification(2))
-	testdb.Receive(p, heard[2], "the notification")
-	p.quiet(heard[:]...)
+	testdb.Receive(p, woken[2], "the notification")
+	p.quiet(woken[:]...)
 	sender.Notify(notification(11))
 	sender.Notify(notification(13))
-	testdb.Receive(p, heard[1], "the notification")
-	testdb.Receive(p, heard[3], "the notification")
-	p.quiet(heard[:]...)
+	testdb.Receive(p, woken[1], "the notification")
+	testdb.Receive(p, woken[3], "the notification")
+	p.quiet(woken[:]...)
 	sender.Notify(chanq.Notification{Queue: work})
-	for i := range heard {
-		testdb.Receive(p, heard[i], "one for all")
+	for i := range woken {
+		testdb.Receive(p, woken[i], "a notification for all slots")
 	}
 	for _, stop := range stops {
 		stop()
@@ -97,29 +97,29 @@ func TestANotificationWakesTheProcessesThatOwnOneOfItsSlots(t *testing.T) {
 }
 
 // A consumer whose slots move stops, and listens again at once.
-func TestAnOwnerThatListensAgainIsHeardAtOnce(t *testing.T) {
+func TestAnOwnerThatListensAgainReceivesAtOnce(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newDatabase(t)
 	b, _ := p.notifier(p.connect())
-	heard, stop := b.Listen(work, []int{1})
-	testdb.Receive(p, heard, "the first value")
+	woken, stop := b.Listen(work, []int{1})
+	testdb.Receive(p, woken, "the first value")
 	stop()
-	heard, stop = b.Listen(work, []int{2})
-	require.Len(t, heard, 1, "the session listens")
-	<-heard
+	woken, stop = b.Listen(work, []int{2})
+	require.Len(t, woken, 1, "the session listens")
+	<-woken
 	sender, _ := p.notifier(p.connect())
 	sender.Notify(notification(1))
-	p.quiet(heard)
+	p.quiet(woken)
 	sender.Notify(notification(2))
-	testdb.Receive(p, heard, "the notification")
+	testdb.Receive(p, woken, "the notification")
 	stop()
-	testdb.Eventually(p, "it does not listen for long", func() bool { return p.shared() == 0 })
+	testdb.Eventually(p, "the session stops listening soon", func() bool { return p.shared() == 0 })
 }
 
 // A notification is sent only to a listener.
-func TestWithoutAnOwnerThatListensNothingIsSent(t *testing.T) {
+func TestNothingIsSentWithoutAListeningOwner(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newDatabase(t)
 	listener, err := p.admin.Conn(p.Context())
 	require.NoError(t, err)
 	defer listener.Close()
@@ -137,20 +137,20 @@ func TestWithoutAnOwnerThatListensNothingIsSent(t *testing.T) {
 		sender.Notify(notification(7))
 		require.False(p, sent(), "no process listens")
 		b, _ := p.notifier(p.connect())
-		heard, stop := b.Listen(work, []int{1})
+		woken, stop := b.Listen(work, []int{1})
 		defer stop()
-		testdb.Receive(p, heard, "the first value")
+		testdb.Receive(p, woken, "the first value")
 		sender.Notify(notification(7))
 		require.True(p, sent())
-		p.quiet(heard)
+		p.quiet(woken)
 		return nil
 	}))
 }
 
-// The session that listens takes the lock while a sender has it for a moment.
+// The session of the listener waits for the lock, which a sender holds for a moment.
 func TestAnOwnerWaitsForTheLockOfASender(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newDatabase(t)
 	tx, err := p.admin.BeginTx(p.Context(), nil)
 	require.NoError(t, err)
 	defer tx.Rollback()
@@ -158,30 +158,30 @@ func TestAnOwnerWaitsForTheLockOfASender(t *testing.T) {
 	require.NoError(t, tx.QueryRowContext(p.Context(), "SELECT pg_try_advisory_xact_lock(1667788401, $1)", pgnotify.BaseOf(work)+4).Scan(&got))
 	require.True(t, got)
 	b, _ := p.notifier(p.connect())
-	heard, stop := b.Listen(work, []int{1})
+	woken, stop := b.Listen(work, []int{1})
 	defer stop()
-	p.quiet(heard)
+	p.quiet(woken)
 	require.NoError(t, tx.Commit())
-	testdb.Receive(p, heard, "the first value")
+	testdb.Receive(p, woken, "the first value")
 	require.Equal(t, 1, p.shared())
 	require.NoError(t, b.Err())
 }
 
-// Consumers poll until the connection is there again.
-func TestOwnersOfALostConnectionAreNotHeard(t *testing.T) {
+// Consumers poll until there is a connection again.
+func TestOwnersPollWhileTheConnectionIsLost(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newDatabase(t)
 	b, changed := p.notifier(p.connect())
-	heard, stop := b.Listen(work, []int{1})
-	testdb.Receive(p, heard, "the first value")
+	woken, stop := b.Listen(work, []int{1})
+	testdb.Receive(p, woken, "the first value")
 	_, err := p.admin.ExecContext(p.Context(), "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())")
 	require.NoError(t, err)
-	_, open := <-heard
+	_, open := <-woken
 	require.False(t, open)
 	stop()
-	require.Error(t, testdb.Receive(p, changed, "that it is not heard"))
-	heard, stop = b.Listen(work, []int{1})
+	require.Error(t, testdb.Receive(p, changed, "that notifications do not arrive"))
+	woken, stop = b.Listen(work, []int{1})
 	defer stop()
-	testdb.Receive(p, heard, "the first value")
+	testdb.Receive(p, woken, "the first value")
 	require.Equal(t, 1, p.shared())
 }

@@ -74,39 +74,39 @@ var ErrDriver = errors.New("pgnotify: only the driver github.com/jackc/pgx/v5/st
 // one for each of its checks; the sender (notify.go), from the first Notify on; and those of
 // its Status.
 type Notifier struct {
-	db     *sql.DB
-	status *status.Status
-	own    string          // the channel on which it hears itself
-	open   context.Context // until Close
-	close  context.CancelFunc
-	rings  context.Context // until lastRings after that
-	hush   context.CancelFunc
-	joined sync.WaitGroup
-	soon   chan struct{} // of capacity 1: there is something to ring for
-	pace   pace
+	db          *sql.DB
+	status      *status.Status
+	own         string          // the channel of its notifications to itself
+	open        context.Context // until Close
+	close       context.CancelFunc
+	sending     context.Context // until lastNotifications after Close
+	stopSending context.CancelFunc
+	joined      sync.WaitGroup
+	soon        chan struct{} // of capacity 1: there is a notification to send
+	pace        pace
 
 	mu        sync.Mutex // guards what follows; held for moments, not during a statement
 	closed    bool
 	listens   bool // there is a listener
 	sends     bool // there is a sender
-	lines     map[string]*waitedQueue
+	plain     map[string]*waitedQueue
 	owners    map[string]*ownerQueue
 	unsent    map[string]*pending
 	dirty     bool               // the listener has something to do
 	interrupt context.CancelFunc // of its wait for a notification; nil: it does not wait
 }
 
-// lastRings is for how long Close still rings.
-const lastRings = time.Second
+// lastNotifications is for how long Close still sends notifications.
+const lastNotifications = time.Second
 
 // New returns a Notifier on db, which must outlive it. It makes no database call.
 func New(db *sql.DB, cfg Config) *Notifier {
 	b := &Notifier{
 		db: db, status: status.New(cfg.Changed), own: channels + "self_" + strings.ToLower(rand.Text()),
-		soon: make(chan struct{}, 1), lines: map[string]*waitedQueue{}, owners: map[string]*ownerQueue{}, unsent: map[string]*pending{}, pace: usual,
+		soon: make(chan struct{}, 1), plain: map[string]*waitedQueue{}, owners: map[string]*ownerQueue{}, unsent: map[string]*pending{}, pace: usual,
 	}
 	b.open, b.close = context.WithCancel(context.Background())
-	b.rings, b.hush = context.WithCancel(context.Background())
+	b.sending, b.stopSending = context.WithCancel(context.Background())
 	return b
 }
 
@@ -118,11 +118,11 @@ func (b *Notifier) Close() error {
 	b.closed = true
 	b.mu.Unlock()
 	b.close()
-	enough := time.AfterFunc(lastRings, b.hush)
+	enough := time.AfterFunc(lastNotifications, b.stopSending)
 	b.status.Close()
 	b.joined.Wait()
 	enough.Stop()
-	b.hush()
+	b.stopSending()
 	return nil
 }
 

@@ -17,58 +17,57 @@ import (
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
-// place is a database, to which a test connects as often as it plays processes.
-type place struct {
+// database is a database, to which a test connects once for each process that it simulates.
+type database struct {
 	*testing.T
 	config *pgx.ConnConfig
 	admin  *sql.DB
 }
 
-func newPlace(t *testing.T) *place { return placeAt(t, pgtest.Config(t)) }
+func newDatabase(t *testing.T) *database { return databaseAt(t, pgtest.Config(t)) }
 
-func placeAt(t *testing.T, config *pgx.ConnConfig) *place {
-	p := &place{T: t, config: config}
+func databaseAt(t *testing.T, config *pgx.ConnConfig) *database {
+	p := &database{T: t, config: config}
 	p.admin = p.connect()
 	return p
 }
 
-// connect is a process's *sql.DB.
-func (p *place) connect() *sql.DB {
+// connect returns the *sql.DB of a process.
+func (p *database) connect() *sql.DB {
 	db := stdlib.OpenDB(*p.config)
 	p.Cleanup(func() { require.NoError(p, db.Close()) })
 	return db
 }
 
-// notifier is a process's, which tells whether it is heard.
-func (p *place) notifier(db *sql.DB) (*pgnotify.Notifier, chan error) {
+// notifier returns the Notifier of a process, and the values that it passes to Changed.
+func (p *database) notifier(db *sql.DB) (*pgnotify.Notifier, chan error) {
 	changed := make(chan error, 100)
 	b := pgnotify.New(db, pgnotify.Config{Changed: func(err error) { changed <- err }})
 	p.Cleanup(func() { require.NoError(p, b.Close()) })
 	return b, changed
 }
 
-// process opens the queue as a process of its own would.
-func (p *place) process() (*chanq.Queue[string], *pgnotify.Notifier) {
+// process opens the queue with a *sql.DB and a Notifier of its own.
+func (p *database) process() (*chanq.Queue[string], *pgnotify.Notifier) {
 	db := p.connect()
 	b, _ := p.notifier(db)
 	return testdb.OpenOn[string](p, db, "work", chanq.Config{Notifier: b}), b
 }
 
-func (p *place) migrate() {
+func (p *database) migrate() {
 	require.NoError(p, chanq.Migrate(p.Context(), p.admin, "work", chanq.Config{}))
 }
 
-// seldom has a consumer look only when it is woken, once it has sat down.
-var seldom = chanq.ConsumerConfig{PollEvery: time.Hour}
+// rarely is the config of a consumer that polls only when it is woken, once it listens.
+var rarely = chanq.ConsumerConfig{PollEvery: time.Hour}
 
 const work = "public.work"
 
-// asleep waits until a consumer sits, has looked since it did, and had the time to fall
-// asleep.
-func (p *place) asleep(c *chanq.Consumer[string], b *pgnotify.Notifier) {
-	testdb.Eventually(p, "it sits", func() bool { return b.Chair(work) >= 0 })
+// asleep waits until a consumer has a listener slot, has polled since, and is idle.
+func (p *database) asleep(c *chanq.Consumer[string], b *pgnotify.Notifier) {
+	testdb.Eventually(p, "it has a listener slot", func() bool { return b.Slot(work) >= 0 })
 	looks := int64(-1)
-	testdb.Eventually(p, "it sleeps", func() bool {
+	testdb.Eventually(p, "it is idle", func() bool {
 		before := looks
 		looks = c.Stats().Looks + c.Stats().EmptyClaims
 		p.settle(20 * time.Millisecond)
@@ -76,16 +75,16 @@ func (p *place) asleep(c *chanq.Consumer[string], b *pgnotify.Notifier) {
 	})
 }
 
-// settle is a time in which nothing is to happen.
-func (p *place) settle(d time.Duration) {
+// settle waits for d, in which nothing should happen.
+func (p *database) settle(d time.Duration) {
 	select {
 	case <-p.Context().Done():
 	case <-time.After(d):
 	}
 }
 
-// taken is how many chairs are, and who sits there.
-func (p *place) taken() (pids []int) {
+// taken returns the server processes that hold listener slots.
+func (p *database) taken() (pids []int) {
 	rows, err := p.admin.QueryContext(p.Context(), `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = 1667788401 AND mode = 'ExclusiveLock'
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
 	require.NoError(p, err)
@@ -99,19 +98,19 @@ func (p *place) taken() (pids []int) {
 	return pids
 }
 
-// pass sends a message that the consumer has without looking, and acks it.
-func (p *place) pass(by *chanq.Producer[string], to *chanq.Consumer[string]) {
+// pass sends a message, receives it from the consumer, and acks it.
+func (p *database) pass(by *chanq.Producer[string], to *chanq.Consumer[string]) {
 	testdb.SendBy(p, by, chanq.Message[string]{Body: "a"})
 	require.NoError(p, testdb.Take(p, to, 1)[0].Ack())
 }
 
-func TestASleeperOfAnotherProcessHasEachMessageWithoutLooking(t *testing.T) {
+func TestAnIdleConsumerOfAnotherProcessGetsEachMessageWithoutPolling(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newDatabase(t)
 	p.migrate()
 	sends, _ := p.process()
 	reads, b := p.process()
-	producer, c := testdb.Produce(p, sends, chanq.ProducerConfig{}), testdb.Start(p, reads, seldom)
+	producer, c := testdb.Produce(p, sends, chanq.ProducerConfig{}), testdb.Start(p, reads, rarely)
 	var slowest time.Duration
 	for range 20 {
 		p.asleep(c, b)
@@ -121,18 +120,18 @@ func TestASleeperOfAnotherProcessHasEachMessageWithoutLooking(t *testing.T) {
 	}
 	s := c.Stats()
 	t.Logf("slowest %v; %+v", slowest, s)
-	require.LessOrEqual(t, s.Looks+s.EmptyClaims, int64(2*20+20), "it does not look instead")
+	require.LessOrEqual(t, s.Looks+s.EmptyClaims, int64(2*20+20), "it does not poll instead")
 	require.Len(t, p.taken(), 1)
 }
 
-// The sender's transaction tells nobody: the caller says when it is committed.
-func TestWakeRingsForATransaction(t *testing.T) {
+// A transaction of the caller notifies no consumer; the caller calls Wake after the commit.
+func TestWakeNotifiesForATransaction(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newDatabase(t)
 	p.migrate()
 	sends, _ := p.process()
 	reads, b := p.process()
-	c := testdb.Start(p, reads, seldom)
+	c := testdb.Start(p, reads, rarely)
 	p.asleep(c, b)
 	tx, err := p.admin.BeginTx(p.Context(), nil)
 	require.NoError(t, err)
@@ -140,96 +139,96 @@ func TestWakeRingsForATransaction(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, tx.Commit())
 	p.settle(50 * time.Millisecond)
-	require.Empty(t, c.C(), "nobody rang")
+	require.Empty(t, c.C(), "no notification was sent")
 	sends.Wake()
 	testdb.Take(p, c, 1)
 }
 
-func TestFourSitAndAMessageWakesOneOfThem(t *testing.T) {
+func TestAMessageWakesOneOfFourConsumers(t *testing.T) {
 	t.Parallel()
 	const n = 6
-	p := newPlace(t)
-	var heard [n]<-chan struct{}
+	p := newDatabase(t)
+	var woken [n]<-chan struct{}
 	var stops [n]func()
 	var notifiers [n]*pgnotify.Notifier
 	for i := range n {
 		notifiers[i], _ = p.notifier(p.connect())
-		heard[i], stops[i] = notifiers[i].Listen(work, nil)
+		woken[i], stops[i] = notifiers[i].Listen(work, nil)
 	}
-	sitting := func() (who []int) {
+	listeners := func() (indexes []int) {
 		for i := range n {
-			if notifiers[i].Chair(work) >= 0 {
-				who = append(who, i)
+			if notifiers[i].Slot(work) >= 0 {
+				indexes = append(indexes, i)
 			}
 		}
-		return who
+		return indexes
 	}
-	testdb.Eventually(p, "four sit", func() bool { return len(sitting()) == 4 })
-	p.settle(2 * time.Second) // all have tried again
-	who := sitting()
-	require.Len(t, who, 4)
+	testdb.Eventually(p, "four have listener slots", func() bool { return len(listeners()) == 4 })
+	p.settle(2 * time.Second) // the others have tried again
+	indexes := listeners()
+	require.Len(t, indexes, 4)
 	require.Len(t, p.taken(), 4)
-	for _, i := range who {
-		testdb.Receive(p, heard[i], "the first value")
+	for _, i := range indexes {
+		testdb.Receive(p, woken[i], "the first value")
 	}
-	sum := func() (rung int) {
+	sum := func() (notified int) {
 		for i := range n {
-			rung += len(heard[i])
+			notified += len(woken[i])
 		}
-		return rung
+		return notified
 	}
 	sender, _ := p.notifier(p.connect())
 	sender.Notify(chanq.Notification{Queue: work, Messages: 1})
-	testdb.Eventually(p, "one is woken", func() bool { return sum() == 1 })
+	testdb.Eventually(p, "one consumer is woken", func() bool { return sum() == 1 })
 	p.settle(100 * time.Millisecond)
 	require.Equal(t, 1, sum())
 	sender.Notify(chanq.Notification{Queue: work, Messages: 1000})
 	testdb.Eventually(p, "all are woken", func() bool { return sum() == 4 })
 
 	sender.Notify(chanq.Notification{Queue: "public.another", Messages: 1000})
-	stops[who[0]]()
-	testdb.Eventually(p, "another finds the chair", func() bool { return len(sitting()) == 4 && notifiers[who[0]].Chair(work) < 0 })
-	for _, i := range sitting() {
-		testdb.Receive(p, heard[i], "the first value, or the ring")
+	stops[indexes[0]]()
+	testdb.Eventually(p, "another one takes the listener slot", func() bool { return len(listeners()) == 4 && notifiers[indexes[0]].Slot(work) < 0 })
+	for _, i := range listeners() {
+		testdb.Receive(p, woken[i], "the first value, or the notification")
 	}
 	sender.Notify(chanq.Notification{Queue: work, Messages: 1000})
 	testdb.Eventually(p, "it is woken", func() bool { return sum() >= 4 })
 	for _, stop := range stops {
 		stop()
 	}
-	testdb.Eventually(p, "nobody sits", func() bool { return len(p.taken()) == 0 })
+	testdb.Eventually(p, "all listener slots are free", func() bool { return len(p.taken()) == 0 })
 }
 
-// What was sent to one who did not hear it any more is another's.
-func TestARingThatWasNotHeardIsHandedOn(t *testing.T) {
+// A consumer that stopped before it received a notification passes it on to another process.
+func TestANotificationThatWasNotReceivedIsPassedOn(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newDatabase(t)
 	first, _ := p.notifier(p.connect())
 	second, _ := p.notifier(p.connect())
-	heard, stop := first.Listen(work, nil)
-	testdb.Receive(p, heard, "the first value")
+	woken, stop := first.Listen(work, nil)
+	testdb.Receive(p, woken, "the first value")
 	sender, _ := p.notifier(p.connect())
 	sender.Notify(chanq.Notification{Queue: work, Messages: 1})
-	testdb.Eventually(p, "it is rung", func() bool { return len(heard) == 1 })
+	testdb.Eventually(p, "it is notified", func() bool { return len(woken) == 1 })
 	late, end := second.Listen(work, nil)
 	defer end()
 	testdb.Receive(p, late, "the first value")
-	stop() // and did not take it
-	testdb.Receive(p, late, "what the first one was rung for")
+	stop() // without receiving the notification
+	testdb.Receive(p, late, "the notification of the first one")
 }
 
-func TestAConsumerWhoseReadersAreBusyGivesItsChairUp(t *testing.T) {
+func TestABusyConsumerReleasesItsListenerSlot(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newDatabase(t)
 	p.migrate()
 	sends, _ := p.process()
 	busy, notifier := p.process()
-	producer, c := testdb.Produce(p, sends, chanq.ProducerConfig{}), testdb.Start(p, busy, seldom)
+	producer, c := testdb.Produce(p, sends, chanq.ProducerConfig{}), testdb.Start(p, busy, rarely)
 	p.asleep(c, notifier)
-	testdb.SendBy(p, producer, testdb.Texts("a", "b")...) // nobody takes them
-	testdb.Eventually(p, "its chair is free", func() bool { return len(p.taken()) == 0 })
+	testdb.SendBy(p, producer, testdb.Texts("a", "b")...) // no reader receives them
+	testdb.Eventually(p, "its listener slot is free", func() bool { return len(p.taken()) == 0 })
 	reads, second := p.process()
-	idle := testdb.Start(p, reads, seldom)
+	idle := testdb.Start(p, reads, rarely)
 	p.asleep(idle, second)
 	// The busy one has doubling pauses before its next look, and may find a message before the idle one has claimed it.
 	for sent := 3; ; sent++ {
@@ -245,15 +244,15 @@ func TestAConsumerWhoseReadersAreBusyGivesItsChairUp(t *testing.T) {
 	}
 }
 
-func TestAConnectionThatIsLostIsBackSoonAndWhatCameMeanwhileIsFound(t *testing.T) {
+func TestALostConnectionIsReplacedAndMessagesSentMeanwhileAreFound(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newDatabase(t)
 	p.migrate()
 	sends, _ := p.process()
 	db := p.connect()
 	b, changed := p.notifier(db)
 	producer := testdb.Produce(p, sends, chanq.ProducerConfig{})
-	c := testdb.Start(p, testdb.OpenOn[string](p, db, "work", chanq.Config{Notifier: b}), seldom)
+	c := testdb.Start(p, testdb.OpenOn[string](p, db, "work", chanq.Config{Notifier: b}), rarely)
 	p.asleep(c, b)
 	for range 3 {
 		killed := time.Now()
@@ -262,8 +261,8 @@ func TestAConnectionThatIsLostIsBackSoonAndWhatCameMeanwhileIsFound(t *testing.T
 			require.NoError(t, err)
 		}
 		p.pass(producer, c)
-		require.Error(t, testdb.Receive(p, changed, "that it is not heard"))
-		require.NoError(t, testdb.Receive(p, changed, "that it is heard again"))
+		require.Error(t, testdb.Receive(p, changed, "that notifications do not arrive"))
+		require.NoError(t, testdb.Receive(p, changed, "that notifications arrive again"))
 		p.asleep(c, b)
 		t.Log("back after", time.Since(killed))
 		require.Less(t, time.Since(killed), 5*testdb.Slowness*time.Second)
@@ -271,55 +270,55 @@ func TestAConnectionThatIsLostIsBackSoonAndWhatCameMeanwhileIsFound(t *testing.T
 	}
 }
 
-func TestWhatADriverKeepsToItselfIsFoundOut(t *testing.T) {
+func TestADriverThatDropsNotificationsIsReported(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newDatabase(t)
 	p.config.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {}
 	changed := make(chan error, 10)
 	b := pgnotify.Paced(pgnotify.New(p.connect(), pgnotify.Config{Changed: func(err error) { changed <- err }}), 100*time.Millisecond, time.Second, time.Hour)
 	defer b.Close()
-	heard, stop := b.Listen(work, nil)
+	woken, stop := b.Listen(work, nil)
 	defer stop()
-	require.ErrorIs(t, testdb.Receive(p, changed, "word of it"), pgnotify.ErrSilent)
+	require.ErrorIs(t, testdb.Receive(p, changed, "the report"), pgnotify.ErrSilent)
 	require.ErrorIs(t, b.Err(), pgnotify.ErrSilent)
-	require.Empty(t, heard)
+	require.Empty(t, woken)
 	require.Empty(t, p.taken())
 }
 
-// A connection on which nothing comes any more, and nobody says so.
-func TestAConnectionThatHasFallenSilentIsFoundOut(t *testing.T) {
+// The server process of the connection is stopped: nothing arrives, and there is no error.
+func TestAConnectionThatDeliversNothingIsReported(t *testing.T) {
 	t.Parallel()
-	config, err := pgx.ParseConfig(pgtest.StartCluster(t).DSN()) // of its own: one of its processes stands still
+	config, err := pgx.ParseConfig(pgtest.StartCluster(t).DSN()) // of its own: one of its processes is stopped
 	require.NoError(t, err)
-	p := placeAt(t, config)
+	p := databaseAt(t, config)
 	changed := make(chan error, 10)
 	b := pgnotify.Paced(pgnotify.New(p.connect(), pgnotify.Config{Changed: func(err error) { changed <- err }}), 200*time.Millisecond, 100*time.Millisecond, time.Hour)
 	defer b.Close()
-	heard, stop := b.Listen(work, nil)
+	woken, stop := b.Listen(work, nil)
 	defer stop()
-	testdb.Receive(p, heard, "the first value")
+	testdb.Receive(p, woken, "the first value")
 	p.settle(500 * time.Millisecond)
-	require.Empty(t, changed, "it is heard by itself, again and again")
+	require.Empty(t, changed, "its checks arrive")
 	pid := p.taken()[0]
 	freeze(t, pid)
 	defer thaw(t, pid)
-	require.ErrorIs(t, testdb.Receive(p, changed, "that it is not heard"), pgnotify.ErrSilent)
-	_, open := <-heard
+	require.ErrorIs(t, testdb.Receive(p, changed, "that notifications do not arrive"), pgnotify.ErrSilent)
+	_, open := <-woken
 	require.False(t, open)
 }
 
-func TestAfterCloseNobodyIsHeard(t *testing.T) {
+func TestCloseEndsTheListenersAndReleasesTheirLocks(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newDatabase(t)
 	b, _ := p.notifier(p.connect())
-	heard, stop := b.Listen(work, nil)
-	testdb.Receive(p, heard, "the first value")
+	woken, stop := b.Listen(work, nil)
+	testdb.Receive(p, woken, "the first value")
 	require.NoError(t, b.Close())
-	_, open := <-heard
+	_, open := <-woken
 	require.False(t, open)
 	stop()
-	heard, stop = b.Listen(work, nil)
-	_, open = <-heard
+	woken, stop = b.Listen(work, nil)
+	_, open = <-woken
 	require.False(t, open)
 	stop()
 	b.Notify(chanq.Notification{Queue: work})

@@ -18,43 +18,43 @@ import (
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
-// A pooler gives each transaction, or statement, a session that others have, too.
-func TestBehindAPoolerItIsToldOnceAndConsumersPoll(t *testing.T) {
+// A pooler gives each transaction, or statement, a session that other clients also use.
+func TestAPoolerIsReportedOnceAndConsumersPoll(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"transaction", "statement"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t)
+			p := newDatabase(t)
 			p.migrate()
-			pooled := placeAt(t, pgtest.StartPooler(t, p.config, mode).Config())
+			pooled := databaseAt(t, pgtest.StartPooler(t, p.config, mode).Config())
 			changed := make(chan error, 10)
 			db := pooled.connect()
 			began := time.Now()
 			b := pgnotify.Paced(pgnotify.New(db, pgnotify.Config{Changed: func(err error) { changed <- err }}), time.Second, 10*time.Second, 100*time.Millisecond)
 			defer b.Close()
-			// In statement mode the queue goes round it: it needs transactions.
+			// In statement mode the queue bypasses the pooler, since it needs transactions.
 			consumes := db
 			if mode == "statement" {
 				consumes = p.admin
 			}
 			c := testdb.Start(p, testdb.OpenOn[string](p, consumes, "work", chanq.Config{Notifier: b}), chanq.ConsumerConfig{})
-			require.ErrorIs(t, testdb.Receive(p, changed, "word of it"), pgnotify.ErrSilent)
-			t.Log("told after", time.Since(began))
+			require.ErrorIs(t, testdb.Receive(p, changed, "the report"), pgnotify.ErrSilent)
+			t.Log("reported after", time.Since(began))
 			require.Less(t, time.Since(began), 2*testdb.Slowness*time.Second)
 			sends, _ := p.process()
 			producer := testdb.Produce(p, sends, chanq.ProducerConfig{})
 			p.pass(producer, c)
-			p.settle(4 * time.Second) // it has tried again and again
-			require.Empty(t, changed, "it is told once")
-			require.Empty(t, p.taken(), "no session has a chair that nobody can give back")
+			p.settle(4 * time.Second) // it has tried several times
+			require.Empty(t, changed, "it is reported once")
+			require.Empty(t, p.taken(), "no session holds a listener slot that cannot be released")
 			require.LessOrEqual(t, len(p.listening(pooled)), 1)
 			require.NoError(t, c.Shutdown(testdb.Soon(p)))
 		})
 	}
 }
 
-// listening is what the session listens to that a pooler gives next.
-func (p *place) listening(pooled *place) (channels []string) {
+// listening returns the channels of the session that the pooler gives next.
+func (p *database) listening(pooled *database) (channels []string) {
 	rows, err := pooled.admin.QueryContext(p.Context(), "SELECT pg_listening_channels()")
 	require.NoError(p, err)
 	defer rows.Close()
@@ -67,56 +67,56 @@ func (p *place) listening(pooled *place) (channels []string) {
 	return channels
 }
 
-// Queues go through the pooler, and their notifier round it.
-func TestANotifierRoundThePoolerWakesConsumersBehindIt(t *testing.T) {
+// Queues go through the pooler, and their Notifier bypasses it.
+func TestANotifierThatBypassesThePoolerWakesConsumersBehindIt(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newDatabase(t)
 	p.migrate()
-	pooled := placeAt(t, pgtest.StartPooler(t, p.config, "transaction").Config())
+	pooled := databaseAt(t, pgtest.StartPooler(t, p.config, "transaction").Config())
 	process := func() (*chanq.Queue[string], *pgnotify.Notifier) {
 		b, _ := p.notifier(p.connect())
 		return testdb.OpenOn[string](p, pooled.connect(), "work", chanq.Config{Notifier: b}), b
 	}
 	sends, _ := process()
 	reads, b := process()
-	producer, c := testdb.Produce(p, sends, chanq.ProducerConfig{}), testdb.Start(p, reads, seldom)
+	producer, c := testdb.Produce(p, sends, chanq.ProducerConfig{}), testdb.Start(p, reads, rarely)
 	for range 3 {
 		p.asleep(c, b)
 		p.pass(producer, c)
 	}
 }
 
-// A pooler that is taken away, and one that gives whole sessions, are heard through.
-func TestWhenThePoolerGoesRingsAreHeard(t *testing.T) {
+// Notifications arrive again after the pooler was removed, and through a pooler in session mode.
+func TestNotificationsArriveOnceThePoolerIsGone(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newDatabase(t)
 	p.migrate()
 	transactions := pgtest.StartPooler(t, p.config, "transaction")
 	sessions := pgtest.StartPooler(t, p.config, "session")
-	way := &detour{}
-	way.to.Store(transactions.Config())
+	path := &detour{}
+	path.to.Store(transactions.Config())
 	changed := make(chan error, 10)
-	db := way.open(t)
+	db := path.open(t)
 	b := pgnotify.Paced(pgnotify.New(db, pgnotify.Config{Changed: func(err error) { changed <- err }}), 300*time.Millisecond, 200*time.Millisecond, 200*time.Millisecond)
 	defer b.Close()
-	c := testdb.Start(p, testdb.OpenOn[string](p, p.connect(), "work", chanq.Config{Notifier: b}), seldom)
-	require.ErrorIs(t, testdb.Receive(p, changed, "word of it"), pgnotify.ErrSilent)
-	way.to.Store(sessions.Config())
+	c := testdb.Start(p, testdb.OpenOn[string](p, p.connect(), "work", chanq.Config{Notifier: b}), rarely)
+	require.ErrorIs(t, testdb.Receive(p, changed, "the report"), pgnotify.ErrSilent)
+	path.to.Store(sessions.Config())
 	transactions.Stop()
-	require.NoError(t, testdb.Receive(p, changed, "that it is heard"))
+	require.NoError(t, testdb.Receive(p, changed, "that notifications arrive"))
 	sends, _ := p.process()
 	producer := testdb.Produce(p, sends, chanq.ProducerConfig{})
 	p.asleep(c, b)
 	p.pass(producer, c)
-	way.to.Store(p.config)
+	path.to.Store(p.config)
 	sessions.Stop()
 	require.Error(t, testdb.Receive(p, changed, "that the pooler is lost"))
-	require.NoError(t, testdb.Receive(p, changed, "that it is heard again"))
+	require.NoError(t, testdb.Receive(p, changed, "that notifications arrive again"))
 	p.asleep(c, b)
 	p.pass(producer, c)
 }
 
-// detour is a *sql.DB's way to the server, which may change.
+// detour is the connector of a *sql.DB whose server may change.
 type detour struct {
 	to atomic.Pointer[pgx.ConnConfig]
 }

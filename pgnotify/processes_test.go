@@ -59,25 +59,25 @@ func read(ctx context.Context, dsn string, _ <-chan string) error {
 	return c.Shutdown(context.WithoutCancel(ctx))
 }
 
-// One that sits and is frozen is woken in vain; others find what it does not take at
-// their next look, and its chair when it is dead.
-func TestAProcessThatStandsStillDelaysNothingBeyondThePoll(t *testing.T) {
+// A stopped process keeps its listener slot and receives notifications without claiming. Other consumers find the messages at their
+// next poll, and acquire the slot when the process is dead.
+func TestAStoppedProcessDelaysNothingBeyondThePoll(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	config, err := pgx.ParseConfig(dsn)
 	require.NoError(t, err)
-	p := placeAt(t, config)
+	p := databaseAt(t, config)
 	p.migrate()
-	heard := make(chan string, 100)
-	stuck, err := child.Start(context.Background(), "read", dsn, func(line string) { heard <- line })
+	lines := make(chan string, 100)
+	stuck, err := child.Start(context.Background(), "read", dsn, func(line string) { lines <- line })
 	require.NoError(t, err)
 	defer func() { _ = stuck.Kill() }()
-	testdb.Eventually(p, "it sits", func() bool { return len(p.taken()) == 1 })
+	testdb.Eventually(p, "it has a listener slot", func() bool { return len(p.taken()) == 1 })
 	sends, _ := p.process()
 	producer := testdb.Produce(p, sends, chanq.ProducerConfig{})
 	testdb.SendBy(p, producer, chanq.Message[string]{Body: "hello"})
-	require.Equal(t, "hello", testdb.Receive(p, heard, "a message"))
-	p.settle(200 * time.Millisecond) // it has acked it, and sleeps
+	require.Equal(t, "hello", testdb.Receive(p, lines, "a message"))
+	p.settle(200 * time.Millisecond) // it has acked the message and is idle
 	freeze(t, stuck.PID())
 	reads, b := p.process()
 	c := testdb.Start(p, reads, chanq.ConsumerConfig{})
@@ -89,20 +89,20 @@ func TestAProcessThatStandsStillDelaysNothingBeyondThePoll(t *testing.T) {
 	}
 	thaw(t, stuck.PID())
 	require.NoError(t, stuck.Kill())
-	testdb.Eventually(p, "its chair is free", func() bool { return len(p.taken()) == 1 })
+	testdb.Eventually(p, "its listener slot is free", func() bool { return len(p.taken()) == 1 })
 	require.NoError(t, c.Shutdown(testdb.Soon(p)))
 }
 
-func TestAServerThatCrashesIsHeardAgainWhenItIsBack(t *testing.T) {
+func TestNotificationsArriveAgainAfterACrashOfTheServer(t *testing.T) {
 	t.Parallel()
 	server := pgtest.StartCluster(t)
 	config, err := pgx.ParseConfig(server.DSN())
 	require.NoError(t, err)
-	p := placeAt(t, config)
+	p := databaseAt(t, config)
 	p.migrate()
 	sends, _ := p.process()
 	reads, b := p.process()
-	producer, c := testdb.Produce(p, sends, chanq.ProducerConfig{}), testdb.Start(p, reads, seldom)
+	producer, c := testdb.Produce(p, sends, chanq.ProducerConfig{}), testdb.Start(p, reads, rarely)
 	p.asleep(c, b)
 	require.NoError(t, server.Crash())
 	testdb.Eventually(p, "it is noticed", func() bool { return b.Err() != nil })
@@ -114,15 +114,14 @@ func TestAServerThatCrashesIsHeardAgainWhenItIsBack(t *testing.T) {
 	p.pass(producer, c)
 }
 
-// NOTIFY in a transaction that writes holds a lock of the whole server until it is on
-// the disk. The server tells who waits for it for ten milliseconds, and its disk takes
-// longer.
+// NOTIFY in a transaction that writes holds a lock of the whole server until the commit is on the disk. The server logs waits of ten
+// milliseconds for the lock, and its disk takes longer.
 func TestNoCommitWaitsForAnother(t *testing.T) {
 	t.Parallel()
 	server := pgtest.StartCluster(t, "fsync=on", "commit_delay=20000", "commit_siblings=0", "log_lock_waits=on", "deadlock_timeout=10ms")
 	config, err := pgx.ParseConfig(server.DSN())
 	require.NoError(t, err)
-	p := placeAt(t, config)
+	p := databaseAt(t, config)
 	p.migrate()
 	waits := func() int {
 		text, err := os.ReadFile(filepath.Join(config.Host, "log"))
@@ -131,7 +130,7 @@ func TestNoCommitWaitsForAnother(t *testing.T) {
 	}
 	const senders, each = 8, 20
 	reads, b := p.process()
-	c := testdb.Start(p, reads, seldom)
+	c := testdb.Start(p, reads, rarely)
 	p.asleep(c, b)
 	var sending sync.WaitGroup
 	for range senders {
@@ -156,7 +155,7 @@ func TestNoCommitWaitsForAnother(t *testing.T) {
 	require.NoError(t, err)
 	for range senders {
 		sending.Go(func() {
-			if _, err := p.admin.ExecContext(p.Context(), "INSERT INTO others SELECT 1 FROM (SELECT pg_notify('others', '')) AS told"); err != nil {
+			if _, err := p.admin.ExecContext(p.Context(), "INSERT INTO others SELECT 1 FROM (SELECT pg_notify('others', '')) AS sent"); err != nil {
 				t.Error(err)
 			}
 		})

@@ -17,19 +17,19 @@ type session struct {
 	notifier *Notifier
 	conn     *pgx.Conn
 
-	heard time.Time // when the last notification came
+	arrived time.Time // when the last notification arrived
 
-	// A check is a notification to itself, with a number that no other has.
+	// A check is a notification to itself with a unique number.
 	nonce  string
-	check  chan error // gives how the sending went; nil: none is being sent
-	echoed bool       // the last one was heard
+	check  chan error // receives the error of the sending; nil: none is being sent
+	echoed bool       // the last check arrived
 	sent   time.Time  // when it was sent; zero: not yet
 }
 
-// serve hears until the connection fails, falls silent, or the Notifier is closed. Its error is
-// a deafError if it was heard before.
+// serve receives notifications until the connection fails, a check does not arrive, or the Notifier is closed. Its error is a
+// lostError if the connection had received notifications.
 func (s *session) serve() error {
-	// Before anything is taken that belongs to a session: a pooler may give ours to others.
+	// This comes before any lock of the session: a pooler may give the session to other clients.
 	if err := s.exec("LISTEN " + quoted(s.notifier.own)); err != nil {
 		return err
 	}
@@ -37,9 +37,8 @@ func (s *session) serve() error {
 	for !s.echoed {
 		if err := s.wait(mostWait); err != nil {
 			if errors.Is(err, ErrSilent) {
-				// The session that listens is another's by now: probably the one that a
-				// pooler gives us next. One that is not does no harm: the channel is always
-				// the same.
+				// Another client has the session that listens by now. The pooler probably gives it to this client next. If not, this
+				// does no harm: the channel is always the same.
 				_ = s.exec("UNLISTEN " + quoted(s.notifier.own))
 			}
 			return err
@@ -52,7 +51,7 @@ func (s *session) serve() error {
 	}
 	next, err := s.act()
 	if err != nil {
-		return err // what is refused once is refused again: not as soon as what was lost
+		return err // a refusal is repeated later than a lost connection
 	}
 	s.notifier.status.Set(nil)
 	for err == nil {
@@ -60,15 +59,15 @@ func (s *session) serve() error {
 			next, err = s.act()
 		}
 	}
-	return deafError{err}
+	return lostError{err}
 }
 
-// act does what there is to do, and returns for how long there is nothing more.
+// act runs the statements that there are, and returns for how long there is nothing to do.
 func (s *session) act() (time.Duration, error) {
 	for {
-		j, next, seated := s.notifier.todo(time.Now())
+		j, next, holds := s.notifier.todo(time.Now())
 		if j.text == "" {
-			if seated {
+			if holds {
 				next = min(next, s.pulse())
 			}
 			return next, nil
@@ -86,13 +85,12 @@ func (s *session) act() (time.Duration, error) {
 	}
 }
 
-// pulse checks that it is heard, if nothing was for long, and returns for how long it
-// need not.
+// pulse sends a check if no notification has arrived for a while, and returns the time until it is needed again.
 func (s *session) pulse() time.Duration {
 	if !s.echoed || s.check != nil {
 		return mostWait // one is on its way
 	}
-	left := time.Until(s.heard.Add(s.notifier.pace.pulse))
+	left := time.Until(s.arrived.Add(s.notifier.pace.pulse))
 	if left <= 0 {
 		s.sendCheck()
 		return mostWait
@@ -119,8 +117,7 @@ func (s *session) query(text string) (n int, err error) {
 	return n, err
 }
 
-// wait waits for a notification, for something to do, or for the end of a time. It
-// returns an error if the connection is of no use any more.
+// wait waits for a notification, for something to do, or for the end of d. It returns an error if the connection is unusable.
 func (s *session) wait(d time.Duration) error {
 	if !s.sent.IsZero() {
 		d = min(d, time.Until(s.sent.Add(s.notifier.pace.silence)))
@@ -134,7 +131,7 @@ func (s *session) wait(d time.Duration) error {
 	s.notifier.waited()
 	switch {
 	case n != nil:
-		s.hear(n)
+		s.receive(n)
 	case s.notifier.open.Err() != nil:
 		return s.notifier.open.Err()
 	case s.conn.IsClosed():
@@ -143,31 +140,31 @@ func (s *session) wait(d time.Duration) error {
 	return s.checked()
 }
 
-// hear takes a notification.
-func (s *session) hear(n *pgconn.Notification) {
-	s.heard = time.Now()
+// receive handles a notification.
+func (s *session) receive(n *pgconn.Notification) {
+	s.arrived = time.Now()
 	if n.Channel == s.notifier.own {
 		if n.Payload == s.nonce {
 			s.echoed, s.sent = true, time.Time{}
 		}
 		return
 	}
-	if s.notifier.calledOwners(n.Channel, n.Payload) {
+	if s.notifier.receivedOwners(n.Channel, n.Payload) {
 		return
 	}
 	messages, err := strconv.Atoi(n.Payload)
 	if err != nil {
-		messages = many // somebody else's, who knows
+		messages = many // another program sent it
 	}
-	s.notifier.called(n.Channel, messages)
+	s.notifier.received(n.Channel, messages)
 }
 
 // sendCheck sends a notification to itself from another connection, and does not wait.
 func (s *session) sendCheck() {
 	s.check, s.echoed, s.nonce = make(chan error, 1), false, rand.Text()
 	b, check := s.notifier, s.check
-	text := fmt.Sprintf("SELECT pg_notify('%s', '%s')", b.own, s.nonce) // without arguments: nothing is prepared
-	b.joined.Go(func() {                                                // the listener is joined, too: it counts
+	text := fmt.Sprintf("SELECT pg_notify('%s', '%s')", b.own, s.nonce) // without arguments, so that no statement is prepared
+	b.joined.Go(func() {                                                // the listener keeps the WaitGroup above zero
 		ctx, cancel := context.WithTimeout(b.open, commandTimeout)
 		defer cancel()
 		_, err := b.db.ExecContext(ctx, text)
@@ -178,7 +175,7 @@ func (s *session) sendCheck() {
 	})
 }
 
-// checked is an error if a check could not be sent, or was not heard.
+// checked returns an error if a check could not be sent or did not arrive.
 func (s *session) checked() error {
 	select {
 	case err := <-s.check:

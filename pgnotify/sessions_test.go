@@ -21,15 +21,15 @@ import (
 )
 
 // admins runs statements on the database.
-func (p *place) admins(statements ...string) {
+func (p *database) admins(statements ...string) {
 	for _, s := range statements {
 		_, err := p.admin.ExecContext(p.Context(), s)
 		require.NoError(p, err)
 	}
 }
 
-// as is the same place for a role that may log in, and nothing else.
-func (p *place) as(settings ...string) *place {
+// as returns the same database for a role without permissions except LOGIN.
+func (p *database) as(settings ...string) *database {
 	role := p.config.Database + "_guest"
 	p.admins("CREATE ROLE " + role + " LOGIN")
 	p.Cleanup(func() {
@@ -41,108 +41,108 @@ func (p *place) as(settings ...string) *place {
 	}
 	config := p.config.Copy()
 	config.User = role
-	return placeAt(p.T, config)
+	return databaseAt(p.T, config)
 }
 
-func TestARoleWithoutRightsListensAndRingsWhateverItsTimeouts(t *testing.T) {
+func TestARoleWithoutPermissionsListensAndNotifiesDespiteTimeouts(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newDatabase(t)
 	settings := []string{"idle_in_transaction_session_timeout = '100ms'", "statement_timeout = '200ms'", "lock_timeout = '100ms'"}
 	var version int
 	require.NoError(t, p.admin.QueryRow("SELECT current_setting('server_version_num')::int").Scan(&version))
 	if version >= 140_000 { // 13 has no such setting
 		settings = append(settings, "idle_session_timeout = '400ms'")
 	}
-	guest := p.as(settings...)
-	b, changed := p.notifier(guest.connect())
-	heard, stop := b.Listen(work, nil)
+	limited := p.as(settings...)
+	b, changed := p.notifier(limited.connect())
+	woken, stop := b.Listen(work, nil)
 	defer stop()
-	testdb.Receive(p, heard, "the first value")
+	testdb.Receive(p, woken, "the first value")
 	p.settle(time.Second)
-	sender, _ := p.notifier(guest.connect())
+	sender, _ := p.notifier(limited.connect())
 	sender.Notify(chanq.Notification{Queue: work})
-	testdb.Receive(p, heard, "a ring")
+	testdb.Receive(p, woken, "a notification")
 	require.Empty(t, changed, "its connection was not lost")
 }
 
-func TestWhatIsRefusedIsToldOnceAndTriedSeldom(t *testing.T) {
+func TestARefusalIsReportedOnceAndSeldomRepeated(t *testing.T) {
 	t.Parallel()
 	for function, refused := range map[string]string{"pg_try_advisory_lock(int, int)": "SELECT i FROM", "pg_notify(text, text)": "SELECT pg_notify"} {
 		t.Run(refused, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t)
+			p := newDatabase(t)
 			p.admins("REVOKE EXECUTE ON FUNCTION " + function + " FROM PUBLIC")
-			guest := p.as()
+			limited := p.as()
 			tried := &tries{of: refused}
-			guest.config.Tracer = tried
-			b, changed := p.notifier(guest.connect())
-			heard, stop := b.Listen(work, nil)
+			limited.config.Tracer = tried
+			b, changed := p.notifier(limited.connect())
+			woken, stop := b.Listen(work, nil)
 			defer stop()
-			require.ErrorContains(t, testdb.Receive(p, changed, "word of it"), "permission denied")
+			require.ErrorContains(t, testdb.Receive(p, changed, "the report"), "permission denied")
 			p.settle(3 * time.Second)
-			require.Empty(t, changed, "it is told once")
-			require.Empty(t, heard)
+			require.Empty(t, changed, "it is reported once")
+			require.Empty(t, woken)
 			require.LessOrEqual(t, tried.n.Load(), int64(8))
 			p.admins("GRANT EXECUTE ON FUNCTION " + function + " TO PUBLIC")
-			require.NoError(t, testdb.Receive(p, changed, "that it is heard"))
-			testdb.Receive(p, heard, "the first value")
+			require.NoError(t, testdb.Receive(p, changed, "that notifications arrive"))
+			testdb.Receive(p, woken, "the first value")
 		})
 	}
 }
 
-func TestADatabaseOfOneConnectionIsLeftAlone(t *testing.T) {
+func TestANotifierTakesNoConnectionFromAPoolOfOne(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newDatabase(t)
 	db := p.connect()
 	db.SetMaxOpenConns(1)
 	changed := make(chan error, 10)
 	b := pgnotify.Paced(pgnotify.New(db, pgnotify.Config{Changed: func(err error) { changed <- err }}), time.Second, time.Minute, 100*time.Millisecond)
 	defer b.Close()
-	heard, stop := b.Listen(work, nil)
+	woken, stop := b.Listen(work, nil)
 	defer stop()
-	require.ErrorIs(t, testdb.Receive(p, changed, "word of it"), pgnotify.ErrOneConnection)
+	require.ErrorIs(t, testdb.Receive(p, changed, "the report"), pgnotify.ErrOneConnection)
 	require.NoError(t, db.PingContext(p.Context()))
 	db.SetMaxOpenConns(2)
-	require.NoError(t, testdb.Receive(p, changed, "that it is heard"))
-	testdb.Receive(p, heard, "the first value")
+	require.NoError(t, testdb.Receive(p, changed, "that notifications arrive"))
+	testdb.Receive(p, woken, "the first value")
 }
 
-// Whoever is told may take his time, and may panic.
-func TestWhoeverIsToldTheListenerReads(t *testing.T) {
+// Changed may block, and may panic.
+func TestASlowCallbackDoesNotStopTheListener(t *testing.T) {
 	t.Parallel()
 	server := pgtest.StartCluster(t) // of its own: others' listeners would hold its queue
 	config, err := pgx.ParseConfig(server.DSN())
 	require.NoError(t, err)
-	p := placeAt(t, config)
-	told, goOn := make(chan error, 10), make(chan struct{})
+	p := databaseAt(t, config)
+	reports, goOn := make(chan error, 10), make(chan struct{})
 	b := pgnotify.New(p.connect(), pgnotify.Config{Changed: func(err error) {
-		told <- err
+		reports <- err
 		<-goOn
-		panic("told")
+		panic("of Changed")
 	}})
 	defer b.Close()
 	back := sync.OnceFunc(func() { close(goOn) })
 	defer back()
-	heard, stop := b.Listen(work, nil)
-	testdb.Receive(p, heard, "the first value")
+	woken, stop := b.Listen(work, nil)
+	testdb.Receive(p, woken, "the first value")
 	stop()
-	heard, stop = b.Listen(work, nil)
-	testdb.Receive(p, heard, "the first value")
+	woken, stop = b.Listen(work, nil)
+	testdb.Receive(p, woken, "the first value")
 	p.admins(fmt.Sprintf("SELECT pg_terminate_backend(%d)", p.taken()[0]))
-	require.Error(t, testdb.Receive(p, told, "that it is lost"))
+	require.Error(t, testdb.Receive(p, reports, "that it is lost"))
 	testdb.Eventually(p, "it is lost", func() bool {
 		select {
-		case _, open := <-heard:
+		case _, open := <-woken:
 			return !open
 		default:
 			return false
 		}
 	})
 	stop()
-	heard, stop = b.Listen(work, nil)
+	woken, stop = b.Listen(work, nil)
 	defer stop()
-	testdb.Receive(p, heard, "the first value, though nobody has come back from telling")
-	channel := "chnq_" + fmt.Sprint(int(pgnotify.BaseOf(work))+b.Chair(work))
+	testdb.Receive(p, woken, "the first value, although Changed has not returned")
+	channel := "chnq_" + fmt.Sprint(int(pgnotify.BaseOf(work))+b.Slot(work))
 	p.admins(fmt.Sprintf("SELECT pg_notify('%s', repeat('x', 7000) || i) FROM generate_series(1, 600) AS i", channel))
 	testdb.Eventually(p, "the server's queue is empty", func() bool {
 		p.admins("SELECT pg_notify('others', repeat('x', 7000) || i) FROM generate_series(1, 10) AS i") // has the server clean up
@@ -151,21 +151,21 @@ func TestWhoeverIsToldTheListenerReads(t *testing.T) {
 		return usage < 1e-4
 	})
 	back()
-	require.NoError(t, testdb.Receive(p, told, "that it is heard again"))
+	require.NoError(t, testdb.Receive(p, reports, "that notifications arrive again"))
 }
 
 func TestOneConnectionListensForAllQueues(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newDatabase(t)
 	db := p.connect()
 	b, _ := p.notifier(db)
 	names := []string{"public.a", "public.b", "other.a", "other.b", `"Odd'; schema".ä`}
-	var heard []<-chan struct{}
+	var channels []<-chan struct{}
 	for _, name := range names {
-		ear, stop := b.Listen(name, nil)
+		c, stop := b.Listen(name, nil)
 		defer stop()
-		testdb.Receive(p, ear, "the first value")
-		heard = append(heard, ear)
+		testdb.Receive(p, c, "the first value")
+		channels = append(channels, c)
 	}
 	pids := p.taken()
 	require.Len(t, pids, len(names))
@@ -175,23 +175,23 @@ func TestOneConnectionListensForAllQueues(t *testing.T) {
 	sender, _ := p.notifier(p.connect())
 	for i, name := range names {
 		sender.Notify(chanq.Notification{Queue: name})
-		testdb.Receive(p, heard[i], "a ring")
+		testdb.Receive(p, channels[i], "a notification")
 		p.settle(30 * time.Millisecond)
-		for _, ear := range heard {
-			require.Empty(t, ear, "of nobody else")
+		for _, c := range channels {
+			require.Empty(t, c, "of no other queue")
 		}
 	}
 	require.LessOrEqual(t, db.Stats().OpenConnections, 2)
 }
 
-// A program that sends and ends, closes its notifier with its last statement.
-func TestWhatWasSentLastRings(t *testing.T) {
+// A program that sends and ends closes its Notifier right after its last statement.
+func TestCloseSendsPendingNotifications(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newDatabase(t)
 	b, _ := p.notifier(p.connect())
-	heard, stop := b.Listen(work, nil)
+	woken, stop := b.Listen(work, nil)
 	defer stop()
-	testdb.Receive(p, heard, "the first value")
+	testdb.Receive(p, woken, "the first value")
 	for range 5 {
 		db := p.connect()
 		sender := pgnotify.New(db, pgnotify.Config{})
@@ -199,10 +199,10 @@ func TestWhatWasSentLastRings(t *testing.T) {
 		sender.Notify(chanq.Notification{Queue: work})
 		sender.Notify(chanq.Notification{Queue: work})
 		require.NoError(t, sender.Close())
-		testdb.Receive(p, heard, "its ring")
+		testdb.Receive(p, woken, "its notification")
 		p.settle(50 * time.Millisecond)
 		select {
-		case <-heard: // there were two
+		case <-woken: // there were two
 		default:
 		}
 	}
@@ -213,19 +213,19 @@ func TestWhatWasSentLastRings(t *testing.T) {
 	require.Less(t, time.Since(began), 3*testdb.Slowness*time.Second, "but not for long")
 }
 
-func TestAnEarForEachMessageIsWoken(t *testing.T) {
+func TestOneConsumerIsWokenPerMessage(t *testing.T) {
 	t.Parallel()
 	const each = 8
-	p := newPlace(t)
+	p := newDatabase(t)
 	var waiters []<-chan struct{}
-	var of [2]int // who has been rung, of each process
+	var of [2]int // consumers of each process that were notified
 	for i := range of {
 		b, _ := p.notifier(p.connect())
 		for range each {
-			ear, stop := b.Listen(work, nil)
+			c, stop := b.Listen(work, nil)
 			defer stop()
-			waiters = append(waiters, ear)
-			testdb.Receive(p, ear, "the first value")
+			waiters = append(waiters, c)
+			testdb.Receive(p, c, "the first value")
 		}
 		sender, _ := p.notifier(p.connect())
 		for _, messages := range []int{1, 2, 5, 1000} {
@@ -234,12 +234,12 @@ func TestAnEarForEachMessageIsWoken(t *testing.T) {
 			if i == 1 && messages == 5 {
 				want = 6 // three of each
 			}
-			testdb.Eventually(p, "as many are woken", func() bool { return rung(waiters) >= want })
+			testdb.Eventually(p, "as many are woken", func() bool { return notified(waiters) >= want })
 			p.settle(50 * time.Millisecond)
-			require.Equal(t, want, rung(waiters), messages)
-			for _, ear := range waiters {
+			require.Equal(t, want, notified(waiters), messages)
+			for _, c := range waiters {
 				select {
-				case <-ear:
+				case <-c:
 				default:
 				}
 			}
@@ -247,14 +247,14 @@ func TestAnEarForEachMessageIsWoken(t *testing.T) {
 	}
 }
 
-func rung(waiters []<-chan struct{}) (n int) {
-	for _, ear := range waiters {
-		n += len(ear)
+func notified(waiters []<-chan struct{}) (n int) {
+	for _, c := range waiters {
+		n += len(c)
 	}
 	return n
 }
 
-func TestQueuesOfTheSameHashAreHeardApart(t *testing.T) {
+func TestQueuesWithTheSameHashDoNotDisturbEachOther(t *testing.T) {
 	t.Parallel()
 	byBase := map[int32]string{}
 	var one, two string
@@ -265,7 +265,7 @@ func TestQueuesOfTheSameHashAreHeardApart(t *testing.T) {
 		}
 		byBase[pgnotify.BaseOf(name)] = name
 	}
-	p := newPlace(t)
+	p := newDatabase(t)
 	b, _ := p.notifier(p.connect())
 	pgnotify.Lingering(b, 100*time.Millisecond)
 	first, leave := b.Listen(one, nil)
@@ -277,11 +277,11 @@ func TestQueuesOfTheSameHashAreHeardApart(t *testing.T) {
 	p.settle(500 * time.Millisecond)
 	sender, _ := p.notifier(p.connect())
 	sender.Notify(chanq.Notification{Queue: two})
-	testdb.Receive(p, second, "a ring")
+	testdb.Receive(p, second, "a notification")
 }
 
-// unreachable is a *sql.DB whose server does not answer.
-func (p *place) unreachable() *sql.DB {
+// unreachable returns a *sql.DB whose server does not answer.
+func (p *database) unreachable() *sql.DB {
 	config := p.config.Copy()
 	config.Host, config.Fallbacks = p.TempDir(), nil
 	db := stdlib.OpenDB(*config)
@@ -289,7 +289,7 @@ func (p *place) unreachable() *sql.DB {
 	return db
 }
 
-// tries counts statements that begin so.
+// tries counts statements with a prefix.
 type tries struct {
 	of string
 	n  atomic.Int64
@@ -306,20 +306,20 @@ func (t *tries) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQue
 // TraceQueryEnd implements pgx.QueryTracer.
 func (t *tries) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-func TestARingThatFailedIsRepeated(t *testing.T) {
+func TestAFailedNotificationIsRepeated(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newDatabase(t)
 	b, _ := p.notifier(p.connect())
-	heard, stop := b.Listen(work, nil)
+	woken, stop := b.Listen(work, nil)
 	defer stop()
-	testdb.Receive(p, heard, "the first value")
-	way := &detour{}
+	testdb.Receive(p, woken, "the first value")
+	path := &detour{}
 	nowhere := p.config.Copy()
 	nowhere.Host, nowhere.Fallbacks = p.TempDir(), nil
-	way.to.Store(nowhere)
-	sender, _ := p.notifier(way.open(t))
+	path.to.Store(nowhere)
+	sender, _ := p.notifier(path.open(t))
 	sender.Notify(chanq.Notification{Queue: work})
 	p.settle(100 * time.Millisecond)
-	way.to.Store(p.config)
-	testdb.Receive(p, heard, "the ring")
+	path.to.Store(p.config)
+	testdb.Receive(p, woken, "the notification")
 }

@@ -26,20 +26,20 @@ type Dialect interface {
 	Sealed(seal.Seal)
 	// Name is "sqlserver", "postgres" or "sqlite".
 	Name() string
-	// Traits says how statements of this dialect are best run.
+	// Traits returns how statements of this dialect are best run.
 	Traits() Traits
-	// Classify says what an error of the driver means for the statement that
+	// Classify returns what an error of the driver means for the statement that
 	// returned it: by error numbers, never by text.
 	Classify(error) Class
 	// Migrations lists the steps that bring the tables of one queue up to date,
 	// in order. Each statement may be run again without harm. The first makes the
 	// table of queues, if anything is made, and the last of each migration sees
 	// to it that the queue's version is no lower than the migration's number, so
-	// that what was run by hand is known, too.
+	// that migrations run by hand are also recorded.
 	Migrations(Names) []Migration
-	// View makes chanq_<queue>__messages, which shows what is in the queue to people and programs,
-	// and Procedures what sends to it by chanq_<queue>__send: none where the database has no
-	// procedures. Each statement may be run again without harm, and is a batch of its own.
+	// View creates chanq_<queue>__messages, which shows the messages of the queue to people and programs,
+	// and Procedures creates chanq_<queue>__send, which sends to it: none if the database has no
+	// procedures. Each statement can be repeated, and is a separate batch.
 	View(Names) []string
 	Procedures(Names) []string
 	// Fresh prepares a database for its first tables, outside of a transaction.
@@ -52,23 +52,23 @@ type Dialect interface {
 	Queue(Names) Queue
 	// Watch waits in the server until one of the queues has something to claim, for at most
 	// a time, and looks after each pause of every: for processes that have nothing else
-	// to do. Of a queue that is looked at (Watched.Look) one of WatchChairs is taken first, without
-	// waiting, and kept as long as the statement runs: so no more than that many look,
-	// however many processes there are. With all chairs taken it is not looked at, and
-	// where none is left to look at, the statement ends at once. It returns a row for each
-	// queue, in order: its place among queues; 1 if it had a chair, or 0; 1 if there is
+	// to do. For each queue with Watched.Look it first takes one of WatchListeners locks, without
+	// waiting, and keeps it as long as the statement runs. So at most that many sessions read a queue,
+	// however many processes there are. A queue without a free lock is not read, and
+	// if no queue is left, the statement ends at once. It returns a row for each
+	// queue, in order: its index among queues; 1 if it had a lock, or 0; 1 if there is
 	// something to claim, or 0; and the Watched.Head of the next request. It writes nothing, no
 	// transaction is open, and no lock but
-	// the chairs outlasts a look. Where it fails, its session may keep the chairs: close it.
+	// these outlasts a read. If it fails, its session may keep the locks: close it.
 	//
 	// The text depends on the names of the queues alone, at most MostWatched. A statement without
 	// text: the database has no such wait.
 	Watch(queues []Watched, every, atMost time.Duration) Statement
 }
 
-// WatchChairs is how many sessions watch a queue at once, of all processes: see
-// Dialect.Watch. The second is there for when the first one stands still.
-const WatchChairs = 2
+// WatchListeners is how many sessions of all processes watch a queue at once: see
+// Dialect.Watch. The second one is for the case that the first one is stopped.
+const WatchListeners = 2
 
 // MostWatched is the most queues of one Dialect.Watch.
 const MostWatched = 32
@@ -84,7 +84,7 @@ type Watched struct {
 	Head int64
 }
 
-// Names says which tables are meant. CheckNames has the form of the queue's name; both are quoted wherever they are written.
+// Names is which tables are meant. CheckNames has the form of the queue's name; both are quoted wherever they are written.
 type Names struct {
 	Schema string // "" is the dialect's default: dbo, public, main
 	Queue  string
@@ -104,7 +104,7 @@ type Migration struct {
 	Number     int
 	Statements []string
 	// Registry is how many of the first migration's statements make the table of
-	// queues: after them the version can be asked for, before the rest is run.
+	// queues: after them the version can be read, before the rest is run.
 	Registry int
 }
 
@@ -131,12 +131,12 @@ type Traits struct {
 	// Prepare: parsing a text costs enough to prepare it on the connection.
 	Prepare bool
 	// PrepareTells: the database has one error for a missing table and for much
-	// else, so class NoSchema of a statement that was run means what it says only if
+	// else, so class NoSchema of a statement that was run is right only if
 	// its text cannot be prepared either. If it can, wrap the error in a RunError.
 	PrepareTells bool
-	// Schema is the one that Names.Schema "" stands for.
+	// Schema is the schema that an empty Names.Schema means.
 	Schema string
-	// Remedies say what to do about a kind of Problems.
+	// Remedies has the remedy for each kind of Problems.
 	Remedies map[string]string
 	// PlacesBegun: a transaction that has begun has its place in time, so what
 	// EnqueueBegun stores in it comes before what it stores in one that begins later.
@@ -192,7 +192,7 @@ type Statement struct {
 	Text string
 	Args []any
 	// Prior are statements to run before it in the same transaction, where the
-	// dialect cannot say all in one.
+	// dialect needs more than one statement.
 	Prior []Statement
 }
 
@@ -206,36 +206,36 @@ type Queue interface {
 
 	// InTx builds the same statements for a transaction of the caller: without
 	// session settings or transaction control of their own. Settles wait there for
-	// rows that others have locked, as long as the caller's context lets them.
+	// rows that other transactions have locked, as long as the caller's context lets them.
 	InTx() Queue
 	// InOwnTx builds them for a transaction of chanq's own. Settles treat there what
 	// others have locked as they do outside of one, and where they wait for LockWait,
 	// so do the statements after them.
 	InOwnTx() Queue
-	// SkipLocked builds settles and extensions that leave out the rows that others
-	// have locked. Without it, and outside of a caller's transaction, they may do so, too,
+	// SkipLocked builds settles and extensions that leave out rows that other transactions
+	// have locked. Without it, and outside of a caller's transaction, they may also do so,
 	// or wait for up to LockWait and fail with class RolledBack, whichever costs
-	// the database less where nothing is locked. So a row that a settle does not
-	// return is gone, or another's, or locked: Look tells.
+	// the database less if nothing is locked. So a row that a settle does not
+	// return is gone, belongs to another consumer, or is locked: see Look.
 	SkipLocked() Queue
 
 	// Enqueue stores all rows, or none and fails with class Duplicate when an id
 	// or key is there already. No result.
 	Enqueue([]Row) Statement
-	// EnqueueBegun is Enqueue for a transaction of chanq's own that does nothing else:
-	// where Traits.PlacesBegun says so, the rows are due, and enqueued, when that began. Of an
-	// ordered queue they have the number that Begun has drawn, so once a transaction.
+	// EnqueueBegun is Enqueue for a transaction of chanq that does nothing else:
+	// with Traits.PlacesBegun, the rows are due and enqueued when it began. In an
+	// ordered queue they have the number that Begun has drawn, so use it once per transaction.
 	EnqueueBegun([]Row) Statement
 	// EnqueueNew stores the rows whose id and key are not there and returns their
 	// ids. No two rows may have the same key.
 	EnqueueNew([]Row) Statement
 	// Find returns the live rows that have one of the ids: id, dedup_key, fence;
 	// and of those that have one of the keys: id, dedup_key, 0. It may wait for
-	// an insert of one of them that is under way.
+	// an insert of one of them that is in progress.
 	Find(ids [][16]byte, keys []string) Statement
-	// Look returns id, fence of the live rows that have one of the ids, and waits
-	// for nobody. Of a row that somebody has locked it returns what was committed
-	// last, or else it fails, whole, with class RolledBack.
+	// Look returns id, fence of the live rows that have one of the ids, and never
+	// blocks. For a row that another transaction has locked it returns the last committed
+	// version, or the whole statement fails with class RolledBack.
 	Look(ids [][16]byte) Statement
 
 	// Claim leases up to Rows ready messages, highest priority first, within a
@@ -247,7 +247,7 @@ type Queue interface {
 	// the dead table, not for a reader.
 	Claim(ClaimParams) Statement
 	// Mark leases one message by its id and fence, for a consumer that reads it after the commit. The message is due, and
-	// nobody leases it, or Member does and MarkParams.Again is set. It returns the columns of Claim, with NULL for
+	// no consumer leases it, or Member does and MarkParams.Again is set. It returns the columns of Claim, with NULL for
 	// dedup_key, type, headers and body, or no row: the row is gone, changed or locked, or the queue is paused. It counts an attempt and,
 	// if a lease has expired, that one in lapses, and in crashes if its holder had marked the message as
 	// OnlySuspect or OnlyMessage.
@@ -257,7 +257,7 @@ type Queue interface {
 	// with class RolledBack.
 	Contents(Item) Statement
 	// NextDue returns one row: milliseconds until a claim from these Heads may find a
-	// message that nobody leases now (zero or less: now), NULL when there is none or the
+	// message that no consumer leases now (zero or less: now), NULL when there is none or the
 	// queue is paused. It writes nothing and takes no lock.
 	NextDue(Heads) Statement
 	// DueOrLocked is NextDue from the beginning, except that suspects count, and that a row that a transaction has locked
@@ -265,18 +265,18 @@ type Queue interface {
 	// deleted or leases. It writes nothing, and never waits for a lock.
 	DueOrLocked() Statement
 	// Rescan looks from the beginning, and so walks all that a claim is spared: it
-	// finds what committed late, what was given back to its old place and leases that ran
+	// finds what committed late, what was released to its old place and leases that ran
 	// out. It returns a row for each priority: priority; head, when the first message that may
 	// be claimed now was due, or else the database's time; due_in, milliseconds until
 	// something may be claimed there, a lease that ends included (zero or less: now; NULL:
 	// nothing in sight); and members, how many consumers the queue has. Suspects do not count there. If the first message
-	// that no consumer leases is a suspect, the row goes on with its id, fence, crashes (the lease that has expired included) and
+	// that no consumer leases is a suspect, the row continues with its id, fence, crashes (the lease that has expired included) and
 	// alone (of that lease); otherwise these are NULL. No row: it is
 	// paused. It writes nothing and takes no lock.
 	Rescan() Statement
 
 	// These apply to the items whose id and fence match and return id, fence of
-	// each such item, with the fence that matched. On an ordered queue they do not ask whether a lease runs, and count the attempt of a delivery
+	// each such item, with the fence that matched. On an ordered queue they do not check whether a lease runs, and count the attempt of a delivery
 	// that is not in the row: one that member has not marked or extended.
 	Ack([]Item) Statement            // deletes
 	Archive([]Item) Statement        // moves to the done table
@@ -307,7 +307,7 @@ type Queue interface {
 	Configure(p Policy) Statement
 	// Stats returns one row: ready, scheduled, leased, dead, done, ms since the
 	// oldest ready message was due (NULL: none), paused (1 or 0). Each count
-	// stops at limit; ready and leased are told apart among the first of each priority that
+	// stops at limit; ready and leased are distinguished among the first of each priority that
 	// are due, at least 2 * limit of them, and oldest looks no further.
 	Stats(limit int) Statement
 	// Empty returns one row, of one column: 1 if the live table had no committed row at some moment
@@ -316,7 +316,7 @@ type Queue interface {
 	Empty() Statement
 	// Browse returns up to n messages of a state, in the order of claims (or last ended first):
 	// state, id, priority, fence, attempts, enqueued_at, due_at (NULL of a dead or done
-	// one), lease_until (NULL if nobody has claimed it since it was sent or given back; of
+	// one), lease_until (NULL if it was not claimed since it was sent or released; of
 	// one that ran out its end), ended_at (NULL of a live one), expires_at, leased_by (16
 	// bytes, as lease_until), holder (the name of that member), dedup_key, type, last_error, cause and fingerprint (NULL unless it is dead, and none),
 	// NULL in place of headers, and how many bytes the body has. With a place it begins behind that,
@@ -332,7 +332,7 @@ type Queue interface {
 	// Bodies returns id, headers, body of the live messages that have one of the ids, or of the dead ones if the state is Dead. It
 	// never waits: rows that are locked are left out on SQL Server.
 	Bodies(s State, ids [][16]byte) Statement
-	// Cancel deletes live messages, leased ones too, and returns their ids.
+	// Cancel deletes live messages, including leased ones, and returns their ids.
 	Cancel([][16]byte) Statement
 	// Discard deletes dead messages and returns their ids.
 	Discard([][16]byte) Statement
@@ -348,7 +348,7 @@ type Queue interface {
 	// Causes returns a row for each group of dead messages behind after, up to groups of them: cause, fingerprint (NULL: none), how many it
 	// has, which stops at limit, when the first of them ended, when the last one ended, and id and last_error of the last one. The zero
 	// value of after is the beginning. It seeks each group in the index of causes and reads up to limit entries of it. Groups come in the
-	// order of that index, which says where the messages of a cause without a fingerprint are: first, on PostgreSQL last.
+	// order of that index: within a cause the messages without a fingerprint are first, on PostgreSQL last.
 	Causes(after Group, groups, limit int) Statement
 	// Walk returns id, place (when it ended), type (bytes) and, of an ordered queue, order_key (bytes) of up to n dead messages of a
 	// window, first ended first: those of a group, or all if g is nil. It writes nothing, and reads no more than n entries.
@@ -374,8 +374,8 @@ type Queue interface {
 	// vacuumed, by whomever; and why this session may not, or NULL. A statement without text:
 	// the database needs no Vacuum.
 	Bloat() Statement
-	// Vacuum has the database clean up the live table, or does nothing while somebody else
-	// does. No transaction may be open. No result.
+	// Vacuum cleans up the live table, or does nothing while another vacuum of it
+	// runs. No transaction may be open. No result.
 	Vacuum() Statement
 
 	// FreePages returns one row: how many pages of the database file are free. A statement without text: there is no file, or the
@@ -385,29 +385,28 @@ type Queue interface {
 	// was made without the setting of Fresh.
 	Shrink() Statement
 
-	// Join notes a member of this queue, or that it is still there. For one that comes it
-	// forgets members of any queue that have been gone for a day. Leave forgets one. No
+	// Join adds a consumer of this queue, or renews its membership. When it adds one, it
+	// deletes consumers of any queue that have been gone for a day. Leave deletes one. No
 	// result.
 	Join(Member) Statement
 	Leave(id [16]byte) Statement
-	// Members returns those of this queue that are not gone, first come first:
+	// Members returns the live consumers of this queue, in the order of their joins:
 	// id, name, host, process, since, until.
 	Members() Statement
 
-	// Sample adds to the queue's samples, which it makes where they are missing; one of nothing
-	// writes nothing, and asks as much. It returns step, and 1
-	// if somebody has counted a Depth for that sample by now, or 0: of the least step, and perhaps
-	// of the others.
+	// Sample adds to the queue's samples, and creates missing ones. An empty one only reads. It returns step,
+	// and 1 if that sample has a Depth by now, or 0: for the least step, and perhaps
+	// for the others.
 	Sample(Sample) Statement
 	// Samples returns those of a step that begin at since (Unix milliseconds) or later, oldest
-	// first: at; ready, scheduled, leased, dead, oldest (milliseconds), NULL each where nobody
+	// first: at; ready, scheduled, leased, dead, oldest (milliseconds), NULL each if no Depth was
 	// counted; sent, acked, nacked, died, delivered, waited (milliseconds).
 	Samples(since int64, step time.Duration) Statement
 	// Thin deletes the samples that are older than SampleAges. No result.
 	Thin() Statement
 }
 
-// LockWait is how long a settle waits for a row that somebody has locked, where
-// it waits at all: longer than any statement of chanq holds a row, and short beside
+// LockWait is how long a settle waits for a row that another transaction has locked, where
+// it waits at all: longer than any statement of chanq holds a row, and short compared with
 // a lease.
 const LockWait = 100 * time.Millisecond

@@ -38,9 +38,9 @@ func CheckNames(n Names) error {
 	return nil
 }
 
-// breaksLines tells what must not be in a name that is printed as a part of a
-// script: a line break would let the rest of the name be a line of its own, which
-// sqlcmd may take for the end of a batch, inside of quotes, too.
+// breaksLines reports whether r must not be in a name that is printed as a part of a
+// script: after a line break the rest of the name would be a separate line, which
+// sqlcmd may take for the end of a batch, even inside quotes.
 func breaksLines(r rune) bool {
 	return unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp)
 }

@@ -20,8 +20,8 @@ const (
 )
 
 // SlotOf is the slot of a key: the 32 bits of FNV-1a of its bytes modulo slots. A
-// message without a key is a line of its own, and has the slot of its id's 16 bytes.
-// Programs in other languages must come to the same one.
+// message without a key is ordered with no other one, and has the slot of its id's 16 bytes.
+// Programs in other languages must compute the same slot.
 func SlotOf(key string, id [16]byte, slots int) int {
 	h := fnv.New32a()
 	if key == "" {
@@ -36,7 +36,7 @@ func SlotOf(key string, id [16]byte, slots int) int {
 type OwnedSlot struct {
 	Slot  int
 	Fence int64 // that TakeSlots returned
-	// Doubt, of GiveSlots alone: the consumer does not know what became of a message of this slot. Then the next owner
+	// Doubt is used by GiveSlots only: the consumer does not know the outcome of a message of this slot. Then the next owner
 	// marks all messages with numbers that have been drawn so far.
 	Doubt bool
 }
@@ -101,11 +101,11 @@ type MarkItem struct {
 //
 // A message with SuspectLapses that Member has not marked is returned without contents.
 //
-// The last row has NULL as id. It says in priority whether the slots were walked (1 or 0): Member is alive, owns all of them by
+// The last row has NULL as id. Its priority is 1 if the slots were read, otherwise 0: Member is alive, owns all of them by
 // their fences, and the queue is not paused. If they were not, the answer has no other row, and it is not an empty answer. Its
 // enqueued_at is the number of redrives of the queue. Of Read and Refill, its fence is the last number drawn,
-// read after the other rows, and its body has the senders, read after that number: who might have drawn a number up to it and has not
-// committed, with spaces between. UnknownSender may be any sender of an earlier answer, under another name. Once an answer has
+// read after the other rows, and its body has the senders, read after that number: those that might have drawn a number up to it and have not
+// committed, separated by spaces. UnknownSender may be any sender of an earlier answer, under another name. Once an answer has
 // neither it nor a sender of an earlier answer, reads that begin later see all messages up to the earlier number that any read will ever see. Its due_at is up to where a Refill has walked; the greatest int64: to its end.
 //
 // On SQL Server a Read or a Refill returns a row that another transaction has inserted or changed and not committed as a locked one, without contents.
@@ -138,13 +138,13 @@ type ordered interface {
 	// and a crash unless that mark was NotAlone. With NotAlone it leaves out messages that would have SuspectLapses then.
 	// It leaves out locked rows, and returns id, fence, lapses, crashes of each message as they are now.
 	MarkOrdered(member [16]byte, items []MarkItem, alone Alone) Statement
-	// ReleaseOrdered gives messages back for member, by their IDs and stored fences. With lapsed they count an expired
+	// ReleaseOrdered releases messages of member, by their IDs and stored fences. With lapsed they count an expired
 	// lease, and the attempt that ends with it. Without, the message was not delivered: a mark of member is cleared and its attempt is refunded,
 	// a mark of another consumer stays. The place stays in both cases. It leaves out locked rows, and returns the columns of MarkOrdered, where lapses and
 	// crashes include those of a mark that stays.
 	ReleaseOrdered(member [16]byte, items []ReleaseItem, lapsed bool) Statement
 	// Slots returns a row for each slot: slot; owner (16 bytes or NULL); left, milliseconds until the membership of its
-	// owner ends (zero or less: it has ended; NULL: no owner); fence; members, how many live ones the queue has. It writes
+	// owner ends (zero or less: it has ended; NULL: no owner); fence; members, the number of live consumers of the queue. It writes
 	// nothing and takes no lock.
 	Slots() Statement
 	// TakeSlots makes member, while its membership lasts, the owner of those of the slots that have no owner, or one whose

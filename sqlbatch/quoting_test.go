@@ -15,7 +15,7 @@ import (
 )
 
 // FuzzQuoting gives the statements of PostgreSQL and SQLite a schema's name and
-// reads them with a lexer of its own: the name must come back as one identifier,
+// reads them with its own lexer: the name must be one identifier,
 // and the rest of the text must not have changed. FuzzQuoting of the package sqlserver does it
 // for SQL Server.
 func FuzzQuoting(f *testing.F) {
@@ -34,7 +34,7 @@ func FuzzQuoting(f *testing.F) {
 				require.Len(t, odd, len(plain))
 				for i := range plain {
 					if strings.Contains(plain[i], "'"+schema+"'") {
-						continue // a string of the statement's own, which a name that is like it cannot be told from
+						continue // a string of the statement itself, which cannot be distinguished from an equal name
 					}
 					require.Equal(t, standardTokens(plain[i], standard), standardTokens(odd[i], schema), odd[i])
 				}
@@ -97,8 +97,8 @@ func standardTokens(text, schema string) []string {
 	return tokens
 }
 
-// isValue tells that what follows is an argument or is compared: there the name of
-// a schema may stand as a string.
+// isValue reports whether the next token is an argument or is compared: there the name of
+// a schema may be a string.
 func isValue(before []string) bool {
 	last := ""
 	if len(before) > 0 {

@@ -14,11 +14,11 @@ const (
 	Priorities     = PriorityUrgent - PriorityLow + 1
 )
 
-// Heads say for each priority, from the lowest up, where a claim begins to read: at
+// Heads has for each priority, from the lowest up, where a claim begins to read: at
 // messages that were due then, in Unix milliseconds of the database's clock, or later. 0
 // is the beginning.
 //
-// What was claimed and settled lies before the others: PostgreSQL's dead index entries
+// What was claimed and settled is before the others: PostgreSQL's dead index entries
 // until a vacuum, and for as long as a snapshot may still see them; SQL Server's ghosts
 // until their cleanup; and what is leased. A claim that began there would walk all of
 // it each time.
@@ -38,8 +38,8 @@ const (
 	MaxError = 2000
 )
 
-// MaxBody is the most bytes of a body that the tables take, MaxHeaders the most of headers, from
-// whatever program: more than chanq sends, whose bound is lower, and who sends UTF-16 needs twice
+// MaxBody is the most bytes of a body that the tables take from any program, and MaxHeaders the most of
+// headers. Both are larger than the limits of chanq, since a program that sends UTF-16 needs twice
 // as many.
 const (
 	MaxBody    = 32 << 20
@@ -58,7 +58,7 @@ type Policy struct {
 // DefaultPolicy is that of a queue for which nothing else was chosen.
 var DefaultPolicy = Policy{MaxAttempts: 20, MaxBody: 1 << 20}
 
-// MaxPauseText is the most bytes of who paused a queue, and of the reason.
+// MaxPauseText is the most bytes of the actor of a pause, and of its reason.
 const MaxPauseText = 400
 
 // LastTime is the latest time in a table, in Unix milliseconds: the end of the year 9999.
@@ -85,7 +85,7 @@ const FenceBits = 20
 // wrote more would make the sum of a claim too large.
 //
 // Above HighFence a sum may not have room. Only another program can have written such a
-// fence, or one close below. The next claim begins anew at the clock, where no claim has given
+// fence, or one close below. The next claim begins again at the clock, where no claim has given
 // this message a fence before: it would fail otherwise, and with it all claims from then on.
 const (
 	LastFence = 9_000_000_000_000_000_000
@@ -137,7 +137,7 @@ type ReleaseItem struct {
 	Delivery int64
 }
 
-// BuryItem sets a message aside in the dead table.
+// BuryItem moves a message to the dead-letter table.
 type BuryItem struct {
 	Item
 	Delivery int64
@@ -145,7 +145,7 @@ type BuryItem struct {
 	Cause    Cause
 	// Fingerprint names the group of the error's text: errors that differ in numbers alone have the same. 0 is none.
 	Fingerprint int64
-	// Uncounted: nobody was given the message by this claim, so its attempt is
+	// Uncounted: the message was not delivered after this claim, so its attempt is
 	// refunded.
 	Uncounted bool
 }
@@ -190,7 +190,7 @@ const OutcomeAcked = 1
 type ClaimParams struct {
 	Rows   int // at most Traits.ClaimRows
 	Lease  time.Duration
-	Member [16]byte // who claims: see Member
+	Member [16]byte // the consumer that claims: see Member
 	Salt   int64    // random, from 1 to 1 << FenceBits: see FenceBits
 	Heads  Heads
 	// Inline is the size of the largest body that the claim returns. Larger ones are leased, and NULL in the
@@ -209,12 +209,12 @@ type MarkParams struct {
 	Member [16]byte
 	Salt   int64 // as in ClaimParams
 	Alone  Alone
-	// Again: Member has marked the message before and still lives, or the outcome of its mark is not known. If Member
+	// Again: Member has marked the message before and still lives, or the outcome of its mark is unknown. If Member
 	// holds the lease, that one counts neither as an attempt nor as an expired lease.
 	Again bool
 }
 
-// Alone says what else a consumer handles while it holds a message that it has marked.
+// Alone is what else a consumer handles while it holds a message that it has marked.
 type Alone uint8
 
 // The values of the column alone.
@@ -248,7 +248,7 @@ func (w Window) First(least int64) (at int64, id [16]byte) {
 	return w.After, w.AfterID
 }
 
-// Place is where Peek goes on: behind a message, as a Peek or Get showed it. At is its
+// Place is where Peek continues: behind a message, as a Peek or Get showed it. At is its
 // due_at, or of a dead or done one its ended_at; there At and ID count alone. Of a live one of
 // an ordered queue it is the seq, and nothing behind the seq Upto is read (0: no bound).
 type Place struct {
@@ -258,7 +258,7 @@ type Place struct {
 	Upto     int64
 }
 
-// Member is a consumer as the database knows it: who holds leases, for operators.
+// Member is a consumer as the database stores it: the holder of leases, for operators.
 type Member struct {
 	ID      [16]byte
 	Name    string
@@ -272,7 +272,7 @@ type Member struct {
 type Sample struct {
 	Sent, Acked, Nacked, Died, Delivered int64
 	Waited                               time.Duration // of those that were delivered, together
-	Depth                                *Depth        // nil: nobody counted
+	Depth                                *Depth        // nil: not counted
 }
 
 // Depth is how much is in a queue. Of several of one sample the greatest of each stays.
@@ -288,7 +288,7 @@ var (
 	SampleAges  = [3]int{2 * 3600, 2 * 86400, 90 * 86400}
 )
 
-// MaxMemberText is the most bytes of a member's name or host.
+// MaxMemberText is the most bytes of a consumer's name or host.
 const MaxMemberText = 200
 
 // The kinds of Problems.

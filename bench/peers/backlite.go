@@ -29,7 +29,7 @@ func (liteTask) Config() backlite.QueueConfig {
 type liteQueue struct {
 	db      *sql.DB
 	counter *measure.Counter
-	client  *backlite.Client // one for both sides, which tell each other
+	client  *backlite.Client // one for both sides, which notify each other
 }
 
 func openBacklite(ctx context.Context, job peer.Job) (peer.Queue, error) {
@@ -100,7 +100,7 @@ type liteReceiver struct {
 }
 
 // Wait returns when the table is empty: backlite deletes a task after its
-// processor has returned, and tells nobody.
+// processor has returned, without a notification.
 func (r *liteReceiver) Wait(ctx context.Context) error {
 	if r.n == 0 {
 		<-ctx.Done()

@@ -18,8 +18,8 @@ import (
 	"github.com/chanq/chanq/bench/internal/peer"
 )
 
-// bench runs measurements, each phase in a process of its own on a store of its
-// own, so that no system meets what another one left in memory or on disk.
+// bench runs measurements, each phase in a separate process on a new
+// store, so that no system is affected by what another one left in memory or on disk.
 type bench struct {
 	options  options
 	messages io.Writer
@@ -170,8 +170,8 @@ func (b *bench) measure(ctx context.Context, s system, round int) (measure.Resul
 // phaseRun runs a phase on a store.
 type phaseRun func(peer.Job) (peer.Outcome, error)
 
-// onStore gives f an empty store, which is gone afterwards: a job that says where it
-// is, and a function that runs a phase on it.
+// onStore passes f an empty store, which is removed afterwards: a job with its
+// address, and a function that runs a phase on it.
 func (b *bench) onStore(ctx context.Context, s system, f func(peer.Job, phaseRun) error) (err error) {
 	common := peer.Job{Engine: s.engine, Strategy: s.strategy, Body: b.options.body}
 	prepare, count := func() error { return nil }, func(*peer.Outcome) error { return nil }

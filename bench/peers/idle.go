@@ -11,7 +11,7 @@ import (
 )
 
 // measureIdle measures each system in each round as `bench latency -idle` does chanq: a
-// receiver in a process of its own sleeps, another process sends now and then. A system
+// receiver in a separate process is idle, and another process sends now and then. A system
 // that fails is left out of that round, and makes the whole run fail in the end.
 func (b *bench) measureIdle(ctx context.Context, report func(measure.Result)) error {
 	var failures []error
@@ -97,5 +97,5 @@ func (p *sustainedProcess) takeSlowest() time.Duration {
 }
 
 func idleTable(about string, results []measure.Result) measure.Table {
-	return measure.SleptTable("send to delivery in another process that sleeps; "+about, measure.SleptOf(results))
+	return measure.SleptTable("send to delivery in another, idle process; "+about, measure.SleptOf(results))
 }

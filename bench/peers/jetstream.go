@@ -22,7 +22,7 @@ type jetQueue struct {
 	server  *natsserver.Server
 	conn    *nats.Conn
 	js      jetstream.JetStream
-	pending int // publishes under way
+	pending int // publishes in progress
 }
 
 func openJetStream(sync bool) func(context.Context, peer.Job) (peer.Queue, error) {
@@ -160,7 +160,7 @@ type jetReceiver struct {
 	acked     chan error // one value: n acks were sent, or why not
 }
 
-// Wait returns when the server knows all acks.
+// Wait returns when the server has all acks.
 func (r *jetReceiver) Wait(ctx context.Context) error {
 	select {
 	case err := <-r.acked:

@@ -1,4 +1,4 @@
-// Command peers measures chanq beside other queues on the same machine, with
+// Command peers compares chanq with other queues on the same machine, with
 // the same messages and the same durability, in one interleaved run:
 //
 //	cd bench/peers && GOWORK=off go run . -dsn 'host=… user=…' -n 20000 -body 200 -rounds 5 -format table
@@ -6,7 +6,7 @@
 //	cd bench/peers && GOWORK=off go run . idle -dsn 'host=… user=…' -for 1m
 //	cd bench/peers && GOWORK=off go run . order -dsn 'host=… user=…'
 //
-// README.md says what is compared, and what is not.
+// README.md describes what is compared, and what is not.
 package main
 
 import (

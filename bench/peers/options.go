@@ -39,8 +39,8 @@ type idleOptions struct {
 	length, rest time.Duration
 }
 
-// The first argument, if it is one of these, asks for a long run, or for receivers that
-// sleep.
+// The first argument, if it is one of these, selects a long run, or idle
+// receivers.
 const sustainedArgument, idleArgument = "sustained", "idle"
 
 // The values of -format.

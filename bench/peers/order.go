@@ -17,7 +17,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// orderArgument as the first argument asks for the ways to keep the order of each key.
+// orderArgument as the first argument selects the ways to keep the order of each key.
 const orderArgument = "order"
 
 // orderOptions are the flags of that.
@@ -29,14 +29,14 @@ type orderOptions struct {
 	systems                     []orderSystem
 }
 
-// orderedQueue is a queue in a database of its own.
+// orderedQueue is a queue in a separate database.
 type orderedQueue interface {
 	// send stores a message of each key by statements of sendRows.
 	send(ctx context.Context, keys []string, body string) error
 	// hold takes the first message of each of so many keys, and keeps it in work.
 	hold(ctx context.Context, keys int) error
-	// drain takes and completes n messages, or as many as it can in most; it says how
-	// many, and how long the statements took that fetch. None: the first one took too long.
+	// drain takes and completes n messages, or as many as it can in most. It returns how
+	// many, and how long the fetching statements took. None: the first one took too long.
 	drain(ctx context.Context, n int, most time.Duration) (done int, fetching time.Duration, err error)
 	close(ctx context.Context) error
 }
@@ -55,7 +55,7 @@ func parseOrder(args []string, usage io.Writer) (o orderOptions, err error) {
 	f.StringVar(&chosen, "systems", "", "comma-separated (default all): "+strings.Join(orderNames(orderSystems), ", "))
 	f.IntVar(&o.n, "n", 20_000, "messages that are sent and drained")
 	f.IntVar(&o.keys, "keys", 10_000, "keys that they have")
-	f.IntVar(&o.free, "free", 1_000, "messages of other keys that are drained beside those that are blocked")
+	f.IntVar(&o.free, "free", 1_000, "messages of other keys that are drained with blocked messages present")
 	f.StringVar(&blocked, "blocked", "0,1000,10000,100000", fmt.Sprintf("comma-separated: messages that wait behind those in work of %d keys", hotKeys))
 	f.DurationVar(&o.most, "most", 10*time.Second, "a drain ends after this time with what it has got by then; a single fetch that takes six times as long is cancelled")
 	f.IntVar(&o.body, "body", 200, "bytes of a body")
@@ -133,8 +133,8 @@ func runOrder(ctx context.Context, args []string, out, messages io.Writer) (err 
 	return nil
 }
 
-// measure measures one system: the throughput with many keys, and what a fetch takes beside
-// messages that are blocked.
+// measure measures one system: the throughput with many keys, and the time of a fetch with
+// blocked messages.
 func (s orderSystem) measure(ctx context.Context, o orderOptions, server *server, round int) (results []measure.Result, err error) {
 	body := strings.Repeat("x", o.body)
 	result := measure.Here()

@@ -10,8 +10,8 @@ import (
 )
 
 // Other ways to keep the order of each key, as bare loops on one connection: tables, indexes
-// and what the statements look at are those of the systems that are named, told from their
-// documents and sources; the text is ours, so that each of them is one statement without a
+// and the reads of the statements are those of the named systems, according to their
+// documents and sources. The text is our own, so that each of them is one statement without a
 // function around it. What costs the systems more is left out: functions and the JSON of
 // notifications, a call for each message that is sent or completed.
 
@@ -65,7 +65,7 @@ RETURNING q.msg_id, q.message, q.headers`
 )
 
 // pgmqGrouped: the first visible message of each group; those groups of which none before it
-// is in work; of each of these as many visible ones as are asked for; and of all that the
+// is being processed; of each of these as many visible ones as requested; and of all these the
 // first, by groups.
 var pgmqGrouped = shape{pgmqTables, pgmqInsert, pgmqHold, `WITH heads AS (
   SELECT ` + pgmqGroup + ` AS name, min(q.msg_id) AS head FROM q WHERE q.vt <= clock_timestamp() GROUP BY 1

@@ -118,7 +118,7 @@ func TestASustainedRunIsMeasuredOfEachSystem(t *testing.T) {
 }
 
 // Receivers that sleep are measured with both gaps, in every system.
-func TestSleepersAreMeasured(t *testing.T) {
+func TestIdleConsumersAreMeasured(t *testing.T) {
 	dir := t.TempDir()
 	chosen := []string{"sqlite/chanq"}
 	args := []string{idleArgument, "-for", "10ms", "-rest", "10ms", "-dir", dir}
@@ -143,7 +143,7 @@ func TestSleepersAreMeasured(t *testing.T) {
 	}
 }
 
-func TestASustainedProcessThatEndsEarlyIsTold(t *testing.T) {
+func TestASustainedProcessThatEndsEarlyIsReported(t *testing.T) {
 	b := &bench{messages: io.Discard, programs: map[string]string{"sqlite/none": os.Args[0]}}
 	s := system{engine: sqlite, strategy: "none"}
 	_, err := b.startSustained(t.Context(), s, peer.Job{Engine: sqlite, Strategy: "none", Phase: peer.Sustained})
@@ -159,7 +159,7 @@ func TestADrainAloneHasNoPipelineAndNoLatency(t *testing.T) {
 	assert.NotContains(t, out.String(), "send to delivery")
 }
 
-func TestASystemThatFailsIsNamedAndTheOthersAreMeasured(t *testing.T) {
+func TestAFailingSystemIsReportedAndTheOthersAreMeasured(t *testing.T) {
 	var out, said bytes.Buffer
 	o, err := parse([]string{"-n", "20", "-rounds", "1", "-systems", "sqlite/chanq,sqlite/backlite", "-dir", t.TempDir()}, &said)
 	require.NoError(t, err)
@@ -175,7 +175,7 @@ func TestASystemThatFailsIsNamedAndTheOthersAreMeasured(t *testing.T) {
 	require.NoError(t, b.close())
 }
 
-func TestAPhaseEndsWithPatience(t *testing.T) {
+func TestAPhaseEndsWithItsTimeout(t *testing.T) {
 	b := &bench{options: options{patience: time.Nanosecond}, messages: io.Discard, programs: map[string]string{"sqlite/chanq": os.Args[0]}}
 	_, err := b.child(context.Background(), system{engine: sqlite, strategy: "chanq"}, peer.Job{Phase: peer.Setup})
 	assert.ErrorContains(t, err, "longer than -patience 1ns")
@@ -204,7 +204,7 @@ func TestTheTableHasMediansRangesAndTheRatiosOfRounds(t *testing.T) {
 	assert.NotContains(t, text, "/ other", "no ratio between engines")
 }
 
-// Each way to keep order goes on with other keys beside those in work, and takes nothing of these.
+// Each way to keep order continues with other keys than those being processed, and takes nothing of these.
 func TestWaysToKeepOrderAreMeasured(t *testing.T) {
 	dsn := os.Getenv("CHANQ_TEST_POSTGRES")
 	if dsn == "" {
@@ -236,7 +236,7 @@ func TestWaysToKeepOrderAreMeasured(t *testing.T) {
 }
 
 // A message whose key is in work is not taken, by any of them.
-func TestWaysToKeepOrderTakeNothingOfAKeyInWork(t *testing.T) {
+func TestWaysToKeepOrderTakeNothingOfALeasedKey(t *testing.T) {
 	dsn := os.Getenv("CHANQ_TEST_POSTGRES")
 	if dsn == "" {
 		t.Skip("NOT TESTED: CHANQ_TEST_POSTGRES is not set")
@@ -256,7 +256,7 @@ func TestWaysToKeepOrderTakeNothingOfAKeyInWork(t *testing.T) {
 	}
 }
 
-func TestOptionsAreCheckedAllAtOnce(t *testing.T) {
+func TestAllOptionsAreCheckedTogether(t *testing.T) {
 	_, err := parse([]string{"-n", "0", "-body", "3", "-rounds", "0", "-format", "xml", "-systems", "postgres/chanq,x,sqlite/chanq,sqlite/chanq", "more"}, io.Discard)
 	for _, problem := range []string{
 		"-n is 0", "-body is 3", "-rounds is 0", `-format "xml"`, "-systems postgres/chanq needs -dsn", `-systems "x" is unknown`,

@@ -8,7 +8,7 @@ import (
 // pollEvery is short against every phase, and long against one look.
 const pollEvery = 2 * time.Millisecond
 
-// poll looks until done. It is for systems that do not tell when a completion
+// poll calls look until done. It is for systems that do not report when a completion
 // is committed.
 func poll(ctx context.Context, look func() (done bool, err error)) error {
 	tick := time.NewTicker(pollEvery)

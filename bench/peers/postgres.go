@@ -12,7 +12,7 @@ import (
 	"github.com/chanq/chanq/bench/internal/peer"
 )
 
-// server is the PostgreSQL server on which each phase has a database of its own.
+// server is the PostgreSQL server on which each phase has a separate database.
 type server struct {
 	dsn     string
 	db      *sql.DB
@@ -92,7 +92,7 @@ func (d *database) prepare(ctx context.Context) error {
 	return err
 }
 
-// count says how many statements the server executed since prepare, BEGIN and
+// count returns how many statements the server executed since prepare, BEGIN and
 // COMMIT included, and how many bytes they wrote to its log.
 func (d *database) count(ctx context.Context, o *peer.Outcome) error {
 	if d.server.counts != nil {

@@ -19,8 +19,8 @@ import (
 )
 
 // sustainAll runs every system for a long time, one after another, as `bench
-// sustained` runs chanq. What it watches it asks the database itself; the process
-// that sends and receives tells how far it is.
+// sustained` runs chanq. It reads its figures from the database itself; the process
+// that sends and receives prints its progress.
 func (b *bench) sustainAll(ctx context.Context, out io.Writer, report func(measure.Result)) error {
 	var failures []error
 	for _, s := range b.options.systems {
@@ -97,13 +97,13 @@ func (b *bench) sustain(ctx context.Context, s system, report func(measure.Resul
 	})
 }
 
-// sustainedProcess is a system at work in a process of its own.
+// sustainedProcess is a system under load in a separate process.
 type sustainedProcess struct {
 	command *exec.Cmd
 	input   io.Closer
 	said    bytes.Buffer
-	ended   chan struct{} // closed when all that it told was read
-	failed  chan error    // it ended before it was told to
+	ended   chan struct{} // closed when all its output was read
+	failed  chan error    // it ended before it was stopped
 
 	sent, received atomic.Int64
 	version        string // known when it has begun
@@ -174,9 +174,9 @@ func (p *sustainedProcess) listen(out io.Reader, begun chan<- struct{}) {
 	}
 }
 
-// end lets the process end, and says what it said.
+// end ends the process, and returns its error.
 func (p *sustainedProcess) end() error {
-	_ = p.input.Close() // fails if the process has ended, which Wait tells
+	_ = p.input.Close() // fails if the process has ended, which Wait reports
 	<-p.ended
 	if err := p.command.Wait(); err != nil {
 		return fmt.Errorf("%w: %s", err, strings.TrimSpace(p.said.String()))

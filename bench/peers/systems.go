@@ -24,13 +24,13 @@ type program struct{ module, path, argument string }
 type system struct {
 	engine, strategy string
 	program          program
-	// note says how it was driven, and what it cannot do.
+	// note is how it was driven, and what it cannot do.
 	note string
 }
 
 func (s system) name() string { return s.engine + "/" + s.strategy }
 
-// arguments make its program measure what its standard input says.
+// arguments make its program measure the job on its standard input.
 func (s system) arguments() []string {
 	if s.program == (program{}) {
 		return []string{measureArgument}

@@ -65,7 +65,7 @@ func newBrowser(t *testing.T) *browser {
 	return b
 }
 
-// listen must return at once: a page that asks something stands still, which the test finds.
+// listen must return at once: a page with a dialog is blocked, which the test finds.
 func (b *browser) listen(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -144,8 +144,8 @@ type look struct {
 	scheme string
 }
 
-// The pages at both widths, light and dark, for who may change things and who may not: each can be
-// read, says what it is for, and does what the policy allows.
+// The pages at both widths, light and dark, with and without the permission to make changes: each can be
+// read, has its title, and does what the policy allows.
 func TestPagesInABrowser(t *testing.T) {
 	shop := webshop.New(t, testdb.SQLite)
 	shop.Fill()
@@ -157,7 +157,7 @@ func TestPagesInABrowser(t *testing.T) {
 	pages := []struct {
 		name, path string
 		says       []string
-		acts       string // buttons of who may change things
+		acts       string // buttons with the permission to make changes
 	}{
 		{"overview", "/", []string{"Queues", "mail", "payments", "4 queues"}, ""},
 		{"queue", "/q/mail/", []string{"Ready", "Messages per second", "mean wait", "Consumers", "mailer-1"}, "Pause"},
@@ -222,7 +222,7 @@ func TestTroubleInABrowser(t *testing.T) {
 		b.do(chromedp.Click(`main a.button`), chromedp.WaitVisible(`.messages`))
 		require.Equal(t, 1, shop.Stats(shop.Mail).Dead, "no is no")
 
-		// Who follows is told since when there is nothing, and then follows again.
+		// A page that follows shows since when there is no answer, and then follows again.
 		b.see(url + "/q/mail/")
 		shop.Faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Fail(fmt.Errorf("gone")) })
 		b.do(chromedp.WaitVisible(`#live .trouble`))
@@ -252,7 +252,7 @@ func TestAnOperatorRedrivesAGroupInABrowser(t *testing.T) {
 	b.quiet()
 }
 
-func TestAPageFollowsTheFiguresAndObeysKeysInABrowser(t *testing.T) {
+func TestAPageUpdatesItsFiguresAndHandlesKeysInABrowser(t *testing.T) {
 	shop := webshop.New(t, testdb.SQLite)
 	shop.Queue("reports", chanq.Config{})
 	url := open(shop, chanqweb.Rights{})
@@ -290,7 +290,7 @@ func TestAPageFollowsTheFiguresAndObeysKeysInABrowser(t *testing.T) {
 }
 
 // What would run in a careless page runs in none.
-func TestTextsOfIllWillRunNothingInABrowser(t *testing.T) {
+func TestHostileTextsRunNothingInABrowser(t *testing.T) {
 	shop := webshop.New(t, testdb.SQLite)
 	var causes []error
 	for _, evil := range webshop.Evils {

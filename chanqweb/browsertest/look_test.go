@@ -4,9 +4,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// flaws is a function that looks at a page as somebody does who reads it: all text is within the
-// window, or in something that scrolls; no two texts are in one place; each stands out against what
-// is behind it, as WCAG 2 wants it (4.5 to 1, large ones 3 to 1); and the paper is dark in a dark window, and light in a
+// flaws is a function that checks that a page can be read: all text is within the
+// window, or in something that scrolls; no two texts overlap; each has the contrast to its
+// background that WCAG 2 requires (4.5 to 1, large ones 3 to 1); and the paper is dark in a dark window, and light in a
 // light one. It returns what is wrong.
 const flaws = `(dark) => {
   const wrong = [];
@@ -69,7 +69,7 @@ const flaws = `(dark) => {
   return [...new Set(wrong)];
 }`
 
-// reads requires that a page can be read, and that it says something.
+// reads requires that a page can be read, and that it has the given texts.
 func (b *browser) reads(where string, dark bool, says ...string) {
 	b.t.Helper()
 	scheme := "false"

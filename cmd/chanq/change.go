@@ -33,7 +33,7 @@ func (s *selection) flags(cmd *cobra.Command) {
 	flags.StringVar(&s.before, "before", "", "only dead and done messages that ended before this `time`, as 2026-11-27T10:00:00Z")
 }
 
-// read returns the selection, of the messages with these IDs if there are any, or of all messages of the state if no flag says more.
+// read returns the selection: the messages with these IDs if there are any, else those that the flags select, by default all of the state.
 func (s *selection) read(ids []chanq.ID) (sel chanqadmin.Select, err error) {
 	sel = chanqadmin.Select{Type: s.kind, Fingerprint: s.fingerprint, Key: s.key, IDs: ids}
 	if sel.State, err = parseState(s.state); err != nil {
@@ -120,7 +120,7 @@ func (a *app) wouldBe(found chanqadmin.Changed, done string) error {
 	return err
 }
 
-// actor is who uses the command.
+// actor is the user of the command.
 func actor() string {
 	name := fmt.Sprint(os.Getuid())
 	if u, err := user.Current(); err == nil {

@@ -14,7 +14,7 @@ import (
 // completeTimeout is for how long a shell waits for the names of queues.
 const completeTimeout = 2 * time.Second
 
-// completions tells the shell what may stand where: chanq completion --help says how it asks.
+// completions lists for the shell what each place of a command line may have: see chanq completion --help.
 func (a *app) completions(root *cobra.Command) {
 	words := map[string][]string{
 		"output":   {"text", "json"},

@@ -19,7 +19,7 @@ import (
 	"github.com/chanq/chanq/cmd/chanq/internal/tryout"
 )
 
-func TestAShellIsToldTheQueues(t *testing.T) {
+func TestCompletionListsTheQueues(t *testing.T) {
 	db := newQueue(t, "mail")
 	succeed(t, "", "migrate", "--db", db, "post", "mole")
 	completed := func(args ...string) []string {
@@ -37,10 +37,10 @@ func TestAShellIsToldTheQueues(t *testing.T) {
 	require.Contains(t, succeed(t, "", "completion", "bash").out, "__start_chanq")
 }
 
-// bash itself asks for what may stand at the end of a line.
+// bash itself requests the completions of a line.
 func TestBashCompletesACommandLine(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("NOT TESTED in bash: symbolic links are not for everybody")
+		t.Skip("NOT TESTED in bash: symbolic links need a privilege")
 	}
 	bash, err := exec.LookPath("bash")
 	if err != nil {
@@ -52,7 +52,7 @@ func TestBashCompletesACommandLine(t *testing.T) {
 	script := filepath.Join(dir, "chanq.bash")
 	require.NoError(t, os.Symlink(program(t), filepath.Join(dir, "chanq")))
 	require.NoError(t, os.WriteFile(script, []byte(succeed(t, "", "completion", "bash").out), 0o600))
-	// What Debian's package bash-completion has of it, as far as the script asks.
+	// The functions of Debian's package bash-completion that the script uses.
 	const helpers = `_get_comp_words_by_ref() { words=("${COMP_WORDS[@]}"); cword=$COMP_CWORD; cur=${COMP_WORDS[COMP_CWORD]}; prev=${COMP_WORDS[COMP_CWORD-1]}; }
 __ltrim_colon_completions() { :; }
 PATH=$1:$PATH; source "$2"; shift 2
@@ -67,7 +67,7 @@ __start_chanq; printf '%s\n' "${COMPREPLY[@]}"`
 	} {
 		words := strings.Split(line, " ")
 		cmd := exec.Command(bash, append([]string{"--norc", "-c", helpers, "bash", dir, script}, words...)...)
-		out, err := cmd.Output() // outside of a completion it says on the other stream that there is none
+		out, err := cmd.Output() // outside of a completion bash prints on stderr that there is none
 		require.NoError(t, err, line)
 		require.Equal(t, want, strings.Fields(string(out)), line)
 	}
@@ -108,7 +108,7 @@ func findings(t *testing.T, r ran) map[string]doctor.Finding {
 	return all
 }
 
-func TestADoctorFindsAQueueThatNobodyTakes(t *testing.T) {
+func TestDoctorFindsAQueueWithoutConsumers(t *testing.T) {
 	db := newQueue(t, "mail")
 	well := findings(t, succeed(t, "", "doctor", "--db", db, "-o", "json"))
 	for _, check := range []string{"round trip", "clock", "version", "journal", "size", "log", "durability", "messages"} {
@@ -144,7 +144,7 @@ func TestABenchLeavesNothingBehind(t *testing.T) {
 	require.Contains(t, fail(t, exitUsage, "bench", "--db", db, "--for", "1ms"), "--for is 1ms")
 }
 
-// interrupted begins to measure beside a queue of somebody's, and is told to stop while it does.
+// interrupted begins a measurement in a database with a queue, and is interrupted during it.
 func interrupted(t *testing.T, db string) {
 	t.Helper()
 	succeed(t, "", "migrate", "--db", db, "mail")

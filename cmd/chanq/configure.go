@@ -14,7 +14,7 @@ import (
 // specFlags are the fields of a queue's Spec that may be changed.
 type specFlags struct {
 	maxAttempts, maxBody, maxKeys, retain, retainDead, deadKey string
-	spec                                                       chanq.Spec // what these say; of check
+	spec                                                       chanq.Spec // the spec of these flags; set by check
 }
 
 func (s *specFlags) add(cmd *cobra.Command) {

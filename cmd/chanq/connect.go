@@ -33,7 +33,7 @@ type connection struct {
 // all are it and the others.
 func (c *connection) all() []*connection { return append([]*connection{c}, c.others...) }
 
-// partly says that what was found, so many queues, is to be shown, and then err: it is of other queues, or of one of several places.
+// partly reports whether the queues that were found are shown before err: err belongs to other queues, or to one of several places.
 func (c *connection) partly(found int, err error) bool {
 	return err == nil || found > 0 || c.missed != nil || len(c.others) > 0
 }
@@ -52,8 +52,8 @@ func (a *app) placesFlag(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// connectAll is connect, and opens the places of --place besides. Those that cannot be reached are
-// missed, if there is another.
+// connectAll is connect, and also opens the places of --place. It leaves out places that cannot be
+// reached, if there is another one.
 func (a *app) connectAll(ctx context.Context) (*connection, error) {
 	first, err := a.target()
 	if err != nil {
@@ -95,7 +95,7 @@ func (a *app) placeTarget(place string) (target, error) {
 	return a.targetOf("--place", place)
 }
 
-// creation says whether a SQLite file that does not exist is made.
+// creation decides whether a missing SQLite file is created.
 type creation int
 
 const (

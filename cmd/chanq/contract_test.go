@@ -41,7 +41,7 @@ var contract = map[string]string{
 // without are the commands that answer in no JSON: a page that is served, and scripts for shells.
 var without = []string{"ui", "help", "completion", "completion bash", "completion fish", "completion powershell", "completion zsh"}
 
-func TestEachCommandSpeaksJSON(t *testing.T) {
+func TestEachCommandPrintsJSON(t *testing.T) {
 	db := newQueue(t, "mail")
 	send := func(bodies ...string) []string {
 		return succeed(t, "", append([]string{"send", "--db", db, "mail"}, bodies...)...).lines()
@@ -87,7 +87,7 @@ func TestEachCommandSpeaksJSON(t *testing.T) {
 				args = of()
 			}
 			r := runIn(t.Context(), "", append(append(strings.Fields(name), "-o", "json"), args...)...)
-			require.Contains(t, []int{exitOK, exitFailed}, r.status, r.err) // doctor: nobody consumes
+			require.Contains(t, []int{exitOK, exitFailed}, r.status, r.err) // doctor: there is no consumer
 			require.NotEmpty(t, r.out)
 			for _, line := range r.lines() {
 				fits(t, contract[name], line)
@@ -131,8 +131,8 @@ func fits(t *testing.T, shape, line string) {
 	}
 }
 
-// With -o json an error is a line of JSON, too, and the status says of what kind it is.
-func TestErrorsAreJSONWhereAnswersAre(t *testing.T) {
+// With -o json an error is also a line of JSON, and the exit status has its kind.
+func TestErrorsAreJSONIfAnswersAre(t *testing.T) {
 	db := newQueue(t, "mail")
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
@@ -151,12 +151,12 @@ func TestErrorsAreJSONWhereAnswersAre(t *testing.T) {
 		require.Equal(t, c.status, r.status, c.args)
 		require.Empty(t, r.out, c.args)
 		fits(t, "{error status}", strings.TrimSuffix(r.err, "\n"))
-		var told failure
-		require.NoError(t, json.Unmarshal([]byte(r.err), &told))
-		require.Equal(t, c.status, told.Status)
-		require.NotEmpty(t, told.Error)
+		var reported failure
+		require.NoError(t, json.Unmarshal([]byte(r.err), &reported))
+		require.Equal(t, c.status, reported.Status)
+		require.NotEmpty(t, reported.Error)
 
 		r = runIn(c.ctx, "", c.args...)
-		require.Equal(t, "chanq: "+told.Error+"\n", r.err, "the same as text")
+		require.Equal(t, "chanq: "+reported.Error+"\n", r.err, "the same as text")
 	}
 }

@@ -54,9 +54,9 @@ func TestDemoKeepsTheQueuesOfAFile(t *testing.T) {
 	require.Len(t, succeed(t, "", "stats", "--db", db).lines(), 3, "its queues are queues like others")
 }
 
-// The server cannot be reached, but it is the one that was named. Its password
-// stands in none of the command lines but the first.
-func TestDemoTakesAServerAsEveryCommandDoes(t *testing.T) {
+// The server cannot be reached, but the error names the right one. Only the first command
+// line has its password.
+func TestDemoTakesTheDatabaseFlagsOfTheOtherCommands(t *testing.T) {
 	const dsn = "sqlserver://sa:S3CRET-pw@127.0.0.1:1?dial+timeout=1"
 	file := filepath.Join(t.TempDir(), "demo.dsn")
 	require.NoError(t, os.WriteFile(file, []byte(dsn+"\n"), 0o600))
@@ -73,7 +73,7 @@ func TestDemoTakesAServerAsEveryCommandDoes(t *testing.T) {
 	succeed(t, "", "demo", "--dir", dir, "--db", filepath.Join(t.TempDir(), "demo.db"))
 }
 
-func TestDemoSaysHowToGoOnWithoutSayingADSN(t *testing.T) {
+func TestDemoPrintsTheNextCommandsWithoutTheDSN(t *testing.T) {
 	server := target{sqlServer: &msdsn.Config{}}
 	require.Equal(t, "chanq demo --dsn …", (&app{dsn: "sqlserver://sa:x@localhost"}).demoAgain(server))
 	require.Equal(t, "chanq demo --dsn '@my demo.dsn'", (&app{dsn: "@my demo.dsn"}).demoAgain(server))
@@ -103,7 +103,7 @@ func TestCommandLinesAreQuotedForTheShell(t *testing.T) {
 
 // Ten times in a row the demo is killed without warning, early and late, and
 // started again on the same file.
-func TestDemoSurvivesBeingKilled(t *testing.T) {
+func TestDemoSurvivesKills(t *testing.T) {
 	files, kills := testdb.Of(3000, 5000), testdb.Of(4, 10)
 	dir, db := folderOf(t, files), filepath.Join(t.TempDir(), "demo.db")
 	args := []string{"demo", "--dir", dir, "--db", db, "--lease", "1s", "--progress-every", "2ms"}

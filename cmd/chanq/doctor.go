@@ -39,7 +39,7 @@ Exit status 1 means that messages are lost, or are not consumed.`,
 	}
 }
 
-// errUnwell has been told in full.
+// errUnwell is returned after all findings were printed.
 var errUnwell = errors.New("doctor: at least one check failed: the output above has the remedies")
 
 func (a *app) doctor(ctx context.Context, c *connection, queues []string) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each command in a block of the book that says run does, in their order, on a file of its own.
+// Each command in a block of the documentation marked "run" works, in their order, on a separate file.
 func TestTheCommandsOfTheDocumentsRun(t *testing.T) {
 	block := regexp.MustCompile("(?ms)^```sh run\n(.*?)^```$")
 	word := regexp.MustCompile(`'[^']*'|\S+`)
@@ -39,8 +39,8 @@ func TestTheCommandsOfTheDocumentsRun(t *testing.T) {
 	require.Greater(t, ran, 5)
 }
 
-// Every command that a document names is there, and so are the flags that it names beside it.
-func TestTheCommandsAndFlagsOfTheDocumentsAreThere(t *testing.T) {
+// Every command that a document names exists, and so do the flags that it names with it.
+func TestTheCommandsAndFlagsOfTheDocumentsExist(t *testing.T) {
 	root := (&app{in: strings.NewReader(""), out: io.Discard, err: io.Discard}).root()
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

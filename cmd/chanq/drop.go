@@ -55,7 +55,7 @@ failure, so the command may be repeated.`,
 	return cmd
 }
 
-// drop says what became of a queue.
+// drop prints the outcome for a queue.
 func (a *app) drop(ctx context.Context, c *connection, queue string, drop func(context.Context, *sql.DB, string, chanq.Config) error) error {
 	err := drop(ctx, c.DB, queue, a.queueConfig(c))
 	switch missing := errors.Is(err, chanq.ErrNoSchema); {

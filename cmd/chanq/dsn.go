@@ -166,9 +166,9 @@ func readStart(file string) ([]byte, error) {
 	return nil, err
 }
 
-// Errors about a DSN never repeat it, nor what a driver says of it, which has
+// Errors about a DSN never repeat it, nor the error of a driver, which has
 // parts of it: a password with an unescaped character may be anywhere in it. They
-// say what its form is. A # is such a character in a URL: what follows it would be
+// name its form. A # is such a character in a URL: what follows it would be
 // no part of it.
 const (
 	escaping          = "with special characters of the password percent-encoded"
@@ -212,8 +212,8 @@ func spilled(values ...string) bool {
 	return slices.ContainsFunc(values, func(v string) bool { return strings.ContainsAny(v, ";=") })
 }
 
-// spilledPostgres is spilled of PostgreSQL's keywords. What the driver does not know is
-// a setting for the server, which names those that it does not know either.
+// spilledPostgres is spilled for PostgreSQL's keywords. A keyword that the driver does not know is
+// a setting for the server, whose error names settings that it does not know either.
 func spilledPostgres(config *pgx.ConnConfig) bool {
 	values := []string{config.Host, config.Database, config.User}
 	for _, f := range config.Fallbacks {
@@ -248,7 +248,7 @@ func (a *app) hideIn(u *url.URL) {
 	}
 }
 
-// hide makes redact know a password, in each form that it may have in a URL.
+// hide adds a password to those that redact removes, in each form that it may have in a URL.
 func (a *app) hide(secret string) {
 	if secret == "" {
 		return

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzDSN: no DSN panics, and what is said of one never has its password in it,
-// also where characters of the password should have been escaped.
+// FuzzDSN checks that no DSN causes a panic, and that no error about one has its password,
+// even if characters of the password should have been escaped.
 func FuzzDSN(f *testing.F) {
 	for _, c := range [][3]string{
 		{"", "", "localhost?database=x"},
@@ -54,7 +54,7 @@ func FuzzDSN(f *testing.F) {
 				}
 			}
 		}
-		// What is written as it should be is known, and blacked out in what a driver says.
+		// A well-formed password is known, and removed from the errors of a driver.
 		right := url.URL{Scheme: "sqlserver", User: url.UserPassword("me", password), Host: "localhost"}
 		for _, dsn := range []string{
 			right.String(),
@@ -62,7 +62,7 @@ func FuzzDSN(f *testing.F) {
 			"user=me host=localhost password='" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(password) + "'",
 		} {
 			if strings.HasPrefix(dsn, "user=") && strings.ContainsAny(password, "\x00;") || !utf8.ValidString(dsn) {
-				continue // no password of a driver's, or with a ; anybody's
+				continue // no password for a driver, or with a ; for any
 			}
 			a := &app{dsn: dsn}
 			_, err := a.target()

@@ -28,7 +28,7 @@ func TestDSNIsReadFromAFileOrAVariable(t *testing.T) {
 }
 
 // A DSN in the wrong place is no file's name: nothing of it is repeated.
-func TestDSNThatIsElsewhereIsNotRepeated(t *testing.T) {
+func TestAMisplacedDSNIsNotRepeated(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)

@@ -12,13 +12,13 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// kindFlags say what kind of queue is made.
+// kindFlags are the flags for the kind of a new queue.
 type kindFlags struct {
 	specFlags
 	ordered    bool
 	slots      int
 	shard, set string
-	mark       chanq.ShardMark // which these two say; of check
+	mark       chanq.ShardMark // from these two flags; set by check
 }
 
 func (k *kindFlags) add(cmd *cobra.Command) {
@@ -66,8 +66,8 @@ func (k *kindFlags) checkShard() error {
 	return nil
 }
 
-// says has config say what the flags say.
-func (k *kindFlags) says(config chanq.Config) chanq.Config {
+// apply returns config with the values of the flags.
+func (k *kindFlags) apply(config chanq.Config) chanq.Config {
 	config.Spec = k.spec
 	if k.ordered {
 		config.Kind, config.Slots = chanq.KindOrdered, k.slots
@@ -76,16 +76,16 @@ func (k *kindFlags) says(config chanq.Config) chanq.Config {
 	return config
 }
 
-// config is what to migrate a queue to: what the flags say, or else what it is.
+// config returns what to migrate a queue to: the values of the flags, or else those of the queue.
 func (k *kindFlags) config(ctx context.Context, c *connection, queue string, config chanq.Config) (chanq.Config, error) {
 	found, err := chanq.StoredConfig(ctx, c.DB, queue, config)
 	if errors.Is(err, chanq.ErrNoSchema) {
-		return k.says(config), nil
+		return k.apply(config), nil
 	}
 	if err != nil {
 		return config, err
 	}
-	if config = k.says(config); k.shard == "" {
+	if config = k.apply(config); k.shard == "" {
 		config.Shard = found.Shard
 	}
 	return config, nil

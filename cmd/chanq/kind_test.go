@@ -16,7 +16,7 @@ func newOrdered(t *testing.T) (db string) {
 	return db
 }
 
-func TestAnOrderedQueueIsOperatedAsAnyOther(t *testing.T) {
+func TestAnOrderedQueueIsOperatedAsAPlainOne(t *testing.T) {
 	db := newOrdered(t)
 	for _, body := range []string{"1", "2", "3"} {
 		succeed(t, "", "send", "--db", db, "--key", "k", "pay", body)

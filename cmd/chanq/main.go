@@ -24,8 +24,8 @@ func main() {
 	ctx, interrupt := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	// Writing to a pipe whose reader is gone must fail, not kill: what could not be
-	// printed is given back.
+	// Writing to a closed pipe must fail, not kill: messages that could not be printed
+	// are released.
 	signal.Ignore(syscall.SIGPIPE)
 	go func() {
 		<-signals

@@ -15,7 +15,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-func TestMembersAreListedWhileTheyConsume(t *testing.T) {
+func TestRunningConsumersAreListed(t *testing.T) {
 	db := newQueue(t, "mail")
 	succeed(t, "", "migrate", "--db", db, "post")
 	require.Equal(t, "[]\n", succeed(t, "", "members", "--db", db, "-o", "json").out)
@@ -46,7 +46,7 @@ func TestMembersAreListedWhileTheyConsume(t *testing.T) {
 	require.Len(t, succeed(t, "", "members", "--db", db, "post").lines(), 1)
 	require.Contains(t, fail(t, exitFailed, "members", "--db", db, "nothing"), "chanq migrate nothing")
 
-	// The holder of a message is told where it lies.
+	// The holder of a message is shown in the list of messages.
 	succeed(t, "", "send", "--db", db, "mail", "held")
 	l := <-consumer.C()
 	require.Contains(t, succeed(t, "", "peek", "--db", db, "--state", "leased", "mail").out, `red \x1b[31m`)
@@ -59,7 +59,7 @@ func TestMembersAreListedWhileTheyConsume(t *testing.T) {
 	require.Equal(t, m.ID, held.Consumer)
 	require.NoError(t, l.Ack())
 	require.NoError(t, consumer.Shutdown(t.Context()))
-	require.Equal(t, "[]\n", succeed(t, "", "members", "--db", db, "-o", "json").out, "who stopped has left")
+	require.Equal(t, "[]\n", succeed(t, "", "members", "--db", db, "-o", "json").out, "a consumer that stopped has left")
 }
 
 func TestExpiryIsShownWhereThereIsOne(t *testing.T) {
@@ -71,7 +71,7 @@ func TestExpiryIsShownWhereThereIsOne(t *testing.T) {
 	require.NoError(t, err)
 	p, err := q.Producer(chanq.ProducerConfig{})
 	require.NoError(t, err)
-	_, err = p.Send(t.Context(), chanq.Message[string]{Body: "for ever"})
+	_, err = p.Send(t.Context(), chanq.Message[string]{Body: "permanent"})
 	require.NoError(t, err)
 	require.NotContains(t, succeed(t, "", "peek", "--db", db, "mail").out, "EXPIRES")
 	_, err = p.Send(t.Context(), chanq.Message[string]{Body: "fleeting", TTL: time.Hour})
@@ -86,11 +86,11 @@ func TestExpiryIsShownWhereThereIsOne(t *testing.T) {
 	require.Contains(t, lines[2], clock(list[1].ExpiresAt))
 }
 
-func TestWhatIsNotDurableIsSaid(t *testing.T) {
+func TestAQueueThatIsNotDurableIsReported(t *testing.T) {
 	var said strings.Builder
 	a := &app{err: &said, out: io.Discard}
 	require.Equal(t, chanq.DurabilityRequired, a.storingConfig(&connection{}).Durability)
-	require.Equal(t, chanq.DurabilityAsIs, a.queueConfig(&connection{}).Durability, "whoever looks takes it as it is")
+	require.Equal(t, chanq.DurabilityAsIs, a.queueConfig(&connection{}).Durability, "a command that only reads accepts either")
 	db := newQueue(t, "mail")
 	for _, args := range [][]string{{"migrate", "mail"}, {"send", "mail", "x"}, {"demo", "--dir", folderOf(t, 1)}} {
 		succeed(t, "", append(args, "--not-durable", "--db", db)...)

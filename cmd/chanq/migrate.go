@@ -53,7 +53,7 @@ by --set. This is also permanent.`,
 				if err := chanq.Migrate(cmd.Context(), c.DB, queue, config); err != nil {
 					return err
 				}
-				if err := a.tellMigrated(cmd.Context(), c, queue, config); err != nil {
+				if err := a.printMigrated(cmd.Context(), c, queue, config); err != nil {
 					return err
 				}
 			}
@@ -64,20 +64,20 @@ by --set. This is also permanent.`,
 	return cmd
 }
 
-// tellMigrated says what a queue is now.
-func (a *app) tellMigrated(ctx context.Context, c *connection, queue string, config chanq.Config) error {
-	told := map[string]any{"queue": queue, "version": sqlbatch.Version}
+// printMigrated prints the kind of a migrated queue.
+func (a *app) printMigrated(ctx context.Context, c *connection, queue string, config chanq.Config) error {
+	reported := map[string]any{"queue": queue, "version": sqlbatch.Version}
 	text := fmt.Sprintf("queue %s has version %d", queue, sqlbatch.Version)
 	if config.Shard.Count > 0 {
 		found, err := chanq.StoredConfig(ctx, c.DB, queue, config)
 		if err != nil {
 			return err
 		}
-		told["shard"] = found.Shard
+		reported["shard"] = found.Shard
 		text += fmt.Sprintf(", and is %v", found.Shard)
 	}
 	if a.output == "json" {
-		return a.json(told)
+		return a.json(reported)
 	}
 	_, err := fmt.Fprintln(a.out, text)
 	return err

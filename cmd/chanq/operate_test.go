@@ -68,7 +68,7 @@ func TestLastLineNeedsNoEnd(t *testing.T) {
 	require.Equal(t, "2 messages sent\n", succeed(t, "a\nb", "send", "--db", db, "mail").out)
 }
 
-func TestLineThatIsTooLongIsRefusedAfterThoseBefore(t *testing.T) {
+func TestATooLongLineIsRefusedAfterTheLinesBefore(t *testing.T) {
 	db := newQueue(t, "mail")
 	succeed(t, "", "configure", "--db", db, "--max-body", "10", "mail")
 	r := runIn(t.Context(), "short\n"+strings.Repeat("x", 100)+"\n", "send", "--db", db, "mail")
@@ -77,7 +77,7 @@ func TestLineThatIsTooLongIsRefusedAfterThoseBefore(t *testing.T) {
 	require.Equal(t, 1, state(t, db).Ready)
 }
 
-func TestReceiptsSayWhatIsDuplicate(t *testing.T) {
+func TestReceiptsMarkDuplicates(t *testing.T) {
 	db := newQueue(t, "mail")
 	first := succeed(t, "", "send", "--db", db, "--dedup-key", "k", "mail", "x").lines()[0]
 	require.Equal(t, first+" (in the queue before)\n", succeed(t, "", "send", "--db", db, "--dedup-key", "k", "mail", "x").out)
@@ -119,7 +119,7 @@ func TestBodyThatIsNoTextIsBase64(t *testing.T) {
 	require.Equal(t, "\xff\x00\n", succeed(t, "", "receive", "--db", db, "mail").out, "the text output has the bytes")
 }
 
-func TestPeekTakesNothingAndObeysNoEscapes(t *testing.T) {
+func TestPeekClaimsNothingAndPrintsNoEscapes(t *testing.T) {
 	db := newQueue(t, "mail")
 	succeed(t, "", "send", "--db", db, "--delay", "1h", "mail", "later")
 	succeed(t, "", "send", "--db", db, "mail", "red \x1b[31malert "+strings.Repeat("long ", 100))
@@ -135,7 +135,7 @@ func TestPeekTakesNothingAndObeysNoEscapes(t *testing.T) {
 	require.Contains(t, fail(t, exitFailed, "peek", "--db", db, "--id", "0199c0de-0000-7000-8000-000000000000", "mail"), "no such message")
 }
 
-func TestPeekPagesBehindAMessageAndThroughAsManyAsAsked(t *testing.T) {
+func TestPeekContinuesAfterAMessageAndReturnsTheRequestedCount(t *testing.T) {
 	db := newQueue(t, "mail")
 	succeed(t, strings.Repeat("x\n", 2100), "send", "--db", db, "mail")
 	require.Len(t, succeed(t, "", "peek", "--db", db, "-o", "json", "-n", "2050", "mail").lines(), 2050)
@@ -147,7 +147,7 @@ func TestPeekPagesBehindAMessageAndThroughAsManyAsAsked(t *testing.T) {
 	require.Contains(t, fail(t, exitUsage, "peek", "--db", db, "--after", "nine", "mail"), "--after")
 }
 
-func TestNackGivesBackWithTheCause(t *testing.T) {
+func TestNackReturnsTheMessageWithTheCause(t *testing.T) {
 	db := newQueue(t, "mail")
 	succeed(t, "", "send", "--db", db, "mail", "x")
 	require.Equal(t, "x\n", succeed(t, "", "receive", "--db", db, "--nack", "--delay", "1h", "--cause", "not today", "mail").out)
@@ -330,7 +330,7 @@ func TestPauseStopsReceiving(t *testing.T) {
 	require.Equal(t, "a\n", succeed(t, "", "receive", "--db", db, "mail").out)
 }
 
-func TestStatsKnowEveryQueue(t *testing.T) {
+func TestStatsListEveryQueue(t *testing.T) {
 	db := newQueue(t, "mail")
 	succeed(t, "", "migrate", "--db", db, "post")
 	succeed(t, "", "send", "--db", db, "post", "a")
@@ -349,7 +349,7 @@ func TestStatsOfADatabaseWithoutQueuesAreEmpty(t *testing.T) {
 	require.Equal(t, "[]\n", succeed(t, "", "stats", "--db", db, "-o", "json").out)
 }
 
-func TestTopShowsTheTableAgainAndAgain(t *testing.T) {
+func TestTopRepeatsTheTable(t *testing.T) {
 	db := newQueue(t, "mail")
 	out := succeed(t, "", "top", "--db", db, "--every", "10ms", "-n", "3").out
 	require.Equal(t, 3, strings.Count(out, "QUEUE"))
@@ -357,7 +357,7 @@ func TestTopShowsTheTableAgainAndAgain(t *testing.T) {
 	require.Equal(t, 2, strings.Count(succeed(t, "", "top", "--db", db, "--every", "10ms", "-n", "2", "-o", "json").out, `"queue":"mail"`))
 }
 
-func TestFollowTakesWhatComesLater(t *testing.T) {
+func TestFollowReceivesLaterMessages(t *testing.T) {
 	db := newQueue(t, "mail")
 	succeed(t, "", "send", "--db", db, "mail", "before")
 	read, write := io.Pipe()
@@ -385,11 +385,11 @@ func TestFollowEndsAfterSoMany(t *testing.T) {
 	db := newQueue(t, "mail")
 	succeed(t, "", "send", "--db", db, "mail", "a", "b", "c")
 	require.Equal(t, "a\nb\n", succeed(t, "", "receive", "--db", db, "--follow", "-n", "2", "mail").out)
-	require.Equal(t, 1, state(t, db).Ready, "the third is given back")
+	require.Equal(t, 1, state(t, db).Ready, "the third is released")
 }
 
 // A reader that went away must not cost messages.
-func TestMessageThatCannotBePrintedIsGivenBack(t *testing.T) {
+func TestAMessageThatCannotBePrintedIsReleased(t *testing.T) {
 	for _, mode := range [][]string{{"-n", "0"}, {"--follow"}} {
 		db := newQueue(t, "mail")
 		succeed(t, "", "send", "--db", db, "mail", "a", "b")
@@ -403,7 +403,7 @@ func TestMessageThatCannotBePrintedIsGivenBack(t *testing.T) {
 }
 
 // As in: chanq receive -n 0 | head -1
-func TestReaderOfThePipeMayGo(t *testing.T) {
+func TestAClosedPipeEndsTheCommand(t *testing.T) {
 	db := newQueue(t, "mail")
 	succeed(t, "", "send", "--db", db, "mail", "a", "b")
 	read, write, err := os.Pipe()

@@ -12,7 +12,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
-func TestCommandsSpeakToPostgreSQL(t *testing.T) {
+func TestCommandsRunOnPostgreSQL(t *testing.T) {
 	dsn := pgtest.URL(t)
 	run := func(args ...string) string { return succeed(t, "", append(args, "--dsn", dsn)...).out }
 	require.Equal(t, "[]\n", run("stats", "-o", "json"))
@@ -66,7 +66,7 @@ func TestCommandsSpeakToPostgreSQL(t *testing.T) {
 	require.Regexp(t, `mail +0 +0 +0 +0 +0`, succeed(t, "", "stats").out)
 }
 
-func TestDemoSpeaksToPostgreSQL(t *testing.T) {
+func TestDemoRunsOnPostgreSQL(t *testing.T) {
 	dsn, dir := pgtest.URL(t), folderOf(t, 150)
 	for range 2 {
 		r := succeed(t, "", "demo", "--dsn", dsn, "--dir", dir)
@@ -76,9 +76,9 @@ func TestDemoSpeaksToPostgreSQL(t *testing.T) {
 	require.Contains(t, r.out, "\nverified 150 files, 0 differences, 0 lost, 0 duplicated\n", "the folder is that of the demo in the database")
 }
 
-// The page's sessions have no jit, unless the DSN says that they are to have it; a pooler that knows no
-// such setting is asked without.
-func TestThePageTurnsJITOff(t *testing.T) {
+// The sessions of the web UI have jit off, unless the DSN sets it. With a pooler that does not accept the
+// setting, they are opened without it.
+func TestTheWebUITurnsJITOff(t *testing.T) {
 	dsn := pgtest.URL(t)
 	config, err := pgx.ParseConfig(dsn)
 	require.NoError(t, err)

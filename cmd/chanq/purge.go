@@ -77,7 +77,7 @@ func (a *app) confirmPurge(ctx context.Context, q *chanqadmin.Queue, s chanqadmi
 
 var errNotConfirmed = errors.New("not confirmed; nothing was deleted")
 
-// confirm asks; only yes is yes.
+// confirm asks the user; only "yes" confirms.
 func (a *app) confirm(ctx context.Context, question string) error {
 	fmt.Fprintf(a.err, "%s [y/N] ", question)
 	answers := make(chan string, 1)

@@ -17,7 +17,7 @@ type look struct {
 	mark  chanq.ShardMark
 }
 
-// shard is which of a queue over several places it is, "0/3" say, or "".
+// shard returns which shard of a queue it is, for example "0/3", or "".
 func (l look) shard() string {
 	if l.mark.Count == 0 {
 		return ""

@@ -90,8 +90,8 @@ type receiver struct {
 	flags receiveFlags
 }
 
-// take takes messages up to the number asked for: those that are ready, or with --follow as they come. An
-// interrupt ends --follow as asked: there it is no failure.
+// take takes up to the given number of messages: those that are ready, or with --follow as they arrive. An
+// interrupt is the normal end of --follow, not a failure.
 func (r *receiver) take(ctx context.Context, q *chanq.Queue[[]byte]) error {
 	prefetch := 100
 	if r.flags.n > 0 {

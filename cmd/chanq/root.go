@@ -56,7 +56,7 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	switch {
 	case errors.Is(err, demo.ErrInterrupted):
 		status = exitInterrupted
-	case ctx.Err() != nil: // what a driver says of it is not always context.Canceled
+	case ctx.Err() != nil: // the error of a driver is not always context.Canceled
 		status = exitInterrupted
 		if errors.Is(err, context.Canceled) {
 			text = "interrupted"

@@ -37,7 +37,7 @@ chanq_QUEUE__send, which adds a message (docs/sql.md). Migrate creates neither. 
 				if err := a.checkName(queue); err != nil {
 					return err
 				}
-				texts, err := printed(d, queue, k.says(chanq.Config{Schema: a.schema}), view, procedures)
+				texts, err := printed(d, queue, k.apply(chanq.Config{Schema: a.schema}), view, procedures)
 				if err != nil {
 					return err
 				}
@@ -50,7 +50,7 @@ chanq_QUEUE__send, which adds a message (docs/sql.md). Migrate creates neither. 
 				for _, text := range texts {
 					end := ";\n"
 					if d == chanq.DialectSQLServer {
-						end = "\nGO\n" // each is a batch of its own
+						end = "\nGO\n" // each is a separate batch
 					}
 					if _, err := fmt.Fprint(a.out, text, end); err != nil {
 						return err

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is not asked for bodies says nothing of them, whether it goes well or not.
-func TestBodiesAreNotSaid(t *testing.T) {
+// Commands that do not print bodies have none in their output, whether they succeed or fail.
+func TestBodiesAreNotPrinted(t *testing.T) {
 	const secret = "S3CRET-body"
 	db := newQueue(t, "mail")
 	said := func(args ...string) {

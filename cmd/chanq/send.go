@@ -125,7 +125,7 @@ func (a *app) send(ctx context.Context, queue string, bodies []string, like chan
 	return s.lines(ctx, q.Spec().MaxBody)
 }
 
-// sender sends messages in groups and says what became of them.
+// sender sends messages in batches and prints their outcomes.
 type sender struct {
 	*app
 	producer         *chanq.Producer[[]byte]

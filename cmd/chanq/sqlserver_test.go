@@ -13,7 +13,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
 )
 
-func TestCommandsSpeakToSQLServer(t *testing.T) {
+func TestCommandsRunOnSQLServer(t *testing.T) {
 	server := mssqltest.Start(t, mssqltest.Options{Clock: engine.RealClock{}})
 	run := func(args ...string) string { return succeed(t, "", append(args, "--dsn", server.DSN())...).out }
 	require.Equal(t, "[]\n", run("stats", "-o", "json"))
@@ -54,7 +54,7 @@ func TestCommandsSpeakToSQLServer(t *testing.T) {
 	require.Regexp(t, `mail +0 +0 +0 +0 +0`, succeed(t, "", "stats").out)
 }
 
-func TestDemoSpeaksToSQLServer(t *testing.T) {
+func TestDemoRunsOnSQLServer(t *testing.T) {
 	server := mssqltest.Start(t, mssqltest.Options{Clock: engine.RealClock{}})
 	r := succeed(t, "", "demo", "--dsn", server.DSN(), "--dir", folderOf(t, 150))
 	require.Contains(t, r.out, "\nverified 150 files, 0 differences, 0 lost, 0 duplicated\n")

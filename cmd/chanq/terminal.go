@@ -11,9 +11,9 @@ import (
 	"unicode/utf8"
 )
 
-// Bodies, headers, errors and names come from whoever may write to the database.
-// A terminal would obey the control characters in them, so none reaches one: what
-// is printed there shows them as \x1b or \u009b. A pipe or a file gets the bytes
+// Bodies, headers, errors and names come from any program that may write to the database.
+// A terminal would obey control characters in them, so none reaches one: output to a
+// terminal shows them as \x1b or \u009b. A pipe or a file gets the bytes
 // as they are.
 
 // visible is a text on one line, without anything that a terminal would obey and
@@ -40,7 +40,7 @@ func visible(s string) string {
 	return b.String()
 }
 
-// obeyed also tells a byte that is no UTF-8: some terminals take 0x9b for the
+// obeyed also reports a byte that is not UTF-8: some terminals take 0x9b for the
 // beginning of a command.
 func obeyed(r rune) bool { return r == utf8.RuneError || !unicode.IsGraphic(r) }
 

@@ -102,7 +102,7 @@ func TestTopClearsATerminal(t *testing.T) {
 	require.Contains(t, text, "mail")
 }
 
-// An SSH session tells its width; who reads sees no wrapped line, and Ctrl-C ends it.
+// An SSH session has a width: no line is wrapped, and Ctrl-C ends the command.
 func TestTopFitsAnSSHSessionAndEndsWithAnInterrupt(t *testing.T) {
 	db := newQueue(t, "mail")
 	screen, end := pseudoTerminal(t)

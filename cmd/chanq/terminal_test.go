@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestVisibleTextHasNothingThatATerminalObeys(t *testing.T) {
+func TestVisibleTextHasNoTerminalCommands(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                     "",
 		"Grüße, 世界 🙂":          "Grüße, 世界 🙂",

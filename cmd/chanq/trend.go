@@ -11,7 +11,7 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// trend is what the history of a queue says of its last hour.
+// trend is the last hour of a queue, from its history.
 type trend struct {
 	looked  time.Time
 	known   bool    // there is a history of the last minute
@@ -29,7 +29,7 @@ func (t *trend) look(ctx context.Context, q *chanqadmin.Queue) error {
 		return nil
 	}
 	fine, err := q.History(ctx, now.Add(-time.Minute-chanqadmin.StepFine), chanqadmin.StepFine)
-	if errors.Is(err, chanq.ErrNoSchema) { // of tables that nobody has migrated since
+	if errors.Is(err, chanq.ErrNoSchema) { // the tables of an earlier version
 		*t = trend{looked: now}
 		return nil
 	}

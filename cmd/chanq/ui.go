@@ -63,7 +63,7 @@ then put a proxy with TLS in front of it.`,
 	return cmd
 }
 
-// leastPassword is in bytes: nothing but its length keeps somebody from trying.
+// leastPassword is in bytes. Only its length protects a password from guessing.
 const leastPassword = 12
 
 func (u *ui) check() error {
@@ -133,9 +133,9 @@ func (a *app) serve(ctx context.Context, u ui) error {
 	}, l)
 }
 
-// connectPage is connect with PostgreSQL's jit off, unless the DSN says what it is to be: it compiles
-// statements whose estimate is high, which takes many times as long as they do. A pooler that
-// takes no such setting at the beginning of a session is asked without.
+// connectPage is connect with PostgreSQL's jit off, unless the DSN sets it: jit compiles
+// statements with a high estimate, which takes many times as long as running them. With a pooler that
+// does not accept the setting at the beginning of a session, it connects without it.
 func (a *app) connectPage(ctx context.Context) (*connection, error) {
 	t, err := a.target()
 	if err != nil {
@@ -148,15 +148,15 @@ func (a *app) connectPage(ctx context.Context) (*connection, error) {
 	t.postgres = asked.Copy()
 	t.postgres.RuntimeParams["jit"] = "off"
 	c, err := a.open(ctx, t, mustExist)
-	if refused := (*pgconn.PgError)(nil); errors.As(err, &refused) && refused.Code == "08P01" { // protocol_violation, as PgBouncer says
+	if refused := (*pgconn.PgError)(nil); errors.As(err, &refused) && refused.Code == "08P01" { // protocol_violation, from PgBouncer
 		t.postgres = asked
 		return a.open(ctx, t, mustExist)
 	}
 	return c, err
 }
 
-// routes are the page's and those of programs that look. Probes say that the server answers, which
-// is no secret; all else is behind the password, or for this machine.
+// routes has the web UI, the metrics and the probes. Probes report that the server answers, which
+// is no secret; all else requires the password, or is for this machine.
 func (u *ui) routes(page, metrics http.Handler) http.Handler {
 	guarded, all := http.NewServeMux(), http.NewServeMux()
 	guarded.Handle("/", page)

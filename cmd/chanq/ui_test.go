@@ -73,7 +73,7 @@ func (s *serving) get(change func(*http.Request)) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-func TestUIServesAPageForThisMachineThatChangesNothing(t *testing.T) {
+func TestUIServesThisMachineAndIsReadOnly(t *testing.T) {
 	s := serveUI(t, "--db", newQueue(t, "mail"))
 	status, body := s.get(func(*http.Request) {})
 	require.Equal(t, http.StatusOK, status)
@@ -102,7 +102,7 @@ func TestUIHasMetricsAndProbes(t *testing.T) {
 	require.Contains(t, body, `chanq_messages{queue="mail",state="ready"} 0`)
 }
 
-func TestUIWantsItsPasswordAndDoesNotSayIt(t *testing.T) {
+func TestUIRequiresItsPasswordAndDoesNotPrintIt(t *testing.T) {
 	const password = "p4ss-w0rd-of-ui"
 	file := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(file, []byte(password+"\n"), 0o600))
@@ -111,7 +111,7 @@ func TestUIWantsItsPasswordAndDoesNotSayIt(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, status)
 	require.NotContains(t, body, "mail")
 	status, body = s.get(func(r *http.Request) {
-		r.Host = "queues.example" // who knows the password may ask by any name
+		r.Host = "queues.example" // with the password, any host name is allowed
 		r.SetBasicAuth("ada", password)
 	})
 	require.Equal(t, http.StatusOK, status)
@@ -121,7 +121,7 @@ func TestUIWantsItsPasswordAndDoesNotSayIt(t *testing.T) {
 }
 
 // A browser that follows the figures does not keep the command from ending.
-func TestUIEndsBesideWhoFollows(t *testing.T) {
+func TestUIEndsWhileABrowserFollows(t *testing.T) {
 	s := serveUI(t, "--db", newQueue(t, "mail"))
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/live", nil)
 	require.NoError(t, err)
@@ -139,6 +139,6 @@ func TestUIEndsBesideWhoFollows(t *testing.T) {
 	case status := <-ended:
 		require.Equal(t, exitOK, status)
 	case <-time.After(time.Minute):
-		t.Fatal("it waits for who follows")
+		t.Fatal("it waits for the page that follows")
 	}
 }

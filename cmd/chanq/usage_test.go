@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestMistakesAreNamedBeforeAnythingIsWritten(t *testing.T) {
+func TestInvalidFlagsAreReportedBeforeAnyWrite(t *testing.T) {
 	const password = "p4ss-w0rd"
 	dir := t.TempDir()
 	db := filepath.Join(dir, "queue.db")
@@ -157,7 +157,7 @@ func TestMissingFileIsNotMade(t *testing.T) {
 	require.NoFileExists(t, db)
 }
 
-func TestFileThatIsNoDatabaseIsLeftAlone(t *testing.T) {
+func TestAFileThatIsNoDatabaseIsNotChanged(t *testing.T) {
 	const content = "Dear diary, this is more than a hundred bytes of text, so that SQLite reads a header from it and refuses."
 	db := filepath.Join(t.TempDir(), "diary.txt")
 	require.NoError(t, os.WriteFile(db, []byte(content), 0o644))
@@ -167,7 +167,7 @@ func TestFileThatIsNoDatabaseIsLeftAlone(t *testing.T) {
 	require.Equal(t, content, string(kept))
 }
 
-func TestMissingQueueSaysWhatToRun(t *testing.T) {
+func TestTheErrorOfAMissingQueueHasTheCommandToRun(t *testing.T) {
 	db := newQueue(t, "mail")
 	require.Contains(t, fail(t, exitFailed, "peek", "--db", db, "post"), "chanq migrate post")
 }

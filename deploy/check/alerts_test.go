@@ -51,7 +51,7 @@ func metricsOf(t *testing.T, expr string) (names []string) {
 	return names
 }
 
-func TestAlertsReadWhatIsExported(t *testing.T) {
+func TestAlertsUseExportedMetrics(t *testing.T) {
 	for name, r := range alerts(t) {
 		require.Contains(t, []string{"page", "ticket"}, r.Labels["severity"], name)
 		require.NotEmpty(t, r.Annotations["summary"], name)
@@ -115,8 +115,8 @@ func TestEachAlertHasARunbook(t *testing.T) {
 	}
 }
 
-// each says of an alert for which series, a value a minute, it is on after some minutes, five where no other
-// number is said, and for which it is not.
+// each has for an alert the series, with one value per minute, for which it fires after some minutes, by default
+// five, and those for which it does not.
 var each = map[string]struct {
 	on, off string
 	minutes int
@@ -202,7 +202,7 @@ var each = map[string]struct {
 	},
 }
 
-func TestEachAlertFiresWhereItShould(t *testing.T) {
+func TestEachAlertFiresInItsSituation(t *testing.T) {
 	rules := alerts(t)
 	require.Len(t, each, len(rules))
 	for name, c := range each {
@@ -216,7 +216,7 @@ func TestEachAlertFiresWhereItShould(t *testing.T) {
 }
 
 // The first lease that a new process loses is seen, though its series begins with it.
-func TestTheFirstLossOfAProcessIsSeen(t *testing.T) {
+func TestTheFirstLossOfAProcessIsReported(t *testing.T) {
 	expr := alerts(t)["ChanqLeasesLost"].Expr
 	const born = `chanq_leases_lost_total{queue="q",instance="old"} 3x30
 		chanq_leases_lost_total{queue="q",instance="new"} _x12 1x20`
@@ -224,9 +224,9 @@ func TestTheFirstLossOfAProcessIsSeen(t *testing.T) {
 	require.Empty(t, firing(t, born, expr, 30), "it is over")
 }
 
-// TestDeadLettersAreReportedWhereNoCountGrows: the counts of a queue end at 10,000, RetainDead deletes dead messages, and the series of a
+// TestDeadLettersAreReportedWithoutAGrowingCount: the counts of a queue end at 10,000, RetainDead deletes dead messages, and the series of a
 // new instance have no past.
-func TestDeadLettersAreReportedWhereNoCountGrows(t *testing.T) {
+func TestDeadLettersAreReportedWithoutAGrowingCount(t *testing.T) {
 	expr := alerts(t)["ChanqDead"].Expr
 	const died = `chanq_settled_messages_total{queue="q",outcome="dead",instance="a"} `
 	for name, c := range map[string]struct {

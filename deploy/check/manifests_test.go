@@ -61,7 +61,7 @@ func TestAWorkerHasItsProbesAndTimeToStop(t *testing.T) {
 	}
 }
 
-func TestKEDAAsksPrometheusForWhatIsExported(t *testing.T) {
+func TestKEDAQueriesExportedMetrics(t *testing.T) {
 	for _, trigger := range at(t, manifests(t, "../kubernetes/keda-prometheus.yaml")[0], "spec", "triggers").([]any) {
 		query := at(t, trigger, "metadata", "query").(string)
 		for _, metric := range metricsOf(t, query) {
@@ -74,7 +74,7 @@ func TestKEDAAsksPrometheusForWhatIsExported(t *testing.T) {
 }
 
 // The queries are those of docs/sql.md, which tests run on the engines, and whose plans they look at.
-func TestKEDAsQueriesAreThoseOfTheDocument(t *testing.T) {
+func TestTheQueriesOfKEDAAreThoseOfTheDocument(t *testing.T) {
 	text, err := os.ReadFile("../kubernetes/keda-sql.yaml")
 	require.NoError(t, err)
 	document, err := os.ReadFile("../../docs/sql.md")

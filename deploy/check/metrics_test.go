@@ -65,8 +65,8 @@ func exported(t *testing.T) map[string]map[string][]string {
 	return all
 }
 
-// TestTheDashboardReadsWhatIsExported reads each query of each panel.
-func TestTheDashboardReadsWhatIsExported(t *testing.T) {
+// TestTheDashboardUsesExportedMetrics reads each query of each panel.
+func TestTheDashboardUsesExportedMetrics(t *testing.T) {
 	text, err := os.ReadFile("../grafana/chanq.json")
 	require.NoError(t, err)
 	var dashboard struct {

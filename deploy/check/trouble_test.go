@@ -99,7 +99,7 @@ func fiveMinutes(before, now map[string]string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestNoAlertFiresOnAQueueOfTransactions: a healthy program sends by SendTx and acks by AckTx, each in a transaction of its own.
+// A healthy program sends with SendTx and acks with AckTx, each in a separate transaction.
 func TestNoAlertFiresOnAQueueOfTransactions(t *testing.T) {
 	db, err := embedded.Open(filepath.Join(t.TempDir(), "post.db"))
 	require.NoError(t, err)

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// systemd reads the units, and has nothing to say. What they start is not here, so it reads of another
-// program in its place.
-func TestSystemdUnderstandsTheUnits(t *testing.T) {
+// systemd verifies the units without a warning. The programs that they start are not installed here, so another
+// program takes their place.
+func TestTheUnitsAreValidForSystemd(t *testing.T) {
 	program, err := exec.LookPath("systemd-analyze")
 	if err != nil {
 		t.Skip("NOT TESTED by systemd: systemd-analyze is not here (apt-get install systemd)")
@@ -27,13 +27,13 @@ func TestSystemdUnderstandsTheUnits(t *testing.T) {
 		require.NoError(t, os.WriteFile(copied, starts.ReplaceAll(text, []byte("ExecStart=/bin/true")), 0o600))
 		said, err := exec.Command(program, "verify", "--man=no", copied).CombinedOutput()
 		require.NoError(t, err, "%s", said)
-		require.Empty(t, string(said), file) // a key that it does not know is no error
+		require.Empty(t, string(said), file) // an unknown key is no error
 	}
 }
 
-// Nobody builds the images here. What can be read of them holds: each stage that is copied from is there, and
-// no image is whatever is the latest.
-func TestTheImagesAreOfKnownThings(t *testing.T) {
+// The images are not built here. The test checks their files: each stage that is copied from exists, and
+// no image has the tag latest.
+func TestTheImagesAreKnown(t *testing.T) {
 	from := regexp.MustCompile(`(?m)^FROM (\S+?)(?: AS (\S+))?$`)
 	copied := regexp.MustCompile(`(?m)^COPY --from=(\S+) `)
 	for _, file := range []string{"ui", "worker"} {

@@ -29,7 +29,7 @@ func TestMovementsOfACustomerAreBookedInOrder(t *testing.T) {
 	}
 }
 
-func TestADeadMovementHoldsThoseOfItsCustomer(t *testing.T) {
+func TestADeadMovementBlocksThoseOfItsCustomer(t *testing.T) {
 	db := open(t)
 	require.NoError(t, run(t.Context(), db, []string{"ada=100"}))
 	unreadable, err := chanq.Open[string](t.Context(), db, "movements", chanq.Config{})
@@ -41,7 +41,7 @@ func TestADeadMovementHoldsThoseOfItsCustomer(t *testing.T) {
 	require.Equal(t, "5 = 5", booked(t, db, "bob"))
 }
 
-func TestAnArgumentThatIsNoMovementIsReported(t *testing.T) {
+func TestAnInvalidMovementIsReported(t *testing.T) {
 	require.ErrorContains(t, run(t.Context(), open(t), []string{"ada=100", "ada much"}), `"ada much" is not customer=amount`)
 }
 

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestAJobGoesOnWhereTheSignalEndedIt(t *testing.T) {
+func TestAJobContinuesWhereTheSignalEndedIt(t *testing.T) {
 	db := send(t, 10)
 	var pages []int
 	for _, last := range []int{3, 7, 9} { // after which the signal comes
@@ -27,7 +27,7 @@ func TestAJobGoesOnWhereTheSignalEndedIt(t *testing.T) {
 }
 
 // Another process has claimed the job, because the lease of this one has ended, and has read eight pages. This one does not know it.
-func TestAnEarlierHolderDoesNotSetTheProgressBack(t *testing.T) {
+func TestAnEarlierHolderDoesNotResetTheProgress(t *testing.T) {
 	db := send(t, 10)
 	work(t, db, 3, func(page int) {
 		if page == 2 {
@@ -37,7 +37,7 @@ func TestAnEarlierHolderDoesNotSetTheProgressBack(t *testing.T) {
 	require.Equal(t, 8, number(t, db, "SELECT pages FROM progress"))
 }
 
-// send stores a job in a database of its own.
+// send stores a job in a new database.
 func send(t *testing.T, pages int) *sql.DB {
 	db, err := embedded.Open(":memory:")
 	require.NoError(t, err)

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestEachFileIsCountedOnceAlthoughTheFirstRunIsInterrupted(t *testing.T) {
+func TestEachFileIsCountedOnceDespiteAnInterruption(t *testing.T) {
 	dir := t.TempDir()
 	db, err := embedded.Open(filepath.Join(dir, "pipeline.db"))
 	require.NoError(t, err)

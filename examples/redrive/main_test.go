@@ -43,7 +43,7 @@ func TestOneCauseIsRedrivenAfterATrialRun(t *testing.T) {
 	})
 }
 
-func TestACountThatEndedAtItsLimitSaysSo(t *testing.T) {
+func TestACountAtItsLimitIsMarked(t *testing.T) {
 	require.Equal(t, "3", count(3, false))
 	require.Equal(t, "at least 10000", count(10_000, true))
 }

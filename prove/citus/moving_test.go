@@ -14,7 +14,7 @@ import (
 
 // As the rebalancer does it, in both of its ways: with writes that wait for all of the move, and with
 // logical replication, where they wait for its end.
-func TestASchemaIsMovedUnderItsProgramsAndNothingIsLost(t *testing.T) {
+func TestNothingIsLostWhileASchemaMoves(t *testing.T) {
 	testdb.Citus.Require(t)
 	for _, way := range []string{"block_writes", "force_logical"} {
 		t.Run(way, func(t *testing.T) {
@@ -42,12 +42,12 @@ func TestASchemaIsMovedUnderItsProgramsAndNothingIsLost(t *testing.T) {
 			}
 			back, _, _ := place(w, coordinator, schema)
 			require.Equal(t, from, back)
-			y.judge(w)
+			y.check(w)
 		})
 	}
 }
 
-// place is the node that a schema lies on, and a worker that it does not lie on.
+// place returns the node of a schema, and another worker.
 func place(w *testdb.World, coordinator *sql.DB, schema string) (node int, otherHost string, otherPort int) {
 	w.Helper()
 	require.NoError(w, coordinator.QueryRowContext(w.Soon(), `SELECT DISTINCT nodeport FROM citus_shards WHERE table_name::text LIKE $1 || '.%'`, schema).Scan(&node))

@@ -1,5 +1,5 @@
-// Package citus_test proves what is said of more than one node of Citus. All else about Citus is
-// proved by the tests of every engine.
+// Package citus_test tests the guarantees for more than one node of Citus. The tests of every
+// engine cover the rest.
 package citus_test
 
 import (
@@ -50,7 +50,7 @@ func TestATransactionHasTheMessagesOfSeveralSchemasOrNone(t *testing.T) {
 	requireReady(1)
 }
 
-// Every node draws numbers of its own, and one of them must say which message is the older one.
+// Every node draws its own numbers, so only one node can determine which message is older.
 func TestAnOrderedQueueIsRefusedThroughAnotherNodeThanTheCoordinator(t *testing.T) {
 	testdb.CitusElsewhere.Require(t)
 	w := testdb.New(t, testdb.CitusElsewhere)

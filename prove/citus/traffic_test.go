@@ -112,7 +112,7 @@ func (y *traffic) flows(w *testdb.World) {
 	})
 }
 
-// pauses are how long nothing was sent, and nothing acked, since it was asked before.
+// pauses returns how long nothing was sent, and nothing acked, since the previous call.
 func (y *traffic) pauses() (send, ack time.Duration) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -121,9 +121,9 @@ func (y *traffic) pauses() (send, ack time.Duration) {
 	return send, ack
 }
 
-// judge ends the traffic: all that was stored was handled, and nothing by two at once. A message may
-// come a second time where an ack was under way.
-func (y *traffic) judge(w *testdb.World) {
+// check ends the traffic: all that was stored was handled, and nothing by two at once. A message may
+// come a second time where an ack was in progress.
+func (y *traffic) check(w *testdb.World) {
 	w.Helper()
 	y.stop()
 	y.mu.Lock()

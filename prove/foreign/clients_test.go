@@ -18,8 +18,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest"
 )
 
-// client is a program that runs a script. It says on its standard error, or by its status, what
-// went wrong.
+// client is a program that runs a script. It reports errors on its standard error, or by its
+// status.
 type client struct {
 	name   string
 	engine testdb.Engine
@@ -47,7 +47,7 @@ func tsqlArgs(dsn string) []string {
 	return []string{"-H", u.Hostname(), "-p", u.Port(), "-U", u.User.Username(), "-P", password, "-D", u.Query().Get("database"), "-o", "fqh"}
 }
 
-func TestEveryStatementOfTheDocumentRunsByProgramsThatAreNotGo(t *testing.T) {
+func TestEveryStatementOfTheDocumentRunsWithOtherPrograms(t *testing.T) {
 	t.Parallel()
 	for _, c := range clients {
 		t.Run(c.name, func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestEveryStatementOfTheDocumentRunsByProgramsThatAreNotGo(t *testing.T) {
 	}
 }
 
-func TestEveryStatementOfTheDocumentRunsByDriversOfOtherLanguages(t *testing.T) {
+func TestEveryStatementOfTheDocumentRunsWithDriversOfOtherLanguages(t *testing.T) {
 	t.Parallel()
 	t.Run("tedious", func(t *testing.T) {
 		t.Parallel()
@@ -88,7 +88,7 @@ func TestEveryStatementOfTheDocumentRunsByDriversOfOtherLanguages(t *testing.T) 
 	})
 }
 
-// runsBy runs the document on the stand-in by a script of testdata. It is one process for all batches,
+// runsBy runs the document on the emulator by a script of testdata. It is one process for all batches,
 // since a driver may take a second to load.
 func runsBy(t *testing.T, program, script string, environment ...string) {
 	s := open(t, testdb.StandIn)

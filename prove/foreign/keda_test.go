@@ -11,7 +11,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-func TestKEDACountsWhatIsReadyAndWhatIsLeased(t *testing.T) {
+func TestKEDACountsReadyAndLeasedMessages(t *testing.T) {
 	testdb.OnEach(t, []testdb.Engine{testdb.StandIn, testdb.Postgres}, func(w *testdb.World) {
 		s := open(w.T, w.Engine)
 		testdb.Send(s, s.orders, chanq.Message[order]{Priority: chanq.PriorityUrgent}, chanq.Message[order]{Priority: chanq.PriorityLow}, chanq.Message[order]{Delay: time.Hour})

@@ -13,8 +13,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Who prints the procedure and the view may not know how many slots the queue has: they ask it.
-func TestTheProcedureAndTheViewKnowTheSlotsOfTheQueue(t *testing.T) {
+// The program that prints the procedure and the view may not know the number of slots: they read it.
+func TestTheProcedureAndTheViewUseTheSlotsOfTheQueue(t *testing.T) {
 	testdb.OnEach(t, []testdb.Engine{testdb.StandIn, testdb.Postgres}, func(w *testdb.World) {
 		s := &shop{World: w}
 		q := testdb.QueueOf[order](w, "payments", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 128}})
@@ -42,7 +42,7 @@ func TestTheProcedureAndTheViewKnowTheSlotsOfTheQueue(t *testing.T) {
 	})
 }
 
-func TestTheProcedureTakesWhatAMessageMayHave(t *testing.T) {
+func TestTheProcedureTakesEveryFieldOfAMessage(t *testing.T) {
 	testdb.OnEach(t, []testdb.Engine{testdb.StandIn, testdb.Postgres}, func(w *testdb.World) {
 		s := open(w.T, w.Engine)
 		plain := []string{

@@ -14,7 +14,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// Each role of the document can do what that says of it, and nothing else.
+// Each role of the document can do what is documented, and nothing else.
 func TestTheRolesOfTheDocumentMaySendAndLook(t *testing.T) {
 	testdb.OnEach(t, []testdb.Engine{testdb.StandIn, testdb.Postgres}, func(w *testdb.World) {
 		s := open(w.T, w.Engine)
@@ -67,7 +67,7 @@ func TestTheRolesOfTheDocumentMaySendAndLook(t *testing.T) {
 	})
 }
 
-// as is a session of who has a role, and nothing besides.
+// as returns a session with a role and no other permission.
 func (s *shop) as(own *strings.Replacer, role string) *sql.Conn {
 	db, become := s.DB, ""
 	if s.Engine.Dialect.Name() == "sqlserver" {
@@ -94,9 +94,9 @@ func (s *shop) as(own *strings.Replacer, role string) *sql.Conn {
 	return conn
 }
 
-// Nobody can have the function run something else with its owner's rights, by a name that he puts
-// before the one that it means.
-func TestTheFunctionLooksForNamesWhereNobodyElsePutsThem(t *testing.T) {
+// No role can make the function run something else with its owner's permissions, by a name in a schema that
+// comes first.
+func TestTheFunctionResolvesNamesInItsOwnSchemaOnly(t *testing.T) {
 	s := open(t, testdb.Postgres)
 	conn, err := s.DB.Conn(s.Soon())
 	require.NoError(t, err)

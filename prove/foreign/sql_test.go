@@ -171,7 +171,7 @@ func (s *shop) consume() {
 	require.NoError(s, second.Wait(s.Soon()))
 }
 
-func TestEveryStatementOfTheDocumentRunsByTheDriversOfGo(t *testing.T) {
+func TestEveryStatementOfTheDocumentRunsWithTheDriversOfGo(t *testing.T) {
 	testdb.OnEach(t, testdb.Engines(), func(w *testdb.World) {
 		s := open(w.T, w.Engine)
 		conn, err := s.DB.Conn(s.Soon())

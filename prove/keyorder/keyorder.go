@@ -1,4 +1,4 @@
-// Package keyorder judges what the consumers of an ordered queue did, of any number of
+// Package keyorder checks what the consumers of an ordered queue did, of any number of
 // processes on one machine: whether each key's messages came in their order, one at a time,
 // and all of them.
 package keyorder
@@ -14,14 +14,14 @@ import (
 type Handled struct {
 	Key    string
 	Number int
-	// From is when the reader got it, by the machine's clock, and Until when he was done with
-	// it, or his lease ended, if that was sooner.
+	// From is when the reader got it, by the machine's clock, and Until when the reader had finished
+	// it, or its lease ended, if that was sooner.
 	From, Until time.Time
-	// Ended: it was acked, or set aside as dead, and the reader heard so; at Heard, if that
+	// Ended: it was acked or dead-lettered, and the reader got that outcome; at Heard, if that
 	// is known.
 	Ended bool
 	Heard time.Time
-	// MayHave: it was to be, and nobody heard what came of it.
+	// MayHave: it was to be ended, and the outcome is unknown.
 	MayHave bool
 }
 
@@ -29,8 +29,8 @@ type Handled struct {
 type Sent struct {
 	// Last is the number of the last message.
 	Last int
-	// Unsure are those of which nobody knows whether they were stored, or when. Each has the
-	// last number that was sent together with it: what was sent later may have come to the
+	// Unsure are messages of which it is unknown whether they were stored, or when. Each has the
+	// last number that was sent together with it: later sends may have reached the
 	// table before it.
 	Unsure map[int]int
 	// Never are those that were certainly not stored.
@@ -39,9 +39,9 @@ type Sent struct {
 
 // Verdict is what was wrong.
 type Verdict struct {
-	// Inversions are messages that came after one that was sent later, Overlaps those that
-	// came while another of their key was in somebody's hands, Lost those that never ended,
-	// and Ghosts those that came though they were never stored, or had ended for good.
+	// Inversions are messages that were delivered after one that was sent later, Overlaps those that
+	// were delivered while another of their key was being processed, Lost those that never ended,
+	// and Ghosts those that were delivered although they were never stored, or had ended permanently.
 	Inversions, Overlaps, Lost, Ghosts []string
 	Repeated                           int // came again, which is no fault
 }
@@ -62,7 +62,7 @@ func (v Verdict) String() string {
 		some("lost", v.Lost), some("ghosts", v.Ghosts), v.Repeated)
 }
 
-// Judge judges a history, in any order, of so many messages sent of each key.
+// Judge checks a history, in any order, with the number of sent messages of each key.
 func Judge(history []Handled, sent map[string]int) Verdict {
 	all := make(map[string]Sent, len(sent))
 	for key, n := range sent {
@@ -71,7 +71,7 @@ func Judge(history []Handled, sent map[string]int) Verdict {
 	return JudgeSent(history, all)
 }
 
-// JudgeSent judges a history, in any order, where not every send is known to have stored
+// JudgeSent checks a history, in any order, where not every send is known to have stored
 // its messages.
 func JudgeSent(history []Handled, sent map[string]Sent) (v Verdict) {
 	keys := map[string][]Handled{}
@@ -125,7 +125,7 @@ func (k *line) next(h Handled) {
 	}
 	k.highest = max(k.highest, h.Number)
 	if h.From.Before(k.last.Until) {
-		v.Overlaps = append(v.Overlaps, fmt.Sprintf("%s: %d beside %d, for %v, at %s", k.key, h.Number, k.last.Number, k.last.Until.Sub(h.From), h.From.Format(clock)))
+		v.Overlaps = append(v.Overlaps, fmt.Sprintf("%s: %d with %d, for %v, at %s", k.key, h.Number, k.last.Number, k.last.Until.Sub(h.From), h.From.Format(clock)))
 	}
 	if h.Until.After(k.last.Until) {
 		k.last = h
@@ -153,7 +153,7 @@ func (k *line) overtaken(number int) (later int, is bool) {
 	return 0, false
 }
 
-// end judges what is missing.
+// end checks what is missing.
 func (k *line) end() {
 	for i := 1; i <= k.sent.Last; i++ {
 		f, came := k.seen[i]

@@ -15,7 +15,7 @@ func handled(n, from, until int, ended bool) keyorder.Handled {
 	return keyorder.Handled{Key: "a", Number: n, From: at(from), Until: at(until), Ended: ended}
 }
 
-func TestJudge(t *testing.T) {
+func TestChecker(t *testing.T) {
 	h := handled
 	unheard := h(1, 0, 10, false)
 	unheard.MayHave = true
@@ -28,8 +28,8 @@ func TestJudge(t *testing.T) {
 	}{
 		{"in order", []keyorder.Handled{h(2, 20, 30, true), h(1, 0, 10, true)}, 0, 0, 0, 0},
 		{"again", []keyorder.Handled{h(1, 0, 10, false), h(1, 10, 20, true), h(2, 20, 30, true)}, 0, 0, 0, 0},
-		{"an ack that nobody heard of", []keyorder.Handled{unheard, h(2, 20, 30, true)}, 0, 0, 0, 0},
-		{"given back, and passed over", []keyorder.Handled{h(1, 0, 10, false), h(2, 20, 30, true)}, 0, 0, 1, 0},
+		{"an ack of unknown outcome", []keyorder.Handled{unheard, h(2, 20, 30, true)}, 0, 0, 0, 0},
+		{"released, and skipped", []keyorder.Handled{h(1, 0, 10, false), h(2, 20, 30, true)}, 0, 0, 1, 0},
 		{"inverted", []keyorder.Handled{h(2, 0, 10, true), h(1, 10, 20, true)}, 1, 0, 0, 0},
 		{"overlapping", []keyorder.Handled{h(1, 0, 10, true), h(2, 9, 20, true)}, 0, 1, 0, 0},
 		{"overlapping one of before", []keyorder.Handled{h(1, 0, 30, true), h(1, 30, 31, true), h(2, 29, 40, true)}, 1, 2, 0, 0},
@@ -49,9 +49,9 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestJudgeSent: 1 and 2 were sent together by one that was killed, 3 was rolled back, and
+// TestCheckerOfSentMessages: 1 and 2 were sent together by one that was killed, 3 was rolled back, and
 // 4 was sent later.
-func TestJudgeSent(t *testing.T) {
+func TestCheckerOfSentMessages(t *testing.T) {
 	h := handled
 	sent := map[string]keyorder.Sent{"a": {Last: 4, Unsure: map[int]int{1: 2, 2: 2}, Never: map[int]bool{3: true}}}
 	for _, test := range []struct {

@@ -10,8 +10,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/crew"
 )
 
-// handle works on a lease, settles it in one of the ways there are, and tells what came of
-// it.
+// handle processes a lease, settles it in one of the possible ways, and prints the
+// outcome.
 func (w *worker) handle(l *chanq.Lease[string]) {
 	number, at := parse(l.Body)
 	e := kills.Event{Kind: kills.Got, At: time.Now().UnixNano(), Name: nameOf(l.Key, number), Attempt: l.Attempt, Lease: w.leases.Add(1), Deadline: l.Deadline().UnixNano()}
@@ -44,7 +44,7 @@ func (w *worker) handle(l *chanq.Lease[string]) {
 	}
 }
 
-// about tells what came of the lease of e.
+// about prints the outcome of the lease of e.
 func about(e kills.Event, k kills.Kind, err error) {
 	e.Kind, e.At, e.Latency, e.Deadline = k, 0, 0, 0
 	if err != nil {
@@ -53,7 +53,7 @@ func about(e kills.Event, k kills.Kind, err error) {
 	kills.Tell(e)
 }
 
-// asks tells that the lease is going to be settled: from here on its reader is done with it.
+// asks prints that the lease is going to be settled: from now on its reader does not process it.
 func asks(e kills.Event, l *chanq.Lease[string], how kills.How) {
 	e.Kind, e.At, e.Latency, e.Deadline, e.How = kills.Settling, 0, 0, l.Deadline().UnixNano(), how
 	kills.Tell(e)
@@ -73,7 +73,7 @@ func (w *worker) outcome(e kills.Event, l *chanq.Lease[string], how kills.How, a
 }
 
 // ackTx acks in a transaction that takes its time, and is rolled back now and then: then the
-// message is given back.
+// message is released.
 func (w *worker) ackTx(e kills.Event, l *chanq.Lease[string]) {
 	shard := w.queue.origin(l)
 	tx, err := w.shards[shard].DB.BeginTx(context.Background(), nil)

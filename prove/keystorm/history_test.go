@@ -42,14 +42,14 @@ type outcome struct {
 	messages, deliveries, stale, ends, returns, losses, unknowns int
 }
 
-// ends: the settle that was asked for was meant to be the end.
+// ends reports whether the requested settle ends the message.
 func ends(d kills.Delivery, holds bool) bool {
 	return d.Settling > 0 && (d.How == kills.Ack || d.How == ackTx || d.How == kills.Bury && !holds)
 }
 
-// judge judges a history that has come to its end: the processes have ended, and the queue
-// is empty. holds says that a dead message keeps its key closed, and comes again.
-func judge(h *kills.History, holds bool) outcome {
+// checkHistory checks a complete history: the processes have ended, and the queue
+// is empty. holds means that a dead message blocks its key, and is redriven.
+func checkHistory(h *kills.History, holds bool) outcome {
 	o := outcome{faults: h.Strays, messages: len(h.Messages)}
 	sent := sends(h)
 	var all []keyorder.Handled

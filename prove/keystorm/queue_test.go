@@ -90,7 +90,7 @@ func (q *queue) redrive(ctx context.Context, limit int) {
 	}
 }
 
-// empty says whether no shard has a live message.
+// empty reports whether no shard has a live message.
 func (q *queue) empty(ctx context.Context) (bool, error) {
 	all := true
 	for _, shard := range q.shards {

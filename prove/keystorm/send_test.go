@@ -76,13 +76,13 @@ func (s *sender) run(ctx context.Context) {
 	}
 }
 
-// batch is messages of one key, and what is told of them before they are sent.
+// batch has messages of one key, and their events before they are sent.
 type batch struct {
 	messages []chanq.Message[string]
 	intents  []kills.Event
 }
 
-// batch makes the next n messages of a key, and tells that they are going to be sent. Their
+// batch makes the next n messages of a key, and prints that they are going to be sent. Their
 // time is after all earlier sends of the key.
 func (s *sender) batch(key string, n int) (b batch) {
 	at := time.Now().UnixNano()
@@ -104,7 +104,7 @@ func parse(body string) (number int, at int64) {
 	return number, at
 }
 
-// sent tells what came of a send.
+// sent prints the outcome of a send.
 func (b batch) sent(outcome kills.Kind, err error) {
 	for i := range b.intents {
 		e := &b.intents[i]

@@ -14,14 +14,14 @@ import (
 	"github.com/chanq/chanq/prove/testdb/crew"
 )
 
-var stormTimes = flag.Bool("storm.times", false, "measure how soon slots change hands (TestHandOvers)")
+var stormTimes = flag.Bool("storm.times", false, "measure how soon slots change hands (TestSlotsMoveWithinTheirTimes)")
 
-// TestHandOvers measures, over processes, how soon the slots are where they should be after
-// one has joined, left, or was killed, and for how long a slot is nobody's while some come and
-// go each second. Its verdict hangs on the machine, so it runs only where it is asked for:
+// TestSlotsMoveWithinTheirTimes measures, over processes, how soon the slots are where they should be after
+// one has joined, left, or was killed, and for how long a slot has no owner while some join and
+// leave each second. Its result depends on the machine, so it runs only on request:
 //
 //	go test ./prove/keystorm -v -run HandOvers -storm.times -storm.lease 5s
-func TestHandOvers(t *testing.T) {
+func TestSlotsMoveWithinTheirTimes(t *testing.T) {
 	if !*stormTimes {
 		t.Skip("a measurement: -storm.times")
 	}
@@ -63,15 +63,15 @@ func handOvers(t *testing.T, e testdb.Engine) {
 		kills.Quantiles(joins), kills.Quantiles(leaves), *stormLease, kills.Quantiles(killed))
 	s.comeAndGo(20)
 	s.settle()
-	v := judge(s.history, false)
+	v := checkHistory(s.history, false)
 	require.True(t, v.OK(), v.String())
 	require.Less(t, slices.Max(joins), joinWithin)
 	require.Less(t, slices.Max(leaves), leaveWithin)
 	require.Less(t, slices.Max(killed), killWithin+*stormLease)
 }
 
-// owners are the numbers of the processes that have the slots, -1 where one is nobody's.
-func (s *storm) owners() []int {
+// owners returns the numbers of the processes that own the slots, -1 for a slot without an owner.
+func (s *trial) owners() []int {
 	all, err := testdb.Admin(s.queue.shards[0]).Slots(s.t.Context())
 	require.NoError(s.t, err)
 	owners := make([]int, len(all))
@@ -85,9 +85,9 @@ func (s *storm) owners() []int {
 	return owners
 }
 
-// balanced waits until those who are there have all slots, each its share at most, and returns how
+// balanced waits until the running processes own all slots, each at most its share, and returns how
 // long that took.
-func (s *storm) balanced() time.Duration {
+func (s *trial) balanced() time.Duration {
 	began := time.Now()
 	s.run("the slots are balanced", look, func() bool {
 		counts := map[int]int{}
@@ -106,11 +106,11 @@ func (s *storm) balanced() time.Duration {
 	return time.Since(began)
 }
 
-// comeAndGo has one worker leave and come again each second, so many times, beside three that
-// stay.
-func (s *storm) comeAndGo(times int) {
+// comeAndGo makes one worker leave and join again each second, the given number of times, while three
+// others stay.
+func (s *trial) comeAndGo(times int) {
 	began, before := time.Now(), len(s.history.Latencies())
-	var free []time.Duration // for how long slots were nobody's, each time
+	var free []time.Duration // for how long slots had no owner, each time
 	since := make([]time.Time, slots)
 	last := s.owners()
 	moves, turns := 0, 0
@@ -140,6 +140,6 @@ func (s *storm) comeAndGo(times int) {
 		}
 		return turns == times
 	})
-	s.t.Logf("one of four leaves and comes again each second, %d times: %.1f slots change hands a second; nobody's: %s; sent to handled: %s",
+	s.t.Logf("one of four leaves and joins again each second, %d times: %.1f slots move per second; without an owner: %s; sent to handled: %s",
 		times, float64(moves)/time.Since(began).Seconds(), kills.Quantiles(free), kills.Quantiles(s.history.Latencies()[before:]))
 }

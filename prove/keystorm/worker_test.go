@@ -20,7 +20,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/crew"
 )
 
-// task is what a worker is told when it starts.
+// task is the task of a worker.
 type task struct {
 	Databases []database     // one, or the shards of the queue
 	Number    int            // of the process
@@ -82,7 +82,7 @@ func config(slots int, holds bool) chanq.Config {
 	return cfg
 }
 
-// worker sends and receives. Its goroutines: the senders, each with keys of its own, and the
+// worker sends and receives. Its goroutines: the senders, each with its own keys, and the
 // handlers.
 type worker struct {
 	task

@@ -11,12 +11,12 @@ import (
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
-func TestAShortSoakBreaksNoPromise(t *testing.T) {
+func TestAShortSoakViolatesNoGuarantee(t *testing.T) {
 	testdb.Long(t)
 	soak(t, "-engine", "sqlite", "-rate", "200")
 }
 
-func TestAShortSoakOnPostgreSQLBreaksNoPromise(t *testing.T) {
+func TestAShortSoakOnPostgreSQLViolatesNoGuarantee(t *testing.T) {
 	soak(t, "-engine", "postgres", "-dsn", pgtest.DSN(t), "-rate", "200")
 }
 
@@ -28,7 +28,7 @@ func soak(t *testing.T, args ...string) {
 	t.Log(out.String())
 }
 
-func TestWrongFlagsAreNamed(t *testing.T) {
+func TestInvalidFlagsAreReported(t *testing.T) {
 	for want, args := range map[string][]string{
 		"-engine \"oracle\"":   {"-engine", "oracle"},
 		"-dsn is for":          {"-engine", "sqlite", "-dsn", "x"},

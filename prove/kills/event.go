@@ -8,7 +8,7 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// Kind is what an event says.
+// Kind is the kind of an event.
 type Kind string
 
 // The kinds.
@@ -17,14 +17,14 @@ const (
 	Quiet     Kind = "quiet"     // the process sends no more
 	Intended  Kind = "intended"  // a message, before it is sent; ID if the sender chose it
 	Stored    Kind = "stored"    // Send returned nil, or its transaction was committed
-	Dropped   Kind = "dropped"   // Send returned an error that says that it is not stored, or its transaction was rolled back
+	Dropped   Kind = "dropped"   // Send returned an error because it is not stored, or its transaction was rolled back
 	Got       Kind = "got"       // a lease, before anything is done with it
 	Settling  Kind = "settling"  // a lease, before it is settled, if How and Deadline are not as they were at Got
 	Confirmed Kind = "confirmed" // Wait returned nil
-	Lost      Kind = "lost"      // Wait told that the lease had ended
-	Unknown   Kind = "unknown"   // Wait told that the outcome is unknown; also of a send
-	Failed    Kind = "failed"    // Wait told anything else; also of a send
-	Ended     Kind = "ended"     // the hook told that a lease ended, also of one in the buffer; by ID
+	Lost      Kind = "lost"      // Wait returned that the lease had ended
+	Unknown   Kind = "unknown"   // Wait returned that the outcome is unknown; also of a send
+	Failed    Kind = "failed"    // Wait returned another error; also of a send
+	Ended     Kind = "ended"     // the hook reported that a lease ended, also for one in the buffer; by ID
 	Slow      Kind = "slow"      // a claim took long
 	Dying     Kind = "dying"     // the process handles a deadly message, and waits for its end
 	Weighed   Kind = "weighed"   // the process
@@ -41,8 +41,8 @@ const (
 	Bury    How = "bury"
 )
 
-// Event is what a process tells, a line each. The name is the message's: no two
-// that are meant to be different have the same. Times are Unix nanoseconds of the
+// Event is an event of a process, one per line. The name belongs to the message:
+// different messages have different names. Times are Unix nanoseconds of the
 // machine's clock, which all processes share.
 type Event struct {
 	Kind    Kind     `json:"k"`
@@ -50,10 +50,10 @@ type Event struct {
 	Name    string   `json:"n,omitempty"`
 	ID      chanq.ID `json:"id,omitzero"`
 	Attempt int      `json:"a,omitempty"`
-	Lease   int64    `json:"lease,omitempty"` // the process's number of the lease, if attempts alone do not tell leases apart
+	Lease   int64    `json:"lease,omitempty"` // the process's number of the lease, if attempts alone do not distinguish leases
 	How     How      `json:"how,omitempty"`   // of Got and Settling
-	// Deadline is when the holder believed, at Got or Settling, that its lease would end; 0 if it
-	// is not told.
+	// Deadline is when the holder expected, at Got or Settling, that its lease would end; 0 if
+	// unknown.
 	Deadline int64 `json:"d,omitempty"`
 	// Latency is, at the first Got of a message, how long it was due; 0 otherwise.
 	Latency time.Duration `json:"l,omitempty"`
@@ -67,10 +67,10 @@ type usage struct {
 	Heap       uint64 `json:"heap"` // bytes, garbage included
 	Goroutines int    `json:"go"`
 	Faults     int64  `json:"faults"`  // injected so far
-	Freezes    int64  `json:"freezes"` // of its own connections, so far
+	Freezes    int64  `json:"freezes"` // of its connections, so far
 }
 
-// Tell writes events in one write. Those without a time happen now. A kill may cut the last
+// Tell prints events in one write. Events without a time happen now. A kill may cut the last
 // line short.
 func Tell(events ...Event) {
 	var lines []byte
@@ -81,7 +81,7 @@ func Tell(events ...Event) {
 		}
 		line, err := json.Marshal(e)
 		if err != nil {
-			panic(err) // there is nothing in it that JSON does not know
+			panic(err) // every field can be written as JSON
 		}
 		lines = append(append(lines, line...), '\n')
 	}

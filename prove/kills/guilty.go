@@ -16,7 +16,7 @@ import (
 )
 
 // A guilty message fails, or makes a statement or its process fail. Nothing of this may harm another message. Its guilt is
-// its Message.Type, and the end of its name, by which the judge knows it.
+// its Message.Type, and the end of its name, by which the checker identifies it.
 const (
 	refused     = "refused"     // a trigger refuses its INSERT
 	undeletable = "undeletable" // a trigger refuses the DELETE of its row, at first
@@ -77,8 +77,8 @@ func (codec) Decode(data []byte, b any) error {
 	return nil
 }
 
-// judgeGuilty judges what became of a guilty message, and of an innocent one whose send failed.
-func (j *judge) judgeGuilty(m *Message) {
+// checkGuilty checks the outcome of a guilty message, and of another one whose send failed.
+func (j *checker) checkGuilty(m *Message) {
 	guilt := guiltOf(m.Name)
 	switch {
 	case guilt == refused && len(m.Stored)+len(m.Deliveries) > 0:
@@ -90,9 +90,9 @@ func (j *judge) judgeGuilty(m *Message) {
 	}
 }
 
-// judgeDead judges what is in the dead table: all messages that are guilty of what they die for, and else only messages that
-// a process buried.
-func (h *History) judgeDead(dead []chanqadmin.Entry) (errs []error) {
+// checkDead checks the dead-letter table: it has only messages that are guilty of their cause, and messages that
+// a process dead-lettered.
+func (h *History) checkDead(dead []chanqadmin.Entry) (errs []error) {
 	dies := func(guilt string) bool { return guilt == unreadable || guilt == deadly }
 	must, may := map[chanq.ID]string{}, map[chanq.ID]bool{}
 	for _, m := range h.Messages {
@@ -117,7 +117,7 @@ func (h *History) judgeDead(dead []chanqadmin.Entry) (errs []error) {
 	return errs
 }
 
-// buried removes and counts the dead messages, and judges them: all whose burial was confirmed are there.
+// buried removes and counts the dead messages, and checks them: all whose dead-lettering was confirmed are there.
 func (w *watch) buried(h *History, v Verdict) (int, error) {
 	ctx := context.Background()
 	var dead []chanqadmin.Entry
@@ -131,7 +131,7 @@ func (w *watch) buried(h *History, v Verdict) (int, error) {
 			break
 		}
 	}
-	errs := h.judgeDead(dead)
+	errs := h.checkDead(dead)
 	n, err := testdb.Purge(ctx, w.queue, chanqadmin.StateDead)
 	if err == nil && n < v.Buried {
 		err = fmt.Errorf("LOST: %d messages were dead-lettered, %d are in the dead table", v.Buried, n)

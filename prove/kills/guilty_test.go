@@ -11,7 +11,7 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-func TestTheJudgeKnowsTheGuilty(t *testing.T) {
+func TestTheCheckerIdentifiesPoisonMessages(t *testing.T) {
 	id := chanq.ID{1}
 	for name, c := range map[string]struct {
 		events []Event // of one message
@@ -35,7 +35,7 @@ func TestTheJudgeKnowsTheGuilty(t *testing.T) {
 			for _, e := range c.events {
 				h.Add(0, e)
 			}
-			found := h.judgeDead(c.dead)
+			found := h.checkDead(c.dead)
 			for _, fault := range h.Judge().Faults {
 				found = append(found, errors.New(fault))
 			}
@@ -49,8 +49,8 @@ func TestTheJudgeKnowsTheGuilty(t *testing.T) {
 	}
 }
 
-func TestAStandstillIsMeasuredUntilTheEndOfTheSends(t *testing.T) {
-	h := told("0 0:intended 0:stored 1:got1nack 1:confirmed1 0:stored 20 1:got2 1:confirmed2 0:stored")
+func TestAnInterruptionIsMeasuredUntilTheEndOfTheSends(t *testing.T) {
+	h := historyOf("0 0:intended 0:stored 1:got1nack 1:confirmed1 0:stored 20 1:got2 1:confirmed2 0:stored")
 	sends, settles := h.still(15 * second)
 	require.Equal(t, []time.Duration{11*time.Second - 1, 12*time.Second - 1}, []time.Duration{sends, settles})
 }

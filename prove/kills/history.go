@@ -11,24 +11,24 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// History is what happened: what the processes told, and what was done to them. Any
-// goroutine may call its methods; the judge reads it when all processes have ended.
+// History has the events of the processes, and the faults injected into them. Any
+// goroutine may call its methods; the checker reads it when all processes have ended.
 type History struct {
 	// LeaseFor of all consumers: none of their leases ends sooner by itself.
 	LeaseFor time.Duration
 	// Strict holds that each lease that was lost was stuck itself (Locks, Freezes).
 	// Without it a loaded machine may have kept a holder waiting.
 	Strict bool
-	// Broken says that the processes broke their own connections at times that
-	// nobody wrote down: any statement may have an unknown outcome.
+	// Broken reports whether the processes broke their own connections at times that
+	// were not recorded: any statement may have an unknown outcome.
 	Broken bool
 	// Outages are the times in which the server or the network failed. Whatever was
-	// under way then may have an unknown outcome.
+	// in progress then may have an unknown outcome.
 	Outages []Span
-	Locks   map[chanq.ID][]Span // rows that somebody else had locked; of the zero ID: the whole database
+	Locks   map[chanq.ID][]Span // rows that another transaction had locked; of the zero ID: the whole database
 	Freezes map[int][]Span      // frozen connections, by process
 
-	Messages []*Message // as they were first heard of
+	Messages []*Message // in the order of their first events
 	Strays   []string   // what contradicts itself at first sight, and sends that failed
 
 	mu        sync.Mutex // guards everything but the settings, while processes live
@@ -38,7 +38,7 @@ type History struct {
 	losses    map[chanq.ID][]loss
 	slow      map[int][]Span // claims, by process
 	killed    map[int]int64
-	told      map[state]int64
+	reached   map[state]int64
 	weighed   map[int]usage
 	dying     []int // processes that handle a deadly message
 }
@@ -77,8 +77,8 @@ type Sending struct {
 	ID      chanq.ID // zero if it is not known yet
 }
 
-// Delivery is a lease that a process got, and the outcome that it told, if it came
-// to that.
+// Delivery is a lease that a process got, and the outcome that it reported, if
+// any.
 type Delivery struct {
 	Process      int
 	At, Deadline int64
@@ -86,9 +86,9 @@ type Delivery struct {
 	Lease        int64
 	How          How
 	ID           chanq.ID
-	Settling     int64 // when the process began to settle it, if that was told
+	Settling     int64 // when the process began to settle it, if that was reported
 	Outcome      Kind
-	Heard        int64  // when the process told Outcome
+	Heard        int64  // when the process reported Outcome
 	Error        string // of the outcome Failed
 }
 
@@ -103,7 +103,7 @@ func NewHistory(leaseFor time.Duration) *History {
 	return &History{
 		LeaseFor: leaseFor, Locks: map[chanq.ID][]Span{}, Freezes: map[int][]Span{},
 		names: map[string]*Message{}, losses: map[chanq.ID][]loss{}, slow: map[int][]Span{},
-		killed: map[int]int64{}, told: map[state]int64{}, weighed: map[int]usage{},
+		killed: map[int]int64{}, reached: map[state]int64{}, weighed: map[int]usage{},
 	}
 }
 
@@ -140,7 +140,7 @@ func (h *History) locked(id chanq.ID, from int64) {
 	h.Locks[id] = append(h.Locks[id], Span{from, now()})
 }
 
-// Hear adds an event that a process told.
+// Hear adds an event of a process.
 func (h *History) Hear(process int, line string) error {
 	var e Event
 	if err := json.Unmarshal([]byte(line), &e); err != nil {
@@ -150,8 +150,8 @@ func (h *History) Hear(process int, line string) error {
 	return nil
 }
 
-// Add takes down what a process told. What one process tells comes in its order;
-// what several tell may come in any.
+// Add records an event of a process. The events of one process are added in their order;
+// those of several processes in any order.
 func (h *History) Add(process int, e Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -159,7 +159,7 @@ func (h *History) Add(process int, e Event) {
 	case Dying:
 		h.dying = append(h.dying, process)
 	case Started, Quiet:
-		h.told[state{process, e.Kind}] = e.At
+		h.reached[state{process, e.Kind}] = e.At
 	case Weighed:
 		h.weighed[process] = e.Usage
 	case Slow:
@@ -246,11 +246,11 @@ func (h *History) Names() (names []string) {
 	return names
 }
 
-// Told reports that a process told of a state of its own: that it is Started, or Quiet.
+// Told reports whether a process has reported a state: that it is Started, or Quiet.
 func (h *History) Told(process int, kind Kind) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.told[state{process, kind}] > 0
+	return h.reached[state{process, kind}] > 0
 }
 
 // takeDying returns the processes that began to handle a deadly message since the last call.
@@ -288,8 +288,8 @@ func (h *History) totals(process int) (totals, usage) {
 	return t, h.weighed[process]
 }
 
-// arrange brings what several processes told into the order of time, and takes out
-// the deliveries that had run out when they were got.
+// arrange sorts the events of several processes by time, and removes
+// the deliveries that had expired when they were received.
 func (h *History) arrange(m *Message) {
 	slices.SortStableFunc(m.Intents, func(a, b Sending) int { return cmp.Compare(a.At, b.At) })
 	slices.SortStableFunc(m.Deliveries, func(a, b Delivery) int { return cmp.Compare(a.At, b.At) })

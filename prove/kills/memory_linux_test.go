@@ -85,7 +85,7 @@ func starve(ctx context.Context, t memoryTask, _ <-chan string) error {
 	return c.Shutdown(context.Background())
 }
 
-func TestOnlyTheMessageForWhichThereIsNoMemoryDies(t *testing.T) {
+func TestOnlyTheMessageThatExhaustsMemoryIsDeadLettered(t *testing.T) {
 	testdb.Long(t)
 	for _, c := range []struct {
 		name    string

@@ -10,7 +10,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
-// engine is a database that a storm runs on.
+// engine is a database that a trial runs on.
 type engine struct {
 	testdb.Engine
 	file bool
@@ -22,12 +22,12 @@ type engine struct {
 	// lockTable keeps every writer out for at most hiccup, as CREATE INDEX does.
 	lockTable string
 	triggers  []string // of guilty messages; nil: there are none on this engine
-	// How long a lock or a freeze lasts at most: two leases, but only a while where
-	// it stops everybody.
+	// How long a lock or a freeze lasts at most: two leases, or a shorter time if
+	// it stops every process.
 	lockFor, freezeFor time.Duration
 }
 
-// hiccup is how long everybody may have to wait.
+// hiccup is how long all processes may have to wait.
 const hiccup = 500 * time.Millisecond
 
 // lockLease locks any leased row on PostgreSQL and Citus.
@@ -48,7 +48,7 @@ var engines = map[string]engine{
 	"sqlite": {
 		Engine: testdb.SQLite, file: true,
 		size: `SELECT page_count * page_size, freelist_count FROM pragma_page_count, pragma_page_size, pragma_freelist_count`,
-		// A connection that freezes in a transaction stops everybody as this does.
+		// A connection that freezes in a transaction stops every process in the same way.
 		lockAll: `BEGIN IMMEDIATE`, lockFor: hiccup, freezeFor: hiccup, triggers: sqliteTriggers,
 	},
 	"postgres": {

@@ -2,22 +2,22 @@ package kills
 
 import "fmt"
 
-// Verdict is what the judge found.
+// Verdict is the result of the checker.
 type Verdict struct {
 	Messages, Stored, Delivered int // messages
-	Deliveries                  int // leases that a process told of
+	Deliveries                  int // leases that a process reported
 	Unsure                      int // delivered, though the sender never learned that they were stored
 	Duplicates                  Duplicates
 	Acked, Buried               int // confirmed ends
-	// Unseen is how many claims of a message no process told of: those that died with
+	// Unseen is how many claims of a message no process reported: those lost with
 	// their holder, or with the answer of the server.
 	Unseen int
-	// Stale is how many leases had run out before a process got them from its
-	// buffer: it was told so, and nobody counts them as deliveries.
+	// Stale is how many leases had expired before a process got them from its
+	// buffer: it got that outcome, and they do not count as deliveries.
 	Stale       int
 	MostAttempt int
-	// Leases lost whose row somebody had locked, and those whose claim's answer a
-	// frozen connection held back; counted by a Strict history.
+	// Lost leases whose row another transaction had locked, and those whose claim's answer a
+	// frozen connection delayed; counted by a Strict history.
 	LostLocked, LostSlow int
 	// Faults are broken promises, by message.
 	Faults []string
@@ -28,7 +28,7 @@ type Verdict struct {
 type Duplicates struct {
 	Asked  int // by a nack or a release
 	Killed int // the holder was killed before it knew the outcome of its settle
-	Told   int // the holder was told that its lease had ended, or the outcome is unknown
+	Told   int // the holder got the outcome that its lease had ended, or that the outcome is unknown
 	Outage int // an outage kept the holder from knowing, until it was killed
 	Late   int // the holder was slower than its lease, and killed before it knew
 	Again  int // an INSERT was repeated after the message had been consumed

@@ -19,16 +19,16 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// order is what a worker is told when it starts.
+// order is the task of a worker.
 type order struct {
-	storm  // without FreezeEvery where the crew freezes connections
+	trial  // without FreezeEvery where the crew freezes connections
 	Number int
 	Again  []Again // sent first: a former worker may have stored them
 }
 
 // worker sends and receives. Its goroutines: the sender and the batches it has
-// under way, the reader and the leases it holds for a while, one that waits for each
-// outcome, one that weighs the process, one that reads what the crew says.
+// in progress, the reader and the leases it holds for a while, one that waits for each
+// outcome, one that weighs the process, one that reads orders.
 type worker struct {
 	order
 	random *rand.Rand // guarded by mu
@@ -259,7 +259,7 @@ func (w *worker) message(name string) chanq.Message[body] {
 // receive settles every lease in one of the ways there are, and learns each
 // outcome.
 func (w *worker) receive(c *chanq.Consumer[body]) error {
-	outcomes := pool.New() // one that is stuck keeps no other from being told
+	outcomes := pool.New() // a stuck one does not delay the others
 	if w.Work > 0 {
 		outcomes = outcomes.WithMaxGoroutines(readers)
 	}
@@ -288,7 +288,7 @@ func (w *worker) receive(c *chanq.Consumer[body]) error {
 			continue
 		}
 		held.Go(func() { // holds it for a while, extending it
-			_ = l.Extend(context.Background(), 2*leaseFor) // the outcome of the settle tells
+			_ = l.Extend(context.Background(), 2*leaseFor) // the outcome of the settle is reported
 			crew.Rest(l.Context(), time.Duration(w.roll(3000))*time.Millisecond)
 			w.settle(l, e.How)
 			w.outcome(l, e)
@@ -333,7 +333,7 @@ func (w *worker) outcome(l *chanq.Lease[body], got Event) {
 	Tell(e)
 }
 
-// OutcomeOf is what Wait told of a settle.
+// OutcomeOf returns the kind of the error that Wait returned for a settle.
 func OutcomeOf(err error) Kind {
 	var op *chanq.OpError
 	switch {
@@ -347,7 +347,7 @@ func OutcomeOf(err error) Kind {
 	return Failed
 }
 
-// weigh tells the worker's weight once a second.
+// weigh prints the worker's weight once per second.
 func (w *worker) weigh(until context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

@@ -44,7 +44,7 @@ func skewed(t *testing.T, e testdb.Engine, off time.Duration) *world {
 
 // A process whose clock is off by a day, either way, sees what others see: due
 // times, leases and retention are the database's.
-func TestAClientsClockDecidesNothing(t *testing.T) {
+func TestTheClockOfAClientHasNoEffect(t *testing.T) {
 	t.Parallel()
 	for _, e := range engines {
 		for _, off := range []time.Duration{24 * time.Hour, -24 * time.Hour} {
@@ -94,7 +94,7 @@ func liveWith(w *world, off time.Duration) {
 	require.WithinDuration(w, theirs(), leases[0].EnqueuedAt, near)
 	require.WithinDuration(w, time.Now().Add(lease), leases[0].Deadline(), near, "the deadline is this process's")
 
-	// The extender extends; nobody else gets it meanwhile.
+	// The extender extends; no other consumer gets it meanwhile.
 	ends := func() time.Time {
 		e, err := testdb.Admin(q).Get(w.Soon(), leases[0].ID)
 		require.NoError(w, err)
@@ -117,7 +117,7 @@ func liveWith(w *world, off time.Duration) {
 	require.Equal(w, chanqadmin.Stats{Scheduled: 2, Done: 1}, testdb.Counted(w, q))
 	require.NoError(w, c.Shutdown(w.Soon()))
 
-	// A lease that nobody extends ends by the database's clock.
+	// A lease without extensions ends by the database's clock.
 	_, err = p.Send(w.Soon(), chanq.Message[string]{Body: "left"})
 	require.NoError(w, err)
 	testdb.Lease(w, q, 1, 500*time.Millisecond)

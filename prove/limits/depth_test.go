@@ -22,7 +22,7 @@ import (
 )
 
 // What a claim of 100 messages costs must not depend on how many messages are
-// scheduled or leased. It is counted in pages of the database, or in the stand-in
+// scheduled or leased. It is counted in pages of the database, or in the emulator
 // in keys, which do not vary with the machine.
 
 const claimed = 100
@@ -64,9 +64,9 @@ func countedSQLite(t *testing.T) (*sql.DB, sqlbatch.Queue) {
 	return db, sqlite.Dialect.Queue(names)
 }
 
-// Who asks the view for everything but bodies has none read: of one that is a blob, its length stands
+// A query of the view for all columns except bodies reads no body: the length of a blob is
 // in the row's header. This connection refuses to read a value as long as the body.
-func TestOnSQLiteTheViewReadsNoBodyThatIsNotAskedFor(t *testing.T) {
+func TestOnSQLiteTheViewReadsNoUnselectedBody(t *testing.T) {
 	t.Parallel()
 	db, _ := countedSQLite(t)
 	for _, text := range append(sqlite.Dialect.View(sqlbatch.Names{Queue: "work"}), "INSERT INTO chanq_work (body) VALUES (zeroblob(3000000))") {
@@ -100,7 +100,7 @@ SELECT CAST(printf('%06d%010d', ?3, i) AS BLOB), i % 4 - 1, CAST(round((julianda
 	require.NoError(t, err)
 }
 
-func TestOnSQLiteAMillionOtherMessagesDoNotMakeAClaimDearer(t *testing.T) {
+func TestOnSQLiteTheCostOfAClaimDoesNotGrowWithAMillionMessages(t *testing.T) {
 	t.Parallel()
 	db, q := countedSQLite(t)
 	ready := func() { fillSQLite(t, db, 1000, "-i", "") }
@@ -118,12 +118,12 @@ func TestOnSQLiteAMillionOtherMessagesDoNotMakeAClaimDearer(t *testing.T) {
 	fillSQLite(t, db, held, longAgo, "another")
 	ready()
 	among, lookAmong := measure(claim, claimed), measure(q.NextDue(fromHead()), 1)
-	t.Logf("pages for a claim of %d: %d alone, %d beside %d scheduled and %d leased; for a look: %d, %d", claimed, alone, among, others, held, look, lookAmong)
+	t.Logf("pages for a claim of %d: %d alone, %d with %d scheduled and %d leased; for a look: %d, %d", claimed, alone, among, others, held, look, lookAmong)
 	require.LessOrEqual(t, among, alone+3*deeper)    // a claim reads, writes and moves each entry
 	require.LessOrEqual(t, lookAmong, look+3*deeper) // it passes over what the claims took
 }
 
-// pagesRead is how many pages the one connection has asked for.
+// pagesRead is how many pages the one connection has read.
 func pagesRead(t *testing.T, db *sql.DB) (pages int) {
 	conn, err := db.Conn(t.Context())
 	require.NoError(t, err)
@@ -149,7 +149,7 @@ func runIt(t *testing.T, db *sql.DB, st sqlbatch.Statement) int {
 	return len(rows)
 }
 
-func TestOnPostgreSQLAMillionOtherMessagesDoNotMakeAClaimDearer(t *testing.T) {
+func TestOnPostgreSQLTheCostOfAClaimDoesNotGrowWithAMillionMessages(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Open(t)
 	names := sqlbatch.Names{Queue: "work"}
@@ -171,7 +171,7 @@ FROM generate_series(1, $1) AS i`, n, held, firsts.Add(1))
 	for _, statistics := range []string{"as autovacuum left them", "up to date"} {
 		buffersRead(t, db, claim)
 		among, lookAmong := buffersRead(t, db, claim), buffersRead(t, db, q.NextDue(fromHead()))
-		t.Logf("statistics %s: buffers for a claim of %d: %d alone, %d beside %d scheduled and %d leased; for a look: %d, %d",
+		t.Logf("statistics %s: buffers for a claim of %d: %d alone, %d with %d scheduled and %d leased; for a look: %d, %d",
 			statistics, claimed, alone, among, scheduled, leased, look, lookAmong)
 		require.LessOrEqual(t, among, alone+3*deeper)
 		require.LessOrEqual(t, lookAmong, look+deeper)
@@ -203,7 +203,7 @@ func buffersRead(t *testing.T, db *sql.DB, st sqlbatch.Statement) int {
 	return sum
 }
 
-func TestOnTheStandInManyOtherMessagesDoNotMakeAClaimDearer(t *testing.T) {
+func TestOnTheEmulatorTheCostOfAClaimDoesNotGrowWithTheMessages(t *testing.T) {
 	t.Parallel()
 	others, held := testdb.Of(10_000, 50_000/slower), testdb.Of(5_000, 10_000/slower)
 	server := mssqltest.Start(t, mssqltest.Options{ReadCommittedSnapshot: true})
@@ -248,5 +248,5 @@ func TestOnTheStandInManyOtherMessagesDoNotMakeAClaimDearer(t *testing.T) {
 	require.Equal(t, int64(1+3*claimed), claim, "the row that says whether the queue is paused; of each message an entry, a row to lock, and one to change")
 	look := keys(q.NextDue(heads), 1)
 	require.LessOrEqual(t, look, int64(claimed+10), "it passes over what the claim took")
-	t.Logf("keys for a claim of %d beside %d scheduled and %d leased: %d; for a look: %d", claimed, others, held, claim, look)
+	t.Logf("keys for a claim of %d with %d scheduled and %d leased: %d; for a look: %d", claimed, others, held, claim, look)
 }

@@ -24,12 +24,12 @@ func (w *world) inUse(d time.Duration) (inUse, open int) {
 	return inUse, open
 }
 
-// Twenty queues on one *sql.DB, each with a consumer that looks once a second and says
-// more often than by default that it is there. What a minute would show comes here in
-// seconds: LeaseFor is a tenth of its default.
+// Twenty queues on one *sql.DB, each with a consumer that polls once per second and sends
+// heartbeats more often than by default. A run takes seconds, not a
+// minute: LeaseFor is a tenth of its default.
 func TestIdleProducersAndConsumersHoldNoConnection(t *testing.T) {
 	const queues = 20
-	const most = 3 // of what is in use; the *sql.DB keeps two more open for whoever asks next
+	const most = 3 // in use; the *sql.DB keeps two more open for later requests
 	onEach(t, func(w *world) {
 		var producers []*chanq.Producer[string]
 		var consumers []*chanq.Consumer[string]
@@ -75,7 +75,7 @@ func TestIdleProducersAndConsumersHoldNoConnection(t *testing.T) {
 			})
 		}
 		working.Wait()
-		w.Eventually("what nobody needs any more is closed, without anybody asking", func() bool {
+		w.Eventually("unused connections are closed, without a call", func() bool {
 			return w.DB.Stats().InUse <= most
 		})
 		idle("used before")
@@ -88,7 +88,7 @@ func TestIdleProducersAndConsumersHoldNoConnection(t *testing.T) {
 
 // A claim that hangs, in one queue, while claims of another wait for nothing; whether
 // the *sql.DB has a limit, which the application has used up, or not.
-func TestAQueueThatHangsKeepsNoOtherWaiting(t *testing.T) {
+func TestAHungQueueDelaysNoOther(t *testing.T) {
 	for _, limited := range []bool{false, true} {
 		name := map[bool]string{false: "WithoutALimit", true: "WhereTheApplicationHasUsedUpTheLimit"}[limited]
 		t.Run(name, func(t *testing.T) {

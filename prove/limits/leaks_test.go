@@ -79,7 +79,7 @@ func newBustle(w *world, cfg chanq.Config) *bustle {
 	return &bustle{world: w, q: w.Queue("work", cfg), next: w.Queue("next", cfg)}
 }
 
-// run starts everything anew and returns the errors.
+// run starts everything again and returns the errors.
 func (b *bustle) run() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

@@ -25,8 +25,8 @@ func (w *world) number(n int) string {
 	return map[string]string{"sqlite": "?", "postgres": "$", "sqlserver": "@p"}[w.Engine.Dialect.Name()] + strconv.Itoa(n)
 }
 
-// Each handler runs queries of its own and waits for its settle, with a
-// connection in hand: 200 of them on what the pool leaves.
+// Each of 200 handlers runs queries and waits for its settle, while it holds a
+// connection: they share the rest of the pool.
 func TestManyHandlersShareFewConnections(t *testing.T) {
 	onEach(t, func(w *world) {
 		const handlers, messages = 200, 2000
@@ -62,7 +62,7 @@ func TestManyHandlersShareFewConnections(t *testing.T) {
 				return nil
 			})
 		})
-		// Senders share them, too.
+		// Senders also share them.
 		var sending sync.WaitGroup
 		soon := w.Soon()
 		for s := range 20 {
@@ -143,7 +143,7 @@ func TestHandlersCannotTakeTheConnectionsOfTheirSettles(t *testing.T) {
 	})
 }
 
-func TestConnectionsAreCountedOverAllThatRuns(t *testing.T) {
+func TestTheConnectionLimitCoversAllProducersAndConsumers(t *testing.T) {
 	onEach(t, func(w *world) {
 		if w.Engine.Dialect.Traits().OneWriter {
 			w.Skip("all queues of a SQLite database share one connection")
@@ -160,7 +160,7 @@ func TestConnectionsAreCountedOverAllThatRuns(t *testing.T) {
 		_, err = chanq.Open[string](w.Soon(), w.DB, "other", chanq.Config{})
 		require.NoError(w, err, "a call takes its connection as the application does")
 
-		// What ends gives back.
+		// The end of each releases its connections.
 		require.NoError(w, p.Close(w.Soon()))
 		require.NoError(w, p.Close(w.Soon()), "once")
 		testdb.Produce(w, other, chanq.ProducerConfig{})

@@ -19,7 +19,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/postgres"
 )
 
-// stopwatch is a pgx tracer that knows how long statements took, by their text.
+// stopwatch is a pgx tracer that measures how long statements take, by their text.
 type stopwatch struct {
 	mu    sync.Mutex
 	times map[string][]time.Duration
@@ -60,10 +60,10 @@ func sum(times []time.Duration) (all time.Duration) {
 	return all
 }
 
-// Somebody's snapshot keeps a great many dead entries where the queue begins. Claims
-// do not walk them. Rescans do, but all consumers together spend a twentieth of the time
+// An open snapshot keeps many dead entries at the beginning of the queue. Claims
+// do not read them. Rescans do, but all consumers together spend 5 % of the time
 // on that.
-func TestOnPostgreSQLRescansOfALongBeginningTakeATwentiethOfTheTime(t *testing.T) {
+func TestOnPostgreSQLRescansOfManyDeadEntriesTake5PercentOfTheTime(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
 	}
@@ -113,7 +113,7 @@ func TestOnPostgreSQLRescansOfALongBeginningTakeATwentiethOfTheTime(t *testing.T
 			<-tick.C
 		}
 	}
-	sendUntil(func() bool { return len(watch.of(rescan, 0)) >= 2*members }) // they know of each other
+	sendUntil(func() bool { return len(watch.of(rescan, 0)) >= 2*members }) // all have joined
 	rescansBefore, claimsBefore, began := len(watch.of(rescan, 0)), len(watch.of(claim, 0)), time.Now()
 	sendUntil(func() bool { // on a slow machine, which takes long for one, they are seldom
 		return time.Since(began) >= window && len(watch.of(rescan, 0)) > rescansBefore

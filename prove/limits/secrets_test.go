@@ -27,7 +27,7 @@ const (
 	secretNumber = 4111111111111111
 )
 
-// said collects all that chanq says: to the log, to hooks and in errors.
+// said collects all texts of chanq: in the log, in hooks and in errors.
 type said struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -84,7 +84,7 @@ func (s *said) hooks() chanq.Hooks {
 		})
 }
 
-// requireNone: none of the secrets was said, in any form.
+// requireNone requires that no text has one of the secrets, in any form.
 func (s *said) requireNone(t *testing.T, secrets ...string) {
 	t.Helper()
 	s.mu.Lock()
@@ -100,7 +100,7 @@ func (s *said) requireNone(t *testing.T, secrets ...string) {
 	}
 }
 
-func TestNothingSaysWhatMessagesHold(t *testing.T) {
+func TestNoErrorOrLogContainsABody(t *testing.T) {
 	onEach(t, func(w *world) {
 		var s said
 		cfg := chanq.Config{Hooks: s.hooks(), Spec: chanq.Spec{MaxBody: 10_000, MaxAttempts: 3}}

@@ -32,7 +32,7 @@ func (w *world) limited(cfg chanq.Config, timeout time.Duration) *chanq.Queue[st
 }
 
 // A message whose INSERT takes longer than a role's statements may keeps no other from being stored.
-func TestOnPostgreSQLASendThatTheServerEndsDelaysNoOther(t *testing.T) {
+func TestOnPostgreSQLASendEndedByTheServerDelaysNoOther(t *testing.T) {
 	w := newServer(t)
 	w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxBody: 32 << 20}})
 	p := testdb.Produce(w, w.limited(chanq.Config{}, 100*time.Millisecond), chanq.ProducerConfig{BufferBytes: 100 << 20})
@@ -54,7 +54,7 @@ func TestOnPostgreSQLASendThatTheServerEndsDelaysNoOther(t *testing.T) {
 }
 
 // Bodies of which a role's statements can read a few, and not all, arrive.
-func TestOnPostgreSQLHeavyBodiesArriveThoughTheServerEndsStatements(t *testing.T) {
+func TestOnPostgreSQLLargeBodiesArriveAlthoughTheServerEndsStatements(t *testing.T) {
 	const count = 16
 	w := newServer(t)
 	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxBody: 32 << 20}})
@@ -72,7 +72,7 @@ func TestOnPostgreSQLHeavyBodiesArriveThoughTheServerEndsStatements(t *testing.T
 }
 
 // CREATE INDEX locks its table against writes. On the dead table that holds up dead-letters, and no ack.
-func TestOnPostgreSQLAnIndexOnTheDeadTableHoldsUpNoAck(t *testing.T) {
+func TestOnPostgreSQLAnIndexOnTheDeadLetterTableDelaysNoAck(t *testing.T) {
 	w := newServer(t)
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts(strings.Fields(strings.Repeat("m ", 20))...)...)

@@ -11,10 +11,10 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// What an open snapshot keeps the database from cleaning up lies before the head: a claim
-// does not walk it, while one from the beginning does. And where its page has room, a claim
+// Rows kept by an open snapshot are before the head: a claim
+// does not read them, while a claim from the beginning does. If its page has room, a claim
 // leaves no entry in any index.
-func TestOnPostgreSQLClaimsDoNotWalkWhatASnapshotKeeps(t *testing.T) {
+func TestOnPostgreSQLClaimsDoNotReadRowsKeptByASnapshot(t *testing.T) {
 	testdb.Postgres.Require(t)
 	w := newWorld(t, testdb.Postgres)
 	const rounds, each = 20, 500

@@ -9,8 +9,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// However much lies before what an operator deletes, a step does not walk over it once
-// more, nor over those that it passed. (What is deleted leaves nothing behind on SQLite.)
+// A step of a purge reads neither the messages before the purged ones again, nor those that
+// earlier steps passed. (Deleted rows leave nothing on SQLite.)
 func TestOnSQLiteAStepOfAPurgeReadsNothingOfTheStepsBefore(t *testing.T) {
 	t.Parallel()
 	const step, steps = 200, 5

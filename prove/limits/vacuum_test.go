@@ -16,7 +16,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
-// newWearing is a queue on PostgreSQL whose live table nobody vacuums but its consumers.
+// newWearing returns a queue on PostgreSQL whose live table only its consumers vacuum.
 func newWearing(t *testing.T, cfg chanq.Config) (*world, *chanq.Queue[string]) {
 	t.Parallel()
 	w := newWorld(t, testdb.Postgres)
@@ -74,7 +74,7 @@ func (w *world) wearUntil(what string, q *chanq.Queue[string], c *chanq.Consumer
 
 const mostWear = 200_000
 
-// ask is a number that the database tells.
+// ask returns a number from the database.
 func (w *world) ask(query string) (n int64) {
 	w.Helper()
 	require.NoError(w, w.DB.QueryRowContext(w.Soon(), query).Scan(&n))
@@ -87,7 +87,7 @@ func (w *world) vacuums() int64 {
 
 const oftenEnough = 100 * time.Millisecond
 
-func TestTheLiveTableStaysSmallThoughNobodyElseVacuumsIt(t *testing.T) {
+func TestTheLiveTableStaysSmallWithoutAutovacuum(t *testing.T) {
 	w, q := newWearing(t, chanq.Config{VacuumEvery: oftenEnough})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	size := func() int64 { return w.ask(`SELECT pg_total_relation_size('chanq_work')`) }
@@ -106,7 +106,7 @@ func TestTheLiveTableStaysSmallThoughNobodyElseVacuumsIt(t *testing.T) {
 }
 
 // A report that runs for hours keeps all that died since it began.
-func TestAVacuumInVainIsNotRepeatedAtOnce(t *testing.T) {
+func TestAVacuumWithoutEffectIsNotRepeatedAtOnce(t *testing.T) {
 	w, q := newWearing(t, chanq.Config{VacuumEvery: oftenEnough})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	report, err := w.DB.BeginTx(context.Background(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
@@ -125,7 +125,7 @@ func TestAVacuumInVainIsNotRepeatedAtOnce(t *testing.T) {
 	})
 }
 
-// countLooks counts how often a consumer asks how worn the table is.
+// countLooks counts how often a consumer reads the bloat of the table.
 func (w *world) countLooks(n *atomic.Int64) {
 	look := w.Statements("work").Bloat()
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
@@ -162,7 +162,7 @@ END $$`)
 }
 
 // Idle consumers are many, in some programs hundreds.
-func TestAConsumerThatTakesNothingDoesNotLookAtTheTable(t *testing.T) {
+func TestAFullConsumerDoesNotReadTheTable(t *testing.T) {
 	w, q := newWearing(t, chanq.Config{VacuumEvery: 10 * time.Millisecond})
 	var looks atomic.Int64
 	w.countLooks(&looks)

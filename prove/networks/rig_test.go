@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// rig is a database behind a proxy, and World's is the same beside it: the truth.
+// rig is a database behind a proxy. World has direct access to the same database, for checks.
 type rig struct {
 	*testdb.World
 	proxy *netproxy.Proxy
@@ -64,7 +64,7 @@ func (c *changes) add(e chanq.AvailabilityEvent) {
 	c.events = append(c.events, e)
 }
 
-// of tells the changes of one part, in order: "down up".
+// of returns the changes of one part, in order: "down up".
 func (c *changes) of(part string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

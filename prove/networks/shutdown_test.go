@@ -24,7 +24,7 @@ const (
 )
 
 // silent is a server from which nothing comes any more while statements are
-// under way.
+// in progress.
 func silent(r *rig) { r.proxy.Set(netproxy.Silence) }
 
 // mute is a server that cuts its connections, accepts new ones, and does not
@@ -51,7 +51,7 @@ func TestShutdownIsBoundedWhenTheServerDoesNotGreet(t *testing.T) {
 
 func dies(t *testing.T, e testdb.Engine, die func(*rig)) {
 	if connect := e.Connect; e.Dialect.Name() == "sqlserver" {
-		// go-mssqldb gives up a read or write after a while: as it is, it looks at no context
+		// go-mssqldb gives up a read or write after a while. By default it checks no context
 		// while it waits for a server's greeting, or for room to write.
 		e.Connect = func(dsn string) (driver.Connector, error) { return connect(dsn + "&connection+timeout=5") }
 	}

@@ -231,7 +231,7 @@ func consume(c *chanq.Consumer[string], worker int, h *kills.History) error {
 			h.Add(worker, kills.Event{At: time.Now().UnixNano(), Kind: k, Name: name, ID: l.ID, Attempt: l.Attempt, Deadline: l.Deadline().UnixNano()})
 		}
 		note(kills.Got)
-		_ = l.Ack() // Wait tells
+		_ = l.Ack() // Wait returns the error
 		ctx, cancel := context.WithTimeout(context.Background(), testdb.Patience)
 		err := l.Wait(ctx)
 		cancel()

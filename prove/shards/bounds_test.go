@@ -11,9 +11,9 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// TestWhatWaitsForReadersOfAllShardsKeepsWithinItsBytes: all shards together buffer PrefetchBytes, and one
+// TestBufferedMessagesOfAllShardsStayWithinTheirBytes: all shards together buffer PrefetchBytes, and one
 // lease of each is on its way to a reader.
-func TestWhatWaitsForReadersOfAllShardsKeepsWithinItsBytes(t *testing.T) {
+func TestBufferedMessagesOfAllShardsStayWithinTheirBytes(t *testing.T) {
 	for _, kind := range []struct {
 		name string
 		cfg  chanq.Config
@@ -44,14 +44,14 @@ func TestWhatWaitsForReadersOfAllShardsKeepsWithinItsBytes(t *testing.T) {
 				testdb.Eventually(w, "it has as much as it may", full)
 				require.Never(w, func() bool { return c.Stats().Held > most+count }, 300*time.Millisecond, 5*time.Millisecond)
 				require.Equal(w, most, c.Stats().Buffered)
-				testdb.Take(w, c, each) // and it goes on when somebody reads
+				testdb.Take(w, c, each) // and it continues when there is a reader
 			})
 		})
 	}
 }
 
-// TestABodyLargerThanAShardsPartComesAlone: each shard buffers one at a time.
-func TestABodyLargerThanAShardsPartComesAlone(t *testing.T) {
+// TestABodyLargerThanTheShareOfAShardIsDeliveredAlone: each shard buffers one at a time.
+func TestABodyLargerThanTheShareOfAShardIsDeliveredAlone(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
 		q := w.queue(chanq.Config{})

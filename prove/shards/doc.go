@@ -1,3 +1,3 @@
-// Package shards proves what docs/shards.md promises of one queue over several places: each in
-// a database of its own, of one engine or of three, of which any may be away.
+// Package shards tests the guarantees of docs/shards.md for one queue over several databases,
+// of one engine or of three, of which any may be unavailable.
 package shards

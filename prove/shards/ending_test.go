@@ -20,7 +20,7 @@ import (
 
 type handler = func(context.Context, *chanq.Lease[string]) error
 
-// drainFor is how long handlers may go on in these tests.
+// drainFor is how long handlers may continue in these tests.
 const drainFor = 300 * time.Millisecond
 
 // drain is a consumer that is to be stopped while a handler of each shard, or three of any, are at work. There are 9 messages.
@@ -120,7 +120,7 @@ func counts(err error, text string) (sum int) {
 	return sum
 }
 
-func TestHandlersOfShardsThatReturnInTimeSettle(t *testing.T) {
+func TestHandlersThatReturnInTimeSettleInTheirShards(t *testing.T) {
 	onEachWay(t, func(d *drain) {
 		held := d.stop(func(ctx context.Context, l *chanq.Lease[string]) error {
 			<-l.Stopping()
@@ -135,7 +135,7 @@ func TestHandlersOfShardsThatReturnInTimeSettle(t *testing.T) {
 	})
 }
 
-func TestHandlersOfShardsThatReturnLateReleaseUncounted(t *testing.T) {
+func TestHandlersThatReturnLateReleaseUncountedInTheirShards(t *testing.T) {
 	onEachWay(t, func(d *drain) {
 		d.stop(func(ctx context.Context, _ *chanq.Lease[string]) error {
 			<-ctx.Done()
@@ -147,7 +147,7 @@ func TestHandlersOfShardsThatReturnLateReleaseUncounted(t *testing.T) {
 	})
 }
 
-func TestHandlersOfShardsThatNeverReturnLoseTheirLeasesAndAreReported(t *testing.T) {
+func TestHandlersThatNeverReturnLoseTheirLeasesOfAllShardsAndAreReported(t *testing.T) {
 	onEachWay(t, func(d *drain) {
 		gate := make(chan struct{})
 		held := d.stop(func(context.Context, *chanq.Lease[string]) error {
@@ -181,7 +181,7 @@ func TestASecondSignalEndsTheTimeToDrainOfAllShards(t *testing.T) {
 	})
 }
 
-func TestWhatShardsHaveBufferedIsReleasedWhileHandlersDrain(t *testing.T) {
+func TestBufferedMessagesOfShardsAreReleasedWhileHandlersDrain(t *testing.T) {
 	onEachWay(t, func(d *drain) {
 		gate := make(chan struct{})
 		d.stop(func(context.Context, *chanq.Lease[string]) error {
@@ -196,7 +196,7 @@ func TestWhatShardsHaveBufferedIsReleasedWhileHandlersDrain(t *testing.T) {
 	})
 }
 
-func TestTheEndOfShardsIsBoundedThoughOneIsLost(t *testing.T) {
+func TestShutdownIsBoundedAlthoughAShardIsLost(t *testing.T) {
 	onEachWay(t, func(d *drain) {
 		const lost = 1
 		d.stop(func(_ context.Context, l *chanq.Lease[string]) error {
@@ -217,7 +217,7 @@ func TestTheEndOfShardsIsBoundedThoughOneIsLost(t *testing.T) {
 	})
 }
 
-func TestAShardThatNeverOpensDoesNotKeepACallFromItsEnd(t *testing.T) {
+func TestACallEndsAlthoughAShardNeverOpens(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite)
 		w.queue(chanq.Config{})

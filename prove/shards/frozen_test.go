@@ -12,9 +12,9 @@ import (
 	"github.com/chanq/chanq/prove/testdb/netproxy"
 )
 
-// TestAPlaceThatFreezesDelaysItsOwnMessagesOnly: it refuses nothing and breaks no connection, as a
+// TestAFrozenShardDelaysItsOwnMessagesOnly: it refuses nothing and breaks no connection, as a
 // server that is stopped, or a network that swallows what it is given.
-func TestAPlaceThatFreezesDelaysItsOwnMessagesOnly(t *testing.T) {
+func TestAFrozenShardDelaysItsOwnMessagesOnly(t *testing.T) {
 	t.Parallel()
 	withServer(t, func(t *testing.T, sqlite, server testdb.Engine) {
 		freeze(newWorld(t, sqlite, server, sqlite))
@@ -27,7 +27,7 @@ func freeze(w *world) {
 	w.places[place].DB = db
 	q := w.queue(brief(ordered))
 	cfg := quick
-	cfg.LeaseFor = 2 * time.Second // for which what a consumer leaves behind is nobody's
+	cfg.LeaseFor = 2 * time.Second // after which the messages of a stopped consumer are redelivered
 	c, y := w.handle(q, cfg)
 	p := w.produce(q, chanq.ProducerConfig{})
 	w.Cleanup(func() { proxy.Set(netproxy.Conditions{}) })

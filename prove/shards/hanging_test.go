@@ -19,13 +19,13 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// within says that a call returned long before the context of soon would have ended.
+// within reports whether a call returned long before the context of soon would have ended.
 func within(t require.TestingT, began time.Time) {
 	require.Less(t, time.Since(began), testdb.Patience/2)
 }
 
-// TestErrorsOfCallsForAllNameTheShard that they are of.
-func TestErrorsOfCallsForAllNameTheShard(t *testing.T) {
+// TestErrorsOfCallsForAllShardsNameTheShard that they are of.
+func TestErrorsOfCallsForAllShardsNameTheShard(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
 		q := w.queue(brief(chanq.Config{}))
@@ -54,7 +54,7 @@ func TestErrorsOfCallsForAllNameTheShard(t *testing.T) {
 	})
 }
 
-// deaf accepts connections and says nothing.
+// deaf accepts connections and sends nothing.
 func deaf(w *world, place int) *sql.DB {
 	var listener net.Listener = memnet.Listen()
 	if !w.places[place].Engine.Bubble {
@@ -74,7 +74,7 @@ func deaf(w *world, place int) *sql.DB {
 		}
 	})
 	db := w.places[place].Through(listener.Addr())
-	w.Cleanup(func() { // a driver may wait for the greeting whatever its context says
+	w.Cleanup(func() { // a driver may wait for the greeting despite its context
 		_ = listener.Close()
 		close(ended)
 		conns.Wait()
@@ -82,8 +82,8 @@ func deaf(w *world, place int) *sql.DB {
 	return db
 }
 
-// TestAQueueOpensBesideAPlaceThatAcceptsAndSaysNothing.
-func TestAQueueOpensBesideAPlaceThatAcceptsAndSaysNothing(t *testing.T) {
+// TestAQueueOpensAlthoughAShardDoesNotAnswer.
+func TestAQueueOpensAlthoughAShardDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	withServer(t, func(t *testing.T, sqlite, server testdb.Engine) {
 		w := newWorld(t, sqlite, server, sqlite)
@@ -104,7 +104,7 @@ func TestAQueueOpensBesideAPlaceThatAcceptsAndSaysNothing(t *testing.T) {
 		defer cancel()
 		began = time.Now()
 		_, err = chanqshards.Open[string](short, list, "orders", chanq.Config{})
-		require.ErrorContains(w, err, "orders/place1", "a caller who does not wait is told")
+		require.ErrorContains(w, err, "orders/place1", "a call that does not wait returns an error")
 		within(w, began)
 		short, cancel = context.WithTimeout(w.soon(), time.Second)
 		defer cancel()
@@ -142,8 +142,8 @@ func (w *world) stuckOpening(queue string, place int) (q *chanqshards.Queue[stri
 	return q, attempts, release
 }
 
-// TestTheEndIsBoundedThoughAShardHangsWhileItOpens: of a consumer, and of a producer that gives up.
-func TestTheEndIsBoundedThoughAShardHangsWhileItOpens(t *testing.T) {
+// The shutdown of a consumer, and of a producer that gives up.
+func TestShutdownIsBoundedAlthoughAShardHangsWhileOpening(t *testing.T) {
 	withServer(t, func(t *testing.T, sqlite, server testdb.Engine) {
 		w := newWorld(t, sqlite, server)
 		w.queue(chanq.Config{})
@@ -170,8 +170,8 @@ func TestTheEndIsBoundedThoughAShardHangsWhileItOpens(t *testing.T) {
 	})
 }
 
-// TestWhatMayGoAnywhereDoesNotGoWhereNobodyAnswers, though less waits there than elsewhere.
-func TestWhatMayGoAnywhereDoesNotGoWhereNobodyAnswers(t *testing.T) {
+// TestMessagesWithoutAKeyAvoidAnUnavailableShard, though less waits there than elsewhere.
+func TestMessagesWithoutAKeyAvoidAnUnavailableShard(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
 		down := make(chan struct{})

@@ -12,9 +12,9 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// TestStopWhenIdleEndsWhenAllPlacesAreIdle has the handler of each message send the next one, to the place
+// TestStopWhenIdleEndsWhenAllShardsAreIdle has the handler of each message send the next one, to the place
 // behind its own, while the other places have nothing.
-func TestStopWhenIdleEndsWhenAllPlacesAreIdle(t *testing.T) {
+func TestStopWhenIdleEndsWhenAllShardsAreIdle(t *testing.T) {
 	for name, kind := range map[string]chanq.Kind{"plain": chanq.KindPlain, "ordered": chanq.KindOrdered} {
 		t.Run(name, func(t *testing.T) {
 			onEach(t, func(w *world) {
@@ -54,8 +54,8 @@ func TestStopWhenIdleEndsWhenAllPlacesAreIdle(t *testing.T) {
 	}
 }
 
-// TestStopWhenIdleDoesNotEndWhileAPlaceIsAway has the last message in a place that does not answer.
-func TestStopWhenIdleDoesNotEndWhileAPlaceIsAway(t *testing.T) {
+// TestStopWhenIdleDoesNotEndWhileAShardIsUnavailable has the last message in a place that does not answer.
+func TestStopWhenIdleDoesNotEndWhileAShardIsUnavailable(t *testing.T) {
 	onEach(t, func(w *world) {
 		if w.schemas != nil {
 			w.Skip("one *sql.DB has all places")

@@ -14,7 +14,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
-func TestAnotherListOfPlacesIsRefused(t *testing.T) {
+func TestAnotherListOfShardsIsRefused(t *testing.T) {
 	onEach(t, func(w *world) {
 		w.queue(chanq.Config{})
 		open := func(shards ...chanqshards.Shard) error {
@@ -40,7 +40,7 @@ func TestAnotherListOfPlacesIsRefused(t *testing.T) {
 	})
 }
 
-func TestAQueueByItselfBecomesNoShard(t *testing.T) {
+func TestAQueueWithoutShardsDoesNotBecomeAShard(t *testing.T) {
 	onEach(t, func(w *world) {
 		first := w.shards()[0]
 		require.NoError(w, chanq.Migrate(w.soon(), first.DB, "orders", chanq.Config{Schema: first.Schema}))
@@ -50,9 +50,9 @@ func TestAQueueByItselfBecomesNoShard(t *testing.T) {
 	})
 }
 
-// TestNothingIsMigratedWhereOnePlaceCannotBe: it is a queue by itself, of another set, of another
+// TestNothingIsMigratedIfOneShardCannotBe: it is a queue by itself, of another set, of another
 // kind, or away.
-func TestNothingIsMigratedWhereOnePlaceCannotBe(t *testing.T) {
+func TestNothingIsMigratedIfOneShardCannotBe(t *testing.T) {
 	for name, spoil := range map[string]func(*world){
 		"a queue by itself": func(w *world) {
 			require.NoError(w, chanq.Migrate(w.soon(), w.places[2].DB, "orders", chanq.Config{}))
@@ -89,7 +89,7 @@ func TestNothingIsMigratedWhereOnePlaceCannotBe(t *testing.T) {
 	}
 }
 
-func TestAMigrationThatFailedHalfwayGoesOn(t *testing.T) {
+func TestAMigrationThatFailedHalfwayCanBeRepeated(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
 		for place := range count {
@@ -139,7 +139,7 @@ func TestShardsAreMigratedOneByOne(t *testing.T) {
 	})
 }
 
-func TestWhatIsWrongWithAListIsSaidAtOnce(t *testing.T) {
+func TestAnInvalidListOfShardsIsReportedAtOnce(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite)
 		list := w.shards()

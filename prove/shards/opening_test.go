@@ -13,7 +13,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-func TestAProgramStartsThoughAPlaceIsAway(t *testing.T) {
+func TestAProgramStartsWithAnUnavailableShard(t *testing.T) {
 	onEach(t, func(w *world) {
 		for _, cfg := range []chanq.Config{{}, ordered} {
 			name := "plain"
@@ -51,9 +51,9 @@ func keyed(q *chanqshards.Queue[string], cfg chanq.Config, shard, n int) []chanq
 	return ms
 }
 
-// TestAPlaceThatWasAwayIsRefusedWhenItIsAnother: what Open would have said is said before the
+// The error that Open would have returned is returned before the
 // first statement.
-func TestAPlaceThatWasAwayIsRefusedWhenItIsAnother(t *testing.T) {
+func TestAShardThatReturnsAsAnotherOneIsRefused(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
 		w.queue(chanq.Config{})
@@ -81,7 +81,7 @@ func TestAPlaceThatWasAwayIsRefusedWhenItIsAnother(t *testing.T) {
 	})
 }
 
-func TestNothingOpensWhereNoPlaceAnswers(t *testing.T) {
+func TestNothingOpensIfNoShardAnswers(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
 		w.queue(chanq.Config{})
@@ -96,7 +96,7 @@ func TestNothingOpensWhereNoPlaceAnswers(t *testing.T) {
 	})
 }
 
-func TestACallerWhoDoesNotWaitIsTold(t *testing.T) {
+func TestOpenWithADeadlineNamesTheShardThatDoesNotAnswer(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
 		w.queue(chanq.Config{})

@@ -77,9 +77,9 @@ func TestKeysKeepTheirOrderOverShards(t *testing.T) {
 	})
 }
 
-// TestSlotsAreGivenAwayThoughTheirLeasesWaitForAReader: only the one lease of each shard that is on its way to
+// TestSlotsMoveAlthoughTheirLeasesWaitForAReader: only the one lease of each shard that is on its way to
 // a reader keeps its slot.
-func TestSlotsAreGivenAwayThoughTheirLeasesWaitForAReader(t *testing.T) {
+func TestSlotsMoveAlthoughTheirLeasesWaitForAReader(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite)
 		q := w.queue(ordered)

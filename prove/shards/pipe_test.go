@@ -65,9 +65,9 @@ func TestAPipeReplacesInputsInTheirShard(t *testing.T) {
 	})
 }
 
-// TestAPipeGoesOnThoughOnePlaceStoresNothing: its transactions hang there, while its claims go on, so
+// TestAPipeContinuesAlthoughOneShardStoresNothing: its transactions hang there, while its claims continue, so
 // that more of its inputs are handled than wait for a statement anywhere.
-func TestAPipeGoesOnThoughOnePlaceStoresNothing(t *testing.T) {
+func TestAPipeContinuesAlthoughOneShardStoresNothing(t *testing.T) {
 	withServer(t, func(t *testing.T, sqlite, server testdb.Engine) {
 		const stuck = 1
 		many := 3*server.Dialect.Traits().AckItems + 100
@@ -119,8 +119,8 @@ func TestAPipeGoesOnThoughOnePlaceStoresNothing(t *testing.T) {
 	})
 }
 
-// TestAPipeEndsThoughAShardOfItsTargetHangsWhileItOpens: the driver ignores the context.
-func TestAPipeEndsThoughAShardOfItsTargetHangsWhileItOpens(t *testing.T) {
+// TestAPipeEndsAlthoughAShardOfItsTargetHangsWhileOpening: the driver ignores the context.
+func TestAPipeEndsAlthoughAShardOfItsTargetHangsWhileOpening(t *testing.T) {
 	withServer(t, func(t *testing.T, sqlite, server testdb.Engine) {
 		const stuck = 1
 		w := newWorld(t, sqlite, server)
@@ -145,7 +145,7 @@ func TestAPipeEndsThoughAShardOfItsTargetHangsWhileItOpens(t *testing.T) {
 	})
 }
 
-func TestAnOutputThatBelongsToAnotherShardSetsItsInputAside(t *testing.T) {
+func TestAnOutputForAnotherShardDeadLettersItsInput(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite)
 		from := w.queue(brief(chanq.Config{}))
@@ -156,7 +156,7 @@ func TestAnOutputThatBelongsToAnotherShardSetsItsInputAside(t *testing.T) {
 		go func() {
 			ended <- chanqshards.Pipe(c, from, 1, func(context.Context, *chanq.Lease[string]) ([]chanq.Message[string], error) { return there, nil })
 		}()
-		testdb.Eventually(w, "it is set aside", func() bool { return w.counted(from) == chanqadmin.Stats{Dead: 1} })
+		testdb.Eventually(w, "it is dead-lettered", func() bool { return w.counted(from) == chanqadmin.Stats{Dead: 1} })
 		dead := w.stored(from, chanqadmin.StateDead)
 		require.Contains(w, dead[0].LastError, "output 0: by its Key, DedupKey or ID the message belongs to shard 1")
 		c.Stop()
@@ -164,7 +164,7 @@ func TestAnOutputThatBelongsToAnotherShardSetsItsInputAside(t *testing.T) {
 	})
 }
 
-func TestAPipeIsRefusedWhereNoTransactionSpansBoth(t *testing.T) {
+func TestAPipeIsRefusedIfNoTransactionSpansBoth(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
 		from := w.queue(brief(chanq.Config{}))

@@ -88,8 +88,8 @@ func TestEachWayToReadTakesFromAllShards(t *testing.T) {
 	})
 }
 
-// TestAShardThatWasNeverOpenedKeepsWhatItIsSentUntilClose: it is away when the program starts and when it ends.
-func TestAShardThatWasNeverOpenedKeepsWhatItIsSentUntilClose(t *testing.T) {
+// TestMessagesForAnUnopenedShardAreKeptUntilClose: it is away when the program starts and when it ends.
+func TestMessagesForAnUnopenedShardAreKeptUntilClose(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
 		w.queue(chanq.Config{})
@@ -136,8 +136,8 @@ func TestAShardThatWasNeverOpenedKeepsWhatItIsSentUntilClose(t *testing.T) {
 	})
 }
 
-// TestACloseDoesNotWaitForAShardThatNothingWaitsFor, and neither does a Flush.
-func TestACloseDoesNotWaitForAShardThatNothingWaitsFor(t *testing.T) {
+// TestCloseDoesNotWaitForAShardWithoutPendingMessages, and neither does a Flush.
+func TestCloseDoesNotWaitForAShardWithoutPendingMessages(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
 		w.queue(chanq.Config{})

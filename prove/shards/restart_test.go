@@ -41,8 +41,8 @@ func overFiles(ctx context.Context, files []string, f func(*chanqshards.Queue[st
 	return f(q)
 }
 
-// consume is a process that handles what lies in the files, and tells of each message that it
-// got it, and that it is done with it, until its input ends.
+// consume is a process that handles the messages in the files until its input ends. It prints each message
+// when it gets it, and when it has finished it.
 func consume(ctx context.Context, files []string, _ <-chan string) error {
 	return overFiles(ctx, files, func(q *chanqshards.Queue[string]) error { return handleAndTell(ctx, q) })
 }
@@ -71,7 +71,7 @@ func handleAndTell(ctx context.Context, q *chanqshards.Queue[string]) error {
 	return c.Shutdown(context.Background())
 }
 
-func TestNothingIsLostThoughProcessesAreKilled(t *testing.T) {
+func TestNothingIsLostAlthoughProcessesAreKilled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
 	q := w.queue(chanq.Config{})
@@ -120,7 +120,7 @@ func TestNothingIsLostThoughProcessesAreKilled(t *testing.T) {
 	}
 }
 
-// errand is what a process that sends is told.
+// errand is the task of a process that sends.
 type errand struct {
 	Files []string
 	From  int // number of the first batch
@@ -141,8 +141,8 @@ func batch(number int) []chanq.Message[string] {
 	return ms
 }
 
-// send is a process that sends batches one after another until its input ends, and tells of each
-// that it is stored.
+// send is a process that sends batches one after another until its input ends, and prints each
+// one that is stored.
 func send(ctx context.Context, e errand, _ <-chan string) error {
 	return overFiles(ctx, e.Files, func(q *chanqshards.Queue[string]) error {
 		p, err := q.Producer(chanq.ProducerConfig{BatchRows: 3})
@@ -159,9 +159,9 @@ func send(ctx context.Context, e errand, _ <-chan string) error {
 	})
 }
 
-// TestWhatASenderWasToldIsStoredOnceThoughItIsKilled: each life begins with the batch before the one
-// that the former was killed in, since it cannot know.
-func TestWhatASenderWasToldIsStoredOnceThoughItIsKilled(t *testing.T) {
+// Each process begins with the last confirmed batch of its killed predecessor, since the outcome of the next one
+// is unknown.
+func TestConfirmedMessagesOfAKilledSenderAreStoredOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
 	q := w.queue(chanq.Config{})
@@ -186,7 +186,7 @@ func TestWhatASenderWasToldIsStoredOnceThoughItIsKilled(t *testing.T) {
 		require.NoError(w, err)
 		testdb.Receive(w, enough, "some batches")
 		if life < 3 {
-			require.NoError(w, process.Kill()) // and has heard all of it
+			require.NoError(w, process.Kill()) // and waits for all its output
 		} else {
 			process.Stop()
 			require.NoError(w, process.Wait())

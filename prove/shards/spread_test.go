@@ -56,7 +56,7 @@ func TestMessagesAreSpreadAndEachIsHandledOnce(t *testing.T) {
 	})
 }
 
-func TestAMessageThatIsSentAgainMeetsItself(t *testing.T) {
+func TestARepeatedSendIsADuplicate(t *testing.T) {
 	onEach(t, func(w *world) {
 		q := w.queue(chanq.Config{})
 		p := w.produce(q, chanq.ProducerConfig{})
@@ -122,7 +122,7 @@ func TestReadersTakeFromEachShardInTurn(t *testing.T) {
 	})
 }
 
-func TestWhatNobodyTookGoesBackOnStop(t *testing.T) {
+func TestUndeliveredMessagesAreReleasedOnStop(t *testing.T) {
 	onEach(t, func(w *world) {
 		const n = 150
 		q := w.queue(chanq.Config{})

@@ -300,7 +300,7 @@ func (y *tally) count(ms []chanq.Message[string]) (n int) {
 	return n
 }
 
-// once says that nothing was handled twice.
+// once reports whether nothing was handled twice.
 func (y *tally) once(t require.TestingT) {
 	y.mu.Lock()
 	defer y.mu.Unlock()

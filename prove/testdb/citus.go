@@ -13,8 +13,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/postgres"
 )
 
-// citus is an engine whose tests know of no schema, though each has one of its own: where a
-// statement says public, the database gets that schema's name.
+// citus is an engine with one schema per test. The tests use the schema public, which
+// is replaced in each statement by that schema.
 func citus(create func(testing.TB) string) Engine {
 	return Engine{
 		Name: "citus", Dialect: postgres.Dialect, Shared: true, Needs: pgtest.CitusVariable,

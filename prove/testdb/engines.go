@@ -52,7 +52,7 @@ type Engine struct {
 	// Bubble: it is in memory, and so is the way to it. Tests on it run in bubbles of
 	// testing/synctest, where leases end in no time, at the same moment at any load.
 	Bubble bool
-	// Copy copies the database of an address, to which nobody is connected, and
+	// Copy copies the database of an address, which must have no connections, and
 	// returns the address of the copy. Nil: it cannot be copied.
 	Copy func(t testing.TB, address string) string
 	// Errors are as this engine's driver makes them, one for each class. Unknown is
@@ -142,7 +142,7 @@ func (e Engine) Require(t testing.TB) {
 	}
 }
 
-// Engines lists all that has a database of its own on every call of Create.
+// Engines lists all engines that create a separate database on every call of Create.
 func Engines() []Engine {
 	return []Engine{Memory, Emulator, EmulatorVersions, SQLite, StandIn, StandInVersions, Postgres, SQLServer, Citus, CitusElsewhere, CitusHolder}
 }
@@ -259,7 +259,7 @@ type state string
 func (s state) SQLState() string { return string(s) }
 func (s state) Error() string    { return "injected: SQLSTATE " + string(s) }
 
-// number is an error of SQL Server, as its driver tells it. The driver's own type
+// number is an error of SQL Server, as reported by its driver. The driver's own type
 // cannot be compared, as errors.Is does.
 type number int32
 

@@ -46,8 +46,8 @@ func connectMemory(address string) (driver.Connector, error) {
 	return unowned{c.(driver.Connector)}, nil
 }
 
-// goClock has SQLite's databases in memory ask Go for the time, and sleep by it while they
-// wait for a lock: in a bubble both are the bubble's.
+// goClock makes SQLite's databases in memory use Go's time and Go's sleep while they
+// wait for a lock. In a bubble both are the bubble's.
 var goClock = sync.OnceFunc(func() {
 	tls := libc.NewTLS()
 	defer tls.Close()

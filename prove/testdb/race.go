@@ -2,6 +2,6 @@
 
 package testdb
 
-// Slowness: SQLite and the stand-in, which are Go here, take some twenty times as
+// Slowness: SQLite and the emulator, which are Go here, take some twenty times as
 // long with the race detector.
 const Slowness = 2

@@ -49,8 +49,8 @@ func End[M any](t T, c Reader[M]) {
 			cancel() // leases that the test keeps
 		}
 		if c.Shutdown(ctx) != nil {
-			// What was given up ends nevertheless, and with it its connections: a SQLite
-			// file can be removed when nobody opens it any more.
+			// An abandoned call also ends, and with it its connections: a SQLite
+			// file can be removed when no process has it open.
 			end, cancel := context.WithTimeout(context.Background(), Patience)
 			defer cancel()
 			_ = c.Shutdown(end)
@@ -247,7 +247,7 @@ func Stats[M any](t T, q *chanq.Queue[M]) chanqadmin.Stats {
 	return s
 }
 
-// Empty asks whether no live message is in the queue. On SQL Server false may also mean that a transaction
+// Empty reports whether the queue has no live message. On SQL Server false may also mean that a transaction
 // which has written to the queue is open, so a test that expects true waits for it.
 func Empty(t T, q interface {
 	Empty(context.Context) (bool, error)

@@ -15,7 +15,7 @@ func Runs(op faultdb.Op, st sqlbatch.Statement) bool {
 	if op.Kind != faultdb.Exec && op.Kind != faultdb.Query || op.Text != st.Text {
 		return false
 	}
-	// A procedure that executes its first argument. Whoever prepares the call has
+	// A procedure that executes its first argument. The preparation of the call has
 	// none yet, and runs no statement.
 	if st.Text == "sp_executesql" && len(st.Args) > 0 {
 		return len(op.Args) > 0 && op.Args[0].Value == st.Args[0]
@@ -32,12 +32,12 @@ type Strike struct {
 	where string // the operation that it struck
 }
 
-// NewStrike is for one who injects it himself, by Choose.
+// NewStrike is for a test that injects it itself, by Choose.
 func NewStrike(f faultdb.Fault, meant func(faultdb.Op) bool) *Strike {
 	return &Strike{fault: f, meant: meant}
 }
 
-// Choose is what faultdb's Inject asks for.
+// Choose is the function for faultdb's Inject.
 func (s *Strike) Choose(op faultdb.Op) faultdb.Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()

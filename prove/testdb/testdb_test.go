@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// hanging stands for a test that waits for ever.
+// hanging is a test that waits permanently.
 type hanging struct{}
 
 func (hanging) Name() string   { return "TestThatHangs" }
@@ -33,7 +33,7 @@ func hang(context.Context, struct{}, <-chan string) error {
 
 func waitForEver() { <-make(chan struct{}) }
 
-func TestATestThatHangsIsEndedAndSaysWhere(t *testing.T) {
+func TestAHungTestIsEndedAndReportsItsPlace(t *testing.T) {
 	p, err := child.Start(t.Context(), "hang", struct{}{}, nil)
 	require.NoError(t, err)
 	err = p.Wait()
@@ -43,7 +43,7 @@ func TestATestThatHangsIsEndedAndSaysWhere(t *testing.T) {
 
 // Every engine's errors are of the class that they stand for, and its address
 // leads to its server.
-func TestEnginesAreWhatTheySay(t *testing.T) {
+func TestEnginesMatchTheirDescription(t *testing.T) {
 	for _, e := range append(Engines(), Memory) {
 		t.Run(e.Name, func(t *testing.T) {
 			w := New(t, e)

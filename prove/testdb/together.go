@@ -5,9 +5,9 @@ import (
 	"strconv"
 )
 
-// Together has n tests of a package that ask to be parallel run at once, unless -parallel
-// says how many: those that mostly wait, for leases to end or for pauses to be over, need
-// not be as few as there are processors. Call it from TestMain.
+// Together runs n parallel tests of a package at once, unless -parallel
+// sets the number: tests that mostly wait, for leases or pauses to end, need
+// not be limited to the number of processors. Call it from TestMain.
 func Together(n int) {
 	const parallel = "test.parallel"
 	flag.Parse()

@@ -17,8 +17,8 @@ import (
 // loaded machine, and never spent where the code is right.
 const Patience = 2 * time.Minute
 
-// Bound is how long a test may take that has a World and says nothing else: one
-// that waits for ever, for a lease that does not come, ends the check here and not
+// Bound is how long a test with a World may take by default: a test
+// that waits permanently, for example for a missing lease, ends here and not
 // after ten minutes.
 const Bound = Slowness * 5 * time.Minute
 

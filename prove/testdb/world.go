@@ -124,14 +124,14 @@ func (w *World) close(faults *faultdb.Connector, db *sql.DB) {
 		open.Conns -= db.Stats().Idle
 		return open
 	}
-	// database/sql ends a transaction whose context ended in a goroutine of its own.
+	// database/sql ends a transaction whose context ended in a separate goroutine.
 	for end := time.Now().Add(Patience); !w.Failed() && left() != (faultdb.Open{}) && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 	open := left()
 	require.NoError(w, db.Close())
 	if !w.Failed() {
-		require.Zero(w, open, "the test has left something open, beside idle connections")
+		require.Zero(w, open, "the test has left something open in addition to idle connections")
 		require.Zero(w, faults.Open(), "something is open after Close")
 	}
 }
@@ -213,7 +213,7 @@ func (w *World) Exec(text string, args ...any) {
 	require.NoError(w, err, text)
 }
 
-// Statements builds the statements of a queue, to know them when they pass.
+// Statements builds the statements of a queue, to recognize them in a test.
 func (w *World) Statements(name string) sqlbatch.Queue {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -23,7 +23,7 @@ import (
 // BenchmarkEnqueue compares the ways in which 500 rows may travel. The
 // figures are in docs/decisions.md.
 //
-// packed: this dialect. hex: bodies as an array of bytea too, so that nothing
+// packed: this dialect. hex: bodies are also an array of bytea, so that nothing
 // needs to be cut apart. values: a list of VALUES with a parameter for each
 // value.
 func BenchmarkEnqueue(b *testing.B) {
@@ -103,8 +103,8 @@ FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS now O
 	return sqlbatch.Statement{Text: text.String(), Args: args}
 }
 
-// BenchmarkLease is one round of leases, beside a backlog: what enqueues, claims
-// and settles take, settles in both their forms. The rows of a round are enqueued before
+// BenchmarkLease measures one round of leases with a backlog: the time of enqueues, claims
+// and settles, with settles in both forms. The rows of a round are enqueued before
 // it and gone after it.
 func BenchmarkLease(b *testing.B) {
 	for _, backlog := range []int{0, 20_000} {

@@ -8,8 +8,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// Browses ask nothing of leases, so that none walks over a backlog to find
-// a few, and read no body: the length of one is known without it.
+// Browses have no condition on leases, so that none reads a backlog to find
+// a few messages. They read no body: its length is known without it.
 
 // outlined leaves headers out, and the body but for its length.
 func outlined(peek string) string {

@@ -9,16 +9,16 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// chosen is a query of up to t.n rows of the live table, those of a priority before
-// those of the next. pick selects the rows of one: {lane} in it stands for its condition,
-// {head} for its parameter of the heads, and {number} for its number.
+// chosen is a query of up to t.n rows of the live table, ordered by priority.
+// pick selects the rows of one priority: {lane} in it is replaced by its condition,
+// {head} by its parameter of the heads, and {number} by its number.
 //
-// An Append runs its parts one after the other, and asks none of them for more
-// than it has to give: a lane is not entered once there are n rows. The last limit
-// stands above the locks, so no row is locked beyond those that are taken. The two
-// of a lane are for the planner. It takes n for a tenth of the lane, which is not worth a
-// sort of all of it, unless the table is large; so pick has one of its own, of a
-// number that it knows.
+// An Append runs its parts one after the other, and reads no more rows
+// than needed: a lane is not read once there are n rows. The last limit
+// is above the locks, so only rows that are taken are locked. The two limits
+// of a lane are for the planner. It estimates n as a tenth of the lane, which is not worth a
+// sort of all of it, unless the table is large. Therefore pick has a limit of its own, with a
+// known number.
 func chosen(pick string) string {
 	var parts []string
 	for priority := sqlbatch.PriorityUrgent; priority >= sqlbatch.PriorityLow; priority-- {
@@ -36,16 +36,16 @@ func chosen(pick string) string {
 // Parameters of a claim from here on are the heads, from the lowest priority up.
 const firstHead = 6
 
-// behindHead begins a range of the index. It compares rows, though every id is behind
-// that of its head: of due_at between two values that the planner does not know it would
-// think that they are close together, and sort what lies between.
+// behindHead begins a range of the index. It compares rows, although every id is behind
+// that of its head: for due_at between two unknown values the planner would
+// estimate a small range, and sort it.
 func behindHead(row, head, now string) string {
 	return "(" + row + "due_at, uuid_send(" + row + "id)) >= (least(" + head + ", " + now + " - {margin}), ''::bytea)"
 }
 
-// not is a condition on a row that says what NOT does. The planner takes it for one
-// that all but a few meet, while of a comparison with what it does not know it thinks that
-// two in three do not: and then it sorts the few that it expects.
+// not is a condition on a row with the meaning of NOT. The planner estimates that almost all rows
+// meet it. For a comparison with an unknown value it estimates that
+// two in three do not, and then it sorts the few rows that it expects.
 func not(condition string) string { return "(" + condition + ")::integer <> 1" }
 
 // suspected: it is a suspect, and no consumer only has to dead-letter it because it has expired.
@@ -66,11 +66,11 @@ var (
 // that was claimed since this statement began is looked at once more when its lock is
 // taken, and is leased.
 //
-// What it changes is in no index, so the new version of the row stands on the page of
-// the old one as long as there is room, and the indexes are left alone. Entries
-// of messages that are gone lie before the head.
+// No index has the changed columns, so the new version of the row is on the page of
+// the old one as long as there is room, and no index changes. Entries
+// of messages that are gone are before the head.
 //
-// A row that still has a holder was never settled: its lease lapsed.
+// A row that still has a holder was never settled: its lease expired.
 var claimText = `WITH t AS MATERIALIZED (
   SELECT {now} AS now,
          CASE WHEN EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND paused) THEN 0 ELSE $1::integer END AS n
@@ -93,7 +93,7 @@ RETURNING ` + leaseColumns + inlined
 // markText finds its row by the primary key, and passes over it if another transaction has locked it. What was known of the
 // row when the statement began is looked at once more when the lock is taken.
 //
-// $1 to $3 are lease, member and salt, $4 and $5 id and fence, $6 is what becomes of alone, and $7 is 1 if the member marks again.
+// $1 to $3 are lease, consumer and salt, $4 and $5 id and fence, $6 is the new value of alone, and $7 is 1 if the consumer marks again.
 var markText = `WITH t AS MATERIALIZED (
   SELECT {now} AS now WHERE NOT EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND paused)
 ),
@@ -151,7 +151,7 @@ func heads(f sqlbatch.Heads) []any { return []any{f[0], f[1], f[2], f[3]} }
 const priorities = `(VALUES (2), (1), (0), (-1)) AS p (priority)`
 
 // nextDueText reads the first entry behind each head that is not leased. A row
-// that a claim under way holds counts as due still.
+// that a claim in progress holds counts as due still.
 var nextDueText = nextDueOf(` AND ` + not(suspected("{now}")))
 
 func nextDueOf(condition string) string {

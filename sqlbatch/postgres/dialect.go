@@ -15,10 +15,10 @@ import (
 // database/sql; github.com/jackc/pgx/v5/stdlib is the one it is tested with.
 //
 // A batch travels as array literals, one for each column, and bodies as one
-// bytea that the statement cuts apart: one text whatever the count of rows, and
+// bytea that the statement cuts apart: one text for any count of rows, and
 // arguments of types that every driver knows (docs/decisions.md has the
-// figures). No statement relies on the state of a session, so a pool that hands
-// out connections by the transaction may stand in between. Texts travel as bytes in
+// figures). No statement relies on the state of a session, so a pool that assigns
+// connections per transaction may be in between. Texts travel as bytes in
 // both directions, and the server turns them into its own encoding: a session
 // whose client_encoding is another than UTF8 sends and receives the same.
 //
@@ -28,7 +28,7 @@ import (
 //   - now is a value that the planner does not know: it never compares it with a
 //     histogram of times that have passed;
 //   - a claim may stop early, at a count that it does not know either, so it
-//     takes the index whose order is the one asked for rather than sort;
+//     takes the index that has the requested order rather than sort;
 //   - lists are joined by id = ANY (ARRAY[a.id]), which neither a hash nor a
 //     merge join can do: what remains is a nested loop with the list outside, in
 //     the order it was given, and one probe of the primary key inside.
@@ -49,8 +49,8 @@ func (dialect) Name() string { return "postgres" }
 const maxRows = 1000
 
 // Traits: statements are not prepared. pgx keeps prepared statements itself,
-// unless it is told that a pool of transactions stands in between, where a
-// prepared statement is not there the next time.
+// unless it is configured for a pool of transactions, in which a
+// prepared statement is missing in the next transaction.
 func (dialect) Traits() sqlbatch.Traits {
 	return sqlbatch.Traits{
 		Schema:      "public",

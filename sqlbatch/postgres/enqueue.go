@@ -9,7 +9,7 @@ import (
 
 // enqueueText inserts one row for each element of its lists, in their
 // order. $10 has keys, types and headers, $11 bodies, and $6 how long keys and types are; each parameter of any size is
-// written once, since a plan made for its values copies it where it stands.
+// written once, since a plan made for its values copies it at each use.
 //
 // It takes no lock that others wait for, except for another insert of the same
 // id or key, which waits until this transaction ends.
@@ -30,12 +30,12 @@ CROSS JOIN (
 ) AS r`
 
 // orderedEnqueueText inserts into an ordered queue. $9 has deduplication keys, types and headers, $10 each
-// row's order key and its body; $7 says how long these are, and which slot it has: shapeOf. $8 has
-// the places of rows that are not in order. Each list costs a statement more than what the rest of
-// an order does, and these are as many as those of a plain queue.
+// row's order key and its body; $7 has their lengths and the slot: shapeOf. $8 has
+// the places of rows that are not in order. Each list costs a statement more than the rest of
+// the order, and there are as many lists as for a plain queue.
 //
-// Before it draws its number it takes a lock that every sender shares and nobody ever asks
-// for alone, to the end of the transaction: see sampled. Both are done once a statement,
+// Before it draws its number it takes a lock that every sender shares, and that is never taken
+// exclusively, to the end of the transaction: see sampled. Both are done once per statement,
 // when its first row is made.
 const orderedEnqueueText = `INSERT INTO {live} (id, due_at, enqueued_at, expires_at, dedup_key, type, headers, body, slot, seq, fence, order_key)
 SELECT r.id, t.now, t.now, t.now + r.ttl,
@@ -82,7 +82,7 @@ func enqueueBegunText(ordered bool) string {
 }
 
 // newOnly leaves out rows whose id or key is there. It waits for
-// another insert of the same id or key under way; rows come in the order of
+// another insert of the same id or key in progress; rows come in the order of
 // their keys, so that two of these never wait for each other.
 const newOnly = `
 ON CONFLICT DO NOTHING
@@ -94,8 +94,8 @@ func (q *queue) EnqueueBegun(rows []sqlbatch.Row) sqlbatch.Statement {
 	return q.rowList(q.begun, rows)
 }
 
-// Begun draws before the INSERT, which is then made beside that of another group: numbers come in
-// the order of groups.
+// Begun draws before the INSERT, which then runs at the same time as that of another batch: numbers are in
+// the order of batches.
 func (q *queue) Begun() sqlbatch.Statement { return sqlbatch.Statement{Text: q.begin} }
 
 func (q *queue) EnqueueNew(rows []sqlbatch.Row) sqlbatch.Statement {
@@ -110,7 +110,7 @@ func (q *queue) EnqueueNew(rows []sqlbatch.Row) sqlbatch.Statement {
 // placesArg is $8 of orderedEnqueueText.
 const placesArg = 7
 
-// places tells of rows that were put into another order where each of them was, from 1 on.
+// places returns the former places, from 1 on, of rows that were reordered.
 func places(rows, moved []sqlbatch.Row) string {
 	at := make(map[[16]byte]int64, len(rows))
 	for i := range rows {

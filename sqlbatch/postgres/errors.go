@@ -30,7 +30,7 @@ func (dialect) Classify(err error) sqlbatch.Class {
 		errors.As(err, &name):
 		return sqlbatch.Refused
 	}
-	// driver.ErrBadConn, too: lib/pq returns it also when the connection ends before
+	// driver.ErrBadConn is also Unknown: lib/pq also returns it when the connection ends before
 	// the answer.
 	return sqlbatch.Unknown
 }
@@ -49,7 +49,7 @@ var states = map[string]sqlbatch.Class{
 	"42P01": sqlbatch.NoSchema,   // table
 	"42703": sqlbatch.NoSchema,   // column
 	"42P05": sqlbatch.Refused,    // a pool of transactions changed the server under a
-	"26000": sqlbatch.Refused,    // prepared statement; a new connection prepares anew
+	"26000": sqlbatch.Refused,    // prepared statement; a new connection prepares again
 	"55P03": sqlbatch.RolledBack, // lock_timeout
 	"55006": sqlbatch.RolledBack, // object in use
 	"57014": sqlbatch.RolledBack, // statement_timeout, pg_cancel_backend
@@ -70,9 +70,9 @@ var stateClasses = map[string]sqlbatch.Class{
 }
 
 // classifyText reads what is left of an error of an INSERT that Citus has made a COPY to a
-// worker: its text, with an SQLSTATE that says nothing. A COPY that failed so is undone, but
-// others say XX000, too, of connections that broke (see classifySQLState), so only what a worker
-// certainly said is read: a duplicate, a constraint, and what ends a statement that waits. In another
+// worker: its text, with a meaningless SQLSTATE. A COPY that failed this way is undone, but
+// broken connections also have XX000 (see classifySQLState), so only texts that certainly come from a
+// worker are read: a duplicate, a constraint, and the end of a statement that waits. In another
 // language than English it is Unknown, and the insert is repeated in a form whose errors come as they are.
 func classifyText(text string) sqlbatch.Class {
 	switch {
@@ -80,7 +80,7 @@ func classifyText(text string) sqlbatch.Class {
 		return sqlbatch.Duplicate
 	case strings.Contains(text, " violates "): // a constraint, of chanq's or of a DBA's
 		return sqlbatch.BadRow
-	case strings.Contains(text, "canceling statement due to "), // a timeout, of a lock say
+	case strings.Contains(text, "canceling statement due to "), // for example a lock timeout
 		strings.Contains(text, "deadlock detected"),
 		strings.Contains(text, "could not serialize access"):
 		return sqlbatch.RolledBack
@@ -90,8 +90,8 @@ func classifyText(text string) sqlbatch.Class {
 
 // The end of a session (57P01, 57P02: shutdown, crash of another session) may
 // follow a commit whose answer was lost; so do errors of class 08, and those of
-// classes 58 and XX (system, internal): with XX000 and others a pooler in between
-// says that it lost the server's connection under a statement.
+// classes 58 and XX (system, internal): a pooler reports with XX000 and others
+// that it lost the server's connection during a statement.
 func classifySQLState(state string) sqlbatch.Class {
 	if c, ok := states[state]; ok {
 		return c

@@ -45,8 +45,8 @@ func TestClassifiesBySQLState(t *testing.T) {
 	require.Equal(t, "refused", postgres.Dialect.Classify(sql.ErrConnDone).String())
 }
 
-// Citus tells the SQLSTATE of no error of the COPY that it makes of an INSERT.
-func TestClassifiesWhatCitusSaysOfACopyByItsText(t *testing.T) {
+// Citus does not pass on the SQLSTATE of errors of the COPY that it makes of an INSERT.
+func TestClassifiesErrorsOfACopyOfCitusByTheirText(t *testing.T) {
 	for text, class := range map[string]string{
 		`duplicate key value violates unique constraint "ux_chanq_orders_102013"`:                       "duplicate",
 		`new row for relation "chanq_orders_102013" violates check constraint "ck_chanq_orders_102013"`: "bad row",
@@ -65,7 +65,7 @@ func TestClassifiesWhatCitusSaysOfACopyByItsText(t *testing.T) {
 }
 
 // A node of Citus that is away: the statement may have been at work there.
-func TestANodeOfCitusThatIsAwayIsUnknown(t *testing.T) {
+func TestAnErrorOfAnUnavailableCitusNodeIsUnknown(t *testing.T) {
 	err := &pgconn.PgError{Code: "08006", Message: "connection to the remote node app@127.0.0.1:9701 failed with the following error: Connection refused"}
 	require.Equal(t, "unknown", postgres.Dialect.Classify(err).String())
 }
@@ -131,7 +131,7 @@ func TestClassifiesADeadlock(t *testing.T) {
 	require.Equal(t, "rolled back", postgres.Dialect.Classify(mine).String())
 }
 
-func TestAnEndedSessionIsUnknownAndAClosedDoorIsRefused(t *testing.T) {
+func TestAnEndedSessionIsUnknownAndARefusedLoginIsNot(t *testing.T) {
 	config := pgtest.Config(t)
 	db := stdlib.OpenDB(*config)
 	t.Cleanup(func() { db.Close() })

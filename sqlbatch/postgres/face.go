@@ -6,7 +6,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// What other programs may use beside the tables: see docs/sql.md.
+// What other programs may use in addition to the tables: see docs/sql.md.
 
 // viewText shows the first messages of each priority, or of each slot, and those that died last, each in
 // the order of an index, so that nothing is sorted and the answer has a bound: the ranges compare rows for
@@ -51,9 +51,9 @@ func textOf(column string) string {
 }
 
 // sendText is a function for both kinds of queues, of which one has a key in the place of priority
-// and delay. It runs with the rights of its owner, so that who sends by it needs no other; so it looks
-// for what it names where nobody else can put something by that name, and is nobody's to call until its
-// owner says whose.
+// and delay. It runs with the permissions of its owner, so its callers need no others. It therefore looks
+// for names only in schemas that no other role can write to, and may be called only by roles to which its
+// owner grants it.
 const (
 	sendText = `CREATE OR REPLACE FUNCTION {send}(body text DEFAULT NULL, dedup_key text DEFAULT NULL, headers text DEFAULT NULL, priority integer DEFAULT 0, delay interval DEFAULT '0', id uuid DEFAULT NULL, ttl interval DEFAULT NULL, bytes bytea DEFAULT NULL, type text DEFAULT NULL)
 RETURNS uuid LANGUAGE sql VOLATILE ` + asOwner + ` AS {$}
@@ -63,8 +63,8 @@ RETURNS uuid LANGUAGE sql VOLATILE ` + asOwner + ` AS {$}
   RETURNING q.id
 {$}`
 
-	// sendOrderedText finds the slot as SlotOf does, among as many as the queue has: whoever prints this may
-	// not know how many those are.
+	// sendOrderedText computes the slot as SlotOf does, from the stored number of slots: the program that prints this
+	// may not know it.
 	sendOrderedText = `CREATE OR REPLACE FUNCTION {send}(body text DEFAULT NULL, key text DEFAULT NULL, dedup_key text DEFAULT NULL, headers text DEFAULT NULL, id uuid DEFAULT NULL, ttl interval DEFAULT NULL, bytes bytea DEFAULT NULL, type text DEFAULT NULL)
 RETURNS uuid LANGUAGE plpgsql VOLATILE ` + asOwner + ` AS {$}
 DECLARE
@@ -85,8 +85,8 @@ END
 
 	asOwner = `SECURITY DEFINER SET search_path = pg_catalog, pg_temp`
 
-	// sendRightsText takes what every role has of a new function. From creation to here anybody could
-	// call it; rights that were given by name stay.
+	// sendRightsText revokes what every role may do with a new function. Until then every role could
+	// call it; permissions that were granted by name stay.
 	sendRightsText = `REVOKE ALL ON FUNCTION {send} FROM PUBLIC`
 )
 

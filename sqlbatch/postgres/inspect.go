@@ -3,8 +3,8 @@ package postgres
 import "github.com/chanq/chanq/sqlbatch"
 
 // findText probes the primary key for each id and the index of keys for
-// each key, and reads no other column than a producer may. It waits for nobody:
-// the insert or settle whose outcome is asked for was repeated before, and the
+// each key, and reads no other column than a producer may. It never blocks:
+// the insert or settle whose outcome is unknown was repeated before, and the
 // repetition waited for it.
 const findText = `SELECT uuid_send(q.id), convert_to(q.dedup_key, {encoding}), q.fence
 FROM unnest((SELECT $1::uuid[])) AS a (id)
@@ -19,13 +19,13 @@ func (q *queue) Find(ids [][16]byte, keys []string) sqlbatch.Statement {
 }
 
 // What operators look at. These are plain reads: PostgreSQL shows the last
-// committed version of a row and waits for nobody. Texts are returned as bytes in
+// committed version of a row and never blocks. Texts are returned as bytes in
 // UTF-8.
 
 // statsText reads at most $1 index entries for scheduled ones, and of those that are
 // due ten times as many a priority for ready ones and twice as many for leased ones, so
-// that a backlog of millions costs no more. What is leased lies before what is ready, save what
-// was given back or came late.
+// that a backlog of millions costs no more. Leased messages are before ready ones, except those
+// that were released or committed late.
 const statsText = `WITH t AS MATERIALIZED (
   SELECT {now} AS now, $1::bigint AS n
 ),
@@ -185,8 +185,8 @@ WHERE to_regclass(i.name) IS NULL`
 func (q *queue) Missing() sqlbatch.Statement { return sqlbatch.Statement{Text: q.missing} }
 
 // problemsText reads settings and the catalog. The encoding of the session is
-// none: see Dialect. $1 is the one that the database should have, and is there
-// because a driver that cannot send a parameter in this session shall say so now.
+// none: see Dialect. $1 is the one that the database should have. It is a parameter so that
+// a driver that cannot send parameters in this session fails now.
 const problemsText = `SELECT '` + sqlbatch.ProblemForm + `' AS kind, 'the table ' || {'live'} || ' has no column ' || c.name AS found
 FROM (VALUES ('alone'), ('type')) AS c (name)
 WHERE to_regclass({'live'}) IS NOT NULL AND NOT EXISTS (
@@ -218,7 +218,7 @@ const versionText = `SELECT version, min_version, features, paused::integer, kin
 
 func (q *queue) Version() sqlbatch.Statement { return sqlbatch.Statement{Text: q.version} }
 
-// lookText probes the primary key. Plain reads wait for nobody.
+// lookText probes the primary key. Plain reads never block.
 const lookText = `SELECT uuid_send(q.id), q.fence
 FROM unnest((SELECT $1::uuid[])) AS a (id)
 JOIN {live} AS q ON q.id = ANY (ARRAY[a.id])`

@@ -8,8 +8,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// renderer makes a statement of a template. What stands there in braces is a name, or what
-// only one of the two kinds of queues has: that may have names in braces itself.
+// renderer makes a statement of a template. Words in braces are names, or parts that
+// only one of the two kinds of queues has. These may have names in braces themselves.
 type renderer struct {
 	ordered     bool
 	kind, names build.Words
@@ -21,7 +21,7 @@ func newRenderer(n sqlbatch.Names) renderer {
 	return renderer{ordered: n.Slots > 0, kind: kind(n), names: names(n)}
 }
 
-// kind puts in what an ordered queue has beside the columns of a plain one, or nothing.
+// kind returns the parts that an ordered queue has in addition to a plain one, or nothing.
 func kind(n sqlbatch.Names) build.Words {
 	if n.Slots == 0 {
 		return build.NewWords(
@@ -44,9 +44,9 @@ func kind(n sqlbatch.Names) build.Words {
 // liveSeq, liveSlot and liveKey are the columns of an order in the live table, each where its width
 // belongs, and endedOrder are those of the others.
 //
-// The seq of whatever program inserts here is drawn as enqueueText draws it. It cannot know the
-// slot of its message, which then is any: a line of its own may be anywhere. A product, not a shift:
-// of the large numbers that a node of Citus other than the coordinator draws, this is an error.
+// The seq of an INSERT by another program is drawn as in enqueueText. That program does not know the
+// slot of its message, which then is any slot, since the message is ordered with no other one. It is a product, not a shift:
+// for the large numbers that a node of Citus other than the coordinator draws, this is an error.
 const (
 	liveSeq = `
   seq         bigint   NOT NULL DEFAULT CASE WHEN ` + sending + ` IS NOT NULL THEN nextval({'numbers'}::regclass) * {seqs} END,`

@@ -37,7 +37,7 @@ func (q *serverQueue) behind(st sqlbatch.Statement, release func() error) (rows 
 	return rows, err
 }
 
-func TestClaimLocksNoMoreThanItTakesAndWaitsForNobody(t *testing.T) {
+func TestClaimLocksOnlyWhatItTakesAndNeverBlocks(t *testing.T) {
 	q := newQueue(t)
 	var rows []sqlbatch.Row
 	for i := range byte(20) {
@@ -55,7 +55,7 @@ func TestClaimLocksNoMoreThanItTakesAndWaitsForNobody(t *testing.T) {
 	require.Len(t, q.claim(q.db, 1000), 7)
 }
 
-func TestClaimPassesOverRowsOfOtherTransactions(t *testing.T) {
+func TestClaimSkipsRowsOfOtherTransactions(t *testing.T) {
 	q := newQueue(t)
 	q.enqueue(sqlbatch.Row{ID: id(1)}, sqlbatch.Row{ID: id(2)})
 	require.Equal(t, []byte{1}, q.claim(q.db, 1))
@@ -68,7 +68,7 @@ func TestClaimPassesOverRowsOfOtherTransactions(t *testing.T) {
 	require.ElementsMatch(t, []byte{1, 3}, q.claim(q.db, 10))
 }
 
-// leased makes the messages, which no other is there beside, leased, and returns
+// leased sends and leases messages in an empty queue, and returns
 // their leases.
 func (q *serverQueue) leased(ns ...byte) []sqlbatch.Item {
 	q.Helper()
@@ -176,7 +176,7 @@ func TestInATransactionASettleHasNoSettings(t *testing.T) {
 	}
 }
 
-func TestLookWaitsForNobody(t *testing.T) {
+func TestLookNeverBlocks(t *testing.T) {
 	q := newQueue(t)
 	items := q.leased(1, 2, 3)
 	tx := q.begin()
@@ -188,7 +188,7 @@ func TestLookWaitsForNobody(t *testing.T) {
 	require.Equal(t, items[1:], q.settled(q.db, q.Look([][16]byte{id(1), id(2), id(3)})))
 }
 
-func TestEnqueueNewWaitsForTheSameKeyUnderWay(t *testing.T) {
+func TestEnqueueNewWaitsForAnOpenInsertOfTheSameKey(t *testing.T) {
 	q := newQueue(t)
 	for _, end := range []string{"commit", "rollback"} {
 		q.exec(`TRUNCATE chanq_orders`)
@@ -205,7 +205,7 @@ func TestEnqueueNewWaitsForTheSameKeyUnderWay(t *testing.T) {
 	}
 }
 
-func TestMaintenanceWaitsForNobody(t *testing.T) {
+func TestMaintenanceNeverBlocks(t *testing.T) {
 	q := newQueue(t)
 	q.settled(q.db, q.Archive(q.leased(1, 2)))
 	q.leased(3, 4)

@@ -5,9 +5,9 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// joinText writes the member's own row first, and only then forgets others, whose
-// locks it does not wait for: two joins never wait for each other in a circle.
-// chanq__consumers is read from end to end for that, so only one that comes does it, or comes
+// joinText writes the consumer's own row first, and then deletes others without waiting
+// for their locks: two joins never deadlock.
+// This reads all of chanq__consumers, so only a consumer does it that joins, or joins
 // back: a thousand that stay would read a thousand rows a hundred times a second.
 const joinText = `WITH came AS MATERIALIZED (
   SELECT 1 AS one WHERE NOT EXISTS (SELECT FROM {members} AS m WHERE m.id = $1::uuid AND m.until > {now})

@@ -16,7 +16,7 @@ func (q *serverQueue) members() []string {
 	return suite.MemberNames(q, q.rows(q.db, q.Members()))
 }
 
-func TestAMembersTextsAreCut(t *testing.T) {
+func TestTextsOfAConsumerAreCut(t *testing.T) {
 	q := newQueue(t)
 	q.rows(q.db, q.Join(sqlbatch.Member{ID: id(1), Name: "x" + strings.Repeat("é", 200), Host: "\x00\xff", For: time.Hour}))
 	row := q.rows(q.db, q.Members())[0]
@@ -24,7 +24,7 @@ func TestAMembersTextsAreCut(t *testing.T) {
 	require.Equal(t, "��", row[2])
 }
 
-func TestAJoinForgetsWhoIsLongGone(t *testing.T) {
+func TestAJoinDeletesConsumersThatAreLongGone(t *testing.T) {
 	q := newQueue(t)
 	for n := range byte(4) {
 		q.rows(q.db, q.Join(sqlbatch.Member{ID: id(n), Name: string('a' + rune(n)), For: time.Hour}))
@@ -40,11 +40,11 @@ func TestAJoinForgetsWhoIsLongGone(t *testing.T) {
 	q.rows(q.db, q.Join(sqlbatch.Member{ID: id(0), Name: "a", For: time.Hour}))
 	var left string
 	require.NoError(t, q.db.QueryRow(`SELECT string_agg(name, '' ORDER BY name) FROM chanq__consumers`).Scan(&left))
-	require.Equal(t, "acd", left, "b was gone for more than a day, of whatever queue; d is locked, and nobody waits for that")
+	require.Equal(t, "acd", left, "b was gone for more than a day, in any queue; d is locked, and Join does not wait for it")
 	require.Equal(t, []string{"a"}, q.members(), "a is back")
 }
 
-// Two who were both taken for gone come back, and each would forget the other.
+// Two consumers whose memberships have ended join again, and each would delete the other.
 func TestJoinsDoNotDeadlock(t *testing.T) {
 	q := newQueue(t)
 	q.exec(`INSERT INTO chanq__consumers (id, since, until, process, queue, name, host)
@@ -68,7 +68,7 @@ SELECT gen_random_uuid(), 0, 0, 0, 'orders', '', '' FROM generate_series(1, 50)`
 }
 
 // It reads the table from end to end: a thousand that stay do not.
-func TestOnlyOneThatComesForgetsOthers(t *testing.T) {
+func TestOnlyAJoiningConsumerDeletesOthers(t *testing.T) {
 	q := newQueue(t)
 	q.rows(q.db, q.Join(sqlbatch.Member{ID: id(1), Name: "a", For: time.Hour}))
 	q.rows(q.db, q.Join(sqlbatch.Member{ID: id(2), Name: "b", For: time.Hour}))

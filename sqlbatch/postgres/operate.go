@@ -27,7 +27,7 @@ USING unnest((SELECT $1::uuid[])) AS a (id)
 WHERE q.id = ANY (ARRAY[a.id])
 RETURNING uuid_send(q.id)`
 
-// Purges and trims skip what is locked: maintenance waits for nobody. The ids go
+// Purges and trims skip what is locked: maintenance never blocks. The ids go
 // through an array, whose length the planner does not know and takes for ten, so
 // it probes the primary key. Each begins in the index where the one before it ended.
 //
@@ -195,7 +195,7 @@ const queuesText = `SELECT name FROM {queues} ORDER BY name`
 
 func (q *queue) Queues() sqlbatch.Statement { return sqlbatch.Statement{Text: q.queues} }
 
-// lockText waits for every transaction that has touched the tables, an open SendTx too.
+// lockText waits for every transaction that has touched the tables, including an open SendTx.
 const lockText = `LOCK TABLE {live}, {dead}, {done} IN ACCESS EXCLUSIVE MODE`
 
 func (q *queue) Lock() sqlbatch.Statement { return sqlbatch.Statement{Text: q.lock} }

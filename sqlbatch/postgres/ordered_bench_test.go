@@ -16,9 +16,9 @@ import (
 	"github.com/chanq/chanq/sqlbatch/postgres"
 )
 
-// BenchmarkKinds is one round of leases of a plain and of an ordered queue in turns, beside a
-// backlog of messages that are leased, or that were read. It measures
-// the CPU time of the server's process too, if it runs on this machine.
+// BenchmarkKinds measures rounds of leases of a plain and of an ordered queue alternately, with a
+// backlog of messages that are leased, or that were read. It also measures
+// the CPU time of the server's process, if it runs on this machine.
 func BenchmarkKinds(b *testing.B) {
 	for _, backlog := range []int{0, 20_000} {
 		b.Run(fmt.Sprintf("backlog=%d", backlog), func(b *testing.B) {

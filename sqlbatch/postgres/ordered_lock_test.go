@@ -44,7 +44,7 @@ func line(slot int, key string, ns ...byte) (rows []sqlbatch.Row) {
 	return rows
 }
 
-func TestASlotThatAnotherTakesAtThisMomentIsLeftToHim(t *testing.T) {
+func TestASlotThatAnotherConsumerIsTakingIsLeftToIt(t *testing.T) {
 	q, _ := newOrdered(t)
 	other := [16]byte{0xB0}
 	q.rows(q.db, q.Join(sqlbatch.Member{ID: other, For: time.Hour}))
@@ -58,8 +58,8 @@ func TestASlotThatAnotherTakesAtThisMomentIsLeftToHim(t *testing.T) {
 	require.NoError(t, tx.Commit())
 }
 
-// His row is locked while he joins again: he has not gone.
-func TestAMemberWhoIsComingBackKeepsHisSlots(t *testing.T) {
+// The row of a consumer is locked while it joins again: its membership has not ended.
+func TestAConsumerThatJoinsAgainKeepsItsSlots(t *testing.T) {
 	q, _ := newOrdered(t)
 	other := [16]byte{0xB0}
 	q.rows(q.db, q.Join(sqlbatch.Member{ID: other, For: time.Hour}))
@@ -109,7 +109,7 @@ func TestAReadReportsEachSenderThatHasDrawn(t *testing.T) {
 	require.LessOrEqual(t, all.seqs[2], later.drawn)
 }
 
-func TestASenderWhoseTransactionIsPreparedHasNoNameOfItsOwn(t *testing.T) {
+func TestAPreparedTransactionOfASenderHasNoNameOfItsOwn(t *testing.T) {
 	q, r := newOrdered(t)
 	var most int
 	require.NoError(t, q.db.QueryRow(`SELECT current_setting('max_prepared_transactions')::int`).Scan(&most))
@@ -132,7 +132,7 @@ func TestASenderWhoseTransactionIsPreparedHasNoNameOfItsOwn(t *testing.T) {
 	require.Empty(t, q.see(r).senders)
 }
 
-func TestGroupsThatAreInsertedSideBySideHaveTheOrderInWhichTheyBegan(t *testing.T) {
+func TestConcurrentBatchesAreOrderedByTheirBeginning(t *testing.T) {
 	q, r := newOrdered(t)
 	first, second := q.begin(), q.begin()
 	require.Len(t, q.rows(first, q.Begun()), 1)
@@ -184,7 +184,7 @@ func watch(q *serverQueue, r sqlbatch.ReadParams) *watcher {
 }
 
 // No message comes up to a number that all senders have passed, in whatever order they commit.
-func TestNoMessageComesUpToWhereAllSendersHaveEnded(t *testing.T) {
+func TestNoMessageAppearsBelowTheWatermark(t *testing.T) {
 	q, r := newOrdered(t)
 	passed := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -266,9 +266,9 @@ func TestTheLongestKeyArrivesInTheLastSlot(t *testing.T) {
 	require.Equal(t, "a", rows[2].key.String)
 }
 
-// A look tells whether another transaction has locked a row, except by a savepoint that was released. It waits for no lock, and neither do marks and
+// A look reports whether another transaction has locked a row, except by a savepoint that was released. It waits for no lock, and neither do marks and
 // releases, which leave both rows out.
-func TestALookTellsLockedRows(t *testing.T) {
+func TestALookReportsLockedRows(t *testing.T) {
 	q, r := newOrdered(t)
 	own := r.Slots
 	q.enqueue(line(0, "a", 1, 2, 3)...)

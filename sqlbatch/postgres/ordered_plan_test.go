@@ -26,7 +26,7 @@ func newOrdered(t *testing.T) (*serverQueue, sqlbatch.ReadParams) {
 	return q, readOf(t, q.db, q.Queue)
 }
 
-// readOf has member take all slots, and returns a read of all that they have.
+// readOf makes the consumer take all slots, and returns a read of all their messages.
 func readOf(t testing.TB, db *sql.DB, q sqlbatch.Queue) sqlbatch.ReadParams {
 	t.Helper()
 	rows := func(st sqlbatch.Statement) [][]any {
@@ -48,7 +48,7 @@ func readOf(t testing.TB, db *sql.DB, q sqlbatch.Queue) sqlbatch.ReadParams {
 }
 
 // fillSlots puts rows into all slots: ready ones, some that wait for a retry, and some that
-// somebody has leased.
+// are leased.
 func (q *serverQueue) fillSlots(rows int) {
 	q.Helper()
 	q.exec(`INSERT INTO chanq_orders (id, slot, seq, order_key, due_at, lease_until, enqueued_at, attempts, leased_by, body)
@@ -58,7 +58,7 @@ SELECT gen_random_uuid(), i % 64, (nextval('chanq_orders__seq') << 20) + 1, 'k' 
 FROM generate_series(1, $1) AS i`, rows)
 }
 
-func TestPlansOfOrderedQueuesKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
+func TestPlansOfOrderedQueuesUseTheIndexesWithAnyStatistics(t *testing.T) {
 	q, read := newOrdered(t)
 	conn, err := q.db.Conn(q.ctx)
 	require.NoError(t, err)

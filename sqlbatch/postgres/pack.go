@@ -117,12 +117,12 @@ func packKeys(keys []string) string {
 }
 
 // validText is what a text column takes: without NUL, valid UTF-8. An error
-// text may be any bytes, and must not keep a message from being given back.
+// text may be any bytes, and must not keep a message from being released.
 func validText(s string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", "�"), "�")
 }
 
-// memberText is a member's name or host as the database takes it.
+// memberText is a consumer's name or host in the form of the database.
 func memberText(s string) string {
 	s = validText(s)
 	if len(s) > sqlbatch.MaxMemberText {

@@ -22,7 +22,7 @@ SELECT gen_random_uuid(), i, i, 1, 1, 1, 0, 'k' || i, convert_to(repeat('x', 100
 
 // What operators do to single dead messages costs no more the more of them there are. (A plan that
 // was made while the table was one page reads all of it, until autovacuum has analyzed it.)
-func TestDeadMessagesAreFoundByTheirIndexesWhateverTheStatistics(t *testing.T) {
+func TestDeadMessagesAreFoundByTheirIndexesWithAnyStatistics(t *testing.T) {
 	q := newQueue(t)
 	conn, err := q.db.Conn(q.ctx)
 	require.NoError(t, err)
@@ -78,7 +78,7 @@ func TestDeadMessagesAreFoundByTheirIndexesWhateverTheStatistics(t *testing.T) {
 	check("from when one was left, in a large file, and full again", single)
 }
 
-func TestARedriveOfAFewReadsNothingOfTheOtherDead(t *testing.T) {
+func TestARedriveOfAFewReadsNoOtherDeadMessage(t *testing.T) {
 	q := newQueue(t)
 	q.buryMany(100_000)
 	var few [][16]byte
@@ -100,7 +100,7 @@ SELECT 'chanq_orders__dead'::regclass::oid UNION ALL SELECT indexrelid FROM pg_i
 	return n
 }
 
-// Whatever a group has, the statement seeks its first and its last, and counts no more than it is asked to.
+// For any group the statement seeks the first and the last message, and counts up to its limit.
 func TestCausesReadAFewPagesOfManyDead(t *testing.T) {
 	q := newQueue(t)
 	q.exec(`INSERT INTO chanq_orders__dead (id, enqueued_at, ended_at, cause, fingerprint, fence, attempts, priority, body)

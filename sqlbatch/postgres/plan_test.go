@@ -78,7 +78,7 @@ func keda(t *testing.T, queue string) sqlbatch.Statement {
 }
 
 // Statistics of a queue's table are never right: these are the worst of them.
-func TestPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
+func TestPlansUseTheIndexesWithAnyStatistics(t *testing.T) {
 	q := newQueue(t)
 	conn, err := q.db.Conn(q.ctx)
 	require.NoError(t, err)
@@ -192,14 +192,14 @@ func TestPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
 	_, err = conn.ExecContext(q.ctx, `SET random_page_cost = 20`)
 	require.NoError(t, err)
 	delete(uses, "stats")  // an operator's, which may sort there
-	delete(uses, "keda")   // of 10,000 rows a lane, which may be sorted there: docs/sql.md says so
+	delete(uses, "keda")   // with 10,000 rows per lane, which may be sorted there: see docs/sql.md
 	delete(uses, "rescan") // may sort where all that is due is leased: it is one that can wait
 	check("up to date, on a slow disk")
 }
 
-// Priorities rest on an Append that runs its parts in the order of the text, one
-// after the other: no part of it may run beside another.
-func TestLanesAreEnteredInTheirOrder(t *testing.T) {
+// Priorities depend on an Append that runs its parts in the order of the text, one
+// after the other, never in parallel.
+func TestPrioritiesAreReadInTheirOrder(t *testing.T) {
 	q := newQueue(t)
 	q.fill(10_000)
 	q.exec(`ANALYZE chanq_orders`)
@@ -229,7 +229,7 @@ func TestLanesAreEnteredInTheirOrder(t *testing.T) {
 
 // A page begins at its place: it reads what it shows, and a few entries more, also in the
 // midst of messages that are all due at one time.
-func TestAPageReadsNothingBeforeItsPlace(t *testing.T) {
+func TestAPageReadsNothingBeforeItsCursor(t *testing.T) {
 	q := newQueue(t)
 	for state, in := range map[sqlbatch.State]int{sqlbatch.Ready: -3_600_000, sqlbatch.Scheduled: 3_600_000, sqlbatch.Leased: -3_600_000} {
 		q.exec(`DELETE FROM chanq_orders`)
@@ -315,8 +315,8 @@ func (q *serverQueue) read(st sqlbatch.Statement) (n int64) {
 	return count() - before
 }
 
-// What is leased lies before what is ready.
-func TestCountsEachStateUpToTheLimitWhateverTheOthersHold(t *testing.T) {
+// Leased messages are before ready ones.
+func TestCountsEachStateUpToTheLimitIndependently(t *testing.T) {
 	const limit, hour = 100, 3_600_000
 	states := []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Leased}
 	place := map[sqlbatch.State]int{sqlbatch.Ready: -hour, sqlbatch.Scheduled: hour, sqlbatch.Leased: -3 * hour}

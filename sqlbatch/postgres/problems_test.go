@@ -15,8 +15,8 @@ import (
 )
 
 // pgx writes parameters into the text there, and refuses that in other encodings:
-// the first thing that is asked for must have one, or it would be the first send.
-func TestProblemsTellsThatADriverSendsNoParameters(t *testing.T) {
+// the first statement must have a parameter, or the first send would fail.
+func TestProblemsReportsADriverThatSendsNoParameters(t *testing.T) {
 	config := pgtest.Config(t)
 	config.RuntimeParams["client_encoding"] = "LATIN1"
 	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
@@ -27,13 +27,13 @@ func TestProblemsTellsThatADriverSendsNoParameters(t *testing.T) {
 	require.ErrorContains(t, err, "client_encoding=UTF8")
 }
 
-func TestHasProblemsWithADatabaseThatCannotHoldAllText(t *testing.T) {
+func TestProblemsReportsADatabaseThatCannotHoldAllText(t *testing.T) {
 	db := pgtest.Encoding(t, "LATIN1")
 	q := &serverQueue{T: t, db: db, ctx: t.Context(), Queue: postgres.Dialect.Queue(sqlbatch.Names{Queue: "orders"})}
 	require.Equal(t, [][]any{{sqlbatch.ProblemEncoding, "the database's encoding is LATIN1, and chanq needs UTF8"}}, q.rows(db, q.Problems()))
 }
 
-func TestHasProblemsWithTablesOfTheFormBeforeThis(t *testing.T) {
+func TestProblemsReportsTablesOfThePreviousVersion(t *testing.T) {
 	q := newQueue(t)
 	require.Empty(t, q.rows(q.db, q.Problems()))
 	q.exec(`DROP TABLE chanq_orders`)
@@ -48,7 +48,7 @@ func TestHasProblemsWithTablesOfTheFormBeforeThis(t *testing.T) {
 	require.Empty(t, q.rows(q.db, nowhere.Problems()))
 }
 
-func TestHasProblemsWithCommitsThatMayBeLost(t *testing.T) {
+func TestProblemsReportsCommitsThatMayBeLost(t *testing.T) {
 	q := newQueue(t)
 	tx := q.begin()
 	for _, setting := range []string{"local", "on", "remote_apply"} {
@@ -64,8 +64,8 @@ func TestHasProblemsWithCommitsThatMayBeLost(t *testing.T) {
 	require.Equal(t, [][]any{{sqlbatch.ProblemDurability, `the table "public"."chanq_orders" is not logged`}}, q.rows(tx, q.Problems()))
 }
 
-// As the nodes of Citus have it that are not the coordinator: each draws numbers of its own.
-func TestHasProblemsWithANodeThatDrawsOtherNumbers(t *testing.T) {
+// Each node of Citus except the coordinator draws its own numbers.
+func TestProblemsReportsANodeWithItsOwnSequences(t *testing.T) {
 	q := newQueue(t)
 	names := sqlbatch.Names{Queue: "lines", Slots: 4}
 	testdb.MigrateTables(t, postgres.Dialect, q.db, names)
@@ -82,6 +82,6 @@ func TestHasProblemsWithANodeThatDrawsOtherNumbers(t *testing.T) {
 		{Text: `INSERT INTO chanq_lines (body) VALUES ('')`},
 	} {
 		_, err := suite.Rows(q.ctx, q.db, st)
-		require.ErrorContains(t, err, "bigint out of range", "who did not ask: his message would have any place")
+		require.ErrorContains(t, err, "bigint out of range", "without an error, the message would have any place")
 	}
 }

@@ -25,7 +25,7 @@ b AS MATERIALIZED (SELECT $5::bigint AS low, $6::bigint AS middle, $7::bigint AS
 
 // inRange is a range of the index, of the slots for which $4 has a bit. The planner knows neither the ends of the range nor the number of rows
 // that the outer limit wants, which it takes for a tenth. It takes the mask for a condition that almost all rows
-// meet. Therefore it walks the index, whose order is the one asked for, and does not sort.
+// meet. Therefore it reads the index, which has the requested order, and does not sort.
 func inRange(from, upto string) string {
 	return `(q.seq, q.slot) > ((SELECT ` + from + ` FROM b), 32767::smallint) AND q.seq <= (SELECT ` + upto + ` FROM b) AND get_bit($4::bytea, q.slot) <> 0`
 }
@@ -263,7 +263,7 @@ SELECT uuid_send(id), fence FROM gone`
 }
 
 // orderedExtendText notes the holder, and counts the attempt the first time. No lease ends after the membership, so that no
-// lease of a former owner runs when another consumer takes the slot. Of a member without a row it is the end that it has.
+// lease of a former owner runs when another consumer takes the slot. The lease of a consumer without a row keeps its end.
 func orderedExtendText(l locked) string {
 	return `UPDATE {live} AS q
 SET lease_until = least(greatest(q.lease_until, {now} + $4::bigint), coalesce((SELECT m.until FROM {members} AS m WHERE m.id = coalesce(q.leased_by, $5::uuid)), q.lease_until)),

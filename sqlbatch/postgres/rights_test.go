@@ -177,7 +177,7 @@ func TestAProducerReadsNoBody(t *testing.T) {
 		"SELECT body FROM chanq_orders__dead", "DELETE FROM chanq_orders", "UPDATE chanq_orders SET fence = 0", "ALTER TABLE chanq_orders ADD x int")
 }
 
-// Who may not count the messages deletes what is old of the history nevertheless: there may be nobody else.
+// A role that may not count the messages still deletes old history: there may be no other role.
 func TestAProducerAloneKeepsTheHistoryBounded(t *testing.T) {
 	t.Parallel()
 	r := newRights(t).migrated()
@@ -198,7 +198,7 @@ func TestAProducerAloneKeepsTheHistoryBounded(t *testing.T) {
 	require.Zero(t, counted, "it may not count")
 }
 
-func TestAConsumerAltersNothing(t *testing.T) {
+func TestAConsumerChangesNoTableDefinition(t *testing.T) {
 	r := newRights(t).migrated()
 	cfg := chanq.Config{Spec: chanq.Spec{Retain: time.Hour}}
 	require.NoError(t, chanq.Migrate(r.ctx, r.as("migrator"), "orders", cfg))
@@ -262,7 +262,7 @@ func TestAConsumerAltersNothing(t *testing.T) {
 	r.refuses(db, "ALTER TABLE chanq_orders ADD x int", "UPDATE chanq_orders SET expires_at = NULL", "UPDATE chanq_orders SET body = ''", "DROP TABLE chanq_orders", "TRUNCATE chanq_orders")
 }
 
-func TestAnOperatorDoesTheRest(t *testing.T) {
+func TestTheRoleOfAnOperatorSufficesForAllOtherStatements(t *testing.T) {
 	r := newRights(t).migrated()
 	_, p := r.open(r.as("producer"), chanq.Config{})
 	for range 3 {

@@ -43,7 +43,7 @@ ON CONFLICT (queue, step, at) DO UPDATE SET
   dead = greatest(s.dead, excluded.dead), oldest = greatest(s.oldest, excluded.oldest)
 RETURNING s.step, (s.ready IS NOT NULL)::integer`
 
-// countedText is what a Sample of nothing asks: it writes nothing.
+// countedText is the statement of an empty Sample: it writes nothing.
 const countedText = `SELECT 10 AS step, EXISTS (
   SELECT FROM {samples} AS s, (SELECT {now} AS now) AS t
   WHERE s.queue = {name} AND s.step = 10 AND s.at = t.now - t.now % 10000 AND s.ready IS NOT NULL)::integer`

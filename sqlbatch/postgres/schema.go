@@ -79,7 +79,7 @@ const queuesTableText = `CREATE TABLE IF NOT EXISTS {queues} (
 )`
 
 // membersTableText has a row for each consumer of each queue, which writes it
-// anew several times a minute. No index has what that changes, and there is room on the
+// again several times a minute. No index has what that changes, and there is room on the
 // page: such a write touches no index.
 const membersTableText = `CREATE TABLE IF NOT EXISTS {members} (
   id      uuid   NOT NULL,
@@ -109,8 +109,8 @@ var membersIndexText = indexText("{'members queue'}", `CREATE INDEX {members que
 // take, more bytes than a consumer could read. The length of a body outside of the row is
 // known without reading it.
 //
-// due_at is a message's place, lease_until the end of its lease, which has passed where
-// nobody holds it. A claim and an extension change what is in no index; fillfactor 50
+// due_at is a message's place, lease_until the end of its lease, which is in the past if
+// no consumer holds it. A claim and an extension change what is in no index; fillfactor 50
 // leaves room for their version of the row on the page of the first, so no index
 // entry is written (a heap-only update: docs/decisions.md). Dead versions are vacuumed
 // early; but vacuum keeps the file's length, as cutting it takes a lock that claims
@@ -154,10 +154,10 @@ const newID = `(lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigi
 // dueIndexText is what claims walk: due time, delay and retry are all due_at. What a
 // claim changes must stay out of it.
 //
-// The last part is the id by another name: with the column itself it could
-// serve to find a row by id, at the price of reading all of the index, and where
-// statistics say that the table is empty, as they do after a vacuum in a quiet
-// moment, that looks as cheap as the primary key.
+// The last part is the id in another form: with the column itself the planner could
+// use this index to find a row by id, by reading all of it. If
+// statistics show an empty table, as after a vacuum in a quiet
+// moment, that seems as cheap as the primary key.
 var dueIndexText = indexText("{'due'}", newTableText, `CREATE INDEX {due} ON {live} (priority, due_at, uuid_send(id))`)
 
 // newTableText is done with the first index of a live table, which is missing where the
@@ -217,9 +217,9 @@ var doneTableText = `CREATE TABLE IF NOT EXISTS {done} (` + endedWith(doneOwn) +
 
 var doneEndedIndexText = indexText("{'done ended'}", `CREATE INDEX {done ended} ON {done} (ended_at, id)`)
 
-// indexText makes an index if it is not there. IF NOT EXISTS would look after it has locked
-// the table: a process that starts would wait for whoever vacuums it, or has a transaction
-// open in which he sent something, and all others would wait behind that process.
+// indexText creates an index if it is missing. IF NOT EXISTS would check after it has locked
+// the table: a process that starts would wait for a vacuum, or for an open transaction
+// with a send, and all others would wait behind that process.
 func indexText(name string, create ...string) string {
 	return `DO {$}
 BEGIN

@@ -21,7 +21,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/postgres"
 )
 
-// serverQueue is a queue of a new database, and what tests say about it.
+// serverQueue is a queue of a new database, with helpers for tests.
 type serverQueue struct {
 	*testing.T
 	db  *sql.DB
@@ -149,7 +149,7 @@ func TestQuotesEveryName(t *testing.T) {
 }
 
 // A DBA's own choice of storage outlives the next migration.
-func TestMigratesWithoutChangingWhatIsThere(t *testing.T) {
+func TestMigrationLeavesExistingSettingsUnchanged(t *testing.T) {
 	q := newQueue(t)
 	q.enqueue(sqlbatch.Row{ID: id(1)})
 	q.exec(`ALTER TABLE chanq_orders SET (fillfactor = 90), ALTER COLUMN body SET STORAGE EXTENDED`)
@@ -163,7 +163,7 @@ FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attname = 
 
 // A program that migrates when it starts would wait for an open SendTx, or a vacuum, and
 // all others behind it.
-func TestAMigrationOfWhatIsThereLocksNoTable(t *testing.T) {
+func TestAMigrationOfAnExistingQueueLocksNoTable(t *testing.T) {
 	q := newQueue(t)
 	tx := q.begin()
 	_, err := tx.ExecContext(q.ctx, `LOCK TABLE chanq_orders, chanq_orders__dead, chanq_orders__done IN EXCLUSIVE MODE`)

@@ -27,7 +27,7 @@ import (
 // nineteen digits.
 const match = `q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[$2::bigint + coalesce(a.above, 0)])`
 
-// locked is what a settle does about a row that somebody has locked.
+// locked is what a settle does about a row that another transaction has locked.
 type locked uint8
 
 const (

@@ -4,7 +4,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The statements about who owns the slots of an ordered queue.
+// The statements for the owners of the slots of an ordered queue.
 
 // slotsTableText: a row is written when its slot changes hands, and at no other time.
 const slotsTableText = `CREATE TABLE IF NOT EXISTS {slots} (
@@ -18,7 +18,7 @@ const slotsTableText = `CREATE TABLE IF NOT EXISTS {slots} (
 
 const slotRowsText = `INSERT INTO {slots} (queue, slot) SELECT {name}, s FROM generate_series(0, {slot count} - 1) AS s ON CONFLICT DO NOTHING`
 
-// slotsText reads the rows of the slots, and of the members.
+// slotsText reads the rows of the slots and of the consumers.
 const slotsText = `WITH t AS MATERIALIZED (
   SELECT {now} AS now, (SELECT count(*) FROM {members} AS m WHERE m.queue = {name} AND m.until > {now}) AS members
 )
@@ -31,9 +31,9 @@ ORDER BY s.slot`
 
 func (q *queue) Slots() sqlbatch.Statement { return sqlbatch.Statement{Text: q.slots} }
 
-// takeSlotsText takes a slot only as it was seen: a row that another has changed since has
-// another fence, and one that he is changing is passed over. Whose time is over has his own row
-// locked meanwhile, so that he cannot come back between the look and the taking.
+// takeSlotsText takes a slot only if it has not changed since it was read: a row that another consumer has changed has
+// another fence, and a row that it is changing is skipped. The row of a consumer whose membership has ended is
+// locked meanwhile, so that it cannot join again between the read and the change.
 var takeSlotsText = `WITH wanted AS MATERIALIZED (
   SELECT s.slot, s.fence, s.member
   FROM unnest($2::smallint[]) AS a (slot)

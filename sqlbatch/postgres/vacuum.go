@@ -5,9 +5,9 @@ import "github.com/chanq/chanq/sqlbatch"
 // wearText reads the statistics and the catalog, and nothing of the table. Those of its
 // TOAST table are added, where bodies above 2 kB leave a row for each 2 kB.
 //
-// VACUUM only warns where a right is missing, so the catalog is asked. Before version
-// 17 it is for the owners of the table and of the database; from then on for those who
-// have MAINTAIN, a word that earlier versions refuse, so it is not evaluated there.
+// VACUUM only warns if a permission is missing, so the statement reads the catalog. Before version
+// 17 only the owners of the table and of the database may vacuum; from then on roles
+// with MAINTAIN, a word that earlier versions refuse, so it is not evaluated there.
 const wearText = `SELECT
   pg_stat_get_dead_tuples(c.oid) + pg_stat_get_dead_tuples(c.reltoastrelid) AS dead,
   pg_stat_get_live_tuples(c.oid) + pg_stat_get_live_tuples(c.reltoastrelid) AS live,
@@ -23,8 +23,8 @@ FROM pg_catalog.pg_class AS c WHERE c.oid = to_regclass({'live'})`
 func (q *queue) Bloat() sqlbatch.Statement { return sqlbatch.Statement{Text: q.wear} }
 
 // vacuumText keeps the file's length, since cutting it takes a lock that claims wait
-// for, and asks for no helpers, which others may need more. Where somebody else holds
-// the lock of a vacuum, another process or autovacuum, it does nothing.
+// for, and uses no parallel workers, which others may need more. If another process or autovacuum
+// holds the lock of a vacuum, it does nothing.
 const vacuumText = `VACUUM (SKIP_LOCKED, TRUNCATE OFF, PARALLEL 0) {live}`
 
 func (q *queue) Vacuum() sqlbatch.Statement { return sqlbatch.Statement{Text: q.vacuum} }

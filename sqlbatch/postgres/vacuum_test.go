@@ -18,7 +18,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/postgres"
 )
 
-// wear is what the statement tells of a table.
+// wear is the result of the statement for a table.
 type wear struct {
 	dead, live, vacuums int64
 	denied              any
@@ -33,7 +33,7 @@ func (q *serverQueue) wear(on testdb.Runner) wear {
 }
 
 // worn makes a table with 3000 live rows and 2000 dead ones, and waits until the
-// statistics tell.
+// statistics have them.
 func (q *serverQueue) worn() {
 	q.Helper()
 	q.exec(`ALTER TABLE chanq_orders SET (autovacuum_enabled = off, toast.autovacuum_enabled = off)`)
@@ -56,7 +56,7 @@ func (q *serverQueue) eventually(is func() bool) {
 	require.Eventually(q, is, 20*time.Second, 10*time.Millisecond)
 }
 
-func TestAVacuumRemovesWhatIsDeadAndTellsSo(t *testing.T) {
+func TestAVacuumRemovesDeadRowsAndReportsTheirNumber(t *testing.T) {
 	q := newQueue(t)
 	q.worn()
 	before := q.wear(q.db)
@@ -65,14 +65,14 @@ func TestAVacuumRemovesWhatIsDeadAndTellsSo(t *testing.T) {
 	q.eventually(func() bool { return q.wear(q.db) == wear{0, 3000, 1, nil} })
 }
 
-func TestTheRowsOutsideOfTheTableCountAsWorn(t *testing.T) {
+func TestRowsOutsideTheTableCountAsBloat(t *testing.T) {
 	q := newQueue(t)
 	q.exec(`INSERT INTO chanq_orders (body) SELECT decode(repeat('00', 20000), 'hex') FROM generate_series(1, 10)`)
 	q.eventually(func() bool { return q.wear(q.db).live > 100 }) // ten of it each, and itself
 }
 
 // Another process's vacuum, or autovacuum, holds the lock of one.
-func TestAVacuumBesideAnotherDoesNothingAndDoesNotWait(t *testing.T) {
+func TestAVacuumDuringAnotherOneDoesNothingAndDoesNotWait(t *testing.T) {
 	q := newQueue(t)
 	q.worn()
 	tx := q.begin()
@@ -112,14 +112,14 @@ func TestAVacuumRunsInEveryModeOfPgxAndQuotesItsTable(t *testing.T) {
 // whatHelps names a role of the test's own, whose name PostgreSQL may have cut.
 const whatHelps = `before PostgreSQL 17 only the owner of chanq_orders may, chanq_migrator_\w+: have one consumer log in|GRANT MAINTAIN ON chanq_orders TO chanq_\w+`
 
-func TestWhoMayVacuumIsAskedOfTheCatalog(t *testing.T) {
+func TestThePermissionToVacuumIsReadFromTheCatalog(t *testing.T) {
 	r := newRights(t).migrated()
 	denied := func(role string) (why sql.NullString) {
 		var dead, live, vacuums int64
 		require.NoError(t, r.as(role).QueryRow(orders.Bloat().Text).Scan(&dead, &live, &vacuums, &why))
 		return why
 	}
-	require.False(t, denied("migrator").Valid, "who owns the table")
+	require.False(t, denied("migrator").Valid, "the owner of the table")
 	for _, role := range []string{"consumer", "operator"} {
 		why := denied(role)
 		require.True(t, why.Valid)
@@ -154,13 +154,13 @@ func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.Tra
 
 func (c *counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// A queue that is vacuumed by nobody says so once, when it is worth a vacuum.
-func TestAConsumerThatMayNotVacuumSaysSoOnce(t *testing.T) {
+// A missing permission is reported once, when the queue is worth a vacuum.
+func TestAMissingPermissionToVacuumIsReportedOnce(t *testing.T) {
 	r := newRights(t).migrated()
 	looks := &counter{text: orders.Bloat().Text}
 	r.config.Tracer = looks
 	migrator := r.as("migrator")
-	migrator.SetMaxIdleConns(0) // each connection tells its statistics at its end
+	migrator.SetMaxIdleConns(0) // each connection reports its statistics at its end
 	for _, text := range []string{
 		`ALTER TABLE chanq_orders SET (autovacuum_enabled = off)`,
 		`INSERT INTO chanq_orders (body) SELECT '' FROM generate_series(1, 50000)`, `DELETE FROM chanq_orders`,

@@ -8,9 +8,9 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// Browses ask nothing of leases, so that none walks over a backlog to find
-// a few, and read no body: SQLite knows the type and the length of one without its pages. Only one that is TEXT, as another
-// program may have stored it, is read: its length is in characters, and ends at a NUL.
+// Browses have no condition on leases, so that none reads a backlog to find
+// a few messages. They read no body: SQLite knows its type and length without its pages. Only a body of type TEXT, which another
+// program may have stored, is read: its length is in characters, and ends at a NUL.
 
 // outlined leaves headers out, and the body but for its length.
 func outlined(peek string) string {

@@ -54,7 +54,7 @@ const leaseColumns = `id, priority, fence, attempts, lapses, coalesce(expires_at
 // counted: a claim counts no further than the tables do.
 const counted = `attempts = min(attempts + 1, {last attempt}), lapses = min(lapses + (leased_by IS NOT NULL), {last lapse})`
 
-// + 0: SQLite parses and plans a statement anew each time that a value is bound
+// + 0: SQLite parses and plans a statement again each time that a value is bound
 // to a bare parameter of a LIMIT.
 const (
 	claimLane  = `    SELECT * FROM (SELECT rowid FROM {range} ORDER BY due_at, id LIMIT ?5 + 0)`
@@ -65,8 +65,8 @@ func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.claim, Args: append(heads(p.Heads), int64(p.Rows), build.Milliseconds(p.Lease), p.Member[:], p.Salt, int64(p.Inline))}
 }
 
-// Mark: ?1 is the id and ?2 the fence, ?3 to ?5 lease, member and salt, ?6 what becomes of alone, and ?7 is 1 if
-// the member marks again.
+// Mark: ?1 is the id and ?2 the fence, ?3 to ?5 lease, consumer and salt, ?6 the new value of alone, and ?7 is 1 if
+// the consumer marks again.
 const (
 	again    = `?7 AND leased_by IS ?4`
 	markText = `UPDATE {live} SET lease_until = {now} + ?3, fence = CASE WHEN fence > {now} << 20 AND fence <= {high fence} THEN fence ELSE {now} << 20 END + ?5,

@@ -11,9 +11,9 @@ import (
 // Dialect is the SQL of SQLite 3.37 and later, for any driver whose errors have a
 // method Code; modernc.org/sqlite is the one it is tested with.
 //
-// A batch travels as one packed blob of fixed-width records beside one blob of
+// A batch travels as one packed blob of fixed-width records and one blob of
 // all variable-length values, and the statement cuts them apart with substr:
-// two parameters and one text whatever the count of rows. Binding six
+// two parameters and one text for any count of rows. Binding six
 // parameters a row costs three to four times as much (docs/decisions.md).
 var Dialect sqlbatch.Dialect = dialect{}
 
@@ -133,7 +133,7 @@ func (q *queue) order(text func(string) string) {
 // InTx is the same queue: no text has transaction control of its own.
 func (q *queue) InTx() sqlbatch.Queue { return q }
 
-// InOwnTx is the same queue, likewise.
+// InOwnTx is the same queue as well.
 func (q *queue) InOwnTx() sqlbatch.Queue { return q }
 
 // SkipLocked is the same queue: with one writer there are no locks on rows.

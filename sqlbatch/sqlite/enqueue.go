@@ -7,10 +7,10 @@ import (
 
 // The statements of producers, and those that settle. {live} and its kin are
 // names; every packed list ?1 is walked by the same counter, o being the offset of a record.
-// The counter stands to the left of a CROSS JOIN, which SQLite never reorders:
+// The counter is left of a CROSS JOIN, which SQLite never reorders:
 // the list outside, the unique index on id inside.
 
-// Enqueue: record = id 16, priority+1 1, delay 13, time to live 13 (0: for ever),
+// Enqueue: record = id 16, priority+1 1, delay 13, time to live 13 (0: permanently),
 // key offset 9 and length 3, headers offset 9 and length 6, body offset 9 and
 // length 9, type length 3, which ends where the headers begin; numbers are decimal digits, because SQLite casts digits, not bytes,
 // to integers.

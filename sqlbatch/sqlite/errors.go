@@ -9,7 +9,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// classifyCommon knows the errors that database/sql returns whatever the driver. ok is
+// classifyCommon classifies the errors that database/sql returns with any driver. ok is
 // false for those of the database.
 func classifyCommon(err error) (c sqlbatch.Class, ok bool) {
 	switch {
@@ -57,7 +57,7 @@ func (dialect) Classify(err error) sqlbatch.Class {
 		case codeError:
 			// SQLite has no code of its own for a missing table, nor for a connection
 			// that is in a transaction already, nor for a function that fails in
-			// somebody's trigger. What fails in the run is undone.
+			// a trigger. What fails in the run is undone.
 			if ran := (*sqlbatch.RunError)(nil); errors.As(err, &ran) {
 				return sqlbatch.Refused
 			}

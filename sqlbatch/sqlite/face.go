@@ -7,8 +7,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// viewColumns are those of the view of a live message and of a dead one. A body is read whole for its
-// beginning, but only where somebody asks for that: the length of a blob is known without it.
+// viewColumns has the columns of the view for a live message and for a dead one. A body is read whole for its
+// beginning, but only if that column is selected: the length of a blob is known without it.
 const (
 	viewColumns = `SELECT CASE WHEN lease_until > {now} THEN 'leased' WHEN due_at > {now} THEN 'scheduled' ELSE 'ready' END AS state,
   lower(hex(id)) AS id, priority, {due_at as time} AS due_at, CASE WHEN leased_by IS NOT NULL THEN {lease_until as time} END AS lease_until,

@@ -11,8 +11,8 @@ const clockText = `SELECT {now}`
 // Problems. A packed list is digits in a blob, which SQLite reads as a number in
 // the database's encoding: in UTF-16 each would be 0. (All databases of a
 // connection have the encoding of main.) A file keeps its commits if each is
-// synced, and if the journal of what it undoes is in a file, too; a database in
-// memory keeps none, and nobody expects it to.
+// synced, and if its rollback journal is also in a file. A database in
+// memory keeps none, as expected.
 const problemsText = `SELECT 'form' AS kind, 'table ' || {live_text} || ' has no column ' || c.name AS found
 FROM (SELECT 'alone' AS name UNION ALL SELECT 'type') AS c
 WHERE EXISTS (SELECT 1 FROM pragma_table_info({live_text}, {schema_text}))
@@ -31,7 +31,7 @@ WHERE NOT EXISTS (SELECT 1 FROM {database}.sqlite_master AS m WHERE m.type = 'in
 
 // Stats: each count ends at ?1 entries of its own state, and those of what is due
 // after a look at ten times as many of a priority for ready ones, and twice as many for
-// leased ones. What is leased lies before what is ready, save what was given back or came
+// leased ones. Leased messages are before ready ones, except those that were released or came
 // late.
 var statsText = `WITH ready AS MATERIALIZED (
 ` + lanes("{lanes}", `    SELECT * FROM (SELECT due_at FROM (SELECT due_at, lease_until FROM {range} ORDER BY due_at, id LIMIT ?1 * 10) WHERE lease_until <= {now} LIMIT ?1 + 0)`, due) + `

@@ -7,8 +7,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// renderer makes a statement of a template. What stands there in braces is a name, or what
-// only one of the two kinds of queues has: that may have names in braces itself.
+// renderer makes a statement of a template. Words in braces are names, or parts that
+// only one of the two kinds of queues has. These may have names in braces themselves.
 type renderer struct {
 	ordered     bool
 	kind, names build.Words
@@ -27,7 +27,7 @@ func newRenderer(n sqlbatch.Names) renderer {
 	return renderer{ordered: n.Slots > 0, kind: kind(n), names: names(n)}
 }
 
-// kind puts in what an ordered queue has beside the columns of a plain one, or nothing.
+// kind returns the parts that an ordered queue has in addition to a plain one, or nothing.
 func kind(n sqlbatch.Names) build.Words {
 	if n.Slots == 0 {
 		return build.NewWords(
@@ -45,8 +45,8 @@ func kind(n sqlbatch.Names) build.Words {
 
 // liveOrder is what the live table has more. seq is the rowid, which AUTOINCREMENT never gives
 // twice, also when the table was empty meanwhile: as there is one writer, nothing needs to be
-// drawn. The slot of a message that another program inserts without one is any: a line of its own
-// may be anywhere.
+// drawn. The slot of a message that another program inserts without one is any slot, since the message is
+// ordered with no other one.
 const (
 	liveOrder = `
   seq         INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
@@ -65,9 +65,9 @@ const orderChecks = `,
   CHECK (seq > 0 AND seq < {last seq}),
   CHECK (length(CAST(order_key AS BLOB)) BETWEEN 1 AND {most key})`
 
-// lastSeq is where seqs end: after every power of two that another program might try, with room for
-// half of all numbers up to there, and no number of its own that anybody would think of. It has to be
-// the same at all times: one that went by a column would go by what that program wrote there.
+// lastSeq is where seqs end: after every power of two that another program might use, with room for
+// half of all numbers up to there, and not a number that a program is likely to use. It has to be
+// constant: a limit from a column would depend on what that program wrote there.
 const lastSeq = 3 << 60
 
 // orderedMigration1 is the rest of the first migration of an ordered queue.

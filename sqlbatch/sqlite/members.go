@@ -5,7 +5,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// The statements about members: who holds leases.
+// The statements for consumers, which hold leases.
 
 const (
 	joinSweepText = `DELETE FROM {members} WHERE until < {now} - 86400000`

@@ -28,7 +28,7 @@ const freePagesText = `PRAGMA {database}.freelist_count`
 // shrinkText moves the last pages of the file to free ones before them, and cuts the file.
 var shrinkText = fmt.Sprintf(`PRAGMA {database}.incremental_vacuum(%d)`, sqlbatch.ShrinkPages)
 
-// Drop: nobody else writes meanwhile, so Lock has nothing to do.
+// Drop: there is no other writer meanwhile, so Lock has nothing to do.
 const (
 	dropMembers = `DELETE FROM {members} WHERE queue = {name}`
 	dropSamples = `DELETE FROM {samples} WHERE queue = {name}`
@@ -40,7 +40,7 @@ const (
 )
 
 // Purge: ?2, ?3 and ?4 are a Window, ?5 its priority. An index begins at one bound only: of
-// scheduled ones it is the later one. A fence tells when its message was claimed.
+// scheduled ones it is the later one. A fence has the time of its claim.
 const (
 	purgeLive = `DELETE FROM {live} WHERE rowid IN (SELECT rowid FROM {live} INDEXED BY {due_ix_unqualified}
   WHERE priority = ?5 + 0 AND (due_at, id) > (`
@@ -57,9 +57,9 @@ RETURNING id, ended_at`
 	purgeDone = `DELETE FROM {done} WHERE rowid IN (SELECT rowid FROM {done}` + purgeEnded
 )
 
-// Redrive marks the messages that it moves by a time below zero that still tells
-// when they ended, inserts them, and deletes them: the choice could not be made
-// again once they are live.
+// Redrive marks the messages that it moves by a negative time that still has
+// the time of their end, inserts them, and deletes them: the selection could not be
+// repeated once they are live.
 //
 // A message stays dead while it cannot live again: a live one has its id (an
 // INSERT repeated after an unknown outcome) or its key, or a dead one with the

@@ -33,7 +33,7 @@ func (q *queue) Reach(after int64, rows int) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.reach, Args: []any{after, int64(rows)}}
 }
 
-// orderedStatsText reads by seq: what is leased, or waits for its time, lies before most of what is ready.
+// orderedStatsText reads by seq: messages that are leased or scheduled are before most ready ones.
 const orderedStatsText = `WITH first AS MATERIALIZED (SELECT due_at, lease_until FROM {live} ORDER BY seq LIMIT ?1 * 2)
 SELECT
   (SELECT min(count(*), ?1) FROM first WHERE ` + isReady + `),

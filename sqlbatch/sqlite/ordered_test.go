@@ -84,9 +84,9 @@ func TestPlansOfOrderedQueues(t *testing.T) {
 	t.Run("rows=100000/analyzed", check)
 }
 
-// BenchmarkKinds is the life of messages of a plain and of an ordered queue in memory, in
-// turns, beside a backlog that is leased, or was read. It measures the CPU time of the thread, if the system tells it:
-// what else the machine does changes that less than the clock.
+// BenchmarkKinds measures the life of messages of a plain and of an ordered queue in memory alternately,
+// with a backlog that is leased, or was read. It measures the CPU time of the thread, if the system has it:
+// other load changes it less than the elapsed time.
 func BenchmarkKinds(b *testing.B) {
 	const n = 500
 	for _, backlog := range []int{0, 20_000} {

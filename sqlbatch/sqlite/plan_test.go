@@ -21,7 +21,7 @@ import (
 
 func TestGolden(t *testing.T) { suite.Golden(t, sqlite.Dialect) }
 
-// claimOf claims n messages, suspects too.
+// claimOf claims n messages, including suspects.
 func claimOf(n int, lease time.Duration) sqlbatch.ClaimParams {
 	return sqlbatch.ClaimParams{Rows: n, Lease: lease, Member: [16]byte{15: 9}, Salt: 1 + rand.Int64N(1<<sqlbatch.FenceBits), Inline: sqlbatch.MaxBody}
 }
@@ -73,8 +73,8 @@ WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
 SELECT CAST(printf('%016d', i) AS BLOB), i % 4 - 1, i, i, 0, 0, printf('key %d', i), x'00' FROM n`, Args: []any{n}})
 }
 
-// TestPlans has the plans of an empty table, of a deep one, and of a deep
-// one whose statistics SQLite was told.
+// TestPlans checks the plans of an empty table, of a deep one, and of a deep
+// one with statistics.
 func TestPlans(t *testing.T) {
 	const (
 		live   = "chanq_orders"

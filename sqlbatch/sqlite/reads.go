@@ -180,7 +180,7 @@ func (q *queue) HeldKeys(slots []int, keys []string) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.heldKeys, Args: []any{"[" + strings.Join(list, ",") + "]", jsonStrings(keys)}}
 }
 
-// The settles of an ordered queue. A list of fences of 19 digits each, in the order of the items, is beside that of the items.
+// The settles of an ordered queue. In addition to the list of items there is a list of their fences, of 19 digits each.
 
 const (
 	// unwritten is the attempt of a delivery that is not in the row.
@@ -219,7 +219,7 @@ WHERE q.id = p.id AND q.fence = p.fence
 RETURNING id, ` + matchedIn("?4")
 }
 
-// matchedIn is the fence that matched. A RETURNING knows only the new row, and so the fences are in an object, by id.
+// matchedIn is the fence that matched. A RETURNING has only the new row, so the fences are in an object, by id.
 func matchedIn(object string) string {
 	return `json_extract(` + object + `, '$.' || hex(id)) AS fence`
 }
@@ -236,8 +236,8 @@ FROM ` + itemList("?2") + `
 WHERE q.id = p.id AND q.fence = p.fence
 RETURNING id, ` + matchedIn("?3")
 
-	// No lease ends after the membership, so that no lease of a former owner runs when another consumer takes the slot. Of a
-	// member without a row it is the end that it has.
+	// No lease ends after the membership, so that no lease of a former owner runs when another consumer takes the slot. The
+	// lease of a consumer without a row keeps its end.
 	orderedExtendText = `UPDATE {live} SET lease_until = min(max(lease_until, {now} + ?2), coalesce((SELECT m.until FROM {members} AS m WHERE m.id = coalesce(leased_by, ?3)), lease_until)),
   attempts = min(attempts + (leased_by IS NULL), {last attempt}), leased_by = coalesce(leased_by, ?3)
 WHERE rowid IN (` + matched + `)

@@ -28,7 +28,7 @@ const samplesTableText = `CREATE TABLE IF NOT EXISTS {samples} (
   PRIMARY KEY (queue, step, at)
 ) WITHOUT ROWID`
 
-// sampleText: WHERE true tells the ON of the conflict from that of a join.
+// sampleText: WHERE true distinguishes the ON of the conflict from that of a join.
 var sampleText = `INSERT INTO {samples} (queue, step, at, sent, acked, nacked, died, delivered, waited, ready, scheduled, leased, dead, oldest)
 SELECT {name}, p.column1, t.now - t.now % (1000 * p.column1), ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11
 FROM (SELECT {now} AS now) AS t CROSS JOIN (VALUES (10), (60), (3600)) AS p
@@ -50,7 +50,7 @@ func greatestOf(columns ...string) string {
 	return all.String()
 }
 
-// countedText is what a Sample of nothing asks: it writes nothing.
+// countedText is the statement of an empty Sample: it writes nothing.
 const countedText = `SELECT 10, EXISTS (
   SELECT 1 FROM {samples} AS s, (SELECT {now} AS now) AS t
   WHERE s.queue = {name} AND s.step = 10 AND s.at = t.now - t.now % 10000 AND s.ready IS NOT NULL)`

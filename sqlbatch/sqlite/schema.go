@@ -38,8 +38,8 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 // The schema. Times are Unix milliseconds. Ordinary rowid tables: an index leads
 // straight to the row, which costs less than a clustered id here.
 //
-// due_at is a message's place, lease_until the end of its lease, which has passed where
-// nobody holds it: what a claim and an extension change is in no index.
+// due_at is a message's place, lease_until the end of its lease, which is in the past if
+// no consumer holds it: what a claim and an extension change is in no index.
 //
 // Every column but body has a default, so that the INSERT of any program is a
 // message. The table is STRICT: SQLite checks the types of all columns at once, which costs
@@ -162,7 +162,7 @@ const newID = `CAST(substr(x'0001020304050607', 1 + ({now} >> 40), 1)
     || substr(x'707172737475767778797a7b7c7d7e7f', 1 + (random() & 15), 1) || randomblob(1)
     || substr(x'808182838485868788898a8b8c8d8e8f909192939495969798999a9b9c9d9e9fa0a1a2a3a4a5a6a7a8a9aaabacadaeafb0b1b2b3b4b5b6b7b8b9babbbcbdbebf', 1 + (random() & 63), 1) || randomblob(7) AS BLOB)`
 
-// timeBytes is what {byte n} stands for: eight bits of the time, from the nth on.
+// timeBytes returns the replacements of {byte n}: eight bits of the time, from the nth on.
 func timeBytes() []string {
 	const digits = "0123456789abcdef"
 	var all strings.Builder

@@ -42,7 +42,7 @@ func (s *table) send(from, n int, delay time.Duration) {
 	s.run(s.q.Enqueue(rows))
 }
 
-func TestTheInsertOfAnyProgramIsAMessage(t *testing.T) {
+func TestAnInsertOfAnotherProgramIsAMessage(t *testing.T) {
 	table := newTable(t, sqlbatch.Names{Queue: "orders"})
 	const n = 5000
 	before := table.now()
@@ -76,9 +76,9 @@ func TestTheInsertOfAnyProgramIsAMessage(t *testing.T) {
 		want := 256
 		switch i {
 		case 6:
-			want = 16 // beside the version
+			want = 16 // in addition to the version
 		case 8:
-			want = 64 // beside the variant
+			want = 64 // in addition to the variant
 		}
 		require.Len(t, seen, want, "byte %d is random", i)
 	}
@@ -114,7 +114,7 @@ func idExpression(t *testing.T, ddl string) string {
 	return "CAST(substr(" + strings.ReplaceAll(expression, now, "?1") + "randomblob(7) AS BLOB)"
 }
 
-func TestWhatNoStatementCouldFindIsRefused(t *testing.T) {
+func TestRowsThatNoStatementCouldFindAreRefused(t *testing.T) {
 	table := newTable(t, sqlbatch.Names{Queue: "orders"})
 	for _, values := range []string{
 		"(priority, body) VALUES (-2, 'b')", "(priority, body) VALUES (3, 'b')", "(priority, body) VALUES (0.5, 'b')", "(priority, body) VALUES ('urgent', 'b')",
@@ -128,7 +128,7 @@ func TestWhatNoStatementCouldFindIsRefused(t *testing.T) {
 	require.Empty(t, table.run(sqlbatch.Statement{Text: "SELECT id FROM chanq_orders"}))
 }
 
-func TestProblemsAreTold(t *testing.T) {
+func TestProblemsAreReported(t *testing.T) {
 	kinds := func(db *sql.DB, q sqlbatch.Queue) (kinds []string) {
 		t.Helper()
 		rows, err := db.Query(q.Problems().Text)
@@ -200,7 +200,7 @@ func TestAQueueThatIsNotRegisteredYieldsNothing(t *testing.T) {
 	require.Equal(t, [][]any{{nil}}, table.run(table.q.NextDue(sqlbatch.Heads{})))
 }
 
-func TestWhatATriggerRaisesIsOfTheRow(t *testing.T) {
+func TestAnErrorOfATriggerBelongsToTheRow(t *testing.T) {
 	for _, action := range []string{"ABORT", "FAIL", "ROLLBACK"} {
 		table := newTable(t, sqlbatch.Names{Queue: "orders"})
 		table.exec(fmt.Sprintf("CREATE TRIGGER refuse BEFORE INSERT ON chanq_orders BEGIN SELECT RAISE(%s, 'not today'); END", action))
@@ -218,7 +218,7 @@ func (s *table) face(n sqlbatch.Names) {
 	}
 }
 
-func TestAViewTakesThePlaceOfAnOlderOne(t *testing.T) {
+func TestAViewReplacesAnOlderOne(t *testing.T) {
 	n := sqlbatch.Names{Queue: "orders"}
 	table := newTable(t, n)
 	table.exec("CREATE VIEW chanq_orders__messages AS SELECT 1 AS one")

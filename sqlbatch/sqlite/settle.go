@@ -20,7 +20,7 @@ const extendText = `UPDATE {live} SET lease_until = max(lease_until, {now} + ?2)
 RETURNING id, fence`
 
 // Nack and Bury: record = id 16, fence 19, amount 13 (the delay of a nack; twice the
-// cause of a bury, and the attempts that it gives back), error offset 9 and length 4.
+// cause of a bury, and the attempts that it refunds), error offset 9 and length 4.
 const endSize = 16 + 19 + 13 + 9 + 4
 
 const endList = `(

@@ -4,7 +4,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The statements about who owns the slots of an ordered queue.
+// The statements for the owners of the slots of an ordered queue.
 
 func packSlots(slots []int) []byte {
 	list := make([]byte, 0, len(slots)*4+1)

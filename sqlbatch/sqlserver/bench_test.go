@@ -13,7 +13,7 @@ import (
 )
 
 // BenchmarkCycle enqueues, claims and acknowledges as many messages as one
-// statement acks. It measures the stand-in, not SQL Server.
+// statement acks. It measures the emulator, not SQL Server.
 func BenchmarkCycle(b *testing.B) {
 	q := newQueue(b, mssqltest.Options{Clock: engine.RealClock{}})
 	n := sqlserver.Dialect.Traits().AckItems

@@ -8,8 +8,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// Browses ask nothing of leases, so that none walks over a backlog to find
-// a few, and read no body: DATALENGTH of one is in its row.
+// Browses have no condition on leases, so that none reads a backlog to find
+// a few messages. They read no body: its DATALENGTH is in the row.
 
 // outlined leaves headers out, and the body but for its length.
 func outlined(peek string) string {

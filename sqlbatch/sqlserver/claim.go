@@ -21,8 +21,8 @@ import (
 // @mark is where fences of this millisecond begin: see FenceBits.
 //
 // The commit does not ask for delayed durability. A claim that a crash of the
-// server undid is made again, with another fence; but until then its first holder
-// would work on what somebody else has, too.
+// server undid is repeated with another fence. Until then two consumers would
+// process the message.
 const (
 	claimOpen = session + `~SET DEADLOCK_PRIORITY LOW;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
@@ -67,7 +67,7 @@ const (
 )
 
 // claimLane walks IX (priority, due_at, id) from the head to @now, with the row of
-// each entry, until it has found enough that nobody leases (i); locks those (u); and
+// each entry, until it has found enough that no consumer leases (i); locks those (u); and
 // changes them (q). The order asked for is the order of the index, so nothing is sorted,
 // and TOP with ORDER BY is the only documented way to say which rows are taken. Before
 // the head lie the ghosts of what was settled, and what is leased; behind it as a rule
@@ -83,16 +83,16 @@ const (
 // READ_COMMITTED_SNAPSHOT is on.
 //
 // UPDLOCK on what was found: a U lock kept to the end, so no two claimers take one row;
-// who comes second skips it and goes on, as TOP counts above the lock. Under the lock the
-// row is looked at once more. READPAST: rows that other claimers, settles or
+// the second claimer skips it and continues, as TOP counts above the lock. Under the lock the
+// row is checked once more. READPAST: rows that other claimers, settles or
 // uncommitted producers hold are skipped, in the index and in the row. ROWLOCK:
 // READPAST cannot skip page locks. INDEX with FORCESEEK, FORCE ORDER and LOOP JOIN:
 // every claimer comes by the same path, and a missing index is error 8622, not a
 // scan. KEEPFIXED PLAN: the table swings between empty and full, and recompiling for
 // that finds the same plan.
 //
-// A claim waits for nothing but S locks on rows that it has U locks on, and those who
-// hold them wait for none of its locks. It writes rows and no index entry, so it
+// A claim waits only for S locks on rows that it has U locks on, and the
+// holders of these wait for none of its locks. It writes rows and no index entry, so it
 // leaves no ghost; and as no column changes its width, it never splits a page.
 //
 // @now and the heads have the column's type, so the comparisons are a plain range of
@@ -117,7 +117,7 @@ BEGIN
 END;
 `
 
-// claimable: a lease that ran out is still somebody's, and its claim is a lapse.
+// claimable: an expired lease still has its holder, and its claim counts an expired lease.
 const (
 	claimFree = `{live} AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK)`
 	claimable = `i.priority = {priority} AND i.due_at >= {head} AND i.due_at <= @now
@@ -182,7 +182,7 @@ func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
 		sql.Named("heads", packHeads(p.Heads)))
 }
 
-// markText leases one row by its key. READPAST: a row that somebody has locked is left alone. It writes the row and
+// markText leases one row by its key. READPAST: a row that another transaction has locked is left alone. It writes the row and
 // no index entry, as a claim does, and the commit does not ask for delayed durability for the same reason.
 const markText = session + `~SET DEADLOCK_PRIORITY LOW;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
@@ -242,7 +242,7 @@ func (q *queue) Contents(item sqlbatch.Item) sqlbatch.Statement {
 // over, as a claim would pass it over. It needs READCOMMITTEDLOCK, without which it
 // does nothing where READ_COMMITTED_SNAPSHOT is on. The S lock on each entry and row
 // ends with the read of it; nothing is held. A dirty read instead would see rows of
-// transactions still open as due and have the caller claim in vain.
+// transactions still open as due, and the claim of the caller would find nothing.
 var nextDueText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 ` + headsText() + `SELECT DATEDIFF_BIG(millisecond, @now, MIN(f.due_at)) AS due_in_ms
 FROM (VALUES (2, @head3), (1, @head2), (0, @head1), (-1, @head0)) AS p (priority, head)
@@ -296,7 +296,7 @@ SELECT @due AS due_in_ms;
 func (q *queue) DueOrLocked() sqlbatch.Statement { return call(q.dueOrLocked, "") }
 
 // rescanText walks each lane from its beginning, over ghosts and what is leased, to its
-// first message that nobody leases, and on to the first that may be claimed if that one is a suspect. Where there is none,
+// first message that no consumer leases, and on to the first that may be claimed if that one is a suspect. Where there is none,
 // and so all that is due is leased, it walks the lane once more for the end that comes first, among a hundred
 // thousand. Each MIN is of one row or of those, and makes one row where there is none.
 // Hints and locks are those of nextDueText.

@@ -73,11 +73,11 @@ func (r *reader) claimAll(n int, lease time.Duration) {
 	}
 }
 
-// keysOfClaim is what a claim of 100 messages reads: the row that says whether the
-// queue is paused; an entry for each message, a row to lock, and one to change.
+// keysOfClaim is the number of keys that a claim of 100 messages reads: the row of the
+// queue; an entry for each message, a row to lock, and one to change.
 const keysOfClaim int64 = 1 + 3*100
 
-func TestAClaimReadsNoMoreKeysWhateverTheBacklog(t *testing.T) {
+func TestTheKeysReadByAClaimDoNotDependOnTheBacklog(t *testing.T) {
 	t.Parallel()
 	for _, backlog := range []struct {
 		name                     string
@@ -117,7 +117,7 @@ func TestAClaimReadsNoMoreKeysWhateverTheBacklog(t *testing.T) {
 
 // What a claim changes, and an extension and a release, is in no index: they leave no
 // ghosts.
-func TestOnlyWhatMovesOrEndsAMessageWritesAnIndex(t *testing.T) {
+func TestOnlyMovesAndEndsOfAMessageWriteAnIndex(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, mssqltest.Options{})
 	rows := makeRows(10, 0)
@@ -145,9 +145,9 @@ func TestOnlyWhatMovesOrEndsAMessageWritesAnIndex(t *testing.T) {
 	require.Equal(t, int64(12), written(q.Ack(items[4:]), 6))
 }
 
-// What is asked of one state reads no more of the others' entries than the limit says,
-// and counts right up to it whatever they are.
-func TestLooksReadNoMoreKeysWhateverTheOtherStatesHold(t *testing.T) {
+// A count of one state reads at most as many entries of other states as the limit,
+// and counts exactly up to the limit.
+func TestTheKeysReadByLooksDoNotDependOnOtherStates(t *testing.T) {
 	t.Parallel()
 	const limit, few = 400, 10
 	ago := sqlbatch.Heads{math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64} // a HeadMargin
@@ -208,7 +208,7 @@ func TestLooksReadNoMoreKeysWhateverTheOtherStatesHold(t *testing.T) {
 }
 
 // A page begins at its place, also in the midst of messages that are all due at one time.
-func TestAPageReadsNoKeysBeforeItsPlace(t *testing.T) {
+func TestAPageReadsNoKeysBeforeItsCursor(t *testing.T) {
 	t.Parallel()
 	const n = 10
 	q := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true})
@@ -340,7 +340,7 @@ func TestThousandsOfMessagesOfAnySizeAreFortyPlansOnTheServer(t *testing.T) {
 	declarations := map[string]int{}
 	for _, plan := range plans {
 		declarations[plan.Text]++
-		require.Equal(t, 1, declarations[plan.Text], "declared anew: %s", plan.Text)
+		require.Equal(t, 1, declarations[plan.Text], "declared again: %s", plan.Text)
 	}
 }
 

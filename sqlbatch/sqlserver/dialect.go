@@ -47,7 +47,7 @@ var remedies = map[string]string{
 // queue is the statements of one queue, every text rendered.
 type queue struct {
 	seal.Seal
-	enqueue, enqueueNew []func() string // by rung, each rendered when it is first used
+	enqueue, enqueueNew []func() string // by batchSize, each rendered when it is first used
 	find, look          string
 	claim, mark         string
 	contents            string
@@ -70,7 +70,7 @@ type queue struct {
 
 	// Of an ordered queue.
 	slots, takeSlots, giveSlots, slotStats, reach string
-	rungs                                         func() []rung
+	batchSizes                                    func() []batchSize
 	ordered                                       bool
 	readers
 
@@ -100,7 +100,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 	return q
 }
 
-// settles renders the statements that may meet a row that somebody has locked.
+// settles renders the statements that may meet a row that another transaction has locked.
 func (q *queue) settles(render func(template string) string) {
 	q.ack = render(ackText)
 	q.archive = render(archiveText)
@@ -173,14 +173,14 @@ func newQueue(ordered bool, render func(template string) string) *queue {
 	for state, template := range purgeTexts {
 		q.purge[state] = render(template)
 	}
-	q.rungs = ladder
+	q.batchSizes = ladder
 	enqueue, enqueueNew := enqueueText, enqueueNewText
 	if ordered {
-		q.rungs = orderedLadder
+		q.batchSizes = orderedLadder
 		enqueue, enqueueNew = enqueueOrderedText, enqueueNewOrderedText
 		q.renderOrdered(render)
 	}
-	for _, r := range q.rungs() {
+	for _, r := range q.batchSizes() {
 		q.enqueue = append(q.enqueue, sync.OnceValue(func() string { return render(strings.Replace(enqueue, "{rows}", r.values, 1)) }))
 		q.enqueueNew = append(q.enqueueNew, sync.OnceValue(func() string { return render(strings.Replace(enqueueNew, "{rows}", r.values, 1)) }))
 	}
@@ -220,16 +220,16 @@ func call(text, declaration string, args ...any) sqlbatch.Statement {
 // Templates
 //
 // A line of a template that begins with a tilde belongs to a statement that
-// stands alone; in a transaction of the caller it is left out, because
-// XACT_ABORT, the isolation level and the commit are his there. Names stand in
-// braces, and so do the hints that a settle has if it skips locked rows.
+// runs in its own transaction. In a transaction of the caller it is left out, because
+// XACT_ABORT, the isolation level and the commit belong to the caller. Names are in
+// braces, and so are the hints of a settle that skips locked rows.
 
 // session begins every template. XACT_ABORT: an attention (a context that
 // ended) or an error leaves no transaction open. READ COMMITTED: the level
 // leaks through connection pools, since sp_reset_connection does not set it
 // back, and READPAST under a leaked SNAPSHOT or SERIALIZABLE is error 650.
-// IMPLICIT_TRANSACTIONS: a connector that sets it ON would have us report as done
-// what nobody commits. ROWCOUNT: a limit of his would cut our lists, also in a
+// IMPLICIT_TRANSACTIONS: if a connector sets it ON, chanq would report statements as done
+// that are never committed. ROWCOUNT: a limit of the session would cut the lists, also in a
 // transaction of the caller. TEXTSIZE: a limit of the session would cut bodies and
 // headers, without an error. All are undone by the server when sp_executesql ends.
 const session = `~SET NOCOUNT, XACT_ABORT ON;
@@ -246,18 +246,18 @@ SET TEXTSIZE 2147483647;
 const settling = session + `~SET LOCK_TIMEOUT {wait};
 `
 
-// skipping has settles pass over the rows that others have locked. UPDLOCK makes
+// skipping has settles pass over the rows that other transactions have locked. UPDLOCK makes
 // READPAST work where READ_COMMITTED_SNAPSHOT is on.
 func skipping(template string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(template, "{past}", "UPDLOCK, READPAST, "), "{hold}", "UPDLOCK, READPAST, ")
 }
 
-// waiting has them wait, as long as the caller lets them.
+// waiting makes them wait, as long as the caller lets them.
 func waiting(template string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(template, "{past}", ""), "{hold}", "UPDLOCK, ")
 }
 
-// alone is a template as a statement of its own.
+// alone returns a template as a statement with its own transaction.
 func alone(template string) string {
 	var b strings.Builder
 	b.Grow(len(template))
@@ -307,7 +307,7 @@ func names(n sqlbatch.Names) build.Words {
 		"{dead line}", bracket("IX_"+dead+"_key"), "{'dead line'}", unicodeString("IX_"+dead+"_key"),
 		"{name}", build.Quote("'", n.Queue, "'"),
 		"{'schema'}", unicodeString(schema),
-		"{first chair}", lockName("chanq chair 1 of ", schema, n.Queue), "{second chair}", lockName("chanq chair 2 of ", schema, n.Queue),
+		"{first listener}", lockName("chanq listener 1 of ", schema, n.Queue), "{second listener}", lockName("chanq listener 2 of ", schema, n.Queue),
 		"{'no schema'}", unicodeString("chanq: the schema "+bracket(schema)+" is missing or hidden from this login: create it first, chanq does not"),
 		"{pk}", bracket("PK_"+live), "{key}", bracket("UX_"+live+"__dedup"), "{'key'}", unicodeString("UX_"+live+"__dedup"),
 		"{by seq}", bracket("IX_"+live+"__seq"), "{'by seq'}", unicodeString("IX_"+live+"__seq"), "{df redriven}", bracket("DF_"+queues+"__redriven"),

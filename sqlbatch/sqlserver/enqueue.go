@@ -23,13 +23,13 @@ const maxRung = 512
 // begin with their defaults.
 //
 // ROWLOCK: a page lock would stop claimers, whose READPAST skips row locks only.
-// Unused slots of the rung are NULL and filtered out. The rows come in id
+// Unused slots of the size are NULL and filtered out. The rows come in id
 // order from the client; an ORDER BY would sort the bodies on the server and
 // reserve memory for that.
 //
 // The commit does not ask for delayed durability: a lost row would be a lost
-// message. Where the database forces it on every commit, no statement can do
-// anything about it, and Problems says so.
+// message. If the database forces it on every commit, no statement can prevent
+// it, and Problems reports it.
 const enqueueText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 INSERT INTO {live} WITH (ROWLOCK) (id, priority, due_at, enqueued_at, expires_at, dedup_key, [type], headers, body)
 ` + enqueueSelect + `;
@@ -49,23 +49,23 @@ WHERE v.m IS NOT NULL`
 // enqueueNewText inserts the rows whose id and key are not there.
 //
 // The probe for the id seeks the clustered key. READCOMMITTEDLOCK makes it wait
-// for an insert of the same id that is still under way (an earlier attempt whose
+// for an insert of the same id that is still in progress (an earlier attempt whose
 // outcome is unknown) where row versions would not show it. It takes no range
 // lock: the gap after the last id is where every producer inserts. An
 // attempt that starts between probe and insert is met as a duplicate (2627).
 //
 // The probe for the key seeks UX; `e.dedup_key IS NOT NULL` is what lets the
 // optimizer use that filtered index. It waits for the same key alone: for an
-// insert or a delete of it that is under way. It locks no range: what is inserted
-// and acked beside an open transaction has other keys, and none of it may wait for
-// that transaction's end. So two producers with one key may both find it free;
+// insert or a delete of it that is in progress. It locks no range: messages that are inserted
+// and acked during an open transaction have other keys, and must not wait for
+// its end. So two producers with one key may both find it free;
 // then UX decides, and the second is met as a duplicate (2601) for the caller to
 // repeat. The rows come in key order from the client, so that two with several
 // keys in common meet them in one order.
 //
 // FORCESEEK with INDEX: error 8622 when an index is missing, never a silent
 // scan that would lock the table. LOOP JOIN and FORCE ORDER: from the rows to
-// the probes, whatever the statistics say.
+// the probes, with any statistics.
 const enqueueNewText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 INSERT INTO {live} WITH (ROWLOCK) (id, priority, due_at, enqueued_at, expires_at, dedup_key, [type], headers, body)
 OUTPUT inserted.id
@@ -140,7 +140,7 @@ func (q *queue) Enqueue(rows []sqlbatch.Row) sqlbatch.Statement {
 	return q.enqueueRows(q.enqueue, rows, packPlainMark)
 }
 
-// EnqueueBegun is the same: a SQL Server does not tell a session without rights of its own
+// EnqueueBegun is the same: on SQL Server a session without permissions cannot read
 // when its transaction began.
 func (q *queue) EnqueueBegun(rows []sqlbatch.Row) sqlbatch.Statement { return q.Enqueue(rows) }
 
@@ -188,11 +188,11 @@ func (q *queue) enqueueOrdered(texts []func() string, rows []sqlbatch.Row, order
 // packPlainMark is what m of a plain queue has: the type follows what is fixed.
 func packPlainMark(b []byte, r *sqlbatch.Row) []byte { return append(packMark(b, r), r.Type...) }
 
-// enqueueRows fills the smallest rung that holds the rows. The bodies are not
+// enqueueRows fills the smallest size that holds the rows. The bodies are not
 // copied.
 func (q *queue) enqueueRows(texts []func() string, rows []sqlbatch.Row, pack func([]byte, *sqlbatch.Row) []byte) sqlbatch.Statement {
 	i := bits.Len(uint(max(len(rows), 1) - 1))
-	r := &q.rungs()[i]
+	r := &q.batchSizes()[i]
 	args := make([]any, 2, 2+len(r.unused))
 	args[0], args[1] = texts[i](), r.declaration
 	marks := make([]byte, 0, markBytes*len(rows))
@@ -217,10 +217,10 @@ func (q *queue) enqueueRows(texts []func() string, rows []sqlbatch.Row, pack fun
 	return sqlbatch.Statement{Text: "sp_executesql", Args: append(args, r.unused[4*len(rows):]...)}
 }
 
-// rung is one size of enqueue: ten texts serve every batch, where a text per
+// batchSize is one size of enqueue: ten texts serve every batch, where a text per
 // count of rows would fill the plan cache. A row is four parameters: m (id,
 // priority, delay, time to live and type), k (key), h (headers) and b (body).
-type rung struct {
+type batchSize struct {
 	rows        int
 	values      string
 	declaration string
@@ -228,15 +228,15 @@ type rung struct {
 	unused      []any // each parameter as a typed NULL: an untyped one is an nvarchar, error 257
 }
 
-// ladder is the rungs of 1, 2, 4 … maxRung rows, orderedLadder those of ordered queues.
+// ladder has the sizes of 1, 2, 4 … maxRung rows, orderedLadder those of ordered queues.
 var (
-	ladder        = sync.OnceValue(func() []rung { return rungsOf("varbinary(133)") })
-	orderedLadder = sync.OnceValue(func() []rung { return rungsOf("varbinary(340)") })
+	ladder        = sync.OnceValue(func() []batchSize { return rungsOf("varbinary(133)") })
+	orderedLadder = sync.OnceValue(func() []batchSize { return rungsOf("varbinary(340)") })
 )
 
-func rungsOf(mark string) (rungs []rung) {
+func rungsOf(mark string) (batchSizes []batchSize) {
 	for n := 1; n <= maxRung; n *= 2 {
-		r := rung{rows: n}
+		r := batchSize{rows: n}
 		var values, declaration strings.Builder
 		for i := range n {
 			if i > 0 {
@@ -252,7 +252,7 @@ func rungsOf(mark string) (rungs []rung) {
 			}
 		}
 		r.values, r.declaration = values.String(), declaration.String()
-		rungs = append(rungs, r)
+		batchSizes = append(batchSizes, r)
 	}
-	return rungs
+	return batchSizes
 }

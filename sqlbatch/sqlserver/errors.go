@@ -22,8 +22,8 @@ type serverError interface {
 // Classify goes by the number of the last error that the server reported, then
 // by earlier ones of the same response (2714 before 1750: the cause comes first).
 //
-// What it does not know is Unknown, as is a context that ended or a connection
-// that broke under a request: the server may have done it all. So is an
+// An unknown error is Unknown, and so is the end of a context or of a connection
+// during a request: the server may have applied it. So is an
 // mssql.Error without a number: the driver makes one when a commit finds its
 // transaction gone, but also when a response fails without a reason.
 func (dialect) Classify(err error) sqlbatch.Class {
@@ -110,7 +110,7 @@ var errorClasses = classes(map[sqlbatch.Class][]int32{
 		errLockNotGranted,
 	},
 	sqlbatch.Unknown: {
-		40197, 40549, 40550, 40551, 40552, 40553, // Azure ended the session under way
+		40197, 40549, 40550, 40551, 40552, 40553, // Azure ended the session in progress
 		596, 0,
 	},
 	sqlbatch.Duplicate: {2601, 2627},

@@ -48,7 +48,7 @@ func TestClassifiesByAnEarlierErrorWhenTheLastIsUnknown(t *testing.T) {
 	require.Equal(t, sqlbatch.BadRow, sqlserver.Dialect.Classify(last), "RAISERROR and ROLLBACK in a trigger")
 }
 
-func TestKnowsWhatWasNeverSent(t *testing.T) {
+func TestClassifiesStatementsThatWereNeverSent(t *testing.T) {
 	for _, err := range []error{
 		driver.ErrBadConn,
 		mssql.RetryableError{},
@@ -61,7 +61,7 @@ func TestKnowsWhatWasNeverSent(t *testing.T) {
 	}
 }
 
-func TestTakesABrokenRequestForUnknown(t *testing.T) {
+func TestClassifiesABrokenRequestAsUnknown(t *testing.T) {
 	for _, err := range []error{
 		context.Canceled,
 		context.DeadlineExceeded,

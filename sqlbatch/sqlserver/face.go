@@ -6,19 +6,19 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// What other programs may use beside the tables: see docs/sql.md.
+// What other programs may use in addition to the tables: see docs/sql.md.
 
-// keepOptions is a batch of its own before each view and procedure: both keep these two options
-// for ever as they are when it is made. CREATE must begin a batch.
+// keepOptions is a separate batch before each view and procedure, which keep these two options
+// permanently as they are at their creation. CREATE must begin a batch.
 const keepOptions = `SET ANSI_NULLS, QUOTED_IDENTIFIER ON;
 `
 
 // viewText shows the first messages of each priority, or of each slot, and those that died last, each in
 // the order of an index, so that nothing is sorted and the answer has a bound. READPAST with
-// READCOMMITTEDLOCK: it waits for nobody, whatever the level of the session that reads, and holds a
-// lock only on the row that it is at. Bodies are cut: a long one would be read, under that lock,
-// from pages of its own. A body or headers that begin as UTF-16 does are shown as that, all else in the code
-// page of the database, which is right for ASCII, and for all of UTF-8 where the collation says so.
+// READCOMMITTEDLOCK: it never blocks, at any isolation level of the session, and holds a
+// lock only on the current row. Bodies are cut: a long one would be read, under that lock,
+// from separate pages. A body or headers that begin like UTF-16 are shown as UTF-16, all else in the code
+// page of the database, which is right for ASCII, and for all of UTF-8 with a UTF-8 collation.
 const viewText = `CREATE OR ALTER VIEW {messages} AS
 SELECT m.state, CONVERT(char(32), m.id, 2) AS id, m.priority, m.due_at, m.lease_until, m.enqueued_at, m.expires_at, m.ended_at, m.attempts,
        CONVERT(varchar(200), m.dedup_key) AS dedup_key, CONVERT(varchar(100), m.type) AS type,{view order}
@@ -46,8 +46,8 @@ FROM (
 ) AS m;
 `
 
-// utf8Text makes of a key the bytes of its UTF-8, by which Go knows it. SQL Server before 2019 has no
-// function that does. It goes through the pairs of bytes of the UTF-16, low one first.
+// utf8Text converts a key to UTF-8, as in Go. SQL Server before 2019 has no
+// function for this. It reads the pairs of bytes of the UTF-16, low one first.
 const utf8Text = `CREATE OR ALTER PROCEDURE {utf8}
     @text nvarchar(201),
     @bytes varbinary(804) OUTPUT
@@ -124,9 +124,9 @@ BEGIN
 END;
 `
 
-	// sendOrderedText finds the slot as SlotOf does, among as many as the queue has, since whoever prints this may
-	// not know how many those are; and it goes through the gate as enqueueGate does. An error
-	// undoes the caller's transaction, too, since it must not leave the gate.
+	// sendOrderedText computes the slot as SlotOf does, from the stored number of slots, since the program that prints this
+	// may not know it. It takes the application lock as enqueueGate does. An error
+	// also rolls back the caller's transaction, since it must not release the lock.
 	sendOrderedText = `CREATE OR ALTER PROCEDURE {send}
     @text nvarchar(max) = NULL,
     @key nvarchar(201) = NULL,

@@ -37,7 +37,7 @@ func TestEmptyReadsNoGhostsOfOlderMessages(t *testing.T) {
 
 // A scan with row locks would wait at the second message, behind the ghost of the first, and the third is
 // stored where the scan has been.
-func TestEmptyMissesNoMessageThatIsStoredBehindItsScan(t *testing.T) {
+func TestEmptyMissesNoMessageStoredBehindItsScan(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
 	q := newQueue(t, mssqltest.Options{KeepGhosts: true})
@@ -65,7 +65,7 @@ func TestEmptyMissesNoMessageThatIsStoredBehindItsScan(t *testing.T) {
 
 // The server's cleanup takes ghosts away in its own time, and none while a snapshot is
 // open: here it never comes.
-func TestAClaimFromItsHeadsReadsNoGhostsHoweverManyLieBefore(t *testing.T) {
+func TestAClaimFromItsHeadsReadsNoGhostsBeforeThem(t *testing.T) {
 	t.Parallel()
 	const group, batch = 500, 100 // due at one time, and claimed at once
 	r := &reader{queue: newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true, KeepGhosts: true})}

@@ -75,7 +75,7 @@ func newCatalog(t *testing.T, n sqlbatch.Names) catalog {
 	return catalog{srv.Engine()}
 }
 
-// elsewhere is n in a schema of its own.
+// elsewhere is n in a separate schema.
 func elsewhere(n sqlbatch.Names) sqlbatch.Names {
 	n.Schema = "elsewhere"
 	return n
@@ -106,7 +106,7 @@ func statementsPassTheCheck(t *testing.T, n sqlbatch.Names) {
 	catalog := newCatalog(t, n)
 	for name, s := range goldens(n) {
 		if strings.HasPrefix(name, "view-") || strings.HasPrefix(name, "procedures-") {
-			continue // the check knows queries and tables; the guarantees run these
+			continue // the check covers queries and tables; the guarantees run these
 		}
 		require.NoError(t, catalog.check(s), "%s:\n%s", name, s.text)
 	}
@@ -166,9 +166,9 @@ func settlesWaitInATransactionAlone(t *testing.T, n sqlbatch.Names) {
 	require.Contains(t, textOf(t, skip["look"]).text, "SET LOCK_TIMEOUT 0;\n")
 }
 
-// A text that says RETURNING where SQL Server wants OUTPUT has to be noticed
-// before it meets a server. The share is that of single tokens whose loss the
-// check notices; what it does not notice is another correct statement (NOT
+// A text with RETURNING instead of OUTPUT must be found
+// before it reaches a server. The share is that of single tokens whose loss the
+// check finds. What it does not find is another correct statement (NOT
 // before EXISTS, one condition of several), and the golden files show those.
 func TestCheckNoticesALostToken(t *testing.T) {
 	if testing.Short() {
@@ -181,7 +181,7 @@ func TestCheckNoticesALostToken(t *testing.T) {
 	seen := map[string]bool{}
 	lose := func(name string, s serverText, catalog catalog) {
 		if strings.HasSuffix(name, "-512") || strings.Contains(name, "-in-tx") {
-			return // the same as -4, at 130 times the length; a part of what stands alone
+			return // the same as -4, at 130 times the length; a part of the statements with their own transaction
 		}
 		for start, end := range tsqlcheck.TokensOf(s.text) {
 			if tokens++; tokens%stride != 0 {
@@ -233,7 +233,7 @@ func namesParameters(t *testing.T, n sqlbatch.Names) {
 }
 
 // If the collation of a database is case-sensitive, so are names of columns, variables and aliases.
-func TestNamesAreSpelledInOneWay(t *testing.T) {
+func TestNamesHaveOneSpelling(t *testing.T) {
 	spelled, name := map[string]string{}, regexp.MustCompile(`^@?[A-Za-z_]\w*$`)
 	for _, n := range kinds {
 		for file, s := range goldens(n) {

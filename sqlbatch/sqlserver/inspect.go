@@ -26,8 +26,8 @@ const (
 )
 
 // findText seeks PK for each id and UX for each key. READCOMMITTEDLOCK: a row
-// whose insert or delete is under way is waited for, also where the database would
-// show its former version: this is asked to learn the outcome of an insert. S locks
+// whose insert or delete is in progress is waited for, also if the database would
+// show its former version: the statement finds the outcome of an insert. S locks
 // end with each read.
 //
 // What is wanted of a key is in UX, so the row is not looked up: that would take
@@ -47,8 +47,8 @@ func (q *queue) Find(ids [][16]byte, keys []string) sqlbatch.Statement {
 }
 
 // lookText seeks PK for each id, and fails with 1222 at the first that is locked:
-// READCOMMITTEDLOCK, because a version would not say that somebody is about to
-// change the row; LOCK_TIMEOUT 0, because this is asked by those who must not wait.
+// READCOMMITTEDLOCK, because a row version would not show that another transaction is
+// changing the row; LOCK_TIMEOUT 0, because the callers must not wait.
 const lookText = session + `SET LOCK_TIMEOUT 0;
 SELECT q.id, q.fence
 ` + fromIDs + `INNER JOIN {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id
@@ -109,7 +109,7 @@ func (q *queue) Clock() sqlbatch.Statement { return call(q.clock, "") }
 // many keys of the other two tables. So a backlog of millions costs no more.
 //
 // READPAST with READCOMMITTEDLOCK, as in nextDueText: it never waits, and rows
-// of claims and settles under way are not counted.
+// of claims and settles in progress are not counted.
 const statsText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 SELECT CASE WHEN f.ready < @limit THEN f.ready ELSE @limit END AS ready,
        (SELECT COUNT_BIG(*) FROM (
@@ -235,8 +235,8 @@ ORDER BY q.priority DESC, q.due_at, q.id;
 )
 
 // browseBound bounds the times of a state: the least in a lane
-// behind that of the place, the least in its own, and what else is asked of the time of the
-// place, and of later ones.
+// behind that of the place, the least in its own, and the other conditions on the time of the
+// place, and on later times.
 type browseBound struct{ open, from, tie, later string }
 
 // peekLane is what each lane has of a state, behind the place. The numbers of lanes are

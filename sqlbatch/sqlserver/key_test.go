@@ -18,7 +18,7 @@ import (
 // keyed is a message with a dedup key.
 func keyed(key string) chanq.Message[int] { return chanq.Message[int]{DedupKey: key} }
 
-// sendOne sends by a producer of its own, so that it waits for nobody but the
+// sendOne sends with a separate producer, so that it waits only for the
 // database.
 func sendOne(t *testing.T, ctx context.Context, q *chanq.Queue[int], m chanq.Message[int]) chanq.Receipt {
 	t.Helper()
@@ -39,7 +39,7 @@ func leaseOne(t *testing.T, ctx context.Context, q *chanq.Queue[int], key string
 	return leases[0]
 }
 
-func TestBesideAnOpenKeyedSendTxNobodyWaitsButWhoHasTheSameKey(t *testing.T) {
+func TestOnlySendsOfTheSameKeyWaitForAnOpenKeyedSendTx(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, orders *chanq.Queue[int]) {
 		z := leaseOne(t, ctx, orders, "z")
 		tx := begin(t, ctx, q)
@@ -66,7 +66,7 @@ func TestBesideAnOpenKeyedSendTxNobodyWaitsButWhoHasTheSameKey(t *testing.T) {
 	})
 }
 
-func TestBesideAnOpenAckTxOfAKeyedMessageKeyedSendsDoNotWait(t *testing.T) {
+func TestKeyedSendsDoNotWaitForAnOpenAckTxOfAKeyedMessage(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, orders *chanq.Queue[int]) {
 		m := leaseOne(t, ctx, orders, "m")
 		tx := begin(t, ctx, q)
@@ -104,15 +104,15 @@ func TestFindLocksNoRowForAKey(t *testing.T) {
 		row.Key = "k"
 		q.exec(q.Enqueue([]sqlbatch.Row{row}))
 		hold(t, ctx, q, row.ID)
-		found, err := suite.Rows(ctx, q.DB(), q.Find(nil, []string{"k", "nobody's"}))
+		found, err := suite.Rows(ctx, q.DB(), q.Find(nil, []string{"k", "unknown"}))
 		require.NoError(t, err)
 		require.Equal(t, [][]any{{string(row.ID[:]), "k", int64(0)}}, found)
 	})
 }
 
-// Both found the key free: the index decides, and the second hears that there is
-// one, which is repeated.
-func TestTwoWhoFindAKeyFreeAreToldApartByTheIndex(t *testing.T) {
+// Both found the key free: the index rejects the second one with an error that is
+// repeated.
+func TestTheIndexRejectsTheSecondOfTwoEqualKeys(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
 	q := newQueue(t, mssqltest.Options{})

@@ -8,8 +8,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// renderer makes a statement of a template. What stands there in braces is a name, or what
-// only one of the two kinds of queues has: that may have names in braces itself.
+// renderer makes a statement of a template. Words in braces are names, or parts that
+// only one of the two kinds of queues has. These may have names in braces themselves.
 type renderer struct {
 	ordered     bool
 	kind, names build.Words
@@ -25,7 +25,7 @@ func newRenderer(n sqlbatch.Names) renderer {
 // server, may come after a later one, whose end the holder counts on.
 const extended = `CASE WHEN q.lease_until > @until THEN q.lease_until ELSE @until END`
 
-// kind puts in what an ordered queue has beside the columns of a plain one, or nothing.
+// kind returns the parts that an ordered queue has in addition to a plain one, or nothing.
 func kind(n sqlbatch.Names) build.Words {
 	if n.Slots == 0 {
 		return build.NewWords(
@@ -41,10 +41,10 @@ func kind(n sqlbatch.Names) build.Words {
 	)
 }
 
-// liveOrder is what the live table has more. The slot of a message that another program inserts
-// without one is any: a line of its own may be anywhere. Its number is drawn as the row is made,
-// without the gate of enqueueOrderedText: between such a send and one that another program makes
-// after it there is an order only if the first was visible before the second began.
+// liveOrder has the additional columns of the live table. The slot of a message that another program inserts
+// without one is any slot, since it is ordered with no other one. Its number is drawn when the row is made,
+// without the application lock of enqueueOrderedText: such a send and a later one of another program
+// are ordered only if the first was visible before the second began.
 const (
 	liveOrder = `
         slot smallint NOT NULL CONSTRAINT {df slot} DEFAULT (CONVERT(int, SUBSTRING(CONVERT(binary(16), NEWID()), 1, 2)) % {slot count}),

@@ -33,8 +33,8 @@ func (a *availability) hooks() chanq.Hooks {
 	}}
 }
 
-// requireAlternating: down and up in turn. Who stops while the database is down is
-// not told that it is up.
+// requireAlternating checks that down and up alternate. A consumer that stops while the database is down is
+// not notified that it is up.
 func (a *availability) requireAlternating(t *testing.T) {
 	t.Helper()
 	a.mu.Lock()
@@ -46,16 +46,16 @@ func (a *availability) requireAlternating(t *testing.T) {
 	}
 }
 
-// longLease is a consumer that knows what became of a settle whose answer was
-// lost: nobody else can have had the message meanwhile.
+// longLease is a consumer that knows the outcome of a settle whose answer was
+// lost: no other consumer can have had the message meanwhile.
 var longLease = chanq.ConsumerConfig{LeaseFor: 20 * time.Second, PollEvery: 20 * time.Millisecond}
 
 // shortLease is a consumer whose leases end soon, so that a claim whose answer was
 // lost is made good within the test.
 var shortLease = chanq.ConsumerConfig{LeaseFor: 400 * time.Millisecond, PollEvery: 20 * time.Millisecond}
 
-// life is messages that end in every way that there is, and what became of
-// each. A body says how its message ends.
+// life has messages that end in every possible way, and the outcome of
+// each. A body has the way in which its message ends.
 type life struct {
 	t        *testing.T
 	ctx      context.Context
@@ -64,7 +64,7 @@ type life struct {
 
 	mu        sync.Mutex
 	confirmed map[string]bool // in the database for good
-	gave      map[string]bool // given back once, confirmed
+	gave      map[string]bool // released once, confirmed
 }
 
 func newLife(t *testing.T, ctx context.Context) *life {
@@ -151,7 +151,7 @@ func (l *life) settle(lease *chanq.Lease[string]) int {
 	return len(l.confirmed)
 }
 
-// requireEnded looks into the database: the buried are dead, and nothing else
+// requireEnded checks the database: the dead-lettered messages are there, and nothing else
 // is left.
 func (l *life) requireEnded(q *chanq.Queue[string]) {
 	l.t.Helper()
@@ -196,7 +196,7 @@ func oneLife(t *testing.T, rcsi bool, f mssqltest.Fault) {
 	seen.requireAlternating(t)
 }
 
-func TestNothingIsLostWhateverFailsAndWhenever(t *testing.T) {
+func TestNothingIsLostAfterAnyFaultAtAnyStatement(t *testing.T) {
 	t.Parallel()
 	faults := []struct {
 		name  string

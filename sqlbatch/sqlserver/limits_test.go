@@ -18,21 +18,21 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-func TestEnqueueKeepsToTheParameterLimit(t *testing.T) {
+func TestEnqueueRespectsTheParameterLimit(t *testing.T) {
 	q := sqlserver.Dialect.Queue(suite.Orders)
 	rows := make([]sqlbatch.Row, sqlserver.Dialect.Traits().EnqueueRows)
 	require.LessOrEqual(t, len(q.Enqueue(rows).Args)-2, 2098)
 	require.LessOrEqual(t, len(q.EnqueueNew(rows).Args)-2, 2098)
 }
 
-func TestEnqueueHasTenRungs(t *testing.T) {
+func TestEnqueueHasTenSizes(t *testing.T) {
 	q := sqlserver.Dialect.Queue(suite.Orders)
 	texts := map[string]int{}
 	for n := 1; n <= 512; n++ {
 		s := q.Enqueue(make([]sqlbatch.Row, n))
 		slots := (len(s.Args) - 2) / 4
 		require.GreaterOrEqual(t, slots, n)
-		require.Less(t, slots, 2*n, "the smallest rung that holds %d rows", n)
+		require.Less(t, slots, 2*n, "the smallest size that holds %d rows", n)
 		texts[s.Args[0].(string)] = slots
 	}
 	require.Len(t, texts, 10)
@@ -72,13 +72,13 @@ func TestClaimIsBounded(t *testing.T) {
 	require.Equal(t, int32(1000), s.Args[2].(sql.NamedArg).Value)
 }
 
-func TestMembersNamesFitTheirColumns(t *testing.T) {
+func TestConsumerNamesFitTheirColumns(t *testing.T) {
 	s := sqlserver.Dialect.Queue(suite.Orders).Join(sqlbatch.Member{Name: strings.Repeat("😀", 150), Host: "h\xff"})
 	require.Len(t, utf16.Encode([]rune(s.Args[3].(sql.NamedArg).Value.(string))), 200)
 	require.Equal(t, "h\uFFFD", s.Args[4].(sql.NamedArg).Value)
 }
 
-func TestWindowsReachAsFarAsTheCalendar(t *testing.T) {
+func TestWindowsCoverTheCalendar(t *testing.T) {
 	q := sqlserver.Dialect.Queue(suite.Orders)
 	day := int64(24 * time.Hour / time.Millisecond)
 	require.Equal(t, []any{
@@ -100,7 +100,7 @@ func TestLeasesOfMonthsFitAnInt(t *testing.T) {
 }
 
 // One plan per statement: whatever the values, a queue sends eighty pairs of text
-// and declaration, of which twenty are the rungs of the two enqueues.
+// and declaration, of which twenty are the sizes of the two enqueues.
 func TestTextsDoNotDependOnValues(t *testing.T) {
 	q := sqlserver.Dialect.Queue(suite.Orders)
 	known, kinds := map[serverText]bool{}, map[string]string{}
@@ -162,7 +162,7 @@ func TestTextsDoNotDependOnValues(t *testing.T) {
 	})
 }
 
-func TestNamesFitWhateverTheirLength(t *testing.T) {
+func TestNamesOfAnyLengthFit(t *testing.T) {
 	longest := sqlbatch.Names{Schema: strings.Repeat("]", 63), Queue: strings.Repeat("q", sqlbatch.MaxName)}
 	require.NoError(t, sqlbatch.CheckNames(longest))
 	for name, call := range suite.Calls(sqlserver.Dialect.Queue(longest), "a") {
@@ -201,7 +201,7 @@ func TestObjectsOfTwoQueuesDiffer(t *testing.T) {
 	}
 }
 
-func TestMigrationsLookBeforeTheyMake(t *testing.T) {
+func TestMigrationsCheckBeforeTheyCreate(t *testing.T) {
 	migrations := sqlserver.Dialect.Migrations(suite.Orders)
 	require.Equal(t, sqlbatch.Version, migrations[len(migrations)-1].Number)
 	for _, m := range migrations {

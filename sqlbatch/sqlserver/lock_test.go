@@ -23,7 +23,7 @@ import (
 )
 
 // eachSetting runs a test with READ_COMMITTED_SNAPSHOT off and on. The server's
-// clock stands still, so nothing that waits for a lock is ended by time.
+// clock is stopped, so no wait for a lock times out.
 func eachSetting(t *testing.T, test func(t *testing.T, ctx context.Context, q *queue, orders *chanq.Queue[int])) {
 	t.Parallel()
 	for _, rcsi := range []bool{false, true} {
@@ -179,9 +179,9 @@ func TestAClaimOfAThousandRowsTakesNoTableLock(t *testing.T) {
 	}
 	claim()
 	touchAll()
-	require.Zero(t, q.Engine().Escalations(), "whoever writes")
+	require.Zero(t, q.Engine().Escalations(), "for any writer")
 
-	// That is the table's setting; a claim is under the threshold besides.
+	// That is the table's setting; in addition a claim is below the threshold.
 	_, err := q.DB().ExecContext(ctx, "ALTER TABLE dbo.chanq_orders SET (LOCK_ESCALATION = TABLE)")
 	require.NoError(t, err)
 	claim()
@@ -191,7 +191,7 @@ func TestAClaimOfAThousandRowsTakesNoTableLock(t *testing.T) {
 }
 
 // What a claim walks past is leased, and its holders settle and extend it meanwhile.
-func TestAClaimKeepsNoLockOnWhatItWalksPast(t *testing.T) {
+func TestAClaimKeepsNoLockOnRowsThatItSkips(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		for name := range suite.Settles(q.Queue) {
 			passed := q.leased(5)
@@ -217,8 +217,8 @@ func TestAClaimKeepsNoLockOnWhatItWalksPast(t *testing.T) {
 	})
 }
 
-// Each claim that runs beside others takes its own, and each message is taken once.
-func TestClaimsAndSettlesBesideEachOtherDoNotDeadlock(t *testing.T) {
+// Concurrent claims take different messages, and each message is taken once.
+func TestConcurrentClaimsAndSettlesDoNotDeadlock(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		const claimers, messages = 4, 600
 		for range messages / 100 {
@@ -277,7 +277,7 @@ func TestSettlesOfTheSameRowsInAnyOrderDoNotDeadlock(t *testing.T) {
 		for i, it := range items {
 			backwards[len(items)-1-i] = it
 		}
-		// Somebody holds the row in the middle, so that each settle, in a transaction of
+		// Another transaction holds the row in the middle, so that each settle, in a transaction of
 		// the caller where it waits, stops there with what it has locked so far.
 		middle := begin(t, ctx, q)
 		_, err := middle.ExecContext(ctx, "UPDATE dbo.chanq_orders SET last_error = NULL WHERE id = @p1", items[4].ID[:])
@@ -327,7 +327,7 @@ func TestADeadlockWithTheApplicationCostsARepetition(t *testing.T) {
 
 // Each statement for the dead locks a row by its key first, and its entries in the other indexes after that. So it passes over a row of
 // which only the key is locked, and holds nothing that the holder of the key needs.
-func TestStatementsForTheDeadPassOverARowWhoseKeyIsLocked(t *testing.T) {
+func TestStatementsForDeadMessagesSkipARowWithALockedKey(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		dead := q.leased(4)
 		q.rows(suite.Settles(q.Queue, dead...)["bury"])
@@ -378,7 +378,7 @@ func TestASampleIsAddedAsAWhole(t *testing.T) {
 	})
 }
 
-// empty asks, and so returns at once: the server's clock stands still, and no wait for a lock would end.
+// empty reports whether the queue is empty. It returns at once: the server's clock is stopped, and no wait for a lock would end.
 func (q *queue) empty() bool {
 	q.t.Helper()
 	rows := q.rows(q.Empty())
@@ -387,7 +387,7 @@ func (q *queue) empty() bool {
 	return rows[0][0] == int64(1)
 }
 
-func TestNothingThatIsNotCommittedMakesAQueueEmpty(t *testing.T) {
+func TestAnUncommittedDeleteDoesNotMakeAQueueEmpty(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		require.True(t, q.empty())
 		for name := range suite.Settles(q.Queue) {
@@ -466,7 +466,7 @@ func (q *queue) beforeLine(begins string, what func() error) {
 }
 
 // Purges, trims and redrives by time pass over a dead message that a redrive by ID has locked, and keep no lock that it needs.
-func TestWhatPassesOverTheDeadDeadlocksWithNoRedrive(t *testing.T) {
+func TestPurgesAndTrimsDoNotDeadlockWithRedrives(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		for name, st := range map[string]sqlbatch.Statement{
 			"purge":   q.Purge(sqlbatch.Dead, 10, sqlbatch.Window{}),

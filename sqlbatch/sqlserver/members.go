@@ -8,13 +8,13 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// joinText seeks the key of the table of members and writes one row of it. Two
-// members have two rows, so that two Joins never wait for each other; somebody
-// else who has the row locked is waited for no longer than LockWait.
+// joinText seeks the key of the table of consumers and writes one row of it. Two
+// consumers have two rows, so that two Joins never wait for each other. It waits at most
+// LockWait for another transaction that has the row locked.
 //
-// A member that comes, not one that stays, takes away those that have been gone for
-// a day: it reads the table, which is as long as there were members in a day, and
-// skips the rows that others have locked.
+// A consumer that joins, not one that stays, deletes consumers that have been gone for
+// a day: it reads the table, which has the consumers of one day, and
+// skips the rows that other transactions have locked.
 const joinText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @until datetime2(3) = DATEADD(millisecond, @for_ms, DATEADD(day, @for_days, @now));
 UPDATE {members} WITH (ROWLOCK)
@@ -53,8 +53,8 @@ func (q *queue) Leave(id [16]byte) sqlbatch.Statement {
 	return call(q.leave, "@id binary(16)", sql.Named("id", id[:]))
 }
 
-// membersText reads the whole table, and waits for a member that is being written
-// rather than leave it out.
+// membersText reads the whole table. It waits for a row that is being written
+// and does not leave it out.
 const membersText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 SELECT m.id, m.name, m.host, m.process,
        DATEDIFF_BIG(millisecond, '19700101', m.since) AS since,

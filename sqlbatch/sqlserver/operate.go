@@ -89,7 +89,7 @@ func (q *queue) Cancel(ids [][16]byte) sqlbatch.Statement {
 // A step begins where the one before it ended, of live ones in their priority, so that it
 // walks neither over the ghosts that that one left behind nor over what it passed. Of live
 // ones, what came to its state later than the first step began (@before) stays: due later,
-// sent later, or claimed later, which the fence tells (see FenceBits).
+// sent later, or claimed later, according to the fence (see FenceBits).
 var purgeTexts = map[sqlbatch.State]string{
 	sqlbatch.Ready: purgeOpen + `DECLARE @last datetime2(3) = CASE WHEN @before <= @now THEN DATEADD(millisecond, -1, @before) ELSE @now END;
 ` + purgeLive + ` AND i.due_at <= @last AND i.lease_until <= @now AND u.due_at <= @last AND u.lease_until <= @now` + purgeEnd,
@@ -338,7 +338,7 @@ const queuesText = session + `SELECT s.name FROM {queues} AS s ORDER BY s.name;
 func (q *queue) Queues() sqlbatch.Statement { return call(q.queues, "") }
 
 // lockText takes an X lock on each table until the end of the transaction (HOLDLOCK). It
-// waits for every transaction that has touched one, an open SendTx too, and all others
+// waits for every transaction that has touched one, including an open SendTx, and all others
 // wait for it.
 const lockText = session + `SELECT TOP (1) l.id FROM {live} AS l WITH (TABLOCKX, HOLDLOCK);
 SELECT TOP (1) d.id FROM {dead} AS d WITH (TABLOCKX, HOLDLOCK);

@@ -16,7 +16,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// ordered is an ordered queue, and a member that owns all of its slots.
+// ordered is an ordered queue, and a consumer that owns all of its slots.
 type ordered struct {
 	*queue
 	member [16]byte
@@ -60,7 +60,7 @@ func (q *ordered) line(on testdb.Runner, st sqlbatch.Queue, slot int, key string
 	require.NoError(q.t, err)
 }
 
-// eachReading runs a test with READ_COMMITTED_SNAPSHOT off and on, beside a clock that goes.
+// eachReading runs a test with READ_COMMITTED_SNAPSHOT off and on, with a running clock.
 func eachReading(t *testing.T, slots int, test func(t *testing.T, q *ordered)) {
 	t.Parallel()
 	for _, rcsi := range []bool{false, true} {
@@ -71,7 +71,7 @@ func eachReading(t *testing.T, slots int, test func(t *testing.T, q *ordered)) {
 }
 
 // What a read touches does not grow with what waits behind its rows, nor with the ghosts that lie before it.
-func TestAReadReadsNoMoreKeysWhateverTheBacklog(t *testing.T) {
+func TestTheKeysReadByAReadDoNotDependOnTheBacklog(t *testing.T) {
 	t.Parallel()
 	const rows = 64
 	keys := map[string]int64{}

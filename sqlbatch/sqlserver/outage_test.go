@@ -179,11 +179,11 @@ func TestAFailoverInTheMiddleLosesNothing(t *testing.T) {
 			f.srv.Failover(t, 200*time.Millisecond)
 		})
 		f.run(n)
-		require.NotEmpty(t, f.seen.events["consumer"], "the consumer's hook was told")
+		require.NotEmpty(t, f.seen.events["consumer"], "the consumer's hook was called")
 	})
 }
 
-func TestAServerThatIsTooSlowIsAskedAgain(t *testing.T) {
+func TestAStatementThatTimesOutIsRepeated(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []mssqltest.Kind{mssqltest.Enqueue, mssqltest.Claim, mssqltest.Ack} {
 		t.Run(string(kind), func(t *testing.T) {
@@ -202,7 +202,7 @@ func TestAServerThatIsTooSlowIsAskedAgain(t *testing.T) {
 	}
 }
 
-func TestAConnectionThatHangsHoldsUpNothingElse(t *testing.T) {
+func TestAHungConnectionDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		f := newTraffic(t, 2*testdb.Patience)
@@ -217,7 +217,7 @@ func TestAConnectionThatHangsHoldsUpNothingElse(t *testing.T) {
 }
 
 // The rows of a statement may arrive before the error that undoes it.
-func TestATrimThatWasUndoneIsMadeAgain(t *testing.T) {
+func TestATrimThatWasUndoneIsRepeated(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		ctx := testdb.Soon(t)

@@ -124,7 +124,7 @@ type texts []byte
 func (t *texts) add(list []byte, s string) []byte {
 	start := len(*t)
 	// A run of invalid bytes is one character before the text is cut, which would
-	// otherwise look for the beginning of a character in vain.
+	// otherwise find no beginning of a character.
 	for _, r := range build.Cut(strings.ToValidUTF8(s, "\uFFFD")) {
 		if a, b := utf16.EncodeRune(r); a != utf8.RuneError {
 			*t = binary.LittleEndian.AppendUint16(*t, uint16(a))

@@ -15,7 +15,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-func TestProblemsAreToldApart(t *testing.T) {
+func TestProblemsAreDistinguished(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
 	s := mssqltest.Start(t, mssqltest.Options{})
@@ -34,12 +34,12 @@ func TestProblemsAreToldApart(t *testing.T) {
 	testdb.MigrateTables(t, sqlserver.Dialect, q.DB(), suite.Orders)
 	require.Empty(t, q.rows(q.Problems()))
 	exec("ALTER DATABASE CURRENT SET DELAYED_DURABILITY = ALLOWED")
-	require.Empty(t, q.rows(q.Problems()), "who asks for it decides")
+	require.Empty(t, q.rows(q.Problems()), "the application has chosen it")
 	exec("ALTER DATABASE CURRENT SET DELAYED_DURABILITY = FORCED")
 	require.Equal(t, [][]any{{sqlbatch.ProblemDurability, "DELAYED_DURABILITY = FORCED"}}, q.rows(q.Problems()))
 }
 
-func TestAMemberThatIsLockedHoldsUpNoOtherAndItselfNotForLong(t *testing.T) {
+func TestALockedConsumerRowDelaysNoOtherConsumer(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		held := sqlbatch.Member{ID: [16]byte{1}, Name: "held", For: time.Minute}
 		q.exec(q.Join(held))

@@ -32,8 +32,8 @@ func FuzzQuoting(f *testing.F) {
 	})
 }
 
-// requireSchemaQuoted checks that a statement says the same with any schema, save
-// for that one name.
+// requireSchemaQuoted checks that a statement is the same with any schema, except
+// for that name.
 func requireSchemaQuoted(t *testing.T, schema string) {
 	t.Helper()
 	n := sqlbatch.Names{Schema: schema, Queue: "orders"}

@@ -240,8 +240,8 @@ END;
 ` + readClose("CONVERT(bigint, -1)", "@end")
 }
 
-// fetchText finds the rows of a list by the clustered key. It passes over locked rows, and then looks once more for each message
-// that it has not found, without waiting: error 1222 says that its row is locked. A row that is gone is neither found nor locked.
+// fetchText finds the rows of a list by the clustered key. It skips locked rows, and then looks once more for each message
+// that it has not found, without waiting: error 1222 means that its row is locked. A row that is gone is neither found nor locked.
 // XACT_ABORT is off for TRY.
 func fetchText(given, locked string) string {
 	return readOpen + `DECLARE @asked TABLE (id binary(16) NOT NULL PRIMARY KEY CLUSTERED);
@@ -283,7 +283,7 @@ FROM @locked AS l;
 ` + readClose("CONVERT(bigint, 0)", "CONVERT(bigint, 0)")
 }
 
-// nextMissing is the least id of the list that was not found and not asked for.
+// nextMissing is the least id of the list that was not found and not yet looked for.
 const nextMissing = `(
         SELECT MIN(a.id)
         ` + fromIDs + `WHERE NOT EXISTS (SELECT 1 FROM @rows AS r WHERE r.id = a.id) AND NOT EXISTS (SELECT 1 FROM @asked AS k WHERE k.id = a.id));

@@ -50,8 +50,8 @@ OUTPUT deleted.id, deleted.fence
 		"deleted.fence + 1,", of("deleted.", fenceAfter)+",", "deleted.attempts - a.refund", of("deleted.", written)+" - a.refund", fromBuries, buriesWithFences,
 	).Replace(buryText)
 
-	// No lease ends after the membership, so that no lease of a former owner runs when another consumer takes the slot. Of a
-	// member without a row it is the end that it has.
+	// No lease ends after the membership, so that no lease of a former owner runs when another consumer takes the slot. The
+	// lease of a consumer without a row keeps its end.
 	orderedExtendText = settling + `DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, SYSUTCDATETIME()));
 UPDATE q
 SET lease_until = CASE WHEN g.until < ` + extended + ` THEN g.until

@@ -25,7 +25,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// What the owners of slots read, beside transactions that are open.
+// The reads of owners of slots during open transactions.
 
 // owned are slots with their fences.
 func (q *ordered) owned(slots ...int) (list []sqlbatch.OwnedSlot) {
@@ -120,7 +120,7 @@ func (q *ordered) clear() {
 // Each disturbance is a transaction on slot 0, whose message 1 is committed; message 2 is in slot 1, and 3 is dead, in slot 0. A read
 // of slot 0 waits for a delete, and returns a message that was sent or changed as a locked one. A read of slot 1 meets neither. A read after the end of the transaction has
 // what was committed then.
-func TestAReadMissesNoRowOfATransactionThatIsOpen(t *testing.T) {
+func TestAReadMissesNoRowOfAnOpenTransaction(t *testing.T) {
 	for name, disturbance := range map[string]struct {
 		begin                 func(q *ordered, tx *sql.Tx)
 		committed, rolledBack []byte
@@ -186,7 +186,7 @@ func (q *ordered) eachWay(test func(slots ...int)) {
 }
 
 // Slot 1 belongs to another consumer.
-func TestAReadPassesOverLockedRowsAndNotOverWhatIsBeingDeleted(t *testing.T) {
+func TestAReadSkipsLockedRowsButNotRowsBeingDeleted(t *testing.T) {
 	eachReading(t, 3, func(t *testing.T, q *ordered) {
 		q.eachWay(func(slots ...int) {
 			q.clear()
@@ -227,7 +227,7 @@ func TestAReadPassesOverLockedRowsAndNotOverWhatIsBeingDeleted(t *testing.T) {
 }
 
 // The columns of a locked row are those by which it is known: the others may be old, or not committed.
-func TestALockedRowHasItsPlace(t *testing.T) {
+func TestALockedRowHasItsColumnsOfOrder(t *testing.T) {
 	eachReading(t, 3, func(t *testing.T, q *ordered) {
 		q.eachWay(func(slots ...int) {
 			q.clear()
@@ -296,7 +296,7 @@ func TestAReadOfManyLockedRowsIsCut(t *testing.T) {
 }
 
 // A row that is locked when its entry was read, and then deleted, is not found by the dirty read. It is absent only if the delete is committed.
-func TestARowThatIsDeletedDuringAReadIsNotLeftOut(t *testing.T) {
+func TestARowWhoseDeleteIsOpenDuringAReadIsNotLeftOut(t *testing.T) {
 	eachReading(t, 3, func(t *testing.T, q *ordered) {
 		q.eachWay(func(slots ...int) {
 			for _, ends := range []string{"committed", "rolled back", "rolled back at once"} {
@@ -457,7 +457,7 @@ func TestAReadWithoutAWatermarkReturnsTheRows(t *testing.T) {
 
 // [dbo] and [DBO] are one schema by the collation of the database, and have one lock of senders: there is no watermark while a sender
 // that writes it in another way is between its draw and its insert.
-func TestTheLockOfSendersHasOneNameHoweverTheSchemaIsWritten(t *testing.T) {
+func TestTheLockOfSendersHasOneNameForAllSpellingsOfTheSchema(t *testing.T) {
 	eachReading(t, 1, func(t *testing.T, q *ordered) {
 		other := sqlserver.Dialect.Queue(sqlbatch.Names{Schema: "DBO", Queue: "orders", Slots: 1})
 		var drawn int64
@@ -474,8 +474,8 @@ func TestTheLockOfSendersHasOneNameHoweverTheSchemaIsWritten(t *testing.T) {
 	})
 }
 
-// A look tells locked rows from rows that are gone, and a fetch passes over the first.
-func TestALookTellsLockedFromAbsent(t *testing.T) {
+// A look distinguishes locked rows from rows that are gone, and a fetch skips locked rows.
+func TestALookDistinguishesLockedFromAbsentRows(t *testing.T) {
 	eachReading(t, 1, func(t *testing.T, q *ordered) {
 		q.line(q.DB(), q.Queue, 0, "a", 4)
 		items := q.itemOf(0)
@@ -503,7 +503,7 @@ func TestALookTellsLockedFromAbsent(t *testing.T) {
 }
 
 // What a sender or a settle may wait for is one entry or one row under a read, and nothing that the read has passed.
-func TestAReadHoldsOneRowAtATime(t *testing.T) {
+func TestAReadLocksOneRowAtATime(t *testing.T) {
 	t.Parallel()
 	for _, rcsi := range []bool{false, true} {
 		t.Run(fmt.Sprintf("snapshots=%v", rcsi), func(t *testing.T) {
@@ -670,9 +670,9 @@ func (d *disturbed) act() {
 	d.open = append(d.open, c)
 }
 
-// TestAReadHasEachMessageThatWasThereAllTheTime: between the statements of a read, transactions begin, commit and roll back. A message is there from
+// TestAReadReturnsEachMessageThatWasThereThroughout: between the statements of a read, transactions begin, commit and roll back. A message is there from
 // its INSERT on, committed or not, until a delete commits or its INSERT is rolled back.
-func TestAReadHasEachMessageThatWasThereAllTheTime(t *testing.T) {
+func TestAReadReturnsEachMessageThatWasThereThroughout(t *testing.T) {
 	for _, versions := range []bool{false, true} {
 		t.Run(fmt.Sprintf("READ_COMMITTED_SNAPSHOT=%t", versions), func(t *testing.T) {
 			t.Parallel()

@@ -37,7 +37,7 @@ func rightsScript(t *testing.T) (before, after, ordered string) {
 	return before, "-- Part 2" + after, "-- Part 3" + ordered
 }
 
-// member makes a login that has a role, and a pool of it. The roles are there.
+// member creates a login with an existing role, and a pool for it.
 func member(t *testing.T, ctx context.Context, s *mssqltest.Server, role string) *sql.DB {
 	t.Helper()
 	_, err := s.DB().ExecContext(ctx, "CREATE LOGIN "+role+"_app WITH PASSWORD = 'pw'; CREATE USER "+role+"_app FOR LOGIN "+role+"_app; ALTER ROLE "+role+" ADD MEMBER "+role+"_app;")
@@ -48,8 +48,8 @@ func member(t *testing.T, ctx context.Context, s *mssqltest.Server, role string)
 	return connect(t, dsn.String())
 }
 
-// login makes a pool of a member of a role, with the rights that the script gives
-// once the queue is there.
+// login creates a pool for a member of a role, with the permissions that the script grants
+// when the queue exists.
 func login(t *testing.T, ctx context.Context, q *queue, role string) *sql.DB {
 	t.Helper()
 	before, after, _ := rightsScript(t)
@@ -69,7 +69,7 @@ func requireRefused(t *testing.T, want int32, err error) {
 	require.Equal(t, want, e.Number)
 }
 
-func TestTheDocumentedRightsOfAProducerSuffice(t *testing.T) {
+func TestTheDocumentedPermissionsOfAProducerSuffice(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
 	q := newQueue(t, mssqltest.Options{})
@@ -115,7 +115,7 @@ func TestTheDocumentedRightsOfAProducerSuffice(t *testing.T) {
 	requireRefused(t, 262, err)
 }
 
-func TestTheDocumentedRightsOfAConsumerSuffice(t *testing.T) {
+func TestTheDocumentedPermissionsOfAConsumerSuffice(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
 	q := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}})
@@ -156,7 +156,7 @@ func TestTheDocumentedRightsOfAConsumerSuffice(t *testing.T) {
 	requireRefused(t, 262, err)
 }
 
-func TestTheDocumentedRightsOfAMigratorSuffice(t *testing.T) {
+func TestTheDocumentedPermissionsOfAMigratorSuffice(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
 	s := mssqltest.Start(t, mssqltest.Options{})
@@ -172,7 +172,7 @@ func TestTheDocumentedRightsOfAMigratorSuffice(t *testing.T) {
 	requireRefused(t, 229, err)
 }
 
-func TestTheDocumentedRightsOfAnOperatorSuffice(t *testing.T) {
+func TestTheDocumentedPermissionsOfAnOperatorSuffice(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
 	q := newQueue(t, mssqltest.Options{})
@@ -216,7 +216,7 @@ func TestTheDocumentedRightsOfAnOperatorSuffice(t *testing.T) {
 }
 
 // What each statement of an ordered queue needs, role by role.
-func TestTheDocumentedRightsSufficeForAnOrderedQueue(t *testing.T) {
+func TestTheDocumentedPermissionsSufficeForAnOrderedQueue(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
 	s := mssqltest.Start(t, mssqltest.Options{})

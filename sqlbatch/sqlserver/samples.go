@@ -60,7 +60,7 @@ WHERE h.queue = {name} AND h.step = 10 AND h.at = @ten;
 ~COMMIT TRANSACTION;
 `
 
-// countedText is what a Sample of nothing asks: it writes nothing. It is a seek of one key.
+// countedText is the statement of an empty Sample: it writes nothing. It is a seek of one key.
 const countedText = session + `DECLARE @now bigint = DATEDIFF_BIG(millisecond, '19700101', SYSUTCDATETIME());
 SELECT 10 AS step, CASE WHEN EXISTS (
     SELECT 1 FROM {samples} AS h

@@ -56,7 +56,7 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 	return []sqlbatch.Migration{m}
 }
 
-// schemaText says what is missing in words of our own. Making schemas, and
+// schemaText reports what is missing, in its own words. Making schemas, and
 // deciding who owns them, is the DBA's.
 const schemaText = `IF SCHEMA_ID({'schema'}) IS NULL
 BEGIN
@@ -97,7 +97,7 @@ const queuesTableText = `IF OBJECT_ID({'queues'}, N'U') IS NULL
     );
 `
 
-// membersTableText: who consumes, from all queues of the schema.
+// membersTableText: the consumers of all queues of the schema.
 const membersTableText = `IF OBJECT_ID({'members'}, N'U') IS NULL
     CREATE TABLE {members} (
         id binary(16) NOT NULL,
@@ -123,9 +123,9 @@ const membersTableText = `IF OBJECT_ID({'members'}, N'U') IS NULL
 // 12 random bits, and the last 64 bits of a random UUID, whose variant is the
 // same.
 //
-// due_at is a message's place, and lease_until the end of its lease, which has passed
-// where nobody holds it. All that a claim or an extension changes is of fixed width and
-// in no index, so it writes the row where it lies and nothing else.
+// due_at is a message's place, and lease_until the end of its lease, which is in the past
+// if no consumer holds it. All that a claim or an extension changes is of fixed width and
+// in no index, so it writes only the row, in place.
 //
 // STATISTICS_NORECOMPUTE: every plan is pinned by hints, and a table that swings
 // between empty and full would only recompile them. ALLOW_PAGE_LOCKS = OFF:
@@ -189,7 +189,7 @@ IF INDEXPROPERTY(OBJECT_ID({'live'}, N'U'), {'key'}, 'IndexID') IS NULL
 
 // The dead and the done tables are targets of OUTPUT INTO: plain columns, no
 // checks (error 333) and no triggers (331). A table lock, to which many row locks
-// might escalate, would stop those who bury and archive.
+// might escalate, would block buries and archives.
 
 // What each of the two has alone. fingerprint is an integer: eight bytes, which compare fast.
 const (

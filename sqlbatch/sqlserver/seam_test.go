@@ -80,7 +80,7 @@ func (s *seam) send() {
 	s.sendBy(t)
 }
 
-// sendBy sends in a transaction, or in one of its own.
+// sendBy sends in the given transaction, or in a separate one.
 func (s *seam) sendBy(t *sending) {
 	var ns []byte
 	var rows []sqlbatch.Row

@@ -19,7 +19,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// poolWith is connections on which somebody has set an option.
+// poolWith returns a pool of connections with an option set.
 func poolWith(t *testing.T, s *mssqltest.Server, option string) *sql.DB {
 	t.Helper()
 	connector, err := mssql.NewConnector(s.DSN())
@@ -32,7 +32,7 @@ func poolWith(t *testing.T, s *mssqltest.Server, option string) *sql.DB {
 
 // An option that a connector sets must not make a lie of what chanq reports: all
 // of a life over such connections, closed one after the other, is in the database.
-func TestWhateverAConnectorSetsWhatIsReportedIsCommittedAndWhole(t *testing.T) {
+func TestReportedMessagesAreCommittedWithAnyConnectorSettings(t *testing.T) {
 	t.Parallel()
 	for _, option := range []string{"SET IMPLICIT_TRANSACTIONS ON", "SET ANSI_DEFAULTS ON", "SET ROWCOUNT 1", "SET LOCK_TIMEOUT 1", "SET XACT_ABORT OFF"} {
 		t.Run(option, func(t *testing.T) {

@@ -44,9 +44,9 @@ const numbers = `(VALUES (0), (20), (40), (60), (80), (100), (120), (140), (160)
 // when id and fence match; where its entry in IX goes or moves, that gets an X lock
 // after the row. ROWLOCK: a page lock would stop claimers.
 //
-// A statement that stands alone skips the rows that others have locked
-// (READPAST): one row in somebody's open transaction would otherwise hold up a
-// whole group of settles, until their leases end. Look tells later what became of
+// A statement that stands alone skips the rows that other transactions have locked
+// (READPAST): one row in another open transaction would otherwise delay a
+// whole batch of settles, until their leases end. Look finds later the state of
 // it. In a transaction of the caller it waits: there is no later.
 const (
 	joinLease = `INNER JOIN {live} AS q WITH ({past}ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
@@ -169,12 +169,11 @@ OUTPUT deleted.id, deleted.fence
 `
 
 // buryText moves leases to the dead table, as archiveText does. It does not ask
-// for delayed durability: what is set aside with its error should not come back
-// as if nothing had happened.
+// for delayed durability: a dead-lettered message with its error must not be redelivered.
 //
 // An id may be among the dead already: an INSERT that was repeated after an
 // unknown outcome may bring back a message that had died meanwhile. The older
-// copy gives way, or 2627 would keep the new one alive for ever. UPDLOCK in that
+// copy gives way, or 2627 would keep the new one alive permanently. UPDLOCK in that
 // first statement holds the lease until the second moves it.
 const buryText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 ~BEGIN TRANSACTION;

@@ -36,7 +36,7 @@ func hold(t *testing.T, ctx context.Context, q *queue, id [16]byte) *sql.Tx {
 	return tx
 }
 
-func TestASettleLeavesOutTheRowThatSomebodyHasLockedAndNoOther(t *testing.T) {
+func TestASettleLeavesOutOnlyTheLockedRow(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		for name := range suite.Settles(q.Queue) {
 			items := q.leased(5)
@@ -67,7 +67,7 @@ func idsOf(items []sqlbatch.Item) (ids [][16]byte) {
 	return ids
 }
 
-func TestASettleInATransactionOfTheCallerWaitsUnlessItIsToldToSkip(t *testing.T) {
+func TestASettleInACallersTransactionWaitsUnlessItSkipsLocked(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		items := q.leased(3)
 		holder := hold(t, ctx, q, items[1].ID)
@@ -117,7 +117,7 @@ func TestASettleWaitsForAReaderNoLongerThanLockWait(t *testing.T) {
 	}
 }
 
-func TestALookDoesNotWaitEvenForThoseWhoWait(t *testing.T) {
+func TestALookDoesNotWaitForWaitersOfALock(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		items := q.leased(2)
 		require.NoError(t, func() error {
@@ -132,7 +132,7 @@ func TestALookDoesNotWaitEvenForThoseWhoWait(t *testing.T) {
 	})
 }
 
-func TestOpenTransactionsOnTheTableOfQueuesStopNoClaim(t *testing.T) {
+func TestOpenTransactionsOnTheTableOfQueuesDelayNoClaim(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		q.exec(q.Enqueue(makeRows(2, 0)))
 		tx := begin(t, ctx, q)

@@ -7,7 +7,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The statements about who owns the slots of an ordered queue, and their tables.
+// The statements for the owners of the slots of an ordered queue, and their tables.
 
 // slotsTableText: a row is written when its slot changes hands, and at no other time.
 const slotsTableText = `IF OBJECT_ID({'slots'}, N'U') IS NULL
@@ -27,9 +27,9 @@ FROM ` + slotNumbers + `
 WHERE x.i + y.i < {slot count} AND NOT EXISTS (SELECT 1 FROM {slots} AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.queue = {name} AND s.slot = x.i + y.i);
 `
 
-// numbersText: a number is written before it is given, so none comes back after a crash, and
-// current_value is the last that was given. Of a sequence that nobody has drawn from it is the first
-// one that will be: firstNumberText draws that, and leaves it to nobody.
+// numbersText: a number is written before it is drawn, so none is drawn again after a crash, and
+// current_value is the last that was drawn. If none was drawn yet, it is the first
+// that will be: firstNumberText draws that one and does not use it.
 const (
 	numbersText = `IF OBJECT_ID({'numbers'}, N'SO') IS NULL
     CREATE SEQUENCE {numbers} AS bigint START WITH 0 INCREMENT BY 1 MINVALUE 0 MAXVALUE 8796093022207 NO CACHE;
@@ -80,8 +80,8 @@ OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 
 func (q *queue) Slots() sqlbatch.Statement { return q.orderedCall(q.slots, "") }
 
-// takeSlotsText passes over slots that another consumer takes at the same moment. Whose time is over has his own row locked meanwhile, so that he cannot
-// come back between the look and the taking; one that lives waits that long with his heartbeat.
+// takeSlotsText skips slots that another consumer takes at the same moment. The row of a consumer whose membership has ended is locked meanwhile, so
+// that it cannot join again between the read and the change. The heartbeat of a live consumer waits that long.
 const takeSlotsText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @mark bigint = DATEDIFF_BIG(millisecond, '19700101', @now) * 1048576;
 DECLARE @drawn bigint = (` + drawn + ` + 1) * 1048576 - 1;

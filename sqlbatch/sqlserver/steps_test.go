@@ -105,7 +105,7 @@ func TestAStepOfATrimOrARedriveReadsNothingOfTheStepsBefore(t *testing.T) {
 	}
 }
 
-// bury makes leased messages dead.
+// bury dead-letters leased messages.
 func (r *reader) bury(items []sqlbatch.Item) {
 	r.t.Helper()
 	most := sqlserver.Dialect.Traits().BuryItems

@@ -11,58 +11,58 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// A watch is one request for all queues of a process. It takes a chair of each, looks at
-// those until one has something, with a WAITFOR between the looks, gives the chairs back
-// and says what it found. So the server looks, not a client over the network, and no
-// more often than sqlbatch.WatchChairs times for each queue, however many processes idle.
+// A watch is one request for all queues of a process. It takes a listener slot of each, reads
+// them until one has a message, with a WAITFOR between the reads, releases the slots
+// and returns what it found. So the server polls, not a client over the network, and no
+// more often than sqlbatch.WatchListeners times for each queue, for any number of idle processes.
 //
 // Two things that the watch of a peer was blamed for are not so here. It reads, and holds
 // nothing between two looks: no lock, no transaction, no version of a row. And it is not
 // for every process.
 //
 // What stays is the worker thread of the request, which the server may take away when it
-// has too few, and its looks, each of which counts as executions of the statements inside.
+// has too few, and its reads, each of which counts as executions of the statements inside.
 //
-// Application locks of the session are chairs: they need no right and no row, the
-// database knows them from other databases' of the same name, and they end with the
-// session, whoever dies. They are given back by the request that took them, so
-// who stands still keeps a chair until the end of its request and no longer. An error
+// The listener slots are application locks of the session. They need no permission and no row,
+// are separate from those of other databases, and end with the
+// session. They are released by the request that took them, so
+// a stopped process keeps a slot only until the end of its request. An error
 // or an attention ends the request before that: then its session has to be closed.
 //
-// LOCK_TIMEOUT: a look passes over rows that are locked, and waits for nothing but those
-// who change the table itself. They end the request for all of its queues by error 1222.
+// LOCK_TIMEOUT: a read skips locked rows, and waits only for transactions
+// that change the table itself. These end the request for all of its queues with error 1222.
 const watchOpen = settling + `DECLARE @epoch datetime2(3) = '19700101';
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @until datetime2(3) = DATEADD(millisecond, @most_ms, @now);
 DECLARE @late datetime2(3) = DATEADD(millisecond, -{margin}, @now);
 DECLARE @granted int;
-DECLARE @chairs int = 0;
+DECLARE @listeners int = 0;
 DECLARE @any int = 0;
 `
 
-// watchSit takes a chair of the queue, if it is one to look at. @chair is NULL without one.
-// Who has the second chair leaves what it sees to who has the first: it says so only after
-// @after looks more that see something. So a message wakes one process, and another one where that
+// watchAcquire takes a listener slot of the queue, if the queue is to be read. @listener is NULL without one.
+// The session with the second slot leaves messages to the session with the first: it returns only after
+// @after further reads that find one. So a message wakes one process, and another one if that
 // is too slow.
-const watchSit = `DECLARE @chair{i} nvarchar(255);
+const watchAcquire = `DECLARE @listener{i} nvarchar(255);
 DECLARE @after{i} int = 0;
 DECLARE @seen{i} int = 0;
 DECLARE @found{i} int = 0;
 DECLARE @first{i} datetime2(3);
 {head}IF CONVERT(int, SUBSTRING(@queues, {look}, 1)) = 1
 BEGIN
-    SET @chair{i} = {first chair};
-    EXEC @granted = sys.sp_getapplock @Resource = @chair{i}, @LockMode = N'Exclusive', @LockOwner = N'Session', @LockTimeout = 0;
+    SET @listener{i} = {first listener};
+    EXEC @granted = sys.sp_getapplock @Resource = @listener{i}, @LockMode = N'Exclusive', @LockOwner = N'Session', @LockTimeout = 0;
     IF @granted < 0
     BEGIN
-        SET @chair{i} = {second chair};
+        SET @listener{i} = {second listener};
         SET @after{i} = {after};
-        EXEC @granted = sys.sp_getapplock @Resource = @chair{i}, @LockMode = N'Exclusive', @LockOwner = N'Session', @LockTimeout = 0;
+        EXEC @granted = sys.sp_getapplock @Resource = @listener{i}, @LockMode = N'Exclusive', @LockOwner = N'Session', @LockTimeout = 0;
     END;
     IF @granted < 0
-        SET @chair{i} = NULL;
+        SET @listener{i} = NULL;
     IF @granted >= 0
-        SET @chairs = @chairs + 1;
+        SET @listeners = @listeners + 1;
 END;
 `
 
@@ -73,7 +73,7 @@ END;
 // HeadMargin. Between the head and now each look reads again what is leased or locked.
 // Messages that are released to a time before the head are found by rescans of the
 // consumers, not here.
-const watchLook = `    IF @chair{i} IS NOT NULL
+const watchLook = `    IF @listener{i} IS NOT NULL
     BEGIN
         SET @first{i} = (
             SELECT MIN(f.due_at)
@@ -101,10 +101,10 @@ const (
     SET @late = DATEADD(millisecond, -{margin}, @now);
 END;
 `
-	watchRise = `IF @chair{i} IS NOT NULL
-    EXEC @granted = sys.sp_releaseapplock @Resource = @chair{i}, @LockOwner = N'Session';
+	watchRelease = `IF @listener{i} IS NOT NULL
+    EXEC @granted = sys.sp_releaseapplock @Resource = @listener{i}, @LockOwner = N'Session';
 `
-	watchRow = `({i}, CASE WHEN @chair{i} IS NULL THEN 0 ELSE 1 END, @found{i}, DATEDIFF_BIG(millisecond, '19700101', @head{i}))`
+	watchRow = `({i}, CASE WHEN @listener{i} IS NULL THEN 0 ELSE 1 END, @found{i}, DATEDIFF_BIG(millisecond, '19700101', @head{i}))`
 )
 
 // secondAfter looks are time enough for a claim over a network.
@@ -124,13 +124,13 @@ func watchText(queues []sqlbatch.Watched) string {
 		place := strings.NewReplacer("{i}", strconv.Itoa(i), "{look}", strconv.Itoa(watchedBytes*i+1), "{head}", head, "{after}", strconv.Itoa(secondAfter))
 		named := names(w.Names)
 		render := func(template string) string { return named.Replace(place.Replace(template)) }
-		open.WriteString(render(watchSit))
+		open.WriteString(render(watchAcquire))
 		look.WriteString(render(watchLook))
-		rise.WriteString(render(watchRise))
+		rise.WriteString(render(watchRelease))
 		rows[i] = render(watchRow)
 	}
 	always := names(sqlbatch.Names{})
-	return always.Replace(alone(watchOpen)) + open.String() + "WHILE @chairs > 0\nBEGIN\n" + look.String() + always.Replace(watchPause) + rise.String() +
+	return always.Replace(alone(watchOpen)) + open.String() + "WHILE @listeners > 0\nBEGIN\n" + look.String() + always.Replace(watchPause) + rise.String() +
 		"SELECT w.place, w.seated, w.found, w.head\nFROM (VALUES " + strings.Join(rows, ", ") + ") AS w (place, seated, found, head);\n"
 }
 

@@ -19,7 +19,7 @@ import (
 
 const watchStep = 5 * time.Millisecond
 
-// watch is one under way, on a session of its own.
+// watch is a running watch with its session.
 type watch struct {
 	*queue
 	conn  *sql.Conn
@@ -32,7 +32,7 @@ type watched struct {
 	err  error
 }
 
-// session is a connection that nobody else has.
+// session returns a connection that is not shared.
 func (q *queue) session(ctx context.Context) *sql.Conn {
 	q.t.Helper()
 	conn, err := q.DB().Conn(ctx)
@@ -119,7 +119,7 @@ func eachSnapshot(t *testing.T, test func(t *testing.T, ctx context.Context, q *
 	}
 }
 
-func TestAWatchEndsWithTheLookThatSeesAMessage(t *testing.T) {
+func TestAWatchEndsWithTheReadThatFindsAMessage(t *testing.T) {
 	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
 		conn := q.session(ctx)
 		w := q.watch(ctx, conn, time.Second, orders)
@@ -145,7 +145,7 @@ func TestAWatchEndsWithTheLookThatSeesAMessage(t *testing.T) {
 
 // A transaction that is open is passed over, and seen once it is committed, if that
 // is soon.
-func TestAWatchWaitsForNobodyAndSeesWhatIsCommitted(t *testing.T) {
+func TestAWatchNeverBlocksAndFindsCommittedMessages(t *testing.T) {
 	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
 		w := q.watch(ctx, q.session(ctx), time.Second, orders)
 		tx := begin(t, ctx, q)
@@ -166,7 +166,7 @@ func TestAWatchWaitsForNobodyAndSeesWhatIsCommitted(t *testing.T) {
 }
 
 // Another version of it, of before the claim, does not count.
-func TestAWatchPassesOverWhatIsBeingClaimed(t *testing.T) {
+func TestAWatchSkipsMessagesThatAreBeingClaimed(t *testing.T) {
 	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
 		q.exec(q.Enqueue(makeRows(1, 0)))
 		tx := begin(t, ctx, q)
@@ -182,7 +182,7 @@ func TestAWatchPassesOverWhatIsBeingClaimed(t *testing.T) {
 	})
 }
 
-func TestBetweenTwoLooksAWatchHoldsNothingButItsChair(t *testing.T) {
+func TestAWatchHoldsOnlyItsListenerSlotBetweenReads(t *testing.T) {
 	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
 		q.exec(q.Enqueue(makeRows(3, 0)))
 		require.Len(t, q.rows(q.Claim(claimTen)), 3)
@@ -196,11 +196,11 @@ func TestBetweenTwoLooksAWatchHoldsNothingButItsChair(t *testing.T) {
 		}
 		q.Clock().Advance(time.Second)
 		w.result()
-		require.Empty(t, q.Engine().Locks(), "the chair is given back")
+		require.Empty(t, q.Engine().Locks(), "the listener slot is released")
 	})
 }
 
-func TestTwoSessionsWatchAQueueAndNoThird(t *testing.T) {
+func TestAtMostTwoSessionsWatchAQueue(t *testing.T) {
 	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
 		first, second, third := q.session(ctx), q.session(ctx), q.session(ctx)
 		a := q.watch(ctx, first, time.Second, orders)
@@ -224,9 +224,9 @@ func TestTwoSessionsWatchAQueueAndNoThird(t *testing.T) {
 	})
 }
 
-// Whoever dies leaves its chair with its session, and so does who was interrupted: the
+// A process that dies releases its listener slot with its session. So does one that is interrupted: the
 // driver ends the request, and chanq the session.
-func TestAChairEndsWithItsSession(t *testing.T) {
+func TestAListenerSlotEndsWithItsSession(t *testing.T) {
 	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
 		conn := q.session(ctx)
 		interrupted, cancel := context.WithCancel(ctx)
@@ -242,7 +242,7 @@ func TestAChairEndsWithItsSession(t *testing.T) {
 	})
 }
 
-func TestAWatchOfSeveralQueuesSaysWhichHaveSomething(t *testing.T) {
+func TestAWatchOfSeveralQueuesReturnsThoseWithMessages(t *testing.T) {
 	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
 		others := []sqlbatch.Names{{Queue: "a"}, {Queue: "b"}}
 		all := []sqlbatch.Watched{{Names: others[0], Look: true}, {Names: others[1], Look: true}, orders}
@@ -262,17 +262,17 @@ func TestAWatchOfSeveralQueuesSaysWhichHaveSomething(t *testing.T) {
 		w.requireWaiting()
 		held := q.Engine().Locks()
 		require.Len(t, held, 1)
-		require.Regexp(t, `^chanq chair 1 of -?\d+\.a$`, held[0].Resource.App)
+		require.Regexp(t, `^chanq listener 1 of -?\d+\.a$`, held[0].Resource.App)
 		q.Clock().Advance(time.Second)
 		require.Equal(t, [][]any{answer(0, 1, 0), answer(1, 0, 0), answer(2, 0, 0)}, w.result())
 		all[0].Look = false
 		require.Equal(t, [][]any{answer(0, 0, 0), answer(1, 0, 0), answer(2, 0, 0)}, q.watch(ctx, conn, time.Second, all...).result(), "there is nothing to wait for")
 		require.Equal(t, sqlserver.Dialect.Watch(all, watchStep, 0).Args[0], sqlserver.Dialect.Watch([]sqlbatch.Watched{{Names: others[0], Look: true}, all[1], orders}, time.Second, time.Second).Args[0],
-			"one text, whoever is looked for")
+			"one text for any set of queues")
 	})
 }
 
-func TestAPausedQueueEndsNoWatchUntilItGoesOn(t *testing.T) {
+func TestAPausedQueueEndsNoWatchUntilItIsResumed(t *testing.T) {
 	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
 		q.exec(q.Pause("someone", "a test"))
 		q.exec(q.Enqueue(makeRows(1, 0)))
@@ -288,7 +288,7 @@ func TestAPausedQueueEndsNoWatchUntilItGoesOn(t *testing.T) {
 }
 
 // What is leased is walked once. Each look after that reads what came in the last moments.
-func TestAWatchDoesNotWalkAgainOverWhatIsLeased(t *testing.T) {
+func TestAWatchReadsLeasedMessagesOnce(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
 	q := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true, KeepGhosts: true})
@@ -319,7 +319,7 @@ func TestAWatchDoesNotWalkAgainOverWhatIsLeased(t *testing.T) {
 
 // The next request begins a HeadMargin before the first message that may be claimed, or,
 // where there is none, before the last look; and so does one without a head.
-func TestAWatchReturnsWhereTheNextOneBegins(t *testing.T) {
+func TestAWatchReturnsTheStartOfTheNextOne(t *testing.T) {
 	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
 		const margin = int64(sqlbatch.HeadMargin / time.Millisecond)
 		now := func() int64 { return q.Clock().Now().UnixMilli() }
@@ -344,7 +344,7 @@ func TestAWatchReturnsWhereTheNextOneBegins(t *testing.T) {
 		require.Equal(t, first-margin, head)
 		found, again := look(head)
 		require.EqualValues(t, 1, found)
-		require.Equal(t, head, again, "nobody has claimed it")
+		require.Equal(t, head, again, "it was not claimed")
 		found, _ = look(0)
 		require.Zero(t, found, "it looks for what comes from now on")
 
@@ -366,7 +366,7 @@ func TestAWatchReturnsWhereTheNextOneBegins(t *testing.T) {
 	})
 }
 
-func TestAWatchSeesWhatFallsDue(t *testing.T) {
+func TestAWatchFindsMessagesThatBecomeDue(t *testing.T) {
 	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
 		later := makeRows(1, 0)
 		later[0].Delay = 3 * watchStep
@@ -380,8 +380,8 @@ func TestAWatchSeesWhatFallsDue(t *testing.T) {
 	})
 }
 
-// Who changes the table itself has it alone. The watch does not wait for that.
-func TestAWatchFailsSoonWhereTheTableIsLocked(t *testing.T) {
+// A change of the table itself has an exclusive lock. The watch does not wait for it.
+func TestAWatchFailsSoonIfTheTableIsLocked(t *testing.T) {
 	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
 		tx := begin(t, ctx, q)
 		_, err := tx.ExecContext(ctx, "ALTER TABLE dbo.chanq_orders SET (LOCK_ESCALATION = DISABLE)")

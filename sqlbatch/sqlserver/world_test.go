@@ -19,7 +19,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// queue is chanq's own SQL against a stand-in.
+// queue is chanq's own SQL against an emulator.
 type queue struct {
 	sqlbatch.Queue
 	*mssqltest.Server
@@ -47,7 +47,7 @@ func connect(t *testing.T, dsn string) *sql.DB {
 	return db
 }
 
-// Clock is the server's, not the statement that asks for it.
+// Clock is the server's clock, not the statement that reads it.
 func (q *queue) Clock() *engine.ManualClock { return q.Server.Clock() }
 
 func (q *queue) exec(st sqlbatch.Statement) {

@@ -13,10 +13,10 @@ type Cost struct {
 	Allocs     float64
 }
 
-// Of runs f after a garbage collection and says what it cost; statements is a
+// Of runs f after a garbage collection and returns its cost; statements is a
 // count so far.
 func Of(statements func() int64, f func() error) (c Cost, err error) {
-	runtime.GC() // what came before is garbage of nobody measured
+	runtime.GC() // earlier garbage is not part of the measurement
 	var before, after runtime.MemStats
 	asked := statements()
 	runtime.ReadMemStats(&before)

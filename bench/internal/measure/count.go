@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// Counter counts what a driver is asked to do: one for each execution of a
+// Counter counts the work of a driver: one for each execution of a
 // statement and for each begin and end of a transaction. Preparing is not
 // counted, since it happens once for each text. It costs one atomic addition a
 // statement, nothing a row, so that it stays on in timed runs.
@@ -24,7 +24,7 @@ func (c *Counter) Statements() int64 {
 	return c.statements.Load()
 }
 
-// Add counts one. It is for a driver that tells by itself of what it is asked.
+// Add counts one. It is for a driver that reports its statements itself.
 func (c *Counter) Add(text string) {
 	c.statements.Add(1)
 	if heard := c.heard.Load(); heard != nil {
@@ -32,7 +32,7 @@ func (c *Counter) Add(text string) {
 	}
 }
 
-// Heard has f called with the text of each statement that Add counts from now on, by whoever
+// Heard makes Add call f with the text of each statement from now on, in the goroutine that
 // runs it.
 func (c *Counter) Heard(f func(text string)) { c.heard.Store(&f) }
 
@@ -56,7 +56,7 @@ func (c dsnConnector) Connect(context.Context) (driver.Conn, error) { return c.d
 func (c dsnConnector) Driver() driver.Driver                        { return c.driver }
 
 type countingConnector struct {
-	driver.Connector // its Driver tells libraries the dialect
+	driver.Connector // libraries derive the dialect from its Driver
 	counter          *Counter
 }
 
@@ -76,8 +76,8 @@ func (c *countingConnector) Close() error {
 	return nil
 }
 
-// countingConn passes every optional interface on, and says what database/sql
-// takes for "not implemented" where the driver has none.
+// countingConn passes every optional interface on, and returns what database/sql
+// takes for "not implemented" if the driver has none.
 type countingConn struct {
 	driver.Conn
 	counter *Counter

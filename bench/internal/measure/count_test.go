@@ -8,7 +8,7 @@ import (
 	driver "modernc.org/sqlite"
 )
 
-func TestStatementsAreCountedHoweverTheyAreRun(t *testing.T) {
+func TestStatementsOfEveryKindAreCounted(t *testing.T) {
 	ctx := t.Context()
 	counter := &Counter{}
 	db := sql.OpenDB(counter.DSN(&driver.Driver{}, "file:"+t.TempDir()+"/x.db"))

@@ -21,7 +21,7 @@ func (g Gap) String() string { return fmt.Sprintf("%v-%v", g.Low, g.High) }
 // next jitters, so that no poll is in step with the sender.
 func (g Gap) next() time.Duration { return g.Low + rand.N(g.High-g.Low+1) }
 
-// AtGaps calls send after one gap and another for about a time, at least once, and says
+// AtGaps calls send after one gap and another for about a time, at least once, and returns
 // how often.
 func AtGaps(ctx context.Context, g Gap, length time.Duration, send func(now time.Time) error) (n int, err error) {
 	for began := time.Now(); n == 0 || time.Since(began) < length; n++ {
@@ -47,8 +47,8 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Slept sums up the rounds of messages to sleepers: latencies of all of them together, in
-// ms, and medians of what was counted.
+// Slept sums up the rounds of messages to idle consumers: latencies of all of them together, in
+// ms, and medians of the counts.
 type Slept struct {
 	Name, Gap                                string
 	Sleepers, N, Connections                 int
@@ -56,7 +56,7 @@ type Slept struct {
 	StatementsPerMessage, IdleStatementsPerS float64
 }
 
-// SleptOf are the ways in which sleepers were measured, in their order.
+// SleptOf returns the ways in which idle consumers were measured, in their order.
 func SleptOf(results []Result) (all []Slept) {
 	type way struct {
 		name, gap string
@@ -83,7 +83,7 @@ func SleptOf(results []Result) (all []Slept) {
 	return all
 }
 
-// sleeper is who slept: chanq polls where it has no notifier.
+// sleeper names the idle system: chanq polls without a notifier.
 func (r Result) sleeper() string {
 	name := r.Engine + " " + r.Strategy
 	if r.Notifier {
@@ -98,7 +98,7 @@ func (r Result) sleeper() string {
 // SleptTable has a row for each.
 func SleptTable(title string, all []Slept) Table {
 	t := Table{Title: title, Head: []string{
-		"", "sleepers", "gaps", "messages", "p50 ms", "p99 ms", "slowest ms", "one commit ms", "statements/message", "idle statements/s", "connections",
+		"", "idle consumers", "gaps", "messages", "p50 ms", "p99 ms", "slowest ms", "one commit ms", "statements/message", "idle statements/s", "connections",
 	}}
 	known := func(v float64) string {
 		if v <= 0 {

@@ -37,8 +37,8 @@ func TestAHistogramKnowsItsQuantiles(t *testing.T) {
 	require.InEpsilon(t, 500, h.Quantile(0.5), 0.06)
 }
 
-// What is due while a sender is held up is sent late and says so.
-func TestMessagesAreDueAtTheirRateWhateverBecomesOfThoseBefore(t *testing.T) {
+// A message that is due while a sender is delayed is sent late with its due time.
+func TestMessagesAreDueAtTheirRateDespiteDelaysBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var late []time.Duration

@@ -1,6 +1,6 @@
 // Package measure is what the programs that measure chanq have in common: what a
-// phase cost, what a driver was asked for, messages at a rate, and results with
-// their medians and tables. It knows no queue.
+// phase cost, the statements of a driver, messages at a rate, and results with
+// their medians and tables. It depends on no queue.
 package measure
 
 import (
@@ -19,8 +19,8 @@ import (
 // was not measured is left out.
 //
 // A line with axis is one of growth, one with at_s an interval of a sustained run, one with
-// step of sleepers or of what order costs, one with senders of many callers; another one is of latency where it has latencies and of
-// throughput where it has rates. Batch is 0 in those of bench/peers.
+// step of idle consumers or of the cost of order, one with senders of many callers. Another one is of latency if it has latencies and of
+// throughput if it has rates. Batch is 0 in those of bench/peers.
 type Result struct {
 	Engine    string `json:"engine"`
 	Strategy  string `json:"strategy"`
@@ -67,12 +67,12 @@ type Result struct {
 	P99       float64 `json:"enqueue_to_deliver_p99_us,omitempty"`
 	P999      float64 `json:"enqueue_to_deliver_p999_us,omitempty"`
 	Max       float64 `json:"enqueue_to_deliver_max_us,omitempty"`
-	Saturated bool    `json:"saturated,omitempty"` // the rate was not reached: latencies say nothing
+	Saturated bool    `json:"saturated,omitempty"` // the rate was not reached: latencies are meaningless
 	CommitP50 float64 `json:"commit_p50_us,omitempty"`
 	CommitP99 float64 `json:"commit_p99_us,omitempty"`
 
-	// Latency of sleepers: one process sends, Processes-1 sleep between messages. Their
-	// statements while nothing comes are for each, and those of a message without them.
+	// Latency of idle consumers: one process sends, Processes-1 are idle between messages. Their
+	// statements while idle are per process, and those of a message exclude them.
 	Step           string  `json:"step,omitempty"` // of what is measured of them
 	Gap            string  `json:"gap,omitempty"`  // between messages
 	Notifier       bool    `json:"notify,omitempty"`
@@ -83,7 +83,7 @@ type Result struct {
 	// A sustained run: one result for each interval, at its end, with what the live
 	// table took then.
 	AtS       float64   `json:"at_s,omitempty"`
-	Held      bool      `json:"held,omitempty"` // somebody's snapshot was open
+	Held      bool      `json:"held,omitempty"` // a snapshot of another session was open
 	Consumers int       `json:"consumers,omitempty"`
 	Backlog   int       `json:"backlog,omitempty"`
 	Ages      Histogram `json:"ages,omitempty"`                  // of what the interval received, from send to delivery
@@ -111,7 +111,7 @@ type Result struct {
 	Command    string `json:"command,omitempty"`
 }
 
-// Here is a result that says which machine it is of, and nothing else.
+// Here returns a result that has only the machine.
 func Here() Result {
 	return Result{
 		GOOS: runtime.GOOS, GOARCH: runtime.GOARCH, GoVersion: runtime.Version(), GOMAXPROCS: runtime.GOMAXPROCS(0),
@@ -124,7 +124,7 @@ func (r Result) Machine() string {
 	return strings.TrimPrefix(fmt.Sprintf("%s, %s/%s, GOMAXPROCS %d, %s", r.CPU, r.GOOS, r.GOARCH, r.GOMAXPROCS, r.GoVersion), ", ")
 }
 
-// processor is the name of the processor, "" where the system does not tell.
+// processor returns the name of the processor, "" if unknown.
 func processor() string {
 	info, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {

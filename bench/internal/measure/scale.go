@@ -1,7 +1,7 @@
 package measure
 
-// Scale is what many consumers that have nothing to do ask and take, all of them together
-// where nothing else is said.
+// Scale is the cost of many idle consumers, all of them together
+// unless stated otherwise.
 type Scale struct {
 	About   string `json:"about"`
 	Queues  int    `json:"queues"`
@@ -12,7 +12,7 @@ type Scale struct {
 	Connections  []int              `json:"connections"`    // of the processes, one look a second
 	ConnectsPerS float64            `json:"connects_per_s"` // to the database, by whomever
 	AskedPerS    map[string]float64 `json:"asked_per_s"`    // statements by their kind
-	ServerCPU    float64            `json:"server_cpu"`     // processors; 0 where nobody knows
+	ServerCPU    float64            `json:"server_cpu"`     // processors; 0 if unknown
 	ClientCPU    float64            `json:"client_cpu"`
 	ServerBytes  int64              `json:"server_bytes"` // of all its processes, with the part of what they share
 	Backends     int                `json:"backends"`

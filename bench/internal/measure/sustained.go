@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// HoldAfter is when a sustained run opens the transaction that is held, where it is asked to.
+// HoldAfter is when a sustained run opens the transaction that it holds, if requested.
 const HoldAfter = 10 * time.Second
 
-// Sustained watches a queue that is at work for a long time, and tells a result
+// Sustained observes a queue under load for a long time, and reports a result
 // for each interval. It sends and receives nothing itself.
 type Sustained struct {
 	For, Every time.Duration // the last interval ends with the first multiple of Every that is not below For
@@ -21,10 +21,10 @@ type Sustained struct {
 	Ages           func() Histogram // of what was received since the last call
 	Heap           func() float64   // of the process that sends
 	Footprint      func(context.Context) (Footprint, error)
-	// Hold opens a transaction in a session of its own, after HoldAfter, and returns
-	// what closes it. nil where none is wanted.
+	// Hold opens a transaction in a separate session, after HoldAfter, and returns
+	// a function that closes it. nil: none.
 	Hold   func(context.Context) (release func() error, err error)
-	Failed <-chan error // the first error of those who send and receive
+	Failed <-chan error // the first error of the senders and receivers
 	Report func(Result)
 }
 

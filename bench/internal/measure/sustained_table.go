@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A sustained run is told line by line while it goes on, and summed up at its end.
+// A sustained run is printed line by line, and summed up at its end.
 
 const mib = 1 << 20
 
@@ -40,7 +40,7 @@ type Summary struct {
 	Seconds     float64
 	First, Last float64 // the mean of the first fifth of the intervals, and of the last
 	// BeforeHeld is the mean of all intervals before the snapshot was opened; 0
-	// without one. The first fifth of a run that is longer than 50 s lies partly after it.
+	// without one. The first 20 % of a run that is longer than 50 s are partly after it.
 	BeforeHeld        float64
 	Window            time.Duration // of the two that follow
 	FirstP99, LastP99 float64       // ms, of all messages received in the first Window, and in the last

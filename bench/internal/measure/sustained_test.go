@@ -15,13 +15,13 @@ import (
 // log for each; nine of ten updates are HOT.
 func quietQueue(start time.Time) Sustained {
 	received := func() int64 { return int64(10 * time.Since(start).Seconds()) }
-	told := int64(0)
+	reported := int64(0)
 	return Sustained{
 		For: 20 * time.Second, Every: time.Second,
 		Sent: func() int64 { return received() + 7 }, Received: received,
 		Ages: func() Histogram {
 			h := Histogram{}
-			for ; told < received(); told++ {
+			for ; reported < received(); reported++ {
 				h.Add(2 * time.Millisecond)
 			}
 			return h
@@ -33,7 +33,7 @@ func quietQueue(start time.Time) Sustained {
 	}
 }
 
-func TestASustainedRunTellsEachIntervalAndHoldsASnapshotFromTenSecondsOn(t *testing.T) {
+func TestASustainedRunPrintsEachIntervalAndHoldsASnapshotFromTenSecondsOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		s := quietQueue(start)
@@ -140,7 +140,7 @@ func TestASummaryComparesTheEndsOfARun(t *testing.T) {
 	require.Zero(t, Summarise(nil))
 }
 
-func TestALineSaysWhatIsNotKnown(t *testing.T) {
+func TestALineMarksUnknownValues(t *testing.T) {
 	require.Regexp(t, ` -\s+-\s+0\.0$`, SustainedLine(Result{AtS: 5}))
 	require.Regexp(t, ` 850\s+0\.00\s+0\.0$`, SustainedLine(Result{AtS: 5, WALPerMsg: 850, Footprint: Footprint{WAL: 1, Updates: 3}}))
 }

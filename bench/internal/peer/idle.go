@@ -10,7 +10,7 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// asleep receives until stop is closed, and tells as a sustained phase does.
+// asleep receives until stop is closed, and reports as a sustained phase does.
 func asleep(ctx context.Context, q Queue, stop <-chan struct{}, tell func(Progress)) error {
 	var mu sync.Mutex // guards now
 	now := Progress{Ages: measure.Histogram{}}
@@ -56,7 +56,7 @@ func asleep(ctx context.Context, q Queue, stop <-chan struct{}, tell func(Progre
 	return errors.Join(err, receiver.Close(bound))
 }
 
-// tellIdleEvery is seldom, so that what is told does not keep a sleeper awake.
+// tellIdleEvery is long, so that the reports do not keep a process awake.
 const tellIdleEvery = 200 * time.Millisecond
 
 // nap sends single messages in gaps to receivers of other processes, or nothing for as

@@ -23,12 +23,12 @@ const (
 	Drain     = "drain"
 	Pipeline  = "pipeline"
 	Latency   = "latency"
-	Sustained = "sustained" // tells its Progress as it goes on, until its input ends; no Outcome
+	Sustained = "sustained" // prints its Progress until its input ends; no Outcome
 	Sleep     = "sleep"     // so does this
 	Nap       = "nap"
 )
 
-// Job says what one process measures. It comes as JSON on its standard input, so
+// Job is what one process measures. It comes as JSON on its standard input, so
 // that a password in the DSN is not among its arguments.
 type Job struct {
 	Engine, Strategy, Phase string
@@ -48,7 +48,7 @@ type Job struct {
 type Outcome struct {
 	measure.Cost
 	FirstDelivery float64 // seconds from the beginning of the phase
-	WAL           int64   // bytes that PostgreSQL wrote to its log; the program that gave the job knows
+	WAL           int64   // bytes that PostgreSQL wrote to its log; filled in by the program that gave the job
 	Redelivered   int64
 	Left          Left
 	Version       string // of the system's module
@@ -102,7 +102,7 @@ func serve(ctx context.Context, systems map[string]System, in io.Reader, out io.
 	return json.NewEncoder(out).Encode(outcome)
 }
 
-// serveSustained ends with its input, or as soon as nobody reads what it tells.
+// serveSustained ends with its input, or as soon as its output is closed.
 func serveSustained(ctx context.Context, queue Queue, job Job, version string, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// sending is how many sends may be under way at once; a system that needs more
+// sending is how many sends may be in progress at once; a system that needs more
 // is past its saturation.
 const sending = 256
 
@@ -36,7 +36,7 @@ func latency(ctx context.Context, q Queue, job Job, ms []Message) (o Outcome, er
 		group.SetLimit(sending)
 		err := measure.AtRate(ctx, job.Rate, len(ms), func(i int, at time.Time) error {
 			due[i] = at
-			group.Go(func() error { return sender.Send(ctx, ms[i]) }) // waits for one of those under way
+			group.Go(func() error { return sender.Send(ctx, ms[i]) }) // waits for one of those in progress
 			late = time.Since(at)
 			return nil
 		})

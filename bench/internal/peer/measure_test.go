@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// channelQueue is a queue in memory. Its deliver can be told to misbehave.
+// channelQueue is a queue in memory. Its deliver can misbehave on request.
 type channelQueue struct {
 	stored     chan Message
 	asked      int64
@@ -107,7 +107,7 @@ func (r *channelReceiver) Close(context.Context) error {
 	return nil
 }
 
-func TestMessagesAreJSONOfTheSizeAskedForAndTheSameEachTime(t *testing.T) {
+func TestMessagesAreJSONOfTheGivenSizeAndReproducible(t *testing.T) {
 	for _, size := range []int{32, 200} {
 		ms, err := messages(1001, size)
 		require.NoError(t, err)
@@ -153,7 +153,7 @@ func TestAPhaseMeasuresItsOwnStatementsAndClosesWhatItOpened(t *testing.T) {
 	assert.ErrorContains(t, err, `unknown phase "rest"`)
 }
 
-func TestASystemThatLosesOrInventsMessagesIsCaught(t *testing.T) {
+func TestASystemThatLosesOrInventsMessagesIsDetected(t *testing.T) {
 	for name, c := range map[string]struct {
 		misbehave func(Message, func(Message))
 		problem   string
@@ -230,7 +230,7 @@ func TestTheWarmUpOfALatencyRunIsNotMeasured(t *testing.T) {
 	})
 }
 
-func TestASystemThatCannotBeSentToAtTheRateIsSaturated(t *testing.T) {
+func TestASystemThatCannotKeepTheRateIsSaturated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newChannelQueue()
 		q.onSend = func(Message) error { time.Sleep(5 * time.Second); return nil } // 256 at once: 51/s
@@ -254,14 +254,14 @@ func TestAFailedSendFailsTheLatencyPhase(t *testing.T) {
 	assert.Zero(t, q.open.Load(), "the receiver is closed, which waits until it has ended")
 }
 
-func TestSQLiteThatDoesNotWriteThroughIsRefused(t *testing.T) {
+func TestSQLiteWithoutDurableWritesIsRefused(t *testing.T) {
 	var counter measure.Counter
 	db := sql.OpenDB(counter.DSN(&driver.Driver{}, "file:"+t.TempDir()+"/x.db?_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)"))
 	defer db.Close()
 	assert.ErrorContains(t, CheckSQLite(t.Context(), db), "synchronous=1")
 }
 
-func TestWhatIsLeftIsCounted(t *testing.T) {
+func TestRemainingMessagesAreCounted(t *testing.T) {
 	var counter measure.Counter
 	db := sql.OpenDB(counter.DSN(&driver.Driver{}, SQLiteDSN(t.TempDir())))
 	defer db.Close()

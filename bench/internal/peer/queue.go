@@ -13,8 +13,8 @@ type Message struct {
 // Kind is River's name for messages of this type.
 func (Message) Kind() string { return "message" }
 
-// Queue is one system on an empty store of its own. Of Setup and the phases each
-// is called in another process.
+// Queue is one system on a new, empty store. Setup and each phase
+// are called in separate processes.
 type Queue interface {
 	// Setup makes what the queue needs, and no messages.
 	Setup(ctx context.Context) error
@@ -26,7 +26,7 @@ type Queue interface {
 	Receiver(ctx context.Context, n int, deliver func(Message)) (Receiver, error)
 	// Left is what the store holds of the messages now.
 	Left(ctx context.Context) (Left, error)
-	// Statements is how many the driver was asked for so far; 0 if they are
+	// Statements is how many the driver has run so far; 0 if they are
 	// counted by the server, or there are none.
 	Statements() int64
 	Close() error
@@ -34,8 +34,8 @@ type Queue interface {
 
 // Sender enqueues.
 type Sender interface {
-	// SendAll returns when all are committed. It groups them as the system's
-	// users would who have them all at hand.
+	// SendAll returns when all are committed. It groups them as users of the system
+	// would who have all messages at once.
 	SendAll(ctx context.Context, ms []Message) error
 	// Send returns when the message is committed; many goroutines call it at once.
 	Send(ctx context.Context, m Message) error

@@ -14,7 +14,7 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// Progress is how far a sustained phase has come. It is told often; the first tells
+// Progress is the progress of a sustained phase. It is printed often; the first one means
 // that the phase has begun.
 type Progress struct {
 	Sent, Received int64             // so far
@@ -25,9 +25,9 @@ type Progress struct {
 }
 
 const (
-	// tellEvery is often beside the time that a backlog lasts.
+	// tellEvery is short compared with the time that a backlog lasts.
 	tellEvery = 20 * time.Millisecond
-	// sendRows are handed to SendAll at once, unless the sender says another number.
+	// sendRows are passed to SendAll at once, unless the sender has another number.
 	sendRows = 500
 )
 
@@ -140,7 +140,7 @@ func sendAtRate(ctx context.Context, sender Sender, job Job, body string, _ func
 			sent(1)
 			return hand.Hand(ctx, m)
 		}
-		group.Go(func() error { // waits for one of those under way
+		group.Go(func() error { // waits for one of those in progress
 			err := sender.Send(ctx, m)
 			if err == nil {
 				sent(1)

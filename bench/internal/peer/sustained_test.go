@@ -15,7 +15,7 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// sustain runs the phase for a while and returns the last that it told, with all ages.
+// sustain runs the phase for a while and returns its last Progress, with all ages.
 func sustain(t *testing.T, q Queue, job Job, length time.Duration) (last Progress, err error) {
 	stop := make(chan struct{})
 	time.AfterFunc(length, func() { close(stop) })
@@ -57,7 +57,7 @@ func TestASustainedPhaseSendsAtItsRate(t *testing.T) {
 	})
 }
 
-func TestASideThatEndsEndsTheSustainedPhase(t *testing.T) {
+func TestTheEndOfOneSideEndsTheSustainedPhase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newChannelQueue()
 		q.onSend = func(Message) error { return errors.New("refused") }
@@ -68,8 +68,8 @@ func TestASideThatEndsEndsTheSustainedPhase(t *testing.T) {
 	})
 }
 
-// The phase ends with its input, and its first line says the version.
-func TestASustainedPhaseTellsLinesUntilItsInputEnds(t *testing.T) {
+// The phase ends with its input, and its first line has the version.
+func TestASustainedPhasePrintsLinesUntilItsInputEnds(t *testing.T) {
 	in, job := io.Pipe()
 	var out bytes.Buffer
 	done := make(chan error, 1)

@@ -39,7 +39,7 @@ func (t *tally) first() time.Duration {
 	return time.Duration(least)
 }
 
-// check says whether each message was delivered.
+// check reports whether each message was delivered.
 func (t *tally) check() error {
 	missing := 0
 	for i := range t.at {

@@ -73,7 +73,7 @@ func (q *Queue[TTx]) Sender(context.Context) (peer.Sender, error) {
 // Left is what is in the table of jobs.
 func (q *Queue[TTx]) Left(ctx context.Context) (peer.Left, error) { return q.LeftJobs(ctx) }
 
-// Statements is what the driver was asked for.
+// Statements is the number of statements that the driver has run.
 func (q *Queue[TTx]) Statements() int64 { return q.Counter.Statements() }
 
 // Close closes the database.
@@ -135,8 +135,8 @@ func (q *Queue[TTx]) Receiver(ctx context.Context, n int, deliver func(peer.Mess
 	if err != nil {
 		return nil, err
 	}
-	// River tells of a completion after it has written it. An event that finds the
-	// channel full is dropped, so all must fit; without an end nobody counts them.
+	// River reports a completion after it has written it. An event that finds the
+	// channel full is dropped, so all must fit. Without an end they are not counted.
 	var events <-chan *river.Event
 	cancel := func() {}
 	if n > 0 {

@@ -22,7 +22,7 @@ func main() {
 func open(ctx context.Context, job peer.Job) (peer.Queue, error) {
 	counter := &measure.Counter{}
 	db := sql.OpenDB(counter.DSN(&sqlite.Driver{}, peer.SQLiteDSN(job.Dir)))
-	db.SetMaxOpenConns(1) // as River's documentation asks
+	db.SetMaxOpenConns(1) // required by River's documentation
 	if err := peer.CheckSQLite(ctx, db); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}

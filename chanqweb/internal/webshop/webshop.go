@@ -120,7 +120,7 @@ func (s *Shop) Consume(q *chanq.Queue[[]byte], name string, n int) {
 	s.T.Cleanup(func() {
 		over, cancel := context.WithCancel(context.Background())
 		cancel()
-		_ = c.Shutdown(over) // its error says that messages were held
+		_ = c.Shutdown(over) // its error means that messages were held
 	})
 	_, err = c.Receive(s.T.Context(), 1, 0)
 	require.NoError(s.T, err)
@@ -145,7 +145,7 @@ func (Waves) History(_ context.Context, queue string, since time.Time, step time
 	for at := since.Truncate(step).Add(step); at.Before(now); at = at.Add(step) {
 		x := now.Sub(at).Hours() / max(step.Hours()*360, 1) * 2 * math.Pi
 		if x > 3.2 && x < 3.6 {
-			continue // nobody was there
+			continue // there was no consumer
 		}
 		busy := 1 + math.Sin(x*2)*0.6 + 0.25*math.Sin(x*17)
 		list = append(list, chanqadmin.Sample{

@@ -1,9 +1,9 @@
 // Package child starts the running program again as a process that plays a part
-// of it: what a test or a measurement needs of processes that can be killed.
+// of it, for tests and measurements that kill processes.
 //
-// The program says at its very beginning what it can play, by Main; Start then
-// starts it with a part and a task. A child reads orders, a line each, from its
-// standard input and tells what it does on its standard output; it ends when its
+// The program first calls Main with the parts that it can run. Start then
+// starts it with a part and a task. A child reads orders, one per line, from its
+// standard input and prints events on its standard output. It ends when its
 // input does, and so does not outlive its parent for long.
 package child
 
@@ -86,7 +86,7 @@ func play(parts map[string]Part, text string) error {
 	return part(ctx, r.Task, orders)
 }
 
-// Process is a child. One goroutine reads what it tells and waits for its end.
+// Process is a child. One goroutine reads its output and waits for its end.
 type Process struct {
 	part      string
 	cmd       *exec.Cmd
@@ -97,10 +97,10 @@ type Process struct {
 	killed    atomic.Bool
 }
 
-// Start starts a child that plays a part. Each whole line of its output is passed
-// to hear, if that is not nil, by one goroutine; a kill may cut the last one short,
-// and then nobody hears it. The end of ctx kills the child. Whoever starts a child
-// waits for it.
+// Start starts a child that runs a part. One goroutine passes each whole line of its output
+// to hear, if that is not nil. A kill may cut the last line short,
+// which is then not passed. The end of ctx kills the child. The caller of Start must
+// wait for the child.
 func Start(ctx context.Context, part string, task any, hear func(line string)) (*Process, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -146,15 +146,15 @@ func (p *Process) read(out *bufio.Reader, hear func(string)) {
 	}
 }
 
-// Order writes a line to the child's input. One that has ended does not hear it,
-// as Wait tells.
+// Order writes a line to the child's input. A child that has ended does not receive it;
+// Wait then returns its error.
 func (p *Process) Order(line string) { _, _ = io.WriteString(p.in, line+"\n") }
 
 // Stop ends the child's input, and with it, in peace, the child.
 func (p *Process) Stop() { _ = p.in.Close() } // of one that has ended, perhaps
 
-// Kill ends the child with a signal that it cannot see, and waits until all that
-// it told is heard. It is an error if the child had ended by itself before.
+// Kill ends the child with a signal that it cannot handle, and waits until all its
+// output is read. It returns an error if the child had ended by itself before.
 func (p *Process) Kill() error {
 	p.killed.Store(true)
 	err := p.cmd.Process.Kill()
@@ -168,7 +168,7 @@ func (p *Process) Kill() error {
 // Killed reports that Kill was called.
 func (p *Process) Killed() bool { return p.killed.Load() }
 
-// Ended is closed when the child has ended and all that it told is heard.
+// Ended is closed when the child has ended and all its output is read.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
 // Wait waits for that, and returns how it ended: nil if well, otherwise its

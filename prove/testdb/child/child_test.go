@@ -42,7 +42,7 @@ func start(t *testing.T, part string) (*child.Process, chan string) {
 	return p, heard
 }
 
-func TestAChildObeysUntilItsInputEnds(t *testing.T) {
+func TestAChildRunsOrdersUntilItsInputEnds(t *testing.T) {
 	p, heard := start(t, "echo")
 	p.Order("world")
 	require.Equal(t, "hello, world", <-heard)
@@ -52,7 +52,7 @@ func TestAChildObeysUntilItsInputEnds(t *testing.T) {
 	require.False(t, p.Killed())
 }
 
-func TestAChildThatFailsSaysWhy(t *testing.T) {
+func TestAChildThatFailsReportsTheReason(t *testing.T) {
 	p, _ := start(t, "echo")
 	p.Order("fail")
 	require.ErrorContains(t, p.Wait(), "echo process: exit status 1: as it was told\nfailed")
@@ -61,7 +61,7 @@ func TestAChildThatFailsSaysWhy(t *testing.T) {
 	require.ErrorContains(t, p.Wait(), `unknown part "another"`)
 }
 
-func TestAKilledChildHasToldWhatIsHeard(t *testing.T) {
+func TestTheOutputOfAKilledChildIsReceived(t *testing.T) {
 	p, heard := start(t, "echo")
 	p.Order("world")
 	require.Equal(t, "hello, world", <-heard)

@@ -3,8 +3,8 @@
 // schedule, by which all this happens at random times.
 //
 // A worker is a part of the running program (package child). It writes one line for each
-// event to its standard output, before it acts on what the line says, so that a kill takes
-// nothing back.
+// event to its standard output before it acts on it, so that a kill loses no
+// event.
 package crew
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/child"
 )
 
-// Crew is the workers of a run. Each worker runs in a place, where another one can replace it.
+// Crew has the workers of a run. Each worker runs in a place, where another one can replace it.
 // One goroutine uses a Crew. Each process has one goroutine that waits for it and one that
 // passes its lines to hear; End and Abandon join them.
 type Crew struct {
@@ -43,7 +43,7 @@ type Process struct {
 	leaving atomic.Bool // it may end now
 }
 
-// HasEnded reports whether the process has ended and all its lines are heard.
+// HasEnded reports whether the process has ended and all its lines have been read.
 func (p *Process) HasEnded() bool {
 	select {
 	case <-p.Ended():
@@ -94,7 +94,7 @@ func (c *Crew) Running() []*Process {
 	return slices.DeleteFunc(slices.Clone(c.Places), func(p *Process) bool { return p == nil || p.stopped })
 }
 
-// Kill kills a worker, which leaves its place, and waits until all its lines are heard.
+// Kill kills a worker, which leaves its place, and waits until all its lines have been read.
 func (c *Crew) Kill(p *Process) error {
 	c.Places[p.Place] = nil
 	if err := p.Process.Kill(); err != nil {
@@ -110,7 +110,7 @@ func (c *Crew) Leave(p *Process) {
 	p.Stop()
 }
 
-// Freeze stops a worker with a signal, and lets it go on after d.
+// Freeze stops a worker with a signal, and lets it continue after d.
 func (c *Crew) Freeze(p *Process, d time.Duration) error {
 	if err := p.Pause(); err != nil {
 		return err

@@ -37,7 +37,7 @@ func count(ctx context.Context, first int, orders <-chan string) error {
 	}
 }
 
-func TestACrewReplacesAndStopsWorkersAndReportsThoseThatFail(t *testing.T) {
+func TestWorkersAreReplacedAndStoppedAndFailuresReported(t *testing.T) {
 	lines := make(chan string, 100_000)
 	c := crew.New("count", 2, rand.New(rand.NewPCG(1, 1)), func(process int, line string) error {
 		lines <- fmt.Sprint(process, ":", line)
@@ -73,7 +73,7 @@ func TestACrewReplacesAndStopsWorkersAndReportsThoseThatFail(t *testing.T) {
 	require.Error(t, c.Kill(c.Places[0]), "it has ended")
 }
 
-func TestACrewEndsWell(t *testing.T) {
+func TestWorkersEndWithoutError(t *testing.T) {
 	c := crew.New("count", 3, rand.New(rand.NewPCG(1, 1)), func(int, string) error { return nil })
 	t.Cleanup(c.Abandon)
 	for place := range c.Places {

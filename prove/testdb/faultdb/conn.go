@@ -51,8 +51,8 @@ func (c *conn) fall() {
 	}
 }
 
-// broken is the error of an operation on a broken connection. sent says that it
-// would have been sent to the database: then the first one learns how the
+// broken is the error of an operation on a broken connection. sent means that it
+// would have been sent to the database: the first such operation returns how the
 // connection broke.
 func (c *conn) broken(sent bool) error {
 	c.mu.Lock()

@@ -90,7 +90,7 @@ func Panic(err error) Fault { return Fault{verb: fall, err: err} }
 // what holds for its session. An error of that is the operation's.
 func After(text string) Fault { return Fault{verb: lead, first: text} }
 
-// Applied has the database apply the operation first: the caller cannot know.
+// Applied makes the database apply the operation first, which the caller cannot know.
 // Nothing of a result reaches the caller before the error.
 func (f Fault) Applied() Fault { f.applied = true; return f }
 
@@ -132,8 +132,8 @@ func (c *Connector) Inject(choose func(Op) Fault) {
 func (c *Connector) Rewrite(f func(string) string) { c.rewrite = f }
 
 // Open is what is open now: connections, and the statements, results and
-// transactions that nobody has closed or ended, also those of connections that
-// were closed under them. Of a connection on which an operation panicked, the statements
+// transactions that were not closed or ended, including those of connections that
+// were closed meanwhile. Of a connection on which an operation panicked, the statements
 // end with it.
 func (c *Connector) Open() Open {
 	c.mu.Lock()
@@ -207,7 +207,7 @@ func (c *Connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return cn, nil
 }
 
-// Driver is that of the wrapped connector, by which chanq knows the dialect.
+// Driver is that of the wrapped connector, from which chanq derives the dialect.
 func (c *Connector) Driver() driver.Driver { return c.target().Driver() }
 
 // Redirect has every connection from now on be one of another database, and

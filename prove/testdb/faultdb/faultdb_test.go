@@ -111,7 +111,7 @@ func TestRowsComeBeforeTheErrorOfAfterRows(t *testing.T) {
 	}
 }
 
-func TestAFailoverBreaksConnectionsAndLeadsNewOnesElsewhere(t *testing.T) {
+func TestAFailoverBreaksConnectionsAndRedirectsNewOnes(t *testing.T) {
 	c, db := open(t)
 	_, err := db.Exec("INSERT INTO t VALUES (1)")
 	require.NoError(t, err)

@@ -9,7 +9,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
-func TestWhatIsOpenIsCounted(t *testing.T) {
+func TestOpenRowsAndTransactionsAreCounted(t *testing.T) {
 	c, db := open(t)
 	conn, err := db.Conn(t.Context())
 	require.NoError(t, err)

@@ -26,7 +26,7 @@ const Network = "memory"
 // backlog is how many connections of a listener wait for Accept. Another Dial waits.
 const backlog = 128
 
-// bufferBytes is how much of one direction is under way. Another Write waits.
+// bufferBytes is how much of one direction is in progress. Another Write waits.
 const bufferBytes = 256 << 10
 
 // Addr is the address of an end of a connection, or of a listener.
@@ -70,7 +70,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends Accept, and resets the connections that nobody has accepted.
+// Close ends Accept, and resets the connections that were not accepted.
 func (l *Listener) Close() error {
 	l.once.Do(func() {
 		listeners.Delete(string(l.addr))
@@ -132,7 +132,7 @@ func (Dialer) DialContext(ctx context.Context, _, address string) (net.Conn, err
 	return Dial(ctx, address)
 }
 
-// HostName tells go-mssqldb not to look the name up.
+// HostName prevents a look-up of the name by go-mssqldb.
 func (Dialer) HostName() string { return Network }
 
 // Conn is one end of a connection. Safe for concurrent use.
@@ -156,13 +156,13 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return n, c.wrap("write", err)
 }
 
-// CloseWrite ends this direction: the other end reads what is under way, then io.EOF.
+// CloseWrite ends this direction: the other end reads what is in progress, then io.EOF.
 func (c *Conn) CloseWrite() error {
 	c.out.finish()
 	return nil
 }
 
-// SetLinger with 0 makes Close a reset: what is under way is lost, and the other end
+// SetLinger with 0 makes Close a reset: what is in progress is lost, and the other end
 // gets ECONNRESET.
 func (c *Conn) SetLinger(seconds int) error {
 	c.mu.Lock()
@@ -171,7 +171,7 @@ func (c *Conn) SetLinger(seconds int) error {
 	return nil
 }
 
-// Close ends both directions. The other end reads what is under way, then io.EOF; its
+// Close ends both directions. The other end reads what is in progress, then io.EOF; its
 // writes fail.
 func (c *Conn) Close() error {
 	c.mu.Lock()
@@ -311,7 +311,7 @@ func (s *stream) write(p []byte) (written int, err error) {
 	}
 }
 
-// finish has the reader get io.EOF after what is under way.
+// finish has the reader get io.EOF after what is in progress.
 func (s *stream) finish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

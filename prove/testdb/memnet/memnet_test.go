@@ -42,7 +42,7 @@ func TestConnPassesTheSuiteOfNet(t *testing.T) {
 	})
 }
 
-func TestWhatWasWrittenBeforeCloseIsRead(t *testing.T) {
+func TestDataWrittenBeforeCloseIsRead(t *testing.T) {
 	client, server := connect(t)
 	_, err := client.Write([]byte("last words"))
 	require.NoError(t, err)
@@ -80,7 +80,7 @@ func TestAResetLosesWhatIsUnderWay(t *testing.T) {
 	require.Zero(t, n)
 }
 
-// A bubble's clock goes on only while all its goroutines wait durably: if a wait of
+// A bubble's clock continues only while all its goroutines wait durably: if a wait of
 // this network were another one, these tests would hang.
 func TestWaitsAreDurable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestWaitsAreDurable(t *testing.T) {
 		require.True(t, timeout.Timeout())
 		require.Equal(t, time.Hour, time.Since(began))
 
-		// Nobody reads: a large write waits for its deadline.
+		// The other end does not read: a large write waits for its deadline.
 		require.NoError(t, client.SetWriteDeadline(time.Now().Add(time.Hour)))
 		large := make([]byte, 1<<20)
 		n, err := client.Write(large)
@@ -113,7 +113,7 @@ func TestDialIsRefused(t *testing.T) {
 	require.NoError(t, l.Close())
 
 	_, err = waiting.Read(make([]byte, 1))
-	require.ErrorIs(t, err, syscall.ECONNRESET, "nobody accepted it")
+	require.ErrorIs(t, err, syscall.ECONNRESET, "it was not accepted")
 	_, err = l.Accept()
 	require.ErrorIs(t, err, net.ErrClosed)
 	require.False(t, memnet.Has(address))

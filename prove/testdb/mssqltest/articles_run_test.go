@@ -21,8 +21,8 @@ type outcome struct {
 	err     error
 }
 
-// startPoll runs a poll on a session of its own and returns once waiting
-// statements, this one among them, stand in WAITFOR.
+// startPoll runs a poll on a separate session and returns when waiting
+// statements, including this one, are in WAITFOR.
 func (s *site) startPoll(batch string, waiting int) <-chan outcome {
 	s.t.Helper()
 	c := s.connect()
@@ -86,7 +86,7 @@ func TestArticle000WithUpdateLockAloneTheSecondPollerWaits(t *testing.T) {
 	require.Equal(t, numbers(2), s.column(s.connect(), processed, 0))
 }
 
-func TestArticle000UpdateTopHandsOutEachItemOnce(t *testing.T) {
+func TestArticle000UpdateTopDeliversEachItemOnce(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "000_table.sql")
 	take := article(t, "000_update_top.sql")
@@ -98,7 +98,7 @@ func TestArticle000UpdateTopHandsOutEachItemOnce(t *testing.T) {
 	require.NoError(t, a.Rollback())
 
 	items := s.drain(4, 10, func(c *sql.Conn) ([]string, error) { return s.firstColumn(c, take) })
-	require.ElementsMatch(t, append([]string{"1"}, numbers(11)[2:]...), items, "what was rolled back is handed out again")
+	require.ElementsMatch(t, append([]string{"1"}, numbers(11)[2:]...), items, "a message of a rolled back poll is redelivered")
 	require.Empty(t, s.column(s.connect(), take, 0))
 }
 
@@ -132,7 +132,7 @@ func TestArticle001TwoPollersGetDifferentMessagesAndDoNotWait(t *testing.T) {
 	a, b := s.begin(), s.begin()
 	first := s.column(a, dequeueThree, 1)
 	require.Equal(t, numbers(3), first, "the oldest come first")
-	// The sort reads, and so locks, all pending messages: as the table stands,
+	// The sort reads, and so locks, all pending messages: with the table of the article
 	// the second poller may find none. It must not find those of the first.
 	second := s.column(b, dequeueThree, 1)
 	for _, message := range first {
@@ -152,7 +152,7 @@ func TestArticle001TwoPollersGetDifferentMessagesAndDoNotWait(t *testing.T) {
 		s.column(s.connect(), "SELECT COUNT(*) FROM Messaging.Message WHERE DequeueTime IS NOT NULL", 0))
 }
 
-func TestArticle001AMessageOfARolledBackPollIsHandedOutAgain(t *testing.T) {
+func TestArticle001AMessageOfARolledBackPollIsRedelivered(t *testing.T) {
 	t.Parallel()
 	s := newMessaging(t, 2)
 	a := s.begin()
@@ -183,15 +183,15 @@ func TestArticle001TheApplicationLockAloneKeepsAMessage(t *testing.T) {
 	require.NoError(t, poller.Commit())
 }
 
-func TestArticle001SideBySideEachMessageIsHandedOutOnce(t *testing.T) {
+func TestArticle001ConcurrentlyEachMessageIsDeliveredOnce(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		index   []string
 		victims bool // deadlock victims run again
 	}{
 		// Without an index the UPDATE of one message reads the others' rows.
-		"as the table stands":                       {victims: true},
-		"with the primary key that it leaves aside": {index: []string{"CREATE UNIQUE CLUSTERED INDEX PK_Message ON Messaging.Message (MessageId)"}},
+		"with the table of the article": {victims: true},
+		"with the missing primary key":  {index: []string{"CREATE UNIQUE CLUSTERED INDEX PK_Message ON Messaging.Message (MessageId)"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -222,7 +222,7 @@ const (
 	jobType2 = "'FB0F15E0-2A97-46A3-951B-6655E4D7A06A'"
 )
 
-func TestArticle002TestScriptEndsAsTheArticleSays(t *testing.T) {
+func TestArticle002TestScriptEndsAsInTheArticle(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "002_queue.sql")
 	c := s.connect()
@@ -256,7 +256,7 @@ func TestArticle002TestScriptEndsAsTheArticleSays(t *testing.T) {
 	}
 }
 
-func TestArticle002GetNextJobPassesAJobThatAnotherIsTaking(t *testing.T) {
+func TestArticle002GetNextJobSkipsAJobThatAnotherIsTaking(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "002_queue.sql")
 	c := s.connect()
@@ -313,7 +313,7 @@ func TestArticle003ConsumersDoNotWaitForEachOther(t *testing.T) {
 	require.Equal(t, []string{"1"}, s.column(s.connect(), "EXEC DequeueMessage", 0))
 }
 
-func TestArticle003SideBySideEachMessageIsHandedOutOnce(t *testing.T) {
+func TestArticle003ConcurrentlyEachMessageIsDeliveredOnce(t *testing.T) {
 	t.Parallel()
 	const total = 30
 	s := newSite(t, article003...)
@@ -351,7 +351,7 @@ func TestArticle004JobsComeByPriority(t *testing.T) {
 		s.column(c, "SELECT Processing_Server FROM Job_Queue", 0))
 }
 
-func TestArticle004AJobThatIsNotFinishedComesBackThreeTimes(t *testing.T) {
+func TestArticle004AnUnfinishedJobIsRedeliveredThreeTimes(t *testing.T) {
 	t.Parallel()
 	s := newJobQueue(t, 1)
 	c := s.connect()
@@ -365,7 +365,7 @@ func TestArticle004AJobThatIsNotFinishedComesBackThreeTimes(t *testing.T) {
 	require.Equal(t, []string{"3"}, s.column(c, "SELECT Attempts FROM Job_Queue", 0))
 }
 
-func TestArticle004AFinishedJobDoesNotComeBack(t *testing.T) {
+func TestArticle004AFinishedJobIsNotRedelivered(t *testing.T) {
 	t.Parallel()
 	s := newJobQueue(t, 1)
 	c := s.connect()
@@ -376,7 +376,7 @@ func TestArticle004AFinishedJobDoesNotComeBack(t *testing.T) {
 	require.Empty(t, s.column(c, getJob, 0))
 }
 
-func TestArticle004SideBySideEachJobIsHandedOutOnce(t *testing.T) {
+func TestArticle004ConcurrentlyEachJobIsDeliveredOnce(t *testing.T) {
 	t.Parallel()
 	const total = 30
 	s := newJobQueue(t, make([]int, total)...)

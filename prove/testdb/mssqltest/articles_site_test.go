@@ -16,7 +16,7 @@ import (
 )
 
 // site is a server on which an article's scripts have run. Its context has a
-// deadline, so that a statement that blocks for ever fails the test.
+// deadline, so that a statement that blocks permanently fails the test.
 type site struct {
 	*mssqltest.Server
 	t   *testing.T
@@ -42,7 +42,7 @@ func newSite(t *testing.T, scripts ...string) *site {
 	return s
 }
 
-// connect opens a session of its own.
+// connect opens a separate session.
 func (s *site) connect() *sql.Conn {
 	s.t.Helper()
 	c, err := s.DB().Conn(s.ctx)
@@ -51,7 +51,7 @@ func (s *site) connect() *sql.Conn {
 	return c
 }
 
-// begin opens a transaction on a session of its own. The session never waits
+// begin opens a transaction on a separate session. The session never waits
 // for a lock: a statement that would gets 1222.
 func (s *site) begin() *sql.Tx {
 	s.t.Helper()
@@ -153,7 +153,7 @@ func (s *site) printed(on session, batch string) ([]string, error) {
 	}
 }
 
-// awaitWaiting returns once n statements stand in WAITFOR.
+// awaitWaiting returns when n statements are in WAITFOR.
 func (s *site) awaitWaiting(n int) {
 	s.t.Helper()
 	for {
@@ -164,12 +164,12 @@ func (s *site) awaitWaiting(n int) {
 		select {
 		case <-changed:
 		case <-s.ctx.Done():
-			require.FailNow(s.t, "nobody else came to WAITFOR", "%d wait, not %d", s.Clock().Waiting(), n)
+			require.FailNow(s.t, "no further statement reached WAITFOR", "%d wait, not %d", s.Clock().Waiting(), n)
 		}
 	}
 }
 
-// drain lets pollers take, side by side, until total items are handed out, and
+// drain lets pollers take, side by side, until total items are delivered, and
 // returns the items.
 func (s *site) drain(pollers, total int, take func(*sql.Conn) ([]string, error)) []string {
 	s.t.Helper()
@@ -193,7 +193,7 @@ func (s *site) drain(pollers, total int, take func(*sql.Conn) ([]string, error))
 			return nil
 		})
 	}
-	require.NoError(s.t, group.Wait(), "%d of %d were handed out", handed.Load(), total)
+	require.NoError(s.t, group.Wait(), "%d of %d were delivered", handed.Load(), total)
 	var all []string
 	for _, some := range items {
 		all = append(all, some...)

@@ -46,7 +46,7 @@ func article(t testing.TB, name string) string {
 	return batches[0]
 }
 
-// What the stand-in's parser makes of each script: the statements of each
+// What the emulator's parser makes of each script: the statements of each
 // batch, and the table hints, because a parser that loses a hint loses the
 // article's point without an error. The hints are written without commas in
 // articles 001 and 003, and a statement of 000 begins in the middle of a line.

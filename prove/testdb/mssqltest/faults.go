@@ -47,7 +47,7 @@ type Fault struct {
 	// time, as the client's deadlines are. Only at Received and Answered.
 	Delay time.Duration
 	// Error is the number of the error with which the request fails. At Answered
-	// it comes behind the results. 596 is what a session hears that is killed: the
+	// it follows the results. 596 is the error of a killed session: the
 	// connection ends with it.
 	Error int32
 	// Reset cuts the connection; its session rolls back what is open.

@@ -7,7 +7,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
 )
 
-// Kind says which of chanq's statements a request is.
+// Kind is which of chanq's statements a request is.
 type Kind string
 
 // The kinds. In a transaction of the caller they are the same.
@@ -56,7 +56,7 @@ func Is(kinds ...Kind) func(Request) bool {
 	}
 }
 
-// RequestOf says what a request of the wire is.
+// RequestOf returns what a request of the wire is.
 func RequestOf(r *tds.Request) Request {
 	switch {
 	case r.Kind == tds.Batch:
@@ -80,7 +80,7 @@ func RequestOf(r *tds.Request) Request {
 
 func statementOf(st engine.Statement) Request { return Request{kindOf(st.Text), st.Text} }
 
-// marks tell chanq's statements apart: the first that a text contains decides.
+// marks distinguish chanq's statements: the first that a text contains decides.
 var marks = []struct {
 	mark string
 	kind Kind

@@ -14,7 +14,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// orders is a queue on a stand-in, and its statements.
+// orders is a queue on an emulator, and its statements.
 func orders(t *testing.T) (*mssqltest.Server, sqlbatch.Queue) {
 	s := mssqltest.Start(t, mssqltest.Options{})
 	require.NoError(t, chanq.Migrate(t.Context(), s.DB(), "orders", chanq.Config{}))
@@ -50,7 +50,7 @@ func TestEveryStatementOfTheHotPathIsKnownByItsText(t *testing.T) {
 	}
 }
 
-func TestAFaultLeavesWhatItsMomentSays(t *testing.T) {
+func TestAFaultLeavesTheStateOfItsMoment(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		fault  mssqltest.Fault

@@ -25,7 +25,7 @@ import (
 
 // Drivers that nothing here was written for: what they send and wait for is theirs.
 
-func TestTediousSpeaksToTheStandIn(t *testing.T) {
+func TestTediousWorksWithTheEmulator(t *testing.T) {
 	t.Parallel()
 	node, modules := mssqltest.Tedious(t)
 	for name, c := range map[string]struct {
@@ -46,12 +46,12 @@ func TestTediousSpeaksToTheStandIn(t *testing.T) {
 	}
 }
 
-func TestFreeTDSSpeaksToTheStandIn(t *testing.T) {
+func TestFreeTDSWorksWithTheEmulator(t *testing.T) {
 	t.Parallel()
 	speaks(t, mssqltest.Options{}, nil, mssqltest.PyMSSQL(t), "freetds.py")
 }
 
-// speaks runs a script of testdata/clients against a stand-in; each check that it reports
+// speaks runs a script of testdata/clients against an emulator; each check that it reports
 // is a test.
 func speaks(t *testing.T, o mssqltest.Options, environment []string, program, script string) {
 	t.Helper()
@@ -79,7 +79,7 @@ func speaks(t *testing.T, o mssqltest.Options, environment []string, program, sc
 	}
 }
 
-// certificate is one that nobody vouches for.
+// certificate is a self-signed certificate.
 func certificate(t *testing.T) *tls.Config {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)

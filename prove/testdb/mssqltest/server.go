@@ -1,18 +1,18 @@
-// Package mssqltest starts a stand-in for SQL Server inside a test: go-mssqldb
+// Package mssqltest starts an emulator for SQL Server inside a test: go-mssqldb
 // connects to it over a socket, and it runs chanq's own T-SQL.
 //
 // It is no product and no part of one: nothing outside of tests imports it. It is
 // here because SQL Server is the first engine of chanq and no developer's machine
-// should need one to run the tests. What it stands for are the rules that chanq
-// relies on, as Microsoft documents them: locks on rows, key ranges and tables,
+// should need one to run the tests. It implements the rules that chanq
+// relies on, as documented by Microsoft: locks on rows, key ranges and tables,
 // their compatibility, queues and escalation; isolation levels and row versions;
-// hints; which indexes a hint admits; deadlocks and who is their victim; what an
+// hints; which indexes a hint admits; deadlocks and their victims; what an
 // error rolls back; limits and error numbers; and the wire, with attentions, broken
 // connections and failovers at a moment that a test chooses. docs/sqlserver.md lists
 // the rules, each with its test.
 //
 // What it does not do: it has no optimizer (a plan is what the hints and the order
-// of the text say), ghost records only where a test asks for them, no pages (so neither
+// of the text determine), ghost records only if a test requests them, no pages (so neither
 // page locks nor latches), no disk (a commit cannot be lost, nothing is slow), no plan cache (it
 // counts pairs of text and declaration), one database (master is another name of it), one collation, and of T-SQL
 // only what chanq, the five articles that it came from and the drivers' greetings
@@ -20,8 +20,8 @@
 // passed over. It proves nothing about speed or about undocumented behaviour: what
 // must hold on a real server is tested there too (CHANQ_TEST_SQLSERVER).
 //
-// Its rooms: tds is the wire, engine runs the statements, lock is the lock manager,
-// sqltype is what they say to each other; here are Start and the faults.
+// Its packages: tds is the wire protocol, engine runs the statements, lock is the lock manager,
+// sqltype has the shared types; this one has Start and the faults.
 package mssqltest
 
 import (
@@ -40,8 +40,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
 )
 
-// Options configure Start. The zero value is an empty database on a clock that
-// stands still, with READ_COMMITTED_SNAPSHOT off.
+// Options configure Start. The zero value is an empty database with a stopped
+// clock, with READ_COMMITTED_SNAPSHOT off.
 type Options struct {
 	// Clock is the server's clock: engine.RealClock{} where a test has to see
 	// time pass. Default a ManualClock at the noon of 2026-01-01.
@@ -54,14 +54,14 @@ type Options struct {
 	// ReadCommittedSnapshot and AllowSnapshotIsolation are the database's options,
 	// both on in Azure SQL.
 	ReadCommittedSnapshot, AllowSnapshotIsolation bool
-	// Version is the product's, as SERVERPROPERTY tells it: see engine.Options.
+	// Version is the product's version in SERVERPROPERTY: see engine.Options.
 	Version string
 	// KeepGhosts leaves deleted entries in place until Engine.CleanGhosts: see
 	// engine.Options.
 	KeepGhosts bool
 	// OnLock is called after each lock that a session gets: see engine.Options.
 	OnLock func(lock.Info)
-	// OnRelease is called between two locks that the end of a transaction gives back: see
+	// OnRelease is called between two locks that the end of a transaction releases: see
 	// engine.Options.
 	OnRelease func()
 	// Wire is passed on to the TDS server: encryption and instruments. Its Before and After are those of Inject.
@@ -73,7 +73,7 @@ type Options struct {
 	Query url.Values
 }
 
-// Server is a running stand-in.
+// Server is a running emulator.
 type Server struct {
 	engine *engine.Engine
 	wire   *tds.Server
@@ -158,5 +158,5 @@ func (s *Server) Engine() *engine.Engine { return s.engine }
 // Wire is the TDS server: faults of connections.
 func (s *Server) Wire() *tds.Server { return s.wire }
 
-// Clock is the manual clock, nil if Options say another.
+// Clock is the manual clock, nil if Options have another.
 func (s *Server) Clock() *engine.ManualClock { return s.manual }

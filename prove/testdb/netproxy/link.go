@@ -11,7 +11,7 @@ import (
 
 // link is one connection through the proxy. Each direction has a reader, which
 // stamps what comes with its time, and a writer, which sends it on when the
-// conditions let it: what is under way is bounded by their queue.
+// conditions let it: what is in progress is bounded by their queue.
 type link struct {
 	proxy  *Proxy
 	number int
@@ -19,7 +19,7 @@ type link struct {
 
 	gone      context.Context // cut: both ends are closed
 	end       context.CancelFunc
-	forgot    chan struct{} // closed: silent for ever
+	forgot    chan struct{} // closed: silent permanently
 	forgotten sync.Once
 
 	mu      sync.Mutex
@@ -50,7 +50,7 @@ const (
 func (l *link) run() {
 	defer l.proxy.drop(l)
 	defer l.cut()
-	// In a black hole the server does not hear of the connection either.
+	// In a black hole the server does not see the connection either.
 	if !l.wait(ToServer, time.Now()) {
 		return
 	}
@@ -115,7 +115,7 @@ func (l *link) forward(d Direction, from, to net.Conn) {
 }
 
 // deliver writes a piece when the conditions let it, and reports whether the
-// link goes on.
+// link continues.
 func (l *link) deliver(d Direction, piece stamped, to net.Conn) bool {
 	if !l.wait(d, piece.at) {
 		return false

@@ -1,5 +1,5 @@
-// Package netproxy stands between a client and a server in tests and does what
-// networks do to them: it delays, throttles, resets, goes silent in one
+// Package netproxy is a proxy between a client and a server in tests, with the faults of
+// networks: it delays, throttles, resets, stops one
 // direction or both, and recovers.
 //
 // It is a proxy of streams, not of packets: what is held back is delivered later
@@ -37,7 +37,7 @@ type Conditions struct {
 	Latency time.Duration
 	// BytesPerSecond bounds each direction of each connection. Default 0: no bound.
 	BytesPerSecond int
-	// Hold stops a direction: nothing arrives that way, and nobody is told.
+	// Hold stops a direction: nothing arrives that way, and neither end gets an error.
 	Hold [2]bool
 }
 
@@ -101,7 +101,7 @@ func listen(network string) (net.Listener, error) {
 // Addr is where clients connect.
 func (p *Proxy) Addr() net.Addr { return p.listener.Addr() }
 
-// Set changes the conditions at once, also for what is under way.
+// Set changes the conditions at once, also for what is in progress.
 func (p *Proxy) Set(c Conditions) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,8 +128,8 @@ func (p *Proxy) ResetAt(pick func(Piece) bool) {
 	p.resetAt = pick
 }
 
-// Forget has every connection of now stay silent for ever, whatever the
-// conditions become, like a firewall that lost its state: neither end is told.
+// Forget makes every current connection silent permanently, under any later
+// conditions, like a firewall that lost its state: neither end gets an error.
 // It returns their number.
 func (p *Proxy) Forget() int {
 	links := p.all()
@@ -140,7 +140,7 @@ func (p *Proxy) Forget() int {
 }
 
 // Freeze holds both directions of one connection until thaw, which may be called
-// again. What was under way is delivered then, also from an end that has closed it
+// again. What was in progress is delivered then, also from an end that has closed it
 // meanwhile. n counts around the connections in the order of their coming. Without
 // any, ok is false.
 func (p *Proxy) Freeze(n int) (thaw func(), ok bool) {

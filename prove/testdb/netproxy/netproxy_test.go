@@ -132,7 +132,7 @@ func latency(t *testing.T, p *Proxy, c net.Conn) {
 	began := time.Now()
 	ask(t, c, "slow")
 	require.Equal(t, 300*time.Millisecond, time.Since(began))
-	// Data under way shares the wait: twenty pieces do not take twenty times as long.
+	// Data in progress shares the wait: twenty pieces do not take twenty times as long.
 	began = time.Now()
 	var work sync.WaitGroup
 	work.Go(func() {
@@ -208,7 +208,7 @@ func TestHalfOpenHoldsOneDirection(t *testing.T) {
 	answer(t, c, "held")
 }
 
-func TestABlackHoleAcceptsAndSaysNothingUntilItEnds(t *testing.T) {
+func TestABlackHoleAcceptsAndSendsNothingUntilItEnds(t *testing.T) {
 	p := Start(t, "tcp", echo(t, "tcp", "127.0.0.1:0"))
 	old := dial(t, p)
 	ask(t, old, "hello")
@@ -264,9 +264,8 @@ func TestOneConnectionIsFrozenAndTheOthersAreNot(t *testing.T) {
 	answer(t, frozen, "held")
 }
 
-// TestWhatAFrozenConnectionHeldArrivesAfterItsEnd: a client that gives up does not
-// call back what it has sent.
-func TestWhatAFrozenConnectionHeldArrivesAfterItsEnd(t *testing.T) {
+// A client that gives up cannot withdraw what it has sent.
+func TestDataOfAFrozenConnectionArrivesAfterItsEnd(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
@@ -288,7 +287,7 @@ func TestWhatAFrozenConnectionHeldArrivesAfterItsEnd(t *testing.T) {
 	require.Equal(t, "late", string(got))
 }
 
-func TestTheEndOfAConnectionIsHeldToo(t *testing.T) {
+func TestTheEndOfAConnectionIsAlsoHeld(t *testing.T) {
 	p := Start(t, "tcp", echo(t, "tcp", "127.0.0.1:0"))
 	c := dial(t, p)
 	ask(t, c, "hello")

@@ -15,7 +15,7 @@ import (
 
 // CitusVariable is the environment variable with the connection string of a Citus
 // coordinator, and of a database of it in which all nodes were added. Nodes are reached by the
-// addresses that citus_add_node was told, and the role has a lock_timeout, as docs/citus.md says;
+// addresses of citus_add_node, and the role has a lock_timeout, as described in docs/citus.md;
 // the owner of the extension has none.
 // compose.yaml starts such a cluster.
 const CitusVariable = "CHANQ_TEST_CITUS"
@@ -51,7 +51,7 @@ func CitusHolder(t testing.TB) string {
 	return throughWorker(t, `n.groupid IN (`+schemaGroups+`)`)
 }
 
-// schemaGroups are the nodes that the schema of a session lies on.
+// schemaGroups are the nodes that have the schema of a session.
 const schemaGroups = `SELECT p.groupid FROM pg_dist_shard AS h JOIN pg_dist_placement AS p USING (shardid) WHERE h.logicalrelid = 'anchor'::regclass`
 
 // throughWorker is CitusSchema by way of a worker of which a condition on n is so.
@@ -88,7 +88,7 @@ func CitusCoordinator(t testing.TB) *sql.DB {
 	return db
 }
 
-// CitusMover opens the database by way of the coordinator as a superuser without a lock_timeout, who
+// CitusMover opens the database through the coordinator as a superuser without a lock_timeout, which
 // can move schemas that are in use.
 func CitusMover(t testing.TB) *sql.DB {
 	t.Helper()

@@ -56,7 +56,7 @@ func script(t testing.TB) string {
 // DSN is the connection string of the server.
 func (c *Cluster) DSN() string { return c.dsn }
 
-// Crash stops the server at once: nothing is flushed, and what was under way is
+// Crash stops the server at once: nothing is flushed, and what was in progress is
 // lost or committed.
 func (c *Cluster) Crash() error {
 	_, err := c.run("crash")

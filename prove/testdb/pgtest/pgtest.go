@@ -40,7 +40,7 @@ func server(t testing.TB) string {
 }
 
 // Copy is the connection string of a new database that is a copy of another, to
-// which nobody may be connected. It is dropped when the test ends.
+// which there must be no connection. It is dropped when the test ends.
 func Copy(t testing.TB, dsn string) string {
 	t.Helper()
 	config, err := pgx.ParseConfig(dsn)

@@ -84,7 +84,7 @@ ignore_startup_parameters = extra_float_digits
 			require.Fail(t, "pgbouncer has ended", "%v\n%s", err, p.log.String())
 		case <-time.After(10 * time.Millisecond):
 		}
-		if conn, err := net.Dial("unix", socket); err == nil { // it is there before anybody listens
+		if conn, err := net.Dial("unix", socket); err == nil { // the file exists before the pooler listens
 			_ = conn.Close()
 			return p
 		}
@@ -93,7 +93,7 @@ ignore_startup_parameters = extra_float_digits
 }
 
 // Config is how to connect through it: without prepared statements, which PgBouncer
-// before 1.21 does not know.
+// before 1.21 does not support.
 func (p *Pooler) Config() *pgx.ConnConfig {
 	config := p.config.Copy()
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec

@@ -4,7 +4,7 @@
 // The parser that it uses accepts more than SQL Server does. So a text counts as
 // correct only if what the parser understood, written out again, is the text
 // token by token: a token that the parser ignored is missing then, and a token
-// that it took for something else stands out. The writer knows the T-SQL that
+// that it took for something else differs. The writer supports the T-SQL that
 // chanq uses and one spelling of it (AS before every alias, a semicolon after
 // every statement, TOP in parentheses), and refuses everything else.
 //

@@ -7,7 +7,7 @@ import (
 	"github.com/sqlc-dev/teesql/ast"
 )
 
-// writer writes a tree out as text. It fails on what it does not know.
+// writer writes a tree out as text. It fails on what it does not support.
 type writer struct{ strings.Builder }
 
 func (w *writer) put(words ...string) {

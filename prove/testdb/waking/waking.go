@@ -32,7 +32,7 @@ func ordered(cfg chanq.Config) chanq.Config {
 	return cfg
 }
 
-// Own consumes the queue in a process of its own until ctx ends, and prints its number and the body of each message, and
+// Own consumes the queue in a separate process until ctx ends, and prints its number and the body of each message, and
 // for how long the message was on its way. Without a notification it reads once an hour.
 func Own(ctx context.Context, db *sql.DB, cfg chanq.Config) error {
 	q, err := chanq.Open[string](ctx, db, queue, ordered(cfg))

@@ -62,9 +62,9 @@ func Lane(priority int) int { return sqlbatch.PriorityUrgent - priority }
 // Head is that of one priority.
 func Head(f sqlbatch.Heads, priority int) int64 { return f[priority-sqlbatch.PriorityLow] }
 
-// Peek is where a peek of a state begins: behind this lane, time and id. The place before
-// the first of the live is in a lane of its own; that before the first of the ended, who
-// come latest first, is the end of time.
+// Peek returns where a peek of a state begins: after this lane, time and id. The place before
+// the first live message is in a separate lane. The place before the first ended message is the
+// end of time, since the latest come first.
 func Peek(s sqlbatch.State, after *sqlbatch.Place, end int64) (lane int, at int64, id [16]byte) {
 	switch {
 	case after != nil:
@@ -75,7 +75,7 @@ func Peek(s sqlbatch.State, after *sqlbatch.Place, end int64) (lane int, at int6
 	return 0, end, [16]byte(bytes.Repeat([]byte{0xFF}, 16))
 }
 
-// Group is where Causes begins: behind the group, or before all of them. none stands for no fingerprint.
+// Group returns where Causes begins: after the group, or before all groups. none means no fingerprint.
 func Group(after sqlbatch.Group, none int64) (cause, fingerprint int64) {
 	switch {
 	case after == sqlbatch.Group{}:
@@ -139,10 +139,10 @@ func UptoOf(p *sqlbatch.Place) int64 {
 	return Upto(p.Upto)
 }
 
-// Words are what stands for the names in braces of a template.
+// Words has the replacements of the names in braces of a template.
 type Words map[string]string
 
-// NewWords takes pairs: a name in braces, and what stands for it.
+// NewWords takes pairs: a name in braces and its replacement.
 func NewWords(pairs ...string) Words {
 	w := make(Words, len(pairs)/2)
 	for pair := range slices.Chunk(pairs, 2) {

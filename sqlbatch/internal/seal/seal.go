@@ -2,7 +2,7 @@
 package seal
 
 // Seal is a parameter that only packages below sqlbatch can name. A type that
-// embeds it has the method that sqlbatch's interfaces ask for.
+// embeds it has the method that sqlbatch's interfaces require.
 type Seal struct{}
 
 // Sealed does nothing.

@@ -10,7 +10,7 @@ import (
 // States are the states of a stored message.
 var States = []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Leased, sqlbatch.Dead, sqlbatch.Done}
 
-// Hostile is what a value must not be able to say to a database.
+// Hostile is a value that must not be executed by a database.
 const Hostile = "H0STILE'; DROP TABLE chanq_orders; --\"]]\x00`$$ {live} {name} @p1 $1 ?1"
 
 // Calls is every statement of a queue, by name, with values made of one text. None
@@ -21,7 +21,7 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 	n, d := len(value), time.Duration(len(value))
 	heads := sqlbatch.Heads{int64(n), 2, 3, 4}
 	row := sqlbatch.Row{ID: id, Priority: 1, Delay: d, TTL: time.Hour, Key: value, Type: "kind", Headers: []byte(value), Body: []byte(value)}
-	begun := row // which may be stored beside it
+	begun := row // may be stored in addition to it
 	begun.ID[15]++
 	begun.Key += " begun"
 	calls := map[string]sqlbatch.Statement{

@@ -264,8 +264,8 @@ func purged(w *world) {
 	require.Equal(w, left, Numbers(w.run(w.Purge(sqlbatch.Ready, 2, sqlbatch.Window{Priority: -1}))), "its lease ran out")
 }
 
-// Of live messages it is when they became what they are: due, sent or claimed. A
-// fence tells when its message was claimed.
+// The time of a live message is when it entered its state: due, sent or claimed. A
+// fence has the time of its claim.
 func purgedBefore(w *world) {
 	const before = 500_000_000 * 1000
 	for column, state := range map[string]sqlbatch.State{"due_at": sqlbatch.Ready, "enqueued_at": sqlbatch.Scheduled} {
@@ -285,8 +285,8 @@ func purgedBefore(w *world) {
 
 var delayOf = map[sqlbatch.State]time.Duration{sqlbatch.Scheduled: time.Hour}
 
-// A step begins where the one before it ended, and what comes behind the first step
-// is left to whoever comes next.
+// A step begins where the previous one ended, and messages that arrive behind the first step
+// are left for the next call.
 func windows(w *world) {
 	steps := map[string]func(n int, w sqlbatch.Window) sqlbatch.Statement{
 		"purge of the dead": func(n int, win sqlbatch.Window) sqlbatch.Statement { return w.Purge(sqlbatch.Dead, n, win) },
@@ -312,7 +312,7 @@ func windows(w *world) {
 			w.exec("UPDATE %s SET ended_at = %s WHERE %s", table, w.at(int(n)), w.is(n))
 		}
 		win := sqlbatch.Window{After: 2000, Before: 4000}
-		if name != "trim" { // which knows no ids
+		if name != "trim" { // it takes no ids
 			require.Empty(w, w.run(step(1, sqlbatch.Window{After: 2000, AfterID: ID(2), Before: 3000})), name)
 		}
 		rows := w.run(step(1, win))

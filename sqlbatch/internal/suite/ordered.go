@@ -16,7 +16,7 @@ const slots = 4
 // Ordered are the names of an ordered queue.
 var Ordered = sqlbatch.Names{Queue: "orders", Slots: slots}
 
-// HasOrdered: the dialect knows ordered queues.
+// HasOrdered reports whether the dialect supports ordered queues.
 func HasOrdered(d sqlbatch.Dialect) bool { return d.Queue(Ordered).Slots().Text != "" }
 
 const (
@@ -25,8 +25,8 @@ const (
 )
 
 var (
-	other  = [16]byte{0xB0, 15: 0x0B} // another member
-	nobody = [16]byte{0xC0, 15: 0x0C} // who never joined
+	other       = [16]byte{0xB0, 15: 0x0B} // another consumer
+	neverJoined = [16]byte{0xC0, 15: 0x0C} // a consumer that never joined
 )
 
 // line sends messages of a key to a slot by one statement.
@@ -62,7 +62,7 @@ func (w *world) take(who [16]byte, slots ...int) map[int]int64 {
 	return w.fences(w.run(w.TakeSlots(who, 1, slots)))
 }
 
-// extend has Member extend messages for a minute.
+// extend makes Member extend messages for a minute.
 func (w *world) extend(ns ...byte) {
 	w.Helper()
 	require.Len(w, w.run(w.Extend(Member, w.items(ns...), time.Minute)), len(ns))

@@ -13,7 +13,7 @@ import (
 
 // The dead of an ordered queue, and what operators do with it.
 
-// A bury asks for the fence alone: another owner has raised it before it delivers the next message of the key.
+// A bury checks only the fence: another owner has raised it before it delivers the next message of the key.
 func buriesWithoutALease(w *world) {
 	w.joinAs(Member, time.Hour)
 	w.line(0, "a", 1, 2)

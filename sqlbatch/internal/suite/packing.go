@@ -32,7 +32,7 @@ func FuzzRows(f *testing.F, d sqlbatch.Dialect, read func(*testing.T, sqlbatch.S
 	})
 }
 
-// End is what a settle says of a lease, of whatever kind it is.
+// End is what a settle of any kind stores for a lease.
 type End struct {
 	sqlbatch.Item
 	Delay     int64

@@ -24,7 +24,7 @@ var sampling = []test{
 // columns of Samples behind at.
 const counts5, sums6 = 5, 6
 
-// sample runs a Sample, and returns whether somebody has counted.
+// sample runs a Sample, and reports whether a Depth was counted.
 func (w *world) sample(q sqlbatch.Queue, s sqlbatch.Sample) (counted bool) {
 	w.Helper()
 	rows := w.run(q.Sample(s))
@@ -71,7 +71,7 @@ func samplesAddUp(w *world) {
 }
 
 func samplesCount(w *world) {
-	require.False(w, w.sample(w.Queue, sqlbatch.Sample{Sent: 1}), "nobody has counted")
+	require.False(w, w.sample(w.Queue, sqlbatch.Sample{Sent: 1}), "not counted")
 	for _, row := range w.samples(time.Hour) {
 		require.Equal(w, make([]any, counts5), row[1:1+counts5])
 	}
@@ -80,16 +80,16 @@ func samplesCount(w *world) {
 	w.sample(w.Queue, sqlbatch.Sample{Depth: &sqlbatch.Depth{Ready: 1, Scheduled: 5, Leased: 1, Dead: 3, Oldest: time.Millisecond}})
 	rows := w.samples(time.Hour)
 	require.Equal(w, "[5 5 3 3 1000]", fmt.Sprint(rows[len(rows)-1][1:1+counts5]))
-	require.Equal(w, int64(2), w.sums(time.Hour)[0], "who counts adds nothing")
+	require.Equal(w, int64(2), w.sums(time.Hour)[0], "counting adds nothing")
 }
 
 func samplesNothing(w *world) {
-	require.False(w, w.sample(w.Queue, sqlbatch.Sample{}), "nobody has counted")
+	require.False(w, w.sample(w.Queue, sqlbatch.Sample{}), "not counted")
 	w.sample(w.Engine.Dialect.Queue(sqlbatch.Names{Queue: "other"}), sqlbatch.Sample{Depth: &sqlbatch.Depth{}})
 	require.False(w, w.sample(w.Queue, sqlbatch.Sample{}), "another queue is no matter")
 	require.Empty(w, w.samples(steps[0]))
 	w.sample(w.Queue, sqlbatch.Sample{Sent: 1})
-	require.False(w, w.sample(w.Queue, sqlbatch.Sample{}), "somebody has sent")
+	require.False(w, w.sample(w.Queue, sqlbatch.Sample{}), "messages were sent")
 	known := false
 	for range 3 { // the end of a sample may lie in between, but not each time
 		w.sample(w.Queue, sqlbatch.Sample{Depth: &sqlbatch.Depth{}})
@@ -99,13 +99,13 @@ func samplesNothing(w *world) {
 			break
 		}
 	}
-	require.True(w, known, "somebody has counted")
+	require.True(w, known, "counted")
 	w.age(steps[0], steps[0])
 	require.False(w, w.sample(w.Queue, sqlbatch.Sample{}), "but not for this one")
 }
 
-// samplesModel has processes at random add what they did and count, and compares with a model that knows no
-// steps: what all samples of a step add up to, and the greatest of all counts.
+// samplesModel makes random processes add and count, and compares the sum and the greatest count of the samples of each step
+// with a model that has no steps.
 func samplesModel(w *world) {
 	const seed = 7
 	random := rand.New(rand.NewPCG(seed, seed))

@@ -52,7 +52,7 @@ func hostileValues(w *world) {
 	w.run(calls["enqueue"])
 	require.Equal(w, list(value, value, value), EntryOf(w, w.run(calls["get"])[0]).of("dedup_key", "headers", "body"))
 	delete(calls, "enqueue") // a second time it is a duplicate
-	w.inTx(calls["lock"])    // which it asks for
+	w.inTx(calls["lock"])    // which it requires
 	delete(calls, "lock")
 	for _, st := range calls {
 		w.run(st)
@@ -153,7 +153,7 @@ func enqueueNew(w *world) {
 	require.ElementsMatch(w, [][]any{{byte(1), nil, int64(5)}, {byte(2), `a"b`, int64(0)}}, found)
 }
 
-// A program that knows nothing of chanq sends by an INSERT of a body.
+// A program without chanq sends by an INSERT of a body.
 func plainInsert(w *world) {
 	before := w.now()
 	for range 20 {

@@ -19,9 +19,9 @@ type test struct {
 	do   func(*world)
 }
 
-// Run tests what every statement does, one by one: each test has a database of its
-// own. Locks, plans and rights are the engines' own, and tested beside them; what
-// chanq makes of the statements is tested in prove.
+// Run tests the effect of every statement, each test in a separate
+// database. Locks, plans and permissions differ between engines, and are tested with each engine.
+// How chanq uses the statements is tested in prove.
 func Run(t *testing.T, e testdb.Engine) {
 	e.Require(t)
 	run := func(names sqlbatch.Names, tests []test) {
@@ -53,7 +53,7 @@ var members = []test{
 	{"ALeasedMessageHasItsHoldersName", holders},
 }
 
-// MemberNames are the names that Members returned.
+// MemberNames returns the names in the result of Members.
 func MemberNames(t require.TestingT, rows [][]any) (names []string) {
 	for _, row := range rows {
 		require.Len(t, row, 6)

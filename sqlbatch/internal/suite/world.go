@@ -44,8 +44,8 @@ func (w *world) try(st sqlbatch.Statement) ([][]any, error) {
 	return rows, err
 }
 
-// run runs a statement. No two share a millisecond, as in a bubble they would: the times in
-// the tables are milliseconds, and some statements tell before from after.
+// run runs a statement in a separate millisecond. In a bubble all would share one: the times in
+// the tables are milliseconds, and some statements compare them.
 func (w *world) run(st sqlbatch.Statement) [][]any {
 	w.Helper()
 	time.Sleep(2 * time.Millisecond)
@@ -214,7 +214,7 @@ func (w *world) claim(n int) []byte {
 	return Numbers(w.run(w.Claim(ClaimOf(n))))
 }
 
-// mark marks a message that nobody leases as the only suspect.
+// mark marks a message that no consumer leases as the only suspect.
 func (w *world) mark(n byte, salt int64) Claimed {
 	w.Helper()
 	rows := ClaimedRows(w, w.run(w.Mark(sqlbatch.MarkParams{Item: w.items(n)[0], Lease: time.Minute, Member: Member, Salt: salt, Alone: sqlbatch.OnlySuspect})))
@@ -239,7 +239,7 @@ func (w *world) lapse(ns ...byte) {
 	}
 }
 
-// bury sets messages aside one after the other, so that keys may repeat.
+// bury dead-letters messages one after the other, so that keys may repeat.
 func (w *world) bury(rows ...sqlbatch.Row) {
 	w.Helper()
 	for _, row := range rows {

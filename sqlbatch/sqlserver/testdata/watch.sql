@@ -10,9 +10,9 @@ DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @until datetime2(3) = DATEADD(millisecond, @most_ms, @now);
 DECLARE @late datetime2(3) = DATEADD(millisecond, -250, @now);
 DECLARE @granted int;
-DECLARE @chairs int = 0;
+DECLARE @listeners int = 0;
 DECLARE @any int = 0;
-DECLARE @chair0 nvarchar(255);
+DECLARE @listener0 nvarchar(255);
 DECLARE @after0 int = 0;
 DECLARE @seen0 int = 0;
 DECLARE @found0 int = 0;
@@ -22,22 +22,22 @@ IF @head0 > @late
     SET @head0 = @late;
 IF CONVERT(int, SUBSTRING(@queues, 1, 1)) = 1
 BEGIN
-    SET @chair0 = N'chanq chair 1 of ' + CONVERT(nvarchar(11), CHECKSUM(N'dbo')) + N'.orders';
-    EXEC @granted = sys.sp_getapplock @Resource = @chair0, @LockMode = N'Exclusive', @LockOwner = N'Session', @LockTimeout = 0;
+    SET @listener0 = N'chanq listener 1 of ' + CONVERT(nvarchar(11), CHECKSUM(N'dbo')) + N'.orders';
+    EXEC @granted = sys.sp_getapplock @Resource = @listener0, @LockMode = N'Exclusive', @LockOwner = N'Session', @LockTimeout = 0;
     IF @granted < 0
     BEGIN
-        SET @chair0 = N'chanq chair 2 of ' + CONVERT(nvarchar(11), CHECKSUM(N'dbo')) + N'.orders';
+        SET @listener0 = N'chanq listener 2 of ' + CONVERT(nvarchar(11), CHECKSUM(N'dbo')) + N'.orders';
         SET @after0 = 4;
-        EXEC @granted = sys.sp_getapplock @Resource = @chair0, @LockMode = N'Exclusive', @LockOwner = N'Session', @LockTimeout = 0;
+        EXEC @granted = sys.sp_getapplock @Resource = @listener0, @LockMode = N'Exclusive', @LockOwner = N'Session', @LockTimeout = 0;
     END;
     IF @granted < 0
-        SET @chair0 = NULL;
+        SET @listener0 = NULL;
     IF @granted >= 0
-        SET @chairs = @chairs + 1;
+        SET @listeners = @listeners + 1;
 END;
-WHILE @chairs > 0
+WHILE @listeners > 0
 BEGIN
-    IF @chair0 IS NOT NULL
+    IF @listener0 IS NOT NULL
     BEGIN
         SET @first0 = (
             SELECT MIN(f.due_at)
@@ -61,7 +61,7 @@ BEGIN
     SET @now = SYSUTCDATETIME();
     SET @late = DATEADD(millisecond, -250, @now);
 END;
-IF @chair0 IS NOT NULL
-    EXEC @granted = sys.sp_releaseapplock @Resource = @chair0, @LockOwner = N'Session';
+IF @listener0 IS NOT NULL
+    EXEC @granted = sys.sp_releaseapplock @Resource = @listener0, @LockOwner = N'Session';
 SELECT w.place, w.seated, w.found, w.head
-FROM (VALUES (0, CASE WHEN @chair0 IS NULL THEN 0 ELSE 1 END, @found0, DATEDIFF_BIG(millisecond, '19700101', @head0))) AS w (place, seated, found, head);
+FROM (VALUES (0, CASE WHEN @listener0 IS NULL THEN 0 ELSE 1 END, @found0, DATEDIFF_BIG(millisecond, '19700101', @head0))) AS w (place, seated, found, head);

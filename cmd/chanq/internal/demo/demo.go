@@ -5,7 +5,7 @@
 //
 // A file is listed in the transaction that sends its message, and its digest is
 // recorded in the transaction that acks the result. So the demo may be killed at
-// any moment: started again on the same database it goes on, and every file is
+// any moment: started again on the same database it continues, and every file is
 // still counted exactly once. At the end each digest is compared with one
 // computed from the file without any queue.
 package demo
@@ -33,7 +33,7 @@ const (
 )
 
 // ErrInterrupted: the context ended before the demo did. Run again on the same
-// database to go on.
+// database to continue.
 var ErrInterrupted = errors.New("interrupted")
 
 // Options of a demo. Workers, LeaseFor, Out and Progress must be set.
@@ -63,9 +63,9 @@ type Options struct {
 	LeaseFor time.Duration
 	// Verbose names every skipped file and every finding instead of the first few.
 	Verbose bool
-	// Out is told what the demo does and finds.
+	// Out receives a description of what the demo does and finds.
 	Out io.Writer
-	// Progress is told how far it is.
+	// Progress receives the progress of the demo.
 	Progress Progress
 }
 
@@ -77,10 +77,10 @@ type Progress interface {
 	End()
 }
 
-// Run runs the demo on a database, or goes on with the one that is in it. The
-// end of ctx drains it: nothing more is claimed, what is in hand is finished,
-// and Run returns ErrInterrupted. An error says that the demo could not be run;
-// what it found wrong is in the Result.
+// Run runs the demo on a database, or continues the one that is in it. The
+// end of ctx drains it: nothing more is claimed, messages in processing are finished,
+// and Run returns ErrInterrupted. It returns an error if the demo could not be run;
+// differences that it found are in the Result.
 func Run(ctx context.Context, db *sql.DB, opt Options) (Result, error) {
 	opt.Prefetch = cmp.Or(opt.Prefetch, 500)
 	d := &demo{opt: opt, db: db, ledger: newLedger(db, opt.Dialect, opt.Schema)}
@@ -189,7 +189,7 @@ func (d *demo) begin(ctx context.Context) error {
 	default:
 		d.resumed = true
 	}
-	// Read again: another process may have begun, too.
+	// It is read again, since another process may also have begun.
 	if d.state, err = d.ledger.stateIn(ctx, d.db); err != nil {
 		return fmt.Errorf("read the demo's record: %w", err)
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlite"
 )
 
-func TestEveryFileComesThroughOnce(t *testing.T) {
+func TestEveryFileIsCountedOnce(t *testing.T) {
 	files := testdb.Of(300, 700)
 	f := newFixture(t, files)
 	result := f.run(t)
@@ -68,7 +68,7 @@ func TestFreshRunIgnoresLeftOverMessages(t *testing.T) {
 	require.Equal(t, 1, f.number(t, "SELECT max(counted) FROM chanq_demo_files"))
 }
 
-func TestWhatIsNoReadableFileIsSkippedWithTheReason(t *testing.T) {
+func TestUnreadableFilesAreSkippedWithTheReason(t *testing.T) {
 	f := newFixture(t, 3)
 	require.NoError(t, os.Symlink("file-000000", filepath.Join(f.dir, "link")))
 	listener, err := net.Listen("unix", filepath.Join(f.dir, "socket"))
@@ -79,7 +79,7 @@ func TestWhatIsNoReadableFileIsSkippedWithTheReason(t *testing.T) {
 		f.write(t, "latin-\xe9", "named as another century did")
 		skipped++
 	}
-	if os.Geteuid() != 0 { // whom nothing is forbidden
+	if os.Geteuid() != 0 { // root may read every file
 		f.write(t, "shut", "secret")
 		require.NoError(t, os.Chmod(filepath.Join(f.dir, "shut"), 0))
 		skipped++
@@ -120,7 +120,7 @@ func TestFileThatChangesIsNoDifference(t *testing.T) {
 }
 
 // The verification is worth what it finds.
-func TestFaultsAreFoundAndNamed(t *testing.T) {
+func TestDifferencesAreFoundAndReported(t *testing.T) {
 	f := newFixture(t, 30)
 	f.run(t)
 	for _, damage := range []string{
@@ -139,7 +139,7 @@ func TestFaultsAreFoundAndNamed(t *testing.T) {
 	require.Contains(t, f.said.String(), `duplicated: "file-000005": its result was recorded 2 times`)
 }
 
-func TestOnlyTheFirstFindingsAreNamed(t *testing.T) {
+func TestOnlyTheFirstFindingsAreListed(t *testing.T) {
 	f := newFixture(t, 1)
 	for i := range 25 {
 		require.NoError(t, os.Symlink("nowhere", filepath.Join(f.dir, fmt.Sprint("link", i))))
@@ -152,7 +152,7 @@ func TestOnlyTheFirstFindingsAreNamed(t *testing.T) {
 	require.NotContains(t, f.said.String(), "more (--verbose")
 }
 
-func TestInterruptedDemoGoesOn(t *testing.T) {
+func TestAnInterruptedDemoContinues(t *testing.T) {
 	files := testdb.Of(800, 1500)
 	f := newFixture(t, files)
 	for range 3 {
@@ -194,7 +194,7 @@ func TestTwoDemosShareTheWork(t *testing.T) {
 	require.Equal(t, files, f.number(t, "SELECT count(*) FROM chanq_demo_files"))
 }
 
-func TestQueuesOfOthersAreRefused(t *testing.T) {
+func TestQueuesOfOtherProgramsAreRefused(t *testing.T) {
 	f := newFixture(t, 1)
 	require.NoError(t, chanq.Migrate(t.Context(), f.db, "files", chanq.Config{}))
 	_, err := demo.Run(t.Context(), f.db, f.opt)

@@ -13,9 +13,9 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// ledger is the demo's own record, beside the queues in the same database: the
-// business rows of this application. Its statements are plain SQL; what engines
-// spell differently is in ledger_sql.go.
+// ledger is the demo's own record in the database of the queues: the
+// business rows of this application. Its statements are plain SQL; ledger_sql.go
+// has what differs between engines.
 type ledger struct {
 	db      *sql.DB
 	dialect sqlbatch.Dialect
@@ -204,9 +204,9 @@ func (l *ledger) all(ctx context.Context) iter.Seq2[row, error] {
 }
 
 // transact runs f in a transaction and repeats it, with pauses, while the
-// database says that it may work the next time. Once begun it is not ended by
-// ctx: what is in hand is finished, and what became of a commit is found out. f
-// must see by itself whether an earlier try whose commit was not confirmed was
+// database reports that the next try may succeed. ctx does not end it once it has
+// begun: work in progress is finished, and the outcome of a commit is determined. f
+// must find out whether an earlier try whose commit was not confirmed was
 // applied after all.
 func (l *ledger) transact(ctx context.Context, what string, f func(context.Context, *sql.Tx) error) error {
 	const tries, timeout = 6, 30 * time.Second
@@ -237,7 +237,7 @@ func (l *ledger) once(ctx context.Context, f func(context.Context, *sql.Tx) erro
 		return err
 	}
 	if err := f(ctx, tx); err != nil {
-		_ = tx.Rollback() // the error of f says more
+		_ = tx.Rollback() // the error of f has the cause
 		return err
 	}
 	return tx.Commit()

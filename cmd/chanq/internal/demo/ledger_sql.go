@@ -101,7 +101,7 @@ func newTexts(d sqlbatch.Dialect, schema string) texts {
 	case sqlserver.Dialect:
 		open, shut, standard = "[", "]", "dbo"
 		t.create, t.parameter = sqlServerTables, "@p"
-		t.forget = `DELETE {files};` // tsqlcheck knows the form without FROM, which the others need
+		t.forget = `DELETE {files};` // tsqlcheck accepts the form without FROM; the other engines need FROM
 	case postgres.Dialect:
 		standard = "public"
 		t.create, t.parameter = postgresTables, "$"

@@ -16,7 +16,7 @@ import (
 
 // The statements are checked against T-SQL's grammar, and by the SQL Server emulator against
 // the tables that they create.
-func TestLedgerSpeaksTSQL(t *testing.T) {
+func TestStatementsOfTheLedgerAreValidTSQL(t *testing.T) {
 	for _, schema := range []string{"", "it's [odd]"} {
 		texts := newTexts(sqlserver.Dialect, schema)
 		srv := mssqltest.Start(t, mssqltest.Options{InMemory: true})

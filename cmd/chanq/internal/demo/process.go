@@ -118,9 +118,9 @@ func (s *stages) run(parent context.Context, todo []entry) error {
 	return ends
 }
 
-// hash is the first stage. A file that cannot be read any more, or is not as it
-// was listed, yields a result that says so: only a failure that may pass is left
-// to the queue to repeat.
+// hash is the first stage. A file that has become unreadable, or has changed since it
+// was listed, yields a result with that reason. The queue repeats only failures that
+// may be temporary.
 func (s *stages) hash(_ context.Context, l *chanq.Lease[file]) ([]chanq.Message[sum], error) {
 	result := sum{No: l.Body.No, Message: l.ID}
 	d, err := digest(s.root, l.Body)
@@ -154,7 +154,7 @@ func (s *stages) collect(ctx context.Context, sums *chanq.Consumer[sum]) error {
 		})
 		if err != nil {
 			for _, l := range batch {
-				_ = l.Release() // or its lease ends; the error is what to tell
+				_ = l.Release() // if this fails, the lease expires; the other error is the one to return
 			}
 			return err
 		}

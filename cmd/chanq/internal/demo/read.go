@@ -64,7 +64,7 @@ func readError(err error) error {
 	return err
 }
 
-// reason is an error without the path, which stands beside it.
+// reason is an error without the path, which is printed with it.
 func reason(err error) string {
 	var path *fs.PathError
 	if errors.As(err, &path) {

@@ -17,7 +17,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// The stand-in runs the demo as SQL Server would.
+// The emulator runs the demo as SQL Server would.
 func onSQLServer(t *testing.T, files int) (*fixture, *mssqltest.Server) {
 	t.Helper()
 	f := newFixture(t, files)
@@ -26,7 +26,7 @@ func onSQLServer(t *testing.T, files int) (*fixture, *mssqltest.Server) {
 	return f, server
 }
 
-func TestEveryFileComesThroughOnceOnSQLServer(t *testing.T) {
+func TestEveryFileIsCountedOnceOnSQLServer(t *testing.T) {
 	files := testdb.Of(200, 700)
 	f, _ := onSQLServer(t, files)
 	require.Equal(t, demo.Result{Verified: files}, f.run(t))
@@ -37,7 +37,7 @@ func TestEveryFileComesThroughOnceOnSQLServer(t *testing.T) {
 	require.Equal(t, demo.Result{Verified: files + 1}, f.run(t))
 }
 
-func TestInterruptedDemoGoesOnOnSQLServer(t *testing.T) {
+func TestAnInterruptedDemoContinuesOnSQLServer(t *testing.T) {
 	files := testdb.Of(400, 1500)
 	f, _ := onSQLServer(t, files)
 	ctx, interrupt := context.WithCancel(t.Context())

@@ -64,8 +64,7 @@ func look(root *os.Root, path string, item fs.DirEntry, own []fs.FileInfo) entry
 	if e.skipped = kind(item.Type()); e.skipped != "" {
 		return e
 	}
-	// Opening it tells whether it will be readable; the time and size are those
-	// that a worker will compare.
+	// Opening the file shows whether it is readable. A worker will compare the time and size.
 	f, err := root.Open(path)
 	if err != nil {
 		e.skipped = reason(err)
@@ -87,7 +86,7 @@ func look(root *os.Root, path string, item fs.DirEntry, own []fs.FileInfo) entry
 	return e
 }
 
-// kind says what a name is if it is not a regular file.
+// kind returns what a name is if it is not a regular file.
 func kind(mode fs.FileMode) string {
 	switch {
 	case mode.IsRegular():

@@ -1,6 +1,6 @@
-// Package doctor looks for what hurts the queues of a database, and says what mends it.
+// Package doctor finds problems of the queues of a database, and names the remedies.
 //
-// It reads, and changes nothing; what a login may not see is told as not seen. Each look has
+// It is read-only. What a login may not see is reported as unseen. Each check has
 // a few seconds: a database that is in trouble is what it is for.
 package doctor
 
@@ -23,7 +23,7 @@ const (
 	OK      Status = "ok"
 	Warning Status = "warning" // it works, and hurts or will
 	Failure Status = "failure" // messages are lost, or go nowhere
-	Unseen  Status = "unseen"  // this login, or this database, does not tell
+	Unseen  Status = "unseen"  // this login may not see it, or this database does not have it
 )
 
 // Finding is what one look found.
@@ -41,9 +41,9 @@ type Patient struct {
 	Dialect sqlbatch.Dialect
 	Config  chanq.Config // Dialect and Schema
 	Queues  []string     // none: all
-	// Long is for how long a transaction may be open, and Wait how long somebody may wait for a
-	// row. Defaults 1 min and 250 ms: somebody who takes the table again and again is
-	// met in the middle of it, most often.
+	// Long is how long a transaction may be open, and Wait how long a session may wait for a
+	// row. Defaults: 1 min and 250 ms, which is long enough to meet a session that locks the
+	// table repeatedly.
 	Long, Wait time.Duration
 	// Log is how many bytes of SQLite's write-ahead log may wait for a checkpoint. Default 64 MiB.
 	Log int64
@@ -51,8 +51,8 @@ type Patient struct {
 	Look time.Duration
 }
 
-// Examine looks at everything, one thing after another. Its error says that there is
-// nothing to look at: the database does not answer.
+// Examine runs all checks, one after another. It returns an error if the database does not
+// answer.
 func Examine(ctx context.Context, p Patient) ([]Finding, error) {
 	e := &examination{Patient: p, ctx: ctx}
 	e.Long, e.Wait = cmp.Or(p.Long, time.Minute), cmp.Or(p.Wait, 250*time.Millisecond)
@@ -116,7 +116,7 @@ func (e *examination) read(text string, scan func(*sql.Rows) error) error {
 	return rows.Err()
 }
 
-// ask reads one row of a look.
+// ask reads one row for a check.
 func (e *examination) ask(check, text string, into ...any) bool {
 	found := false
 	ok := e.rows(check, text, func(rows *sql.Rows) error {
@@ -149,7 +149,7 @@ func (e *examination) answer() error {
 	return nil
 }
 
-// skew is a difference of clocks that misleads those who read logs.
+// skew is a difference of clocks that makes logs misleading.
 const skew = 2 * time.Second
 
 // clock compares the database's clock with that of this machine. No lease and no delay depends on

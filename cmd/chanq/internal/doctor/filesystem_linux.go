@@ -8,8 +8,8 @@ var networks = map[uint32]string{
 	0x5346414f: "AFS", 0x0bd00bd0: "Lustre", 0x47504653: "GPFS", 0x01161970: "GFS2", 0x7461636f: "OCFS2",
 }
 
-// fileSystem names the network file system that a file is on: "" is a disk of this machine, as far
-// as its number tells. known is false where that is not to be learned.
+// fileSystem names the network file system that a file is on: "" is a disk of this machine, according to
+// its number. known is false if that cannot be determined.
 var fileSystem = func(file string) (network string, known bool) {
 	var of syscall.Statfs_t
 	if syscall.Statfs(file, &of) != nil {

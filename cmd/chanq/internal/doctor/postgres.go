@@ -11,7 +11,7 @@ import (
 // oldestPostgres is the first version that chanq is tested with.
 const oldestPostgres = 130_000
 
-// postgres looks at what PostgreSQL tells every role, and at what it tells those of pg_monitor.
+// postgres checks what every role of PostgreSQL may see, and what roles in pg_monitor may see.
 func (e *examination) postgres() {
 	var number int
 	var version string
@@ -59,7 +59,7 @@ func (e *examination) pooler() {
 		owners[pid] = i % 2
 	}
 	if pooled || len(owners) > len(conns) {
-		e.add(Finding{Check: "pooler", Status: Warning, Found: "a pooler hands out connections by the transaction",
+		e.add(Finding{Check: "pooler", Status: Warning, Found: "a pooler assigns connections per transaction",
 			Remedy: "chanq works behind one; pgx must not prepare statements then (default_query_exec_mode=exec), and pgnotify needs a DSN that goes to the server itself"})
 		return
 	}
@@ -144,16 +144,16 @@ FROM pg_replication_slots WHERE xmin IS NOT NULL AND age(xmin) > 100000 OR catal
 ORDER BY 2 DESC NULLS LAST LIMIT 20`
 	old := 0
 	if !e.rows("long transactions", text, func(rows *sql.Rows) error {
-		var who, remedy string
+		var session, remedy string
 		var seconds sql.NullFloat64
-		if err := rows.Scan(&who, &seconds, &remedy); err != nil {
+		if err := rows.Scan(&session, &seconds, &remedy); err != nil {
 			return err
 		}
 		if seconds.Valid {
-			who += fmt.Sprintf(", open for %v", round(time.Duration(seconds.Float64*float64(time.Second))))
+			session += fmt.Sprintf(", open for %v", round(time.Duration(seconds.Float64*float64(time.Second))))
 		}
 		old++
-		e.add(Finding{Check: "long transactions", Status: Warning, Found: who + ": rows that died since then cannot be vacuumed", Remedy: remedy})
+		e.add(Finding{Check: "long transactions", Status: Warning, Found: session + ": rows that died since then cannot be vacuumed", Remedy: remedy})
 		return nil
 	}) {
 		return
@@ -163,7 +163,7 @@ ORDER BY 2 DESC NULLS LAST LIMIT 20`
 	}
 }
 
-// waiting looks for sessions that wait for rows of chanq's tables, and who has them.
+// waiting finds sessions that wait for rows of chanq's tables, and the sessions that hold the locks.
 func (e *examination) waiting() {
 	text := `SELECT w.pid, extract(epoch FROM clock_timestamp() - w.query_start)::float8, array_to_string(pg_blocking_pids(w.pid), ', '),
   coalesce((SELECT string_agg(coalesce(nullif(b.application_name, ''), 'an unnamed program') || ' (' || coalesce(b.state, 'state not shown') || ')', ', ') FROM pg_stat_activity AS b WHERE b.pid = ANY (pg_blocking_pids(w.pid))), 'no session that this role can see')
@@ -174,13 +174,13 @@ ORDER BY w.query_start LIMIT 20`
 	if e.rows("locks", text, func(rows *sql.Rows) error {
 		var pid int
 		var seconds float64
-		var blockers, who string
-		if err := rows.Scan(&pid, &seconds, &blockers, &who); err != nil {
+		var blockers, session string
+		if err := rows.Scan(&pid, &seconds, &blockers, &session); err != nil {
 			return err
 		}
 		n++
 		e.add(Finding{Check: "locks", Status: Warning,
-			Found:  fmt.Sprintf("session %d has waited for %v, for %s: %s", pid, round(time.Duration(seconds*float64(time.Second))), blockers, who),
+			Found:  fmt.Sprintf("session %d has waited for %v, for %s: %s", pid, round(time.Duration(seconds*float64(time.Second))), blockers, session),
 			Remedy: "a transaction that changed messages (SendTx, AckTx, or by hand) is open: end it soon after the change; SELECT pg_terminate_backend(" + blockers + ") ends a session without an owner"})
 		return nil
 	}) && n == 0 {

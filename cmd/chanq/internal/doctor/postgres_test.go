@@ -26,8 +26,8 @@ func onPostgres(t *testing.T) (*sql.DB, *pgx.ConnConfig, *ward) {
 	return db, config, &ward{t, doctor.Patient{DB: db, Dialect: postgres.Dialect, Queues: []string{"mail"}, Long: time.Millisecond, Wait: time.Millisecond}}
 }
 
-// A transaction that somebody forgot, and a session that waits for it.
-func TestAForgottenTransactionIsNamedAndWhoWaitsForIt(t *testing.T) {
+// A transaction that was left open, and a session that waits for it.
+func TestAForgottenTransactionAndItsWaitersAreReported(t *testing.T) {
 	db, _, w := onPostgres(t)
 	w.exec(db, "INSERT INTO chanq_mail (body) VALUES ('x')")
 	require.Empty(t, w.wrong("locks"))
@@ -56,7 +56,7 @@ func TestAForgottenTransactionIsNamedAndWhoWaitsForIt(t *testing.T) {
 }
 
 // A report that reads for hours at REPEATABLE READ locks nothing, and keeps every row that has died since.
-func TestAnOldSnapshotIsNamedAlthoughItLocksNothing(t *testing.T) {
+func TestAnOldSnapshotIsReportedAlthoughItLocksNothing(t *testing.T) {
 	db, _, w := onPostgres(t)
 	w.patient.Long = 100 * time.Millisecond
 	reader, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
@@ -72,7 +72,7 @@ func TestAnOldSnapshotIsNamedAlthoughItLocksNothing(t *testing.T) {
 	require.Empty(t, w.wrong("long transactions"))
 }
 
-func TestPostgresSettingsThatHurtAreNamed(t *testing.T) {
+func TestHarmfulPostgresSettingsAreReported(t *testing.T) {
 	db, config, w := onPostgres(t)
 	var fsync string
 	require.NoError(t, db.QueryRow("SHOW fsync").Scan(&fsync))
@@ -105,7 +105,7 @@ func TestPostgresSettingsThatHurtAreNamed(t *testing.T) {
 	require.Contains(t, lossy.Found, "synchronous_commit is off")
 }
 
-func TestDeadRowsThatNobodyVacuumsAreNamed(t *testing.T) {
+func TestDeadRowsWithoutAVacuumAreReported(t *testing.T) {
 	db, _, w := onPostgres(t)
 	w.exec(db, "ALTER TABLE chanq_mail SET (autovacuum_enabled = off)")
 	require.Empty(t, w.wrong("dead rows"))
@@ -117,7 +117,7 @@ func TestDeadRowsThatNobodyVacuumsAreNamed(t *testing.T) {
 	require.Contains(t, worn.Remedy, "VACUUM chanq_mail")
 }
 
-func TestAPoolerInBetweenIsSeen(t *testing.T) {
+func TestAPoolerIsDetected(t *testing.T) {
 	_, config, w := onPostgres(t)
 	require.Equal(t, doctor.OK, w.one("pooler").Status)
 	for _, mode := range []string{"session", "transaction"} {
@@ -134,7 +134,7 @@ func TestAPoolerInBetweenIsSeen(t *testing.T) {
 	}
 }
 
-func TestAPostgresLoginThatMayLittleIsToldWhat(t *testing.T) {
+func TestMissingPermissionsOfAPostgresLoginAreReported(t *testing.T) {
 	db, config, w := onPostgres(t)
 	role := fmt.Sprintf("doctor_%s", config.Database)
 	w.exec(db, "CREATE ROLE "+role)

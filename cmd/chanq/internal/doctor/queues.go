@@ -30,7 +30,7 @@ func (e *examination) queues() {
 	}
 }
 
-// pauseText says since when a queue is paused, by whom and why, as far as that is known.
+// pauseText returns since when a queue is paused, by whom and why, if that is known.
 func pauseText(ctx context.Context, q *chanqadmin.Queue) string {
 	p, err := q.Paused(ctx)
 	if err != nil || p.Since.IsZero() {
@@ -89,7 +89,7 @@ func remedyOf(err error, queue string) string {
 	return ""
 }
 
-// stands reports that somebody consumed for most of the last minute, and nothing was delivered.
+// stands reports whether there were consumers for most of the last minute, and nothing was delivered.
 func stands(lastMinute []chanqadmin.Sample) bool {
 	delivered := int64(0)
 	for _, s := range lastMinute {
@@ -114,7 +114,7 @@ func (e *examination) failures(queue string, lastMinute []chanqadmin.Sample) {
 // lateReady is for how long a message of a queue that is at work may have been due.
 const lateReady = time.Minute
 
-// state looks at what is in a queue, and who takes it.
+// state checks the messages and consumers of a queue.
 func (e *examination) state(ctx context.Context, q *chanqadmin.Queue, stands bool) {
 	name := q.Name()
 	add := func(check string, status Status, found, remedy string) {

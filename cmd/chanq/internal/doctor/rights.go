@@ -15,7 +15,7 @@ var needs = []struct{ to, right, table string }{
 	{"note the history", "INSERT", "samples"}, {"note the history", "UPDATE", "samples"}, {"note the history", "DELETE", "samples"},
 }
 
-// rights says what this login may do with a queue. A file has none: who may write it, may all.
+// rights reports what this login may do with a queue. A file has no permissions of its own: a user that may write it may do all.
 func (e *examination) rights(queue string) {
 	if e.Dialect.Name() == "sqlite" {
 		return
@@ -55,7 +55,7 @@ func (e *examination) rights(queue string) {
 	var may, not []string
 	for i, n := range needs {
 		switch {
-		case i > 0 && needs[i-1].to == n.to: // told
+		case i > 0 && needs[i-1].to == n.to: // reported already
 		case missing[n.to] == nil:
 			may = append(may, n.to)
 		default:

@@ -106,8 +106,8 @@ const (
 	indexBytes = indexDone + 4
 )
 
-// checkpoint looks at how much of the write-ahead log no checkpoint has got through: who reads the
-// database as it was before keeps it from being overwritten, and it grows for ever.
+// checkpoint checks how much of the write-ahead log no checkpoint has copied: a read of an older snapshot
+// prevents it from being overwritten, and the log grows without bound.
 func (e *examination) checkpoint(file string, page int64) {
 	most := e.Log
 	if most == 0 {
@@ -116,7 +116,7 @@ func (e *examination) checkpoint(file string, page int64) {
 	index := make([]byte, indexBytes)
 	waiting := int64(0)
 	switch in, err := os.Open(file + "-shm"); {
-	case os.IsNotExist(err): // nobody has the file open but a connection that needs no index
+	case os.IsNotExist(err): // only connections that need no index have the file open
 	case err != nil:
 		e.unseen("log", "", err)
 		return

@@ -28,7 +28,7 @@ func onSQLite(t *testing.T) (file string, _ *sql.DB, _ *ward) {
 	return file, db, &ward{t, doctor.Patient{DB: db, Dialect: sqlite.Dialect, Queues: []string{"mail"}}}
 }
 
-// as opens the file as a program does that knows nothing of embedded.
+// as opens the file as a program without the package embedded does.
 func as(w *ward, file, pragmas string) *sql.DB {
 	w.Helper()
 	db, err := sql.Open("sqlite", "file:"+file+"?"+pragmas)
@@ -38,7 +38,7 @@ func as(w *ward, file, pragmas string) *sql.DB {
 	return db
 }
 
-func TestASQLiteFileThatIsWellIsFoundWell(t *testing.T) {
+func TestAHealthySQLiteFileHasNoFindings(t *testing.T) {
 	_, _, w := onSQLite(t)
 	for _, f := range w.examine() {
 		require.Equal(t, doctor.OK, f.Status, "%+v", f)
@@ -46,7 +46,7 @@ func TestASQLiteFileThatIsWellIsFoundWell(t *testing.T) {
 	require.Contains(t, w.one("version").Found, "SQLite 3.")
 }
 
-func TestASQLiteConnectionsSettingsThatHurtAreNamed(t *testing.T) {
+func TestHarmfulSettingsOfASQLiteConnectionAreReported(t *testing.T) {
 	file, db, w := onSQLite(t)
 	loose := as(w, file, "_pragma=synchronous(OFF)")
 	lossy := w.one("durability")
@@ -64,7 +64,7 @@ func TestASQLiteConnectionsSettingsThatHurtAreNamed(t *testing.T) {
 	require.Equal(t, doctor.OK, w.one("durability").Status, "it is slower, and as safe")
 }
 
-func TestASQLiteFileOnAnotherMachinesDiskIsAFailure(t *testing.T) {
+func TestASQLiteFileOnANetworkDiskIsAFailure(t *testing.T) {
 	_, _, w := onSQLite(t)
 	doctor.SetFileSystem(t, "NFS")
 	f := w.one("file system")
@@ -73,7 +73,7 @@ func TestASQLiteFileOnAnotherMachinesDiskIsAFailure(t *testing.T) {
 	require.Contains(t, f.Remedy, "a disk of this machine")
 }
 
-func TestAReaderThatStopsSQLitesCheckpointsIsSeen(t *testing.T) {
+func TestAReaderThatBlocksCheckpointsOfSQLiteIsDetected(t *testing.T) {
 	_, db, w := onSQLite(t)
 	w.patient.Log = 8 << 20
 	fill := func() {
@@ -96,8 +96,8 @@ func TestAReaderThatStopsSQLitesCheckpointsIsSeen(t *testing.T) {
 	require.Equal(t, doctor.OK, w.one("log").Status, "what was left is in the database")
 }
 
-// What the history of the last minute says is told before anything has died.
-func TestTheLastMinuteTellsHandlersThatFailOrHang(t *testing.T) {
+// The history of the last minute is reported before a message is dead-lettered.
+func TestTheLastMinuteShowsHandlersThatFailOrHang(t *testing.T) {
 	_, db, w := onSQLite(t)
 	minute := func(delivered, nacked int) {
 		w.exec(db, "DELETE FROM chanq__samples")
@@ -113,7 +113,7 @@ VALUES ('mail', 10, CAST(unixepoch('now') AS INTEGER) * 1000 - %d, 0, 0, %d, 0, 
 	require.Equal(t, []any{doctor.Warning, "mail", "of 600 deliveries in the last minute 198 failed"}, []any{f.Status, f.Queue, f.Found})
 	require.Contains(t, f.Remedy, "--state scheduled")
 
-	// A consumer that has no room, as nobody reads what it has.
+	// A consumer without room, since its messages are not read.
 	w.exec(db, "INSERT INTO chanq_mail (body, due_at) SELECT 'x', 1 FROM (VALUES (1), (2), (3))")
 	q, err := chanq.Open[string](t.Context(), db, "mail", chanq.Config{History: chanq.HistoryOff})
 	require.NoError(t, err)

@@ -12,8 +12,8 @@ const oldestServer = 13
 // azure is the EngineEdition of Azure SQL Database, whose version numbers are its own.
 const azure = 5
 
-// sqlServer looks at what SQL Server tells every login, and at what it tells those with VIEW SERVER
-// STATE.
+// sqlServer checks what every login of SQL Server may see, and what logins with VIEW SERVER
+// STATE may see.
 func (e *examination) sqlServer() {
 	e.sqlServerVersion()
 	e.sqlServerSettings()
@@ -52,7 +52,7 @@ FROM sys.databases AS d WHERE d.database_id = DB_ID()`, &snapshot, &isolation, &
 	}
 }
 
-// rowVersions says what is better: chanq's own statements do as well with either.
+// rowVersions describes the better setting; chanq's own statements are as fast with either.
 func rowVersions(on bool) string {
 	if on {
 		return ""
@@ -94,7 +94,7 @@ ORDER BY t.transaction_begin_time`
 	}
 }
 
-// named is a program that may not say its name.
+// named returns the name of a program, which may be missing.
 func named(program sql.NullString) string {
 	if program.String == "" {
 		return "an unnamed program"
@@ -102,8 +102,8 @@ func named(program sql.NullString) string {
 	return program.String
 }
 
-// sqlServerVersions looks for who keeps row versions: a reader's transaction at SNAPSHOT, or any
-// statement where READ_COMMITTED_SNAPSHOT is on. They fill tempdb, and keep ghosts.
+// sqlServerVersions finds sessions that keep row versions: a transaction at SNAPSHOT, or any
+// statement if READ_COMMITTED_SNAPSHOT is on. Row versions fill tempdb, and keep ghosts.
 func (e *examination) sqlServerVersions() {
 	text := `SELECT TOP (20) v.session_id, v.elapsed_time_seconds, s.program_name
 FROM sys.dm_tran_active_snapshot_database_transactions AS v

@@ -17,9 +17,9 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// The stand-in answers what the doctor asks of a SQL Server: nobody has run this on Microsoft's.
+// The emulator answers the queries of the doctor. They were not tested on Microsoft's engine.
 
-// onSQLServer is a queue mail on a stand-in, and an examination of it.
+// onSQLServer returns a queue mail on an emulator, and an examination of it.
 func onSQLServer(t *testing.T, o mssqltest.Options) (*mssqltest.Server, *ward) {
 	t.Helper()
 	if o.Clock == nil {
@@ -30,18 +30,18 @@ func onSQLServer(t *testing.T, o mssqltest.Options) (*mssqltest.Server, *ward) {
 	return server, &ward{t, doctor.Patient{DB: server.DB(), Dialect: sqlserver.Dialect, Queues: []string{"mail"}, Long: time.Second, Wait: 10 * time.Millisecond}}
 }
 
-func TestASQLServerThatIsWellIsFoundWell(t *testing.T) {
+func TestAHealthySQLServerHasNoFindings(t *testing.T) {
 	_, w := onSQLServer(t, mssqltest.Options{})
 	for _, f := range w.examine() {
 		require.Equal(t, doctor.OK, f.Status, "%+v", f)
 	}
 	require.Equal(t, "SQL Server 16.0.1000.0", w.one("version").Found)
 	require.Equal(t, "READ_COMMITTED_SNAPSHOT is OFF, compatibility level 160", w.one("settings").Found)
-	require.Contains(t, w.one("settings").Remedy, "SET READ_COMMITTED_SNAPSHOT ON", "for those who read the tables")
+	require.Contains(t, w.one("settings").Remedy, "SET READ_COMMITTED_SNAPSHOT ON", "for programs that read the tables")
 	require.Equal(t, "this login may send, consume, operate, note the history", w.one("rights").Found)
 }
 
-func TestASQLServersSettingsThatHurtAreNamed(t *testing.T) {
+func TestHarmfulSettingsOfASQLServerAreReported(t *testing.T) {
 	server, w := onSQLServer(t, mssqltest.Options{Version: "12.0.6024.0"})
 	old := w.one("version")
 	require.Equal(t, doctor.Failure, old.Status)
@@ -62,7 +62,7 @@ func TestASQLServersSettingsThatHurtAreNamed(t *testing.T) {
 	require.Contains(t, lossy.Found, "DELAYED_DURABILITY")
 }
 
-func TestASQLServersForgottenTransactionIsNamedAndWhoWaitsForIt(t *testing.T) {
+func TestAForgottenTransactionOfASQLServerAndItsWaitersAreReported(t *testing.T) {
 	server, w := onSQLServer(t, mssqltest.Options{AllowSnapshotIsolation: true, Query: url.Values{"app name": {"forgetful"}}})
 	db := server.DB()
 	w.exec(db, "INSERT INTO dbo.chanq_mail (body) VALUES (0x61)")
@@ -98,7 +98,7 @@ func TestASQLServersForgottenTransactionIsNamedAndWhoWaitsForIt(t *testing.T) {
 	}
 }
 
-func TestASQLServersClockThatDiffersIsSeen(t *testing.T) {
+func TestADifferentClockOfASQLServerIsDetected(t *testing.T) {
 	_, w := onSQLServer(t, mssqltest.Options{Clock: engine.NewManualClock(time.Now().Add(-time.Hour))})
 	f := w.one("clock")
 	require.Equal(t, doctor.Warning, f.Status)
@@ -106,8 +106,8 @@ func TestASQLServersClockThatDiffersIsSeen(t *testing.T) {
 	require.Contains(t, f.Remedy, "NTP")
 }
 
-// What a login may not see is told as not seen, and what it may not do as a right that it lacks.
-func TestASQLServersLoginThatMayLittleIsToldWhat(t *testing.T) {
+// What a login may not see is reported as unseen, and what it may not do as a missing permission.
+func TestMissingPermissionsOfASQLServerLoginAreReported(t *testing.T) {
 	server, w := onSQLServer(t, mssqltest.Options{})
 	for _, text := range []string{
 		"CREATE LOGIN sender WITH PASSWORD = 'secret word 1'", "CREATE USER sender",
@@ -165,7 +165,7 @@ func (w *ward) one(check string) doctor.Finding {
 	return list[0]
 }
 
-// wrong are those that say that something is.
+// wrong returns the findings that report a problem.
 func (w *ward) wrong(check string) (list []doctor.Finding) {
 	w.Helper()
 	for _, f := range w.all(check) {

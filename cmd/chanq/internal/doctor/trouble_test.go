@@ -21,9 +21,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// told is what the doctor says of each situation: by which check, and in what words. What it says of
-// SQLite, if that is another thing, is behind the bar.
-var told = map[string]string{
+// findingsOf has the findings of the doctor in each situation: check and words. Those of
+// SQLite, if they differ, are after the bar.
+var findingsOf = map[string]string{
 	"poison":    `dead: invoice `,
 	"stuck":     `oldest: 1 consumers: `,
 	"dead":      `members: no consumer runs: `,
@@ -32,16 +32,16 @@ var told = map[string]string{
 	"paused":    `paused: the queue is paused since `,
 }
 
-// Each thing that goes wrong is found, with a remedy, and once it is mended nothing is found of it.
-func TestWhatGoesWrongIsFoundAndThatItIsMended(t *testing.T) {
-	require.Len(t, told, len(trouble.Situations))
+// Each situation is found, with a remedy, and no finding is left once it is fixed.
+func TestEachSituationIsFoundUntilItEnds(t *testing.T) {
+	require.Len(t, findingsOf, len(trouble.Situations))
 	for _, engine := range []string{"postgres", "sqlite"} {
 		for _, s := range trouble.Situations {
 			t.Run(engine+"/"+s.Name, func(t *testing.T) {
 				t.Parallel()
 				p, w := troubled(t, engine == "postgres")
 				require.NoError(t, p.Fill(t.Context(), 3000))
-				pg, lite, differs := strings.Cut(told[s.Name], "|")
+				pg, lite, differs := strings.Cut(findingsOf[s.Name], "|")
 				if differs && !p.Postgres {
 					pg = lite
 				}

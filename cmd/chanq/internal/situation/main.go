@@ -1,6 +1,6 @@
-// Command situation sets up something that goes wrong with a queue, until it is interrupted, and then
-// mends it, until it is interrupted again: to be looked at with chanq top, chanq doctor, chanq ui and
-// Prometheus. See the package trouble.
+// Command situation causes a problem of a queue until it is interrupted, and then fixes it until it is
+// interrupted again. Look at it with chanq top, chanq doctor, chanq ui and Prometheus. See the
+// package trouble.
 package main
 
 import (
@@ -93,13 +93,13 @@ func play(ctx context.Context, p *trouble.Place, s trouble.Situation) error {
 	}
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt)
-	fmt.Printf("%s: %s. Interrupt to mend it.\n", s.Name, s.What)
+	fmt.Printf("%s: %s. Interrupt to fix it.\n", s.Name, s.What)
 	<-interrupts
 	end, err := mend(ctx)
 	if err != nil {
 		return err
 	}
-	fmt.Println("It is mended. Interrupt to end.")
+	fmt.Println("It is fixed. Interrupt to end.")
 	<-interrupts
 	end()
 	return nil

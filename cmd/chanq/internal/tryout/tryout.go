@@ -1,5 +1,5 @@
-// Package tryout measures one queue in a short time: what a newcomer wants to know of a
-// server of his own. The folder bench at the root compares designs and measures with care.
+// Package tryout measures one queue in a short time, for a first impression of a
+// server. The folder bench at the root compares designs and measures with care.
 package tryout
 
 import (
@@ -16,12 +16,12 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// Config says what to measure.
+// Config selects what to measure.
 type Config struct {
 	For     time.Duration // in all
 	Body    int           // bytes
 	Workers int
-	Begin   func(part string) // called when a part begins; nil: nobody listens
+	Begin   func(part string) // called when a part begins; may be nil
 }
 
 // Result is what was measured. Rates are messages a second, times are seconds.

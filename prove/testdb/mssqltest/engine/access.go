@@ -84,8 +84,8 @@ func (ix *index) hintedAs(hint string) bool {
 	return strings.EqualFold(ix.name, hint) || hint == "0" && ix.id <= 1 || hint == "1" && ix.id == 1
 }
 
-// filterImplied says that every row that the statement wants is in a filtered
-// index: each part of the filter stands in the statement as it is.
+// filterImplied reports whether every row that the statement wants is in a filtered
+// index: each part of the filter is in the statement in the same form.
 func (ix *index) filterImplied(conds []*cond, slot int) bool {
 	if ix.filter == nil {
 		return true
@@ -101,11 +101,11 @@ func (ix *index) filterImplied(conds []*cond, slot int) bool {
 // keyCols are the columns of the complete key.
 func (ix *index) keyCols() []int { return append(slices.Clone(ix.cols), ix.tail...) }
 
-// covers says that the index has all columns that the statement needs of u.
+// covers reports whether the index has all columns that the statement needs of u.
 // Rows to be changed are always looked up.
 func (ix *index) covers(u *baseUse) bool { return ix.at == 0 || !u.target && ix.finds(u) }
 
-// finds says that the index has all columns by which the statement finds the rows of u. One to be changed is then locked by its change,
+// finds reports whether the index has all columns by which the statement finds the rows of u. One to be changed is then locked by its change,
 // which READPAST has no effect on ("Table hints (Transact-SQL)", READPAST).
 func (ix *index) finds(u *baseUse) bool {
 	for c := range u.need {
@@ -121,7 +121,7 @@ func (ix *index) holds(c int) bool {
 		slices.Contains(ix.table.base().cols, c)
 }
 
-// search binds the key's columns to what the conditions say of them.
+// search binds the key's columns to their conditions.
 func (ix *index) search(u *baseUse, conds []*cond, bound slotSet) (*access, int) {
 	a := &access{use: u, index: ix}
 	score := 0
@@ -163,7 +163,7 @@ func (ix *index) search(u *baseUse, conds []*cond, bound slotSet) (*access, int)
 	return a, score
 }
 
-// find looks for what the conditions say of one column in terms of slots that
+// find returns the conditions on one column that use only slots that
 // are bound already.
 func find(u *baseUse, col int, typ sqltype.Type, conds []*cond, bound slotSet) (eq, lo, hi, list *sarg) {
 	for _, k := range conds {
@@ -218,7 +218,7 @@ func seekable(v *scalar, t sqltype.Type) *scalar {
 	return nil
 }
 
-// satisfies reports whether the rows come in the order asked for, and sets the
+// satisfies reports whether the rows are in the requested order, and sets the
 // direction.
 func (a *access) satisfies(order []orderKey, u *baseUse) bool {
 	if a.unique {

@@ -40,9 +40,9 @@ func named(proc string, args []argument, names ...string) ([]string, error) {
 	return out, nil
 }
 
-// appOwner is who holds an application lock: the transaction, or the session, which
-// holds it beyond statements, transactions and sp_reset_connection until it lets go, or
-// ends. It is nil where there is no such owner.
+// appOwner returns the owner of an application lock: the transaction, or the session, which
+// keeps it after statements, transactions and sp_reset_connection until it releases it or
+// ends. It is nil if there is no such owner.
 func (s *Session) appOwner(name string) lock.Owner {
 	switch {
 	case strings.EqualFold(name, "Session"):
@@ -109,7 +109,7 @@ func (s *Session) getAppLock(args []argument) (int64, error) {
 	return 0, err
 }
 
-// releaseAppLock gives back what one getAppLock took: 0, or an error and -999 where the
+// releaseAppLock releases the lock of one getAppLock: it returns 0, or an error and -999 if the
 // owner does not hold it.
 func (s *Session) releaseAppLock(args []argument) (int64, error) {
 	v, err := named("sp_releaseapplock", args, "@Resource", "@LockOwner", "@DbPrincipal")

@@ -133,8 +133,8 @@ func (b *batch) forEngine(stats *planStats) *batch {
 	return &own
 }
 
-// hasGo says whether a line of the tools that read scripts is among the words of a
-// text: a server knows no GO, and the parser takes it for the end of a batch.
+// hasGo reports whether a line of the tools that read scripts is among the words of a
+// text: GO is unknown to a server, and the parser takes it for the end of a batch.
 func hasGo(text string) bool {
 	if !strings.Contains(strings.ToUpper(text), "GO") {
 		return false
@@ -405,8 +405,8 @@ func procParams(list []*ast.ProcedureParameter) ([]*param, error) {
 	return out, nil
 }
 
-// paramType is the type of a parameter. FreeTDS and tedious declare those that were
-// before (max), too; no column is of them here.
+// paramType is the type of a parameter. FreeTDS and tedious also declare the types from
+// before (max), which no column has here.
 func paramType(ref ast.DataTypeReference) (sqltype.Type, error) {
 	if r, ok := ref.(*ast.SqlDataTypeReference); ok && len(r.Parameters) == 0 && r.Name != nil {
 		kind, older := map[string]sqltype.Kind{

@@ -93,7 +93,7 @@ func (s *Session) rollback(name string) error {
 	return sqlError(6401, "Cannot roll back %s. No transaction or savepoint of that name was found.", name)
 }
 
-// save is SAVE TRANSACTION. A name that was used before now stands for the later place.
+// save is SAVE TRANSACTION. A name that was used before now means the later savepoint.
 func (s *Session) save(name string) error {
 	if s.trancount == 0 {
 		return sqlError(628, "Cannot issue SAVE TRANSACTION when there is no active transaction.")

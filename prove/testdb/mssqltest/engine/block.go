@@ -17,7 +17,7 @@ type block struct {
 	cols   []outCol
 
 	run     iter
-	slots   slotSet // that tell its rows apart
+	slots   slotSet // those that distinguish its rows
 	refs    slotSet // of all its expressions
 	colUses []colUse
 	uses    []*baseUse

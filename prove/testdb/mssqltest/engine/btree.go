@@ -17,7 +17,7 @@ type tree struct {
 	first   *leaf
 	last    *leaf
 	count   int
-	changes uint64 // grows with each insertion and deletion; tells cursors
+	changes uint64 // grows with each insertion and deletion; cursors compare it
 }
 
 // branch is an inner node: keys[i] is a lower bound of what children[i+1] holds.

@@ -11,7 +11,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
 )
 
-// What drivers other than go-mssqldb ask for.
+// The requests of drivers other than go-mssqldb.
 
 // rpc calls a procedure with parameters that may have names.
 func (c *client) rpc(proc string, params ...tds.Param) *recorder {
@@ -61,7 +61,7 @@ func TestAPreparedStatementRunsByItsHandle(t *testing.T) {
 	require.Equal(t, int32(8179), c.rpc("sp_execute", number("", second), number("", int64(1)), number("", int64(0))).number())
 }
 
-func TestWhatCannotBePreparedIsToldTwice(t *testing.T) {
+func TestAFailedPrepareReportsTwoErrors(t *testing.T) {
 	c := withItems(t, 1).client()
 	for _, proc := range []string{"sp_prepare", "sp_prepexec"} {
 		w := c.rpc(proc, number("", nil), text("", ""), text("", "SELECT @nowhere"))
@@ -145,7 +145,7 @@ func TestTextSizeCutsWhatHasNoBound(t *testing.T) {
 	require.Equal(t, 4096, size(), "of clients that do not say that they are ODBC")
 }
 
-func TestFmtOnlyTellsColumnsAndDoesNothing(t *testing.T) {
+func TestFmtOnlyReturnsColumnsAndRunsNothing(t *testing.T) {
 	c := withItems(t, 3).client()
 	c.exec("CREATE PROCEDURE dbo.pair AS SELECT id FROM dbo.items; DELETE dbo.items")
 	c.exec("SET FMTONLY ON")
@@ -167,7 +167,7 @@ func TestFmtOnlyTellsColumnsAndDoesNothing(t *testing.T) {
 	c.fails(208, "SELECT id FROM dbo.nowhere")
 }
 
-func TestUseTellsTheClientWhereItIs(t *testing.T) {
+func TestUseSendsTheDatabaseToTheClient(t *testing.T) {
 	c := newServer(t).client()
 	w := c.exec("USE master; USE chanq")
 	require.Equal(t, []string{"master to master", "master to chanq"}, w.databases)
@@ -177,7 +177,7 @@ func TestUseTellsTheClientWhereItIs(t *testing.T) {
 	require.Equal(t, []string{"chanq to master"}, w.databases, "a reset goes back to where the login was")
 }
 
-func TestTheEndOfAStatementSaysWhatItWas(t *testing.T) {
+func TestTheEndOfAStatementHasItsKind(t *testing.T) {
 	c := withItems(t, 3).client()
 	w := c.exec(`SELECT id FROM dbo.items; INSERT dbo.items OUTPUT inserted.id VALUES (9, 9, ''); UPDATE dbo.items SET note = '';
 		DELETE dbo.items; CREATE TABLE dbo.made (id int NOT NULL); DROP TABLE dbo.made`)
@@ -188,7 +188,7 @@ func TestASettingThatAFilteredIndexMissesIsNamed(t *testing.T) {
 	c := newServer(t).client()
 	c.exec("CREATE TABLE dbo.held (id int NOT NULL PRIMARY KEY CLUSTERED, due int NULL); CREATE INDEX IX_held ON dbo.held (due) WHERE due IS NOT NULL")
 	insert := "INSERT dbo.held (id) VALUES (1)"
-	told := func(text string) string {
+	reported := func(text string) string {
 		_, rest, _ := strings.Cut(c.fails(1934, text).Message, "incorrect settings: '")
 		names, _, _ := strings.Cut(rest, "'")
 		return names
@@ -201,19 +201,19 @@ func TestASettingThatAFilteredIndexMissesIsNamed(t *testing.T) {
 			want += ", ARITHABORT" // which it implies
 		}
 		c.exec("SET " + option + " " + wrong)
-		require.Equal(t, want, told(insert))
-		require.Equal(t, want, told("DELETE dbo.held"))
+		require.Equal(t, want, reported(insert))
+		require.Equal(t, want, reported("DELETE dbo.held"))
 		c.exec("SET " + option + " " + map[string]string{"OFF": "ON", "ON": "OFF"}[wrong])
 		c.exec("BEGIN TRAN; " + insert + "; ROLLBACK")
 	}
 	c.exec("SET ARITHABORT ON; SET ANSI_WARNINGS OFF")
-	require.Equal(t, "ANSI_WARNINGS", told(insert))
+	require.Equal(t, "ANSI_WARNINGS", reported(insert))
 	c.exec("SET ANSI_DEFAULTS ON; SET IMPLICIT_TRANSACTIONS OFF; " + insert)
 
 	older, err := c.srv.Login(t.Context(), tds.Login{User: "sa"})
 	require.NoError(t, err)
 	c.Session = older.(*Session)
-	require.Equal(t, "ANSI_NULLS, QUOTED_IDENTIFIER, CONCAT_NULL_YIELDS_NULL, ANSI_WARNINGS, ANSI_PADDING, ARITHABORT", told("DELETE dbo.held"))
+	require.Equal(t, "ANSI_NULLS, QUOTED_IDENTIFIER, CONCAT_NULL_YIELDS_NULL, ANSI_WARNINGS, ANSI_PADDING, ARITHABORT", reported("DELETE dbo.held"))
 	require.Equal(t, int32(1934), c.try("CREATE INDEX IX_more ON dbo.held (id) WHERE id > 0").number())
 	c.exec("SET ANSI_NULLS, QUOTED_IDENTIFIER, CONCAT_NULL_YIELDS_NULL, ANSI_WARNINGS, ANSI_PADDING ON; DELETE dbo.held")
 }

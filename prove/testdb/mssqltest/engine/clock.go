@@ -26,7 +26,7 @@ func (RealClock) After(d time.Duration) (<-chan time.Time, func()) {
 	return t.C, func() { t.Stop() }
 }
 
-// ManualClock stands still until Advance moves it, so that a test decides when
+// ManualClock is stopped until Advance moves it, so that a test decides when
 // a lease ends. Make it with NewManualClock. Safe for concurrent use.
 type ManualClock struct {
 	mu      sync.Mutex
@@ -89,7 +89,7 @@ func (c *ManualClock) Waiting() int {
 	return len(c.waits)
 }
 
-// Changed is closed at the next change of Waiting. Ask for it before reading
+// Changed is closed at the next change of Waiting. Call it before reading
 // Waiting.
 func (c *ManualClock) Changed() <-chan struct{} {
 	c.mu.Lock()

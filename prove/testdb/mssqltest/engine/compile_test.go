@@ -8,7 +8,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-func TestCompileFindsWhatARunWouldNotReach(t *testing.T) {
+func TestCompileFindsErrorsThatARunWouldNotReach(t *testing.T) {
 	s := newServer(t)
 	c := s.client()
 	c.exec(`CREATE TABLE dbo.q (id int NOT NULL, due int NOT NULL, note nvarchar(200) NULL, CONSTRAINT PK_q PRIMARY KEY CLUSTERED (id));

@@ -52,7 +52,7 @@ func (c *compiler) optimizerHints(list []ast.OptimizerHintBase) error {
 		switch hint.HintKind {
 		case "ForceOrder":
 			c.hints.forceOrder = true
-		case "LoopJoin", "KeepFixedPlan": // a plan is what the text says anyway
+		case "LoopJoin", "KeepFixedPlan": // a plan follows the text in any case
 		default:
 			return errUnsupported("OPTION (" + hint.HintKind + ")")
 		}
@@ -86,7 +86,7 @@ func (c *compiler) newSpool() int {
 	return c.spools - 1
 }
 
-// inner runs f with a scope of its own inside the present one.
+// inner runs f with a new scope inside the current one.
 func (c *compiler) inner(f func() error) error {
 	outer, agg := c.scope, c.agg
 	c.scope, c.agg = &scope{parent: outer}, nil

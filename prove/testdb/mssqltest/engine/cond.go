@@ -61,7 +61,7 @@ func operands(a, b *scalar) (*scalar, *scalar, error) {
 	return a, b, nil
 }
 
-// sameClass says that values of two kinds compare without conversion.
+// sameClass reports whether values of two kinds compare without conversion.
 func sameClass(a, b sqltype.Kind) bool {
 	switch {
 	case a == b, a == sqltype.Invalid:

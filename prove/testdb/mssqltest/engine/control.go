@@ -120,7 +120,7 @@ func initialises(d *ast.DeclareVariableStatement) bool {
 	return false
 }
 
-// commandOf is what the end of a statement says of it.
+// commandOf returns the command in the DONE of a statement.
 func commandOf(st ast.Statement) tds.Command {
 	switch st.(type) {
 	case *ast.SelectStatement:

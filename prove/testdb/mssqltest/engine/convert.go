@@ -10,7 +10,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// convertible says whether a conversion from a to b exists and whether it may
+// convertible reports whether a conversion from a to b exists and whether it may
 // be implicit.
 func convertible(a, b sqltype.Type) (implicit, explicit bool) {
 	switch {

@@ -25,7 +25,7 @@ func (s *Session) cursor(id *ast.CursorId) (*openCursor, error) {
 }
 
 // deallocateDeclared deallocates the cursors that the running request declared,
-// in its procedures too. An error that ends the batch and rolls back does so; the
+// including its procedures. An error that ends the batch and rolls back does so; the
 // cursors of earlier batches stay.
 func (s *Session) deallocateDeclared() {
 	for _, name := range s.declared {

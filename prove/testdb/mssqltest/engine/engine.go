@@ -1,4 +1,4 @@
-// Package engine runs the T-SQL of the SQL Server stand-in: tables, indexes,
+// Package engine runs the T-SQL of the SQL Server emulator: tables, indexes,
 // transactions and the statements that chanq sends, with the locks and the
 // limits that SQL Server documents. A statement is run because its tree is
 // understood; what is not is a SQL error that names it.
@@ -28,7 +28,7 @@ type Options struct {
 	// ReadCommittedSnapshot and AllowSnapshotIsolation are the database's options
 	// at the start. Default off, as on a server of one's own.
 	ReadCommittedSnapshot, AllowSnapshotIsolation bool
-	// Version is the product's, as SERVERPROPERTY tells it. Default that of the greeting.
+	// Version is the product's version in SERVERPROPERTY. Default: that of the greeting.
 	Version string
 	// KeepGhosts leaves what was deleted, and entries of keys that have changed, where
 	// they were until CleanGhosts: scans walk them, lock them for a moment, count them,
@@ -39,8 +39,8 @@ type Options struct {
 	// OnLock is called after each lock that a session gets, by that session. It may look at Engine.Locks, and must not run
 	// a statement.
 	OnLock func(lock.Info)
-	// OnRelease is called after each lock that the end of a transaction gives back, by its session: others
-	// may run meanwhile. Default: all are given back at one moment.
+	// OnRelease is called after each lock that the end of a transaction releases, by its session: others
+	// may run meanwhile. Default: all are released at one moment.
 	OnRelease func()
 }
 

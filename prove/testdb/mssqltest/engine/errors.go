@@ -20,10 +20,10 @@ func errSyntaxNear(near string) error {
 	return severity(15, 102, "Incorrect syntax near '%s'.", near)
 }
 
-// errUnsupported names what the stand-in has not been taught. It is a syntax
+// errUnsupported names what the emulator does not support. It is a syntax
 // error of the kind that Azure SQL answers for what it lacks.
 func errUnsupported(what string) error {
-	return sqlError(40517, "Keyword or statement option '%s' is not supported by this stand-in for SQL Server.", what)
+	return sqlError(40517, "Keyword or statement option '%s' is not supported by this emulator of SQL Server.", what)
 }
 
 func errLogin(user string) error { return severity(14, 18456, "Login failed for user '%s'.", user) }
@@ -154,8 +154,8 @@ func errConflict(t *table, database string) error {
 		"update/delete statement.", t.qualified(), database)
 }
 
-// endsBatch tells the errors after which SQL Server does not run the rest of
-// the batch, even with XACT_ABORT OFF.
+// endsBatch reports whether SQL Server does not run the rest of
+// the batch after the error, even with XACT_ABORT OFF.
 func endsBatch(e *sqltype.Error) bool {
 	switch e.Number {
 	case 1205, 3609, 3960, 241, 245, 8114, 8169, 206, 257, 529:
@@ -164,12 +164,12 @@ func endsBatch(e *sqltype.Error) bool {
 	return e.Class >= 20
 }
 
-// rollsBack tells the errors of endsBatch that also end the transaction.
+// rollsBack reports whether an error of endsBatch also ends the transaction.
 func rollsBack(e *sqltype.Error) bool {
 	return endsBatch(e) && e.Number != 206 && e.Number != 257 && e.Number != 529
 }
 
-// endsScope tells the errors found when a statement is compiled: they end the
+// endsScope reports whether the error was found when a statement was compiled: such errors end the
 // procedure or batch that holds it and no more.
 func endsScope(e *sqltype.Error) bool {
 	switch e.Number {

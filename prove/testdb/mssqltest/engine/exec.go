@@ -22,7 +22,7 @@ type exec struct {
 
 	cost    Cost
 	held    map[*index]int // locks of this statement, for escalation
-	atEnd   []rowLock      // to give back when the statement ends
+	atEnd   []rowLock      // released when the statement ends
 	tables  []tableLock
 	snap    uint64
 	hasSnap bool
@@ -34,7 +34,7 @@ type slot struct {
 	rec   *record
 	ver   *version
 	locks []rowLock // held for this row alone; of a row to be changed
-	taken bool      // somebody after the scan needs the locks
+	taken bool      // a later step needs the locks
 }
 
 type rowLock struct {
@@ -98,7 +98,7 @@ func (x *exec) open(uses []*baseUse) error {
 	return nil
 }
 
-// close gives back what the statement held for itself.
+// close releases what the statement held for itself.
 func (x *exec) close() {
 	if x.s.tx == x.tx { // no trigger has ended it
 		x.unlock(x.atEnd)

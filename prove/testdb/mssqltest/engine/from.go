@@ -65,7 +65,7 @@ func (c *compiler) from(clause *ast.FromClause) (from, error) {
 }
 
 // reference compiles one member of a FROM clause and puts its names in scope.
-// lateral says that it may refer to those before it, as APPLY allows.
+// lateral reports whether it may refer to those before it, as APPLY allows.
 func (c *compiler) reference(ref ast.TableReference, lateral bool) (from, error) {
 	switch r := ref.(type) {
 	case *ast.NamedTableReference:

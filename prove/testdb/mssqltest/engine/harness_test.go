@@ -136,7 +136,7 @@ func (c *client) run(ctx context.Context, r *tds.Request) *recorder {
 	return w
 }
 
-// try runs a batch and returns what came, errors too.
+// try runs a batch and returns the answer, including errors.
 func (c *client) try(text string) *recorder {
 	return c.run(context.Background(), &tds.Request{Kind: tds.Batch, Text: text})
 }
@@ -226,7 +226,7 @@ func (c *client) blocked() {
 				return
 			}
 		case <-time.After(time.Minute):
-			require.Fail(c.t, "nobody waits")
+			require.Fail(c.t, "no statement waits")
 		}
 	}
 }

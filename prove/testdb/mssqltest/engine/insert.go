@@ -216,7 +216,7 @@ func (c *compiler) insert(st *ast.InsertStatement) (*insertPlan, error) {
 	return p, err
 }
 
-// compileValues compiles VALUES; listed says that the columns are named.
+// compileValues compiles VALUES; listed means that the columns are named.
 func (p *insertPlan) compileValues(s *ast.ValuesInsertSource, listed bool) error {
 	if s.IsDefaultValues {
 		return errUnsupported("DEFAULT VALUES")

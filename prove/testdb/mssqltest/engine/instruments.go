@@ -112,7 +112,7 @@ func (e *Engine) Waiting() []int {
 	return out
 }
 
-// Statement tells a hook which statement of which session it is about.
+// Statement is the statement and session for which a hook is called.
 type Statement struct {
 	Session     int
 	Text        string // of the batch

@@ -3,8 +3,8 @@ package engine
 import "github.com/chanq/chanq/prove/testdb/mssqltest/lock"
 
 // join puts the parts of a FROM clause in an order, places each condition where
-// its columns are there, chooses the access paths, and returns the whole as
-// nested loops. ordered says that the rows come as order asks.
+// its columns are available, chooses the access paths, and returns the whole as
+// nested loops. ordered means that the rows have the requested order.
 func (c *compiler) join(f from, order []orderKey, avail *slotSet) (run iter, ordered bool, err error) {
 	own := f.slots()
 	bound := ^own
@@ -188,7 +188,7 @@ func (x *exec) restore(list []int, row []slot) {
 	}
 }
 
-// discard gives back the locks of a row that was saved and is not needed.
+// discard releases the locks of a row that was saved and is not needed.
 func (x *exec) discard(row []slot, uses []*baseUse) {
 	for _, s := range row {
 		if len(s.locks) == 0 || s.locks[0].mode == lock.S {

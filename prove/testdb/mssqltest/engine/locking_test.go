@@ -55,7 +55,7 @@ func TestReadCommittedSnapshotReadsTheVersionBefore(t *testing.T) {
 	require.Equal(t, []any{"new", "n3"}, reader.exec("SELECT note FROM dbo.items ORDER BY id").values())
 }
 
-func TestUpdatesLockRowsUnderReadCommittedSnapshotToo(t *testing.T) {
+func TestUpdatesAlsoLockRowsUnderReadCommittedSnapshot(t *testing.T) {
 	s := withItems(t, 1, rcsi)
 	first, second := s.client(), s.client()
 	first.exec("BEGIN TRAN; UPDATE dbo.items SET due = due + 1 WHERE id = 1")
@@ -115,7 +115,7 @@ func TestAReadAtReadCommittedLeavesNoLock(t *testing.T) {
 	require.Empty(t, s.Locks())
 	c.exec("UPDATE dbo.items SET note = 'x' WHERE note = 'nobody'")
 	for _, l := range s.Locks() {
-		require.Empty(t, l.Resource.Key, "rows that do not qualify are given back")
+		require.Empty(t, l.Resource.Key, "the locks of rows that do not qualify are released")
 	}
 	c.exec("COMMIT")
 }
@@ -264,7 +264,7 @@ func TestSnapshotNeedsItsDatabaseOption(t *testing.T) {
 	c.exec("ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION ON; SELECT id FROM dbo.items")
 }
 
-func TestVersionsAreForgottenOnceNobodyReadsThem(t *testing.T) {
+func TestVersionsAreRemovedWhenNoTransactionReadsThem(t *testing.T) {
 	s := withItems(t, 3, snapshots)
 	a, b := s.client(), s.client()
 	a.exec("SET TRANSACTION ISOLATION LEVEL SNAPSHOT; BEGIN TRAN; SELECT id FROM dbo.items")
@@ -348,7 +348,7 @@ func TestARangeLockGuardsItsGapAndNoOther(t *testing.T) {
 	b.exec("INSERT dbo.items VALUES (3, 30, NULL)")
 }
 
-func TestALookUpThatWaitedReadsTheRowAgain(t *testing.T) {
+func TestALookupThatWaitedReadsTheRowAgain(t *testing.T) {
 	for end, want := range map[string][]any{"COMMIT": {int64(2)}, "ROLLBACK": {int64(1), int64(2)}} {
 		s := withItems(t, 2)
 		writer, reader := s.client(), s.client()

@@ -22,7 +22,7 @@ var tokenPattern = regexp.MustCompile(`N?'(?:[^']|'')*'|\[[^\]]*\]|[@\w$]+|[^\s\
 const mutationStep = 7
 
 // TestAMutilatedStatementIsAnErrorAndNeverACrash deletes tokens of chanq's
-// statements one at a time and runs what is left. The stand-in may accept it, refuse
+// statements one at a time and runs what is left. The emulator may accept it, refuse
 // it or return rows; afterwards the session works and nothing is locked.
 func TestAMutilatedStatementIsAnErrorAndNeverACrash(t *testing.T) {
 	if testing.Short() {

@@ -11,13 +11,13 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
 )
 
-func TestImplicitTransactionsStayOpenUntilSomebodyEndsThem(t *testing.T) {
+func TestImplicitTransactionsStayOpenUntilTheyAreEnded(t *testing.T) {
 	s := withItems(t, 3)
 	c, other := s.client(), s.client()
 	c.exec("SET IMPLICIT_TRANSACTIONS ON")
 	require.Equal(t, int64(0), c.scalar("SELECT @@TRANCOUNT"), "neither SET nor a SELECT of no table opens one")
 	w := c.exec("UPDATE dbo.items SET note = 'mine' WHERE id = 1")
-	require.Equal(t, []string{"began"}, w.tx, "the client is told")
+	require.Equal(t, []string{"began"}, w.tx, "the client is informed")
 	require.Equal(t, int64(1), c.scalar("SELECT @@TRANCOUNT"))
 	read := other.start("SELECT note FROM dbo.items WHERE id = 1")
 	other.blocked()
@@ -90,7 +90,7 @@ func TestLockTimeoutEndsAWaitWith1222(t *testing.T) {
 	require.Equal(t, int32(1222), read.result().number())
 }
 
-func TestAChangeSkipsWhatIsLockedOnlyIfItSaysReadPast(t *testing.T) {
+func TestAChangeSkipsLockedRowsOnlyWithReadPast(t *testing.T) {
 	for _, change := range [][]func(*Options){nil, {rcsi}} {
 		s := withItems(t, 3, change...)
 		holder, c := s.client(), s.client()
@@ -110,7 +110,7 @@ const checkedTable = `CREATE TABLE dbo.checked (
 	low int NULL, high int NULL,
 	CONSTRAINT CK_range CHECK (low <= high))`
 
-func TestACheckRefusesWhatItFindsFalse(t *testing.T) {
+func TestACheckRefusesRowsThatViolateIt(t *testing.T) {
 	c := newServer(t).client()
 	c.exec(checkedTable)
 	c.exec("INSERT dbo.checked VALUES (1, -1, 1, 1), (2, 2, NULL, 0), (3, NULL, NULL, NULL)")
@@ -149,7 +149,7 @@ func TestADefaultIsEvaluatedForEachRow(t *testing.T) {
 	require.Len(t, ids, 6)
 }
 
-func TestAFilteredIndexOfWhatIsNullHasNothingElse(t *testing.T) {
+func TestAFilteredIndexOfNullsHasNoOtherRows(t *testing.T) {
 	c := newServer(t).client()
 	c.exec("CREATE TABLE dbo.held (id int NOT NULL PRIMARY KEY CLUSTERED, due int NOT NULL, by_whom int NULL)")
 	c.exec("CREATE INDEX IX_free ON dbo.held (due) WHERE by_whom IS NULL; CREATE INDEX IX_taken ON dbo.held (due) WHERE by_whom IS NOT NULL")
@@ -161,7 +161,7 @@ func TestAFilteredIndexOfWhatIsNullHasNothingElse(t *testing.T) {
 	c.fails(8622, free+"id > 0")
 }
 
-func TestTheDatabaseSaysHowDurableItsCommitsAre(t *testing.T) {
+func TestTheDatabaseReportsTheDurabilityOfItsCommits(t *testing.T) {
 	c := newServer(t).client()
 	for i, value := range []string{"DISABLED", "ALLOWED", "FORCED"} {
 		c.exec("ALTER DATABASE CURRENT SET DELAYED_DURABILITY = " + value)

@@ -21,7 +21,7 @@ func (s *Session) keep(p prepared, args []argument) {
 }
 
 // toPrepare reads the arguments that sp_prepare and sp_prepexec have in common. A text
-// that cannot be compiled is an error of its own, and then 8180.
+// that cannot be compiled is its error, and then 8180.
 func (s *Session) toPrepare(proc string, args []argument) (p prepared, err error) {
 	if len(args) < 3 {
 		return p, errMissingParam(proc, []string{"@handle", "@params", "@stmt"}[len(args)])

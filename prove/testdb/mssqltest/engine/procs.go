@@ -303,8 +303,8 @@ func sameName(given, parameter string) bool {
 	return strings.EqualFold(strings.TrimPrefix(given, "@"), strings.TrimPrefix(parameter, "@"))
 }
 
-// unicode is the text that stands at a place among the arguments of a system procedure;
-// names are what that parameter is called.
+// unicode is the text at a position among the arguments of a system procedure;
+// names are the names of that parameter.
 func unicode(proc string, args []argument, at int, names ...string) (string, error) {
 	if at >= len(args) {
 		return "", nil

@@ -25,7 +25,7 @@ type outCol struct {
 	sc       *scalar
 }
 
-// query compiles a query expression in a scope of its own.
+// query compiles a query expression in a new scope.
 func (c *compiler) query(q ast.QueryExpression) (*queryPlan, error) {
 	switch q := q.(type) {
 	case *ast.QueryParenthesisExpression:

@@ -13,7 +13,7 @@ const (
 	escalateStep = 1250
 )
 
-// endOfIndex stands for the range behind the last key.
+// endOfIndex is the range behind the last key.
 const endOfIndex = "\xFF"
 
 var tryOnly = lock.Wait{Skip: true}
@@ -35,7 +35,7 @@ func (x *exec) lockRow(ix *index, key string, mode lock.Mode, w lock.Wait) error
 		}
 		return err
 	}
-	if mode != lock.RangeIN { // a test, given back at once
+	if mode != lock.RangeIN { // a test, released at once
 		x.cost.Locks++
 		x.escalation(ix, mode)
 	}
@@ -53,7 +53,7 @@ func (x *exec) unlockRow(ix *index, key string, mode lock.Mode) {
 }
 
 // escalation turns the locks of a statement that holds too many on one index
-// into a table lock, if nobody else is in the way.
+// into a table lock, if no other session holds a conflicting lock.
 func (x *exec) escalation(ix *index, mode lock.Mode) {
 	if x.held == nil {
 		x.held = map[*index]int{}

@@ -11,7 +11,7 @@ import (
 
 func lower(s string) string { return strings.ToLower(s) }
 
-// flow says how a statement ended.
+// flow is how a statement ended.
 type flow uint8
 
 const (
@@ -66,10 +66,10 @@ func (s *Session) runList(f *frame, list []*node) (flow, error) {
 }
 
 // failed reports an error and decides what it ends: nothing, the procedure, the
-// batch, or the transaction too.
+// batch, or also the transaction.
 func (s *Session) failed(f *frame, n *node, err error) (stop bool, _ error) {
 	if s.ctx.Err() != nil {
-		// ATTENTION: with XACT_ABORT ON the transaction goes too.
+		// ATTENTION: with XACT_ABORT ON the transaction is also rolled back.
 		if s.set.xactAbort {
 			s.rollbackAll()
 		}
@@ -248,8 +248,8 @@ func expressionsOf(st ast.Statement) []ast.ScalarExpression {
 	return nil
 }
 
-// runPlan runs a statement in the open transaction or in one of its own. A
-// statement that fails leaves nothing behind but locks.
+// runPlan runs a statement in the open transaction or in a separate one. A
+// statement that fails leaves only locks.
 func (s *Session) runPlan(f *frame, n *node, then func(x *exec, p plan) (int64, error)) (int64, error) {
 	own := false
 	var tx *txn

@@ -220,7 +220,7 @@ func (s *scan) version(rec *record) *version {
 }
 
 // guardEnd locks, at SERIALIZABLE, the range behind the last entry. The caller
-// holds the latch, which this gives up.
+// holds the latch, which this releases.
 func (s *scan) guardEnd(full string, rec *record) (again bool, err error) {
 	if s.pendingLocks {
 		s.pendingLocks = false
@@ -257,7 +257,7 @@ func (s *scan) guardEnd(full string, rec *record) (again bool, err error) {
 }
 
 // visit decides on one entry whose key is locked, looks the row up if need be,
-// and passes it on. It gives the locks back as the isolation level says.
+// and passes it on. It releases the locks according to the isolation level.
 func (s *scan) visit(rec *record, v *version, key string, mode lock.Mode, yield func() (bool, error)) (bool, error) {
 	x, a := s.x, s.a
 	var locks []rowLock
@@ -307,8 +307,8 @@ func (s *scan) visit(rec *record, v *version, key string, mode lock.Mode, yield 
 			if fresh == v {
 				break
 			}
-			// The row changed before its lock was free: what the index said of it
-			// must still hold.
+			// The row changed before its lock was free: its entry in the index
+			// must still be right.
 			if fresh == nil || fresh.row == nil || fresh.key(s.ix) != key {
 				reject()
 				return true, nil

@@ -55,7 +55,7 @@ type cond struct {
 	text string // to recognise the predicate of a filtered index
 }
 
-// sarg says that a predicate compares a column with something that does not
+// sarg reports whether a predicate compares a column with something that does not
 // depend on it: an index may be searched for it.
 type sarg struct {
 	col  colUse
@@ -77,8 +77,8 @@ type binding struct {
 	sc   *scalar
 }
 
-// named is the scalar by the name that a query sees: what a derived table or a view computes has none
-// of its own, and what it renames has another.
+// named is the scalar with the name that a query uses: an expression of a derived table or a view has no name
+// of its own, and a renamed column has another.
 func (b *binding) named() *scalar {
 	if b.sc.name == b.name {
 		return b.sc

@@ -118,7 +118,7 @@ func (s *Session) has(permission, schema, name string) bool {
 	return s.granted(permission, objectKey(schema, name), lower(schema)+".*", wholeDatabase)
 }
 
-// sees says that a user has a right on an object, on its schema or on all objects. A user without one finds no metadata of it, nor
+// sees reports whether a user has a right on an object, on its schema or on all objects. A user without one finds no metadata of it, nor
 // does a procedure that the user calls ("Metadata Visibility Configuration").
 func (s *Session) sees(o *object) bool {
 	for _, right := range []string{"SELECT", "INSERT", "UPDATE", "DELETE", "EXECUTE", "REFERENCES", "ALTER", "CONTROL", "VIEW DEFINITION"} {
@@ -138,7 +138,7 @@ func (s *Session) hasColumn(permission string, t *table, column int) bool {
 	return s.granted(permission, objectKey(t.schema, t.name)+" "+lower(t.cols[column].name))
 }
 
-// granted says that one of the targets is granted.
+// granted reports whether one of the targets is granted.
 func (s *Session) granted(permission string, targets ...string) bool {
 	if s.user == "dbo" {
 		return true
@@ -150,9 +150,9 @@ func (s *Session) granted(permission string, targets ...string) bool {
 	if u == nil {
 		return false
 	}
-	for _, who := range append([]*user{u}, u.roles...) {
+	for _, principal := range append([]*user{u}, u.roles...) {
 		for _, target := range targets {
-			if who.granted[permission+" "+target] {
+			if principal.granted[permission+" "+target] {
 				return true
 			}
 		}

@@ -24,7 +24,7 @@ func (c *compiler) selectStatement(st *ast.SelectStatement) (*selectPlan, error)
 
 func (p *selectPlan) tables() ([]*baseUse, []*table) { return p.c.uses, nil }
 
-// assigns says that the statement sets variables and returns nothing.
+// assigns reports whether the statement sets variables and returns nothing.
 func (p *selectPlan) assigns() bool { return p.query.block != nil && len(p.query.block.assign) > 0 }
 
 func (p *selectPlan) run(x *exec) (int64, error) {

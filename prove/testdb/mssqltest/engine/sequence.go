@@ -72,9 +72,9 @@ func (x *exec) createSequence(n *node, st *ast.CreateSequenceStatement) error {
 	return err
 }
 
-// nextValue compiles NEXT VALUE FOR. Who draws needs the permission to UPDATE the sequence, unless he does
-// by a procedure or by the default of a column, which have the sequence's owner; and who makes such a
-// default that for REFERENCES.
+// nextValue compiles NEXT VALUE FOR. It requires the permission to UPDATE the sequence, except in
+// a procedure or the default of a column with the sequence's owner. Creating such a
+// default requires REFERENCES.
 func (c *compiler) nextValue(e *ast.NextValueForExpression) (*scalar, error) {
 	if e.OverClause != nil {
 		return nil, errUnsupported("NEXT VALUE FOR … OVER")

@@ -16,7 +16,7 @@ type Session struct {
 	id       int
 	login    tds.Login
 	user     string // dbo is not subject to permissions
-	database string // as the client knows it
+	database string // in the client's spelling
 
 	set       settings
 	tx        *txn
@@ -81,7 +81,7 @@ func (s *Session) Run(ctx context.Context, r *tds.Request, w tds.Results) error 
 	return s.broken
 }
 
-// Close rolls back and gives up every lock.
+// Close rolls back and releases every lock.
 func (s *Session) Close() {
 	s.e.sessions.Delete(s.id)
 	if s.tx != nil {

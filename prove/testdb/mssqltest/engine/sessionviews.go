@@ -9,8 +9,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// What the dynamic management views tell of sessions: who has a transaction open, and who waits
-// for whom. As on a server, one without VIEW SERVER STATE sees its own session only, or is refused.
+// The dynamic management views of sessions: open transactions, and which session waits
+// for which. As on a server, a login without VIEW SERVER STATE sees only its own session, or is refused.
 
 // seen is what other sessions may know of one: times of the server's clock, in nanoseconds; 0 is none.
 type seen struct {
@@ -23,7 +23,7 @@ type seen struct {
 
 func (s *Session) note(at *atomic.Int64) { at.Store(s.e.clock.Now().UnixNano()) }
 
-// waited is told by the lock manager of each wait that begins.
+// waited is called by the lock manager for each wait that begins.
 func (e *Engine) waited(i lock.Info) {
 	if s, ok := e.sessions.Load(i.Session); ok {
 		s := s.(*Session)
@@ -50,7 +50,7 @@ func visible(x *exec) []*Session {
 
 const viewServerState = "VIEW SERVER STATE"
 
-// needServerState refuses who has not that right.
+// needServerState refuses a login without that permission.
 func needServerState(x *exec) error {
 	if x.s.granted(viewServerState, wholeDatabase) {
 		return nil
@@ -154,7 +154,7 @@ func snapshotRows(x *exec) ([]Row, error) {
 	return out, nil
 }
 
-// serverProperty knows what the greeting tells, too, unless Options.Version says otherwise.
+// serverProperty returns the values of the greeting, unless Options.Version has others.
 func serverProperty(_ *compiler, args []*scalar) (*scalar, error) {
 	return strict(typeSysname, []*scalar{cast(args[0], typeText, 0)}, func(x *exec, v []sqltype.Value) (sqltype.Value, error) {
 		version := x.s.e.opts.Version
@@ -170,7 +170,7 @@ func serverProperty(_ *compiler, args []*scalar) (*scalar, error) {
 	}), nil
 }
 
-// hasPermsByName knows objects: NULL where there is none of that name, or no such right.
+// hasPermsByName supports objects: NULL if there is none of that name, or no such permission.
 func hasPermsByName(_ *compiler, args []*scalar) (*scalar, error) {
 	for i := range args {
 		args[i] = cast(args[i], typeText, 0)

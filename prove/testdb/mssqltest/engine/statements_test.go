@@ -154,9 +154,9 @@ func TestJoinsAndSubqueries(t *testing.T) {
 	require.Equal(t, Row{int64(0), nil}, c.query("SELECT COUNT(*), MAX(id) FROM dbo.items WHERE id > 99")[0])
 }
 
-// What the stand-in was not taught it refuses: nothing of a statement is passed
+// What the emulator was not taught it refuses: nothing of a statement is passed
 // over in silence.
-func TestWhatIsNotKnownIsRefused(t *testing.T) {
+func TestUnknownStatementsAreRefused(t *testing.T) {
 	c := withItems(t, 3).client()
 	for _, text := range []string{
 		"SELECT DISTINCT due FROM dbo.items",

@@ -10,8 +10,8 @@ import (
 // Row is the values of one row. Rows are never modified.
 type Row = []sqltype.Value
 
-// record is one row through time. Index entries point to it, those for its
-// former keys too, as long as a reader may need them.
+// record is one row through time. Index entries point to it, including those for its
+// former keys, as long as a reader may need them.
 type record struct {
 	id   uint64
 	head *version // guarded by the table's latch

@@ -44,7 +44,7 @@ func checkTable(t *testing.T, tbl *table) {
 
 // TestTransfersKeepTheSum lets sessions move amounts between rows, in an order
 // that invites deadlocks, with rollbacks in between, while readers at different
-// levels add up: whoever sees one moment sees the same sum.
+// levels add up: each consistent snapshot has the same sum.
 func TestTransfersKeepTheSum(t *testing.T) {
 	for _, o := range []Options{{}, {ReadCommittedSnapshot: true, AllowSnapshotIsolation: true}} {
 		e := New(o)

@@ -68,8 +68,8 @@ func hintWords(text string) []string {
 }
 
 // whole runs f, which reads a tree. The parser leaves holes in the trees of some
-// texts that it should refuse, and whoever comes to a hole fails there: that is
-// the syntax error that the parser owed.
+// texts that it should refuse, and f fails at a hole: that is
+// the syntax error that the parser did not report.
 func whole(near string, f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

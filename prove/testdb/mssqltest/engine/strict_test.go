@@ -45,7 +45,7 @@ func TestZerosAtTheEndOfABinaryDoNotCount(t *testing.T) {
 	require.Equal(t, int64(1), c.scalar("SELECT id FROM dbo.keyed WITH (INDEX (UX_keyed), FORCESEEK) WHERE k = 0x0A0000"))
 }
 
-func TestATypeWithoutNHasNothingThatItsCodePageLacks(t *testing.T) {
+func TestATypeWithoutNHasOnlyCharactersOfItsCodePage(t *testing.T) {
 	c := newServer(t).client()
 	require.Equal(t, "caf\u00e9 ?", c.scalar("SELECT CONVERT(varchar(9), N'caf\u00e9 \u0142')"))
 	require.Equal(t, "?", c.scalar("SELECT '\u0142'"))
@@ -61,7 +61,7 @@ func TestHintsOfOneGroupConflict(t *testing.T) {
 	c.exec("SELECT id FROM dbo.items WITH (HOLDLOCK, TABLOCK, UPDLOCK)")
 }
 
-func TestBesideUpdlockReadCommittedIsIgnored(t *testing.T) {
+func TestWithUpdlockReadCommittedIsIgnored(t *testing.T) {
 	c := withItems(t, 1).client()
 	c.fails(650, "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE; SELECT id FROM dbo.items WITH (UPDLOCK, READPAST, READCOMMITTED)")
 	c.exec("SELECT id FROM dbo.items WITH (READPAST, READCOMMITTEDLOCK)")
@@ -98,7 +98,7 @@ func TestAThrowAndAWithNeedASemicolonBefore(t *testing.T) {
 	c.exec("SET NOCOUNT ON; WITH c AS (SELECT id FROM dbo.items) SELECT id FROM c")
 }
 
-func TestWhatDefinesAModuleBeginsItsBatch(t *testing.T) {
+func TestADefinitionOfAModuleMustBeginItsBatch(t *testing.T) {
 	c := withItems(t, 1).client()
 	for _, text := range []string{"CREATE VIEW dbo.v AS SELECT id FROM dbo.items", "CREATE PROCEDURE dbo.p AS SELECT 1", "CREATE TRIGGER dbo.tr ON dbo.items AFTER DELETE AS SELECT 1", "CREATE SCHEMA other"} {
 		c.fails(111, "SET NOCOUNT ON; "+text)
@@ -107,7 +107,7 @@ func TestWhatDefinesAModuleBeginsItsBatch(t *testing.T) {
 	}
 }
 
-func TestWithoutARightThereIsNoMetadata(t *testing.T) {
+func TestWithoutAPermissionThereIsNoMetadata(t *testing.T) {
 	s := withItems(t, 1)
 	admin := s.client()
 	admin.exec("CREATE LOGIN bob WITH PASSWORD = 'pw'; CREATE USER bob FOR LOGIN bob")

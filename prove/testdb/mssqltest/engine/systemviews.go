@@ -18,7 +18,7 @@ func cols(list ...any) []outCol {
 	return out
 }
 
-// systemViews are the few that are asked for, with the columns that are.
+// systemViews has the few views and columns that are used.
 // Those of sessions are in sessionviews.go.
 var systemViews = map[string]systemView{
 	"objects": {cols("name", typeSysname, "object_id", typeInt, "type", sqltype.Type{Kind: sqltype.Char, Size: 2}),

@@ -11,7 +11,7 @@ import (
 )
 
 // shape builds, once for each version of the catalog, the table that a table
-// variable stands for.
+// variable means.
 func (db *database) shape(v *variable) (*table, error) {
 	t := newTable(db, "dbo", v.name)
 	t.private = true

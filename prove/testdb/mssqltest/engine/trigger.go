@@ -51,7 +51,7 @@ func (x *exec) createTrigger(n *node, st *ast.CreateTriggerStatement) error {
 // changes are the rows of a statement for the triggers of its table.
 type changes struct{ inserted, deleted []Row }
 
-// hasTrigger says that a statement runs one.
+// hasTrigger reports whether a statement runs one.
 func (t *table) hasTrigger(action string) bool {
 	for _, tr := range t.triggers {
 		if tr.actions[action] {

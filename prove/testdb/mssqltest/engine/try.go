@@ -10,7 +10,7 @@ import (
 )
 
 // caught is an error on its way to the CATCH of the TRY in which it happened: the client has
-// not been told of it.
+// not received it.
 type caught struct{ err *sqltype.Error }
 
 func (c caught) Error() string { return fmt.Sprintf("engine: caught: %v", c.err) }
@@ -31,8 +31,8 @@ func (s *Session) runTry(f *frame, n *node) (flow, error) {
 }
 
 // catches reports whether a TRY catches an error. Errors found when a statement is compiled
-// are caught by nobody at its own level. What would doom the transaction, so that nothing but
-// its rollback is left to the CATCH, ends the batch here, as if there were no TRY.
+// are not caught at their own level. An error that would doom the transaction, so that the CATCH could
+// only roll it back, ends the batch here, as if there were no TRY.
 func (s *Session) catches(e *sqltype.Error) bool {
 	return s.tries > 0 && e.Class < 20 && !endsScope(e) && !rollsBack(e) && !(s.set.xactAbort && s.tx != nil)
 }

@@ -10,7 +10,7 @@ type txn struct {
 	state *txState
 	undo  []undoRecord
 	wrote []oldVersions
-	name  string // as BEGIN TRANSACTION said
+	name  string // from BEGIN TRANSACTION
 	saves []savepoint
 
 	snapshot    uint64

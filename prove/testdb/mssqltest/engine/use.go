@@ -6,7 +6,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// firstDatabase is the one that the login asked for.
+// firstDatabase is the one that the login requested.
 func (s *Session) firstDatabase() string {
 	if s.login.Database == "" {
 		return "master"

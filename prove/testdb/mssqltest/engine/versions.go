@@ -53,7 +53,7 @@ func (s *versionStore) clean() {
 }
 
 // commit makes tx visible to the snapshots to come. The old states of the
-// records that it wrote are forgotten as soon as nobody can see them.
+// records that it wrote are removed as soon as no snapshot can see them.
 func (s *versionStore) commit(tx *txState, wrote []oldVersions) {
 	s.mu.Lock()
 	s.now++

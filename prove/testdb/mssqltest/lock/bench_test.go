@@ -15,7 +15,7 @@ func must(b *testing.B, err error) {
 	}
 }
 
-// A row that nobody else wants, locked and given back.
+// A row without other waiters, locked and released.
 func BenchmarkFreeGrant(b *testing.B) {
 	for _, held := range []int{0, 2000, 100_000} {
 		b.Run(fmt.Sprintf("held=%d", held), func(b *testing.B) {
@@ -35,7 +35,7 @@ func BenchmarkFreeGrant(b *testing.B) {
 }
 
 // The locks of one claim, 1,000 rows on two indexes, and their release; ns/lock
-// is what one lock costs, taken and given back.
+// is what one lock costs, taken and released.
 func BenchmarkClaim(b *testing.B) {
 	o := lock.New(lock.Options{}).NewOwner(1, 0)
 	rows := rowKeys(1000)

@@ -1,4 +1,4 @@
-// Package lock is the lock manager of the SQL Server stand-in: modes,
+// Package lock is the lock manager of the SQL Server emulator: modes,
 // compatibility, FIFO waits, conversion, deadlock victims and lock timeouts,
 // as SQL Server's transaction locking guide documents them.
 package lock
@@ -32,7 +32,7 @@ const (
 	RangeXX
 
 	// What a key-range lock becomes when it meets another lock of its owner.
-	// They are held, seldom asked for.
+	// They are held, seldom requested.
 	RangeIS
 	RangeIU
 	RangeIX
@@ -49,11 +49,11 @@ type Resource struct {
 	App    string
 }
 
-// Wait says what a request does when the lock is not free. The zero value
+// Wait is what a request does when the lock is not free. The zero value
 // fails at once with 1222.
 type Wait struct {
 	Skip    bool          // do not wait: Lock returns ErrBusy (READPAST)
-	Timeout time.Duration // negative waits for ever; 0 fails at once with 1222
+	Timeout time.Duration // negative waits permanently; 0 fails at once with 1222
 }
 
 // Manager grants locks. Safe for concurrent use.
@@ -74,9 +74,9 @@ type Owner interface {
 	// ctx's error. A granted lock is counted: each Lock has one Unlock, or ends
 	// with Release. ctx bounds the wait only: a free lock is granted without a
 	// look at it. After an error r is held as it was before; after 1205 the other
-	// transactions of the deadlock go on when this one calls Release.
+	// transactions of the deadlock continue when this one calls Release.
 	Lock(ctx context.Context, r Resource, mode Mode, w Wait) error
-	// Unlock gives back one Lock of that mode (a read lock at READ COMMITTED, a U
+	// Unlock releases one Lock of that mode (a read lock at READ COMMITTED, a U
 	// lock on a row that did not qualify). What was locked in other modes stays
 	// held. Unlock of a row that Escalate took over does nothing.
 	Unlock(r Resource, mode Mode)
@@ -84,15 +84,15 @@ type Owner interface {
 	Held(r Resource) Mode
 	// Escalate replaces all row and key locks on object by a table lock of mode,
 	// if that is granted at once; otherwise it reports false and changes nothing.
-	// The lock is X, whatever mode says, if mode would protect a row less than its
+	// The lock is X, for any mode, if mode would protect a row less than its
 	// own lock did. From then on a Lock of a row that the table lock protects is
 	// granted without being recorded.
 	Escalate(object uint32, mode Mode) bool
-	// AddCost says that rolling back became dearer by n: log records or rows
+	// AddCost adds n to the cost of rolling back: log records or rows
 	// written. Of several possible deadlock victims the cheapest is taken.
 	AddCost(n int)
 	SetDeadlockPriority(p int)
-	// Release gives back everything and forgets the cost. The owner can then
+	// Release releases everything and resets the cost. The owner can then
 	// serve a next transaction.
 	Release()
 }

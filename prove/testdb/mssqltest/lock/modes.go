@@ -49,8 +49,8 @@ var modeNames = [modeCount]string{
 	RangeXS: "RangeX-S", RangeXU: "RangeX-U",
 }
 
-// conflicts[m] are the modes that another owner cannot hold beside m, counting
-// those that are illegal beside it.
+// conflicts[m] are the modes that another owner cannot hold together with m, including
+// those that are illegal with it.
 var conflicts = readChart()
 
 // unions[a][b] is Union(a, b).

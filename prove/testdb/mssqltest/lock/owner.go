@@ -72,7 +72,7 @@ func (o *owner) lock(ctx context.Context, r Resource, mode Mode, w Wait) error {
 }
 
 // await returns q's answer, or withdraws q when ctx or the timeout ends first.
-// An answer that crosses with the end stands: a lock once granted is held.
+// An answer at the same moment is valid: a lock once granted is held.
 func (t *table) await(ctx context.Context, q *request, timeout time.Duration) error {
 	var expired <-chan time.Time
 	if timeout > 0 {
@@ -183,8 +183,8 @@ func (o *owner) disown(h *hold) {
 	}
 }
 
-// mustSuit panics for a mode that the server never asks for on such a
-// resource: the caller is at fault, and a double that let it pass would hide it.
+// mustSuit panics for a mode that the server never requests on such a
+// resource: the caller has a fault, which the emulator must not hide.
 func mustSuit(r Resource, mode Mode) {
 	row := r.Key != ""
 	suits := mode != None && int(mode) < modeCount

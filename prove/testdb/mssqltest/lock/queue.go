@@ -2,20 +2,20 @@ package lock
 
 import "slices"
 
-// entry is one locked resource: who holds it and who waits for it.
+// entry is one locked resource: its holders and waiters.
 type entry struct {
 	resource Resource
 	granted  *hold
 	waiting  []*request // conversions first, each kind in order of arrival
 }
 
-// hold is what one owner holds on one resource. It is a member of two lists,
+// hold is what one owner holds on one resource. It is in two lists,
 // the entry's and the owner's.
 type hold struct {
 	owner *owner
 	entry *entry
 	mode  Mode              // the union of the modes below that are counted
-	count [modeCount]uint32 // Locks not yet given back, by the mode they asked for
+	count [modeCount]uint32 // Locks not yet released, by the requested mode
 
 	prevOnEntry, nextOnEntry *hold
 	prevOfOwner, nextOfOwner *hold
@@ -92,7 +92,7 @@ func (t *table) grant(e *entry, o *owner, own *hold, mode Mode) {
 	own.mode = Union(own.mode, mode)
 }
 
-// drop gives back all of h.
+// drop releases all of h.
 func (t *table) drop(h *hold) {
 	e := h.entry
 	if h.prevOnEntry != nil {
@@ -135,7 +135,7 @@ func (t *table) withdraw(q *request, err error) {
 }
 
 // wake grants what can be granted in e's queue. One pass is enough: a grant
-// lets nobody pass who could not pass before.
+// makes no further request grantable.
 func (t *table) wake(e *entry) {
 	for i := 0; i < len(e.waiting); {
 		q := e.waiting[i]

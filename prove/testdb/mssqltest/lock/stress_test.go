@@ -16,7 +16,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// badState says which of the manager's promises the state breaks: two sessions
+// badState returns which of the manager's promises the state breaks: two sessions
 // hold what is incompatible, a request waits though nothing is in its way, or
 // sessions wait for each other in a circle.
 func badState(state []lock.Info) error {
@@ -78,11 +78,11 @@ func badState(state []lock.Info) error {
 
 // Some sessions, few resources, one step at a time; the state is checked after
 // each step.
-func TestAnyHistoryKeepsThePromises(t *testing.T) {
+func TestAnyHistoryKeepsTheInvariants(t *testing.T) {
 	t.Parallel()
 	type session struct {
 		lock.Owner
-		locks  []lock.Info // granted and not given back
+		locks  []lock.Info // granted and not released
 		asked  lock.Info
 		result chan error // not nil while it waits
 		cancel context.CancelFunc
@@ -108,8 +108,8 @@ func TestAnyHistoryKeepsThePromises(t *testing.T) {
 				s.locks = nil
 			}
 		}
-		// Whoever is not listed as waiting any more has its answer on the way;
-		// taking one may release locks, hence the loop.
+		// A session that is not listed as waiting has its answer on the way.
+		// Taking one may release locks, hence the loop.
 		collect := func() {
 			for again := true; again; {
 				again = false
@@ -211,10 +211,10 @@ func TestAnyHistoryKeepsThePromises(t *testing.T) {
 	})
 }
 
-// Sessions run transactions side by side, with each kind of wait and of end.
-// Everybody must come to an end: a lost wake-up, or a deadlock that nobody
-// breaks, meets the deadline of ctx.
-func TestSideBySideEverybodyFinishes(t *testing.T) {
+// Sessions run concurrent transactions, with each kind of wait and of end.
+// All must end: a lost wake-up, or a deadlock that is not
+// broken, would exceed the deadline of ctx.
+func TestConcurrentSessionsAllFinish(t *testing.T) {
 	t.Parallel()
 	const sessions, transactions = 8, 150
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

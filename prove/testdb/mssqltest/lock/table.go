@@ -20,11 +20,11 @@ type Options struct {
 	// answered by then. Default none.
 	OnWait func(Info)
 
-	// OnLock is called by the goroutine that has asked, after its request is granted, with no mutex held. Its session may hold
-	// latches: the function may look at the locks, and must not ask for one. Default none.
+	// OnLock is called by the requesting goroutine, after its request is granted, with no mutex held. Its session may hold
+	// latches: the function may look at the locks, and must not request one. Default none.
 	OnLock func(Info)
 
-	// OnRelease is called by the goroutine that calls Release after each lock that it gives back, with no
+	// OnRelease is called by the goroutine that calls Release after each lock that it releases, with no
 	// mutex held: others may lock in between. Default none, and no lock in between.
 	OnRelease func()
 }
@@ -48,13 +48,13 @@ func realTimer(d time.Duration) (<-chan time.Time, func()) {
 type table struct {
 	opts Options
 
-	mu          sync.Mutex // guards what follows, every entry and hold, and the owners' fields that say so
+	mu          sync.Mutex // guards what follows, every entry and hold, and the fields of owners whose comments name it
 	entries     map[Resource]*entry
 	waits       uint64 // requests that have waited so far
 	escalations int
 	search      deadlockSearch
 
-	// Emptied entries and holds are used again: a claim takes and gives back
+	// Empty entries and holds are reused: a claim takes and releases
 	// thousands.
 	freeEntries []*entry
 	freeHolds   []*hold
@@ -131,7 +131,7 @@ func (t *table) entry(r Resource) *entry {
 	return e
 }
 
-// forget drops e if nobody holds it. Nobody waits for it then either: wake
+// forget drops e if it has no holder. Then it also has no waiter: wake
 // would have granted the first of the queue.
 func (t *table) forget(e *entry) {
 	if e.granted != nil {

@@ -1,4 +1,4 @@
-// Package sqltype holds what the wire and the engine of the SQL Server stand-in
+// Package sqltype holds what the wire and the engine of the SQL Server emulator
 // share: column types, values and server errors.
 package sqltype
 
@@ -11,7 +11,7 @@ import (
 // Kind is a T-SQL type without its length, precision and scale.
 type Kind uint8
 
-// The kinds that the stand-in knows.
+// The kinds that the emulator supports.
 const (
 	Invalid Kind = iota
 	Bit

@@ -51,8 +51,8 @@ func (c *Conn) acknowledge() {
 	c.out.buf = appendDone(c.out.buf, done{token: tokenDone, status: doneAttention})
 }
 
-// run writes the answer to a call. An error means that there is nobody to send
-// the rest to.
+// run writes the answer to a call. An error means that the connection has
+// ended.
 func (c *Conn) run(session Session, call *call, r *response) error {
 	switch {
 	case call.ignored:
@@ -100,9 +100,9 @@ func (c *Conn) runOne(session Session, call *call, request *Request, r *response
 		return ErrConnectionGone
 	case err != nil && !endedBy(call.ctx, err):
 		// A test that meets this should read why, not find a closed connection.
-		c.server.options.Log.Error("stand-in failed", "id", c.id, "error", err)
+		c.server.options.Log.Error("emulator failed", "id", c.id, "error", err)
 		return r.Message(&sqltype.Error{Number: 50000, State: 1, Class: fatalClass, Line: 1,
-			Message: fmt.Sprintf("The stand-in failed: %v", err)})
+			Message: fmt.Sprintf("The emulator failed: %v", err)})
 	}
 	after := c.server.options.After(c, request)
 	if err := c.act(call, after); err != nil {
@@ -114,7 +114,7 @@ func (c *Conn) runOne(session Session, call *call, request *Request, r *response
 	return nil
 }
 
-// endedBy says whether err is what a session returns because ctx has ended.
+// endedBy reports whether err is what a session returns because ctx has ended.
 func endedBy(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)))
 }

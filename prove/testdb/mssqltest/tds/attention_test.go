@@ -77,7 +77,7 @@ func TestAnAttentionCancelsTheRequestAndKeepsTheConnection(t *testing.T) {
 
 // The driver takes context.DeadlineExceeded for an error of the network and
 // drops a connection that was in fact acknowledged.
-func TestADeadlineIsAcknowledgedToo(t *testing.T) {
+func TestADeadlineIsAlsoAcknowledged(t *testing.T) {
 	b := newBlocker()
 	observed := make(chan tds.Exchange, 1)
 	s := serve(t, &fakeHandler{run: b.run}, tds.Options{Observe: func(_ *tds.Conn, e tds.Exchange) { observed <- e }})
@@ -107,7 +107,7 @@ func TestLeavingRowsUnreadSendsAnAttention(t *testing.T) {
 	require.Len(t, s.Conns(), 1)
 }
 
-func TestWhatASessionWritesAfterAnAttentionIsDiscarded(t *testing.T) {
+func TestOutputOfASessionAfterAnAttentionIsDiscarded(t *testing.T) {
 	ctx, cancel := context.WithCancel(within(t))
 	after := make(chan error, 1)
 	h := &fakeHandler{run: func(ctx context.Context, r *tds.Request, w tds.Results) error {
@@ -195,7 +195,7 @@ func TestCloseEndsRunningRequestsAndSessions(t *testing.T) {
 	require.NoError(t, s.Close(), "closing again does nothing")
 }
 
-// endless writes rows until its context ends or nobody is there to read them.
+// endless writes rows until its context or the connection ends.
 func endless(stopped chan<- error) func(context.Context, *tds.Request, tds.Results) error {
 	return func(ctx context.Context, r *tds.Request, w tds.Results) error {
 		if r.Text == "select 1" {
@@ -233,7 +233,7 @@ func TestAKillEndsAnAnswerThatTheClientDoesNotRead(t *testing.T) {
 	defer rows.Close()
 	require.True(t, rows.Next())
 	s.Conns()[0].Kill()
-	if err := <-stopped; err != nil { // its context may have told it first
+	if err := <-stopped; err != nil { // its context may have ended first
 		require.ErrorIs(t, err, tds.ErrConnectionGone)
 	}
 	for rows.Next() {

@@ -9,7 +9,7 @@ import (
 )
 
 // BenchmarkCall is a round trip of the driver through the server with one
-// value each way: what the stand-in's wire adds to every measurement on it.
+// value each way: what the emulator's wire adds to every measurement on it.
 func BenchmarkCall(b *testing.B) {
 	db := open(b, serve(b, &fakeHandler{run: echo(2)}, tds.Options{}))
 	body := make([]byte, 1000)

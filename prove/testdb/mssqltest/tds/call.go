@@ -20,7 +20,7 @@ var (
 // attention is acknowledged:
 //
 //	open --interrupt--> interrupted --close--> closed   the answer is cut short, the acknowledgement follows it
-//	open --close--> closed                              the acknowledgement comes where the attention stands among the calls
+//	open --close--> closed                              the acknowledgement has the position of the attention among the calls
 type call struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -56,7 +56,7 @@ func (c *call) close() bool { return c.state.Swap(callClosed) == callOpen }
 
 func (c *call) interrupted() bool { return c.state.Load() == callInterrupted }
 
-// gone says whether the connection is: nobody will read an answer.
+// gone reports whether the connection has ended, so that an answer would not be read.
 func (c *call) gone() bool {
 	return c.ctx.Err() != nil && errors.Is(context.Cause(c.ctx), ErrConnectionGone)
 }

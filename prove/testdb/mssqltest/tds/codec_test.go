@@ -172,7 +172,7 @@ func TestALongErrorFitsItsToken(t *testing.T) {
 	require.True(t, d.empty())
 }
 
-func TestARowTakesTheShorterOfItsForms(t *testing.T) {
+func TestARowUsesTheShorterOfItsFormats(t *testing.T) {
 	ints := make([]sqltype.Column, 9)
 	for i := range ints {
 		ints[i] = sqltype.Column{Type: sqltype.Type{Kind: sqltype.TinyInt}}

@@ -37,7 +37,7 @@ func newConn(s *Server, id uint16, socket net.Conn) *Conn {
 	c := &Conn{server: s, id: id, socket: socket, calls: make(chan *call, maxQueued)}
 	c.ctx, c.cancel = context.WithCancelCause(context.WithValue(s.ctx, connKey{}, c))
 	c.in = newMessageReader(socket, maxLoginBytes)
-	// The least packet until a size is agreed: the client may have asked for it.
+	// The least packet until a size is agreed: the client may have requested it.
 	c.out = &messageWriter{w: socket, packetType: packetReply, spid: id, maxPacket: minPacketBytes}
 	return c
 }
@@ -54,7 +54,7 @@ func ConnOf(ctx context.Context) *Conn {
 // ID is the connection's number, as in the packets' headers.
 func (c *Conn) ID() int { return int(c.id) }
 
-// Login is what the client said of itself; zero before it did.
+// Login is what the client has sent about itself; zero before that.
 func (c *Conn) Login() Login {
 	if l := c.login.Load(); l != nil {
 		return *l
@@ -156,7 +156,7 @@ func interruptFirst(open []*call) bool {
 	return false
 }
 
-// endReading ends the connection, after telling an idle client what was wrong
+// endReading ends the connection, after it has sent an idle client what was wrong
 // with its message.
 func (c *Conn) endReading(err error, busy bool) {
 	var bad malformed
@@ -205,7 +205,7 @@ func newCall(msg message) (*call, error) {
 	return next, nil
 }
 
-// pause waits as an Action says.
+// pause waits for the pause of an Action.
 func pause(ctx context.Context, d time.Duration) {
 	if d <= 0 {
 		return

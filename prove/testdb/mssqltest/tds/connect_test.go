@@ -20,7 +20,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
 )
 
-func TestTheLoginSaysWhoConnects(t *testing.T) {
+func TestTheLoginHasTheNamesOfTheClient(t *testing.T) {
 	h := &fakeHandler{run: nothing}
 	s := serve(t, h, tds.Options{})
 	db := open(t, s, "app name=chanq test", "workstation id=bänk", "database=köer")
@@ -30,7 +30,7 @@ func TestTheLoginSaysWhoConnects(t *testing.T) {
 	require.Equal(t, want, s.Conns()[0].Login())
 }
 
-func TestARefusedLoginTellsWhy(t *testing.T) {
+func TestARefusedLoginReportsTheReason(t *testing.T) {
 	for _, e := range []sqltype.Error{
 		{Number: 18456, State: 8, Class: 14, Message: "Login failed for user 'sa'."},
 		{Number: 4060, State: 1, Class: 11, Message: `Cannot open database "chanq" requested by the login. The login failed.`},
@@ -47,12 +47,12 @@ func TestARefusedLoginTellsWhy(t *testing.T) {
 	}
 }
 
-func TestAnErrorOfTheHandlerAtLoginIsTold(t *testing.T) {
+func TestAnErrorOfTheHandlerAtLoginIsSent(t *testing.T) {
 	h := &fakeHandler{run: nothing, admit: func(tds.Login) error { return errors.New("no such engine") }}
 	require.Contains(t, mssqlError(t, open(t, serve(t, h, tds.Options{})).PingContext(within(t))).Message, "no such engine")
 }
 
-func TestRefuseTurnsLoginsAwayUntilItIsLifted(t *testing.T) {
+func TestRefuseRefusesLoginsUntilItIsLifted(t *testing.T) {
 	s := serve(t, &fakeHandler{run: nothing}, tds.Options{})
 	db := open(t, s)
 	db.SetMaxIdleConns(0)
@@ -80,7 +80,7 @@ func TestMessagesOfEverySizeCrossEveryPacketSize(t *testing.T) {
 	}
 }
 
-func TestEncryptionFollowsWhatBothSidesSay(t *testing.T) {
+func TestEncryptionFollowsTheOptionsOfBothSides(t *testing.T) {
 	plain := serve(t, &fakeHandler{run: nothing}, tds.Options{})
 	secured := serve(t, &fakeHandler{run: nothing}, tds.Options{TLS: certificate(t)})
 	require.NoError(t, open(t, secured, "encrypt=true", "TrustServerCertificate=true").PingContext(within(t)))
@@ -103,7 +103,7 @@ func TestAnAttentionCrossesAnEncryptedConnection(t *testing.T) {
 	require.Equal(t, 51, s.Conns()[0].ID())
 }
 
-// certificate makes a certificate for loopback that nobody vouches for.
+// certificate makes a self-signed certificate for loopback.
 func certificate(t testing.TB) *tls.Config {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

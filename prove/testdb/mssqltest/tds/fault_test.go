@@ -178,7 +178,7 @@ func TestAnInjectedErrorTakesTheRequestsPlaceOrFollowsIt(t *testing.T) {
 	}
 }
 
-func TestObserveIsToldBeforeTheClientHasItsAnswer(t *testing.T) {
+func TestObserveIsCalledBeforeTheClientGetsItsAnswer(t *testing.T) {
 	var mu sync.Mutex
 	var seen []tds.Exchange
 	var ids []int

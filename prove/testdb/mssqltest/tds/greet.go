@@ -63,7 +63,7 @@ func (c *Conn) greet() (login7, error) {
 	return asked, nil
 }
 
-// admit asks the handler for a session and tells the client what came of it.
+// admit requests a session from the handler and sends the client the result.
 func (c *Conn) admit(asked login7) (Session, error) {
 	session, err := c.open(asked)
 	if err != nil {
@@ -96,26 +96,26 @@ func (c *Conn) admit(asked login7) (Session, error) {
 	return session, nil
 }
 
-// refusals are the errors that a client whose login failed is told.
-func refusals(err error) (told []*sqltype.Error) {
+// refusals are the errors that a client gets whose login failed.
+func refusals(err error) (reported []*sqltype.Error) {
 	list := []error{err}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		list = joined.Unwrap()
 	}
 	for _, err := range list {
 		refusal := &sqltype.Error{Number: 50000, State: 1, Class: fatalClass, Line: 1,
-			Message: fmt.Sprintf("The stand-in failed: %v", err)}
+			Message: fmt.Sprintf("The emulator failed: %v", err)}
 		errors.As(err, &refusal)
-		told = append(told, refusal)
+		reported = append(reported, refusal)
 	}
-	return told
+	return reported
 }
 
 func (c *Conn) open(asked login7) (Session, error) {
 	switch {
 	case asked.version < tds74 || asked.version>>24 != tds74>>24:
 		return nil, &sqltype.Error{Number: 17832, State: 1, Class: 20, Line: 1, Message: fmt.Sprintf(
-			"The login packet used to open the connection asks for TDS version 0x%08x; the stand-in speaks 7.4.", asked.version)}
+			"The login packet used to open the connection asks for TDS version 0x%08x; the emulator supports 7.4.", asked.version)}
 	case asked.integrated:
 		return nil, &sqltype.Error{Number: 18452, State: 1, Class: 14, Line: 1,
 			Message: "Login failed. The login is from an untrusted domain and cannot be used with Integrated authentication."}

@@ -1,5 +1,5 @@
-// Package tds is the wire of the SQL Server stand-in: a TDS 7.4 server that
-// decodes requests and encodes results. It knows nothing of SQL; a Handler does.
+// Package tds is the wire of the SQL Server emulator: a TDS 7.4 server that
+// decodes requests and encodes results. It does not parse SQL; a Handler does.
 package tds
 
 import (
@@ -15,10 +15,10 @@ type Handler interface {
 	Login(ctx context.Context, login Login) (Session, error)
 }
 
-// Login is what the client said of itself.
+// Login is what the client has sent about itself.
 type Login struct {
 	User, Password, Database, AppName, HostName string
-	ODBC                                        bool // OptionFlags2 asks for the ANSI settings
+	ODBC                                        bool // OptionFlags2 requests the ANSI settings
 }
 
 // Session runs the requests of one connection, one at a time.
@@ -26,15 +26,15 @@ type Session interface {
 	// Run runs one request and writes its results. ctx ends when the client
 	// sends ATTENTION (cause ErrAttention) or the connection breaks (cause
 	// ErrConnectionGone); Run then returns promptly (after rolling back what
-	// XACT_ABORT says) and what it still writes is discarded. A returned error
-	// that is not ctx's is of the stand-in itself: the client is told, and the
+	// XACT_ABORT requires) and what it still writes is discarded. A returned error
+	// that is not ctx's is a failure of the emulator: the client gets it, and the
 	// connection closes. Errors of SQL go through w.
 	Run(ctx context.Context, r *Request, w Results) error
 	// Close ends the session: an open transaction is rolled back.
 	Close()
 }
 
-// RequestKind says how a request came.
+// RequestKind is how a request came.
 type RequestKind uint8
 
 // The kinds of request.
@@ -85,8 +85,8 @@ type TxRequest struct {
 	Isolation uint8
 }
 
-// Command is what a statement does, as its DONE says. It is zero for statements that
-// drivers do not tell apart.
+// Command is the kind of a statement in its DONE. It is zero for statements that
+// drivers do not distinguish.
 type Command uint16
 
 // The commands, by their number on the wire (CurCmd).
@@ -120,9 +120,9 @@ type Results interface {
 	// ReturnValue is the value of an output parameter, which had that place in the
 	// call; the first is 0.
 	ReturnValue(place int, p Param) error
-	// Database tells the client that the session is in another database.
+	// Database informs the client that the session is in another database.
 	Database(now, before string) error
-	// TxBegan, TxCommitted and TxRolledBack tell the client's side of the
+	// TxBegan, TxCommitted and TxRolledBack inform the client of the
 	// transaction's state (ENVCHANGE 8, 9, 10). id is never 0.
 	TxBegan(id uint64) error
 	TxCommitted(id uint64) error

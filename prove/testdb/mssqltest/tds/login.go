@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// tds74 is the protocol version that this package speaks.
+// tds74 is the protocol version of this package.
 const tds74 = 0x74000004
 
-// login7 is what a LOGIN7 message asks for (MS-TDS 2.2.6.4).
+// login7 is the content of a LOGIN7 message (MS-TDS 2.2.6.4).
 type login7 struct {
 	login      Login
 	version    uint32
 	packetSize int
-	integrated bool // Windows authentication, which the stand-in does not have
+	integrated bool // Windows authentication, which the emulator does not have
 }
 
 // loginFixedBytes is the length of LOGIN7 before its strings.

@@ -41,8 +41,8 @@ func TestTheAnswerToAnAttentionIsAMessageBehindWhatItCut(t *testing.T) {
 	require.Equal(t, []uint16{0}, c.reply().done)
 }
 
-// JDBC's driver takes a count for that of a change only if the DONE says so.
-func TestADoneSaysWhatTheStatementWas(t *testing.T) {
+// JDBC's driver takes a count for that of a change only with that kind in the DONE.
+func TestADoneTokenHasTheKindOfItsStatement(t *testing.T) {
 	commands := []Command{Select, Insert, Delete, Update, Define}
 	h := &rawHandler{run: func(_ context.Context, _ *Request, w Results) error {
 		for i, command := range commands {
@@ -69,7 +69,7 @@ func TestAReturnedValueHasThePlaceOfItsParameter(t *testing.T) {
 	require.Equal(t, []byte{tokenReturnValue, 1, 2, 2, '@', 0, 'n', 0}, msg.payload[:8])
 }
 
-func TestASessionTellsInWhichDatabaseItIs(t *testing.T) {
+func TestASessionReportsItsDatabase(t *testing.T) {
 	h := &rawHandler{run: func(_ context.Context, _ *Request, w Results) error { return w.Database("chanq", "master") }}
 	c := loginRaw(t, serveRaw(t, h, Options{}))
 	c.send(packetBatch, batch("USE chanq"))
@@ -77,7 +77,7 @@ func TestASessionTellsInWhichDatabaseItIs(t *testing.T) {
 }
 
 // FreeTDS declares what it sends as ntext, text and image.
-func TestTextBeforeMaxIsAParameterToo(t *testing.T) {
+func TestTextBeforeMaxIsAlsoAParameter(t *testing.T) {
 	h := &rawHandler{}
 	c := loginRaw(t, serveRaw(t, h, Options{}))
 	long := func(token byte, collated bool, value []byte) []byte {
@@ -124,7 +124,7 @@ func TestAClientThatAsksForNoEncryptionEncryptsItsLoginAlone(t *testing.T) {
 	require.Equal(t, []uint16{0}, c.reply().done)
 }
 
-func TestWhatAClientSaysOfEncryptionIsAnsweredAsDocumented(t *testing.T) {
+func TestTheEncryptionOptionsOfAClientAreAnsweredAsDocumented(t *testing.T) {
 	for _, c := range []struct {
 		certificate    bool
 		says, answered encryption
@@ -158,7 +158,7 @@ func TestALoginMayBeRefusedForSeveralReasons(t *testing.T) {
 	c.requireClosed()
 }
 
-// anyCertificate is one that nobody looks at.
+// anyCertificate is a certificate that no client checks.
 func anyCertificate(t testing.TB) *tls.Config {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -67,7 +67,7 @@ func newMessageReader(r io.Reader, maxBytes int) *messageReader {
 }
 
 // read returns the next message. The error is io.EOF at a clean end, a
-// malformed error for a broken header, and otherwise what the socket said.
+// malformed error for a broken header, and otherwise the error of the socket.
 func (m *messageReader) read() (message, error) {
 	var msg message
 	// A buffer that one large message grew is not kept for the small ones.
@@ -94,7 +94,7 @@ func (m *messageReader) read() (message, error) {
 		}
 		last := h[1]&statusEOM != 0
 		// An empty packet is legal only as the end (an attention is nothing else):
-		// otherwise a message could go on for ever without reaching its limit.
+		// otherwise a message could continue permanently without reaching its limit.
 		if size == 0 && !last {
 			return msg, malformed{"empty packet inside a message"}
 		}
@@ -128,8 +128,8 @@ func grow(b []byte, n int) []byte {
 	return grown
 }
 
-// messageWriter cuts a message into packets. Tokens are appended to buf; after
-// each, boundary says so. One goroutine uses it.
+// messageWriter cuts a message into packets. Tokens are appended to buf, with a call of
+// boundary after each. One goroutine uses it.
 type messageWriter struct {
 	w          io.Writer
 	packetType byte
@@ -147,7 +147,7 @@ type messageWriter struct {
 // that a result costs few system calls.
 const sendAt = 16 << 10
 
-// boundary tells that buf ends with a whole token, and writes the full packets
+// boundary is called when buf ends with a whole token. It writes the full packets
 // if enough has gathered.
 func (m *messageWriter) boundary() error {
 	if len(m.buf) < sendAt {

@@ -12,7 +12,7 @@ const (
 	preloginEnd        = 0xff
 )
 
-// encryption is what one side of a PRELOGIN says of it.
+// encryption is the encryption option of one side of a PRELOGIN.
 type encryption byte
 
 const (
@@ -25,7 +25,7 @@ const (
 // serverVersion is 16.0.1000: SQL Server 2022, as released.
 var serverVersion = [6]byte{16, 0, 0x03, 0xe8, 0, 0}
 
-// parsePrelogin returns what the client says of encryption.
+// parsePrelogin returns the encryption option of the client.
 func parsePrelogin(b []byte) (encryption, error) {
 	said := encryptNotSupported
 	for at := 0; ; at += 5 {
@@ -54,9 +54,9 @@ func parsePrelogin(b []byte) (encryption, error) {
 	}
 }
 
-// agreeEncryption is the server's answer to what the client said. Without a
-// certificate nothing is encrypted. With one, the login is, and the rest of the
-// connection if the client asks for it: the server is not set to force it.
+// agreeEncryption returns the server's answer to the client's option. Without a
+// certificate nothing is encrypted. With one, the login is encrypted, and the rest of the
+// connection if the client requests it: the server does not force it.
 func agreeEncryption(client encryption, haveTLS bool) encryption {
 	switch {
 	case !haveTLS || client == encryptNotSupported:

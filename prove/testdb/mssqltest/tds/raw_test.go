@@ -52,7 +52,7 @@ func serveRaw(t testing.TB, h Handler, options Options) *Server {
 	return s
 }
 
-// rawClient says what no driver says.
+// rawClient sends messages that no driver sends.
 type rawClient struct {
 	t    testing.TB
 	conn net.Conn
@@ -84,7 +84,7 @@ func (c *rawClient) greet() {
 	require.Equal(c.t, encryptNotSupported, c.prelogin(encryptNotSupported))
 }
 
-// prelogin says something of encryption and returns what the server says.
+// prelogin sends an encryption option and returns that of the server.
 func (c *rawClient) prelogin(says encryption) encryption {
 	c.t.Helper()
 	c.send(packetPrelogin, appendPrelogin(nil, says))
@@ -113,11 +113,11 @@ func (c *rawClient) send(packetType byte, payload []byte) {
 	c.write(packet(packetType, statusEOM, payload))
 }
 
-// reply is what a reply says, by token.
+// reply is the content of a reply, by token.
 type reply struct {
 	done     []uint16  // status of each DONE, DONEPROC and DONEINPROC
 	final    byte      // the last token
-	commands []Command // those that are told
+	commands []Command // those that are sent
 	errors   []int32
 	class    byte // of the last error
 	env      []byte

@@ -2,13 +2,13 @@ package tds
 
 import "github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 
-// errBulkLoad refuses what the stand-in does not do; the connection goes on.
+// errBulkLoad refuses what the emulator does not do; the connection continues.
 func errBulkLoad() *sqltype.Error {
-	return &sqltype.Error{Number: 50000, State: 1, Class: 16, Line: 1, Message: "The stand-in does not take bulk loads."}
+	return &sqltype.Error{Number: 50000, State: 1, Class: 16, Line: 1, Message: "The emulator does not take bulk loads."}
 }
 
 // parseRequests decodes a batch, procedure-call or transaction-manager message.
-// The error is a *sqltype.Error where the client is to be told and may go on.
+// The error is a *sqltype.Error if it is sent to the client and the connection stays usable.
 func parseRequests(msg message) ([]*Request, error) {
 	d := &decoder{b: msg.payload}
 	d.allHeaders()

@@ -124,8 +124,8 @@ func (r *response) TxBegan(id uint64) error      { return r.tx(envTxBegin, id) }
 func (r *response) TxCommitted(id uint64) error  { return r.tx(envTxCommit, id) }
 func (r *response) TxRolledBack(id uint64) error { return r.tx(envTxRollback, id) }
 
-// tx tells the client of a transaction's beginning or end. That must reach it
-// whatever becomes of the rest of the answer: its next request depends on it.
+// tx informs the client of a transaction's beginning or end. This must reach it
+// even if the rest of the answer does not: its next request depends on it.
 func (r *response) tx(kind byte, id uint64) error {
 	if r.call.interrupted() {
 		r.late = appendEnvTx(r.late, kind, id)
@@ -143,7 +143,7 @@ func (r *response) Flush() error {
 	return r.wrote(r.out.flush())
 }
 
-// endRequest ends the answer to one request of a message; more says that
+// endRequest ends the answer to one request of a message; more means that
 // another follows.
 func (r *response) endRequest(kind RequestKind, more bool) {
 	final := done{token: tokenDone}

@@ -217,7 +217,7 @@ func TestOutputParametersAndReturnStatusReachTheCaller(t *testing.T) {
 	require.Equal(t, mssql.ReturnStatus(-6), status)
 }
 
-func TestTooManyParametersAreRefusedAndTheConnectionGoesOn(t *testing.T) {
+func TestTooManyParametersAreRefusedAndTheConnectionStaysUsable(t *testing.T) {
 	s := serve(t, &fakeHandler{run: nothing}, tds.Options{})
 	db := open(t, s)
 	args := make([]any, 2099)
@@ -267,7 +267,7 @@ func TestAnErrorOfClass20EndsTheConnection(t *testing.T) {
 	require.Eventually(t, func() bool { return len(s.Conns()) == 0 }, patience, tick)
 }
 
-func TestAnErrorOfTheSessionIsToldAndEndsTheConnection(t *testing.T) {
+func TestAnErrorOfTheSessionIsSentAndEndsTheConnection(t *testing.T) {
 	h := &fakeHandler{run: func(context.Context, *tds.Request, tds.Results) error { return sql.ErrNoRows }}
 	db := open(t, serve(t, h, tds.Options{}))
 	_, err := db.ExecContext(within(t), "select 1")

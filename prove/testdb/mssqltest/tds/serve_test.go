@@ -91,8 +91,8 @@ func open(t testing.TB, s *tds.Server, more ...string) *sql.DB {
 	return db
 }
 
-// dsn asks for no encryption and one attempt to connect, unless more says
-// otherwise.
+// dsn requests no encryption and one attempt to connect, unless more has other
+// options.
 func dsn(s *tds.Server, more ...string) string {
 	query := url.Values{"database": {"chanq"}, "encrypt": {"disable"}}
 	for _, setting := range more {

@@ -33,7 +33,7 @@ type Options struct {
 	// nothing happens.
 	After func(*Conn, *Request) Action
 	// Observe is called once per message, just before the last packet of the
-	// answer is sent: who has the answer finds it observed. Default none.
+	// answer is sent, so a client with the answer finds it observed. Default none.
 	Observe func(*Conn, Exchange)
 	// Log receives what ends connections. Default: nothing is logged.
 	Log *slog.Logger

@@ -10,7 +10,7 @@ import (
 // and returns the connection on which records then travel bare.
 func secure(conn net.Conn, in *messageReader, out *messageWriter, config *tls.Config) (*tls.Conn, error) {
 	config = config.Clone()
-	// TDS 7 knows TLS up to 1.2. With 1.3 the server may have records to send
+	// TDS 7 supports TLS up to 1.2. With 1.3 the server may have records to send
 	// (session tickets) when the client has already unwrapped its side.
 	config.MaxVersion = tls.VersionTLS12
 	if config.MinVersion > config.MaxVersion {

@@ -127,7 +127,7 @@ func appendUserTypeAndFlags(b []byte, nullable bool) []byte {
 }
 
 // appendRow appends a row in the shorter of its two forms: ROW, or NBCROW,
-// where a bitmap says which values are NULL.
+// where a bitmap marks the values that are NULL.
 func appendRow(b []byte, columns []sqltype.Column, values []sqltype.Value) ([]byte, error) {
 	if len(values) != len(columns) {
 		return b, fmt.Errorf("%d values for %d columns", len(values), len(columns))

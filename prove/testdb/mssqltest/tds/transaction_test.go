@@ -133,7 +133,7 @@ func TestAConnectionFromThePoolAsksForAReset(t *testing.T) {
 	}
 	_, err := db.ExecContext(within(t), "the first")
 	require.NoError(t, err)
-	rec.take() // the driver asks for one even on a new connection
+	rec.take() // the driver requests one even on a new connection
 	_, err = db.ExecContext(within(t), "a batch")
 	require.NoError(t, err)
 	_, err = db.ExecContext(within(t), "a call", 1)

@@ -44,14 +44,14 @@ const (
 
 const (
 	maxShortBytes = 8000   // of a char or binary type that is not (max)
-	sizeMax       = 0xffff // the length that says (max)
+	sizeMax       = 0xffff // the length that means (max)
 )
 
 // lengthForm is how a value's length is written.
 type lengthForm uint8
 
 const (
-	fixedLength lengthForm = iota // none: the type says it, and NULL cannot be
+	fixedLength lengthForm = iota // none: the type determines it, and there is no NULL
 	byteLength                    // one byte, 0 is NULL
 	shortLength                   // two bytes, 0xFFFF is NULL
 	longLength                    // four bytes, 0xFFFFFFFF is NULL
@@ -67,12 +67,12 @@ type wireType struct {
 }
 
 // unsupported is a type that exists in TDS and not here: it is answered with
-// an error, and the connection goes on.
+// an error, and the connection continues.
 type unsupported struct{ token byte }
 
-func (u unsupported) Error() string { return "data type not known to the stand-in" }
+func (u unsupported) Error() string { return "data type not known to the emulator" }
 
-// typeInfo reads a TYPE_INFO. Types that the stand-in does not have set the
+// typeInfo reads a TYPE_INFO. Types that the emulator does not have set the
 // decoder's error to unsupported, because their length cannot be known.
 func (d *decoder) typeInfo() wireType {
 	w := wireType{token: d.u8()}
@@ -217,7 +217,7 @@ func (d *decoder) textType(w *wireType) {
 }
 
 // longType reads the types that were before (max): parameters of older clients. Their
-// greatest length binds nobody: tedious counts in it the characters of what is ntext.
+// greatest length is no limit: tedious counts in it the characters of ntext.
 func (d *decoder) longType(w *wireType) {
 	d.u32()
 	w.form, w.bytes = longLength, math.MaxInt32
@@ -297,7 +297,7 @@ func intWidth(k sqltype.Kind) int {
 	}
 }
 
-// isPLP says whether values of t travel in chunks: xml, (max), and what is too
+// isPLP reports whether values of t travel in chunks: xml, (max), and what is too
 // long to be anything else.
 func isPLP(t sqltype.Type) bool {
 	switch t.Kind {

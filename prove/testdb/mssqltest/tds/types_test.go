@@ -94,7 +94,7 @@ func TestParametersComeBackAsTheyWereSent(t *testing.T) {
 	}
 }
 
-// requireSameValue compares instants by what they say, not by the pointer of
+// requireSameValue compares instants by their values, not by the pointer of
 // their zone.
 func requireSameValue(t *testing.T, want, got any) {
 	t.Helper()
@@ -238,7 +238,7 @@ func TestAValueThatDoesNotFitItsColumnIsAFaultOfTheSession(t *testing.T) {
 			db := open(t, serve(t, &fakeHandler{run: answer(part...)}, tds.Options{}))
 			_, err := db.ExecContext(within(t), "select 1")
 			require.ErrorAs(t, err, new(mssql.ServerError))
-			require.Contains(t, mssqlError(t, err).Message, "The stand-in failed: tds:")
+			require.Contains(t, mssqlError(t, err).Message, "The emulator failed: tds:")
 		})
 	}
 }

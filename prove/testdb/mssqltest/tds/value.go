@@ -186,7 +186,7 @@ func nullBytes(t sqltype.Type) int {
 	}
 }
 
-// isText says whether k is a char or binary type, whose length has two bytes.
+// isText reports whether k is a char or binary type, whose length has two bytes.
 func isText(k sqltype.Kind) bool {
 	switch k {
 	case sqltype.Char, sqltype.VarChar, sqltype.NChar, sqltype.NVarChar, sqltype.Binary, sqltype.VarBinary:

@@ -173,7 +173,7 @@ func TestTransactionManagerRequests(t *testing.T) {
 	require.Len(t, h.seen(), len(got)+1, "what follows a failed commit does not begin")
 }
 
-func TestWhatTheStandInDoesNotDoIsRefusedAndTheConnectionGoesOn(t *testing.T) {
+func TestUnsupportedRequestsAreRefusedAndTheConnectionStaysUsable(t *testing.T) {
 	const variant, table, nameless = 0x62, 0xf3, 0
 	for name, c := range map[string]struct {
 		packetType byte
@@ -253,7 +253,7 @@ func TestMalformedMessagesEndTheConnectionWithAReason(t *testing.T) {
 	}
 }
 
-func TestLoginsThatCannotBeAreRefused(t *testing.T) {
+func TestInvalidLoginsAreRefused(t *testing.T) {
 	s := serveRaw(t, &rawHandler{}, Options{})
 	for name, c := range map[string]struct {
 		payload []byte

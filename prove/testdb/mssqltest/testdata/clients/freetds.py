@@ -1,4 +1,4 @@
-# What pymssql (FreeTDS's DB-Library) does against the stand-in. Each check prints
+# What pymssql (FreeTDS's DB-Library) does against the emulator. Each check prints
 # "ok name" or "not ok name: why", and the end "ok all" with their number; CHANQ_HOST, CHANQ_PORT and CHANQ_PASSWORD say where.
 import datetime
 import os

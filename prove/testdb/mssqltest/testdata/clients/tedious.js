@@ -1,4 +1,4 @@
-// What tedious (node-mssql's driver) does against the stand-in. Each check prints "ok name"
+// What tedious (node-mssql's driver) does against the emulator. Each check prints "ok name"
 // or "not ok name: why", and the end "ok all" with their number; CHANQ_HOST, CHANQ_PORT, CHANQ_PASSWORD and CHANQ_ENCRYPT say where.
 'use strict';
 const assert = require('assert');

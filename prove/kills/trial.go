@@ -1,17 +1,17 @@
 // Package kills runs a queue under mixed load, kills its processes at random, and
 // its server once, breaks and freezes connections and locks rows meanwhile, and
-// holds what every process told against what chanq promises: no message is lost,
-// none is delivered after its end was confirmed, no two hold one, and no lease is
-// lost but those that were stuck themselves.
+// checks the events of every process against the guarantees: no message is lost,
+// none is delivered after its end was confirmed, no two processes hold one, and no lease is
+// lost except those that were stuck themselves.
 //
-// The process that the user starts is the judge (History.Judge, which other tests
-// that break things use as well): it starts workers, kills and replaces them,
-// reads what they tell on their standard outputs, and samples the database. A
-// worker both sends and receives; what it tells is in the pipe before it acts on
-// it, so that a kill takes nothing back.
+// The process that the user starts is the checker (History.Judge, which other tests
+// with faults also use): it starts workers, kills and replaces them,
+// reads events from their standard outputs, and samples the database. A
+// worker both sends and receives; its events are in the pipe before it acts on
+// them, so that a kill loses no event.
 //
-// The tests are storms of kills; bench soak is the same for as long as one likes,
-// with everything else besides.
+// The tests kill for a short time; bench soak does the same for any time,
+// with further faults.
 package kills
 
 import (
@@ -28,8 +28,8 @@ import (
 
 const (
 	queueName = "soak"
-	// leaseFor is short, so that what a killed worker held comes back within the run,
-	// and long beside what a loaded machine keeps a process waiting.
+	// leaseFor is short, so that messages of a killed worker are redelivered within the run,
+	// and long compared with delays of a loaded machine.
 	leaseFor = 5 * time.Second
 	// dyingEvery is the pause between looks for processes that handle a deadly message.
 	dyingEvery = 20 * time.Millisecond
@@ -37,16 +37,16 @@ const (
 	rest = 5 * time.Minute
 )
 
-// storm is what happens to a queue. The mean time between two of anything is 0
+// trial is a run of load and faults on a queue. The mean time between two of anything is 0
 // for none.
-type storm struct {
+type trial struct {
 	Engine  string // a name of Engines
 	Address string
 	For     time.Duration // of the sending
 	Rate    int           // messages a second, of all workers together
 	Workers int
-	Spared  int // of the workers, the first, which nobody kills
-	Kills   int // that end the sending, too; 0: as many as there are
+	Spared  int // of the workers, the first, which are not killed
+	Kills   int // that also end the sending; 0: as many as there are
 
 	KillEvery, LockEvery, FreezeEvery, SampleEvery time.Duration
 
@@ -60,12 +60,12 @@ type storm struct {
 }
 
 // strict: nothing but what is written down keeps a lease from being extended.
-func (s storm) strict() bool { return s.Spared > 0 && s.Crash == nil && s.Guilty == 0 }
+func (s trial) strict() bool { return s.Spared > 0 && s.Crash == nil && s.Guilty == 0 }
 
-// run runs a storm, prints samples, and returns the workers and what they told. All of them
-// have ended; the caller calls end. The queue must not be there before, and is empty then. The
+// run runs the load and the kills, prints samples, and returns the workers and their events. All of them
+// have ended; the caller calls end. The queue must not exist before, and is empty after it. The
 // end of ctx ends the sending early.
-func (s storm) run(ctx context.Context, out io.Writer) (*workers, error) {
+func (s trial) run(ctx context.Context, out io.Writer) (*workers, error) {
 	watch, err := newWatch(ctx, s.Engine, s.Address, s.Guilty > 0)
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (s storm) run(ctx context.Context, out io.Writer) (*workers, error) {
 }
 
 // play lets the workers work, drains the queue and lets the workers end.
-func (s storm) play(ctx context.Context, w *workers, out io.Writer) error {
+func (s trial) play(ctx context.Context, w *workers, out io.Writer) error {
 	if s.SampleEvery > 0 {
 		fmt.Fprintln(out, sampleHeader)
 	}
@@ -108,8 +108,8 @@ func (s storm) play(ctx context.Context, w *workers, out io.Writer) error {
 	return w.End(bound)
 }
 
-// disturb does what a storm does until its time is over, or its kills are done.
-func (s storm) disturb(ctx context.Context, w *workers, out io.Writer) error {
+// disturb injects the faults of the trial until its time is over, or its kills are done.
+func (s trial) disturb(ctx context.Context, w *workers, out io.Writer) error {
 	var crash errgroup.Group // joined here; kills go on meanwhile
 	kills := 0
 	w.Every(s.SampleEvery, s.SampleEvery, func() error { return w.sample(out) })

@@ -22,7 +22,7 @@ func openTest(t *testing.T) (*sql.DB, context.Context) {
 	return db, ctx
 }
 
-func TestAScriptWithItsOwnTransactionLeavesTheTurnstile(t *testing.T) {
+func TestAScriptWithItsOwnTransactionLeavesTheWriterQueue(t *testing.T) {
 	db, ctx := openTest(t)
 	_, err := db.ExecContext(ctx, "BEGIN; INSERT INTO t VALUES (1); COMMIT;")
 	require.NoError(t, err)
@@ -38,7 +38,7 @@ func TestAScriptWithItsOwnTransactionLeavesTheTurnstile(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestAConnectionThatIsKeptHasTheTurnForAsLongAsItsTransactionIsOpen(t *testing.T) {
+func TestAnOpenTransactionKeepsTheWriterQueueLocked(t *testing.T) {
 	for _, c := range []struct {
 		script, end string // end is what ends its transaction, if it leaves one open
 	}{
@@ -107,7 +107,7 @@ func TestAReaderWithASemicolonInALiteralWaitsForNoWriter(t *testing.T) {
 	require.NoError(t, db.QueryRowContext(ctx, "SELECT count(*) FROM t WHERE x <> 'a; b'").Scan(&n))
 }
 
-func TestARollbackThatSQLiteDidAlreadyLeavesTheTurnstile(t *testing.T) {
+func TestARollbackBySQLiteItselfLeavesTheWriterQueue(t *testing.T) {
 	db, ctx := openTest(t)
 	conn, err := db.Conn(ctx)
 	require.NoError(t, err)
@@ -120,7 +120,7 @@ func TestARollbackThatSQLiteDidAlreadyLeavesTheTurnstile(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestARollbackToASavepointKeepsTheTurn(t *testing.T) {
+func TestARollbackToASavepointKeepsTheWriterQueueLocked(t *testing.T) {
 	db, ctx := openTest(t)
 	tx, err := db.BeginTx(ctx, nil)
 	require.NoError(t, err)
@@ -144,7 +144,7 @@ func TestARollbackToASavepointKeepsTheTurn(t *testing.T) {
 	require.NoError(t, <-written)
 }
 
-func TestARowOfAReaderDoesNotKeepWritersOut(t *testing.T) {
+func TestAnOpenReadDoesNotBlockWriters(t *testing.T) {
 	db, ctx := openTest(t)
 	_, err := db.Exec("INSERT INTO t VALUES (1), (2)")
 	require.NoError(t, err)

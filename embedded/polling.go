@@ -9,16 +9,15 @@ import (
 )
 
 const (
-	// askEvery is how often SQLite is asked while somebody is idle.
-	askEvery = 5 * time.Millisecond
-	// askRest is for how long it is not, after something was committed: by whoever wrote to
-	// the file, and whatever it was.
-	askRest = 20 * time.Millisecond
+	// pollEvery is how often SQLite is polled while a consumer without a pipe is idle.
+	pollEvery = 5 * time.Millisecond
+	// pollRest is the pause after a commit of another connection, whatever it wrote.
+	pollRest = 20 * time.Millisecond
 )
 
-// ask wakes those who have no pipe whenever another connection has committed, which
-// SQLite tells by a number that it reads from shared memory. It ends when nobody needs it.
-func (b *notifier) ask() {
+// poll wakes the consumers without a pipe whenever another connection has committed. SQLite reads the number of commits from
+// shared memory. It ends when every consumer has a pipe.
+func (b *notifier) poll() {
 	conn, err := b.connect()
 	if err == nil {
 		defer conn.Close()
@@ -34,33 +33,32 @@ func (b *notifier) ask() {
 		if err == nil {
 			version, err = dataVersion(conn)
 		}
-		if !b.answered(version != was, err) {
+		if !b.polled(version != was, err) {
 			return
 		}
-		timer.Reset(askEvery)
+		timer.Reset(pollEvery)
 		if version != was {
 			was = version
-			timer.Reset(askRest)
+			timer.Reset(pollRest)
 		}
 	}
 }
 
-// answered wakes those who have no pipe, or tells them that nothing can be heard. It reports
-// whether there are any left.
-func (b *notifier) answered(changed bool, err error) bool {
+// polled wakes the consumers without a pipe, or closes their channels after an error. It reports whether there are any left.
+func (b *notifier) polled(changed bool, err error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.asks = false
-	again := time.Since(b.tried) > missing // what was in the way may be gone, such as too many open files
-	for _, l := range b.lines {
+	b.polls = false
+	again := time.Since(b.tried) > missing // the cause of the failure may be gone, for example too many open files
+	for _, l := range b.plain {
 		switch {
 		case l.pipe != nil:
 		case err != nil:
-			b.deafen(l)
+			b.closeAll(l)
 		case again && b.openPipe(l):
 			l.wake(len(l.waiters))
 		default:
-			b.asks = true
+			b.polls = true
 			if changed {
 				l.wake(len(l.waiters))
 			}
@@ -74,16 +72,16 @@ func (b *notifier) answered(changed bool, err error) bool {
 		case again && b.openOwners(q):
 			q.wake(nil)
 		default:
-			b.asks = true
+			b.polls = true
 			if changed {
 				q.wake(nil)
 			}
 		}
 	}
-	return b.asks
+	return b.polls
 }
 
-// dataVersion is another number after each commit of another connection.
+// dataVersion returns a number that changes with each commit of another connection.
 func dataVersion(conn driver.Conn) (int64, error) {
 	rows, err := conn.(driver.QueryerContext).QueryContext(context.Background(), "PRAGMA data_version", nil)
 	if err != nil {

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// turnstile admits one writer at a time. SQLite would have the others poll, with
+// writerQueue admits one writer at a time. SQLite would have the others poll, with
 // pauses of up to 100 ms, and the unlucky starve.
-type turnstile struct {
-	here   chan struct{} // full while a writer of this process is inside; in the order of asking
+type writerQueue struct {
+	here   chan struct{} // full while a writer of this process is inside; in the order of the calls
 	across *fileLock     // which writers of other processes respect; nil in memory
 
-	journal journal // of who is inside
+	journal journal // of the writer that is inside
 }
 
-func newTurnstile(path string) *turnstile {
-	t := &turnstile{here: make(chan struct{}, 1)}
+func newWriterQueue(path string) *writerQueue {
+	t := &writerQueue{here: make(chan struct{}, 1)}
 	if path != inMemory {
 		t.across = &fileLock{path: path}
 		t.journal = newJournal(path + journalSuffix)
@@ -24,12 +24,12 @@ func newTurnstile(path string) *turnstile {
 	return t
 }
 
-// enter waits its turn for as long as SQLite would wait for the write lock: a
-// goroutine that writes on one connection while it holds the turn on another
-// gets an error, as it would without the turnstile, instead of waiting forever.
+// enter waits for as long as SQLite would wait for the write lock: a goroutine that writes
+// on one connection while it holds the queue on another gets an error, as it would without
+// the queue, and does not wait permanently.
 //
-// The turn among processes is a courtesy: without it, SQLite's lock decides.
-func (t *turnstile) enter(ctx context.Context) error {
+// The lock between processes is optional: without it, SQLite's lock decides.
+func (t *writerQueue) enter(ctx context.Context) error {
 	select {
 	case t.here <- struct{}{}:
 	default:
@@ -50,28 +50,28 @@ func (t *turnstile) enter(ctx context.Context) error {
 	return nil
 }
 
-// The lock files of the turn among processes.
+// The files of the lock between processes.
 const turnSuffix, nextSuffix = "-turn", "-next"
 
-// patience is how long to wait for the turn among processes. One that has it for
-// longer is in a long transaction, or was stopped by a signal: until it goes on,
-// nobody of this process waits for the turn any more.
+// patience is how long to wait for the lock between processes. A process that holds it for
+// longer is in a long transaction, or was stopped by a signal. Until it releases the lock,
+// no goroutine of this process waits for it again.
 const patience = time.Second
 
-func (t *turnstile) leave() {
+func (t *writerQueue) leave() {
 	if t.across != nil {
 		t.across.unlock()
 	}
 	<-t.here
 }
 
-func (t *turnstile) close() {
+func (t *writerQueue) close() {
 	if t.across != nil {
 		t.across.close()
 	}
 }
 
-// busyError is SQLITE_BUSY, told by the turnstile.
+// busyError is SQLITE_BUSY, returned by the writer queue.
 type busyError struct{}
 
 func (busyError) Error() string {
