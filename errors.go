@@ -104,18 +104,8 @@ type BatchError struct {
 }
 
 func (e *BatchError) Error() string {
-	failed := 0
-	var first error
-	for _, err := range e.Errs {
-		if err != nil {
-			failed++
-			if first == nil {
-				first = err
-			}
-		}
-	}
-	return fmt.Sprintf("chanq: %s: %d of %d messages failed; first: %s",
-		e.Op, failed, len(e.Errs), strings.TrimPrefix(errorText(first), "chanq: "))
+	failed := e.Unwrap()
+	return fmt.Sprintf("chanq: %s: %d of %d messages failed; first: %s", e.Op, len(failed), len(e.Errs), firstOf(failed))
 }
 
 // Unwrap returns the errors of the messages that failed.
@@ -129,6 +119,14 @@ func (e *BatchError) Unwrap() []error {
 	return errs
 }
 
+// firstOf returns the text of the first error, as a part of another one.
+func firstOf(errs []error) string {
+	if len(errs) == 0 {
+		return ""
+	}
+	return strings.TrimPrefix(errorText(errs[0]), "chanq: ")
+}
+
 // Unsent is a message that a Producer received through its channel and could not store.
 type Unsent[T any] struct {
 	Message Message[T] // with its ID: if it is sent again, it is not stored twice while it is in the queue
@@ -140,8 +138,7 @@ type Unsent[T any] struct {
 type UnsentError[T any] struct{ Unsent []Unsent[T] }
 
 func (e *UnsentError[T]) Error() string {
-	return fmt.Sprintf("chanq: close: %d messages not stored; first: %s",
-		len(e.Unsent), strings.TrimPrefix(e.Unsent[0].Err.Error(), "chanq: "))
+	return fmt.Sprintf("chanq: close: %d messages not stored; first: %s", len(e.Unsent), firstOf(e.Unwrap()))
 }
 
 // Unwrap returns the error of each message.
