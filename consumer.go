@@ -2,7 +2,6 @@ package chanq
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"time"
 
@@ -96,7 +95,7 @@ func (c *Consumer[T]) All() iter.Seq[*Lease[T]] {
 // may be called again after the end of its ctx.
 func (c *Consumer[T]) Receive(ctx context.Context, maxBatch int, wait time.Duration) ([]*Lease[T], error) {
 	if err := checkBatch(maxBatch, wait); err != nil {
-		return nil, fmt.Errorf("chanq: receive %s: %w", c.core.queue.label, err)
+		return nil, c.core.queue.failed("receive", err)
 	}
 	first, err := c.receive(ctx)
 	if err != nil {
@@ -160,7 +159,7 @@ func (c *Consumer[T]) ending() error {
 	if err := c.Err(); err != nil {
 		return err
 	}
-	return &OpError{Op: "receive", Queue: c.core.queue.label, Err: ErrClosed}
+	return c.core.queue.failed("receive", ErrClosed)
 }
 
 // Stop ends claiming and releases the leases that no reader has taken, uncounted. It returns immediately. Delivered leases may still

@@ -38,7 +38,7 @@ func newConsumer(q *queue, cfg ConsumerConfig, values context.Context) (*consume
 		Limits: claim.Limits{
 			Prefetch: cfg.Prefetch, PrefetchBytes: cfg.PrefetchBytes, LeaseFor: cfg.LeaseFor, MaxExtend: cfg.MaxExtend,
 			PollEvery: cfg.PollEvery, StatementTimeout: q.cfg.StatementTimeout,
-			MaxCrashes: q.cfg.MaxCrashes, Slots: q.slots, Policy: q.table.Policy,
+			MaxCrashes: q.cfg.MaxCrashes, Slots: q.names.Slots, Policy: q.table.Policy,
 		},
 		DB: q.db, Table: q.table, Signals: &q.signals,
 		VacuumEvery: q.cfg.VacuumEvery, SessionMaxAge: q.cfg.SessionMaxAge,
@@ -52,7 +52,7 @@ func newConsumer(q *queue, cfg ConsumerConfig, values context.Context) (*consume
 		Observer: consume.Observer{
 			Claimed: q.recorder.claimed,
 			Delivered: func(messages, bytes int, took time.Duration) {
-				call(q.cfg.Hooks.Claimed, ClaimedEvent{Queue: q.label, Messages: messages, Bytes: bytes, Took: took})
+				call(q.cfg.Hooks.Claimed, ClaimedEvent{Queue: q.cfg.Label, Messages: messages, Bytes: bytes, Took: took})
 			},
 			Known: c.settleKnown, Settled: c.settlesStored, Lost: c.leaseLost,
 		},
@@ -77,7 +77,7 @@ func (c *consumer) settleKnown(l *lease.Lease, err error) {
 	if err != nil || l.Op != lease.Dead || hook == nil {
 		return
 	}
-	e := DeadEvent{Queue: c.queue.label, ID: l.Item.ID, Attempt: l.Attempt, Cause: l.Cause, Reason: reasonOf(l)}
+	e := DeadEvent{Queue: c.queue.cfg.Label, ID: l.Item.ID, Attempt: l.Attempt, Cause: l.Cause, Reason: reasonOf(l)}
 	if d, known := l.About.Load().(*Delivery); known {
 		e.Key, e.DedupKey, e.Type, e.Headers = d.Key, d.DedupKey, d.Type, d.Headers
 	}
@@ -95,7 +95,7 @@ func (c *consumer) about(l *lease.Lease, row *table.Claimed) *Delivery {
 
 // settlesStored records the counts of a batch of settles.
 func (c *consumer) settlesStored(t settle.Tally, took time.Duration) {
-	e := SettledEvent{Queue: c.queue.label, Acked: t.Acked, Nacked: t.Nacked, Released: t.Released, Dead: t.Dead, Lost: t.Lost, Took: took}
+	e := SettledEvent{Queue: c.queue.cfg.Label, Acked: t.Acked, Nacked: t.Nacked, Released: t.Released, Dead: t.Dead, Lost: t.Lost, Took: took}
 	c.queue.recorder.settled(e)
 	call(c.queue.cfg.Hooks.Settled, e)
 }
@@ -106,7 +106,7 @@ func (c *consumer) leaseLost(l *lease.Lease, confirmed bool) (report func()) {
 	if hook == nil {
 		return nil
 	}
-	e := LeaseLostEvent{Queue: c.queue.label, ID: l.Item.ID, Attempt: l.Attempt, Confirmed: confirmed}
+	e := LeaseLostEvent{Queue: c.queue.cfg.Label, ID: l.Item.ID, Attempt: l.Attempt, Confirmed: confirmed}
 	return func() { call(hook, e) }
 }
 
@@ -212,7 +212,7 @@ func weight(row *table.Claimed) int {
 // fill makes a Delivery of a message, without its headers.
 func (d *Delivery) fill(q *queue, under *lease.Lease, row *table.Claimed) {
 	d.lease = under
-	d.ID, d.Queue, d.Priority, d.Key = row.Item.ID, q.label, Priority(row.Priority), row.OrderKey
+	d.ID, d.Queue, d.Priority, d.Key = row.Item.ID, q.cfg.Label, Priority(row.Priority), row.OrderKey
 	d.Attempt, d.Fence = row.Attempts, row.Item.Fence
 	if under.Message != nil {
 		d.Fence = under.Delivery

@@ -156,7 +156,7 @@ func (r *recorder) run(stop context.Context) {
 		case !counts && now >= thin+time.Minute:
 			unthinned = nil // another process does it
 		case counts:
-			thin, unthinned = now+time.Minute, r.queue.once(ctx, r.queue.sql.Thin(), nil)
+			thin, unthinned = now+time.Minute, r.queue.once(ctx, r.queue.table.SQL.Thin(), nil)
 		}
 		cancel()
 		if err == nil { // the last error of deleting counts until the next attempt
@@ -190,7 +190,7 @@ func (r *recorder) note(ctx context.Context, last bool) (counts bool, err error)
 		return false, nil
 	}
 	var found table.Counts
-	switch err := r.queue.once(ctx, r.queue.sql.Stats(table.CountLimit), found.Scan); {
+	switch err := r.queue.once(ctx, r.queue.table.SQL.Stats(table.CountLimit), found.Scan); {
 	case err == nil:
 	case table.IsPermanent(r.queue.classify(err)):
 		return true, nil // the role of a producer may lack the permission: another process counts
@@ -203,7 +203,7 @@ func (r *recorder) note(ctx context.Context, last bool) (counts bool, err error)
 
 // add adds s, and reports whether the sample has the counts of messages already.
 func (r *recorder) add(ctx context.Context, s sqlbatch.Sample) (counted bool, err error) {
-	err = r.queue.once(ctx, r.queue.sql.Sample(s), func(rows *sql.Rows) error {
+	err = r.queue.once(ctx, r.queue.table.SQL.Sample(s), func(rows *sql.Rows) error {
 		var step, known int
 		err := rows.Scan(&step, &known)
 		if step == sqlbatch.SampleSteps[0] {

@@ -30,7 +30,7 @@ func sampleStep(i int) time.Duration { return time.Duration(sqlbatch.SampleSteps
 
 // read adds up the samples of a step.
 func read(ctx context.Context, q *Queue[string], step time.Duration) (sum sample, err error) {
-	err = q.core.once(ctx, q.core.sql.Samples(0, step), func(rows *sql.Rows) error {
+	err = q.core.once(ctx, q.core.table.SQL.Samples(0, step), func(rows *sql.Rows) error {
 		var s sample
 		var at int64
 		var ready, scheduled, leased, dead, oldest sql.NullInt64

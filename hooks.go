@@ -312,7 +312,7 @@ func (q *queue) availability(part string) *base.Availability {
 	a := &base.Availability{}
 	if hook := q.cfg.Hooks.Availability; hook != nil {
 		a.Changed = func(c base.AvailabilityChange) {
-			call(hook, AvailabilityEvent{Queue: q.label, Part: part, Up: c.Up, Ended: c.Ended, Err: c.Err, Down: c.Down})
+			call(hook, AvailabilityEvent{Queue: q.cfg.Label, Part: part, Up: c.Up, Ended: c.Ended, Err: c.Err, Down: c.Down})
 		}
 	}
 	return a
@@ -323,7 +323,7 @@ func (q *queue) isolated(part string) *base.Isolated {
 	i := &base.Isolated{}
 	if hook := q.cfg.Hooks.Isolated; hook != nil {
 		i.Changed = func(items, change int, err error) {
-			call(hook, IsolatedEvent{Queue: q.label, Part: part, Items: items, Change: change, Err: err})
+			call(hook, IsolatedEvent{Queue: q.cfg.Label, Part: part, Items: items, Change: change, Err: err})
 		}
 	}
 	return i
@@ -337,7 +337,7 @@ func (q *queue) task(name, op string) *base.Task {
 			return class == sqlbatch.Unknown || class == sqlbatch.Refused || class == sqlbatch.RolledBack
 		},
 		Changed: func(err error, ended bool) {
-			call(q.cfg.Hooks.Housekeeping, HousekeepingEvent{Queue: q.label, Task: name, Err: q.fail(op, err), Ended: ended})
+			call(q.cfg.Hooks.Housekeeping, HousekeepingEvent{Queue: q.cfg.Label, Task: name, Err: q.fail(op, err), Ended: ended})
 		},
 	}
 }

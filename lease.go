@@ -216,7 +216,7 @@ func ack(ctx context.Context, leases []*lease.Lease) error {
 		}
 		failed = true
 		if op := (*OpError)(nil); !errors.As(errs[i], &op) {
-			errs[i] = &OpError{Op: "ack", Queue: homeOf(l).label, ID: l.Item.ID, Unknown: unknown, Err: errs[i]}
+			errs[i] = &OpError{Op: "ack", Queue: homeOf(l).cfg.Label, ID: l.Item.ID, Unknown: unknown, Err: errs[i]}
 		}
 	}
 	if failed {
@@ -254,7 +254,7 @@ func homeOf(l *lease.Lease) *queue { return holderOf(l).queue }
 // deliveryError is the error of an operation on a lease as callers get it.
 func deliveryError(l *lease.Lease, err error) error {
 	if failed := (*lease.FailedError)(nil); errors.As(err, &failed) {
-		return &OpError{Op: failed.Op, Queue: homeOf(l).label, ID: l.Item.ID, Unknown: failed.Unknown, Err: failed.Err}
+		return &OpError{Op: failed.Op, Queue: homeOf(l).cfg.Label, ID: l.Item.ID, Unknown: failed.Unknown, Err: failed.Err}
 	}
 	return err
 }

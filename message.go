@@ -133,7 +133,7 @@ func rowsOf[T any](q *queue, ms []Message[T]) (rows []sqlbatch.Row, receipts []R
 		m := ms[i]
 		row, given, err := m.row(q)
 		if err != nil {
-			return nil, nil, false, &OpError{Op: "send", Queue: q.label, ID: m.ID, Err: err}
+			return nil, nil, false, &OpError{Op: "send", Queue: q.cfg.Label, ID: m.ID, Err: err}
 		}
 		rows[i], receipts[i].ID = row, row.ID
 		keyed = keyed || given || row.Key != ""
@@ -158,20 +158,20 @@ func unprintable(r rune) bool { return r < ' ' || r > '~' }
 // line checks and sets the key and the slot of a message of an ordered queue. For a plain queue it checks that there is no key.
 func (m *Message[T]) line(q *queue, row *sqlbatch.Row) error {
 	switch {
-	case !q.ordered() && m.Key != "":
-		return fmt.Errorf("Message.Key is %q: must be empty, since queue %s is plain (Spec.Kind)", m.Key, q.name)
-	case !q.ordered():
+	case !q.table.Ordered && m.Key != "":
+		return fmt.Errorf("Message.Key is %q: must be empty, since queue %s is plain (Spec.Kind)", m.Key, q.names.Queue)
+	case !q.table.Ordered:
 		return nil
 	case m.Priority != 0:
-		return fmt.Errorf("Message.Priority is %v: must be unset, since queue %s is ordered and delivers the messages of a Key in the order of their sends", m.Priority, q.name)
+		return fmt.Errorf("Message.Priority is %v: must be unset, since queue %s is ordered and delivers the messages of a Key in the order of their sends", m.Priority, q.names.Queue)
 	case m.Delay != 0:
-		return fmt.Errorf("Message.Delay is %v: must be 0, since queue %s is ordered and a message that is not due would delay all later ones of its Key", m.Delay, q.name)
+		return fmt.Errorf("Message.Delay is %v: must be 0, since queue %s is ordered and a message that is not due would delay all later ones of its Key", m.Delay, q.names.Queue)
 	case len(m.Key) > sqlbatch.MaxOrderKey:
 		return fmt.Errorf("%w: Message.Key is %d bytes: must be at most %d", ErrTooLarge, len(m.Key), sqlbatch.MaxOrderKey)
 	case !utf8.ValidString(m.Key) || strings.ContainsRune(m.Key, 0):
 		return fmt.Errorf("Message.Key is %q: must be UTF-8 without NUL", m.Key)
 	}
-	row.OrderKey, row.Slot = m.Key, sqlbatch.SlotOf(m.Key, m.ID, q.slots)
+	row.OrderKey, row.Slot = m.Key, sqlbatch.SlotOf(m.Key, m.ID, q.names.Slots)
 	return nil
 }
 
@@ -276,5 +276,5 @@ func (q *queue) newID() ID {
 }
 
 func (q *queue) wrongShard(i int) error {
-	return fmt.Errorf("by its Key, DedupKey or ID the message belongs to shard %d, and %s is shard %d: send it to the shard of ShardOf", i, q.label, q.cfg.Shard.Index)
+	return fmt.Errorf("by its Key, DedupKey or ID the message belongs to shard %d, and %s is shard %d: send it to the shard of ShardOf", i, q.cfg.Label, q.cfg.Shard.Index)
 }

@@ -39,7 +39,7 @@ func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int, fn func(
 	case workers < 1:
 		return from.core.queue.failed("pipe", fmt.Errorf("workers is %d: must be at least 1", workers))
 	case from.core.queue.db != to.core.db:
-		return fmt.Errorf("chanq: pipe %s to %s: the queues must be on the same *sql.DB, since one transaction spans both", from.core.queue.label, to.core.label)
+		return fmt.Errorf("chanq: pipe %s to %s: the queues must be on the same *sql.DB, since one transaction spans both", from.core.queue.cfg.Label, to.core.cfg.Label)
 	}
 	p, err := newPipe(from.core, to.core)
 	if err != nil {
@@ -142,7 +142,7 @@ func appendOutputs[T any](item *pipe.Item, to *queue, out []Message[T]) error {
 
 // newPipe makes a pipe, and starts nothing.
 func newPipe(from *consumer, to *queue) (*pipe.Pipe, error) {
-	q, traits := from.queue, from.queue.dialect.Traits()
+	q, traits := from.queue, from.queue.table.Dialect.Traits()
 	store, err := pipe.Open(q.db, q.cfg.SessionMaxAge, q.table, func(tx *sql.Tx) send.Inserts { return to.inserts(to.table.InTx(tx)) })
 	if err != nil {
 		return nil, err

@@ -118,15 +118,15 @@ func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
 	}
 	conn, err := db.Conn(ctx)
 	if err != nil {
-		return &OpError{Op: "migrate", Queue: q.label, Err: fmt.Errorf("%w: connect: %w", ErrUnavailable, err)}
+		return q.failed("migrate", fmt.Errorf("%w: connect: %w", ErrUnavailable, err))
 	}
 	defer conn.Close()
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-		return session.RunOn(ctx, conn, q.dialect, st, scan)
+		return session.RunOn(ctx, conn, q.table.Dialect, st, scan)
 	}
 	if err := (schema{q, run}).migrate(); err != nil {
 		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the transaction ends with the connection
-		return &OpError{Op: "migrate", Queue: q.label, Err: err}
+		return q.failed("migrate", err)
 	}
 	return nil
 }
@@ -166,11 +166,11 @@ func (s schema) migrate() error {
 			return err
 		}
 	}
-	if err := runAll(s.run, s.q.dialect.Begin()); err != nil { // which excludes all other changes
+	if err := runAll(s.run, s.q.table.Dialect.Begin()); err != nil { // which excludes all other changes
 		return err
 	}
 	if !whole { // the table of queues may be missing
-		registry := s.q.dialect.Migrations(s.q.names)[0]
+		registry := s.q.table.Dialect.Migrations(s.q.names)[0]
 		if err := runAll(s.run, registry.Statements[:registry.Registry]); err != nil {
 			return err
 		}
@@ -188,28 +188,27 @@ func (s schema) migrate() error {
 	if err != nil {
 		return err
 	}
-	s.q.slots = spec.Slots
-	s.q.render()
+	s.q.render(spec.Slots)
 	if !whole || found.Version < sqlbatch.Version {
-		for _, m := range s.q.dialect.Migrations(s.q.names) {
+		for _, m := range s.q.table.Dialect.Migrations(s.q.names) {
 			if err := runAll(s.run, m.Statements); err != nil {
 				return fmt.Errorf("migration %d: %w", m.Number, err)
 			}
 		}
 	}
-	record := s.q.sql.Record(sqlbatch.Version, spec.policy())
+	record := s.q.table.SQL.Record(sqlbatch.Version, spec.policy())
 	if whole && found.Version >= sqlbatch.Version { // the permission to update the row is enough
-		record = s.q.sql.Configure(spec.policy())
+		record = s.q.table.SQL.Configure(spec.policy())
 	}
 	if err := s.run(record, nil); err != nil {
 		return err
 	}
-	return s.run(sqlbatch.Statement{Text: s.q.dialect.Commit()}, nil)
+	return s.run(sqlbatch.Statement{Text: s.q.table.Dialect.Commit()}, nil)
 }
 
 // prepare prepares a database that has no table.
 func (s schema) prepare() error {
-	fresh := s.q.dialect.Fresh(s.q.names)
+	fresh := s.q.table.Dialect.Fresh(s.q.names)
 	if fresh.Ask == "" {
 		return nil
 	}
@@ -224,9 +223,8 @@ func (s schema) prepare() error {
 // isWhole reports whether all tables with messages of an existing queue are there, with their indexes. Objects that the role cannot see count
 // as there.
 func (s schema) isWhole(found stored) (bool, error) {
-	s.q.slots = found.Slots
-	s.q.render()
-	switch err := s.run(s.q.sql.Stats(1), nil); {
+	s.q.render(found.Slots)
+	switch err := s.run(s.q.table.SQL.Stats(1), nil); {
 	case err == nil:
 	case s.q.classify(err) == sqlbatch.NoSchema:
 		return false, nil
@@ -234,7 +232,7 @@ func (s schema) isWhole(found stored) (bool, error) {
 		return false, err
 	}
 	missing := 0
-	err := s.run(s.q.sql.Missing(), func(rows *sql.Rows) error { return rows.Scan(&missing) })
+	err := s.run(s.q.table.SQL.Missing(), func(rows *sql.Rows) error { return rows.Scan(&missing) })
 	if s.q.classify(err) == sqlbatch.Permanent { // the role lacks permission to use the schema
 		err = nil
 	}
@@ -254,8 +252,8 @@ func (s schema) change(found stored) (spec Spec, changes bool, err error) {
 		return spec, spec != found.spec(), err
 	}
 	spec, err = s.q.cfg.Spec.complete()
-	if err == nil && spec.Kind == KindOrdered && s.q.dialect.Queue(s.q.cfg.names(s.q.name, spec.Slots)).Slots().Text == "" {
-		err = errNotOrdered(s.q.dialect)
+	if err == nil && spec.Kind == KindOrdered && s.q.table.Dialect.Queue(s.q.cfg.names(s.q.names.Queue, spec.Slots)).Slots().Text == "" {
+		err = errNotOrdered(s.q.table.Dialect)
 	}
 	return spec, true, err
 }

@@ -309,7 +309,7 @@ func (m ShardMark) isNot(wanted ShardMark) error {
 
 // stored reads what the database stores of the queue, in one round trip. Without tables the version is 0.
 func (s schema) stored() (found stored, err error) {
-	err = s.run(s.q.sql.Version(), found.Scan)
+	err = s.run(s.q.table.SQL.Version(), found.Scan)
 	found.shard = ShardMark{Index: found.ShardIndex, Count: found.ShardCount}
 	if err == nil && found.ShardCount > 0 {
 		found.shard.Set, err = ParseID(found.ShardSet)
@@ -322,11 +322,11 @@ func (s schema) stored() (found stored, err error) {
 
 // adopt uses what the database stores of the queue.
 func (q *queue) adopt(s stored) {
-	q.slots, q.cfg.Shard = s.Slots, s.shard
+	q.cfg.Shard = s.shard
 	q.table.SetPolicy(s.Policy)
-	q.table.Ordered, q.signals.Debouncer.Ordered = q.ordered(), q.ordered()
-	q.signals.Debouncer.Notifier = notifierOf(q.db, q.cfg.Notifier, q.ordered())
-	q.render()
+	q.table.Ordered, q.signals.Debouncer.Ordered = s.Slots > 0, s.Slots > 0
+	q.signals.Debouncer.Notifier = notifierOf(q.db, q.cfg.Notifier, s.Slots > 0)
+	q.render(s.Slots)
 }
 
 // StoredConfig returns cfg with the stored Spec and Shard of a queue, and with its Dialect, for programs that open the shards of a
@@ -344,8 +344,8 @@ func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Co
 		err = &unfitError{fmt.Errorf("%w: there is no such queue; run chanq.Migrate, or the command: chanq migrate %s", ErrNoSchema, queue)}
 	}
 	if err != nil {
-		return cfg, &OpError{Op: "open", Queue: q.label, Err: q.unanswered(err)}
+		return cfg, q.failed("open", q.unanswered(err))
 	}
-	cfg.Dialect, cfg.Spec, cfg.Shard = Dialect(q.dialect.Name()), found.spec(), found.shard
+	cfg.Dialect, cfg.Spec, cfg.Shard = Dialect(q.table.Dialect.Name()), found.spec(), found.shard
 	return cfg, nil
 }

@@ -159,7 +159,7 @@ const afterCommit = "call it after InTx has returned"
 // outsideTx returns an error if ctx belongs to an open InTx on the database of q, which has one writer: a statement outside of the
 // transaction would wait for its end until ctx ends.
 func (q *queue) outsideTx(ctx context.Context, remedy string) error {
-	if t := openIn(ctx); t == nil || t.db != q.db || !q.dialect.Traits().OneWriter {
+	if t := openIn(ctx); t == nil || t.db != q.db || !q.table.Dialect.Traits().OneWriter {
 		return nil
 	}
 	return errors.New("ctx belongs to a transaction of InTx: " + remedy)
@@ -301,7 +301,7 @@ func notAcked(l *lease.Lease, err error) error {
 	if op := (*OpError)(nil); err == nil || errors.As(err, &op) {
 		return err // of the statement
 	}
-	return &OpError{Op: "ack", Queue: homeOf(l).label, ID: l.Item.ID, Err: err}
+	return &OpError{Op: "ack", Queue: homeOf(l).cfg.Label, ID: l.Item.ID, Err: err}
 }
 
 // AckTx acks the messages of many leases in the caller's transaction, as Lease.AckTx does for one: all of them leave the queue if and
@@ -328,7 +328,7 @@ func AckTx[T any](ctx context.Context, tx Tx, leases ...*Lease[T]) error {
 		}
 		all[i] = l.lease
 		if here, first := homeOf(all[i]), homeOf(all[0]); here.signals.Key != first.signals.Key {
-			return fmt.Errorf("chanq: ack: leases of two queues, %s and %s: all must be of one queue, and of one shard", first.label, here.label)
+			return fmt.Errorf("chanq: ack: leases of two queues, %s and %s: all must be of one queue, and of one shard", first.cfg.Label, here.cfg.Label)
 		}
 		errs[i] = all[i].State().NotHeld()
 		held = held && errs[i] == nil
@@ -390,8 +390,8 @@ func ackTx(ctx context.Context, tx Tx, leases []*lease.Lease) []error {
 
 // ackTx deletes the messages of items in tx, and returns the items that were still held, in order.
 func (q *queue) ackTx(ctx context.Context, tx Tx, items []sqlbatch.Item) (held []sqlbatch.Item, err error) {
-	for chunk := range slices.Chunk(items, q.dialect.Traits().AckItems) {
-		if err := session.RunTx(ctx, tx, q.table.AckStatement(q.sql.InTx(), chunk), session.CollectItems(&held)); err != nil {
+	for chunk := range slices.Chunk(items, q.table.Dialect.Traits().AckItems) {
+		if err := session.RunTx(ctx, tx, q.table.AckStatement(q.table.SQL.InTx(), chunk), session.CollectItems(&held)); err != nil {
 			return nil, q.failTx("ack", err)
 		}
 	}
