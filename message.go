@@ -125,7 +125,7 @@ func (q *queue) check(row *sqlbatch.Row) error {
 	case ordered && row.Delay != 0:
 		return fmt.Errorf("Message.Delay is %v: must be 0, since queue %s is ordered and a message that is not due would delay all later ones of its Key", row.Delay, q.names.Queue)
 	}
-	if err := cmp.Or(checkKey("DedupKey", row.Key, sqlbatch.MaxKey), checkKey("Key", row.OrderKey, sqlbatch.MaxOrderKey)); err != nil {
+	if err := cmp.Or(checkKey("Message.DedupKey", row.Key, sqlbatch.MaxKey), checkKey("Message.Key", row.OrderKey, sqlbatch.MaxOrderKey)); err != nil {
 		return err
 	}
 	if i, mark := shardOf(row.OrderKey, row.Key, row.ID, q.cfg.Shard.Count), q.cfg.Shard.Index; i != mark {
@@ -141,9 +141,9 @@ func (q *queue) check(row *sqlbatch.Row) error {
 func checkKey(field, key string, most int) error {
 	switch {
 	case len(key) > most:
-		return fmt.Errorf("%w: Message.%s is %d bytes: must be at most %d", ErrTooLarge, field, len(key), most)
+		return fmt.Errorf("%w: %s is %d bytes: must be at most %d", ErrTooLarge, field, len(key), most)
 	case !utf8.ValidString(key) || strings.ContainsRune(key, 0):
-		return fmt.Errorf("Message.%s is %q: must be UTF-8 without NUL", field, key)
+		return fmt.Errorf("%s is %q: must be UTF-8 without NUL", field, key)
 	}
 	return nil
 }
