@@ -43,13 +43,16 @@
 package chanq
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/consume"
+	"github.com/chanq/chanq/internal/history"
 	"github.com/chanq/chanq/internal/notify"
 	"github.com/chanq/chanq/internal/send"
 	"github.com/chanq/chanq/internal/session"
@@ -61,8 +64,8 @@ import (
 // of its own.
 //
 // SQLite has one writer. A goroutine that holds a transaction there may call SendTx, AckTx and CancelTx. Any other call of chanq that
-// goes to the database (Send, Flush, Wait, Stats …) would wait for the transaction, and the transaction for the call, until the
-// call's context ends. With the context that InTx gives, Send, SendBatch, Cancel, Extend, Flush, Wait and the
+// goes to the database (Send, Flush, Wait, chanqadmin.Queue.Stats …) would wait for the transaction, and the transaction for the
+// call, until the call's context ends. With the context that InTx gives, Send, SendBatch, Cancel, Extend, Flush, Wait and the
 // function Ack return an error immediately instead.
 type Queue[T any] struct{ core *queue }
 
@@ -84,14 +87,14 @@ func Open[T any](ctx context.Context, db *sql.DB, queue string, cfg Config) (*Qu
 }
 
 // Name returns the queue's name.
-func (q *Queue[T]) Name() string { return q.core.name }
+func (q *Queue[T]) Name() string { return q.core.names.Queue }
 
 // Spec returns the stored Spec of the queue as this process last read it: when the Queue was opened, or with the last heartbeat of
 // one of its consumers.
-func (q *Queue[T]) Spec() Spec { return specOf(q.core.slots, q.core.table.Policy()) }
+func (q *Queue[T]) Spec() Spec { return specOf(q.core.names.Slots, q.core.table.Policy()) }
 
 // Label returns the queue's name in errors, hooks and metrics: Config.Label, or its name.
-func (q *Queue[T]) Label() string { return q.core.label }
+func (q *Queue[T]) Label() string { return q.core.cfg.Label }
 
 // Send stores messages and waits for the commit, without a Producer. A nil error means that all of them are in the database. After
 // another error none of them is, unless the error is Unknown. There is a Receipt for each message, in order. Without messages Send
@@ -115,23 +118,19 @@ func (q *Queue[T]) Send(ctx context.Context, ms ...Message[T]) ([]Receipt, error
 		return nil, err
 	}
 	if err := core.outsideTx(ctx, "use SendTx"); err != nil {
-		return receipts, &OpError{Op: "send", Queue: core.label, Err: err}
+		return receipts, core.failed("send", err)
 	}
 	began := time.Now()
-	part := session.OpenOnce(core.db, core.dialect)
+	part := session.OpenOnce(core.db, core.table.Dialect)
 	defer part.Close()
-	stored, unknown, err := send.Direct{
-		Inserts: core.inserts(core.on(part).Insert()),
-		InTx: func(ctx context.Context, f func(send.Inserts) error) error {
-			return part.InTx(ctx, func(tx *sql.Tx) error { return f(core.inserts(core.table.InTx(tx))) })
-		},
-		Rows: core.mostRows(), Bytes: defaultBatchBytes, Timeout: core.cfg.StatementTimeout,
-	}.Send(ctx, rows, keyed)
+	direct := send.DirectOn(core.on(part))
+	direct.Rows, direct.Bytes, direct.Timeout = core.mostRows(), defaultBatchBytes, core.cfg.StatementTimeout
+	stored, unknown, err := direct.Send(ctx, rows, keyed)
 	if err == nil || unknown {
 		core.signals.Signal(len(rows), core.slotsOf(rows), false)
 	}
 	if err != nil {
-		failed := &OpError{Op: "send", Queue: core.label, Unknown: unknown, Err: core.explainSend(err)}
+		failed := &OpError{Op: "send", Queue: core.cfg.Label, Unknown: unknown, Err: core.explain(err)}
 		if len(rows) == 1 {
 			failed.ID = rows[0].ID
 		}
@@ -142,7 +141,6 @@ func (q *Queue[T]) Send(ctx context.Context, ms ...Message[T]) ([]Receipt, error
 		bytes += len(rows[i].Body)
 	}
 	core.sent(SentEvent{Messages: len(rows) - duplicates, Duplicates: duplicates, Bytes: bytes, Took: time.Since(began)})
-	core.recorder.noteSoon()
 	return receipts, nil
 }
 
@@ -154,8 +152,8 @@ func (q *Queue[T]) Wake() {
 }
 
 // Empty reports whether the queue has no ready, scheduled or leased message, whether it is paused or not. Dead and done messages do
-// not count. Use Empty, and not a sum of Stats, to decide that a queue is drained: on SQL Server Stats leaves out rows that are
-// locked at that moment.
+// not count. Use Empty, and not the counts of chanqadmin.Queue.Stats, to decide that a queue is drained: on SQL Server Stats leaves
+// out rows that are locked at that moment.
 //
 // The answer is valid for one moment during the call. Empty never returns true while a committed message is in the queue. A message
 // counts until the commit of its ack or of its move to the dead-letter table: while another process holds it, while an AckTx is open,
@@ -168,7 +166,7 @@ func (q *Queue[T]) Wake() {
 // cleanup. It never waits for a locked row. On SQL Server, if a first read finds no row, a second one locks the table against writers
 // while it reads.
 func (q *Queue[T]) Empty(ctx context.Context) (empty bool, err error) {
-	err = q.core.once(ctx, q.core.sql.Empty(), func(rows *sql.Rows) error { return rows.Scan(&empty) })
+	err = q.core.once(ctx, q.core.table.SQL.Empty(), func(rows *sql.Rows) error { return rows.Scan(&empty) })
 	return empty, q.core.fail("empty", err)
 }
 
@@ -180,37 +178,30 @@ func (q *Queue[T]) Cancel(ctx context.Context, ids ...ID) ([]ID, error) {
 	if err := core.outsideTx(ctx, "use CancelTx"); err != nil {
 		return nil, core.failed("cancel", err)
 	}
-	found, err := core.cancel(ids, core.sql, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return core.once(ctx, st, scan) })
+	found, err := table.Cancel(ctx, table.Insert{Queue: core.table, Build: core.table.SQL, Run: core.once}, ids)
 	return found, core.fail("cancel", err)
 }
 
 // CancelTx is Cancel in the caller's transaction: the messages are deleted if and when the transaction commits. It waits for locked
 // rows until ctx ends. Settles of the messages wait until the transaction ends. After an error roll back.
 func (q *Queue[T]) CancelTx(ctx context.Context, tx Tx, ids ...ID) ([]ID, error) {
-	if err := checkTx(tx); err != nil {
-		return nil, fmt.Errorf("chanq: cancel: %w", err)
+	if err := checkTx("cancel", tx); err != nil {
+		return nil, err
 	}
 	core := q.core
 	core.inTx(ctx, tx) // so that InTx knows what an error of its commit means
-	found, err := core.cancel(ids, core.sql.InTx(), func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-		return session.RunTx(ctx, tx, st, scan)
-	})
+	found, err := table.Cancel(ctx, core.table.InTx(tx), ids)
 	return found, core.failTx("cancel", err)
 }
 
 // queue is the part of a Queue without a type parameter.
 type queue struct {
 	db       *sql.DB
-	name     string
-	label    string // Config.Label, or the name
-	cfg      Config
-	slots    int // of an ordered queue, or 0
-	dialect  sqlbatch.Dialect
-	names    sqlbatch.Names
-	sql      sqlbatch.Queue // of these names
+	cfg      Config         // with all defaults; Label is set
+	names    sqlbatch.Names // of the tables
 	table    *table.Queue
 	signals  notify.Signals
-	recorder recorder
+	recorder history.Recorder
 }
 
 // newQueue checks the arguments of op and determines the dialect, for which it might query the database. Its errors are complete.
@@ -218,21 +209,15 @@ func newQueue(ctx context.Context, op string, db *sql.DB, name string, cfg Confi
 	if err := sqlbatch.CheckNames(sqlbatch.Names{Queue: name}); err != nil {
 		return nil, fmt.Errorf("chanq: %s: %w", op, err) // err names the queue
 	}
-	label := name
-	if cfg.Label != "" {
-		label = cfg.Label
-	}
-	refuse := func(err error) (*queue, error) { return nil, fmt.Errorf("chanq: %s %s: %w", op, label, err) }
-	if db == nil {
-		return refuse(errors.New("db is nil"))
-	}
+	cfg.Label = cmp.Or(cfg.Label, name)
+	refuse := func(err error) (*queue, error) { return nil, &OpError{Op: op, Queue: cfg.Label, Err: err} }
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return refuse(err)
 	}
 	d, err := table.DialectOf(ctx, db, string(cfg.Dialect))
 	if session.Unconnected(err) {
-		return nil, &OpError{Op: op, Queue: label, Err: fmt.Errorf("%w: %w", ErrUnavailable, err)}
+		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	if err != nil {
 		return refuse(err)
@@ -241,69 +226,57 @@ func newQueue(ctx context.Context, op string, db *sql.DB, name string, cfg Confi
 	if err := sqlbatch.CheckNames(names); err != nil {
 		return refuse(err)
 	}
-	q := &queue{
-		db: db, name: name, label: label, cfg: cfg, dialect: d,
-		names: names, sql: d.Queue(names),
-	}
-	q.table = &table.Queue{Dialect: d, SQL: q.sql, Classify: q.classify}
-	q.signals.Key = notify.Key{DB: db, Schema: schemaOf(d, cfg.Schema), Queue: name}
+	q := &queue{db: db, cfg: cfg, names: names}
+	q.table = &table.Queue{Dialect: d, SQL: d.Queue(names), Classify: q.classify}
+	q.signals.Key = notify.Key{DB: db, Schema: cmp.Or(cfg.Schema, d.Traits().Schema), Queue: name}
 	q.signals.Debouncer.Queue = q.signals.Key.Schema + "." + name
-	q.recorder.queue, q.recorder.every = q, sampleEvery
+	q.recorder = history.Recorder{
+		Off: cfg.History == HistoryOff, Every: history.Every, Table: q.table, Run: q.once,
+		Task: func() *base.Task { return q.task("history", "record") },
+	}
 	return q, nil
 }
 
-// render renders the statements again if the names of the queue have changed. That costs milliseconds.
-func (q *queue) render() {
-	if names := q.cfg.names(q.name, q.slots); names != q.names {
-		q.names, q.sql = names, q.dialect.Queue(names)
-		q.table.SQL = q.sql
+// render renders the statements again if the names of the queue change with its slots. That costs milliseconds.
+func (q *queue) render(slots int) {
+	if names := q.cfg.names(q.names.Queue, slots); names != q.names {
+		q.names, q.table.SQL = names, q.table.Dialect.Queue(names)
 	}
 }
 
 // on returns the statements of the queue, on sessions.
 func (q *queue) on(s *session.Part) table.Table { return table.Table{Queue: q.table, Part: s} }
 
-// ordered says that it is an ordered queue.
-func (q *queue) ordered() bool { return q.slots > 0 }
-
 // once runs one statement on a session of its own, within Config.StatementTimeout: for calls outside of a producer or consumer.
 func (q *queue) once(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-	s := session.OpenOnce(q.db, q.dialect)
+	s := session.OpenOnce(q.db, q.table.Dialect)
 	defer s.Close()
 	return session.Within(ctx, q.cfg.StatementTimeout, func(ctx context.Context) error { return s.Run(ctx, st, scan) })
 }
 
-func (q *queue) cancel(ids []ID, statements sqlbatch.Queue, run runner) (found []ID, err error) {
-	err = table.EachChunk(q.dialect, ids, func(chunk [][16]byte) error {
-		return run(statements.Cancel(chunk), func(rows *sql.Rows) error {
-			var raw sql.RawBytes
-			if err := rows.Scan(&raw); err != nil {
-				return err
-			}
-			found = append(found, ID(raw))
-			return nil
-		})
-	})
-	return found, err
-}
-
+// fail is the error of a statement, or nil.
 func (q *queue) fail(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	class := q.classify(err)
-	if class == sqlbatch.NoSchema {
-		err = fmt.Errorf("%w; run chanq.Migrate, or the command: chanq migrate %s (%w)", ErrNoSchema, q.name, err)
-	}
-	return &OpError{Op: op, Queue: q.label, Unknown: class == sqlbatch.Unknown || session.Fell(err), Err: err}
+	unknown := q.classify(err) == sqlbatch.Unknown || session.Fell(err)
+	return &OpError{Op: op, Queue: q.cfg.Label, Unknown: unknown, Err: q.explain(err)}
 }
 
-// failed is the error of a call that is not one statement, or nil.
+// explain adds the remedy to an error of the database.
+func (q *queue) explain(err error) error {
+	if q.classify(err) == sqlbatch.NoSchema {
+		return fmt.Errorf("%w; run chanq.Migrate, or the command: chanq migrate %s (%w)", ErrNoSchema, q.names.Queue, err)
+	}
+	return err
+}
+
+// failed is the error of a call that has not failed by a statement, or nil.
 func (q *queue) failed(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("chanq: %s %s: %w", op, q.label, err)
+	return &OpError{Op: op, Queue: q.cfg.Label, Err: err}
 }
 
 // classify returns the class of an error: as session.Classify, and of chanq's own errors.
@@ -317,23 +290,19 @@ func (q *queue) classify(err error) sqlbatch.Class {
 	if undecided := (*send.UndecidedError)(nil); errors.As(err, &undecided) {
 		return sqlbatch.BadRow // the others of its batch may be stored
 	}
-	return session.Classify(q.dialect, err)
+	return session.Classify(q.table.Dialect, err)
 }
 
-// unanswered wraps an error that says nothing about the tables, because the database did not answer, in
-// ErrUnavailable.
+// away reports an error that says nothing about the tables, because the database did not answer.
+func (q *queue) away(err error) bool {
+	class := q.classify(err)
+	return class == sqlbatch.Unknown || class == sqlbatch.Refused || class == sqlbatch.RolledBack
+}
+
+// unanswered wraps such an error in ErrUnavailable.
 func (q *queue) unanswered(err error) error {
-	switch q.classify(err) {
-	case sqlbatch.Unknown, sqlbatch.Refused, sqlbatch.RolledBack:
+	if q.away(err) {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return err
-}
-
-// schemaOf returns the name of the schema; for "" that of the default one.
-func schemaOf(d sqlbatch.Dialect, schema string) string {
-	if schema == "" {
-		return d.Traits().Schema
-	}
-	return schema
 }

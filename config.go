@@ -3,7 +3,6 @@ package chanq
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 	"unicode"
@@ -86,6 +85,19 @@ type Config struct {
 	StatementTimeout time.Duration
 }
 
+// History says whether a program records what it does with a queue.
+type History uint8
+
+const (
+	// HistoryKept makes each Queue with a producer or consumer add its counts to the table chanq__samples every 10 s: one statement
+	// for three rows, or one read if it has done nothing. One of all processes also counts the messages: one Stats and one more such
+	// statement per 10 s, and one DELETE of old samples per minute. A Queue without producer and consumer adds what Send, SendTx and
+	// InTx stored, once, 10 s later.
+	HistoryKept History = iota
+	// HistoryOff: this program records nothing.
+	HistoryOff
+)
+
 // Dialect names the SQL of a database.
 type Dialect string
 
@@ -109,10 +121,10 @@ func (c Config) withDefaults() (Config, error) {
 			v.errs = append(v.errs, err)
 		}
 	}
-	v.limit("Config.MaxCrashes", &c.MaxCrashes, defaultMaxCrashes, 1, mostCrashes)
-	v.duration("Config.VacuumEvery", &c.VacuumEvery, time.Second, 10*time.Millisecond, sqlbatch.MaxDelay)
-	v.duration("Config.StatementTimeout", &c.StatementTimeout, defaultStatementTimeout, time.Millisecond, time.Hour)
-	v.duration("Config.SessionMaxAge", &c.SessionMaxAge, 30*time.Minute, 100*time.Millisecond, sqlbatch.MaxDelay)
+	limit(&v, "Config.MaxCrashes", &c.MaxCrashes, defaultMaxCrashes, 1, mostCrashes)
+	limit(&v, "Config.VacuumEvery", &c.VacuumEvery, time.Second, 10*time.Millisecond, sqlbatch.MaxDelay)
+	limit(&v, "Config.StatementTimeout", &c.StatementTimeout, defaultStatementTimeout, time.Millisecond, time.Hour)
+	limit(&v, "Config.SessionMaxAge", &c.SessionMaxAge, 30*time.Minute, 100*time.Millisecond, sqlbatch.MaxDelay)
 	if c.Durability > DurabilityAsIs {
 		v.wrong("Config.Durability is %d: must be DurabilityRequired (%d, the default) or DurabilityAsIs (%d)", c.Durability, DurabilityRequired, DurabilityAsIs)
 	}
@@ -141,11 +153,6 @@ func (c *Config) names(queue string, slots int) sqlbatch.Names {
 	return sqlbatch.Names{Schema: c.Schema, Queue: queue, Slots: slots, Shard: c.Shard.Index, Shards: c.Shard.Count, ShardSet: c.Shard.Set}
 }
 
-// errNotOrdered is the error for a dialect without ordered queues.
-func errNotOrdered(d sqlbatch.Dialect) error {
-	return errors.New("Spec.Kind is KindOrdered: must be KindPlain, since chanq has no ordered queues on " + d.Name())
-}
-
 // ProducerConfig tunes a Producer. The zero value is right for most.
 type ProducerConfig struct {
 	// BatchRows and BatchBytes bound one statement: its rows, and the bytes of their bodies. A body above BatchBytes has a statement
@@ -163,26 +170,28 @@ type ProducerConfig struct {
 	BufferBytes int
 }
 
-// Defaults of Config, ProducerConfig and ConsumerConfig, for programs that derive limits of their own from them.
+// Defaults of ProducerConfig and ConsumerConfig, for programs that derive limits of their own from them.
 const (
-	defaultStatementTimeout = 30 * time.Second
-	DefaultBatchRows        = 500
-	DefaultLinger           = 5 * time.Millisecond
-	DefaultBufferBytes      = 16 << 20
-	DefaultPrefetch         = 1000
-	DefaultPrefetchBytes    = 64 << 20
-	DefaultDrainFor         = 20 * time.Second
+	DefaultBatchRows     = 500
+	DefaultLinger        = 5 * time.Millisecond
+	DefaultBufferBytes   = 16 << 20
+	DefaultPrefetch      = 1000
+	DefaultPrefetchBytes = 64 << 20
+	DefaultDrainFor      = 20 * time.Second
 )
 
-const defaultBatchBytes = 4 << 20
+const (
+	defaultStatementTimeout = 30 * time.Second
+	defaultBatchBytes       = 4 << 20
+)
 
 func (c ProducerConfig) withDefaults(d sqlbatch.Dialect) (ProducerConfig, error) {
 	v := validator{}
-	v.limit("ProducerConfig.BatchRows", &c.BatchRows, DefaultBatchRows, 1, min(512, d.Traits().EnqueueRows))
-	v.limit("ProducerConfig.BatchBytes", &c.BatchBytes, defaultBatchBytes, 1, sqlbatch.MaxBody)
-	v.duration("ProducerConfig.Linger", &c.Linger, DefaultLinger, time.Microsecond, time.Minute)
-	v.limit("ProducerConfig.InFlight", &c.InFlight, 1, 1, 64)
-	v.limit("ProducerConfig.BufferBytes", &c.BufferBytes, DefaultBufferBytes, 1, 1<<40)
+	limit(&v, "ProducerConfig.BatchRows", &c.BatchRows, DefaultBatchRows, 1, min(512, d.Traits().EnqueueRows))
+	limit(&v, "ProducerConfig.BatchBytes", &c.BatchBytes, defaultBatchBytes, 1, sqlbatch.MaxBody)
+	limit(&v, "ProducerConfig.Linger", &c.Linger, DefaultLinger, time.Microsecond, time.Minute)
+	limit(&v, "ProducerConfig.InFlight", &c.InFlight, 1, 1, 64)
+	limit(&v, "ProducerConfig.BufferBytes", &c.BufferBytes, DefaultBufferBytes, 1, 1<<40)
 	return c, v.err()
 }
 
@@ -196,14 +205,15 @@ type ConsumerConfig struct {
 	// more message then still waits in this process until a handler is free. Default: 1000. Range: 1 to 100,000.
 	Prefetch int
 	// PrefetchBytes is the most bytes of bodies in the buffer, estimated from the last claim: one claim may exceed it. The first
-	// claim assumes Spec.MaxBody for each body. A larger body comes alone. Default: 64 MiB. Range: 1 byte to 1 TiB.
+	// claim assumes Spec.MaxBody for each body. A body that is larger than PrefetchBytes is claimed alone. Default: 64 MiB. Range:
+	// 1 byte to 1 TiB.
 	PrefetchBytes int
 	// LeaseFor is how long a claim or an extension leases a message: the longest time until the messages of a process that died are
 	// redelivered. Default: 30 s. Range: 100 ms to 24 h.
 	LeaseFor time.Duration
 	// MaxExtend is how long the consumer extends an unsettled lease after a reader has taken it: a handler that hangs then loses its
-	// message. It counts from up to a third of LeaseFor earlier. Leases in the buffer are extended without this bound. Default: 1 h.
-	// Range: 100 ms to 100 years.
+	// message. The time might begin up to a third of LeaseFor before that. Leases in the buffer are extended without this bound.
+	// Default: 1 h. Range: 100 ms to 100 years.
 	MaxExtend time.Duration
 	// PollEvery is the longest pause between two polls of an empty queue by an idle consumer. The first pause is 10 ms, and each
 	// further one is twice as long. Sends, nacks and releases of this process, the next due time, and Config.Notifier end a pause
@@ -250,35 +260,27 @@ type ConsumerConfig struct {
 	// and one more. Default: false.
 	StopWhenIdle bool
 	// IdleGroup is a group of consumers with StopWhenIdle, also of different queues, that end when all of them are idle at once. A
-	// consumer therefore does not end while a handler of another might send to its queue. An error without StopWhenIdle. Default:
-	// none, the consumer ends by itself.
+	// consumer therefore does not end while a handler of another might send to its queue. Without StopWhenIdle it is an error.
+	// Default: none, the consumer ends by itself.
 	IdleGroup *IdleGroup
 }
 
-const (
-	minLease     = 100 * time.Millisecond
-	settleLinger = 5 * time.Millisecond // of a settle that no call waits for, for others to join its statement
-	settleFactor = 2                    // settles that may wait, in units of Prefetch
-	minBacklog   = 4096
-)
+const minLease = 100 * time.Millisecond
 
 func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 	v := validator{}
-	if c.Name == "" {
-		c.Name = fmt.Sprintf("%s/%d", hostName(), os.Getpid())
-	}
 	if len(c.Name) > sqlbatch.MaxMemberText {
 		v.wrong("ConsumerConfig.Name is %d bytes: must be at most %d", len(c.Name), sqlbatch.MaxMemberText)
 	}
 	if !utf8.ValidString(c.Name) || strings.ContainsRune(c.Name, 0) {
 		v.wrong("ConsumerConfig.Name is %q: must be UTF-8 without NUL", c.Name)
 	}
-	v.limit("ConsumerConfig.Prefetch", &c.Prefetch, DefaultPrefetch, 1, 100_000)
-	v.limit("ConsumerConfig.PrefetchBytes", &c.PrefetchBytes, DefaultPrefetchBytes, 1, 1<<40)
-	v.duration("ConsumerConfig.LeaseFor", &c.LeaseFor, 30*time.Second, minLease, 24*time.Hour)
-	v.duration("ConsumerConfig.MaxExtend", &c.MaxExtend, time.Hour, minLease, sqlbatch.MaxDelay)
-	v.duration("ConsumerConfig.DrainFor", &c.DrainFor, DefaultDrainFor, time.Millisecond, sqlbatch.MaxDelay)
-	v.duration("ConsumerConfig.PollEvery", &c.PollEvery, time.Second, time.Millisecond, time.Hour)
+	limit(&v, "ConsumerConfig.Prefetch", &c.Prefetch, DefaultPrefetch, 1, 100_000)
+	limit(&v, "ConsumerConfig.PrefetchBytes", &c.PrefetchBytes, DefaultPrefetchBytes, 1, 1<<40)
+	limit(&v, "ConsumerConfig.LeaseFor", &c.LeaseFor, 30*time.Second, minLease, 24*time.Hour)
+	limit(&v, "ConsumerConfig.MaxExtend", &c.MaxExtend, time.Hour, minLease, sqlbatch.MaxDelay)
+	limit(&v, "ConsumerConfig.DrainFor", &c.DrainFor, DefaultDrainFor, time.Millisecond, sqlbatch.MaxDelay)
+	limit(&v, "ConsumerConfig.PollEvery", &c.PollEvery, time.Second, time.Millisecond, time.Hour)
 	if c.IdleGroup != nil && !c.StopWhenIdle {
 		v.wrong("ConsumerConfig.IdleGroup is set without StopWhenIdle: set both or neither")
 	}
@@ -293,15 +295,6 @@ func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 	return c, v.err()
 }
 
-// linger is how long a settle waits for others: a small part of a lease.
-func (c ConsumerConfig) linger() time.Duration { return min(settleLinger, c.LeaseFor/10) }
-
-// tryTimeout is the deadline of one try of a settle. A statement that hangs is then repeated within the lease, unless the lease is so
-// short that a healthy database may need as long.
-func (c ConsumerConfig) tryTimeout(statement time.Duration) time.Duration {
-	return min(statement, max(c.LeaseFor/3, time.Second))
-}
-
 // validator collects all errors of a config.
 type validator struct{ errs []error }
 
@@ -311,16 +304,8 @@ func (v *validator) wrong(format string, args ...any) {
 
 func (v *validator) err() error { return errors.Join(v.errs...) }
 
-// limit sets a zero field to its default and checks its bounds.
-func (v *validator) limit(field string, value *int, standard, low, high int) {
-	if *value == 0 {
-		*value = standard
-	} else if *value < low || *value > high {
-		v.wrong("%s is %d: must be 0 (the default, %d) or from %d to %d", field, *value, standard, low, high)
-	}
-}
-
-func (v *validator) duration(field string, value *time.Duration, standard, low, high time.Duration) {
+// limit sets a zero field to its default, or checks its bounds.
+func limit[N int | time.Duration](v *validator, field string, value *N, standard, low, high N) {
 	if *value == 0 {
 		*value = standard
 	} else if *value < low || *value > high {

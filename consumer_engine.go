@@ -3,8 +3,6 @@ package chanq
 import (
 	"context"
 	"fmt"
-	"os"
-	"strings"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
@@ -38,21 +36,20 @@ func newConsumer(q *queue, cfg ConsumerConfig, values context.Context) (*consume
 		Limits: claim.Limits{
 			Prefetch: cfg.Prefetch, PrefetchBytes: cfg.PrefetchBytes, LeaseFor: cfg.LeaseFor, MaxExtend: cfg.MaxExtend,
 			PollEvery: cfg.PollEvery, StatementTimeout: q.cfg.StatementTimeout,
-			MaxCrashes: q.cfg.MaxCrashes, Slots: q.slots, Policy: q.table.Policy,
+			MaxCrashes: q.cfg.MaxCrashes, Slots: q.names.Slots, Policy: q.table.Policy,
 		},
 		DB: q.db, Table: q.table, Signals: &q.signals,
 		VacuumEvery: q.cfg.VacuumEvery, SessionMaxAge: q.cfg.SessionMaxAge,
-		Member: newMember(cfg.Name, cfg.LeaseFor), NewID: func() [16]byte { return NewID() },
-		TryTimeout: cfg.tryTimeout(q.cfg.StatementTimeout), Linger: cfg.linger(), Backlog: max(settleFactor*cfg.Prefetch, minBacklog),
+		Member: consume.NewMember(NewID(), cfg.Name, cfg.LeaseFor), NewID: func() [16]byte { return NewID() },
 		Delay: func(l *lease.Lease, row *table.Claimed, err error) time.Duration {
 			return c.backoff(c.about(l, row), q.failed("read", err))
 		},
 		Doomed: func(l *lease.Lease, row *table.Claimed) { c.about(l, row) },
 		Group:  group, Values: values, Of: c, Health: c.health, Isolated: q.isolated("consumer"), Task: q.task, Failure: q.fail,
 		Observer: consume.Observer{
-			Claimed: q.recorder.claimed,
+			Claimed: q.recorder.Claimed,
 			Delivered: func(messages, bytes int, took time.Duration) {
-				call(q.cfg.Hooks.Claimed, ClaimedEvent{Queue: q.label, Messages: messages, Bytes: bytes, Took: took})
+				call(q.cfg.Hooks.Claimed, ClaimedEvent{Queue: q.cfg.Label, Messages: messages, Bytes: bytes, Took: took})
 			},
 			Known: c.settleKnown, Settled: c.settlesStored, Lost: c.leaseLost,
 		},
@@ -77,7 +74,7 @@ func (c *consumer) settleKnown(l *lease.Lease, err error) {
 	if err != nil || l.Op != lease.Dead || hook == nil {
 		return
 	}
-	e := DeadEvent{Queue: c.queue.label, ID: l.Item.ID, Attempt: l.Attempt, Cause: l.Cause, Reason: reasonOf(l)}
+	e := DeadEvent{Queue: c.queue.cfg.Label, ID: l.Item.ID, Attempt: l.Attempt, Cause: l.Cause, Reason: reasonOf(l)}
 	if d, known := l.About.Load().(*Delivery); known {
 		e.Key, e.DedupKey, e.Type, e.Headers = d.Key, d.DedupKey, d.Type, d.Headers
 	}
@@ -95,8 +92,8 @@ func (c *consumer) about(l *lease.Lease, row *table.Claimed) *Delivery {
 
 // settlesStored records the counts of a batch of settles.
 func (c *consumer) settlesStored(t settle.Tally, took time.Duration) {
-	e := SettledEvent{Queue: c.queue.label, Acked: t.Acked, Nacked: t.Nacked, Released: t.Released, Dead: t.Dead, Lost: t.Lost, Took: took}
-	c.queue.recorder.settled(e)
+	e := SettledEvent{Queue: c.queue.cfg.Label, Acked: t.Acked, Nacked: t.Nacked, Released: t.Released, Dead: t.Dead, Lost: t.Lost, Took: took}
+	c.queue.recorder.Add(sqlbatch.Sample{Acked: int64(t.Acked), Nacked: int64(t.Nacked), Died: int64(t.Dead)})
 	call(c.queue.cfg.Hooks.Settled, e)
 }
 
@@ -106,7 +103,7 @@ func (c *consumer) leaseLost(l *lease.Lease, confirmed bool) (report func()) {
 	if hook == nil {
 		return nil
 	}
-	e := LeaseLostEvent{Queue: c.queue.label, ID: l.Item.ID, Attempt: l.Attempt, Confirmed: confirmed}
+	e := LeaseLostEvent{Queue: c.queue.cfg.Label, ID: l.Item.ID, Attempt: l.Attempt, Confirmed: confirmed}
 	return func() { call(hook, e) }
 }
 
@@ -127,24 +124,6 @@ func NewIdleGroup(consumers int) *IdleGroup {
 	g.group.Init(consumers)
 	return g
 }
-
-// newMember returns the row of a consumer of this process that is valid for d.
-func newMember(name string, d time.Duration) sqlbatch.Member {
-	return sqlbatch.Member{ID: NewID(), Name: name, Host: hostName(), Process: os.Getpid(), For: d}
-}
-
-// hostName returns "" if the system returns no name.
-func hostName() string {
-	host, _ := os.Hostname()
-	host = strings.ToValidUTF8(strings.ReplaceAll(host, "\x00", ""), "")
-	for len(host) > maxHost {
-		host = strings.ToValidUTF8(host[:maxHost], "")
-	}
-	return host
-}
-
-// maxHost leaves room for a slash and the process in a name.
-const maxHost = sqlbatch.MaxMemberText - 21
 
 // How claimed rows become leases with bodies.
 //
@@ -212,7 +191,7 @@ func weight(row *table.Claimed) int {
 // fill makes a Delivery of a message, without its headers.
 func (d *Delivery) fill(q *queue, under *lease.Lease, row *table.Claimed) {
 	d.lease = under
-	d.ID, d.Queue, d.Priority, d.Key = row.Item.ID, q.label, Priority(row.Priority), row.OrderKey
+	d.ID, d.Queue, d.Priority, d.Key = row.Item.ID, q.cfg.Label, Priority(row.Priority), row.OrderKey
 	d.Attempt, d.Fence = row.Attempts, row.Item.Fence
 	if under.Message != nil {
 		d.Fence = under.Delivery

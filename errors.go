@@ -40,9 +40,9 @@ var (
 	ErrNotDurable = errors.New("chanq: commits are not durable")
 	// ErrTooLarge: a body (Spec.MaxBody), its headers, its type or one of its keys exceeds its limit.
 	ErrTooLarge = errors.New("chanq: too large")
-	// ErrNotEmpty: Drop was called for a queue that has messages.
+	// ErrNotEmpty: chanqadmin.Drop was called for a queue that has messages.
 	ErrNotEmpty = errors.New("chanq: queue is not empty")
-	// ErrNotFound: no message has this ID.
+	// ErrNotFound: no message has the ID that chanqadmin.Queue.Get was given.
 	ErrNotFound = errors.New("chanq: no such message")
 )
 
@@ -61,15 +61,12 @@ const (
 	CauseOutput      Cause = 7 // an output of a Pipe cannot be stored
 )
 
-// ReasonExpired is the last error of a message that was dead-lettered because its TTL was over.
-const ReasonExpired = "expired"
-
 // errMadeByHand: no lease belongs to the Delivery.
 var errMadeByHand = errors.New("chanq: no lease: this Delivery was not received from a Consumer; to test a handler, use chanq.Outcome")
 
-// OpError is a failed operation on a queue.
+// OpError is a failed operation on a queue: its statement failed, or an argument is invalid.
 type OpError struct {
-	Op    string // "send", "ack", "claim" …
+	Op    string // "open", "send", "ack", "claim" …
 	Queue string // Config.Label, or the name of the queue; "" for the transaction of InTx ("begin", "commit")
 	ID    ID     // of the message, if the operation is on one message
 	// Unknown: the database may or may not have applied the operation. A message that is sent again with the same Message.ID is not
@@ -103,19 +100,18 @@ type BatchError struct {
 	Errs []error
 }
 
-func (e *BatchError) Error() string {
-	failed := 0
-	var first error
-	for _, err := range e.Errs {
-		if err != nil {
-			failed++
-			if first == nil {
-				first = err
-			}
-		}
+// batchError returns a BatchError, or nil if none of the messages has failed.
+func batchError(op string, errs []error) error {
+	e := &BatchError{Op: op, Errs: errs}
+	if len(e.Unwrap()) == 0 {
+		return nil
 	}
-	return fmt.Sprintf("chanq: %s: %d of %d messages failed; first: %s",
-		e.Op, failed, len(e.Errs), strings.TrimPrefix(errorText(first), "chanq: "))
+	return e
+}
+
+func (e *BatchError) Error() string {
+	failed := e.Unwrap()
+	return fmt.Sprintf("chanq: %s: %d of %d messages failed; first: %s", e.Op, len(failed), len(e.Errs), firstOf(failed))
 }
 
 // Unwrap returns the errors of the messages that failed.
@@ -129,6 +125,14 @@ func (e *BatchError) Unwrap() []error {
 	return errs
 }
 
+// firstOf returns the text of the first error, as a part of another one.
+func firstOf(errs []error) string {
+	if len(errs) == 0 {
+		return ""
+	}
+	return strings.TrimPrefix(errorText(errs[0]), "chanq: ")
+}
+
 // Unsent is a message that a Producer received through its channel and could not store.
 type Unsent[T any] struct {
 	Message Message[T] // with its ID: if it is sent again, it is not stored twice while it is in the queue
@@ -140,8 +144,7 @@ type Unsent[T any] struct {
 type UnsentError[T any] struct{ Unsent []Unsent[T] }
 
 func (e *UnsentError[T]) Error() string {
-	return fmt.Sprintf("chanq: close: %d messages not stored; first: %s",
-		len(e.Unsent), strings.TrimPrefix(e.Unsent[0].Err.Error(), "chanq: "))
+	return fmt.Sprintf("chanq: close: %d messages not stored; first: %s", len(e.Unsent), firstOf(e.Unwrap()))
 }
 
 // Unwrap returns the error of each message.

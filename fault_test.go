@@ -93,13 +93,12 @@ func meetFault(t *testing.T, at string) {
 		ms[0].Key, ms[1].Key = "a", "a"
 	}
 	q := openTestQueue[string](t, cfg)
-	q.core.recorder.every = time.Millisecond
+	q.core.recorder.Every = time.Millisecond
 	p := testProducer(t, q, ProducerConfig{})
 	_, err := p.SendBatch(t.Context(), ms...)
 	require.NoError(t, err)
 	require.NoError(t, p.Close(t.Context()))
-	q.core.sql = faulty{q.core.sql, at}
-	q.core.table.SQL = q.core.sql
+	q.core.table.SQL = faulty{q.core.table.SQL, at}
 	p = testProducer(t, q, ProducerConfig{})
 	c := testConsumer(t, q, ConsumerConfig{LeaseFor: time.Second, Prefetch: 2})
 	switch at {

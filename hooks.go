@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
-	"github.com/chanq/chanq/sqlbatch"
 )
 
 // Hooks are functions that chanq calls on events, for logs, metrics and traces. Each may be nil. chanq calls them on separate
@@ -252,50 +251,42 @@ func LogHooks(log *slog.Logger, failed slog.Level) Hooks {
 
 // JoinHooks returns Hooks that call the hooks of each set in order.
 func JoinHooks(sets ...Hooks) Hooks {
-	var sent []func(SentEvent)
-	var claimed []func(ClaimedEvent)
-	var settled []func(SettledEvent)
-	var lost []func(LeaseLostEvent)
-	var handled []func(HandledEvent)
-	var dead []func(DeadEvent)
-	var unsent []func(UnsentEvent)
-	var availability []func(AvailabilityEvent)
-	var isolated []func(IsolatedEvent)
-	var housekeeping []func(HousekeepingEvent)
-	for _, h := range sets {
-		sent = append(sent, h.Sent)
-		claimed = append(claimed, h.Claimed)
-		settled = append(settled, h.Settled)
-		lost = append(lost, h.LeaseLost)
-		handled = append(handled, h.Handled)
-		dead = append(dead, h.Dead)
-		unsent = append(unsent, h.Unsent)
-		availability = append(availability, h.Availability)
-		isolated = append(isolated, h.Isolated)
-		housekeeping = append(housekeeping, h.Housekeeping)
-	}
 	return Hooks{
-		Sent: each(sent), Claimed: each(claimed), Settled: each(settled),
-		LeaseLost: each(lost), Handled: here(handled), Dead: each(dead), Unsent: each(unsent), Availability: each(availability),
-		Isolated: each(isolated), Housekeeping: each(housekeeping),
+		Sent:         each(sets, func(h *Hooks) func(SentEvent) { return h.Sent }),
+		Claimed:      each(sets, func(h *Hooks) func(ClaimedEvent) { return h.Claimed }),
+		Settled:      each(sets, func(h *Hooks) func(SettledEvent) { return h.Settled }),
+		LeaseLost:    each(sets, func(h *Hooks) func(LeaseLostEvent) { return h.LeaseLost }),
+		Handled:      here(sets),
+		Dead:         each(sets, func(h *Hooks) func(DeadEvent) { return h.Dead }),
+		Unsent:       each(sets, func(h *Hooks) func(UnsentEvent) { return h.Unsent }),
+		Availability: each(sets, func(h *Hooks) func(AvailabilityEvent) { return h.Availability }),
+		Isolated:     each(sets, func(h *Hooks) func(IsolatedEvent) { return h.Isolated }),
+		Housekeeping: each(sets, func(h *Hooks) func(HousekeepingEvent) { return h.Housekeeping }),
 	}
 }
 
-func each[E any](hooks []func(E)) func(E) {
+// each returns a function that calls the same hook of each set.
+func each[E any](sets []Hooks, of func(*Hooks) func(E)) func(E) {
+	sets = slices.Clone(sets)
 	return func(e E) {
-		for _, h := range hooks {
-			call(h, e)
+		for i := range sets {
+			call(of(&sets[i]), e)
 		}
 	}
 }
 
-// here is each for hooks that are called on the goroutine of a worker. A hook that leaves by runtime.Goexit ends that goroutine.
-func here[E any](hooks []func(E)) func(E) {
-	hooks = slices.DeleteFunc(hooks, func(h func(E)) bool { return h == nil })
+// here is each for Handled, which is called on the goroutine of a worker. A hook that leaves by runtime.Goexit ends that goroutine.
+func here(sets []Hooks) func(HandledEvent) {
+	var hooks []func(HandledEvent)
+	for _, h := range sets {
+		if h.Handled != nil {
+			hooks = append(hooks, h.Handled)
+		}
+	}
 	if len(hooks) == 0 {
 		return nil
 	}
-	return func(e E) { callHere(hooks, e) }
+	return func(e HandledEvent) { callHere(hooks, e) }
 }
 
 // callHere calls all hooks, also if one panics.
@@ -320,7 +311,7 @@ func (q *queue) availability(part string) *base.Availability {
 	a := &base.Availability{}
 	if hook := q.cfg.Hooks.Availability; hook != nil {
 		a.Changed = func(c base.AvailabilityChange) {
-			call(hook, AvailabilityEvent{Queue: q.label, Part: part, Up: c.Up, Ended: c.Ended, Err: c.Err, Down: c.Down})
+			call(hook, AvailabilityEvent{Queue: q.cfg.Label, Part: part, Up: c.Up, Ended: c.Ended, Err: c.Err, Down: c.Down})
 		}
 	}
 	return a
@@ -331,7 +322,7 @@ func (q *queue) isolated(part string) *base.Isolated {
 	i := &base.Isolated{}
 	if hook := q.cfg.Hooks.Isolated; hook != nil {
 		i.Changed = func(items, change int, err error) {
-			call(hook, IsolatedEvent{Queue: q.label, Part: part, Items: items, Change: change, Err: err})
+			call(hook, IsolatedEvent{Queue: q.cfg.Label, Part: part, Items: items, Change: change, Err: err})
 		}
 	}
 	return i
@@ -340,12 +331,9 @@ func (q *queue) isolated(part string) *base.Isolated {
 // task reports to the Housekeeping hook. op is as in OpError.
 func (q *queue) task(name, op string) *base.Task {
 	return &base.Task{
-		Away: func(err error) bool {
-			class := q.classify(err)
-			return class == sqlbatch.Unknown || class == sqlbatch.Refused || class == sqlbatch.RolledBack
-		},
+		Away: q.away,
 		Changed: func(err error, ended bool) {
-			call(q.cfg.Hooks.Housekeeping, HousekeepingEvent{Queue: q.label, Task: name, Err: q.fail(op, err), Ended: ended})
+			call(q.cfg.Hooks.Housekeeping, HousekeepingEvent{Queue: q.cfg.Label, Task: name, Err: q.fail(op, err), Ended: ended})
 		},
 	}
 }

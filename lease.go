@@ -37,10 +37,11 @@ type Delivery struct {
 	// Nack: a handler that nacks was not killed, so expired leases in a row before it are not counted any more. Attempt may exceed
 	// Spec.MaxAttempts: see there.
 	Attempt int
-	// Fence is the fencing token. It grows with every claim of this message, and no two claims of it have the same, even if the
+	// Fence is the fencing token. It grows with every claim of this message, and no two claims have the same fence, even if the
 	// message is sent again or the database is restored. Send it to another system with what you write there. If that system refuses
-	// lower fences than it has seen, a holder whose lease has ended cannot overwrite the work of the next. For a row of a database that
-	// is UPDATE … SET …, fence = f WHERE id = … AND fence <= f: if it changes no row, a later holder has written.
+	// lower fences than it has seen, a holder whose lease has ended cannot overwrite the work of the next holder. For a row of a
+	// database the statement is UPDATE … SET …, fence = f WHERE id = … AND fence <= f: if it changes no row, a later holder has
+	// written.
 	Fence int64
 	// EnqueuedAt, DueAt and ExpiresAt are times of the database's clock, in milliseconds. ExpiresAt is when the message's TTL is
 	// over; zero if it has none. A lease that began before ExpiresAt continues.
@@ -99,17 +100,14 @@ func (d *Delivery) Nack(cause error) error {
 	if d.lease == nil {
 		return errMadeByHand
 	}
-	c := holderOf(d.lease)
-	switch err := d.lease.State().NotHeld(); {
-	case err != nil:
+	if err := d.lease.State().NotHeld(); err != nil {
 		return err
-	case cause != nil:
-		return c.settle(d, 0, cause)
-	case c.engine.Interrupted():
-		return d.Release()
 	}
-	d.doomed()
-	return d.settle(lease.Settlement{Op: lease.Nack, Delay: c.backoff(d, nil)})
+	o := Outcome(cause)
+	if cause == nil {
+		o.Kind = OutcomeRetry
+	}
+	return holderOf(d.lease).settle(d, o, 0, cause)
 }
 
 // Release releases the message as if it had not been claimed: it is due at its former time, and the attempt does not count. Consumers
@@ -178,20 +176,31 @@ func (d *Delivery) Extend(ctx context.Context, span time.Duration) error {
 // handed over stays held, and its OpError is not Unknown. On SQLite a goroutine that holds a transaction must not call it: see Queue.
 // Within InTx on SQLite it returns another error and acks nothing: use AckTx.
 func Ack[T any](ctx context.Context, leases ...*Lease[T]) error {
+	all, err := leasesOf(leases)
+	if err != nil {
+		return err
+	}
+	for _, l := range all {
+		if err := homeOf(l).outsideTx(ctx, "use AckTx"); err != nil {
+			return homeOf(l).failed("ack", err)
+		}
+	}
+	return ack(ctx, all)
+}
+
+// leasesOf returns the leases without their bodies, or an error if a lease is nil or was made by hand.
+func leasesOf[T any](leases []*Lease[T]) ([]*lease.Lease, error) {
 	all := make([]*lease.Lease, len(leases))
 	for i, l := range leases {
 		switch {
 		case l == nil:
-			return fmt.Errorf("chanq: ack: lease %d is nil", i)
+			return nil, fmt.Errorf("chanq: ack: lease %d is nil", i)
 		case l.lease == nil:
-			return fmt.Errorf("chanq: ack: lease %d: %w", i, errMadeByHand)
+			return nil, fmt.Errorf("chanq: ack: lease %d: %w", i, errMadeByHand)
 		}
 		all[i] = l.lease
-		if err := homeOf(l.lease).outsideTx(ctx, "use AckTx"); err != nil {
-			return homeOf(l.lease).failed("ack", err)
-		}
 	}
-	return ack(ctx, all)
+	return all, nil
 }
 
 func ack(ctx context.Context, leases []*lease.Lease) error {
@@ -204,25 +213,17 @@ func ack(ctx context.Context, leases []*lease.Lease) error {
 			}
 		}
 	}
-	failed := false
 	for i, l := range leases {
 		unknown := false
 		if errs[i] == nil {
 			errs[i] = deliveryError(l, l.Wait(ctx))
 			unknown = errs[i] != nil && errs[i] == ctx.Err()
 		}
-		if errs[i] == nil {
-			continue
-		}
-		failed = true
-		if op := (*OpError)(nil); !errors.As(errs[i], &op) {
-			errs[i] = &OpError{Op: "ack", Queue: homeOf(l).label, ID: l.Item.ID, Unknown: unknown, Err: errs[i]}
+		if op := (*OpError)(nil); errs[i] != nil && !errors.As(errs[i], &op) {
+			errs[i] = leaseError(l, "ack", unknown, errs[i])
 		}
 	}
-	if failed {
-		return &BatchError{Op: "ack", Errs: errs}
-	}
-	return nil
+	return batchError("ack", errs)
 }
 
 // doomed keeps what the Dead hook reports of a message whose settle may dead-letter it. It leaves the body to the reader.
@@ -254,7 +255,11 @@ func homeOf(l *lease.Lease) *queue { return holderOf(l).queue }
 // deliveryError is the error of an operation on a lease as callers get it.
 func deliveryError(l *lease.Lease, err error) error {
 	if failed := (*lease.FailedError)(nil); errors.As(err, &failed) {
-		return &OpError{Op: failed.Op, Queue: homeOf(l).label, ID: l.Item.ID, Unknown: failed.Unknown, Err: failed.Err}
+		return leaseError(l, failed.Op, failed.Unknown, failed.Err)
 	}
 	return err
+}
+
+func leaseError(l *lease.Lease, op string, unknown bool, err error) error {
+	return &OpError{Op: op, Queue: homeOf(l).cfg.Label, ID: l.Item.ID, Unknown: unknown, Err: err}
 }

@@ -1,6 +1,7 @@
 package chanq
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -21,33 +22,24 @@ func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue,
 		return nil, err
 	}
 	if err := session.Enough(db); err != nil {
-		return nil, fmt.Errorf("chanq: open %s: %w", core.label, err)
+		return nil, core.failed("open", err)
 	}
-	s := session.OpenOnce(db, core.dialect)
+	s := session.OpenOnce(db, core.table.Dialect)
 	defer s.Close()
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return s.Run(ctx, st, scan) }
 	tables := schema{core, run}
-	err = tables.fits()
+	found, err := tables.stored()
 	if err == nil {
+		err = tables.check(found)
+	}
+	if err == nil {
+		core.adopt(found)
 		err = tables.trust()
 	}
 	if err != nil {
-		return nil, &OpError{Op: "open", Queue: core.label, Err: core.unanswered(err)}
+		return nil, core.failed("open", core.unanswered(err))
 	}
 	return core, nil
-}
-
-// fits adopts what the database stores of the queue, or returns how it differs from Config. It costs one round trip.
-func (s schema) fits() error {
-	found, err := s.stored()
-	if err != nil {
-		return err
-	}
-	if err := s.check(found); err != nil {
-		return &unfitError{err}
-	}
-	s.q.adopt(found)
-	return nil
 }
 
 // unfitError is the reason why a database cannot be used. Repetition does not help.
@@ -55,19 +47,22 @@ type unfitError struct{ error }
 
 func (e *unfitError) Unwrap() error { return e.error }
 
-// check returns how the stored queue differs from Config, or nil.
+// check returns an unfitError if the stored queue differs from Config.
 func (s schema) check(found stored) error {
-	if found.Version < sqlbatch.Version {
-		return fmt.Errorf("%w of version %d (found %d); run chanq.Migrate, or the command: chanq migrate %s",
-			ErrNoSchema, sqlbatch.Version, found.Version, s.q.name)
+	err := found.Unusable()
+	switch {
+	case found.Version < sqlbatch.Version:
+		err = fmt.Errorf("%w of version %d (found %d); run chanq.Migrate, or the command: chanq migrate %s",
+			ErrNoSchema, sqlbatch.Version, found.Version, s.q.names.Queue)
+	case err != nil:
+		err = fmt.Errorf("%w: %w", ErrNewerSchema, err)
+	default:
+		err = cmp.Or(s.q.cfg.Spec.differs(found.spec(), false), found.shard.isNot(s.q.cfg.Shard))
 	}
-	if err := found.Unusable(); err != nil {
-		return fmt.Errorf("%w: %w", ErrNewerSchema, err)
+	if err != nil {
+		return &unfitError{err}
 	}
-	if err := s.q.cfg.Spec.differs(found.spec(), false); err != nil {
-		return err
-	}
-	return found.shard.isNot(s.q.cfg.Shard)
+	return nil
 }
 
 // Durability says whether Open and Migrate accept a database that may lose a commit after it has confirmed it.
@@ -87,7 +82,7 @@ const (
 // tables.
 func (s schema) trust() error {
 	found := map[string][]string{}
-	err := s.run(s.q.sql.Problems(), func(rows *sql.Rows) error {
+	err := s.run(s.q.table.SQL.Problems(), func(rows *sql.Rows) error {
 		var kind, what string
 		err := rows.Scan(&kind, &what)
 		found[kind] = append(found[kind], what)
@@ -99,10 +94,10 @@ func (s schema) trust() error {
 	var reasons []error
 	for _, kind := range slices.Sorted(maps.Keys(found)) {
 		list := found[kind]
-		what, remedy := strings.Join(list, ", "), s.q.dialect.Traits().Remedies[kind]
+		what, remedy := strings.Join(list, ", "), s.q.table.Dialect.Traits().Remedies[kind]
 		switch {
 		case kind == sqlbatch.ProblemForm:
-			reasons = append(reasons, fmt.Errorf("tables from before the first release of chanq (%s): rename chanq_%[2]s, chanq_%[2]s_dead and chanq_%[2]s_done with their indexes and constraints, run chanq.Migrate, and send their messages again", what, s.q.name))
+			reasons = append(reasons, fmt.Errorf("tables from before the first release of chanq (%s): rename chanq_%[2]s, chanq_%[2]s_dead and chanq_%[2]s_done with their indexes and constraints, run chanq.Migrate, and send their messages again", what, s.q.names.Queue))
 		case kind == sqlbatch.ProblemDurability && s.q.cfg.Durability == DurabilityAsIs:
 		case kind == sqlbatch.ProblemDurability:
 			reasons = append(reasons, fmt.Errorf("%w: %s: %s; or set Config.Durability to DurabilityAsIs", ErrNotDurable, what, remedy))

@@ -2,7 +2,6 @@ package chanq
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"sync"
@@ -12,21 +11,23 @@ import (
 	"github.com/chanq/chanq/internal/consume"
 	"github.com/chanq/chanq/internal/notify"
 	"github.com/chanq/chanq/internal/pipe"
-	"github.com/chanq/chanq/internal/send"
+	"github.com/chanq/chanq/internal/settle"
 )
 
 // Pipe moves messages from one queue to another. It calls fn for each lease of from, in up to workers goroutines. Then, in one short
 // transaction per batch, it acks the inputs and stores the outputs of exactly those that were still held. Each input is therefore
 // replaced by its outputs or stays. A crash at any point repeats at most the call of fn. The outputs need no Producer.
 //
-// fn runs outside any transaction and must not settle its lease. It may return no output. An output gets nothing of its input: fn
-// copies Type, Headers and Key if they are needed. Pipe treats errors and panics of fn as Handle does. Without Config.Hooks they are
-// only in the database: set LogHooks. Both queues must be on the same *sql.DB, and may be the same queue. A batch costs the round trips of a transaction with two
-// statements, and more for more than DefaultBatchRows outputs or 4 MiB of them. Pipe uses one session in addition to those of the
-// consumer. If the *sql.DB has a connection limit (SetMaxOpenConns), all pipes on it together reserve at most two connections
-// (SQLite: none). If that leaves none for the application, Pipe returns an error that states a sufficient limit.
+// fn runs outside any transaction and must not settle its lease. It may return no output. An output inherits nothing from its input:
+// fn copies Type, Headers and Key if they are needed. Pipe treats errors and panics of fn as Handle does. Without Config.Hooks they are
+// only in the database: set LogHooks. Both queues must be on the same *sql.DB, and may be the same queue.
 //
-// An input whose row another transaction has locked is stored later, and delays no other. An input whose outputs are not stored in
+// A batch costs the round trips of a transaction with two statements, and more for more than DefaultBatchRows outputs or 4 MiB of them.
+// Pipe uses one session in addition to those of the consumer. If the *sql.DB has a connection limit (SetMaxOpenConns), all pipes on it
+// together reserve at most two connections (SQLite: none). If that leaves none for the application, Pipe returns an error that states
+// a sufficient limit.
+//
+// An input whose row another transaction has locked is replaced later, and delays no other. An input whose outputs are not stored in
 // time, for example because an open transaction has stored one of their keys, is isolated: it is tried alone, and delays no other.
 // After Config.StatementTimeout it is nacked as if fn had failed.
 //
@@ -39,13 +40,13 @@ func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int, fn func(
 	case workers < 1:
 		return from.core.queue.failed("pipe", fmt.Errorf("workers is %d: must be at least 1", workers))
 	case from.core.queue.db != to.core.db:
-		return fmt.Errorf("chanq: pipe %s to %s: the queues must be on the same *sql.DB, since one transaction spans both", from.core.queue.label, to.core.label)
+		return fmt.Errorf("chanq: pipe %s to %s: the queues must be on the same *sql.DB, since one transaction spans both", from.core.queue.cfg.Label, to.core.cfg.Label)
 	}
 	p, err := newPipe(from.core, to.core)
 	if err != nil {
 		return from.core.queue.failed("pipe", err)
 	}
-	unrecord := to.core.recorder.join()
+	unrecord := to.core.recorder.Join()
 	var storer sync.WaitGroup
 	storer.Go(p.Run)
 	storer.Go(func() {
@@ -133,7 +134,7 @@ func appendOutputs[T any](item *pipe.Item, to *queue, out []Message[T]) error {
 	for i := range out {
 		row, given, err := out[i].row(to)
 		if err != nil {
-			return &deadLetter{fmt.Errorf("output %d: %w", i, err), true}
+			return &deadLetter{wrapper{fmt.Errorf("output %d: %w", i, err)}, true}
 		}
 		item.Append(row, given)
 	}
@@ -142,14 +143,14 @@ func appendOutputs[T any](item *pipe.Item, to *queue, out []Message[T]) error {
 
 // newPipe makes a pipe, and starts nothing.
 func newPipe(from *consumer, to *queue) (*pipe.Pipe, error) {
-	q, traits := from.queue, from.queue.dialect.Traits()
-	store, err := pipe.Open(q.db, q.cfg.SessionMaxAge, q.table, func(tx *sql.Tx) send.Inserts { return to.inserts(to.table.InTx(tx)) })
+	q, traits := from.queue, from.queue.table.Dialect.Traits()
+	store, err := pipe.Open(q.db, q.cfg.SessionMaxAge, q.table, to.table)
 	if err != nil {
 		return nil, err
 	}
 	return pipe.New(pipe.Config{
 		Store: store, From: from.engine, Inputs: traits.AckItems, BatchRows: min(DefaultBatchRows, traits.EnqueueRows), BatchBytes: defaultBatchBytes,
-		Linger: from.cfg.linger(), Timeout: from.cfg.tryTimeout(q.cfg.StatementTimeout), Longest: q.cfg.StatementTimeout,
+		Linger: settle.Linger(from.cfg.LeaseFor), Timeout: settle.TryTimeout(from.cfg.LeaseFor, q.cfg.StatementTimeout), Longest: q.cfg.StatementTimeout,
 		Classify: q.classify, Health: from.health, Isolated: q.isolated("pipe"),
 		Reason: base.ReasonOutput, Slots: to.signals.Debouncer.Names(),
 		Failed: func(item *pipe.Item, err error) time.Duration {

@@ -12,7 +12,6 @@ import (
 	"github.com/chanq/chanq/internal/notify"
 	"github.com/chanq/chanq/internal/send"
 	"github.com/chanq/chanq/internal/session"
-	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -32,7 +31,7 @@ type Producer[T any] struct {
 	health   *base.Availability
 	isolated *base.Isolated
 	events   base.Events // calls of the Unsent hook
-	unrecord func()      // ends what recorder.join began
+	unrecord func()      // ends what recorder.Join began
 
 	in      chan Message[T] // unbuffered: the intake has received what was sent
 	usual   int             // how many messages the intake last received together; used by the intake only
@@ -59,16 +58,16 @@ type Producer[T any] struct {
 // those that InFlight allows beyond the reserved ones, two for full batches if InFlight is 1, and one for isolated messages.
 func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	core := q.core
-	cfg, err := cfg.withDefaults(core.dialect)
-	if err == nil && core.ordered() && cfg.InFlight > 1 {
+	cfg, err := cfg.withDefaults(core.table.Dialect)
+	if err == nil && core.table.Ordered && cfg.InFlight > 1 {
 		err = fmt.Errorf("ProducerConfig.InFlight is %d: must be 1, since the queue is ordered and parallel statements have no order", cfg.InFlight)
 	}
 	if err != nil {
 		return nil, core.failed("producer", err)
 	}
-	workers, ahead := send.Workers(cfg.InFlight, cfg.BatchRows, cfg.BatchBytes, core.dialect.Traits())
+	workers, ahead := send.Workers(cfg.InFlight, cfg.BatchRows, cfg.BatchBytes, core.table.Dialect.Traits())
 	need := session.Need{Kind: session.Enqueue, Sessions: cfg.InFlight, Spare: workers - cfg.InFlight + 1} // one for isolated messages
-	pools, err := session.Open(core.db, core.dialect, core.cfg.SessionMaxAge, need)
+	pools, err := session.Open(core.db, core.table.Dialect, core.cfg.SessionMaxAge, need)
 	if err != nil {
 		return nil, core.failed("producer", err)
 	}
@@ -80,41 +79,24 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	p.open, p.shut = context.WithCancel(context.Background())
 	p.abandoned, p.abandon = context.WithCancelCause(context.Background())
 	p.sender = send.New(send.Config{
-		Table: sendTable{core.on(p.sessions), core.on(p.sessions).Insert()}, Classify: core.classify, Health: p.health, FindIDs: core.dialect.Traits().FindIDs,
+		Table: send.TableOf(core.on(p.sessions)), Classify: core.classify, Health: p.health, FindIDs: core.table.Dialect.Traits().FindIDs,
 		BatchRows: cfg.BatchRows, BatchBytes: cfg.BatchBytes, BufferBytes: cfg.BufferBytes, InFlight: cfg.InFlight, Workers: workers, Ahead: ahead,
 		Linger: cfg.Linger, StatementTimeout: core.cfg.StatementTimeout, Open: p.open, Abandoned: p.abandoned,
-		Isolated: p.isolated.Set, Names: core.signals.Debouncer.Names, Notify: core.signals.Signal, Explain: core.explainSend,
+		Isolated: p.isolated.Set, Names: core.signals.Debouncer.Names, Notify: core.signals.Signal, Explain: core.explain,
 		Sent: func(began time.Time, messages, duplicates, bytes int) {
 			core.sent(SentEvent{Messages: messages, Duplicates: duplicates, Bytes: bytes, Took: time.Since(began)})
 		},
 		Keep: func(origin any) any { m := *origin.(*Message[T]); return &m }, Unsent: p.reportUnsent,
 	})
-	p.unrecord = core.recorder.join()
+	p.unrecord = core.recorder.Join()
 	p.workers.Go(func() { p.sessions.Connect(p.open, core.cfg.StatementTimeout) })
 	p.workers.Go(p.sender.Run)
 	p.workers.Go(p.intake)
 	return p, nil
 }
 
-// sendTable is a queue's table as package send uses it.
-type sendTable struct {
-	table.Table
-	send.Insert
-}
-
-func (t sendTable) InOwnTx(ctx context.Context, f func(send.Tx) error) error {
-	return t.Table.InOwnTx(ctx, func(b table.Begun) error { return f(b) })
-}
-
-func (t sendTable) Spare() bool { return t.Part.Spare() }
-
-// inserts stores rows in the caller's transaction.
-func (q *queue) inserts(insert send.Insert) send.Inserts {
-	return send.Inserts{Insert: insert, Classify: q.classify, FindIDs: q.dialect.Traits().FindIDs}
-}
-
 // mostRows is how many rows a statement of Queue.Send and SendTx has at most.
-func (q *queue) mostRows() int { return min(DefaultBatchRows, q.dialect.Traits().EnqueueRows) }
+func (q *queue) mostRows() int { return min(DefaultBatchRows, q.table.Dialect.Traits().EnqueueRows) }
 
 // slotsOf are the slots of rows, if a Notifier wants them.
 func (q *queue) slotsOf(rows []sqlbatch.Row) (slots notify.Slots) {
@@ -128,8 +110,8 @@ func (q *queue) slotsOf(rows []sqlbatch.Row) (slots notify.Slots) {
 
 // sent counts messages that are stored, or will be if a transaction is committed, and calls the hook.
 func (q *queue) sent(e SentEvent) {
-	e.Queue = q.label
-	q.recorder.sent.Add(int64(e.Messages + e.Attempted))
+	e.Queue = q.cfg.Label
+	q.recorder.Add(sqlbatch.Sample{Sent: int64(e.Messages + e.Attempted)})
 	call(q.cfg.Hooks.Sent, e)
 }
 
@@ -217,15 +199,7 @@ func receiptOf(r send.Receipt) Receipt { return Receipt{ID: r.ID, Duplicate: r.D
 
 // sendError is the error of a message that is not known to be stored.
 func (p *Producer[T]) sendError(o send.Outcome) error {
-	return &OpError{Op: "send", Queue: p.queue.label, ID: o.ID, Unknown: o.Unknown, Err: o.Err}
-}
-
-// explainSend adds the remedy to an error of the database.
-func (q *queue) explainSend(err error) error {
-	if op, ok := q.fail("send", err).(*OpError); ok {
-		return op.Err
-	}
-	return err
+	return &OpError{Op: "send", Queue: p.queue.cfg.Label, ID: o.ID, Unknown: o.Unknown, Err: o.Err}
 }
 
 // rowOverhead is the estimated size of a message in the buffer without its body.
@@ -241,7 +215,7 @@ func (p *Producer[T]) prepare(m *Message[T]) (item send.Item, err error) {
 // reportUnsent has the Unsent hook called. After the start of Close it does not: Close returns unsent messages.
 func (p *Producer[T]) reportUnsent(o send.Outcome) {
 	if hook := p.queue.cfg.Hooks.Unsent; hook != nil && p.open.Err() == nil {
-		p.events.Enqueue(func() { call(hook, UnsentEvent{Queue: p.queue.label, ID: o.ID, Err: p.sendError(o)}) })
+		p.events.Enqueue(func() { call(hook, UnsentEvent{Queue: p.queue.cfg.Label, ID: o.ID, Err: p.sendError(o)}) })
 	}
 }
 

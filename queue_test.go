@@ -37,7 +37,7 @@ func openTestQueue[T any](t *testing.T, cfg Config) *Queue[T] {
 // counts are the messages of a queue.
 func counts[T any](t testing.TB, q *Queue[T]) (c table.Counts) {
 	t.Helper()
-	require.NoError(t, q.core.once(context.Background(), q.core.sql.Stats(table.CountLimit), c.Scan))
+	require.NoError(t, q.core.once(context.Background(), q.core.table.SQL.Stats(table.CountLimit), c.Scan))
 	return c
 }
 

@@ -83,9 +83,6 @@ func printable(dialect Dialect, queue string, cfg Config) (sqlbatch.Dialect, sql
 	if err := sqlbatch.CheckNames(names); err != nil {
 		return refuse(err)
 	}
-	if spec.Kind == KindOrdered && d.Queue(names).Slots().Text == "" {
-		return refuse(errNotOrdered(d))
-	}
 	if dialect == DialectSQLServer && strings.Contains(cfg.Schema, "$(") {
 		return refuse(fmt.Errorf("Config.Schema is %q: sqlcmd would replace $(…) by the value of a variable; use Migrate", cfg.Schema))
 	}
@@ -107,8 +104,8 @@ type schema struct {
 // consumers run. If there is nothing to change, it costs four round trips and takes no lock. A table or index that was dropped by
 // hand is created again, which locks its table against writers. Open takes the same arguments.
 //
-// The user needs permission to create tables in the schema, which must exist on SQL Server. For an existing queue permission to
-// update the queue's row is enough. If the queue has another Spec.Kind or other Spec.Slots, Migrate returns ErrSpec; if the tables
+// The database role needs permission to create tables in the schema, which must exist on SQL Server. For an existing queue permission
+// to update the queue's row is enough. If the queue has another Spec.Kind or other Spec.Slots, Migrate returns ErrSpec; if the tables
 // need a newer chanq, ErrNewerSchema. Like Open it refuses a database that would break the guarantees of chanq, before it changes
 // anything.
 func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
@@ -118,28 +115,16 @@ func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
 	}
 	conn, err := db.Conn(ctx)
 	if err != nil {
-		return &OpError{Op: "migrate", Queue: q.label, Err: fmt.Errorf("%w: connect: %w", ErrUnavailable, err)}
+		return q.failed("migrate", fmt.Errorf("%w: connect: %w", ErrUnavailable, err))
 	}
 	defer conn.Close()
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-		return session.RunOn(ctx, conn, q.dialect, st, scan)
+		return session.RunOn(ctx, conn, q.table.Dialect, st, scan)
 	}
 	if err := (schema{q, run}).migrate(); err != nil {
 		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the transaction ends with the connection
-		return &OpError{Op: "migrate", Queue: q.label, Err: err}
+		return q.failed("migrate", err)
 	}
-	return nil
-}
-
-// settleShard completes Config.Shard of a shard that is to be created.
-func (s schema) settleShard() error {
-	switch {
-	case s.q.cfg.Shard.Count == 0 || !s.q.cfg.Shard.Set.IsZero():
-		return nil
-	case s.q.cfg.Shard.Index > 0:
-		return fmt.Errorf("Config.Shard.Set is zero: must be that of shard 0, which Migrate generates and StoredConfig returns")
-	}
-	s.q.cfg.Shard.Set = NewID()
 	return nil
 }
 
@@ -166,11 +151,11 @@ func (s schema) migrate() error {
 			return err
 		}
 	}
-	if err := runAll(s.run, s.q.dialect.Begin()); err != nil { // which excludes all other changes
+	if err := runAll(s.run, s.q.table.Dialect.Begin()); err != nil { // which excludes all other changes
 		return err
 	}
 	if !whole { // the table of queues may be missing
-		registry := s.q.dialect.Migrations(s.q.names)[0]
+		registry := s.q.table.Dialect.Migrations(s.q.names)[0]
 		if err := runAll(s.run, registry.Statements[:registry.Registry]); err != nil {
 			return err
 		}
@@ -178,38 +163,31 @@ func (s schema) migrate() error {
 	if found, err = s.stored(); err != nil { // under the lock, so no other migration runs
 		return err
 	}
-	if found.Version == 0 {
-		err = s.settleShard()
-	}
-	if err != nil {
-		return err
-	}
 	spec, _, err := s.change(found)
 	if err != nil {
 		return err
 	}
-	s.q.slots = spec.Slots
-	s.q.render()
+	s.q.render(spec.Slots)
 	if !whole || found.Version < sqlbatch.Version {
-		for _, m := range s.q.dialect.Migrations(s.q.names) {
+		for _, m := range s.q.table.Dialect.Migrations(s.q.names) {
 			if err := runAll(s.run, m.Statements); err != nil {
 				return fmt.Errorf("migration %d: %w", m.Number, err)
 			}
 		}
 	}
-	record := s.q.sql.Record(sqlbatch.Version, spec.policy())
+	record := s.q.table.SQL.Record(sqlbatch.Version, spec.policy())
 	if whole && found.Version >= sqlbatch.Version { // the permission to update the row is enough
-		record = s.q.sql.Configure(spec.policy())
+		record = s.q.table.SQL.Configure(spec.policy())
 	}
 	if err := s.run(record, nil); err != nil {
 		return err
 	}
-	return s.run(sqlbatch.Statement{Text: s.q.dialect.Commit()}, nil)
+	return s.run(sqlbatch.Statement{Text: s.q.table.Dialect.Commit()}, nil)
 }
 
 // prepare prepares a database that has no table.
 func (s schema) prepare() error {
-	fresh := s.q.dialect.Fresh(s.q.names)
+	fresh := s.q.table.Dialect.Fresh(s.q.names)
 	if fresh.Ask == "" {
 		return nil
 	}
@@ -224,9 +202,8 @@ func (s schema) prepare() error {
 // isWhole reports whether all tables with messages of an existing queue are there, with their indexes. Objects that the role cannot see count
 // as there.
 func (s schema) isWhole(found stored) (bool, error) {
-	s.q.slots = found.Slots
-	s.q.render()
-	switch err := s.run(s.q.sql.Stats(1), nil); {
+	s.q.render(found.Slots)
+	switch err := s.run(s.q.table.SQL.Stats(1), nil); {
 	case err == nil:
 	case s.q.classify(err) == sqlbatch.NoSchema:
 		return false, nil
@@ -234,29 +211,33 @@ func (s schema) isWhole(found stored) (bool, error) {
 		return false, err
 	}
 	missing := 0
-	err := s.run(s.q.sql.Missing(), func(rows *sql.Rows) error { return rows.Scan(&missing) })
+	err := s.run(s.q.table.SQL.Missing(), func(rows *sql.Rows) error { return rows.Scan(&missing) })
 	if s.q.classify(err) == sqlbatch.Permanent { // the role lacks permission to use the schema
 		err = nil
 	}
 	return missing == 0, err
 }
 
-// change returns the Spec that the queue gets, and whether it differs from the stored one.
+// change returns the Spec that the queue gets, and whether it differs from the stored one. It completes Config.Shard of a new shard.
 func (s schema) change(found stored) (spec Spec, changes bool, err error) {
+	cfg := &s.q.cfg
 	if found.Version > 0 {
 		if err := found.Unusable(); err != nil {
 			return spec, false, fmt.Errorf("%w: %w", ErrNewerSchema, err)
 		}
-		if err := cmp.Or(s.q.cfg.Spec.differs(found.spec(), true), found.shard.isNot(s.q.cfg.Shard)); err != nil {
+		if err := cmp.Or(cfg.Spec.differs(found.spec(), true), found.shard.isNot(cfg.Shard)); err != nil {
 			return spec, false, err
 		}
-		spec, err = s.q.cfg.Spec.over(found.spec()).complete()
+		spec, err = cfg.Spec.over(found.spec()).complete()
 		return spec, spec != found.spec(), err
 	}
-	spec, err = s.q.cfg.Spec.complete()
-	if err == nil && spec.Kind == KindOrdered && s.q.dialect.Queue(s.q.cfg.names(s.q.name, spec.Slots)).Slots().Text == "" {
-		err = errNotOrdered(s.q.dialect)
+	if cfg.Shard.Count > 0 && cfg.Shard.Set.IsZero() {
+		if cfg.Shard.Index > 0 {
+			return spec, false, errors.New("Config.Shard.Set is zero: must be that of shard 0, which Migrate generates and StoredConfig returns")
+		}
+		cfg.Shard.Set = NewID()
 	}
+	spec, err = cfg.Spec.complete()
 	return spec, true, err
 }
 

@@ -70,10 +70,13 @@ const (
 	// claim any message.
 	KindPlain Kind = iota + 1
 	// KindOrdered: no handler gets a message before the previous one with its Message.Key is acked or dead (or cancelled, or purged),
-	// also when processes die. That holds if Send, or the transaction of SendTx, had returned before the Send of the second began, for
-	// the messages of one call of Send or SendTx, in the order of its arguments, and for all messages that one goroutine sends on one
-	// Producer. A redelivered message comes before those behind it.
-	// Message.Priority and Message.Delay must be unset.
+	// also when processes die. One message precedes another if
+	//
+	//   - its Send had returned, or the transaction of its SendTx had committed, before the send of the other began;
+	//   - both are arguments of one call of Send or SendTx, and it comes first;
+	//   - one goroutine has sent both on one Producer, and it was sent first.
+	//
+	// A redelivered message is delivered before those behind it. Message.Priority and Message.Delay must be unset.
 	KindOrdered
 )
 
@@ -119,32 +122,29 @@ const (
 
 // check checks the range of each field.
 func (s Spec) check(v *validator) {
-	within := func(field string, value, low, high int) {
-		if value != 0 && (value < low || value > high) {
-			v.wrong("Spec.%s is %d: must be 0 (the stored value, or the default) or from %d to %d", field, value, low, high)
-		}
-	}
-	unless := func(field string, value, none time.Duration, name string) {
-		if value != 0 && value != none && (value < leastRetention || value > sqlbatch.MaxDelay) {
-			v.wrong("Spec.%s is %v: must be 0 (the stored value, or the default), from %v to %v, or %s", field, value, leastRetention, sqlbatch.MaxDelay, name)
-		}
-	}
 	if s.Kind > KindOrdered {
 		v.wrong("Spec.Kind is %d: must be 0 (the stored value, or KindPlain), KindPlain (%d) or KindOrdered (%d)", s.Kind, KindPlain, KindOrdered)
 	}
-	within("Slots", s.Slots, 1, sqlbatch.MaxSlots)
-	if s.MaxKeys != UnlimitedKeys {
-		within("MaxKeys", s.MaxKeys, 1, mostKeys)
-	}
+	within(v, "Slots", s.Slots, 1, sqlbatch.MaxSlots, "")
+	within(v, "MaxKeys", s.MaxKeys, 1, mostKeys, "UnlimitedKeys")
 	if s.DeadKey > DeadKeyHolds {
 		v.wrong("Spec.DeadKey is %d: must be 0 (the stored value, or DeadKeyOpens), DeadKeyOpens (%d) or DeadKeyHolds (%d)", s.DeadKey, DeadKeyOpens, DeadKeyHolds)
 	}
-	if s.MaxAttempts != UnlimitedAttempts {
-		within("MaxAttempts", s.MaxAttempts, 1, mostAttempts)
+	within(v, "MaxAttempts", s.MaxAttempts, 1, mostAttempts, "UnlimitedAttempts")
+	within(v, "MaxBody", s.MaxBody, 1, sqlbatch.MaxBody, "")
+	within(v, "Retain", s.Retain, leastRetention, sqlbatch.MaxDelay, "RetainNone")
+	within(v, "RetainDead", s.RetainDead, leastRetention, sqlbatch.MaxDelay, "RetainAll")
+}
+
+// within checks the bounds of a field that is not zero. none is the name of its value -1, or "" if it has none.
+func within[N int | time.Duration](v *validator, field string, value, low, high N, none string) {
+	if value == 0 || value >= low && value <= high || value == -1 && none != "" {
+		return
 	}
-	within("MaxBody", s.MaxBody, 1, sqlbatch.MaxBody)
-	unless("Retain", s.Retain, RetainNone, "RetainNone")
-	unless("RetainDead", s.RetainDead, RetainAll, "RetainAll")
+	if none != "" {
+		none = ", or " + none
+	}
+	v.wrong("Spec.%s is %v: must be 0 (the stored value, or the default) or from %v to %v%s", field, value, low, high, none)
 }
 
 // whole returns the Spec with durations rounded up to milliseconds, as they are stored.
@@ -159,11 +159,13 @@ func (s Spec) whole() Spec {
 
 // over returns the Spec with the values of stored for its zero fields.
 func (s Spec) over(stored Spec) Spec {
-	return Spec{
-		Kind: cmp.Or(s.Kind, stored.Kind), Slots: cmp.Or(s.Slots, stored.Slots), MaxKeys: cmp.Or(s.MaxKeys, stored.MaxKeys),
-		DeadKey: cmp.Or(s.DeadKey, stored.DeadKey), MaxAttempts: cmp.Or(s.MaxAttempts, stored.MaxAttempts), MaxBody: cmp.Or(s.MaxBody, stored.MaxBody),
-		Retain: cmp.Or(s.Retain, stored.Retain), RetainDead: cmp.Or(s.RetainDead, stored.RetainDead),
+	fields, from := reflect.ValueOf(&s).Elem(), reflect.ValueOf(stored)
+	for i := range fields.NumField() {
+		if fields.Field(i).IsZero() {
+			fields.Field(i).Set(from.Field(i))
+		}
 	}
+	return s
 }
 
 // complete returns the Spec with the defaults of its kind, or an error for fields that do not go together.
@@ -194,27 +196,19 @@ func (s Spec) complete() (Spec, error) {
 // differs returns ErrSpec if a field that is not zero differs from that of the stored Spec. If fixed is set only the fields are compared
 // that cannot be changed.
 func (s Spec) differs(stored Spec, fixed bool) error {
-	fields := []struct {
-		name       string
-		given, has any
-	}{
-		{"Kind", s.Kind, stored.Kind}, {"Slots", s.Slots, stored.Slots},
-		{"MaxKeys", s.MaxKeys, stored.MaxKeys}, {"DeadKey", s.DeadKey, stored.DeadKey}, {"MaxAttempts", s.MaxAttempts, stored.MaxAttempts},
-		{"MaxBody", s.MaxBody, stored.MaxBody}, {"Retain", s.Retain, stored.Retain}, {"RetainDead", s.RetainDead, stored.RetainDead},
-	}
-	const permanent = 2
-	if fixed {
-		fields = fields[:permanent]
-	}
-	for i, f := range fields {
-		if reflect.ValueOf(f.given).IsZero() || f.given == f.has {
+	given, has := reflect.ValueOf(s), reflect.ValueOf(stored)
+	for i := range given.NumField() {
+		name := given.Type().Field(i).Name
+		permanent := name == "Kind" || name == "Slots"
+		if given.Field(i).IsZero() || given.Field(i).Equal(has.Field(i)) || fixed && !permanent {
 			continue
 		}
 		remedy := "leave the field unset, or change the queue by chanq.Migrate, chanqadmin.Queue.Configure, or the command: chanq configure"
-		if i < permanent {
+		if permanent {
 			remedy = "it cannot be changed: leave the field unset, or migrate a queue of another name"
 		}
-		return fmt.Errorf("%w: Spec.%s is %s, and the database has %s; %s", ErrSpec, f.name, specText(f.name, f.given), specText(f.name, f.has), remedy)
+		return fmt.Errorf("%w: Spec.%s is %s, and the database has %s; %s", ErrSpec,
+			name, specText(name, given.Field(i).Interface()), specText(name, has.Field(i).Interface()), remedy)
 	}
 	return nil
 }
@@ -309,7 +303,7 @@ func (m ShardMark) isNot(wanted ShardMark) error {
 
 // stored reads what the database stores of the queue, in one round trip. Without tables the version is 0.
 func (s schema) stored() (found stored, err error) {
-	err = s.run(s.q.sql.Version(), found.Scan)
+	err = s.run(s.q.table.SQL.Version(), found.Scan)
 	found.shard = ShardMark{Index: found.ShardIndex, Count: found.ShardCount}
 	if err == nil && found.ShardCount > 0 {
 		found.shard.Set, err = ParseID(found.ShardSet)
@@ -322,11 +316,11 @@ func (s schema) stored() (found stored, err error) {
 
 // adopt uses what the database stores of the queue.
 func (q *queue) adopt(s stored) {
-	q.slots, q.cfg.Shard = s.Slots, s.shard
+	q.cfg.Shard = s.shard
 	q.table.SetPolicy(s.Policy)
-	q.table.Ordered, q.signals.Debouncer.Ordered = q.ordered(), q.ordered()
-	q.signals.Debouncer.Notifier = notifierOf(q.db, q.cfg.Notifier, q.ordered())
-	q.render()
+	q.table.Ordered, q.signals.Debouncer.Ordered = s.Slots > 0, s.Slots > 0
+	q.signals.Debouncer.Notifier = notifierOf(q.db, q.cfg.Notifier, s.Slots > 0)
+	q.render(s.Slots)
 }
 
 // StoredConfig returns cfg with the stored Spec and Shard of a queue, and with its Dialect, for programs that open the shards of a
@@ -344,8 +338,8 @@ func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Co
 		err = &unfitError{fmt.Errorf("%w: there is no such queue; run chanq.Migrate, or the command: chanq migrate %s", ErrNoSchema, queue)}
 	}
 	if err != nil {
-		return cfg, &OpError{Op: "open", Queue: q.label, Err: q.unanswered(err)}
+		return cfg, q.failed("open", q.unanswered(err))
 	}
-	cfg.Dialect, cfg.Spec, cfg.Shard = Dialect(q.dialect.Name()), found.spec(), found.shard
+	cfg.Dialect, cfg.Spec, cfg.Shard = Dialect(q.table.Dialect.Name()), found.spec(), found.shard
 	return cfg, nil
 }

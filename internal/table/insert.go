@@ -8,7 +8,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Insert has the statements of sends: on a session, or in a transaction.
+// Insert has the statements of sends and cancellations: on a session, or in a transaction.
 type Insert struct {
 	*Queue
 	Build sqlbatch.Queue // of the statements: in a transaction they are others

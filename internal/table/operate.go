@@ -1,6 +1,7 @@
 package table
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 	"time"
@@ -64,6 +65,19 @@ func (s *Stored) Unusable() error {
 		return fmt.Errorf("the schema's version is %d, with features (%#x) that this program of version %d does not know; upgrade this program", s.Version, unknown, sqlbatch.Version)
 	}
 	return nil
+}
+
+// Cancel deletes messages, and returns the IDs of those that were in the queue.
+func Cancel[ID ~[16]byte](ctx context.Context, in Insert, ids []ID) (found []ID, err error) {
+	err = EachChunk(in.Dialect, ids, func(chunk [][16]byte) error {
+		return in.Run(ctx, in.Build.Cancel(chunk), func(rows *sql.Rows) error {
+			var raw sql.RawBytes
+			err := rows.Scan(&raw)
+			found = append(found, ID(id(raw)))
+			return err
+		})
+	})
+	return found, err
 }
 
 // EachChunk calls do with chunks of ids, of as many as one statement may name.
