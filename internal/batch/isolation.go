@@ -59,7 +59,6 @@ func (r *round[I]) isolate() {
 		r.writer.keys[p.Key] = in
 		r.rest = slices.DeleteFunc(r.rest, func(item I) bool { return r.worker.gone(item) || r.worker.follows(item) })
 	}
-	r.writer.last = f.Err
 	r.writer.mu.Unlock()
 	notify(r.writer.beck)
 }
@@ -186,9 +185,6 @@ func (w *Writer[I]) isolatedChanged(err error) {
 func (w *Writer[I]) release(in *isolation[I]) {
 	w.isolated = slices.DeleteFunc(w.isolated, func(o *isolation[I]) bool { return o == in })
 	w.isolatedChanged(nil)
-	if len(w.isolated) == 0 {
-		w.last = nil
-	}
 	if len(in.behind) > 0 {
 		before := w.waiting.live
 		w.waiting.putBack(in.behind)

@@ -304,12 +304,6 @@ func (w *worker[I]) try(items []I, timeout time.Duration, skipLocked bool) (left
 	if f == nil && asked {
 		w.writer.successes++
 		w.writer.groups.Worked(len(items), time.Since(began), w.writer.cfg.Loop.Timeout)
-		if w.writer.last = nil; len(w.writer.isolated) > 0 {
-			w.writer.last = w.writer.isolated[0].err
-		}
-	}
-	if f != nil {
-		w.writer.last = f.Err
 	}
 	for _, item := range left {
 		if p := item.place(); p.state == writing {

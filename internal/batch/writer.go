@@ -90,7 +90,6 @@ type Writer[I Item] struct {
 	turn      uint64     // of the last group
 	noAhead   bool       // with InTurn: no group goes ahead until all are over
 	successes uint64     // count of statements
-	last      error      // of the last statement that failed
 	added     uint64     // count of items; the next one's seq
 	open      int        // items without an outcome
 	doneCalls int        // calls of Done under way
@@ -308,18 +307,17 @@ func (w *Writer[I]) Flush(ctx context.Context) error {
 
 // Stats of a Writer.
 type Stats struct {
-	Open     int   // items without an outcome
-	Waiting  int   // items in no group, deferred and isolated ones included
-	Isolated int   // items that are retried by themselves
-	Behind   int   // items that wait for an isolated one of their key
-	Err      error // of the last statement that failed; nil: the last one succeeded and nothing is isolated
+	Open     int // items without an outcome
+	Waiting  int // items in no group, deferred and isolated ones included
+	Isolated int // items that are retried by themselves
+	Behind   int // items that wait for an isolated one of their key
 }
 
 // Stats returns the counts of this moment.
 func (w *Writer[I]) Stats() Stats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := Stats{Open: w.open, Isolated: len(w.isolated), Behind: w.followers(), Err: w.last}
+	s := Stats{Open: w.open, Isolated: len(w.isolated), Behind: w.followers()}
 	s.Waiting = w.waiting.live + len(w.deferred) + s.Isolated + s.Behind
 	return s
 }

@@ -89,7 +89,9 @@ func New(cfg Config) (*Consumer, error) {
 	o := &owner{cfg: &c.cfg, load: c.load, neighbour: claim.Join(cfg.Signals.Key)}
 	c.owner, c.ending.owner = o, o
 	o.home.Owner, o.home.Parent, o.home.Of = o, cfg.Values, cfg.Of
-	o.witness = &witness{tasks: t, abandoned: c.ending.abandoned, committed: o.committed, entered: make(chan struct{}, 1), leases: map[*lease.Lease]bool{}}
+	o.witness = &witness{
+		tasks: t, abandoned: c.ending.abandoned, committed: o.committed, entered: make(chan struct{}, 1), leases: map[*lease.Lease]bool{},
+	}
 	o.makeSettles(c)
 	c.newClaims()
 	c.heartbeat = heartbeat{tasks: t, membership: c.membership, abandoned: c.ending.abandoned, order: o.order, extender: o.extender}
