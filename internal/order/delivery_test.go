@@ -180,7 +180,7 @@ func TestAKeyStaysSpilledThoughATrialBeginsDuringItsRefill(t *testing.T) {
 		return r
 	}
 	o.answer(o.plan(Read), 6, row(1), row(2), row(3), ofB(4), ofB(5), ofB(6))
-	require.Equal(t, 2, o.Counts().Spilled)
+	require.Len(t, o.mem.spilled, 2)
 	for range 2 {
 		list := o.Deliver(10, o.now)
 		require.Len(t, list, 2)

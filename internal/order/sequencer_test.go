@@ -38,7 +38,7 @@ func (o *one) plan(kind Kind) *Task {
 		case t.Kind == Read:
 			o.answer(t, 0)
 		case t.Kind == Refill:
-			o.Answer(t, &Answer{Walked: true, Drawn: o.reads.water.drawn, Redriven: max(0, o.Redriven()), Upto: t.From}, o.now)
+			o.Answer(t, &Answer{Walked: true, Drawn: o.reads.water.drawn, Redriven: o.redriven(), Upto: t.From}, o.now)
 		default:
 			require.Nil(o.t, t)
 		}
