@@ -99,7 +99,7 @@ func (r *Reader) work(b order.Budget) (did Did, err error) {
 	s.change(func(now time.Duration) {
 		switch {
 		case waited:
-			did.Failed = !s.seq.Blocked(t, now) && did.Failed
+			did.Failed = !s.seq.Blocked(t) && did.Failed
 		case unread != nil:
 			s.seq.Unreadable(t.Messages[0], unread, now)
 		case err != nil && !blocked && !table.DidNotRun(err):

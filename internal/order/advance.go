@@ -28,7 +28,7 @@ func (q *queues) advance(k *keyQueue, now time.Duration) {
 		q.clearMarks(k)
 	}
 	if len(k.all) == 0 {
-		if !k.held && !q.mem.spilled[k] { // during a refill spill is None, and known only after its rows
+		if !k.held && k.spill == None {
 			q.forget(k)
 		}
 		return

@@ -33,8 +33,6 @@ func (k *keyQueue) refills() bool {
 	return !k.held && !k.slot.leaving && (len(k.all) == 0 || k.all[0].Seq >= k.spill)
 }
 
-func (k *keyQueue) refillsFrom() int64 { return min(k.slot.walk.safe, k.spill-1) }
-
 func (k *keyQueue) remove(m *Message) {
 	if i := slices.Index(k.all, m); i >= 0 {
 		k.all = slices.Delete(k.all, i, i+1)

@@ -34,7 +34,7 @@ func TestOnlyTheSlotOfALockedRowWaits(t *testing.T) {
 			}
 			if waits {
 				blocked++
-				o.Blocked(r, o.now)
+				o.Blocked(r)
 				o.Answer(r, nil, o.now)
 				continue
 			}

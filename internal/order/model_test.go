@@ -232,7 +232,7 @@ func (s *sim) progress(c *simConsumer) {
 		s.say("c%d's task %d from %d is blocked", c.n, st.task.Kind, st.task.From)
 		c.task = nil
 		if st.member == c.member {
-			c.seq.Blocked(st.task, s.now)
+			c.seq.Blocked(st.task)
 		}
 		c.seq.Answer(st.task, nil, s.now)
 	case st.task.Kind <= Refill && !st.sampled:

@@ -85,7 +85,7 @@ const (
 	heldEvery = time.Second // between questions about held keys
 	slowEvery = 10 * time.Second
 	slowShare = 20 // a slow read takes at most 1/20 of the time
-	longRead  = 250 * time.Millisecond
+	longRead  = 500 * time.Millisecond
 
 	mostCatchRest = time.Second // between two catch-ups
 	leastSpan     = 1 << 28     // numbers, of 256 statements that send: see sqlbatch.SeqBits
@@ -241,8 +241,8 @@ type Task struct {
 	began   time.Duration
 	bounded bool        // Upto is the end of the span of the walk
 	split   bool        // the walk was split as the task was blocked
-	pass    *pass       // of a walk, of which the task is a part
-	slow    bool        // this pass is a slow read
+	catch   bool        // a part of a catch-up
+	slow    bool        // a part of a slow read
 	of      []*keyQueue // of a Refill, or of Held
 }
 

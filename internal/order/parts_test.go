@@ -125,10 +125,10 @@ func TestAKeyOpensWhenNoRedriveIsLaterAndNoCatchUpIsPending(t *testing.T) {
 	}
 	require.False(t, ask(0, 3, true))
 	require.True(t, ask(time.Second, 4, false), "what was redriven is read first")
-	k.slot.walk.from = 0
+	y.events++
 	require.False(t, ask(2*time.Second, 4, false))
 	require.True(t, k.held)
-	k.slot.walk.from = None
+	k.slot.walk.done = y.events
 	y.changed = nil
 	require.False(t, ask(3*time.Second, 4, false))
 	require.False(t, k.held)
@@ -156,13 +156,14 @@ func TestAWalkThatMeetsAnotherHasNotCaughtUpWithWhatEitherLacks(t *testing.T) {
 	require.Equal(t, []int{1, 2}, []int{w.slots[0].Number, w.slots[1].Number})
 	require.Equal(t, int64(5), w.from)
 	require.Less(t, w.done, y.events)
-	o := w.split()
-	require.Equal(t, o, o.slots[0].walk)
-	for _, w := range []*walk{w, o} {
+	r.split(w)
+	require.Len(t, r.walks, 2)
+	for _, w := range r.walks {
 		require.Len(t, w.slots, 1)
+		require.Same(t, w, w.slots[0].walk)
 		require.True(t, w.pending())
 		w.begin(0)
-		w.ends(&Task{pass: &w.catch}, time.Second)
+		w.caughtUp(time.Second)
 		require.Equal(t, y.events, w.done)
 		require.False(t, w.pending())
 		require.Equal(t, 2*time.Second, w.catchAt)

@@ -21,10 +21,18 @@ func (q *queues) insertAll(t *Task, a *Answer, now time.Duration) {
 	}
 	slices.SortFunc(a.Rows, func(x, y Row) int { return cmp.Compare(x.Seq, y.Seq) })
 	for _, k := range t.of {
-		k.spill = None
+		if upto := min(a.Upto, t.Upto); upto < t.Cursor {
+			k.spill = max(k.spill, upto+1)
+		} else {
+			k.spill = None
+			delete(q.mem.spilled, k)
+		}
 	}
 	for i := range a.Rows {
 		q.insert(t.walk, &a.Rows[i], now)
+	}
+	for _, k := range t.of {
+		q.mem.change(k)
 	}
 }
 

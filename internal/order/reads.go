@@ -38,6 +38,16 @@ func (r *reads) leave(sl *slot) {
 	}
 }
 
+// split moves half of the slots of a walk to another one.
+func (r *reads) split(w *walk) {
+	o, half := *w, len(w.slots)/2
+	o.slots, w.slots = slices.Clone(w.slots[half:]), slices.Clip(w.slots[:half])
+	for _, sl := range o.slots {
+		sl.walk = &o
+	}
+	r.walks = append(r.walks, &o)
+}
+
 // meet makes one of two walks whose cursors are equal.
 func (r *reads) meet() {
 	for i, a := range r.walks {
@@ -106,31 +116,23 @@ func (r *reads) planRead(b Budget, now time.Duration) *Task {
 		return nil
 	}
 	t := &Task{Kind: Read, From: w.safe, Cursor: w.cursor, Upto: None, Behind: r.mem.cfg.Behind, Rows: room, walk: w}
-	if !r.mem.cfg.OneWriter {
-		t.Rows = max(0, min(t.Rows, r.mem.cfg.Behind-w.behind))
-	}
+	t.Rows = max(0, min(t.Rows, t.Behind-w.behind))
 	for _, o := range r.walks {
 		if o.cursor > w.cursor {
 			t.Upto = min(t.Upto, o.cursor) // where the walks meet
 		}
 	}
-	if now >= w.slowAt && w.atEnd() && !w.pending() && !w.slow.begun {
-		w.slow = pass{begun: true, since: now}
-	}
+	from := w.cursor
 	switch {
 	case w.pending() && now >= w.catchAt:
-		if t.pass = &w.catch; t.pass.begun {
+		if w.catching() {
 			t.Rows = 0
 		} else {
 			w.begin(now)
 		}
-	case w.slow.begun && !(w.slowly && w.goesOn(room > 0, b.Poll)):
-		t.pass, t.slow, t.Rows = &w.slow, true, 0
-	}
-	w.slowly = t.slow
-	from := w.cursor
-	if t.pass != nil {
-		t.From, from = t.pass.at, t.pass.at
+		t.catch, t.From, from = true, w.catch.at, w.catch.at
+	case w.atEnd() && !w.pending() && now >= w.slowAt:
+		t.slow, t.Rows, t.From, from = true, 0, w.slow, w.slow
 	}
 	t.bound(from)
 	for k := range r.mem.spilled {
@@ -141,31 +143,24 @@ func (r *reads) planRead(b Budget, now time.Duration) *Task {
 	return t
 }
 
-// planRefill returns the read of spilled keys that have no message before their spilled number in memory. All such keys
-// of a walk share it. It begins where the refill before has ended, so that keys far behind are read in turn.
+// planRefill returns the read of spilled keys that have no message before their spilled number in memory. All such keys of a walk share
+// it, from the smallest number on.
 func (r *reads) planRefill(b Budget, now time.Duration) *Task {
 	if b.Room <= 0 {
 		return nil
 	}
-	var w *walk
-	var due []*keyQueue
+	t := &Task{Kind: Refill, From: None}
 	for k := range r.mem.spilled {
-		if k.refills() && now >= k.slot.walk.readAt && (w == nil || k.slot.walk == w) {
-			w = k.slot.walk
-			due = append(due, k)
+		if w := k.slot.walk; k.refills() && now >= w.readAt && (t.walk == nil || t.walk == w) {
+			t.walk, t.From = w, min(t.From, w.safe, k.spill-1)
+			t.of, t.Keys = append(t.of, k), append(t.Keys, k.name.key)
 		}
 	}
-	if w == nil {
+	if t.walk == nil {
 		return nil
 	}
-	slices.SortFunc(due, func(a, b *keyQueue) int { return cmp.Compare(a.refillsFrom(), b.refillsFrom()) })
-	next := slices.IndexFunc(due, func(k *keyQueue) bool { return k.refillsFrom() >= w.refilled })
-	due = due[max(0, next):]
-	t := &Task{Kind: Refill, From: due[0].refillsFrom(), Cursor: w.cursor, Upto: w.cursor, walk: w, of: due}
+	t.Cursor, t.Upto = t.walk.cursor, t.walk.cursor
 	t.bound(t.From)
-	for _, k := range due {
-		t.Keys = append(t.Keys, k.name.key)
-	}
 	t.Rows = min(r.mem.cfg.Rows, r.mem.keeps()*len(t.of)+1)
 	if b.Rows > 0 {
 		t.Rows = min(t.Rows, b.Rows)

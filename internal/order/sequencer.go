@@ -123,17 +123,16 @@ func (s *Sequencer) Plan(b Budget, now time.Duration) *Task {
 // Blocked notes, before Answer, that a read has waited for a lock until its time was over. Its walk is split in two, until the slot
 // of the locked row is read alone: then it is the only one that waits. It reports whether the walk was split. PostgreSQL's reads wait
 // for no row: there the time of the statement was over, and Answer bounds the next reads.
-func (s *Sequencer) Blocked(t *Task, _ time.Duration) (split bool) {
-	w := t.walk
+func (s *Sequencer) Blocked(t *Task) (split bool) {
 	if s.reads.bounds() || t.slow { // Answer ends a slow read
 		return false
 	}
-	if w.blocked = true; len(w.slots) <= 1 {
-		return false // Answer has it wait
+	t.walk.blocked = true
+	t.split = len(t.walk.slots) > 1 // else Answer has it wait
+	if t.split {
+		s.reads.split(t.walk)
 	}
-	t.split = true
-	s.reads.walks = append(s.reads.walks, w.split())
-	return true
+	return t.split
 }
 
 // Answer takes the answer to a task. A nil answer is unknown: the statement failed, or the term, the consumer's ID or
@@ -166,9 +165,7 @@ func (s *Sequencer) Answer(t *Task, a *Answer, now time.Duration) (forgotten boo
 		t.walk.failed(t, now)
 	default:
 		s.queues.insertAll(t, a, now)
-		if t.Kind == Refill {
-			t.walk.tookRefill(t, a)
-		} else {
+		if t.Kind == Read {
 			t.walk.took(t, a, ready, now)
 		}
 	}

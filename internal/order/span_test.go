@@ -138,7 +138,7 @@ func TestAReadThatTheDatabaseEndsIsBoundedAndNotSplit(t *testing.T) {
 	for range 3 {
 		r := o.plan(Read)
 		o.now += time.Second
-		require.False(t, o.Blocked(r, o.now))
+		require.False(t, o.Blocked(r))
 		o.Answer(r, nil, o.now)
 		o.now += time.Second
 	}
