@@ -8,11 +8,11 @@ import (
 // Which message of a key may be delivered: advance is the one function that decides it. Whatever changes a message or a key notes it
 // in memory.changed, and each call of the owner ends with move.
 
-// move moves the first messages on of all keys that have changed.
+// move moves the first messages on of all keys that have changed. When a trial that is made alone begins or ends, these are all keys.
 func (q *queues) move(now time.Duration) {
 	for i := 0; i < len(q.mem.changed); i++ {
-		alone := q.trials.alone
-		if q.advance(q.mem.changed[i], now); q.trials.alone && !alone { // the marks of all others are released
+		if q.advance(q.mem.changed[i], now); q.stopped != q.trials.alone {
+			q.stopped = q.trials.alone
 			for _, sl := range q.slots {
 				sl.change()
 			}
@@ -36,7 +36,7 @@ func (q *queues) advance(k *keyQueue, now time.Duration) {
 	m := k.all[0]
 	switch {
 	case m.busy():
-	case k.closed(m):
+	case k.closed(m) || q.trials.stopped(m):
 		q.recall(m)
 	case m.state != idle:
 	case m.dueAt > now:
@@ -44,7 +44,9 @@ func (q *queues) advance(k *keyQueue, now time.Duration) {
 			q.mem.wait(m, waiting, min(m.dueAt, now+peekEvery<<min(m.pauses, mostPeeks)))
 		}
 	case !(q.trials.alone && q.trials.m == m) && !k.slot.enter(m): // queued. A trial that is made alone needs no place
-	case !q.trials.admit(m): // queued
+	case !q.trials.admit(m, q.busy):
+		k.slot.leave(m)
+		q.mem.pause(m, waiting, now)
 	case q.trials.crashed(m):
 		q.mem.list(m, ready)
 	case m.mustMark:

@@ -28,7 +28,7 @@ func (h *held) plan(n int, now time.Duration) *Task {
 	h.at = now + heldEvery
 	t := &Task{Kind: Held}
 	for k := range h.keys {
-		if k.busy == 0 && !k.slot.leaving && len(t.of) < n {
+		if k.busy() == 0 && !k.slot.leaving && len(t.of) < n {
 			t.of = append(t.of, k)
 			t.Keys, t.KeySlots = append(t.Keys, k.name.key), append(t.KeySlots, k.slot.Number)
 		}
@@ -43,7 +43,7 @@ func (h *held) plan(n int, now time.Duration) *Task {
 // a catch-up is needed. A key of which no message is known is left to later reads, which report that it is held.
 func (h *held) answer(t *Task, a *Answer) (redriven bool) {
 	for i, k := range t.of {
-		if !k.held || k.busy > 0 || k.slot.leaving {
+		if !k.held || k.busy() > 0 || k.slot.leaving {
 			continue
 		}
 		switch still := a.Held[i]; {

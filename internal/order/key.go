@@ -11,8 +11,7 @@ type keyQueue struct {
 	slot  *slot
 	name  keyName
 	all   []*Message // by number
-	busy  int
-	spill int64 // messages from this number on are not in memory
+	spill int64      // messages from this number on are not in memory
 	held  bool
 	note  int64 // the queue's counter of redrives when the key became held, or was asked about
 }
@@ -23,9 +22,19 @@ type keyName struct {
 	keyed bool
 }
 
+// busy returns how many messages of the key are delivered, or are being written: one at most, unless its slot was taken again.
+func (k *keyQueue) busy() (n int) {
+	for _, m := range k.all {
+		if m.busy() {
+			n++
+		}
+	}
+	return n
+}
+
 // closed reports whether no message of the key may be delivered, the first one m included.
 func (k *keyQueue) closed(m *Message) bool {
-	return k.busy > 0 || k.held || k.slot.leaving || k.spill <= m.Seq || m.gate > k.slot.walk.done
+	return k.busy() > 0 || k.held || k.slot.leaving || k.spill <= m.Seq || m.gate > k.slot.walk.done
 }
 
 // refills reports whether the messages of a spilled key are to be read.
@@ -45,7 +54,6 @@ type slot struct {
 	mem     *memory
 	walk    *walk // nil: it is leaving
 	keys    map[keyName]*keyQueue
-	busy    int
 	atWork  int
 	line    []*Message // queued
 	leaving bool
@@ -59,6 +67,14 @@ func (s *slot) change() {
 	for _, k := range s.keys {
 		s.mem.change(k)
 	}
+}
+
+// busy returns how many messages of the slot are delivered, or are being written.
+func (s *slot) busy() (n int) {
+	for _, k := range s.keys {
+		n += k.busy()
+	}
+	return n
 }
 
 func (s *slot) full() bool { return s.Keys > 0 && s.atWork >= s.Keys }

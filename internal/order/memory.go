@@ -1,19 +1,21 @@
 package order
 
 import (
-	"container/heap"
+	"cmp"
+	"slices"
 	"time"
 )
 
-// memory has the messages of a Sequencer by state: lists of those that a task is for, timers of those that wait, and counts.
+// memory has the messages of a Sequencer by state: lists of those that a task is for, timers of those that wait, and counts. A message
+// has left a list when it waits, when its task is under way, or when its state is another.
 type memory struct {
 	cfg      *Config
 	lists    [states][]*Message
 	counts   [states]int // messages by state; of idle and over it means nothing
-	timers   timers
-	contents int // messages that have some
-	bytes    int // of these
-	keys     int // queues of keys
+	timers   []timer     // by time; those of messages that have begun to wait for another time have no effect
+	contents int         // messages that have some
+	bytes    int         // of these
+	keys     int         // queues of keys
 	spilled  map[*keyQueue]bool
 	changed  []*keyQueue    // their first messages might move on: see queues.move
 	events   int            // so far, of those that need a catch-up: see walk.done
@@ -30,31 +32,14 @@ type name struct {
 // change notes that the first message of a key might move on.
 func (y *memory) change(k *keyQueue) { y.changed = append(y.changed, k) }
 
-// set changes the state of a message, and what depends on it.
+// set changes the state of a message. What was under way for it, or what it waited for, has no effect from now on.
 func (y *memory) set(m *Message, to state) {
 	y.counts[m.state]--
 	y.counts[to]++
-	n := 0
-	if m.busy() {
-		n--
-	}
-	m.state, m.task = to, nil
-	if m.busy() {
-		n++
-	}
-	m.key.busy += n
-	m.key.slot.busy += n
+	m.state, m.task, m.wakeAt = to, nil, 0
 	if to == idle || to == over {
 		y.change(m.key)
 	}
-}
-
-// busy returns how many messages are delivered, or are being written.
-func (y *memory) busy() (n int) {
-	for _, count := range y.counts[marking:over] {
-		n += count
-	}
-	return n
 }
 
 // blocked returns how many keys have no deliverable message.
@@ -71,22 +56,21 @@ func (y *memory) list(m *Message, to state) {
 	y.lists[to] = append(y.lists[to], m)
 }
 
-// take moves up to n messages of a list to another state. only chooses them; nil: all.
-func (y *memory) take(from, to state, n int, only func(*Message) bool) (taken []*Message) {
+// take takes up to n messages from the list of a state, and does something with each. only chooses them; nil: all.
+func (y *memory) take(from state, n int, only func(*Message) bool, do func(*Message)) {
 	keep := y.lists[from][:0]
 	for _, m := range y.lists[from] {
 		switch {
-		case m.state != from: // it has left the state since
-		case len(taken) >= n || only != nil && !only(m):
+		case m.state != from || m.task != nil || m.wakeAt > 0: // it has left the list
+		case n <= 0 || only != nil && !only(m):
 			keep = append(keep, m)
 		default:
-			y.set(m, to)
-			taken = append(taken, m)
+			n--
+			do(m)
 		}
 	}
 	clear(y.lists[from][len(keep):])
 	y.lists[from] = keep
-	return taken
 }
 
 // setContents replaces the contents of a message.
@@ -107,7 +91,8 @@ func (y *memory) wait(m *Message, in state, until time.Duration) {
 	y.setContents(m, nil, 0)
 	y.set(m, in)
 	m.wakeAt, m.pauses = until, min(m.pauses+1, mostPauses)
-	heap.Push(&y.timers, timer{until, m})
+	i, _ := slices.BinarySearchFunc(y.timers, until, func(t timer, at time.Duration) int { return cmp.Compare(t.at, at) })
+	y.timers = slices.Insert(y.timers, i, timer{until, m})
 }
 
 // pause has a message wait, longer each time in a row.
@@ -118,25 +103,24 @@ func (y *memory) pause(m *Message, in state, now time.Duration) {
 // wake ends the pauses that are over.
 func (y *memory) wake(now time.Duration) {
 	for len(y.timers) > 0 && y.timers[0].at <= now {
-		t := heap.Pop(&y.timers).(timer)
+		t := y.timers[0]
+		y.timers = slices.Delete(y.timers, 0, 1)
 		switch m := t.m; {
-		case m.wakeAt != t.at: // the message has begun another pause
+		case m.wakeAt != t.at:
 		case m.state == waiting && m.dueAt > now:
 			y.list(m, toLook)
 		case m.state == waiting:
 			y.set(m, idle)
-		case m.state == inTx:
-			y.list(m, toAsk)
-		case m.state == unsure:
-			y.list(m, toUndo)
+		default:
+			y.list(m, m.state)
 		}
 	}
 }
 
 // due returns when a task of messages is due. room: contents may be read.
 func (y *memory) due(room bool, now time.Duration) time.Duration {
-	switch n := &y.counts; {
-	case n[toLook]+n[toAsk]+n[toUndo] > 0, room && n[toFetch]+n[toMark] > 0:
+	switch l := &y.lists; {
+	case len(l[toLook])+len(l[inTx])+len(l[toUndo]) > 0, room && len(l[toFetch])+len(l[toMark]) > 0:
 		return now
 	case len(y.timers) > 0:
 		return y.timers[0].at
@@ -159,20 +143,7 @@ func (y *memory) rests(now time.Duration) bool {
 	return true
 }
 
-// timers is a heap. An entry counts only if the time is that of its message.
-type timers []timer
-
 type timer struct {
 	at time.Duration
 	m  *Message
-}
-
-func (t timers) Len() int           { return len(t) }
-func (t timers) Less(i, j int) bool { return t[i].at < t[j].at }
-func (t timers) Swap(i, j int)      { t[i], t[j] = t[j], t[i] }
-func (t *timers) Push(x any)        { *t = append(*t, x.(timer)) }
-func (t *timers) Pop() any {
-	last := (*t)[len(*t)-1]
-	*t = (*t)[:len(*t)-1]
-	return last
 }

@@ -10,19 +10,12 @@ const (
 	waiting
 	queued
 	toLook
-	looking
 	toFetch
-	fetching
-	toMark
+	toMark // busy while its Mark is under way
 	ready
-	marking // from here on busy
-	out
+	out // from here on busy
 	inTx
-	toAsk // inTx, and its row is to be looked at
-	asking
 	toUndo // by a Lapse if it was given to a reader, else by a Release
-	undoing
-	unsure // that is repeated later
 	over
 	states
 )
@@ -39,7 +32,7 @@ type Message struct {
 
 	key      *keyQueue
 	state    state
-	task     *Task // under way
+	task     *Task // under way, of this state
 	gate     int   // the last event before it was read: see walk.done
 	contents any
 	bytes    int
@@ -55,7 +48,7 @@ type Message struct {
 	dueAt    time.Duration
 	diesAt   time.Duration // end of the TTL; 0: none
 	until    time.Duration // inTx: end of the lease
-	wakeAt   time.Duration // of its timer
+	wakeAt   time.Duration // of its timer; 0: it does not wait
 	pauses   uint8         // in a row
 }
 
@@ -68,7 +61,9 @@ func (m *Message) SlotFence() int64 { return m.key.slot.Fence }
 // Delivery returns the fence of the last delivery, or the fence that a delivery would have.
 func (m *Message) Delivery() int64 { return max(m.delivery, DeliveryFence(m.Fence, m.key.slot.Fence)) }
 
-func (m *Message) busy() bool { return m.state >= marking && m.state < over }
+func (m *Message) busy() bool {
+	return m.state >= out && m.state < over || m.state == toMark && m.task != nil
+}
 
 // adopt takes over what a row says of its message.
 func (m *Message) adopt(row *Row, now time.Duration) {

@@ -42,17 +42,23 @@ func TestAPlaceThatIsFreePassesToTheFirstMessageInLine(t *testing.T) {
 
 func TestCountsFollowTheStatesOfMessages(t *testing.T) {
 	y, list := parts(0, 2)
-	m := list[0]
+	m, taken := list[0], []*Message{}
+	take := func(o *Message) {
+		y.set(o, out)
+		taken = append(taken, o)
+	}
 	y.setContents(m, "contents", 8)
 	y.list(m, ready)
-	require.Equal(t, []int{1, 0, 0, 1, 8}, []int{y.counts[ready], y.busy(), m.key.busy, y.contents, y.bytes})
-	require.Empty(t, y.take(ready, out, 1, func(o *Message) bool { return o != m }))
-	require.Equal(t, []*Message{m}, y.take(ready, out, 1, nil))
-	require.Equal(t, []int{0, 1, 1, 1}, []int{y.counts[ready], y.busy(), m.key.busy, m.key.slot.busy})
+	require.Equal(t, []int{1, 0, 1, 8}, []int{y.counts[ready], m.key.busy(), y.contents, y.bytes})
+	y.take(ready, 1, func(o *Message) bool { return o != m }, take)
+	require.Empty(t, taken)
+	y.take(ready, 1, nil, take)
+	require.Equal(t, []*Message{m}, taken)
+	require.Equal(t, []int{0, 1, 1}, []int{y.counts[ready], m.key.busy(), m.key.slot.busy()})
 	require.Empty(t, y.changed)
 	y.set(m, idle)
 	require.Equal(t, []*keyQueue{m.key}, y.changed, "its key might move on")
-	require.Zero(t, y.busy()+m.key.busy+m.key.slot.busy)
+	require.Zero(t, m.key.busy()+m.key.slot.busy())
 }
 
 func TestAPauseEndsOnceAndGetsLonger(t *testing.T) {
@@ -70,9 +76,9 @@ func TestAPauseEndsOnceAndGetsLonger(t *testing.T) {
 	}
 	y.pause(m, inTx, now)
 	y.set(m, idle)
-	y.pause(m, unsure, now)
+	y.pause(m, toUndo, now)
 	y.wake(now + time.Hour)
-	require.Equal(t, toUndo, m.state, "the pause before it has no effect")
+	require.Equal(t, []*Message{m}, y.lists[toUndo], "the pause before it has no effect")
 	require.Equal(t, now, y.due(false, now))
 	m.dueAt = now + 3*time.Hour
 	y.wait(m, waiting, now+2*time.Hour)
@@ -87,29 +93,24 @@ func TestATrialAloneBeginsWhenNothingElseIsHeld(t *testing.T) {
 	suspect.suspect, suspect.crashes, other.suspect = true, 1, true
 	p := &process{free: true}
 	tr := trials{mem: y, most: 2, process: p}
-	require.False(t, tr.admit(suspect), "marks of others are released before")
+	admit := func(m *Message) bool { return tr.admit(m, busy.key.busy) }
+	require.False(t, admit(suspect), "marks of others are released before")
 	require.True(t, tr.stopped(other))
 	y.list(busy, out)
-	tr.again()
-	require.Equal(t, idle, suspect.state)
-	require.False(t, tr.admit(suspect))
+	require.False(t, admit(suspect))
 	y.set(busy, idle)
-	tr.again()
-	require.True(t, tr.admit(suspect))
+	require.True(t, admit(suspect))
 	require.True(t, p.begun)
-	require.False(t, tr.admit(other))
-	tr.again()
-	require.Equal(t, queued, other.state, "a trial is under way")
+	require.False(t, admit(other), "a trial is under way")
 	suspect.mine = true
 	tr.standBack(suspect)
 	require.Equal(t, toUndo, suspect.state)
 	require.True(t, p.begun, "its mark is to be released")
 	tr.end(suspect)
 	require.False(t, p.begun)
-	tr.again()
-	require.True(t, tr.admit(other))
+	require.True(t, admit(other))
 	suspect.crashes = 2
-	require.True(t, tr.admit(suspect), "it is dead-lettered")
+	require.True(t, admit(suspect), "it is dead-lettered")
 }
 
 func TestAKeyOpensWhenNoRedriveIsLaterAndNoCatchUpIsPending(t *testing.T) {

@@ -8,10 +8,19 @@ import (
 
 // queues has the queues of all keys, and decides what becomes of their messages.
 type queues struct {
-	mem    *memory
-	slots  map[int]*slot
-	held   held
-	trials trials
+	mem     *memory
+	slots   map[int]*slot
+	held    held
+	trials  trials
+	stopped bool // all keys wait for the end of a trial
+}
+
+// busy returns how many messages are delivered, or are being written.
+func (q *queues) busy() (n int) {
+	for _, sl := range q.slots {
+		n += sl.busy()
+	}
+	return n
 }
 
 // insertAll takes the rows of a read or a refill, by number.

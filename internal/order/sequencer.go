@@ -88,7 +88,7 @@ func (s *Sequencer) Drop(number int, now time.Duration) {
 // Busy returns how many messages of a slot are delivered, or are being written.
 func (s *Sequencer) Busy(number int) int {
 	if sl := s.queues.slots[number]; sl != nil {
-		return sl.busy
+		return sl.busy()
 	}
 	return 0
 }
@@ -99,13 +99,12 @@ func (s *Sequencer) Leaving(m *Message) bool { return m.state == over || m.key.s
 // Awaited reports whether other messages wait for the end of a delivery.
 func (s *Sequencer) Awaited(m *Message) bool {
 	k := m.key
-	return m.given && m.busy() && (len(k.all) > 1 || k.spill < None || len(k.slot.line) > 0 || len(s.queues.trials.line) > 0)
+	return m.given && m.busy() && (len(k.all) > 1 || k.spill < None || len(k.slot.line) > 0)
 }
 
 // Plan returns the next task, or nil. Each task must be passed to Answer, one Read or Refill before the next.
 func (s *Sequencer) Plan(b Budget, now time.Duration) *Task {
 	s.mem.wake(now)
-	s.queues.trials.again()
 	s.queues.move(now)
 	s.first = !s.first
 	if s.first {
@@ -197,14 +196,15 @@ func (s *Sequencer) Reread() { s.reads.catchUp(0) }
 
 // Deliver returns up to n messages whose turn it is, in order. Each of them is delivered until Settled.
 func (s *Sequencer) Deliver(n int, now time.Duration) (list []Delivery) {
-	for _, m := range s.mem.take(ready, out, n, func(m *Message) bool { return !s.queues.trials.stopped(m) }) {
+	s.mem.take(ready, n, nil, func(m *Message) {
+		s.mem.set(m, out)
 		m.delivery, m.given, m.redriven = DeliveryFence(m.Fence, m.key.slot.Fence), true, s.queues.held.redriven
 		list = append(list, Delivery{
 			Message: m, Fence: m.delivery, Contents: m.contents,
 			Expired: m.diesAt > 0 && m.diesAt <= now, Crashed: s.queues.trials.crashed(m),
 		})
 		s.mem.setContents(m, nil, 0)
-	}
+	})
 	return list
 }
 
@@ -228,7 +228,7 @@ func (s *Sequencer) Settled(m *Message, fence int64, e Settle, now time.Duration
 			s.mem.pause(m, inTx, now)
 		}
 	case Unknown:
-		if m.state >= out && m.state <= asking {
+		if m.state == out || m.state == inTx {
 			s.mem.list(m, toUndo)
 		}
 	}
@@ -238,7 +238,7 @@ func (s *Sequencer) Settled(m *Message, fence int64, e Settle, now time.Duration
 // Unreadable notes, before the Answer to its Fetch, that the contents of a message cannot be read. It is delivered with others in
 // their place.
 func (s *Sequencer) Unreadable(m *Message, contents any, now time.Duration) {
-	if m.state == fetching {
+	if m.state == toFetch && m.task != nil {
 		s.mem.set(m, idle)
 		s.mem.setContents(m, contents, 0)
 		s.queues.move(now)
@@ -252,23 +252,17 @@ func (s *Sequencer) Ended(m *Message, fence int64) {
 		return
 	}
 	m.returned = true
-	if m.state == inTx {
+	if m.state == inTx && m.task == nil {
 		m.pauses = 0
-		s.mem.list(m, toAsk)
+		s.mem.list(m, inTx)
 	}
 }
 
 // Due returns the time at which Plan might return a task for the budget.
 func (s *Sequencer) Due(b Budget, now time.Duration) time.Duration {
-	at := min(s.mem.due(b.Room > 0 && !s.queues.trials.alone, now), s.reads.due(b))
-	if m := s.queues.trials.m; m != nil && (m.state == toMark || m.state == toFetch) {
-		at = now
-	}
+	at := min(s.mem.due(b.Room > 0, now), s.reads.due(b))
 	if len(s.queues.held.keys) > 0 {
 		at = min(at, s.queues.held.at)
-	}
-	if len(s.queues.trials.line) > 0 && !s.queues.trials.begun {
-		at = min(at, now+firstPause)
 	}
 	return max(at, now)
 }

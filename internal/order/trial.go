@@ -8,7 +8,6 @@ type trials struct {
 	m       *Message // whose turn it is; nil: none
 	alone   bool     // nothing else is held: a death dead-letters the message
 	begun   bool
-	line    []*Message // suspects that are queued
 }
 
 // crashed reports whether a message has ended too many processes.
@@ -17,9 +16,9 @@ func (t *trials) crashed(m *Message) bool { return t.most > 0 && m.crashes >= t.
 // stopped reports whether a message must wait for the end of a trial that is made alone.
 func (t *trials) stopped(m *Message) bool { return t.alone && t.m != m }
 
-// admit reports whether a message may be handled now. A suspect that must wait is queued. A trial that is made alone does not begin
-// at once: the marks of other messages are released before.
-func (t *trials) admit(m *Message) bool {
+// admit reports whether a message may be handled now. A suspect that must wait asks again. A trial that is made alone does not begin at
+// once: the marks of other messages are released before. busy returns how many messages are held.
+func (t *trials) admit(m *Message, busy func() int) bool {
 	if !m.suspect || t.crashed(m) {
 		return true
 	}
@@ -27,20 +26,17 @@ func (t *trials) admit(m *Message) bool {
 	if t.m == m && t.alone != last && !m.mine {
 		t.end(m)
 	}
-	first := t.m == nil
-	if first {
-		t.m, t.alone = m, last
+	switch {
+	case t.m == nil && last:
+		t.m, t.alone = m, true
+		return false
+	case t.m == nil:
+		t.m = m
 	}
-	if t.m == m && !t.begun && (!t.alone || !first && t.mem.busy() == 0) {
+	if t.m == m && !t.begun && (!t.alone || busy() == 0) {
 		t.begun = t.process == nil || t.process.Begin()
 	}
-	if t.m == m && t.begun {
-		return true
-	}
-	t.mem.set(m, queued)
-	t.line = append(t.line, m)
-	m.key.slot.leave(m)
-	return false
+	return t.m == m && t.begun
 }
 
 // end ends the trial of a message.
@@ -60,19 +56,5 @@ func (t *trials) standBack(m *Message) {
 		t.mem.list(m, toUndo)
 	} else {
 		t.end(m)
-	}
-}
-
-// again has the suspects that are queued try again, if a trial may begin.
-func (t *trials) again() {
-	if t.begun {
-		return
-	}
-	line := t.line
-	t.line = nil
-	for _, m := range line {
-		if m.state == queued {
-			t.mem.set(m, idle)
-		}
 	}
 }

@@ -1,47 +1,46 @@
 package order
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // plan returns the next task of messages in memory, or nil.
 func (q *queues) plan(b Budget, now time.Duration) *Task {
 	given := func(m *Message) bool { return m.given }
-	trial := func(m *Message) bool { return q.trials.m == m }
-	others := func(m *Message) bool { return !m.suspect && !q.trials.stopped(m) }
-	for _, t := range []struct {
-		kind     Kind
-		suspect  bool
-		from, to state
-		n        int
-		only     func(*Message) bool
+	suspect := func(m *Message) bool { return m.suspect }
+	for _, o := range []struct {
+		kind Kind
+		of   state
+		n    int
+		only func(*Message) bool
 	}{
-		{Lapse, false, toUndo, undoing, b.Items, given},
-		{Release, false, toUndo, undoing, b.Items, nil},
-		{Mark, true, toMark, marking, 1, trial}, // without regard to the room: others might wait for it
-		{Mark, false, toMark, marking, min(b.Room, b.Items), others},
-		{Fetch, false, toFetch, fetching, 1, trial},
-		{Fetch, false, toFetch, fetching, min(b.Room, b.Fetch), nil},
-		{Look, false, toAsk, asking, b.Items, nil},
-		{Look, false, toLook, looking, b.Items, nil},
+		{Lapse, toUndo, b.Items, given},
+		{Release, toUndo, b.Items, nil},
+		{Mark, toMark, min(b.Room, 1), suspect}, // the trial
+		{Mark, toMark, min(b.Room, b.Items), nil},
+		{Fetch, toFetch, min(b.Room, b.Fetch), nil},
+		{Look, inTx, b.Items, nil},
+		{Look, toLook, b.Items, nil},
 	} {
-		if list := q.mem.take(t.from, t.to, t.n, t.only); len(list) > 0 {
-			return q.task(&Task{Kind: t.kind, Suspect: t.suspect, Messages: list})
+		t := &Task{Kind: o.kind}
+		q.mem.take(o.of, o.n, o.only, func(m *Message) { t.add(m) })
+		if len(t.Messages) > 0 {
+			t.Suspect = t.Kind == Mark && t.Messages[0].suspect
+			t.Alone = t.Suspect && q.trials.alone
+			return t
 		}
 	}
 	return q.held.plan(b.Items, now)
 }
 
-// task completes a task of messages, which are under way with it.
-func (q *queues) task(t *Task) *Task {
-	t.Alone = t.Suspect && q.trials.alone
-	seen := map[int]bool{}
-	for _, m := range t.Messages {
-		m.task, m.mine = t, m.mine || t.Kind == Mark // it might be marked until the answer
-		if !seen[m.Slot] {
-			seen[m.Slot] = true
-			t.Slots = append(t.Slots, m.key.slot.owned())
-		}
+// add adds a message, which is under way with the task.
+func (t *Task) add(m *Message) {
+	m.task, m.mine = t, m.mine || t.Kind == Mark // it might be marked until the answer
+	t.Messages = append(t.Messages, m)
+	if own := m.key.slot.owned(); !slices.Contains(t.Slots, own) {
+		t.Slots = append(t.Slots, own)
 	}
-	return t
 }
 
 // answered takes the answer to a task of messages; nil: it is unknown.
@@ -75,23 +74,23 @@ func (q *queues) learn(m *Message, row *Row, now time.Duration) {
 		if m.delivery == 0 {
 			m.redriven = q.held.redriven
 		}
-		if was != asking {
+		if was != inTx {
 			q.held.add(m.key, m.redriven)
 			q.held.at = 0
 		}
 		q.end(m)
-	case was == asking && row.Fence == m.Fence && now < m.until && (row.Lock != Unlocked || !m.returned): // its handler may settle it after a rollback
+	case was == inTx && row.Fence == m.Fence && now < m.until && (row.Lock != Unlocked || !m.returned): // its handler may settle it after a rollback
 		q.mem.pause(m, inTx, now)
-	case was == asking:
+	case was == inTx:
 		q.mem.list(m, toUndo)
-	case row.Written && was == marking:
+	case row.Written && was == toMark:
 		m.Fence, m.mustMark, m.crashes, m.pauses = row.Fence, false, row.Crashes, 0
 		q.mem.set(m, idle)
 	case row.Written:
 		q.giveBack(m, row.Fence)
 		m.suspect, m.crashes = row.Lapses >= suspectAfter, row.Crashes
 		m.mustMark = m.mustMark || m.suspect
-	case row.Lock == Locked, was == undoing && row.Fence == m.Fence:
+	case row.Lock == Locked, was == toUndo && row.Fence == m.Fence:
 		q.retry(m, now)
 	default:
 		fence := m.Fence
@@ -104,7 +103,7 @@ func (q *queues) learn(m *Message, row *Row, now time.Duration) {
 		if row.Held {
 			q.held.add(m.key, q.held.redriven)
 		}
-		if was == marking && row.Fence == fence { // it is locked
+		if was == toMark && row.Fence == fence { // it is locked
 			q.mem.pause(m, waiting, now)
 		}
 	}
@@ -113,7 +112,7 @@ func (q *queues) learn(m *Message, row *Row, now time.Duration) {
 // retry has a message asked about again after an unknown answer.
 func (q *queues) retry(m *Message, now time.Duration) {
 	switch {
-	case m.state == asking:
+	case m.state == inTx:
 		q.mem.pause(m, inTx, now)
 	case !m.busy():
 		q.mem.pause(m, waiting, now)
@@ -121,7 +120,7 @@ func (q *queues) retry(m *Message, now time.Duration) {
 		m.key.slot.doubt = true
 		q.end(m)
 	default:
-		q.mem.pause(m, unsure, now)
+		q.mem.pause(m, toUndo, now)
 	}
 }
 
