@@ -74,7 +74,7 @@ func (r *Reader) work(b order.Budget) (did Did, err error) {
 	s := r.slots
 	b.Bare = r.bare
 	s.mu.Lock()
-	t, redriven := s.seq.Plan(b, base.Now()), s.seq.Redriven()
+	t := s.seq.Plan(b, base.Now())
 	s.mu.Unlock()
 	if t == nil {
 		return Did{}, nil
@@ -85,7 +85,7 @@ func (r *Reader) work(b order.Budget) (did Did, err error) {
 		did.Asked = len(t.Messages)
 	}
 	began := base.Now()
-	a := table.Answer{Answer: order.Answer{Redriven: redriven}} // unless the database returns another
+	a := table.Answer{Answer: order.Answer{Redriven: -1}}
 	err = r.table.Do(s.term.ID, t, r.cfg.inline(t.Rows), &a)
 	did.Took = base.Now() - began
 	result := &a.Answer

@@ -228,7 +228,7 @@ func (f *fake) mark(member [16]byte, messages []*order.Message, a *table.Answer)
 			continue
 		}
 		m := &f.rows[i]
-		m.fence, m.holder = order.MarkedFence(m.fence, of.SlotFence()), member
+		m.fence, m.holder = max(m.fence+1, of.SlotFence()), member
 		a.Rows = append(a.Rows, order.Row{ID: of.ID, Seq: of.Seq, Fence: m.fence, Lapses: int(m.lapses), Written: true})
 	}
 	return missing, nil

@@ -182,7 +182,7 @@ func (s *sim) apply(st *simTask) {
 			r.crashes += bit(pending && r.alone)
 			r.by, r.alone = st.member, t.Suspect || s.fault == aloneIsNotStored
 			if s.fault != markKeepsFence {
-				r.fence = MarkedFence(r.fence, item.slotFence)
+				r.fence = max(r.fence+1, item.slotFence)
 			}
 			if t.Suspect && !s.alive[st.member] {
 				r.guilt++ // the membership ended during the trial

@@ -251,10 +251,9 @@ func TestContentsThatAreNotDeliverableAreBounded(t *testing.T) {
 		rows = append(rows, r)
 	}
 	o.answer(o.plan(Read), 5, rows...)
-	c := o.Counts()
-	require.Equal(t, 1, c.Ready)
-	require.LessOrEqual(t, c.Bytes, 100)
-	require.Zero(t, c.Spilled)
+	require.Equal(t, 1, o.Counts().Ready)
+	require.LessOrEqual(t, o.mem.bytes, 100)
+	require.Empty(t, o.mem.spilled)
 }
 
 func TestABlockedKeyIsAsSmallAsDocumented(t *testing.T) {

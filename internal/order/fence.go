@@ -15,11 +15,3 @@ func DeliveryFence(stored, slot int64) int64 {
 
 // GivenFence returns the stored fence after a nack, a snooze, a release or a dead letter of a delivery.
 func GivenFence(stored, delivery int64) int64 { return DeliveryFence(stored, delivery) + 1 }
-
-// MarkedFence returns the stored fence after a mark.
-func MarkedFence(stored, slot int64) int64 {
-	if stored > sqlbatch.HighFence {
-		return slot
-	}
-	return max(stored+1, slot)
-}

@@ -102,9 +102,8 @@ func (y *memory) pause(m *Message, in state, now time.Duration) {
 
 // wake ends the pauses that are over.
 func (y *memory) wake(now time.Duration) {
-	for len(y.timers) > 0 && y.timers[0].at <= now {
-		t := y.timers[0]
-		y.timers = slices.Delete(y.timers, 0, 1)
+	over, _ := slices.BinarySearchFunc(y.timers, now, func(t timer, at time.Duration) int { return cmp.Compare(t.at, at+1) })
+	for _, t := range y.timers[:over] {
 		switch m := t.m; {
 		case m.wakeAt != t.at:
 		case m.state == waiting && m.dueAt > now:
@@ -115,6 +114,7 @@ func (y *memory) wake(now time.Duration) {
 			y.list(m, m.state)
 		}
 	}
+	y.timers = slices.Delete(y.timers, 0, over)
 }
 
 // due returns when a task of messages is due. room: contents may be read.

@@ -176,7 +176,7 @@ type Row struct {
 // Answer is the answer to a Task.
 type Answer struct {
 	Walked   bool // the consumer is alive, owns the slots by their fences, and the queue is not paused
-	Redriven int64
+	Redriven int64 // the queue's counter of redrives; negative: unknown
 	Rows     []Row
 	// Of Read and Refill: a sample, after the snapshot of the rows unless Config.SampleIsFirst. A negative Drawn is none.
 	Drawn   int64
@@ -281,9 +281,8 @@ type Settle struct {
 
 // Counts are the contents of a Sequencer.
 type Counts struct {
-	Slots, Keys, Blocked, Spilled int
-	Ready                         int // messages that Deliver would return
-	Unread                        int // messages with contents that are not deliverable
-	Bytes                         int // of the contents of both
-	Cursor, Safe                  int64
+	Slots   int
+	Blocked int // keys without a deliverable message
+	Ready   int // messages that Deliver would return
+	Unread  int // messages with contents that are not deliverable
 }

@@ -148,7 +148,7 @@ func TestAWalkThatMeetsAnotherHasNotCaughtUpWithWhatEitherLacks(t *testing.T) {
 	r.walks[0].begin(0)
 	r.add([]*slot{{Slot: Slot{Number: 1}, mem: y}}, 0)
 	for _, w := range r.walks {
-		w.read, w.cursor, w.safe = true, 9, 9
+		w.cursor, w.safe = 9, 9
 	}
 	require.False(t, r.walks[1].pending(), "it has read nothing from before the event")
 	r.meet()

@@ -18,7 +18,7 @@ type reads struct {
 // add adds a walk for slots that were taken.
 func (r *reads) add(slots []*slot, now time.Duration) {
 	slices.SortFunc(slots, func(a, b *slot) int { return cmp.Compare(a.Number, b.Number) })
-	w := &walk{mem: r.mem, slots: slots, done: r.mem.events, from: None, slowAt: now + slowEvery}
+	w := &walk{mem: r.mem, slots: slots, more: true, done: r.mem.events, from: None, slowAt: now + slowEvery}
 	for _, sl := range slots {
 		sl.walk = w
 	}
@@ -52,7 +52,7 @@ func (r *reads) split(w *walk) {
 func (r *reads) meet() {
 	for i, a := range r.walks {
 		for j, b := range r.walks[i+1:] {
-			if a.cursor == b.cursor && a.read && b.read && !a.blocked && !b.blocked {
+			if a.cursor == b.cursor && !a.blocked && !b.blocked {
 				a.merge(b)
 				r.walks = slices.Delete(r.walks, i+1+j, i+2+j)
 				return

@@ -106,17 +106,17 @@ func (s *Sequencer) Awaited(m *Message) bool {
 func (s *Sequencer) Plan(b Budget, now time.Duration) *Task {
 	s.mem.wake(now)
 	s.queues.move(now)
-	s.first = !s.first
-	if s.first {
-		if t := s.reads.plan(b, now); t != nil {
-			return t
-		}
-		return s.queues.plan(b, now)
+	var t *Task
+	if s.first = !s.first; s.first {
+		t = s.reads.plan(b, now)
 	}
-	if t := s.queues.plan(b, now); t != nil {
-		return t
+	if t == nil {
+		t = s.queues.plan(b, now)
 	}
-	return s.reads.plan(b, now)
+	if t == nil {
+		t = s.reads.plan(b, now)
+	}
+	return t
 }
 
 // Blocked notes, before Answer, that a read has waited for a lock until its time was over. Its walk is split in two, until the slot
@@ -178,17 +178,17 @@ func (s *Sequencer) hear(a *Answer, sampled bool, now time.Duration) (forgotten 
 	if sampled && a.Drawn >= 0 {
 		from, forgotten = s.reads.water.Sample(a.Drawn, a.Senders, a.Renamed, now)
 	}
-	if h.redriven >= 0 && a.Redriven != h.redriven {
-		from = 0
+	if a.Redriven >= 0 && a.Redriven != h.redriven {
+		if h.redriven >= 0 {
+			from = 0
+		}
+		h.redriven = a.Redriven
 	}
-	if h.redriven = a.Redriven; from < None {
+	if from < None {
 		s.reads.catchUp(from)
 	}
 	return forgotten
 }
-
-// Redriven returns the queue's counter of redrives, as far as it is known.
-func (s *Sequencer) Redriven() int64 { return s.queues.held.redriven }
 
 // Reread has all messages read again before rows of later answers are delivered: after a session was lost, the database
 // might give numbers again that it gave before.
@@ -280,12 +280,5 @@ func (s *Sequencer) Rests(now time.Duration) bool {
 // Counts returns what is in memory.
 func (s *Sequencer) Counts() Counts {
 	ready := s.mem.counts[ready]
-	c := Counts{
-		Slots: len(s.queues.slots), Keys: s.mem.keys, Blocked: s.mem.blocked(), Spilled: len(s.mem.spilled),
-		Ready: ready, Unread: max(0, s.mem.contents-ready), Bytes: s.mem.bytes,
-	}
-	for _, w := range s.reads.walks {
-		c.Cursor, c.Safe = max(c.Cursor, w.cursor), max(c.Safe, w.safe)
-	}
-	return c
+	return Counts{Slots: len(s.queues.slots), Blocked: s.mem.blocked(), Ready: ready, Unread: max(0, s.mem.contents-ready)}
 }

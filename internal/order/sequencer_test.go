@@ -50,14 +50,14 @@ func row(seq int64) Row {
 // answer answers a read or a refill. drawn 0: as at the last sample.
 func (o *one) answer(t *Task, drawn int64, rows ...Row) {
 	o.t.Helper()
-	a := Answer{Walked: true, Drawn: max(drawn, o.reads.water.drawn), Redriven: max(0, o.Redriven()), Upto: None, Rows: rows}
+	a := Answer{Walked: true, Drawn: max(drawn, o.reads.water.drawn), Redriven: o.redriven(), Upto: None, Rows: rows}
 	require.False(o.t, o.Answer(t, &a, o.now))
 }
 
 // known answers a task of messages.
 func (o *one) known(t *Task, rows ...Row) {
 	o.t.Helper()
-	require.False(o.t, o.Answer(t, &Answer{Walked: true, Redriven: max(0, o.Redriven()), Rows: rows}, o.now))
+	require.False(o.t, o.Answer(t, &Answer{Walked: true, Redriven: o.redriven(), Rows: rows}, o.now))
 }
 
 func (o *one) read(drawn int64, seqs ...int64) {
@@ -68,6 +68,8 @@ func (o *one) read(drawn int64, seqs ...int64) {
 	}
 	o.answer(o.plan(Read), drawn, rows...)
 }
+
+func (o *one) redriven() int64 { return max(0, o.queues.held.redriven) }
 
 func (o *one) next() (seqs []int64) {
 	for _, d := range o.Deliver(10, o.now) {
@@ -92,7 +94,7 @@ func TestRowsAfterTheEndOfAStragglerWaitForItsMessages(t *testing.T) {
 		r := o.plan(Read)
 		require.False(t, o.Answer(r, &Answer{Walked: true, Drawn: 2, Senders: []string{"s"}, Upto: None}, o.now))
 	}
-	require.GreaterOrEqual(t, o.Counts().Safe, int64(2))
+	require.GreaterOrEqual(t, o.reads.walks[0].safe, int64(2))
 	o.read(3, 3) // it has committed, and then the next message of its key was sent
 	require.Empty(t, o.next())
 	r := o.plan(Read)
@@ -113,7 +115,7 @@ func TestRowsOfARefillWaitForACatchUp(t *testing.T) {
 	for range 6 { // the sender of number 4 straggles
 		o.Answer(o.plan(Read), &Answer{Walked: true, Drawn: 6, Senders: sender, Upto: None, Rows: rows(2, 3, 5, 6)}, o.now)
 	}
-	require.Equal(t, 1, o.Counts().Spilled)
+	require.Equal(t, 1, len(o.mem.spilled))
 	for range 2 {
 		o.settled(o.one(), Settle{Outcome: Acked})
 	}
@@ -131,7 +133,7 @@ func TestARowThatHasEndedDuringAReadIsNotTakenFromItsAnswer(t *testing.T) {
 	r := o.plan(Read)
 	o.settled(d, Settle{Outcome: Acked})
 	o.answer(r, 1, row(1))
-	require.Zero(t, o.Counts().Keys)
+	require.Zero(t, o.mem.keys)
 }
 
 func TestARowThatWasGivenBackDuringAReadIsTakenOnceMore(t *testing.T) {
@@ -254,7 +256,7 @@ func TestANumberBelowTheCursorIsFoundByTheReadAfterALostSession(t *testing.T) {
 	o := newOne(t, 0)
 	o.read(5, 5)
 	o.read(5)
-	require.Equal(t, int64(5), o.Counts().Safe)
+	require.Equal(t, int64(5), o.reads.walks[0].safe)
 	o.Reread()
 	r := o.plan(Read)
 	require.Zero(t, r.From)
@@ -268,7 +270,7 @@ func TestAnAnswerOfAnEarlierTermHasNoEffectOnTheSlot(t *testing.T) {
 	o.lose(o.now)
 	o.Take([]Slot{{Number: 0, Fence: 20, Old: 1}}, o.now)
 	o.answer(r, 1, row(1))
-	require.Zero(t, o.Counts().Keys)
+	require.Zero(t, o.mem.keys)
 	require.Zero(t, o.plan(Read).From)
 }
 
@@ -276,7 +278,7 @@ func TestAnAnswerOfSlotsThatWereNotWalkedChangesNothing(t *testing.T) {
 	o := newOne(t, 0)
 	o.read(3)
 	require.False(t, o.Answer(o.plan(Read), &Answer{Drawn: 9, Redriven: 1, Upto: None}, o.now))
-	require.Zero(t, o.Redriven())
+	require.Zero(t, o.redriven())
 	require.Equal(t, int64(3), o.reads.water.drawn)
 }
 
@@ -403,7 +405,7 @@ func TestWalksThatMeetHaveOneCatchUp(t *testing.T) {
 	}
 	o.Reread()
 	o.Take([]Slot{{Number: 2, Fence: 30}}, o.now)
-	o.reads.walks[1].read, o.reads.walks[1].cursor = true, o.reads.walks[0].cursor
+	o.reads.walks[1].cursor = o.reads.walks[0].cursor
 	o.Reread()
 	gate := o.mem.events
 	r := o.plan(Read)
@@ -463,6 +465,6 @@ func TestAPolicyThatHoldsClosesWhatIsInMemory(t *testing.T) {
 	require.Empty(t, o.Deliver(10, o.now))
 	held := o.plan(Held)
 	require.Equal(t, []string{"a"}, held.Keys)
-	require.False(t, o.Answer(held, &Answer{Walked: true, Redriven: max(0, o.Redriven()), Held: []bool{false}}, o.now))
+	require.False(t, o.Answer(held, &Answer{Walked: true, Redriven: o.redriven(), Held: []bool{false}}, o.now))
 	require.Len(t, o.Deliver(10, o.now), 1)
 }

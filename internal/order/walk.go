@@ -12,8 +12,7 @@ type walk struct {
 	slots  []*slot // by number
 	safe   int64   // the watermark
 	cursor int64
-	read   bool // an answer has come
-	more   bool // the last answer was cut
+	more   bool // the last answer was cut, or none has come
 	behind int  // rows above safe and up to the cursor, in the last read
 	turn   int  // of the last read
 
@@ -45,7 +44,7 @@ func (w *walk) pending() bool { return w.done < w.mem.events }
 func (w *walk) catching() bool { return w.done < w.catch.event }
 
 // atEnd reports whether the last read above the cursor has found no more.
-func (w *walk) atEnd() bool { return w.read && !w.more }
+func (w *walk) atEnd() bool { return !w.more }
 
 // goesOn reports whether messages above the cursor are read. room: they are wanted. poll: although nothing indicates new ones.
 func (w *walk) goesOn(room, poll bool) bool { return room && (poll || !w.atEnd()) }
@@ -118,7 +117,7 @@ func (w *walk) took(t *Task, a *Answer, ready int64, now time.Duration) {
 	}
 	cut := ahead >= t.Rows
 	if t.Rows > 0 {
-		w.read, w.more = true, cut || end < None
+		w.more = cut || end < None
 	}
 	switch {
 	case cut:

@@ -14,7 +14,6 @@ const stragglesAfter = 250 * time.Millisecond
 type Watermark struct {
 	ready   int64
 	drawn   int64
-	sampled bool
 	open    map[string]*sender // at the last sample
 }
 
@@ -34,7 +33,7 @@ func (w *Watermark) Ready() int64 { return w.ready }
 // there are none. forgotten reports that the last number drawn is less than before, so that the database was restored.
 func (w *Watermark) Sample(drawn int64, senders []string, renamed bool, now time.Duration) (from int64, forgotten bool) {
 	from = None
-	if forgotten = w.sampled && drawn < w.drawn; forgotten {
+	if forgotten = drawn < w.drawn; forgotten {
 		*w = Watermark{}
 	}
 	here := make(map[string]*sender, len(senders))
@@ -52,7 +51,7 @@ func (w *Watermark) Sample(drawn int64, senders []string, renamed bool, now time
 			from = min(from, s.bound)
 		}
 	}
-	w.open, w.drawn, w.sampled = here, drawn, true
+	w.open, w.drawn = here, drawn
 	ready := drawn
 	for _, s := range here {
 		s.straggles = s.straggles || now-s.since > stragglesAfter
