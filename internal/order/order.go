@@ -4,20 +4,23 @@
 //
 // # Messages
 //
-//	idle ─▶ waiting    the message is not due, or its row is read again later
-//	     ─▶ queued     MaxKeys of its slot is reached, or another suspect is in a trial
-//	     ─▶ toMark ─▶ marking ─▶ idle       another consumer might have delivered it
-//	     ─▶ toFetch ─▶ fetching ─▶ idle     its contents are not in memory
+//	idle ─▶ waiting             it is not due, its row is read again later, or another suspect is in a trial
+//	     ─▶ toLook ─▶ idle      it still waits: another program might have ended it
+//	     ─▶ queued              MaxKeys of its slot is reached
+//	     ─▶ toMark ─▶ idle      another consumer might have delivered it
+//	     ─▶ toFetch ─▶ idle     its contents are not in memory
 //	     ─▶ ready ─▶ out ─▶ over            acked, or dead
 //	                     ├─▶ idle           given back: the stored fence is known
-//	                     ├─▶ inTx           acked in a transaction that has not ended
-//	                     └─▶ toUndo ─▶ undoing ─▶ idle, over    the outcome is unknown
-//	toUndo ─▶ undoing ─▶ idle, over    a mark that is not used, or whose outcome is unknown
+//	                     ├─▶ inTx           acked in a transaction that has not ended: its row is looked at
+//	                     └─▶ toUndo ─▶ idle, over    the outcome is unknown
+//	toUndo ─▶ idle, over    a mark that is not used, or whose outcome is unknown
 //
-// Only the first message of a key leaves idle, and only while the key is open: no message of it is busy (from marking
-// on), no dead message holds it, its slot is not leaving, the first message is below the spilled ones, and no catch-up
-// precedes it. One function, advance (advance.go), decides this after each event. The states toLook, looking, toAsk and asking are
-// those of a message whose row is looked at, unsure that of one whose rows an answer did not show (message.go).
+// In a state of which a task is the way out, the message is on the list of the state, waits for a time (Message.wakeAt), or its task is
+// under way (Message.task).
+//
+// Only the first message of a key leaves idle, and only while the key is open: no message of it is busy (its mark is under way, or it is
+// out, inTx or toUndo), no dead message holds it, its slot is not leaving, the first message is below the spilled ones, no catch-up
+// precedes it, and no other message is in a trial alone. One function, advance (advance.go), decides this after each event.
 //
 // # Parts
 //
@@ -27,7 +30,7 @@
 //     (key.go: MaxKeys), held keys (held.go) and the trials of suspects (trial.go);
 //   - reads: what is read next. It has walks (walk.go) and a Watermark.
 //
-// Which slots to own is decided by the Rebalancer.
+// The Rebalancer decides which slots to own, and has the Sequencer take, return and drop them.
 //
 // These rules replace special cases:
 //   - A message without contents is fetched before its delivery, and each answer replaces what is known of its row. What
@@ -44,7 +47,8 @@
 // each number up to it was read after its sender had ended, except numbers of stragglers. Each read begins at safe. A
 // catch-up is a read that begins lower: at the bound of a straggler that has ended, or at 0 after a redrive or a lost
 // session. These events are counted. Rows of the answer that showed an event, and of later answers, wait until a
-// catch-up that began after it has reached the cursor. Walks whose cursors are equal become one.
+// catch-up that began after it has reached the cursor. Walks whose cursors are equal become one. A slow read is a read from 0 for which
+// no row waits.
 //
 // A key keeps few unread messages. Of the others it knows only the number from which on they are: it is spilled from
 // there. A refill reads spilled keys again, when no message before that number is in memory.
@@ -53,21 +57,21 @@
 //
 // A message whose leases expired twice is a suspect. A consumer, and through Config.Process a process, handles one
 // suspect at a time: its trial. The trial begins with a mark that is committed before the contents are read, and ends
-// when the row is known to be gone or given back. The last trial before MaxCrashes is made while nothing else is held.
+// when the row is known to be gone or given back. Other suspects ask again later. The last trial before MaxCrashes is made while nothing
+// else is held.
 //
 // # Invariants
 //
-// I3: above Old no other consumer has delivered. I4: between two deliveries a commit
-// raised the stored fence above the first delivery's. I5: with a row, all earlier committed rows of its key are known. I6:
-// safe ≤ cursor. I7: a held key opens only after a catch-up that began after its redrive. I8: each committed message is in
-// memory, above the cursor, at or above the spilled number of its key, not committed at the last sample, or in a pending
-// catch-up. I9: crashes dead-letter only what was alone. I1 and I2 (one owner per slot; the local end of the membership comes
-// first and is checked after each answer) are the caller's.
+// I3: above Old no other consumer has delivered. I4: between two deliveries a commit raised the stored fence above the first
+// delivery's. I5: with a row, all earlier committed rows of its key are known. I6: safe ≤ cursor. I7: a held key opens only after a
+// catch-up that began after its redrive. I8: each committed message is in memory, above the cursor, at or above the spilled number of its
+// key, not committed at the last sample, or in a pending catch-up. I9: crashes dead-letter only what was alone. I1 and I2 (one owner per
+// slot; the local end of the membership comes first and is checked after each answer) are the caller's.
 //
 // # SQL Server
 //
-// Its reads wait for rows that are locked and cannot be seen, such as those that a transaction deletes: see Blocked. Rows that are locked and
-// can be seen are returned as Locked: the key waits until a fetch finds the row unlocked, or absent.
+// Its reads wait for rows that are locked and cannot be seen, such as those that a transaction deletes: see Blocked. Rows that are locked
+// and can be seen are returned as Locked: the key waits until a fetch finds the row unlocked, or absent.
 package order
 
 import (
@@ -124,8 +128,8 @@ type Process interface {
 	End()
 }
 
-// Slot is a slot that was taken, and the fence of its term. The numbers up to Old are marked before delivery. At most Keys keys of it are at work at a
-// time; 0: no bound.
+// Slot is a slot that was taken, and the fence of its term. The numbers up to Old are marked before delivery. At most Keys keys of it are
+// at work at a time; 0: no bound.
 type Slot struct {
 	Number int
 	Fence  int64
@@ -175,7 +179,7 @@ type Row struct {
 
 // Answer is the answer to a Task.
 type Answer struct {
-	Walked   bool // the consumer is alive, owns the slots by their fences, and the queue is not paused
+	Walked   bool  // the consumer is alive, owns the slots by their fences, and the queue is not paused
 	Redriven int64 // the queue's counter of redrives; negative: unknown
 	Rows     []Row
 	// Of Read and Refill: a sample, after the snapshot of the rows unless Config.SampleIsFirst. A negative Drawn is none.

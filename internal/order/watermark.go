@@ -12,9 +12,9 @@ const stragglesAfter = 250 * time.Millisecond
 //
 // It is not safe for concurrent use. The zero value knows nothing.
 type Watermark struct {
-	ready   int64
-	drawn   int64
-	open    map[string]*sender // at the last sample
+	ready int64
+	drawn int64
+	open  map[string]*sender // at the last sample
 }
 
 // sender is an open sender. Its numbers are greater than its bound.
