@@ -80,7 +80,7 @@ func (r *Reader) work(b order.Budget) (did Did, err error) {
 		return Did{}, nil
 	}
 	isRead := t.Kind == order.Read || t.Kind == order.Refill
-	did = Did{Statement: true, Read: t.Kind == order.Read && !t.Slow(), Asked: t.Rows}
+	did = Did{Statement: true, Read: t.Kind == order.Read && !t.Slow, Asked: t.Rows}
 	if t.Kind == order.Fetch {
 		did.Asked = len(t.Messages)
 	}

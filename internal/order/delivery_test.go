@@ -39,7 +39,7 @@ func TestAMessageThatIsAckedInATransactionIsLookedAt(t *testing.T) {
 	o.settled(d, Settle{Outcome: InTx, Until: until})
 	o.known(o.plan(Look), row(1))
 	require.Empty(t, o.next())
-	o.Ended(d.Message, d.Fence)
+	o.settled(d, Settle{Outcome: Returned})
 	o.known(o.plan(Look)) // it has committed
 	require.Equal(t, []int64{2}, o.next())
 }
@@ -55,7 +55,7 @@ func TestATransactionThatWasRolledBackLeadsToARedelivery(t *testing.T) {
 			seen.Lock = Unlocked
 			o.known(o.plan(Look), seen)
 			require.Empty(t, o.next(), "the handler may settle it after the rollback")
-			o.Ended(d.Message, d.Fence)
+			o.settled(d, Settle{Outcome: Returned})
 		} else {
 			o.now += 5 * time.Second
 		}

@@ -240,18 +240,15 @@ type Task struct {
 	Alone        bool // nothing else is held: of a Mark with Suspect
 	Keys         []string
 	KeySlots     []int
+	Slow         bool // a part of a slow read: no message waits for it
 
 	walk    *walk
 	began   time.Duration
 	bounded bool        // Upto is the end of the span of the walk
 	split   bool        // the walk was split as the task was blocked
 	catch   bool        // a part of a catch-up
-	slow    bool        // a part of a slow read
 	of      []*keyQueue // of a Refill, or of Held
 }
-
-// Slow reports whether the task is a part of a slow read. No message waits for it.
-func (t *Task) Slow() bool { return t.slow }
 
 // Delivery is a message whose turn it is. Fence is that of the delivery, Message.Fence the stored one. If Expired or Crashed
 // is set, the message is dead-lettered in place of a delivery: its TTL has ended, or it has ended MaxCrashes processes. The
@@ -274,6 +271,9 @@ const (
 	Dead
 	Given // back, after a nack, a snooze or a release: due after Settle.Wait
 	InTx  // acked in a transaction that has not ended; the lease ends at Settle.Until
+	// Returned is no end: the handler has returned after InTx, and the row is looked at now. If the transaction was rolled back, the
+	// message is delivered again. Until then, or until the end of the lease, the handler may settle it.
+	Returned
 )
 
 // Settle is the end of a delivery.

@@ -132,7 +132,7 @@ func (r *reads) planRead(b Budget, now time.Duration) *Task {
 		}
 		t.catch, t.From, from = true, w.catch.at, w.catch.at
 	case w.atEnd() && !w.pending() && now >= w.slowAt:
-		t.slow, t.Rows, t.From, from = true, 0, w.slow, w.slow
+		t.Slow, t.Rows, t.From, from = true, 0, w.slow, w.slow
 	}
 	t.bound(from)
 	for k := range r.mem.spilled {

@@ -123,7 +123,7 @@ func (s *Sequencer) Plan(b Budget, now time.Duration) *Task {
 // of the locked row is read alone: then it is the only one that waits. It reports whether the walk was split. PostgreSQL's reads wait
 // for no row: there the time of the statement was over, and Answer bounds the next reads.
 func (s *Sequencer) Blocked(t *Task) (split bool) {
-	if s.reads.bounds() || t.slow { // Answer ends a slow read
+	if s.reads.bounds() || t.Slow { // Answer ends a slow read
 		return false
 	}
 	t.walk.blocked = true
@@ -145,12 +145,12 @@ func (s *Sequencer) Answer(t *Task, a *Answer, now time.Duration) (forgotten boo
 	if isRead && s.reads.bounds() {
 		t.walk.stretch(t, a, s.reads.water.drawn, now)
 	}
-	ready, redriven := s.reads.water.Ready(), s.queues.held.redriven
+	ready, redriven := s.reads.water.Ready, s.queues.held.redriven
 	if walked && s.hear(a, isRead, now) {
 		return true
 	}
 	if s.mem.cfg.SampleIsFirst {
-		ready = s.reads.water.Ready()
+		ready = s.reads.water.Ready
 	}
 	switch {
 	case t.Kind == Held && walked:
@@ -227,6 +227,11 @@ func (s *Sequencer) Settled(m *Message, fence int64, e Settle, now time.Duration
 			m.until, m.pauses, m.returned = e.Until, 0, false
 			s.mem.pause(m, inTx, now)
 		}
+	case Returned:
+		if m.returned = true; m.state == inTx && m.task == nil {
+			m.pauses = 0
+			s.mem.list(m, inTx)
+		}
 	case Unknown:
 		if m.state == out || m.state == inTx {
 			s.mem.list(m, toUndo)
@@ -242,19 +247,6 @@ func (s *Sequencer) Unreadable(m *Message, contents any, now time.Duration) {
 		s.mem.set(m, idle)
 		s.mem.setContents(m, contents, 0)
 		s.queues.move(now)
-	}
-}
-
-// Ended has the row of a message in a transaction looked at now: its handler has returned. If the transaction was rolled back,
-// the message is delivered again. Until then, or until the end of the lease, the handler may settle it.
-func (s *Sequencer) Ended(m *Message, fence int64) {
-	if m.delivery != fence {
-		return
-	}
-	m.returned = true
-	if m.state == inTx && m.task == nil {
-		m.pauses = 0
-		s.mem.list(m, inTx)
 	}
 }
 

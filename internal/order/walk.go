@@ -92,7 +92,7 @@ func (w *walk) rest(at int64, took, now time.Duration) {
 // failed notes that a read or a refill has brought nothing. The next one waits, longer each time in a row.
 func (w *walk) failed(t *Task, now time.Duration) {
 	switch {
-	case t.slow:
+	case t.Slow:
 		w.rest(0, now-t.began, now)
 	case !t.split:
 		w.readAt = now + firstPause<<w.pauses
@@ -137,9 +137,9 @@ func (w *walk) took(t *Task, a *Answer, ready int64, now time.Duration) {
 		w.cursor = max(w.cursor, w.safe)
 	}
 	switch whole := end >= t.Cursor; {
-	case t.slow && whole:
+	case t.Slow && whole:
 		w.rest(0, now-t.began, now)
-	case t.slow:
+	case t.Slow:
 		w.rest(end, now-t.began, now)
 	case !t.catch:
 		w.behind = behind

@@ -12,7 +12,9 @@ const stragglesAfter = 250 * time.Millisecond
 //
 // It is not safe for concurrent use. The zero value knows nothing.
 type Watermark struct {
-	ready int64
+	// Ready is the number up to which all senders have ended, except stragglers. A read that begins after the sample sees all messages
+	// up to it.
+	Ready int64
 	drawn int64
 	open  map[string]*sender // at the last sample
 }
@@ -23,10 +25,6 @@ type sender struct {
 	since     time.Duration
 	straggles bool
 }
-
-// Ready returns the number up to which all senders have ended, except stragglers. A read that begins after the sample
-// sees all messages up to it.
-func (w *Watermark) Ready() int64 { return w.ready }
 
 // Sample takes a sample. renamed reports that a sender of an earlier sample might be open under an unknown name. From is
 // the bound of the stragglers that have ended since the last sample: their messages have greater numbers. From is None if
@@ -59,6 +57,6 @@ func (w *Watermark) Sample(drawn int64, senders []string, renamed bool, now time
 			ready = min(ready, s.bound)
 		}
 	}
-	w.ready = max(w.ready, ready)
+	w.Ready = max(w.Ready, ready)
 	return from, forgotten
 }

@@ -48,11 +48,11 @@ func TestTheWatermarkPassesNoNumberOfASenderThatHasNotEnded(t *testing.T) {
 				require.False(t, forgotten)
 				for name, numbers := range open {
 					if len(numbers) > 0 && now-seen[name] <= stragglesAfter {
-						require.Less(t, w.Ready(), numbers[0], "sender %s has not ended", name)
+						require.Less(t, w.Ready, numbers[0], "sender %s has not ended", name)
 					}
 				}
 				if len(open) == 0 {
-					require.Equal(t, drawn, w.Ready())
+					require.Equal(t, drawn, w.Ready)
 				}
 			},
 			"": func(*rapid.T) {},
@@ -69,9 +69,9 @@ func TestTheEndOfAStragglerIsReportedWithItsBound(t *testing.T) {
 	}
 	require.EqualValues(t, None, sample(0, 5, false))
 	require.EqualValues(t, None, sample(1, 7, false, "slow"))
-	require.Equal(t, int64(5), w.Ready(), "numbers from 6 on might be those of the sender")
+	require.Equal(t, int64(5), w.Ready, "numbers from 6 on might be those of the sender")
 	require.EqualValues(t, None, sample(2+stragglesAfter, 9, false, "slow"))
-	require.Equal(t, int64(9), w.Ready(), "it straggles")
+	require.Equal(t, int64(9), w.Ready, "it straggles")
 	require.EqualValues(t, None, sample(3+stragglesAfter, 9, true), "it might be open under another name")
 	require.Equal(t, int64(5), sample(4+stragglesAfter, 9, false))
 }
@@ -81,5 +81,5 @@ func TestASmallerNumberMeansThatNumbersWereForgotten(t *testing.T) {
 	w.Sample(5, nil, false, 0)
 	_, forgotten := w.Sample(4, []string{"s"}, false, 1)
 	require.True(t, forgotten)
-	require.Zero(t, w.Ready())
+	require.Zero(t, w.Ready)
 }
