@@ -38,14 +38,14 @@ func (r *reads) leave(sl *slot) {
 	}
 }
 
-// split has each slot of a walk read alone.
+// split moves half of the slots of a walk to another one.
 func (r *reads) split(w *walk) {
-	for _, sl := range w.slots[1:] {
-		o := *w
-		o.slots, sl.walk = []*slot{sl}, &o
-		r.walks = append(r.walks, &o)
+	o, half := *w, len(w.slots)/2
+	o.slots, w.slots = slices.Clone(w.slots[half:]), slices.Clip(w.slots[:half])
+	for _, sl := range o.slots {
+		sl.walk = &o
 	}
-	w.slots = w.slots[:1:1]
+	r.walks = append(r.walks, &o)
 }
 
 // meet makes one of two walks whose cursors are equal.

@@ -119,9 +119,9 @@ func (s *Sequencer) Plan(b Budget, now time.Duration) *Task {
 	return t
 }
 
-// Blocked notes, before Answer, that a read has waited for a lock until its time was over. From then on each slot is read alone, until
-// the walks meet again: then only that of the locked row waits. It reports whether that is new. PostgreSQL's reads wait for no row:
-// there the time of the statement was over, and Answer bounds the next reads.
+// Blocked notes, before Answer, that a read has waited for a lock until its time was over. Its walk is split in two, until the slot
+// of the locked row is read alone: then it is the only one that waits. It reports whether the walk was split. PostgreSQL's reads wait
+// for no row: there the time of the statement was over, and Answer bounds the next reads.
 func (s *Sequencer) Blocked(t *Task) (split bool) {
 	if s.reads.bounds() || t.Slow { // Answer ends a slow read
 		return false

@@ -181,3 +181,23 @@ func TestARefillEndsWithItsSpanAndGoesOn(t *testing.T) {
 	o.answer(r, 9, row(9))
 	require.Equal(t, int64(9), o.one().Seq)
 }
+
+func TestARefillThatEndsBeforeTheSpilledNumberOfAKeyLeavesIt(t *testing.T) {
+	o := newOne(t, 0, func(c *Config) { c.Unread = 1 })
+	rows := []Row{row(1), row(2), row(3), row(4), row(5), row(20)}
+	for i := range rows[3:] {
+		rows[3+i].Key = "b"
+	}
+	o.answer(o.plan(Read), 20, rows...)
+	for range 2 {
+		for _, d := range o.Deliver(10, o.now) {
+			o.settled(d, Settle{Outcome: Acked})
+		}
+	}
+	far := o.queues.slots[0].keys[keyName{"b", true}]
+	require.Equal(t, int64(20), far.spill)
+	o.reads.walks[0].span = 4
+	o.answer(o.plan(Refill), 20, rows[2])
+	require.Equal(t, int64(3), o.one().Seq)
+	require.Equal(t, int64(20), far.spill)
+}
