@@ -50,7 +50,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/consume"
+	"github.com/chanq/chanq/internal/history"
 	"github.com/chanq/chanq/internal/notify"
 	"github.com/chanq/chanq/internal/send"
 	"github.com/chanq/chanq/internal/session"
@@ -143,7 +145,6 @@ func (q *Queue[T]) Send(ctx context.Context, ms ...Message[T]) ([]Receipt, error
 		bytes += len(rows[i].Body)
 	}
 	core.sent(SentEvent{Messages: len(rows) - duplicates, Duplicates: duplicates, Bytes: bytes, Took: time.Since(began)})
-	core.recorder.noteSoon()
 	return receipts, nil
 }
 
@@ -204,7 +205,7 @@ type queue struct {
 	names    sqlbatch.Names // of the tables
 	table    *table.Queue
 	signals  notify.Signals
-	recorder recorder
+	recorder history.Recorder
 }
 
 // newQueue checks the arguments of op and determines the dialect, for which it might query the database. Its errors are complete.
@@ -233,7 +234,8 @@ func newQueue(ctx context.Context, op string, db *sql.DB, name string, cfg Confi
 	q.table = &table.Queue{Dialect: d, SQL: d.Queue(names), Classify: q.classify}
 	q.signals.Key = notify.Key{DB: db, Schema: schemaOf(d, cfg.Schema), Queue: name}
 	q.signals.Debouncer.Queue = q.signals.Key.Schema + "." + name
-	q.recorder.queue, q.recorder.every = q, sampleEvery
+	q.recorder.Off, q.recorder.Every, q.recorder.Table, q.recorder.Run = cfg.History == HistoryOff, history.Every, q.table, q.once
+	q.recorder.Task = func() *base.Task { return q.task("history", "record") }
 	return q, nil
 }
 

@@ -86,6 +86,19 @@ type Config struct {
 	StatementTimeout time.Duration
 }
 
+// History says whether a program records what it does with a queue.
+type History uint8
+
+const (
+	// HistoryKept makes each Queue with a producer or consumer add its counts to the table chanq__samples every 10 s: one statement
+	// for three rows, or one read if it has done nothing. One of all processes also counts the messages: one Stats and one more such
+	// statement per 10 s, and one DELETE of old samples per minute. A Queue without producer and consumer adds what Send, SendTx and
+	// InTx stored, once, 10 s later.
+	HistoryKept History = iota
+	// HistoryOff: this program records nothing.
+	HistoryOff
+)
+
 // Dialect names the SQL of a database.
 type Dialect string
 

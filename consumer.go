@@ -64,7 +64,7 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 		return nil, q.core.failed("consume", err)
 	}
 	f := newFeed[T](c)
-	unrecord, forget := q.core.recorder.join(), context.AfterFunc(ctx, c.engine.Stop)
+	unrecord, forget := q.core.recorder.Join(), context.AfterFunc(ctx, c.engine.Stop)
 	c.engine.Start(f, func() { forget() }, unrecord)
 	return &Consumer[T]{c, f}, nil
 }

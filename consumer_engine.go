@@ -50,7 +50,7 @@ func newConsumer(q *queue, cfg ConsumerConfig, values context.Context) (*consume
 		Doomed: func(l *lease.Lease, row *table.Claimed) { c.about(l, row) },
 		Group:  group, Values: values, Of: c, Health: c.health, Isolated: q.isolated("consumer"), Task: q.task, Failure: q.fail,
 		Observer: consume.Observer{
-			Claimed: q.recorder.claimed,
+			Claimed: q.recorder.Claimed,
 			Delivered: func(messages, bytes int, took time.Duration) {
 				call(q.cfg.Hooks.Claimed, ClaimedEvent{Queue: q.cfg.Label, Messages: messages, Bytes: bytes, Took: took})
 			},
@@ -96,7 +96,7 @@ func (c *consumer) about(l *lease.Lease, row *table.Claimed) *Delivery {
 // settlesStored records the counts of a batch of settles.
 func (c *consumer) settlesStored(t settle.Tally, took time.Duration) {
 	e := SettledEvent{Queue: c.queue.cfg.Label, Acked: t.Acked, Nacked: t.Nacked, Released: t.Released, Dead: t.Dead, Lost: t.Lost, Took: took}
-	c.queue.recorder.settled(e)
+	c.queue.recorder.Add(sqlbatch.Sample{Acked: int64(t.Acked), Nacked: int64(t.Nacked), Died: int64(t.Dead)})
 	call(c.queue.cfg.Hooks.Settled, e)
 }
 

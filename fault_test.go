@@ -93,7 +93,7 @@ func meetFault(t *testing.T, at string) {
 		ms[0].Key, ms[1].Key = "a", "a"
 	}
 	q := openTestQueue[string](t, cfg)
-	q.core.recorder.every = time.Millisecond
+	q.core.recorder.Every = time.Millisecond
 	p := testProducer(t, q, ProducerConfig{})
 	_, err := p.SendBatch(t.Context(), ms...)
 	require.NoError(t, err)

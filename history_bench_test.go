@@ -36,14 +36,14 @@ func BenchmarkHistory(b *testing.B) {
 			require.NoError(b, p.Close(ctx))
 			b.Run("do=add", func(b *testing.B) {
 				for b.Loop() {
-					_, err := q.core.recorder.add(ctx, sqlbatch.Sample{Sent: 500, Acked: 500, Delivered: 500})
+					_, err := q.core.recorder.Store(ctx, sqlbatch.Sample{Sent: 500, Acked: 500, Delivered: 500})
 					require.NoError(b, err)
 				}
 			})
 			b.Run("do=count", func(b *testing.B) {
 				for b.Loop() {
 					c := counts(b, q)
-					_, err := q.core.recorder.add(ctx, sqlbatch.Sample{Depth: &sqlbatch.Depth{Ready: c.Ready, Oldest: c.OldestReady}})
+					_, err := q.core.recorder.Store(ctx, sqlbatch.Sample{Depth: &sqlbatch.Depth{Ready: c.Ready, Oldest: c.OldestReady}})
 					require.NoError(b, err)
 				}
 			})

@@ -34,7 +34,7 @@ func throughput(b *testing.B, open opener, h History) float64 {
 	require.NoError(b, Migrate(b.Context(), db, "orders", cfg))
 	q, err := Open[string](b.Context(), db, "orders", cfg)
 	require.NoError(b, err)
-	q.core.recorder.every = 500 * time.Millisecond
+	q.core.recorder.Every = 500 * time.Millisecond
 	p, err := q.Producer(ProducerConfig{})
 	require.NoError(b, err)
 	c, err := q.Consume(context.Background(), ConsumerConfig{})

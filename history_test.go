@@ -53,6 +53,13 @@ func total(t *testing.T, q *Queue[string], step time.Duration) sample {
 	return sum
 }
 
+// peek returns what is counted and not in the history yet.
+func peek(q *Queue[string]) sqlbatch.Sample {
+	s := q.core.recorder.Take()
+	q.core.recorder.Add(s)
+	return s
+}
+
 // recorded waits until the history says what is expected of it.
 func recorded(t *testing.T, q *Queue[string], is func(sample) bool) {
 	t.Helper()
@@ -61,7 +68,7 @@ func recorded(t *testing.T, q *Queue[string], is func(sample) bool) {
 
 func TestTheHistoryHasWhatBecameOfAQueue(t *testing.T) {
 	q := openTestQueue[string](t, Config{})
-	q.core.recorder.every = 20 * time.Millisecond
+	q.core.recorder.Every = 20 * time.Millisecond
 	p := testProducer(t, q, ProducerConfig{})
 	_, err := p.SendBatch(soon(t), Message[string]{Body: "a"}, Message[string]{Body: "b"}, Message[string]{Body: "c"}, Message[string]{Body: "d"})
 	require.NoError(t, err)
@@ -88,14 +95,13 @@ func TestTheHistoryHasWhatBecameOfAQueue(t *testing.T) {
 
 func TestTheLastPartOfAQueueNotesWhatIsLeft(t *testing.T) {
 	q := openTestQueue[string](t, Config{})
-	q.core.recorder.every = 700 * time.Millisecond
+	q.core.recorder.Every = 700 * time.Millisecond
 	p := testProducer(t, q, ProducerConfig{})
 	recorded(t, q, func(s sample) bool { return s.counted }) // and now it sleeps for that long
 	_, err := p.Send(soon(t), Message[string]{Body: "a"})
 	require.NoError(t, err)
 	require.NoError(t, p.Close(soon(t)))
 	require.Equal(t, int64(1), total(t, q, stepFine).sent)
-	require.Equal(t, 0, q.core.recorder.users)
 }
 
 // A program that lives for seconds only, started again and again, deletes what is old, too.
@@ -103,7 +109,7 @@ func TestAYoungProgramKeepsTheHistoryBounded(t *testing.T) {
 	q := openTestQueue[string](t, Config{})
 	_, err := q.core.db.ExecContext(t.Context(), `INSERT INTO chanq__samples (queue, step, at, sent, acked, nacked, died, delivered, waited) VALUES ('orders', 10, 0, 7, 0, 0, 0, 0, 0)`)
 	require.NoError(t, err)
-	q.core.recorder.every = 20 * time.Millisecond
+	q.core.recorder.Every = 20 * time.Millisecond
 	testProducer(t, q, ProducerConfig{})
 	recorded(t, q, func(s sample) bool { return s.counted && s.sent == 0 })
 }
@@ -115,7 +121,7 @@ func TestAHistoryThatMayNotBeThinnedIsToldOnce(t *testing.T) {
 	_, err := q.core.db.ExecContext(t.Context(), `INSERT INTO chanq__samples (queue, step, at, sent, acked, nacked, died, delivered, waited) VALUES ('orders', 10, 0, 7, 0, 0, 0, 0, 0);
 		CREATE TRIGGER kept BEFORE DELETE ON chanq__samples BEGIN SELECT RAISE(ABORT, 'kept'); END`)
 	require.NoError(t, err)
-	q.core.recorder.every = 20 * time.Millisecond
+	q.core.recorder.Every = 20 * time.Millisecond
 	p := testProducer(t, q, ProducerConfig{})
 	require.Error(t, (<-events).Err)
 	for range 5 {
@@ -134,7 +140,7 @@ func TestWhatCannotBeNotedIsNotedLater(t *testing.T) {
 	require.NoError(t, err)
 	_, err = read(t.Context(), q, stepHour)
 	require.ErrorIs(t, err, ErrNoSchema)
-	q.core.recorder.every = 20 * time.Millisecond
+	q.core.recorder.Every = 20 * time.Millisecond
 	p := testProducer(t, q, ProducerConfig{})
 	_, err = p.Send(soon(t), Message[string]{Body: "a"})
 	require.NoError(t, err)
@@ -149,10 +155,14 @@ func TestWhatCannotBeNotedIsNotedLater(t *testing.T) {
 
 func TestAHistoryThatIsOffWritesNothing(t *testing.T) {
 	q := openTestQueue[string](t, Config{History: HistoryOff})
-	p, err := q.Producer(ProducerConfig{})
+	q.core.recorder.Every = time.Millisecond
+	p := testProducer(t, q, ProducerConfig{})
+	_, err := p.Send(soon(t), Msg("a"))
 	require.NoError(t, err)
-	require.Zero(t, q.core.recorder.users)
-	require.NoError(t, p.Close(context.Background()))
+	_, err = q.Send(soon(t), Msg("b"))
+	require.NoError(t, err)
+	time.Sleep(50 * time.Millisecond)
+	require.Zero(t, total(t, q, stepFine))
 	_, err = Open[string](t.Context(), q.core.db, "orders", Config{History: 7})
 	require.ErrorContains(t, err, "Config.History is 7")
 }
@@ -202,8 +212,7 @@ func TestTheHistoryCountsWhatTransactionsDo(t *testing.T) {
 			require.NoError(t, err)
 		}, (*sql.Tx).Commit)
 		counted := func() [3]int64 {
-			s := q.core.recorder.take()
-			q.core.recorder.putBack(s)
+			s := peek(q)
 			return [3]int64{s.Sent, s.Acked, s.Nacked}
 		}
 		require.Equal(t, [3]int64{3, 0, 0}, counted(), "a duplicate is not sent")
@@ -231,7 +240,7 @@ func TestTheHistoryCountsWhatTransactionsDo(t *testing.T) {
 
 		p, err := q.Producer(ProducerConfig{}) // who notes it
 		require.NoError(t, err)
-		_, err = q.core.recorder.add(soon(t), q.core.recorder.take())
+		_, err = q.core.recorder.Store(soon(t), q.core.recorder.Take())
 		require.NoError(t, err)
 		require.NoError(t, p.Close(soon(t)))
 		s := total(t, q, stepFine)
@@ -243,8 +252,7 @@ func TestTheHistoryCountsWhatTransactionsDo(t *testing.T) {
 func TestTheHistoryCountsWhatInTxHasCommitted(t *testing.T) {
 	q := openTestQueue[string](t, Config{})
 	db := q.core.db
-	r := &q.core.recorder
-	counted := func() [2]int64 { return [2]int64{r.sent.Load(), r.acked.Load()} }
+	counted := func() [2]int64 { s := peek(q); return [2]int64{s.Sent, s.Acked} }
 	failed := errors.New("failed")
 	send := func(end error) error {
 		return InTx(soon(t), db, func(ctx context.Context, tx *sql.Tx) error {
@@ -279,7 +287,7 @@ func TestTheHistoryCountsWhatInTxHasCommitted(t *testing.T) {
 // A program may have no producer and no consumer.
 func TestTheHistoryHasWhatAProgramSendsThatOnlySends(t *testing.T) {
 	q := openTestQueue[string](t, Config{})
-	q.core.recorder.every = 20 * time.Millisecond
+	q.core.recorder.Every = 20 * time.Millisecond
 	for sent := int64(1); sent <= 4; sent++ {
 		if sent%2 == 0 {
 			_, err := q.Send(soon(t), Msg("a"))
@@ -299,10 +307,10 @@ func TestTheHistoryCountsWhatQueueSendStores(t *testing.T) {
 	q := openTestQueue[string](t, Config{})
 	_, err := q.Send(soon(t), Msg("a"), Msg("b"))
 	require.NoError(t, err)
-	require.Equal(t, int64(2), q.core.recorder.sent.Load())
+	require.Equal(t, int64(2), peek(q).Sent)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = q.Send(ended, Msg("c"))
 	require.Error(t, err)
-	require.Equal(t, int64(2), q.core.recorder.sent.Load())
+	require.Equal(t, int64(2), peek(q).Sent)
 }

@@ -28,6 +28,7 @@ var mayImport = map[string]struct {
 	// A lease has its message of an ordered queue, which package order follows.
 	"internal/lease":   {"the states of one delivery", []string{"internal/base", "internal/batch", "internal/order", "sqlbatch"}},
 	"internal/send":    {"messages become INSERTs", []string{"internal/base", "internal/batch", "internal/notify", "internal/session", "internal/table", "sqlbatch"}},
+	"internal/history": {"what a program does with a queue, for operators", []string{"internal/base", "internal/batch", "internal/table", "sqlbatch"}},
 	"internal/settle":  {"settles and extensions become statements", []string{"internal/base", "internal/batch", "internal/lease", "internal/table", "sqlbatch"}},
 	"internal/claim":   {"which messages to lease, and when", []string{"internal/base", "internal/batch", "internal/lease", "internal/notify", "internal/order", "internal/table", "sqlbatch"}},
 	"internal/consume": {"one consumer: its parts, its leases, its channel", []string{"internal/base", "internal/batch", "internal/claim", "internal/lease", "internal/notify", "internal/session", "internal/settle", "internal/table", "sqlbatch"}},

@@ -45,7 +45,7 @@ func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int, fn func(
 	if err != nil {
 		return from.core.queue.failed("pipe", err)
 	}
-	unrecord := to.core.recorder.join()
+	unrecord := to.core.recorder.Join()
 	var storer sync.WaitGroup
 	storer.Go(p.Run)
 	storer.Go(func() {

@@ -32,7 +32,7 @@ type Producer[T any] struct {
 	health   *base.Availability
 	isolated *base.Isolated
 	events   base.Events // calls of the Unsent hook
-	unrecord func()      // ends what recorder.join began
+	unrecord func()      // ends what recorder.Join began
 
 	in      chan Message[T] // unbuffered: the intake has received what was sent
 	usual   int             // how many messages the intake last received together; used by the intake only
@@ -89,7 +89,7 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 		},
 		Keep: func(origin any) any { m := *origin.(*Message[T]); return &m }, Unsent: p.reportUnsent,
 	})
-	p.unrecord = core.recorder.join()
+	p.unrecord = core.recorder.Join()
 	p.workers.Go(func() { p.sessions.Connect(p.open, core.cfg.StatementTimeout) })
 	p.workers.Go(p.sender.Run)
 	p.workers.Go(p.intake)
@@ -129,7 +129,7 @@ func (q *queue) slotsOf(rows []sqlbatch.Row) (slots notify.Slots) {
 // sent counts messages that are stored, or will be if a transaction is committed, and calls the hook.
 func (q *queue) sent(e SentEvent) {
 	e.Queue = q.cfg.Label
-	q.recorder.sent.Add(int64(e.Messages + e.Attempted))
+	q.recorder.Add(sqlbatch.Sample{Sent: int64(e.Messages + e.Attempted)})
 	call(q.cfg.Hooks.Sent, e)
 }
 

@@ -231,11 +231,9 @@ func (t *inTx) ended(committed, maybe bool) {
 	for q, s := range sent {
 		if committed {
 			q.sent(SentEvent{Messages: s.messages - s.duplicates, Duplicates: s.duplicates, Bytes: s.bytes})
-			q.recorder.noteSoon()
 		}
 		if maybe && !committed {
 			q.sent(SentEvent{Attempted: s.messages - s.duplicates})
-			q.recorder.noteSoon()
 		}
 		if maybe {
 			q.signals.Key.Wake()
@@ -271,7 +269,6 @@ func (q *Queue[T]) SendTx(ctx context.Context, tx Tx, ms ...Message[T]) ([]Recei
 		t.stores(core, rows, duplicates)
 	} else {
 		core.sent(SentEvent{Attempted: len(rows) - duplicates, Took: time.Since(began)}) // only the caller learns whether it is committed
-		core.recorder.noteSoon()
 	}
 	return receipts, nil
 }

@@ -1,0 +1,127 @@
+package history
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/table"
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
+)
+
+// fake is a database that counts statements: it returns no rows, and so says that no other process has counted the messages.
+type fake struct {
+	*Recorder
+	samples, counts, thins int
+	sent                   int64 // in the samples
+	fail                   error // of the next sample
+}
+
+var (
+	errUnknown = errors.New("the connection broke")
+	errRefused = errors.New("no connection")
+)
+
+func newFake() *fake {
+	q := sqlite.Dialect.Queue(sqlbatch.Names{Queue: "orders"})
+	f := &fake{}
+	f.Recorder = &Recorder{
+		Every: Every, Task: func() *base.Task { return &base.Task{Away: func(error) bool { return true }} },
+		Table: &table.Queue{SQL: q, Classify: func(err error) sqlbatch.Class {
+			return map[error]sqlbatch.Class{errUnknown: sqlbatch.Unknown, errRefused: sqlbatch.Refused}[err]
+		}},
+		Run: func(_ context.Context, st sqlbatch.Statement, _ func(*sql.Rows) error) error {
+			switch st.Text {
+			case q.Stats(table.CountLimit).Text:
+				f.counts++
+			case q.Thin().Text:
+				f.thins++
+			case q.Sample(sqlbatch.Sample{}).Text: // only reads
+			case q.Sample(sqlbatch.Sample{Sent: 1}).Text:
+				f.samples++
+				err := f.fail
+				if f.fail = nil; err != nil {
+					return err
+				}
+				f.sent += st.Args[0].(int64)
+			default:
+				return errors.New("another statement: " + st.Text)
+			}
+			return nil
+		},
+	}
+	return f
+}
+
+func TestAProgramAddsToTheSamplesUntilItsLastPartEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		leave, also := f.Join(), f.Join()
+		f.Add(sqlbatch.Sample{Sent: 3})
+		time.Sleep(Every)
+		synctest.Wait()
+		require.EqualValues(t, 3, f.sent)
+		require.Equal(t, 1, f.counts)
+		require.Equal(t, 1, f.thins, "immediately")
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		require.Equal(t, 31, f.counts)
+		require.Equal(t, 6, f.thins, "once a minute")
+		f.Add(sqlbatch.Sample{Sent: 1})
+		leave()
+		leave() // does nothing
+		require.EqualValues(t, 3, f.sent)
+		also()
+		require.EqualValues(t, 4, f.sent)
+		require.Equal(t, 31, f.counts)
+	})
+}
+
+func TestAProgramThatEndsSoonWritesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		leave := f.Join()
+		f.Add(sqlbatch.Sample{Sent: 3})
+		time.Sleep(time.Second)
+		leave()
+		require.Zero(t, f.samples)
+	})
+}
+
+func TestCountsOfAFailedSampleAreAddedLaterUnlessTheyMayBeStored(t *testing.T) {
+	for failure, want := range map[error]int64{errRefused: 3, errUnknown: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake()
+			defer f.Join()()
+			f.Add(sqlbatch.Sample{Sent: 3})
+			f.fail = failure
+			time.Sleep(2 * Every)
+			synctest.Wait()
+			require.Nil(t, f.fail)
+			require.EqualValues(t, want, f.sent, failure)
+		})
+	}
+}
+
+func TestAProgramThatOnlySendsAddsItsCountsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.fail = errRefused
+		f.Add(sqlbatch.Sample{Sent: 1})
+		f.Add(sqlbatch.Sample{Sent: 1})
+		time.Sleep(time.Hour)
+		require.Equal(t, 1, f.samples, "and does not repeat it")
+		f.Add(sqlbatch.Sample{Sent: 1})
+		time.Sleep(time.Hour)
+		require.Equal(t, 2, f.samples)
+		require.EqualValues(t, 3, f.sent)
+		require.Zero(t, f.counts, "it counts no messages")
+	})
+}
