@@ -122,10 +122,10 @@ func (c Config) withDefaults() (Config, error) {
 			v.errs = append(v.errs, err)
 		}
 	}
-	v.limit("Config.MaxCrashes", &c.MaxCrashes, defaultMaxCrashes, 1, mostCrashes)
-	v.duration("Config.VacuumEvery", &c.VacuumEvery, time.Second, 10*time.Millisecond, sqlbatch.MaxDelay)
-	v.duration("Config.StatementTimeout", &c.StatementTimeout, defaultStatementTimeout, time.Millisecond, time.Hour)
-	v.duration("Config.SessionMaxAge", &c.SessionMaxAge, 30*time.Minute, 100*time.Millisecond, sqlbatch.MaxDelay)
+	limit(&v, "Config.MaxCrashes", &c.MaxCrashes, defaultMaxCrashes, 1, mostCrashes)
+	limit(&v, "Config.VacuumEvery", &c.VacuumEvery, time.Second, 10*time.Millisecond, sqlbatch.MaxDelay)
+	limit(&v, "Config.StatementTimeout", &c.StatementTimeout, defaultStatementTimeout, time.Millisecond, time.Hour)
+	limit(&v, "Config.SessionMaxAge", &c.SessionMaxAge, 30*time.Minute, 100*time.Millisecond, sqlbatch.MaxDelay)
 	if c.Durability > DurabilityAsIs {
 		v.wrong("Config.Durability is %d: must be DurabilityRequired (%d, the default) or DurabilityAsIs (%d)", c.Durability, DurabilityRequired, DurabilityAsIs)
 	}
@@ -191,11 +191,11 @@ const defaultBatchBytes = 4 << 20
 
 func (c ProducerConfig) withDefaults(d sqlbatch.Dialect) (ProducerConfig, error) {
 	v := validator{}
-	v.limit("ProducerConfig.BatchRows", &c.BatchRows, DefaultBatchRows, 1, min(512, d.Traits().EnqueueRows))
-	v.limit("ProducerConfig.BatchBytes", &c.BatchBytes, defaultBatchBytes, 1, sqlbatch.MaxBody)
-	v.duration("ProducerConfig.Linger", &c.Linger, DefaultLinger, time.Microsecond, time.Minute)
-	v.limit("ProducerConfig.InFlight", &c.InFlight, 1, 1, 64)
-	v.limit("ProducerConfig.BufferBytes", &c.BufferBytes, DefaultBufferBytes, 1, 1<<40)
+	limit(&v, "ProducerConfig.BatchRows", &c.BatchRows, DefaultBatchRows, 1, min(512, d.Traits().EnqueueRows))
+	limit(&v, "ProducerConfig.BatchBytes", &c.BatchBytes, defaultBatchBytes, 1, sqlbatch.MaxBody)
+	limit(&v, "ProducerConfig.Linger", &c.Linger, DefaultLinger, time.Microsecond, time.Minute)
+	limit(&v, "ProducerConfig.InFlight", &c.InFlight, 1, 1, 64)
+	limit(&v, "ProducerConfig.BufferBytes", &c.BufferBytes, DefaultBufferBytes, 1, 1<<40)
 	return c, v.err()
 }
 
@@ -286,12 +286,12 @@ func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 	if !utf8.ValidString(c.Name) || strings.ContainsRune(c.Name, 0) {
 		v.wrong("ConsumerConfig.Name is %q: must be UTF-8 without NUL", c.Name)
 	}
-	v.limit("ConsumerConfig.Prefetch", &c.Prefetch, DefaultPrefetch, 1, 100_000)
-	v.limit("ConsumerConfig.PrefetchBytes", &c.PrefetchBytes, DefaultPrefetchBytes, 1, 1<<40)
-	v.duration("ConsumerConfig.LeaseFor", &c.LeaseFor, 30*time.Second, minLease, 24*time.Hour)
-	v.duration("ConsumerConfig.MaxExtend", &c.MaxExtend, time.Hour, minLease, sqlbatch.MaxDelay)
-	v.duration("ConsumerConfig.DrainFor", &c.DrainFor, DefaultDrainFor, time.Millisecond, sqlbatch.MaxDelay)
-	v.duration("ConsumerConfig.PollEvery", &c.PollEvery, time.Second, time.Millisecond, time.Hour)
+	limit(&v, "ConsumerConfig.Prefetch", &c.Prefetch, DefaultPrefetch, 1, 100_000)
+	limit(&v, "ConsumerConfig.PrefetchBytes", &c.PrefetchBytes, DefaultPrefetchBytes, 1, 1<<40)
+	limit(&v, "ConsumerConfig.LeaseFor", &c.LeaseFor, 30*time.Second, minLease, 24*time.Hour)
+	limit(&v, "ConsumerConfig.MaxExtend", &c.MaxExtend, time.Hour, minLease, sqlbatch.MaxDelay)
+	limit(&v, "ConsumerConfig.DrainFor", &c.DrainFor, DefaultDrainFor, time.Millisecond, sqlbatch.MaxDelay)
+	limit(&v, "ConsumerConfig.PollEvery", &c.PollEvery, time.Second, time.Millisecond, time.Hour)
 	if c.IdleGroup != nil && !c.StopWhenIdle {
 		v.wrong("ConsumerConfig.IdleGroup is set without StopWhenIdle: set both or neither")
 	}
@@ -324,16 +324,8 @@ func (v *validator) wrong(format string, args ...any) {
 
 func (v *validator) err() error { return errors.Join(v.errs...) }
 
-// limit sets a zero field to its default and checks its bounds.
-func (v *validator) limit(field string, value *int, standard, low, high int) {
-	if *value == 0 {
-		*value = standard
-	} else if *value < low || *value > high {
-		v.wrong("%s is %d: must be 0 (the default, %d) or from %d to %d", field, *value, standard, low, high)
-	}
-}
-
-func (v *validator) duration(field string, value *time.Duration, standard, low, high time.Duration) {
+// limit sets a zero field to its default, or checks its bounds.
+func limit[N int | time.Duration](v *validator, field string, value *N, standard, low, high N) {
 	if *value == 0 {
 		*value = standard
 	} else if *value < low || *value > high {

@@ -119,32 +119,29 @@ const (
 
 // check checks the range of each field.
 func (s Spec) check(v *validator) {
-	within := func(field string, value, low, high int) {
-		if value != 0 && (value < low || value > high) {
-			v.wrong("Spec.%s is %d: must be 0 (the stored value, or the default) or from %d to %d", field, value, low, high)
-		}
-	}
-	unless := func(field string, value, none time.Duration, name string) {
-		if value != 0 && value != none && (value < leastRetention || value > sqlbatch.MaxDelay) {
-			v.wrong("Spec.%s is %v: must be 0 (the stored value, or the default), from %v to %v, or %s", field, value, leastRetention, sqlbatch.MaxDelay, name)
-		}
-	}
 	if s.Kind > KindOrdered {
 		v.wrong("Spec.Kind is %d: must be 0 (the stored value, or KindPlain), KindPlain (%d) or KindOrdered (%d)", s.Kind, KindPlain, KindOrdered)
 	}
-	within("Slots", s.Slots, 1, sqlbatch.MaxSlots)
-	if s.MaxKeys != UnlimitedKeys {
-		within("MaxKeys", s.MaxKeys, 1, mostKeys)
-	}
+	within(v, "Slots", s.Slots, 1, sqlbatch.MaxSlots, "")
+	within(v, "MaxKeys", s.MaxKeys, 1, mostKeys, "UnlimitedKeys")
 	if s.DeadKey > DeadKeyHolds {
 		v.wrong("Spec.DeadKey is %d: must be 0 (the stored value, or DeadKeyOpens), DeadKeyOpens (%d) or DeadKeyHolds (%d)", s.DeadKey, DeadKeyOpens, DeadKeyHolds)
 	}
-	if s.MaxAttempts != UnlimitedAttempts {
-		within("MaxAttempts", s.MaxAttempts, 1, mostAttempts)
+	within(v, "MaxAttempts", s.MaxAttempts, 1, mostAttempts, "UnlimitedAttempts")
+	within(v, "MaxBody", s.MaxBody, 1, sqlbatch.MaxBody, "")
+	within(v, "Retain", s.Retain, leastRetention, sqlbatch.MaxDelay, "RetainNone")
+	within(v, "RetainDead", s.RetainDead, leastRetention, sqlbatch.MaxDelay, "RetainAll")
+}
+
+// within checks the bounds of a field that is not zero. none is the name of its value -1, or "" if it has none.
+func within[N int | time.Duration](v *validator, field string, value, low, high N, none string) {
+	if value == 0 || value >= low && value <= high || value == -1 && none != "" {
+		return
 	}
-	within("MaxBody", s.MaxBody, 1, sqlbatch.MaxBody)
-	unless("Retain", s.Retain, RetainNone, "RetainNone")
-	unless("RetainDead", s.RetainDead, RetainAll, "RetainAll")
+	if none != "" {
+		none = ", or " + none
+	}
+	v.wrong("Spec.%s is %v: must be 0 (the stored value, or the default) or from %v to %v%s", field, value, low, high, none)
 }
 
 // whole returns the Spec with durations rounded up to milliseconds, as they are stored.
@@ -159,11 +156,13 @@ func (s Spec) whole() Spec {
 
 // over returns the Spec with the values of stored for its zero fields.
 func (s Spec) over(stored Spec) Spec {
-	return Spec{
-		Kind: cmp.Or(s.Kind, stored.Kind), Slots: cmp.Or(s.Slots, stored.Slots), MaxKeys: cmp.Or(s.MaxKeys, stored.MaxKeys),
-		DeadKey: cmp.Or(s.DeadKey, stored.DeadKey), MaxAttempts: cmp.Or(s.MaxAttempts, stored.MaxAttempts), MaxBody: cmp.Or(s.MaxBody, stored.MaxBody),
-		Retain: cmp.Or(s.Retain, stored.Retain), RetainDead: cmp.Or(s.RetainDead, stored.RetainDead),
+	fields, from := reflect.ValueOf(&s).Elem(), reflect.ValueOf(stored)
+	for i := range fields.NumField() {
+		if fields.Field(i).IsZero() {
+			fields.Field(i).Set(from.Field(i))
+		}
 	}
+	return s
 }
 
 // complete returns the Spec with the defaults of its kind, or an error for fields that do not go together.
@@ -194,27 +193,19 @@ func (s Spec) complete() (Spec, error) {
 // differs returns ErrSpec if a field that is not zero differs from that of the stored Spec. If fixed is set only the fields are compared
 // that cannot be changed.
 func (s Spec) differs(stored Spec, fixed bool) error {
-	fields := []struct {
-		name       string
-		given, has any
-	}{
-		{"Kind", s.Kind, stored.Kind}, {"Slots", s.Slots, stored.Slots},
-		{"MaxKeys", s.MaxKeys, stored.MaxKeys}, {"DeadKey", s.DeadKey, stored.DeadKey}, {"MaxAttempts", s.MaxAttempts, stored.MaxAttempts},
-		{"MaxBody", s.MaxBody, stored.MaxBody}, {"Retain", s.Retain, stored.Retain}, {"RetainDead", s.RetainDead, stored.RetainDead},
-	}
-	const permanent = 2
-	if fixed {
-		fields = fields[:permanent]
-	}
-	for i, f := range fields {
-		if reflect.ValueOf(f.given).IsZero() || f.given == f.has {
+	given, has := reflect.ValueOf(s), reflect.ValueOf(stored)
+	for i := range given.NumField() {
+		name := given.Type().Field(i).Name
+		permanent := name == "Kind" || name == "Slots"
+		if given.Field(i).IsZero() || given.Field(i).Equal(has.Field(i)) || fixed && !permanent {
 			continue
 		}
 		remedy := "leave the field unset, or change the queue by chanq.Migrate, chanqadmin.Queue.Configure, or the command: chanq configure"
-		if i < permanent {
+		if permanent {
 			remedy = "it cannot be changed: leave the field unset, or migrate a queue of another name"
 		}
-		return fmt.Errorf("%w: Spec.%s is %s, and the database has %s; %s", ErrSpec, f.name, specText(f.name, f.given), specText(f.name, f.has), remedy)
+		return fmt.Errorf("%w: Spec.%s is %s, and the database has %s; %s", ErrSpec,
+			name, specText(name, given.Field(i).Interface()), specText(name, has.Field(i).Interface()), remedy)
 	}
 	return nil
 }
