@@ -189,8 +189,8 @@ func (q *Queue[T]) Cancel(ctx context.Context, ids ...ID) ([]ID, error) {
 // CancelTx is Cancel in the caller's transaction: the messages are deleted if and when the transaction commits. It waits for locked
 // rows until ctx ends. Settles of the messages wait until the transaction ends. After an error roll back.
 func (q *Queue[T]) CancelTx(ctx context.Context, tx Tx, ids ...ID) ([]ID, error) {
-	if err := checkTx(tx); err != nil {
-		return nil, fmt.Errorf("chanq: cancel: %w", err)
+	if err := checkTx("cancel", tx); err != nil {
+		return nil, err
 	}
 	core := q.core
 	core.inTx(ctx, tx) // so that InTx knows what an error of its commit means

@@ -103,6 +103,15 @@ type BatchError struct {
 	Errs []error
 }
 
+// batchError returns a BatchError, or nil if none of the messages has failed.
+func batchError(op string, errs []error) error {
+	e := &BatchError{Op: op, Errs: errs}
+	if len(e.Unwrap()) == 0 {
+		return nil
+	}
+	return e
+}
+
 func (e *BatchError) Error() string {
 	failed := e.Unwrap()
 	return fmt.Sprintf("chanq: %s: %d of %d messages failed; first: %s", e.Op, len(failed), len(e.Errs), firstOf(failed))

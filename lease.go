@@ -178,20 +178,31 @@ func (d *Delivery) Extend(ctx context.Context, span time.Duration) error {
 // handed over stays held, and its OpError is not Unknown. On SQLite a goroutine that holds a transaction must not call it: see Queue.
 // Within InTx on SQLite it returns another error and acks nothing: use AckTx.
 func Ack[T any](ctx context.Context, leases ...*Lease[T]) error {
+	all, err := leasesOf(leases)
+	if err != nil {
+		return err
+	}
+	for _, l := range all {
+		if err := homeOf(l).outsideTx(ctx, "use AckTx"); err != nil {
+			return homeOf(l).failed("ack", err)
+		}
+	}
+	return ack(ctx, all)
+}
+
+// leasesOf returns the leases without their bodies, or an error if a lease is nil or was made by hand.
+func leasesOf[T any](leases []*Lease[T]) ([]*lease.Lease, error) {
 	all := make([]*lease.Lease, len(leases))
 	for i, l := range leases {
 		switch {
 		case l == nil:
-			return fmt.Errorf("chanq: ack: lease %d is nil", i)
+			return nil, fmt.Errorf("chanq: ack: lease %d is nil", i)
 		case l.lease == nil:
-			return fmt.Errorf("chanq: ack: lease %d: %w", i, errMadeByHand)
+			return nil, fmt.Errorf("chanq: ack: lease %d: %w", i, errMadeByHand)
 		}
 		all[i] = l.lease
-		if err := homeOf(l.lease).outsideTx(ctx, "use AckTx"); err != nil {
-			return homeOf(l.lease).failed("ack", err)
-		}
 	}
-	return ack(ctx, all)
+	return all, nil
 }
 
 func ack(ctx context.Context, leases []*lease.Lease) error {
@@ -204,25 +215,17 @@ func ack(ctx context.Context, leases []*lease.Lease) error {
 			}
 		}
 	}
-	failed := false
 	for i, l := range leases {
 		unknown := false
 		if errs[i] == nil {
 			errs[i] = deliveryError(l, l.Wait(ctx))
 			unknown = errs[i] != nil && errs[i] == ctx.Err()
 		}
-		if errs[i] == nil {
-			continue
-		}
-		failed = true
-		if op := (*OpError)(nil); !errors.As(errs[i], &op) {
-			errs[i] = &OpError{Op: "ack", Queue: homeOf(l).cfg.Label, ID: l.Item.ID, Unknown: unknown, Err: errs[i]}
+		if op := (*OpError)(nil); errs[i] != nil && !errors.As(errs[i], &op) {
+			errs[i] = leaseError(l, "ack", unknown, errs[i])
 		}
 	}
-	if failed {
-		return &BatchError{Op: "ack", Errs: errs}
-	}
-	return nil
+	return batchError("ack", errs)
 }
 
 // doomed keeps what the Dead hook reports of a message whose settle may dead-letter it. It leaves the body to the reader.
@@ -254,7 +257,11 @@ func homeOf(l *lease.Lease) *queue { return holderOf(l).queue }
 // deliveryError is the error of an operation on a lease as callers get it.
 func deliveryError(l *lease.Lease, err error) error {
 	if failed := (*lease.FailedError)(nil); errors.As(err, &failed) {
-		return &OpError{Op: failed.Op, Queue: homeOf(l).cfg.Label, ID: l.Item.ID, Unknown: failed.Unknown, Err: failed.Err}
+		return leaseError(l, failed.Op, failed.Unknown, failed.Err)
 	}
 	return err
+}
+
+func leaseError(l *lease.Lease, op string, unknown bool, err error) error {
+	return &OpError{Op: op, Queue: homeOf(l).cfg.Label, ID: l.Item.ID, Unknown: unknown, Err: err}
 }

@@ -1,6 +1,7 @@
 package chanq
 
 import (
+	"cmp"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -85,29 +86,8 @@ func (m *Message[T]) row(q *queue) (row sqlbatch.Row, given bool, err error) {
 	if given = !m.ID.IsZero(); !given {
 		m.ID = q.newID()
 	}
-	row = sqlbatch.Row{ID: m.ID, Priority: int8(m.Priority), Delay: m.Delay, TTL: m.TTL, Key: m.DedupKey, Type: m.Type}
-	switch {
-	case m.Priority < PriorityLow || m.Priority > PriorityUrgent:
-		return row, given, fmt.Errorf("Message.Priority is %d: must be from PriorityLow (%d) to PriorityUrgent (%d)", m.Priority, PriorityLow, PriorityUrgent)
-	case m.Delay < 0 || m.Delay > sqlbatch.MaxDelay:
-		return row, given, fmt.Errorf("Message.Delay is %v: must be from 0 to %v", m.Delay, sqlbatch.MaxDelay)
-	case m.TTL < 0 || m.TTL > sqlbatch.MaxDelay:
-		return row, given, fmt.Errorf("Message.TTL is %v: must be from 0 (none) to %v", m.TTL, sqlbatch.MaxDelay)
-	case m.TTL > 0 && ceilMS(m.TTL) <= ceilMS(m.Delay):
-		return row, given, fmt.Errorf("Message.TTL is %v: must be longer than Message.Delay, which is %v", m.TTL, m.Delay)
-	case len(m.DedupKey) > sqlbatch.MaxKey:
-		return row, given, fmt.Errorf("%w: Message.DedupKey is %d bytes: must be at most %d", ErrTooLarge, len(m.DedupKey), sqlbatch.MaxKey)
-	case !utf8.ValidString(m.DedupKey) || strings.ContainsRune(m.DedupKey, 0):
-		return row, given, fmt.Errorf("Message.DedupKey is %q: must be UTF-8 without NUL", m.DedupKey)
-	case len(m.Type) > sqlbatch.MaxType:
-		return row, given, fmt.Errorf("%w: Message.Type is %d bytes: must be at most %d", ErrTooLarge, len(m.Type), sqlbatch.MaxType)
-	case strings.ContainsFunc(m.Type, unprintable):
-		return row, given, fmt.Errorf("Message.Type is %q: must be printable ASCII", m.Type)
-	}
-	if i := ShardOf(*m, q.cfg.Shard.Count); i != q.cfg.Shard.Index {
-		return row, given, q.wrongShard(i)
-	}
-	if err := m.line(q, &row); err != nil {
+	row = sqlbatch.Row{ID: m.ID, Priority: int8(m.Priority), Delay: m.Delay, TTL: m.TTL, Key: m.DedupKey, OrderKey: m.Key, Type: m.Type}
+	if err := q.check(&row); err != nil {
 		return row, given, err
 	}
 	if row.Headers, err = encodeHeaders(m.Headers); err != nil {
@@ -120,6 +100,52 @@ func (m *Message[T]) row(q *queue) (row sqlbatch.Row, given bool, err error) {
 		return row, given, fmt.Errorf("%w: Message.Body is %d bytes: must be at most Spec.MaxBody, which is %d", ErrTooLarge, len(row.Body), most)
 	}
 	return row, given, nil
+}
+
+// check checks a message without its headers and body, and sets its slot on an ordered queue.
+func (q *queue) check(row *sqlbatch.Row) error {
+	priority, ordered := Priority(row.Priority), q.table.Ordered
+	switch {
+	case priority < PriorityLow || priority > PriorityUrgent:
+		return fmt.Errorf("Message.Priority is %d: must be from PriorityLow (%d) to PriorityUrgent (%d)", priority, PriorityLow, PriorityUrgent)
+	case row.Delay < 0 || row.Delay > sqlbatch.MaxDelay:
+		return fmt.Errorf("Message.Delay is %v: must be from 0 to %v", row.Delay, sqlbatch.MaxDelay)
+	case row.TTL < 0 || row.TTL > sqlbatch.MaxDelay:
+		return fmt.Errorf("Message.TTL is %v: must be from 0 (none) to %v", row.TTL, sqlbatch.MaxDelay)
+	case row.TTL > 0 && ceilMS(row.TTL) <= ceilMS(row.Delay):
+		return fmt.Errorf("Message.TTL is %v: must be longer than Message.Delay, which is %v", row.TTL, row.Delay)
+	case len(row.Type) > sqlbatch.MaxType:
+		return fmt.Errorf("%w: Message.Type is %d bytes: must be at most %d", ErrTooLarge, len(row.Type), sqlbatch.MaxType)
+	case strings.ContainsFunc(row.Type, func(r rune) bool { return r < ' ' || r > '~' }):
+		return fmt.Errorf("Message.Type is %q: must be printable ASCII", row.Type)
+	case !ordered && row.OrderKey != "":
+		return fmt.Errorf("Message.Key is %q: must be empty, since queue %s is plain (Spec.Kind)", row.OrderKey, q.names.Queue)
+	case ordered && priority != 0:
+		return fmt.Errorf("Message.Priority is %v: must be unset, since queue %s is ordered and delivers the messages of a Key in the order of their sends", priority, q.names.Queue)
+	case ordered && row.Delay != 0:
+		return fmt.Errorf("Message.Delay is %v: must be 0, since queue %s is ordered and a message that is not due would delay all later ones of its Key", row.Delay, q.names.Queue)
+	}
+	if err := cmp.Or(checkKey("Message.DedupKey", row.Key, sqlbatch.MaxKey), checkKey("Message.Key", row.OrderKey, sqlbatch.MaxOrderKey)); err != nil {
+		return err
+	}
+	if i, mark := shardOf(row.OrderKey, row.Key, row.ID, q.cfg.Shard.Count), q.cfg.Shard.Index; i != mark {
+		return fmt.Errorf("by its Key, DedupKey or ID the message belongs to shard %d, and %s is shard %d: send it to the shard of ShardOf", i, q.cfg.Label, mark)
+	}
+	if ordered {
+		row.Slot = sqlbatch.SlotOf(row.OrderKey, row.ID, q.names.Slots)
+	}
+	return nil
+}
+
+// checkKey checks a key of a message.
+func checkKey(field, key string, most int) error {
+	switch {
+	case len(key) > most:
+		return fmt.Errorf("%w: %s is %d bytes: must be at most %d", ErrTooLarge, field, len(key), most)
+	case !utf8.ValidString(key) || strings.ContainsRune(key, 0):
+		return fmt.Errorf("%s is %q: must be UTF-8 without NUL", field, key)
+	}
+	return nil
 }
 
 // ceilMS returns a delay or a TTL in milliseconds, as it is stored.
@@ -150,29 +176,6 @@ func addDuplicates(receipts []Receipt, stored []send.Receipt) (duplicates int) {
 		}
 	}
 	return duplicates
-}
-
-// unprintable reports a character that is not printable ASCII.
-func unprintable(r rune) bool { return r < ' ' || r > '~' }
-
-// line checks and sets the key and the slot of a message of an ordered queue. For a plain queue it checks that there is no key.
-func (m *Message[T]) line(q *queue, row *sqlbatch.Row) error {
-	switch {
-	case !q.table.Ordered && m.Key != "":
-		return fmt.Errorf("Message.Key is %q: must be empty, since queue %s is plain (Spec.Kind)", m.Key, q.names.Queue)
-	case !q.table.Ordered:
-		return nil
-	case m.Priority != 0:
-		return fmt.Errorf("Message.Priority is %v: must be unset, since queue %s is ordered and delivers the messages of a Key in the order of their sends", m.Priority, q.names.Queue)
-	case m.Delay != 0:
-		return fmt.Errorf("Message.Delay is %v: must be 0, since queue %s is ordered and a message that is not due would delay all later ones of its Key", m.Delay, q.names.Queue)
-	case len(m.Key) > sqlbatch.MaxOrderKey:
-		return fmt.Errorf("%w: Message.Key is %d bytes: must be at most %d", ErrTooLarge, len(m.Key), sqlbatch.MaxOrderKey)
-	case !utf8.ValidString(m.Key) || strings.ContainsRune(m.Key, 0):
-		return fmt.Errorf("Message.Key is %q: must be UTF-8 without NUL", m.Key)
-	}
-	row.OrderKey, row.Slot = m.Key, sqlbatch.SlotOf(m.Key, m.ID, q.names.Slots)
-	return nil
 }
 
 // ID identifies a message. Producers generate one for each message: a UUIDv7. IDs of one process are in the order of their
@@ -248,18 +251,16 @@ func (id *ID) Scan(src any) error {
 // ID, modulo shards.
 //
 // The hash is not FNV as for slots: the keys of a shard would use only some of its slots.
-func ShardOf[T any](m Message[T], shards int) int {
-	key := m.Key
-	if key == "" {
-		key = m.DedupKey
-	}
-	switch {
+func ShardOf[T any](m Message[T], shards int) int { return shardOf(m.Key, m.DedupKey, m.ID, shards) }
+
+func shardOf(key, dedupKey string, id ID, shards int) int {
+	switch key = cmp.Or(key, dedupKey); {
 	case key != "":
 		return int(crc32.ChecksumIEEE([]byte(key)) % uint32(max(shards, 1)))
-	case m.ID.IsZero():
+	case id.IsZero():
 		return -1
 	}
-	return (int(m.ID[14])<<8 | int(m.ID[15])) % max(shards, 1)
+	return (int(id[14])<<8 | int(id[15])) % max(shards, 1)
 }
 
 // newID generates an ID. For a shard it belongs to that shard.
@@ -273,8 +274,4 @@ func (q *queue) newID() ID {
 		id[14], id[15] = byte(tail>>8), byte(tail)
 	}
 	return id
-}
-
-func (q *queue) wrongShard(i int) error {
-	return fmt.Errorf("by its Key, DedupKey or ID the message belongs to shard %d, and %s is shard %d: send it to the shard of ShardOf", i, q.cfg.Label, q.cfg.Shard.Index)
 }

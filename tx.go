@@ -1,6 +1,7 @@
 package chanq
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -32,14 +33,14 @@ type Tx interface {
 }
 
 // checkTx returns an error if tx is not an open transaction.
-func checkTx(tx Tx) error {
+func checkTx(op string, tx Tx) error {
 	if base.IsNil(tx) {
-		return errors.New("tx must not be nil")
+		return &OpError{Op: op, Err: errors.New("tx must not be nil")}
 	}
 	_, begins := reflect.TypeOf(tx).MethodByName("BeginTx")
 	_, commits := reflect.TypeOf(tx).MethodByName("Commit") // some begin savepoints
 	if begins && !commits {
-		return fmt.Errorf("tx is a %T, which commits each statement immediately: give a transaction that was begun on it, or use chanq.InTx", tx)
+		return &OpError{Op: op, Err: fmt.Errorf("tx is a %T, which commits each statement immediately: give a transaction that was begun on it, or use chanq.InTx", tx)}
 	}
 	return nil
 }
@@ -251,8 +252,8 @@ func (t *inTx) ended(committed, maybe bool) {
 // All messages are checked before the first is sent: an invalid one leaves the transaction unchanged. After another error roll back.
 // SendTx is safe for concurrent use with a transaction per goroutine.
 func (q *Queue[T]) SendTx(ctx context.Context, tx Tx, ms ...Message[T]) ([]Receipt, error) {
-	if err := checkTx(tx); err != nil {
-		return nil, fmt.Errorf("chanq: send: %w", err)
+	if err := checkTx("send", tx); err != nil {
+		return nil, err
 	}
 	core := q.core
 	rows, receipts, keyed, err := rowsOf(core, ms)
@@ -284,21 +285,14 @@ func (q *Queue[T]) SendTx(ctx context.Context, tx Tx, ms ...Message[T]) ([]Recei
 // delivered once the consumer has seen the commit. It checks when the handler returns, otherwise after 50 ms and then less and less
 // often, down to once a second.
 func (d *Delivery) AckTx(ctx context.Context, tx Tx) error {
-	if err := checkTx(tx); err != nil {
-		return fmt.Errorf("chanq: ack: %w", err)
+	if err := checkTx("ack", tx); err != nil {
+		return err
 	}
 	if d.lease == nil {
 		return errMadeByHand
 	}
-	return notAcked(d.lease, ackTx(ctx, tx, []*lease.Lease{d.lease})[0])
-}
-
-// notAcked is the error of a lease that AckTx could not ack.
-func notAcked(l *lease.Lease, err error) error {
-	if op := (*OpError)(nil); err == nil || errors.As(err, &op) {
-		return err // of the statement
-	}
-	return &OpError{Op: "ack", Queue: homeOf(l).cfg.Label, ID: l.Item.ID, Err: err}
+	errs, err := ackTx(ctx, tx, []*lease.Lease{d.lease})
+	return cmp.Or(err, errs[0])
 }
 
 // AckTx acks the messages of many leases in the caller's transaction, as Lease.AckTx does for one: all of them leave the queue if and
@@ -310,62 +304,54 @@ func notAcked(l *lease.Lease, err error) error {
 // messages. After that the held leases may be settled, or given to AckTx again, until they expire. If a lease is known not to be held
 // before the call, AckTx makes no database call, and the other leases are still extended.
 func AckTx[T any](ctx context.Context, tx Tx, leases ...*Lease[T]) error {
-	if err := checkTx(tx); err != nil {
-		return fmt.Errorf("chanq: ack: %w", err)
+	if err := checkTx("ack", tx); err != nil {
+		return err
 	}
-	all := make([]*lease.Lease, len(leases))
-	errs := make([]error, len(leases))
-	held := true
-	for i, l := range leases {
-		if l == nil {
-			return fmt.Errorf("chanq: ack: lease %d is nil", i)
-		}
-		if l.lease == nil {
-			return fmt.Errorf("chanq: ack: lease %d: %w", i, errMadeByHand)
-		}
-		all[i] = l.lease
-		if here, first := homeOf(all[i]), homeOf(all[0]); here.signals.Key != first.signals.Key {
+	all, err := leasesOf(leases)
+	if err != nil {
+		return err
+	}
+	errs, held := make([]error, len(all)), true
+	for i, l := range all {
+		if here, first := homeOf(l), homeOf(all[0]); here.signals.Key != first.signals.Key {
 			return fmt.Errorf("chanq: ack: leases of two queues, %s and %s: all must be of one queue, and of one shard", first.cfg.Label, here.cfg.Label)
 		}
-		errs[i] = all[i].State().NotHeld()
-		held = held && errs[i] == nil
+		if err := l.State().NotHeld(); err != nil {
+			errs[i], held = leaseError(l, "ack", false, err), false
+		}
 	}
 	if held {
-		errs = ackTx(ctx, tx, all)
+		errs, err = ackTx(ctx, tx, all)
 	}
-	for i, err := range errs {
-		var op *OpError
-		switch {
-		case errors.As(err, &op): // the error of the statement, which all leases share
-			return err
-		case err != nil:
-			errs[i] = notAcked(all[i], err)
-			held = false
-		}
-	}
-	if !held {
-		return &BatchError{Op: "ack", Errs: errs}
-	}
-	return nil
+	return cmp.Or(err, batchError("ack", errs))
 }
 
-// ackTx deletes the messages of leases of one queue in tx, and returns the
-// outcome of each.
-func ackTx(ctx context.Context, tx Tx, leases []*lease.Lease) []error {
-	errs := make([]error, len(leases))
-	var items []sqlbatch.Item
+// ackTx deletes the messages of leases of one queue in tx, and returns an error for each that was not held. err is that of the
+// transaction: the leases end in the database, or are settled after the rollback.
+func ackTx(ctx context.Context, tx Tx, leases []*lease.Lease) (errs []error, err error) {
+	errs = make([]error, len(leases))
+	var items, held []sqlbatch.Item
 	for i, l := range leases {
-		if errs[i] = l.EnterTx(); errs[i] == nil {
-			items = append(items, l.Item)
+		if err := l.EnterTx(); err != nil {
+			errs[i] = leaseError(l, "ack", false, err)
+			continue
 		}
+		items = append(items, l.Item)
 	}
 	if len(items) == 0 {
-		return errs
+		return errs, nil
 	}
-	t := homeOf(leases[0]).inTx(ctx, tx)
+	q := homeOf(leases[0])
+	t := q.inTx(ctx, tx)
 	slices.SortFunc(items, table.CompareItems)
 	items = slices.Compact(items)
-	held, err := homeOf(leases[0]).ackTx(ctx, tx, items)
+	for chunk := range slices.Chunk(items, q.table.Dialect.Traits().AckItems) {
+		if err = session.RunTx(ctx, tx, q.table.AckStatement(q.table.SQL.InTx(), chunk), session.CollectItems(&held)); err != nil {
+			held = nil
+			break
+		}
+	}
+	slices.SortFunc(held, table.CompareItems)
 	for i, l := range leases {
 		if errs[i] != nil {
 			continue
@@ -374,26 +360,12 @@ func ackTx(ctx context.Context, tx Tx, leases []*lease.Lease) []error {
 		if t != nil {
 			t.acks(l, found)
 		}
-		switch {
-		case err != nil:
-			errs[i] = err // the transaction is broken; the lease runs out or is settled after the rollback
-		case !found:
-			errs[i] = ErrLeaseLost
+		if err == nil && !found {
+			errs[i] = leaseError(l, "ack", false, ErrLeaseLost)
 			l.LoseInTx()
 		}
 	}
-	return errs
-}
-
-// ackTx deletes the messages of items in tx, and returns the items that were still held, in order.
-func (q *queue) ackTx(ctx context.Context, tx Tx, items []sqlbatch.Item) (held []sqlbatch.Item, err error) {
-	for chunk := range slices.Chunk(items, q.table.Dialect.Traits().AckItems) {
-		if err := session.RunTx(ctx, tx, q.table.AckStatement(q.table.SQL.InTx(), chunk), session.CollectItems(&held)); err != nil {
-			return nil, q.failTx("ack", err)
-		}
-	}
-	slices.SortFunc(held, table.CompareItems)
-	return held, nil
+	return errs, q.failTx("ack", err)
 }
 
 // failTx is fail for a statement in the caller's transaction. Its outcome is not Unknown: nothing is stored before the commit.
