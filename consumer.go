@@ -1,6 +1,7 @@
 package chanq
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"time"
@@ -97,11 +98,22 @@ func (c *Consumer[T]) Receive(ctx context.Context, maxBatch int, wait time.Durat
 	if err := checkBatch(maxBatch, wait); err != nil {
 		return nil, c.core.queue.failed("receive", err)
 	}
-	first, err := c.receive(ctx)
-	if err != nil {
-		return nil, err
+	var batch []*Lease[T]
+	for len(batch) == 0 {
+		if ctx.Err() != nil { // also if a lease is buffered
+			return nil, c.core.queue.failed("receive", context.Cause(ctx))
+		}
+		select {
+		case l, open := <-c.feed.C():
+			if !open {
+				return nil, cmp.Or(c.Err(), c.core.queue.failed("receive", ErrClosed))
+			}
+			if !skip(l) {
+				batch = append(make([]*Lease[T], 0, min(maxBatch, c.feed.Buffered()+1)), l)
+			}
+		case <-ctx.Done():
+		}
 	}
-	batch := append(make([]*Lease[T], 0, min(maxBatch, c.feed.Buffered()+1)), first)
 	var over <-chan time.Time
 	if wait > 0 {
 		timer := time.NewTimer(wait)
@@ -109,24 +121,9 @@ func (c *Consumer[T]) Receive(ctx context.Context, maxBatch int, wait time.Durat
 		over = timer.C
 	}
 	for len(batch) < maxBatch {
-		var l *Lease[T]
-		open := true
-		select { // buffered leases come before the end of the wait
-		case l, open = <-c.feed.C():
-		default:
-			if wait == 0 {
-				return batch, nil
-			}
-			select {
-			case l, open = <-c.feed.C():
-			case <-over:
-				return batch, nil
-			case <-ctx.Done():
-				return batch, nil
-			}
-		}
-		if !open {
-			return batch, nil
+		l := c.next(ctx, over)
+		if l == nil {
+			break
 		}
 		if !skip(l) {
 			batch = append(batch, l)
@@ -135,31 +132,24 @@ func (c *Consumer[T]) Receive(ctx context.Context, maxBatch int, wait time.Durat
 	return batch, nil
 }
 
-// receive waits for one lease.
-func (c *Consumer[T]) receive(ctx context.Context) (*Lease[T], error) {
-	for {
-		if ctx.Err() != nil { // also if a lease is buffered
-			return nil, c.core.queue.failed("receive", context.Cause(ctx))
-		}
-		select {
-		case l, open := <-c.feed.C():
-			if !open {
-				return nil, c.ending()
-			}
-			if !skip(l) {
-				return l, nil
-			}
-		case <-ctx.Done():
-		}
+// next returns a buffered lease, or the one that comes before the end of ctx and over. It is nil if there is none. Without over it does
+// not wait.
+func (c *Consumer[T]) next(ctx context.Context, over <-chan time.Time) *Lease[T] {
+	select {
+	case l := <-c.feed.C(): // nil if the channel is closed
+		return l
+	default:
 	}
-}
-
-// ending returns why no further lease will come.
-func (c *Consumer[T]) ending() error {
-	if err := c.Err(); err != nil {
-		return err
+	if over == nil {
+		return nil
 	}
-	return c.core.queue.failed("receive", ErrClosed)
+	select {
+	case l := <-c.feed.C():
+		return l
+	case <-over:
+	case <-ctx.Done():
+	}
+	return nil
 }
 
 // Stop ends claiming and releases the leases that no reader has taken, uncounted. It returns immediately. Delivered leases may still

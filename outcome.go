@@ -1,6 +1,7 @@
 package chanq
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -65,16 +66,18 @@ func Outcome(err error) HandlerOutcome {
 // RetryAfter wraps the error of a handler, or the cause of a Nack. The message is nacked and due again after d, by the database's
 // clock, instead of after ConsumerConfig.Backoff. The attempt counts. It also works inside another wrapper. A nil err keeps the
 // message's last error. A negative d counts as 0, and a d above 100 years as 100 years.
-func RetryAfter(d time.Duration, err error) error { return &retryAfter{d, err} }
+func RetryAfter(d time.Duration, err error) error { return &retryAfter{wrapper{err}, d} }
 
 type retryAfter struct {
+	wrapper
 	delay time.Duration
-	err   error
 }
 
-func (e *retryAfter) Error() string { return errorText(e.err) }
+// wrapper is the error of a handler in one that says what happens to the message.
+type wrapper struct{ err error }
 
-func (e *retryAfter) Unwrap() error { return e.err }
+func (w *wrapper) Error() string { return errorText(w.err) }
+func (w *wrapper) Unwrap() error { return w.err }
 
 // Snooze wraps the error of a handler, or the cause of a Nack. The message is released uncounted and due again after d, with the
 // bounds of RetryAfter, behind messages that are due earlier. Use it for temporary faults that the message did not cause: a service
@@ -83,34 +86,25 @@ func (e *retryAfter) Unwrap() error { return e.err }
 //
 // Unlike a nack a Snooze wakes no consumer, because a consumer that snoozes every message would never pause. An idle consumer finds
 // the message at its next poll, which may be ConsumerConfig.PollEvery (1 s) after it is due.
-func Snooze(d time.Duration, err error) error { return &snooze{d, err} }
+func Snooze(d time.Duration, err error) error { return &snooze{wrapper{err}, d} }
 
 type snooze struct {
+	wrapper
 	delay time.Duration
-	err   error
 }
-
-func (e *snooze) Error() string { return errorText(e.err) }
-
-func (e *snooze) Unwrap() error { return e.err }
 
 // DeadLetter wraps the error of a handler, or the cause of a Nack. The message is dead-lettered immediately, with the error's text.
 // err may be nil. chanqadmin.Queue.Redrive makes the message ready again.
-func DeadLetter(err error) error { return &deadLetter{err: err} }
+func DeadLetter(err error) error { return &deadLetter{wrapper: wrapper{err}} }
 
 type deadLetter struct {
-	err    error
+	wrapper
 	output bool // of a pipe
 }
 
 func (e *deadLetter) Error() string {
-	if e.err == nil {
-		return "dead-lettered by its handler, without an error"
-	}
-	return errorText(e.err)
+	return cmp.Or(errorText(e.err), "dead-lettered by its handler, without an error")
 }
-
-func (e *deadLetter) Unwrap() error { return e.err }
 
 // errorText survives an Error method that panics, as those of nil pointers do.
 func errorText(err error) (text string) {
