@@ -1,13 +1,11 @@
 package chanq
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"unicode/utf8"
 
-	"golang.org/x/text/encoding/unicode"
+	"github.com/chanq/chanq/internal/text"
 )
 
 // Codec turns message bodies into bytes and back. It must be safe for concurrent use. Bodies of type []byte, string and
@@ -35,7 +33,7 @@ var JSON Codec = jsonCodec{}
 type jsonCodec struct{}
 
 func (jsonCodec) Encode(body any) ([]byte, error)    { return json.Marshal(body) }
-func (jsonCodec) Decode(data []byte, body any) error { return unmarshal(data, body) }
+func (jsonCodec) Decode(data []byte, body any) error { return text.Unmarshal(data, body) }
 
 // meetsCodec reports that bodies of this type are encoded by the user's code.
 func meetsCodec[T any]() bool {
@@ -70,7 +68,7 @@ func decodeBody[T any](c Codec, data []byte, body *T) error {
 		*b = data
 		return nil
 	case *json.RawMessage:
-		*b = rawJSON(data)
+		*b = text.Raw(data)
 		return nil
 	case *string:
 		*b = string(data)
@@ -122,86 +120,8 @@ func decodeHeaders(data []byte) (map[string]string, error) {
 		return nil, nil
 	}
 	var h map[string]string
-	if err := unmarshal(data, &h); err != nil {
+	if err := text.Unmarshal(data, &h); err != nil {
 		return nil, fmt.Errorf("headers: %w", err)
 	}
 	return h, nil
-}
-
-// Other programs may store JSON in UTF-16, as CONVERT(varbinary(max), N'…') of SQL Server does, or with a
-// byte order mark before its UTF-8.
-
-var (
-	errOddUTF16  = errors.New("UTF-16 with an odd number of bytes: its end is missing")
-	errHalfUTF16 = errors.New("UTF-16 with half of a surrogate pair")
-	errNoUnicode = errors.New("bytes that are neither UTF-8 nor UTF-16")
-)
-
-// foreign reports that data is JSON in UTF-16 or after a byte order mark, or is not JSON. JSON begins with
-// an ASCII character, so one of its first two bytes is zero in UTF-16 and none in UTF-8 (RFC 4627,
-// section 3). No JSON begins with a byte of a mark.
-func foreign(data []byte) bool {
-	return len(data) >= 2 && (data[0] == 0 || data[1] == 0 || data[0] >= 0xEF)
-}
-
-// utf8JSON returns JSON in UTF-8: data itself if it is in UTF-8. UTF-32, which no database writes, is returned unchanged. Other bytes are an
-// error: encoding/json would replace them by U+FFFD.
-func utf8JSON(data []byte) ([]byte, error) {
-	text, err := decodeText(data)
-	if err == nil && !utf8.Valid(text) {
-		return data, errNoUnicode
-	}
-	return text, err
-}
-
-func decodeText(data []byte) ([]byte, error) {
-	if !foreign(data) {
-		return data, nil
-	}
-	order := unicode.LittleEndian
-	switch a, b := data[0], data[1]; {
-	case bytes.HasPrefix(data, []byte("\xEF\xBB\xBF")):
-		return data[3:], nil
-	case a == 0xFF && b == 0xFE:
-		data = data[2:]
-	case a == 0xFE && b == 0xFF:
-		data, order = data[2:], unicode.BigEndian
-	case a == 0 && b != 0:
-		order = unicode.BigEndian
-	case a == 0 || b != 0:
-		return data, nil
-	}
-	if len(data)%2 != 0 {
-		return nil, errOddUTF16
-	}
-	utf16 := unicode.UTF16(order, unicode.IgnoreBOM)
-	text, err := utf16.NewDecoder().Bytes(data)
-	if err != nil {
-		return nil, err
-	}
-	// The decoder replaces half of a pair by U+FFFD.
-	if same, err := utf16.NewEncoder().Bytes(text); err != nil || !bytes.Equal(same, data) {
-		return nil, errHalfUTF16
-	}
-	return text, nil
-}
-
-// unmarshal is json.Unmarshal for each of the encodings.
-func unmarshal(data []byte, into any) error {
-	data, err := utf8JSON(data)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(data, into)
-}
-
-// rawJSON returns data unchanged, unless it is JSON in UTF-16 or with a byte order mark, which readers of a json.RawMessage do not expect.
-func rawJSON(data []byte) json.RawMessage {
-	if !foreign(data) {
-		return data
-	}
-	if text, err := utf8JSON(data); err == nil && json.Valid(text) {
-		return text
-	}
-	return data
 }

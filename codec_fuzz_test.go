@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/internal/text"
 )
 
 // FuzzHeaders: what is accepted comes back as it was, and what a table holds is
@@ -37,8 +39,8 @@ func FuzzHeaders(f *testing.F) {
 
 		read, err := decodeHeaders(stored)
 		var want map[string]string
-		text, wrong := utf8JSON(stored)
-		if len(stored) > 0 && (wrong != nil || json.Unmarshal(text, &want) != nil) {
+		decoded, wrong := text.UTF8(stored)
+		if len(stored) > 0 && (wrong != nil || json.Unmarshal(decoded, &want) != nil) {
 			require.ErrorContains(t, err, "headers")
 			require.Nil(t, read)
 			return

@@ -280,12 +280,11 @@ func (c *consumer) dispose(d *Delivery, took time.Duration, err error) {
 		c.handled(d, HandlerOutcome{Kind: OutcomeAck}, took, nil)
 		return
 	}
-	_ = c.settle(d, took, err) // ErrLeaseLost, ErrSettled or ErrClosed, as Wait and the hooks have it
+	_ = c.settle(d, Outcome(err), took, err) // ErrLeaseLost, ErrSettled or ErrClosed, as Wait and the hooks have it
 }
 
-// settle settles a lease as an error says, and calls the Handled hook.
-func (c *consumer) settle(d *Delivery, took time.Duration, err error) error {
-	o := Outcome(err)
+// settle settles a lease, and calls the Handled hook, except for a Nack without a cause. err is what a handler returned, or the cause.
+func (c *consumer) settle(d *Delivery, o HandlerOutcome, took time.Duration, err error) error {
 	op, cause := lease.Nack, Cause(0)
 	switch {
 	case o.Kind == OutcomeAck:
@@ -309,7 +308,9 @@ func (c *consumer) settle(d *Delivery, took time.Duration, err error) error {
 	if refused != nil && op != lease.Release { // the end of the consumer may have released it before
 		o = HandlerOutcome{Kind: OutcomeNone}
 	}
-	c.handled(d, o, took, err)
+	if err != nil || op == lease.Ack {
+		c.handled(d, o, took, err)
+	}
 	return refused
 }
 

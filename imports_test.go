@@ -19,6 +19,7 @@ var mayImport = map[string]struct {
 	"internal/base":    {"the local time, calls of the user's functions, events, what is reported", nil},
 	"internal/order":   {"keys in order, without I/O, clock or goroutine", []string{"sqlbatch"}},
 	"internal/session": {"pinned connections of a *sql.DB", []string{"sqlbatch"}},
+	"internal/text":    {"JSON in the encodings of other programs", nil},
 	"internal/status":  {"whether a Notifier works", nil},
 	"internal/batch":   {"group commit, repetition until the outcome is known, isolation of items that fail", []string{"sqlbatch"}},
 	// It fills answers of package order, so that no row is copied.

@@ -99,17 +99,14 @@ func (d *Delivery) Nack(cause error) error {
 	if d.lease == nil {
 		return errMadeByHand
 	}
-	c := holderOf(d.lease)
-	switch err := d.lease.State().NotHeld(); {
-	case err != nil:
+	if err := d.lease.State().NotHeld(); err != nil {
 		return err
-	case cause != nil:
-		return c.settle(d, 0, cause)
-	case c.engine.Interrupted():
-		return d.Release()
 	}
-	d.doomed()
-	return d.settle(lease.Settlement{Op: lease.Nack, Delay: c.backoff(d, nil)})
+	o := Outcome(cause)
+	if cause == nil {
+		o.Kind = OutcomeRetry
+	}
+	return holderOf(d.lease).settle(d, o, 0, cause)
 }
 
 // Release releases the message as if it had not been claimed: it is due at its former time, and the attempt does not count. Consumers

@@ -1,4 +1,4 @@
-package chanq
+package text
 
 import (
 	"encoding/binary"
@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// encodings of a text: what a program may store in the place of UTF-8.
+// encodings returns a text in each encoding that a program may store.
 func encodings(text string) map[string][]byte {
 	in := func(order binary.AppendByteOrder, mark bool) (data []byte) {
 		if mark {
@@ -36,14 +36,14 @@ func TestJSONIsReadInEveryEncodingThatADatabaseMakes(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(text), &want))
 		for name, data := range encodings(text) {
 			var got any
-			require.NoError(t, JSON.Decode(data, &got), "%s in %s", text, name)
+			require.NoError(t, Unmarshal(data, &got), "%s in %s", text, name)
 			require.Equal(t, want, got, "%s in %s", text, name)
-			require.JSONEq(t, text, string(rawJSON(data)), "%s in %s", text, name)
+			require.JSONEq(t, text, string(Raw(data)), "%s in %s", text, name)
 		}
 	}
 	for name, data := range encodings(`{"a":"b"}`) {
-		headers, err := decodeHeaders(data)
-		require.NoError(t, err, name)
+		var headers map[string]string
+		require.NoError(t, Unmarshal(data, &headers), name)
 		require.Equal(t, map[string]string{"a": "b"}, headers, name)
 	}
 }
@@ -51,14 +51,14 @@ func TestJSONIsReadInEveryEncodingThatADatabaseMakes(t *testing.T) {
 func TestWhatIsNoJSONInAnyEncodingIsRefusedAndStaysAsItIs(t *testing.T) {
 	for _, data := range []string{"", "\x00", "\x00\x00", "\xFF\xFE", "\xFE\xFF", "\xEF\xBB\xBF", "\xEF", "{\x00}", "{\x00}\x00\x00", "\x00\x00\x00{\x00\x00\x00}", "\xFF\xFE{\x00}", "no\x00"} {
 		var got any
-		require.Error(t, JSON.Decode([]byte(data), &got), "%q", data)
-		require.Equal(t, data, string(rawJSON([]byte(data))), "%q", data)
+		require.Error(t, Unmarshal([]byte(data), &got), "%q", data)
+		require.Equal(t, data, string(Raw([]byte(data))), "%q", data)
 	}
 	var got any
-	require.ErrorIs(t, JSON.Decode([]byte("{\x00}"), &got), errOddUTF16)
+	require.ErrorIs(t, Unmarshal([]byte("{\x00}"), &got), errOddUTF16)
 }
 
-// encoding/json alone would read U+FFFD for each of these, and whoever reads that knows nothing of it.
+// encoding/json alone would read U+FFFD for each of these, and a reader could not see that.
 func TestWhatIsNotUnicodeIsRefusedAndNotAltered(t *testing.T) {
 	for data, want := range map[string]error{
 		"\"\x00\x3D\xD8\"\x00":         errHalfUTF16,
@@ -71,21 +71,19 @@ func TestWhatIsNotUnicodeIsRefusedAndNotAltered(t *testing.T) {
 		"\xEF\xBB\xBF\"\xC3\"":         errNoUnicode,
 	} {
 		got := "as it was"
-		require.ErrorIs(t, JSON.Decode([]byte(data), &got), want, "%q", data)
+		require.ErrorIs(t, Unmarshal([]byte(data), &got), want, "%q", data)
 		require.Equal(t, "as it was", got)
-		_, err := decodeHeaders([]byte(data))
-		require.ErrorIs(t, err, want, "%q", data)
-		require.Equal(t, data, string(rawJSON([]byte(data))), "%q", data)
+		require.Equal(t, data, string(Raw([]byte(data))), "%q", data)
 	}
 	var got string
-	require.NoError(t, JSON.Decode([]byte("\"\x00\x3D\xD8\x00\xDE\"\x00"), &got))
+	require.NoError(t, Unmarshal([]byte("\"\x00\x3D\xD8\x00\xDE\"\x00"), &got))
 	require.Equal(t, "😀", got)
 }
 
 func TestReadingUTF8CopiesNothing(t *testing.T) {
 	data := []byte(`{"a": 1}`)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		if text, _ := utf8JSON(data); &text[0] != &data[0] {
+		if text, _ := UTF8(data); &text[0] != &data[0] {
 			t.Fatal("another text")
 		}
 	}))
