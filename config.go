@@ -3,7 +3,6 @@ package chanq
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 	"unicode"
@@ -268,18 +267,10 @@ type ConsumerConfig struct {
 	IdleGroup *IdleGroup
 }
 
-const (
-	minLease     = 100 * time.Millisecond
-	settleLinger = 5 * time.Millisecond // of a settle that no call waits for, for others to join its statement
-	settleFactor = 2                    // settles that may wait, in units of Prefetch
-	minBacklog   = 4096
-)
+const minLease = 100 * time.Millisecond
 
 func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 	v := validator{}
-	if c.Name == "" {
-		c.Name = fmt.Sprintf("%s/%d", hostName(), os.Getpid())
-	}
 	if len(c.Name) > sqlbatch.MaxMemberText {
 		v.wrong("ConsumerConfig.Name is %d bytes: must be at most %d", len(c.Name), sqlbatch.MaxMemberText)
 	}
@@ -304,15 +295,6 @@ func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 		}
 	}
 	return c, v.err()
-}
-
-// linger is how long a settle waits for others: a small part of a lease.
-func (c ConsumerConfig) linger() time.Duration { return min(settleLinger, c.LeaseFor/10) }
-
-// tryTimeout is the deadline of one try of a settle. A statement that hangs is then repeated within the lease, unless the lease is so
-// short that a healthy database may need as long.
-func (c ConsumerConfig) tryTimeout(statement time.Duration) time.Duration {
-	return min(statement, max(c.LeaseFor/3, time.Second))
 }
 
 // validator collects all errors of a config.

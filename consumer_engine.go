@@ -3,8 +3,6 @@ package chanq
 import (
 	"context"
 	"fmt"
-	"os"
-	"strings"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
@@ -42,8 +40,7 @@ func newConsumer(q *queue, cfg ConsumerConfig, values context.Context) (*consume
 		},
 		DB: q.db, Table: q.table, Signals: &q.signals,
 		VacuumEvery: q.cfg.VacuumEvery, SessionMaxAge: q.cfg.SessionMaxAge,
-		Member: newMember(cfg.Name, cfg.LeaseFor), NewID: func() [16]byte { return NewID() },
-		TryTimeout: cfg.tryTimeout(q.cfg.StatementTimeout), Linger: cfg.linger(), Backlog: max(settleFactor*cfg.Prefetch, minBacklog),
+		Member: consume.NewMember(NewID(), cfg.Name, cfg.LeaseFor), NewID: func() [16]byte { return NewID() },
 		Delay: func(l *lease.Lease, row *table.Claimed, err error) time.Duration {
 			return c.backoff(c.about(l, row), q.failed("read", err))
 		},
@@ -127,24 +124,6 @@ func NewIdleGroup(consumers int) *IdleGroup {
 	g.group.Init(consumers)
 	return g
 }
-
-// newMember returns the row of a consumer of this process that is valid for d.
-func newMember(name string, d time.Duration) sqlbatch.Member {
-	return sqlbatch.Member{ID: NewID(), Name: name, Host: hostName(), Process: os.Getpid(), For: d}
-}
-
-// hostName returns "" if the system returns no name.
-func hostName() string {
-	host, _ := os.Hostname()
-	host = strings.ToValidUTF8(strings.ReplaceAll(host, "\x00", ""), "")
-	for len(host) > maxHost {
-		host = strings.ToValidUTF8(host[:maxHost], "")
-	}
-	return host
-}
-
-// maxHost leaves room for a slash and the process in a name.
-const maxHost = sqlbatch.MaxMemberText - 21
 
 // How claimed rows become leases with bodies.
 //

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/internal/claim"
+	"github.com/chanq/chanq/internal/consume"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -23,7 +24,7 @@ func TestTheDocumentedLimitsAreThoseOfTheCode(t *testing.T) {
 		"| `Type` |":                    sqlbatch.MaxType,
 		"| attempts (":                  mostAttempts,
 		"| consumer (":                  sqlbatch.MaxMemberText,
-		"| settles that wait |":         minBacklog,
+		"| settles that wait |":         consume.LeastBacklog,
 		"| databases of one queue":      sqlbatch.MaxShards,
 		"| slots of an ordered queue |": sqlbatch.MaxSlots,
 		"| `BatchRows`, `BatchBytes`":   DefaultBatchRows,

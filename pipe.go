@@ -13,6 +13,7 @@ import (
 	"github.com/chanq/chanq/internal/notify"
 	"github.com/chanq/chanq/internal/pipe"
 	"github.com/chanq/chanq/internal/send"
+	"github.com/chanq/chanq/internal/settle"
 )
 
 // Pipe moves messages from one queue to another. It calls fn for each lease of from, in up to workers goroutines. Then, in one short
@@ -149,7 +150,7 @@ func newPipe(from *consumer, to *queue) (*pipe.Pipe, error) {
 	}
 	return pipe.New(pipe.Config{
 		Store: store, From: from.engine, Inputs: traits.AckItems, BatchRows: min(DefaultBatchRows, traits.EnqueueRows), BatchBytes: defaultBatchBytes,
-		Linger: from.cfg.linger(), Timeout: from.cfg.tryTimeout(q.cfg.StatementTimeout), Longest: q.cfg.StatementTimeout,
+		Linger: settle.Linger(from.cfg.LeaseFor), Timeout: settle.TryTimeout(from.cfg.LeaseFor, q.cfg.StatementTimeout), Longest: q.cfg.StatementTimeout,
 		Classify: q.classify, Health: from.health, Isolated: q.isolated("pipe"),
 		Reason: base.ReasonOutput, Slots: to.signals.Debouncer.Names(),
 		Failed: func(item *pipe.Item, err error) time.Duration {

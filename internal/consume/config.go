@@ -25,16 +25,14 @@ type Config struct {
 	VacuumEvery, SessionMaxAge time.Duration
 
 	// Of the consumer.
-	Member             sqlbatch.Member
-	NewID              func() [16]byte
-	TryTimeout, Linger time.Duration
-	Backlog            int             // settles that wait, at most
-	Group              *Group          // nil: the consumer does not stop when it is idle
-	Values             context.Context // of the contexts of leases
-	Of                 any             // of the leases: see lease.Home
-	Health             *base.Availability
-	Isolated           *base.Isolated
-	Task               func(name, op string) *base.Task
+	Member   sqlbatch.Member
+	NewID    func() [16]byte
+	Group    *Group          // nil: the consumer does not stop when it is idle
+	Values   context.Context // of the contexts of leases
+	Of       any             // of the leases: see lease.Home
+	Health   *base.Availability
+	Isolated *base.Isolated
+	Task     func(name, op string) *base.Task
 	// Delay and Doomed are those of claim.Holder.
 	Delay  func(l *lease.Lease, row *table.Claimed, err error) time.Duration
 	Doomed func(l *lease.Lease, row *table.Claimed)
@@ -42,6 +40,13 @@ type Config struct {
 	Failure  func(op string, err error) error
 	Observer Observer
 }
+
+// LeastBacklog is how many settles may wait at least; with a large Prefetch it is twice as many as that.
+const LeastBacklog = 4096
+
+func (c *Config) backlog() int { return max(2*c.Prefetch, LeastBacklog) }
+
+func (c *Config) tryTimeout() time.Duration { return settle.TryTimeout(c.LeaseFor, c.StatementTimeout) }
 
 // Observer has the functions that a consumer calls about what it has done.
 type Observer struct {

@@ -36,7 +36,7 @@ func (o *owner) makeSettles(c *Consumer) {
 	traits := cfg.Table.Dialect.Traits()
 	o.settler = settle.New(settle.Config{
 		Table: table.Table{Queue: cfg.Table, Part: c.parts.settle}, Traits: traits, Classify: cfg.Table.Classify,
-		Health: cfg.Health, IsLast: cfg.Table.IsLast, Timeout: cfg.TryTimeout, LookTimeout: min(cfg.TryTimeout, cfg.spareTime()), Linger: cfg.Linger, Room: cfg.Backlog,
+		Health: cfg.Health, IsLast: cfg.Table.IsLast, Timeout: cfg.tryTimeout(), LookTimeout: min(cfg.tryTimeout(), cfg.spareTime()), Linger: settle.Linger(cfg.LeaseFor), Room: cfg.backlog(),
 		Awaited: func(l *lease.Lease) bool { return o.order != nil && o.order.Awaited(l) }, Isolated: cfg.Isolated.Set,
 		Known: cfg.Observer.Known, Stored: o.stored, Broken: c.Broken,
 	}, c.ending.abandoned)
@@ -138,7 +138,7 @@ func (o *owner) Extend(ctx context.Context, l *lease.Lease, d time.Duration) (he
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.cfg.StatementTimeout)
 	defer cancel()
-	return o.extender.Extend(ctx, l, d, o.cfg.TryTimeout)
+	return o.extender.Extend(ctx, l, d, o.cfg.tryTimeout())
 }
 
 // Expire does what the extender does when it looks, which it need not have done yet, or never will: after a Shutdown that gave up.

@@ -91,6 +91,15 @@ const (
 	awaitedLinger = 5 * time.Millisecond
 )
 
+// Linger is how long a settle that no call waits for waits for others to join its statement: a small part of a lease.
+func Linger(leaseFor time.Duration) time.Duration { return min(5*time.Millisecond, leaseFor/10) }
+
+// TryTimeout is the deadline of one try of a settle. A statement that hangs is then repeated within the lease, unless the lease is so
+// short that a healthy database may need as long.
+func TryTimeout(leaseFor, statement time.Duration) time.Duration {
+	return min(statement, max(leaseFor/3, time.Second))
+}
+
 // New returns a Settler that stores nothing before Run. abandoned ends when its owner gives up what is not settled.
 func New(cfg Config, abandoned context.Context) *Settler {
 	s := &Settler{cfg: cfg, abandoned: abandoned}

@@ -1,0 +1,32 @@
+package consume
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// NewMember returns the row of a consumer of this process. Without a name it has that of its host and process.
+func NewMember(id [16]byte, name string, leaseFor time.Duration) sqlbatch.Member {
+	m := sqlbatch.Member{ID: id, Name: name, Host: hostName(), Process: os.Getpid(), For: leaseFor}
+	if name == "" {
+		m.Name = fmt.Sprintf("%s/%d", m.Host, m.Process)
+	}
+	return m
+}
+
+// maxHost leaves room for a slash and the process in a name.
+const maxHost = sqlbatch.MaxMemberText - 21
+
+// hostName returns "" if the system returns no name.
+func hostName() string {
+	host, _ := os.Hostname()
+	host = strings.ToValidUTF8(strings.ReplaceAll(host, "\x00", ""), "")
+	for len(host) > maxHost {
+		host = strings.ToValidUTF8(host[:maxHost], "")
+	}
+	return host
+}
