@@ -123,13 +123,9 @@ func (q *Queue[T]) Send(ctx context.Context, ms ...Message[T]) ([]Receipt, error
 	began := time.Now()
 	part := session.OpenOnce(core.db, core.table.Dialect)
 	defer part.Close()
-	stored, unknown, err := send.Direct{
-		Inserts: core.inserts(core.on(part).Insert()),
-		InTx: func(ctx context.Context, f func(send.Inserts) error) error {
-			return part.InTx(ctx, func(tx *sql.Tx) error { return f(core.inserts(core.table.InTx(tx))) })
-		},
-		Rows: core.mostRows(), Bytes: defaultBatchBytes, Timeout: core.cfg.StatementTimeout,
-	}.Send(ctx, rows, keyed)
+	direct := send.DirectOn(core.on(part))
+	direct.Rows, direct.Bytes, direct.Timeout = core.mostRows(), defaultBatchBytes, core.cfg.StatementTimeout
+	stored, unknown, err := direct.Send(ctx, rows, keyed)
 	if err == nil || unknown {
 		core.signals.Signal(len(rows), core.slotsOf(rows), false)
 	}

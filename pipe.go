@@ -2,7 +2,6 @@ package chanq
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"sync"
@@ -12,7 +11,6 @@ import (
 	"github.com/chanq/chanq/internal/consume"
 	"github.com/chanq/chanq/internal/notify"
 	"github.com/chanq/chanq/internal/pipe"
-	"github.com/chanq/chanq/internal/send"
 	"github.com/chanq/chanq/internal/settle"
 )
 
@@ -144,7 +142,7 @@ func appendOutputs[T any](item *pipe.Item, to *queue, out []Message[T]) error {
 // newPipe makes a pipe, and starts nothing.
 func newPipe(from *consumer, to *queue) (*pipe.Pipe, error) {
 	q, traits := from.queue, from.queue.table.Dialect.Traits()
-	store, err := pipe.Open(q.db, q.cfg.SessionMaxAge, q.table, func(tx *sql.Tx) send.Inserts { return to.inserts(to.table.InTx(tx)) })
+	store, err := pipe.Open(q.db, q.cfg.SessionMaxAge, q.table, to.table)
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/chanq/chanq/internal/notify"
 	"github.com/chanq/chanq/internal/send"
 	"github.com/chanq/chanq/internal/session"
-	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -80,7 +79,7 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	p.open, p.shut = context.WithCancel(context.Background())
 	p.abandoned, p.abandon = context.WithCancelCause(context.Background())
 	p.sender = send.New(send.Config{
-		Table: sendTable{core.on(p.sessions), core.on(p.sessions).Insert()}, Classify: core.classify, Health: p.health, FindIDs: core.table.Dialect.Traits().FindIDs,
+		Table: send.TableOf(core.on(p.sessions)), Classify: core.classify, Health: p.health, FindIDs: core.table.Dialect.Traits().FindIDs,
 		BatchRows: cfg.BatchRows, BatchBytes: cfg.BatchBytes, BufferBytes: cfg.BufferBytes, InFlight: cfg.InFlight, Workers: workers, Ahead: ahead,
 		Linger: cfg.Linger, StatementTimeout: core.cfg.StatementTimeout, Open: p.open, Abandoned: p.abandoned,
 		Isolated: p.isolated.Set, Names: core.signals.Debouncer.Names, Notify: core.signals.Signal, Explain: core.explainSend,
@@ -94,23 +93,6 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	p.workers.Go(p.sender.Run)
 	p.workers.Go(p.intake)
 	return p, nil
-}
-
-// sendTable is a queue's table as package send uses it.
-type sendTable struct {
-	table.Table
-	send.Insert
-}
-
-func (t sendTable) InOwnTx(ctx context.Context, f func(send.Tx) error) error {
-	return t.Table.InOwnTx(ctx, func(b table.Begun) error { return f(b) })
-}
-
-func (t sendTable) Spare() bool { return t.Part.Spare() }
-
-// inserts stores rows in the caller's transaction.
-func (q *queue) inserts(insert send.Insert) send.Inserts {
-	return send.Inserts{Insert: insert, Classify: q.classify, FindIDs: q.table.Dialect.Traits().FindIDs}
 }
 
 // mostRows is how many rows a statement of Queue.Send and SendTx has at most.

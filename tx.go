@@ -260,7 +260,7 @@ func (q *Queue[T]) SendTx(ctx context.Context, tx Tx, ms ...Message[T]) ([]Recei
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
-	began, inserts := time.Now(), core.inserts(core.table.InTx(tx))
+	began, inserts := time.Now(), send.InsertsOf(core.table.InTx(tx))
 	stored := make([]send.Receipt, len(rows))
 	if err := inserts.StoreAll(ctx, rows, stored, keyed, core.mostRows(), defaultBatchBytes); err != nil {
 		return nil, core.failTx("send", err)

@@ -13,13 +13,12 @@ import (
 
 // Tables is the Store of a Pipe: two queues on one *sql.DB.
 type Tables struct {
-	part *session.Part
-	from *table.Queue
-	to   func(*sql.Tx) send.Inserts
+	part     *session.Part
+	from, to *table.Queue
 }
 
 // Open takes sessions. It connects nothing. Its error says that the *sql.DB allows too few connections.
-func Open(db *sql.DB, maxAge time.Duration, from *table.Queue, to func(*sql.Tx) send.Inserts) (*Tables, error) {
+func Open(db *sql.DB, maxAge time.Duration, from, to *table.Queue) (*Tables, error) {
 	parts, err := session.Open(db, from.Dialect, maxAge, session.Need{Kind: session.Pipe, Sessions: 1, Spare: 1})
 	if err != nil {
 		return nil, err
@@ -38,7 +37,7 @@ func (t *Tables) Replace(ctx context.Context, inputs []sqlbatch.Item, skipLocked
 		if err := session.RunTx(ctx, tx, t.from.AckStatement(acks, inputs), session.CollectItems(&held)); err != nil {
 			return err
 		}
-		inserts := t.to(tx)
+		inserts := send.InsertsOf(t.to.InTx(tx))
 		return outputs(held, func(rows []sqlbatch.Row, keyed bool) error {
 			return inserts.Store(ctx, rows, make([]send.Receipt, len(rows)), keyed)
 		})
