@@ -64,8 +64,8 @@ import (
 // of its own.
 //
 // SQLite has one writer. A goroutine that holds a transaction there may call SendTx, AckTx and CancelTx. Any other call of chanq that
-// goes to the database (Send, Flush, Wait, Stats …) would wait for the transaction, and the transaction for the call, until the
-// call's context ends. With the context that InTx gives, Send, SendBatch, Cancel, Extend, Flush, Wait and the
+// goes to the database (Send, Flush, Wait, chanqadmin.Queue.Stats …) would wait for the transaction, and the transaction for the
+// call, until the call's context ends. With the context that InTx gives, Send, SendBatch, Cancel, Extend, Flush, Wait and the
 // function Ack return an error immediately instead.
 type Queue[T any] struct{ core *queue }
 
@@ -152,8 +152,8 @@ func (q *Queue[T]) Wake() {
 }
 
 // Empty reports whether the queue has no ready, scheduled or leased message, whether it is paused or not. Dead and done messages do
-// not count. Use Empty, and not a sum of Stats, to decide that a queue is drained: on SQL Server Stats leaves out rows that are
-// locked at that moment.
+// not count. Use Empty, and not the counts of chanqadmin.Queue.Stats, to decide that a queue is drained: on SQL Server Stats leaves
+// out rows that are locked at that moment.
 //
 // The answer is valid for one moment during the call. Empty never returns true while a committed message is in the queue. A message
 // counts until the commit of its ack or of its move to the dead-letter table: while another process holds it, while an AckTx is open,

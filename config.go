@@ -175,18 +175,20 @@ type ProducerConfig struct {
 	BufferBytes int
 }
 
-// Defaults of Config, ProducerConfig and ConsumerConfig, for programs that derive limits of their own from them.
+// Defaults of ProducerConfig and ConsumerConfig, for programs that derive limits of their own from them.
 const (
-	defaultStatementTimeout = 30 * time.Second
-	DefaultBatchRows        = 500
-	DefaultLinger           = 5 * time.Millisecond
-	DefaultBufferBytes      = 16 << 20
-	DefaultPrefetch         = 1000
-	DefaultPrefetchBytes    = 64 << 20
-	DefaultDrainFor         = 20 * time.Second
+	DefaultBatchRows     = 500
+	DefaultLinger        = 5 * time.Millisecond
+	DefaultBufferBytes   = 16 << 20
+	DefaultPrefetch      = 1000
+	DefaultPrefetchBytes = 64 << 20
+	DefaultDrainFor      = 20 * time.Second
 )
 
-const defaultBatchBytes = 4 << 20
+const (
+	defaultStatementTimeout = 30 * time.Second
+	defaultBatchBytes       = 4 << 20
+)
 
 func (c ProducerConfig) withDefaults(d sqlbatch.Dialect) (ProducerConfig, error) {
 	v := validator{}
@@ -208,14 +210,15 @@ type ConsumerConfig struct {
 	// more message then still waits in this process until a handler is free. Default: 1000. Range: 1 to 100,000.
 	Prefetch int
 	// PrefetchBytes is the most bytes of bodies in the buffer, estimated from the last claim: one claim may exceed it. The first
-	// claim assumes Spec.MaxBody for each body. A larger body comes alone. Default: 64 MiB. Range: 1 byte to 1 TiB.
+	// claim assumes Spec.MaxBody for each body. A body that is larger than PrefetchBytes is claimed alone. Default: 64 MiB. Range:
+	// 1 byte to 1 TiB.
 	PrefetchBytes int
 	// LeaseFor is how long a claim or an extension leases a message: the longest time until the messages of a process that died are
 	// redelivered. Default: 30 s. Range: 100 ms to 24 h.
 	LeaseFor time.Duration
 	// MaxExtend is how long the consumer extends an unsettled lease after a reader has taken it: a handler that hangs then loses its
-	// message. It counts from up to a third of LeaseFor earlier. Leases in the buffer are extended without this bound. Default: 1 h.
-	// Range: 100 ms to 100 years.
+	// message. The time might begin up to a third of LeaseFor before that. Leases in the buffer are extended without this bound.
+	// Default: 1 h. Range: 100 ms to 100 years.
 	MaxExtend time.Duration
 	// PollEvery is the longest pause between two polls of an empty queue by an idle consumer. The first pause is 10 ms, and each
 	// further one is twice as long. Sends, nacks and releases of this process, the next due time, and Config.Notifier end a pause
@@ -262,8 +265,8 @@ type ConsumerConfig struct {
 	// and one more. Default: false.
 	StopWhenIdle bool
 	// IdleGroup is a group of consumers with StopWhenIdle, also of different queues, that end when all of them are idle at once. A
-	// consumer therefore does not end while a handler of another might send to its queue. An error without StopWhenIdle. Default:
-	// none, the consumer ends by itself.
+	// consumer therefore does not end while a handler of another might send to its queue. Without StopWhenIdle it is an error.
+	// Default: none, the consumer ends by itself.
 	IdleGroup *IdleGroup
 }
 

@@ -40,9 +40,9 @@ var (
 	ErrNotDurable = errors.New("chanq: commits are not durable")
 	// ErrTooLarge: a body (Spec.MaxBody), its headers, its type or one of its keys exceeds its limit.
 	ErrTooLarge = errors.New("chanq: too large")
-	// ErrNotEmpty: Drop was called for a queue that has messages.
+	// ErrNotEmpty: chanqadmin.Drop was called for a queue that has messages.
 	ErrNotEmpty = errors.New("chanq: queue is not empty")
-	// ErrNotFound: no message has this ID.
+	// ErrNotFound: no message has the ID that chanqadmin.Queue.Get was given.
 	ErrNotFound = errors.New("chanq: no such message")
 )
 
@@ -61,15 +61,12 @@ const (
 	CauseOutput      Cause = 7 // an output of a Pipe cannot be stored
 )
 
-// ReasonExpired is the last error of a message that was dead-lettered because its TTL was over.
-const ReasonExpired = "expired"
-
 // errMadeByHand: no lease belongs to the Delivery.
 var errMadeByHand = errors.New("chanq: no lease: this Delivery was not received from a Consumer; to test a handler, use chanq.Outcome")
 
-// OpError is a failed operation on a queue.
+// OpError is a failed operation on a queue: its statement failed, or an argument is invalid.
 type OpError struct {
-	Op    string // "send", "ack", "claim" …
+	Op    string // "open", "send", "ack", "claim" …
 	Queue string // Config.Label, or the name of the queue; "" for the transaction of InTx ("begin", "commit")
 	ID    ID     // of the message, if the operation is on one message
 	// Unknown: the database may or may not have applied the operation. A message that is sent again with the same Message.ID is not

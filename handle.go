@@ -34,12 +34,12 @@ type Middleware func(ctx context.Context, d *Delivery, next func(context.Context
 //	RetryAfter(d, err)   nack, due after d
 //	Snooze(d, err)       released uncounted, due after d
 //	DeadLetter(err)      dead letter
-//	another error        nack, due after ConsumerConfig.Backoff
-//	a panic              nack as for another error, with the stack as its error
-//	runtime.Goexit       nack as for another error: t.FailNow does that
+//	any other error      nack, due after ConsumerConfig.Backoff
+//	a panic              nack as for any other error, with the stack as its error
+//	runtime.Goexit       nack as for any other error: t.FailNow does that
 //
 // An error after AckTx means that its transaction was not committed: roll back before returning. An error whose methods panic counts
-// as another error. If an error wraps several of these, DeadLetter precedes Snooze, and Snooze precedes RetryAfter. For tests,
+// as any other error. If an error wraps several of these, DeadLetter precedes Snooze, and Snooze precedes RetryAfter. For tests,
 // Outcome returns the outcome of an error. The Handled hook is called after each call. Without Config.Hooks the errors of fn are only
 // in the database: set LogHooks.
 //
@@ -130,13 +130,13 @@ func around(ctx context.Context, all []Middleware, d *Delivery, do func(context.
 // settles the leases that fn has not settled: nil acks all of them, and Snooze releases them. Without Config.Hooks the errors of fn are
 // only in the database: set LogHooks.
 //
-// After another error of a batch of several leases, also a DeadLetter or RetryAfter, fn is called again for each lease alone, and that
-// result settles the lease as in Handle. Therefore an attempt fails only for messages that fail alone; the others are acked. One
-// message that fails costs a call for each lease of its batch, at each of its attempts. To avoid that, nack this lease in fn and go on
-// with the others, or return DeadLetter for it if the error is permanent. A call that fails must leave nothing
-// behind that harms the next one: roll its transaction back before it returns. Then AckTx may be called again. A lease that was given
-// to AckTx is not extended. It is released uncounted if three quarters of LeaseFor have passed before its own call; so is any lease
-// that has expired.
+// If fn returns any other error for several leases, including DeadLetter and RetryAfter, it is called again for each lease alone, and
+// that result settles the lease as in Handle. Therefore an attempt fails only for messages that fail alone; the others are acked. One
+// message that fails costs a call for each lease of its batch, at each of its attempts. To avoid that, nack this lease in fn and
+// continue with the others; if the error is permanent, nack it with DeadLetter. A call that fails must leave nothing behind that harms
+// the next one: roll its transaction back before it returns. Then AckTx may be called again. A lease that was given to AckTx is not
+// extended. It is released uncounted if three quarters of LeaseFor have passed before its own call. A lease that has expired is also
+// released.
 //
 // The context given to fn ends with the cause ErrLeaseLost when one of the leases is lost, and with ErrStopped as in Handle. After
 // ErrStopped a batch that fails is released as a whole. HandleBatches ends the consumer as Handle does; a batch that it has received

@@ -37,10 +37,11 @@ type Delivery struct {
 	// Nack: a handler that nacks was not killed, so expired leases in a row before it are not counted any more. Attempt may exceed
 	// Spec.MaxAttempts: see there.
 	Attempt int
-	// Fence is the fencing token. It grows with every claim of this message, and no two claims of it have the same, even if the
+	// Fence is the fencing token. It grows with every claim of this message, and no two claims have the same fence, even if the
 	// message is sent again or the database is restored. Send it to another system with what you write there. If that system refuses
-	// lower fences than it has seen, a holder whose lease has ended cannot overwrite the work of the next. For a row of a database that
-	// is UPDATE … SET …, fence = f WHERE id = … AND fence <= f: if it changes no row, a later holder has written.
+	// lower fences than it has seen, a holder whose lease has ended cannot overwrite the work of the next holder. For a row of a
+	// database the statement is UPDATE … SET …, fence = f WHERE id = … AND fence <= f: if it changes no row, a later holder has
+	// written.
 	Fence int64
 	// EnqueuedAt, DueAt and ExpiresAt are times of the database's clock, in milliseconds. ExpiresAt is when the message's TTL is
 	// over; zero if it has none. A lease that began before ExpiresAt continues.

@@ -63,10 +63,10 @@ type Message[T any] struct {
 	// transaction. Later sends of the same Producer wait with it, unless ProducerConfig.InFlight is above 1. Default: none. Range: at
 	// most 200 bytes of UTF-8 without NUL.
 	DedupKey string
-	// Key of an ordered queue: the message is delivered after all earlier messages with this key are acked or dead. Messages of one call
-	// of Send or SendTx are in the order of its arguments. A message without
-	// a key waits for no other message, and no other message waits for it. A message that follows one with a DedupKey under the same
-	// Key is stored by another statement. Default: none. Range: at most 200 bytes of UTF-8 without NUL.
+	// Key of an ordered queue: the message is delivered after all earlier messages with this key are acked or dead. Messages of one
+	// call of Send or SendTx are in the order of its arguments. A message without a key waits for no other message, and no other
+	// message waits for it. A message that follows one with a DedupKey under the same Key is stored by another statement. Default:
+	// none. Range: at most 200 bytes of UTF-8 without NUL.
 	Key string
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
-	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -17,7 +16,6 @@ import (
 func TestPublicConstantsAreThoseOfTheEngine(t *testing.T) {
 	require.EqualValues(t, sqlbatch.PriorityLow, chanq.PriorityLow)
 	require.EqualValues(t, sqlbatch.PriorityUrgent, chanq.PriorityUrgent)
-	require.Equal(t, base.ReasonExpired, chanq.ReasonExpired)
 	require.Equal(t, table.CountLimit, chanqadmin.StatsLimit)
 	require.Equal(t, []chanq.Cause{
 		sqlbatch.CauseExhausted, sqlbatch.CauseRejected, sqlbatch.CauseExpired, sqlbatch.CauseUndecodable,

@@ -18,14 +18,16 @@ import (
 // transaction per batch, it acks the inputs and stores the outputs of exactly those that were still held. Each input is therefore
 // replaced by its outputs or stays. A crash at any point repeats at most the call of fn. The outputs need no Producer.
 //
-// fn runs outside any transaction and must not settle its lease. It may return no output. An output gets nothing of its input: fn
-// copies Type, Headers and Key if they are needed. Pipe treats errors and panics of fn as Handle does. Without Config.Hooks they are
-// only in the database: set LogHooks. Both queues must be on the same *sql.DB, and may be the same queue. A batch costs the round trips of a transaction with two
-// statements, and more for more than DefaultBatchRows outputs or 4 MiB of them. Pipe uses one session in addition to those of the
-// consumer. If the *sql.DB has a connection limit (SetMaxOpenConns), all pipes on it together reserve at most two connections
-// (SQLite: none). If that leaves none for the application, Pipe returns an error that states a sufficient limit.
+// fn runs outside any transaction and must not settle its lease. It may return no output. An output inherits nothing from its input:
+// fn copies Type, Headers and Key if they are needed. Pipe treats errors and panics of fn as Handle does. Without Config.Hooks they are
+// only in the database: set LogHooks. Both queues must be on the same *sql.DB, and may be the same queue.
 //
-// An input whose row another transaction has locked is stored later, and delays no other. An input whose outputs are not stored in
+// A batch costs the round trips of a transaction with two statements, and more for more than DefaultBatchRows outputs or 4 MiB of them.
+// Pipe uses one session in addition to those of the consumer. If the *sql.DB has a connection limit (SetMaxOpenConns), all pipes on it
+// together reserve at most two connections (SQLite: none). If that leaves none for the application, Pipe returns an error that states
+// a sufficient limit.
+//
+// An input whose row another transaction has locked is replaced later, and delays no other. An input whose outputs are not stored in
 // time, for example because an open transaction has stored one of their keys, is isolated: it is tried alone, and delays no other.
 // After Config.StatementTimeout it is nacked as if fn had failed.
 //

@@ -107,8 +107,8 @@ type schema struct {
 // consumers run. If there is nothing to change, it costs four round trips and takes no lock. A table or index that was dropped by
 // hand is created again, which locks its table against writers. Open takes the same arguments.
 //
-// The user needs permission to create tables in the schema, which must exist on SQL Server. For an existing queue permission to
-// update the queue's row is enough. If the queue has another Spec.Kind or other Spec.Slots, Migrate returns ErrSpec; if the tables
+// The database role needs permission to create tables in the schema, which must exist on SQL Server. For an existing queue permission
+// to update the queue's row is enough. If the queue has another Spec.Kind or other Spec.Slots, Migrate returns ErrSpec; if the tables
 // need a newer chanq, ErrNewerSchema. Like Open it refuses a database that would break the guarantees of chanq, before it changes
 // anything.
 func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {

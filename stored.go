@@ -70,10 +70,13 @@ const (
 	// claim any message.
 	KindPlain Kind = iota + 1
 	// KindOrdered: no handler gets a message before the previous one with its Message.Key is acked or dead (or cancelled, or purged),
-	// also when processes die. That holds if Send, or the transaction of SendTx, had returned before the Send of the second began, for
-	// the messages of one call of Send or SendTx, in the order of its arguments, and for all messages that one goroutine sends on one
-	// Producer. A redelivered message comes before those behind it.
-	// Message.Priority and Message.Delay must be unset.
+	// also when processes die. One message precedes another if
+	//
+	//   - its Send had returned, or the transaction of its SendTx had committed, before the send of the other began;
+	//   - both are arguments of one call of Send or SendTx, and it comes first;
+	//   - one goroutine has sent both on one Producer, and it was sent first.
+	//
+	// A redelivered message is delivered before those behind it. Message.Priority and Message.Delay must be unset.
 	KindOrdered
 )
 

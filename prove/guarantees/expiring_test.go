@@ -61,7 +61,7 @@ func expires(w *world) {
 	require.True(w, leases[1].ExpiresAt.IsZero())
 	w.Eventually("the late one is dead", func() bool { return testdb.Get(w, q, sent[0]).State == chanqadmin.StateDead })
 	e = testdb.Get(w, q, sent[0])
-	require.Equal(w, chanq.ReasonExpired, e.LastError)
+	require.Equal(w, "expired", e.LastError)
 	require.Equal(w, chanq.CauseExpired, e.Cause)
 	require.Empty(w, e.Fingerprint)
 	require.Equal(w, []byte("late"), e.Body)
@@ -69,7 +69,7 @@ func expires(w *world) {
 	w.Eventually("the hook is told", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return len(dead) == 1 && reflect.DeepEqual(dead[0], chanq.DeadEvent{Queue: "work", ID: sent[0], Cause: chanq.CauseExpired, Reason: chanq.ReasonExpired})
+		return len(dead) == 1 && reflect.DeepEqual(dead[0], chanq.DeadEvent{Queue: "work", ID: sent[0], Cause: chanq.CauseExpired, Reason: "expired"})
 	})
 	require.Empty(w, c.C())
 }
@@ -79,7 +79,7 @@ func idleExpired(w *world) {
 	id := testdb.Send(w, q, chanq.Message[string]{Body: "late", TTL: shortTTL})[0]
 	isOver(w, q, id)
 	testdb.RequireNone(w, q)
-	require.Equal(w, chanq.ReasonExpired, testdb.Get(w, q, id).LastError)
+	require.Equal(w, "expired", testdb.Get(w, q, id).LastError)
 	require.Equal(w, chanqadmin.Stats{Dead: 1}, testdb.Counted(w, q))
 }
 
@@ -103,7 +103,7 @@ func nackedExpires(w *world) {
 	isOver(w, q, id)
 	testdb.RequireNone(w, q)
 	e := testdb.Get(w, q, id)
-	require.Equal(w, chanq.ReasonExpired, e.LastError)
+	require.Equal(w, "expired", e.LastError)
 	require.Equal(w, chanq.CauseExpired, e.Cause)
 	require.Empty(w, e.Fingerprint)
 	require.Equal(w, 1, e.Attempts, "it was delivered once")

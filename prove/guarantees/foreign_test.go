@@ -188,7 +188,7 @@ func (w *world) foreignNumbers() []foreignRow {
 		{name: "a lease that runs", set: held(w.sqlTime(1)), end: waitsOn},
 		{name: "a lease of nobody", set: one("lease_until", w.sqlTime(1)), end: waitsOn},
 		{name: "an error before the first attempt", set: one("last_error", "'strange'")},
-		{name: "an expiry in the past", set: one("expires_at", w.sqlTime(-1)), end: diesOf(chanq.ReasonExpired)},
+		{name: "an expiry in the past", set: one("expires_at", w.sqlTime(-1)), end: diesOf("expired")},
 		{name: "an expiry in a hundred years", set: one("expires_at", w.sqlTime(36500))},
 		{name: "a send in the future", set: one("enqueued_at", w.sqlTime(36500))},
 	}

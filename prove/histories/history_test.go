@@ -276,7 +276,7 @@ func (h *history) compareEntry(e chanqadmin.Entry, m *message, elapsed int64) {
 	}
 	// Which cause and group a dead message has, guarantees test. Here it has one, and loses it when it lives again.
 	require.Equal(h, want.State == chanqadmin.StateDead, e.Cause != 0, "%s: message %s has a cause", h.ran, m.body)
-	require.Equal(h, want.State == chanqadmin.StateDead && e.LastError == chanq.ReasonExpired, e.Cause == chanq.CauseExpired, "%s: message %s", h.ran, m.body)
+	require.Equal(h, want.State == chanqadmin.StateDead && e.LastError == "expired", e.Cause == chanq.CauseExpired, "%s: message %s", h.ran, m.body)
 	want.Cause, want.Fingerprint = e.Cause, e.Fingerprint
 	require.Equal(h, want, e, "%s: message %s", h.ran, m.body)
 }
