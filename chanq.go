@@ -130,7 +130,7 @@ func (q *Queue[T]) Send(ctx context.Context, ms ...Message[T]) ([]Receipt, error
 		core.signals.Signal(len(rows), core.slotsOf(rows), false)
 	}
 	if err != nil {
-		failed := &OpError{Op: "send", Queue: core.cfg.Label, Unknown: unknown, Err: core.explainSend(err)}
+		failed := &OpError{Op: "send", Queue: core.cfg.Label, Unknown: unknown, Err: core.explain(err)}
 		if len(rows) == 1 {
 			failed.ID = rows[0].ID
 		}
@@ -228,7 +228,7 @@ func newQueue(ctx context.Context, op string, db *sql.DB, name string, cfg Confi
 	}
 	q := &queue{db: db, cfg: cfg, names: names}
 	q.table = &table.Queue{Dialect: d, SQL: d.Queue(names), Classify: q.classify}
-	q.signals.Key = notify.Key{DB: db, Schema: schemaOf(d, cfg.Schema), Queue: name}
+	q.signals.Key = notify.Key{DB: db, Schema: cmp.Or(cfg.Schema, d.Traits().Schema), Queue: name}
 	q.signals.Debouncer.Queue = q.signals.Key.Schema + "." + name
 	q.recorder.Off, q.recorder.Every, q.recorder.Table, q.recorder.Run = cfg.History == HistoryOff, history.Every, q.table, q.once
 	q.recorder.Task = func() *base.Task { return q.task("history", "record") }
@@ -252,15 +252,21 @@ func (q *queue) once(ctx context.Context, st sqlbatch.Statement, scan func(*sql.
 	return session.Within(ctx, q.cfg.StatementTimeout, func(ctx context.Context) error { return s.Run(ctx, st, scan) })
 }
 
+// fail is the error of a statement, or nil.
 func (q *queue) fail(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	class := q.classify(err)
-	if class == sqlbatch.NoSchema {
-		err = fmt.Errorf("%w; run chanq.Migrate, or the command: chanq migrate %s (%w)", ErrNoSchema, q.names.Queue, err)
+	unknown := q.classify(err) == sqlbatch.Unknown || session.Fell(err)
+	return &OpError{Op: op, Queue: q.cfg.Label, Unknown: unknown, Err: q.explain(err)}
+}
+
+// explain adds the remedy to an error of the database.
+func (q *queue) explain(err error) error {
+	if q.classify(err) == sqlbatch.NoSchema {
+		return fmt.Errorf("%w; run chanq.Migrate, or the command: chanq migrate %s (%w)", ErrNoSchema, q.names.Queue, err)
 	}
-	return &OpError{Op: op, Queue: q.cfg.Label, Unknown: class == sqlbatch.Unknown || session.Fell(err), Err: err}
+	return err
 }
 
 // failed is the error of a call that has not failed by a statement, or nil.
@@ -285,20 +291,16 @@ func (q *queue) classify(err error) sqlbatch.Class {
 	return session.Classify(q.table.Dialect, err)
 }
 
-// unanswered wraps an error that says nothing about the tables, because the database did not answer, in
-// ErrUnavailable.
+// away reports an error that says nothing about the tables, because the database did not answer.
+func (q *queue) away(err error) bool {
+	class := q.classify(err)
+	return class == sqlbatch.Unknown || class == sqlbatch.Refused || class == sqlbatch.RolledBack
+}
+
+// unanswered wraps such an error in ErrUnavailable.
 func (q *queue) unanswered(err error) error {
-	switch q.classify(err) {
-	case sqlbatch.Unknown, sqlbatch.Refused, sqlbatch.RolledBack:
+	if q.away(err) {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return err
-}
-
-// schemaOf returns the name of the schema; for "" that of the default one.
-func schemaOf(d sqlbatch.Dialect, schema string) string {
-	if schema == "" {
-		return d.Traits().Schema
-	}
-	return schema
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
-	"github.com/chanq/chanq/sqlbatch"
 )
 
 // Hooks are functions that chanq calls on events, for logs, metrics and traces. Each may be nil. chanq calls them on separate
@@ -332,10 +331,7 @@ func (q *queue) isolated(part string) *base.Isolated {
 // task reports to the Housekeeping hook. op is as in OpError.
 func (q *queue) task(name, op string) *base.Task {
 	return &base.Task{
-		Away: func(err error) bool {
-			class := q.classify(err)
-			return class == sqlbatch.Unknown || class == sqlbatch.Refused || class == sqlbatch.RolledBack
-		},
+		Away: q.away,
 		Changed: func(err error, ended bool) {
 			call(q.cfg.Hooks.Housekeeping, HousekeepingEvent{Queue: q.cfg.Label, Task: name, Err: q.fail(op, err), Ended: ended})
 		},

@@ -1,6 +1,7 @@
 package chanq
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -27,8 +28,12 @@ func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue,
 	defer s.Close()
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return s.Run(ctx, st, scan) }
 	tables := schema{core, run}
-	err = tables.fits()
+	found, err := tables.stored()
 	if err == nil {
+		err = tables.check(found)
+	}
+	if err == nil {
+		core.adopt(found)
 		err = tables.trust()
 	}
 	if err != nil {
@@ -37,37 +42,27 @@ func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue,
 	return core, nil
 }
 
-// fits adopts what the database stores of the queue, or returns how it differs from Config. It costs one round trip.
-func (s schema) fits() error {
-	found, err := s.stored()
-	if err != nil {
-		return err
-	}
-	if err := s.check(found); err != nil {
-		return &unfitError{err}
-	}
-	s.q.adopt(found)
-	return nil
-}
-
 // unfitError is the reason why a database cannot be used. Repetition does not help.
 type unfitError struct{ error }
 
 func (e *unfitError) Unwrap() error { return e.error }
 
-// check returns how the stored queue differs from Config, or nil.
+// check returns an unfitError if the stored queue differs from Config.
 func (s schema) check(found stored) error {
-	if found.Version < sqlbatch.Version {
-		return fmt.Errorf("%w of version %d (found %d); run chanq.Migrate, or the command: chanq migrate %s",
+	err := found.Unusable()
+	switch {
+	case found.Version < sqlbatch.Version:
+		err = fmt.Errorf("%w of version %d (found %d); run chanq.Migrate, or the command: chanq migrate %s",
 			ErrNoSchema, sqlbatch.Version, found.Version, s.q.names.Queue)
+	case err != nil:
+		err = fmt.Errorf("%w: %w", ErrNewerSchema, err)
+	default:
+		err = cmp.Or(s.q.cfg.Spec.differs(found.spec(), false), found.shard.isNot(s.q.cfg.Shard))
 	}
-	if err := found.Unusable(); err != nil {
-		return fmt.Errorf("%w: %w", ErrNewerSchema, err)
+	if err != nil {
+		return &unfitError{err}
 	}
-	if err := s.q.cfg.Spec.differs(found.spec(), false); err != nil {
-		return err
-	}
-	return found.shard.isNot(s.q.cfg.Shard)
+	return nil
 }
 
 // Durability says whether Open and Migrate accept a database that may lose a commit after it has confirmed it.

@@ -82,7 +82,7 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 		Table: send.TableOf(core.on(p.sessions)), Classify: core.classify, Health: p.health, FindIDs: core.table.Dialect.Traits().FindIDs,
 		BatchRows: cfg.BatchRows, BatchBytes: cfg.BatchBytes, BufferBytes: cfg.BufferBytes, InFlight: cfg.InFlight, Workers: workers, Ahead: ahead,
 		Linger: cfg.Linger, StatementTimeout: core.cfg.StatementTimeout, Open: p.open, Abandoned: p.abandoned,
-		Isolated: p.isolated.Set, Names: core.signals.Debouncer.Names, Notify: core.signals.Signal, Explain: core.explainSend,
+		Isolated: p.isolated.Set, Names: core.signals.Debouncer.Names, Notify: core.signals.Signal, Explain: core.explain,
 		Sent: func(began time.Time, messages, duplicates, bytes int) {
 			core.sent(SentEvent{Messages: messages, Duplicates: duplicates, Bytes: bytes, Took: time.Since(began)})
 		},
@@ -200,14 +200,6 @@ func receiptOf(r send.Receipt) Receipt { return Receipt{ID: r.ID, Duplicate: r.D
 // sendError is the error of a message that is not known to be stored.
 func (p *Producer[T]) sendError(o send.Outcome) error {
 	return &OpError{Op: "send", Queue: p.queue.cfg.Label, ID: o.ID, Unknown: o.Unknown, Err: o.Err}
-}
-
-// explainSend adds the remedy to an error of the database.
-func (q *queue) explainSend(err error) error {
-	if op, ok := q.fail("send", err).(*OpError); ok {
-		return op.Err
-	}
-	return err
 }
 
 // rowOverhead is the estimated size of a message in the buffer without its body.
