@@ -153,11 +153,6 @@ func (c *Config) names(queue string, slots int) sqlbatch.Names {
 	return sqlbatch.Names{Schema: c.Schema, Queue: queue, Slots: slots, Shard: c.Shard.Index, Shards: c.Shard.Count, ShardSet: c.Shard.Set}
 }
 
-// errNotOrdered is the error for a dialect without ordered queues.
-func errNotOrdered(d sqlbatch.Dialect) error {
-	return errors.New("Spec.Kind is KindOrdered: must be KindPlain, since chanq has no ordered queues on " + d.Name())
-}
-
 // ProducerConfig tunes a Producer. The zero value is right for most.
 type ProducerConfig struct {
 	// BatchRows and BatchBytes bound one statement: its rows, and the bytes of their bodies. A body above BatchBytes has a statement

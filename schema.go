@@ -83,9 +83,6 @@ func printable(dialect Dialect, queue string, cfg Config) (sqlbatch.Dialect, sql
 	if err := sqlbatch.CheckNames(names); err != nil {
 		return refuse(err)
 	}
-	if spec.Kind == KindOrdered && d.Queue(names).Slots().Text == "" {
-		return refuse(errNotOrdered(d))
-	}
 	if dialect == DialectSQLServer && strings.Contains(cfg.Schema, "$(") {
 		return refuse(fmt.Errorf("Config.Schema is %q: sqlcmd would replace $(…) by the value of a variable; use Migrate", cfg.Schema))
 	}
@@ -131,18 +128,6 @@ func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
 	return nil
 }
 
-// settleShard completes Config.Shard of a shard that is to be created.
-func (s schema) settleShard() error {
-	switch {
-	case s.q.cfg.Shard.Count == 0 || !s.q.cfg.Shard.Set.IsZero():
-		return nil
-	case s.q.cfg.Shard.Index > 0:
-		return fmt.Errorf("Config.Shard.Set is zero: must be that of shard 0, which Migrate generates and StoredConfig returns")
-	}
-	s.q.cfg.Shard.Set = NewID()
-	return nil
-}
-
 // migrate runs the statements of Migrate.
 func (s schema) migrate() error {
 	if err := s.trust(); err != nil {
@@ -176,12 +161,6 @@ func (s schema) migrate() error {
 		}
 	}
 	if found, err = s.stored(); err != nil { // under the lock, so no other migration runs
-		return err
-	}
-	if found.Version == 0 {
-		err = s.settleShard()
-	}
-	if err != nil {
 		return err
 	}
 	spec, _, err := s.change(found)
@@ -239,22 +218,26 @@ func (s schema) isWhole(found stored) (bool, error) {
 	return missing == 0, err
 }
 
-// change returns the Spec that the queue gets, and whether it differs from the stored one.
+// change returns the Spec that the queue gets, and whether it differs from the stored one. It completes Config.Shard of a new shard.
 func (s schema) change(found stored) (spec Spec, changes bool, err error) {
+	cfg := &s.q.cfg
 	if found.Version > 0 {
 		if err := found.Unusable(); err != nil {
 			return spec, false, fmt.Errorf("%w: %w", ErrNewerSchema, err)
 		}
-		if err := cmp.Or(s.q.cfg.Spec.differs(found.spec(), true), found.shard.isNot(s.q.cfg.Shard)); err != nil {
+		if err := cmp.Or(cfg.Spec.differs(found.spec(), true), found.shard.isNot(cfg.Shard)); err != nil {
 			return spec, false, err
 		}
-		spec, err = s.q.cfg.Spec.over(found.spec()).complete()
+		spec, err = cfg.Spec.over(found.spec()).complete()
 		return spec, spec != found.spec(), err
 	}
-	spec, err = s.q.cfg.Spec.complete()
-	if err == nil && spec.Kind == KindOrdered && s.q.table.Dialect.Queue(s.q.cfg.names(s.q.names.Queue, spec.Slots)).Slots().Text == "" {
-		err = errNotOrdered(s.q.table.Dialect)
+	if cfg.Shard.Count > 0 && cfg.Shard.Set.IsZero() {
+		if cfg.Shard.Index > 0 {
+			return spec, false, errors.New("Config.Shard.Set is zero: must be that of shard 0, which Migrate generates and StoredConfig returns")
+		}
+		cfg.Shard.Set = NewID()
 	}
+	spec, err = cfg.Spec.complete()
 	return spec, true, err
 }
 

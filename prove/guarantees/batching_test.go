@@ -15,7 +15,6 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
-	"github.com/chanq/chanq/sqlbatch"
 )
 
 // Handlers of batches.
@@ -35,9 +34,6 @@ func (w *world) batchQueues(n int, test func(q *chanq.Queue[string], failed *ato
 	for _, cfg := range []chanq.Config{{}, {Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}}} {
 		name := "plain"
 		if cfg.Kind == chanq.KindOrdered {
-			if w.Engine.Dialect.Queue(sqlbatch.Names{Queue: "work", Slots: 4}).Slots().Text == "" {
-				continue
-			}
 			name = "ordered"
 		}
 		var failed atomic.Int64

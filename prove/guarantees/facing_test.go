@@ -108,10 +108,7 @@ func viewShows(w *world) {
 
 func viewShowsOrdered(w *world) {
 	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}}
-	q, ok := w.ordered("work", cfg)
-	if !ok {
-		return
-	}
+	q := w.Queue("work", cfg)
 	w.face("work", cfg)
 	ids := testdb.Send(w, q, chanq.Message[string]{Body: "first", Key: "a"}, chanq.Message[string]{Body: "second", Key: "a"})
 	l := testdb.Lease(w, q, 1, time.Hour)[0]
@@ -200,7 +197,8 @@ func procedureSends(w *world) {
 func procedureKnowsSlots(w *world) {
 	const slots = 64
 	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: slots}}
-	if _, ok := w.ordered("work", cfg); !ok || !w.hasProcedures() {
+	w.Queue("work", cfg)
+	if !w.hasProcedures() {
 		return
 	}
 	q := testdb.OpenOn[note](w, w.DB, "work", cfg)

@@ -220,9 +220,7 @@ func foreignRows(w *world) {
 
 func foreignOrderedRows(w *world) {
 	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4, MaxBody: 1 << 10}}
-	if _, ok := w.ordered("work", cfg); !ok {
-		return
-	}
+	w.Queue("work", cfg)
 	q := testdb.OpenOn[note](w, w.DB, "work", cfg)
 	in := func(slot, seq, key string) map[string]string {
 		set := map[string]string{"slot": slot, "seq": seq, "order_key": key}

@@ -31,19 +31,6 @@ var kinds = []test{
 
 var orderedConfig = chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}}
 
-// ordered is an ordered queue, or none where the engine has none yet, which it must say.
-func (w *world) ordered(name string, cfg chanq.Config) (q *chanq.Queue[string], ok bool) {
-	w.Helper()
-	if w.Engine.Dialect.Queue(sqlbatch.Names{Queue: name, Slots: 4}).Slots().Text != "" {
-		return w.Queue(name, cfg), true
-	}
-	err := chanq.Migrate(w.Soon(), w.Open(), name, cfg)
-	require.ErrorContains(w, err, "no ordered queues on "+w.Engine.Dialect.Name())
-	_, err = chanq.Schema(w.Engine.ChanqDialect(), name, cfg)
-	require.ErrorContains(w, err, "no ordered queues on "+w.Engine.Dialect.Name())
-	return nil, false
-}
-
 // opens is what comes of opening and of migrating the queue so.
 func (w *world) opens(cfg chanq.Config) (open, migrate error) {
 	_, open = chanq.Open[string](w.Soon(), w.DB, "work", cfg)
@@ -67,9 +54,7 @@ func namedAsTables(w *world) {
 }
 
 func kindsDiffer(w *world) {
-	if _, ok := w.ordered("work", orderedConfig); !ok {
-		return
-	}
+	w.Queue("work", orderedConfig)
 	open, migrate := w.opens(chanq.Config{Spec: chanq.Spec{Kind: chanq.KindPlain}})
 	for _, err := range []error{open, migrate} {
 		require.ErrorIs(w, err, chanq.ErrSpec)
@@ -98,9 +83,7 @@ func kindsDiffer(w *world) {
 }
 
 func slotsDiffer(w *world) {
-	if _, ok := w.ordered("work", orderedConfig); !ok {
-		return
-	}
+	w.Queue("work", orderedConfig)
 	open, migrate := w.opens(chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 5}})
 	for _, err := range []error{open, migrate} {
 		require.ErrorIs(w, err, chanq.ErrSpec)
@@ -128,9 +111,7 @@ func slotsDiffer(w *world) {
 }
 
 func deadKeyDiffers(w *world) {
-	if _, ok := w.ordered("work", orderedConfig); !ok {
-		return
-	}
+	w.Queue("work", orderedConfig)
 	holds := orderedConfig
 	holds.DeadKey = chanq.DeadKeyHolds
 	_, err := chanq.Open[string](w.Soon(), w.DB, "work", holds)
@@ -145,10 +126,7 @@ func deadKeyDiffers(w *world) {
 }
 
 func dropOrdered(w *world) {
-	q, ok := w.ordered("work", orderedConfig)
-	if !ok {
-		return
-	}
+	q := w.Queue("work", orderedConfig)
 	testdb.Send(w, q, chanq.Message[string]{Key: "k"})
 	require.ErrorIs(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}), chanq.ErrNotEmpty)
 	require.NoError(w, chanqadmin.DropWithMessages(w.Soon(), w.Tables(), "work", chanq.Config{}))
@@ -159,10 +137,7 @@ func dropOrdered(w *world) {
 }
 
 func orderedMessages(w *world) {
-	q, ok := w.ordered("work", orderedConfig)
-	if !ok {
-		return
-	}
+	q := w.Queue("work", orderedConfig)
 	p := testdb.Produce(w, q, chanq.ProducerConfig{})
 	long := strings.Repeat("k", 200)
 	for _, c := range []struct {
@@ -201,10 +176,7 @@ func orderedMessages(w *world) {
 // orderedPages sends to all slots: pages go by the order of the sends.
 func orderedPages(w *world) {
 	const n = 30
-	q, ok := w.ordered("work", orderedConfig)
-	if !ok {
-		return
-	}
+	q := w.Queue("work", orderedConfig)
 	for i := range n {
 		testdb.Send(w, q, chanq.Message[string]{Key: fmt.Sprint(i % 7), Body: fmt.Sprintf("%06d", i)})
 	}
@@ -247,10 +219,7 @@ func numbersOf(n int) (list []string) {
 }
 
 func slotStats(w *world) {
-	q, ok := w.ordered("work", orderedConfig)
-	if !ok {
-		return
-	}
+	q := w.Queue("work", orderedConfig)
 	_, err := testdb.Admin(w.Queue("plain", chanq.Config{})).Slots(w.Soon())
 	require.ErrorContains(w, err, "plain")
 	for i := range 6 {
@@ -291,10 +260,7 @@ func orderedGroups(w *world) {
 		if w.DB != nil {
 			require.NoError(w, chanqadmin.DropWithMessages(w.Soon(), w.Tables(), "work", orderedConfig))
 		}
-		q, ok := w.ordered("work", orderedConfig)
-		if !ok {
-			return
-		}
+		q := w.Queue("work", orderedConfig)
 		if w.oneWriter() && i != 1 {
 			continue // which begins no transaction for a group
 		}

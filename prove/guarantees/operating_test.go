@@ -314,10 +314,7 @@ func purge(w *world) {
 // operateBehind looks for two messages of an ordered queue among more of one slot than one statement goes
 // through.
 func operateBehind(w *world) {
-	q, ok := w.ordered("work", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}})
-	if !ok {
-		return
-	}
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}})
 	var all []chanq.Message[string]
 	for _, text := range numbers(2200) {
 		all = append(all, chanq.Message[string]{Key: "a", Body: text})

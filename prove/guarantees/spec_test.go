@@ -109,10 +109,7 @@ func configureLive(w *world) {
 }
 
 func configureOrdered(w *world) {
-	q, ok := w.ordered("work", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 1, MaxKeys: 1, MaxAttempts: 1}})
-	if !ok {
-		return
-	}
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 1, MaxKeys: 1, MaxAttempts: 1}})
 	var working, most atomic.Int64
 	open := make(chan struct{})
 	c, err := q.Consume(w.Context(), chanq.ConsumerConfig{LeaseFor: beat})
