@@ -230,8 +230,10 @@ func newQueue(ctx context.Context, op string, db *sql.DB, name string, cfg Confi
 	q.table = &table.Queue{Dialect: d, SQL: d.Queue(names), Classify: q.classify}
 	q.signals.Key = notify.Key{DB: db, Schema: cmp.Or(cfg.Schema, d.Traits().Schema), Queue: name}
 	q.signals.Debouncer.Queue = q.signals.Key.Schema + "." + name
-	q.recorder.Off, q.recorder.Every, q.recorder.Table, q.recorder.Run = cfg.History == HistoryOff, history.Every, q.table, q.once
-	q.recorder.Task = func() *base.Task { return q.task("history", "record") }
+	q.recorder = history.Recorder{
+		Off: cfg.History == HistoryOff, Every: history.Every, Table: q.table, Run: q.once,
+		Task: func() *base.Task { return q.task("history", "record") },
+	}
 	return q, nil
 }
 
