@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,9 +20,24 @@ import (
 // fake is a database that counts statements: it returns no rows, and so says that no other process has counted the messages.
 type fake struct {
 	*Recorder
+
+	mu   sync.Mutex // guards the fields below
+	did  did
+	fail error // of the next sample
+}
+
+// did counts statements, and what the samples have.
+type did struct {
 	samples, counts, thins int
-	sent                   int64 // in the samples
-	fail                   error // of the next sample
+	sent                   int64
+}
+
+// now returns the counts when all goroutines wait.
+func (f *fake) now() did {
+	synctest.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.did
 }
 
 var (
@@ -38,19 +54,21 @@ func newFake() *fake {
 			return map[error]sqlbatch.Class{errUnknown: sqlbatch.Unknown, errRefused: sqlbatch.Refused}[err]
 		}},
 		Run: func(_ context.Context, st sqlbatch.Statement, _ func(*sql.Rows) error) error {
+			f.mu.Lock()
+			defer f.mu.Unlock()
 			switch st.Text {
 			case q.Stats(table.CountLimit).Text:
-				f.counts++
+				f.did.counts++
 			case q.Thin().Text:
-				f.thins++
+				f.did.thins++
 			case q.Sample(sqlbatch.Sample{}).Text: // only reads
 			case q.Sample(sqlbatch.Sample{Sent: 1}).Text:
-				f.samples++
+				f.did.samples++
 				err := f.fail
 				if f.fail = nil; err != nil {
 					return err
 				}
-				f.sent += st.Args[0].(int64)
+				f.did.sent += st.Args[0].(int64)
 			default:
 				return errors.New("another statement: " + st.Text)
 			}
@@ -66,21 +84,19 @@ func TestAProgramAddsToTheSamplesUntilItsLastPartEnds(t *testing.T) {
 		leave, also := f.Join(), f.Join()
 		f.Add(sqlbatch.Sample{Sent: 3})
 		time.Sleep(Every)
-		synctest.Wait()
-		require.EqualValues(t, 3, f.sent)
-		require.Equal(t, 1, f.counts)
-		require.Equal(t, 1, f.thins, "immediately")
+		require.EqualValues(t, 3, f.now().sent)
+		require.Equal(t, 1, f.now().counts)
+		require.Equal(t, 1, f.now().thins, "immediately")
 		time.Sleep(5 * time.Minute)
-		synctest.Wait()
-		require.Equal(t, 31, f.counts)
-		require.Equal(t, 6, f.thins, "once a minute")
+		require.Equal(t, 31, f.now().counts)
+		require.Equal(t, 6, f.now().thins, "once a minute")
 		f.Add(sqlbatch.Sample{Sent: 1})
 		leave()
 		leave() // does nothing
-		require.EqualValues(t, 3, f.sent)
+		require.EqualValues(t, 3, f.now().sent)
 		also()
-		require.EqualValues(t, 4, f.sent)
-		require.Equal(t, 31, f.counts)
+		require.EqualValues(t, 4, f.now().sent)
+		require.Equal(t, 31, f.now().counts)
 	})
 }
 
@@ -91,7 +107,7 @@ func TestAProgramThatEndsSoonWritesNothing(t *testing.T) {
 		f.Add(sqlbatch.Sample{Sent: 3})
 		time.Sleep(time.Second)
 		leave()
-		require.Zero(t, f.samples)
+		require.Zero(t, f.now().samples)
 	})
 }
 
@@ -99,13 +115,11 @@ func TestCountsOfAFailedSampleAreAddedLaterUnlessTheyMayBeStored(t *testing.T) {
 	for failure, want := range map[error]int64{errRefused: 3, errUnknown: 0} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFake()
+			f.fail = failure
 			defer f.Join()()
 			f.Add(sqlbatch.Sample{Sent: 3})
-			f.fail = failure
 			time.Sleep(2 * Every)
-			synctest.Wait()
-			require.Nil(t, f.fail)
-			require.EqualValues(t, want, f.sent, failure)
+			require.EqualValues(t, want, f.now().sent, failure)
 		})
 	}
 }
@@ -117,11 +131,11 @@ func TestAProgramThatOnlySendsAddsItsCountsOnce(t *testing.T) {
 		f.Add(sqlbatch.Sample{Sent: 1})
 		f.Add(sqlbatch.Sample{Sent: 1})
 		time.Sleep(time.Hour)
-		require.Equal(t, 1, f.samples, "and does not repeat it")
+		require.Equal(t, 1, f.now().samples, "and does not repeat it")
 		f.Add(sqlbatch.Sample{Sent: 1})
 		time.Sleep(time.Hour)
-		require.Equal(t, 2, f.samples)
-		require.EqualValues(t, 3, f.sent)
-		require.Zero(t, f.counts, "it counts no messages")
+		require.Equal(t, 2, f.now().samples)
+		require.EqualValues(t, 3, f.now().sent)
+		require.Zero(t, f.now().counts, "it counts no messages")
 	})
 }
