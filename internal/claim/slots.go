@@ -197,7 +197,9 @@ func ending(l *lease.Lease) (e order.Settle, ended bool) {
 
 // Returned has the row of a message that was acked in a transaction looked at now: its handler has returned.
 func (s *Slots) Returned(l *lease.Lease) {
-	s.change(func(now time.Duration) { s.seq.Settled(l.Message, l.Delivery, order.Settle{Outcome: order.Returned}, now) })
+	s.change(func(now time.Duration) {
+		s.seq.Settled(l.Message, l.Delivery, order.Settle{Outcome: order.Returned}, now)
+	})
 	base.Signal(s.changed)
 }
 

@@ -27,7 +27,7 @@
 // settle, whose session must be there already. Each lane keeps a floor then, of two
 // sessions, or one where its parts may use no more than one: connected before there is
 // work (Fill), kept while idle, shared by all queues. The second goes on where the first
-// one hangs. Open fails where the limit does not hold all floors and one connection for
+// one hangs. Join fails where the limit does not hold all floors and one connection for
 // the application.
 //
 // Above its floor a lane takes a connection only while more than one is to spare, lets
@@ -38,7 +38,7 @@
 //
 // The limit is asked for whenever it matters, and may be changed at any time: a floor is
 // kept from the next statement of its lane on. Nothing that is open is cut when the limit
-// becomes too small for the floors, only the next Open fails.
+// becomes too small for the floors, only the next Join fails.
 //
 // # Age
 //

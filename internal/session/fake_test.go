@@ -22,8 +22,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // database is one whose statements do what a test says.
 type database struct {
 	testing.TB
-	db      *sql.DB
-	dialect sqlbatch.Dialect
+	db   *sql.DB
+	pool *Pool
 
 	mu        sync.Mutex
 	made      int     // connections
@@ -46,11 +46,12 @@ func worldOf(t *testing.T, d sqlbatch.Dialect, limit int, test func(*database)) 
 		w := &database{TB: t, texts: map[string]func(context.Context) error{}}
 		w.db = sql.OpenDB(w)
 		w.db.SetMaxOpenConns(limit)
-		w.dialect = d
+		w.pool = NewPool(w.db, d)
 		defer func() {
 			for _, end := range w.ends { // of a test that failed
 				end()
 			}
+			w.pool.Close()
 			synctest.Wait()
 			inUse := w.db.Stats().InUse
 			require.NoError(t, w.db.Close())
@@ -85,7 +86,7 @@ type connection struct {
 	tx     context.Context // of its latest transaction
 }
 
-func (c *connection) Prepare(text string) (driver.Stmt, error) { return &preparedOn{c, text}, nil }
+func (c *connection) Prepare(text string) (driver.Stmt, error) { return &prepared{c, text}, nil }
 func (c *connection) Begin() (driver.Tx, error)                { return c, nil }
 func (c *connection) Commit() error                            { return nil }
 
@@ -130,18 +131,18 @@ func (c *connection) ExecContext(ctx context.Context, text string, _ []driver.Na
 	return driver.ResultNoRows, nil
 }
 
-// preparedOn is a statement of a dialect that gains by it.
-type preparedOn struct {
+// prepared is a statement of a dialect that gains by it.
+type prepared struct {
 	c    *connection
 	text string
 }
 
-func (s *preparedOn) Close() error                               { return nil }
-func (s *preparedOn) NumInput() int                              { return -1 }
-func (s *preparedOn) Query([]driver.Value) (driver.Rows, error)  { return nil, errors.ErrUnsupported }
-func (s *preparedOn) Exec([]driver.Value) (driver.Result, error) { return nil, errors.ErrUnsupported }
+func (s *prepared) Close() error                               { return nil }
+func (s *prepared) NumInput() int                              { return -1 }
+func (s *prepared) Query([]driver.Value) (driver.Rows, error)  { return nil, errors.ErrUnsupported }
+func (s *prepared) Exec([]driver.Value) (driver.Result, error) { return nil, errors.ErrUnsupported }
 
-func (s *preparedOn) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+func (s *prepared) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
 	return s.c.ExecContext(ctx, s.text, args)
 }
 
@@ -153,15 +154,10 @@ func (c *connection) QueryContext(ctx context.Context, text string, _ []driver.N
 
 var errNoRows = errors.New("no rows")
 
-// parts adds parts to the pool of the database.
-func (w *database) parts(needs ...Need) ([]*Part, error) {
-	return Open(w.db, w.dialect, time.Hour, needs...)
-}
-
 // join adds a part, which ends with the test.
 func (w *database) join(k Kind, sessions int) *Part {
 	w.Helper()
-	parts, err := w.parts(Need{Kind: k, Sessions: sessions})
+	parts, err := w.pool.Join(time.Hour, Need{Kind: k, Sessions: sessions})
 	require.NoError(w, err)
 	return parts[0]
 }

@@ -6,22 +6,27 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/jackc/puddle/v2"
 )
 
-// lane has the sessions of one kind of work: it decides how many there are, and which statement gets the next one.
+// lane has the sessions of one kind of work. Puddle makes, keeps and ends them; the lane
+// decides how many there are, and who gets the next one.
 type lane struct {
-	pool *Pool
-	kind Kind
+	pool  *Pool
+	kind  Kind
+	store *puddle.Pool[*session]
 
-	// mu guards what follows. It is held for moments, never over a statement or an attempt to connect.
+	// mu guards what follows, and every call of the store but the making of a session.
+	// It is held for moments, never over a statement or an attempt to connect.
 	mu      sync.Mutex
-	floor   int          // see Kind.floor
-	most    int          // of open and closing together
-	open    int          // sessions that are idle, in use, or being connected
-	idle    []*session   // that no statement has, the one that was used last at the end; none while a statement waits
-	coming  int          // those being connected
-	closing int          // sessions that have ended and whose driver has not returned
-	waiting []chan grant // of statements without a session, first come first served; each of capacity 1
+	floor   int       // see Kind.floor
+	most    int       // of open and closing together
+	open    int       // sessions that are idle, in use, or being connected
+	idle    int       // those in the store that nobody has; none while somebody waits
+	coming  int       // those being connected
+	closing int       // sessions that have ended and whose driver has not returned
+	waiting []*waiter // first come first served
 	sweeper *time.Timer
 	armed   bool      // the sweeper is on its way
 	awaited time.Time // until then one session stays: a statement was announced
@@ -30,10 +35,14 @@ type lane struct {
 	filling chan struct{} // likewise while somebody fills the lane
 }
 
-// grant is what a statement gets that has waited for a session.
+// waiter is a statement without a session.
+type waiter struct {
+	got chan grant // of capacity 1
+}
+
 type grant struct {
-	session *session
-	err     error
+	res *puddle.Resource[*session]
+	err error
 }
 
 const (
@@ -57,6 +66,15 @@ func newLane(p *Pool, k Kind) *lane {
 	if p.traits.OneWriter {
 		l.floor, l.most = 1, 1
 	}
+	store, err := puddle.NewPool(&puddle.Config[*session]{
+		MaxSize:     math.MaxInt32,
+		Constructor: l.connect,
+		Destructor:  l.disconnect,
+	})
+	if err != nil {
+		panic(err) // only for a MaxSize below 1
+	}
+	l.store = store
 	l.sweeper = time.AfterFunc(time.Hour, l.sweep)
 	l.sweeper.Stop()
 	return l
@@ -70,6 +88,17 @@ func (l *lane) connect(ctx context.Context) (*session, error) {
 		return nil, err
 	}
 	return newSession(conn, l.pool.dialect), nil
+}
+
+// disconnect ends a session that was dropped, or was idle when the lane was closed.
+func (l *lane) disconnect(s *session) {
+	s.close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closing > 0 {
+		l.closing--
+	}
+	l.more() // somebody may wait for the place
 }
 
 // expect keeps one session until then, if there is one.
@@ -116,27 +145,25 @@ func (l *lane) turn(ctx context.Context) (done func(), err error) {
 
 // acquire waits for a session: one that is idle or comes back, or a new one. It returns
 // an error if that cannot be connected, or ctx ends before.
-func (l *lane) acquire(ctx context.Context) (*session, error) {
+func (l *lane) acquire(ctx context.Context) (*puddle.Resource[*session], error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
 	l.mu.Lock()
-	if last := len(l.idle) - 1; last >= 0 {
+	if l.idle > 0 {
 		defer l.mu.Unlock()
-		s := l.idle[last]
-		l.idle = l.idle[:last]
-		return s, nil
+		return l.take()
 	}
-	got := make(chan grant, 1)
-	l.waiting = append(l.waiting, got)
+	w := &waiter{got: make(chan grant, 1)}
+	l.waiting = append(l.waiting, w)
 	l.more()
 	l.mu.Unlock()
 	again, began := time.NewTicker(moment), time.Now()
 	defer again.Stop()
 	for {
 		select {
-		case g := <-got:
-			return g.session, g.err
+		case g := <-w.got:
+			return g.res, g.err
 		case <-again.C: // there may be a connection to spare by now
 			l.mu.Lock()
 			l.more()
@@ -145,23 +172,29 @@ func (l *lane) acquire(ctx context.Context) (*session, error) {
 			}
 			l.mu.Unlock()
 		case <-ctx.Done():
-			l.leave(got)
+			l.leave(w)
 			return nil, context.Cause(ctx)
 		}
 	}
 }
 
-// leave ends the wait of a statement.
-func (l *lane) leave(got chan grant) {
+// leave ends the wait of w.
+func (l *lane) leave(w *waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if i := slices.Index(l.waiting, got); i >= 0 {
+	if i := slices.Index(l.waiting, w); i >= 0 {
 		l.waiting = slices.Delete(l.waiting, i, i+1)
 		return
 	}
-	if g := <-got; g.session != nil { // it came meanwhile
-		l.hand(g.session)
+	if g := <-w.got; g.res != nil { // it came meanwhile
+		l.hand(g.res)
 	}
+}
+
+// take takes the idle session that was used last. mu is held, and idle above 0.
+func (l *lane) take() (*puddle.Resource[*session], error) {
+	l.idle--
+	return l.store.Acquire(context.Background()) // at once
 }
 
 // more has one more session connected, unless as many are coming as are waited for, or
@@ -176,22 +209,24 @@ func (l *lane) moreThan(n int) {
 	l.start(nil)
 }
 
-// start has one more session connected. done gets the error, unless it is nil. mu is held.
+// start has one more session connected, and tells done, unless it is nil. mu is held.
 func (l *lane) start(done chan<- error) {
 	l.open++
 	l.coming++
 	l.pool.coming.Add(1)
-	l.pool.work.Go(func() {
-		s, err := l.connect(l.pool.life)
+	l.pool.dials.Go(func() {
+		err := l.store.CreateResource(l.pool.life)
 		l.pool.coming.Add(-1)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.coming--
 		if err != nil {
 			l.open--
-			l.refuse(err)
+			l.tell(err)
 		} else {
-			l.hand(s)
+			l.idle++
+			l.serve()
+			l.arm()
 		}
 		if done != nil {
 			done <- err
@@ -199,66 +234,62 @@ func (l *lane) start(done chan<- error) {
 	})
 }
 
-// refuse gives the error of an attempt to connect to the first statement that waits, if more wait than sessions are coming, or to
-// all of them if there is no session. mu is held.
-func (l *lane) refuse(err error) {
+// serve gives idle sessions to those who wait. mu is held.
+func (l *lane) serve() {
+	for l.idle > 0 && len(l.waiting) > 0 {
+		res, err := l.take()
+		l.waiting[0].got <- grant{res, err}
+		l.waiting = slices.Delete(l.waiting, 0, 1)
+	}
+}
+
+// tell tells the first of those who wait that an attempt to connect has failed, if more
+// wait than sessions are coming; and all of them, if there is no session. mu is held.
+func (l *lane) tell(err error) {
 	for len(l.waiting) > l.coming {
-		l.serve(grant{err: err})
+		l.waiting[0].got <- grant{nil, err}
+		l.waiting = slices.Delete(l.waiting, 0, 1)
 		if l.open > 0 {
 			return
 		}
 	}
 }
 
-// serve ends the wait of the first statement. mu is held.
-func (l *lane) serve(g grant) {
-	l.waiting[0] <- g
-	l.waiting = slices.Delete(l.waiting, 0, 1)
-}
-
 // release takes a session back. Use it no more.
-func (l *lane) release(s *session) {
+func (l *lane) release(res *puddle.Resource[*session]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s.used = time.Now()
 	switch {
-	case s.broken, l.open > l.floor && !l.pool.spare(0): // the application needs it
-		l.drop(s)
+	case res.Value().broken, l.open > l.floor && !l.pool.spare(0): // the application needs it
+		l.drop(res)
 	default:
-		l.hand(s)
+		l.hand(res)
 	}
 }
 
-// hand gives a session to the first statement that waits, or keeps it. mu is held.
-func (l *lane) hand(s *session) {
-	switch {
-	case len(l.waiting) > 0:
-		l.serve(grant{session: s})
-	case l.closed:
-		l.drop(s)
-	default:
-		l.idle = append(l.idle, s)
-		l.arm()
+// hand gives a session to the first of those who wait, or keeps it. mu is held.
+func (l *lane) hand(res *puddle.Resource[*session]) {
+	if len(l.waiting) > 0 {
+		l.waiting[0].got <- grant{res, nil}
+		l.waiting = slices.Delete(l.waiting, 0, 1)
+		return
 	}
+	res.Release()
+	l.idle++
+	l.arm()
 }
 
 // drop ends a session. mu is held.
-func (l *lane) drop(s *session) {
+func (l *lane) drop(res *puddle.Resource[*session]) {
 	l.open--
 	l.closing++
-	l.more() // a statement may have waited for this one
-	l.pool.work.Go(func() {
-		s.close()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.closing--
-		l.more() // a statement may wait for the place
-	})
+	l.more() // somebody may have waited for this one
+	res.Destroy()
 }
 
 // arm has the sweeper look at idle sessions, unless they are to stay. mu is held.
 func (l *lane) arm() {
-	if l.armed || l.closed || len(l.idle) == 0 || l.most == 1 {
+	if l.armed || l.closed || l.idle == 0 || l.most == 1 {
 		return
 	}
 	floor, wait, _ := l.manners()
@@ -297,14 +328,21 @@ func (l *lane) sweep() {
 		return
 	}
 	floor, long, closes := l.manners()
-	l.idle = slices.DeleteFunc(l.idle, func(s *session) bool { // the one that is idle for longest first
-		ends := l.open > floor && time.Since(s.used) >= long
-		if ends {
-			s.broken = closes
-			l.drop(s)
+	var idle []*puddle.Resource[*session]
+	for l.idle > 0 {
+		if res, err := l.take(); err == nil {
+			idle = append(idle, res)
 		}
-		return ends
-	})
+	}
+	for _, res := range slices.Backward(idle) { // the one that is idle for longest first
+		if l.open > floor && res.IdleDuration() >= long {
+			res.Value().broken = closes
+			l.drop(res)
+		} else {
+			res.ReleaseUnused()
+			l.idle++
+		}
+	}
 	l.arm()
 }
 
@@ -336,14 +374,11 @@ func (l *lane) fill(ctx context.Context) error {
 	return nil
 }
 
-// close ends the idle sessions, and has those end that are still being connected.
+// close ends the sessions, once all are back.
 func (l *lane) close() {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.closed = true
 	l.sweeper.Stop()
-	for _, s := range l.idle {
-		l.drop(s)
-	}
-	l.idle = nil
+	l.mu.Unlock()
+	l.store.Close()
 }

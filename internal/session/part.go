@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/puddle/v2"
+
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -21,6 +23,7 @@ type Part struct {
 	slots   chan struct{} // has a value for each session in use
 	maxAge  time.Duration // of a session; 0 is no limit
 	maxIdle time.Duration
+	last    func() // what Close does in the end; nil is nothing
 
 	mu     sync.Mutex     // guards ended, and that no stray begins after it
 	ended  bool           // no statement of Items begins any more
@@ -36,9 +39,8 @@ const maxIdle = time.Minute
 // before its statement is left behind.
 const driverGrace = 20 * time.Millisecond
 
-// newPart makes a part of p. pools.mu is held.
+// newPart makes a part of p, whose mu is held, or which nobody else has.
 func newPart(p *Pool, n Need, maxAge time.Duration) *Part {
-	p.parts++
 	part := &Part{pool: p, lane: p.lane(n.Kind), need: n, slots: make(chan struct{}, n.Sessions+n.Spare), maxAge: maxAge, maxIdle: maxIdle}
 	if p.traits.OneWriter || n.Kind == Note {
 		part.maxAge = 0
@@ -57,13 +59,6 @@ func (p *Part) Fill(ctx context.Context) error {
 		return unconnected(err)
 	}
 	return nil
-}
-
-// Connect is Fill within a time. If it fails, the first statement fails in the same way and reports the error.
-func (p *Part) Connect(ctx context.Context, timeout time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	_ = p.Fill(ctx)
 }
 
 // Expect announces a statement within d, at most a minute: one session of the part's kind
@@ -97,17 +92,6 @@ func (p *Part) Alone(ctx context.Context) (done func()) {
 	}
 }
 
-// Turn begins the turn of a task that borrows a connection for long, such as a vacuum: one at a time on the *sql.DB. ok is false
-// while it is another one's turn. done ends it.
-func (p *Part) Turn() (done func(), ok bool) {
-	select {
-	case p.pool.turn <- struct{}{}:
-		return func() { <-p.pool.turn }, true
-	default:
-		return nil, false
-	}
-}
-
 // Close waits until the statements that were left behind have ended. No other one may be
 // under way, nor come later.
 func (p *Part) Close() {
@@ -116,6 +100,9 @@ func (p *Part) Close() {
 	p.mu.Unlock()
 	p.strays.Wait()
 	p.pool.leave(p.need)
+	if p.last != nil {
+		p.last()
+	}
 }
 
 // Run executes one statement and gives each of its rows to scan, which is nil
@@ -144,22 +131,22 @@ func Within(ctx context.Context, timeout time.Duration, f func(context.Context) 
 
 // RunTimed is Run, and tells how long the statement took, without the wait for a session.
 func (p *Part) RunTimed(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) (took time.Duration, err error) {
-	s, err := p.acquire(ctx)
+	res, err := p.acquire(ctx)
 	if err != nil {
 		return 0, err
 	}
 	began := time.Now()
-	if err = s.run(ctx, st, scan); err != nil && !p.clean(err) {
-		s.broken = true
+	if err = res.Value().run(ctx, st, scan); err != nil && !p.clean(err) {
+		res.Value().broken = true
 	}
 	took = time.Since(began)
-	p.release(s)
+	p.release(res)
 	return took, err
 }
 
-// RunPatient is RunTimed for a statement in no hurry. Of all such statements on the *sql.DB of
-// one kind, one is run at a time, so that one session does for them; but one that hangs
-// keeps the others waiting for half a second, no longer.
+// RunPatient is RunTimed for a statement that may wait. Of all such statements on the *sql.DB of
+// one kind, one is run at a time, so that one session does for them. One that hangs
+// keeps the others waiting for half a second, no longer. The time that it returns is without the waits for its turn and for a session.
 func (p *Part) RunPatient(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) (took time.Duration, err error) {
 	done, err := p.lane.turn(ctx)
 	if err != nil {
@@ -175,32 +162,33 @@ func (p *Part) RunPatient(ctx context.Context, st sqlbatch.Statement, scan func(
 // Where the application uses all that a *sql.DB allows, a session that answers stays:
 // the place of its connection would go to whoever waits for one, who may hold it
 // until this session has done its work.
-func (p *Part) acquire(ctx context.Context) (*session, error) {
+func (p *Part) acquire(ctx context.Context) (*puddle.Resource[*session], error) {
 	select {
 	case p.slots <- struct{}{}:
 	case <-ctx.Done():
 		return nil, unconnected(context.Cause(ctx))
 	}
 	for began := time.Now(); ; {
-		s, err := p.lane.acquire(ctx)
+		res, err := p.lane.acquire(ctx)
 		if err != nil {
 			<-p.slots
 			return nil, unconnected(err)
 		}
-		idle := time.Since(s.used) >= p.maxIdle
+		made := res.CreationTime()
+		idle := res.IdleDuration() >= p.maxIdle
 		switch {
-		case p.maxAge == 0, !idle && !s.old(p.maxAge), s.made.After(began):
-			return s, nil
-		case !p.pool.spare(0) && (!idle || s.answers(ctx) == nil):
-			return s, nil
+		case p.maxAge == 0, !idle && !res.Value().old(time.Since(made), p.maxAge), made.After(began):
+			return res, nil
+		case !p.pool.spare(0) && (!idle || res.Value().answers(ctx) == nil):
+			return res, nil
 		}
-		s.broken = true
-		p.lane.release(s)
+		res.Value().broken = true
+		p.lane.release(res)
 	}
 }
 
-func (p *Part) release(s *session) {
-	p.lane.release(s)
+func (p *Part) release(res *puddle.Resource[*session]) {
+	p.lane.release(res)
 	<-p.slots
 }
 
@@ -294,20 +282,20 @@ func Outlasting(ctx context.Context, d time.Duration) (longer context.Context, e
 // InTx runs f in one transaction on one session. f is to end with ctx. Only an error of
 // the commit itself leaves the outcome unknown.
 func (p *Part) InTx(ctx context.Context, f func(tx *sql.Tx) error) (err error) {
-	s, err := p.acquire(ctx)
+	res, err := p.acquire(ctx)
 	if err != nil {
 		return err
 	}
-	defer p.release(s)
-	defer s.caught(&err)
+	defer p.release(res)
+	defer res.Value().caught(&err)
 	opts := &sql.TxOptions{Isolation: sql.LevelReadCommitted} // statements that skip locked rows need it
 	if p.pool.traits.OneWriter {
 		opts = nil
 	}
-	s.broken = true // until it is committed
+	res.Value().broken = true // until it is committed
 	longer, end := Outlasting(ctx, RollbackGrace)
 	defer end()
-	tx, err := s.conn.BeginTx(longer, opts)
+	tx, err := res.Value().conn.BeginTx(longer, opts)
 	if err != nil {
 		return &NotRunError{Err: err}
 	}
@@ -317,7 +305,7 @@ func (p *Part) InTx(ctx context.Context, f func(tx *sql.Tx) error) (err error) {
 	}
 	switch err = tx.Commit(); {
 	case err == nil:
-		s.broken = false
+		res.Value().broken = false
 	case errors.Is(err, sql.ErrTxDone): // rolled back
 		return &NotRunError{Err: err}
 	}

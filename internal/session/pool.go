@@ -23,7 +23,7 @@ const (
 	Enqueue
 	Pipe
 	Note // of what may wait: it borrows a connection of the application's for a moment
-	call // of a Part of OpenOnce
+	call // of a Part of Once
 	kinds
 )
 
@@ -52,56 +52,44 @@ type Need struct {
 // Pool has the sessions of one *sql.DB: see the package's comment. It is safe for
 // concurrent use.
 //
-// Its goroutines, joined by its end: one for each attempt to connect and for each session that is being closed, and for a moment that
+// Its goroutines, joined by Close: one for each attempt to connect, and for a moment that
 // of a lane's timer, which closes idle sessions.
 type Pool struct {
 	db      *sql.DB
 	dialect sqlbatch.Dialect
 	traits  sqlbatch.Traits
-	life    context.Context // of attempts to connect
+	life    context.Context // ends with Close: of attempts to connect
 	end     context.CancelFunc
-	work    sync.WaitGroup // attempts to connect, and ends of sessions
-	coming  atomic.Int64   // attempts to connect
-	alone   chan struct{}  // of capacity 1: see Part.Alone
-	turn    chan struct{}  // of capacity 1: see Part.Turn
+	dials   sync.WaitGroup
+	coming  atomic.Int64  // attempts to connect
+	alone   chan struct{} // of capacity 1: see Part.Alone
+	turn    chan struct{} // of capacity 1: see Part.Turn
 
-	// Of pools.mu.
+	mu    sync.Mutex // guards what follows; before a lane's
 	lanes [kinds]*lane
-	parts int        // that are open
-	need  [kinds]int // of these
+	need  [kinds]int // of the open parts
 }
 
-// pools has the Pool of each *sql.DB of which parts are open: all queues on it share one.
-var pools = struct {
-	mu sync.Mutex // guards what follows, and fields of each Pool; held for moments, before that of a lane
-	of map[*sql.DB]*Pool
-}{of: map[*sql.DB]*Pool{}}
-
-// newPool makes a pool without a session. Its last part ends it.
-func newPool(db *sql.DB, d sqlbatch.Dialect) *Pool {
+// NewPool makes a pool without a session. Close it after the last part.
+func NewPool(db *sql.DB, d sqlbatch.Dialect) *Pool {
 	p := &Pool{db: db, dialect: d, traits: d.Traits(), alone: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
 	p.life, p.end = context.WithCancel(context.Background())
 	return p
 }
 
-// Open makes a part of the pool of db for each need. It connects nothing. maxAge is how old a session may be
+// Join adds a part for each need. It connects nothing. maxAge is how old a session may be
 // that they use; 0 is no limit. Its error says that the *sql.DB allows too few
 // connections for the floors of all parts.
-func Open(db *sql.DB, d sqlbatch.Dialect, maxAge time.Duration, needs ...Need) ([]*Part, error) {
-	pools.mu.Lock()
-	defer pools.mu.Unlock()
-	p := pools.of[db]
-	if p == nil {
-		p = newPool(db, d)
-	}
+func (p *Pool) Join(maxAge time.Duration, needs ...Need) ([]*Part, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	need := p.need
 	for _, n := range needs {
 		need[n.Kind] += n.Sessions
 	}
 	if err := p.enough(need); err != nil {
-		return nil, err // a new pool has nothing to close
+		return nil, err
 	}
-	pools.of[db] = p
 	parts := make([]*Part, len(needs))
 	for i, n := range needs {
 		parts[i] = newPart(p, n, maxAge)
@@ -110,44 +98,16 @@ func Open(db *sql.DB, d sqlbatch.Dialect, maxAge time.Duration, needs ...Need) (
 	return parts, nil
 }
 
-// OpenOnce makes a part for one call, which takes its connection as the application's own
-// calls do, and gives it back when it is closed. A database with one writer has one session for such calls as well.
-func OpenOnce(db *sql.DB, d sqlbatch.Dialect) *Part {
-	if d.Traits().OneWriter {
-		if parts, err := Open(db, d, 0, Need{Kind: Note, Sessions: 1}); err == nil {
-			return parts[0]
-		}
-	}
-	pools.mu.Lock()
-	defer pools.mu.Unlock()
-	return newPart(newPool(db, d), Need{Kind: call, Sessions: 1}, 0)
-}
-
-// leave takes back what a part needed. The last part ends attempts to connect, and closes every session.
+// leave takes back what a part needed.
 func (p *Pool) leave(n Need) {
-	pools.mu.Lock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	need := p.need
 	need[n.Kind] -= n.Sessions
 	p.setNeed(need)
-	p.parts--
-	last := p.parts == 0
-	if last && pools.of[p.db] == p {
-		delete(pools.of, p.db)
-	}
-	pools.mu.Unlock()
-	if !last {
-		return
-	}
-	p.end()
-	for _, l := range p.lanes {
-		if l != nil {
-			l.close()
-		}
-	}
-	p.work.Wait()
 }
 
-// setNeed keeps the needs and sets the floors of the lanes. pools.mu is held.
+// setNeed keeps the needs and tells the lanes their floors. mu is held.
 func (p *Pool) setNeed(need [kinds]int) {
 	p.need = need
 	if p.traits.OneWriter {
@@ -160,7 +120,7 @@ func (p *Pool) setNeed(need [kinds]int) {
 	}
 }
 
-// lane returns that of a kind. pools.mu is held.
+// lane returns that of a kind. mu is held.
 func (p *Pool) lane(k Kind) *lane {
 	if p.traits.OneWriter {
 		k = 0
@@ -211,4 +171,25 @@ func (p *Pool) limit() int { return p.db.Stats().MaxOpenConnections }
 func (p *Pool) spare(n int) bool {
 	s := p.db.Stats()
 	return s.MaxOpenConnections == 0 || s.InUse+n < s.MaxOpenConnections
+}
+
+// Close ends attempts to connect and closes every session, once all parts are closed.
+func (p *Pool) Close() {
+	p.end()
+	p.dials.Wait()
+	for _, l := range p.lanes {
+		if l != nil {
+			l.close()
+		}
+	}
+}
+
+// Once makes a part for one call, which takes its connection as the application's own
+// calls do, and gives it back when it is closed. A database with one writer has no use
+// for it: join its Pool.
+func Once(db *sql.DB, d sqlbatch.Dialect) *Part {
+	p := NewPool(db, d)
+	part := newPart(p, Need{Kind: call, Sessions: 1}, 0)
+	part.last = p.Close
+	return part
 }

@@ -16,28 +16,26 @@ type session struct {
 	conn     *sql.Conn
 	dialect  sqlbatch.Dialect
 	prepared map[string]*sql.Stmt // nil where the dialect gains nothing by it
-	made     time.Time
-	used     time.Time // when it was given back last, or made
-	young    float64   // 0…1: those that were made together are not renewed together
-	broken   bool      // the connection must be closed: its state is unknown, or it is too old
-	fallen   bool      // the driver has panicked: the *sql.Conn may be locked for ever
+	young    float64              // 0…1: those that were made together are not renewed together
+	broken   bool                 // the connection must be closed: its state is unknown, or it is too old
+	fallen   bool                 // the driver has panicked: the *sql.Conn may be locked for ever
 }
 
 // maxPrepared bounds the statements of a session that several queues share.
 const maxPrepared = 256
 
 func newSession(conn *sql.Conn, d sqlbatch.Dialect) *session {
-	now := time.Now()
-	s := &session{conn: conn, dialect: d, made: now, used: now, young: rand.Float64()}
+	s := &session{conn: conn, dialect: d, young: rand.Float64()}
 	if d.Traits().Prepare {
 		s.prepared = map[string]*sql.Stmt{}
 	}
 	return s
 }
 
-// old reports a session that is to be renewed at the age of maxAge, or up to an eighth before.
-func (s *session) old(maxAge time.Duration) bool {
-	return time.Since(s.made) >= maxAge-time.Duration(s.young*float64(maxAge/8))
+// old reports a session of this age that is to be renewed at maxAge, or up to an eighth
+// before.
+func (s *session) old(age, maxAge time.Duration) bool {
+	return age >= maxAge-time.Duration(s.young*float64(maxAge/8))
 }
 
 // caught is the package's, and has the connection closed. It is to be deferred.
@@ -67,12 +65,7 @@ func (s *session) run(ctx context.Context, st sqlbatch.Statement, scan func(*sql
 			}
 			begun = true
 		}
-		for _, prior := range st.Prior {
-			if err := s.one(ctx, prior, nil); err != nil {
-				return err
-			}
-		}
-		if err := s.one(ctx, st, scan); err != nil {
+		if err := s.each(ctx, st, scan); err != nil {
 			return err
 		}
 		return s.one(ctx, sqlbatch.Statement{Text: s.dialect.Commit()}, nil)
@@ -91,12 +84,22 @@ func (s *session) run(ctx context.Context, st sqlbatch.Statement, scan func(*sql
 // does the same.
 const rollbackTimeout = 5 * time.Second
 
+// each runs the statements of st in order, in the transaction that is open.
+func (s *session) each(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	for _, prior := range st.Prior {
+		if err := s.one(ctx, prior, nil); err != nil {
+			return err
+		}
+	}
+	return s.one(ctx, st, scan)
+}
+
 func (s *session) one(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-	on, err := s.prepare(ctx, st.Text)
+	stmt, err := s.prepare(ctx, st.Text)
 	if err != nil {
 		return err
 	}
-	err = execute(ctx, on, st, scan)
+	err = s.execute(ctx, stmt, st, scan)
 	if err != nil && s.dialect.Traits().PrepareTells && s.dialect.Classify(err) == sqlbatch.NoSchema && s.compiles(ctx, st.Text) {
 		return &sqlbatch.RunError{Err: err}
 	}
@@ -113,24 +116,35 @@ func (s *session) compiles(ctx context.Context, text string) bool {
 	return true
 }
 
-// prepared runs the text that it was made of.
-type prepared struct{ *sql.Stmt }
-
-func (p prepared) ExecContext(ctx context.Context, _ string, args ...any) (sql.Result, error) {
-	return p.Stmt.ExecContext(ctx, args...)
+// execute runs a statement, by stmt where it is prepared.
+func (s *session) execute(ctx context.Context, stmt *sql.Stmt, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	var err error
+	if scan == nil {
+		if stmt != nil {
+			_, err = stmt.ExecContext(ctx, st.Args...)
+		} else {
+			_, err = s.conn.ExecContext(ctx, st.Text, st.Args...)
+		}
+		return err
+	}
+	var rows *sql.Rows
+	if stmt != nil {
+		rows, err = stmt.QueryContext(ctx, st.Args...)
+	} else {
+		rows, err = s.conn.QueryContext(ctx, st.Text, st.Args...)
+	}
+	if err != nil {
+		return err
+	}
+	return drain(rows, scan)
 }
 
-func (p prepared) QueryContext(ctx context.Context, _ string, args ...any) (*sql.Rows, error) {
-	return p.Stmt.QueryContext(ctx, args...)
-}
-
-// prepare returns what runs a text: the connection, where the dialect gains nothing by a prepared statement.
-func (s *session) prepare(ctx context.Context, text string) (Tx, error) {
+func (s *session) prepare(ctx context.Context, text string) (*sql.Stmt, error) {
 	if s.prepared == nil {
-		return s.conn, nil
+		return nil, nil
 	}
 	if stmt := s.prepared[text]; stmt != nil {
-		return prepared{stmt}, nil
+		return stmt, nil
 	}
 	if len(s.prepared) >= maxPrepared {
 		for t, stmt := range s.prepared {
@@ -142,7 +156,7 @@ func (s *session) prepare(ctx context.Context, text string) (Tx, error) {
 	if err == nil {
 		s.prepared[text] = stmt
 	}
-	return prepared{stmt}, err
+	return stmt, err
 }
 
 // close gives the connection back to the *sql.DB, or closes it if it is broken.

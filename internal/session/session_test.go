@@ -77,11 +77,6 @@ func TestNoStatementWaitsForThoseOfAnotherKindOrOfAnotherPart(t *testing.T) {
 	})
 }
 
-func patient(ctx context.Context, p *Part, text string) error {
-	_, err := p.RunPatient(ctx, sqlbatch.Statement{Text: text}, nil)
-	return err
-}
-
 func TestStatementsInNoHurryShareOneSessionButForWhatHangs(t *testing.T) {
 	world(t, 0, func(w *database) {
 		begun := 0
@@ -90,7 +85,10 @@ func TestStatementsInNoHurryShareOneSessionButForWhatHangs(t *testing.T) {
 		done := make(chan error, len(parts))
 		for i := range parts {
 			parts[i] = w.join(Claim, 1)
-			go func() { done <- patient(context.Background(), parts[i], "look") }()
+			go func() {
+				_, err := parts[i].RunPatient(context.Background(), sqlbatch.Statement{Text: "look"}, nil)
+				done <- err
+			}()
 		}
 		for range parts {
 			require.NoError(w, <-done)
@@ -99,13 +97,17 @@ func TestStatementsInNoHurryShareOneSessionButForWhatHangs(t *testing.T) {
 		require.Equal(w, 1, w.made)
 
 		end := w.hang("hangs")
-		go func() { done <- patient(context.Background(), parts[0], "hangs") }()
+		go func() {
+			_, err := parts[0].RunPatient(context.Background(), sqlbatch.Statement{Text: "hangs"}, nil)
+			done <- err
+		}()
 		synctest.Wait()
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		for _, p := range parts[1:] {
-			require.NoError(w, patient(ctx, p, "look"))
+			_, err := p.RunPatient(ctx, sqlbatch.Statement{Text: "look"}, nil)
+			require.NoError(w, err)
 		}
 		require.Less(w, time.Since(began), 2*moment, "once, not each time")
 		took, err := parts[1].RunPatient(ctx, sqlbatch.Statement{Text: "look"}, nil)
@@ -295,22 +297,22 @@ func TestWhatIsAboveTheFloorIsGivenBackWhenTheApplicationHasUsedUpTheLimit(t *te
 	})
 }
 
-func TestOpenSaysWhenTheLimitIsTooSmall(t *testing.T) {
+func TestJoinSaysWhenTheLimitIsTooSmall(t *testing.T) {
 	world(t, 4, func(w *database) {
 		p := w.join(Settle, 2)
-		_, err := w.parts(Need{Kind: Claim, Sessions: 1}, Need{Kind: Extend, Sessions: 2})
+		_, err := w.pool.Join(0, Need{Kind: Claim, Sessions: 1}, Need{Kind: Extend, Sessions: 2})
 		require.EqualError(w, err, "the *sql.DB allows 4 open connections: chanq keeps 5 of them for itself (1 for claims, 2 for settles, 2 for extensions, shared by all queues on it), and the application needs one; call SetMaxOpenConns(6) or more")
 		q := w.join(Settle, 2)
 		r := w.join(Note, 5)
 		w.db.SetMaxOpenConns(5)
-		_, err = w.parts(Need{Kind: Claim, Sessions: 1}, Need{Kind: Extend, Sessions: 2})
+		_, err = w.pool.Join(0, Need{Kind: Claim, Sessions: 1}, Need{Kind: Extend, Sessions: 2})
 		require.ErrorContains(w, err, "SetMaxOpenConns(6)", "the application needs one as well")
 		w.db.SetMaxOpenConns(6)
-		parts, err := w.parts(Need{Kind: Claim, Sessions: 1}, Need{Kind: Extend, Sessions: 2})
+		parts, err := w.pool.Join(0, Need{Kind: Claim, Sessions: 1}, Need{Kind: Extend, Sessions: 2})
 		require.NoError(w, err)
 		w.db.SetMaxOpenConns(4)
 		require.NoError(w, run(parts[0], "x"), "what runs goes on")
-		_, err = w.parts(Need{Kind: Claim, Sessions: 1})
+		_, err = w.pool.Join(0, Need{Kind: Claim, Sessions: 1})
 		require.ErrorContains(w, err, "SetMaxOpenConns(7)")
 		w.db.SetMaxOpenConns(0)
 		require.NoError(w, run(parts[0], "x"))
@@ -434,8 +436,9 @@ func TestTheEndOfAPoolEndsAttemptsToConnect(t *testing.T) {
 		defer cancel()
 		err := p.Run(ctx, sqlbatch.Statement{Text: "x"}, nil)
 		require.ErrorIs(w, err, context.DeadlineExceeded)
-		began := time.Now()
 		p.Close()
+		began := time.Now()
+		w.pool.Close()
 		require.Zero(w, time.Since(began))
 		close(gate)
 	})

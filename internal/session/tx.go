@@ -20,16 +20,11 @@ func RunTx(ctx context.Context, tx Tx, st sqlbatch.Statement, scan func(*sql.Row
 			return err
 		}
 	}
-	return execute(ctx, tx, st, scan)
-}
-
-// execute runs a statement without its Prior.
-func execute(ctx context.Context, on Tx, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	if scan == nil {
-		_, err := on.ExecContext(ctx, st.Text, st.Args...)
+		_, err := tx.ExecContext(ctx, st.Text, st.Args...)
 		return err
 	}
-	rows, err := on.QueryContext(ctx, st.Text, st.Args...)
+	rows, err := tx.QueryContext(ctx, st.Text, st.Args...)
 	if err != nil {
 		return err
 	}
