@@ -20,12 +20,12 @@ type idleStep struct {
 
 // idleSteps in their order, each of which can be run alone.
 var idleSteps = []idleStep{
-	{"gaps", "one sleeper, gaps of 100 to 500 ms", nap{1, measure.Warm, 1, false}.measure},
-	{"cold", "one sleeper, gaps of 2 to 4 s, twice as long", nap{1, measure.Cold, 2, false}.measure},
-	{"crowd", "many sleepers, gaps of 100 to 500 ms", nap{0, measure.Warm, 1, false}.measure},
-	{"owners", "four sleepers that own the slots of an ordered queue, gaps of 100 to 500 ms", nap{4, measure.Warm, 1, true}.measure},
-	{"enqueue", "a producer at full speed beside no, one and many sleepers, its notifier off and on", measureEnqueue},
-	{"singles", "eight producers of single messages beside no and one sleeper, their notifier off and on", measureSingles},
+	{"gaps", "one idle consumer, gaps of 100 to 500 ms", nap{1, measure.Warm, 1, false}.measure},
+	{"cold", "one idle consumer, gaps of 2 to 4 s, twice as long", nap{1, measure.Cold, 2, false}.measure},
+	{"crowd", "many idle consumers, gaps of 100 to 500 ms", nap{0, measure.Warm, 1, false}.measure},
+	{"owners", "four idle consumers that own the slots of an ordered queue, gaps of 100 to 500 ms", nap{4, measure.Warm, 1, true}.measure},
+	{"enqueue", "a producer at full speed with no, one and many idle consumers, its notifier off and on", measureEnqueue},
+	{"singles", "eight producers of single messages with no and one idle consumer, their notifier off and on", measureSingles},
 	{"half", "sent and received at half of full speed, the notifier off and on", measureHalf},
 }
 
@@ -97,12 +97,12 @@ func (o *options) declareIdle(f *flag.FlagSet, steps *string) {
 	for _, s := range idleSteps {
 		about += "\n" + s.name + ": " + s.about
 	}
-	f.BoolVar(&o.idle, "idle", false, "measure consumers of other processes that sleep instead, in -steps")
+	f.BoolVar(&o.idle, "idle", false, "measure idle consumers of other processes instead, in -steps")
 	f.StringVar(steps, "steps", strings.Join(idleStepNames(), ","), about)
-	f.BoolVar(&o.notifier, "notify", true, "with -idle: wake sleepers between gaps by what the engine has for that; without, they poll")
-	f.IntVar(&o.crowd, "crowd", 48, "with -idle: how many sleepers are many")
-	f.DurationVar(&o.rest, "rest", 10*time.Second, "with -idle: how long nothing is sent, to count what sleepers ask")
+	f.BoolVar(&o.notifier, "notify", true, "with -idle: wake idle consumers with the Notifier of the engine; without, they poll")
+	f.IntVar(&o.crowd, "crowd", 48, "with -idle: how many idle consumers are many")
+	f.DurationVar(&o.rest, "rest", 10*time.Second, "with -idle: how long nothing is sent, to count the statements of idle consumers")
 	f.DurationVar(&o.burst, "burst", 2*time.Second, "with -idle: how long is sent at full speed each time")
 	f.IntVar(&o.pairs, "pairs", 3, "with -idle: times of a round that the notifier is off and on")
-	f.StringVar(&o.log, "log", "", "with -idle: the server's log file, to count those who wait for the lock of notifications; it needs log_lock_waits=on deadlock_timeout=10ms")
+	f.StringVar(&o.log, "log", "", "with -idle: the server's log file, to count waits for the lock of notifications; it needs log_lock_waits=on deadlock_timeout=10ms")
 }

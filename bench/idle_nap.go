@@ -10,7 +10,7 @@ import (
 )
 
 // nap is one measurement of consumers that sleep: how many processes, 0: many, and
-// between what; for so many times -for.
+// between what; for the given number of times -for.
 type nap struct {
 	sleepers int
 	gap      measure.Gap

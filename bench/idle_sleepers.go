@@ -68,11 +68,11 @@ func (t sleepTask) run(ctx context.Context, s *store, orders <-chan string) (err
 	go func() {             // ends with the process's input
 		for order := range orders {
 			mu.Lock()
-			told := now
+			reported := now
 			now = slept{Ages: measure.Histogram{}}
 			mu.Unlock()
-			told.Order, told.Statements = order, s.counter.Statements()
-			_ = out.Encode(told)
+			reported.Order, reported.Statements = order, s.counter.Statements()
+			_ = out.Encode(reported)
 		}
 	}()
 	for l := range c.C() {
@@ -101,11 +101,11 @@ func startSleepers(ctx context.Context, task sleepTask, n int) (*sleepers, error
 	for range n {
 		greeted := false
 		p, err := child.Start(context.WithoutCancel(ctx), "sleep", task, func(line string) {
-			var told slept
+			var reported slept
 			switch {
-			case json.Unmarshal([]byte(line), &told) != nil:
-			case told.Order != "":
-				s.answers <- told
+			case json.Unmarshal([]byte(line), &reported) != nil:
+			case reported.Order != "":
+				s.answers <- reported
 			case !greeted:
 				greeted = true
 				connected <- struct{}{}
@@ -120,7 +120,7 @@ func startSleepers(ctx context.Context, task sleepTask, n int) (*sleepers, error
 		select {
 		case <-connected:
 		case <-p.Ended():
-			return nil, errors.Join(errors.New("a sleeper ended early"), s.end())
+			return nil, errors.Join(errors.New("an idle consumer ended early"), s.end())
 		}
 	}
 	return s, nil
@@ -135,11 +135,11 @@ func (s *sleepers) ask() (statements int64, err error) {
 	}
 	for range s.children {
 		select {
-		case told := <-s.answers:
-			statements += told.Statements
-			s.read.merge(told)
+		case reported := <-s.answers:
+			statements += reported.Statements
+			s.read.merge(reported)
 		case <-time.After(10 * time.Second):
-			return 0, errors.New("a sleeper does not answer")
+			return 0, errors.New("an idle consumer does not answer")
 		}
 	}
 	return statements, nil

@@ -17,7 +17,7 @@ func idleTables(o options, results []measure.Result) (tables []measure.Table) {
 	slept := measure.SleptOf(results)
 	if len(slept) > 0 {
 		tables = append(tables, measure.SleptTable(fmt.Sprintf(
-			"%s, body %d B, rounds %d: send to delivery in other processes that sleep", engine, o.latencyBody(), o.rounds), slept))
+			"%s, body %d B, rounds %d: send to delivery in other, idle processes", engine, o.latencyBody(), o.rounds), slept))
 	}
 	if t := loadTable(engine, results); len(t.Rows) > 0 {
 		tables = append(tables, t)
@@ -52,7 +52,7 @@ var loads = []struct {
 func loadTable(engine string, results []measure.Result) measure.Table {
 	t := measure.Table{
 		Title: engine + ": the notifier off and on, in turn",
-		Head:  []string{"", "sleepers", "pairs", "off", "on", "on / off"},
+		Head:  []string{"", "idle consumers", "pairs", "off", "on", "on / off"},
 	}
 	for _, load := range loads {
 		for _, n := range crowdsOf(results, load.step) {
@@ -111,36 +111,36 @@ func targetTable(engine string, o options, results []measure.Result) measure.Tab
 func sleeping(n int) string {
 	switch n {
 	case 0:
-		return "no sleeper"
+		return "no idle consumer"
 	case 1:
-		return "one sleeper"
+		return "one idle consumer"
 	}
-	return fmt.Sprintf("%d sleepers", n)
+	return fmt.Sprintf("%d idle consumers", n)
 }
 
 func sleepTargets(o options, results []measure.Result) (targets []target) {
 	for _, step := range []string{"gaps", "cold", "crowd", "owners"} {
 		of := slices.DeleteFunc(slices.Clone(results), func(r measure.Result) bool { return r.Step != step })
 		for _, s := range measure.SleptOf(of) {
-			who := fmt.Sprintf("%s, gaps of %s: ", sleeping(s.Sleepers), s.Gap)
+			subject := fmt.Sprintf("%s, gaps of %s: ", sleeping(s.Sleepers), s.Gap)
 			if step == "owners" {
-				who = "ordered queue, " + who
+				subject = "ordered queue, " + subject
 				if o.dsn != standIn {
-					targets = append(targets, target{who + "p50", s.P50, false, 10, " ms"}, target{who + "p99", s.P99, false, 50, " ms"})
+					targets = append(targets, target{subject + "p50", s.P50, false, 10, " ms"}, target{subject + "p99", s.P99, false, 50, " ms"})
 				}
-				targets = append(targets, target{who + "statements a second of one that idles", s.IdleStatementsPerS, false, 1.5, ""})
+				targets = append(targets, target{subject + "statements a second of one that idles", s.IdleStatementsPerS, false, 1.5, ""})
 				continue
 			}
 			if o.dsn != standIn {
-				targets = append(targets, target{who + "p50", s.P50, false, 5, " ms"})
+				targets = append(targets, target{subject + "p50", s.P50, false, 5, " ms"})
 				if step != "crowd" {
-					targets = append(targets, target{who + "p99", s.P99, false, 20, " ms"})
+					targets = append(targets, target{subject + "p99", s.P99, false, 20, " ms"})
 				}
 			}
 			if step == "crowd" {
-				targets = append(targets, target{who + "statements a message", s.StatementsPerMessage, false, 4, ""})
+				targets = append(targets, target{subject + "statements a message", s.StatementsPerMessage, false, 4, ""})
 			}
-			targets = append(targets, target{who + "statements a second of one that idles", s.IdleStatementsPerS, false, 1, ""})
+			targets = append(targets, target{subject + "statements a second of one that idles", s.IdleStatementsPerS, false, 1, ""})
 		}
 	}
 	return targets

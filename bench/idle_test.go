@@ -40,7 +40,7 @@ func TestIdleConsumersAreMeasured(t *testing.T) {
 			}
 			if r.Gap != "" {
 				require.Positive(t, r.CommitP50)
-				require.Equal(t, r.Engine == "postgres", r.Connections > 2, "two of the sender's, one of the sleeper's at least")
+				require.Equal(t, r.Engine == "postgres", r.Connections > 2, "at least two of the sender and one of the idle consumer")
 			}
 		}
 		require.Equal(t, map[string]int{
@@ -132,11 +132,11 @@ func TestTargetsAreShownWithTheMeasurements(t *testing.T) {
 		`gaps of 100ms-500ms: p50 +2\.00 ms +≤ 5 ms +met`,
 		`gaps of 2s-4s: p50 +30\.0 ms +≤ 5 ms +MISSED`,
 		`gaps of 2s-4s: p99 +30\.0 ms +≤ 20 ms +MISSED`,
-		`48 sleepers, gaps of 100ms-500ms: statements a message +4\.50 +≤ 4 +MISSED`,
-		`48 sleepers, gaps of 100ms-500ms: statements a second of one that idles +0\.90 +≤ 1 +met`,
-		`one producer, 48 sleepers: notifier on / off +0\.98 +≥ 0\.97 +met`,
-		`eight producers, no sleeper: notifier on / off +0\.80 +≥ 0\.9 +MISSED`,
-		`half of full speed, one sleeper: notifier on / off +1\.11 +≤ 1\.05 +MISSED`,
+		`48 idle consumers, gaps of 100ms-500ms: statements a message +4\.50 +≤ 4 +MISSED`,
+		`48 idle consumers, gaps of 100ms-500ms: statements a second of one that idles +0\.90 +≤ 1 +met`,
+		`one producer, 48 idle consumers: notifier on / off +0\.98 +≥ 0\.97 +met`,
+		`eight producers, no idle consumer: notifier on / off +0\.80 +≥ 0\.9 +MISSED`,
+		`half of full speed, one idle consumer: notifier on / off +1\.11 +≤ 1\.05 +MISSED`,
 		`waits for the lock of notifications of more than 10 ms +2\.00 +≤ 0 +MISSED`,
 	} {
 		require.Regexp(t, want, out.String())
@@ -157,7 +157,7 @@ func TestIdleConsumersArePlottedTogether(t *testing.T) {
 	plot, err := os.ReadFile(to)
 	require.NoError(t, err)
 	requireXML(t, plot)
-	for _, want := range []string{"Asleep", "chanq, notifier, 2s-4s", "48 sleepers", "slowest: 3.00 ms"} {
+	for _, want := range []string{"Asleep", "chanq, notifier, 2s-4s", "48 idle consumers", "slowest: 3.00 ms"} {
 		require.Contains(t, string(plot), want)
 	}
 }

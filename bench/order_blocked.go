@@ -15,7 +15,7 @@ import (
 const hotKeys = 20
 
 // blocked is an ordered queue with messages that cannot be delivered, since the reader
-// holds the first of their keys, and a consumer that goes on with others.
+// holds the first of their keys, and a consumer that continues with others.
 type blocked struct {
 	store    *store
 	consumer *chanq.Consumer[[]byte]

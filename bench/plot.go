@@ -56,7 +56,7 @@ func plotOf(results []measure.Result, runs []sustainedRun, title string) (drawin
 	}
 	slept := measure.SleptOf(results)
 	if len(slept) == 0 {
-		return nil, measure.Table{}, errors.New("nothing to plot: -in has no interval of a sustained run, and no sleeper")
+		return nil, measure.Table{}, errors.New("nothing to plot: -in has no interval of a sustained run, and no idle consumer")
 	}
 	plot := sleptPlot(slept)
 	if title != "" {

@@ -145,7 +145,7 @@ func (r *report) write(results []measure.Result) {
 	}
 	if len(growth) > 0 {
 		r.title(2, "Growth")
-		r.page.WriteString("The last column is the first figure beside that of the first size: 1 does not grow.\n")
+		r.page.WriteString("The last column is the ratio of the first figure to that of the first size: 1 does not grow.\n")
 	}
 	for _, g := range measure.Group(growth, func(r measure.Result) string { return r.Axis }) {
 		r.title(3, g.Key)
@@ -214,7 +214,7 @@ func partition(results []measure.Result) (latencies, senders, growth, throughput
 		// Another program measures our strategies in its own way, and may have rates
 		// and latencies in one line.
 		if r.Batch == 0 && slices.Contains(strategyNames(), r.Strategy) {
-			r.Strategy += ", beside peers"
+			r.Strategy += ", with peers"
 		}
 		if r.P50 > 0 {
 			latencies = append(latencies, r)

@@ -73,7 +73,7 @@ func latencyPlot(results []measure.Result) bars {
 // sleptPlot has the ways in which idle consumers were measured, those with the same gaps side by
 // side.
 func sleptPlot(all []measure.Slept) bars {
-	c := bars{title: "send to delivery in another process that sleeps in the gaps between messages", unit: "ms", names: []string{"p50", "p99", "slowest", "one commit"}}
+	c := bars{title: "send to delivery in another process that is idle between messages", unit: "ms", names: []string{"p50", "p99", "slowest", "one commit"}}
 	var gaps []string
 	for _, s := range all {
 		if !slices.Contains(gaps, s.Gap) {
@@ -87,7 +87,7 @@ func sleptPlot(all []measure.Slept) bars {
 			}
 			label := s.Name + ", " + gap
 			if s.Sleepers > 1 {
-				label += fmt.Sprintf(", %d sleepers", s.Sleepers)
+				label += fmt.Sprintf(", %d idle consumers", s.Sleepers)
 			}
 			c.rows = append(c.rows, barRow{label, []float64{s.P50, s.P99, s.Slowest, s.Commit}})
 		}

@@ -49,9 +49,9 @@ func TestAReportShowsEveryKindOfResult(t *testing.T) {
 	require.NoError(t, err)
 	for _, want := range []string{
 		"Abacus, linux/amd64", "PostgreSQL 15", "`go run ./bench`",
-		"| raw | 100 | 50 | 1000 | 500 | 300 |", "| chanq / raw | 0.90 | 1.20 | 1.10 |", "| chanq, beside peers / <peer> | 1.73 | 1.00 | – |",
+		"| raw | 100 | 50 | 1000 | 500 | 300 |", "| chanq / raw | 0.90 | 1.20 | 1.10 |", "| chanq, with peers / <peer> | 1.73 | 1.00 | – |",
 		"| chanq | another process | 10 % | 77.0 | 1234 | 2345 | 3456 | 456 | 778 |",
-		"| chanq, beside peers | 100 | 0 | 777 | 60.0 | – |", "| chanq, beside peers | – | 500/s | 500 | 4321 |",
+		"| chanq, with peers | 100 | 0 | 777 | 60.0 | – |", "| chanq, with peers | – | 500/s | 500 | 4321 |",
 		"| raw | 5000000 | 2.50 | – | – | – | 1.25 |",
 	} {
 		require.Contains(t, string(page), want)

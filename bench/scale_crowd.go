@@ -45,13 +45,13 @@ type crowd struct {
 func (t crowdTask) where() place { return t.Place }
 
 func (t crowdTask) run(ctx context.Context, s *store, orders <-chan string) (err error) {
-	var mu sync.Mutex // guards told
-	told := crowd{Ages: measure.Histogram{}, Asked: map[string]int64{}, Heap0: int64(heap()), RSS0: resident()}
+	var mu sync.Mutex // guards reported
+	reported := crowd{Ages: measure.Histogram{}, Asked: map[string]int64{}, Heap0: int64(heap()), RSS0: resident()}
 	kinds := statementKinds(s, t.Places)
 	s.counter.Heard(func(text string) {
 		kind := kindOfStatement(kinds, text)
 		mu.Lock()
-		told.Asked[kind]++
+		reported.Asked[kind]++
 		mu.Unlock()
 	})
 	s.db.SetMaxOpenConns(t.Limit)
@@ -77,9 +77,9 @@ func (t crowdTask) run(ctx context.Context, s *store, orders <-chan string) (err
 			for l := range c.C() {
 				age := time.Since(stampOf(l.Body))
 				mu.Lock()
-				told.Received++
-				told.Ages.Add(age)
-				told.Slowest = max(told.Slowest, age)
+				reported.Received++
+				reported.Ages.Add(age)
+				reported.Slowest = max(reported.Slowest, age)
 				mu.Unlock()
 				_ = l.Ack() // a failure changes the counts
 			}
@@ -90,8 +90,8 @@ func (t crowdTask) run(ctx context.Context, s *store, orders <-chan string) (err
 	for order := range orders {
 		heap, rss, goroutines, cpu := int64(heap()), resident(), runtime.NumGoroutine(), measure.CPUTime()
 		mu.Lock()
-		told.Order, told.Heap, told.RSS, told.Goroutines, told.CPU = order, heap, rss, goroutines, cpu
-		_ = out.Encode(told)
+		reported.Order, reported.Heap, reported.RSS, reported.Goroutines, reported.CPU = order, heap, rss, goroutines, cpu
+		_ = out.Encode(reported)
 		mu.Unlock()
 	}
 	return nil
@@ -141,11 +141,11 @@ func startCrowds(ctx context.Context, o options, places []place, step scaleStep)
 		}
 		greeted := false
 		p, err := child.Start(context.WithoutCancel(ctx), "crowd", task, func(line string) {
-			var told crowd
+			var reported crowd
 			switch {
-			case json.Unmarshal([]byte(line), &told) != nil:
-			case told.Order != "":
-				all.answers <- told
+			case json.Unmarshal([]byte(line), &reported) != nil:
+			case reported.Order != "":
+				all.answers <- reported
 			case !greeted:
 				greeted = true
 				there <- struct{}{}
@@ -175,8 +175,8 @@ func (c *crowds) ask(ctx context.Context) (sum crowd, err error) {
 	sum = crowd{Asked: map[string]int64{}, Ages: measure.Histogram{}}
 	for range c.children {
 		select {
-		case told := <-c.answers:
-			sum.add(told)
+		case reported := <-c.answers:
+			sum.add(reported)
 		case <-ctx.Done():
 			return sum, context.Cause(ctx)
 		case <-time.After(30 * time.Second):

@@ -91,7 +91,7 @@ func ratioTable(g measure.Grouped[runKey]) measure.Table {
 }
 
 // besidePeers is chanq as bench/peers measured it.
-const besidePeers = "chanq, beside peers"
+const besidePeers = "chanq, with peers"
 
 // byStrategy is in the order of strategies; those of other programs come last.
 func byStrategy(results []measure.Result) []measure.Grouped[string] {

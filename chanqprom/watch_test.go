@@ -51,8 +51,8 @@ func TestCountersBeginAtZero(t *testing.T) {
 		require.Equal(t, "0", seen[name], name)
 	}
 	for name := range seen {
-		require.NotContains(t, name, "chanq_delivered", "nobody consumes here")
-		require.NotContains(t, name, "chanq_settled", "nobody consumes here")
+		require.NotContains(t, name, "chanq_delivered", "there is no consumer here")
+		require.NotContains(t, name, "chanq_settled", "there is no consumer here")
 	}
 
 	// Not watched here: those of consumers with the first claim, those of producers with the first send.
@@ -73,7 +73,7 @@ func TestCountersBeginAtZero(t *testing.T) {
 	watcher := chanqprom.New(chanqprom.Config{})
 	defer watcher.Watch(admin(t, db, "mail"))()
 	for name := range scrape(t, watcher) {
-		require.NotContains(t, name, "_total", "who only watches counts nothing")
+		require.NotContains(t, name, "_total", "a program that only watches counts nothing")
 	}
 }
 

@@ -135,7 +135,7 @@ func TestAPageOfADeepQueueReadsNoMoreThanAnother(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 // requireGolden compares a text with a file, which is reviewed like code.
 func requireGolden(t *testing.T, file, text string) {
@@ -146,7 +146,7 @@ func requireGolden(t *testing.T, file, text string) {
 	}
 	want, err := os.ReadFile(file)
 	require.NoError(t, err)
-	require.Equal(t, string(want), text, "go test ./chanqweb -run DeepQueue -update writes it anew")
+	require.Equal(t, string(want), text, "go test ./chanqweb -run DeepQueue -update writes it again")
 }
 
 // query is a statement that a page has sent.

@@ -65,7 +65,7 @@ func TestTheNumberOfFollowersIsLimited(t *testing.T) {
 			require.NoError(t, err)
 			defer response.Body.Close()
 			return response.StatusCode == http.StatusOK
-		}, patience, tick, "who left gave its place back")
+		}, patience, tick, "a visitor that left released its place")
 	})
 }
 

@@ -202,7 +202,7 @@ func TestErrorsOfADecoderAreHiddenLikeBodies(t *testing.T) {
 		r := hidden.post("mail", "do", "redrive", "group", groupKey(t, text, "chanq: cannot decode (why"), "back", "failures", "token", hidden.token("/q/mail/failures"))
 		require.Contains(t, r.text, "One message is ready again")
 		require.NotContains(t, hidden.log.String(), "S3CRET")
-		require.Contains(t, shop.open(everything).see("/q/mail/failures"), "unexpected end of JSON", "who may see bodies sees why")
+		require.Contains(t, shop.open(everything).see("/q/mail/failures"), "unexpected end of JSON", "a visitor that may see bodies sees the reason")
 	})
 }
 

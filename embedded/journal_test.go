@@ -43,7 +43,7 @@ func written(t *testing.T) (db *sql.DB, j *journal, exec func(text string)) {
 
 const write = "UPDATE t SET b = randomblob(100000) WHERE n = 1"
 
-// read begins a read that goes on until its rows are closed.
+// read begins a read that continues until its rows are closed.
 func read(t *testing.T, db *sql.DB) *sql.Rows {
 	rows, err := db.Query("SELECT n FROM t")
 	require.NoError(t, err)

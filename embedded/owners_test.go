@@ -118,11 +118,11 @@ func TestAPipeThatNoProcessHasOpenIsRemovedByASender(t *testing.T) {
 // A process that was stopped for long has not read what was written.
 func TestAFullPipeWakesEveryOwner(t *testing.T) {
 	q := ownerQueue{waiters: []*waiter{{woken: make(chan struct{}, 1), slots: []int{1}}, {woken: make(chan struct{}, 1), slots: []int{2}}}}
-	woken := func() (who []bool) {
+	woken := func() (each []bool) {
 		for _, w := range q.waiters {
-			who = append(who, isWoken(w.woken))
+			each = append(each, isWoken(w.woken))
 		}
-		return who
+		return each
 	}
 	q.received([]byte(strings.Repeat("1\n", readBuffer/2)), true)
 	require.Equal(t, []bool{true, true}, woken())

@@ -46,7 +46,7 @@ func (w *world) sender(name string) *chanq.Producer[string] {
 
 // asleep waits until a consumer has polled after the first value.
 func (w *world) asleep(c *chanq.Consumer[string]) {
-	w.Eventually("it sleeps", func() bool { return c.Stats().Looks > 1 })
+	w.Eventually("it is idle", func() bool { return c.Stats().Looks > 1 })
 	w.settle(100 * time.Millisecond)
 }
 

@@ -270,7 +270,7 @@ type Queue interface {
 	// be claimed now was due, or else the database's time; due_in, milliseconds until
 	// something may be claimed there, a lease that ends included (zero or less: now; NULL:
 	// nothing in sight); and members, how many consumers the queue has. Suspects do not count there. If the first message
-	// that no consumer leases is a suspect, the row goes on with its id, fence, crashes (the lease that has expired included) and
+	// that no consumer leases is a suspect, the row continues with its id, fence, crashes (the lease that has expired included) and
 	// alone (of that lease); otherwise these are NULL. No row: it is
 	// paused. It writes nothing and takes no lock.
 	Rescan() Statement

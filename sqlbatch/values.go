@@ -248,7 +248,7 @@ func (w Window) First(least int64) (at int64, id [16]byte) {
 	return w.After, w.AfterID
 }
 
-// Place is where Peek goes on: behind a message, as a Peek or Get showed it. At is its
+// Place is where Peek continues: behind a message, as a Peek or Get showed it. At is its
 // due_at, or of a dead or done one its ended_at; there At and ID count alone. Of a live one of
 // an ordered queue it is the seq, and nothing behind the seq Upto is read (0: no bound).
 type Place struct {

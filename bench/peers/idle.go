@@ -97,5 +97,5 @@ func (p *sustainedProcess) takeSlowest() time.Duration {
 }
 
 func idleTable(about string, results []measure.Result) measure.Table {
-	return measure.SleptTable("send to delivery in another process that sleeps; "+about, measure.SleptOf(results))
+	return measure.SleptTable("send to delivery in another, idle process; "+about, measure.SleptOf(results))
 }

@@ -55,7 +55,7 @@ func parseOrder(args []string, usage io.Writer) (o orderOptions, err error) {
 	f.StringVar(&chosen, "systems", "", "comma-separated (default all): "+strings.Join(orderNames(orderSystems), ", "))
 	f.IntVar(&o.n, "n", 20_000, "messages that are sent and drained")
 	f.IntVar(&o.keys, "keys", 10_000, "keys that they have")
-	f.IntVar(&o.free, "free", 1_000, "messages of other keys that are drained beside those that are blocked")
+	f.IntVar(&o.free, "free", 1_000, "messages of other keys that are drained with blocked messages present")
 	f.StringVar(&blocked, "blocked", "0,1000,10000,100000", fmt.Sprintf("comma-separated: messages that wait behind those in work of %d keys", hotKeys))
 	f.DurationVar(&o.most, "most", 10*time.Second, "a drain ends after this time with what it has got by then; a single fetch that takes six times as long is cancelled")
 	f.IntVar(&o.body, "body", 200, "bytes of a body")

@@ -42,7 +42,7 @@ func (q *orderedChanq) send(ctx context.Context, keys []string, body string) err
 }
 
 // consume begins a consumer, where none is yet. What is in work of each key it cannot have
-// twice, so that a drain goes on with the consumer that holds it.
+// twice, so that a drain continues with the consumer that holds it.
 func (q *orderedChanq) consume(ctx context.Context) (err error) {
 	if q.consumer == nil {
 		q.consumer, err = q.queue.Consume(context.WithoutCancel(ctx), chanq.ConsumerConfig{})

@@ -40,7 +40,7 @@ func TestCompletionListsTheQueues(t *testing.T) {
 // bash itself requests the completions of a line.
 func TestBashCompletesACommandLine(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("NOT TESTED in bash: symbolic links are not for everybody")
+		t.Skip("NOT TESTED in bash: symbolic links need a privilege")
 	}
 	bash, err := exec.LookPath("bash")
 	if err != nil {

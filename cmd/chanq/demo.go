@@ -137,7 +137,7 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 	return nil
 }
 
-// demoAgain is the command line that goes on with a demo. A DSN is not
+// demoAgain is the command line that continues a demo. A DSN is not
 // repeated, since it has a password; where it was found, is.
 func (a *app) demoAgain(t target) string {
 	words := []string{"chanq", "demo"}

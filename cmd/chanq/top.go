@@ -48,7 +48,7 @@ A queue over several databases has a line per shard, for example 0/3; --place ad
 	return a.placesFlag(cmd)
 }
 
-// top goes on while the database is away: that is when it is watched.
+// top continues while the database is away: that is when it is watched.
 func (a *app) top(ctx context.Context, queues []string, every time.Duration, n int) error {
 	c, err := a.connectAll(ctx)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Command longjob works on one message for two hours. When it gets SIGTERM it ends after the current page, and the next process goes on
+// Command longjob works on one message for two hours. When it gets SIGTERM it ends after the current page, and the next process continues
 // with the page after it.
 //
 //	go run ./examples/longjob

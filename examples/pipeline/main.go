@@ -2,7 +2,7 @@
 //
 //	files ──Pipe: read and count──▶ counts ──Handle: store──▶ table words
 //
-// Stop it at any moment and start it again without files: it goes on, and each file is counted once. What a killed
+// Stop it at any moment and start it again without files: it continues, and each file is counted once. What a killed
 // process had claimed is handled by a run that begins 30 s later, when its leases have expired.
 //
 //	go run ./examples/pipeline *.md docs/*.md

@@ -51,8 +51,8 @@ func TestACrashOfAWorkerStopsOnlyItsOwnSchemas(t *testing.T) {
 		y.flows(first)
 		t.Logf("50 messages were sent and acked %v after it was back", time.Since(back).Round(time.Millisecond))
 	}
-	y.judge(first)
-	z.judge(second)
+	y.check(first)
+	z.check(second)
 }
 
 func TestACrashOfTheCoordinatorLosesNothing(t *testing.T) {
@@ -70,7 +70,7 @@ func TestACrashOfTheCoordinatorLosesNothing(t *testing.T) {
 		y.flows(w)
 		t.Logf("50 messages were sent and acked %v after it was back", time.Since(back).Round(time.Millisecond))
 	}
-	y.judge(w)
+	y.check(w)
 }
 
 func crasher(t *testing.T) func(action string, port int) {

@@ -42,7 +42,7 @@ func TestNothingIsLostWhileASchemaMoves(t *testing.T) {
 			}
 			back, _, _ := place(w, coordinator, schema)
 			require.Equal(t, from, back)
-			y.judge(w)
+			y.check(w)
 		})
 	}
 }

@@ -121,9 +121,9 @@ func (y *traffic) pauses() (send, ack time.Duration) {
 	return send, ack
 }
 
-// judge ends the traffic: all that was stored was handled, and nothing by two at once. A message may
+// check ends the traffic: all that was stored was handled, and nothing by two at once. A message may
 // come a second time where an ack was in progress.
-func (y *traffic) judge(w *testdb.World) {
+func (y *traffic) check(w *testdb.World) {
 	w.Helper()
 	y.stop()
 	y.mu.Lock()

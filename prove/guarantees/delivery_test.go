@@ -331,7 +331,7 @@ func undecodable(w *world) {
 	require.NotEmpty(w, e.Fingerprint)
 
 	testdb.Send(w, raw, testdb.Texts(`not a number`)...)
-	w.Eventually("it is set aside", func() bool { return testdb.Stats(w, q).Dead == 2 })
+	w.Eventually("it is dead-lettered", func() bool { return testdb.Stats(w, q).Dead == 2 })
 }
 
 // fussy is a codec that panics on some bodies.

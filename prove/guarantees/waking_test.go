@@ -247,7 +247,7 @@ func ringing(w *world) {
 // asleep waits until a consumer listens and has nothing to do.
 func (w *world) asleep(c *chanq.Consumer[string], b *board) {
 	before := int64(-1)
-	w.Eventually("it sleeps", func() bool {
+	w.Eventually("it is idle", func() bool {
 		_, _, listening := b.count()
 		s := c.Stats()
 		now := s.Looks + s.EmptyClaims

@@ -1,4 +1,4 @@
-// Package keyorder judges what the consumers of an ordered queue did, of any number of
+// Package keyorder checks what the consumers of an ordered queue did, of any number of
 // processes on one machine: whether each key's messages came in their order, one at a time,
 // and all of them.
 package keyorder
@@ -62,7 +62,7 @@ func (v Verdict) String() string {
 		some("lost", v.Lost), some("ghosts", v.Ghosts), v.Repeated)
 }
 
-// Judge judges a history, in any order, of so many messages sent of each key.
+// Judge checks a history, in any order, with the number of sent messages of each key.
 func Judge(history []Handled, sent map[string]int) Verdict {
 	all := make(map[string]Sent, len(sent))
 	for key, n := range sent {
@@ -71,7 +71,7 @@ func Judge(history []Handled, sent map[string]int) Verdict {
 	return JudgeSent(history, all)
 }
 
-// JudgeSent judges a history, in any order, where not every send is known to have stored
+// JudgeSent checks a history, in any order, where not every send is known to have stored
 // its messages.
 func JudgeSent(history []Handled, sent map[string]Sent) (v Verdict) {
 	keys := map[string][]Handled{}
@@ -125,7 +125,7 @@ func (k *line) next(h Handled) {
 	}
 	k.highest = max(k.highest, h.Number)
 	if h.From.Before(k.last.Until) {
-		v.Overlaps = append(v.Overlaps, fmt.Sprintf("%s: %d beside %d, for %v, at %s", k.key, h.Number, k.last.Number, k.last.Until.Sub(h.From), h.From.Format(clock)))
+		v.Overlaps = append(v.Overlaps, fmt.Sprintf("%s: %d with %d, for %v, at %s", k.key, h.Number, k.last.Number, k.last.Until.Sub(h.From), h.From.Format(clock)))
 	}
 	if h.Until.After(k.last.Until) {
 		k.last = h
@@ -153,7 +153,7 @@ func (k *line) overtaken(number int) (later int, is bool) {
 	return 0, false
 }
 
-// end judges what is missing.
+// end checks what is missing.
 func (k *line) end() {
 	for i := 1; i <= k.sent.Last; i++ {
 		f, came := k.seen[i]

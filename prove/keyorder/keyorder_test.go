@@ -28,8 +28,8 @@ func TestChecker(t *testing.T) {
 	}{
 		{"in order", []keyorder.Handled{h(2, 20, 30, true), h(1, 0, 10, true)}, 0, 0, 0, 0},
 		{"again", []keyorder.Handled{h(1, 0, 10, false), h(1, 10, 20, true), h(2, 20, 30, true)}, 0, 0, 0, 0},
-		{"an ack that nobody heard of", []keyorder.Handled{unheard, h(2, 20, 30, true)}, 0, 0, 0, 0},
-		{"given back, and passed over", []keyorder.Handled{h(1, 0, 10, false), h(2, 20, 30, true)}, 0, 0, 1, 0},
+		{"an ack of unknown outcome", []keyorder.Handled{unheard, h(2, 20, 30, true)}, 0, 0, 0, 0},
+		{"released, and skipped", []keyorder.Handled{h(1, 0, 10, false), h(2, 20, 30, true)}, 0, 0, 1, 0},
 		{"inverted", []keyorder.Handled{h(2, 0, 10, true), h(1, 10, 20, true)}, 1, 0, 0, 0},
 		{"overlapping", []keyorder.Handled{h(1, 0, 10, true), h(2, 9, 20, true)}, 0, 1, 0, 0},
 		{"overlapping one of before", []keyorder.Handled{h(1, 0, 30, true), h(1, 30, 31, true), h(2, 29, 40, true)}, 1, 2, 0, 0},

@@ -47,9 +47,9 @@ func ends(d kills.Delivery, holds bool) bool {
 	return d.Settling > 0 && (d.How == kills.Ack || d.How == ackTx || d.How == kills.Bury && !holds)
 }
 
-// judge checks a complete history: the processes have ended, and the queue
+// checkHistory checks a complete history: the processes have ended, and the queue
 // is empty. holds means that a dead message blocks its key, and is redriven.
-func judge(h *kills.History, holds bool) outcome {
+func checkHistory(h *kills.History, holds bool) outcome {
 	o := outcome{faults: h.Strays, messages: len(h.Messages)}
 	sent := sends(h)
 	var all []keyorder.Handled

@@ -11,10 +11,10 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// hold keeps transactions open in each database, three times during the storm and for a quarter of it: one that has read, so that
+// hold keeps transactions open in each database, three times during the trial and for 25 % of it: one that has read, so that
 // the database cannot clean up what ends meanwhile, and one that has sent a message and is rolled back at the end, so that readers do
 // not know whether there is a message with that number.
-func (s *storm) hold(length time.Duration) {
+func (s *trial) hold(length time.Duration) {
 	for i := range s.shards {
 		s.Every(length/12, length/3, func() error {
 			release, err := s.holdOpen(i)
@@ -28,7 +28,7 @@ func (s *storm) hold(length time.Duration) {
 	}
 }
 
-func (s *storm) holdOpen(shard int) (release func() error, err error) {
+func (s *trial) holdOpen(shard int) (release func() error, err error) {
 	ctx, db := context.Background(), s.shards[shard].DB
 	engine := s.task.Databases[shard].Engine
 	if engine == testdb.SQLite.Name { // it has one writer: a transaction that has sent would stop all workers

@@ -8,7 +8,7 @@
 // outcome. Every place of a worker has its own keys, whose numbers continue those of the
 // former worker, so the sends of a key follow one after another in any case.
 //
-// The tests are short; to go on for longer, and with as many kills as one likes:
+// The tests are short; to continue for longer, and with as many kills as one likes:
 //
 //	go test ./prove/keystorm -v -timeout 20m -run Killed/postgres -storm.for 10m -storm.kills 100
 package keystorm_test
@@ -51,7 +51,7 @@ var (
 	// One that needs nothing, by default.
 	stormShards = flag.String("storm.shards", "sqlite,stand-in,sqlite", "comma-separated: the engines of a queue over several places")
 	stormHolds  = flag.Bool("storm.holds", false, "dead messages keep their keys closed, and are redriven")
-	stormSeed   = flag.Uint64("storm.seed", 0, "of what happens to whom; 0: another one each time")
+	stormSeed   = flag.Uint64("storm.seed", 0, "of the faults; 0: another one each time")
 )
 
 // engines by name.
@@ -86,12 +86,12 @@ const (
 	keys    = 12 // of each worker
 	// calm is how long the rest of the queue may take.
 	calm = 3 * time.Minute
-	// look is the time between two looks at what a storm waits for.
+	// look is the time between two checks of what a trial waits for.
 	look = 10 * time.Millisecond
 )
 
-// storm is one run.
-type storm struct {
+// trial is one run.
+type trial struct {
 	*crew.Crew
 	t       *testing.T
 	task    task // of all workers
@@ -112,8 +112,8 @@ func weather(t *testing.T, holds bool, where ...testdb.Engine) {
 	began := time.Now()
 	s.blow(*stormFor, *stormKills)
 	s.settle()
-	v := judge(s.history, holds)
-	t.Logf("%v: %d workers, %d killed, %d stopped for %v, %d left and came again, transactions were kept open %d times; %d messages, %d deliveries (%d of leases that had run out); %d ended, %d given back, %d lost, %d unknown; sent to handled: %s",
+	v := checkHistory(s.history, holds)
+	t.Logf("%v: %d workers, %d killed, %d stopped for %v, %d left and joined again, transactions were kept open %d times; %d messages, %d deliveries (%d of leases that had run out); %d ended, %d given back, %d lost, %d unknown; sent to handled: %s",
 		time.Since(began).Round(time.Second/10), len(s.All), s.kills, s.freezes, 2**stormLease, s.leaves, s.holds, v.messages, v.deliveries, v.stale,
 		v.ends, v.returns, v.losses, v.unknowns, kills.Quantiles(s.history.Latencies()))
 	t.Log(v)
@@ -130,7 +130,7 @@ func weather(t *testing.T, holds bool, where ...testdb.Engine) {
 }
 
 // newStorm makes the queue, in one database or over several, and a crew that is not there yet.
-func newStorm(t *testing.T, holds bool, seed uint64, where ...testdb.Engine) *storm {
+func newStorm(t *testing.T, holds bool, seed uint64, where ...testdb.Engine) *trial {
 	cfg := config(slots, holds)
 	var databases []database
 	for _, e := range where {
@@ -154,21 +154,21 @@ func newStorm(t *testing.T, holds bool, seed uint64, where ...testdb.Engine) *st
 	history := kills.NewHistory(*stormLease)
 	c := crew.New(workerPart, workers, rand.New(rand.NewPCG(seed, 2)), history.Hear)
 	t.Cleanup(c.Abandon)
-	return &storm{Crew: c, t: t, shards: shards, queue: queue, history: history, task: task{
+	return &trial{Crew: c, t: t, shards: shards, queue: queue, history: history, task: task{
 		Databases: databases, Keys: keys, Rate: *stormRate, LeaseFor: *stormLease, Slots: slots, Holds: holds,
 		Work: 20 * time.Millisecond, Seed: seed,
 	}}
 }
 
 // start fills a place with a new worker.
-func (s *storm) start(place int) error {
+func (s *trial) start(place int) error {
 	t := s.task
 	t.Number, t.Place, t.Seed, t.Next = len(s.All), place, t.Seed+uint64(len(s.All)), nextOf(s.history)
 	return s.Start(place, t)
 }
 
 // refill fills the place of a worker again, after a while and when the worker has ended.
-func (s *storm) refill(former *crew.Process, wait time.Duration) {
+func (s *trial) refill(former *crew.Process, wait time.Duration) {
 	s.After(wait, func() error {
 		if !former.HasEnded() {
 			s.refill(former, look)
@@ -179,7 +179,7 @@ func (s *storm) refill(former *crew.Process, wait time.Duration) {
 }
 
 // run follows the schedule until done, which is for calm at most.
-func (s *storm) run(what string, every time.Duration, done func() bool) {
+func (s *trial) run(what string, every time.Duration, done func() bool) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeoutCause(s.t.Context(), calm, errTooLong)
 	defer cancel()
@@ -194,7 +194,7 @@ var errTooLong = errors.New("it took too long")
 
 // blow fills the places, and then kills, stops, and has workers leave and come again, until
 // the time is over and so many are killed.
-func (s *storm) blow(length time.Duration, count int) {
+func (s *trial) blow(length time.Duration, count int) {
 	for i := range s.Places {
 		require.NoError(s.t, s.start(i))
 	}
@@ -230,7 +230,7 @@ func (s *storm) blow(length time.Duration, count int) {
 }
 
 // toOne is what is done to a worker, any. It is not done if few run.
-func (s *storm) toOne(do func(p *crew.Process) error) func() error {
+func (s *trial) toOne(do func(p *crew.Process) error) func() error {
 	return func() error {
 		running := s.Running()
 		if len(running) < 3 {
@@ -241,10 +241,10 @@ func (s *storm) toOne(do func(p *crew.Process) error) func() error {
 }
 
 // soon is how long a place stays empty.
-func (s *storm) soon() time.Duration { return time.Duration(s.Random.Int64N(int64(*stormLease))) }
+func (s *trial) soon() time.Duration { return time.Duration(s.Random.Int64N(int64(*stormLease))) }
 
 // redrive has dead messages that hold their keys come again.
-func (s *storm) redrive() {
+func (s *trial) redrive() {
 	if s.task.Holds {
 		s.Often(400*time.Millisecond, func() error {
 			s.queue.redrive(s.t.Context(), 1000)
@@ -254,7 +254,7 @@ func (s *storm) redrive() {
 }
 
 // settle lets all workers run until nothing is left, and leave.
-func (s *storm) settle() {
+func (s *trial) settle() {
 	s.Calm()
 	s.redrive()
 	s.run("all places are filled", look, s.Idle)
@@ -275,7 +275,7 @@ func (s *storm) settle() {
 }
 
 // stuck logs what is left in a queue that does not become empty.
-func (s *storm) stuck() {
+func (s *trial) stuck() {
 	for _, shard := range s.queue.shards {
 		slots, err := testdb.Admin(shard).Slots(s.t.Context())
 		for _, slot := range slots {

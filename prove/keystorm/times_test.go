@@ -63,7 +63,7 @@ func handOvers(t *testing.T, e testdb.Engine) {
 		kills.Quantiles(joins), kills.Quantiles(leaves), *stormLease, kills.Quantiles(killed))
 	s.comeAndGo(20)
 	s.settle()
-	v := judge(s.history, false)
+	v := checkHistory(s.history, false)
 	require.True(t, v.OK(), v.String())
 	require.Less(t, slices.Max(joins), joinWithin)
 	require.Less(t, slices.Max(leaves), leaveWithin)
@@ -71,7 +71,7 @@ func handOvers(t *testing.T, e testdb.Engine) {
 }
 
 // owners returns the numbers of the processes that own the slots, -1 for a slot without an owner.
-func (s *storm) owners() []int {
+func (s *trial) owners() []int {
 	all, err := testdb.Admin(s.queue.shards[0]).Slots(s.t.Context())
 	require.NoError(s.t, err)
 	owners := make([]int, len(all))
@@ -87,7 +87,7 @@ func (s *storm) owners() []int {
 
 // balanced waits until the running processes own all slots, each at most its share, and returns how
 // long that took.
-func (s *storm) balanced() time.Duration {
+func (s *trial) balanced() time.Duration {
 	began := time.Now()
 	s.run("the slots are balanced", look, func() bool {
 		counts := map[int]int{}
@@ -108,7 +108,7 @@ func (s *storm) balanced() time.Duration {
 
 // comeAndGo makes one worker leave and join again each second, the given number of times, while three
 // others stay.
-func (s *storm) comeAndGo(times int) {
+func (s *trial) comeAndGo(times int) {
 	began, before := time.Now(), len(s.history.Latencies())
 	var free []time.Duration // for how long slots had no owner, each time
 	since := make([]time.Time, slots)
@@ -140,6 +140,6 @@ func (s *storm) comeAndGo(times int) {
 		}
 		return turns == times
 	})
-	s.t.Logf("one of four leaves and comes again each second, %d times: %.1f slots change hands a second; nobody's: %s; sent to handled: %s",
+	s.t.Logf("one of four leaves and joins again each second, %d times: %.1f slots move per second; without an owner: %s; sent to handled: %s",
 		times, float64(moves)/time.Since(began).Seconds(), kills.Quantiles(free), kills.Quantiles(s.history.Latencies()[before:]))
 }

@@ -17,12 +17,12 @@ import (
 
 // options are the flags of the command.
 type options struct {
-	storm
+	trial
 	dsn, db string
 }
 
 func parse(args []string, usage io.Writer) (options, error) {
-	o := options{storm: storm{Spared: 1}}
+	o := options{trial: trial{Spared: 1}}
 	flags := flag.NewFlagSet("bench soak", flag.ContinueOnError)
 	flags.SetOutput(usage)
 	flags.StringVar(&o.Engine, "engine", "sqlite", "`name` of the engine: "+strings.Join(engineNames(), ", "))

@@ -77,8 +77,8 @@ func (codec) Decode(data []byte, b any) error {
 	return nil
 }
 
-// judgeGuilty checks the outcome of a guilty message, and of another one whose send failed.
-func (j *judge) judgeGuilty(m *Message) {
+// checkGuilty checks the outcome of a guilty message, and of another one whose send failed.
+func (j *checker) checkGuilty(m *Message) {
 	guilt := guiltOf(m.Name)
 	switch {
 	case guilt == refused && len(m.Stored)+len(m.Deliveries) > 0:
@@ -90,9 +90,9 @@ func (j *judge) judgeGuilty(m *Message) {
 	}
 }
 
-// judgeDead checks the dead-letter table: it has only messages that are guilty of their cause, and messages that
+// checkDead checks the dead-letter table: it has only messages that are guilty of their cause, and messages that
 // a process dead-lettered.
-func (h *History) judgeDead(dead []chanqadmin.Entry) (errs []error) {
+func (h *History) checkDead(dead []chanqadmin.Entry) (errs []error) {
 	dies := func(guilt string) bool { return guilt == unreadable || guilt == deadly }
 	must, may := map[chanq.ID]string{}, map[chanq.ID]bool{}
 	for _, m := range h.Messages {
@@ -131,7 +131,7 @@ func (w *watch) buried(h *History, v Verdict) (int, error) {
 			break
 		}
 	}
-	errs := h.judgeDead(dead)
+	errs := h.checkDead(dead)
 	n, err := testdb.Purge(ctx, w.queue, chanqadmin.StateDead)
 	if err == nil && n < v.Buried {
 		err = fmt.Errorf("LOST: %d messages were dead-lettered, %d are in the dead table", v.Buried, n)

@@ -35,7 +35,7 @@ func TestTheCheckerIdentifiesPoisonMessages(t *testing.T) {
 			for _, e := range c.events {
 				h.Add(0, e)
 			}
-			found := h.judgeDead(c.dead)
+			found := h.checkDead(c.dead)
 			for _, fault := range h.Judge().Faults {
 				found = append(found, errors.New(fault))
 			}
@@ -50,7 +50,7 @@ func TestTheCheckerIdentifiesPoisonMessages(t *testing.T) {
 }
 
 func TestAnInterruptionIsMeasuredUntilTheEndOfTheSends(t *testing.T) {
-	h := told("0 0:intended 0:stored 1:got1nack 1:confirmed1 0:stored 20 1:got2 1:confirmed2 0:stored")
+	h := historyOf("0 0:intended 0:stored 1:got1nack 1:confirmed1 0:stored 20 1:got2 1:confirmed2 0:stored")
 	sends, settles := h.still(15 * second)
 	require.Equal(t, []time.Duration{11*time.Second - 1, 12*time.Second - 1}, []time.Duration{sends, settles})
 }

@@ -38,7 +38,7 @@ type History struct {
 	losses    map[chanq.ID][]loss
 	slow      map[int][]Span // claims, by process
 	killed    map[int]int64
-	told      map[state]int64
+	reached   map[state]int64
 	weighed   map[int]usage
 	dying     []int // processes that handle a deadly message
 }
@@ -103,7 +103,7 @@ func NewHistory(leaseFor time.Duration) *History {
 	return &History{
 		LeaseFor: leaseFor, Locks: map[chanq.ID][]Span{}, Freezes: map[int][]Span{},
 		names: map[string]*Message{}, losses: map[chanq.ID][]loss{}, slow: map[int][]Span{},
-		killed: map[int]int64{}, told: map[state]int64{}, weighed: map[int]usage{},
+		killed: map[int]int64{}, reached: map[state]int64{}, weighed: map[int]usage{},
 	}
 }
 
@@ -159,7 +159,7 @@ func (h *History) Add(process int, e Event) {
 	case Dying:
 		h.dying = append(h.dying, process)
 	case Started, Quiet:
-		h.told[state{process, e.Kind}] = e.At
+		h.reached[state{process, e.Kind}] = e.At
 	case Weighed:
 		h.weighed[process] = e.Usage
 	case Slow:
@@ -250,7 +250,7 @@ func (h *History) Names() (names []string) {
 func (h *History) Told(process int, kind Kind) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.told[state{process, kind}] > 0
+	return h.reached[state{process, kind}] > 0
 }
 
 // takeDying returns the processes that began to handle a deadly message since the last call.

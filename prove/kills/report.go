@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// mostStill is the longest time in which a queue under load may store or settle nothing: while one process hangs, the others go on.
+// mostStill is the longest time in which a queue under load may store or settle nothing: while one process hangs, the others continue.
 const mostStill = 10 * time.Second
 
 // report prints the record's end, and returns an error if a promise was broken.

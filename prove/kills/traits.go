@@ -10,7 +10,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
-// engine is a database that a storm runs on.
+// engine is a database that a trial runs on.
 type engine struct {
 	testdb.Engine
 	file bool

@@ -2,7 +2,7 @@ package kills
 
 import "fmt"
 
-// Verdict is what the judge found.
+// Verdict is the result of the checker.
 type Verdict struct {
 	Messages, Stored, Delivered int // messages
 	Deliveries                  int // leases that a process reported

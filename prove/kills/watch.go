@@ -14,7 +14,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/crew"
 )
 
-// watch looks at the queue from the judge's process, over a connection that
+// watch looks at the queue from the checker's process, over a connection that
 // nothing breaks.
 type watch struct {
 	engine  engine

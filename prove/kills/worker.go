@@ -21,7 +21,7 @@ import (
 
 // order is the task of a worker.
 type order struct {
-	storm  // without FreezeEvery where the crew freezes connections
+	trial  // without FreezeEvery where the crew freezes connections
 	Number int
 	Again  []Again // sent first: a former worker may have stored them
 }

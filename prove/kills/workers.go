@@ -18,7 +18,7 @@ import (
 type workers struct {
 	*crew.Crew
 	*watch
-	storm   storm
+	trial   trial
 	history *History
 	proxies []*netproxy.Proxy // by place, to the server; none to a file
 
@@ -29,8 +29,8 @@ type workers struct {
 	locks   sync.WaitGroup
 }
 
-func startWorkers(s storm, watch *watch) (*workers, error) {
-	w := &workers{watch: watch, storm: s, history: NewHistory(leaseFor)}
+func startWorkers(s trial, watch *watch) (*workers, error) {
+	w := &workers{watch: watch, trial: s, history: NewHistory(leaseFor)}
 	w.history.Strict, w.history.Broken = s.strict(), s.Faults > 0
 	w.Crew = crew.New(WorkerPart, s.Workers, rand.New(rand.NewPCG(s.Seed, 1)), w.history.Hear)
 	w.locking, w.calmed = context.WithCancel(context.Background())
@@ -42,12 +42,12 @@ func startWorkers(s storm, watch *watch) (*workers, error) {
 }
 
 func (w *workers) startAll() error {
-	network, upstream, err := w.engine.Server(w.storm.Address)
+	network, upstream, err := w.engine.Server(w.trial.Address)
 	if err != nil {
 		return err
 	}
 	for i := range w.Places {
-		if network != "" && w.storm.FreezeEvery > 0 {
+		if network != "" && w.trial.FreezeEvery > 0 {
 			p, err := netproxy.Listen(network, upstream)
 			if err != nil {
 				return err
@@ -64,7 +64,7 @@ func (w *workers) startAll() error {
 // start fills a place with a new process, which sends first what a former one may
 // not have stored.
 func (w *workers) start(place int, again []Again) (err error) {
-	o := order{storm: w.storm, Number: len(w.All), Again: again}
+	o := order{trial: w.trial, Number: len(w.All), Again: again}
 	if w.proxies != nil {
 		o.FreezeEvery = 0
 		if o.Address, err = w.engine.Through(o.Address, w.proxies[place].Addr()); err != nil {
@@ -76,10 +76,10 @@ func (w *workers) start(place int, again []Again) (err error) {
 
 // killOne kills any worker but those that are spared.
 func (w *workers) killOne() error {
-	if len(w.Places) <= w.storm.Spared {
+	if len(w.Places) <= w.trial.Spared {
 		return nil
 	}
-	return w.kill(w.Places[w.storm.Spared+w.Random.IntN(len(w.Places)-w.storm.Spared)])
+	return w.kill(w.Places[w.trial.Spared+w.Random.IntN(len(w.Places)-w.trial.Spared)])
 }
 
 // killDying kills the processes that handle deadly messages.

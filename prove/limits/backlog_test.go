@@ -68,8 +68,8 @@ func acks(op faultdb.Op, q sqlbatch.Queue) bool {
 
 func TestSettlesThatHangPauseClaimsAndRecover(t *testing.T) {
 	onEach(t, func(w *world) {
-		var told outages
-		q, c, total, acked, result := hanging(w, chanq.Config{Hooks: chanq.Hooks{Availability: told.add}})
+		var reported outages
+		q, c, total, acked, result := hanging(w, chanq.Config{Hooks: chanq.Hooks{Availability: reported.add}})
 		st := w.Statements("work")
 		var claims, tries atomic.Int64
 		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
@@ -86,7 +86,7 @@ func TestSettlesThatHangPauseClaimsAndRecover(t *testing.T) {
 			tried := tries.Load()
 			w.Eventually("it is tried again", func() bool { return tries.Load() > tried })
 		}
-		w.Eventually("it is reported", func() bool { return len(told.list()) > 0 })
+		w.Eventually("it is reported", func() bool { return len(reported.list()) > 0 })
 		again() // a claim that was in progress has ended
 		claims.Store(0)
 		p := testdb.Produce(w, q, chanq.ProducerConfig{})
@@ -96,7 +96,7 @@ func TestSettlesThatHangPauseClaimsAndRecover(t *testing.T) {
 		require.Empty(w, result, "Ack waits for room")
 		require.LessOrEqual(w, acked.Load(), int64(backlog+underWay))
 		require.Zero(w, claims.Load(), "claims pause")
-		require.Equal(w, []string{"consumer down"}, told.list())
+		require.Equal(w, []string{"consumer down"}, reported.list())
 
 		w.Faults.Inject(nil)
 		require.NoError(w, <-result)
@@ -106,7 +106,7 @@ func TestSettlesThatHangPauseClaimsAndRecover(t *testing.T) {
 		require.NoError(w, c.Flush(w.Soon()))
 		require.EqualValues(w, total+1, c.Stats().Acked)
 		require.NoError(w, p.Close(w.Soon()))
-		require.Equal(w, []string{"consumer down", "consumer up"}, told.list())
+		require.Equal(w, []string{"consumer down", "consumer up"}, reported.list())
 		require.NoError(w, c.Shutdown(w.Soon()))
 		require.Zero(w, testdb.Counted(w, q))
 	})
@@ -123,7 +123,7 @@ func TestSettlesThatHangDoNotKeepShutdownFromReturning(t *testing.T) {
 		_, scanned := fmt.Sscanf(err.Error(), "chanq: shutdown work: %d leases not settled, %d settles not confirmed,", &held, &settling)
 		require.NoError(w, scanned, err)
 		require.GreaterOrEqual(w, settling, backlog)
-		require.Equal(w, total, held+settling, "all that was given up is told")
+		require.Equal(w, total, held+settling, "every abandoned call is reported")
 		require.ErrorIs(w, <-result, chanq.ErrClosed, "the Ack that waited for room")
 		require.Less(w, acked.Load(), int64(total))
 		w.Faults.Inject(nil)

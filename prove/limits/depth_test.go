@@ -118,7 +118,7 @@ func TestOnSQLiteTheCostOfAClaimDoesNotGrowWithAMillionMessages(t *testing.T) {
 	fillSQLite(t, db, held, longAgo, "another")
 	ready()
 	among, lookAmong := measure(claim, claimed), measure(q.NextDue(fromHead()), 1)
-	t.Logf("pages for a claim of %d: %d alone, %d beside %d scheduled and %d leased; for a look: %d, %d", claimed, alone, among, others, held, look, lookAmong)
+	t.Logf("pages for a claim of %d: %d alone, %d with %d scheduled and %d leased; for a look: %d, %d", claimed, alone, among, others, held, look, lookAmong)
 	require.LessOrEqual(t, among, alone+3*deeper)    // a claim reads, writes and moves each entry
 	require.LessOrEqual(t, lookAmong, look+3*deeper) // it passes over what the claims took
 }
@@ -171,7 +171,7 @@ FROM generate_series(1, $1) AS i`, n, held, firsts.Add(1))
 	for _, statistics := range []string{"as autovacuum left them", "up to date"} {
 		buffersRead(t, db, claim)
 		among, lookAmong := buffersRead(t, db, claim), buffersRead(t, db, q.NextDue(fromHead()))
-		t.Logf("statistics %s: buffers for a claim of %d: %d alone, %d beside %d scheduled and %d leased; for a look: %d, %d",
+		t.Logf("statistics %s: buffers for a claim of %d: %d alone, %d with %d scheduled and %d leased; for a look: %d, %d",
 			statistics, claimed, alone, among, scheduled, leased, look, lookAmong)
 		require.LessOrEqual(t, among, alone+3*deeper)
 		require.LessOrEqual(t, lookAmong, look+deeper)
@@ -248,5 +248,5 @@ func TestOnTheEmulatorTheCostOfAClaimDoesNotGrowWithTheMessages(t *testing.T) {
 	require.Equal(t, int64(1+3*claimed), claim, "the row that says whether the queue is paused; of each message an entry, a row to lock, and one to change")
 	look := keys(q.NextDue(heads), 1)
 	require.LessOrEqual(t, look, int64(claimed+10), "it passes over what the claim took")
-	t.Logf("keys for a claim of %d beside %d scheduled and %d leased: %d; for a look: %d", claimed, others, held, claim, look)
+	t.Logf("keys for a claim of %d with %d scheduled and %d leased: %d; for a look: %d", claimed, others, held, claim, look)
 }

@@ -75,7 +75,7 @@ func TestIdleProducersAndConsumersHoldNoConnection(t *testing.T) {
 			})
 		}
 		working.Wait()
-		w.Eventually("what nobody needs any more is closed, without anybody asking", func() bool {
+		w.Eventually("unused connections are closed, without a call", func() bool {
 			return w.DB.Stats().InUse <= most
 		})
 		idle("used before")

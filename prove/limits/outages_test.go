@@ -21,18 +21,18 @@ import (
 
 // outages collects the events of the Availability hook.
 type outages struct {
-	mu   sync.Mutex
-	told []string
-	errs []error
+	mu       sync.Mutex
+	reported []string
+	errs     []error
 }
 
 func (o *outages) add(e chanq.AvailabilityEvent) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if e.Up {
-		o.told = append(o.told, e.Part+" up")
+		o.reported = append(o.reported, e.Part+" up")
 	} else {
-		o.told = append(o.told, e.Part+" down")
+		o.reported = append(o.reported, e.Part+" down")
 		o.errs = append(o.errs, e.Err)
 	}
 }
@@ -40,7 +40,7 @@ func (o *outages) add(e chanq.AvailabilityEvent) {
 func (o *outages) list() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return slices.Clone(o.told)
+	return slices.Clone(o.reported)
 }
 
 func (o *outages) heard(what string) bool { return slices.Contains(o.list(), what) }
@@ -60,8 +60,8 @@ func (w *world) everyWrite(f faultdb.Fault) {
 
 func TestStatementsThatAreAlwaysRolledBackAreAnOutage(t *testing.T) {
 	onEach(t, func(w *world) {
-		var told outages
-		q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Availability: told.add}})
+		var reported outages
+		q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Availability: reported.add}})
 		p := testdb.Produce(w, q, chanq.ProducerConfig{})
 		testdb.SendBy(w, p, testdb.Texts("a")...)
 		w.everyWrite(faultdb.Fail(w.Failure(sqlbatch.RolledBack)))
@@ -71,8 +71,8 @@ func TestStatementsThatAreAlwaysRolledBackAreAnOutage(t *testing.T) {
 			_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "b"})
 			sent <- err
 		}()
-		w.Eventually("both have told", func() bool { return told.heard("producer down") && told.heard("consumer down") })
-		require.Len(w, told.list(), 2, "once")
+		w.Eventually("both have told", func() bool { return reported.heard("producer down") && reported.heard("consumer down") })
+		require.Len(w, reported.list(), 2, "once")
 		require.Empty(w, sent)
 		require.NoError(w, c.Err())
 		w.Faults.Inject(nil)
@@ -80,7 +80,7 @@ func TestStatementsThatAreAlwaysRolledBackAreAnOutage(t *testing.T) {
 		for _, l := range testdb.Take(w, c, 2) {
 			require.NoError(w, l.Ack())
 		}
-		w.Eventually("both are back", func() bool { return told.heard("producer up") && told.heard("consumer up") })
+		w.Eventually("both are back", func() bool { return reported.heard("producer up") && reported.heard("consumer up") })
 		require.NoError(w, c.Shutdown(w.Soon()))
 		require.NoError(w, p.Close(w.Soon()))
 	})
@@ -91,8 +91,8 @@ func TestALockThatIsNeverReleasedIsAnOutage(t *testing.T) {
 	testdb.Long(t) // for 20 s: another process needs a file
 	t.Parallel()
 	w := newWorld(t, testdb.SQLite)
-	var told outages
-	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Availability: told.add}})
+	var reported outages
+	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Availability: reported.add}})
 	p := testdb.Produce(w, q, chanq.ProducerConfig{})
 	testdb.SendBy(w, p, testdb.Texts("a", "b")...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
@@ -109,14 +109,14 @@ func TestALockThatIsNeverReleasedIsAnOutage(t *testing.T) {
 		return err == nil
 	})
 	require.NoError(t, l.Ack())
-	w.Eventually("the consumer has told", func() bool { return told.heard("consumer down") })
-	require.ErrorContains(t, told.errors(), "SQLITE_BUSY")
+	w.Eventually("the consumer has told", func() bool { return reported.heard("consumer down") })
+	require.ErrorContains(t, reported.errors(), "SQLITE_BUSY")
 	require.NoError(t, c.Err())
 	_, err = holder.ExecContext(w.Soon(), "ROLLBACK")
 	require.NoError(t, err)
 	require.NoError(t, l.Wait(w.Soon()))
 	require.NoError(t, testdb.Take(w, c, 1)[0].Ack())
-	w.Eventually("the consumer is back", func() bool { return told.heard("consumer up") })
+	w.Eventually("the consumer is back", func() bool { return reported.heard("consumer up") })
 	require.NoError(t, c.Shutdown(w.Soon()))
 	require.NoError(t, p.Close(w.Soon()))
 	require.Zero(t, testdb.Counted(w, q))
@@ -132,8 +132,8 @@ func TestAFullDiskDelaysSendsUntilThereIsRoom(t *testing.T) {
 }
 
 func fullDisk(t *testing.T, w *world) {
-	var told outages
-	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Availability: told.add}})
+	var reported outages
+	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Availability: reported.add}})
 	p := testdb.Produce(w, q, chanq.ProducerConfig{})
 	for range 100 {
 		testdb.SendBy(w, p, testdb.Texts(strings.Repeat("x", 3900))...)
@@ -144,8 +144,8 @@ func fullDisk(t *testing.T, w *world) {
 		_, err := p.Send(w.Soon(), chanq.Message[string]{Body: strings.Repeat("y", 100_000)})
 		sent <- err
 	}()
-	w.Eventually("the producer has told", func() bool { return told.heard("producer down") })
-	require.ErrorContains(t, told.errors(), "full")
+	w.Eventually("the producer has told", func() bool { return reported.heard("producer down") })
+	require.ErrorContains(t, reported.errors(), "full")
 	require.Empty(t, sent, "it waits")
 
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
@@ -157,7 +157,7 @@ func fullDisk(t *testing.T, w *world) {
 	}
 	require.NoError(t, <-sent, "what was acked made room")
 	require.NoError(t, dead.Wait(w.Soon()))
-	w.Eventually("the producer is back", func() bool { return told.heard("producer up") })
+	w.Eventually("the producer is back", func() bool { return reported.heard("producer up") })
 	l := testdb.Take(w, c, 1)[0]
 	require.Len(t, l.Body, 100_000)
 	require.NoError(t, l.Ack())
@@ -170,8 +170,8 @@ func fullDisk(t *testing.T, w *world) {
 // permanent error, which is reported at once.
 func TestAReadOnlyDatabase(t *testing.T) {
 	onEach(t, func(w *world) {
-		var told outages
-		q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Availability: told.add}})
+		var reported outages
+		q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Availability: reported.add}})
 		p := testdb.Produce(w, q, chanq.ProducerConfig{})
 		testdb.SendBy(w, p, testdb.Texts("held", "ready")...)
 		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour, Prefetch: 1})
@@ -194,7 +194,7 @@ func TestAReadOnlyDatabase(t *testing.T) {
 			}
 			requireReadOnly(w, c.Err())
 			require.NoError(w, c.Shutdown(w.Soon()))
-			require.Empty(w, told.list(), "it is an error, not an outage")
+			require.Empty(w, reported.list(), "it is an error, not an outage")
 			w.everyWrite(faultdb.After("PRAGMA query_only = 0"))
 			testdb.SendBy(w, p, testdb.Texts("after")...)
 			entry, err := testdb.Admin(q).Get(w.Soon(), held.ID)
@@ -211,7 +211,7 @@ func TestAReadOnlyDatabase(t *testing.T) {
 			_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "after"})
 			sent <- err
 		}()
-		w.Eventually("both have told", func() bool { return told.heard("producer down") && told.heard("consumer down") })
+		w.Eventually("both have told", func() bool { return reported.heard("producer down") && reported.heard("consumer down") })
 		require.Empty(w, sent)
 		require.NoError(w, c.Err())
 		if w.Engine.Dialect.Name() == "postgres" {
@@ -222,7 +222,7 @@ func TestAReadOnlyDatabase(t *testing.T) {
 		require.NoError(w, <-sent)
 		require.NoError(w, held.Wait(w.Soon()))
 		require.Equal(w, "after", w.takeUnless(c, "ready").Body)
-		w.Eventually("both are back", func() bool { return told.heard("producer up") && told.heard("consumer up") })
+		w.Eventually("both are back", func() bool { return reported.heard("producer up") && reported.heard("consumer up") })
 		require.NoError(w, c.Shutdown(w.Soon()))
 		require.NoError(w, p.Close(w.Soon()))
 		require.Zero(w, testdb.Counted(w, q))

@@ -68,8 +68,8 @@ func blackHole(r *rig, statement time.Duration, forget bool) {
 	rival := testdb.Lease(r, truth, 1, 10*time.Minute)
 	require.ErrorIs(r, context.Cause(held.Context()), chanq.ErrLeaseLost, "its holder knows before")
 	told := <-lost
-	require.True(r, told.Before(end), "the holder was told at %s, the lease ended at %s", told, end)
-	r.Logf("the holder was told %v before the database let another claim", end.Sub(told).Round(time.Millisecond))
+	require.True(r, told.Before(end), "the holder got the loss at %s, the lease ended at %s", told, end)
+	r.Logf("the holder got the loss %v before the database allowed another claim", end.Sub(told).Round(time.Millisecond))
 	require.NoError(r, held.Ack(), "it joins the settles that wait")
 
 	<-time.After(hole - time.Since(began))

@@ -20,7 +20,7 @@ import (
 
 type handler = func(context.Context, *chanq.Lease[string]) error
 
-// drainFor is how long handlers may go on in these tests.
+// drainFor is how long handlers may continue in these tests.
 const drainFor = 300 * time.Millisecond
 
 // drain is a consumer that is to be stopped while a handler of each shard, or three of any, are at work. There are 9 messages.

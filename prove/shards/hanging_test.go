@@ -104,7 +104,7 @@ func TestAQueueOpensAlthoughAShardDoesNotAnswer(t *testing.T) {
 		defer cancel()
 		began = time.Now()
 		_, err = chanqshards.Open[string](short, list, "orders", chanq.Config{})
-		require.ErrorContains(w, err, "orders/place1", "a caller who does not wait is told")
+		require.ErrorContains(w, err, "orders/place1", "a call that does not wait returns an error")
 		within(w, began)
 		short, cancel = context.WithTimeout(w.soon(), time.Second)
 		defer cancel()

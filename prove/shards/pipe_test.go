@@ -65,7 +65,7 @@ func TestAPipeReplacesInputsInTheirShard(t *testing.T) {
 	})
 }
 
-// TestAPipeContinuesAlthoughOneShardStoresNothing: its transactions hang there, while its claims go on, so
+// TestAPipeContinuesAlthoughOneShardStoresNothing: its transactions hang there, while its claims continue, so
 // that more of its inputs are handled than wait for a statement anywhere.
 func TestAPipeContinuesAlthoughOneShardStoresNothing(t *testing.T) {
 	withServer(t, func(t *testing.T, sqlite, server testdb.Engine) {
@@ -156,7 +156,7 @@ func TestAnOutputForAnotherShardDeadLettersItsInput(t *testing.T) {
 		go func() {
 			ended <- chanqshards.Pipe(c, from, 1, func(context.Context, *chanq.Lease[string]) ([]chanq.Message[string], error) { return there, nil })
 		}()
-		testdb.Eventually(w, "it is set aside", func() bool { return w.counted(from) == chanqadmin.Stats{Dead: 1} })
+		testdb.Eventually(w, "it is dead-lettered", func() bool { return w.counted(from) == chanqadmin.Stats{Dead: 1} })
 		dead := w.stored(from, chanqadmin.StateDead)
 		require.Contains(w, dead[0].LastError, "output 0: by its Key, DedupKey or ID the message belongs to shard 1")
 		c.Stop()

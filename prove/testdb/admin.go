@@ -58,7 +58,7 @@ func PeekAfter[T any](ctx context.Context, q *chanq.Queue[T], last chanqadmin.En
 	return peek(ctx, Admin(q), last.State, Admin(q).After(last), n)
 }
 
-// peek goes on to further pages while there are any: a page may have fewer messages than requested.
+// peek continues with further pages while there are any: a page may have fewer messages than requested.
 func peek(ctx context.Context, q *chanqadmin.Queue, s chanqadmin.State, after chanqadmin.PageToken, n int) (list []chanqadmin.Entry, err error) {
 	for {
 		page, err := q.List(ctx, chanqadmin.Select{State: s}, chanqadmin.List{After: after, Limit: n - len(list), Bodies: true})

@@ -131,7 +131,7 @@ func (w *World) close(faults *faultdb.Connector, db *sql.DB) {
 	open := left()
 	require.NoError(w, db.Close())
 	if !w.Failed() {
-		require.Zero(w, open, "the test has left something open, beside idle connections")
+		require.Zero(w, open, "the test has left something open in addition to idle connections")
 		require.Zero(w, faults.Open(), "something is open after Close")
 	}
 }

@@ -70,7 +70,7 @@ var (
 // the old one as long as there is room, and no index changes. Entries
 // of messages that are gone are before the head.
 //
-// A row that still has a holder was never settled: its lease lapsed.
+// A row that still has a holder was never settled: its lease expired.
 var claimText = `WITH t AS MATERIALIZED (
   SELECT {now} AS now,
          CASE WHEN EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND paused) THEN 0 ELSE $1::integer END AS n

@@ -40,7 +40,7 @@ func TestAJoinDeletesConsumersThatAreLongGone(t *testing.T) {
 	q.rows(q.db, q.Join(sqlbatch.Member{ID: id(0), Name: "a", For: time.Hour}))
 	var left string
 	require.NoError(t, q.db.QueryRow(`SELECT string_agg(name, '' ORDER BY name) FROM chanq__consumers`).Scan(&left))
-	require.Equal(t, "acd", left, "b was gone for more than a day, of whatever queue; d is locked, and nobody waits for that")
+	require.Equal(t, "acd", left, "b was gone for more than a day, in any queue; d is locked, and Join does not wait for it")
 	require.Equal(t, []string{"a"}, q.members(), "a is back")
 }
 

@@ -119,7 +119,7 @@ func TestThePermissionToVacuumIsReadFromTheCatalog(t *testing.T) {
 		require.NoError(t, r.as(role).QueryRow(orders.Bloat().Text).Scan(&dead, &live, &vacuums, &why))
 		return why
 	}
-	require.False(t, denied("migrator").Valid, "who owns the table")
+	require.False(t, denied("migrator").Valid, "the owner of the table")
 	for _, role := range []string{"consumer", "operator"} {
 		why := denied(role)
 		require.True(t, why.Valid)

@@ -340,7 +340,7 @@ func TestThousandsOfMessagesOfAnySizeAreFortyPlansOnTheServer(t *testing.T) {
 	declarations := map[string]int{}
 	for _, plan := range plans {
 		declarations[plan.Text]++
-		require.Equal(t, 1, declarations[plan.Text], "declared anew: %s", plan.Text)
+		require.Equal(t, 1, declarations[plan.Text], "declared again: %s", plan.Text)
 	}
 }
 

@@ -46,7 +46,7 @@ var remedies = map[string]string{
 // queue is the statements of one queue, every text rendered.
 type queue struct {
 	seal.Seal
-	enqueue, enqueueNew []string // by rung
+	enqueue, enqueueNew []string // by batchSize
 	find, look          string
 	claim, mark         string
 	contents            string
@@ -69,7 +69,7 @@ type queue struct {
 
 	// Of an ordered queue.
 	slots, takeSlots, giveSlots, slotStats, reach string
-	rungs                                         func() []rung
+	batchSizes                                    func() []batchSize
 	ordered                                       bool
 	readers
 
@@ -164,14 +164,14 @@ func newQueue(ordered bool, render func(template string) string) *queue {
 	for state, template := range purgeTexts {
 		q.purge[state] = render(template)
 	}
-	q.rungs = ladder
+	q.batchSizes = ladder
 	enqueue, enqueueNew := enqueueText, enqueueNewText
 	if ordered {
-		q.rungs = orderedLadder
+		q.batchSizes = orderedLadder
 		enqueue, enqueueNew = enqueueOrderedText, enqueueNewOrderedText
 		q.renderOrdered(render)
 	}
-	for _, r := range q.rungs() {
+	for _, r := range q.batchSizes() {
 		q.enqueue = append(q.enqueue, render(strings.Replace(enqueue, "{rows}", r.values, 1)))
 		q.enqueueNew = append(q.enqueueNew, render(strings.Replace(enqueueNew, "{rows}", r.values, 1)))
 	}

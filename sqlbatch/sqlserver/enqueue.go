@@ -23,7 +23,7 @@ const maxRung = 512
 // begin with their defaults.
 //
 // ROWLOCK: a page lock would stop claimers, whose READPAST skips row locks only.
-// Unused slots of the rung are NULL and filtered out. The rows come in id
+// Unused slots of the size are NULL and filtered out. The rows come in id
 // order from the client; an ORDER BY would sort the bodies on the server and
 // reserve memory for that.
 //
@@ -188,11 +188,11 @@ func (q *queue) enqueueOrdered(texts []string, rows []sqlbatch.Row, order func(a
 // packPlainMark is what m of a plain queue has: the type follows what is fixed.
 func packPlainMark(b []byte, r *sqlbatch.Row) []byte { return append(packMark(b, r), r.Type...) }
 
-// enqueueRows fills the smallest rung that holds the rows. The bodies are not
+// enqueueRows fills the smallest size that holds the rows. The bodies are not
 // copied.
 func (q *queue) enqueueRows(texts []string, rows []sqlbatch.Row, pack func([]byte, *sqlbatch.Row) []byte) sqlbatch.Statement {
 	i := bits.Len(uint(max(len(rows), 1) - 1))
-	r := &q.rungs()[i]
+	r := &q.batchSizes()[i]
 	args := make([]any, 2, 2+len(r.unused))
 	args[0], args[1] = texts[i], r.declaration
 	marks := make([]byte, 0, markBytes*len(rows))
@@ -217,10 +217,10 @@ func (q *queue) enqueueRows(texts []string, rows []sqlbatch.Row, pack func([]byt
 	return sqlbatch.Statement{Text: "sp_executesql", Args: append(args, r.unused[4*len(rows):]...)}
 }
 
-// rung is one size of enqueue: ten texts serve every batch, where a text per
+// batchSize is one size of enqueue: ten texts serve every batch, where a text per
 // count of rows would fill the plan cache. A row is four parameters: m (id,
 // priority, delay, time to live and type), k (key), h (headers) and b (body).
-type rung struct {
+type batchSize struct {
 	rows        int
 	values      string
 	declaration string
@@ -228,15 +228,15 @@ type rung struct {
 	unused      []any // each parameter as a typed NULL: an untyped one is an nvarchar, error 257
 }
 
-// ladder is the rungs of 1, 2, 4 … maxRung rows, orderedLadder those of ordered queues.
+// ladder has the sizes of 1, 2, 4 … maxRung rows, orderedLadder those of ordered queues.
 var (
-	ladder        = sync.OnceValue(func() []rung { return rungsOf("varbinary(133)") })
-	orderedLadder = sync.OnceValue(func() []rung { return rungsOf("varbinary(340)") })
+	ladder        = sync.OnceValue(func() []batchSize { return rungsOf("varbinary(133)") })
+	orderedLadder = sync.OnceValue(func() []batchSize { return rungsOf("varbinary(340)") })
 )
 
-func rungsOf(mark string) (rungs []rung) {
+func rungsOf(mark string) (batchSizes []batchSize) {
 	for n := 1; n <= maxRung; n *= 2 {
-		r := rung{rows: n}
+		r := batchSize{rows: n}
 		var values, declaration strings.Builder
 		for i := range n {
 			if i > 0 {
@@ -252,7 +252,7 @@ func rungsOf(mark string) (rungs []rung) {
 			}
 		}
 		r.values, r.declaration = values.String(), declaration.String()
-		rungs = append(rungs, r)
+		batchSizes = append(batchSizes, r)
 	}
-	return rungs
+	return batchSizes
 }

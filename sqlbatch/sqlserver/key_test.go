@@ -104,7 +104,7 @@ func TestFindLocksNoRowForAKey(t *testing.T) {
 		row.Key = "k"
 		q.exec(q.Enqueue([]sqlbatch.Row{row}))
 		hold(t, ctx, q, row.ID)
-		found, err := suite.Rows(ctx, q.DB(), q.Find(nil, []string{"k", "nobody's"}))
+		found, err := suite.Rows(ctx, q.DB(), q.Find(nil, []string{"k", "unknown"}))
 		require.NoError(t, err)
 		require.Equal(t, [][]any{{string(row.ID[:]), "k", int64(0)}}, found)
 	})

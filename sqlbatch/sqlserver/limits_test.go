@@ -32,7 +32,7 @@ func TestEnqueueHasTenSizes(t *testing.T) {
 		s := q.Enqueue(make([]sqlbatch.Row, n))
 		slots := (len(s.Args) - 2) / 4
 		require.GreaterOrEqual(t, slots, n)
-		require.Less(t, slots, 2*n, "the smallest rung that holds %d rows", n)
+		require.Less(t, slots, 2*n, "the smallest size that holds %d rows", n)
 		texts[s.Args[0].(string)] = slots
 	}
 	require.Len(t, texts, 10)
@@ -100,7 +100,7 @@ func TestLeasesOfMonthsFitAnInt(t *testing.T) {
 }
 
 // One plan per statement: whatever the values, a queue sends eighty pairs of text
-// and declaration, of which twenty are the rungs of the two enqueues.
+// and declaration, of which twenty are the sizes of the two enqueues.
 func TestTextsDoNotDependOnValues(t *testing.T) {
 	q := sqlserver.Dialect.Queue(suite.Orders)
 	known, kinds := map[serverText]bool{}, map[string]string{}

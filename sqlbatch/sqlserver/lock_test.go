@@ -179,7 +179,7 @@ func TestAClaimOfAThousandRowsTakesNoTableLock(t *testing.T) {
 	}
 	claim()
 	touchAll()
-	require.Zero(t, q.Engine().Escalations(), "whoever writes")
+	require.Zero(t, q.Engine().Escalations(), "for any writer")
 
 	// That is the table's setting; in addition a claim is below the threshold.
 	_, err := q.DB().ExecContext(ctx, "ALTER TABLE dbo.chanq_orders SET (LOCK_ESCALATION = TABLE)")

@@ -179,7 +179,7 @@ func TestAFailoverInTheMiddleLosesNothing(t *testing.T) {
 			f.srv.Failover(t, 200*time.Millisecond)
 		})
 		f.run(n)
-		require.NotEmpty(t, f.seen.events["consumer"], "the consumer's hook was told")
+		require.NotEmpty(t, f.seen.events["consumer"], "the consumer's hook was called")
 	})
 }
 

@@ -72,7 +72,7 @@ func place(texts []byte, offset, length int64) string {
 	return string(utf16.Decode(units))
 }
 
-// rowsOf reads @m0, @k0, @h0, @b0, @m1 … of a rung.
+// rowsOf reads @m0, @k0, @h0, @b0, @m1 … of a size.
 func rowsOf(t *testing.T, st sqlbatch.Statement) (rows []sqlbatch.Row) {
 	values := map[string][]byte{}
 	for _, a := range st.Args[2:] {

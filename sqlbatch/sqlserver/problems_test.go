@@ -34,7 +34,7 @@ func TestProblemsAreDistinguished(t *testing.T) {
 	testdb.MigrateTables(t, sqlserver.Dialect, q.DB(), suite.Orders)
 	require.Empty(t, q.rows(q.Problems()))
 	exec("ALTER DATABASE CURRENT SET DELAYED_DURABILITY = ALLOWED")
-	require.Empty(t, q.rows(q.Problems()), "who asks for it decides")
+	require.Empty(t, q.rows(q.Problems()), "the application has chosen it")
 	exec("ALTER DATABASE CURRENT SET DELAYED_DURABILITY = FORCED")
 	require.Equal(t, [][]any{{sqlbatch.ProblemDurability, "DELAYED_DURABILITY = FORCED"}}, q.rows(q.Problems()))
 }

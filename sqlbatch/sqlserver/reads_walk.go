@@ -59,7 +59,7 @@ const mostPassed = "100"
 // range @range.
 //
 // It finds the next locked entry (@next): a dirty read returns it, and READPAST skips it. It reads the entries between the last
-// one and this one with READCOMMITTEDLOCK, then notes this one like the others, and goes on. A dirty read does not find a row that is being
+// one and this one with READCOMMITTEDLOCK, then notes this one like the others, and continues. A dirty read does not find a row that is being
 // deleted, so such a row is in between, where the read waits for it. It also waits there for an entry that was locked after the search. The
 // range ends where a dirty read finds mostPassed entries more than may be noted.
 //

@@ -268,7 +268,7 @@ func TestAWatchOfSeveralQueuesReturnsThoseWithMessages(t *testing.T) {
 		all[0].Look = false
 		require.Equal(t, [][]any{answer(0, 0, 0), answer(1, 0, 0), answer(2, 0, 0)}, q.watch(ctx, conn, time.Second, all...).result(), "there is nothing to wait for")
 		require.Equal(t, sqlserver.Dialect.Watch(all, watchStep, 0).Args[0], sqlserver.Dialect.Watch([]sqlbatch.Watched{{Names: others[0], Look: true}, all[1], orders}, time.Second, time.Second).Args[0],
-			"one text, whoever is looked for")
+			"one text for any set of queues")
 	})
 }
 
@@ -344,7 +344,7 @@ func TestAWatchReturnsTheStartOfTheNextOne(t *testing.T) {
 		require.Equal(t, first-margin, head)
 		found, again := look(head)
 		require.EqualValues(t, 1, found)
-		require.Equal(t, head, again, "nobody has claimed it")
+		require.Equal(t, head, again, "it was not claimed")
 		found, _ = look(0)
 		require.Zero(t, found, "it looks for what comes from now on")
 

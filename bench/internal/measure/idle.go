@@ -98,7 +98,7 @@ func (r Result) sleeper() string {
 // SleptTable has a row for each.
 func SleptTable(title string, all []Slept) Table {
 	t := Table{Title: title, Head: []string{
-		"", "sleepers", "gaps", "messages", "p50 ms", "p99 ms", "slowest ms", "one commit ms", "statements/message", "idle statements/s", "connections",
+		"", "idle consumers", "gaps", "messages", "p50 ms", "p99 ms", "slowest ms", "one commit ms", "statements/message", "idle statements/s", "connections",
 	}}
 	known := func(v float64) string {
 		if v <= 0 {

@@ -15,13 +15,13 @@ import (
 // log for each; nine of ten updates are HOT.
 func quietQueue(start time.Time) Sustained {
 	received := func() int64 { return int64(10 * time.Since(start).Seconds()) }
-	told := int64(0)
+	reported := int64(0)
 	return Sustained{
 		For: 20 * time.Second, Every: time.Second,
 		Sent: func() int64 { return received() + 7 }, Received: received,
 		Ages: func() Histogram {
 			h := Histogram{}
-			for ; told < received(); told++ {
+			for ; reported < received(); reported++ {
 				h.Add(2 * time.Millisecond)
 			}
 			return h

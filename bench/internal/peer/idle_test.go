@@ -15,11 +15,11 @@ func TestAReceiverIsIdleWhileAnotherProcessPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newChannelQueue()
 		q.onSend = func(Message) error { time.Sleep(3 * time.Millisecond); return nil }
-		stop, told := make(chan struct{}), make(chan error, 1)
+		stop, reported := make(chan struct{}), make(chan error, 1)
 		var last Progress
 		all := measure.Histogram{}
 		go func() {
-			told <- asleep(t.Context(), q, stop, func(p Progress) {
+			reported <- asleep(t.Context(), q, stop, func(p Progress) {
 				last = p
 				all.Merge(p.Ages)
 			})
@@ -29,7 +29,7 @@ func TestAReceiverIsIdleWhileAnotherProcessPauses(t *testing.T) {
 		require.InDelta(t, 200, o.Sent, 50)
 		require.InDelta(t, 3000, o.P50, 1)
 		close(stop)
-		require.NoError(t, <-told)
+		require.NoError(t, <-reported)
 		require.EqualValues(t, o.Sent, last.Received, "each, and told before the end of the nap")
 		require.InEpsilon(t, 3000, all.Quantile(0.5), 0.06)
 		require.Zero(t, q.open.Load())

@@ -4,6 +4,6 @@ package child
 
 import "syscall"
 
-// Pause stops the child with a signal; Resume lets it go on.
+// Pause stops the child with a signal; Resume lets it continue.
 func (p *Process) Pause() error  { return p.cmd.Process.Signal(syscall.SIGSTOP) }
 func (p *Process) Resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }

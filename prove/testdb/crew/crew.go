@@ -110,7 +110,7 @@ func (c *Crew) Leave(p *Process) {
 	p.Stop()
 }
 
-// Freeze stops a worker with a signal, and lets it go on after d.
+// Freeze stops a worker with a signal, and lets it continue after d.
 func (c *Crew) Freeze(p *Process, d time.Duration) error {
 	if err := p.Pause(); err != nil {
 		return err

@@ -80,7 +80,7 @@ func TestAResetLosesWhatIsUnderWay(t *testing.T) {
 	require.Zero(t, n)
 }
 
-// A bubble's clock goes on only while all its goroutines wait durably: if a wait of
+// A bubble's clock continues only while all its goroutines wait durably: if a wait of
 // this network were another one, these tests would hang.
 func TestWaitsAreDurable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestDialIsRefused(t *testing.T) {
 	require.NoError(t, l.Close())
 
 	_, err = waiting.Read(make([]byte, 1))
-	require.ErrorIs(t, err, syscall.ECONNRESET, "nobody accepted it")
+	require.ErrorIs(t, err, syscall.ECONNRESET, "it was not accepted")
 	_, err = l.Accept()
 	require.ErrorIs(t, err, net.ErrClosed)
 	require.False(t, memnet.Has(address))

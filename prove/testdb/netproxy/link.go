@@ -115,7 +115,7 @@ func (l *link) forward(d Direction, from, to net.Conn) {
 }
 
 // deliver writes a piece when the conditions let it, and reports whether the
-// link goes on.
+// link continues.
 func (l *link) deliver(d Direction, piece stamped, to net.Conn) bool {
 	if !l.wait(d, piece.at) {
 		return false

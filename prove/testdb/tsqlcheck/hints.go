@@ -50,7 +50,7 @@ func tableHints(t *ast.NamedTableReference) {
 		fail("READPAST alone does nothing where READ_COMMITTED_SNAPSHOT is on")
 	}
 	if has("UPDLOCK") && has("READCOMMITTEDLOCK") {
-		fail("READCOMMITTEDLOCK is ignored beside UPDLOCK")
+		fail("READCOMMITTEDLOCK is ignored with UPDLOCK")
 	}
 }
 

@@ -101,7 +101,7 @@ func rescan(w *world) {
 	before := w.now()
 	for priority, row := range in() {
 		require.GreaterOrEqual(w, row[0], before, priority)
-		require.Equal(w, list(nil, 0), row[1:], "nothing in sight, and nobody there")
+		require.Equal(w, list(nil, 0), row[1:], "no message and no consumer")
 	}
 	require.Len(w, in(), sqlbatch.Priorities)
 
@@ -365,7 +365,7 @@ func expires(w *world) {
 
 	items := w.items(2, 3)
 	w.run(w.Bury([]sqlbatch.BuryItem{{Item: items[1], Error: "expired", Uncounted: true}, {Item: items[0]}}))
-	require.Equal(w, list("dead", 0, "expired", nil), w.get(3).of("state", "attempts", "last_error", "expires_at"), "nobody had that attempt")
+	require.Equal(w, list("dead", 0, "expired", nil), w.get(3).of("state", "attempts", "last_error", "expires_at"), "that attempt was not delivered")
 	require.EqualValues(w, 1, w.get(2)["attempts"])
 	require.Len(w, w.run(w.Redrive(0, ids(3), sqlbatch.Window{})), 1)
 	require.Nil(w, w.get(3)["expires_at"])

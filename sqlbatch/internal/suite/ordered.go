@@ -25,8 +25,8 @@ const (
 )
 
 var (
-	other  = [16]byte{0xB0, 15: 0x0B} // another consumer
-	nobody = [16]byte{0xC0, 15: 0x0C} // a consumer that never joined
+	other       = [16]byte{0xB0, 15: 0x0B} // another consumer
+	neverJoined = [16]byte{0xC0, 15: 0x0C} // a consumer that never joined
 )
 
 // line sends messages of a key to a slot by one statement.

@@ -42,7 +42,7 @@ func slotsAreTaken(w *world) {
 		slices.Sort(taken)
 		return taken
 	}
-	require.Empty(w, take(nobody, 0), "only members take")
+	require.Empty(w, take(neverJoined, 0), "only members take")
 	w.joinAs(Member, time.Hour)
 	require.Equal(w, []int{0, 2}, take(Member, 0, 2))
 	require.Equal(w, []int{2}, take(Member, 2), "a slot that it owns, by another fence")

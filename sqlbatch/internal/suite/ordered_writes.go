@@ -182,7 +182,7 @@ func olds(w *world) {
 		return old
 	}
 	r := w.reader()
-	require.Zero(w, old(0), "nobody had it")
+	require.Zero(w, old(0), "it was not delivered")
 	w.line(0, "a", 1, 2)
 	w.line(1, "b", 3)
 	drawn := w.read(r).drawn

@@ -71,7 +71,7 @@ func samplesAddUp(w *world) {
 }
 
 func samplesCount(w *world) {
-	require.False(w, w.sample(w.Queue, sqlbatch.Sample{Sent: 1}), "nobody has counted")
+	require.False(w, w.sample(w.Queue, sqlbatch.Sample{Sent: 1}), "not counted")
 	for _, row := range w.samples(time.Hour) {
 		require.Equal(w, make([]any, counts5), row[1:1+counts5])
 	}
@@ -80,16 +80,16 @@ func samplesCount(w *world) {
 	w.sample(w.Queue, sqlbatch.Sample{Depth: &sqlbatch.Depth{Ready: 1, Scheduled: 5, Leased: 1, Dead: 3, Oldest: time.Millisecond}})
 	rows := w.samples(time.Hour)
 	require.Equal(w, "[5 5 3 3 1000]", fmt.Sprint(rows[len(rows)-1][1:1+counts5]))
-	require.Equal(w, int64(2), w.sums(time.Hour)[0], "who counts adds nothing")
+	require.Equal(w, int64(2), w.sums(time.Hour)[0], "counting adds nothing")
 }
 
 func samplesNothing(w *world) {
-	require.False(w, w.sample(w.Queue, sqlbatch.Sample{}), "nobody has counted")
+	require.False(w, w.sample(w.Queue, sqlbatch.Sample{}), "not counted")
 	w.sample(w.Engine.Dialect.Queue(sqlbatch.Names{Queue: "other"}), sqlbatch.Sample{Depth: &sqlbatch.Depth{}})
 	require.False(w, w.sample(w.Queue, sqlbatch.Sample{}), "another queue is no matter")
 	require.Empty(w, w.samples(steps[0]))
 	w.sample(w.Queue, sqlbatch.Sample{Sent: 1})
-	require.False(w, w.sample(w.Queue, sqlbatch.Sample{}), "somebody has sent")
+	require.False(w, w.sample(w.Queue, sqlbatch.Sample{}), "messages were sent")
 	known := false
 	for range 3 { // the end of a sample may lie in between, but not each time
 		w.sample(w.Queue, sqlbatch.Sample{Depth: &sqlbatch.Depth{}})
@@ -99,7 +99,7 @@ func samplesNothing(w *world) {
 			break
 		}
 	}
-	require.True(w, known, "somebody has counted")
+	require.True(w, known, "counted")
 	w.age(steps[0], steps[0])
 	require.False(w, w.sample(w.Queue, sqlbatch.Sample{}), "but not for this one")
 }

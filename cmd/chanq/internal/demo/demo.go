@@ -5,7 +5,7 @@
 //
 // A file is listed in the transaction that sends its message, and its digest is
 // recorded in the transaction that acks the result. So the demo may be killed at
-// any moment: started again on the same database it goes on, and every file is
+// any moment: started again on the same database it continues, and every file is
 // still counted exactly once. At the end each digest is compared with one
 // computed from the file without any queue.
 package demo
@@ -33,7 +33,7 @@ const (
 )
 
 // ErrInterrupted: the context ended before the demo did. Run again on the same
-// database to go on.
+// database to continue.
 var ErrInterrupted = errors.New("interrupted")
 
 // Options of a demo. Workers, LeaseFor, Out and Progress must be set.

@@ -44,7 +44,7 @@ func TestAGhostStaysLockedUntilItsDeleteCommits(t *testing.T) {
 	s := withItems(t, 2, ghosts)
 	writer, reader := s.client(), s.client()
 	writer.exec("BEGIN TRAN; DELETE dbo.items WHERE id = 1")
-	require.Equal(t, []any{int64(2)}, reader.exec(firstDue).values(), "who skips what is locked goes on")
+	require.Equal(t, []any{int64(2)}, reader.exec(firstDue).values(), "a reader that skips locked rows continues")
 	read := reader.start("SELECT id FROM dbo.items WITH (READCOMMITTEDLOCK) WHERE due > 0")
 	reader.blocked()
 	writer.exec("COMMIT")

@@ -115,7 +115,7 @@ func TestAReadAtReadCommittedLeavesNoLock(t *testing.T) {
 	require.Empty(t, s.Locks())
 	c.exec("UPDATE dbo.items SET note = 'x' WHERE note = 'nobody'")
 	for _, l := range s.Locks() {
-		require.Empty(t, l.Resource.Key, "rows that do not qualify are given back")
+		require.Empty(t, l.Resource.Key, "the locks of rows that do not qualify are released")
 	}
 	c.exec("COMMIT")
 }

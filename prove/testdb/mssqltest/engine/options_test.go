@@ -17,7 +17,7 @@ func TestImplicitTransactionsStayOpenUntilTheyAreEnded(t *testing.T) {
 	c.exec("SET IMPLICIT_TRANSACTIONS ON")
 	require.Equal(t, int64(0), c.scalar("SELECT @@TRANCOUNT"), "neither SET nor a SELECT of no table opens one")
 	w := c.exec("UPDATE dbo.items SET note = 'mine' WHERE id = 1")
-	require.Equal(t, []string{"began"}, w.tx, "the client is told")
+	require.Equal(t, []string{"began"}, w.tx, "the client is informed")
 	require.Equal(t, int64(1), c.scalar("SELECT @@TRANCOUNT"))
 	read := other.start("SELECT note FROM dbo.items WHERE id = 1")
 	other.blocked()

@@ -11,7 +11,7 @@ import (
 
 func TestTwoReadersThatBothConvertDeadlock(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	a, b := r.holder(51, lock.S, key("k")), r.holder(52, lock.S, key("k"))
 	first := r.start(a, key("k"), lock.X, forever)
 
@@ -32,7 +32,7 @@ func TestTwoReadersThatBothConvertDeadlock(t *testing.T) {
 // An update lock is what keeps read-then-write from deadlocking.
 func TestUpdateLocksDoNotDeadlockOnConversion(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	a, b := r.holder(1, lock.U, key("k")), r.NewOwner(2, 0)
 	second := r.start(b, key("k"), lock.U, forever)
 	require.NoError(t, a.Lock(t.Context(), key("k"), lock.X, forever))
@@ -42,7 +42,7 @@ func TestUpdateLocksDoNotDeadlockOnConversion(t *testing.T) {
 
 func TestACycleOfThreeHasOneVictim(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	a, b, c := r.holder(1, lock.X, key("a")), r.holder(2, lock.X, key("b")), r.holder(3, lock.X, key("c"))
 	wantB := r.start(a, key("b"), lock.X, forever)
 	wantC := r.start(b, key("c"), lock.X, forever)
@@ -66,7 +66,7 @@ func TestTheVictimHasTheLowestPriorityThenTheLowestCost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRing(t)
+			r := newManager(t)
 			keys := []lock.Resource{key("a"), key("b"), key("c")}
 			owners := make([]lock.Owner, 3)
 			for i := range owners {
@@ -96,7 +96,7 @@ func TestTheVictimHasTheLowestPriorityThenTheLowestCost(t *testing.T) {
 
 func TestTheVictimIsPartOfTheCycle(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	a, b := r.holder(1, lock.S, key("k")), r.holder(2, lock.X, key("m"))
 	// The search from b meets this one first: of lowest priority, in b's way, and
 	// waiting, but for a session that runs.
@@ -116,7 +116,7 @@ func TestTheVictimIsPartOfTheCycle(t *testing.T) {
 
 func TestReleaseForgetsTheCost(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	a, b := r.NewOwner(1, 0), r.holder(2, lock.S, key("k"))
 	a.AddCost(100)
 	a.Release()
@@ -132,7 +132,7 @@ func TestReleaseForgetsTheCost(t *testing.T) {
 // c closes two cycles at once: one through a, one through b.
 func TestEveryCycleThatAWaitClosesIsBroken(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	a, b, c := r.holder(1, lock.S, key("k")), r.holder(2, lock.S, key("k")), r.holder(3, lock.X, key("m"), key("n"))
 	c.AddCost(100)
 	viaA, viaB := r.start(a, key("m"), lock.X, forever), r.start(b, key("n"), lock.X, forever)
@@ -148,7 +148,7 @@ func TestEveryCycleThatAWaitClosesIsBroken(t *testing.T) {
 // there would be no cycle.
 func TestAPlaceInTheQueueCanBePartOfACycle(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	a, b, c := r.holder(1, lock.S, key("k")), r.holder(2, lock.X, key("m")), r.NewOwner(3, 0)
 	write := r.start(c, key("k"), lock.X, forever)
 	b.AddCost(1)
@@ -164,7 +164,7 @@ func TestAPlaceInTheQueueCanBePartOfACycle(t *testing.T) {
 // The victim's place in the queue was all that the requester waited for.
 func TestBreakingACycleCanGrantTheRequest(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	a, b, c := r.holder(1, lock.S, key("k")), r.holder(2, lock.X, key("m")), r.holder(3, lock.IX, whole(7))
 	require.NoError(t, a.Lock(t.Context(), whole(7), lock.IS, noWait))
 	write := r.start(c, key("k"), lock.X, forever) // behind a's S
@@ -179,7 +179,7 @@ func TestBreakingACycleCanGrantTheRequest(t *testing.T) {
 
 func TestOrdinaryBlockingIsNoDeadlock(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	a, b, c := r.holder(1, lock.X, key("a")), r.holder(2, lock.X, key("b")), r.NewOwner(3, 0)
 	wantA := r.start(b, key("a"), lock.X, forever)
 	wantB := r.start(c, key("b"), lock.X, forever)

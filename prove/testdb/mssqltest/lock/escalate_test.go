@@ -19,7 +19,7 @@ func rowKeys(n int) []lock.Resource {
 
 func TestEscalationReplacesRowLocksByATableLock(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	rows := rowKeys(5001)
 	o := r.holder(1, lock.X, rows...)
 	elsewhere := lock.Resource{Object: 8, Index: 1, Key: "k"}
@@ -53,7 +53,7 @@ func TestEscalationReplacesRowLocksByATableLock(t *testing.T) {
 
 func TestEscalationThatIsNotGrantedAtOnceChangesNothing(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	o := r.holder(1, lock.X, rowKeys(3)...)
 	require.NoError(t, o.Lock(t.Context(), whole(7), lock.IX, noWait))
 	r.holder(2, lock.IS, whole(7))
@@ -77,7 +77,7 @@ func TestEscalationNeverProtectsLessThanTheRowLocksDid(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRing(t)
+			r := newManager(t)
 			o := r.holder(1, tc.row, rowKeys(2)...)
 			require.NoError(t, o.Lock(t.Context(), whole(7), tc.intent, noWait))
 			require.True(t, o.Escalate(7, tc.asked))
@@ -90,7 +90,7 @@ func TestEscalationNeverProtectsLessThanTheRowLocksDid(t *testing.T) {
 // After a read table lock a row that is then written needs its own lock again.
 func TestARowThatTheTableLockDoesNotProtectIsLockedAsUsual(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	o := r.holder(1, lock.S, rowKeys(2)...)
 	require.NoError(t, o.Lock(t.Context(), whole(7), lock.IS, noWait))
 	require.True(t, o.Escalate(7, lock.S))

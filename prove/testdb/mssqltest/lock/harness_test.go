@@ -25,16 +25,16 @@ func key(k string) lock.Resource    { return lock.Resource{Object: 7, Index: 1, 
 func whole(o uint32) lock.Resource  { return lock.Resource{Object: o} }
 func app(name string) lock.Resource { return lock.Resource{App: name} }
 
-// ring is a lock manager whose waits and timers the test observes and controls.
-type ring struct {
+// manager is a lock manager whose waits and timers the test observes and controls.
+type manager struct {
 	lock.Manager
 	t      *testing.T
 	waits  chan lock.Info
 	timers chan chan time.Time
 }
 
-func newRing(t *testing.T) *ring {
-	r := &ring{t: t, waits: make(chan lock.Info, 64), timers: make(chan chan time.Time, 64)}
+func newManager(t *testing.T) *manager {
+	r := &manager{t: t, waits: make(chan lock.Info, 64), timers: make(chan chan time.Time, 64)}
 	r.Manager = lock.New(lock.Options{
 		OnWait: func(i lock.Info) { r.waits <- i },
 		After: func(time.Duration) (<-chan time.Time, func()) {
@@ -47,7 +47,7 @@ func newRing(t *testing.T) *ring {
 }
 
 // holder is a new owner that holds mode on each resource.
-func (r *ring) holder(session int, mode lock.Mode, on ...lock.Resource) lock.Owner {
+func (r *manager) holder(session int, mode lock.Mode, on ...lock.Resource) lock.Owner {
 	r.t.Helper()
 	o := r.NewOwner(session, 0)
 	for _, res := range on {
@@ -63,12 +63,12 @@ type pending struct {
 }
 
 // start runs Lock and returns once it waits.
-func (r *ring) start(o lock.Owner, res lock.Resource, mode lock.Mode, w lock.Wait) *pending {
+func (r *manager) start(o lock.Owner, res lock.Resource, mode lock.Mode, w lock.Wait) *pending {
 	r.t.Helper()
 	return r.startContext(r.t.Context(), o, res, mode, w)
 }
 
-func (r *ring) startContext(ctx context.Context, o lock.Owner, res lock.Resource, mode lock.Mode, w lock.Wait) *pending {
+func (r *manager) startContext(ctx context.Context, o lock.Owner, res lock.Resource, mode lock.Mode, w lock.Wait) *pending {
 	r.t.Helper()
 	p := &pending{t: r.t, done: make(chan error, 1)}
 	go func() { p.done <- o.Lock(ctx, res, mode, w) }()
@@ -94,7 +94,7 @@ func (p *pending) result() error {
 }
 
 // rowLocks counts the row and key locks that a session holds on one index of object 7.
-func (r *ring) rowLocks(session int, index uint16) (n int) {
+func (r *manager) rowLocks(session int, index uint16) (n int) {
 	for _, i := range r.Snapshot() {
 		if i.Session == session && !i.Waiting && i.Resource.Object == 7 && i.Resource.Index == index && i.Resource.Key != "" {
 			n++
@@ -103,7 +103,7 @@ func (r *ring) rowLocks(session int, index uint16) (n int) {
 	return n
 }
 
-func (r *ring) requireWaiting(sessions ...int) {
+func (r *manager) requireWaiting(sessions ...int) {
 	r.t.Helper()
 	got := []int{}
 	for _, i := range r.Snapshot() {
@@ -111,7 +111,7 @@ func (r *ring) requireWaiting(sessions ...int) {
 			got = append(got, i.Session)
 		}
 	}
-	require.Equal(r.t, sessions, got, "who waits, in the order of the queue")
+	require.Equal(r.t, sessions, got, "waiters, in the order of the queue")
 }
 
 func number(t testing.TB, err error) int32 {

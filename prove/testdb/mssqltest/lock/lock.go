@@ -74,7 +74,7 @@ type Owner interface {
 	// ctx's error. A granted lock is counted: each Lock has one Unlock, or ends
 	// with Release. ctx bounds the wait only: a free lock is granted without a
 	// look at it. After an error r is held as it was before; after 1205 the other
-	// transactions of the deadlock go on when this one calls Release.
+	// transactions of the deadlock continue when this one calls Release.
 	Lock(ctx context.Context, r Resource, mode Mode, w Wait) error
 	// Unlock releases one Lock of that mode (a read lock at READ COMMITTED, a U
 	// lock on a row that did not qualify). What was locked in other modes stays

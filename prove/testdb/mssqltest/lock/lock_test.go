@@ -13,7 +13,7 @@ import (
 
 func TestReadersShareAndAWriterWaitsForThem(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	a, b, c := r.holder(1, lock.S, key("k")), r.holder(2, lock.S, key("k")), r.NewOwner(3, 0)
 
 	write := r.start(c, key("k"), lock.X, forever)
@@ -27,7 +27,7 @@ func TestReadersShareAndAWriterWaitsForThem(t *testing.T) {
 
 func TestResourcesAreSeparate(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	r.holder(1, lock.X, key("k"), app("k"))
 	r.holder(2, lock.X, key("l"), app("l"),
 		lock.Resource{Object: 7, Index: 2, Key: "k"}, lock.Resource{Object: 8, Index: 1, Key: "k"}, whole(7))
@@ -35,7 +35,7 @@ func TestResourcesAreSeparate(t *testing.T) {
 
 func TestQueueIsFirstInFirstOut(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	holder := r.holder(1, lock.X, key("k"))
 	var queue []*pending
 	var owners []lock.Owner
@@ -56,7 +56,7 @@ func TestQueueIsFirstInFirstOut(t *testing.T) {
 
 func TestAReaderDoesNotOvertakeAWriterThatWaits(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	a, b, c := r.holder(1, lock.S, key("k")), r.NewOwner(2, 0), r.NewOwner(3, 0)
 
 	write := r.start(b, key("k"), lock.X, forever)
@@ -71,7 +71,7 @@ func TestAReaderDoesNotOvertakeAWriterThatWaits(t *testing.T) {
 
 func TestAReaderDoesNotOvertakeAWriterWhenOneOfTheReadersBeforeItEnds(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	a, b := r.holder(1, lock.S, key("k")), r.holder(2, lock.S, key("k"))
 	c, d := r.NewOwner(3, 0), r.NewOwner(4, 0)
 	write := r.start(c, key("k"), lock.X, forever)
@@ -87,7 +87,7 @@ func TestAReaderDoesNotOvertakeAWriterWhenOneOfTheReadersBeforeItEnds(t *testing
 // The other half of "relaxed" first in, first out.
 func TestARequestOvertakesWaitersItIsCompatibleWith(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	r.holder(1, lock.IX, whole(7))
 	r.start(r.NewOwner(2, 0), whole(7), lock.S, lock.Wait{Timeout: time.Second})
 	r.holder(3, lock.IS, whole(7))
@@ -97,7 +97,7 @@ func TestARequestOvertakesWaitersItIsCompatibleWith(t *testing.T) {
 
 func TestAConversionGoesBeforeNewRequests(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	a, b, c := r.holder(1, lock.S, key("k")), r.holder(2, lock.S, key("k")), r.NewOwner(3, 0)
 
 	write := r.start(c, key("k"), lock.X, forever)
@@ -113,7 +113,7 @@ func TestAConversionGoesBeforeNewRequests(t *testing.T) {
 
 func TestConversionsAreFirstInFirstOutAmongThemselves(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	a, b, c := r.holder(1, lock.U, key("k")), r.holder(2, lock.S, key("k")), r.holder(3, lock.S, key("k"))
 	first, second := r.start(b, key("k"), lock.U, forever), r.start(c, key("k"), lock.U, forever)
 	r.requireWaiting(2, 3)
@@ -125,7 +125,7 @@ func TestConversionsAreFirstInFirstOutAmongThemselves(t *testing.T) {
 
 func TestAConversionIgnoresWaitersAndItsOwnLock(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	a, b := r.holder(1, lock.U, key("k")), r.NewOwner(2, 0)
 	wait := r.start(b, key("k"), lock.U, forever)
 	require.NoError(t, a.Lock(t.Context(), key("k"), lock.X, noWait))
@@ -137,7 +137,7 @@ func TestAConversionIgnoresWaitersAndItsOwnLock(t *testing.T) {
 
 func TestEachUnlockReleasesOneLock(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	o := r.holder(1, lock.S, key("k"), key("k"))
 	other := r.NewOwner(2, 0)
 	o.Unlock(key("k"), lock.S)
@@ -150,7 +150,7 @@ func TestEachUnlockReleasesOneLock(t *testing.T) {
 
 func TestUnlockLeavesWhatWasLockedInOtherModes(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	o, other := r.holder(1, lock.S, key("k")), r.NewOwner(2, 0)
 	require.NoError(t, o.Lock(t.Context(), key("k"), lock.U, noWait))
 	wait := r.start(other, key("k"), lock.U, forever)
@@ -162,7 +162,7 @@ func TestUnlockLeavesWhatWasLockedInOtherModes(t *testing.T) {
 
 func TestMisusePanics(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	o := r.holder(1, lock.S, key("k"))
 	require.Panics(t, func() { o.Unlock(key("k"), lock.U) })
 	require.Panics(t, func() { o.Unlock(key("l"), lock.S) })
@@ -174,7 +174,7 @@ func TestMisusePanics(t *testing.T) {
 
 func TestSkipAndTimeoutZeroFailAtOnce(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	r.holder(1, lock.U, key("k"))
 	o := r.NewOwner(2, 0)
 	require.ErrorIs(t, o.Lock(t.Context(), key("k"), lock.U, skip), lock.ErrBusy)
@@ -190,7 +190,7 @@ func TestSkipAndTimeoutZeroFailAtOnce(t *testing.T) {
 
 func TestAWaitEndsWithItsTimeout(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	holder, a, b := r.holder(1, lock.S, key("k")), r.NewOwner(2, 0), r.NewOwner(3, 0)
 	write := r.start(a, key("k"), lock.X, lock.Wait{Timeout: time.Second})
 	read := r.start(b, key("k"), lock.S, forever)
@@ -214,7 +214,7 @@ func TestTheDefaultTimerIsRealTime(t *testing.T) {
 
 func TestAWaitEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	holder, a, b := r.holder(1, lock.S, key("k")), r.holder(2, lock.S, key("k")), r.NewOwner(3, 0)
 	ctx, cancel := context.WithCancel(t.Context())
 	convert := r.startContext(ctx, a, key("k"), lock.X, forever)
@@ -231,7 +231,7 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 
 func TestReleaseLetsAnOwnerServeAnotherTransaction(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	o := r.holder(1, lock.X, key("a"), key("b"), lock.Resource{Object: 7, Index: 2, Key: "a"}, whole(7))
 	require.Equal(t, 2, r.rowLocks(1, 1))
 	require.Equal(t, 1, r.rowLocks(1, 2))
@@ -245,7 +245,7 @@ func TestReleaseLetsAnOwnerServeAnotherTransaction(t *testing.T) {
 
 func TestSnapshotListsHoldersThenWaiters(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	r.holder(2, lock.S, key("k"))
 	r.holder(1, lock.S, key("k"), app("a"))
 	r.start(r.NewOwner(4, 0), key("k"), lock.X, lock.Wait{Timeout: 1})

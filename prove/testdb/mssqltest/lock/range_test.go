@@ -12,7 +12,7 @@ import (
 // same key: the probe locks the gap before the next key, "m".
 func TestASerializableProbeKeepsOthersFromInsertingTheKey(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	prober, inserter := r.holder(1, lock.RangeSU, key("m")), r.NewOwner(2, 0)
 
 	test := r.start(inserter, key("m"), lock.RangeIN, forever)
@@ -27,7 +27,7 @@ func TestASerializableProbeKeepsOthersFromInsertingTheKey(t *testing.T) {
 
 func TestTwoProbesForUpdateWaitForEachOtherAndTwoForReadingDoNot(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	a, b := r.holder(1, lock.RangeSU, key("m")), r.NewOwner(2, 0)
 	second := r.start(b, key("m"), lock.RangeSU, forever)
 	a.Release()
@@ -40,7 +40,7 @@ func TestTwoProbesForUpdateWaitForEachOtherAndTwoForReadingDoNot(t *testing.T) {
 // Two shared probes that then both insert into the gap.
 func TestTwoSharedProbesThatBothInsertDeadlock(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	a, b := r.holder(1, lock.RangeSS, key("m")), r.holder(2, lock.RangeSS, key("m"))
 	insert := r.start(a, key("m"), lock.RangeIN, forever)
 	require.Equal(t, int32(1205), number(t, b.Lock(t.Context(), key("m"), lock.RangeIN, forever)))
@@ -50,7 +50,7 @@ func TestTwoSharedProbesThatBothInsertDeadlock(t *testing.T) {
 
 func TestInsertsIntoOneGapAndLocksOnItsKeyDoNotMeet(t *testing.T) {
 	t.Parallel()
-	r := newRing(t)
+	r := newManager(t)
 	r.holder(1, lock.X, key("m"))
 	r.holder(2, lock.RangeIN, key("m"))
 	r.holder(3, lock.RangeIN, key("m"))

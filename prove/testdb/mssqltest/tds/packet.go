@@ -94,7 +94,7 @@ func (m *messageReader) read() (message, error) {
 		}
 		last := h[1]&statusEOM != 0
 		// An empty packet is legal only as the end (an attention is nothing else):
-		// otherwise a message could go on permanently without reaching its limit.
+		// otherwise a message could continue permanently without reaching its limit.
 		if size == 0 && !last {
 			return msg, malformed{"empty packet inside a message"}
 		}

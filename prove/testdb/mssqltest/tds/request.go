@@ -2,7 +2,7 @@ package tds
 
 import "github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 
-// errBulkLoad refuses what the emulator does not do; the connection goes on.
+// errBulkLoad refuses what the emulator does not do; the connection continues.
 func errBulkLoad() *sqltype.Error {
 	return &sqltype.Error{Number: 50000, State: 1, Class: 16, Line: 1, Message: "The emulator does not take bulk loads."}
 }

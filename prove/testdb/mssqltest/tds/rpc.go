@@ -74,7 +74,7 @@ func (d *decoder) call() (*Request, error) {
 	return r, d.err
 }
 
-// errTooManyParams is the server's own limit; the connection goes on after it.
+// errTooManyParams is the server's own limit; the connection continues after it.
 func errTooManyParams() *sqltype.Error {
 	return &sqltype.Error{Number: 8003, State: 1, Class: 16, Line: 1,
 		Message: "The incoming request has too many parameters. The server supports a maximum of 2100 parameters. Reduce the number of parameters and resend the request."}

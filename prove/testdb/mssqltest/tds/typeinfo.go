@@ -67,7 +67,7 @@ type wireType struct {
 }
 
 // unsupported is a type that exists in TDS and not here: it is answered with
-// an error, and the connection goes on.
+// an error, and the connection continues.
 type unsupported struct{ token byte }
 
 func (u unsupported) Error() string { return "data type not known to the emulator" }

@@ -13,12 +13,12 @@ import (
 
 const second = int64(time.Second)
 
-// told makes a history from the events of one message, in words such as
+// historyOf makes a history from the events of one message, in words such as
 // "1 0:intended 2.5 1:got2nack": at the 1st second process 0 intended to send it, at
 // 2.5 process 1 got it with attempt 2, to nack it. Without a number, a second has
 // passed since the word before. Leases last for ten seconds. "x7" means that process 7
 // was killed.
-func told(words string) *History {
+func historyOf(words string) *History {
 	h := NewHistory(10 * time.Second)
 	at := int64(-1)
 	for _, w := range strings.Fields(words) {
@@ -61,32 +61,32 @@ func TestTheCheckerExplainsTheGuarantees(t *testing.T) {
 		want     Duplicates
 		received int // messages
 	}{
-		"sent, delivered, acked":                       {words: sent + "1:got1 1:confirmed1", received: 1},
-		"never stored":                                 {words: "0:intended"},
-		"the sender was killed":                        {words: "0:intended 1:got1 1:confirmed1 x0", received: 1},
-		"the receiver is heard before":                 {words: "2 1:got1 1:confirmed1 0 0:intended 0:stored", received: 1},
-		"nacked, then acked":                           {words: sent + "1:got1nack 1:confirmed1 2:got2 2:confirmed2", want: Duplicates{Asked: 1}, received: 1},
-		"released, then acked":                         {words: sent + "1:got1release 1:confirmed1 2:got1 2:confirmed1", want: Duplicates{Asked: 1}, received: 1},
-		"released, and got by the same process again":  {words: sent + "1:got1release 1:confirmed1 1:got1 1:confirmed1", want: Duplicates{Asked: 1}, received: 1},
-		"lapses count no more after a nack":            {words: sent + "x8 x9 31 1:got3nack 1:confirmed3 2:got2 2:confirmed2", want: Duplicates{Asked: 1}, received: 1},
-		"killed after a nack that it did not see":      {words: sent + "1:got1nack 2:got2 2:confirmed2 x1", want: Duplicates{Asked: 1}, received: 1},
-		"killed after an ack that it did not see":      {words: sent + "1:got1 x1", received: 1},
-		"the holder was killed":                        {words: sent + "1:got1 x1 11 2:got2bury 2:confirmed2", want: Duplicates{Killed: 1}, received: 1},
-		"the holder was told":                          {words: sent + "1:got1 11 2:got2 2:confirmed2 1:lost1", want: Duplicates{Told: 1}, received: 1},
-		"the holder knows nothing":                     {words: sent + "1:got1 1:unknown1", received: 1},
-		"slower than its lease, and killed":            {words: "0 1:started " + sent + "1:got1 x3 11 2:got2 2:confirmed2 20 x1", want: Duplicates{Late: 1}, received: 1},
-		"unless there was an outage":                   {words: sent + "1:got1 11 2:got2 2:confirmed2 20 x1", outage: Span{2 * second, 3 * second}, want: Duplicates{Outage: 1}, received: 1},
-		"stored again by its sender":                   {words: "0 0:intended 0.4 x0 0.5 1:got1 0.6 1:confirmed1 1 3:intended 1.1 3:stored 2 2:got1 2:confirmed1", want: Duplicates{Again: 1}, received: 1},
-		"stored again, and the ack was not seen":       {words: "0 0:intended 0.4 x0 0.5 1:got1 0.6 x1 1 3:intended 1.1 3:stored 11 2:got1 2:confirmed1", want: Duplicates{Again: 1}, received: 1},
-		"stored again by chanq, after an outage":       {words: "0 0:intended 1 1:got1 1:confirmed1 0:stored 2:got1 2:confirmed1", outage: Span{second / 2, second - 1}, want: Duplicates{Again: 1}, received: 1},
-		"stored again by chanq, as connections break":  {words: "0 0:intended 1 1:got1 1:confirmed1 0:stored 2:got1 2:confirmed1", broken: true, want: Duplicates{Again: 1}, received: 1},
-		"stored again so, and its first holder died":   {words: "0 0:intended 1 1:got1 1:confirmed1 0:stored 1.5 x7 12 2:got2 2:confirmed2", broken: true, want: Duplicates{Again: 1}, received: 1},
-		"by its sender and by chanq, three times":      {words: "0 0:intended 0.4 x0 0.5 3:intended 0.6 1:got1 0.7 1:confirmed1 0.8 3:stored 1 2:got1 1.1 2:confirmed1 4 1:got1 1:confirmed1", broken: true, want: Duplicates{Again: 2}, received: 1},
-		"run out before it was got":                    {words: sent + "11 2:got2 2:confirmed2 13 1:stale1 1:lost1", received: 1},
-		"run out, and its ack may have counted":        {words: sent + "13 1:stale1 1:unknown1", received: 1},
-		"a claim that nobody saw takes a kill":         {words: sent + "x7 11 2:got2 2:confirmed2", received: 1},
-		"or a holder who lived for as long as a lease": {words: "0 7:started " + sent + "11 2:got2 2:confirmed2 30 x7", received: 1},
-		"a nack ends a lease at once":                  {words: sent + "1:got1nack 1:confirmed1 2:got2nack 2:confirmed2 1:got3 1:confirmed3", want: Duplicates{Asked: 2}, received: 1},
+		"sent, delivered, acked":                        {words: sent + "1:got1 1:confirmed1", received: 1},
+		"never stored":                                  {words: "0:intended"},
+		"the sender was killed":                         {words: "0:intended 1:got1 1:confirmed1 x0", received: 1},
+		"the event of the receiver comes first":         {words: "2 1:got1 1:confirmed1 0 0:intended 0:stored", received: 1},
+		"nacked, then acked":                            {words: sent + "1:got1nack 1:confirmed1 2:got2 2:confirmed2", want: Duplicates{Asked: 1}, received: 1},
+		"released, then acked":                          {words: sent + "1:got1release 1:confirmed1 2:got1 2:confirmed1", want: Duplicates{Asked: 1}, received: 1},
+		"released, and got by the same process again":   {words: sent + "1:got1release 1:confirmed1 1:got1 1:confirmed1", want: Duplicates{Asked: 1}, received: 1},
+		"lapses count no more after a nack":             {words: sent + "x8 x9 31 1:got3nack 1:confirmed3 2:got2 2:confirmed2", want: Duplicates{Asked: 1}, received: 1},
+		"killed after a nack that it did not see":       {words: sent + "1:got1nack 2:got2 2:confirmed2 x1", want: Duplicates{Asked: 1}, received: 1},
+		"killed after an ack that it did not see":       {words: sent + "1:got1 x1", received: 1},
+		"the holder was killed":                         {words: sent + "1:got1 x1 11 2:got2bury 2:confirmed2", want: Duplicates{Killed: 1}, received: 1},
+		"the holder was told":                           {words: sent + "1:got1 11 2:got2 2:confirmed2 1:lost1", want: Duplicates{Told: 1}, received: 1},
+		"the holder knows nothing":                      {words: sent + "1:got1 1:unknown1", received: 1},
+		"slower than its lease, and killed":             {words: "0 1:started " + sent + "1:got1 x3 11 2:got2 2:confirmed2 20 x1", want: Duplicates{Late: 1}, received: 1},
+		"unless there was an outage":                    {words: sent + "1:got1 11 2:got2 2:confirmed2 20 x1", outage: Span{2 * second, 3 * second}, want: Duplicates{Outage: 1}, received: 1},
+		"stored again by its sender":                    {words: "0 0:intended 0.4 x0 0.5 1:got1 0.6 1:confirmed1 1 3:intended 1.1 3:stored 2 2:got1 2:confirmed1", want: Duplicates{Again: 1}, received: 1},
+		"stored again, and the ack was not seen":        {words: "0 0:intended 0.4 x0 0.5 1:got1 0.6 x1 1 3:intended 1.1 3:stored 11 2:got1 2:confirmed1", want: Duplicates{Again: 1}, received: 1},
+		"stored again by chanq, after an outage":        {words: "0 0:intended 1 1:got1 1:confirmed1 0:stored 2:got1 2:confirmed1", outage: Span{second / 2, second - 1}, want: Duplicates{Again: 1}, received: 1},
+		"stored again by chanq, as connections break":   {words: "0 0:intended 1 1:got1 1:confirmed1 0:stored 2:got1 2:confirmed1", broken: true, want: Duplicates{Again: 1}, received: 1},
+		"stored again so, and its first holder died":    {words: "0 0:intended 1 1:got1 1:confirmed1 0:stored 1.5 x7 12 2:got2 2:confirmed2", broken: true, want: Duplicates{Again: 1}, received: 1},
+		"by its sender and by chanq, three times":       {words: "0 0:intended 0.4 x0 0.5 3:intended 0.6 1:got1 0.7 1:confirmed1 0.8 3:stored 1 2:got1 1.1 2:confirmed1 4 1:got1 1:confirmed1", broken: true, want: Duplicates{Again: 2}, received: 1},
+		"run out before it was got":                     {words: sent + "11 2:got2 2:confirmed2 13 1:stale1 1:lost1", received: 1},
+		"run out, and its ack may have counted":         {words: sent + "13 1:stale1 1:unknown1", received: 1},
+		"an unreported claim requires a kill":           {words: sent + "x7 11 2:got2 2:confirmed2", received: 1},
+		"or a holder that lived for as long as a lease": {words: "0 7:started " + sent + "11 2:got2 2:confirmed2 30 x7", received: 1},
+		"a nack ends a lease at once":                   {words: sent + "1:got1nack 1:confirmed1 2:got2nack 2:confirmed2 1:got3 1:confirmed3", want: Duplicates{Asked: 2}, received: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := stale(c.words)
@@ -102,9 +102,9 @@ func TestTheCheckerExplainsTheGuarantees(t *testing.T) {
 	}
 }
 
-// stale is told with the word stale for a lease whose deadline was the 9.9th second.
+// stale is historyOf with the word stale for a lease whose deadline was the 9.9th second.
 func stale(words string) *History {
-	h := told(strings.ReplaceAll(words, ":stale", ":got"))
+	h := historyOf(strings.ReplaceAll(words, ":stale", ":got"))
 	if strings.Contains(words, ":stale") {
 		for _, m := range h.Messages {
 			d := &m.Deliveries[len(m.Deliveries)-1]
@@ -123,9 +123,9 @@ func TestTheCheckerFindsViolations(t *testing.T) {
 	}{
 		"lost":                                       {words: sent, want: "LOST: stored, never delivered"},
 		"lost after a nack":                          {words: sent + "1:got1nack 1:confirmed1", want: "never delivered again"},
-		"lost by a loss that gave it to nobody":      {words: sent + "1:got1 1:lost1", want: "LOST: process 1 was told"},
-		"the same, of a lease that had run out":      {words: sent + "13 1:stale1 1:lost1", want: "LOST: process 1 was told"},
-		"from nowhere":                               {words: "1:got1 1:confirmed1", want: "nobody sent it"},
+		"lost by a loss without a redelivery":        {words: sent + "1:got1 1:lost1", want: "LOST: process 1 got"},
+		"the same, of a lease that had run out":      {words: sent + "13 1:stale1 1:lost1", want: "LOST: process 1 got"},
+		"from nowhere":                               {words: "1:got1 1:confirmed1", want: "it was never sent"},
 		"delivered after its ack":                    {words: sent + "1:got1 1:confirmed1 11 2:got2 2:confirmed2 x1", want: "after its end by process 1"},
 		"delivered after its burial":                 {words: sent + "1:got1bury 1:confirmed1 11 2:got2 2:confirmed2", want: "after its end by process 1"},
 		"two acks are confirmed":                     {words: sent + "x3 1:got1 11 2:got2 2:confirmed2 1:confirmed1", want: "after its end by process 1"},
@@ -136,7 +136,7 @@ func TestTheCheckerFindsViolations(t *testing.T) {
 		"stored again, but only once":                {words: "0 0:intended 0.4 x0 0.5 1:got1 0.6 1:confirmed1 1 3:intended 1.1 3:stored 2 2:got1 2:confirmed1 4:got1 4:confirmed1", want: "delivered to process 4 after"},
 		"a phantom":                                  {words: sent + "1:got1 x3 11 2:got2 2:confirmed2", want: "process 1 was not killed and never knew"},
 		"an outcome is never told":                   {words: sent + "1:got1", want: "never knew"},
-		"something else is told":                     {words: sent + "1:got1 1:failed1", want: "neither an outcome"},
+		"another event is reported":                  {words: sent + "1:got1 1:failed1", want: "neither an outcome"},
 		"held still, killed late":                    {words: sent + "1:got1 11 2:got2 2:confirmed2 20 x1", strict: true, want: "while process 1 held it"},
 		"before the lease of a killed holder ends":   {words: sent + "1:got1 2 x1 10.5 2:got2 2:confirmed2", want: "before the lease of process 1 could end"},
 		"an outcome without a lease":                 {words: sent + "1:got1 1:confirmed1 2:confirmed1", want: "of a lease that it never got"},
@@ -161,18 +161,18 @@ func TestTheCheckerFindsViolations(t *testing.T) {
 }
 
 func TestTheCheckerIdentifiesAMessageByItsID(t *testing.T) {
-	h := told(sent)
+	h := historyOf(sent)
 	h.Add(1, Event{Kind: Got, At: second, Name: "a", ID: chanq.ID{2}, Attempt: 1})
 	h.Add(1, Event{Kind: Confirmed, At: second, Name: "a", Attempt: 1})
 	require.Contains(t, h.Judge().Faults[0], "it has the IDs")
 
-	h = told(sent + "1:got1 1:confirmed1")
+	h = historyOf(sent + "1:got1 1:confirmed1")
 	h.Add(0, Event{Kind: Intended, At: second, Name: "b", ID: chanq.ID{1}})
 	require.Contains(t, h.Judge().Faults[0], "is that of a")
 }
 
 func TestTheCheckerCounts(t *testing.T) {
-	h := told("0 0:intended 0.1 0:stored 3 x1 x7 21 2:got3 22 2:confirmed3")
+	h := historyOf("0 0:intended 0.1 0:stored 3 x1 x7 21 2:got3 22 2:confirmed3")
 	h.Add(0, Event{Kind: Intended, Name: "b"})
 	h.Add(1, Event{Kind: Got, At: second, Name: "b", ID: chanq.ID{2}, Attempt: 1, How: Bury})
 	h.Add(1, Event{Kind: Confirmed, At: 2 * second, Name: "b", Attempt: 1})
@@ -204,7 +204,7 @@ func TestTheCheckerKnowsWhichLeasesMayBeLost(t *testing.T) {
 		"nothing happened":                          {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := told("80 0:intended 0:stored 90 1:got1 100 1:ended1 1:lost1 2:got2 2:confirmed2")
+			h := historyOf("80 0:intended 0:stored 90 1:got1 100 1:ended1 1:lost1 2:got2 2:confirmed2")
 			h.Strict = true
 			h.Locks[chanq.ID{1}], h.Locks[chanq.ID{9}] = []Span{c.lock}, []Span{c.otherLock}
 			h.Freezes[1], h.Freezes[0] = []Span{c.freeze}, []Span{c.otherFreeze}
@@ -235,7 +235,7 @@ func TestASuccessorRepeatsSendsOfUnknownOutcome(t *testing.T) {
 
 // TestAFrozenInsertThatWasRepeatedIsStoredAgain: the network delivers the first one after the second was consumed.
 func TestAFrozenInsertThatWasRepeatedIsStoredAgain(t *testing.T) {
-	h := told("0 0:intended 1 0:stored 1:got1 1:confirmed1 5 2:got1 2:confirmed1")
+	h := historyOf("0 0:intended 1 0:stored 1:got1 1:confirmed1 5 2:got1 2:confirmed1")
 	require.NotEmpty(t, h.Judge().Faults)
 	h.Freezes[0] = []Span{{second / 2, 4 * second}}
 	require.Empty(t, h.Judge().Faults)

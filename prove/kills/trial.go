@@ -37,9 +37,9 @@ const (
 	rest = 5 * time.Minute
 )
 
-// storm is what happens to a queue. The mean time between two of anything is 0
+// trial is a run of load and faults on a queue. The mean time between two of anything is 0
 // for none.
-type storm struct {
+type trial struct {
 	Engine  string // a name of Engines
 	Address string
 	For     time.Duration // of the sending
@@ -60,12 +60,12 @@ type storm struct {
 }
 
 // strict: nothing but what is written down keeps a lease from being extended.
-func (s storm) strict() bool { return s.Spared > 0 && s.Crash == nil && s.Guilty == 0 }
+func (s trial) strict() bool { return s.Spared > 0 && s.Crash == nil && s.Guilty == 0 }
 
 // run runs the load and the kills, prints samples, and returns the workers and their events. All of them
 // have ended; the caller calls end. The queue must not exist before, and is empty after it. The
 // end of ctx ends the sending early.
-func (s storm) run(ctx context.Context, out io.Writer) (*workers, error) {
+func (s trial) run(ctx context.Context, out io.Writer) (*workers, error) {
 	watch, err := newWatch(ctx, s.Engine, s.Address, s.Guilty > 0)
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (s storm) run(ctx context.Context, out io.Writer) (*workers, error) {
 }
 
 // play lets the workers work, drains the queue and lets the workers end.
-func (s storm) play(ctx context.Context, w *workers, out io.Writer) error {
+func (s trial) play(ctx context.Context, w *workers, out io.Writer) error {
 	if s.SampleEvery > 0 {
 		fmt.Fprintln(out, sampleHeader)
 	}
@@ -108,8 +108,8 @@ func (s storm) play(ctx context.Context, w *workers, out io.Writer) error {
 	return w.End(bound)
 }
 
-// disturb does what a storm does until its time is over, or its kills are done.
-func (s storm) disturb(ctx context.Context, w *workers, out io.Writer) error {
+// disturb injects the faults of the trial until its time is over, or its kills are done.
+func (s trial) disturb(ctx context.Context, w *workers, out io.Writer) error {
 	var crash errgroup.Group // joined here; kills go on meanwhile
 	kills := 0
 	w.Every(s.SampleEvery, s.SampleEvery, func() error { return w.sample(out) })

@@ -25,14 +25,14 @@ func TestMain(m *testing.M) {
 }
 
 func TestSQLiteSurvivesKilledProcesses(t *testing.T) {
-	survive(t, storm{Engine: "sqlite", Address: filepath.Join(t.TempDir(), "queue.db"), Rate: 200})
+	survive(t, trial{Engine: "sqlite", Address: filepath.Join(t.TempDir(), "queue.db"), Rate: 200})
 }
 
 // TestPostgreSQLSurvivesKilledProcessesAndItsOwnCrash uses a separate server
 // with all settings for durable commits.
 func TestPostgreSQLSurvivesKilledProcessesAndItsOwnCrash(t *testing.T) {
 	c := pgtest.StartCluster(t, "fsync=on", "full_page_writes=on", "synchronous_commit=on")
-	survive(t, storm{Engine: "postgres", Address: c.DSN(), Rate: 400, Crash: func() error {
+	survive(t, trial{Engine: "postgres", Address: c.DSN(), Rate: 400, Crash: func() error {
 		if err := c.Crash(); err != nil {
 			return err
 		}
@@ -42,22 +42,22 @@ func TestPostgreSQLSurvivesKilledProcessesAndItsOwnCrash(t *testing.T) {
 
 // TestCitusSurvivesKilledProcesses: other tests use the servers, so none is crashed.
 func TestCitusSurvivesKilledProcesses(t *testing.T) {
-	survive(t, storm{Engine: "citus", Address: testdb.Citus.Create(t), Rate: 200})
+	survive(t, trial{Engine: "citus", Address: testdb.Citus.Create(t), Rate: 200})
 }
 
 func TestCitusSurvivesKilledProcessesThroughAnotherNode(t *testing.T) {
-	survive(t, storm{Engine: "citus-elsewhere", Address: testdb.CitusElsewhere.Create(t), Rate: 200})
+	survive(t, trial{Engine: "citus-elsewhere", Address: testdb.CitusElsewhere.Create(t), Rate: 200})
 }
 
 func TestCitusSurvivesKilledProcessesThroughTheNodeOfTheSchema(t *testing.T) {
-	survive(t, storm{Engine: "citus-holder", Address: testdb.CitusHolder.Create(t), Rate: 200})
+	survive(t, trial{Engine: "citus-holder", Address: testdb.CitusHolder.Create(t), Rate: 200})
 }
 
 // TestTheSQLServerEmulatorSurvivesKilledProcesses: the emulator keeps its tables in
 // memory, so it is not restarted.
 func TestTheSQLServerEmulatorSurvivesKilledProcesses(t *testing.T) {
 	testdb.Long(t)
-	survive(t, storm{Engine: "sqlserver", Address: testdb.StandIn.Create(t), Rate: 400})
+	survive(t, trial{Engine: "sqlserver", Address: testdb.StandIn.Create(t), Rate: 400})
 }
 
 // setting is a number that a variable of the environment may give, to repeat a
@@ -74,7 +74,7 @@ func setting(t *testing.T, variable string, standard uint64) uint64 {
 
 // survive kills any of eight processes, eight times, or a hundred in the long tier, and checks their events
 // against the guarantees.
-func survive(t *testing.T, s storm) {
+func survive(t *testing.T, s trial) {
 	if testing.Short() {
 		t.Skip("SKIPPED: -short kills no process")
 	}
@@ -103,7 +103,7 @@ func survive(t *testing.T, s storm) {
 	if s.Kills < 50 {
 		return
 	}
-	// A storm that hits no process in the middle of its work would prove nothing.
+	// A trial without a kill of a working process would prove nothing.
 	require.Positive(t, v.Duplicates.Killed, "no kill took a lease with it")
 	require.Positive(t, v.Unseen, "no kill took with it what was in a buffer")
 }

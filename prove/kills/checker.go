@@ -14,7 +14,7 @@ import (
 // machine, but one counts on from its start and others follow corrections.
 const skew = 20 * time.Millisecond
 
-// Judge judges a history that has come to its end: all processes have ended, and
+// Judge checks a history that has come to its end: all processes have ended, and
 // the queue is empty. It finds
 //
 //   - messages that were stored and never delivered, or released and never
@@ -30,24 +30,24 @@ const skew = 20 * time.Millisecond
 //     explain, or faster than leases end;
 //   - in a strict history, leases that were lost though nothing had stopped them.
 func (h *History) Judge() Verdict {
-	j := judge{History: h, ids: map[chanq.ID]string{}, verdict: Verdict{Faults: slices.Clone(h.Strays)}}
+	j := checker{History: h, ids: map[chanq.ID]string{}, verdict: Verdict{Faults: slices.Clone(h.Strays)}}
 	for _, m := range h.Messages {
 		h.arrange(m)
-		j.judge(m)
+		j.checker(m)
 		if h.Strict {
-			j.judgeLosses(m)
+			j.checkLosses(m)
 		}
 	}
 	return j.verdict
 }
 
-type judge struct {
+type checker struct {
 	*History
 	ids     map[chanq.ID]string // names
 	verdict Verdict
 }
 
-func (j *judge) fault(m *Message, format string, args ...any) {
+func (j *checker) fault(m *Message, format string, args ...any) {
 	j.verdict.Faults = append(j.verdict.Faults, fmt.Sprintf("%s: %s%s", m.Name, fmt.Sprintf(format, args...), j.Story(m)))
 }
 
@@ -78,15 +78,15 @@ func (h *History) Story(m *Message) string {
 
 func clock(at int64) string { return time.Unix(0, at).Format("15:04:05.000000") }
 
-func (j *judge) judge(m *Message) {
+func (j *checker) checker(m *Message) {
 	v := &j.verdict
 	if len(m.Intents) == 0 {
-		j.fault(m, "nobody sent it")
+		j.fault(m, "it was never sent")
 		return
 	}
 	v.Messages++
 	j.judgeIdentity(m)
-	j.judgeGuilty(m)
+	j.checkGuilty(m)
 	if len(m.Stored) > 0 {
 		v.Stored++
 	}
@@ -115,26 +115,26 @@ func (j *judge) judge(m *Message) {
 			v.Duplicates.Again++
 			first = i
 		default:
-			j.judgeNext(m, m.Deliveries[i-1], m.Deliveries[i])
+			j.checkNext(m, m.Deliveries[i-1], m.Deliveries[i])
 		}
-		j.judgeAttempt(m, i, first)
+		j.checkAttempt(m, i, first)
 		j.judgeOutcome(m, i)
 	}
 }
 
 // judgeOutcome checks that a holder learned what became of its lease, and that the
 // message went on where it had to.
-func (j *judge) judgeOutcome(m *Message, i int) {
+func (j *checker) judgeOutcome(m *Message, i int) {
 	d, last := m.Deliveries[i], i == len(m.Deliveries)-1
 	switch {
 	case d.Outcome == "" && j.killed[d.Process] == 0:
 		j.fault(m, "process %d was not killed and never knew the outcome of its lease", d.Process)
 	case d.Outcome == Failed && guiltOf(m.Name) != undeletable:
-		j.fault(m, "process %d was told neither an outcome nor that it is unknown: %s", d.Process, d.Error)
+		j.fault(m, "process %d got neither an outcome nor that it is unknown: %s", d.Process, d.Error)
 	case d.Outcome == Lost && last:
-		j.fault(m, "LOST: process %d was told that its lease was lost, and nobody got the message after it", d.Process)
+		j.fault(m, "LOST: process %d got the loss of its lease, and the message was not redelivered after it", d.Process)
 	case d.Outcome == Confirmed && last && !d.ends():
-		j.fault(m, "LOST: given back by process %d, and never delivered again", d.Process)
+		j.fault(m, "LOST: released by process %d, and never delivered again", d.Process)
 	case last && d.final() && d.How == Bury:
 		j.verdict.Buried++
 	case last && d.final():
@@ -143,7 +143,7 @@ func (j *judge) judgeOutcome(m *Message, i int) {
 }
 
 // judgeIdentity checks that a message kept its ID.
-func (j *judge) judgeIdentity(m *Message) {
+func (j *checker) judgeIdentity(m *Message) {
 	var id chanq.ID
 	check := func(other chanq.ID) {
 		switch {
@@ -170,7 +170,7 @@ func (j *judge) judgeIdentity(m *Message) {
 // storedAgain is how often a message may have been stored after its row was
 // gone: sends repeated by their sender, or by chanq because an outage hid the
 // outcome.
-func (j *judge) storedAgain(m *Message) int {
+func (j *checker) storedAgain(m *Message) int {
 	n := len(m.Intents) - 1
 	for _, sent := range m.Intents {
 		end := j.end(sent, m.Stored)
@@ -189,7 +189,7 @@ func (j *judge) storedAgain(m *Message) int {
 }
 
 // end is when a send ended, as far as known.
-func (j *judge) end(sent Sending, stored []Sending) int64 {
+func (j *checker) end(sent Sending, stored []Sending) int64 {
 	for _, s := range stored {
 		if s.Process == sent.Process {
 			return s.At
@@ -204,7 +204,7 @@ func (j *judge) end(sent Sending, stored []Sending) int64 {
 // repeated reports, where connections were broken, that an INSERT whose outcome was
 // unknown was repeated after the message had ended. This takes longer after unreported leases,
 // the answers to whose claims did not arrive or whose holders died.
-func (j *judge) repeated(m *Message, i int) bool {
+func (j *checker) repeated(m *Message, i int) bool {
 	before, d := m.Deliveries[i-1], m.Deliveries[i]
 	known := slices.ContainsFunc(m.Stored, func(s Sending) bool { return s.At <= before.At })
 	unseen := time.Duration(d.Attempt-1) * j.LeaseFor
@@ -217,8 +217,8 @@ func begins(before, d Delivery) bool {
 	return before.final() || before.ends() && d.Attempt <= before.Attempt
 }
 
-// judgeNext judges that a message was delivered again.
-func (j *judge) judgeNext(m *Message, before, d Delivery) {
+// checkNext judges that a message was delivered again.
+func (j *checker) checkNext(m *Message, before, d Delivery) {
 	why, killed := &j.verdict.Duplicates, j.killed[before.Process]
 	switch {
 	case before.final():
@@ -253,13 +253,13 @@ func (j *judge) judgeNext(m *Message, before, d Delivery) {
 }
 
 // failed reports an outage at a time between two.
-func (j *judge) failed(from, to int64) bool {
+func (j *checker) failed(from, to int64) bool {
 	return slices.ContainsFunc(j.Outages, func(o Span) bool { return o.From < to && o.To > from })
 }
 
-// judgeAttempt judges the attempt that delivery i has, of those of one row from
+// checkAttempt judges the attempt that delivery i has, of those of one row from
 // first on.
-func (j *judge) judgeAttempt(m *Message, i, first int) {
+func (j *checker) checkAttempt(m *Message, i, first int) {
 	d := m.Deliveries[i]
 	j.verdict.MostAttempt = max(j.verdict.MostAttempt, d.Attempt)
 	before, nacks := 0, 0
@@ -288,7 +288,7 @@ func (j *judge) judgeAttempt(m *Message, i, first int) {
 
 // ended is how many claims of a message can have ended without a settle before a
 // delivery. earlier are the deliveries before it.
-func (j *judge) ended(m *Message, d Delivery, earlier []Delivery) int {
+func (j *checker) ended(m *Message, d Delivery, earlier []Delivery) int {
 	sent := m.Intents[0].At
 	n := len(m.late)
 	for process, at := range j.killed {
@@ -297,7 +297,7 @@ func (j *judge) ended(m *Message, d Delivery, earlier []Delivery) int {
 		}
 		// One that was killed only later may have let its lease run out, if it lived for
 		// so long.
-		started, known := j.told[state{process, Started}]
+		started, known := j.reached[state{process, Started}]
 		if at < d.At || known && d.At-started >= int64(j.LeaseFor) {
 			n++
 		}
@@ -315,12 +315,12 @@ func (j *judge) ended(m *Message, d Delivery, earlier []Delivery) int {
 	return n
 }
 
-// judgeLosses checks that every lost lease was stuck itself: another transaction had
+// checkLosses checks that every lost lease was stuck itself: another transaction had
 // locked its row when it ended, or it came so late, over a connection that was
 // frozen, that less than half of it was left. Neither a connection that froze with
 // a settle or an extension on it explains a loss, nor one that broke, nor a lock
 // on another row.
-func (j *judge) judgeLosses(m *Message) {
+func (j *checker) checkLosses(m *Message) {
 	for _, id := range m.known() {
 		for _, x := range j.losses[id] {
 			// It is reported when the end is noticed: by the settle, or by the next extension.
