@@ -245,10 +245,10 @@ func TestANoticeReportsTheLastChangeOfTheVisitor(t *testing.T) {
 		for _, query := range []string{"?did=all+is+lost&n=1", "?did=redrive&n=<b>", "?did=redrive&n=3", "?did=purge&n=1000000&at=" + fmt.Sprint(time.Now().Unix()), "?did=drop&n=1"} {
 			require.NotContains(t, s.see("/q/mail/"+query), `class="notice" role="status"`, query)
 		}
-		for who, rights := range map[string]chanqweb.Rights{"may only look": {}, "another visitor": everything} {
+		for visitor, rights := range map[string]chanqweb.Rights{"may only look": {}, "another visitor": everything} {
 			other := shop.open(rights)
-			require.NotContains(t, other.see(own), `class="notice" role="status"`, who)
-			require.NotContains(t, other.see(own), `class="notice" role="status"`, who)
+			require.NotContains(t, other.see(own), `class="notice" role="status"`, visitor)
+			require.NotContains(t, other.see(own), `class="notice" role="status"`, visitor)
 		}
 		time.Sleep(2 * time.Minute)
 		require.NotContains(t, s.see(own), `class="notice" role="status"`, "it is long past")

@@ -151,12 +151,12 @@ func TestErrorsAreJSONIfAnswersAre(t *testing.T) {
 		require.Equal(t, c.status, r.status, c.args)
 		require.Empty(t, r.out, c.args)
 		fits(t, "{error status}", strings.TrimSuffix(r.err, "\n"))
-		var told failure
-		require.NoError(t, json.Unmarshal([]byte(r.err), &told))
-		require.Equal(t, c.status, told.Status)
-		require.NotEmpty(t, told.Error)
+		var reported failure
+		require.NoError(t, json.Unmarshal([]byte(r.err), &reported))
+		require.Equal(t, c.status, reported.Status)
+		require.NotEmpty(t, reported.Error)
 
 		r = runIn(c.ctx, "", c.args...)
-		require.Equal(t, "chanq: "+told.Error+"\n", r.err, "the same as text")
+		require.Equal(t, "chanq: "+reported.Error+"\n", r.err, "the same as text")
 	}
 }

@@ -103,15 +103,15 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 		fmt.Fprintf(a.err, "the queues are in %s\n", visible(c.name))
 	}
 	fmt.Fprintf(a.err, "if this process is killed, continue with: %s\n", again)
-	told := a.out
+	reported := a.out
 	if a.output == "json" { // the result alone
-		told = a.err
+		reported = a.err
 	}
 	result, err := demo.Run(ctx, c.DB, demo.Options{
 		Dialect: c.dialect, Schema: a.schema, Durability: a.durability(),
 		Dir: f.dir, DefaultDir: standardLibrary, Own: ownFiles(t.file),
 		Fresh: f.fresh, Workers: f.workers, LeaseFor: f.lease, Verbose: f.verbose,
-		Out: told, Progress: a.progress("files", f.every),
+		Out: reported, Progress: a.progress("files", f.every),
 	})
 	err = errors.Join(err, c.Close())
 	if err != nil {

@@ -66,18 +66,18 @@ by --set. This is also permanent.`,
 
 // printMigrated prints the kind of a migrated queue.
 func (a *app) printMigrated(ctx context.Context, c *connection, queue string, config chanq.Config) error {
-	told := map[string]any{"queue": queue, "version": sqlbatch.Version}
+	reported := map[string]any{"queue": queue, "version": sqlbatch.Version}
 	text := fmt.Sprintf("queue %s has version %d", queue, sqlbatch.Version)
 	if config.Shard.Count > 0 {
 		found, err := chanq.StoredConfig(ctx, c.DB, queue, config)
 		if err != nil {
 			return err
 		}
-		told["shard"] = found.Shard
+		reported["shard"] = found.Shard
 		text += fmt.Sprintf(", and is %v", found.Shard)
 	}
 	if a.output == "json" {
-		return a.json(told)
+		return a.json(reported)
 	}
 	_, err := fmt.Fprintln(a.out, text)
 	return err

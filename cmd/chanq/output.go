@@ -107,7 +107,7 @@ func (a *app) entries(list []chanqadmin.Entry) error {
 	rows := [][]string{row([]string{"ID", "STATE", "PRIORITY", "ATTEMPTS", "AT"}, "KEY", "TYPE", "EXPIRES", "LEASED BY", "CAUSE", "LAST ERROR", "BODY")}
 	for _, e := range list {
 		first := []string{e.ID.String(), string(e.State), e.Priority.String(), strconv.Itoa(e.Attempts), clock(at(e))}
-		rows = append(rows, row(first, brief(e.Key, 40), brief(e.Type, 40), clock(e.ExpiresAt), whose(e), e.Cause.String(), brief(e.LastError, 40), brief(string(e.Body), 60)))
+		rows = append(rows, row(first, brief(e.Key, 40), brief(e.Type, 40), clock(e.ExpiresAt), holderName(e), e.Cause.String(), brief(e.LastError, 40), brief(string(e.Body), 60)))
 	}
 	return a.table(rows)
 }
@@ -124,8 +124,8 @@ func at(e chanqadmin.Entry) time.Time {
 	return e.DueAt
 }
 
-// whose returns the holder's name, or else its ID: the name of a consumer is deleted after a day.
-func whose(e chanqadmin.Entry) string {
+// holderName returns the holder's name, or else its ID: the name of a consumer is deleted after a day.
+func holderName(e chanqadmin.Entry) string {
 	switch {
 	case e.LeasedBy != "":
 		return brief(e.LeasedBy, 40)

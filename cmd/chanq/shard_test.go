@@ -16,11 +16,11 @@ import (
 func TestShardsAreMigratedAndOperatedOneByOne(t *testing.T) {
 	dir := t.TempDir()
 	files := []string{filepath.Join(dir, "a.db"), filepath.Join(dir, "b.db")}
-	var told struct{ Shard chanq.ShardMark }
-	require.NoError(t, json.Unmarshal([]byte(succeed(t, "", "migrate", "--db", files[0], "-o", "json", "--shard", "0/2", "mail").out), &told))
-	require.Equal(t, chanq.ShardMark{Count: 2, Set: told.Shard.Set}, told.Shard)
+	var reported struct{ Shard chanq.ShardMark }
+	require.NoError(t, json.Unmarshal([]byte(succeed(t, "", "migrate", "--db", files[0], "-o", "json", "--shard", "0/2", "mail").out), &reported))
+	require.Equal(t, chanq.ShardMark{Count: 2, Set: reported.Shard.Set}, reported.Shard)
 	require.Equal(t, exitFailed, runIn(t.Context(), "", "migrate", "--db", files[1], "--shard", "1/2", "mail").status, "of which set?")
-	set := told.Shard.Set.String()
+	set := reported.Shard.Set.String()
 	require.Contains(t, succeed(t, "", "migrate", "--db", files[1], "--shard", "1/2", "--set", set, "mail").out, "is shard 1 of 2, of the set "+set)
 	require.Contains(t, succeed(t, "", "migrate", "--db", files[1], "mail").out, "is shard 1 of 2", "it remembers")
 	require.Equal(t, exitFailed, runIn(t.Context(), "", "migrate", "--db", files[1], "--shard", "0/2", "mail").status)
@@ -55,9 +55,9 @@ func TestFlagsOfShardsAreChecked(t *testing.T) {
 func TestShardsAreShownTogether(t *testing.T) {
 	dir := t.TempDir()
 	files := []string{filepath.Join(dir, "a.db"), filepath.Join(dir, "b.db")}
-	var told struct{ Shard chanq.ShardMark }
-	require.NoError(t, json.Unmarshal([]byte(succeed(t, "", "migrate", "--db", files[0], "-o", "json", "--ordered", "--shard", "0/2", "mail").out), &told))
-	succeed(t, "", "migrate", "--db", files[1], "--ordered", "--shard", "1/2", "--set", told.Shard.Set.String(), "mail")
+	var reported struct{ Shard chanq.ShardMark }
+	require.NoError(t, json.Unmarshal([]byte(succeed(t, "", "migrate", "--db", files[0], "-o", "json", "--ordered", "--shard", "0/2", "mail").out), &reported))
+	succeed(t, "", "migrate", "--db", files[1], "--ordered", "--shard", "1/2", "--set", reported.Shard.Set.String(), "mail")
 	shards := []string{"0/2", "1/2"}
 	for i, file := range files {
 		succeed(t, "", "send", "--db", file, "mail", strings.Repeat("x", i+1))

@@ -67,9 +67,9 @@ func blackHole(r *rig, statement time.Duration, forget bool) {
 	end := testdb.Get(r, truth, receipt.ID).LeaseUntil // no extension comes through
 	rival := testdb.Lease(r, truth, 1, 10*time.Minute)
 	require.ErrorIs(r, context.Cause(held.Context()), chanq.ErrLeaseLost, "its holder knows before")
-	told := <-lost
-	require.True(r, told.Before(end), "the holder got the loss at %s, the lease ended at %s", told, end)
-	r.Logf("the holder got the loss %v before the database allowed another claim", end.Sub(told).Round(time.Millisecond))
+	reported := <-lost
+	require.True(r, reported.Before(end), "the holder got the loss at %s, the lease ended at %s", reported, end)
+	r.Logf("the holder got the loss %v before the database allowed another claim", end.Sub(reported).Round(time.Millisecond))
 	require.NoError(r, held.Ack(), "it joins the settles that wait")
 
 	<-time.After(hole - time.Since(began))

@@ -97,10 +97,10 @@ func outage(w *world, goAway func(*world, int)) {
 func TestUnsentMessagesOfAllShardsAreReported(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
-		var told atomic.Int64
+		var reported atomic.Int64
 		q := w.queue(chanq.Config{Hooks: chanq.Hooks{Sent: func(e chanq.SentEvent) {
 			require.NotEqual(w, "orders/place2", e.Queue)
-			told.Add(int64(e.Messages))
+			reported.Add(int64(e.Messages))
 		}}})
 		p := w.produce(q, chanq.ProducerConfig{})
 		w.gone(2)
@@ -109,7 +109,7 @@ func TestUnsentMessagesOfAllShardsAreReported(t *testing.T) {
 			p.C() <- lost[i]
 			p.C() <- kept[i]
 		}
-		testdb.Eventually(w, "the others are stored, and the producer knows", func() bool { return told.Load() == 5 })
+		testdb.Eventually(w, "the others are stored, and the producer knows", func() bool { return reported.Load() == 5 })
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		var unsent *chanq.UnsentError[string]

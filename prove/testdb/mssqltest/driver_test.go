@@ -145,11 +145,11 @@ func TestWrongLoginsAreRefused(t *testing.T) {
 		require.NoError(t, err)
 		var e mssql.Error
 		require.ErrorAs(t, db.Ping(), &e)
-		var told []int32
+		var reported []int32
 		for _, one := range e.All {
-			told = append(told, one.Number)
+			reported = append(reported, one.Number)
 		}
-		require.Equal(t, want, told)
+		require.Equal(t, want, reported)
 		require.NoError(t, db.Close())
 	}
 }

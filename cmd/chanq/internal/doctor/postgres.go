@@ -144,16 +144,16 @@ FROM pg_replication_slots WHERE xmin IS NOT NULL AND age(xmin) > 100000 OR catal
 ORDER BY 2 DESC NULLS LAST LIMIT 20`
 	old := 0
 	if !e.rows("long transactions", text, func(rows *sql.Rows) error {
-		var who, remedy string
+		var session, remedy string
 		var seconds sql.NullFloat64
-		if err := rows.Scan(&who, &seconds, &remedy); err != nil {
+		if err := rows.Scan(&session, &seconds, &remedy); err != nil {
 			return err
 		}
 		if seconds.Valid {
-			who += fmt.Sprintf(", open for %v", round(time.Duration(seconds.Float64*float64(time.Second))))
+			session += fmt.Sprintf(", open for %v", round(time.Duration(seconds.Float64*float64(time.Second))))
 		}
 		old++
-		e.add(Finding{Check: "long transactions", Status: Warning, Found: who + ": rows that died since then cannot be vacuumed", Remedy: remedy})
+		e.add(Finding{Check: "long transactions", Status: Warning, Found: session + ": rows that died since then cannot be vacuumed", Remedy: remedy})
 		return nil
 	}) {
 		return
@@ -174,13 +174,13 @@ ORDER BY w.query_start LIMIT 20`
 	if e.rows("locks", text, func(rows *sql.Rows) error {
 		var pid int
 		var seconds float64
-		var blockers, who string
-		if err := rows.Scan(&pid, &seconds, &blockers, &who); err != nil {
+		var blockers, session string
+		if err := rows.Scan(&pid, &seconds, &blockers, &session); err != nil {
 			return err
 		}
 		n++
 		e.add(Finding{Check: "locks", Status: Warning,
-			Found:  fmt.Sprintf("session %d has waited for %v, for %s: %s", pid, round(time.Duration(seconds*float64(time.Second))), blockers, who),
+			Found:  fmt.Sprintf("session %d has waited for %v, for %s: %s", pid, round(time.Duration(seconds*float64(time.Second))), blockers, session),
 			Remedy: "a transaction that changed messages (SendTx, AckTx, or by hand) is open: end it soon after the change; SELECT pg_terminate_backend(" + blockers + ") ends a session without an owner"})
 		return nil
 	}) && n == 0 {

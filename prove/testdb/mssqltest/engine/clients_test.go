@@ -188,7 +188,7 @@ func TestASettingThatAFilteredIndexMissesIsNamed(t *testing.T) {
 	c := newServer(t).client()
 	c.exec("CREATE TABLE dbo.held (id int NOT NULL PRIMARY KEY CLUSTERED, due int NULL); CREATE INDEX IX_held ON dbo.held (due) WHERE due IS NOT NULL")
 	insert := "INSERT dbo.held (id) VALUES (1)"
-	told := func(text string) string {
+	reported := func(text string) string {
 		_, rest, _ := strings.Cut(c.fails(1934, text).Message, "incorrect settings: '")
 		names, _, _ := strings.Cut(rest, "'")
 		return names
@@ -201,19 +201,19 @@ func TestASettingThatAFilteredIndexMissesIsNamed(t *testing.T) {
 			want += ", ARITHABORT" // which it implies
 		}
 		c.exec("SET " + option + " " + wrong)
-		require.Equal(t, want, told(insert))
-		require.Equal(t, want, told("DELETE dbo.held"))
+		require.Equal(t, want, reported(insert))
+		require.Equal(t, want, reported("DELETE dbo.held"))
 		c.exec("SET " + option + " " + map[string]string{"OFF": "ON", "ON": "OFF"}[wrong])
 		c.exec("BEGIN TRAN; " + insert + "; ROLLBACK")
 	}
 	c.exec("SET ARITHABORT ON; SET ANSI_WARNINGS OFF")
-	require.Equal(t, "ANSI_WARNINGS", told(insert))
+	require.Equal(t, "ANSI_WARNINGS", reported(insert))
 	c.exec("SET ANSI_DEFAULTS ON; SET IMPLICIT_TRANSACTIONS OFF; " + insert)
 
 	older, err := c.srv.Login(t.Context(), tds.Login{User: "sa"})
 	require.NoError(t, err)
 	c.Session = older.(*Session)
-	require.Equal(t, "ANSI_NULLS, QUOTED_IDENTIFIER, CONCAT_NULL_YIELDS_NULL, ANSI_WARNINGS, ANSI_PADDING, ARITHABORT", told("DELETE dbo.held"))
+	require.Equal(t, "ANSI_NULLS, QUOTED_IDENTIFIER, CONCAT_NULL_YIELDS_NULL, ANSI_WARNINGS, ANSI_PADDING, ARITHABORT", reported("DELETE dbo.held"))
 	require.Equal(t, int32(1934), c.try("CREATE INDEX IX_more ON dbo.held (id) WHERE id > 0").number())
 	c.exec("SET ANSI_NULLS, QUOTED_IDENTIFIER, CONCAT_NULL_YIELDS_NULL, ANSI_WARNINGS, ANSI_PADDING ON; DELETE dbo.held")
 }

@@ -150,9 +150,9 @@ func (s *Session) granted(permission string, targets ...string) bool {
 	if u == nil {
 		return false
 	}
-	for _, who := range append([]*user{u}, u.roles...) {
+	for _, principal := range append([]*user{u}, u.roles...) {
 		for _, target := range targets {
-			if who.granted[permission+" "+target] {
+			if principal.granted[permission+" "+target] {
 				return true
 			}
 		}

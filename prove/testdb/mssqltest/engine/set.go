@@ -47,7 +47,7 @@ const (
 )
 
 // optionNames are the options as the parser calls them, and as error 1934 does, in its order.
-var optionNames = []struct{ parsed, told string }{
+var optionNames = []struct{ parsed, reported string }{
 	{"AnsiNulls", "ANSI_NULLS"},
 	{"QuotedIdentifier", "QUOTED_IDENTIFIER"},
 	{"ConcatNullYieldsNull", "CONCAT_NULL_YIELDS_NULL"},
@@ -65,7 +65,7 @@ func (o options) wrong() (names []string) {
 	o ^= numericRoundAbort // must be OFF
 	for i, n := range optionNames {
 		if o&(1<<i) == 0 {
-			names = append(names, n.told)
+			names = append(names, n.reported)
 		}
 	}
 	return names

@@ -97,7 +97,7 @@ func (c *Conn) admit(asked login7) (Session, error) {
 }
 
 // refusals are the errors that a client gets whose login failed.
-func refusals(err error) (told []*sqltype.Error) {
+func refusals(err error) (reported []*sqltype.Error) {
 	list := []error{err}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		list = joined.Unwrap()
@@ -106,9 +106,9 @@ func refusals(err error) (told []*sqltype.Error) {
 		refusal := &sqltype.Error{Number: 50000, State: 1, Class: fatalClass, Line: 1,
 			Message: fmt.Sprintf("The emulator failed: %v", err)}
 		errors.As(err, &refusal)
-		told = append(told, refusal)
+		reported = append(reported, refusal)
 	}
-	return told
+	return reported
 }
 
 func (c *Conn) open(asked login7) (Session, error) {
