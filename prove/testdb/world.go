@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/prove/testdb/netproxy"
@@ -111,6 +112,7 @@ func (w *World) connect(to func(address string) (driver.Connector, error)) (*fau
 	require.NoError(w, err)
 	faults := faultdb.New(c)
 	db := sql.OpenDB(faults)
+	w.Cleanup(claim.SimulateProcess(db))
 	w.Cleanup(func() { w.close(faults, db) })
 	return faults, db
 }
