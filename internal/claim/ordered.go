@@ -190,7 +190,7 @@ func (r *Ordered) Finish(ctx context.Context) {
 	r.slots.End()
 	r.loop = r.cfg.loop()
 	for !r.slots.Empty() && ctx.Err() == nil {
-		did, failure := r.step(order.Budget{Items: 1})
+		did, failure := r.step(order.Budget{Items: min(r.cfg.Traits.AckItems, r.cfg.Traits.NackItems)})
 		switch {
 		case failure != nil:
 			batch.Sleep(ctx, r.loop.Failed(ctx, failure))

@@ -1,0 +1,54 @@
+package guarantees
+
+import (
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+)
+
+var orderedTrials = []test{
+	{"G06_AConsumerThatEndsReturnsItsSlots", endsReturnsSlots},
+	{"G06_OrderlyRestartsMakeNoSuspects", orderlyRestarts},
+}
+
+func (w *world) count(query string) (n int) {
+	w.Helper()
+	require.NoError(w, w.DB.QueryRow(query).Scan(&n))
+	return n
+}
+
+func (w *world) marked() (marked, lapsed int) {
+	return w.count("SELECT COUNT(*) FROM chanq_work WHERE leased_by IS NOT NULL"), w.count("SELECT COUNT(*) FROM chanq_work WHERE lapses > 0")
+}
+
+func endsReturnsSlots(w *world) {
+	q := w.keys(chanq.Config{})
+	for range 3 {
+		c := testdb.Start(w, q, chanq.ConsumerConfig{})
+		testdb.Send(w, q, keyed("a", 1, 1)...)
+		w.ack(testdb.Take(w, c, 1)[0])
+		w.pass(2 * time.Second)
+		require.NoError(w, c.Shutdown(w.Soon()))
+		require.Zero(w, w.count("SELECT COUNT(*) FROM chanq__slots WHERE member IS NOT NULL"))
+	}
+}
+
+func orderlyRestarts(w *world) {
+	w.Within(10 * time.Minute)
+	q := w.keys(chanq.Config{})
+	ms, _ := manyKeys(300, 1)
+	testdb.Send(w, q, ms...)
+	w.Exec("UPDATE chanq__slots SET old = 9000000000000000000") // of an owner that died
+	for range 4 {
+		c := testdb.Start(w, q, chanq.ConsumerConfig{})
+		w.ack(testdb.Take(w, c, 1)[0])
+		w.pass(time.Second)
+		require.NoError(w, c.Shutdown(w.Soon()))
+		marked, lapsed := w.marked()
+		require.Zero(w, marked)
+		require.Zero(w, lapsed)
+	}
+}
