@@ -18,8 +18,8 @@ func (q *queues) plan(b Budget, now time.Duration) *Task {
 		{Lapse, toUndo, b.Items, given},
 		{Release, toUndo, b.Items, nil},
 		{Mark, toMark, min(b.Room, 1), suspect}, // the trial
-		{Mark, toMark, min(b.Room, b.Items), nil},
 		{Fetch, toFetch, min(b.Room, b.Fetch), nil},
+		{Mark, toMark, min(b.Room, b.Items), nil}, // what is marked is fetched before more is marked: there is room for it
 		{Look, inTx, b.Items, nil},
 		{Look, toLook, b.Items, nil},
 	} {

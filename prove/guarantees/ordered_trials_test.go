@@ -12,6 +12,7 @@ import (
 var orderedTrials = []test{
 	{"G06_AConsumerThatEndsReturnsItsSlots", endsReturnsSlots},
 	{"G06_OrderlyRestartsMakeNoSuspects", orderlyRestarts},
+	{"AnOwnerMarksOnlyWhatItHasRoomFor", marksWithinRoom},
 }
 
 func (w *world) count(query string) (n int) {
@@ -51,4 +52,16 @@ func orderlyRestarts(w *world) {
 		require.Zero(w, marked)
 		require.Zero(w, lapsed)
 	}
+}
+
+func marksWithinRoom(w *world) {
+	q := w.keys(chanq.Config{})
+	ms, _ := manyKeys(1000, 1)
+	testdb.Send(w, q, ms...)
+	w.Exec("UPDATE chanq__slots SET old = 9000000000000000000")
+	testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 100})
+	w.pass(10 * time.Second)
+	marked, _ := w.marked()
+	require.LessOrEqual(w, marked, 100)
+	require.Positive(w, marked)
 }
