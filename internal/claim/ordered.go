@@ -60,6 +60,7 @@ func (r *Ordered) next() (stopped bool) {
 		r.pace.size.Failed(did.Asked)
 	case did.Contents > 0:
 		r.pace.size.Worked(did.Asked, did.Took, r.cfg.patience())
+		r.pace.brought(did.Contents, did.Bytes)
 	}
 	switch {
 	case failure != nil && table.IsPermanent(failure.Class):
@@ -122,7 +123,6 @@ func (r *Ordered) account(did Did, b order.Budget) (stopped bool) {
 		return r.stopIdle(did)
 	}
 	r.pace.claims.Add(1)
-	r.pace.brought(did.Contents, did.Bytes)
 	r.pollAt = base.Now() + r.pace.after(&r.idle, did.Contents, did.Contents >= b.Room)
 	return false
 }

@@ -1,18 +1,21 @@
 package guarantees
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
 var orderedTrials = []test{
 	{"G06_AConsumerThatEndsReturnsItsSlots", endsReturnsSlots},
 	{"G06_OrderlyRestartsMakeNoSuspects", orderlyRestarts},
 	{"AnOwnerMarksOnlyWhatItHasRoomFor", marksWithinRoom},
+	{"AnOwnerFetchesManyMessagesByOneStatement", fetchesMany},
 }
 
 func (w *world) count(query string) (n int) {
@@ -64,4 +67,25 @@ func marksWithinRoom(w *world) {
 	marked, _ := w.marked()
 	require.LessOrEqual(w, marked, 100)
 	require.Positive(w, marked)
+}
+
+func fetchesMany(w *world) {
+	q := w.keys(chanq.Config{})
+	const n = 1000
+	ms, _ := manyKeys(n, 1)
+	testdb.Send(w, q, ms...)
+	w.Exec("UPDATE chanq__slots SET old = 9000000000000000000")
+	faults, db := w.Connect()
+	fetch, fetches := w.orderedStatements().Fetch([16]byte{}, nil, nil).Text, atomic.Int64{}
+	faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if op.Kind == faultdb.Query && op.Text == fetch {
+			fetches.Add(1)
+		}
+		return faultdb.Fault{}
+	})
+	c := testdb.Start(w, testdb.OpenOn[string](w, db, "work", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}}), chanq.ConsumerConfig{})
+	for range n {
+		require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
+	}
+	require.Less(w, fetches.Load(), int64(n/4))
 }
