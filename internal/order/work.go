@@ -90,6 +90,8 @@ func (q *queues) learn(m *Message, row *Row, now time.Duration) {
 		q.giveBack(m, row.Fence)
 		m.suspect, m.crashes = row.Lapses >= suspectAfter, row.Crashes
 		m.mustMark = m.mustMark || m.suspect
+	case row.Lock == Locked && was == toMark:
+		q.skipped(m, now)
 	case row.Lock == Locked, was == toUndo && row.Fence == m.Fence:
 		q.retry(m, now)
 	default:
@@ -103,17 +105,25 @@ func (q *queues) learn(m *Message, row *Row, now time.Duration) {
 		if row.Held {
 			q.held.add(m.key, q.held.redriven)
 		}
-		if was == toMark && row.Fence == fence { // it is locked
-			q.mem.pause(m, waiting, now)
+		if was == toMark && row.Fence == fence {
+			q.skipped(m, now)
 		}
 	}
+}
+
+// skipped has a message looked at whose row a Mark has skipped, until the row is not locked. No other message waits for it.
+func (q *queues) skipped(m *Message, now time.Duration) {
+	m.mine = false
+	q.mem.set(m, idle)
+	q.recall(m)
+	q.mem.pause(m, toLook, now)
 }
 
 // retry has a message asked about again after an unknown answer.
 func (q *queues) retry(m *Message, now time.Duration) {
 	switch {
-	case m.state == inTx:
-		q.mem.pause(m, inTx, now)
+	case m.state == inTx, m.state == toLook:
+		q.mem.pause(m, m.state, now)
 	case !m.busy():
 		q.mem.pause(m, waiting, now)
 	case m.key.slot.leaving:

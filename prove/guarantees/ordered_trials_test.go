@@ -1,6 +1,7 @@
 package guarantees
 
 import (
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +17,7 @@ var orderedTrials = []test{
 	{"G06_OrderlyRestartsMakeNoSuspects", orderlyRestarts},
 	{"AnOwnerMarksOnlyWhatItHasRoomFor", marksWithinRoom},
 	{"AnOwnerFetchesManyMessagesByOneStatement", fetchesMany},
+	{"G12_ALockedSuspectDelaysItselfOnly", lockedOrderedSuspect},
 }
 
 func (w *world) count(query string) (n int) {
@@ -88,4 +90,22 @@ func fetchesMany(w *world) {
 		require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
 	}
 	require.Less(w, fetches.Load(), int64(n/4))
+}
+
+func lockedOrderedSuspect(w *world) {
+	w.skipWithoutRowLocks()
+	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 1}})
+	id := testdb.Send(w, q, keyed("suspect", 1, 1)...)[0]
+	w.Exec("UPDATE chanq_work SET attempts = 4, lapses = 4, crashes = 2 WHERE id = " + w.sqlID(id))
+	unlock := w.lock("work", id)
+	defer unlock()
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	w.pass(3 * time.Second)
+	for i := range 3 {
+		testdb.Send(w, q, keyed(fmt.Sprint("other", i), 1, 1)...)
+		w.ack(w.next(c, fmt.Sprintf("other%d/1", i)))
+		w.pass(10 * time.Second)
+	}
+	unlock()
+	w.ack(w.next(c, "suspect/1"))
 }
