@@ -87,8 +87,11 @@ func (q *queues) learn(m *Message, row *Row, now time.Duration) {
 		m.Fence, m.mustMark, m.crashes, m.pauses = row.Fence, false, row.Crashes, 0
 		q.mem.set(m, idle)
 	case row.Written:
+		if m.given { // it was a Lapse
+			m.attempts++
+		}
 		q.giveBack(m, row.Fence)
-		m.suspect, m.crashes = row.Lapses >= suspectAfter, row.Crashes
+		m.suspect, m.lapses, m.crashes = row.Lapses >= suspectAfter, row.Lapses, row.Crashes
 		m.mustMark = m.mustMark || m.suspect
 	case row.Lock == Locked && was == toMark:
 		q.skipped(m, now)

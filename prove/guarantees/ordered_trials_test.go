@@ -18,6 +18,7 @@ var orderedTrials = []test{
 	{"AnOwnerMarksOnlyWhatItHasRoomFor", marksWithinRoom},
 	{"AnOwnerFetchesManyMessagesByOneStatement", fetchesMany},
 	{"G12_ALockedSuspectDelaysItselfOnly", lockedOrderedSuspect},
+	{"AKilledMessageOfAnOrderedQueueIsReportedAsOfAPlainOne", killedReports},
 }
 
 func (w *world) count(query string) (n int) {
@@ -108,4 +109,23 @@ func lockedOrderedSuspect(w *world) {
 	}
 	unlock()
 	w.ack(w.next(c, "suspect/1"))
+}
+
+func killedReports(w *world) {
+	for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
+		name := fmt.Sprint("kind", kind)
+		events := make(chan chanq.DeadEvent, 1)
+		q := w.Queue(name, chanq.Config{Spec: chanq.Spec{Kind: kind}, Hooks: chanq.Hooks{Dead: func(e chanq.DeadEvent) { events <- e }}})
+		m := chanq.Message[string]{Body: "x"}
+		if kind == chanq.KindOrdered {
+			m.Key = "key"
+		}
+		id := testdb.Send(w, q, m)[0]
+		w.Exec("UPDATE chanq_" + name + " SET attempts = 5, lapses = 5, crashes = 3, alone = 2")
+		testdb.Start(w, q, chanq.ConsumerConfig{})
+		e := <-events
+		require.Equal(w, m.Key, e.Key)
+		require.Equal(w, 5, e.Attempt)
+		require.Contains(w, testdb.Get(w, q, id).LastError, "chanq: 5 attempts, and 5 leases that ran out")
+	}
 }
