@@ -23,6 +23,9 @@ func (q *queues) plan(b Budget, now time.Duration) *Task {
 		{Look, inTx, b.Items, nil},
 		{Look, toLook, b.Items, nil},
 	} {
+		if q.mem.paused && (o.of == toMark || o.of == toFetch || o.of == toLook) {
+			continue
+		}
 		t := &Task{Kind: o.kind}
 		q.mem.take(o.of, o.n, o.only, func(m *Message) { t.add(m) })
 		if len(t.Messages) > 0 {

@@ -1,6 +1,7 @@
 package guarantees
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -19,6 +20,8 @@ var orderedTrials = []test{
 	{"AnOwnerFetchesManyMessagesByOneStatement", fetchesMany},
 	{"G12_ALockedSuspectDelaysItselfOnly", lockedOrderedSuspect},
 	{"AKilledMessageOfAnOrderedQueueIsReportedAsOfAPlainOne", killedReports},
+	{"WhileAQueueIsPausedNoSuspectIsMarked", pausedSuspect},
+	{"APausedQueueWithManyRetriesIsAskedAboutOnce", pausedRetries},
 }
 
 func (w *world) count(query string) (n int) {
@@ -27,10 +30,12 @@ func (w *world) count(query string) (n int) {
 	return n
 }
 
+// marked returns how many messages are marked, and how many have leases that expired.
 func (w *world) marked() (marked, lapsed int) {
 	return w.count("SELECT COUNT(*) FROM chanq_work WHERE leased_by IS NOT NULL"), w.count("SELECT COUNT(*) FROM chanq_work WHERE lapses > 0")
 }
 
+// endsReturnsSlots: also a consumer that holds nothing when it stops.
 func endsReturnsSlots(w *world) {
 	q := w.keys(chanq.Config{})
 	for range 3 {
@@ -43,6 +48,7 @@ func endsReturnsSlots(w *world) {
 	}
 }
 
+// orderlyRestarts: no process dies, and no lease expires.
 func orderlyRestarts(w *world) {
 	w.Within(10 * time.Minute)
 	q := w.keys(chanq.Config{})
@@ -60,6 +66,7 @@ func orderlyRestarts(w *world) {
 	}
 }
 
+// marksWithinRoom: a mark is an attempt, and a lease that expires if the process dies.
 func marksWithinRoom(w *world) {
 	q := w.keys(chanq.Config{})
 	ms, _ := manyKeys(1000, 1)
@@ -93,6 +100,7 @@ func fetchesMany(w *world) {
 	require.Less(w, fetches.Load(), int64(n/4))
 }
 
+// lockedOrderedSuspect: its next trial is the last one, which is made alone.
 func lockedOrderedSuspect(w *world) {
 	w.skipWithoutRowLocks()
 	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 1}})
@@ -127,5 +135,52 @@ func killedReports(w *world) {
 		require.Equal(w, m.Key, e.Key)
 		require.Equal(w, 5, e.Attempt)
 		require.Contains(w, testdb.Get(w, q, id).LastError, "chanq: 5 attempts, and 5 leases that ran out")
+	}
+}
+
+// pausedSuspect: a consumer that dies meanwhile was no trial of it.
+func pausedSuspect(w *world) {
+	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 1}})
+	testdb.Send(w, q, append(keyed("a", 1, 1), keyed("b", 1, 1)...)...)
+	w.Exec("UPDATE chanq_work SET attempts = 2, lapses = 2")
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	l := w.next(c, "a/1")
+	require.NoError(w, testdb.Pause(w.Soon(), q))
+	w.pass(10 * time.Second)
+	w.ack(l)
+	w.pass(10 * time.Second)
+	require.Equal(w, 1, w.count("SELECT COUNT(*) FROM chanq_work WHERE alone = 0 AND attempts = 2"))
+	require.NoError(w, testdb.Admin(q).Resume(w.Soon()))
+	w.ack(w.next(c, "b/1"))
+}
+
+func pausedRetries(w *world) {
+	w.Within(10 * time.Minute)
+	q := w.keys(chanq.Config{History: chanq.HistoryOff})
+	const n = 100
+	ms, _ := manyKeys(n, 1)
+	testdb.Send(w, q, ms...)
+	faults, db := w.Connect()
+	c := testdb.Start(w, testdb.OpenOn[string](w, db, "work", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}, History: chanq.HistoryOff}), chanq.ConsumerConfig{LeaseFor: time.Hour})
+	leases := testdb.Take(w, c, n)
+	require.NoError(w, testdb.Pause(w.Soon(), q))
+	for i, l := range leases {
+		require.NoError(w, l.Nack(chanq.RetryAfter(time.Second+time.Duration(i)*237*time.Millisecond, errors.New("again"))))
+		require.NoError(w, l.Wait(w.Soon()))
+	}
+	w.pass(40 * time.Second)
+	var statements atomic.Int64
+	faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if op.Kind == faultdb.Query || op.Kind == faultdb.Exec {
+			statements.Add(1)
+		}
+		return faultdb.Fault{}
+	})
+	w.pass(10 * time.Second)
+	faults.Inject(nil)
+	require.LessOrEqual(w, statements.Load(), int64(15))
+	require.NoError(w, testdb.Admin(q).Resume(w.Soon()))
+	for range n {
+		require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
 	}
 }
