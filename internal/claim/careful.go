@@ -32,7 +32,7 @@ import (
 //	  └── its lease expires while it is reserved: lapses + 1 ───────┘                             │
 //	                                    its lease expires: lapses + 1, crashes + 1, and it is dead ┘
 //
-// Consumers of one process try one suspect of a queue at a time, and claim other messages meanwhile. The next one may be tried
+// The consumers of a process, of all its queues, try one suspect at a time, and claim other messages meanwhile. The next one may be tried
 // when the lease of the first one has ended. While a suspect is reserved its consumer claims nothing, releases its buffer and waits
 // until its handlers have returned and everything is settled. It claims nothing during the last trial. For its own consumer a trial is
 // over when the database has the settle, when the row is gone, or when the time of the lease is over. Every settle sets

@@ -4,7 +4,7 @@
 //
 // # Files
 //
-// Of both: pace.go, leases.go, holder.go (the consumer), neighbours.go (consumers of one queue in a process). Of a Plain: plain.go (claims),
+// Of both: pace.go, leases.go, holder.go (the consumer), neighbours.go (consumers of one process). Of a Plain: plain.go (claims),
 // wait.go (its pauses), intake.go (from rows to leases), source.go (the buffer), rescan.go and head.go, careful.go (suspects), gate.go. Of
 // an Ordered: ordered.go (its pauses), reader.go and assignment.go (statements), slots.go (what is in memory), membership.go.
 //
@@ -16,8 +16,8 @@
 //
 // # Locks
 //
-// That of the buffer of a Plain, that of the Slots, that of a Membership, and one for all consumers that are neighbours. All are held for moments: no
-// statement runs under them, and nothing of the caller is called under them.
+// That of the buffer of a Plain, that of the Slots, that of a Membership, and one for the entries of all queues, and that of the turn to try a
+// suspect. All are held for moments: no statement runs under them, and nothing of the caller is called under them.
 //
 // # Failures
 //

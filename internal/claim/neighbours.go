@@ -1,33 +1,61 @@
 package claim
 
 import (
+	"database/sql"
 	"sync"
+
+	"github.com/chanq/chanq/internal/notify"
 )
 
-// Neighbour is a consumer among those of its queue in this process. They share the gate of their claims, and the turn to try a suspect,
-// which one of them has at a time: see order.Process. It is safe for concurrent use.
+// Neighbour is a consumer among those of its process. The consumers of one queue share the gate of their claims. All consumers share
+// the turn to try a suspect, which one of them has at a time: see order.Process. It is safe for concurrent use.
 type Neighbour struct {
-	key any
-	of  *shared
+	key     notify.Key
+	of      *shared
+	process *process
 }
 
 // shared is what the consumers of one queue share.
 type shared struct {
-	gate *Gate
+	gate  *Gate
+	users int // of neighbours.mu
+}
 
-	// Of neighbours.mu.
-	users  int
+// process is what the consumers of a process share, whatever their queues.
+type process struct {
+	mu     sync.Mutex // guards what follows; held for moments
 	trying *Neighbour // has the turn; nil: none has
 }
 
 // neighbours has an entry for each queue that has consumers.
 var neighbours = struct {
-	mu sync.Mutex // guards what follows, and the entries; held for moments
-	of map[any]*shared
-}{of: map[any]*shared{}}
+	mu sync.Mutex // guards the entries; held for moments
+	of map[notify.Key]*shared
+}{of: map[notify.Key]*shared{}}
 
-// Join adds a consumer of a queue. key is the queue's. Call Leave once.
-func Join(key any) *Neighbour {
+var (
+	this process
+	// processes has the processes that tests simulate, by their databases.
+	processes sync.Map
+)
+
+// SimulateProcess has the consumers that use a database share the turn with those of no other database until end is called. It is for
+// tests that run in parallel, or that simulate several processes.
+func SimulateProcess(db *sql.DB) (end func()) {
+	processes.Store(db, &process{})
+	return func() { processes.Delete(db) }
+}
+
+// processOf returns this process, unless a test simulates another one.
+func processOf(db *sql.DB) *process {
+	if p, simulated := processes.Load(db); simulated {
+		return p.(*process)
+	}
+	return &this
+}
+
+// Join adds a consumer of a queue. Call Leave once.
+func Join(key notify.Key) *Neighbour {
 	neighbours.mu.Lock()
 	defer neighbours.mu.Unlock()
 	s := neighbours.of[key]
@@ -36,7 +64,7 @@ func Join(key any) *Neighbour {
 		neighbours.of[key] = s
 	}
 	s.users++
-	return &Neighbour{key, s}
+	return &Neighbour{key, s, processOf(key.DB)}
 }
 
 // Leave is called when the consumer has ended. It ends its turn.
@@ -49,22 +77,24 @@ func (n *Neighbour) Leave() {
 	}
 }
 
-// Begin begins the turn of the consumer. It reports false if a consumer of the queue has the turn.
+// Begin begins the turn of the consumer. It reports false if a consumer of the process has the turn.
 func (n *Neighbour) Begin() bool {
-	neighbours.mu.Lock()
-	defer neighbours.mu.Unlock()
-	if n.of.trying != nil {
+	p := n.process
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.trying != nil {
 		return false
 	}
-	n.of.trying = n
+	p.trying = n
 	return true
 }
 
 // End ends the turn, if this consumer has it.
 func (n *Neighbour) End() {
-	neighbours.mu.Lock()
-	defer neighbours.mu.Unlock()
-	if n.of.trying == n {
-		n.of.trying = nil
+	p := n.process
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.trying == n {
+		p.trying = nil
 	}
 }

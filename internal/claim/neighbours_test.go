@@ -1,34 +1,54 @@
 package claim
 
 import (
+	"database/sql"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/internal/notify"
 )
 
-func TestConsumersOfOneQueueShareItsGateAndItsTrial(t *testing.T) {
-	first, second, other := Join("orders"), Join("orders"), Join("mails")
+func TestConsumersOfOneQueueShareItsGate(t *testing.T) {
+	db := &sql.DB{}
+	orders, mails := notify.Key{DB: db, Queue: "orders"}, notify.Key{DB: db, Queue: "mails"}
+	first, second, other := Join(orders), Join(orders), Join(mails)
 	require.Same(t, first.of.gate, second.of.gate)
 	require.NotSame(t, first.of.gate, other.of.gate)
 
-	require.True(t, first.Begin())
-	require.False(t, first.Begin(), "it has the turn already")
-	require.False(t, second.Begin(), "one consumer of a queue at a time")
-	require.True(t, other.Begin(), "another queue")
-	second.End()
-	require.False(t, second.Begin(), "it was not its turn to end")
-	first.End()
-	require.True(t, second.Begin())
-	second.End()
-	require.True(t, first.Begin())
-
 	gate := first.of.gate
 	first.Leave()
-	third := Join("orders")
+	third := Join(orders)
 	require.Same(t, gate, third.of.gate, "the second one is still there")
-	require.True(t, third.Begin(), "who leaves has ended its turn")
 	for _, n := range []*Neighbour{second, third, other} {
 		n.Leave()
 	}
 	require.Empty(t, neighbours.of, "queues without a consumer are forgotten")
+}
+
+func TestConsumersOfOneProcessShareItsTrial(t *testing.T) {
+	db := &sql.DB{}
+	first, second := Join(notify.Key{DB: db, Queue: "orders"}), Join(notify.Key{DB: db, Queue: "orders"})
+	other, shard := Join(notify.Key{DB: db, Queue: "mails"}), Join(notify.Key{DB: &sql.DB{}, Queue: "orders"})
+	require.True(t, first.Begin())
+	for _, n := range []*Neighbour{first, second, other, shard} {
+		require.False(t, n.Begin(), "one consumer at a time")
+	}
+	second.End()
+	require.False(t, second.Begin(), "it was not its turn to end")
+	first.End()
+	require.True(t, shard.Begin())
+	shard.Leave()
+	require.True(t, other.Begin(), "a consumer that leaves has ended its turn")
+	other.End()
+
+	simulated := &sql.DB{}
+	end := SimulateProcess(simulated)
+	inside := Join(notify.Key{DB: simulated})
+	end()
+	require.True(t, inside.Begin())
+	require.True(t, first.Begin())
+	for _, n := range []*Neighbour{first, second, other, inside} {
+		n.Leave()
+	}
 }

@@ -60,6 +60,7 @@ func (r *Ordered) next() (stopped bool) {
 		r.pace.size.Failed(did.Asked)
 	case did.Contents > 0:
 		r.pace.size.Worked(did.Asked, did.Took, r.cfg.patience())
+		r.pace.brought(did.Contents, did.Bytes)
 	}
 	switch {
 	case failure != nil && table.IsPermanent(failure.Class):
@@ -122,7 +123,6 @@ func (r *Ordered) account(did Did, b order.Budget) (stopped bool) {
 		return r.stopIdle(did)
 	}
 	r.pace.claims.Add(1)
-	r.pace.brought(did.Contents, did.Bytes)
 	r.pollAt = base.Now() + r.pace.after(&r.idle, did.Contents, did.Contents >= b.Room)
 	return false
 }
@@ -190,7 +190,7 @@ func (r *Ordered) Finish(ctx context.Context) {
 	r.slots.End()
 	r.loop = r.cfg.loop()
 	for !r.slots.Empty() && ctx.Err() == nil {
-		did, failure := r.step(order.Budget{Items: 1})
+		did, failure := r.step(order.Budget{Items: min(r.cfg.Traits.AckItems, r.cfg.Traits.NackItems)})
 		switch {
 		case failure != nil:
 			batch.Sleep(ctx, r.loop.Failed(ctx, failure))

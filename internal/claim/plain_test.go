@@ -2,6 +2,7 @@ package claim_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -120,7 +121,7 @@ func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 		change(&cfg)
 	}
 	q.pace = claim.NewPace(cfg)
-	n := claim.Join(q)
+	n := claim.Join(notify.Key{DB: &sql.DB{}})
 	t.Cleanup(n.Leave)
 	q.plain = claim.NewPlain(q.pace, q, n, [16]byte{1})
 	q.pace.Serve(q)

@@ -126,7 +126,7 @@ func (c *Consumer) supervise(stopped, ended func()) {
 	defer close(e.idle)
 	attending, leave := context.WithCancel(context.Background())
 	defer leave()
-	var claiming, feeding, rest sync.WaitGroup
+	var claiming, feeding, finishing, rest sync.WaitGroup
 	rest.Go(o.settler.Run)
 	rest.Go(o.extender.Run)
 	rest.Go(func() { c.heartbeat.run(attending) })
@@ -145,11 +145,12 @@ func (c *Consumer) supervise(stopped, ended func()) {
 	c.load.leave()
 	close(claimed)
 	feeding.Wait()
-	rest.Go(func() { c.claims.Finish(attending) })
+	finishing.Go(func() { c.claims.Finish(e.abandoned) })
 	c.waiter.Close()
 	stopped()
 	o.settler.Drain()
 	e.drain()
+	finishing.Wait() // before the heartbeat ends: a slot that a member leaves without returning it counts as one of a dead owner
 	o.settler.Close()
 	o.extender.End()
 	leave()

@@ -20,6 +20,7 @@ type memory struct {
 	changed  []*keyQueue    // their first messages might move on: see queues.move
 	events   int            // so far, of those that need a catch-up: see walk.done
 	reading  bool           // a Read or Refill is under way
+	paused   bool           // the last answer was not walked: until one is, only reads ask
 	ended    map[name]int64 // what has ended since it began: its fence
 }
 
@@ -120,7 +121,7 @@ func (y *memory) wake(now time.Duration) {
 // due returns when a task of messages is due. room: contents may be read.
 func (y *memory) due(room bool, now time.Duration) time.Duration {
 	switch l := &y.lists; {
-	case len(l[toLook])+len(l[inTx])+len(l[toUndo]) > 0, room && len(l[toFetch])+len(l[toMark]) > 0:
+	case len(l[inTx])+len(l[toUndo]) > 0, !y.paused && (len(l[toLook]) > 0 || room && len(l[toFetch])+len(l[toMark]) > 0):
 		return now
 	case len(y.timers) > 0:
 		return y.timers[0].at

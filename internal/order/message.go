@@ -42,6 +42,8 @@ type Message struct {
 	counted  bool // among the keys at work of its slot
 	given    bool // delivered since it was last given back
 	returned bool // its handler has returned, after an ack in a transaction
+	attempts int  // with the delivery that follows
+	lapses   int
 	crashes  int
 	delivery int64 // fence of the last delivery; 0: none
 	redriven int64 // the queue's counter before that
@@ -55,6 +57,20 @@ type Message struct {
 // Crashes returns how many processes ended while they handled the message alone.
 func (m *Message) Crashes() int { return m.crashes }
 
+// Attempts returns how many deliveries the message has had, with the one that follows.
+func (m *Message) Attempts() int { return m.attempts }
+
+// Lapses returns how many of its leases expired in a row.
+func (m *Message) Lapses() int { return m.lapses }
+
+// Key returns its key; "": it has none.
+func (m *Message) Key() string {
+	if !m.key.name.keyed {
+		return ""
+	}
+	return m.key.name.key
+}
+
 // SlotFence returns the fence of the message's slot.
 func (m *Message) SlotFence() int64 { return m.key.slot.Fence }
 
@@ -67,7 +83,7 @@ func (m *Message) busy() bool {
 
 // adopt takes over what a row says of its message.
 func (m *Message) adopt(row *Row, now time.Duration) {
-	m.Fence, m.crashes = row.Fence, row.Crashes
+	m.Fence, m.attempts, m.lapses, m.crashes = row.Fence, row.Attempts, row.Lapses, row.Crashes
 	m.mine = row.Holder == Mine && row.Fence >= m.key.slot.Fence
 	m.suspect = row.Lapses >= suspectAfter
 	raised := m.mine || m.delivery > 0 && row.Fence > m.delivery

@@ -169,6 +169,7 @@ type Row struct {
 	Lives    time.Duration // until its TTL ends, negative if it has ended; 0: it has none
 	Held     bool          // a dead message holds its key
 	Holder   Holder
+	Attempts int  // deliveries, including the next one
 	Lapses   int  // expired leases, including that of the holder if it is another consumer
 	Crashes  int  // deaths in trials, counted in the same way
 	Written  bool // the write of the task changed this row: only ID, Seq, Fence, Lapses and Crashes are set

@@ -108,7 +108,7 @@ func (r *reads) planRead(b Budget, now time.Duration) *Task {
 	room := r.room(b)
 	var w *walk
 	for _, o := range r.walks {
-		if o.due(room > 0, b.Poll) <= now && (w == nil || o.turn < w.turn) {
+		if o.due(room > 0 || r.mem.paused, b.Poll) <= now && (w == nil || o.turn < w.turn) {
 			w = o
 		}
 	}
@@ -188,7 +188,7 @@ func (r *reads) due(b Budget) time.Duration {
 	at := time.Duration(None)
 	for _, w := range r.walks {
 		if !r.mem.reading {
-			at = min(at, w.due(r.room(b) > 0, b.Poll))
+			at = min(at, w.due(r.room(b) > 0 || r.mem.paused, b.Poll))
 		}
 	}
 	return at

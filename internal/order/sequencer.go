@@ -142,6 +142,9 @@ func (s *Sequencer) Answer(t *Task, a *Answer, now time.Duration) (forgotten boo
 	if isRead {
 		s.mem.reading = false
 	}
+	if a != nil && (isRead || t.Kind == Look || t.Kind == Fetch) { // those that ask whether the queue is paused
+		s.mem.paused = !a.Walked
+	}
 	if isRead && s.reads.bounds() {
 		t.walk.stretch(t, a, s.reads.water.drawn, now)
 	}

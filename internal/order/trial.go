@@ -5,9 +5,8 @@ type trials struct {
 	mem     *memory
 	most    int // Config.MaxCrashes
 	process Process
-	m       *Message // whose turn it is; nil: none
-	alone   bool     // nothing else is held: a death dead-letters the message
-	begun   bool
+	m       *Message // has the turn of the process; nil: none
+	alone   bool     // nothing else is or will be held: a death dead-letters the message
 }
 
 // crashed reports whether a message has ended too many processes.
@@ -26,17 +25,12 @@ func (t *trials) admit(m *Message, busy func() int) bool {
 	if t.m == m && t.alone != last && !m.mine {
 		t.end(m)
 	}
-	switch {
-	case t.m == nil && last:
-		t.m, t.alone = m, true
-		return false
-	case t.m == nil:
-		t.m = m
+	if t.m == nil && (t.process == nil || t.process.Begin()) {
+		if t.m, t.alone = m, last; last {
+			return false
+		}
 	}
-	if t.m == m && !t.begun && (!t.alone || busy() == 0) {
-		t.begun = t.process == nil || t.process.Begin()
-	}
-	return t.m == m && t.begun
+	return t.m == m && (!t.alone || busy() == 0)
 }
 
 // end ends the trial of a message.
@@ -44,10 +38,10 @@ func (t *trials) end(m *Message) {
 	if t.m != m {
 		return
 	}
-	if t.begun && t.process != nil {
+	if t.process != nil {
 		t.process.End()
 	}
-	t.m, t.alone, t.begun = nil, false, false
+	t.m, t.alone = nil, false
 }
 
 // standBack ends the trial of a message that is not handled after all. Its mark is released before.

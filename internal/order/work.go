@@ -18,11 +18,14 @@ func (q *queues) plan(b Budget, now time.Duration) *Task {
 		{Lapse, toUndo, b.Items, given},
 		{Release, toUndo, b.Items, nil},
 		{Mark, toMark, min(b.Room, 1), suspect}, // the trial
-		{Mark, toMark, min(b.Room, b.Items), nil},
 		{Fetch, toFetch, min(b.Room, b.Fetch), nil},
+		{Mark, toMark, min(b.Room, b.Items), nil}, // what is marked is fetched before more is marked: there is room for it
 		{Look, inTx, b.Items, nil},
 		{Look, toLook, b.Items, nil},
 	} {
+		if q.mem.paused && (o.of == toMark || o.of == toFetch || o.of == toLook) {
+			continue
+		}
 		t := &Task{Kind: o.kind}
 		q.mem.take(o.of, o.n, o.only, func(m *Message) { t.add(m) })
 		if len(t.Messages) > 0 {
@@ -87,9 +90,14 @@ func (q *queues) learn(m *Message, row *Row, now time.Duration) {
 		m.Fence, m.mustMark, m.crashes, m.pauses = row.Fence, false, row.Crashes, 0
 		q.mem.set(m, idle)
 	case row.Written:
+		if m.given { // it was a Lapse
+			m.attempts++
+		}
 		q.giveBack(m, row.Fence)
-		m.suspect, m.crashes = row.Lapses >= suspectAfter, row.Crashes
+		m.suspect, m.lapses, m.crashes = row.Lapses >= suspectAfter, row.Lapses, row.Crashes
 		m.mustMark = m.mustMark || m.suspect
+	case row.Lock == Locked && was == toMark:
+		q.skipped(m, now)
 	case row.Lock == Locked, was == toUndo && row.Fence == m.Fence:
 		q.retry(m, now)
 	default:
@@ -103,17 +111,25 @@ func (q *queues) learn(m *Message, row *Row, now time.Duration) {
 		if row.Held {
 			q.held.add(m.key, q.held.redriven)
 		}
-		if was == toMark && row.Fence == fence { // it is locked
-			q.mem.pause(m, waiting, now)
+		if was == toMark && row.Fence == fence {
+			q.skipped(m, now)
 		}
 	}
+}
+
+// skipped has a message looked at whose row a Mark has skipped, until the row is not locked. No other message waits for it.
+func (q *queues) skipped(m *Message, now time.Duration) {
+	m.mine = false
+	q.mem.set(m, idle)
+	q.recall(m)
+	q.mem.pause(m, toLook, now)
 }
 
 // retry has a message asked about again after an unknown answer.
 func (q *queues) retry(m *Message, now time.Duration) {
 	switch {
-	case m.state == inTx:
-		q.mem.pause(m, inTx, now)
+	case m.state == inTx, m.state == toLook:
+		q.mem.pause(m, m.state, now)
 	case !m.busy():
 		q.mem.pause(m, waiting, now)
 	case m.key.slot.leaving:

@@ -208,7 +208,7 @@ func (a *Answer) scan(rows *sql.Rows) error {
 	}
 	row := order.Row{
 		Seq: a.seq, Slot: int(a.slot), Fence: a.fence, Wait: time.Duration(a.wait) * time.Millisecond, Lives: time.Duration(a.lives.Int64) * time.Millisecond,
-		Held: a.held != 0, Holder: order.Holder(a.holder), Lapses: int(a.lapses), Crashes: int(a.crashes), Lock: order.Lock(a.locked),
+		Held: a.held != 0, Holder: order.Holder(a.holder), Attempts: int(a.attempts), Lapses: int(a.lapses), Crashes: int(a.crashes), Lock: order.Lock(a.locked),
 	}
 	if a.expired != 0 {
 		row.Lives = -1

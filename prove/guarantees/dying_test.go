@@ -29,6 +29,7 @@ var dying = append([]test{
 	{"G07_ALastTrialDoesNotWaitForAHandlerThatHangs", trialDespiteHang},
 	{"G07_StopReleasesASuspectThatIsReserved", stopWhileReserved},
 	{"G07_AProcessTriesOneSuspectAtATime", oneTrialOfProcess},
+	{"G07_TheQueuesOfAProcessTryOneSuspectAtATime", oneTrialOfQueues},
 	{"G07_OfSuspectsTheOneOfTheHighestPriorityIsTriedFirst", suspectsByPriority},
 	{"G07_ASuspectThatIsLockedWhileItIsReadStaysASuspect", lockedSuspect},
 	{"G07_AReleaseEndsNoSuspicion", releasedSuspect},
@@ -413,6 +414,39 @@ func oneTrialOfProcess(w *world) {
 	require.Equal(w, chanqadmin.Stats{Ready: 1, Leased: 2}, testdb.Counted(w, q))
 	require.NoError(w, l.Ack())
 	require.Equal(w, "s1", testdb.Take(w, second, 1)[0].Body)
+}
+
+// oneTrialOfQueues: a process that dies does not accuse the suspect of another queue.
+func oneTrialOfQueues(w *world) {
+	names := []string{"work", "other", "third"}
+	var consumers []*chanq.Consumer[string]
+	for i, name := range names {
+		kind := chanq.KindPlain
+		if i > 0 {
+			kind = chanq.KindOrdered
+		}
+		q := w.Queue(name, chanq.Config{Spec: chanq.Spec{Kind: kind}})
+		testdb.Send(w, q, testdb.Texts("suspect")...)
+		w.Exec("UPDATE chanq_" + name + " SET lapses = 2, attempts = 2")
+		consumers = append(consumers, testdb.Start(w, q, chanq.ConsumerConfig{}))
+	}
+	received := func() (all []*chanq.Lease[string]) {
+		w.pass(20 * time.Second)
+		for _, c := range consumers {
+			select {
+			case l := <-c.C():
+				all = append(all, l)
+			default:
+			}
+		}
+		return all
+	}
+	for range consumers {
+		first := received()
+		require.Len(w, first, 1)
+		require.Empty(w, received(), "a second suspect while the first one is handled")
+		w.ack(first[0])
+	}
 }
 
 // suspectsByPriority: also after a suspect that is dead-lettered.

@@ -98,7 +98,7 @@ func playPair(t *testing.T, seed uint64) {
 	p.clean = sql.OpenDB(inner)
 	require.NoError(t, chanq.Migrate(testdb.Soon(t), p.clean, "work", cfg))
 	faults := faultdb.New(unowned{inner})
-	p.db = sql.OpenDB(faults)
+	p.db = testdb.OpenDB(t, faults)
 	p.q, p.truth = testdb.OpenOn[string](t, p.db, "work", cfg), testdb.OpenOn[string](t, p.clean, "work", cfg)
 	sendWay, handleWay := draw(p, sendWays...), draw(p, handleWays...)
 	one, two := p.drawFault(), p.drawFault()
