@@ -4,8 +4,8 @@
 //	 │ ▲                ▲
 //	 │ └─Extend─ Expired┤  its time ran out here; the database may still know it
 //	 │                  │
-//	 ├──AckTx─▶ InTx ───┘  a settle after a rollback; Committed
-//	 └────────▶ Lost       the database says so, or Revoke has taken it from its reader
+//	 ├──AckTx─▶ InTx ───┘  a settle after a rollback, or the commit; AckTx also leads here from Expired
+//	 └────────▶ Lost       the database says so, or Revoke has taken it from its reader; also from Expired and InTx
 //
 // All transitions are in lease.go. A lease knows its Owner, a consumer, which stores settles and extensions; an Owner is
 // called with no lock held. Only Settle and Extend of an Owner may wait.

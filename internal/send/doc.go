@@ -16,5 +16,5 @@
 // The writer repeats what failed, and isolates a message that fails alone. A message whose statement had an unknown outcome is
 // looked for before it is stored again. See package batch.
 //
-// This package knows no session and no body: a message is a row with an origin that only the producer understands.
+// This package knows no body: a message is a row with an origin that only the producer understands.
 package send

@@ -75,7 +75,7 @@ func (t Table) InOwnTx(ctx context.Context, f func(Begun) error) error {
 // Draw draws the number that gives the rows of an ordered queue their place, where that is not done by the INSERT. It reports
 // whether it did.
 func (b Begun) Draw(ctx context.Context) (drawn bool, err error) {
-	begun := b.q.SQL.InOwnTx().Begun()
+	begun := b.q.SQL.Begun()
 	if !b.q.Ordered || begun.Text == "" {
 		return false, nil
 	}

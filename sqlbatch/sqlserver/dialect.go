@@ -4,6 +4,7 @@ package sqlserver
 import (
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/build"
@@ -46,7 +47,7 @@ var remedies = map[string]string{
 // queue is the statements of one queue, every text rendered.
 type queue struct {
 	seal.Seal
-	enqueue, enqueueNew []string // by rung
+	enqueue, enqueueNew []func() string // by rung, each rendered when it is first used
 	find, look          string
 	claim, mark         string
 	contents            string
@@ -73,21 +74,29 @@ type queue struct {
 	ordered                                       bool
 	readers
 
-	tx   *queue // the same for a transaction of the caller; itself there
-	skip *queue // the same with settles that skip locked rows; itself where they do
+	tx   func() *queue // the same for a transaction of the caller; itself there
+	skip func() *queue // the same with settles that skip locked rows; itself where they do
 }
 
+// Queue renders the texts for a transaction of the caller when the first one is asked for: many programs never do.
 func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 	r := newRenderer(n)
+	var tx, skip func() *queue
+	tx = sync.OnceValue(func() *queue {
+		q := newQueue(r.ordered, func(template string) string { return r.Replace(waiting(within(template))) })
+		q.tx, q.skip = tx, skip
+		return q
+	})
+	skip = sync.OnceValue(func() *queue {
+		q := *tx()
+		q.settles(func(template string) string { return r.Replace(skipping(within(template))) })
+		q.tx, q.skip = skip, skip
+		return &q
+	})
 	q := newQueue(r.ordered, func(template string) string { return r.Replace(skipping(alone(template))) })
-	q.tx = newQueue(r.ordered, func(template string) string { return r.Replace(waiting(within(template))) })
-	skip := *q.tx
-	skip.settles(func(template string) string { return r.Replace(skipping(within(template))) })
-	skip.tx, skip.skip = &skip, &skip
-	q.tx.tx, q.tx.skip = q.tx, &skip
-	same := *q // settles skip already
-	same.tx, same.skip = &skip, &same
-	q.skip = &same
+	same := *q // its settles skip already
+	same.tx, same.skip = skip, func() *queue { return &same }
+	q.tx, q.skip = tx, same.skip
 	return q
 }
 
@@ -172,8 +181,8 @@ func newQueue(ordered bool, render func(template string) string) *queue {
 		q.renderOrdered(render)
 	}
 	for _, r := range q.rungs() {
-		q.enqueue = append(q.enqueue, render(strings.Replace(enqueue, "{rows}", r.values, 1)))
-		q.enqueueNew = append(q.enqueueNew, render(strings.Replace(enqueueNew, "{rows}", r.values, 1)))
+		q.enqueue = append(q.enqueue, sync.OnceValue(func() string { return render(strings.Replace(enqueue, "{rows}", r.values, 1)) }))
+		q.enqueueNew = append(q.enqueueNew, sync.OnceValue(func() string { return render(strings.Replace(enqueueNew, "{rows}", r.values, 1)) }))
 	}
 	return q
 }
@@ -193,11 +202,11 @@ func (q *queue) renderOrdered(render func(template string) string) {
 	}
 }
 
-func (q *queue) InTx() sqlbatch.Queue { return q.tx }
+func (q *queue) InTx() sqlbatch.Queue { return q.tx() }
 
 // InOwnTx passes over locked rows, as settles do outside of a transaction.
-func (q *queue) InOwnTx() sqlbatch.Queue    { return q.tx.SkipLocked() }
-func (q *queue) SkipLocked() sqlbatch.Queue { return q.skip }
+func (q *queue) InOwnTx() sqlbatch.Queue    { return q.tx().SkipLocked() }
+func (q *queue) SkipLocked() sqlbatch.Queue { return q.skip() }
 
 // call is one round trip: an RPC of sp_executesql. A text without parameters
 // has no declaration either.

@@ -166,7 +166,7 @@ type placed struct {
 }
 
 // enqueueOrdered inserts rows in another order than they have in their lines.
-func (q *queue) enqueueOrdered(texts []string, rows []sqlbatch.Row, order func(a, b placed) int) sqlbatch.Statement {
+func (q *queue) enqueueOrdered(texts []func() string, rows []sqlbatch.Row, order func(a, b placed) int) sqlbatch.Statement {
 	moved := make([]placed, len(rows))
 	for i := range rows {
 		moved[i] = placed{&rows[i], i}
@@ -190,11 +190,11 @@ func packPlainMark(b []byte, r *sqlbatch.Row) []byte { return append(packMark(b,
 
 // enqueueRows fills the smallest rung that holds the rows. The bodies are not
 // copied.
-func (q *queue) enqueueRows(texts []string, rows []sqlbatch.Row, pack func([]byte, *sqlbatch.Row) []byte) sqlbatch.Statement {
+func (q *queue) enqueueRows(texts []func() string, rows []sqlbatch.Row, pack func([]byte, *sqlbatch.Row) []byte) sqlbatch.Statement {
 	i := bits.Len(uint(max(len(rows), 1) - 1))
 	r := &q.rungs()[i]
 	args := make([]any, 2, 2+len(r.unused))
-	args[0], args[1] = texts[i], r.declaration
+	args[0], args[1] = texts[i](), r.declaration
 	marks := make([]byte, 0, markBytes*len(rows))
 	for n := range rows {
 		row, names := &rows[n], r.names[4*n:]

@@ -154,21 +154,18 @@ func NewWords(pairs ...string) Words {
 // Replace fills a template in. What is put in is not looked at again, and names that w does not have stay. It is a
 // strings.Replacer that looks at braces only: opening a queue fills in about 300 templates.
 func (w Words) Replace(template string) string {
-	var b strings.Builder
-	b.Grow(2 * len(template))
+	b := make([]byte, 0, 2*len(template)) // what is returned is as large as it must be: it lives as long as the queue
 	for {
 		before, after, more := strings.Cut(template, "{")
-		b.WriteString(before)
+		b = append(b, before...)
 		if !more {
-			return b.String()
+			return string(b)
 		}
 		name, rest, _ := strings.Cut(after, "}")
 		if word, known := w[name]; known {
-			b.WriteString(word)
-			template = rest
+			b, template = append(b, word...), rest
 		} else {
-			b.WriteByte('{')
-			template = after
+			b, template = append(b, '{'), after
 		}
 	}
 }
