@@ -15,8 +15,9 @@ type Readers struct{ took atomic.Int64 } // when one of them last took a lease, 
 // Mover takes leases from the channel of one consumer, and offers them to Readers one at a time. A nil Mover has none.
 type Mover struct {
 	readers *Readers
-	mu      sync.Mutex // guards offered
-	offered [16]byte   // the message whose lease no reader has taken yet; zero: none
+	mu      sync.Mutex // guards the fields below
+	offered [16]byte   // the message whose lease no reader has taken yet
+	offers  bool       // there is one
 }
 
 // moverKey is the key of a Mover in the context of its consumer.
@@ -37,23 +38,25 @@ func MoverOf(ctx context.Context) *Mover {
 // Offer notes that the mover has a lease of the message, which no reader has taken yet.
 func (m *Mover) Offer(id [16]byte) {
 	m.mu.Lock()
-	m.offered = id
+	m.offered, m.offers = id, true
 	m.mu.Unlock()
 }
 
 // Taken notes that a reader has taken the offered lease.
 func (m *Mover) Taken() {
 	m.readers.took.Store(int64(base.Now()))
-	m.Offer([16]byte{})
+	m.mu.Lock()
+	m.offers = false
+	m.mu.Unlock()
 }
 
-// Waits returns the message whose lease waits for a reader, or zero, and when a reader last took a lease, also of another consumer, or
-// zero.
-func (m *Mover) Waits() (id [16]byte, last time.Duration) {
+// Waits returns the message whose lease waits for a reader, if there is one, and when a reader last took a lease, also of another
+// consumer, or zero.
+func (m *Mover) Waits() (id [16]byte, offers bool, last time.Duration) {
 	if m == nil {
-		return id, 0
+		return id, false, 0
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.offered, time.Duration(m.readers.took.Load())
+	return m.offered, m.offers, time.Duration(m.readers.took.Load())
 }

@@ -188,7 +188,7 @@ func (x *Extender) Close() { x.losses.Close() }
 func (x *Extender) review(now time.Duration) (due []*lease.Lease, nearest time.Duration) {
 	nearest = now + x.cfg.LeaseFor
 	taken := x.cfg.Taken()
-	offered, last := x.cfg.Mover.Waits()
+	offered, offers, last := x.cfg.Mover.Waits()
 	var expired []*lease.Lease
 	x.mu.Lock()
 	if taken != x.taken {
@@ -201,7 +201,7 @@ func (x *Extender) review(now time.Duration) (due []*lease.Lease, nearest time.D
 		if l.Ended() || state != lease.Held && state != lease.Settling {
 			return l.Ended()
 		}
-		if state == lease.Held && (l.Number.Waits(taken) || l.Item.ID == offered) {
+		if state == lease.Held && (l.Number.Waits(taken) || offers && l.Item.ID == offered) {
 			if waiting++; reads {
 				l.Period.KeepUntil(now + x.cfg.MaxExtend)
 			}
