@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/chanq/chanq"
@@ -23,7 +24,9 @@ type Producer[T any] struct {
 	senders []*sender[T]
 	spread  spread
 	in      chan chanq.Message[T]
-	flush   chan struct{} // received by the router after all that was sent before
+	flush   chan struct{}   // received by the router after all that was sent before
+	holds   chan *sender[T] // from the router: where the message that it holds goes, or nil
+	usesC   atomic.Bool     // C was called
 
 	open      context.Context // ends when Close begins
 	shut      context.CancelFunc
@@ -32,7 +35,8 @@ type Producer[T any] struct {
 	routed    chan struct{}     // the router has ended
 	unsent    []chanq.Unsent[T] // of the router, until it has ended
 	closing   sync.Once
-	closed    chan struct{} // the first Close has returned
+	closed    chan struct{} // the first Close knows what is stored
+	left      error         // of the first Close, for Flush; valid when closed is closed
 }
 
 // room is how many messages of C wait for each shard's chanq.Producer, and how many that cannot be stored a sender keeps.
@@ -47,6 +51,7 @@ func (q *Queue[T]) Producer(cfg chanq.ProducerConfig) (*Producer[T], error) {
 		linger: or(cfg.Linger, chanq.DefaultLinger),
 		in:     make(chan chanq.Message[T]),
 		flush:  make(chan struct{}),
+		holds:  make(chan *sender[T]),
 		routed: make(chan struct{}),
 		closed: make(chan struct{}),
 	}
@@ -95,7 +100,12 @@ func share(limit, n int) int {
 
 // C is a channel to send on, as chanq.Producer.C is: Unsent or Close returns messages that could not be stored. When the messages for
 // one shard fill its part of the buffer, C blocks for all messages. Use Send to avoid that.
-func (p *Producer[T]) C() chan<- chanq.Message[T] { return p.in }
+func (p *Producer[T]) C() chan<- chanq.Message[T] {
+	if !p.usesC.Load() {
+		p.usesC.Store(true)
+	}
+	return p.in
+}
 
 // Done is closed when Close begins.
 func (p *Producer[T]) Done() <-chan struct{} { return p.open.Done() }
@@ -223,12 +233,18 @@ func (p *Producer[T]) route() {
 				continue
 			}
 			s := p.senderOf(m)
-			select {
-			case s.in <- handed[T]{message: m}:
-			case <-p.abandoned.Done():
-				p.unsent = append(p.unsent, s.unsentOf(m, s.place.fail("send", m.ID, chanq.ErrClosed)))
+			for held := true; held; {
+				select {
+				case s.in <- handed[T]{message: m}:
+					held = false
+				case p.holds <- s: // calls for other shards need not wait
+				case <-p.abandoned.Done():
+					p.unsent = append(p.unsent, s.unsentOf(m, s.place.fail("send", m.ID, chanq.ErrClosed)))
+					held = false
+				}
 			}
 		case <-p.flush:
+		case p.holds <- nil:
 		case <-p.open.Done():
 		}
 	}
@@ -243,19 +259,34 @@ func (p *Producer[T]) Unsent() (all []chanq.Unsent[T]) {
 }
 
 // Flush waits until every message handed over before, also through C, is stored or known to be impossible to store, or ctx ends: see
-// chanq.Producer.Flush. It waits for shards that do not answer.
+// chanq.Producer.Flush. It waits for shards that do not answer. Once Close has begun, Flush waits for Close, and returns an error if
+// Close could not store everything.
 func (p *Producer[T]) Flush(ctx context.Context) error {
+	failed := func(err error) error { return fmt.Errorf("chanq: flush %s: %w", p.label, err) }
 	select {
 	case p.flush <- struct{}{}:
-	case <-p.open.Done(): // Close flushes also
+		err := each(len(p.senders), func(i int) error { return p.senders[i].flush(ctx) })
+		if err != nil || p.open.Err() == nil {
+			return err
+		}
+	case <-p.open.Done():
 	case <-ctx.Done():
-		return fmt.Errorf("chanq: flush %s: %w", p.label, context.Cause(ctx))
+		return failed(context.Cause(ctx))
 	}
-	return each(len(p.senders), func(i int) error { return p.senders[i].flush(ctx) })
+	select {
+	case <-p.closed:
+	case <-ctx.Done():
+		return failed(context.Cause(ctx))
+	}
+	if p.left != nil {
+		return failed(p.left)
+	}
+	return nil
 }
 
 // Close stores everything that was handed over and ends the producer, as chanq.Producer.Close does. It waits for shards that do not
-// answer until ctx ends. A *chanq.UnsentError has the messages that came through C and are not known to be stored.
+// answer until ctx ends. Its error has a *chanq.UnsentError with the messages that came through C and are not known to be stored, and the
+// errors of shards that Close gave up.
 func (p *Producer[T]) Close(ctx context.Context) error {
 	first := false
 	p.closing.Do(func() { first = true })
@@ -277,17 +308,19 @@ func (p *Producer[T]) Close(ctx context.Context) error {
 	defer context.AfterFunc(ctx, p.abandon)()
 	<-p.routed
 	unsent := make([][]chanq.Unsent[T], len(p.senders))
-	_ = each(len(p.senders), func(i int) error { // unsent has the errors
-		unsent[i] = p.senders[i].close(ctx)
-		return nil
+	p.left = each(len(p.senders), func(i int) (err error) {
+		unsent[i], err = p.senders[i].close(ctx)
+		return err
 	})
 	p.abandon()
 	var all []chanq.Unsent[T]
 	for _, some := range append(unsent, p.unsent) {
 		all = append(all, some...)
 	}
-	if len(all) == 0 {
-		return nil
+	err := p.left
+	if len(all) > 0 {
+		err = errors.Join(&chanq.UnsentError[T]{Unsent: all}, err)
+		p.left = fmt.Errorf("%d messages sent on C could not be stored, Close returns them; first: %w", len(all), all[0].Err)
 	}
-	return &chanq.UnsentError[T]{Unsent: all}
+	return err
 }

@@ -29,10 +29,10 @@ type sender[T any] struct {
 	unsent []chanq.Unsent[T] // that no chanq.Producer has seen
 }
 
-// handed is a message of C, or the call of a Flush that waits until all before it were forwarded.
+// handed is a message of C, or a call that waits until all before it were forwarded.
 type handed[T any] struct {
 	message chanq.Message[T]
-	flushed chan struct{} // nil: a message
+	reached chan struct{} // nil: a message
 }
 
 // start starts the producer of the shard.
@@ -83,8 +83,8 @@ func (s *sender[T]) run() {
 
 func (s *sender[T]) forward(h handed[T]) {
 	switch {
-	case h.flushed != nil:
-		close(h.flushed)
+	case h.reached != nil:
+		close(h.reached)
 		return
 	case s.shard == nil:
 		s.keep(s.unsentOf(h.message, s.err))
@@ -169,6 +169,9 @@ func (s *sender[T]) send(ctx context.Context, ms []chanq.Message[T]) ([]chanq.Re
 	}
 	err := s.wait(ctx)
 	if err == nil {
+		err = s.awaitRouter(ctx)
+	}
+	if err == nil {
 		return s.shard.SendBatch(ctx, ms...)
 	}
 	receipts, errs := make([]chanq.Receipt, len(ms)), make([]error, len(ms))
@@ -177,6 +180,48 @@ func (s *sender[T]) send(ctx context.Context, ms []chanq.Message[T]) ([]chanq.Re
 		receipts[i].ID, errs[i] = u.Message.ID, u.Err
 	}
 	return receipts, &chanq.BatchError{Op: "send", Errs: errs}
+}
+
+// awaitRouter waits until the shard's producer has what the caller's goroutine has sent to this shard on C. It does not wait for
+// messages of other shards.
+func (s *sender[T]) awaitRouter(ctx context.Context) error {
+	if !s.p.usesC.Load() {
+		return nil
+	}
+	holds, idle := s.p.holds, chan<- struct{}(nil)
+	for {
+		select {
+		case to := <-holds:
+			if to != s {
+				return s.reach(ctx, "send")
+			}
+			holds, idle = nil, s.p.flush
+		case idle <- struct{}{}:
+			return s.reach(ctx, "send")
+		case <-s.p.open.Done(): // the message is refused
+			return nil
+		case <-ctx.Done():
+			return s.place.fail("send", chanq.ID{}, context.Cause(ctx))
+		}
+	}
+}
+
+// reach waits until run has forwarded what it received before, or has ended.
+func (s *sender[T]) reach(ctx context.Context, op string) error {
+	reached := make(chan struct{})
+	select {
+	case s.in <- handed[T]{reached: reached}:
+	case <-s.ended:
+	case <-ctx.Done():
+		return s.place.fail(op, chanq.ID{}, context.Cause(ctx))
+	}
+	select {
+	case <-reached:
+	case <-s.ended:
+	case <-ctx.Done():
+		return s.place.fail(op, chanq.ID{}, context.Cause(ctx))
+	}
+	return nil
 }
 
 func (s *sender[T]) stats() chanq.ProducerStats {
@@ -194,21 +239,8 @@ func (s *sender[T]) flush(ctx context.Context) error {
 	if !s.isReady() && len(s.in) == 0 {
 		return nil
 	}
-	failed := func() error { return s.place.fail("flush", chanq.ID{}, context.Cause(ctx)) }
-	reached := make(chan struct{})
-	select {
-	case s.in <- handed[T]{flushed: reached}:
-	case <-s.ended: // by Close, which flushes also
-		return nil
-	case <-ctx.Done():
-		return failed()
-	}
-	select {
-	case <-reached:
-	case <-s.ended:
-		return nil
-	case <-ctx.Done():
-		return failed()
+	if err := s.reach(ctx, "flush"); err != nil {
+		return err
 	}
 	if s.shard != nil {
 		return s.shard.Flush(ctx)
@@ -221,13 +253,15 @@ func (s *sender[T]) flush(ctx context.Context) error {
 	return nil
 }
 
-// close ends the shard's producer, and returns what was not stored there. The router has ended.
-func (s *sender[T]) close(ctx context.Context) []chanq.Unsent[T] {
+// close ends the shard's producer, and returns what was not stored there, or another error. The router has ended.
+func (s *sender[T]) close(ctx context.Context) (unsent []chanq.Unsent[T], err error) {
 	<-s.ended // soon after ctx
 	s.giveUp()
-	var those *chanq.UnsentError[T]
-	if s.shard != nil && errors.As(s.shard.Close(ctx), &those) {
-		return append(those.Unsent, s.take()...)
+	if s.shard != nil {
+		err = s.shard.Close(ctx)
 	}
-	return s.take()
+	if those := (*chanq.UnsentError[T])(nil); errors.As(err, &those) {
+		unsent, err = those.Unsent, nil
+	}
+	return append(unsent, s.take()...), err
 }
