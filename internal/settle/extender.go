@@ -40,6 +40,8 @@ type ExtenderConfig struct {
 	// Lost is called when a lease is no longer held: it has expired, or the database says that it is lost. What it returns, if
 	// that is not nil, is called later; nothing waits for it, except for Close.
 	Lost func(l *lease.Lease, confirmed bool) (report func())
+	// Unread is called when readers have taken no lease for MaxExtend although some wait.
+	Unread func()
 	// Broken is called with a permanent error that only a panic of the driver can be.
 	Broken func(op string, err error)
 }
@@ -50,7 +52,7 @@ type ExtenderConfig struct {
 // The leases are looked at each third of LeaseFor, and one of which less than five sixths are left is extended: so at least
 // half of its time is left for the statements. A lease is not extended after AckTx (its row is
 // locked by the caller's transaction), nor after MaxExtend. That counts from the last look that found the lease in the buffer, which is
-// up to a third of LeaseFor before a reader took it.
+// up to a third of LeaseFor before a reader took it. In the buffer no lease runs out: that would count as one of a process that died.
 //
 // A statement takes a sixth of LeaseFor at most, whatever the driver does, and the next one another session: a connection
 // that hangs costs time and no lease. The database keeps the later of two ends, so extensions may overlap, and one that
@@ -61,7 +63,7 @@ type Extender struct {
 	mu      sync.Mutex       // guards what follows
 	tracked [][]*lease.Lease // one slice for each claim, so that registering costs one append
 	taken   int64            // at the last review
-	moved   time.Duration    // when readers last took a lease, or none waited
+	moved   time.Duration    // when readers last took a lease, none waited, or Unread was called
 	count   int              // of leases in tracked, ended ones too
 	sweepAt int              // count at which Track drops the ended ones
 
@@ -192,16 +194,15 @@ func (x *Extender) review(now time.Duration) (due []*lease.Lease, nearest time.D
 	if taken != x.taken {
 		x.taken, x.moved = taken, now
 	}
-	reads, waiting := now-x.moved < x.cfg.MaxExtend, 0
+	waiting := 0
 	x.drop(func(l *lease.Lease) bool {
 		state := l.State()
 		if l.Ended() || state != lease.Held && state != lease.Settling {
 			return l.Ended()
 		}
 		if state == lease.Held && l.Number.Waits(taken) {
-			if waiting++; reads {
-				l.Period.KeepUntil(now + x.cfg.MaxExtend)
-			}
+			waiting++
+			l.Period.KeepUntil(now + x.cfg.MaxExtend)
 		}
 		deadline := l.Period.Deadline()
 		switch {
@@ -215,10 +216,14 @@ func (x *Extender) review(now time.Duration) (due []*lease.Lease, nearest time.D
 		}
 		return false
 	})
-	if waiting == 0 {
+	unread := now-x.moved >= x.cfg.MaxExtend
+	if waiting == 0 || unread {
 		x.moved = now
 	}
 	x.mu.Unlock()
+	if unread && waiting > 0 {
+		x.cfg.Unread()
+	}
 	for _, l := range expired {
 		x.Lose(l, lease.Expired)
 	}
