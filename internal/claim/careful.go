@@ -268,7 +268,7 @@ func (t *trials) mark(item sqlbatch.Item, d time.Duration, alone sqlbatch.Alone,
 					return err
 				}
 			}
-			err = t.table.Mark(t.cfg.patience(), sqlbatch.MarkParams{
+			err = t.table.Mark(t.cfg.claimTime(), sqlbatch.MarkParams{
 				Item: item, Lease: d, Member: t.member, Salt: table.NewSalt(), Alone: alone, Again: again,
 			}, &rows)
 			if err != nil && !table.DidNotRun(err) && t.cfg.Classify(err) == sqlbatch.Unknown {
