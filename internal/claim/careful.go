@@ -21,7 +21,7 @@ import (
 //
 // # States of a message
 //
-//	free ──Claim──▶ leased ──settle──▶ gone, or free: lapses and crashes are 0
+//	free ──Claim──▶ leased ──settle──▶ gone, or free: lapses and crashes are 0, except after a release
 //	  ▲               │
 //	  └───────────────┴─ its lease expires: lapses + 1. With two in a row it is a suspect, which no claim takes.
 //
