@@ -212,8 +212,9 @@ type ConsumerConfig struct {
 	// redelivered. Default: 30 s. Range: 100 ms to 24 h.
 	LeaseFor time.Duration
 	// MaxExtend is how long the consumer extends an unsettled lease after a reader has taken it: a handler that hangs then loses its
-	// message. The time might begin up to a third of LeaseFor before that. Leases in the buffer are extended without this bound.
-	// Default: 1 h. Range: 100 ms to 100 years.
+	// message. The time might begin up to a third of LeaseFor before that. Leases in the buffer are extended without this bound. If
+	// readers take no lease for MaxExtend, the consumer of a plain queue releases its buffer, and claims nothing for LeaseFor, in which
+	// other consumers may claim these messages. Default: 1 h. Range: 100 ms to 100 years.
 	MaxExtend time.Duration
 	// PollEvery is the longest pause between two polls of an empty queue by an idle consumer. The first pause is 10 ms, and each
 	// further one is twice as long. Sends, nacks and releases of this process, the next due time, and Config.Notifier end a pause

@@ -2,6 +2,7 @@ package claim
 
 import (
 	"errors"
+	"math"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
@@ -20,7 +21,7 @@ import (
 //
 // # States of a message
 //
-//	free ──Claim──▶ leased ──settle──▶ gone, or free: lapses and crashes are 0
+//	free ──Claim──▶ leased ──settle──▶ gone, or free: lapses and crashes are 0, except after a release
 //	  ▲               │
 //	  └───────────────┴─ its lease expires: lapses + 1. With two in a row it is a suspect, which no claim takes.
 //
@@ -51,7 +52,9 @@ import (
 //	                                                claim of one message the next one leases a message without
 //	                                                reading it.
 //	a mark has an unknown outcome                   a look for its row, and the mark again, by the fence that the look
-//	                                                has found: it counts nothing if the first one was applied
+//	                                                has found: it counts nothing if the first one was applied. After
+//	                                                some tries claims go on between two tries, except before a last
+//	                                                trial, where the consumer holds nothing else.
 //	a mark fails otherwise                          the next rescan finds the suspect again
 //	the contents of a leased message                a look for its row. If the look finds the row twice and its contents
 //	cannot be read                                  cannot be read, that is a failed attempt of this message. If the row is
@@ -70,10 +73,31 @@ type trials struct {
 	lease *lease.Lease  // of the suspect on trial; nil: there is none
 	look  time.Duration // when its row may be looked for, after it has ended
 	pause batch.Backoff // between looks after it
+
+	// doubtful is the suspect whose mark may have been applied. It keeps the turn of its queue: nil: there is none.
+	doubtful *table.Suspect
+	again    time.Duration // when it is marked again
+	growing  batch.Backoff // until then
 }
 
+// markTries is how often a mark of unknown outcome is repeated before claims go on.
+const markTries = 3
+
 // canBegin reports that a suspect can be tried.
-func (t *trials) canBegin() bool { return t.lease == nil && len(t.rescans.suspects) > 0 }
+func (t *trials) canBegin() bool {
+	if t.doubtful != nil {
+		return base.Now() >= t.again
+	}
+	return t.lease == nil && len(t.rescans.suspects) > 0
+}
+
+// wait returns in how long a doubtful mark is to be repeated.
+func (t *trials) wait() time.Duration {
+	if t.doubtful == nil {
+		return math.MaxInt64
+	}
+	return max(0, t.again-base.Now())
+}
 
 // review ends a trial that is over. A lease that was acked in a transaction, or whose settle has an unknown outcome, is looked for.
 func (t *trials) review() {
@@ -113,6 +137,9 @@ func (t *trials) next() (s table.Suspect, ok bool) {
 	if !t.canBegin() {
 		return table.Suspect{}, false
 	}
+	if t.doubtful != nil {
+		return *t.doubtful, true
+	}
 	found := t.rescans.suspects
 	if !t.cfg.Trials.Begin() {
 		t.rescans.suspects = nil // another consumer of the process tries one, and the next rescan is soon enough
@@ -125,7 +152,7 @@ func (t *trials) next() (s table.Suspect, ok bool) {
 // try marks a suspect, commits, and only then reads it.
 func (t *trials) try(s table.Suspect) *batch.Failure {
 	defer func() {
-		if t.lease == nil {
+		if t.lease == nil && t.doubtful == nil {
 			t.cfg.Trials.End()
 		}
 	}()
@@ -139,7 +166,8 @@ func (t *trials) try(s table.Suspect) *batch.Failure {
 	case last:
 		alone = sqlbatch.NotAlone
 	}
-	c, failure := t.mark(s.Item, d, alone, false)
+	c, unknown, failure := t.mark(s.Item, d, alone, t.doubtful != nil)
+	t.doubt(s, unknown)
 	if failure != nil || len(c.Leases) == 0 {
 		return failure
 	}
@@ -164,7 +192,7 @@ func (t *trials) try(s table.Suspect) *batch.Failure {
 			return nil
 		}
 		l.Lose(lease.Lost) // the second mark has another fence
-		if c, failure = t.mark(l.Item, d, sqlbatch.OnlyMessage, true); failure != nil || len(c.Leases) == 0 {
+		if c, _, failure = t.mark(l.Item, d, sqlbatch.OnlyMessage, true); failure != nil || len(c.Leases) == 0 {
 			return failure
 		}
 	}
@@ -175,6 +203,20 @@ func (t *trials) try(s table.Suspect) *batch.Failure {
 		t.waitForEnd()
 	}
 	return nil
+}
+
+// doubt keeps a suspect whose mark may have been applied, which is to be marked again, or drops it. The pauses end before the lease of
+// that mark does: another process would take it as one that has run out.
+func (t *trials) doubt(s table.Suspect, unknown bool) {
+	if !unknown {
+		t.doubtful = nil
+		return
+	}
+	if t.doubtful == nil {
+		most := min(batch.HighPause, t.cfg.LeaseFor/3)
+		t.growing = batch.Backoff{Low: min(batch.ShortPause, most), High: most}
+	}
+	t.doubtful, t.again = &s, base.Now()+t.growing.Pause()
 }
 
 // waitUntilEmpty waits until the consumer holds nothing but a reserved lease, and no handler runs. It reports false after Stop, and
@@ -209,9 +251,15 @@ func (t *trials) waitForEnd() {
 }
 
 // mark marks a message, and leases it. There is no lease if the message is gone, or another consumer has it. An unknown outcome is found
-// out, because an expired lease of a trial that never began would count.
-func (t *trials) mark(item sqlbatch.Item, d time.Duration, alone sqlbatch.Alone, again bool) (c claimed, failure *batch.Failure) {
-	for known := true; ; {
+// out, because an expired lease of a trial that never began would count: unknown says that this is still to be done. again says that the
+// consumer may have marked the message before.
+func (t *trials) mark(item sqlbatch.Item, d time.Duration, alone sqlbatch.Alone, again bool) (c claimed, unknown bool, failure *batch.Failure) {
+	known := t.doubtful == nil
+	reserved, most := again && known, markTries
+	if !known {
+		most = 1
+	}
+	for tries := 1; ; tries++ {
 		rows := table.ClaimedRows{Inline: -1}
 		start := base.Now()
 		failure = t.run(func() (err error) {
@@ -220,7 +268,7 @@ func (t *trials) mark(item sqlbatch.Item, d time.Duration, alone sqlbatch.Alone,
 					return err
 				}
 			}
-			err = t.table.Mark(t.cfg.patience(), sqlbatch.MarkParams{
+			err = t.table.Mark(t.cfg.claimTime(), sqlbatch.MarkParams{
 				Item: item, Lease: d, Member: t.member, Salt: table.NewSalt(), Alone: alone, Again: again,
 			}, &rows)
 			if err != nil && !table.DidNotRun(err) && t.cfg.Classify(err) == sqlbatch.Unknown {
@@ -230,9 +278,11 @@ func (t *trials) mark(item sqlbatch.Item, d time.Duration, alone sqlbatch.Alone,
 		})
 		switch {
 		case failure == nil:
-			return t.leased(&rows, start, base.Now()-start, d), nil
+			return t.leased(&rows, start, base.Now()-start, d), false, nil
 		case table.IsPermanent(failure.Class), t.cfg.Abandoned.Err() != nil, !again, t.cfg.Stop.Err() != nil && alone != sqlbatch.OnlyMessage:
-			return claimed{}, failure
+			return claimed{}, false, failure
+		case tries >= most && !reserved:
+			return claimed{}, true, failure
 		}
 		batch.Sleep(t.cfg.Abandoned, t.loop.Failed(t.cfg.Abandoned, failure))
 	}

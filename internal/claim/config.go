@@ -44,6 +44,17 @@ type Config struct {
 // patience is for how long a claim may take: what comes later than the end of its leases is of no use.
 func (c *Config) patience() time.Duration { return min(c.StatementTimeout, c.LeaseFor) }
 
+// claimTime is for how long a claim may take. Of a database with one writer it keeps extensions waiting meanwhile, and is bounded as
+// all statements there are, except where leases are so short that a healthy database may need most of their time.
+func (c *Config) claimTime() time.Duration {
+	return min(c.patience(), max(c.SpareTime, time.Second))
+}
+
+// readTime is for how long a read of contents may take: claims wait for it. What is slower than this is a failed attempt.
+func (c *Config) readTime(size int) time.Duration {
+	return min(c.StatementTimeout, max(c.SpareTime, time.Second), readLeast+time.Duration(size)*time.Second/readRate)
+}
+
 // lookTimeout is that of a look for the row of a lease.
 func (c *Config) lookTimeout() time.Duration { return min(c.SpareTime, c.LeaseFor) }
 
@@ -75,4 +86,7 @@ const (
 	// inlineLeast and inlineMost bound the size of bodies that a claim returns. Larger ones are read one by one.
 	inlineLeast = 256 << 10
 	inlineMost  = lease.HeavyBody
+	// readLeast is for how long the read of a body may take, and readRate how many bytes come in each second more.
+	readLeast = 5 * time.Second
+	readRate  = 1 << 20
 )

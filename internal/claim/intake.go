@@ -50,7 +50,8 @@ func compareRows(a, b table.Claimed) int {
 // deliver has the leases of a claim extended, reads what the claim has left out, and hands the leases to the feed. It returns how
 // many are not given back. What no reader may get is settled.
 //
-// Of what was left out the consumer has PrefetchBytes in memory at most, or one message. It gives back the rest of the claim.
+// Of what was left out the consumer has PrefetchBytes in memory at most, or one message. It gives back the rest of the claim. After a
+// read that has failed, what need not be read is passed on first.
 func (k *intake) deliver(c claimed) (kept int) {
 	leases, rows := c.Leases, c.Rows
 	k.pace.claims.Add(1)
@@ -58,6 +59,8 @@ func (k *intake) deliver(c claimed) (kept int) {
 	k.cfg.Holder.Claimed(rows)
 	k.cfg.Holder.Track(slices.Clone(leases)) // it drops from its own
 	var settling []*lease.Lease
+	var unread []int              // what is read at the end: the first read that has failed, and those after it
+	var failed *batch.Failure     // of that read
 	passed, read, back := 0, 0, 0 // leases that were passed on or settled, bytes, and leases
 	pass := func(to int, whole []table.Claimed) {
 		b, other := split(Batch{leases[passed:to], rows[passed:to]})
@@ -79,7 +82,14 @@ func (k *intake) deliver(c claimed) (kept int) {
 			k.cfg.deadLetter(l, row, sqlbatch.CauseExpired, base.ReasonExpired)
 		case left:
 			pass(i, nil) // a reader need not wait for what follows
-			k.readContents(l, row)
+			found := false
+			if len(unread) == 0 {
+				found, failed = k.read(row)
+			}
+			if !found {
+				unread = append(unread, i)
+				passed = i + 1
+			}
 		}
 	}
 	whole := rows
@@ -87,6 +97,17 @@ func (k *intake) deliver(c claimed) (kept int) {
 		whole = nil
 	}
 	pass(len(rows), whole)
+	for n, i := range unread {
+		found := false
+		if n > 0 {
+			found, failed = k.read(&rows[i])
+		}
+		if !found {
+			k.readAgain(leases[i], &rows[i], failed)
+		}
+		passed = i
+		pass(i+1, nil)
+	}
 	k.pace.drop(len(settling) - back)
 	if len(settling) > 0 {
 		k.cfg.Holder.Settle(settling...)
@@ -95,19 +116,20 @@ func (k *intake) deliver(c claimed) (kept int) {
 	return len(c.Leases) - back
 }
 
-// readContents reads the contents of a leased message into its row. If that fails, the lease is lost, or in state Settling: it is to
-// be released, or settled as a failed attempt.
-func (k *intake) readContents(l *lease.Lease, row *table.Claimed) {
+// read tries to read the contents of a leased message into its row. Without a failure the message is lost, or locked, if it is not found.
+func (k *intake) read(row *table.Claimed) (found bool, failure *batch.Failure) {
+	failure = k.run(func() (err error) {
+		found, err = k.table.Contents(k.cfg.readTime(row.Size), row)
+		return err
+	})
+	return found && failure == nil, failure
+}
+
+// readAgain reads the contents of a leased message into its row after a first read that has failed. If that fails, the lease is lost, or
+// in state Settling: it is to be released, or settled as a failed attempt.
+func (k *intake) readAgain(l *lease.Lease, row *table.Claimed, failure *batch.Failure) {
 	failed, locked := 0, false
-	for {
-		found := false
-		failure := k.run(func() (err error) {
-			found, err = k.table.Contents(k.cfg.StatementTimeout, row)
-			return err
-		})
-		if failure == nil && found {
-			return
-		}
+	for found := false; !found; found, failure = k.read(row) {
 		if failure != nil && table.IsPermanent(failure.Class) {
 			k.cfg.Holder.Broken(failure.Err)
 		}

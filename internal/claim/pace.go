@@ -29,6 +29,7 @@ type Pace struct {
 	wakeAt   atomic.Int64  // count of taken at which progress is to have a value; 0 never
 	progress chan struct{} // of capacity 1
 
+	rested  atomic.Int64 // until then there is no room: see Rest
 	dropped atomic.Int64 // leases that were settled before a reader got them, less those that a reader skipped
 
 	claims, claimed, empty, looks atomic.Int64 // see Counts
@@ -70,6 +71,10 @@ func (p *Pace) Take() {
 // Skip notes that a reader dropped a lease that had ended. It may be called at any time.
 func (p *Pace) Skip() { p.dropped.Add(-1) }
 
+// Rest ends claims for a while, in which other consumers may claim what this one releases, because its readers take nothing. It may be
+// called at any time.
+func (p *Pace) Rest(d time.Duration) { p.rested.Store(int64(base.Now() + d)) }
+
 // Progress has the room looked at again. It may be called at any time.
 func (p *Pace) Progress() { base.Signal(p.progress) }
 
@@ -99,6 +104,9 @@ func (p *Pace) takenLately(now time.Duration) int {
 // room returns for how many messages there is room, if as many as waiting are about to go to the feed; 0 for none. Then progress
 // has a value when enough leases have ended. Readers that take leases without settling them are noticed by the clock.
 func (p *Pace) room(waiting int) int {
+	if int64(base.Now()) < p.rested.Load() {
+		return 0
+	}
 	buffered := waiting + p.feed.Coming() // in this order: see consume.Feed
 	buffered += p.feed.Buffered()
 	most := min(p.cfg.Prefetch, max(minClaim, p.takenLately(base.Now())))

@@ -37,6 +37,7 @@ type Plain struct {
 	rescans *rescans
 	trials  *trials
 	unread  bool // the next claim is of one message, without its contents
+	hasty   bool // a claim was late: those that look for the cause get an eighth of the time
 }
 
 // NewPlain returns the claims of a consumer that the database knows as member.
@@ -95,6 +96,8 @@ func (p *Plain) next(n int, idle *batch.Backoff) (stopped bool) {
 			p.rescans.claimFailed(time.Since(failure.Began))
 			p.pace.size.Failed(asked)
 			p.unread = asked == 1 // the message may be the cause: it is to be known by its ID before it is read
+			// One that is late alone is followed by one with the whole time: the database may be slow.
+			p.hasty = asked > 1 && table.IsLate(failure.Err)
 		}
 		batch.Sleep(p.cfg.Stop, pause)
 	case got == 0 && p.cfg.Idleness != nil:
@@ -113,6 +116,14 @@ func (p *Plain) next(n int, idle *batch.Backoff) (stopped bool) {
 	return false
 }
 
+// within is for how long the next claim may take.
+func (p *Plain) within() time.Duration {
+	if p.hasty {
+		return p.cfg.claimTime() / 8
+	}
+	return p.cfg.claimTime()
+}
+
 // claim leases up to n messages, and delivers them. It returns for how many it asked and how many it got: those that it had to
 // give back are none. It is not cancelled by Stop: the consumer would not know which messages it has leased.
 func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
@@ -126,7 +137,7 @@ func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
 	if rows.Rows == nil {
 		rows.Rows = make([]table.Claimed, 0, min(c.Rows, max(minClaim, p.pace.lastClaim)))
 	}
-	failure = p.run(func() error { return p.table.Claim(p.cfg.patience(), c, &rows) })
+	failure = p.run(func() error { return p.table.Claim(p.within(), c, &rows) })
 	done()
 	if failure != nil {
 		return c.Rows, 0, failure
@@ -134,13 +145,13 @@ func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
 	got, took := len(rows.Rows), base.Now()-start
 	p.rescans.claimWorked()
 	p.rescans.head.claimed(rows.Rows, took, start+took)
-	p.unread = false
+	p.unread, p.hasty = false, false
 	if got == 0 {
 		p.pace.empty.Add(1)
 		p.buffer.reuse(rows.Rows)
 		return c.Rows, 0, nil
 	}
-	p.pace.size.Worked(c.Rows, took, p.cfg.patience())
+	p.pace.size.Worked(c.Rows, took, p.cfg.claimTime())
 	p.pace.brought(got, rows.Bytes)
 	rows.Sort(compareRows)
 	return c.Rows, p.deliver(p.leased(&rows, start, took, p.cfg.LeaseFor)), nil

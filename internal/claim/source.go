@@ -26,7 +26,7 @@ type Source interface {
 	// Recalled has a value after leases were recalled that no reader has taken. Recall reports whether a lease is one of them.
 	Recalled() <-chan struct{}
 	Recall(*lease.Lease) bool
-	// Rest returns the leases that wait. It is called when claims have ended.
+	// Rest takes the leases that wait. The caller of Next calls it.
 	Rest() []*lease.Lease
 }
 

@@ -111,7 +111,7 @@ func (p *Plain) waitForMessage(idle *batch.Backoff, empty bool) {
 // doze is a pause that ends with a notification, too, and when a rescan is worth it.
 func (p *Plain) doze(wait time.Duration) (woken bool) {
 	s := p.cfg.Subscription
-	wait = min(wait, s.MutedFor(), p.rescans.head.wait(base.Now()))
+	wait = min(wait, s.MutedFor(), p.rescans.head.wait(base.Now()), p.trials.wait())
 	if rest := min(wait, s.BackoffFor()); rest > 0 {
 		if p.pause(rest, nil) {
 			return true

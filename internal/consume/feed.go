@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/lease"
 )
@@ -23,7 +24,8 @@ type FeedConfig[M any] struct {
 type Feed[M any] struct {
 	cfg  FeedConfig[M]
 	c    chan M
-	hand []M // of Run: they follow on what is on the channel
+	back chan struct{} // of capacity 1: see GiveBack
+	hand []M           // of Run: they follow on what is on the channel
 
 	coming  atomic.Int64 // leases of the Source that are not on the channel yet
 	put     atomic.Int64 // leases that were put on the channel
@@ -35,7 +37,7 @@ const chunk = 64
 
 // NewFeed returns a Feed whose Run is still to be called.
 func NewFeed[M any](cfg FeedConfig[M]) *Feed[M] {
-	return &Feed[M]{cfg: cfg, c: make(chan M, cfg.Room)}
+	return &Feed[M]{cfg: cfg, c: make(chan M, cfg.Room), back: make(chan struct{}, 1)}
 }
 
 // C is the channel. Run closes it.
@@ -57,6 +59,9 @@ func (f *Feed[M]) Taken() int64 {
 	return put - int64(len(f.c))
 }
 
+// GiveBack has Run release what no reader has taken.
+func (f *Feed[M]) GiveBack() { base.Signal(f.back) }
+
 // Run moves leases until stop ends. Then it has everything released that no reader has taken. After claimed is closed it releases what
 // the last claim has brought, and closes the channel.
 func (f *Feed[M]) Run(stop context.Context, claimed <-chan struct{}) {
@@ -70,6 +75,8 @@ func (f *Feed[M]) Run(stop context.Context, claimed <-chan struct{}) {
 				case <-f.cfg.Source.Ready():
 				case <-f.cfg.Source.Recalled():
 					hand = f.takeBack(hand, f.cfg.Source.Recall)
+				case <-f.back:
+					hand = f.takeAllBack(hand)
 				case <-stop.Done():
 				}
 			}
@@ -86,15 +93,26 @@ func (f *Feed[M]) Run(stop context.Context, claimed <-chan struct{}) {
 			hand = f.onChannel(hand)
 		case <-f.cfg.Source.Recalled():
 			hand = f.takeBack(hand, f.cfg.Source.Recall)
+		case <-f.back:
+			hand = f.takeAllBack(hand)
 		case <-stop.Done():
 		}
 	}
-	all := func(*lease.Lease) bool { return true }
-	f.takeBack(hand, all) // at once: other consumers may have it
+	f.takeBack(hand, anyLease) // at once: other consumers may have it
 	f.hand = nil
 	<-claimed
 	f.release(f.cfg.Source.Rest())
 }
+
+// takeAllBack has everything released that no reader has taken.
+func (f *Feed[M]) takeAllBack(hand []M) (none []M) {
+	rest := f.cfg.Source.Rest()
+	none = f.takeBack(hand, anyLease)
+	f.release(rest)
+	return none
+}
+
+func anyLease(*lease.Lease) bool { return true }
 
 // onChannel drops the first value of hand, which is on the channel.
 func (f *Feed[M]) onChannel(hand []M) []M {

@@ -45,7 +45,7 @@ func (o *owner) makeSettles(c *Consumer) {
 		Health: cfg.Health, LeaseFor: cfg.LeaseFor, MaxExtend: cfg.MaxExtend, Taken: func() int64 { return c.feed.Taken() },
 		Mover:   lease.MoverOf(cfg.Values),
 		Timeout: cfg.StatementTimeout, Member: c.membership.Until,
-		Lost: cfg.Observer.Lost, Broken: c.Broken,
+		Lost: cfg.Observer.Lost, Broken: c.Broken, Unread: func() { o.unread(c.feed) },
 	})
 }
 
@@ -53,6 +53,15 @@ func (o *owner) makeSettles(c *Consumer) {
 func (o *owner) track(leases []*lease.Lease) {
 	o.load.track(len(leases))
 	o.extender.Track(leases)
+}
+
+// unread releases what waits for a reader, of a plain queue: other consumers may have it. The owner of a slot of an ordered queue would
+// only read it again.
+func (o *owner) unread(f feed) {
+	if o.order == nil {
+		o.pace.Rest(o.cfg.LeaseFor)
+		f.GiveBack()
+	}
 }
 
 // passOn wakes another consumer of a plain queue. On an ordered one each owner of a slot is notified.

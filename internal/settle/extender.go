@@ -41,6 +41,8 @@ type ExtenderConfig struct {
 	// Lost is called when a lease is no longer held: it has expired, or the database says that it is lost. What it returns, if
 	// that is not nil, is called later; nothing waits for it, except for Close.
 	Lost func(l *lease.Lease, confirmed bool) (report func())
+	// Unread is called when readers have taken no lease for MaxExtend although some wait.
+	Unread func()
 	// Broken is called with a permanent error that only a panic of the driver can be.
 	Broken func(op string, err error)
 }
@@ -51,7 +53,8 @@ type ExtenderConfig struct {
 // The leases are looked at each third of LeaseFor, and one of which less than five sixths are left is extended: so at least
 // half of its time is left for the statements. A lease is not extended after AckTx (its row is
 // locked by the caller's transaction), nor after MaxExtend. That counts from the last look that found the lease in the buffer, or offered
-// by the Mover, which is up to a third of LeaseFor before a reader took it.
+// by the Mover, which is up to a third of LeaseFor before a reader took it. In the buffer no lease runs out: that would count as one of a
+// process that died. The one that a Mover offers does when readers have taken none for MaxExtend: it cannot be released.
 //
 // A statement takes a sixth of LeaseFor at most, whatever the driver does, and the next one another session: a connection
 // that hangs costs time and no lease. The database keeps the later of two ends, so extensions may overlap, and one that
@@ -63,6 +66,7 @@ type Extender struct {
 	tracked [][]*lease.Lease // one slice for each claim, so that registering costs one append
 	taken   int64            // at the last review
 	moved   time.Duration    // when readers last took a lease, or none waited
+	unread  time.Duration    // when Unread was called
 	count   int              // of leases in tracked, ended ones too
 	sweepAt int              // count at which Track drops the ended ones
 
@@ -201,8 +205,8 @@ func (x *Extender) review(now time.Duration) (due []*lease.Lease, nearest time.D
 		if l.Ended() || state != lease.Held && state != lease.Settling {
 			return l.Ended()
 		}
-		if state == lease.Held && (l.Number.Waits(taken) || offers && l.Item.ID == offered) {
-			if waiting++; reads {
+		if buffered := l.Number.Waits(taken); state == lease.Held && (buffered || offers && l.Item.ID == offered) {
+			if waiting++; buffered || reads {
 				l.Period.KeepUntil(now + x.cfg.MaxExtend)
 			}
 		}
@@ -221,7 +225,14 @@ func (x *Extender) review(now time.Duration) (due []*lease.Lease, nearest time.D
 	if waiting == 0 {
 		x.moved = now
 	}
+	unread := now-max(x.moved, x.unread) >= x.cfg.MaxExtend
+	if unread {
+		x.unread = now
+	}
 	x.mu.Unlock()
+	if unread {
+		x.cfg.Unread()
+	}
 	for _, l := range expired {
 		x.Lose(l, lease.Expired)
 	}

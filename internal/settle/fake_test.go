@@ -49,6 +49,7 @@ type fake struct {
 	settler  *settle.Settler
 	extender *settle.Extender
 	taken    atomic.Int64 // leases that readers have taken
+	unread   atomic.Int64 // calls of Unread
 	home     lease.Home
 	ended    []*lease.Lease
 	stored   []settle.Tally

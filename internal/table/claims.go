@@ -3,6 +3,7 @@ package table
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -47,6 +48,12 @@ type LateError struct {
 
 func (e *LateError) Error() string { return e.Err.Error() }
 func (e *LateError) Unwrap() error { return e.Err }
+
+// IsLate reports that the answer of a statement did not arrive in time.
+func IsLate(err error) bool {
+	var late *LateError
+	return errors.As(err, &late)
+}
 
 // NewSalt returns what keeps the fences of two claims apart: see sqlbatch.FenceBits.
 func NewSalt() int64 { return 1 + rand.Int64N(1<<sqlbatch.FenceBits) }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -30,6 +31,8 @@ var claiming = []test{
 		unreadable(w, faultdb.Fail(w.Failure(sqlbatch.Refused)), "chanq: could not be read: ")
 	}},
 	{"G12_AMessageWhoseReadsBreakTheConnectionDelaysItselfOnly", func(w *world) { unreadable(w, w.Broken(false), "chanq: could not be read: ") }},
+	{"G12_MessagesOvertakeOneWhoseContentsDoNotArrive", overtaken},
+	{"G12_AMessageThatClaimsHangOnIsFoundByShortClaims", shortClaims},
 	{"G12_AnUnreadableMessageIsDeadWhenItsAttemptsAreSpent", unreadableEnds},
 	{"AnOutageCountsNoAttempts", outageCountsNothing},
 	{"AClaimIsGivenUpWhenItsLeasesWouldHaveEnded", claimEndsWithItsLease},
@@ -120,6 +123,65 @@ func shrinkingClaims(w *world) {
 		})
 		require.NoError(w, c.Shutdown(w.Soon()))
 	}
+}
+
+// soon checks that something took less than d, where no machine can slow it down.
+func (w *world) soon(began time.Time, d time.Duration) {
+	w.Helper()
+	if w.Engine.Bubble {
+		require.Less(w, time.Since(began), d)
+	}
+}
+
+// overtaken: messages of the same claim wait for the first read with the default times, and those of later claims for the second.
+func overtaken(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PrefetchBytes: 4 << 20})
+	testdb.Send(w, q, testdb.Texts("small")...)
+	require.NoError(w, testdb.Take(w, c, 1)[0].Ack()) // the size of bodies is known: claims may bring several
+	st := w.Statements("work")
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if reads(op, st) {
+			return faultdb.Hang()
+		}
+		return faultdb.Fault{}
+	})
+	began := time.Now()
+	ids := testdb.Send(w, q, testdb.Texts(strings.Repeat("x", 600<<10), "behind")...)
+	l := testdb.Take(w, c, 1)[0]
+	require.Equal(w, ids[1], l.ID)
+	require.NoError(w, l.Ack())
+	w.soon(began, 8*time.Second)
+	later := testdb.Send(w, q, testdb.Texts("later")...)[0]
+	l = testdb.Take(w, c, 1)[0]
+	require.Equal(w, later, l.ID)
+	require.NoError(w, l.Ack())
+	w.soon(began, 15*time.Second)
+	w.Heal()
+}
+
+// shortClaims has each claim that reads one message hang, with the default times.
+func shortClaims(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	ids := testdb.Send(w, q, testdb.Texts("bad", "behind")...)
+	st := w.Statements("work")
+	var bare atomic.Bool
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		switch {
+		case claims(op, st) && isBare(op):
+			bare.Store(true)
+		case claims(op, st) && !bare.Load(), reads(op, st) && names(op, ids[0]):
+			return faultdb.Hang()
+		}
+		return faultdb.Fault{}
+	})
+	began := time.Now()
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	l := testdb.Take(w, c, 1)[0]
+	require.Equal(w, ids[1], l.ID)
+	require.NoError(w, l.Ack())
+	w.soon(began, time.Minute)
+	w.Heal()
 }
 
 // unreadable has the first of three messages fail every claim that reads it, and every read of it alone.

@@ -24,6 +24,7 @@ import (
 var dying = append([]test{
 	{"G07_ClaimsWhoseAnswersAreLostBlameNoMessage", lostClaims},
 	{"G07_AMarkWhoseAnswerIsLostIsNoTrial", lostMarks},
+	{"G12_AMarkWhoseOutcomeIsNeverKnownDelaysItsMessageOnly", unknownMarks},
 	{"G07_OnlyALastTrialDeadLetters", onlyLastTrial},
 	{"G07_TheLastTrialIsMadeWithNothingElseHeld", lastTrialAlone},
 	{"G07_ALastTrialDoesNotWaitForAHandlerThatHangs", trialDespiteHang},
@@ -298,6 +299,34 @@ func lostMarks(w *world) {
 	require.NoError(w, l.Ack())
 	require.NoError(w, c.Flush(w.Soon()))
 	require.Zero(w, testdb.Counted(w, q))
+}
+
+// unknownMarks: everything works except for the mark of one suspect.
+func unknownMarks(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	suspect := testdb.Send(w, q, testdb.Texts("suspect")...)[0]
+	w.Exec("UPDATE chanq_work SET lapses = 2, attempts = 2 WHERE attempts = 0")
+	st, cut := w.Statements("work"), faultdb.Cut(w.Failure(sqlbatch.Unknown))
+	struck := make(chan struct{})
+	strike := sync.OnceFunc(func() { close(struck) })
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if marks(op, st) {
+			strike()
+			return cut
+		}
+		return faultdb.Fault{}
+	})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	w.within("it is marked", struck)
+	innocent := testdb.Send(w, q, testdb.Texts("innocent")...)[0]
+	l := testdb.Take(w, c, 1)[0]
+	require.Equal(w, innocent, l.ID)
+	require.NoError(w, l.Ack())
+	w.Faults.Inject(nil)
+	l = testdb.Take(w, c, 1)[0]
+	require.Equal(w, suspect, l.ID)
+	require.Equal(w, 3, l.Attempt)
+	require.NoError(w, l.Ack())
 }
 
 // onlyLastTrial has a message crash many times while its consumer holds others: none of these crashes dead-letters it.

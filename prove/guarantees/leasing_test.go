@@ -16,6 +16,8 @@ var leasing = []test{
 	{"ACancelledMessageEndsItsLeaseWithItsCause", cancelledWhileHeld},
 	{"MaxExtendEndsTheLeaseOfAStuckHandler", maxExtend},
 	{"MaxExtendCountsFromWhenAReaderTakesTheMessage", maxExtendOfReaders},
+	{"G12_AMessageBehindAHandlerThatHangsIsReleasedUncounted", behindHung},
+	{"NoLeaseInTheBufferExpiresDuringALongJob", bufferedDuringLongJob},
 	{"WhatIsGivenBackEndsThePauseOfAnotherConsumer", givenBackWakes},
 	{"G03_AHolderOfAFormerLifeOfAnIDHasNoLeaseOnTheNext", formerLife},
 	{"G03_AFenceIsNeverGivenTwiceToOneID", fencesOfOneID},
@@ -138,6 +140,47 @@ func maxExtendOfReaders(w *world) {
 		require.NoError(w, c.Shutdown(w.Soon()))
 		require.Empty(w, lost.but(), name)
 	}
+}
+
+// behindHung: another consumer gets the message that waits in the buffer, after MaxExtend.
+func behindHung(w *world) {
+	w.Within(time.Hour)
+	var lost losses
+	q := w.Queue("work", chanq.Config{Hooks: lost.hooks()})
+	ids := testdb.Send(w, q, testdb.Texts("hangs", "behind")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease, MaxExtend: 2 * steadyLease})
+	stuck := testdb.Take(w, c, 1)[0]
+	_, db := w.Connect()
+	other := testdb.Start(w, testdb.OpenOn[string](w, db, "work", chanq.Config{}), chanq.ConsumerConfig{})
+	for {
+		l := testdb.Take(w, other, 1)[0]
+		if l.ID == ids[1] {
+			require.Equal(w, 1, l.Attempt)
+			require.NoError(w, l.Ack())
+			break
+		}
+		require.NoError(w, l.Ack())
+	}
+	require.Empty(w, lost.but(ids[0]))
+	_ = stuck.Ack()
+}
+
+// bufferedDuringLongJob has the only reader hold one lease for many times MaxExtend, by Extend.
+func bufferedDuringLongJob(w *world) {
+	w.Within(time.Hour)
+	var lost losses
+	q := w.Queue("work", chanq.Config{Hooks: lost.hooks()})
+	testdb.Send(w, q, testdb.Texts("long", "behind")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease, MaxExtend: steadyLease})
+	long := testdb.Take(w, c, 1)[0]
+	require.NoError(w, long.Extend(w.Soon(), time.Hour))
+	time.Sleep(8 * steadyLease)
+	require.NoError(w, long.Ack())
+	behind := testdb.Take(w, c, 1)[0]
+	require.Equal(w, 1, behind.Attempt)
+	require.NoError(w, behind.Ack())
+	require.NoError(w, behind.Wait(w.Soon()))
+	require.Empty(w, lost.but())
 }
 
 // paused starts a consumer whose pauses have become long: in a bubble minutes.

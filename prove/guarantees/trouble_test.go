@@ -3,6 +3,7 @@ package guarantees
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,7 @@ var trouble = []test{
 	{"G12_AnExtendThatHangsLosesNoLease", hungExtend},
 	{"G12_ARecurringTaskThatHangsLosesNoLease", hungTasks},
 	{"G12_ALookThatHangsLosesNoLease", hungLooks},
+	{"G12_AStatementOfClaimsThatHangsLosesNoLease", hungClaims},
 	{"G12_ALockedRowDelaysItselfOnly", lockedRow},
 	{"G12_ALeaseWhoseRowIsLockedForAWhileIsKept", lockedForAWhile},
 	{"G09_AfterAnExtendOfUnknownOutcomeTheDeadlineIsNotLaterThanTheDatabases", doubtfulExtend},
@@ -288,6 +290,42 @@ func hungLooks(w *world) {
 			}
 			require.NoError(w, c.Shutdown(w.Soon()))
 		}
+	}
+}
+
+// hungClaims has a statement that brings messages hang, as often as it is made, while leases are held.
+func hungClaims(w *world) {
+	w.Within(10 * time.Minute)
+	for name, meant := range map[string]func(faultdb.Op, sqlbatch.Queue) bool{"claim": claims, "mark": marks, "contents": reads} {
+		var lost losses
+		q := w.Queue(name, chanq.Config{Hooks: lost.hooks()})
+		testdb.Send(w, q, testdb.Texts(numbers(5)...)...)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: troubleLease, PrefetchBytes: 512 << 10})
+		held := testdb.Take(w, c, 5)
+		st := w.Statements(name)
+		struck := make(chan struct{})
+		strike := sync.OnceFunc(func() { close(struck) })
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if meant(op, st) {
+				strike()
+				return faultdb.Hang()
+			}
+			return faultdb.Fault{}
+		})
+		_, db := w.Connect()
+		testdb.Send(w, testdb.OpenOn[string](w, db, name, chanq.Config{}), testdb.Texts(strings.Repeat("x", 600<<10))...)
+		if name == "mark" {
+			_, err := db.Exec("UPDATE chanq_mark SET lapses = 2, attempts = 2 WHERE attempts = 0")
+			require.NoError(w, err)
+		}
+		w.within("it hangs", struck)
+		pass(3 * troubleLease)
+		w.Heal()
+		require.Empty(w, lost.but(), name)
+		for _, l := range held {
+			w.ack(l)
+		}
+		require.NoError(w, c.Shutdown(w.Soon()))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -335,6 +336,30 @@ func TestCountsEachStateUpToTheLimitIndependently(t *testing.T) {
 			require.Equal(t, want, q.rows(q.db, q.Stats(limit))[0][:3], few)
 			read := q.read(q.Stats(limit))
 			require.LessOrEqual(t, read, int64(4*(10+2+1)*limit), few)
+		}
+	}
+}
+
+// TestFrequentStatementsOfADeepQueueAreNotCompiled: the server compiles a plan whose estimated cost is above jit_above_cost, which takes
+// a hundred times as long as running it.
+func TestFrequentStatementsOfADeepQueueAreNotCompiled(t *testing.T) {
+	q := newQueue(t)
+	q.fill(3000)
+	q.exec(`ANALYZE chanq_orders`)
+	q.exec(`UPDATE pg_class SET reltuples = 1e8 WHERE oid = 'chanq_orders'::regclass`)
+	conn, err := q.db.Conn(q.ctx)
+	require.NoError(t, err)
+	defer conn.Close()
+	total := regexp.MustCompile(`cost=[0-9.]+\.\.([0-9.]+)`)
+	for name, st := range map[string]sqlbatch.Statement{
+		"claim": q.Claim(claimOf(1000)), "next due": q.NextDue(sqlbatch.Heads{}), "rescan": q.Rescan(),
+	} {
+		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+			plan := q.plan(conn, st, mode)
+			cost, err := strconv.ParseFloat(total.FindStringSubmatch(plan)[1], 64)
+			require.NoError(t, err)
+			t.Log(name, mode, cost)
+			require.Less(t, cost, 100_000.0, "%s with %s:\n%s", name, mode, plan)
 		}
 	}
 }
