@@ -101,7 +101,7 @@ func walkModel(choose func(int) int, f fault) (found violation, log []string) {
 				}
 			}
 			for _, c := range s.consumers {
-				s.say("c%d: %+v, trial of %v, begun %v, busy %d", c.n, c.seq.Counts(), c.seq.queues.trials.m, c.seq.queues.trials.begun, c.seq.queues.busy())
+				s.say("c%d: %+v, trial of %v, alone %v, busy %d", c.n, c.seq.Counts(), c.seq.queues.trials.m, c.seq.queues.trials.alone, c.seq.queues.busy())
 				for _, sl := range c.seq.queues.slots {
 					s.say("slot %d: %d at work", sl.Number, sl.atWork)
 					for _, k := range sl.keys {
