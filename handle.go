@@ -62,8 +62,9 @@ func (c *Consumer[T]) Handle(workers int, fn Handler[T]) error {
 
 // Handle calls fn for each lease that it receives from a channel, in up to workers goroutines, until the channel closes and every
 // call has returned. It is for a channel that merges the leases of several consumers. It settles leases as Consumer.Handle does, and
-// a lease's consumer waits for the call as for its own. It ends no consumer: call Consumer.Shutdown. It returns an error only for
-// invalid arguments.
+// a lease's consumer waits for the call as for its own. ConsumerConfig.MaxExtend counts from when a goroutine took the lease from the
+// consumer, also if that goroutine then waits until it can send the lease on the channel. Handle ends no consumer: call
+// Consumer.Shutdown. It returns an error only for invalid arguments.
 func Handle[T any](leases <-chan *Lease[T], workers int, fn Handler[T]) error {
 	if err := checkHandler(workers, fn == nil); err != nil {
 		return fmt.Errorf("chanq: handle: %w", err)

@@ -38,7 +38,8 @@ var mayImport = map[string]struct {
 	// Operators run statements of their own, on the sessions that producers and consumers share.
 	"chanqadmin": {"a queue for its operators", []string{"", "internal/base", "internal/batch", "internal/session", "internal/table", "sqlbatch"}},
 
-	"chanqshards": {"one queue over several databases", []string{"", "chanqadmin"}},
+	// A lease that waits between the channel of its shard and that of all shards is extended as one that no reader has taken.
+	"chanqshards": {"one queue over several databases", []string{"", "chanqadmin", "internal/lease"}},
 	"chanqprobe":  {"probes for a process manager", []string{""}},
 	"chanqweb":    {"the page for operators", []string{"", "chanqadmin", "sqlbatch"}},
 	"embedded":    {"SQLite with nothing to install, and its Notifier", []string{"", "internal/notify"}},

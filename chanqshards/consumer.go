@@ -12,6 +12,7 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/lease"
 )
 
 // Consumer receives from all shards of a queue and delivers their leases on one channel. It is safe for concurrent use. To end it,
@@ -24,6 +25,7 @@ import (
 type Consumer[T any] struct {
 	label   string
 	readers []*reader[T]
+	takers  lease.Readers        // of out
 	out     chan *chanq.Lease[T] // unbuffered: waiting movers are served in turn
 	stop    context.Context      // the parent of the shards' consumers
 	stopNow context.CancelFunc
@@ -39,6 +41,8 @@ type Consumer[T any] struct {
 type reader[T any] struct {
 	place *place[T]
 	cfg   chanq.ConsumerConfig
+	mover *lease.Mover
+	ctx   context.Context    // of shard
 	ready chan struct{}      // closed when shard is set
 	shard *chanq.Consumer[T] // nil: the shard was never opened
 	stuck error              // of await, if it left a goroutine behind
@@ -63,9 +67,10 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg chanq.ConsumerConfig) (*Cons
 	c.stop, c.stopNow = context.WithCancel(ctx)
 	for _, place := range q.places {
 		r := &reader[T]{place: place, cfg: cfg, ready: make(chan struct{})}
+		r.mover, r.ctx = c.takers.Mover(c.stop)
 		if queue := place.queue.Load(); queue != nil {
 			var err error
-			if r.shard, err = queue.Consume(c.stop, cfg); err != nil {
+			if r.shard, err = queue.Consume(r.ctx, cfg); err != nil {
 				c.stopNow()
 				for _, begun := range c.readers {
 					if begun.shard != nil {
@@ -91,7 +96,7 @@ func (c *Consumer[T]) watch(r *reader[T]) {
 	default:
 		queue, err := r.place.await(c.stop, "consumer")
 		if err == nil {
-			r.shard, err = queue.Consume(c.stop, r.cfg)
+			r.shard, err = queue.Consume(r.ctx, r.cfg)
 		}
 		if errors.Is(err, chanq.ErrStopped) {
 			r.stuck = err
@@ -144,8 +149,10 @@ func (c *Consumer[T]) moveAll(r *reader[T]) {
 		return
 	}
 	for l := range r.shard.All() {
+		r.mover.Offer(l.ID)
 		select {
 		case c.out <- l:
+			r.mover.Taken()
 		case <-c.stop.Done():
 			_ = l.Release() // an error says that the lease has ended
 			return

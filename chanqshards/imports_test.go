@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestThePackageStandsAboveTheRoot: of chanq it imports the root package and chanqadmin, and besides the standard library
+// TestThePackageStandsAboveTheRoot: of chanq it imports the root package, chanqadmin and internal/lease, and besides the standard library
 // only conc.
 func TestThePackageStandsAboveTheRoot(t *testing.T) {
 	files, err := filepath.Glob("*.go")
@@ -27,7 +27,7 @@ func TestThePackageStandsAboveTheRoot(t *testing.T) {
 			path := strings.Trim(spec.Path.Value, `"`)
 			if strings.Contains(path, ".") {
 				imported++
-				require.True(t, slices.Contains([]string{"github.com/chanq/chanq", "github.com/chanq/chanq/chanqadmin", "github.com/sourcegraph/conc"}, path), "%s imports %s", file, path)
+				require.True(t, slices.Contains([]string{"github.com/chanq/chanq", "github.com/chanq/chanq/chanqadmin", "github.com/chanq/chanq/internal/lease", "github.com/sourcegraph/conc"}, path), "%s imports %s", file, path)
 			}
 		}
 	}

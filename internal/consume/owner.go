@@ -43,8 +43,8 @@ func (o *owner) makeSettles(c *Consumer) {
 	o.extender = settle.NewExtender(settle.ExtenderConfig{
 		Table: table.Table{Queue: cfg.Table, Part: c.parts.extend}, Traits: traits, Classify: cfg.Table.Classify,
 		Health: cfg.Health, LeaseFor: cfg.LeaseFor, MaxExtend: cfg.MaxExtend, Taken: func() int64 { return c.feed.Taken() },
-		Timeout: cfg.StatementTimeout, Member: c.member.until,
-		Lost: cfg.Observer.Lost, Broken: c.Broken,
+		Mover:   lease.MoverOf(cfg.Values),
+		Timeout: cfg.StatementTimeout, Member: c.member.until, Lost: cfg.Observer.Lost, Broken: c.Broken,
 	})
 }
 

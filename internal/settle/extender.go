@@ -34,6 +34,7 @@ type ExtenderConfig struct {
 	// consumer's channel.
 	MaxExtend time.Duration
 	Taken     func() int64
+	Mover     *lease.Mover  // between the channel and the readers, or nil
 	Timeout   time.Duration // the most that a statement takes
 	// Member returns as whom the database knows the consumer, and when all of its leases end at the latest.
 	Member func() (id [16]byte, ends time.Duration)
@@ -49,8 +50,8 @@ type ExtenderConfig struct {
 //
 // The leases are looked at each third of LeaseFor, and one of which less than five sixths are left is extended: so at least
 // half of its time is left for the statements. A lease is not extended after AckTx (its row is
-// locked by the caller's transaction), nor after MaxExtend. That counts from the last look that found the lease in the buffer, which is
-// up to a third of LeaseFor before a reader took it.
+// locked by the caller's transaction), nor after MaxExtend. That counts from the last look that found the lease in the buffer, or offered
+// by the Mover, which is up to a third of LeaseFor before a reader took it.
 //
 // A statement takes a sixth of LeaseFor at most, whatever the driver does, and the next one another session: a connection
 // that hangs costs time and no lease. The database keeps the later of two ends, so extensions may overlap, and one that
@@ -187,18 +188,20 @@ func (x *Extender) Close() { x.losses.Close() }
 func (x *Extender) review(now time.Duration) (due []*lease.Lease, nearest time.Duration) {
 	nearest = now + x.cfg.LeaseFor
 	taken := x.cfg.Taken()
+	offered, offers, last := x.cfg.Mover.Waits()
 	var expired []*lease.Lease
 	x.mu.Lock()
 	if taken != x.taken {
 		x.taken, x.moved = taken, now
 	}
+	x.moved = max(x.moved, last)
 	reads, waiting := now-x.moved < x.cfg.MaxExtend, 0
 	x.drop(func(l *lease.Lease) bool {
 		state := l.State()
 		if l.Ended() || state != lease.Held && state != lease.Settling {
 			return l.Ended()
 		}
-		if state == lease.Held && l.Number.Waits(taken) {
+		if state == lease.Held && (l.Number.Waits(taken) || offers && l.Item.ID == offered) {
 			if waiting++; reads {
 				l.Period.KeepUntil(now + x.cfg.MaxExtend)
 			}

@@ -62,6 +62,23 @@ func onEach(t *testing.T, test func(*world)) {
 	}
 }
 
+// onBubbles runs a test whose times are too long for a real clock.
+func onBubbles(t *testing.T, test func(*world)) {
+	t.Parallel()
+	for _, e := range []testdb.Engine{testdb.Memory, testdb.Emulator} {
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			testdb.InBubble(t, true, func(t *testing.T) {
+				w := newWorld(t, e, e, e)
+				for _, place := range w.places {
+					place.Within(10 * time.Minute)
+				}
+				test(w)
+			})
+		})
+	}
+}
+
 // onSQLite runs a test for shards that are all SQLite's.
 func onSQLite(t *testing.T, test func(*testing.T, testdb.Engine)) {
 	t.Parallel()

@@ -1,0 +1,62 @@
+package lease
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/chanq/chanq/internal/base"
+)
+
+// Readers are those of one channel on which the leases of several consumers are delivered: see package chanqshards.
+type Readers struct{ took atomic.Int64 } // when one of them last took a lease, by the clock of base.Now
+
+// Mover takes leases from the channel of one consumer, and offers them to Readers one at a time. A nil Mover has none.
+type Mover struct {
+	readers *Readers
+	mu      sync.Mutex // guards the fields below
+	offered [16]byte   // the message whose lease no reader has taken yet
+	offers  bool       // there is one
+}
+
+// moverKey is the key of a Mover in the context of its consumer.
+type moverKey struct{}
+
+// Mover returns a mover to the readers, and a context with it, for its consumer.
+func (r *Readers) Mover(ctx context.Context) (*Mover, context.Context) {
+	m := &Mover{readers: r}
+	return m, context.WithValue(ctx, moverKey{}, m)
+}
+
+// MoverOf returns the mover in the context of a consumer, or nil.
+func MoverOf(ctx context.Context) *Mover {
+	m, _ := ctx.Value(moverKey{}).(*Mover)
+	return m
+}
+
+// Offer notes that the mover has a lease of the message, which no reader has taken yet.
+func (m *Mover) Offer(id [16]byte) {
+	m.mu.Lock()
+	m.offered, m.offers = id, true
+	m.mu.Unlock()
+}
+
+// Taken notes that a reader has taken the offered lease.
+func (m *Mover) Taken() {
+	m.readers.took.Store(int64(base.Now()))
+	m.mu.Lock()
+	m.offers = false
+	m.mu.Unlock()
+}
+
+// Waits returns the message whose lease waits for a reader, if there is one, and when a reader last took a lease, also of another
+// consumer, or zero.
+func (m *Mover) Waits() (id [16]byte, offers bool, last time.Duration) {
+	if m == nil {
+		return id, false, 0
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.offered, m.offers, time.Duration(m.readers.took.Load())
+}

@@ -1,0 +1,64 @@
+package shards_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/prove/testdb"
+)
+
+// TestMaxExtendCountsFromTheHandler: one worker serves three shards, so a shard's next message waits for longer than MaxExtend, between
+// its buffer and the worker as well as in the buffer.
+func TestMaxExtendCountsFromTheHandler(t *testing.T) {
+	onBubbles(t, func(w *world) {
+		q := w.queue(chanq.Config{})
+		for shard := range count {
+			w.send(q, of(q, shard, 4, "m")...)
+		}
+		c := w.start(q, chanq.ConsumerConfig{MaxExtend: 9 * time.Second, LeaseFor: time.Second, DrainFor: time.Minute})
+		calls := 0
+		go func() {
+			time.Sleep(4 * count * 8 * time.Second)
+			c.Stop()
+		}()
+		require.NoError(w, c.Handle(1, func(ctx context.Context, _ *chanq.Lease[string]) error {
+			calls++
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-time.After(8 * time.Second):
+				return nil
+			}
+		}))
+		require.Equal(w, 4*count, calls)
+		require.Zero(w, c.Stats().Lost)
+		require.Zero(w, w.counted(q), "each was handled once")
+	})
+}
+
+// TestAStuckReaderKeepsLeasesOfAllShardsForTwiceMaxExtendAtMost: also the one that waits between a buffer and the reader.
+func TestAStuckReaderKeepsLeasesOfAllShardsForTwiceMaxExtendAtMost(t *testing.T) {
+	onBubbles(t, func(w *world) {
+		q := w.queue(chanq.Config{})
+		for shard := range count {
+			w.send(q, of(q, shard, 2, "m")...)
+		}
+		c := w.start(q, chanq.ConsumerConfig{MaxExtend: 9 * time.Second, LeaseFor: time.Second})
+		require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
+		attempts := func() (sum int) {
+			for _, e := range w.stored(q, chanqadmin.StateLeased) {
+				sum += e.Attempts
+			}
+			return sum
+		}
+		time.Sleep(16 * time.Second)
+		require.Equal(w, 2*count-1, attempts())
+		time.Sleep(5 * time.Second)
+		require.Equal(w, 2*(2*count-1), attempts(), "all have expired, and are leased again")
+	})
+}
