@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
@@ -36,6 +37,7 @@ type Producer[T any] struct {
 	in      chan Message[T] // unbuffered: the intake has received what was sent
 	usual   int             // how many messages the intake last received together; used by the intake only
 	flushIn chan struct{}   // received by the intake after all that was sent before
+	usesC   atomic.Bool     // C was called
 	workers sync.WaitGroup
 
 	open      context.Context // ends when Close begins
@@ -119,7 +121,12 @@ func (q *queue) sent(e SentEvent) {
 // be stored. While the buffer is full (ProducerConfig.BufferBytes), for example in an outage, a send waits: also select on your context.
 // After Close has begun, the producer does not receive: a sender that may outlive the producer must also select on Done.
 // chanq never closes C. The caller may close it, which ends only C.
-func (p *Producer[T]) C() chan<- Message[T] { return p.in }
+func (p *Producer[T]) C() chan<- Message[T] {
+	if !p.usesC.Load() {
+		p.usesC.Store(true)
+	}
+	return p.in
+}
 
 // ProducerStats is what a producer has to store.
 type ProducerStats struct {
@@ -142,8 +149,9 @@ func (p *Producer[T]) Done() <-chan struct{} { return p.open.Done() }
 
 // Send stores one message and waits for the commit: a nil error means that the message is in the database. Sends of many goroutines
 // share statements. If ctx ends first, Send returns an *OpError whose Unknown says whether the message may be stored. The Receipt
-// always has the message's ID: a message that is sent again with that ID is not stored twice while it is in the queue. On SQLite a
-// goroutine that holds a transaction must not call it: see Queue.
+// always has the message's ID: a message that is sent again with that ID is not stored twice while it is in the queue. On an ordered
+// queue, what the same goroutine has sent on C before goes first, so Send also waits while C does. On SQLite a goroutine that holds a
+// transaction must not call it: see Queue.
 func (p *Producer[T]) Send(ctx context.Context, m Message[T]) (Receipt, error) {
 	receipts, err := p.send(ctx, []Message[T]{m})
 	var batch *BatchError
@@ -166,6 +174,9 @@ func (p *Producer[T]) SendBatch(ctx context.Context, ms ...Message[T]) ([]Receip
 // send stores messages, and waits for them.
 func (p *Producer[T]) send(ctx context.Context, ms []Message[T]) ([]Receipt, error) {
 	call, refused := send.NewCall(len(ms)), p.queue.outsideTx(ctx, "use SendTx")
+	if refused == nil {
+		refused = p.awaitIntake(ctx)
+	}
 	items := make([]send.Item, 0, len(ms))
 	for i := range ms {
 		m := ms[i]
@@ -193,6 +204,20 @@ func (p *Producer[T]) send(ctx context.Context, ms []Message[T]) ([]Receipt, err
 		return receipts, nil
 	}
 	return receipts, failed
+}
+
+// awaitIntake waits until the intake has passed on what the caller's goroutine has sent on C, if the queue is ordered.
+func (p *Producer[T]) awaitIntake(ctx context.Context) error {
+	if !p.queue.table.Ordered || !p.usesC.Load() {
+		return nil
+	}
+	select {
+	case p.flushIn <- struct{}{}:
+	case <-p.open.Done(): // the message is refused
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
 }
 
 func receiptOf(r send.Receipt) Receipt { return Receipt{ID: r.ID, Duplicate: r.Duplicate} }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/chanq/chanq"
@@ -23,7 +24,9 @@ type Producer[T any] struct {
 	senders []*sender[T]
 	spread  spread
 	in      chan chanq.Message[T]
-	flush   chan struct{} // received by the router after all that was sent before
+	flush   chan struct{}   // received by the router after all that was sent before
+	holds   chan *sender[T] // from the router: where the message that it holds goes, or nil
+	usesC   atomic.Bool     // C was called
 
 	open      context.Context // ends when Close begins
 	shut      context.CancelFunc
@@ -47,6 +50,7 @@ func (q *Queue[T]) Producer(cfg chanq.ProducerConfig) (*Producer[T], error) {
 		linger: or(cfg.Linger, chanq.DefaultLinger),
 		in:     make(chan chanq.Message[T]),
 		flush:  make(chan struct{}),
+		holds:  make(chan *sender[T]),
 		routed: make(chan struct{}),
 		closed: make(chan struct{}),
 	}
@@ -95,7 +99,12 @@ func share(limit, n int) int {
 
 // C is a channel to send on, as chanq.Producer.C is: Unsent or Close returns messages that could not be stored. When the messages for
 // one shard fill its part of the buffer, C blocks for all messages. Use Send to avoid that.
-func (p *Producer[T]) C() chan<- chanq.Message[T] { return p.in }
+func (p *Producer[T]) C() chan<- chanq.Message[T] {
+	if !p.usesC.Load() {
+		p.usesC.Store(true)
+	}
+	return p.in
+}
 
 // Done is closed when Close begins.
 func (p *Producer[T]) Done() <-chan struct{} { return p.open.Done() }
@@ -223,12 +232,18 @@ func (p *Producer[T]) route() {
 				continue
 			}
 			s := p.senderOf(m)
-			select {
-			case s.in <- handed[T]{message: m}:
-			case <-p.abandoned.Done():
-				p.unsent = append(p.unsent, s.unsentOf(m, s.place.fail("send", m.ID, chanq.ErrClosed)))
+			for held := true; held; {
+				select {
+				case s.in <- handed[T]{message: m}:
+					held = false
+				case p.holds <- s: // calls for other shards need not wait
+				case <-p.abandoned.Done():
+					p.unsent = append(p.unsent, s.unsentOf(m, s.place.fail("send", m.ID, chanq.ErrClosed)))
+					held = false
+				}
 			}
 		case <-p.flush:
+		case p.holds <- nil:
 		case <-p.open.Done():
 		}
 	}

@@ -21,6 +21,7 @@ type sender[T any] struct {
 	ready   chan struct{}      // closed when shard or err is set
 	shard   *chanq.Producer[T] // nil if err is set
 	err     error              // why nothing can be sent to this shard
+	ordered bool               // the queue of shard is
 
 	ended chan struct{}
 	taken chan struct{} // of capacity 1: has a value after unsent was taken
@@ -29,16 +30,17 @@ type sender[T any] struct {
 	unsent []chanq.Unsent[T] // that no chanq.Producer has seen
 }
 
-// handed is a message of C, or the call of a Flush that waits until all before it were forwarded.
+// handed is a message of C, or a call that waits until all before it were forwarded.
 type handed[T any] struct {
 	message chanq.Message[T]
-	flushed chan struct{} // nil: a message
+	reached chan struct{} // nil: a message
 }
 
 // start starts the producer of the shard.
 func (s *sender[T]) start(shard *chanq.Queue[T], err error) {
 	if err == nil {
 		s.shard, err = shard.Producer(s.cfg)
+		s.ordered = shard.Spec().Kind == chanq.KindOrdered
 	}
 	s.err = err
 	close(s.ready)
@@ -83,8 +85,8 @@ func (s *sender[T]) run() {
 
 func (s *sender[T]) forward(h handed[T]) {
 	switch {
-	case h.flushed != nil:
-		close(h.flushed)
+	case h.reached != nil:
+		close(h.reached)
 		return
 	case s.shard == nil:
 		s.keep(s.unsentOf(h.message, s.err))
@@ -169,6 +171,9 @@ func (s *sender[T]) send(ctx context.Context, ms []chanq.Message[T]) ([]chanq.Re
 	}
 	err := s.wait(ctx)
 	if err == nil {
+		err = s.awaitRouter(ctx)
+	}
+	if err == nil {
 		return s.shard.SendBatch(ctx, ms...)
 	}
 	receipts, errs := make([]chanq.Receipt, len(ms)), make([]error, len(ms))
@@ -177,6 +182,48 @@ func (s *sender[T]) send(ctx context.Context, ms []chanq.Message[T]) ([]chanq.Re
 		receipts[i].ID, errs[i] = u.Message.ID, u.Err
 	}
 	return receipts, &chanq.BatchError{Op: "send", Errs: errs}
+}
+
+// awaitRouter waits until the shard's producer has what the caller's goroutine has sent to this shard on C, if the queue is ordered. It
+// does not wait for messages of other shards.
+func (s *sender[T]) awaitRouter(ctx context.Context) error {
+	if !s.ordered || !s.p.usesC.Load() {
+		return nil
+	}
+	holds, idle := s.p.holds, chan<- struct{}(nil)
+	for {
+		select {
+		case to := <-holds:
+			if to != s {
+				return s.reach(ctx, "send")
+			}
+			holds, idle = nil, s.p.flush
+		case idle <- struct{}{}:
+			return s.reach(ctx, "send")
+		case <-s.p.open.Done(): // the message is refused
+			return nil
+		case <-ctx.Done():
+			return s.place.fail("send", chanq.ID{}, context.Cause(ctx))
+		}
+	}
+}
+
+// reach waits until run has forwarded what it received before, or has ended.
+func (s *sender[T]) reach(ctx context.Context, op string) error {
+	reached := make(chan struct{})
+	select {
+	case s.in <- handed[T]{reached: reached}:
+	case <-s.ended:
+	case <-ctx.Done():
+		return s.place.fail(op, chanq.ID{}, context.Cause(ctx))
+	}
+	select {
+	case <-reached:
+	case <-s.ended:
+	case <-ctx.Done():
+		return s.place.fail(op, chanq.ID{}, context.Cause(ctx))
+	}
+	return nil
 }
 
 func (s *sender[T]) stats() chanq.ProducerStats {
@@ -194,21 +241,8 @@ func (s *sender[T]) flush(ctx context.Context) error {
 	if !s.isReady() && len(s.in) == 0 {
 		return nil
 	}
-	failed := func() error { return s.place.fail("flush", chanq.ID{}, context.Cause(ctx)) }
-	reached := make(chan struct{})
-	select {
-	case s.in <- handed[T]{flushed: reached}:
-	case <-s.ended: // by Close, which flushes also
-		return nil
-	case <-ctx.Done():
-		return failed()
-	}
-	select {
-	case <-reached:
-	case <-s.ended:
-		return nil
-	case <-ctx.Done():
-		return failed()
+	if err := s.reach(ctx, "flush"); err != nil {
+		return err
 	}
 	if s.shard != nil {
 		return s.shard.Flush(ctx)

@@ -21,6 +21,7 @@ import (
 
 var ordered = []test{
 	{"G10_EachKeysMessagesAreHandledInTheirOrderOneAtATime", keysInOrder},
+	{"G10_SendComesAfterWhatTheSameGoroutineHasSentOnC", sendAfterC},
 	{"G10_AKeyIsClosedUntilItsNackedMessageComesAgain", keyNacked},
 	{"G10_AKeyIsClosedUntilItsSnoozedMessageComesAgain", keySnoozed},
 	{"G10_AKeyStaysClosedThoughItsConsumerEnds", keyNackedThenEnded},
@@ -38,6 +39,25 @@ var ordered = []test{
 	{"G10_AfterARollbackOfAckTxTheMessageComesAgainFirst", keyRolledBack},
 	{"G10_ALeaseThatRunsOutComesAgainFirst", keyRanOut},
 	{"G10_AClaimOfUnknownOutcomeIsNotOvertaken", keyClaimLost},
+}
+
+func sendAfterC(w *world) {
+	q := w.keys(chanq.Config{})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	ms := keyed("a", 1, 100)
+	for i, m := range ms {
+		switch i % 3 {
+		case 2:
+			testdb.SendBy(w, p, m)
+		default:
+			p.C() <- m
+		}
+	}
+	require.NoError(w, p.Close(w.Soon()))
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	for _, m := range ms {
+		w.ack(w.next(c, m.Body))
+	}
 }
 
 func keysInOrder(w *world) {

@@ -3,6 +3,7 @@ package shards_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -74,6 +75,44 @@ func TestKeysKeepTheirOrderOverShards(t *testing.T) {
 		defer mu.Unlock()
 		verdict := keyorder.Judge(history, sent)
 		require.True(w, verdict.OK(), "%v", verdict)
+	})
+}
+
+// TestSendComesAfterWhatTheSameGoroutineHasSentOnC also while messages of another shard, which is away, block C.
+func TestSendComesAfterWhatTheSameGoroutineHasSentOnC(t *testing.T) {
+	onBubbles(t, func(w *world) {
+		q := w.queue(ordered)
+		p := w.produce(q, chanq.ProducerConfig{BufferBytes: count * 10_000})
+		const n = 100
+		here, there := keyed(q, ordered, 0, 1)[0].Key, keyed(q, ordered, 1, 1)[0].Key
+		w.gone(0)
+		for i := range n - 2 {
+			p.C() <- chanq.Message[string]{Key: here, Body: strconv.Itoa(i)}
+		}
+		time.AfterFunc(time.Second, w.Heal)
+		testdb.SendBy(w, p, chanq.Message[string]{Key: here, Body: strconv.Itoa(n - 2)})
+		w.gone(1)
+		blocked := make(chan struct{})
+		go func() {
+			defer close(blocked)
+			for range 3 * n {
+				p.C() <- chanq.Message[string]{Key: there}
+			}
+		}()
+		time.Sleep(time.Second)
+		testdb.SendBy(w, p, chanq.Message[string]{Key: here, Body: strconv.Itoa(n - 1)})
+		require.Empty(w, blocked, "C is blocked")
+		w.Heal()
+		<-blocked
+		c := w.start(q, chanq.ConsumerConfig{})
+		for i := 0; i < n; {
+			l := testdb.Take(w, c, 1)[0]
+			if l.Key == here {
+				require.Equal(w, strconv.Itoa(i), l.Body)
+				i++
+			}
+			require.NoError(w, l.Ack())
+		}
 	})
 }
 
