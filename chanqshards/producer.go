@@ -35,7 +35,8 @@ type Producer[T any] struct {
 	routed    chan struct{}     // the router has ended
 	unsent    []chanq.Unsent[T] // of the router, until it has ended
 	closing   sync.Once
-	closed    chan struct{} // the first Close has returned
+	closed    chan struct{} // the first Close knows what is stored
+	left      error         // of the first Close, for Flush; valid when closed is closed
 }
 
 // room is how many messages of C wait for each shard's chanq.Producer, and how many that cannot be stored a sender keeps.
@@ -258,19 +259,34 @@ func (p *Producer[T]) Unsent() (all []chanq.Unsent[T]) {
 }
 
 // Flush waits until every message handed over before, also through C, is stored or known to be impossible to store, or ctx ends: see
-// chanq.Producer.Flush. It waits for shards that do not answer.
+// chanq.Producer.Flush. It waits for shards that do not answer. Once Close has begun, Flush waits for Close, and returns an error if
+// Close could not store everything.
 func (p *Producer[T]) Flush(ctx context.Context) error {
+	failed := func(err error) error { return fmt.Errorf("chanq: flush %s: %w", p.label, err) }
 	select {
 	case p.flush <- struct{}{}:
-	case <-p.open.Done(): // Close flushes also
+		err := each(len(p.senders), func(i int) error { return p.senders[i].flush(ctx) })
+		if err != nil || p.open.Err() == nil {
+			return err
+		}
+	case <-p.open.Done():
 	case <-ctx.Done():
-		return fmt.Errorf("chanq: flush %s: %w", p.label, context.Cause(ctx))
+		return failed(context.Cause(ctx))
 	}
-	return each(len(p.senders), func(i int) error { return p.senders[i].flush(ctx) })
+	select {
+	case <-p.closed:
+	case <-ctx.Done():
+		return failed(context.Cause(ctx))
+	}
+	if p.left != nil {
+		return failed(p.left)
+	}
+	return nil
 }
 
 // Close stores everything that was handed over and ends the producer, as chanq.Producer.Close does. It waits for shards that do not
-// answer until ctx ends. A *chanq.UnsentError has the messages that came through C and are not known to be stored.
+// answer until ctx ends. Its error has a *chanq.UnsentError with the messages that came through C and are not known to be stored, and the
+// errors of shards that Close gave up.
 func (p *Producer[T]) Close(ctx context.Context) error {
 	first := false
 	p.closing.Do(func() { first = true })
@@ -292,17 +308,19 @@ func (p *Producer[T]) Close(ctx context.Context) error {
 	defer context.AfterFunc(ctx, p.abandon)()
 	<-p.routed
 	unsent := make([][]chanq.Unsent[T], len(p.senders))
-	_ = each(len(p.senders), func(i int) error { // unsent has the errors
-		unsent[i] = p.senders[i].close(ctx)
-		return nil
+	p.left = each(len(p.senders), func(i int) (err error) {
+		unsent[i], err = p.senders[i].close(ctx)
+		return err
 	})
 	p.abandon()
 	var all []chanq.Unsent[T]
 	for _, some := range append(unsent, p.unsent) {
 		all = append(all, some...)
 	}
-	if len(all) == 0 {
-		return nil
+	err := p.left
+	if len(all) > 0 {
+		err = errors.Join(&chanq.UnsentError[T]{Unsent: all}, err)
+		p.left = fmt.Errorf("%d messages sent on C could not be stored, Close returns them; first: %w", len(all), all[0].Err)
 	}
-	return &chanq.UnsentError[T]{Unsent: all}
+	return err
 }

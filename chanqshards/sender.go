@@ -255,13 +255,15 @@ func (s *sender[T]) flush(ctx context.Context) error {
 	return nil
 }
 
-// close ends the shard's producer, and returns what was not stored there. The router has ended.
-func (s *sender[T]) close(ctx context.Context) []chanq.Unsent[T] {
+// close ends the shard's producer, and returns what was not stored there, or another error. The router has ended.
+func (s *sender[T]) close(ctx context.Context) (unsent []chanq.Unsent[T], err error) {
 	<-s.ended // soon after ctx
 	s.giveUp()
-	var those *chanq.UnsentError[T]
-	if s.shard != nil && errors.As(s.shard.Close(ctx), &those) {
-		return append(those.Unsent, s.take()...)
+	if s.shard != nil {
+		err = s.shard.Close(ctx)
 	}
-	return s.take()
+	if those := (*chanq.UnsentError[T])(nil); errors.As(err, &those) {
+		unsent, err = those.Unsent, nil
+	}
+	return append(unsent, s.take()...), err
 }

@@ -3,6 +3,7 @@ package shards_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -122,6 +123,66 @@ func TestWhatCannotBeStoredIsToldOfAllShards(t *testing.T) {
 		w.Heal()
 		require.NoError(w, p.Close(w.soon()))
 	})
+}
+
+func TestCloseReturnsAnErrorIfItGivesUpASend(t *testing.T) {
+	onBubbles(t, func(w *world) {
+		q := w.queue(chanq.Config{})
+		p := w.produce(q, chanq.ProducerConfig{})
+		w.gone(0)
+		sent := make(chan error, 1)
+		go func() {
+			_, err := p.Send(context.Background(), of(q, 0, 1, "sent")[0])
+			sent <- err
+		}()
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, errors.New("the time is over"))
+		defer cancel()
+		require.ErrorContains(w, p.Close(ctx), "the time is over")
+		require.Error(w, <-sent)
+		w.Heal()
+		require.NoError(w, p.Close(w.soon()), "everything has ended")
+	})
+}
+
+// TestFlushDuringCloseReportsWhatCloseDoes: one place is away; Close stores its message, or gives up.
+func TestFlushDuringCloseReportsWhatCloseDoes(t *testing.T) {
+	for i := range 4 {
+		stores, opened := i%2 == 1, i/2 == 1
+		t.Run(fmt.Sprintf("stores=%t,opened=%t", stores, opened), func(t *testing.T) {
+			onBubbles(t, func(w *world) {
+				q := w.queue(chanq.Config{})
+				w.gone(0)
+				if !opened {
+					q = w.open(chanq.Config{})
+				}
+				p := w.produce(q, chanq.ProducerConfig{})
+				p.C() <- of(q, 0, 1, "sent")[0]
+				time.Sleep(time.Second)
+				closed, flushed := make(chan error, 1), make(chan error, 1)
+				ctx, cancel := context.WithCancel(context.Background())
+				defer cancel()
+				go func() { closed <- p.Close(ctx) }()
+				time.Sleep(time.Second)
+				go func() { flushed <- p.Flush(w.soon()) }()
+				time.Sleep(time.Second)
+				require.Empty(w, flushed, "the message is not stored yet")
+				if stores {
+					w.Heal()
+					require.NoError(w, <-flushed)
+					require.NoError(w, <-closed)
+					return
+				}
+				cancel()
+				require.ErrorContains(w, <-flushed, "1 messages sent on C could not be stored, Close returns them")
+				require.ErrorContains(w, p.Flush(w.soon()), "Close returns them", "later as well")
+				var unsent *chanq.UnsentError[string]
+				require.ErrorAs(w, <-closed, &unsent)
+				w.Heal()
+				require.NoError(w, p.Close(w.soon()))
+			})
+		})
+	}
 }
 
 func TestAPermanentErrorOfOneShardEndsTheConsumer(t *testing.T) {
