@@ -104,6 +104,9 @@ func (l list) check(op string) error {
 	if l.cfg.Shard != (chanq.ShardMark{}) {
 		wrong("Config.Shard is %v: must be unset, since chanqshards sets it", l.cfg.Shard)
 	}
+	if keys, n := l.cfg.MaxKeys, len(l.shards); keys > 0 && keys < n {
+		wrong("Spec.MaxKeys is %d: must be at least %d, the number of shards, which divide it", keys, n)
+	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("chanq: %s %s: %w", op, l.queue, err)
 	}

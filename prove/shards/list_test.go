@@ -40,6 +40,26 @@ func TestAnotherListOfPlacesIsRefused(t *testing.T) {
 	})
 }
 
+// TestAShardHasABoundOfItsKeysIfTheQueueHas: a part of 0 would be none.
+func TestAShardHasABoundOfItsKeysIfTheQueueHas(t *testing.T) {
+	onBubbles(t, func(w *world) {
+		cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 1, MaxKeys: count - 1}}
+		err := chanqshards.Migrate(w.soon(), w.shards(), "orders", cfg)
+		require.ErrorContains(w, err, "Spec.MaxKeys is 2: must be at least 3, the number of shards, which divide it")
+		_, err = chanqshards.Open[string](w.soon(), w.shards(), "orders", cfg)
+		require.ErrorContains(w, err, "Spec.MaxKeys is 2")
+		cfg.MaxKeys = count
+		q := w.queue(cfg)
+		for i := range count {
+			a, err := q.Admin(w.soon(), i)
+			require.NoError(w, err)
+			s, err := a.Spec(w.soon())
+			require.NoError(w, err)
+			require.Equal(w, 1, s.MaxKeys)
+		}
+	})
+}
+
 func TestAQueueByItselfBecomesNoShard(t *testing.T) {
 	onEach(t, func(w *world) {
 		first := w.shards()[0]
