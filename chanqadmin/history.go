@@ -26,7 +26,8 @@ type Sample struct {
 	Sent                int64 // messages that were stored, without duplicates
 	Acked, Nacked, Died int64 // settles; Died: dead-lettered
 	Delivered           int64 // claims of messages
-	// Waited is the sum of the times that the delivered messages had been due.
+	// Waited is the sum of the times that the delivered messages had been due: until the claim, by the database's clock. On an ordered
+	// queue it is until the delivery, by the clock of the program, so that the wait for earlier messages of the key counts.
 	Waited time.Duration
 }
 

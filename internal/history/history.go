@@ -81,11 +81,18 @@ func (r *Recorder) add(s sqlbatch.Sample) {
 	c.Waited += s.Waited
 }
 
-// Claimed counts the messages of a claim. Their fence has the time of the claim by the database's clock.
+// Claimed counts the messages of a claim, and how long they had been due. On a plain queue the fence has the time of the claim by the
+// database's clock. On an ordered queue a message is claimed when it is delivered, and the time is that of this program's clock.
 func (r *Recorder) Claimed(rows []table.Claimed) {
-	waited := int64(0)
+	now, waited := time.Now().UnixMilli(), int64(0)
 	for i := range rows {
-		waited += max(0, rows[i].Item.Fence>>sqlbatch.FenceBits-rows[i].Due)
+		at := now
+		if !r.Table.Ordered {
+			at = rows[i].Item.Fence >> sqlbatch.FenceBits
+		}
+		if due := rows[i].Due; due > 0 { // 0: a message that was not read, since it is dead-lettered
+			waited += max(0, at-due)
+		}
 	}
 	r.Add(sqlbatch.Sample{Delivered: int64(len(rows)), Waited: time.Duration(waited) * time.Millisecond})
 }

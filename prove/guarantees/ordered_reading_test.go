@@ -19,6 +19,7 @@ import (
 // Ordered queues: each way of reading, and how much is read at once.
 
 var orderedReading = []test{
+	{"TheHistoryHasHowLongMessagesHadBeenDue", orderedWait},
 	{"ABatchHasOneMessageOfAKey", keysOfABatch},
 	{"ReceiveTakesOneMessageOfAKey", keysOfReceive},
 	{"G10_PipesKeepTheOrderOfKeys", keysThroughPipes},
@@ -29,6 +30,29 @@ var orderedReading = []test{
 	{"NoMoreKeysThanMaxKeysAreAtWork", keysAtWork},
 	{"G06_StopGivesBackWhatWaitsForItsKey", keyStopped},
 	{"G07_OfSuspectsOfAnOrderedQueueOneIsHeldAtATime", keySuspects},
+}
+
+func orderedWait(w *world) {
+	q := w.keys(chanq.Config{})
+	testdb.Send(w, q, keyed("a", 1, 2)...)
+	pass(time.Minute)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	first := w.next(c, "a/1")
+	pass(time.Minute)
+	w.ack(first)
+	w.ack(w.next(c, "a/2")) // which waited for the first as well
+	require.NoError(w, c.Shutdown(w.Soon()))
+	samples, err := testdb.Admin(q).History(w.Soon(), time.Time{}, time.Hour)
+	require.NoError(w, err)
+	var delivered int64
+	var waited time.Duration
+	for _, s := range samples {
+		delivered += s.Delivered
+		waited += s.Waited
+	}
+	require.EqualValues(w, 2, delivered)
+	require.Greater(w, waited, 175*time.Second)
+	require.Less(w, waited, 190*time.Second)
 }
 
 func keysOfABatch(w *world) {
