@@ -282,6 +282,9 @@ func (q *queue) classify(err error) sqlbatch.Class {
 	if denied := (*consume.DeniedError)(nil); errors.As(err, &denied) {
 		return sqlbatch.Permanent
 	}
+	if errors.Is(err, consume.ErrNoQueue) {
+		return sqlbatch.NoSchema
+	}
 	if unfit := (*unfitError)(nil); errors.As(err, &unfit) {
 		return sqlbatch.Permanent
 	}

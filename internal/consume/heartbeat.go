@@ -2,6 +2,7 @@ package consume
 
 import (
 	"context"
+	"errors"
 	"math"
 	"time"
 
@@ -85,12 +86,20 @@ func (h *heartbeat) run(ctx context.Context) {
 	}
 }
 
-// learnPolicy reads the policy of the queue, which operators may change. What fails is tried again with the next heartbeat.
+// ErrNoQueue ends a consumer whose queue was dropped.
+var ErrNoQueue = errors.New("the database has no such queue")
+
+// learnPolicy reads the policy of the queue, which operators may change. What fails is tried again with the next heartbeat. If there is
+// no queue, the consumer ends: without slots it runs no other statement that would find that.
 func (h *heartbeat) learnPolicy(ctx context.Context, timeout time.Duration) error {
 	var found table.Stored
 	_, err := h.do(ctx, timeout, h.cfg.Table.SQL.Version(), found.Scan)
-	if err != nil || found.Version == 0 {
+	if err != nil {
 		return err
+	}
+	if found.Version == 0 {
+		h.broken("join", ErrNoQueue)
+		return nil
 	}
 	h.cfg.Table.SetPolicy(found.Policy)
 	if h.order != nil && found.Policy != h.known {

@@ -19,6 +19,7 @@ var dropping = []test{
 	{"DropRefusesAQueueWithAMessageInAnyState", dropRefuses},
 	{"DropWaitsForAnOpenSendTx", dropWaits},
 	{"AConsumerOfADroppedQueueEndsThroughErr", dropUnderConsumer},
+	{"AConsumerWithoutSlotsOfADroppedQueueEndsThroughErr", dropUnderSpare},
 	{"G08_CancelTxCancelsWithTheCallersTransactionOrNotAtAll", cancelTx},
 	{"PurgeIDsDeletesTheDeadThatAreMeant", purgeIDs},
 }
@@ -91,6 +92,19 @@ func dropWaits(w *world) {
 	require.NoError(w, tx.Commit())
 	require.ErrorIs(w, <-dropped, chanq.ErrNotEmpty)
 	w.requireState(q, receipts[0].ID, chanqadmin.StateReady)
+}
+
+func dropUnderSpare(w *world) {
+	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 1}})
+	owner := testdb.Start(w, q, chanq.ConsumerConfig{})
+	testdb.Eventually(w, "it has the slot", func() bool { return owner.Stats().Slots == 1 })
+	spare := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 3 * time.Second})
+	pass(4 * time.Second)
+	require.NoError(w, chanqadmin.Drop(w.Soon(), w.DB, "work", chanq.Config{}))
+	for _, c := range []*chanq.Consumer[string]{owner, spare} {
+		w.within("it ends", c.Done())
+		require.ErrorIs(w, c.Err(), chanq.ErrNoSchema)
+	}
 }
 
 func dropUnderConsumer(w *world) {
