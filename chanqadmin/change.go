@@ -402,9 +402,8 @@ func (q *Queue) dryRun(ctx context.Context, c *change) error {
 	}
 	looked := 0
 	return q.walk(ctx, c, w, func(n int, ids []chanq.ID) error {
-		if c.done.Messages += len(ids); c.Limit > 0 && c.done.Messages >= c.Limit {
-			c.done.Messages = c.Limit
-			return errLimit
+		if err := c.count(len(ids)); err != nil {
+			return err
 		}
 		if looked += n; looked >= DryRunLimit {
 			c.done.More = true
@@ -414,6 +413,15 @@ func (q *Queue) dryRun(ctx context.Context, c *change) error {
 	})
 }
 
+// count counts messages of a dry run. At the Limit it returns errLimit.
+func (c *change) count(n int) error {
+	if c.done.Messages += n; c.Limit > 0 && c.done.Messages >= c.Limit {
+		c.done.Messages, c.done.More = c.Limit, false
+		return errLimit
+	}
+	return nil
+}
+
 // countListed counts by lists, until a page is not full.
 func (q *Queue) countListed(ctx context.Context, c *change) error {
 	for l := (List{Limit: MostListed}); c.done.Messages < DryRunLimit; {
@@ -421,7 +429,9 @@ func (q *Queue) countListed(ctx context.Context, c *change) error {
 		if err != nil {
 			return err
 		}
-		c.done.Messages += len(page.Entries)
+		if err := c.count(len(page.Entries)); err != nil {
+			return err
+		}
 		c.done.More, l.After = page.Next != "", page.Next
 		if len(page.Entries) < l.Limit {
 			return nil

@@ -22,6 +22,7 @@ var selecting = []test{
 	{"ManyGroupsArePagedAndBounded", manyCauses},
 	{"ASelectionChangesTheMessagesThatItMeansAndNoOthers", selections},
 	{"ATrialRunChangesNothingAndEndsAtItsLimit", trialRuns},
+	{"ADryRunCountsNoMoreThanTheLimit", trialRunsWithLimit},
 	{"ASelectionThatNoIndexHasIsRefusedBeforeAnyStatement", refusedSelections},
 	{"AnEmptyListOfIDsSelectsNothing", noIDs},
 	{"AChangePerSecondWaitsAndEndsWithItsContext", perSecond},
@@ -221,6 +222,19 @@ func requireListed(w *world, q *chanqadmin.Queue, s chanqadmin.Select, want []ch
 			}
 		}
 		require.ElementsMatch(w, want, got, name)
+	}
+}
+
+func trialRunsWithLimit(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	kill(w, q, testdb.Texts("a", "b", "c")...)
+	testdb.Send(w, q, testdb.Texts("d", "e", "f")...)
+	for _, state := range []chanqadmin.State{chanqadmin.StateReady, chanqadmin.StateDead} {
+		for limit := 1; limit <= 4; limit++ {
+			dry, err := testdb.Admin(q).Purge(w.Soon(), chanqadmin.Select{State: state, All: true}, chanqadmin.Change{DryRun: true, Limit: limit})
+			require.NoError(w, err)
+			require.Equal(w, chanqadmin.Changed{Messages: min(3, limit)}, dry, "%s, limit %d", state, limit)
+		}
 	}
 }
 
