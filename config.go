@@ -161,8 +161,8 @@ type ProducerConfig struct {
 	// Linger is how long a message waits at most for others to share its statement, while no statement is running. A single message
 	// does not wait. Default: 5 ms. Range: 1 µs to 1 min.
 	Linger time.Duration
-	// InFlight is how many statements may run at once. With 1, messages that one goroutine sends are claimed in the order of the
-	// sends. (Full batches are still inserted in parallel, up to three on as many connections, and commit in order.) A higher value
+	// InFlight is how many statements may run at once. With 1, messages that one goroutine sends by C, or by Send, are claimed in the
+	// order of the sends; on an ordered queue also if it uses both. (Full batches are still inserted in parallel, up to three on as many connections, and commit in order.) A higher value
 	// gives up that order for throughput, so on an ordered queue it is an error. Default: 1. Range: 1 to 64.
 	InFlight int
 	// BufferBytes bounds the messages that are handed over and not stored yet, and those that wait for Unsent or Close. At the bound

@@ -149,9 +149,9 @@ func (p *Producer[T]) Done() <-chan struct{} { return p.open.Done() }
 
 // Send stores one message and waits for the commit: a nil error means that the message is in the database. Sends of many goroutines
 // share statements. If ctx ends first, Send returns an *OpError whose Unknown says whether the message may be stored. The Receipt
-// always has the message's ID: a message that is sent again with that ID is not stored twice while it is in the queue. What the same
-// goroutine has sent on C before goes first, so Send also waits while C does. On SQLite a goroutine that holds a transaction must not
-// call it: see Queue.
+// always has the message's ID: a message that is sent again with that ID is not stored twice while it is in the queue. On an ordered
+// queue, what the same goroutine has sent on C before goes first, so Send also waits while C does. On SQLite a goroutine that holds a
+// transaction must not call it: see Queue.
 func (p *Producer[T]) Send(ctx context.Context, m Message[T]) (Receipt, error) {
 	receipts, err := p.send(ctx, []Message[T]{m})
 	var batch *BatchError
@@ -206,9 +206,9 @@ func (p *Producer[T]) send(ctx context.Context, ms []Message[T]) ([]Receipt, err
 	return receipts, failed
 }
 
-// awaitIntake waits until the intake has passed on what the caller's goroutine has sent on C.
+// awaitIntake waits until the intake has passed on what the caller's goroutine has sent on C, if the queue is ordered.
 func (p *Producer[T]) awaitIntake(ctx context.Context) error {
-	if !p.usesC.Load() {
+	if !p.queue.table.Ordered || !p.usesC.Load() {
 		return nil
 	}
 	select {

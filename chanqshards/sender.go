@@ -21,6 +21,7 @@ type sender[T any] struct {
 	ready   chan struct{}      // closed when shard or err is set
 	shard   *chanq.Producer[T] // nil if err is set
 	err     error              // why nothing can be sent to this shard
+	ordered bool               // the queue of shard is
 
 	ended chan struct{}
 	taken chan struct{} // of capacity 1: has a value after unsent was taken
@@ -39,6 +40,7 @@ type handed[T any] struct {
 func (s *sender[T]) start(shard *chanq.Queue[T], err error) {
 	if err == nil {
 		s.shard, err = shard.Producer(s.cfg)
+		s.ordered = shard.Spec().Kind == chanq.KindOrdered
 	}
 	s.err = err
 	close(s.ready)
@@ -182,10 +184,10 @@ func (s *sender[T]) send(ctx context.Context, ms []chanq.Message[T]) ([]chanq.Re
 	return receipts, &chanq.BatchError{Op: "send", Errs: errs}
 }
 
-// awaitRouter waits until the shard's producer has what the caller's goroutine has sent to this shard on C. It does not wait for
-// messages of other shards.
+// awaitRouter waits until the shard's producer has what the caller's goroutine has sent to this shard on C, if the queue is ordered. It
+// does not wait for messages of other shards.
 func (s *sender[T]) awaitRouter(ctx context.Context) error {
-	if !s.p.usesC.Load() {
+	if !s.ordered || !s.p.usesC.Load() {
 		return nil
 	}
 	holds, idle := s.p.holds, chan<- struct{}(nil)
