@@ -23,8 +23,9 @@ import (
 //
 //   - Two looks: a greater number of consumers leads to a return only at the second look in a row. A consumer that comes
 //     and goes moves nothing.
-//   - Starving: a consumer counts while it lives, whether it takes slots or not. After a slot has been free for starveAfter, only owners
-//     count for a while, unless the number of consumers changes.
+//   - Starving: a consumer counts while it lives, whether it takes slots or not. A slot that has been free for starveAfter
+//     is taken by any consumer, and each further second by one that has twice as many. Such slots are kept for a while,
+//     unless the number of consumers changes.
 //
 // That a slot has one owner is ensured by the database: a take succeeds only if the slot is free or the taker's own, and the
 // taker's membership lasts. Each take raises the slot's fence.
@@ -36,18 +37,20 @@ type Rebalancer struct {
 	notes    notes
 	ending   bool
 
-	last       time.Duration // look
-	next       time.Duration // of the next look
-	consumers  int           // at the last look; 0: none in this membership
-	counted    int           // those that shares are for
-	ownersTill time.Duration // until then only owners count
-	fewest     int           // counted at the last two looks
-	changed    time.Duration // when their number changed
-	turn       int           // where the search for free slots begins
-	missed     int           // takes in a row that found a slot taken
-	unwalked   bool          // a read was not walked since the last take or loss: looked at once
+	last      time.Duration // look
+	next      time.Duration // of the next look
+	consumers int           // at the last look; 0: none in this membership
+	fewest    int           // at the last two looks
+	changed   time.Duration // when their number changed
+	turn      int           // where the search for free slots begins
+	missed    int           // takes in a row that found a slot taken
+	unwalked  bool          // a read was not walked since the last take or loss: looked at once
 
 	calm bool // see Calm
+
+	kept     int // slots that may be kept beyond the share
+	keptTill time.Duration
+	keptOf   int // consumers then
 }
 
 const (
@@ -57,7 +60,7 @@ const (
 	lookRestless = 4 * time.Second         // after a change, during which looks come twice as often
 	lookSoon     = 50 * time.Millisecond   // after an event
 	starveAfter  = 3 * time.Second
-	keepFor      = 2 * time.Minute // only owners count
+	keepFor      = 2 * time.Minute // slots beyond the share, which would starve otherwise
 	mostMissed   = 4               // takes in a row that missed a slot and lead to a look soon
 )
 
@@ -113,7 +116,7 @@ func (r *Rebalancer) Lost(self [16]byte, now time.Duration) {
 	for i := range r.notes {
 		r.lose(i, now)
 	}
-	r.self, r.consumers, r.counted, r.next = self, 0, 0, 0
+	r.self, r.consumers, r.next = self, 0, 0
 }
 
 // Doubt has all owned slots dropped, and taken again under new fences: the database has forgotten numbers.
@@ -232,28 +235,17 @@ func (r *Rebalancer) Due(now time.Duration) (look bool, wait time.Duration) {
 func (r *Rebalancer) Look(rows []SlotRow, consumers int, now time.Duration) {
 	before := r.consumers
 	r.consumers = max(1, consumers)
+	r.fewest = min(r.consumers, cmp.Or(before, r.consumers))
 	if r.last = now; before != r.consumers {
-		r.changed, r.ownersTill = now, now
+		r.changed = now
 	}
-	owners := map[[16]byte]bool{r.self: true}
 	for _, row := range rows {
 		if row.Slot >= 0 && row.Slot < len(r.notes) {
 			r.see(row, now)
 		}
-		if row.Owner != [16]byte{} && !row.Gone {
-			owners[row.Owner] = true
-		}
 	}
-	if r.notes.starve(now) {
-		r.ownersTill = now + keepFor
-	}
-	counted := r.consumers
-	if now < r.ownersTill {
-		counted = len(owners)
-	}
-	r.counted, r.fewest = counted, min(counted, cmp.Or(r.counted, counted))
 	if !r.ending {
-		r.grow()
+		r.grow(now)
 		r.shrink(now)
 	}
 	switch {
@@ -307,12 +299,13 @@ func (r *Rebalancer) see(row SlotRow, now time.Duration) {
 }
 
 // grow asks for slots up to the share.
-func (r *Rebalancer) grow() {
-	wanted := r.notes.share(r.counted) - r.notes.count(owned, asked)
+func (r *Rebalancer) grow(now time.Duration) {
+	had, share := r.notes.count(owned, asked), r.notes.share(r.consumers)
+	wanted := r.notes.starving(r.consumers, now) - had
 	for _, state := range []slotState{leaving, foreign} {
 		for range r.notes {
 			if wanted <= 0 {
-				return
+				break
 			}
 			r.turn = (r.turn + 1) % len(r.notes)
 			if n := &r.notes[r.turn]; n.state == state && (state != foreign || n.free) {
@@ -321,11 +314,18 @@ func (r *Rebalancer) grow() {
 			}
 		}
 	}
+	if have := r.notes.count(owned, asked); have > share && have > had {
+		r.kept, r.keptTill, r.keptOf = have, now+keepFor, r.consumers
+	}
 }
 
 // shrink begins to return what is more than the share.
 func (r *Rebalancer) shrink(now time.Duration) {
-	excess := r.notes.count(owned, asked) - r.notes.share(r.fewest)
+	keep := r.notes.share(r.fewest)
+	if now < r.keptTill && r.consumers == r.keptOf {
+		keep = max(keep, r.kept)
+	}
+	excess := r.notes.count(owned, asked) - keep
 	if excess <= 0 {
 		return
 	}
@@ -352,9 +352,19 @@ func (r *Rebalancer) lose(slot int, now time.Duration) {
 // share returns the share of each of so many consumers.
 func (l notes) share(consumers int) int { return (len(l) + consumers - 1) / consumers }
 
-// starve reports whether a slot has been free for long.
-func (l notes) starve(now time.Duration) bool {
-	return slices.ContainsFunc(l, func(n note) bool { return n.free && n.state == foreign && now-n.since >= starveAfter })
+// starving returns how many slots to have where some stay free: as if there were fewer consumers.
+func (l notes) starving(consumers int, now time.Duration) int {
+	fewest := consumers
+	for _, n := range l {
+		if n.free && n.state == foreign {
+			few := consumers
+			for over := now - n.since - starveAfter; over >= 0 && few > 1; over -= time.Second {
+				few = (few + 1) / 2
+			}
+			fewest = min(fewest, few)
+		}
+	}
+	return l.share(fewest)
 }
 
 func (l notes) count(states ...slotState) (n int) {

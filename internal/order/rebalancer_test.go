@@ -304,7 +304,7 @@ func TestNoSlotHasTwoHoldersAndEachHasOne(t *testing.T) {
 		}
 		last := w.now
 		for _, a := range w.living() {
-			last = max(last, a.r.ownersTill)
+			last = max(last, a.r.keptTill)
 		}
 		w.settle(t, last-w.now+shareRounds)
 	})
