@@ -32,9 +32,9 @@ func checkSQLServer(o options) error {
 		return errors.New("-db is for -engine sqlite; SQL Server takes -dsn")
 	}
 	if o.dsn == "" {
-		return errors.New("-engine sqlserver needs -dsn, such as sqlserver://user:password@host?database=name, or " + standIn + " for that of the tests")
+		return errors.New("-engine sqlserver needs -dsn, such as sqlserver://user:password@host?database=name, or " + emulator + " for the SQL Server emulator of the tests")
 	}
-	if o.dsn == standIn {
+	if o.dsn == emulator {
 		return nil
 	}
 	_, err := mssql.NewConnector(o.dsn)
@@ -45,9 +45,9 @@ func checkSQLServer(o options) error {
 // its tables afterwards.
 func openSQLServer(ctx context.Context, e engine, o options) (*store, error) {
 	stop := func() error { return nil }
-	if o.dsn == standIn {
+	if o.dsn == emulator {
 		var err error
-		if o.dsn, stop, err = startStandIn(); err != nil {
+		if o.dsn, stop, err = startEmulator(); err != nil {
 			return nil, err
 		}
 	}
@@ -68,13 +68,13 @@ func openSQLServer(ctx context.Context, e engine, o options) (*store, error) {
 	return s.migrate(ctx)
 }
 
-// standIn as -dsn is the emulator of the tests, in this process: it runs chanq's
+// emulator as -dsn is the SQL Server emulator of the tests, in this process: it runs chanq's
 // statements for SQL Server by the server's rules of locking, and has no speed.
-const standIn = "stand-in"
+const emulator = "emulator"
 
-// startStandIn serves an empty database on the loopback interface until stop.
-func startStandIn() (dsn string, stop func() error, err error) {
-	const user, password, database = "sa", "stand-in", "chanq"
+// startEmulator serves an empty database on the loopback interface until stop.
+func startEmulator() (dsn string, stop func() error, err error) {
+	const user, password, database = "sa", "emulator", "chanq"
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", nil, err

@@ -82,8 +82,8 @@ func TestFilledMessagesAreInTheirStateAndInOrder(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) { check(t, options{engine: "sqlite"}) })
 	t.Run("postgres", func(t *testing.T) { check(t, options{engine: "postgres", dsn: pgtest.DSN(t)}) })
 	t.Run("sqlserver", func(t *testing.T) {
-		standIn := mssqltest.Start(t, mssqltest.Options{Clock: mssqlengine.RealClock{}})
-		check(t, options{engine: "sqlserver", dsn: standIn.DSN()})
+		emulator := mssqltest.Start(t, mssqltest.Options{Clock: mssqlengine.RealClock{}})
+		check(t, options{engine: "sqlserver", dsn: emulator.DSN()})
 	})
 }
 

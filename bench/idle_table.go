@@ -11,7 +11,7 @@ import (
 // of the figures with a target.
 func idleTables(o options, results []measure.Result) (tables []measure.Table) {
 	engine := o.engine
-	if o.dsn == standIn {
+	if o.dsn == emulator {
 		engine += " (the emulator: for counts, not for times)"
 	}
 	slept := measure.SleptOf(results)
@@ -125,13 +125,13 @@ func sleepTargets(o options, results []measure.Result) (targets []target) {
 			subject := fmt.Sprintf("%s, gaps of %s: ", sleeping(s.Sleepers), s.Gap)
 			if step == "owners" {
 				subject = "ordered queue, " + subject
-				if o.dsn != standIn {
+				if o.dsn != emulator {
 					targets = append(targets, target{subject + "p50", s.P50, false, 10, " ms"}, target{subject + "p99", s.P99, false, 50, " ms"})
 				}
 				targets = append(targets, target{subject + "statements a second of one that idles", s.IdleStatementsPerS, false, 1.5, ""})
 				continue
 			}
-			if o.dsn != standIn {
+			if o.dsn != emulator {
 				targets = append(targets, target{subject + "p50", s.P50, false, 5, " ms"})
 				if step != "crowd" {
 					targets = append(targets, target{subject + "p99", s.P99, false, 20, " ms"})

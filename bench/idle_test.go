@@ -52,7 +52,7 @@ func TestIdleConsumersAreMeasured(t *testing.T) {
 	steps := "gaps,crowd,owners,enqueue,singles,half" // cold takes its time
 	t.Run("sqlite", func(t *testing.T) { check(t, "-steps", steps) })
 	t.Run("postgres", func(t *testing.T) { check(t, "-steps", steps, "-engine", "postgres", "-dsn", pgtest.DSN(t)) })
-	t.Run("stand-in", func(t *testing.T) { check(t, "-steps", steps, "-engine", "sqlserver", "-dsn", standIn) })
+	t.Run("emulator", func(t *testing.T) { check(t, "-steps", steps, "-engine", "sqlserver", "-dsn", emulator) })
 }
 
 func TestOnlyWaitsForTheLockOfNotificationsAreCounted(t *testing.T) {
@@ -142,7 +142,7 @@ func TestTargetsAreShownWithTheMeasurements(t *testing.T) {
 		require.Regexp(t, want, out.String())
 	}
 	out.Reset()
-	require.NoError(t, writeLatency(&out, options{idle: true, engine: "sqlserver", dsn: standIn, rounds: 1}, results))
+	require.NoError(t, writeLatency(&out, options{idle: true, engine: "sqlserver", dsn: emulator, rounds: 1}, results))
 	require.NotContains(t, out.String(), "≤ 5 ms", "the emulator has no speed")
 }
 

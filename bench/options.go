@@ -99,7 +99,7 @@ func commandLine(command string, args []string) string {
 // those that are lists.
 func (o *options) declare(f *flag.FlagSet, command string) (finish func() error) {
 	f.StringVar(&o.engine, "engine", "sqlite", "database: "+strings.Join(engineNames(), ", "))
-	f.StringVar(&o.dsn, "dsn", "", "PostgreSQL or SQL Server to use; queues are made in it and dropped; "+standIn+" with -engine sqlserver is the stand-in of the tests")
+	f.StringVar(&o.dsn, "dsn", "", "PostgreSQL or SQL Server to use; queues are made in it and dropped; with -engine sqlserver, "+emulator+" is the SQL Server emulator of the tests")
 	f.StringVar(&o.db, "db", "", "SQLite file to make and remove for each measurement (default a temporary one)")
 	f.StringVar(&o.format, "format", formatTable, "table, or json: one object a line for each measurement")
 	f.StringVar(&o.record, "record", "", "with -format table: write the objects of -format json to this file, too")

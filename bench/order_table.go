@@ -13,7 +13,7 @@ func idleStatements(r measure.Result) float64 { return r.IdleStatements }
 
 func writeOrder(w io.Writer, o options, results []measure.Result) error {
 	engine := o.engine
-	if o.dsn == standIn {
+	if o.dsn == emulator {
 		engine += " (the emulator: for counts, not for times)"
 	}
 	var tables []measure.Table
@@ -122,7 +122,7 @@ func orderTargets(engine string, o options, results []measure.Result) measure.Ta
 	kinds := func(keys int) (of []measure.Result) {
 		return slices.DeleteFunc(ofStep(results, keysStep), func(r measure.Result) bool { return r.Keys != keys })
 	}
-	if o.dsn != standIn {
+	if o.dsn != emulator {
 		for _, bound := range []struct {
 			what  string
 			of    measure.Figure

@@ -37,8 +37,8 @@ func TestAnOrderedQueueIsComparedWithAPlainOne(t *testing.T) {
 		require.Equal(t, want, seen)
 	}
 	t.Run("sqlite", func(t *testing.T) { check(t, "blocked", map[string]int{"blocked 300, 50 keys": 1}) })
-	t.Run("stand-in", func(t *testing.T) {
-		check(t, "idle", map[string]int{"idle 0, 0 keys": 1, "idle 0, 50 keys": 1}, "-engine", "sqlserver", "-dsn", standIn)
+	t.Run("emulator", func(t *testing.T) {
+		check(t, "idle", map[string]int{"idle 0, 0 keys": 1, "idle 0, 50 keys": 1}, "-engine", "sqlserver", "-dsn", emulator)
 	})
 	t.Run("postgres", func(t *testing.T) {
 		check(t, "keys,blocked,slots,idle", map[string]int{
@@ -79,7 +79,7 @@ func TestTargetsOfOrderAreShownWithTheMeasurements(t *testing.T) {
 		require.Regexp(t, want, out.String())
 	}
 	out.Reset()
-	o.dsn = standIn
+	o.dsn = emulator
 	require.NoError(t, writeOrder(&out, o, results))
 	require.NotContains(t, out.String(), "≥", "the emulator has no speed")
 }

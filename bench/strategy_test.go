@@ -24,9 +24,9 @@ type server struct {
 func eachServer(t *testing.T, f func(t *testing.T, s server)) {
 	t.Run("sqlserver", func(t *testing.T) {
 		t.Parallel()
-		standIn := mssqltest.Start(t, mssqltest.Options{Clock: mssqlengine.RealClock{}})
-		f(t, server{"sqlserver", standIn.DSN(), `SELECT (SELECT COUNT(*) FROM sys.tables WHERE name NOT IN ('chanq__queues', 'chanq__consumers', 'chanq__samples')) +
-(SELECT COUNT(*) FROM dbo.chanq__queues) + (SELECT COUNT(*) FROM dbo.chanq__samples) + (SELECT COUNT(*) FROM sys.objects WHERE [type] IN ('V', 'P'))`, standIn.DB()})
+		emulator := mssqltest.Start(t, mssqltest.Options{Clock: mssqlengine.RealClock{}})
+		f(t, server{"sqlserver", emulator.DSN(), `SELECT (SELECT COUNT(*) FROM sys.tables WHERE name NOT IN ('chanq__queues', 'chanq__consumers', 'chanq__samples')) +
+(SELECT COUNT(*) FROM dbo.chanq__queues) + (SELECT COUNT(*) FROM dbo.chanq__samples) + (SELECT COUNT(*) FROM sys.objects WHERE [type] IN ('V', 'P'))`, emulator.DB()})
 	})
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()

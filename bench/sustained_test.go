@@ -39,7 +39,7 @@ func TestASustainedRunPrintsEachIntervalAndLeavesNothing(t *testing.T) {
 			require.Positive(t, r.TableBytes)
 		}
 	})
-	t.Run("sqlserver", func(t *testing.T) { check(t, "-engine", "sqlserver", "-dsn", standIn) })
+	t.Run("sqlserver", func(t *testing.T) { check(t, "-engine", "sqlserver", "-dsn", emulator) })
 	t.Run("postgres", func(t *testing.T) {
 		results := check(t, "-engine", "postgres", "-dsn", pgtest.DSN(t))
 		for _, r := range results {
@@ -52,7 +52,7 @@ func TestASustainedRunPrintsEachIntervalAndLeavesNothing(t *testing.T) {
 
 func TestASnapshotCanBeHeldOnEachEngine(t *testing.T) {
 	t.Parallel()
-	for _, o := range []options{{engine: "sqlite"}, {engine: "sqlserver", dsn: standIn}, {engine: "postgres"}} {
+	for _, o := range []options{{engine: "sqlite"}, {engine: "sqlserver", dsn: emulator}, {engine: "postgres"}} {
 		t.Run(o.engine, func(t *testing.T) {
 			if o.engine == "postgres" {
 				o.dsn = pgtest.DSN(t)

@@ -141,7 +141,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, c := range m.own() {
 		c.Describe(ch)
 	}
-	for _, d := range []*prometheus.Desc{messagesDesc, oldestDesc, pausedDesc, membersDesc, upDesc} {
+	for _, d := range []*prometheus.Desc{messagesDesc, oldestDesc, pausedDesc, consumersDesc, upDesc} {
 		ch <- d
 	}
 }

@@ -13,11 +13,11 @@ import (
 )
 
 var (
-	messagesDesc = prometheus.NewDesc("chanq_messages", "Messages in a queue, counted up to 10,000 of each state.", []string{"queue", "state"}, nil)
-	oldestDesc   = prometheus.NewDesc("chanq_oldest_ready_seconds", "Seconds since the oldest ready message became due.", []string{"queue"}, nil)
-	pausedDesc   = prometheus.NewDesc("chanq_paused", "1 if the queue is paused.", []string{"queue"}, nil)
-	membersDesc  = prometheus.NewDesc("chanq_consumers", "Consumers of a queue, of all programs.", []string{"queue"}, nil)
-	upDesc       = prometheus.NewDesc("chanq_up", "1, or 0 if the queue could not be read from the database.", []string{"queue"}, nil)
+	messagesDesc  = prometheus.NewDesc("chanq_messages", "Messages in a queue, counted up to 10,000 of each state.", []string{"queue", "state"}, nil)
+	oldestDesc    = prometheus.NewDesc("chanq_oldest_ready_seconds", "Seconds since the oldest ready message became due.", []string{"queue"}, nil)
+	pausedDesc    = prometheus.NewDesc("chanq_paused", "1 if the queue is paused.", []string{"queue"}, nil)
+	consumersDesc = prometheus.NewDesc("chanq_consumers", "Consumers of a queue, of all programs.", []string{"queue"}, nil)
+	upDesc        = prometheus.NewDesc("chanq_up", "1, or 0 if the queue could not be read from the database.", []string{"queue"}, nil)
 )
 
 // Source is a queue that can be watched: a *chanqadmin.Queue.
@@ -63,20 +63,20 @@ type look struct {
 	source Source
 	here   bool // it is of Watch, and not of WatchAll
 
-	mu      sync.Mutex // guards what follows, and is held during the statements
-	at      time.Time
-	stats   chanqadmin.Stats
-	err     error
-	members int // below 0: not known
+	mu        sync.Mutex // guards what follows, and is held during the statements
+	at        time.Time
+	stats     chanqadmin.Stats
+	err       error
+	consumers int // below 0: not known
 }
 
 // seen is the state of a queue in a collection.
 type seen struct {
-	queue   string
-	stats   chanqadmin.Stats
-	err     error
-	members int // below 0: not known
-	here    bool
+	queue     string
+	stats     chanqadmin.Stats
+	err       error
+	consumers int // below 0: not known
+	here      bool
 }
 
 // collect reads the queue, unless that was done within maxAge, and returns what is known.
@@ -87,15 +87,15 @@ func (l *look) collect(ctx context.Context, maxAge time.Duration) seen {
 		l.read(ctx)
 		l.at = time.Now()
 	}
-	return seen{l.source.Label(), l.stats, l.err, l.members, l.here}
+	return seen{l.source.Label(), l.stats, l.err, l.consumers, l.here}
 }
 
 // read reads from the database. mu is held.
 func (l *look) read(ctx context.Context) {
 	l.stats, l.err = l.source.Stats(ctx)
 	list, err := l.source.Consumers(ctx)
-	if l.members = len(list); err != nil {
-		l.members = -1
+	if l.consumers = len(list); err != nil {
+		l.consumers = -1
 	}
 }
 
@@ -124,8 +124,8 @@ func export(ch chan<- prometheus.Metric, s seen) {
 		paused = 1
 	}
 	gauge(pausedDesc, paused)
-	if s.members >= 0 {
-		gauge(membersDesc, float64(s.members))
+	if s.consumers >= 0 {
+		gauge(consumersDesc, float64(s.consumers))
 	}
 }
 

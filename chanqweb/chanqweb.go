@@ -157,7 +157,7 @@ func (h *Handler) routes() {
 	h.mux.HandleFunc("GET /q/{queue}/m/{id}", h.page(h.message))
 	h.mux.HandleFunc("GET /q/{queue}/m/{id}/body", h.page(h.body))
 	h.mux.HandleFunc("GET /q/{queue}/failures", h.page(h.failures))
-	h.mux.HandleFunc("GET /q/{queue}/members", h.page(h.members))
+	h.mux.HandleFunc("GET /q/{queue}/consumers", h.page(h.consumers))
 	h.mux.HandleFunc("GET /q/{queue}/slots", h.page(h.slots))
 	h.mux.HandleFunc("POST /q/{queue}/change", h.page(h.change))
 	h.mux.HandleFunc("GET /assets/{name}", h.pages.asset)

@@ -80,7 +80,7 @@ func TestAPageOfADeepQueueReadsNoMoreThanAnother(t *testing.T) {
 				blocks     int // of PostgreSQL: half as many again as were seen, with few messages
 			}{
 				{"/", 1 + 2 + 2 + opening, 21_500},              // the names, and of two queues the figures and the last hour
-				{"/q/mail/", 3, 4_500},                          // figures, members, history
+				{"/q/mail/", 3, 4_500},                          // figures, consumers, history
 				{"/q/mail/messages?state=ready", 1 + 4, 27_500}, // the first 3,000 are leased
 				{"/q/mail/messages?state=leased", 1, 500},
 				{"/q/mail/messages?state=scheduled", 1, 450},
@@ -88,7 +88,7 @@ func TestAPageOfADeepQueueReadsNoMoreThanAnother(t *testing.T) {
 				{"/q/mail/messages?state=done", 1, 50},
 				{"/q/mail/messages?state=ready&from=ready.0." + strconv.Itoa(1_700_000_000_000+n/2) + ".00000000-0000-7000-8000-000000000000", 1, 400},
 				{"/q/mail/failures", 2, 1_350}, // of which 770 only before a vacuum
-				{"/q/mail/members", 2, 9_000},
+				{"/q/mail/consumers", 2, 9_000},
 				{"/q/line/", 3, 17_000},
 				{"/q/line/messages?state=ready", 2, 10_500},
 				{"/q/line/messages?state=leased", 2, 10_500},

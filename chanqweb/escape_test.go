@@ -69,7 +69,7 @@ func hostile(t testing.TB, shop *shop, evil string) map[string]string {
 	s := shop.open(chanqweb.Rights{User: evil, Change: true, Bodies: true}, func(c *chanqweb.Config) { c.Title = evil })
 	pages := map[string]string{}
 	for _, path := range []string{
-		"/", "/q/mail/", "/q/mail/messages?state=dead", "/q/mail/failures", "/q/mail/members",
+		"/", "/q/mail/", "/q/mail/messages?state=dead", "/q/mail/failures", "/q/mail/consumers",
 		"/q/mail/m/" + dead[0].String(), "/q/mail/m/" + dead[0].String() + "?as=text", "/q/mail/m/" + dead[0].String() + "?as=hex",
 	} {
 		pages[path] = s.see(path)
@@ -110,7 +110,7 @@ func TestTheNameOfAConsumerIsShownUnchanged(t *testing.T) {
 		shop.Send(shop.Mail, chanq.Message[[]byte]{Body: []byte("x")})
 		shop.Consume(shop.Mail, `<img src=x onerror=alert(1)>`, 1)
 		s := shop.open(everything)
-		pages := map[string]string{"members": s.see("/q/mail/members"), "queue": s.see("/q/mail/"), "leased": s.see("/q/mail/messages?state=leased")}
+		pages := map[string]string{"consumers": s.see("/q/mail/consumers"), "queue": s.see("/q/mail/"), "leased": s.see("/q/mail/messages?state=leased")}
 		requireBenign(t, known, pages)
 		for where, page := range pages {
 			require.Contains(t, page, "&lt;img src=x", where)

@@ -22,16 +22,16 @@ func everyView(text string, body []byte, now time.Time) []*view {
 	live := e
 	live.State = chanqadmin.StateLeased
 	as, forms, shown, cut := bodyAs(body, "")
-	members := []memberLine{{ConsumerInfo: chanqadmin.ConsumerInfo{Name: text, Host: text, Since: now, Until: now}, Holds: "1"}}
+	consumers := []consumerLine{{ConsumerInfo: chanqadmin.ConsumerInfo{Name: text, Host: text, Since: now, Until: now}, Holds: "1"}}
 	groups := []group{{chanqadmin.Group{Cause: chanq.CauseRejected, Messages: 1, First: now, Last: now, LastError: text}, "rejected-none"}}
 	views := []*view{
 		{Page: "overview", Live: "live", Data: overviewData{Queues: []queueLine{{Name: "mail"}, {Name: "bad", Trouble: printable(text)}}, Next: "mail", More: true, Total: 2}},
-		{Page: "queue", Live: "live", Data: queueData{Stats: figures{Stats: chanqadmin.Stats{Paused: true}}, Pause: chanqadmin.Pause{Since: now, By: text, Reason: text}, Members: members, History: printable(text), Spans: spans, Span: "hour"}},
+		{Page: "queue", Live: "live", Data: queueData{Stats: figures{Stats: chanqadmin.Stats{Paused: true}}, Pause: chanqadmin.Pause{Since: now, By: text, Reason: text}, Consumers: consumers, History: printable(text), Spans: spans, Span: "hour"}},
 		{Page: "messages", Data: messagesData{State: e.State, States: states, List: []chanqadmin.Entry{e}, From: "a", Next: "b", Keyed: true, Failed: true, Held: true}},
 		{Page: "message", Data: messageData{Entry: e, Headers: []headerLine{{printable(text), printable(text)}}, As: as, Forms: forms, Text: shown, Cut: cut, Group: "rejected-none"}},
 		{Page: "message", Data: messageData{Entry: live, Live: true}},
 		{Page: "failures", Data: failuresData{Groups: groups, Total: 1, Most: 1}},
-		{Page: "members", Data: membersData{Members: members, Others: []heldLine{{printable(text), 1}}}},
+		{Page: "consumers", Data: consumersData{Consumers: consumers, Others: []heldLine{{printable(text), 1}}}},
 		{Page: "slots", Data: slotsData{Slots: []chanqadmin.SlotStats{{Owner: text, TopKey: printable(text), TopKeyMessages: 1, Messages: 1}}}},
 		{Page: "trouble", Name: "Trouble", Data: printable(text)},
 		{Page: "ask", Data: askData{change: change{Do: "retry", Group: "rejected-none", Back: toFailures, IDs: []chanq.ID{{1}}}, Question: "?"}},

@@ -93,18 +93,18 @@ func (h *Handler) queueLine(v *visit, name string) (queueLine, error) {
 
 // queueData is the data of the page of a queue.
 type queueData struct {
-	Stats   figures
-	Pause   chanqadmin.Pause
-	Members []memberLine
-	More    int // consumers that are not shown
-	Span    string
-	Spans   []span
-	Charts  []chart
-	History string // why there are no charts, or how old they are
+	Stats     figures
+	Pause     chanqadmin.Pause
+	Consumers []consumerLine
+	More      int // consumers that are not shown
+	Span      string
+	Spans     []span
+	Charts    []chart
+	History   string // why there are no charts, or how old they are
 }
 
-// membersShown is the most consumers on the page of a queue.
-const membersShown = 20
+// consumersShown is the most consumers on the page of a queue.
+const consumersShown = 20
 
 func (h *Handler) queue(v *visit) (*answer, error) {
 	name := v.PathValue("queue")
@@ -116,19 +116,19 @@ func (h *Handler) queue(v *visit) (*answer, error) {
 	if err != nil {
 		return nil, noQueue(err)
 	}
-	members, err := q.Consumers(v.ctx)
+	consumers, err := q.Consumers(v.ctx)
 	if err != nil {
 		return nil, err
 	}
-	data := queueData{Stats: stats, Members: memberLines(members), Spans: spans}
+	data := queueData{Stats: stats, Consumers: consumerLines(consumers), Spans: spans}
 	if stats.Paused {
 		if data.Pause, err = q.Paused(v.ctx); err != nil {
 			return nil, err
 		}
 	}
-	if len(data.Members) > membersShown {
-		data.More = len(data.Members) - membersShown
-		data.Members = data.Members[:membersShown]
+	if len(data.Consumers) > consumersShown {
+		data.More = len(data.Consumers) - consumersShown
+		data.Consumers = data.Consumers[:consumersShown]
 	}
 	s := spanNamed(v.URL.Query().Get("span"))
 	data.Span = s.Name
@@ -170,25 +170,25 @@ func noQueue(err error) error {
 	return errNoQueue
 }
 
-// memberLine is a consumer and how many messages it holds.
-type memberLine struct {
+// consumerLine is a consumer and how many messages it holds.
+type consumerLine struct {
 	chanqadmin.ConsumerInfo
 	Holds string // "": not known
 }
 
-func memberLines(list []chanqadmin.ConsumerInfo) (lines []memberLine) {
-	for _, m := range list {
-		lines = append(lines, memberLine{ConsumerInfo: m})
+func consumerLines(list []chanqadmin.ConsumerInfo) (lines []consumerLine) {
+	for _, c := range list {
+		lines = append(lines, consumerLine{ConsumerInfo: c})
 	}
 	return lines
 }
 
-// membersData is the data of the page of consumers.
-type membersData struct {
-	Members []memberLine
-	Others  []heldLine // leases of consumers that are not listed
-	Counted int        // leased messages that were read
-	All     bool       // these were all leased messages
+// consumersData is the data of the page of consumers.
+type consumersData struct {
+	Consumers []consumerLine
+	Others    []heldLine // leases of consumers that are not listed
+	Counted   int        // leased messages that were read
+	All       bool       // these were all leased messages
 }
 
 // heldLine is how many messages a consumer holds.
@@ -200,13 +200,13 @@ type heldLine struct {
 // leasesLooked is the most leased messages that are read to count those of each consumer.
 const leasesLooked = 1000
 
-func (h *Handler) members(v *visit) (*answer, error) {
+func (h *Handler) consumers(v *visit) (*answer, error) {
 	name := v.PathValue("queue")
 	q, kind, err := h.store.queue(v.ctx, name)
 	if err != nil {
 		return nil, noQueue(err)
 	}
-	members, err := q.Consumers(v.ctx)
+	consumers, err := q.Consumers(v.ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -214,23 +214,23 @@ func (h *Handler) members(v *visit) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	data := membersData{Members: memberLines(members), Counted: len(leased.Entries), All: leased.Next == ""}
+	data := consumersData{Consumers: consumerLines(consumers), Counted: len(leased.Entries), All: leased.Next == ""}
 	held := map[chanq.ID]int{}
 	names := map[chanq.ID]string{}
 	for _, e := range leased.Entries {
 		held[e.Consumer]++
 		names[e.Consumer] = holder(e)
 	}
-	for i, m := range data.Members {
-		data.Members[i].Holds = grouped(int64(held[m.ID]))
+	for i, c := range data.Consumers {
+		data.Consumers[i].Holds = grouped(int64(held[c.ID]))
 		if !data.All {
-			data.Members[i].Holds += "+"
+			data.Consumers[i].Holds += "+"
 		}
-		delete(held, m.ID)
+		delete(held, c.ID)
 	}
 	for id, n := range held {
 		data.Others = append(data.Others, heldLine{names[id], n})
 	}
 	slices.SortFunc(data.Others, func(a, b heldLine) int { return b.Count - a.Count })
-	return &answer{view: &view{Page: "members", Tab: "members", Name: "Members of " + name, Queue: name, Kind: kind, Data: data}}, nil
+	return &answer{view: &view{Page: "consumers", Tab: "consumers", Name: "Consumers of " + name, Queue: name, Kind: kind, Data: data}}, nil
 }

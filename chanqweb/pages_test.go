@@ -71,7 +71,7 @@ func TestEveryLinkOfEveryPageLeadsToAPage(t *testing.T) {
 			parts := strings.Split(strings.TrimPrefix(u.Path, "/ops/queues/"), "/")
 			kinds[parts[0]+strings.Join(parts[min(2, len(parts)):min(3, len(parts))], "")] = true
 		}
-		require.Subset(t, []string{"", "q", "qmessages", "qm", "qfailures", "qmembers", "qslots", "assets"}, keysOf(kinds))
+		require.Subset(t, []string{"", "q", "qmessages", "qm", "qfailures", "qconsumers", "qslots", "assets"}, keysOf(kinds))
 		require.Len(t, kinds, 8)
 	})
 }
@@ -275,7 +275,7 @@ func TestConsumersAreListedWithTheirMessages(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		shop.Fill()
-		text := shop.open(chanqweb.Rights{}).see("/q/mail/members")
+		text := shop.open(chanqweb.Rights{}).see("/q/mail/consumers")
 		for name, holds := range map[string]string{"mailer-1": "12", "mailer-2": "7"} {
 			require.Regexp(t, `(?s)>`+name+`<.*?data-label="Holds">`+holds+`<`, text)
 		}
@@ -352,7 +352,7 @@ func TestErrorsOfTheDatabaseAreOnNoPage(t *testing.T) {
 		dead := shop.Kill(shop.Mail, "x", nil, fmt.Errorf("no"))
 		shop.Send(shop.Queue("payments", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 2}}), chanq.Message[[]byte]{Key: "k", Body: []byte("x")})
 		paths := []string{
-			"/", "/q/mail/", "/q/mail/messages?state=dead", "/q/mail/failures", "/q/mail/members", "/q/payments/slots", "/q/mail/m/" + dead[0].String(),
+			"/", "/q/mail/", "/q/mail/messages?state=dead", "/q/mail/failures", "/q/mail/consumers", "/q/payments/slots", "/q/mail/m/" + dead[0].String(),
 		}
 		for _, path := range paths {
 			failed := 1

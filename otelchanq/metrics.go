@@ -145,14 +145,14 @@ func (t *Telemetry) Watch(queue string, stats func(context.Context) (chanqadmin.
 // WatchConsumers counts the consumers of a queue, of all programs, whenever metrics are collected, which costs one round
 // trip each time. Give it Label and Consumers of a chanqadmin.Queue. One process that calls it is enough. Unregister the
 // registration before the *sql.DB is closed.
-func (t *Telemetry) WatchConsumers(queue string, members func(context.Context) ([]chanqadmin.ConsumerInfo, error)) (metric.Registration, error) {
+func (t *Telemetry) WatchConsumers(queue string, consumers func(context.Context) ([]chanqadmin.ConsumerInfo, error)) (metric.Registration, error) {
 	count, err := t.meter.Int64ObservableGauge("chanq.queue.consumers", metric.WithUnit("{consumer}"),
 		metric.WithDescription("Consumers of a queue, of all programs."))
 	if err != nil {
 		return nil, err
 	}
 	return t.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		list, err := members(ctx)
+		list, err := consumers(ctx)
 		if err != nil {
 			return err
 		}

@@ -145,7 +145,7 @@ func TestAQueueIsMeasured(t *testing.T) {
 	require.NoError(t, p.Close(t.Context()))
 	watch, err := b.telemetry.Watch(q.Name(), admin.Stats)
 	require.NoError(t, err)
-	members, err := b.telemetry.WatchConsumers(q.Name(), admin.Consumers)
+	consumers, err := b.telemetry.WatchConsumers(q.Name(), admin.Consumers)
 	require.NoError(t, err)
 
 	got := b.metrics()
@@ -189,7 +189,7 @@ func TestAQueueIsMeasured(t *testing.T) {
 	require.Equal(t, 1.0, got["chanq.queue.messages dead"])
 
 	require.NoError(t, watch.Unregister())
-	require.NoError(t, members.Unregister())
+	require.NoError(t, consumers.Unregister())
 	require.NotContains(t, b.metrics(), "chanq.queue.messages dead")
 }
 

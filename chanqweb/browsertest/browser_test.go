@@ -165,7 +165,7 @@ func TestPagesInABrowser(t *testing.T) {
 		{"leased", "/q/mail/messages?state=leased", []string{"mailer-2"}, "Cancel the chosen"},
 		{"message", "/q/mail/m/" + dead[0].ID.String(), []string{"Last error", "Life", "Facts", "Headers"}, "Redrive|Purge"},
 		{"failures", "/q/mail/failures", []string{"Failures by cause", "60 dead messages", "is unknown"}, "Redrive"},
-		{"members", "/q/mail/members", []string{"Members", "mailer-1"}, ""},
+		{"consumers", "/q/mail/consumers", []string{"Consumers", "mailer-1"}, ""},
 		{"slots", "/q/payments/slots", []string{"8 slots", "Keys that wait"}, ""},
 		{"missing", "/q/nothing/", []string{"There is no such queue."}, ""},
 	}
@@ -301,7 +301,7 @@ func TestHostileTextsRunNothingInABrowser(t *testing.T) {
 	shop.Consume(shop.Mail, webshop.Evils[1], 1)
 	url := open(shop, chanqweb.Rights{User: webshop.Evils[1], Change: true, Bodies: true}, func(c *chanqweb.Config) { c.Title = webshop.Evils[0] })
 	b := newBrowser(t)
-	for _, path := range []string{"/", "/q/mail/", "/q/mail/messages?state=dead", "/q/mail/failures", "/q/mail/members", "/q/mail/m/" + ids[0].String()} {
+	for _, path := range []string{"/", "/q/mail/", "/q/mail/messages?state=dead", "/q/mail/failures", "/q/mail/consumers", "/q/mail/m/" + ids[0].String()} {
 		b.see(url + path)
 		require.Zero(t, evaluate[int](b, `document.querySelectorAll("main img, main script, main [onload], main [onerror], main [onfocus]").length`), path)
 	}

@@ -117,12 +117,12 @@ func TestDoctorFindsAQueueWithoutConsumers(t *testing.T) {
 	succeed(t, "", "send", "--db", db, "mail", "x")
 	r := runIn(t.Context(), "", "doctor", "--db", db, "-o", "json")
 	require.Equal(t, exitFailed, r.status)
-	f := findings(t, r)["members"]
+	f := findings(t, r)["consumers"]
 	require.Equal(t, []any{doctor.Failure, "mail"}, []any{f.Status, f.Queue})
 	require.Contains(t, f.Found, "no consumer runs: 1 ready")
 
 	text := runIn(t.Context(), "", "doctor", "--db", db)
-	require.Contains(t, text.out, "X FAIL    mail: members: no consumer runs")
+	require.Contains(t, text.out, "X FAIL    mail: consumers: no consumer runs")
 	require.Contains(t, text.out, "→ start a consumer")
 	succeed(t, "", "pause", "--db", db, "mail")
 	paused := findings(t, succeed(t, "", "doctor", "--db", db, "-o", "json", "mail"))["paused"]

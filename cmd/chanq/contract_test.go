@@ -20,11 +20,11 @@ var contract = map[string]string{
 	"cancel":    "{cancelled}",
 	"causes":    "{groups more}",
 	"configure": "{kind max_attempts max_body queue retain retain_dead}",
+	"consumers": "[{host id name process queue since until}]",
 	"demo":      "{changed differences duplicated lost skipped verified}",
 	"doctor":    "[{check found queue? remedy? status}]",
 	"drop":      "{dropped queue}",
 	"man":       "{folder pages}",
-	"members":   "[{host id name process queue since until}]",
 	"migrate":   "{queue version}",
 	"pause":     "{paused queue}",
 	"peek":      "{attempt body due_at enqueued_at fence id last_error? priority size state}",
@@ -35,7 +35,7 @@ var contract = map[string]string{
 	"schema":    "{dialect queue statements}",
 	"send":      "{duplicate id}",
 	"stats":     "[{dead done leased limit oldest_ready_seconds paused queue ready scheduled}]",
-	"top":       "[{acked_per_second dead done leased limit members oldest_ready_seconds paused queue ready scheduled sent_per_second}]",
+	"top":       "[{acked_per_second consumers dead done leased limit oldest_ready_seconds paused queue ready scheduled sent_per_second}]",
 }
 
 // without are the commands that answer in no JSON: a page that is served, and scripts for shells.

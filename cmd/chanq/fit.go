@@ -24,7 +24,7 @@ func (a *app) size() (width, height int) {
 }
 
 // dispensable are the columns of top that a narrow terminal goes without, first the first.
-var dispensable = []string{"LAST HOUR", "SCHEDULED", "MEMBERS", "IN/S", "OUT/S", "LEASED"}
+var dispensable = []string{"LAST HOUR", "SCHEDULED", "CONSUMERS", "IN/S", "OUT/S", "LEASED"}
 
 // shortName is how much of the first column a narrow terminal shows before columns are left out.
 const shortName = 24

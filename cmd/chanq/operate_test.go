@@ -250,7 +250,7 @@ func TestAQueueThatCannotBeOpenedHidesNoOther(t *testing.T) {
 		_, err := c.ExecContext(t.Context(), text)
 		require.NoError(t, err, text)
 	}
-	for _, args := range [][]string{{"stats"}, {"members"}, {"top", "-n", "1"}, {"stats", "--slots"}} {
+	for _, args := range [][]string{{"stats"}, {"consumers"}, {"top", "-n", "1"}, {"stats", "--slots"}} {
 		r := runIn(t.Context(), "", append(args, "--db", db)...)
 		if args[0] != "top" { // which shows the error among the lines
 			require.Equal(t, exitFailed, r.status, args)

@@ -42,7 +42,7 @@ func TestCommandsRunOnPostgreSQL(t *testing.T) {
 	require.Equal(t, "queue post dropped\n", run("drop", "post"))
 	require.Equal(t, "there is no queue post\n", run("drop", "post"))
 
-	require.Contains(t, run("members"), "QUEUE")
+	require.Contains(t, run("consumers"), "QUEUE")
 	well := findings(t, succeed(t, "", "doctor", "-o", "json", "--dsn", dsn))
 	for _, check := range []string{"round trip", "clock", "version", "pooler", "connections", "autovacuum", "dead rows", "durability", "messages"} {
 		require.Equal(t, doctor.OK, well[check].Status, "%s: %s", check, well[check].Found)

@@ -72,9 +72,9 @@ func TestShardsAreShownTogether(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(succeed(t, "", append(append(command, "-o", "json"), both...)...).out), &lines))
 		require.Equal(t, []string{"0/2", "1/2"}, []string{lines[0].Shard, lines[1].Shard}, command)
 	}
-	require.Contains(t, succeed(t, "", "members", "--db", files[0], "--place", files[1]).out, "QUEUE")
+	require.Contains(t, succeed(t, "", "consumers", "--db", files[0], "--place", files[1]).out, "QUEUE")
 	missing := filepath.Join(dir, "none.db")
-	for _, command := range []string{"stats", "members"} {
+	for _, command := range []string{"stats", "consumers"} {
 		some := runIn(t.Context(), "", command, "--db", missing, "--place", files[1])
 		require.Equal(t, exitFailed, some.status)
 		require.Contains(t, some.err, "none.db does not exist")

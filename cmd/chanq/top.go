@@ -25,8 +25,8 @@ interrupted: in place on a terminal, one table after the other elsewhere; with
 IN/S and OUT/S are messages that were sent and acked, over the last minute, by programs that had the
 queue open for ten seconds at least, with a producer or a consumer (see chanqadmin.Queue.History). LAST HOUR
 draws the most that was ready in each minute of it, the latest on the right. Both are of the
-queue's history, which is read once in ten seconds; - is where there is none. MEMBERS
-is the number of consumers, of all processes; chanq members lists them, and so does top of one queue.
+queue's history, which is read once in ten seconds; - is where there is none. CONSUMERS
+is the number of consumers, of all processes; chanq consumers lists them, and so does top of one queue.
 
 A terminal that is narrow gets fewer columns, and one that is low fewer queues: no line is wrapped.
 
@@ -84,7 +84,7 @@ func (a *app) top(ctx context.Context, queues []string, every time.Duration, n i
 type topLine struct {
 	queueStats
 	trend
-	members []chanqadmin.ConsumerInfo
+	consumers []chanqadmin.ConsumerInfo
 }
 
 // topLines looks at the named queues, or at all. trends are what is known of their histories.
@@ -95,7 +95,7 @@ func (a *app) topLines(ctx context.Context, c *connection, queues []string, tren
 		if err != nil {
 			return err
 		}
-		members, err := q.Consumers(ctx)
+		consumers, err := q.Consumers(ctx)
 		if err != nil {
 			return err
 		}
@@ -105,7 +105,7 @@ func (a *app) topLines(ctx context.Context, c *connection, queues []string, tren
 			return err
 		}
 		trends[key] = t
-		list = append(list, topLine{queueStats{q.Name(), q.shard(), s}, t, members})
+		list = append(list, topLine{queueStats{q.Name(), q.shard(), s}, t, consumers})
 		return nil
 	})
 	return list, err
@@ -135,18 +135,18 @@ func (a *app) showTop(c *connection, list []topLine, failure error) error {
 			return err
 		}
 	}
-	if err := a.table(fit(topTable(list), width, height-2)); err != nil || len(list) != 1 || len(list[0].members) == 0 {
+	if err := a.table(fit(topTable(list), width, height-2)); err != nil || len(list) != 1 || len(list[0].consumers) == 0 {
 		return err
 	}
-	return a.topMembers(list[0].members, width, height-5)
+	return a.topConsumers(list[0].consumers, width, height-5)
 }
 
-// topMembers are those of the only queue that is shown.
-func (a *app) topMembers(members []chanqadmin.ConsumerInfo, width, lines int) error {
-	rows := [][]string{{"MEMBER", "HOST", "PROCESS", "FOR"}}
-	for _, m := range members {
-		since := time.Since(m.Since).Round(time.Second) // by this machine's clock
-		rows = append(rows, []string{brief(m.Name, 40), brief(m.Host, 40), strconv.Itoa(m.Process), max(since, 0).String()})
+// topConsumers shows the consumers of the only queue that is shown.
+func (a *app) topConsumers(consumers []chanqadmin.ConsumerInfo, width, lines int) error {
+	rows := [][]string{{"CONSUMER", "HOST", "PROCESS", "FOR"}}
+	for _, c := range consumers {
+		since := time.Since(c.Since).Round(time.Second) // by this machine's clock
+		rows = append(rows, []string{brief(c.Name, 40), brief(c.Host, 40), strconv.Itoa(c.Process), max(since, 0).String()})
 	}
 	fmt.Fprintln(a.out)
 	return a.table(fit(rows, width, lines))
@@ -162,34 +162,34 @@ func names(c *connection) string {
 }
 
 func topTable(list []topLine) [][]string {
-	rows := [][]string{{"QUEUE", "READY", "SCHEDULED", "LEASED", "DEAD", "OLDEST", "IN/S", "OUT/S", "LAST HOUR", "MEMBERS", ""}}
+	rows := [][]string{{"QUEUE", "READY", "SCHEDULED", "LEASED", "DEAD", "OLDEST", "IN/S", "OUT/S", "LAST HOUR", "CONSUMERS", ""}}
 	for _, l := range list {
 		s := statsRow(l.queueStats)
 		in, out := "-", "-"
 		if l.known {
 			in, out = rate(l.in), rate(l.out)
 		}
-		rows = append(rows, []string{s[0], s[1], s[2], s[3], s[4], s[6], in, out, sparkline(l.depths), strconv.Itoa(len(l.members)), s[7]})
+		rows = append(rows, []string{s[0], s[1], s[2], s[3], s[4], s[6], in, out, sparkline(l.depths), strconv.Itoa(len(l.consumers)), s[7]})
 	}
 	return rows
 }
 
 type topJSONLine struct {
 	statsLine
-	In      *float64 `json:"sent_per_second"` // null: no history
-	Out     *float64 `json:"acked_per_second"`
-	Members []string `json:"members"`
+	In        *float64 `json:"sent_per_second"` // null: no history
+	Out       *float64 `json:"acked_per_second"`
+	Consumers []string `json:"consumers"`
 }
 
 func topJSON(list []topLine) []topJSONLine {
 	lines := []topJSONLine{} // not null
 	for _, l := range list {
-		line := topJSONLine{statsLine: statsJSON([]queueStats{l.queueStats})[0], Members: []string{}}
+		line := topJSONLine{statsLine: statsJSON([]queueStats{l.queueStats})[0], Consumers: []string{}}
 		if l.known {
 			line.In, line.Out = &l.in, &l.out
 		}
-		for _, m := range l.members {
-			line.Members = append(line.Members, m.Name)
+		for _, c := range l.consumers {
+			line.Consumers = append(line.Consumers, c.Name)
 		}
 		lines = append(lines, line)
 	}

@@ -125,25 +125,25 @@ func (e *examination) state(ctx context.Context, q *chanqadmin.Queue, stands boo
 		e.unseen("messages", name, err)
 		return
 	}
-	members, err := q.Consumers(ctx)
+	consumers, err := q.Consumers(ctx)
 	if err != nil {
-		e.unseen("members", name, err)
+		e.unseen("consumers", name, err)
 		return
 	}
 	found := fmt.Sprintf("%s ready, %s leased, %s dead; the oldest ready one has been due for %v",
 		counted(s.Ready, s.Limit), counted(s.Leased, s.Limit), counted(s.Dead, s.Limit), round(s.OldestReady))
-	consumers := fmt.Sprintf("%d consumers: ", len(members))
+	running := fmt.Sprintf("%d consumers: ", len(consumers))
 	switch {
 	case s.Paused && s.Ready > 0:
 		add("paused", Warning, "the queue is paused"+pauseText(ctx, q)+", and "+found, "chanq resume "+name)
-	case s.Ready > 0 && len(members) == 0:
-		add("members", Failure, "no consumer runs: "+found, "start a consumer; if its process runs, its log reports an outage or a missing permission (Hooks.Availability, Consumer.Err)")
+	case s.Ready > 0 && len(consumers) == 0:
+		add("consumers", Failure, "no consumer runs: "+found, "start a consumer; if its process runs, its log reports an outage or a missing permission (Hooks.Availability, Consumer.Err)")
 	case s.OldestReady > lateReady && stands:
-		add("oldest", Warning, consumers+found+"; for a minute nothing has been delivered", "handlers are probably stuck: chanq members lists the consumers, chanq peek --state leased the messages that they hold; dump their goroutines (SIGQUIT, or net/http/pprof), give the call that hangs a deadline, and restart the program")
+		add("oldest", Warning, running+found+"; for a minute nothing has been delivered", "handlers are probably stuck: chanq consumers lists the consumers, chanq peek --state leased the messages that they hold; dump their goroutines (SIGQUIT, or net/http/pprof), give the call that hangs a deadline, and restart the program")
 	case s.OldestReady > lateReady:
-		add("oldest", Warning, consumers+found, "handlers are too slow, too few or stuck: chanq members lists the consumers, chanq peek --state leased the messages that they hold; add workers or consumers, and find out whether a call in the handler hangs")
+		add("oldest", Warning, running+found, "handlers are too slow, too few or stuck: chanq consumers lists the consumers, chanq peek --state leased the messages that they hold; add workers or consumers, and find out whether a call in the handler hangs")
 	default:
-		add("messages", OK, consumers+found, "")
+		add("messages", OK, running+found, "")
 	}
 	if s.Dead > 0 {
 		add("dead", Warning, counted(s.Dead, s.Limit)+" dead messages"+e.cause(ctx, q), fmt.Sprintf("chanq causes %[1]s groups them; when the cause is fixed, chanq redrive %[1]s, or chanq purge --state dead %[1]s", name))

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var findingsOf = map[string]string{
 	"poison":    `dead: invoice `,
 	"stuck":     `oldest: 1 consumers: `,
-	"dead":      `members: no consumer runs: `,
+	"dead":      `consumers: no consumer runs: `,
 	"slow":      `locks: nightly job (|write lock: `,
 	"forgotten": `long transactions: of web shop, idle in transaction, with rows of chanq_post locked|write lock: another connection has held the write lock for 2s, and still holds it`,
 	"paused":    `paused: the queue is paused since `,

@@ -18,8 +18,8 @@ import (
 func TestRunningConsumersAreListed(t *testing.T) {
 	db := newQueue(t, "mail")
 	succeed(t, "", "migrate", "--db", db, "post")
-	require.Equal(t, "[]\n", succeed(t, "", "members", "--db", db, "-o", "json").out)
-	require.Len(t, succeed(t, "", "members", "--db", db).lines(), 1, "a heading")
+	require.Equal(t, "[]\n", succeed(t, "", "consumers", "--db", db, "-o", "json").out)
+	require.Len(t, succeed(t, "", "consumers", "--db", db).lines(), 1, "a heading")
 
 	c, err := (&app{}).open(t.Context(), target{file: db}, mustExist)
 	require.NoError(t, err)
@@ -28,23 +28,23 @@ func TestRunningConsumersAreListed(t *testing.T) {
 	require.NoError(t, err)
 	consumer, err := q.Consume(t.Context(), chanq.ConsumerConfig{Name: "red \x1b[31m", LeaseFor: time.Minute})
 	require.NoError(t, err)
-	var list []memberLine
+	var list []consumerLine
 	require.Eventually(t, func() bool {
-		require.NoError(t, json.Unmarshal([]byte(succeed(t, "", "members", "--db", db, "-o", "json").out), &list))
+		require.NoError(t, json.Unmarshal([]byte(succeed(t, "", "consumers", "--db", db, "-o", "json").out), &list))
 		return len(list) == 1
 	}, time.Minute, 10*time.Millisecond)
-	m := list[0]
-	require.Equal(t, "mail", m.Queue)
-	require.Equal(t, "red \x1b[31m", m.Name)
-	require.Equal(t, os.Getpid(), m.Process)
-	require.WithinDuration(t, time.Now(), m.Since, 30*time.Second)
-	require.WithinDuration(t, m.Since.Add(time.Minute), m.Until, 30*time.Second)
-	lines := succeed(t, "", "members", "--db", db, "mail").lines()
+	listed := list[0]
+	require.Equal(t, "mail", listed.Queue)
+	require.Equal(t, "red \x1b[31m", listed.Name)
+	require.Equal(t, os.Getpid(), listed.Process)
+	require.WithinDuration(t, time.Now(), listed.Since, 30*time.Second)
+	require.WithinDuration(t, listed.Since.Add(time.Minute), listed.Until, 30*time.Second)
+	lines := succeed(t, "", "consumers", "--db", db, "mail").lines()
 	require.Len(t, lines, 2)
 	require.Contains(t, lines[1], `red \x1b[31m`)
-	require.Contains(t, lines[1], m.ID.String())
-	require.Len(t, succeed(t, "", "members", "--db", db, "post").lines(), 1)
-	require.Contains(t, fail(t, exitFailed, "members", "--db", db, "nothing"), "chanq migrate nothing")
+	require.Contains(t, lines[1], listed.ID.String())
+	require.Len(t, succeed(t, "", "consumers", "--db", db, "post").lines(), 1)
+	require.Contains(t, fail(t, exitFailed, "consumers", "--db", db, "nothing"), "chanq migrate nothing")
 
 	// The holder of a message is shown in the list of messages.
 	succeed(t, "", "send", "--db", db, "mail", "held")
@@ -56,10 +56,10 @@ func TestRunningConsumersAreListed(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal([]byte(succeed(t, "", "peek", "--db", db, "--state", "leased", "-o", "json", "mail").out), &held))
 	require.Equal(t, "red \x1b[31m", held.LeasedBy)
-	require.Equal(t, m.ID, held.Consumer)
+	require.Equal(t, listed.ID, held.Consumer)
 	require.NoError(t, l.Ack())
 	require.NoError(t, consumer.Shutdown(t.Context()))
-	require.Equal(t, "[]\n", succeed(t, "", "members", "--db", db, "-o", "json").out, "a consumer that stopped has left")
+	require.Equal(t, "[]\n", succeed(t, "", "consumers", "--db", db, "-o", "json").out, "a consumer that stopped has left")
 }
 
 func TestExpiryIsShownWhereThereIsOne(t *testing.T) {

@@ -10,26 +10,26 @@ import (
 	"github.com/chanq/chanq"
 )
 
-func (a *app) membersCommand() *cobra.Command {
+func (a *app) consumersCommand() *cobra.Command {
 	return a.placesFlag(&cobra.Command{
-		Use:   "members [QUEUE...]",
+		Use:   "consumers [QUEUE...]",
 		Short: "List the consumers",
 		Long: `Lists the consumers of the named queues, or of all: their names, where they run,
 since when, and until when they count as there unless they say so again, which they
 do three times in a lease. A process that died is listed for one lease more.`,
-		Example: `  chanq members --db jobs.db
-  chanq members --db jobs.db -o json mail`,
+		Example: `  chanq consumers --db jobs.db
+  chanq consumers --db jobs.db -o json mail`,
 		RunE: func(cmd *cobra.Command, queues []string) error {
 			c, err := a.connectAll(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer c.Close()
-			all := []memberLine{} // not null
+			all := []consumerLine{} // not null
 			err = a.eachQueue(cmd.Context(), c, queues, func(q look) error {
 				list, err := q.Consumers(cmd.Context())
-				for _, m := range list {
-					all = append(all, memberLine{q.Name(), q.shard(), m.ID, m.Name, m.Host, m.Process, m.Since.UTC(), m.Until.UTC()})
+				for _, info := range list {
+					all = append(all, consumerLine{q.Name(), q.shard(), info.ID, info.Name, info.Host, info.Process, info.Since.UTC(), info.Until.UTC()})
 				}
 				return err
 			})
@@ -39,12 +39,12 @@ do three times in a lease. A process that died is listed for one lease more.`,
 			case a.output == "json":
 				return errors.Join(a.json(all), err)
 			}
-			return errors.Join(a.table(membersTable(all)), err)
+			return errors.Join(a.table(consumersTable(all)), err)
 		},
 	})
 }
 
-type memberLine struct {
+type consumerLine struct {
 	Queue   string    `json:"queue"`
 	Shard   string    `json:"shard,omitempty"` // as 0/3
 	ID      chanq.ID  `json:"id"`
@@ -55,10 +55,10 @@ type memberLine struct {
 	Until   time.Time `json:"until"`
 }
 
-func membersTable(list []memberLine) [][]string {
+func consumersTable(list []consumerLine) [][]string {
 	rows := [][]string{{"QUEUE", "NAME", "HOST", "PROCESS", "SINCE", "UNTIL", "ID"}}
-	for _, m := range list {
-		rows = append(rows, []string{label(m.Queue, m.Shard), brief(m.Name, 40), brief(m.Host, 40), strconv.Itoa(m.Process), clock(m.Since), clock(m.Until), m.ID.String()})
+	for _, c := range list {
+		rows = append(rows, []string{label(c.Queue, c.Shard), brief(c.Name, 40), brief(c.Host, 40), strconv.Itoa(c.Process), clock(c.Since), clock(c.Until), c.ID.String()})
 	}
 	return rows
 }
