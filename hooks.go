@@ -171,7 +171,7 @@ type HousekeepingEvent struct {
 	Queue string
 	// Task is one of these; after a refusal:
 	//
-	//   - "members": chanqadmin.Queue.Consumers does not list this consumer.
+	//   - "consumers": chanqadmin.Queue.Consumers does not list this consumer.
 	//   - "trim": messages remain that Spec.Retain and Spec.RetainDead no longer keep, and on SQLite free pages stay in the file.
 	//   - "vacuum": on PostgreSQL the live table grows until autovacuum runs (see Config.VacuumEvery).
 	//   - "history": chanqadmin.Queue.History lacks what this program does (see Config.History).

@@ -30,7 +30,7 @@ type heartbeat struct {
 // run sends the heartbeats until ctx ends, and then removes the consumer's row, unless the consumer was abandoned: messages might still
 // be leased. Only the end of the consumer waits for it, for that last statement.
 func (h *heartbeat) run(ctx context.Context) {
-	chore := h.cfg.Task("members", "join")
+	chore := h.cfg.Task("consumers", "join")
 	defer chore.End()
 	for ctx.Err() == nil {
 		timeout, pause := h.cfg.patience(), h.cfg.LeaseFor/3

@@ -160,9 +160,9 @@ func memberRefused(w *world) {
 	mu.Lock()
 	require.Len(w, told, 1, "once, and of an outage others tell")
 	require.Equal(w, "work", told[0].Queue)
-	require.Equal(w, "members", told[0].Task)
+	require.Equal(w, "consumers", told[0].Task)
 	require.ErrorIs(w, told[0].Err, refused)
 	mu.Unlock()
 	require.NoError(w, c.Shutdown(w.Soon()))
-	require.Equal(w, []chanq.HousekeepingEvent{{Queue: "work", Task: "members", Ended: true}}, told[1:], "it is over with the consumer")
+	require.Equal(w, []chanq.HousekeepingEvent{{Queue: "work", Task: "consumers", Ended: true}}, told[1:], "it is over with the consumer")
 }
