@@ -76,6 +76,11 @@ var over20s = map[string]bool{
 	"G06_HandleAndPipeReturnThoughAHookOrTheDriverHangs":          true,
 	"G06_TheEndIsBoundedThoughTheDatabaseIsLost":                  true,
 	"StopWhenIdleFindsWhatIsBelowItsClaims":                       true,
+	"G07_TheQueuesOfAProcessTryOneSuspectAtATime":                 true,
+	"G12_AMessageThatClaimsHangOnIsFoundByShortClaims":            true,
+	"G12_AStatementOfClaimsThatHangsLosesNoLease":                 true,
+	"NoLeaseInTheBufferExpiresDuringALongJob":                     true,
+	"TheHistoryHasHowLongMessagesHadBeenDue":                      true,
 }
 
 // clientSide are tests of what no statement decides and that take long on the emulator: SQLite has to do in the default tier.
