@@ -74,7 +74,7 @@ type trials struct {
 	look  time.Duration // when its row may be looked for, after it has ended
 	pause batch.Backoff // between looks after it
 
-	// doubtful is the suspect whose mark may have been applied. It keeps the turn of its queue: nil: there is none.
+	// doubtful is the suspect whose mark may have been applied: the consumer keeps the turn. nil: there is none.
 	doubtful *table.Suspect
 	again    time.Duration // when it is marked again
 	growing  batch.Backoff // until then
