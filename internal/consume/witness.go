@@ -42,33 +42,46 @@ func (w *witness) take() []*lease.Lease {
 	defer w.mu.Unlock()
 	leases := slices.Collect(maps.Keys(w.leases))
 	clear(w.leases)
-	return slices.DeleteFunc(leases, func(l *lease.Lease) bool { return l.State() != lease.InTx || l.RolledBack.Load() })
+	return slices.DeleteFunc(leases, func(l *lease.Lease) bool { return !inOpenTx(l) })
 }
+
+// waits reports that a lease is still in a transaction.
+func (w *witness) waits() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for l := range w.leases {
+		if inOpenTx(l) {
+			return true
+		}
+	}
+	return false
+}
+
+func inOpenTx(l *lease.Lease) bool { return l.State() == lease.InTx && !l.RolledBack.Load() }
 
 // run looks until ctx ends, and once more then. If transactions are still open, it looks a last time witnessEvery later: readers of a
 // channel commit after the ack that ends the consumer.
 func (w *witness) run(ctx context.Context) {
-	left := false
 	for ctx.Err() == nil {
 		select {
 		case <-w.entered:
 			batch.Sleep(ctx, witnessEvery)
 		case <-ctx.Done():
 		}
-		left = w.look()
+		w.look()
 	}
-	if left {
+	if w.waits() { // also those that came during the last look
 		batch.Sleep(w.abandoned, witnessEvery)
 		w.look()
 	}
 }
 
 // look reports the acks whose rows are gone. It goes on looking for the others until LeaseFor after the end of their leases: a
-// transaction may keep a row for longer, but others may have the message by then. left says that there are others.
-func (w *witness) look() (left bool) {
+// transaction may keep a row for longer, but others may have the message by then.
+func (w *witness) look() {
 	leases := w.take()
 	if len(leases) == 0 {
-		return false
+		return
 	}
 	seen, err := table.Table{Queue: w.cfg.Table, Part: w.note}.Look(w.abandoned, w.cfg.patience(), lease.IDs(leases))
 	w.mind("look", err)
@@ -83,9 +96,7 @@ func (w *witness) look() (left bool) {
 			gone = append(gone, l)
 		case row == lease.RowHeld && base.Now() < l.Period.Deadline()+w.cfg.LeaseFor:
 			w.add(l)
-			left = true
 		}
 	}
 	w.committed(gone, true)
-	return left
 }
