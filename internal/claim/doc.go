@@ -16,8 +16,8 @@
 //
 // # Locks
 //
-// That of the buffer of a Plain, that of the Slots, that of a Membership, and one for the entries of all queues, and that of the turn to try a
-// suspect. All are held for moments: no statement runs under them, and nothing of the caller is called under them.
+// Those of the buffer of a Plain, of the Slots, of a Membership, of the entries of all queues (neighbours), and of the turn to try a
+// suspect (process). All are held for moments: no statement runs under them, and nothing of the caller is called under them.
 //
 // # Failures
 //

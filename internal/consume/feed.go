@@ -24,7 +24,7 @@ type FeedConfig[M any] struct {
 type Feed[M any] struct {
 	cfg  FeedConfig[M]
 	c    chan M
-	back chan struct{} // of capacity 1: see GiveBack
+	back chan struct{} // of capacity 1: see ReleaseAll
 	hand []M           // of Run: they follow on what is on the channel
 
 	coming  atomic.Int64 // leases of the Source that are not on the channel yet
@@ -59,8 +59,8 @@ func (f *Feed[M]) Taken() int64 {
 	return put - int64(len(f.c))
 }
 
-// GiveBack has Run release what no reader has taken.
-func (f *Feed[M]) GiveBack() { base.Signal(f.back) }
+// ReleaseAll has Run release what no reader has taken.
+func (f *Feed[M]) ReleaseAll() { base.Signal(f.back) }
 
 // Run moves leases until stop ends. Then it has everything released that no reader has taken. After claimed is closed it releases what
 // the last claim has brought, and closes the channel.

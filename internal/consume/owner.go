@@ -60,7 +60,7 @@ func (o *owner) track(leases []*lease.Lease) {
 func (o *owner) unread(f feed) {
 	if o.order == nil {
 		o.pace.Rest(o.cfg.LeaseFor)
-		f.GiveBack()
+		f.ReleaseAll()
 	}
 }
 

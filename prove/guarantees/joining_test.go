@@ -126,11 +126,11 @@ func memberHangs(w *world) {
 
 func memberRefused(w *world) {
 	var mu sync.Mutex
-	var told []chanq.HousekeepingEvent
+	var events []chanq.HousekeepingEvent
 	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Housekeeping: func(e chanq.HousekeepingEvent) {
 		mu.Lock()
 		defer mu.Unlock()
-		told = append(told, e)
+		events = append(events, e)
 	}}})
 	st := w.Statements("work")
 	refused, away := w.Failure(sqlbatch.Permanent), w.Failure(sqlbatch.Refused)
@@ -158,11 +158,11 @@ func memberRefused(w *world) {
 	require.NoError(w, l.Wait(w.Soon()), "the consumer goes on")
 	require.NoError(w, c.Err())
 	mu.Lock()
-	require.Len(w, told, 1, "once, and of an outage others tell")
-	require.Equal(w, "work", told[0].Queue)
-	require.Equal(w, "consumers", told[0].Task)
-	require.ErrorIs(w, told[0].Err, refused)
+	require.Len(w, events, 1, "once, and an outage is reported otherwise")
+	require.Equal(w, "work", events[0].Queue)
+	require.Equal(w, "consumers", events[0].Task)
+	require.ErrorIs(w, events[0].Err, refused)
 	mu.Unlock()
 	require.NoError(w, c.Shutdown(w.Soon()))
-	require.Equal(w, []chanq.HousekeepingEvent{{Queue: "work", Task: "consumers", Ended: true}}, told[1:], "it is over with the consumer")
+	require.Equal(w, []chanq.HousekeepingEvent{{Queue: "work", Task: "consumers", Ended: true}}, events[1:], "it is over with the consumer")
 }

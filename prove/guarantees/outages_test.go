@@ -83,7 +83,7 @@ func outage(w *world) {
 		}()
 		require.NoError(w, held.Ack())
 		down := func(part string) bool { up, down := l.of(part); return up == 0 && down == 1 }
-		w.Eventually("both have told", func() bool { return down("consumer") && down("producer") })
+		w.Eventually("both have reported", func() bool { return down("consumer") && down("producer") })
 		from := struck.Load()
 		w.Eventually("they try again and again", func() bool { return struck.Load() > from+10 })
 		require.True(w, down("consumer") && down("producer"), "once")
@@ -107,7 +107,7 @@ func outage(w *world) {
 		}
 		require.NoError(w, c.Flush(w.Soon()))
 		back := func(part string) bool { up, down := l.of(part); return up == 1 && down == 1 }
-		w.Eventually("both have told of the end", func() bool { return back("consumer") && back("producer") })
+		w.Eventually("both have reported the end", func() bool { return back("consumer") && back("producer") })
 		require.NoError(w, c.Shutdown(w.Soon()))
 	}
 }
@@ -128,7 +128,7 @@ func outageOfWhoEnds(w *world) {
 		_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "during"})
 		sent <- err
 	}()
-	w.Eventually("both have told", func() bool {
+	w.Eventually("both have reported", func() bool {
 		_, consumers := l.of("consumer")
 		_, producers := l.of("producer")
 		return consumers == 1 && producers == 1

@@ -260,7 +260,7 @@ func (s *trial) settle() {
 	s.run("all places are filled", look, s.Idle)
 	s.Order("drain")
 	s.run("no worker sends", look, func() bool {
-		return !slices.ContainsFunc(s.Running(), func(p *crew.Process) bool { return !s.history.Told(p.Number, kills.Quiet) })
+		return !slices.ContainsFunc(s.Running(), func(p *crew.Process) bool { return !s.history.Reported(p.Number, kills.Quiet) })
 	})
 	s.run("the queue empties", 5*look, func() bool {
 		empty, err := s.queue.empty(s.t.Context())

@@ -43,7 +43,7 @@ func handOvers(t *testing.T, e testdb.Engine) {
 	var joins, leaves, killed []time.Duration
 	join := func(place int) {
 		require.NoError(t, s.start(place))
-		s.run("it joins", look, func() bool { return s.history.Told(s.Places[place].Number, kills.Started) })
+		s.run("it joins", look, func() bool { return s.history.Reported(s.Places[place].Number, kills.Started) })
 		joins = append(joins, s.balanced())
 	}
 	for place := range 4 {

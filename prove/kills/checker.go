@@ -226,7 +226,7 @@ func (j *checker) checkNext(m *Message, before, d Delivery) {
 	case before.Outcome == Confirmed, before.Outcome == "" && killed > d.At && !before.ends():
 		why.Asked++ // the answer of one that was killed may have died with it
 	case before.Outcome != "":
-		why.Told++
+		why.Informed++
 	case killed == 0: // judgeOutcome
 	case killed <= d.At:
 		why.Killed++

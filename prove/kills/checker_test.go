@@ -72,7 +72,7 @@ func TestTheCheckerExplainsTheGuarantees(t *testing.T) {
 		"killed after a nack that it did not see":       {words: sent + "1:got1nack 2:got2 2:confirmed2 x1", want: Duplicates{Asked: 1}, received: 1},
 		"killed after an ack that it did not see":       {words: sent + "1:got1 x1", received: 1},
 		"the holder was killed":                         {words: sent + "1:got1 x1 11 2:got2bury 2:confirmed2", want: Duplicates{Killed: 1}, received: 1},
-		"the holder was told":                           {words: sent + "1:got1 11 2:got2 2:confirmed2 1:lost1", want: Duplicates{Told: 1}, received: 1},
+		"the holder was informed":                       {words: sent + "1:got1 11 2:got2 2:confirmed2 1:lost1", want: Duplicates{Informed: 1}, received: 1},
 		"the holder knows nothing":                      {words: sent + "1:got1 1:unknown1", received: 1},
 		"slower than its lease, and killed":             {words: "0 1:started " + sent + "1:got1 x3 11 2:got2 2:confirmed2 20 x1", want: Duplicates{Late: 1}, received: 1},
 		"unless there was an outage":                    {words: sent + "1:got1 11 2:got2 2:confirmed2 20 x1", outage: Span{2 * second, 3 * second}, want: Duplicates{Outage: 1}, received: 1},

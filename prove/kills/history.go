@@ -246,8 +246,8 @@ func (h *History) Names() (names []string) {
 	return names
 }
 
-// Told reports whether a process has reported a state: that it is Started, or Quiet.
-func (h *History) Told(process int, kind Kind) bool {
+// Reported reports whether a process has reported a state: that it is Started, or Quiet.
+func (h *History) Reported(process int, kind Kind) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.reached[state{process, kind}] > 0

@@ -39,7 +39,7 @@ longest time without a confirmed send %v, without a confirmed settle %v
 heap of the worker that lived on: %.1f MiB in the first third, %.1f in the last (most of each); goroutines %d and %d
 `,
 		v.Messages, v.Stored, t.kills, t.faults, t.frozen, t.locked,
-		v.Delivered, v.Duplicates.total(), v.Duplicates.Asked, v.Duplicates.Killed, v.Duplicates.Told, v.Duplicates.Again,
+		v.Delivered, v.Duplicates.total(), v.Duplicates.Asked, v.Duplicates.Killed, v.Duplicates.Informed, v.Duplicates.Again,
 		v.LostLocked, v.LostSlow,
 		v.Acked, v.Buried, buried,
 		Quantiles(w.history.Latencies()),

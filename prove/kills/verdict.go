@@ -26,23 +26,23 @@ type Verdict struct {
 // Duplicates counts deliveries of a message after its first, by the reason of
 // each.
 type Duplicates struct {
-	Asked  int // by a nack or a release
-	Killed int // the holder was killed before it knew the outcome of its settle
-	Told   int // the holder got the outcome that its lease had ended, or that the outcome is unknown
-	Outage int // an outage kept the holder from knowing, until it was killed
-	Late   int // the holder was slower than its lease, and killed before it knew
-	Again  int // an INSERT was repeated after the message had been consumed
+	Asked    int // by a nack or a release
+	Killed   int // the holder was killed before it knew the outcome of its settle
+	Informed int // the holder got the outcome that its lease had ended, or that the outcome is unknown
+	Outage   int // an outage kept the holder from knowing, until it was killed
+	Late     int // the holder was slower than its lease, and killed before it knew
+	Again    int // an INSERT was repeated after the message had been consumed
 }
 
 func (d Duplicates) total() int {
-	return d.Asked + d.Killed + d.Told + d.Outage + d.Late + d.Again
+	return d.Asked + d.Killed + d.Informed + d.Outage + d.Late + d.Again
 }
 
 func (v Verdict) String() string {
 	d := v.Duplicates
 	return fmt.Sprintf("%d messages intended, %d stored; %d delivered in %d deliveries, %d of them unconfirmed to their senders; "+
-		"%d duplicates: %d asked for, %d of killed holders, %d of holders told of the loss, %d of holders cut off by an outage, %d of late holders, %d stored again; "+
+		"%d duplicates: %d asked for, %d of killed holders, %d of holders informed of the loss, %d of holders cut off by an outage, %d of late holders, %d stored again; "+
 		"%d claims unseen, %d stale, attempts up to %d; %d broken promises",
-		v.Messages, v.Stored, v.Delivered, v.Deliveries, v.Unsure, d.total(), d.Asked, d.Killed, d.Told, d.Outage, d.Late, d.Again,
+		v.Messages, v.Stored, v.Delivered, v.Deliveries, v.Unsure, d.total(), d.Asked, d.Killed, d.Informed, d.Outage, d.Late, d.Again,
 		v.Unseen, v.Stale, v.MostAttempt, len(v.Faults))
 }

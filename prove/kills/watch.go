@@ -71,7 +71,7 @@ func (w *watch) close() {
 // quiet waits until no worker sends any more: a frozen connection may have kept a send from the table.
 func (w *workers) quiet(ctx context.Context) error {
 	return w.Run(ctx, 10*time.Millisecond, func() (bool, error) {
-		return !slices.ContainsFunc(w.Running(), func(p *crew.Process) bool { return !w.history.Told(p.Number, Quiet) }), nil
+		return !slices.ContainsFunc(w.Running(), func(p *crew.Process) bool { return !w.history.Reported(p.Number, Quiet) }), nil
 	})
 }
 

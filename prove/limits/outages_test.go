@@ -71,7 +71,7 @@ func TestStatementsThatAreAlwaysRolledBackAreAnOutage(t *testing.T) {
 			_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "b"})
 			sent <- err
 		}()
-		w.Eventually("both have told", func() bool { return reported.heard("producer down") && reported.heard("consumer down") })
+		w.Eventually("both have reported", func() bool { return reported.heard("producer down") && reported.heard("consumer down") })
 		require.Len(w, reported.list(), 2, "once")
 		require.Empty(w, sent)
 		require.NoError(w, c.Err())
@@ -109,7 +109,7 @@ func TestALockThatIsNeverReleasedIsAnOutage(t *testing.T) {
 		return err == nil
 	})
 	require.NoError(t, l.Ack())
-	w.Eventually("the consumer has told", func() bool { return reported.heard("consumer down") })
+	w.Eventually("the consumer has reported", func() bool { return reported.heard("consumer down") })
 	require.ErrorContains(t, reported.errors(), "SQLITE_BUSY")
 	require.NoError(t, c.Err())
 	_, err = holder.ExecContext(w.Soon(), "ROLLBACK")
@@ -144,7 +144,7 @@ func fullDisk(t *testing.T, w *world) {
 		_, err := p.Send(w.Soon(), chanq.Message[string]{Body: strings.Repeat("y", 100_000)})
 		sent <- err
 	}()
-	w.Eventually("the producer has told", func() bool { return reported.heard("producer down") })
+	w.Eventually("the producer has reported", func() bool { return reported.heard("producer down") })
 	require.ErrorContains(t, reported.errors(), "full")
 	require.Empty(t, sent, "it waits")
 
@@ -211,7 +211,7 @@ func TestAReadOnlyDatabase(t *testing.T) {
 			_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "after"})
 			sent <- err
 		}()
-		w.Eventually("both have told", func() bool { return reported.heard("producer down") && reported.heard("consumer down") })
+		w.Eventually("both have reported", func() bool { return reported.heard("producer down") && reported.heard("consumer down") })
 		require.Empty(w, sent)
 		require.NoError(w, c.Err())
 		if w.Engine.Dialect.Name() == "postgres" {
