@@ -63,7 +63,7 @@ type feed interface {
 	claim.Feed
 	Run(stop context.Context, claimed <-chan struct{})
 	Taken() int64 // leases that readers have taken from the channel
-	ReleaseAll()    // releases what no reader has taken
+	ReleaseAll()  // releases what no reader has taken
 }
 
 // New opens sessions, and starts nothing. An error says that the *sql.DB allows too few connections, or that the group is complete.
