@@ -77,7 +77,7 @@ func TestAFaultOfChanqEndsTheProgram(t *testing.T) {
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()
 			program := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestAFaultOfChanqEndsTheProgram$")
-			program.Env = append(os.Environ(), variable+"="+at)
+			program.Env = append(os.Environ(), variable+"="+at, "TMPDIR="+t.TempDir())
 			out, err := program.CombinedOutput()
 			require.Error(t, err)
 			require.Contains(t, string(out), "panic: a fault of chanq")
