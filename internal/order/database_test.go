@@ -175,19 +175,19 @@ func (s *sim) apply(st *simTask) {
 		switch {
 		case t.Kind == Mark && r.alive() && !r.locked && (matches || s.fault == markWithoutFence):
 			pending := r.by != 0 && r.by != st.member
-			if !t.Suspect && r.lapses+bit(pending) >= suspectAfter {
+			if t.Alone == sqlbatch.NotAlone && r.lapses+bit(pending) >= suspectAfter {
 				break
 			}
 			r.lapses += bit(pending)
 			r.crashes += bit(pending && r.alone)
-			r.by, r.alone = st.member, t.Suspect || s.fault == aloneIsNotStored
+			r.by, r.alone = st.member, t.Alone > 0 || s.fault == aloneIsNotStored
 			if s.fault != markKeepsFence {
 				r.fence = max(r.fence+1, item.slotFence)
 			}
-			if t.Suspect && !s.alive[st.member] {
+			if t.Alone > 0 && !s.alive[st.member] {
 				r.guilt++ // the membership ended during the trial
 			}
-			s.say("c%d marks m%d, suspect %v: fence %d", st.c.n, r.n, t.Suspect, r.fence)
+			s.say("c%d marks m%d, alone %d: fence %d", st.c.n, r.n, t.Alone, r.fence)
 			a.Rows = append(a.Rows, Row{ID: r.id(), Seq: r.seq, Fence: r.fence, Lapses: r.lapses, Crashes: r.crashes, Written: true})
 			continue
 		case (t.Kind == Lapse || t.Kind == Release) && matches && !r.locked:

@@ -6,6 +6,8 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // MaxExtend: the lease has ended in the process. The row is given back with an expired lease before the next delivery.
@@ -100,7 +102,7 @@ func TestNumbersUpToOldAreMarkedBeforeTheirContentsAreRead(t *testing.T) {
 	o.answer(o.plan(Read), 3, rows...)
 	require.Equal(t, []int64{3}, o.next())
 	mark := o.plan(Mark)
-	require.False(t, mark.Suspect)
+	require.Equal(t, sqlbatch.NotAlone, mark.Alone)
 	require.Equal(t, int64(10), mark.Messages[0].SlotFence())
 	o.known(mark, Row{ID: [16]byte{1}, Seq: 1, Fence: 10, Written: true})
 	require.Empty(t, o.next())
@@ -144,7 +146,7 @@ func TestOneSuspectIsHandledAtATime(t *testing.T) {
 	a, b := suspect(1, "a", 0), suspect(2, "b", 1)
 	o.answer(o.plan(Read), 3, a, b, row(3))
 	mark := o.plan(Mark)
-	require.True(t, mark.Suspect)
+	require.Equal(t, sqlbatch.OnlySuspect, mark.Alone)
 	require.Len(t, mark.Messages, 1)
 	o.known(mark, Row{ID: a.ID, Seq: 1, Fence: 10, Lapses: 2, Written: true})
 	o.known(o.plan(Fetch), marked(a))
@@ -210,13 +212,14 @@ func TestAMessageThatHasEndedTooManyProcessesIsNotRead(t *testing.T) {
 }
 
 // process admits nothing until it is free.
-type process struct{ free, begun bool }
+type process struct{ free, begun, clear, late bool }
 
 func (p *process) Begin() bool {
 	p.begun = p.free
 	return p.free
 }
-func (p *process) End() { p.begun = false }
+func (p *process) Clear() (clear, late bool) { return p.clear, p.late }
+func (p *process) End()                      { p.begun = false }
 
 func TestASuspectWaitsForTheOtherConsumersOfItsProcess(t *testing.T) {
 	p := &process{}

@@ -29,8 +29,9 @@ func (q *queues) plan(b Budget, now time.Duration) *Task {
 		t := &Task{Kind: o.kind}
 		q.mem.take(o.of, o.n, o.only, func(m *Message) { t.add(m) })
 		if len(t.Messages) > 0 {
-			t.Suspect = t.Kind == Mark && t.Messages[0].suspect
-			t.Alone = t.Suspect && q.trials.alone
+			if t.Kind == Mark && t.Messages[0].suspect {
+				t.Alone = q.trials.mark()
+			}
 			return t
 		}
 	}

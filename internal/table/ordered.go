@@ -99,13 +99,7 @@ func (o *Ordered) write(member [16]byte, t *order.Task, a *Answer) (missing []*o
 		for i, m := range t.Messages {
 			items[i] = sqlbatch.MarkItem{Item: sqlbatch.Item{ID: m.ID, Fence: m.Fence}, SlotFence: m.SlotFence()}
 		}
-		alone := sqlbatch.NotAlone
-		if t.Alone {
-			alone = sqlbatch.OnlyMessage
-		} else if t.Suspect {
-			alone = sqlbatch.OnlySuspect
-		}
-		st = o.SQL.MarkOrdered(member, items, alone)
+		st = o.SQL.MarkOrdered(member, items, t.Alone)
 	} else {
 		items := make([]sqlbatch.ReleaseItem, len(t.Messages))
 		for i, m := range t.Messages {

@@ -77,6 +77,8 @@ var over20s = map[string]bool{
 	"G06_TheEndIsBoundedThoughTheDatabaseIsLost":                  true,
 	"StopWhenIdleFindsWhatIsBelowItsClaims":                       true,
 	"G07_TheQueuesOfAProcessTryOneSuspectAtATime":                 true,
+	"G07_DuringALastTrialTheProcessHandlesNothingElse":            true,
+	"G07_ALastTrialBesideALongHandlerDoesNotCount":                true,
 	"G12_AMessageThatClaimsHangOnIsFoundByShortClaims":            true,
 	"G12_AStatementOfClaimsThatHangsLosesNoLease":                 true,
 	"G12_AMessageBehindAHandlerThatHangsIsReleasedUncounted":      true,

@@ -170,6 +170,9 @@ func (g *grouping) group(first *chanq.Lease[string], settle func()) chanq.Settle
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	require.Len(g, g.groups, 2)
+	if size := func(e chanq.SettledEvent) int { return e.Acked + e.Nacked + e.Released + e.Dead + e.Lost }; size(g.groups[0]) > size(g.groups[1]) {
+		return g.groups[0] // where there are two workers, the other one may be quicker than the ack that was held
+	}
 	return g.groups[1]
 }
 
