@@ -15,7 +15,7 @@ import (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue && !testdb.IsSoak() {
-		n := testdb.Of("12", "30")
+		n := testdb.Of("12", "15")
 		if raceDetector { // which slows SQLite in Go down some twenty-five times
 			n = "12"
 		}
@@ -54,7 +54,7 @@ func TestFaultsAtEveryOperation(t *testing.T) {
 }
 
 func TestFaultsAtEveryOperationOnPostgreSQL(t *testing.T) {
-	walkAll(t, testdb.Postgres, stride(11, 13))
+	walkAll(t, testdb.Postgres, stride(11, 29))
 }
 
 // On Citus each run creates a schema first.

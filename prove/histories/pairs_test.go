@@ -38,10 +38,7 @@ var pairSeeds = []uint64{
 const pairsVariable = "CHANQ_PAIR"
 
 func TestPairsOfFaults(t *testing.T) {
-	n := testdb.Of(120, 500)
-	if testdb.IsSoak() {
-		n = 200_000
-	}
+	n := testdb.Of(120, 200, 200_000)
 	if raceDetector {
 		n = 30
 	}

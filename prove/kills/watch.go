@@ -70,9 +70,16 @@ func (w *watch) close() {
 
 // quiet waits until no worker sends any more: a frozen connection may have kept a send from the table.
 func (w *workers) quiet(ctx context.Context) error {
-	return w.Run(ctx, 10*time.Millisecond, func() (bool, error) {
-		return !slices.ContainsFunc(w.Running(), func(p *crew.Process) bool { return !w.history.Reported(p.Number, Quiet) }), nil
-	})
+	sends := func(p *crew.Process) bool { return !w.history.Reported(p.Number, Quiet) }
+	err := w.Run(ctx, 10*time.Millisecond, func() (bool, error) { return !slices.ContainsFunc(w.Running(), sends), nil })
+	if ctx.Err() != nil {
+		for _, p := range w.Running() {
+			if sends(p) {
+				return fmt.Errorf("worker %d still sends %v after the order to end:\n%s", p.Number, rest, p.Stacks())
+			}
+		}
+	}
+	return err
 }
 
 // empty waits until nothing is left in the queue but dead messages.

@@ -39,9 +39,12 @@ func Soak(t testing.TB) {
 	}
 }
 
-// Of returns short in the default tier, and long in the tiers above it.
-func Of[V any](short, long V) V {
-	if IsLong() {
+// Of returns short in the default tier, long in the tiers above it, and soak in the soak tier if there is one.
+func Of[V any](short, long V, soak ...V) V {
+	switch {
+	case IsSoak() && len(soak) > 0:
+		return soak[0]
+	case IsLong():
 		return long
 	}
 	return short

@@ -175,7 +175,7 @@ func TestCheckNoticesALostToken(t *testing.T) {
 		t.Skip("SKIPPED: takes seconds of CPU time")
 	}
 	const head = 0.985
-	stride := testdb.Of(41, 1) // of the tokens
+	stride := testdb.Of(41, 13, 1) // of the tokens
 	tokens, mutants, rejected := 0, 0, 0
 	passed := map[string]int{}
 	seen := map[string]bool{}

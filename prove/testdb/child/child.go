@@ -19,6 +19,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -163,6 +164,16 @@ func (p *Process) Kill() error {
 		return fmt.Errorf("it had ended by itself: %w", errors.Join(err, p.err))
 	}
 	return nil
+}
+
+// Stacks ends the child with a signal that makes a Go program print its stacks, and returns what it has printed on standard error.
+func (p *Process) Stacks() string {
+	p.killed.Store(true)
+	if err := p.cmd.Process.Signal(syscall.SIGQUIT); err != nil {
+		return err.Error()
+	}
+	<-p.ended
+	return p.complaint.String()
 }
 
 // Killed reports that Kill was called.
