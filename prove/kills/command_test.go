@@ -23,9 +23,9 @@ func TestAShortSoakOnPostgreSQLViolatesNoGuarantee(t *testing.T) {
 func soak(t *testing.T, args ...string) {
 	var out strings.Builder
 	err := Command(t.Context(), append(args, "-for", "8s", "-kill-every", "1s", "-lock-every", "500ms", "-freeze-every", "1s", "-workers", "3", "-faults", "0.01", "-guilty", "0.01"), &out, io.Discard)
-	require.NoError(t, err, out.String())
-	require.Contains(t, out.String(), "0 lost, 0 delivered after a confirmed end, 0 unexplained")
 	t.Log(out.String())
+	require.NoError(t, err)
+	require.Contains(t, out.String(), "0 lost, 0 delivered after a confirmed end, 0 unexplained")
 }
 
 func TestInvalidFlagsAreReported(t *testing.T) {

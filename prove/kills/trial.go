@@ -94,7 +94,7 @@ func (s trial) play(ctx context.Context, w *workers, out io.Writer) error {
 	w.Every(0, dyingEvery, w.killDying)
 	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), rest)
 	defer cancel()
-	if err := w.quiet(bound); err != nil {
+	if err := w.quiet(bound, out); err != nil {
 		return err
 	}
 	if err := w.empty(bound); err != nil {

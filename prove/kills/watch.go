@@ -69,13 +69,14 @@ func (w *watch) close() {
 }
 
 // quiet waits until no worker sends any more: a frozen connection may have kept a send from the table.
-func (w *workers) quiet(ctx context.Context) error {
+func (w *workers) quiet(ctx context.Context, out io.Writer) error {
 	sends := func(p *crew.Process) bool { return !w.history.Reported(p.Number, Quiet) }
 	err := w.Run(ctx, 10*time.Millisecond, func() (bool, error) { return !slices.ContainsFunc(w.Running(), sends), nil })
 	if ctx.Err() != nil {
 		for _, p := range w.Running() {
 			if sends(p) {
-				return fmt.Errorf("worker %d still sends %v after the order to end:\n%s", p.Number, rest, p.Stacks())
+				fmt.Fprintln(out, p.Stacks())
+				return fmt.Errorf("worker %d still sends %v after the order to end", p.Number, rest)
 			}
 		}
 	}
