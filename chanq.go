@@ -215,7 +215,9 @@ func newQueue(ctx context.Context, op string, db *sql.DB, name string, cfg Confi
 	if err != nil {
 		return refuse(err)
 	}
-	d, err := table.DialectOf(ctx, db, string(cfg.Dialect))
+	within, cancel := context.WithTimeout(ctx, cfg.StatementTimeout)
+	defer cancel()
+	d, err := table.DialectOf(within, db, string(cfg.Dialect))
 	if session.Unconnected(err) {
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}

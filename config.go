@@ -73,9 +73,9 @@ type Config struct {
 	// connection that was idle for 1 min is also replaced. No statement and no transaction is interrupted. Connections to SQLite are
 	// not replaced. Default: 30 min. Range: 100 ms to 100 years.
 	SessionMaxAge time.Duration
-	// StatementTimeout is the deadline of every statement of this queue's producers and consumers, of Queue.Send, Cancel and Empty, and
-	// of package chanqadmin. A statement that takes longer is cancelled. Producers, consumers and Send repeat it; the other calls return
-	// an error. Open, Migrate, chanqadmin.Configure and Drop, and calls with a Tx end only with their context.
+	// StatementTimeout is the deadline of every statement of this queue's producers and consumers, of Open, Queue.Send, Cancel and Empty,
+	// and of package chanqadmin. A statement that takes longer is cancelled. Producers, consumers and Send repeat it; the other calls
+	// return an error. Migrate, chanqadmin.Configure and Drop, and calls with a Tx end only with their context.
 	//
 	// A message that takes longer to store alone has more time with each try, up to 2 min. Settles and extensions are repeated
 	// sooner, after a third or a sixth of LeaseFor, unless leases are short. A claim has at most LeaseFor. A claim that fails is
@@ -271,8 +271,8 @@ const minLease = 100 * time.Millisecond
 
 func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 	v := validator{}
-	if len(c.Name) > sqlbatch.MaxMemberText {
-		v.wrong("ConsumerConfig.Name is %d bytes: must be at most %d", len(c.Name), sqlbatch.MaxMemberText)
+	if len(c.Name) > sqlbatch.MaxConsumerText {
+		v.wrong("ConsumerConfig.Name is %d bytes: must be at most %d", len(c.Name), sqlbatch.MaxConsumerText)
 	}
 	if !utf8.ValidString(c.Name) || strings.ContainsRune(c.Name, 0) {
 		v.wrong("ConsumerConfig.Name is %q: must be UTF-8 without NUL", c.Name)

@@ -40,7 +40,7 @@ func newConsumer(q *queue, cfg ConsumerConfig, values context.Context) (*consume
 		},
 		DB: q.db, Table: q.table, Signals: &q.signals,
 		VacuumEvery: q.cfg.VacuumEvery, SessionMaxAge: q.cfg.SessionMaxAge,
-		Member: consume.NewMember(NewID(), cfg.Name, cfg.LeaseFor), NewID: func() [16]byte { return NewID() },
+		Consumer: consume.Identity(NewID(), cfg.Name, cfg.LeaseFor), NewID: func() [16]byte { return NewID() },
 		Delay: func(l *lease.Lease, row *table.Claimed, err error) time.Duration {
 			return c.backoff(c.about(l, row), q.failed("read", err))
 		},

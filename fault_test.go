@@ -35,9 +35,9 @@ func (f faulty) Read(p sqlbatch.ReadParams) sqlbatch.Statement {
 	return f.Queue.Read(p)
 }
 
-func (f faulty) Extend(member [16]byte, items []sqlbatch.Item, d time.Duration) sqlbatch.Statement {
+func (f faulty) Extend(consumer [16]byte, items []sqlbatch.Item, d time.Duration) sqlbatch.Statement {
 	f.fault("extend")
-	return f.Queue.Extend(member, items, d)
+	return f.Queue.Extend(consumer, items, d)
 }
 
 func (f faulty) Ack(items []sqlbatch.Item) sqlbatch.Statement {
@@ -45,7 +45,7 @@ func (f faulty) Ack(items []sqlbatch.Item) sqlbatch.Statement {
 	return f.Queue.Ack(items)
 }
 
-func (f faulty) Join(m sqlbatch.Member) sqlbatch.Statement {
+func (f faulty) Join(m sqlbatch.Consumer) sqlbatch.Statement {
 	f.fault("join")
 	return f.Queue.Join(m)
 }

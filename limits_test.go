@@ -23,7 +23,7 @@ func TestTheDocumentedLimitsAreThoseOfTheCode(t *testing.T) {
 		"| `DedupKey`, `Key` |":         sqlbatch.MaxKey,
 		"| `Type` |":                    sqlbatch.MaxType,
 		"| attempts (":                  mostAttempts,
-		"| consumer (":                  sqlbatch.MaxMemberText,
+		"| consumer (":                  sqlbatch.MaxConsumerText,
 		"| settles that wait |":         consume.LeastBacklog,
 		"| databases of one queue":      sqlbatch.MaxShards,
 		"| slots of an ordered queue |": sqlbatch.MaxSlots,

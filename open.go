@@ -26,7 +26,9 @@ func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue,
 	}
 	s := session.OpenOnce(db, core.table.Dialect)
 	defer s.Close()
-	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return s.Run(ctx, st, scan) }
+	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+		return session.Within(ctx, core.cfg.StatementTimeout, func(ctx context.Context) error { return s.Run(ctx, st, scan) })
+	}
 	tables := schema{core, run}
 	found, err := tables.stored()
 	if err == nil {

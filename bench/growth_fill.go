@@ -83,9 +83,9 @@ func (s *store) fillByStatements(ctx context.Context, state sqlbatch.State, n, b
 				return err
 			}
 		}
-		member := chanq.NewID()
+		consumer := chanq.NewID()
 		for left := n; left > 0 && state == sqlbatch.Leased; left -= 500 {
-			claim := sqlbatch.ClaimParams{Rows: min(left, 500), Lease: time.Hour, Member: member, Salt: 1, Inline: sqlbatch.MaxBody}
+			claim := sqlbatch.ClaimParams{Rows: min(left, 500), Lease: time.Hour, Consumer: consumer, Salt: 1, Inline: sqlbatch.MaxBody}
 			if err := session.do(s.sql.Claim(claim), nil); err != nil {
 				return err
 			}

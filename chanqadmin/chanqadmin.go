@@ -8,7 +8,7 @@
 // Consumers of other processes are notified of a redrive or the end of a pause through the Notifier of the Config, as for a send.
 //
 // Each statement of a Queue, with its repetitions, ends after Config.StatementTimeout, here 1 h by default; a change of many messages
-// consists of many statements. Spec, Configure, Open, Queues and Drop end only with their context, which bounds the other calls as well.
+// consists of many statements. Spec, Configure, Queues and Drop end only with their context, which bounds the other calls as well.
 package chanqadmin
 
 import (

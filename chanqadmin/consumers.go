@@ -22,7 +22,7 @@ type ConsumerInfo struct {
 // Consumers returns the consumers of this queue, earliest start first, in one round trip. A consumer is listed from its start, or a
 // moment later, until its end. If its process died, it is listed for at most ConsumerConfig.LeaseFor longer.
 func (q *Queue) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
-	return collect(ctx, q, "consumers", q.sql.Members(), func(rows *sql.Rows) (c ConsumerInfo, err error) {
+	return collect(ctx, q, "consumers", q.sql.Consumers(), func(rows *sql.Rows) (c ConsumerInfo, err error) {
 		var id []byte
 		var since, until int64
 		err = rows.Scan(&id, &c.Name, &c.Host, &c.Process, &since, &until)

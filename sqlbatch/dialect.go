@@ -144,8 +144,8 @@ type Traits struct {
 	// WatermarkFirst: the last number drawn of a Read is a watermark from before it reads rows.
 	WatermarkFirst bool
 	// The most items that one statement of each kind takes.
-	EnqueueRows, ClaimRows                  int
-	AckItems, NackItems, BuryItems, FindIDs int
+	EnqueueRows, ClaimRows                        int
+	AckItems, NackItems, DeadLetterItems, FindIDs int
 }
 
 // Class is what an error means for the statement that returned it.
@@ -247,7 +247,7 @@ type Queue interface {
 	// the dead table, not for a reader.
 	Claim(ClaimParams) Statement
 	// Mark leases one message by its id and fence, for a consumer that reads it after the commit. The message is due, and
-	// no consumer leases it, or Member does and MarkParams.Again is set. It returns the columns of Claim, with NULL for
+	// no consumer leases it, or Consumer does and MarkParams.Again is set. It returns the columns of Claim, with NULL for
 	// dedup_key, type, headers and body, or no row: the row is gone, changed or locked, or the queue is paused. It counts an attempt and,
 	// if a lease has expired, that one in lapses, and in crashes if its holder had marked the message as
 	// OnlySuspect or OnlyMessage.
@@ -269,7 +269,7 @@ type Queue interface {
 	// out. It returns a row for each priority: priority; head, when the first message that may
 	// be claimed now was due, or else the database's time; due_in, milliseconds until
 	// something may be claimed there, a lease that ends included (zero or less: now; NULL:
-	// nothing in sight); and members, how many consumers the queue has. Suspects do not count there. If the first message
+	// nothing in sight); and consumers, how many consumers the queue has. Suspects do not count there. If the first message
 	// that no consumer leases is a suspect, the row continues with its id, fence, crashes (the lease that has expired included) and
 	// alone (of that lease); otherwise these are NULL. No row: it is
 	// paused. It writes nothing and takes no lock.
@@ -277,16 +277,16 @@ type Queue interface {
 
 	// These apply to the items whose id and fence match and return id, fence of
 	// each such item, with the fence that matched. On an ordered queue they do not check whether a lease runs, and count the attempt of a delivery
-	// that is not in the row: one that member has not marked or extended.
-	Ack([]Item) Statement            // deletes
-	Archive([]Item) Statement        // moves to the done table
-	Nack([]NackItem) Statement       // ends the lease; the attempt stays counted, lapses are forgotten and no attempts, and so are crashes
-	Snooze([]NackItem) Statement     // as Nack, but the attempt is refunded
-	Release([]ReleaseItem) Statement // ends the lease; the attempt is refunded, and the message in its old place
-	Bury([]BuryItem) Statement       // moves to the dead table
-	// Extend: the lease ends that long from now, or when it did, if that is later. On an ordered queue it ends with member's membership at
-	// the latest, and the row notes that member holds it. Plain queues ignore member.
-	Extend(member [16]byte, items []Item, d time.Duration) Statement
+	// that is not in the row: one that consumer has not marked or extended.
+	Ack([]Item) Statement                  // deletes
+	Archive([]Item) Statement              // moves to the done table
+	Nack([]NackItem) Statement             // ends the lease; the attempt stays counted, lapses are forgotten and no attempts, and so are crashes
+	Snooze([]NackItem) Statement           // as Nack, but the attempt is refunded
+	Release([]ReleaseItem) Statement       // ends the lease; the attempt is refunded, and the message in its old place
+	DeadLetter([]DeadLetterItem) Statement // moves to the dead table
+	// Extend: the lease ends that long from now, or when it did, if that is later. On an ordered queue it ends with consumer's membership at
+	// the latest, and the row notes that consumer holds it. Plain queues ignore consumer.
+	Extend(consumer [16]byte, items []Item, d time.Duration) Statement
 
 	// Version returns one row: version of the schema, min_version, features; paused (1 or 0); kind, slots; holds (1 or 0), max_keys,
 	// max_attempts, max_body, retain_ms, retain_dead_ms: see Policy; shard, of shards
@@ -318,7 +318,7 @@ type Queue interface {
 	// state, id, priority, fence, attempts, enqueued_at, due_at (NULL of a dead or done
 	// one), lease_until (NULL if it was not claimed since it was sent or released; of
 	// one that ran out its end), ended_at (NULL of a live one), expires_at, leased_by (16
-	// bytes, as lease_until), holder (the name of that member), dedup_key, type, last_error, cause and fingerprint (NULL unless it is dead, and none),
+	// bytes, as lease_until), holder (the name of that consumer), dedup_key, type, last_error, cause and fingerprint (NULL unless it is dead, and none),
 	// NULL in place of headers, and how many bytes the body has. With a place it begins behind that,
 	// whether its message is still there or not, and reads nothing before it. On a plain queue ready and
 	// leased ones are both of either state, so it reads no more than n entries a lane. Of an ordered queue
@@ -388,11 +388,11 @@ type Queue interface {
 	// Join adds a consumer of this queue, or renews its membership. When it adds one, it
 	// deletes consumers of any queue that have been gone for a day. Leave deletes one. No
 	// result.
-	Join(Member) Statement
+	Join(Consumer) Statement
 	Leave(id [16]byte) Statement
-	// Members returns the live consumers of this queue, in the order of their joins:
+	// Consumers returns the live consumers of this queue, in the order of their joins:
 	// id, name, host, process, since, until.
-	Members() Statement
+	Consumers() Statement
 
 	// Sample adds to the queue's samples, and creates missing ones. An empty one only reads. It returns step,
 	// and 1 if that sample has a Depth by now, or 0: for the least step, and perhaps

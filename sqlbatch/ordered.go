@@ -43,8 +43,8 @@ type OwnedSlot struct {
 
 // ReadParams are the values of a read.
 type ReadParams struct {
-	Member [16]byte
-	Slots  []OwnedSlot
+	Consumer [16]byte
+	Slots    []OwnedSlot
 	// Rows with a number greater than From and up to Upto are read. Those up to Cursor are returned without contents, at most Behind of
 	// them. Of the others, at most Rows are returned.
 	From, Cursor, Upto int64
@@ -57,7 +57,7 @@ type ReadParams struct {
 
 // RefillParams are the values of a refill.
 type RefillParams struct {
-	Member     [16]byte
+	Consumer   [16]byte
 	Slots      []OwnedSlot
 	From, Upto int64    // rows with a number greater than From, and up to Upto, are walked
 	Rows       int      // at most so many are returned; at most Traits.ClaimRows
@@ -86,12 +86,12 @@ type MarkItem struct {
 // an ID and a fence name one stored row, also after the ID is sent again.
 //
 // Read, Refill, Fetch and LookOrdered write nothing and keep no lock. They return the columns of Claim, where attempts and
-// lapses are those of a delivery that Member begins now, and then:
+// lapses are those of a delivery that Consumer begins now, and then:
 //
 //   - slot, seq, order_key (bytes or NULL);
 //   - wait: milliseconds until the message is due, and until the lease of another consumer ends (zero: it may be delivered);
 //   - lives: milliseconds until its TTL ends, at least 1 (zero: it has none);
-//   - holder: 0: no consumer has marked it; 1: Member has; 2: another consumer has;
+//   - holder: 0: no consumer has marked it; 1: Consumer has; 2: another consumer has;
 //   - held: 1: a dead message of its key holds it (zero if Policy.Holds is not set);
 //   - crashes, that of the holder included if it is another consumer;
 //   - given: 1: dedup_key, type, headers and body are its contents; otherwise they are NULL;
@@ -99,9 +99,9 @@ type MarkItem struct {
 //     not committed, or NULL and zero except for id, and of Read and Refill except for slot, seq and order_key; 2: no transaction has locked it, as
 //     far as is known; 0: unknown.
 //
-// A message with SuspectLapses that Member has not marked is returned without contents.
+// A message with SuspectLapses that Consumer has not marked is returned without contents.
 //
-// The last row has NULL as id. Its priority is 1 if the slots were read, otherwise 0: Member is alive, owns all of them by
+// The last row has NULL as id. Its priority is 1 if the slots were read, otherwise 0: Consumer is alive, owns all of them by
 // their fences, and the queue is not paused. If they were not, the answer has no other row, and it is not an empty answer. Its
 // enqueued_at is the number of redrives of the queue. Of Read and Refill, its fence is the last number drawn,
 // read after the other rows, and its body has the senders, read after that number: those that might have drawn a number up to it and have not
@@ -120,41 +120,41 @@ type MarkItem struct {
 // finding a watermark, the last number drawn is -1. The rows are the same, but messages with smaller numbers than theirs might be inserted later. A Read
 // returns no row with a number that was drawn after it began. The last number drawn of a Refill is always -1.
 type ordered interface {
-	// Read returns messages of the slots that Member owns: of each range those with the least numbers, in any order.
+	// Read returns messages of the slots that Consumer owns: of each range those with the least numbers, in any order.
 	Read(ReadParams) Statement
 	// Refill returns the messages of some keys with the least numbers, in any order, and walks at most MostWalked rows of the slots for it.
 	Refill(RefillParams) Statement
 	// Fetch returns the messages with these IDs, with their contents, whatever their size.
-	Fetch(member [16]byte, slots []OwnedSlot, ids [][16]byte) Statement
+	Fetch(consumer [16]byte, slots []OwnedSlot, ids [][16]byte) Statement
 	// LookOrdered is Fetch without contents. A message whose row is locked is returned: it is not absent. So does Fetch on
 	// SQL Server, where neither waits for a locked row.
-	LookOrdered(member [16]byte, slots []OwnedSlot, ids [][16]byte) Statement
+	LookOrdered(consumer [16]byte, slots []OwnedSlot, ids [][16]byte) Statement
 	// HeldKeys returns, for each pair of a slot and a key, its place from 1 on, whether a dead message holds the key (1 or 0),
 	// and the number of redrives of the queue.
 	HeldKeys(slots []int, keys []string) Statement
 
-	// MarkOrdered takes over messages for member, by their IDs and stored fences: it raises the fence to that of the slot, at
+	// MarkOrdered takes over messages for consumer, by their IDs and stored fences: it raises the fence to that of the slot, at
 	// least by one, and counts an attempt. If another consumer has marked the message, it counts an expired lease,
 	// and a crash unless that mark was NotAlone or Beside. With NotAlone it leaves out messages that would have SuspectLapses then.
 	// It leaves out locked rows, and returns id, fence, lapses, crashes of each message as they are now.
-	MarkOrdered(member [16]byte, items []MarkItem, alone Alone) Statement
-	// ReleaseOrdered releases messages of member, by their IDs and stored fences. With lapsed they count an expired
-	// lease, and the attempt that ends with it. Without, the message was not delivered: a mark of member is cleared and its attempt is refunded,
+	MarkOrdered(consumer [16]byte, items []MarkItem, alone Alone) Statement
+	// ReleaseOrdered releases messages of consumer, by their IDs and stored fences. With lapsed they count an expired
+	// lease, and the attempt that ends with it. Without, the message was not delivered: a mark of consumer is cleared and its attempt is refunded,
 	// a mark of another consumer stays. The place stays in both cases. It leaves out locked rows, and returns the columns of MarkOrdered, where lapses and
 	// crashes include those of a mark that stays.
-	ReleaseOrdered(member [16]byte, items []ReleaseItem, lapsed bool) Statement
+	ReleaseOrdered(consumer [16]byte, items []ReleaseItem, lapsed bool) Statement
 	// Slots returns a row for each slot: slot; owner (16 bytes or NULL); left, milliseconds until the membership of its
-	// owner ends (zero or less: it has ended; NULL: no owner); fence; members, the number of live consumers of the queue. It writes
+	// owner ends (zero or less: it has ended; NULL: no owner); fence; consumers, the number of live consumers of the queue. It writes
 	// nothing and takes no lock.
 	Slots() Statement
-	// TakeSlots makes member, while its membership lasts, the owner of those of the slots that have no owner, or one whose
+	// TakeSlots makes consumer, while its membership lasts, the owner of those of the slots that have no owner, or one whose
 	// membership has ended, or that it owns already. Their fences rise as in Claim: salt is as in ClaimParams. It returns slot,
 	// fence, old of each, and leaves out slots that another consumer takes at the same moment. No other consumer has delivered a message with a
 	// number greater than old, whose last change is that of its sender: old becomes the last number drawn if the slot had an owner.
-	TakeSlots(member [16]byte, salt int64, slots []int) Statement
-	// GiveSlots takes the owner from those of the slots that member owns by their fences, and returns slot, fence of each. If a
+	TakeSlots(consumer [16]byte, salt int64, slots []int) Statement
+	// GiveSlots takes the owner from those of the slots that consumer owns by their fences, and returns slot, fence of each. If a
 	// slot is in doubt, old becomes the last number drawn.
-	GiveSlots(member [16]byte, slots []OwnedSlot) Statement
+	GiveSlots(consumer [16]byte, slots []OwnedSlot) Statement
 	// Begun draws the number for one EnqueueBegun, in its transaction and before it. It returns
 	// one row, of no meaning. A statement without text: EnqueueBegun draws it.
 	Begun() Statement

@@ -137,8 +137,8 @@ type ReleaseItem struct {
 	Delivery int64
 }
 
-// BuryItem moves a message to the dead-letter table.
-type BuryItem struct {
+// DeadLetterItem moves a message to the dead-letter table.
+type DeadLetterItem struct {
 	Item
 	Delivery int64
 	Error    string
@@ -188,11 +188,11 @@ const OutcomeAcked = 1
 
 // ClaimParams are the values of a claim.
 type ClaimParams struct {
-	Rows   int // at most Traits.ClaimRows
-	Lease  time.Duration
-	Member [16]byte // the consumer that claims: see Member
-	Salt   int64    // random, from 1 to 1 << FenceBits: see FenceBits
-	Heads  Heads
+	Rows     int // at most Traits.ClaimRows
+	Lease    time.Duration
+	Consumer [16]byte // the consumer that claims: see Consumer
+	Salt     int64    // random, from 1 to 1 << FenceBits: see FenceBits
+	Heads    Heads
 	// Inline is the size of the largest body that the claim returns. Larger ones are leased, and NULL in the
 	// result: read them with Contents. If it is below zero, dedup key, type, headers and body of every message are NULL.
 	Inline int
@@ -204,12 +204,12 @@ const SuspectLapses = 2
 
 // MarkParams are the values of a mark.
 type MarkParams struct {
-	Item   // the fence is the one that Rescan, Look or the mark before returned
-	Lease  time.Duration
-	Member [16]byte
-	Salt   int64 // as in ClaimParams
-	Alone  Alone
-	// Again: Member has marked the message before and still lives, or the outcome of its mark is unknown. If Member
+	Item     // the fence is the one that Rescan, Look or the mark before returned
+	Lease    time.Duration
+	Consumer [16]byte
+	Salt     int64 // as in ClaimParams
+	Alone    Alone
+	// Again: Consumer has marked the message before and still lives, or the outcome of its mark is unknown. If Consumer
 	// holds the lease, that one counts neither as an attempt nor as an expired lease.
 	Again bool
 }
@@ -259,8 +259,8 @@ type Place struct {
 	Upto     int64
 }
 
-// Member is a consumer as the database stores it: the holder of leases, for operators.
-type Member struct {
+// Consumer is a consumer as the database stores it: the holder of leases, for operators.
+type Consumer struct {
 	ID      [16]byte
 	Name    string
 	Host    string
@@ -289,8 +289,8 @@ var (
 	SampleAges  = [3]int{2 * 3600, 2 * 86400, 90 * 86400}
 )
 
-// MaxMemberText is the most bytes of a consumer's name or host.
-const MaxMemberText = 200
+// MaxConsumerText is the most bytes of a consumer's name or host.
+const MaxConsumerText = 200
 
 // The kinds of Problems.
 const (

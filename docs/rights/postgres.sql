@@ -31,7 +31,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON chanq_orders__done TO chanq_consumer; --
 GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__consumers TO chanq_consumer; -- its own row, and those of consumers that are long gone
 GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__samples TO chanq_consumer; -- likewise, and what is old of it
 -- So that consumers vacuum the live table, which else waits for autovacuum, one of them is
--- a member of chanq_migrator, its owner, or from PostgreSQL 17 on has the right to:
+-- a consumer of chanq_migrator, its owner, or from PostgreSQL 17 on has the right to:
 -- GRANT MAINTAIN ON chanq_orders TO chanq_consumer
 
 -- An operator looks, pauses, cancels, purges and redrives. UPDATE serves the
@@ -46,5 +46,5 @@ GRANT SELECT, UPDATE, DELETE ON chanq_orders__done TO chanq_operator;
 -- table of all queues. What part 2 says is for its tables, too.
 GRANT USAGE ON SEQUENCE chanq_orders__seq TO chanq_producer;
 GRANT SELECT ON SEQUENCE chanq_orders__seq TO chanq_consumer; -- up to where messages can appear no more
-GRANT SELECT, UPDATE (member, fence, old) ON chanq__slots TO chanq_consumer; -- which slots are whose
+GRANT SELECT, UPDATE (consumer, fence, old) ON chanq__slots TO chanq_consumer; -- which slots are whose
 GRANT SELECT ON chanq__slots TO chanq_operator;

@@ -2,7 +2,7 @@
 -- your names in their place. Tests run this file as it is, and check that each
 -- role suffices and what it is refused.
 
--- Part 1, before the first migration, by a member of db_owner. Roles are for all
+-- Part 1, before the first migration, by a consumer of db_owner. Roles are for all
 -- queues of the database.
 CREATE ROLE chanq_migrator;
 CREATE ROLE chanq_producer;

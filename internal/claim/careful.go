@@ -280,7 +280,7 @@ func (t *trials) mark(item sqlbatch.Item, d time.Duration, alone sqlbatch.Alone,
 				}
 			}
 			err = t.table.Mark(t.cfg.claimTime(), sqlbatch.MarkParams{
-				Item: item, Lease: d, Member: t.member, Salt: table.NewSalt(), Alone: alone, Again: again,
+				Item: item, Lease: d, Consumer: t.consumer, Salt: table.NewSalt(), Alone: alone, Again: again,
 			}, &rows)
 			if err != nil && !table.DidNotRun(err) && t.cfg.Classify(err) == sqlbatch.Unknown {
 				known, again = false, true

@@ -17,12 +17,12 @@ import (
 // intake takes in what the claims and the marks of a Plain bring: it makes leases, reads what was left out, and has them wait in the
 // buffer for the feed. The goroutine of Run uses it.
 type intake struct {
-	cfg    *Config
-	pace   *Pace
-	table  PlainTable
-	member [16]byte
-	loop   batch.Loop
-	buffer *buffer
+	cfg      *Config
+	pace     *Pace
+	table    PlainTable
+	consumer [16]byte
+	loop     batch.Loop
+	buffer   *buffer
 }
 
 // run runs a statement once. It is not cancelled by Stop.

@@ -8,7 +8,7 @@ import (
 	"github.com/chanq/chanq/internal/base"
 )
 
-// Membership is for how long a consumer is a member of its queue, by the local clock: from before each heartbeat was sent, so
+// Membership is for how long a consumer is one of those of its queue, by the local clock: from before each heartbeat was sent, so
 // never longer than the database counts it. On a plain queue nothing depends on it, and it lasts. It is safe for concurrent use; one
 // goroutine sends heartbeats.
 type Membership struct {

@@ -40,9 +40,9 @@ type Plain struct {
 	hasty   bool // a claim was late: those that look for the cause get an eighth of the time
 }
 
-// NewPlain returns the claims of a consumer that the database knows as member.
-func NewPlain(pace *Pace, t PlainTable, n *Neighbour, member [16]byte) *Plain {
-	in := &intake{cfg: &pace.cfg, pace: pace, table: t, member: member, loop: pace.cfg.loop(), buffer: newBuffer()}
+// NewPlain returns the claims of the consumer with this ID.
+func NewPlain(pace *Pace, t PlainTable, n *Neighbour, consumer [16]byte) *Plain {
+	in := &intake{cfg: &pace.cfg, pace: pace, table: t, consumer: consumer, loop: pace.cfg.loop(), buffer: newBuffer()}
 	rescans := newRescans(in)
 	return &Plain{intake: in, gate: n.of.gate, rescans: rescans, trials: &trials{intake: in, rescans: rescans}}
 }
@@ -160,7 +160,7 @@ func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
 // claimParams are those of a claim where there is room for n messages.
 func (p *Plain) claimParams(n int) sqlbatch.ClaimParams {
 	c := sqlbatch.ClaimParams{
-		Rows: n, Lease: p.cfg.LeaseFor, Member: p.member, Salt: table.NewSalt(),
+		Rows: n, Lease: p.cfg.LeaseFor, Consumer: p.consumer, Salt: table.NewSalt(),
 		Heads: p.rescans.head.ask(base.Now()), Inline: p.cfg.inline(n),
 	}
 	if p.unread {

@@ -11,10 +11,10 @@ import (
 
 // OrderedTable has the statements of a Reader: see table.Ordered.
 type OrderedTable interface {
-	Do(member [16]byte, t *order.Task, inline int, a *table.Answer) error
+	Do(consumer [16]byte, t *order.Task, inline int, a *table.Answer) error
 	Slots() (list []order.SlotRow, consumers int, err error)
-	Take(member [16]byte, salt int64, slots []int) (got []order.Slot, err error)
-	Give(member [16]byte, slots []sqlbatch.OwnedSlot) error
+	Take(consumer [16]byte, salt int64, slots []int) (got []order.Slot, err error)
+	Give(consumer [16]byte, slots []sqlbatch.OwnedSlot) error
 }
 
 // Reader runs the statements of the consumer of an ordered queue, one after another: they take and return slots, and read their messages.

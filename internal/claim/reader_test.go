@@ -42,7 +42,7 @@ type fake struct {
 	owned  *claim.Slots
 	here   *claim.Membership
 	queue  *queue // the consumer
-	former bool   // all slots are those of a member that is not this consumer, and lives
+	former bool   // all slots are those of a consumer that is not this consumer, and lives
 }
 
 var (
@@ -172,7 +172,7 @@ func (f *fake) scan(op string, p sqlbatch.ReadParams, keys []string, a *table.An
 	return nil
 }
 
-func (f *fake) Do(member [16]byte, t *order.Task, inline int, a *table.Answer) error {
+func (f *fake) Do(consumer [16]byte, t *order.Task, inline int, a *table.Answer) error {
 	p := sqlbatch.ReadParams{
 		Slots: t.Slots, From: t.From, Cursor: t.Cursor, Upto: t.Upto, Rows: t.Rows, Old: t.Old, Keys: t.Keys, Inline: inline,
 	}
@@ -189,7 +189,7 @@ func (f *fake) Do(member [16]byte, t *order.Task, inline int, a *table.Answer) e
 	case order.Fetch:
 		return f.byID("fetch", t.Messages, a, true)
 	case order.Mark:
-		missing, err := f.mark(member, t.Messages, a)
+		missing, err := f.mark(consumer, t.Messages, a)
 		if err != nil || len(missing) == 0 {
 			return err
 		}
@@ -218,7 +218,7 @@ func (f *fake) byID(op string, messages []*order.Message, a *table.Answer, conte
 	return nil
 }
 
-func (f *fake) mark(member [16]byte, messages []*order.Message, a *table.Answer) (missing []*order.Message, err error) {
+func (f *fake) mark(consumer [16]byte, messages []*order.Message, a *table.Answer) (missing []*order.Message, err error) {
 	if err := f.call("mark"); err != nil {
 		return nil, err
 	}
@@ -230,7 +230,7 @@ func (f *fake) mark(member [16]byte, messages []*order.Message, a *table.Answer)
 			continue
 		}
 		m := &f.rows[i]
-		m.fence, m.holder = max(m.fence+1, of.SlotFence()), member
+		m.fence, m.holder = max(m.fence+1, of.SlotFence()), consumer
 		a.Rows = append(a.Rows, order.Row{ID: of.ID, Seq: of.Seq, Fence: m.fence, Lapses: int(m.lapses), Written: true})
 	}
 	return missing, nil

@@ -25,7 +25,7 @@ type Config struct {
 	VacuumEvery, SessionMaxAge time.Duration
 
 	// Of the consumer.
-	Member   sqlbatch.Member
+	Consumer sqlbatch.Consumer
 	NewID    func() [16]byte
 	Group    *Group          // nil: the consumer does not stop when it is idle
 	Values   context.Context // of the contexts of leases

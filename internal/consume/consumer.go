@@ -82,9 +82,9 @@ func New(cfg Config) (*Consumer, error) {
 		return nil, err
 	}
 	c.ending = newEnding(c.load)
-	c.waiter, c.membership = cfg.Signals.Key.Wait(), claim.Lasting(cfg.Member.ID)
+	c.waiter, c.membership = cfg.Signals.Key.Wait(), claim.Lasting(cfg.Consumer.ID)
 	if cfg.Table.Ordered {
-		c.membership = claim.NewMembership(cfg.Member.ID, base.Now)
+		c.membership = claim.NewMembership(cfg.Consumer.ID, base.Now)
 	}
 	t := &tasks{cfg: &c.cfg, note: c.parts.note, stop: c.load.stop, broken: c.Broken}
 	o := &owner{cfg: &c.cfg, load: c.load, neighbour: claim.Join(cfg.Signals.Key)}
@@ -152,7 +152,7 @@ func (c *Consumer) supervise(stopped, ended func()) {
 	stopped()
 	o.settler.Drain()
 	e.drain()
-	finishing.Wait() // before the heartbeat ends: a slot that a member leaves without returning it counts as one of a dead owner
+	finishing.Wait() // before the heartbeat ends: a slot that a consumer leaves without returning it counts as one of a dead owner
 	o.settler.Close()
 	o.extender.End()
 	leave()

@@ -9,10 +9,10 @@ import (
 func TestConsumersAreIdleWhenAllAreByLooksAfterTheLastDelivery(t *testing.T) {
 	i := NewGroup(3)
 	a, b, c := newLoad(i), newLoad(i), newLoad(i)
-	look := func(member *load) bool {
-		now, quiet := member.Begin()
+	look := func(consumer *load) bool {
+		now, quiet := consumer.Begin()
 		require.True(t, quiet)
-		return member.Idle(now)
+		return consumer.Idle(now)
 	}
 	require.NoError(t, i.join(a))
 	require.NoError(t, i.join(b))
@@ -27,8 +27,8 @@ func TestConsumersAreIdleWhenAllAreByLooksAfterTheLastDelivery(t *testing.T) {
 	require.NoError(t, a.stop.Err())
 	c.Idle(0)
 	require.True(t, look(b), "one that has ended finds nothing")
-	for _, member := range []*load{a, b, c} {
-		require.Error(t, member.stop.Err())
+	for _, consumer := range []*load{a, b, c} {
+		require.Error(t, consumer.stop.Err())
 	}
 	require.ErrorContains(t, i.join(a), "has its 3 consumers already")
 }

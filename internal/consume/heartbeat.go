@@ -35,7 +35,7 @@ func (h *heartbeat) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		timeout, pause := h.cfg.patience(), h.cfg.LeaseFor/3
 		began := base.Now()
-		as := h.cfg.Member
+		as := h.cfg.Consumer
 		as.ID = h.membership.Next(h.cfg.NewID) // the slots and leases of a lost membership are not its own
 		_, err := h.do(ctx, timeout, h.cfg.Table.SQL.Join(as), nil)
 		h.report(chore, "join", err)

@@ -44,7 +44,7 @@ func (o *owner) makeSettles(c *Consumer) {
 		Table: table.Table{Queue: cfg.Table, Part: c.parts.extend}, Traits: traits, Classify: cfg.Table.Classify,
 		Health: cfg.Health, LeaseFor: cfg.LeaseFor, MaxExtend: cfg.MaxExtend, Taken: func() int64 { return c.feed.Taken() },
 		Mover:   lease.MoverOf(cfg.Values),
-		Timeout: cfg.StatementTimeout, Member: c.membership.Until,
+		Timeout: cfg.StatementTimeout, Consumer: c.membership.Until,
 		Lost: cfg.Observer.Lost, Broken: c.Broken, Unread: func() { o.unread(c.feed) },
 	})
 }

@@ -78,14 +78,14 @@ var (
 	rareFaults = []fault{cleanReturn, settleWithoutFence, markWithoutFence, cutRefillWhole}
 )
 
-func (s *sim) row(r *simRow, member int, contents bool) Row {
+func (s *sim) row(r *simRow, consumer int, contents bool) Row {
 	row := Row{
 		ID: r.id(), Seq: r.seq, Slot: r.slot(), Key: r.keyed(), Keyed: true, Fence: r.fence,
 		Lapses: r.lapses, Crashes: r.crashes, Wait: max(0, r.due-s.now),
 	}
 	switch r.by {
 	case 0:
-	case member:
+	case consumer:
 		row.Holder = Mine
 	default:
 		row.Holder = Others
@@ -97,7 +97,7 @@ func (s *sim) row(r *simRow, member int, contents bool) Row {
 	row.Held = s.holds && s.fault != heldRowsUnreported && s.isHeld(r.keyed())
 	if contents && (row.Lapses < suspectAfter || row.Holder == Mine) {
 		row.Contents, row.Bytes = r, 1
-		s.inspect(r, member)
+		s.inspect(r, consumer)
 	}
 	return row
 }
@@ -106,9 +106,9 @@ func (s *sim) isHeld(key string) bool {
 	return slices.ContainsFunc(s.rows, func(r *simRow) bool { return r.keyed() == key && r.dead })
 }
 
-func (s *sim) walked(member int, slots []sqlbatch.OwnedSlot) bool {
+func (s *sim) walked(consumer int, slots []sqlbatch.OwnedSlot) bool {
 	for _, t := range slots {
-		if z := s.slots[t.Slot]; z.owner != member || z.fence != t.Fence || !s.alive[member] {
+		if z := s.slots[t.Slot]; z.owner != consumer || z.fence != t.Fence || !s.alive[consumer] {
 			return false
 		}
 	}
@@ -117,15 +117,15 @@ func (s *sim) walked(member int, slots []sqlbatch.OwnedSlot) bool {
 
 // simTask is a statement that a consumer waits for, or has given up.
 type simTask struct {
-	task    *Task
-	c       *simConsumer
-	member  int
-	slots   map[int]int64 // fences of the consumer's slots when it began
-	answer  *Answer
-	applied bool
-	sampled bool
-	blocked bool
-	ids     []simItem
+	task     *Task
+	c        *simConsumer
+	consumer int
+	slots    map[int]int64 // fences of the consumer's slots when it began
+	answer   *Answer
+	applied  bool
+	sampled  bool
+	blocked  bool
+	ids      []simItem
 }
 
 // simItem is what a statement names a message by.
@@ -136,7 +136,7 @@ type simItem struct {
 }
 
 func (s *sim) begin(c *simConsumer, t *Task) *simTask {
-	st := &simTask{task: t, c: c, member: c.member, slots: map[int]int64{}, answer: &Answer{Walked: true, Upto: None}}
+	st := &simTask{task: t, c: c, consumer: c.consumer, slots: map[int]int64{}, answer: &Answer{Walked: true, Upto: None}}
 	for n, own := range c.own {
 		st.slots[n] = own
 	}
@@ -153,7 +153,7 @@ func (s *sim) apply(st *simTask) {
 	a.Redriven = s.redriven
 	switch t.Kind {
 	case Read, Refill:
-		if a.Walked = s.walked(st.member, t.Slots); a.Walked {
+		if a.Walked = s.walked(st.consumer, t.Slots); a.Walked {
 			st.blocked = s.blocks && slices.ContainsFunc(s.rows, func(r *simRow) bool {
 				mine := slices.ContainsFunc(t.Slots, func(o sqlbatch.OwnedSlot) bool { return o.Slot == r.slot() })
 				return r.alive() && r.locked && mine && r.seq > t.From && r.seq <= t.Upto
@@ -167,24 +167,24 @@ func (s *sim) apply(st *simTask) {
 		}
 		return
 	case Look, Fetch:
-		a.Walked = s.walked(st.member, t.Slots)
+		a.Walked = s.walked(st.consumer, t.Slots)
 	}
 	for _, item := range st.ids {
 		r := item.row
 		matches := r.alive() && r.seq == item.seq && r.fence == item.fence
 		switch {
 		case t.Kind == Mark && r.alive() && !r.locked && (matches || s.fault == markWithoutFence):
-			pending := r.by != 0 && r.by != st.member
+			pending := r.by != 0 && r.by != st.consumer
 			if t.Alone == sqlbatch.NotAlone && r.lapses+bit(pending) >= suspectAfter {
 				break
 			}
 			r.lapses += bit(pending)
 			r.crashes += bit(pending && r.alone)
-			r.by, r.alone = st.member, t.Alone > 0 || s.fault == aloneIsNotStored
+			r.by, r.alone = st.consumer, t.Alone > 0 || s.fault == aloneIsNotStored
 			if s.fault != markKeepsFence {
 				r.fence = max(r.fence+1, item.slotFence)
 			}
-			if t.Alone > 0 && !s.alive[st.member] {
+			if t.Alone > 0 && !s.alive[st.consumer] {
 				r.guilt++ // the membership ended during the trial
 			}
 			s.say("c%d marks m%d, alone %d: fence %d", st.c.n, r.n, t.Alone, r.fence)
@@ -194,7 +194,7 @@ func (s *sim) apply(st *simTask) {
 			if r.fence = GivenFence(r.fence, item.delivered); t.Kind == Lapse {
 				r.lapses++
 			}
-			if t.Kind == Lapse || r.by == st.member {
+			if t.Kind == Lapse || r.by == st.consumer {
 				r.by, r.alone = 0, false
 			}
 			s.say("c%d gives m%d back (%d): fence %d", st.c.n, r.n, t.Kind, r.fence)
@@ -204,7 +204,7 @@ func (s *sim) apply(st *simTask) {
 		if !r.alive() || r.locked && s.fault == lockedIsAbsent {
 			continue
 		}
-		row := s.row(r, st.member, t.Kind == Fetch)
+		row := s.row(r, st.consumer, t.Kind == Fetch)
 		switch {
 		case r.locked && s.looksAtLocks:
 			row.Lock = Locked
@@ -238,11 +238,11 @@ func (s *sim) scan(st *simTask) {
 		switch {
 		case t.Kind == Read && r.seq <= t.Cursor:
 			if behind++; behind <= t.Behind {
-				a.Rows = append(a.Rows, s.row(r, st.member, false))
+				a.Rows = append(a.Rows, s.row(r, st.consumer, false))
 			}
 		case ahead < t.Rows:
 			ahead++
-			a.Rows = append(a.Rows, s.row(r, st.member, r.seq > t.Old && (t.Kind == Refill || !slices.Contains(t.Keys, r.keyed()))))
+			a.Rows = append(a.Rows, s.row(r, st.consumer, r.seq > t.Old && (t.Kind == Refill || !slices.Contains(t.Keys, r.keyed()))))
 			if t.Kind == Refill && ahead == t.Rows && s.fault != cutRefillWhole {
 				a.Upto = r.seq
 			}

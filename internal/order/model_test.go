@@ -11,12 +11,12 @@ import (
 // operator who redrives, discards and cancels, and a message that ends its process. The rows judge each delivery.
 
 type simConsumer struct {
-	n      int
-	member int // 0: none
-	seq    *Sequencer
-	own    map[int]int64
-	task   *simTask
-	out    []Delivery
+	n        int
+	consumer int // 0: none
+	seq      *Sequencer
+	own      map[int]int64
+	task     *simTask
+	out      []Delivery
 }
 
 type sim struct {
@@ -34,7 +34,7 @@ type sim struct {
 	redriven     int64
 	slots        [simSlots]simSlot
 	alive        map[int]bool
-	members      int
+	joined       int // IDs so far
 	consumers    []*simConsumer
 	late         []*simTask // under way, and given up
 	ops          []*simOp
@@ -61,15 +61,15 @@ func (s *sim) lose(c *simConsumer, crash bool) {
 	s.say("c%d loses its membership, crash %v", c.n, crash)
 	for _, r := range s.rows {
 		others := func(o *simRow) bool { return o != r && s.holdsRow(c, o) }
-		if r.alive() && r.by == c.member && r.alone && !slices.ContainsFunc(s.rows, others) {
+		if r.alive() && r.by == c.consumer && r.alone && !slices.ContainsFunc(s.rows, others) {
 			r.guilt++
 		}
 	}
-	delete(s.alive, c.member)
+	delete(s.alive, c.consumer)
 	if s.fault == noDeadline && !crash {
 		return
 	}
-	c.member = 0
+	c.consumer = 0
 	if crash {
 		if c.task != nil {
 			s.late = append(s.late, c.task)
@@ -85,27 +85,27 @@ func (s *sim) lose(c *simConsumer, crash bool) {
 // holdsRow reports whether a death of the consumer ends a lease of the message.
 func (s *sim) holdsRow(c *simConsumer, r *simRow) bool {
 	own := c.own[r.slot()]
-	marked := own > 0 && r.by == c.member && r.fence >= own // a mark of an earlier term of the slot is not used
+	marked := own > 0 && r.by == c.consumer && r.fence >= own // a mark of an earlier term of the slot is not used
 	return r.alive() && (marked || slices.ContainsFunc(c.out, func(d Delivery) bool { return d.ID == r.id() }))
 }
 
 func (s *sim) join(c *simConsumer) {
-	s.members++
-	c.member = s.members
-	s.alive[c.member] = true
+	s.joined++
+	c.consumer = s.joined
+	s.alive[c.consumer] = true
 }
 
 func (s *sim) take(c *simConsumer) {
 	var taken []Slot
 	for i := range s.slots {
 		z := &s.slots[i]
-		if z.owner != 0 && s.alive[z.owner] && (z.owner != c.member || z.fence == c.own[i]) || !s.calm && s.chance(3) {
+		if z.owner != 0 && s.alive[z.owner] && (z.owner != c.consumer || z.fence == c.own[i]) || !s.calm && s.chance(3) {
 			continue
 		}
 		if z.owner != 0 && s.fault != forgetOld {
 			z.old = s.drawn
 		}
-		z.owner, z.fence = c.member, z.fence+100
+		z.owner, z.fence = c.consumer, z.fence+100
 		s.say("c%d takes slot %d: fence %d, old %d", c.n, i, z.fence, z.old)
 		if !s.calm && s.chance(12) {
 			s.say("the answer is lost")
@@ -123,7 +123,7 @@ func (s *sim) take(c *simConsumer) {
 func (s *sim) giveSlots(c *simConsumer) {
 	for _, r := range c.seq.returned() {
 		z, doubt := &s.slots[r.Number], c.seq.Doubt(r.Number)
-		if z.owner == c.member && z.fence == r.Fence {
+		if z.owner == c.consumer && z.fence == r.Fence {
 			if z.owner = 0; doubt && s.fault != cleanReturn {
 				z.old = s.drawn
 			}
@@ -135,8 +135,8 @@ func (s *sim) giveSlots(c *simConsumer) {
 }
 
 // inspect is called when a consumer reads the contents of a message.
-func (s *sim) inspect(r *simRow, member int) {
-	if r.lapses >= suspectAfter && (r.by != member || !r.alone) {
+func (s *sim) inspect(r *simRow, consumer int) {
+	if r.lapses >= suspectAfter && (r.by != consumer || !r.alone) {
 		s.fail("the contents of m%d are read, a suspect that is not marked", r.n)
 	}
 }
@@ -231,7 +231,7 @@ func (s *sim) progress(c *simConsumer) {
 	case st.blocked:
 		s.say("c%d's task %d from %d is blocked", c.n, st.task.Kind, st.task.From)
 		c.task = nil
-		if st.member == c.member {
+		if st.consumer == c.consumer {
 			c.seq.Blocked(st.task)
 		}
 		c.seq.Answer(st.task, nil, s.now)
@@ -243,7 +243,7 @@ func (s *sim) progress(c *simConsumer) {
 		s.unknown(c, st)
 	default:
 		c.task = nil
-		if st.member != c.member {
+		if st.consumer != c.consumer {
 			s.unknown(c, st)
 			return
 		}
@@ -350,7 +350,7 @@ func (s *sim) operate() {
 }
 
 func (s *sim) consume(c *simConsumer) {
-	if c.member == 0 {
+	if c.consumer == 0 {
 		s.join(c)
 		return
 	}

@@ -45,7 +45,7 @@ func (s *sim) calmStep(i int) {
 	}
 	s.late, s.ops = nil, nil
 	for _, c := range s.consumers {
-		if c.member == 0 {
+		if c.consumer == 0 {
 			s.join(c)
 		}
 		s.giveSlots(c)

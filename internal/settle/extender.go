@@ -17,7 +17,7 @@ import (
 
 // ExtendTable has the statements of extensions: see table.Table.
 type ExtendTable interface {
-	Extend(ctx context.Context, member [16]byte, items []sqlbatch.Item, d time.Duration, skipLocked bool) (changed []sqlbatch.Item, err error)
+	Extend(ctx context.Context, consumer [16]byte, items []sqlbatch.Item, d time.Duration, skipLocked bool) (changed []sqlbatch.Item, err error)
 	Look(ctx context.Context, timeout time.Duration, ids [][16]byte) (table.Seen, error)
 	// Expect announces an extension within d.
 	Expect(d time.Duration)
@@ -36,8 +36,8 @@ type ExtenderConfig struct {
 	Taken     func() int64
 	Mover     *lease.Mover  // between the channel and the readers, or nil
 	Timeout   time.Duration // the most that a statement takes
-	// Member returns as whom the database knows the consumer, and when all of its leases end at the latest.
-	Member func() (id [16]byte, ends time.Duration)
+	// Consumer returns the ID of the consumer in the database, and when all of its leases end at the latest.
+	Consumer func() (id [16]byte, ends time.Duration)
 	// Lost is called when a lease is no longer held: it has expired, or the database says that it is lost. What it returns, if
 	// that is not nil, is called later; nothing waits for it, except for Close.
 	Lost func(l *lease.Lease, confirmed bool) (report func())
@@ -154,7 +154,7 @@ func (x *Extender) due(l *lease.Lease, now time.Duration) bool {
 	if deadline-now >= x.cfg.LeaseFor*5/6 || now >= l.Period.Until() {
 		return false
 	}
-	_, ends := x.cfg.Member()
+	_, ends := x.cfg.Consumer()
 	return deadline < ends
 }
 
@@ -295,8 +295,8 @@ func (x *Extender) write(ctx context.Context, extensions []*lease.Extension, ski
 		return written, batch.ErrNotAsked
 	}
 	start := base.Now()
-	member, ends := x.cfg.Member()
-	changed, err := x.cfg.Table.Extend(ctx, member, items, x.cfg.LeaseFor, skipLocked)
+	consumer, ends := x.cfg.Consumer()
+	changed, err := x.cfg.Table.Extend(ctx, consumer, items, x.cfg.LeaseFor, skipLocked)
 	x.cfg.Table.Expect(x.cfg.LeaseFor / 2) // of the next tick, if they are held then
 	if err != nil {
 		return written, err
@@ -383,10 +383,10 @@ func (x *Extender) Extend(ctx context.Context, l *lease.Lease, d, timeout time.D
 // tryExtend reports that the database knows the lease, or how its row was found.
 func (x *Extender) tryExtend(ctx context.Context, l *lease.Lease, d, timeout time.Duration, skip bool) (held bool, row lease.RowState, err error) {
 	start := base.Now()
-	member, ends := x.cfg.Member()
+	consumer, ends := x.cfg.Consumer()
 	within, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	changed, err := x.cfg.Table.Extend(within, member, []sqlbatch.Item{l.Item}, d, skip)
+	changed, err := x.cfg.Table.Extend(within, consumer, []sqlbatch.Item{l.Item}, d, skip)
 	if err != nil {
 		return false, 0, err
 	}

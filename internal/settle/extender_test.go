@@ -23,7 +23,7 @@ func (f *fake) extends(ends *time.Duration) (end func()) {
 	f.extender = settle.NewExtender(settle.ExtenderConfig{
 		Table: extensions{f}, Traits: traits, Classify: classify, Health: health{}, LeaseFor: leaseFor, Timeout: 10 * time.Second,
 		MaxExtend: time.Hour, Taken: func() int64 { return f.taken.Load() }, Unread: func() { f.unread.Add(1) },
-		Member: func() ([16]byte, time.Duration) { return [16]byte{9}, *ends },
+		Consumer: func() ([16]byte, time.Duration) { return [16]byte{9}, *ends },
 		Lost: func(l *lease.Lease, confirmed bool) func() {
 			return func() { f.lost = append(f.lost, map[bool]string{true: "lost", false: "expired"}[confirmed]) }
 		},

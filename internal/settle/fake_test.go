@@ -63,7 +63,7 @@ func newFake(t testing.TB) *fake {
 	return f
 }
 
-var traits = sqlbatch.Traits{AckItems: 100, NackItems: 100, BuryItems: 10}
+var traits = sqlbatch.Traits{AckItems: 100, NackItems: 100, DeadLetterItems: 10}
 
 // start runs a settler, and returns a function that ends it.
 func (f *fake) start(change func(*settle.Config)) (end func()) {
@@ -217,8 +217,8 @@ func (f *fake) Release(ctx context.Context, items []sqlbatch.ReleaseItem, _ bool
 	return f.change(ctx, "release", itemsOf(items, func(i sqlbatch.ReleaseItem) sqlbatch.Item { return i.Item }), false, false)
 }
 
-func (f *fake) DeadLetter(ctx context.Context, items []sqlbatch.BuryItem, _ bool, _ []sqlbatch.Item) ([]sqlbatch.Item, bool, error) {
-	return f.change(ctx, "dead-letter", itemsOf(items, func(i sqlbatch.BuryItem) sqlbatch.Item { return i.Item }), true, false)
+func (f *fake) DeadLetter(ctx context.Context, items []sqlbatch.DeadLetterItem, _ bool, _ []sqlbatch.Item) ([]sqlbatch.Item, bool, error) {
+	return f.change(ctx, "dead-letter", itemsOf(items, func(i sqlbatch.DeadLetterItem) sqlbatch.Item { return i.Item }), true, false)
 }
 
 func (f *fake) extend(ctx context.Context, items []sqlbatch.Item) ([]sqlbatch.Item, error) {

@@ -21,7 +21,7 @@ type Table interface {
 	Nack(ctx context.Context, items []sqlbatch.NackItem, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error)
 	Snooze(ctx context.Context, items []sqlbatch.NackItem, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error)
 	Release(ctx context.Context, items []sqlbatch.ReleaseItem, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error)
-	DeadLetter(ctx context.Context, items []sqlbatch.BuryItem, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error)
+	DeadLetter(ctx context.Context, items []sqlbatch.DeadLetterItem, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error)
 	Look(ctx context.Context, timeout time.Duration, ids [][16]byte) (table.Seen, error)
 	// Alone waits for the turn of a statement that may take long.
 	Alone(ctx context.Context) (done func())
@@ -111,7 +111,7 @@ func New(cfg Config, abandoned context.Context) *Settler {
 	s.writer = batch.New(batch.Config[*lease.Lease]{
 		Full: []int{
 			lease.Ack: cfg.Traits.AckItems, lease.Nack: cfg.Traits.NackItems, lease.Snooze: cfg.Traits.NackItems,
-			lease.Release: cfg.Traits.AckItems, lease.Dead: cfg.Traits.BuryItems,
+			lease.Release: cfg.Traits.AckItems, lease.Dead: cfg.Traits.DeadLetterItems,
 		},
 		Linger: cfg.Linger, AwaitedLinger: awaitedLinger, Capacity: cfg.Room, Moment: moment, Workers: workers,
 		Loop:     batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Unknown: table.MaybeApplied, Waited: table.Unconnected, Timeout: cfg.Timeout},
@@ -175,11 +175,11 @@ func (s *Settler) urgency(l *lease.Lease) batch.Urgency {
 
 // scratch has the slices of one statement, to be used again.
 type scratch struct {
-	items    []sqlbatch.Item
-	nacks    []sqlbatch.NackItem
-	buries   []sqlbatch.BuryItem
-	releases []sqlbatch.ReleaseItem
-	changed  []sqlbatch.Item
+	items       []sqlbatch.Item
+	nacks       []sqlbatch.NackItem
+	deadLetters []sqlbatch.DeadLetterItem
+	releases    []sqlbatch.ReleaseItem
+	changed     []sqlbatch.Item
 }
 
 // write settles leases, all in one way, and returns those of which the database returned the (id, fence): they come first in leases
@@ -255,11 +255,11 @@ func (x *scratch) settle(ctx context.Context, t Table, op lease.Op, leases []*le
 		}
 		return t.Nack(ctx, x.nacks, skipLocked, into)
 	case lease.Dead:
-		x.buries = x.buries[:0]
+		x.deadLetters = x.deadLetters[:0]
 		for _, l := range leases {
-			x.buries = append(x.buries, sqlbatch.BuryItem{Item: l.Item, Delivery: l.Delivery, Error: l.Text, Cause: l.Cause, Fingerprint: fingerprint(l), Uncounted: l.Uncounted})
+			x.deadLetters = append(x.deadLetters, sqlbatch.DeadLetterItem{Item: l.Item, Delivery: l.Delivery, Error: l.Text, Cause: l.Cause, Fingerprint: fingerprint(l), Uncounted: l.Uncounted})
 		}
-		return t.DeadLetter(ctx, x.buries, skipLocked, into)
+		return t.DeadLetter(ctx, x.deadLetters, skipLocked, into)
 	case lease.Release:
 		x.releases = x.releases[:0]
 		for _, l := range leases {

@@ -26,12 +26,12 @@ func (o *Ordered) look(st sqlbatch.Statement, scan func(*sql.Rows) error) error 
 	return o.run(o.LookWithin, st, scan)
 }
 
-// Do runs the statements of a task for the consumer that is known as member. Reads leave out bodies of more than inline bytes.
-func (o *Ordered) Do(member [16]byte, t *order.Task, inline int, a *Answer) error {
+// Do runs the statements of a task for a consumer, by its ID. Reads leave out bodies of more than inline bytes.
+func (o *Ordered) Do(consumer [16]byte, t *order.Task, inline int, a *Answer) error {
 	switch t.Kind {
 	case order.Read:
 		err := o.look(o.SQL.Read(sqlbatch.ReadParams{
-			Member: member, Slots: t.Slots, From: t.From, Cursor: t.Cursor, Upto: t.Upto, Rows: t.Rows, Behind: t.Behind, Old: t.Old, Keys: t.Keys, Inline: inline,
+			Consumer: consumer, Slots: t.Slots, From: t.From, Cursor: t.Cursor, Upto: t.Upto, Rows: t.Rows, Behind: t.Behind, Old: t.Old, Keys: t.Keys, Inline: inline,
 		}), a.scan)
 		if err == nil && !t.Slow {
 			o.busy = a.Contents > 0
@@ -39,20 +39,20 @@ func (o *Ordered) Do(member [16]byte, t *order.Task, inline int, a *Answer) erro
 		return err
 	case order.Refill:
 		return o.look(o.SQL.Refill(sqlbatch.RefillParams{
-			Member: member, Slots: t.Slots, From: t.From, Upto: t.Upto, Rows: t.Rows, Old: t.Old, Keys: t.Keys, Inline: inline,
+			Consumer: consumer, Slots: t.Slots, From: t.From, Upto: t.Upto, Rows: t.Rows, Old: t.Old, Keys: t.Keys, Inline: inline,
 		}), a.scan)
 	case order.Held:
 		return o.held(t, a)
 	case order.Fetch:
-		return o.find(o.do, o.SQL.Fetch, member, t, t.Messages, a)
+		return o.find(o.do, o.SQL.Fetch, consumer, t, t.Messages, a)
 	case order.Mark, order.Lapse, order.Release:
-		missing, err := o.write(member, t, a)
+		missing, err := o.write(consumer, t, a)
 		if err != nil || len(missing) == 0 {
 			return err
 		}
-		return o.find(o.look, o.SQL.LookOrdered, member, t, missing, a)
+		return o.find(o.look, o.SQL.LookOrdered, consumer, t, missing, a)
 	default:
-		return o.find(o.look, o.SQL.LookOrdered, member, t, t.Messages, a)
+		return o.find(o.look, o.SQL.LookOrdered, consumer, t, t.Messages, a)
 	}
 }
 
@@ -71,12 +71,12 @@ func (o *Ordered) held(t *order.Task, a *Answer) error {
 }
 
 // find looks at messages, or fetches them. Of a locked row the database might know the ID alone: the rest is what is known here.
-func (o *Ordered) find(run func(sqlbatch.Statement, func(*sql.Rows) error) error, st func([16]byte, []sqlbatch.OwnedSlot, [][16]byte) sqlbatch.Statement, member [16]byte, t *order.Task, messages []*order.Message, a *Answer) error {
+func (o *Ordered) find(run func(sqlbatch.Statement, func(*sql.Rows) error) error, st func([16]byte, []sqlbatch.OwnedSlot, [][16]byte) sqlbatch.Statement, consumer [16]byte, t *order.Task, messages []*order.Message, a *Answer) error {
 	ids := make([][16]byte, len(messages))
 	for i, m := range messages {
 		ids[i] = m.ID
 	}
-	err := run(st(member, t.Slots, ids), a.scan)
+	err := run(st(consumer, t.Slots, ids), a.scan)
 	for i := range a.Rows {
 		row := &a.Rows[i]
 		if row.Lock != order.Locked || row.Seq != 0 {
@@ -92,20 +92,20 @@ func (o *Ordered) find(run func(sqlbatch.Statement, func(*sql.Rows) error) error
 }
 
 // write marks messages, gives them back, or notes that their leases expired. It returns those that it did not change.
-func (o *Ordered) write(member [16]byte, t *order.Task, a *Answer) (missing []*order.Message, err error) {
+func (o *Ordered) write(consumer [16]byte, t *order.Task, a *Answer) (missing []*order.Message, err error) {
 	var st sqlbatch.Statement
 	if t.Kind == order.Mark {
 		items := make([]sqlbatch.MarkItem, len(t.Messages))
 		for i, m := range t.Messages {
 			items[i] = sqlbatch.MarkItem{Item: sqlbatch.Item{ID: m.ID, Fence: m.Fence}, SlotFence: m.SlotFence()}
 		}
-		st = o.SQL.MarkOrdered(member, items, t.Alone)
+		st = o.SQL.MarkOrdered(consumer, items, t.Alone)
 	} else {
 		items := make([]sqlbatch.ReleaseItem, len(t.Messages))
 		for i, m := range t.Messages {
 			items[i] = sqlbatch.ReleaseItem{Item: sqlbatch.Item{ID: m.ID, Fence: m.Fence}, Delivery: m.Delivery()}
 		}
-		st = o.SQL.ReleaseOrdered(member, items, t.Kind == order.Lapse)
+		st = o.SQL.ReleaseOrdered(consumer, items, t.Kind == order.Lapse)
 	}
 	changed := make(map[[16]byte]order.Row, len(t.Messages))
 	err = o.do(st, func(rows *sql.Rows) error {
@@ -147,8 +147,8 @@ func (o *Ordered) Slots() (list []order.SlotRow, consumers int, err error) {
 }
 
 // Take takes slots, and returns those that it got.
-func (o *Ordered) Take(member [16]byte, salt int64, slots []int) (got []order.Slot, err error) {
-	err = o.do(o.SQL.TakeSlots(member, salt, slots), func(rows *sql.Rows) error {
+func (o *Ordered) Take(consumer [16]byte, salt int64, slots []int) (got []order.Slot, err error) {
+	err = o.do(o.SQL.TakeSlots(consumer, salt, slots), func(rows *sql.Rows) error {
 		var sl order.Slot
 		err := rows.Scan(&sl.Number, &sl.Fence, &sl.Old)
 		got = append(got, sl)
@@ -158,8 +158,8 @@ func (o *Ordered) Take(member [16]byte, salt int64, slots []int) (got []order.Sl
 }
 
 // Give returns slots.
-func (o *Ordered) Give(member [16]byte, slots []sqlbatch.OwnedSlot) error {
-	return o.do(o.SQL.GiveSlots(member, slots), nil)
+func (o *Ordered) Give(consumer [16]byte, slots []sqlbatch.OwnedSlot) error {
+	return o.do(o.SQL.GiveSlots(consumer, slots), nil)
 }
 
 // Answer collects the rows of a read, a look or a fetch. Nothing of it may be used before the statement has succeeded.

@@ -88,13 +88,13 @@ func (t Table) Release(ctx context.Context, items []sqlbatch.ReleaseItem, skipLo
 }
 
 // DeadLetter moves messages to the dead ones.
-func (t Table) DeadLetter(ctx context.Context, items []sqlbatch.BuryItem, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error) {
-	return t.Part.Items(ctx, t.sql(skipLocked).Bury(items), into)
+func (t Table) DeadLetter(ctx context.Context, items []sqlbatch.DeadLetterItem, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error) {
+	return t.Part.Items(ctx, t.sql(skipLocked).DeadLetter(items), into)
 }
 
 // Extend has leases last at least d from now, by the database's clock.
-func (t Table) Extend(ctx context.Context, member [16]byte, items []sqlbatch.Item, d time.Duration, skipLocked bool) (changed []sqlbatch.Item, err error) {
-	changed, _, err = t.Part.Items(ctx, t.sql(skipLocked).Extend(member, items, d), make([]sqlbatch.Item, 0, len(items)))
+func (t Table) Extend(ctx context.Context, consumer [16]byte, items []sqlbatch.Item, d time.Duration, skipLocked bool) (changed []sqlbatch.Item, err error) {
+	changed, _, err = t.Part.Items(ctx, t.sql(skipLocked).Extend(consumer, items, d), make([]sqlbatch.Item, 0, len(items)))
 	return changed, err
 }
 

@@ -276,7 +276,7 @@ func (w *world) trialsOf(q *chanq.Queue[string], id chanq.ID, n int) {
 			require.NoError(w, err)
 			fence = rows[0][1].(int64)
 			rows, err = testdb.Rows(w.Soon(), w.DB, st.Mark(sqlbatch.MarkParams{
-				Item: sqlbatch.Item{ID: id, Fence: fence}, Lease: 100 * time.Millisecond, Member: chanq.NewID(), Salt: 1, Alone: sqlbatch.OnlySuspect,
+				Item: sqlbatch.Item{ID: id, Fence: fence}, Lease: 100 * time.Millisecond, Consumer: chanq.NewID(), Salt: 1, Alone: sqlbatch.OnlySuspect,
 			}))
 			require.NoError(w, err)
 			return len(rows) == 1

@@ -26,7 +26,7 @@ var falling = []test{
 	{"APanicOfTheDriverInAnExtensionEndsTheConsumer", func(w *world) { w.falls(extends, extends) }},
 	{"APanicOfTheDriverInASettleEndsTheConsumer", func(w *world) { w.falls(acks, acks) }},
 	{"APanicOfTheDriverInAHeartbeatEndsTheConsumer", func(w *world) {
-		joins := func(op faultdb.Op, q sqlbatch.Queue) bool { return testdb.Runs(op, q.Join(sqlbatch.Member{})) }
+		joins := func(op faultdb.Op, q sqlbatch.Queue) bool { return testdb.Runs(op, q.Join(sqlbatch.Consumer{})) }
 		w.falls(joins, joins)
 	}},
 	{"APanicOfTheDriverAfterASettleIsNoLostLease", fallsAfterASettle},

@@ -307,8 +307,8 @@ func idleSlots(w *world) {
 	q := w.keys(chanq.Config{})
 	st := w.orderedStatements()
 	testdb.Send(w, q, keyed("a", 1, 2)...)
-	member := sqlbatch.Member{ID: chanq.NewID(), Name: "dead", For: 10 * time.Second}
-	for _, s := range []sqlbatch.Statement{st.Join(member), st.TakeSlots(member.ID, 1, []int{0, 1, 2, 3})} {
+	consumer := sqlbatch.Consumer{ID: chanq.NewID(), Name: "dead", For: 10 * time.Second}
+	for _, s := range []sqlbatch.Statement{st.Join(consumer), st.TakeSlots(consumer.ID, 1, []int{0, 1, 2, 3})} {
 		_, err := w.DB.ExecContext(w.Soon(), s.Text, s.Args...)
 		require.NoError(w, err)
 	}

@@ -80,7 +80,7 @@ func sendGaveUp(w *world) {
 // settlesAny reports whether an operation settles leases, in whichever way.
 func settlesAny(op faultdb.Op, q sqlbatch.Queue) bool {
 	for _, q := range []sqlbatch.Queue{q, q.SkipLocked()} {
-		for _, st := range []sqlbatch.Statement{q.Ack(nil), q.Archive(nil), q.Nack(nil), q.Snooze(nil), q.Release(nil), q.Bury(nil)} {
+		for _, st := range []sqlbatch.Statement{q.Ack(nil), q.Archive(nil), q.Nack(nil), q.Snooze(nil), q.Release(nil), q.DeadLetter(nil)} {
 			if testdb.Runs(op, st) || len(st.Prior) > 0 && testdb.Runs(op, st.Prior[0]) {
 				return true
 			}

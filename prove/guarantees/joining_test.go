@@ -17,30 +17,30 @@ import (
 
 // Who consumes, as the database knows it.
 var joining = []test{
-	{"AConsumerIsAMemberFromItsStartToItsEnd", memberForItsLife},
-	{"AMemberWhoseProcessWasKilledIsGoneAfterItsLease", killedMember},
-	{"AConsumerThatGaveUpIsAMemberUntilItsLeasesEnd", gaveUpMember},
-	{"NothingWaitsForTheMembership", memberHangs},
-	{"ARefusedMembershipIsToldOnce", memberRefused},
+	{"AConsumerIsRecordedFromItsStartToItsEnd", consumerForItsLife},
+	{"AConsumerWhoseProcessWasKilledIsGoneAfterItsLease", goneAfterKill},
+	{"AConsumerThatGaveUpIsRecordedUntilItsLeasesEnd", gaveUpConsumer},
+	{"NothingWaitsForTheMembership", consumerHangs},
+	{"ARefusedMembershipIsToldOnce", consumerRefused},
 }
 
-func members[T any](w *world, q *chanq.Queue[T]) []chanqadmin.ConsumerInfo {
+func consumers[T any](w *world, q *chanq.Queue[T]) []chanqadmin.ConsumerInfo {
 	w.Helper()
 	list, err := testdb.Admin(q).Consumers(w.Soon())
 	require.NoError(w, err)
 	return list
 }
 
-func memberForItsLife(w *world) {
+func consumerForItsLife(w *world) {
 	q, other := w.Queue("work", chanq.Config{}), w.Queue("other", chanq.Config{})
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
-	require.Empty(w, members(w, q))
+	require.Empty(w, consumers(w, q))
 	a := testdb.Start(w, q, chanq.ConsumerConfig{Name: "billing", LeaseFor: steadyLease})
 	l := testdb.Take(w, a, 1)[0]
-	w.Eventually("it has joined", func() bool { return len(members(w, q)) == 1 })
+	w.Eventually("it has joined", func() bool { return len(consumers(w, q)) == 1 })
 	testdb.Start(w, q, chanq.ConsumerConfig{})
-	w.Eventually("so has another", func() bool { return len(members(w, q)) == 2 })
-	list := members(w, q)
+	w.Eventually("so has another", func() bool { return len(consumers(w, q)) == 2 })
+	list := consumers(w, q)
 	host, err := os.Hostname()
 	require.NoError(w, err)
 	require.Equal(w, "billing", list[0].Name, "first come first")
@@ -54,23 +54,23 @@ func memberForItsLife(w *world) {
 	e := testdb.Get(w, q, id)
 	require.Equal(w, list[0].ID, e.Consumer)
 	require.Equal(w, "billing", e.LeasedBy)
-	require.Empty(w, members(w, other), "of this queue")
+	require.Empty(w, consumers(w, other), "of this queue")
 
 	first := list[0]
 	w.Eventually("it says that it is still there", func() bool {
-		again := members(w, q)[0]
+		again := consumers(w, q)[0]
 		require.Equal(w, first.ID, again.ID)
 		require.Equal(w, first.Since, again.Since)
 		return again.Until.Sub(first.Until) > 2*steadyLease
 	})
 	a.Stop()
-	require.Len(w, members(w, q), 2, "it holds a message still")
+	require.Len(w, consumers(w, q), 2, "it holds a message still")
 	require.NoError(w, l.Ack())
 	require.NoError(w, a.Shutdown(w.Soon()))
-	require.Len(w, members(w, q), 1)
+	require.Len(w, consumers(w, q), 1)
 }
 
-func killedMember(w *world) {
+func goneAfterKill(w *world) {
 	q := w.shared()
 	testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
 	p := w.spawn("hold")
@@ -78,19 +78,19 @@ func killedMember(w *world) {
 		p.line(w)
 	}
 	w.Eventually("it has joined", func() bool {
-		list := members(w, q) // at times nobody, where the machine keeps its heartbeat waiting
+		list := consumers(w, q) // at times nobody, where the machine keeps its heartbeat waiting
 		return len(list) == 1 && list[0].Process == p.PID()
 	})
 	require.NoError(w, p.Kill())
-	w.Eventually("it is gone", func() bool { return len(members(w, q)) == 0 })
+	w.Eventually("it is gone", func() bool { return len(consumers(w, q)) == 0 })
 }
 
-func gaveUpMember(w *world) {
+func gaveUpConsumer(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("a")...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Minute})
 	l := testdb.Take(w, c, 1)[0]
-	w.Eventually("it has joined", func() bool { return len(members(w, q)) == 1 })
+	w.Eventually("it has joined", func() bool { return len(consumers(w, q)) == 1 })
 	st := w.Statements("work")
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault { // what it holds cannot be released
 		if testdb.Runs(op, st.Release(nil)) || testdb.Runs(op, st.SkipLocked().Release(nil)) {
@@ -103,18 +103,18 @@ func gaveUpMember(w *world) {
 	require.ErrorContains(w, c.Shutdown(ended), "1 leases not settled, 0 settles not confirmed")
 	require.NoError(w, c.Shutdown(w.Soon()), "its goroutines end")
 	w.Heal()
-	require.Len(w, members(w, q), 1, "whose name the message in its hands shows")
+	require.Len(w, consumers(w, q), 1, "whose name the message in its hands shows")
 	require.NotEmpty(w, testdb.Get(w, q, l.ID).LeasedBy)
 }
 
-func memberHangs(w *world) {
+func consumerHangs(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	if w.Engine.Dialect.Traits().OneWriter {
 		w.Skip("one connection serves all statements")
 	}
 	testdb.Send(w, q, testdb.Texts("a")...)
 	st := w.Statements("work")
-	struck, free := w.stick(func(op faultdb.Op) bool { return testdb.Runs(op, st.Join(sqlbatch.Member{})) })
+	struck, free := w.stick(func(op faultdb.Op) bool { return testdb.Runs(op, st.Join(sqlbatch.Consumer{})) })
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	w.within("it tries to join", struck)
 	l := testdb.Take(w, c, 1)[0]
@@ -124,7 +124,7 @@ func memberHangs(w *world) {
 	require.NoError(w, c.Shutdown(w.Soon()))
 }
 
-func memberRefused(w *world) {
+func consumerRefused(w *world) {
 	var mu sync.Mutex
 	var events []chanq.HousekeepingEvent
 	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Housekeeping: func(e chanq.HousekeepingEvent) {
@@ -138,7 +138,7 @@ func memberRefused(w *world) {
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		mu.Lock()
 		defer mu.Unlock()
-		if !testdb.Runs(op, st.Join(sqlbatch.Member{})) {
+		if !testdb.Runs(op, st.Join(sqlbatch.Consumer{})) {
 			return faultdb.Fault{}
 		}
 		if tries++; tries == 1 {

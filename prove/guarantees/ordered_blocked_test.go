@@ -330,7 +330,7 @@ func keysOfFormerMembership(w *world) {
 	first := w.next(c, "a/1")
 	st, lost := w.orderedStatements(), w.Failure(sqlbatch.Unknown)
 	faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if testdb.Runs(op, st.Join(sqlbatch.Member{})) {
+		if testdb.Runs(op, st.Join(sqlbatch.Consumer{})) {
 			return faultdb.Fail(lost).Applied()
 		}
 		return faultdb.Fault{}
@@ -363,7 +363,7 @@ func keysBesideLocks(w *world) {
 	testdb.Send(w, q, ms...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 4 * steadyLease})
 	leases := testdb.Take(w, c, 20)
-	w.Eventually("it has joined", func() bool { return len(members(w, q)) == 1 })
+	w.Eventually("it has joined", func() bool { return len(consumers(w, q)) == 1 })
 	for name, update := range map[string]string{
 		"the consumer":  "UPDATE chanq__consumers SET name = name WHERE queue = 'work'",
 		"another queue": "UPDATE chanq__queues SET paused = paused WHERE name = '" + other.Name() + "'",

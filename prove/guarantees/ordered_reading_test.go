@@ -234,9 +234,9 @@ func keyStopped(w *world) {
 	for _, e := range entries {
 		require.Zero(w, e.Attempts)
 	}
-	members, err := testdb.Admin(q).Consumers(w.Soon())
+	consumers, err := testdb.Admin(q).Consumers(w.Soon())
 	require.NoError(w, err)
-	require.Empty(w, members)
+	require.Empty(w, consumers)
 }
 
 // keySuspects has the first of each key be one whose lease has run out twice, as of processes that died.

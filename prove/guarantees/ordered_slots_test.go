@@ -125,8 +125,8 @@ func slotsAtWork(w *world) {
 	leases := testdb.Take(w, a, manySlots)
 	_, b := start()
 	w.Eventually("the other one is there", func() bool {
-		members, err := testdb.Admin(q).Consumers(w.Soon())
-		return err == nil && len(members) == 2
+		consumers, err := testdb.Admin(q).Consumers(w.Soon())
+		return err == nil && len(consumers) == 2
 	})
 	began := time.Now()
 	w.Eventually("there was time for three looks", func() bool { return time.Since(began) > 3*time.Second })
@@ -137,7 +137,7 @@ func slotsAtWork(w *world) {
 	w.slotsBalanced(balanceWithin, a, b)
 }
 
-// slotsIdle counts the statements from the eleventh look on: until then the members may
+// slotsIdle counts the statements from the eleventh look on: until then the consumers may
 // count as changed. Heartbeats, which are followed by a look at the policy, do not count.
 func slotsIdle(w *world) {
 	_, start, _ := w.manySlotted(slotLease)

@@ -44,7 +44,7 @@ func endsReturnsSlots(w *world) {
 		w.ack(testdb.Take(w, c, 1)[0])
 		w.pass(2 * time.Second)
 		require.NoError(w, c.Shutdown(w.Soon()))
-		require.Zero(w, w.count("SELECT COUNT(*) FROM chanq__slots WHERE member IS NOT NULL"))
+		require.Zero(w, w.count("SELECT COUNT(*) FROM chanq__slots WHERE consumer IS NOT NULL"))
 	}
 }
 

@@ -417,6 +417,9 @@ func boundedStatements(w *world) {
 	late(err)
 	_, err = q.Cancel(w.Soon(), chanq.NewID())
 	late(err)
+	_, err = chanq.Open[string](w.Soon(), w.DB, q.Name(), chanq.Config{StatementTimeout: timeout})
+	late(err)
+	require.ErrorIs(w, err, chanq.ErrUnavailable)
 	w.Faults.Inject(nil)
 	require.Zero(w, testdb.Counted(w, q))
 }

@@ -274,7 +274,7 @@ func settleStatement(q sqlbatch.Queue, name string) sqlbatch.Statement {
 	case "release":
 		return q.Release(nil)
 	case "dead-letter":
-		return q.Bury(nil)
+		return q.DeadLetter(nil)
 	}
 	return q.Ack(nil)
 }

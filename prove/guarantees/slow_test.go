@@ -41,8 +41,8 @@ func slowConfig() chanq.ConsumerConfig {
 	return chanq.ConsumerConfig{LeaseFor: 5 * steadyLease}
 }
 
-func buries(op faultdb.Op, q sqlbatch.Queue) bool {
-	for _, st := range []sqlbatch.Statement{q.Bury(nil), q.SkipLocked().Bury(nil)} {
+func deadLetters(op faultdb.Op, q sqlbatch.Queue) bool {
+	for _, st := range []sqlbatch.Statement{q.DeadLetter(nil), q.SkipLocked().DeadLetter(nil)} {
 		if testdb.Runs(op, st) || len(st.Prior) > 0 && testdb.Runs(op, st.Prior[0]) {
 			return true
 		}
@@ -60,7 +60,7 @@ func slowSettles(w *world) {
 	st := w.Statements("work")
 	stuck := make(chan struct{})
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if !buries(op, st) {
+		if !deadLetters(op, st) {
 			return faultdb.Fault{}
 		}
 		return faultdb.Hold(stuck)
@@ -78,7 +78,7 @@ func slowSettles(w *world) {
 
 	// Now they end, in their time.
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if !buries(op, st) {
+		if !deadLetters(op, st) {
 			return faultdb.Fault{}
 		}
 		done := make(chan struct{})
@@ -108,7 +108,7 @@ func failingSettles(w *world) {
 		delivered := w.again(q)
 		st, fails := w.Statements(name), faultdb.Fail(w.Failure(class))
 		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-			if buries(op, st) {
+			if deadLetters(op, st) {
 				return fails
 			}
 			return faultdb.Fault{}
@@ -144,7 +144,7 @@ func isolatedSettle(w *world) {
 	leases := testdb.Take(w, c, 3)
 	st, fails := w.Statements("work"), faultdb.Fail(w.Failure(sqlbatch.Refused))
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if buries(op, st) {
+		if deadLetters(op, st) {
 			return fails
 		}
 		return faultdb.Fault{}
@@ -185,7 +185,7 @@ func slowSettleAndExtensions(w *world) {
 		switch {
 		case extends(op, st):
 			return faultdb.Hang()
-		case buries(op, st):
+		case deadLetters(op, st):
 			done := make(chan struct{})
 			time.AfterFunc(slowTime, func() { close(done) })
 			return faultdb.Hold(done)
@@ -208,7 +208,7 @@ func slowSettleAtShutdown(w *world) {
 	tries, apart := 0, make(chan struct{})
 	var once sync.Once
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if !buries(op, st) {
+		if !deadLetters(op, st) {
 			return faultdb.Fault{}
 		}
 		if tries++; tries == 3 {

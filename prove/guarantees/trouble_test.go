@@ -204,7 +204,7 @@ func hungTasks(w *world) {
 			st = w.Engine.Dialect.Queue(sqlbatch.Names{Queue: kind, Slots: 4})
 		}
 		tasks := map[string]func(faultdb.Op) bool{
-			"heartbeat": is(st.Join(sqlbatch.Member{})), "policy": is(st.Version()), "trim": is(st.Trim(sqlbatch.Done, time.Second, 1, 0)),
+			"heartbeat": is(st.Join(sqlbatch.Consumer{})), "policy": is(st.Version()), "trim": is(st.Trim(sqlbatch.Done, time.Second, 1, 0)),
 		}
 		if kind == "ordered" {
 			delete(tasks, "heartbeat") // without them the membership ends, and with it the leases

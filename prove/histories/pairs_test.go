@@ -449,11 +449,11 @@ var targets = []target{
 		return []sqlbatch.Statement{q.NextDue(sqlbatch.Heads{}), q.Rescan(), q.Slots()}
 	})},
 	{name: "settles", meant: is(func(q sqlbatch.Queue) []sqlbatch.Statement {
-		return []sqlbatch.Statement{q.Ack(nil), q.Nack(nil), q.Release(nil), q.Bury(nil)}
+		return []sqlbatch.Statement{q.Ack(nil), q.Nack(nil), q.Release(nil), q.DeadLetter(nil)}
 	})},
 	{name: "extensions", meant: is(func(q sqlbatch.Queue) []sqlbatch.Statement { return []sqlbatch.Statement{q.Extend([16]byte{}, nil, 0)} })},
 	{name: "heartbeats", meant: is(func(q sqlbatch.Queue) []sqlbatch.Statement {
-		return []sqlbatch.Statement{q.Join(sqlbatch.Member{}), q.Version()}
+		return []sqlbatch.Statement{q.Join(sqlbatch.Consumer{}), q.Version()}
 	})},
 	{name: "reads", meant: ofKind(faultdb.Query)},
 	{name: "commands", meant: ofKind(faultdb.Exec)},

@@ -63,6 +63,15 @@ func (q *queueModel) isSuspect(m *message) bool {
 	return lapses >= 2 && !q.isExpired(m)
 }
 
+// isLast reports a suspect whose next trial is the last one.
+func (q *queueModel) isLast(m *message) bool {
+	crashes := m.crashes
+	if m.leasedBy != "" && m.alone > 0 {
+		crashes++
+	}
+	return q.isSuspect(m) && crashes >= maxCrashes-1
+}
+
 func (q *queueModel) isExpired(m *message) bool { return m.expires.ms > 0 && m.expires.ms <= q.now }
 
 // moment is a time that is exact once the database has been read.
@@ -183,7 +192,7 @@ func (q *queueModel) claim(n int, d time.Duration, by string) (claimed []message
 		q.take(m, d, by)
 		if q.isExpired(m) {
 			m.attempts--
-			q.bury(m, "expired")
+			q.deadLetter(m, "expired")
 			continue
 		}
 		claimed = append(claimed, *m)
@@ -202,7 +211,7 @@ func (q *queueModel) trySuspects(d time.Duration, by string) []message {
 		q.take(m, d, by)
 		if was == 2 && m.crashes >= maxCrashes {
 			m.attempts--
-			q.bury(m, "chanq: …")
+			q.deadLetter(m, "chanq: …")
 			continue
 		}
 		q.trial, m.alone = true, 1
@@ -260,7 +269,7 @@ func (q *queueModel) ack(m *message) {
 
 func (q *queueModel) nack(m *message, delay time.Duration, err string) {
 	if m.attempts-m.lapses >= q.maxAttempts {
-		q.bury(m, err)
+		q.deadLetter(m, err)
 		return
 	}
 	m.attempts -= m.lapses // which were not its doing
@@ -274,7 +283,7 @@ func (q *queueModel) release(m *message) {
 	m.leasedBy, m.alone = "", 0
 }
 
-func (q *queueModel) bury(m *message, err string) {
+func (q *queueModel) deadLetter(m *message, err string) {
 	delete(q.live, m.id)
 	m.turn, m.lapses, m.crashes, m.alone, m.expires = q.next(), 0, 0, 0, moment{}
 	m.ended, m.leasedBy, m.err = q.after(0), "", cmp.Or(err, m.err)

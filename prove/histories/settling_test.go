@@ -157,7 +157,7 @@ func (h *history) apply(m *message, l *lease, x settling) {
 	case release:
 		h.model.release(m)
 	case deadLetter:
-		h.model.bury(m, chanq.DeadLetter(x.cause()).Error())
+		h.model.deadLetter(m, chanq.DeadLetter(x.cause()).Error())
 	}
 }
 
@@ -239,7 +239,7 @@ func (s *handle) String() string {
 
 func (s *handle) run(h *history) {
 	const retry, backoff = 2 * time.Hour, time.Hour
-	if h.crowded() {
+	if h.crowded() || h.rests() {
 		return
 	}
 	endings := map[chanq.ID]ending{}
@@ -263,7 +263,7 @@ func (s *handle) run(h *history) {
 			case later:
 				h.model.nack(held, retry, "later")
 			case kills:
-				h.model.bury(held, "enough")
+				h.model.deadLetter(held, "enough")
 			case panics:
 				h.model.nack(held, backoff, "panic: boom…")
 			}

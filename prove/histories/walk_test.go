@@ -118,7 +118,7 @@ func strikeRest(t *testing.T, e testdb.Engine, m mishap, struck map[string]bool)
 		},
 		"ack": func([]sqlbatch.Row) sqlbatch.Statement { return q.Ack(nil) }, "nack": func([]sqlbatch.Row) sqlbatch.Statement { return q.Nack(nil) },
 		"release":     func([]sqlbatch.Row) sqlbatch.Statement { return q.Release(nil) },
-		"dead-letter": func([]sqlbatch.Row) sqlbatch.Statement { return q.Bury(nil) },
+		"dead-letter": func([]sqlbatch.Row) sqlbatch.Statement { return q.DeadLetter(nil) },
 		"extend":      func([]sqlbatch.Row) sqlbatch.Statement { return q.Extend([16]byte{}, nil, time.Second) },
 	} {
 		met, keys := false, map[string]bool{}
@@ -209,7 +209,7 @@ func newWalk(t *testing.T, e testdb.Engine, m mishap, a aim) *walk {
 	fault, passed := m.fault(e), 0
 	claim := e.Dialect.Queue(sqlbatch.Names{Queue: workQueue}).Claim(sqlbatch.ClaimParams{Rows: 1, Inline: sqlbatch.MaxBody})
 	claimKey, claims := statementKey(claim.Text, claim.Args), 0
-	aside := memberStatements(e)
+	aside := consumerStatements(e)
 	faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -235,14 +235,14 @@ func newWalk(t *testing.T, e testdb.Engine, m mishap, a aim) *walk {
 	return w
 }
 
-// memberStatements are not struck, nor counted: they come when they like, from
+// consumerStatements are not struck, nor counted: they come when they like, from
 // goroutines of their own, and what is struck must not depend on that. Whatever
 // becomes of them changes nothing of what the walk looks at.
-func memberStatements(e testdb.Engine) map[string]bool {
+func consumerStatements(e testdb.Engine) map[string]bool {
 	keys := map[string]bool{}
 	for _, name := range []string{workQueue, pipedQueue, outQueue} {
 		q := e.Dialect.Queue(sqlbatch.Names{Queue: name})
-		join, leave := q.Join(sqlbatch.Member{}), q.Leave([16]byte{})
+		join, leave := q.Join(sqlbatch.Consumer{}), q.Leave([16]byte{})
 		for _, st := range append(join.Prior, join, leave) {
 			keys[statementKey(st.Text, st.Args)] = true
 		}

@@ -38,7 +38,7 @@ func (w *worker) handle(l *chanq.Lease[string]) {
 	case n < 93:
 		w.settle(e, l, snooze, func() error { return l.Nack(chanq.Snooze(w.moment(300*time.Millisecond), nil)) })
 	case n < 95:
-		w.settle(e, l, kills.Bury, func() error { return l.Nack(chanq.DeadLetter(errors.New("enough"))) })
+		w.settle(e, l, kills.DeadLetter, func() error { return l.Nack(chanq.DeadLetter(errors.New("enough"))) })
 	default:
 		w.ackTx(e, l)
 	}

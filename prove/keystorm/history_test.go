@@ -44,7 +44,7 @@ type outcome struct {
 
 // ends reports whether the requested settle ends the message.
 func ends(d kills.Delivery, holds bool) bool {
-	return d.Settling > 0 && (d.How == kills.Ack || d.How == ackTx || d.How == kills.Bury && !holds)
+	return d.Settling > 0 && (d.How == kills.Ack || d.How == ackTx || d.How == kills.DeadLetter && !holds)
 }
 
 // checkHistory checks a complete history: the processes have ended, and the queue

@@ -20,7 +20,7 @@ const skew = 20 * time.Millisecond
 //   - messages that were stored and never delivered, or released and never
 //     delivered again;
 //   - messages that were never sent, or whose ID changed or belonged to another one;
-//   - deliveries after an ack or a burial that was confirmed;
+//   - deliveries after an ack or a dead-lettering that was confirmed;
 //   - holders that were not killed and never got the outcome of their
 //     lease, or got a loss after which the message was not redelivered: each
 //     redelivery is thereby explained by a kill, by a request of the holder,
@@ -135,8 +135,8 @@ func (j *checker) judgeOutcome(m *Message, i int) {
 		j.fault(m, "LOST: process %d got the loss of its lease, and the message was not redelivered after it", d.Process)
 	case d.Outcome == Confirmed && last && !d.ends():
 		j.fault(m, "LOST: released by process %d, and never delivered again", d.Process)
-	case last && d.final() && d.How == Bury:
-		j.verdict.Buried++
+	case last && d.final() && d.How == DeadLetter:
+		j.verdict.DeadLettered++
 	case last && d.final():
 		j.verdict.Acked++
 	}

@@ -35,7 +35,7 @@ func historyOf(words string) *History {
 		}
 		number, what, _ := strings.Cut(w, ":")
 		fmt.Sscan(number, &process)
-		kind := strings.TrimRight(what, "abcdefghijklmnopqrstuvwxyz")
+		kind := strings.TrimRight(what, "abcdefghijklmnopqrstuvwxyz-")
 		kind = strings.TrimRight(kind, "0123456789")
 		if kind == "" { // no attempt
 			kind = what
@@ -71,7 +71,7 @@ func TestTheCheckerExplainsTheGuarantees(t *testing.T) {
 		"lapses count no more after a nack":             {words: sent + "x8 x9 31 1:got3nack 1:confirmed3 2:got2 2:confirmed2", want: Duplicates{Asked: 1}, received: 1},
 		"killed after a nack that it did not see":       {words: sent + "1:got1nack 2:got2 2:confirmed2 x1", want: Duplicates{Asked: 1}, received: 1},
 		"killed after an ack that it did not see":       {words: sent + "1:got1 x1", received: 1},
-		"the holder was killed":                         {words: sent + "1:got1 x1 11 2:got2bury 2:confirmed2", want: Duplicates{Killed: 1}, received: 1},
+		"the holder was killed":                         {words: sent + "1:got1 x1 11 2:got2dead-letter 2:confirmed2", want: Duplicates{Killed: 1}, received: 1},
 		"the holder was informed":                       {words: sent + "1:got1 11 2:got2 2:confirmed2 1:lost1", want: Duplicates{Informed: 1}, received: 1},
 		"the holder knows nothing":                      {words: sent + "1:got1 1:unknown1", received: 1},
 		"slower than its lease, and killed":             {words: "0 1:started " + sent + "1:got1 x3 11 2:got2 2:confirmed2 20 x1", want: Duplicates{Late: 1}, received: 1},
@@ -127,7 +127,7 @@ func TestTheCheckerFindsViolations(t *testing.T) {
 		"the same, of a lease that had run out":      {words: sent + "13 1:stale1 1:lost1", want: "LOST: process 1 got"},
 		"from nowhere":                               {words: "1:got1 1:confirmed1", want: "it was never sent"},
 		"delivered after its ack":                    {words: sent + "1:got1 1:confirmed1 11 2:got2 2:confirmed2 x1", want: "after its end by process 1"},
-		"delivered after its burial":                 {words: sent + "1:got1bury 1:confirmed1 11 2:got2 2:confirmed2", want: "after its end by process 1"},
+		"delivered after its dead-lettering":         {words: sent + "1:got1dead-letter 1:confirmed1 11 2:got2 2:confirmed2", want: "after its end by process 1"},
 		"two acks are confirmed":                     {words: sent + "x3 1:got1 11 2:got2 2:confirmed2 1:confirmed1", want: "after its end by process 1"},
 		"stale, and its ack is confirmed":            {words: sent + "x3 11 2:got2 2:confirmed2 13 1:stale1 1:confirmed1", want: "after its end by process 2"},
 		"an outage after the send":                   {words: "0 0:intended 0.4 0:stored 1 1:got1 1:confirmed1 2:got1 2:confirmed1", outage: Span{second / 2, second - 1}, want: "after its end by process 1"},
@@ -174,12 +174,12 @@ func TestTheCheckerIdentifiesAMessageByItsID(t *testing.T) {
 func TestTheCheckerCounts(t *testing.T) {
 	h := historyOf("0 0:intended 0.1 0:stored 3 x1 x7 21 2:got3 22 2:confirmed3")
 	h.Add(0, Event{Kind: Intended, Name: "b"})
-	h.Add(1, Event{Kind: Got, At: second, Name: "b", ID: chanq.ID{2}, Attempt: 1, How: Bury})
+	h.Add(1, Event{Kind: Got, At: second, Name: "b", ID: chanq.ID{2}, Attempt: 1, How: DeadLetter})
 	h.Add(1, Event{Kind: Confirmed, At: 2 * second, Name: "b", Attempt: 1})
 	h.Add(0, Event{Kind: Intended, Name: "c"})
 	v := h.Judge()
 	require.Empty(t, v.Faults)
-	require.Equal(t, Verdict{Messages: 3, Stored: 1, Delivered: 2, Deliveries: 2, Unsure: 1, Unseen: 2, MostAttempt: 3, Acked: 1, Buried: 1}, v)
+	require.Equal(t, Verdict{Messages: 3, Stored: 1, Delivered: 2, Deliveries: 2, Unsure: 1, Unseen: 2, MostAttempt: 3, Acked: 1, DeadLettered: 1}, v)
 }
 
 // Process 1 lost its lease at the 100th

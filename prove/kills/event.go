@@ -35,10 +35,10 @@ type How string
 
 // The ways to settle.
 const (
-	Ack     How = "" // most do
-	Nack    How = "nack"
-	Release How = "release"
-	Bury    How = "bury"
+	Ack        How = "" // most do
+	Nack       How = "nack"
+	Release    How = "release"
+	DeadLetter How = "dead-letter"
 )
 
 // Event is an event of a process, one per line. The name belongs to the message:

@@ -102,7 +102,7 @@ func (h *History) checkDead(dead []chanqadmin.Entry) (errs []error) {
 			}
 		}
 		for _, d := range m.Deliveries {
-			may[d.ID] = may[d.ID] || d.How == Bury
+			may[d.ID] = may[d.ID] || d.How == DeadLetter
 		}
 	}
 	for _, e := range dead {
@@ -117,8 +117,8 @@ func (h *History) checkDead(dead []chanqadmin.Entry) (errs []error) {
 	return errs
 }
 
-// buried removes and counts the dead messages, and checks them: all whose dead-lettering was confirmed are there.
-func (w *watch) buried(h *History, v Verdict) (int, error) {
+// deadLettered removes and counts the dead messages, and checks them: all whose dead-lettering was confirmed are there.
+func (w *watch) deadLettered(h *History, v Verdict) (int, error) {
 	ctx := context.Background()
 	var dead []chanqadmin.Entry
 	for l := (chanqadmin.List{Limit: chanqadmin.MostListed}); ; {
@@ -133,8 +133,8 @@ func (w *watch) buried(h *History, v Verdict) (int, error) {
 	}
 	errs := h.checkDead(dead)
 	n, err := testdb.Purge(ctx, w.queue, chanqadmin.StateDead)
-	if err == nil && n < v.Buried {
-		err = fmt.Errorf("LOST: %d messages were dead-lettered, %d are in the dead table", v.Buried, n)
+	if err == nil && n < v.DeadLettered {
+		err = fmt.Errorf("LOST: %d messages were dead-lettered, %d are in the dead table", v.DeadLettered, n)
 	}
 	return n, errors.Join(append(errs[:min(len(errs), 20)], err)...)
 }

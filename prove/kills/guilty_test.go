@@ -27,7 +27,7 @@ func TestTheCheckerIdentifiesPoisonMessages(t *testing.T) {
 		"deadly, and lost":           {[]Event{{Kind: Stored, Name: "a deadly", ID: id}}, nil, "LOST: a deadly"},
 		"undeletable, not acked":     {[]Event{{Kind: Got, Name: "a undeletable", Attempt: 1}, {Kind: Failed, Name: "a undeletable", Attempt: 1}}, nil, ""},
 		"innocent, and dead":         {[]Event{{Kind: Stored, Name: "a", ID: id}}, []chanqadmin.Entry{{ID: id}}, "innocent"},
-		"innocent, dead as intended": {[]Event{{Kind: Got, Name: "a", ID: id, Attempt: 1, How: Bury}, {Kind: Confirmed, Name: "a", Attempt: 1}}, []chanqadmin.Entry{{ID: id}}, ""},
+		"innocent, dead as intended": {[]Event{{Kind: Got, Name: "a", ID: id, Attempt: 1, How: DeadLetter}, {Kind: Confirmed, Name: "a", Attempt: 1}}, []chanqadmin.Entry{{ID: id}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := NewHistory(10 * time.Second)

@@ -319,4 +319,4 @@ func (h *History) stale(d Delivery) bool {
 func (d Delivery) final() bool { return d.Outcome == Confirmed && d.ends() }
 
 // ends: its settle is meant to be the last.
-func (d Delivery) ends() bool { return d.How == Ack || d.How == Bury }
+func (d Delivery) ends() bool { return d.How == Ack || d.How == DeadLetter }

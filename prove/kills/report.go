@@ -15,7 +15,7 @@ const mostStill = 10 * time.Second
 func report(out io.Writer, w *workers) error {
 	v := w.history.Judge()
 	t, _ := w.history.totals(0)
-	buried, err := w.buried(w.history, v)
+	deadLettered, err := w.deadLettered(w.history, v)
 	if err != nil {
 		v.Faults = append(v.Faults, err.Error())
 	}
@@ -41,7 +41,7 @@ heap of the worker that lived on: %.1f MiB in the first third, %.1f in the last 
 		v.Messages, v.Stored, t.kills, t.faults, t.frozen, t.locked,
 		v.Delivered, v.Duplicates.total(), v.Duplicates.Asked, v.Duplicates.Killed, v.Duplicates.Informed, v.Duplicates.Again,
 		v.LostLocked, v.LostSlow,
-		v.Acked, v.Buried, buried,
+		v.Acked, v.DeadLettered, deadLettered,
 		Quantiles(w.history.Latencies()),
 		sends.Round(time.Millisecond), settles.Round(time.Millisecond),
 		mib(int64(most(first, heapOf))), mib(int64(most(last, heapOf))), most(first, goroutinesOf), most(last, goroutinesOf))

@@ -97,7 +97,7 @@ func survive(t *testing.T, s trial) {
 		t.Error(fault)
 	}
 	require.Empty(t, v.Faults[min(len(v.Faults), 20):], "and more")
-	_, err = workers.buried(workers.history, v)
+	_, err = workers.deadLettered(workers.history, v)
 	require.NoError(t, err)
 	require.Equal(t, s.Kills, totals.kills)
 	if s.Kills < 50 {

@@ -8,7 +8,7 @@ type Verdict struct {
 	Deliveries                  int // leases that a process reported
 	Unsure                      int // delivered, though the sender never learned that they were stored
 	Duplicates                  Duplicates
-	Acked, Buried               int // confirmed ends
+	Acked, DeadLettered         int // confirmed ends
 	// Unseen is how many claims of a message no process reported: those lost with
 	// their holder, or with the answer of the server.
 	Unseen int

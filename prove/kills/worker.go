@@ -306,7 +306,7 @@ func (w *worker) how() How {
 	case n < 6:
 		return Release
 	case n < 7:
-		return Bury
+		return DeadLetter
 	}
 	return Ack
 }
@@ -317,7 +317,7 @@ func (w *worker) settle(l *chanq.Lease[body], how How) {
 		_ = l.Nack(chanq.RetryAfter(time.Duration(w.roll(500))*time.Millisecond, errors.New("try again")))
 	case Release:
 		_ = l.Release()
-	case Bury:
+	case DeadLetter:
 		_ = l.Nack(chanq.DeadLetter(errors.New("enough")))
 	default:
 		_ = l.Ack()

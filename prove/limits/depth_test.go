@@ -109,7 +109,7 @@ func TestOnSQLiteTheCostOfAClaimDoesNotGrowWithAMillionMessages(t *testing.T) {
 		require.Equal(t, rows, runIt(t, db, st))
 		return pagesRead(t, db) - before
 	}
-	claim := q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Hour, Member: [16]byte{1}, Inline: sqlbatch.MaxBody, Heads: fromHead()})
+	claim := q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Hour, Consumer: [16]byte{1}, Inline: sqlbatch.MaxBody, Heads: fromHead()})
 	ready()
 	measure(claim, claimed) // the schema is read
 	alone, look := measure(claim, claimed), measure(q.NextDue(fromHead()), 1)
@@ -235,7 +235,7 @@ func TestOnTheEmulatorTheCostOfAClaimDoesNotGrowWithTheMessages(t *testing.T) {
 	}
 	fill(held, 0)
 	for left := held; left > 0; left -= 500 {
-		require.Equal(t, 500, runIt(t, db, q.Claim(sqlbatch.ClaimParams{Rows: 500, Lease: time.Minute, Member: [16]byte{1}, Inline: sqlbatch.MaxBody})))
+		require.Equal(t, 500, runIt(t, db, q.Claim(sqlbatch.ClaimParams{Rows: 500, Lease: time.Minute, Consumer: [16]byte{1}, Inline: sqlbatch.MaxBody})))
 	}
 	server.Clock().Advance(time.Second) // far more than a HeadMargin
 	var heads sqlbatch.Heads

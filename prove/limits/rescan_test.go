@@ -68,7 +68,7 @@ func TestOnPostgreSQLRescansOfManyDeadEntriesTake5PercentOfTheTime(t *testing.T)
 		t.Skip("takes half a minute")
 	}
 	t.Parallel()
-	const members, dead, window = 4, 200_000, 8 * time.Second
+	const consumers, dead, window = 4, 200_000, 8 * time.Second
 	config := pgtest.Config(t)
 	watch := &stopwatch{}
 	config.Tracer = watch
@@ -93,7 +93,7 @@ func TestOnPostgreSQLRescansOfManyDeadEntriesTake5PercentOfTheTime(t *testing.T)
 
 	q, err := chanq.Open[string](ctx, db, "work", cfg)
 	require.NoError(t, err)
-	for range members {
+	for range consumers {
 		c := testdb.Start(t, q, chanq.ConsumerConfig{})
 		go func() { // ends with the consumer
 			for l := range c.C() {
@@ -113,7 +113,7 @@ func TestOnPostgreSQLRescansOfManyDeadEntriesTake5PercentOfTheTime(t *testing.T)
 			<-tick.C
 		}
 	}
-	sendUntil(func() bool { return len(watch.of(rescan, 0)) >= 2*members }) // all have joined
+	sendUntil(func() bool { return len(watch.of(rescan, 0)) >= 2*consumers }) // all have joined
 	rescansBefore, claimsBefore, began := len(watch.of(rescan, 0)), len(watch.of(claim, 0)), time.Now()
 	sendUntil(func() bool { // on a slow machine, which takes long for one, they are seldom
 		return time.Since(began) >= window && len(watch.of(rescan, 0)) > rescansBefore
@@ -124,5 +124,5 @@ func TestOnPostgreSQLRescansOfManyDeadEntriesTake5PercentOfTheTime(t *testing.T)
 	t.Logf("in %v %d rescans took %v, the longest %v; %d claims, half of them less than %v each", passed, len(rescans), sum(rescans), longest, len(claims), median)
 	require.Greater(t, longest, 20*time.Millisecond, "a rescan is dear here")
 	require.Less(t, median, longest/4, "claims begin at the head")
-	require.LessOrEqual(t, sum(rescans), passed/20+members*longest, "and one of each consumer, whose rest lies beyond the window")
+	require.LessOrEqual(t, sum(rescans), passed/20+consumers*longest, "and one of each consumer, whose rest lies beyond the window")
 }

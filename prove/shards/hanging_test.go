@@ -197,7 +197,7 @@ func TestAPanicInOneShardEndsTheConsumer(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
 		q := w.queue(brief(chanq.Config{}))
-		join := w.places[1].Statements("orders").Join(sqlbatch.Member{})
+		join := w.places[1].Statements("orders").Join(sqlbatch.Consumer{})
 		w.places[1].Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 			if testdb.Runs(op, join) {
 				return faultdb.Panic(errors.New("no"))

@@ -75,9 +75,9 @@ func TestAShardThatReturnsAsAnotherOneIsRefused(t *testing.T) {
 		testdb.Receive(w, c.Done(), "the end")
 		errShards(w, c.Err())
 		require.Equal(w, chanqadmin.Stats{Ready: 3}, w.counted(there), "nothing of it was touched")
-		members, err := testdb.Admin(w.shard(there, 1)).Consumers(w.soon())
+		consumers, err := testdb.Admin(w.shard(there, 1)).Consumers(w.soon())
 		require.NoError(w, err)
-		require.Empty(w, members)
+		require.Empty(w, consumers)
 	})
 }
 

@@ -240,11 +240,11 @@ func (w *World) Statements(name string) sqlbatch.Queue {
 func (w *World) Hold(queue string, n int, d time.Duration) {
 	w.Helper()
 	held, most := 0, w.Engine.Dialect.Traits().ClaimRows
-	member := chanq.NewID()
+	consumer := chanq.NewID()
 	w.Eventually("enough messages are ready", func() bool {
 		tx, err := w.Open().BeginTx(w.Soon(), nil)
 		require.NoError(w, err)
-		claim := w.Statements(queue).InTx().Claim(sqlbatch.ClaimParams{Rows: min(n-held, most), Lease: d, Member: member, Salt: 1, Inline: sqlbatch.MaxBody})
+		claim := w.Statements(queue).InTx().Claim(sqlbatch.ClaimParams{Rows: min(n-held, most), Lease: d, Consumer: consumer, Salt: 1, Inline: sqlbatch.MaxBody})
 		require.NoError(w, session.RunTx(w.Soon(), tx, claim, func(*sql.Rows) error { held++; return nil }))
 		require.NoError(w, tx.Commit())
 		return held == n

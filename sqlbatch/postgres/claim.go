@@ -119,7 +119,7 @@ func (q *queue) Mark(m sqlbatch.MarkParams) sqlbatch.Statement {
 	if m.Again {
 		again = 1
 	}
-	return sqlbatch.Statement{Text: q.mark, Args: []any{build.Milliseconds(m.Lease), hexID(m.Member), m.Salt, hexID(m.ID), m.Fence, int64(m.Alone), again}}
+	return sqlbatch.Statement{Text: q.mark, Args: []any{build.Milliseconds(m.Lease), hexID(m.Consumer), m.Salt, hexID(m.ID), m.Fence, int64(m.Alone), again}}
 }
 
 var contentsText = `SELECT ` + textBytes("q.dedup_key") + ` AS dedup_key, q.type, q.headers, q.body
@@ -142,7 +142,7 @@ func higherFence(mark string) string {
 // than in any other.
 func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.claim, Args: append([]any{
-		int64(min(p.Rows, maxRows)), build.Milliseconds(p.Lease), hexID(p.Member), p.Salt, int64(p.Inline),
+		int64(min(p.Rows, maxRows)), build.Milliseconds(p.Lease), hexID(p.Consumer), p.Salt, int64(p.Inline),
 	}, heads(p.Heads)...)}
 }
 
@@ -181,7 +181,7 @@ var rescanText = `WITH t AS MATERIALIZED (
   SELECT {now} AS now, 10000 AS n
 )
 SELECT p.priority, coalesce(r.due_at, t.now) AS head, coalesce(r.due_at, least(s.due_at, l.lease_until)) - t.now AS due_in,
-       (SELECT count(*) FROM {members} AS m WHERE m.queue = {name} AND m.until > (SELECT now FROM t)) AS members,
+       (SELECT count(*) FROM {consumers} AS m WHERE m.queue = {name} AND m.until > (SELECT now FROM t)) AS consumers,
        CASE WHEN e.suspect THEN uuid_send(e.id) END AS id, CASE WHEN e.suspect THEN e.fence END AS fence,
        CASE WHEN e.suspect THEN e.crashes END AS crashes, CASE WHEN e.suspect THEN e.alone END AS alone
 FROM t

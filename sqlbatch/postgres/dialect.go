@@ -57,7 +57,7 @@ func (dialect) Traits() sqlbatch.Traits {
 		PlacesBegun: true,
 		Remedies:    remedies,
 		EnqueueRows: maxRows, ClaimRows: maxRows,
-		AckItems: maxRows, NackItems: maxRows, BuryItems: maxRows, FindIDs: maxRows,
+		AckItems: maxRows, NackItems: maxRows, DeadLetterItems: maxRows, FindIDs: maxRows,
 	}
 }
 
@@ -87,7 +87,7 @@ type texts struct {
 	causes, walk, walkGroup, walkBare                                                    string
 	bodies                                                                               map[bool]string // true: of the dead
 	drop                                                                                 []string
-	redrive, redriveIDs, configure, pause, resume, join, leave, members                  string
+	redrive, redriveIDs, configure, pause, resume, join, leave, consumers                string
 	trim                                                                                 map[sqlbatch.State]string
 	sample, counted, samples, thin                                                       string
 	slots, takeSlots, giveSlots, slotStats, begin, reach                                 string // of an ordered queue, as the next
@@ -142,7 +142,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		trim:        map[sqlbatch.State]string{sqlbatch.Dead: r.Replace(trimText("{dead}")), sqlbatch.Done: r.Replace(trimText("{done}"))},
 		join:        r.Replace(joinText),
 		leave:       r.Replace(leaveText),
-		members:     r.Replace(membersText),
+		consumers:   r.Replace(consumersText),
 		sample:      r.Replace(sampleText),
 		counted:     r.Replace(countedText),
 		samples:     r.Replace(samplesText),
@@ -213,7 +213,7 @@ func names(n sqlbatch.Names) build.Words {
 	literal := func(name string) string { return build.Quote("'", in+quote(name), "'") }
 	return build.NewWords(
 		"{queues}", in+quote("chanq__queues"), "{shard values}", build.ShardValues(n), "{kind and slots}", build.KindAndSlots(n), "{policy values}", build.PolicyValues(n), "{queues pk}", quote("pk_chanq__queues"),
-		"{members}", in+quote("chanq__consumers"), "{members pk}", quote("pk_chanq__consumers"), "{members queue}", quote("ix_chanq__consumers"), "{'members queue'}", literal("ix_chanq__consumers"),
+		"{consumers}", in+quote("chanq__consumers"), "{consumers pk}", quote("pk_chanq__consumers"), "{consumers queue}", quote("ix_chanq__consumers"), "{'consumers queue'}", literal("ix_chanq__consumers"),
 		"{samples}", in+quote("chanq__samples"), "{samples pk}", quote("pk_chanq__samples"),
 		"{live}", in+quote(live), "{'live'}", literal(live), "{live pk}", quote("pk_"+live), "{live priority}", quote("ck_"+live+"__priority"),
 		"{live values}", quote("ck_"+live+"__values"), "{live sizes}", quote("ck_"+live+"__sizes"), "{live line}", quote("ck_"+live+"__order"),

@@ -44,10 +44,10 @@ func TestTextsDoNotDependOnTheSessionsEncoding(t *testing.T) {
 				require.Empty(t, q.ids(db, q.EnqueueNew([]sqlbatch.Row{{ID: id(3), Key: key}, {ID: id(4), Key: "é"}})))
 				require.Equal(t, [][]any{{q.rows(db, q.Look([][16]byte{id(1)}))[0][0], key, int64(0)}}, q.rows(db, q.Find(nil, []string{key})))
 				require.Equal(t, key, reader.get(1)["dedup_key"])
-				require.Len(t, q.rows(db, q.Join(sqlbatch.Member{ID: member, Name: text, Host: text, For: time.Hour})), 0)
-				member := reader.rows(plain, q.Members())[0]
-				require.Equal(t, []any{text, text}, member[1:3])
-				require.Equal(t, member, q.rows(db, q.Members())[0])
+				require.Len(t, q.rows(db, q.Join(sqlbatch.Consumer{ID: consumer, Name: text, Host: text, For: time.Hour})), 0)
+				consumer := reader.rows(plain, q.Consumers())[0]
+				require.Equal(t, []any{text, text}, consumer[1:3])
+				require.Equal(t, consumer, q.rows(db, q.Consumers())[0])
 
 				require.Equal(t, key, q.claimed(claimOf(10))[1].Key)
 				require.Equal(t, text, q.get(1)["holder"])
@@ -56,7 +56,7 @@ func TestTextsDoNotDependOnTheSessionsEncoding(t *testing.T) {
 				require.Equal(t, text, reader.get(1)["last_error"])
 				require.Equal(t, reader.rows(plain, q.Browse(sqlbatch.Ready, 10, nil)), q.rows(db, q.Browse(sqlbatch.Ready, 10, nil)))
 				require.Equal(t, []byte{1}, q.claim(db, 10))
-				require.Len(t, q.settled(db, q.Bury([]sqlbatch.BuryItem{{Item: q.item(1), Error: "€"}})), 1)
+				require.Len(t, q.settled(db, q.DeadLetter([]sqlbatch.DeadLetterItem{{Item: q.item(1), Error: "€"}})), 1)
 				require.Equal(t, "€", reader.get(1)["last_error"])
 				require.Equal(t, []byte{1}, q.ids(db, q.Redrive(10, nil, sqlbatch.Window{})))
 				require.Equal(t, key, q.get(1)["dedup_key"])

@@ -29,14 +29,14 @@ func TestSettlesNameLeasesInIDOrder(t *testing.T) {
 
 	require.Equal(t, q.Ack([]sqlbatch.Item{a, b}), q.Ack(given))
 	require.Equal(t, q.Archive([]sqlbatch.Item{a, b}), q.Archive(given))
-	require.Equal(t, q.Extend(suite.Member, []sqlbatch.Item{a, b}, time.Second), q.Extend(suite.Member, given, time.Second))
+	require.Equal(t, q.Extend(suite.Consumer, []sqlbatch.Item{a, b}, time.Second), q.Extend(suite.Consumer, given, time.Second))
 	require.Equal(t,
 		q.Nack([]sqlbatch.NackItem{{Item: a, Error: "a"}, {Item: b, Delay: 1}}),
 		q.Nack([]sqlbatch.NackItem{{Item: b, Delay: 1}, {Item: a, Error: "a"}}))
 	require.Equal(t, q.Release(suite.Releases([]sqlbatch.Item{a, b})), q.Release(suite.Releases(given)))
 	require.Equal(t,
-		q.Bury([]sqlbatch.BuryItem{{Item: a, Error: "a"}, {Item: b}}),
-		q.Bury([]sqlbatch.BuryItem{{Item: b}, {Item: a, Error: "a"}}))
+		q.DeadLetter([]sqlbatch.DeadLetterItem{{Item: a, Error: "a"}, {Item: b}}),
+		q.DeadLetter([]sqlbatch.DeadLetterItem{{Item: b}, {Item: a, Error: "a"}}))
 	require.Equal(t, q.Cancel([][16]byte{a.ID, b.ID}), q.Cancel([][16]byte{b.ID, a.ID}))
 	require.Equal(t,
 		q.EnqueueNew([]sqlbatch.Row{{ID: b.ID, Key: "a"}, {ID: a.ID, Key: "b"}}),

@@ -79,7 +79,7 @@ const (
 	liveColumns = `CASE WHEN q.lease_until > (SELECT now FROM t) THEN 'leased' WHEN q.due_at <= (SELECT now FROM t) THEN 'ready' ELSE 'scheduled' END AS state,
   uuid_send(q.id) AS id, q.priority, q.fence, q.attempts, q.enqueued_at, q.due_at,
   CASE WHEN q.leased_by IS NOT NULL THEN q.lease_until END AS lease_until, NULL::bigint AS ended_at, q.expires_at, uuid_send(q.leased_by) AS leased_by,
-  (SELECT convert_to(m.name, {encoding}) FROM {members} AS m WHERE m.id = q.leased_by) AS holder,
+  (SELECT convert_to(m.name, {encoding}) FROM {consumers} AS m WHERE m.id = q.leased_by) AS holder,
   ` + keyShown + noCause + contentsShown
 	deadColumns = `'dead' AS state,
   ` + endedShown + `q.cause, q.fingerprint, ` + contentsShown

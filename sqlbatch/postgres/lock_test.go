@@ -86,7 +86,7 @@ func TestInATransactionASettleAppliesAfterTheExtensionItWaitedFor(t *testing.T) 
 	for name := range suite.Settles(q) {
 		items := q.leased(1, 2)
 		tx := q.begin()
-		require.Len(t, q.settled(tx, q.Extend(suite.Member, items[1:], time.Hour)), 1)
+		require.Len(t, q.settled(tx, q.Extend(suite.Consumer, items[1:], time.Hour)), 1)
 
 		rows, err := q.behind(suite.Settles(q.InTx(), items...)[name], tx.Commit)
 		require.NoError(t, err, name)
@@ -209,7 +209,7 @@ func TestMaintenanceNeverBlocks(t *testing.T) {
 	q := newQueue(t)
 	q.settled(q.db, q.Archive(q.leased(1, 2)))
 	q.leased(3, 4)
-	q.settled(q.db, q.Bury([]sqlbatch.BuryItem{{Item: q.item(3)}, {Item: q.item(4)}}))
+	q.settled(q.db, q.DeadLetter([]sqlbatch.DeadLetterItem{{Item: q.item(3)}, {Item: q.item(4)}}))
 	q.enqueue(sqlbatch.Row{ID: id(5)}, sqlbatch.Row{ID: id(6)})
 	q.exec(`UPDATE chanq_orders__done SET ended_at = ended_at - 10`)
 	tx := q.begin()

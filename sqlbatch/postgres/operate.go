@@ -202,7 +202,7 @@ func (q *queue) Lock() sqlbatch.Statement { return sqlbatch.Statement{Text: q.lo
 
 func dropTexts(ordered bool) []string {
 	texts := []string{
-		`DELETE FROM {members} WHERE queue = {name}`,
+		`DELETE FROM {consumers} WHERE queue = {name}`,
 		`DELETE FROM {queues} WHERE name = {name}`,
 		`DROP VIEW IF EXISTS {messages}`,
 		`DROP FUNCTION IF EXISTS {send}`,

@@ -47,8 +47,8 @@ func line(slot int, key string, ns ...byte) (rows []sqlbatch.Row) {
 func TestASlotThatAnotherConsumerIsTakingIsLeftToIt(t *testing.T) {
 	q, _ := newOrdered(t)
 	other := [16]byte{0xB0}
-	q.rows(q.db, q.Join(sqlbatch.Member{ID: other, For: time.Hour}))
-	q.rows(q.db, q.Leave(member))
+	q.rows(q.db, q.Join(sqlbatch.Consumer{ID: other, For: time.Hour}))
+	q.rows(q.db, q.Leave(consumer))
 	tx := q.begin()
 	_, err := tx.Exec(`UPDATE chanq__slots SET fence = fence + 1 WHERE slot = 1`)
 	require.NoError(t, err)
@@ -62,10 +62,10 @@ func TestASlotThatAnotherConsumerIsTakingIsLeftToIt(t *testing.T) {
 func TestAConsumerThatJoinsAgainKeepsItsSlots(t *testing.T) {
 	q, _ := newOrdered(t)
 	other := [16]byte{0xB0}
-	q.rows(q.db, q.Join(sqlbatch.Member{ID: other, For: time.Hour}))
-	q.exec(`UPDATE chanq__consumers SET until = 1 WHERE id = $1`, fmt.Sprintf("%x", member))
+	q.rows(q.db, q.Join(sqlbatch.Consumer{ID: other, For: time.Hour}))
+	q.exec(`UPDATE chanq__consumers SET until = 1 WHERE id = $1`, fmt.Sprintf("%x", consumer))
 	tx := q.begin()
-	q.rows(tx, q.Join(sqlbatch.Member{ID: member, For: time.Hour}))
+	q.rows(tx, q.Join(sqlbatch.Consumer{ID: consumer, For: time.Hour}))
 	require.Empty(t, q.rows(q.db, q.TakeSlots(other, 1, []int{0, 1})))
 	require.NoError(t, tx.Commit())
 	require.Empty(t, q.rows(q.db, q.TakeSlots(other, 1, []int{0, 1})))
@@ -276,7 +276,7 @@ func TestALookReportsLockedRows(t *testing.T) {
 	locked := func() map[byte]any {
 		t.Helper()
 		all := map[byte]any{}
-		for _, row := range q.rows(q.db, q.LookOrdered(member, own, [][16]byte{id(1), id(2), id(3)})) {
+		for _, row := range q.rows(q.db, q.LookOrdered(consumer, own, [][16]byte{id(1), id(2), id(3)})) {
 			if row[0] != nil {
 				all[row[0].(string)[0]] = row[23]
 			}
@@ -297,8 +297,8 @@ func TestALookReportsLockedRows(t *testing.T) {
 	for _, item := range items {
 		marks = append(marks, sqlbatch.MarkItem{Item: item, SlotFence: own[0].Fence})
 	}
-	require.Equal(t, []byte{3}, q.ids(q.db, q.MarkOrdered(member, marks, sqlbatch.NotAlone)))
-	require.Equal(t, []byte{3}, q.ids(q.db, q.ReleaseOrdered(member, suite.Releases(q.items(1, 2, 3)), false)))
+	require.Equal(t, []byte{3}, q.ids(q.db, q.MarkOrdered(consumer, marks, sqlbatch.NotAlone)))
+	require.Equal(t, []byte{3}, q.ids(q.db, q.ReleaseOrdered(consumer, suite.Releases(q.items(1, 2, 3)), false)))
 	require.Equal(t, []byte{1, 2, 3}, q.see(r).ids, "what is not committed is not gone")
 	require.NoError(t, tx.Rollback())
 	require.Equal(t, free, locked())

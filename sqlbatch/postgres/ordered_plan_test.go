@@ -34,13 +34,13 @@ func readOf(t testing.TB, db *sql.DB, q sqlbatch.Queue) sqlbatch.ReadParams {
 		require.NoError(t, err)
 		return rows
 	}
-	rows(q.Join(sqlbatch.Member{ID: member, Name: "m", Host: "h", For: time.Hour}))
-	r := sqlbatch.ReadParams{Member: member, Upto: math.MaxInt64, Rows: 1000, Behind: sqlbatch.MostWalked, Inline: 1000}
+	rows(q.Join(sqlbatch.Consumer{ID: consumer, Name: "m", Host: "h", For: time.Hour}))
+	r := sqlbatch.ReadParams{Consumer: consumer, Upto: math.MaxInt64, Rows: 1000, Behind: sqlbatch.MostWalked, Inline: 1000}
 	var all []int
 	for slot := range slotCount {
 		all = append(all, slot)
 	}
-	for _, row := range rows(q.TakeSlots(member, 1, all)) {
+	for _, row := range rows(q.TakeSlots(consumer, 1, all)) {
 		r.Slots = append(r.Slots, sqlbatch.OwnedSlot{Slot: int(row[0].(int64)), Fence: row[1].(int64)})
 	}
 	require.Len(t, r.Slots, slotCount)
@@ -64,10 +64,10 @@ func TestPlansOfOrderedQueuesUseTheIndexesWithAnyStatistics(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	items := make([]sqlbatch.Item, 1000)
-	buries := make([]sqlbatch.BuryItem, len(items))
+	deadLetters := make([]sqlbatch.DeadLetterItem, len(items))
 	for i := range items {
 		items[i] = sqlbatch.Item{ID: [16]byte{byte(i >> 8), byte(i)}, Fence: 1}
-		buries[i].Item = items[i]
+		deadLetters[i].Item = items[i]
 	}
 	for _, text := range postgres.Dialect.View(sqlbatch.Names{Queue: "orders", Slots: slotCount}) {
 		q.exec(text)
@@ -86,28 +86,28 @@ func TestPlansOfOrderedQueuesUseTheIndexesWithAnyStatistics(t *testing.T) {
 	catchUp.Cursor, catchUp.Upto, catchUp.Rows, catchUp.Old, catchUp.Keys = 1<<50, 1<<50, 0, math.MaxInt64, nil
 	fewRows.Slots, fewRows.Rows = own[:1], 1
 	uses := map[string]use{
-		"read":             {q.Read(read), 0, 2},
-		"read few":         {q.Read(fewRows), 0, 2},
-		"catch up":         {q.Read(catchUp), 0, 2},
-		"refill":           {q.Refill(sqlbatch.RefillParams{Member: member, Slots: own, Upto: math.MaxInt64, Rows: 100, Keys: read.Keys, Inline: 1000}), 1, 1},
-		"fetch":            {q.Fetch(member, own, ids), 1, 0},
-		"look ordered":     {q.LookOrdered(member, own, ids), 1, 0},
-		"mark ordered":     {q.MarkOrdered(member, marks, sqlbatch.NotAlone), 2, 0},
-		"release ordered":  {q.ReleaseOrdered(member, suite.Releases(items), false), 2, 0},
-		"slot stats":       {q.SlotStats(100), 0, 1},
-		"stats":            {q.Stats(1000), 0, 1},
-		"extend":           {q.Extend(suite.Member, items, time.Minute), 1, 0},
-		"bury":             {q.Bury(buries), 1, 0},
-		"bury skipping":    {q.SkipLocked().Bury(buries), 2, 0},
-		"archive":          {q.Archive(items), 1, 0},
-		"reach":            {q.Reach(0, 1000), 0, 1},
-		"view":             {sqlbatch.Statement{Text: `SELECT state, id, body FROM chanq_orders__messages WHERE state <> 'ready'`}, 0, 1},
-		"browse ready":     {q.Browse(sqlbatch.Ready, 1000, nil), 1, 1},
-		"browse scheduled": {q.Browse(sqlbatch.Scheduled, 1000, nil), 1, 1},
-		"browse leased":    {q.Browse(sqlbatch.Leased, 1000, nil), 1, 1},
-		"purge ready":      {q.Purge(sqlbatch.Ready, 1000, sqlbatch.Window{}), 2, 1},
-		"purge scheduled":  {q.Purge(sqlbatch.Scheduled, 1000, sqlbatch.Window{}), 2, 1},
-		"purge leased":     {q.Purge(sqlbatch.Leased, 1000, sqlbatch.Window{}), 2, 1},
+		"read":                 {q.Read(read), 0, 2},
+		"read few":             {q.Read(fewRows), 0, 2},
+		"catch up":             {q.Read(catchUp), 0, 2},
+		"refill":               {q.Refill(sqlbatch.RefillParams{Consumer: consumer, Slots: own, Upto: math.MaxInt64, Rows: 100, Keys: read.Keys, Inline: 1000}), 1, 1},
+		"fetch":                {q.Fetch(consumer, own, ids), 1, 0},
+		"look ordered":         {q.LookOrdered(consumer, own, ids), 1, 0},
+		"mark ordered":         {q.MarkOrdered(consumer, marks, sqlbatch.NotAlone), 2, 0},
+		"release ordered":      {q.ReleaseOrdered(consumer, suite.Releases(items), false), 2, 0},
+		"slot stats":           {q.SlotStats(100), 0, 1},
+		"stats":                {q.Stats(1000), 0, 1},
+		"extend":               {q.Extend(suite.Consumer, items, time.Minute), 1, 0},
+		"dead-letter":          {q.DeadLetter(deadLetters), 1, 0},
+		"dead-letter skipping": {q.SkipLocked().DeadLetter(deadLetters), 2, 0},
+		"archive":              {q.Archive(items), 1, 0},
+		"reach":                {q.Reach(0, 1000), 0, 1},
+		"view":                 {sqlbatch.Statement{Text: `SELECT state, id, body FROM chanq_orders__messages WHERE state <> 'ready'`}, 0, 1},
+		"browse ready":         {q.Browse(sqlbatch.Ready, 1000, nil), 1, 1},
+		"browse scheduled":     {q.Browse(sqlbatch.Scheduled, 1000, nil), 1, 1},
+		"browse leased":        {q.Browse(sqlbatch.Leased, 1000, nil), 1, 1},
+		"purge ready":          {q.Purge(sqlbatch.Ready, 1000, sqlbatch.Window{}), 2, 1},
+		"purge scheduled":      {q.Purge(sqlbatch.Scheduled, 1000, sqlbatch.Window{}), 2, 1},
+		"purge leased":         {q.Purge(sqlbatch.Leased, 1000, sqlbatch.Window{}), 2, 1},
 	}
 	reads := map[string]use{}
 	for _, name := range []string{"read", "read few", "catch up"} {

@@ -122,11 +122,11 @@ func validText(s string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", "�"), "�")
 }
 
-// memberText is a consumer's name or host in the form of the database.
-func memberText(s string) string {
+// consumerText is a consumer's name or host in the form of the database.
+func consumerText(s string) string {
 	s = validText(s)
-	if len(s) > sqlbatch.MaxMemberText {
-		s = strings.ToValidUTF8(s[:sqlbatch.MaxMemberText], "")
+	if len(s) > sqlbatch.MaxConsumerText {
+		s = strings.ToValidUTF8(s[:sqlbatch.MaxConsumerText], "")
 	}
 	return s
 }

@@ -89,7 +89,7 @@ func endsOf(t *testing.T, what string, st sqlbatch.Statement) (ends []suite.End)
 		switch what {
 		case "nacks":
 			e.Delay, text = numbers(t, st.Args[3], n)[i], true
-		case "buries":
+		case "dead-letters":
 			end := numbers(t, st.Args[3], n)[i]
 			e.Uncounted, e.Cause, e.Print, text = end&1 == 1, sqlbatch.Cause(end>>1), numbers(t, st.Args[4], n)[i], true
 			errors++

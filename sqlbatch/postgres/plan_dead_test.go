@@ -13,8 +13,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
 )
 
-// buryMany puts rows into the dead table.
-func (q *serverQueue) buryMany(rows int) {
+// deadLetterMany puts rows into the dead table.
+func (q *serverQueue) deadLetterMany(rows int) {
 	q.Helper()
 	q.exec(`INSERT INTO chanq_orders__dead (id, enqueued_at, ended_at, cause, fence, attempts, priority, dedup_key, body)
 SELECT gen_random_uuid(), i, i, 1, 1, 1, 0, 'k' || i, convert_to(repeat('x', 100), 'UTF8') FROM generate_series(1, $1) AS i`, rows)
@@ -60,7 +60,7 @@ func TestDeadMessagesAreFoundByTheirIndexesWithAnyStatistics(t *testing.T) {
 			}
 		}
 	}
-	q.buryMany(100_000)
+	q.deadLetterMany(100_000)
 	check("never analyzed", single)
 	check("never analyzed", many)
 	q.exec(`ANALYZE chanq_orders__dead`)
@@ -68,19 +68,19 @@ func TestDeadMessagesAreFoundByTheirIndexesWithAnyStatistics(t *testing.T) {
 	check("up to date", many)
 	q.exec(`TRUNCATE chanq_orders__dead`)
 	q.exec(`VACUUM ANALYZE chanq_orders__dead`)
-	q.buryMany(20_000)
+	q.deadLetterMany(20_000)
 	check("from when it was empty", single)
 	check("from when it was empty", many)
 	q.exec(`DELETE FROM chanq_orders__dead WHERE ctid <> (SELECT max(ctid) FROM chanq_orders__dead)`)
 	q.exec(`VACUUM ANALYZE chanq_orders__dead`)
 	check("from when one was left, in a large file", single)
-	q.buryMany(20_000)
+	q.deadLetterMany(20_000)
 	check("from when one was left, in a large file, and full again", single)
 }
 
 func TestARedriveOfAFewReadsNoOtherDeadMessage(t *testing.T) {
 	q := newQueue(t)
-	q.buryMany(100_000)
+	q.deadLetterMany(100_000)
 	var few [][16]byte
 	for _, row := range q.rows(q.db, sqlbatch.Statement{Text: `SELECT uuid_send(id) FROM chanq_orders__dead WHERE ended_at % 1000 = 0`}) {
 		few = append(few, suite.IDOf(row[0]))

@@ -87,11 +87,11 @@ func TestPlansUseTheIndexesWithAnyStatistics(t *testing.T) {
 	const n = 1000
 	items := make([]sqlbatch.Item, n)
 	nacks := make([]sqlbatch.NackItem, n)
-	buries := make([]sqlbatch.BuryItem, n)
+	deadLetters := make([]sqlbatch.DeadLetterItem, n)
 	ids := make([][16]byte, n)
 	for i := range items {
 		items[i] = sqlbatch.Item{ID: [16]byte{byte(i >> 8), byte(i)}, Fence: 1}
-		nacks[i].Item, buries[i].Item, ids[i] = items[i], items[i], items[i].ID
+		nacks[i].Item, deadLetters[i].Item, ids[i] = items[i], items[i], items[i].ID
 	}
 	claim := q.Claim(claimOf(n))
 	for _, text := range postgres.Dialect.View(sqlbatch.Names{Queue: "orders"}) {
@@ -132,8 +132,8 @@ func TestPlansUseTheIndexesWithAnyStatistics(t *testing.T) {
 		uses["archive"+form] = use{q.Archive(items), 0, q.keys}
 		uses["nack"+form] = use{q.Nack(nacks), 0, q.keys}
 		uses["release"+form] = use{q.Release(suite.Releases(items)), 0, q.keys}
-		uses["bury"+form] = use{q.Bury(buries), 0, q.keys}
-		uses["extend"+form] = use{q.Extend(suite.Member, items, time.Minute), 0, q.keys}
+		uses["dead-letter"+form] = use{q.DeadLetter(deadLetters), 0, q.keys}
+		uses["extend"+form] = use{q.Extend(suite.Consumer, items, time.Minute), 0, q.keys}
 	}
 	lane := regexp.MustCompile(`Index (Only )?Scan using ix_chanq_orders__due on`)
 	key := regexp.MustCompile(`Index (?:Only )?Scan (?:Backward )?using pk_chanq_orders on|Bitmap Index Scan on pk_chanq_orders `)
@@ -282,7 +282,7 @@ func TestSettlesWalkTheirListInOrder(t *testing.T) {
 	defer conn.Close()
 	items := []sqlbatch.Item{{ID: id(1), Fence: 1}, {ID: id(2), Fence: 1}}
 	for name, st := range map[string]sqlbatch.Statement{
-		"ack": q.Ack(items), "extend": q.Extend(suite.Member, items, time.Minute), "nack": q.Nack([]sqlbatch.NackItem{{Item: items[0]}}),
+		"ack": q.Ack(items), "extend": q.Extend(suite.Consumer, items, time.Minute), "nack": q.Nack([]sqlbatch.NackItem{{Item: items[0]}}),
 	} {
 		plan := q.plan(conn, st, "force_generic_plan")
 		loop, list, probe := strings.Index(plan, "Nested Loop"), strings.Index(plan, "Function Scan"), strings.Index(plan, "Index Scan using pk_chanq_orders")

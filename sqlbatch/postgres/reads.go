@@ -9,12 +9,12 @@ import (
 
 // The reads of an ordered queue by the owners of its slots. No row is locked. The index is (seq, slot).
 
-// readHead begins a read by member $1 of the slots $2 with the fences $3.
+// readHead begins a read by consumer $1 of the slots $2 with the fences $3.
 const readHead = `WITH t AS MATERIALIZED (
   SELECT {now} AS now,
          (SELECT count(*) FROM unnest($2::smallint[], $3::bigint[]) AS a (slot, fence)
-          JOIN {slots} AS s ON s.queue = {name} AND s.slot = a.slot AND s.fence = a.fence AND s.member = $1::uuid) = cardinality($2::smallint[])
-         AND EXISTS (SELECT 1 FROM {members} AS m WHERE m.id = $1::uuid AND m.until > {now})
+          JOIN {slots} AS s ON s.queue = {name} AND s.slot = a.slot AND s.fence = a.fence AND s.consumer = $1::uuid) = cardinality($2::smallint[])
+         AND EXISTS (SELECT 1 FROM {consumers} AS m WHERE m.id = $1::uuid AND m.until > {now})
          AND NOT EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND paused) AS walked,
          (SELECT redriven FROM {queues} WHERE name = {name}) AS redriven
 )`
@@ -31,7 +31,7 @@ func inRange(from, upto string) string {
 }
 
 const (
-	marked     = `q.leased_by IS NOT DISTINCT FROM $1::uuid` // by the member
+	marked     = `q.leased_by IS NOT DISTINCT FROM $1::uuid` // by the consumer
 	lapsedThen = `least(q.lapses + CASE WHEN q.leased_by IS NULL OR q.leased_by = $1::uuid THEN 0 ELSE 1 END, {last lapse})`
 	keyList    = `(SELECT convert_from(k.k, 'UTF8') FROM unnest($10::bytea[]) AS k (k))`
 
@@ -187,28 +187,28 @@ func packTexts(keys []string) string {
 func (q *queue) Read(r sqlbatch.ReadParams) sqlbatch.Statement {
 	slots, fences := packOwned(r.Slots)
 	return sqlbatch.Statement{Text: q.read, Args: []any{
-		hexID(r.Member), slots, fences, slotMask(r.Slots), r.From, r.Cursor, r.Upto, int64(min(r.Rows, maxRows)), r.Old, packTexts(r.Keys), int64(r.Inline), int64(min(r.Behind, sqlbatch.MostWalked)),
+		hexID(r.Consumer), slots, fences, slotMask(r.Slots), r.From, r.Cursor, r.Upto, int64(min(r.Rows, maxRows)), r.Old, packTexts(r.Keys), int64(r.Inline), int64(min(r.Behind, sqlbatch.MostWalked)),
 	}}
 }
 
 func (q *queue) Refill(r sqlbatch.RefillParams) sqlbatch.Statement {
 	slots, fences := packOwned(r.Slots)
 	return sqlbatch.Statement{Text: q.refill, Args: []any{
-		hexID(r.Member), slots, fences, slotMask(r.Slots), r.From, r.From, r.Upto, int64(min(r.Rows, maxRows)), r.Old, packTexts(r.Keys), int64(r.Inline), int64(sqlbatch.MostWalked),
+		hexID(r.Consumer), slots, fences, slotMask(r.Slots), r.From, r.From, r.Upto, int64(min(r.Rows, maxRows)), r.Old, packTexts(r.Keys), int64(r.Inline), int64(sqlbatch.MostWalked),
 	}}
 }
 
-func (q *queue) Fetch(member [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte) sqlbatch.Statement {
-	return byIDs(q.fetch, member, slots, ids)
+func (q *queue) Fetch(consumer [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte) sqlbatch.Statement {
+	return byIDs(q.fetch, consumer, slots, ids)
 }
 
-func (q *queue) LookOrdered(member [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte) sqlbatch.Statement {
-	return byIDs(q.lookOrdered, member, slots, ids)
+func (q *queue) LookOrdered(consumer [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte) sqlbatch.Statement {
+	return byIDs(q.lookOrdered, consumer, slots, ids)
 }
 
-func byIDs(text string, member [16]byte, list []sqlbatch.OwnedSlot, ids [][16]byte) sqlbatch.Statement {
+func byIDs(text string, consumer [16]byte, list []sqlbatch.OwnedSlot, ids [][16]byte) sqlbatch.Statement {
 	slots, fences := packOwned(list)
-	return sqlbatch.Statement{Text: text, Args: []any{hexID(member), slots, fences, packIDs(ids), slotMask(list)}}
+	return sqlbatch.Statement{Text: text, Args: []any{hexID(consumer), slots, fences, packIDs(ids), slotMask(list)}}
 }
 
 func (q *queue) HeldKeys(slots []int, keys []string) sqlbatch.Statement {
@@ -246,11 +246,11 @@ FROM ` + l.listOf([]string{"a.id", "a.above", "a.delivery", "$2::bigint + coales
 RETURNING uuid_send(q.id), a.stored`
 }
 
-func orderedBuryText(l locked) string {
+func orderedDeadLetterText(l locked) string {
 	return `WITH gone AS (
   DELETE FROM {live} AS q
-  USING ` + l.deliveryList(buryColumns...) + `
-  RETURNING q.id, q.priority, q.enqueued_at, ` + buried + `, q.fence, ` + fenceAfter + ` AS after, least(q.attempts + ` + unwritten + `, {last attempt}) - (coalesce(a.ended, 0) & 1) AS attempts, q.dedup_key, q.type, q.headers, q.body,
+  USING ` + l.deliveryList(deadLetterColumns...) + `
+  RETURNING q.id, q.priority, q.enqueued_at, ` + deadLettered + `, q.fence, ` + fenceAfter + ` AS after, least(q.attempts + ` + unwritten + `, {last attempt}) - (coalesce(a.ended, 0) & 1) AS attempts, q.dedup_key, q.type, q.headers, q.body,
             coalesce(a.error, q.last_error) AS last_error{q.order}
 ),
 dead AS (
@@ -266,7 +266,7 @@ SELECT uuid_send(id), fence FROM gone`
 // lease of a former owner runs when another consumer takes the slot. The lease of a consumer without a row keeps its end.
 func orderedExtendText(l locked) string {
 	return `UPDATE {live} AS q
-SET lease_until = least(greatest(q.lease_until, {now} + $4::bigint), coalesce((SELECT m.until FROM {members} AS m WHERE m.id = coalesce(q.leased_by, $5::uuid)), q.lease_until)),
+SET lease_until = least(greatest(q.lease_until, {now} + $4::bigint), coalesce((SELECT m.until FROM {consumers} AS m WHERE m.id = coalesce(q.leased_by, $5::uuid)), q.lease_until)),
     attempts = least(q.attempts + ` + unwritten + `, {last attempt}), leased_by = coalesce(q.leased_by, $5::uuid)
 FROM ` + l.list() + `
 RETURNING uuid_send(q.id), q.fence`
@@ -298,7 +298,7 @@ const staysMarked = `$6::integer = 0 AND q.leased_by <> $5::uuid`
 func (s *settles) order(r renderer, l locked) {
 	s.archive = r.Replace(strings.Replace(archiveText(l), "q.attempts,", "least(q.attempts + "+unwritten+", {last attempt}) AS attempts,", 1))
 	s.nack, s.snooze = r.Replace(orderedNackText(l, "q.lapses")), r.Replace(orderedNackText(l, "q.lapses - 1"))
-	s.release, s.bury, s.extend = r.Replace(orderedReleaseText(l)), r.Replace(orderedBuryText(l)), r.Replace(orderedExtendText(l))
+	s.release, s.deadLetter, s.extend = r.Replace(orderedReleaseText(l)), r.Replace(orderedDeadLetterText(l)), r.Replace(orderedExtendText(l))
 }
 
 // packMarks are leases with another fence each.
@@ -319,14 +319,14 @@ func packMarks[T any](items []T, split func(T) (sqlbatch.Item, int64)) (l ends, 
 
 func deliveryOf(i sqlbatch.ReleaseItem) (sqlbatch.Item, int64) { return i.Item, i.Delivery }
 
-func (q *queue) MarkOrdered(member [16]byte, items []sqlbatch.MarkItem, alone sqlbatch.Alone) sqlbatch.Statement {
+func (q *queue) MarkOrdered(consumer [16]byte, items []sqlbatch.MarkItem, alone sqlbatch.Alone) sqlbatch.Statement {
 	l, fences := packMarks(items, func(i sqlbatch.MarkItem) (sqlbatch.Item, int64) { return i.Item, i.SlotFence })
-	return sqlbatch.Statement{Text: q.markOrdered, Args: l.args(fences, hexID(member), int64(alone))}
+	return sqlbatch.Statement{Text: q.markOrdered, Args: l.args(fences, hexID(consumer), int64(alone))}
 }
 
-func (q *queue) ReleaseOrdered(member [16]byte, items []sqlbatch.ReleaseItem, lapsed bool) sqlbatch.Statement {
+func (q *queue) ReleaseOrdered(consumer [16]byte, items []sqlbatch.ReleaseItem, lapsed bool) sqlbatch.Statement {
 	l, fences := packMarks(items, deliveryOf)
-	return sqlbatch.Statement{Text: q.releaseOrdered, Args: l.args(fences, hexID(member), flag(lapsed))}
+	return sqlbatch.Statement{Text: q.releaseOrdered, Args: l.args(fences, hexID(consumer), flag(lapsed))}
 }
 
 func flag(is bool) int64 {

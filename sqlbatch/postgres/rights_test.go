@@ -173,7 +173,7 @@ func TestAProducerReadsNoBody(t *testing.T) {
 	r.requireRefused(errors.Unwrap(testdb.Pause(r.ctx, q)))
 	r.requireRefused(chanq.Migrate(r.ctx, db, "invoices", chanq.Config{}))
 	r.runs(db, orders.Problems(), orders.Clock(), orders.Sample(sqlbatch.Sample{Sent: 1}), orders.Thin())
-	r.refuses(db, orders.Members().Text, "DELETE FROM chanq__consumers", "SELECT body FROM chanq_orders", "SELECT headers FROM chanq_orders", "SELECT last_error FROM chanq_orders",
+	r.refuses(db, orders.Consumers().Text, "DELETE FROM chanq__consumers", "SELECT body FROM chanq_orders", "SELECT headers FROM chanq_orders", "SELECT last_error FROM chanq_orders",
 		"SELECT body FROM chanq_orders__dead", "DELETE FROM chanq_orders", "UPDATE chanq_orders SET fence = 0", "ALTER TABLE chanq_orders ADD x int")
 }
 
@@ -247,11 +247,11 @@ func TestAConsumerChangesNoTableDefinition(t *testing.T) {
 
 	item := sqlbatch.Item{Fence: 1}
 	r.runs(db, orders.Trim(sqlbatch.Done, 0, 10, 0), orders.Trim(sqlbatch.Dead, time.Hour, 10, 0), // with Spec.Retain and Spec.RetainDead
-		orders.Problems(), orders.Clock(), orders.Look([][16]byte{{}}), orders.Join(sqlbatch.Member{For: time.Hour}), orders.Members(), orders.Leave([16]byte{}),
+		orders.Problems(), orders.Clock(), orders.Look([][16]byte{{}}), orders.Join(sqlbatch.Consumer{For: time.Hour}), orders.Consumers(), orders.Leave([16]byte{}),
 		orders.Sample(sqlbatch.Sample{Depth: &sqlbatch.Depth{}}), orders.Samples(0, time.Minute), orders.Thin(),
-		orders.SkipLocked().Ack([]sqlbatch.Item{item}), orders.SkipLocked().Archive([]sqlbatch.Item{item}), orders.SkipLocked().Bury([]sqlbatch.BuryItem{{Item: item}}),
+		orders.SkipLocked().Ack([]sqlbatch.Item{item}), orders.SkipLocked().Archive([]sqlbatch.Item{item}), orders.SkipLocked().DeadLetter([]sqlbatch.DeadLetterItem{{Item: item}}),
 		orders.SkipLocked().Nack([]sqlbatch.NackItem{{Item: item}}), orders.SkipLocked().Snooze([]sqlbatch.NackItem{{Item: item}}), orders.SkipLocked().Release(suite.Releases([]sqlbatch.Item{item})),
-		orders.SkipLocked().Extend(suite.Member, []sqlbatch.Item{item}, time.Hour))
+		orders.SkipLocked().Extend(suite.Consumer, []sqlbatch.Item{item}, time.Hour))
 
 	_, err = own.Send(r.ctx, chanq.Message[string]{})
 	r.requireRefused(err)
@@ -294,7 +294,7 @@ func TestTheRoleOfAnOperatorSufficesForAllOtherStatements(t *testing.T) {
 		_, err = testdb.Purge(r.ctx, q, state)
 		require.NoError(t, err, state)
 	}
-	r.runs(db, orders.Members(), orders.Samples(0, time.Minute), orders.Problems(), orders.Clock(), orders.Queues(), orders.Discard([][16]byte{{}}), orders.Redrive(1, nil, sqlbatch.Window{Before: 1}))
+	r.runs(db, orders.Consumers(), orders.Samples(0, time.Minute), orders.Problems(), orders.Clock(), orders.Queues(), orders.Discard([][16]byte{{}}), orders.Redrive(1, nil, sqlbatch.Window{Before: 1}))
 	r.refuses(db, "DELETE FROM chanq__consumers", "ALTER TABLE chanq_orders ADD x int", "DROP TABLE chanq_orders", "INSERT INTO chanq__queues (name, version) VALUES ('x', 1)")
 	r.requireRefused(chanqadmin.Drop(r.ctx, db, "orders", chanq.Config{}))
 	require.NoError(t, chanqadmin.Drop(r.ctx, r.as("migrator"), "orders", chanq.Config{}))
@@ -315,13 +315,13 @@ func TestEachRoleSufficesForAnOrderedQueue(t *testing.T) {
 
 	consumer := r.as("consumer")
 	own := []sqlbatch.OwnedSlot{{Slot: 1}}
-	r.runs(consumer, q.Read(sqlbatch.ReadParams{Member: member, Slots: own, Rows: 10, Behind: 10}), q.Refill(sqlbatch.RefillParams{Member: member, Slots: own, Keys: []string{"a"}}),
-		q.Fetch(member, own, [][16]byte{{1}}), q.LookOrdered(member, own, [][16]byte{{1}}), q.HeldKeys([]int{1}, []string{"a"}),
-		q.MarkOrdered(member, []sqlbatch.MarkItem{{Item: items[0]}}, sqlbatch.NotAlone), q.ReleaseOrdered(member, suite.Releases(items), true), q.Release(suite.Releases(items)),
+	r.runs(consumer, q.Read(sqlbatch.ReadParams{Consumer: suite.Consumer, Slots: own, Rows: 10, Behind: 10}), q.Refill(sqlbatch.RefillParams{Consumer: suite.Consumer, Slots: own, Keys: []string{"a"}}),
+		q.Fetch(suite.Consumer, own, [][16]byte{{1}}), q.LookOrdered(suite.Consumer, own, [][16]byte{{1}}), q.HeldKeys([]int{1}, []string{"a"}),
+		q.MarkOrdered(suite.Consumer, []sqlbatch.MarkItem{{Item: items[0]}}, sqlbatch.NotAlone), q.ReleaseOrdered(suite.Consumer, suite.Releases(items), true), q.Release(suite.Releases(items)),
 		q.Nack([]sqlbatch.NackItem{{Item: items[0]}}))
-	r.runs(consumer, q.Join(sqlbatch.Member{ID: member, For: time.Hour}), q.Slots(), q.TakeSlots(member, 1, []int{1}),
-		q.Extend(suite.Member, items, time.Minute), q.SkipLocked().Extend(suite.Member, items, time.Minute), q.Bury([]sqlbatch.BuryItem{{Item: items[0]}}),
-		q.Archive(items), q.SlotStats(10), q.Empty(), q.GiveSlots(member, []sqlbatch.OwnedSlot{{Slot: 1}}))
+	r.runs(consumer, q.Join(sqlbatch.Consumer{ID: suite.Consumer, For: time.Hour}), q.Slots(), q.TakeSlots(suite.Consumer, 1, []int{1}),
+		q.Extend(suite.Consumer, items, time.Minute), q.SkipLocked().Extend(suite.Consumer, items, time.Minute), q.DeadLetter([]sqlbatch.DeadLetterItem{{Item: items[0]}}),
+		q.Archive(items), q.SlotStats(10), q.Empty(), q.GiveSlots(suite.Consumer, []sqlbatch.OwnedSlot{{Slot: 1}}))
 	r.refuses(consumer, "SELECT nextval('chanq_orders__seq')", "UPDATE chanq_orders SET seq = 1", "UPDATE chanq_orders SET slot = 1", "UPDATE chanq_orders SET order_key = ''",
 		"DELETE FROM chanq__slots", "INSERT INTO chanq__slots (queue, slot) VALUES ('orders', 9)", "UPDATE chanq__slots SET slot = 1")
 
@@ -330,6 +330,6 @@ func TestEachRoleSufficesForAnOrderedQueue(t *testing.T) {
 	for _, state := range []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Leased, sqlbatch.Dead, sqlbatch.Done} {
 		r.runs(operator, q.Browse(state, 10, nil), q.Purge(state, 10, sqlbatch.Window{}))
 	}
-	r.refuses(operator, "UPDATE chanq__slots SET member = NULL", "SELECT nextval('chanq_orders__seq')")
+	r.refuses(operator, "UPDATE chanq__slots SET consumer = NULL", "SELECT nextval('chanq_orders__seq')")
 	require.NoError(t, chanqadmin.Drop(r.ctx, r.as("migrator"), "orders", cfg))
 }

@@ -42,7 +42,7 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 		before, index, after = []string{slotsTableText, numbersText, slotRowsText}, []string{seqIndexText}, []string{deadLineIndexText}
 	}
 	for _, template := range slices.Concat(
-		[]string{queuesTableText, membersTableText, membersIndexText}, before, []string{liveTableText}, index, []string{keyIndexText,
+		[]string{queuesTableText, consumersTableText, consumersIndexText}, before, []string{liveTableText}, index, []string{keyIndexText,
 			deadTableText, deadEndedIndexText, deadCauseIndexText, deadKeyIndexText}, after, []string{doneTableText, doneEndedIndexText, samplesTableText, firstRecordText},
 	) {
 		m.Statements = append(m.Statements, r.Replace(template))
@@ -78,10 +78,10 @@ const queuesTableText = `CREATE TABLE IF NOT EXISTS {queues} (
   CONSTRAINT {queues pk} PRIMARY KEY (name)
 )`
 
-// membersTableText has a row for each consumer of each queue, which writes it
+// consumersTableText has a row for each consumer of each queue, which writes it
 // again several times a minute. No index has what that changes, and there is room on the
 // page: such a write touches no index.
-const membersTableText = `CREATE TABLE IF NOT EXISTS {members} (
+const consumersTableText = `CREATE TABLE IF NOT EXISTS {consumers} (
   id      uuid   NOT NULL,
   since   bigint NOT NULL,
   until   bigint NOT NULL,
@@ -89,12 +89,12 @@ const membersTableText = `CREATE TABLE IF NOT EXISTS {members} (
   queue   text COLLATE "C" NOT NULL,
   name    text   NOT NULL,
   host    text   NOT NULL,
-  CONSTRAINT {members pk} PRIMARY KEY (id)
+  CONSTRAINT {consumers pk} PRIMARY KEY (id)
 ) WITH (fillfactor = 50)`
 
-// membersIndexText is for the count of a queue's consumers, which each look of each of them
+// consumersIndexText is for the count of a queue's consumers, which each look of each of them
 // takes: of a thousand consumers of two hundred queues it reads five rows, not all.
-var membersIndexText = indexText("{'members queue'}", `CREATE INDEX {members queue} ON {members} (queue)`)
+var consumersIndexText = indexText("{'consumers queue'}", `CREATE INDEX {consumers queue} ON {consumers} (queue)`)
 
 // Times are Unix milliseconds, not timestamptz: they compare and add as they
 // are, whatever the session's time zone. (to_timestamp(due_at / 1000.0) reads

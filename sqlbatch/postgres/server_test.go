@@ -51,7 +51,7 @@ func (q *serverQueue) ids(on testdb.Runner, st sqlbatch.Statement) []byte {
 	return suite.Numbers(q.rows(on, st))
 }
 
-var id, member, claimOf = suite.ID, suite.Member, suite.ClaimOf
+var id, consumer, claimOf = suite.ID, suite.Consumer, suite.ClaimOf
 
 // item names the lease of a live message as it is now.
 func (q *serverQueue) item(n byte) sqlbatch.Item {

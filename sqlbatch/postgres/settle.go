@@ -94,17 +94,17 @@ func (l locked) listOf(selected, columns []string) string {
 }
 
 // settles are the statements that apply to leases.
-type settles struct{ ack, archive, nack, snooze, release, bury, extend string }
+type settles struct{ ack, archive, nack, snooze, release, deadLetter, extend string }
 
 func newSettles(r renderer, locked locked) *settles {
 	s := &settles{
-		ack:     r.Replace(ackText(locked)),
-		archive: r.Replace(archiveText(locked)),
-		nack:    r.Replace(nackText(locked, `q.attempts - q.lapses`)),
-		snooze:  r.Replace(nackText(locked, `q.attempts - q.lapses - 1`)),
-		release: r.Replace(releaseText(locked)),
-		bury:    r.Replace(buryText(locked)),
-		extend:  r.Replace(extendText(locked)),
+		ack:        r.Replace(ackText(locked)),
+		archive:    r.Replace(archiveText(locked)),
+		nack:       r.Replace(nackText(locked, `q.attempts - q.lapses`)),
+		snooze:     r.Replace(nackText(locked, `q.attempts - q.lapses - 1`)),
+		release:    r.Replace(releaseText(locked)),
+		deadLetter: r.Replace(deadLetterText(locked)),
+		extend:     r.Replace(extendText(locked)),
 	}
 	if r.ordered {
 		s.order(r, locked)
@@ -200,12 +200,12 @@ func (q *queue) Release(items []sqlbatch.ReleaseItem) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.settle.release, Args: args}
 }
 
-// buryText moves leases to the dead table, as archiveText does.
-func buryText(locked locked) string {
+// deadLetterText moves leases to the dead table, as archiveText does.
+func deadLetterText(locked locked) string {
 	return `WITH gone AS (
   DELETE FROM {live} AS q
-  USING ` + locked.errorList(buryColumns...) + `
-  RETURNING q.id, q.priority, q.enqueued_at, ` + buried + `, q.fence, q.attempts - (coalesce(a.ended, 0) & 1) AS attempts, q.dedup_key, q.type, q.headers, q.body,
+  USING ` + locked.errorList(deadLetterColumns...) + `
+  RETURNING q.id, q.priority, q.enqueued_at, ` + deadLettered + `, q.fence, q.attempts - (coalesce(a.ended, 0) & 1) AS attempts, q.dedup_key, q.type, q.headers, q.body,
             coalesce(a.error, q.last_error) AS last_error{q.order}
 )
 INSERT INTO {dead} AS d (id, priority, enqueued_at, ended_at, cause, fingerprint, fence, attempts, dedup_key, type, last_error, headers, body{order})
@@ -215,16 +215,16 @@ FROM gone
 RETURNING uuid_send(d.id), d.fence - 1`
 }
 
-// A list of buries: ended is the cause, and in its lowest bit whether the attempt is refunded.
-var buryColumns = []string{"ended integer", "fingerprint bigint"}
+// A list of dead-letterings: ended is the cause, and in its lowest bit whether the attempt is refunded.
+var deadLetterColumns = []string{"ended integer", "fingerprint bigint"}
 
 const (
-	buried       = `(coalesce(a.ended, 0) >> 1)::smallint AS cause, a.fingerprint`
+	deadLettered = `(coalesce(a.ended, 0) >> 1)::smallint AS cause, a.fingerprint`
 	replaceCause = `, cause = excluded.cause, fingerprint = excluded.fingerprint`
 )
 
-func (q *queue) Bury(items []sqlbatch.BuryItem) sqlbatch.Statement {
-	items = sortedBy(items, func(a, b sqlbatch.BuryItem) int { return compareLeases(a.Item, b.Item) })
+func (q *queue) DeadLetter(items []sqlbatch.DeadLetterItem) sqlbatch.Statement {
+	items = sortedBy(items, func(a, b sqlbatch.DeadLetterItem) int { return compareLeases(a.Item, b.Item) })
 	l, fingerprints := newEnds(len(items)), newArray(len(items), 18)
 	for i := range items {
 		l.add(items[i].Item)
@@ -233,7 +233,7 @@ func (q *queue) Bury(items []sqlbatch.BuryItem) sqlbatch.Statement {
 		l.numbers.number(int64(items[i].Cause)<<1 | flag(items[i].Uncounted))
 		fingerprints.numberOrNull(items[i].Fingerprint)
 	}
-	return l.statement(q.settle.bury, q.ordered, fingerprints.orEmpty())
+	return l.statement(q.settle.deadLetter, q.ordered, fingerprints.orEmpty())
 }
 
 // extendText moves the end of the leases; fences stay.
@@ -244,11 +244,11 @@ FROM ` + locked.list() + `
 RETURNING uuid_send(q.id), q.fence`
 }
 
-func (q *queue) Extend(member [16]byte, items []sqlbatch.Item, lease time.Duration) sqlbatch.Statement {
+func (q *queue) Extend(consumer [16]byte, items []sqlbatch.Item, lease time.Duration) sqlbatch.Statement {
 	l := packItems(items)
 	args := l.args(build.Milliseconds(lease))
 	if q.ordered {
-		args = append(args, hexID(member))
+		args = append(args, hexID(consumer))
 	}
 	return sqlbatch.Statement{Text: q.settle.extend, Args: args}
 }

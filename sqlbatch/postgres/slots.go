@@ -10,7 +10,7 @@ import (
 const slotsTableText = `CREATE TABLE IF NOT EXISTS {slots} (
   fence  bigint   NOT NULL DEFAULT 0,
   old    bigint   NOT NULL DEFAULT 0,
-  member uuid,
+  consumer uuid,
   slot   smallint NOT NULL,
   queue  text COLLATE "C" NOT NULL,
   CONSTRAINT {slots pk} PRIMARY KEY (queue, slot)
@@ -20,12 +20,12 @@ const slotRowsText = `INSERT INTO {slots} (queue, slot) SELECT {name}, s FROM ge
 
 // slotsText reads the rows of the slots and of the consumers.
 const slotsText = `WITH t AS MATERIALIZED (
-  SELECT {now} AS now, (SELECT count(*) FROM {members} AS m WHERE m.queue = {name} AND m.until > {now}) AS members
+  SELECT {now} AS now, (SELECT count(*) FROM {consumers} AS m WHERE m.queue = {name} AND m.until > {now}) AS consumers
 )
-SELECT s.slot, uuid_send(s.member) AS owner, CASE WHEN s.member IS NOT NULL THEN coalesce(m.until - t.now, 0) END AS "left", s.fence, t.members
+SELECT s.slot, uuid_send(s.consumer) AS owner, CASE WHEN s.consumer IS NOT NULL THEN coalesce(m.until - t.now, 0) END AS "left", s.fence, t.consumers
 FROM t
 CROSS JOIN {slots} AS s
-LEFT JOIN {members} AS m ON m.id = s.member
+LEFT JOIN {consumers} AS m ON m.id = s.consumer
 WHERE s.queue = {name}
 ORDER BY s.slot`
 
@@ -35,47 +35,47 @@ func (q *queue) Slots() sqlbatch.Statement { return sqlbatch.Statement{Text: q.s
 // another fence, and a row that it is changing is skipped. The row of a consumer whose membership has ended is
 // locked meanwhile, so that it cannot join again between the read and the change.
 var takeSlotsText = `WITH wanted AS MATERIALIZED (
-  SELECT s.slot, s.fence, s.member
+  SELECT s.slot, s.fence, s.consumer
   FROM unnest($2::smallint[]) AS a (slot)
   JOIN {slots} AS s ON s.queue = {name} AND s.slot = a.slot
-  WHERE EXISTS (SELECT 1 FROM {members} AS m WHERE m.id = $1::uuid AND m.until > {now})
+  WHERE EXISTS (SELECT 1 FROM {consumers} AS m WHERE m.id = $1::uuid AND m.until > {now})
 ),
 gone AS MATERIALIZED (
-  SELECT m.id FROM {members} AS m
-  WHERE m.id IN (SELECT w.member FROM wanted AS w) AND m.until <= {now}
+  SELECT m.id FROM {consumers} AS m
+  WHERE m.id IN (SELECT w.consumer FROM wanted AS w) AND m.until <= {now}
   FOR UPDATE SKIP LOCKED
 ),
 free AS MATERIALIZED (
   SELECT s.slot, s.fence
   FROM wanted AS w
   JOIN {slots} AS s ON s.queue = {name} AND s.slot = w.slot AND s.fence = w.fence
-  WHERE w.member IS NULL OR w.member = $1::uuid
-     OR w.member IN (SELECT g.id FROM gone AS g) OR NOT EXISTS (SELECT 1 FROM {members} AS m WHERE m.id = w.member)
+  WHERE w.consumer IS NULL OR w.consumer = $1::uuid
+     OR w.consumer IN (SELECT g.id FROM gone AS g) OR NOT EXISTS (SELECT 1 FROM {consumers} AS m WHERE m.id = w.consumer)
   FOR UPDATE OF s SKIP LOCKED
 )
 UPDATE {slots} AS s
-SET member = $1::uuid, fence = greatest(s.fence, {now} << {fence bits}) + $3::bigint, old = CASE WHEN s.member IS NULL THEN s.old ELSE ` + lastDrawn + ` END
+SET consumer = $1::uuid, fence = greatest(s.fence, {now} << {fence bits}) + $3::bigint, old = CASE WHEN s.consumer IS NULL THEN s.old ELSE ` + lastDrawn + ` END
 FROM free AS f
 WHERE s.queue = {name} AND s.slot = f.slot
 RETURNING s.slot, s.fence, s.old`
 
-func (q *queue) TakeSlots(member [16]byte, salt int64, slots []int) sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.takeSlots, Args: []any{hexID(member), packSlots(slots), salt}}
+func (q *queue) TakeSlots(consumer [16]byte, salt int64, slots []int) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.takeSlots, Args: []any{hexID(consumer), packSlots(slots), salt}}
 }
 
 const giveSlotsText = `UPDATE {slots} AS s
-SET member = NULL, old = CASE WHEN a.doubt <> 0 THEN ` + lastDrawn + ` ELSE s.old END
+SET consumer = NULL, old = CASE WHEN a.doubt <> 0 THEN ` + lastDrawn + ` ELSE s.old END
 FROM unnest($2::smallint[], $3::bigint[], $4::integer[]) AS a (slot, fence, doubt)
-WHERE s.queue = {name} AND s.slot = a.slot AND s.fence = a.fence AND s.member = $1::uuid
+WHERE s.queue = {name} AND s.slot = a.slot AND s.fence = a.fence AND s.consumer = $1::uuid
 RETURNING s.slot, s.fence`
 
-func (q *queue) GiveSlots(member [16]byte, list []sqlbatch.OwnedSlot) sqlbatch.Statement {
+func (q *queue) GiveSlots(consumer [16]byte, list []sqlbatch.OwnedSlot) sqlbatch.Statement {
 	slots, fences := packOwned(list)
 	doubts := newArray(len(list), 2)
 	for _, own := range list {
 		doubts.number(flag(own.Doubt))
 	}
-	return sqlbatch.Statement{Text: q.giveSlots, Args: []any{hexID(member), slots, fences, doubts.literal()}}
+	return sqlbatch.Statement{Text: q.giveSlots, Args: []any{hexID(consumer), slots, fences, doubts.literal()}}
 }
 
 // slotStatsText reads the first $1 rows of the queue.
@@ -93,7 +93,7 @@ k AS MATERIALIZED (
   FROM first AS e
   GROUP BY e.slot, e.order_key
 )
-SELECT s.slot, (SELECT convert_to(m.name, {encoding}) FROM {members} AS m WHERE m.id = s.member) AS owner,
+SELECT s.slot, (SELECT convert_to(m.name, {encoding}) FROM {consumers} AS m WHERE m.id = s.consumer) AS owner,
        r.messages, r.waiting, r.oldest, convert_to(r.top_key, {encoding}) AS top_key, r.top
 FROM {slots} AS s
 CROSS JOIN LATERAL (

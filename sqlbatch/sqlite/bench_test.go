@@ -22,14 +22,14 @@ func BenchmarkBuild(b *testing.B) {
 	rows := make([]sqlbatch.Row, n)
 	items := make([]sqlbatch.Item, n)
 	nacks := make([]sqlbatch.NackItem, n)
-	buries := make([]sqlbatch.BuryItem, n)
+	deadLetters := make([]sqlbatch.DeadLetterItem, n)
 	body := make([]byte, 200)
 	for i := range n {
 		_, _ = rand.Read(items[i].ID[:]) // never fails
 		items[i].Fence = int64(i)
 		rows[i] = sqlbatch.Row{ID: items[i].ID, Body: body}
 		nacks[i] = sqlbatch.NackItem{Item: items[i], Delay: time.Second, Error: "timeout"}
-		buries[i] = sqlbatch.BuryItem{Item: items[i], Error: "timeout"}
+		deadLetters[i] = sqlbatch.DeadLetterItem{Item: items[i], Error: "timeout"}
 	}
 	for _, d := range []sqlbatch.Dialect{sqlite.Dialect} {
 		q := d.Queue(sqlbatch.Names{Queue: "orders"})
@@ -44,8 +44,8 @@ func BenchmarkBuild(b *testing.B) {
 			{"ack", func() sqlbatch.Statement { return q.Ack(items) }},
 			{"nack", func() sqlbatch.Statement { return q.Nack(nacks) }},
 			{"release", func() sqlbatch.Statement { return q.Release(suite.Releases(items)) }},
-			{"bury", func() sqlbatch.Statement { return q.Bury(buries) }},
-			{"extend", func() sqlbatch.Statement { return q.Extend(suite.Member, items, time.Minute) }},
+			{"dead-letter", func() sqlbatch.Statement { return q.DeadLetter(deadLetters) }},
+			{"extend", func() sqlbatch.Statement { return q.Extend(suite.Consumer, items, time.Minute) }},
 		} {
 			b.Run(fmt.Sprintf("dialect=%s/statement=%s", d.Name(), statement.name), func(b *testing.B) {
 				b.ReportAllocs()

@@ -62,7 +62,7 @@ const (
 )
 
 func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.claim, Args: append(heads(p.Heads), int64(p.Rows), build.Milliseconds(p.Lease), p.Member[:], p.Salt, int64(p.Inline))}
+	return sqlbatch.Statement{Text: q.claim, Args: append(heads(p.Heads), int64(p.Rows), build.Milliseconds(p.Lease), p.Consumer[:], p.Salt, int64(p.Inline))}
 }
 
 // Mark: ?1 is the id and ?2 the fence, ?3 to ?5 lease, consumer and salt, ?6 the new value of alone, and ?7 is 1 if
@@ -84,7 +84,7 @@ func (q *queue) Mark(m sqlbatch.MarkParams) sqlbatch.Statement {
 	if m.Again {
 		again = 1
 	}
-	return sqlbatch.Statement{Text: q.mark, Args: []any{m.ID[:], m.Fence, build.Milliseconds(m.Lease), m.Member[:], m.Salt, int64(m.Alone), again}}
+	return sqlbatch.Statement{Text: q.mark, Args: []any{m.ID[:], m.Fence, build.Milliseconds(m.Lease), m.Consumer[:], m.Salt, int64(m.Alone), again}}
 }
 
 const contentsText = `SELECT dedup_key, type, headers, body FROM {live} WHERE id = ?1 AND fence = ?2`
@@ -122,7 +122,7 @@ seen AS MATERIALIZED (
 ` + rescanEnds + `
 )
 SELECT priority, coalesce(ready, {now}), coalesce(ready, min(scheduled, ends), scheduled, ends) - {now},
-  (SELECT count(*) FROM {members} AS m WHERE m.queue = {name} AND m.until > {now}),
+  (SELECT count(*) FROM {consumers} AS m WHERE m.queue = {name} AND m.until > {now}),
   iif(suspect, id, NULL), iif(suspect, fence, NULL), iif(suspect, crashes, NULL), iif(suspect, alone, NULL)
 FROM seen WHERE (SELECT NOT paused FROM {queues} WHERE name = {name})`
 	rescanLane = `  SELECT {p} AS priority, e.*, iif(e.suspect, (SELECT due_at FROM ` + ready + ` AND ` + innocent + ` ORDER BY due_at, id LIMIT 1), e.due_at) AS ready,

@@ -25,7 +25,7 @@ func (dialect) Traits() sqlbatch.Traits {
 	return sqlbatch.Traits{
 		OneWriter: true, Prepare: true, PrepareTells: true, Schema: "main", Remedies: remedies,
 		EnqueueRows: 1000, ClaimRows: 1000,
-		AckItems: 1000, NackItems: 1000, BuryItems: 1000, FindIDs: 1000,
+		AckItems: 1000, NackItems: 1000, DeadLetterItems: 1000, FindIDs: 1000,
 	}
 }
 
@@ -37,24 +37,24 @@ var remedies = map[string]string{
 // queue is the statements of one queue, every text rendered.
 type queue struct {
 	seal.Seal
-	enqueue, enqueueNew, find, look               string
-	claim, mark, contents, nextDue, rescan        string
-	dueOrLocked                                   string
-	ack, archiveInsert, extend                    string
-	nack, snooze, buryInsert, buryDelete, release string
-	version, record, problems, missing, clock     string
-	stats, empty, get, cancel, discard, queues    string
-	freePages, shrink                             string
-	causes, walk, walkGroup                       string
-	bodies                                        map[bool]string // true: of the dead
-	drop                                          []string
-	redriveOldest, redriveListed                  string
-	redriveInsert, redriveDelete, redriveCount    string
-	configure, pause, resume                      string
-	trim                                          map[sqlbatch.State]string
-	joinSweep, join, leave, members               string
-	peek, browse, purge                           map[sqlbatch.State]string
-	sample, counted, samples, thin                string
+	enqueue, enqueueNew, find, look                           string
+	claim, mark, contents, nextDue, rescan                    string
+	dueOrLocked                                               string
+	ack, archiveInsert, extend                                string
+	nack, snooze, deadLetterInsert, deadLetterDelete, release string
+	version, record, problems, missing, clock                 string
+	stats, empty, get, cancel, discard, queues                string
+	freePages, shrink                                         string
+	causes, walk, walkGroup                                   string
+	bodies                                                    map[bool]string // true: of the dead
+	drop                                                      []string
+	redriveOldest, redriveListed                              string
+	redriveInsert, redriveDelete, redriveCount                string
+	configure, pause, resume                                  string
+	trim                                                      map[sqlbatch.State]string
+	joinSweep, join, leave, consumers                         string
+	peek, browse, purge                                       map[sqlbatch.State]string
+	sample, counted, samples, thin                            string
 
 	ordered                                       bool // what follows is of an ordered queue alone
 	slots, takeSlots, giveSlots, slotStats, reach string
@@ -75,7 +75,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		claim: text(lanes(claimText, claimLane, claimRange)), mark: text(markText), contents: text(contentsText),
 		nextDue: text(lanes(nextDueText, nextDueLane, fromHead)), dueOrLocked: text(lanes(nextDueText, nextDueLane, dueOrLockedRange)), rescan: text(lanes(rescanText, rescanLane, "")),
 		ack: text(ackText), archiveInsert: text(archiveInsertText), extend: text(extendText),
-		nack: text(nackOf(`q.attempts - q.lapses`)), snooze: text(nackOf(`q.attempts - q.lapses - 1`)), buryInsert: text(buryInsertText), buryDelete: text(buryDeleteText),
+		nack: text(nackOf(`q.attempts - q.lapses`)), snooze: text(nackOf(`q.attempts - q.lapses - 1`)), deadLetterInsert: text(deadLetterInsertText), deadLetterDelete: text(deadLetterDeleteText),
 		release: text(releaseText),
 		version: text(versionText), record: text(recordText), problems: text(problemsText), missing: text(missingText), clock: text(clockText),
 		stats: text(statsText), empty: text(emptyText), get: text(getText),
@@ -88,12 +88,12 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		queues:        text(queuesText),
 		freePages:     text(freePagesText),
 		shrink:        text(shrinkText),
-		drop:          []string{text(dropMembers), text(dropRecord), text(dropView), text(dropLive), text(dropDead), text(dropDone), text(dropSamples)},
+		drop:          []string{text(dropConsumers), text(dropRecord), text(dropView), text(dropLive), text(dropDead), text(dropDone), text(dropSamples)},
 		redriveOldest: text(redriveMark + oldestDead), redriveListed: text(redriveMark + listedDead),
 		redriveInsert: text(redriveInsert), redriveDelete: text(redriveDelete), redriveCount: text(redriveCount),
 		configure: text(configureText), pause: text(pauseText), resume: text(resumeText),
 		trim:      map[sqlbatch.State]string{sqlbatch.Dead: text(trimText("{dead}")), sqlbatch.Done: text(trimText("{done}"))},
-		joinSweep: text(joinSweepText), join: text(joinText), leave: text(leaveText), members: text(membersText),
+		joinSweep: text(joinSweepText), join: text(joinText), leave: text(leaveText), consumers: text(consumersText),
 		sample: text(sampleText), counted: text(countedText), samples: text(samplesText), thin: text(thinText()),
 		peek: map[sqlbatch.State]string{
 			sqlbatch.Dead: text(peekDead),

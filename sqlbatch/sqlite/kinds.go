@@ -75,7 +75,7 @@ var orderedMigration1 = []string{
 	`CREATE TABLE IF NOT EXISTS {slots} (
   queue  TEXT    NOT NULL,
   slot   INTEGER NOT NULL,
-  member BLOB,
+  consumer BLOB,
   fence  INTEGER NOT NULL DEFAULT 0,
   old    INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (queue, slot)

@@ -30,13 +30,13 @@ var shrinkText = fmt.Sprintf(`PRAGMA {database}.incremental_vacuum(%d)`, sqlbatc
 
 // Drop: there is no other writer meanwhile, so Lock has nothing to do.
 const (
-	dropMembers = `DELETE FROM {members} WHERE queue = {name}`
-	dropSamples = `DELETE FROM {samples} WHERE queue = {name}`
-	dropRecord  = `DELETE FROM {queues} WHERE name = {name}`
-	dropView    = `DROP VIEW IF EXISTS {messages}`
-	dropLive    = `DROP TABLE {live}`
-	dropDead    = `DROP TABLE {dead}`
-	dropDone    = `DROP TABLE {done}`
+	dropConsumers = `DELETE FROM {consumers} WHERE queue = {name}`
+	dropSamples   = `DELETE FROM {samples} WHERE queue = {name}`
+	dropRecord    = `DELETE FROM {queues} WHERE name = {name}`
+	dropView      = `DROP VIEW IF EXISTS {messages}`
+	dropLive      = `DROP TABLE {live}`
+	dropDead      = `DROP TABLE {dead}`
+	dropDone      = `DROP TABLE {done}`
 )
 
 // Purge: ?2, ?3 and ?4 are a Window, ?5 its priority. An index begins at one bound only: of

@@ -19,19 +19,19 @@ import (
 
 const slotCount = 64
 
-var member = [16]byte{15: 9}
+var consumer = [16]byte{15: 9}
 
 // newOrdered is an ordered queue, and a read of all its slots by their owner.
 func newOrdered(t testing.TB) (*table, sqlbatch.ReadParams) {
 	t.Helper()
 	table := newTable(t, sqlbatch.Names{Queue: "orders", Slots: slotCount})
-	table.run(table.q.Join(sqlbatch.Member{ID: member, For: time.Hour}))
-	r := sqlbatch.ReadParams{Member: member, Upto: math.MaxInt64, Rows: 1000, Behind: sqlbatch.MostWalked, Inline: sqlbatch.MaxBody}
+	table.run(table.q.Join(sqlbatch.Consumer{ID: consumer, For: time.Hour}))
+	r := sqlbatch.ReadParams{Consumer: consumer, Upto: math.MaxInt64, Rows: 1000, Behind: sqlbatch.MostWalked, Inline: sqlbatch.MaxBody}
 	var all []int
 	for slot := range slotCount {
 		all = append(all, slot)
 	}
-	for _, row := range table.run(table.q.TakeSlots(member, 1, all)) {
+	for _, row := range table.run(table.q.TakeSlots(consumer, 1, all)) {
 		r.Slots = append(r.Slots, sqlbatch.OwnedSlot{Slot: int(row[0].(int64)), Fence: row[1].(int64)})
 	}
 	require.Len(t, r.Slots, slotCount)
@@ -71,7 +71,7 @@ func TestPlansOfOrderedQueues(t *testing.T) {
 		}
 		require.Contains(t, plans["held-keys"], "ix_chanq_orders__dead_key (slot=? AND order_key=?)", plans["held-keys"])
 		require.Contains(t, plans["reach"], "USING INTEGER PRIMARY KEY (rowid>?)", plans["reach"])
-		for _, name := range []string{"ack", "archive", "extend", "nack", "release", "bury"} {
+		for _, name := range []string{"ack", "archive", "extend", "nack", "release", "dead-letter"} {
 			require.Contains(t, plans[name], "sqlite_autoindex_chanq_orders_1 (id=?)", "%s:\n%s", name, plans[name])
 		}
 	}

@@ -48,16 +48,16 @@ func rowsOf(t *testing.T, st sqlbatch.Statement) (rows []sqlbatch.Row) {
 }
 
 func endsOf(t *testing.T, what string, st sqlbatch.Statement) (ends []suite.End) {
-	size := map[string]int{"items": 35, "nacks": 61, "buries": 61}[what]
+	size := map[string]int{"items": 35, "nacks": 61, "dead-letters": 61}[what]
 	list := st.Args[0].([]byte)
 	require.Zero(t, len(list)%size)
 	for n := 0; len(list) > 0; n, list = n+1, list[size:] {
 		e := suite.End{Item: sqlbatch.Item{ID: [16]byte(list[:16]), Fence: digits(t, list, 17, 19)}}
 		switch what {
-		case "nacks", "buries":
+		case "nacks", "dead-letters":
 			errs, _ := st.Args[1].([]byte)
 			e.Delay = digits(t, list, 36, 13)
-			if what == "buries" {
+			if what == "dead-letters" {
 				e.Delay, e.Uncounted, e.Cause = 0, e.Delay&1 == 1, sqlbatch.Cause(e.Delay>>1)
 				e.Print = digits(t, st.Prior[0].Args[2].([]byte)[19*n:], 1, 19)
 			}

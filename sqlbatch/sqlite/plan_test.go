@@ -23,7 +23,7 @@ func TestGolden(t *testing.T) { suite.Golden(t, sqlite.Dialect) }
 
 // claimOf claims n messages, including suspects.
 func claimOf(n int, lease time.Duration) sqlbatch.ClaimParams {
-	return sqlbatch.ClaimParams{Rows: n, Lease: lease, Member: [16]byte{15: 9}, Salt: 1 + rand.Int64N(1<<sqlbatch.FenceBits), Inline: sqlbatch.MaxBody}
+	return sqlbatch.ClaimParams{Rows: n, Lease: lease, Consumer: [16]byte{15: 9}, Salt: 1 + rand.Int64N(1<<sqlbatch.FenceBits), Inline: sqlbatch.MaxBody}
 }
 
 // table is a queue in a database in memory, on one connection.
@@ -87,7 +87,7 @@ func TestPlans(t *testing.T) {
 		for name, st := range statements {
 			plans[name] = table.plan(st)
 		}
-		for _, name := range []string{"claim", "next-due", "ack", "archive", "extend", "nack", "release", "bury", "get", "cancel", "find", "look", "mark", "contents",
+		for _, name := range []string{"claim", "next-due", "ack", "archive", "extend", "nack", "release", "dead-letter", "get", "cancel", "find", "look", "mark", "contents",
 			"trim", "purge-ready", "purge-scheduled", "purge-leased", "browse-ready", "browse-scheduled", "browse-leased"} {
 			for line := range strings.Lines(plans[name]) {
 				// A full walk of a table or of one of its indexes. The list of a batch and
@@ -138,7 +138,7 @@ func TestPlans(t *testing.T) {
 		require.Contains(t, plans["causes"], "SEARCH f USING COVERING INDEX ix_chanq_orders__dead_cause (cause>?)")
 		require.NotContains(t, plans["causes"], "SCAN d")
 		require.NotContains(t, plans["causes"], "SCAN f")
-		for _, name := range []string{"ack", "archive", "extend", "nack", "release", "bury"} {
+		for _, name := range []string{"ack", "archive", "extend", "nack", "release", "dead-letter"} {
 			require.Contains(t, plans[name], "SEARCH q "+unique, "the list outside, the unique index inside: %s\n%s", name, plans[name])
 		}
 		require.Contains(t, plans["get"], "SEARCH "+live+" "+unique, plans["get"])
@@ -164,7 +164,7 @@ func TestTextsDoNotDependOnTheBatch(t *testing.T) {
 		body := make([]byte, n)
 		for _, st := range []sqlbatch.Statement{
 			q.Enqueue(make([]sqlbatch.Row, n)), q.Enqueue([]sqlbatch.Row{{Body: body, Headers: body}}), q.EnqueueNew(make([]sqlbatch.Row, n)),
-			q.Ack(items), q.Extend(suite.Member, items, time.Duration(n)), q.Nack(make([]sqlbatch.NackItem, n)), q.Bury(make([]sqlbatch.BuryItem, n)),
+			q.Ack(items), q.Extend(suite.Consumer, items, time.Duration(n)), q.Nack(make([]sqlbatch.NackItem, n)), q.DeadLetter(make([]sqlbatch.DeadLetterItem, n)),
 			q.Release(suite.Releases(items)), q.Find(make([][16]byte, n), make([]string, n)),
 			q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: time.Duration(n), Salt: int64(n), Inline: sqlbatch.MaxBody}),
 		} {

@@ -14,8 +14,8 @@ import (
 
 // walkedNow is whether ?1 is alive and owns the ?3 slots of ?2 by their fences, and the queue is not paused.
 const walkedNow = `((SELECT count(*) FROM ` + ownedList + ` AS p
-  CROSS JOIN {slots} AS s ON s.queue = {name} AND s.slot = p.slot AND s.fence = p.fence AND s.member = ?1) = ?3
-  AND EXISTS (SELECT 1 FROM {members} AS m WHERE m.id = ?1 AND ` + alive + `) AND NOT ` + paused + `)`
+  CROSS JOIN {slots} AS s ON s.queue = {name} AND s.slot = p.slot AND s.fence = p.fence AND s.consumer = ?1) = ?3
+  AND EXISTS (SELECT 1 FROM {consumers} AS m WHERE m.id = ?1 AND ` + alive + `) AND NOT ` + paused + `)`
 
 // A list of slots: record = slot 4, fence 19, doubt 1.
 const (
@@ -150,26 +150,26 @@ func slotMask(slots []sqlbatch.OwnedSlot) string {
 
 func (q *queue) Read(r sqlbatch.ReadParams) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.read, Args: []any{
-		r.Member[:], packOwned(r.Slots), int64(len(r.Slots)), slotMask(r.Slots), r.From, r.Cursor, int64(r.Rows), r.Old, jsonStrings(r.Keys), int64(r.Inline), r.Upto, int64(min(r.Behind, sqlbatch.MostWalked)),
+		r.Consumer[:], packOwned(r.Slots), int64(len(r.Slots)), slotMask(r.Slots), r.From, r.Cursor, int64(r.Rows), r.Old, jsonStrings(r.Keys), int64(r.Inline), r.Upto, int64(min(r.Behind, sqlbatch.MostWalked)),
 	}}
 }
 
 func (q *queue) Refill(r sqlbatch.RefillParams) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.refill, Args: []any{
-		r.Member[:], packOwned(r.Slots), int64(len(r.Slots)), slotMask(r.Slots), r.From, r.From, int64(r.Rows), r.Old, jsonStrings(r.Keys), int64(r.Inline), r.Upto, int64(sqlbatch.MostWalked),
+		r.Consumer[:], packOwned(r.Slots), int64(len(r.Slots)), slotMask(r.Slots), r.From, r.From, int64(r.Rows), r.Old, jsonStrings(r.Keys), int64(r.Inline), r.Upto, int64(sqlbatch.MostWalked),
 	}}
 }
 
-func (q *queue) Fetch(member [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte) sqlbatch.Statement {
-	return byIDs(q.fetch, member, slots, ids)
+func (q *queue) Fetch(consumer [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte) sqlbatch.Statement {
+	return byIDs(q.fetch, consumer, slots, ids)
 }
 
-func (q *queue) LookOrdered(member [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte) sqlbatch.Statement {
-	return byIDs(q.lookOrdered, member, slots, ids)
+func (q *queue) LookOrdered(consumer [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte) sqlbatch.Statement {
+	return byIDs(q.lookOrdered, consumer, slots, ids)
 }
 
-func byIDs(text string, member [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte) sqlbatch.Statement {
-	return sqlbatch.Statement{Text: text, Args: []any{member[:], packOwned(slots), int64(len(slots)), slotMask(slots), orNone(packIDs(ids))}}
+func byIDs(text string, consumer [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: text, Args: []any{consumer[:], packOwned(slots), int64(len(slots)), slotMask(slots), orNone(packIDs(ids))}}
 }
 
 func (q *queue) HeldKeys(slots []int, keys []string) sqlbatch.Statement {
@@ -227,7 +227,7 @@ func matchedIn(object string) string {
 var (
 	orderedArchiveText = strings.Replace(archiveInsertText, "fence, attempts, dedup_key, type, last_error, headers, body{order}\nFROM", "fence, min(attempts + (leased_by IS NULL), {last attempt}), dedup_key, type, last_error, headers, body{order}\nFROM", 1)
 
-	orderedBuryText = `INSERT OR REPLACE INTO {dead} (id, priority, enqueued_at, ended_at, cause, fingerprint, fence, attempts, dedup_key, type, last_error, headers, body{order})
+	orderedDeadLetterText = `INSERT OR REPLACE INTO {dead} (id, priority, enqueued_at, ended_at, cause, fingerprint, fence, attempts, dedup_key, type, last_error, headers, body{order})
 SELECT q.id, q.priority, q.enqueued_at, {now}, p.amount >> 1, p.fingerprint, ` + fenceAfter + `, min(q.attempts + ` + unwritten + `, {last attempt}) - (p.amount & 1), q.dedup_key, q.type, coalesce(p.error, q.last_error), q.headers, q.body{q.order}
 FROM ` + withFingerprints(orderedEnds, "?4") + ` CROSS JOIN {live} AS q ON q.id = p.id AND q.fence = p.fence`
 
@@ -238,7 +238,7 @@ RETURNING id, ` + matchedIn("?3")
 
 	// No lease ends after the membership, so that no lease of a former owner runs when another consumer takes the slot. The
 	// lease of a consumer without a row keeps its end.
-	orderedExtendText = `UPDATE {live} SET lease_until = min(max(lease_until, {now} + ?2), coalesce((SELECT m.until FROM {members} AS m WHERE m.id = coalesce(leased_by, ?3)), lease_until)),
+	orderedExtendText = `UPDATE {live} SET lease_until = min(max(lease_until, {now} + ?2), coalesce((SELECT m.until FROM {consumers} AS m WHERE m.id = coalesce(leased_by, ?3)), lease_until)),
   attempts = min(attempts + (leased_by IS NULL), {last attempt}), leased_by = coalesce(leased_by, ?3)
 WHERE rowid IN (` + matched + `)
 RETURNING id, fence`
@@ -264,7 +264,7 @@ RETURNING id, fence, min(lapses + (leased_by IS NOT NULL), {last lapse}), min(cr
 func (q *queue) settles(text func(string) string) {
 	q.archiveInsert, q.release, q.extend = text(orderedArchiveText), text(orderedReleaseText), text(orderedExtendText)
 	q.nack, q.snooze = text(orderedNackOf("q.lapses")), text(orderedNackOf("q.lapses - 1"))
-	q.buryInsert = text(orderedBuryText)
+	q.deadLetterInsert = text(orderedDeadLetterText)
 }
 
 // packMarks are items, and another fence of each.
@@ -292,14 +292,14 @@ func fencesByID[T any](items []T, itemOf func(T) sqlbatch.Item) string {
 
 func deliveryOf(i sqlbatch.ReleaseItem) (sqlbatch.Item, int64) { return i.Item, i.Delivery }
 
-func (q *queue) MarkOrdered(member [16]byte, items []sqlbatch.MarkItem, alone sqlbatch.Alone) sqlbatch.Statement {
+func (q *queue) MarkOrdered(consumer [16]byte, items []sqlbatch.MarkItem, alone sqlbatch.Alone) sqlbatch.Statement {
 	list, fences := packMarks(items, func(i sqlbatch.MarkItem) (sqlbatch.Item, int64) { return i.Item, i.SlotFence })
-	return sqlbatch.Statement{Text: q.markOrdered, Args: []any{list, member[:], fences, int64(alone)}}
+	return sqlbatch.Statement{Text: q.markOrdered, Args: []any{list, consumer[:], fences, int64(alone)}}
 }
 
-func (q *queue) ReleaseOrdered(member [16]byte, items []sqlbatch.ReleaseItem, lapsed bool) sqlbatch.Statement {
+func (q *queue) ReleaseOrdered(consumer [16]byte, items []sqlbatch.ReleaseItem, lapsed bool) sqlbatch.Statement {
 	list, fences := packMarks(items, deliveryOf)
-	return sqlbatch.Statement{Text: q.releaseOrdered, Args: []any{list, member[:], fences, flag(lapsed)}}
+	return sqlbatch.Statement{Text: q.releaseOrdered, Args: []any{list, consumer[:], fences, flag(lapsed)}}
 }
 
 func (q *queue) Release(items []sqlbatch.ReleaseItem) sqlbatch.Statement {
@@ -311,10 +311,10 @@ func (q *queue) Release(items []sqlbatch.ReleaseItem) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.release, Args: args}
 }
 
-func (q *queue) Extend(member [16]byte, items []sqlbatch.Item, lease time.Duration) sqlbatch.Statement {
+func (q *queue) Extend(consumer [16]byte, items []sqlbatch.Item, lease time.Duration) sqlbatch.Statement {
 	args := []any{packItems(items), build.Milliseconds(lease)}
 	if q.ordered {
-		args = append(args, member[:])
+		args = append(args, consumer[:])
 	}
 	return sqlbatch.Statement{Text: q.extend, Args: args}
 }

@@ -70,7 +70,7 @@ var migration1 = []string{
   redriven       INTEGER NOT NULL DEFAULT 0,
   created_at     INTEGER NOT NULL
 )`,
-	`CREATE TABLE IF NOT EXISTS {members} (
+	`CREATE TABLE IF NOT EXISTS {consumers} (
   id      BLOB    NOT NULL PRIMARY KEY,
   queue   TEXT    NOT NULL,
   name    TEXT    NOT NULL,
@@ -209,7 +209,7 @@ func names(n sqlbatch.Names) build.Words {
 	in := q(schema) + "."
 	return build.NewWords(append(timeBytes(),
 		"{queues}", in+q("chanq__queues"), "{shard values}", build.ShardValues(n), "{kind and slots}", build.KindAndSlots(n), "{policy values}", build.PolicyValues(n),
-		"{members}", in+q("chanq__consumers"), "{samples}", in+q("chanq__samples"),
+		"{consumers}", in+q("chanq__consumers"), "{samples}", in+q("chanq__samples"),
 		"{slots}", in+q("chanq__slots"), "{sequence}", in+q("sqlite_sequence"), "{dead_line_ix}", in+q("ix_"+live+"__dead_key"),
 		"{live}", in+q(live), "{live_unqualified}", q(live), "{live_text}", build.Quote("'", live, "'"),
 		"{dead}", in+q(live+"__dead"), "{dead_unqualified}", q(live+"__dead"),

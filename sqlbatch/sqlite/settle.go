@@ -19,8 +19,8 @@ FROM {live} WHERE rowid IN (` + matched + `)`
 const extendText = `UPDATE {live} SET lease_until = max(lease_until, {now} + ?2) WHERE rowid IN (` + matched + `)
 RETURNING id, fence`
 
-// Nack and Bury: record = id 16, fence 19, amount 13 (the delay of a nack; twice the
-// cause of a bury, and the attempts that it refunds), error offset 9 and length 4.
+// Nack and DeadLetter: record = id 16, fence 19, amount 13 (the delay of a nack; twice the
+// cause of a dead-letter, and the attempts that it refunds), error offset 9 and length 4.
 const endSize = 16 + 19 + 13 + 9 + 4
 
 const endList = `(
@@ -39,7 +39,7 @@ WHERE q.id = p.id AND q.fence = p.fence
 RETURNING id, fence - 1`
 }
 
-var buryInsertText = `INSERT OR REPLACE INTO {dead} (id, priority, enqueued_at, ended_at, cause, fingerprint, fence, attempts, dedup_key, type, last_error, headers, body{order})
+var deadLetterInsertText = `INSERT OR REPLACE INTO {dead} (id, priority, enqueued_at, ended_at, cause, fingerprint, fence, attempts, dedup_key, type, last_error, headers, body{order})
 SELECT q.id, q.priority, q.enqueued_at, {now}, p.amount >> 1, p.fingerprint, q.fence + 1, q.attempts - (p.amount & 1), q.dedup_key, q.type, coalesce(p.error, q.last_error), q.headers, q.body{q.order}
 FROM ` + withFingerprints(endList, "?3") + ` CROSS JOIN {live} AS q ON q.id = p.id AND q.fence = p.fence`
 
@@ -48,7 +48,7 @@ func withFingerprints(ends, list string) string {
 	return strings.Replace(ends, "SELECT substr(?1, o, 16) AS id,", "SELECT substr(?1, o, 16) AS id, nullif(CAST(substr("+list+", (o - 1) / 61 * 19 + 1, 19) AS INTEGER), 0) AS fingerprint,", 1)
 }
 
-const buryDeleteText = `DELETE FROM {live} WHERE rowid IN (
+const deadLetterDeleteText = `DELETE FROM {live} WHERE rowid IN (
   SELECT q.rowid FROM ` + endList + ` CROSS JOIN {live} AS q ON q.id = p.id AND q.fence = p.fence)
 RETURNING id, fence`
 
@@ -85,7 +85,7 @@ func (q *queue) nackAs(text string, items []sqlbatch.NackItem) sqlbatch.Statemen
 	return sqlbatch.Statement{Text: text, Args: args}
 }
 
-func (q *queue) Bury(items []sqlbatch.BuryItem) sqlbatch.Statement {
+func (q *queue) DeadLetter(items []sqlbatch.DeadLetterItem) sqlbatch.Statement {
 	list := make([]byte, 0, len(items)*endSize)
 	var errs, deliveries, fingerprints []byte
 	for i := range items {
@@ -93,10 +93,10 @@ func (q *queue) Bury(items []sqlbatch.BuryItem) sqlbatch.Statement {
 		deliveries = appendDigits(deliveries, items[i].Delivery, 19)
 		fingerprints = appendDigits(fingerprints, items[i].Fingerprint, 19)
 	}
-	insert := sqlbatch.Statement{Text: q.buryInsert, Args: []any{list, errs}}
+	insert := sqlbatch.Statement{Text: q.deadLetterInsert, Args: []any{list, errs}}
 	if q.ordered {
 		insert.Args = append(insert.Args, orNone(deliveries))
 	}
 	insert.Args = append(insert.Args, orNone(fingerprints))
-	return sqlbatch.Statement{Text: q.buryDelete, Args: []any{list, errs}, Prior: []sqlbatch.Statement{insert}}
+	return sqlbatch.Statement{Text: q.deadLetterDelete, Args: []any{list, errs}, Prior: []sqlbatch.Statement{insert}}
 }

@@ -30,38 +30,38 @@ const (
 	slotList = `(WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 4 FROM n WHERE o + 4 < length(?2)) SELECT CAST(substr(?2, o, 4) AS INTEGER) FROM n WHERE length(?2) > 1)`
 )
 
-const slotsText = `SELECT s.slot, s.member, CASE WHEN s.member IS NOT NULL THEN coalesce(o.until - {now}, 0) END, s.fence,
-  (SELECT count(*) FROM {members} AS m WHERE m.queue = {name} AND ` + alive + `)
+const slotsText = `SELECT s.slot, s.consumer, CASE WHEN s.consumer IS NOT NULL THEN coalesce(o.until - {now}, 0) END, s.fence,
+  (SELECT count(*) FROM {consumers} AS m WHERE m.queue = {name} AND ` + alive + `)
 FROM {slots} AS s
-LEFT JOIN {members} AS o ON o.id = s.member
+LEFT JOIN {consumers} AS o ON o.id = s.consumer
 WHERE s.queue = {name}
 ORDER BY s.slot`
 
 func (q *queue) Slots() sqlbatch.Statement { return sqlbatch.Statement{Text: q.slots} }
 
-const takeSlotsText = `UPDATE {slots} SET old = CASE WHEN member IS NULL THEN old ELSE ` + lastDrawn + ` END, member = ?1, fence = max(fence, {now} << 20) + ?3
+const takeSlotsText = `UPDATE {slots} SET old = CASE WHEN consumer IS NULL THEN old ELSE ` + lastDrawn + ` END, consumer = ?1, fence = max(fence, {now} << 20) + ?3
 WHERE queue = {name} AND slot IN ` + slotList + `
-  AND EXISTS (SELECT 1 FROM {members} AS m WHERE m.id = ?1 AND ` + alive + `)
-  AND (member IS NULL OR member = ?1 OR NOT EXISTS (SELECT 1 FROM {members} AS m WHERE m.id = member AND ` + alive + `))
+  AND EXISTS (SELECT 1 FROM {consumers} AS m WHERE m.id = ?1 AND ` + alive + `)
+  AND (consumer IS NULL OR consumer = ?1 OR NOT EXISTS (SELECT 1 FROM {consumers} AS m WHERE m.id = consumer AND ` + alive + `))
 RETURNING slot, fence, old`
 
-func (q *queue) TakeSlots(member [16]byte, salt int64, slots []int) sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.takeSlots, Args: []any{member[:], packSlots(slots), salt}}
+func (q *queue) TakeSlots(consumer [16]byte, salt int64, slots []int) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.takeSlots, Args: []any{consumer[:], packSlots(slots), salt}}
 }
 
-const giveSlotsText = `UPDATE {slots} SET member = NULL, old = CASE WHEN slot IN (SELECT p.slot FROM ` + ownedList + ` AS p WHERE p.doubt) THEN ` + lastDrawn + ` ELSE old END
-WHERE queue = {name} AND member = ?1 AND (slot, fence) IN (SELECT slot, fence FROM ` + ownedList + `)
+const giveSlotsText = `UPDATE {slots} SET consumer = NULL, old = CASE WHEN slot IN (SELECT p.slot FROM ` + ownedList + ` AS p WHERE p.doubt) THEN ` + lastDrawn + ` ELSE old END
+WHERE queue = {name} AND consumer = ?1 AND (slot, fence) IN (SELECT slot, fence FROM ` + ownedList + `)
 RETURNING slot, fence`
 
-func (q *queue) GiveSlots(member [16]byte, slots []sqlbatch.OwnedSlot) sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.giveSlots, Args: []any{member[:], packOwned(slots)}}
+func (q *queue) GiveSlots(consumer [16]byte, slots []sqlbatch.OwnedSlot) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.giveSlots, Args: []any{consumer[:], packOwned(slots)}}
 }
 
 // slotStatsText reads the first ?1 rows of the queue.
 const (
 	slotTop       = ` FROM first AS f WHERE f.slot = s.slot AND f.order_key IS NOT NULL GROUP BY f.order_key ORDER BY count(*) DESC, f.order_key LIMIT 1)`
 	slotStatsText = `WITH first AS MATERIALIZED (SELECT slot, order_key, due_at, lease_until, enqueued_at FROM {live} ORDER BY seq LIMIT ?1 + 0)
-SELECT s.slot, (SELECT m.name FROM {members} AS m WHERE m.id = s.member),
+SELECT s.slot, (SELECT m.name FROM {consumers} AS m WHERE m.id = s.consumer),
   (SELECT count(*) FROM first AS f WHERE f.slot = s.slot),
   (SELECT count(*) FROM first AS f WHERE f.slot = s.slot AND (f.due_at > {now} OR f.lease_until > {now})),
   (SELECT {now} - min(f.enqueued_at) FROM first AS f WHERE f.slot = s.slot),

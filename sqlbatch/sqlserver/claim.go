@@ -176,7 +176,7 @@ func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
 		sql.Named("n", int32(rows)),
 		sql.Named("lease_days", days),
 		sql.Named("lease_ms", ms),
-		sql.Named("by", p.Member[:]),
+		sql.Named("by", p.Consumer[:]),
 		sql.Named("salt", p.Salt),
 		sql.Named("inline", int32(p.Inline)),
 		sql.Named("heads", packHeads(p.Heads)))
@@ -216,7 +216,7 @@ func (q *queue) Mark(m sqlbatch.MarkParams) sqlbatch.Statement {
 		sql.Named("fence", m.Fence),
 		sql.Named("lease_days", days),
 		sql.Named("lease_ms", ms),
-		sql.Named("by", m.Member[:]),
+		sql.Named("by", m.Consumer[:]),
 		sql.Named("salt", m.Salt),
 		sql.Named("alone", int16(m.Alone)),
 		sql.Named("again", again))
@@ -305,7 +305,7 @@ SELECT p.priority,
        DATEDIFF_BIG(millisecond, '19700101', CASE WHEN r.due_at IS NULL THEN @now ELSE r.due_at END) AS head,
        DATEDIFF_BIG(millisecond, @now, CASE WHEN r.due_at IS NOT NULL THEN r.due_at
            WHEN s.due_at IS NULL OR l.lease_until < s.due_at THEN l.lease_until ELSE s.due_at END) AS due_in,
-       (SELECT COUNT_BIG(*) FROM {members} AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.queue = {name} AND m.until > @now) AS members,
+       (SELECT COUNT_BIG(*) FROM {consumers} AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.queue = {name} AND m.until > @now) AS consumers,
        r.id, r.fence, r.crashes, r.alone
 FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
 CROSS APPLY (

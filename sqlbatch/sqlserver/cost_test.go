@@ -139,7 +139,7 @@ func TestOnlyMovesAndEndsOfAMessageWriteAnIndex(t *testing.T) {
 	q.Clock().Advance(claimTen.Lease)
 	require.Zero(t, written(q.Mark(sqlbatch.MarkParams{Item: items[0], Lease: time.Minute, Salt: 1}), 1))
 	items[0] = suite.Items(q.rows(q.Look([][16]byte{items[0].ID})), 1)[0]
-	require.Zero(t, written(q.Extend(suite.Member, items, time.Hour), 10))
+	require.Zero(t, written(q.Extend(suite.Consumer, items, time.Hour), 10))
 	require.Zero(t, written(q.Release(suite.Releases(items[:2])), 2))
 	require.Equal(t, int64(4), written(q.Nack([]sqlbatch.NackItem{{Item: items[2], Delay: time.Second}, {Item: items[3], Delay: time.Second}}), 2), "out of its place and into another")
 	require.Equal(t, int64(12), written(q.Ack(items[4:]), 6))
@@ -271,17 +271,17 @@ func TestAHundredThousandMessagesAreFortyPlans(t *testing.T) {
 		left -= n
 		rows := make([]sqlbatch.Row, n)
 		copy(rows, randomRows(r, min(n, 8))) // the rest is empty: bodies are what takes the time
-		n = min(n, sqlserver.Dialect.Traits().BuryItems)
+		n = min(n, sqlserver.Dialect.Traits().DeadLetterItems)
 		items, nacks := make([]sqlbatch.Item, n), make([]sqlbatch.NackItem, min(n, sqlserver.Dialect.Traits().NackItems))
 		nacks[0].Error = strings.Repeat("é", r.IntN(1000))
 		note(
 			q.Enqueue(rows), q.EnqueueNew(rows[:1+r.IntN(len(rows))]),
 			q.Find(make([][16]byte, n), make([]string, r.IntN(n))),
-			q.Claim(sqlbatch.ClaimParams{Rows: 1 + r.IntN(1000), Lease: time.Duration(1 + r.Int64N(int64(time.Hour))), Member: newID(), Salt: r.Int64N(1000), Inline: r.IntN(1000)}),
+			q.Claim(sqlbatch.ClaimParams{Rows: 1 + r.IntN(1000), Lease: time.Duration(1 + r.Int64N(int64(time.Hour))), Consumer: newID(), Salt: r.Int64N(1000), Inline: r.IntN(1000)}),
 			q.NextDue(sqlbatch.Heads{}), q.Ack(items), q.Archive(items), q.Nack(nacks),
 			q.Release(suite.Releases(items)), q.Rescan(),
-			q.Bury([]sqlbatch.BuryItem{{Error: strings.Repeat("y", r.IntN(3000))}}),
-			q.Extend(suite.Member, items, time.Duration(1+r.Int64N(int64(48*time.Hour)))),
+			q.DeadLetter([]sqlbatch.DeadLetterItem{{Error: strings.Repeat("y", r.IntN(3000))}}),
+			q.Extend(suite.Consumer, items, time.Duration(1+r.Int64N(int64(48*time.Hour)))),
 		)
 	}
 	require.LessOrEqual(t, len(hot), 40)
@@ -425,11 +425,11 @@ func TestCausesReadAFewKeysOfEachGroup(t *testing.T) {
 	const groups, each = 8, 200
 	for n := range groups {
 		items := q.leased(each)
-		buries := make([]sqlbatch.BuryItem, each)
+		deadLetters := make([]sqlbatch.DeadLetterItem, each)
 		for i, item := range items {
-			buries[i] = sqlbatch.BuryItem{Item: item, Cause: sqlbatch.Cause(1 + n%2), Fingerprint: int64(n / 2)}
+			deadLetters[i] = sqlbatch.DeadLetterItem{Item: item, Cause: sqlbatch.Cause(1 + n%2), Fingerprint: int64(n / 2)}
 		}
-		q.rows(q.Bury(buries))
+		q.rows(q.DeadLetter(deadLetters))
 	}
 	for limit, most := range map[int]int64{1: 12 * groups, 100: (12 + 100) * groups} {
 		q.Engine().ResetPlans()

@@ -30,13 +30,13 @@ func (dialect) Traits() sqlbatch.Traits {
 
 		WatermarkFirst: true,
 
-		Remedies:    remedies,
-		EnqueueRows: maxRung,
-		ClaimRows:   1000, // a lock a row, and no other that lasts: far under where escalation is tried
-		AckItems:    listBytes / itemBytes,
-		NackItems:   listBytes / nackBytes,
-		BuryItems:   listBytes / buryBytes,
-		FindIDs:     listRecords,
+		Remedies:        remedies,
+		EnqueueRows:     maxRung,
+		ClaimRows:       1000, // a lock a row, and no other that lasts: far under where escalation is tried
+		AckItems:        listBytes / itemBytes,
+		NackItems:       listBytes / nackBytes,
+		DeadLetterItems: listBytes / deadLetterBytes,
+		FindIDs:         listRecords,
 	}
 }
 
@@ -54,7 +54,7 @@ type queue struct {
 	nextDue, rescan     string
 	dueOrLocked         string
 
-	ack, archive, nack, snooze, release, bury, extend string
+	ack, archive, nack, snooze, release, deadLetter, extend string
 
 	version, record, stats, get, cancel string
 	peek, browse, purge                 map[sqlbatch.State]string
@@ -65,7 +65,7 @@ type queue struct {
 	causes, walk, walkGroup, walkBare   string
 	bodies                              map[bool]string // true: of the dead
 	problems, missing, clock, empty     string
-	join, leave, members                string
+	join, leave, consumers              string
 	sample, counted, samples, thin      string
 
 	// Of an ordered queue.
@@ -107,7 +107,7 @@ func (q *queue) settles(render func(template string) string) {
 	q.nack = render(strings.Replace(nackText, "{attempts}", "q.attempts - q.lapses", 1))
 	q.snooze = render(strings.Replace(nackText, "{attempts}", "q.attempts - q.lapses - 1", 1))
 	q.release = render(releaseText)
-	q.bury = render(buryText)
+	q.deadLetter = render(deadLetterText)
 	q.extend = render(extendText)
 	if q.ordered {
 		q.orderedSettles(render)
@@ -151,7 +151,7 @@ func newQueue(ordered bool, render func(template string) string) *queue {
 		clock:       render(clockText),
 		join:        render(joinText),
 		leave:       render(leaveText),
-		members:     render(membersText),
+		consumers:   render(consumersText),
 		sample:      render(sampleText),
 		samples:     render(samplesText),
 		counted:     render(countedText),
@@ -288,14 +288,14 @@ func names(n sqlbatch.Names) build.Words {
 	}
 	bracket := func(name string) string { return build.Quote("[", name, "]") }
 	object := func(name string) string { return bracket(schema) + "." + bracket(name) }
-	live, queues, members, slots, samples := "chanq_"+n.Queue, "chanq__queues", "chanq__consumers", "chanq__slots", "chanq__samples"
+	live, queues, consumers, slots, samples := "chanq_"+n.Queue, "chanq__queues", "chanq__consumers", "chanq__slots", "chanq__samples"
 	dead, done := live+"__dead", live+"__done"
 	return build.NewWords(
 		"{live}", object(live), "{'live'}", unicodeString(object(live)),
 		"{dead}", object(dead), "{'dead'}", unicodeString(object(dead)),
 		"{done}", object(done), "{'done'}", unicodeString(object(done)),
 		"{queues}", object(queues), "{'queues'}", unicodeString(object(queues)),
-		"{members}", object(members), "{'members'}", unicodeString(object(members)),
+		"{consumers}", object(consumers), "{'consumers'}", unicodeString(object(consumers)),
 		"{samples}", object(samples), "{'samples'}", unicodeString(object(samples)), "{samples pk}", bracket("PK_"+samples),
 		"{slots}", object(slots), "{'slots'}", unicodeString(object(slots)), "{slots pk}", bracket("PK_"+slots),
 		"{messages}", object(live+"__messages"), "{send}", object(live+"__send"), "{utf8}", object("chanq__utf8"), "{new id}", newID,
@@ -324,7 +324,7 @@ func names(n sqlbatch.Names) build.Words {
 		"{dead cause}", bracket("IX_"+dead+"_cause"), "{'dead cause'}", unicodeString("IX_"+dead+"_cause"), "{acked}", strconv.Itoa(sqlbatch.OutcomeAcked),
 		"{'dead ended'}", unicodeString("IX_"+dead+"_ended"), "{'dead key'}", unicodeString("IX_"+dead+"_dedup"),
 		"{no fingerprint}", "CONVERT(bigint, 0x8000000000000000)", "{done pk}", bracket("PK_"+done), "{done id}", bracket("IX_"+done+"_id"), "{'done id'}", unicodeString("IX_"+done+"_id"),
-		"{queues pk}", bracket("PK_"+queues), "{members pk}", bracket("PK_"+members),
+		"{queues pk}", bracket("PK_"+queues), "{consumers pk}", bracket("PK_"+consumers),
 		"{wait}", strconv.FormatInt(sqlbatch.LockWait.Milliseconds(), 10),
 		"{margin}", strconv.FormatInt(sqlbatch.HeadMargin.Milliseconds(), 10),
 	)

@@ -156,7 +156,7 @@ func TestSettlesWaitForLockedRowsInATransactionOfTheCallerAlone(t *testing.T) {
 func settlesWaitInATransactionAlone(t *testing.T, n sqlbatch.Names) {
 	q := sqlserver.Dialect.Queue(n)
 	skip, wait := suite.Calls(q, "a"), suite.Calls(q.InTx(), "a")
-	for _, name := range []string{"ack", "archive", "nack", "release", "bury", "extend"} {
+	for _, name := range []string{"ack", "archive", "nack", "release", "dead-letter", "extend"} {
 		alone, within := textOf(t, skip[name]).text, textOf(t, wait[name]).text
 		require.Contains(t, alone, "READPAST", name)
 		require.Contains(t, alone, "SET LOCK_TIMEOUT 100;\n", name)

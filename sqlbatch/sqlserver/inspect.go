@@ -197,7 +197,7 @@ const (
        CONVERT(bigint, NULL) AS ended_at,
        DATEDIFF_BIG(millisecond, '19700101', q.expires_at) AS expires_at,
        q.leased_by,
-       (SELECT m.name FROM {members} AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.id = q.leased_by) AS holder,
+       (SELECT m.name FROM {consumers} AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.id = q.leased_by) AS holder,
        q.dedup_key, q.type, q.last_error, ` + noCause + `, q.headers, q.body{q order}
 `
 	peekLanes = `FROM (VALUES (2), (1), (0), (-1)) AS p (priority)

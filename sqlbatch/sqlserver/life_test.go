@@ -69,7 +69,7 @@ type life struct {
 
 func newLife(t *testing.T, ctx context.Context) *life {
 	l := &life{t: t, ctx: ctx, confirmed: map[string]bool{}, gave: map[string]bool{}}
-	for _, way := range []string{"ack", "nack", "release", "bury", "extend"} {
+	for _, way := range []string{"ack", "nack", "release", "dead-letter", "extend"} {
 		for i := range 3 {
 			l.sent = append(l.sent, chanq.Message[string]{Body: way + " " + strconv.Itoa(i)})
 		}
@@ -126,7 +126,7 @@ func (l *life) settle(lease *chanq.Lease[string]) int {
 	case way == "release" && !gave:
 		last = false
 		_ = lease.Release()
-	case way == "bury":
+	case way == "dead-letter":
 		_ = lease.Nack(chanq.DeadLetter(context.Canceled))
 	default:
 		if way == "extend" && l.extended != nil {
@@ -217,7 +217,7 @@ func TestNothingIsLostAfterAnyFaultAtAnyStatement(t *testing.T) {
 	rcsi := false
 	for _, kind := range []mssqltest.Kind{
 		mssqltest.Enqueue, mssqltest.EnqueueNew, mssqltest.Claim, mssqltest.Ack, mssqltest.Nack,
-		mssqltest.Release, mssqltest.Bury, mssqltest.Extend,
+		mssqltest.Release, mssqltest.DeadLetter, mssqltest.Extend,
 	} {
 		for _, c := range faults {
 			f := c.fault

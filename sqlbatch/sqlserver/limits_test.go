@@ -41,16 +41,16 @@ func TestEnqueueHasTenSizes(t *testing.T) {
 func TestListsEndBelow8000Bytes(t *testing.T) {
 	traits, q := sqlserver.Dialect.Traits(), sqlserver.Dialect.Queue(suite.Orders)
 	for name, s := range map[string]sqlbatch.Statement{
-		"ack":     q.Ack(make([]sqlbatch.Item, traits.AckItems)),
-		"archive": q.Archive(make([]sqlbatch.Item, traits.AckItems)),
-		"extend":  q.Extend(suite.Member, make([]sqlbatch.Item, traits.AckItems), time.Minute),
-		"nack":    q.Nack(make([]sqlbatch.NackItem, traits.NackItems)),
-		"release": q.Release(suite.Releases(make([]sqlbatch.Item, traits.AckItems))),
-		"bury":    q.Bury(make([]sqlbatch.BuryItem, traits.BuryItems)),
-		"find":    q.Find(make([][16]byte, traits.FindIDs), make([]string, traits.FindIDs)),
-		"cancel":  q.Cancel(make([][16]byte, traits.FindIDs)),
-		"look":    q.Look(make([][16]byte, traits.FindIDs)),
-		"redrive": q.Redrive(0, make([][16]byte, traits.FindIDs), sqlbatch.Window{}),
+		"ack":         q.Ack(make([]sqlbatch.Item, traits.AckItems)),
+		"archive":     q.Archive(make([]sqlbatch.Item, traits.AckItems)),
+		"extend":      q.Extend(suite.Consumer, make([]sqlbatch.Item, traits.AckItems), time.Minute),
+		"nack":        q.Nack(make([]sqlbatch.NackItem, traits.NackItems)),
+		"release":     q.Release(suite.Releases(make([]sqlbatch.Item, traits.AckItems))),
+		"dead-letter": q.DeadLetter(make([]sqlbatch.DeadLetterItem, traits.DeadLetterItems)),
+		"find":        q.Find(make([][16]byte, traits.FindIDs), make([]string, traits.FindIDs)),
+		"cancel":      q.Cancel(make([][16]byte, traits.FindIDs)),
+		"look":        q.Look(make([][16]byte, traits.FindIDs)),
+		"redrive":     q.Redrive(0, make([][16]byte, traits.FindIDs), sqlbatch.Window{}),
 	} {
 		for i, d := range strings.Split(s.Args[1].(string), ", ") {
 			if strings.HasSuffix(d, "varbinary(8000)") {
@@ -59,7 +59,7 @@ func TestListsEndBelow8000Bytes(t *testing.T) {
 		}
 		require.Contains(t, s.Args[0], "(380)", "%s counts up to 399", name)
 	}
-	for _, n := range []int{traits.AckItems, traits.NackItems, traits.BuryItems, traits.FindIDs} {
+	for _, n := range []int{traits.AckItems, traits.NackItems, traits.DeadLetterItems, traits.FindIDs} {
 		require.LessOrEqual(t, n, 400, "as many as the statements count")
 		require.Greater(t, n, 200)
 	}
@@ -73,7 +73,7 @@ func TestClaimIsBounded(t *testing.T) {
 }
 
 func TestConsumerNamesFitTheirColumns(t *testing.T) {
-	s := sqlserver.Dialect.Queue(suite.Orders).Join(sqlbatch.Member{Name: strings.Repeat("😀", 150), Host: "h\xff"})
+	s := sqlserver.Dialect.Queue(suite.Orders).Join(sqlbatch.Consumer{Name: strings.Repeat("😀", 150), Host: "h\xff"})
 	require.Len(t, utf16.Encode([]rune(s.Args[3].(sql.NamedArg).Value.(string))), 200)
 	require.Equal(t, "h\uFFFD", s.Args[4].(sql.NamedArg).Value)
 }
@@ -135,7 +135,7 @@ func TestTextsDoNotDependOnValues(t *testing.T) {
 		text := strings.Repeat("x", size)
 		rows := make([]sqlbatch.Row, n)
 		items, nacks := make([]sqlbatch.Item, n), make([]sqlbatch.NackItem, n)
-		buries := make([]sqlbatch.BuryItem, n)
+		deadLetters := make([]sqlbatch.DeadLetterItem, n)
 		ids, keys := make([][16]byte, n), make([]string, n)
 		for i := range n {
 			rows[i] = sqlbatch.Row{Priority: int8(i%4 - 1), Delay: ms, Body: []byte(text)}
@@ -144,17 +144,17 @@ func TestTextsDoNotDependOnValues(t *testing.T) {
 				rows[i].Type = text[:min(size, sqlbatch.MaxType)]
 			}
 			nacks[i] = sqlbatch.NackItem{Delay: ms, Error: text}
-			buries[i].Error = text
+			deadLetters[i].Error = text
 			keys[i] = rows[i].Key
 		}
 		for _, s := range []sqlbatch.Statement{
 			q.Enqueue(rows), q.EnqueueNew(rows), q.Find(ids, keys), q.Find(nil, nil),
 			q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: ms, Salt: int64(n), Inline: n, Heads: sqlbatch.Heads{0, int64(ms), math.MaxInt64}}),
 			q.Mark(sqlbatch.MarkParams{Lease: ms, Salt: int64(n), Again: n%2 == 0}), q.Contents(sqlbatch.Item{Fence: int64(n)}),
-			q.Ack(items), q.Archive(items), q.Nack(nacks), q.Release(suite.Releases(items)), q.Bury(buries), q.Extend(suite.Member, items, ms),
-			q.Ack(nil), q.Nack(nil), q.Bury(nil),
+			q.Ack(items), q.Archive(items), q.Nack(nacks), q.Release(suite.Releases(items)), q.DeadLetter(deadLetters), q.Extend(suite.Consumer, items, ms),
+			q.Ack(nil), q.Nack(nil), q.DeadLetter(nil),
 			q.Record(n, sqlbatch.DefaultPolicy), q.Stats(n), q.NextDue(sqlbatch.Heads{int64(ms)}), q.Rescan(), q.Cancel(ids), q.Redrive(n, nil, sqlbatch.Window{Before: int64(n)}), q.Redrive(n, ids, sqlbatch.Window{}), q.Trim(sqlbatch.Done, ms, n, int64(n)), q.Get(ids[0]),
-			q.Look(ids), q.Join(sqlbatch.Member{Name: text, Process: n, For: ms}), q.Purge(sqlbatch.Dead, n, sqlbatch.Window{After: int64(n)}),
+			q.Look(ids), q.Join(sqlbatch.Consumer{Name: text, Process: n, For: ms}), q.Purge(sqlbatch.Dead, n, sqlbatch.Window{After: int64(n)}),
 		} {
 			note(t, s)
 		}

@@ -243,7 +243,7 @@ func TestConcurrentClaimsAndSettlesDoNotDeadlock(t *testing.T) {
 						for _, i := range items[:third] {
 							nacks = append(nacks, sqlbatch.NackItem{Item: i, Delay: time.Hour})
 						}
-						for _, st := range []sqlbatch.Statement{q.Nack(nacks), q.Extend(suite.Member, items[third:], time.Hour), q.Ack(items[2*third:])} {
+						for _, st := range []sqlbatch.Statement{q.Nack(nacks), q.Extend(suite.Consumer, items[third:], time.Hour), q.Ack(items[2*third:])} {
 							if _, err := suite.Rows(ctx, q.DB(), st); err != nil {
 								return err
 							}
@@ -330,7 +330,7 @@ func TestADeadlockWithTheApplicationCostsARepetition(t *testing.T) {
 func TestStatementsForDeadMessagesSkipARowWithALockedKey(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		dead := q.leased(4)
-		q.rows(suite.Settles(q.Queue, dead...)["bury"])
+		q.rows(suite.Settles(q.Queue, dead...)["dead-letter"])
 		tx := begin(t, ctx, q)
 		_, err := tx.ExecContext(ctx, "UPDATE dbo.chanq_orders__dead SET last_error = NULL WHERE id = @p1", dead[0].ID[:])
 		require.NoError(t, err)
@@ -403,7 +403,7 @@ func TestAnUncommittedDeleteDoesNotMakeAQueueEmpty(t *testing.T) {
 				} else {
 					require.NoError(t, tx.Rollback())
 				}
-				ended := commit && (name == "ack" || name == "archive" || name == "bury")
+				ended := commit && (name == "ack" || name == "archive" || name == "dead-letter")
 				require.Equal(t, ended, q.empty(), "%s, commit %v", name, commit)
 				q.rows(q.Cancel(idsOf(leased)))
 				require.True(t, q.empty())
@@ -474,7 +474,7 @@ func TestPurgesAndTrimsDoNotDeadlockWithRedrives(t *testing.T) {
 			"redrive": q.Redrive(10, nil, sqlbatch.Window{}),
 		} {
 			leased := q.leased(3)
-			require.Len(t, q.rows(suite.Settles(q.Queue, leased...)["bury"]), 3)
+			require.Len(t, q.rows(suite.Settles(q.Queue, leased...)["dead-letter"]), 3)
 			q.Clock().Advance(time.Second)
 			passed := make(chan error, 1)
 			q.beforeLine("INSERT INTO [dbo].[chanq_orders] ", func() error { // it has chosen the message, and locked the row

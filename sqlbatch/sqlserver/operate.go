@@ -356,7 +356,7 @@ func (q *queue) FreePages() sqlbatch.Statement { return sqlbatch.Statement{} }
 func (q *queue) Shrink() sqlbatch.Statement    { return sqlbatch.Statement{} }
 
 const dropText = session + `DELETE m
-FROM {members} AS m WITH (ROWLOCK)
+FROM {consumers} AS m WITH (ROWLOCK)
 WHERE m.queue = {name};
 DELETE h
 FROM {samples} AS h WITH (ROWLOCK)

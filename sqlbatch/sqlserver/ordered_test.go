@@ -19,17 +19,17 @@ import (
 // ordered is an ordered queue, and a consumer that owns all of its slots.
 type ordered struct {
 	*queue
-	member [16]byte
-	last   byte
-	fences []int64 // of the slots
+	consumer [16]byte
+	last     byte
+	fences   []int64 // of the slots
 }
 
 func newOrdered(t testing.TB, slots int, o mssqltest.Options) *ordered {
 	testdb.Emulator.Require(t)
 	names := sqlbatch.Names{Queue: "orders", Slots: slots}
-	q := &ordered{queue: &queue{sqlserver.Dialect.Queue(names), mssqltest.Start(t, o), t}, member: [16]byte{7}, fences: make([]int64, slots)}
+	q := &ordered{queue: &queue{sqlserver.Dialect.Queue(names), mssqltest.Start(t, o), t}, consumer: [16]byte{7}, fences: make([]int64, slots)}
 	testdb.MigrateTables(t, sqlserver.Dialect, q.DB(), names)
-	q.exec(q.Join(sqlbatch.Member{ID: q.member, For: 1000 * time.Hour}))
+	q.exec(q.Join(sqlbatch.Consumer{ID: q.consumer, For: 1000 * time.Hour}))
 	q.take()
 	return q
 }
@@ -41,7 +41,7 @@ func (q *ordered) take() {
 	for slot := range all {
 		all[slot] = slot
 	}
-	rows := q.rows(q.TakeSlots(q.member, 1, all))
+	rows := q.rows(q.TakeSlots(q.consumer, 1, all))
 	require.Len(q.t, rows, len(all))
 	for _, row := range rows {
 		q.fences[row[0].(int64)] = row[1].(int64)

@@ -15,16 +15,16 @@ import (
 // for every count, no table function whose row count the optimizer guesses,
 // and the cost of an empty call on the client.
 const (
-	itemBytes   = 16 + 8             // id, fence
-	nackBytes   = 16 + 8 + 8 + 6     // id, fence, delay, place of the error text
-	buryBytes   = 16 + 8 + 6 + 1 + 8 // id, fence, place of the error text, twice the cause and the attempts to refund, fingerprint
-	idBytes     = 16
-	keyBytes    = 4 + 1          // place of a key among the keys
-	markBytes   = 16 + 1 + 8 + 8 // id, priority + 1, delay, time to live: the fixed part of a row to enqueue
-	listBytes   = 7999           // the longest list, below where varbinary(8000) ends
-	listRecords = 20 * 20        // as many as the statements count up to
-	dayMillis   = 24 * 60 * 60 * 1000
-	nameUnits   = 200 // of nvarchar(200), for a member's name or host
+	itemBytes       = 16 + 8             // id, fence
+	nackBytes       = 16 + 8 + 8 + 6     // id, fence, delay, place of the error text
+	deadLetterBytes = 16 + 8 + 6 + 1 + 8 // id, fence, place of the error text, twice the cause and the attempts to refund, fingerprint
+	idBytes         = 16
+	keyBytes        = 4 + 1          // place of a key among the keys
+	markBytes       = 16 + 1 + 8 + 8 // id, priority + 1, delay, time to live: the fixed part of a row to enqueue
+	listBytes       = 7999           // the longest list, below where varbinary(8000) ends
+	listRecords     = 20 * 20        // as many as the statements count up to
+	dayMillis       = 24 * 60 * 60 * 1000
+	nameUnits       = 200 // of nvarchar(200), for a consumer's name or host
 )
 
 func packItem(b []byte, i sqlbatch.Item) []byte {
@@ -73,10 +73,10 @@ func packNacks(items []sqlbatch.NackItem) (list, errors []byte) {
 	return list, t
 }
 
-func packBuries(items []sqlbatch.BuryItem) (list, errors []byte) {
+func packDeadLetters(items []sqlbatch.DeadLetterItem) (list, errors []byte) {
 	t := texts{}
-	list = make([]byte, 0, buryBytes*len(items))
-	for _, i := range build.InOrder(items, func(a, b sqlbatch.BuryItem) int { return build.CompareIDs(a.ID, b.ID) }) {
+	list = make([]byte, 0, deadLetterBytes*len(items))
+	for _, i := range build.InOrder(items, func(a, b sqlbatch.DeadLetterItem) int { return build.CompareIDs(a.ID, b.ID) }) {
 		list = packItem(list, i.Item)
 		list = t.add(list, i.Error)
 		list = append(list, byte(i.Cause)<<1|flag(i.Uncounted))

@@ -109,7 +109,7 @@ func rowsOf(t *testing.T, st sqlbatch.Statement) (rows []sqlbatch.Row) {
 }
 
 func endsOf(t *testing.T, what string, st sqlbatch.Statement) (ends []suite.End) {
-	size := map[string]int{"items": 24, "nacks": 38, "buries": 39}[what]
+	size := map[string]int{"items": 24, "nacks": 38, "dead-letters": 39}[what]
 	list := records(t, argument[[]byte](t, st, "a"), size)
 	require.True(t, slices.IsSortedFunc(list, func(a, b []byte) int { return bytes.Compare(a[:16], b[:16]) }), "ids ascend, so that locks are taken in one order")
 	for _, r := range list {
@@ -118,7 +118,7 @@ func endsOf(t *testing.T, what string, st sqlbatch.Statement) (ends []suite.End)
 		switch what {
 		case "nacks":
 			e.Delay, at = integer(r, 25, 4)*day+integer(r, 29, 4), 33
-		case "buries":
+		case "dead-letters":
 			at, e.Uncounted, e.Cause, e.Print = 25, r[30]&1 == 1, sqlbatch.Cause(r[30]>>1), integer(r, 32, 8)
 		}
 		if at > 0 {
@@ -185,7 +185,7 @@ func TestHeadsArriveAsPackedAndWithinTheDatesThereAre(t *testing.T) {
 
 func TestErrorTextsOfAnyBytesAreSeparated(t *testing.T) {
 	long := strings.Repeat("é", sqlbatch.MaxError)
-	items := []sqlbatch.BuryItem{
+	items := []sqlbatch.DeadLetterItem{
 		{Item: sqlbatch.Item{ID: [16]byte{1}}, Error: "cut \xc3"},
 		{Item: sqlbatch.Item{ID: [16]byte{2}}, Error: "\xa9 off"},
 		{Item: sqlbatch.Item{ID: [16]byte{3}}, Error: "😀"},
@@ -193,7 +193,7 @@ func TestErrorTextsOfAnyBytesAreSeparated(t *testing.T) {
 		{Item: sqlbatch.Item{ID: [16]byte{5}}, Error: long},
 		{Item: sqlbatch.Item{ID: [16]byte{6}}, Error: strings.Repeat("\x80", 2*sqlbatch.MaxError)},
 	}
-	s := sqlserver.Dialect.Queue(sqlbatch.Names{Queue: "orders"}).Bury(items)
+	s := sqlserver.Dialect.Queue(sqlbatch.Names{Queue: "orders"}).DeadLetter(items)
 	var got []string
 	for _, r := range records(t, argument[[]byte](t, s, "a"), 39) {
 		got = append(got, place(argument[[]byte](t, s, "e"), integer(r, 25, 4), integer(r, 29, 2)))

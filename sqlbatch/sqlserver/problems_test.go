@@ -41,7 +41,7 @@ func TestProblemsAreDistinguished(t *testing.T) {
 
 func TestALockedConsumerRowDelaysNoOtherConsumer(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
-		held := sqlbatch.Member{ID: [16]byte{1}, Name: "held", For: time.Minute}
+		held := sqlbatch.Consumer{ID: [16]byte{1}, Name: "held", For: time.Minute}
 		q.exec(q.Join(held))
 		items := q.leased(1)
 		_, err := q.DB().ExecContext(ctx, "UPDATE dbo.chanq_orders SET leased_by = @p1", held.ID[:])
@@ -50,7 +50,7 @@ func TestALockedConsumerRowDelaysNoOtherConsumer(t *testing.T) {
 		tx := begin(t, ctx, q)
 		_, err = tx.ExecContext(ctx, "UPDATE dbo.chanq__consumers SET host = 'x'")
 		require.NoError(t, err)
-		q.exec(q.Join(sqlbatch.Member{ID: [16]byte{2}, Name: "free", For: time.Minute}))
+		q.exec(q.Join(sqlbatch.Consumer{ID: [16]byte{2}, Name: "free", For: time.Minute}))
 		require.Nil(t, q.rows(q.Browse(sqlbatch.Ready, 1, nil))[0][11], "its name is not waited for")
 		outcome := make(chan error, 1)
 		go func() {

@@ -41,9 +41,9 @@ DECLARE @rows TABLE (seq bigint NOT NULL, id binary(16) NOT NULL, slot smallint 
 INSERT INTO @owned (slot)
 SELECT s.slot
 ` + fromOwned + `INNER JOIN {slots} AS s WITH (INDEX ({slots pk}), FORCESEEK) ON s.queue = {name} AND s.slot = a.slot
-WHERE s.fence = a.fence AND s.member = @by
+WHERE s.fence = a.fence AND s.consumer = @by
 ` + fromListOptions + `;
-IF (SELECT COUNT(*) FROM @owned AS o) = DATALENGTH(@list) / 11 AND EXISTS (SELECT 1 FROM {members} AS m WITH (READUNCOMMITTED) WHERE m.id = @by AND m.until > @now) AND ` + notPaused + `
+IF (SELECT COUNT(*) FROM @owned AS o) = DATALENGTH(@list) / 11 AND EXISTS (SELECT 1 FROM {consumers} AS m WITH (READUNCOMMITTED) WHERE m.id = @by AND m.until > @now) AND ` + notPaused + `
     SET @walks = 1;
 `
 
@@ -343,7 +343,7 @@ func packOrderKeys(keys []string) (list, all []byte) {
 func (q *queue) Read(r sqlbatch.ReadParams) sqlbatch.Statement {
 	list, keys := packOrderKeys(r.Keys)
 	return q.orderedCall(q.read[only(r.Slots)], readDeclaration,
-		sql.Named("by", r.Member[:]), sql.Named("list", packOwned(r.Slots)),
+		sql.Named("by", r.Consumer[:]), sql.Named("list", packOwned(r.Slots)),
 		sql.Named("from", r.From), sql.Named("cursor", r.Cursor), sql.Named("upto", r.Upto),
 		sql.Named("n", int32(min(r.Rows, Dialect.Traits().ClaimRows))), sql.Named("behind", int32(min(r.Behind, sqlbatch.MostWalked))),
 		sql.Named("old", r.Old), sql.Named("inline", int32(r.Inline)), sql.Named("key_list", list), sql.Named("key_bytes", keys))
@@ -352,22 +352,22 @@ func (q *queue) Read(r sqlbatch.ReadParams) sqlbatch.Statement {
 func (q *queue) Refill(r sqlbatch.RefillParams) sqlbatch.Statement {
 	list, keys := packOrderKeys(r.Keys)
 	return q.orderedCall(q.refill[only(r.Slots)], strings.Replace(readDeclaration, "@cursor bigint, ", "", 1),
-		sql.Named("by", r.Member[:]), sql.Named("list", packOwned(r.Slots)), sql.Named("from", r.From), sql.Named("upto", r.Upto),
+		sql.Named("by", r.Consumer[:]), sql.Named("list", packOwned(r.Slots)), sql.Named("from", r.From), sql.Named("upto", r.Upto),
 		sql.Named("n", int32(min(r.Rows, Dialect.Traits().ClaimRows))), sql.Named("behind", int32(sqlbatch.MostWalked)),
 		sql.Named("old", r.Old), sql.Named("inline", int32(r.Inline)), sql.Named("key_list", list), sql.Named("key_bytes", keys))
 }
 
-func (q *queue) Fetch(member [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte) sqlbatch.Statement {
-	return q.byIDs(q.fetch, member, slots, ids)
+func (q *queue) Fetch(consumer [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte) sqlbatch.Statement {
+	return q.byIDs(q.fetch, consumer, slots, ids)
 }
 
-func (q *queue) LookOrdered(member [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte) sqlbatch.Statement {
-	return q.byIDs(q.lookOrdered, member, slots, ids)
+func (q *queue) LookOrdered(consumer [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte) sqlbatch.Statement {
+	return q.byIDs(q.lookOrdered, consumer, slots, ids)
 }
 
-func (q *queue) byIDs(text string, member [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte) sqlbatch.Statement {
+func (q *queue) byIDs(text string, consumer [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte) sqlbatch.Statement {
 	return q.orderedCall(text, "@by binary(16), @list varbinary(max), @ids varbinary(8000)",
-		sql.Named("by", member[:]), sql.Named("list", packOwned(slots)), sql.Named("ids", packIDs(ids)))
+		sql.Named("by", consumer[:]), sql.Named("list", packOwned(slots)), sql.Named("ids", packIDs(ids)))
 }
 
 func (q *queue) HeldKeys(slots []int, keys []string) sqlbatch.Statement {

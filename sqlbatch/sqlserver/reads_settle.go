@@ -27,8 +27,8 @@ const (
 )
 
 var (
-	itemsWithFences  = strings.Replace(items, " AS fence\n", " AS fence,\n           "+fenceOfDelivery+"\n", 1)
-	buriesWithFences = strings.Replace(fromBuries, " AS refund\n", " AS refund,\n           "+fenceOfDelivery+"\n", 1)
+	itemsWithFences       = strings.Replace(items, " AS fence\n", " AS fence,\n           "+fenceOfDelivery+"\n", 1)
+	deadLettersWithFences = strings.Replace(fromDeadLetters, " AS refund\n", " AS refund,\n           "+fenceOfDelivery+"\n", 1)
 
 	orderedNackText = strings.NewReplacer(
 		"fence = q.fence + 1", "fence = "+of("q.", fenceAfter), "attempts = {attempts}", "attempts = "+of("q.", written)+" - {attempts}", " AS bytes\n", " AS bytes,\n           "+fenceOfDelivery+"\n",
@@ -46,9 +46,9 @@ OUTPUT deleted.id, deleted.fence
 ` + itemsWithFences + joinLease + fromListOptions + `;
 `
 
-	orderedBuryText = strings.NewReplacer(
-		"deleted.fence + 1,", of("deleted.", fenceAfter)+",", "deleted.attempts - a.refund", of("deleted.", written)+" - a.refund", fromBuries, buriesWithFences,
-	).Replace(buryText)
+	orderedDeadLetterText = strings.NewReplacer(
+		"deleted.fence + 1,", of("deleted.", fenceAfter)+",", "deleted.attempts - a.refund", of("deleted.", written)+" - a.refund", fromDeadLetters, deadLettersWithFences,
+	).Replace(deadLetterText)
 
 	// No lease ends after the membership, so that no lease of a former owner runs when another consumer takes the slot. The
 	// lease of a consumer without a row keeps its end.
@@ -60,7 +60,7 @@ SET lease_until = CASE WHEN g.until < ` + extended + ` THEN g.until
     attempts = ` + of("q.", written) + `,
     leased_by = ` + holderNow + `
 OUTPUT deleted.id, deleted.fence
-` + items + joinLease + `CROSS APPLY (SELECT MIN(m.until) AS until FROM {members} AS m WHERE m.id = ` + holderNow + `) AS g
+` + items + joinLease + `CROSS APPLY (SELECT MIN(m.until) AS until FROM {consumers} AS m WHERE m.id = ` + holderNow + `) AS g
 ` + fromListOptions + `;
 `
 
@@ -94,7 +94,7 @@ const holderNow = `CASE WHEN q.leased_by IS NULL THEN @by ELSE q.leased_by END`
 
 // orderedSettles replaces the settles that are others on an ordered queue.
 func (q *queue) orderedSettles(render func(template string) string) {
-	q.archive, q.release, q.extend, q.bury = render(orderedArchiveText), render(orderedReleaseText), render(orderedExtendText), render(orderedBuryText)
+	q.archive, q.release, q.extend, q.deadLetter = render(orderedArchiveText), render(orderedReleaseText), render(orderedExtendText), render(orderedDeadLetterText)
 	q.nack = render(strings.Replace(orderedNackText, "{attempts}", "q.lapses", 1))
 	q.snooze = render(strings.Replace(orderedNackText, "{attempts}", "q.lapses - 1", 1))
 }
@@ -114,16 +114,16 @@ func packFences[T any](items []T, split func(T) (sqlbatch.Item, int64)) (list []
 
 func releaseItem(i sqlbatch.ReleaseItem) (sqlbatch.Item, int64) { return i.Item, i.Delivery }
 
-func (q *queue) MarkOrdered(member [16]byte, items []sqlbatch.MarkItem, alone sqlbatch.Alone) sqlbatch.Statement {
+func (q *queue) MarkOrdered(consumer [16]byte, items []sqlbatch.MarkItem, alone sqlbatch.Alone) sqlbatch.Statement {
 	list, fences := packFences(items, func(i sqlbatch.MarkItem) (sqlbatch.Item, int64) { return i.Item, i.SlotFence })
 	return q.orderedCall(q.markOrdered, itemsDeclaration+", @d varbinary(8000), @by binary(16), @alone smallint",
-		sql.Named("a", packItems(list)), sql.Named("d", fences), sql.Named("by", member[:]), sql.Named("alone", int16(alone)))
+		sql.Named("a", packItems(list)), sql.Named("d", fences), sql.Named("by", consumer[:]), sql.Named("alone", int16(alone)))
 }
 
-func (q *queue) ReleaseOrdered(member [16]byte, items []sqlbatch.ReleaseItem, lapsed bool) sqlbatch.Statement {
+func (q *queue) ReleaseOrdered(consumer [16]byte, items []sqlbatch.ReleaseItem, lapsed bool) sqlbatch.Statement {
 	list, fences := packFences(items, releaseItem)
 	return q.orderedCall(q.releaseOrdered, itemsDeclaration+", @d varbinary(8000), @by binary(16), @lapsed int",
-		sql.Named("a", packItems(list)), sql.Named("d", fences), sql.Named("by", member[:]), sql.Named("lapsed", int32(flag(lapsed))))
+		sql.Named("a", packItems(list)), sql.Named("d", fences), sql.Named("by", consumer[:]), sql.Named("lapsed", int32(flag(lapsed))))
 }
 
 func (q *queue) Release(items []sqlbatch.ReleaseItem) sqlbatch.Statement {

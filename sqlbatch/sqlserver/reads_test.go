@@ -36,7 +36,7 @@ func (q *ordered) owned(slots ...int) (list []sqlbatch.OwnedSlot) {
 }
 
 func (q *ordered) readOf(slots ...int) sqlbatch.ReadParams {
-	return sqlbatch.ReadParams{Member: q.member, Slots: q.owned(slots...), Upto: math.MaxInt64, Rows: 1000, Behind: 1000, Inline: sqlbatch.MaxBody}
+	return sqlbatch.ReadParams{Consumer: q.consumer, Slots: q.owned(slots...), Upto: math.MaxInt64, Rows: 1000, Behind: 1000, Inline: sqlbatch.MaxBody}
 }
 
 // seen is what a read has returned, by number: the bodies of messages with contents, and the numbers of locked ones.
@@ -107,7 +107,7 @@ func (q *ordered) requireWaits(st sqlbatch.Statement) {
 }
 
 func (q *ordered) refillOf(keys []string, slots ...int) sqlbatch.RefillParams {
-	return sqlbatch.RefillParams{Member: q.member, Slots: q.owned(slots...), Upto: math.MaxInt64, Rows: 1000, Keys: keys, Inline: sqlbatch.MaxBody}
+	return sqlbatch.RefillParams{Consumer: q.consumer, Slots: q.owned(slots...), Upto: math.MaxInt64, Rows: 1000, Keys: keys, Inline: sqlbatch.MaxBody}
 }
 
 func (q *ordered) clear() {
@@ -127,9 +127,11 @@ func TestAReadMissesNoRowOfAnOpenTransaction(t *testing.T) {
 		given, locked         []byte // of slot 0; neither: the read waits
 		others                bool   // a read of another slot also waits
 	}{
-		"a delete":      {begin: func(q *ordered, tx *sql.Tx) { q.do(tx, 1, q.InTx().Ack(q.itemOf(0))) }, committed: []byte{2}, rolledBack: []byte{1, 2}},
-		"an archive":    {begin: func(q *ordered, tx *sql.Tx) { q.do(tx, 1, q.InTx().Archive(q.itemOf(0))) }, committed: []byte{2}, rolledBack: []byte{1, 2}},
-		"a dead-letter": {begin: func(q *ordered, tx *sql.Tx) { q.do(tx, 1, q.InTx().Bury([]sqlbatch.BuryItem{{Item: q.itemOf(0)[0]}})) }, committed: []byte{2}, rolledBack: []byte{1, 2}},
+		"a delete":   {begin: func(q *ordered, tx *sql.Tx) { q.do(tx, 1, q.InTx().Ack(q.itemOf(0))) }, committed: []byte{2}, rolledBack: []byte{1, 2}},
+		"an archive": {begin: func(q *ordered, tx *sql.Tx) { q.do(tx, 1, q.InTx().Archive(q.itemOf(0))) }, committed: []byte{2}, rolledBack: []byte{1, 2}},
+		"a dead-letter": {begin: func(q *ordered, tx *sql.Tx) {
+			q.do(tx, 1, q.InTx().DeadLetter([]sqlbatch.DeadLetterItem{{Item: q.itemOf(0)[0]}}))
+		}, committed: []byte{2}, rolledBack: []byte{1, 2}},
 		"a nack": {begin: func(q *ordered, tx *sql.Tx) { q.do(tx, 1, q.InTx().Nack([]sqlbatch.NackItem{{Item: q.itemOf(0)[0]}})) },
 			committed: []byte{1, 2}, rolledBack: []byte{1, 2}, locked: []byte{1}},
 		"an insert": {begin: func(q *ordered, tx *sql.Tx) { q.line(tx, q.InTx(), 0, "a", 1) }, committed: []byte{1, 2, 4}, rolledBack: []byte{1, 2}, given: []byte{1}, locked: []byte{4}},
@@ -145,7 +147,7 @@ func TestAReadMissesNoRowOfAnOpenTransaction(t *testing.T) {
 					q.line(q.DB(), q.Queue, 0, "a", 1)
 					q.line(q.DB(), q.Queue, 1, "b", 1)
 					q.line(q.DB(), q.Queue, 0, "c", 1)
-					q.do(q.DB(), 1, q.Bury([]sqlbatch.BuryItem{{Item: q.itemOf(0)[1]}}))
+					q.do(q.DB(), 1, q.DeadLetter([]sqlbatch.DeadLetterItem{{Item: q.itemOf(0)[1]}}))
 					q.requireRead(q.readOf(0, 1), []byte{1, 2}, nil)
 					tx := begin(t, t.Context(), q.queue)
 					disturbance.begin(q, tx)
@@ -486,7 +488,7 @@ func TestALookDistinguishesLockedFromAbsentRows(t *testing.T) {
 		locked := func() map[byte]int64 {
 			t.Helper()
 			all := map[byte]int64{}
-			for _, row := range q.rows(q.LookOrdered(q.member, q.owned(0), ids)) {
+			for _, row := range q.rows(q.LookOrdered(q.consumer, q.owned(0), ids)) {
 				if row[0] != nil {
 					n := slices.IndexFunc(items, func(i sqlbatch.Item) bool { return i.ID == suite.IDOf(row[0]) })
 					all[byte(n+1)] = row[23].(int64)
@@ -495,7 +497,7 @@ func TestALookDistinguishesLockedFromAbsentRows(t *testing.T) {
 			return all
 		}
 		require.Equal(t, map[byte]int64{1: 1, 2: 1, 3: 2}, locked())
-		rows := q.rows(q.Fetch(q.member, q.owned(0), ids))
+		rows := q.rows(q.Fetch(q.consumer, q.owned(0), ids))
 		require.Equal(t, []byte{3}, bodiesOf(t, rows))
 		require.NoError(t, tx.Rollback())
 		require.Equal(t, map[byte]int64{1: 2, 2: 2, 3: 2}, locked())
@@ -528,20 +530,20 @@ func TestAReadLocksOneRowAtATime(t *testing.T) {
 			q.line(q.DB(), q.Queue, 0, "a", 20)
 			q.line(q.DB(), q.Queue, 1, "b", 20)
 			items := q.itemOf(0)
-			q.do(q.DB(), 1, q.Bury([]sqlbatch.BuryItem{{Item: items[0]}}))
+			q.do(q.DB(), 1, q.DeadLetter([]sqlbatch.DeadLetterItem{{Item: items[0]}}))
 			ids := idsOf(items)
 			tx := begin(t, t.Context(), q.queue)
 			read, catchUp := q.readOf(0, 1), q.readOf(0, 1)
 			read.Keys = []string{"b"}
 			catchUp.Cursor, catchUp.Rows = math.MaxInt64-1, 0
-			refill := sqlbatch.RefillParams{Member: q.member, Slots: q.owned(0, 1), Upto: math.MaxInt64, Rows: 100, Keys: []string{"a"}, Inline: 100}
+			refill := sqlbatch.RefillParams{Consumer: q.consumer, Slots: q.owned(0, 1), Upto: math.MaxInt64, Rows: 100, Keys: []string{"a"}, Inline: 100}
 			for _, disturbed := range []bool{false, true} {
 				if disturbed {
 					q.do(tx, 1, q.InTx().Nack([]sqlbatch.NackItem{{Item: items[5]}}))
 					q.line(tx, q.InTx(), 0, "a", 2)
 				}
 				for name, st := range map[string]sqlbatch.Statement{
-					"read": q.Read(read), "read one": q.Read(q.readOf(0)), "catch up": q.Read(catchUp), "refill": q.Refill(refill), "fetch": q.Fetch(q.member, q.owned(0), ids), "look": q.LookOrdered(q.member, q.owned(0), ids),
+					"read": q.Read(read), "read one": q.Read(q.readOf(0)), "catch up": q.Read(catchUp), "refill": q.Refill(refill), "fetch": q.Fetch(q.consumer, q.owned(0), ids), "look": q.LookOrdered(q.consumer, q.owned(0), ids),
 					"held": q.HeldKeys([]int{0, 1}, []string{"a", "b"}),
 				} {
 					most.Store(0)
@@ -629,7 +631,7 @@ func (d *disturbed) act() {
 		c.of, c.commit = n, func() { delete(d.live, n) }
 	case kind == 1 && ok:
 		item := d.live[n]
-		d.do(tx, 1, d.InTx().Bury([]sqlbatch.BuryItem{{Item: item}}))
+		d.do(tx, 1, d.InTx().DeadLetter([]sqlbatch.DeadLetterItem{{Item: item}}))
 		c.of, c.commit = n, func() {
 			delete(d.live, n)
 			item.Fence++

@@ -252,16 +252,16 @@ func TestTheDocumentedPermissionsSufficeForAnOrderedQueue(t *testing.T) {
 	refuses(producer, "SELECT slot FROM dbo.chanq__slots", "UPDATE dbo.chanq_orders SET slot = 1")
 
 	consumer := member(t, ctx, s, "chanq_consumer")
-	runs(consumer, q.Join(sqlbatch.Member{ID: me, For: time.Hour}), q.Slots())
+	runs(consumer, q.Join(sqlbatch.Consumer{ID: me, For: time.Hour}), q.Slots())
 	taken := runs(consumer, q.TakeSlots(me, 1, []int{1}))
 	require.Len(t, taken, 1)
 	own := []sqlbatch.OwnedSlot{{Slot: 1, Fence: taken[0][1].(int64)}}
-	read := runs(consumer, q.Read(sqlbatch.ReadParams{Member: me, Slots: own, Upto: math.MaxInt64, Rows: 10, Behind: 10, Keys: []string{"b"}, Inline: 10}))
+	read := runs(consumer, q.Read(sqlbatch.ReadParams{Consumer: me, Slots: own, Upto: math.MaxInt64, Rows: 10, Behind: 10, Keys: []string{"b"}, Inline: 10}))
 	require.Len(t, read, 2+1)
 	require.Equal(t, []any{int64(1), int64(3<<sqlbatch.SeqBits - 1)}, read[2][1:3], "it was walked, and the first number is no message's")
-	runs(consumer, q.Refill(sqlbatch.RefillParams{Member: me, Slots: own, Upto: math.MaxInt64, Rows: 10, Keys: []string{"a"}}), q.Fetch(me, own, [][16]byte{{1}}), q.LookOrdered(me, own, [][16]byte{{1}}),
+	runs(consumer, q.Refill(sqlbatch.RefillParams{Consumer: me, Slots: own, Upto: math.MaxInt64, Rows: 10, Keys: []string{"a"}}), q.Fetch(me, own, [][16]byte{{1}}), q.LookOrdered(me, own, [][16]byte{{1}}),
 		q.HeldKeys([]int{1}, []string{"a"}), q.MarkOrdered(me, []sqlbatch.MarkItem{{Item: items[0]}}, sqlbatch.NotAlone), q.ReleaseOrdered(me, suite.Releases(items), true), q.Release(suite.Releases(items)))
-	runs(consumer, q.Extend(suite.Member, items, time.Minute), q.Bury([]sqlbatch.BuryItem{{Item: items[0]}}), q.Archive(items),
+	runs(consumer, q.Extend(suite.Consumer, items, time.Minute), q.DeadLetter([]sqlbatch.DeadLetterItem{{Item: items[0]}}), q.Archive(items),
 		q.SlotStats(10), q.GiveSlots(me, []sqlbatch.OwnedSlot{{Slot: 1}}))
 	refuses(consumer, "DECLARE @n bigint = NEXT VALUE FOR dbo.chanq_orders__seq", "DELETE dbo.chanq__slots", "INSERT dbo.chanq__slots (queue, slot, fence) VALUES ('orders', 9, 0)")
 
@@ -270,5 +270,5 @@ func TestTheDocumentedPermissionsSufficeForAnOrderedQueue(t *testing.T) {
 	for _, state := range []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Leased, sqlbatch.Dead, sqlbatch.Done} {
 		runs(operator, q.Browse(state, 10, nil), q.Purge(state, 10, sqlbatch.Window{}))
 	}
-	refuses(operator, "UPDATE dbo.chanq__slots SET member = NULL", "DECLARE @n bigint = NEXT VALUE FOR dbo.chanq_orders__seq")
+	refuses(operator, "UPDATE dbo.chanq__slots SET consumer = NULL", "DECLARE @n bigint = NEXT VALUE FOR dbo.chanq_orders__seq")
 }

@@ -48,7 +48,7 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 		before, index, after = []string{slotsTableText, slotRowsText, numbersText, firstNumberText}, []string{seqIndexText, slotIndexText}, []string{deadLineIndexText}
 	}
 	for _, template := range slices.Concat(
-		[]string{schemaText + queuesTableText, membersTableText}, before, []string{liveTableText}, index, []string{keyIndexText,
+		[]string{schemaText + queuesTableText, consumersTableText}, before, []string{liveTableText}, index, []string{keyIndexText,
 			deadTableText, deadEndedIndexText, deadCauseIndexText, deadKeyIndexText}, after, []string{doneTableText, doneIDIndexText, samplesTableText, firstRecordText},
 	) {
 		m.Statements = append(m.Statements, r.Replace(template))
@@ -97,9 +97,9 @@ const queuesTableText = `IF OBJECT_ID({'queues'}, N'U') IS NULL
     );
 `
 
-// membersTableText: the consumers of all queues of the schema.
-const membersTableText = `IF OBJECT_ID({'members'}, N'U') IS NULL
-    CREATE TABLE {members} (
+// consumersTableText: the consumers of all queues of the schema.
+const consumersTableText = `IF OBJECT_ID({'consumers'}, N'U') IS NULL
+    CREATE TABLE {consumers} (
         id binary(16) NOT NULL,
         queue varchar(40) NOT NULL,
         name nvarchar(200) NOT NULL,
@@ -107,7 +107,7 @@ const membersTableText = `IF OBJECT_ID({'members'}, N'U') IS NULL
         process int NOT NULL,
         since datetime2(3) NOT NULL,
         until datetime2(3) NOT NULL,
-        CONSTRAINT {members pk} PRIMARY KEY CLUSTERED (id) WITH (ALLOW_PAGE_LOCKS = OFF)
+        CONSTRAINT {consumers pk} PRIMARY KEY CLUSTERED (id) WITH (ALLOW_PAGE_LOCKS = OFF)
     );
 `
 
@@ -189,7 +189,7 @@ IF INDEXPROPERTY(OBJECT_ID({'live'}, N'U'), {'key'}, 'IndexID') IS NULL
 
 // The dead and the done tables are targets of OUTPUT INTO: plain columns, no
 // checks (error 333) and no triggers (331). A table lock, to which many row locks
-// might escalate, would block buries and archives.
+// might escalate, would block dead-letters and archives.
 
 // What each of the two has alone. fingerprint is an integer: eight bytes, which compare fast.
 const (

@@ -19,11 +19,11 @@ OUTPUT deleted.id, deleted.fence
 ` + items + joinLease + `` + fromListOptions + `;
 `
 
-func (q *queue) Extend(member [16]byte, items []sqlbatch.Item, lease time.Duration) sqlbatch.Statement {
+func (q *queue) Extend(consumer [16]byte, items []sqlbatch.Item, lease time.Duration) sqlbatch.Statement {
 	days, ms := span(build.Milliseconds(lease))
 	declaration, args := "@a varbinary(8000), @lease_days int, @lease_ms int", []any{sql.Named("a", packItems(items)), sql.Named("lease_days", days), sql.Named("lease_ms", ms)}
 	if q.ordered {
-		declaration, args = declaration+", @by binary(16)", append(args, sql.Named("by", member[:]))
+		declaration, args = declaration+", @by binary(16)", append(args, sql.Named("by", consumer[:]))
 	}
 	return call(q.extend, declaration, args...)
 }
@@ -168,17 +168,17 @@ OUTPUT deleted.id, deleted.fence
 ` + fromItems + `;
 `
 
-// buryText moves leases to the dead table, as archiveText does. It does not ask
+// deadLetterText moves leases to the dead table, as archiveText does. It does not ask
 // for delayed durability: a dead-lettered message with its error must not be redelivered.
 //
 // An id may be among the dead already: an INSERT that was repeated after an
 // unknown outcome may bring back a message that had died meanwhile. The older
 // copy gives way, or 2627 would keep the new one alive permanently. UPDLOCK in that
 // first statement holds the lease until the second moves it.
-const buryText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+const deadLetterText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 ~BEGIN TRANSACTION;
 DELETE d
-` + fromBuries + `INNER JOIN {live} AS q WITH ({hold}ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
+` + fromDeadLetters + `INNER JOIN {live} AS q WITH ({hold}ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
 INNER JOIN {dead} AS d WITH (ROWLOCK, INDEX ({dead pk}), FORCESEEK) ON d.id = q.id
 ` + fromListOptions + `;
 DELETE q
@@ -189,12 +189,12 @@ OUTPUT deleted.id, deleted.priority, deleted.fence + 1, deleted.attempts - a.ref
             ELSE CONVERT(nvarchar(2000), SUBSTRING(@e, a.place + 1, a.bytes)) END{deleted order}
 INTO {dead} (id, priority, fence, attempts, enqueued_at, ended_at, cause, fingerprint, dedup_key, [type], headers, body, last_error{order})
 OUTPUT deleted.id, deleted.fence
-` + fromBuries + joinLease + fromListOptions + `;
+` + fromDeadLetters + joinLease + fromListOptions + `;
 ~COMMIT TRANSACTION;
 `
 
-// fromBuries is the records of @a, of buryBytes each.
-const fromBuries = `FROM (
+// fromDeadLetters is the records of @a, of deadLetterBytes each.
+const fromDeadLetters = `FROM (
     SELECT CONVERT(binary(16), SUBSTRING(@a, 39 * (x.i + y.i) + 1, 16)) AS id,
            CONVERT(bigint, SUBSTRING(@a, 39 * (x.i + y.i) + 17, 8)) AS fence,
            CONVERT(int, SUBSTRING(@a, 39 * (x.i + y.i) + 25, 4)) AS place,
@@ -207,8 +207,8 @@ const fromBuries = `FROM (
 ) AS a
 `
 
-func (q *queue) Bury(items []sqlbatch.BuryItem) sqlbatch.Statement {
-	list, errors := packBuries(items)
-	_, fences := packFences(items, func(i sqlbatch.BuryItem) (sqlbatch.Item, int64) { return i.Item, i.Delivery })
-	return q.withErrors(q.bury, list, errors, fences)
+func (q *queue) DeadLetter(items []sqlbatch.DeadLetterItem) sqlbatch.Statement {
+	list, errors := packDeadLetters(items)
+	_, fences := packFences(items, func(i sqlbatch.DeadLetterItem) (sqlbatch.Item, int64) { return i.Item, i.Delivery })
+	return q.withErrors(q.deadLetter, list, errors, fences)
 }

@@ -162,7 +162,7 @@ func TestAPausedQueueIsPausedWhileItsRowIsLocked(t *testing.T) {
 		require.Empty(t, q.rows(q.Claim(claimTen)))
 		require.Nil(t, q.rows(q.NextDue(sqlbatch.Heads{}))[0][0])
 		require.Nil(t, q.rows(q.DueOrLocked())[0][0])
-		require.Empty(t, q.rows(q.Mark(sqlbatch.MarkParams{Item: leased[0], Lease: time.Minute, Member: suite.Member, Salt: 1, Again: true})))
+		require.Empty(t, q.rows(q.Mark(sqlbatch.MarkParams{Item: leased[0], Lease: time.Minute, Consumer: suite.Consumer, Salt: 1, Again: true})))
 		stats := q.rows(q.Stats(10))[0]
 		require.Equal(t, int64(1), stats[len(stats)-1])
 	})

@@ -14,7 +14,7 @@ const slotsTableText = `IF OBJECT_ID({'slots'}, N'U') IS NULL
     CREATE TABLE {slots} (
         queue varchar(40) NOT NULL,
         slot smallint NOT NULL,
-        member binary(16) NULL,
+        consumer binary(16) NULL,
         fence bigint NOT NULL,
         old bigint NOT NULL,
         CONSTRAINT {slots pk} PRIMARY KEY CLUSTERED (queue, slot) WITH (ALLOW_PAGE_LOCKS = OFF)
@@ -67,12 +67,12 @@ func packSlots(slots []int) []byte {
 // slotsText waits for no lock, so that a lock on a row keeps no consumer from its other work. What it finds of a row that is being
 // written might be undone: a take of slots looks again, under locks.
 const slotsText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-DECLARE @members bigint = (SELECT COUNT_BIG(*) FROM {members} AS m WITH (READUNCOMMITTED) WHERE m.queue = {name} AND m.until > @now);
-SELECT s.slot, s.member AS owner,
-       CASE WHEN s.member IS NULL THEN NULL WHEN g.until IS NULL THEN CONVERT(bigint, 0) ELSE DATEDIFF_BIG(millisecond, @now, g.until) END AS left_ms,
-       s.fence, @members AS members
+DECLARE @consumers bigint = (SELECT COUNT_BIG(*) FROM {consumers} AS m WITH (READUNCOMMITTED) WHERE m.queue = {name} AND m.until > @now);
+SELECT s.slot, s.consumer AS owner,
+       CASE WHEN s.consumer IS NULL THEN NULL WHEN g.until IS NULL THEN CONVERT(bigint, 0) ELSE DATEDIFF_BIG(millisecond, @now, g.until) END AS left_ms,
+       s.fence, @consumers AS consumers
 FROM {slots} AS s WITH (READUNCOMMITTED)
-CROSS APPLY (SELECT MIN(m.until) AS until FROM {members} AS m WITH (READUNCOMMITTED) WHERE m.id = s.member) AS g
+CROSS APPLY (SELECT MIN(m.until) AS until FROM {consumers} AS m WITH (READUNCOMMITTED) WHERE m.id = s.consumer) AS g
 WHERE s.queue = {name}
 ORDER BY s.slot
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
@@ -86,33 +86,33 @@ const takeSlotsText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @mark bigint = DATEDIFF_BIG(millisecond, '19700101', @now) * 1048576;
 DECLARE @drawn bigint = (` + drawn + ` + 1) * 1048576 - 1;
 UPDATE s
-SET member = @by,
+SET consumer = @by,
     fence = CASE WHEN s.fence > @mark THEN s.fence ELSE @mark END + @salt,
-    old = CASE WHEN s.member IS NULL THEN s.old ELSE @drawn END
+    old = CASE WHEN s.consumer IS NULL THEN s.old ELSE @drawn END
 OUTPUT inserted.slot, inserted.fence, inserted.old
 ` + fromSlots + `INNER JOIN {slots} AS s WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({slots pk}), FORCESEEK) ON s.queue = {name} AND s.slot = a.slot
-WHERE EXISTS (SELECT 1 FROM {members} AS m WHERE m.id = @by AND m.until > @now)
-  AND (s.member IS NULL OR s.member = @by
-       OR NOT EXISTS (SELECT 1 FROM {members} AS m WITH (UPDLOCK, ROWLOCK, INDEX ({members pk}), FORCESEEK) WHERE m.id = s.member AND m.until > @now))
+WHERE EXISTS (SELECT 1 FROM {consumers} AS m WHERE m.id = @by AND m.until > @now)
+  AND (s.consumer IS NULL OR s.consumer = @by
+       OR NOT EXISTS (SELECT 1 FROM {consumers} AS m WITH (UPDLOCK, ROWLOCK, INDEX ({consumers pk}), FORCESEEK) WHERE m.id = s.consumer AND m.until > @now))
 ` + fromListOptions + `;
 `
 
-func (q *queue) TakeSlots(member [16]byte, salt int64, slots []int) sqlbatch.Statement {
-	return q.orderedCall(q.takeSlots, "@slots varbinary(8000), @by binary(16), @salt bigint", sql.Named("slots", packSlots(slots)), sql.Named("by", member[:]), sql.Named("salt", salt))
+func (q *queue) TakeSlots(consumer [16]byte, salt int64, slots []int) sqlbatch.Statement {
+	return q.orderedCall(q.takeSlots, "@slots varbinary(8000), @by binary(16), @salt bigint", sql.Named("slots", packSlots(slots)), sql.Named("by", consumer[:]), sql.Named("salt", salt))
 }
 
 const giveSlotsText = settling + `DECLARE @drawn bigint = (` + drawn + ` + 1) * 1048576 - 1;
 UPDATE s
-SET member = NULL,
+SET consumer = NULL,
     old = CASE WHEN a.doubt > 0 THEN @drawn ELSE s.old END
 OUTPUT inserted.slot, inserted.fence
 ` + fromOwned + `INNER JOIN {slots} AS s WITH (UPDLOCK, ROWLOCK, INDEX ({slots pk}), FORCESEEK) ON s.queue = {name} AND s.slot = a.slot
-WHERE s.fence = a.fence AND s.member = @by
+WHERE s.fence = a.fence AND s.consumer = @by
 ` + fromListOptions + `;
 `
 
-func (q *queue) GiveSlots(member [16]byte, slots []sqlbatch.OwnedSlot) sqlbatch.Statement {
-	return q.orderedCall(q.giveSlots, "@list varbinary(max), @by binary(16)", sql.Named("list", packOwned(slots)), sql.Named("by", member[:]))
+func (q *queue) GiveSlots(consumer [16]byte, slots []sqlbatch.OwnedSlot) sqlbatch.Statement {
+	return q.orderedCall(q.giveSlots, "@list varbinary(max), @by binary(16)", sql.Named("list", packOwned(slots)), sql.Named("by", consumer[:]))
 }
 
 const heldDead = `{dead} AS d WITH (READCOMMITTEDLOCK, INDEX ({dead line}), FORCESEEK)`
@@ -138,7 +138,7 @@ CROSS APPLY (SELECT COUNT_BIG(*) AS n FROM @first AS e WHERE e.slot = r.slot AND
 WHERE r.order_key > 0x AND NOT EXISTS (
     SELECT 1 FROM @first AS b
     WHERE b.slot = r.slot AND b.order_key = r.order_key AND (b.seq < r.seq OR b.seq = r.seq AND b.id < r.id));
-SELECT s.slot, (SELECT m.name FROM {members} AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.id = s.member) AS owner,
+SELECT s.slot, (SELECT m.name FROM {consumers} AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.id = s.consumer) AS owner,
        c.messages, c.waiting, DATEDIFF_BIG(millisecond, c.enqueued_at, @now) AS oldest_ms,
        (SELECT TOP (1) k.order_key FROM @keys AS k WHERE k.slot = s.slot ORDER BY k.n DESC, k.order_key) AS top_key,
        CASE WHEN t.n IS NULL THEN CONVERT(bigint, 0) ELSE t.n END AS top_messages

@@ -70,12 +70,12 @@ func TestAStepOfATrimOrARedriveReadsNothingOfTheStepsBefore(t *testing.T) {
 			1,
 		},
 		"purge dead": {
-			func(r *reader, items []sqlbatch.Item) { r.bury(items) },
+			func(r *reader, items []sqlbatch.Item) { r.deadLetter(items) },
 			func(r *reader, w sqlbatch.Window) sqlbatch.Statement { return r.Purge(sqlbatch.Dead, step, w) },
 			3, // its entry, its row to lock, and the same to delete
 		},
 		"redrive": {
-			func(r *reader, items []sqlbatch.Item) { r.bury(items) },
+			func(r *reader, items []sqlbatch.Item) { r.deadLetter(items) },
 			func(r *reader, w sqlbatch.Window) sqlbatch.Statement { return r.Redrive(step, nil, w) },
 			8,
 		},
@@ -105,15 +105,15 @@ func TestAStepOfATrimOrARedriveReadsNothingOfTheStepsBefore(t *testing.T) {
 	}
 }
 
-// bury dead-letters leased messages.
-func (r *reader) bury(items []sqlbatch.Item) {
+// deadLetter dead-letters leased messages.
+func (r *reader) deadLetter(items []sqlbatch.Item) {
 	r.t.Helper()
-	most := sqlserver.Dialect.Traits().BuryItems
+	most := sqlserver.Dialect.Traits().DeadLetterItems
 	for ; len(items) > 0; items = items[min(most, len(items)):] {
-		list := make([]sqlbatch.BuryItem, min(most, len(items)))
+		list := make([]sqlbatch.DeadLetterItem, min(most, len(items)))
 		for i := range list {
-			list[i] = sqlbatch.BuryItem{Item: items[i], Error: "spent"}
+			list[i] = sqlbatch.DeadLetterItem{Item: items[i], Error: "spent"}
 		}
-		require.Len(r.t, r.rows(r.Bury(list)), len(list))
+		require.Len(r.t, r.rows(r.DeadLetter(list)), len(list))
 	}
 }

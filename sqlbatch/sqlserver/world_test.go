@@ -77,7 +77,7 @@ func makeRows(n int, priority int8) []sqlbatch.Row {
 // itemsOf are the leases of a claim.
 func itemsOf(claimed [][]any) []sqlbatch.Item { return suite.Items(claimed, 2) }
 
-var claimTen = sqlbatch.ClaimParams{Rows: 10, Lease: 30 * time.Second, Member: [16]byte{1}, Salt: 1, Inline: sqlbatch.MaxBody}
+var claimTen = sqlbatch.ClaimParams{Rows: 10, Lease: 30 * time.Second, Consumer: [16]byte{1}, Salt: 1, Inline: sqlbatch.MaxBody}
 
 // numberOf is a server's error's, or 0.
 func numberOf(err error) int32 {

@@ -26,7 +26,7 @@ const (
 	Archive    Kind = "archive"
 	Nack       Kind = "nack"
 	Release    Kind = "release"
-	Bury       Kind = "bury"
+	DeadLetter Kind = "dead-letter"
 	Extend     Kind = "extend"
 	Join       Kind = "join"
 	Leave      Kind = "leave"
@@ -95,7 +95,7 @@ var marks = []struct {
 	{"FROM (VALUES (@m0, @k0, @h0, @b0)", Enqueue},
 	{"attempts = q.attempts - 1,", Release},
 	{"38 * (x.i + y.i)", Nack},
-	{"39 * (x.i + y.i)", Bury},
+	{"39 * (x.i + y.i)", DeadLetter},
 	{"@host", Join},
 	{"[chanq__consumers] AS m WITH (ROWLOCK)", Leave},
 	{"@delivered", Sample},

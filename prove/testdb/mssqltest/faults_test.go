@@ -40,7 +40,7 @@ func TestEveryStatementOfTheHotPathIsKnownByItsText(t *testing.T) {
 			mssqltest.Archive:    q.Archive(nil),
 			mssqltest.Nack:       q.Nack(nil),
 			mssqltest.Release:    q.Release(nil),
-			mssqltest.Bury:       q.Bury(nil),
+			mssqltest.DeadLetter: q.DeadLetter(nil),
 			mssqltest.Extend:     q.Extend([16]byte{}, nil, time.Second),
 			mssqltest.Other:      q.Stats(10),
 		} {

@@ -30,8 +30,8 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 		"enqueue-new":   q.EnqueueNew([]sqlbatch.Row{row}),
 		"find":          q.Find([][16]byte{id}, []string{value}),
 		"look":          q.Look([][16]byte{id}),
-		"claim":         q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: d, Member: id, Salt: int64(n), Heads: heads, Inline: n}),
-		"mark":          q.Mark(sqlbatch.MarkParams{Item: sqlbatch.Item{ID: id, Fence: int64(n)}, Lease: d, Member: id, Salt: int64(n), Alone: sqlbatch.OnlySuspect}),
+		"claim":         q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: d, Consumer: id, Salt: int64(n), Heads: heads, Inline: n}),
+		"mark":          q.Mark(sqlbatch.MarkParams{Item: sqlbatch.Item{ID: id, Fence: int64(n)}, Lease: d, Consumer: id, Salt: int64(n), Alone: sqlbatch.OnlySuspect}),
 		"contents":      q.Contents(sqlbatch.Item{ID: id, Fence: int64(n)}),
 		"next-due":      q.NextDue(heads),
 		"rescan":        q.Rescan(),
@@ -40,9 +40,9 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 		"problems":      q.Problems(),
 		"missing":       q.Missing(),
 		"clock":         q.Clock(),
-		"join":          q.Join(sqlbatch.Member{ID: id, Name: value, Host: value, Process: n, For: d}),
+		"join":          q.Join(sqlbatch.Consumer{ID: id, Name: value, Host: value, Process: n, For: d}),
 		"leave":         q.Leave(id),
-		"members":       q.Members(),
+		"consumers":     q.Consumers(),
 		"counted":       q.Sample(sqlbatch.Sample{}),
 		"sample":        q.Sample(sqlbatch.Sample{Sent: int64(n), Waited: d, Depth: &sqlbatch.Depth{Ready: n}}),
 		"samples":       q.Samples(int64(n), d),
@@ -100,22 +100,22 @@ func PlainOnly(name string) bool {
 
 // orderedCalls are the statements of an ordered queue alone.
 func orderedCalls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
-	var member [16]byte
-	copy(member[:], value)
+	var consumer [16]byte
+	copy(consumer[:], value)
 	n := len(value)
 	owned := []sqlbatch.OwnedSlot{{Slot: n % 2, Fence: int64(n), Doubt: true}}
-	read := sqlbatch.ReadParams{Member: member, Slots: owned, From: 1, Cursor: int64(n), Upto: end, Rows: n, Behind: n, Keys: []string{value}, Inline: n}
-	refill := sqlbatch.RefillParams{Member: member, Slots: owned, From: 1, Upto: end, Rows: n, Keys: []string{value}, Inline: n}
+	read := sqlbatch.ReadParams{Consumer: consumer, Slots: owned, From: 1, Cursor: int64(n), Upto: end, Rows: n, Behind: n, Keys: []string{value}, Inline: n}
+	refill := sqlbatch.RefillParams{Consumer: consumer, Slots: owned, From: 1, Upto: end, Rows: n, Keys: []string{value}, Inline: n}
 	several, refillSeveral := read, refill
 	several.Slots = append(slices.Clone(owned), sqlbatch.OwnedSlot{Slot: 2})
 	refillSeveral.Slots = several.Slots
-	item := sqlbatch.Item{ID: member, Fence: int64(n)}
+	item := sqlbatch.Item{ID: consumer, Fence: int64(n)}
 	return map[string]sqlbatch.Statement{
-		"slots": q.Slots(), "take-slots": q.TakeSlots(member, 1, []int{0, 1}), "give-slots": q.GiveSlots(member, owned), "slot-stats": q.SlotStats(n), "reach": q.Reach(int64(n), n+1), "begun": q.Begun(),
-		"read": q.Read(several), "read-one": q.Read(read), "refill": q.Refill(refillSeveral), "refill-one": q.Refill(refill), "fetch": q.Fetch(member, owned, [][16]byte{member}),
-		"look-ordered": q.LookOrdered(member, owned, [][16]byte{member}), "held-keys": q.HeldKeys([]int{1}, []string{value}),
-		"mark-ordered":    q.MarkOrdered(member, []sqlbatch.MarkItem{{Item: item, SlotFence: int64(n)}}, sqlbatch.OnlySuspect),
-		"release-ordered": q.ReleaseOrdered(member, []sqlbatch.ReleaseItem{{Item: item, Delivery: int64(n)}}, true),
+		"slots": q.Slots(), "take-slots": q.TakeSlots(consumer, 1, []int{0, 1}), "give-slots": q.GiveSlots(consumer, owned), "slot-stats": q.SlotStats(n), "reach": q.Reach(int64(n), n+1), "begun": q.Begun(),
+		"read": q.Read(several), "read-one": q.Read(read), "refill": q.Refill(refillSeveral), "refill-one": q.Refill(refill), "fetch": q.Fetch(consumer, owned, [][16]byte{consumer}),
+		"look-ordered": q.LookOrdered(consumer, owned, [][16]byte{consumer}), "held-keys": q.HeldKeys([]int{1}, []string{value}),
+		"mark-ordered":    q.MarkOrdered(consumer, []sqlbatch.MarkItem{{Item: item, SlotFence: int64(n)}}, sqlbatch.OnlySuspect),
+		"release-ordered": q.ReleaseOrdered(consumer, []sqlbatch.ReleaseItem{{Item: item, Delivery: int64(n)}}, true),
 	}
 }
 
@@ -126,14 +126,14 @@ func Settles(q sqlbatch.Queue, items ...sqlbatch.Item) map[string]sqlbatch.State
 
 func settles(q sqlbatch.Queue, d time.Duration, cause string, items ...sqlbatch.Item) map[string]sqlbatch.Statement {
 	var nacks []sqlbatch.NackItem
-	var buries []sqlbatch.BuryItem
+	var deadLetters []sqlbatch.DeadLetterItem
 	for _, item := range items {
 		nacks = append(nacks, sqlbatch.NackItem{Item: item, Delay: d, Error: cause})
-		buries = append(buries, sqlbatch.BuryItem{Item: item, Error: cause})
+		deadLetters = append(deadLetters, sqlbatch.DeadLetterItem{Item: item, Error: cause})
 	}
 	return map[string]sqlbatch.Statement{
-		"ack": q.Ack(items), "archive": q.Archive(items), "nack": q.Nack(nacks), "snooze": q.Snooze(nacks), "release": q.Release(Releases(items)), "bury": q.Bury(buries),
-		"extend": q.Extend(Member, items, d),
+		"ack": q.Ack(items), "archive": q.Archive(items), "nack": q.Nack(nacks), "snooze": q.Snooze(nacks), "release": q.Release(Releases(items)), "dead-letter": q.DeadLetter(deadLetters),
+		"extend": q.Extend(Consumer, items, d),
 	}
 }
 

@@ -21,7 +21,7 @@ func (w *world) killAll(groups ...sqlbatch.Group) {
 	for i, g := range groups {
 		n := byte(i + 1)
 		w.leased(n)
-		w.run(w.Bury([]sqlbatch.BuryItem{{Item: w.items(n)[0], Cause: g.Cause, Fingerprint: g.Fingerprint, Error: fmt.Sprintf("error %d", n)}}))
+		w.run(w.DeadLetter([]sqlbatch.DeadLetterItem{{Item: w.items(n)[0], Cause: g.Cause, Fingerprint: g.Fingerprint, Error: fmt.Sprintf("error %d", n)}}))
 		w.exec("UPDATE chanq_orders__dead SET ended_at = %s WHERE %s", w.at(int(n)), w.is(n))
 	}
 }
@@ -103,12 +103,12 @@ func walks(w *world) {
 	}
 	w.send(sqlbatch.Row{ID: ID(9), Type: "kind"})
 	w.claim(1)
-	w.run(w.Bury([]sqlbatch.BuryItem{{Item: w.items(9)[0], Cause: killed}}))
+	w.run(w.DeadLetter([]sqlbatch.DeadLetterItem{{Item: w.items(9)[0], Cause: killed}}))
 	require.Equal(w, "kind", w.run(w.Walk(&sqlbatch.Group{Cause: killed}, 1, sqlbatch.Window{}))[0][2])
 }
 
 func bodies(w *world) {
-	w.bury(sqlbatch.Row{ID: ID(4), Headers: []byte("h4"), Body: []byte("b4")})
+	w.deadLetter(sqlbatch.Row{ID: ID(4), Headers: []byte("h4"), Body: []byte("b4")})
 	w.send(sqlbatch.Row{ID: ID(1), Headers: []byte("h1"), Body: []byte("b1")}, sqlbatch.Row{ID: ID(2), Body: []byte("b2")}, sqlbatch.Row{ID: ID(3), Body: []byte("b3")})
 	one, two, four := ID(1), ID(2), ID(4)
 	require.ElementsMatch(w, [][]any{{string(one[:]), "h1", "b1"}, {string(two[:]), nil, "b2"}}, w.run(w.Bodies(sqlbatch.Leased, ids(1, 2, 4, 9))))

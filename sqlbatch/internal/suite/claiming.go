@@ -41,7 +41,7 @@ func lanes(w *world) {
 	row := ClaimedRows(w, w.run(w.Claim(ClaimOf(1))))[7]
 	got := w.get(7)
 	require.Equal(w, Claimed{7, 0, w.items(7)[0].Fence, 1, 0, 0, got["enqueued_at"].(int64), due, nil, "k", "t", "h", "b", 1}, row)
-	require.Equal(w, list("leased", string(Member[:])), got.of("state", "leased_by"))
+	require.Equal(w, list("leased", string(Consumer[:])), got.of("state", "leased_by"))
 	require.InDelta(w, w.now()+time.Minute.Milliseconds(), got["lease_until"], 30_000)
 	require.Equal(w, due, got["due_at"], "its place is kept")
 	require.ElementsMatch(w, []byte{2, 1}, take(1000))
@@ -105,8 +105,8 @@ func rescan(w *world) {
 	}
 	require.Len(w, in(), sqlbatch.Priorities)
 
-	w.run(w.Join(sqlbatch.Member{ID: ID(1), Name: "a", For: time.Hour}))
-	w.run(w.Join(sqlbatch.Member{ID: ID(2), Name: "b", For: time.Hour}))
+	w.run(w.Join(sqlbatch.Consumer{ID: ID(1), Name: "a", For: time.Hour}))
+	w.run(w.Join(sqlbatch.Consumer{ID: ID(2), Name: "b", For: time.Hour}))
 	w.send(
 		sqlbatch.Row{ID: ID(1)}, sqlbatch.Row{ID: ID(2)}, sqlbatch.Row{ID: ID(3)}, // leased, free, free
 		sqlbatch.Row{ID: ID(4), Priority: 1}, sqlbatch.Row{ID: ID(5), Priority: 1, Delay: time.Hour}, // leased, scheduled
@@ -115,7 +115,7 @@ func rescan(w *world) {
 	for n := byte(1); n <= 4; n++ {
 		w.shift("chanq_orders.due_at", -time.Duration(10-n)*time.Minute, w.is(n))
 	}
-	w.run(w.Claim(sqlbatch.ClaimParams{Rows: 2, Lease: time.Minute, Member: Member, Salt: 1, Inline: sqlbatch.MaxBody}))
+	w.run(w.Claim(sqlbatch.ClaimParams{Rows: 2, Lease: time.Minute, Consumer: Consumer, Salt: 1, Inline: sqlbatch.MaxBody}))
 	require.Equal(w, []byte{4, 1}, w.inState(sqlbatch.Leased, 10))
 	require.LessOrEqual(w, due(), int64(0), "2 and 3 are due")
 	rows := in()
@@ -269,7 +269,7 @@ func suspects(w *world) {
 func markOne(w *world) {
 	w.send(sqlbatch.Row{ID: ID(1), Key: "k", Type: "t", Headers: []byte("h"), Body: []byte("body")}, sqlbatch.Row{ID: ID(2)}, sqlbatch.Row{ID: ID(3), Delay: time.Hour})
 	of := func(n byte) sqlbatch.MarkParams {
-		return sqlbatch.MarkParams{Item: w.items(n)[0], Lease: time.Minute, Member: Member, Salt: 1, Alone: sqlbatch.OnlySuspect}
+		return sqlbatch.MarkParams{Item: w.items(n)[0], Lease: time.Minute, Consumer: Consumer, Salt: 1, Alone: sqlbatch.OnlySuspect}
 	}
 	wrong := of(1)
 	wrong.Fence++
@@ -284,7 +284,7 @@ func markOne(w *world) {
 	got := w.get(1)
 	require.Equal(w, Claimed{1, 0, w.items(1)[0].Fence, 1, 0, 0, got["enqueued_at"].(int64), got["due_at"].(int64), nil, nil, nil, nil, nil, 4}, row)
 	require.Greater(w, row.Fence, before.Fence)
-	require.Equal(w, list("leased", string(Member[:])), got.of("state", "leased_by"))
+	require.Equal(w, list("leased", string(Consumer[:])), got.of("state", "leased_by"))
 	require.InDelta(w, w.now()+time.Minute.Milliseconds(), got["lease_until"], 30_000)
 	item := w.items(1)[0]
 	require.Equal(w, [][]any{list("k", "t", "h", "body")}, w.run(w.Contents(item)))
@@ -292,7 +292,7 @@ func markOne(w *world) {
 	require.Empty(w, w.run(w.Contents(item)))
 
 	other := of(1)
-	other.Member = ID(9)
+	other.Consumer = ID(9)
 	require.Empty(w, w.run(w.Mark(other)), "it is leased")
 	other.Again = true
 	require.Empty(w, w.run(w.Mark(other)), "by another consumer")
@@ -316,7 +316,7 @@ func crashes(w *world) {
 	mark := func(alone sqlbatch.Alone, again bool) {
 		w.Helper()
 		before := w.items(1)[0].Fence
-		rows := ClaimedRows(w, w.run(w.Mark(sqlbatch.MarkParams{Item: w.items(1)[0], Lease: time.Minute, Member: Member, Salt: 1, Alone: alone, Again: again})))
+		rows := ClaimedRows(w, w.run(w.Mark(sqlbatch.MarkParams{Item: w.items(1)[0], Lease: time.Minute, Consumer: Consumer, Salt: 1, Alone: alone, Again: again})))
 		require.Len(w, rows, 1)
 		require.Greater(w, rows[1].Fence, before)
 	}
@@ -364,7 +364,7 @@ func expires(w *world) {
 	}
 
 	items := w.items(2, 3)
-	w.run(w.Bury([]sqlbatch.BuryItem{{Item: items[1], Error: "expired", Uncounted: true}, {Item: items[0]}}))
+	w.run(w.DeadLetter([]sqlbatch.DeadLetterItem{{Item: items[1], Error: "expired", Uncounted: true}, {Item: items[0]}}))
 	require.Equal(w, list("dead", 0, "expired", nil), w.get(3).of("state", "attempts", "last_error", "expires_at"), "that attempt was not delivered")
 	require.EqualValues(w, 1, w.get(2)["attempts"])
 	require.Len(w, w.run(w.Redrive(0, ids(3), sqlbatch.Window{})), 1)

@@ -35,7 +35,7 @@ var operating = []test{
 func (w *world) oneOfEach() {
 	w.Helper()
 	items := w.leased(3, 4, 5)
-	require.Len(w, w.run(w.Bury([]sqlbatch.BuryItem{{Item: items[1]}})), 1)
+	require.Len(w, w.run(w.DeadLetter([]sqlbatch.DeadLetterItem{{Item: items[1]}})), 1)
 	require.Len(w, w.run(w.Archive(items[2:])), 1)
 	w.send(sqlbatch.Row{ID: ID(1)}, sqlbatch.Row{ID: ID(2), Priority: 2, Delay: time.Hour})
 }
@@ -145,11 +145,11 @@ func (w *world) fillPages(state sqlbatch.State) string {
 	case sqlbatch.Scheduled:
 		at = w.at(int(w.now()/1000) + 3600)
 	case sqlbatch.Dead:
-		var buries []sqlbatch.BuryItem
+		var deadLetters []sqlbatch.DeadLetterItem
 		for _, item := range w.items(held...) {
-			buries = append(buries, sqlbatch.BuryItem{Item: item})
+			deadLetters = append(deadLetters, sqlbatch.DeadLetterItem{Item: item})
 		}
-		require.Len(w, w.run(w.Bury(buries)), 20)
+		require.Len(w, w.run(w.DeadLetter(deadLetters)), 20)
 		table, column = "chanq_orders__dead", "ended_at"
 	case sqlbatch.Done:
 		require.Len(w, w.run(w.Archive(w.items(held...))), 20)
@@ -304,7 +304,7 @@ func windows(w *world) {
 		table := "chanq_orders__done"
 		if name == "purge of the dead" || name == "redrive" {
 			table = "chanq_orders__dead"
-			w.run(Settles(w, items...)["bury"])
+			w.run(Settles(w, items...)["dead-letter"])
 		} else {
 			w.run(w.Archive(items))
 		}
@@ -365,7 +365,7 @@ func cancelled(w *world) {
 }
 
 func discarded(w *world) {
-	w.bury(sqlbatch.Row{ID: ID(6)})
+	w.deadLetter(sqlbatch.Row{ID: ID(6)})
 	w.oneOfEach()
 	require.Equal(w, []byte{4}, Numbers(w.run(w.Discard(ids(5, 4, 3, 2, 1)))))
 	require.Empty(w, w.run(w.Discard(ids(4))))
@@ -386,7 +386,7 @@ func redriven(w *world) {
 	w.send(sqlbatch.Row{ID: ID(1), Priority: 2, Key: "k", Type: "t", Headers: []byte("h"), Body: []byte("b"), TTL: time.Hour})
 	w.claim(1)
 	lease := w.items(1)[0]
-	w.run(w.Bury([]sqlbatch.BuryItem{{Item: lease, Error: "why"}}))
+	w.run(w.DeadLetter([]sqlbatch.DeadLetterItem{{Item: lease, Error: "why"}}))
 	sent := w.get(1)["enqueued_at"]
 	require.Equal(w, []byte{1}, Numbers(w.run(w.Redrive(10, nil, sqlbatch.Window{}))))
 	got := w.get(1)
@@ -398,7 +398,7 @@ func redriven(w *world) {
 }
 
 func redrivenInTurn(w *world) {
-	w.bury(sqlbatch.Row{ID: ID(1)}, sqlbatch.Row{ID: ID(2)}, sqlbatch.Row{ID: ID(3)})
+	w.deadLetter(sqlbatch.Row{ID: ID(1)}, sqlbatch.Row{ID: ID(2)}, sqlbatch.Row{ID: ID(3)})
 	for n := byte(1); n <= 3; n++ {
 		w.exec("UPDATE chanq_orders__dead SET ended_at = %s WHERE %s", w.at(10-int(n)), w.is(n))
 	}
@@ -414,7 +414,7 @@ func redrivenRoom(w *world) {
 	} {
 		w.exec("DELETE FROM chanq_orders")
 		w.exec("DELETE FROM chanq_orders__dead")
-		w.bury(sqlbatch.Row{ID: ID(1), Key: "live"}, sqlbatch.Row{ID: ID(3), Key: "twice"}, sqlbatch.Row{ID: ID(2), Key: "twice"},
+		w.deadLetter(sqlbatch.Row{ID: ID(1), Key: "live"}, sqlbatch.Row{ID: ID(3), Key: "twice"}, sqlbatch.Row{ID: ID(2), Key: "twice"},
 			sqlbatch.Row{ID: ID(4)}, sqlbatch.Row{ID: ID(5), Key: "free"})
 		w.send(sqlbatch.Row{ID: ID(9), Key: "live"}, sqlbatch.Row{ID: ID(4)})
 		require.ElementsMatch(w, []byte{2, 5}, Numbers(w.run(redrive)), name)
@@ -426,7 +426,7 @@ func redrivenRoom(w *world) {
 // Of two with one key the smaller id goes first, but not one that this redrive
 // leaves.
 func redrivenBefore(w *world) {
-	w.bury(sqlbatch.Row{ID: ID(2), Key: "k"}, sqlbatch.Row{ID: ID(1), Key: "k"})
+	w.deadLetter(sqlbatch.Row{ID: ID(2), Key: "k"}, sqlbatch.Row{ID: ID(1), Key: "k"})
 	w.exec("UPDATE chanq_orders__dead SET ended_at = %s WHERE %s", w.at(1), w.is(2))
 	w.exec("UPDATE chanq_orders__dead SET ended_at = %s WHERE %s", w.at(2), w.is(1))
 	require.Equal(w, []byte{2}, Numbers(w.run(w.Redrive(10, nil, sqlbatch.Window{Before: 2000}))))

@@ -43,7 +43,7 @@ func nameOf(who [16]byte) string { return hex.EncodeToString(who[:1]) }
 
 func (w *world) joinAs(who [16]byte, d time.Duration) {
 	w.Helper()
-	w.run(w.Join(sqlbatch.Member{ID: who, Name: nameOf(who), For: d}))
+	w.run(w.Join(sqlbatch.Consumer{ID: who, Name: nameOf(who), For: d}))
 }
 
 // fences are slots and their fences, as a statement returned them.
@@ -62,22 +62,22 @@ func (w *world) take(who [16]byte, slots ...int) map[int]int64 {
 	return w.fences(w.run(w.TakeSlots(who, 1, slots)))
 }
 
-// extend makes Member extend messages for a minute.
+// extend makes Consumer extend messages for a minute.
 func (w *world) extend(ns ...byte) {
 	w.Helper()
-	require.Len(w, w.run(w.Extend(Member, w.items(ns...), time.Minute)), len(ns))
+	require.Len(w, w.run(w.Extend(Consumer, w.items(ns...), time.Minute)), len(ns))
 }
 
 var ordered = []test{
 	{"AnOrderedQueueIsToldFromAPlainOne", kindIsKnown},
-	{"ALeaseEndsWithTheMembership", leasesEndWithMembers},
+	{"ALeaseEndsWithTheMembership", leasesEndWithMembership},
 	{"SlotsAreTakenFromWhoIsGone", slotsAreTaken},
 	{"SlotsAreGivenByTheirFence", slotsAreGiven},
 	{"SlotsAreListedWithTheirOwners", slotsAreListed},
 	{"WhatIsSentWithKeysHasTheOrderOfItsRows", keyedRowsKeepTheirOrder},
 	{"NumbersNeverGoBack", numbersGrow},
 	{"AnyProgramMaySendToAnOrderedQueue", anyProgramSends},
-	{"ABuryAsksForNoLease", buriesWithoutALease},
+	{"ADeadLetteringAsksForNoLease", deadLettersWithoutALease},
 	{"WhatIsAtTheBoundsOfTheTablesIsTakenOverAndSettled", orderedBounds},
 	{"TheDeadHoldTheirKeys", deadHold},
 	{"AMessageKeepsItsPlaceThroughDeath", placesAreKept},

@@ -13,27 +13,27 @@ import (
 
 // The dead of an ordered queue, and what operators do with it.
 
-// A bury checks only the fence: another owner has raised it before it delivers the next message of the key.
-func buriesWithoutALease(w *world) {
-	w.joinAs(Member, time.Hour)
+// A dead-lettering checks only the fence: another owner has raised it before it delivers the next message of the key.
+func deadLettersWithoutALease(w *world) {
+	w.joinAs(Consumer, time.Hour)
 	w.line(0, "a", 1, 2)
 	w.extend(1, 2)
 	items := w.items(1, 2)
 	w.lapse(1)
-	buries := []sqlbatch.BuryItem{{Item: items[0]}, {Item: items[1], Error: "e"}}
-	require.ElementsMatch(w, items, Items(w.run(w.Bury(buries)), 1))
+	deadLetters := []sqlbatch.DeadLetterItem{{Item: items[0]}, {Item: items[1], Error: "e"}}
+	require.ElementsMatch(w, items, Items(w.run(w.DeadLetter(deadLetters)), 1))
 	require.Equal(w, []any{"dead", "dead"}, []any{w.get(2)["state"], w.get(1)["state"]})
-	require.Empty(w, w.run(w.SkipLocked().Bury(buries)))
+	require.Empty(w, w.run(w.SkipLocked().DeadLetter(deadLetters)))
 }
 
-// buryAll dead-letters messages.
-func (w *world) buryAll(ns ...byte) {
+// deadLetterAll dead-letters messages.
+func (w *world) deadLetterAll(ns ...byte) {
 	w.Helper()
-	var buries []sqlbatch.BuryItem
+	var deadLetters []sqlbatch.DeadLetterItem
 	for _, item := range w.items(ns...) {
-		buries = append(buries, sqlbatch.BuryItem{Item: item})
+		deadLetters = append(deadLetters, sqlbatch.DeadLetterItem{Item: item})
 	}
-	require.Len(w, w.run(w.Bury(buries)), len(ns))
+	require.Len(w, w.run(w.DeadLetter(deadLetters)), len(ns))
 }
 
 func deadHold(w *world) {
@@ -54,7 +54,7 @@ func deadHold(w *world) {
 	w.line(1, "a", 5)
 	w.line(2, "", 6)
 	require.Empty(w, held())
-	w.buryAll(1, 2, 3, 4, 5, 6)
+	w.deadLetterAll(1, 2, 3, 4, 5, 6)
 	require.Empty(w, held(), "by the policy they hold nothing")
 	w.holds(true)
 	require.Equal(w, []string{"0a", "0b", "0né", "1a"}, held())
@@ -71,7 +71,7 @@ func placesAreKept(w *world) {
 	place := func(n byte) []any { w.Helper(); return w.get(n).of("slot", "seq", "order_key") }
 	want := func(n byte) []any { return sent.rows[n].of("slot", "seq", "order_key") }
 	require.Equal(w, want(1), place(1))
-	w.buryAll(1, 2)
+	w.deadLetterAll(1, 2)
 	require.Equal(w, want(1), place(1))
 	require.Equal(w, want(2), EntryOf(w, w.shown(sqlbatch.Dead, 1, nil)[0]).of("slot", "seq", "order_key"))
 	require.Equal(w, "a", w.run(w.Walk(nil, 1, sqlbatch.Window{}))[0][3])
@@ -88,7 +88,7 @@ func placesAreKept(w *world) {
 }
 
 func peeksBySeq(w *world) {
-	w.joinAs(Member, time.Hour)
+	w.joinAs(Consumer, time.Hour)
 	w.line(3, "a", 1)
 	w.line(0, "b", 2)
 	w.line(2, "c", 3)
@@ -132,7 +132,7 @@ func purgesBySeq(w *world) {
 	for _, item := range w.items(8, 9, 10, 11, 12) {
 		marks = append(marks, sqlbatch.MarkItem{Item: item, SlotFence: r.Slots[0].Fence})
 	}
-	require.Len(w, w.run(w.MarkOrdered(Member, marks, sqlbatch.NotAlone)), 5)
+	require.Len(w, w.run(w.MarkOrdered(Consumer, marks, sqlbatch.NotAlone)), 5)
 	w.extend(8, 9, 10, 11, 12)
 	require.Len(w, w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(7)[0], Delay: time.Hour}})), 1)
 	var window sqlbatch.Window
@@ -156,14 +156,14 @@ func purgesBySeq(w *world) {
 }
 
 func orderedStats(w *world) {
-	w.joinAs(Member, time.Hour)
+	w.joinAs(Consumer, time.Hour)
 	for n := range byte(8) {
 		w.line(int(n)%2, "a", n+1)
 	}
 	w.shift("chanq_orders.due_at", -time.Minute, w.is(8))
 	w.extend(6, 7)
 	require.Len(w, w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(3)[0], Delay: time.Hour}})), 1)
-	require.Len(w, w.run(w.Bury([]sqlbatch.BuryItem{{Item: w.items(4)[0]}})), 1)
+	require.Len(w, w.run(w.DeadLetter([]sqlbatch.DeadLetterItem{{Item: w.items(4)[0]}})), 1)
 	require.Len(w, w.run(w.Archive(w.items(5))), 1)
 	row := w.run(w.Stats(100))[0]
 	require.Equal(w, list(3, 1, 2, 1, 1), row[:5])
@@ -183,14 +183,14 @@ func slotStats(w *world) {
 	w.shift("chanq_orders.enqueued_at", -time.Minute, w.is(1))
 	rows := w.run(w.SlotStats(100))
 	require.Len(w, rows, slots)
-	require.Equal(w, []any{int64(0), nameOf(Member), int64(0), int64(0), nil, nil, int64(0)}, rows[0])
+	require.Equal(w, []any{int64(0), nameOf(Consumer), int64(0), int64(0), nil, nil, int64(0)}, rows[0])
 	one := rows[1]
 	require.Equal(w, list(6, 2), one[2:4])
 	require.InDelta(w, time.Minute.Milliseconds(), one[4], 10_000)
 	require.Equal(w, []any{"a", int64(3)}, one[5:])
 	require.Equal(w, []any{int64(1), nil, int64(0)}, []any{rows[2][2], rows[2][5], rows[2][6]}, "without a key")
 	require.Equal(w, []any{int64(3), "b", int64(2)}, []any{w.run(w.SlotStats(3))[1][2], w.run(w.SlotStats(3))[1][5], w.run(w.SlotStats(3))[1][6]})
-	w.run(w.Leave(Member))
+	w.run(w.Leave(Consumer))
 	require.Nil(w, w.run(w.SlotStats(3))[1][1])
 }
 
@@ -202,7 +202,7 @@ func orderedDrop(w *world) {
 	plain := w.Engine.Dialect.Queue(Orders)
 	testdb.MigrateTables(w.T, w.Engine.Dialect, w.Tables(), Orders)
 	require.EqualValues(w, 1, w.run(plain.Version())[0][4], "it may become a plain one")
-	require.Empty(w, w.run(plain.Members()))
+	require.Empty(w, w.run(plain.Consumers()))
 	var left int
 	require.NoError(w, w.DB.QueryRow("SELECT COUNT(*) FROM chanq__slots").Scan(&left))
 	require.Zero(w, left)

@@ -86,7 +86,7 @@ func answerOf(t require.TestingT, rows [][]any) *answer {
 
 // readOf is a read of all that the slots have.
 func (w *world) readOf(fences map[int]int64) sqlbatch.ReadParams {
-	r := sqlbatch.ReadParams{Member: Member, Upto: end, Rows: most, Behind: most, Inline: sqlbatch.MaxBody}
+	r := sqlbatch.ReadParams{Consumer: Consumer, Upto: end, Rows: most, Behind: most, Inline: sqlbatch.MaxBody}
 	for slot := range slots {
 		if fence, ok := fences[slot]; ok {
 			r.Slots = append(r.Slots, sqlbatch.OwnedSlot{Slot: slot, Fence: fence})
@@ -98,8 +98,8 @@ func (w *world) readOf(fences map[int]int64) sqlbatch.ReadParams {
 // reader joins, and owns all slots.
 func (w *world) reader() sqlbatch.ReadParams {
 	w.Helper()
-	w.joinAs(Member, time.Hour)
-	return w.readOf(w.take(Member, 0, 1, 2, 3))
+	w.joinAs(Consumer, time.Hour)
+	return w.readOf(w.take(Consumer, 0, 1, 2, 3))
 }
 
 func (w *world) read(r sqlbatch.ReadParams) *answer {
@@ -111,7 +111,7 @@ func (w *world) read(r sqlbatch.ReadParams) *answer {
 
 func (w *world) fetch(r sqlbatch.ReadParams, ns ...byte) *answer {
 	w.Helper()
-	return answerOf(w, w.run(w.Fetch(r.Member, r.Slots, ids(ns...))))
+	return answerOf(w, w.run(w.Fetch(r.Consumer, r.Slots, ids(ns...))))
 }
 
 // deliveryOf is the fence of a delivery.
@@ -233,9 +233,9 @@ func readsAreWalked(w *world) {
 	w.line(0, "a", 1)
 	nothing := func(why string, r sqlbatch.ReadParams) {
 		w.Helper()
-		refill := sqlbatch.RefillParams{Member: r.Member, Slots: r.Slots, Upto: end, Rows: most, Keys: []string{"a"}, Inline: most}
+		refill := sqlbatch.RefillParams{Consumer: r.Consumer, Slots: r.Slots, Upto: end, Rows: most, Keys: []string{"a"}, Inline: most}
 		for name, st := range map[string]sqlbatch.Statement{
-			"read": w.Read(r), "refill": w.Refill(refill), "fetch": w.Fetch(r.Member, r.Slots, ids(1)), "look": w.LookOrdered(r.Member, r.Slots, ids(1)),
+			"read": w.Read(r), "refill": w.Refill(refill), "fetch": w.Fetch(r.Consumer, r.Slots, ids(1)), "look": w.LookOrdered(r.Consumer, r.Slots, ids(1)),
 		} {
 			a := answerOf(w, w.run(st))
 			require.False(w, a.walked, "%s: %s", name, why)
@@ -243,7 +243,7 @@ func readsAreWalked(w *world) {
 		}
 	}
 	stranger := r
-	stranger.Member = other
+	stranger.Consumer = other
 	w.joinAs(other, time.Hour)
 	nothing("another consumer's slots", stranger)
 	late := r
@@ -255,15 +255,15 @@ func readsAreWalked(w *world) {
 	w.run(w.Pause("someone", "a test"))
 	nothing("the queue is paused", r)
 	w.run(w.Resume())
-	w.shift("chanq__consumers.until", -2*time.Hour, "name = '"+nameOf(Member)+"'")
+	w.shift("chanq__consumers.until", -2*time.Hour, "name = '"+nameOf(Consumer)+"'")
 	nothing("the membership has ended", r)
-	w.joinAs(Member, time.Hour)
+	w.joinAs(Consumer, time.Hour)
 	require.Equal(w, []byte{1}, w.read(r).ids)
-	require.Len(w, w.run(w.GiveSlots(Member, r.Slots[3:])), 1)
+	require.Len(w, w.run(w.GiveSlots(Consumer, r.Slots[3:])), 1)
 	nothing("one slot was returned", r)
 	r.Slots = r.Slots[:3]
 	require.Equal(w, []byte{1}, w.read(r).ids)
-	w.run(w.Leave(Member))
+	w.run(w.Leave(Consumer))
 	nothing("the consumer has left", r)
 	require.Equal(w, []any{"ready", int64(0)}, w.get(1).of("state", "attempts"))
 }
@@ -273,7 +273,7 @@ func readStates(w *world) {
 	w.line(0, "a", 1, 2, 3, 4)
 	items := w.delivered(r, 1, 2)
 	require.Len(w, w.run(w.Nack([]sqlbatch.NackItem{{Item: items[0].Item, Delivery: items[0].Delivery, Delay: time.Hour}})), 1)
-	require.Len(w, w.run(w.Extend(Member, []sqlbatch.Item{items[1].Item}, time.Minute)), 1)
+	require.Len(w, w.run(w.Extend(Consumer, []sqlbatch.Item{items[1].Item}, time.Minute)), 1)
 	w.exec("UPDATE chanq_orders SET leased_by = %s, attempts = 1, alone = 1, lease_until = %s WHERE %s", w.uuid(other), w.at(int(w.now()/1000)+3600), w.is(3))
 	a := w.read(r)
 	require.InDelta(w, time.Hour.Milliseconds(), a.rows[1]["wait"], 30_000, "it is not due")
@@ -301,7 +301,7 @@ func readsHeld(w *world) {
 	w.line(1, "a", 3)
 	w.line(0, "", 4, 5)
 	items := w.delivered(r, 1, 4)
-	require.Len(w, w.run(w.Bury([]sqlbatch.BuryItem{{Item: items[0].Item, Delivery: items[0].Delivery}, {Item: items[1].Item, Delivery: items[1].Delivery}})), 2)
+	require.Len(w, w.run(w.DeadLetter([]sqlbatch.DeadLetterItem{{Item: items[0].Item, Delivery: items[0].Delivery}, {Item: items[1].Item, Delivery: items[1].Delivery}})), 2)
 	heldIn := func(st sqlbatch.Statement) (ns []byte) {
 		w.Helper()
 		a := answerOf(w, w.run(st))
@@ -314,7 +314,7 @@ func readsHeld(w *world) {
 		return ns
 	}
 	require.Equal(w, []byte{2}, heldIn(w.Read(r)))
-	require.Equal(w, []byte{2}, heldIn(w.LookOrdered(Member, r.Slots, ids(2, 3, 5))))
+	require.Equal(w, []byte{2}, heldIn(w.LookOrdered(Consumer, r.Slots, ids(2, 3, 5))))
 	w.holds(false)
 	require.Empty(w, heldIn(w.Read(r)), "where dead messages hold nothing")
 	w.holds(true)
@@ -348,7 +348,7 @@ func readsSuspects(w *world) {
 	require.Equal(w, []any{int64(2), int64(3), int64(0), nil}, a.rows[1].of("lapses", "attempts", "given", "body"))
 	require.Equal(w, list(0), w.fetch(r, 1).rows[1].of("given"))
 	item := sqlbatch.Item{ID: ID(1), Fence: a.rows[1]["fence"].(int64)}
-	require.Len(w, w.run(w.MarkOrdered(Member, []sqlbatch.MarkItem{{Item: item, SlotFence: r.Slots[0].Fence}}, sqlbatch.OnlySuspect)), 1)
+	require.Len(w, w.run(w.MarkOrdered(Consumer, []sqlbatch.MarkItem{{Item: item, SlotFence: r.Slots[0].Fence}}, sqlbatch.OnlySuspect)), 1)
 	a = w.read(r)
 	require.Equal(w, []any{int64(2), int64(3), int64(1), "\x01\x01"}, a.rows[1].of("lapses", "attempts", "given", "body"))
 	require.Equal(w, list(0), a.rows[2].of("given"))
@@ -362,7 +362,7 @@ func refills(w *world) {
 	}
 	w.line(0, "", 10)
 	all := w.read(r)
-	refill := sqlbatch.RefillParams{Member: Member, Slots: r.Slots, Upto: end, Rows: most, Keys: []string{"c", "a"}, Inline: most}
+	refill := sqlbatch.RefillParams{Consumer: Consumer, Slots: r.Slots, Upto: end, Rows: most, Keys: []string{"c", "a"}, Inline: most}
 	run := func() *answer {
 		w.Helper()
 		a := answerOf(w, w.run(w.Refill(refill)))
@@ -400,7 +400,7 @@ func fetches(w *world) {
 	own := r
 	own.Slots = r.Slots[:1]
 	require.Equal(w, []byte{1}, w.fetch(own, 1, 3).ids, "of its slots")
-	look := answerOf(w, w.run(w.LookOrdered(Member, r.Slots, ids(1, 2, 3))))
+	look := answerOf(w, w.run(w.LookOrdered(Consumer, r.Slots, ids(1, 2, 3))))
 	require.Equal(w, []byte{1, 2, 3}, look.ids)
 	require.Equal(w, []any{nil, nil, int64(2), int64(0)}, look.rows[2].of("body", "headers", "size", "given"))
 	require.Equal(w, w.get(2)["fence"], look.rows[2]["fence"])

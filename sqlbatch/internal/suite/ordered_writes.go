@@ -50,7 +50,7 @@ func marksOrdered(w *world) {
 	marked := func(alone sqlbatch.Alone, items ...sqlbatch.MarkItem) map[byte][]any {
 		w.Helper()
 		all := map[byte][]any{}
-		for _, row := range w.run(w.MarkOrdered(Member, items, alone)) {
+		for _, row := range w.run(w.MarkOrdered(Consumer, items, alone)) {
 			all[row[0].(string)[0]] = row[1:]
 		}
 		return all
@@ -76,13 +76,13 @@ func releasesOrdered(w *world) {
 	r := w.reader()
 	w.line(0, "a", 1, 2, 3, 4)
 	w.exec("UPDATE chanq_orders SET leased_by = %s, attempts = 3, lapses = 1, crashes = 1, alone = 1 WHERE %s", w.uuid(other), w.is(2))
-	w.exec("UPDATE chanq_orders SET leased_by = %s, attempts = 3, lapses = 2, crashes = 1, alone = 1 WHERE %s OR %s", w.uuid(Member), w.is(3), w.is(4))
+	w.exec("UPDATE chanq_orders SET leased_by = %s, attempts = 3, lapses = 2, crashes = 1, alone = 1 WHERE %s OR %s", w.uuid(Consumer), w.is(3), w.is(4))
 	items := w.delivered(r, 1, 2, 3, 4)
 	after := r.Slots[0].Fence + 1
 	given := func(lapsed bool, items ...sqlbatch.ReleaseItem) map[byte][]any {
 		w.Helper()
 		all := map[byte][]any{}
-		for _, row := range w.run(w.ReleaseOrdered(Member, items, lapsed)) {
+		for _, row := range w.run(w.ReleaseOrdered(Consumer, items, lapsed)) {
 			all[row[0].(string)[0]] = row[1:]
 		}
 		return all
@@ -109,7 +109,7 @@ func settlesOfReads(w *world) {
 		items := w.delivered(r, 1, 2, 3, 4, 5, 6)
 		if held {
 			for _, i := range items {
-				require.Len(w, w.run(w.Extend(Member, []sqlbatch.Item{i.Item}, time.Minute)), 1)
+				require.Len(w, w.run(w.Extend(Consumer, []sqlbatch.Item{i.Item}, time.Minute)), 1)
 			}
 		}
 		one := func(rows [][]any, i sqlbatch.ReleaseItem) {
@@ -121,14 +121,14 @@ func settlesOfReads(w *world) {
 		one(w.run(w.Nack([]sqlbatch.NackItem{{Item: items[2].Item, Delivery: items[2].Delivery, Error: "e"}})), items[2])
 		one(w.run(w.Snooze([]sqlbatch.NackItem{{Item: items[3].Item, Delivery: items[3].Delivery}})), items[3])
 		one(w.run(w.Release([]sqlbatch.ReleaseItem{items[4]})), items[4])
-		one(w.run(w.Bury([]sqlbatch.BuryItem{{Item: items[5].Item, Delivery: items[5].Delivery}})), items[5])
+		one(w.run(w.DeadLetter([]sqlbatch.DeadLetterItem{{Item: items[5].Item, Delivery: items[5].Delivery}})), items[5])
 		for n, attempts := range map[byte]int64{2: 1, 3: 1, 4: 0, 5: 0, 6: 1} {
 			require.Equal(w, []any{attempts, nil}, w.get(n).of("attempts", "leased_by"), "%d, %v", n, held)
 		}
 		w.run(w.Discard(ids(6)))
 		w.line(1, "b", 7)
 		dead := w.delivered(r, 7)[0]
-		require.Len(w, w.run(w.Bury([]sqlbatch.BuryItem{{Item: dead.Item, Delivery: dead.Delivery, Uncounted: true}})), 1)
+		require.Len(w, w.run(w.DeadLetter([]sqlbatch.DeadLetterItem{{Item: dead.Item, Delivery: dead.Delivery, Uncounted: true}})), 1)
 		require.Equal(w, int64(0), w.get(7)["attempts"])
 		w.run(w.Discard(ids(7)))
 	}
@@ -139,11 +139,11 @@ func extendsOfReads(w *world) {
 	w.line(0, "a", 1)
 	item := w.delivered(r, 1)[0]
 	for range 2 {
-		require.Equal(w, []sqlbatch.Item{item.Item}, Items(w.run(w.Extend(Member, []sqlbatch.Item{item.Item}, time.Minute)), 1))
-		require.Equal(w, []any{"leased", item.Fence, int64(1), string(Member[:])}, w.get(1).of("state", "fence", "attempts", "leased_by"))
+		require.Equal(w, []sqlbatch.Item{item.Item}, Items(w.run(w.Extend(Consumer, []sqlbatch.Item{item.Item}, time.Minute)), 1))
+		require.Equal(w, []any{"leased", item.Fence, int64(1), string(Consumer[:])}, w.get(1).of("state", "fence", "attempts", "leased_by"))
 		require.InDelta(w, w.now()+time.Minute.Milliseconds(), w.get(1)["lease_until"], 10_000)
 	}
-	require.Len(w, w.run(w.Extend(Member, []sqlbatch.Item{item.Item}, 24*time.Hour)), 1)
+	require.Len(w, w.run(w.Extend(Consumer, []sqlbatch.Item{item.Item}, 24*time.Hour)), 1)
 	require.InDelta(w, w.now()+time.Hour.Milliseconds(), w.get(1)["lease_until"], 10_000, "not beyond the membership")
 }
 
@@ -160,11 +160,11 @@ func fencesOfDeliveries(w *world) {
 				return w.Snooze([]sqlbatch.NackItem{{Item: i.Item, Delivery: i.Delivery}})
 			},
 			"release": func(i sqlbatch.ReleaseItem) sqlbatch.Statement { return w.Release([]sqlbatch.ReleaseItem{i}) },
-			"bury": func(i sqlbatch.ReleaseItem) sqlbatch.Statement {
-				return w.Bury([]sqlbatch.BuryItem{{Item: i.Item, Delivery: i.Delivery}})
+			"dead-letter": func(i sqlbatch.ReleaseItem) sqlbatch.Statement {
+				return w.DeadLetter([]sqlbatch.DeadLetterItem{{Item: i.Item, Delivery: i.Delivery}})
 			},
 			"reader": func(i sqlbatch.ReleaseItem) sqlbatch.Statement {
-				return w.ReleaseOrdered(Member, []sqlbatch.ReleaseItem{i}, true)
+				return w.ReleaseOrdered(Consumer, []sqlbatch.ReleaseItem{i}, true)
 			},
 		} {
 			w.exec("DELETE FROM chanq_orders")
@@ -192,13 +192,13 @@ func olds(w *world) {
 	w.line(0, "a", 1, 2)
 	w.line(1, "b", 3)
 	drawn := w.read(r).drawn
-	require.Len(w, w.run(w.GiveSlots(Member, []sqlbatch.OwnedSlot{r.Slots[2], {Slot: 3, Fence: r.Slots[3].Fence, Doubt: true}})), 2)
+	require.Len(w, w.run(w.GiveSlots(Consumer, []sqlbatch.OwnedSlot{r.Slots[2], {Slot: 3, Fence: r.Slots[3].Fence, Doubt: true}})), 2)
 	require.Equal(w, []int64{0, drawn}, []int64{old(2), old(3)})
-	for _, row := range w.run(w.TakeSlots(Member, 1, []int{2, 3})) {
+	for _, row := range w.run(w.TakeSlots(Consumer, 1, []int{2, 3})) {
 		require.Equal(w, map[int64]int64{2: 0, 3: drawn}[row[0].(int64)], row[2], "an orderly return leaves nothing in doubt")
 	}
 	w.joinAs(other, time.Hour)
-	w.run(w.Leave(Member))
+	w.run(w.Leave(Consumer))
 	taken := w.run(w.TakeSlots(other, 1, []int{0, 1}))
 	require.Len(w, taken, 2)
 	for _, row := range taken {

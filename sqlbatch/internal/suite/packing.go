@@ -43,7 +43,7 @@ type End struct {
 }
 
 // FuzzSettles packs settles and has the engine's reader read them back: "items",
-// "nacks" or "buries". text is an error as the database keeps it.
+// "nacks" or "dead-letters". text is an error as the database keeps it.
 func FuzzSettles(f *testing.F, d sqlbatch.Dialect, read func(t *testing.T, what string, st sqlbatch.Statement) []End, text func(string) string) {
 	seeds(f)
 	q := d.Queue(sqlbatch.Names{Queue: "orders"})
@@ -51,25 +51,25 @@ func FuzzSettles(f *testing.F, d sqlbatch.Dialect, read func(t *testing.T, what 
 		s := source{data}
 		var items []sqlbatch.Item
 		var nacks []sqlbatch.NackItem
-		var buries []sqlbatch.BuryItem
-		var plain, nacked, buried []End
+		var deadLetters []sqlbatch.DeadLetterItem
+		var plain, nacked, deadLettered []End
 		for n := 1 + s.byte()%12; n > 0; n-- {
 			item, delay, uncounted, cause := s.item(), s.span(), s.byte()%2 == 0, s.text()
 			why, print := sqlbatch.Cause(1+s.byte()%7), s.number()>>(s.byte()%2*63)
 			items = append(items, item)
 			nacks = append(nacks, sqlbatch.NackItem{Item: item, Delay: delay, Error: cause})
-			buries = append(buries, sqlbatch.BuryItem{Item: item, Error: cause, Cause: why, Fingerprint: print, Uncounted: uncounted})
+			deadLetters = append(deadLetters, sqlbatch.DeadLetterItem{Item: item, Error: cause, Cause: why, Fingerprint: print, Uncounted: uncounted})
 
 			kept := build.Cut(text(cause))
 			plain = append(plain, End{Item: item})
 			nacked = append(nacked, End{Item: item, Delay: build.Milliseconds(delay), Text: kept})
-			buried = append(buried, End{Item: item, Text: kept, Cause: why, Print: print, Uncounted: uncounted})
+			deadLettered = append(deadLettered, End{Item: item, Text: kept, Cause: why, Print: print, Uncounted: uncounted})
 		}
-		for _, st := range []sqlbatch.Statement{q.Ack(items), q.Archive(items), q.Release(Releases(items)), q.Extend(Member, items, time.Minute)} {
+		for _, st := range []sqlbatch.Statement{q.Ack(items), q.Archive(items), q.Release(Releases(items)), q.Extend(Consumer, items, time.Minute)} {
 			require.ElementsMatch(t, plain, read(t, "items", st))
 		}
 		require.ElementsMatch(t, nacked, read(t, "nacks", q.Nack(nacks)))
-		require.ElementsMatch(t, buried, read(t, "buries", q.Bury(buries)))
+		require.ElementsMatch(t, deadLettered, read(t, "dead-letters", q.DeadLetter(deadLetters)))
 	})
 }
 

@@ -16,7 +16,7 @@ var settling = []test{
 	{"ANackSchedulesAndKeepsTheAttempt", nacked},
 	{"ASnoozeSchedulesAndRefundsTheAttempt", snoozed},
 	{"AReleaseGivesBackPlaceAndAttempt", released},
-	{"ArchiveAndBuryMoveTheWholeMessage", moved},
+	{"ArchiveAndDeadLetterMoveTheWholeMessage", moved},
 	{"AnExtensionNeverMovesAnEndBack", extended},
 	{"ALookTellsTheFences", looked},
 	{"WhatIsAtTheBoundsOfTheTablesIsClaimedAndSettled", bounds},
@@ -127,10 +127,10 @@ func moved(w *world) {
 	w.exec("DELETE FROM chanq_orders__done")
 	for _, text := range []string{"first", "second"} {
 		lease := claim()
-		bury := sqlbatch.BuryItem{Item: lease, Error: text, Cause: sqlbatch.CauseRejected, Fingerprint: 1<<56 + int64(len(text))}
-		require.Len(w, w.run(w.Bury([]sqlbatch.BuryItem{bury})), 1)
+		deadLetter := sqlbatch.DeadLetterItem{Item: lease, Error: text, Cause: sqlbatch.CauseRejected, Fingerprint: 1<<56 + int64(len(text))}
+		require.Len(w, w.run(w.DeadLetter([]sqlbatch.DeadLetterItem{deadLetter})), 1)
 		moved("dead", lease.Fence+1, text)
-		require.Equal(w, list(int64(bury.Cause), bury.Fingerprint), w.get(1).of("cause", "fingerprint"))
+		require.Equal(w, list(int64(deadLetter.Cause), deadLetter.Fingerprint), w.get(1).of("cause", "fingerprint"))
 	}
 }
 
@@ -138,9 +138,9 @@ func extended(w *world) {
 	items := w.leased(1)
 	end := func() int64 { return w.get(1)["lease_until"].(int64) - w.now() }
 	for _, q := range []sqlbatch.Queue{w, w.SkipLocked()} {
-		require.Equal(w, items, Items(w.run(q.Extend(Member, items, time.Hour)), 1))
+		require.Equal(w, items, Items(w.run(q.Extend(Consumer, items, time.Hour)), 1))
 		require.InDelta(w, time.Hour.Milliseconds(), end(), 30_000)
-		require.Equal(w, items, Items(w.run(q.Extend(Member, items, time.Second)), 1))
+		require.Equal(w, items, Items(w.run(q.Extend(Consumer, items, time.Second)), 1))
 		require.InDelta(w, time.Hour.Milliseconds(), end(), 30_000, "one that was late")
 	}
 }
@@ -174,7 +174,7 @@ func orderedBounds(w *world) {
 	marks := 0
 	atBounds(w, func() []byte { // two consumers take the message over in turns
 		marks++
-		who, mark := [][16]byte{Member, other}[marks%2], sqlbatch.MarkItem{Item: w.items(1)[0], SlotFence: r.Slots[0].Fence}
+		who, mark := [][16]byte{Consumer, other}[marks%2], sqlbatch.MarkItem{Item: w.items(1)[0], SlotFence: r.Slots[0].Fence}
 		taken := Numbers(w.run(w.MarkOrdered(who, []sqlbatch.MarkItem{mark}, sqlbatch.OnlySuspect)))
 		require.Len(w, w.run(w.Extend(who, w.items(1), time.Minute)), 1)
 		return taken

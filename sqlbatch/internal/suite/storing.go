@@ -213,7 +213,7 @@ func mostOfAll(w *world) {
 	var items []sqlbatch.Item
 	var nacks []sqlbatch.NackItem
 	var releases []sqlbatch.Item
-	var buries []sqlbatch.BuryItem
+	var deadLetters []sqlbatch.DeadLetterItem
 	for _, row := range all {
 		item := sqlbatch.Item{ID: row.ID, Fence: fence}
 		items = append(items, item)
@@ -221,13 +221,13 @@ func mostOfAll(w *world) {
 		item.Fence++
 		releases = append(releases, item)
 		item.Fence++
-		buries = append(buries, sqlbatch.BuryItem{Item: item, Error: longest})
+		deadLetters = append(deadLetters, sqlbatch.DeadLetterItem{Item: item, Error: longest})
 	}
-	settleAll(w, items, traits.AckItems, func(i []sqlbatch.Item) sqlbatch.Statement { return w.Extend(Member, i, sqlbatch.MaxDelay) })
+	settleAll(w, items, traits.AckItems, func(i []sqlbatch.Item) sqlbatch.Statement { return w.Extend(Consumer, i, sqlbatch.MaxDelay) })
 	settleAll(w, nacks, traits.NackItems, w.Nack)
 	require.Equal(w, longest[:sqlbatch.MaxError], w.get(0)["last_error"])
 	settleAll(w, Releases(releases), traits.AckItems, w.Release)
-	settleAll(w, buries, traits.BuryItems, w.Bury)
+	settleAll(w, deadLetters, traits.DeadLetterItems, w.DeadLetter)
 	require.Len(w, w.run(w.Redrive(len(all), nil, sqlbatch.Window{})), len(all))
 	for rows := range slices.Chunk(all, traits.FindIDs) {
 		var ids [][16]byte

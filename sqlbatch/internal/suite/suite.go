@@ -39,7 +39,7 @@ func Run(t *testing.T, e testdb.Engine) {
 			})
 		}
 	}
-	run(Orders, slices.Concat(storing, claiming, settling, operating, causes, members, sampling))
+	run(Orders, slices.Concat(storing, claiming, settling, operating, causes, consumers, sampling))
 	if HasOrdered(e.Dialect) {
 		run(Ordered, slices.Concat(ordered, reading))
 	} else {
@@ -47,14 +47,14 @@ func Run(t *testing.T, e testdb.Engine) {
 	}
 }
 
-var members = []test{
-	{"MembersComeStayAndGo", membersComeAndGo},
-	{"AJoinForgetsWhoIsLongGone", membersAreForgotten},
+var consumers = []test{
+	{"ConsumersComeStayAndGo", consumersComeAndGo},
+	{"AJoinForgetsWhoIsLongGone", consumersAreForgotten},
 	{"ALeasedMessageHasItsHoldersName", holders},
 }
 
-// MemberNames returns the names in the result of Members.
-func MemberNames(t require.TestingT, rows [][]any) (names []string) {
+// ConsumerNames returns the names in the result of Consumers.
+func ConsumerNames(t require.TestingT, rows [][]any) (names []string) {
 	for _, row := range rows {
 		require.Len(t, row, 6)
 		require.Len(t, row[0], 16)
@@ -63,61 +63,61 @@ func MemberNames(t require.TestingT, rows [][]any) (names []string) {
 	return names
 }
 
-func (w *world) members() []string { return MemberNames(w, w.run(w.Members())) }
+func (w *world) consumers() []string { return ConsumerNames(w, w.run(w.Consumers())) }
 
 func (w *world) join(n byte, name string, d time.Duration) {
 	w.Helper()
-	require.Empty(w, w.run(w.Join(sqlbatch.Member{ID: ID(n), Name: name, Host: "höst", Process: 7, For: d})))
+	require.Empty(w, w.run(w.Join(sqlbatch.Consumer{ID: ID(n), Name: name, Host: "höst", Process: 7, For: d})))
 }
 
-func membersComeAndGo(w *world) {
-	require.Empty(w, w.members())
+func consumersComeAndGo(w *world) {
+	require.Empty(w, w.consumers())
 	w.join(2, "first", time.Hour)
 	w.shift("chanq__consumers.since", -time.Second, "1 = 1")
 	w.join(1, "second", time.Minute)
-	row := w.run(w.Members())[0]
+	row := w.run(w.Consumers())[0]
 	two := ID(2)
 	require.Equal(w, list(string(two[:]), "first", "höst", 7), row[:4])
 	require.Equal(w, row[4].(int64)+1000+time.Hour.Milliseconds(), row[5])
-	require.Equal(w, []string{"first", "second"}, w.members())
+	require.Equal(w, []string{"first", "second"}, w.consumers())
 	other := w.Engine.Dialect.Queue(sqlbatch.Names{Queue: "other"})
-	require.Empty(w, w.run(other.Members()), "of another queue")
+	require.Empty(w, w.run(other.Consumers()), "of another queue")
 
 	w.join(2, "first", 2*time.Hour)
-	again := w.run(w.Members())[0]
+	again := w.run(w.Consumers())[0]
 	require.Equal(w, row[4], again[4], "it came when it came first")
 	require.Greater(w, again[5], row[5])
 	w.join(1, "second", 0)
-	require.Equal(w, []string{"first", "second"}, w.members(), "it said that it stays for longer")
+	require.Equal(w, []string{"first", "second"}, w.consumers(), "it said that it stays for longer")
 	w.shift("chanq__consumers.until", -time.Hour, "name = 'second'")
-	require.Equal(w, []string{"first"}, w.members(), "its time is over")
+	require.Equal(w, []string{"first"}, w.consumers(), "its time is over")
 	w.run(w.Leave(two))
-	require.Empty(w, w.members())
+	require.Empty(w, w.consumers())
 }
 
-func membersAreForgotten(w *world) {
+func consumersAreForgotten(w *world) {
 	other := w.Engine.Dialect.Queue(sqlbatch.Names{Queue: "other"})
 	w.join(1, "a", time.Minute)
 	for i, name := range []string{"b", "c", "d"} {
-		w.run(other.Join(sqlbatch.Member{ID: ID(byte(10 + i)), Name: name, For: time.Minute}))
+		w.run(other.Join(sqlbatch.Consumer{ID: ID(byte(10 + i)), Name: name, For: time.Minute}))
 	}
 	w.shift("chanq__consumers.until", -25*time.Hour, "name IN ('a', 'b')")
 	w.shift("chanq__consumers.until", -23*time.Hour, "name = 'c'")
-	require.Empty(w, w.members(), "a is gone")
+	require.Empty(w, w.consumers(), "a is gone")
 	w.join(2, "e", time.Minute)
 	w.join(1, "a", time.Minute)
 	var left int
 	require.NoError(w, w.DB.QueryRow("SELECT COUNT(*) FROM chanq__consumers").Scan(&left))
 	require.Equal(w, 4, left, "b was gone for more than a day, of whatever queue")
-	require.ElementsMatch(w, []string{"a", "e"}, w.members(), "a is back")
+	require.ElementsMatch(w, []string{"a", "e"}, w.consumers(), "a is back")
 }
 
 func holders(w *world) {
 	w.leased(1)
-	require.Equal(w, []any{string(Member[:]), nil}, w.get(1).of("leased_by", "holder"))
-	w.run(w.Join(sqlbatch.Member{ID: Member, Name: "né", Host: "h", For: time.Minute}))
+	require.Equal(w, []any{string(Consumer[:]), nil}, w.get(1).of("leased_by", "holder"))
+	w.run(w.Join(sqlbatch.Consumer{ID: Consumer, Name: "né", Host: "h", For: time.Minute}))
 	require.Equal(w, "né", w.get(1)["holder"])
 	require.Equal(w, w.run(w.Get(ID(1))), w.shown(sqlbatch.Leased, 1, nil))
-	w.run(w.Leave(Member))
+	w.run(w.Leave(Consumer))
 	require.Nil(w, w.get(1)["holder"])
 }

@@ -201,12 +201,12 @@ func (w *world) sendAll(ns ...byte) {
 	w.send(rows...)
 }
 
-// Member is the consumer that claims.
-var Member = [16]byte{0xA0, 15: 0x0A}
+// Consumer is the consumer that claims.
+var Consumer = [16]byte{0xA0, 15: 0x0A}
 
 // ClaimOf claims n messages, suspects included.
 func ClaimOf(n int) sqlbatch.ClaimParams {
-	return sqlbatch.ClaimParams{Rows: n, Lease: time.Minute, Member: Member, Salt: 1, Inline: sqlbatch.MaxBody}
+	return sqlbatch.ClaimParams{Rows: n, Lease: time.Minute, Consumer: Consumer, Salt: 1, Inline: sqlbatch.MaxBody}
 }
 
 func (w *world) claim(n int) []byte {
@@ -217,7 +217,7 @@ func (w *world) claim(n int) []byte {
 // mark marks a message that no consumer leases as the only suspect.
 func (w *world) mark(n byte, salt int64) Claimed {
 	w.Helper()
-	rows := ClaimedRows(w, w.run(w.Mark(sqlbatch.MarkParams{Item: w.items(n)[0], Lease: time.Minute, Member: Member, Salt: salt, Alone: sqlbatch.OnlySuspect})))
+	rows := ClaimedRows(w, w.run(w.Mark(sqlbatch.MarkParams{Item: w.items(n)[0], Lease: time.Minute, Consumer: Consumer, Salt: salt, Alone: sqlbatch.OnlySuspect})))
 	require.Len(w, rows, 1)
 	return rows[n]
 }
@@ -239,13 +239,13 @@ func (w *world) lapse(ns ...byte) {
 	}
 }
 
-// bury dead-letters messages one after the other, so that keys may repeat.
-func (w *world) bury(rows ...sqlbatch.Row) {
+// deadLetter dead-letters messages one after the other, so that keys may repeat.
+func (w *world) deadLetter(rows ...sqlbatch.Row) {
 	w.Helper()
 	for _, row := range rows {
 		w.send(row)
 		require.Len(w, w.claim(1), 1)
-		require.Len(w, w.run(w.Bury([]sqlbatch.BuryItem{{Item: w.items(row.ID[0])[0], Cause: sqlbatch.CauseRejected}})), 1)
+		require.Len(w, w.run(w.DeadLetter([]sqlbatch.DeadLetterItem{{Item: w.items(row.ID[0])[0], Cause: sqlbatch.CauseRejected}})), 1)
 	}
 }
 

@@ -2,7 +2,7 @@ WITH t AS MATERIALIZED (
   SELECT (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) AS now, 10000 AS n
 )
 SELECT p.priority, coalesce(r.due_at, t.now) AS head, coalesce(r.due_at, least(s.due_at, l.lease_until)) - t.now AS due_in,
-       (SELECT count(*) FROM "public"."chanq__consumers" AS m WHERE m.queue = 'orders' AND m.until > (SELECT now FROM t)) AS members,
+       (SELECT count(*) FROM "public"."chanq__consumers" AS m WHERE m.queue = 'orders' AND m.until > (SELECT now FROM t)) AS consumers,
        CASE WHEN e.suspect THEN uuid_send(e.id) END AS id, CASE WHEN e.suspect THEN e.fence END AS fence,
        CASE WHEN e.suspect THEN e.crashes END AS crashes, CASE WHEN e.suspect THEN e.alone END AS alone
 FROM t

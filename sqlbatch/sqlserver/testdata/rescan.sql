@@ -8,7 +8,7 @@ SELECT p.priority,
        DATEDIFF_BIG(millisecond, '19700101', CASE WHEN r.due_at IS NULL THEN @now ELSE r.due_at END) AS head,
        DATEDIFF_BIG(millisecond, @now, CASE WHEN r.due_at IS NOT NULL THEN r.due_at
            WHEN s.due_at IS NULL OR l.lease_until < s.due_at THEN l.lease_until ELSE s.due_at END) AS due_in,
-       (SELECT COUNT_BIG(*) FROM [dbo].[chanq__consumers] AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.queue = 'orders' AND m.until > @now) AS members,
+       (SELECT COUNT_BIG(*) FROM [dbo].[chanq__consumers] AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.queue = 'orders' AND m.until > @now) AS consumers,
        r.id, r.fence, r.crashes, r.alone
 FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
 CROSS APPLY (

@@ -1,7 +1,7 @@
 WITH t AS MATERIALIZED (
   SELECT (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) AS now,
          (SELECT count(*) FROM unnest($2::smallint[], $3::bigint[]) AS a (slot, fence)
-          JOIN "public"."chanq__slots" AS s ON s.queue = 'orders' AND s.slot = a.slot AND s.fence = a.fence AND s.member = $1::uuid) = cardinality($2::smallint[])
+          JOIN "public"."chanq__slots" AS s ON s.queue = 'orders' AND s.slot = a.slot AND s.fence = a.fence AND s.consumer = $1::uuid) = cardinality($2::smallint[])
          AND EXISTS (SELECT 1 FROM "public"."chanq__consumers" AS m WHERE m.id = $1::uuid AND m.until > (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c))
          AND NOT EXISTS (SELECT 1 FROM "public"."chanq__queues" WHERE name = 'orders' AND paused) AS walked,
          (SELECT redriven FROM "public"."chanq__queues" WHERE name = 'orders') AS redriven

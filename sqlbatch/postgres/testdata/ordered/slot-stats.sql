@@ -12,7 +12,7 @@ k AS MATERIALIZED (
   FROM first AS e
   GROUP BY e.slot, e.order_key
 )
-SELECT s.slot, (SELECT convert_to(m.name, getdatabaseencoding()) FROM "public"."chanq__consumers" AS m WHERE m.id = s.member) AS owner,
+SELECT s.slot, (SELECT convert_to(m.name, getdatabaseencoding()) FROM "public"."chanq__consumers" AS m WHERE m.id = s.consumer) AS owner,
        r.messages, r.waiting, r.oldest, convert_to(r.top_key, getdatabaseencoding()) AS top_key, r.top
 FROM "public"."chanq__slots" AS s
 CROSS JOIN LATERAL (

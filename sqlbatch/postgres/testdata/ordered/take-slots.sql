@@ -1,24 +1,24 @@
 WITH wanted AS MATERIALIZED (
-  SELECT s.slot, s.fence, s.member
+  SELECT s.slot, s.fence, s.consumer
   FROM unnest($2::smallint[]) AS a (slot)
   JOIN "public"."chanq__slots" AS s ON s.queue = 'orders' AND s.slot = a.slot
   WHERE EXISTS (SELECT 1 FROM "public"."chanq__consumers" AS m WHERE m.id = $1::uuid AND m.until > (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c))
 ),
 gone AS MATERIALIZED (
   SELECT m.id FROM "public"."chanq__consumers" AS m
-  WHERE m.id IN (SELECT w.member FROM wanted AS w) AND m.until <= (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c)
+  WHERE m.id IN (SELECT w.consumer FROM wanted AS w) AND m.until <= (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c)
   FOR UPDATE SKIP LOCKED
 ),
 free AS MATERIALIZED (
   SELECT s.slot, s.fence
   FROM wanted AS w
   JOIN "public"."chanq__slots" AS s ON s.queue = 'orders' AND s.slot = w.slot AND s.fence = w.fence
-  WHERE w.member IS NULL OR w.member = $1::uuid
-     OR w.member IN (SELECT g.id FROM gone AS g) OR NOT EXISTS (SELECT 1 FROM "public"."chanq__consumers" AS m WHERE m.id = w.member)
+  WHERE w.consumer IS NULL OR w.consumer = $1::uuid
+     OR w.consumer IN (SELECT g.id FROM gone AS g) OR NOT EXISTS (SELECT 1 FROM "public"."chanq__consumers" AS m WHERE m.id = w.consumer)
   FOR UPDATE OF s SKIP LOCKED
 )
 UPDATE "public"."chanq__slots" AS s
-SET member = $1::uuid, fence = greatest(s.fence, (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) << 20) + $3::bigint, old = CASE WHEN s.member IS NULL THEN s.old ELSE (SELECT ((last_value - CASE WHEN is_called THEN 0 ELSE 1 END + 1) << 20) - 1 AS drawn FROM "public"."chanq_orders__seq") END
+SET consumer = $1::uuid, fence = greatest(s.fence, (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) << 20) + $3::bigint, old = CASE WHEN s.consumer IS NULL THEN s.old ELSE (SELECT ((last_value - CASE WHEN is_called THEN 0 ELSE 1 END + 1) << 20) - 1 AS drawn FROM "public"."chanq_orders__seq") END
 FROM free AS f
 WHERE s.queue = 'orders' AND s.slot = f.slot
 RETURNING s.slot, s.fence, s.old;

@@ -1,7 +1,7 @@
 WITH t AS MATERIALIZED (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AS now, ((SELECT count(*) FROM (
     WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 24 FROM n WHERE o + 24 < length(?2))
     SELECT CAST(substr(?2, o, 4) AS INTEGER) AS slot, CAST(substr(?2, o + 4, 19) AS INTEGER) AS fence, substr(?2, o + 23, 1) = x'31' AS doubt FROM n WHERE length(?2) > 1) AS p
-  CROSS JOIN "main"."chanq__slots" AS s ON s.queue = 'orders' AND s.slot = p.slot AND s.fence = p.fence AND s.member = ?1) = ?3
+  CROSS JOIN "main"."chanq__slots" AS s ON s.queue = 'orders' AND s.slot = p.slot AND s.fence = p.fence AND s.consumer = ?1) = ?3
   AND EXISTS (SELECT 1 FROM "main"."chanq__consumers" AS m WHERE m.id = ?1 AND m.until > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)) AND NOT (SELECT paused FROM "main"."chanq__queues" WHERE name = 'orders')) AS walked),
 w AS MATERIALIZED (SELECT q.seq FROM "main"."chanq_orders" AS q WHERE q.seq > ?5 AND q.seq <= ?11 AND substr(?4, q.slot + 1, 1) = '1' ORDER BY q.seq LIMIT ?12 + 0),
 m AS MATERIALIZED (SELECT q.seq FROM w CROSS JOIN "main"."chanq_orders" AS q ON q.seq = w.seq WHERE q.order_key IN (SELECT k.value FROM json_each(?9) AS k) LIMIT ?7 + 0)

@@ -7,7 +7,7 @@ SET TEXTSIZE 2147483647;
 SET LOCK_TIMEOUT 100;
 DECLARE @drawn bigint = ((SELECT CONVERT(bigint, n.current_value) FROM sys.sequences AS n WHERE n.object_id = OBJECT_ID(N'[dbo].[chanq_orders__seq]', N'SO')) + 1) * 1048576 - 1;
 UPDATE s
-SET member = NULL,
+SET consumer = NULL,
     old = CASE WHEN a.doubt > 0 THEN @drawn ELSE s.old END
 OUTPUT inserted.slot, inserted.fence
 FROM (
@@ -21,5 +21,5 @@ FROM (
     WHERE x.i + y.i < DATALENGTH(@list) / 11
 ) AS a
 INNER JOIN [dbo].[chanq__slots] AS s WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq__slots]), FORCESEEK) ON s.queue = 'orders' AND s.slot = a.slot
-WHERE s.fence = a.fence AND s.member = @by
+WHERE s.fence = a.fence AND s.consumer = @by
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);

@@ -26,7 +26,7 @@ FROM (
     WHERE x.i + y.i < DATALENGTH(@list) / 11
 ) AS a
 INNER JOIN [dbo].[chanq__slots] AS s WITH (INDEX ([PK_chanq__slots]), FORCESEEK) ON s.queue = 'orders' AND s.slot = a.slot
-WHERE s.fence = a.fence AND s.member = @by
+WHERE s.fence = a.fence AND s.consumer = @by
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 IF (SELECT COUNT(*) FROM @owned AS o) = DATALENGTH(@list) / 11 AND EXISTS (SELECT 1 FROM [dbo].[chanq__consumers] AS m WITH (READUNCOMMITTED) WHERE m.id = @by AND m.until > @now) AND NOT EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WITH (READUNCOMMITTED) WHERE s.name = 'orders' AND s.paused = 1)
     SET @walks = 1;

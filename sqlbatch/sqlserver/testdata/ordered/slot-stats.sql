@@ -23,7 +23,7 @@ CROSS APPLY (SELECT COUNT_BIG(*) AS n FROM @first AS e WHERE e.slot = r.slot AND
 WHERE r.order_key > 0x AND NOT EXISTS (
     SELECT 1 FROM @first AS b
     WHERE b.slot = r.slot AND b.order_key = r.order_key AND (b.seq < r.seq OR b.seq = r.seq AND b.id < r.id));
-SELECT s.slot, (SELECT m.name FROM [dbo].[chanq__consumers] AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.id = s.member) AS owner,
+SELECT s.slot, (SELECT m.name FROM [dbo].[chanq__consumers] AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.id = s.consumer) AS owner,
        c.messages, c.waiting, DATEDIFF_BIG(millisecond, c.enqueued_at, @now) AS oldest_ms,
        (SELECT TOP (1) k.order_key FROM @keys AS k WHERE k.slot = s.slot ORDER BY k.n DESC, k.order_key) AS top_key,
        CASE WHEN t.n IS NULL THEN CONVERT(bigint, 0) ELSE t.n END AS top_messages

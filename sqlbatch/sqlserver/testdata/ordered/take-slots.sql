@@ -9,9 +9,9 @@ DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @mark bigint = DATEDIFF_BIG(millisecond, '19700101', @now) * 1048576;
 DECLARE @drawn bigint = ((SELECT CONVERT(bigint, n.current_value) FROM sys.sequences AS n WHERE n.object_id = OBJECT_ID(N'[dbo].[chanq_orders__seq]', N'SO')) + 1) * 1048576 - 1;
 UPDATE s
-SET member = @by,
+SET consumer = @by,
     fence = CASE WHEN s.fence > @mark THEN s.fence ELSE @mark END + @salt,
-    old = CASE WHEN s.member IS NULL THEN s.old ELSE @drawn END
+    old = CASE WHEN s.consumer IS NULL THEN s.old ELSE @drawn END
 OUTPUT inserted.slot, inserted.fence, inserted.old
 FROM (
     SELECT CONVERT(smallint, SUBSTRING(@slots, 2 * (x.i + y.i) + 1, 2)) AS slot
@@ -23,6 +23,6 @@ FROM (
 ) AS a
 INNER JOIN [dbo].[chanq__slots] AS s WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq__slots]), FORCESEEK) ON s.queue = 'orders' AND s.slot = a.slot
 WHERE EXISTS (SELECT 1 FROM [dbo].[chanq__consumers] AS m WHERE m.id = @by AND m.until > @now)
-  AND (s.member IS NULL OR s.member = @by
-       OR NOT EXISTS (SELECT 1 FROM [dbo].[chanq__consumers] AS m WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq__consumers]), FORCESEEK) WHERE m.id = s.member AND m.until > @now))
+  AND (s.consumer IS NULL OR s.consumer = @by
+       OR NOT EXISTS (SELECT 1 FROM [dbo].[chanq__consumers] AS m WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq__consumers]), FORCESEEK) WHERE m.id = s.consumer AND m.until > @now))
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);

@@ -9,9 +9,9 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// NewMember returns the row of a consumer of this process. Without a name it has that of its host and process.
-func NewMember(id [16]byte, name string, leaseFor time.Duration) sqlbatch.Member {
-	m := sqlbatch.Member{ID: id, Name: name, Host: hostName(), Process: os.Getpid(), For: leaseFor}
+// Identity returns the row of a consumer of this process. Without a name it has that of its host and process.
+func Identity(id [16]byte, name string, leaseFor time.Duration) sqlbatch.Consumer {
+	m := sqlbatch.Consumer{ID: id, Name: name, Host: hostName(), Process: os.Getpid(), For: leaseFor}
 	if name == "" {
 		m.Name = fmt.Sprintf("%s/%d", m.Host, m.Process)
 	}
@@ -19,7 +19,7 @@ func NewMember(id [16]byte, name string, leaseFor time.Duration) sqlbatch.Member
 }
 
 // maxHost leaves room for a slash and the process in a name.
-const maxHost = sqlbatch.MaxMemberText - 21
+const maxHost = sqlbatch.MaxConsumerText - 21
 
 // hostName returns "" if the system returns no name.
 func hostName() string {

@@ -10,37 +10,37 @@ import (
 // This reads all of chanq__consumers, so only a consumer does it that joins, or joins
 // back: a thousand that stay would read a thousand rows a hundred times a second.
 const joinText = `WITH came AS MATERIALIZED (
-  SELECT 1 AS one WHERE NOT EXISTS (SELECT FROM {members} AS m WHERE m.id = $1::uuid AND m.until > {now})
+  SELECT 1 AS one WHERE NOT EXISTS (SELECT FROM {consumers} AS m WHERE m.id = $1::uuid AND m.until > {now})
 ),
 here AS (
-  INSERT INTO {members} AS m (id, since, until, process, queue, name, host)
+  INSERT INTO {consumers} AS m (id, since, until, process, queue, name, host)
   SELECT $1::uuid, t.now, t.now + $2::bigint, $3::bigint, {name}, convert_from($4::bytea, 'UTF8'), convert_from($5::bytea, 'UTF8')
   FROM (SELECT {now} AS now) AS t
   ON CONFLICT (id) DO UPDATE SET
     until = greatest(m.until, excluded.until), process = excluded.process, queue = excluded.queue, name = excluded.name, host = excluded.host
   RETURNING m.id
 )
-DELETE FROM {members}
+DELETE FROM {consumers}
 WHERE id = ANY (ARRAY(
-  SELECT m.id FROM {members} AS m
+  SELECT m.id FROM {consumers} AS m
   WHERE EXISTS (SELECT FROM came) AND m.until < {now} - 86400000 AND m.id <> ALL (ARRAY(SELECT id FROM here))
   LIMIT {rows} FOR UPDATE SKIP LOCKED))`
 
-func (q *queue) Join(m sqlbatch.Member) sqlbatch.Statement {
+func (q *queue) Join(m sqlbatch.Consumer) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.join, Args: []any{
-		hexID(m.ID), build.Milliseconds(m.For), int64(m.Process), []byte(memberText(m.Name)), []byte(memberText(m.Host)),
+		hexID(m.ID), build.Milliseconds(m.For), int64(m.Process), []byte(consumerText(m.Name)), []byte(consumerText(m.Host)),
 	}}
 }
 
-const leaveText = `DELETE FROM {members} WHERE id = $1::uuid`
+const leaveText = `DELETE FROM {consumers} WHERE id = $1::uuid`
 
 func (q *queue) Leave(id [16]byte) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.leave, Args: []any{hexID(id)}}
 }
 
-const membersText = `SELECT uuid_send(m.id) AS id, convert_to(m.name, {encoding}) AS name, convert_to(m.host, {encoding}) AS host, m.process, m.since, m.until
-FROM {members} AS m
+const consumersText = `SELECT uuid_send(m.id) AS id, convert_to(m.name, {encoding}) AS name, convert_to(m.host, {encoding}) AS host, m.process, m.since, m.until
+FROM {consumers} AS m
 WHERE m.queue = {name} AND m.until > {now}
 ORDER BY m.since, m.id`
 
-func (q *queue) Members() sqlbatch.Statement { return sqlbatch.Statement{Text: q.members} }
+func (q *queue) Consumers() sqlbatch.Statement { return sqlbatch.Statement{Text: q.consumers} }

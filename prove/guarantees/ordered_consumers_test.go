@@ -17,7 +17,7 @@ import (
 
 // Ordered queues: several consumers, which come, go and fail.
 
-var orderedMembers = []test{
+var orderedConsumers = []test{
 	{"G10_TheOrderOfKeysIsKeptWhileConsumersComeAndGo", keysOfMany},
 	{"G10_TheOrderOfKeysIsKeptWhileAConsumerIsCutOff", keysCutOff},
 	{"AStoppedConsumerGivesBackASlotOnceItsAckTxHasCommitted", slotInTx},

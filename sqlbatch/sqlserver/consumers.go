@@ -17,35 +17,35 @@ import (
 // skips the rows that other transactions have locked.
 const joinText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @until datetime2(3) = DATEADD(millisecond, @for_ms, DATEADD(day, @for_days, @now));
-UPDATE {members} WITH (ROWLOCK)
+UPDATE {consumers} WITH (ROWLOCK)
 SET queue = {name}, name = @name, host = @host, process = @process, until = CASE WHEN until > @until THEN until ELSE @until END
 WHERE id = @id;
 IF @@ROWCOUNT = 0
 BEGIN
-    INSERT INTO {members} WITH (ROWLOCK) (id, queue, name, host, process, since, until)
+    INSERT INTO {consumers} WITH (ROWLOCK) (id, queue, name, host, process, since, until)
     VALUES (@id, {name}, @name, @host, @process, @now, @until);
     DELETE m
-    FROM {members} AS m WITH (UPDLOCK, READPAST, ROWLOCK)
+    FROM {consumers} AS m WITH (UPDLOCK, READPAST, ROWLOCK)
     WHERE m.until < DATEADD(day, -1, @now);
 END;
 `
 
-func (q *queue) Join(m sqlbatch.Member) sqlbatch.Statement {
+func (q *queue) Join(m sqlbatch.Consumer) sqlbatch.Statement {
 	days, ms := span(build.Milliseconds(m.For))
 	return call(q.join, "@id binary(16), @name nvarchar(200), @host nvarchar(200), @process int, @for_days int, @for_ms int",
 		sql.Named("id", m.ID[:]),
-		sql.Named("name", memberText(m.Name)),
-		sql.Named("host", memberText(m.Host)),
+		sql.Named("name", consumerText(m.Name)),
+		sql.Named("host", consumerText(m.Host)),
 		sql.Named("process", int32(m.Process)),
 		sql.Named("for_days", days),
 		sql.Named("for_ms", ms))
 }
 
-// memberText is s as an nvarchar(200) has room for it.
-func memberText(s string) string { return cutUnits(strings.ToValidUTF8(s, "\uFFFD"), nameUnits) }
+// consumerText is s as an nvarchar(200) has room for it.
+func consumerText(s string) string { return cutUnits(strings.ToValidUTF8(s, "\uFFFD"), nameUnits) }
 
 const leaveText = settling + `DELETE m
-FROM {members} AS m WITH (ROWLOCK)
+FROM {consumers} AS m WITH (ROWLOCK)
 WHERE m.id = @id;
 `
 
@@ -53,15 +53,15 @@ func (q *queue) Leave(id [16]byte) sqlbatch.Statement {
 	return call(q.leave, "@id binary(16)", sql.Named("id", id[:]))
 }
 
-// membersText reads the whole table. It waits for a row that is being written
+// consumersText reads the whole table. It waits for a row that is being written
 // and does not leave it out.
-const membersText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+const consumersText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 SELECT m.id, m.name, m.host, m.process,
        DATEDIFF_BIG(millisecond, '19700101', m.since) AS since,
        DATEDIFF_BIG(millisecond, '19700101', m.until) AS until
-FROM {members} AS m
+FROM {consumers} AS m
 WHERE m.queue = {name} AND m.until > @now
 ORDER BY m.since, m.id;
 `
 
-func (q *queue) Members() sqlbatch.Statement { return call(q.members, "") }
+func (q *queue) Consumers() sqlbatch.Statement { return call(q.consumers, "") }

@@ -1,0 +1,30 @@
+package sqlite
+
+import (
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
+)
+
+// The statements for consumers, which hold leases.
+
+const (
+	joinSweepText = `DELETE FROM {consumers} WHERE until < {now} - 86400000`
+	joinText      = `INSERT INTO {consumers} (id, queue, name, host, process, since, until) VALUES (?1, {name}, ?2, ?3, ?4, {now}, {now} + ?5)
+ON CONFLICT (id) DO UPDATE SET until = max(until, excluded.until)`
+	leaveText     = `DELETE FROM {consumers} WHERE id = ?1`
+	consumersText = `SELECT id, name, host, process, since, until FROM {consumers} WHERE queue = {name} AND until > {now} ORDER BY since, id`
+)
+
+func (q *queue) Join(m sqlbatch.Consumer) sqlbatch.Statement {
+	return sqlbatch.Statement{
+		Text:  q.join,
+		Args:  []any{m.ID[:], m.Name, m.Host, int64(m.Process), build.Milliseconds(m.For)},
+		Prior: []sqlbatch.Statement{{Text: q.joinSweep}},
+	}
+}
+
+func (q *queue) Leave(id [16]byte) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.leave, Args: []any{id[:]}}
+}
+
+func (q *queue) Consumers() sqlbatch.Statement { return sqlbatch.Statement{Text: q.consumers} }
