@@ -38,7 +38,7 @@ import (
 // when the lease of the first one has ended. While a suspect is reserved its consumer claims nothing, releases its buffer and waits
 // until its handlers have returned and everything is settled. Then it waits for the other consumers of the process, which do the same,
 // for LeaseFor at most (neighbours.go). If that is not enough the message is marked NotAlone again and tried beside theirs; see
-// order.Spared. All consumers of the process claim nothing during the last trial. For its own consumer a trial is
+// order.Spared. All consumers of the process claim nothing during the last trial, the others for LeaseFor at most. For its own consumer a trial is
 // over when the database has the settle, when the row is gone, or when the time of the lease is over. Every settle sets
 // alone to 0, so no later expiry counts as one of a trial.
 //

@@ -31,6 +31,7 @@ type process struct {
 	trying  *Neighbour // has the turn; nil: none has
 	clear   bool       // the others rest
 	since   time.Duration
+	timer   *time.Timer // ends the rest; nil: they are still waited for
 	serving map[*Neighbour]bool
 }
 
@@ -112,8 +113,9 @@ func (n *Neighbour) Begin() bool {
 }
 
 // Clear is called in the turn of the consumer, before a last trial. It has the others rest, and release what no reader has taken. It
-// reports clear if they hold no lease and no handler runs: then they rest until the end of the turn. It reports late if they still hold
-// a lease LeaseFor after the first call: then they go on. A handler that then runs without a lease hangs, and is not waited for.
+// reports clear if they hold no lease and no handler runs: then they rest until the end of the turn, for LeaseFor at most, since the
+// handler of the suspect may hang. It reports late if they still hold a lease LeaseFor after the first call: then they go on. A handler
+// that then runs without a lease hangs, and is not waited for.
 func (n *Neighbour) Clear() (clear, late bool) {
 	p, now := n.process, base.Now()
 	p.mu.Lock()
@@ -132,14 +134,30 @@ func (n *Neighbour) Clear() (clear, late bool) {
 		}
 	}
 	over := now-p.since > n.cfg.LeaseFor
-	if late = over && held > 0; late {
+	clear, late = held == 0 && (handled == 0 || over), over && held > 0
+	if late {
 		p.resume()
+	} else if clear && p.timer == nil {
+		p.timer = time.AfterFunc(n.cfg.LeaseFor, n.resume)
 	}
-	return held == 0 && (handled == 0 || over), late
+	return clear, late
+}
+
+// resume ends the rest of the others in the turn of the consumer.
+func (n *Neighbour) resume() {
+	n.process.mu.Lock()
+	defer n.process.mu.Unlock()
+	if n.process.trying == n {
+		n.process.resume()
+	}
 }
 
 // resume ends the rest of the consumers. mu is held.
 func (p *process) resume() {
+	if p.timer != nil {
+		p.timer.Stop()
+		p.timer = nil
+	}
 	if p.clear {
 		p.clear = false
 		for n := range p.serving {

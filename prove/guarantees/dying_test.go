@@ -525,9 +525,13 @@ func lastTrialOfProcess(w *world) {
 		l := testdb.Take(w, c, 1)[0]
 		require.Equal(w, 1, w.count("SELECT COUNT(*) FROM chanq_"+q.Name()+" WHERE alone = 2"))
 		testdb.Send(w, beside, testdb.Texts("later")...)
-		w.pass(time.Minute)
+		w.pass(20 * time.Second)
 		require.Empty(w, other.C())
 		require.Equal(w, chanqadmin.Stats{Ready: 3}, testdb.Counted(w, beside))
+		if kind == suspect { // a handler that hangs delays no other queue for longer than LeaseFor
+			w.pass(15 * time.Second)
+			require.NotEmpty(w, other.C())
+		}
 		w.ack(l)
 		for _, l := range testdb.Take(w, other, 3) {
 			require.Equal(w, 1, l.Attempt)
