@@ -48,11 +48,10 @@ type Config struct {
 	Hooks Hooks
 	// MaxCrashes is how often a message may lose its lease without a settle, while its consumer handles no other suspect, before it
 	// is dead-lettered. A message that kills its process is a suspect (a suspected poison message) after two such losses in a row,
-	// and so is every message that its process held. The consumers of a process, of all its queues, try one suspect at a time, together
-	// with other messages. The last trial of a suspect begins when they hold nothing else, and they claim nothing until it is over; if
-	// its handler takes long, the other consumers for LeaseFor at most. Only a message that loses its lease in that trial is
-	// dead-lettered. If the other consumers still hold something after LeaseFor, they go on and the trial does not count, until
-	// MaxCrashes such trials have failed. With the default a message that always kills its process ends five processes, or eight. A handler that hangs until ConsumerConfig.MaxExtend also loses its lease.
+	// and so is every message that its process held. The consumers of a process try one suspect of a queue at a time, together with
+	// other messages. Before the last trial of a suspect, its consumer waits until it holds nothing else, and it claims nothing else
+	// until that trial is over. Only a message that loses its lease in that trial is dead-lettered. With the default a message that
+	// always kills its process ends five processes. A handler that hangs until ConsumerConfig.MaxExtend also loses its lease.
 	//
 	// A consumer looks for suspects before its first claim, after each trial, and about once a second. A suspect is never tried
 	// before a ready message that precedes it in its priority; messages behind it may be delivered before it. Of several suspects the

@@ -135,7 +135,7 @@ type ordered interface {
 
 	// MarkOrdered takes over messages for consumer, by their IDs and stored fences: it raises the fence to that of the slot, at
 	// least by one, and counts an attempt. If another consumer has marked the message, it counts an expired lease,
-	// and a crash unless that mark was NotAlone or Beside. With NotAlone it leaves out messages that would have SuspectLapses then.
+	// and a crash unless that mark was NotAlone. With NotAlone it leaves out messages that would have SuspectLapses then.
 	// It leaves out locked rows, and returns id, fence, lapses, crashes of each message as they are now.
 	MarkOrdered(consumer [16]byte, items []MarkItem, alone Alone) Statement
 	// ReleaseOrdered releases messages of consumer, by their IDs and stored fences. With lapsed they count an expired

@@ -215,14 +215,13 @@ type MarkParams struct {
 }
 
 // Alone is what else a consumer handles while it holds a message that it has marked.
-type Alone int8
+type Alone uint8
 
-// The values of the column alone. It has NotAlone for Beside.
+// The values of the column alone.
 const (
-	Beside      Alone = iota - 1 // the holder handles other messages too, so that its death does not count
-	NotAlone                     // the holder has not read the message
-	OnlySuspect                  // the holder handles no other suspect
-	OnlyMessage                  // the holder handles no other message
+	NotAlone    Alone = iota // the holder has not read the message
+	OnlySuspect              // the holder handles no other suspect
+	OnlyMessage              // the holder handles no other message
 )
 
 // Window bounds a statement that works through a table in steps, in the order of times

@@ -8,7 +8,6 @@ import (
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/lease"
-	"github.com/chanq/chanq/internal/order"
 	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -36,9 +35,7 @@ import (
 //
 // The consumers of a process, of all its queues, try one suspect at a time, and claim other messages meanwhile. The next one may be tried
 // when the lease of the first one has ended. While a suspect is reserved its consumer claims nothing, releases its buffer and waits
-// until its handlers have returned and everything is settled. Then it waits for the other consumers of the process, which do the same,
-// for LeaseFor at most (neighbours.go). If that is not enough the message is marked NotAlone again and tried beside theirs; see
-// order.Spared. All consumers of the process claim nothing during the last trial, the others for LeaseFor at most. For its own consumer a trial is
+// until its handlers have returned and everything is settled. It claims nothing during the last trial. For its own consumer a trial is
 // over when the database has the settle, when the row is gone, or when the time of the lease is over. Every settle sets
 // alone to 0, so no later expiry counts as one of a trial.
 //
@@ -118,7 +115,7 @@ func (t *trials) review() {
 		}
 	}
 	t.lease, t.rescans.suspects = nil, nil
-	t.cfg.Process.End()
+	t.cfg.Trials.End()
 	t.rescans.head.hurried = true // for the next one
 }
 
@@ -144,7 +141,7 @@ func (t *trials) next() (s table.Suspect, ok bool) {
 		return *t.doubtful, true
 	}
 	found := t.rescans.suspects
-	if !t.cfg.Process.Begin() {
+	if !t.cfg.Trials.Begin() {
 		t.rescans.suspects = nil // another consumer of the process tries one, and the next rescan is soon enough
 		return table.Suspect{}, false
 	}
@@ -156,7 +153,7 @@ func (t *trials) next() (s table.Suspect, ok bool) {
 func (t *trials) try(s table.Suspect) *batch.Failure {
 	defer func() {
 		if t.lease == nil && t.doubtful == nil {
-			t.cfg.Process.End()
+			t.cfg.Trials.End()
 		}
 	}()
 	most := t.cfg.MaxCrashes
@@ -188,19 +185,14 @@ func (t *trials) try(s table.Suspect) *batch.Failure {
 	}
 	if last { // no reader gets the message of the first mark
 		t.cfg.Holder.Track([]*lease.Lease{l})
-		empty, crowded := t.waitUntilEmpty(l)
-		if !empty {
+		if !t.waitUntilEmpty(l) {
 			if l.Take(lease.Release) {
 				t.cfg.Holder.Settle(l)
 			}
 			return nil
 		}
-		alone = sqlbatch.OnlyMessage
-		if crowded && order.Spared(row.Lapses, most) {
-			alone, last = sqlbatch.NotAlone, false
-		}
 		l.Lose(lease.Lost) // the second mark has another fence
-		if c, _, failure = t.mark(l.Item, d, alone, true); failure != nil || len(c.Leases) == 0 {
+		if c, _, failure = t.mark(l.Item, d, sqlbatch.OnlyMessage, true); failure != nil || len(c.Leases) == 0 {
 			return failure
 		}
 	}
@@ -227,10 +219,9 @@ func (t *trials) doubt(s table.Suspect, unknown bool) {
 	t.doubtful, t.again = &s, base.Now()+t.growing.Pause()
 }
 
-// waitUntilEmpty waits until the consumer holds nothing but a reserved lease, and no handler runs; then until the other consumers of the
-// process hold nothing, or reports crowded. It reports false after Stop, and when that lease has ended. It waits LeaseFor at most for a
-// handler whose lease has ended, since one that hangs never returns, and for the other consumers.
-func (t *trials) waitUntilEmpty(reserved *lease.Lease) (empty, crowded bool) {
+// waitUntilEmpty waits until the consumer holds nothing but a reserved lease, and no handler runs. It reports false after Stop, and
+// when that lease has ended. It waits LeaseFor at most for a handler whose lease has ended: one that hangs never returns.
+func (t *trials) waitUntilEmpty(reserved *lease.Lease) bool {
 	t.cfg.Holder.Settle(lease.TakeAll(t.buffer.recall(), lease.Release)...)
 	defer t.buffer.keep()
 	pause := batch.Backoff{Low: time.Millisecond, High: 100 * time.Millisecond}
@@ -241,13 +232,11 @@ func (t *trials) waitUntilEmpty(reserved *lease.Lease) (empty, crowded bool) {
 		case leases > 1:
 			held = now
 		case handlers == 0, now-held > t.cfg.LeaseFor:
-			if clear, late := t.cfg.Process.Clear(); clear || late {
-				return true, late
-			}
+			return true
 		}
 		batch.Sleep(t.cfg.Stop, pause.Pause())
 	}
-	return false, false
+	return false
 }
 
 // waitForEnd waits until the trial is over, or for Stop.

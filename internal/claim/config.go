@@ -34,17 +34,11 @@ type Config struct {
 	Home         *lease.Home
 	Holder       Holder
 	Idleness     Idleness // nil without StopWhenIdle
-	Process      Process
+	Trials       order.Process
 	Subscription *notify.Subscription
 	Waiter       *notify.Waiter  // is woken after this process has sent or given back messages
 	Cleared      <-chan struct{} // has a value after a suspect has ended, or the last lease with StopWhenIdle
 	SpareTime    time.Duration   // of a statement that no message waits for
-}
-
-// Process is that of the consumer among others: see Neighbour.
-type Process interface {
-	order.Process
-	Rests() bool
 }
 
 // patience is for how long a claim may take: what comes later than the end of its leases is of no use.

@@ -19,10 +19,6 @@ type Holder struct {
 	Backlogged func() bool
 	// Held returns how many leases have not ended, and how many handlers have not returned.
 	Held func() (leases, handlers int)
-	// Yield releases what no reader has taken.
-	Yield func()
-	// Resume has claims and deliveries go on after Process.Rests.
-	Resume func()
 	// Delay returns the delay until a message is due again that could not be read, because of err. Its row has no contents.
 	Delay func(l *lease.Lease, row *table.Claimed, err error) time.Duration
 	// Doomed is called before a message is dead-lettered that no reader has seen.

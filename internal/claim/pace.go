@@ -104,7 +104,7 @@ func (p *Pace) takenLately(now time.Duration) int {
 // room returns for how many messages there is room, if as many as waiting are about to go to the feed; 0 for none. Then progress
 // has a value when enough leases have ended. Readers that take leases without settling them are noticed by the clock.
 func (p *Pace) room(waiting int) int {
-	if int64(base.Now()) < p.rested.Load() || p.cfg.Process.Rests() {
+	if int64(base.Now()) < p.rested.Load() {
 		return 0
 	}
 	buffered := waiting + p.feed.Coming() // in this order: see consume.Feed

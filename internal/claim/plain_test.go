@@ -82,10 +82,8 @@ func (health) Failed(time.Time, error) {}
 // turn lets a consumer try suspects.
 type turn struct{}
 
-func (turn) Begin() bool               { return true }
-func (turn) Clear() (clear, late bool) { return true, false }
-func (turn) Rests() bool               { return false }
-func (turn) End()                      {}
+func (turn) Begin() bool { return true }
+func (turn) End()        {}
 
 func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 	q := &queue{t: t, key: notify.Key{Queue: t.Name()}, cleared: make(chan struct{}, 1), ended: make(chan struct{})}
@@ -109,7 +107,7 @@ func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 			}
 			return sqlbatch.Unknown
 		},
-		Health: health{}, Stop: stop, Abandoned: t.Context(), Home: &lease.Home{Owner: owner{}, Parent: t.Context()}, Process: turn{}, SpareTime: 10 * time.Second,
+		Health: health{}, Stop: stop, Abandoned: t.Context(), Home: &lease.Home{Owner: owner{}, Parent: t.Context()}, Trials: turn{}, SpareTime: 10 * time.Second,
 		Subscription: &subscription, Waiter: waiter, Cleared: q.cleared,
 		Holder: claim.Holder{
 			Track: q.track, Lose: func(l *lease.Lease, to lease.State) { l.Lose(to) }, Settle: q.settle, Backlogged: func() bool { return false },

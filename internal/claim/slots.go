@@ -49,7 +49,7 @@ func NewSlots(pace *Pace, m *Membership) *Slots {
 	seq := order.New(order.Config{
 		Unread: unreadMost, MostUnread: min(256, cfg.Prefetch/4), Blocked: BlockedMost, Bytes: cfg.PrefetchBytes,
 		Rows: traits.ClaimRows, Behind: sqlbatch.MostWalked, OneWriter: traits.OneWriter, SampleIsFirst: traits.WatermarkFirst,
-		Holds: cfg.Policy().Holds, MaxCrashes: cfg.MaxCrashes, Process: cfg.Process,
+		Holds: cfg.Policy().Holds, MaxCrashes: cfg.MaxCrashes, Process: cfg.Trials,
 	})
 	return &Slots{
 		cfg: cfg, pace: pace, membership: m, term: term,
@@ -92,9 +92,6 @@ func (s *Slots) Next(n int) (b Batch) {
 
 // next is Next for messages of which there may be none that a reader may get. any is false if there is no message.
 func (s *Slots) next(n int) (b Batch, any bool) {
-	if s.cfg.Process.Rests() {
-		return Batch{}, false
-	}
 	list, ends := s.Deliver(min(n, s.cfg.Prefetch))
 	if len(list) == 0 {
 		return Batch{}, false
@@ -239,9 +236,6 @@ func (s *Slots) Owned() []int {
 	}
 	return slots
 }
-
-// Resume has messages delivered that were not, because the consumer rested.
-func (s *Slots) Resume() { base.Signal(s.ready) }
 
 // Hurry has all slots looked at soon.
 func (s *Slots) Hurry() {

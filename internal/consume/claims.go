@@ -23,13 +23,12 @@ func (c *Consumer) newClaims() {
 	subscription := notify.NewSubscription(debouncer.Notifier, debouncer.Queue, owned)
 	own := claim.Config{
 		Limits: cfg.Limits, Traits: q.Dialect.Traits(), Classify: q.Classify, Health: cfg.Health, Stop: c.load.stop, Abandoned: e.abandoned,
-		Home: &o.home, Process: o.neighbour, Subscription: &subscription, Waiter: c.waiter, Cleared: c.load.cleared,
+		Home: &o.home, Trials: o.neighbour, Subscription: &subscription, Waiter: c.waiter, Cleared: c.load.cleared,
 		SpareTime: cfg.spareTime(),
 		Holder: claim.Holder{
 			Track: o.track, Lose: o.extender.Lose, Settle: o.settler.AddAll, Backlogged: o.settler.Backlogged, Held: c.load.held,
 			Delay: cfg.Delay, Doomed: cfg.Doomed, Claimed: cfg.Observer.Claimed, Delivered: cfg.Observer.Delivered,
 			Broken: func(err error) { c.Broken("claim", err) }, PassOn: o.passOn, Freed: cfg.Signals.Wake,
-			Yield: func() { c.feed.ReleaseAll() }, Resume: o.resume,
 		},
 	}
 	if cfg.Group != nil {

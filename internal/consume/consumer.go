@@ -109,7 +109,6 @@ func (c *Consumer) Source() claim.Source { return c.source }
 func (c *Consumer) Start(f feed, stopped, ended func()) {
 	c.feed = f
 	c.owner.pace.Serve(f)
-	c.owner.neighbour.Serve(c.owner.pace)
 	go c.supervise(stopped, ended)
 }
 

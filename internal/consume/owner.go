@@ -64,14 +64,6 @@ func (o *owner) unread(f feed) {
 	}
 }
 
-// resume has claims and deliveries go on.
-func (o *owner) resume() {
-	o.pace.Progress()
-	if o.order != nil {
-		o.order.Resume()
-	}
-}
-
 // passOn wakes another consumer of a plain queue. On an ordered one each owner of a slot is notified.
 func (o *owner) passOn() {
 	if !o.cfg.Table.Ordered {

@@ -212,14 +212,13 @@ func TestAMessageThatHasEndedTooManyProcessesIsNotRead(t *testing.T) {
 }
 
 // process admits nothing until it is free.
-type process struct{ free, begun, clear, late bool }
+type process struct{ free, begun bool }
 
 func (p *process) Begin() bool {
 	p.begun = p.free
 	return p.free
 }
-func (p *process) Clear() (clear, late bool) { return p.clear, p.late }
-func (p *process) End()                      { p.begun = false }
+func (p *process) End() { p.begun = false }
 
 func TestASuspectWaitsForTheOtherConsumersOfItsProcess(t *testing.T) {
 	p := &process{}

@@ -58,7 +58,7 @@
 // A message whose leases expired twice is a suspect. A consumer, and through Config.Process a process, handles one
 // suspect at a time: its trial. The trial begins with a mark that is committed before the contents are read, and ends
 // when the row is known to be gone or given back. Other suspects ask again later. The last trial before MaxCrashes is made while nothing
-// else is held in the process; beside other consumers that hold something for long, it does not count, a few times (trial.go).
+// else is held.
 //
 // # Invariants
 //
@@ -125,9 +125,6 @@ type Config struct {
 // Plan.
 type Process interface {
 	Begin() bool
-	// Clear is called before a last trial, when this consumer holds nothing else. From then on until End the other consumers claim
-	// and deliver nothing. clear says that they hold nothing, late that they held something for too long, and go on.
-	Clear() (clear, late bool)
 	End()
 }
 

@@ -91,7 +91,7 @@ func TestATrialAloneBeginsWhenNothingElseIsHeld(t *testing.T) {
 	y, list := parts(0, 3)
 	suspect, other, busy := list[0], list[1], list[2]
 	suspect.suspect, suspect.crashes, other.suspect = true, 1, true
-	p := &process{free: true, clear: true}
+	p := &process{free: true}
 	tr := trials{mem: y, most: 2, process: p}
 	admit := func(m *Message) bool { return tr.admit(m, busy.key.busy) }
 	require.False(t, admit(suspect), "marks of others are released before")

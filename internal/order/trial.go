@@ -8,15 +8,8 @@ type trials struct {
 	most    int // Config.MaxCrashes
 	process Process
 	m       *Message // has the turn of the process; nil: none
-	last    bool     // a counted death dead-letters the message
-	alone   bool     // nothing else of this consumer is or will be held
-	cleared bool     // nor of the other consumers of the process, or they were waited for in vain
-	spared  bool     // in vain: a death does not count
+	alone   bool     // nothing else is or will be held: a death dead-letters the message
 }
-
-// Spared reports whether a last trial does not count beside messages of other consumers, by the number of leases of the message that have
-// expired: some such trials are made before one that does.
-func Spared(lapses, maxCrashes int) bool { return lapses <= 2*maxCrashes }
 
 // crashed reports whether a message has ended too many processes.
 func (t *trials) crashed(m *Message) bool { return t.most > 0 && m.crashes >= t.most }
@@ -31,33 +24,20 @@ func (t *trials) admit(m *Message, busy func() int) bool {
 		return true
 	}
 	last := t.most > 0 && m.crashes == t.most-1
-	if t.m == m && t.last != last && !m.mine {
+	if t.m == m && t.alone != last && !m.mine {
 		t.end(m)
 	}
 	if t.m == nil && (t.process == nil || t.process.Begin()) {
-		if t.m, t.last, t.alone = m, last, last; last {
+		if t.m, t.alone = m, last; last {
 			return false
 		}
 	}
-	switch {
-	case t.m != m || t.alone && busy() > 0:
-		return false
-	case !t.alone || t.cleared || t.process == nil:
-		return true
-	}
-	clear, late := t.process.Clear()
-	if t.cleared = clear || late; late && Spared(m.lapses, t.most) {
-		t.alone, t.spared = false, true
-	}
-	return t.cleared
+	return t.m == m && (!t.alone || busy() == 0)
 }
 
-// mark returns how the message on trial is to be marked.
+// mark returns how the message on trial is marked.
 func (t *trials) mark() sqlbatch.Alone {
-	switch {
-	case t.spared:
-		return sqlbatch.Beside
-	case t.alone:
+	if t.alone {
 		return sqlbatch.OnlyMessage
 	}
 	return sqlbatch.OnlySuspect
@@ -71,7 +51,7 @@ func (t *trials) end(m *Message) {
 	if t.process != nil {
 		t.process.End()
 	}
-	t.m, t.last, t.alone, t.cleared, t.spared = nil, false, false, false, false
+	t.m, t.alone = nil, false
 }
 
 // standBack ends the trial of a message that is not handled after all. Its mark is released before.

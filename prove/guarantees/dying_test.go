@@ -31,8 +31,6 @@ var dying = append([]test{
 	{"G07_StopReleasesASuspectThatIsReserved", stopWhileReserved},
 	{"G07_AProcessTriesOneSuspectAtATime", oneTrialOfProcess},
 	{"G07_TheQueuesOfAProcessTryOneSuspectAtATime", oneTrialOfQueues},
-	{"G07_DuringALastTrialTheProcessHandlesNothingElse", lastTrialOfProcess},
-	{"G07_ALastTrialBesideALongHandlerDoesNotCount", lastTrialBeside},
 	{"G07_OfSuspectsTheOneOfTheHighestPriorityIsTriedFirst", suspectsByPriority},
 	{"G07_ASuspectThatIsLockedWhileItIsReadStaysASuspect", lockedSuspect},
 	{"G07_AReleaseEndsNoSuspicion", releasedSuspect},
@@ -487,80 +485,6 @@ func oneTrialOfQueues(w *world) {
 		require.Empty(w, received(), "a second suspect while the first one is handled")
 		w.ack(first[0])
 	}
-}
-
-// besides has the consumer of one queue handle a message, of three, while that of another one finds a suspect that has one trial left.
-func (w *world) besides(suspect, kind chanq.Kind, lapses int) (q, beside *chanq.Queue[string], c, other *chanq.Consumer[string], held *chanq.Lease[string]) {
-	w.Helper()
-	name := fmt.Sprintf("%s%s%d", suspect, kind, lapses)
-	beside = w.Queue("beside"+name, chanq.Config{Spec: chanq.Spec{Kind: kind}})
-	testdb.Send(w, beside, testdb.Texts("held", "next", "last")...)
-	other = testdb.Start(w, beside, chanq.ConsumerConfig{})
-	held = testdb.Take(w, other, 1)[0]
-	w.pass(time.Second)
-	require.Len(w, other.C(), 2)
-	q = w.Queue(name, chanq.Config{Spec: chanq.Spec{Kind: suspect}, MaxCrashes: 2})
-	testdb.Send(w, q, testdb.Texts("suspect")...)
-	w.Exec(fmt.Sprintf("UPDATE chanq_%s SET lapses = %d, crashes = 1, attempts = 9", name, lapses))
-	return q, beside, testdb.Start(w, q, chanq.ConsumerConfig{}), other, held
-}
-
-// eachKind runs a test of a suspect beside another queue for both kinds of each.
-func (w *world) eachKind(test func(suspect, kind chanq.Kind)) {
-	for _, suspect := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
-		for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
-			test(suspect, kind)
-		}
-	}
-}
-
-// lastTrialOfProcess: a process that dies does not accuse a suspect for a message of another queue.
-func lastTrialOfProcess(w *world) {
-	w.eachKind(func(suspect, kind chanq.Kind) {
-		q, beside, c, other, held := w.besides(suspect, kind, 3)
-		w.pass(10 * time.Second)
-		require.Empty(w, c.C(), "the other queue holds a message")
-		require.Empty(w, other.C(), "its buffer is released")
-		w.ack(held)
-		l := testdb.Take(w, c, 1)[0]
-		require.Equal(w, 1, w.count("SELECT COUNT(*) FROM chanq_"+q.Name()+" WHERE alone = 2"))
-		testdb.Send(w, beside, testdb.Texts("later")...)
-		w.pass(20 * time.Second)
-		require.Empty(w, other.C())
-		require.Equal(w, chanqadmin.Stats{Ready: 3}, testdb.Counted(w, beside))
-		if kind == suspect { // a handler that hangs delays no other queue for longer than LeaseFor
-			w.pass(15 * time.Second)
-			require.NotEmpty(w, other.C())
-		}
-		w.ack(l)
-		for _, l := range testdb.Take(w, other, 3) {
-			require.Equal(w, 1, l.Attempt)
-			w.ack(l)
-		}
-		require.NoError(w, c.Shutdown(w.Soon()))
-		require.NoError(w, other.Shutdown(w.Soon()))
-	})
-}
-
-// lastTrialBeside: some last trials that are not alone in their process are not counted. The next one is.
-func lastTrialBeside(w *world) {
-	w.eachKind(func(suspect, kind chanq.Kind) {
-		for _, lapses := range []int{4, 5} {
-			q, _, c, other, held := w.besides(suspect, kind, lapses)
-			l := testdb.Take(w, c, 1)[0]
-			counted := lapses / 5
-			require.Equal(w, 1, w.count(fmt.Sprintf("SELECT COUNT(*) FROM chanq_%s WHERE alone = %d", q.Name(), 2*counted)))
-			rest := testdb.Take(w, other, 2)
-			require.Equal(w, "next", rest[0].Body, "the other queue goes on")
-			w.ack(l)
-			w.ack(held)
-			for _, l := range rest {
-				w.ack(l)
-			}
-			require.NoError(w, c.Shutdown(w.Soon()))
-			require.NoError(w, other.Shutdown(w.Soon()))
-		}
-	})
 }
 
 // suspectsByPriority: also after a suspect that is dead-lettered.

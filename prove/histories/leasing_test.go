@@ -21,7 +21,6 @@ type lease struct {
 	name     string
 	turn     int
 	trial    bool // of a suspect
-	last     bool // its last one
 	consumer *consumer
 	state    leaseState
 }
@@ -63,7 +62,7 @@ func (h *history) claimed(want []message, got []*chanq.Lease[string], by *consum
 		require.Equal(h, e.Fence, l.Fence, "%s: fence of the lease of %s", h.ran, m.body)
 		require.Equal(h, m.enqueued.ms, l.EnqueuedAt.UnixMilli(), "%s: time of sending of %s", h.ran, m.body)
 		h.leases = append(h.leases, &lease{
-			Lease: l, name: fmt.Sprintf("%s/%d", m.body, m.turn), turn: m.turn, trial: m.alone > 0, last: m.alone == 2, consumer: by,
+			Lease: l, name: fmt.Sprintf("%s/%d", m.body, m.turn), turn: m.turn, trial: m.alone > 0, consumer: by,
 		})
 		h.note("leased %s, turn %d, attempt %d, lapses %d", m.body, m.turn, m.attempts, m.lapses)
 	}
@@ -76,7 +75,7 @@ type consume struct{ Take int }
 func (s *consume) String() string { return fmt.Sprintf("Consume, take %d, Stop", s.Take) }
 
 func (s *consume) run(h *history) {
-	if h.crowded() || h.rests() {
+	if h.crowded() {
 		return
 	}
 	h.model.trial = h.tries()
@@ -124,12 +123,6 @@ const firstClaim = 16
 // tries reports that a consumer has a suspect.
 func (h *history) tries() bool {
 	return slices.ContainsFunc(h.leases, func(l *lease) bool { return l.trial && l.state == holding })
-}
-
-// rests reports that a consumer would wait with a last trial until the others hold nothing, or until that of another one has ended.
-func (h *history) rests() bool {
-	waits := slices.ContainsFunc(h.model.in(chanqadmin.StateReady), h.model.isLast)
-	return slices.ContainsFunc(h.leases, func(l *lease) bool { return (waits || l.last) && (l.state == holding || l.state == inTx) })
 }
 
 // crowded reports that a consumer would not take all that is ready by its first

@@ -63,15 +63,6 @@ func (q *queueModel) isSuspect(m *message) bool {
 	return lapses >= 2 && !q.isExpired(m)
 }
 
-// isLast reports a suspect whose next trial is the last one.
-func (q *queueModel) isLast(m *message) bool {
-	crashes := m.crashes
-	if m.leasedBy != "" && m.alone > 0 {
-		crashes++
-	}
-	return q.isSuspect(m) && crashes >= maxCrashes-1
-}
-
 func (q *queueModel) isExpired(m *message) bool { return m.expires.ms > 0 && m.expires.ms <= q.now }
 
 // moment is a time that is exact once the database has been read.

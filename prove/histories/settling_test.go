@@ -239,7 +239,7 @@ func (s *handle) String() string {
 
 func (s *handle) run(h *history) {
 	const retry, backoff = 2 * time.Hour, time.Hour
-	if h.crowded() || h.rests() {
+	if h.crowded() {
 		return
 	}
 	endings := map[chanq.ID]ending{}

@@ -278,8 +278,8 @@ const another = `CASE WHEN q.leased_by <> $5::uuid THEN 1 ELSE 0 END`
 var markOrderedText = `UPDATE {live} AS q
 SET fence = CASE WHEN q.fence > {high fence} THEN a.slot_fence ELSE greatest(q.fence + 1, a.slot_fence) END, attempts = least(q.attempts + 1, {last attempt}),
     lapses = least(q.lapses + ` + another + `, {last lapse}), crashes = least(q.crashes + CASE WHEN q.alone > 0 THEN ` + another + ` ELSE 0 END, {last lapse}),
-    leased_by = $5::uuid, alone = greatest($6::smallint, 0)
-FROM ` + skips.list("slot_fence bigint") + ` AND ($6::smallint <> 0 OR q.lapses + ` + another + ` < {suspect lapses})
+    leased_by = $5::uuid, alone = $6::smallint
+FROM ` + skips.list("slot_fence bigint") + ` AND ($6::smallint > 0 OR q.lapses + ` + another + ` < {suspect lapses})
 RETURNING uuid_send(q.id), q.fence, q.lapses, q.crashes`
 
 // $6 is 1 if a lease has expired.

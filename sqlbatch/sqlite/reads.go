@@ -245,9 +245,9 @@ RETURNING id, fence`
 
 	markOrderedText = `UPDATE {live} AS q
 SET fence = iif(q.fence > {high fence}, p.delivery, max(q.fence + 1, p.delivery)), attempts = min(q.attempts + 1, {last attempt}),
-  lapses = min(q.lapses + ` + another + `, {last lapse}), crashes = min(q.crashes + (` + another + ` AND q.alone > 0), {last lapse}), leased_by = ?2, alone = max(?4, 0)
+  lapses = min(q.lapses + ` + another + `, {last lapse}), crashes = min(q.crashes + (` + another + ` AND q.alone > 0), {last lapse}), leased_by = ?2, alone = ?4
 FROM ` + itemList("?3") + `
-WHERE q.id = p.id AND q.fence = p.fence AND (?4 <> 0 OR q.lapses + ` + another + ` < {suspect lapses})
+WHERE q.id = p.id AND q.fence = p.fence AND (?4 > 0 OR q.lapses + ` + another + ` < {suspect lapses})
 RETURNING id, fence, lapses, crashes`
 
 	// ?4 is 1 if a lease has expired.

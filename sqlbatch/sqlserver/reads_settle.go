@@ -70,9 +70,9 @@ SET fence = CASE WHEN q.fence > CONVERT(bigint, {high fence}) OR q.fence + 1 < a
     lapses = ` + lapsedThen + `,
     crashes = CASE WHEN ` + byOther + ` AND q.alone > 0 AND q.crashes < {last lapse} THEN q.crashes + 1 ELSE q.crashes END,
     leased_by = @by,
-    alone = CASE WHEN @alone > 0 THEN @alone ELSE 0 END
+    alone = @alone
 OUTPUT inserted.id, inserted.fence, inserted.lapses, inserted.crashes
-` + itemsWithFences + joinSkipping + `WHERE @alone <> 0 OR q.lapses + ` + another + ` < {suspect lapses}
+` + itemsWithFences + joinSkipping + `WHERE @alone > 0 OR q.lapses + ` + another + ` < {suspect lapses}
 ` + fromListOptions + `;
 `
 

@@ -64,12 +64,6 @@ func marksOrdered(w *world) {
 		require.Equal(w, []any{int64(1), attempts}, a.rows[n].of("holder", "attempts"), n)
 	}
 	require.Equal(w, map[byte][]any{3: list(r.Slots[0].Fence+1, 2, 0)}, marked(sqlbatch.OnlyMessage, sqlbatch.MarkItem{Item: w.items(3)[0], SlotFence: r.Slots[0].Fence}), "a mark of its own counts no expired lease")
-	w.exec("UPDATE chanq_orders SET leased_by = %s, alone = 0 WHERE %s", w.uuid(other), w.is(3))
-	last := sqlbatch.MarkItem{Item: w.items(3)[0], SlotFence: r.Slots[0].Fence}
-	require.Equal(w, map[byte][]any{3: list(r.Slots[0].Fence+2, 3, 0)}, marked(sqlbatch.Beside, last))
-	w.exec("UPDATE chanq_orders SET leased_by = %s WHERE %s", w.uuid(other), w.is(3))
-	last.Fence = w.items(3)[0].Fence
-	require.Equal(w, map[byte][]any{3: list(r.Slots[0].Fence+3, 4, 0)}, marked(sqlbatch.OnlyMessage, last), "a mark beside others counts no crash")
 }
 
 func releasesOrdered(w *world) {

@@ -11,7 +11,7 @@ SET fence = CASE WHEN q.fence > CONVERT(bigint, 0x7ce66b50e2840000) OR q.fence +
     lapses = CASE WHEN q.leased_by IS NOT NULL AND q.leased_by <> @by AND q.lapses < 32767 THEN q.lapses + 1 ELSE q.lapses END,
     crashes = CASE WHEN q.leased_by IS NOT NULL AND q.leased_by <> @by AND q.alone > 0 AND q.crashes < 32767 THEN q.crashes + 1 ELSE q.crashes END,
     leased_by = @by,
-    alone = CASE WHEN @alone > 0 THEN @alone ELSE 0 END
+    alone = @alone
 OUTPUT inserted.id, inserted.fence, inserted.lapses, inserted.crashes
 FROM (
     SELECT CONVERT(binary(16), SUBSTRING(@a, 24 * (x.i + y.i) + 1, 16)) AS id,
@@ -24,5 +24,5 @@ FROM (
     WHERE x.i + y.i < DATALENGTH(@a) / 24
 ) AS a
 INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
-WHERE @alone <> 0 OR q.lapses + CASE WHEN q.leased_by IS NOT NULL AND q.leased_by <> @by THEN 1 ELSE 0 END < 2
+WHERE @alone > 0 OR q.lapses + CASE WHEN q.leased_by IS NOT NULL AND q.leased_by <> @by THEN 1 ELSE 0 END < 2
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
