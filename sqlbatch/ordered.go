@@ -139,9 +139,9 @@ type ordered interface {
 	// It leaves out locked rows, and returns id, fence, lapses, crashes of each message as they are now.
 	MarkOrdered(consumer [16]byte, items []MarkItem, alone Alone) Statement
 	// ReleaseOrdered releases messages of consumer, by their IDs and stored fences. With lapsed they count an expired
-	// lease, and the attempt that ends with it. Without, the message was not delivered: a mark of consumer is cleared and its attempt is refunded,
-	// a mark of another consumer stays. The place stays in both cases. It leaves out locked rows, and returns the columns of MarkOrdered, where lapses and
-	// crashes include those of a mark that stays.
+	// lease, the attempt that ends with it, and a crash unless the mark of consumer was NotAlone. Without, the message was not delivered: a
+	// mark of consumer is cleared and its attempt is refunded, a mark of another consumer stays. The place stays in both cases. It leaves
+	// out locked rows, and returns the columns of MarkOrdered, where lapses and crashes include those of a mark that stays.
 	ReleaseOrdered(consumer [16]byte, items []ReleaseItem, lapsed bool) Statement
 	// Slots returns a row for each slot: slot; owner (16 bytes or NULL); left, milliseconds until the membership of its
 	// owner ends (zero or less: it has ended; NULL: no owner); fence; consumers, the number of live consumers of the queue. It writes

@@ -91,12 +91,15 @@ func (t *trials) canBegin() bool {
 	return t.lease == nil && len(t.rescans.suspects) > 0
 }
 
-// wait returns in how long a doubtful mark is to be repeated.
+// wait returns in how long a doubtful mark is to be repeated, or the row of a trial is to be looked for again.
 func (t *trials) wait() time.Duration {
-	if t.doubtful == nil {
-		return math.MaxInt64
+	switch now := base.Now(); {
+	case t.doubtful != nil:
+		return max(0, t.again-now)
+	case t.lease != nil && t.lease.Ended():
+		return max(0, t.look-now)
 	}
-	return max(0, t.again-base.Now())
+	return math.MaxInt64
 }
 
 // review ends a trial that is over. A lease that was acked in a transaction, or whose settle has an unknown outcome, is looked for.
@@ -227,11 +230,10 @@ func (t *trials) waitUntilEmpty(reserved *lease.Lease) bool {
 	pause := batch.Backoff{Low: time.Millisecond, High: 100 * time.Millisecond}
 	held := base.Now() // when others were held last
 	for t.cfg.Stop.Err() == nil && !reserved.Ended() {
-		leases, handlers := t.cfg.Holder.Held()
-		switch now := base.Now(); {
-		case leases > 1:
+		now := base.Now()
+		if leases, _ := t.cfg.Holder.Held(); leases > 1 {
 			held = now
-		case handlers == 0, now-held > t.cfg.LeaseFor:
+		} else if t.cfg.quiet(now - held) {
 			return true
 		}
 		batch.Sleep(t.cfg.Stop, pause.Pause())

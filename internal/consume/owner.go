@@ -187,7 +187,9 @@ func (o *owner) leaseEnded(l *lease.Lease) {
 		o.pace.Take()
 	}
 	if l.Suspect {
-		o.neighbour.End()
+		if l.State() != lease.InTx { // which may be rolled back: see claim.Plain
+			o.neighbour.End()
+		}
 		base.Signal(o.load.cleared)
 	}
 	o.load.ended(&o.load.leases)

@@ -44,7 +44,7 @@ func (q *queues) advance(k *keyQueue, now time.Duration) {
 			q.mem.wait(m, waiting, min(m.dueAt, now+peekEvery<<min(m.pauses, mostPeeks)))
 		}
 	case !(q.trials.alone && q.trials.m == m) && !k.slot.enter(m): // queued. A trial that is made alone needs no place
-	case !q.trials.admit(m, q.busy):
+	case !q.trials.admit(m, q.busy, now):
 		k.slot.leave(m)
 		q.mem.pause(m, waiting, now)
 	case q.trials.crashed(m):

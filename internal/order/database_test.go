@@ -193,6 +193,8 @@ func (s *sim) apply(st *simTask) {
 		case (t.Kind == Lapse || t.Kind == Release) && matches && !r.locked:
 			if r.fence = GivenFence(r.fence, item.delivered); t.Kind == Lapse {
 				r.lapses++
+				r.crashes += bit(r.alone && r.by == st.consumer)
+				r.guilt += bit(r.alone && r.by == st.consumer)
 			}
 			if t.Kind == Lapse || r.by == st.consumer {
 				r.by, r.alone = 0, false

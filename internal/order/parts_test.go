@@ -93,7 +93,7 @@ func TestATrialAloneBeginsWhenNothingElseIsHeld(t *testing.T) {
 	suspect.suspect, suspect.crashes, other.suspect = true, 1, true
 	p := &process{free: true}
 	tr := trials{mem: y, most: 2, process: p}
-	admit := func(m *Message) bool { return tr.admit(m, busy.key.busy) }
+	admit := func(m *Message) bool { return tr.admit(m, busy.key.busy, 0) }
 	require.False(t, admit(suspect), "marks of others are released before")
 	require.True(t, tr.stopped(other))
 	y.list(busy, out)

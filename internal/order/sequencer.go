@@ -17,7 +17,7 @@ func New(cfg Config) *Sequencer {
 	s.queues = queues{
 		mem: &s.mem, slots: map[int]*slot{},
 		held:   held{mem: &s.mem, on: cfg.Holds, redriven: -1, keys: map[*keyQueue]bool{}},
-		trials: trials{mem: &s.mem, most: cfg.MaxCrashes, process: cfg.Process},
+		trials: trials{mem: &s.mem, most: cfg.MaxCrashes, process: cfg.Process, quiet: cfg.Quiet},
 	}
 	return s
 }

@@ -1,14 +1,20 @@
 package order
 
-import "github.com/chanq/chanq/sqlbatch"
+import (
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
 
 // trials is the handling of suspects. At most one trial is under way.
 type trials struct {
 	mem     *memory
 	most    int // Config.MaxCrashes
 	process Process
-	m       *Message // has the turn of the process; nil: none
-	alone   bool     // nothing else is or will be held: a death dead-letters the message
+	quiet   func(time.Duration) bool // Config.Quiet
+	m       *Message                 // has the turn of the process; nil: none
+	alone   bool                     // nothing else is or will be held: a death dead-letters the message
+	held    time.Duration            // until then something else was held, or the trial had not begun
 }
 
 // crashed reports whether a message has ended too many processes.
@@ -18,8 +24,9 @@ func (t *trials) crashed(m *Message) bool { return t.most > 0 && m.crashes >= t.
 func (t *trials) stopped(m *Message) bool { return t.alone && t.m != m }
 
 // admit reports whether a message may be handled now. A suspect that must wait asks again. A trial that is made alone does not begin at
-// once: the marks of other messages are released before. busy returns how many messages are held.
-func (t *trials) admit(m *Message, busy func() int) bool {
+// once: the marks of other messages are released before, and handlers that have settled theirs may return. busy returns how many messages
+// are held.
+func (t *trials) admit(m *Message, busy func() int, now time.Duration) bool {
 	if !m.suspect || t.crashed(m) {
 		return true
 	}
@@ -28,11 +35,20 @@ func (t *trials) admit(m *Message, busy func() int) bool {
 		t.end(m)
 	}
 	if t.m == nil && (t.process == nil || t.process.Begin()) {
-		if t.m, t.alone = m, last; last {
+		if t.m, t.alone, t.held = m, last, now; last {
 			return false
 		}
 	}
-	return t.m == m && (!t.alone || busy() == 0)
+	switch {
+	case t.m != m:
+		return false
+	case !t.alone:
+		return true
+	case busy() > 0:
+		t.held = now
+		return false
+	}
+	return t.quiet == nil || t.quiet(now-t.held)
 }
 
 // mark returns how the message on trial is marked.

@@ -31,6 +31,9 @@ var dying = append([]test{
 	{"G07_StopReleasesASuspectThatIsReserved", stopWhileReserved},
 	{"G07_AProcessTriesOneSuspectAtATime", oneTrialOfProcess},
 	{"G07_TheQueuesOfAProcessTryOneSuspectAtATime", oneTrialOfQueues},
+	{"G07_ALastTrialWaitsForHandlersThatHaveSettledTheirMessages", lastTrialBehindHandler},
+	{"G07_AHandlerThatHangsIsDeadLetteredAfterMaxCrashes", hangsToDeath},
+	{"G07_ASuspectThatIsAckedInATransactionIsOnTrialUntilItsEnd", suspectInTx},
 	{"G07_OfSuspectsTheOneOfTheHighestPriorityIsTriedFirst", suspectsByPriority},
 	{"G07_ASuspectThatIsLockedWhileItIsReadStaysASuspect", lockedSuspect},
 	{"G07_AReleaseEndsNoSuspicion", releasedSuspect},
@@ -485,6 +488,98 @@ func oneTrialOfQueues(w *world) {
 		require.Empty(w, received(), "a second suspect while the first one is handled")
 		w.ack(first[0])
 	}
+}
+
+// lastTrialBehindHandler: a handler that has acked its message might still end the process.
+func lastTrialBehindHandler(w *world) {
+	for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
+		q := w.Queue(kind.String(), chanq.Config{Spec: chanq.Spec{Kind: kind}, MaxCrashes: 2})
+		testdb.Send(w, q, testdb.Texts("acked")...)
+		c, err := q.Consume(context.Background(), chanq.ConsumerConfig{})
+		require.NoError(w, err)
+		running, tried, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = c.Handle(4, func(_ context.Context, l *chanq.Lease[string]) error {
+				if l.Body == "suspect" {
+					close(tried)
+					return nil
+				}
+				_ = l.Ack()
+				close(running)
+				<-end
+				return nil
+			})
+		}()
+		stop := sync.OnceFunc(func() { close(end) })
+		defer func() {
+			stop()
+			_ = c.Shutdown(w.Soon())
+			<-ended
+		}()
+		<-running
+		require.NoError(w, testdb.Pause(w.Soon(), q))
+		w.pass(15 * time.Second) // a consumer learns of a pause by its heartbeat
+		testdb.Send(w, q, testdb.Texts("suspect")...)
+		w.Exec("UPDATE chanq_" + q.Name() + " SET lapses = 3, crashes = 1, attempts = 3")
+		require.NoError(w, testdb.Admin(q).Resume(w.Soon()))
+		w.pass(20 * time.Second)
+		select {
+		case <-tried:
+			require.Fail(w, "a handler runs", kind)
+		default:
+		}
+		stop()
+		<-tried
+	}
+}
+
+// hangsToDeath has a handler hang until MaxExtend, each time.
+func hangsToDeath(w *world) {
+	w.Within(time.Hour)
+	for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
+		q := w.Queue(kind.String(), chanq.Config{Spec: chanq.Spec{Kind: kind}, MaxCrashes: 2})
+		id := testdb.Send(w, q, testdb.Texts("hangs")...)[0]
+		c, err := q.Consume(context.Background(), chanq.ConsumerConfig{LeaseFor: 10 * time.Second, MaxExtend: 30 * time.Second})
+		require.NoError(w, err)
+		end, ended := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = c.Handle(10, func(context.Context, *chanq.Lease[string]) error {
+				<-end
+				return nil
+			})
+		}()
+		w.pass(5 * time.Minute)
+		close(end)
+		require.NoError(w, c.Shutdown(w.Soon()))
+		<-ended
+		e := testdb.Get(w, q, id)
+		require.Equal(w, chanqadmin.StateDead, e.State, kind)
+		require.Equal(w, chanq.CauseKilled, e.Cause)
+		require.Equal(w, 4, e.Attempts, kind)
+	}
+}
+
+// suspectInTx: the transaction is rolled back, so the message is still handled.
+func suspectInTx(w *world) {
+	var consumers []*chanq.Consumer[string]
+	for _, name := range []string{"work", "other"} {
+		q := w.Queue(name, chanq.Config{})
+		testdb.Send(w, q, testdb.Texts("suspect")...)
+		w.Exec("UPDATE chanq_" + name + " SET lapses = 2, attempts = 2")
+		consumers = append(consumers, testdb.Start(w, q, chanq.ConsumerConfig{}))
+		w.pass(5 * time.Second)
+	}
+	l := testdb.Take(w, consumers[0], 1)[0]
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
+	require.NoError(w, err)
+	require.NoError(w, l.AckTx(w.Soon(), tx))
+	require.NoError(w, tx.Rollback())
+	w.pass(5 * time.Second)
+	require.Empty(w, consumers[1].C(), "a suspect is still handled")
+	require.NoError(w, l.Ack())
+	w.ack(testdb.Take(w, consumers[1], 1)[0])
 }
 
 // suspectsByPriority: also after a suspect that is dead-lettered.

@@ -76,6 +76,8 @@ var over20s = map[string]bool{
 	"G06_TheEndIsBoundedThoughTheDatabaseIsLost":                  true,
 	"G07_ADeadMessageSaysHowOftenItWasTried":                      true,
 	"G07_ClaimsWhoseAnswersAreLostBlameNoMessage":                 true,
+	"G07_ALastTrialWaitsForHandlersThatHaveSettledTheirMessages":  true,
+	"G07_AHandlerThatHangsIsDeadLetteredAfterMaxCrashes":          true,
 	"G07_TheQueuesOfAProcessTryOneSuspectAtATime":                 true,
 	"G10_ARedriveAtAnyMomentIsNotOvertaken":                       true,
 	"G10_WhatRanOutInAnOutageIsFoundSoonAfterIt":                  true,

@@ -287,6 +287,7 @@ var releaseOrderedText = `UPDATE {live} AS q
 SET fence = ` + fenceAfter + `,
     attempts = least(CASE WHEN $6::integer = 1 THEN q.attempts + ` + unwritten + ` WHEN q.leased_by = $5::uuid THEN q.attempts - 1 ELSE q.attempts END, {last attempt}),
     lapses = least(q.lapses + $6::integer, {last lapse}),
+    crashes = least(q.crashes + CASE WHEN $6::integer = 1 AND q.alone > 0 AND q.leased_by = $5::uuid THEN 1 ELSE 0 END, {last lapse}),
     lease_until = CASE WHEN ` + staysMarked + ` THEN q.lease_until ELSE 0 END, alone = CASE WHEN ` + staysMarked + ` THEN q.alone ELSE 0 END,
     leased_by = CASE WHEN ` + staysMarked + ` THEN q.leased_by END
 FROM ` + skips.list("delivery bigint") + `

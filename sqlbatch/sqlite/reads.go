@@ -254,7 +254,7 @@ RETURNING id, fence, lapses, crashes`
 	releaseOrderedText = `UPDATE {live} AS q
 SET fence = ` + fenceAfter + `,
   attempts = min(CASE WHEN ?4 THEN q.attempts + ` + unwritten + ` WHEN q.leased_by = ?2 THEN q.attempts - 1 ELSE q.attempts END, {last attempt}),
-  lapses = min(q.lapses + ?4, {last lapse}), lease_until = iif(` + staysMarked + `, q.lease_until, 0), alone = iif(` + staysMarked + `, q.alone, 0), leased_by = iif(` + staysMarked + `, q.leased_by, NULL)
+  lapses = min(q.lapses + ?4, {last lapse}), crashes = min(q.crashes + (?4 AND q.alone > 0 AND q.leased_by IS ?2), {last lapse}), lease_until = iif(` + staysMarked + `, q.lease_until, 0), alone = iif(` + staysMarked + `, q.alone, 0), leased_by = iif(` + staysMarked + `, q.leased_by, NULL)
 FROM ` + itemList("?3") + `
 WHERE q.id = p.id AND q.fence = p.fence
 RETURNING id, fence, min(lapses + (leased_by IS NOT NULL), {last lapse}), min(crashes + (alone > 0), {last lapse})`

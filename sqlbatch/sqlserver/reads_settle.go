@@ -81,6 +81,7 @@ SET fence = ` + of("q.", fenceAfter) + `,
     attempts = CASE WHEN @lapsed = 1 AND q.leased_by IS NULL AND q.attempts < {last attempt} THEN q.attempts + 1
                     WHEN @lapsed = 0 AND q.leased_by = @by THEN q.attempts - 1 ELSE q.attempts END,
     lapses = CASE WHEN @lapsed = 1 AND q.lapses < {last lapse} THEN q.lapses + 1 ELSE q.lapses END,
+    crashes = CASE WHEN @lapsed = 1 AND q.alone > 0 AND q.leased_by = @by AND q.crashes < {last lapse} THEN q.crashes + 1 ELSE q.crashes END,
     lease_until = CASE WHEN ` + staysMarked + ` THEN q.lease_until ELSE '19700101' END,
     alone = CASE WHEN ` + staysMarked + ` THEN q.alone ELSE 0 END,
     leased_by = CASE WHEN ` + staysMarked + ` THEN q.leased_by END

@@ -89,7 +89,7 @@ func releasesOrdered(w *world) {
 	require.Equal(w, list(0, 3, 2), a.rows[3].of("holder", "attempts", "lapses"), "its own mark and its attempt are gone")
 
 	items[0].Item = w.items(1)[0]
-	require.Equal(w, map[byte][]any{1: list(after+1, 1, 0), 4: list(after, 3, 1)}, given(true, items[0], items[3]))
+	require.Equal(w, map[byte][]any{1: list(after+1, 1, 0), 4: list(after, 3, 2)}, given(true, items[0], items[3]), "a lease that expires in a trial is a crash")
 	a = w.read(r)
 	require.Equal(w, list(0, 2, 1), a.rows[1].of("holder", "attempts", "lapses"), "an expired lease, and its attempt")
 	require.Equal(w, list(0, 4, 3), a.rows[4].of("holder", "attempts", "lapses"))

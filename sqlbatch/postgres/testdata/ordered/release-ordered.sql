@@ -2,6 +2,7 @@ UPDATE "public"."chanq_orders" AS q
 SET fence = CASE WHEN q.fence > 8999998900488372224 THEN a.delivery ELSE greatest(q.fence, a.delivery) END + 1,
     attempts = least(CASE WHEN $6::integer = 1 THEN q.attempts + CASE WHEN q.leased_by IS NULL THEN 1 ELSE 0 END WHEN q.leased_by = $5::uuid THEN q.attempts - 1 ELSE q.attempts END, 2000000000),
     lapses = least(q.lapses + $6::integer, 32767),
+    crashes = least(q.crashes + CASE WHEN $6::integer = 1 AND q.alone > 0 AND q.leased_by = $5::uuid THEN 1 ELSE 0 END, 32767),
     lease_until = CASE WHEN $6::integer = 0 AND q.leased_by <> $5::uuid THEN q.lease_until ELSE 0 END, alone = CASE WHEN $6::integer = 0 AND q.leased_by <> $5::uuid THEN q.alone ELSE 0 END,
     leased_by = CASE WHEN $6::integer = 0 AND q.leased_by <> $5::uuid THEN q.leased_by END
 FROM (
