@@ -15,7 +15,7 @@ import (
 	"github.com/chanq/chanq/embedded"
 )
 
-// udpNotifier rings by datagrams: each process has the addresses of the others, and one of
+// udpNotifier notifies by datagrams: each process has the addresses of the others, and one of
 // its own. What gets lost is found at the next look.
 type udpNotifier struct {
 	conn   net.PacketConn
@@ -41,7 +41,7 @@ func (b *udpNotifier) hear() {
 			return
 		}
 		if err != nil {
-			continue // on Windows: there was nobody at the address of an earlier ring
+			continue // on Windows: there was nobody at the address of an earlier notification
 		}
 		b.mu.Lock()
 		for ear, queue := range b.ears {
@@ -102,9 +102,9 @@ func ExampleNotifier() {
 		return q, db
 	}
 
-	rings := newUDPNotifier(here, there.LocalAddr())
-	defer rings.Close()
-	sending, db := process(rings)
+	notifier := newUDPNotifier(here, there.LocalAddr())
+	defer notifier.Close()
+	sending, db := process(notifier)
 	defer db.Close()
 	hears := newUDPNotifier(there, here.LocalAddr())
 	defer hears.Close()

@@ -91,15 +91,12 @@ func (t *trials) canBegin() bool {
 	return t.lease == nil && len(t.rescans.suspects) > 0
 }
 
-// wait returns in how long a doubtful mark is to be repeated, or the row of a trial is to be looked for again.
+// wait returns in how long a doubtful mark is to be repeated.
 func (t *trials) wait() time.Duration {
-	switch now := base.Now(); {
-	case t.doubtful != nil:
-		return max(0, t.again-now)
-	case t.lease != nil && t.lease.Ended():
-		return max(0, t.look-now)
+	if t.doubtful == nil {
+		return math.MaxInt64
 	}
-	return math.MaxInt64
+	return max(0, t.again-base.Now())
 }
 
 // review ends a trial that is over. A lease that was acked in a transaction, or whose settle has an unknown outcome, is looked for.

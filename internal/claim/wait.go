@@ -76,7 +76,6 @@ func (p *Plain) waitForMessage(idle *batch.Backoff, empty bool) {
 	}
 	waited := false
 	for first := true; p.cfg.Stop.Err() == nil; first = false {
-		p.trials.review()
 		wait := idle.Poll()
 		began := p.subscribe(wait)
 		due, any, below, err := p.look()

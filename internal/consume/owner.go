@@ -187,9 +187,7 @@ func (o *owner) leaseEnded(l *lease.Lease) {
 		o.pace.Take()
 	}
 	if l.Suspect {
-		if l.State() != lease.InTx { // which may be rolled back: see claim.Plain
-			o.neighbour.End()
-		}
+		o.neighbour.End()
 		base.Signal(o.load.cleared)
 	}
 	o.load.ended(&o.load.leases)

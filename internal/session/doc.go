@@ -24,21 +24,21 @@
 // # Where the *sql.DB has a limit
 //
 // Handlers may use up SetMaxOpenConns, and keep what they have while they wait for a
-// settle, whose session must be there already. Each lane keeps a floor then, of two
-// sessions, or one where its parts may use no more than one: connected before there is
-// work (Fill), kept while idle, shared by all queues. The second goes on where the first
-// one hangs. Join fails where the limit does not hold all floors and one connection for
-// the application.
+// settle, whose session must be there already. Each lane has two reserved connections then,
+// or one if its parts may use no more than one. They are connected before there is
+// work (Fill), kept while idle, and shared by all queues. The second one is for when the
+// first one hangs. Join fails if the limit is below the sum of all reserved connections and
+// one for the application.
 //
-// Above its floor a lane takes a connection only while more than one is to spare, lets
-// it go after a tenth of a second of idleness, and at once where the application has
-// come to use up the limit. A statement that gets none waits for a session of its lane,
-// first come first served. So where everything is in use, and both sessions of a floor
-// hang, the others of that lane wait until these end, or time out.
+// A lane takes a connection in addition only while more than one is to spare. It returns it
+// after a tenth of a second of idleness, and at once if the application has come to use up
+// the limit. A statement without a session waits for one of its lane, first come first
+// served. So if everything is in use, and both reserved connections of a lane hang, the
+// other statements of that lane wait until these end, or time out.
 //
-// The limit is asked for whenever it matters, and may be changed at any time: a floor is
-// kept from the next statement of its lane on. Nothing that is open is cut when the limit
-// becomes too small for the floors, only the next Join fails.
+// The limit is asked for whenever it matters, and may be changed at any time: connections
+// are reserved from the next statement of their lane on. Nothing that is open is cut when
+// the limit becomes too small for them, only the next Join fails.
 //
 // # Age
 //

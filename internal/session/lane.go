@@ -19,20 +19,20 @@ type lane struct {
 
 	// mu guards what follows, and every call of the store but the making of a session.
 	// It is held for moments, never over a statement or an attempt to connect.
-	mu      sync.Mutex
-	floor   int       // see Kind.floor
-	most    int       // of open and closing together
-	open    int       // sessions that are idle, in use, or being connected
-	idle    int       // those in the store that nobody has; none while somebody waits
-	coming  int       // those being connected
-	closing int       // sessions that have ended and whose driver has not returned
-	waiting []*waiter // first come first served
-	sweeper *time.Timer
-	armed   bool      // the sweeper is on its way
-	awaited time.Time // until then one session stays: a statement was announced
-	closed  bool
-	line    chan struct{} // of capacity 1: has a value while a statement in no hurry is under way
-	filling chan struct{} // likewise while somebody fills the lane
+	mu       sync.Mutex
+	reserved int       // see Kind.reserved
+	most     int       // of open and closing together
+	open     int       // sessions that are idle, in use, or being connected
+	idle     int       // those in the store that nobody has; none while somebody waits
+	coming   int       // those being connected
+	closing  int       // sessions that have ended and whose driver has not returned
+	waiting  []*waiter // first come first served
+	sweeper  *time.Timer
+	armed    bool      // the sweeper is on its way
+	awaited  time.Time // until then one session stays: a statement was announced
+	closed   bool
+	line     chan struct{} // of capacity 1: has a value while a statement in no hurry is under way
+	filling  chan struct{} // likewise while somebody fills the lane
 }
 
 // waiter is a statement without a session.
@@ -56,7 +56,7 @@ const (
 	doubt = 3 * time.Second
 	// keep is how long a session is idle before it is closed.
 	keep = 5 * time.Second
-	// keepBriefly is the same for what is lent: above the floor of a *sql.DB with a limit,
+	// keepBriefly is the same for what is lent: beyond the reserved connections of a *sql.DB with a limit,
 	// where the application may wait for it so long, and for notes.
 	keepBriefly = 100 * time.Millisecond
 )
@@ -64,7 +64,7 @@ const (
 func newLane(p *Pool, k Kind) *lane {
 	l := &lane{pool: p, kind: k, most: math.MaxInt32, line: make(chan struct{}, 1), filling: make(chan struct{}, 1)}
 	if p.traits.OneWriter {
-		l.floor, l.most = 1, 1
+		l.reserved, l.most = 1, 1
 	}
 	store, err := puddle.NewPool(&puddle.Config[*session]{
 		MaxSize:     math.MaxInt32,
@@ -110,9 +110,9 @@ func (l *lane) expect(until time.Time) {
 	l.mu.Unlock()
 }
 
-func (l *lane) setFloor(n int) {
+func (l *lane) setReserved(n int) {
 	l.mu.Lock()
-	l.floor = n
+	l.reserved = n
 	l.arm()
 	l.mu.Unlock()
 }
@@ -203,7 +203,7 @@ func (l *lane) more() { l.moreThan(len(l.waiting)) }
 
 // moreThan is more, unless n are coming. mu is held.
 func (l *lane) moreThan(n int) {
-	if l.coming >= n || l.open+l.closing >= l.most || l.open >= max(l.floor, 1) && !l.pool.spare(1+int(l.pool.coming.Load())) {
+	if l.coming >= n || l.open+l.closing >= l.most || l.open >= max(l.reserved, 1) && !l.pool.spare(1+int(l.pool.coming.Load())) {
 		return
 	}
 	l.start(nil)
@@ -260,7 +260,7 @@ func (l *lane) release(res *puddle.Resource[*session]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case res.Value().broken, l.open > l.floor && !l.pool.spare(0): // the application needs it
+	case res.Value().broken, l.open > l.reserved && !l.pool.spare(0): // the application needs it
 		l.drop(res)
 	default:
 		l.hand(res)
@@ -292,8 +292,8 @@ func (l *lane) arm() {
 	if l.armed || l.closed || l.idle == 0 || l.most == 1 {
 		return
 	}
-	floor, wait, _ := l.manners()
-	if l.open <= floor {
+	reserved, wait, _ := l.manners()
+	if l.open <= reserved {
 		if l.pool.limit() > 0 {
 			return // they stay for good
 		}
@@ -306,10 +306,10 @@ func (l *lane) arm() {
 // manners say how many sessions stay, for how long the others may be idle, and whether
 // their connections are closed then. What is lent goes back to the *sql.DB, where somebody
 // may wait for it; of others that would forget how old they are.
-func (l *lane) manners() (floor int, long time.Duration, closes bool) {
+func (l *lane) manners() (reserved int, long time.Duration, closes bool) {
 	switch {
 	case l.pool.limit() > 0:
-		return l.floor, keepBriefly, false
+		return l.reserved, keepBriefly, false
 	case l.kind == Note:
 		return 0, keepBriefly, false
 	}
@@ -327,7 +327,7 @@ func (l *lane) sweep() {
 	if l.closed {
 		return
 	}
-	floor, long, closes := l.manners()
+	reserved, long, closes := l.manners()
 	var idle []*puddle.Resource[*session]
 	for l.idle > 0 {
 		if res, err := l.take(); err == nil {
@@ -335,7 +335,7 @@ func (l *lane) sweep() {
 		}
 	}
 	for _, res := range slices.Backward(idle) { // the one that is idle for longest first
-		if l.open > floor && res.IdleDuration() >= long {
+		if l.open > reserved && res.IdleDuration() >= long {
 			res.Value().broken = closes
 			l.drop(res)
 		} else {
@@ -346,7 +346,7 @@ func (l *lane) sweep() {
 	l.arm()
 }
 
-// fill connects the floor. Its error is that of the first attempt that failed.
+// fill connects what is reserved. Its error is that of the first attempt that failed.
 func (l *lane) fill(ctx context.Context) error {
 	select {
 	case l.filling <- struct{}{}: // by one at a time: the next one finds all of it connected
@@ -355,7 +355,7 @@ func (l *lane) fill(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	l.mu.Lock()
-	n := max(0, l.floor-l.open)
+	n := max(0, l.reserved-l.open)
 	done := make(chan error, n)
 	for range n {
 		l.start(done)

@@ -48,7 +48,7 @@ func newPart(p *Pool, n Need, maxAge time.Duration) *Part {
 	return part
 }
 
-// Fill connects the floor of the part's kind where the *sql.DB has a limit: before there
+// Fill connects what is reserved for the part's kind where the *sql.DB has a limit: before there
 // is work. Handlers may use up the limit, and hold what they have while they wait for a
 // settle; a session that asks for its connection only then would never get it.
 func (p *Part) Fill(ctx context.Context) error {

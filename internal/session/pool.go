@@ -31,9 +31,9 @@ func (k Kind) String() string {
 	return [...]string{"claims", "settles", "extensions", "sends", "pipes", "notes", "calls"}[k]
 }
 
-// floor is how many sessions a kind keeps where the *sql.DB has a limit, and its parts
+// reserved is how many sessions a kind keeps where the *sql.DB has a limit, and its parts
 // may use need at once.
-func (k Kind) floor(need int) int {
+func (k Kind) reserved(need int) int {
 	if k == Note || k == call {
 		return 0
 	}
@@ -115,7 +115,7 @@ func (p *Pool) setNeed(need [kinds]int) {
 	}
 	for k, l := range p.lanes {
 		if l != nil {
-			l.setFloor(Kind(k).floor(need[k]))
+			l.setReserved(Kind(k).reserved(need[k]))
 		}
 	}
 }
@@ -137,9 +137,9 @@ func (p *Pool) enough(need [kinds]int) error {
 	total := 0
 	var each []string
 	for k, n := range need {
-		if floor := Kind(k).floor(n); floor > 0 {
-			total += floor
-			each = append(each, fmt.Sprintf("%d for %s", floor, Kind(k)))
+		if reserved := Kind(k).reserved(n); reserved > 0 {
+			total += reserved
+			each = append(each, fmt.Sprintf("%d for %s", reserved, Kind(k)))
 		}
 	}
 	if p.traits.OneWriter {

@@ -33,7 +33,6 @@ var dying = append([]test{
 	{"G07_TheQueuesOfAProcessTryOneSuspectAtATime", oneTrialOfQueues},
 	{"G07_ALastTrialWaitsForHandlersThatHaveSettledTheirMessages", lastTrialBehindHandler},
 	{"G07_AHandlerThatHangsIsDeadLetteredAfterMaxCrashes", hangsToDeath},
-	{"G07_ASuspectThatIsAckedInATransactionIsOnTrialUntilItsEnd", suspectInTx},
 	{"G07_OfSuspectsTheOneOfTheHighestPriorityIsTriedFirst", suspectsByPriority},
 	{"G07_ASuspectThatIsLockedWhileItIsReadStaysASuspect", lockedSuspect},
 	{"G07_AReleaseEndsNoSuspicion", releasedSuspect},
@@ -559,27 +558,6 @@ func hangsToDeath(w *world) {
 		require.Equal(w, chanq.CauseKilled, e.Cause)
 		require.Equal(w, 4, e.Attempts, kind)
 	}
-}
-
-// suspectInTx: the transaction is rolled back, so the message is still handled.
-func suspectInTx(w *world) {
-	var consumers []*chanq.Consumer[string]
-	for _, name := range []string{"work", "other"} {
-		q := w.Queue(name, chanq.Config{})
-		testdb.Send(w, q, testdb.Texts("suspect")...)
-		w.Exec("UPDATE chanq_" + name + " SET lapses = 2, attempts = 2")
-		consumers = append(consumers, testdb.Start(w, q, chanq.ConsumerConfig{}))
-		w.pass(5 * time.Second)
-	}
-	l := testdb.Take(w, consumers[0], 1)[0]
-	tx, err := w.DB.BeginTx(w.Soon(), nil)
-	require.NoError(w, err)
-	require.NoError(w, l.AckTx(w.Soon(), tx))
-	require.NoError(w, tx.Rollback())
-	w.pass(5 * time.Second)
-	require.Empty(w, consumers[1].C(), "a suspect is still handled")
-	require.NoError(w, l.Ack())
-	w.ack(testdb.Take(w, consumers[1], 1)[0])
 }
 
 // suspectsByPriority: also after a suspect that is dead-lettered.

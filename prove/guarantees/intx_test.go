@@ -87,8 +87,8 @@ func inTxEnds(w *world) {
 
 // notified is how many notifications there were.
 func (b *board) notified() int {
-	rings, _, _ := b.count()
-	return rings
+	notified, _, _ := b.count()
+	return notified
 }
 
 func inTxWakes(w *world) {

@@ -14,11 +14,11 @@ import (
 var wakingCosts = []test{
 	{"AMessageWithAnotherIsDeliveredWhenItIsDue", dueLater},
 	{"AConsumerThatIsWokenForEachMessageLooksOnceASecond", looksSeldom},
-	{"ARingThatComesWithAClaimCostsOneMore", ringBesideClaim},
+	{"ANotificationThatComesWithAClaimCostsOneMore", notificationBesideClaim},
 	{"ANotifierThatIsRungForNothingIsHeardSeldom", ringingInVain},
 }
 
-// sleeper is a consumer that sleeps at a notifier, and a producer on another *sql.DB that rings it.
+// sleeper is a consumer that sleeps at a notifier, and a producer on another *sql.DB that notifies it.
 func (w *world) sleeper() (*chanq.Producer[string], *chanq.Consumer[string]) {
 	b := &board{}
 	q := w.Queue("work", chanq.Config{Notifier: b})
@@ -53,13 +53,13 @@ func looksSeldom(w *world) {
 	seconds := int64(time.Since(began) / time.Second)
 	require.LessOrEqual(w, after.Looks-before.Looks, 2+2*seconds)
 	if !w.Engine.Bubble {
-		seconds += 10 // each ring may come after the claim that has found its message
+		seconds += 10 // each notification may come after the claim that has found its message
 	}
 	require.LessOrEqual(w, after.EmptyClaims-before.EmptyClaims, seconds)
 }
 
 // It may be for something that the claim did not see, and no more than that.
-func ringBesideClaim(w *world) {
+func notificationBesideClaim(w *world) {
 	b := &board{}
 	q := w.Queue("work", chanq.Config{Notifier: b})
 	st := w.Statements("work")

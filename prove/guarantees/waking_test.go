@@ -29,25 +29,25 @@ var waking = []test{
 // alone is a queue whose consumers are woken by this process alone.
 var alone = chanq.Config{Notifier: chanq.NoNotifier{}}
 
-// board is a Notifier between the *sql.DBs of a test. A ring wakes who listens at that
+// board is a Notifier between the *sql.DBs of a test. A notification wakes who listens at that
 // moment, and nobody else.
 type board struct {
 	before, after func() // of a Listen, which hears between the two; nil is nothing
 	late          bool   // a Listen returns before it hears
 
-	here, there chanq.Notifier // of the two *sql.DBs, to hear and to ring by; nil: this board's own
+	here, there chanq.Notifier // of the two *sql.DBs, to listen and to notify by; nil: this board's own
 
-	mu     sync.Mutex // guards what follows
-	ears   []chan struct{}
-	rings  int
-	sat    int
-	hearer func() // has a late Listen hear
+	mu            sync.Mutex // guards what follows
+	ears          []chan struct{}
+	notifications int
+	listened      int
+	hearer        func() // has a late Listen hear
 }
 
 func (b *board) Notify(n chanq.Notification) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.rings++
+	b.notifications++
 	if b.there != nil {
 		b.there.Notify(n)
 		return
@@ -78,7 +78,7 @@ func (b *board) Listen(queue string, slots []int) (<-chan struct{}, func()) {
 		}
 	}
 	b.mu.Lock()
-	b.sat++
+	b.listened++
 	b.hearer = hear
 	b.mu.Unlock()
 	if !b.late {
@@ -93,25 +93,25 @@ func (b *board) Listen(queue string, slots []int) (<-chan struct{}, func()) {
 
 func (b *board) listenThere(queue string, slots []int) (<-chan struct{}, func()) {
 	b.mu.Lock()
-	b.sat++
+	b.listened++
 	b.mu.Unlock()
 	b.before()
 	defer b.after()
 	return b.here.Listen(queue, slots)
 }
 
-func (b *board) count() (rings, sat, listening int) {
+func (b *board) count() (notified, listened, listening int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.rings, b.sat, len(b.ears)
+	return b.notifications, b.listened, len(b.ears)
 }
 
 // seldom has a consumer look only when it is woken.
 var seldom = chanq.ConsumerConfig{PollEvery: time.Hour}
 
-// The moments of a consumer that found nothing: it sits down, looks, and sleeps; or it is
+// The moments of a consumer that found nothing: it begins to listen, looks, and sleeps; or it is
 // heard only when it has looked, and looks again. A message may be committed at each of
-// them, and its sender may ring at that moment or at any later one: the consumer, which
+// them, and its sender may notify at that moment or at any later one: the consumer, which
 // looks once an hour, has it at once. The same by the Notifier of the *sql.DB, if it has one.
 func wakingAtAnyMoment(w *world) {
 	const before, sits, looked, again, sleeps = "before it listens", "when it listens", "when it has looked", "when it has looked again", "when it sleeps"
@@ -157,7 +157,7 @@ func (w *world) wakes(b *board, at func(moment string)) {
 	n := 0
 	st := w.Statements("work")
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if _, sat, _ := b.count(); sat == 0 || n == 2 || !testdb.Runs(op, st.NextDue(sqlbatch.Heads{})) && !testdb.Runs(op, st.Rescan()) {
+		if _, listened, _ := b.count(); listened == 0 || n == 2 || !testdb.Runs(op, st.NextDue(sqlbatch.Heads{})) && !testdb.Runs(op, st.Rescan()) {
 			return faultdb.Fault{}
 		}
 		l := look{[]string{"when it has looked", "when it has looked again"}[n], make(chan struct{})}
@@ -180,7 +180,7 @@ func (w *world) wakes(b *board, at func(moment string)) {
 			at(l.moment)
 			close(l.gate)
 		case <-tick.C:
-			if _, sat, _ := b.count(); sat == 0 { // the first pauses are too short to listen
+			if _, listened, _ := b.count(); listened == 0 { // the first pauses are too short to listen
 				early = c.Stats().Looks
 				break
 			}
@@ -206,7 +206,7 @@ func (w *world) wakes(b *board, at func(moment string)) {
 func ringing(w *world) {
 	b := &board{}
 	q := w.Queue("work", chanq.Config{Notifier: b})
-	rings := func(what string, want bool, do func()) {
+	notifies := func(what string, want bool, do func()) {
 		before, _, _ := b.count()
 		do()
 		rung := func() bool { // after the outcome is known
@@ -222,26 +222,26 @@ func ringing(w *world) {
 	}
 	p := testdb.Produce(w, q, chanq.ProducerConfig{})
 	lease := func() *testdb.Held[string] { return testdb.Lease(w, q, 1, time.Minute)[0] }
-	rings("a send", true, func() { testdb.SendBy(w, p, testdb.Texts("a")...) })
-	rings("a release", true, func() { require.NoError(w, lease().Release()) })
-	rings("a nack", true, func() { require.NoError(w, lease().Nack(chanq.RetryAfter(0, nil))) })
-	rings("a claim and an ack", false, func() { require.NoError(w, lease().Ack()) })
-	rings("a transaction", false, func() {
+	notifies("a send", true, func() { testdb.SendBy(w, p, testdb.Texts("a")...) })
+	notifies("a release", true, func() { require.NoError(w, lease().Release()) })
+	notifies("a nack", true, func() { require.NoError(w, lease().Nack(chanq.RetryAfter(0, nil))) })
+	notifies("a claim and an ack", false, func() { require.NoError(w, lease().Ack()) })
+	notifies("a transaction", false, func() {
 		tx, err := w.DB.BeginTx(w.Soon(), nil)
 		require.NoError(w, err)
 		_, err = q.SendTx(w.Soon(), tx, testdb.Texts("b")...)
 		require.NoError(w, err)
 		require.NoError(w, tx.Commit())
 	})
-	rings("its sender", true, q.Wake)
+	notifies("its sender", true, q.Wake)
 	l := lease()
-	rings("a message that dies", false, func() { require.NoError(w, l.Nack(chanq.DeadLetter(nil))) })
-	rings("a redrive", true, func() {
+	notifies("a message that dies", false, func() { require.NoError(w, l.Nack(chanq.DeadLetter(nil))) })
+	notifies("a redrive", true, func() {
 		_, err := testdb.Redrive(w.Soon(), q, 0)
 		require.NoError(w, err)
 	})
-	rings("a pause", false, func() { require.NoError(w, testdb.Pause(w.Soon(), q)) })
-	rings("its end", true, func() { require.NoError(w, testdb.Admin(q).Resume(w.Soon())) })
+	notifies("a pause", false, func() { require.NoError(w, testdb.Pause(w.Soon(), q)) })
+	notifies("its end", true, func() { require.NoError(w, testdb.Admin(q).Resume(w.Soon())) })
 }
 
 // asleep waits until a consumer listens and has nothing to do.
@@ -342,7 +342,7 @@ type deaf struct {
 func (d *deaf) Listen(string, []int) (<-chan struct{}, func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.sat++
+	d.listened++
 	d.times = append(d.times, time.Now())
 	ear := make(chan struct{})
 	close(ear)
@@ -353,7 +353,7 @@ func deafNotifiers(w *world) {
 	b := &deaf{}
 	q := w.Queue("work", chanq.Config{Notifier: b})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
-	w.Eventually("it has listened twice", func() bool { _, sat, _ := b.count(); return sat > 1 })
+	w.Eventually("it has listened twice", func() bool { _, listened, _ := b.count(); return listened > 1 })
 	s := c.Stats()
 	require.Less(w, s.EmptyClaims+s.Looks, int64(40), "about as often as without a notifier")
 	b.mu.Lock()
@@ -412,7 +412,7 @@ func ringingUnknown(w *world) {
 	cancel()
 	_ = p.Close(ctx)
 	require.Error(w, testdb.Receive(w, sent, "an outcome"))
-	w.Eventually("it rings", func() bool { rings, _, _ := b.count(); return rings > 0 })
+	w.Eventually("it notifies", func() bool { notified, _, _ := b.count(); return notified > 0 })
 	w.Faults.Inject(nil)
 }
 
