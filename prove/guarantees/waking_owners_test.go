@@ -134,9 +134,11 @@ func (o *owners) asleep(n int) {
 			s := c.Stats()
 			reads += s.Claims + s.EmptyClaims
 		}
-		still := reads == before && len(listening) == n && slices.Equal(owned, []int{0, 1, 2, 3})
+		if reads == before && len(listening) == n && slices.Equal(owned, []int{0, 1, 2, 3}) {
+			return true // at this moment
+		}
 		o.pass(100 * time.Millisecond)
-		return still
+		return false
 	})
 }
 
