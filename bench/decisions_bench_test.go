@@ -78,7 +78,10 @@ func BenchmarkDecideTable(b *testing.B) {
 			{"rowid", func(text string) string { return text }},
 			{"withoutRowid", func(text string) string {
 				text = strings.ReplaceAll(text, "rowid", "id")
-				if strings.HasPrefix(text, "CREATE TABLE") && !strings.HasSuffix(text, "WITHOUT ROWID") {
+				if strings.HasPrefix(text, "CREATE TABLE") && !strings.Contains(text, "WITHOUT ROWID") {
+					if strings.HasSuffix(text, "STRICT") {
+						text += ","
+					}
 					text += " WITHOUT ROWID"
 				}
 				return text
