@@ -41,10 +41,11 @@ type Config struct {
 	SpareTime    time.Duration   // of a statement that no message waits for
 }
 
-// quiet reports that a last trial may begin if no lease was held for so long: no handler runs, or one hangs that has lost its lease.
-func (c *Config) quiet(since time.Duration) bool {
+// quiet reports that a last trial may begin when no other lease has been held for that long: no handler runs, or one hangs that has
+// lost its lease.
+func (c *Config) quiet(unheld time.Duration) bool {
 	_, handlers := c.Holder.Held()
-	return handlers == 0 || since > c.LeaseFor
+	return handlers == 0 || unheld > c.LeaseFor
 }
 
 // patience is for how long a claim may take: what comes later than the end of its leases is of no use.

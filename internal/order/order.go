@@ -119,8 +119,9 @@ type Config struct {
 	Holds         bool    // a dead message holds its key (DeadKeyHolds)
 	MaxCrashes    int     // deaths of the process in trials that dead-letter a message; 0: no bound
 	Process       Process // nil: this is the only consumer of its process
-	// Quiet reports that no handler runs, or that those which do have been waited for long enough: since then no message is held. nil: always.
-	Quiet func(since time.Duration) bool
+	// Quiet reports that a last trial may begin when nothing has been held for that long: no handler runs any more, or those that run
+	// have been waited for long enough. nil: always.
+	Quiet func(unheld time.Duration) bool
 }
 
 // Process admits one suspect at a time for all consumers of a process. A refused trial is asked for again at the next

@@ -23,7 +23,7 @@ type lane struct {
 	reserved int       // see Kind.reserved
 	most     int       // of open and closing together
 	open     int       // sessions that are idle, in use, or being connected
-	idle     int       // those in the store that nobody has; none while somebody waits
+	idle     int       // those in the store that nobody has; none while a statement waits
 	coming   int       // those being connected
 	closing  int       // sessions that have ended and whose driver has not returned
 	waiting  []*waiter // first come first served
@@ -32,7 +32,7 @@ type lane struct {
 	awaited  time.Time // until then one session stays: a statement was announced
 	closed   bool
 	line     chan struct{} // of capacity 1: has a value while a statement in no hurry is under way
-	filling  chan struct{} // likewise while somebody fills the lane
+	filling  chan struct{} // has a value while a call of fill runs
 }
 
 // waiter is a statement without a session.

@@ -78,7 +78,7 @@ func goneAfterKill(w *world) {
 		p.line(w)
 	}
 	w.Eventually("it has joined", func() bool {
-		list := consumers(w, q) // at times nobody, where the machine keeps its heartbeat waiting
+		list := consumers(w, q) // at times none, where the machine keeps its heartbeat waiting
 		return len(list) == 1 && list[0].Process == p.PID()
 	})
 	require.NoError(w, p.Kill())
