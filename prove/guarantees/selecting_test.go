@@ -106,21 +106,26 @@ func deadOf(w *world, name string, cfg chanq.Config) dead {
 	w.Helper()
 	cfg.MaxAttempts = 1
 	d := dead{q: w.Queue(name, cfg)}
+	c := testdb.Start(w, d.q, chanq.ConsumerConfig{})
 	die := func(kind, text string, err error) chanq.ID {
 		m := chanq.Message[string]{Body: text, Type: kind}
 		if cfg.Kind == chanq.KindOrdered {
 			m.Key = "key of " + kind
 		}
 		id := testdb.Send(w, d.q, m)[0]
-		require.NoError(w, testdb.Lease(w, d.q, 1, time.Hour)[0].Nack(err))
+		l := testdb.Receive(w, c.C(), text)
+		require.NoError(w, l.Nack(err))
+		require.NoError(w, l.Wait(w.Soon()))
 		return id
 	}
 	for _, text := range []string{"user 1 is unknown", "disk full", "user 2 is unknown"} {
 		d.mails = append(d.mails, die("mail", text, chanq.DeadLetter(errors.New(text))))
 	}
-	time.Sleep(time.Second)
+	time.Sleep(10 * time.Millisecond) // the database keeps milliseconds
 	d.bill = append(d.bill, die("bill", "x", chanq.DeadLetter(errors.New("user 3 is unknown"))), die("bill", "x", chanq.DeadLetter(errors.New("no stock"))),
 		die("bill", "x", errors.New("user 4 is unknown")))
+	c.Stop()
+	require.NoError(w, c.Shutdown(w.Soon()))
 	d.group = testdb.Get(w, d.q, d.mails[0]).Fingerprint
 	return d
 }
