@@ -70,7 +70,7 @@ func TestALeaseOfASlowClaimIsExtendedBeforeTheNextTick(t *testing.T) {
 	require.NoError(t, l.Ack())
 }
 
-func TestAckAllTellsTheSameOfALeaseThatIsGivenTwice(t *testing.T) {
+func TestAckAllReturnsTheSameForALeaseThatIsGivenTwice(t *testing.T) {
 	q := openTestQueue[int](t, Config{})
 	_, err := testProducer(t, q, ProducerConfig{}).Send(t.Context(), Message[int]{})
 	require.NoError(t, err)

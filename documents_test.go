@@ -86,7 +86,7 @@ func unindented(text string) string {
 }
 
 // A block says what it is written in: so the tests that run blocks can tell which are theirs.
-func TestEachBlockSaysItsLanguage(t *testing.T) {
+func TestEachBlockNamesItsLanguage(t *testing.T) {
 	languages := []string{"go", "sh", "sql", "yaml", "text"}
 	for file, text := range documents(t, ".md") {
 		inside := false

@@ -141,7 +141,7 @@ func TestADeliveryHasOneMethodForAllFailures(t *testing.T) {
 
 // A lease that a test has made stands for no message: whatever a handler asks of it is
 // answered.
-func TestALeaseMadeByHandSaysSo(t *testing.T) {
+func TestALeaseMadeByHandReportsIt(t *testing.T) {
 	ctx := t.Context()
 	db, err := embedded.Open(":memory:")
 	require.NoError(t, err)
@@ -173,7 +173,7 @@ type odd struct{}
 
 func (odd) Error() string { panic("no text") }
 
-func TestOutcomeTellsWhatHandleWouldDo(t *testing.T) {
+func TestOutcomeReturnsWhatHandleWouldDo(t *testing.T) {
 	failure := errors.New("no")
 	for _, c := range []struct {
 		err  error

@@ -115,7 +115,7 @@ func TestAYoungProgramKeepsTheHistoryBounded(t *testing.T) {
 }
 
 // What may not be deleted is told once, not with each sample that may be noted.
-func TestAHistoryThatMayNotBeThinnedIsToldOnce(t *testing.T) {
+func TestAHistoryThatMayNotBeThinnedIsReportedOnce(t *testing.T) {
 	events := make(chan HousekeepingEvent, 100)
 	q := openTestQueue[string](t, Config{Hooks: Hooks{Housekeeping: func(e HousekeepingEvent) { events <- e }}})
 	_, err := q.core.db.ExecContext(t.Context(), `INSERT INTO chanq__samples (queue, step, at, sent, acked, nacked, died, delivered, waited) VALUES ('orders', 10, 0, 7, 0, 0, 0, 0, 0);

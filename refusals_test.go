@@ -124,7 +124,7 @@ func (noConnector) Connect(context.Context) (driver.Conn, error) { return nil, i
 func (noConnector) Driver() driver.Driver                        { return noDriver{} }
 func (noDriver) Open(string) (driver.Conn, error)                { return nil, io.ErrClosedPipe }
 
-func TestAMissingTableSaysWhichCommandMakesIt(t *testing.T) {
+func TestTheErrorForAMissingTableNamesTheCommandThatCreatesIt(t *testing.T) {
 	_, db, _ := opened(t, chanq.Config{})
 	_, err := chanq.Open[string](t.Context(), db, "invoices", chanq.Config{})
 	require.ErrorIs(t, err, chanq.ErrNoSchema)

@@ -34,7 +34,7 @@ func listAll(t *testing.T, q *chanqadmin.Queue, s chanqadmin.State, bodies bool)
 	}
 }
 
-func TestAListPagesThroughAStateThatLiesAmongOthers(t *testing.T) {
+func TestAListPagesThroughAStateAmongOthers(t *testing.T) {
 	for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
 		t.Run(kind.String(), func(t *testing.T) {
 			q := filled(t, chanq.Config{Spec: chanq.Spec{Kind: kind}})

@@ -8,7 +8,7 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-func TestWhatACodecSaysIsCutFromAnErrorForOthers(t *testing.T) {
+func TestTheTextOfACodecIsCutFromAnErrorForOthers(t *testing.T) {
 	const hidden = " (why is hidden, as bodies are)"
 	for text, want := range map[string]string{
 		"":                                     "",

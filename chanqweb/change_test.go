@@ -97,7 +97,7 @@ func TestAFormOfAnotherSiteChangesNothing(t *testing.T) {
 	})
 }
 
-func TestTheCookieOfFormsIsLimitedToThePage(t *testing.T) {
+func TestTheCookieOfFormsIsLimitedToTheWebUI(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newShop(t).open(everything)
 		cookies := s.get("/q/mail/").Cookies()

@@ -282,7 +282,7 @@ func TestConsumersAreListedWithTheirMessages(t *testing.T) {
 	})
 }
 
-func TestThePageReportsAMissingHistory(t *testing.T) {
+func TestTheWebUIReportsAMissingHistory(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		require.Contains(t, shop.open(chanqweb.Rights{}).see("/q/mail/"), "There is no history of the last hour")

@@ -59,7 +59,7 @@ func TestBlockedKeysAreListed(t *testing.T) {
 	})
 }
 
-func TestThePageReportsThatNoKeyIsBlocked(t *testing.T) {
+func TestTheWebUIReportsThatNoKeyIsBlocked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		q := shop.Queue("payments", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}})

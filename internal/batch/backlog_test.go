@@ -40,7 +40,7 @@ func TestALazyItemLingers(t *testing.T) {
 	})
 }
 
-func TestAwaitedItemsWaitForHalfTheGroupBefore(t *testing.T) {
+func TestAwaitedItemsWaitForHalfTheBatchBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, settings())
 		w.addAll(batch.Awaited, numbered(1, 6)...)
@@ -80,7 +80,7 @@ func TestAnAwaitedItemEndsTheLongLinger(t *testing.T) {
 	}
 }
 
-func TestAGroupIsFullByCountAndByBytes(t *testing.T) {
+func TestABatchIsFullByCountAndByBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := settings()
 		cfg.Full = []int{3}
@@ -123,7 +123,7 @@ func TestAnUrgentItemTakesTheOthersAlong(t *testing.T) {
 	})
 }
 
-func TestKindsShareAGroupAndNoStatement(t *testing.T) {
+func TestKindsShareABatchAndNoStatement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := settings()
 		cfg.Full = []int{100, 2}
@@ -139,7 +139,7 @@ func TestKindsShareAGroupAndNoStatement(t *testing.T) {
 	})
 }
 
-func TestAThousandItemsAreToldAtOnce(t *testing.T) {
+func TestAThousandItemsAreReportedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := settings()
 		cfg.Full = []int{1000}
@@ -276,7 +276,7 @@ func TestAddWaitsForRoomOrItsContext(t *testing.T) {
 	})
 }
 
-func TestAGroupThatHangsHoldsUpTheNextForAMomentOnly(t *testing.T) {
+func TestABatchThatHangsDelaysTheNextForAMomentOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := settings()
 		cfg.Moment, cfg.Full, cfg.Workers = 250*time.Millisecond, []int{2}, 2
@@ -411,7 +411,7 @@ func TestWithdrawLeavesAnItemToTheStatementThatHasIt(t *testing.T) {
 	})
 }
 
-func TestGiveUpTellsEveryOutcomeBeforeTheDriverReturns(t *testing.T) {
+func TestGiveUpReportsEveryOutcomeBeforeTheDriverReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := settings()
 		cfg.Full = []int{2}

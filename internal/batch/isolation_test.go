@@ -344,7 +344,7 @@ func TestASuccessOfAnotherWorkerIsolatesAnItemThatIsAlone(t *testing.T) {
 	})
 }
 
-func TestASlowDatabaseGetsSmallGroups(t *testing.T) {
+func TestASlowDatabaseGetsSmallBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, settings())
 		w.set(func(ctx context.Context, items []*item) error { // a second for each item
@@ -370,7 +370,7 @@ func TestASlowDatabaseGetsSmallGroups(t *testing.T) {
 	})
 }
 
-func TestInTurnOnlyFullGroupsGoAhead(t *testing.T) {
+func TestInOrderOnlyFullBatchesGoAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := inTurn()
 		cfg.Full = []int{3}
@@ -395,7 +395,7 @@ func TestInTurnOnlyFullGroupsGoAhead(t *testing.T) {
 	})
 }
 
-func TestInTurnAGroupIsFullByItsBytes(t *testing.T) {
+func TestInOrderABatchIsFullByItsBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := inTurn()
 		cfg.Bytes = 20 // two items
@@ -412,7 +412,7 @@ func TestInTurnAGroupIsFullByItsBytes(t *testing.T) {
 	})
 }
 
-func TestGroupsThatWentAheadReturnInOrderWhereOneFails(t *testing.T) {
+func TestBatchesThatWentAheadReturnInOrderWhereOneFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := inTurn()
 		cfg.Full = []int{3}
@@ -436,7 +436,7 @@ func TestGroupsThatWentAheadReturnInOrderWhereOneFails(t *testing.T) {
 	})
 }
 
-func TestAGroupThatReturnsDoesNotKeepTheOneThatWaitsForIt(t *testing.T) {
+func TestABatchThatReturnsDoesNotDelayTheOneThatWaitsForIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := inTurn()
 		cfg.Full = []int{1}
@@ -578,7 +578,7 @@ func TestAWithdrawnItemOfUnknownOutcomeIsEndedWhereverItIs(t *testing.T) {
 	})
 }
 
-func TestAGroupThatIsWrittenAheadDoesNotKeepTheOneBeforeItWaiting(t *testing.T) {
+func TestABatchThatIsWrittenAheadDoesNotDelayItsPredecessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := inTurn()
 		cfg.Full = []int{1}
@@ -599,7 +599,7 @@ func TestAGroupThatIsWrittenAheadDoesNotKeepTheOneBeforeItWaiting(t *testing.T) 
 	})
 }
 
-func TestAPermanentErrorOfOneKindSaysNothingOfAnother(t *testing.T) {
+func TestAPermanentErrorOfOneKindProvesNothingAboutAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := settings()
 		cfg.Full = []int{100, 100}

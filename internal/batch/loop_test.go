@@ -69,7 +69,7 @@ func TestWhatIsAnOutage(t *testing.T) {
 	})
 }
 
-func TestATryHasItsOwnTimeAndAnEndThatSaysNothingOfTheDatabase(t *testing.T) {
+func TestATryHasItsOwnTimeAndItsEndProvesNothingAboutTheDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var health reports
 		loop := batch.Loop{Health: &health, Classify: classify, Timeout: time.Minute}

@@ -40,7 +40,7 @@ func TestAClaimRaisesTheHeadOfThePrioritiesThatItTookFrom(t *testing.T) {
 	require.Equal(t, sqlbatch.Heads{10, 25, 30, 45}, f.ask(0), "what lay below leaves it where it is")
 }
 
-func TestWhatIsGivenBackLowersTheHead(t *testing.T) {
+func TestAReleaseLowersTheHead(t *testing.T) {
 	f := rescaned(sqlbatch.Heads{10, 20, 30, 40})
 	f.claimed([]table.Claimed{at(priorityNormal, 25)}, 0, 0)
 	back := notify.NoPlace
@@ -56,7 +56,7 @@ func TestWhatIsGivenBackLowersTheHead(t *testing.T) {
 	require.Equal(t, sqlbatch.Heads{60, 5, 60, 45}, f.ask(0), "the rescan had not seen it yet")
 }
 
-func TestARescanFindsWhatLiesBeforeTheHead(t *testing.T) {
+func TestARescanFindsMessagesBeforeTheHead(t *testing.T) {
 	f := rescaned(sqlbatch.Heads{10, 20, 30, 40})
 	ready := [4]bool{normal: true, urgent: true}
 	f.claimed([]table.Claimed{at(priorityNormal, 100)}, 0, 0)

@@ -530,7 +530,7 @@ func TestASignalOfTheProcessEndsAPause(t *testing.T) {
 	})
 }
 
-func TestARescanThatFollowsOnASlowOneIsBesideTheClaims(t *testing.T) {
+func TestARescanAfterASlowOneRunsWhileClaimsGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(t, nil)
 		q.takes = 100 * time.Millisecond

@@ -319,8 +319,8 @@ func TestMessagesOfAKeyComeOneAfterTheOther(t *testing.T) {
 	})
 }
 
-// TestMessagesOfBeforeATakeOverAreMarkedFirst: the former owner may have died while it handled one.
-func TestMessagesOfBeforeATakeOverAreMarkedFirst(t *testing.T) {
+// TestMessagesFromBeforeATakeOverAreMarkedFirst: the former owner may have died while it handled one.
+func TestMessagesFromBeforeATakeOverAreMarkedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		f.send("ab")

@@ -82,7 +82,7 @@ func TestATableInWhichFewDieIsLeftToAutovacuum(t *testing.T) {
 	require.Zero(t, quiet.vacuums, "what is dead is little beside what lives")
 }
 
-func TestATableThatNobodyUsesIsNotLookedAt(t *testing.T) {
+func TestATableWithoutUsersIsNotLookedAt(t *testing.T) {
 	idle := &wornTable{dead: 1_000_000}
 	wearOut(idle, 2, 0, time.Hour)
 	require.Zero(t, idle.reads)
@@ -90,7 +90,7 @@ func TestATableThatNobodyUsesIsNotLookedAt(t *testing.T) {
 
 // A snapshot that is held keeps all that died after it. Vacuums in vain would read the
 // wornTable again and again.
-func TestAVacuumInVainComesAgainWhenTheDeadHaveDoubled(t *testing.T) {
+func TestAVacuumThatRemovedNothingIsRepeatedWhenTheDeadRowsHaveDoubled(t *testing.T) {
 	for _, consumers := range []int{1, 48} {
 		held := &wornTable{live: 20_000, hold: true}
 		wearOut(held, consumers, 10_000, 2*time.Minute)

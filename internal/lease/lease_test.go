@@ -114,8 +114,8 @@ func TestASettleThatGivesUpLeavesTheLeaseAsItWas(t *testing.T) {
 	require.ErrorIs(t, held.Wait(t.Context()), batch.ErrClosed)
 }
 
-// TestOneCallOfChangedForAGroup: the call takes the lock of an ordered queue's state.
-func TestOneCallOfChangedForAGroup(t *testing.T) {
+// TestOneCallOfChangedForABatch: the call takes the lock of an ordered queue's state.
+func TestOneCallOfChangedForABatch(t *testing.T) {
 	o := &owner{}
 	leases, errs := make([]*lease.Lease, 1000), make([]error, 1000)
 	for i := range leases {
@@ -127,8 +127,8 @@ func TestOneCallOfChangedForAGroup(t *testing.T) {
 	require.Equal(t, 1000, o.ended)
 }
 
-// TestWhoWaitsIsWokenWhenTheOwnerKnows: what the owner counts has changed by then.
-func TestWhoWaitsIsWokenWhenTheOwnerKnows(t *testing.T) {
+// TestACallThatWaitsIsWokenWhenTheOwnerKnows: what the owner counts has changed by then.
+func TestACallThatWaitsIsWokenWhenTheOwnerKnows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &owner{}
 		l := of(o, time.Hour)
@@ -167,7 +167,7 @@ func TestALeaseThatIsLostWhileItExpiresWakesOnce(t *testing.T) {
 	})
 }
 
-func TestABufferedLeaseIsTakenBackThoughItExpiresAtTheSameTime(t *testing.T) {
+func TestABufferedLeaseIsTakenBackAlthoughItExpiresAtTheSameTime(t *testing.T) {
 	for range 20_000 {
 		l := of(&owner{}, time.Hour)
 		ended := make(chan struct{})
@@ -260,7 +260,7 @@ func TestALeaseThatTheDatabaseDoesNotKnowIsLost(t *testing.T) {
 	require.Equal(t, 2, o.ended, "once each")
 }
 
-func TestPrintingAContextTellsNothingOfTheLease(t *testing.T) {
+func TestPrintingAContextShowsNothingOfTheLease(t *testing.T) {
 	l := of(&owner{}, time.Hour)
 	l.Text = "secret"
 	ctx, cancel := context.WithCancel(l.Context())

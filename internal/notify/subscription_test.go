@@ -184,7 +184,7 @@ func TestAfterAClosedChannelItListensAgainLater(t *testing.T) {
 	require.Equal(t, 2, b.stops)
 }
 
-func TestWhoMayListenSinceItsLastLookDoesSoBeforeItSleeps(t *testing.T) {
+func TestAConsumerThatMayListenSinceItsLastLookListensBeforeItSleeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, wait := range map[string]func(*Subscription){
 			"told that nothing is heard": func(s *Subscription) { s.Subscribe(); s.Received(false) },
@@ -225,7 +225,7 @@ func TestOneFullClaimAfterAnotherLeavesTheNotifier(t *testing.T) {
 	require.Nil(t, s.heard)
 }
 
-func TestWhoStopsListeningOwesTheNotificationThatItDidNotClaimFor(t *testing.T) {
+func TestAConsumerThatStopsListeningPassesOnTheNotificationThatItDidNotClaimFor(t *testing.T) {
 	b := &tally{}
 	s := Subscription{notifier: b}
 	s.Subscribe()
@@ -247,7 +247,7 @@ func TestWhoStopsListeningOwesTheNotificationThatItDidNotClaimFor(t *testing.T) 
 	require.False(t, s.Unsubscribe(), "once")
 }
 
-func TestWhoIsWokenForEachMessageLooksOnceASecond(t *testing.T) {
+func TestAConsumerThatIsWokenForEachMessageLooksOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &tally{}
 		s := Subscription{notifier: b}
@@ -268,7 +268,7 @@ func TestWhoIsWokenForEachMessageLooksOnceASecond(t *testing.T) {
 	})
 }
 
-func TestWhoClaimsOftenDoesNotListen(t *testing.T) {
+func TestAConsumerThatClaimsOftenDoesNotListen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &tally{}
 		s := Subscription{notifier: b}

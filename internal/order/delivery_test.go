@@ -113,7 +113,7 @@ func TestNumbersUpToOldAreMarkedBeforeTheirContentsAreRead(t *testing.T) {
 }
 
 // A message of the same key has committed late, with a smaller number.
-func TestAMessageThatIsOvertakenWhileItIsMarkedGivesItsPlaceBack(t *testing.T) {
+func TestAMessageThatIsOvertakenWhileItIsMarkedReturnsItsPlace(t *testing.T) {
 	locked := row(2)
 	for _, answer := range []Row{{ID: [16]byte{2}, Seq: 2, Fence: 20, Written: true}, locked} {
 		o := newOne(t, 5)

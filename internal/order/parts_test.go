@@ -20,7 +20,7 @@ func parts(keys, messages int) (y *memory, list []*Message) {
 	return y, list
 }
 
-func TestAPlaceThatIsFreePassesToTheFirstMessageInLine(t *testing.T) {
+func TestAPlaceThatIsFreePassesToTheNextMessage(t *testing.T) {
 	y, list := parts(1, 3)
 	a, b, c, sl := list[0], list[1], list[2], list[0].key.slot
 	require.True(t, sl.enter(a))

@@ -140,7 +140,7 @@ func TestARowThatHasEndedDuringAReadIsNotTakenFromItsAnswer(t *testing.T) {
 	require.Zero(t, o.mem.keys)
 }
 
-func TestARowThatWasGivenBackDuringAReadIsTakenOnceMore(t *testing.T) {
+func TestARowThatWasReleasedDuringAReadIsTakenOnceMore(t *testing.T) {
 	o := newOne(t, 0)
 	o.read(1, 1)
 	d := o.one()

@@ -227,7 +227,7 @@ func TestInputsAreReplacedInOneTransaction(t *testing.T) {
 	})
 }
 
-func TestAGroupHasOutputsOfBatchBytesAtMost(t *testing.T) {
+func TestABatchHasOutputsOfBatchBytesAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
 		r.add([]string{strings.Repeat(".", 49)}, 1, 2, 3)

@@ -17,7 +17,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-func TestSendsShareStatementsAndEachLearnsItsOutcome(t *testing.T) {
+func TestSendsShareStatementsAndEachHasItsOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		end := f.start(nil)
@@ -45,8 +45,8 @@ func TestSendsShareStatementsAndEachLearnsItsOutcome(t *testing.T) {
 	})
 }
 
-// TestGroupsAreCommittedInOrder although several are under way at once, whatever fails.
-func TestGroupsAreCommittedInOrder(t *testing.T) {
+// TestBatchesAreCommittedInOrder although several are under way at once, whatever fails.
+func TestBatchesAreCommittedInOrder(t *testing.T) {
 	for name, failures := range map[string]func(n int) error{
 		"nothing fails":               func(int) error { return nil },
 		"each third statement":        func(n int) error { return map[bool]error{true: classed{sqlbatch.RolledBack}}[n%3 == 0] },
@@ -108,7 +108,7 @@ func TestAMessageWhoseStatementBrokeIsStoredOnce(t *testing.T) {
 	})
 }
 
-func TestADuplicateIsToldWithTheMessageThatIsThere(t *testing.T) {
+func TestADuplicateIsReportedWithTheMessageThatIsThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		end := f.start(nil)
@@ -122,7 +122,7 @@ func TestADuplicateIsToldWithTheMessageThatIsThere(t *testing.T) {
 	})
 }
 
-func TestABadMessageIsToldAndTheOthersAreStored(t *testing.T) {
+func TestABadMessageIsReportedAndTheOthersAreStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		end := f.start(nil)
@@ -142,8 +142,8 @@ func TestABadMessageIsToldAndTheOthersAreStored(t *testing.T) {
 	})
 }
 
-// TestACallThatGivesUpIsToldWhatMayBeStored: what no statement has had is certainly not.
-func TestACallThatGivesUpIsToldWhatMayBeStored(t *testing.T) {
+// TestACallThatGivesUpReturnsWhatMightBeStored: what no statement has had is certainly not.
+func TestACallThatGivesUpReturnsWhatMightBeStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		f.takes = time.Minute // longer than a statement may
@@ -166,7 +166,7 @@ func TestACallThatGivesUpIsToldWhatMayBeStored(t *testing.T) {
 	})
 }
 
-func TestTheBufferBoundsWhatIsHandedOver(t *testing.T) {
+func TestTheBufferBoundsWhatIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		f.failing(func(string, []sqlbatch.Row) error { return classed{sqlbatch.Refused} }, nil)

@@ -16,7 +16,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlite"
 )
 
-func TestWhatIsIdleIsClosedWithoutAnybodyAsking(t *testing.T) {
+func TestIdleConnectionsAreClosedWithoutACall(t *testing.T) {
 	world(t, 0, func(w *database) {
 		p := w.join(Enqueue, 3)
 		end := w.hang("x")
@@ -159,7 +159,7 @@ func TestAnAttemptThatHearsNoAnswerDoesNotHoldUpTheNext(t *testing.T) {
 	})
 }
 
-func TestAFailureToConnectIsToldToAllWhoWaitForNothingElse(t *testing.T) {
+func TestAFailureToConnectIsReturnedToAllCallsThatWaitForNothingElse(t *testing.T) {
 	worldOf(t, sqlite.Dialect, 0, func(w *database) {
 		refused, gate := errors.New("refused"), make(chan struct{})
 		w.connect = func(context.Context) error { <-gate; return refused }
@@ -198,7 +198,7 @@ func TestOneWriterHasOneSessionThatStays(t *testing.T) {
 	})
 }
 
-func TestFloorsStayWhereThereIsALimit(t *testing.T) {
+func TestReservedConnectionsStayWhereThereIsALimit(t *testing.T) {
 	world(t, 8, func(w *database) {
 		claims, sends := w.join(Claim, 1), w.join(Enqueue, 4)
 		for _, p := range []*Part{claims, sends} {
@@ -272,7 +272,7 @@ func TestNoKindWaitsForAnotherWhereTheApplicationHasUsedUpTheLimit(t *testing.T)
 	})
 }
 
-func TestWhatIsAboveTheFloorIsGivenBackWhenTheApplicationHasUsedUpTheLimit(t *testing.T) {
+func TestConnectionsAboveTheReservedOnesAreReturnedWhenTheApplicationHasUsedUpTheLimit(t *testing.T) {
 	world(t, 5, func(w *database) {
 		p := w.join(Enqueue, 6)
 		end := w.hang("hangs")
@@ -297,7 +297,7 @@ func TestWhatIsAboveTheFloorIsGivenBackWhenTheApplicationHasUsedUpTheLimit(t *te
 	})
 }
 
-func TestJoinSaysWhenTheLimitIsTooSmall(t *testing.T) {
+func TestJoinReportsThatTheLimitIsTooSmall(t *testing.T) {
 	world(t, 4, func(w *database) {
 		p := w.join(Settle, 2)
 		_, err := w.pool.Join(0, Need{Kind: Claim, Sessions: 1}, Need{Kind: Extend, Sessions: 2})

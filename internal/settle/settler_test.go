@@ -22,8 +22,8 @@ func settleAs(t *testing.T, l *lease.Lease, op lease.Op) {
 	require.NoError(t, l.Settle(context.Background(), lease.Settlement{Op: op, Delay: time.Second, Text: "why"}))
 }
 
-// TestTheOrderOfCallsOfAGroup: Known gets each outcome first, then the owner all at once, and then Stored.
-func TestTheOrderOfCallsOfAGroup(t *testing.T) {
+// TestTheOrderOfCallsOfABatch: Known gets each outcome first, then the owner all at once, and then Stored.
+func TestTheOrderOfCallsOfABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		end := f.start(nil)
@@ -73,8 +73,8 @@ func TestANackOfTheLastAttemptDeadLetters(t *testing.T) {
 	})
 }
 
-// TestEachSettleLearnsItsOwnOutcome: the rows that a statement does not return are looked for first.
-func TestEachSettleLearnsItsOwnOutcome(t *testing.T) {
+// TestEachSettleHasItsOwnOutcome: the rows that a statement does not return are looked for first.
+func TestEachSettleHasItsOwnOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		end := f.start(nil)
@@ -121,7 +121,7 @@ func TestAnUnknownOutcomeBelongsToItsStatement(t *testing.T) {
 	})
 }
 
-func TestARefusedSettleIsTold(t *testing.T) {
+func TestARefusedSettleIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		end := f.start(nil)

@@ -22,15 +22,15 @@ import (
 // Full groups of one producer are inserted side by side, and committed in order. A
 // database with one writer stores them one after another: these tests hold there, too.
 var ahead = []test{
-	{"G10_AGroupIsNotSeenBeforeTheOneBeforeIt", groupsInOrder},
-	{"G10_AGroupThatIsInsertedLateKeepsItsPlace", lateInsert},
-	{"G10_AGroupWhoseTransactionBeginsLateKeepsItsPlace", lateBegin},
-	{"G10_GroupsKeepTheirOrderWhileAConsumerClaims", groupsWhileClaimed},
-	{"G05_WhateverFailsGroupsAreStoredOnceAndInOrder", groupsAndFaults},
-	{"G05_WhateverHangsGroupsAreStoredOnceAndInOrder", groupsAndHangs},
-	{"GroupsWithKeysWaitForTheOneBefore", keyedGroups},
+	{"G10_ABatchIsNotSeenBeforeItsPredecessor", groupsInOrder},
+	{"G10_ABatchThatIsInsertedLateKeepsItsPlace", lateInsert},
+	{"G10_ABatchWhoseTransactionBeginsLateKeepsItsPlace", lateBegin},
+	{"G10_BatchesKeepTheirOrderWhileAConsumerClaims", groupsWhileClaimed},
+	{"G05_BatchesAreStoredOnceAndInOrderWhateverFails", groupsAndFaults},
+	{"G05_BatchesAreStoredOnceAndInOrderWhateverHangs", groupsAndHangs},
+	{"BatchesWithKeysWaitForTheirPredecessor", keyedGroups},
 	{"AProducerNeedsNoConnectionToSpare", groupsOnFewConnections},
-	{"CloseGivesUpWhatWaitsForTheGroupBefore", closeBehindAGroup},
+	{"CloseGivesUpWhatWaitsForTheBatchBefore", closeBehindAGroup},
 }
 
 // groupRows is the least that goes ahead.

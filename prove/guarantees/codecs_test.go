@@ -16,12 +16,12 @@ import (
 // What a codec of the user's may do without harm to chanq, as other functions may
 // (misbehaving).
 var codecs = []test{
-	{"ADecoderThatPanicsSetsItsMessageAsideAlone", decodersMisbehave},
+	{"ADecoderThatPanicsDeadLettersItsMessageAlone", decodersMisbehave},
 	{"ADecoderMayKeepWhatItReads", decodersKeep},
 	{"ADecoderThatBlocksEndsNoShutdown", decodersBlock},
 	{"AnEncoderThatPanicsCostsItsMessageAlone", encodersMisbehave},
 	{"AnEncoderThatBlocksEndsNoClose", encodersBlock},
-	{"APipesOutputWhoseEncoderPanicsSetsItsInputAside", pipeEncodersPanic},
+	{"AnOutputWhoseEncoderPanicsDeadLettersItsInput", pipeEncodersPanic},
 }
 
 // note is a body that meets a codec.

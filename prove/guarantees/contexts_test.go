@@ -21,7 +21,7 @@ var contexts = []test{
 	{"AContextOutlivesASettleThatSucceeded", contextAfterSettle},
 	{"OneLeaseIsPrintedWhileItIsExtended", printWhileExtended},
 	{"TheSecondOfTwoClosesWaitsAndTakesNothing", closeTwice},
-	{"OneNotifierRingsForBothNamesOfTheDefaultSchema", notifierOfDefaultSchema},
+	{"OneNotifierServesBothNamesOfTheDefaultSchema", notifierOfDefaultSchema},
 }
 
 func contextAfterRollback(w *world) {

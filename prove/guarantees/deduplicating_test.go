@@ -19,7 +19,7 @@ import (
 var deduplicating = []test{
 	{"ADedupKeyIsHeldFromTheSendToTheAck", dedupKey},
 	{"ADedupKeyIsHeldWithinABatchAndAcrossProducers", dedupTogether},
-	{"ADedupKeyWhoseHolderLeavesDuringTheSendIsToldTruly", dedupRace},
+	{"ADedupKeyWhoseHolderLeavesDuringTheSendIsReportedCorrectly", dedupRace},
 	{"ADuplicateThatPassesIsSentAgain", duplicateThatPasses},
 	{"AKeyThatIsNeitherTakenNorThereEndsItsSendOnly", undecidedKey},
 	{"TwoTransactionsOfOneKeyWaitForEachOtherOnly", dedupInTransactions},

@@ -23,7 +23,7 @@ var direct = []test{
 	{"QueueSendOfFewIsOneStatement", directOne},
 	{"QueueSendOfManyStoresAllOrNone", directAll},
 	{"EachStatementOfQueueSendHasItsOwnTime", directSlow},
-	{"QueueSendEndsWithItsContextAndTellsWhatMayBeStored", directContext},
+	{"QueueSendEndsWithItsContextAndReportsWhatMightBeStored", directContext},
 	{"QueueSendReturnsWhatIsRejected", directRejected},
 	{"QueueSendWakesAndCounts", directWakes},
 	{"G10_QueueSendKeepsTheOrderOfKeys", directOrdered},

@@ -15,9 +15,9 @@ import (
 
 // Messages with a time to live.
 var expiring = []test{
-	{"AMessageThatNobodyClaimedInTimeIsSetAsideAndNeverDelivered", expires},
-	{"StopWhenIdleSetsExpiredMessagesAside", idleExpired},
-	{"ALeaseUnderWayIsNotCutByTheEndOfItsTTL", leaseOutlivesTTL},
+	{"AMessageThatWasNotClaimedInTimeIsDeadLetteredAndNeverDelivered", expires},
+	{"StopWhenIdleDeadLettersExpiredMessages", idleExpired},
+	{"ALeaseIsNotCutShortByTheEndOfTheTTL", leaseOutlivesTTL},
 	{"ANackedMessageExpires", nackedExpires},
 	{"ARedrivenMessageDoesNotExpire", redrivenLives},
 	{"ATTLMustBeLongerThanTheDelay", ttlAndDelay},

@@ -21,12 +21,12 @@ var facing = []test{
 	{"TheViewShowsWhatIsInAQueue", viewShows},
 	{"TheViewOfAnOrderedQueueShowsWhatIsInIt", viewShowsOrdered},
 	{"TheViewIsBounded", viewBounded},
-	{"TheViewWaitsForNobodyAndHoldsUpNobody", viewBesideLocks},
+	{"TheViewWaitsForNoLockAndHoldsOneAtMost", viewBesideLocks},
 	{"TheProcedureSends", procedureSends},
 	{"TheProcedureKnowsTheSlotOfAKey", procedureKnowsSlots},
 	{"AProcedureThatFailsTreatsTheCallersTransactionAsDocsSay", procedureInTx},
 	{"ASessionWithoutTheSettingsSendsByTheProcedure", procedureWithoutSettings},
-	{"DropTakesViewAndProcedureAlong", dropFace},
+	{"DropRemovesTheViewAndTheProcedure", dropFace},
 }
 
 // face makes the view and the procedure of a queue, twice.

@@ -19,12 +19,12 @@ var finding = []test{
 	{"G10_WhatATransactionCommitsLateIsFound", func(w *world) { lateCommit(w, chanq.PriorityNormal, 2*time.Second) }},
 	{"G10_WhatIsLowAndCommittedLateIsFound", func(w *world) { lateCommit(w, chanq.PriorityLow, 2*time.Second) }},
 	{"G10_WhatATransactionOfTenSecondsCommitsIsFound", longCommit},
-	{"G10_WhatAnotherProcessGivesBackIsFound", foundReleased},
-	{"G10_AMessageWhoseLeaseRanOutIsFound", foundLapsed},
-	{"G10_WhatRanOutInAnOutageIsFoundSoonAfterIt", foundAfterOutage},
-	{"G10_WhatRanOutIsFoundThoughRescansTakeLong", foundSlowly},
+	{"G10_WhatAnotherProcessReleasesIsFound", foundReleased},
+	{"G10_AMessageWhoseLeaseExpiredIsFound", foundLapsed},
+	{"G10_LeasesThatExpireInAnOutageAreFoundSoonAfterIt", foundAfterOutage},
+	{"G10_ExpiredLeasesAreFoundAlthoughRescansTakeLong", foundSlowly},
 	{"G10_WhatIsRedrivenOrSentAgainIsFound", foundAgain},
-	{"G10_WhatThisProcessGivesBackIsFoundAtOnce", foundAtOnce},
+	{"G10_WhatThisProcessReleasesIsFoundAtOnce", foundAtOnce},
 	{"WakeFindsWhatWasCommittedLateAtOnce", wakeFinds},
 }
 

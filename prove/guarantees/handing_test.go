@@ -14,8 +14,8 @@ import (
 
 // Large claims, whose bodies are decoded while the next one is under way.
 var handing = []test{
-	{"G10_AClaimBesideTheDecodingOfTheOneBeforeIsDeliveredBehindIt", claimBesideDecoding},
-	{"G06_StopGivesBackWhatIsDecodedYet", stopWhileDecoding},
+	{"G10_AClaimDuringTheDecodingOfItsPredecessorIsDeliveredAfterIt", claimBesideDecoding},
+	{"G06_StopReleasesWhatIsBeingDecoded", stopWhileDecoding},
 }
 
 const (

@@ -26,7 +26,7 @@ var inTx = []test{
 	{"AfterTheCommitOfInTxALeaseIsKnownToBeAcked", inTxAcked},
 	{"AfterARollbackOfInTxAHandlerSettles", inTxHandled},
 	{"TheCommitOfInTxOpensItsKeysImmediately", inTxKeys},
-	{"G08_InTxTellsWhenItsCommitIsUnknown", inTxUnknown},
+	{"G08_InTxReportsThatItsCommitIsUnknown", inTxUnknown},
 	{"InTxIsOfItsOwnTransactionOnly", inTxOther},
 	{"InTxRecognisesItsTransactionWithAnotherContext", inTxByTransaction},
 	{"ACallThatWouldWaitForItsOwnInTxIsRefused", inTxOutside},

@@ -21,7 +21,7 @@ var joining = []test{
 	{"AConsumerWhoseProcessWasKilledIsGoneAfterItsLease", goneAfterKill},
 	{"AConsumerThatGaveUpIsRecordedUntilItsLeasesEnd", gaveUpConsumer},
 	{"NothingWaitsForTheMembership", consumerHangs},
-	{"ARefusedMembershipIsToldOnce", consumerRefused},
+	{"ARefusedMembershipIsReportedOnce", consumerRefused},
 }
 
 func consumers[T any](w *world, q *chanq.Queue[T]) []chanqadmin.ConsumerInfo {

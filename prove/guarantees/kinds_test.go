@@ -20,13 +20,13 @@ import (
 var kinds = []test{
 	{"AQueueIsOpenedAsTheKindThatItIs", kindsDiffer},
 	{"AQueueMayHaveTheNameOfATableOfChanq", namedAsTables},
-	{"TheSlotsOfAQueueAreForEver", slotsDiffer},
+	{"TheNumberOfSlotsOfAQueueIsPermanent", slotsDiffer},
 	{"MigrateChangesWhatADeadMessageDoes", deadKeyDiffers},
 	{"ADroppedQueueMayComeBackAsAnother", dropOrdered},
 	{"AMessageOfAnOrderedQueueHasAKeyAndNoPlaceOfItsOwn", orderedMessages},
 	{"OperatorsSeeAnOrderedQueueInItsOrder", orderedPages},
 	{"OperatorsSeeItsSlots", slotStats},
-	{"G10_GroupsOfAnOrderedQueueAreNumberedInOrder", orderedGroups},
+	{"G10_BatchesOfAnOrderedQueueAreNumberedInOrder", orderedGroups},
 }
 
 var orderedConfig = chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}}

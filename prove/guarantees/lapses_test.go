@@ -21,7 +21,7 @@ var lapsing = append([]test{
 	{"G07_AConsumerHoldsOneSuspectAtATime", oneSuspect},
 	{"G07_AnExpiredLeaseIsNoFailedAttempt", lapsesCountNothing},
 	{"G07_ASettleClearsASuspect", settleClears},
-	{"G07_WhatLapsedBesideAnotherKeepsItsAttemptsForItsOwnFailures", attemptsForFailures},
+	{"G07_AMessageThatExpiredWithAnotherKeepsItsAttemptsForItsOwnFailures", attemptsForFailures},
 	{"G07_SuspectsThatWaitAreClaimedOnce", waitingSuspects},
 	{"G07_ADeadMessageSaysHowOftenItWasTried", deadSaysWhy},
 }, killers()...)

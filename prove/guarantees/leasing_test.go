@@ -18,7 +18,7 @@ var leasing = []test{
 	{"MaxExtendCountsFromWhenAReaderTakesTheMessage", maxExtendOfReaders},
 	{"G12_AMessageBehindAHandlerThatHangsIsReleasedUncounted", behindHung},
 	{"NoLeaseInTheBufferExpiresDuringALongJob", bufferedDuringLongJob},
-	{"WhatIsGivenBackEndsThePauseOfAnotherConsumer", givenBackWakes},
+	{"AReleaseEndsThePauseOfAnotherConsumer", givenBackWakes},
 	{"G03_AHolderOfAFormerLifeOfAnIDHasNoLeaseOnTheNext", formerLife},
 	{"G03_AFenceIsNeverGivenTwiceToOneID", fencesOfOneID},
 	{"G03_AHolderWhoseClaimTheDatabaseForgotHasNoLease", forgottenClaim},

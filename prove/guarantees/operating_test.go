@@ -37,9 +37,9 @@ var operating = []test{
 	{"APausedQueueIsPausedWhileItsRowIsLocked", pauseOfLockedRow},
 	{"RetainKeepsAckedMessagesForATime", retain},
 	{"QueuesDoNotTouchEachOther", isolation},
-	{"OpenSaysThatTheSchemaIsMissing", noSchema},
+	{"OpenReportsAMissingSchema", noSchema},
 	{"OpenAndMigrateLeaveANewerSchemaAlone", newerSchema},
-	{"ManyMayMigrateAtOnceAndAgain", migrateTogether},
+	{"ManyGoroutinesMayMigrateAtOnceAndAgain", migrateTogether},
 	{"MigrateMakesADroppedIndexAgainAndNothingThatIsThere", droppedIndex},
 	{"TheStatementsOfSchemaMakeAQueueByHand", schemaByHand},
 }

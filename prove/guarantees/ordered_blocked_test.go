@@ -29,8 +29,8 @@ var orderedBlocked = []test{
 	{"StopWhenIdleHandlesAnOrderedQueueWithTheShortestLeases", keysOfShortLeases},
 	{"G12_ReadsThatTakeLongByTheirSizeDeliverEachMessageAtItsFirstAttempt", keysOfNarrowNetwork},
 	{"StopWhenIdleWaitsForTheSlotsOfItsFormerMembership", keysOfFormerMembership},
-	{"G12_ALockedRowBesideTheMessagesOfAnOrderedQueueLosesNoLease", keysBesideLocks},
-	{"G10_ANumberThatIsGivenAgainAfterALostSessionIsNotOvertaken", keyRenumbered},
+	{"G12_ALockedRowOfAnotherTableThanTheMessagesLosesNoLease", keysBesideLocks},
+	{"G10_ANumberThatIsAssignedAgainAfterALostSessionIsNotOvertaken", keyRenumbered},
 }
 
 // keySlow has a key with many messages whose first one stays at work.

@@ -20,7 +20,7 @@ import (
 var orderedConsumers = []test{
 	{"G10_TheOrderOfKeysIsKeptWhileConsumersComeAndGo", keysOfMany},
 	{"G10_TheOrderOfKeysIsKeptWhileAConsumerIsCutOff", keysCutOff},
-	{"AStoppedConsumerGivesBackASlotOnceItsAckTxHasCommitted", slotInTx},
+	{"AStoppedConsumerReturnsASlotOnceItsAckTxHasCommitted", slotInTx},
 }
 
 // orderedStatements builds the statements of the queue, to know them when they pass.

@@ -23,12 +23,12 @@ var orderedReading = []test{
 	{"ABatchHasOneMessageOfAKey", keysOfABatch},
 	{"ReceiveTakesOneMessageOfAKey", keysOfReceive},
 	{"G10_PipesKeepTheOrderOfKeys", keysThroughPipes},
-	{"MaxExtendOfAnOrderedMessageCountsFromItsHandOut", keyMaxExtend},
+	{"MaxExtendOfAnOrderedMessageCountsFromItsDelivery", keyMaxExtend},
 	{"AnAckForWhichTheNextOfItsKeyWaitsDoesNotLinger", keyAwaited},
 	{"G11_AHotKeyFillsNoBufferAndStallsItsSlotAlone", keyHot},
 	{"G11_WhatWaitsForItsKeyKeepsNoRetryFromBeingClaimed", keyOfLarge},
 	{"NoMoreKeysThanMaxKeysAreAtWork", keysAtWork},
-	{"G06_StopGivesBackWhatWaitsForItsKey", keyStopped},
+	{"G06_StopReleasesWhatWaitsForItsKey", keyStopped},
 	{"G07_OfSuspectsOfAnOrderedQueueOneIsHeldAtATime", keySuspects},
 }
 

@@ -14,11 +14,11 @@ import (
 
 // How soon the slots of an ordered queue are where they should be.
 var orderedSlots = []test{
-	{"WhoJoinsHasItsShareOfTheSlotsInThreeSeconds", slotsOfOneThatJoins},
-	{"WhoIsBusyGivesBackSlotsToo", slotsOfOneThatIsBusy},
-	{"TheSlotsOfOneThatLeavesAreTakenAtOnce", slotsOfOneThatLeaves},
-	{"TheSlotsOfOneThatIsCutOffAreTakenWhenItsLeaseIsOver", slotsOfOneThatIsCutOff},
-	{"ASlotThatIsAtWorkIsGivenBackWhenItsHandlerHasReturned", slotsAtWork},
+	{"ANewConsumerHasItsShareOfTheSlotsInThreeSeconds", slotsOfOneThatJoins},
+	{"ABusyConsumerAlsoReturnsSlots", slotsOfOneThatIsBusy},
+	{"TheSlotsOfAConsumerThatStopsAreTakenAtOnce", slotsOfOneThatLeaves},
+	{"TheSlotsOfAConsumerThatIsCutOffAreTakenWhenItsLeaseIsOver", slotsOfOneThatIsCutOff},
+	{"ABusySlotIsReturnedWhenItsHandlerHasReturned", slotsAtWork},
 	{"AnIdleConsumerOfAnOrderedQueueLooksAndReadsOnceASecond", slotsIdle},
 }
 

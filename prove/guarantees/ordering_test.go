@@ -16,10 +16,10 @@ import (
 
 var ordering = []test{
 	{"G10_OneProducersMessagesComeInTheirOrder", fifo},
-	{"G10_AProducersGroupsDoNotOvertakeOneThatIsRepeated", overtaking},
+	{"G10_AProducersBatchesDoNotOvertakeOneThatIsRepeated", overtaking},
 	{"G10_PrioritiesComeFromUrgentDown", priorities},
 	{"G10_WithinAPriorityTheDueTimeDecidesThenTheID", dueTime},
-	{"G10_AReleasedMessageComesBackToItsPlace", releasedPlace},
+	{"G10_AReleasedMessageReturnsToItsPlace", releasedPlace},
 	{"G10_ANackedMessageComesAfterThoseThatWereDueBefore", nackedPlace},
 }
 

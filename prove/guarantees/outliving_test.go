@@ -22,7 +22,7 @@ var outliving = []test{
 	{"AFlushWaitsForALockedSettleAndAShutdownThatGivesUpCountsIt", lockedAtTheEnd},
 	{"SessionsAreRenewed", renewedSessions},
 	{"ASessionIsNotUsedAgainAfterAnErrorThatMayLeaveATransaction", distrustedSession},
-	{"ATrimThatIsRefusedIsTold", refusedTrim},
+	{"ARefusedTrimIsReported", refusedTrim},
 	{"G13_ATrimGoesOnWhereTheOneBeforeItEnded", trimsGoOn},
 	{"AfterARollbackAndTheEndOfTheConsumerAMessageIsDeliveredAgain", settleAfterTheEnd},
 }

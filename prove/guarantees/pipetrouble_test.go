@@ -23,8 +23,8 @@ var pipeTrouble = []test{
 	{"G12_ALockedRowOfAPipeDelaysItselfOnly", lockedInput},
 	{"G12_HungClaimPipeAndTrimLoseNoLease", hungOfThreeKinds},
 	{"G12_AnInputWhoseOutputsNeverArriveEndsAlone", hungOutputs},
-	{"G12_AnOutputWhoseKeyIsTakenByAnOpenTransactionKeepsTheOthersOfItsGroupForAWhileOnly", takenKey},
-	{"G12_AnOutputThatTheDatabaseUndoesAgainAndAgainKeepsTheOthersOfItsGroupForAWhileOnly", undoneOutput},
+	{"G12_AnOutputWhoseKeyIsTakenByAnOpenTransactionDelaysTheOthersOfItsBatchForAWhileOnly", takenKey},
+	{"G12_AnOutputThatTheDatabaseUndoesAgainAndAgainDelaysTheOthersOfItsBatchForAWhileOnly", undoneOutput},
 	{"G12_AnOutputThatIsRefusedAgainAndAgainDelaysItsInputOnly", func(w *world) { failingOutput(w, sqlbatch.Refused) }},
 	{"G12_AnOutputWhoseTransactionsHaveUnknownOutcomesDelaysItsInputOnly", func(w *world) { failingOutput(w, sqlbatch.Unknown) }},
 }

@@ -21,7 +21,7 @@ var piping = []test{
 	{"PipeTreatsErrorsAsHandleDoes", pipeErrors},
 	{"PipeStoresNoOutputOfAnInputThatWasLost", pipeLost},
 	{"PipeStoresEachOutputOnceWhicheverOperationIsCut", pipeCuts},
-	{"PipeSetsAsideAnInputWhoseOutputCannotBeStored", pipeBadOutput},
+	{"PipeDeadLettersAnInputWhoseOutputCannotBeStored", pipeBadOutput},
 	{"PipeKeepsDedupKeysAndIDsOfOutputs", pipeKeys},
 	{"PipeWakesConsumersOfItsOutputs", pipeWakes},
 	{"PipeRefusesWhatItCannotDo", pipeRefuses},

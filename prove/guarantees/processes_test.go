@@ -19,7 +19,7 @@ var processes = []test{
 	{"G01_MessagesOfAKilledProcessAreDeliveredAgain", killedConsumer},
 	{"G01_WhatAKilledProcessHasSentIsStored", killedProducer},
 	{"G02_ProcessesShareAQueueWithoutTakingAMessageTwice", sharing},
-	{"G07_AMessageThatKillsItsProcessIsSetAside", killsProcesses},
+	{"G07_AMessageThatKillsItsProcessIsDeadLettered", killsProcesses},
 	{"ManyProcessesMayMigrateAtOnce", migratingProcesses},
 }
 

@@ -17,16 +17,16 @@ import (
 )
 
 var reading = []test{
-	{"LeavingAllStopsAndReturnsTheRest", allStops},
+	{"ABreakFromAllStopsAndReleasesTheRest", allStops},
 	{"AllSkipsWhatWasLostInTheBuffer", allSkips},
-	{"BatchesAreFullWhereMessagesAreAndShortWhereTimeIsUp", batches},
+	{"BatchesAreFullWhileMessagesWaitAndShortAfterTheLinger", batches},
 	{"AWaitForMoreEndsWithItsContextAndWithTheConsumer", batchesEnd},
-	{"ReceiveWaitsForTheFirstAndTakesWhatIsThere", receive},
+	{"ReceiveWaitsForTheFirstAndReturnsWhatIsThere", receive},
 	{"ReceiveSkipsWhatWasLostInTheBuffer", receiveSkips},
-	{"ReceiveTellsTheEndOfItsContextAndOfTheConsumer", receiveEnds},
+	{"ReceiveReportsTheEndOfItsContextAndOfTheConsumer", receiveEnds},
 	{"HandleSettlesByTheError", handle},
 	{"SnoozeIsUncountedHoweverOftenItIsReturned", snoozes},
-	{"HandleUsesAsManyWorkersAsToldAndReturnsAfterTheLast", handleWorkers},
+	{"HandleUsesItsNumberOfWorkersAndReturnsAfterTheLast", handleWorkers},
 	{"HandleSurvivesWhateverTheUsersFunctionsDo", handleSurvives},
 	{"HandleLimitsDelaysToWhatCanBeStored", handleDelays},
 	{"HandleLeavesALeaseThatItsFunctionSettled", handleSettled},

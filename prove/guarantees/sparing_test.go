@@ -16,10 +16,10 @@ import (
 // What a lease that somebody keeps keeps in memory.
 var sparing = []test{
 	{"G11_ALeaseOfAConsumerKeepsItsOwnBodyAlone", func(w *world) { keepsItsOwn(w, fromConsumer) }},
-	{"G11_ALeaseKeepsLittleBesideABodyOfBytes", func(w *world) {
+	{"G11_ALeaseKeepsLittleMoreThanABodyOfBytes", func(w *world) {
 		keepsLittle(w, func(b []byte) []byte { return b }, func(b []byte) *byte { return &b[0] })
 	}},
-	{"G11_ALeaseKeepsLittleBesideABodyOfText", func(w *world) {
+	{"G11_ALeaseKeepsLittleMoreThanABodyOfText", func(w *world) {
 		keepsLittle(w, func(b []byte) string { return string(b) }, func(s string) *byte { return unsafe.StringData(s) })
 	}},
 }

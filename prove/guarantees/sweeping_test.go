@@ -19,10 +19,10 @@ import (
 
 // Operators' calls on a queue that is in use.
 var sweeping = []test{
-	{"PurgeDeletesWhatWasThereBesideProducers", purgeBesideProducers},
-	{"PurgeOfTheDeadLeavesWhoDiesMeanwhile", purgeBesideTheDying},
-	{"RedriveMovesEachOnceBesideAConsumerThatSetsAsideAgain", redriveBesideTheDying},
-	{"RedriveMovesOneWhoseKeyDiesAgainMeanwhile", redriveBesideItsKey},
+	{"PurgeDeletesWhatWasThereWhileProducersSend", purgeBesideProducers},
+	{"PurgeOfTheDeadLeavesMessagesThatDieMeanwhile", purgeBesideTheDying},
+	{"RedriveMovesEachOnceWhileAConsumerDeadLettersAgain", redriveBesideTheDying},
+	{"RedriveMovesAMessageWhoseKeyDiesAgainMeanwhile", redriveBesideItsKey},
 	{"ARedriveLeavesAMessageDeadWhoseKeyAnotherTransactionTakes", redriveBesideAnother},
 	{"RedriveWithALimitGoesOnWithTheOldest", redriveInParts},
 	{"StatsAreExactWhateverTheOtherStatesHold", statsBesideMany},

@@ -27,7 +27,7 @@ var transacting = []test{
 	{"G08_AckTxOfManyLeasesIsOneStatementForAll", ackTxOfMany},
 	{"G08_AckTxOfManyLeasesNamesThoseThatWereLost", ackTxOfLost},
 	{"AckTxOfLeasesKnownToBeLostAsksNoDatabase", ackTxKnownLost},
-	{"AckTxOfOneTellsALossAsThatOfManyDoes", ackTxOneLost},
+	{"AckTxOfOneReportsALossAsAckTxOfManyDoes", ackTxOneLost},
 	{"AnAckTxCountsOnceItsMessageIsGone", ackTxCounts},
 	{"ACommitThatHangsEndsWithTheContextOfItsLease", commitHangs},
 	{"ASendTxCountsAtTheCallOrAtTheCommitOfInTx", sendTxCounts},

@@ -15,7 +15,7 @@ var wakingCosts = []test{
 	{"AMessageWithAnotherIsDeliveredWhenItIsDue", dueLater},
 	{"AConsumerThatIsWokenForEachMessageLooksOnceASecond", looksSeldom},
 	{"ANotificationThatComesWithAClaimCostsOneMore", notificationBesideClaim},
-	{"ANotifierThatIsRungForNothingIsHeardSeldom", ringingInVain},
+	{"NotificationsThatBringNothingAreHeardSeldom", ringingInVain},
 }
 
 // sleeper is a consumer that sleeps at a notifier, and a producer on another *sql.DB that notifies it.

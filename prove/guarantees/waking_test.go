@@ -17,13 +17,13 @@ import (
 
 var waking = []test{
 	{"ACommitAtAnyMomentWakesAConsumerThatIsAboutToSleep", wakingAtAnyMoment},
-	{"WhateverLeavesSomethingToClaimRingsTheNotifier", ringing},
-	{"ANotifierThatIsRungForALateCommitFindsIt", ringingLate},
+	{"EveryChangeThatLeavesSomethingToClaimNotifies", ringing},
+	{"ANotificationOfALateCommitFindsIt", ringingLate},
 	{"AConsumerWhoseReadersAreBusyListensToNoNotifier", busyReaders},
 	{"ANotifierThatHearsNothingIsNotAskedAgainAndAgain", deafNotifiers},
-	{"AConsumerThatEndsHandsOnWhatItWasWokenFor", handingOn},
-	{"AGroupThatMayBeStoredRings", ringingUnknown},
-	{"WhoIsNotHeardLeavesAMessageToWhomTheNotifierWakes", leavingToOthers},
+	{"AConsumerThatEndsPassesOnItsNotification", handingOn},
+	{"ABatchThatMightBeStoredNotifies", ringingUnknown},
+	{"APollingConsumerLeavesAMessageToTheOneThatIsNotified", leavingToOthers},
 }
 
 // alone is a queue whose consumers are woken by this process alone.
