@@ -21,7 +21,7 @@ rows; and for the named queues, or for all, the tables, their content, and wheth
 runs. For each problem it prints the remedy.
 
 It changes nothing. A check that this login has no permission for is reported as unseen: on
-PostgreSQL a consumer of pg_monitor, on SQL Server a login with VIEW SERVER STATE has all of them.
+PostgreSQL a member of pg_monitor, on SQL Server a login with VIEW SERVER STATE has all of them.
 Run it with the DSN of the program that has the problem: some settings are those of a role or a
 connection.
 
