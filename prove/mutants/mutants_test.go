@@ -3,8 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,9 +64,12 @@ func TestEveryBreakStillApplies(t *testing.T) {
 	require.NoError(t, err)
 	all, err := kept()
 	require.NoError(t, err)
-	_, failures, err := overlay(dir, t.TempDir(), all)
+	path, failures, err := overlay(dir, t.TempDir(), all)
 	require.NoError(t, err)
 	require.Empty(t, failures)
+	if !testing.Short() {
+		requireBuilds(t, dir, path, all)
+	}
 	areas := map[string]int{}
 	for _, d := range all {
 		require.FileExists(t, filepath.Join(dir, d.file))
@@ -75,6 +81,19 @@ func TestEveryBreakStillApplies(t *testing.T) {
 	for n := 1; n <= 13; n++ {
 		require.GreaterOrEqual(t, areas[fmt.Sprintf("G%02d", n)], 2, "breaks of guarantee %d", n)
 	}
+}
+
+// requireBuilds compiles the packages that have breaks.
+func requireBuilds(t *testing.T, dir, overlay string, all []deliberate) {
+	t.Helper()
+	packages := map[string]bool{}
+	for _, d := range all {
+		packages["./"+filepath.ToSlash(filepath.Dir(d.file))] = true
+	}
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"build", "-overlay=" + overlay}, slices.Sorted(maps.Keys(packages))...)...)
+	cmd.Dir = dir
+	output, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", output)
 }
 
 func TestTheDocumentListsTheBreaks(t *testing.T) {
