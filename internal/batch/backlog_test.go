@@ -66,7 +66,7 @@ func TestAnAwaitedItemEndsTheLongLinger(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, settings())
-				w.addAll(batch.Now, numbered(1, 8)...) // the next group is worth its statement with four
+				w.addAll(batch.Now, numbered(1, 8)...) // the next batch is due with four
 				w.add(batch.Lazy, numbered(9, 9)...)
 				w.wait(2 * linger)
 				require.Len(t, w.ran(), 1)
@@ -101,7 +101,7 @@ func TestABatchIsFullByCountAndByBytes(t *testing.T) {
 		w.addAll(batch.Lazy, numbered(1, 2)...)
 		require.Empty(t, w.ran())
 		w.add(batch.Lazy, numbered(3, 3)...)
-		require.Equal(t, [][]int{{1, 2}}, w.ran(), "Cut says so")
+		require.Equal(t, [][]int{{1, 2}}, w.ran(), "Cut allows two")
 		w.close()
 		require.Equal(t, []int{3}, w.ran()[1])
 	})
@@ -186,7 +186,7 @@ func TestFlushWaitsForTheItemsBeforeIt(t *testing.T) {
 		cfg.Workers = 2
 		w := newWorld(t, cfg)
 		w.keep()
-		require.NoError(t, w.w.Flush(t.Context()), "of nothing")
+		require.NoError(t, w.w.Flush(t.Context()), "without items")
 		w.add(batch.Now, numbered(1, 1)...)
 		w.add(batch.Lazy, numbered(2, 2)...)
 		flushed := make(chan error, 1)
@@ -255,12 +255,12 @@ func TestAddWaitsForRoomOrItsContext(t *testing.T) {
 		require.Empty(t, added)
 		cancel(gone)
 		require.ErrorIs(t, <-added, gone)
-		w.addAll(batch.Now, numbered(5, 5)...) // never waits
+		w.addAll(batch.Now, numbered(5, 5)...) // never blocks
 		go add(t.Context())
 		synctest.Wait()
 		require.True(t, w.w.Withdraw(waiting[0]))
 		synctest.Wait()
-		require.Empty(t, added, "there are two yet")
+		require.Empty(t, added, "two items still wait")
 		w.finish()
 		require.NoError(t, <-added)
 		require.Equal(t, []int{3, 5}, w.ran()[1])
@@ -285,7 +285,7 @@ func TestABatchThatHangsDelaysTheNextForAMomentOnly(t *testing.T) {
 		w.addAll(batch.Now, numbered(1, 3)...) // no later item could wake a worker
 		require.Equal(t, [][]int{{1, 2}}, w.ran())
 		w.wait(250*time.Millisecond - 1)
-		require.Len(t, w.ran(), 1, "groups grow meanwhile")
+		require.Len(t, w.ran(), 1, "the next batch grows meanwhile")
 		w.wait(1)
 		require.Equal(t, [][]int{{1, 2}, {3}}, w.ran())
 		w.finish()
@@ -365,7 +365,7 @@ func TestEachItemIsWrittenOnceAndInOrder(t *testing.T) {
 	}
 }
 
-// The cost of a withdrawal does not depend on how many items wait.
+// The cost of a withdrawal does not depend on the number of waiting items.
 func TestWithdrawnItemsAreNotWrittenAndTakeNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, settings())
@@ -381,7 +381,7 @@ func TestWithdrawnItemsAreNotWrittenAndTakeNoRoom(t *testing.T) {
 			}
 		}
 		require.Equal(t, most/1000, w.w.Stats().Waiting)
-		require.Panics(t, func() { w.add(batch.Lazy, items[0]) }, "it might be in the Writer yet")
+		require.Panics(t, func() { w.add(batch.Lazy, items[0]) }, "it might still be in the Writer")
 		w.mu.Lock()
 		close(w.gate)
 		w.gate = nil

@@ -24,7 +24,7 @@ type item struct {
 	n int
 }
 
-// classed is an error of a class.
+// classed is an error of a given class.
 type classed sqlbatch.Class
 
 func (c classed) Error() string { return sqlbatch.Class(c).String() }
@@ -37,7 +37,7 @@ func classify(err error) sqlbatch.Class {
 	return sqlbatch.Unknown
 }
 
-// statement is one that a Writer has run.
+// statement is a statement that a Writer has run.
 type statement struct {
 	items []int
 	skip  bool
@@ -45,12 +45,12 @@ type statement struct {
 	err   error
 }
 
-// world is a Writer and a database that fails as the test says. It is the Writer's Health.
+// world is a Writer and a database that fails as the test requires. It is the Writer's Health.
 type world struct {
 	t       *testing.T
 	w       *batch.Writer[*item]
 	began   time.Time
-	latency time.Duration // of statements that succeed; others fail at once
+	latency time.Duration // of statements that succeed; others fail immediately
 	ended   chan struct{} // Run has returned
 
 	mu         sync.Mutex
@@ -64,14 +64,14 @@ type world struct {
 	unknown    map[int]bool
 	told       map[int][]batch.Outcome[*item]
 	groups     [][]int              // of Done
-	turns      map[uint64]chan bool // whether the group of that number was stored; of capacity 1
+	turns      map[uint64]chan bool // whether the batch of that number was stored; of capacity 1
 	isolated   []int                // of Isolated
 	ups, downs int
 }
 
 const timeout = 30 * time.Second
 
-// settings are those of the tests: 100 items are a group, which lingers for a second.
+// settings are the settings of the tests: 100 items are a batch, which lingers for a second.
 func settings() batch.Config[*item] {
 	return batch.Config[*item]{Full: []int{100}, Linger: time.Second, AwaitedLinger: linger, Workers: 1, Loop: batch.Loop{Timeout: timeout}}
 }
@@ -99,7 +99,7 @@ func newWorld(t *testing.T, cfg batch.Config[*item]) *world {
 		defer close(w.ended)
 		w.w.Run(context.Background())
 	}()
-	t.Cleanup(func() { // also where the test has failed
+	t.Cleanup(func() { // also if the test has failed
 		w.mu.Lock()
 		if w.gate != nil {
 			close(w.gate)
@@ -115,7 +115,7 @@ func newWorld(t *testing.T, cfg batch.Config[*item]) *world {
 
 var errGivenUp = errors.New("given up")
 
-// reported returns how often the Writer has reported that the database is away, and that it answers.
+// reported returns how often the Writer has reported that the database is down, and that it answers.
 func (w *world) reported() (downs, ups int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -153,7 +153,7 @@ func (w *world) write(ctx context.Context, items []*item, skip bool) (written []
 	}
 	turn, ahead := items[0].Turn, items[0].Ahead
 	if ahead && err == nil && !<-w.storedTurn(turn-1) {
-		err = classed(sqlbatch.RolledBack) // as a sender does: the group before is not stored
+		err = classed(sqlbatch.RolledBack) // as in a sender: the previous batch is not stored
 	}
 	if turn > 0 {
 		defer func() { w.storedTurn(turn) <- err == nil }()
@@ -177,7 +177,8 @@ func (w *world) write(ctx context.Context, items []*item, skip bool) (written []
 	return written, nil
 }
 
-// storedTurn gets a value when the group of that number is stored, or has failed.
+// storedTurn returns a channel that gets a value when the batch of that number is stored, or has
+// failed.
 func (w *world) storedTurn(turn uint64) chan bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -187,7 +188,7 @@ func (w *world) storedTurn(turn uint64) chan bool {
 	return w.turns[turn]
 }
 
-// absent returns no outcome: what Write has left out is locked.
+// absent returns no outcome: items that Write has left out are locked.
 func (w *world) absent(_ context.Context, items []*item) ([]batch.Outcome[*item], error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -222,7 +223,7 @@ func numbered(from, to int) []*item {
 	return items
 }
 
-// add adds items one by one, and addAll at once.
+// add adds items one by one. addAll adds them together.
 func (w *world) add(u batch.Urgency, items ...*item) {
 	w.t.Helper()
 	for _, it := range items {
@@ -249,7 +250,7 @@ func (w *world) set(fail func(ctx context.Context, items []*item) error) {
 	w.mu.Unlock()
 }
 
-// heal ends whatever fails.
+// heal ends all failures.
 func (w *world) heal() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -258,16 +259,16 @@ func (w *world) heal() {
 	clear(w.hide)
 }
 
-// keep has each statement wait for finish.
+// keep makes each statement wait for finish.
 func (w *world) keep() { w.gate = make(chan struct{}) }
 
-// finish ends one of the statements under way.
+// finish ends one of the running statements.
 func (w *world) finish() {
 	w.gate <- struct{}{}
 	synctest.Wait()
 }
 
-// together are the sizes of the statements so far, without those of this item alone.
+// together returns the sizes of the statements so far, without those of this item alone.
 func (w *world) together(but int) (sizes []int) {
 	for _, items := range w.ran() {
 		if !slices.Equal(items, []int{but}) {
@@ -277,7 +278,7 @@ func (w *world) together(but int) (sizes []int) {
 	return sizes
 }
 
-// ran are the items of the statements so far.
+// ran returns the items of the statements so far.
 func (w *world) ran() (all [][]int) {
 	synctest.Wait()
 	w.mu.Lock()
@@ -294,7 +295,7 @@ func (w *world) reset() {
 	w.mu.Unlock()
 }
 
-// outcome is that of an item, which has one.
+// outcome returns the outcome of an item, which must have one.
 func (w *world) outcome(n int) batch.Outcome[*item] {
 	w.t.Helper()
 	w.mu.Lock()

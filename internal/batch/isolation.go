@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// mostIsolated and mostBehind bound the items that are isolated, and those that wait behind them for the sake of
-	// their keys. The next ones get an error as their outcome.
+	// mostIsolated and mostBehind are the maximum numbers of isolated items, and of items that wait behind them because of their keys.
+	// Further items get an error as their outcome.
 	mostIsolated = 100
 	mostBehind   = 1000
 	// longestTimeout is the default of Config.Longest.
@@ -32,7 +32,7 @@ type isolation[I Item] struct {
 	before  uint64 // successes of the Writer when it first failed
 }
 
-// isolate takes the first item out of the round, and what is behind it for the sake of its key.
+// isolate takes the first item out of the round, with the items behind it that have its key.
 func (r *round[I]) isolate() {
 	item, f := r.rest[0], r.cause
 	r.rest = r.rest[1:]
@@ -63,7 +63,7 @@ func (r *round[I]) isolate() {
 	notify(r.writer.beck)
 }
 
-// follows moves an item behind the isolated one of its key. It reports false if there is none. mu is held.
+// follows moves an item behind the isolated item of its key. It returns false if there is none. mu is held.
 func (w *worker[I]) follows(item I) bool {
 	p := item.place()
 	if p.Key == "" {
@@ -90,7 +90,7 @@ func (w *worker[I]) runIsolated() {
 		in, wait := w.nextIsolated(time.Now())
 		over := w.writer.over()
 		w.writer.mu.Unlock()
-		w.report() // what was withdrawn
+		w.report() // withdrawn items
 		switch {
 		case in != nil:
 			w.tryIsolated(in)
@@ -107,8 +107,8 @@ func (w *worker[I]) runIsolated() {
 	}
 }
 
-// nextIsolated returns the isolated item whose time came first, or in what time there is one. It releases those whose callers
-// have given up. mu is held.
+// nextIsolated returns the isolated item with the earliest time, or the time until one is due. It releases items whose callers have given
+// up. mu is held.
 func (w *worker[I]) nextIsolated(now time.Time) (first *isolation[I], wait time.Duration) {
 	for _, in := range slices.Clone(w.writer.isolated) {
 		if in.timeout > w.writer.cfg.Loop.Timeout && in.at.Before(w.rests) {
@@ -139,7 +139,7 @@ func (w *worker[I]) tryIsolated(in *isolation[I]) {
 	if f != nil && len(left) > 0 && answered(f.Class) {
 		w.finish(in.item, f.Err)
 	}
-	w.report() // before the items behind it go on
+	w.report() // before the items behind it continue
 	w.writer.mu.Lock()
 	alone := w.writer.successes == in.before
 	w.writer.mu.Unlock()
@@ -161,12 +161,12 @@ func (w *worker[I]) tryIsolated(in *isolation[I]) {
 	in.at, in.err = time.Now().Add(in.pause.Pause()), f.Err
 	in.skip = in.skip || f.Class == sqlbatch.RolledBack
 	if ranOut(f, took, in.timeout) {
-		w.rests = time.Now().Add(took) // where all share one connection, the others have it for as long
+		w.rests = time.Now().Add(took) // if all share one connection, the others have it for as long
 		in.timeout = max(in.timeout, min(2*in.timeout, w.writer.cfg.Longest))
 	}
 }
 
-// followers is how many items are behind isolated ones. mu is held.
+// followers returns how many items are behind isolated ones. mu is held.
 func (w *Writer[I]) followers() (n int) {
 	for _, in := range w.isolated {
 		n += len(in.behind)
@@ -174,14 +174,14 @@ func (w *Writer[I]) followers() (n int) {
 	return n
 }
 
-// isolatedChanged reports the number of isolated items, and the error of one that has become isolated. mu is held.
+// isolatedChanged reports the number of isolated items, and the error of a newly isolated one. mu is held.
 func (w *Writer[I]) isolatedChanged(err error) {
 	if w.cfg.Isolated != nil {
 		w.cfg.Isolated(len(w.isolated), err)
 	}
 }
 
-// release ends an isolation, and has the items behind it wait like others. mu is held.
+// release ends an isolation, and returns the items behind it to the waiting ones. mu is held.
 func (w *Writer[I]) release(in *isolation[I]) {
 	w.isolated = slices.DeleteFunc(w.isolated, func(o *isolation[I]) bool { return o == in })
 	w.isolatedChanged(nil)

@@ -154,7 +154,7 @@ func TestItemsBehindAnIsolatedOneOfTheirKeyWaitForIt(t *testing.T) {
 func TestAKeyWhoseItemsAllFailLeavesTheOthersAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, inTurn())
-		items := numbered(1, 500) // more than a few groups
+		items := numbered(1, 500) // more than a few batches
 		var bad []int
 		for _, it := range items {
 			it.Key = "a"
@@ -230,7 +230,7 @@ func TestAnOutageRefusesNothingHoweverLongItLasts(t *testing.T) {
 				w.wait(time.Minute)
 				require.Zero(t, w.w.Stats())
 				require.Less(t, len(w.ran()), 40)
-				if cfg.InTurn && class != slow { // where the outage cannot end between two statements
+				if cfg.InTurn && class != slow { // there the outage cannot end between two statements
 					require.True(t, slices.IsSorted(w.order))
 				}
 				w.close()
@@ -239,7 +239,7 @@ func TestAnOutageRefusesNothingHoweverLongItLasts(t *testing.T) {
 	}
 }
 
-// The database undoes each statement. Only while nothing else was written that is an outage.
+// The database undoes each statement. That is an outage only while nothing else was written.
 func TestAnIsolatedItemIsAnOutageUntilAnotherOneIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, settings())
@@ -286,7 +286,7 @@ func TestAnIsolatedItemHasMoreTimeEachTimeAndKeepsNoWorkerWaiting(t *testing.T) 
 			w.add(batch.Now, numbered(n, n)...)
 			if w.w.Stats().Isolated == 1 {
 				require.LessOrEqual(t, len(w.ran()), before+2)
-				require.NoError(t, w.outcome(n).Err, "at once")
+				require.NoError(t, w.outcome(n).Err, "immediately")
 			}
 			w.wait(time.Second)
 		}
@@ -295,7 +295,7 @@ func TestAnIsolatedItemHasMoreTimeEachTimeAndKeepsNoWorkerWaiting(t *testing.T) 
 	})
 }
 
-// A server may run a statement on that was cancelled, with the row locked.
+// A server might continue a cancelled statement, with the row locked.
 func TestAnItemThatItsOwnStatementHasLockedHasMoreTimeEachTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, settings())
@@ -334,7 +334,7 @@ func TestASuccessOfAnotherWorkerIsolatesAnItemThatIsAlone(t *testing.T) {
 		require.Equal(t, 1, w.w.Stats().Isolated, "nothing else is")
 		w.add(batch.Now, numbered(2, 2)...)
 		w.wait(10 * time.Second)
-		require.Equal(t, 1, w.w.Stats().Isolated, "nothing says that the database works")
+		require.Equal(t, 1, w.w.Stats().Isolated, "there is no sign that the database works")
 		for n := range 10 {
 			w.add(batch.Now, numbered(n+3, n+3)...)
 			w.wait(time.Second)
@@ -347,7 +347,7 @@ func TestASuccessOfAnotherWorkerIsolatesAnItemThatIsAlone(t *testing.T) {
 func TestASlowDatabaseGetsSmallBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, settings())
-		w.set(func(ctx context.Context, items []*item) error { // a second for each item
+		w.set(func(ctx context.Context, items []*item) error { // a second per item
 			select {
 			case <-time.After(time.Duration(len(items)) * time.Second):
 				return nil

@@ -8,8 +8,8 @@ import (
 // Item is a pointer to a struct that embeds a Place.
 type Item interface{ place() *Place }
 
-// Place is the part of an item that the Writer uses. An item is in one Writer at most. It may be added again when it
-// has its outcome, and not after Withdraw has taken it back.
+// Place is the part of an item that the Writer uses. An item is in at most one Writer. It may be added again after
+// its outcome, but not after Withdraw has taken it back.
 type Place struct {
 	// Set by the caller before Add.
 	Key  string // items of one key that is not empty are written in the order of Add; it needs InTurn, or one worker
@@ -17,9 +17,9 @@ type Place struct {
 	Kind uint8  // items of different kinds never share a statement; indexes Config.Full
 
 	// Set by the Writer, to be read by Write and Done.
-	Unknown bool // a statement that failed may have written the item
-	// With Config.InTurn, and for the first statement of a group only: Turn is the number of the group,
-	// from 1, and Ahead reports that groups before it have no outcome yet. Otherwise both are zero.
+	Unknown bool // a failed statement might have written the item
+	// With Config.InTurn, and only for the first statement of a batch: Turn is the number of the batch, from 1, and
+	// Ahead reports that earlier batches have no outcome yet. Otherwise both are zero.
 	Ahead bool
 	Turn  uint64
 
@@ -30,19 +30,19 @@ type Place struct {
 
 	// Used by the worker that has the item.
 	mark   bool
-	locked uint8 // how often its row was found locked, up to lockPauses
+	locked uint8 // how often its row was locked, up to lockPauses
 }
 
 func (p *Place) place() *Place { return p }
 
-// state is where an item is. See the package comment.
+// state is the state of an item. See the package comment.
 type state uint8
 
 const (
-	over     state = iota // its outcome is Done's, or it was withdrawn, or never added
+	over     state = iota // Done has its outcome, or it was withdrawn, or never added
 	waiting               // in Writer.waiting
-	held                  // of a worker, in no statement at the moment
-	writing               // of a worker, in a statement
+	held                  // held by a worker, in no statement at the moment
+	writing               // held by a worker, in a statement
 	deferred              // in Writer.deferred
 	isolated              // in Writer.isolated
 	behind                // in isolation.behind
@@ -55,11 +55,11 @@ type Urgency uint8
 const (
 	Lazy    Urgency = iota // within Config.Linger
 	Awaited                // within Config.AwaitedLinger: a caller waits for it
-	Now                    // with the next group
+	Now                    // with the next batch
 )
 
-// Outcome is what became of an item. With a nil Err the item is written. Unknown reports that an
-// earlier statement, or the last one, may have written it in spite of Err.
+// Outcome is the outcome of an item. With a nil Err the item is written. Unknown reports that an earlier statement,
+// or the last one, might have written it despite Err.
 type Outcome[I Item] struct {
 	Item    I
 	Err     error
@@ -68,8 +68,8 @@ type Outcome[I Item] struct {
 	seq uint64
 }
 
-// Add takes over an item. It waits while Config.Capacity items wait, and returns ErrClosed after
-// Close, or the cause of ctx's end.
+// Add adds an item. It blocks while Config.Capacity items wait. It returns ErrClosed after Close, or the cause of
+// ctx's end.
 func (w *Writer[I]) Add(ctx context.Context, item I, u Urgency) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -96,8 +96,8 @@ func (w *Writer[I]) Add(ctx context.Context, item I, u Urgency) error {
 	return nil
 }
 
-// AddAll takes over n items together, in order. It never waits: the caller has bounded them. After Close it
-// returns ErrClosed and takes none. (It is no iter.Seq, whose loop body would be allocated for each call.)
+// AddAll adds n items together, in order. It never blocks: the caller bounds the number. After Close it returns
+// ErrClosed and adds none. (It takes no iter.Seq, whose loop body would be allocated for each call.)
 func (w *Writer[I]) AddAll(n int, item func(i int) I, u Urgency) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,10 +127,10 @@ func (w *Writer[I]) push(item I) {
 	w.waiting.push(item)
 }
 
-// Withdraw takes back an item whose caller has given up, and reports whether that succeeded: then it is
+// Withdraw takes back an item whose caller has given up, and reports whether it succeeded. If so, the item is
 // certainly not written, and Done is not called for it. Otherwise a statement has it, or had it with an unknown
-// outcome. The item is not written again after that statement, and Done gets its outcome as usual. The cost does not
-// depend on how many items wait.
+// outcome. The item is then not written again after that statement, and Done gets its outcome as usual. The cost
+// does not depend on the number of waiting items.
 func (w *Writer[I]) Withdraw(item I) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -10,9 +10,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Backoff is the pause before a repetition: it doubles from Low to High, the whole of
-// it jittered so that processes that failed together do not return together. It is used
-// by one goroutine at a time.
+// Backoff is the pause before a repetition. It doubles from Low to High and is jittered, so that processes that failed together do not
+// retry together. It is used by one goroutine at a time.
 type Backoff struct {
 	Low, High time.Duration
 	next      time.Duration
@@ -26,9 +25,8 @@ func (b *Backoff) Pause() time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
-// Poll returns a pause between looks at an idle queue: jittered on the way to High,
-// which spreads the pollers, and then High itself, since each look costs the database
-// something.
+// Poll returns a pause between polls of an idle queue. It is jittered until it reaches High, which spreads the pollers, and then is High
+// itself, because each poll costs the database something.
 func (b *Backoff) Poll() time.Duration {
 	if b.next >= b.High {
 		return b.High
@@ -36,7 +34,7 @@ func (b *Backoff) Poll() time.Duration {
 	return b.Pause()
 }
 
-// Reset begins again at Low.
+// Reset starts again at Low.
 func (b *Backoff) Reset() { b.next = 0 }
 
 // Sleep waits for d or until ctx ends.
@@ -50,26 +48,26 @@ func Sleep(ctx context.Context, d time.Duration) {
 }
 
 const (
-	// LowPause is the least pause before a repetition, after a deadlock for example, and HighPause the longest one.
+	// LowPause is the minimum pause before a repetition, for example after a deadlock. HighPause is the maximum.
 	LowPause  = 5 * time.Millisecond
 	HighPause = 5 * time.Second
-	// ShortPause is the least pause after a refusal or a broken connection, and before a smaller statement.
+	// ShortPause is the minimum pause after a refusal or a broken connection, and before a smaller statement.
 	ShortPause = 100 * time.Millisecond
-	// stuckFor is for how long the database may undo a statement, again and again, before that is an outage: a lock that its
-	// holder never releases looks like one that passes.
+	// stuckFor is how long the database may repeatedly undo a statement before that counts as an outage: a lock that its holder never
+	// releases looks like a temporary one.
 	stuckFor = 5 * time.Second
 )
 
-// Failure is a try that failed.
+// Failure is a failed try.
 type Failure struct {
 	Err     error
 	Class   sqlbatch.Class
-	Unknown bool // the try may have been applied
-	Waited  bool // for a connection, until its time was over
+	Unknown bool // the try might have been applied
+	Waited  bool // for a connection, until its timeout
 	Began   time.Time
 }
 
-// Health gets reports of whether the database answers. began is when the operation did.
+// Health gets reports of whether the database answers. began is the start of the operation.
 type Health interface {
 	Worked(began time.Time)
 	Failed(began time.Time, err error)
@@ -80,17 +78,17 @@ type Health interface {
 type Loop struct {
 	Health   Health
 	Classify func(error) sqlbatch.Class
-	Unknown  func(error) bool // reports a try that may have been applied, whatever its class; nil: none
+	Unknown  func(error) bool // reports a try that might have been applied, whatever its class; nil: none
 	Waited   func(error) bool // reports a try that got no connection; nil: none
 	Timeout  time.Duration    // of one try; 0: as long as its context
 	Longest  time.Duration    // pause; 0: 5 s
 
 	next  time.Duration // before the next try
-	since time.Time     // when the first of the failures in a row began; zero: there is none
+	since time.Time     // when the first of the failures in a row began; zero: no failure
 }
 
-// ErrNotAsked is returned by the function of a try that needed no statement. The try has succeeded, and does not show
-// whether the database answers.
+// ErrNotAsked is returned by the function of a try that needed no statement. The try has succeeded, but does not show whether the database
+// answers.
 var ErrNotAsked = errors.New("chanq: nothing to ask the database")
 
 // Try runs do once. It returns nil and reports to Health if that succeeded.
@@ -118,9 +116,9 @@ func (l *Loop) Try(ctx context.Context, do func(context.Context) error) *Failure
 	}
 }
 
-// Failed notes a failure that is to be repeated, and returns the pause before. It reports to Health if the database is away and
-// ctx has not ended. The database is away at once, except if it answers that it has undone the statement: then only after it has
-// done so for some time, and never because of one row.
+// Failed records a failure that is to be repeated, and returns the pause before. It reports to Health if the database is down and ctx has
+// not ended. Most failures count as down immediately. If the database answers that it has undone the statement, it counts as down only
+// after it has done so for some time. A bad row never counts.
 func (l *Loop) Failed(ctx context.Context, f *Failure) (pause time.Duration) {
 	if l.since.IsZero() {
 		l.since = f.Began

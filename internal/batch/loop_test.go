@@ -22,13 +22,13 @@ func TestPausesDoubleAndArePartlyLeftToChance(t *testing.T) {
 	for range 100 {
 		within(b.Pause(), 5, 10)
 		within(b.Poll(), 10, 20)
-		require.EqualValues(t, 40, b.Poll(), "each look costs something, and there is no hurry")
+		require.EqualValues(t, 40, b.Poll(), "each poll has a cost, and nothing is urgent")
 		within(b.Pause(), 20, 40)
 		b.Reset()
 	}
 }
 
-// reports is a Health that remembers.
+// reports is a Health that records its calls.
 type reports []string
 
 func (r *reports) Worked(time.Time)        { *r = append(*r, "up") }
@@ -41,20 +41,20 @@ func TestWhatIsAnOutage(t *testing.T) {
 		for _, c := range []sqlbatch.Class{sqlbatch.Refused, sqlbatch.Unknown, sqlbatch.Permanent} {
 			var health reports
 			loop := batch.Loop{Health: &health}
-			require.GreaterOrEqual(t, loop.Failed(t.Context(), failure(c)), 50*time.Millisecond, "it is not asked again and again")
+			require.GreaterOrEqual(t, loop.Failed(t.Context(), failure(c)), 50*time.Millisecond, "it is not retried in a tight loop")
 			require.Equal(t, reports{"down"}, health)
 		}
 		for _, c := range []sqlbatch.Class{sqlbatch.RolledBack, sqlbatch.Duplicate} {
 			var health reports
 			loop := batch.Loop{Health: &health}
 			loop.Failed(t.Context(), failure(c))
-			require.Empty(t, health, "a lock that passes")
+			require.Empty(t, health, "a temporary lock")
 			time.Sleep(5*time.Second - 1)
 			loop.Failed(t.Context(), failure(c))
 			require.Empty(t, health)
 			time.Sleep(1 * time.Nanosecond)
 			loop.Failed(t.Context(), failure(c))
-			require.Equal(t, reports{"down"}, health, "looks like one that is never released")
+			require.Equal(t, reports{"down"}, health, "a lock that is never released")
 			require.Nil(t, loop.Try(t.Context(), func(context.Context) error { return nil }))
 			require.LessOrEqual(t, loop.Failed(t.Context(), failure(sqlbatch.RolledBack)), 5*time.Millisecond)
 			require.Equal(t, reports{"down", "up"}, health, "a success ends the failures in a row")
@@ -65,7 +65,7 @@ func TestWhatIsAnOutage(t *testing.T) {
 			loop.Failed(t.Context(), failure(sqlbatch.BadRow))
 			time.Sleep(time.Second)
 		}
-		require.Empty(t, health, "a row says nothing of the database")
+		require.Empty(t, health, "a bad row does not show that the database is down")
 	})
 }
 

@@ -15,23 +15,23 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// These are no classes: the statement of the item runs out of its time; it succeeds and leaves the item out, whose row is locked, or
-// which no look can find.
+// These are not classes: the statement of the item times out, or it succeeds and leaves the item out, whose row is locked or cannot be seen
+// by a look-up.
 const (
 	slow   = sqlbatch.Class(100)
 	locked = sqlbatch.Class(101)
 	unseen = sqlbatch.Class(102)
 )
 
-// cell is a case of the matrix: a group of size items, of which the one at place fails.
+// cell is a case of the matrix: a batch of size items, of which the one at place fails.
 type cell struct {
 	class  sqlbatch.Class
 	size   int
 	place  int
 	inTurn bool
-	two    bool   // workers, each of which leaves what comes to the other one for a moment
-	outage string // when the database is away: "", "first", or "between" the isolation of the bad item and its cure
-	quits  string // whose caller gives up: "", "bad", "healthy", "all", or "later", which is the bad one's after its isolation
+	two    bool   // there are two workers, each of which leaves new items to the other one for a moment
+	outage string // when the database is down: "", "first", or "between" the isolation of the bad item and its recovery
+	quits  string // which callers give up: "", "bad", "healthy", "all", or "later", which is the bad one's after its isolation
 }
 
 func (c cell) String() string {
@@ -42,12 +42,12 @@ func (c cell) String() string {
 	return fmt.Sprintf("%s/size=%d/place=%d/inTurn=%t/two=%t/outage=%s/quits=%s", name, c.size, c.place, c.inTurn, c.two, c.outage, c.quits)
 }
 
-// rejected reports that the database rejects the item for what is in it.
+// rejected reports that the database rejects the item because of its contents.
 func (c cell) rejected() bool {
 	return slices.Contains([]sqlbatch.Class{sqlbatch.Duplicate, sqlbatch.BadRow, sqlbatch.NoSchema, sqlbatch.Permanent}, c.class)
 }
 
-// fail is what a statement with the bad item does.
+// fail simulates a statement with the bad item.
 func (c cell) fail(ctx context.Context) error {
 	switch c.class {
 	case slow:
@@ -59,7 +59,7 @@ func (c cell) fail(ctx context.Context) error {
 	return classed(c.class)
 }
 
-// away is what each statement does during an outage.
+// away simulates each statement during an outage.
 func (c cell) away(context.Context, []*item) error {
 	if c.class == sqlbatch.Unknown || c.class == sqlbatch.RolledBack {
 		return classed(c.class)
@@ -71,18 +71,17 @@ func (c cell) away(context.Context, []*item) error {
 func (c cell) healthyWithin() time.Duration {
 	within := 3 * time.Second
 	if c.class == slow {
-		// The first statement, those of lateParts of the parts before, with an eighth of the time, and one
-		// that finds the suspect.
+		// The first statement, those of lateParts parts of the batch, with an eighth of the time, and one that finds the suspect.
 		within += timeout + 8*timeout/8
 	}
 	if c.outage == "first" {
-		within += 5 * time.Second // the pause that it ended in
+		within += 5 * time.Second // the pause in which the outage ended
 	}
 	return within
 }
 
-// firstWithin is how long an item waits at most that comes while the bad one is the only one of its group, so that there is nothing to
-// compare it with.
+// firstWithin is the maximum time that a new item waits while the bad one is alone in its batch, so that there is nothing to compare it
+// with.
 func (c cell) firstWithin() time.Duration {
 	switch {
 	case c.class == slow:
@@ -93,7 +92,7 @@ func (c cell) firstWithin() time.Duration {
 	return time.Second
 }
 
-// statementsWithin bounds the statements until then, those of an outage apart.
+// statementsWithin bounds the number of statements until then, without those of an outage.
 func (c cell) statementsWithin() int { return 8 + 4*bits.Len(uint(c.size)) }
 
 func TestOneBadItem(t *testing.T) {
@@ -107,12 +106,12 @@ func TestOneBadItem(t *testing.T) {
 			for _, place := range slices.Compact([]int{0, size / 2, size - 1}) {
 				for _, inTurn := range []bool{false, true} {
 					if inTurn && (class == locked || class == unseen) {
-						continue // there is no Absent
+						continue // no Absent is configured
 					}
 					for _, outage := range []string{"", "first", "between"} {
 						for _, quits := range []string{"", "bad", "healthy", "all", "later"} {
 							if size == sizes[3] && outage != "" && quits != "" {
-								continue // they take long, and smaller groups show as much
+								continue // they take long, and smaller batches are sufficient
 							}
 							cells = append(cells, cell{class, size, place, inTurn, false, outage, quits})
 							if !inTurn {
@@ -172,7 +171,7 @@ func (c cell) run(t *testing.T) {
 		require.LessOrEqual(t, len(w.ran()), 200, "statements of an outage")
 		require.Empty(t, w.told)
 		if c.size > 1 {
-			require.Zero(t, w.w.Stats().Isolated, "an outage isolates nothing where there is something to compare")
+			require.Zero(t, w.w.Stats().Isolated, "an outage isolates nothing if there is something to compare")
 		}
 		w.set(broken)
 		w.reset()
@@ -202,14 +201,14 @@ func (c cell) run(t *testing.T) {
 	require.LessOrEqual(t, time.Since(began), c.healthyWithin())
 	require.LessOrEqual(t, len(w.together(bad)), c.statementsWithin())
 
-	// A new item is written at once, whatever becomes of the bad one, and the group is as large as ever after a few.
+	// A new item is written immediately, whatever the outcome of the bad one, and the batch has its full size again after a few.
 	next := c.size
 	fresh := func(n int) {
 		before := len(w.together(bad))
 		w.addAll(batch.Now, numbered(next, next+n-1)...)
 		next += n
 		for range 4 * bits.Len(uint(n)) {
-			w.wait(time.Second) // if the bad one is still compared with others
+			w.wait(time.Second) // if the bad item is still being compared with others
 		}
 		for i := next - n; i < next; i++ {
 			if err := w.outcome(i).Err; err != nil {
@@ -231,9 +230,9 @@ func (c cell) run(t *testing.T) {
 			isolated = max(isolated, w.w.Stats().Isolated)
 			require.LessOrEqual(t, isolated, 1)
 		}
-		require.Equal(t, isolated, w.w.Stats().Isolated, "an outage isolates nothing where there is something to compare")
+		require.Equal(t, isolated, w.w.Stats().Isolated, "an outage isolates nothing if there is something to compare")
 		w.set(broken)
-		w.wait(5 * time.Second) // the pause that it ended in
+		w.wait(5 * time.Second) // the pause in which the outage ended
 		for range c.size + 1 {
 			require.NoError(t, w.outcome(next).Err)
 			next++
@@ -267,7 +266,7 @@ func (c cell) run(t *testing.T) {
 		} else if c.outage == "" {
 			require.Zero(t, stats.Isolated, "it is deferred")
 		}
-		if c.place%2 == 0 { // it is cured
+		if c.place%2 == 0 { // the item recovers
 			w.heal()
 			for range 3 {
 				w.wait(2 * time.Minute)
@@ -286,7 +285,7 @@ func (c cell) run(t *testing.T) {
 	}
 	w.close()
 
-	// Each item has one outcome, or none if it was taken back; what was told is true.
+	// Each item has one outcome, or none if it was taken back. The reported outcome is true.
 	for n := range next {
 		if gone[n] {
 			require.Empty(t, w.told[n])
@@ -305,7 +304,7 @@ func (c cell) run(t *testing.T) {
 				early++
 			}
 		}
-		// If the first item fails even after an outage, the one that succeeds in its place need not be the second.
+		// If the first item fails even after an outage, the item that succeeds in its place need not be the second.
 		if c.outage != "" && bad == 0 {
 			early--
 		}

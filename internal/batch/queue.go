@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// queue has the waiting items of a Writer in the order of Add. Its cost per item is constant, also for
-// items that are dropped from the middle: their entries stay until they are half of all. Writer.mu guards it.
+// queue has the waiting items of a Writer in the order of Add. Its cost per item is constant, even for items
+// that are dropped from the middle: their entries stay until they are half of all. Writer.mu guards it.
 type queue[I Item] struct {
 	entries []I // from head on; the first one waits
 	head    int
@@ -27,7 +27,7 @@ func (q *queue[I]) push(item I) {
 	q.bytes += item.place().Size
 }
 
-// first is the seq of the first item. There is one.
+// first returns the seq of the first item. The queue must not be empty.
 func (q *queue[I]) first() uint64 { return q.entries[q.head].place().seq }
 
 // pop removes up to n items and appends them to into.
@@ -45,7 +45,7 @@ func (q *queue[I]) pop(into []I, n int) []I {
 	return into
 }
 
-// putBack inserts items that were popped where they were, and makes them wait again.
+// putBack inserts popped items at their old positions, and makes them wait again.
 func (q *queue[I]) putBack(items []I) {
 	for _, item := range slices.Backward(items) {
 		p := item.place()
@@ -62,7 +62,7 @@ func (q *queue[I]) putBack(items []I) {
 	}
 }
 
-// drop forgets an item that waited until now.
+// drop removes an item that waited until now.
 func (q *queue[I]) drop(item I) {
 	q.live--
 	q.bytes -= item.place().Size
@@ -73,7 +73,7 @@ func (q *queue[I]) drop(item I) {
 	}
 }
 
-// trim has the first entry wait.
+// trim removes leading entries that do not wait.
 func (q *queue[I]) trim() {
 	for q.head < len(q.entries) && (q.live == 0 || !waits(q.entries[q.head])) {
 		clear(q.entries[q.head : q.head+1])

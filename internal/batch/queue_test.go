@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// counted counts the uses of its Place.
+// counted counts the calls of place.
 type counted struct {
 	Place
 	uses *int
@@ -15,7 +15,8 @@ type counted struct {
 
 func (c *counted) place() *Place { *c.uses++; return &c.Place }
 
-// The cost of a withdrawal does not depend on how many items wait: in whichever order they are withdrawn.
+// The cost of a withdrawal does not depend on the number of waiting items, in whatever order they are
+// withdrawn.
 func TestTheCostOfAWithdrawalIsConstant(t *testing.T) {
 	const most = 20_000
 	for name, order := range map[string]func(i int) int{

@@ -8,25 +8,24 @@ import (
 )
 
 const (
-	// lateParts is into how many parts a statement is cut that ran out of time: each cut costs another one that
-	// might run out.
+	// lateParts is the number of parts into which a statement is cut after a timeout. It is large because each further cut costs another
+	// statement that might time out.
 	lateParts = 8
-	// lonePause is the longest pause before the only item of a group is tried again: items that come meanwhile wait
-	// for it.
+	// lonePause is the maximum pause before the only item of a batch is tried again, because later items wait for it.
 	lonePause = time.Second
-	// minTimeout is the least time of a statement: more than a healthy database needs.
+	// minTimeout is the minimum timeout of a statement: more than a healthy database needs.
 	minTimeout = 250 * time.Millisecond
 )
 
-// round writes one group: it runs statements of the first items that have no outcome, until there are none. Apart from the
-// kinds the order stays, so the size of the statements alone finds the items that fail:
+// round writes one batch: it runs statements of the first items without an outcome, until all have one. Apart from kinds the order is kept,
+// so the size of the statements alone finds the items that fail:
 //
 //	a success               doubles the size
 //	a failure               is repeated once, before the first search
 //	a failure of several    halves the size
-//	a failure of one        makes it a suspect: another item is tried alone at once
-//	        which succeeds: the database works, the suspect is isolated
-//	        which fails:    it is the database. After a pause the first item is tried again
+//	a failure of one        makes it a suspect: another item is tried alone immediately
+//	        it succeeds:    the database works, and the suspect is isolated
+//	        it fails:       the database is the cause. After a pause the first item is tried again
 type round[I Item] struct {
 	worker *worker[I]
 	writer *Writer[I]
@@ -35,22 +34,22 @@ type round[I Item] struct {
 	size Size // of statements
 
 	failed  bool     // a statement of this round has failed
-	again   bool     // the next statement repeats the one before
+	again   bool     // the next statement repeats the last one
 	skip    bool     // leave out locked rows
-	hasty   bool     // a statement ran out of time: the next ones have less, so that the search ends soon
+	hasty   bool     // a statement timed out: the next ones have less time, so that the search ends soon
 	suspect *Place   // of the first item, if it has just failed alone
 	cause   *Failure // of the suspect, and of late
-	late    *Place   // of the first item, if it has just run out of time alone
+	late    *Place   // of the first item, if it has just timed out alone
 	first   *Place   // the item that the next two count for
 	lone    int      // how often it has failed alone
-	probes  int      // how many others were tried after it, and failed
-	probe   int      // index in rest of the item that is tried in place of the suspect; 0: none is
-	denied  int      // items of one kind in a row whose permanent failure was theirs alone
-	kind    uint8    // of those
+	probes  int      // how many other items were tried after it, and failed
+	probe   int      // index in rest of the item that is tried in place of the suspect, or 0
+	denied  int      // items of one kind in a row with a permanent failure of their own
+	kind    uint8    // of those items
 	before  uint64   // successes of the Writer when the first statement failed
 }
 
-// write writes the group.
+// write writes the batch.
 func (w *worker[I]) write() {
 	w.array = append(w.array[:0], w.group...)
 	r := &round[I]{worker: w, writer: w.writer, rest: w.array, skip: w.late}
@@ -66,7 +65,7 @@ func (w *worker[I]) write() {
 	w.report()
 }
 
-// goAhead writes the group while those before it are under way. If that fails the items return to the backlog.
+// goAhead writes the batch while earlier ones are being written. If it fails, the items return to the backlog.
 func (r *round[I]) goAhead() {
 	left, f := r.worker.try(r.rest, r.writer.cfg.Loop.Timeout, false)
 	r.writer.mu.Lock()
@@ -80,7 +79,7 @@ func (r *round[I]) goAhead() {
 	}
 }
 
-// count is how many of the first items the next statement has.
+// count returns how many of the first items the next statement has.
 func (r *round[I]) count() int {
 	kind := r.rest[0].place().Kind
 	most := min(len(r.rest), r.size.Of(r.writer.cfg.Full[kind]))
@@ -94,8 +93,7 @@ func (r *round[I]) count() int {
 	return n
 }
 
-// next returns the items of the next statement, or none at the end. What is known is reported before a statement that
-// might take long.
+// next returns the items of the next statement, or none at the end. Known outcomes are reported before a statement that might take long.
 func (r *round[I]) next() []I {
 	r.writer.mu.Lock()
 	defer r.writer.mu.Unlock()
@@ -118,7 +116,7 @@ func (r *round[I]) next() []I {
 	}
 }
 
-// choose returns the items of the next statement. There is one at least. mu is held.
+// choose returns the items of the next statement, at least one. mu is held.
 func (r *round[I]) choose() []I {
 	if r.probe = 0; r.suspect == r.rest[0].place() {
 		if others := r.others(); len(others) > 0 {
@@ -146,7 +144,7 @@ func (r *round[I]) step(items []I) {
 	took := time.Since(began)
 	if f == nil {
 		if n == 1 && len(left) == 1 && r.late == left[0].place() && r.mayIsolate(r.late) {
-			r.isolate() // the server still runs the statement that was given up
+			r.isolate() // the server still runs the statement that timed out here
 			r.forget()
 			return
 		}
@@ -170,7 +168,7 @@ func (r *round[I]) step(items []I) {
 	late := ranOut(f, took, timeout)
 	r.hasty = r.hasty || late
 	switch {
-	case len(left) == 0: // the error of a statement that has written all
+	case len(left) == 0: // the statement failed after it had written all
 	case n > 1:
 		r.failedTogether(len(left), f, late)
 	case r.probe > 0:
@@ -183,12 +181,12 @@ func (r *round[I]) step(items []I) {
 	}
 }
 
-// ranOut reports that a statement used up its time. One that waited for a connection did not run.
+// ranOut reports that a statement timed out. A statement that waited for a connection did not run.
 func ranOut(f *Failure, took, timeout time.Duration) bool {
 	return timeout > 0 && took >= timeout && !f.Waited
 }
 
-// searching notes that a statement of this round has failed.
+// searching records that a statement of this round has failed.
 func (r *round[I]) searching() {
 	if r.failed {
 		return
@@ -199,7 +197,7 @@ func (r *round[I]) searching() {
 	r.before, r.writer.noAhead = r.writer.successes, r.writer.cfg.InTurn
 }
 
-// timeout is that of the next statement.
+// timeout returns the timeout of the next statement.
 func (r *round[I]) timeout() time.Duration {
 	t := r.writer.cfg.Loop.Timeout
 	if r.hasty {
@@ -208,7 +206,7 @@ func (r *round[I]) timeout() time.Duration {
 	return t
 }
 
-// succeeded notes that a statement worked.
+// succeeded records that a statement succeeded.
 func (r *round[I]) succeeded() {
 	r.again, r.denied = false, 0
 	if r.probe > 0 {
@@ -217,7 +215,7 @@ func (r *round[I]) succeeded() {
 	r.forget()
 }
 
-// forget has the first item be no suspect any more.
+// forget clears the suspicion of the first item.
 func (r *round[I]) forget() { r.suspect, r.first = nil, nil }
 
 // failedTogether decides what follows the failure of n items.
@@ -238,7 +236,7 @@ func (r *round[I]) failedTogether(n int, f *Failure, late bool) {
 	}
 }
 
-// repeat pauses before a statement that is repeated as it was: once, and not in a search.
+// repeat pauses before a statement that is repeated unchanged: once, and not in a search.
 func (r *round[I]) repeat(f *Failure) bool {
 	if r.again || r.size != (Size{}) {
 		return false
@@ -248,7 +246,7 @@ func (r *round[I]) repeat(f *Failure) bool {
 	return true
 }
 
-// failedAlone decides what follows the failure of the first item, which was alone in its statement.
+// failedAlone decides what follows the failure of the first item, alone in its statement.
 func (r *round[I]) failedAlone(f *Failure) {
 	item := r.rest[0]
 	if answered(f.Class) {
@@ -289,7 +287,7 @@ func (r *round[I]) failedAlone(f *Failure) {
 		}
 	}
 	if len(r.others()) > 0 {
-		return // the next one of them is tried at once
+		return // the next one of them is tried immediately
 	}
 	if r.lone > 1 && r.mayIsolate(item.place()) {
 		r.isolate()
@@ -300,9 +298,9 @@ func (r *round[I]) failedAlone(f *Failure) {
 	r.pause(f, lonePause)
 }
 
-// probeFailed decides what follows where the item failed that was tried in place of the suspect.
+// probeFailed decides what follows if the item that was tried in place of the suspect failed.
 func (r *round[I]) probeFailed(f *Failure) {
-	if answered(f.Class) { // and so the database works
+	if answered(f.Class) { // the database works
 		r.worker.finish(r.rest[r.probe], f.Err)
 		r.rest = slices.Delete(r.rest, r.probe, r.probe+1)
 		r.isolate()
@@ -314,13 +312,13 @@ func (r *round[I]) probeFailed(f *Failure) {
 	r.pause(f, forever)
 }
 
-// answered reports that the database rejects the statement for what is in it: repeating it, for one item, cannot help.
+// answered reports that the database rejects the statement because of its contents: repeating it, for one item, cannot help.
 func answered(c sqlbatch.Class) bool {
 	return c == sqlbatch.BadRow || c == sqlbatch.Duplicate || c == sqlbatch.NoSchema || c == sqlbatch.Permanent
 }
 
-// others returns the indices of the items to try in place of the first one, one after another: an item must not be written
-// before one of its key.
+// others returns the indices of the items to try in place of the first one, in order. An item must not be written before an earlier one of
+// its key.
 func (r *round[I]) others() (indices []int) {
 	keys := map[string]bool{}
 	for i, item := range r.rest {
@@ -333,7 +331,7 @@ func (r *round[I]) others() (indices []int) {
 	return indices
 }
 
-// drawMore adds waiting items to the round, to compare the first one with.
+// drawMore adds waiting items to the round, to compare the first one with them.
 func (r *round[I]) drawMore() {
 	r.writer.mu.Lock()
 	defer r.writer.mu.Unlock()
@@ -346,12 +344,12 @@ func (r *round[I]) drawMore() {
 	r.rest = append(r.rest, r.worker.group[old:]...)
 }
 
-// mayIsolate reports whether an item that has nothing to be compared with may be isolated: other statements of the Writer work, or the
-// order does not suffer and nothing else is isolated.
+// mayIsolate reports whether an item that has nothing to be compared with may be isolated: other statements of the Writer work, or order
+// does not matter and nothing else is isolated.
 func (r *round[I]) mayIsolate(p *Place) bool {
 	r.writer.mu.Lock()
 	defer r.writer.mu.Unlock()
-	answered := slices.ContainsFunc(r.writer.workers, func(o *worker[I]) bool { return o.answered }) // and waits for this group
+	answered := slices.ContainsFunc(r.writer.workers, func(o *worker[I]) bool { return o.answered }) // and waits for this batch
 	return answered || r.writer.successes != r.before || (!r.writer.cfg.InTurn || p.Key != "") && len(r.writer.isolated) == 0
 }
 
@@ -361,7 +359,7 @@ func (r *round[I]) pause(f *Failure, most time.Duration) {
 	Sleep(r.writer.ctx, min(most, r.worker.loop.Failed(r.writer.ctx, f)))
 }
 
-// postpone keeps items whose rows are locked for later.
+// postpone defers items whose rows are locked.
 func (w *worker[I]) postpone(items []I) {
 	if len(items) == 0 {
 		return

@@ -2,11 +2,11 @@ package batch
 
 import "time"
 
-// Size bounds the items of the next statement, by what became of those before: it halves after a failure, and doubles
-// after a success that was fast. The zero value is no bound. It is not safe for concurrent use.
+// Size limits the items of the next statement by the outcomes of the previous ones. It halves after a failure, and
+// doubles after a fast success. The zero value is no limit. It is not safe for concurrent use.
 type Size struct{ most int }
 
-// Of returns the bound of a statement that has full items at most.
+// Of returns the limit for a statement of at most full items.
 func (s *Size) Of(full int) int {
 	if s.most == 0 {
 		return full
@@ -14,14 +14,14 @@ func (s *Size) Of(full int) int {
 	return min(s.most, full)
 }
 
-// Failed notes a failure of n items.
+// Failed records a failure of n items.
 func (s *Size) Failed(n int) { s.part(n, 2) }
 
-// part has the next statement take that part of n items.
+// part limits the next statement to n/of items.
 func (s *Size) part(n, of int) { s.most = max(1, n/of) }
 
-// Worked notes that n items succeeded, in time took. Where that is more than half of patience, more
-// items would take too long.
+// Worked records that n items succeeded, in time took. If that is more than half of patience, more items would take
+// too long.
 func (s *Size) Worked(n int, took, patience time.Duration) {
 	switch {
 	case s.most == 0 || n < s.most || took > patience/2:
@@ -32,5 +32,5 @@ func (s *Size) Worked(n int, took, patience time.Duration) {
 	}
 }
 
-// sizeUnbounded is a size that no statement has.
+// sizeUnbounded is larger than any statement.
 const sizeUnbounded = 1 << 12

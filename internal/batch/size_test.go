@@ -17,7 +17,7 @@ func TestASizeHalvesAndDoubles(t *testing.T) {
 	s.Worked(1, time.Second, time.Minute)
 	require.Equal(t, 2, s.Of(100))
 	s.Worked(1, time.Second, time.Minute)
-	require.Equal(t, 2, s.Of(100), "fewer than it allows prove nothing")
+	require.Equal(t, 2, s.Of(100), "a smaller statement proves nothing")
 	s.Worked(2, 31*time.Second, time.Minute)
 	require.Equal(t, 2, s.Of(100), "more would take too long")
 	for n := 2; n < 10_000; n *= 2 {

@@ -11,30 +11,30 @@ import (
 // forever is longer than any wait.
 const forever = time.Duration(math.MaxInt64)
 
-// Pauses before an item whose row is locked is tried again: they double, to about a second.
+// Pauses before an item whose row is locked is tried again. They double, to about a second.
 const (
 	lockPause  = 20 * time.Millisecond
 	lockPauses = 6
 )
 
-// worker takes groups from the Writer and writes them, one after another, on one goroutine.
+// worker takes batches from the Writer and writes them, one after another, on one goroutine.
 type worker[I Item] struct {
 	writer *Writer[I]
 	loop   Loop
 	timer  *time.Timer
-	room   []Outcome[I] // the array of out, to be used again
-	array  []I          // of round.rest, to be used again
-	rests  time.Time    // of isolated items: none that needs more time than others is tried before
+	room   []Outcome[I] // the reusable array of out
+	array  []I          // the reusable array of round.rest
+	rests  time.Time    // for isolated items: none that needs more time than others is tried before this time
 
-	// Guarded by mu; the worker's goroutine alone writes them, except that GiveUp takes what is in out.
-	out      []Outcome[I] // not handed to Done yet
-	group    []I          // has no item twice, and is not reordered; the array is used again
-	began    time.Time    // when it left the backlog; of an isolated item: when its statement began
+	// Guarded by mu. Only the worker's goroutine writes these fields, except that GiveUp takes the contents of out.
+	out      []Outcome[I] // not passed to Done yet
+	group    []I          // has no item twice, and is not reordered; the array is reused
+	began    time.Time    // when the batch left the backlog; of an isolated item: when its statement began
 	turn     uint64
-	ahead    bool // other groups are under way that came before
+	ahead    bool // earlier batches are being written
 	answered bool // it went ahead, and is written: it waits for its turn
 	late     bool // its items were deferred
-	busy     bool // it has a group
+	busy     bool // it has a batch
 }
 
 func (w *worker[I]) run() {
@@ -45,7 +45,7 @@ func (w *worker[I]) run() {
 	}
 }
 
-// next waits for a group that is due. It reports false when all is over.
+// next waits for a due batch. It returns false when the Writer is finished.
 func (w *worker[I]) next() bool {
 	for {
 		w.writer.mu.Lock()
@@ -62,7 +62,7 @@ func (w *worker[I]) next() bool {
 		}
 		if w.busy {
 			if w.writer.idle > 0 && w.writer.waiting.live+len(w.writer.deferred) > 0 {
-				notify(w.writer.wake) // for another worker: it takes over what this one waited for
+				notify(w.writer.wake) // for another worker, to wait in place of this one
 			}
 			w.writer.mu.Unlock()
 			return true
@@ -89,7 +89,7 @@ func (w *worker[I]) next() bool {
 	}
 }
 
-// arrived wakes a worker if the items that were pushed make a difference to it. mu is held.
+// arrived wakes a worker if the items that were pushed matter to it. mu is held.
 func (w *Writer[I]) arrived(before int, u Urgency) {
 	n := w.waiting.live
 	if n == 0 {
@@ -103,7 +103,7 @@ func (w *Writer[I]) arrived(before int, u Urgency) {
 	case Now:
 		w.urgent = max(w.urgent, w.added)
 	case Awaited:
-		sooner = w.awaited <= w.waiting.first() // the first awaited one of those that wait: it lingers less
+		sooner = w.awaited <= w.waiting.first() // the first awaited item among the waiting ones: it lingers less
 		w.awaited = max(w.awaited, w.added)
 	}
 	if w.idle == 0 {
@@ -121,7 +121,7 @@ func (w *Writer[I]) arrived(before int, u Urgency) {
 	}
 }
 
-// due reports whether a group is due, and otherwise in what time it is at the latest. Items wait. mu is held.
+// due reports whether a batch is due, and otherwise the maximum time until it is. Items must be waiting. mu is held.
 func (w *Writer[I]) due(now time.Time) (bool, time.Duration) {
 	first, full := w.waiting.first(), w.full()
 	if w.cfg.InTurn && (!full || w.noAhead) && w.underWay() {
@@ -138,17 +138,17 @@ func (w *Writer[I]) due(now time.Time) (bool, time.Duration) {
 	return full || left <= 0 || first < w.urgent, left
 }
 
-// full reports whether the waiting items fill a group. mu is held.
+// full reports whether the waiting items fill a batch. mu is held.
 func (w *Writer[I]) full() bool {
 	return w.waiting.live >= w.groups.Of(w.most) || w.cfg.Bytes > 0 && w.waiting.bytes >= w.cfg.Bytes
 }
 
-// underWay reports whether a worker has a group. mu is held.
+// underWay reports whether a worker has a batch. mu is held.
 func (w *Writer[I]) underWay() bool {
 	return slices.ContainsFunc(w.workers, func(o *worker[I]) bool { return o.busy })
 }
 
-// momentLeft is for how long the waiting items are still left to the workers that are busy. mu is held.
+// momentLeft returns how long the waiting items are still left to the busy workers. mu is held.
 func (w *worker[I]) momentLeft(now time.Time) (left time.Duration) {
 	for _, o := range w.writer.workers {
 		if o.busy && !o.late && o != w {
@@ -158,7 +158,7 @@ func (w *worker[I]) momentLeft(now time.Time) (left time.Duration) {
 	return left
 }
 
-// take makes a group of the first waiting items. mu is held.
+// take makes a batch of the first waiting items. mu is held.
 func (w *worker[I]) take(now time.Time) {
 	w.ahead = w.writer.underWay()
 	w.busy, w.began, w.late = true, now, false
@@ -172,14 +172,14 @@ func (w *worker[I]) take(now time.Time) {
 	if w.writer.cfg.InTurn && len(w.group) > 0 {
 		w.writer.turn++
 		w.turn = w.writer.turn
-		for _, item := range w.group { // Withdraw leaves the group whole, so that no turn is missing
+		for _, item := range w.group { // Withdraw leaves the batch whole, so that no turn is missing
 			p := item.place()
 			p.Turn, p.Ahead, p.state = w.turn, w.ahead, writing
 		}
 	}
 }
 
-// draw appends up to n waiting items to the group, except those that are withdrawn, or have to wait behind an isolated one.
+// draw appends up to n waiting items to the batch, except items that are withdrawn, or have to wait behind an isolated one.
 // mu is held.
 func (w *worker[I]) draw(n int) {
 	old := len(w.group)
@@ -192,8 +192,7 @@ func (w *worker[I]) draw(n int) {
 	w.writer.room.Broadcast()
 }
 
-// takeDeferred makes a group of deferred items whose time has come, of one worker at a time, or returns in what time
-// that is. mu is held.
+// takeDeferred makes a batch of deferred items that are due, by one worker at a time, or returns the time until one is due. mu is held.
 func (w *worker[I]) takeDeferred(now time.Time) (wait time.Duration) {
 	wait = forever
 	if len(w.writer.deferred) == 0 || slices.ContainsFunc(w.writer.workers, func(o *worker[I]) bool { return o.busy && o.late }) {
@@ -220,7 +219,7 @@ func (w *worker[I]) takeDeferred(now time.Time) (wait time.Duration) {
 	return wait
 }
 
-// done ends a group, each of whose items has its outcome or is kept elsewhere.
+// done ends a batch. Each of its items has its outcome or is kept elsewhere.
 func (w *worker[I]) done() {
 	w.writer.mu.Lock()
 	defer w.writer.mu.Unlock()
@@ -232,7 +231,7 @@ func (w *worker[I]) done() {
 	}
 }
 
-// awaitTurn waits until the groups before are over. mu is held.
+// awaitTurn waits until the earlier batches are finished. mu is held.
 func (w *worker[I]) awaitTurn() {
 	before := func(o *worker[I]) bool { return o.busy && o.turn < w.turn }
 	for w.writer.cfg.InTurn && w.writer.ctx.Err() == nil && slices.ContainsFunc(w.writer.workers, before) {
@@ -240,7 +239,7 @@ func (w *worker[I]) awaitTurn() {
 	}
 }
 
-// report hands the outcomes so far to Done.
+// report passes the outcomes so far to Done.
 func (w *worker[I]) report() {
 	w.writer.mu.Lock()
 	if len(w.out) > 0 {
@@ -259,19 +258,19 @@ func (w *worker[I]) report() {
 	w.room = out
 }
 
-// end notes the outcome of an item that was not written. mu is held.
+// end records the outcome of an item that was not written. mu is held.
 func (w *worker[I]) end(item I, err error) {
 	w.know(Outcome[I]{Item: item, Err: err, Unknown: item.place().Unknown})
 }
 
-// finish is end, without the lock.
+// finish calls end with the lock held.
 func (w *worker[I]) finish(item I, err error) {
 	w.writer.mu.Lock()
 	defer w.writer.mu.Unlock()
 	w.end(item, err)
 }
 
-// know notes an outcome, unless the item has one. mu is held.
+// know records an outcome, unless the item has one. mu is held.
 func (w *worker[I]) know(o Outcome[I]) {
 	if p := o.Item.place(); p.state != over && p.state != known {
 		p.state = known
@@ -279,9 +278,8 @@ func (w *worker[I]) know(o Outcome[I]) {
 	}
 }
 
-// try runs one statement of items of one kind, and looks for those that it neither returned nor failed for. It
-// notes the outcomes that it learns. left are items that have none: after a failure they are to be tried again, otherwise they are
-// locked.
+// try runs one statement of items of one kind, and looks up the items that it neither returned nor failed for. It records the outcomes that
+// it gets. left are the items without one: after a failure they are to be tried again, otherwise they are locked.
 func (w *worker[I]) try(items []I, timeout time.Duration, skipLocked bool) (left []I, f *Failure) {
 	w.loop.Timeout = timeout
 	began := time.Now()
@@ -331,14 +329,14 @@ func (w *worker[I]) try(items []I, timeout time.Duration, skipLocked bool) (left
 	return slices.DeleteFunc(left, unmark[I]), nil
 }
 
-// unmark reports that an item was marked, and ends that.
+// unmark reports that an item was marked, and removes the mark.
 func unmark[I Item](item I) bool {
 	marked := item.place().mark
 	item.place().mark = false
 	return marked
 }
 
-// pauseLocked notes that the row of an item was locked once more, and returns the pause before the next try.
+// pauseLocked records that the row of an item was locked once more, and returns the pause before the next try.
 func (w *worker[I]) pauseLocked(p *Place) time.Duration {
 	pause := w.loop.atMost(lockPause << p.locked)
 	p.locked = min(p.locked+1, lockPauses)

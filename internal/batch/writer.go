@@ -10,89 +10,87 @@ import (
 	"time"
 )
 
-// ErrClosed is the error of an item that comes after Close.
+// ErrClosed is the error of an item that is added after Close.
 var ErrClosed = errors.New("chanq: closed")
 
 // ErrWithdrawn is the outcome of an item that Withdraw could not take back, and that no later statement has written.
 var ErrWithdrawn = errors.New("the caller has given up")
 
-// Config of a Writer.
+// Config configures a Writer.
 type Config[I Item] struct {
-	// Full is the most items of one statement, for each Place.Kind. A group has as many as the largest.
+	// Full is the maximum number of items in one statement, per Place.Kind. A batch has as many as the largest.
 	Full []int
-	// Bytes is the sum of Place.Size that makes a group due. 0: none does.
+	// Bytes is the sum of Place.Size that makes a batch due. 0: none does.
 	Bytes int
-	// Cut returns how many of the first items may share a statement, at least one. It is called with the Writer's lock held. nil: all
+	// Cut returns how many of the first items may share a statement, at least one. It is called with the Writer's lock held. nil: all items
 	// of one kind may.
 	Cut func([]I) int
-	// Linger is how long an item waits at most for others to share its group, and AwaitedLinger how long it does while
-	// a caller waits for it.
+	// Linger is the maximum time that an item waits for others to share its batch, and AwaitedLinger the maximum while a caller waits for
+	// it.
 	Linger, AwaitedLinger time.Duration
 	// Capacity is how many items may wait before Add blocks. 0: no bound.
 	Capacity int
-	// Moment is for how long a group that is being written keeps the other workers from the next one: groups
-	// grow with the time that a statement takes, and one that hangs does not hold up the items after it. 0: the
-	// others go on at once.
+	// Moment is how long a batch that is being written keeps the other workers from the next one. Batches then grow with the time that a
+	// statement takes, and a hanging one does not block later items. 0: the others continue immediately.
 	Moment time.Duration
-	// InTurn has groups and outcomes keep the order of Add, apart from isolated items. While a group is being
-	// written the other workers only take groups that are full, and Write is called for them with Place.Ahead set. If
-	// one of them fails its items are written again when the groups before it have their outcomes. There must be one
-	// kind, Absent must be nil, and Moment 0.
+	// InTurn keeps batches and outcomes in the order of Add, apart from isolated items. While a batch is being written, the other workers
+	// only take full batches, and Write is called for them with Place.Ahead set. If one of them fails, its items are written again when the
+	// earlier batches have their outcomes. There must be one kind, Absent must be nil, and Moment 0.
 	InTurn bool
-	// Longest bounds the time of a statement of an isolated item, which doubles each time that it runs out. 0: 2 minutes.
+	// Longest is the maximum timeout of a statement of an isolated item, which doubles each time that it is exceeded. 0: 2 minutes.
 	Longest time.Duration
-	// Workers is how many groups may be written at once.
+	// Workers is how many batches may be written at the same time.
 	Workers int
-	// Loop classifies errors and reports the availability of the database. Its Timeout is that of one statement.
+	// Loop classifies errors and reports the availability of the database. Its Timeout is the timeout of one statement.
 	Loop Loop
-	// Isolated is called when the number of isolated items has changed, with the Writer's lock held: it must not wait. If there are more of
-	// them err is that of the last one, otherwise nil. nil: it is not called.
+	// Isolated is called when the number of isolated items has changed, with the Writer's lock held: it must not wait. After an increase
+	// err is the error of the last one, otherwise nil. nil: it is not called.
 	Isolated func(items int, err error)
 
-	// Write writes items of one kind, in one statement or transaction, and returns those that are certainly
-	// written, also with an error. The error ErrNotAsked says that no statement was needed. skipLocked asks it to leave out items whose rows are locked. It may
+	// Write writes items of one kind, in one statement or transaction, and returns the items that are certainly written, even with an
+	// error. The error ErrNotAsked means that no statement was needed. With skipLocked it leaves out items whose rows are locked. It may
 	// reorder the slice unless InTurn is set, and must not keep it.
 	Write func(ctx context.Context, items []I, skipLocked bool) (written []I, err error)
-	// Absent looks for what became of items that Write neither returned nor failed for. Items without
-	// an outcome are locked, and written later. nil: Write without an error has written all.
+	// Absent determines the outcomes of items that Write neither returned nor failed for. Items without an outcome are locked, and written
+	// later. nil: Write without an error has written all.
 	Absent func(ctx context.Context, items []I) ([]Outcome[I], error)
-	// Done gets the outcomes: once for each kind of a group, unless a statement of it fails, and each item's exactly once. It is called
-	// without a lock, by several goroutines at once. It may call AddAll, and must neither wait nor keep the slice. began is when
-	// the group left the backlog.
+	// Done gets the outcomes: once for each kind of a batch, unless a statement fails, and each item's exactly once. It is called without a
+	// lock, by several goroutines concurrently. It may call AddAll, and must neither wait nor keep the slice. began is when the batch left
+	// the backlog.
 	Done func(began time.Time, outcomes []Outcome[I])
 }
 
-// Writer is described in the package comment.
+// Writer writes items in batches: see the package comment.
 type Writer[I Item] struct {
 	cfg    Config[I]
-	most   int             // items of a group
+	most   int             // maximum number of items of a batch
 	ctx    context.Context // of all statements; ends with GiveUp
 	cancel context.CancelCauseFunc
-	wake   chan struct{} // for one worker: a group may be due
+	wake   chan struct{} // for one worker: a batch might be due
 	beck   chan struct{} // for the goroutine of isolated items
 
-	// mu guards the fields below, the state of all Places, and the fields of workers that say so. Nothing is waited for while it is
-	// held, apart from the conditions below. Of the caller's functions only Cut, Isolated, and those given to AddAll, are called.
+	// mu guards the fields below, the state of all Places, and the fields of workers whose comments name it. Nothing waits while mu is
+	// held, except for the conditions below. Of the caller's functions only Cut, Isolated, and those given to AddAll are called.
 	mu        sync.Mutex
-	room      sync.Cond // Add may go on
-	turned    sync.Cond // a group is over, or all is given up
+	room      sync.Cond // Add may continue
+	turned    sync.Cond // a batch is finished, or all is given up
 	doneOver  sync.Cond // doneCalls became 0
 	waiting   queue[I]
 	deferred  []deferral[I]
 	isolated  []*isolation[I]
-	keys      map[string]*isolation[I] // of those with a Key
+	keys      map[string]*isolation[I] // of items with a Key
 	workers   []*worker[I]
 	alone     *worker[I] // of isolated items
-	groups    Size       // of new groups: statements that ran out of time reduce it
-	since     time.Time  // when the oldest waiting item came, or the last group left
-	former    int        // size of the group before
-	idle      int        // workers that wait for a group, and for no other worker
-	turn      uint64     // of the last group
-	noAhead   bool       // with InTurn: no group goes ahead until all are over
+	groups    Size       // of new batches: timeouts reduce it
+	since     time.Time  // when the oldest waiting item was added, or the last batch left
+	former    int        // size of the previous batch
+	idle      int        // workers that wait for a batch, and for no other worker
+	turn      uint64     // of the last batch
+	noAhead   bool       // with InTurn: no batch goes ahead until all are finished
 	successes uint64     // count of statements
-	added     uint64     // count of items; the next one's seq
+	added     uint64     // count of items, and seq of the next one
 	open      int        // items without an outcome
-	doneCalls int        // calls of Done under way
+	doneCalls int        // running calls of Done
 	urgent    uint64     // items below this seq are due
 	awaited   uint64     // a caller waits for items below this seq
 	flushes   []*flush
@@ -105,7 +103,7 @@ type deferral[I Item] struct {
 	at   time.Time
 }
 
-// flush waits until left items, of those below a seq, have their outcomes.
+// flush waits until the left items below a seq have their outcomes.
 type flush struct {
 	below uint64
 	left  int
@@ -154,7 +152,7 @@ func (w *Writer[I]) Run(abandoned context.Context) {
 	}
 }
 
-// Expedite ends the long linger of all items that were added before: a caller waits for one of them.
+// Expedite shortens the linger of all items that were added before, because a caller waits for one of them.
 func (w *Writer[I]) Expedite() {
 	w.mu.Lock()
 	w.awaited = max(w.awaited, w.added)
@@ -162,7 +160,7 @@ func (w *Writer[I]) Expedite() {
 	notify(w.wake)
 }
 
-// Drain has no item linger from now on.
+// Drain disables lingering from now on.
 func (w *Writer[I]) Drain() {
 	w.mu.Lock()
 	w.urgent = math.MaxUint64
@@ -177,22 +175,22 @@ func (w *Writer[I]) Close() {
 	w.close()
 }
 
-// close is Close. mu is held.
+// close implements Close. mu is held.
 func (w *Writer[I]) close() {
 	w.closed, w.urgent = true, math.MaxUint64
 	w.room.Broadcast()
 	w.notifyAll()
 }
 
-// GiveUp closes the Writer, ends the statements under way, and returns when every item has its outcome. If that is not known yet Err
-// is cause, with the last error of the item where it was isolated. Items in a statement are Unknown. Done gets
-// these outcomes in the order of Add. Run may last longer, until a driver returns. GiveUp must not be called by Done.
+// GiveUp closes the Writer, cancels the running statements, and returns when every item has its outcome. If an outcome is not known yet,
+// Err is cause, joined with the last error of an isolated item. Items in a statement are Unknown. Done gets these outcomes in the order of
+// Add. Run might last longer, until a driver returns. GiveUp must not be called by Done.
 func (w *Writer[I]) GiveUp(cause error) {
 	w.mu.Lock()
 	w.close()
 	var out []Outcome[I]
 	end := func(item I, err error) {
-		if p := item.place(); p.state != over { // an item may be in two of the places below
+		if p := item.place(); p.state != over { // an item might be in two of the places below
 			out = append(out, Outcome[I]{Item: item, Err: err, Unknown: p.Unknown || p.state == writing})
 			p.state = over
 		}
@@ -235,7 +233,7 @@ func (w *Writer[I]) GiveUp(cause error) {
 	}
 }
 
-// ending notes that these outcomes are about to go to Done. mu is held; call callDone next.
+// ending records that these outcomes are about to be passed to Done. mu is held; call callDone next.
 func (w *Writer[I]) ending(out []Outcome[I]) {
 	for i := range out {
 		p := out[i].Item.place()
@@ -244,7 +242,7 @@ func (w *Writer[I]) ending(out []Outcome[I]) {
 	w.doneCalls++
 }
 
-// callDone calls Done, and then ends what waits for these outcomes.
+// callDone calls Done, and then wakes everything that waits for these outcomes.
 func (w *Writer[I]) callDone(began time.Time, out []Outcome[I]) {
 	if len(out) > 0 {
 		w.cfg.Done(began, out)
@@ -278,11 +276,11 @@ func (w *Writer[I]) ended(seq uint64) {
 	}
 }
 
-// over reports that Run may end. mu is held.
+// over reports that Run may return. mu is held.
 func (w *Writer[I]) over() bool { return w.closed && w.open == 0 }
 
-// Flush waits until all items that were added before have their outcomes, isolated ones included, or ctx ends, whose cause it
-// returns. The items do not linger.
+// Flush waits until all items that were added before have their outcomes, including isolated ones, or until ctx ends, and then returns its
+// cause. The items do not linger.
 func (w *Writer[I]) Flush(ctx context.Context) error {
 	w.mu.Lock()
 	if w.open == 0 {
@@ -305,15 +303,15 @@ func (w *Writer[I]) Flush(ctx context.Context) error {
 	}
 }
 
-// Stats of a Writer.
+// Stats are the counts of a Writer.
 type Stats struct {
 	Open     int // items without an outcome
-	Waiting  int // items in no group, deferred and isolated ones included
+	Waiting  int // items in no batch, including deferred and isolated ones
 	Isolated int // items that are retried by themselves
 	Behind   int // items that wait for an isolated one of their key
 }
 
-// Stats returns the counts of this moment.
+// Stats returns the current counts.
 func (w *Writer[I]) Stats() Stats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -322,14 +320,14 @@ func (w *Writer[I]) Stats() Stats {
 	return s
 }
 
-// Full reports whether the waiting items fill a group.
+// Full reports whether the waiting items fill a batch.
 func (w *Writer[I]) Full() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.full()
 }
 
-// notifyAll has every worker look again. mu is held.
+// notifyAll makes every worker check again. mu is held.
 func (w *Writer[I]) notifyAll() {
 	notify(w.wake)
 	notify(w.beck)

@@ -8,7 +8,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The statements of a Reader about slots: package order decides which ones to take and to return.
+// The statements of a Reader about slots: package order decides which slots to take and to
+// return.
 
 // tend runs the next statement about slots, if one is due.
 func (r *Reader) tend() (Did, error) {

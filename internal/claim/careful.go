@@ -14,10 +14,10 @@ import (
 
 // Careful claims of plain queues
 //
-// A message can kill its process while its body is read or decoded, in its handler, or while it is settled. The leases of
-// all messages of that process expire then, and the database does not know which message was the cause. A message that
-// cannot be read fails the claim of all messages that are claimed with it. In both cases a consumer marks one message by
-// its ID, commits, and reads the message afterwards. What happens from then on is the doing of that message alone.
+// A message might kill its process while its body is read or decoded, in its handler, or while it is settled. The leases of all messages of
+// that process then expire, and the database does not know which message was the cause. An unreadable message fails the claim of all
+// messages that are claimed with it. In both cases a consumer marks one message by its ID, commits, and then reads the message. Any failure
+// after that is caused by this message alone.
 //
 // # States of a message
 //
@@ -33,48 +33,48 @@ import (
 //	  └── its lease expires while it is reserved: lapses + 1 ───────┘                             │
 //	                                    its lease expires: lapses + 1, crashes + 1, and it is dead ┘
 //
-// The consumers of a process, of all its queues, try one suspect at a time, and claim other messages meanwhile. The next one may be tried
-// when the lease of the first one has ended. While a suspect is reserved its consumer claims nothing, releases its buffer and waits
-// until its handlers have returned and everything is settled. It claims nothing during the last trial. For its own consumer a trial is
-// over when the database has the settle, when the row is gone, or when the time of the lease is over. Every settle sets
-// alone to 0, so no later expiry counts as one of a trial.
+// All consumers of a process, of all its queues, try one suspect at a time and claim other messages meanwhile. The next suspect may be
+// tried when the lease of the first has ended. While a suspect is reserved, its consumer claims nothing, releases its buffer and waits
+// until its handlers have returned and everything is settled. It claims nothing during the last trial. For its own consumer a trial ends
+// when the database has stored the settle, when the row is gone, or when the lease expires. Every settle sets alone to 0, so that a later
+// expiry does not count as one of a trial.
 //
-// A rescan finds the first message of each priority that no consumer leases, if it is a suspect. The suspect of the highest priority
-// is tried first, before the next claim, and after a dead-lettering another rescan comes before the next suspect. A claim takes
-// suspects that have expired, since they are only dead-lettered.
+// A rescan finds the first message of each priority that no consumer leases, if it is a suspect. The suspect of the highest priority is
+// tried first, before the next claim. After a dead-lettering there is another rescan before the next suspect. A claim takes expired
+// suspects, because they are only dead-lettered.
 //
 // # Failures
 //
-//	the process dies in the statement of a claim    the claim is undone and nothing is counted. No body above
-//	                                                inlineMost bytes is read there.
-//	it dies later                                   each of its leases expires, as above
-//	a claim fails, whatever its class               the next one asks for half as many messages (batch.Size). After a
-//	                                                claim of one message the next one leases a message without
+//	the process dies in the statement of a claim    the claim is undone and nothing is counted. The claim reads no
+//	                                                body above inlineMost bytes.
+//	the process dies later                          each of its leases expires, as above
+//	a claim fails, whatever its class               the next claim is for half as many messages (batch.Size). After a
+//	                                                claim of one message the next claim leases a message without
 //	                                                reading it.
-//	a mark has an unknown outcome                   a look for its row, and the mark again, by the fence that the look
-//	                                                has found: it counts nothing if the first one was applied. After
+//	a mark has an unknown outcome                   its row is read, and the mark repeated with the fence that was
+//	                                                read: it counts nothing if the first mark was applied. After
 //	                                                some tries claims go on between two tries, except before a last
 //	                                                trial, where the consumer holds nothing else.
 //	a mark fails otherwise                          the next rescan finds the suspect again
-//	the contents of a leased message                a look for its row. If the look finds the row twice and its contents
+//	the contents of a leased message                its row is looked up. If the row is found twice and its contents
 //	cannot be read                                  cannot be read, that is a failed attempt of this message. If the row is
 //	                                                locked, or the database cancels the read, the message is released,
-//	                                                for later if it is no suspect. If the database does not answer
-//	                                                the look, the consumer waits for it.
-//	Stop                                            a reserved message, and one that is not read yet, is released
+//	                                                with a delay if it is no suspect. If the database does not answer
+//	                                                the query, the consumer waits for it.
+//	Stop                                            reserved messages, and messages not read yet, are released
 //
 // Ordered queues handle suspects in package internal/order.
 
-// trials are those of suspects. The rescans find the suspects.
+// trials runs the trials of suspects, which rescans find.
 type trials struct {
 	*intake
 	rescans *rescans
 
-	lease *lease.Lease  // of the suspect on trial; nil: there is none
-	look  time.Duration // when its row may be looked for, after it has ended
-	pause batch.Backoff // between looks after it
+	lease *lease.Lease  // of the suspect on trial, or nil
+	look  time.Duration // when its row may be looked up, after the lease has ended
+	pause batch.Backoff // between such queries
 
-	// doubtful is the suspect whose mark may have been applied: the consumer keeps the turn. nil: there is none.
+	// doubtful is the suspect whose mark might have been applied: the consumer keeps the turn. It is nil if there is none.
 	doubtful *table.Suspect
 	again    time.Duration // when it is marked again
 	growing  batch.Backoff // until then
@@ -91,7 +91,7 @@ func (t *trials) canBegin() bool {
 	return t.lease == nil && len(t.rescans.suspects) > 0
 }
 
-// wait returns in how long a doubtful mark is to be repeated.
+// wait returns the time until a doubtful mark is to be repeated.
 func (t *trials) wait() time.Duration {
 	if t.doubtful == nil {
 		return math.MaxInt64
@@ -99,7 +99,7 @@ func (t *trials) wait() time.Duration {
 	return max(0, t.again-base.Now())
 }
 
-// review ends a trial that is over. A lease that was acked in a transaction, or whose settle has an unknown outcome, is looked for.
+// review ends a finished trial. It looks up a lease that was acked in a transaction, or whose settle has an unknown outcome.
 func (t *trials) review() {
 	switch {
 	case t.lease == nil || !t.lease.Ended():
@@ -116,10 +116,11 @@ func (t *trials) review() {
 	}
 	t.lease, t.rescans.suspects = nil, nil
 	t.cfg.Trials.End()
-	t.rescans.head.hurried = true // for the next one
+	t.rescans.head.hurried = true // to find the next suspect
 }
 
-// isOver reports that a lease is known to have ended in the database, so that a death of this process is no crash of its message.
+// isOver reports that a lease is known to have ended in the database, so that the end of this process does not count as a crash of its
+// message.
 func isOver(l *lease.Lease) bool {
 	switch l.State() {
 	case lease.Lost:
@@ -142,7 +143,7 @@ func (t *trials) next() (s table.Suspect, ok bool) {
 	}
 	found := t.rescans.suspects
 	if !t.cfg.Trials.Begin() {
-		t.rescans.suspects = nil // another consumer of the process tries one, and the next rescan is soon enough
+		t.rescans.suspects = nil // another consumer of the process tries a suspect, and the next rescan finds this one again
 		return table.Suspect{}, false
 	}
 	s, t.rescans.suspects = found[0], found[1:]
@@ -161,7 +162,7 @@ func (t *trials) try(s table.Suspect) *batch.Failure {
 	dead := s.Alone == sqlbatch.OnlyMessage && s.Crashes >= most
 	alone, d := sqlbatch.OnlySuspect, t.cfg.LeaseFor
 	switch {
-	case dead: // it stays so if it cannot be dead-lettered before its lease ends, which may take long for a large body
+	case dead: // it stays dead if it cannot be dead-lettered before its lease ends, which might take long for a large body
 		alone, d = sqlbatch.OnlyMessage, max(d, t.cfg.StatementTimeout)
 	case last:
 		alone = sqlbatch.NotAlone
@@ -183,7 +184,7 @@ func (t *trials) try(s table.Suspect) *batch.Failure {
 		t.rescans.atOnce() // before the next suspect, which may be one of a lower priority
 		return nil
 	}
-	if last { // no reader gets the message of the first mark
+	if last { // the message of the first mark is not delivered
 		t.cfg.Holder.Track([]*lease.Lease{l})
 		if !t.waitUntilEmpty(l) {
 			if l.Take(lease.Release) {
@@ -205,8 +206,8 @@ func (t *trials) try(s table.Suspect) *batch.Failure {
 	return nil
 }
 
-// doubt keeps a suspect whose mark may have been applied, which is to be marked again, or drops it. The pauses end before the lease of
-// that mark does: another process would take it as one that has run out.
+// doubt keeps or drops a suspect whose mark might have been applied and is to be repeated. The pauses end before the lease of that mark
+// does, because another process would treat it as expired.
 func (t *trials) doubt(s table.Suspect, unknown bool) {
 	if !unknown {
 		t.doubtful = nil
@@ -219,13 +220,13 @@ func (t *trials) doubt(s table.Suspect, unknown bool) {
 	t.doubtful, t.again = &s, base.Now()+t.growing.Pause()
 }
 
-// waitUntilEmpty waits until the consumer holds nothing but a reserved lease, and no handler runs. It reports false after Stop, and
-// when that lease has ended. It waits LeaseFor at most for a handler whose lease has ended: one that hangs never returns.
+// waitUntilEmpty waits until the consumer holds only a reserved lease, and no handler runs. It returns false after Stop, and when that
+// lease has ended. It waits at most LeaseFor for a handler whose lease has ended, because a hanging handler never returns.
 func (t *trials) waitUntilEmpty(reserved *lease.Lease) bool {
 	t.cfg.Holder.Settle(lease.TakeAll(t.buffer.recall(), lease.Release)...)
 	defer t.buffer.keep()
 	pause := batch.Backoff{Low: time.Millisecond, High: 100 * time.Millisecond}
-	held := base.Now() // when others were held last
+	held := base.Now() // when other leases were last held
 	for t.cfg.Stop.Err() == nil && !reserved.Ended() {
 		now := base.Now()
 		if leases, _ := t.cfg.Holder.Held(); leases > 1 {
@@ -238,7 +239,7 @@ func (t *trials) waitUntilEmpty(reserved *lease.Lease) bool {
 	return false
 }
 
-// waitForEnd waits until the trial is over, or for Stop.
+// waitForEnd waits until the trial has ended, or for Stop.
 func (t *trials) waitForEnd() {
 	for t.review(); t.cfg.Stop.Err() == nil && t.lease != nil; t.review() {
 		select {
@@ -249,9 +250,9 @@ func (t *trials) waitForEnd() {
 	}
 }
 
-// mark marks a message, and leases it. There is no lease if the message is gone, or another consumer has it. An unknown outcome is found
-// out, because an expired lease of a trial that never began would count: unknown says that this is still to be done. again says that the
-// consumer may have marked the message before.
+// mark marks a message, and leases it. There is no lease if the message is gone, or another consumer has it. An unknown outcome is
+// resolved, because an expired lease of a trial that never began would count. unknown reports that this is still to be done. again means
+// that the consumer might have marked the message before.
 func (t *trials) mark(item sqlbatch.Item, d time.Duration, alone sqlbatch.Alone, again bool) (c claimed, unknown bool, failure *batch.Failure) {
 	known := t.doubtful == nil
 	reserved, most := again && known, markTries

@@ -22,7 +22,7 @@ type Limits struct {
 	Policy                  func() sqlbatch.Policy // of the queue, as it is now
 }
 
-// Config is what the claims of a consumer depend on, be its queue plain or ordered.
+// Config has what the claims of a consumer depend on, for plain and ordered queues.
 type Config struct {
 	Limits
 	Traits   sqlbatch.Traits
@@ -30,43 +30,42 @@ type Config struct {
 	Health   batch.Health
 
 	Stop         context.Context // ends when the consumer stops
-	Abandoned    context.Context // ends when it gives up what is not in the database yet
+	Abandoned    context.Context // ends when the consumer drops what is not stored in the database yet
 	Home         *lease.Home
 	Holder       Holder
 	Idleness     Idleness // nil without StopWhenIdle
 	Trials       order.Process
 	Subscription *notify.Subscription
-	Waiter       *notify.Waiter  // is woken after this process has sent or given back messages
+	Waiter       *notify.Waiter  // is woken after this process has sent or released messages
 	Cleared      <-chan struct{} // has a value after a suspect has ended, or the last lease with StopWhenIdle
-	SpareTime    time.Duration   // of a statement that no message waits for
+	SpareTime    time.Duration   // timeout of a statement that no message waits for
 }
 
-// quiet reports that a last trial may begin when no other lease has been held for that long: no handler runs, or one hangs that has
+// quiet reports that a last trial may begin after no other lease was held for unheld: no handler runs, or the one that does hangs and has
 // lost its lease.
 func (c *Config) quiet(unheld time.Duration) bool {
 	_, handlers := c.Holder.Held()
 	return handlers == 0 || unheld > c.LeaseFor
 }
 
-// patience is for how long a claim may take: what comes later than the end of its leases is of no use.
+// patience limits the time of a claim: an answer after its leases have expired is useless.
 func (c *Config) patience() time.Duration { return min(c.StatementTimeout, c.LeaseFor) }
 
-// claimTime is for how long a claim may take. Of a database with one writer it keeps extensions waiting meanwhile, and is bounded as
-// all statements there are, except where leases are so short that a healthy database may need most of their time.
+// claimTime is the timeout of a claim. In a database with one writer a claim blocks extensions, so it has the limit of all statements
+// there, unless leases are so short that a healthy database might need most of their time.
 func (c *Config) claimTime() time.Duration {
 	return min(c.patience(), max(c.SpareTime, time.Second))
 }
 
-// readTime is for how long a read of contents may take: claims wait for it. What is slower than this is a failed attempt.
+// readTime is the timeout of a read of contents, which claims wait for. A slower read is a failed attempt.
 func (c *Config) readTime(size int) time.Duration {
 	return min(c.StatementTimeout, max(c.SpareTime, time.Second), readLeast+time.Duration(size)*time.Second/readRate)
 }
 
-// lookTimeout is that of a look for the row of a lease.
+// lookTimeout is the timeout of a query for the row of a lease.
 func (c *Config) lookTimeout() time.Duration { return min(c.SpareTime, c.LeaseFor) }
 
-// keys is the number of keys of a slot that may be at work at once; 0 is no limit. The parts of all slots are Policy.MaxKeys
-// together.
+// keys is the number of keys of a slot that may be active at the same time; 0 is no limit. The sum over all slots is Policy.MaxKeys.
 func (c *Config) keys(slot int) int {
 	most := c.Policy().MaxKeys
 	n := most / c.Slots
@@ -76,7 +75,7 @@ func (c *Config) keys(slot int) int {
 	return n
 }
 
-// loop returns the pauses of one goroutine between tries, and idle those between looks that find nothing.
+// loop returns the pauses of one goroutine between attempts, and idle the pauses between polls that find nothing.
 func (c *Config) loop() batch.Loop { return batch.Loop{Health: c.Health, Classify: c.Classify} }
 func (c *Config) idle() batch.Backoff {
 	return batch.Backoff{Low: min(firstPause, c.PollEvery), High: c.PollEvery}
@@ -88,12 +87,12 @@ func (c *Config) inline(n int) int {
 }
 
 const (
-	// firstPause is the pause between looks at a queue that has become empty, and after a claim of few messages.
+	// firstPause is the pause between polls of a queue that has just become empty, and after a claim of few messages.
 	firstPause = 10 * time.Millisecond
 	// inlineLeast and inlineMost bound the size of bodies that a claim returns. Larger ones are read one by one.
 	inlineLeast = 256 << 10
 	inlineMost  = lease.HeavyBody
-	// readLeast is for how long the read of a body may take, and readRate how many bytes come in each second more.
+	// readLeast is the base of the timeout for reading a body. readRate adds a second for each so many bytes.
 	readLeast = 5 * time.Second
 	readRate  = 1 << 20
 )

@@ -8,19 +8,19 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Gate has the claims on one queue by consumers of one process, on one *sql.DB, follow
-// each other, except for small ones. Claims that run side by side are in each other's
-// way: each walks over what the others have locked, and on PostgreSQL it locks rows that
-// another one has leased since it began, of which it gets none, and which cannot be acked
-// until it is over. It is safe for concurrent use.
+// Gate makes large claims on one queue, by consumers of one process on one *sql.DB, run
+// one after another. Concurrent claims obstruct each other: each walks over the rows that
+// the others have locked. On PostgreSQL a claim also locks rows that another claim has
+// leased since it began; it does not get them, and they cannot be acked until it ends. A
+// Gate is safe for concurrent use.
 type Gate struct {
 	rows *semaphore.Weighted // free ones, of sideBySide
 }
 
 const (
-	// sideBySide is for how many messages claims may ask that are under way at once.
+	// sideBySide is the total number of messages that concurrent claims may ask for.
 	sideBySide = 256
-	// gateMoment is for how long a claim keeps others waiting: longer than any does in a
+	// gateMoment is how long a claim blocks others: longer than any claim takes in a
 	// healthy database.
 	gateMoment = 500 * time.Millisecond
 )
@@ -28,8 +28,8 @@ const (
 // NewGate returns an open gate.
 func NewGate() *Gate { return &Gate{semaphore.NewWeighted(sideBySide)} }
 
-// enter waits for the turn of a claim that asks for n messages. done ends it. It fails at
-// the end of ctx.
+// enter waits for the turn of a claim for n messages. done ends the turn. enter fails
+// when ctx ends.
 func (g *Gate) enter(ctx context.Context, n int) (done func(), err error) {
 	weight := int64(min(n, sideBySide))
 	if err := g.rows.Acquire(ctx, weight); err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// claimsOf has claims of these sizes ask for their gate in this order, each in a
-// goroutine of its own, and returns what tells when each got it. They keep it for as
-// long as kept.
+// claimsOf makes claims of these sizes enter the gate in this order, each in its own
+// goroutine, and returns a function that reports when each entered. Each keeps its turn
+// for kept.
 func claimsOf(t *testing.T, gate *Gate, kept time.Duration, sizes ...int) (begun func() []time.Duration) {
 	began := time.Now()
 	all := make([]time.Duration, len(sizes))
@@ -27,7 +27,7 @@ func claimsOf(t *testing.T, gate *Gate, kept time.Duration, sizes ...int) (begun
 			<-time.After(kept)
 			done()
 		})
-		synctest.Wait() // it has asked
+		synctest.Wait() // it waits in enter
 	}
 	return func() []time.Duration {
 		claims.Wait()
@@ -62,9 +62,9 @@ func TestAClaimThatHangsKeepsOthersWaitingForAMoment(t *testing.T) {
 		hung, err := gate.enter(t.Context(), 1000)
 		require.NoError(t, err)
 		begun := claimsOf(t, gate, time.Millisecond, 1000, 1000)
-		require.Equal(t, []time.Duration{gateMoment, gateMoment + time.Millisecond}, begun(), "it does not slow down those that follow")
+		require.Equal(t, []time.Duration{gateMoment, gateMoment + time.Millisecond}, begun(), "it does not delay later claims")
 		hung()
-		require.True(t, gate.rows.TryAcquire(sideBySide), "what it gives back at last was given back")
+		require.True(t, gate.rows.TryAcquire(sideBySide), "its late release adds nothing")
 		require.False(t, gate.rows.TryAcquire(1))
 	})
 }
@@ -79,5 +79,5 @@ func TestStopEndsTheWaitForATurn(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	done()
 	_, err = gate.enter(t.Context(), 1000)
-	require.NoError(t, err, "it has left the line")
+	require.NoError(t, err, "it does not wait any more")
 }

@@ -11,28 +11,28 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The head of a consumer is where its claims begin to read each priority, so that no claim walks over what was claimed before (see
-// sqlbatch.Heads).
+// The head of a consumer is where its claims begin to read each priority, so that no claim walks over messages that were claimed before
+// (see sqlbatch.Heads).
 //
-// A claim moves the head to the last place that it has taken. Claims do not see a message that comes to a place before the head:
-// one whose transaction took long to commit, one that another process gave back, one whose lease expired. A rescan finds it: a
-// statement that looks from the beginning, reads only and holds no lock, once a second (rescan.go). What a rescan finds moves the
-// head back, and so does at once what this process gives back.
+// A claim moves the head to the last position that it has taken. A message might appear before the head later, because its transaction took
+// long to commit, another process released it, or its lease expired. Claims do not see it, but a rescan does: a statement that reads from
+// the beginning once a second, without a lock (rescan.go). What it finds moves the head back. Releases of this process move the head back
+// immediately.
 //
-// Where a rescan is expensive, for example because a snapshot keeps the database from cleaning up, rescans are so rare that all
-// consumers of the queue together spend a twentieth of the time on them. A time that was long once does not count: see cost.
+// If a rescan is expensive, for example because a snapshot keeps the database from cleaning up, rescans are so rare that all consumers of
+// the queue together spend 5 % of the time on them. A single slow rescan does not count: see cost.
 
 const (
-	// rescanEvery is the least time from one rescan to the next.
+	// rescanEvery is the minimum time between two rescans.
 	rescanEvery = time.Second
-	// One part in rescanShare of the time goes into rescans at most.
+	// Rescans take at most 1/rescanShare of the time.
 	rescanShare = 20
-	// rescanSlow is how long a rescan takes at most for which claims may wait.
+	// rescanSlow is the maximum duration of a rescan that claims may wait for.
 	rescanSlow = 50 * time.Millisecond
 )
 
-// PlacesOf returns, for each priority, the first place of a message that a release gives back; notify.NoPlace where there is none. What a
-// nack gives back is due later, at another place.
+// PlacesOf returns the first position of a released message for each priority, or notify.NoPlace if there is none. Nacked messages are due
+// later, at another position.
 func PlacesOf(leases []*lease.Lease) sqlbatch.Heads {
 	low := notify.NoPlace
 	for _, l := range leases {
@@ -44,51 +44,51 @@ func PlacesOf(leases []*lease.Lease) sqlbatch.Heads {
 	return low
 }
 
-// cost is the time that a rescan takes: the lesser of the last two. One of them may have waited for a lock, or for a database or a
-// process that was stopped, and the pause that follows would be minutes, or hours.
+// cost is the time that a rescan takes: the lesser of the last two. One of the two might have waited for a lock, or for a stopped database
+// or process; the following pause would then be minutes or hours.
 type cost struct{ last time.Duration }
 
-// of notes a time, and returns the cost.
+// of records a time, and returns the cost.
 func (c *cost) of(took time.Duration) time.Duration {
 	lesser := min(took, c.last)
 	c.last = took
 	return lesser
 }
 
-// head is that of one consumer. Only the goroutine of its claims uses it.
+// head is the head of one consumer. Only the goroutine of its claims uses it.
 type head struct {
-	every time.Duration // between rescans, at least
+	every time.Duration // minimum time between rescans
 
 	now  sqlbatch.Heads                     // where claims begin
-	seen [sqlbatch.Priorities]time.Duration // when what raised it last, a claim or a rescan, began
+	seen [sqlbatch.Priorities]time.Duration // when the claim or rescan that raised it last began
 
-	// Of rescans.
+	// Fields of rescans.
 	underWay  bool
-	before    sqlbatch.Heads // now, when the one under way began
-	given     sqlbatch.Heads // the lowest places given back since
-	began     time.Duration  // the last one
-	rest      time.Duration  // none before: the others' share of the time
+	before    sqlbatch.Heads // now, when the running rescan began
+	given     sqlbatch.Heads // the lowest positions released since
+	began     time.Duration  // when the last one began
+	rest      time.Duration  // no rescan before this time: the others' share of the time
 	cost      cost
 	consumers int
-	hurried   bool          // the next one begins as soon as rest allows
-	due       time.Duration // of the next message that the last one has found; 0: there was none
+	hurried   bool          // the next rescan begins as soon as rest allows
+	due       time.Duration // of the next message that the last rescan found; 0: it found none
 
-	// The first claim after a rescan that moved the head back walks over what lies between. Where that is much, it is part of the
-	// price of the rescan.
+	// The first claim after a rescan that moved the head back walks over the rows in between. If that takes long, it is part of the price
+	// of the rescan.
 	lowered bool
 	walk    cost
 	usual   time.Duration // what a claim takes otherwise
 }
 
-// newHead is at the beginning, and a rescan is due.
+// newHead returns a head at the beginning, with a rescan due.
 func newHead(pollMax time.Duration) head {
 	return head{every: min(rescanEvery, pollMax), began: -rescanEvery}
 }
 
 // ask returns where a claim begins.
 //
-// A message that was about to be committed when the head moved is up to a HeadMargin before it. A claim reaches back as far by
-// itself, but from its own time: one that comes later has to begin there.
+// A message that was about to be committed when the head moved is up to a HeadMargin before it. A claim itself reaches back that far, but
+// from its own time: a later claim has to begin there.
 func (h *head) ask(now time.Duration) sqlbatch.Heads {
 	from := h.now
 	for p := range from {
@@ -99,7 +99,7 @@ func (h *head) ask(now time.Duration) sqlbatch.Heads {
 	return from
 }
 
-// claimed notes what a claim brought, how long it took, and when it ended.
+// claimed records the rows of a claim, how long it took, and when it ended.
 func (h *head) claimed(rows []table.Claimed, took, now time.Duration) {
 	for i := range rows {
 		p := int(rows[i].Priority) - sqlbatch.PriorityLow
@@ -118,20 +118,20 @@ func (h *head) claimed(rows []table.Claimed, took, now time.Duration) {
 	h.lowered = false
 }
 
-// recovered notes that the database answers again. The times of rescans before do not count.
+// recovered records that the database answers again. The times of earlier rescans do not count.
 func (h *head) recovered() { h.rest, h.cost, h.walk, h.hurried = 0, cost{}, cost{}, true }
 
-// lower notes that there are messages at these places again.
+// lower records that there are messages at these positions again.
 func (h *head) lower(places sqlbatch.Heads) {
 	h.now, h.given = notify.Lowest(h.now, places), notify.Lowest(h.given, places)
 }
 
-// price is the pause that follows on a time which was spent on a rescan.
+// price is the pause after the given time was spent on a rescan.
 func (h *head) price(took time.Duration) time.Duration {
 	return rescanShare * time.Duration(max(1, h.consumers)) * took
 }
 
-// next is when the next rescan may begin.
+// next returns when the next rescan may begin.
 func (h *head) next() time.Duration {
 	if h.hurried {
 		return h.rest
@@ -142,14 +142,14 @@ func (h *head) next() time.Duration {
 // isDue reports that a rescan may begin now.
 func (h *head) isDue(now time.Duration) bool { return !h.underWay && now >= h.next() }
 
-// begin notes that a rescan begins.
+// begin records that a rescan begins.
 func (h *head) begin(now time.Duration) {
 	h.underWay, h.hurried, h.before, h.given, h.began = true, false, h.now, notify.NoPlace, now
 }
 
-// end takes what a rescan has found. It reports that a message is ready before the head.
+// end applies the result of a rescan. It reports that a message is ready before the head.
 //
-// A rescan sees what there was when it began. Claims find by themselves what it saw at or behind the head of that time. Where the
+// A rescan sees the messages that existed when it began. Claims find the messages at or behind the head of that time themselves. If the
 // database's clock was set back, the head follows.
 func (h *head) end(s rescan) (below bool) {
 	h.underWay = false
@@ -181,8 +181,8 @@ func (h *head) end(s rescan) (below bool) {
 	return below
 }
 
-// wait returns for how long to wait at most for a rescan that is worth it: one that is hurried, or that finds a message of which the
-// last one has seen when it will be due.
+// wait returns the maximum time to wait for a useful rescan: one that is hurried, or that finds a message whose due time the last one has
+// seen.
 func (h *head) wait(now time.Duration) time.Duration {
 	switch {
 	case h.underWay, h.due == 0 && !h.hurried:

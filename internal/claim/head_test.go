@@ -23,7 +23,7 @@ func at(p int8, due int64) table.Claimed {
 	return table.Claimed{Row: table.Row{Priority: int8(p), Due: due}}
 }
 
-// rescaned is a head after a first rescan that found it at these places, and took no
+// rescaned returns a head after a first rescan that found these positions, and took no
 // time.
 func rescaned(heads sqlbatch.Heads) head {
 	f := newHead(second)
@@ -35,9 +35,9 @@ func rescaned(heads sqlbatch.Heads) head {
 func TestAClaimRaisesTheHeadOfThePrioritiesThatItTookFrom(t *testing.T) {
 	f := rescaned(sqlbatch.Heads{10, 20, 30, 40})
 	f.claimed([]table.Claimed{at(priorityUrgent, 45), at(priorityNormal, 25), at(priorityUrgent, 41), at(priorityNormal, 12)}, 0, 0)
-	require.Equal(t, sqlbatch.Heads{10, 25, 30, 45}, f.ask(0), "what is low is not hidden by what is urgent")
+	require.Equal(t, sqlbatch.Heads{10, 25, 30, 45}, f.ask(0), "urgent messages do not hide low ones")
 	f.claimed([]table.Claimed{at(priorityNormal, 22)}, 0, 0)
-	require.Equal(t, sqlbatch.Heads{10, 25, 30, 45}, f.ask(0), "what lay below leaves it where it is")
+	require.Equal(t, sqlbatch.Heads{10, 25, 30, 45}, f.ask(0), "messages below do not move it")
 }
 
 func TestAReleaseLowersTheHead(t *testing.T) {
@@ -53,7 +53,7 @@ func TestAReleaseLowersTheHead(t *testing.T) {
 	f.lower(back)
 	f.claimed([]table.Claimed{at(priorityNormal, 26)}, 0, 0)
 	f.end(rescan{Rescan: table.Rescan{Known: true, Heads: sqlbatch.Heads{60, 60, 60, 60}}})
-	require.Equal(t, sqlbatch.Heads{60, 5, 60, 45}, f.ask(0), "the rescan had not seen it yet")
+	require.Equal(t, sqlbatch.Heads{60, 5, 60, 45}, f.ask(0), "the rescan had not seen the message")
 }
 
 func TestARescanFindsMessagesBeforeTheHead(t *testing.T) {
@@ -69,7 +69,7 @@ func TestARescanFindsMessagesBeforeTheHead(t *testing.T) {
 	f.claimed([]table.Claimed{at(priorityNormal, 100)}, 0, 0)
 	f.begin(2 * second)
 	require.False(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: ready, Heads: sqlbatch.Heads{300, 150, 300, 300}}}))
-	require.Equal(t, sqlbatch.Heads{300, 150, 300, 300}, f.ask(0), "others have claimed the rest")
+	require.Equal(t, sqlbatch.Heads{300, 150, 300, 300}, f.ask(0), "other consumers have claimed the rest")
 
 	before := f
 	f.begin(3 * second)
@@ -96,17 +96,17 @@ func TestTheFirstRescanIsAtOnceAndTheNextASecondLater(t *testing.T) {
 	require.False(t, f.isDue(second-1))
 	require.True(t, f.isDue(second))
 	f.hurried = true
-	require.False(t, f.isDue(21*time.Millisecond-1), "nor may anybody's hurry take more than its share")
+	require.False(t, f.isDue(21*time.Millisecond-1), "a hurried rescan may not exceed its share either")
 	require.True(t, f.isDue(21*time.Millisecond))
 	f.begin(21 * time.Millisecond)
 	f.end(rescan{Rescan: table.Rescan{Consumers: 1}, began: 21 * time.Millisecond})
-	require.False(t, f.isDue(second), "the hurry is over")
+	require.False(t, f.isDue(second), "it is not hurried any more")
 	require.True(t, f.isDue(second+21*time.Millisecond))
 
 	f = newHead(100 * time.Millisecond)
 	f.begin(0)
 	f.end(rescan{})
-	require.True(t, f.isDue(100*time.Millisecond), "who polls more often looks more often")
+	require.True(t, f.isDue(100*time.Millisecond), "a shorter PollEvery shortens the interval")
 }
 
 func TestAllConsumersTogetherSpendATwentiethOfTheTime(t *testing.T) {
@@ -120,13 +120,13 @@ func TestAllConsumersTogetherSpendATwentiethOfTheTime(t *testing.T) {
 	twice(rescan{Rescan: table.Rescan{Known: true, Consumers: 4}})
 	const rest = 4 * 20 * took
 	require.False(t, f.isDue(took+rest-1))
-	require.True(t, f.isDue(took+rest*5/4), "a quarter is left to chance, so that they do not meet")
+	require.True(t, f.isDue(took+rest*5/4), "a quarter is random, so that consumers do not coincide")
 	twice(rescan{})
-	require.False(t, f.isDue(took+rest-1), "one that failed does not say how many they are")
+	require.False(t, f.isDue(took+rest-1), "a failed rescan does not return the number of consumers")
 
 	f = newHead(second)
 	twice(rescan{Rescan: table.Rescan{Known: true}})
-	require.False(t, f.isDue(21*took-1), "no consumer is noted yet")
+	require.False(t, f.isDue(21*took-1), "no consumer is known yet")
 	require.True(t, f.isDue(21*took))
 }
 
@@ -138,11 +138,11 @@ func TestWhatARescanTookOnceIsNoPrice(t *testing.T) {
 		f.end(rescan{Rescan: table.Rescan{Known: true, Consumers: 1}, began: began, took: took})
 	}
 	look(0, time.Minute)
-	look(time.Minute, second/100) // the process had stood still
+	look(time.Minute, second/100) // the process had been stopped
 	look(time.Minute+second, time.Hour)
 	require.True(t, f.isDue(time.Hour+time.Minute+second+20*second/100), "it waited for a lock")
 	look(2*time.Hour, 10*second)
-	require.False(t, f.isDue(2*time.Hour+21*10*second-1), "twice is a price: of the lesser")
+	require.False(t, f.isDue(2*time.Hour+21*10*second-1), "twice counts: the lesser of both")
 	require.True(t, f.isDue(2*time.Hour+21*10*second))
 }
 
@@ -154,7 +154,7 @@ func TestOnceTheDatabaseAnswersAgainARescanIsDue(t *testing.T) {
 	}
 	v.claimFailed(time.Millisecond)
 	v.claimWorked()
-	require.False(t, v.head.isDue(100*second), "an error that comes at once says nothing of what a rescan takes")
+	require.False(t, v.head.isDue(100*second), "an immediate error does not show how long a rescan takes")
 	v.claimFailed(second)
 	v.claimFailed(time.Millisecond)
 	v.claimWorked()
@@ -170,7 +170,7 @@ func TestAClaimThatComesLateReachesBackToWhatWasAboutToBeCommitted(t *testing.T)
 	f := rescaned(sqlbatch.Heads{100, 10_000, 10_000, 10_000})
 	f.claimed([]table.Claimed{at(priorityNormal, 20_000)}, second/100, 10*second)
 	soon := f.ask(10*second + sqlbatch.HeadMargin/4)
-	require.EqualValues(t, 20_000, soon[normal], "it does so by itself")
+	require.EqualValues(t, 20_000, soon[normal], "the claim itself reaches back")
 	require.Equal(t, 10_000-margin, soon[urgent], "nothing urgent was claimed since the rescan")
 	f.claimed(nil, 0, 10*second+sqlbatch.HeadMargin)
 	require.Equal(t, sqlbatch.Heads{0, 20_000 - margin, 10_000 - margin, 10_000 - margin}, f.ask(10*second+sqlbatch.HeadMargin))
@@ -185,16 +185,16 @@ func TestTheClaimThatARescanSendsBackIsPartOfItsPrice(t *testing.T) {
 	f := rescaned(sqlbatch.Heads{100, 100, 100, 100})
 	f.claimed(nil, 10*time.Millisecond, 0)
 	f.claimed(nil, second, 2*second)
-	require.True(t, f.isDue(2*second), "another claim is not")
+	require.True(t, f.isDue(2*second), "another claim does not count")
 	f.claimed(nil, 10*time.Millisecond, 2*second)
 	f.begin(2 * second)
 	require.True(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: [4]bool{true}, Heads: sqlbatch.Heads{1, 200, 200, 200}}, began: 2 * second}))
 	f.claimed(nil, second, 3*second)
-	require.True(t, f.isDue(3*second), "once is no price")
+	require.True(t, f.isDue(3*second), "a single slow claim does not count")
 	f.begin(3 * second)
 	require.True(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: [4]bool{true}, Heads: sqlbatch.Heads{0, 300, 300, 300}}, began: 3 * second}))
 	f.claimed(nil, 210*time.Millisecond, 4*second)
-	require.False(t, f.isDue(4*second+4*second-1), "twenty times what it took longer than the one before")
+	require.False(t, f.isDue(4*second+4*second-1), "20 times the additional duration")
 	require.True(t, f.isDue(4*second+4*second))
 }
 
@@ -208,7 +208,7 @@ func TestAnIdleConsumerWaitsForWhatTheRescanSawToCome(t *testing.T) {
 	require.Zero(t, f.wait(6*second))
 	f.begin(6 * second)
 	f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Due: second / 10}, began: 6 * second})
-	require.Equal(t, second, f.wait(6*second), "no sooner than the next rescan may be")
+	require.Equal(t, second, f.wait(6*second), "no sooner than the next rescan may begin")
 	f.begin(7 * second)
 	f.end(rescan{Rescan: table.Rescan{Known: true}, began: 7 * second})
 	require.EqualValues(t, math.MaxInt64, f.wait(7*second))

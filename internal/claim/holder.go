@@ -7,27 +7,27 @@ import (
 	"github.com/chanq/chanq/internal/table"
 )
 
-// Holder has the functions of the consumer that holds the leases of the claims. They do not wait for claims.
+// Holder has the functions of the consumer that holds the claimed leases. They do not wait for claims.
 type Holder struct {
-	// Track has new leases extended, from which time on each may end.
+	// Track registers new leases for extension. From then on each lease might end.
 	Track func([]*lease.Lease)
-	// Lose notes that a lease has ended in the database.
+	// Lose records that a lease has ended in the database.
 	Lose func(*lease.Lease, lease.State)
 	// Settle takes leases in state Settling.
 	Settle func(...*lease.Lease)
-	// Backlogged reports that more settles wait than are to be added to.
+	// Backlogged reports that too many settles are waiting to add more.
 	Backlogged func() bool
 	// Held returns how many leases have not ended, and how many handlers have not returned.
 	Held func() (leases, handlers int)
-	// Delay returns the delay until a message is due again that could not be read, because of err. Its row has no contents.
+	// Delay returns the delay until a message that could not be read, because of err, is due again. Its row has no contents.
 	Delay func(l *lease.Lease, row *table.Claimed, err error) time.Duration
-	// Doomed is called before a message is dead-lettered that no reader has seen.
+	// Doomed is called before a message is dead-lettered without a delivery.
 	Doomed func(l *lease.Lease, row *table.Claimed)
 	// Claimed is called after messages were leased.
 	Claimed func(rows []table.Claimed)
-	// Delivered is called when they are on their way to readers.
+	// Delivered is called when claimed messages are on their way to readers.
 	Delivered func(messages, bytes int, took time.Duration)
-	// Broken ends the consumer by a permanent failure.
+	// Broken ends the consumer with a permanent failure.
 	Broken func(error)
 	// PassOn wakes another consumer in place of this one.
 	PassOn func()
@@ -35,18 +35,18 @@ type Holder struct {
 	Freed func()
 }
 
-// Idleness ends a consumer with StopWhenIdle when all consumers of its group are idle at once.
+// Idleness stops consumers with StopWhenIdle when all consumers of their group are idle at the same time.
 type Idleness interface {
-	// Begin is called before a look. quiet is false if the look cannot end the consumers, since something is held.
+	// Begin is called before a poll. quiet is false if the poll cannot stop the consumers, because something is held.
 	Begin() (now uint64, quiet bool)
-	// Idle notes that the look found nothing, or with 0 instead of now that something is due, or that the database does not answer. It
-	// reports that all consumers have stopped.
+	// Idle records that the poll found nothing. With 0 instead of now it records that something is due, or that the database does not
+	// answer. It reports that all consumers have stopped.
 	Idle(now uint64) (stopped bool)
 }
 
-// Feed has the leases that were claimed and that no reader has taken: consume.Feed.
+// Feed has the claimed leases that no reader has taken: consume.Feed.
 type Feed interface {
-	Coming() int   // to the channel
-	Buffered() int // on the channel
-	Sent() int64   // to the channel so far
+	Coming() int   // on their way to the channel
+	Buffered() int // in the channel
+	Sent() int64   // on the channel so far
 }

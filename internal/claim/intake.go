@@ -14,8 +14,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// intake takes in what the claims and the marks of a Plain bring: it makes leases, reads what was left out, and has them wait in the
-// buffer for the feed. The goroutine of Run uses it.
+// intake processes the rows of claims and marks of a Plain: it makes leases, reads contents that were left out, and puts the leases into
+// the buffer for the feed. The goroutine of Run uses it.
 type intake struct {
 	cfg      *Config
 	pace     *Pace
@@ -30,28 +30,28 @@ func (k *intake) run(statement func() error) *batch.Failure {
 	return k.loop.Try(k.cfg.Abandoned, func(context.Context) error { return statement() })
 }
 
-// claimed is what a claim or a mark has brought.
+// claimed is the result of a claim or a mark.
 type claimed struct {
 	Batch
 	bytes int // of bodies
 	took  time.Duration
 }
 
-// leased makes leases of rows, for d from the start of their statement on.
+// leased makes leases of rows. They last for d from the start of the statement.
 func (k *intake) leased(rows *table.ClaimedRows, start, took, d time.Duration) claimed {
 	return claimed{Batch{k.cfg.leases(rows.Rows, lease.After(start, d), start+k.cfg.MaxExtend), rows.Rows}, rows.Bytes, took}
 }
 
-// compareRows compares by order of delivery.
+// compareRows compares rows by order of delivery.
 func compareRows(a, b table.Claimed) int {
 	return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Due, b.Due), bytes.Compare(a.Item.ID[:], b.Item.ID[:]))
 }
 
-// deliver has the leases of a claim extended, reads what the claim has left out, and hands the leases to the feed. It returns how
-// many are not given back. What no reader may get is settled.
+// deliver registers the leases of a claim for extension, reads the contents that the claim left out, and passes the leases to the feed. It
+// returns how many are not released. Leases that no reader may get are settled.
 //
-// Of what was left out the consumer has PrefetchBytes in memory at most, or one message. It gives back the rest of the claim. After a
-// read that has failed, what need not be read is passed on first.
+// At most PrefetchBytes of contents that were left out are in memory, or one message. The rest of the claim is released. After a failed
+// read, leases that need no read are passed on first.
 func (k *intake) deliver(c claimed) (kept int) {
 	leases, rows := c.Leases, c.Rows
 	k.pace.claims.Add(1)
@@ -59,9 +59,9 @@ func (k *intake) deliver(c claimed) (kept int) {
 	k.cfg.Holder.Claimed(rows)
 	k.cfg.Holder.Track(slices.Clone(leases)) // it drops from its own
 	var settling []*lease.Lease
-	var unread []int              // what is read at the end: the first read that has failed, and those after it
+	var unread []int              // to be read at the end: from the first failed read on
 	var failed *batch.Failure     // of that read
-	passed, read, back := 0, 0, 0 // leases that were passed on or settled, bytes, and leases
+	passed, read, back := 0, 0, 0 // leases that were passed on or settled, bytes, and released leases
 	pass := func(to int, whole []table.Claimed) {
 		b, other := split(Batch{leases[passed:to], rows[passed:to]})
 		settling = append(settling, other...)
@@ -81,7 +81,7 @@ func (k *intake) deliver(c claimed) (kept int) {
 		case row.Expired:
 			k.cfg.deadLetter(l, row, sqlbatch.CauseExpired, base.ReasonExpired)
 		case left:
-			pass(i, nil) // a reader need not wait for what follows
+			pass(i, nil) // a reader need not wait for the rows that follow
 			found := false
 			if len(unread) == 0 {
 				found, failed = k.read(row)
@@ -93,7 +93,7 @@ func (k *intake) deliver(c claimed) (kept int) {
 		}
 	}
 	whole := rows
-	if passed > 0 { // those before may wait still
+	if passed > 0 { // earlier rows might still wait
 		whole = nil
 	}
 	pass(len(rows), whole)
@@ -116,7 +116,8 @@ func (k *intake) deliver(c claimed) (kept int) {
 	return len(c.Leases) - back
 }
 
-// read tries to read the contents of a leased message into its row. Without a failure the message is lost, or locked, if it is not found.
+// read tries to read the contents of a leased message into its row. If it is not found and there is no failure, the message is lost or
+// locked.
 func (k *intake) read(row *table.Claimed) (found bool, failure *batch.Failure) {
 	failure = k.run(func() (err error) {
 		found, err = k.table.Contents(k.cfg.readTime(row.Size), row)
@@ -125,8 +126,8 @@ func (k *intake) read(row *table.Claimed) (found bool, failure *batch.Failure) {
 	return found && failure == nil, failure
 }
 
-// readAgain reads the contents of a leased message into its row after a first read that has failed. If that fails, the lease is lost, or
-// in state Settling: it is to be released, or settled as a failed attempt.
+// readAgain reads the contents of a leased message into its row after a failed first read. If it fails again, the lease is lost or in state
+// Settling, to be released or settled as a failed attempt.
 func (k *intake) readAgain(l *lease.Lease, row *table.Claimed, failure *batch.Failure) {
 	failed, locked := 0, false
 	for found := false; !found; found, failure = k.read(row) {
@@ -155,7 +156,7 @@ func (k *intake) readAgain(l *lease.Lease, row *table.Claimed, failure *batch.Fa
 		case !l.Take(lease.Release):
 			return
 		case locked:
-			if !l.Suspect { // which is claimed as others are
+			if !l.Suspect { // a suspect is claimed as usual
 				cause := errLocked
 				if failure != nil {
 					cause = failure.Err

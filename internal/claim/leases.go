@@ -11,12 +11,12 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Leases of what was claimed, and the texts of those that fail.
+// Leases of claimed rows, and the texts of failed leases.
 
-// SlabLeases is how many leases share an allocation at most. A reader may keep one of them for long.
+// SlabLeases is the maximum number of leases in one allocation. A reader might keep one of them for long.
 const SlabLeases = 32
 
-// errLocked is why a message is not read that no statement has failed on.
+// errLocked is the cause of a message that is not read although no statement has failed.
 var errLocked = errors.New("the message is locked by another transaction")
 
 // leases makes leases of messages, in their order.
@@ -38,12 +38,12 @@ func (c *Config) leases(rows []table.Claimed, deadline, until time.Duration) []*
 	return leases
 }
 
-// split leaves in b those leases that readers may get, with their rows, and returns the ones to settle. The rest is lost.
+// split keeps the leases that readers may get, with their rows, in b, and returns the leases to settle. The rest is lost.
 func split(b Batch) (ready Batch, settling []*lease.Lease) {
 	n := 0
 	for i, l := range b.Leases {
 		switch l.State() {
-		case lease.Held, lease.Expired: // the feed releases those whose time is over
+		case lease.Held, lease.Expired: // the feed releases expired leases
 			b.Leases[n], b.Rows[n] = l, b.Rows[i]
 			n++
 		case lease.Settling:
@@ -53,7 +53,7 @@ func split(b Batch) (ready Batch, settling []*lease.Lease) {
 	return Batch{b.Leases[:n], b.Rows[:n]}, settling
 }
 
-// deadLetter has a message dead-lettered that no reader has seen.
+// deadLetter dead-letters a message that was not delivered.
 func (c *Config) deadLetter(l *lease.Lease, row *table.Claimed, cause sqlbatch.Cause, reason string) {
 	c.Holder.Doomed(l, row)
 	l.DeadLetter(cause, reason)
@@ -70,7 +70,7 @@ func (c *Config) blame(l *lease.Lease, row *table.Claimed, cause error) {
 	l.Op, l.Delay = lease.Nack, c.Holder.Delay(l, row, cause)
 }
 
-// crashed says why a message is dead.
+// crashed returns the reason of a message that is dead after crashes.
 func crashed(row *table.Claimed, crashes int) string {
 	return fmt.Sprintf("chanq: %d attempts, and %d leases that ran out without a settle: %d while its consumer handled no other suspect, the last one while it handled no other message. Its handlers die, hang, or lose their leases",
 		row.Attempts-1, row.Lapses, crashes)

@@ -8,9 +8,9 @@ import (
 	"github.com/chanq/chanq/internal/base"
 )
 
-// Membership is for how long a consumer is one of those of its queue, by the local clock: from before each heartbeat was sent, so
-// never longer than the database counts it. On a plain queue nothing depends on it, and it lasts. It is safe for concurrent use; one
-// goroutine sends heartbeats.
+// Membership is the time for which a consumer counts as one of its queue, by the local clock. It is measured from before each heartbeat was
+// sent, so it is never longer than in the database. On a plain queue nothing depends on it, and it does not end. It is safe for concurrent
+// use; one goroutine sends heartbeats.
 type Membership struct {
 	now func() time.Duration
 
@@ -24,10 +24,10 @@ type Membership struct {
 type Term struct {
 	Number int64
 	ID     [16]byte
-	began  time.Duration // when the one before had ended; of the first one 0
+	began  time.Duration // when the one before ended; 0 for the first
 }
 
-// NewMembership returns a membership that has not begun, of an ordered queue.
+// NewMembership returns a membership of an ordered queue that has not begun.
 func NewMembership(id [16]byte, now func() time.Duration) *Membership {
 	return &Membership{now: now, term: Term{ID: id}}
 }
@@ -47,8 +47,7 @@ func (m *Membership) Next(newID func() [16]byte) [16]byte {
 	return m.term.ID
 }
 
-// Joined notes a heartbeat with the ID of Next that was sent at began and lasts until ends. It reports whether the membership
-// begins with it.
+// Joined records a heartbeat with the ID of Next that lasts until ends. It reports whether the membership begins with it.
 func (m *Membership) Joined(ends time.Duration) (begins bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -57,13 +56,13 @@ func (m *Membership) Joined(ends time.Duration) (begins bool) {
 	return begins
 }
 
-// Until returns the ID that the consumer has now, and when the leases of this ID end at the latest.
+// Until returns the current ID of the consumer, and when the leases of this ID end at the latest.
 func (m *Membership) Until() (id [16]byte, ends time.Duration) {
 	t, ends, _ := m.Current()
 	return t.ID, ends
 }
 
-// Current returns the term, when it ends as things stand, and whether it lasts. Ask before a statement is sent.
+// Current returns the term, when it ends without another heartbeat, and whether it has not ended. Call it before a statement is sent.
 func (m *Membership) Current() (t Term, ends time.Duration, lasts bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -26,7 +26,7 @@ func TestAMembershipThatEndedBeginsAgainWithAnotherID(t *testing.T) {
 	now = 9
 	require.Equal(t, [16]byte{1}, m.Next(newID))
 	require.False(t, m.Joined(19))
-	require.False(t, m.Joined(15), "an answer that is late shortens nothing")
+	require.False(t, m.Joined(15), "a late answer does not shorten it")
 	term, ends, lasts := m.Current()
 	require.True(t, lasts)
 	require.Equal(t, first, term)

@@ -7,40 +7,40 @@ import (
 	"github.com/chanq/chanq/internal/notify"
 )
 
-// Neighbour is a consumer among those of its process. The consumers of one queue share the gate of their claims. All consumers share
-// the turn to try a suspect, which one of them has at a time: see order.Process. It is safe for concurrent use.
+// Neighbour registers a consumer in its process. The consumers of one queue share the gate of their claims. All consumers share the turn to
+// try a suspect, which only one of them has at a time: see order.Process. It is safe for concurrent use.
 type Neighbour struct {
 	key     notify.Key
 	of      *shared
 	process *process
 }
 
-// shared is what the consumers of one queue share.
+// shared is shared by the consumers of one queue.
 type shared struct {
 	gate  *Gate
-	users int // of neighbours.mu
+	users int // guarded by neighbours.mu
 }
 
-// process is what the consumers of a process share, whatever their queues.
+// process is shared by all consumers of a process, whatever their queues.
 type process struct {
-	mu     sync.Mutex // guards what follows; held for moments
-	trying *Neighbour // has the turn; nil: none has
+	mu     sync.Mutex // guards what follows; held briefly
+	trying *Neighbour // has the turn, or nil
 }
 
 // neighbours has an entry for each queue that has consumers.
 var neighbours = struct {
-	mu sync.Mutex // guards the entries; held for moments
+	mu sync.Mutex // guards the entries; held briefly
 	of map[notify.Key]*shared
 }{of: map[notify.Key]*shared{}}
 
 var (
 	this process
-	// processes has the processes that tests simulate, by their databases.
+	// processes has the simulated processes of tests, by their databases.
 	processes sync.Map
 )
 
-// SimulateProcess has the consumers that use a database share the turn with those of no other database until end is called. It is for
-// tests that run in parallel, or that simulate several processes.
+// SimulateProcess makes the consumers that use db share the turn only with each other until end is called. It is for tests that run in
+// parallel, or that simulate several processes.
 func SimulateProcess(db *sql.DB) (end func()) {
 	processes.Store(db, &process{})
 	return func() { processes.Delete(db) }
@@ -67,7 +67,7 @@ func Join(key notify.Key) *Neighbour {
 	return &Neighbour{key, s, processOf(key.DB)}
 }
 
-// Leave is called when the consumer has ended. It ends its turn.
+// Leave removes the consumer after it has ended. It ends its turn.
 func (n *Neighbour) Leave() {
 	n.End()
 	neighbours.mu.Lock()
@@ -77,7 +77,7 @@ func (n *Neighbour) Leave() {
 	}
 }
 
-// Begin begins the turn of the consumer. It reports false if a consumer of the process has the turn.
+// Begin begins the turn of the consumer. It returns false if a consumer of the process has the turn.
 func (n *Neighbour) Begin() bool {
 	p := n.process
 	p.mu.Lock()
@@ -89,7 +89,7 @@ func (n *Neighbour) Begin() bool {
 	return true
 }
 
-// End ends the turn, if this consumer has it.
+// End ends the turn if this consumer has it.
 func (n *Neighbour) End() {
 	p := n.process
 	p.mu.Lock()

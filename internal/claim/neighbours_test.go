@@ -23,7 +23,7 @@ func TestConsumersOfOneQueueShareItsGate(t *testing.T) {
 	for _, n := range []*Neighbour{second, third, other} {
 		n.Leave()
 	}
-	require.Empty(t, neighbours.of, "queues without a consumer are forgotten")
+	require.Empty(t, neighbours.of, "queues without a consumer are removed")
 }
 
 func TestConsumersOfOneProcessShareItsTrial(t *testing.T) {
@@ -35,11 +35,11 @@ func TestConsumersOfOneProcessShareItsTrial(t *testing.T) {
 		require.False(t, n.Begin(), "one consumer at a time")
 	}
 	second.End()
-	require.False(t, second.Begin(), "it was not its turn to end")
+	require.False(t, second.Begin(), "it could not end the turn of another consumer")
 	first.End()
 	require.True(t, shard.Begin())
 	shard.Leave()
-	require.True(t, other.Begin(), "a consumer that leaves has ended its turn")
+	require.True(t, other.Begin(), "Leave ends the turn")
 	other.End()
 
 	simulated := &sql.DB{}

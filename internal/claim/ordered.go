@@ -10,11 +10,11 @@ import (
 	"github.com/chanq/chanq/internal/table"
 )
 
-// Ordered has the messages of an ordered queue read. Package order decides which statement is next, the Reader runs it, and the Slots
-// have what it brings. Here is the pace.
+// Ordered reads the messages of an ordered queue. Package order decides which statement is next, the Reader runs it, and the Slots keep the
+// result. This file has the pauses.
 //
-// Run runs one statement after another until the consumer stops, and is its goroutine. The feed calls the Slots in another one. At the
-// end Finish runs the statements that are left until the slots are returned.
+// Run runs statements one after another, in its own goroutine, until the consumer stops. The feed calls the Slots in another goroutine. At
+// the end Finish runs the remaining statements until the slots are returned.
 type Ordered struct {
 	cfg    *Config
 	pace   *Pace
@@ -23,14 +23,14 @@ type Ordered struct {
 	paused func() bool
 	loop   batch.Loop
 
-	// Of Run, and then of Finish.
-	asked  uint64 // when the last step began, by the Idleness
+	// Used by Run, and then by Finish.
+	asked  uint64 // when the last step began, as counted by Idleness
 	quiet  bool   // nothing was held then
 	idle   batch.Backoff
-	pollAt time.Duration // of the next read although nothing indicates new messages
+	pollAt time.Duration // when to read next although nothing indicates new messages
 }
 
-// NewOrdered returns the reads of a consumer. paused reports that the queue is paused: it asks the database.
+// NewOrdered returns the Ordered of a consumer. paused queries the database whether the queue is paused.
 func NewOrdered(s *Slots, t OrderedTable, paused func() bool) *Ordered {
 	return &Ordered{
 		cfg: s.cfg, pace: s.pace, slots: s, reader: NewReader(s, t), paused: paused, loop: s.cfg.loop(), idle: s.cfg.idle(),
@@ -70,7 +70,7 @@ func (r *Ordered) next() (stopped bool) {
 		batch.Sleep(r.cfg.Stop, r.loop.Failed(r.cfg.Abandoned, failure))
 	case did.Read:
 		return r.account(did, b)
-	case did.Looked && r.slots.Counts().Slots == 0: // it has nothing to read
+	case did.Looked && r.slots.Counts().Slots == 0: // there is nothing to read
 		return r.stopIdle(did)
 	case !did.Statement:
 		r.pause(b)
@@ -108,11 +108,11 @@ func (r *Ordered) budget() order.Budget {
 	}
 }
 
-// account notes what a read has brought, and when the next one follows. It reports that the consumer has stopped.
+// account records the result of a read, and when the next one follows. It reports that the consumer has stopped.
 func (r *Ordered) account(did Did, b order.Budget) (stopped bool) {
 	if did.Contents == 0 {
 		r.pace.empty.Add(1)
-		if r.cfg.Subscription.ClaimedNone() { // slots may be free
+		if r.cfg.Subscription.ClaimedNone() { // slots might be free
 			r.slots.Hurry()
 		}
 		pause := r.idle.Poll()
@@ -142,7 +142,7 @@ func (r *Ordered) pause(b order.Budget) {
 		}
 		wait = min(wait, s.MutedFor())
 	} else {
-		r.pace.unsubscribe() // its readers are busy: others may wake
+		r.pace.unsubscribe() // its readers are busy: other consumers may be woken
 		wait = min(wait, 100*time.Millisecond)
 	}
 	timer := time.NewTimer(max(wait, time.Millisecond))
@@ -155,7 +155,7 @@ func (r *Ordered) pause(b order.Budget) {
 	case _, open := <-s.Heard():
 		if s.Received(open) {
 			r.pollAt = 0
-			if unslotted { // slots may be free
+			if unslotted { // slots might be free
 				r.slots.Hurry()
 			}
 		}
@@ -167,15 +167,15 @@ func (r *Ordered) pause(b order.Budget) {
 	}
 }
 
-// stopIdle ends the consumer if StopWhenIdle is set and a read, or a look at the slots, has found that nothing is due.
+// stopIdle stops the consumer if StopWhenIdle is set and a read, or a check of the slots, has found that nothing is due.
 func (r *Ordered) stopIdle(did Did) (stopped bool) {
 	if r.cfg.Idleness == nil || !r.quiet {
 		return false
 	}
-	// While the database might count a former membership as alive, its slots look like those of another consumer.
+	// While the database might count a former membership as alive, its slots look like slots of another consumer.
 	term := r.slots.term
 	rests := r.slots.rests() && (term.Number == 0 || base.Now() > term.began+r.cfg.LeaseFor)
-	if did.Read && !did.Walked { // of a paused queue nothing is due
+	if did.Read && !did.Walked { // in a paused queue nothing is due
 		leases, handlers := r.cfg.Holder.Held()
 		rests = r.paused() && leases+handlers <= 0
 	}
@@ -185,7 +185,7 @@ func (r *Ordered) stopIdle(did Did) (stopped bool) {
 	return r.cfg.Idleness.Idle(r.asked)
 }
 
-// Finish returns the slots, as their handlers end, until ctx ends.
+// Finish returns the slots as their handlers end, until ctx ends.
 func (r *Ordered) Finish(ctx context.Context) {
 	r.slots.End()
 	r.loop = r.cfg.loop()

@@ -12,7 +12,7 @@ import (
 	"github.com/chanq/chanq/internal/lease"
 )
 
-// TestLeasesThatNoReaderMayGetKeepNothingWaiting has messages that have expired before one that has not.
+// TestLeasesThatNoReaderMayGetKeepNothingWaiting has expired messages before one that has not expired.
 func TestLeasesThatNoReaderMayGetKeepNothingWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)

@@ -9,13 +9,12 @@ import (
 	"github.com/chanq/chanq/internal/notify"
 )
 
-// Pace decides when a consumer asks for messages, and for how many. One goroutine uses it, except for the methods of which it is
-// said.
+// Pace decides when a consumer claims messages, and how many. One goroutine uses it, except for the methods that may be called at any time.
 //
-// A claim asks for the free room of the buffer, when at least half of what it may hold is free, and never for more than readers
-// took in the last second, or 16, so that a slow process does not keep messages from others. A full batch means that more may be there, so the next claim
-// follows at once. A short one is no proof of an empty queue, since rows that others have locked are skipped: it is followed by a
-// pause of firstPause, or a quarter of it where the claim was worth its statement.
+// A claim asks for the free room of the buffer when at least half of its capacity is free. It never asks for more than readers took in the
+// last second, or 16, so that a slow process does not keep messages from others. After a full batch more messages might be there, so the
+// next claim follows immediately. A short batch does not prove that the queue is empty, because rows locked by others are skipped. It is
+// followed by a pause of firstPause, or a quarter of it if the claim was worth its statement.
 type Pace struct {
 	cfg  Config
 	feed Feed
@@ -26,29 +25,29 @@ type Pace struct {
 	lastClaim int // messages of the last claim
 
 	taken    atomic.Int64
-	wakeAt   atomic.Int64  // count of taken at which progress is to have a value; 0 never
+	wakeAt   atomic.Int64  // value of taken at which progress gets a value; 0: never
 	progress chan struct{} // of capacity 1
 
-	rested  atomic.Int64 // until then there is no room: see Rest
-	dropped atomic.Int64 // leases that were settled before a reader got them, less those that a reader skipped
+	rested  atomic.Int64 // no room until this time: see Rest
+	dropped atomic.Int64 // leases that were settled without a delivery, minus those that a reader skipped
 
 	claims, claimed, empty, looks atomic.Int64 // see Counts
 }
 
-// sample is how many leases readers had taken at a time.
+// sample is the number of leases that readers had taken at a time.
 type sample struct {
 	at    time.Duration
 	taken int64
 }
 
-// sampleEvery is the least time between two samples.
+// sampleEvery is the minimum time between two samples.
 const sampleEvery = time.Second / 64
 
-// minClaim is the least that a claim asks for where there is room, however slow the readers were.
+// minClaim is the minimum size of a claim if there is room, however slow the readers were.
 const minClaim = 16
 
-// worthwhile is how many messages make a short claim worth its statement: from
-// here on the rows cost more than the round trip.
+// worthwhile is the number of messages that makes a short claim worth its statement: from this size on the rows cost more than the round
+// trip.
 const worthwhile = 64
 
 // NewPace returns the pace of a consumer.
@@ -57,10 +56,10 @@ func NewPace(cfg Config) *Pace { return &Pace{cfg: cfg, progress: make(chan stru
 // Serve sets the feed that readers are served from. It is called before the first claim.
 func (p *Pace) Serve(f Feed) { p.feed = f }
 
-// Taken returns about how many leases were settled or ended, which is to say that readers took them. It may be called at any time.
+// Taken returns about how many leases were settled or ended, that is, were taken by readers. It may be called at any time.
 func (p *Pace) Taken() int64 { return p.taken.Load() }
 
-// Take notes that a lease was settled or has ended. It may be called at any time.
+// Take records that a lease was settled or has ended. It may be called at any time.
 func (p *Pace) Take() {
 	n := p.taken.Add(1)
 	if at := p.wakeAt.Load(); at != 0 && n >= at {
@@ -68,28 +67,28 @@ func (p *Pace) Take() {
 	}
 }
 
-// Skip notes that a reader dropped a lease that had ended. It may be called at any time.
+// Skip records that a reader dropped a lease that had ended. It may be called at any time.
 func (p *Pace) Skip() { p.dropped.Add(-1) }
 
-// Rest ends claims for a while, in which other consumers may claim what this one releases, because its readers take nothing. It may be
-// called at any time.
+// Rest suspends claims for d because the readers take nothing, so that other consumers can claim the messages that this one releases. It
+// may be called at any time.
 func (p *Pace) Rest(d time.Duration) { p.rested.Store(int64(base.Now() + d)) }
 
-// Progress has the room looked at again. It may be called at any time.
+// Progress triggers another check of the room. It may be called at any time.
 func (p *Pace) Progress() { base.Signal(p.progress) }
 
-// Counts is what was claimed so far.
+// Counts are the totals of claims so far.
 type Counts struct{ Claims, Claimed, Empty, Looks int64 }
 
-// Counts may be called at any time.
+// Counts returns the totals. It may be called at any time.
 func (p *Pace) Counts() Counts {
 	return Counts{Claims: p.claims.Load(), Claimed: p.claimed.Load(), Empty: p.empty.Load(), Looks: p.looks.Load()}
 }
 
-// drop notes leases that no reader gets. They count as taken: otherwise claims would become small when many messages have expired.
+// drop records leases that no reader gets. They count as taken: otherwise claims would become small when many messages have expired.
 func (p *Pace) drop(n int) { p.dropped.Add(int64(n)) }
 
-// takenLately is how many leases readers took in about the last second.
+// takenLately returns how many leases readers took in about the last second.
 func (p *Pace) takenLately(now time.Duration) int {
 	taken := p.feed.Sent() + p.dropped.Load() - int64(p.feed.Buffered())
 	if last := len(p.samples) - 1; last < 0 || now-p.samples[last].at >= sampleEvery {
@@ -101,8 +100,8 @@ func (p *Pace) takenLately(now time.Duration) int {
 	return int(taken - p.samples[0].taken)
 }
 
-// room returns for how many messages there is room, if as many as waiting are about to go to the feed; 0 for none. Then progress
-// has a value when enough leases have ended. Readers that take leases without settling them are noticed by the clock.
+// room returns the number of messages to claim, with waiting messages about to go to the feed; 0 for none. In that case progress gets a
+// value when enough leases have ended. Leases that readers take without settling them are noticed by the timer.
 func (p *Pace) room(waiting int) int {
 	if int64(base.Now()) < p.rested.Load() {
 		return 0
@@ -111,11 +110,11 @@ func (p *Pace) room(waiting int) int {
 	buffered += p.feed.Buffered()
 	most := min(p.cfg.Prefetch, max(minClaim, p.takenLately(base.Now())))
 	room := min(most-buffered, p.size.Of(p.cfg.Traits.ClaimRows))
-	if p.meanBytes == 0 { // nothing is known of sizes, except that of the largest
+	if p.meanBytes == 0 { // sizes are unknown, except for the maximum
 		room = min(room, max(1, p.cfg.PrefetchBytes/max(1, p.cfg.Policy().MaxBody)))
 	} else {
 		fit := p.cfg.PrefetchBytes/p.meanBytes - buffered
-		if buffered == 0 { // a body larger than all of the room comes alone
+		if buffered == 0 { // a body larger than the whole room is claimed alone
 			fit = max(fit, 1)
 		}
 		room = min(room, fit)
@@ -128,12 +127,12 @@ func (p *Pace) room(waiting int) int {
 	return room
 }
 
-// brought notes what a claim, or a read, has brought.
+// brought records the result of a claim or a read.
 func (p *Pace) brought(messages, bytes int) {
 	p.lastClaim, p.meanBytes = messages, max(1, bytes/messages)
 }
 
-// after returns the pause that follows on a claim, or a read, that brought so many messages; full: as many as it asked for.
+// after returns the pause after a claim or read that returned got messages. full means as many as it asked for.
 func (p *Pace) after(idle *batch.Backoff, got int, full bool) time.Duration {
 	idle.Reset()
 	if p.cfg.Subscription.Claimed(full) {
@@ -146,14 +145,13 @@ func (p *Pace) after(idle *batch.Backoff, got int, full bool) time.Duration {
 	if got >= worthwhile {
 		pause /= 4
 	}
-	if p.cfg.Subscription.Live() { // it need not wait for long in order to look seldom
+	if p.cfg.Subscription.Live() { // a live Notifier makes long pauses unnecessary
 		pause = min(pause, notify.ShortPause)
 	}
 	return pause
 }
 
-// subscribe has the consumer listen to the Notifier before a pause that is long enough. It reports whether it listens only from now
-// on.
+// subscribe subscribes the consumer to the Notifier before a pause that is long enough. It reports whether the subscription is new.
 func (p *Pace) subscribe(pause time.Duration) bool {
 	s := p.cfg.Subscription
 	if s.Heard() == nil && (pause > notify.ShortPause || pause >= p.cfg.PollEvery) {
@@ -163,7 +161,7 @@ func (p *Pace) subscribe(pause time.Duration) bool {
 	return false
 }
 
-// unsubscribe ends listening. A notification for which no claim was made is passed on to another consumer.
+// unsubscribe ends the subscription. A notification that was not followed by a claim is passed on to another consumer.
 func (p *Pace) unsubscribe() {
 	if p.cfg.Subscription.Unsubscribe() {
 		p.cfg.Holder.PassOn()

@@ -22,22 +22,22 @@ type PlainTable interface {
 	Rescan(ctx context.Context, concurrently bool) (r table.Rescan, took time.Duration, err error)
 }
 
-// Plain claims the messages of a plain queue: Run keeps the buffer of a consumer filled, and is its goroutine.
+// Plain claims the messages of a plain queue. Run keeps the buffer of a consumer filled, in its own goroutine.
 //
-// A claim begins where those before it ended, and not at the beginning, where all lies that was claimed before (head.go). Once a
-// second, where that is cheap, there is a look from the beginning (rescan.go). An empty claim is followed by doubling pauses up to
-// PollEvery, in which the due time of the next message is read (no lock, no write) instead of claiming (wait.go). How many messages a
-// claim asks for is decided in pace.go. Large claims of one process follow each other (gate.go).
+// A claim begins where the last one ended, not at the beginning, where the rows claimed before are (head.go). Once a second, if that is
+// cheap, a rescan reads from the beginning (rescan.go). After an empty claim there are doubling pauses up to PollEvery; between them the
+// due time of the next message is read (no lock, no write) instead of claiming (wait.go). pace.go decides how many messages a claim asks
+// for. Large claims of one process run one after another (gate.go).
 //
-// A claim that fails is followed by a smaller one. Messages that may end their process, and those that cannot be read, are marked
-// before they are read (careful.go).
+// After a failed claim the next one is smaller. Messages that might kill their process, and messages that cannot be read, are marked before
+// they are read (careful.go).
 type Plain struct {
 	*intake
 	gate    *Gate
 	rescans *rescans
 	trials  *trials
-	unread  bool // the next claim is of one message, without its contents
-	hasty   bool // a claim was late: those that look for the cause get an eighth of the time
+	unread  bool // the next claim is for one message, without its contents
+	hasty   bool // a claim exceeded its timeout: the claims that look for the cause get an eighth of the time
 }
 
 // NewPlain returns the claims of the consumer with this ID.
@@ -47,7 +47,7 @@ func NewPlain(pace *Pace, t PlainTable, n *Neighbour, consumer [16]byte) *Plain 
 	return &Plain{intake: in, gate: n.of.gate, rescans: rescans, trials: &trials{intake: in, rescans: rescans}}
 }
 
-// Source has the leases.
+// Source returns the buffer of leases.
 func (p *Plain) Source() Source { return p.buffer }
 
 // Run claims until the consumer stops.
@@ -58,8 +58,7 @@ func (p *Plain) Run() {
 	p.pace.unsubscribe()
 }
 
-// next makes the next claim, for which there is room for n messages, and what is due before it. It reports that the consumer has
-// stopped.
+// next makes the next claim, for up to n messages, after the statements that are due before it. It reports that the consumer has stopped.
 func (p *Plain) next(n int, idle *batch.Backoff) (stopped bool) {
 	asked, got := 0, 0
 	p.trials.review()
@@ -79,13 +78,13 @@ func (p *Plain) next(n int, idle *batch.Backoff) (stopped bool) {
 		if stopped, failure = p.stopIdle(); stopped {
 			return true
 		}
-		asked = 0 // a failure is not that of the claim
+		asked = 0 // a failure is not one of the claim
 	}
 	if failure != nil && p.cfg.Idleness != nil {
 		p.cfg.Idleness.Idle(0)
 	}
 	switch {
-	case failure != nil && p.cfg.Stop.Err() != nil && asked == 0: // Stop ended the rescan
+	case failure != nil && p.cfg.Stop.Err() != nil && asked == 0: // Stop cancelled the rescan
 	case failure != nil:
 		if table.IsPermanent(failure.Class) {
 			p.cfg.Holder.Broken(failure.Err)
@@ -96,7 +95,7 @@ func (p *Plain) next(n int, idle *batch.Backoff) (stopped bool) {
 			p.rescans.claimFailed(time.Since(failure.Began))
 			p.pace.size.Failed(asked)
 			p.unread = asked == 1 // the message may be the cause: it is to be known by its ID before it is read
-			// One that is late alone is followed by one with the whole time: the database may be slow.
+			// After a timeout of a claim for one message the next claim has the whole time: the database might be slow.
 			p.hasty = asked > 1 && table.IsLate(failure.Err)
 		}
 		batch.Sleep(p.cfg.Stop, pause)
@@ -105,10 +104,10 @@ func (p *Plain) next(n int, idle *batch.Backoff) (stopped bool) {
 	case got > 0:
 		pause := p.pace.after(idle, got, got == asked)
 		if pause > 0 && !p.pause(pause, nil) && p.cfg.Subscription.Quiet() && p.cfg.Idleness == nil {
-			p.waitForMessage(idle, false) // at most a look in place of the claim
+			p.waitForMessage(idle, false) // at most a poll in place of the claim
 		}
 	default:
-		if p.cfg.Subscription.ClaimedNone() { // the message may lie before the head
+		if p.cfg.Subscription.ClaimedNone() { // the message might be before the head
 			p.rescans.head.hurried = true
 		}
 		p.waitForMessage(idle, true)
@@ -116,7 +115,7 @@ func (p *Plain) next(n int, idle *batch.Backoff) (stopped bool) {
 	return false
 }
 
-// within is for how long the next claim may take.
+// within is the timeout of the next claim.
 func (p *Plain) within() time.Duration {
 	if p.hasty {
 		return p.cfg.claimTime() / 8
@@ -124,8 +123,8 @@ func (p *Plain) within() time.Duration {
 	return p.cfg.claimTime()
 }
 
-// claim leases up to n messages, and delivers them. It returns for how many it asked and how many it got: those that it had to
-// give back are none. It is not cancelled by Stop: the consumer would not know which messages it has leased.
+// claim leases up to n messages, and delivers them. It returns how many it asked for and how many it got, without those that it had to
+// release. Stop does not cancel it, because the consumer would not know which messages it has leased.
 func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
 	done, err := p.gate.enter(p.cfg.Stop, n)
 	if err != nil { // Stop
@@ -157,7 +156,7 @@ func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
 	return c.Rows, p.deliver(p.leased(&rows, start, took, p.cfg.LeaseFor)), nil
 }
 
-// claimParams are those of a claim where there is room for n messages.
+// claimParams returns the parameters of a claim for up to n messages.
 func (p *Plain) claimParams(n int) sqlbatch.ClaimParams {
 	c := sqlbatch.ClaimParams{
 		Rows: n, Lease: p.cfg.LeaseFor, Consumer: p.consumer, Salt: table.NewSalt(),
@@ -169,7 +168,7 @@ func (p *Plain) claimParams(n int) sqlbatch.ClaimParams {
 	return c
 }
 
-// stopIdle is called after a claim that found nothing. It reports that the consumer has stopped.
+// stopIdle is called after an empty claim. It reports that the consumer has stopped.
 func (p *Plain) stopIdle() (stopped bool, failure *batch.Failure) {
 	now, quiet := p.cfg.Idleness.Begin()
 	if !quiet {
@@ -185,11 +184,11 @@ func (p *Plain) stopIdle() (stopped bool, failure *batch.Failure) {
 	}
 	p.pace.looks.Add(1)
 	if due {
-		p.rescans.head.hurried = true // it may lie before where claims begin
+		p.rescans.head.hurried = true // it might be before the head
 		now = 0
 	}
 	return p.cfg.Idleness.Idle(now), nil
 }
 
-// Finish joins the rescans that claims did not wait for. Stop has ended them.
+// Finish joins the rescans that claims did not wait for, which Stop has cancelled.
 func (p *Plain) Finish(context.Context) { p.rescans.running.Wait() }

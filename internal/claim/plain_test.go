@@ -54,7 +54,7 @@ type queue struct {
 	given    []byte // to readers
 	tracked  []*lease.Lease
 	settled  []settled
-	others   atomic.Int64 // leases that are held besides
+	others   atomic.Int64 // other leases that are held
 	broken   error
 	buffered int
 	key      notify.Key
@@ -73,7 +73,7 @@ type settled struct {
 	quiet bool
 }
 
-// health takes what a loop reports.
+// health discards the reports of a loop.
 type health struct{}
 
 func (health) Worked(time.Time)        {}
@@ -130,7 +130,7 @@ func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 
 var errMissing = errors.New("there is no table")
 
-// owner has leases whose end is of no interest here.
+// owner ignores the end of its leases.
 type owner struct{}
 
 func (owner) Settle(context.Context, *lease.Lease) error { return nil }
@@ -141,7 +141,7 @@ func (owner) Expire(*lease.Lease)     {}
 func (owner) Expedite()               {}
 func (owner) Changed(...*lease.Lease) {}
 
-// run claims for a while, and then stops.
+// run claims for d, and then stops.
 func (q *queue) run(d time.Duration) {
 	go func() {
 		defer close(q.ended)
@@ -153,7 +153,7 @@ func (q *queue) run(d time.Duration) {
 	<-q.ended
 }
 
-// read gives readers what is there.
+// read delivers the available leases to readers.
 func (q *queue) read() {
 	for b := q.plain.Source().Next(10); len(b.Leases) > 0; b = q.plain.Source().Next(10) {
 		for _, l := range b.Leases {
@@ -186,7 +186,7 @@ func (q *queue) after(op string) error {
 	return nil
 }
 
-// made returns the calls of some kinds.
+// made returns the calls of the given kinds.
 func (q *queue) made(kinds ...string) (calls []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -312,7 +312,7 @@ func (q *queue) Coming() int   { return 0 }
 func (q *queue) Buffered() int { return q.buffered }
 func (q *queue) Sent() int64   { return int64(len(q.given)) }
 
-// settle stores settles at once.
+// settle stores settles immediately.
 func (q *queue) settle(leases ...*lease.Lease) {
 	for _, l := range leases {
 		q.settled = append(q.settled, settled{l.Item.ID[0], l.Op, l.Text, l.Delay, l.Quiet})
@@ -325,7 +325,7 @@ func (q *queue) track(leases []*lease.Lease) {
 	q.note(fmt.Sprintf("track %d, %d wait", len(leases), q.plain.Source().Waiting()))
 }
 
-// send adds messages of so many bytes, which are due now.
+// send adds messages of size bytes, which are due now.
 func (q *queue) send(size int, ids ...byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -334,7 +334,7 @@ func (q *queue) send(size int, ids ...byte) {
 	}
 }
 
-// outcome is how leases were settled: "2 release".
+// outcome returns how leases were settled: "2 release".
 func (q *queue) outcome() (list []string) {
 	for _, l := range q.settled {
 		list = append(list, fmt.Sprint(l.id, " ", l.op))
@@ -397,7 +397,7 @@ func TestOnlyTheMessageThatCannotBeReadFailsAnAttempt(t *testing.T) {
 		q.run(10 * time.Second)
 		require.Equal(t, []string{"1 nack"}, q.outcome())
 		require.Equal(t, time.Minute, q.settled[0].delay)
-		require.True(t, q.settled[0].quiet, "a driver repeats what it cannot read")
+		require.True(t, q.settled[0].quiet, "the driver's error might quote the unreadable value")
 		require.Equal(t, []string{"claim 16", "claim 8", "claim 4", "claim 2", "claim 1", "claim 1"}, q.made("claim")[:6])
 		require.Len(t, q.made("contents"), 2)
 		slices.Sort(q.given)
@@ -428,7 +428,7 @@ func TestTheLastTrialBeginsWhenNothingElseIsHeld(t *testing.T) {
 		time.AfterFunc(900*time.Millisecond, func() { require.Len(t, q.made("mark"), 1) })
 		q.run(2 * time.Second)
 		require.Equal(t, []string{"mark 1 alone=0 again=false", "mark 1 alone=2 again=true"}, q.made("mark"))
-		require.Empty(t, q.made("claim"), "until the trial is over")
+		require.Empty(t, q.made("claim"), "until the trial has ended")
 		q.read()
 		require.Equal(t, []byte{1}, q.given)
 	})
@@ -449,7 +449,7 @@ func TestBeforeALastTrialTheBufferIsReturned(t *testing.T) {
 		go func() {
 			select {
 			case <-q.plain.Source().Recalled():
-				require.True(t, q.plain.Source().Recall(nil), "what is on the channel, too")
+				require.True(t, q.plain.Source().Recall(nil), "leases on the channel as well")
 				recalled++
 				q.others.Store(0)
 			case <-q.ended:
@@ -513,7 +513,7 @@ func TestAnIdleConsumerLooksInPlaceOfClaiming(t *testing.T) {
 		q := newQueue(t, nil)
 		q.run(10 * time.Second)
 		require.Len(t, q.made("claim"), 1)
-		require.InDelta(t, 16, len(q.made("due", "rescan")), 6, "after doubling pauses one a second")
+		require.InDelta(t, 16, len(q.made("due", "rescan")), 6, "one per second, after doubling pauses")
 	})
 }
 
@@ -537,7 +537,7 @@ func TestARescanAfterASlowOneRunsWhileClaimsGoOn(t *testing.T) {
 		q.run(30 * time.Second)
 		require.Equal(t, []string{"rescan", "concurrent"}, q.made("rescan", "concurrent")[:2])
 		rescans := len(q.made("rescan", "concurrent"))
-		require.LessOrEqual(t, rescans, 1+30*1000/2100, "a twentieth of the time")
+		require.LessOrEqual(t, rescans, 1+30*1000/2100, "5 % of the time")
 	})
 }
 
@@ -548,7 +548,7 @@ func TestAReaderThatStopsReadingStopsClaims(t *testing.T) {
 			q.send(10, byte(n+1))
 		}
 		q.run(10 * time.Second)
-		require.Equal(t, []string{"claim 16"}, q.made("claim"), "as many as may be in memory when no reader takes any")
+		require.Equal(t, []string{"claim 16"}, q.made("claim"), "the maximum in memory if no reader takes any")
 		require.Equal(t, 16, q.plain.Source().Waiting())
 		require.Len(t, q.plain.Source().Rest(), 16)
 		require.Zero(t, q.plain.Source().Waiting())

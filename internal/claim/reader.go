@@ -17,13 +17,13 @@ type OrderedTable interface {
 	Give(consumer [16]byte, slots []sqlbatch.OwnedSlot) error
 }
 
-// Reader runs the statements of the consumer of an ordered queue, one after another: they take and return slots, and read their messages.
+// Reader runs the statements of the consumer of an ordered queue, one after another. They take and return slots, and read their messages.
 // One goroutine uses it.
 type Reader struct {
 	slots *Slots
 	cfg   *Config
 	table OrderedTable
-	bare  bool // reads leave out contents: one of a single message has failed
+	bare  bool // reads leave out contents, because a read of a single message has failed
 }
 
 // slotsPause is the pause after a statement about slots that failed.
@@ -32,20 +32,20 @@ const slotsPause = 50 * time.Millisecond
 // NewReader returns a Reader of the messages of s.
 func NewReader(s *Slots, t OrderedTable) *Reader { return &Reader{slots: s, cfg: s.cfg, table: t} }
 
-// Did is what a Step has done.
+// Did is the result of a Step.
 type Did struct {
-	Statement bool // it ran one
-	Looked    bool // at the slots
-	Read      bool // it was a read of messages that follow each other
-	Walked    bool // of a read: the slots were ours, and the queue was not paused
-	Asked     int  // messages of which it may return the contents; 0: none
-	Failed    bool // the next one is to ask for fewer
-	Contents  int  // messages that it brought with contents
+	Statement bool // a statement ran
+	Looked    bool // the slots were checked
+	Read      bool // the statement was a read of consecutive messages
+	Walked    bool // of a read: this consumer owned the slots, and the queue was not paused
+	Asked     int  // number of messages whose contents it may return; 0: none
+	Failed    bool // the next statement is to ask for fewer
+	Contents  int  // messages returned with contents
 	Bytes     int  // of their bodies
 	Took      time.Duration
 }
 
-// Step runs the next statement, if one is due, and takes its answer.
+// Step runs the next statement, if one is due, and processes its answer.
 func (r *Reader) Step(b order.Budget) (Did, error) {
 	s := r.slots
 	if term, _, lasts := s.membership.Current(); !lasts || term != s.term {
@@ -123,9 +123,9 @@ func (r *Reader) work(b order.Budget) (did Did, err error) {
 	return did, err
 }
 
-// unreadable finds out whether a message cannot be read. A read or refill of one message that fails is followed by reads and refills
-// without contents, so that the message is known by its ID. If its contents cannot be fetched twice in a row, and a look at it succeeds
-// each time, the message is the cause. It returns what is known of it without its contents, or nil.
+// unreadable detects a message that cannot be read. After a failed read or refill of one message, reads and refills leave out contents, so
+// that the message is known by its ID. If its contents cannot be fetched twice in a row, although its row can be read each time, the
+// message is the cause. The function returns what is known of the message without its contents, or nil.
 func (r *Reader) unreadable(t *order.Task, err error) *table.Row {
 	switch {
 	case (t.Kind == order.Read || t.Kind == order.Refill) && t.Rows > 0 && err != nil:

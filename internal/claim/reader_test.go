@@ -24,7 +24,7 @@ type message struct {
 	slot          int
 	key           string
 	fence, lapses int64
-	holder        [16]byte // who has marked it
+	holder        [16]byte // the consumer that has marked it
 	expired       bool
 }
 
@@ -42,7 +42,7 @@ type fake struct {
 	owned  *claim.Slots
 	here   *claim.Membership
 	queue  *queue // the consumer
-	former bool   // all slots are those of a consumer that is not this consumer, and lives
+	former bool   // all slots belong to another consumer, which is alive
 }
 
 var (
@@ -89,7 +89,7 @@ func (f *fake) run(n int) (errs []error) {
 	return errs
 }
 
-// deliver returns the IDs of the messages whose turn it is.
+// deliver returns the IDs of the deliverable messages.
 func (f *fake) deliver() (ids []byte, all []order.Delivery) {
 	all, _ = f.owned.Deliver(100)
 	for _, d := range all {
@@ -276,7 +276,7 @@ func (f *fake) Give(_ [16]byte, list []sqlbatch.OwnedSlot) error {
 	return nil
 }
 
-// send appends messages: the letter of each is its key, and its slot is that of the letter.
+// send appends messages: the letter of each is its key, and determines its slot.
 func (f *fake) send(keys string) {
 	for _, key := range keys {
 		n := len(f.rows) + 1
@@ -298,28 +298,28 @@ func (f *fake) ack(d order.Delivery) {
 	f.owned.Changed([]*lease.Lease{l})
 }
 
-// TestMessagesOfAKeyComeOneAfterTheOther, those of other keys at the same time.
+// TestMessagesOfAKeyComeOneAfterTheOther also checks that messages of other keys are delivered at the same time.
 func TestMessagesOfAKeyComeOneAfterTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.run(5) // it owns all slots
+		f.run(5) // it takes all slots
 		f.send("aab")
 		require.Empty(t, f.run(20))
 		ids, first := f.deliver()
 		require.Equal(t, []byte{1, 3}, ids)
 		f.run(20)
 		ids, _ = f.deliver()
-		require.Empty(t, ids, "the first one of a is being handled")
+		require.Empty(t, ids, "the first message of a is being handled")
 		f.ack(first[0])
 		require.NotEmpty(t, f.owned.Ready())
 		f.run(20)
 		ids, _ = f.deliver()
 		require.Equal(t, []byte{2}, ids)
-		require.Zero(t, f.count("mark"), "an owner reads, and writes nothing")
+		require.Zero(t, f.count("mark"), "an owner only reads")
 	})
 }
 
-// TestMessagesFromBeforeATakeOverAreMarkedFirst: the former owner may have died while it handled one.
+// TestMessagesFromBeforeATakeOverAreMarkedFirst: the former owner might have died while it handled one.
 func TestMessagesFromBeforeATakeOverAreMarkedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -336,7 +336,7 @@ func TestMessagesFromBeforeATakeOverAreMarkedFirst(t *testing.T) {
 	})
 }
 
-// TestNothingIsDeliveredBehindALostMembership: another consumer may have the slots.
+// TestNothingIsDeliveredBehindALostMembership: another consumer might have the slots.
 func TestNothingIsDeliveredBehindALostMembership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -349,16 +349,16 @@ func TestNothingIsDeliveredBehindALostMembership(t *testing.T) {
 		before := len(f.calls)
 		f.run(5)
 		require.Len(t, f.calls, before, "no statement is sent")
-		require.NotEmpty(t, f.owned.Recalled(), "what no handler has is to be taken back")
+		require.NotEmpty(t, f.owned.Recalled(), "undelivered messages are recalled")
 		f.owners = map[int]int64{}
 		f.join(time.Hour)
 		require.Empty(t, f.run(20))
 		ids, _ = f.deliver()
-		require.ElementsMatch(t, []byte{1, 2}, ids, "with the slots that it has taken again")
+		require.ElementsMatch(t, []byte{1, 2}, ids, "from the slots that it took again")
 	})
 }
 
-// TestAReadOfALostSlotLeadsToALook, and delivers nothing.
+// TestAReadOfALostSlotLeadsToALook also checks that nothing is delivered.
 func TestAReadOfALostSlotLeadsToALook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -372,7 +372,7 @@ func TestAReadOfALostSlotLeadsToALook(t *testing.T) {
 			}
 		}
 		began := time.Now()
-		until(func() bool { return did.Looked && time.Since(began) > 10*time.Second }) // the next regular look is in a second
+		until(func() bool { return did.Looked && time.Since(began) > 10*time.Second }) // the next regular check is in a second
 		f.owners['a'%slots] = 99                                                       // another consumer's
 		f.send("a")
 		began = time.Now()
@@ -384,7 +384,7 @@ func TestAReadOfALostSlotLeadsToALook(t *testing.T) {
 	})
 }
 
-// TestAfterAFailureMessagesAreReadAgain: the session may be lost, and with it its place. A statement that was undone is repeated.
+// TestAfterAFailureMessagesAreReadAgain: the session might be lost, and its position with it. A statement that was undone is repeated.
 func TestAfterAFailureMessagesAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, failure := range []error{errAway, errRolledBack} {
@@ -410,7 +410,7 @@ func TestAfterAFailureMessagesAreReadAgain(t *testing.T) {
 	})
 }
 
-// TestAReadThatDidNotRunCausesNoCatchUp: it waited for a session and got none. No session was lost.
+// TestAReadThatDidNotRunCausesNoCatchUp: it did not get a session. No session was lost.
 func TestAReadThatDidNotRunCausesNoCatchUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, failure := range []error{errAway, table.NotRun(errAway)} {
@@ -427,12 +427,12 @@ func TestAReadThatDidNotRunCausesNoCatchUp(t *testing.T) {
 			f.run(3)
 			f.fail, f.from = nil, nil
 			require.Empty(t, f.run(20))
-			require.Equal(t, failure == errAway, slices.Contains(f.from, 0), "a read begins at the beginning, after: %v", failure)
+			require.Equal(t, failure == errAway, slices.Contains(f.from, 0), "whether a read starts at the beginning, after: %v", failure)
 		}
 	})
 }
 
-// TestOnlyTheMessageThatCannotBeReadFails: statements shrink until it is alone, and it is known by its ID.
+// TestOnlyTheMessageThatCannotBeReadFails: statements shrink until the message is alone, and it is known by its ID.
 func TestOnlyTheMessageThatCannotBeReadFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -455,7 +455,6 @@ func TestOnlyTheMessageThatCannotBeReadFails(t *testing.T) {
 	})
 }
 
-// TestAMessageThatIsReadAtTheSecondTryIsNotUnreadable.
 func TestAMessageThatIsReadAtTheSecondTryIsNotUnreadable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -479,7 +478,7 @@ func TestAMessageThatIsReadAtTheSecondTryIsNotUnreadable(t *testing.T) {
 	})
 }
 
-// TestAnOutageMakesNoMessageUnreadable, since a look fails, too.
+// TestAnOutageMakesNoMessageUnreadable, because reading the row fails as well.
 func TestAnOutageMakesNoMessageUnreadable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -501,7 +500,6 @@ func TestAnOutageMakesNoMessageUnreadable(t *testing.T) {
 	})
 }
 
-// TestEndReturnsTheSlotsWhenTheirHandlersAreDone.
 func TestEndReturnsTheSlotsWhenTheirHandlersAreDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -518,6 +516,6 @@ func TestEndReturnsTheSlotsWhenTheirHandlersAreDone(t *testing.T) {
 		f.run(20)
 		require.Empty(t, f.owners)
 		require.True(t, f.owned.Empty())
-		require.Positive(t, f.queue.freed, "others may take them")
+		require.Positive(t, f.queue.freed, "other consumers may take them")
 	})
 }

@@ -12,50 +12,48 @@ import (
 	"github.com/chanq/chanq/internal/table"
 )
 
-// The rescans of a consumer: see head.go. They are made while there is room for messages. The first one precedes the first claim,
-// which would otherwise walk over what the rescan walks over, with its leases running. An idle consumer makes one in place of its
-// look.
+// The rescans of a consumer: see head.go. Rescans are made while there is room for messages. The first one precedes the first claim, which
+// would otherwise walk over the same rows with its leases running. An idle consumer makes a rescan in place of its poll.
 //
-// Claims wait for a rescan, on their own session, as long as rescans are quick. One that follows on a slow one runs in a goroutine
-// of its own and on another session, while claims go on. It ends by itself, or with Stop, and Finish joins it.
+// Claims wait for a rescan, on their own session, as long as rescans are fast. After a slow rescan the next one runs in its own goroutine
+// and on another session, while claims go on. It ends by itself or on Stop, and Finish joins it.
 //
-// After a failure the next claim shows whether the database answers. Once it does, after an outage, a rescan is due at once: leases
-// have expired meanwhile.
+// After a failure the next claim shows whether the database answers. When it does after an outage, a rescan is due immediately, because
+// leases have expired meanwhile.
 
-// rescans are those of a consumer, and what they have found.
+// rescans makes the rescans of a consumer, and keeps their results.
 type rescans struct {
 	*intake
 	head     head            // of the claims
-	suspects []table.Suspect // by the last one: at most one of each priority, the highest first
+	suspects []table.Suspect // found by the last one: at most one per priority, the highest first
 
-	found   chan rescan    // by a concurrent one, of capacity 1
+	found   chan rescan    // result of a concurrent one, of capacity 1
 	running sync.WaitGroup // those that claims do not wait for
 
-	patience   time.Duration // of the next one
+	patience   time.Duration // timeout of the next one
 	concurrent bool          // claims do not wait for the next one
-	known      bool          // there was one
-	failed     bool          // the last one, or a claim since
-	away       bool          // a claim has waited for its failure
+	known      bool          // a rescan has succeeded
+	failed     bool          // the last rescan failed, or a claim since
+	away       bool          // a claim waited before it failed
 }
 
 func newRescans(in *intake) *rescans {
 	return &rescans{intake: in, head: newHead(in.cfg.PollEvery), found: make(chan rescan, 1), patience: in.cfg.SpareTime}
 }
 
-// rescan is what one has found.
+// rescan is the result of a rescan.
 type rescan struct {
 	table.Rescan
-	began, took time.Duration // of base.Now, and how long its statement was under way
-	late        bool          // it failed because its time was over
+	began, took time.Duration // of base.Now, and the duration of its statement
+	late        bool          // it exceeded its timeout
 	err         error
 }
 
-// mostPatience is how long a rescan may take at last: each that ran out of its time leaves
-// the next one twice as much.
+// mostPatience is the maximum timeout of a rescan: each timeout doubles the time of the next one.
 const mostPatience = time.Hour
 
-// makeDue makes a rescan, if one is due, and takes the result of one that has ended. It
-// returns the failure of one that claims wait for.
+// makeDue makes a rescan if one is due, and processes the result of a finished one. It returns the failure of a rescan that claims wait
+// for.
 func (v *rescans) makeDue() *batch.Failure {
 	select {
 	case r := <-v.found:
@@ -75,7 +73,7 @@ func (v *rescans) makeDue() *batch.Failure {
 	})
 }
 
-// isDue reports that a rescan is due. It notes where this process has released messages, and whether there may be messages anywhere.
+// isDue reports that a rescan is due. It records where this process has released messages, and whether messages might be anywhere.
 func (v *rescans) isDue() bool {
 	low, hurried := v.cfg.Waiter.Heard()
 	v.head.lower(low)
@@ -83,7 +81,7 @@ func (v *rescans) isDue() bool {
 	return v.head.isDue(base.Now())
 }
 
-// now makes a rescan on the session of claims, and waits for it. below is that of end.
+// now makes a rescan on the session of claims, and waits for it. below is the result of end.
 func (v *rescans) now() (r rescan, below bool) {
 	v.head.begin(base.Now())
 	r = v.look(v.patience, false)
@@ -93,14 +91,14 @@ func (v *rescans) now() (r rescan, below bool) {
 	return r, v.end(r)
 }
 
-// begin begins a rescan that claims do not wait for.
+// begin starts a rescan that claims do not wait for.
 func (v *rescans) begin() {
 	v.head.begin(base.Now())
 	patience := v.patience
 	v.running.Go(func() { v.found <- v.look(patience, true) })
 }
 
-// look makes a rescan that takes up to patience.
+// look makes a rescan with a timeout of patience.
 func (v *rescans) look(patience time.Duration, concurrently bool) (r rescan) {
 	ctx, cancel := context.WithTimeout(v.cfg.Stop, patience)
 	defer cancel()
@@ -110,8 +108,7 @@ func (v *rescans) look(patience time.Duration, concurrently bool) (r rescan) {
 	return r
 }
 
-// end takes what a rescan found. It reports that there is something to claim before
-// where claims have got to.
+// end processes the result of a rescan. It reports that there is something to claim before the head.
 func (v *rescans) end(r rescan) (below bool) {
 	if r.err != nil && table.IsPermanent(v.cfg.Classify(r.err)) {
 		v.cfg.Holder.Broken(r.err)
@@ -126,7 +123,7 @@ func (v *rescans) end(r rescan) (below bool) {
 		v.known, v.patience = true, v.cfg.SpareTime
 		v.concurrent = r.took > rescanSlow
 	case table.Unconnected(r.err):
-		v.concurrent = false // the application may use all connections, but for those of claims
+		v.concurrent = false // the application might use all connections except those of claims
 	case r.late:
 		v.patience = min(2*v.patience, mostPatience)
 		v.concurrent = v.known
@@ -134,19 +131,19 @@ func (v *rescans) end(r rescan) (below bool) {
 	return v.head.end(r)
 }
 
-// ended takes the result of a rescan that claims did not wait for. It reports that there is
-// something to claim, or that it failed: a claim shows whether the database answers.
+// ended processes the result of a rescan that claims did not wait for. It reports that there is something to claim, or that it failed: a
+// claim shows whether the database answers.
 func (v *rescans) ended(r rescan) bool { return v.end(r) || r.err != nil }
 
-// atOnce has the next rescan made at once, before the next claim.
+// atOnce makes the next rescan precede the next claim.
 func (v *rescans) atOnce() { v.concurrent, v.head.hurried, v.head.rest = false, true, 0 }
 
-// claimFailed notes a claim that failed, and for how long it had tried.
+// claimFailed records a failed claim, and how long it took.
 func (v *rescans) claimFailed(took time.Duration) {
 	v.failed, v.away = true, v.away || took > rescanSlow
 }
 
-// claimWorked notes that the database answers.
+// claimWorked records that the database answers.
 func (v *rescans) claimWorked() {
 	if v.away {
 		v.head.recovered()

@@ -14,8 +14,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Slots are those that the consumer of an ordered queue owns, with their messages in memory. It is the Source of leases of the messages
-// whose turn it is. Its methods are safe for concurrent use, and make no statement: those are the Reader's.
+// Slots has the slots that the consumer of an ordered queue owns, with their messages in memory. It is the Source of leases of deliverable
+// messages. Its methods are safe for concurrent use, and run no statements: the Reader runs them.
 type Slots struct {
 	cfg        *Config
 	pace       *Pace
@@ -23,25 +23,25 @@ type Slots struct {
 
 	ready    chan struct{} // of capacity 1: messages may be delivered
 	recalled chan struct{} // of capacity 1: slots are being returned, or were lost
-	changed  chan struct{} // of capacity 1: a statement may be due
+	changed  chan struct{} // of capacity 1: a statement might be due
 
-	took atomic.Int64 // time of statements about messages since the last Delivered
+	took atomic.Int64 // duration of statements about messages since the last Delivered
 
 	mu   sync.Mutex // guards what follows
 	seq  *order.Sequencer
 	reb  *order.Rebalancer
-	term Term          // of what both have. The Reader alone writes it, and reads it without mu
-	rest time.Duration // no statement about slots before: after one that failed
+	term Term          // of seq and reb. Only the Reader writes it, and reads it without mu
+	rest time.Duration // no statement about slots before this time, after a failed one
 }
 
-// The bounds of what a Sequencer keeps.
+// Limits of what a Sequencer keeps.
 const (
 	unreadMost = 4 // messages that a key keeps in addition to its first one
 	// BlockedMost is the number of keys whose first message is not deliverable at which reading stops.
 	BlockedMost = 10_000
 )
 
-// NewSlots returns the slots of a consumer that owns none yet.
+// NewSlots returns the slots of a consumer that does not own any yet.
 func NewSlots(pace *Pace, m *Membership) *Slots {
 	cfg := &pace.cfg
 	traits := cfg.Traits
@@ -69,7 +69,7 @@ func (s *Slots) change(f func(now time.Duration)) {
 	}
 }
 
-// reassign changes which slots are owned, and recalls messages of those that are returned, or were lost.
+// reassign changes which slots are owned, and recalls messages of slots that are being returned or were lost.
 func (s *Slots) reassign(f func(now time.Duration)) {
 	fewer := false
 	s.change(func(now time.Duration) {
@@ -82,7 +82,7 @@ func (s *Slots) reassign(f func(now time.Duration)) {
 	}
 }
 
-// Next makes leases of messages whose turn it is. Those that no reader may get are settled.
+// Next makes leases of deliverable messages. Leases that no reader may get are settled.
 func (s *Slots) Next(n int) (b Batch) {
 	for any := n > 0; any && len(b.Leases) == 0; { // no reader may get those; others may be ready behind them
 		b, any = s.next(n)
@@ -90,7 +90,7 @@ func (s *Slots) Next(n int) (b Batch) {
 	return b
 }
 
-// next is Next for messages of which there may be none that a reader may get. any is false if there is no message.
+// next is like Next, but might return no lease although there are messages. any is false if there is no message.
 func (s *Slots) next(n int) (b Batch, any bool) {
 	list, ends := s.Deliver(min(n, s.cfg.Prefetch))
 	if len(list) == 0 {
@@ -117,7 +117,7 @@ func (s *Slots) next(n int) (b Batch, any bool) {
 		}
 	}
 	b, aside := split(Batch{leases, rows})
-	s.cfg.Holder.Track(all) // from here on each of them may end
+	s.cfg.Holder.Track(all) // from here on each of them might end
 	s.pace.drop(len(aside))
 	if len(aside) > 0 {
 		s.cfg.Holder.Settle(aside...)
@@ -127,7 +127,7 @@ func (s *Slots) next(n int) (b Batch, any bool) {
 	return b, true
 }
 
-// rowOf is a message that is delivered, or dead-lettered in its place, as a row of a claim.
+// rowOf converts a message that is delivered, or dead-lettered instead, to a row of a claim.
 func rowOf(d *order.Delivery) table.Claimed {
 	row := table.Claimed{Item: sqlbatch.Item{ID: d.ID, Fence: d.Message.Fence}, Expired: d.Expired}
 	row.Attempts, row.Lapses, row.OrderKey = d.Attempts(), d.Lapses(), d.Key() // all that is known of a crashed message
@@ -137,12 +137,12 @@ func rowOf(d *order.Delivery) table.Claimed {
 	return row
 }
 
-// Deliver returns up to n messages whose turn it is, in order, and when their leases end. The caller has Changed called at the end of
-// each.
+// Deliver returns up to n deliverable messages, in order, and when their leases end. The caller must have Changed called when each lease
+// ends.
 func (s *Slots) Deliver(n int) (list []order.Delivery, ends time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	term, ends, lasts := s.membership.Current() // under the mutex: a loss follows an end before another term's messages
+	term, ends, lasts := s.membership.Current() // under the mutex: messages of another term follow only after the loss of the slots
 	if !lasts || term != s.term {
 		return nil, 0
 	}
@@ -153,17 +153,17 @@ func (s *Slots) Waiting() int              { return s.Counts().Ready }
 func (s *Slots) Ready() <-chan struct{}    { return s.ready }
 func (s *Slots) Recalled() <-chan struct{} { return s.recalled }
 
-// Recall reports a lease of a slot that is being returned, or is lost. Of a key there is one lease at most, so no order is lost.
+// Recall reports a lease of a slot that is being returned or is lost. A key has at most one lease, so the order is kept.
 func (s *Slots) Recall(l *lease.Lease) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.seq.Leaving(l.Message)
 }
 
-// Rest returns none: what was read is not leased.
+// Rest returns nil: messages in memory are not leased.
 func (s *Slots) Rest() []*lease.Lease { return nil }
 
-// Changed takes what became of leases: see lease.Owner.
+// Changed processes state changes of leases: see lease.Owner.
 func (s *Slots) Changed(leases []*lease.Lease) {
 	s.change(func(now time.Duration) {
 		for _, l := range leases {
@@ -175,7 +175,7 @@ func (s *Slots) Changed(leases []*lease.Lease) {
 	base.Signal(s.changed)
 }
 
-// ending returns what became of a lease, if it is over or in a transaction.
+// ending returns how a lease ended, if it has ended or is in a transaction.
 func ending(l *lease.Lease) (e order.Settle, ended bool) {
 	switch l.State() {
 	case lease.InTx:
@@ -196,7 +196,7 @@ func ending(l *lease.Lease) (e order.Settle, ended bool) {
 	return order.Settle{}, false
 }
 
-// Returned has the row of a message that was acked in a transaction looked at now: its handler has returned.
+// Returned triggers an immediate lookup of a message that was acked in a transaction, because its handler has returned.
 func (s *Slots) Returned(l *lease.Lease) {
 	s.change(func(now time.Duration) {
 		s.seq.Settled(l.Message, l.Delivery, order.Settle{Outcome: order.Returned}, now)
@@ -211,8 +211,8 @@ func (s *Slots) Awaited(l *lease.Lease) bool {
 	return l.Message != nil && s.seq.Awaited(l.Message)
 }
 
-// PolicyChanged has the new policy of the queue respected: whether dead messages hold their keys, and how many keys of each slot are at
-// work at once.
+// PolicyChanged applies the new policy of the queue: whether dead messages hold their keys, and how many keys of each slot may be active at
+// the same time.
 func (s *Slots) PolicyChanged() {
 	holds := s.cfg.Policy().Holds
 	s.change(func(now time.Duration) { s.seq.SetPolicy(holds, s.cfg.keys, now) })
@@ -225,7 +225,7 @@ func (s *Slots) Counts() order.Counts {
 	return s.seq.Counts()
 }
 
-// Owned returns the slots that are read, in ascending order. It is not nil.
+// Owned returns the slots that are read, in ascending order. The result is not nil.
 func (s *Slots) Owned() []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -237,7 +237,7 @@ func (s *Slots) Owned() []int {
 	return slots
 }
 
-// Hurry has all slots looked at soon.
+// Hurry makes the consumer check all slots soon.
 func (s *Slots) Hurry() {
 	s.mu.Lock()
 	s.reb.Hurry()
@@ -245,7 +245,7 @@ func (s *Slots) Hurry() {
 	base.Signal(s.changed)
 }
 
-// End has all slots returned, by further Steps, and no more taken.
+// End makes further Steps return all slots and take no more.
 func (s *Slots) End() { s.reassign(s.reb.End) }
 
 // Empty reports whether no slot is owned.
@@ -255,22 +255,22 @@ func (s *Slots) Empty() bool {
 	return s.reb.Empty()
 }
 
-// lasts reports whether the membership lasts in which the last statement was sent.
+// lasts reports whether the membership of the last statement has not ended.
 func (s *Slots) lasts() bool {
 	term, _, lasts := s.membership.Current()
 	return lasts && term == s.term
 }
 
-// rests reports whether the owned slots have nothing that is due: all of them were read, nothing is delivered, and what is
-// known waits for a time, or is held by a dead message. Slots without an owner have to be taken first.
+// rests reports whether nothing is due in the owned slots: all of them were read, nothing is delivered, and all known messages wait for a
+// time, or are held by a dead message. Slots without an owner have to be taken first.
 func (s *Slots) rests() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lasts() && s.reb.Settled() && s.seq.Rests(base.Now())
 }
 
-// due returns when a Step might have something to do for the budget; the greatest Duration while the membership does not last. calm says
-// that Hurry is called when a consumer joins or returns slots.
+// due returns when a Step might have something to do for the budget; the greatest Duration if the membership has ended. calm means that
+// Hurry is called when a consumer joins or returns slots.
 func (s *Slots) due(b order.Budget, calm bool) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

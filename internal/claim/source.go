@@ -8,29 +8,29 @@ import (
 	"github.com/chanq/chanq/internal/table"
 )
 
-// Batch is leases in the order of their delivery, and the messages that they are of.
+// Batch has leases in the order of their delivery, and the rows of their messages.
 type Batch struct {
 	Leases []*lease.Lease
 	Rows   []table.Claimed
 }
 
-// Source has leases for the channel of a consumer. Its methods are safe for concurrent use; one goroutine calls Next.
+// Source supplies the leases for the channel of a consumer. Its methods are safe for concurrent use; one goroutine calls Next.
 type Source interface {
-	// Next returns up to n leases, which the caller hands to readers, or none. The rows are the caller's until the next call. Leases
-	// whose time is over meanwhile may be among them.
+	// Next returns up to n leases, which the caller delivers to readers, or none. The caller may use the rows until the next call. Some of
+	// the leases might have expired.
 	Next(n int) Batch
 	// Waiting returns how many leases Next would return.
 	Waiting() int
-	// Ready has a value after there is something for Next.
+	// Ready has a value after Next has something to return.
 	Ready() <-chan struct{}
-	// Recalled has a value after leases were recalled that no reader has taken. Recall reports whether a lease is one of them.
+	// Recalled has a value after leases that no reader has taken were recalled. Recall reports whether a lease is one of them.
 	Recalled() <-chan struct{}
 	Recall(*lease.Lease) bool
-	// Rest takes the leases that wait. The caller of Next calls it.
+	// Rest takes the waiting leases. The goroutine that calls Next calls it.
 	Rest() []*lease.Lease
 }
 
-// buffer is the Source of a plain queue: batches wait there until a goroutine has decoded those before.
+// buffer is the Source of a plain queue. Batches wait there until a goroutine has decoded the batches before them.
 type buffer struct {
 	ready, recalled chan struct{} // of capacity 1
 
@@ -38,11 +38,11 @@ type buffer struct {
 	batches []batchOf
 	waiting int
 	all     bool            // everything is recalled
-	used    []table.Claimed // of the batch that the caller of Next has in hand
-	free    []table.Claimed // no batch's
+	used    []table.Claimed // rows of the batch that the caller of Next is using
+	free    []table.Claimed // rows of no batch
 }
 
-// batchOf is a Batch, and all of its rows if they are free after it.
+// batchOf is a Batch with all of its rows, if they may be reused after it.
 type batchOf struct {
 	Batch
 	whole []table.Claimed
@@ -52,7 +52,7 @@ func newBuffer() *buffer {
 	return &buffer{ready: make(chan struct{}, 1), recalled: make(chan struct{}, 1)}
 }
 
-// put adds leases. whole may be used for other rows after them; nil if it may not.
+// put adds leases. whole may be reused for other rows after them; it is nil if it may not be reused.
 func (b *buffer) put(batch Batch, whole []table.Claimed) {
 	if len(batch.Leases) == 0 {
 		return
@@ -64,7 +64,7 @@ func (b *buffer) put(batch Batch, whole []table.Claimed) {
 	base.Signal(b.ready)
 }
 
-// take returns a slice without rows: one that was used before, if there is one.
+// take returns a slice without rows: a used slice, if there is one, or nil.
 func (b *buffer) take() []table.Claimed {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,7 +73,7 @@ func (b *buffer) take() []table.Claimed {
 	return rows
 }
 
-// reuse takes a slice for other rows.
+// reuse keeps a slice for other rows.
 func (b *buffer) reuse(rows []table.Claimed) {
 	clear(rows)
 	b.mu.Lock()
@@ -119,13 +119,13 @@ func (b *buffer) Recall(*lease.Lease) bool {
 	return b.all
 }
 
-// recall recalls what no reader has taken, until keep, and returns the leases that wait here.
+// recall recalls everything that no reader has taken, until keep is called, and returns the leases in the buffer.
 func (b *buffer) recall() []*lease.Lease {
 	b.mu.Lock()
 	b.all = true
 	rest := b.rest()
 	b.mu.Unlock()
-	base.Signal(b.recalled) // after that: Next returns nothing of before
+	base.Signal(b.recalled) // after rest: Next returns none of these leases
 	return rest
 }
 
@@ -147,7 +147,7 @@ func (b *buffer) Rest() []*lease.Lease {
 	return b.rest()
 }
 
-// rest takes the leases that wait. mu is held.
+// rest takes the waiting leases. mu is held.
 func (b *buffer) rest() (rest []*lease.Lease) {
 	for _, batch := range b.batches {
 		rest = append(rest, batch.Leases...)

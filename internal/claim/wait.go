@@ -19,7 +19,7 @@ func (p *Plain) waitForRoom() int {
 		if room := p.pace.room(p.buffer.Waiting()); room > 0 {
 			return room
 		}
-		p.pace.unsubscribe() // its readers are busy: other consumers may wake
+		p.pace.unsubscribe() // its readers are busy: other consumers may be woken
 		timer := time.NewTimer(look.Pause())
 		select {
 		case <-p.cfg.Stop.Done():
@@ -31,8 +31,8 @@ func (p *Plain) waitForRoom() int {
 	return 0
 }
 
-// pause waits for d, a signal of this process, a notification, the end of a suspect, a rescan that found something, or Stop. It
-// reports one of the middle four.
+// pause waits for d, a signal of this process, a notification, the end of a suspect, a rescan that found something, or Stop. It reports
+// that one of the middle four occurred.
 func (p *Plain) pause(d time.Duration, heard <-chan struct{}) (woken bool) {
 	end := time.Now().Add(d)
 	timer := time.NewTimer(d)
@@ -62,13 +62,12 @@ func (p *Plain) pause(d time.Duration, heard <-chan struct{}) (woken bool) {
 	}
 }
 
-// waitForMessage returns when a claim may find something, or after Stop. empty says that
-// one has just found nothing. A message that the first look finds due all the same is locked by another session, and no reason to
-// claim, unless it may have come in between, or lies before where the claim began.
+// waitForMessage returns when a claim might find something, or after Stop. empty means that the last claim found nothing. A message that
+// the first poll finds due nevertheless is locked by another session. It is no reason to claim, unless it might have appeared in between,
+// or is before the position where the claim began.
 //
-// The first look is before the first pause, because that may be long already: a notification about a
-// scheduled message does not shorten it. After a claim that brought something the look may wait
-// for a while if the Notifier is live.
+// The first poll precedes the first pause, because that might be long already: a notification about a scheduled message does not shorten
+// it. After a claim that returned messages the poll may be delayed if the Notifier is live.
 func (p *Plain) waitForMessage(idle *batch.Backoff, empty bool) {
 	s := p.cfg.Subscription
 	if spare := s.Spare(p.cfg.PollEvery); !empty && spare > 0 && p.doze(spare) {
@@ -85,12 +84,12 @@ func (p *Plain) waitForMessage(idle *batch.Backoff, empty bool) {
 		ready := err == nil && any && due <= 0
 		switch {
 		case err != nil && !first:
-			return // the claim meets the error, too, and deals with it
+			return // the claim gets the error as well, and handles it
 		case ready && !first && !waited && s.Waits():
-			waited, wait = true, min(wait, notify.Every) // a consumer that the Notifier woke may be about to claim it
+			waited, wait = true, min(wait, notify.Every) // a consumer that the Notifier woke might be about to claim it
 		case ready && (!first || !empty || began || below):
 			if !first && !s.Live() {
-				p.pace.unsubscribe() // no consumer was woken for it: the Notifier may have room for another one
+				p.pace.unsubscribe() // no consumer was woken for it: the Notifier might have room for another one
 			}
 			return
 		case err == nil && !ready && s.Live():
@@ -108,7 +107,7 @@ func (p *Plain) waitForMessage(idle *batch.Backoff, empty bool) {
 	}
 }
 
-// doze is a pause that ends with a notification, too, and when a rescan is worth it.
+// doze is a pause that also ends with a notification, and when a rescan is useful.
 func (p *Plain) doze(wait time.Duration) (woken bool) {
 	s := p.cfg.Subscription
 	wait = min(wait, s.MutedFor(), p.rescans.head.wait(base.Now()), p.trials.wait())
@@ -121,7 +120,7 @@ func (p *Plain) doze(wait time.Duration) (woken bool) {
 	return p.pause(wait, s.Heard())
 }
 
-// subscribe is the pace's, unless readers are busy: then other consumers may claim the next message.
+// subscribe calls subscribe of the pace, unless readers are busy: then other consumers may claim the next message.
 func (p *Plain) subscribe(pause time.Duration) bool {
 	if p.buffer.Waiting()+p.pace.feed.Coming()+p.pace.feed.Buffered() > 0 {
 		p.pace.unsubscribe()
@@ -130,9 +129,8 @@ func (p *Plain) subscribe(pause time.Duration) bool {
 	return p.pace.subscribe(pause)
 }
 
-// look asks when there may be something to claim: by a rescan, if one is due for which
-// claims may wait, or else from where claims begin. below says that a rescan found
-// something where no claim would have.
+// look returns when there might be something to claim. It makes a rescan if one is due and claims may wait for it; otherwise it reads from
+// the head. below reports that a rescan found a message that no claim would have found.
 func (p *Plain) look() (due time.Duration, any, below bool, err error) {
 	if v := p.rescans; v.isDue() {
 		if !v.concurrent {

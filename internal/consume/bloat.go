@@ -4,47 +4,47 @@ import (
 	"time"
 )
 
-// wear is what the database reports of the live table: see sqlbatch.Queue.Bloat.
+// wear has the database's figures of the live table: see sqlbatch.Queue.Bloat.
 type wear struct {
 	dead, live, vacuums int64
 	denied              string // why this consumer may not vacuum; "" if it may
 }
 
-// vacuumPace decides when the live table is looked at and when it is vacuumed: by the figures of the database, which are the same for
-// all processes, and their change after the last vacuum. It makes no statement, and one goroutine uses it.
+// vacuumPace decides when to check and when to vacuum the live table, by the figures of the database, which are the same for all processes,
+// and by their change after the last vacuum. It runs no statement, and one goroutine uses it.
 //
-// In general the consumer that vacuumed last goes on to do so, since the others see at each look that there was a vacuum. While a
-// snapshot of another session keeps dead rows from being removed, a vacuum reads the table without an effect. The next one follows when
-// the dead rows have doubled, or after a pause that is long compared with the time of a vacuum.
+// In general the consumer that vacuumed last continues to do it, because the others see at each check that there was a vacuum. While a
+// snapshot of another session keeps dead rows from being removed, a vacuum reads the table without effect. The next one follows when the
+// number of dead rows has doubled, or after a pause that is long compared with the time of a vacuum.
 type vacuumPace struct {
-	taken  int64         // messages that the consumer had taken at its last look
-	looked time.Duration // when that was, of monotonic
-	seen   bool          // there was one
-	last   wear          // what it found
+	taken  int64         // messages that the consumer had taken at its last check
+	looked time.Duration // when that was, monotonic
+	seen   bool          // there was a check
+	last   wear          // result of the last check
 
-	left     int64         // dead that the last vacuum could not remove; 0 if it could
-	notUntil time.Duration // no vacuum before, of monotonic
-	patience time.Duration // after which one is tried though the dead have not doubled
+	left     int64         // dead rows that the last vacuum could not remove; 0 if it could
+	notUntil time.Duration // no vacuum before this time, monotonic
+	patience time.Duration // after this time a vacuum is tried even if the dead rows have not doubled
 }
 
 const (
-	// Of a look: after so many messages, or after a minute of any.
+	// A check is due after so many messages, or after a minute with any message.
 	lookAfter   = 1000
 	lookAtLeast = time.Minute
 
-	// wornOut is how many dead rows are worth a vacuum, if there are also as many as live ones: a vacuum reads all indexes, which
-	// the live rows fill.
+	// wornOut is the number of dead rows that is worth a vacuum, if there are also as many dead rows as live ones: a vacuum reads all
+	// indexes, which are filled by the live rows.
 	wornOut = 20_000
 
-	// A vacuum with an effect takes half of the time at most. Rows that die during the pause make the next vacuum longer: with a
-	// pause of several times its length each one would take longer than the one before. A vacuum without an effect is not repeated
-	// for two minutes, or longer where it takes more than 5 % of that, unless the dead rows double.
+	// A vacuum with an effect takes at most half of the time. Rows that die during the pause make the next vacuum longer: with a pause of
+	// several times its length each vacuum would take longer than the last. A vacuum without effect is not repeated for two minutes, or
+	// longer if it takes more than 5 % of that, unless the number of dead rows doubles.
 	restAfter     = 1
 	restAfterVain = 20
 	vainAtMost    = 2 * time.Minute
 )
 
-// due reports that it is time to look.
+// due reports that it is time for a check.
 func (p *vacuumPace) due(now time.Duration, taken int64) bool {
 	due := taken-p.taken >= lookAfter || taken > p.taken && now-p.looked >= lookAtLeast
 	if due {
@@ -53,16 +53,16 @@ func (p *vacuumPace) due(now time.Duration, taken int64) bool {
 	return due
 }
 
-// worth notes what a look found, and reports that the table should be vacuumed now.
+// worth records the result of a check, and reports that the table should be vacuumed now.
 func (p *vacuumPace) worth(now time.Duration, w wear) bool {
 	before, first := p.last, !p.seen
 	p.last, p.seen = w, true
 	switch {
 	case first:
-		return false // nobody may have vacuumed, or everybody
+		return false // it is unknown whether consumers have vacuumed before
 	case w.vacuums != before.vacuums:
 		p.note(now, 0, before.dead)
-		return false // who did goes on
+		return false // the consumer that vacuumed continues
 	case w.dead < wornOut+w.live:
 		p.left = 0
 		return false
@@ -72,21 +72,21 @@ func (p *vacuumPace) worth(now time.Duration, w wear) bool {
 	return p.left == 0 || w.dead >= 2*p.left || now >= p.patience
 }
 
-// done notes a vacuum of this consumer, and what a look after it found.
+// done records a vacuum of this consumer, and the result of the check after it.
 func (p *vacuumPace) done(now, took time.Duration, w wear) {
 	before := p.last
 	p.last = w
-	if w.vacuums != before.vacuums { // else somebody else is at it, and it was left out
+	if w.vacuums != before.vacuums { // otherwise another session is vacuuming, and this vacuum was skipped
 		p.note(now, took, before.dead)
 	}
 }
 
-// failed notes one that the database did not do.
+// failed records a failed vacuum.
 func (p *vacuumPace) failed(now, took time.Duration) {
 	p.notUntil = now + max(vainAtMost, restAfterVain*took)
 }
 
-// note compares what is dead after a vacuum with what was before.
+// note compares the dead rows after a vacuum with those before it.
 func (p *vacuumPace) note(now, took time.Duration, before int64) {
 	p.left = 0
 	p.notUntil = now + restAfter*took

@@ -7,10 +7,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// wornTable is a live table that consumers wear out and vacuum, as a database tells of it.
+// wornTable simulates a live table that consumers wear out and vacuum, with the figures of a
+// database.
 type wornTable struct {
 	live, dead, vacuums int64
-	held                int64         // dead that a snapshot keeps
+	held                int64         // dead rows that a snapshot keeps
 	perRow              time.Duration // of a vacuum
 	hold                bool
 	reads               int // of its figures
@@ -35,8 +36,8 @@ func (t *wornTable) vacuum() (took time.Duration) {
 	return took
 }
 
-// wearOut has consumers look at a wornTable for a time, each in its turn every second, while
-// perSecond messages a second die in it, taken by all of them alike.
+// wearOut makes each consumer check a wornTable every second for a time, in turn, while
+// perSecond rows die in it each second, taken by all consumers equally.
 func wearOut(t *wornTable, consumers int, perSecond int64, d time.Duration) {
 	paces := make([]vacuumPace, consumers)
 	const every = time.Second
@@ -75,11 +76,11 @@ func TestATableInWhichFewDieIsLeftToAutovacuum(t *testing.T) {
 	quiet := &wornTable{live: 1000}
 	wearOut(quiet, 3, 6, 50*time.Minute)
 	require.Zero(t, quiet.vacuums)
-	require.Less(t, quiet.reads, 3*51, "and looked at once a minute by each")
+	require.Less(t, quiet.reads, 3*51, "each consumer checks once a minute")
 	quiet.live = 1_000_000
 	quiet.dead = 200_000
 	wearOut(quiet, 1, 1000, 10*time.Second)
-	require.Zero(t, quiet.vacuums, "what is dead is little beside what lives")
+	require.Zero(t, quiet.vacuums, "few dead rows compared with live ones")
 }
 
 func TestATableWithoutUsersIsNotLookedAt(t *testing.T) {
@@ -88,7 +89,7 @@ func TestATableWithoutUsersIsNotLookedAt(t *testing.T) {
 	require.Zero(t, idle.reads)
 }
 
-// A snapshot that is held keeps all that died after it. Vacuums in vain would read the
+// A snapshot keeps all rows that died after it. Vacuums without effect would read the
 // wornTable again and again.
 func TestAVacuumThatRemovedNothingIsRepeatedWhenTheDeadRowsHaveDoubled(t *testing.T) {
 	for _, consumers := range []int{1, 48} {
@@ -99,14 +100,14 @@ func TestAVacuumThatRemovedNothingIsRepeatedWhenTheDeadRowsHaveDoubled(t *testin
 		held.hold, held.held = false, 0
 		before := held.vacuums
 		wearOut(held, consumers, 10_000, 2*time.Minute+10*time.Second)
-		require.Greater(t, held.vacuums, before, "%d consumers: it ends", consumers)
+		require.Greater(t, held.vacuums, before, "%d consumers: the snapshot ends", consumers)
 		require.Less(t, held.dead, int64(100_000))
 	}
 }
 
 func TestAVacuumTakesHalfOfTheTimeAtMost(t *testing.T) {
 	p := vacuumPace{}
-	require.False(t, p.worth(0, wear{dead: 100_000}), "the first look knows nothing of those before")
+	require.False(t, p.worth(0, wear{dead: 100_000}), "the first check has no earlier figures")
 	require.True(t, p.worth(0, wear{dead: 100_000}))
 	p.done(10*time.Second, 10*time.Second, wear{dead: 10_000, vacuums: 1})
 	require.False(t, p.worth(19*time.Second, wear{dead: 100_000, vacuums: 1}))
@@ -119,6 +120,6 @@ func TestAVacuumTakesHalfOfTheTimeAtMost(t *testing.T) {
 func TestAVacuumThatWasLeftOutIsTriedAgain(t *testing.T) {
 	p := vacuumPace{seen: true}
 	require.True(t, p.worth(0, wear{dead: 50_000}))
-	p.done(time.Millisecond, time.Millisecond, wear{dead: 50_000}) // autovacuum is at it
+	p.done(time.Millisecond, time.Millisecond, wear{dead: 50_000}) // autovacuum is running
 	require.True(t, p.worth(3*time.Second, wear{dead: 60_000}))
 }

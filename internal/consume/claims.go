@@ -9,9 +9,9 @@ import (
 	"github.com/chanq/chanq/internal/table"
 )
 
-// A consumer's claims: package claim makes them, package consume hands them to readers, and this is what they need of the consumer.
+// Package claim makes the claims of a consumer, and package consume delivers them to readers. This file connects the two.
 
-// newClaims makes the claims, on a session of their own.
+// newClaims makes the claims, on their own session.
 func (c *Consumer) newClaims() {
 	cfg, o, e := &c.cfg, c.owner, c.ending
 	q := cfg.Table
@@ -54,7 +54,7 @@ func (c *Consumer) newClaims() {
 	})
 }
 
-// connect takes the connections before there are leases, where they are few. What fails is met again by the claim.
+// connect opens the connections before there are leases, if there are few. If it fails, the claim reports the same error.
 func (c *Consumer) connect() {
 	ctx, cancel := context.WithTimeout(c.load.stop, c.cfg.StatementTimeout)
 	defer cancel()

@@ -29,30 +29,31 @@ type Config struct {
 	NewID    func() [16]byte
 	Group    *Group          // nil: the consumer does not stop when it is idle
 	Values   context.Context // of the contexts of leases
-	Of       any             // of the leases: see lease.Home
+	Of       any             // Of of the leases: see lease.Home
 	Health   *base.Availability
 	Isolated *base.Isolated
 	Task     func(name, op string) *base.Task
-	// Delay and Doomed are those of claim.Holder.
+	// Delay and Doomed are used for claim.Holder.
 	Delay  func(l *lease.Lease, row *table.Claimed, err error) time.Duration
 	Doomed func(l *lease.Lease, row *table.Claimed)
-	// Failure is the error of a consumer that a permanent error of op has ended.
+	// Failure returns the error of a consumer that a permanent error of op has ended.
 	Failure  func(op string, err error) error
 	Observer Observer
 }
 
-// LeastBacklog is how many settles may wait at least; with a large Prefetch it is twice as many as that.
+// LeastBacklog is the minimum number of settles that may wait. With a large Prefetch twice as many as
+// Prefetch may wait.
 const LeastBacklog = 4096
 
 func (c *Config) backlog() int { return max(2*c.Prefetch, LeastBacklog) }
 
 func (c *Config) tryTimeout() time.Duration { return settle.TryTimeout(c.LeaseFor, c.StatementTimeout) }
 
-// Observer has the functions that a consumer calls about what it has done.
+// Observer has functions that a consumer calls to report what it has done.
 type Observer struct {
 	Claimed   func(rows []table.Claimed)                           // leased
 	Delivered func(messages, bytes int, took time.Duration)        // on their way to readers
 	Known     func(l *lease.Lease, err error)                      // the outcome of a settle, before the lease has it
-	Settled   func(t settle.Tally, took time.Duration)             // a group
-	Lost      func(l *lease.Lease, confirmed bool) (report func()) // nil: nothing is to be called
+	Settled   func(t settle.Tally, took time.Duration)             // a batch
+	Lost      func(l *lease.Lease, confirmed bool) (report func()) // a nil report: nothing is to be called
 }

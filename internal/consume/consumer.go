@@ -14,14 +14,14 @@ import (
 	"github.com/chanq/chanq/internal/settle"
 )
 
-// Consumer claims, and owns the leases.
+// Consumer claims messages, and owns their leases.
 //
 // The supervisor starts and ends its goroutines, and End waits for all of them:
-//   - that of its claims (internal/claim), one for a slow rescan, and at the end of an ordered queue one that returns its slots;
+//   - the goroutine of its claims (internal/claim), one for a slow rescan, and for an ordered queue one that returns the slots at the end;
 //   - the feed, which decodes bodies and sends leases on the channel;
-//   - those of the settler and the extender (internal/settle);
-//   - the heartbeat, the trimmer, the witness of acks in transactions, and on PostgreSQL one that vacuums;
-//   - one for events about lost leases, outages and isolated settles while there are some to report.
+//   - the goroutines of the settler and the extender (internal/settle);
+//   - the heartbeat, the trimmer, the witness of acks in transactions, and on PostgreSQL the vacuumer;
+//   - one for events about lost leases, outages and isolated settles while there are events to report.
 //
 // A statement that does not return is left to a goroutine of internal/session.
 type Consumer struct {
@@ -35,26 +35,26 @@ type Consumer struct {
 	trimmer    trimmer
 	vacuumer   vacuumer
 	claims     claims
-	source     claim.Source // of the leases that the claims bring
+	source     claim.Source // of the claimed leases
 	feed       feed
 
 	waiter *notify.Waiter
 
-	mu      sync.Mutex // guards failure; held for moments, nothing is called under it
+	mu      sync.Mutex // guards failure; held briefly, nothing is called under it
 	failure error
 }
 
-// parts are the sessions of a consumer: claims, settles and extensions never wait for each other's.
+// parts are the sessions of a consumer: claims, settles and extensions never wait for each other's sessions.
 type parts struct{ claim, settle, extend, note *session.Part }
 
-// all returns the parts: what was claimed must be settled and extended.
+// all returns the parts. Settles and extensions are first, because claimed messages depend on them.
 func (p *parts) all() []*session.Part { return []*session.Part{p.settle, p.extend, p.claim, p.note} }
 
-// claims are those of internal/claim: of a plain queue, or of an ordered one.
+// claims are the claims of internal/claim, of a plain or an ordered queue.
 type claims interface {
 	// Run claims until the consumer stops.
 	Run()
-	// Finish ends what Run leaves, until ctx ends: the slots of an ordered queue, rescans of a plain one.
+	// Finish ends what Run left open, until ctx ends: the slots of an ordered queue, rescans of a plain one.
 	Finish(ctx context.Context)
 }
 
@@ -66,7 +66,7 @@ type feed interface {
 	ReleaseAll()  // releases what no reader has taken
 }
 
-// New opens sessions, and starts nothing. An error says that the *sql.DB allows too few connections, or that the group is complete.
+// New opens sessions, and starts nothing. It fails if the *sql.DB allows too few connections, or the group is complete.
 func New(cfg Config) (*Consumer, error) {
 	open, err := session.Open(cfg.DB, cfg.Table.Dialect, cfg.SessionMaxAge,
 		session.Need{Kind: session.Claim, Sessions: claimSessions}, session.Need{Kind: session.Settle, Sessions: settle.Workers, Spare: 1},
@@ -101,27 +101,27 @@ func New(cfg Config) (*Consumer, error) {
 	return c, nil
 }
 
-// Source has the leases for the feed.
+// Source returns the source of leases for the feed.
 func (c *Consumer) Source() claim.Source { return c.source }
 
-// Start starts the consumer, whose leases go to f. stopped is called when its claims have ended, and ended when its other goroutines
-// have.
+// Start starts the consumer, whose leases go to f. stopped is called when its claims have ended, and ended when its other goroutines have
+// ended.
 func (c *Consumer) Start(f feed, stopped, ended func()) {
 	c.feed = f
 	c.owner.pace.Serve(f)
 	go c.supervise(stopped, ended)
 }
 
-// The most sessions that a consumer uses at once, besides those of its settler. Of settles and extensions the second
-// is for when the first one's statement hangs, or for Lease.Extend. The spare ones are for isolated settles and extensions.
+// The maximum numbers of sessions that a consumer uses at the same time, without those of its settler. The second session of settles and
+// extensions is used when a statement of the first hangs, or for Lease.Extend. The spare ones are for isolated settles and extensions.
 const (
 	claimSessions  = 1
 	extendSessions = 2
-	noteSessions   = 4 // of heartbeat, trimmer, vacuumer and a rescan apart
+	noteSessions   = 4 // of heartbeat, trimmer, vacuumer and a concurrent rescan
 )
 
-// supervise runs the goroutines and ends them in order: the claims; the feed, which returns the buffer; then, when the last lease
-// has ended, the settler and the rest.
+// supervise runs the goroutines and ends them in order: the claims; the feed, which returns the buffer; and, after the last lease has
+// ended, the settler and the rest.
 func (c *Consumer) supervise(stopped, ended func()) {
 	e, o := c.ending, c.owner
 	defer close(e.idle)
@@ -151,7 +151,7 @@ func (c *Consumer) supervise(stopped, ended func()) {
 	stopped()
 	o.settler.Drain()
 	e.drain()
-	finishing.Wait() // before the heartbeat ends: a slot that a consumer leaves without returning it counts as one of a dead owner
+	finishing.Wait() // before the heartbeat ends: a slot that a consumer leaves without returning it counts as a slot of a dead owner
 	o.settler.Close()
 	o.extender.End()
 	leave()
@@ -166,18 +166,18 @@ func (c *Consumer) supervise(stopped, ended func()) {
 		p.Close()
 	}
 	close(e.finished)
-	for c.load.handlers.Load() > 0 { // those whose leases were revoked
+	for c.load.handlers.Load() > 0 { // handlers whose leases were revoked
 		<-c.load.drained
 	}
 }
 
-// Stop ends claiming and releases what no reader has taken. It returns at once.
+// Stop ends claiming and releases everything that no reader has taken. It returns immediately.
 func (c *Consumer) Stop() { c.load.halt() }
 
 // Stopped is closed when the consumer begins to stop.
 func (c *Consumer) Stopped() <-chan struct{} { return c.load.stop.Done() }
 
-// Abandoned ends when what is not in the database yet is given up.
+// Abandoned returns a context that ends when the consumer drops what is not stored in the database yet.
 func (c *Consumer) Abandoned() context.Context { return c.ending.abandoned }
 
 // Failure returns the failure that ended the consumer, or nil.
@@ -187,7 +187,7 @@ func (c *Consumer) Failure() error {
 	return c.failure
 }
 
-// Stats is what a consumer has done, and what it holds.
+// Stats are what a consumer has done, and what it holds.
 type Stats struct {
 	claim.Counts
 	settle.Tally
@@ -196,11 +196,11 @@ type Stats struct {
 	Held, Settling, Isolated   int
 }
 
-// Stats asks the database nothing.
+// Stats makes no database call.
 func (c *Consumer) Stats() Stats {
 	o := c.owner
 	s := Stats{Tally: o.tally(), Counts: o.pace.Counts()}
-	s.Buffered = c.source.Waiting() // in this order: what comes to the channel now counts twice, and not never
+	s.Buffered = c.source.Waiting() // in this order: a lease that reaches the channel meanwhile is counted twice instead of not at all
 	s.Buffered += c.feed.Coming()
 	s.Buffered += c.feed.Buffered()
 	if o.order != nil {
@@ -212,9 +212,8 @@ func (c *Consumer) Stats() Stats {
 	return s
 }
 
-// Begin counts a handler in, unless the lease has ended. In this order: a lease that
-// ends after the look, while the consumer stops, finds the handler counted, and
-// End waits for it.
+// Begin counts a handler, unless the lease has ended. The order matters: if a lease ends after the check, while the consumer stops, the
+// handler is already counted, and End waits for it.
 func (c *Consumer) Begin(l *lease.Lease) bool {
 	c.load.handlers.Add(1)
 	if c.Skip(l) {
@@ -224,40 +223,40 @@ func (c *Consumer) Begin(l *lease.Lease) bool {
 	return true
 }
 
-// Done is called when what a handler returned has been disposed of.
+// Done is called when the result of a handler has been processed.
 func (c *Consumer) Done() { c.load.ended(&c.load.handlers) }
 
-// CountAsOne counts the handlers of n leases as one, which handles them together: Done is to be called once.
+// CountAsOne counts the handlers of n leases that are handled together as one: Done is to be called once.
 func (c *Consumer) CountAsOne(n int) { c.load.handlers.Add(int64(1 - n)) }
 
-// Skip reports a lease that has ended before a reader took it, and releases it.
+// Skip reports a lease that ended before a reader took it, and releases it.
 func (c *Consumer) Skip(l *lease.Lease) bool { return c.owner.skip(l) }
 
-// Take notes that a reader has taken a lease: a settle of it is under way.
+// Take records that a reader has taken a lease and is settling it.
 func (c *Consumer) Take() { c.owner.pace.Take() }
 
 // SettleAll takes leases in state Settling. It does not wait.
 func (c *Consumer) SettleAll(leases ...*lease.Lease) { c.owner.settler.AddAll(leases...) }
 
-// Finished takes settles that were stored elsewhere, with their outcomes.
+// Finished processes settles that were stored elsewhere, with their outcomes.
 func (c *Consumer) Finished(began time.Time, outcomes []batch.Outcome[*lease.Lease]) {
 	c.owner.settler.Done(began, outcomes)
 }
 
-// Committed notes that a transaction has acked the messages of leases, and is committed. It takes over the slice.
+// Committed records that a committed transaction has acked the messages of leases. It takes ownership of the slice.
 func (c *Consumer) Committed(leases []*lease.Lease) { c.owner.committed(leases, false) }
 
-// Returned notes that the handler of a lease that is in a transaction has returned.
+// Returned records that the handler of a lease that is in a transaction has returned.
 func (c *Consumer) Returned(l *lease.Lease) {
 	if c.owner.order != nil {
 		c.owner.order.Returned(l)
 	}
 }
 
-// Flush waits until every settle that was handed over before has its outcome.
+// Flush waits until every settle that was added before has its outcome.
 func (c *Consumer) Flush(ctx context.Context) error { return c.owner.settler.Flush(ctx) }
 
-// Broken ends the consumer by a permanent failure.
+// Broken ends the consumer with a permanent failure.
 func (c *Consumer) Broken(op string, err error) {
 	err = c.cfg.Failure(op, err)
 	c.mu.Lock()

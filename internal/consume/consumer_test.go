@@ -14,8 +14,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// TestNoLeaseIsHandledBehindTheEnd has leases end while a worker takes them, and
-// looks as supervise does: what it finds idle stays idle.
+// TestNoLeaseIsHandledBehindTheEnd ends leases while a worker takes them, and checks as
+// supervise does: a consumer that was found idle stays idle.
 func TestNoLeaseIsHandledBehindTheEnd(t *testing.T) {
 	o := &owner{load: newLoad(nil), pace: claim.NewPace(claim.Config{})}
 	o.load.halt()
@@ -38,7 +38,7 @@ func TestNoLeaseIsHandledBehindTheEnd(t *testing.T) {
 			}
 		}()
 		if c.Begin(l) {
-			require.False(t, idle.Load(), "a handler runs behind the end")
+			require.False(t, idle.Load(), "a handler runs after the end")
 			c.Done()
 		}
 		<-done

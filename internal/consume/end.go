@@ -11,30 +11,30 @@ import (
 )
 
 const (
-	// Grace is for how long handlers may go on after the end of their contexts.
+	// Grace is how long handlers may continue after the end of their contexts.
 	Grace = time.Second
-	// StoreFor is how long settles and releases have then to be stored.
+	// StoreFor is the time to store settles and releases after that.
 	StoreFor = 5 * time.Second
-	// abandonFor is how long statements have to return after they were cancelled.
+	// abandonFor is the time that statements have to return after they were cancelled.
 	abandonFor = 100 * time.Millisecond
 )
 
-// ending is how far the end of a consumer has got. The package comment has its states.
+// ending is the progress of the end of a consumer. The package comment has its states.
 type ending struct {
 	load  *load
 	owner *owner
 
-	// abandoned ends when what is not in the database yet is given up, or when there is nothing left.
+	// abandoned ends when unstored settles are dropped, or when nothing is left.
 	abandoned    context.Context
 	abandon      context.CancelFunc
-	interrupting atomic.Bool    // a call of End closes interrupted: the time to drain is over
+	interrupting atomic.Bool    // a call of End closes interrupted: the time to drain has passed
 	interrupted  chan struct{}  // closed by that call
-	ended        chan struct{}  // what that call does is done. No sync.Once: calls that wait for its mutex stop the time of a bubble
+	ended        chan struct{}  // that call has finished. No sync.Once: calls that wait for its mutex stop the time of a bubble
 	remains      Left           // to be read when ended is closed
-	back         []*lease.Lease // written by revoke: they release what readers held
-	revoked      atomic.Bool    // the leases of readers are released; the end waits for handlers no more
-	finished     chan struct{}  // every goroutine has ended, but for what follows
-	idle         chan struct{}  // and every handler
+	back         []*lease.Lease // written by revoke: the releases of leases that readers held
+	revoked      atomic.Bool    // the leases of readers are released; the end does not wait for handlers any more
+	finished     chan struct{}  // every goroutine has ended, except for what follows
+	idle         chan struct{}  // every handler has ended as well
 }
 
 func newEnding(o *load) *ending {
@@ -43,28 +43,28 @@ func newEnding(o *load) *ending {
 	return e
 }
 
-// Left is what had not ended when End returned. Zero: everything has ended, and every settle was stored or refused.
+// Left is what had not ended when End returned. The zero value means that everything has ended, and every settle was stored or refused.
 type Left struct {
-	Leases   int // that their readers had not settled: they were released, or expire in the database
-	Settles  int // that are not known to be stored
+	Leases   int // not settled by their readers: they were released, or expire in the database
+	Settles  int // not known to be stored
 	Handlers int // calls that have not returned
-	// Stuck says that goroutines have not ended: they are in a hook, a codec or the driver.
+	// Stuck reports that goroutines have not ended: they are in a hook, a codec or the driver.
 	Stuck bool
 }
 
-// End stops, and waits until every lease is settled or lost, every settle stored and every goroutine and handler ended. When bound
-// ends before, the contexts of leases end; Grace later the leases that are still held are released; StoreFor later what is not
-// stored is given up. It may be called by several goroutines: the bound that ends first counts for all, and all return what was left. A
-// call that comes after the release waits within its own bound for what is left.
+// End stops the consumer. It waits until every lease is settled or lost, every settle stored, and every goroutine and handler ended. If
+// bound ends first, the contexts of leases end; Grace later the leases that are still held are released; StoreFor later unstored settles
+// are dropped. Several goroutines may call it: the first bound that ends counts for all, and all return what was left. A call after the
+// release waits within its own bound.
 func (c *Consumer) End(bound context.Context) Left {
 	c.Stop()
 	return c.ending.await(bound)
 }
 
-// Interrupted reports that the time to drain is over: the contexts of leases have ended.
+// Interrupted reports that the time to drain has passed: the contexts of leases have ended.
 func (c *Consumer) Interrupted() bool { return isClosed(c.ending.interrupted) }
 
-// await is End.
+// await implements End.
 func (e *ending) await(bound context.Context) Left {
 	late, interrupted := e.revoked.Load(), e.interrupted
 	if late {
@@ -92,7 +92,7 @@ func (e *ending) await(bound context.Context) Left {
 	return e.remains
 }
 
-// giveUp is the end after the time to drain.
+// giveUp ends the consumer after the time to drain.
 func (e *ending) giveUp() Left {
 	e.owner.home.EndContexts(lease.ErrStopped)
 	if within(Grace, e.idle) {
@@ -121,7 +121,7 @@ func (e *ending) left(back []*lease.Lease) Left {
 	return Left{Leases: len(back), Settles: max(0, unstored), Handlers: int(e.load.handlers.Load())}
 }
 
-// drain waits until every lease has ended, and every handler whose lease was not revoked, or all is given up.
+// drain waits until every lease and every handler whose lease was not revoked has ended, or everything is abandoned.
 func (e *ending) drain() {
 	for e.awaited() > 0 && e.abandoned.Err() == nil {
 		select {
@@ -131,7 +131,7 @@ func (e *ending) drain() {
 	}
 }
 
-// awaited is how many leases and handlers the end waits for.
+// awaited returns how many leases and handlers the end waits for.
 func (e *ending) awaited() int {
 	if e.revoked.Load() {
 		return int(e.load.leases.Load())
@@ -139,8 +139,8 @@ func (e *ending) awaited() int {
 	return e.load.holds()
 }
 
-// revoke releases the leases that readers hold, who have lost them from now on. What a claim brings that is under way is released by
-// the feed.
+// revoke releases the leases that readers hold; they are lost for the readers from now on. The feed releases the messages of a running
+// claim.
 func (e *ending) revoke() {
 	for _, l := range e.owner.extender.Held() {
 		if release := l.Revoke(); release != nil {
@@ -148,7 +148,7 @@ func (e *ending) revoke() {
 		}
 	}
 	if len(e.back) > 0 {
-		e.owner.extender.Track(slices.Clone(e.back)) // it drops from what it holds
+		e.owner.extender.Track(slices.Clone(e.back)) // Track removes leases from its slice
 		e.owner.settler.AddAll(e.back...)
 	}
 	e.revoked.Store(true)

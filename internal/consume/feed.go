@@ -13,41 +13,41 @@ import (
 type FeedConfig[M any] struct {
 	Source claim.Source
 	Room   int // of the channel
-	// Build makes values of leases, and appends them to into. It leaves out the leases that no reader may get, and settles those.
+	// Build makes values of leases, and appends them to into. It leaves out leases that no reader may get, and settles them.
 	Build func(b claim.Batch, into []M) []M
 	Under func(M) *lease.Lease
-	// Release gives leases back that no reader has taken.
+	// Release releases leases that no reader has taken.
 	Release func([]*lease.Lease)
 }
 
-// Feed moves leases to a channel, in their order.
+// Feed moves leases to a channel, in order.
 type Feed[M any] struct {
 	cfg  FeedConfig[M]
 	c    chan M
 	back chan struct{} // of capacity 1: see ReleaseAll
-	hand []M           // of Run: they follow on what is on the channel
+	hand []M           // used by Run: values that follow those on the channel
 
-	coming  atomic.Int64 // leases of the Source that are not on the channel yet
+	coming  atomic.Int64 // leases taken from the Source that are not on the channel yet
 	put     atomic.Int64 // leases that were put on the channel
 	leftOut atomic.Int64 // leases that Build has left out
 }
 
-// chunk is how many leases are made values of at once.
+// chunk is the number of leases that are converted to values at once.
 const chunk = 64
 
-// NewFeed returns a Feed whose Run is still to be called.
+// NewFeed returns a Feed. Run is to be called next.
 func NewFeed[M any](cfg FeedConfig[M]) *Feed[M] {
 	return &Feed[M]{cfg: cfg, c: make(chan M, cfg.Room), back: make(chan struct{}, 1)}
 }
 
-// C is the channel. Run closes it.
+// C returns the channel. Run closes it.
 func (f *Feed[M]) C() <-chan M { return f.c }
 
 // Buffered returns how many values are on the channel.
 func (f *Feed[M]) Buffered() int { return len(f.c) }
 
-// Coming returns how many leases were taken from the Source and are not on the channel yet. A lease on its way counts once at least
-// if the Source is asked first, this next, and Buffered last.
+// Coming returns how many leases were taken from the Source and are not on the channel yet. A moving lease is counted at least once if the
+// Source is read first, then Coming, and Buffered last.
 func (f *Feed[M]) Coming() int { return int(f.coming.Load()) }
 
 // Sent returns how many leases were put on the channel, or were left out by Build.
@@ -55,15 +55,15 @@ func (f *Feed[M]) Sent() int64 { return f.put.Load() + f.leftOut.Load() }
 
 // Taken returns how many values readers have taken from the channel, or a few less: lease.Number counts them.
 func (f *Feed[M]) Taken() int64 {
-	put := f.put.Load() // in this order: what comes to the channel meanwhile was not taken
+	put := f.put.Load() // in this order: what is put on the channel meanwhile was not taken
 	return put - int64(len(f.c))
 }
 
-// ReleaseAll has Run release what no reader has taken.
+// ReleaseAll makes Run release everything that no reader has taken.
 func (f *Feed[M]) ReleaseAll() { base.Signal(f.back) }
 
-// Run moves leases until stop ends. Then it has everything released that no reader has taken. After claimed is closed it releases what
-// the last claim has brought, and closes the channel.
+// Run moves leases until stop ends. Then it releases everything that no reader has taken. After claimed is closed it releases the leases of
+// the last claim, and closes the channel.
 func (f *Feed[M]) Run(stop context.Context, claimed <-chan struct{}) {
 	defer close(f.c)
 	hand := f.hand
@@ -83,7 +83,7 @@ func (f *Feed[M]) Run(stop context.Context, claimed <-chan struct{}) {
 			continue
 		}
 		select {
-		case f.c <- hand[0]: // by far the fastest, while there is room
+		case f.c <- hand[0]: // by far the fastest, if there is room
 			hand = f.onChannel(hand)
 			continue
 		default:
@@ -98,13 +98,13 @@ func (f *Feed[M]) Run(stop context.Context, claimed <-chan struct{}) {
 		case <-stop.Done():
 		}
 	}
-	f.takeBack(hand, anyLease) // at once: other consumers may have it
+	f.takeBack(hand, anyLease) // immediately: other consumers can claim them
 	f.hand = nil
 	<-claimed
 	f.release(f.cfg.Source.Rest())
 }
 
-// takeAllBack has everything released that no reader has taken.
+// takeAllBack releases everything that no reader has taken.
 func (f *Feed[M]) takeAllBack(hand []M) (none []M) {
 	rest := f.cfg.Source.Rest()
 	none = f.takeBack(hand, anyLease)
@@ -114,7 +114,7 @@ func (f *Feed[M]) takeAllBack(hand []M) (none []M) {
 
 func anyLease(*lease.Lease) bool { return true }
 
-// onChannel drops the first value of hand, which is on the channel.
+// onChannel removes the first value of hand, which is on the channel.
 func (f *Feed[M]) onChannel(hand []M) []M {
 	var none M
 	hand[0] = none
@@ -125,7 +125,7 @@ func (f *Feed[M]) onChannel(hand []M) []M {
 
 // next makes values of the next leases. any is false if there are none.
 func (f *Feed[M]) next() (hand []M, any bool) {
-	n := min(chunk, f.cfg.Source.Waiting()) // 0: the rows of before are given back
+	n := min(chunk, f.cfg.Source.Waiting()) // with 0 the Source reuses the previous rows
 	f.coming.Add(int64(n))                  // before they leave the Source
 	b := f.cfg.Source.Next(n)
 	f.coming.Add(int64(len(b.Leases) - n))
@@ -140,7 +140,7 @@ func (f *Feed[M]) next() (hand []M, any bool) {
 	return f.hand, true
 }
 
-// number notes which places on the channel the values in hand will have.
+// number records the positions on the channel that the values in hand will have.
 func (f *Feed[M]) number(hand []M) {
 	put := f.put.Load()
 	for i, m := range hand {
@@ -148,7 +148,7 @@ func (f *Feed[M]) number(hand []M) {
 	}
 }
 
-// takeBack has those released that are recalled, of the values on the channel and in hand, and returns the rest in their order.
+// takeBack releases recalled leases, of the values on the channel and in hand, and returns the rest in order.
 func (f *Feed[M]) takeBack(hand []M, recalled func(*lease.Lease) bool) (rest []M) {
 	var back []*lease.Lease
 	keep := func(m M) {
@@ -164,7 +164,7 @@ func (f *Feed[M]) takeBack(hand []M, recalled func(*lease.Lease) bool) (rest []M
 		case m := <-f.c:
 			taken++
 			keep(m)
-		default: // a reader was quicker
+		default: // a reader was faster
 			n = 0
 		}
 	}
@@ -179,7 +179,7 @@ func (f *Feed[M]) takeBack(hand []M, recalled func(*lease.Lease) bool) (rest []M
 	return rest
 }
 
-// release gives those back that are still held.
+// release releases the leases that are still held.
 func (f *Feed[M]) release(leases []*lease.Lease) {
 	if back := lease.TakeAll(leases, lease.Release); len(back) > 0 {
 		f.cfg.Release(back)

@@ -22,7 +22,7 @@ type value struct {
 	under *lease.Lease
 }
 
-// rig is a Feed whose source is in memory.
+// rig is a Feed with a source in memory.
 type rig struct {
 	all      []*lease.Lease
 	waiting  []*lease.Lease
@@ -134,7 +134,7 @@ func TestLeasesComeInTheirOrder(t *testing.T) {
 		got = append(got, r.read(99)...)
 		require.Equal(t, slices.DeleteFunc(numbers(1, 151), func(n int) bool { return r.without[int64(n)] }), got)
 		require.Zero(t, r.feed.Coming()+r.feed.Buffered())
-		require.EqualValues(t, 151, r.feed.Sent(), "what was left out is no more to come")
+		require.EqualValues(t, 151, r.feed.Sent(), "omitted leases are not counted as coming")
 	})
 }
 
@@ -156,7 +156,7 @@ func TestTheEndReleasesWhatNoReaderHasTakenOnceClaimsHaveEnded(t *testing.T) {
 		require.Equal(t, []int{1}, r.read(1))
 		r.stop()
 		synctest.Wait()
-		require.Len(t, r.released, 63, "what was taken from the source is released at once")
+		require.Len(t, r.released, 63, "leases taken from the source are released immediately")
 		r.waiting = append(r.waiting, &lease.Lease{}) // of the last claim
 		r.waiting[len(r.waiting)-1].Item.Fence = 101
 		r.end()
@@ -198,7 +198,7 @@ func TestALeaseOnItsWayCountsOnce(t *testing.T) {
 		r := start(t, 4)
 		r.slow = time.Second
 		r.put(1, 10)
-		require.Equal(t, 10, r.Waiting()+r.feed.Coming()+r.feed.Buffered(), "while their values are made")
+		require.Equal(t, 10, r.Waiting()+r.feed.Coming()+r.feed.Buffered(), "while Build runs")
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		require.Equal(t, 10, r.Waiting()+r.feed.Coming()+r.feed.Buffered())
@@ -206,7 +206,8 @@ func TestALeaseOnItsWayCountsOnce(t *testing.T) {
 	})
 }
 
-// TestEachLeaseHasItsPlaceOnTheChannel: by that and the count of those that readers have taken is known which of them wait.
+// TestEachLeaseHasItsPlaceOnTheChannel: the position and the number of leases that readers have taken show which leases
+// wait.
 func TestEachLeaseHasItsPlaceOnTheChannel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, 4)

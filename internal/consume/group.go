@@ -8,14 +8,14 @@ import (
 	"github.com/chanq/chanq/internal/base"
 )
 
-// The end of consumers with ConsumerConfig.StopWhenIdle.
+// Stopping consumers with ConsumerConfig.StopWhenIdle.
 //
-// A consumer whose claim has found nothing, while no consumer of the group holds anything, looks once more,
-// from the beginning. If nothing is due there, its queue is idle. The consumers stop once each queue is idle
-// by a look that began after the last delivery of any of them: a handler of one may have sent to another.
+// A consumer whose claim has found nothing, while no consumer of the group holds anything, polls once more, from the beginning. If nothing
+// is due, its queue is idle. The consumers stop when each queue is idle by a poll that began after the last delivery of any of them,
+// because a handler of one might have sent to another.
 
-// Group has consumers end when all of them are idle at once: see ConsumerConfig.IdleGroup. For example
-// the stages of a pipeline end when no stage has anything to do.
+// Group stops consumers when all of them are idle at the same time: see ConsumerConfig.IdleGroup. For example, the stages of a pipeline
+// stop when no stage has anything to do.
 type Group struct {
 	size int
 
@@ -24,20 +24,20 @@ type Group struct {
 	now     uint64     // deliveries, from 1 on
 }
 
-// NewGroup makes a group of so many consumers: none of them ends before all were started.
+// NewGroup makes a group of the given number of consumers. None of them stops before all were started.
 func NewGroup(consumers int) *Group {
 	g := &Group{}
 	g.Init(consumers)
 	return g
 }
 
-// Init makes the zero Group, to which no consumer may belong, one of so many consumers.
+// Init sets the number of consumers of the zero Group, which no consumer may have joined yet.
 func (i *Group) Init(consumers int) { i.size, i.now = consumers, 1 }
 
-// idleForGood is idle of a member that has ended.
+// idleForGood is the idle value of a consumer that has ended.
 const idleForGood = math.MaxUint64
 
-// join adds a member, before it starts.
+// join adds a consumer, before it starts.
 func (i *Group) join(member *load) error {
 	if i == nil {
 		return nil
@@ -51,7 +51,7 @@ func (i *Group) join(member *load) error {
 	return nil
 }
 
-// delivers notes that a member holds leases that may be delivered. Call it when holds counts them.
+// delivers records that a consumer holds leases that may be delivered. Call it after holds counts them.
 func (i *Group) delivers() {
 	if i == nil {
 		return
@@ -61,7 +61,7 @@ func (i *Group) delivers() {
 	i.mu.Unlock()
 }
 
-// ended has all consumers look if nothing is held any more.
+// ended makes all consumers poll if nothing is held any more.
 func (i *Group) ended() {
 	if i == nil || i.held() {
 		return
@@ -86,8 +86,8 @@ func (i *Group) held() bool {
 	return false
 }
 
-// note notes that a member is idle by a look that began at this time, 0: that it is not, since something is due there, or the database
-// does not answer. It stops all consumers, and reports so, if all are idle then.
+// note records that a consumer is idle by a poll that began at this time. With 0 it is not idle, because something is due, or the database
+// does not answer. If all are idle then, note stops all consumers, and returns true.
 func (i *Group) note(member *load, at uint64) bool {
 	i.mu.Lock()
 	if member.idle != idleForGood {

@@ -14,21 +14,21 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// leaveTimeout is how long a consumer that ends tries to remove its row.
+// leaveTimeout is how long an ending consumer tries to remove its row.
 const leaveTimeout = 5 * time.Second
 
-// heartbeat keeps the consumer's row, and reads the policy of the queue.
+// heartbeat maintains the consumer's row, and reads the policy of the queue.
 type heartbeat struct {
 	*tasks
 	membership *claim.Membership
 	abandoned  context.Context
-	order      *claim.Slots // of an ordered queue, else nil
+	order      *claim.Slots // of an ordered queue, otherwise nil
 	extender   *settle.Extender
-	known      sqlbatch.Policy // by the last heartbeat
+	known      sqlbatch.Policy // as of the last heartbeat
 }
 
-// run sends the heartbeats until ctx ends, and then removes the consumer's row, unless the consumer was abandoned: messages might still
-// be leased. Only the end of the consumer waits for it, for that last statement.
+// run sends heartbeats until ctx ends. Then it removes the consumer's row, unless the consumer was abandoned: messages might still be
+// leased. The consumer's end waits for that last statement, and nothing else waits for run.
 func (h *heartbeat) run(ctx context.Context) {
 	chore := h.cfg.Task("consumers", "join")
 	defer chore.End()
@@ -44,9 +44,9 @@ func (h *heartbeat) run(ctx context.Context) {
 		}
 		if err == nil && h.order != nil {
 			if h.membership.Joined(lease.After(began, h.cfg.LeaseFor)) {
-				h.order.Hurry() // slots may be taken
+				h.order.Hurry() // slots might be free
 				if h.cfg.Signals.Debouncer.Notifier != nil {
-					h.cfg.Signals.Wake() // the shares of others are smaller
+					h.cfg.Signals.Wake() // the shares of other consumers are smaller
 				}
 			}
 			h.extender.Wake() // leases may last longer now
@@ -54,7 +54,7 @@ func (h *heartbeat) run(ctx context.Context) {
 		if err == nil {
 			read := base.Now()
 			h.mind("join", h.learnPolicy(ctx, timeout))
-			pause -= base.Now() - read // the next heartbeat is no later
+			pause -= base.Now() - read // the next heartbeat is not delayed by the read
 		}
 		batch.Sleep(ctx, pause)
 	}
@@ -63,16 +63,16 @@ func (h *heartbeat) run(ctx context.Context) {
 		id, _ := h.membership.Until()
 		_, err := h.do(h.abandoned, min(h.cfg.StatementTimeout, leaveTimeout), h.cfg.Table.SQL.Leave(id), nil)
 		if err == nil && h.order != nil {
-			h.cfg.Signals.Wake() // its slots are free, and the shares of others are greater
+			h.cfg.Signals.Wake() // its slots are free, and the shares of other consumers are greater
 		}
 	}
 }
 
-// ErrNoQueue ends a consumer whose queue was dropped.
+// ErrNoQueue is the failure of a consumer whose queue was dropped.
 var ErrNoQueue = errors.New("the database has no such queue")
 
-// learnPolicy reads the policy of the queue, which operators may change. What fails is tried again with the next heartbeat. If there is
-// no queue, the consumer ends: without slots it runs no other statement that would find that.
+// learnPolicy reads the policy of the queue, which operators can change. A failed read is repeated with the next heartbeat. If the queue
+// does not exist, the consumer ends: without slots it runs no other statement that would detect that.
 func (h *heartbeat) learnPolicy(ctx context.Context, timeout time.Duration) error {
 	var found table.Stored
 	_, err := h.do(ctx, timeout, h.cfg.Table.SQL.Version(), found.Scan)

@@ -9,7 +9,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Identity returns the row of a consumer of this process. Without a name it has that of its host and process.
+// Identity returns the row of a consumer of this process. The default name consists of its host and process.
 func Identity(id [16]byte, name string, leaseFor time.Duration) sqlbatch.Consumer {
 	m := sqlbatch.Consumer{ID: id, Name: name, Host: hostName(), Process: os.Getpid(), For: leaseFor}
 	if name == "" {
@@ -18,10 +18,10 @@ func Identity(id [16]byte, name string, leaseFor time.Duration) sqlbatch.Consume
 	return m
 }
 
-// maxHost leaves room for a slash and the process in a name.
+// maxHost leaves room for a slash and the process ID in a name.
 const maxHost = sqlbatch.MaxConsumerText - 21
 
-// hostName returns "" if the system returns no name.
+// hostName returns "" if the system has no host name.
 func hostName() string {
 	host, _ := os.Hostname()
 	host = strings.ToValidUTF8(strings.ReplaceAll(host, "\x00", ""), "")

@@ -13,8 +13,7 @@ import (
 	"github.com/chanq/chanq/internal/table"
 )
 
-// owner is the lease.Owner of a consumer's leases. Package settle stores settles and extensions, and this is what the consumer makes of
-// their outcomes.
+// owner is the lease.Owner of a consumer's leases. Package settle stores settles and extensions, and owner processes their outcomes.
 type owner struct {
 	cfg       *Config
 	load      *load
@@ -23,10 +22,10 @@ type owner struct {
 	extender  *settle.Extender
 	witness   *witness
 	pace      *claim.Pace
-	order     *claim.Slots // the claims of an ordered queue, else nil
+	order     *claim.Slots // the slots of an ordered queue, otherwise nil
 	neighbour *claim.Neighbour
 
-	mu      sync.Mutex   // guards settled; held for moments
+	mu      sync.Mutex   // guards settled; held briefly
 	settled settle.Tally // so far
 }
 
@@ -49,14 +48,14 @@ func (o *owner) makeSettles(c *Consumer) {
 	})
 }
 
-// track has leases extended that may be delivered from now on.
+// track registers leases that may be delivered from now on, for extension.
 func (o *owner) track(leases []*lease.Lease) {
 	o.load.track(len(leases))
 	o.extender.Track(leases)
 }
 
-// unread releases what waits for a reader, of a plain queue: other consumers may have it. The owner of a slot of an ordered queue would
-// only read it again.
+// unread releases the leases of a plain queue that wait for a reader, for other consumers. In an ordered queue the owner of the slot would
+// only read them again.
 func (o *owner) unread(f feed) {
 	if o.order == nil {
 		o.pace.Rest(o.cfg.LeaseFor)
@@ -64,14 +63,14 @@ func (o *owner) unread(f feed) {
 	}
 }
 
-// passOn wakes another consumer of a plain queue. On an ordered one each owner of a slot is notified.
+// passOn wakes another consumer of a plain queue. In an ordered queue each owner of a slot is notified.
 func (o *owner) passOn() {
 	if !o.cfg.Table.Ordered {
 		o.cfg.Signals.Debouncer.Notify(1, notify.Slots{}, false)
 	}
 }
 
-// stored counts a group of settles, reports what was lost, and notes where messages are again.
+// stored counts a batch of settles, reports lost leases, and records where messages are available again.
 func (o *owner) stored(began time.Time, t settle.Tally, leases []*lease.Lease) {
 	o.count(t, time.Since(began))
 	var released []*lease.Lease
@@ -100,16 +99,15 @@ func (o *owner) stored(began time.Time, t settle.Tally, leases []*lease.Lease) {
 		o.cfg.Signals.Key.Lower(claim.PlacesOf(released))
 	}
 	o.pace.Progress()
-	// What was given back is another consumer's chance, whose pause ends here. Not
-	// after a Release by a reader who goes on reading: one that releases whatever it
-	// gets would claim it again and again, without a pause.
+	// A settle that makes messages available notifies another consumer. Exceptions are releases by a reader that continues to read: a
+	// reader that releases everything would otherwise claim the same messages again without a pause.
 	if t.Nacked > 0 || t.Released > 0 && o.load.stop.Err() != nil {
 		o.cfg.Signals.Signal(t.Nacked+t.Released, slots, false)
 	}
 }
 
-// committed notes that a transaction has acked the messages of leases, and is committed. seen is that of lease.Committed. It takes over
-// the slice.
+// committed records that a committed transaction has acked the messages of leases. seen is the argument of lease.Committed. It takes
+// ownership of the slice.
 func (o *owner) committed(leases []*lease.Lease, seen bool) {
 	o.count(settle.Tally{Acked: len(lease.Committed(leases, seen))}, 0)
 }
@@ -130,9 +128,8 @@ func (o *owner) tally() settle.Tally {
 	return o.settled
 }
 
-// skip reports a lease that has ended before a reader took it. It is released:
-// should the database still hold it for us, the attempt does not count. Nor does
-// it count as taken: where buffered leases expire, claims must become smaller.
+// skip reports a lease that ended before a reader took it. It is released: if the database still holds the lease, the attempt does not
+// count. It also does not count as taken, because claims must become smaller if buffered leases expire.
 func (o *owner) skip(l *lease.Lease) bool {
 	if !l.Gone() {
 		return false
@@ -145,16 +142,16 @@ func (o *owner) skip(l *lease.Lease) bool {
 	return true
 }
 
-// Expedite has settles stored soon: a caller waits for one.
+// Expedite shortens the linger of settles, because a caller waits for one.
 func (o *owner) Expedite() { o.settler.Expedite() }
 
-// Settle hands a lease to the settler.
+// Settle passes a lease to the settler.
 func (o *owner) Settle(ctx context.Context, l *lease.Lease) error {
 	o.pace.Take()
 	return o.settler.Add(ctx, l)
 }
 
-// Extend asks the database, unless the consumer has ended, which does not wait for a lease that has expired: nothing would keep it.
+// Extend runs a statement, unless the consumer has ended: it does not wait for expired leases, and nothing would extend this one later.
 func (o *owner) Extend(ctx context.Context, l *lease.Lease, d time.Duration) (held bool, err error) {
 	if isClosed(o.extender.Ended()) {
 		return false, nil
@@ -164,14 +161,14 @@ func (o *owner) Extend(ctx context.Context, l *lease.Lease, d time.Duration) (he
 	return o.extender.Extend(ctx, l, d, o.cfg.tryTimeout())
 }
 
-// Expire does what the extender does when it looks, which it need not have done yet, or never will: after a Shutdown that gave up.
+// Expire does what the extender's review does. The review might not have run yet, or might never run after a Shutdown that gave up.
 func (o *owner) Expire(l *lease.Lease) { o.extender.Lose(l, lease.Expired) }
 
-// Changed notes which leases are no longer held, and what others of their keys may do.
+// Changed records which leases are no longer held, so that other messages of their keys can follow.
 func (o *owner) Changed(leases ...*lease.Lease) {
 	for _, l := range leases {
 		if l.State() == lease.InTx {
-			o.witness.add(l) // before it may end the consumer
+			o.witness.add(l) // before l.End, which might end the consumer
 		}
 		if l.End() {
 			o.leaseEnded(l)

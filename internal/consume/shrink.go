@@ -8,14 +8,15 @@ import (
 )
 
 const (
-	// keptPages is how many free pages stay in the file for what comes next: 2 MiB, with pages of 4 KiB.
+	// keptPages is the number of free pages that stay in the file for future use: 2 MiB, with pages of 4 KiB.
 	keptPages = 512
-	// shrinkRest is the pause after a step, in units of the time that the step took: one consumer has the lock for 20 % of the time at most.
+	// shrinkRest is the pause after a step, in units of the time that the step took: one consumer has the lock for at most 20 % of the
+	// time.
 	shrinkRest = 4
 )
 
-// shrink returns free pages of the file to the file system, where the database does not do it: in steps, since each one holds the write
-// lock. It leaves those that were not free at the look before: messages fill them again. It is called about once a minute.
+// shrink returns free pages of the file to the file system if the database does not. It works in steps, because each one holds the write
+// lock. Pages that were not free at the previous check stay, because messages will fill them again. shrink is called about once a minute.
 func (t *trimmer) shrink() error {
 	look, step := t.cfg.Table.SQL.FreePages(), t.cfg.Table.SQL.Shrink()
 	if look.Text == "" {

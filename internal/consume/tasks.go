@@ -11,8 +11,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// tasks is what the tasks of a consumer share for which no delivery waits: heartbeat, trimmer, vacuumer and witness. They use sessions of
-// the kind Note, so that neither claims nor settles wait for one.
+// tasks is shared by the tasks of a consumer that no delivery waits for: heartbeat, trimmer, vacuumer and witness. They use sessions of
+// kind Note, so that neither claims nor settles wait for a session.
 type tasks struct {
 	cfg    *Config
 	note   *session.Part
@@ -20,15 +20,15 @@ type tasks struct {
 	broken func(op string, err error)
 }
 
-// do runs a statement in no hurry, and returns how long it took.
+// do runs a statement with low priority, and returns how long it took.
 func (t *tasks) do(ctx context.Context, timeout time.Duration, st sqlbatch.Statement, scan func(*sql.Rows) error) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return t.note.RunPatient(ctx, st, scan)
 }
 
-// spareTime is how long a statement may take that no message waits for. Where all statements share one connection, leases cannot be
-// extended meanwhile.
+// spareTime is the timeout of a statement that no message waits for. If all statements share one connection, leases cannot be extended
+// meanwhile.
 func (c *Config) spareTime() time.Duration {
 	if c.Table.Dialect.Traits().OneWriter {
 		return c.patience()
@@ -36,7 +36,7 @@ func (c *Config) spareTime() time.Duration {
 	return c.StatementTimeout
 }
 
-// patience is how long a statement may take that leases, or the membership, depend on.
+// patience is the timeout of a statement that leases or the membership depend on.
 func (c *Config) patience() time.Duration { return settle.Patience(c.LeaseFor, c.StatementTimeout) }
 
 // report reports the result of a task, and ends the consumer if the driver panicked in it.

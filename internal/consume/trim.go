@@ -10,19 +10,19 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// trimRows is how many messages a step deletes at most. After a step that failed it is half as many, for large bodies.
+// trimRows is the maximum number of messages that a step deletes. It halves after a failed step, for large bodies.
 const trimRows = 1000
 
-// trimmer deletes the dead and done messages that the queue's policy no longer keeps, and returns free pages. It keeps no session.
+// trimmer deletes dead and done messages that the queue's policy does not keep, and returns free pages. It keeps no session.
 type trimmer struct {
 	*tasks
 	done, dead int64 // where the last round ended
-	most       int   // messages of the next step
-	free       int64 // pages of the file, after the last look
+	most       int   // maximum number of messages of the next step
+	free       int64 // free pages of the file, at the last check
 }
 
-// run trims once a minute. Each round begins where the one before ended, and does not walk over the rows that were deleted. Every 60th
-// round begins at the beginning, for rows that another session had locked, or archived in a transaction that was open for long.
+// run trims once a minute. Each round begins where the last one ended, so that it does not walk over deleted rows. Every 60th round begins
+// at the beginning, for rows that another session had locked, or archived in a long transaction.
 func (t *trimmer) run() {
 	const whole = 60
 	chore := t.cfg.Task("trim", "trim")
@@ -37,7 +37,7 @@ func (t *trimmer) run() {
 			}
 		}
 		batch.Sleep(t.stop, every/2+rand.N(every))
-		p = t.cfg.Table.Policy() // which may have changed
+		p = t.cfg.Table.Policy() // it might have changed
 		if round%whole == 0 {
 			t.done, t.dead = 0, 0
 		}
@@ -45,9 +45,9 @@ func (t *trimmer) run() {
 	}
 }
 
-// trim deletes messages of a state that ended longer ago than age, in steps, each from where the one before ended. Between them
-// others have their turn. A step that failed is repeated from where it began: its rows may precede the error, and be there still. An
-// age of 0 keeps all.
+// trim deletes messages of a state that ended longer ago than age, in steps. Each step begins where the last one ended. Other sessions can
+// write between steps. A failed step is repeated from its beginning: its rows might precede the error, and still exist. An age of 0 keeps
+// all.
 func (t *trimmer) trim(state sqlbatch.State, age time.Duration, after *int64) error {
 	if age == 0 {
 		return nil

@@ -11,21 +11,21 @@ import (
 	"github.com/chanq/chanq/internal/batch"
 )
 
-// vacuumer keeps dead rows from growing the live table, where the database removes them by a vacuum. Each consumer looks by itself; the
-// database lets one of all processes vacuum at a time. A consumer that took no message makes no statement.
+// vacuumer keeps dead rows from growing the live table if the database removes them by a vacuum. Each consumer checks by itself; the
+// database lets one session of all processes vacuum at a time. A consumer that took no message runs no statement.
 type vacuumer struct {
 	*tasks
 	taken func() int64 // messages that the consumer has taken
 	pace  vacuumPace
 }
 
-// run looks until the consumer stops, which cancels the statement that is under way.
+// run checks until the consumer stops, which cancels the running statement.
 func (v *vacuumer) run() {
 	chore := v.cfg.Task("vacuum", "vacuum")
 	defer chore.End()
 	every := v.cfg.VacuumEvery
 	for v.stop.Err() == nil {
-		batch.Sleep(v.stop, every/2+every/4+rand.N(every/2+1)) // not all processes at once
+		batch.Sleep(v.stop, every/2+every/4+rand.N(every/2+1)) // not all processes at the same time
 		if taken := v.taken(); v.stop.Err() == nil && v.pace.due(base.Now(), taken) {
 			v.vacuumIfWorn(chore)
 		}
@@ -33,14 +33,13 @@ func (v *vacuumer) run() {
 }
 
 const (
-	// vacuumTimeout is how long a vacuum may take: far longer than any does, except for tables of some hundred gigabytes, which
-	// autovacuum has to clean.
+	// vacuumTimeout is the timeout of a vacuum. Only tables of some hundred gigabytes need longer; autovacuum has to clean those.
 	vacuumTimeout = 10 * time.Minute
-	// wearDelay is how long after a vacuum PostgreSQL 13 and 14 may show the figures of before.
+	// wearDelay is how long PostgreSQL 13 and 14 might show the old figures after a vacuum.
 	wearDelay = 600 * time.Millisecond
 )
 
-// vacuumIfWorn looks at the table, vacuums it if that is worth the time, and looks again.
+// vacuumIfWorn checks the table, vacuums it if that is worth the time, and checks it again.
 func (v *vacuumer) vacuumIfWorn(chore *base.Task) {
 	w, err := v.wear()
 	if err != nil || !v.pace.worth(base.Now(), w) {
@@ -55,7 +54,7 @@ func (v *vacuumer) vacuumIfWorn(chore *base.Task) {
 	}
 	done, ok := v.note.Turn()
 	if !ok {
-		return // another queue's
+		return // a vacuum of another queue is running
 	}
 	defer done()
 	ctx, cancel := context.WithTimeout(v.stop, vacuumTimeout)
@@ -68,7 +67,7 @@ func (v *vacuumer) vacuumIfWorn(chore *base.Task) {
 		w, err = v.wear()
 	}
 	if v.stop.Err() != nil {
-		return // which is no failure
+		return // not a failure
 	}
 	v.report(chore, "vacuum", err)
 	if err != nil {
@@ -78,7 +77,7 @@ func (v *vacuumer) vacuumIfWorn(chore *base.Task) {
 	v.pace.done(base.Now(), took, w)
 }
 
-// wear asks the database. A table that is missing has none.
+// wear reads the figures of the table. A missing table has none.
 func (v *vacuumer) wear() (w wear, err error) {
 	_, err = v.do(v.stop, v.cfg.StatementTimeout, v.cfg.Table.SQL.Bloat(), func(rows *sql.Rows) error {
 		var denied sql.NullString
@@ -89,7 +88,7 @@ func (v *vacuumer) wear() (w wear, err error) {
 	return w, err
 }
 
-// DeniedError is a vacuum that the database would refuse, had it been asked for.
+// DeniedError reports a vacuum that was not tried because the database would refuse it.
 type DeniedError struct{ remedy string }
 
 func (e *DeniedError) Error() string {

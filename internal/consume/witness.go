@@ -13,8 +13,8 @@ import (
 	"github.com/chanq/chanq/internal/table"
 )
 
-// witness finds out which messages transactions of the caller have acked: their rows are gone after the commit, of which only the
-// caller learns. It looks at all of them together, witnessEvery after the first ack, and then as often while rows are left.
+// witness detects which messages the caller's transactions have acked: their rows are gone after the commit, and only the caller knows
+// about the commit. It checks all of them together, witnessEvery after the first ack, and at this interval while rows are left.
 type witness struct {
 	*tasks
 	abandoned context.Context
@@ -25,10 +25,10 @@ type witness struct {
 	leases map[*lease.Lease]bool
 }
 
-// witnessEvery is the pause before a look. Most transactions have ended by then.
+// witnessEvery is the pause before a check. Most transactions have ended by then.
 const witnessEvery = time.Second
 
-// add notes a lease that is in a transaction now.
+// add registers a lease that is in a transaction now.
 func (w *witness) add(l *lease.Lease) {
 	w.mu.Lock()
 	w.leases[l] = true
@@ -36,7 +36,7 @@ func (w *witness) add(l *lease.Lease) {
 	base.Signal(w.entered)
 }
 
-// take returns the leases that are still in a transaction. Of one that was rolled back another consumer may end the message.
+// take returns the leases that are still in a transaction. If a transaction was rolled back, another consumer might end the message.
 func (w *witness) take() []*lease.Lease {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -59,8 +59,8 @@ func (w *witness) waits() bool {
 
 func inOpenTx(l *lease.Lease) bool { return l.State() == lease.InTx && !l.RolledBack.Load() }
 
-// run looks until ctx ends, and once more then. If transactions are still open, it looks a last time witnessEvery later: readers of a
-// channel commit after the ack that ends the consumer.
+// run checks until ctx ends, and once more after that. If transactions are still open, it makes a last check witnessEvery later, because
+// readers of a channel commit after the ack that ends the consumer.
 func (w *witness) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
@@ -76,8 +76,8 @@ func (w *witness) run(ctx context.Context) {
 	}
 }
 
-// look reports the acks whose rows are gone. It goes on looking for the others until LeaseFor after the end of their leases: a
-// transaction may keep a row for longer, but others may have the message by then.
+// look reports the acks whose rows are gone. It keeps checking the others until LeaseFor after the end of their leases: a transaction might
+// keep a row for longer, but other consumers might have the message by then.
 func (w *witness) look() {
 	leases := w.take()
 	if len(leases) == 0 {

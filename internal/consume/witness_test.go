@@ -11,8 +11,8 @@ import (
 	"github.com/chanq/chanq/internal/lease"
 )
 
-// TestTheWitnessLooksAtWhatIsInOpenTransactions: the message of a transaction that was rolled back may be gone because another consumer has
-// acked it.
+// TestTheWitnessLooksAtWhatIsInOpenTransactions: the message of a transaction that was rolled back might be gone because another consumer
+// has acked it.
 func TestTheWitnessLooksAtWhatIsInOpenTransactions(t *testing.T) {
 	o := &owner{load: newLoad(nil), pace: claim.NewPace(claim.Config{}), witness: &witness{entered: make(chan struct{}, 1), leases: map[*lease.Lease]bool{}}}
 	o.home = lease.Home{Owner: o, Parent: context.Background()}

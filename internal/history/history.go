@@ -2,12 +2,12 @@
 //
 // # Goroutines
 //
-// A Recorder has one while a producer or a consumer uses it. The first Join starts it, and the end of the last one joins it. Without
-// them Add starts a timer.
+// A Recorder has one while a producer or a consumer uses it. The first Join starts it, and the end of the last one joins it. Without a
+// Join, Add starts a timer.
 //
 // # Locks
 //
-// That of the Recorder, for moments. No statement runs under it.
+// The lock of the Recorder is held briefly. No statement runs under it.
 package history
 
 import (
@@ -26,9 +26,9 @@ import (
 const (
 	// Every is how often a program adds to the samples.
 	Every = 10 * time.Second
-	// timeout is the deadline of a sample, and therefore the longest time that the end of the last producer or consumer waits for one.
+	// timeout is the timeout of a sample, and therefore the maximum time that the end of the last producer or consumer waits for one.
 	timeout = 5 * time.Second
-	// thinEvery is how often one of all processes deletes old samples.
+	// thinEvery is the interval at which one of all processes deletes old samples.
 	thinEvery = time.Minute
 )
 
@@ -42,13 +42,12 @@ type Recorder struct {
 
 	mu     sync.Mutex // guards the fields below
 	counts sqlbatch.Sample
-	users  int    // calls of Join without the end
+	users  int    // calls of Join without their end
 	end    func() // ends the goroutine, and joins it
 	timed  bool   // Add has started a timer
 }
 
-// Add adds counts. If no producer and no consumer has joined, it has them stored after Every; a program that ends earlier stores
-// nothing.
+// Add adds counts. If no producer or consumer has joined, they are stored after Every; a program that ends earlier stores nothing.
 func (r *Recorder) Add(s sqlbatch.Sample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,7 +80,7 @@ func (r *Recorder) add(s sqlbatch.Sample) {
 	c.Waited += s.Waited
 }
 
-// Claimed counts the messages of a claim, and how long they had been due. On a plain queue the fence has the time of the claim by the
+// Claimed counts the messages of a claim, and how long they had been due. On a plain queue the fence contains the time of the claim by the
 // database's clock. On an ordered queue a message is claimed when it is delivered, and the time is that of this program's clock.
 func (r *Recorder) Claimed(rows []table.Claimed) {
 	now, waited := time.Now().UnixMilli(), int64(0)
@@ -90,14 +89,14 @@ func (r *Recorder) Claimed(rows []table.Claimed) {
 		if !r.Table.Ordered {
 			at = rows[i].Item.Fence >> sqlbatch.FenceBits
 		}
-		if due := rows[i].Due; due > 0 { // 0: a message that was not read, since it is dead-lettered
+		if due := rows[i].Due; due > 0 { // 0: a message that was not read, because it is dead-lettered
 			waited += max(0, at-due)
 		}
 	}
 	r.Add(sqlbatch.Sample{Delivered: int64(len(rows)), Waited: time.Duration(waited) * time.Millisecond})
 }
 
-// Take returns what was counted since the last call.
+// Take returns the counts since the last call.
 func (r *Recorder) Take() sqlbatch.Sample {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,7 +105,7 @@ func (r *Recorder) Take() sqlbatch.Sample {
 	return s
 }
 
-// Join has the samples written until its caller calls leave. The last leave waits for the goroutine.
+// Join starts the writing of samples, until leave is called. The last leave waits for the goroutine.
 func (r *Recorder) Join() (leave func()) {
 	if r.Off {
 		return func() {}
@@ -133,12 +132,12 @@ func (r *Recorder) Join() (leave func()) {
 	})
 }
 
-// run records a sample every 10 s, after a random first pause, until stop ends, and then the rest. If stop ends before the first
-// sample, it records nothing: a program that runs so briefly should not pay for another statement.
+// run records a sample every 10 s, after a random first pause, until stop ends, and then the rest. If stop ends before the first sample, it
+// records nothing: such a short program should not pay for another statement.
 func (r *Recorder) run(stop context.Context) {
 	task := r.Task()
 	defer task.End()
-	thin := base.Now() // when old samples are deleted next: immediately, also in a program that is started every minute
+	thin := base.Now() // when old samples are deleted next: immediately, even in a program that is started every minute
 	var unthinned error
 	batch.Sleep(stop, r.Every/2+rand.N(r.Every/2))
 	for first := true; ; first = false {
@@ -172,10 +171,9 @@ func (r *Recorder) run(stop context.Context) {
 	}
 }
 
-// note adds the counts since the last call to the sample of now. Unless it is the last call, it also counts the messages, if no
-// process has done so for this sample. If there are no counts it only reads, so that of many idle processes one writes. Counts with an
-// unknown outcome are not added again. counts reports whether this process counts the messages, or would with the permission: it then
-// deletes old samples.
+// note adds the counts since the last call to the current sample. Unless it is the last call, it also counts the messages, if no process
+// has done so for this sample. Without counts it only reads, so that only one of many idle processes writes. Counts with an unknown outcome
+// are not added again. counts reports whether this process counts the messages, or would with the permission: it then deletes old samples.
 func (r *Recorder) note(ctx context.Context, last bool) (counts bool, err error) {
 	s := r.Take()
 	if last && s == (sqlbatch.Sample{}) {
@@ -197,7 +195,7 @@ func (r *Recorder) note(ctx context.Context, last bool) (counts bool, err error)
 	switch err := r.Run(ctx, r.Table.SQL.Stats(table.CountLimit), found.Scan); {
 	case err == nil:
 	case table.IsPermanent(r.Table.Classify(err)):
-		return true, nil // the role of a producer may lack the permission: another process counts
+		return true, nil // the role of a producer might lack the permission: another process counts
 	default:
 		return false, err
 	}
@@ -206,7 +204,7 @@ func (r *Recorder) note(ctx context.Context, last bool) (counts bool, err error)
 	return err == nil, err
 }
 
-// Store adds s to the samples, and reports whether the sample of now has the counts of messages already.
+// Store adds s to the samples, and reports whether the current sample already has the counts of messages.
 func (r *Recorder) Store(ctx context.Context, s sqlbatch.Sample) (counted bool, err error) {
 	err = r.Run(ctx, r.Table.SQL.Sample(s), func(rows *sql.Rows) error {
 		var step, known int

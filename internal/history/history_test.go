@@ -17,7 +17,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlite"
 )
 
-// fake is a database that counts statements: it returns no rows, and so says that no other process has counted the messages.
+// fake is a database that counts statements. It returns no rows, which means that no other process has counted the messages.
 type fake struct {
 	*Recorder
 
@@ -26,13 +26,13 @@ type fake struct {
 	fail error // of the next sample
 }
 
-// did counts statements, and what the samples have.
+// did has the counts of statements, and the contents of the samples.
 type did struct {
 	samples, counts, thins int
 	sent                   int64
 }
 
-// now returns the counts when all goroutines wait.
+// now returns the counts when all goroutines are blocked.
 func (f *fake) now() did {
 	synctest.Wait()
 	f.mu.Lock()

@@ -16,19 +16,19 @@ import (
 
 // Store has the transactions of a Pipe: see Tables.
 type Store interface {
-	// Replace acks, in one transaction, those of the inputs that are held, calls outputs with them, and commits. store stores rows in
-	// the transaction; keyed says that an ID or a key may be in the queue already.
+	// Replace acks, in one transaction, the inputs that are still held, calls outputs with them, and commits. store stores rows in the
+	// transaction; keyed means that an ID or a key might be in the queue already.
 	Replace(ctx context.Context, inputs []sqlbatch.Item, skipLocked bool, outputs func(held []sqlbatch.Item, store func(rows []sqlbatch.Row, keyed bool) error) error) error
-	// Look sees which inputs are there.
+	// Look looks up which inputs exist.
 	Look(ctx context.Context, timeout time.Duration, ids [][16]byte) (table.Seen, error)
-	// Connect takes a connection before it is needed, where there are few.
+	// Connect opens a connection before it is needed, if there are few.
 	Connect(ctx context.Context, timeout time.Duration)
 	Close()
 }
 
-// Consumer has the inputs: consume.Consumer.
+// Consumer owns the inputs: consume.Consumer.
 type Consumer interface {
-	// Abandoned ends when what is not in the database yet is given up.
+	// Abandoned ends when the consumer drops what is not stored in the database yet.
 	Abandoned() context.Context
 	Take()
 	SettleAll(...*lease.Lease)
@@ -40,40 +40,40 @@ type Consumer interface {
 type Config struct {
 	Store                    Store
 	From                     Consumer
-	Inputs                   int // of a transaction, at most
+	Inputs                   int // maximum number of inputs of a transaction
 	BatchRows, BatchBytes    int // of outputs
 	Linger, Timeout, Longest time.Duration
 	Classify                 func(error) sqlbatch.Class
 	Health                   batch.Health
 	Isolated                 *base.Isolated
-	Reason                   string // how the last errors of inputs begin that cannot be replaced
-	// Failed is called for an input that is nacked, since its outputs were not stored in time. It returns the delay until the input
-	// is due again.
+	Reason                   string // prefix of the last errors of inputs that cannot be replaced
+	// Failed is called for an input that is nacked because its outputs were not stored in time. It returns the delay until the input is due
+	// again.
 	Failed func(item *Item, err error) (delay time.Duration)
 	// Slots reports that Sent wants the slots of the outputs.
 	Slots bool
-	// Sent is called after outputs were stored; messages is 0 if they may have been. more says that others follow.
+	// Sent is called after outputs were stored; messages is 0 if they might have been. more means that others follow.
 	Sent func(messages int, slots notify.Slots, more bool, took time.Duration)
 }
 
 // Item is an input that was handled, with its outputs.
 type Item struct {
-	batch.Place // its Size is that of the outputs
+	batch.Place // its Size is the total size of the outputs
 
 	In    *lease.Lease
-	Of    any // the delivery of In for who made the Pipe
+	Of    any // the delivery of In, for the caller that made the Pipe
 	Rows  []sqlbatch.Row
-	one   [1]sqlbatch.Row // where Rows begins: most have one
-	Keyed bool            // an output has a key or an ID of the caller's
+	one   [1]sqlbatch.Row // where Rows begins: most items have one output
+	Keyed bool            // an output has a key, or an ID that the caller chose
 
-	alone  time.Time // when the first transaction of this input alone began that took too long; of the writer
-	handed bool      // the consumer has it, since that went on for too long
+	alone  time.Time // start of the first transaction of this input alone that timed out or was undone; used by the writer
+	handed bool      // it was passed to the consumer after Longest
 }
 
 // Begin makes a zero Item an input without outputs. The Item must not be copied afterwards.
 func (i *Item) Begin(in *lease.Lease, of any) { i.In, i.Of, i.Rows = in, of, i.one[:0] }
 
-// Append adds an output. given says that its ID is the caller's.
+// Append adds an output. given means that the caller chose its ID.
 func (i *Item) Append(row sqlbatch.Row, given bool) {
 	i.Rows = append(i.Rows, row)
 	i.Size += len(row.Body) + len(row.Headers)
@@ -86,7 +86,7 @@ type Pipe struct {
 	writer *batch.Writer[*Item]
 }
 
-// New returns a Pipe whose Run is still to be called.
+// New returns a Pipe. Run is to be called next.
 func New(cfg Config) *Pipe {
 	p := &Pipe{cfg: cfg}
 	p.writer = batch.New(batch.Config[*Item]{
@@ -99,7 +99,7 @@ func New(cfg Config) *Pipe {
 	return p
 }
 
-// Run stores until Close was called, and every input has its outcome.
+// Run stores until Close was called and every input has its outcome.
 func (p *Pipe) Run() {
 	p.cfg.Store.Connect(p.cfg.From.Abandoned(), p.cfg.Longest)
 	p.writer.Run(p.cfg.From.Abandoned())
@@ -107,26 +107,26 @@ func (p *Pipe) Run() {
 	p.cfg.Store.Close()
 }
 
-// Drain has inputs stored without lingering.
+// Drain disables lingering.
 func (p *Pipe) Drain() { p.writer.Drain() }
 
-// Close is called after the last Add.
+// Close must be called after the last Add.
 func (p *Pipe) Close() { p.writer.Close() }
 
-// Add takes an input that was handled. From here on its settle is under way: no one else may settle it. It waits for room.
-// It reports false if the input was settled by its handler, or is lost.
+// Add adds a handled input. From here on it is being settled: nothing else may settle it. Add waits for room. It returns false if the
+// handler settled the input, or the input is lost.
 func (p *Pipe) Add(item *Item) bool {
 	if !item.In.Take(lease.Ack) {
 		return false
 	}
 	p.cfg.From.Take()
-	if p.writer.Add(context.Background(), item, batch.Awaited) != nil { // it was given up
+	if p.writer.Add(context.Background(), item, batch.Awaited) != nil { // the consumer gave up
 		lease.Finish([]*lease.Lease{item.In}, []error{&lease.FailedError{Op: "pipe", Err: batch.ErrClosed}})
 	}
 	return true
 }
 
-// fit is how many of the first inputs fit one transaction.
+// fit returns how many of the first inputs fit one transaction.
 func (p *Pipe) fit(items []*Item) int {
 	size := 0
 	for i, item := range items {
@@ -137,8 +137,8 @@ func (p *Pipe) fit(items []*Item) int {
 	return len(items)
 }
 
-// write replaces inputs by outputs in one transaction, and returns those inputs that it acked. An input that is not replaced
-// within Longest, although it is alone, is nacked, and counts as written.
+// write replaces inputs by outputs in one transaction, and returns the inputs that it acked. An input that is alone and not replaced within
+// Longest is nacked, and counts as written.
 func (p *Pipe) write(ctx context.Context, items []*Item, skipLocked bool) (written []*Item, err error) {
 	began := time.Now()
 	slices.SortFunc(items, func(a, b *Item) int { return table.CompareItems(a.In.Item, b.In.Item) })
@@ -179,8 +179,8 @@ func (p *Pipe) outputs(rows []sqlbatch.Row, keyed bool, store func([]sqlbatch.Ro
 	return nil
 }
 
-// late hands an input to the consumer, to be nacked, if its transactions have failed for Longest because the database
-// undid them, or did not finish them in time. It reports whether it did.
+// late passes an input to the consumer, to be nacked, if its transactions have failed for Longest because the database undid them, or did
+// not finish them in time. It reports whether it did.
 func (p *Pipe) late(ctx context.Context, item *Item, began time.Time, err error) bool {
 	ranOut := ctx.Err() == context.DeadlineExceeded && !table.Unconnected(err)
 	class := p.cfg.Classify(err)
@@ -199,7 +199,7 @@ func (p *Pipe) late(ctx context.Context, item *Item, began time.Time, err error)
 	return true
 }
 
-// nack gives an input back that cannot be replaced.
+// nack releases an input that cannot be replaced, as a failed attempt.
 func (p *Pipe) nack(item *Item, err error) {
 	l := item.In
 	err = &outputError{p.cfg.Reason, err}
@@ -207,7 +207,7 @@ func (p *Pipe) nack(item *Item, err error) {
 	p.cfg.From.SettleAll(l)
 }
 
-// outputError is why an output cannot be stored.
+// outputError is the reason why an output cannot be stored.
 type outputError struct {
 	reason string
 	err    error
@@ -216,7 +216,7 @@ type outputError struct {
 func (e *outputError) Error() string { return e.reason + e.err.Error() }
 func (e *outputError) Unwrap() error { return e.err }
 
-// absent looks for inputs that a transaction did not ack. It leaves out those whose rows are locked.
+// absent looks up inputs that a transaction did not ack. It leaves out inputs whose rows are locked.
 func (p *Pipe) absent(ctx context.Context, items []*Item) (outcomes []batch.Outcome[*Item], err error) {
 	leases := make([]*lease.Lease, len(items))
 	for i, item := range items {
@@ -269,7 +269,7 @@ func (p *Pipe) done(began time.Time, outcomes []batch.Outcome[*Item]) {
 	}
 }
 
-// failed deals with an input that cannot be replaced. It returns its outcome, or nil if the consumer has it.
+// failed handles an input that cannot be replaced. It returns its outcome, or nil if the consumer has it.
 func (p *Pipe) failed(o batch.Outcome[*Item]) error {
 	l, class := o.Item.In, p.cfg.Classify(o.Err)
 	switch gaveUp := p.cfg.From.Abandoned().Err() != nil; {

@@ -30,8 +30,8 @@ var (
 
 // rig is a store in memory, and the consumer of the inputs.
 type rig struct {
-	mu      sync.Mutex     // guards what follows; nothing takes time under it
-	rows    map[byte]int64 // the inputs that are there, with their fences
+	mu      sync.Mutex     // guards what follows; nothing blocks under it
+	rows    map[byte]int64 // the existing inputs, with their fences
 	locked  map[byte]bool
 	stored  []string
 	groups  [][]int                // sizes of the statements of outputs, by transaction
@@ -79,7 +79,7 @@ func start(t *testing.T) *rig {
 	return r
 }
 
-// change changes the rig beside the pipe.
+// change changes the rig while the pipe runs.
 func (r *rig) change(f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,7 +101,7 @@ func (r *rig) end() {
 	<-r.ended
 }
 
-// add hands inputs over, each with these outputs and its number, and runs the pipe. It is called once.
+// add adds inputs, each with these outputs and its number, and runs the pipe. It is called once.
 func (r *rig) add(outputs []string, ids ...byte) {
 	for _, id := range ids {
 		r.change(func() { r.rows[id] = 1 })
@@ -114,7 +114,7 @@ func (r *rig) add(outputs []string, ids ...byte) {
 		}
 		r.pipe.Add(item)
 	}
-	go func() { // after them, so that they are one group
+	go func() { // after them, so that they are one batch
 		defer close(r.ended)
 		r.pipe.Run()
 	}()
@@ -134,7 +134,7 @@ func (r *rig) Replace(_ context.Context, inputs []sqlbatch.Item, skipLocked bool
 			held = append(held, it)
 		}
 	}
-	slices.Reverse(held) // a database has an order of its own
+	slices.Reverse(held) // a database has its own order
 	var stored []string
 	var sizes []int
 	if err := outputs(held, func(rows []sqlbatch.Row, _ bool) error {
@@ -243,8 +243,8 @@ func TestOutputsOfALostInputAreNotStored(t *testing.T) {
 		r.add([]string{"a"}, 1, 2, 3)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		require.Equal(t, ok(1, 3), r.outcome, "a locked row holds up no other")
-		r.change(func() { r.rows[2], r.locked[2] = 7, false }) // another holder has it
+		require.Equal(t, ok(1, 3), r.outcome, "a locked row delays no other input")
+		r.change(func() { r.rows[2], r.locked[2] = 7, false }) // leased by another consumer
 		r.end()
 		require.Equal(t, []string{"a1", "a3"}, r.stored)
 		require.Equal(t, lease.ErrLost.Error(), r.outcome[2])
@@ -308,7 +308,7 @@ func TestACommitOfUnknownOutcomeIsFoundOut(t *testing.T) {
 		r.add([]string{"a"}, 1, 2)
 		r.end()
 		require.Equal(t, []string{"a1", "a2"}, r.stored, "once")
-		require.Equal(t, ok(1, 2), r.outcome, "inputs that are gone were replaced")
+		require.Equal(t, ok(1, 2), r.outcome, "missing inputs were replaced")
 		require.Equal(t, []string{"sent 2"}, r.events)
 	})
 }

@@ -17,7 +17,7 @@ type Tables struct {
 	from, to *table.Queue
 }
 
-// Open takes sessions. It connects nothing. Its error says that the *sql.DB allows too few connections.
+// Open takes sessions, and opens no connection. It fails if the *sql.DB allows too few connections.
 func Open(db *sql.DB, maxAge time.Duration, from, to *table.Queue) (*Tables, error) {
 	parts, err := session.Open(db, from.Dialect, maxAge, session.Need{Kind: session.Pipe, Sessions: 1, Spare: 1})
 	if err != nil {
@@ -26,7 +26,7 @@ func Open(db *sql.DB, maxAge time.Duration, from, to *table.Queue) (*Tables, err
 	return &Tables{parts[0], from, to}, nil
 }
 
-// Replace is a transaction: see Store.
+// Replace runs a transaction: see Store.
 func (t *Tables) Replace(ctx context.Context, inputs []sqlbatch.Item, skipLocked bool, outputs func([]sqlbatch.Item, func([]sqlbatch.Row, bool) error) error) error {
 	acks := t.from.SQL.InOwnTx()
 	if skipLocked {
@@ -44,13 +44,13 @@ func (t *Tables) Replace(ctx context.Context, inputs []sqlbatch.Item, skipLocked
 	})
 }
 
-// Look sees which inputs are there.
+// Look looks up which inputs exist.
 func (t *Tables) Look(ctx context.Context, timeout time.Duration, ids [][16]byte) (table.Seen, error) {
 	return table.Table{Queue: t.from, Part: t.part}.Look(ctx, timeout, ids)
 }
 
-// Connect takes a connection before it is needed, where there are few.
+// Connect opens a connection before it is needed, if there are few.
 func (t *Tables) Connect(ctx context.Context, timeout time.Duration) { t.part.Connect(ctx, timeout) }
 
-// Close gives the sessions back.
+// Close returns the sessions.
 func (t *Tables) Close() { t.part.Close() }

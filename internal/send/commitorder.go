@@ -10,43 +10,42 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The order in which the groups of a producer with InFlight 1 are committed, although several are stored at the same time.
+// The order in which the batches of a producer with InFlight 1 are committed, although several are stored concurrently.
 //
-// With one connection the database idles while the client packs, and while it waits for the answer. If a group is under way and
-// another one is full, the second one goes ahead in a transaction of its own: it is packed and inserted while the first one is
-// stored, and committed after it. The first statement of each group has a ticket, and passes two points, which the one of the next
-// group follows:
+// With one connection the database idles while the client packs, and while it waits for the answer. If a batch is being stored and another
+// one is full, the second one goes ahead in its own transaction: it is packed and inserted while the first one is stored, and committed
+// after it. The first statement of each batch has a ticket, and passes two points. The next batch waits for them:
 //
-//	placed   nothing that is inserted from now on gets an earlier place
+//	placed   later inserts get no earlier place
 //	over     it is committed, or has failed
 //
-// A transaction has its place by its time, on databases where that is when it began; on an ordered queue by the number that it
-// draws, which it does at once there, by Begun.
+// The place of a transaction is its start time, on databases that use that time. On an ordered queue the place is a number, which the
+// transaction then draws immediately, by Begun.
 //
-//	group n      BEGIN ─ placed ─ INSERT ─────── COMMIT ─ over
-//	group n + 1           └▶ BEGIN ─ placed ─ INSERT ──────└▶ COMMIT ─ over ─ …
+//	batch n      BEGIN ─ placed ─ INSERT ─────── COMMIT ─ over
+//	batch n + 1           └▶ BEGIN ─ placed ─ INSERT ──────└▶ COMMIT ─ over ─ …
 //
-// If group n fails, n + 1 cannot have been committed: it is rolled back, and the writer stores it again when n has its outcomes.
-// The same holds for a group that cannot go ahead: one with dedup keys, chosen IDs or messages of unknown outcome, whose INSERT
-// might have to wait for what is open behind it. That is one statement, which commits by itself.
+// If batch n fails, n + 1 cannot have been committed: it is rolled back, and the writer stores it again when n has its outcomes. The same
+// holds for a batch that cannot go ahead because it has dedup keys, chosen IDs or messages of unknown outcome: its INSERT might have to
+// wait for a later open transaction. Such a batch is one statement, which commits by itself.
 
-// groupsAtOnce is how many groups are under way at most. With three one is inserted while another one waits for its commit, and
-// a third one for its turn. The two additional round trips should cost nothing on a slow network (estimated, not measured).
+// groupsAtOnce is the maximum number of concurrent batches. With three, one is inserted while another one waits for its commit, and a third
+// one for its turn. The two additional round trips should cost nothing on a slow network (estimated, not measured).
 const groupsAtOnce = 3
 
-// A group that is full is worth a transaction from this size on.
+// Minimum sizes of a full batch that is worth a transaction.
 const (
 	aheadRows  = 64
 	aheadBytes = 64 << 10
 )
 
-// aheadPause is for how long nothing goes ahead after that has failed.
+// aheadPause is how long nothing goes ahead after a failure.
 const aheadPause = time.Second
 
-// errOvertaken: a group cannot go ahead, or the group before is not stored.
+// errOvertaken means that a batch cannot go ahead, or the previous batch is not stored.
 var errOvertaken error = &session.NotRunError{Err: errors.New("the group before is not stored")}
 
-// Workers returns how many workers the writer of a producer has, and whether its groups go ahead of each other.
+// Workers returns how many workers the writer of a producer has, and whether its batches go ahead of each other.
 func Workers(inFlight, batchRows, batchBytes int, traits sqlbatch.Traits) (workers int, ahead bool) {
 	if inFlight > 1 || traits.OneWriter || batchRows < aheadRows || batchBytes < aheadBytes {
 		return inFlight, false
@@ -54,22 +53,22 @@ func Workers(inFlight, batchRows, batchBytes int, traits sqlbatch.Traits) (worke
 	return groupsAtOnce, true
 }
 
-// commitOrder has the tickets of the groups that are under way.
+// commitOrder has the tickets of the batches that are being stored.
 type commitOrder struct {
-	mu      sync.Mutex // guards what follows; held for moments
+	mu      sync.Mutex // guards what follows; held briefly
 	tickets map[uint64]*ticket
-	rests   time.Time // until then no transaction begins
+	rests   time.Time // no transaction begins until this time
 }
 
-// ticket is that of the first statement of one group. The other statements have none: nil.
+// ticket is the ticket of the first statement of one batch. The other statements have none: nil.
 type ticket struct {
-	former           *ticket       // of the group before; set by join
+	former           *ticket       // of the previous batch; set by join
 	isPlaced, isOver chan struct{} // closed once
 	placing          sync.Once
 	ok               bool // it is committed; set before isOver is closed
 }
 
-// join takes the ticket of a group. The next group may have joined before.
+// join takes the ticket of a batch. The next batch might have joined before.
 func (o *commitOrder) join(number uint64) *ticket {
 	if o == nil || number == 0 {
 		return nil
@@ -78,7 +77,7 @@ func (o *commitOrder) join(number uint64) *ticket {
 	defer o.mu.Unlock()
 	t := o.ticket(number)
 	t.former = o.ticket(number - 1)
-	delete(o.tickets, number-groupsAtOnce-1) // no more groups are under way, so the one after it has joined
+	delete(o.tickets, number-groupsAtOnce-1) // the batch after that one has joined, because no more than groupsAtOnce are being stored
 	return t
 }
 
@@ -94,7 +93,7 @@ func (o *commitOrder) ticket(number uint64) *ticket {
 
 func (t *ticket) placed() { t.placing.Do(func() { close(t.isPlaced) }) }
 
-// end ends the ticket: the group is committed, or has failed.
+// end ends the ticket: the batch is committed, or has failed.
 func (t *ticket) end(ok bool) {
 	if t == nil {
 		return
@@ -104,10 +103,10 @@ func (t *ticket) end(ok bool) {
 	t.placed()
 }
 
-// committed waits until the ticket is over, and reports whether its group is committed.
+// committed waits until the ticket is over, and reports whether its batch is committed.
 func (t *ticket) committed(ctx context.Context) bool { return waitFor(ctx, t.isOver) && t.ok }
 
-// failed reports that the ticket is over, and its group not committed.
+// failed reports that the ticket is over, and its batch not committed.
 func (t *ticket) failed() bool {
 	select {
 	case <-t.isOver:
@@ -117,7 +116,7 @@ func (t *ticket) failed() bool {
 	}
 }
 
-// rest has nothing go ahead for a while.
+// rest stops going ahead for aheadPause.
 func (o *commitOrder) rest() {
 	o.mu.Lock()
 	o.rests = time.Now().Add(aheadPause)
@@ -130,15 +129,15 @@ func (o *commitOrder) resting() bool {
 	return time.Now().Before(o.rests)
 }
 
-// mayBegin reports whether a group is to be stored by storeBegun: others are under way before it, or are full behind it, and
-// there are connections for both.
+// mayBegin reports whether a batch is to be stored by storeBegun: earlier batches are being stored, or a full one is waiting, and there are
+// connections for both.
 func (s *Sender) mayBegin(t *ticket, ahead bool) bool {
 	return t != nil && (ahead || s.writer.Full()) && !s.order.resting() && s.cfg.Table.Spare()
 }
 
-// storeBegun stores rows in a transaction. If the group goes ahead that is committed once the group before is.
+// storeBegun stores rows in a transaction. If the batch goes ahead, the transaction is committed after the previous batch.
 func (s *Sender) storeBegun(ctx context.Context, t *ticket, ahead bool, rows []sqlbatch.Row) error {
-	insert := s.cfg.Table.Pack(rows) // beside the group before
+	insert := s.cfg.Table.Pack(rows) // while the previous batch is being stored
 	if ahead && (!waitFor(ctx, t.former.isPlaced) || t.former.failed()) {
 		return errOvertaken
 	}
@@ -165,7 +164,7 @@ func (s *Sender) storeBegun(ctx context.Context, t *ticket, ahead bool, rows []s
 	return err
 }
 
-// waitFor waits until ch is closed. It reports false at the end of ctx.
+// waitFor waits until ch is closed. It returns false when ctx ends.
 func waitFor(ctx context.Context, ch <-chan struct{}) bool {
 	select {
 	case <-ch:

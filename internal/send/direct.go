@@ -22,8 +22,8 @@ type Direct struct {
 	Timeout     time.Duration // per statement
 }
 
-// Send stores all rows or none, and repeats a try that failed until ctx ends, unless the database rejects it. keyed says that an ID
-// or a key may be in the queue already. unknown reports that the rows may be stored in spite of err.
+// Send stores all rows or none, and repeats a failed try until ctx ends, unless the database rejects it. keyed means that an ID or a key
+// might be in the queue already. unknown reports that the rows might be stored despite err.
 func (d Direct) Send(ctx context.Context, rows []sqlbatch.Row, keyed bool) (receipts []Receipt, unknown bool, err error) {
 	loop := batch.Loop{Health: &base.Availability{}, Classify: d.Classify, Unknown: session.Fell}
 	longest := 4 * d.Timeout
@@ -37,7 +37,7 @@ func (d Direct) Send(ctx context.Context, rows []sqlbatch.Row, keyed bool) (rece
 		if f == nil {
 			return receipts, false, nil
 		}
-		// After a Duplicate, too: the driver has repeated an INSERT of which it did not know the outcome.
+		// Also after a Duplicate: the driver has repeated an INSERT whose outcome it did not know.
 		stored := f.Unknown || f.Class == sqlbatch.Duplicate
 		unknown, keyed = unknown || stored, keyed || stored
 		switch f.Class {
@@ -58,9 +58,9 @@ func (d Direct) Send(ctx context.Context, rows []sqlbatch.Row, keyed bool) (rece
 	}
 }
 
-// try stores rows in one statement, or in one transaction. A statement for several rows that may be in the queue already is followed
-// by others, so it needs a transaction. The time of each statement begins with it, and so does that of the
-// commit. late reports that one took longer.
+// try stores rows in one statement, or in one transaction. A statement for several rows that might be in the queue already is followed by
+// others, so it needs a transaction. The timeout starts again with each statement, and with the commit. late reports that one of them
+// exceeded it.
 func (d Direct) try(ctx context.Context, rows []sqlbatch.Row, receipts []Receipt, keyed bool) (late bool, err error) {
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -10,7 +10,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// INSERTs of rows that may be duplicates, and what they are duplicates of.
+// INSERTs of rows that might be duplicates, and the messages that they duplicate.
 
 // Insert has the statements: see table.Insert.
 type Insert interface {
@@ -19,14 +19,14 @@ type Insert interface {
 	Find(ctx context.Context, ids [][16]byte, keys []string) (found []table.Live, err error)
 }
 
-// Inserts stores rows by statements that may run anywhere.
+// Inserts stores rows by statements, on a session or in a transaction.
 type Inserts struct {
 	Insert
 	Classify func(error) sqlbatch.Class
-	FindIDs  int // of one look
+	FindIDs  int // of one query
 }
 
-// Store stores rows and fills their receipts. keyed says that an ID or key may be in the queue already: see StoreNew.
+// Store stores rows and fills their receipts. keyed means that an ID or key might be in the queue already: see StoreNew.
 func (i Inserts) Store(ctx context.Context, rows []sqlbatch.Row, receipts []Receipt, keyed bool) error {
 	if !keyed {
 		return i.Enqueue(ctx, rows)
@@ -35,7 +35,7 @@ func (i Inserts) Store(ctx context.Context, rows []sqlbatch.Row, receipts []Rece
 	return err
 }
 
-// StoreAll stores rows in a transaction, in as many statements as they need.
+// StoreAll stores rows in a transaction, in as many statements as necessary.
 func (i Inserts) StoreAll(ctx context.Context, rows []sqlbatch.Row, receipts []Receipt, keyed bool, most, bytes int) error {
 	for len(rows) > 0 {
 		n := Cut(rows, most, bytes, func(r *sqlbatch.Row) (*sqlbatch.Row, bool) { return r, keyed })
@@ -47,11 +47,10 @@ func (i Inserts) StoreAll(ctx context.Context, rows []sqlbatch.Row, receipts []R
 	return nil
 }
 
-// UndecidedError: again and again the database took a row for a duplicate, and
-// showed nothing that it is a duplicate of.
+// UndecidedError means that the database repeatedly rejected a row as a duplicate, and had no message that it duplicates.
 type UndecidedError struct {
 	Row sqlbatch.Row
-	Err error // of the last INSERT; nil if that left the row out
+	Err error // of the last INSERT; nil if the INSERT left the row out
 }
 
 func (e *UndecidedError) Error() string {
@@ -68,20 +67,18 @@ func (e *UndecidedError) Error() string {
 
 func (e *UndecidedError) Unwrap() error { return e.Err }
 
-// keyTries is how often a row is sent of which the database says that it is there,
-// and that it is not: its holder came or left between two statements, each time. The
-// pauses between the tries are two seconds in all.
+// keyTries is the number of INSERTs of a row that the database reports as present and as absent: the conflicting message appeared or
+// disappeared between two statements each time. The pauses between the tries are two seconds in total.
 const (
 	keyTries     = 10
 	keyPauseLow  = 5 * time.Millisecond
 	keyPauseHigh = 500 * time.Millisecond
 )
 
-// StoreNew is Store for rows whose ID or key may be in the queue already: the INSERT leaves out rows that are there, and a
-// look finds out which rows these are. The rest is sent again if the INSERT and the look contradict each other, or if the INSERT
-// meets a row that another transaction has just stored (Duplicate). In a caller's transaction such an error leaves the
-// transaction as it was; if it does not, the next statement fails. With an error, open are the rows that are neither known to be
-// stored nor duplicates by their receipts.
+// StoreNew stores rows whose ID or key might be in the queue already. The INSERT leaves out rows that are there, and a query determines
+// which ones. The rest is sent again if the INSERT and the query contradict each other, or if the INSERT meets a row that another
+// transaction has just stored (Duplicate). In a caller's transaction such an error leaves the transaction unchanged; otherwise the next
+// statement fails. With an error, open are the rows that are neither known to be stored nor duplicates by their receipts.
 func (i Inserts) StoreNew(ctx context.Context, rows []sqlbatch.Row, receipts []Receipt) (open []sqlbatch.Row, err error) {
 	index := make(map[[16]byte]int, len(rows))
 	for n := range rows {
@@ -125,8 +122,8 @@ func (i Inserts) StoreNew(ctx context.Context, rows []sqlbatch.Row, receipts []R
 	return nil, nil
 }
 
-// explain looks for what kept rows from being stored: their own ID (they are stored already) or a message with their
-// key. It returns those for which it found neither: they are to be stored again.
+// explain looks up what kept rows from being stored: their own ID (they are stored already) or a message with their key. It returns the
+// rows for which it found neither: they are to be stored again.
 func (i Inserts) explain(ctx context.Context, missing []sqlbatch.Row, receipts []Receipt, index map[[16]byte]int) (again []sqlbatch.Row, err error) {
 	for len(missing) > 0 {
 		chunk := missing[:min(len(missing), i.FindIDs)]

@@ -22,14 +22,15 @@ func rowsOf(first, last int) (rows []sqlbatch.Row) {
 	return rows
 }
 
-// Of a chunk of rows that were looked for, the outcome of each is known, although the look for the next chunk fails.
+// For rows that were looked up before a failed query, the outcome is known, although the query for the next rows
+// fails.
 func TestAfterALookThatFailsOnlyTheRowsThatItWasForAreOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rows := rowsOf(0, 100)
 		failure := &session.NotRunError{Err: context.Canceled}
 		for fails, want := range map[int][]sqlbatch.Row{1: rows, 2: rows, 3: rows[100:]} {
 			f := newFake(t)
-			_, err := f.commit("", rows, false) // they are there
+			_, err := f.commit("", rows, false) // they exist already
 			require.NoError(t, err)
 			calls := 0
 			f.failing(func(string, []sqlbatch.Row) error {
@@ -40,12 +41,12 @@ func TestAfterALookThatFailsOnlyTheRowsThatItWasForAreOpen(t *testing.T) {
 			}, nil)
 			open, err := inserts(f).StoreNew(t.Context(), rows, make([]send.Receipt, len(rows)))
 			require.ErrorIs(t, err, failure)
-			require.Equal(t, want, open, "the statement %d fails", fails)
+			require.Equal(t, want, open, "statement %d fails", fails)
 		}
 	})
 }
 
-// The INSERT before the look has ended, so a look of unknown outcome makes no outcome of a message unknown.
+// The INSERT before the query has ended, so a query of unknown outcome makes no outcome of a message unknown.
 func TestALookOfUnknownOutcomeIsKnownToHaveStoredNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -65,7 +66,7 @@ func TestALookOfUnknownOutcomeIsKnownToHaveStoredNothing(t *testing.T) {
 	})
 }
 
-// As where INSERT and look compare keys in two ways.
+// This happens if the INSERT and the query compare keys differently.
 func TestAKeyThatTheInsertLeavesOutAndTheLookDoesNotFindIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -77,7 +78,7 @@ func TestAKeyThatTheInsertLeavesOutAndTheLookDoesNotFindIsGivenUp(t *testing.T) 
 		require.ErrorContains(t, err, `dedup key "é"`)
 		require.Len(t, f.calls, 20, "ten tries")
 		require.Greater(t, time.Since(began), 500*time.Millisecond, "there are pauses")
-		require.Equal(t, sqlbatch.BadRow, classify(err), "others of its group are stored")
+		require.Equal(t, sqlbatch.BadRow, classify(err), "the rest of its batch is stored")
 
 		ctx, cancel := context.WithCancel(t.Context())
 		calls := 0

@@ -16,7 +16,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// classed is an error of a class.
+// classed is an error of a given class.
 type classed struct{ sqlbatch.Class }
 
 func (e classed) Error() string { return e.String() }
@@ -49,12 +49,12 @@ type fake struct {
 	calls     []string
 	fail      func(op string, rows []sqlbatch.Row) error // before a statement
 	after     func(op string) error                      // after it was applied
-	takes     time.Duration                              // a statement, and a commit
-	blind     bool                                       // looks find nothing
+	takes     time.Duration                              // duration of a statement, and of a commit
+	blind     bool                                       // queries find nothing
 	sender    *send.Sender
 	notified  int
 	sent      [][3]int   // messages, duplicates, bytes
-	unsent    [][16]byte // as they are reported
+	unsent    [][16]byte // in the order of the reports
 }
 
 // start runs a sender, and returns a function that closes it.
@@ -86,7 +86,7 @@ func (f *fake) start(change func(*send.Config)) (end func()) {
 	var running sync.WaitGroup
 	running.Go(f.sender.Run)
 	end = sync.OnceFunc(func() { shut(); f.sender.Close(); running.Wait(); abandon(nil); f.sender.End() })
-	f.t.Cleanup(func() { f.sender.GiveUp(); end() }) // of a test that has failed
+	f.t.Cleanup(func() { f.sender.GiveUp(); end() }) // for a test that has failed
 	return end
 }
 
@@ -96,14 +96,14 @@ func (f *fake) note(call string) {
 	f.mu.Unlock()
 }
 
-// failing has statements fail: before they run, or after they were applied.
+// failing makes statements fail: before they run, or after they were applied.
 func (f *fake) failing(fail func(op string, rows []sqlbatch.Row) error, after func(op string) error) {
 	f.mu.Lock()
 	f.fail, f.after = fail, after
 	f.mu.Unlock()
 }
 
-// run is a statement.
+// run simulates a statement.
 func (f *fake) run(ctx context.Context, op string, rows []sqlbatch.Row) error {
 	f.note(fmt.Sprintf("%s(%d)", op, len(rows)))
 	f.mu.Lock()
@@ -120,7 +120,7 @@ func (f *fake) run(ctx context.Context, op string, rows []sqlbatch.Row) error {
 	return nil
 }
 
-// commit stores rows that are not there, and returns their IDs.
+// commit stores new rows, and returns their IDs.
 func (f *fake) commit(op string, rows []sqlbatch.Row, unlessThere bool) (stored [][16]byte, err error) {
 	f.mu.Lock()
 	after := f.after
@@ -182,7 +182,6 @@ func (f *fake) Find(ctx context.Context, ids [][16]byte, keys []string) (found [
 
 func (f *fake) Spare() bool { return true }
 
-// packed is a statement of a transaction.
 func (f *fake) Pack(rows []sqlbatch.Row) sqlbatch.Statement {
 	return sqlbatch.Statement{Args: []any{slices.Clone(rows)}}
 }
@@ -217,7 +216,7 @@ func newFake(t testing.TB) *fake { return &fake{t: t, keys: map[string][16]byte{
 
 func idOf(n int) [16]byte { return [16]byte{byte(n >> 8), byte(n), 1} }
 
-// items are messages first to last of a call.
+// items returns messages first to last of a call.
 func items(call *send.Call, first, last int) []send.Item {
 	all := make([]send.Item, 0, last-first+1)
 	for n := first; n <= last; n++ {

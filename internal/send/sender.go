@@ -28,11 +28,11 @@ type Table interface {
 	Spare() bool
 }
 
-// Tx is a transaction that stores one group.
+// Tx is a transaction that stores one batch.
 type Tx interface {
-	// Draw draws the number that gives the rows their place, if that is not done by the INSERT.
+	// Draw draws the number that gives the rows their place, unless the INSERT does it.
 	Draw(ctx context.Context) (drawn bool, err error)
-	// Placed reports that the rows have their place by the time when the transaction began.
+	// Placed reports that the start time of the transaction is the place of the rows.
 	Placed() bool
 	Enqueue(ctx context.Context, st sqlbatch.Statement) error
 }
@@ -42,28 +42,28 @@ type Config struct {
 	Table                    Table
 	Classify                 func(error) sqlbatch.Class
 	Health                   batch.Health
-	FindIDs                  int // of one look
+	FindIDs                  int // of one query
 	BatchRows, BatchBytes    int // of one statement
-	BufferBytes              int // of what is handed over and not stored
-	InFlight, Workers        int // statements at once, without and with those that go ahead
+	BufferBytes              int // of messages that were added and are not stored
+	InFlight, Workers        int // concurrent statements, without and with those that go ahead
 	Ahead                    bool
 	Linger, StatementTimeout time.Duration
 	// Open ends when Close begins, and Abandoned when it gives up.
 	Open, Abandoned context.Context
 
-	// Isolated is called with the number of isolated messages when that changes.
+	// Isolated is called with the number of isolated messages when it changes.
 	Isolated func(items int, err error)
 	// Names reports whether Notify wants the slots of messages.
 	Names func() bool
-	// Notify is called before the outcomes are known, if messages are stored or may be. more says that others follow.
+	// Notify is called before the outcomes are known, if messages are stored or might be. more means that others follow.
 	Notify func(messages int, slots notify.Slots, more bool)
 	// Explain adds the remedy to an error of the database. It may be nil.
 	Explain func(error) error
-	// Keep copies the origin of an item that is unsent, which must not keep its neighbours in memory. Unsent is called with each
-	// such item, in the order in which they are kept, under a lock: it must not wait. Both may be nil if every item has a Call.
+	// Keep copies the origin of an unsent item, so that it does not keep its neighbours in memory. Unsent is called with each such item, in
+	// the order in which they are kept, under a lock: it must not wait. Both may be nil if every item has a Call.
 	Keep   func(origin any) any
 	Unsent func(Outcome)
-	// Sent is called for each group of which some were stored.
+	// Sent is called for each batch of which some messages were stored.
 	Sent func(began time.Time, messages, duplicates, bytes int)
 }
 
@@ -71,21 +71,21 @@ type Config struct {
 type Unsent struct {
 	Origin any
 	Outcome
-	size int // that it takes of the buffer
+	size int // in the buffer
 }
 
-// Sender stores messages, grouped by a writer that repeats what failed and isolates messages that fail alone.
+// Sender stores messages. Its writer batches them, repeats failed statements and isolates messages that fail alone.
 type Sender struct {
 	cfg     Config
 	inserts Inserts
-	order   *commitOrder // nil: groups are stored in no order, or by one worker
+	order   *commitOrder // nil: batches are stored in no order, or by one worker
 	writer  *batch.Writer[*Item]
 	buffer  *semaphore.Weighted
 
 	givenUp context.Context
 	giveIn  context.CancelCauseFunc
 
-	unanswered atomic.Int64  // items that were handed over and have not been resolved or withdrawn
+	unanswered atomic.Int64  // items that were added and have not been resolved or withdrawn
 	answered   chan struct{} // of capacity 1: has a value when there are none
 
 	mu     sync.Mutex // guards what follows, and the outcomes of Calls
@@ -115,20 +115,20 @@ func New(cfg Config) *Sender {
 	return s
 }
 
-// Run stores messages until Close, when each has its outcome, or GiveUp.
+// Run stores messages until Close, and until each has its outcome, or until GiveUp.
 func (s *Sender) Run() { s.writer.Run(s.givenUp) }
 
-// End releases what Run has used, after it has returned.
+// End releases the resources of Run, after it has returned.
 func (s *Sender) End() { s.giveIn(nil) }
 
-// Close has Run return when each message has its outcome. Drain has messages stored without lingering. Flush waits until what was
-// handed over is stored, or known to be impossible to store.
+// Close makes Run return when each message has its outcome. Drain disables lingering. Flush waits until all messages that were added are
+// stored, or known to be impossible to store.
 func (s *Sender) Close()                          { s.writer.Close() }
 func (s *Sender) Drain()                          { s.writer.Drain() }
 func (s *Sender) Flush(ctx context.Context) error { return s.writer.Flush(ctx) }
 func (s *Sender) Stats() batch.Stats              { return s.writer.Stats() }
 
-// Send hands the items of a call over, and waits for their outcomes, or for the end of ctx.
+// Send adds the items of a call, and waits for their outcomes, or for the end of ctx.
 func (s *Sender) Send(ctx context.Context, call *Call, items []Item) {
 	all := items
 	for len(items) > 0 { // in parts that fit the buffer
@@ -154,8 +154,7 @@ func (s *Sender) Send(ctx context.Context, call *Call, items []Item) {
 	}
 }
 
-// add hands items of size bytes in all over to the writer, once the buffer
-// has room, unless the producer is closed.
+// add adds items, of size bytes in total, to the writer when the buffer has room, unless the producer is closed.
 func (s *Sender) add(ctx context.Context, items []Item, size int) error {
 	if s.cfg.Open.Err() != nil {
 		return batch.ErrClosed
@@ -188,7 +187,7 @@ func (s *Sender) reserve(ctx context.Context, size int) error {
 	}
 }
 
-// push hands items over for good. It reports false when the writer is closed.
+// push adds items to the writer. It returns false if the writer is closed.
 func (s *Sender) push(n int, item func(i int) *Item) bool {
 	s.unanswered.Add(int64(n))
 	if s.writer.AddAll(n, item, batch.Awaited) != nil {
@@ -198,8 +197,8 @@ func (s *Sender) push(n int, item func(i int) *Item) bool {
 	return true
 }
 
-// PushInTurn hands n items without a Call over, once the buffer has room. When Close begins it waits no more: nothing comes after
-// them, and items that could not be stored keep their room until TakeUnsent.
+// PushInTurn adds n items without a Call when the buffer has room. After Close begins it does not wait for room: nothing follows these
+// items, and items that could not be stored keep their room until TakeUnsent.
 func (s *Sender) PushInTurn(n int, item func(i int) *Item, size int) {
 	if s.reserve(s.cfg.Open, size) != nil {
 		for i := range n {
@@ -236,10 +235,10 @@ func (s *Sender) FirstUnsent() (first Unsent, n int) {
 	return first, n
 }
 
-// Full reports that items without a Call are not known to be stored, and keep others waiting for room.
+// Full reports that items without a Call are not known to be stored, and take the room that other items wait for.
 func (s *Sender) Full() bool {
 	_, n := s.FirstUnsent()
-	return n > 0 && s.unanswered.Load() == 0 && !s.buffer.TryAcquire(0) // which fails while anything waits
+	return n > 0 && s.unanswered.Load() == 0 && !s.buffer.TryAcquire(0) // TryAcquire fails while anything waits
 }
 
 // TakeUnsent returns the items without a Call that are not known to be stored, each to one caller, and frees their room.
@@ -256,15 +255,14 @@ func (s *Sender) TakeUnsent() []Unsent {
 	return unsent
 }
 
-// answer notes that n items are resolved, withdrawn or refused.
+// answer records that n items are resolved, withdrawn or refused.
 func (s *Sender) answer(n int) {
 	if s.unanswered.Add(-int64(n)) == 0 {
 		base.Signal(s.answered)
 	}
 }
 
-// GiveUp resolves all items. It waits for no statement, since a driver may take long to notice that its statement is given
-// up, and for no hook.
+// GiveUp resolves all items. It waits neither for statements, because a driver might take long to notice the cancellation, nor for hooks.
 func (s *Sender) GiveUp() {
 	s.giveIn(batch.ErrClosed)
 	for s.unanswered.Load() > 0 {
@@ -272,8 +270,8 @@ func (s *Sender) GiveUp() {
 	}
 }
 
-// withdraw gives up the items of a call whose context ended. Those that no statement has, or had with an unknown outcome, are
-// taken back, and are certainly not stored. The outcomes of the rest come too late.
+// withdraw gives up the items of a call whose context ended. Items that no statement has, or had with an unknown outcome, are taken back,
+// and are certainly not stored. The outcomes of the rest are too late.
 func (s *Sender) withdraw(call *Call, items []Item, cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -288,8 +286,8 @@ func (s *Sender) withdraw(call *Call, items []Item, cause error) {
 	}
 }
 
-// write stores items in one statement, or the first one of a group in a transaction that commits after the group before
-// (order.go). With an error it returns those that are known to be stored.
+// write stores items in one statement, or the first ones of a batch in a transaction that commits after the previous batch
+// (commitorder.go). With an error it returns the items that are known to be stored.
 func (s *Sender) write(ctx context.Context, items []*Item, skipLocked bool) (written []*Item, err error) {
 	t := s.order.join(items[0].Turn)
 	defer func() { t.end(err == nil) }()
@@ -311,7 +309,7 @@ func (s *Sender) write(ctx context.Context, items []*Item, skipLocked bool) (wri
 	if !keyed && (ahead || err == nil || s.cfg.Classify(err) != sqlbatch.Duplicate) {
 		return nil, err
 	}
-	// Also after a Duplicate: the driver has repeated an INSERT of which it did not know the outcome.
+	// Also after a Duplicate: the driver has repeated an INSERT whose outcome it did not know.
 	receipts := make([]Receipt, len(items))
 	open, err := s.inserts.StoreNew(ctx, rows, receipts)
 	isOpen := make(map[[16]byte]bool, len(open))
@@ -352,7 +350,7 @@ func (s *Sender) done(began time.Time, outcomes []batch.Outcome[*Item]) {
 	if stored+unknown > 0 {
 		w := s.writer.Stats()
 		s.cfg.Notify(stored+unknown, slots, stored == 0 || w.Open-w.Isolated-w.Behind > len(outcomes))
-		runtime.Gosched() // claims go before the next group: the messages wait for them
+		runtime.Gosched() // claims run before the next batch, because the messages wait for them
 	}
 	s.resolve(outcomes)
 	if stored > 0 {
@@ -360,8 +358,8 @@ func (s *Sender) done(began time.Time, outcomes []batch.Outcome[*Item]) {
 	}
 }
 
-// resolve hands outcomes to the calls that wait for them. It keeps items without a Call that are not known to be stored: these keep
-// their room in the buffer until TakeUnsent.
+// resolve passes outcomes to the calls that wait for them. It keeps items without a Call that are not known to be stored, with their room
+// in the buffer, until TakeUnsent.
 func (s *Sender) resolve(outcomes []batch.Outcome[*Item]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -45,7 +45,7 @@ func TestSendsShareStatementsAndEachHasItsOutcome(t *testing.T) {
 	})
 }
 
-// TestBatchesAreCommittedInOrder although several are under way at once, whatever fails.
+// TestBatchesAreCommittedInOrder: several are stored concurrently, whatever fails.
 func TestBatchesAreCommittedInOrder(t *testing.T) {
 	for name, failures := range map[string]func(n int) error{
 		"nothing fails":               func(int) error { return nil },
@@ -54,7 +54,7 @@ func TestBatchesAreCommittedInOrder(t *testing.T) {
 		"each second, also the first": func(n int) error { return map[bool]error{true: classed{sqlbatch.RolledBack}}[n%2 == 1] },
 	} {
 		t.Run(name, func(t *testing.T) {
-			for range 20 { // pauses are drawn by lot
+			for range 20 { // pauses are random
 				synctest.Test(t, func(t *testing.T) {
 					f := newFake(t)
 					f.takes = 10 * time.Millisecond
@@ -76,7 +76,7 @@ func TestBatchesAreCommittedInOrder(t *testing.T) {
 						require.Equal(t, idOf(i), stored[i])
 					}
 					if name == "nothing fails" {
-						require.Contains(t, f.calls, "insert begun(100)", "groups go ahead")
+						require.Contains(t, f.calls, "insert begun(100)", "batches go ahead")
 					}
 				})
 			}
@@ -93,7 +93,7 @@ func TestAMessageWhoseStatementBrokeIsStoredOnce(t *testing.T) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			if broke++; broke <= 2 {
-				return classed{sqlbatch.Unknown} // applied, and cut
+				return classed{sqlbatch.Unknown} // applied, and the connection broke
 			}
 			return nil
 		})
@@ -103,7 +103,7 @@ func TestAMessageWhoseStatementBrokeIsStoredOnce(t *testing.T) {
 		end()
 		require.Len(t, f.stored(), 10)
 		for _, s := range f.sent {
-			require.Zero(t, s[1], "none is a duplicate of itself")
+			require.Zero(t, s[1], "no message is a duplicate of itself")
 		}
 	})
 }
@@ -142,11 +142,12 @@ func TestABadMessageIsReportedAndTheOthersAreStored(t *testing.T) {
 	})
 }
 
-// TestACallThatGivesUpReturnsWhatMightBeStored: what no statement has had is certainly not.
+// TestACallThatGivesUpReturnsWhatMightBeStored: messages that no statement has had are
+// certainly not stored.
 func TestACallThatGivesUpReturnsWhatMightBeStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.takes = time.Minute // longer than a statement may
+		f.takes = time.Minute // longer than the timeout of a statement
 		end := f.start(func(c *send.Config) { c.BatchRows = 5 })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -157,7 +158,7 @@ func TestACallThatGivesUpReturnsWhatMightBeStored(t *testing.T) {
 				unknown++
 			}
 		}
-		require.Equal(t, 5, unknown, "of the statement that is under way")
+		require.Equal(t, 5, unknown, "the items of the running statement")
 		f.mu.Lock()
 		f.takes = 0
 		f.mu.Unlock()
@@ -172,7 +173,7 @@ func TestTheBufferBoundsWhatIsSent(t *testing.T) {
 		f.failing(func(string, []sqlbatch.Row) error { return classed{sqlbatch.Refused} }, nil)
 		end := f.start(func(c *send.Config) { c.BufferBytes = 1000 })
 		done := make(chan []send.Outcome, 1)
-		go func() { done <- f.send(context.Background(), 0, 29, nil) }() // three times as much
+		go func() { done <- f.send(context.Background(), 0, 29, nil) }() // three times the buffer
 		time.Sleep(time.Minute)
 		require.LessOrEqual(t, f.sender.Stats().Open, 10)
 		require.Empty(t, done)
@@ -210,7 +211,7 @@ func TestWhatHasNoCallIsKeptUntilItIsTaken(t *testing.T) {
 		ids := [][16]byte{}
 		for _, u := range f.sender.TakeUnsent() {
 			ids = append(ids, u.ID)
-			require.Equal(t, idOf(u.Origin.(kept).int), u.ID, "a copy, which keeps no neighbour in memory")
+			require.Equal(t, idOf(u.Origin.(kept).int), u.ID, "the origin was copied by Keep")
 			require.Error(t, u.Err)
 			require.False(t, u.Unknown)
 		}
@@ -248,7 +249,7 @@ func TestWhatIsTakenFreesItsRoom(t *testing.T) {
 	})
 }
 
-// TestGiveUpWaitsForNoStatement: its driver may take long to notice.
+// TestGiveUpWaitsForNoStatement: its driver might take long to notice.
 func TestGiveUpWaitsForNoStatement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)

@@ -27,7 +27,7 @@ func InsertsOf(i table.Insert) Inserts {
 	return Inserts{Insert: i, Classify: i.Classify, FindIDs: i.Dialect.Traits().FindIDs}
 }
 
-// DirectOn returns a Direct without bounds.
+// DirectOn returns a Direct without limits.
 func DirectOn(t table.Table) Direct {
 	return Direct{
 		Inserts: InsertsOf(t.Insert()),

@@ -1,15 +1,15 @@
-// Package settle makes statements of what becomes of leases: settles by a Settler, extensions by an Extender. Each lease learns its
-// own outcome.
+// Package settle stores the ends and extensions of leases: settles by a Settler, extensions by an Extender. Each lease gets its own
+// outcome.
 //
 // # Goroutines
 //
-// Settler.Run has those of its writer, and Extender.Run one that watches the time and those of its writer. The consumer starts
-// both and joins them. The functions of a Config are called on these goroutines, with no lock held.
+// Settler.Run runs the goroutines of its writer. Extender.Run runs a timer goroutine and those of its writer. The consumer starts both and
+// joins them. The functions of a Config are called on these goroutines, with no lock held.
 //
 // # Locks
 //
-// Extender.mu guards the leases that are held, for one pass over them at most: claims wait for it. Nothing is called under it
-// that waits.
+// Extender.mu guards the leases that are held, for at most one pass over them, because claims wait for it. Nothing that waits is called
+// under it.
 //
-// This package knows no session and no claim: it calls the methods of Table.
+// This package does not depend on sessions and claims: it calls the methods of Table.
 package settle

@@ -30,47 +30,46 @@ type ExtenderConfig struct {
 	Classify func(error) sqlbatch.Class
 	Health   batch.Health
 	LeaseFor time.Duration
-	// MaxExtend is for how long a lease is extended after a reader has taken it, and Taken how many leases readers have taken from the
+	// MaxExtend is how long a lease is extended after a reader has taken it. Taken returns how many leases readers have taken from the
 	// consumer's channel.
 	MaxExtend time.Duration
 	Taken     func() int64
 	Mover     *lease.Mover  // between the channel and the readers, or nil
-	Timeout   time.Duration // the most that a statement takes
+	Timeout   time.Duration // the maximum time of a statement
 	// Consumer returns the ID of the consumer in the database, and when all of its leases end at the latest.
 	Consumer func() (id [16]byte, ends time.Duration)
-	// Lost is called when a lease is no longer held: it has expired, or the database says that it is lost. What it returns, if
-	// that is not nil, is called later; nothing waits for it, except for Close.
+	// Lost is called when a lease is no longer held: it has expired, or is lost in the database. The returned function, if not nil, is
+	// called later; only Close waits for it.
 	Lost func(l *lease.Lease, confirmed bool) (report func())
-	// Unread is called when readers have taken no lease for MaxExtend although some wait.
+	// Unread is called when readers have taken no lease for MaxExtend although leases wait.
 	Unread func()
-	// Broken is called with a permanent error that only a panic of the driver can be.
+	// Broken is called with a permanent error, which can only be a panic of the driver.
 	Broken func(op string, err error)
 }
 
-// Extender has the leases that a consumer holds, delivered or still in the buffer, and those whose settle is not
-// stored yet: it extends them, and ends those whose time ran out.
+// Extender tracks the leases that a consumer holds, delivered or in the buffer, and leases whose settle is not stored yet. It extends them,
+// and ends those whose time has passed.
 //
-// The leases are looked at each third of LeaseFor, and one of which less than five sixths are left is extended: so at least
-// half of its time is left for the statements. A lease is not extended after AckTx (its row is
-// locked by the caller's transaction), nor after MaxExtend. That counts from the last look that found the lease in the buffer, or offered
-// by the Mover, which is up to a third of LeaseFor before a reader took it. In the buffer no lease runs out: that would count as one of a
-// process that died. The one that a Mover offers does when readers have taken none for MaxExtend: it cannot be released.
+// The leases are reviewed every third of LeaseFor. A lease with less than five sixths left is extended, so that at least half of its time
+// is left for the statements. A lease is not extended after AckTx (its row is locked by the caller's transaction), nor after MaxExtend.
+// MaxExtend counts from the last review that found the lease in the buffer, or offered by the Mover, which is up to a third of LeaseFor
+// before a reader took it. Leases in the buffer do not expire, because that would count as a crash. The lease that a Mover offers expires
+// when readers have taken none for MaxExtend, because it cannot be released.
 //
-// A statement takes a sixth of LeaseFor at most, whatever the driver does, and the next one another session: a connection
-// that hangs costs time and no lease. The database keeps the later of two ends, so extensions may overlap, and one that
-// was left behind does no harm when it is carried out after all.
+// A statement takes at most a sixth of LeaseFor, whatever the driver does, and the next one uses another session: a hanging connection
+// costs time but no lease. The database keeps the later of two ends, so extensions may overlap, and a delayed extension does no harm.
 type Extender struct {
 	cfg ExtenderConfig
 
 	mu      sync.Mutex       // guards what follows
-	tracked [][]*lease.Lease // one slice for each claim, so that registering costs one append
+	tracked [][]*lease.Lease // one slice per claim, so that registering costs one append
 	taken   int64            // at the last review
 	moved   time.Duration    // when readers last took a lease, or none waited
-	unread  time.Duration    // when Unread was called
-	count   int              // of leases in tracked, ended ones too
-	sweepAt int              // count at which Track drops the ended ones
+	unread  time.Duration    // when Unread was last called
+	count   int              // leases in tracked, including ended ones
+	sweepAt int              // count at which Track drops ended leases
 
-	turn   chan struct{} // held by a try of Lease.Extend: it leaves one session to the Extender
+	turn   chan struct{} // held by a try of Lease.Extend, so that one session is left to the Extender
 	wake   chan struct{} // a lease needs an extension before the next tick
 	stop   context.Context
 	end    context.CancelFunc
@@ -78,8 +77,8 @@ type Extender struct {
 	losses base.Events
 }
 
-// Kinds of extensions. SQLite writes all of a row again to extend its lease, so heavy ones have statements of their own,
-// after those of the others.
+// Kinds of extensions. SQLite rewrites the whole row to extend its lease, so heavy rows have their own statements, after those of the
+// others.
 const (
 	light = iota
 	heavy
@@ -89,7 +88,7 @@ const (
 func NewExtender(cfg ExtenderConfig) *Extender {
 	x := &Extender{cfg: cfg, turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), moved: base.Now()}
 	x.stop, x.end = context.WithCancel(context.Background())
-	// While one worker looks for extensions that fail alone, the other one goes on with those that are due.
+	// While one worker searches for extensions that fail alone, the other one continues with those that are due.
 	x.writer = batch.New(batch.Config[*lease.Extension]{
 		Full:    []int{light: max(1, cfg.Traits.AckItems), heavy: 1},
 		Workers: 2, Moment: x.patience() / 2, Longest: x.patience(),
@@ -99,13 +98,12 @@ func NewExtender(cfg ExtenderConfig) *Extender {
 	return x
 }
 
-// minSweep keeps small numbers of leases from being swept for nothing.
+// minSweep avoids useless sweeps of small numbers of leases.
 const minSweep = 2048
 
-// Track takes charge of the leases of one claim. Between ticks a fast reader
-// settles far more than are ever held at once: Track drops those that ended when
-// they may be half of all, so that their messages do not stay in memory. The slice is the
-// Extender's from here on.
+// Track registers the leases of one claim. Between ticks a fast reader settles far more leases than are ever held at the same time. Track
+// drops ended leases when they might be half of all, so that their messages do not stay in memory. The Extender owns the slice from here
+// on.
 func (x *Extender) Track(leases []*lease.Lease) {
 	first := leases[0]
 	x.mu.Lock()
@@ -120,7 +118,7 @@ func (x *Extender) Track(leases []*lease.Lease) {
 	}
 }
 
-// Wake has the leases looked at now.
+// Wake triggers a review now.
 func (x *Extender) Wake() { base.Signal(x.wake) }
 
 // Held returns the leases that are held, in the buffer or by a reader.
@@ -137,7 +135,7 @@ func (x *Extender) Held() (held []*lease.Lease) {
 	return held
 }
 
-// drop removes the leases of which gone is true, and counts the rest. mu is held.
+// drop removes the leases for which gone is true, and counts the rest. mu is held.
 func (x *Extender) drop(gone func(*lease.Lease) bool) {
 	x.count = 0
 	for i, leases := range x.tracked {
@@ -183,12 +181,12 @@ func (x *Extender) Run() {
 // Ended is closed when End was called.
 func (x *Extender) Ended() <-chan struct{} { return x.stop.Done() }
 
-// End has Run return. Close, after Run has returned, waits until all losses are reported.
+// End makes Run return. Close, after Run has returned, waits until all losses are reported.
 func (x *Extender) End()   { x.end() }
 func (x *Extender) Close() { x.losses.Close() }
 
-// review drops what is no longer held, expires what ran out, and returns what
-// must be extended, and is not in the writer, and the nearest deadline of what is left.
+// review drops leases that are no longer held, and expires leases whose time has passed. It returns the leases to extend that are not in
+// the writer, and the nearest deadline of the rest.
 func (x *Extender) review(now time.Duration) (due []*lease.Lease, nearest time.Duration) {
 	nearest = now + x.cfg.LeaseFor
 	taken := x.cfg.Taken()
@@ -237,12 +235,12 @@ func (x *Extender) review(now time.Duration) (due []*lease.Lease, nearest time.D
 		x.Lose(l, lease.Expired)
 	}
 	if len(expired) > 0 {
-		nearest = now // look again at once: expired leases no longer count
+		nearest = now // review again immediately: expired leases no longer count
 	}
 	return due, nearest
 }
 
-// Lose moves a lease to Expired or Lost, and reports that unless it was not held.
+// Lose moves a lease to Expired or Lost, and reports that if it was held.
 func (x *Extender) Lose(l *lease.Lease, to lease.State) {
 	if !l.Lose(to) {
 		return
@@ -252,15 +250,15 @@ func (x *Extender) Lose(l *lease.Lease, to lease.State) {
 	}
 }
 
-// Patience is how long a statement may take that leases or a membership depend on: so short that several fit what is left of a lease,
-// where it is not shorter than what a healthy database may need.
+// Patience is the timeout of a statement that leases or a membership depend on. Several tries fit into the rest of a lease, unless that
+// would be shorter than a healthy database might need.
 func Patience(leaseFor, timeout time.Duration) time.Duration {
 	return min(timeout, max(leaseFor/6, min(leaseFor/2, moment)))
 }
 
 func (x *Extender) patience() time.Duration { return Patience(x.cfg.LeaseFor, x.cfg.Timeout) }
 
-// extendAll hands leases to the writer: light ones by their deadlines, then heavy ones by their sizes.
+// extendAll passes leases to the writer: light ones by their deadlines, then heavy ones by their sizes.
 func (x *Extender) extendAll(leases []*lease.Lease) {
 	slices.SortStableFunc(leases, func(a, b *lease.Lease) int {
 		return cmp.Or(cmp.Compare(a.Heavy, b.Heavy), cmp.Compare(a.Period.Deadline(), b.Period.Deadline()))
@@ -279,8 +277,8 @@ func (x *Extender) extendAll(leases []*lease.Lease) {
 	}
 }
 
-// write extends leases in one statement. It leaves out those that were settled meanwhile, or acked in a transaction, which
-// keeps their rows: they count as written.
+// write extends leases in one statement. It leaves out leases that were settled meanwhile, or acked in a transaction, which locks their
+// rows: they count as written.
 func (x *Extender) write(ctx context.Context, extensions []*lease.Extension, skipLocked bool) (written []*lease.Extension, err error) {
 	slices.SortFunc(extensions, func(a, b *lease.Extension) int { return table.CompareItems(a.Lease.Item, b.Lease.Item) })
 	items := make([]sqlbatch.Item, 0, len(extensions))
@@ -297,7 +295,7 @@ func (x *Extender) write(ctx context.Context, extensions []*lease.Extension, ski
 	start := base.Now()
 	consumer, ends := x.cfg.Consumer()
 	changed, err := x.cfg.Table.Extend(ctx, consumer, items, x.cfg.LeaseFor, skipLocked)
-	x.cfg.Table.Expect(x.cfg.LeaseFor / 2) // of the next tick, if they are held then
+	x.cfg.Table.Expect(x.cfg.LeaseFor / 2) // at the next tick, if they are still held
 	if err != nil {
 		return written, err
 	}
@@ -311,7 +309,7 @@ func (x *Extender) write(ctx context.Context, extensions []*lease.Extension, ski
 	return written, nil
 }
 
-// absent looks for leases that an extension did not return. It leaves out those whose rows are locked.
+// absent looks up leases that an extension did not return. It leaves out leases whose rows are locked.
 func (x *Extender) absent(ctx context.Context, extensions []*lease.Extension) (outcomes []batch.Outcome[*lease.Extension], err error) {
 	ids := make([][16]byte, len(extensions))
 	for i, e := range extensions {
@@ -339,22 +337,22 @@ func (x *Extender) done(_ time.Time, outcomes []batch.Outcome[*lease.Extension])
 			if table.Panicked(o.Err) {
 				x.cfg.Broken("extend", o.Err)
 			}
-		case state == lease.Expired: // meanwhile, and reported
+		case state == lease.Expired: // it has expired meanwhile, which was reported
 			l.Lose(lease.Lost)
 		default:
-			// Not if it is being settled, by which it may have gone: then the settle finds out.
+			// Lose ignores a lease that is being settled. The settle might have removed the row, and determines the outcome.
 			x.Lose(l, lease.Lost)
 		}
 		o.Item.Pending.Store(false)
 	}
 }
 
-// Extend has a lease last at least d from now. It is repeated while another transaction has the row locked, until ctx ends, and
-// fails at once in any other case. A try takes up to timeout, and the turn of Lease.Extend: so one session is left to the
+// Extend makes a lease last at least d from now. It repeats the statement while another transaction has locked the row, until ctx ends, and
+// fails immediately in any other case. A try takes up to timeout, and holds the turn of Lease.Extend, so that one session is left to the
 // writer.
 func (x *Extender) Extend(ctx context.Context, l *lease.Lease, d, timeout time.Duration) (held bool, err error) {
 	defer func() {
-		if x.due(l, base.Now()) { // the end has come near
+		if x.due(l, base.Now()) { // the deadline is near
 			x.Wake()
 		}
 	}()
@@ -380,7 +378,7 @@ func (x *Extender) Extend(ctx context.Context, l *lease.Lease, d, timeout time.D
 	}
 }
 
-// tryExtend reports that the database knows the lease, or how its row was found.
+// tryExtend reports that the lease was extended, or else the state of its row.
 func (x *Extender) tryExtend(ctx context.Context, l *lease.Lease, d, timeout time.Duration, skip bool) (held bool, row lease.RowState, err error) {
 	start := base.Now()
 	consumer, ends := x.cfg.Consumer()
@@ -392,7 +390,7 @@ func (x *Extender) tryExtend(ctx context.Context, l *lease.Lease, d, timeout tim
 	}
 	if len(changed) == 1 {
 		l.Period.Prolong(min(lease.After(start, d), ends))
-		l.Period.KeepUntil(start + d) // where the membership ends sooner, it is extended again
+		l.Period.KeepUntil(start + d) // if the membership ends sooner, it is extended again
 		return true, 0, nil
 	}
 	seen, err := x.cfg.Table.Look(ctx, timeout, [][16]byte{l.Item.ID})

@@ -18,7 +18,7 @@ import (
 
 const leaseFor = 30 * time.Second
 
-// extends runs an Extender, and returns a function that ends it. Leases end at ends at the latest.
+// extends runs an Extender whose leases end at *ends at the latest, and returns a function that ends it.
 func (f *fake) extends(ends *time.Duration) (end func()) {
 	f.extender = settle.NewExtender(settle.ExtenderConfig{
 		Table: extensions{f}, Traits: traits, Classify: classify, Health: health{}, LeaseFor: leaseFor, Timeout: 10 * time.Second,
@@ -32,7 +32,7 @@ func (f *fake) extends(ends *time.Duration) (end func()) {
 	var running sync.WaitGroup
 	running.Go(f.extender.Run)
 	end = sync.OnceFunc(func() { f.extender.End(); running.Wait(); f.extender.Close() })
-	f.t.Cleanup(end) // of a test that has failed
+	f.t.Cleanup(end) // for a test that has failed
 	return end
 }
 
@@ -63,7 +63,7 @@ func TestLeasesAreExtendedInOneStatementUntilTheyEnd(t *testing.T) {
 		}
 		require.Equal(t, "extend(60)", f.noted())
 		require.LessOrEqual(t, f.count(), 30)
-		require.NoError(t, leases[0].EnterTx(), "the transaction has its row")
+		require.NoError(t, leases[0].EnterTx(), "the transaction locks its row")
 		f.forget()
 		time.Sleep(leaseFor)
 		require.Equal(t, "extend(59)", f.noted())
@@ -86,15 +86,15 @@ func TestAutomaticExtensionEnds(t *testing.T) {
 	})
 }
 
-// TestAutomaticExtensionBeginsWithAReader: a lease in the buffer is extended while it waits there, and the consumer learns that
-// readers take none.
+// TestAutomaticExtensionBeginsWithAReader also checks that a lease is extended while it is in the buffer, and that the consumer detects
+// that readers take none.
 func TestAutomaticExtensionBeginsWithAReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		end := f.extends(forever())
 		leases := f.track(3)
 		leases[1].Number.Store(3) // on the channel
-		leases[2].Number.Store(0) // before it
+		leases[2].Number.Store(0) // not on the channel yet
 		time.Sleep(59 * time.Minute)
 		f.taken.Store(2)
 		time.Sleep(59 * time.Minute)
@@ -112,7 +112,7 @@ func TestAutomaticExtensionBeginsWithAReader(t *testing.T) {
 	})
 }
 
-// TestNoLeaseOutlivesTheMembership: the next owner of its slot may deliver the next message of its key then.
+// TestNoLeaseOutlivesTheMembership: after that the next owner of its slot may deliver the next message of its key.
 func TestNoLeaseOutlivesTheMembership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -145,14 +145,14 @@ func TestALeaseThatIsGoneIsLostAndALockedOneIsNot(t *testing.T) {
 		require.Equal(t, lease.Lost, leases[0].State())
 		require.Equal(t, lease.Held, leases[1].State())
 		time.Sleep(leaseFor)
-		require.Equal(t, lease.Expired, leases[1].State(), "its time is over, whatever the lock")
+		require.Equal(t, lease.Expired, leases[1].State(), "its time has passed, despite the lock")
 		require.Equal(t, lease.Held, leases[2].State())
 		end()
 		require.Equal(t, []string{"lost", "expired"}, f.lost)
 	})
 }
 
-// TestAnExtensionThatFailsAloneLosesNoOther: it is isolated.
+// TestAnExtensionThatFailsAloneLosesNoOther: the extension is isolated.
 func TestAnExtensionThatFailsAloneLosesNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -208,7 +208,7 @@ func TestLeasesThatHaveEndedDoNotStayInMemory(t *testing.T) {
 	})
 }
 
-// TestExtendRepeatsOnlyForALock, until its context ends.
+// TestExtendRepeatsOnlyForALock also checks that it ends with its context.
 func TestExtendRepeatsOnlyForALock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)

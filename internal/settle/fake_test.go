@@ -18,7 +18,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// classed is an error of a class.
+// classed is an error of a given class.
 type classed struct{ sqlbatch.Class }
 
 func (e classed) Error() string { return e.String() }
@@ -45,7 +45,7 @@ type fake struct {
 	calls    []string
 	fail     func(op string, ids [][16]byte) error // before a statement; nil: it works
 	after    func(op string) error                 // after it was applied
-	slow     map[[16]byte]time.Duration            // what a statement with that row takes
+	slow     map[[16]byte]time.Duration            // duration of a statement with that row
 	settler  *settle.Settler
 	extender *settle.Extender
 	taken    atomic.Int64 // leases that readers have taken
@@ -87,11 +87,11 @@ func (f *fake) start(change func(*settle.Config)) (end func()) {
 	var running sync.WaitGroup
 	running.Go(f.settler.Run)
 	end = sync.OnceFunc(func() { f.settler.Close(); running.Wait(); cancel() })
-	f.t.Cleanup(func() { cancel(); end() }) // of a test that has failed
+	f.t.Cleanup(func() { cancel(); end() }) // for a test that has failed
 	return end
 }
 
-// lease returns one of a message that the table has.
+// lease returns a lease of a message in the table.
 func (f *fake) lease(n byte) *lease.Lease {
 	l := &lease.Lease{Home: &f.home, Item: sqlbatch.Item{ID: [16]byte{n}, Fence: 7}, Attempt: 1}
 	l.Period.Begin(base.Now()+time.Minute, base.Now()+time.Hour)
@@ -127,7 +127,7 @@ func (f *fake) count() int {
 	return len(f.calls)
 }
 
-// noted returns the calls so far, runs of the same one as one.
+// noted returns the calls so far, with consecutive equal calls merged.
 func (f *fake) noted() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -140,7 +140,7 @@ func (f *fake) noted() string {
 	return strings.Join(out, " ")
 }
 
-// failing has statements fail: before they run, or after they were applied.
+// failing makes statements fail: before they run, or after they were applied.
 func (f *fake) failing(fail func(op string, ids [][16]byte) error, after func(op string) error) {
 	f.mu.Lock()
 	f.fail, f.after = fail, after

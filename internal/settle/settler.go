@@ -23,7 +23,7 @@ type Table interface {
 	Release(ctx context.Context, items []sqlbatch.ReleaseItem, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error)
 	DeadLetter(ctx context.Context, items []sqlbatch.DeadLetterItem, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error)
 	Look(ctx context.Context, timeout time.Duration, ids [][16]byte) (table.Seen, error)
-	// Alone waits for the turn of a statement that may take long.
+	// Alone waits for the turn of a statement that might take long.
 	Alone(ctx context.Context) (done func())
 }
 
@@ -35,30 +35,30 @@ type Config struct {
 	Health   batch.Health
 	IsLast   func(failures int) bool // a nack after so many failed attempts dead-letters
 	Timeout  time.Duration           // of one statement
-	// LookTimeout is that of a look for settles that their statement did not return.
+	// LookTimeout is the timeout of a query for settles that their statement did not return.
 	LookTimeout time.Duration
 	Linger      time.Duration // of a settle that no call waits for
-	Room        int           // how many settles may wait before Add does; with more than half of them it is backlogged
+	Room        int           // how many settles may wait before Add blocks; with more than half of them it is backlogged
 
 	// Awaited reports that other messages wait for a settle.
 	Awaited func(*lease.Lease) bool
-	// Isolated is called with the number of isolated settles when that changes.
+	// Isolated is called with the number of isolated settles when it changes.
 	Isolated func(items int, err error)
-	// Known is called for each settle whose outcome is known, before anybody learns it.
+	// Known is called for each settle whose outcome is known, before any caller gets it.
 	Known func(l *lease.Lease, err error)
-	// Stored is called for each group of settles, after their outcomes were made known.
+	// Stored is called for each batch of settles, after their outcomes were published.
 	Stored func(began time.Time, t Tally, leases []*lease.Lease)
 	// Broken is called with a permanent error.
 	Broken func(op string, err error)
 }
 
-// Tally counts what became of a group of settles.
+// Tally counts the outcomes of a batch of settles.
 type Tally struct {
 	Acked, Nacked, Released, Dead int // in the database
-	Lost                          int // they came after the lease had ended
+	Lost                          int // settled after the lease had ended
 }
 
-// Add adds another one.
+// Add adds o.
 func (t *Tally) Add(o Tally) {
 	t.Acked += o.Acked
 	t.Nacked += o.Nacked
@@ -67,14 +67,14 @@ func (t *Tally) Add(o Tally) {
 	t.Lost += o.Lost
 }
 
-// Settler stores settles: leases in state Settling are added to its writer, which groups them, repeats what failed and
-// isolates settles that fail alone. The kind of an item is its lease.Op, so each statement settles in one way.
+// Settler stores settles: leases in state Settling are added to its writer, which batches them, repeats failed statements and isolates
+// settles that fail alone. The kind of an item is its lease.Op, so each statement settles in one way.
 //
-// Each worker has a session of its own. One worker is enough while all goes well, and the other one waits, so that groups grow
-// with the time that a statement takes.
+// Each worker has its own session. In normal operation one worker is enough, and the other one waits, so that batches grow with the time
+// that a statement takes.
 //
-// A statement returns the (id, fence) of every row it changed. The Settler looks for the rows that it does not return before it
-// calls a lease lost: such a row is gone, another holder has it, or somebody has locked it at the moment.
+// A statement returns the (id, fence) of every row that it changed. The Settler looks up the rows that it did not return before it treats a
+// lease as lost: such a row is gone, leased by another consumer, or locked at the moment.
 type Settler struct {
 	cfg       Config
 	writer    *batch.Writer[*lease.Lease]
@@ -83,30 +83,30 @@ type Settler struct {
 }
 
 const (
-	// Workers is how many groups of a Settler may be under way at once: the first, and one that goes on where the first is stuck.
+	// Workers is how many batches of a Settler may be written at the same time: one, and another that continues if the first hangs.
 	Workers = 2
-	// moment is how long a statement may take before the next group is stored beside it: longer than those of a healthy database.
+	// moment is how long a statement may take before the next batch is stored concurrently: longer than in a healthy database.
 	moment = 250 * time.Millisecond
-	// awaitedLinger is how long a settle that somebody waits for may linger, where many come at once.
+	// awaitedLinger is how long a settle that a caller waits for may linger if there are many at once.
 	awaitedLinger = 5 * time.Millisecond
 )
 
 // Linger is how long a settle that no call waits for waits for others to join its statement: a small part of a lease.
 func Linger(leaseFor time.Duration) time.Duration { return min(5*time.Millisecond, leaseFor/10) }
 
-// TryTimeout is the deadline of one try of a settle. A statement that hangs is then repeated within the lease, unless the lease is so
-// short that a healthy database may need as long.
+// TryTimeout is the timeout of one try of a settle. A hanging statement is then repeated within the lease, unless the lease is so short
+// that a healthy database might need as long.
 func TryTimeout(leaseFor, statement time.Duration) time.Duration {
 	return min(statement, max(leaseFor/3, time.Second))
 }
 
-// New returns a Settler that stores nothing before Run. abandoned ends when its owner gives up what is not settled.
+// New returns a Settler that stores nothing before Run. abandoned ends when its owner gives up unstored settles.
 func New(cfg Config, abandoned context.Context) *Settler {
 	s := &Settler{cfg: cfg, abandoned: abandoned}
 	s.scratch.New = func() any { return new(scratch) }
 	workers := Workers
 	if cfg.Traits.OneWriter {
-		workers = 1 // one session has no use for more
+		workers = 1 // more workers would share one session
 	}
 	s.writer = batch.New(batch.Config[*lease.Lease]{
 		Full: []int{
@@ -124,13 +124,13 @@ func New(cfg Config, abandoned context.Context) *Settler {
 // Run stores settles until the writer is closed and each has an outcome, or the owner gives up.
 func (s *Settler) Run() { s.writer.Run(s.abandoned) }
 
-// Add takes over a lease in state Settling, once there is room. It returns batch.ErrClosed after Close, or the cause of ctx's end.
+// Add adds a lease in state Settling when there is room. It returns batch.ErrClosed after Close, or the cause of ctx's end.
 func (s *Settler) Add(ctx context.Context, l *lease.Lease) error {
 	s.prepare(l)
 	return s.writer.Add(ctx, l, s.urgency(l))
 }
 
-// AddAll takes leases over without waiting for room: their owner bounds them.
+// AddAll adds leases without waiting for room: their owner bounds them.
 func (s *Settler) AddAll(leases ...*lease.Lease) {
 	urgency := batch.Lazy
 	for _, l := range leases {
@@ -142,7 +142,7 @@ func (s *Settler) AddAll(leases ...*lease.Lease) {
 	}
 }
 
-// prepare decides what becomes of the message.
+// prepare decides whether a nack dead-letters the message.
 func (s *Settler) prepare(l *lease.Lease) {
 	if l.Op == lease.Nack && s.cfg.IsLast(l.Failures()) {
 		l.Op = lease.Dead
@@ -151,21 +151,21 @@ func (s *Settler) prepare(l *lease.Lease) {
 	l.Kind = uint8(l.Op)
 }
 
-// Drain has later settles stored without lingering, and Expedite the waiting ones. Close has Run return when each settle has its
-// outcome. Flush waits until each settle that was added has its outcome.
+// Drain stores later settles without lingering, and Expedite the waiting ones. Close makes Run return when each settle has its outcome.
+// Flush waits until each settle that was added has its outcome.
 func (s *Settler) Drain()                          { s.writer.Drain() }
 func (s *Settler) Expedite()                       { s.writer.Expedite() }
 func (s *Settler) Close()                          { s.writer.Close() }
 func (s *Settler) Flush(ctx context.Context) error { return s.writer.Flush(ctx) }
 func (s *Settler) Stats() batch.Stats              { return s.writer.Stats() }
 
-// Backlogged reports that so many settles wait that claims are to wait, too.
+// Backlogged reports that so many settles wait that claims are to wait as well.
 func (s *Settler) Backlogged() bool { return s.writer.Stats().Waiting > s.cfg.Room/2 }
 
-// urgency is how soon a settle is to be stored.
+// urgency returns how soon a settle is to be stored.
 func (s *Settler) urgency(l *lease.Lease) batch.Urgency {
 	switch {
-	case l.Period.Deadline()-base.Now() < 2*s.cfg.Linger: // it is too late for an extension
+	case l.Period.Deadline()-base.Now() < 2*s.cfg.Linger: // too late for an extension
 		return batch.Now
 	case l.Awaited(), s.cfg.Awaited(l):
 		return batch.Awaited
@@ -173,7 +173,7 @@ func (s *Settler) urgency(l *lease.Lease) batch.Urgency {
 	return batch.Lazy
 }
 
-// scratch has the slices of one statement, to be used again.
+// scratch has the reusable slices of one statement.
 type scratch struct {
 	items       []sqlbatch.Item
 	nacks       []sqlbatch.NackItem
@@ -182,15 +182,15 @@ type scratch struct {
 	changed     []sqlbatch.Item
 }
 
-// write settles leases, all in one way, and returns those of which the database returned the (id, fence): they come first in leases
-// then.
+// write settles leases, all in one way, and returns the leases whose (id, fence) the database returned. They are first in leases
+// afterwards.
 func (s *Settler) write(ctx context.Context, leases []*lease.Lease, skipLocked bool) (written []*lease.Lease, err error) {
 	defer s.gainTime(ctx, leases)()
 	slices.SortFunc(leases, func(a, b *lease.Lease) int { return table.CompareItems(a.Item, b.Item) })
 	x := s.scratch.Get().(*scratch)
 	changed, left, err := x.settle(ctx, s.cfg.Table, leases[0].Op, leases, skipLocked)
 	if left {
-		return nil, err // the driver still has the scratch
+		return nil, err // the driver still uses the scratch
 	}
 	x.changed = changed
 	defer s.scratch.Put(x)
@@ -218,9 +218,9 @@ func front(leases []*lease.Lease, changed []sqlbatch.Item) []*lease.Lease {
 	return leases[:n]
 }
 
-// gainTime makes a lease last for a statement that has more time than usual, and for as long after it: nothing can extend
-// the lease of a row that a settle has locked. It fails silently, as the statement meets the same failure. end is to be called after the
-// statement: of a pool with a limit one such statement at a time has a session.
+// gainTime makes a lease last for a statement that has more time than usual, and as long again after it: nothing can extend the lease of a
+// row that a settle has locked. It ignores errors, because the statement gets the same error. end is to be called after the statement: if
+// the pool has a limit, only one such statement at a time has a session.
 func (s *Settler) gainTime(ctx context.Context, leases []*lease.Lease) (end func()) {
 	deadline, _ := ctx.Deadline()
 	left := time.Until(deadline)
@@ -234,12 +234,12 @@ func (s *Settler) gainTime(ctx context.Context, leases []*lease.Lease) (end func
 	return end
 }
 
-// fingerprint is that of the error of a dead message. An end that is not an error has none.
+// fingerprint returns the fingerprint of the error of a dead message, or 0 if the end is not an error.
 func fingerprint(l *lease.Lease) int64 {
 	if l.Cause == sqlbatch.CauseExpired || l.Cause == sqlbatch.CauseKilled {
 		return 0
 	}
-	return base.Fingerprint(l.Text[:min(len(l.Text), sqlbatch.MaxError)]) // of what is stored
+	return base.Fingerprint(l.Text[:min(len(l.Text), sqlbatch.MaxError)]) // of the stored text
 }
 
 func (x *scratch) settle(ctx context.Context, t Table, op lease.Op, leases []*lease.Lease, skipLocked bool) (changed []sqlbatch.Item, left bool, err error) {
@@ -275,7 +275,7 @@ func (x *scratch) settle(ctx context.Context, t Table, op lease.Op, leases []*le
 	}
 }
 
-// absent looks for settles that their statement did not return. It leaves out those whose rows are locked.
+// absent looks up settles that their statement did not return. It leaves out settles whose rows are locked.
 func (s *Settler) absent(ctx context.Context, leases []*lease.Lease) (outcomes []batch.Outcome[*lease.Lease], err error) {
 	seen, err := s.cfg.Table.Look(ctx, s.cfg.LookTimeout, lease.IDs(leases))
 	if err != nil {
@@ -292,7 +292,7 @@ func (s *Settler) absent(ctx context.Context, leases []*lease.Lease) (outcomes [
 	return outcomes, nil
 }
 
-// Done gives leases their outcomes. A pipe calls it, too.
+// Done publishes the outcomes of leases. A pipe calls it as well.
 func (s *Settler) Done(began time.Time, outcomes []batch.Outcome[*lease.Lease]) {
 	var t Tally
 	leases, errs := make([]*lease.Lease, len(outcomes)), make([]error, len(outcomes))
@@ -304,7 +304,7 @@ func (s *Settler) Done(began time.Time, outcomes []batch.Outcome[*lease.Lease]) 
 	s.cfg.Stored(began, t, leases)
 }
 
-// ErrLocked: the row was locked for as long as the operation might wait.
+// ErrLocked is the error of an operation that waited as long as it may for a locked row.
 var ErrLocked = errors.New("another transaction has locked the message's row")
 
 // outcome counts a settle, and returns its outcome.
@@ -338,7 +338,7 @@ func (s *Settler) outcome(o batch.Outcome[*lease.Lease], t *Tally) error {
 	return s.failed(o, true)
 }
 
-// failed is the outcome of a settle that is not known to be stored. The database has refused it, or it was given up.
+// failed returns the outcome of a settle that is not known to be stored, because the database refused it or the consumer gave up.
 func (s *Settler) failed(o batch.Outcome[*lease.Lease], refused bool) error {
 	return &lease.FailedError{Op: o.Item.Op.String(), Unknown: o.Unknown || o.Item.MaybeApplied, Refused: refused, Err: o.Err}
 }

@@ -22,7 +22,7 @@ func settleAs(t *testing.T, l *lease.Lease, op lease.Op) {
 	require.NoError(t, l.Settle(context.Background(), lease.Settlement{Op: op, Delay: time.Second, Text: "why"}))
 }
 
-// TestTheOrderOfCallsOfABatch: Known gets each outcome first, then the owner all at once, and then Stored.
+// TestTheOrderOfCallsOfABatch: Known gets each outcome first, then the owner all together, and then Stored.
 func TestTheOrderOfCallsOfABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -64,7 +64,7 @@ func TestANackOfTheLastAttemptDeadLetters(t *testing.T) {
 		end := f.start(nil)
 		last, lapsed := f.lease(1), f.lease(2)
 		last.Attempt = 3
-		lapsed.Attempt, lapsed.Lapses = 3, 1 // whose first lease ran out, which was no failure
+		lapsed.Attempt, lapsed.Lapses = 3, 1 // its first lease expired, which was not a failure
 		settleAs(t, last, lease.Nack)
 		settleAs(t, lapsed, lease.Nack)
 		end()
@@ -73,7 +73,7 @@ func TestANackOfTheLastAttemptDeadLetters(t *testing.T) {
 	})
 }
 
-// TestEachSettleHasItsOwnOutcome: the rows that a statement does not return are looked for first.
+// TestEachSettleHasItsOwnOutcome: rows that a statement does not return are looked up first.
 func TestEachSettleHasItsOwnOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -112,7 +112,7 @@ func TestAnUnknownOutcomeBelongsToItsStatement(t *testing.T) {
 			}
 			return nil
 		})
-		delete(f.rows, lost.Item.ID) // somebody else's, and its nack meets no broken connection
+		delete(f.rows, lost.Item.ID) // taken by another consumer, and its nack gets no broken connection
 		settleAs(t, applied, lease.Ack)
 		settleAs(t, lost, lease.Nack)
 		require.NoError(t, applied.Wait(t.Context()))
@@ -145,7 +145,7 @@ func TestARefusedSettleIsReported(t *testing.T) {
 		other := f.lease(3)
 		settleAs(t, other, lease.Nack)
 		require.ErrorAs(t, other.Wait(t.Context()), &failed)
-		require.False(t, failed.Refused, "every statement would meet that")
+		require.False(t, failed.Refused, "every statement would get that error")
 		require.Equal(t, []string{"nack"}, f.broken)
 		end()
 	})

@@ -1,12 +1,13 @@
-// Package status keeps whether something works, and calls a function when that changes.
+// Package status records whether something works, and calls a function when that changes.
 package status
 
 import "sync"
 
-// Status is nil where something works, and otherwise the reason why it does not. It is
-// safe for concurrent use.
+// Status is nil if something works, and otherwise the reason why it does not. It is safe for
+// concurrent use.
 //
-// Its goroutines, joined by Close: one while there is a change to report, and one for each call.
+// Its goroutines, joined by Close, are one while there is a change to report, and one for each
+// call.
 type Status struct {
 	changed func(error)
 	calls   sync.WaitGroup
@@ -18,9 +19,9 @@ type Status struct {
 	reported  error // by the last call
 }
 
-// New makes a Status that is nil. changed is called once per change from nil to an error
-// and back, by one goroutine at a time; it might be nil. Changes during a call are reported
-// as one, or not at all if they cancel out. A panic in it ends that call and nothing else.
+// New makes a Status that is nil. changed is called once per change from nil to an error and
+// back, by one goroutine at a time; it may be nil. Changes during a call are reported as one, or
+// not at all if they cancel out. A panic in it ends only that call.
 func New(changed func(error)) *Status { return &Status{changed: changed} }
 
 // Set sets the Status. It does not wait for a call.
@@ -41,8 +42,8 @@ func (s *Status) Err() error {
 	return s.err
 }
 
-// Close waits for the call under way, and for that of a change before it. No later change
-// is reported.
+// Close waits for the running call, and for the call of an earlier change. No later change is
+// reported.
 func (s *Status) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -63,7 +64,7 @@ func (s *Status) report() {
 		s.reported = err
 		s.mu.Unlock()
 		called := make(chan struct{})
-		go func() { // of its own, which runtime.Goexit might end
+		go func() { // its own goroutine, because runtime.Goexit might end it
 			defer close(called)
 			defer func() { _ = recover() }()
 			s.changed(err)

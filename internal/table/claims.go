@@ -12,17 +12,16 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Claims runs the statements of one consumer's claims, one after the other.
+// Claims runs the statements of one consumer's claims, one after another.
 type Claims struct {
 	Part    *session.Part
-	Context context.Context // outlives the end of the consumer's claims, so that what they lease is known
+	Context context.Context // outlives the end of the consumer's claims, so that the leased messages are known
 
-	// busy says that the last claim has brought messages. A consumer that is busy has a session of its own; those that are idle share
-	// one.
+	// busy means that the last claim returned messages. A busy consumer has its own session; idle consumers share one.
 	busy bool
 }
 
-// run runs a statement. Its error is a *LateError if the answer did not arrive within a time.
+// run runs a statement. Its error is a *LateError if the answer did not arrive within the given time.
 func (c *Claims) run(within time.Duration, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	ctx, cancel := context.WithTimeout(c.Context, within)
 	defer cancel()
@@ -40,7 +39,7 @@ func (c *Claims) timed(ctx context.Context, st sqlbatch.Statement, scan func(*sq
 	return c.Part.RunPatient(ctx, st, scan)
 }
 
-// LateError is the failure of a statement whose answer did not arrive in time.
+// LateError is the error of a statement whose answer did not arrive in time.
 type LateError struct {
 	Err    error
 	Within time.Duration
@@ -55,7 +54,7 @@ func IsLate(err error) bool {
 	return errors.As(err, &late)
 }
 
-// NewSalt returns what keeps the fences of two claims apart: see sqlbatch.FenceBits.
+// NewSalt returns a number that distinguishes the fences of two claims: see sqlbatch.FenceBits.
 func NewSalt() int64 { return 1 + rand.Int64N(1<<sqlbatch.FenceBits) }
 
 // Claimed is a message that a consumer has leased.
@@ -63,11 +62,11 @@ type Claimed struct {
 	Row
 	Item    sqlbatch.Item
 	Expired bool
-	Size    int  // of the body, which may be left out
+	Size    int  // of the body, which might be left out
 	LeftOut bool // Key, Type, Headers and Body are to be read
 }
 
-// ClaimedRows collects the rows of a claim. Nothing of them may be used before the statement has succeeded.
+// ClaimedRows collects the rows of a claim. They must not be used before the statement has succeeded.
 type ClaimedRows struct {
 	Rows   []Claimed
 	Bytes  int // of bodies
@@ -101,7 +100,7 @@ func (r *ClaimedRows) scan(rows *sql.Rows) error {
 	return nil
 }
 
-// Sort sorts the rows. Rows that lie side by side have their bytes side by side, too, so that few of them keep few chunks in memory.
+// Sort sorts the rows. Adjacent rows then have adjacent bytes, so that a few rows keep few chunks in memory.
 func (r *ClaimedRows) Sort(compare func(a, b Claimed) int) {
 	if slices.IsSortedFunc(r.Rows, compare) {
 		return

@@ -9,7 +9,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Two claims of one millisecond, of which the database has forgotten the first, get one fence with a chance of one in a million.
+// Two claims in one millisecond, the first of which the database has lost, get the same fence with a probability of one in a million.
 func TestSaltsAreDrawnFromTwentyBits(t *testing.T) {
 	require.Equal(t, 20, sqlbatch.FenceBits)
 	seen := map[int64]bool{}

@@ -16,7 +16,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// DialectNamed returns the dialect with this name. field is what an error calls the name.
+// DialectNamed returns the dialect with this name. field is the name's field in the error.
 func DialectNamed(field, name string) (sqlbatch.Dialect, error) {
 	for _, d := range []sqlbatch.Dialect{sqlserver.Dialect, postgres.Dialect, sqlite.Dialect} {
 		if d.Name() == name {
@@ -26,8 +26,8 @@ func DialectNamed(field, name string) (sqlbatch.Dialect, error) {
 	return nil, fmt.Errorf("%s is %.63q: must be %q, %q or %q", field, name, sqlserver.Dialect.Name(), postgres.Dialect.Name(), sqlite.Dialect.Name())
 }
 
-// DialectOf returns the dialect with the given name. If that is "", it returns the dialect of the database: by the package of its driver,
-// or, if that is unknown, by what the database returns as its version. A session.NotRunError says that the database did not answer.
+// DialectOf returns the dialect with the given name. If the name is "", it returns the dialect of the database: by the package of its
+// driver or, if that is unknown, by the database's version. A session.NotRunError means that the database did not answer.
 func DialectOf(ctx context.Context, db *sql.DB, given string) (sqlbatch.Dialect, error) {
 	switch {
 	case db == nil:
@@ -55,8 +55,8 @@ func DialectOf(ctx context.Context, db *sql.DB, given string) (sqlbatch.Dialect,
 	}
 }
 
-// versions are the questions by which a database is recognized, and how the answers begin. PostgreSQL, which logs each statement that
-// fails, understands the first one.
+// versions are the queries by which a database is recognized, and the prefixes of the answers. PostgreSQL, which logs each failed
+// statement, understands the first one.
 var versions = []struct {
 	dialect        sqlbatch.Dialect
 	text, expected string
@@ -66,7 +66,7 @@ var versions = []struct {
 	{sqlserver.Dialect, "SELECT @@VERSION; SELECT 1", "Microsoft SQL "},
 }
 
-// askDialect asks the database for its version. A failed question may mean that the database does not know it, or that the connection is
+// askDialect queries the version of the database. A failed query might mean that the database does not know it, or that the connection is
 // broken: SELECT 1 shows which.
 func askDialect(ctx context.Context, db *sql.DB) (sqlbatch.Dialect, error) {
 	conn, err := session.Connect(ctx, db)
@@ -95,7 +95,7 @@ func askDialect(ctx context.Context, db *sql.DB) (sqlbatch.Dialect, error) {
 		cmp.Or(strings.Join(answers, ", "), "none"), sqlserver.Dialect.Name(), postgres.Dialect.Name(), sqlite.Dialect.Name())
 }
 
-// ask returns the value of the first result set, and how many result sets there are. All of them are read: an error may be in any.
+// ask returns the value of the first result set, and the number of result sets. It reads all of them, because any might have an error.
 func ask(ctx context.Context, conn *sql.Conn, text string) (answer string, sets int, err error) {
 	rows, err := conn.QueryContext(ctx, text)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// stranger is a driver that chanq does not know. It answers the statements that it has, with one row per result set, and refuses others.
+// stranger is an unknown driver. It answers the statements in answers, with one row per result set, and refuses others.
 type stranger struct {
 	answers map[string][]string
 	err     error // of all other statements
@@ -103,7 +103,7 @@ func TestTheDatabaseOfAnUnknownDriverIsAskedForItsVersion(t *testing.T) {
 			require.False(t, session.Unconnected(err))
 			require.Zero(t, db.Stats().InUse)
 			if name == "PostgreSQL" {
-				require.Equal(t, []string{askPostgres}, s.asked, "no statement fails, which PostgreSQL would log")
+				require.Equal(t, []string{askPostgres}, s.asked, "no statement fails, because PostgreSQL would log it")
 			}
 		})
 	}

@@ -11,11 +11,11 @@ import (
 // Insert has the statements of sends and cancellations: on a session, or in a transaction.
 type Insert struct {
 	*Queue
-	Build sqlbatch.Queue // of the statements: in a transaction they are others
+	Build sqlbatch.Queue // builds the statements: those in a transaction are different
 	Run   func(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error
 }
 
-// Insert returns the statements of sends, each in a transaction of its own.
+// Insert returns the statements of sends, each in its own transaction.
 func (t Table) Insert() Insert { return Insert{t.Queue, t.SQL, t.Part.Run} }
 
 // InTx returns the statements of sends in a transaction.
@@ -30,7 +30,7 @@ func (i Insert) Enqueue(ctx context.Context, rows []sqlbatch.Row) error {
 	return i.Run(ctx, i.Build.Enqueue(rows), nil)
 }
 
-// EnqueueNew stores those rows whose ID and dedup key are not in the queue yet, and returns their IDs.
+// EnqueueNew stores the rows whose ID and dedup key are not in the queue yet, and returns their IDs.
 func (i Insert) EnqueueNew(ctx context.Context, rows []sqlbatch.Row) (stored [][16]byte, err error) {
 	err = i.Run(ctx, i.Build.EnqueueNew(rows), func(rows *sql.Rows) error {
 		var raw sql.RawBytes
@@ -61,19 +61,18 @@ func (i Insert) Find(ctx context.Context, ids [][16]byte, keys []string) (found 
 	return found, err
 }
 
-// Begun is a transaction that stores one group of rows.
+// Begun is a transaction that stores one batch of rows.
 type Begun struct {
 	q  *Queue
 	tx *sql.Tx
 }
 
-// InOwnTx runs f in a transaction of its own, which is committed if f returns nil.
+// InOwnTx runs f in its own transaction, which is committed if f returns nil.
 func (t Table) InOwnTx(ctx context.Context, f func(Begun) error) error {
 	return t.Part.InTx(ctx, func(tx *sql.Tx) error { return f(Begun{t.Queue, tx}) })
 }
 
-// Draw draws the number that gives the rows of an ordered queue their place, where that is not done by the INSERT. It reports
-// whether it did.
+// Draw draws the number that gives the rows of an ordered queue their place, unless the INSERT does it. It reports whether it did.
 func (b Begun) Draw(ctx context.Context) (drawn bool, err error) {
 	begun := b.q.SQL.Begun()
 	if !b.q.Ordered || begun.Text == "" {
@@ -82,7 +81,7 @@ func (b Begun) Draw(ctx context.Context) (drawn bool, err error) {
 	return true, session.RunTx(ctx, b.tx, begun, nil)
 }
 
-// Placed reports that rows have their place by the time when the transaction began.
+// Placed reports that the start time of the transaction is the place of the rows.
 func (b Begun) Placed() bool { return b.q.Dialect.Traits().PlacesBegun && !b.q.Ordered }
 
 // Enqueue stores the rows.

@@ -9,7 +9,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// CountLimit bounds each count of Counts, where operators and samples ask for them.
+// CountLimit is the maximum of each count of Counts, for operators and samples.
 const CountLimit = 10_000
 
 // Counts are the messages of a queue by state, as the Stats statement returns them.
@@ -28,11 +28,11 @@ func (c *Counts) Scan(rows *sql.Rows) error {
 	return err
 }
 
-// Stored is what the database keeps of a queue.
+// Stored is the row of a queue in the database.
 type Stored struct {
-	Version    int   // 0: there is no such queue
-	MinVersion int   // the least version of a program that may use it
-	Features   int64 // what a program must know that uses it
+	Version    int   // 0: the queue does not exist
+	MinVersion int   // the minimum version of a program that may use it
+	Features   int64 // features that a program must know to use it
 	Paused     bool
 	Slots      int // of an ordered queue
 	Policy     sqlbatch.Policy
@@ -67,7 +67,7 @@ func (s *Stored) Unusable() error {
 	return nil
 }
 
-// Cancel deletes messages, and returns the IDs of those that were in the queue.
+// Cancel deletes messages, and returns the IDs of the messages that were in the queue.
 func Cancel[ID ~[16]byte](ctx context.Context, in Insert, ids []ID) (found []ID, err error) {
 	err = EachChunk(in.Dialect, ids, func(chunk [][16]byte) error {
 		return in.Run(ctx, in.Build.Cancel(chunk), func(rows *sql.Rows) error {
@@ -80,7 +80,7 @@ func Cancel[ID ~[16]byte](ctx context.Context, in Insert, ids []ID) (found []ID,
 	return found, err
 }
 
-// EachChunk calls do with chunks of ids, of as many as one statement may name.
+// EachChunk calls do with chunks of ids, each as large as one statement allows.
 func EachChunk[ID ~[16]byte](d sqlbatch.Dialect, ids []ID, do func(chunk [][16]byte) error) error {
 	for len(ids) > 0 {
 		n := min(len(ids), d.Traits().FindIDs)

@@ -13,20 +13,20 @@ import (
 type Ordered struct {
 	Claims
 	SQL        sqlbatch.Queue
-	Within     time.Duration // the time of a statement
-	LookWithin time.Duration // of one that only reads: while it hangs, a database with one connection extends no lease
+	Within     time.Duration // timeout of a statement
+	LookWithin time.Duration // timeout of a read: while it hangs, a database with one connection extends no lease
 }
 
 func (o *Ordered) do(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	return o.run(o.Within, st, scan)
 }
 
-// look is do for a read that blames no message when it fails.
+// look is do for a read whose failure is not blamed on a message.
 func (o *Ordered) look(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	return o.run(o.LookWithin, st, scan)
 }
 
-// Do runs the statements of a task for a consumer, by its ID. Reads leave out bodies of more than inline bytes.
+// Do runs the statements of a task for the consumer with this ID. Reads leave out bodies of more than inline bytes.
 func (o *Ordered) Do(consumer [16]byte, t *order.Task, inline int, a *Answer) error {
 	switch t.Kind {
 	case order.Read:
@@ -56,7 +56,7 @@ func (o *Ordered) Do(consumer [16]byte, t *order.Task, inline int, a *Answer) er
 	}
 }
 
-// held asks which keys are held by dead messages.
+// held queries which keys are held by dead messages.
 func (o *Ordered) held(t *order.Task, a *Answer) error {
 	a.Walked, a.Held = true, make([]bool, len(t.Keys))
 	return o.look(o.SQL.HeldKeys(t.KeySlots, t.Keys), func(rows *sql.Rows) error {
@@ -70,7 +70,7 @@ func (o *Ordered) held(t *order.Task, a *Answer) error {
 	})
 }
 
-// find looks at messages, or fetches them. Of a locked row the database might know the ID alone: the rest is what is known here.
+// find looks up messages, or fetches them. For a locked row the database might know only the ID: the rest is filled in from messages.
 func (o *Ordered) find(run func(sqlbatch.Statement, func(*sql.Rows) error) error, st func([16]byte, []sqlbatch.OwnedSlot, [][16]byte) sqlbatch.Statement, consumer [16]byte, t *order.Task, messages []*order.Message, a *Answer) error {
 	ids := make([][16]byte, len(messages))
 	for i, m := range messages {
@@ -91,7 +91,7 @@ func (o *Ordered) find(run func(sqlbatch.Statement, func(*sql.Rows) error) error
 	return err
 }
 
-// write marks messages, gives them back, or notes that their leases expired. It returns those that it did not change.
+// write marks messages, releases them, or records that their leases expired. It returns the messages that it did not change.
 func (o *Ordered) write(consumer [16]byte, t *order.Task, a *Answer) (missing []*order.Message, err error) {
 	var st sqlbatch.Statement
 	if t.Kind == order.Mark {
@@ -131,7 +131,7 @@ func (o *Ordered) write(consumer [16]byte, t *order.Task, a *Answer) (missing []
 	return missing, nil
 }
 
-// Slots returns all slots, and how many consumers there are.
+// Slots returns all slots, and the number of consumers.
 func (o *Ordered) Slots() (list []order.SlotRow, consumers int, err error) {
 	err = o.look(o.SQL.Slots(), func(rows *sql.Rows) error {
 		var row order.SlotRow
@@ -146,7 +146,7 @@ func (o *Ordered) Slots() (list []order.SlotRow, consumers int, err error) {
 	return list, consumers, err
 }
 
-// Take takes slots, and returns those that it got.
+// Take takes slots, and returns the slots that it got.
 func (o *Ordered) Take(consumer [16]byte, salt int64, slots []int) (got []order.Slot, err error) {
 	err = o.do(o.SQL.TakeSlots(consumer, salt, slots), func(rows *sql.Rows) error {
 		var sl order.Slot
@@ -162,12 +162,12 @@ func (o *Ordered) Give(consumer [16]byte, slots []sqlbatch.OwnedSlot) error {
 	return o.do(o.SQL.GiveSlots(consumer, slots), nil)
 }
 
-// Answer collects the rows of a read, a look or a fetch. Nothing of it may be used before the statement has succeeded.
+// Answer collects the rows of a read, a look-up or a fetch. It must not be used before the statement has succeeded.
 type Answer struct {
 	order.Answer
 	Contents int // rows with contents
 	Bytes    int // of bodies
-	Last     Row // the last row, without what is read of it
+	Last     Row // the last row, without its contents
 	arena    Arena
 
 	columns                                            []any

@@ -27,7 +27,7 @@ func (p *Plain) Claim(within time.Duration, c sqlbatch.ClaimParams, into *Claime
 	return err
 }
 
-// Mark leases one message without its contents. There is no row if it is gone, or leased by another consumer.
+// Mark leases one message without its contents. There is no row if the message is gone, or leased by another consumer.
 func (p *Plain) Mark(within time.Duration, m sqlbatch.MarkParams, into *ClaimedRows) error {
 	return p.run(within, p.Queue.SQL.Mark(m), into.scan)
 }
@@ -55,12 +55,12 @@ func (p *Plain) Fence(within time.Duration, id [16]byte) (fence int64, known boo
 	return items[0].Fence, true, nil
 }
 
-// Look sees which rows are there.
+// Look looks up which rows exist.
 func (p *Plain) Look(within time.Duration, ids [][16]byte) (Seen, error) {
 	return Table{p.Queue, p.Part}.Look(p.Context, within, ids)
 }
 
-// NextDue returns in how long the first message behind these places is due. any is false if there is none.
+// NextDue returns the time until the first message behind these places is due. any is false if there is none.
 func (p *Plain) NextDue(within time.Duration, from sqlbatch.Heads) (due time.Duration, any bool, err error) {
 	var ms sql.NullInt64
 	err = p.look(within, p.Queue.SQL.NextDue(from), func(rows *sql.Rows) error { return rows.Scan(&ms) })
@@ -70,7 +70,7 @@ func (p *Plain) NextDue(within time.Duration, from sqlbatch.Heads) (due time.Dur
 	return time.Duration(ms.Int64) * time.Millisecond, true, err
 }
 
-// DueOrLocked reports whether a message is due, or might be: those that other sessions have locked count as due.
+// DueOrLocked reports whether a message is due, or might be: messages that other sessions have locked count as due.
 func (p *Plain) DueOrLocked(within time.Duration) (due bool, err error) {
 	var ms sql.NullInt64
 	err = p.look(within, p.Queue.SQL.DueOrLocked(), func(rows *sql.Rows) error { return rows.Scan(&ms) })
@@ -85,26 +85,26 @@ func (p *Plain) look(within time.Duration, st sqlbatch.Statement, scan func(*sql
 	return err
 }
 
-// Rescan is what a look from the beginning has found.
+// Rescan is the result of a rescan, which reads from the beginning.
 type Rescan struct {
 	Known     bool // false: the queue is paused
 	Heads     sqlbatch.Heads
 	Ready     [sqlbatch.Priorities]bool // there is something to claim
-	Due       time.Duration             // until there may be something to claim
-	Any       bool                      // there is something to come, or there
+	Due       time.Duration             // until there might be something to claim
+	Any       bool                      // there is a message, due now or later
 	Consumers int
 	Suspects  []Suspect // the first unleased message of each priority, if it is a suspect
 }
 
-// Suspect is a message that may have ended the processes of its consumers.
+// Suspect is a message that might have ended the processes of its consumers.
 type Suspect struct {
 	Item     sqlbatch.Item
 	Priority int8
-	Crashes  int            // the lease that has expired included
+	Crashes  int            // including the lease that has expired
 	Alone    sqlbatch.Alone // of that lease
 }
 
-// Rescan looks from the beginning; concurrently on a session of its own, else on that of claims. took is without the wait for a session.
+// Rescan reads from the beginning; concurrently on its own session, otherwise on that of claims. took excludes the wait for a session.
 func (p *Plain) Rescan(ctx context.Context, concurrently bool) (r Rescan, took time.Duration, err error) {
 	run := p.timed
 	if concurrently {

@@ -5,7 +5,7 @@ import "database/sql"
 // Row is the contents of a message, its bytes copied.
 type Row struct {
 	Priority         int8
-	Attempts, Lapses int // those of the delivery that follows, Attempts included
+	Attempts, Lapses int // including the delivery that follows
 	Enqueued, Due    int64
 	Expires          sql.NullInt64
 	Key, Type        []byte
@@ -14,8 +14,8 @@ type Row struct {
 	Unread           error  // why Key, Type, Headers and Body could not be read
 }
 
-// Chunk is how many bytes of short values share an allocation of an Arena. Values longer than Alone have their own. So a message that
-// a caller keeps for long keeps little of its neighbours in memory.
+// Chunk is how many bytes of short values share an allocation of an Arena. Values longer than Alone have their own. A message that a caller
+// keeps for long therefore keeps few of its neighbours in memory.
 const (
 	Chunk = 8 << 10
 	Alone = Chunk / 4

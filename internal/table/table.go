@@ -15,15 +15,15 @@ import (
 // Queue is one queue in one database.
 type Queue struct {
 	Dialect sqlbatch.Dialect
-	SQL     sqlbatch.Queue // of its names
+	SQL     sqlbatch.Queue // builds the statements, with its names
 	Ordered bool
-	// Classify is what an error means: session.Classify, and that of errors that a user of the package adds.
+	// Classify returns the class of an error: session.Classify, with errors that a user of the package adds.
 	Classify func(error) sqlbatch.Class
 
 	policy atomic.Pointer[sqlbatch.Policy]
 }
 
-// Policy returns what the database last said of the queue's policy. It costs no round trip.
+// Policy returns the policy of the queue that was last read from the database. It costs no round trip.
 func (q *Queue) Policy() sqlbatch.Policy {
 	if p := q.policy.Load(); p != nil {
 		return *p
@@ -31,16 +31,16 @@ func (q *Queue) Policy() sqlbatch.Policy {
 	return sqlbatch.DefaultPolicy
 }
 
-// IsLast reports that a message which has failed so many attempts is dead-lettered.
+// IsLast reports that a message with this number of failed attempts is dead-lettered.
 func (q *Queue) IsLast(failures int) bool {
 	most := q.Policy().MaxAttempts
 	return most > 0 && failures >= most
 }
 
-// SetPolicy takes the policy that the database has now.
+// SetPolicy stores the current policy in the database.
 func (q *Queue) SetPolicy(p sqlbatch.Policy) { q.policy.Store(&p) }
 
-// AckStatement deletes messages, or archives them.
+// AckStatement returns a statement that deletes messages, or archives them.
 func (q *Queue) AckStatement(sql sqlbatch.Queue, items []sqlbatch.Item) sqlbatch.Statement {
 	if q.Policy().Retain > 0 {
 		return sql.Archive(items)
@@ -48,7 +48,7 @@ func (q *Queue) AckStatement(sql sqlbatch.Queue, items []sqlbatch.Item) sqlbatch
 	return sql.Ack(items)
 }
 
-// IsPermanent reports a failure that no repetition mends, and that every statement would meet: the table is missing, or a right is.
+// IsPermanent reports a failure that no repetition fixes, and that every statement would get: a missing table or permission.
 func IsPermanent(c sqlbatch.Class) bool {
 	return c == sqlbatch.NoSchema || c == sqlbatch.Permanent
 }
@@ -59,30 +59,30 @@ type Table struct {
 	Part *session.Part
 }
 
-// CompareItems is the order of the items of a statement: two statements that lock the same rows lock them in one order.
+// CompareItems defines the order of the items of a statement: two statements that lock the same rows lock them in the same order.
 func CompareItems(a, b sqlbatch.Item) int {
 	return cmp.Or(bytes.Compare(a.ID[:], b.ID[:]), cmp.Compare(a.Fence, b.Fence))
 }
 
-// A settle changes the rows of items that have their fences, and appends these items to into. left says that the driver might
-// still use what it was given.
+// A settle changes the rows of items that have their fences, and appends these items to into. left means that the driver might still use
+// the arguments.
 
 // Ack deletes messages, or archives them.
 func (t Table) Ack(ctx context.Context, items []sqlbatch.Item, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error) {
 	return t.Part.Items(ctx, t.AckStatement(t.sql(skipLocked), items), into)
 }
 
-// Nack gives messages back for later, as failed attempts.
+// Nack releases messages for later, as failed attempts.
 func (t Table) Nack(ctx context.Context, items []sqlbatch.NackItem, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error) {
 	return t.Part.Items(ctx, t.sql(skipLocked).Nack(items), into)
 }
 
-// Snooze gives messages back for later, uncounted.
+// Snooze releases messages for later, without counting an attempt.
 func (t Table) Snooze(ctx context.Context, items []sqlbatch.NackItem, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error) {
 	return t.Part.Items(ctx, t.sql(skipLocked).Snooze(items), into)
 }
 
-// Release gives messages back, uncounted.
+// Release releases messages, without counting an attempt.
 func (t Table) Release(ctx context.Context, items []sqlbatch.ReleaseItem, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error) {
 	return t.Part.Items(ctx, t.sql(skipLocked).Release(items), into)
 }
@@ -92,7 +92,7 @@ func (t Table) DeadLetter(ctx context.Context, items []sqlbatch.DeadLetterItem, 
 	return t.Part.Items(ctx, t.sql(skipLocked).DeadLetter(items), into)
 }
 
-// Extend has leases last at least d from now, by the database's clock.
+// Extend makes leases last at least d from now, by the database's clock.
 func (t Table) Extend(ctx context.Context, consumer [16]byte, items []sqlbatch.Item, d time.Duration, skipLocked bool) (changed []sqlbatch.Item, err error) {
 	changed, _, err = t.Part.Items(ctx, t.sql(skipLocked).Extend(consumer, items, d), make([]sqlbatch.Item, 0, len(items)))
 	return changed, err
@@ -108,13 +108,13 @@ func (t Table) sql(skipLocked bool) sqlbatch.Queue {
 // Expect announces an extension within d.
 func (t Table) Expect(d time.Duration) { t.Part.Expect(d) }
 
-// Alone waits for the turn of a statement that may take long. done ends the turn.
+// Alone waits for the turn of a statement that might take long. done ends the turn.
 func (t Table) Alone(ctx context.Context) (done func()) { return t.Part.Alone(ctx) }
 
-// Seen is what a look has found.
+// Seen is the result of a look-up of rows.
 type Seen struct {
 	Fences map[[16]byte]int64
-	Locked map[[16]byte]bool // could not be seen, which is to say: exist
+	Locked map[[16]byte]bool // could not be seen because they are locked, so they exist
 }
 
 // Of returns how the row of a message was found.
@@ -123,11 +123,11 @@ func (s Seen) Of(id [16]byte) (fence int64, live, locked bool) {
 	return fence, live, s.Locked[id]
 }
 
-// lookStatements bounds the statements of a look that is cut into halves for the sake of rows that cannot be seen: those that
-// are left are called locked, and looked at again later.
+// lookStatements is the maximum number of statements of a look-up that is halved because of rows that cannot be seen. The remaining rows
+// are reported as locked, and looked up again later.
 const lookStatements = 32
 
-// Look sees which rows are there. It waits for no lock. A statement takes up to timeout.
+// Look looks up which rows exist. It waits for no lock. A statement takes up to timeout.
 func (t Table) Look(ctx context.Context, timeout time.Duration, ids [][16]byte) (Seen, error) {
 	seen := Seen{Fences: map[[16]byte]int64{}, Locked: map[[16]byte]bool{}}
 	parts := slices.Collect(slices.Chunk(ids, t.Dialect.Traits().FindIDs))
@@ -155,15 +155,15 @@ func (t Table) Look(ctx context.Context, timeout time.Duration, ids [][16]byte) 
 	return seen, nil
 }
 
-// MaybeApplied reports an error after which the outcome of a statement is unknown whatever its class: the driver has panicked.
+// MaybeApplied reports an error after which the outcome of a statement is unknown, whatever its class: the driver has panicked.
 func MaybeApplied(err error) bool { return session.Fell(err) }
 
 // Unconnected reports a failure to get a connection, and Panicked a panic of the driver.
 func Unconnected(err error) bool { return session.Unconnected(err) }
 func Panicked(err error) bool    { return session.Panicked(err) }
 
-// NotRun is the error of a statement that changes nothing, and so has no unknown outcome: the statement before was not applied
-// to what it looks for.
+// NotRun returns the error of a read, whose outcome cannot be unknown. The earlier statement was not applied to the rows that the read
+// looks up.
 func NotRun(err error) error {
 	if DidNotRun(err) {
 		return err
@@ -171,7 +171,7 @@ func NotRun(err error) error {
 	return &session.NotRunError{Err: err}
 }
 
-// DidNotRun reports a failure before anything could have been applied.
+// DidNotRun reports a failure before the statement could have been applied.
 func DidNotRun(err error) bool {
 	_, notRun := err.(*session.NotRunError)
 	return notRun

@@ -1,5 +1,5 @@
-// Package text reads JSON in the encodings in which other programs may store it: UTF-8, UTF-16, as CONVERT(varbinary(max), N'…') of
-// SQL Server makes it, and both with a byte order mark. It has no goroutine and no lock.
+// Package text reads JSON in the encodings in which other programs might store it: UTF-8, UTF-16 as made by CONVERT(varbinary(max), N'…')
+// of SQL Server, and both with a byte order mark. It has no goroutine and no lock.
 package text
 
 import (
@@ -17,15 +17,14 @@ var (
 	errNoUnicode = errors.New("bytes that are neither UTF-8 nor UTF-16")
 )
 
-// foreign reports that data is JSON in UTF-16 or after a byte order mark, or is not JSON. JSON begins with
-// an ASCII character, so one of its first two bytes is zero in UTF-16 and none in UTF-8 (RFC 4627,
-// section 3). No JSON begins with a byte of a mark.
+// foreign reports that data is JSON in UTF-16 or after a byte order mark, or is not JSON. JSON begins with an ASCII character, so one of
+// its first two bytes is zero in UTF-16 and none in UTF-8 (RFC 4627, section 3). JSON never begins with a byte of a mark.
 func foreign(data []byte) bool {
 	return len(data) >= 2 && (data[0] == 0 || data[1] == 0 || data[0] >= 0xEF)
 }
 
 // UTF8 returns JSON in UTF-8: data itself if it is in UTF-8. UTF-32, which no database writes, is returned unchanged. Other bytes are an
-// error: encoding/json would replace them by U+FFFD.
+// error, because encoding/json would replace them by U+FFFD.
 func UTF8(data []byte) ([]byte, error) {
 	text, err := decodeText(data)
 	if err == nil && !utf8.Valid(text) {
@@ -59,14 +58,14 @@ func decodeText(data []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The decoder replaces half of a pair by U+FFFD.
+	// The decoder replaces half of a surrogate pair by U+FFFD.
 	if same, err := utf16.NewEncoder().Bytes(text); err != nil || !bytes.Equal(same, data) {
 		return nil, errHalfUTF16
 	}
 	return text, nil
 }
 
-// Unmarshal is json.Unmarshal for each of the encodings.
+// Unmarshal is json.Unmarshal for all of the encodings.
 func Unmarshal(data []byte, into any) error {
 	data, err := UTF8(data)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// encodings returns a text in each encoding that a program may store.
+// encodings returns a text in each encoding that a program might store.
 func encodings(text string) map[string][]byte {
 	in := func(order binary.AppendByteOrder, mark bool) (data []byte) {
 		if mark {
@@ -58,7 +58,8 @@ func TestWhatIsNoJSONInAnyEncodingIsRefusedAndStaysAsItIs(t *testing.T) {
 	require.ErrorIs(t, Unmarshal([]byte("{\x00}"), &got), errOddUTF16)
 }
 
-// encoding/json alone would read U+FFFD for each of these, and a reader could not see that.
+// encoding/json alone would read U+FFFD for each of these, and a reader could not detect
+// that.
 func TestWhatIsNotUnicodeIsRefusedAndNotAltered(t *testing.T) {
 	for data, want := range map[string]error{
 		"\"\x00\x3D\xD8\"\x00":         errHalfUTF16,
