@@ -138,7 +138,11 @@ func inTxLate(w *world) {
 		require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
 		return c.Flush(w.Soon())
 	}))
+	began := time.Now()
 	require.Equal(w, "late", testdb.Take(w, c, 1)[0].Body)
+	if w.Engine.Bubble {
+		require.Less(w, time.Since(began), 100*time.Millisecond, "it was found by a later rescan")
+	}
 }
 
 func inTxAcked(w *world) {

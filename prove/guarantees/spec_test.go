@@ -2,6 +2,7 @@ package guarantees
 
 import (
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -112,8 +113,9 @@ func configureOrdered(w *world) {
 	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 1, MaxKeys: 1, MaxAttempts: 1}})
 	var working, most atomic.Int64
 	open := make(chan struct{})
-	c, err := q.Consume(w.Context(), chanq.ConsumerConfig{LeaseFor: beat})
-	require.NoError(w, err)
+	finish := sync.OnceFunc(func() { close(open) })
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: beat})
+	w.Cleanup(finish)
 	go func() {
 		for l := range c.C() {
 			go func() {
@@ -134,7 +136,7 @@ func configureOrdered(w *world) {
 	w.Eventually("the first is handled", func() bool { return working.Load() == 1 })
 	require.NoError(w, testdb.Admin(q).Configure(w.Soon(), chanq.Spec{MaxKeys: chanq.UnlimitedKeys, DeadKey: chanq.DeadKeyHolds}))
 	w.Eventually("the other keys are handled", func() bool { return working.Load() == 3 })
-	close(open)
+	finish()
 	w.Eventually("all are acked", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{} })
 
 	testdb.Send(w, q, chanq.Message[string]{Key: "a", Body: "bad"}, chanq.Message[string]{Key: "a", Body: "good"}, chanq.Message[string]{Key: "b", Body: "good"})
