@@ -128,7 +128,7 @@ func TestConsumersOfAGroupEndTogether(t *testing.T) {
 	require.Equal(t, 3, <-handled)
 	require.NoError(t, b.Shutdown(soon(t)))
 	_, err = first.Consume(t.Context(), cfg)
-	require.ErrorContains(t, err, "has its 2 consumers already")
+	require.ErrorContains(t, err, "already has 2 consumers")
 	_, err = first.Consume(t.Context(), ConsumerConfig{IdleGroup: NewIdleGroup(1)})
 	require.ErrorContains(t, err, "IdleGroup is set without StopWhenIdle")
 }

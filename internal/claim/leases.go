@@ -72,6 +72,6 @@ func (c *Config) blame(l *lease.Lease, row *table.Claimed, cause error) {
 
 // crashed returns the reason of a message that is dead after crashes.
 func crashed(row *table.Claimed, crashes int) string {
-	return fmt.Sprintf("chanq: %d attempts, and %d leases that ran out without a settle: %d while its consumer handled no other suspect, the last one while it handled no other message. Its handlers die, hang, or lose their leases",
+	return fmt.Sprintf("chanq: %d attempts; %d leases expired without a settle, %d of them while the consumer handled no other suspect, the last one while it handled no other message. Handlers of this message end their process, hang, or lose their leases",
 		row.Attempts-1, row.Lapses, crashes)
 }

@@ -472,7 +472,7 @@ func TestALeaseOfAMessageWithTooManyCrashesIsDeadLetteredUnread(t *testing.T) {
 		q.run(10 * time.Millisecond)
 		require.Empty(t, q.made("contents"))
 		require.Equal(t, []string{"1 dead-letter"}, q.outcome())
-		require.Contains(t, q.settled[0].text, "3 while its consumer handled no other suspect")
+		require.Contains(t, q.settled[0].text, "3 of them while the consumer handled no other suspect")
 	})
 }
 

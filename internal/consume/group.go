@@ -45,7 +45,7 @@ func (i *Group) join(member *load) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if len(i.members) >= i.size {
-		return fmt.Errorf("ConsumerConfig.IdleGroup: it has its %d consumers already", i.size)
+		return fmt.Errorf("ConsumerConfig.IdleGroup: the group already has %d consumers", i.size)
 	}
 	i.members = append(i.members, member)
 	return nil

@@ -30,5 +30,5 @@ func TestConsumersAreIdleWhenAllAreByLooksAfterTheLastDelivery(t *testing.T) {
 	for _, consumer := range []*load{a, b, c} {
 		require.Error(t, consumer.stop.Err())
 	}
-	require.ErrorContains(t, i.join(a), "has its 3 consumers already")
+	require.ErrorContains(t, i.join(a), "already has 3 consumers")
 }

@@ -92,5 +92,5 @@ func (v *vacuumer) wear() (w wear, err error) {
 type DeniedError struct{ remedy string }
 
 func (e *DeniedError) Error() string {
-	return fmt.Sprintf("this role may not vacuum the live table, which grows until autovacuum comes: %s; or have autovacuum come more often (autovacuum_naptime = '5s')", e.remedy)
+	return fmt.Sprintf("this role has no permission to vacuum the live table, which grows until autovacuum runs: %s; or make autovacuum run more often (autovacuum_naptime = '5s')", e.remedy)
 }

@@ -58,7 +58,7 @@ func (e *UndecidedError) Error() string {
 	if e.Row.Key != "" {
 		what = fmt.Sprintf("dedup key %q", e.Row.Key)
 	}
-	text := fmt.Sprintf("the database refuses %s as a duplicate, and has none in the queue, in %d tries", what, keyTries)
+	text := fmt.Sprintf("the database rejected %s as a duplicate %d times, but the queue has no such message", what, keyTries)
 	if e.Err != nil {
 		text += ": " + e.Err.Error()
 	}

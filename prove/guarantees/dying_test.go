@@ -225,7 +225,7 @@ func oneGuilty(w *world, where string, cfg chanq.Config, stopWhenIdle bool) {
 	require.Equal(w, chanqadmin.Stats{Dead: 1}, testdb.Counted(w, q))
 	e := testdb.Get(w, q, id)
 	require.Equal(w, chanqadmin.StateDead, e.State)
-	require.Contains(w, e.LastError, "leases that ran out without a settle: 3 while")
+	require.Contains(w, e.LastError, "leases expired without a settle, 3 of them while")
 	require.Equal(w, most, deaths)
 	delete(seen, id) // where it dies in the ack
 	require.Len(w, seen, neighbours)

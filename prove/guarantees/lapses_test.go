@@ -191,7 +191,7 @@ func deadSaysWhy(w *world) {
 		})
 		e := testdb.Get(w, q, id)
 		require.Equal(w, c.deliveries, e.Attempts, "each of which was a delivery")
-		require.Contains(w, e.LastError, fmt.Sprintf("%d attempts, and %d leases that ran out without a settle: %d while", c.deliveries, c.deliveries, c.deliveries-2))
+		require.Contains(w, e.LastError, fmt.Sprintf("%d attempts; %d leases expired without a settle, %d of them while", c.deliveries, c.deliveries, c.deliveries-2))
 		require.Equal(w, []chanq.DeadEvent{{Queue: name, ID: id, Attempt: c.deliveries, Cause: chanq.CauseKilled, Reason: e.LastError}}, dead)
 		require.Equal(w, chanq.CauseKilled, e.Cause)
 		require.Empty(w, e.Fingerprint)

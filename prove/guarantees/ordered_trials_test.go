@@ -134,7 +134,7 @@ func killedReports(w *world) {
 		e := <-events
 		require.Equal(w, m.Key, e.Key)
 		require.Equal(w, 5, e.Attempt)
-		require.Contains(w, testdb.Get(w, q, id).LastError, "chanq: 5 attempts, and 5 leases that ran out")
+		require.Contains(w, testdb.Get(w, q, id).LastError, "chanq: 5 attempts; 5 leases expired")
 	}
 }
 
