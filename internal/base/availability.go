@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Availability is whether the database answers one producer or consumer, whose goroutines share it. It implements
+// Availability tracks whether the database answers one producer or consumer, whose goroutines share it. It implements
 // batch.Health.
 type Availability struct {
 	// Changed is called once for each change, in order. Nothing waits for it, except for End. It may be nil.
 	Changed func(AvailabilityChange)
 
-	mu      sync.Mutex // guards what follows; Changed is called without it
+	mu      sync.Mutex // guards the fields below; not held while Changed is called
 	since   time.Time  // zero while the database answers
 	failed  time.Time  // of the latest failure
 	worked  time.Time  // of the latest success
@@ -27,8 +27,8 @@ type AvailabilityChange struct {
 	Down  time.Duration // the length of the outage, when Up
 }
 
-// Failed notes a failure of an operation. If the operation began before another one succeeded, the database is not away: the
-// connection broke in an outage that is over.
+// Failed notes a failure of an operation. It is ignored if the operation began before the latest success: the connection
+// broke in an outage that has ended.
 func (a *Availability) Failed(began time.Time, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -42,14 +42,14 @@ func (a *Availability) Failed(began time.Time, err error) {
 	}
 }
 
-// Away reports that the database does not answer.
+// Away reports whether the database does not answer.
 func (a *Availability) Away() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return !a.since.IsZero()
 }
 
-// Worked notes the success of an operation. If the operation was under way when another one failed, the database need not be back.
+// Worked notes the success of an operation. It is ignored if the operation began before the latest failure: the outage might go on.
 func (a *Availability) Worked(began time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -60,8 +60,8 @@ func (a *Availability) Worked(began time.Time) {
 	a.over(false)
 }
 
-// End is called when the producer or consumer has ended. An outage ends with it: otherwise a metric that counts
-// the producers and consumers in an outage would count this one permanently. It returns when Changed has been called for all changes.
+// End is called when the producer or consumer has ended. It ends an outage: otherwise a metric that counts the
+// producers and consumers in an outage would count this one permanently. It returns after Changed was called for all changes.
 func (a *Availability) End() {
 	a.mu.Lock()
 	a.over(true)
@@ -80,7 +80,7 @@ func (a *Availability) over(ended bool) {
 	a.report(AvailabilityChange{Up: true, Ended: ended, Down: down})
 }
 
-// report has Changed called, not by the caller: that may be the one that extends leases. mu is held.
+// report queues a call of Changed. The caller must not wait for it, because it might be the goroutine that extends leases. mu is held.
 func (a *Availability) report(c AvailabilityChange) {
 	if a.Changed != nil {
 		a.changes.Enqueue(func() { a.Changed(c) })

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAvailabilityGoesByWhatBeganAfterTheLastNews: operations of one producer or
-// consumer run side by side, and some bring news that is old.
+// TestAvailabilityGoesByWhatBeganAfterTheLastNews has concurrent operations of one
+// producer or consumer, some of which have outdated outcomes.
 func TestAvailabilityGoesByWhatBeganAfterTheLastNews(t *testing.T) {
 	var changes []string
 	h := &Availability{Changed: func(c AvailabilityChange) {
@@ -37,11 +37,11 @@ func TestAvailabilityGoesByWhatBeganAfterTheLastNews(t *testing.T) {
 	h.Failed(begin(), away)
 	require.Equal(t, "down", changed(), "once")
 	h.Worked(old)
-	require.Equal(t, "down", changed(), "what began before the failure succeeded in spite of it")
+	require.Equal(t, "down", changed(), "an operation that began before the failure succeeded nevertheless")
 	h.Worked(begin())
 	require.Equal(t, "down up", changed())
 	h.Failed(alsoOld, away)
-	require.Equal(t, "down up", changed(), "what began before the success failed in an outage that is over")
+	require.Equal(t, "down up", changed(), "an operation that began before the success failed in an outage that has ended")
 	h.Worked(begin())
 	h.Failed(begin(), away)
 	require.Equal(t, "down up down", changed())

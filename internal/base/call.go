@@ -7,19 +7,19 @@ import (
 	"sync"
 )
 
-// Functions of the user's may panic, and except for codecs may leave by runtime.Goexit, as t.FailNow does. Neither may end
-// a goroutine that chanq needs:
+// User functions might panic and, except for codecs, may call runtime.Goexit, as t.FailNow does. Neither may end a goroutine
+// that chanq needs:
 //
-//   - Hooks, Backoff and methods of errors are called by Call, on a goroutine of their own that is waited for. That takes a
-//     microsecond, where a statement or a failure was before.
-//   - Handlers, and the Handled hook after a success, are called by Workers, too often for that. A worker that one of them has ended is
-//     replaced, and goes on behind the message that it was at.
-//   - Codecs are called by the goroutines that need them. Their panics are caught; runtime.Goexit in them ends that goroutine.
+//   - Hooks, Backoff and methods of errors are called by Call, which runs them on a new goroutine and waits. That takes a
+//     microsecond, after a statement or a failure.
+//   - Handlers, and the Handled hook after a success, are called too often for that. Workers calls them: a worker that one of them
+//     has ended is replaced, and continues after its message.
+//   - Codecs are called by the goroutines that need them. Their panics are caught; runtime.Goexit in a codec ends that goroutine.
 
-// ErrGoexit is the outcome of a function that left by runtime.Goexit.
+// ErrGoexit is the outcome of a function that called runtime.Goexit.
 var ErrGoexit = errors.New("left by runtime.Goexit, as t.FailNow does")
 
-// Call runs f on a goroutine of its own and waits for it. It returns how f ended, nil if it returned.
+// Call runs f on a new goroutine and waits for it. It returns nil if f returned, and otherwise how it ended.
 func Call(f func()) error {
 	done := make(chan error, 1)
 	go func() {
@@ -27,7 +27,7 @@ func Call(f func()) error {
 		defer func() { done <- err }()
 		defer func() {
 			if p := recover(); p != nil {
-				err = fmt.Errorf("panic: %v", p) // methods of the value may leave here
+				err = fmt.Errorf("panic: %v", p) // methods of the value might call Goexit here
 			}
 		}()
 		f()
@@ -36,7 +36,7 @@ func Call(f func()) error {
 	return <-done
 }
 
-// Panicked makes an error of the value that a function of the user's panicked with. Call it where that was recovered: the
+// Panicked makes an error of the value with which a user function panicked. Call it where the panic was recovered: the
 // error has the stack.
 func Panicked(p any) error {
 	stack := debug.Stack()
@@ -45,8 +45,8 @@ func Panicked(p any) error {
 	return fmt.Errorf("panic: %s\n%s", text, stack)
 }
 
-// Workers runs work in n goroutines until it has returned in each. A goroutine that leaves work otherwise, because a
-// handler ended it, is replaced.
+// Workers runs work in n goroutines until it has returned in each. A goroutine that ends otherwise, because a handler
+// called runtime.Goexit, is replaced.
 func Workers(n int, work func()) {
 	var all sync.WaitGroup
 	var join func()

@@ -12,7 +12,7 @@ func TestEventsKeepTheirOrderAndAreBounded(t *testing.T) {
 	begun, gate := make(chan struct{}), make(chan struct{})
 	var called []int
 	x.Enqueue(func() { close(begun); <-gate })
-	<-begun // it is no more among those that wait
+	<-begun // it does not count as pending
 	for i := range 2 * maxPending {
 		x.Enqueue(func() { called = append(called, i) })
 	}
@@ -25,7 +25,7 @@ func TestEventsKeepTheirOrderAndAreBounded(t *testing.T) {
 	x.Enqueue(func() { called = nil })
 	x.Close()
 	require.Nil(t, called)
-	x.Enqueue(func() { t.Error("called after its end") })
+	x.Enqueue(func() { t.Error("called after Close") })
 	x.Wait()
 }
 
@@ -33,7 +33,7 @@ func TestCallReturnsHowAFunctionEnded(t *testing.T) {
 	require.NoError(t, Call(func() {}))
 	require.ErrorContains(t, Call(func() { panic("aargh") }), "aargh")
 	require.ErrorIs(t, Call(runtime.Goexit), ErrGoexit)
-	require.ErrorIs(t, Call(func() { panic(unspeakable{}) }), ErrGoexit, "the panic's text leaves, too")
+	require.ErrorIs(t, Call(func() { panic(unspeakable{}) }), ErrGoexit, "the text of the panic calls Goexit as well")
 	require.ErrorContains(t, Panicked(unspeakable{}), "base.unspeakable")
 }
 

@@ -19,11 +19,11 @@ func TestLocalTimeCountsWhatAMachineSlept(t *testing.T) {
 		{"asleep for a minute", 71 * s, 11 * s, 71 * s},
 		{"awake", 72 * s, 12 * s, 72 * s},
 		{"the clock is set back by an hour", 73*s - time.Hour, 13 * s, 73 * s},
-		{"and runs on", 74*s - time.Hour, 14 * s, 74 * s},
-		{"asleep once more", 85*s - time.Hour, 15 * s, 85 * s},
+		{"the clock continues", 74*s - time.Hour, 14 * s, 74 * s},
+		{"asleep again", 85*s - time.Hour, 15 * s, 85 * s},
 		{"the clock is set forward by an hour", 86 * s, 16 * s, 86*s + time.Hour},
-		{"a reading of before, which comes late", 84*s - time.Hour, 15 * s, 85*s + time.Hour},
-		{"nothing more", 87 * s, 17 * s, 87*s + time.Hour},
+		{"an earlier reading that arrives late", 84*s - time.Hour, 15 * s, 85*s + time.Hour},
+		{"no further jump", 87 * s, 17 * s, 87*s + time.Hour},
 	} {
 		require.Equal(t, reading.want, c.read(reading.wall, reading.mono), reading.what)
 	}

@@ -2,19 +2,19 @@ package base
 
 import "sync"
 
-// Events calls functions of the user's for those that may not wait for them, because leases depend on them: one after
-// another, in order, on a goroutine that lives while there are events. A function that does not return keeps up to
-// maxPending events waiting; later ones are dropped.
+// Events calls user functions for goroutines that must not wait for them, because leases depend on these goroutines. It
+// calls them one after another, in order, on a goroutine that exists while there are events. If a function does not
+// return, up to maxPending events wait; later ones are dropped.
 type Events struct {
-	mu      sync.Mutex // guards what follows; not held while an event is called
+	mu      sync.Mutex // guards the fields below; not held while an event is called
 	pending []func()
-	running chan struct{} // closed at the end of the goroutine; nil: there is none
+	running chan struct{} // closed when the goroutine ends; nil: there is none
 	closed  bool
 }
 
 const maxPending = 4096
 
-// Enqueue has an event called soon.
+// Enqueue adds an event, which is called soon.
 func (e *Events) Enqueue(event func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -42,7 +42,7 @@ func (e *Events) run() {
 	e.pending, e.running = nil, nil
 }
 
-// Wait returns when the events of before have been called.
+// Wait returns when all earlier events have been called.
 func (e *Events) Wait() {
 	e.mu.Lock()
 	running := e.running

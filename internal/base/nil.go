@@ -2,7 +2,7 @@ package base
 
 import "reflect"
 
-// IsNil reports a nil value, also one of a type that is not nil.
+// IsNil reports whether v is nil or has a nil value.
 func IsNil(v any) bool {
 	if v == nil {
 		return true

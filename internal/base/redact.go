@@ -2,11 +2,11 @@ package base
 
 import "strings"
 
-// ReasonExpired is the last error of a message whose TTL was over.
+// ReasonExpired is the last error of a message whose TTL has ended.
 const ReasonExpired = "expired"
 
-// The beginnings of last errors that chanq writes and that go on in the words of a codec or of a driver: those repeat what they could
-// not read, so that pieces of a body or of headers may be in them.
+// The beginnings of last errors of chanq that continue with the text of a codec or a driver. Such a text quotes what could not be
+// read, and might have pieces of a body or of headers.
 const (
 	ReasonHeaders = "chanq: cannot decode: headers: "
 	ReasonDecode  = "chanq: cannot decode: "
@@ -16,7 +16,7 @@ const (
 	ReasonHeader  = "Message.Headers: "
 )
 
-// Redact cuts a last error behind the first of these beginnings.
+// Redact cuts a last error after the first of these beginnings.
 func Redact(text string) string {
 	cut, first := -1, len(text)
 	for _, begin := range []string{ReasonHeaders, ReasonDecode, ReasonRead, ReasonOutput, ReasonBody, ReasonHeader} {

@@ -11,7 +11,7 @@ type Isolated struct {
 	events Events
 }
 
-// Set notes the number of isolated items, and the error of the one that was isolated last.
+// Set notes the number of isolated items, and the error of the item that was isolated last.
 func (i *Isolated) Set(items int, err error) {
 	change := items - i.items
 	i.items = items
@@ -23,18 +23,18 @@ func (i *Isolated) Set(items int, err error) {
 // Close returns when Changed has been called for all changes.
 func (i *Isolated) Close() { i.events.Close() }
 
-// Task reports whether the database refuses a task that no delivery waits for. One goroutine reports; another one may end it.
+// Task reports whether the database refuses a task that no delivery waits for. One goroutine calls Report; another may call End.
 type Task struct {
-	// Away reports that an error says nothing about the task: the database does not answer, which others report.
+	// Away reports whether the cause of an error is not the task but an outage of the database, which is reported elsewhere.
 	Away func(error) bool
-	// Changed is called once for each change: with what the database refuses, or nil when it no longer does, or the task has ended.
+	// Changed is called once for each change: with the error of a refusal, or with nil when the task succeeds again or has ended.
 	Changed func(err error, ended bool)
 
-	mu             sync.Mutex // guards what follows; held during Changed, so that changes are reported in order
+	mu             sync.Mutex // guards the fields below; held during Changed, to report changes in order
 	refused, ended bool
 }
 
-// Report notes how the task went.
+// Report notes the outcome of the task.
 func (t *Task) Report(err error) {
 	if err != nil && t.Away(err) {
 		return
@@ -47,7 +47,7 @@ func (t *Task) Report(err error) {
 	}
 }
 
-// End is called when nothing does the task any more. What was refused is over then, as an outage is.
+// End is called when the task is not run any more. It ends a refusal, as Availability.End ends an outage.
 func (t *Task) End() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

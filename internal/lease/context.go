@@ -10,8 +10,8 @@ import (
 	"github.com/chanq/chanq/internal/base"
 )
 
-// Context is a lease as the context of its handler. Most handlers ask nothing
-// of it: what can be cancelled is made when it is first used.
+// Context is a lease as the context of its handler. Most handlers do not use
+// it: the cancellable context is created on first use.
 type Context Lease
 
 // Context returns the context of the lease.
@@ -22,10 +22,10 @@ func (c *Context) Done() <-chan struct{}       { return c.made().Done() }
 func (c *Context) Err() error                  { return c.made().Err() }
 func (c *Context) Value(key any) any           { return c.made().Value(key) }
 
-// String keeps those who print a context from reading the lease.
+// String keeps the fields of the lease out of printed contexts.
 func (c *Context) String() string { return "chanq.Lease.Context" }
 
-// made is for those who use the context: from now on it is watched.
+// made returns the cancellable context, and watches the lease from the first call on.
 func (c *Context) made() *cancellable {
 	l := (*Lease)(c)
 	if made := l.ctx.used.Load(); made != nil {
@@ -33,7 +33,7 @@ func (c *Context) made() *cancellable {
 	}
 	made := l.ctx.make(l.Home)
 	made.watch(l)
-	// What ended before the context could be seen is seen here.
+	// The lease might have ended before the context was stored.
 	switch l.State() {
 	case Lost, Expired:
 		l.ctx.cancel(l.Home)
@@ -41,15 +41,15 @@ func (c *Context) made() *cancellable {
 		l.endContext()
 	default:
 		if l.Period.Deadline() <= base.Now() {
-			made.timeUp() // the timer does it soon, and this caller asks now
+			made.timeUp() // the timer would be too late for this caller
 		}
 	}
 	return made
 }
 
-// ownContext is the context of one lease, and that of the call that handles it together with others.
+// ownContext is the context of one lease, and that of the call that handles it together with other leases.
 type ownContext struct {
-	used atomic.Pointer[cancellable] // made by the first use
+	used atomic.Pointer[cancellable] // created on first use
 	with atomic.Pointer[together]    // nil: no such call
 }
 
@@ -62,7 +62,7 @@ func (c *ownContext) make(home *Home) *cancellable {
 	return c.used.Load()
 }
 
-// cancel ends the context of the lease, for good: also if it was not used yet, and
+// cancel ends the context of the lease permanently, even if it was not used yet and
 // the lease is extended afterwards.
 func (c *ownContext) cancel(home *Home) {
 	made := c.used.Load()
@@ -73,7 +73,7 @@ func (c *ownContext) cancel(home *Home) {
 	made.cancel(ErrLost)
 }
 
-// lost is cancel, and ends the context of the call that handles the lease together with others.
+// lost is cancel, and also ends the context of the call that handles the lease together with other leases.
 func (c *ownContext) lost(home *Home) {
 	c.cancel(home)
 	if t := c.with.Load(); t != nil {
@@ -81,15 +81,15 @@ func (c *ownContext) lost(home *Home) {
 	}
 }
 
-// Unwatch leaves the context as it is, and stops its timer: what it belongs to is over.
+// Unwatch stops the timer of the context and leaves the context as it is. It is called when the lease has ended.
 func (l *Lease) Unwatch() {
 	if made := l.ctx.used.Load(); made != nil {
 		made.unwatch()
 	}
 }
 
-// endContext is called after the settle. One that did not reach the database leaves
-// a lease that runs out.
+// endContext is called after the settle. If the settle did not reach the database,
+// the lease will expire, and its context stays watched.
 func (l *Lease) endContext() {
 	switch {
 	case errors.Is(l.err, ErrLost):
@@ -100,22 +100,22 @@ func (l *Lease) endContext() {
 	}
 }
 
-// cancellable is a context that is in use. A timer of its own ends it at the lease's
-// deadline, since nothing else looks at a lease that is in a transaction, being
-// settled, or of a consumer whose Shutdown gave up. The timer is stopped
-// at the end: until then it keeps the lease in memory.
+// cancellable is a context in use. Its own timer ends it at the deadline of the lease,
+// because nothing else checks a lease that is in a transaction, being settled, or of a
+// consumer whose Shutdown gave up. The timer is stopped when the lease has ended: until
+// then it keeps the lease in memory.
 type cancellable struct {
 	context.Context
 	cancel context.CancelCauseFunc
 	home   *Home
 
-	mu    sync.Mutex  // guards what follows; no owner is called under it
+	mu    sync.Mutex  // guards the fields below; no owner is called under it
 	lease *Lease      // nil before watch, and at the end
 	timer *time.Timer // nil before watch
 	over  bool
 }
 
-// watch has the context end at the deadline as it is now.
+// watch sets the timer that ends the context at the current deadline.
 func (c *cancellable) watch(l *Lease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,7 +132,7 @@ func (c *cancellable) watch(l *Lease) {
 	c.home.contexts.add(c, c.cancel)
 }
 
-// unwatch stops the timer for good. The runtime may keep a stopped timer for a
+// unwatch stops the timer permanently. The runtime might keep a stopped timer for a
 // while, but not the lease.
 func (c *cancellable) unwatch() {
 	c.mu.Lock()
@@ -149,7 +149,7 @@ func (c *cancellable) timeUp() {
 	c.mu.Lock()
 	l := c.lease
 	if l != nil {
-		if left := l.Period.Deadline() - base.Now(); left > 0 { // it was extended meanwhile
+		if left := l.Period.Deadline() - base.Now(); left > 0 { // it was extended in the meantime
 			c.timer.Reset(left)
 			l = nil
 		}
@@ -161,14 +161,14 @@ func (c *cancellable) timeUp() {
 	}
 }
 
-// contexts are those of an owner's leases that are in use. They are ended together.
+// contexts are the contexts in use of an owner's leases. They are ended together.
 type contexts struct {
-	mu    sync.Mutex // guards what follows; nothing is called under it
+	mu    sync.Mutex // guards the fields below; nothing is called under it
 	used  map[any]context.CancelCauseFunc
-	cause error // of the end of all, later ones too; nil before
+	cause error // why all have ended, including later ones; nil before
 }
 
-// add adds a context, which of identifies.
+// add adds a context, identified by of.
 func (c *contexts) add(of any, cancel context.CancelCauseFunc) {
 	c.mu.Lock()
 	cause := c.cause
@@ -190,7 +190,7 @@ func (c *contexts) remove(of any) {
 	c.mu.Unlock()
 }
 
-// EndContexts ends the contexts of all leases, with a cause. The leases stay what they are.
+// EndContexts ends the contexts of all leases, with a cause. The states of the leases do not change.
 func (h *Home) EndContexts(cause error) {
 	h.contexts.mu.Lock()
 	used := h.contexts.used
@@ -207,8 +207,8 @@ type together struct {
 	cancel context.CancelCauseFunc
 }
 
-// Together returns a context for a call that handles leases of one owner. It ends when one of them is lost, or by EndContexts.
-// end is called when the call has returned.
+// Together returns a context for a call that handles several leases of one owner. It ends when one of them is lost, or by EndContexts.
+// end must be called when the call has returned.
 func Together(leases []*Lease) (ctx context.Context, end func()) {
 	home := leases[0].Home
 	t := &together{}
@@ -216,7 +216,7 @@ func Together(leases []*Lease) (ctx context.Context, end func()) {
 	home.contexts.add(t, t.cancel)
 	for _, l := range leases {
 		l.ctx.with.Store(t)
-		if s := l.State(); s == Lost || s == Expired { // before it could see t
+		if s := l.State(); s == Lost || s == Expired { // it ended before t was stored
 			t.cancel(ErrLost)
 		}
 	}

@@ -2,16 +2,16 @@
 //
 //	Held ──settle──▶ Settling ──▶ Settled: the outcome is known
 //	 │ ▲                ▲
-//	 │ └─Extend─ Expired┤  its time ran out here; the database may still know it
+//	 │ └─Extend─ Expired┤  its time ended here; the database might still have it
 //	 │                  │
 //	 ├──AckTx─▶ InTx ───┘  a settle after a rollback, or the commit; AckTx also leads here from Expired
-//	 └────────▶ Lost       the database says so, or Revoke has taken it from its reader; also from Expired and InTx
+//	 └────────▶ Lost       reported by the database, or revoked (Revoke); also from Expired and InTx
 //
-// All transitions are in lease.go. A lease knows its Owner, a consumer, which stores settles and extensions; an Owner is
-// called with no lock held. Only Settle and Extend of an Owner may wait.
+// All transitions are in lease.go. A lease knows its Owner, a consumer, which stores settles and extensions. An Owner is
+// called with no lock held. Only its Settle and Extend may block.
 //
-// A Period has the deadline, and a Context what the handler sees of it.
+// A Period has the deadline. A Context shows the handler the end of the lease.
 //
-// There is no goroutine. A lease whose Context is used has a timer, which is stopped when the lease has ended. There are two locks, of
-// that context, and under it of the list of an owner's contexts. Both are held for moments.
+// There is no goroutine. A lease whose Context is used has a timer, which is stopped when the lease has ended. There are two locks:
+// that of a context and, locked under it, that of the list of an owner's contexts. Both are held briefly.
 package lease

@@ -13,13 +13,13 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Outcomes of a settle that is not stored.
+// Errors of leases. ErrLost, ErrSettled and ErrHidden are outcomes of a settle that is not stored.
 var (
 	ErrLost    = errors.New("chanq: lease lost")
 	ErrSettled = errors.New("chanq: lease already settled")
-	// ErrStopped is the cause of the end of contexts when the time to drain is over.
+	// ErrStopped is the cause of contexts that end when the time to drain is over.
 	ErrStopped = errors.New("chanq: consumer stopped, and its time to drain is over")
-	// ErrHidden: a first try may have been applied, and what happened since hides whether it was.
+	// ErrHidden means that a first try might have been applied, and later changes of the row hide whether it was.
 	ErrHidden = errors.New("the connection broke during the first try, and the message has moved on since")
 )
 
@@ -43,7 +43,7 @@ type Op uint8
 const (
 	Ack Op = iota
 	Nack
-	Snooze // given back uncounted, but for later, as by a nack
+	Snooze // released uncounted, with a delay like that of a nack
 	Release
 	Dead
 )
@@ -52,19 +52,18 @@ func (op Op) String() string {
 	return [...]string{"ack", "nack", "release", "release", "dead-letter"}[op]
 }
 
-// Owner has leases: a consumer.
+// Owner is the consumer that has the leases.
 type Owner interface {
-	// Settle takes over a lease in state Settling, and calls Finish on it later. An error means that it never will:
-	// batch.ErrClosed, or the cause of the end of ctx, within which it waits for room.
+	// Settle takes over a lease in state Settling, and calls Finish on it later. It waits for room until ctx ends. After an
+	// error Finish is never called: batch.ErrClosed, or the cause of ctx.
 	Settle(ctx context.Context, l *Lease) error
-	// Extend asks the database, once, and notes the new deadline.
+	// Extend makes one attempt to extend the lease in the database, and notes the new deadline.
 	Extend(ctx context.Context, l *Lease, d time.Duration) (held bool, err error)
-	// Expire is called when the time of a lease whose context is in use ran out. A lease that is held has expired then.
+	// Expire is called at the deadline of a lease whose context is in use. It moves a held lease to Expired.
 	Expire(l *Lease)
-	// Expedite is called when a caller waits for a settle that was handed over.
+	// Expedite is called when a caller waits for a settle that the owner has taken over.
 	Expedite()
-	// Changed is called after each change of the state of leases: they are in a transaction, expired, lost or settled. It is
-	// called once for a group of settles.
+	// Changed is called after leases have moved to InTx, Expired, Lost or Settled. It is called once for a batch of settles.
 	Changed(leases ...*Lease)
 }
 
@@ -72,48 +71,48 @@ type Owner interface {
 type Home struct {
 	Owner  Owner
 	Parent context.Context // of the contexts of leases
-	Of     any             // what they belong to for who made the Owner
+	Of     any             // set by the creator of the Owner: what the leases belong to
 
 	contexts contexts
 }
 
-// Lease is one delivery. Place is of the writer of settles.
+// Lease is one delivery. Its Place is for the writer of settles.
 type Lease struct {
 	batch.Place
 
 	Home     *Home
 	Item     sqlbatch.Item
-	Due      int64 // Unix ms by the database: with Priority the place in the table
-	Attempt  int   // the claims that count, this one included
-	Lapses   int   // leases before this one, in a row, that ran out
-	Heavy    int   // bytes of its body if they are HeavyBody or more, else 0
+	Due      int64 // Unix ms by the database's clock; with Priority, the place in the table
+	Attempt  int   // number of the claims that count, including this one
+	Lapses   int   // number of expired leases in a row before this one
+	Heavy    int   // size of the body in bytes if it is HeavyBody or more, else 0
 	Message  *order.Message
 	Delivery int64 // of an ordered queue: the fence that the reader sees; Item has the stored one
 	Priority int8
-	Suspect  bool       // its message may be one that ends processes
+	Suspect  bool       // its message is a suspected poison message
 	Extend   *Extension // of the goroutine that extends leases; nil before the first extension
 
-	// Written by who begins a settle, before the state is Settling or the settle is handed over.
+	// Written by the caller that begins a settle, before the state is Settling or the settle is handed over.
 	Settlement
-	Quiet     bool // Text may have parts of the body: it is for the table only
-	Uncounted bool // it is dead-lettered by the claim that found it, which was no attempt
-	inTx      bool // it was acked in a transaction before: that it is gone is no loss
-	seen      bool // it was, and only its row shows the commit
+	Quiet     bool // Text might have parts of the body: it is for the table only
+	Uncounted bool // it is dead-lettered by the claim that found it, which does not count as an attempt
+	inTx      bool // it was acked in a transaction before: if the row is gone, it is not lost
+	seen      bool // it was acked in a transaction whose commit only its row showed
 
-	// Of who stores the settle.
-	MaybeApplied bool // a transaction of a pipe may have been applied
+	// Written by the writer that stores the settle.
+	MaybeApplied bool // a transaction of a pipe might have been applied
 	Locked       bool // its row was found locked
 
 	Period     Period
 	Number     Number
-	About      atomic.Value // of who made the Owner: the message, of a lease that may be dead-lettered
+	About      atomic.Value // set by the creator of the Owner: the message of a lease that might be dead-lettered
 	RolledBack atomic.Bool  // it is InTx, and its transaction was rolled back
 	ByTx       bool         // it is settled by the commit of its transaction
 
 	state atomic.Uint32
 	ended atomic.Bool
 	err   error                         // outcome; written before the state is Settled
-	done  atomic.Pointer[chan struct{}] // closed when settled or lost; made by the first Wait
+	done  atomic.Pointer[chan struct{}] // closed when settled or lost; created by the first Wait
 	ctx   ownContext
 }
 
@@ -122,10 +121,10 @@ type Settlement struct {
 	Op    Op
 	Delay time.Duration // until the message is due again
 	Text  string
-	Cause sqlbatch.Cause // of its death, if this settle is the end of the message; 0: the last attempt failed
+	Cause sqlbatch.Cause // why the message is dead-lettered, if this settle does so; 0: its last attempt failed
 }
 
-// HeavyBody is how many bytes of a body make a lease heavy: more than almost all messages have, and written in a moment.
+// HeavyBody is the size in bytes from which a body makes its lease heavy: larger than almost all bodies, but written quickly.
 const HeavyBody = 4 << 20
 
 // Extension is a lease in the writer of extensions.
@@ -133,7 +132,7 @@ type Extension struct {
 	batch.Place
 
 	Lease   *Lease
-	Pending atomic.Bool // it is in the writer
+	Pending atomic.Bool // the writer has it
 }
 
 // State returns the state.
@@ -143,8 +142,8 @@ func (l *Lease) move(from, to State) bool {
 	return l.state.CompareAndSwap(uint32(from), uint32(to))
 }
 
-// Settle hands the lease to its owner, to be settled. If ctx ends before there is room for the settle, the lease is what it
-// was.
+// Settle passes the lease to its owner, to be settled. If ctx ends before there is room for the settle, the lease keeps its
+// state.
 func (l *Lease) Settle(ctx context.Context, how Settlement) error {
 	for {
 		switch s := l.State(); s {
@@ -171,8 +170,8 @@ func (l *Lease) Settle(ctx context.Context, how Settlement) error {
 	}
 }
 
-// Take takes a lease for a settle of chanq's own: no one else may settle it then. The time of the lease may run out at
-// the same moment: then it has expired here, but the database may know it still.
+// Take takes a lease for a settle by chanq itself, after which no caller can settle it. It also takes an expired lease: the
+// deadline might pass at the same moment, and the database might still have the lease.
 func (l *Lease) Take(op Op) bool {
 	for {
 		s := l.State()
@@ -186,7 +185,7 @@ func (l *Lease) Take(op Op) bool {
 	}
 }
 
-// TakeAll takes leases as Take does, and returns those that it got.
+// TakeAll calls Take for each lease, and returns the leases that it took.
 func TakeAll(leases []*Lease, op Op) (taken []*Lease) {
 	for _, l := range leases {
 		if l.Take(op) {
@@ -196,7 +195,7 @@ func TakeAll(leases []*Lease, op Op) (taken []*Lease) {
 	return taken
 }
 
-// DeadLetter takes a lease that no reader has seen, to be dead-lettered, unless it has ended. Its claim was no attempt.
+// DeadLetter takes a lease that no reader has seen, to be dead-lettered, unless it has ended. Its claim does not count as an attempt.
 func (l *Lease) DeadLetter(cause sqlbatch.Cause, reason string) {
 	if l.Take(Dead) {
 		l.Cause, l.Text, l.Uncounted = cause, reason, true
@@ -204,8 +203,8 @@ func (l *Lease) DeadLetter(cause sqlbatch.Cause, reason string) {
 	}
 }
 
-// Revoke takes a held lease from its reader, who has lost it, and returns one in its place that is to be released, or nil if the lease
-// is no longer held. The owner is not called: the lease in its place is held now.
+// Revoke moves a held lease to Lost, and returns a new one in its place that is to be released, or nil if the lease is not held.
+// The owner is not called, because it now has the new lease.
 func (l *Lease) Revoke() *Lease {
 	if !l.move(Held, Lost) {
 		return nil
@@ -222,17 +221,17 @@ func (l *Lease) Revoke() *Lease {
 	return r
 }
 
-// Failures is how many attempts have failed, if this one did. A handler that returns clears its message: the leases before
-// that ran out were not its doing, and count no more.
+// Failures returns how many attempts have failed, if this one did. A handler that returns clears its message: the leases that
+// expired before were not its fault, and do not count.
 func (l *Lease) Failures() int { return l.Attempt - l.Lapses }
 
-// Finish gives leases of one owner the outcomes of their settles, and wakes the calls that wait for them.
+// Finish sets the outcomes of the settles of one owner's leases, and wakes the calls that wait for them.
 func Finish(leases []*Lease, outcomes []error) {
 	if len(leases) == 0 {
 		return
 	}
 	for i, l := range leases {
-		l.err, l.Text = outcomes[i], "" // somebody may keep the lease, and its slab, for long
+		l.err, l.Text = outcomes[i], "" // the application might keep the lease, and its slab, for long
 		l.state.Store(uint32(Settled))
 		l.endContext()
 	}
@@ -242,7 +241,7 @@ func Finish(leases []*Lease, outcomes []error) {
 	}
 }
 
-// Lose moves a lease that is not being settled to Lost or Expired.
+// Lose moves a held lease to Lost or Expired, or an expired one to Lost. It reports whether it did.
 func (l *Lease) Lose(to State) bool {
 	if !l.move(Held, to) && !(to == Lost && l.move(Expired, to)) {
 		return false
@@ -251,7 +250,7 @@ func (l *Lease) Lose(to State) bool {
 	return true
 }
 
-// EnterTx ends the extension of a lease, whose row a transaction is to hold.
+// EnterTx moves a lease to InTx, before a transaction locks its row. The lease is then not extended.
 func (l *Lease) EnterTx() error {
 	for {
 		s := l.State()
@@ -266,9 +265,9 @@ func (l *Lease) EnterTx() error {
 	}
 }
 
-// Committed notes that the transaction of leases of one owner has acked their messages and is committed. seen says that only their rows
-// showed that: the call of the commit may still hang, and must end with the context of its lease. It takes over the slice, and returns the
-// leases that were in that transaction.
+// Committed settles leases of one owner whose messages were acked by a transaction that is committed. seen means that only their rows
+// showed the commit: the call of Commit might still hang, and must end with the context of its lease. Committed takes over the slice, and
+// returns the leases that were in the transaction.
 func Committed(leases []*Lease, seen bool) []*Lease {
 	leases = slices.DeleteFunc(leases, func(l *Lease) bool {
 		return !l.move(InTx, Settling) // a settle is under way, which finds the message gone
@@ -280,15 +279,15 @@ func Committed(leases []*Lease, seen bool) []*Lease {
 	return leases
 }
 
-// LoseInTx notes that the transaction has not found the message.
+// LoseInTx moves a lease from InTx to Lost, because its transaction did not find the message.
 func (l *Lease) LoseInTx() {
 	if l.move(InTx, Lost) {
 		l.changed(Lost)
 	}
 }
 
-// changed ends the context of a lease that has moved to Expired or Lost, calls the owner, and wakes the calls that wait. The lease may have
-// moved on meanwhile.
+// changed ends the context of a lease that has moved to Expired or Lost, calls the owner, and wakes the calls that wait. The state of the
+// lease might have changed again.
 func (l *Lease) changed(to State) {
 	l.ctx.lost(l.Home)
 	l.Home.Owner.Changed(l)
@@ -297,7 +296,7 @@ func (l *Lease) changed(to State) {
 	}
 }
 
-// NotHeld says why a lease of this state cannot be acked in a transaction.
+// NotHeld returns why a lease in this state cannot be acked in a transaction, or nil if it can.
 func (s State) NotHeld() error {
 	switch s {
 	case Held, Expired, InTx:
@@ -308,23 +307,23 @@ func (s State) NotHeld() error {
 	return ErrSettled
 }
 
-// End reports, once, that the lease is no longer held: it is settled, in a transaction, expired or lost. Its owner calls it.
+// End returns true on its first call. The owner calls it when the lease is not held any more: settled, in a transaction, expired or lost.
 func (l *Lease) End() bool { return l.ended.CompareAndSwap(false, true) }
 
-// Ended reports that End was called.
+// Ended reports whether End was called.
 func (l *Lease) Ended() bool { return l.ended.Load() }
 
-// wake wakes those who wait for the outcome.
+// wake wakes the calls that wait for the outcome.
 func (l *Lease) wake() {
 	if done := l.done.Load(); done != nil {
 		close(*done)
 	}
 }
 
-// Awaited reports that somebody waits for the outcome.
+// Awaited reports whether Wait was called.
 func (l *Lease) Awaited() bool { return l.done.Load() != nil }
 
-// Gone reports that the lease ran out or was lost while it lay in a buffer.
+// Gone reports whether a buffered lease has expired or was lost.
 func (l *Lease) Gone() bool {
 	switch l.State() {
 	case Held:
@@ -341,7 +340,7 @@ func (l *Lease) Wait(ctx context.Context) error {
 		done := make(chan struct{})
 		l.done.CompareAndSwap(nil, &done)
 	}
-	// A settle that finished before it could see done is seen here.
+	// The settle might have finished before done was stored.
 	switch l.State() {
 	case Settled, Lost:
 		return l.Outcome()
@@ -357,7 +356,7 @@ func (l *Lease) Wait(ctx context.Context) error {
 	}
 }
 
-// Outcome is that of a lease that is settled or lost.
+// Outcome returns the outcome of a lease that is settled or lost.
 func (l *Lease) Outcome() error {
 	if l.State() == Lost {
 		return ErrLost
@@ -365,7 +364,7 @@ func (l *Lease) Outcome() error {
 	return l.err
 }
 
-// ExtendBy makes the lease last at least d from now.
+// ExtendBy extends the lease to at least d from now.
 func (l *Lease) ExtendBy(ctx context.Context, d time.Duration) error {
 	switch l.State() {
 	case Lost:
@@ -381,7 +380,7 @@ func (l *Lease) ExtendBy(ctx context.Context, d time.Duration) error {
 		if l.Lose(Lost) || l.State() == Lost {
 			return ErrLost
 		}
-		return ErrSettled // meanwhile, by another goroutine
+		return ErrSettled // by another goroutine in the meantime
 	}
 	l.move(Expired, Held)
 	return nil

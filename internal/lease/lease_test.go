@@ -16,7 +16,7 @@ import (
 	"github.com/chanq/chanq/internal/lease"
 )
 
-// owner notes how it is called. It takes over every settle, unless refuse is set, and knows every lease.
+// owner records its calls. It takes over every settle unless refuse is set, and extends every lease unless lost is set.
 type owner struct {
 	refuse  error
 	settles []*lease.Lease
@@ -68,7 +68,7 @@ func TestALeaseIsSettledOnce(t *testing.T) {
 	require.Equal(t, lease.Settling, l.State())
 	require.ErrorIs(t, ack(l), lease.ErrSettled)
 	require.False(t, l.Take(lease.Release))
-	require.False(t, l.Lose(lease.Lost), "the settle finds out")
+	require.False(t, l.Lose(lease.Lost), "the settle will find out")
 	require.ErrorIs(t, l.EnterTx(), lease.ErrSettled)
 	lease.Finish(o.settles, []error{nil})
 	require.Equal(t, lease.Settled, l.State())
@@ -87,14 +87,14 @@ func TestACommitSettlesTheLeasesOfItsTransaction(t *testing.T) {
 	require.NoError(t, ack(settling))
 	calls := len(o.changed)
 	lease.Committed([]*lease.Lease{leases[0], settling, leases[2]}, false)
-	require.Len(t, o.changed, calls+1, "one call for all")
+	require.Len(t, o.changed, calls+1, "one call for all leases")
 	for _, l := range []*lease.Lease{leases[0], leases[2]} {
 		require.Equal(t, lease.Settled, l.State())
 		require.Equal(t, lease.Ack, l.Op)
 		require.NoError(t, l.Wait(t.Context()))
 		require.ErrorIs(t, ack(l), lease.ErrSettled)
 	}
-	require.Equal(t, lease.Settling, settling.State(), "its settle finds out")
+	require.Equal(t, lease.Settling, settling.State(), "its settle will find out")
 	lease.Committed([]*lease.Lease{settling}, false)
 	require.Len(t, o.changed, calls+1)
 }
@@ -114,7 +114,7 @@ func TestASettleThatGivesUpLeavesTheLeaseAsItWas(t *testing.T) {
 	require.ErrorIs(t, held.Wait(t.Context()), batch.ErrClosed)
 }
 
-// TestOneCallOfChangedForABatch: the call takes the lock of an ordered queue's state.
+// TestOneCallOfChangedForABatch matters because each call takes the lock of an ordered queue's state.
 func TestOneCallOfChangedForABatch(t *testing.T) {
 	o := &owner{}
 	leases, errs := make([]*lease.Lease, 1000), make([]error, 1000)
@@ -127,7 +127,7 @@ func TestOneCallOfChangedForABatch(t *testing.T) {
 	require.Equal(t, 1000, o.ended)
 }
 
-// TestACallThatWaitsIsWokenWhenTheOwnerKnows: what the owner counts has changed by then.
+// TestACallThatWaitsIsWokenWhenTheOwnerKnows shows that the owner's counts have changed before Wait returns.
 func TestACallThatWaitsIsWokenWhenTheOwnerKnows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &owner{}
@@ -150,7 +150,7 @@ func TestACallThatWaitsIsWokenWhenTheOwnerKnows(t *testing.T) {
 	})
 }
 
-// TestALeaseThatIsLostWhileItExpiresWakesOnce: somebody waits, and the two come from two goroutines.
+// TestALeaseThatIsLostWhileItExpiresWakesOnce moves a lease from two goroutines while a call waits.
 func TestALeaseThatIsLostWhileItExpiresWakesOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &owner{}
@@ -176,7 +176,7 @@ func TestABufferedLeaseIsTakenBackAlthoughItExpiresAtTheSameTime(t *testing.T) {
 			l.Lose(lease.Expired)
 		}()
 		runtime.Gosched()
-		require.True(t, l.Take(lease.Release), "its attempt would be counted")
+		require.True(t, l.Take(lease.Release), "otherwise its attempt would be counted")
 		require.Equal(t, lease.Release, l.Op)
 		<-ended
 	}
@@ -184,7 +184,7 @@ func TestABufferedLeaseIsTakenBackAlthoughItExpiresAtTheSameTime(t *testing.T) {
 	require.True(t, lost.Lose(lease.Lost))
 	require.False(t, lost.Take(lease.Release))
 	require.NoError(t, inTx.EnterTx())
-	require.False(t, inTx.Take(lease.Release), "its row is the transaction's")
+	require.False(t, inTx.Take(lease.Release), "the transaction has locked its row")
 }
 
 func TestAContextThatWasNotUsedEndsWithItsLeaseForGood(t *testing.T) {
@@ -207,7 +207,7 @@ func TestAContextThatWasNotUsedEndsWithItsLeaseForGood(t *testing.T) {
 	require.ErrorIs(t, context.Cause(child), lease.ErrLost)
 }
 
-// TestAContextEndsAtTheDeadlineWhateverTheStateIs, and not before: the lease may be extended meanwhile.
+// TestAContextEndsAtTheDeadlineWhateverTheStateIs, and not before: the lease might be extended in the meantime.
 func TestAContextEndsAtTheDeadlineWhateverTheStateIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, enter := range map[string]func(*lease.Lease) error{
@@ -278,7 +278,7 @@ func TestNoExtensionShortens(t *testing.T) {
 	}
 }
 
-// rows is a look that found one row, or none.
+// rows is the result of a search that found one row, or none.
 type rows struct {
 	fence        int64
 	live, locked bool
@@ -293,21 +293,21 @@ func TestTheVerdictOnARowThatASettleDidNotReturn(t *testing.T) {
 		op      lease.Op
 		row     rows
 		unknown bool
-		late    bool // the time of the lease is over
+		late    bool // the deadline has passed
 		inTx    bool
 		want    lease.Verdict
 	}{
 		{what: "locked", row: locked, want: lease.VerdictLocked},
-		{what: "it was locked a moment ago", row: mine, want: lease.VerdictLocked},
-		{what: "another holder has it", row: others, want: lease.VerdictLost},
+		{what: "was locked a moment ago", row: mine, want: lease.VerdictLocked},
+		{what: "claimed by another consumer", row: others, want: lease.VerdictLost},
 		{what: "gone", row: gone, want: lease.VerdictLost},
-		{what: "an ack that may have been applied", row: gone, unknown: true, want: lease.VerdictApplied},
-		{what: "a nack that may have been applied", op: lease.Nack, row: others, unknown: true, want: lease.VerdictApplied},
+		{what: "an ack that might have been applied", row: gone, unknown: true, want: lease.VerdictApplied},
+		{what: "a nack that might have been applied", op: lease.Nack, row: others, unknown: true, want: lease.VerdictApplied},
 		{what: "an ack deletes, and the row is there", row: others, unknown: true, want: lease.VerdictLost},
 		{what: "a nack keeps the row", op: lease.Nack, row: gone, unknown: true, want: lease.VerdictHidden},
-		{what: "somebody else may have acked it since", row: gone, unknown: true, late: true, want: lease.VerdictHidden},
+		{what: "another consumer might have acked it since", row: gone, unknown: true, late: true, want: lease.VerdictHidden},
 		{what: "the caller's transaction was committed", row: gone, inTx: true, want: lease.VerdictInTx},
-		{what: "and then another one has it", row: others, inTx: true, want: lease.VerdictLost},
+		{what: "committed, but claimed by another consumer", row: others, inTx: true, want: lease.VerdictLost},
 	} {
 		o := &owner{}
 		l := of(o, time.Hour)

@@ -9,21 +9,21 @@ import (
 	"github.com/chanq/chanq/internal/base"
 )
 
-// Readers are those of one channel on which the leases of several consumers are delivered: see package chanqshards.
-type Readers struct{ took atomic.Int64 } // when one of them last took a lease, by the clock of base.Now
+// Readers are the readers of one channel that has the leases of several consumers: see package chanqshards.
+type Readers struct{ took atomic.Int64 } // when a reader last took a lease, by the clock of base.Now
 
 // Mover takes leases from the channel of one consumer, and offers them to Readers one at a time. A nil Mover has none.
 type Mover struct {
 	readers *Readers
 	mu      sync.Mutex // guards the fields below
 	offered [16]byte   // the message whose lease no reader has taken yet
-	offers  bool       // there is one
+	offers  bool       // there is such a message
 }
 
 // moverKey is the key of a Mover in the context of its consumer.
 type moverKey struct{}
 
-// Mover returns a mover to the readers, and a context with it, for its consumer.
+// Mover returns a mover to the readers, and a context that has it, for its consumer.
 func (r *Readers) Mover(ctx context.Context) (*Mover, context.Context) {
 	m := &Mover{readers: r}
 	return m, context.WithValue(ctx, moverKey{}, m)
@@ -50,8 +50,8 @@ func (m *Mover) Taken() {
 	m.mu.Unlock()
 }
 
-// Waits returns the message whose lease waits for a reader, if there is one, and when a reader last took a lease, also of another
-// consumer, or zero.
+// Waits returns the message whose lease waits for a reader, if there is one. last is when a reader last took a lease of any consumer,
+// or zero.
 func (m *Mover) Waits() (id [16]byte, offers bool, last time.Duration) {
 	if m == nil {
 		return id, false, 0

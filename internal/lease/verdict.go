@@ -2,7 +2,7 @@ package lease
 
 import "github.com/chanq/chanq/internal/base"
 
-// RowState is how the row of a message stands to a lease.
+// RowState is the state of a message's row with respect to a lease.
 type RowState uint8
 
 const (
@@ -11,7 +11,7 @@ const (
 	RowGone                  // there is no such row
 )
 
-// Verdict is what became of a settle that its statement did not return.
+// Verdict is the result of a settle whose row its statement did not return.
 type Verdict uint8
 
 const (
@@ -22,16 +22,16 @@ const (
 	VerdictHidden // see ErrHidden
 )
 
-// Err is the outcome of the settle, unless it is VerdictLocked.
+// Err returns the outcome of the settle for every Verdict except VerdictLocked.
 func (v Verdict) Err() error {
 	return [...]error{VerdictApplied: nil, VerdictInTx: ErrSettled, VerdictLost: ErrLost, VerdictHidden: ErrHidden}[v]
 }
 
-// Verdict decides about a settle by the state of its row.
+// Verdict returns the result of a settle by the state of its row.
 //
-// While the lease runs no one else can claim the message: that it moved on was our
-// doing, if a try may have been applied (or an operator's, who cancelled it). Later
-// it may have been another holder's.
+// Until the deadline no other consumer can claim the message. If a try might have been
+// applied, a changed row is therefore this settle's work (or a cancellation by an
+// operator). After the deadline it might be the work of another holder.
 func (l *Lease) Verdict(row RowState) Verdict {
 	unknown := l.MaybeApplied || l.Unknown
 	ours := base.Now() < l.Period.Deadline()
@@ -49,12 +49,12 @@ func (l *Lease) Verdict(row RowState) Verdict {
 	return VerdictHidden
 }
 
-// Seen is what a look at rows has found: package table has it.
+// Seen is the result of a search for rows: package table implements it.
 type Seen interface {
 	Of(id [16]byte) (fence int64, live, locked bool)
 }
 
-// Row returns how the row of the lease's message was found.
+// Row returns the state of the row of the lease's message.
 func (l *Lease) Row(s Seen) RowState {
 	fence, live, locked := s.Of(l.Item.ID)
 	switch {
@@ -66,7 +66,7 @@ func (l *Lease) Row(s Seen) RowState {
 	return RowGone
 }
 
-// IDs are those of leases.
+// IDs returns the message IDs of leases.
 func IDs(leases []*Lease) [][16]byte {
 	ids := make([][16]byte, len(leases))
 	for i, l := range leases {
@@ -78,8 +78,8 @@ func IDs(leases []*Lease) [][16]byte {
 // FailedError is the outcome of a settle or an extension that is not known to be stored.
 type FailedError struct {
 	Op      string
-	Unknown bool // it may be stored nevertheless
-	Refused bool // the database refuses what the row would become: the lease runs out
+	Unknown bool // it might be stored nevertheless
+	Refused bool // the database refuses the new values of the row: the lease will expire
 	Err     error
 }
 

@@ -14,10 +14,10 @@ type Notifier interface {
 	Listen(queue string, slots []int) (heard <-chan struct{}, stop func())
 }
 
-// Every is the least time between two notifications for commits of which more follow.
+// Every is the minimum time between two notifications while further commits follow.
 const Every = 20 * time.Millisecond
 
-// mostNamed is the most slots of a notification. One for more of them names none.
+// mostNamed is the most slots that a notification names. A notification for more slots names none.
 const mostNamed = 64
 
 // Slots are the slots of a notification. The zero value has none.
@@ -51,28 +51,28 @@ func (s *Slots) Merge(others Slots) {
 	}
 }
 
-// AnySlot says that the slots are not known.
+// AnySlot means that the slots are not known.
 var AnySlot = Slots{any: true}
 
 // Debouncer calls the Notifier of a queue. It is safe for concurrent use; without a Notifier it does nothing.
 type Debouncer struct {
-	Notifier Notifier // nil: there is none
+	Notifier Notifier // may be nil
 	Queue    string
 	Ordered  bool // notifications name slots
 
-	mu       sync.Mutex    // guards what follows; held for moments, not during Notify
+	mu       sync.Mutex    // guards the fields below; held briefly, not during Notify
 	notified time.Duration // monotonic time of the last notification; 0: never
 	waits    bool          // messages wait for a notification
-	messages int           // of these; 0: not counted
-	slots    Slots         // of these
-	late     *time.Timer   // notifies for them; nil: none is needed
+	messages int           // number of waiting messages; 0: not counted
+	slots    Slots         // of the waiting messages
+	late     *time.Timer   // notifies for the waiting messages; nil: not needed
 }
 
 // Names reports whether notifications name slots.
 func (d *Debouncer) Names() bool { return d.Ordered && d.Notifier != nil }
 
-// Notify says that so many messages were committed, 0 if they are not counted, and their slots on an ordered queue. more says
-// that another call follows: this notification may wait.
+// Notify notifies of committed messages, 0 if they are not counted, and of their slots on an ordered queue. more means that
+// another call follows: this notification may be delayed.
 func (d *Debouncer) Notify(messages int, slots Slots, more bool) {
 	if d.Notifier == nil {
 		return
@@ -99,7 +99,7 @@ func (d *Debouncer) Notify(messages int, slots Slots, more bool) {
 	d.call(n)
 }
 
-// Flush notifies for the messages that wait for it.
+// Flush notifies for the waiting messages, if there are any.
 func (d *Debouncer) Flush() {
 	d.mu.Lock()
 	n, waits := d.take(base.Now())
@@ -109,7 +109,7 @@ func (d *Debouncer) Flush() {
 	}
 }
 
-// take returns the notification for the messages that wait. mu is held.
+// take returns the notification for the waiting messages. mu is held.
 func (d *Debouncer) take(now time.Duration) (n notification, waits bool) {
 	if d.late != nil {
 		d.late.Stop()
@@ -130,7 +130,7 @@ func (d *Debouncer) call(n notification) {
 	_ = base.Call(func() { d.Notifier.Notify(d.Queue, n.messages, n.slots) })
 }
 
-// notification is what a call of Notify gets.
+// notification has the arguments of Notifier.Notify.
 type notification struct {
 	messages int
 	slots    []int

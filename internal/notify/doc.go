@@ -1,9 +1,9 @@
-// Package notify wakes idle consumers. Those of this process wait in a hub, by Key. Those of other processes listen to a Notifier: a
-// Debouncer notifies of what was committed, and a Subscription is how an idle consumer listens. The Notifiers of the databases share
-// the text of slots (slots.go).
+// Package notify wakes idle consumers. Consumers of this process wait in a hub, by Key. Consumers of other processes use a Notifier: a
+// Debouncer notifies of committed messages, and an idle consumer listens with a Subscription. The Notifiers of the databases share
+// the text format of slots (slots.go).
 //
 // There is no goroutine. A Debouncer has a timer while messages wait for a notification; Flush makes it unnecessary. Debouncer.mu and
-// hub.mu are held for moments, and not while the Notifier is called. A Subscription is used by one goroutine.
+// hub.mu are held briefly, and not while the Notifier is called. A Subscription is used by one goroutine.
 //
-// Functions of a Notifier are the user's: they are called by base.Call. This package knows no database.
+// The functions of a Notifier are user code: they are called by base.Call. This package does not depend on a database.
 package notify

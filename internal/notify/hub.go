@@ -10,7 +10,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Key names a queue within this process. Queues that were opened twice on one *sql.DB have the same.
+// Key identifies a queue within this process. A queue that is opened twice on one *sql.DB has the same Key.
 type Key struct {
 	DB            *sql.DB
 	Schema, Queue string
@@ -18,7 +18,7 @@ type Key struct {
 
 // hub has the consumers of this process.
 var hub struct {
-	mu      sync.Mutex // guards what follows, and the waiters; held for moments
+	mu      sync.Mutex // guards waiters and their fields; held briefly
 	waiters map[Key][]*Waiter
 }
 
@@ -27,15 +27,15 @@ type Waiter struct {
 	key   Key
 	woken chan struct{} // of capacity 1
 
-	// Of hub.mu.
-	places  sqlbatch.Heads // the lowest given back since the last call of Heard
-	hurried bool           // by Wake
+	// Guarded by hub.mu.
+	places  sqlbatch.Heads // the lowest places released since the last call of Heard
+	hurried bool           // Wake was called
 }
 
-// NoPlace is behind all places.
+// NoPlace is greater than all places.
 var NoPlace = sqlbatch.Heads{math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64}
 
-// Lowest returns the lower one of two places of each priority.
+// Lowest returns the lower of two places for each priority.
 func Lowest(a, b sqlbatch.Heads) sqlbatch.Heads {
 	for i := range a {
 		a[i] = min(a[i], b[i])
@@ -55,7 +55,7 @@ func (k Key) Wait() *Waiter {
 	return w
 }
 
-// Close has the Waiter woken no more.
+// Close removes the Waiter: it is not woken any more.
 func (w *Waiter) Close() {
 	hub.mu.Lock()
 	defer hub.mu.Unlock()
@@ -65,10 +65,10 @@ func (w *Waiter) Close() {
 	}
 }
 
-// Woken has a value after each Signal or Wake since the last receive.
+// Woken has a value if Signal or Wake was called since the last receive.
 func (w *Waiter) Woken() <-chan struct{} { return w.woken }
 
-// Heard returns the lowest places that were given back since the last call, and whether Wake was called.
+// Heard returns the lowest places that were released since the last call, and whether Wake was called.
 func (w *Waiter) Heard() (places sqlbatch.Heads, hurried bool) {
 	hub.mu.Lock()
 	defer hub.mu.Unlock()
@@ -85,31 +85,31 @@ func (k Key) each(f func(*Waiter)) {
 	}
 }
 
-// Signal ends the pauses of idle consumers: a message is due now.
+// Signal wakes idle consumers: a message is due now.
 func (k Key) Signal() { k.each(func(w *Waiter) { base.Signal(w.woken) }) }
 
-// Wake is Signal for messages that may have been due for long.
+// Wake is Signal for messages that might have been due for a long time.
 func (k Key) Wake() { k.each(func(w *Waiter) { w.hurried = true; base.Signal(w.woken) }) }
 
-// Signals wakes the consumers of a queue, of this process and, by the Notifier, of others.
+// Signals wakes the consumers of a queue: those of this process and, by the Notifier, those of others.
 type Signals struct {
 	Key       Key
 	Debouncer Debouncer
 }
 
-// Signal says that so many messages are due now, of an ordered queue in these slots. more says that others follow.
+// Signal wakes consumers because messages are due now. slots has their slots on an ordered queue. more means that others follow.
 func (s *Signals) Signal(messages int, slots Slots, more bool) {
 	s.Key.Signal()
 	s.Debouncer.Notify(messages, slots, more)
 }
 
-// Wake has all idle consumers look at once, also for messages that may have been due for long.
+// Wake makes all idle consumers poll immediately, also for messages that might have been due for a long time.
 func (s *Signals) Wake() {
 	s.Key.Wake()
 	s.Debouncer.Notify(0, AnySlot, false)
 }
 
-// Lower notes that there are messages at these places again. It ends no pause.
+// Lower notes that there are messages at these places again. It wakes no consumer.
 func (k Key) Lower(places sqlbatch.Heads) {
 	k.each(func(w *Waiter) { w.places = Lowest(w.places, places) })
 }

@@ -31,7 +31,7 @@ func TestASignalEndsThePausesOfItsQueueAndOfNoOther(t *testing.T) {
 		key.Signal()
 	}
 	require.Equal(t, 2, woken(first, second))
-	require.Zero(t, woken(first, second), "signals that were not received are one")
+	require.Zero(t, woken(first, second), "signals that were not received count as one")
 	require.Zero(t, woken(others...))
 	_, hurried := first.Heard()
 	require.False(t, hurried)
@@ -56,7 +56,7 @@ func TestTheLowestPlacesAreKeptUntilTheyAreHeard(t *testing.T) {
 	defer w.Close()
 	key.Lower(sqlbatch.Heads{5, math.MaxInt64, 7, 9})
 	key.Lower(sqlbatch.Heads{6, 3, 7, 1})
-	require.Zero(t, woken(w), "it ends no pause")
+	require.Zero(t, woken(w), "Lower wakes no consumer")
 	places, hurried := w.Heard()
 	require.Equal(t, sqlbatch.Heads{5, 3, 7, 1}, places)
 	require.False(t, hurried)

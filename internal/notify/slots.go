@@ -9,7 +9,7 @@ import (
 // anySlot is the text of a notification without slots.
 const anySlot = "*"
 
-// Format returns slots as text of at most so many bytes. nil, and more than fits, becomes the text for any slot.
+// Format returns slots as text of at most most bytes. It returns the text for any slot if slots is nil or does not fit.
 func Format(slots []int, most int) string {
 	if slots == nil {
 		return anySlot
@@ -24,7 +24,7 @@ func Format(slots []int, most int) string {
 	return anySlot
 }
 
-// Parse returns the slots of a text that Format has made; nil, which is any slot, of every other text.
+// Parse returns the slots of a text made by Format. For every other text it returns nil, which is any slot.
 func Parse(text string) (slots []int) {
 	for number := range strings.SplitSeq(text, ",") {
 		slot, err := strconv.Atoi(number)
@@ -36,7 +36,7 @@ func Parse(text string) (slots []int) {
 	return slots
 }
 
-// Union returns the slots of two notifications, ascending. It is nil if one of them has none.
+// Union returns the slots of two notifications, ascending, or nil if one of them has none.
 func Union(a, b []int) []int {
 	if a == nil || b == nil {
 		return nil
@@ -46,8 +46,8 @@ func Union(a, b []int) []int {
 	return slices.Compact(all)
 }
 
-// Concerns reports whether a notification for slots is for a consumer that owns these, in ascending order. A notification without
-// slots (nil) is for every consumer.
+// Concerns reports whether a notification for slots is for a consumer that owns the slots in owned, which are ascending. A
+// notification without slots (nil) is for every consumer.
 func Concerns(owned, slots []int) bool {
 	return slots == nil || slices.ContainsFunc(slots, func(slot int) bool {
 		_, owns := slices.BinarySearch(owned, slot)

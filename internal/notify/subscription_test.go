@@ -12,7 +12,7 @@ import (
 
 // tally is a Notifier that counts.
 type tally struct {
-	calls, messages atomic.Int64 // a call may be a timer's
+	calls, messages atomic.Int64 // a timer might call
 	listens, stops  int
 	heard           chan struct{}
 	slots           []int // of the last Listen
@@ -44,7 +44,7 @@ func TestABurstNotifiesAtOnceThenSeldomAndAtItsEnd(t *testing.T) {
 		b := &tally{}
 		r := Debouncer{Notifier: b}
 		r.Notify(1, Slots{}, true)
-		require.EqualValues(t, 1, b.calls.Load(), "the first at once")
+		require.EqualValues(t, 1, b.calls.Load(), "the first immediately")
 		for range 9 {
 			time.Sleep(time.Millisecond)
 			r.Notify(1, Slots{}, true)
@@ -52,17 +52,17 @@ func TestABurstNotifiesAtOnceThenSeldomAndAtItsEnd(t *testing.T) {
 		require.EqualValues(t, 1, b.calls.Load())
 		time.Sleep(Every)
 		synctest.Wait()
-		require.EqualValues(t, 2, b.calls.Load(), "and again for what came since, though no more does")
+		require.EqualValues(t, 2, b.calls.Load(), "again for the later messages, although no more follow")
 		require.EqualValues(t, 10, b.messages.Load())
 		time.Sleep(time.Second)
 		r.Notify(1, Slots{}, true)
 		r.Notify(1, Slots{}, true)
 		r.Notify(1, Slots{}, false)
-		require.EqualValues(t, 4, b.calls.Load(), "at the end at once")
+		require.EqualValues(t, 4, b.calls.Load(), "the last immediately")
 		require.EqualValues(t, 13, b.messages.Load())
 		time.Sleep(time.Second)
 		synctest.Wait()
-		require.EqualValues(t, 4, b.calls.Load(), "and not twice")
+		require.EqualValues(t, 4, b.calls.Load(), "but not twice")
 		r.Notify(1, Slots{}, true)
 		r.Notify(1, Slots{}, true)
 		r.Flush()
@@ -92,7 +92,7 @@ func TestNotificationsThatWaitNameTheSlotsOfAll(t *testing.T) {
 		d.Notify(0, AnySlot, false)
 		require.Equal(t, called{"public.orders", 0, nil}, last())
 		d.Notify(1, in(5), false)
-		require.Equal(t, called{"public.orders", 1, []int{5}}, last(), "the one before is forgotten")
+		require.Equal(t, called{"public.orders", 1, []int{5}}, last(), "the earlier notification has no effect")
 		var many []int
 		for slot := range mostNamed {
 			many = append(many, slot)
@@ -133,7 +133,7 @@ func TestAConsumerWhoseSlotsMoveListensForTheNewOnes(t *testing.T) {
 	require.False(t, plain.Follow())
 }
 
-// leaver leaves as a failing test does, or panics.
+// leaver calls Goexit like a failing test, or panics.
 type leaver struct{ panics bool }
 
 func (b leaver) Notify(string, int, []int) { b.fail() }
@@ -167,12 +167,12 @@ func TestAfterAClosedChannelItListensAgainLater(t *testing.T) {
 	s.Subscribe()
 	s.Subscribe()
 	require.Equal(t, 1, b.listens, "once")
-	require.False(t, s.Quiet(), "nothing was heard yet")
+	require.False(t, s.Quiet(), "nothing was received yet")
 	require.True(t, s.Received(true))
 	require.True(t, s.Quiet())
 	b.heard <- struct{}{}
 	require.False(t, s.Quiet(), "there is a notification")
-	require.True(t, s.Received(false), "notifications may have been lost")
+	require.True(t, s.Received(false), "notifications might have been lost")
 	require.Equal(t, 1, b.stops)
 	s.Subscribe()
 	require.Equal(t, 1, b.listens)
@@ -202,7 +202,7 @@ func TestAConsumerThatMayListenSinceItsLastLookListensBeforeItSleeps(t *testing.
 			time.Sleep(left - time.Millisecond)
 			s.Subscribe()
 			require.Equal(t, before, b.listens, name)
-			time.Sleep(2 * time.Millisecond) // it looks meanwhile
+			time.Sleep(2 * time.Millisecond) // it polls in the meantime
 			require.Zero(t, s.MutedFor(), name)
 			require.Greater(t, s.MutedFor(), time.Hour, "%s: once", name)
 			s.Subscribe()
@@ -254,15 +254,15 @@ func TestAConsumerThatIsWokenForEachMessageLooksOnceASecond(t *testing.T) {
 		s.Subscribe()
 		time.Sleep(time.Second)
 		s.Looked(time.Hour)
-		require.LessOrEqual(t, s.Spare(time.Hour), time.Duration(0), "nothing was heard yet")
+		require.LessOrEqual(t, s.Spare(time.Hour), time.Duration(0), "nothing was received yet")
 		s.Received(true)
 		time.Sleep(100 * time.Millisecond)
 		require.Equal(t, 900*time.Millisecond, s.Spare(time.Hour))
-		require.Equal(t, 200*time.Millisecond, s.Spare(300*time.Millisecond), "each PollEvery, if that is less")
+		require.Equal(t, 200*time.Millisecond, s.Spare(300*time.Millisecond), "every PollEvery, if that is less")
 		s.InProcess()
-		require.Zero(t, s.Spare(time.Hour), "what came from here may be due later")
+		require.Zero(t, s.Spare(time.Hour), "messages of this process might be due later")
 		s.Looked(150 * time.Millisecond)
-		require.Equal(t, 150*time.Millisecond, s.Spare(time.Hour), "what it saw to come")
+		require.Equal(t, 150*time.Millisecond, s.Spare(time.Hour), "until the next message that the poll found")
 		s.Looked(-time.Hour)
 		require.Negative(t, s.Spare(time.Hour))
 	})
@@ -305,7 +305,7 @@ func TestAConsumerThatIsWokenWithoutGettingAMessageBacksOff(t *testing.T) {
 			require.Equal(t, want*time.Millisecond, missed())
 		}
 		time.Sleep(100 * time.Millisecond)
-		require.Zero(t, s.BackoffFor(), "it hears again")
+		require.Zero(t, s.BackoffFor(), "it receives again")
 		s.Received(true)
 		s.Claimed(false)
 		require.Zero(t, missed(), "it got a message")

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Which message of a key may be delivered: advance is the one function that decides it. Whatever changes a message or a key notes it
-// in memory.changed, and each call of the owner ends with move.
+// Only advance decides which message of a key may be delivered. Each change of a message or a key is noted in memory.changed, and
+// each call of the owner ends with move.
 
-// move moves the first messages on of all keys that have changed. When a trial that is made alone begins or ends, these are all keys.
+// move advances all keys that have changed. When a trial alone begins or ends, these are all keys.
 func (q *queues) move(now time.Duration) {
 	for i := 0; i < len(q.mem.changed); i++ {
 		if q.advance(q.mem.changed[i], now); q.stopped != q.trials.alone {
@@ -22,7 +22,7 @@ func (q *queues) move(now time.Duration) {
 	q.mem.changed = q.mem.changed[:0]
 }
 
-// advance moves the first message of a key on, if the key is open.
+// advance moves the first message of a key to its next state, if the key is open.
 func (q *queues) advance(k *keyQueue, now time.Duration) {
 	if k.slot.leaving || q.trials.alone {
 		q.clearMarks(k)
@@ -43,7 +43,7 @@ func (q *queues) advance(k *keyQueue, now time.Duration) {
 		if q.recall(m); m.state == idle {
 			q.mem.wait(m, waiting, min(m.dueAt, now+peekEvery<<min(m.pauses, mostPeeks)))
 		}
-	case !(q.trials.alone && q.trials.m == m) && !k.slot.enter(m): // queued. A trial that is made alone needs no place
+	case !(q.trials.alone && q.trials.m == m) && !k.slot.enter(m): // queued. A trial alone needs no place
 	case !q.trials.admit(m, q.busy, now):
 		k.slot.leave(m)
 		q.mem.pause(m, waiting, now)
@@ -60,7 +60,7 @@ func (q *queues) advance(k *keyQueue, now time.Duration) {
 	}
 }
 
-// recall takes back a message that is not the first one of an open key any more, or is not due.
+// recall makes a message idle that is not the first message of an open key any more, or is not due.
 func (q *queues) recall(m *Message) {
 	if m.busy() || m.state == over {
 		return
@@ -72,8 +72,8 @@ func (q *queues) recall(m *Message) {
 	q.trials.standBack(m)
 }
 
-// clearMarks has the marks of a key released that are not to be used: its slot is leaving, or a trial is made alone. It ends the other
-// messages of a slot that is leaving.
+// clearMarks lists the marks of a key that must not be used for release: its slot is leaving, or a trial alone is being made. It ends
+// the other messages of a slot that is leaving.
 func (q *queues) clearMarks(k *keyQueue) {
 	for _, m := range slices.Clone(k.all) {
 		switch leaving := k.slot.leaving; {

@@ -19,7 +19,7 @@ const (
 )
 
 type simRow struct {
-	n                 int // from 1 on
+	n                 int // from 1
 	key               int
 	seq, fence        int64
 	visible, released bool // of the sender: the commit, and the end of its lock
@@ -31,10 +31,10 @@ type simRow struct {
 	alone             bool
 	due               time.Duration
 	poison            bool
-	before            []*simRow // had been sent before it
+	before            []*simRow // rows that were sent before it
 	delivered         int64     // fence of the last delivery
 	deliveries        int
-	guilt             int // processes that ended while they held it alone
+	guilt             int // number of processes that ended while they held it alone
 }
 
 func (r *simRow) alive() bool    { return r.visible && !r.dead && !r.gone }
@@ -44,7 +44,7 @@ func (r *simRow) keyed() string  { return fmt.Sprint("k", r.key) }
 func (r *simRow) sender() string { return fmt.Sprint("s", r.n) }
 
 type simSlot struct {
-	owner int // the consumer's ID, 0: none
+	owner int // the consumer's ID; 0: none
 	fence int64
 	old   int64
 }
@@ -115,7 +115,7 @@ func (s *sim) walked(consumer int, slots []sqlbatch.OwnedSlot) bool {
 	return true
 }
 
-// simTask is a statement that a consumer waits for, or has given up.
+// simTask is a statement that a consumer waits for, or has stopped waiting for.
 type simTask struct {
 	task     *Task
 	c        *simConsumer
@@ -128,7 +128,7 @@ type simTask struct {
 	ids      []simItem
 }
 
-// simItem is what a statement names a message by.
+// simItem identifies a message in a statement.
 type simItem struct {
 	row                  *simRow
 	seq, fence           int64
@@ -146,7 +146,7 @@ func (s *sim) begin(c *simConsumer, t *Task) *simTask {
 	return st
 }
 
-// apply runs a statement in the database: reads and looks see one moment of it.
+// apply runs a statement in the database: its reads use one snapshot.
 func (s *sim) apply(st *simTask) {
 	st.applied = true
 	t, a := st.task, st.answer
@@ -275,7 +275,7 @@ type simOp struct {
 	wait       time.Duration
 	applied    bool
 	hit        bool
-	abandoned  bool // the consumer does not wait for it
+	abandoned  bool // the consumer has stopped waiting for it
 	deliveries int
 	stored     int64
 	number     int64
@@ -295,7 +295,7 @@ func (s *sim) settle(c *simConsumer, d Delivery, how string) *simOp {
 func (s *sim) applySettle(op *simOp) {
 	r := op.row
 	if r.locked {
-		return // it waits
+		return // it waits for the lock
 	}
 	op.applied = true
 	if !r.alive() || r.fence != op.stored && s.fault != settleWithoutFence || r.seq != op.number {

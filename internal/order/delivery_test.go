@@ -10,7 +10,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// MaxExtend: the lease has ended in the process. The row is given back with an expired lease before the next delivery.
+// At MaxExtend the lease has ended in the process. The row is released with an expired lease before the next delivery.
 func TestADeliveryOfUnknownOutcomeIsEndedByAWrite(t *testing.T) {
 	o := newOne(t, 0)
 	o.read(2, 1, 2)
@@ -23,10 +23,10 @@ func TestADeliveryOfUnknownOutcomeIsEndedByAWrite(t *testing.T) {
 	o.now += time.Second
 	lapse = o.plan(Lapse)
 	locked := row(1)
-	o.known(lapse, locked) // neither written nor gone: a transaction has locked it
+	o.known(lapse, locked) // neither written nor gone: a transaction has locked the row
 	o.now += time.Second
 	o.known(o.plan(Lapse), Row{ID: d.ID, Seq: 1, Fence: 11, Lapses: 1, Written: true})
-	o.settled(d, Settle{Outcome: Acked}) // late: it has no effect
+	o.settled(d, Settle{Outcome: Acked}) // too late: no effect
 	again := row(1)
 	again.Fence = 11
 	o.known(o.plan(Fetch), again)
@@ -42,12 +42,12 @@ func TestAMessageThatIsAckedInATransactionIsLookedAt(t *testing.T) {
 	o.known(o.plan(Look), row(1))
 	require.Empty(t, o.next())
 	o.settled(d, Settle{Outcome: Returned})
-	o.known(o.plan(Look)) // it has committed
+	o.known(o.plan(Look)) // the transaction has committed
 	require.Equal(t, []int64{2}, o.next())
 }
 
 func TestATransactionThatWasRolledBackLeadsToARedelivery(t *testing.T) {
-	for _, unlocked := range []bool{true, false} { // the look asks for the lock and the handler has returned, or the lease ends
+	for _, unlocked := range []bool{true, false} { // the Look finds no lock and the handler has returned, or the lease ends
 		o := newOne(t, 0)
 		o.read(2, 1, 2)
 		d := o.one()
@@ -68,7 +68,7 @@ func TestATransactionThatWasRolledBackLeadsToARedelivery(t *testing.T) {
 	}
 }
 
-// The TTL takes effect at the head of the key, also if the contents were read before it ended.
+// The TTL takes effect at the head of the key, even if the contents were read before it ended.
 func TestATTLThatEndsInMemory(t *testing.T) {
 	o := newOne(t, 0)
 	first, second := row(1), row(2)
@@ -163,7 +163,7 @@ func TestTheLastTrialIsMadeAlone(t *testing.T) {
 	d := o.one()
 	o.answer(o.plan(Read), 3, last, func() Row { r := row(3); r.Key = "c"; return r }())
 	require.Nil(t, o.Plan(Budget{Room: 10, Items: 10, Fetch: 10}, o.now), "another message is out")
-	require.Empty(t, o.next(), "and no message is delivered until the trial has ended")
+	require.Empty(t, o.next(), "no message is delivered until the trial has ended")
 	o.settled(d, Settle{Outcome: Acked})
 	o.known(o.plan(Mark), Row{ID: last.ID, Seq: 2, Fence: 10, Lapses: 2, Crashes: 2, Written: true})
 	o.known(o.plan(Fetch), marked(last))
@@ -173,7 +173,7 @@ func TestTheLastTrialIsMadeAlone(t *testing.T) {
 	require.Equal(t, []int64{3}, o.next())
 }
 
-// A row of a refill begins a trial that is made alone. Another key of that refill, of which it has brought no row, stays spilled.
+// A row of a refill begins a trial alone. Another key of that refill, for which it returned no row, stays spilled.
 func TestAKeyStaysSpilledThoughATrialBeginsDuringItsRefill(t *testing.T) {
 	o := newOne(t, 0, func(c *Config) { c.Unread = 1 })
 	ofB := func(seq int64) Row {
@@ -262,7 +262,7 @@ func TestASlotThatIsTakenAgainKeepsWhatIsOut(t *testing.T) {
 	d := o.one()
 	o.Take([]Slot{{Number: 0, Fence: 20, Old: 2}}, o.now)
 	o.answer(o.plan(Read), 2, row(1), row(2))
-	require.Nil(t, o.Plan(Budget{Room: 10, Items: 10, Fetch: 10}, o.now), "nothing of the key goes while its message is out")
+	require.Nil(t, o.Plan(Budget{Room: 10, Items: 10, Fetch: 10}, o.now), "no message of the key is planned while one is out")
 	o.settled(d, Settle{Outcome: Acked})
 	require.Equal(t, int64(2), o.plan(Mark).Messages[0].Seq)
 }
@@ -292,7 +292,7 @@ func TestContentsThatAreNotDeliverableAreBounded(t *testing.T) {
 }
 
 func TestABlockedKeyIsAsSmallAsDocumented(t *testing.T) {
-	const mapEntries = 3 * 64 // of the slot's keys, and of the spilled and the held ones
+	const mapEntries = 3 * 64 // in the maps of the slot's keys, the spilled keys and the held keys
 	size := unsafe.Sizeof(keyQueue{}) + 5*(unsafe.Sizeof(Message{})+unsafe.Sizeof(timer{})+8) + mapEntries
 	require.LessOrEqual(t, size, uintptr(KeyBytes))
 }

@@ -8,7 +8,7 @@ type held struct {
 	on       bool  // dead messages hold their keys
 	redriven int64 // the queue's counter of redrives; negative: unknown
 	keys     map[*keyQueue]bool
-	at       time.Duration // of the next question
+	at       time.Duration // of the next check
 }
 
 // add closes a key until it is known that no dead message holds it.
@@ -20,7 +20,7 @@ func (h *held) add(k *keyQueue, redriven int64) {
 	}
 }
 
-// plan returns the question about up to n keys, or nil.
+// plan returns the check of up to n keys, or nil.
 func (h *held) plan(n int, now time.Duration) *Task {
 	if len(h.keys) == 0 || now < h.at {
 		return nil
@@ -39,8 +39,8 @@ func (h *held) plan(n int, now time.Duration) *Task {
 	return t
 }
 
-// answer takes the answer. A key opens if no redrive is later than its note, and no catch-up is pending. Otherwise answer reports that
-// a catch-up is needed. A key of which no message is known is left to later reads, which report that it is held.
+// answer applies the answer to a check. A key opens if no redrive is later than its note, and no catch-up is pending. After a later
+// redrive, answer reports that a catch-up is needed. A key without known messages is left to later reads, which report if it is held.
 func (h *held) answer(t *Task, a *Answer) (redriven bool) {
 	for i, k := range t.of {
 		if !k.held || k.busy() > 0 || k.slot.leaving {

@@ -13,7 +13,7 @@ type keyQueue struct {
 	all   []*Message // by number
 	spill int64      // messages from this number on are not in memory
 	held  bool
-	note  int64 // the queue's counter of redrives when the key became held, or was asked about
+	note  int64 // the queue's counter of redrives when the key became held, or was last checked
 }
 
 // keyName is the name of a key. A message without a key has a queue of its own.
@@ -22,7 +22,7 @@ type keyName struct {
 	keyed bool
 }
 
-// busy returns how many messages of the key are delivered, or are being written: one at most, unless its slot was taken again.
+// busy returns how many messages of the key are delivered or being written: at most 1, unless its slot was taken again.
 func (k *keyQueue) busy() (n int) {
 	for _, m := range k.all {
 		if m.busy() {
@@ -32,12 +32,12 @@ func (k *keyQueue) busy() (n int) {
 	return n
 }
 
-// closed reports whether no message of the key may be delivered, the first one m included.
+// closed reports whether no message of the key may be delivered, including the first one, m.
 func (k *keyQueue) closed(m *Message) bool {
 	return k.busy() > 0 || k.held || k.slot.leaving || k.spill <= m.Seq || m.gate > k.slot.walk.done
 }
 
-// refills reports whether the messages of a spilled key are to be read.
+// refills reports whether the messages of a spilled key must be read.
 func (k *keyQueue) refills() bool {
 	return !k.held && !k.slot.leaving && (len(k.all) == 0 || k.all[0].Seq >= k.spill)
 }
@@ -48,7 +48,7 @@ func (k *keyQueue) remove(m *Message) {
 	}
 }
 
-// slot is an owned slot. At most Keys of its messages are at work: each is the first one of an open key, and is due. Others are queued.
+// slot is an owned slot. At most Keys of its messages are at work: each is due, and is the first message of an open key. Others are queued.
 type slot struct {
 	Slot
 	mem     *memory
@@ -69,7 +69,7 @@ func (s *slot) change() {
 	}
 }
 
-// busy returns how many messages of the slot are delivered, or are being written.
+// busy returns how many messages of the slot are delivered or being written.
 func (s *slot) busy() (n int) {
 	for _, k := range s.keys {
 		n += k.busy()
@@ -79,7 +79,7 @@ func (s *slot) busy() (n int) {
 
 func (s *slot) full() bool { return s.Keys > 0 && s.atWork >= s.Keys }
 
-// enter reports whether a message may be at work. If not, it is queued.
+// enter reports whether a message may be at work. If it may not, enter queues it.
 func (s *slot) enter(m *Message) bool {
 	switch {
 	case m.counted:
@@ -93,7 +93,7 @@ func (s *slot) enter(m *Message) bool {
 	return m.counted
 }
 
-// leave takes a message from those at work.
+// leave removes a message from the messages at work.
 func (s *slot) leave(m *Message) {
 	if m.counted {
 		m.counted = false
@@ -102,7 +102,7 @@ func (s *slot) leave(m *Message) {
 	}
 }
 
-// fill passes the places that are free to messages that are queued.
+// fill moves queued messages to free places.
 func (s *slot) fill() {
 	for len(s.line) > 0 && !s.full() {
 		m := s.line[0]

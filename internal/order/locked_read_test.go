@@ -45,7 +45,7 @@ func TestOnlyTheSlotOfALockedRowWaits(t *testing.T) {
 		}
 		return blocked
 	}
-	require.Equal(t, 3, reads(), "of all slots, of two, and of the slot alone, which then has a pause")
+	require.Equal(t, 3, reads(), "reads of all slots, of two, and of the slot alone, which then pauses")
 	require.Equal(t, map[int]bool{0: true, 1: true, 3: true}, read)
 	got := o.next()
 	slices.Sort(got)
@@ -54,5 +54,5 @@ func TestOnlyTheSlotOfALockedRowWaits(t *testing.T) {
 	o.now += firstPause
 	require.Zero(t, reads())
 	require.Equal(t, []int64{3}, o.next())
-	require.Len(t, o.reads.walks, 1, "they have met")
+	require.Len(t, o.reads.walks, 1, "the walks are merged")
 }

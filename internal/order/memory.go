@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// memory has the messages of a Sequencer by state: lists of those that a task is for, timers of those that wait, and counts. A message
-// has left a list when it waits, when its task is under way, or when its state is another.
+// memory has the messages of a Sequencer by state: lists of messages that need a task, timers of messages that wait, and counts. A
+// message has left a list when it waits, when its task is running, or when its state has changed.
 type memory struct {
 	cfg      *Config
 	lists    [states][]*Message
-	counts   [states]int // messages by state; of idle and over it means nothing
-	timers   []timer     // by time; those of messages that have begun to wait for another time have no effect
-	contents int         // messages that have some
-	bytes    int         // of these
+	counts   [states]int // messages by state; not valid for idle and over
+	timers   []timer     // by time; a timer has no effect if its message now waits for another time
+	contents int         // messages with contents
+	bytes    int         // of these contents
 	keys     int         // queues of keys
 	spilled  map[*keyQueue]bool
 	changed  []*keyQueue    // their first messages might move on: see queues.move
-	events   int            // so far, of those that need a catch-up: see walk.done
-	reading  bool           // a Read or Refill is under way
-	paused   bool           // the last answer was not walked: until one is, only reads ask
-	ended    map[name]int64 // what has ended since it began: its fence
+	events   int            // number of events so far that need a catch-up: see walk.done
+	reading  bool           // a Read or Refill is running
+	paused   bool           // the last answer was not walked: until one is, only reads are planned
+	ended    map[name]int64 // fences of messages that have ended since the Read or Refill began
 }
 
-// name identifies a message: an ID might be sent again, and the database might give a number twice.
+// name identifies a message: an ID might be sent again, and the database might assign a number twice.
 type name struct {
 	id  [16]byte
 	seq int64
@@ -33,7 +33,7 @@ type name struct {
 // change notes that the first message of a key might move on.
 func (y *memory) change(k *keyQueue) { y.changed = append(y.changed, k) }
 
-// set changes the state of a message. What was under way for it, or what it waited for, has no effect from now on.
+// set changes the state of a message. A running task or a timer of the message has no effect from now on.
 func (y *memory) set(m *Message, to state) {
 	y.counts[m.state]--
 	y.counts[to]++
@@ -46,7 +46,7 @@ func (y *memory) set(m *Message, to state) {
 // blocked returns how many keys have no deliverable message.
 func (y *memory) blocked() int { return y.keys - y.counts[ready] }
 
-// keeps returns how many messages a key keeps in addition to the first one.
+// keeps returns how many messages a key keeps in addition to the first.
 func (y *memory) keeps() int {
 	return max(y.cfg.Unread, min(y.cfg.MostUnread, y.cfg.Unread*y.cfg.Blocked/max(1, y.keys)))
 }
@@ -57,7 +57,7 @@ func (y *memory) list(m *Message, to state) {
 	y.lists[to] = append(y.lists[to], m)
 }
 
-// take takes up to n messages from the list of a state, and does something with each. only chooses them; nil: all.
+// take takes up to n messages from the list of a state and calls do for each. only selects them; nil selects all.
 func (y *memory) take(from state, n int, only func(*Message) bool, do func(*Message)) {
 	keep := y.lists[from][:0]
 	for _, m := range y.lists[from] {
@@ -87,7 +87,7 @@ func (y *memory) setContents(m *Message, contents any, bytes int) {
 	}
 }
 
-// wait has a message wait in a state.
+// wait makes a message wait in a state until a time.
 func (y *memory) wait(m *Message, in state, until time.Duration) {
 	y.setContents(m, nil, 0)
 	y.set(m, in)
@@ -96,12 +96,12 @@ func (y *memory) wait(m *Message, in state, until time.Duration) {
 	y.timers = slices.Insert(y.timers, i, timer{until, m})
 }
 
-// pause has a message wait, longer each time in a row.
+// pause makes a message wait, longer each time in a row.
 func (y *memory) pause(m *Message, in state, now time.Duration) {
 	y.wait(m, in, now+firstPause<<m.pauses)
 }
 
-// wake ends the pauses that are over.
+// wake ends the waits whose time has come.
 func (y *memory) wake(now time.Duration) {
 	over, _ := slices.BinarySearchFunc(y.timers, now, func(t timer, at time.Duration) int { return cmp.Compare(t.at, at+1) })
 	for _, t := range y.timers[:over] {
@@ -118,7 +118,7 @@ func (y *memory) wake(now time.Duration) {
 	y.timers = slices.Delete(y.timers, 0, over)
 }
 
-// due returns when a task of messages is due. room: contents may be read.
+// due returns when a task of messages is due. room means that contents may be read.
 func (y *memory) due(room bool, now time.Duration) time.Duration {
 	switch l := &y.lists; {
 	case len(l[inTx])+len(l[toUndo]) > 0, !y.paused && (len(l[toLook]) > 0 || room && len(l[toFetch])+len(l[toMark]) > 0):
@@ -129,7 +129,7 @@ func (y *memory) due(room bool, now time.Duration) time.Duration {
 	return None
 }
 
-// rests reports whether all messages wait for a time, or for the end of what closes their key.
+// rests reports whether all messages wait for a time, or for their key to open.
 func (y *memory) rests(now time.Duration) bool {
 	for _, n := range y.counts[queued:over] {
 		if n > 0 {
@@ -137,7 +137,7 @@ func (y *memory) rests(now time.Duration) bool {
 		}
 	}
 	for _, t := range y.timers {
-		if t.m.state == waiting && t.m.wakeAt == t.at && t.m.dueAt <= now { // it is locked
+		if t.m.state == waiting && t.m.wakeAt == t.at && t.m.dueAt <= now { // its row is locked
 			return false
 		}
 	}

@@ -11,11 +11,11 @@ const (
 	queued
 	toLook
 	toFetch
-	toMark // busy while its Mark is under way
+	toMark // busy while its Mark is running
 	ready
 	out // from here on busy
 	inTx
-	toUndo // by a Lapse if it was given to a reader, else by a Release
+	toUndo // by a Lapse if it was delivered, else by a Release
 	over
 	states
 )
@@ -27,12 +27,12 @@ type Message struct {
 	Slot  int
 	Fence int64 // stored
 
-	// Unfetched is the caller's: the last Fetch of this message alone has failed, and a look at its row has not.
+	// Unfetched is for the caller: the last Fetch of this message alone has failed, but a Look at its row has not.
 	Unfetched bool
 
 	key      *keyQueue
 	state    state
-	task     *Task // under way, of this state
+	task     *Task // the running task for this state; nil: none
 	gate     int   // the last event before it was read: see walk.done
 	contents any
 	bytes    int
@@ -40,13 +40,13 @@ type Message struct {
 	mine     bool // this consumer has marked it, or might have
 	suspect  bool
 	counted  bool // among the keys at work of its slot
-	given    bool // delivered since it was last given back
+	given    bool // delivered since the last giveBack
 	returned bool // its handler has returned, after an ack in a transaction
-	attempts int  // with the delivery that follows
+	attempts int  // including the next delivery
 	lapses   int
 	crashes  int
 	delivery int64 // fence of the last delivery; 0: none
-	redriven int64 // the queue's counter before that
+	redriven int64 // the queue's counter of redrives before that delivery
 	dueAt    time.Duration
 	diesAt   time.Duration // end of the TTL; 0: none
 	until    time.Duration // inTx: end of the lease
@@ -57,13 +57,13 @@ type Message struct {
 // Crashes returns how many processes ended while they handled the message alone.
 func (m *Message) Crashes() int { return m.crashes }
 
-// Attempts returns how many deliveries the message has had, with the one that follows.
+// Attempts returns how many deliveries the message has had, including the next one.
 func (m *Message) Attempts() int { return m.attempts }
 
 // Lapses returns how many of its leases expired in a row.
 func (m *Message) Lapses() int { return m.lapses }
 
-// Key returns its key; "": it has none.
+// Key returns the key of the message, or "" if it has none.
 func (m *Message) Key() string {
 	if !m.key.name.keyed {
 		return ""
@@ -81,7 +81,7 @@ func (m *Message) busy() bool {
 	return m.state >= out && m.state < over || m.state == toMark && m.task != nil
 }
 
-// adopt takes over what a row says of its message.
+// adopt sets the fields of a message from its row.
 func (m *Message) adopt(row *Row, now time.Duration) {
 	m.Fence, m.attempts, m.lapses, m.crashes = row.Fence, row.Attempts, row.Lapses, row.Crashes
 	m.mine = row.Holder == Mine && row.Fence >= m.key.slot.Fence

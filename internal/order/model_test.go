@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// The model: senders that commit late and keep their locks longer, consumers that take, return and lose slots, crash and
-// come back, statements whose answers are late or lost, settles that are applied late, transactions of handlers, an
-// operator who redrives, discards and cancels, and a message that ends its process. The rows judge each delivery.
+// The model has senders that commit late and keep their locks longer, consumers that take, return and lose slots, crash and
+// restart, statements whose answers are late or lost, settles that are applied late, transactions of handlers, an operator
+// who redrives, discards and cancels, and a message that ends its process. Each delivery is checked against the rows.
 
 type simConsumer struct {
 	n        int
@@ -36,12 +36,12 @@ type sim struct {
 	alive        map[int]bool
 	joined       int // IDs so far
 	consumers    []*simConsumer
-	late         []*simTask // under way, and given up
+	late         []*simTask // running, but no consumer waits for them
 	ops          []*simOp
 	log          []string
 }
 
-// violation is what a walk found.
+// violation is a fault that a walk found.
 type violation string
 
 func (s *sim) fail(format string, args ...any) { panic(violation(fmt.Sprintf(format, args...))) }
@@ -137,7 +137,7 @@ func (s *sim) giveSlots(c *simConsumer) {
 // inspect is called when a consumer reads the contents of a message.
 func (s *sim) inspect(r *simRow, consumer int) {
 	if r.lapses >= suspectAfter && (r.by != consumer || !r.alone) {
-		s.fail("the contents of m%d are read, a suspect that is not marked", r.n)
+		s.fail("the contents of the suspect m%d are read without a mark", r.n)
 	}
 }
 
@@ -170,7 +170,7 @@ func (s *sim) deliver(c *simConsumer) {
 		}
 		for _, o := range s.consumers {
 			if slices.ContainsFunc(o.out, func(x Delivery) bool { return x.ID == d.ID }) {
-				s.fail("m%d is delivered twice at a time", r.n)
+				s.fail("m%d is delivered twice at the same time", r.n)
 			}
 		}
 		if !(r.alive() && r.fence == d.Message.Fence) && !r.cancelled {
@@ -184,7 +184,7 @@ func (s *sim) deliver(c *simConsumer) {
 				r.deliveries++
 			}
 			if d.Crashed && r.guilt == 0 {
-				s.fail("m%d is dead-lettered, and has never been alone when its process ended", r.n)
+				s.fail("m%d is dead-lettered, but was never alone when its process ended", r.n)
 			}
 		}
 		for _, o := range c.out {
@@ -192,7 +192,7 @@ func (s *sim) deliver(c *simConsumer) {
 			case s.rows[o.ID[0]-1].key == r.key:
 				s.fail("two messages of key %d are out", r.key)
 			case s.maxKeys > 0 && o.Slot == d.Slot:
-				s.fail("two keys of slot %d are at work, of which one may be", d.Slot)
+				s.fail("two keys of slot %d are at work, but only one may be", d.Slot)
 			}
 		}
 		c.out = append(c.out, d)
@@ -215,11 +215,11 @@ func (s *sim) deliver(c *simConsumer) {
 	}
 }
 
-// progress moves the statement of a consumer on by one step.
+// progress advances the statement of a consumer by one step.
 func (s *sim) progress(c *simConsumer) {
 	st := c.task
 	switch {
-	case !st.applied && !s.calm && s.chance(12): // it stays under way, or it is lost
+	case !st.applied && !s.calm && s.chance(12): // it goes on running, or it is lost
 		s.say("c%d gives up waiting for its task %d", c.n, st.task.Kind)
 		c.task = nil
 		if s.chance(2) {
@@ -285,7 +285,7 @@ func (s *sim) some(that func(*simRow) bool) *simRow {
 	return all[s.pick(len(all))]
 }
 
-// send moves one sender on.
+// send advances one sender.
 func (s *sim) send() {
 	if !s.calm && len(s.rows) < simRows && s.chance(3) {
 		r := &simRow{n: len(s.rows) + 1, key: s.pick(simKeys), poison: s.chance(8)}
@@ -385,7 +385,7 @@ func (s *sim) consume(c *simConsumer) {
 	}
 }
 
-// narrow has the next reads of a consumer end after a few numbers, as after reads that took long.
+// narrow makes the next reads of a consumer end after a few numbers, as if earlier reads had taken long.
 func (s *sim) narrow(c *simConsumer) {
 	for _, w := range c.seq.reads.walks {
 		if !s.oneWriter && s.chance(3) {

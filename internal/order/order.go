@@ -4,40 +4,40 @@
 //
 // # Messages
 //
-//	idle ─▶ waiting             it is not due, its row is read again later, or another suspect is in a trial
+//	idle ─▶ waiting             it is not due, its row is read again later, or another suspect is on trial
 //	     ─▶ toLook ─▶ idle      it still waits: another program might have ended it
 //	     ─▶ queued              MaxKeys of its slot is reached
 //	     ─▶ toMark ─▶ idle      another consumer might have delivered it
 //	     ─▶ toFetch ─▶ idle     its contents are not in memory
-//	     ─▶ ready ─▶ out ─▶ over            acked, or dead
-//	                     ├─▶ idle           given back: the stored fence is known
-//	                     ├─▶ inTx           acked in a transaction that has not ended: its row is looked at
+//	     ─▶ ready ─▶ out ─▶ over            acked or dead-lettered
+//	                     ├─▶ idle           nacked or released: the stored fence is known
+//	                     ├─▶ inTx           acked in a transaction that has not ended: its row is read again
 //	                     └─▶ toUndo ─▶ idle, over    the outcome is unknown
 //	toUndo ─▶ idle, over    a mark that is not used, or whose outcome is unknown
 //
-// In a state of which a task is the way out, the message is on the list of the state, waits for a time (Message.wakeAt), or its task is
-// under way (Message.task).
+// In a state that is left by a task, the message is on the list of the state, waits for a time (Message.wakeAt), or its task is
+// running (Message.task).
 //
-// Only the first message of a key leaves idle, and only while the key is open: no message of it is busy (its mark is under way, or it is
+// Only the first message of a key leaves idle, and only while the key is open: no message of it is busy (its mark is running, or it is
 // out, inTx or toUndo), no dead message holds it, its slot is not leaving, the first message is below the spilled ones, no catch-up
-// precedes it, and no other message is in a trial alone. One function, advance (advance.go), decides this after each event.
+// precedes it, and no other message is on trial alone. One function, advance (advance.go), decides this after each event.
 //
 // # Parts
 //
 // Sequencer (sequencer.go) has the calls of the owner, and is composed of
 //   - memory: messages by state, their timers and counts, and which keys have changed;
-//   - queues: the queue of each key, what becomes of its messages (advance.go), and tasks of messages (work.go). It has slots
+//   - queues: the queue of each key, the next states of its messages (advance.go), and tasks of messages (work.go). It has slots
 //     (key.go: MaxKeys), held keys (held.go) and the trials of suspects (trial.go);
-//   - reads: what is read next. It has walks (walk.go) and a Watermark.
+//   - reads: which numbers are read next. It has walks (walk.go) and a Watermark.
 //
-// The Rebalancer decides which slots to own, and has the Sequencer take, return and drop them.
+// The Rebalancer decides which slots to own, and makes the Sequencer take, return and drop them.
 //
 // These rules replace special cases:
-//   - A message without contents is fetched before its delivery, and each answer replaces what is known of its row. What
-//     was delivered, was given back, waits, or might be marked has no contents.
-//   - A write that changes nothing is followed by a look at the row. The answer to a task of messages is their rows after
-//     it. An absent row has ended; a row that is not known is asked about later.
-//   - An unknown outcome is ended by a write of this consumer that raises the fence, or by a look that shows another fence
+//   - A message without contents is fetched before its delivery, and each answer replaces what is known of its row. A message
+//     that was delivered, nacked or released, that waits, or that might be marked has no contents.
+//   - A write that changes nothing is followed by a read of the row. The answer to a task of messages has their rows after
+//     the task. An absent row has ended; an unknown row is read later.
+//   - An unknown outcome is resolved by a write of this consumer that raises the fence, or by a read that shows another fence
 //     or no row. Until then the key is closed.
 //   - While a slot is leaving, an unknown answer leaves the slot in doubt. Then the next owner marks all numbers drawn.
 //
@@ -47,31 +47,31 @@
 // each number up to it was read after its sender had ended, except numbers of stragglers. Each read begins at safe. A
 // catch-up is a read that begins lower: at the bound of a straggler that has ended, or at 0 after a redrive or a lost
 // session. These events are counted. Rows of the answer that showed an event, and of later answers, wait until a
-// catch-up that began after it has reached the cursor. Walks whose cursors are equal become one. A slow read is a read from 0 for which
-// no row waits.
+// catch-up that began after the event has reached the cursor. Walks whose cursors are equal are merged. A slow read is a read from 0
+// for which no row waits.
 //
-// A key keeps few unread messages. Of the others it knows only the number from which on they are: it is spilled from
-// there. A refill reads spilled keys again, when no message before that number is in memory.
+// A key keeps few unread messages. Of the others it stores only the lowest number: it is spilled from there on. A refill
+// reads spilled keys again, when no message before that number is in memory.
 //
 // # Suspects
 //
 // A message whose leases expired twice is a suspect. A consumer, and through Config.Process a process, handles one
 // suspect at a time: its trial. The trial begins with a mark that is committed before the contents are read, and ends
-// when the row is known to be gone or given back. Other suspects ask again later. The last trial before MaxCrashes is made while nothing
-// else is held.
+// when the row is known to be gone, nacked or released. Other suspects try again later. The last trial before MaxCrashes is
+// made while no other message is held (a trial alone).
 //
 // # Invariants
 //
-// I3: above Old no other consumer has delivered. I4: between two deliveries a commit raised the stored fence above the first
-// delivery's. I5: with a row, all earlier committed rows of its key are known. I6: safe ≤ cursor. I7: a held key opens only after a
-// catch-up that began after its redrive. I8: each committed message is in memory, above the cursor, at or above the spilled number of its
-// key, not committed at the last sample, or in a pending catch-up. I9: crashes dead-letter only what was alone. I1 and I2 (one owner per
-// slot; the local end of the membership comes first and is checked after each answer) are the caller's.
+// I3: no other consumer has delivered numbers above Old. I4: between two deliveries a commit raised the stored fence above the first
+// delivery's. I5: if a row is known, all earlier committed rows of its key are known. I6: safe ≤ cursor. I7: a held key opens only after
+// a catch-up that began after its redrive. I8: each committed message is in memory, above the cursor, at or above the spilled number of its
+// key, not committed at the last sample, or in a pending catch-up. I9: crashes dead-letter only messages that were alone. The caller
+// ensures I1 (one owner per slot) and I2 (the local end of the membership comes first and is checked after each answer).
 //
 // # SQL Server
 //
-// Its reads wait for rows that are locked and cannot be seen, such as those that a transaction deletes: see Blocked. Rows that are locked
-// and can be seen are returned as Locked: the key waits until a fetch finds the row unlocked, or absent.
+// Its reads wait for locked rows that are not visible, such as rows that a transaction deletes: see Blocked. Locked rows that are visible
+// are returned as Locked: the key waits until a fetch finds the row unlocked or absent.
 package order
 
 import (
@@ -81,12 +81,12 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// None is greater than each number.
+// None is greater than every number.
 const None = math.MaxInt64
 
 // The pauses of a Sequencer.
 const (
-	heldEvery = time.Second // between questions about held keys
+	heldEvery = time.Second // between checks of held keys
 	slowEvery = 10 * time.Second
 	slowShare = 20 // a slow read takes at most 1/20 of the time
 	longRead  = 500 * time.Millisecond
@@ -97,42 +97,42 @@ const (
 	spanFactor    = 4
 	firstPause    = 20 * time.Millisecond
 	mostPauses    = 6           // doublings of firstPause
-	peekEvery     = time.Second // looks at a waiting message: another program might end it
+	peekEvery     = time.Second // between reads of a waiting message: another program might end it
 	mostPeeks     = 3           // doublings of peekEvery
 	suspectAfter  = 2           // expired leases
 )
 
-// KeyBytes is the memory that a blocked key takes at most with Config.Unread = 4, without contents and without the bytes
-// of its name.
+// KeyBytes is the maximum memory of a blocked key with Config.Unread = 4, without contents and without the bytes of its
+// name.
 const KeyBytes = 2 << 10
 
 // Config configures a Sequencer.
 type Config struct {
-	Unread        int     // messages that a key keeps in addition to the first one
-	MostUnread    int     // the same while keys are few; 0: Unread
+	Unread        int     // messages that a key keeps in addition to the first
+	MostUnread    int     // the same while there are few keys; 0: Unread
 	Blocked       int     // keys without a deliverable message at which reading stops
 	Bytes         int     // of the contents in memory that are not deliverable yet (PrefetchBytes)
 	Rows          int     // of one read
-	Behind        int     // rows up to the cursor of one read; with OneWriter only catch-ups have some
+	Behind        int     // rows up to the cursor of one read; with OneWriter only catch-ups have such rows
 	OneWriter     bool    // messages commit in the order of their numbers: the cursor is the watermark
-	SampleIsFirst bool    // Drawn and Senders are from before the snapshot of the rows: what they show counts for this read
+	SampleIsFirst bool    // Drawn and Senders are from before the snapshot of the rows: they are valid for this read
 	Holds         bool    // a dead message holds its key (DeadKeyHolds)
 	MaxCrashes    int     // deaths of the process in trials that dead-letter a message; 0: no bound
 	Process       Process // nil: this is the only consumer of its process
-	// Quiet reports that a last trial may begin when nothing has been held for that long: no handler runs any more, or those that run
-	// have been waited for long enough. nil: always.
+	// Quiet reports whether a last trial may begin when no message has been held for that long: no handler runs, or the wait for
+	// running handlers was long enough. nil: always.
 	Quiet func(unheld time.Duration) bool
 }
 
-// Process admits one suspect at a time for all consumers of a process. A refused trial is asked for again at the next
+// Process admits one suspect at a time for all consumers of a process. A refused trial is requested again at the next
 // Plan.
 type Process interface {
 	Begin() bool
 	End()
 }
 
-// Slot is a slot that was taken, and the fence of its term. The numbers up to Old are marked before delivery. At most Keys keys of it are
-// at work at a time; 0: no bound.
+// Slot is a slot that was taken, with the fence of its term. Messages with numbers up to Old are marked before delivery. At most Keys of
+// its keys are at work at a time; 0: no bound.
 type Slot struct {
 	Number int
 	Fence  int64
@@ -150,7 +150,7 @@ const (
 	Others
 )
 
-// Lock is what a look knows of the lock on a row.
+// Lock is what a read found out about the lock on a row.
 type Lock uint8
 
 // The states of a lock.
@@ -186,7 +186,7 @@ type Answer struct {
 	Walked   bool  // the consumer is alive, owns the slots by their fences, and the queue is not paused
 	Redriven int64 // the queue's counter of redrives; negative: unknown
 	Rows     []Row
-	// Of Read and Refill: a sample, after the snapshot of the rows unless Config.SampleIsFirst. A negative Drawn is none.
+	// Of Read and Refill: a sample, after the snapshot of the rows unless Config.SampleIsFirst. A negative Drawn means no sample.
 	Drawn   int64
 	Senders []string
 	Renamed bool  // a sender might be open under another name
@@ -210,20 +210,20 @@ const (
 	Look
 	// Fetch returns the rows of Messages with their contents.
 	Fetch
-	// Mark takes Messages over, or the one suspect if Suspect is set. Locked rows are skipped.
+	// Mark takes Messages over; with Task.Alone set, the one suspect. Locked rows are skipped.
 	Mark
-	// Lapse gives Messages back and counts an expired lease. Locked rows are skipped.
+	// Lapse releases Messages and counts an expired lease. Locked rows are skipped.
 	Lapse
-	// Release raises the fence of Messages that were not delivered. Where this consumer has marked one, it clears the mark
-	// and takes the attempt back. Locked rows are skipped.
+	// Release raises the fence of Messages that were not delivered. If this consumer has marked a message, Release clears the
+	// mark and subtracts the attempt. Locked rows are skipped.
 	Release
-	// Held asks which of Keys, of the slots in KeySlots, are held by a dead message.
+	// Held checks which of Keys, of the slots in KeySlots, are held by a dead message.
 	Held
 )
 
 // Budget bounds the next task.
 type Budget struct {
-	Room  int  // messages that the reader of the channel lacks (Prefetch)
+	Room  int  // messages that are missing in the channel (Prefetch)
 	Items int  // messages of one statement
 	Fetch int  // messages whose contents one statement reads
 	Rows  int  // messages that a Refill reads; 0: no bound
@@ -231,7 +231,7 @@ type Budget struct {
 	Bare  bool // Read and Refill without contents
 }
 
-// Task is a statement to run. Mark, Lapse and Release match ID, number and stored fence; of the messages that they do not
+// Task is a statement to run. Mark, Lapse and Release match ID, number and stored fence. For messages that they do not
 // change, the answer has the rows as a Look finds them after the write.
 type Task struct {
 	Kind         Kind
@@ -248,15 +248,15 @@ type Task struct {
 	walk    *walk
 	began   time.Duration
 	bounded bool        // Upto is the end of the span of the walk
-	split   bool        // the walk was split as the task was blocked
+	split   bool        // the walk was split because the task was blocked
 	catch   bool        // a part of a catch-up
 	of      []*keyQueue // of a Refill, or of Held
 }
 
-// Delivery is a message whose turn it is. Fence is that of the delivery, Message.Fence the stored one. If Expired or Crashed
-// is set, the message is dead-lettered in place of a delivery: its TTL has ended, or it has ended MaxCrashes processes. The
-// contents of a crashed message are not read. If the contents could not be read, they are those that Sequencer.Unreadable was
-// called with.
+// Delivery is a message to deliver. Fence is the fence of the delivery, Message.Fence the stored one. If Expired or Crashed
+// is set, the message is dead-lettered instead: its TTL has ended, or it has ended MaxCrashes processes. The contents of a
+// crashed message are not read. If the contents could not be read, they are those that Sequencer.Unreadable was called
+// with.
 type Delivery struct {
 	*Message
 	Fence            int64
@@ -264,7 +264,7 @@ type Delivery struct {
 	Expired, Crashed bool
 }
 
-// Outcome is what became of a delivery.
+// Outcome is the outcome of a delivery.
 type Outcome uint8
 
 // The outcomes.
@@ -272,9 +272,9 @@ const (
 	Unknown Outcome = iota // or lost, or expired at MaxExtend
 	Acked
 	Dead
-	Given // back, after a nack, a snooze or a release: due after Settle.Wait
+	Given // nacked, snoozed or released: due after Settle.Wait
 	InTx  // acked in a transaction that has not ended; the lease ends at Settle.Until
-	// Returned is no end: the handler has returned after InTx, and the row is looked at now. If the transaction was rolled back, the
+	// Returned is not final: the handler has returned after InTx, and the row is read now. If the transaction was rolled back, the
 	// message is delivered again. Until then, or until the end of the lease, the handler may settle it.
 	Returned
 )

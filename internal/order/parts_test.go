@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// parts has a memory with messages of one slot, each with a key of its own.
+// parts returns a memory with messages of one slot, each with its own key.
 func parts(keys, messages int) (y *memory, list []*Message) {
 	y = &memory{cfg: &Config{Unread: 4, Blocked: 100}}
 	sl := &slot{Slot: Slot{Keys: keys}, mem: y, walk: &walk{mem: y, from: None}, keys: map[keyName]*keyQueue{}}
@@ -24,7 +24,7 @@ func TestAPlaceThatIsFreePassesToTheNextMessage(t *testing.T) {
 	y, list := parts(1, 3)
 	a, b, c, sl := list[0], list[1], list[2], list[0].key.slot
 	require.True(t, sl.enter(a))
-	require.True(t, sl.enter(a), "it has a place")
+	require.True(t, sl.enter(a), "it already has a place")
 	require.False(t, sl.enter(b))
 	require.False(t, sl.enter(c))
 	y.set(b, idle) // it was recalled
@@ -32,7 +32,7 @@ func TestAPlaceThatIsFreePassesToTheNextMessage(t *testing.T) {
 	sl.leave(a)
 	require.Equal(t, []*keyQueue{c.key}, y.changed)
 	require.Equal(t, idle, c.state)
-	require.False(t, sl.enter(a), "the place is that of c")
+	require.False(t, sl.enter(a), "c has the place")
 	require.True(t, sl.enter(c))
 	sl.Keys = 0
 	sl.fill()
@@ -66,7 +66,7 @@ func TestAPauseEndsOnceAndGetsLonger(t *testing.T) {
 	m, now := list[0], time.Second
 	for i := range 3 {
 		y.pause(m, waiting, now)
-		require.False(t, y.rests(now), "it is due, and waits for something else")
+		require.False(t, y.rests(now), "it is due, but waits for another reason")
 		at := now + firstPause<<i
 		require.Equal(t, at, y.due(true, now))
 		y.wake(at - 1)
@@ -78,7 +78,7 @@ func TestAPauseEndsOnceAndGetsLonger(t *testing.T) {
 	y.set(m, idle)
 	y.pause(m, toUndo, now)
 	y.wake(now + time.Hour)
-	require.Equal(t, []*Message{m}, y.lists[toUndo], "the pause before it has no effect")
+	require.Equal(t, []*Message{m}, y.lists[toUndo], "the earlier pause has no effect")
 	require.Equal(t, now, y.due(false, now))
 	m.dueAt = now + 3*time.Hour
 	y.wait(m, waiting, now+2*time.Hour)
@@ -94,18 +94,18 @@ func TestATrialAloneBeginsWhenNothingElseIsHeld(t *testing.T) {
 	p := &process{free: true}
 	tr := trials{mem: y, most: 2, process: p}
 	admit := func(m *Message) bool { return tr.admit(m, busy.key.busy, 0) }
-	require.False(t, admit(suspect), "marks of others are released before")
+	require.False(t, admit(suspect), "marks of other messages are released first")
 	require.True(t, tr.stopped(other))
 	y.list(busy, out)
 	require.False(t, admit(suspect))
 	y.set(busy, idle)
 	require.True(t, admit(suspect))
 	require.True(t, p.begun)
-	require.False(t, admit(other), "a trial is under way")
+	require.False(t, admit(other), "another message is on trial")
 	suspect.mine = true
 	tr.standBack(suspect)
 	require.Equal(t, toUndo, suspect.state)
-	require.True(t, p.begun, "its mark is to be released")
+	require.True(t, p.begun, "its mark must be released first")
 	tr.end(suspect)
 	require.False(t, p.begun)
 	require.True(t, admit(other))
@@ -121,11 +121,11 @@ func TestAKeyOpensWhenNoRedriveIsLaterAndNoCatchUpIsPending(t *testing.T) {
 	ask := func(at time.Duration, redriven int64, still bool) (again bool) {
 		q := h.plan(10, at)
 		require.Equal(t, []string{"a"}, q.Keys)
-		require.Nil(t, h.plan(10, at), "one question a second")
+		require.Nil(t, h.plan(10, at), "one check per second")
 		return h.answer(q, &Answer{Redriven: redriven, Held: []bool{still}})
 	}
 	require.False(t, ask(0, 3, true))
-	require.True(t, ask(time.Second, 4, false), "what was redriven is read first")
+	require.True(t, ask(time.Second, 4, false), "the redriven message is read first")
 	y.events++
 	require.False(t, ask(2*time.Second, 4, false))
 	require.True(t, k.held)
@@ -150,7 +150,7 @@ func TestAWalkThatMeetsAnotherHasNotCaughtUpWithWhatEitherLacks(t *testing.T) {
 	for _, w := range r.walks {
 		w.cursor, w.safe = 9, 9
 	}
-	require.False(t, r.walks[1].pending(), "it has read nothing from before the event")
+	require.False(t, r.walks[1].pending(), "it has not read before the event")
 	r.meet()
 	require.Len(t, r.walks, 1)
 	w := r.walks[0]

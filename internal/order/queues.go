@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// queues has the queues of all keys, and decides what becomes of their messages.
+// queues has the queues of all keys, and decides the next states of their messages.
 type queues struct {
 	mem     *memory
 	slots   map[int]*slot
@@ -15,7 +15,7 @@ type queues struct {
 	stopped bool // all keys wait for the end of a trial
 }
 
-// busy returns how many messages are delivered, or are being written.
+// busy returns how many messages are delivered or being written.
 func (q *queues) busy() (n int) {
 	for _, sl := range q.slots {
 		n += sl.busy()
@@ -23,7 +23,7 @@ func (q *queues) busy() (n int) {
 	return n
 }
 
-// insertAll takes the rows of a read or a refill, by number.
+// insertAll inserts the rows of a read or a refill, by number.
 func (q *queues) insertAll(t *Task, a *Answer, now time.Duration) {
 	if t.Kind == Read {
 		a.Rows = slices.DeleteFunc(a.Rows, func(row Row) bool { return row.Seq > a.Upto })
@@ -45,7 +45,7 @@ func (q *queues) insertAll(t *Task, a *Answer, now time.Duration) {
 	}
 }
 
-// insert takes a row of a read into the queue of its key.
+// insert adds a row of a read to the queue of its key.
 func (q *queues) insert(w *walk, row *Row, now time.Duration) {
 	sl := q.slots[row.Slot]
 	if sl == nil || sl.walk != w {
@@ -76,11 +76,11 @@ func (q *queues) insert(w *walk, row *Row, now time.Duration) {
 		if known.ID == row.ID {
 			return
 		}
-		q.mem.setContents(known, nil, 0) // the database gave the number twice: this row is gone, which a fetch finds
+		q.mem.setContents(known, nil, 0) // the database assigned the number twice: this row is gone, as a fetch will find
 		q.recall(known)
 	}
 	m := &Message{ID: row.ID, Seq: row.Seq, Slot: row.Slot, key: k, gate: q.mem.events}
-	if m.adopt(row, now); row.Lock != Locked { // else a fetch finds it unlocked, or absent
+	if m.adopt(row, now); row.Lock != Locked { // else a fetch will find it unlocked or absent
 		q.mem.setContents(m, row.Contents, row.Bytes)
 	}
 	if i == 0 && len(k.all) > 0 {
@@ -96,7 +96,7 @@ func (q *queues) insert(w *walk, row *Row, now time.Duration) {
 	}
 }
 
-// spill takes the last message out of memory that is neither busy nor marked.
+// spill removes the last message that is neither busy nor marked from memory.
 func (q *queues) spill(k *keyQueue) {
 	for i := len(k.all) - 1; i >= 0; i-- {
 		if m := k.all[i]; !m.busy() && !m.mine {
@@ -108,7 +108,7 @@ func (q *queues) spill(k *keyQueue) {
 	}
 }
 
-// clear ends the messages of a slot, of the busy ones only if busy is set.
+// clear ends the messages of a slot, the busy ones only if busy is set.
 func (q *queues) clear(sl *slot, busy bool) {
 	for _, k := range sl.keys {
 		for _, m := range slices.Clone(k.all) {
@@ -123,7 +123,7 @@ func (q *queues) clear(sl *slot, busy bool) {
 	}
 }
 
-// forget takes a key out of memory.
+// forget removes a key from memory.
 func (q *queues) forget(k *keyQueue) {
 	if k.slot.keys[k.name] == k {
 		delete(k.slot.keys, k.name)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// reads decides which numbers are read next: those that follow, those from where a catch-up or a slow read begins, or those of
-// spilled keys.
+// reads decides which numbers are read next: those after the cursor, those of a catch-up or a slow read, or those of spilled
+// keys.
 type reads struct {
 	mem   *memory
 	walks []*walk
@@ -25,7 +25,7 @@ func (r *reads) add(slots []*slot, now time.Duration) {
 	r.walks = append(r.walks, w)
 }
 
-// leave takes a slot out of its walk.
+// leave removes a slot from its walk.
 func (r *reads) leave(sl *slot) {
 	w := sl.walk
 	if w == nil {
@@ -38,7 +38,7 @@ func (r *reads) leave(sl *slot) {
 	}
 }
 
-// split moves half of the slots of a walk to another one.
+// split moves half of the slots of a walk to a new walk.
 func (r *reads) split(w *walk) {
 	o, half := *w, len(w.slots)/2
 	o.slots, w.slots = slices.Clone(w.slots[half:]), slices.Clip(w.slots[:half])
@@ -48,7 +48,7 @@ func (r *reads) split(w *walk) {
 	r.walks = append(r.walks, &o)
 }
 
-// meet makes one of two walks whose cursors are equal.
+// meet merges two walks whose cursors are equal.
 func (r *reads) meet() {
 	for i, a := range r.walks {
 		for j, b := range r.walks[i+1:] {
@@ -61,7 +61,7 @@ func (r *reads) meet() {
 	}
 }
 
-// bounds reports whether reads walk what is left of rows that were deleted: on PostgreSQL, while a snapshot is open.
+// bounds reports whether reads walk the index entries of deleted rows: on PostgreSQL, while a snapshot is open.
 func (r *reads) bounds() bool { return !r.mem.cfg.OneWriter && !r.mem.cfg.SampleIsFirst }
 
 // plan returns the next Read or Refill, or nil.
@@ -143,8 +143,8 @@ func (r *reads) planRead(b Budget, now time.Duration) *Task {
 	return t
 }
 
-// planRefill returns the read of spilled keys that have no message before their spilled number in memory. All such keys of a walk share
-// it, from the smallest number on.
+// planRefill returns the read of spilled keys that have no message before their spilled number in memory. One read, from the smallest
+// number on, is for all such keys of a walk.
 func (r *reads) planRefill(b Budget, now time.Duration) *Task {
 	if b.Room <= 0 {
 		return nil
@@ -168,14 +168,14 @@ func (r *reads) planRefill(b Budget, now time.Duration) *Task {
 	return t
 }
 
-// bound ends a read where the span of its walk ends, counted from a number.
+// bound ends a read at the end of its walk's span, counted from a number.
 func (t *Task) bound(from int64) {
 	if end := from + t.walk.span; from < end && end < t.Upto {
 		t.Upto, t.bounded = end, true
 	}
 }
 
-// catchUp asks for a catch-up that begins after the answer that is being taken.
+// catchUp requests a catch-up that begins after the answer that is being processed.
 func (r *reads) catchUp(from int64) {
 	r.mem.events++
 	for _, w := range r.walks {

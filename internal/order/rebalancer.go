@@ -17,18 +17,18 @@ import (
 //	   └─────────gave─────────┴─below──── leaving
 //	                            the share
 //
-// Once a second, or less often while each slot has an owner, the caller looks at all slots and counts the consumers. The
-// share is ⌈slots/consumers⌉. A consumer with fewer slots asks for free ones: those without an owner, and those of an owner
-// whose membership has ended. A consumer with more returns the ones with the fewest busy messages, when none is busy.
+// Once a second, or less often while each slot has an owner, the caller reads all slots and counts the consumers: a look.
+// The share is ⌈slots/consumers⌉. A consumer with fewer slots takes free ones: slots without an owner, or of an owner whose
+// membership has ended. A consumer with more slots returns those with the fewest busy messages, when none is busy.
 //
-//   - Two looks: a greater number of consumers leads to a return only at the second look in a row. A consumer that comes
-//     and goes moves nothing.
-//   - Starving: a consumer counts while it lives, whether it takes slots or not. A slot that has been free for starveAfter
-//     is taken by any consumer, and each further second by one that has twice as many. Such slots are kept for a while,
-//     unless the number of consumers changes.
+//   - Two looks: a greater number of consumers leads to a return only at the second look in a row. A consumer that joins
+//     and leaves soon moves no slot.
+//   - Starving: a consumer counts during its membership, whether it takes slots or not. If a slot has been free for
+//     starveAfter, consumers take up to twice their share, and twice as many with each further second. Such slots are kept
+//     for a while, unless the number of consumers changes.
 //
-// That a slot has one owner is ensured by the database: a take succeeds only if the slot is free or the taker's own, and the
-// taker's membership lasts. Each take raises the slot's fence.
+// The database ensures that a slot has one owner: a take succeeds only if the slot is free or the consumer's own, and the
+// consumer's membership has not ended. Each take raises the slot's fence.
 //
 // It is not safe for concurrent use.
 type Rebalancer struct {
@@ -37,37 +37,37 @@ type Rebalancer struct {
 	notes    notes
 	ending   bool
 
-	last      time.Duration // look
-	next      time.Duration // of the next look
-	consumers int           // at the last look; 0: none in this membership
-	fewest    int           // at the last two looks
-	changed   time.Duration // when their number changed
+	last      time.Duration // time of the last look
+	next      time.Duration // time of the next look
+	consumers int           // at the last look; 0: no look in this membership
+	fewest    int           // lowest number of consumers at the last two looks
+	changed   time.Duration // when the number of consumers changed
 	turn      int           // where the search for free slots begins
 	missed    int           // takes in a row that found a slot taken
-	unwalked  bool          // a read was not walked since the last take or loss: looked at once
+	unwalked  bool          // a read was not walked since the last take or loss: there was one early look
 
 	calm bool // see Calm
 
 	kept     int // slots that may be kept beyond the share
 	keptTill time.Duration
-	keptOf   int // consumers then
+	keptOf   int // number of consumers then
 }
 
 const (
 	lookEvery    = time.Second
 	lookSettled  = 2500 * time.Millisecond // at most, while each slot has an owner
-	lookCalm     = 10 * time.Second        // at most, while the caller is notified of slots that are free as well
-	lookRestless = 4 * time.Second         // after a change, during which looks come twice as often
+	lookCalm     = 10 * time.Second        // at most, while the caller is also notified of free slots
+	lookRestless = 4 * time.Second         // time after a change with looks twice as often
 	lookSoon     = 50 * time.Millisecond   // after an event
 	starveAfter  = 3 * time.Second
-	keepFor      = 2 * time.Minute // slots beyond the share, which would starve otherwise
-	mostMissed   = 4               // takes in a row that missed a slot and lead to a look soon
+	keepFor      = 2 * time.Minute // for slots beyond the share, which would starve otherwise
+	mostMissed   = 4               // takes in a row that missed a slot and bring the next look forward
 )
 
 type slotState uint8
 
 const (
-	foreign slotState = iota // another consumer's, or free, or unknown
+	foreign slotState = iota // owned by another consumer, free, or unknown
 	asked                    // to be taken, or to be taken again
 	owned
 	leaving // owned, and not read: its busy messages end
@@ -84,7 +84,7 @@ type note struct {
 	since time.Duration
 }
 
-// SlotRow is a slot as a look finds it. A zero Owner is none.
+// SlotRow is the row of a slot in a look. A zero Owner means no owner.
 type SlotRow struct {
 	Slot  int
 	Owner [16]byte
@@ -93,16 +93,16 @@ type SlotRow struct {
 	Fence int64
 }
 
-// Messages are those of the owned slots: a Sequencer.
+// Messages are the messages of the owned slots: a Sequencer.
 type Messages interface {
 	Busy(slot int) int
 	Doubt(slot int) bool
 	Take(taken []Slot, now time.Duration)
 	Return(slot int, now time.Duration)
-	Drop(slot int, now time.Duration) // of a slot that is not known it changes nothing
+	Drop(slot int, now time.Duration) // no effect on an unknown slot
 }
 
-// NewRebalancer returns a Rebalancer that owns none of so many slots.
+// NewRebalancer returns a Rebalancer that owns none of the given number of slots.
 func NewRebalancer(slots int, self [16]byte, messages Messages) *Rebalancer {
 	r := &Rebalancer{self: self, messages: messages, notes: make(notes, slots)}
 	for _, b := range self { // consumers begin at different places
@@ -119,7 +119,7 @@ func (r *Rebalancer) Lost(self [16]byte, now time.Duration) {
 	r.self, r.consumers, r.next = self, 0, 0
 }
 
-// Doubt has all owned slots dropped, and taken again under new fences: the database has forgotten numbers.
+// Doubt drops all owned slots, to be taken again under new fences: the database has forgotten numbers.
 func (r *Rebalancer) Doubt(now time.Duration) {
 	for i := range r.notes {
 		if r.notes[i].state == owned {
@@ -129,8 +129,8 @@ func (r *Rebalancer) Doubt(now time.Duration) {
 	}
 }
 
-// Unwalked notes that a read of the slot was not walked. Another consumer owns it, its fence is another, or the queue is
-// paused. The first one brings a look forward. If that changes nothing, the queue is paused.
+// Unwalked notes that a read of the slot was not walked: another consumer owns it, its fence has changed, or the queue is
+// paused. The first such read brings the next look forward. If that look changes nothing, the queue is paused.
 func (r *Rebalancer) Unwalked(slot int) {
 	if r.notes[slot].state == owned && !r.unwalked {
 		r.unwalked = true
@@ -141,7 +141,7 @@ func (r *Rebalancer) Unwalked(slot int) {
 // Hurry brings the next look forward.
 func (r *Rebalancer) Hurry() { r.next = min(r.next, r.last+lookSoon) }
 
-// End has all slots returned and takes no more.
+// End begins to return all slots. No more are taken.
 func (r *Rebalancer) End(now time.Duration) {
 	r.ending = true
 	for i := range r.notes {
@@ -154,7 +154,7 @@ func (r *Rebalancer) End(now time.Duration) {
 // Empty reports whether no slot is owned.
 func (r *Rebalancer) Empty() bool { return r.notes.count(foreign) == len(r.notes) }
 
-// Settled reports whether each slot is owned, or another consumer's who lives.
+// Settled reports whether each slot is owned by this consumer or by another one whose membership has not ended.
 func (r *Rebalancer) Settled() bool {
 	for i := range r.notes {
 		if n := &r.notes[i]; n.state != owned && (n.state != foreign || n.free) {
@@ -172,7 +172,7 @@ func (r *Rebalancer) Asked() (list []int) {
 	return list
 }
 
-// Emptied returns the slots to be returned now: nothing of them is busy.
+// Emptied returns the slots to be returned now: none of their messages is busy.
 func (r *Rebalancer) Emptied() []sqlbatch.OwnedSlot {
 	list := r.notes.list(leaving)
 	for i, o := range list {
@@ -184,7 +184,7 @@ func (r *Rebalancer) Emptied() []sqlbatch.OwnedSlot {
 // Owned returns the slots that are read.
 func (r *Rebalancer) Owned() []sqlbatch.OwnedSlot { return r.notes.list(owned) }
 
-// Took takes the answer to a take.
+// Took applies the answer to a take.
 func (r *Rebalancer) Took(list []int, got []Slot, now time.Duration) {
 	var taken []Slot
 	for _, sl := range got {
@@ -209,7 +209,7 @@ func (r *Rebalancer) Took(list []int, got []Slot, now time.Duration) {
 	}
 }
 
-// Gave takes the answer to a return. A slot that was not returned was another consumer's.
+// Gave applies the answer to a return. A slot that was not returned belonged to another consumer.
 func (r *Rebalancer) Gave(list []sqlbatch.OwnedSlot, now time.Duration) {
 	for _, o := range list {
 		if r.notes[o.Slot].state == leaving {
@@ -218,7 +218,7 @@ func (r *Rebalancer) Gave(list []sqlbatch.OwnedSlot, now time.Duration) {
 	}
 }
 
-// Due reports whether a look is due, and otherwise how long there is nothing to do.
+// Due reports whether a look is due, and if not, for how long there is nothing to do.
 func (r *Rebalancer) Due(now time.Duration) (look bool, wait time.Duration) {
 	switch {
 	case !r.ending && now >= r.next:
@@ -231,7 +231,7 @@ func (r *Rebalancer) Due(now time.Duration) (look bool, wait time.Duration) {
 	return false, r.next - now
 }
 
-// Look takes the answer to a look that began at now.
+// Look applies the answer to a look that began at now.
 func (r *Rebalancer) Look(rows []SlotRow, consumers int, now time.Duration) {
 	before := r.consumers
 	r.consumers = max(1, consumers)
@@ -265,8 +265,8 @@ func (r *Rebalancer) Look(rows []SlotRow, consumers int, now time.Duration) {
 	}
 }
 
-// Calm notes whether the caller calls Hurry when a consumer joins or returns slots. Then looks are further apart while each slot
-// has an owner that lives. In any case the next look is not later than the end of another owner's membership.
+// Calm notes whether the caller calls Hurry when a consumer joins or returns slots. If it does, looks are less frequent while each
+// slot has an owner. In any case the next look is not later than lookSoon after the end of another owner's membership.
 func (r *Rebalancer) Calm(calm bool) {
 	if r.calm && !calm {
 		r.next = min(r.next, r.last+lookSettled)
@@ -282,7 +282,7 @@ func (r *Rebalancer) see(row SlotRow, now time.Duration) {
 	case mine && n.state == foreign: // the answer to its take was lost
 		n.state, n.fence = leaving, row.Fence
 	case mine:
-		if n.state == owned && n.fence != row.Fence { // a take ran late: reads match only the new fence
+		if n.state == owned && n.fence != row.Fence { // a take was applied late: reads match only the new fence
 			n.state = asked
 		}
 		n.fence = row.Fence
@@ -298,7 +298,7 @@ func (r *Rebalancer) see(row SlotRow, now time.Duration) {
 	n.free = free
 }
 
-// grow asks for slots up to the share.
+// grow marks slots to be taken, up to the share.
 func (r *Rebalancer) grow(now time.Duration) {
 	had, share := r.notes.count(owned, asked), r.notes.share(r.consumers)
 	wanted := r.notes.starving(r.consumers, now) - had
@@ -319,7 +319,7 @@ func (r *Rebalancer) grow(now time.Duration) {
 	}
 }
 
-// shrink begins to return what is more than the share.
+// shrink begins to return the slots beyond the share.
 func (r *Rebalancer) shrink(now time.Duration) {
 	keep := r.notes.share(r.fewest)
 	if now < r.keptTill && r.consumers == r.keptOf {
@@ -349,10 +349,10 @@ func (r *Rebalancer) lose(slot int, now time.Duration) {
 	r.messages.Drop(slot, now)
 }
 
-// share returns the share of each of so many consumers.
+// share returns the number of slots per consumer.
 func (l notes) share(consumers int) int { return (len(l) + consumers - 1) / consumers }
 
-// starving returns how many slots to have where some stay free: as if there were fewer consumers.
+// starving returns the share, or, if some slots stay free, a greater one: that of fewer consumers.
 func (l notes) starving(consumers int, now time.Duration) int {
 	fewest := consumers
 	for _, n := range l {

@@ -26,13 +26,13 @@ type shareWorld struct {
 	late   []func()
 }
 
-// shareActor is a consumer: what it holds might be delivered.
+// shareActor is a consumer. Messages of the slots that it holds might be delivered.
 type shareActor struct {
 	w         *shareWorld
 	id        [16]byte
 	r         *Rebalancer
 	holds     map[int]bool
-	fences    map[int]int64 // by which it reads
+	fences    map[int]int64 // with which it reads
 	leaving   map[int]bool
 	busy      map[int]int
 	local     time.Duration // end of the membership by the local clock
@@ -118,7 +118,7 @@ func (a *shareActor) Drop(slot int, _ time.Duration) {
 	delete(a.busy, slot)
 }
 
-// drain ends what is held of slots that are leaving and not busy.
+// drain gives up the slots that are leaving and not busy.
 func (a *shareActor) drain() {
 	for slot := range a.leaving {
 		if a.busy[slot] == 0 {
@@ -128,7 +128,7 @@ func (a *shareActor) drain() {
 	}
 }
 
-// The fates of a statement.
+// The possible courses of a statement.
 const (
 	answered = iota
 	lostBefore
@@ -136,7 +136,7 @@ const (
 	runsLate
 )
 
-// run runs a statement, and reports whether its answer comes.
+// run runs a statement, and reports whether it is answered.
 func (a *shareActor) run(fate int, statement func()) bool {
 	switch fate {
 	case runsLate:
@@ -147,7 +147,7 @@ func (a *shareActor) run(fate int, statement func()) bool {
 	return fate == answered
 }
 
-// tend does what is due, one statement of each kind at most.
+// tend runs the statements that are due, at most one of each kind.
 func (a *shareActor) tend(fate func() int) {
 	w := a.w
 	if w.now >= a.local { // it joins again
@@ -197,7 +197,7 @@ func (w *shareWorld) tick() {
 	}
 }
 
-// oneHolder checks that what a consumer might deliver is its own.
+// oneHolder checks that each consumer owns the slots of which it might deliver messages.
 func (w *shareWorld) oneHolder(t require.TestingT) {
 	for _, a := range w.living() {
 		for slot := range a.holds {
@@ -223,7 +223,7 @@ func (w *shareWorld) balanced() bool {
 	return held == len(w.owners)
 }
 
-// settle lets time pass until the slots are balanced, and returns how long that took.
+// settle lets time pass until the slots are balanced, and returns how long it took.
 func (w *shareWorld) settle(t require.TestingT, most time.Duration) time.Duration {
 	for began := w.now; ; w.tick() {
 		w.oneHolder(t)
@@ -234,7 +234,7 @@ func (w *shareWorld) settle(t require.TestingT, most time.Duration) time.Duratio
 	}
 }
 
-// shareRounds has the first look, the second one that returns slots, and the one that takes them.
+// shareRounds is the time for a first look, a second one that returns slots, and one that takes them.
 const shareRounds = lookSettled + lookEvery + mostMissed*lookSoon + 150*time.Millisecond
 
 func TestNoSlotHasTwoHoldersAndEachHasOne(t *testing.T) {
@@ -294,7 +294,7 @@ func TestNoSlotHasTwoHoldersAndEachHasOne(t *testing.T) {
 			run()
 			w.oneHolder(t)
 		}
-		w.join() // one that does not leave
+		w.join() // a consumer that does not leave
 		for _, a := range w.all {
 			a.off = false
 		}
@@ -362,7 +362,7 @@ func TestConsumersThatComeAndGoMoveFewSlots(t *testing.T) {
 				w.tick()
 			}
 		}
-		require.LessOrEqual(t, w.moved-before, c.times*c.most, "one that stays for %v", c.stays)
+		require.LessOrEqual(t, w.moved-before, c.times*c.most, "a consumer that stays for %v", c.stays)
 		w.settle(t, shareRounds)
 	}
 }
@@ -382,7 +382,7 @@ func TestNoSlotStarvesBecauseOfConsumersThatTakeNone(t *testing.T) {
 			longest = max(longest, free)
 		}
 		require.LessOrEqual(t, longest, starveAfter+8*time.Second, "%d consumers that take none", shy)
-		require.LessOrEqual(t, w.moved-before, 8*64, "and slots do not move all the time")
+		require.LessOrEqual(t, w.moved-before, 8*64, "slots must not move all the time")
 	}
 }
 

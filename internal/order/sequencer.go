@@ -22,7 +22,7 @@ func New(cfg Config) *Sequencer {
 	return s
 }
 
-// Take begins with slots that were taken. A slot that is owned already keeps its busy messages: their readers have them.
+// Take adds slots that were taken. A slot that is already owned keeps its busy messages: their readers have them.
 func (s *Sequencer) Take(list []Slot, now time.Duration) {
 	var taken []*slot
 	for _, t := range list {
@@ -40,8 +40,8 @@ func (s *Sequencer) Take(list []Slot, now time.Duration) {
 	s.queues.move(now)
 }
 
-// SetPolicy changes whether dead messages hold their keys, and how many keys of each slot are at work at once. Keys that are held
-// open when the database answers that nothing holds them.
+// SetPolicy changes whether dead messages hold their keys, and how many keys of each slot are at work at once. Held keys open when
+// the database answers that nothing holds them.
 func (s *Sequencer) SetPolicy(holds bool, keys func(slot int) int, now time.Duration) {
 	h := &s.queues.held
 	closes := holds && !h.on
@@ -58,8 +58,8 @@ func (s *Sequencer) SetPolicy(holds bool, keys func(slot int) int, now time.Dura
 	s.queues.move(now)
 }
 
-// Return begins to return a slot: nothing more of it is delivered, and its marks are released. When none of its messages is busy, the
-// caller returns it, and then drops it.
+// Return begins to return a slot: no more of its messages are delivered, and its marks are released. When none of its messages is
+// busy, the caller returns it, and then drops it.
 func (s *Sequencer) Return(number int, now time.Duration) {
 	if sl := s.queues.slots[number]; sl != nil && !sl.leaving {
 		sl.leaving = true
@@ -69,13 +69,13 @@ func (s *Sequencer) Return(number int, now time.Duration) {
 	}
 }
 
-// Doubt reports that an outcome of a slot is unknown. When it is returned, its Old becomes the last number drawn.
+// Doubt reports whether an outcome of a slot is unknown. When such a slot is returned, its Old becomes the last number drawn.
 func (s *Sequencer) Doubt(number int) bool {
 	sl := s.queues.slots[number]
 	return sl != nil && sl.doubt
 }
 
-// Drop forgets a slot that was returned or lost. What becomes of its messages has no effect here.
+// Drop forgets a slot that was returned or lost. Later outcomes of its messages have no effect here.
 func (s *Sequencer) Drop(number int, now time.Duration) {
 	if sl := s.queues.slots[number]; sl != nil {
 		s.reads.leave(sl)
@@ -85,7 +85,7 @@ func (s *Sequencer) Drop(number int, now time.Duration) {
 	}
 }
 
-// Busy returns how many messages of a slot are delivered, or are being written.
+// Busy returns how many messages of a slot are delivered or being written.
 func (s *Sequencer) Busy(number int) int {
 	if sl := s.queues.slots[number]; sl != nil {
 		return sl.busy()
@@ -96,13 +96,13 @@ func (s *Sequencer) Busy(number int) int {
 // Leaving reports whether the slot of a message is being returned, or is not owned any more.
 func (s *Sequencer) Leaving(m *Message) bool { return m.state == over || m.key.slot.leaving }
 
-// Awaited reports whether other messages wait for the end of a delivery.
+// Awaited reports whether other messages wait for the end of the message's delivery.
 func (s *Sequencer) Awaited(m *Message) bool {
 	k := m.key
 	return m.given && m.busy() && (len(k.all) > 1 || k.spill < None || len(k.slot.line) > 0)
 }
 
-// Plan returns the next task, or nil. Each task must be passed to Answer, one Read or Refill before the next.
+// Plan returns the next task, or nil. Each task must be passed to Answer. Only one Read or Refill runs at a time.
 func (s *Sequencer) Plan(b Budget, now time.Duration) *Task {
 	s.mem.wake(now)
 	s.queues.move(now)
@@ -119,30 +119,30 @@ func (s *Sequencer) Plan(b Budget, now time.Duration) *Task {
 	return t
 }
 
-// Blocked notes, before Answer, that a read has waited for a lock until its time was over. Its walk is split in two, until the slot
-// of the locked row is read alone: then it is the only one that waits. It reports whether the walk was split. PostgreSQL's reads wait
-// for no row: there the time of the statement was over, and Answer bounds the next reads.
+// Blocked notes, before Answer, that a read has waited for a lock until its timeout. Its walk is split in two, until the slot of the
+// locked row is read alone: then only that slot waits. Blocked reports whether the walk was split. PostgreSQL's reads never wait for
+// row locks: there the statement itself has timed out, and Answer bounds the next reads.
 func (s *Sequencer) Blocked(t *Task) (split bool) {
 	if s.reads.bounds() || t.Slow { // Answer ends a slow read
 		return false
 	}
 	t.walk.blocked = true
-	t.split = len(t.walk.slots) > 1 // else Answer has it wait
+	t.split = len(t.walk.slots) > 1 // else Answer delays its next read
 	if t.split {
 		s.reads.split(t.walk)
 	}
 	return t.split
 }
 
-// Answer takes the answer to a task. A nil answer is unknown: the statement failed, or the term, the consumer's ID or
-// the membership is not that of the request. It reports whether the database forgot numbers: then all slots must be
-// dropped and taken again.
+// Answer applies the answer to a task. A nil answer is unknown: the statement failed, or the term, the consumer's ID or
+// the membership has changed since the request. Answer reports whether the database forgot numbers: then all slots must
+// be dropped and taken again.
 func (s *Sequencer) Answer(t *Task, a *Answer, now time.Duration) (forgotten bool) {
 	isRead, walked := t.Kind == Read || t.Kind == Refill, a != nil && a.Walked
 	if isRead {
 		s.mem.reading = false
 	}
-	if a != nil && (isRead || t.Kind == Look || t.Kind == Fetch) { // those that ask whether the queue is paused
+	if a != nil && (isRead || t.Kind == Look || t.Kind == Fetch) { // the kinds that check whether the queue is paused
 		s.mem.paused = !a.Walked
 	}
 	if isRead && s.reads.bounds() {
@@ -175,7 +175,7 @@ func (s *Sequencer) Answer(t *Task, a *Answer, now time.Duration) (forgotten boo
 	return false
 }
 
-// hear takes what an answer reports in addition to its rows.
+// hear applies what an answer reports in addition to its rows.
 func (s *Sequencer) hear(a *Answer, sampled bool, now time.Duration) (forgotten bool) {
 	h, from := &s.queues.held, int64(None)
 	if sampled && a.Drawn >= 0 {
@@ -193,11 +193,11 @@ func (s *Sequencer) hear(a *Answer, sampled bool, now time.Duration) (forgotten 
 	return forgotten
 }
 
-// Reread has all messages read again before rows of later answers are delivered: after a session was lost, the database
-// might give numbers again that it gave before.
+// Reread makes all messages be read again before rows of later answers are delivered: after a session was lost, the
+// database might assign numbers again.
 func (s *Sequencer) Reread() { s.reads.catchUp(0) }
 
-// Deliver returns up to n messages whose turn it is, in order. Each of them is delivered until Settled.
+// Deliver returns up to n messages that may be delivered, in order. Each of them is busy until Settled.
 func (s *Sequencer) Deliver(n int, now time.Duration) (list []Delivery) {
 	s.mem.take(ready, n, nil, func(m *Message) {
 		s.mem.set(m, out)
@@ -211,7 +211,7 @@ func (s *Sequencer) Deliver(n int, now time.Duration) (list []Delivery) {
 	return list
 }
 
-// Settled notes what became of the delivery of a message under a fence.
+// Settled notes the outcome of the delivery of a message under a fence.
 func (s *Sequencer) Settled(m *Message, fence int64, e Settle, now time.Duration) {
 	if !m.given || m.delivery != fence || !m.busy() {
 		return
@@ -243,8 +243,8 @@ func (s *Sequencer) Settled(m *Message, fence int64, e Settle, now time.Duration
 	s.queues.move(now)
 }
 
-// Unreadable notes, before the Answer to its Fetch, that the contents of a message cannot be read. It is delivered with others in
-// their place.
+// Unreadable notes, before the Answer to its Fetch, that the contents of a message cannot be read. It is delivered with the given
+// contents instead.
 func (s *Sequencer) Unreadable(m *Message, contents any, now time.Duration) {
 	if m.state == toFetch && m.task != nil {
 		s.mem.set(m, idle)
@@ -262,7 +262,7 @@ func (s *Sequencer) Due(b Budget, now time.Duration) time.Duration {
 	return max(at, now)
 }
 
-// Rests reports whether nothing is under way or due, and each walk was read to its end.
+// Rests reports whether no task is running or due, and each walk was read to its end.
 func (s *Sequencer) Rests(now time.Duration) bool {
 	for _, sl := range s.queues.slots {
 		if sl.leaving {

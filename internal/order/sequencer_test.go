@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// one is a sequencer that owns slot 0, and has its own time.
+// one is a Sequencer that owns slot 0, with its own time.
 type one struct {
 	*Sequencer
 	t   *testing.T
@@ -24,7 +24,7 @@ func newOne(t *testing.T, old int64, change ...func(*Config)) *one {
 	return o
 }
 
-// plan returns the next task of this kind. Reads before it find nothing, and refills come to no row.
+// plan returns the next task of this kind. Earlier reads find no rows, and refills end where they begin.
 func (o *one) plan(kind Kind) *Task {
 	o.t.Helper()
 	o.now += 100 * time.Millisecond
@@ -51,7 +51,7 @@ func row(seq int64) Row {
 	return Row{ID: [16]byte{byte(seq)}, Seq: seq, Key: "a", Keyed: true, Contents: seq, Bytes: 1}
 }
 
-// answer answers a read or a refill. drawn 0: as at the last sample.
+// answer answers a read or a refill. If drawn is 0, it is the number of the last sample.
 func (o *one) answer(t *Task, drawn int64, rows ...Row) {
 	o.t.Helper()
 	a := Answer{Walked: true, Drawn: max(drawn, o.reads.water.drawn), Redriven: o.redriven(), Upto: None, Rows: rows}
@@ -82,7 +82,7 @@ func (o *one) next() (seqs []int64) {
 	return seqs
 }
 
-// one delivers the only message that may be delivered.
+// one delivers the only deliverable message.
 func (o *one) one() Delivery {
 	o.t.Helper()
 	list := o.Deliver(10, o.now)
@@ -99,7 +99,7 @@ func TestRowsAfterTheEndOfAStragglerWaitForItsMessages(t *testing.T) {
 		require.False(t, o.Answer(r, &Answer{Walked: true, Drawn: 2, Senders: []string{"s"}, Upto: None}, o.now))
 	}
 	require.GreaterOrEqual(t, o.reads.walks[0].safe, int64(2))
-	o.read(3, 3) // it has committed, and then the next message of its key was sent
+	o.read(3, 3) // number 1 has committed, and then the next message of its key was sent
 	require.Empty(t, o.next())
 	r := o.plan(Read)
 	require.Zero(t, r.From)
@@ -152,14 +152,14 @@ func TestARowThatWasReleasedDuringAReadIsTakenOnceMore(t *testing.T) {
 	require.Len(t, o.queues.slots[0].keys[keyName{"a", true}].all, 1)
 }
 
-// The redrive is known, and the message was read again, before the outcome of the dead letter is known.
+// The redrive is known, and the message was read again, before the outcome of its dead-lettering is known.
 func TestAKeyThatIsHeldDoesNotOpenIfARedriveIsNewerThanTheDelivery(t *testing.T) {
 	o := newOne(t, 0)
 	o.read(2, 1, 2)
 	d := o.one()
 	redriven := row(1)
 	redriven.Fence = GivenFence(0, d.Fence) + 1
-	for range 2 { // an answer that reports it, and the catch-up
+	for range 2 { // an answer that reports the redrive, and the catch-up
 		o.Answer(o.plan(Read), &Answer{Walked: true, Drawn: 2, Redriven: 1, Upto: None, Rows: []Row{redriven, row(2)}}, o.now)
 	}
 	require.False(t, o.reads.walks[0].pending())
@@ -174,7 +174,7 @@ func TestAKeyThatIsHeldDoesNotOpenIfARedriveIsNewerThanTheDelivery(t *testing.T)
 	require.Equal(t, []int64{1}, o.next())
 }
 
-// A message that commits late might be below the spilled number, and precede those from there on.
+// A message that commits late might be below the spilled number, and precede the spilled messages.
 func TestARefillBeginsAtTheWatermark(t *testing.T) {
 	o := newOne(t, 0, func(c *Config) { c.Unread = 1 })
 	var rows []Row
@@ -190,7 +190,7 @@ func TestARefillBeginsAtTheWatermark(t *testing.T) {
 	require.Equal(t, []int64{4}, o.next())
 }
 
-// What is out does not count among the messages that a key keeps.
+// A message that is out does not count among the messages that a key keeps.
 func TestAKeyWhoseLastMessageIsOutIsSpilled(t *testing.T) {
 	o := newOne(t, 0, func(c *Config) { c.Unread = 1 })
 	o.read(9, 9)
@@ -211,7 +211,7 @@ func TestAKeyWhoseLastMessageIsOutIsSpilled(t *testing.T) {
 	}
 }
 
-// A message with the ID of one that has ended is another message.
+// A message with the ID of a message that has ended is another message.
 func TestAnIDThatIsSentAgainIsDelivered(t *testing.T) {
 	o := newOne(t, 0)
 	o.read(1, 1)
@@ -232,12 +232,12 @@ func TestAnIDThatIsSentAgainEndsADeliveryOfUnknownOutcome(t *testing.T) {
 	lapse := o.plan(Lapse)
 	again := row(2)
 	again.ID = d.ID
-	o.known(lapse, again) // the look finds the ID under another number
+	o.known(lapse, again) // the answer has the ID with another number
 	o.answer(o.plan(Read), 2, again)
 	require.Equal(t, []int64{2}, o.next())
 }
 
-// PostgreSQL gives numbers again after a crash, if nothing that was stored has them.
+// PostgreSQL assigns numbers again after a crash, if no stored row has them.
 func TestANumberThatWasGivenTwice(t *testing.T) {
 	o := newOne(t, 0, func(c *Config) { c.Holds = false })
 	o.read(3, 1, 2)
@@ -245,7 +245,7 @@ func TestANumberThatWasGivenTwice(t *testing.T) {
 	second := row(2)
 	second.ID, second.Contents = [16]byte{20}, nil
 	r := o.plan(Read)
-	require.Zero(t, r.From, "all is read again after a lost session")
+	require.Zero(t, r.From, "all messages are read again after a lost session")
 	o.answer(r, 3, row(1), second)
 	o.settled(o.one(), Settle{Outcome: Acked})
 	o.known(o.plan(Fetch)) // the first message with number 2 is gone
@@ -331,7 +331,7 @@ func TestAKeyIsNotForgottenAsHeldDuringARead(t *testing.T) {
 	o.read(1, 1)
 	o.settled(o.one(), Settle{Outcome: Dead})
 	held := o.plan(Held)
-	r := o.plan(Read) // its snapshot precedes the dead letter: row 2 does not say that the key is held
+	r := o.plan(Read) // its snapshot precedes the dead letter: row 2 does not show that the key is held
 	o.Answer(held, &Answer{Walked: true, Held: []bool{true}}, o.now)
 	o.answer(r, 2, row(2))
 	require.Empty(t, o.next())
@@ -397,7 +397,7 @@ func TestAMessageAboveTheSpilledNumberWaitsForTheRefill(t *testing.T) {
 	require.Equal(t, []int64{2}, o.next())
 }
 
-// Walks whose cursors are equal become one, and what waits for a catch-up of either waits for that of both.
+// Walks whose cursors are equal are merged. Rows that wait for a catch-up of either walk wait for that of both.
 func TestWalksThatMeetHaveOneCatchUp(t *testing.T) {
 	o := newOne(t, 0)
 	o.read(2)
@@ -433,7 +433,7 @@ func TestAKeyThatIsHeldOpensOnlyAfterAReadThatBeganAfterTheRedrive(t *testing.T)
 	require.Empty(t, o.next())
 	held := o.plan(Held)
 	require.Equal(t, []string{"a"}, held.Keys)
-	o.Answer(held, &Answer{Walked: true, Redriven: 1, Held: []bool{false}}, o.now) // it was redriven
+	o.Answer(held, &Answer{Walked: true, Redriven: 1, Held: []bool{false}}, o.now) // the dead message was redriven
 	require.Empty(t, o.next())
 	r := o.plan(Read)
 	require.Zero(t, r.From)
@@ -461,7 +461,7 @@ func TestAHeadThatAnotherProgramEndedClosesItsKeyUntilItIsKnownNotToBeHeld(t *te
 	require.Equal(t, []int64{2}, o.next())
 }
 
-// TestAPolicyThatHoldsClosesWhatIsInMemory until the database has answered.
+// TestAPolicyThatHoldsClosesWhatIsInMemory shows that keys in memory stay closed until the database has answered.
 func TestAPolicyThatHoldsClosesWhatIsInMemory(t *testing.T) {
 	o := newOne(t, 0, func(c *Config) { c.Holds = false })
 	o.answer(o.plan(Read), 10, row(1))

@@ -8,7 +8,7 @@ import (
 )
 
 // costly is a database with one key whose index keeps the entries of all rows that have ended, as it does while a snapshot is
-// open. A statement takes time for each number that it walks, and fails if that is more than it may take.
+// open. A statement takes time for each number that it walks, and fails if it exceeds its timeout.
 type costly struct {
 	*one
 	drawn   int64
@@ -16,10 +16,10 @@ type costly struct {
 	senders []string
 
 	base   time.Duration // of each statement
-	number time.Duration // of one statement that sent
+	number time.Duration // for each statement that sent
 	most   time.Duration
 	failed int
-	longer time.Duration // of a statement that did not fail
+	longer time.Duration // the longest statement that did not fail
 }
 
 const perStatement = 1 << 20 // numbers: see sqlbatch.SeqBits
@@ -29,13 +29,13 @@ func newCostly(t *testing.T, statements int64) *costly {
 	return &costly{one: o, drawn: statements * perStatement, base: 10 * time.Millisecond, number: 10 * time.Microsecond, most: 10 * time.Second}
 }
 
-// send draws numbers for some statements, of which the last one is of a message.
+// send draws numbers for some statements. The last one stores a message.
 func (c *costly) send(statements int64) {
 	c.drawn += statements * perStatement
 	c.rows = append(c.rows, c.drawn)
 }
 
-// step runs the next statement, if there is one, and acks what it has brought.
+// step runs the next statement, if there is one, and acks the messages that it returned.
 func (c *costly) step() (acked int) {
 	t := c.Plan(Budget{Room: 10, Items: 10, Fetch: 10, Poll: true}, c.now)
 	if t == nil {
@@ -72,7 +72,7 @@ func (c *costly) step() (acked int) {
 	return acked
 }
 
-// flow sends a message every 100 ms of the given time, and returns the longest time for which one of them was not delivered.
+// flow sends a message every 100 ms of the given time, and returns the longest time that one of them waited for its delivery.
 func (c *costly) flow(d time.Duration) (most time.Duration) {
 	var sent []time.Duration
 	for end, next := c.now+d, c.now; c.now < end || len(sent) > 0; {
@@ -85,12 +85,12 @@ func (c *costly) flow(d time.Duration) (most time.Duration) {
 			most = max(most, c.now-at)
 		}
 		sent = sent[n:]
-		require.Less(c.t, c.now, end+time.Hour, "nothing comes")
+		require.Less(c.t, c.now, end+time.Hour, "no message is delivered")
 	}
 	return most
 }
 
-// Half an hour at a thousand statements a second, which a snapshot keeps: a read from the beginning takes 18 s.
+// A snapshot keeps the entries of half an hour at 1,000 statements per second: a read from the beginning takes 18 s.
 func TestReadsFromTheBeginningDelayNoMessageHoweverLongTheyTake(t *testing.T) {
 	c := newCostly(t, 0)
 	require.LessOrEqual(t, c.flow(30*time.Minute), time.Second)
@@ -98,7 +98,7 @@ func TestReadsFromTheBeginningDelayNoMessageHoweverLongTheyTake(t *testing.T) {
 	require.LessOrEqual(t, c.longer, time.Second)
 }
 
-// The consumer starts after a snapshot has kept what many statements sent. A whole read takes 50 s, and a statement at most 10 s.
+// The consumer starts when a snapshot has kept the entries of many statements. A whole read takes 50 s; a statement may take 10 s.
 func TestAnOwnerFindsTheFirstMessageBehindManyEntriesOfDeletedRows(t *testing.T) {
 	c := newCostly(t, 5_000_000)
 	require.LessOrEqual(t, c.flow(10*time.Minute), 3*time.Minute)
@@ -111,7 +111,7 @@ func TestAnOwnerFindsTheFirstMessageBehindManyEntriesOfDeletedRows(t *testing.T)
 	require.Zero(t, c.failed)
 }
 
-// On a slow network a read takes long however little it walks.
+// On a slow network even a read that walks few numbers takes long.
 func TestReadsGetLongerAgainOnASlowNetwork(t *testing.T) {
 	c := newCostly(t, 10_000_000)
 	c.base, c.number = 70*time.Millisecond, 0
@@ -122,7 +122,7 @@ func TestReadsGetLongerAgainOnASlowNetwork(t *testing.T) {
 	c.now += time.Millisecond
 	c.Reread()
 	c.Answer(failed, nil, c.now)
-	require.Zero(t, c.reads.walks[0].span, "a connection that broke")
+	require.Zero(t, c.reads.walks[0].span, "a broken connection does not bound reads")
 	require.LessOrEqual(t, c.flow(10*time.Second), time.Second)
 
 	c.reads.walks[0].span = leastSpan
@@ -130,7 +130,7 @@ func TestReadsGetLongerAgainOnASlowNetwork(t *testing.T) {
 	require.LessOrEqual(t, c.flow(10*time.Second), 2*time.Second)
 }
 
-// PostgreSQL's reads wait for no row: if the database ends one, its time was over.
+// PostgreSQL's reads never wait for row locks: if the database cancels a read, it has timed out.
 func TestAReadThatTheDatabaseEndsIsBoundedAndNotSplit(t *testing.T) {
 	o := newOne(t, 0)
 	o.Take([]Slot{{Number: 1, Fence: 1}, {Number: 2, Fence: 1}}, o.now)
@@ -162,7 +162,7 @@ func TestAReadBeginsNearTheLastNumberHoweverLongASenderStaysOpen(t *testing.T) {
 	c.flow(time.Second)
 	c.senders = []string{"s"}
 	c.flow(10 * time.Minute)
-	require.LessOrEqual(t, c.drawn-c.reads.walks[0].safe, int64(1000*perStatement), "of the last second")
+	require.LessOrEqual(t, c.drawn-c.reads.walks[0].safe, int64(1000*perStatement), "only numbers of the last second are read again")
 }
 
 func TestARefillEndsWithItsSpanAndGoesOn(t *testing.T) {

@@ -6,25 +6,25 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// trials is the handling of suspects. At most one trial is under way.
+// trials handles suspects. At most one trial runs at a time.
 type trials struct {
 	mem     *memory
 	most    int // Config.MaxCrashes
 	process Process
 	quiet   func(time.Duration) bool // Config.Quiet
-	m       *Message                 // has the turn of the process; nil: none
-	alone   bool                     // nothing else is or will be held: a death dead-letters the message
-	held    time.Duration            // until then something else was held, or the trial had not begun
+	m       *Message                 // the message on trial; nil: none
+	alone   bool                     // no other message is or will be held: a death dead-letters this one
+	held    time.Duration            // the last time when another message was held, or the trial had not begun
 }
 
 // crashed reports whether a message has ended too many processes.
 func (t *trials) crashed(m *Message) bool { return t.most > 0 && m.crashes >= t.most }
 
-// stopped reports whether a message must wait for the end of a trial that is made alone.
+// stopped reports whether a message must wait for the end of a trial alone.
 func (t *trials) stopped(m *Message) bool { return t.alone && t.m != m }
 
-// admit reports whether a message may be handled now. A suspect that must wait asks again. A trial that is made alone does not begin at
-// once: the marks of other messages are released before, and handlers that have settled theirs may return. busy returns how many messages
+// admit reports whether a message may be handled now. A suspect that must wait tries again. A trial alone does not begin immediately: the
+// marks of other messages are released before, and handlers that have settled their messages may return. busy returns how many messages
 // are held.
 func (t *trials) admit(m *Message, busy func() int, now time.Duration) bool {
 	if !m.suspect || t.crashed(m) {
@@ -70,7 +70,7 @@ func (t *trials) end(m *Message) {
 	t.m, t.alone = nil, false
 }
 
-// standBack ends the trial of a message that is not handled after all. Its mark is released before.
+// standBack ends the trial of a message that is not handled after all, after its mark is released.
 func (t *trials) standBack(m *Message) {
 	if t.m == m && m.mine {
 		t.mem.list(m, toUndo)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Another session has locked the row of a suspect whose next trial is the last one. Other keys go on.
+// Another session has locked the row of a suspect whose next trial is the last. Other keys continue.
 func TestALockedSuspectDelaysItselfOnly(t *testing.T) {
 	o := newOne(t, 0)
 	last := suspect(1, "a", 2)
@@ -32,7 +32,7 @@ func TestALockedSuspectDelaysItselfOnly(t *testing.T) {
 	require.Equal(t, 1, got, "the message of key c")
 }
 
-// Another consumer of the process handles a suspect for long.
+// Another consumer of the process handles a suspect for a long time.
 func TestASuspectThatMustWaitForItsLastTrialStopsNoOtherKey(t *testing.T) {
 	o := newOne(t, 0, func(c *Config) { c.Process = &process{} })
 	c := row(2)

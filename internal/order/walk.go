@@ -12,21 +12,21 @@ type walk struct {
 	slots  []*slot // by number
 	safe   int64   // the watermark
 	cursor int64
-	more   bool // the last answer was cut, or none has come
+	more   bool // the last answer was cut, or there was none yet
 	behind int  // rows above safe and up to the cursor, in the last read
 	turn   int  // of the last read
 
-	blocked bool          // the last read waited for a lock: it stays apart until one succeeds
+	blocked bool          // the last read waited for a lock: the walk is not merged until a read succeeds
 	pauses  uint8         // after reads without an answer, in a row
-	readAt  time.Duration // no read begins before
+	readAt  time.Duration // no read begins earlier
 
-	done    int           // events with which the walk has caught up: messages that were read after later ones wait
+	done    int           // events with which the walk has caught up: messages that were read after later events wait
 	from    int64         // where the next catch-up begins; None: none is needed
-	catch   catchUp       // the last one that has begun
-	catchAt time.Duration // no catch-up begins before: they take half of the time at most
+	catch   catchUp       // the last catch-up that has begun
+	catchAt time.Duration // no catch-up begins earlier: they take at most half of the time
 
 	slow   int64         // where the next part of a slow read begins: no message waits for it
-	slowAt time.Duration // no part begins before
+	slowAt time.Duration // no part begins earlier
 	span   int64         // numbers that a read may walk; 0: no bound
 }
 
@@ -34,7 +34,7 @@ type walk struct {
 type catchUp struct {
 	from, at int64 // where it and its next part begin
 	since    time.Duration
-	event    int // the last one before it began
+	event    int // the last event before it began
 }
 
 // pending reports whether the walk has to catch up with an event.
@@ -43,10 +43,10 @@ func (w *walk) pending() bool { return w.done < w.mem.events }
 // catching reports whether a catch-up has begun and not ended.
 func (w *walk) catching() bool { return w.done < w.catch.event }
 
-// atEnd reports whether the last read above the cursor has found no more.
+// atEnd reports whether the last read above the cursor has reached the end.
 func (w *walk) atEnd() bool { return !w.more }
 
-// goesOn reports whether messages above the cursor are read. room: they are wanted. poll: although nothing indicates new ones.
+// goesOn reports whether messages above the cursor are read: if there is room, and either more are known or poll is set.
 func (w *walk) goesOn(room, poll bool) bool { return room && (poll || !w.atEnd()) }
 
 // due returns when the next read is due.
@@ -69,7 +69,7 @@ func (w *walk) begin(now time.Duration) {
 	w.from = None
 }
 
-// caughtUp notes that a catch-up has reached the cursor. One from the beginning is a slow read as well.
+// caughtUp notes that a catch-up has reached the cursor. A catch-up from 0 is also a slow read.
 func (w *walk) caughtUp(now time.Duration) {
 	took := now - w.catch.since
 	if w.catch.from == 0 {
@@ -81,7 +81,7 @@ func (w *walk) caughtUp(now time.Duration) {
 	}
 }
 
-// rest notes that a slow read goes on at a number, or begins again at 0.
+// rest notes that a slow read continues at a number, or begins again at 0.
 func (w *walk) rest(at int64, took, now time.Duration) {
 	w.slow, w.slowAt = at, now+slowShare*took
 	if at == 0 {
@@ -89,7 +89,7 @@ func (w *walk) rest(at int64, took, now time.Duration) {
 	}
 }
 
-// failed notes that a read or a refill has brought nothing. The next one waits, longer each time in a row.
+// failed notes that a read or a refill has no valid answer. The next one waits, longer each time in a row.
 func (w *walk) failed(t *Task, now time.Duration) {
 	switch {
 	case t.Slow:
@@ -100,12 +100,12 @@ func (w *walk) failed(t *Task, now time.Duration) {
 	}
 }
 
-// took takes the answer to a read, whose rows are in memory, by number. ready is the number that samples found safe.
+// took applies the answer to a read. Its rows are in memory, by number. ready is the watermark of the samples.
 func (w *walk) took(t *Task, a *Answer, ready int64, now time.Duration) {
 	w.blocked, w.pauses = false, 0
 	end := min(t.Upto, a.Upto)
 	if t.bounded && a.Drawn >= 0 && t.Upto >= a.Drawn {
-		end = a.Upto // no number is behind the bound
+		end = a.Upto // there are no numbers after the bound
 	}
 	ahead, behind, last, walked := 0, 0, t.Cursor, t.From
 	for i := range a.Rows {
@@ -150,15 +150,15 @@ func (w *walk) took(t *Task, a *Answer, ready int64, now time.Duration) {
 	}
 }
 
-// stretch adapts the span of the walk to the time of a read. As long as a snapshot is open, the index has entries of deleted rows,
-// and a read walks them: it might take longer than a statement may. drawn is the last number; 0: unknown.
+// stretch adapts the span of the walk to the duration of a read. While a snapshot is open, the index has entries of deleted rows,
+// and a read walks them: it might exceed the statement timeout. drawn is the last number; 0: unknown.
 func (w *walk) stretch(t *Task, a *Answer, drawn int64, now time.Duration) {
 	end := min(t.Upto, cmp.Or(drawn, firstSpan))
 	if t.Rows == 0 {
 		end = min(end, t.Cursor)
 	}
 	took, walked := now-t.began, end-t.From
-	full := a != nil && t.Rows > 0 && len(a.Rows) >= t.Rows // its rows took the time
+	full := a != nil && t.Rows > 0 && len(a.Rows) >= t.Rows // the time was spent on its rows
 	switch {
 	case took > longRead && walked > leastSpan && !full:
 		w.span = max(leastSpan, min(cmp.Or(w.span, walked), walked)/spanFactor)
@@ -167,7 +167,7 @@ func (w *walk) stretch(t *Task, a *Answer, drawn int64, now time.Duration) {
 	}
 }
 
-// merge takes over the slots of another walk with the same cursor. No read is under way: one catch-up that begins now is later than
+// merge takes over the slots of another walk with the same cursor. No read is running: one catch-up that begins now is later than
 // all events.
 func (w *walk) merge(o *walk) {
 	for _, sl := range o.slots {

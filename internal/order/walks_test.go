@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// calmStep does all that is due: from here on nothing fails, except that a poison message ends its process.
+// calmStep does all that is due. From the first call on nothing fails, except that a poison message ends its process.
 func (s *sim) calmStep(i int) {
 	s.now += 50 * time.Millisecond
 	for _, r := range s.rows {
@@ -69,7 +69,7 @@ func (s *sim) calmStep(i int) {
 	}
 }
 
-// walk makes a random walk, and returns what it found.
+// walkModel makes a random walk, and returns the fault that it found.
 func walkModel(choose func(int) int, f fault) (found violation, log []string) {
 	s := &sim{choose: choose, fault: f, now: time.Second, alive: map[int]bool{}}
 	s.holds, s.oneWriter, s.looksAtLocks, s.maxKeys = s.chance(2), s.chance(4), s.chance(2), s.pick(2)
@@ -121,7 +121,7 @@ func walkModel(choose func(int) int, f fault) (found violation, log []string) {
 	return "", nil
 }
 
-// end checks that nothing is left in memory when all messages have ended.
+// end checks that memory is empty when all messages have ended.
 func (s *sim) end(c *simConsumer) {
 	c.seq.lose(s.now)
 	q := c.seq

@@ -10,7 +10,7 @@ const stragglesAfter = 250 * time.Millisecond
 // drawn and the senders that are open. The database reads the number after the snapshot of a read, and the senders
 // after the number. A sender that drew one of these numbers is in the sample, or it has ended before.
 //
-// It is not safe for concurrent use. The zero value knows nothing.
+// It is not safe for concurrent use. The zero value has no sample.
 type Watermark struct {
 	// Ready is the number up to which all senders have ended, except stragglers. A read that begins after the sample sees all messages
 	// up to it.
@@ -26,9 +26,9 @@ type sender struct {
 	straggles bool
 }
 
-// Sample takes a sample. renamed reports that a sender of an earlier sample might be open under an unknown name. From is
-// the bound of the stragglers that have ended since the last sample: their messages have greater numbers. From is None if
-// there are none. forgotten reports that the last number drawn is less than before, so that the database was restored.
+// Sample adds a sample. renamed means that a sender of an earlier sample might be open under an unknown name. from is the
+// lowest bound of the stragglers that have ended since the last sample, whose messages have greater numbers, or None if there
+// are none. forgotten reports that the last number drawn is less than before: the database was restored.
 func (w *Watermark) Sample(drawn int64, senders []string, renamed bool, now time.Duration) (from int64, forgotten bool) {
 	from = None
 	if forgotten = drawn < w.drawn; forgotten {

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The senders draw numbers and end in any order. A sample sees all that are open.
+// The senders draw numbers and end in any order. A sample has all open senders.
 func TestTheWatermarkPassesNoNumberOfASenderThatHasNotEnded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var w Watermark

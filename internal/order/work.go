@@ -19,7 +19,7 @@ func (q *queues) plan(b Budget, now time.Duration) *Task {
 		{Release, toUndo, b.Items, nil},
 		{Mark, toMark, min(b.Room, 1), suspect}, // the trial
 		{Fetch, toFetch, min(b.Room, b.Fetch), nil},
-		{Mark, toMark, min(b.Room, b.Items), nil}, // what is marked is fetched before more is marked: there is room for it
+		{Mark, toMark, min(b.Room, b.Items), nil}, // after Fetch: marked messages are fetched first, while there is room
 		{Look, inTx, b.Items, nil},
 		{Look, toLook, b.Items, nil},
 	} {
@@ -38,7 +38,7 @@ func (q *queues) plan(b Budget, now time.Duration) *Task {
 	return q.held.plan(b.Items, now)
 }
 
-// add adds a message, which is under way with the task.
+// add adds a message to the task.
 func (t *Task) add(m *Message) {
 	m.task, m.mine = t, m.mine || t.Kind == Mark // it might be marked until the answer
 	t.Messages = append(t.Messages, m)
@@ -47,7 +47,7 @@ func (t *Task) add(m *Message) {
 	}
 }
 
-// answered takes the answer to a task of messages; nil: it is unknown.
+// answered applies the answer to a task of messages; nil means that it is unknown.
 func (q *queues) answered(t *Task, a *Answer, now time.Duration) {
 	rows := map[name]*Row{}
 	if a != nil {
@@ -57,7 +57,7 @@ func (q *queues) answered(t *Task, a *Answer, now time.Duration) {
 	}
 	for _, m := range t.Messages {
 		if m.task != t {
-			continue // something else has become of it
+			continue // its state has changed since
 		}
 		if a == nil || !a.Walked {
 			q.retry(m, now)
@@ -70,7 +70,7 @@ func (q *queues) answered(t *Task, a *Answer, now time.Duration) {
 	}
 }
 
-// learn takes what is known of the row of a message after a task; nil: it is absent.
+// learn applies the row of a message after a task; nil means that it is absent.
 func (q *queues) learn(m *Message, row *Row, now time.Duration) {
 	was := m.state
 	switch {
@@ -118,7 +118,7 @@ func (q *queues) learn(m *Message, row *Row, now time.Duration) {
 	}
 }
 
-// skipped has a message looked at whose row a Mark has skipped, until the row is not locked. No other message waits for it.
+// skipped makes a message whose row was skipped by a Mark be read again until the row is not locked. No other message waits for it.
 func (q *queues) skipped(m *Message, now time.Duration) {
 	m.mine = false
 	q.mem.set(m, idle)
@@ -126,7 +126,7 @@ func (q *queues) skipped(m *Message, now time.Duration) {
 	q.mem.pause(m, toLook, now)
 }
 
-// retry has a message asked about again after an unknown answer.
+// retry makes a message be read or written again after an unknown answer.
 func (q *queues) retry(m *Message, now time.Duration) {
 	switch {
 	case m.state == inTx, m.state == toLook:
@@ -141,7 +141,7 @@ func (q *queues) retry(m *Message, now time.Duration) {
 	}
 }
 
-// giveBack notes that a delivery or a mark ended with a greater stored fence. Its contents are read again, with its row.
+// giveBack notes that a delivery or a mark ended with a greater stored fence. The row and contents will be read again.
 func (q *queues) giveBack(m *Message, fence int64) {
 	m.Fence, m.mine, m.given, m.suspect = fence, false, false, false
 	m.mustMark = m.delivery == 0 && m.Seq <= m.key.slot.Old
@@ -149,7 +149,7 @@ func (q *queues) giveBack(m *Message, fence int64) {
 	q.leave(m, idle)
 }
 
-// end takes a message out of memory.
+// end removes a message from memory.
 func (q *queues) end(m *Message) {
 	if q.mem.reading {
 		q.mem.ended[name{m.ID, m.Seq}] = max(m.Fence, m.delivery)
@@ -158,7 +158,7 @@ func (q *queues) end(m *Message) {
 	m.key.remove(m)
 }
 
-// leave ends the part of a message in what is at work.
+// leave removes a message from the messages at work, with its contents and its trial.
 func (q *queues) leave(m *Message, to state) {
 	q.mem.setContents(m, nil, 0)
 	q.mem.set(m, to)

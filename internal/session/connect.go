@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// connectTimeout bounds an attempt to connect. The pool does not: a caller whose
-// context ends leaves the attempt, which keeps its place, to the next one.
+// connectTimeout bounds an attempt to connect, because the pool does not: if a
+// caller's context ends, its attempt goes on for the next caller.
 const connectTimeout = 15 * time.Second
 
-// connect gives up when ctx ends or connectTimeout is over, whatever the driver
-// does: go-mssqldb waits for a server's greeting without looking at the context,
-// and one that accepts connections and says nothing would keep every session of
-// a consumer for ever. The attempt is then left alone until the driver returns.
+// connect returns when ctx ends or after connectTimeout, whatever the driver does:
+// go-mssqldb ignores the context while it waits for a server's greeting, and a
+// server that accepts connections but never answers would block every session of
+// a consumer permanently. The attempt is then left behind until the driver returns.
 //
-// A *sql.DB may give a connection that it kept for hours. With probe it is tried
-// first.
+// A *sql.DB might return a connection that was idle for hours. With probe set,
+// connect pings it first.
 func connect(ctx context.Context, db *sql.DB, probe bool) (*sql.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	type result struct {
@@ -33,7 +33,7 @@ func connect(ctx context.Context, db *sql.DB, probe bool) (*sql.Conn, error) {
 		case done <- result{conn, err}:
 		case <-ctx.Done():
 			if err == nil {
-				_ = conn.Close() // nobody waits for it: it goes back to the *sql.DB
+				_ = conn.Close() // too late: it returns to the *sql.DB
 			}
 		}
 	}()
@@ -45,7 +45,7 @@ func connect(ctx context.Context, db *sql.DB, probe bool) (*sql.Conn, error) {
 	}
 }
 
-// Connect returns a connection that answers, for the caller alone to use and close. It returns when ctx ends,
+// Connect returns a connection that answers a ping. The caller owns it and must close it. Connect returns when ctx ends,
 // whatever the driver does, and returns a panic of the driver as an error.
 func Connect(ctx context.Context, db *sql.DB) (*sql.Conn, error) { return connect(ctx, db, true) }
 
@@ -63,7 +63,7 @@ const (
 	probeTries   = 3
 )
 
-// probed returns a connection that answers: conn, or another one for it.
+// probed returns a connection that answers a ping: conn, or another one in its place.
 func probed(ctx context.Context, db *sql.DB, conn *sql.Conn) (*sql.Conn, error) {
 	for tries := 1; ; tries++ {
 		err := answers(ctx, conn)
@@ -80,14 +80,14 @@ func probed(ctx context.Context, db *sql.DB, conn *sql.Conn) (*sql.Conn, error) 
 	}
 }
 
-// answers asks the database for nothing, and waits for the answer.
+// answers pings the database and waits for its answer.
 func answers(ctx context.Context, conn *sql.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	return conn.PingContext(ctx)
 }
 
-// discard closes a connection instead of giving it back to its *sql.DB.
+// discard closes a connection instead of returning it to its *sql.DB.
 func discard(conn *sql.Conn) {
 	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 	_ = conn.Close()

@@ -2,49 +2,49 @@
 // use of it: a settle never waits for a connection that a handler holds.
 //
 // A Pool has the sessions of all queues on one *sql.DB. It is divided by kind of work
-// into lanes (Claim, Settle, Extend, Enqueue, Pipe, Note), and no statement ever
-// waits for a session of another lane. A Part is what one producer, consumer or pipe
-// may use of a lane.
+// into lanes (Claim, Settle, Extend, Enqueue, Pipe, Note), and no statement waits for a
+// session of another lane. A Part is the share of one producer, consumer or pipe in a
+// lane.
 //
-// # How many there are
+// # Number of sessions
 //
-// A part says how many sessions it may use at once, and uses no more: a statement that
-// hangs, or was left behind, counts until its driver returns. So at most as many
-// sessions exist as the parts that are open may use together, and those of one queue
-// that hang are never all that another queue has.
+// A part has a limit of sessions that it uses at once. A statement that hangs, or was
+// left behind, counts until its driver returns. The number of sessions never exceeds the
+// sum of these limits, and hanging sessions of one queue never exhaust those of another.
 //
-// A session is connected when a statement finds none idle in its lane, and the statement
-// takes whichever comes first, that one or one that others give back. Where the attempt
-// takes long, another one is made beside it. Statements in no hurry (RunPatient: the looks
-// of idle consumers) come one after another: any number of idle consumers share one
-// session. A session that nobody needed for a while is closed, without anybody asking. So
-// producers and consumers that are idle hold none. One stays while leases are held, for
-// their extension: over a slow network it may take long to connect (Expect).
+// If a statement finds no idle session in its lane, a new one is connected. The statement
+// takes that session or one that is released, whichever comes first. If the attempt takes
+// long, another one is made in parallel. Patient statements (RunPatient: the polls of idle
+// consumers) run one at a time: any number of idle consumers share one session. A timer
+// closes sessions that were idle for a while, and idle producers and consumers hold none.
+// While leases are held, one session stays for their extension: connecting might take long
+// over a slow network (Expect).
 //
-// # Where the *sql.DB has a limit
+// # A *sql.DB with a limit
 //
-// Handlers may use up SetMaxOpenConns, and keep what they have while they wait for a
-// settle, whose session must be there already. Each lane has two reserved connections then,
-// or one if its parts may use no more than one. They are connected before there is
-// work (Fill), kept while idle, and shared by all queues. The second one is for when the
-// first one hangs. Join fails if the limit is below the sum of all reserved connections and
-// one for the application.
+// Handlers might use all connections that SetMaxOpenConns allows, and hold them while they
+// wait for a settle. The session of the settle must exist already. Each lane therefore has
+// two reserved connections, or one if its parts may use no more than one. They are
+// connected before there is work (Fill), kept while idle, and shared by all queues. The
+// second one is for when the first one hangs. Join fails if the limit is below the sum of
+// all reserved connections and one for the application.
 //
-// A lane takes a connection in addition only while more than one is to spare. It returns it
-// after a tenth of a second of idleness, and at once if the application has come to use up
+// A lane takes an additional connection only while more than one is to spare. It returns
+// the connection after 100 ms of idleness, or immediately if the application has reached
 // the limit. A statement without a session waits for one of its lane, first come first
-// served. So if everything is in use, and both reserved connections of a lane hang, the
-// other statements of that lane wait until these end, or time out.
+// served. If all connections are in use and both reserved connections of a lane hang, the
+// other statements of that lane wait until these end or time out.
 //
-// The limit is asked for whenever it matters, and may be changed at any time: connections
-// are reserved from the next statement of their lane on. Nothing that is open is cut when
-// the limit becomes too small for them, only the next Join fails.
+// The limit is read whenever it matters, and may be changed at any time: connections are
+// reserved from the next statement of their lane on. If the limit becomes too small, open
+// connections stay open, and only the next Join fails.
 //
 // # Age
 //
-// A session whose statement ended in a known way is used again; any other one is closed,
-// and so is its connection. Before it is used, a session that is old, or was idle for a
-// minute, is renewed: its connection is closed, another one is taken, and has to answer.
+// A session is used again only if its statement ended with a known outcome. Otherwise the
+// session and its connection are closed. A session that is old, or was idle for a minute,
+// is renewed before it is used: its connection is closed, and another one, which has to
+// answer a ping, is taken.
 //
 // A database with one writer (Traits.OneWriter) has one session for all parts, which
 // stays: statements queue up for it in order, and its page cache stays warm.

@@ -8,11 +8,11 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// ErrClosed is the error of a statement that comes after the end of its part.
+// ErrClosed is the error of a statement that begins after its part was closed.
 var ErrClosed = errors.New("the sessions are closed")
 
-// NotRunError marks a failure before anything could have been applied: to get a
-// connection, or to reach the commit of a transaction.
+// NotRunError marks a failure after which nothing was applied: no connection was
+// available, or a transaction did not reach its commit.
 type NotRunError struct {
 	Err         error
 	Unconnected bool // there was no connection
@@ -21,15 +21,15 @@ type NotRunError struct {
 func (e *NotRunError) Error() string { return e.Err.Error() }
 func (e *NotRunError) Unwrap() error { return e.Err }
 
-// Unconnected reports a failure to get a connection.
+// Unconnected reports whether err is a failure to get a connection.
 func Unconnected(err error) bool {
 	var notRun *NotRunError
 	return errors.As(err, &notRun) && notRun.Unconnected
 }
 
-// PanicError is a panic of the driver's, or of what reads its rows, made an error. Whether
-// the database has applied the statement is unknown, unless a NotRunError is around it; and
-// whoever repeats it meets the panic again.
+// PanicError is a panic of the driver or of a scan function, as an error. Whether the database
+// has applied the statement is unknown, unless the error is wrapped in a NotRunError. If the
+// statement is repeated, it panics again.
 type PanicError struct {
 	Value any
 	Stack []byte
@@ -39,27 +39,27 @@ func newPanicError(p any) *PanicError { return &PanicError{Value: p, Stack: debu
 
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack) }
 
-// caught makes an error of a panic. It is to be deferred.
+// caught turns a panic into an error. It must be deferred.
 func caught(err *error) {
 	if p := recover(); p != nil {
 		*err = newPanicError(p)
 	}
 }
 
-// Panicked reports that an error is of a panic.
+// Panicked reports whether err is a panic.
 func Panicked(err error) bool {
 	var p *PanicError
 	return errors.As(err, &p)
 }
 
-// Fell reports a panic of a statement: its outcome is unknown, though it is not to be repeated.
+// Fell reports whether a statement panicked: its outcome is unknown, but it must not be repeated.
 func Fell(err error) bool {
 	var notRun *NotRunError
 	return Panicked(err) && !errors.As(err, &notRun)
 }
 
-// Classify is the dialect's classification, with what a session knows: what was not
-// run has no unknown outcome.
+// Classify returns the dialect's class of err, except that a panic is permanent, and
+// the outcome of a statement that was not run is never unknown.
 func Classify(d sqlbatch.Dialect, err error) sqlbatch.Class {
 	if Panicked(err) {
 		return sqlbatch.Permanent

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// database is one whose statements do what a test says.
+// database is a fake whose statements do what a test configures.
 type database struct {
 	testing.TB
 	db   *sql.DB
@@ -29,14 +29,14 @@ type database struct {
 	made      int     // connections
 	open      int     // of them
 	ran       []int   // which connection ran each statement
-	forgotten int     // up to this one they do not answer
-	undone    []error // of each rollback, how its transaction's context did
+	forgotten int     // connections up to this one do not answer
+	undone    []error // per rollback, the error of its transaction's context
 	connect   func(context.Context) error
 	texts     map[string]func(context.Context) error // what a statement does
-	ends      []func()                               // of what hangs
+	ends      []func()                               // of statements that hang
 }
 
-// world makes a database with a pool, in a bubble with a time of its own.
+// world makes a database with a pool, in a bubble with its own time.
 func world(t *testing.T, limit int, test func(*database)) {
 	worldOf(t, postgres.Dialect, limit, test)
 }
@@ -48,7 +48,7 @@ func worldOf(t *testing.T, d sqlbatch.Dialect, limit int, test func(*database)) 
 		w.db.SetMaxOpenConns(limit)
 		w.pool = NewPool(w.db, d)
 		defer func() {
-			for _, end := range w.ends { // of a test that failed
+			for _, end := range w.ends { // needed after a test that failed
 				end()
 			}
 			w.pool.Close()
@@ -131,7 +131,7 @@ func (c *connection) ExecContext(ctx context.Context, text string, _ []driver.Na
 	return driver.ResultNoRows, nil
 }
 
-// prepared is a statement of a dialect that gains by it.
+// prepared is a statement of a dialect with Traits.Prepare.
 type prepared struct {
 	c    *connection
 	text string
@@ -146,7 +146,7 @@ func (s *prepared) ExecContext(ctx context.Context, args []driver.NamedValue) (d
 	return s.c.ExecContext(ctx, s.text, args)
 }
 
-// QueryContext is of Items: it returns no rows.
+// QueryContext is called by Items. It returns no rows.
 func (c *connection) QueryContext(ctx context.Context, text string, _ []driver.NamedValue) (driver.Rows, error) {
 	_, err := c.ExecContext(ctx, text, nil)
 	return nil, errors.Join(err, errNoRows)
@@ -154,7 +154,7 @@ func (c *connection) QueryContext(ctx context.Context, text string, _ []driver.N
 
 var errNoRows = errors.New("no rows")
 
-// join adds a part, which ends with the test.
+// join adds a part, which the test must close.
 func (w *database) join(k Kind, sessions int) *Part {
 	w.Helper()
 	parts, err := w.pool.Join(time.Hour, Need{Kind: k, Sessions: sessions})
@@ -162,8 +162,8 @@ func (w *database) join(k Kind, sessions int) *Part {
 	return parts[0]
 }
 
-// hang has a statement hang until the function that it returns is called, whatever its
-// context says.
+// hang makes a statement hang until end is called, whatever the statement's context
+// does.
 func (w *database) hang(text string) (end func()) {
 	gate := make(chan struct{})
 	w.mu.Lock()
@@ -174,7 +174,7 @@ func (w *database) hang(text string) (end func()) {
 	return end
 }
 
-// start runs a statement and returns a channel of its error.
+// start runs a statement and returns a channel that receives its error.
 func start(p *Part, text string) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- run(p, text) }()
@@ -186,7 +186,7 @@ func run(p *Part, text string) error {
 	return p.Run(context.Background(), sqlbatch.Statement{Text: text}, nil)
 }
 
-// opened is how many connections are open when everything has happened.
+// opened returns how many connections are open after all goroutines have settled.
 func (w *database) opened() int {
 	synctest.Wait()
 	w.mu.Lock()
@@ -194,14 +194,14 @@ func (w *database) opened() int {
 	return w.open
 }
 
-// lastRan is the connection that ran the latest statement.
+// lastRan returns the connection that ran the latest statement.
 func (w *database) lastRan() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.ran[len(w.ran)-1]
 }
 
-// application takes a connection of the *sql.DB as a handler does.
+// application takes a connection of the *sql.DB, like a handler.
 func (w *database) application() *sql.Conn {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -211,7 +211,7 @@ func (w *database) application() *sql.Conn {
 	return conn
 }
 
-// pass lets time pass and everything happen that comes by then.
+// pass lets time pass, and waits for everything that happens by then.
 func pass(d time.Duration) {
 	time.Sleep(d) // of the bubble
 	synctest.Wait()

@@ -10,28 +10,28 @@ import (
 	"github.com/jackc/puddle/v2"
 )
 
-// lane has the sessions of one kind of work. Puddle makes, keeps and ends them; the lane
-// decides how many there are, and who gets the next one.
+// lane has the sessions of one kind of work. Puddle creates, keeps and destroys them. The
+// lane decides how many there are, and which statement gets the next one.
 type lane struct {
 	pool  *Pool
 	kind  Kind
 	store *puddle.Pool[*session]
 
-	// mu guards what follows, and every call of the store but the making of a session.
-	// It is held for moments, never over a statement or an attempt to connect.
+	// mu guards the fields below and every call of the store, except the creation of a
+	// session. It is held briefly, never during a statement or an attempt to connect.
 	mu       sync.Mutex
 	reserved int       // see Kind.reserved
-	most     int       // of open and closing together
+	most     int       // limit of open and closing together
 	open     int       // sessions that are idle, in use, or being connected
-	idle     int       // those in the store that nobody has; none while a statement waits
-	coming   int       // those being connected
+	idle     int       // sessions in the store; 0 while a statement waits
+	coming   int       // sessions that are being connected
 	closing  int       // sessions that have ended and whose driver has not returned
 	waiting  []*waiter // first come first served
 	sweeper  *time.Timer
-	armed    bool      // the sweeper is on its way
-	awaited  time.Time // until then one session stays: a statement was announced
+	armed    bool      // the sweeper is scheduled
+	awaited  time.Time // one session stays until then: see expect
 	closed   bool
-	line     chan struct{} // of capacity 1: has a value while a statement in no hurry is under way
+	line     chan struct{} // of capacity 1: has a value while a patient statement runs
 	filling  chan struct{} // has a value while a call of fill runs
 }
 
@@ -46,18 +46,18 @@ type grant struct {
 }
 
 const (
-	// moment is how long a statement in no hurry waits for others of its kind: longer
-	// than statements of a healthy database take, and little beside what a consumer
-	// may wait for its next look.
+	// moment is how long a patient statement waits for another of its kind: longer
+	// than statements take on a healthy database, and short compared with the pause
+	// of an idle consumer before its next poll.
 	moment = 500 * time.Millisecond
-	// doubt is how long a statement waits for those that are being connected before
-	// another attempt is made beside them: they may have begun while the network was
-	// away, and hear no answer any more.
+	// doubt is how long a statement waits for sessions that are being connected before
+	// another attempt is made in parallel: the earlier ones might have begun during a
+	// network failure, and never get an answer.
 	doubt = 3 * time.Second
 	// keep is how long a session is idle before it is closed.
 	keep = 5 * time.Second
-	// keepBriefly is the same for what is lent: beyond the reserved connections of a *sql.DB with a limit,
-	// where the application may wait for it so long, and for notes.
+	// keepBriefly is the same for borrowed connections: those of notes, and those above the reserved
+	// connections of a *sql.DB with a limit. The application might wait for one that long.
 	keepBriefly = 100 * time.Millisecond
 )
 
@@ -80,7 +80,7 @@ func newLane(p *Pool, k Kind) *lane {
 	return l
 }
 
-// connect makes a session. One that is to stay has to answer.
+// connect creates a session. It pings the connection first, unless it is borrowed or the database has one writer.
 func (l *lane) connect(ctx context.Context) (*session, error) {
 	lent := l.kind == Note || l.kind == call
 	conn, err := connect(ctx, l.pool.db, !lent && !l.pool.traits.OneWriter)
@@ -90,7 +90,7 @@ func (l *lane) connect(ctx context.Context) (*session, error) {
 	return newSession(conn, l.pool.dialect), nil
 }
 
-// disconnect ends a session that was dropped, or was idle when the lane was closed.
+// disconnect closes a session that was dropped, or was idle when the lane was closed.
 func (l *lane) disconnect(s *session) {
 	s.close()
 	l.mu.Lock()
@@ -98,10 +98,10 @@ func (l *lane) disconnect(s *session) {
 	if l.closing > 0 {
 		l.closing--
 	}
-	l.more() // somebody may wait for the place
+	l.more() // a statement might wait for the place
 }
 
-// expect keeps one session until then, if there is one.
+// expect keeps one session open until the given time, if there is one.
 func (l *lane) expect(until time.Time) {
 	l.mu.Lock()
 	if until.After(l.awaited) {
@@ -117,9 +117,9 @@ func (l *lane) setReserved(n int) {
 	l.mu.Unlock()
 }
 
-// turn waits until no other statement in no hurry is under way, which done ends, or until
-// those have taken longer than a moment. Whoever waited for that long opens a line of its
-// own for all that come later, and leaves the old one to what hangs.
+// turn waits until no other patient statement runs, or until the others have taken longer
+// than a moment. A statement that waited that long makes a new line for all later ones, and
+// leaves the old line to the statement that hangs. done ends the turn.
 func (l *lane) turn(ctx context.Context) (done func(), err error) {
 	timer := time.NewTimer(moment)
 	defer timer.Stop()
@@ -143,8 +143,8 @@ func (l *lane) turn(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// acquire waits for a session: one that is idle or comes back, or a new one. It returns
-// an error if that cannot be connected, or ctx ends before.
+// acquire waits for a session: an idle one, one that is released, or a new one. It returns
+// an error if a new one cannot be connected, or if ctx ends first.
 func (l *lane) acquire(ctx context.Context) (*puddle.Resource[*session], error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -164,7 +164,7 @@ func (l *lane) acquire(ctx context.Context) (*puddle.Resource[*session], error) 
 		select {
 		case g := <-w.got:
 			return g.res, g.err
-		case <-again.C: // there may be a connection to spare by now
+		case <-again.C: // there might be a connection to spare by now
 			l.mu.Lock()
 			l.more()
 			if time.Since(began) >= doubt {
@@ -178,7 +178,7 @@ func (l *lane) acquire(ctx context.Context) (*puddle.Resource[*session], error) 
 	}
 }
 
-// leave ends the wait of w.
+// leave removes w from the waiting statements.
 func (l *lane) leave(w *waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -186,22 +186,22 @@ func (l *lane) leave(w *waiter) {
 		l.waiting = slices.Delete(l.waiting, i, i+1)
 		return
 	}
-	if g := <-w.got; g.res != nil { // it came meanwhile
+	if g := <-w.got; g.res != nil { // granted in the meantime
 		l.hand(g.res)
 	}
 }
 
-// take takes the idle session that was used last. mu is held, and idle above 0.
+// take returns the idle session that was used last. mu is held, and idle is above 0.
 func (l *lane) take() (*puddle.Resource[*session], error) {
 	l.idle--
-	return l.store.Acquire(context.Background()) // at once
+	return l.store.Acquire(context.Background()) // returns immediately
 }
 
-// more has one more session connected, unless as many are coming as are waited for, or
-// there may be no more. mu is held.
+// more starts to connect one more session, unless as many are being connected as statements
+// wait, or no more are allowed. mu is held.
 func (l *lane) more() { l.moreThan(len(l.waiting)) }
 
-// moreThan is more, unless n are coming. mu is held.
+// moreThan is more, unless n sessions are being connected. mu is held.
 func (l *lane) moreThan(n int) {
 	if l.coming >= n || l.open+l.closing >= l.most || l.open >= max(l.reserved, 1) && !l.pool.spare(1+int(l.pool.coming.Load())) {
 		return
@@ -209,7 +209,7 @@ func (l *lane) moreThan(n int) {
 	l.start(nil)
 }
 
-// start has one more session connected, and tells done, unless it is nil. mu is held.
+// start connects one more session and sends the outcome to done, unless it is nil. mu is held.
 func (l *lane) start(done chan<- error) {
 	l.open++
 	l.coming++
@@ -234,7 +234,7 @@ func (l *lane) start(done chan<- error) {
 	})
 }
 
-// serve gives idle sessions to those who wait. mu is held.
+// serve grants idle sessions to waiting statements. mu is held.
 func (l *lane) serve() {
 	for l.idle > 0 && len(l.waiting) > 0 {
 		res, err := l.take()
@@ -243,8 +243,8 @@ func (l *lane) serve() {
 	}
 }
 
-// tell tells the first of those who wait that an attempt to connect has failed, if more
-// wait than sessions are coming; and all of them, if there is no session. mu is held.
+// tell returns the error of an attempt to connect to the first waiting statement, if more
+// wait than sessions are being connected, or to all if there is no session. mu is held.
 func (l *lane) tell(err error) {
 	for len(l.waiting) > l.coming {
 		l.waiting[0].got <- grant{nil, err}
@@ -255,7 +255,7 @@ func (l *lane) tell(err error) {
 	}
 }
 
-// release takes a session back. Use it no more.
+// release returns a session to the lane. It must not be used afterwards.
 func (l *lane) release(res *puddle.Resource[*session]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -267,7 +267,7 @@ func (l *lane) release(res *puddle.Resource[*session]) {
 	}
 }
 
-// hand gives a session to the first of those who wait, or keeps it. mu is held.
+// hand grants a session to the first waiting statement, or keeps it idle. mu is held.
 func (l *lane) hand(res *puddle.Resource[*session]) {
 	if len(l.waiting) > 0 {
 		l.waiting[0].got <- grant{res, nil}
@@ -279,15 +279,15 @@ func (l *lane) hand(res *puddle.Resource[*session]) {
 	l.arm()
 }
 
-// drop ends a session. mu is held.
+// drop closes a session. mu is held.
 func (l *lane) drop(res *puddle.Resource[*session]) {
 	l.open--
 	l.closing++
-	l.more() // somebody may have waited for this one
+	l.more() // a statement might wait for this session
 	res.Destroy()
 }
 
-// arm has the sweeper look at idle sessions, unless they are to stay. mu is held.
+// arm schedules the sweeper, unless all idle sessions are to stay. mu is held.
 func (l *lane) arm() {
 	if l.armed || l.closed || l.idle == 0 || l.most == 1 {
 		return
@@ -295,7 +295,7 @@ func (l *lane) arm() {
 	reserved, wait, _ := l.manners()
 	if l.open <= reserved {
 		if l.pool.limit() > 0 {
-			return // they stay for good
+			return // they stay permanently
 		}
 		wait = time.Until(l.awaited)
 	}
@@ -303,9 +303,9 @@ func (l *lane) arm() {
 	l.sweeper.Reset(wait)
 }
 
-// manners say how many sessions stay, for how long the others may be idle, and whether
-// their connections are closed then. What is lent goes back to the *sql.DB, where somebody
-// may wait for it; of others that would forget how old they are.
+// manners returns how many sessions stay, for how long the others may be idle, and whether
+// their connections are closed then. Borrowed connections return to the *sql.DB, where the
+// application might wait for one. Others are closed: the *sql.DB does not know their age.
 func (l *lane) manners() (reserved int, long time.Duration, closes bool) {
 	switch {
 	case l.pool.limit() > 0:
@@ -319,7 +319,7 @@ func (l *lane) manners() (reserved int, long time.Duration, closes bool) {
 	return 0, keep, true
 }
 
-// sweep ends the sessions that were idle for long.
+// sweep closes the sessions that were idle for too long.
 func (l *lane) sweep() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -334,7 +334,7 @@ func (l *lane) sweep() {
 			idle = append(idle, res)
 		}
 	}
-	for _, res := range slices.Backward(idle) { // the one that is idle for longest first
+	for _, res := range slices.Backward(idle) { // the longest idle first
 		if l.open > reserved && res.IdleDuration() >= long {
 			res.Value().broken = closes
 			l.drop(res)
@@ -346,10 +346,10 @@ func (l *lane) sweep() {
 	l.arm()
 }
 
-// fill connects what is reserved. Its error is that of the first attempt that failed.
+// fill connects the reserved sessions. It returns the error of the first attempt that fails.
 func (l *lane) fill(ctx context.Context) error {
 	select {
-	case l.filling <- struct{}{}: // by one at a time: the next one finds all of it connected
+	case l.filling <- struct{}{}: // one call at a time: the next one finds all connected
 		defer func() { <-l.filling }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -374,7 +374,7 @@ func (l *lane) fill(ctx context.Context) error {
 	return nil
 }
 
-// close ends the sessions, once all are back.
+// close waits until all sessions are released, and closes them.
 func (l *lane) close() {
 	l.mu.Lock()
 	l.closed = true

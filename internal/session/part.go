@@ -14,7 +14,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Part is what one producer, consumer or pipe uses of the sessions of a kind. It is safe
+// Part is the share of one producer, consumer or pipe in the sessions of a kind. It is safe
 // for concurrent use.
 type Part struct {
 	pool    *Pool
@@ -23,23 +23,23 @@ type Part struct {
 	slots   chan struct{} // has a value for each session in use
 	maxAge  time.Duration // of a session; 0 is no limit
 	maxIdle time.Duration
-	last    func() // what Close does in the end; nil is nothing
+	last    func() // called at the end of Close, unless it is nil
 
-	mu     sync.Mutex     // guards ended, and that no stray begins after it
-	ended  bool           // no statement of Items begins any more
+	mu     sync.Mutex     // guards ended, and the start of strays
+	ended  bool           // Items starts no more statements
 	strays sync.WaitGroup // statements of Items
 }
 
-// maxIdle is for how long a session may be idle before its connection is looked
-// at with suspicion: less than the four minutes after which firewalls begin to
-// forget one, silently.
+// maxIdle is how long a session may be idle before its connection is renewed:
+// less than the four minutes after which firewalls begin to drop connections
+// silently.
 const maxIdle = time.Minute
 
-// driverGrace is for how long a driver may take to notice the end of its context
+// driverGrace is how long a driver may take to notice the end of its context
 // before its statement is left behind.
 const driverGrace = 20 * time.Millisecond
 
-// newPart makes a part of p, whose mu is held, or which nobody else has.
+// newPart returns a part of p. p.mu is held, or p is not shared yet.
 func newPart(p *Pool, n Need, maxAge time.Duration) *Part {
 	part := &Part{pool: p, lane: p.lane(n.Kind), need: n, slots: make(chan struct{}, n.Sessions+n.Spare), maxAge: maxAge, maxIdle: maxIdle}
 	if p.traits.OneWriter || n.Kind == Note {
@@ -48,9 +48,9 @@ func newPart(p *Pool, n Need, maxAge time.Duration) *Part {
 	return part
 }
 
-// Fill connects what is reserved for the part's kind where the *sql.DB has a limit: before there
-// is work. Handlers may use up the limit, and hold what they have while they wait for a
-// settle; a session that asks for its connection only then would never get it.
+// Fill connects the reserved sessions of the part's kind before there is work, if the *sql.DB has
+// a limit. Handlers might use all connections and hold them while they wait for a settle. A session
+// that requests its connection only then would never get one.
 func (p *Part) Fill(ctx context.Context) error {
 	if p.pool.limit() == 0 {
 		return nil
@@ -61,14 +61,14 @@ func (p *Part) Fill(ctx context.Context) error {
 	return nil
 }
 
-// Expect announces a statement within d, at most a minute: one session of the part's kind
-// stays till then, though it is idle. For statements whose time is short where it takes
-// long to connect.
+// Expect announces a statement within d, at most a minute. Until then one session of the
+// part's kind stays open, even if it is idle. It is for statements that must be fast where
+// connecting takes long.
 func (p *Part) Expect(d time.Duration) { p.lane.expect(time.Now().Add(min(d, maxIdle))) }
 
-// Spare reports whether there is more than one session of the kind, or one may be connected
-// without taking what the application may need. Whoever uses one nevertheless may have to
-// wait for it.
+// Spare reports whether the kind has more than one session, or another one can be connected
+// without taking a connection that the application might need. If it is false, a statement
+// might have to wait for a session.
 func (p *Part) Spare() bool {
 	if p.pool.limit() == 0 {
 		return true
@@ -78,8 +78,8 @@ func (p *Part) Spare() bool {
 	return p.lane.open > 1 || p.pool.spare(1+int(p.pool.coming.Load()))
 }
 
-// Alone waits for its turn, where the *sql.DB has a limit: of those statements that may take long one is
-// run at a time on all of it, so that the other session of the kind stays for the rest. done ends the turn.
+// Alone waits for its turn if the *sql.DB has a limit: of the statements that might take long, only one runs
+// at a time on the *sql.DB, and the other session of the kind is free for the rest. done ends the turn.
 func (p *Part) Alone(ctx context.Context) (done func()) {
 	if p.pool.limit() == 0 {
 		return func() {}
@@ -92,8 +92,8 @@ func (p *Part) Alone(ctx context.Context) (done func()) {
 	}
 }
 
-// Close waits until the statements that were left behind have ended. No other one may be
-// under way, nor come later.
+// Close waits until the statements that were left behind have ended. No other statement may
+// be running or begin later.
 func (p *Part) Close() {
 	p.mu.Lock()
 	p.ended = true
@@ -105,16 +105,16 @@ func (p *Part) Close() {
 	}
 }
 
-// Run executes one statement and gives each of its rows to scan, which is nil
-// for a statement without a result. ctx should have a deadline. It returns nil
-// only when every row and result set was read and the database reported
-// success. A NotRunError says that nothing was done.
+// Run executes one statement and calls scan for each of its rows; scan is nil
+// for a statement without a result. ctx should have a deadline. Run returns nil
+// only if every row and result set was read and the database reported success.
+// After a NotRunError nothing was applied.
 func (p *Part) Run(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	_, err := p.RunTimed(ctx, st, scan)
 	return err
 }
 
-// Within calls f with a context that ends after Config.StatementTimeout, and names that in the error if it was too short.
+// Within calls f with a context that ends after timeout (Config.StatementTimeout), and names it in the error if it was too short.
 func Within(ctx context.Context, timeout time.Duration, f func(context.Context) error) error {
 	within, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -129,7 +129,7 @@ func Within(ctx context.Context, timeout time.Duration, f func(context.Context) 
 	return late
 }
 
-// RunTimed is Run, and tells how long the statement took, without the wait for a session.
+// RunTimed is Run, and returns how long the statement took, without the wait for a session.
 func (p *Part) RunTimed(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) (took time.Duration, err error) {
 	res, err := p.acquire(ctx)
 	if err != nil {
@@ -144,9 +144,9 @@ func (p *Part) RunTimed(ctx context.Context, st sqlbatch.Statement, scan func(*s
 	return took, err
 }
 
-// RunPatient is RunTimed for a statement that may wait. Of all such statements on the *sql.DB of
-// one kind, one is run at a time, so that one session does for them. One that hangs
-// keeps the others waiting for half a second, no longer. The time that it returns is without the waits for its turn and for a session.
+// RunPatient is RunTimed for a statement that can wait. Of such statements of one kind on the *sql.DB,
+// one runs at a time, and one session is enough for them. A statement that hangs delays the others by
+// half a second at most. took excludes the waits for its turn and for a session.
 func (p *Part) RunPatient(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) (took time.Duration, err error) {
 	done, err := p.lane.turn(ctx)
 	if err != nil {
@@ -157,11 +157,11 @@ func (p *Part) RunPatient(ctx context.Context, st sqlbatch.Statement, scan func(
 }
 
 // acquire waits for a session and renews it if it is old or was idle for long: its
-// connection is closed, and another one taken.
+// connection is closed, and another one is taken.
 //
-// Where the application uses all that a *sql.DB allows, a session that answers stays:
-// the place of its connection would go to whoever waits for one, who may hold it
-// until this session has done its work.
+// If the application uses all connections that the *sql.DB allows, a session that answers
+// is kept: the place of its connection would go to a waiting call of the application,
+// which might hold it until this session has done its work.
 func (p *Part) acquire(ctx context.Context) (*puddle.Resource[*session], error) {
 	select {
 	case p.slots <- struct{}{}:
@@ -196,10 +196,10 @@ func unconnected(err error) error {
 	return &NotRunError{Err: fmt.Errorf("connect: %w", err), Unconnected: true}
 }
 
-// clean reports an error after which nothing of the statement is left on its
-// connection: no transaction, no lock. Of the others that is not certain. (A SQL
-// Server, for one, may leave the transaction of a batch open whose second statement
-// did not compile.)
+// clean reports whether err leaves nothing of the statement on its connection: no
+// transaction, no lock. After other errors that is not certain. (For example, SQL
+// Server might leave the transaction of a batch open if its second statement did not
+// compile.)
 func (p *Part) clean(err error) bool {
 	switch p.pool.dialect.Classify(err) {
 	case sqlbatch.RolledBack, sqlbatch.Duplicate, sqlbatch.BadRow:
@@ -209,10 +209,10 @@ func (p *Part) clean(err error) bool {
 }
 
 // Items runs a statement whose rows are id, fence, and appends them to into. Unlike
-// Run it returns soon after the end of ctx, whatever the driver does, which may need
-// seconds to notice that its network is gone: the statement is left behind then, on
-// its session, which is closed when the driver returns. Its outcome is unknown, and
-// whatever the statement was given stays with it (left is true).
+// Run it returns soon after ctx ends, even if the driver needs seconds to notice a
+// lost network. The statement is then left behind on its session, which is closed
+// when the driver returns. Its outcome is unknown, and left is true: the statement
+// still uses its arguments and into.
 func (p *Part) Items(ctx context.Context, st sqlbatch.Statement, into []sqlbatch.Item) (items []sqlbatch.Item, left bool, err error) {
 	type result struct {
 		items []sqlbatch.Item
@@ -261,12 +261,12 @@ func CollectItems(items *[]sqlbatch.Item) func(*sql.Rows) error {
 	}
 }
 
-// RollbackGrace is how long a transaction outlasts its context, so that it can be rolled
-// back. go-mssqldb 1.11 gives the answer to a rollback whose context has ended to nobody,
-// and the buffer into which that is read to another connection.
+// RollbackGrace is how long a transaction outlasts its context, to be rolled back. If the
+// context of a rollback has ended, go-mssqldb 1.11 drops the answer, and passes the buffer
+// into which it is read to another connection.
 const RollbackGrace = time.Second
 
-// Outlasting returns a context that ends d after ctx does, or by end, which is to be called.
+// Outlasting returns a context that ends d after ctx ends, or when end is called. end must be called.
 func Outlasting(ctx context.Context, d time.Duration) (longer context.Context, end context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -279,8 +279,8 @@ func Outlasting(ctx context.Context, d time.Duration) (longer context.Context, e
 	return longer, func() { stop(); cancel() }
 }
 
-// InTx runs f in one transaction on one session. f is to end with ctx. Only an error of
-// the commit itself leaves the outcome unknown.
+// InTx runs f in one transaction on one session. f must end with ctx. The outcome is unknown
+// only after an error of the commit itself.
 func (p *Part) InTx(ctx context.Context, f func(tx *sql.Tx) error) (err error) {
 	res, err := p.acquire(ctx)
 	if err != nil {

@@ -22,8 +22,8 @@ const (
 	Extend
 	Enqueue
 	Pipe
-	Note // of what may wait: it borrows a connection of the application's for a moment
-	call // of a Part of Once
+	Note // statements that can wait: they borrow a connection of the application briefly
+	call // the call of a Part of Once
 	kinds
 )
 
@@ -31,7 +31,7 @@ func (k Kind) String() string {
 	return [...]string{"claims", "settles", "extensions", "sends", "pipes", "notes", "calls"}[k]
 }
 
-// reserved is how many sessions a kind keeps where the *sql.DB has a limit, and its parts
+// reserved returns how many sessions a kind keeps if the *sql.DB has a limit and its parts
 // may use need at once.
 func (k Kind) reserved(need int) int {
 	if k == Note || k == call {
@@ -40,46 +40,46 @@ func (k Kind) reserved(need int) int {
 	return min(need, 2)
 }
 
-// Need is how many sessions of a kind a part may use at once. Spare ones come on top: where
-// the *sql.DB has a limit none is kept for them, and the part asks (Part.Spare) before it
-// uses them.
+// Need is how many sessions of a kind a part may use at once. Spare sessions are additional:
+// if the *sql.DB has a limit, no connection is reserved for them, and the part calls
+// Part.Spare before it uses one.
 type Need struct {
 	Kind     Kind
 	Sessions int
 	Spare    int
 }
 
-// Pool has the sessions of one *sql.DB: see the package's comment. It is safe for
+// Pool has the sessions of one *sql.DB: see the package comment. It is safe for
 // concurrent use.
 //
-// Its goroutines, joined by Close: one for each attempt to connect, and for a moment that
-// of a lane's timer, which closes idle sessions.
+// Its goroutines are one per attempt to connect, and briefly that of a lane's timer, which
+// closes idle sessions. Close joins them, except an attempt that hangs in the driver.
 type Pool struct {
 	db      *sql.DB
 	dialect sqlbatch.Dialect
 	traits  sqlbatch.Traits
-	life    context.Context // ends with Close: of attempts to connect
+	life    context.Context // of attempts to connect; Close cancels it
 	end     context.CancelFunc
 	dials   sync.WaitGroup
 	coming  atomic.Int64  // attempts to connect
 	alone   chan struct{} // of capacity 1: see Part.Alone
 	turn    chan struct{} // of capacity 1: see Part.Turn
 
-	mu    sync.Mutex // guards what follows; before a lane's
+	mu    sync.Mutex // guards the fields below; locked before a lane's mu
 	lanes [kinds]*lane
 	need  [kinds]int // of the open parts
 }
 
-// NewPool makes a pool without a session. Close it after the last part.
+// NewPool returns a pool without sessions. Close it after the last part.
 func NewPool(db *sql.DB, d sqlbatch.Dialect) *Pool {
 	p := &Pool{db: db, dialect: d, traits: d.Traits(), alone: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
 	p.life, p.end = context.WithCancel(context.Background())
 	return p
 }
 
-// Join adds a part for each need. It connects nothing. maxAge is how old a session may be
-// that they use; 0 is no limit. Its error says that the *sql.DB allows too few
-// connections for the floors of all parts.
+// Join adds a part for each need. It connects nothing. maxAge limits the age of the sessions
+// that the parts use; 0 is no limit. Join fails if the *sql.DB allows too few connections
+// for the reserved connections of all parts and one for the application.
 func (p *Pool) Join(maxAge time.Duration, needs ...Need) ([]*Part, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,7 +98,7 @@ func (p *Pool) Join(maxAge time.Duration, needs ...Need) ([]*Part, error) {
 	return parts, nil
 }
 
-// leave takes back what a part needed.
+// leave subtracts the need of a part.
 func (p *Pool) leave(n Need) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,7 +107,7 @@ func (p *Pool) leave(n Need) {
 	p.setNeed(need)
 }
 
-// setNeed keeps the needs and tells the lanes their floors. mu is held.
+// setNeed stores the needs and sets the reserved connections of the lanes. mu is held.
 func (p *Pool) setNeed(need [kinds]int) {
 	p.need = need
 	if p.traits.OneWriter {
@@ -120,7 +120,7 @@ func (p *Pool) setNeed(need [kinds]int) {
 	}
 }
 
-// lane returns that of a kind. mu is held.
+// lane returns the lane of a kind. mu is held.
 func (p *Pool) lane(k Kind) *lane {
 	if p.traits.OneWriter {
 		k = 0
@@ -131,8 +131,8 @@ func (p *Pool) lane(k Kind) *lane {
 	return p.lanes[k]
 }
 
-// enough reports a *sql.DB that does not hold the floors and one connection for the
-// application.
+// enough returns an error if the *sql.DB allows too few connections for the reserved
+// connections and one for the application.
 func (p *Pool) enough(need [kinds]int) error {
 	total := 0
 	var each []string
@@ -151,8 +151,8 @@ func (p *Pool) enough(need [kinds]int) error {
 	return nil
 }
 
-// Enough reports a *sql.DB that does not even hold a session and a connection for the
-// application.
+// Enough returns an error if the *sql.DB does not even allow one session and one connection
+// for the application.
 func Enough(db *sql.DB) error {
 	if most := db.Stats().MaxOpenConnections; most == 1 {
 		return tooFew(most, "needs one for itself", 2)
@@ -164,16 +164,16 @@ func tooFew(most int, why string, least int) error {
 	return fmt.Errorf("the *sql.DB allows %d open connections: chanq %s, and the application needs one; call SetMaxOpenConns(%d) or more", most, why, least)
 }
 
-// limit is the most connections that the *sql.DB may open, 0 if there is none.
+// limit returns how many connections the *sql.DB may open, or 0 for no limit.
 func (p *Pool) limit() int { return p.db.Stats().MaxOpenConnections }
 
-// spare reports that the *sql.DB has a connection for whoever asks next, and n more.
+// spare reports whether the *sql.DB has a connection for the next caller, and n more.
 func (p *Pool) spare(n int) bool {
 	s := p.db.Stats()
 	return s.MaxOpenConnections == 0 || s.InUse+n < s.MaxOpenConnections
 }
 
-// Close ends attempts to connect and closes every session, once all parts are closed.
+// Close cancels attempts to connect and closes every session. All parts must be closed.
 func (p *Pool) Close() {
 	p.end()
 	p.dials.Wait()
@@ -184,9 +184,9 @@ func (p *Pool) Close() {
 	}
 }
 
-// Once makes a part for one call, which takes its connection as the application's own
-// calls do, and gives it back when it is closed. A database with one writer has no use
-// for it: join its Pool.
+// Once returns a part for one call. It takes its connection like a call of the application,
+// and returns it when it is closed. Do not use it for a database with one writer: join its
+// Pool.
 func Once(db *sql.DB, d sqlbatch.Dialect) *Part {
 	p := NewPool(db, d)
 	part := newPart(p, Need{Kind: call, Sessions: 1}, 0)

@@ -15,10 +15,10 @@ import (
 type session struct {
 	conn     *sql.Conn
 	dialect  sqlbatch.Dialect
-	prepared map[string]*sql.Stmt // nil where the dialect gains nothing by it
-	young    float64              // 0…1: those that were made together are not renewed together
+	prepared map[string]*sql.Stmt // nil unless Traits.Prepare
+	young    float64              // 0…1: sessions that were created together are not renewed together
 	broken   bool                 // the connection must be closed: its state is unknown, or it is too old
-	fallen   bool                 // the driver has panicked: the *sql.Conn may be locked for ever
+	fallen   bool                 // the driver has panicked: the *sql.Conn might be locked permanently
 }
 
 // maxPrepared bounds the statements of a session that several queues share.
@@ -32,13 +32,13 @@ func newSession(conn *sql.Conn, d sqlbatch.Dialect) *session {
 	return s
 }
 
-// old reports a session of this age that is to be renewed at maxAge, or up to an eighth
+// old reports whether a session of this age is to be renewed: at maxAge, or up to an eighth
 // before.
 func (s *session) old(age, maxAge time.Duration) bool {
 	return age >= maxAge-time.Duration(s.young*float64(maxAge/8))
 }
 
-// caught is the package's, and has the connection closed. It is to be deferred.
+// caught is the package's caught, and also marks the connection to be closed. It must be deferred.
 func (s *session) caught(err *error) {
 	if p := recover(); p != nil {
 		s.broken, s.fallen = true, true
@@ -46,7 +46,7 @@ func (s *session) caught(err *error) {
 	}
 }
 
-// answers asks the database for nothing, and waits for the answer.
+// answers pings the database and waits for its answer.
 func (s *session) answers(ctx context.Context) (err error) {
 	defer s.caught(&err)
 	return answers(ctx, s.conn)
@@ -81,10 +81,10 @@ func (s *session) run(ctx context.Context, st sqlbatch.Statement, scan func(*sql
 }
 
 // rollbackTimeout is short: a connection that cannot roll back is closed, which
-// does the same.
+// has the same effect.
 const rollbackTimeout = 5 * time.Second
 
-// each runs the statements of st in order, in the transaction that is open.
+// each runs the statements of st in order, in the open transaction.
 func (s *session) each(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	for _, prior := range st.Prior {
 		if err := s.one(ctx, prior, nil); err != nil {
@@ -106,7 +106,7 @@ func (s *session) one(ctx context.Context, st sqlbatch.Statement, scan func(*sql
 	return err
 }
 
-// compiles reports whether what a text names is there.
+// compiles reports whether the objects that a text names exist.
 func (s *session) compiles(ctx context.Context, text string) bool {
 	stmt, err := s.conn.PrepareContext(ctx, text)
 	if err != nil {
@@ -116,7 +116,7 @@ func (s *session) compiles(ctx context.Context, text string) bool {
 	return true
 }
 
-// execute runs a statement, by stmt where it is prepared.
+// execute runs a statement, by stmt if it is prepared.
 func (s *session) execute(ctx context.Context, stmt *sql.Stmt, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	var err error
 	if scan == nil {
@@ -159,7 +159,7 @@ func (s *session) prepare(ctx context.Context, text string) (*sql.Stmt, error) {
 	return stmt, err
 }
 
-// close gives the connection back to the *sql.DB, or closes it if it is broken.
+// close returns the connection to the *sql.DB, or closes it if it is broken.
 func (s *session) close() {
 	if s.fallen {
 		s.wreck()
@@ -175,9 +175,9 @@ func (s *session) close() {
 	}
 }
 
-// wreck closes the driver's connection under a *sql.Conn that a panic may have left locked,
-// which would keep its Close waiting for ever. Its place among those that the *sql.DB may open
-// is lost.
+// wreck closes the driver's connection below a *sql.Conn that a panic might have left locked.
+// Close of the *sql.Conn would then block permanently. The *sql.DB counts the connection as open
+// from then on.
 func (s *session) wreck() {
 	_ = s.conn.Raw(func(conn any) (err error) {
 		defer caught(new(error))

@@ -26,12 +26,12 @@ func TestIdleConnectionsAreClosedWithoutACall(t *testing.T) {
 		for _, done := range all {
 			require.NoError(w, <-done)
 		}
-		for range 10 { // one of them is in use now and then
+		for range 10 { // one of the sessions is in use now and then
 			pass(keep / 4)
 			require.NoError(w, run(p, "y"))
 		}
-		require.Equal(w, 1, w.db.Stats().InUse, "what is not needed is gone")
-		require.Equal(w, 1, w.opened(), "and its connection closed")
+		require.Equal(w, 1, w.db.Stats().InUse, "sessions that are not needed are closed")
+		require.Equal(w, 1, w.opened(), "their connections are closed as well")
 		pass(2 * keep)
 		require.Zero(w, w.db.Stats().InUse)
 		p.Close()
@@ -50,7 +50,7 @@ func TestASessionStaysForAStatementThatWasAnnounced(t *testing.T) {
 		}
 		require.Equal(w, 1, w.opened(), "it connected once")
 		pass(4 * keep)
-		require.Zero(w, w.db.Stats().InUse, "and not for longer")
+		require.Zero(w, w.db.Stats().InUse, "but not for longer")
 		p.Close()
 	})
 }
@@ -66,7 +66,7 @@ func TestNoStatementWaitsForThoseOfAnotherKindOrOfAnotherPart(t *testing.T) {
 			require.NoError(w, <-start(p, "x"), "%s", p.need.Kind)
 		}
 		third := start(stuck, "x")
-		require.Len(w, third, 0, "nobody uses more than its own")
+		require.Len(w, third, 0, "no part uses more than its own sessions")
 		end()
 		for _, done := range append(hung, third) {
 			require.NoError(w, <-done)
@@ -109,7 +109,7 @@ func TestStatementsInNoHurryShareOneSessionButForWhatHangs(t *testing.T) {
 			_, err := p.RunPatient(ctx, sqlbatch.Statement{Text: "look"}, nil)
 			require.NoError(w, err)
 		}
-		require.Less(w, time.Since(began), 2*moment, "once, not each time")
+		require.Less(w, time.Since(began), 2*moment, "only the first statement waits")
 		took, err := parts[1].RunPatient(ctx, sqlbatch.Statement{Text: "look"}, nil)
 		require.NoError(w, err)
 		require.Equal(w, time.Millisecond, took)
@@ -213,7 +213,7 @@ func TestReservedConnectionsStayWhereThereIsALimit(t *testing.T) {
 		for range 4 {
 			all = append(all, start(sends, "hangs"))
 		}
-		require.Equal(w, 1+4, w.db.Stats().InUse, "more while there is more to spare")
+		require.Equal(w, 1+4, w.db.Stats().InUse, "more while there are connections to spare")
 		end()
 		for _, done := range all {
 			require.NoError(w, <-done)
@@ -221,14 +221,14 @@ func TestReservedConnectionsStayWhereThereIsALimit(t *testing.T) {
 		pass(2 * keepBriefly)
 		require.Equal(w, 1+2, w.db.Stats().InUse)
 
-		// The application takes what it can get; what is there works on.
+		// The application takes all that it can get. The reserved connections go on working.
 		var app []*sql.Conn
 		for range 8 - 3 {
 			app = append(app, w.application())
 		}
 		end = w.hang("hangs")
 		first := start(sends, "hangs")
-		require.NoError(w, run(sends, "x"), "the second goes on where the first one hangs")
+		require.NoError(w, run(sends, "x"), "the second connection works while the first one hangs")
 		require.NoError(w, run(claims, "x"))
 		end()
 		require.NoError(w, <-first)
@@ -257,7 +257,7 @@ func TestNoKindWaitsForAnotherWhereTheApplicationHasUsedUpTheLimit(t *testing.T)
 			}
 			for _, p := range []*Part{claims, settles, sends} {
 				if p != stuck {
-					require.NoError(w, p.Run(ctx, sqlbatch.Statement{Text: "x"}, nil), "%s beside %s", p.need.Kind, stuck.need.Kind)
+					require.NoError(w, p.Run(ctx, sqlbatch.Statement{Text: "x"}, nil), "%s while %s hang", p.need.Kind, stuck.need.Kind)
 				}
 			}
 			end()
@@ -311,13 +311,13 @@ func TestJoinReportsThatTheLimitIsTooSmall(t *testing.T) {
 		parts, err := w.pool.Join(0, Need{Kind: Claim, Sessions: 1}, Need{Kind: Extend, Sessions: 2})
 		require.NoError(w, err)
 		w.db.SetMaxOpenConns(4)
-		require.NoError(w, run(parts[0], "x"), "what runs goes on")
+		require.NoError(w, run(parts[0], "x"), "open parts go on")
 		_, err = w.pool.Join(0, Need{Kind: Claim, Sessions: 1})
 		require.ErrorContains(w, err, "SetMaxOpenConns(7)")
 		w.db.SetMaxOpenConns(0)
 		require.NoError(w, run(parts[0], "x"))
 		pass(2 * keep)
-		require.Zero(w, w.db.Stats().InUse, "without a limit nothing is kept")
+		require.Zero(w, w.db.Stats().InUse, "without a limit no session is kept")
 		w.db.SetMaxOpenConns(1)
 		require.ErrorContains(w, Enough(w.db), "SetMaxOpenConns(2)")
 		for _, p := range append(parts, p, q, r) {
@@ -331,16 +331,16 @@ func TestASessionThatWasIdleIsReplacedByOneThatAnswers(t *testing.T) {
 		p := w.join(Claim, 1)
 		require.NoError(w, run(p, "x"))
 		require.NoError(w, run(p, "x"))
-		require.Equal(w, 1, w.made, "what is in use stays")
+		require.Equal(w, 1, w.made, "a session in use stays")
 		others := []*sql.Conn{w.application(), w.application()}
 		for _, conn := range others {
-			require.NoError(w, conn.Close()) // the *sql.DB keeps it for whoever asks next
+			require.NoError(w, conn.Close()) // the *sql.DB keeps it for the next call
 		}
 		pass(maxIdle)
 		w.forgotten = 3
 		require.NoError(w, run(p, "x"))
 		require.Equal(w, 4, w.lastRan())
-		require.Equal(w, 1, w.opened(), "the session's is closed, and two that the *sql.DB had")
+		require.Equal(w, 1, w.opened(), "the session's connection is closed, and two that the *sql.DB had")
 		p.Close()
 	})
 }
@@ -352,7 +352,7 @@ func TestAnOldSessionStaysWhileTheApplicationUsesAllConnections(t *testing.T) {
 			require.NoError(w, run(p, "x"))
 			before := w.lastRan()
 			app := w.application()
-			pass(2 * time.Hour) // its age is one
+			pass(2 * time.Hour) // the maximum age is one hour
 			if idle == 0 {
 				p.maxIdle = 3 * time.Hour
 			} else {
@@ -399,7 +399,7 @@ func TestAStatementThatTheDriverKeepsIsLeftBehind(t *testing.T) {
 		synctest.Wait()
 		select {
 		case <-closed:
-			require.Fail(w, "it waits for what was left behind")
+			require.Fail(w, "Close must wait for the statement that was left behind")
 		default:
 		}
 		end()
@@ -421,7 +421,7 @@ func TestATransactionThatDidNotReachItsCommitHasNoUnknownOutcome(t *testing.T) {
 			require.Error(w, err)
 			require.Equal(w, sqlbatch.Refused, Classify(postgres.Dialect, err))
 		}
-		require.Equal(w, []error{nil, nil}, w.undone, "a driver may not wait for the answer once the context has ended")
+		require.Equal(w, []error{nil, nil}, w.undone, "a driver might not wait for the answer if the context has ended")
 		require.NoError(w, p.InTx(context.Background(), func(*sql.Tx) error { return nil }))
 		p.Close()
 	})
@@ -430,7 +430,7 @@ func TestATransactionThatDidNotReachItsCommitHasNoUnknownOutcome(t *testing.T) {
 func TestTheEndOfAPoolEndsAttemptsToConnect(t *testing.T) {
 	world(t, 0, func(w *database) {
 		gate := make(chan struct{})
-		w.connect = func(context.Context) error { <-gate; return errNoAnswer } // as a driver does that waits for a greeting
+		w.connect = func(context.Context) error { <-gate; return errNoAnswer } // like a driver that waits for a greeting
 		p := w.join(Claim, 1)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

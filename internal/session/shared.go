@@ -9,18 +9,18 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// pools has the Pool of each *sql.DB of which parts are open: all queues on it share one.
+// pools has the Pool of each *sql.DB that has open parts. All queues on a *sql.DB share it.
 var pools struct {
-	mu sync.Mutex // held for moments, for no statement
+	mu sync.Mutex // held briefly, never during a statement
 	of map[*sql.DB]*shared
 }
 
 type shared struct {
 	pool  *Pool
-	parts int // that are open: the last one closes the pool
+	parts int // open ones; the last one closes the pool
 }
 
-// Open joins the pool of db with each need. It connects nothing. Its error says that the *sql.DB allows too few connections.
+// Open joins the pool of db with each need. It connects nothing. It fails if the *sql.DB allows too few connections.
 func Open(db *sql.DB, d sqlbatch.Dialect, maxAge time.Duration, needs ...Need) ([]*Part, error) {
 	pools.mu.Lock()
 	defer pools.mu.Unlock()
@@ -58,8 +58,8 @@ func leave(db *sql.DB) {
 	}
 }
 
-// OpenOnce is for one call, which takes its connection as the application's own calls do. A database with one writer has one
-// session for such calls, too.
+// OpenOnce returns a part for one call. It takes its connection like a call of the application; on a database with one writer
+// it uses the only session.
 func OpenOnce(db *sql.DB, d sqlbatch.Dialect) *Part {
 	if d.Traits().OneWriter {
 		if parts, err := Open(db, d, 0, Need{Kind: Note, Sessions: 1}); err == nil {
@@ -69,16 +69,16 @@ func OpenOnce(db *sql.DB, d sqlbatch.Dialect) *Part {
 	return Once(db, d)
 }
 
-// Connect takes the connections before they are needed, where the *sql.DB has a limit. If it fails, the first statement fails in the
-// same way and reports the error.
+// Connect takes the reserved connections before they are needed, if the *sql.DB has a limit. It drops its error: the first statement
+// fails in the same way and returns it.
 func (p *Part) Connect(ctx context.Context, timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	_ = p.Fill(ctx)
 }
 
-// Turn begins the turn of a task that borrows a connection for long, such as a vacuum: one at a time on the *sql.DB. ok is false
-// while it is another one's turn. done ends it.
+// Turn begins the turn of a task that borrows a connection for long, such as a vacuum: one task at a time on the *sql.DB. ok is false
+// during the turn of another task. done ends the turn.
 func (p *Part) Turn() (done func(), ok bool) {
 	select {
 	case p.pool.turn <- struct{}{}:

@@ -22,7 +22,7 @@ func TestQueuesOnOneDatabaseShareAPoolUntilTheLastPartIsClosed(t *testing.T) {
 		require.Same(w, first.pool, second.pool)
 		require.NoError(w, run(first, "x"))
 		require.NoError(w, run(second, "x"))
-		require.Equal(w, 1, w.opened(), "one idle session does for both")
+		require.Equal(w, 1, w.opened(), "one idle session is enough for both")
 
 		done, ok := first.Turn()
 		require.True(w, ok)
@@ -37,7 +37,7 @@ func TestQueuesOnOneDatabaseShareAPoolUntilTheLastPartIsClosed(t *testing.T) {
 		require.NoError(w, run(second, "x"))
 		pool := second.pool
 		second.Close()
-		require.Zero(w, w.db.Stats().InUse, "the last part ends the sessions")
+		require.Zero(w, w.db.Stats().InUse, "the last part closes the sessions")
 		third := open()
 		require.NotSame(w, pool, third.pool)
 		third.Close()

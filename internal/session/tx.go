@@ -7,7 +7,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Tx is a transaction, as it runs statements: chanq.Tx.
+// Tx is a transaction that runs statements: chanq.Tx.
 type Tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
@@ -36,8 +36,8 @@ func RunOn(ctx context.Context, conn *sql.Conn, d sqlbatch.Dialect, st sqlbatch.
 	return (&session{conn: conn, dialect: d}).one(ctx, st, scan)
 }
 
-// drain reads every row of every result set. An error may follow any number of
-// rows, so nothing may be believed before it returns nil.
+// drain reads every row of every result set. An error might follow any number of
+// rows: no row is valid before drain returns nil.
 func drain(rows *sql.Rows, scan func(*sql.Rows) error) error {
 	defer rows.Close()
 	for {
