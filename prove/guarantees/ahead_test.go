@@ -19,8 +19,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// Full groups of one producer are inserted side by side, and committed in order. A
-// database with one writer stores them one after another: these tests hold there, too.
+// Full batches of one producer are inserted concurrently and committed in order. A database with
+// one writer stores them one after another; these tests also hold there.
 var ahead = []test{
 	{"G10_ABatchIsNotSeenBeforeItsPredecessor", groupsInOrder},
 	{"G10_ABatchThatIsInsertedLateKeepsItsPlace", lateInsert},
@@ -33,7 +33,7 @@ var ahead = []test{
 	{"CloseGivesUpWhatWaitsForTheBatchBefore", closeBehindAGroup},
 }
 
-// groupRows is the least that goes ahead.
+// groupRows is the smallest batch that is inserted ahead of its turn.
 const groupRows = 64
 
 var groupConfig = chanq.ProducerConfig{BatchRows: groupRows}
@@ -43,7 +43,7 @@ func inserts(op faultdb.Op, q sqlbatch.Queue) bool {
 	return op.Kind == faultdb.Exec && (testdb.Runs(op, q.InOwnTx().EnqueueBegun(rows)) || testdb.Runs(op, q.Enqueue(rows)))
 }
 
-// sendGroups sends n groups by one call, and returns what becomes of it.
+// sendGroups sends n batches in one call and returns a channel with its error.
 func (w *world) sendGroups(p *chanq.Producer[string], n int) <-chan error {
 	sent := make(chan error, 1)
 	ctx := w.Soon()
@@ -54,7 +54,7 @@ func (w *world) sendGroups(p *chanq.Producer[string], n int) <-chan error {
 	return sent
 }
 
-// requireGroups requires that n groups are there, each message once and in its place.
+// requireGroups requires that n batches are stored, each message once and in order.
 func (w *world) requireGroups(q *chanq.Queue[string], n int) {
 	w.Helper()
 	require.Equal(w, chanqadmin.Stats{Ready: n * groupRows}, testdb.Counted(w, q))
@@ -69,7 +69,7 @@ func groupsInOrder(w *world) {
 	p := testdb.Produce(w, q, groupConfig)
 	gate := make(chan struct{})
 	release := sync.OnceFunc(func() { close(gate) })
-	w.Cleanup(release) // before the producer's
+	w.Cleanup(release) // before the producer's cleanup
 	var inserted, held atomic.Int32
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if inserts(op, st) {
@@ -86,31 +86,31 @@ func groupsInOrder(w *world) {
 		w.Eventually("two more are inserted", func() bool { return inserted.Load() == 3 })
 		entries, err := testdb.Peek(w.Soon(), q, chanqadmin.StateReady, 10)
 		require.NoError(w, err)
-		require.Empty(w, entries, "none is seen before the first")
+		require.Empty(w, entries, "no batch is visible before the first")
 	}
-	require.LessOrEqual(w, held.Load(), int32(1), "no other commits")
+	require.LessOrEqual(w, held.Load(), int32(1), "no other batch commits")
 	release()
 	require.NoError(w, <-sent)
 	w.requireGroups(q, 4)
 }
 
-// lateInsert holds the first INSERT while the database's clock goes on: what is inserted
-// meanwhile comes after it nevertheless, where it may be inserted at all.
+// lateInsert holds the first INSERT while the database's clock advances. Batches that are inserted
+// meanwhile, where that is possible, are still ordered after it.
 func lateInsert(w *world) {
 	st := w.Statements("work")
 	w.firstIsLate(w.Engine.Dialect.Traits().PlacesBegun, func(op faultdb.Op) bool { return inserts(op, st) })
 }
 
-// lateBegin holds the first BEGIN: nothing has a place before it.
+// lateBegin holds the first BEGIN: no other batch gets an earlier position.
 func lateBegin(w *world) {
 	if w.oneWriter() {
-		return // which begins no transaction for a group
+		return // no transaction per batch
 	}
 	w.firstIsLate(false, func(op faultdb.Op) bool { return op.Kind == faultdb.Begin })
 }
 
-// firstIsLate holds the first of the operations that are meant until two others have
-// overtaken it, if they may, or had the time to.
+// firstIsLate holds the first operation that meant accepts until two others have overtaken it, if
+// that is possible, or have had the time to.
 func (w *world) firstIsLate(overtaken bool, meant func(faultdb.Op) bool) {
 	q := w.Queue("work", chanq.Config{})
 	st := w.Statements("work")
@@ -134,14 +134,14 @@ func (w *world) firstIsLate(overtaken bool, meant func(faultdb.Op) bool) {
 	began := time.Now()
 	w.Eventually("others had the time, and the clock is later", func() bool { return time.Since(began) > 50*time.Millisecond })
 	if !overtaken {
-		require.LessOrEqual(w, met.Load(), int32(1), "none overtakes it")
+		require.LessOrEqual(w, met.Load(), int32(1), "no batch overtakes it")
 	}
 	close(gate)
 	require.NoError(w, <-sent)
 	w.requireGroups(q, 4)
 }
 
-// groupsWhileClaimed is fifo with groups that go ahead; see there for SQL Server.
+// groupsWhileClaimed is fifo with batches that are inserted ahead; see fifo for SQL Server.
 func groupsWhileClaimed(w *world) {
 	const groups = 40
 	q := w.Queue("work", chanq.Config{})
@@ -159,8 +159,8 @@ func groupsWhileClaimed(w *world) {
 	require.Equal(w, numbers(groups*groupRows), got)
 }
 
-// groupsAndFaults fails one operation after another: the first, the second, and so on,
-// until a run has fewer.
+// groupsAndFaults makes one operation per run fail: the first, then the second, and so on, until a
+// run has fewer operations.
 func groupsAndFaults(w *world) {
 	for verb, fault := range map[string]faultdb.Fault{
 		"deadlock": faultdb.Fail(w.Failure(sqlbatch.RolledBack)),
@@ -170,8 +170,8 @@ func groupsAndFaults(w *world) {
 	}
 }
 
-// groupsAndHangs has one operation after another hang for longer than a statement may
-// take. The commit of a driver does not look at a context: it is held until then.
+// groupsAndHangs makes one operation per run hang for longer than the statement timeout. A driver's
+// Commit ignores its context, so it is held for that time.
 func groupsAndHangs(w *world) {
 	timeout := slowness * 150 * time.Millisecond
 	w.eachOperation("hang", 2, chanq.Config{StatementTimeout: timeout}, func() faultdb.Fault {
@@ -181,12 +181,12 @@ func groupsAndHangs(w *world) {
 	})
 }
 
-// eachOperation strikes the first operation of sending four groups, then one that is step
-// later, and so on. Nothing may be lost, nor stored twice, nor be seen before what was sent
-// before it.
+// eachOperation applies a fault to the first operation of sending four batches, then to the
+// operation step later, and so on. No message may be lost, stored twice or visible before its
+// predecessors.
 func (w *world) eachOperation(verb string, step int, cfg chanq.Config, fault func() faultdb.Fault) {
 	const groups = 4
-	w.Within(8 * time.Minute) // a queue for each operation, of which each takes a second to make on Citus
+	w.Within(8 * time.Minute) // one queue per operation; creating a queue takes a second on Citus
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
 	for n := 0; ; n += step {
@@ -207,7 +207,7 @@ func (w *world) eachOperation(verb string, step int, cfg chanq.Config, fault fun
 		require.NoError(w, p.Close(w.Soon()))
 		w.requireGroups(q, groups)
 		if sent.hit.Struck() == "" {
-			require.GreaterOrEqual(w, n, groups, "operations were struck")
+			require.GreaterOrEqual(w, n, groups, "faults were injected")
 			return
 		}
 	}
@@ -218,8 +218,8 @@ type struckSend struct {
 	hit *testdb.Strike
 }
 
-// sendGroupsStruck strikes the nth of the producer's operations: those of the test itself
-// are others.
+// sendGroupsStruck applies the fault to the nth operation of the producer. Operations of the test
+// itself do not count.
 func (w *world) sendGroupsStruck(p *chanq.Producer[string], groups, n int, fault faultdb.Fault) struckSend {
 	var count atomic.Int32
 	hit := w.Strike(fault, func(op faultdb.Op) bool {
@@ -228,13 +228,13 @@ func (w *world) sendGroupsStruck(p *chanq.Producer[string], groups, n int, fault
 	return struckSend{w.sendGroups(p, groups), hit}
 }
 
-// ofSends reports an operation of a producer.
+// ofSends reports whether op is an operation of a producer.
 func (w *world) ofSends(op faultdb.Op) bool {
 	return op.Kind == faultdb.Begin || op.Kind == faultdb.Commit || op.Kind == faultdb.Exec
 }
 
-// requirePrefix requires that what is seen is a beginning of what was sent. (On SQL Server
-// a look passes over what is locked, and may see what is committed while it goes on.)
+// requirePrefix requires that the visible messages are a prefix of the sent ones. On SQL Server it
+// checks nothing: a read skips locked rows, and might see rows that are committed while it runs.
 func (w *world) requirePrefix(q *chanq.Queue[string], groups int) {
 	if w.Engine.Dialect == sqlserver.Dialect {
 		return
@@ -250,8 +250,8 @@ func (w *world) requirePrefix(q *chanq.Queue[string], groups int) {
 	}
 }
 
-// keyedGroups: a group of which a repetition might wait for what is open behind it does not
-// go ahead, and nothing goes ahead of it.
+// keyedGroups checks that a batch is not inserted ahead if its repetition might wait for an open
+// transaction of a later batch, and that no batch is inserted ahead of such a batch.
 func keyedGroups(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	p := testdb.Produce(w, q, groupConfig)
@@ -292,8 +292,8 @@ func groupsOnFewConnections(w *world) {
 		}
 		return faultdb.Fault{}
 	})
-	require.NoError(w, <-w.sendGroups(p, 6), "with a connection that the application keeps")
-	require.Zero(w, begun.Load(), "what cannot go ahead is one statement")
+	require.NoError(w, <-w.sendGroups(p, 6), "while the application keeps a connection")
+	require.Zero(w, begun.Load(), "a batch that cannot be inserted ahead is one statement")
 	w.Faults.Inject(nil)
 	require.NoError(w, conn.Close())
 	require.NoError(w, <-w.sendGroups(p, 6))

@@ -28,7 +28,8 @@ var batching = []test{
 	{"HandleBatchesChecksItsArguments", batchArguments},
 }
 
-// batchQueues are a plain queue and an ordered one, each with n messages of as many keys.
+// batchQueues runs test on a plain queue and on an ordered queue, each with n messages, which have
+// n different keys in the ordered queue.
 func (w *world) batchQueues(n int, test func(q *chanq.Queue[string], failed *atomic.Int64)) {
 	w.Helper()
 	for _, cfg := range []chanq.Config{{}, {Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}}} {
@@ -56,7 +57,7 @@ func (w *world) batchQueues(n int, test func(q *chanq.Queue[string], failed *ato
 
 var errBad = errors.New("a bad row")
 
-// onlyBadIsLeft requires that one message has failed one attempt, and that no other is left.
+// onlyBadIsLeft requires that one message has failed one attempt and that no other message is left.
 func (w *world) onlyBadIsLeft(q *chanq.Queue[string], c *chanq.Consumer[string], failed *atomic.Int64, n int) {
 	w.Helper()
 	w.Eventually("all others are acked", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{Scheduled: 1} })
@@ -87,7 +88,7 @@ func badOfBatch(w *world) {
 		c.Stop()
 		require.NoError(w, testdb.Receive(w, left, "it returns"))
 		require.Equal(w, n, <-sizes, "all together")
-		require.Len(w, sizes, n, "then each alone, once")
+		require.Len(w, sizes, n, "then each message alone, once")
 	})
 }
 
@@ -140,7 +141,7 @@ func batchOutcomes(w *world) {
 					return chanq.Snooze(time.Hour, errBad)
 				}
 				if len(batch) > 1 {
-					_ = batch[0].Ack() // "000" is not handed over again
+					_ = batch[0].Ack() // "000" is not delivered again
 					return chanq.DeadLetter(errBad)
 				}
 				switch batch[0].Body {
@@ -177,7 +178,7 @@ func batchSurvives(w *world) {
 		left <- c.HandleBatches(1, 4, 0, func(_ context.Context, batch []*chanq.Lease[string]) error {
 			switch body := batch[0].Body; {
 			case len(batch) > 1:
-				clear(batch) // it is the function's
+				clear(batch) // the slice belongs to the function
 				runtime.Goexit()
 			case body == "panics":
 				panic(body)
@@ -189,9 +190,9 @@ func batchSurvives(w *world) {
 			return nil
 		})
 	}()
-	w.Eventually("two have failed", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{Scheduled: 2} })
+	w.Eventually("two messages have failed", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{Scheduled: 2} })
 	testdb.Send(w, q, testdb.Texts("works")...)
-	w.Eventually("it goes on", func() bool { return c.Stats().Acked == 3 })
+	w.Eventually("the consumer continues", func() bool { return c.Stats().Acked == 3 })
 	c.Stop()
 	require.NoError(w, testdb.Receive(w, left, "it returns"))
 }
@@ -220,7 +221,8 @@ func batchLoses(w *world) {
 	require.NoError(w, testdb.Receive(w, left, "it returns"))
 }
 
-// batchLate has a transaction fail that has acked a batch, whose messages take long alone.
+// batchLate rolls back a transaction that acked a batch. Handled one by one, the messages then take
+// a long time.
 func batchLate(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts(numbers(6)...)...)
@@ -238,7 +240,7 @@ func batchLate(w *world) {
 			}
 			return errBad
 		}
-		require.Equal(w, 1, batch[0].Attempt, "none has expired")
+		require.Equal(w, 1, batch[0].Attempt, "no lease has expired")
 		time.Sleep(steadyLease * 3 / 10)
 		if handled++; handled == 3 {
 			claimed = c.Stats().Released
@@ -251,7 +253,7 @@ func batchLate(w *world) {
 	require.Equal(w, 3, handled)
 	require.Equal(w, chanqadmin.Stats{Ready: 3}, testdb.Counted(w, q))
 	for _, l := range testdb.Lease(w, q, 3, time.Minute) {
-		require.Equal(w, 1, l.Attempt, "it is uncounted")
+		require.Equal(w, 1, l.Attempt, "the attempt is not counted")
 	}
 }
 

@@ -30,8 +30,8 @@ var bounds = []test{
 func bufferBytes(w *world) {
 	const (
 		buffer = 10_000
-		size   = 1000 + 256          // of a message in the buffer
-		most   = buffer/size + 1 + 2 // what is under way, and what the producer has in hand
+		size   = 1000 + 256          // per message in the buffer
+		most   = buffer/size + 1 + 2 // includes the batch being written and the messages that the producer holds
 	)
 	q := w.Queue("work", chanq.Config{})
 	gate := make(chan struct{})
@@ -59,13 +59,13 @@ func bufferBytes(w *world) {
 		require.ErrorIs(w, err, context.DeadlineExceeded, "a send waits for room")
 		var op *chanq.OpError
 		require.ErrorAs(w, err, &op)
-		require.False(w, op.Unknown, "and is certainly not stored without")
+		require.False(w, op.Unknown, "and the message is known not to be stored")
 	}
 	require.LessOrEqual(w, int(handed.Load()), most)
 	close(gate)
 	sender.Wait()
 	require.NoError(w, p.Close(w.Soon()))
-	require.Equal(w, 100, testdb.Stats(w, q).Ready, "afterwards there was room again")
+	require.Equal(w, 100, testdb.Stats(w, q).Ready, "afterwards the buffer has room again")
 }
 
 func stopsReading(w *world) {
@@ -77,11 +77,11 @@ func stopsReading(w *world) {
 		require.LessOrEqual(w, c.Stats().Buffered, 20)
 	}
 	require.NoError(w, c.Flush(w.Soon()))
-	// Nobody reads from here on.
+	// There are no reads from here on.
 	w.Eventually("the buffer is as full as it gets", func() bool { return c.Stats().Buffered > 10 })
 	require.LessOrEqual(w, c.Stats().Held, 20)
 	require.GreaterOrEqual(w, testdb.Stats(w, q).Ready, 130)
-	require.Len(w, testdb.Take(w, c, 150), 150, "and it goes on when somebody does")
+	require.Len(w, testdb.Take(w, c, 150), 150, "and the consumer continues when the channel is read")
 }
 
 func prefetchBytes(w *world) {
@@ -98,7 +98,7 @@ func prefetchBytes(w *world) {
 		require.LessOrEqual(w, c.Stats().Buffered, 5)
 	}
 	require.NoError(w, c.Flush(w.Soon()))
-	require.GreaterOrEqual(w, c.Stats().Claims, int64(64/5), "each claim was of 5 messages at most, the first one, too")
+	require.GreaterOrEqual(w, c.Stats().Claims, int64(64/5), "each claim was of at most 5 messages, including the first")
 }
 
 func settlesNothing(w *world) {
@@ -112,7 +112,7 @@ func settlesNothing(w *world) {
 		require.NoError(w, l.Wait(w.Soon()))
 	}
 	first := testdb.Get(w, q, kept[0].ID).LeaseUntil
-	w.Eventually("what is kept is extended", func() bool { return testdb.Get(w, q, kept[0].ID).LeaseUntil.Sub(first) > steadyLease })
+	w.Eventually("leases that are kept are extended", func() bool { return testdb.Get(w, q, kept[0].ID).LeaseUntil.Sub(first) > steadyLease })
 	require.Equal(w, chanqadmin.Stats{Leased: 60}, testdb.Counted(w, q))
 	for _, l := range kept {
 		require.NoError(w, l.Ack())
@@ -123,7 +123,7 @@ func settlesNothing(w *world) {
 
 func settleBacklog(w *world) {
 	const (
-		backlog = 4096 // of a consumer of the default Prefetch
+		backlog = 4096 // the backlog of a consumer with the default Prefetch
 		count   = backlog + 1100
 	)
 	q := w.Queue("work", chanq.Config{})
@@ -165,9 +165,9 @@ func settleBacklog(w *world) {
 	for range meanwhile {
 		testdb.Send(w, q, testdb.Texts("not claimed meanwhile")...)
 		from := tried.Load()
-		w.Eventually("the settle is tried again and again", func() bool { return tried.Load() > from+1 })
+		w.Eventually("the settle is repeated", func() bool { return tried.Load() > from+1 })
 	}
-	require.LessOrEqual(w, claimed.Load(), int32(1), "a full backlog pauses claims, except one that had begun")
+	require.LessOrEqual(w, claimed.Load(), int32(1), "a full backlog pauses claims, except a claim that has begun")
 
 	w.Faults.Inject(nil)
 	require.NoError(w, <-done)
@@ -216,7 +216,7 @@ func threeConnections(w *world) {
 	c.Stop()
 	require.NoError(w, <-moved)
 	_, most := faults.Conns()
-	// Besides: one of the *sql.DB's own at a time, of Open.
+	// Open also uses one connection of the *sql.DB at a time.
 	require.LessOrEqual(w, most, 3+1)
 	require.NoError(w, c.Shutdown(w.Soon()))
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Claims whose answer does not arrive in time, or cannot be read.
+// Claims whose response does not arrive in time or cannot be read.
 var claiming = []test{
 	{"AClaimThatPassedALockedRowLooksAgainSoon", lockedMeanwhile},
 	{"G12_AClaimTooLargeForItsNetworkShrinksAndGrowsAgain", shrinkingClaims},
@@ -39,21 +39,21 @@ var claiming = []test{
 	{"G11_TheFirstClaimKeepsToPrefetchBytes", firstClaim},
 }
 
-// asked is for how many messages a claim asks.
+// asked returns the number of messages that a claim requests.
 func asked(op faultdb.Op) int {
 	for _, arg := range op.Args {
 		n, _ := arg.Value.(int64)
 		if small, is := arg.Value.(int32); is {
 			n = int64(small)
 		}
-		if n > 0 && n < 1<<30 { // the first that is no head
+		if n > 0 && n < 1<<30 { // the first argument that is not the head of the queue
 			return int(n)
 		}
 	}
 	return 0
 }
 
-// isBare reports a claim without the contents of its messages.
+// isBare reports whether op is a claim without the contents of its messages.
 func isBare(op faultdb.Op) bool {
 	return slices.ContainsFunc(op.Args, func(arg driver.NamedValue) bool {
 		switch v := arg.Value.(type) {
@@ -66,7 +66,7 @@ func isBare(op faultdb.Op) bool {
 	})
 }
 
-// claimSizes notes what claims ask for.
+// claimSizes records the sizes of claims.
 type claimSizes struct {
 	mu    sync.Mutex
 	sizes []int
@@ -90,7 +90,7 @@ func shrinkingClaims(w *world) {
 	q := w.Queue("work", chanq.Config{StatementTimeout: time.Second})
 	st := w.Statements("work")
 	for _, fault := range []faultdb.Fault{faultdb.Hang(), faultdb.Fail(w.Failure(sqlbatch.BadRow))} {
-		testdb.Send(w, q, testdb.Texts(numbers(20)...)...) // all are taken: what lay in the buffer would make claims smaller
+		testdb.Send(w, q, testdb.Texts(numbers(20)...)...) // all are taken: buffered messages would make claims smaller
 		var sizes claimSizes
 		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 			if claims(op, st) && sizes.note(op) > 1 {
@@ -125,7 +125,7 @@ func shrinkingClaims(w *world) {
 	}
 }
 
-// soon checks that something took less than d, where no machine can slow it down.
+// soon checks that less than d has passed since began, but only in a bubble, where a slow machine does not matter.
 func (w *world) soon(began time.Time, d time.Duration) {
 	w.Helper()
 	if w.Engine.Bubble {
@@ -133,12 +133,12 @@ func (w *world) soon(began time.Time, d time.Duration) {
 	}
 }
 
-// overtaken: messages of the same claim wait for the first read with the default times, and those of later claims for the second.
+// overtaken: with the default timeouts, messages of the same claim wait for the first read, and those of later claims for the second.
 func overtaken(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PrefetchBytes: 4 << 20})
 	testdb.Send(w, q, testdb.Texts("small")...)
-	require.NoError(w, testdb.Take(w, c, 1)[0].Ack()) // the size of bodies is known: claims may bring several
+	require.NoError(w, testdb.Take(w, c, 1)[0].Ack()) // the size of bodies is now known, so claims may return several messages
 	st := w.Statements("work")
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if reads(op, st) {
@@ -160,7 +160,7 @@ func overtaken(w *world) {
 	w.Heal()
 }
 
-// shortClaims has each claim that reads one message hang, with the default times.
+// shortClaims makes every claim that reads one message hang, with the default timeouts.
 func shortClaims(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	ids := testdb.Send(w, q, testdb.Texts("bad", "behind")...)
@@ -184,7 +184,7 @@ func shortClaims(w *world) {
 	w.Heal()
 }
 
-// unreadable has the first of three messages fail every claim that reads it, and every read of it alone.
+// unreadable makes every claim that reads the first of three messages fail, and every read of that message alone.
 func unreadable(w *world, fault faultdb.Fault, why string) {
 	q := w.Queue("work", chanq.Config{StatementTimeout: 500 * time.Millisecond})
 	id := testdb.Send(w, q, testdb.Texts("unreadable", "a", "b")...)[0]
@@ -268,7 +268,7 @@ func outageCountsNothing(w *world) {
 		return faultdb.Fault{}
 	})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 1})
-	w.Eventually("claims of one failed again and again", func() bool {
+	w.Eventually("claims of one message have failed several times", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return ones >= 5
@@ -311,8 +311,8 @@ func firstClaim(w *world) {
 	}
 }
 
-// lockedMeanwhile has another session hold the only row while a consumer looks, which pauses for an hour when there is nothing.
-// The owner of an ordered queue's slot reads without a lock, so on PostgreSQL it gets the row at once.
+// lockedMeanwhile has another session lock the only row while a consumer polls that otherwise pauses for an hour after an empty poll. The
+// owner of an ordered queue's slot reads without a lock, so on PostgreSQL it gets the row immediately.
 func lockedMeanwhile(w *world) {
 	w.skipWithoutRowLocks()
 	w.onKinds(func(q *chanq.Queue[string]) {

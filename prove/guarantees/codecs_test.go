@@ -13,8 +13,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// What a codec of the user's may do without harm to chanq, as other functions may
-// (misbehaving).
+// Misbehaviour of a user's codec that must not harm chanq; misbehaving has the tests of other
+// functions.
 var codecs = []test{
 	{"ADecoderThatPanicsDeadLettersItsMessageAlone", decodersMisbehave},
 	{"ADecoderMayKeepWhatItReads", decodersKeep},
@@ -24,10 +24,10 @@ var codecs = []test{
 	{"AnOutputWhoseEncoderPanicsDeadLettersItsInput", pipeEncodersPanic},
 }
 
-// note is a body that meets a codec.
+// note is a body for tests of codecs.
 type note struct{ Text string }
 
-// moody is a codec whose mood is in the body.
+// moody is a codec that behaves as the body says.
 type moody struct {
 	ask  func(who string)
 	gate chan struct{}
@@ -108,7 +108,7 @@ func decodersKeep(w *world) {
 	for i, data := range codec.kept {
 		got[i] = string(data)
 	}
-	require.Equal(w, numbers(100), got, "nobody writes over it")
+	require.Equal(w, numbers(100), got, "the bytes are not overwritten")
 }
 
 func decodersBlock(w *world) {
@@ -117,11 +117,11 @@ func decodersBlock(w *world) {
 	q := testdb.QueueOf[note](w, "work", chanq.Config{Codec: codec})
 	testdb.Send(w, q, notes("held")...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
-	w.Cleanup(open) // before the consumer's
+	w.Cleanup(open) // before the consumer's cleanup
 	held := testdb.Take(w, c, 1)[0]
 	testdb.Send(w, q, notes("decode blocks")...)
 	at := held.Deadline()
-	w.Eventually("what was delivered before is extended", func() bool { return held.Deadline().Sub(at) > steadyLease })
+	w.Eventually("the lease that was delivered before is extended", func() bool { return held.Deadline().Sub(at) > steadyLease })
 	require.NoError(w, held.Ack())
 	require.NoError(w, held.Wait(w.Soon()), "and settled")
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
@@ -178,7 +178,7 @@ func encodersBlock(w *world) {
 	require.ErrorIs(w, unsent.Unsent[0].Err, chanq.ErrClosed)
 	open()
 	require.NoError(w, p.Close(w.Soon()), "its goroutines end")
-	require.Equal(w, 1, testdb.Stats(w, q).Ready, "and what was given up is not stored")
+	require.Equal(w, 1, testdb.Stats(w, q).Ready, "and the abandoned message is not stored")
 }
 
 func pipeEncodersPanic(w *world) {
@@ -197,7 +197,7 @@ func pipeEncodersPanic(w *world) {
 	for _, id := range ids[:2] {
 		e := testdb.Get(w, from, id)
 		require.Equal(w, chanqadmin.StateDead, e.State)
-		require.Contains(w, e.LastError, "output 1: Message.Body", "which says what is wrong")
+		require.Contains(w, e.LastError, "output 1: Message.Body", "the error names the invalid field")
 	}
 	require.Equal(w, []note{{"fine"}, {"last"}}, testdb.Bodies(testdb.Leases(testdb.Lease(w, to, 2, time.Minute))))
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
-// Contexts of leases, and ends of producers, whatever has happened before.
+// Contexts of leases and ends of producers in unusual states.
 var contexts = []test{
 	{"AContextEndsAtItsDeadlineAfterARolledBackAckTx", contextAfterRollback},
 	{"AContextEndsAtItsDeadlineWhileTheSettleHangs", contextWhileSettling},
@@ -39,10 +39,10 @@ func contextAfterRollback(w *world) {
 		again := testdb.Take(w, c, 1)[0]
 		require.Equal(w, 2, again.Attempt)
 	}
-	require.ErrorIs(w, context.Cause(late), chanq.ErrLeaseLost, "first used when another delivery has begun")
-	w.ended(kept[0]) // at about the same time: its timer may be a moment late
+	require.ErrorIs(w, context.Cause(late), chanq.ErrLeaseLost, "its first use is after the next delivery has begun")
+	w.ended(kept[0]) // at about the same time: the timer might be slightly late
 	require.ErrorIs(w, context.Cause(used), chanq.ErrLeaseLost)
-	require.NoError(w, kept[0].Ack(), "it is handed over")
+	require.NoError(w, kept[0].Ack(), "Ack accepts the settle")
 	require.ErrorIs(w, kept[0].Wait(w.Soon()), chanq.ErrLeaseLost)
 }
 
@@ -68,11 +68,11 @@ func contextAfterSettle(w *world) {
 	ctx := l.Context()
 	require.NoError(w, ctx.Err())
 	require.NoError(w, l.Ack())
-	w.Eventually("its time is over", func() bool { return time.Now().After(l.Deadline().Add(50 * time.Millisecond)) })
-	require.NoError(w, ctx.Err(), "what follows the settle may use it")
+	w.Eventually("the lease has expired", func() bool { return time.Now().After(l.Deadline().Add(50 * time.Millisecond)) })
+	require.NoError(w, ctx.Err(), "code after the settle may use the context")
 }
 
-// printWhileExtended is for the race detector.
+// printWhileExtended exists for the race detector.
 func printWhileExtended(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("a body")...)
@@ -105,8 +105,8 @@ func closeTwice(w *world) {
 	err := p.Close(short)
 	require.ErrorIs(w, err, context.DeadlineExceeded)
 	var unsent *chanq.UnsentError[string]
-	require.False(w, errors.As(err, &unsent), "what is unsent is the first call's")
-	require.Empty(w, first, "which goes on")
+	require.False(w, errors.As(err, &unsent), "the first call reports the unsent messages")
+	require.Empty(w, first, "the first call has not returned")
 	second := make(chan error, 1)
 	go func() { second <- p.Close(w.Soon()) }()
 	giveUp()

@@ -54,7 +54,7 @@ func dedupKey(w *world) {
 	require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].Nack(chanq.DeadLetter(nil)))
 	r, err = p.Send(w.Soon(), m)
 	require.NoError(w, err)
-	require.False(w, r.Duplicate, "the dead do not hold keys")
+	require.False(w, r.Duplicate, "dead messages do not hold keys")
 }
 
 func dedupTogether(w *world) {
@@ -93,8 +93,7 @@ func dedupTogether(w *world) {
 	require.Equal(w, 7, testdb.Stats(w, q).Ready)
 }
 
-// dedupRace has the message that holds a key leave the queue between the
-// statements of a send.
+// dedupRace has the message that holds a key leave the queue between the statements of a send.
 func dedupRace(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	_, db := w.Connect()
@@ -140,7 +139,7 @@ func dedupRace(w *world) {
 			_, err := other.Cancel(w.Soon(), id)
 			require.NoError(w, err)
 		case <-time.After(testdb.Patience):
-			require.Fail(w, "the send did not get there")
+			require.Fail(w, "the send did not reach this statement")
 		}
 		close(gate)
 	}
@@ -148,19 +147,19 @@ func dedupRace(w *world) {
 	leave(reached2, gate2, held[1])
 	receipts := <-done
 	require.False(w, receipts[0].Duplicate)
-	require.False(w, receipts[1].Duplicate, "it was a duplicate for the try that failed only")
+	require.False(w, receipts[1].Duplicate, "only the failed attempt found a duplicate")
 	require.Equal(w, chanqadmin.StateReady, testdb.Get(w, q, receipts[0].ID).State)
 	require.Equal(w, chanqadmin.StateReady, testdb.Get(w, q, receipts[1].ID).State)
 	require.Equal(w, 2, testdb.Stats(w, q).Ready)
 }
 
-// newRows tells the INSERT of one or two rows that leaves out what is there.
+// newRows reports whether op is the INSERT of one or two rows that skips existing ones.
 func newRows(op faultdb.Op, q sqlbatch.Queue) bool {
 	return op.Kind == faultdb.Query && (testdb.Runs(op, q.EnqueueNew(make([]sqlbatch.Row, 1))) || testdb.Runs(op, q.EnqueueNew(make([]sqlbatch.Row, 2))))
 }
 
-// duplicateThatPasses fails an INSERT as one does that meets a key which another
-// has stored since it looked: by an error that leaves the transaction usable.
+// duplicateThatPasses makes an INSERT fail as if another session had stored the key after the
+// check: with an error that leaves the transaction usable.
 func duplicateThatPasses(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	duplicate := w.Failure(sqlbatch.Duplicate)
@@ -195,8 +194,8 @@ func duplicateThatPasses(w *world) {
 	require.Equal(w, 2, testdb.Stats(w, q).Ready)
 }
 
-// undecidedKey has the database refuse a key as a duplicate for ever, and show no
-// message that has it.
+// undecidedKey has the database always reject a key as a duplicate, although no message has that
+// key.
 func undecidedKey(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	duplicate := w.Failure(sqlbatch.Duplicate)
@@ -217,11 +216,11 @@ func undecidedKey(w *world) {
 	var op *chanq.OpError
 	require.ErrorAs(w, batch.Errs[0], &op)
 	require.False(w, op.Unknown, "it is not stored")
-	require.NoError(w, batch.Errs[1], "its neighbour is stored")
+	require.NoError(w, batch.Errs[1], "the other message of the batch is stored")
 	w.requireState(q, receipts[1].ID, chanqadmin.StateReady)
 	require.LessOrEqual(w, tries.Load(), int32(30))
 	_, err = p.Send(w.Soon(), chanq.Message[string]{Body: "later"})
-	require.NoError(w, err, "later sends go on")
+	require.NoError(w, err, "later sends succeed")
 
 	tx, err := w.DB.BeginTx(w.Soon(), nil)
 	require.NoError(w, err)
@@ -230,11 +229,11 @@ func undecidedKey(w *world) {
 	require.NoError(w, tx.Rollback())
 }
 
-// dedupInTransactions sends one key in two transactions at once: the second waits
-// for the first alone, goes on in its own transaction, and is told who has the key.
+// dedupInTransactions sends one key in two concurrent transactions. Only the second send waits for
+// the first; its transaction stays usable, and its receipt names the message that has the key.
 func dedupInTransactions(w *world) {
 	if w.Engine.Dialect.Traits().OneWriter {
-		w.Skip("one writer: there are no two transactions at once")
+		w.Skip("one writer: there are no concurrent transactions")
 	}
 	q := w.Queue("work", chanq.Config{})
 	p := testdb.Produce(w, q, chanq.ProducerConfig{})
@@ -247,7 +246,7 @@ func dedupInTransactions(w *world) {
 	held, err := q.SendTx(w.Soon(), first, chanq.Message[string]{DedupKey: "k"})
 	require.NoError(w, err)
 	other, err := p.Send(w.Soon(), chanq.Message[string]{DedupKey: "j"})
-	require.NoError(w, err, "another key waits for nobody")
+	require.NoError(w, err, "a send with another key does not wait")
 	require.False(w, other.Duplicate)
 
 	type result struct {

@@ -42,8 +42,8 @@ var delivery = []test{
 	{"G09_TheClockInAnIDDecidesNothing", clientClock},
 }
 
-// breakEach runs a life of messages once for each of its operations on the
-// database, and cuts the connection at that operation.
+// breakEach repeats the life cycle of three messages and cuts the connection at another operation
+// each time.
 func breakEach(w *world, applied bool) {
 	q := w.Queue("walk", chanq.Config{})
 	for i := 0; ; i++ {
@@ -65,8 +65,8 @@ func breakEach(w *world, applied bool) {
 			switch {
 			case errors.Is(err, chanq.ErrLeaseLost):
 			case errors.As(err, &op) && op.Unknown && time.Now().After(l.Deadline()):
-				// On a busy machine the lease may end before the ack is tried again.
-				// Who finds the message gone cannot know who ended it; here nobody else could.
+				// On a busy machine the lease might end before the ack is repeated. A missing row
+				// does not show which session deleted it; in this test no other session does.
 				_, err := testdb.Admin(q).Get(w.Soon(), l.ID)
 				delivered[l.ID] = errors.Is(err, chanq.ErrNotFound)
 			default:
@@ -79,7 +79,7 @@ func breakEach(w *world, applied bool) {
 		w.Faults.Inject(nil)
 		require.Zero(w, testdb.Counted(w, q), hit.Struck())
 		if hit.Struck() == "" {
-			require.Greater(w, i, 3, "no operation was struck")
+			require.Greater(w, i, 3, "no fault was injected")
 			return
 		}
 	}
@@ -126,7 +126,7 @@ func connectionsDie(w *world) {
 		require.True(w, seen[id.(chanq.ID)], "a message was stored and not delivered")
 		return true
 	})
-	// What was acked without success is delivered again, and then the queue is empty.
+	// Messages whose ack failed are redelivered, and then the queue is empty.
 	w.Eventually("the queue is empty", func() bool {
 		select {
 		case l := <-c.C():
@@ -219,7 +219,7 @@ func failedClaim(w *world) {
 		hit := w.Strike(f, func(op faultdb.Op) bool { return claims(op, st) })
 		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
 		for _, l := range testdb.Take(w, c, 3) {
-			// The claim that failed was applied here, so the next one is the second.
+			// The failed claim was applied, so the next attempt is the second.
 			require.Equal(w, 2, l.Attempt, "a message of the failed claim was delivered")
 			require.NoError(w, l.Ack())
 			require.NoError(w, l.Wait(w.Soon()))
@@ -260,7 +260,7 @@ func poison(w *world) {
 	}}}
 	q := w.Queue("work", cfg)
 	id := testdb.Send(w, q, chanq.Message[string]{Body: "poison", Headers: map[string]string{"k": "v"}})[0]
-	for attempt := 1; attempt <= mortal; attempt++ { // the last ones as the only suspect
+	for attempt := 1; attempt <= mortal; attempt++ { // in the last deliveries it is the only suspect
 		require.Equal(w, attempt, testdb.Lease(w, q, 1, formerLease)[0].Attempt)
 	}
 	testdb.Send(w, q, testdb.Texts("good")...)
@@ -272,7 +272,7 @@ func poison(w *world) {
 	require.Equal(w, []byte("poison"), e.Body)
 	require.Equal(w, map[string]string{"k": "v"}, e.Headers)
 	require.Contains(w, e.LastError, "5 attempts")
-	w.Eventually("the hook is told", func() bool {
+	w.Eventually("the hook is called", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(dead) == 1 && reflect.DeepEqual(dead[0], chanq.DeadEvent{Queue: "work", ID: id, Attempt: mortal, Cause: chanq.CauseKilled, Reason: e.LastError})
@@ -288,7 +288,7 @@ func alwaysFails(w *world) {
 		require.NoError(w, l.Release(), "a release does not count")
 		l = testdb.Lease(w, q, 1, time.Minute)[0]
 		require.Equal(w, attempt, l.Attempt)
-		l.Attempt = 0 // the fields are the reader's
+		l.Attempt = 0 // readers may change the fields
 		require.NoError(w, l.Nack(chanq.RetryAfter(0, fmt.Errorf("failure %d", attempt))))
 	}
 	e := testdb.Get(w, q, id)
@@ -300,7 +300,7 @@ func alwaysFails(w *world) {
 func unlimited(w *world) {
 	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: chanq.UnlimitedAttempts}})
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
-	for attempt := 1; attempt <= 11; attempt++ { // one more than the default
+	for attempt := 1; attempt <= 11; attempt++ { // one more than the default MaxAttempts
 		l := testdb.Lease(w, q, 1, time.Minute)[0]
 		require.Equal(w, attempt, l.Attempt)
 		require.NoError(w, l.Nack(chanq.RetryAfter(0, errors.New("not yet"))))
@@ -362,7 +362,7 @@ func earlyDeadline(w *world) {
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Minute})
 	l := testdb.Take(w, c, 1)[0]
 	require.WithinRange(w, l.Deadline(), time.Now(), testdb.Get(w, q, id).LeaseUntil.Add(-late*9/10),
-		"the claim came to the database %v after it was sent", late)
+		"the claim reached the database %v after it was sent", late)
 }
 
 func earlyExtension(w *world) {
@@ -388,7 +388,7 @@ func earlyAutomaticExtension(w *world) {
 	require.False(w, local.After(testdb.Get(w, q, id).LeaseUntil.Add(-late*9/10)))
 }
 
-// holdFor lets the statements of the queue work that are meant reach the database later.
+// holdFor delays the statements of the queue work that meant accepts.
 func (w *world) holdFor(d time.Duration, meant func(faultdb.Op, sqlbatch.Queue) bool) {
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if !meant(op, w.Statements("work")) {
@@ -398,7 +398,7 @@ func (w *world) holdFor(d time.Duration, meant func(faultdb.Op, sqlbatch.Queue) 
 	})
 }
 
-// after is a gate that opens later.
+// after returns a channel that is closed after d.
 func after(d time.Duration) <-chan struct{} {
 	gate := make(chan struct{})
 	time.AfterFunc(d, func() { close(gate) })
@@ -442,7 +442,7 @@ func hangingExtend(w *world) {
 	go func() { extended <- leases[0].Extend(context.Background(), time.Hour) }()
 	w.ended(leases[1])
 	require.Less(w, time.Since(began), 4*time.Second, "it waited for the statement's deadline")
-	require.ErrorIs(w, <-extended, context.DeadlineExceeded, "which ends an Extend, too")
+	require.ErrorIs(w, <-extended, context.DeadlineExceeded, "the deadline also ends an Extend")
 }
 
 func clientClock(w *world) {
@@ -451,7 +451,7 @@ func clientClock(w *world) {
 	past := chanq.ID{0, 0, 1}
 	testdb.Send(w, q, chanq.Message[string]{ID: future, Body: "made by a clock of the future"})
 	first := testdb.Get(w, q, future).DueAt
-	w.Eventually("the database's clock goes on", func() bool {
+	w.Eventually("the database's clock advances", func() bool {
 		testdb.Send(w, q, chanq.Message[string]{ID: past, Body: "made by a clock of the past"})
 		if testdb.Get(w, q, past).DueAt.After(first) {
 			return true

@@ -29,10 +29,10 @@ var direct = []test{
 	{"G10_QueueSendKeepsTheOrderOfKeys", directOrdered},
 }
 
-// many are more messages than one statement stores.
+// many returns more messages than one statement stores.
 func many() []chanq.Message[string] { return testdb.Texts(numbers(chanq.DefaultBatchRows + 1)...) }
 
-// directOnce has each operation of a send fail, in each way.
+// directOnce makes each operation of a send fail, in each way.
 func directOnce(w *world) {
 	named := chanq.NewID()
 	for name, ms := range map[string][]chanq.Message[string]{
@@ -101,10 +101,10 @@ func directOne(w *world) {
 	require.Empty(w, receipts)
 }
 
-// directSlow has each of several statements take almost as long as one may, on a clock that a bubble moves.
+// directSlow makes each of several statements take nearly as long as the statement timeout, on the clock of a bubble.
 func directSlow(w *world) {
 	if !w.Engine.Bubble {
-		w.Skip("it would take minutes")
+		w.Skip("the test would take minutes")
 	}
 	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxBody: 3 << 20}})
 	var begun, stored atomic.Int32
@@ -128,7 +128,7 @@ func directSlow(w *world) {
 	_, err := q.Send(ctx, ms...)
 	w.Heal()
 	require.NoError(w, err)
-	require.EqualValues(w, 1, begun.Load(), "no try was given up")
+	require.EqualValues(w, 1, begun.Load(), "no attempt was abandoned")
 	require.EqualValues(w, 8, stored.Load())
 	require.Equal(w, 8, testdb.Counted(w, q).Ready)
 }
@@ -217,7 +217,7 @@ func directRejected(w *world) {
 	before := w.Faults.Ops()
 	_, err := q.Send(w.Soon(), chanq.Msg("a"), chanq.Msg("long"))
 	require.ErrorIs(w, err, chanq.ErrTooLarge)
-	require.Equal(w, before, w.Faults.Ops(), "nothing was asked")
+	require.Equal(w, before, w.Faults.Ops(), "no database call was made")
 	for _, class := range []sqlbatch.Class{sqlbatch.BadRow, sqlbatch.Permanent} {
 		w.Strike(faultdb.Fail(w.Failure(class)), func(op faultdb.Op) bool { return op.Kind == faultdb.Exec })
 		_, err := q.Send(w.Soon(), chanq.Msg("a"))

@@ -13,7 +13,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
-// The queues of a database, and their end.
+// Lists of queues, and dropping a queue.
 var dropping = []test{
 	{"QueuesListsThoseThatWereMigratedAndNotDropped", listsQueues},
 	{"DropRefusesAQueueWithAMessageInAnyState", dropRefuses},
@@ -28,7 +28,7 @@ func listsQueues(w *world) {
 	db := w.Open()
 	names, err := chanqadmin.Queues(w.Soon(), db, chanq.Config{})
 	require.NoError(w, err)
-	require.Empty(w, names, "there has never been one")
+	require.Empty(w, names, "no queue was ever created")
 	w.Queue("work", chanq.Config{})
 	w.Queue("a_ledger", chanq.Config{})
 	names, err = chanqadmin.Queues(w.Soon(), db, chanq.Config{})
@@ -41,7 +41,7 @@ func listsQueues(w *world) {
 	require.ErrorIs(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}), chanq.ErrNoSchema)
 	_, err = chanq.Open[string](w.Soon(), db, "work", chanq.Config{})
 	require.ErrorIs(w, err, chanq.ErrNoSchema)
-	require.Equal(w, chanqadmin.Stats{}, testdb.Counted(w, w.Queue("work", chanq.Config{})), "it can be made again")
+	require.Equal(w, chanqadmin.Stats{}, testdb.Counted(w, w.Queue("work", chanq.Config{})), "the queue can be created again")
 }
 
 func dropRefuses(w *world) {
@@ -57,7 +57,7 @@ func dropRefuses(w *world) {
 			}
 		}
 		require.ErrorIs(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}), chanq.ErrNotEmpty, s)
-		w.requireState(q, id, s, "it is as it was")
+		w.requireState(q, id, s, "the message is unchanged")
 		require.NoError(w, chanqadmin.DropWithMessages(w.Soon(), w.Tables(), "work", chanq.Config{}), s)
 	}
 	w.requireState(other, kept, chanqadmin.StateReady)
@@ -65,7 +65,7 @@ func dropRefuses(w *world) {
 
 func dropWaits(w *world) {
 	if w.Engine.Dialect.Traits().OneWriter {
-		w.Skip("one writer: there are no two transactions at once")
+		w.Skip("one writer: there are no concurrent transactions")
 	}
 	q := w.Queue("work", chanq.Config{})
 	tx, err := w.DB.BeginTx(w.Soon(), nil)
@@ -83,7 +83,7 @@ func dropWaits(w *world) {
 	})
 	dropped := make(chan error, 1)
 	go func() { dropped <- chanqadmin.Drop(w.Soon(), tables, "work", chanq.Config{}) }()
-	w.within("the drop asks for the tables", began)
+	w.within("the drop requests the tables", began)
 	select {
 	case err := <-dropped:
 		require.Fail(w, "it did not wait", "%v", err)
@@ -97,7 +97,7 @@ func dropWaits(w *world) {
 func dropUnderSpare(w *world) {
 	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 1}})
 	owner := testdb.Start(w, q, chanq.ConsumerConfig{})
-	testdb.Eventually(w, "it has the slot", func() bool { return owner.Stats().Slots == 1 })
+	testdb.Eventually(w, "the consumer has the slot", func() bool { return owner.Stats().Slots == 1 })
 	spare := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 3 * time.Second})
 	pass(4 * time.Second)
 	require.NoError(w, chanqadmin.Drop(w.Soon(), w.DB, "work", chanq.Config{}))
@@ -110,7 +110,7 @@ func dropUnderSpare(w *world) {
 func dropUnderConsumer(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: 10 * time.Millisecond})
-	w.Eventually("it looks", func() bool { return c.Stats().EmptyClaims > 0 })
+	w.Eventually("the consumer polls", func() bool { return c.Stats().EmptyClaims > 0 })
 	require.NoError(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}))
 	w.within("the consumer ends", c.Done())
 	require.ErrorIs(w, c.Err(), chanq.ErrNoSchema)
@@ -144,7 +144,7 @@ func cancelTx(w *world) {
 	cancel()
 	_, err = q.CancelTx(ctx, tx, sent[2])
 	var op *chanq.OpError
-	require.True(w, errors.As(err, &op) && !op.Unknown, "nothing is there before the commit: %v", err)
+	require.True(w, errors.As(err, &op) && !op.Unknown, "nothing is visible before the commit: %v", err)
 }
 
 func purgeIDs(w *world) {

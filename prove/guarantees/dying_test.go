@@ -20,7 +20,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// One message ends every process that reads, decodes, handles or acks it. Only that message is dead-lettered.
+// One message kills every process that reads, decodes, handles or acks it. Only that message is dead-lettered.
 var dying = append([]test{
 	{"G07_ClaimsWhoseAnswersAreLostBlameNoMessage", lostClaims},
 	{"G07_AMarkWhoseAnswerIsLostIsNoTrial", lostMarks},
@@ -72,7 +72,7 @@ func deaths() (tests []test) {
 	return tests
 }
 
-// isVariant reports a test of deaths that takes more than 20 s on a real clock, where one of them runs for each kind of queue.
+// isVariant reports a test of deaths that takes more than 20 s on a real clock. One test per kind of queue is excepted and runs there.
 func isVariant(name string) bool {
 	switch name {
 	case "G07_OnlyTheGuiltyMessageDies_in=reading_attempts=20", "G07_OnlyTheGuiltyMessageOfAnOrderedQueueDies_in=reading":
@@ -81,16 +81,16 @@ func isVariant(name string) bool {
 	return strings.HasPrefix(name, "G07_OnlyTheGuilty")
 }
 
-// cutOff is a process that dies at a moment of the test's choice: from then on nothing of it reaches the database.
+// cutOff is a process that dies when the test chooses. From then on none of its operations reaches the database.
 type cutOff struct {
 	faults *faultdb.Connector
 	db     *sql.DB
-	kills  func(faultdb.Op) bool // an operation that it dies of
+	kills  func(faultdb.Op) bool // reports an operation that kills the process
 
 	mu      sync.Mutex
 	dead    bool
 	ended   chan struct{}
-	release chan struct{} // ends the goroutines that it has left
+	release chan struct{} // ends the goroutines that are left
 }
 
 var errCutOff = errors.New("the process is dead")
@@ -125,16 +125,16 @@ func (p *cutOff) isDead() bool {
 	return p.dead
 }
 
-// dieHere is die in a goroutine of the process, which goes no further.
+// dieHere is die for a goroutine of the process, which it also blocks.
 func (p *cutOff) dieHere() {
 	p.die()
 	<-p.release
 }
 
-// guilty is the text of the message that ends its process.
+// guilty is the text of the message that kills its process.
 const guilty = "guilty"
 
-// deadlyCodec is JSON, except that one body ends the process.
+// deadlyCodec is JSON, except that decoding one body kills the process.
 type deadlyCodec struct{ p *cutOff }
 
 func (c deadlyCodec) Encode(body any) ([]byte, error) { return json.Marshal(body) }
@@ -153,7 +153,7 @@ func oneGuilty(w *world, where string, cfg chanq.Config, stopWhenIdle bool) {
 	for i := range ms {
 		ms[i].Body.Text = fmt.Sprint(i)
 	}
-	if cfg.Kind == chanq.KindOrdered { // some neighbours wait behind the message
+	if cfg.Kind == chanq.KindOrdered { // some messages wait behind the guilty one
 		st, most = w.orderedStatements(), mortal+1
 		for i := range ms {
 			ms[i].Key = fmt.Sprint("key", i%5)
@@ -161,7 +161,7 @@ func oneGuilty(w *world, where string, cfg chanq.Config, stopWhenIdle bool) {
 	}
 	const place = 7
 	ms[place].Body.Text = guilty
-	if where == "reading" { // larger than what a claim returns
+	if where == "reading" { // larger than the bodies that a claim returns
 		ms[place].Body.Text += strings.Repeat("x", 1<<20-100)
 		for i := range ms {
 			if i != place {
@@ -203,14 +203,14 @@ func oneGuilty(w *world, where string, cfg chanq.Config, stopWhenIdle bool) {
 			select {
 			case <-p.ended:
 				alive = false
-			case <-c.Done(): // another one may find more when the leases have ended
+			case <-c.Done(): // another consumer might find more after the leases have ended
 				alive = p.isDead()
 			case <-time.After(20 * time.Millisecond):
 			}
 		}
 		if p.isDead() {
 			deaths++
-			require.LessOrEqual(w, deaths, most, "it ends one process after the other")
+			require.LessOrEqual(w, deaths, most, "it kills one process after another")
 		}
 		p.die()
 		gone, cancel := context.WithCancel(context.Background())
@@ -219,19 +219,19 @@ func oneGuilty(w *world, where string, cfg chanq.Config, stopWhenIdle bool) {
 		close(p.release)
 		<-handled
 		_ = c.Shutdown(w.Soon())
-		w.Exec("UPDATE chanq_work SET lease_until = due_at WHERE lease_until > due_at") // the leases that it has left end
-		w.Exec("DELETE FROM chanq__consumers")                                          // and its membership
+		w.Exec("UPDATE chanq_work SET lease_until = due_at WHERE lease_until > due_at") // end the remaining leases
+		w.Exec("DELETE FROM chanq__consumers")                                          // and delete the dead consumer
 	}
 	require.Equal(w, chanqadmin.Stats{Dead: 1}, testdb.Counted(w, q))
 	e := testdb.Get(w, q, id)
 	require.Equal(w, chanqadmin.StateDead, e.State)
 	require.Contains(w, e.LastError, "leases expired without a settle, 3 of them while")
 	require.Equal(w, most, deaths)
-	delete(seen, id) // where it dies in the ack
+	delete(seen, id) // counted if the process dies in the ack
 	require.Len(w, seen, neighbours)
 }
 
-// lostClaims has the answers to all claims be lost, more often than MaxAttempts says.
+// lostClaims loses the responses to all claims, more than MaxAttempts times.
 func lostClaims(w *world) {
 	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 2}})
 	sent := testdb.Send(w, q, testdb.Texts(numbers(16)...)...)
@@ -264,12 +264,12 @@ func lostClaims(w *world) {
 	require.Equal(w, 8, marked)
 }
 
-// trialsOf has a message be a suspect that has lost its lease in so many trials.
+// trialsOf makes a message a suspect whose lease has expired in n trials.
 func (w *world) trialsOf(q *chanq.Queue[string], id chanq.ID, n int) {
 	w.Helper()
 	lapse(w, q, 1, 2)
 	for range n {
-		w.Eventually("its lease has run out", func() bool {
+		w.Eventually("its lease has expired", func() bool {
 			st := w.Statements(q.Name())
 			var fence int64
 			rows, err := testdb.Rows(w.Soon(), w.DB, st.Look([][16]byte{id}))
@@ -284,7 +284,7 @@ func (w *world) trialsOf(q *chanq.Queue[string], id chanq.ID, n int) {
 	}
 }
 
-// lostMarks loses the answer to the mark of a last trial: the consumer lives, so it dead-letters nothing.
+// lostMarks loses the response to the mark of a last trial. The consumer is alive, so the message is not dead-lettered.
 func lostMarks(w *world) {
 	q := w.Queue("work", chanq.Config{MaxCrashes: 2})
 	id := testdb.Send(w, q, testdb.Texts("suspect")...)[0]
@@ -306,13 +306,13 @@ func lostMarks(w *world) {
 	})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease, PollEvery: 20 * time.Millisecond})
 	l := testdb.Take(w, c, 1)[0]
-	require.Equal(w, 4, l.Attempt, "the marks that were lost count no attempt")
+	require.Equal(w, 4, l.Attempt, "a mark whose response is lost counts no attempt")
 	require.NoError(w, l.Ack())
 	require.NoError(w, c.Flush(w.Soon()))
 	require.Zero(w, testdb.Counted(w, q))
 }
 
-// unknownMarks: everything works except for the mark of one suspect.
+// unknownMarks: every statement works except the mark of one suspect.
 func unknownMarks(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	suspect := testdb.Send(w, q, testdb.Texts("suspect")...)[0]
@@ -340,7 +340,7 @@ func unknownMarks(w *world) {
 	require.NoError(w, l.Ack())
 }
 
-// onlyLastTrial has a message crash many times while its consumer holds others: none of these crashes dead-letters it.
+// onlyLastTrial: crashes while the consumer holds other messages do not dead-letter a message, however many there are.
 func onlyLastTrial(w *world) {
 	q := w.Queue("work", chanq.Config{MaxCrashes: 2})
 	id := testdb.Send(w, q, testdb.Texts("suspect")...)[0]
@@ -351,7 +351,7 @@ func onlyLastTrial(w *world) {
 	require.Zero(w, testdb.Counted(w, q))
 }
 
-// reserved has a consumer hold one message and reserve a suspect, which has one trial left.
+// reserved returns a consumer that holds one message and has reserved a suspect with one trial left.
 func (w *world) reserved(q *chanq.Queue[string]) (c *chanq.Consumer[string], held *chanq.Lease[string], suspect chanq.ID) {
 	w.Helper()
 	testdb.Send(w, q, testdb.Texts("held")...)
@@ -393,7 +393,7 @@ func stopWhileReserved(w *world) {
 	require.Equal(w, 3, e.Attempts)
 }
 
-// trialDespiteHang: the handler that hangs has lost its lease long ago.
+// trialDespiteHang: the lease of the hanging handler expired long ago.
 func trialDespiteHang(w *world) {
 	q := w.Queue("work", chanq.Config{MaxCrashes: 2})
 	testdb.Send(w, q, testdb.Texts("hangs")...)
@@ -426,7 +426,7 @@ func trialDespiteHang(w *world) {
 		}
 	}
 	defer close(end)
-	require.Equal(w, "hangs", next(), "again, when its lease has expired")
+	require.Equal(w, "hangs", next(), "redelivered after its lease has expired")
 	w.Eventually("it is acked", func() bool { return testdb.Empty(w, q) })
 	require.NoError(w, testdb.Pause(w.Soon(), q))
 	testdb.Send(w, q, testdb.Texts("suspect")...)
@@ -436,7 +436,7 @@ func trialDespiteHang(w *world) {
 	w.Eventually("it is acked", func() bool { return testdb.Empty(w, q) })
 }
 
-// oneTrialOfProcess: also if the consumer that has a suspect has stopped.
+// oneTrialOfProcess also covers a consumer that has stopped while it holds a suspect.
 func oneTrialOfProcess(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("s0", "s1")...)
@@ -450,13 +450,13 @@ func oneTrialOfProcess(w *world) {
 	beside := testdb.Take(w, second, 1)[0]
 	require.Equal(w, "beside", beside.Body)
 	looks := second.Stats().Looks
-	w.Eventually("it has looked for more", func() bool { return second.Stats().Looks > looks+10 })
+	w.Eventually("the second consumer has polled", func() bool { return second.Stats().Looks > looks+10 })
 	require.Equal(w, chanqadmin.Stats{Ready: 1, Leased: 2}, testdb.Counted(w, q))
 	require.NoError(w, l.Ack())
 	require.Equal(w, "s1", testdb.Take(w, second, 1)[0].Body)
 }
 
-// oneTrialOfQueues: a process that dies does not accuse the suspect of another queue.
+// oneTrialOfQueues: the death of a process does not count against the suspect of another queue.
 func oneTrialOfQueues(w *world) {
 	names := []string{"work", "other", "third"}
 	var consumers []*chanq.Consumer[string]
@@ -484,12 +484,12 @@ func oneTrialOfQueues(w *world) {
 	for range consumers {
 		first := received()
 		require.Len(w, first, 1)
-		require.Empty(w, received(), "a second suspect while the first one is handled")
+		require.Empty(w, received(), "a second suspect is delivered while the first is handled")
 		w.ack(first[0])
 	}
 }
 
-// lastTrialBehindHandler: a handler that has acked its message might still end the process.
+// lastTrialBehindHandler: a handler that has acked its message might still kill the process.
 func lastTrialBehindHandler(w *world) {
 	for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
 		q := w.Queue(kind.String(), chanq.Config{Spec: chanq.Spec{Kind: kind}, MaxCrashes: 2})
@@ -518,14 +518,14 @@ func lastTrialBehindHandler(w *world) {
 		}()
 		<-running
 		require.NoError(w, testdb.Pause(w.Soon(), q))
-		w.pass(15 * time.Second) // a consumer learns of a pause by its heartbeat
+		w.pass(15 * time.Second) // a consumer reads the pause at its heartbeat
 		testdb.Send(w, q, testdb.Texts("suspect")...)
 		w.Exec("UPDATE chanq_" + q.Name() + " SET lapses = 3, crashes = 1, attempts = 3")
 		require.NoError(w, testdb.Admin(q).Resume(w.Soon()))
 		w.pass(20 * time.Second)
 		select {
 		case <-tried:
-			require.Fail(w, "a handler runs", kind)
+			require.Fail(w, "the last trial ran beside another handler", kind)
 		default:
 		}
 		stop()
@@ -533,7 +533,7 @@ func lastTrialBehindHandler(w *world) {
 	}
 }
 
-// hangsToDeath has a handler hang until MaxExtend, each time.
+// hangsToDeath has a handler hang beyond MaxExtend at every delivery.
 func hangsToDeath(w *world) {
 	w.Within(time.Hour)
 	for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
@@ -560,7 +560,7 @@ func hangsToDeath(w *world) {
 	}
 }
 
-// suspectsByPriority: also after a suspect that is dead-lettered.
+// suspectsByPriority also covers a suspect that is dead-lettered.
 func suspectsByPriority(w *world) {
 	q := w.Queue("work", chanq.Config{MaxCrashes: 3})
 	dead := testdb.Send(w, q, chanq.Message[string]{Body: "dead", Priority: chanq.PriorityUrgent})[0]
@@ -578,7 +578,7 @@ func suspectsByPriority(w *world) {
 	w.Eventually("the first one is dead", func() bool { return testdb.Get(w, q, dead).State == chanqadmin.StateDead })
 }
 
-// lockedSuspect: each read of a suspect waits for a lock, and fails.
+// lockedSuspect: reads of a suspect wait for a lock and fail.
 func lockedSuspect(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("suspect")...)
@@ -598,7 +598,7 @@ func lockedSuspect(w *world) {
 		return fails
 	})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: 20 * time.Millisecond, Backoff: func(*chanq.Delivery, error) time.Duration { return time.Millisecond }})
-	require.Equal(w, 3, testdb.Take(w, c, 1)[0].Attempt, "the attempts before it, whose leases have expired, still count")
+	require.Equal(w, 3, testdb.Take(w, c, 1)[0].Attempt, "the earlier attempts, whose leases expired, still count")
 }
 
 func suspectBehind(w *world) {
@@ -610,7 +610,7 @@ func suspectBehind(w *world) {
 	require.Equal(w, []string{"ready", "suspect"}, testdb.Bodies(testdb.Take(w, c, 2)))
 }
 
-// releasedSuspect: a release says nothing about a message, as if it had not been claimed.
+// releasedSuspect: a release is no evidence about a message, as if the message had not been claimed.
 func releasedSuspect(w *world) {
 	for name, cfg := range idleKinds {
 		q := w.Queue(name, cfg)
@@ -630,15 +630,15 @@ func releasedSuspect(w *world) {
 			require.NoError(w, l.Wait(w.Soon()))
 		}
 		l := testdb.Take(w, c, 1)[0]
-		w.pass(2 * time.Second) // in which it looks for more
-		require.Empty(w, c.C(), "%s: the other one waits for the end of this trial", name)
+		w.pass(2 * time.Second) // time for more polls
+		require.Empty(w, c.C(), "%s: the other suspect waits for the end of this trial", name)
 		w.ack(l)
 		w.ack(testdb.Take(w, c, 1)[0])
 		require.NoError(w, c.Shutdown(w.Soon()))
 	}
 }
 
-// urgentMeanwhile: a message that comes before an unreadable one, while a consumer looks for that, is delivered.
+// urgentMeanwhile delivers a message that precedes an unreadable one and is sent while a consumer searches for the unreadable one.
 func urgentMeanwhile(w *world) {
 	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 1}})
 	bad := testdb.Send(w, q, testdb.Texts("unreadable")...)[0]
@@ -669,7 +669,7 @@ func urgentMeanwhile(w *world) {
 	require.Equal(w, chanqadmin.Stats{Dead: 1}, testdb.Counted(w, q))
 }
 
-// lockBlamesNone: while a lock on the table keeps reads from their rows, whatever else the database answers, no message is blamed.
+// lockBlamesNone: while a lock on the table blocks reads, no message is blamed, whatever other errors the database returns.
 func lockBlamesNone(w *world) {
 	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 1}, StatementTimeout: 200 * time.Millisecond})
 	id := testdb.Send(w, q, testdb.Texts("innocent")...)[0]
@@ -689,7 +689,7 @@ func lockBlamesNone(w *world) {
 		return faultdb.Fault{}
 	})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 1, LeaseFor: time.Minute})
-	w.Eventually("reads have failed again and again", func() bool {
+	w.Eventually("reads have failed several times", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return read > 3
@@ -701,7 +701,7 @@ func lockBlamesNone(w *world) {
 	require.Empty(w, testdb.Get(w, q, id).LastError)
 }
 
-// lockedWhileRead: each read of a large message waits for a lock, and fails.
+// lockedWhileRead: each read of a large message waits for a lock and fails.
 func lockedWhileRead(w *world) {
 	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 1}})
 	ids := testdb.Send(w, q, testdb.Texts(strings.Repeat("x", 600<<10), "small")...)
@@ -716,7 +716,7 @@ func lockedWhileRead(w *world) {
 	l := testdb.Take(w, c, 1)[0]
 	require.Equal(w, ids[1], l.ID)
 	require.NoError(w, l.Ack())
-	w.Eventually("the large one is released for later", func() bool { return testdb.Get(w, q, ids[0]).State == chanqadmin.StateScheduled })
+	w.Eventually("the large message is released with a delay", func() bool { return testdb.Get(w, q, ids[0]).State == chanqadmin.StateScheduled })
 	e := testdb.Get(w, q, ids[0])
 	require.Zero(w, e.Attempts)
 	require.Empty(w, e.LastError)
@@ -726,7 +726,7 @@ func lockedWhileRead(w *world) {
 	require.Equal(w, 1, l.Attempt)
 }
 
-// shrinkingForAny has every claim of more than one message fail in the same way.
+// shrinkingForAny makes every claim of more than one message fail in the same way.
 func shrinkingForAny(w *world) {
 	for i, class := range []sqlbatch.Class{sqlbatch.Unknown, sqlbatch.Refused, sqlbatch.RolledBack, sqlbatch.BadRow} {
 		name := string(rune('a' + i))
@@ -749,7 +749,7 @@ func shrinkingForAny(w *world) {
 	}
 }
 
-// largeBodiesAfterwards: a claim does not carry large bodies, and the consumer has PrefetchBytes of them in memory at most.
+// largeBodiesAfterwards: claims do not return large bodies, and the consumer has at most PrefetchBytes of them in memory.
 func largeBodiesAfterwards(w *world) {
 	const size = 600 << 10
 	q := w.Queue("work", chanq.Config{})
@@ -785,7 +785,7 @@ func largeBodiesAfterwards(w *world) {
 	require.LessOrEqual(w, read, 4)
 }
 
-// largeBodyAlone has claims of one message, which carry bodies of up to 4 MiB.
+// largeBodyAlone uses claims of one message, which return bodies of up to 4 MiB.
 func largeBodyAlone(w *world) {
 	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxBody: 8 << 20}})
 	ids := testdb.Send(w, q, testdb.Texts(strings.Repeat("x", 3<<20), strings.Repeat("x", 5<<20))...)

@@ -20,13 +20,13 @@ var emptying = []test{
 	{"EmptyIsNeverTrueWhileEachMessageEndsWithTheSendOfTheNext", emptyOfRelay},
 }
 
-// requireEmpty waits for Empty to be true: a statement that a consumer began before may be under way.
+// requireEmpty waits until Empty returns true: a statement of a consumer might still be running.
 func (w *world) requireEmpty(q *chanq.Queue[string]) {
 	w.Helper()
 	w.Eventually("the queue is empty", func() bool { return testdb.Empty(w, q) })
 }
 
-// skipInMemory skips where a transaction that writes locks the database against readers as well.
+// skipInMemory skips the test if a writing transaction also locks the database against readers.
 func (w *world) skipInMemory() {
 	if w.Engine.Name == testdb.Memory.Name {
 		w.Skipf("SKIPPED on %s: a transaction that writes locks the whole database; runs on files with %s=long", w.Engine.Name, testdb.Tier)
@@ -41,7 +41,7 @@ func emptyOfStates(w *world) {
 		testdb.Send(w, q, testdb.Texts("done", "dead", "left")...)
 		require.False(w, testdb.Empty(w, q), "three are ready")
 		leases := testdb.Lease(w, q, 3, time.Hour)
-		slices.SortFunc(leases, func(a, b *testdb.Held[string]) int { return cmp.Compare(a.Body, b.Body) }) // the one that is left comes last
+		slices.SortFunc(leases, func(a, b *testdb.Held[string]) int { return cmp.Compare(a.Body, b.Body) }) // the message that stays is last
 		for _, l := range leases {
 			switch l.Body {
 			case "done":
@@ -51,7 +51,7 @@ func emptyOfStates(w *world) {
 				require.NoError(w, l.Nack(chanq.DeadLetter(nil)))
 				require.NoError(w, l.Wait(w.Soon()))
 			default:
-				require.NoError(w, l.Extend(w.Soon(), time.Hour)) // of an ordered queue the database knows no younger lease
+				require.NoError(w, l.Extend(w.Soon(), time.Hour)) // the database does not record newer leases of an ordered queue
 				require.Equal(w, chanqadmin.Stats{Leased: 1, Dead: 1, Done: 1}, testdb.Counted(w, q))
 				require.False(w, testdb.Empty(w, q), "one is leased")
 				require.NoError(w, l.Nack(chanq.RetryAfter(time.Hour, nil)))
@@ -88,10 +88,10 @@ func emptyBesideEnds(w *world) {
 				tx, err := w.DB.BeginTx(w.Soon(), nil)
 				require.NoError(w, err)
 				require.NoError(w, end(q, l.Lease, tx))
-				require.False(w, testdb.Empty(w, q), "%s: it may be rolled back", way)
+				require.False(w, testdb.Empty(w, q), "%s: the ack might be rolled back", way)
 				if !commit {
 					require.NoError(w, tx.Rollback())
-					require.False(w, testdb.Empty(w, q), "%s: it was rolled back", way)
+					require.False(w, testdb.Empty(w, q), "%s: the ack was rolled back", way)
 					continue
 				}
 				require.NoError(w, tx.Commit())
@@ -109,7 +109,7 @@ func emptyBesideSends(w *world) {
 		require.NoError(w, err)
 		_, err = q.SendTx(w.Soon(), tx, testdb.Texts("a")...)
 		require.NoError(w, err)
-		require.Equal(w, w.Engine.Dialect.Name() != "sqlserver", testdb.Empty(w, q), "only SQL Server shows that a send is open")
+		require.Equal(w, w.Engine.Dialect.Name() != "sqlserver", testdb.Empty(w, q), "only SQL Server shows uncommitted sends")
 		if !commit {
 			require.NoError(w, tx.Rollback())
 			w.requireEmpty(q)
@@ -120,9 +120,9 @@ func emptyBesideSends(w *world) {
 	}
 }
 
-// emptyOfRelay has one message in the queue at all times: each ends in the transaction that sends the
-// next. The IDs rise and then fall, so whichever way a scan goes, the next message is stored behind a scan
-// that has come as far as the one that ends. Empty begins before the send, and may end at any time.
+// emptyOfRelay keeps one message in the queue at all times: each is acked in the transaction that sends the next one. The IDs rise and then
+// fall, so for a scan in either direction the next message is stored behind a scan that has reached the acked one. Empty begins before the
+// send and might end at any time.
 func emptyOfRelay(w *world) {
 	w.skipInMemory()
 	q := w.Queue("work", chanq.Config{})

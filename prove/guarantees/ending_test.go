@@ -40,25 +40,25 @@ var ending = []test{
 	{"AHandlerLearnsThatItsConsumerStops", stopped},
 }
 
-// untilStopped is a handler that returns when its context ends, which it must by the end of the time to drain.
+// untilStopped is a handler that returns when its context ends, which is at the latest when the time to drain ends.
 func untilStopped(ctx context.Context) error {
 	<-ctx.Done()
 	return context.Cause(ctx)
 }
 
-// a way to handle the leases of a consumer, each by a call of its own.
+// way is a way to handle the leases of a consumer, with a call of its own.
 type way struct {
 	name string
 	run  func(c *chanq.Consumer[string], fn func(context.Context, *chanq.Lease[string]) error) error
 }
 
-// drainFor is how long handlers may go on in these tests, and atEnd how much later the end may be that is not late.
+// drainFor is the DrainFor of these tests. An end up to atEnd later is not late.
 var (
 	drainFor = slowness * 300 * time.Millisecond
 	atEnd    = 6 * time.Second
 )
 
-// onEachWay runs a test with a consumer of six messages that are claimed, and two handlers of which have begun.
+// onEachWay runs a test with a consumer of six messages, for each way with two handlers.
 func (w *world) onEachWay(cfg chanq.Config, test func(e *drain)) { w.onEachWayOf("work", cfg, test) }
 
 func (w *world) onEachWayOf(name string, cfg chanq.Config, test func(e *drain)) {
@@ -106,7 +106,7 @@ func (w *world) onEachWayOf(name string, cfg chanq.Config, test func(e *drain)) 
 	}
 }
 
-// drain is a consumer that is to be stopped while its handlers are at work.
+// drain is a consumer that is stopped while its handlers run.
 type drain struct {
 	*world
 	way      way
@@ -114,12 +114,12 @@ type drain struct {
 	c        *chanq.Consumer[string]
 	begun    chan *chanq.Lease[string]
 	left     chan error
-	failed   atomic.Int64 // calls of the Handled hook with an error
-	released atomic.Int64 // calls of it with a release
-	at       time.Time    // of the stop
+	failed   atomic.Int64 // Handled events with an error
+	released atomic.Int64 // Handled events with a release
+	at       time.Time    // when Stop was called
 }
 
-// stop has two handlers begin, waits until the other messages are buffered, and stops the consumer.
+// stop starts two handlers, waits until the other messages are buffered, and stops the consumer.
 func (e *drain) stop(fn func(context.Context, *chanq.Lease[string]) error) (held []*chanq.Lease[string]) {
 	e.Helper()
 	held = e.begin(fn)
@@ -128,7 +128,7 @@ func (e *drain) stop(fn func(context.Context, *chanq.Lease[string]) error) (held
 	return held
 }
 
-// begin has two handlers begin, and waits until the other messages are buffered.
+// begin starts two handlers and waits until the other messages are buffered.
 func (e *drain) begin(fn func(context.Context, *chanq.Lease[string]) error) (held []*chanq.Lease[string]) {
 	e.Helper()
 	go func() {
@@ -142,7 +142,7 @@ func (e *drain) begin(fn func(context.Context, *chanq.Lease[string]) error) (hel
 	return held
 }
 
-// returns is what the call has returned, not before some time after the stop, and no later than another time.
+// returns requires that the call returns between low and high after the stop, and returns its error.
 func (e *drain) returns(low, high time.Duration) error {
 	e.Helper()
 	err := testdb.Receive(e, e.left, e.way.name+" returns")
@@ -154,12 +154,12 @@ func (e *drain) returns(low, high time.Duration) error {
 	return err
 }
 
-// again requires that so many messages are ready, none of whose attempts was counted.
+// again requires that n messages are ready and that their attempts were not counted.
 func (e *drain) again(n int) {
 	e.Helper()
 	require.Equal(e, chanqadmin.Stats{Ready: n}, testdb.Counted(e, e.q), e.way.name)
 	for _, l := range testdb.Lease(e, e.q, n, time.Minute) {
-		require.Equal(e, 1, l.Attempt, "%s: it is uncounted", e.way.name)
+		require.Equal(e, 1, l.Attempt, "%s: the attempt is not counted", e.way.name)
 		require.NoError(e, l.Ack())
 	}
 }
@@ -173,7 +173,7 @@ func endInTime(w *world) {
 		})
 		require.NoError(e, e.returns(drainFor/2, drainFor/2))
 		for _, l := range held {
-			require.NoError(e, l.Wait(e.Soon()), "what was acked is stored")
+			require.NoError(e, l.Wait(e.Soon()), "the ack is stored")
 		}
 		e.again(4)
 	})
@@ -186,7 +186,7 @@ func endLate(w *world) {
 			return ctx.Err()
 		})
 		require.NoError(e, e.returns(drainFor, drainFor))
-		require.Zero(e, e.failed.Load(), "it is no failed attempt")
+		require.Zero(e, e.failed.Load(), "the attempt does not count as failed")
 		e.again(6)
 	})
 }
@@ -205,11 +205,11 @@ func endNever(w *world) {
 		over, cancel := context.WithTimeout(e.Soon(), 50*time.Millisecond)
 		defer cancel()
 		require.ErrorContains(e, e.c.Shutdown(over), "0 leases not settled, 0 settles not confirmed, 2 handlers not returned")
-		time.AfterFunc(2*time.Second, func() { close(gate) }) // more than handlers had
-		require.NoError(e, e.c.Shutdown(e.Soon()), "it waits for them")
+		time.AfterFunc(2*time.Second, func() { close(gate) }) // longer than the time that handlers had
+		require.NoError(e, e.c.Shutdown(e.Soon()), "Shutdown waits for the handlers")
 		for _, l := range held {
 			require.ErrorIs(e, l.Ack(), chanq.ErrLeaseLost)
-			require.ErrorIs(e, l.Wait(e.Soon()), chanq.ErrLeaseLost, "the release is not its holder's outcome")
+			require.ErrorIs(e, l.Wait(e.Soon()), chanq.ErrLeaseLost, "the release is not the outcome for the former holder")
 		}
 		e.again(6)
 	})
@@ -246,7 +246,7 @@ func endLost(w *world) {
 	})
 }
 
-// endSlowly has the statement of a settle end when handlers have no more time, and settles still have.
+// endSlowly makes a settle end after the time to drain but within the time for settles.
 func endSlowly(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("a")...)
@@ -274,8 +274,8 @@ func endBuffered(w *world) {
 			<-gate
 			return nil
 		})
-		e.Eventually(e.way.name+": four are back", func() bool { return e.c.Stats().Released == 4 && e.c.Stats().Held == 2 })
-		require.Empty(e, e.left, "and handlers go on")
+		e.Eventually(e.way.name+": four are released", func() bool { return e.c.Stats().Released == 4 && e.c.Stats().Held == 2 })
+		require.Empty(e, e.left, "handlers continue")
 		close(gate)
 		require.NoError(e, e.returns(0, drainFor))
 		e.again(4)
@@ -310,7 +310,7 @@ func endDecided(w *world) {
 	})
 }
 
-// endOfBatch has a batch fail as a whole, and the time to drain end while its messages are handed over one by one.
+// endOfBatch has a batch fail as a whole, and the time to drain ends while its messages are handled one by one.
 func endOfBatch(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts(numbers(10)...)...)
@@ -324,14 +324,14 @@ func endOfBatch(w *world) {
 		}
 		return chanq.DeadLetter(errors.New("it cannot be done"))
 	}))
-	require.Equal(w, 3, calls, "all, the first one and the second one")
+	require.Equal(w, 3, calls, "the batch, then its first and second message alone")
 	require.Equal(w, chanqadmin.Stats{Ready: 8, Dead: 1}, testdb.Counted(w, q))
 	for _, l := range testdb.Lease(w, q, 8, time.Minute) {
-		require.Equal(w, 1, l.Attempt, "it is uncounted")
+		require.Equal(w, 1, l.Attempt, "the attempt is not counted")
 	}
 }
 
-// endBeforeBatch has a batch wait for more when its consumer stops.
+// endBeforeBatch stops the consumer while a batch waits for more messages.
 func endBeforeBatch(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts(numbers(3)...)...)
@@ -351,7 +351,7 @@ func endBeforeBatch(w *world) {
 	require.Zero(w, testdb.Counted(w, q))
 }
 
-// endBroken has the driver panic in a look for messages while handlers are at work.
+// endBroken makes the driver panic in a poll while handlers run.
 func endBroken(w *world) {
 	w.onEachWay(chanq.Config{}, func(e *drain) {
 		names := sqlbatch.Names{Queue: e.q.Name()}
@@ -370,11 +370,11 @@ func endBroken(w *world) {
 		e.within("it stops", e.c.Done())
 		require.ErrorContains(e, e.c.Err(), "aargh")
 		time.Sleep(drainFor / 2)
-		require.NoError(e, held[0].Context().Err(), "handlers go on")
+		require.NoError(e, held[0].Context().Err(), "handlers continue")
 		close(gate)
 		require.ErrorContains(e, testdb.Receive(e, e.left, "it returns"), "aargh")
 		e.Heal()
-		require.Zero(e, testdb.Counted(e, e.q).Leased, "what was acked is stored, and the rest is released")
+		require.Zero(e, testdb.Counted(e, e.q).Leased, "acks are stored, and the other messages are released")
 	})
 }
 
@@ -398,7 +398,7 @@ func endTogether(w *world) {
 
 func endStuck(w *world) {
 	for _, where := range []string{"hook", "driver"} {
-		var hang atomic.Pointer[chan struct{}] // what the Settled hook waits for
+		var hang atomic.Pointer[chan struct{}] // if set, the Settled hook waits for this channel
 		w.onEachWayOf(where, chanq.Config{Hooks: chanq.Hooks{Settled: func(chanq.SettledEvent) {
 			if gate := hang.Load(); gate != nil {
 				<-*gate
@@ -420,7 +420,7 @@ func endStuck(w *world) {
 			if e.Engine.Bubble {
 				require.LessOrEqual(e, time.Since(e.at), drainFor+atEnd+200*time.Millisecond, "%s, %s", e.way.name, where)
 			}
-			if err != nil { // the hook may be called before the last group
+			if err != nil { // the hook might be called before the last batch
 				require.ErrorIs(e, err, chanq.ErrStopped, e.way.name)
 			}
 			free()
@@ -440,7 +440,7 @@ func endReaders(w *world) {
 	go func() { waits <- taken[0].Wait(w.Soon()) }()
 	go func() {
 		if errors.Is(untilStopped(contexts[1]), chanq.ErrStopped) {
-			_ = taken[1].Ack() // there is a second for it
+			_ = taken[1].Ack() // Shutdown leaves a second for the ack
 		}
 	}()
 	over, cancel := context.WithTimeoutCause(context.Background(), drainFor, errors.New("the time is over"))
@@ -451,20 +451,21 @@ func endReaders(w *world) {
 	if w.Engine.Bubble {
 		require.LessOrEqual(w, time.Since(began), drainFor+1050*time.Millisecond)
 	}
-	require.Equal(w, chanqadmin.Stats{Ready: 7}, testdb.Counted(w, q), "at once: the leases would run for an hour")
+	require.Equal(w, chanqadmin.Stats{Ready: 7}, testdb.Counted(w, q), "immediately, although the leases last an hour")
 	require.ErrorIs(w, context.Cause(contexts[0]), chanq.ErrStopped)
-	require.ErrorIs(w, context.Cause(taken[2].Context()), chanq.ErrLeaseLost, "first used after the release")
+	require.ErrorIs(w, context.Cause(taken[2].Context()), chanq.ErrLeaseLost, "its first use is after the release")
 	require.ErrorIs(w, taken[0].Ack(), chanq.ErrLeaseLost)
 	require.ErrorIs(w, <-waits, chanq.ErrLeaseLost)
 	require.NoError(w, taken[1].Wait(w.Soon()))
 	again := testdb.Lease(w, q, 7, time.Minute)
-	require.Equal(w, append([]string{"000"}, numbers(8)[2:]...), testdb.Bodies(testdb.Leases(again)), "to their former places")
+	require.Equal(w, append([]string{"000"}, numbers(8)[2:]...), testdb.Bodies(testdb.Leases(again)), "in their original order")
 	for _, l := range again {
-		require.Equal(w, 1, l.Attempt, "uncounted")
+		require.Equal(w, 1, l.Attempt, "the attempt is not counted")
 	}
 }
 
-// endOfEach has a Shutdown wait, and a second one give up for it: what a reader holds, or a settle that cannot be stored.
+// endOfEach has a second Shutdown give up while the first one waits for a lease that a reader holds, or for a settle that cannot be stored.
+// Both report it.
 func endOfEach(w *world) {
 	for _, lost := range []bool{false, true} {
 		q := w.Queue(fmt.Sprint("work_", lost), chanq.Config{})
@@ -519,14 +520,14 @@ func endInTx(w *world) {
 	require.NoError(w, err)
 	require.NoError(w, leases[1].AckTx(w.Soon(), tx))
 	if w.Engine.Dialect.Traits().OneWriter {
-		require.NoError(w, tx.Commit()) // nothing else is written before
+		require.NoError(w, tx.Commit()) // other writes wait for the commit
 	}
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	require.ErrorContains(w, c.Shutdown(over), "1 leases not settled, 0 settles not confirmed")
 	require.NoError(w, leases[0].Wait(w.Soon()))
 	if !w.Engine.Dialect.Traits().OneWriter {
-		require.NoError(w, tx.Commit(), "the transaction goes on")
+		require.NoError(w, tx.Commit(), "the transaction stays usable")
 	}
 	w.requireState(q, sent[0], "")
 	w.requireState(q, sent[1], "")
@@ -546,7 +547,7 @@ func stopped(w *world) {
 	}
 	c.Stop()
 	w.within("it stops", l.Stopping())
-	require.NoError(w, l.Context().Err(), "its context goes on")
+	require.NoError(w, l.Context().Err(), "its context has not ended")
 	require.NoError(w, l.Ack())
 	require.NoError(w, c.Shutdown(w.Soon()))
 	require.Nil(w, (&chanq.Lease[string]{}).Stopping())

@@ -23,7 +23,7 @@ func TestCitusThroughAnotherNode(t *testing.T) { run(t, testdb.CitusElsewhere) }
 
 func TestCitusThroughTheNodeOfTheSchema(t *testing.T) { run(t, testdb.CitusHolder) }
 
-// Over sockets and on the real clock the long tier has only those of the emulator's tests that a bubble cannot hold.
+// With sockets and the real clock, the long tier runs only the emulator's tests that cannot run in a bubble.
 func TestSQLServerEmulator(t *testing.T) {
 	testdb.Soak(t)
 	for _, e := range []testdb.Engine{testdb.StandIn, testdb.StandInVersions} {

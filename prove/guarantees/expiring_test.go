@@ -27,12 +27,12 @@ var expiring = []test{
 
 const shortTTL = 50 * time.Millisecond
 
-// isOver waits until the TTL of a message is over by the database's clock.
+// isOver waits until the TTL of a message has passed by the database's clock.
 func isOver[T any](w *world, q *chanq.Queue[T], id chanq.ID) {
 	w.Helper()
 	at := testdb.Get(w, q, id).ExpiresAt
 	require.False(w, at.IsZero())
-	w.Eventually("its time is over", func() bool {
+	w.Eventually("its TTL has passed", func() bool {
 		probe := testdb.Send(w, q, chanq.Message[T]{Delay: time.Hour})[0]
 		now := testdb.Get(w, q, probe).EnqueuedAt
 		_, err := q.Cancel(w.Soon(), probe)
@@ -59,14 +59,14 @@ func expires(w *world) {
 	require.Equal(w, []string{"in time", "for ever"}, testdb.Bodies(leases))
 	require.Equal(w, time.Hour, leases[0].ExpiresAt.Sub(leases[0].EnqueuedAt))
 	require.True(w, leases[1].ExpiresAt.IsZero())
-	w.Eventually("the late one is dead", func() bool { return testdb.Get(w, q, sent[0]).State == chanqadmin.StateDead })
+	w.Eventually("the expired message is dead", func() bool { return testdb.Get(w, q, sent[0]).State == chanqadmin.StateDead })
 	e = testdb.Get(w, q, sent[0])
 	require.Equal(w, "expired", e.LastError)
 	require.Equal(w, chanq.CauseExpired, e.Cause)
 	require.Empty(w, e.Fingerprint)
 	require.Equal(w, []byte("late"), e.Body)
 	require.Zero(w, e.Attempts, "it was never delivered")
-	w.Eventually("the hook is told", func() bool {
+	w.Eventually("the hook is called", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(dead) == 1 && reflect.DeepEqual(dead[0], chanq.DeadEvent{Queue: "work", ID: sent[0], Cause: chanq.CauseExpired, Reason: "expired"})
@@ -178,5 +178,5 @@ func manyExpired(w *world) {
 	isOver(w, q, ids[count-1])
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	w.Eventually("all are dead", func() bool { return testdb.Stats(w, q).Dead == count })
-	require.Less(w, c.Stats().Claims, int64(count/16/4), "claims grow, as if readers had taken them")
+	require.Less(w, c.Stats().Claims, int64(count/16/4), "claims grow, as if readers had taken the messages")
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// What other programs may use beside the tables: the view, and the procedure.
+// The interfaces for other programs besides the tables: the view and the procedure.
 var facing = []test{
 	{"TheViewShowsWhatIsInAQueue", viewShows},
 	{"TheViewOfAnOrderedQueueShowsWhatIsInIt", viewShowsOrdered},
@@ -29,7 +29,7 @@ var facing = []test{
 	{"DropRemovesTheViewAndTheProcedure", dropFace},
 }
 
-// face makes the view and the procedure of a queue, twice.
+// face creates the view and the procedure of a queue, twice.
 func (w *world) face(queue string, cfg chanq.Config) {
 	w.Helper()
 	texts, err := chanq.View(w.Engine.ChanqDialect(), queue, cfg)
@@ -55,7 +55,7 @@ func (w *world) face(queue string, cfg chanq.Config) {
 	}
 }
 
-// shown is what the view says, one row a line.
+// shown returns the rows of the view as text, one line per row.
 func (w *world) shown(columns, end string) (lines []string) {
 	w.Helper()
 	rows, err := w.DB.QueryContext(w.Soon(), "SELECT "+columns+" FROM chanq_work__messages "+end)
@@ -99,7 +99,7 @@ func viewShows(w *world) {
 	require.Equal(w, []string{"1"}, w.shown("CASE WHEN expires_at > due_at AND lease_until IS NULL THEN 1 END", "WHERE body = 'free'"))
 	require.Equal(w, []string{"1"}, w.shown("CASE WHEN lease_until > due_at AND ended_at IS NULL THEN 1 END", "WHERE state = 'leased'"))
 	require.Equal(w, []string{"1"}, w.shown("CASE WHEN ended_at >= enqueued_at AND due_at IS NULL THEN 1 END", "WHERE state = 'dead'"))
-	require.Equal(w, []string{"3", "5000"}, w.shown("bytes", "WHERE priority = -1 ORDER BY bytes"), "what is no text is shown, and no error")
+	require.Equal(w, []string{"3", "5000"}, w.shown("bytes", "WHERE priority = -1 ORDER BY bytes"), "bodies that are not text cause no error")
 	require.Equal(w, []string{strings.Repeat("x", 4000)}, w.shown("body", "WHERE bytes = 5000"), "a body is cut")
 	id := strings.ToLower(strings.ReplaceAll(w.shown("id", "WHERE state = 'leased'")[0], "-", ""))
 	require.Equal(w, fmt.Sprintf("%x", leases[0].ID[:]), id)
@@ -113,7 +113,7 @@ func viewShowsOrdered(w *world) {
 	ids := testdb.Send(w, q, chanq.Message[string]{Body: "first", Key: "a"}, chanq.Message[string]{Body: "second", Key: "a"})
 	l := testdb.Lease(w, q, 1, time.Hour)[0]
 	require.NoError(w, l.Nack(chanq.DeadLetter(errors.New("over"))))
-	w.Eventually("what waited for the key goes back with its slot", func() bool { return testdb.Get(w, q, ids[1]).State == chanqadmin.StateReady })
+	w.Eventually("a message that waits for its key is released with its slot", func() bool { return testdb.Get(w, q, ids[1]).State == chanqadmin.StateReady })
 	slot := sqlbatch.SlotOf("a", [16]byte{}, 4)
 	require.Equal(w, []string{fmt.Sprintf("dead first a %d", slot), fmt.Sprintf("ready second a %d", slot)}, w.shown("state, body, order_key, slot", "ORDER BY seq"))
 }
@@ -124,7 +124,7 @@ func viewBounded(w *world) {
 	testdb.Send(w, q, testdb.Texts(numbers(1010)...)...)
 	require.Equal(w, []string{"1000"}, w.shown("count(*)", ""))
 	first := numbers(1010)[0]
-	require.Equal(w, []string{first}, w.shown("body", "WHERE body = '"+first+"'"), "they are the first")
+	require.Equal(w, []string{first}, w.shown("body", "WHERE body = '"+first+"'"), "the view shows the first messages")
 }
 
 func viewBesideLocks(w *world) {
@@ -140,9 +140,9 @@ func viewBesideLocks(w *world) {
 	defer tx.Rollback()
 	_, err = tx.ExecContext(w.Soon(), "UPDATE chanq_work SET attempts = 3 WHERE body = "+w.sqlBytes("locked"))
 	require.NoError(w, err)
-	require.Contains(w, w.shown("body", ""), "free", "the other is left out, or as it was")
+	require.Contains(w, w.shown("body", ""), "free", "the locked message is left out or unchanged")
 
-	// What reads the view and stops in the middle holds up one message at most.
+	// A reader of the view that stops half-way blocks at most one message.
 	require.NoError(w, tx.Rollback())
 	testdb.Send(w, q, testdb.Texts(numbers(20)...)...)
 	rows, err := w.DB.QueryContext(w.Soon(), "SELECT body FROM chanq_work__messages")
@@ -154,7 +154,7 @@ func viewBesideLocks(w *world) {
 	}
 }
 
-// sendBy is a call of the procedure.
+// sendBy calls the procedure.
 func (w *world) sendBy(ctx context.Context, x interface {
 	ExecContext(context.Context, string, ...any) (sql.Result, error)
 }, body string, rest string) error {
@@ -217,7 +217,8 @@ func procedureKnowsSlots(w *world) {
 	}
 }
 
-// procedureInTx: on SQL Server, where it is not the same everywhere.
+// procedureInTx runs only on SQL Server, where the effect of an error on the transaction depends on
+// the kind of queue.
 func procedureInTx(w *world) {
 	if w.Engine.Dialect.Name() != "sqlserver" {
 		return
@@ -240,7 +241,7 @@ func procedureInTx(w *world) {
 			require.NoError(w, err)
 		}
 		require.NoError(w, conn.QueryRowContext(w.Soon(), "SELECT COUNT(*) FROM chanq_work").Scan(&sent))
-		require.Equal(w, left, sent, "what the transaction did before")
+		require.Equal(w, left, sent, "the earlier writes of the transaction")
 		require.NoError(w, conn.Close())
 		_, err = w.DB.ExecContext(w.Soon(), "DELETE FROM chanq_work")
 		require.NoError(w, err)

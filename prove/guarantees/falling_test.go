@@ -15,8 +15,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// A panic of the driver ends the consumer in whose statement it occurs, with an error. Nothing
-// hangs, and other consumers and producers on the *sql.DB go on.
+// A panic of the driver ends the consumer whose statement panics, with an error. Nothing hangs, and other consumers and producers on the
+// *sql.DB continue.
 var falling = []test{
 	{"APanicOfTheDriverInAClaimEndsTheConsumer", func(w *world) { w.falls(claims, readsSlots) }},
 	{"APanicOfTheDriverInALookEndsTheConsumer", func(w *world) {
@@ -35,8 +35,7 @@ var falling = []test{
 	{"APanicOfTheDriverInTheHistoryIsReportedAndStopsNothingElse", fallsInTheHistory},
 }
 
-// falls has the driver panic in a kind of statement of a consumer's, first of a plain and then of an
-// ordered queue.
+// falls makes the driver panic in one kind of consumer statement, first of a plain queue and then of an ordered queue.
 func (w *world) falls(plain, ordered func(faultdb.Op, sqlbatch.Queue) bool) {
 	w.Helper()
 	w.fallsIn(w.Queue("plain", chanq.Config{}), func(op faultdb.Op) bool { return plain(op, w.Statements("plain")) })
@@ -54,13 +53,13 @@ func (w *world) fallsIn(q *chanq.Queue[string], meant func(faultdb.Op) bool) {
 		select {
 		case l, open = <-c.C():
 		case <-w.Soon().Done():
-			require.Fail(w, "the consumer goes on")
+			require.Fail(w, "the consumer continues")
 		}
 		if !open {
 			break
 		}
 		if held = append(held, l); len(held) == 1 {
-			require.NoError(w, l.Ack()) // the other one is extended
+			require.NoError(w, l.Ack()) // the lease of the other message is extended
 		}
 	}
 	<-c.Done()
@@ -71,7 +70,7 @@ func (w *world) fallsIn(q *chanq.Queue[string], meant func(faultdb.Op) bool) {
 	}
 	require.NoError(w, c.Shutdown(w.Soon()))
 	again := testdb.Start(w, q, chanq.ConsumerConfig{})
-	w.Eventually("the others go on", func() bool {
+	w.Eventually("the others continue", func() bool {
 		select {
 		case l := <-again.C():
 			w.ack(l)
@@ -82,7 +81,7 @@ func (w *world) fallsIn(q *chanq.Queue[string], meant func(faultdb.Op) bool) {
 	require.NoError(w, again.Shutdown(w.Soon()))
 }
 
-// panicIn has the driver panic in each statement that is meant, until Inject(nil).
+// panicIn makes the driver panic in each statement that meant accepts, until Inject(nil).
 func (w *world) panicIn(meant func(faultdb.Op) bool) {
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if meant(op) {
@@ -92,7 +91,7 @@ func (w *world) panicIn(meant func(faultdb.Op) bool) {
 	})
 }
 
-// The acks are in the database. A repetition, which does not find the messages, must not call that a loss.
+// fallsAfterASettle: the acks are stored. A repetition that does not find the messages must not report lost leases.
 func fallsAfterASettle(w *world) {
 	var lost atomic.Int64
 	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{LeaseLost: func(chanq.LeaseLostEvent) { lost.Add(1) }}})
@@ -138,7 +137,7 @@ func fallsInASend(w *world) {
 func fallsInAPipe(w *world) {
 	from, to := w.Queue("work", chanq.Config{}), w.Queue("output", chanq.Config{})
 	ids := testdb.Send(w, from, testdb.Texts("a", "b")...)
-	// Not in a statement of the transaction: database/sql keeps a goroutine of such a one permanently.
+	// Not in a statement of the transaction: database/sql then keeps a goroutine permanently.
 	w.panicIn(func(op faultdb.Op) bool { return op.Kind == faultdb.Begin })
 	c := testdb.Start(w, from, chanq.ConsumerConfig{LeaseFor: steadyLease})
 	err := chanq.Pipe(c, to, 2, func(context.Context, *chanq.Lease[string]) ([]chanq.Message[string], error) {

@@ -13,7 +13,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// byAHolder is all that a holder can do to a message.
+// byAHolder lists all operations of a holder on its message.
 var byAHolder = []struct {
 	name string
 	do   func(*world, *chanq.Lease[string]) error
@@ -32,14 +32,14 @@ var byAHolder = []struct {
 	}},
 }
 
-// requireSole holds that nobody but the holder of a lease can do anything to its
-// message: what a former holder tries is lost and changes nothing, the message is
-// not handed out beside, and the holder acks it in the end.
+// requireSole requires that only the current holder can change the message. Operations of a former
+// holder report a lost lease and change nothing, the message is not delivered to another consumer,
+// and the holder finally acks it.
 func (w *world) requireSole(q *chanq.Queue[string], former, holder *chanq.Lease[string], name string, do func(*world, *chanq.Lease[string]) error) {
 	w.Helper()
 	state := func() chanqadmin.Entry {
 		e := testdb.Get(w, q, holder.ID)
-		e.LeasedBy = "" // SQL Server leaves the name out while the consumer's row is being written
+		e.LeasedBy = "" // SQL Server omits the name while the consumer's row is being written
 		return e
 	}
 	before := state()
@@ -59,7 +59,7 @@ func formerLife(w *world) {
 		q := w.Queue(fmt.Sprintf("life%d", i), chanq.Config{})
 		id := testdb.Send(w, q, testdb.Texts("first life")...)[0]
 		former := testdb.Lease(w, q, 1, formerLease)[0]
-		require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].Ack(), "by the next holder")
+		require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].Ack(), "acked by the next holder")
 		testdb.Send(w, q, chanq.Message[string]{ID: id, Body: "second life"})
 		holder := testdb.Lease(w, q, 1, time.Minute)[0]
 		require.Equal(w, "second life", holder.Body)
@@ -95,8 +95,7 @@ func fencesOfOneID(w *world) {
 	}
 }
 
-// forgottenClaim is a failover to a standby that lagged: it knows of the messages,
-// and not of their claims.
+// forgottenClaim is a failover to a lagging standby, which has the messages but not their claims.
 func forgottenClaim(w *world) {
 	if w.Engine.Copy == nil {
 		w.Skipf("NOT TESTED on %s: its databases cannot be copied", w.Engine.Name)
@@ -121,11 +120,11 @@ func forgottenClaim(w *world) {
 	}
 }
 
-// disconnect closes the connections that nobody uses, which must be all.
+// disconnect closes idle connections and requires that none is left.
 func (w *world) disconnect() {
 	w.Helper()
 	w.DB.SetMaxIdleConns(-1)
-	w.Eventually("nobody is connected", func() bool {
+	w.Eventually("no connection is open", func() bool {
 		now, _ := w.Faults.Conns()
 		return now == 0
 	})

@@ -13,8 +13,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
-// Claims begin where those before them ended. What comes to a place before that is found
-// nevertheless, and soon, though other messages keep coming, or none does.
+// Claims begin where the previous claim ended. Messages that appear before that position are still found soon, whether or not other
+// messages keep coming.
 var finding = []test{
 	{"G10_WhatATransactionCommitsLateIsFound", func(w *world) { lateCommit(w, chanq.PriorityNormal, 2*time.Second) }},
 	{"G10_WhatIsLowAndCommittedLateIsFound", func(w *world) { lateCommit(w, chanq.PriorityLow, 2*time.Second) }},
@@ -28,17 +28,16 @@ var finding = []test{
 	{"WakeFindsWhatWasCommittedLateAtOnce", wakeFinds},
 }
 
-// foundWithin is the promise for a database in health.
+// foundWithin is the promised time if the database works normally.
 var foundWithin = slowness * 1500 * time.Millisecond
 
-// beyond is how far claims get above a place before a test has a message come to it:
-// farther than they look back by themselves.
+// beyond is how far claims advance past a position before a test makes a message appear there. It is more than claims look back.
 const beyond = 600 * time.Millisecond
 
-// stream is a consumer that claims without a pause, since another process keeps sending.
+// stream is a consumer that claims without pauses because another process keeps sending.
 type stream struct {
 	*world
-	q, elsewhere *chanq.Queue[string] // the consumer's, and as the other process has it
+	q, elsewhere *chanq.Queue[string] // the queue of the consumer, and the same queue in the other process
 	others       chan *chanq.Lease[string]
 	claimed      chan time.Time // the due time of each message of the stream
 }
@@ -54,7 +53,7 @@ func (w *world) flow() *stream {
 	return s
 }
 
-// start has the consumer and the sender go on until the test ends.
+// start runs the consumer and the sender until the test ends.
 func (s *stream) start() {
 	c := testdb.Start(s, s.q, chanq.ConsumerConfig{})
 	p := testdb.Produce(s, s.elsewhere, chanq.ProducerConfig{})
@@ -71,7 +70,7 @@ func (s *stream) start() {
 			case s.claimed <- l.DueAt:
 			default:
 			}
-			_ = l.Ack() // a lost one comes again
+			_ = l.Ack() // a lost message is redelivered
 		}
 	}()
 	go func() {
@@ -81,7 +80,7 @@ func (s *stream) start() {
 		for {
 			select {
 			case <-tick.C:
-				_, _ = p.Send(s.Soon(), chanq.Message[string]{Body: "of the stream"}) // a failed one is not missed
+				_, _ = p.Send(s.Soon(), chanq.Message[string]{Body: "of the stream"}) // the test does not need each message
 			case <-stop:
 				return
 			}
@@ -95,15 +94,15 @@ func (s *stream) start() {
 	})
 }
 
-// getsBeyond waits until messages are claimed that were due so long after a time.
+// getsBeyond waits until the stream has claimed messages that were due more than d after due.
 func (s *stream) getsBeyond(due time.Time, d time.Duration) {
 	s.Helper()
-	s.Eventually("claims get beyond it", func() bool {
+	s.Eventually("claims advance beyond it", func() bool {
 		return testdb.Receive(s, s.claimed, "a message of the stream").After(due.Add(d))
 	})
 }
 
-// finds waits for a message that is not of the stream, and returns how long it took.
+// finds waits for a message that is not part of the stream and returns the time since since.
 func (s *stream) finds(body string, since time.Time) time.Duration {
 	s.Helper()
 	l := testdb.Receive(s, s.others, body)
@@ -114,8 +113,7 @@ func (s *stream) finds(body string, since time.Time) time.Duration {
 	return took
 }
 
-// promptly does something up to three times, which is to take no longer than foundWithin:
-// a machine may stand still for a moment.
+// promptly calls find up to three times, until it takes at most foundWithin. A busy machine might cause a pause.
 func (s *stream) promptly(find func() time.Duration) {
 	s.Helper()
 	var took time.Duration
@@ -128,15 +126,15 @@ func (s *stream) promptly(find func() time.Duration) {
 	require.LessOrEqual(s, took, foundWithin)
 }
 
-// longCommit is lateCommit of a transaction that a person might wait for.
+// longCommit is lateCommit with a transaction as long as one that waits for a user.
 func longCommit(w *world) {
 	if testing.Short() {
-		w.Skip("takes ten seconds and more")
+		w.Skip("takes more than ten seconds")
 	}
 	lateCommit(w, chanq.PriorityNormal, 10*time.Second)
 }
 
-// lateCommit has a transaction open while claims get so far beyond it.
+// lateCommit keeps a transaction open until claims have advanced beyond its message by the given time.
 func lateCommit(w *world, p chanq.Priority, open time.Duration) {
 	w.skipWithOneWriter()
 	s := w.flow()
@@ -153,10 +151,10 @@ func lateCommit(w *world, p chanq.Priority, open time.Duration) {
 	})
 }
 
-// skipWithOneWriter skips where an open transaction keeps everybody from claiming.
+// skipWithOneWriter skips the test if an open transaction blocks all claims.
 func (w *world) skipWithOneWriter() {
 	if w.Engine.Dialect.Traits().OneWriter {
-		w.Skip("nothing is claimed while somebody writes")
+		w.Skip("an open write transaction blocks claims")
 	}
 }
 
@@ -190,8 +188,7 @@ func foundLapsed(w *world) {
 	})
 }
 
-// foundAfterOutage has the database not answer for a while. What rescans took then must not
-// count: it would be long until the next.
+// foundAfterOutage makes the database stop responding for a while. The duration of rescans in that time must not delay the next rescan.
 func foundAfterOutage(w *world) {
 	timeout := slowness * time.Second
 	q := w.Queue("work", chanq.Config{StatementTimeout: timeout})
@@ -208,23 +205,23 @@ func foundAfterOutage(w *world) {
 		switch {
 		case testdb.Runs(op, st.Rescan()):
 			rescans.Add(1)
-		case rescans.Load() > 0 && (claims(op, st) || looks(op, st)): // it begins with a rescan
+		case rescans.Load() > 0 && (claims(op, st) || looks(op, st)): // the outage begins with a rescan
 			others.Add(1)
 		default:
 			return faultdb.Fault{}
 		}
 		return faultdb.Hang()
 	})
-	w.Eventually("each has failed", func() bool { return rescans.Load() > 0 && others.Load() > 1 })
+	w.Eventually("each kind of statement has failed", func() bool { return rescans.Load() > 0 && others.Load() > 1 })
 	<-time.After(time.Until(held.Deadline()))
 	w.Faults.Inject(nil)
 	over := time.Now()
 	require.Equal(w, "ran out", testdb.Take(w, c, 1)[0].Body)
-	require.Less(w, time.Since(over), timeout+2*foundWithin+2*slowness*time.Second, "and not twenty times as long as the rescans had waited")
+	require.Less(w, time.Since(over), timeout+2*foundWithin+2*slowness*time.Second, "not after twenty times the duration of the rescans")
 }
 
-// foundSlowly has each rescan take longer than a rescan may at first: on SQLite, where extensions might wait for it, that is not longer
-// than an extension may take. Each that ran out of its time leaves the next one more.
+// foundSlowly makes each rescan take longer than its first timeout. On SQLite, where extensions might wait for a rescan, that timeout is at
+// most the timeout of an extension. Each rescan that times out gives the next one more time.
 func foundSlowly(w *world) {
 	lease := slowness * 600 * time.Millisecond
 	q := w.Queue("work", chanq.Config{})
@@ -273,10 +270,9 @@ func foundAgain(w *world) {
 	})
 }
 
-// claimsBeyond sends, to a consumer that never polls, until it has claimed what was due
-// long after a time.
+// claimsBeyond sends messages to a consumer that never polls until it has claimed one that was due more than beyond after due.
 func claimsBeyond(w *world, q *chanq.Queue[string], c *chanq.Consumer[string], due time.Time) {
-	w.Eventually("claims get beyond it", func() bool {
+	w.Eventually("claims advance beyond it", func() bool {
 		testdb.Send(w, q, testdb.Texts("another")...)
 		l := testdb.Take(w, c, 1)[0]
 		require.NoError(w, l.Ack())

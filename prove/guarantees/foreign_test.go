@@ -18,26 +18,26 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Rows that no chanq made: docs/sql.md says where each of them ends. None is lost, and none
-// stops those who consume.
+// Rows that were not inserted by chanq: docs/sql.md documents the outcome of each. None is lost,
+// and none stops consumers.
 var foreign = []test{
 	{"WhateverAnotherProgramInsertsEndsWhereDocsSay", foreignRows},
 	{"WhateverAnotherProgramInsertsIntoAnOrderedQueueEndsWhereDocsSay", foreignOrderedRows},
 }
 
-// foreignRow is a row as another program inserts it: columns, and what is written for their values.
+// foreignRow is a row that another program inserts: its columns and their values as SQL.
 type foreignRow struct {
 	name string
 	set  map[string]string
 	end  foreignEnd
-	only string // the dialect that takes such a row, "" for all
+	only string // the only dialect that accepts the row; "" for all
 }
 
-// foreignEnd is what becomes of it.
+// foreignEnd is the outcome of a foreignRow.
 type foreignEnd struct {
 	refused, waits bool
-	dead           string // the reason
-	text           string // or the body that is delivered
+	dead           string // part of the error of the dead message
+	text           string // the body if the message is delivered
 	headers        map[string]string
 	attempt        int
 }
@@ -50,7 +50,7 @@ var (
 func diesOf(reason string) foreignEnd  { return foreignEnd{dead: reason} }
 func arrivesAs(text string) foreignEnd { return foreignEnd{text: text} }
 
-// The ways to write a value.
+// SQL literals
 
 func (w *world) sqlBytes(b string) string {
 	digits := hex.EncodeToString([]byte(b))
@@ -77,7 +77,7 @@ func (w *world) sqlID(id chanq.ID) string {
 	return w.sqlBytes(string(id[:]))
 }
 
-// sqlTime is that many days from now.
+// sqlTime is the SQL for a time that many days from now.
 func (w *world) sqlTime(days int) string {
 	switch w.Engine.Dialect.Name() {
 	case "sqlserver":
@@ -88,7 +88,7 @@ func (w *world) sqlTime(days int) string {
 	return fmt.Sprintf("CAST(round((julianday('now') - 2440587.5 + %d) * 86400000.0) AS INTEGER)", days)
 }
 
-// sqlMillis is a time in Unix milliseconds, where the column is one, and in words where it is not.
+// sqlMillis is the SQL for a time: in Unix milliseconds if the column has them, otherwise as text.
 func (w *world) sqlMillis(ms, words string) string {
 	if w.Engine.Dialect.Name() == "sqlserver" {
 		return "'" + words + "'"
@@ -107,8 +107,8 @@ func inUTF16(text string, mark bool) string {
 	return string(b)
 }
 
-// foreignBodies is for every kind of queue: what is wrong, or unusual, with bodies, headers and
-// dedup keys.
+// foreignBodies are rows for every kind of queue, with invalid or unusual bodies, headers and dedup
+// keys.
 func (w *world) foreignBodies() []foreignRow {
 	body := func(b string) map[string]string { return map[string]string{"body": w.sqlBytes(b)} }
 	headers := func(b string) map[string]string { return map[string]string{"headers": w.sqlBytes(b)} }
@@ -153,14 +153,14 @@ func (w *world) foreignBodies() []foreignRow {
 	}
 }
 
-// foreignNumbers are those of columns that are not for others to write.
+// foreignNumbers are values of columns that other programs should not write.
 func (w *world) foreignNumbers() []foreignRow {
 	suspects := foreignEnd{attempt: sqlbatch.LastAttempt}
 	one := func(column, value string) map[string]string { return map[string]string{column: value} }
 	held := func(until string) map[string]string {
 		return map[string]string{"leased_by": w.sqlID(chanq.ID{1}), "lease_until": until, "fence": "7", "attempts": "1"}
 	}
-	// Of what is at the bounds that the tables have: no claim of it may fail, nor what settles it.
+	// Rows at the limits of the tables: claims and settles of them must not fail.
 	with := func(set map[string]string, column, value string) map[string]string {
 		set[column] = value
 		return set
@@ -255,7 +255,7 @@ func foreignOrderedRows(w *world) {
 	end.judge()
 }
 
-// foreignStory inserts rows, and sees what becomes of each.
+// foreignStory inserts rows and checks the outcome of each.
 type foreignStory struct {
 	*world
 	q   *chanq.Queue[note]
@@ -305,7 +305,7 @@ func (s *foreignStory) insert(rows []foreignRow) {
 func (s *foreignStory) judge() {
 	for _, state := range []chanqadmin.State{chanqadmin.StateReady, chanqadmin.StateScheduled, chanqadmin.StateLeased} {
 		_, err := testdb.Peek(s.Soon(), s.q, state, 1000)
-		require.NoError(s, err, "an operator can look")
+		require.NoError(s, err, "operators can list messages")
 	}
 	c := testdb.Start(s, s.q, chanq.ConsumerConfig{})
 	ends := map[string]int{}
@@ -319,7 +319,7 @@ func (s *foreignStory) judge() {
 			ends["arrives"]++
 		}
 	}
-	for range ends["arrives"] { // of several suspects each comes when the one before it is settled
+	for range ends["arrives"] { // each suspect is delivered after the previous one is settled
 		l := testdb.Take(s, c, 1)[0]
 		r, ok := s.ids[l.ID]
 		require.True(s, ok && r.end.dead == "" && !r.end.waits, "%s %s", l.ID, r.name)
@@ -332,12 +332,12 @@ func (s *foreignStory) judge() {
 	}
 	testdb.Send(s, s.q, chanq.Message[note]{Body: note{"last"}})
 	last := testdb.Take(s, c, 1)[0]
-	require.Equal(s, "last", last.Body.Text, "the consumer goes on")
+	require.Equal(s, "last", last.Body.Text, "the consumer continues")
 	require.NoError(s, last.Ack())
 	require.NoError(s, last.Wait(s.Soon()))
-	s.Eventually("what cannot be read is dead", func() bool { return testdb.Stats(s, s.q).Dead == ends["dead"] })
+	s.Eventually("unreadable messages are dead", func() bool { return testdb.Stats(s, s.q).Dead == ends["dead"] })
 	stats := testdb.Stats(s, s.q)
-	require.Equal(s, ends["waits"], stats.Scheduled+stats.Leased, "what waits is there")
+	require.Equal(s, ends["waits"], stats.Scheduled+stats.Leased, "waiting messages are still stored")
 	require.Zero(s, stats.Ready)
 	for id, r := range s.ids {
 		e := testdb.Get(s, s.q, id)

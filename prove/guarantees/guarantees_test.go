@@ -1,7 +1,6 @@
-// Package guarantees is the suite that every engine passes: one test for each
-// guarantee of chanq, and for each behaviour that its documentation promises.
-// It drives the public API against a real database through faultdb, which cuts,
-// fails and holds the statements it chooses.
+// Package guarantees is the suite that every engine passes: one test for each guarantee of chanq, and for each behaviour that its
+// documentation promises. It drives the public API against a real database through faultdb, which cuts, fails and holds selected
+// statements.
 package guarantees
 
 import (
@@ -45,7 +44,7 @@ func run(t *testing.T, e testdb.Engine) {
 	}
 }
 
-// onRealClocks are the tests that a bubble cannot hold, with the reason.
+// onRealClocks are the tests that cannot run in a bubble, with the reason.
 var onRealClocks = map[string]string{
 	"G01_MessagesOfAKilledProcessAreDeliveredAgain":       kills,
 	"G01_WhatAKilledProcessHasSentIsStored":               kills,
@@ -53,17 +52,17 @@ var onRealClocks = map[string]string{
 	"G07_AMessageThatKillsItsProcessIsDeadLettered":       kills,
 	"ManyProcessesMayMigrateAtOnce":                       kills,
 	"G01_OpenAndMigrateRefuseADatabaseThatMayLoseCommits": "SQLite in memory has no durability to refuse",
-	"G12_HungClaimPipeAndTrimLoseNoLease":                 "a statement that hangs in a *sql.Tx holds a mutex of database/sql, for which a bubble does not wait",
+	"G12_HungClaimPipeAndTrimLoseNoLease":                 "a statement that hangs in a *sql.Tx holds a mutex of database/sql, and a bubble does not wait for mutexes",
 }
 
-// outsideBubbles are the engines for those tests: the same ones, on a file and through a socket.
+// outsideBubbles are the engines for those tests: the same databases with a file or over a socket.
 var outsideBubbles = map[string]testdb.Engine{
 	testdb.Memory.Name:           testdb.SQLite,
 	testdb.EmulatorVersions.Name: testdb.StandInVersions,
 }
 
-// over20s are the tests that take more than 20 s on the real clock of some engine, or of all engines together, because they wait. Bubbles
-// run them by default, and real clocks in the soak tier. Not among them are those that wait for a lock of the server.
+// over20s are the tests that wait for more than 20 s on the real clock of an engine, or of all engines together. In bubbles they run by
+// default, on real clocks in the soak tier. Tests that wait for a lock of the server are not in the list.
 var over20s = map[string]bool{
 	"ACommitThatHangsEndsWithTheContextOfItsLease":               true,
 	"AHookThatBlocksEndsNoLeaseAndNoShutdown":                    true,
@@ -104,7 +103,7 @@ var over20s = map[string]bool{
 	"WhileAQueueIsPausedNoSuspectIsMarked":                       true,
 }
 
-// clientSide are tests of what no statement decides and that take long on the emulator: SQLite has to do in the default tier.
+// clientSide are tests that do not depend on SQL statements and take long on the emulator. In the default tier they run on SQLite only.
 var clientSide = map[string]bool{
 	"AHookThatBlocksEndsNoLeaseAndNoShutdown":                   true,
 	"AckOfManyReturnsWithItsContextWhereTheBacklogIsFull":       true,
@@ -142,12 +141,12 @@ type test struct {
 	run  func(*world)
 }
 
-// world is one test's database, with the steps that only these tests take.
+// world is the database of one test, with steps that only these tests use.
 type world struct{ *testdb.World }
 
-// shortLease is the lease of tests that see one end, formerLease of a holder that has lost it, to whom
-// it has to be delivered before. steadyLease is that of tests where none may end. On a real clock they are longer, since a loaded
-// machine may take a second for a statement.
+// shortLease is for leases that expire in the test. formerLease is for a holder that loses its lease after the message was delivered to it.
+// steadyLease is for leases that must not expire. On a real clock they are longer, since a statement might take a second on a loaded
+// machine.
 var (
 	shortLease  = slowness * 300 * time.Millisecond
 	formerLease = slowness * 500 * time.Millisecond
@@ -160,12 +159,12 @@ func claims(op faultdb.Op, q sqlbatch.Queue) bool {
 	return testdb.Runs(op, q.Claim(sqlbatch.ClaimParams{Rows: 1}))
 }
 
-// looks are what an idle consumer does, and one at work once a second.
+// looks reports whether op is a poll of an idle consumer, which a busy consumer also does once a second.
 func looks(op faultdb.Op, q sqlbatch.Queue) bool {
 	return testdb.Runs(op, q.NextDue(sqlbatch.Heads{})) || testdb.Runs(op, q.Rescan())
 }
 
-// reads are those of one message, which its consumer has leased by then.
+// reads reports whether op reads the contents of one message, which its consumer has leased.
 func reads(op faultdb.Op, q sqlbatch.Queue) bool {
 	return testdb.Runs(op, q.Contents(sqlbatch.Item{}))
 }
@@ -178,7 +177,7 @@ func acks(op faultdb.Op, q sqlbatch.Queue) bool {
 	return testdb.Runs(op, q.Ack(nil)) || testdb.Runs(op, q.SkipLocked().Ack(nil))
 }
 
-// extends are the extender's and Lease.Extend's.
+// extends reports whether op is an extension, by the extender or by Lease.Extend.
 func extends(op faultdb.Op, q sqlbatch.Queue) bool {
 	return testdb.Runs(op, q.Extend([16]byte{}, nil, 0)) || testdb.Runs(op, q.SkipLocked().Extend([16]byte{}, nil, 0))
 }

@@ -12,21 +12,20 @@ import (
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
-// Large claims, whose bodies are decoded while the next one is under way.
+// Large claims, whose bodies are decoded while the next claim runs.
 var handing = []test{
 	{"G10_AClaimDuringTheDecodingOfItsPredecessorIsDeliveredAfterIt", claimBesideDecoding},
 	{"G06_StopReleasesWhatIsBeingDecoded", stopWhileDecoding},
 }
 
 const (
-	largeClaim = 256 // the least of those that are delivered beside the next one
-	beforeEnd  = 50  // so many bodies before its end the readers have nearly all of it
+	largeClaim = 256 // the smallest claim that is delivered during the next one
+	beforeEnd  = 50  // when this many bodies are left, readers have nearly the whole claim
 )
 
-// slowReader is a codec that does something late in large claims, until that says that
-// it was enough.
+// slowReader is a codec that calls do near the end of large claims until do returns true.
 type slowReader struct {
-	begun, asks, read atomic.Int32 // claims, what the last one asked for, and bodies decoded since
+	begun, asks, read atomic.Int32 // the number of claims, the size of the last one, and the bodies decoded since then
 	enough            atomic.Bool
 	do                func() (enough bool)
 }
@@ -41,7 +40,7 @@ func (c *slowReader) Decode(data []byte, body any) error {
 	return nil
 }
 
-// sees has the codec know of the claims on a queue.
+// sees makes the codec track the claims of a queue.
 func (c *slowReader) sees(w *world, queue string) {
 	st := w.Statements(queue)
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
@@ -57,7 +56,7 @@ func (c *slowReader) sees(w *world, queue string) {
 func claimBesideDecoding(w *world) {
 	const count = 3000
 	codec := &slowReader{}
-	// Readers that the machine holds up leave no room for another claim meanwhile.
+	// If a busy machine delays the readers, there is no room for another claim.
 	codec.do = func() (beside bool) {
 		before, patience := codec.begun.Load(), time.Now().Add(time.Second)
 		for codec.begun.Load() == before && time.Now().Before(patience) {
@@ -69,7 +68,7 @@ func claimBesideDecoding(w *world) {
 	testdb.Send(w, q, notes(numbers(count)...)...)
 	codec.sees(w, "work")
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
-	// Settled at the end: where settles wait for the machine, nothing is claimed.
+	// The messages are settled at the end: slow settles would pause claims.
 	var taken []*chanq.Lease[note]
 	for _, text := range numbers(count) {
 		l := testdb.Take(w, c, 1)[0]
@@ -105,11 +104,11 @@ func stopWhileDecoding(w *world) {
 	}
 	c.Stop()
 	stopped := time.Now()
-	w.Eventually("a claimer that did not wait would have ended", func() bool { return time.Since(stopped) > 20*time.Millisecond })
+	w.Eventually("a claim loop that did not wait would have ended", func() bool { return time.Since(stopped) > 20*time.Millisecond })
 	close(gate)
 	require.NoError(w, c.Shutdown(w.Soon()))
 	require.Equal(w, chanqadmin.Stats{Ready: count - acked}, testdb.Counted(w, q))
 	for _, l := range testdb.Lease(w, q, min(count-acked, 1000), time.Minute) {
-		require.Equal(w, 1, l.Attempt, "what no reader had is not counted")
+		require.Equal(w, 1, l.Attempt, "an undelivered message has no counted attempt")
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
-// What a hook of the user's may do without harm to chanq, as other functions may
-// (misbehaving).
+// Misbehaviour of a user's hooks that must not harm chanq; misbehaving has the tests of other
+// functions.
 var hooking = []test{
 	{"HooksMayPanicAndLeave", hooksMisbehave},
 	{"TheHookOfASuccessMayPanicAndLeave", successMisbehaves},
@@ -28,7 +28,7 @@ var hooking = []test{
 	{"AHookThatWaitsForItselfWaitsUntilItsContextEnds", hooksWaitForThemselves},
 }
 
-// allHooks has f called by every hook, with its name.
+// allHooks returns hooks that all call f with their name.
 func allHooks(f func(hook string)) chanq.Hooks {
 	return chanq.Hooks{
 		Sent:         func(chanq.SentEvent) { f("Sent") },
@@ -42,9 +42,9 @@ func allHooks(f func(hook string)) chanq.Hooks {
 	}
 }
 
-// failureEvents has messages fail, and die of each cause that needs no crash.
+// failureEvents makes messages fail, and dead-letters messages for each cause that needs no crash.
 func failureEvents(w *world) {
-	type number int // whose decoder refuses text
+	type number int // its decoder rejects text
 	for kind, cfg := range idleKinds {
 		var mu sync.Mutex
 		dead := map[string]chanq.DeadEvent{}
@@ -98,7 +98,7 @@ func failureEvents(w *world) {
 			require.Equal(w, cause, e.Cause, "%s of %s", body, kind)
 			require.Equal(w, []string{"k" + body, "type", body}, []string{e.Key + e.DedupKey, e.Type, e.Headers["body"]}, "%s of %s", body, kind)
 		}
-		require.Equal(w, "chanq: cannot decode: last_error of the message says why", dead[`"x"`].Reason, "the text of a decoder may have parts of the body")
+		require.Equal(w, "chanq: cannot decode: last_error of the message says why", dead[`"x"`].Reason, "a decoder's error might contain parts of the body")
 		require.Contains(w, testdb.Get(w, q, dead[`"x"`].ID).LastError, "cannot unmarshal", kind)
 		e := failed[`2`]
 		require.Equal(w, []string{"k2", "type"}, []string{e.Key + e.DedupKey, e.Type})
@@ -121,7 +121,7 @@ func hooksMisbehave(w *world) {
 		for _, m := range testdb.Texts("a", "b", "dead", "fails", "cancelled") {
 			p.C() <- m
 		}
-		require.NoError(w, p.Close(w.Soon()), "nothing of C is lost")
+		require.NoError(w, p.Close(w.Soon()), "no message sent on C is lost")
 		require.Equal(w, 5, testdb.Stats(w, q).Ready)
 		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease, Backoff: later})
 		ended := make(chan error, 1)
@@ -180,8 +180,7 @@ func successMisbehaves(w *world) {
 	}
 }
 
-// hooksBlock has one hook after another never return, beside a lease that somebody
-// holds.
+// hooksBlock makes each hook block while another lease is held.
 func hooksBlock(w *world) {
 	for _, blocked := range []string{"Claimed", "Settled", "LeaseLost", "Handled", "Dead", "Availability"} {
 		gate, inside := make(chan struct{}), make(chan struct{})
@@ -199,9 +198,9 @@ func hooksBlock(w *world) {
 		})})
 		testdb.Send(w, q, testdb.Texts("held")...)
 		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease, Backoff: later})
-		w.Cleanup(open) // before the consumer's
+		w.Cleanup(open) // before the consumer's cleanup
 		held := testdb.Take(w, c, 1)[0]
-		w.Eventually("the claim is told", claimed.Load)
+		w.Eventually("the Claimed hook is called", claimed.Load)
 		armed.Store(true)
 		ended := make(chan error, 1)
 		go func() {
@@ -230,13 +229,13 @@ func hooksBlock(w *world) {
 		w.Eventually(blocked+": the other lease is extended", func() bool { return held.Deadline().Sub(at) > steadyLease })
 		require.NoError(w, held.Context().Err(), blocked)
 		if blocked == "Claimed" {
-			w.Eventually("what was claimed is handled", func() bool { return c.Stats().Acked == 1 })
+			w.Eventually("the claimed message is handled", func() bool { return c.Stats().Acked == 1 })
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		require.ErrorIs(w, c.Shutdown(ctx), context.DeadlineExceeded, blocked)
 		cancel()
 		open()
-		require.NoError(w, c.Shutdown(w.Soon()), "its goroutines end with the hook")
+		require.NoError(w, c.Shutdown(w.Soon()), "its goroutines end when the hook returns")
 		if err := <-ended; err != nil {
 			require.ErrorIs(w, err, chanq.ErrStopped, blocked)
 		}
@@ -250,7 +249,7 @@ func sentBlocks(w *world) {
 		<-gate
 	}}})
 	p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 1})
-	w.Cleanup(func() { close(gate) }) // before the producer's
+	w.Cleanup(func() { close(gate) }) // before the producer's cleanup
 	_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "stored"})
 	require.NoError(w, err)
 	w.within("the hook blocks", inside)
@@ -283,8 +282,8 @@ func hooksWaitForThemselves(w *world) {
 	p.Store(testdb.Produce(w, q, chanq.ProducerConfig{}))
 	_, err := p.Load().Send(w.Soon(), chanq.Message[string]{Body: "flush"})
 	require.NoError(w, err)
-	require.ErrorIs(w, <-outcomes, context.DeadlineExceeded, "it waits for the storer that waits for it")
-	_, err = p.Load().Send(w.Soon(), chanq.Message[string]{Body: "the producer goes on"})
+	require.ErrorIs(w, <-outcomes, context.DeadlineExceeded, "it waits for the worker that waits for the hook")
+	_, err = p.Load().Send(w.Soon(), chanq.Message[string]{Body: "the producer continues"})
 	require.NoError(w, err)
 	started := testdb.Start(w, testdb.OpenOn[string](w, w.DB, "work", chanq.Config{}), chanq.ConsumerConfig{})
 	c.Store(started)

@@ -38,7 +38,7 @@ var idling = []test{
 // idleKinds are the queues of these tests.
 var idleKinds = map[string]chanq.Config{"plain": {}, "ordered": {Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}}}
 
-// onKinds runs a test on a plain queue, and on an ordered one.
+// onKinds runs a test on a plain queue and on an ordered queue.
 func (w *world) onKinds(test func(q *chanq.Queue[string])) {
 	for name, cfg := range idleKinds {
 		test(w.Queue(name, cfg))
@@ -51,8 +51,8 @@ func (w *world) apart(q *chanq.Queue[string]) *chanq.Queue[string] {
 	return testdb.OpenOn[string](w, db, q.Name(), idleKinds[q.Name()])
 }
 
-// drains consumes with StopWhenIdle until that ends, and returns the bodies in the order in which they
-// were handled. With a nil handler all are acked.
+// drains consumes with StopWhenIdle until the consumer stops, and returns the bodies in the order of handling. With a nil handler all are
+// acked.
 func (w *world) drains(q *chanq.Queue[string], cfg chanq.ConsumerConfig, fn func(*chanq.Lease[string]) error) (bodies []string) {
 	w.Helper()
 	cfg.StopWhenIdle = true
@@ -77,7 +77,7 @@ func idleDrains(w *world) {
 		require.Empty(w, w.drains(q, chanq.ConsumerConfig{}, nil), "nothing was sent")
 		for _, prefetch := range []int{1, 1000} {
 			testdb.Send(w, q, testdb.Texts(numbers(100)...)...)
-			if q.Name() == "plain" { // an ordered one refuses a delay
+			if q.Name() == "plain" { // ordered queues reject a delay
 				testdb.Send(w, q, chanq.Message[string]{Body: "later", Delay: time.Hour})
 			}
 			got := w.drains(q, chanq.ConsumerConfig{Prefetch: prefetch}, nil)
@@ -87,12 +87,12 @@ func idleDrains(w *world) {
 			require.Equal(w, chanqadmin.Stats{Scheduled: left.Scheduled}, left)
 		}
 		if q.Name() == "plain" {
-			require.Equal(w, 2, testdb.Counted(w, q).Scheduled, "what has a delay is left")
+			require.Equal(w, 2, testdb.Counted(w, q).Scheduled, "messages with a delay are left")
 		}
 	})
 }
 
-// idleSlow has each look from the beginning take longer than claims wait for one.
+// idleSlow makes each rescan take longer than claims wait for it.
 func idleSlow(w *world) {
 	w.onKinds(func(q *chanq.Queue[string]) {
 		testdb.Send(w, q, testdb.Texts(numbers(300)...)...)
@@ -108,7 +108,7 @@ func idleSlow(w *world) {
 		got := w.drains(q, chanq.ConsumerConfig{Prefetch: 16}, nil)
 		w.Heal()
 		slices.Sort(got)
-		require.Equal(w, numbers(300), got, "each once")
+		require.Equal(w, numbers(300), got, "each message once")
 	})
 }
 
@@ -129,7 +129,7 @@ func idleRetries(w *world) {
 func idleLater(w *world) {
 	w.onKinds(func(q *chanq.Queue[string]) {
 		ms := testdb.Texts("a", "b")
-		if q.Name() == "ordered" { // the others of a key wait behind the first
+		if q.Name() == "ordered" { // other messages of a key wait behind the first
 			ms = append(keyed("hot", 1, 3), chanq.Message[string]{Key: "cold", Body: "cold"})
 		}
 		testdb.Send(w, q, ms...)
@@ -145,13 +145,13 @@ func idleLater(w *world) {
 func (w *world) idleEnds(c *chanq.Consumer[string]) {
 	w.Helper()
 	for l := range c.C() {
-		require.Fail(w, "there is one more", l.Body)
+		require.Fail(w, "another message is delivered", l.Body)
 	}
 	require.NoError(w, c.Err())
 	require.NoError(w, c.Shutdown(w.Soon()))
 }
 
-// requireRuns lets time pass, in which the consumer must not stop.
+// requireRuns requires that the consumer does not stop within 3 s.
 func (w *world) requireRuns(c *chanq.Consumer[string], why string) {
 	w.Helper()
 	w.pass(3 * time.Second)
@@ -185,10 +185,10 @@ func idleDeleted(w *world) {
 			_, err = q.CancelTx(w.Soon(), tx, id)
 			require.NoError(w, err)
 			c := testdb.Start(w, q, chanq.ConsumerConfig{StopWhenIdle: true})
-			w.requireRuns(c, "the delete may be rolled back")
+			w.requireRuns(c, "the delete might be rolled back")
 			if commit {
 				require.NoError(w, tx.Commit())
-				if c.Stats().Buffered > 0 { // the owner of an ordered queue has read it before the commit
+				if c.Stats().Buffered > 0 { // the owner of an ordered queue has read the message before the commit
 					l := w.next(c, "a")
 					require.NoError(w, l.Ack())
 					require.ErrorIs(w, l.Wait(w.Soon()), chanq.ErrLeaseLost)
@@ -212,7 +212,7 @@ func idlePaused(w *world) {
 	})
 }
 
-// idleOutage has all statements fail that follow on the ack of the only message, until another one is sent.
+// idleOutage makes all statements after the ack of the only message fail until another message is sent.
 func idleOutage(w *world) {
 	w.onKinds(func(q *chanq.Queue[string]) {
 		st := w.Engine.Dialect.Queue(sqlbatch.Names{Queue: q.Name(), Slots: idleKinds[q.Name()].Slots})
@@ -231,7 +231,7 @@ func idleOutage(w *world) {
 			return faultdb.Fault{}
 		})
 		w.ack(l)
-		w.requireRuns(c, "its look has failed")
+		w.requireRuns(c, "its poll has failed")
 		testdb.Send(w, elsewhere, testdb.Texts("b")...)
 		w.Heal()
 		w.ack(w.next(c, "b"))
@@ -280,7 +280,7 @@ func idlePair(w *world) {
 	})
 }
 
-// idleBelow releases a message elsewhere that is due before all that the consumer has claimed.
+// idleBelow releases, in another process, a message that is due before all messages that the consumer has claimed.
 func idleBelow(w *world) {
 	w.Within(10 * time.Minute)
 	q := w.Queue("plain", chanq.Config{})
@@ -289,9 +289,9 @@ func idleBelow(w *world) {
 	l := w.next(first, "first")
 	first.Stop()
 	for range first.C() {
-		require.Fail(w, "there is one message")
+		require.Fail(w, "there is only one message")
 	}
-	w.pass(time.Minute) // longer than claims reach back
+	w.pass(time.Minute) // longer than claims look back
 	testdb.Send(w, q, testdb.Texts("second")...)
 	c := testdb.Start(w, w.apart(q), chanq.ConsumerConfig{StopWhenIdle: true, PollEvery: time.Hour})
 	got := w.next(c, "second")
@@ -302,7 +302,7 @@ func idleBelow(w *world) {
 	w.idleEnds(c)
 }
 
-// idleSlots has a consumer own all slots that only the database knows of.
+// idleSlots starts consumers of an ordered queue whose slots are owned by a consumer that exists only in the database.
 func idleSlots(w *world) {
 	q := w.keys(chanq.Config{})
 	st := w.orderedStatements()
@@ -312,12 +312,12 @@ func idleSlots(w *world) {
 		_, err := w.DB.ExecContext(w.Soon(), s.Text, s.Args...)
 		require.NoError(w, err)
 	}
-	require.Empty(w, w.drains(q, chanq.ConsumerConfig{}, nil), "its consumer lives")
+	require.Empty(w, w.drains(q, chanq.ConsumerConfig{}, nil), "the owner is alive")
 	w.pass(8 * time.Second)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{StopWhenIdle: true})
 	w.idleEnds(c)
 	w.pass(3 * time.Second)
-	require.Equal(w, []string{"a/1", "a/2"}, w.drains(q, chanq.ConsumerConfig{}, nil), "it is dead")
+	require.Equal(w, []string{"a/1", "a/2"}, w.drains(q, chanq.ConsumerConfig{}, nil), "the owner is dead")
 }
 
 func idleKeys(w *world) {
@@ -340,5 +340,5 @@ func idleKeys(w *world) {
 		return nil
 	})
 	require.Len(w, got, 190)
-	require.Equal(w, chanqadmin.Stats{Ready: 10, Dead: 1}, testdb.Counted(w, q), "what is behind a dead message is left")
+	require.Equal(w, chanqadmin.Stats{Ready: 10, Dead: 1}, testdb.Counted(w, q), "messages behind a dead message are left")
 }

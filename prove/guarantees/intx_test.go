@@ -18,7 +18,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// InTx, and what is a transaction.
+// InTx, and the types that are accepted as transactions.
 var inTx = []test{
 	{"G08_InTxCommitsWhatFnDoesOrRollsItBack", inTxEnds},
 	{"InTxWakesConsumersAfterTheCommitOnly", inTxWakes},
@@ -34,7 +34,7 @@ var inTx = []test{
 	{"ATransactionMayBeWrappedAndADatabaseIsNone", txKinds},
 }
 
-// inTx runs InTx where fn might leave by runtime.Goexit or panic, and returns its error, or what it has panicked with.
+// inTx runs InTx with an fn that might leave by runtime.Goexit or panic. It returns the error, or the panic value.
 func (w *world) inTx(ctx context.Context, fn func(context.Context, *sql.Tx) error) (panicked any, err error) {
 	w.Helper()
 	err = errLeft
@@ -80,12 +80,12 @@ func inTxEnds(w *world) {
 			continue
 		}
 		require.Equal(w, chanqadmin.Stats{Ready: 1, Leased: 1}, testdb.Counted(w, q), name)
-		require.NoError(w, l.Ack(), "after a rollback it may be settled")
+		require.NoError(w, l.Ack(), "after a rollback the lease can be settled")
 		require.NoError(w, l.Wait(w.Soon()), name)
 	}
 }
 
-// notified is how many notifications there were.
+// notified returns the number of notifications.
 func (b *board) notified() int {
 	notified, _, _ := b.count()
 	return notified
@@ -123,10 +123,10 @@ func inTxWakes(w *world) {
 	}
 }
 
-// inTxLate has a consumer claim beyond the place of a message whose transaction is open.
+// inTxLate has a consumer claim beyond the position of a message whose transaction is open.
 func inTxLate(w *world) {
 	if w.Engine.Dialect.Traits().OneWriter {
-		w.Skip("there is one writer: nothing is sent while a transaction is open")
+		w.Skip("there is one writer: sends wait for an open transaction")
 	}
 	q := w.Queue("work", alone)
 	c := testdb.Start(w, q, seldom)
@@ -153,7 +153,7 @@ func inTxAcked(w *world) {
 		leases := testdb.Take(w, c, 5)
 		waits := make(chan error, 1)
 		go func() { waits <- leases[0].Wait(w.Soon()) }()
-		w.pass(50 * time.Millisecond) // it does
+		w.pass(50 * time.Millisecond) // time for Wait to begin
 		require.NoError(w, chanq.InTx(w.Soon(), w.DB, func(ctx context.Context, tx *sql.Tx) error {
 			if err := leases[0].AckTx(ctx, tx); err != nil {
 				return err
@@ -164,7 +164,7 @@ func inTxAcked(w *world) {
 		for _, l := range leases {
 			require.NoError(w, l.Wait(w.Soon()), name)
 			require.ErrorIs(w, l.Ack(), chanq.ErrSettled, name)
-			require.NoError(w, l.Context().Err(), "what follows the settle may use it")
+			require.NoError(w, l.Context().Err(), "code after the settle may use the context")
 		}
 		require.Zero(w, c.Stats().Held)
 		require.NoError(w, c.Shutdown(w.Soon()))
@@ -211,13 +211,13 @@ func inTxKeys(w *world) {
 	q := w.keys(chanq.Config{})
 	testdb.Send(w, q, keyed("a", 1, 3)...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
-	for _, body := range []string{"a/1", "a/2"} { // by a reader, so that no handler returns
+	for _, body := range []string{"a/1", "a/2"} { // acked by a reader, so no handler returns
 		l := w.next(c, body)
 		require.NoError(w, chanq.InTx(w.Soon(), w.DB, func(ctx context.Context, tx *sql.Tx) error { return l.AckTx(ctx, tx) }))
 		at := time.Now()
-		w.Eventually("the next one comes", func() bool { return c.Stats().Buffered > 0 })
+		w.Eventually("the next message is delivered", func() bool { return c.Stats().Buffered > 0 })
 		if w.Engine.Bubble {
-			require.Less(w, time.Since(at), 10*time.Millisecond, "the consumer need not look for the outcome")
+			require.Less(w, time.Since(at), 10*time.Millisecond, "the consumer does not have to query the outcome")
 		}
 	}
 	l := w.next(c, "a/3")
@@ -252,8 +252,8 @@ func inTxUnknown(w *world) {
 		require.True(w, op.Unknown, name)
 		require.Equal(w, "commit", op.Op)
 		require.Contains(w, err.Error(), "chanq: commit (outcome unknown): ")
-		require.Equal(w, before+1, b.notified(), "there may be a message")
-		require.NoError(w, l.Lease.Ack(), "its outcome is to be found")
+		require.Equal(w, before+1, b.notified(), "a message might be stored")
+		require.NoError(w, l.Lease.Ack(), "the settle finds the outcome")
 		if applied {
 			require.ErrorIs(w, l.Wait(w.Soon()), chanq.ErrSettled)
 		} else {
@@ -275,7 +275,7 @@ func inTxUnknown(w *world) {
 	w.Faults.Inject(nil)
 	var op *chanq.OpError
 	require.ErrorAs(w, err, &op)
-	require.False(w, op.Unknown, "the database has undone it")
+	require.False(w, op.Unknown, "the database has rolled it back")
 
 	err = chanq.InTx(w.Soon(), w.DB, func(_ context.Context, tx *sql.Tx) error { return tx.Commit() })
 	require.ErrorAs(w, err, &op)
@@ -304,7 +304,7 @@ func inTxOther(w *world) {
 		require.ErrorIs(w, err, sql.ErrTxDone)
 		return nil
 	}))
-	require.Equal(w, before, b.notified(), "as in a transaction of one's own")
+	require.Equal(w, before, b.notified(), "as in a transaction of the caller")
 	require.Equal(w, chanqadmin.Stats{Ready: 1}, testdb.Counted(w, q))
 	if !w.Engine.Dialect.Traits().OneWriter {
 		other, err := w.DB.BeginTx(w.Soon(), nil)
@@ -377,7 +377,7 @@ func inTxOutside(w *world) {
 			require.ErrorContains(w, err, ": ctx belongs to a transaction of InTx: "+remedy)
 		}
 		_, err := elsewhere.Send(ctx, chanq.Msg("x"))
-		require.NoError(w, err, "that database has another writer")
+		require.NoError(w, err, "that database has a writer of its own")
 		return nil
 	}))
 	_, err = q.Send(kept, chanq.Msg("y"))
@@ -401,12 +401,12 @@ func inTxContext(w *world) {
 	require.ErrorContains(w, chanq.InTx(ctx, w.DB, func(context.Context, *sql.Tx) error { panic("it was not begun") }), "chanq: begin: ")
 }
 
-// wrapped has a transaction as sqlx has it, and knows of savepoints as bun does.
+// wrapped is a transaction like those of sqlx, with savepoints like those of bun.
 type wrapped struct{ *sql.Tx }
 
 func (w wrapped) BeginTx(context.Context, *sql.TxOptions) (wrapped, error) { return w, nil }
 
-// pool has one as gorm does, which shows no more of it.
+// pool wraps a transaction like gorm, which exposes only these methods.
 type pool interface {
 	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
@@ -426,7 +426,7 @@ func txKinds(w *world) {
 			_, err := q.SendTx(ctx, wrap(tx), testdb.Texts(name)...)
 			return err
 		}))
-		l := testdb.Take(w, c, 1)[0] // the consumer is woken
+		l := testdb.Take(w, c, 1)[0] // the consumer is notified
 		require.Equal(w, name, l.Body)
 		require.NoError(w, chanq.InTx(w.Soon(), w.DB, func(ctx context.Context, tx *sql.Tx) error { return l.AckTx(ctx, wrap(tx)) }))
 		require.NoError(w, l.Wait(w.Soon()), name)

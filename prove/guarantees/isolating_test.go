@@ -17,14 +17,14 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// What fails alone, of each kind and class, delays itself only.
+// A message that fails alone, for each kind and class of failure, delays only itself.
 var isolating = append([]test{
 	{"G12_AMessageWhoseSendGaveUpIsNotSentAgain", sendGaveUp},
 	{"G12_AnInputThatCannotBeAckedDelaysNoOther", failingInput},
 	{"EveryCallThatTakesAContextReturnsWhenItEnds", callsReturn},
 }, failingSettlesOfEachKind()...)
 
-// classesAlone are the classes of failures that repeating might cure. On the real clock one has to do, and two in the default tier.
+// classesAlone are the classes of failures that a repetition might resolve: one on the real clock, two in the default tier.
 func (w *world) classesAlone() []sqlbatch.Class {
 	if !w.Engine.Bubble {
 		return []sqlbatch.Class{sqlbatch.Refused}
@@ -33,7 +33,7 @@ func (w *world) classesAlone() []sqlbatch.Class {
 	return testdb.Of(few, append(few, sqlbatch.RolledBack, sqlbatch.Unknown))
 }
 
-// sendGaveUp has the database fail each statement that stores a certain message, whose Send gives up.
+// sendGaveUp makes each statement that stores a certain message fail until its Send gives up.
 func sendGaveUp(w *world) {
 	for _, inFlight := range []int{1, 2} {
 		for _, class := range w.classesAlone() {
@@ -61,7 +61,7 @@ func sendGaveUp(w *world) {
 				cancel()
 			}
 			require.Positive(w, tried.Load())
-			require.NoError(w, p.Flush(w.Soon()), "%v: nothing is left", class)
+			require.NoError(w, p.Flush(w.Soon()), "%v: no message is left", class)
 			before := tried.Load()
 			for range 3 {
 				_, err := p.SendBatch(w.Soon(), testdb.Texts(numbers(20)...)...)
@@ -77,7 +77,7 @@ func sendGaveUp(w *world) {
 	}
 }
 
-// settlesAny reports whether an operation settles leases, in whichever way.
+// settlesAny reports whether an operation settles leases, in any way.
 func settlesAny(op faultdb.Op, q sqlbatch.Queue) bool {
 	for _, q := range []sqlbatch.Queue{q, q.SkipLocked()} {
 		for _, st := range []sqlbatch.Statement{q.Ack(nil), q.Archive(nil), q.Nack(nil), q.Snooze(nil), q.Release(nil), q.DeadLetter(nil)} {
@@ -89,8 +89,8 @@ func settlesAny(op faultdb.Op, q sqlbatch.Queue) bool {
 	return false
 }
 
-// failingSettlesOfEachKind has the database fail each statement that settles a certain message in a certain way. The acks of other
-// messages are stored meanwhile, whose statements are the same ones where that is an ack.
+// failingSettlesOfEachKind makes each statement that settles a certain message in a certain way fail. Acks of other messages are stored
+// meanwhile; if the way is an ack, they use the same statement.
 func failingSettlesOfEachKind() (tests []test) {
 	ways := append(settles[:len(settles):len(settles)], struct {
 		name  string
@@ -144,10 +144,10 @@ func failingSettle(w *world, name string, cfg chanq.Config, class sqlbatch.Class
 			require.NoError(w, l.Wait(w.Soon()), class)
 		}
 	}
-	w.Eventually("it fails again and again", func() bool { return failed.Load() > 3 })
-	require.Equal(w, 1, c.Stats().Held, "%v: the others went on", class)
+	w.Eventually("it fails several times", func() bool { return failed.Load() > 3 })
+	require.Equal(w, 1, c.Stats().Held, "%v: the others were settled", class)
 	require.Equal(w, 1, testdb.Counted(w, q).Ready+testdb.Counted(w, q).Leased)
-	c.Stop() // what is given back is not delivered again
+	c.Stop() // the released message is not redelivered
 	w.Faults.Inject(nil)
 	require.NoError(w, bad.Wait(w.Soon()), class)
 	w.requireState(q, bad.ID, map[bool]chanqadmin.State{false: state, true: chanqadmin.StateDone}[state == "" && cfg.Retain > 0], class)
@@ -155,14 +155,14 @@ func failingSettle(w *world, name string, cfg chanq.Config, class sqlbatch.Class
 	require.NoError(w, c.Shutdown(w.Soon()))
 }
 
-// failingInput has each transaction of a Pipe fail that acks a certain input.
+// failingInput makes each transaction of a Pipe that acks a certain input fail.
 func failingInput(w *world) {
 	for _, class := range w.classesAlone() {
 		if class == outOfTime && w.oneWriter() {
 			continue // its only session is in use meanwhile
 		}
 		x := startPipe(w, chanq.Config{StatementTimeout: troubleLease}, chanq.ConsumerConfig{LeaseFor: troubleLease}, passOn)
-		_, db := w.Connect() // no faults there
+		_, db := w.Connect() // without faults
 		other := testdb.OpenOn[string](w, db, "input", chanq.Config{})
 		require.NoError(w, testdb.Pause(w.Soon(), other))
 		bad := testdb.Send(w, other, testdb.Texts(append([]string{"stuck"}, numbers(20)...)...)...)[0]
@@ -177,7 +177,7 @@ func failingInput(w *world) {
 		w.Eventually("the others are replaced", func() bool { return x.c.Stats().Acked == 20 })
 		require.Equal(w, 1, testdb.Stats(w, other).Leased, class)
 		w.Faults.Inject(nil)
-		w.Eventually("and so is the first", func() bool { return testdb.Stats(w, x.out).Ready == 21 })
+		w.Eventually("the first message is replaced", func() bool { return testdb.Stats(w, x.out).Ready == 21 })
 		x.stop(w)
 		require.Zero(w, testdb.Counted(w, other))
 		_, err := testdb.Purge(w.Soon(), x.out, chanqadmin.StateReady)
@@ -185,8 +185,8 @@ func failingInput(w *world) {
 	}
 }
 
-// callsReturn has the database answer nothing. Whether the driver looks at its context, or not, each call returns when its own ends,
-// except that Migrate waits for the driver.
+// callsReturn makes the database stop responding. Whether or not the driver respects its context, each call returns when its own context
+// ends, except that Migrate waits for the driver.
 func callsReturn(w *world) {
 	gate := make(chan struct{})
 	free := sync.OnceFunc(func() {
@@ -208,7 +208,7 @@ func callsReturn(w *world) {
 		}{
 			{"Send", func(ctx context.Context) error { _, err := p.Send(ctx, testdb.Texts("x")[0]); return err }},
 			{"SendBatch", func(ctx context.Context) error {
-				_, err := p.SendBatch(ctx, testdb.Texts(numbers(100)...)...) // more than the buffer has room for
+				_, err := p.SendBatch(ctx, testdb.Texts(numbers(100)...)...) // more than fit into the buffer
 				return err
 			}},
 			{"Producer.Flush", func(ctx context.Context) error {
@@ -271,7 +271,7 @@ func callsReturn(w *world) {
 					require.LessOrEqual(w, time.Since(began), most, "%s, the driver %s", call.name, name)
 				}
 			case <-time.After(testdb.Patience):
-				require.Fail(w, "it does not return", "%s, the driver %s", call.name, name)
+				require.Fail(w, "the call does not return", "%s, the driver %s", call.name, name)
 			}
 			cancel()
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Who consumes, as the database knows it.
+// Consumers as the database records them.
 var joining = []test{
 	{"AConsumerIsRecordedFromItsStartToItsEnd", consumerForItsLife},
 	{"AConsumerWhoseProcessWasKilledIsGoneAfterItsLease", goneAfterKill},
@@ -39,11 +39,11 @@ func consumerForItsLife(w *world) {
 	l := testdb.Take(w, a, 1)[0]
 	w.Eventually("it has joined", func() bool { return len(consumers(w, q)) == 1 })
 	testdb.Start(w, q, chanq.ConsumerConfig{})
-	w.Eventually("so has another", func() bool { return len(consumers(w, q)) == 2 })
+	w.Eventually("another consumer has joined", func() bool { return len(consumers(w, q)) == 2 })
 	list := consumers(w, q)
 	host, err := os.Hostname()
 	require.NoError(w, err)
-	require.Equal(w, "billing", list[0].Name, "first come first")
+	require.Equal(w, "billing", list[0].Name, "in the order of joining")
 	for _, m := range list {
 		require.Equal(w, host, m.Host)
 		require.Equal(w, os.Getpid(), m.Process)
@@ -54,17 +54,17 @@ func consumerForItsLife(w *world) {
 	e := testdb.Get(w, q, id)
 	require.Equal(w, list[0].ID, e.Consumer)
 	require.Equal(w, "billing", e.LeasedBy)
-	require.Empty(w, consumers(w, other), "of this queue")
+	require.Empty(w, consumers(w, other), "only consumers of this queue")
 
 	first := list[0]
-	w.Eventually("it says that it is still there", func() bool {
+	w.Eventually("its heartbeat is stored", func() bool {
 		again := consumers(w, q)[0]
 		require.Equal(w, first.ID, again.ID)
 		require.Equal(w, first.Since, again.Since)
 		return again.Until.Sub(first.Until) > 2*steadyLease
 	})
 	a.Stop()
-	require.Len(w, consumers(w, q), 2, "it holds a message still")
+	require.Len(w, consumers(w, q), 2, "the first consumer still holds a message")
 	require.NoError(w, l.Ack())
 	require.NoError(w, a.Shutdown(w.Soon()))
 	require.Len(w, consumers(w, q), 1)
@@ -78,7 +78,7 @@ func goneAfterKill(w *world) {
 		p.line(w)
 	}
 	w.Eventually("it has joined", func() bool {
-		list := consumers(w, q) // at times none, where the machine keeps its heartbeat waiting
+		list := consumers(w, q) // might be empty if a busy machine delays the heartbeat
 		return len(list) == 1 && list[0].Process == p.PID()
 	})
 	require.NoError(w, p.Kill())
@@ -92,7 +92,7 @@ func gaveUpConsumer(w *world) {
 	l := testdb.Take(w, c, 1)[0]
 	w.Eventually("it has joined", func() bool { return len(consumers(w, q)) == 1 })
 	st := w.Statements("work")
-	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault { // what it holds cannot be released
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault { // the message that it holds cannot be released
 		if testdb.Runs(op, st.Release(nil)) || testdb.Runs(op, st.SkipLocked().Release(nil)) {
 			return w.Broken(false)
 		}
@@ -103,7 +103,7 @@ func gaveUpConsumer(w *world) {
 	require.ErrorContains(w, c.Shutdown(ended), "1 leases not settled, 0 settles not confirmed")
 	require.NoError(w, c.Shutdown(w.Soon()), "its goroutines end")
 	w.Heal()
-	require.Len(w, consumers(w, q), 1, "whose name the message in its hands shows")
+	require.Len(w, consumers(w, q), 1, "its name is shown as the holder of the message")
 	require.NotEmpty(w, testdb.Get(w, q, l.ID).LeasedBy)
 }
 
@@ -147,7 +147,7 @@ func consumerRefused(w *world) {
 		return faultdb.Fail(refused)
 	})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
-	w.Eventually("it tries again and again", func() bool {
+	w.Eventually("it tries several times", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return tries > 4
@@ -155,14 +155,14 @@ func consumerRefused(w *world) {
 	testdb.Send(w, q, testdb.Texts("a")...)
 	l := testdb.Take(w, c, 1)[0]
 	require.NoError(w, l.Ack())
-	require.NoError(w, l.Wait(w.Soon()), "the consumer goes on")
+	require.NoError(w, l.Wait(w.Soon()), "the consumer continues")
 	require.NoError(w, c.Err())
 	mu.Lock()
-	require.Len(w, events, 1, "once, and an outage is reported otherwise")
+	require.Len(w, events, 1, "once; an outage is not reported by this hook")
 	require.Equal(w, "work", events[0].Queue)
 	require.Equal(w, "consumers", events[0].Task)
 	require.ErrorIs(w, events[0].Err, refused)
 	mu.Unlock()
 	require.NoError(w, c.Shutdown(w.Soon()))
-	require.Equal(w, []chanq.HousekeepingEvent{{Queue: "work", Task: "consumers", Ended: true}}, events[1:], "it is over with the consumer")
+	require.Equal(w, []chanq.HousekeepingEvent{{Queue: "work", Task: "consumers", Ended: true}}, events[1:], "the failure ends with the consumer")
 }

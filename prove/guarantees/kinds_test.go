@@ -15,8 +15,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The kinds of queues, as Migrate, Open, sends and operators see them. What an ordered one
-// promises to consumers is in ordered.go.
+// The kinds of queues in Migrate, Open, sends and the operator's API. Guarantees of ordered queues for consumers are in ordered_test.go.
 var kinds = []test{
 	{"AQueueIsOpenedAsTheKindThatItIs", kindsDiffer},
 	{"AQueueMayHaveTheNameOfATableOfChanq", namedAsTables},
@@ -31,13 +30,13 @@ var kinds = []test{
 
 var orderedConfig = chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}}
 
-// opens is what comes of opening and of migrating the queue so.
+// opens returns the errors of opening and of migrating the queue with cfg.
 func (w *world) opens(cfg chanq.Config) (open, migrate error) {
 	_, open = chanq.Open[string](w.Soon(), w.DB, "work", cfg)
 	return open, chanq.Migrate(w.Soon(), w.DB, "work", cfg)
 }
 
-// namedAsTables has queues with the words of all tables, views and procedures, and with words that a later version might use.
+// namedAsTables creates queues with the names of all tables, views and procedures, and with names that a later version might use.
 func namedAsTables(w *world) {
 	names := []string{
 		"work", "queues", "consumers", "slots", "samples", "utf8", "schedules", "work_dead", "work_done", "work_messages", "work_send",
@@ -61,7 +60,7 @@ func kindsDiffer(w *world) {
 		require.ErrorContains(w, err, "Spec.Kind is plain, and the database has ordered; it cannot be changed")
 	}
 	open, migrate = w.opens(chanq.Config{})
-	require.NoError(w, open, "the kind is the stored one")
+	require.NoError(w, open, "the stored kind is used")
 	require.NoError(w, migrate)
 	found, err := chanq.StoredConfig(w.Soon(), w.DB, "work", chanq.Config{Spec: chanq.Spec{MaxBody: 5}})
 	require.NoError(w, err)
@@ -74,7 +73,7 @@ func kindsDiffer(w *world) {
 	require.ErrorIs(w, err, chanq.ErrSpec)
 	require.ErrorContains(w, err, "Spec.Kind is ordered, and the database has plain")
 	require.ErrorIs(w, chanq.Migrate(w.Soon(), w.DB, "plain", orderedConfig), chanq.ErrSpec)
-	testdb.Send(w, testdb.OpenOn[string](w, w.DB, "plain", chanq.Config{}), testdb.Texts("it is as it was")...)
+	testdb.Send(w, testdb.OpenOn[string](w, w.DB, "plain", chanq.Config{}), testdb.Texts("it is unchanged")...)
 	found, err = chanq.StoredConfig(w.Soon(), w.DB, "plain", orderedConfig)
 	require.NoError(w, err)
 	require.Equal(w, chanq.KindPlain, found.Kind)
@@ -90,7 +89,7 @@ func slotsDiffer(w *world) {
 		require.ErrorContains(w, err, "Spec.Slots is 5, and the database has 4")
 	}
 	open, migrate = w.opens(chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered}})
-	require.NoError(w, open, "as many as there are")
+	require.NoError(w, open, "the stored number is used")
 	require.NoError(w, migrate)
 	q, err := chanq.Open[string](w.Soon(), w.DB, "work", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered}})
 	require.NoError(w, err)
@@ -100,7 +99,7 @@ func slotsDiffer(w *world) {
 	entries, err := testdb.Peek(w.Soon(), q, chanqadmin.StateReady, 20)
 	require.NoError(w, err)
 	for _, e := range entries {
-		require.Equal(w, sqlbatch.SlotOf(e.Key, e.ID, 4), e.Slot, "those of the database count")
+		require.Equal(w, sqlbatch.SlotOf(e.Key, e.ID, 4), e.Slot, "the stored number of slots is used")
 	}
 	open, _ = w.opens(chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, MaxKeys: 5}})
 	require.ErrorContains(w, open, "Spec.MaxKeys is 5, and the database has unlimited")
@@ -173,7 +172,7 @@ func orderedMessages(w *world) {
 	}
 }
 
-// orderedPages sends to all slots: pages go by the order of the sends.
+// orderedPages sends to all slots. Pages are in the order of the sends.
 func orderedPages(w *world) {
 	const n = 30
 	q := w.Queue("work", orderedConfig)
@@ -187,14 +186,14 @@ func orderedPages(w *world) {
 	require.Equal(w, chanqadmin.Stats{}, testdb.Counted(w, q))
 }
 
-// pages reads all ready messages, so many at once, with their bodies and without.
+// pages reads all ready messages in pages of the given size, once with and once without their bodies.
 func (w *world) pages(q *chanq.Queue[string], page int) (bodies []string) {
 	w.Helper()
 	var with, without []chanq.ID
 	for _, full := range []bool{true, false} {
 		list := chanqadmin.List{Limit: page, Bodies: full}
 		for pages := 0; pages == 0 || list.After != ""; pages++ {
-			require.Less(w, pages, 10_000, "it has no end")
+			require.Less(w, pages, 10_000, "the list does not end")
 			found, err := testdb.Admin(q).List(w.Soon(), chanqadmin.Select{State: chanqadmin.StateReady}, list)
 			require.NoError(w, err)
 			for _, e := range found.Entries {
@@ -231,7 +230,7 @@ func slotStats(w *world) {
 	total := 0
 	for i, s := range slots {
 		require.Equal(w, i, s.Slot)
-		require.Empty(w, s.Owner, "nobody consumes")
+		require.Empty(w, s.Owner, "there is no consumer")
 		require.Zero(w, s.Waiting)
 		total += s.Messages
 		require.Equal(w, s.Messages > 0, s.TopKey != "")
@@ -243,8 +242,8 @@ func slotStats(w *world) {
 	require.GreaterOrEqual(w, a.Oldest, time.Duration(0))
 }
 
-// orderedGroups holds what a group of a producer does first, and then its INSERT, while the
-// groups behind it are full: their numbers come after its own.
+// orderedGroups holds the first operation of a batch, then its INSERT, then its commit, while later batches are full: these get higher
+// numbers.
 func orderedGroups(w *world) {
 	st := w.Engine.Dialect.Queue(sqlbatch.Names{Queue: "work", Slots: 4})
 	rows := make([]sqlbatch.Row, groupRows)
@@ -262,7 +261,7 @@ func orderedGroups(w *world) {
 		}
 		q := w.Queue("work", orderedConfig)
 		if w.oneWriter() && i != 1 {
-			continue // which begins no transaction for a group
+			continue // no transaction per batch
 		}
 		if i == 0 && st.InOwnTx().Begun().Text == "" {
 			continue // the INSERT draws the number
@@ -271,8 +270,8 @@ func orderedGroups(w *world) {
 	}
 }
 
-// holdFirst sends groups of one key while the first operation that is meant is held, until
-// the others had the time to overtake it.
+// holdFirst sends batches of one key while the first operation that meant accepts is held, until the other batches have had the time to
+// overtake it.
 func (w *world) holdFirst(q *chanq.Queue[string], meant func(faultdb.Op) bool) {
 	const groups = 4
 	gate := make(chan struct{})

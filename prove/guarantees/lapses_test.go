@@ -16,7 +16,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// A message whose process dies of it must end, and alone.
+// A message that kills its process must be dead-lettered, and no other message with it.
 var lapsing = append([]test{
 	{"G07_AConsumerHoldsOneSuspectAtATime", oneSuspect},
 	{"G07_AnExpiredLeaseIsNoFailedAttempt", lapsesCountNothing},
@@ -26,8 +26,8 @@ var lapsing = append([]test{
 	{"G07_ADeadMessageSaysHowOftenItWasTried", deadSaysWhy},
 }, killers()...)
 
-// lapse has the queue's messages lapse so often: claimed together, and never
-// settled. It claims times + 1 times, since a lapse is counted by the next claim.
+// lapse lets the leases of n messages expire, the given number of times. They are claimed together and never settled. A lapse is counted by
+// the next claim.
 func lapse(w *world, q *chanq.Queue[string], n, times int) {
 	w.Helper()
 	for range times {
@@ -39,18 +39,18 @@ func oneSuspect(w *world) {
 	q := w.Queue("work", alone)
 	sent := testdb.Send(w, q, testdb.Texts("s0", "s1", "s2", "s3")...)
 	lapse(w, q, 4, 2)
-	w.Eventually("the leases ran out", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{Ready: 4} })
+	w.Eventually("the leases have expired", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{Ready: 4} })
 	testdb.Send(w, q, testdb.Texts("f0", "f1", "f2")...)
-	// Nothing is found by polling: the end of one suspect makes room for the next.
+	// Polls are too rare to find a message: the end of one suspect makes room for the next.
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: time.Minute})
 	leases := testdb.Take(w, c, 4)
-	require.ElementsMatch(w, []string{"s0", "f0", "f1", "f2"}, testdb.Bodies(leases), "others go on beside it")
+	require.ElementsMatch(w, []string{"s0", "f0", "f1", "f2"}, testdb.Bodies(leases), "other messages are delivered with it")
 	for i := 1; i < 4; i++ {
 		require.Equal(w, chanqadmin.Stats{Ready: 4 - i, Leased: 3 + 1}, testdb.Counted(w, q))
 		for _, id := range sent[i:] {
-			require.Equal(w, 2, testdb.Get(w, q, id).Attempts, "what is given back does not count")
+			require.Equal(w, 2, testdb.Get(w, q, id).Attempts, "a release does not count")
 		}
-		// Another fresh one comes, though suspects are waiting; another suspect does not.
+		// Another new message is delivered although suspects wait; another suspect is not.
 		testdb.Send(w, q, testdb.Texts("beside")...)
 		l := testdb.Take(w, c, 1)[0]
 		require.Equal(w, "beside", l.Body)
@@ -83,7 +83,7 @@ func noSuspects(leases []*chanq.Lease[string]) (fresh []*chanq.Lease[string]) {
 	return fresh
 }
 
-// lapsesCountNothing: messages that a process held which has died have not failed, whatever MaxAttempts is.
+// lapsesCountNothing: messages held by a process that died have not failed, whatever MaxAttempts is.
 func lapsesCountNothing(w *world) {
 	for _, most := range []int{1, 2} {
 		name := fmt.Sprint("work", most)
@@ -102,8 +102,8 @@ func lapsesCountNothing(w *world) {
 	}
 }
 
-// attemptsForFailures: a message that only lay beside one that kills its process has
-// met no handler yet, and may fail as often as any other.
+// attemptsForFailures: a message that was only held together with one that kills its process has not been handled yet, and may fail as
+// often as any other.
 func attemptsForFailures(w *world) {
 	const most = 3
 	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: most}})
@@ -113,7 +113,7 @@ func attemptsForFailures(w *world) {
 	require.Equal(w, 3, l.Attempt)
 	for failure := 1; failure < most; failure++ {
 		require.NoError(w, l.Nack(chanq.RetryAfter(0, nil)))
-		require.Equal(w, failure, testdb.Get(w, q, id).Attempts, "the lapses count no more")
+		require.Equal(w, failure, testdb.Get(w, q, id).Attempts, "lapses are not counted as attempts")
 		l = testdb.Lease(w, q, 1, time.Minute)[0]
 		require.Equal(w, failure+1, l.Attempt)
 	}
@@ -123,18 +123,18 @@ func attemptsForFailures(w *world) {
 	require.Equal(w, most, e.Attempts)
 }
 
-// waitingSuspects: a claim leaves out the suspects that wait for their turn.
+// waitingSuspects: a claim skips waiting suspects.
 func waitingSuspects(w *world) {
 	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 1}})
 	testdb.Send(w, q, testdb.Texts("s0", "s1", "s2")...)
 	lapse(w, q, 3, 2)
-	w.Eventually("the leases ran out", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{Ready: 3} })
+	w.Eventually("the leases have expired", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{Ready: 3} })
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: time.Millisecond})
 	first := testdb.Take(w, c, 1)[0]
 	require.Equal(w, "s0", first.Body)
 	before := c.Stats()
 	require.EqualValues(w, 1, before.Claimed)
-	w.Eventually("it has looked many times", func() bool { return c.Stats().Looks > before.Looks+10 })
+	w.Eventually("it has polled many times", func() bool { return c.Stats().Looks > before.Looks+10 })
 	require.EqualValues(w, 1, c.Stats().Claimed)
 	require.EqualValues(w, 0, c.Stats().Released)
 	require.NoError(w, first.Ack())
@@ -185,12 +185,12 @@ func deadSaysWhy(w *world) {
 		for attempt := 1; attempt <= c.deliveries; attempt++ {
 			require.Equal(w, attempt, testdb.Lease(w, q, 1, formerLease)[0].Attempt)
 		}
-		w.Eventually("a consumer finds it out", func() bool {
+		w.Eventually("a consumer dead-letters it", func() bool {
 			testdb.RequireNone(w, q)
 			return testdb.Stats(w, q).Dead == 1
 		})
 		e := testdb.Get(w, q, id)
-		require.Equal(w, c.deliveries, e.Attempts, "each of which was a delivery")
+		require.Equal(w, c.deliveries, e.Attempts, "each attempt was a delivery")
 		require.Contains(w, e.LastError, fmt.Sprintf("%d attempts; %d leases expired without a settle, %d of them while", c.deliveries, c.deliveries, c.deliveries-2))
 		require.Equal(w, []chanq.DeadEvent{{Queue: name, ID: id, Attempt: c.deliveries, Cause: chanq.CauseKilled, Reason: e.LastError}}, dead)
 		require.Equal(w, chanq.CauseKilled, e.Cause)
@@ -198,7 +198,7 @@ func deadSaysWhy(w *world) {
 	}
 }
 
-// killers are the tests with processes that die of one message out of many.
+// killers are the tests with processes that one message out of many kills.
 func killers() (tests []test) {
 	for _, attempts := range []int{1, 10} {
 		for _, workers := range []int{1, 4, 8} {
@@ -213,8 +213,7 @@ func killers() (tests []test) {
 
 const deadly = "deadly"
 
-// playMortal handles messages until its input ends, or it meets the one that it dies
-// of.
+// playMortal handles messages until its input ends or the deadly message kills the process.
 func playMortal(ctx context.Context, db *sql.DB, t task) error {
 	q, err := chanq.Open[string](ctx, db, "work", chanq.Config{})
 	if err != nil {
@@ -237,7 +236,7 @@ func playMortal(ctx context.Context, db *sql.DB, t task) error {
 	return c.Shutdown(context.Background())
 }
 
-// mortal is how many processes a message ends with the default MaxCrashes: two make it a suspect.
+// mortal is the number of processes that a message kills with the default MaxCrashes: two make it a suspect.
 const mortal = 5
 
 func oneKiller(w *world, workers, attempts int) {
@@ -264,7 +263,7 @@ func oneKiller(w *world, workers, attempts int) {
 		}
 		if !end {
 			deaths++
-			require.LessOrEqual(w, deaths, mortal, "it dies again and again")
+			require.LessOrEqual(w, deaths, mortal, "it kills more processes")
 		}
 		p.Stop()
 		for _, line := range p.rest() {

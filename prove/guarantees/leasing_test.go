@@ -39,7 +39,7 @@ func extendMoves(w *world) {
 	require.Error(w, l.Extend(w.Soon(), -time.Second))
 	deadline := l.Deadline()
 	require.NoError(w, l.Extend(w.Soon(), 200*time.Millisecond))
-	require.Equal(w, e, testdb.Get(w, q, id), "it only lengthens")
+	require.Equal(w, e, testdb.Get(w, q, id), "Extend never shortens the lease")
 	require.WithinDuration(w, deadline, l.Deadline(), time.Second)
 }
 
@@ -62,12 +62,12 @@ func cancelledWhileHeld(w *world) {
 	require.ErrorIs(w, l.Ack(), chanq.ErrLeaseLost)
 	require.ErrorIs(w, l.Wait(w.Soon()), chanq.ErrLeaseLost)
 	require.ErrorIs(w, l.Extend(w.Soon(), time.Minute), chanq.ErrLeaseLost)
-	w.Eventually("the hook is told", func() bool {
+	w.Eventually("the hook is called", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(lost) == 1 && lost[0] == chanq.LeaseLostEvent{Queue: "work", ID: id, Attempt: 1, Confirmed: true}
 	})
-	require.NoError(w, c.Shutdown(w.Soon()), "nothing is held any more")
+	require.NoError(w, c.Shutdown(w.Soon()), "no lease is held")
 }
 
 func maxExtend(w *world) {
@@ -77,16 +77,16 @@ func maxExtend(w *world) {
 	began := time.Now()
 	stuck := testdb.Take(w, c, 1)[0]
 	w.ended(stuck)
-	require.Greater(w, time.Since(began), steadyLease*11/10, "it was extended before")
+	require.Greater(w, time.Since(began), steadyLease*11/10, "the lease was extended before it ended")
 	again := testdb.Take(w, c, 1)[0]
 	require.Equal(w, 2, again.Attempt)
 	require.NoError(w, again.Ack())
 	require.NoError(w, again.Wait(w.Soon()))
-	require.NoError(w, stuck.Ack(), "the consumer does not know of the loss yet")
+	require.NoError(w, stuck.Ack(), "the consumer has not detected the loss yet")
 	require.ErrorIs(w, stuck.Wait(w.Soon()), chanq.ErrLeaseLost)
 }
 
-// maxExtendOfReaders has messages wait in the buffer for longer than MaxExtend, for one reader.
+// maxExtendOfReaders keeps messages in the buffer of one reader for longer than MaxExtend.
 func maxExtendOfReaders(w *world) {
 	read := func(c *chanq.Consumer[string], fn func(*chanq.Lease[string]) error) error {
 		for l := range c.C() {
@@ -126,7 +126,7 @@ func maxExtendOfReaders(w *world) {
 		handled, ended := make(chan *chanq.Lease[string], 2*n), make(chan error, 1)
 		go func() {
 			ended <- way(c, func(l *chanq.Lease[string]) error {
-				time.Sleep(steadyLease) // all together take longer than MaxExtend
+				time.Sleep(steadyLease) // in total longer than MaxExtend
 				handled <- l
 				return nil
 			})
@@ -142,7 +142,7 @@ func maxExtendOfReaders(w *world) {
 	}
 }
 
-// behindHung: another consumer gets the message that waits in the buffer, after MaxExtend.
+// behindHung: after MaxExtend another consumer gets the message that waits in the buffer.
 func behindHung(w *world) {
 	w.Within(time.Hour)
 	var lost losses
@@ -183,7 +183,7 @@ func bufferedDuringLongJob(w *world) {
 	require.Empty(w, lost.but())
 }
 
-// paused starts a consumer whose pauses have become long: in a bubble minutes.
+// paused starts a consumer and waits until its pauses are long: minutes in a bubble.
 func paused(w *world, q *chanq.Queue[string]) *chanq.Consumer[string] {
 	w.Helper()
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: time.Hour})
@@ -201,13 +201,13 @@ func (w *world) longPaused(c *chanq.Consumer[string]) {
 	}
 }
 
-// woken receives a message for which a consumer is woken.
+// woken receives a message for which the consumer was notified.
 func (w *world) woken(c *chanq.Consumer[string]) *chanq.Lease[string] {
 	w.Helper()
 	began := time.Now()
 	l := testdb.Take(w, c, 1)[0]
 	if w.Engine.Bubble {
-		require.Less(w, time.Since(began), time.Second, "it was found by a look")
+		require.Less(w, time.Since(began), time.Second, "it was found by a poll")
 	}
 	return l
 }
@@ -217,7 +217,7 @@ func givenBackWakes(w *world) {
 	testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
 	first := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
 	held := testdb.Take(w, first, 2)
-	w.Eventually("the third is in the buffer", func() bool { return first.Stats().Buffered == 1 })
+	w.Eventually("the third message is in the buffer", func() bool { return first.Stats().Buffered == 1 })
 	other := paused(w, q)
 	first.Stop()
 	l := w.woken(other)

@@ -14,9 +14,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// What functions of the user's may do without harm to chanq: panic, leave by
-// runtime.Goexit as t.FailNow does, block, and call back. docs/guarantees.md has the
-// table.
+// Misbehaviour of a user's functions that must not harm chanq: they panic, leave by runtime.Goexit
+// like t.FailNow, block, and call chanq. docs/guarantees.md has the table.
 var misbehaving = []test{
 	{"AHandlerThatLeavesByGoexitHasFailed", handlersLeave},
 	{"APipeFunctionThatLeavesByGoexitHasFailed", pipesLeave},
@@ -28,8 +27,8 @@ var misbehaving = []test{
 	{"AContextWhoseValuesPanicFailsItsHandlersAlone", valuesPanic},
 }
 
-// handledAll runs Handle with one worker until the messages are settled, and shows that
-// it returns, and Shutdown.
+// handledAll runs Handle with one worker until the messages are settled, and requires that Handle
+// and Shutdown return.
 func handledAll[T any](w *world, q *chanq.Queue[T], n int64, cfg chanq.ConsumerConfig, fn func(context.Context, *chanq.Lease[T]) error) {
 	w.Helper()
 	c := testdb.Start(w, q, cfg)
@@ -45,7 +44,7 @@ func handledAll[T any](w *world, q *chanq.Queue[T], n int64, cfg chanq.ConsumerC
 	}
 }
 
-// later has what failed come back when the test is over.
+// later delays the retry until after the test.
 func later(*chanq.Delivery, error) time.Duration { return time.Hour }
 
 func handlersLeave(w *world) {
@@ -92,7 +91,7 @@ func pipesLeave(w *world) {
 	require.Equal(w, []string{"out of last"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, to, 1, time.Minute))))
 }
 
-// rude is an error of which one method does something.
+// rude is an error with a method that misbehaves.
 type rude struct {
 	method string
 	do     func()
@@ -214,7 +213,7 @@ func callBack(w *world) {
 	require.NoError(w, p.Close(w.Soon()))
 	c.Store(testdb.Start(w, q.Load(), chanq.ConsumerConfig{Backoff: func(*chanq.Delivery, error) time.Duration { asked("Backoff"); return time.Hour }}))
 	ended := make(chan error, 1)
-	read := make(chan struct{}) // the reader below has had one: the worker may go on
+	read := make(chan struct{}) // the worker may continue when the reader below has a message
 	first := true
 	go func() {
 		ended <- c.Load().Handle(1, func(context.Context, *chanq.Lease[note]) error {
@@ -276,12 +275,12 @@ func loopsPanic(w *world) {
 			}
 		}()
 		w.within("the loop is left", left)
-		w.Eventually(way+": the rest is back", func() bool { return testdb.Stats(w, q).Ready == 4 })
+		w.Eventually(way+": the rest is released", func() bool { return testdb.Stats(w, q).Ready == 4 })
 		closed(w, c)
 	}
 }
 
-// moodyContext panics when it is asked for a value of the user's.
+// moodyContext panics when one of the user's values is requested.
 type moodyContext struct{ context.Context }
 
 func (c moodyContext) Value(key any) any {

@@ -44,7 +44,7 @@ var operating = []test{
 	{"TheStatementsOfSchemaMakeAQueueByHand", schemaByHand},
 }
 
-// keepsType follows a message through death, redrive and ack. Each statement also has a message without a type.
+// keepsType checks the type of a message after dead-lettering, redrive and ack. Each statement also has a message without a type.
 func keepsType(w *world) {
 	for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
 		cfg := chanq.Config{Spec: chanq.Spec{Kind: kind, Retain: time.Hour}}
@@ -77,7 +77,7 @@ func keepsType(w *world) {
 	}
 }
 
-// deathsAreGrouped: errors that differ in a number are of one group, and a redrive forgets both.
+// deathsAreGrouped: errors that differ only in a number have one fingerprint, and a redrive clears error and fingerprint.
 func deathsAreGrouped(w *world) {
 	for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
 		cfg := chanq.Config{Spec: chanq.Spec{Kind: kind, MaxAttempts: 1}}
@@ -116,7 +116,7 @@ func deathsAreGrouped(w *world) {
 	}
 }
 
-// oneOfEach fills a queue with a message of each state.
+// oneOfEach sends messages until the queue has one in each state.
 func oneOfEach(w *world, q *chanq.Queue[string]) map[chanqadmin.State]chanq.ID {
 	byState := map[chanqadmin.State]chanq.ID{}
 	for _, s := range []chanqadmin.State{chanqadmin.StateDone, chanqadmin.StateDead, chanqadmin.StateLeased} {
@@ -171,9 +171,8 @@ func peek(w *world) {
 	}
 }
 
-// peekPages pages by 7 through 40 messages of a state, sent as one batch, so that most are
-// due at one time. Between two pages the message that the place is of goes, and so does one
-// that is still to come, and another is sent.
+// peekPages reads 40 messages of a state in pages of 7. They are sent as one batch, so most are due at the same time. Between two pages the
+// message at the cursor and a later one are removed, and another one is sent.
 func peekPages(w *world) {
 	for _, s := range []chanqadmin.State{chanqadmin.StateReady, chanqadmin.StateScheduled, chanqadmin.StateLeased, chanqadmin.StateDead} {
 		q := w.Queue(string(s), chanq.Config{})
@@ -213,7 +212,7 @@ func peekPages(w *world) {
 			last := page[len(page)-1]
 			gone := []chanq.ID{last.ID}
 			if i < 5 {
-				gone = append(gone, all[len(all)-1-i].ID) // from the end, which pages come to last
+				gone = append(gone, all[len(all)-1-i].ID) // from the end, which the pages reach last
 			}
 			_, err := remove(w.Soon(), gone...)
 			require.NoError(w, err)
@@ -223,7 +222,7 @@ func peekPages(w *world) {
 			page, err = testdb.PeekAfter(w.Soon(), q, last, 7)
 			require.NoError(w, err)
 		}
-		for _, e := range all[:30] { // none of which went before it was shown
+		for _, e := range all[:30] { // none of these is removed before it is shown
 			stay = append(stay, e.ID)
 		}
 		require.Equal(w, stay, known(shown, stay), "%s: each once, and in order", s)
@@ -232,7 +231,7 @@ func peekPages(w *world) {
 	require.ErrorContains(w, err, `state ""`)
 }
 
-// known are those of the ids that are among these.
+// known returns the ids that are among these.
 func known(ids, these []chanq.ID) (known []chanq.ID) {
 	for _, id := range ids {
 		if slices.Contains(these, id) {
@@ -320,12 +319,11 @@ func purge(w *world) {
 	require.NoError(w, err)
 	require.Equal(w, 1200, n)
 	require.Greater(w, steps, sqlbatch.Priorities)
-	require.Len(w, windows, steps, "each step begins where the one before ended")
+	require.Len(w, windows, steps, "each step begins where the previous one ended")
 	require.Zero(w, testdb.Counted(w, q))
 }
 
-// operateBehind looks for two messages of an ordered queue among more of one slot than one statement goes
-// through.
+// operateBehind operates on two messages of an ordered queue behind more messages of one slot than one statement scans.
 func operateBehind(w *world) {
 	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}})
 	var all []chanq.Message[string]
@@ -362,8 +360,7 @@ func operateBehind(w *world) {
 	require.Equal(w, 2198, n)
 }
 
-// purgeBehind purges what lies behind many messages of another state in the
-// same range of the claim index.
+// purgeBehind purges messages behind many messages of another state in the same range of the claim index.
 func purgeBehind(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("leased")...)
@@ -400,7 +397,7 @@ func redrive(w *world) {
 	e := testdb.Get(w, q, ids[0])
 	require.Equal(w, chanqadmin.StateReady, e.State, "oldest first")
 	require.Zero(w, e.Attempts)
-	require.Equal(w, "killed", e.LastError, "what happened is kept")
+	require.Equal(w, "killed", e.LastError, "the error is kept")
 	require.Greater(w, e.Fence, before.Fence, "no former holder can settle it")
 	require.Equal(w, before.EnqueuedAt, e.EnqueuedAt)
 	n, err = testdb.Redrive(w.Soon(), q, 0)
@@ -445,7 +442,7 @@ func redriveIDs(w *world) {
 	moved, err = testdb.RedriveIDs(w.Soon(), q)
 	require.NoError(w, err)
 	require.Empty(w, moved)
-	require.Equal(w, chanqadmin.Stats{Ready: 2, Dead: 1}, testdb.Counted(w, q), "no IDs are not all of them")
+	require.Equal(w, chanqadmin.Stats{Ready: 2, Dead: 1}, testdb.Counted(w, q), "an empty list of IDs does not mean all messages")
 }
 
 func pause(w *world) {
@@ -470,13 +467,13 @@ func pause(w *world) {
 		return n
 	}
 	before := looks()
-	w.Eventually("each consumer has looked again", func() bool {
+	w.Eventually("each consumer has polled again", func() bool {
 		now := looks()
 		return now[0] > before[0]+3 && now[1] > before[1]+3
 	})
 	require.Equal(w, chanqadmin.Stats{Ready: 1, Leased: 1, Paused: true}, testdb.Counted(w, q))
 	testdb.RequireNone(w, q)
-	require.NoError(w, l.Ack(), "what is leased may be settled")
+	require.NoError(w, l.Ack(), "leased messages can be settled")
 	require.NoError(w, l.Wait(w.Soon()))
 
 	require.NoError(w, testdb.Admin(q).Resume(w.Soon()))
@@ -490,7 +487,7 @@ func pause(w *world) {
 	}
 }
 
-// pauseOfLockedRow has another transaction hold the row of a paused queue, as a second Pause does, and Configure, and the end of Migrate.
+// pauseOfLockedRow has another transaction lock the row of a paused queue, as Pause, Configure and the end of Migrate do.
 func pauseOfLockedRow(w *world) {
 	w.skipWithoutRowLocks()
 	w.onKinds(func(q *chanq.Queue[string]) {
@@ -520,13 +517,12 @@ func retain(w *world) {
 	require.Equal(w, chanqadmin.StateDone, e.State)
 	require.Equal(w, []byte("a"), e.Body)
 	require.False(w, e.EndedAt.Before(e.EnqueuedAt))
-	w.Eventually("it is no longer kept", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{} })
+	w.Eventually("it is deleted after Retain", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{} })
 
 	kept := w.Queue("kept", chanq.Config{Spec: chanq.Spec{Retain: time.Hour}})
 	id = testdb.Send(w, kept, testdb.Texts("a")...)[0]
 	require.NoError(w, testdb.Lease(w, kept, 1, time.Minute)[0].Ack())
-	// Sent, and acked, again with its ID: not in the same millisecond, since the key of
-	// SQL Server's table is time and ID.
+	// The message is sent and acked again with its ID, in another millisecond, because the key of SQL Server's table is time and ID.
 	pass(2 * time.Millisecond)
 	testdb.Send(w, kept, chanq.Message[string]{ID: id, Body: "again"})
 	require.NoError(w, testdb.Lease(w, kept, 1, time.Minute)[0].Ack())
@@ -557,7 +553,7 @@ func noSchema(w *world) {
 		_, err := chanq.Open[string](w.Soon(), db, "work", chanq.Config{})
 		require.ErrorIs(w, err, chanq.ErrNoSchema)
 		require.ErrorContains(w, err, "chanq migrate work")
-		w.Queue("other", chanq.Config{}) // the registry is there now, the queue is not
+		w.Queue("other", chanq.Config{}) // the registry exists now, the queue does not
 	}
 }
 
@@ -572,7 +568,7 @@ func newerSchema(w *world) {
 	w.requireState(q, id, chanqadmin.StateReady)
 }
 
-// droppedIndex makes queues that lack an index: each is as if that had been dropped.
+// droppedIndex creates queues that lack an index, as if it had been dropped.
 func droppedIndex(w *world) {
 	makesIndex := regexp.MustCompile(`CREATE (UNIQUE )?(NONCLUSTERED )?INDEX`)
 	for _, spec := range []chanq.Spec{{Kind: chanq.KindPlain}, {Kind: chanq.KindOrdered, Slots: 4}} {
@@ -604,7 +600,7 @@ func droppedIndex(w *world) {
 			require.Zero(w, missing(), texts[number])
 			before := w.Faults.Ops()
 			require.NoError(w, w.Migrate(names.Queue, chanq.Config{Spec: spec}))
-			require.LessOrEqual(w, w.Faults.Ops()-before, 8, "it looks, and changes nothing")
+			require.LessOrEqual(w, w.Faults.Ops()-before, 8, "it only checks and changes nothing")
 		}
 		require.GreaterOrEqual(w, dropped, 6)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Ordered queues: what goes on while a key, a row or a statement is blocked.
+// Ordered queues: progress while a key, a row or a statement is blocked.
 
 var orderedBlocked = []test{
 	{"G11_ASlowKeyStaysWithinItsBoundsAndOtherKeysOfItsSlotCome", keySlow},
@@ -33,7 +33,7 @@ var orderedBlocked = []test{
 	{"G10_ANumberThatIsAssignedAgainAfterALostSessionIsNotOvertaken", keyRenumbered},
 }
 
-// keySlow has a key with many messages whose first one stays at work.
+// keySlow has a key with many messages whose first message is being handled.
 func keySlow(w *world) {
 	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 1}})
 	body := func(i int) string { return fmt.Sprint(strings.Repeat("x", 4000), "/", i) }
@@ -44,7 +44,7 @@ func keySlow(w *world) {
 	testdb.Send(w, q, ms...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 16, PrefetchBytes: 64 << 10})
 	first := w.next(c, body(0))
-	for i := range 12 { // and a read from the beginning
+	for i := range 12 { // enough for a read from the beginning
 		began := time.Now()
 		testdb.Send(w, q, keyed(fmt.Sprint("other", i), 1, 3)...)
 		for n := range 3 {
@@ -65,7 +65,7 @@ func keySlow(w *world) {
 	}
 }
 
-// keysThatFail has more keys wait for a retry than there is room for messages, and a suspect at work.
+// keysThatFail has more keys wait for a retry than fit as messages into the buffer, and a suspect being handled.
 func keysThatFail(w *world) {
 	for name, cfg := range map[string]chanq.Config{"free": {Spec: chanq.Spec{Slots: 1}}, "bounded": {Spec: chanq.Spec{Slots: 1, MaxKeys: 3}}} {
 		cfg.Kind = chanq.KindOrdered
@@ -106,13 +106,13 @@ func keysThatFail(w *world) {
 	}
 }
 
-// keyRedrivenAtAnyMoment redrives the dead message of a key while one statement of the consumer after another is about to run, or
-// has run and its answer is under way.
+// keyRedrivenAtAnyMoment redrives the dead message of a key at each statement of the consumer: before it runs, and before its response
+// arrives.
 func keyRedrivenAtAnyMoment(w *world) {
 	w.Within(10 * time.Minute)
 	n := 0
 	for more := true; more; n++ {
-		for i := range testdb.Of(2, 4) { // in the default tier half of the cases
+		for i := range testdb.Of(2, 4) { // half of the cases in the default tier
 			suspect, applied := (n+i)%2 == 0, (n+i)/2%2 == 0
 			more = w.redrivenAt(fmt.Sprint("work_", n, "_", i), n, suspect, applied)
 		}
@@ -120,7 +120,7 @@ func keyRedrivenAtAnyMoment(w *world) {
 	require.Greater(w, n, 3)
 }
 
-// redrivenAt reports whether the consumer runs as many statements before its next question about the key has been answered.
+// redrivenAt reports whether the consumer runs more than n queries before its next query about the key has returned.
 func (w *world) redrivenAt(name string, n int, suspect, applied bool) (more bool) {
 	q := w.Queue(name, chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 1, DeadKey: chanq.DeadKeyHolds}, History: chanq.HistoryOff})
 	faults, db := w.Connect()
@@ -164,7 +164,7 @@ func (w *world) redrivenAt(name string, n int, suspect, applied bool) (more bool
 	return more
 }
 
-// keyInLongTx has a slot with a backlog, and a transaction that acks a message and stays open beyond a read from the beginning.
+// keyInLongTx has a slot with a backlog and a transaction that acks a message and stays open during a read from the beginning.
 func keyInLongTx(w *world) {
 	w.skipWithoutRowLocks()
 	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 1}})
@@ -192,7 +192,7 @@ func keyInLongTx(w *world) {
 	w.ack(w.next(c, "a/2"))
 }
 
-// keyHeldTwice has a message that is dead sent again under its ID: a redrive leaves the dead one.
+// keyHeldTwice sends a dead message again with its ID: a redrive leaves the dead message.
 func keyHeldTwice(w *world) {
 	q := w.keys(chanq.Config{Spec: chanq.Spec{DeadKey: chanq.DeadKeyHolds}})
 	ids := testdb.Send(w, q, keyed("a", 1, 2)...)
@@ -203,7 +203,7 @@ func keyHeldTwice(w *world) {
 	w.closed(q, c)
 	moved, err := testdb.RedriveIDs(w.Soon(), q, ids[0])
 	require.NoError(w, err)
-	require.Empty(w, moved, "it is live")
+	require.Empty(w, moved, "the ID is also that of a live message")
 	w.closed(q, c)
 	gone, err := testdb.PurgeIDs(w.Soon(), q, ids[0])
 	require.NoError(w, err)
@@ -213,7 +213,7 @@ func keyHeldTwice(w *world) {
 	w.requireEmpty(q)
 }
 
-// keyOfPaused counts the statements of a consumer of a paused queue, and then of one that is idle.
+// keyOfPaused counts the statements of a consumer while its queue is paused, and then while it is idle.
 func keyOfPaused(w *world) {
 	q := w.keys(chanq.Config{History: chanq.HistoryOff})
 	testdb.Send(w, q, keyed("a", 1, 2)...)
@@ -248,7 +248,7 @@ func keyOfPaused(w *world) {
 	w.Logf("statements within %v: %d paused, %d idle", span, paused, idle)
 	require.LessOrEqual(w, paused, 2*idle)
 	if w.Engine.Bubble {
-		require.LessOrEqual(w, max(paused, idle), int64(155), "1.5 a second, and a few by the phase of its periods")
+		require.LessOrEqual(w, max(paused, idle), int64(155), "1.5 per second, and a few more depending on the phase of the periods")
 	}
 }
 
@@ -256,9 +256,9 @@ func keysOfShortLeases(w *world) {
 	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 8}})
 	ms, sent := manyKeys(20, 5)
 	testdb.Send(w, q, ms...)
-	lease := shortLease // that none ends on a loaded machine is not certain
+	lease := shortLease // on a loaded machine some leases might still expire
 	if w.Engine.Bubble {
-		lease = 100 * time.Millisecond // the least
+		lease = 100 * time.Millisecond // the minimum
 	}
 	r := &recorder{}
 	got := w.drains(q, chanq.ConsumerConfig{LeaseFor: lease, Prefetch: 10}, func(l *chanq.Lease[string]) error {
@@ -272,11 +272,11 @@ func keysOfShortLeases(w *world) {
 	w.requireEmpty(q)
 }
 
-// keysOfNarrowNetwork has each body that a read or a fetch may return take half a second, so that those of all messages take longer
-// than a statement may.
+// keysOfNarrowNetwork makes a read or a fetch take half a second per body that it may return. Returning all bodies would exceed the
+// statement timeout.
 func keysOfNarrowNetwork(w *world) {
 	if !w.Engine.Bubble {
-		w.Skip("it waits for statements that take long")
+		w.Skip("the test waits for slow statements")
 	}
 	const count, each = 10, 500 * time.Millisecond
 	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 1}, StatementTimeout: 3 * time.Second})
@@ -320,7 +320,8 @@ func keysOfNarrowNetwork(w *world) {
 	w.requireEmpty(q)
 }
 
-// keysOfFormerMembership has a membership end in the process, and last in the database: the answers to its heartbeats are lost.
+// keysOfFormerMembership loses the responses to heartbeats: the registration of the consumer expires in the process but not in the
+// database.
 func keysOfFormerMembership(w *world) {
 	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 1}})
 	testdb.Send(w, q, keyed("a", 1, 2)...)
@@ -342,7 +343,7 @@ func keysOfFormerMembership(w *world) {
 	w.idleEnds(c)
 }
 
-// lockRows has a transaction of another session lock rows, until unlock is called.
+// lockRows locks rows in a transaction of another session until unlock is called.
 func (w *world) lockRows(update string, args ...any) (unlock func()) {
 	w.Helper()
 	_, db := w.Connect()
@@ -353,7 +354,7 @@ func (w *world) lockRows(update string, args ...any) (unlock func()) {
 	return sync.OnceFunc(func() { require.NoError(w, tx.Rollback()) })
 }
 
-// keysBesideLocks has rows of the shared tables locked, one after another, for a part of a lease.
+// keysBesideLocks locks rows of the shared tables, one after another, for part of a lease.
 func keysBesideLocks(w *world) {
 	w.skipWithoutRowLocks()
 	var lost losses
@@ -393,8 +394,8 @@ func keysBesideLocks(w *world) {
 	}
 }
 
-// keyRenumbered has a message get a number below others that were read, while its consumer has no session. So does PostgreSQL with a
-// number that was drawn by a transaction that was rolled back before the server crashed.
+// keyRenumbered gives a message a number below those already read, while its consumer has no session. On PostgreSQL this can happen with a
+// number drawn by a transaction that was rolled back before a server crash.
 func keyRenumbered(w *world) {
 	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 1}})
 	faults, db := w.Connect()
@@ -403,11 +404,11 @@ func keyRenumbered(w *world) {
 		testdb.Send(w, q, keyed("a", i+1, i+1)...)
 		w.ack(w.next(c, fmt.Sprint("a/", i+1)))
 	}
-	w.pass(time.Second) // the watermark passes them
+	w.pass(time.Second) // the watermark passes these messages
 	broken := w.Broken(false)
 	faults.Inject(func(faultdb.Op) faultdb.Fault { return broken })
 	faults.CutAll(w.Failure(sqlbatch.Unknown))
-	w.pass(3 * time.Second) // in which it tries to read
+	w.pass(3 * time.Second) // meanwhile the consumer tries to read
 	id := testdb.Send(w, q, keyed("a", 6, 6)...)[0]
 	w.Exec("UPDATE chanq_work SET seq = 2 WHERE id = " + w.sqlID(id))
 	testdb.Send(w, q, keyed("a", 7, 7)...)

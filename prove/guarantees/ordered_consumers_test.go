@@ -15,7 +15,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Ordered queues: several consumers, which come, go and fail.
+// Ordered queues: several consumers that join, leave and fail.
 
 var orderedConsumers = []test{
 	{"G10_TheOrderOfKeysIsKeptWhileConsumersComeAndGo", keysOfMany},
@@ -23,7 +23,7 @@ var orderedConsumers = []test{
 	{"AStoppedConsumerReturnsASlotOnceItsAckTxHasCommitted", slotInTx},
 }
 
-// orderedStatements builds the statements of the queue, to know them when they pass.
+// orderedStatements returns the statements of the queue, to recognize operations.
 func (w *world) orderedStatements() sqlbatch.Queue {
 	return w.Engine.Dialect.Queue(sqlbatch.Names{Queue: "work", Slots: 4})
 }
@@ -38,7 +38,7 @@ func readsSlots(op faultdb.Op, q sqlbatch.Queue) bool {
 	return false
 }
 
-// keysOfMany has consumers come and go while many messages are sent and handled.
+// keysOfMany has consumers join and leave while many messages are sent and handled.
 func keysOfMany(w *world) {
 	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 16}})
 	ms, sent := manyKeys(50, testdb.Of(12, 40)/testdb.Slowness/testdb.Slowness)
@@ -53,7 +53,7 @@ func keysOfMany(w *world) {
 	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 16}}
 	start := func() *chanq.Consumer[string] {
 		_, db := w.Connect()
-		c := testdb.Start(w, testdb.OpenOn[string](w, db, "work", cfg), chanq.ConsumerConfig{}) // all go in peace: no lease runs out
+		c := testdb.Start(w, testdb.OpenOn[string](w, db, "work", cfg), chanq.ConsumerConfig{}) // all stop in an orderly way: no lease expires
 		done.Go(func() {
 			_ = c.Handle(4, func(_ context.Context, l *chanq.Lease[string]) error {
 				from := time.Now()
@@ -79,8 +79,7 @@ func keysOfMany(w *world) {
 	r.judge(w, sent)
 }
 
-// keysCutOff has one of two consumers lose its database for longer than its lease, and find
-// it again.
+// keysCutOff disconnects one of two consumers from its database for longer than its lease.
 func keysCutOff(w *world) {
 	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 8}})
 	ms, sent := manyKeys(30, 20/testdb.Slowness)
@@ -95,14 +94,14 @@ func keysCutOff(w *world) {
 			_ = c.Handle(3, func(_ context.Context, l *chanq.Lease[string]) error {
 				from := time.Now()
 				<-time.After(5 * time.Millisecond)
-				until := time.Now() // its next one may be on its way before Wait returns
+				until := time.Now() // its next message might be delivered before Wait returns
 				err := l.Ack()
 				if err == nil {
 					ctx, cancel := context.WithTimeout(context.Background(), time.Until(l.Deadline()))
 					defer cancel()
 					err = l.Wait(ctx)
 				}
-				r.noteUntil(l, from, until, !errors.Is(err, chanq.ErrLeaseLost)) // what is unknown was done, or comes again
+				r.noteUntil(l, from, until, !errors.Is(err, chanq.ErrLeaseLost)) // a message whose outcome is unknown is done or will be redelivered
 				return nil
 			})
 		})
@@ -115,7 +114,7 @@ func keysCutOff(w *world) {
 		broken := w.Broken(false)
 		faults.Inject(func(faultdb.Op) faultdb.Fault { return broken })
 		faults.CutAll(w.Failure(sqlbatch.Unknown))
-		w.Eventually("the other one has all", func() bool { return b.Stats().Slots == 8 })
+		w.Eventually("the other consumer has all slots", func() bool { return b.Stats().Slots == 8 })
 		faults.Inject(nil)
 		w.Eventually("both have slots again", func() bool { return a.Stats().Slots > 0 })
 	}
@@ -126,7 +125,8 @@ func keysCutOff(w *world) {
 	r.judge(w, sent)
 }
 
-// slotInTx has a reader keep the stopped consumer from its end, which frees all slots.
+// slotInTx: a lease held by a reader delays the end of the stopped consumer, which releases all
+// slots.
 func slotInTx(w *world) {
 	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 2}})
 	other := "b"

@@ -16,7 +16,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// Ordered queues: each way of reading, and how much is read at once.
+// Ordered queues: each way to read, and how much is read at once.
 
 var orderedReading = []test{
 	{"TheHistoryHasHowLongMessagesHadBeenDue", orderedWait},
@@ -40,7 +40,7 @@ func orderedWait(w *world) {
 	first := w.next(c, "a/1")
 	pass(time.Minute)
 	w.ack(first)
-	w.ack(w.next(c, "a/2")) // which waited for the first as well
+	w.ack(w.next(c, "a/2")) // this message also waited for the first
 	require.NoError(w, c.Shutdown(w.Soon()))
 	samples, err := testdb.Admin(q).History(w.Soon(), time.Time{}, time.Hour)
 	require.NoError(w, err)
@@ -127,14 +127,14 @@ func keyMaxExtend(w *world) {
 	began := time.Now()
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease, MaxExtend: steadyLease})
 	l := w.next(c, "a/1")
-	w.Eventually("the next one waits", func() bool { return c.Stats().Waiting == 1 })
+	w.Eventually("the next message waits", func() bool { return c.Stats().Waiting == 1 })
 	w.Eventually("MaxExtend is over", func() bool {
 		require.NoError(w, l.Extend(w.Soon(), steadyLease))
 		return time.Since(began) > 2*steadyLease
 	})
 	w.ack(l)
 	two := w.next(c, "a/2")
-	require.Equal(w, 1, two.Attempt, "it was not lost while it waited")
+	require.Equal(w, 1, two.Attempt, "its lease was not lost while it waited")
 	w.ack(two)
 }
 
@@ -143,13 +143,13 @@ func keyAwaited(w *world) {
 	testdb.Send(w, q, keyed("a", 1, 3)...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
 	l := w.next(c, "a/1")
-	w.Eventually("the next ones wait", func() bool { return c.Stats().Waiting == 2 })
+	w.Eventually("the next messages wait", func() bool { return c.Stats().Waiting == 2 })
 	began := time.Now()
 	require.NoError(w, l.Ack())
 	require.NoError(w, w.next(c, "a/2").Ack())
 	w.ack(w.next(c, "a/3"))
 	if w.Engine.Bubble {
-		require.Less(w, time.Since(began), 5*time.Millisecond, "for which other settles linger")
+		require.Less(w, time.Since(began), 5*time.Millisecond, "without the linger of other settles")
 	}
 }
 
@@ -202,7 +202,7 @@ func keysAtWork(w *world) {
 				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 				}
 				<-time.After(2 * time.Millisecond)
-				for most.Load() < 3 && time.Since(from) < time.Second { // the others are on their way
+				for most.Load() < 3 && time.Since(from) < time.Second { // the others are still being delivered
 					<-time.After(time.Millisecond)
 				}
 				now.Add(-1)
@@ -225,7 +225,7 @@ func keyStopped(w *world) {
 	l := testdb.Take(w, c, 1)[0]
 	w.Eventually("others wait", func() bool { return c.Stats().Held+c.Stats().Waiting == len(ms) })
 	c.Stop()
-	w.Eventually("they are given back", func() bool { return testdb.Counted(w, q).Ready == len(ms)-1 })
+	w.Eventually("they are released", func() bool { return testdb.Counted(w, q).Ready == len(ms)-1 })
 	w.ack(l)
 	require.NoError(w, c.Shutdown(w.Soon()))
 	entries, err := testdb.Peek(w.Soon(), q, chanqadmin.StateReady, 100)
@@ -239,7 +239,8 @@ func keyStopped(w *world) {
 	require.Empty(w, consumers)
 }
 
-// keySuspects has the first of each key be one whose lease has run out twice, as of processes that died.
+// keySuspects: the first message of each key is a suspect, whose lease has expired twice because
+// processes died.
 func keySuspects(w *world) {
 	q := w.keys(chanq.Config{})
 	ms, _ := manyKeys(4, 2)
@@ -265,12 +266,12 @@ func keySuspects(w *world) {
 			suspect = l
 			suspects++
 		case <-time.After(300 * time.Millisecond):
-			if suspect != nil { // a second one would have come
+			if suspect != nil { // a second suspect would have been delivered
 				w.ack(suspect)
 				suspect = nil
 			}
 		case <-patience.Done():
-			require.FailNow(w, "nothing comes, and no suspect is held")
+			require.FailNow(w, "nothing is delivered, and no suspect is held")
 		}
 	}
 	if suspect != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// How soon the slots of an ordered queue are where they should be.
+// How soon the slots of an ordered queue are balanced.
 var orderedSlots = []test{
 	{"ANewConsumerHasItsShareOfTheSlotsInThreeSeconds", slotsOfOneThatJoins},
 	{"ABusyConsumerAlsoReturnsSlots", slotsOfOneThatIsBusy},
@@ -24,7 +24,7 @@ var orderedSlots = []test{
 
 const manySlots = 16
 
-// Bounds, from the last change until the slots are balanced.
+// Bounds for the time from the last change until the slots are balanced.
 var (
 	balanceWithin = slowness * 3 * time.Second
 	leaveWithin   = slowness * 500 * time.Millisecond
@@ -32,8 +32,8 @@ var (
 	slotLease     = steadyLease
 )
 
-// slotsBalanced waits until each of the consumers has as many slots, and requires that it
-// took no longer than that.
+// slotsBalanced waits until the slots are balanced among the consumers, and requires that this
+// takes at most within.
 func (w *world) slotsBalanced(within time.Duration, consumers ...*chanq.Consumer[string]) {
 	w.Helper()
 	began := time.Now()
@@ -53,10 +53,10 @@ func (w *world) slotsBalanced(within time.Duration, consumers ...*chanq.Consumer
 	require.LessOrEqual(w, took, within)
 }
 
-// manySlotted is a queue, and starts consumers of it, each on its own connections or on the
-// test's.
+// manySlotted returns a queue and two functions that start consumers of it: apart with a *sql.DB of
+// their own, here with the test's.
 func (w *world) manySlotted(lease time.Duration) (q *chanq.Queue[string], apart func() (*faultdb.Connector, *chanq.Consumer[string]), here func() *chanq.Consumer[string]) {
-	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: manySlots}, History: chanq.HistoryOff} // whose statements are others
+	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: manySlots}, History: chanq.HistoryOff} // the history has statements of its own
 	q = w.keys(cfg)
 	consume := chanq.ConsumerConfig{LeaseFor: lease, Prefetch: 32}
 	return q, func() (*faultdb.Connector, *chanq.Consumer[string]) {
@@ -77,14 +77,14 @@ func slotsOfOneThatJoins(w *world) {
 	}
 }
 
-// slotsOfOneThatIsBusy has nobody read: no claim follows on the first.
+// slotsOfOneThatIsBusy does not read from the channel: no claim follows the first.
 func slotsOfOneThatIsBusy(w *world) {
 	q, start, _ := w.manySlotted(slotLease)
 	for i := range 300 {
 		testdb.Send(w, q, chanq.Message[string]{Body: "x", Key: string(rune('A' + i%60))})
 	}
 	_, a := start()
-	w.Eventually("it waits for readers", func() bool { return a.Stats().Buffered > 0 })
+	w.Eventually("the consumer waits for readers", func() bool { return a.Stats().Buffered > 0 })
 	_, b := start()
 	w.slotsBalanced(balanceWithin, a, b)
 }
@@ -106,14 +106,14 @@ func slotsOfOneThatIsCutOff(w *world) {
 	faults.Inject(func(faultdb.Op) faultdb.Fault { return broken })
 	faults.CutAll(w.Failure(sqlbatch.Unknown))
 	w.slotsBalanced(cutOffWithin, b)
-	w.Eventually("it knows that it has none", func() bool { return a.Stats().Slots == 0 })
+	w.Eventually("the consumer knows that it has no slots", func() bool { return a.Stats().Slots == 0 })
 	faults.Inject(nil)
-	w.slotsBalanced(balanceWithin+slowness*20*time.Second, a, b) // who needs seconds for what the other gave back waits for half a minute more
+	w.slotsBalanced(balanceWithin+slowness*20*time.Second, a, b) // a consumer that needs seconds for the released slots waits half a minute longer
 }
 
-// slotsAtWork has a handler hold a message of each slot while another consumer joins.
+// slotsAtWork holds a message of each slot in a handler while another consumer joins.
 func slotsAtWork(w *world) {
-	q, start, _ := w.manySlotted(10 * slotLease) // none may end
+	q, start, _ := w.manySlotted(10 * slotLease) // no lease may expire
 	for slot, found := 0, map[int]bool{}; len(found) < manySlots; slot++ {
 		key := string(rune('0' + slot))
 		if s := sqlbatch.SlotOf(key, [16]byte{}, manySlots); !found[s] {
@@ -124,25 +124,25 @@ func slotsAtWork(w *world) {
 	_, a := start()
 	leases := testdb.Take(w, a, manySlots)
 	_, b := start()
-	w.Eventually("the other one is there", func() bool {
+	w.Eventually("the other consumer has joined", func() bool {
 		consumers, err := testdb.Admin(q).Consumers(w.Soon())
 		return err == nil && len(consumers) == 2
 	})
 	began := time.Now()
-	w.Eventually("there was time for three looks", func() bool { return time.Since(began) > 3*time.Second })
-	require.Zero(w, b.Stats().Slots, "all are at work")
+	w.Eventually("there was time for three polls", func() bool { return time.Since(began) > 3*time.Second })
+	require.Zero(w, b.Stats().Slots, "messages of all slots are being handled")
 	for _, l := range leases {
 		require.NoError(w, l.Ack())
 	}
 	w.slotsBalanced(balanceWithin, a, b)
 }
 
-// slotsIdle counts the statements from the eleventh look on: until then the consumers may
-// count as changed. Heartbeats, which are followed by a look at the policy, do not count.
+// slotsIdle counts the statements from the eleventh poll on: before, the set of consumers might
+// count as changed. Heartbeats, which are followed by a read of the policy, do not count.
 func slotsIdle(w *world) {
 	_, start, _ := w.manySlotted(slotLease)
 	faults, c := start()
-	w.Eventually("they are once a second", func() bool { return c.Stats().Looks > 10 })
+	w.Eventually("the consumer polls once a second", func() bool { return c.Stats().Looks > 10 })
 	policy := w.Statements("work").Version()
 	var queries atomic.Int64
 	faults.Inject(func(op faultdb.Op) faultdb.Fault {
@@ -152,6 +152,6 @@ func slotsIdle(w *world) {
 		return faultdb.Fault{}
 	})
 	began := time.Now()
-	w.Eventually("four looks and four reads", func() bool { return queries.Load() >= 8 })
-	require.GreaterOrEqual(w, time.Since(began), 3*time.Second, "one of each was about to begin")
+	w.Eventually("four polls and four reads", func() bool { return queries.Load() >= 8 })
+	require.GreaterOrEqual(w, time.Since(began), 3*time.Second, "the first of each might begin immediately")
 }

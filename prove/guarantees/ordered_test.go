@@ -16,8 +16,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
-// Ordered queues: what one consumer, or one after another, does with the messages of a key.
-// Several at once: ordered_members.go.
+// Ordered queues: messages of a key with one consumer, or with one after another. Tests of
+// concurrent consumers are in ordered_consumers_test.go.
 
 var ordered = []test{
 	{"G10_EachKeysMessagesAreHandledInTheirOrderOneAtATime", keysInOrder},
@@ -63,7 +63,7 @@ func sendAfterC(w *world) {
 func keysInOrder(w *world) {
 	q := w.keys(chanq.Config{})
 	ms, sent := manyKeys(20, 30)
-	ms = append(ms, testdb.Texts("x/1", "y/1")...) // without a key
+	ms = append(ms, testdb.Texts("x/1", "y/1")...) // messages without a key
 	sent["x"], sent["y"] = 1, 1
 	testdb.Send(w, q, ms...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
@@ -116,7 +116,7 @@ func keySnoozed(w *world) {
 			return nil
 		})
 	})
-	w.Eventually("four have come", func() bool {
+	w.Eventually("four messages are delivered", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(got) >= 4
@@ -135,7 +135,7 @@ func keyNackedThenEnded(w *world) {
 	require.NoError(w, l.Nack(chanq.RetryAfter(delay, nil)))
 	require.NoError(w, first.Shutdown(w.Soon()))
 	second := testdb.Start(w, q, chanq.ConsumerConfig{})
-	w.ack(w.next(second, "a/1")) // the other one was free all the time
+	w.ack(w.next(second, "a/1")) // the key was not held
 	require.GreaterOrEqual(w, time.Since(began), delay-10*time.Millisecond)
 	w.ack(w.next(second, "a/2"))
 }
@@ -165,7 +165,7 @@ func keyDead(w *world) {
 	require.Len(w, n, 1)
 	w.ack(two)
 	got := map[string]bool{}
-	for range 2 { // the redriven one is found within a second
+	for range 2 { // the redriven message is found within a second
 		l := testdb.Take(w, c, 1)[0]
 		got[l.Body] = true
 		w.ack(l)
@@ -217,7 +217,7 @@ func keyExpired(w *world) {
 	ms := keyed("a", 1, 2)
 	ms[0].TTL = time.Millisecond
 	id := testdb.Send(w, q, ms...)[0]
-	w.Eventually("it has expired", func() bool { return testdb.Get(w, q, id).ExpiresAt.Before(time.Now().Add(-10 * time.Millisecond)) })
+	w.Eventually("the message has expired", func() bool { return testdb.Get(w, q, id).ExpiresAt.Before(time.Now().Add(-10 * time.Millisecond)) })
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	w.ack(w.next(c, "a/2"))
 	require.Equal(w, chanqadmin.StateDead, testdb.Get(w, q, id).State)
@@ -266,7 +266,7 @@ func keyCancelRolledBack(w *world) {
 	gone, err := q.CancelTx(w.Soon(), tx, ids[0])
 	require.NoError(w, err)
 	require.Len(w, gone, 1)
-	for range 2 { // by claims that begin where claims do, and by such as look again
+	for range 2 { // by claims from the usual position, and by claims from the beginning
 		w.sweeps(q)
 	}
 	w.closed(q, c)
@@ -278,7 +278,8 @@ func keyCancelRolledBack(w *world) {
 	w.ack(w.next(c, "a/2"))
 }
 
-// sweeps has the one consumer of a queue claim from the beginning, and waits until that is over.
+// sweeps makes the only consumer of a queue claim from the beginning, and waits until that claim
+// has ended.
 func (w *world) sweeps(q *chanq.Queue[string]) {
 	w.Helper()
 	var claims atomic.Int64
@@ -289,18 +290,18 @@ func (w *world) sweeps(q *chanq.Queue[string]) {
 		}
 		return faultdb.Fault{}
 	})
-	for n := range int64(2) { // the first may be under way
+	for n := range int64(2) { // the first claim might already be running
 		q.Wake()
 		w.Eventually("it claims", func() bool { return claims.Load() > n })
 	}
 	w.Faults.Inject(nil)
 }
 
-// keyLate has a message commit when others with greater numbers were handled.
+// keyLate commits a message after messages with greater numbers were handled.
 func keyLate(w *world) {
 	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 1}})
 	if w.Engine.Dialect.Traits().OneWriter {
-		w.Skip("an open transaction keeps all others from writing")
+		w.Skip("an open transaction blocks all other writes")
 	}
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	for round := range 5 {
@@ -335,8 +336,8 @@ func keyRolledBack(w *world) {
 	q := w.keys(chanq.Config{})
 	testdb.Send(w, q, keyed("a", 1, 3)...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
-	for range 2 { // its lease is extended no more, and runs out
-		l := w.next(c, "a/1") // before the transaction, which keeps others from writing to SQLite
+	for range 2 { // its lease is not extended any more and expires
+		l := w.next(c, "a/1") // before the transaction, which blocks other writes to SQLite
 		tx, err := w.DB.BeginTx(w.Soon(), nil)
 		require.NoError(w, err)
 		require.NoError(w, l.AckTx(w.Soon(), tx))
@@ -366,7 +367,7 @@ func keyRanOut(w *world) {
 	w.ack(w.next(c, "a/2"))
 }
 
-// keyClaimLost has the connection break behind a claim that was carried out.
+// keyClaimLost breaks the connection after a claim was carried out.
 func keyClaimLost(w *world) {
 	q := w.keys(chanq.Config{})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
@@ -375,7 +376,7 @@ func keyClaimLost(w *world) {
 	for round := range 3 {
 		strike := w.Strike(w.Broken(true), func(op faultdb.Op) bool { return readsSlots(op, st) })
 		testdb.Send(w, q, keyed("a", 2*round+1, 2*round+1)...)
-		w.Eventually("a claim broke", func() bool { return strike.Struck() != "" })
+		w.Eventually("a claim has failed", func() bool { return strike.Struck() != "" })
 		testdb.Send(w, q, keyed("a", 2*round+2, 2*round+2)...)
 		w.ack(w.next(c, fmt.Sprint("a/", 2*round+1)))
 		w.ack(w.next(c, fmt.Sprint("a/", 2*round+2)))

@@ -30,12 +30,12 @@ func (w *world) count(query string) (n int) {
 	return n
 }
 
-// marked returns how many messages are marked, and how many have leases that expired.
+// marked returns the number of marked messages and the number of messages with expired leases.
 func (w *world) marked() (marked, lapsed int) {
 	return w.count("SELECT COUNT(*) FROM chanq_work WHERE leased_by IS NOT NULL"), w.count("SELECT COUNT(*) FROM chanq_work WHERE lapses > 0")
 }
 
-// endsReturnsSlots: also a consumer that holds nothing when it stops.
+// endsReturnsSlots also covers a consumer that holds nothing when it stops.
 func endsReturnsSlots(w *world) {
 	q := w.keys(chanq.Config{})
 	for range 3 {
@@ -48,13 +48,13 @@ func endsReturnsSlots(w *world) {
 	}
 }
 
-// orderlyRestarts: no process dies, and no lease expires.
+// orderlyRestarts: no process dies and no lease expires.
 func orderlyRestarts(w *world) {
 	w.Within(10 * time.Minute)
 	q := w.keys(chanq.Config{})
 	ms, _ := manyKeys(300, 1)
 	testdb.Send(w, q, ms...)
-	w.Exec("UPDATE chanq__slots SET old = 9000000000000000000") // of an owner that died
+	w.Exec("UPDATE chanq__slots SET old = 9000000000000000000") // as if the previous owner had died
 	for range 4 {
 		c := testdb.Start(w, q, chanq.ConsumerConfig{})
 		w.ack(testdb.Take(w, c, 1)[0])
@@ -66,7 +66,7 @@ func orderlyRestarts(w *world) {
 	}
 }
 
-// marksWithinRoom: a mark is an attempt, and a lease that expires if the process dies.
+// marksWithinRoom: a mark counts as an attempt, and as an expired lease if the process dies.
 func marksWithinRoom(w *world) {
 	q := w.keys(chanq.Config{})
 	ms, _ := manyKeys(1000, 1)
@@ -100,7 +100,7 @@ func fetchesMany(w *world) {
 	require.Less(w, fetches.Load(), int64(n/4))
 }
 
-// lockedOrderedSuspect: its next trial is the last one, which is made alone.
+// lockedOrderedSuspect: its next trial is the last one, with no other message held.
 func lockedOrderedSuspect(w *world) {
 	w.skipWithoutRowLocks()
 	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 1}})
@@ -138,7 +138,7 @@ func killedReports(w *world) {
 	}
 }
 
-// pausedSuspect: a consumer that dies meanwhile was no trial of it.
+// pausedSuspect: the death of a consumer during the pause does not count as a trial of the suspect.
 func pausedSuspect(w *world) {
 	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 1}})
 	testdb.Send(w, q, append(keyed("a", 1, 1), keyed("b", 1, 1)...)...)

@@ -16,7 +16,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Ordered queues: statements that return the contents of messages, and fail each time.
+// Ordered queues: statements that return the contents of messages and fail each time.
 var orderedTrouble = func() (tests []test) {
 	for _, s := range contentStatements {
 		for _, class := range []sqlbatch.Class{sqlbatch.Unknown, sqlbatch.Refused, sqlbatch.RolledBack, sqlbatch.BadRow, outOfTime} {
@@ -33,12 +33,12 @@ var orderedTrouble = func() (tests []test) {
 	)
 }()
 
-// contentStatement is a statement of an owner of slots that returns contents, and the messages of which it returns them.
+// contentStatement is a statement of an owner of slots that returns contents, with messages for which it runs.
 type contentStatement struct {
 	name     string
 	messages func() []chanq.Message[string]
-	bad      int // which of these cannot be read
-	// several reports that an operation returns the contents of several messages, as far as its arguments show.
+	bad      int // the index of the unreadable message
+	// several reports whether an operation returns the contents of several messages, as far as its arguments show.
 	several func(op faultdb.Op, st sqlbatch.Queue, ids []chanq.ID) bool
 }
 
@@ -52,7 +52,7 @@ var contentStatements = []contentStatement{
 		read := readOf(op, st)
 		return read != nil && read.old < math.MaxInt64 && read.rows > 1
 	}},
-	// Of a key with many messages the first few are kept in memory, and the others refilled.
+	// Only the first messages of a key with many are kept in memory; the others are refilled.
 	{"refill", func() []chanq.Message[string] {
 		ms, _ := manyKeys(contentKeys, 10)
 		return ms
@@ -60,7 +60,7 @@ var contentStatements = []contentStatement{
 		refill := refillOf(op, st)
 		return refill != nil && refill.old < math.MaxInt64
 	}},
-	// Small bodies come first, so that fetches are of several messages. The others are larger than what a read returns.
+	// Small bodies come first, so a fetch returns several messages. The others are larger than what a read returns.
 	{"fetch", func() []chanq.Message[string] {
 		ms, _ := manyKeys(contentKeys, 3)
 		for i := range ms[contentKeys:] {
@@ -87,10 +87,10 @@ func fetches(op faultdb.Op, q sqlbatch.Queue) bool {
 	return false
 }
 
-// contentRange is the range of numbers of which a statement returns contents.
+// contentRange is the range of numbers for which a statement returns contents.
 type contentRange struct{ from, upto, old, rows int64 }
 
-// Values by which the places of arguments are found.
+// Values that mark the positions of arguments.
 const (
 	fromMark, uptoMark, oldMark, rowsMark = 1001, 1002, 1003, 104
 )
@@ -107,7 +107,7 @@ func refillOf(op faultdb.Op, q sqlbatch.Queue) *contentRange {
 	})
 }
 
-// rangeOf returns nil for another operation.
+// rangeOf returns nil for other operations.
 func rangeOf(op faultdb.Op, build func([]sqlbatch.OwnedSlot) sqlbatch.Statement) *contentRange {
 	for n := 1; n <= 2; n++ {
 		st := build(make([]sqlbatch.OwnedSlot, n))
@@ -115,7 +115,7 @@ func rangeOf(op faultdb.Op, build func([]sqlbatch.OwnedSlot) sqlbatch.Statement)
 			continue
 		}
 		values := map[int64]int64{}
-		before := len(op.Args) - len(st.Args) // what the driver's call has in addition
+		before := len(op.Args) - len(st.Args) // arguments that the driver call adds
 		for i, arg := range st.Args {
 			mark, is := number(arg)
 			if value, also := number(op.Args[before+i].Value); is && also {
@@ -140,7 +140,7 @@ func number(arg any) (n int64, is bool) {
 	return 0, false
 }
 
-// outOfTime is no class: the statement runs out of its time.
+// outOfTime is not a class: the statement times out.
 const outOfTime = sqlbatch.Class(100)
 
 func className(class sqlbatch.Class) string {
@@ -150,7 +150,7 @@ func className(class sqlbatch.Class) string {
 	return strings.ReplaceAll(class.String(), " ", "")
 }
 
-// failing is the failure of a class.
+// failing returns a fault of a class.
 func (w *world) failing(class sqlbatch.Class) faultdb.Fault {
 	if class == outOfTime {
 		return faultdb.Hang()
@@ -158,7 +158,7 @@ func (w *world) failing(class sqlbatch.Class) faultdb.Fault {
 	return faultdb.Fail(w.Failure(class))
 }
 
-// contentTimeout is that of the statements of queues whose consumers have contentConfig.
+// contentTimeout is the statement timeout of queues whose consumers have contentConfig.
 const contentTimeout = 500 * time.Millisecond
 
 var contentConfig = chanq.ConsumerConfig{
@@ -166,8 +166,8 @@ var contentConfig = chanq.ConsumerConfig{
 	Backoff: func(*chanq.Delivery, error) time.Duration { return time.Hour },
 }
 
-// firstOfKeys holds the first message of each key until the others are read, as far as there is room. It returns a function that
-// receives the next message, beginning with those.
+// firstOfKeys holds the first message of each key until the others are read, as far as there is room. It returns a function that receives
+// the next message, starting with the held ones.
 func (w *world) firstOfKeys(c *chanq.Consumer[string]) (next func() *chanq.Lease[string]) {
 	var held []*chanq.Lease[string]
 	for end := time.After(steadyLease); ; {
@@ -189,14 +189,14 @@ func (w *world) firstOfKeys(c *chanq.Consumer[string]) (next func() *chanq.Lease
 	}
 }
 
-// oneClass skips the other classes of failures where the test takes long: the code that is tested does not depend on the engine.
+// oneClass skips the other classes of failures if the test takes long: the tested code does not depend on the engine.
 func (w *world) oneClass(class sqlbatch.Class) {
 	if w.Engine.Name != testdb.Memory.Name && class != sqlbatch.Refused {
 		w.Skip("SKIPPED: SQLite in memory has this class of failures")
 	}
 }
 
-// keysShrink has each statement fail that returns the contents of several messages.
+// keysShrink makes each statement that returns the contents of several messages fail.
 func keysShrink(w *world, s contentStatement, class sqlbatch.Class) {
 	w.oneClass(class)
 	q := w.keys(chanq.Config{StatementTimeout: contentTimeout})
@@ -223,7 +223,7 @@ func keysShrink(w *world, s contentStatement, class sqlbatch.Class) {
 	require.Zero(w, testdb.Counted(w, q))
 }
 
-// keyUnreadable has each statement fail that would return the contents of one message.
+// keyUnreadable makes each statement that would return the contents of one message fail.
 func keyUnreadable(w *world, s contentStatement, class sqlbatch.Class) {
 	w.oneClass(class)
 	q := w.keys(chanq.Config{Spec: chanq.Spec{MaxAttempts: 1, Slots: 1}, StatementTimeout: contentTimeout})
@@ -265,11 +265,11 @@ func keyUnreadable(w *world, s contentStatement, class sqlbatch.Class) {
 		require.Equal(w, bad, testdb.Take(w, c, 1)[0].ID)
 		return
 	}
-	w.Eventually("the unreadable one is dead", func() bool { return testdb.Get(w, q, bad).State == chanqadmin.StateDead })
+	w.Eventually("the unreadable message is dead", func() bool { return testdb.Get(w, q, bad).State == chanqadmin.StateDead })
 	require.Contains(w, testdb.Get(w, q, bad).LastError, "could not be read")
 }
 
-// keyLockBlamesNone: while a lock on the table keeps reads from their rows, whatever else the database answers, no message is blamed.
+// keyLockBlamesNone: while a lock on the table blocks reads, no message is blamed, whatever other errors the database returns.
 func keyLockBlamesNone(w *world) {
 	q := w.keys(chanq.Config{Spec: chanq.Spec{MaxAttempts: 1}, StatementTimeout: contentTimeout})
 	id := testdb.Send(w, q, chanq.Message[string]{Key: "k", Body: "innocent"})[0]
@@ -287,14 +287,14 @@ func keyLockBlamesNone(w *world) {
 		return faultdb.Fault{}
 	})
 	c := testdb.Start(w, q, contentConfig)
-	w.Eventually("fetches have failed again and again", func() bool { return fetched.Load() > 3 })
+	w.Eventually("fetches have failed several times", func() bool { return fetched.Load() > 3 })
 	w.Faults.Inject(nil)
 	l := testdb.Take(w, c, 1)[0]
 	require.Equal(w, 1, l.Attempt)
 	require.Empty(w, testdb.Get(w, q, id).LastError)
 }
 
-// keyLostAnswers has the answers to reads, and to the marks of suspects, be lost again and again.
+// keyLostAnswers loses the responses to reads, and to marks of suspects, several times.
 func keyLostAnswers(w *world) {
 	q := w.keys(chanq.Config{Spec: chanq.Spec{MaxAttempts: 2}, MaxCrashes: 2})
 	ms, _ := manyKeys(contentKeys, 3)

@@ -16,9 +16,9 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// What tests of ordered queues are made of.
+// Helpers for tests of ordered queues.
 
-// keys is a queue that keeps the order of keys.
+// keys creates an ordered queue.
 func (w *world) keys(cfg chanq.Config) *chanq.Queue[string] {
 	w.Helper()
 	cfg.Kind = chanq.KindOrdered
@@ -28,7 +28,7 @@ func (w *world) keys(cfg chanq.Config) *chanq.Queue[string] {
 	return w.Queue("work", cfg)
 }
 
-// keyed are messages of a key, numbered.
+// keyed returns numbered messages of a key.
 func keyed(key string, from, to int) (ms []chanq.Message[string]) {
 	for i := from; i <= to; i++ {
 		ms = append(ms, chanq.Message[string]{Key: key, Body: fmt.Sprint(key, "/", i)})
@@ -36,7 +36,7 @@ func keyed(key string, from, to int) (ms []chanq.Message[string]) {
 	return ms
 }
 
-// take receives one message, which must be this one.
+// next receives one message and requires its body.
 func (w *world) next(c *chanq.Consumer[string], body string) *chanq.Lease[string] {
 	w.Helper()
 	l := testdb.Take(w, c, 1)[0]
@@ -44,14 +44,14 @@ func (w *world) next(c *chanq.Consumer[string], body string) *chanq.Lease[string
 	return l
 }
 
-// closed sends a message of another key, and receives that: those of the key that is
-// closed did not come before, though they had more time.
+// closed sends a message of another key and receives it. Messages of the closed key were not
+// delivered before it, although they had more time.
 func (w *world) closed(q *chanq.Queue[string], c *chanq.Consumer[string]) {
 	w.Helper()
 	for i, found := 0, 0; found < 3; i++ {
 		key := fmt.Sprint("other", i)
 		if slot := sqlbatch.SlotOf(key, chanq.ID{}, 4); slot == sqlbatch.SlotOf("hot", chanq.ID{}, 4) {
-			continue // which may be stalled
+			continue // this slot might be stalled
 		}
 		found++
 		testdb.Send(w, q, chanq.Message[string]{Key: key, Body: "other"})
@@ -66,20 +66,20 @@ func (w *world) ack(l *chanq.Lease[string]) {
 	require.NoError(w, l.Wait(w.Soon()))
 }
 
-// recorder notes what handlers were given.
+// recorder records the handled messages.
 type recorder struct {
 	mu      sync.Mutex
 	history []keyorder.Handled
 	seen    map[string]bool // bodies
 }
 
-// note notes a lease whose handler began at from, and is done; ended says that its ack is
-// in the database.
+// note records a lease whose handler began at from and has finished; ended reports whether the ack
+// is stored.
 func (r *recorder) note(l *chanq.Lease[string], from time.Time, ended bool) {
 	r.noteUntil(l, from, time.Now(), ended)
 }
 
-// noteUntil is note for a handler that was done with it at until.
+// noteUntil is note for a handler that finished at until.
 func (r *recorder) noteUntil(l *chanq.Lease[string], from, until time.Time, ended bool) {
 	if d := l.Deadline(); d.Before(until) {
 		until = d
@@ -95,14 +95,14 @@ func (r *recorder) noteUntil(l *chanq.Lease[string], from, until time.Time, ende
 	r.mu.Unlock()
 }
 
-// messages is how many were handled, each counted once.
+// messages returns the number of distinct handled messages.
 func (r *recorder) messages() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.seen)
 }
 
-// handle is a handler that notes what it is given.
+// handle is a handler that records its message.
 func (r *recorder) handle(_ context.Context, l *chanq.Lease[string]) error {
 	r.note(l, time.Now(), true)
 	return nil
@@ -116,7 +116,7 @@ func (r *recorder) judge(w *world, sent map[string]int) {
 	require.True(w, v.OK(), v.String())
 }
 
-// manyKeys are messages of so many keys, of each so many, one of each key after another.
+// manyKeys returns each messages for each of the keys; the keys take turns.
 func manyKeys(keys, each int) (ms []chanq.Message[string], sent map[string]int) {
 	sent = map[string]int{}
 	for i := range each {
@@ -129,7 +129,7 @@ func manyKeys(keys, each int) (ms []chanq.Message[string], sent map[string]int) 
 	return ms, sent
 }
 
-// emptied waits until all messages were handled, and the queue is empty.
+// emptied waits until all messages are handled and the queue is empty.
 func (w *world) emptied(q *chanq.Queue[string], r *recorder, sent map[string]int) {
 	w.Helper()
 	n := 0

@@ -23,9 +23,8 @@ var ordering = []test{
 	{"G10_ANackedMessageComesAfterThoseThatWereDueBefore", nackedPlace},
 }
 
-// fifo sends while a consumer claims, except on SQL Server: a claim there passes
-// over rows that are locked, and may meet an INSERT while its commit gives them
-// free one by one (docs/guarantees.md, 10).
+// fifo sends while a consumer claims, except on SQL Server: a claim there skips locked rows, and
+// might run while the commit of an INSERT unlocks its rows one by one (docs/guarantees.md, 10).
 func fifo(w *world) {
 	const count = 400
 	q := w.Queue("work", chanq.Config{})
@@ -84,7 +83,7 @@ func priorities(w *world) {
 		require.Equal(w, want[i], string(e.Body), "Peek shows the order of claims")
 	}
 	first := testdb.Leases(testdb.Lease(w, q, 3, time.Minute))
-	require.Equal(w, want[:3], testdb.Bodies(first), "a claim that takes only some takes the highest")
+	require.Equal(w, want[:3], testdb.Bodies(first), "a claim of some messages takes those of the highest priority")
 	require.Equal(w, chanq.PriorityUrgent, first[0].Priority)
 	require.Equal(w, want[3:], testdb.Bodies(testdb.Take(w, testdb.Start(w, q, chanq.ConsumerConfig{}), 3)))
 }
@@ -107,7 +106,7 @@ func releasedPlace(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
 	leases := testdb.Lease(w, q, 2, time.Minute)
-	time.Sleep(10 * time.Millisecond) // in a bubble no time passes otherwise
+	time.Sleep(10 * time.Millisecond) // otherwise no time passes in a bubble
 	require.NoError(w, leases[1].Release())
 	require.NoError(w, leases[0].Release())
 	again := testdb.Leases(testdb.Lease(w, q, 3, time.Minute))

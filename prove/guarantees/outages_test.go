@@ -29,7 +29,7 @@ var outages = []test{
 	{"NothingIsStoredByACallWhoseArgumentsAreWrong", nothingWritten},
 }
 
-// log collects the events of Availability.
+// log collects Availability events.
 type log struct {
 	mu     sync.Mutex
 	events []chanq.AvailabilityEvent
@@ -85,7 +85,7 @@ func outage(w *world) {
 		down := func(part string) bool { up, down := l.of(part); return up == 0 && down == 1 }
 		w.Eventually("both have reported", func() bool { return down("consumer") && down("producer") })
 		from := struck.Load()
-		w.Eventually("they try again and again", func() bool { return struck.Load() > from+10 })
+		w.Eventually("they repeat their statements", func() bool { return struck.Load() > from+10 })
 		require.True(w, down("consumer") && down("producer"), "once")
 		require.Empty(w, sent)
 		select {
@@ -112,8 +112,8 @@ func outage(w *world) {
 	}
 }
 
-// Whoever counts those that are in an outage, as metrics and probes do, must not count one for ever that was
-// stopped in it.
+// outageOfWhoEnds: metrics and probes count consumers and producers that are in an outage. If one is stopped during an outage, the count
+// must go down again.
 func outageOfWhoEnds(w *world) {
 	var l log
 	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Availability: l.add}})
@@ -134,9 +134,9 @@ func outageOfWhoEnds(w *world) {
 		return consumers == 1 && producers == 1
 	})
 	over, cancel := context.WithCancel(context.Background())
-	cancel() // the database does not come back
+	cancel() // the database does not recover
 	require.Error(w, c.Shutdown(over))
-	_ = p.Close(over) // the error is Send's
+	_ = p.Close(over) // Send returns the error
 	require.Error(w, <-sent)
 	w.Eventually("both outages are over", func() bool {
 		consumers, _ := l.of("consumer")
@@ -144,9 +144,9 @@ func outageOfWhoEnds(w *world) {
 		return consumers == 1 && producers == 1
 	})
 	w.Faults.Inject(nil)
-	require.Len(w, l.events, 4, "nothing comes later")
+	require.Len(w, l.events, 4, "there are no later events")
 	for _, e := range l.events {
-		require.Equal(w, e.Up, e.Ended, "nobody knows whether it answers")
+		require.Equal(w, e.Up, e.Ended, "it is unknown whether the database responds")
 		require.Equal(w, e.Up, e.Down > 0)
 	}
 }
@@ -161,7 +161,7 @@ func permanent(w *world) {
 		cause := w.Failure(class)
 		st := w.Statements(name)
 		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-			// Where a session asks whether the statement compiles, it hears the same.
+			// If a session checks whether the statement compiles, it gets the same error.
 			asked := op
 			if op.Kind == faultdb.Prepare {
 				asked.Kind = faultdb.Query
@@ -186,7 +186,7 @@ func permanent(w *world) {
 			require.ErrorIs(w, c.Err(), chanq.ErrNoSchema)
 			require.ErrorContains(w, c.Err(), "chanq migrate "+name)
 		}
-		require.NoError(w, leases[1].Ack(), "what is delivered may be settled")
+		require.NoError(w, leases[1].Ack(), "delivered messages can be settled")
 		require.NoError(w, leases[1].Wait(w.Soon()))
 		require.ErrorIs(w, c.Handle(1, func(context.Context, *chanq.Lease[string]) error { return nil }), cause)
 		require.NoError(w, c.Shutdown(w.Soon()))
@@ -231,11 +231,10 @@ func permanentSend(w *world) {
 	require.False(w, op.Unknown)
 	w.Faults.Inject(nil)
 	_, err = p.Send(w.Soon(), chanq.Message[string]{})
-	require.NoError(w, err, "a producer is not ended by it")
+	require.NoError(w, err, "the error does not end a producer")
 }
 
-// passing fails every second statement with errors after which the database has
-// undone it.
+// passing makes every second statement fail with an error after which the database has rolled it back.
 func passing(w *world) {
 	var l log
 	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Availability: l.add}})
@@ -293,14 +292,14 @@ func hangs(w *world) {
 
 func idle(w *world) {
 	const pollMax = 100 * time.Millisecond
-	q := w.Queue("work", chanq.Config{History: chanq.HistoryOff}) // which has statements of its own
+	q := w.Queue("work", chanq.Config{History: chanq.HistoryOff}) // the history has statements of its own
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: pollMax})
 	w.Eventually("the pauses are at their longest", func() bool { return c.Stats().Looks > 12 })
 	var ops, writes atomic.Int64
 	st := w.Statements("work")
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		switch {
-		case op.Kind == faultdb.Prepare: // some drivers do it for each query, without a round trip
+		case op.Kind == faultdb.Prepare: // some drivers prepare each query, without a round trip
 		case looks(op, st):
 			ops.Add(1)
 		default:
@@ -309,10 +308,10 @@ func idle(w *world) {
 		return faultdb.Fault{}
 	})
 	began := time.Now()
-	w.Eventually("twelve looks", func() bool { return ops.Load() >= 12 })
-	// Each pause is jittered down to a half.
+	w.Eventually("twelve polls", func() bool { return ops.Load() >= 12 })
+	// Each pause is jittered down to as little as half.
 	require.GreaterOrEqual(w, time.Since(began), 11*pollMax/2-pollMax/2)
-	require.Zero(w, writes.Load(), "looking does not write")
+	require.Zero(w, writes.Load(), "polls do not write")
 }
 
 func polling(w *world) {
@@ -348,7 +347,7 @@ func nothingWritten(w *world) {
 	_, err := p.SendBatch(w.Soon(), append(testdb.Texts("good"), badMessages()...)...)
 	var batch *chanq.BatchError
 	require.ErrorAs(w, err, &batch)
-	require.NoError(w, batch.Errs[0], "a bad message does not sink its neighbours")
+	require.NoError(w, batch.Errs[0], "a bad message does not fail the other messages")
 	for _, err := range batch.Errs[1:] {
 		require.Error(w, err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// Sessions are renewed and distrusted, trims are refused, and settles outlive their
+// Sessions that are renewed or distrusted, trims that are refused, and settles that outlive their
 // consumer.
 var outliving = []test{
 	{"AFlushWaitsForALockedSettleAndAShutdownThatGivesUpCountsIt", lockedAtTheEnd},
@@ -48,12 +48,12 @@ func lockedAtTheEnd(w *world) {
 	require.ErrorContains(w, c.Shutdown(ended), "0 leases not settled, 1 settles not confirmed")
 	var op *chanq.OpError
 	require.ErrorAs(w, leases[0].Wait(w.Soon()), &op)
-	require.False(w, op.Unknown, "nothing was done")
+	require.False(w, op.Unknown, "the statement was rolled back")
 	require.ErrorContains(w, op, "locked")
 	require.NoError(w, c.Shutdown(w.Soon()))
 }
 
-// renewedSessions: while all is in use all the time.
+// renewedSessions: sessions are renewed while they are in constant use.
 func renewedSessions(w *world) {
 	if w.Engine.Dialect.Traits().OneWriter {
 		w.Skip("SQLite's connection is to a file")
@@ -76,7 +76,7 @@ func renewedSessions(w *world) {
 	})
 	p := testdb.Produce(w, q, chanq.ProducerConfig{})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: 10 * time.Millisecond})
-	renewed := func() bool { // three kinds of work, each renewed thrice
+	renewed := func() bool { // three kinds of work, each renewed three times
 		mu.Lock()
 		defer mu.Unlock()
 		return len(first) >= 3*3
@@ -88,7 +88,7 @@ func renewedSessions(w *world) {
 		l := testdb.Take(w, c, 1)[0]
 		require.NoError(w, l.Ack())
 		require.NoError(w, l.Wait(w.Soon()))
-		pass(time.Millisecond) // in a bubble time passes only while all wait
+		pass(time.Millisecond) // in a bubble time passes only while all goroutines wait
 	}
 	mu.Lock()
 	defer mu.Unlock()
@@ -129,7 +129,7 @@ func distrustedSession(w *world) {
 	_ = st
 }
 
-// textOf is the text that a procedure executes.
+// textOf returns the text that a procedure executes.
 func textOf(op faultdb.Op) string {
 	if len(op.Args) > 0 {
 		text, _ := op.Args[0].Value.(string)
@@ -160,7 +160,7 @@ func refusedTrim(w *world) {
 	require.Equal(w, []string{"work", "trim"}, []string{e.Queue, e.Task})
 	require.ErrorIs(w, e.Err, refused)
 	e = <-told
-	require.NoError(w, e.Err, "once, until it goes on")
+	require.NoError(w, e.Err, "reported once, until the trim succeeds")
 	require.NoError(w, c.Err())
 	require.NoError(w, c.Shutdown(w.Soon()))
 	require.Empty(w, told)
@@ -176,18 +176,18 @@ func settleAfterTheEnd(w *world) {
 	require.NoError(w, chanq.AckTx(w.Soon(), tx, leases...))
 	c.Stop()
 	require.NoError(w, tx.Rollback())
-	require.NoError(w, c.Shutdown(w.Soon()), "it waits for no transaction")
+	require.NoError(w, c.Shutdown(w.Soon()), "Shutdown does not wait for a transaction")
 	require.ErrorIs(w, leases[0].Nack(chanq.RetryAfter(time.Hour, errors.New("rolled back"))), chanq.ErrClosed)
 	require.ErrorIs(w, leases[0].Wait(w.Soon()), chanq.ErrClosed)
 	require.Empty(w, testdb.Get(w, q, ids[0]).LastError)
 	for _, l := range testdb.Take(w, testdb.Start(w, q, chanq.ConsumerConfig{}), 2) {
-		require.Equal(w, 2, l.Attempt, "its lease has run out")
+		require.Equal(w, 2, l.Attempt, "its lease has expired")
 		w.ack(l)
 	}
 }
 
-// trimsGoOn: what lies before the end of a round is left to the one in sixty that begins at
-// the beginning, so that none walks over what was deleted before.
+// trimsGoOn: rows before the position of the last round are left to every sixtieth round, which
+// starts at the beginning. Other rounds therefore do not scan entries that were deleted before.
 func trimsGoOn(w *world) {
 	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{Retain: time.Second}})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
@@ -202,13 +202,13 @@ func trimsGoOn(w *world) {
 		return errors.Is(err, chanq.ErrNotFound)
 	}
 	first := end("a")
-	w.Eventually("it is trimmed", func() bool { return gone(first) })
+	w.Eventually("the message is trimmed", func() bool { return gone(first) })
 	past := "1000"
 	if w.Engine.Dialect == sqlserver.Dialect {
 		past = "'19700101'"
 	}
 	var behind chanq.ID
-	w.Eventually("one seems to have ended long ago, before it is trimmed", func() bool {
+	w.Eventually("a message has an earlier end before it is trimmed", func() bool {
 		behind = end("b")
 		res, err := w.DB.ExecContext(w.Soon(), "UPDATE chanq_work__done SET ended_at = "+past)
 		require.NoError(w, err)
@@ -217,6 +217,6 @@ func trimsGoOn(w *world) {
 		return n > 0
 	})
 	last := end("c")
-	w.Eventually("the next rounds come", func() bool { return gone(last) })
+	w.Eventually("the next rounds run", func() bool { return gone(last) })
 	require.False(w, gone(behind))
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// What is stuck in a pipe delays itself only.
+// A blocked message of a pipe delays only itself.
 var pipeTrouble = []test{
 	{"G12_ALockedRowOfAPipeDelaysItselfOnly", lockedInput},
 	{"G12_HungClaimPipeAndTrimLoseNoLease", hungOfThreeKinds},
@@ -45,7 +45,7 @@ func lockedInput(w *world) {
 	})
 	sent := testdb.Send(w, x.in, testdb.Texts(numbers(50)...)...)
 	<-first
-	stuck := sent[0] // the oldest is the first
+	stuck := sent[0] // the oldest message is delivered first
 	unlock := w.lock("input", stuck)
 	began := time.Now()
 	close(goOn)
@@ -55,21 +55,22 @@ func lockedInput(w *world) {
 	pass(2 * troubleLease)
 	began = time.Now()
 	testdb.Send(w, x.in, testdb.Texts("later")...)
-	w.Eventually("so is what comes later", func() bool { return x.c.Stats().Acked == 50 })
+	w.Eventually("the later message is replaced", func() bool { return x.c.Stats().Acked == 50 })
 	require.Less(w, time.Since(began), w.atOnce())
 	unlock()
-	w.Eventually("and the locked one in the end", func() bool { return testdb.Counted(w, x.in) == chanqadmin.Stats{} })
+	w.Eventually("the locked message is replaced", func() bool { return testdb.Counted(w, x.in) == chanqadmin.Stats{} })
 	x.stop(w)
-	require.Equal(w, chanqadmin.Stats{Ready: 51}, testdb.Counted(w, x.out), "once")
+	require.Equal(w, chanqadmin.Stats{Ready: 51}, testdb.Counted(w, x.out), "each once")
 	for body, n := range handled {
 		require.True(w, n == 1 || body == numbers(1)[0], "%s was delivered %d times", body, n)
 	}
 	require.Empty(w, lost.but(stuck))
 }
 
-// hungOfThreeKinds: each on a connection of its own, for as long as leases could be lost.
+// hungOfThreeKinds hangs statements of three kinds, each on its own connection, for longer than
+// leases last.
 func hungOfThreeKinds(w *world) {
-	w.skipWithoutRowLocks() // nor have statements of three kinds three connections
+	w.skipWithoutRowLocks() // without row locks, statements of three kinds do not have three connections
 	var lost losses
 	goOn := make(chan struct{})
 	x := startPipe(w, chanq.Config{Spec: chanq.Spec{Retain: time.Second}, Hooks: lost.hooks()}, chanq.ConsumerConfig{LeaseFor: troubleLease}, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
@@ -89,7 +90,7 @@ func hungOfThreeKinds(w *world) {
 			kind = "claim"
 		case testdb.Runs(op, st.Trim(sqlbatch.Done, time.Second, 1, 0)):
 			kind = "trim"
-		case testdb.Runs(op, st.InOwnTx().Archive(nil)) || testdb.Runs(op, st.InTx().SkipLocked().Archive(nil)): // nothing else settles here
+		case testdb.Runs(op, st.InOwnTx().Archive(nil)) || testdb.Runs(op, st.InTx().SkipLocked().Archive(nil)): // no other settle occurs here
 			kind = "pipe"
 		default:
 			return faultdb.Fault{}
@@ -115,7 +116,7 @@ func hungOfThreeKinds(w *world) {
 	close(goOn)
 }
 
-// hungOutputs: an INSERT that has the poison in it never arrives.
+// hungOutputs: an INSERT that contains the poison hangs.
 func hungOutputs(w *world) {
 	var r reports
 	asked := make(chan error, 10)
@@ -131,13 +132,13 @@ func hungOutputs(w *world) {
 		}
 		return faultdb.Fault{}
 	})
-	_, db := w.Connect() // no faults there
+	_, db := w.Connect() // without faults
 	ids := testdb.Send(w, testdb.OpenOn[string](w, db, "input", chanq.Config{}), testdb.Texts("a", "poison", "b", "c")...)
 	w.Eventually("the others are replaced", func() bool { return testdb.Stats(w, x.out).Ready == 3 })
 	w.Eventually("the poison is dead", func() bool { return testdb.Stats(w, x.in).Dead == 1 })
 	dead := testdb.Get(w, x.in, ids[1])
 	require.Equal(w, 2, dead.Attempts)
-	require.Equal(w, chanq.CauseOutput, dead.Cause, "its last attempt failed by its output")
+	require.Equal(w, chanq.CauseOutput, dead.Cause, "its output made the last attempt fail")
 	w.Faults.Inject(nil)
 	x.stop(w)
 	require.ErrorContains(w, <-asked, "output")
@@ -148,10 +149,10 @@ func hungOutputs(w *world) {
 			require.Equal(w, e.Outcome == chanq.OutcomeAck, e.Err == nil)
 		}
 	}
-	require.Equal(w, []chanq.OutcomeKind{chanq.OutcomeAck, chanq.OutcomeRetry, chanq.OutcomeAck, chanq.OutcomeDeadLetter}, poison, "each call, and then its outputs")
+	require.Equal(w, []chanq.OutcomeKind{chanq.OutcomeAck, chanq.OutcomeRetry, chanq.OutcomeAck, chanq.OutcomeDeadLetter}, poison, "for each attempt the call and its outputs")
 }
 
-// carries reports that an argument of a statement has this text in it.
+// carries reports whether an argument of a statement contains this text.
 func carries(op faultdb.Op, text string) bool {
 	return slices.ContainsFunc(op.Args, func(arg driver.NamedValue) bool {
 		switch v := arg.Value.(type) {
@@ -164,8 +165,8 @@ func carries(op faultdb.Op, text string) bool {
 	})
 }
 
-// undoneOutput: each try ends at once, as where a lock_timeout of the session is shorter than a try
-// while somebody holds the key of the output.
+// undoneOutput: each attempt fails immediately, as if the session's lock_timeout were shorter than
+// the attempt and another session held the key of the output.
 func undoneOutput(w *world) { failingOutput(w, sqlbatch.RolledBack) }
 
 func failingOutput(w *world, class sqlbatch.Class) {
@@ -177,16 +178,16 @@ func failingOutput(w *world, class sqlbatch.Class) {
 		}
 		return faultdb.Fault{}
 	})
-	_, db := w.Connect() // no faults there
+	_, db := w.Connect() // without faults
 	testdb.Send(w, testdb.OpenOn[string](w, db, "input", chanq.Config{}), testdb.Texts(append([]string{"stuck"}, numbers(20)...)...)...)
 	w.Eventually("the others are replaced", func() bool { return x.c.Stats().Acked == 20 })
 	require.Equal(w, 1, testdb.Stats(w, x.in).Leased)
 	w.Faults.Inject(nil)
-	w.Eventually("and so is the first", func() bool { return testdb.Stats(w, x.out).Ready == 21 })
+	w.Eventually("the first is replaced", func() bool { return testdb.Stats(w, x.out).Ready == 21 })
 	x.stop(w)
 }
 
-// takenKey: the other transaction is open for as long as the first input is tried.
+// takenKey keeps the other transaction open while the first input is tried.
 func takenKey(w *world) {
 	w.skipWithoutRowLocks()
 	first, goOn := make(chan struct{}, 100), make(chan struct{})
@@ -212,7 +213,7 @@ func takenKey(w *world) {
 	w.Eventually("the others are replaced", func() bool { return x.c.Stats().Acked == 20 })
 	require.Less(w, time.Since(began), 2*troubleLease)
 	require.NoError(w, tx.Rollback())
-	w.Eventually("and so is the first", func() bool { return x.c.Stats().Acked == 21 })
+	w.Eventually("the first is replaced", func() bool { return x.c.Stats().Acked == 21 })
 	x.stop(w)
 	require.Equal(w, chanqadmin.Stats{Ready: 21}, testdb.Counted(w, x.out))
 }

@@ -124,12 +124,12 @@ func pipeLost(w *world) {
 func pipeCuts(w *world) {
 	in, out := w.Queue("input", chanq.Config{}), w.Queue("output", chanq.Config{})
 	for _, applied := range []bool{false, true} {
-		// As many as the transaction has operations, and a few of what follows it.
+		// 12 covers all operations of the transaction and some that follow.
 		for i := range 12 {
 			testdb.Send(w, in, testdb.Texts("a", "b")...)
 			c := testdb.Start(w, in, chanq.ConsumerConfig{LeaseFor: steadyLease})
 			w.Eventually("both are buffered", func() bool { return c.Stats().Buffered == 2 })
-			// Counted from the first function on, when the claims are over.
+			// The count starts with the first call of the function, when the claims have ended.
 			var first sync.Once
 			hits := make(chan *testdb.Strike, 1)
 			ended := make(chan error, 1)
@@ -140,7 +140,8 @@ func pipeCuts(w *world) {
 				})
 			}()
 			hit := <-hits
-			// One whose ack was cut may be neither: its lease ended before it was known.
+			// If the ack was cut, the message might be neither: its lease might expire before the
+			// outcome is known.
 			w.Eventually("no input is held", func() bool {
 				return c.Stats().Held == 0 && (c.Stats().Acked+c.Stats().Lost >= 2 || hit.Struck() != "" && testdb.Counted(w, in) == chanqadmin.Stats{})
 			})
@@ -192,7 +193,7 @@ func pipeWakes(w *world) {
 	testdb.Send(w, x.in, testdb.Texts("a")...)
 	require.Equal(w, "a", w.woken(next).Body)
 	w.longPaused(next)
-	// Its outcome unknown, a transaction that was applied wakes as well.
+	// An applied transaction with unknown outcome also notifies.
 	hit := w.Strike(w.Broken(true), func(op faultdb.Op) bool { return op.Kind == faultdb.Commit })
 	testdb.Send(w, x.in, testdb.Texts("b")...)
 	require.Equal(w, "b", w.woken(next).Body)

@@ -23,20 +23,20 @@ var processes = []test{
 	{"ManyProcessesMayMigrateAtOnce", migratingProcesses},
 }
 
-// task is what a process that a test has started is told.
+// task is the input of a process that a test starts.
 type task struct {
 	Part, Engine, Address string
-	Workers               int // of those who handle messages
+	Workers               int // number of handlers
 }
 
-// migrates is the part of a process that makes tables.
+// migrates is the part of a process that creates tables.
 const migrates = "migrate"
 
-// processPart is the one part of this package's children.
+// processPart is the only part of this package's child processes.
 const processPart = "guarantees"
 
-// parts are what such a process may play, until its context ends. The test reads
-// its standard output.
+// parts are the programs of such a process, which run until its context ends. The test reads their
+// standard output.
 var parts = map[string]func(context.Context, *sql.DB, task) error{
 	"hold":       playHold,
 	"send":       playSend,
@@ -68,7 +68,7 @@ func play(ctx context.Context, t task, _ <-chan string) error {
 	return fmt.Errorf("unknown engine %q", t.Engine)
 }
 
-// playHold takes three leases and keeps them.
+// playHold receives three leases and keeps them.
 func playHold(ctx context.Context, db *sql.DB, _ task) error {
 	return consume(ctx, db, shortLease, func(c *chanq.Consumer[string]) error {
 		for range 3 {
@@ -79,7 +79,7 @@ func playHold(ctx context.Context, db *sql.DB, _ task) error {
 	})
 }
 
-// playSend sends for ever and says what is stored.
+// playSend sends until its context ends and prints the IDs of stored messages.
 func playSend(ctx context.Context, db *sql.DB, _ task) error {
 	q, err := chanq.Open[string](ctx, db, "work", chanq.Config{})
 	if err != nil {
@@ -98,7 +98,7 @@ func playSend(ctx context.Context, db *sql.DB, _ task) error {
 	}
 }
 
-// playAck acks what it gets and says so, until its input ends.
+// playAck acks and prints the messages that it receives until its channel is closed.
 func playAck(ctx context.Context, db *sql.DB, _ task) error {
 	return consume(ctx, db, 30*time.Second, func(c *chanq.Consumer[string]) error {
 		for l := range c.C() { // until ctx ends
@@ -114,7 +114,7 @@ func playAck(ctx context.Context, db *sql.DB, _ task) error {
 	})
 }
 
-// playDie dies of the first message.
+// playDie exits at the first message.
 func playDie(ctx context.Context, db *sql.DB, _ task) error {
 	return consume(ctx, db, shortLease, func(c *chanq.Consumer[string]) error {
 		l := <-c.C()
@@ -136,10 +136,10 @@ func consume(ctx context.Context, db *sql.DB, leaseFor time.Duration, f func(*ch
 	return f(c)
 }
 
-// process is a process that plays a part.
+// process is a child process that runs a part.
 type process struct {
 	*child.Process
-	lines chan string // of its standard output
+	lines chan string // lines of its standard output
 }
 
 func (w *world) spawn(part string) *process {
@@ -154,7 +154,7 @@ func (w *world) spawnTo(t task) *process {
 	var err error
 	p.Process, err = child.Start(context.Background(), processPart, t, func(line string) { p.lines <- line })
 	require.NoError(w, err)
-	w.Cleanup(func() { _ = p.Kill() }) // it may have ended
+	w.Cleanup(func() { _ = p.Kill() }) // it might have ended
 	return p
 }
 
@@ -167,12 +167,12 @@ func (p *process) line(w *world) string {
 		require.NotEmpty(w, p.lines, "the process ended: %v", p.Wait())
 		return <-p.lines
 	case <-time.After(testdb.Patience):
-		require.Fail(w, "the process says nothing")
+		require.Fail(w, "the process prints nothing")
 	}
 	return ""
 }
 
-// rest is what an ended process has said and nobody has read.
+// rest returns the unread output of a process that has ended.
 func (p *process) rest() (said []string) {
 	<-p.Ended()
 	for len(p.lines) > 0 {
@@ -181,7 +181,7 @@ func (p *process) rest() (said []string) {
 	return said
 }
 
-// shared skips what needs a database that processes can share.
+// shared skips tests that need a database that processes can share.
 func (w *world) shared() *chanq.Queue[string] {
 	if !w.Engine.Shared {
 		w.Skipf("SKIPPED: %s cannot be shared by processes", w.Engine.Name)
@@ -248,7 +248,7 @@ func sharing(w *world) {
 func killsProcesses(w *world) {
 	q := w.shared()
 	id := testdb.Send(w, q, testdb.Texts("deadly")...)[0]
-	for attempt := 1; attempt <= mortal; attempt++ { // the last ones as the only suspect
+	for attempt := 1; attempt <= mortal; attempt++ { // in the last deliveries it is the only suspect
 		require.Equal(w, fmt.Sprint("attempt ", attempt), w.spawn("die").line(w))
 	}
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})

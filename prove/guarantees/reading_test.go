@@ -42,7 +42,7 @@ func allStops(w *world) {
 		w.Eventually("the rest is buffered", func() bool { return c.Stats().Buffered == 9 })
 		break
 	}
-	w.Eventually("the rest is back", func() bool { return testdb.Stats(w, q).Ready == 9 })
+	w.Eventually("the rest is released", func() bool { return testdb.Stats(w, q).Ready == 9 })
 	closed(w, c)
 	for range c.All() {
 		require.Fail(w, "the channel is closed")
@@ -59,7 +59,7 @@ func allSkips(w *world) {
 			w.Eventually("the others are buffered", func() bool { return c.Stats().Buffered == 2 })
 			_, err := q.Cancel(w.Soon(), sent[1])
 			require.NoError(w, err)
-			w.Eventually("the loss is known", func() bool { return c.Stats().Held == 2 })
+			w.Eventually("the loss is detected", func() bool { return c.Stats().Held == 2 })
 		}
 		require.NoError(w, l.Ack())
 		if l.Body == "kept" {
@@ -120,7 +120,7 @@ func receive(w *world) {
 		got <- leases
 	}()
 	testdb.Send(w, q, testdb.Texts("first")...)
-	require.Equal(w, []string{"first"}, testdb.Bodies(<-got), "it does not wait for more")
+	require.Equal(w, []string{"first"}, testdb.Bodies(<-got), "Receive does not wait for more messages")
 	testdb.Send(w, q, testdb.Texts(numbers(6)...)...)
 	w.Eventually("all are buffered", func() bool { return c.Stats().Buffered == 6 })
 	for _, want := range [][]string{numbers(6)[:4], numbers(6)[4:]} {
@@ -144,7 +144,7 @@ func receiveSkips(w *world) {
 	w.Eventually("all are buffered", func() bool { return c.Stats().Buffered == 4 })
 	_, err := q.Cancel(w.Soon(), sent[0], sent[2])
 	require.NoError(w, err)
-	w.Eventually("the loss is known", func() bool { return c.Stats().Held == 2 })
+	w.Eventually("the loss is detected", func() bool { return c.Stats().Held == 2 })
 	leases, err := c.Receive(w.Soon(), 4, 0)
 	require.NoError(w, err)
 	require.Equal(w, []string{"kept", "kept"}, testdb.Bodies(leases))
@@ -161,7 +161,7 @@ func receiveEnds(w *world) {
 	testdb.Send(w, q, testdb.Texts("a")...)
 	w.Eventually("it is buffered", func() bool { return c.Stats().Buffered == 1 })
 	_, err = c.Receive(ctx, 1, 0)
-	require.ErrorIs(w, err, thought, "what is there is left to who can use it")
+	require.ErrorIs(w, err, thought, "buffered messages are left for other readers")
 	require.Equal(w, 1, c.Stats().Buffered)
 
 	select {
@@ -224,7 +224,7 @@ func snoozes(w *world) {
 	require.Equal(w, int64(1), c.Stats().Released)
 }
 
-// handled runs Handle until it has settled n messages.
+// handled runs Handle until n messages are settled.
 func handled(w *world, q *chanq.Queue[string], n int64, cfg chanq.ConsumerConfig, fn func(context.Context, *chanq.Lease[string]) error) {
 	w.Helper()
 	c := testdb.Start(w, q, cfg)
@@ -236,9 +236,8 @@ func handled(w *world, q *chanq.Queue[string], n int64, cfg chanq.ConsumerConfig
 	require.NoError(w, c.Shutdown(w.Soon()))
 }
 
-// settled is how many settles of a consumer are in the database. Counting the
-// messages that are left would not do: those that are locked at the moment are
-// skipped by the count.
+// settled returns the number of stored settles of a consumer. Counting the remaining messages is
+// not possible because that count skips locked ones.
 func settled[T any](c *chanq.Consumer[T]) int64 {
 	s := c.Stats()
 	return s.Acked + s.Nacked + s.Released + s.Dead
@@ -254,7 +253,7 @@ func handle(w *world) {
 	cfg := chanq.ConsumerConfig{Backoff: func(d *chanq.Delivery, _ error) time.Duration { return time.Duration(d.Attempt) * time.Hour }}
 	handled(w, q, int64(len(names)), cfg, func(ctx context.Context, l *chanq.Lease[string]) error {
 		if ctx != l.Context() {
-			w.Errorf("the context is the lease's")
+			w.Errorf("the context is not the lease's")
 		}
 		switch l.Body {
 		case "retry after":
@@ -314,7 +313,7 @@ func handleWorkers(w *world) {
 	require.Equal(w, chanqadmin.Stats{Ready: 7}, testdb.Counted(w, q))
 }
 
-// tactless is an error that panics when it is looked at.
+// tactless is an error whose methods panic.
 type tactless struct{}
 
 func (tactless) Error() string { panic("no text") }
@@ -367,8 +366,8 @@ func handleDelays(w *world) {
 		}
 		return chanq.RetryAfter(-time.Hour, errors.New("yesterday"))
 	})
-	w.Eventually("the long one is given back", func() bool { return testdb.Get(w, q, ids[0]).State == chanqadmin.StateScheduled })
-	w.Eventually("the negative one comes at once", func() bool {
+	w.Eventually("the message with the long delay is released", func() bool { return testdb.Get(w, q, ids[0]).State == chanqadmin.StateScheduled })
+	w.Eventually("the message with the negative delay is redelivered immediately", func() bool {
 		_, err := testdb.Admin(q).Get(w.Soon(), ids[1])
 		return errors.Is(err, chanq.ErrNotFound)
 	})

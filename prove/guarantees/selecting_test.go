@@ -16,7 +16,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Changes of some of the messages of a state.
+// Changes of selected messages of a state.
 var selecting = []test{
 	{"DeadMessagesAreGroupedByCauseAndFingerprint", causesGroup},
 	{"ManyGroupsArePagedAndBounded", manyCauses},
@@ -32,7 +32,7 @@ var selecting = []test{
 	{"APauseKeepsWhoPausedAndWhy", pausedBy},
 }
 
-// killed dead-letters a message for each error, and returns the IDs.
+// killed dead-letters a message for each error and returns the IDs.
 func killed(w *world, q *chanq.Queue[string], causes ...string) (ids []chanq.ID) {
 	w.Helper()
 	for _, cause := range causes {
@@ -80,7 +80,7 @@ func manyCauses(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts(make([]string, groups)...)...)
 	for i, l := range testdb.Lease(w, q, groups, time.Hour) {
-		require.NoError(w, l.Nack(chanq.DeadLetter(fmt.Errorf("no such thing as %c%c", 'k'+i%15, 'k'+i/15)))) // no number, which would make one group of them
+		require.NoError(w, l.Nack(chanq.DeadLetter(fmt.Errorf("no such thing as %c%c", 'k'+i%15, 'k'+i/15)))) // without a number, because digits are ignored and would make one group
 	}
 	found, err := testdb.Admin(q).Causes(w.Soon())
 	require.NoError(w, err)
@@ -95,11 +95,11 @@ func manyCauses(w *world) {
 	require.Equal(w, groups, done.Messages, "all groups of the cause")
 }
 
-// dead are six dead messages of a queue: three of type mail, and later three of type bill, of which the last has another cause.
+// dead is a queue with six dead messages: three of type mail, and later three of type bill, of which the last has another cause.
 type dead struct {
 	q           *chanq.Queue[string]
 	mails, bill []chanq.ID
-	group       string // of mails 0 and 2, and of bill 0
+	group       string // the fingerprint of mails 0 and 2 and of bill 0
 }
 
 func deadOf(w *world, name string, cfg chanq.Config) dead {
@@ -121,7 +121,7 @@ func deadOf(w *world, name string, cfg chanq.Config) dead {
 	for _, text := range []string{"user 1 is unknown", "disk full", "user 2 is unknown"} {
 		d.mails = append(d.mails, die("mail", text, chanq.DeadLetter(errors.New(text))))
 	}
-	time.Sleep(10 * time.Millisecond) // the database keeps milliseconds
+	time.Sleep(10 * time.Millisecond) // the database stores milliseconds
 	d.bill = append(d.bill, die("bill", "x", chanq.DeadLetter(errors.New("user 3 is unknown"))), die("bill", "x", chanq.DeadLetter(errors.New("no stock"))),
 		die("bill", "x", errors.New("user 4 is unknown")))
 	c.Stop()
@@ -185,7 +185,7 @@ func selections(w *world) {
 				require.NoError(w, err, name)
 				require.Equal(w, chanqadmin.Changed{Messages: len(want)}, dry, name)
 			}
-			require.Equal(w, 6, testdb.Counted(w, d.q).Dead, "nothing is changed before")
+			require.Equal(w, 6, testdb.Counted(w, d.q).Dead, "nothing was changed before")
 			done, err := admin.Redrive(w.Soon(), s, chanqadmin.Change{})
 			require.NoError(w, err, name)
 			require.Equal(w, len(want), done.Messages, name)
@@ -373,7 +373,7 @@ func rolledBack(w *world) {
 		})
 		require.NoError(w, call.do(), name)
 		if name == "causes" {
-			times-- // the empty page that ends it
+			times-- // the empty page at the end
 		}
 		require.Equal(w, 4, times, name)
 		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
@@ -382,12 +382,12 @@ func rolledBack(w *world) {
 			}
 			return faultdb.Fault{}
 		})
-		require.Error(w, call.do(), "%s is not repeated without end", name)
+		require.Error(w, call.do(), "%s is not repeated endlessly", name)
 		w.Faults.Inject(nil)
 	}
 }
 
-// boundedStatements has two steps of a purge take longer than a statement may, together, and the third one hang.
+// boundedStatements: two steps of a purge together exceed the statement timeout, and the third step hangs.
 func boundedStatements(w *world) {
 	const timeout, dead = 3 * time.Second, 1500
 	q := w.Queue("work", chanq.Config{StatementTimeout: timeout})
@@ -441,7 +441,7 @@ func boundedLists(w *world) {
 		page, err := testdb.Admin(q).List(w.Soon(), chanqadmin.Select{State: chanqadmin.StateLeased}, chanqadmin.List{Bodies: bodies})
 		require.NoError(w, err)
 		require.Empty(w, page.Entries)
-		require.NotEmpty(w, page.Next, "it has not come to the end")
+		require.NotEmpty(w, page.Next, "the list continues")
 		page, err = testdb.Admin(q).List(w.Soon(), chanqadmin.Select{State: chanqadmin.StateLeased}, chanqadmin.List{After: page.Next, Bodies: bodies})
 		require.NoError(w, err)
 		require.Len(w, page.Entries, 1)

@@ -98,7 +98,7 @@ func sameID(w *world) {
 	require.NoError(w, err)
 	require.Equal(w, []chanq.ID{id, receipts[1].ID, id}, []chanq.ID{receipts[0].ID, receipts[1].ID, receipts[2].ID})
 	require.NoError(w, tx.Commit())
-	require.Equal(w, chanqadmin.Stats{Ready: 1, Leased: 2}, testdb.Counted(w, q), "leased ones are not stored again, either")
+	require.Equal(w, chanqadmin.Stats{Ready: 1, Leased: 2}, testdb.Counted(w, q), "leased messages are also not stored again")
 }
 
 func arrivesAsSent(w *world) {
@@ -189,7 +189,7 @@ func sendContext(w *world) {
 			results <- result{r, err}
 		}()
 		if i == 0 {
-			w.Eventually("the first is under way", func() bool { return hit.Struck() != "" })
+			w.Eventually("the first INSERT is running", func() bool { return hit.Struck() != "" })
 		}
 	}
 	mine := errors.New("mine")
@@ -203,7 +203,7 @@ func sendContext(w *world) {
 		require.Equal(w, r.receipt.ID, op.ID)
 		unknown[op.Unknown] = op.ID
 	}
-	require.Len(w, unknown, 2, "one was in a statement, one in none")
+	require.Len(w, unknown, 2, "one was in a statement, the other was not")
 	close(gate)
 	require.NoError(w, p.Close(w.Soon()))
 	require.Equal(w, chanqadmin.StateReady, testdb.Get(w, q, unknown[true]).State)
@@ -213,7 +213,7 @@ func sendContext(w *world) {
 func producerFlush(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	p := testdb.Produce(w, q, chanq.ProducerConfig{Linger: time.Minute})
-	// The first goes at once, and a full group makes the ones after it linger.
+	// The first message is written immediately, and a full batch makes the next messages linger.
 	_, err := p.SendBatch(w.Soon(), testdb.Texts(make([]string, 100)...)...)
 	require.NoError(w, err)
 	for _, m := range testdb.Texts("x", "y", "z") {
@@ -242,7 +242,7 @@ func flushAndWithdraw(w *world) {
 		return faultdb.Fault{}
 	})
 	p.C() <- chanq.Message[string]{Body: "under way"}
-	w.Eventually("the first is under way", func() bool { return reached.Load() == 1 })
+	w.Eventually("the first INSERT is running", func() bool { return reached.Load() == 1 })
 	flushed := make(chan error, 1)
 	p.C() <- chanq.Message[string]{Body: "must be flushed"}
 	ctx, flushStarted := w.Soon(), make(chan struct{})
@@ -251,7 +251,7 @@ func flushAndWithdraw(w *world) {
 		flushed <- p.Flush(ctx)
 	}()
 	<-flushStarted
-	// Sends behind the flushed message are withdrawn.
+	// Sends after the flushed message are withdrawn.
 	for range 50 {
 		ended, end := context.WithTimeout(context.Background(), time.Millisecond)
 		_, err := p.Send(ended, chanq.Message[string]{Body: "withdrawn"})
@@ -259,14 +259,14 @@ func flushAndWithdraw(w *world) {
 		require.ErrorIs(w, err, context.DeadlineExceeded)
 	}
 	close(gates[0])
-	w.Eventually("the second is under way", func() bool { return reached.Load() == 2 })
+	w.Eventually("the second INSERT is running", func() bool { return reached.Load() == 2 })
 	require.Empty(w, flushed, "the message before the flush is not stored yet")
 	close(gates[1])
 	require.NoError(w, <-flushed)
 	require.Equal(w, 2, testdb.Stats(w, q).Ready)
 }
 
-// flushFullOfUnsent: more messages than the buffer holds are too large.
+// flushFullOfUnsent: more messages are too large than the buffer holds.
 func flushFullOfUnsent(w *world) {
 	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxBody: 10}})
 	p := testdb.Produce(w, q, chanq.ProducerConfig{BufferBytes: 600})
@@ -303,7 +303,7 @@ func flushFullOfUnsent(w *world) {
 	require.Greater(w, failed, 1)
 }
 
-// gated is encoded when its gate is open.
+// gated blocks its encoding until gate is closed.
 type gated struct{ gate chan struct{} }
 
 func (g gated) MarshalJSON() ([]byte, error) {
@@ -318,7 +318,7 @@ func flushDuringClose(w *world) {
 		gate := make(chan struct{})
 		open := sync.OnceFunc(func() { close(gate) })
 		w.Cleanup(open)
-		p.C() <- chanq.Message[gated]{Body: gated{gate}} // it is being encoded
+		p.C() <- chanq.Message[gated]{Body: gated{gate}} // its encoding blocks
 		closing, cancel := context.WithCancel(context.Background())
 		closed, flushed := make(chan error, 1), make(chan error, 1)
 		go func() { closed <- p.Close(closing) }()
@@ -337,7 +337,7 @@ func flushDuringClose(w *world) {
 			require.ErrorAs(w, <-closed, &unsent)
 			err := testdb.Receive(w, flushed, "Flush returns")
 			require.ErrorContains(w, err, "1 messages sent on C could not be stored, Close returns them")
-			require.ErrorContains(w, p.Flush(w.Soon()), "Close returns them", "later, too")
+			require.ErrorContains(w, p.Flush(w.Soon()), "Close returns them", "also later")
 			open()
 			require.NoError(w, p.Close(w.Soon()))
 		}
@@ -345,7 +345,7 @@ func flushDuringClose(w *world) {
 	}
 }
 
-// closeGivesUp: a driver or a hook does not return, and nothing came through C.
+// closeGivesUp: a driver or a hook does not return, and C was not used.
 func closeGivesUp(w *world) {
 	for _, where := range []string{"driver", "hook"} {
 		gate := make(chan struct{})
@@ -373,7 +373,7 @@ func closeGivesUp(w *world) {
 		if where == "driver" {
 			var op *chanq.OpError
 			require.ErrorAs(w, <-sent, &op)
-			require.True(w, op.Unknown, "a statement has it")
+			require.True(w, op.Unknown, "a statement contains the message")
 		} else {
 			require.NoError(w, <-sent)
 		}
@@ -382,10 +382,10 @@ func closeGivesUp(w *world) {
 	}
 }
 
-// triggers have the INSERT of a message fail: by THROW, or by a ROLLBACK.
+// triggers makes the INSERT of a message fail, by THROW or by ROLLBACK.
 func triggers(w *world) {
 	if w.Engine.Dialect != sqlserver.Dialect {
-		w.Skip("errors of triggers have numbers of their own on SQL Server")
+		w.Skip("only SQL Server has separate error numbers for triggers")
 	}
 	for _, number := range []serverNumber{50001, 3609} {
 		q := w.Queue(fmt.Sprint("work", int(number)), chanq.Config{})
@@ -457,7 +457,7 @@ func closeReturns(w *world) {
 	w.Faults.Inject(nil)
 	outage := unsent.Unsent[1]
 	require.Equal(w, "outage", outage.Message.Body)
-	require.Equal(w, outage.Message.ID, testdb.Send(w, q, outage.Message)[0], "it is sent again with its ID")
+	require.Equal(w, outage.Message.ID, testdb.Send(w, q, outage.Message)[0], "the message is sent again with its ID")
 	require.Equal(w, []string{"fits", "outage"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, q, 2, time.Minute))))
 }
 
@@ -476,7 +476,7 @@ func closeFullOfUnsent(w *world) {
 			}
 		}
 	})
-	w.Eventually("the buffer is full, and one waits", func() bool { return accepted.Load() == 3 })
+	w.Eventually("the buffer is full, and one message waits", func() bool { return accepted.Load() == 3 })
 	var unsent *chanq.UnsentError[string]
 	require.ErrorAs(w, p.Close(w.Soon()), &unsent)
 	sender.Wait()
@@ -492,11 +492,11 @@ func unsentTaken(w *world) {
 	p := testdb.Produce(w, q, chanq.ProducerConfig{BufferBytes: 600})
 	require.Empty(w, p.Unsent())
 	for round := range 3 {
-		for range 2 { // they fill the buffer
+		for range 2 { // these fill the buffer
 			p.C() <- chanq.Message[string]{Body: strings.Repeat("x", 11), Headers: map[string]string{"round": fmt.Sprint(round)}}
 		}
 		require.ErrorIs(w, p.Flush(w.Soon()), chanq.ErrTooLarge)
-		require.ErrorContains(w, p.Flush(w.Soon()), "2 messages sent on C could not be stored, Unsent returns them", "and again")
+		require.ErrorContains(w, p.Flush(w.Soon()), "2 messages sent on C could not be stored, Unsent returns them", "again")
 		sent := make(chan error, 1)
 		go func() {
 			_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "waits"})
@@ -509,7 +509,7 @@ func unsentTaken(w *world) {
 		for _, u := range unsent {
 			require.ErrorIs(w, u.Err, chanq.ErrTooLarge)
 			require.Equal(w, fmt.Sprint(round), u.Message.Headers["round"])
-			e := testdb.Receive(w, reported, "it is reported")
+			e := testdb.Receive(w, reported, "the message is reported")
 			require.Equal(w, chanq.UnsentEvent{Queue: "work", ID: u.Message.ID, Err: u.Err}, e)
 		}
 		require.NoError(w, testdb.Receive(w, sent, "there is room"))
@@ -520,7 +520,7 @@ func unsentTaken(w *world) {
 	require.Error(w, p.Flush(w.Soon()))
 	var left *chanq.UnsentError[string]
 	require.ErrorAs(w, p.Close(w.Soon()), &left)
-	require.Len(w, left.Unsent, 1, "what was not taken")
+	require.Len(w, left.Unsent, 1, "messages that Unsent has not returned")
 	require.Empty(w, p.Unsent())
 	require.Equal(w, 3, testdb.Stats(w, q).Ready)
 	require.Len(w, reported, 1)
@@ -600,8 +600,8 @@ func wake(w *world) {
 	require.Equal(w, "by SendTx", w.woken(c).Body)
 }
 
-// outageKeepsOrder has every statement fail while a message is the only one of its producer. It is stored before the one that is sent
-// later.
+// outageKeepsOrder makes every statement fail while a message is the only one of its producer. That message is still stored before the one
+// that is sent later.
 func outageKeepsOrder(w *world) {
 	for i, class := range []sqlbatch.Class{sqlbatch.Refused, sqlbatch.RolledBack} {
 		name := string(rune('a' + i))
@@ -628,7 +628,7 @@ func outageKeepsOrder(w *world) {
 	}
 }
 
-// refusedByTrigger has a trigger of another program's on the table refuse one message of a batch.
+// refusedByTrigger: a trigger of another program rejects one message of a batch.
 func refusedByTrigger(w *world) {
 	texts := map[string]string{
 		"sqlserver": "CREATE TRIGGER dbo.refusing ON dbo.chanq_work AFTER INSERT AS IF EXISTS (SELECT 1 FROM inserted WHERE body = " + w.sqlBytes("refused") + ") THROW 51000, N'a trigger refuses it', 1;",
@@ -653,8 +653,8 @@ func refusedByTrigger(w *world) {
 	require.Equal(w, chanqadmin.Stats{Ready: 19}, testdb.Counted(w, q))
 }
 
-// failingMessage has the database fail each statement that stores a certain message. Others are stored within seconds. Those of
-// its key, on an ordered queue, follow it.
+// failingMessage makes each statement that stores a certain message fail. Other messages are stored within seconds. In an ordered queue,
+// later messages of its key are stored after it.
 func failingMessage(w *world) {
 	for i, class := range []sqlbatch.Class{sqlbatch.Refused, sqlbatch.RolledBack, sqlbatch.Unknown} {
 		for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
@@ -693,7 +693,7 @@ func failingMessage(w *world) {
 				require.NoError(w, err, class)
 			}
 			w.Eventually("it is isolated", func() bool { return p.Stats().Isolated == 1 })
-			require.Equal(w, 60+behind, testdb.Counted(w, q).Ready, "%v: those of its key follow it", class)
+			require.Equal(w, 60+behind, testdb.Counted(w, q).Ready, "%v: later messages of its key wait for it", class)
 			require.Equal(w, 2-behind, p.Stats().Pending)
 			w.Faults.Inject(nil)
 			require.NoError(w, p.Flush(w.Soon()))
@@ -701,12 +701,12 @@ func failingMessage(w *world) {
 			require.Equal(w, chanq.ProducerStats{}, p.Stats())
 			require.NoError(w, p.Close(w.Soon()))
 			require.Zero(w, isolated.Load())
-			require.EqualValues(w, 2, events.Load(), "it was isolated, and stored")
+			require.EqualValues(w, 2, events.Load(), "it was isolated and later stored")
 		}
 	}
 }
 
-// slowMessage: the INSERT of a message takes longer than a statement may.
+// slowMessage: the INSERT of a message takes longer than the statement timeout.
 func slowMessage(w *world) {
 	q := w.Queue("work", chanq.Config{StatementTimeout: slowTry})
 	p := testdb.Produce(w, q, chanq.ProducerConfig{})
@@ -729,8 +729,8 @@ func slowMessage(w *world) {
 	require.Equal(w, chanqadmin.Stats{Ready: 61}, testdb.Counted(w, q))
 }
 
-// storedAndLookFails: of two rows with keys one is stored, and the other one is a duplicate. The look for the message that it
-// duplicates fails until the first one has been received and acked.
+// storedAndLookFails: of two rows with keys one is stored and the other is a duplicate. The query for the message with that key fails until
+// the stored message has been received and acked.
 func storedAndLookFails(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, chanq.Message[string]{Body: "first", DedupKey: "taken", Delay: time.Hour})
@@ -753,7 +753,7 @@ func storedAndLookFails(w *world) {
 		sent <- receipts
 	}()
 	w.Eventually("it is stored", func() bool { return testdb.Counted(w, q).Ready == 1 })
-	_, db := w.Connect() // no faults there
+	_, db := w.Connect() // without faults
 	got := testdb.Lease(w, testdb.OpenOn[string](w, db, "work", chanq.Config{}), 1, time.Minute)
 	require.Equal(w, "once", got[0].Body)
 	require.NoError(w, got[0].Ack())

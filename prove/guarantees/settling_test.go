@@ -38,11 +38,11 @@ var settling = []test{
 	{"ReceiveReturnsWithItsContextWhereTheBacklogIsFull", receiveFull},
 }
 
-// settles are the ways to settle a lease, and the state they leave behind.
+// settles are the ways to settle a lease, with the resulting state.
 var settles = []struct {
 	name  string
 	do    func(*chanq.Lease[string]) error
-	state chanqadmin.State // "": gone
+	state chanqadmin.State // "" if the message is deleted
 }{
 	{"ack", (*chanq.Lease[string]).Ack, ""},
 	{"nack", func(l *chanq.Lease[string]) error { return l.Nack(chanq.RetryAfter(0, errors.New("again"))) }, chanqadmin.StateReady},
@@ -50,7 +50,7 @@ var settles = []struct {
 	{"dead-letter", func(l *chanq.Lease[string]) error { return l.Nack(chanq.DeadLetter(errors.New("enough"))) }, chanqadmin.StateDead},
 }
 
-// stored settles, and returns the outcome.
+// stored settles and returns the outcome.
 func stored(settle func(*chanq.Lease[string]) error, l *testdb.Held[string]) error {
 	if err := settle(l.Lease); err != nil {
 		return err
@@ -97,8 +97,8 @@ func formerHolder(w *world) {
 	}
 }
 
-// grouping is a consumer whose settles the test can hold together in one group,
-// on a connection of its own, which claims only while the test lets it.
+// grouping is a consumer whose settles the test can hold and combine into one batch. It has its own connection and stops claiming after
+// stopClaims.
 type grouping struct {
 	*world
 	faults   *faultdb.Connector
@@ -106,8 +106,8 @@ type grouping struct {
 	queue    *chanq.Queue[string]
 
 	mu     sync.Mutex
-	gate   chan struct{} // holds the next ack
-	held   chan struct{} // closed when it is held
+	gate   chan struct{} // blocks the next ack
+	held   chan struct{} // closed when an ack is blocked
 	noMore bool          // claims fail
 	groups []chanq.SettledEvent
 }
@@ -151,8 +151,7 @@ func (g *grouping) stopClaims() {
 	g.noMore = true
 }
 
-// group acks first alone, and has everything that settle hands in form the next
-// group.
+// group acks first alone and combines all settles that settle makes into the next batch.
 func (g *grouping) group(first *chanq.Lease[string], settle func()) chanq.SettledEvent {
 	gate, held := make(chan struct{}), make(chan struct{})
 	g.mu.Lock()
@@ -171,12 +170,12 @@ func (g *grouping) group(first *chanq.Lease[string], settle func()) chanq.Settle
 	defer g.mu.Unlock()
 	require.Len(g, g.groups, 2)
 	if size := func(e chanq.SettledEvent) int { return e.Acked + e.Nacked + e.Released + e.Dead + e.Lost }; size(g.groups[0]) > size(g.groups[1]) {
-		return g.groups[0] // where there are two workers, the other one may be quicker than the ack that was held
+		return g.groups[0] // with two workers, the other worker might finish before the held ack
 	}
 	return g.groups[1]
 }
 
-// ended waits for the ends of leases that are not extended.
+// ended waits until the contexts of leases that are not extended end.
 func (w *world) ended(leases ...*chanq.Lease[string]) {
 	w.Helper()
 	for _, l := range leases {
@@ -200,7 +199,7 @@ func mixedGroup(w *world) {
 			leases := testdb.Take(w, g.consumer, 8)
 			g.stopClaims()
 			w.ended(leases...)
-			w.Hold(name, 4, time.Minute) // the first 4
+			w.Hold(name, 4, time.Minute) // leases the first 4
 
 			event := g.group(leases[7], func() {
 				for _, l := range leases[:7] {
@@ -239,7 +238,7 @@ func heldTwice(w *world) {
 			w.ended(stale)
 			testdb.Send(w, q, testdb.Texts("first")...)
 			var current, first *chanq.Lease[string]
-			for current == nil || first == nil { // on a slow machine one may end before the other comes
+			for current == nil || first == nil { // on a slow machine one lease might expire before the other is delivered
 				if l := testdb.Take(w, g.consumer, 1)[0]; l.Body == "first" {
 					first = l
 				} else {
@@ -266,7 +265,7 @@ func heldTwice(w *world) {
 	}
 }
 
-// settleStatement is the statement by which a settle reaches the database.
+// settleStatement returns the statement of a settle.
 func settleStatement(q sqlbatch.Queue, name string) sqlbatch.Statement {
 	switch name {
 	case "nack":
@@ -299,8 +298,7 @@ func unknownSettle(w *world) {
 	}
 }
 
-// unknownCommit cuts each operation of an ack that is a transaction on some
-// engines.
+// unknownCommit cuts each operation of an ack, which is a transaction on some engines.
 func unknownCommit(w *world) {
 	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{Retain: time.Hour}})
 	for _, applied := range []bool{false, true} {
@@ -342,8 +340,8 @@ func unknownAndLost(w *world) {
 	require.NoError(w, holder.Ack())
 }
 
-// lookFails cuts the look at what a settle or an extension did not return: these have
-// said by then that they changed nothing.
+// lookFails cuts the query for rows that a settle or an extension did not return. Their statements have already reported that nothing
+// changed.
 func lookFails(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	st := w.Statements("work").Look(nil)
@@ -362,7 +360,7 @@ func lookFails(w *world) {
 	w.Strike(w.Broken(false), looks)
 	var op *chanq.OpError
 	require.ErrorAs(w, stale.Extend(w.Soon(), time.Minute), &op)
-	require.False(w, op.Unknown, "nothing was extended")
+	require.False(w, op.Unknown, "no lease was extended")
 	require.ErrorIs(w, stale.Extend(w.Soon(), time.Minute), chanq.ErrLeaseLost)
 }
 
@@ -415,7 +413,7 @@ func waitTells(w *world) {
 	for range 3 {
 		require.NoError(w, <-outcomes)
 	}
-	require.NoError(w, l.Wait(ended), "afterwards the outcome is there at once")
+	require.NoError(w, l.Wait(ended), "afterwards Wait returns immediately")
 }
 
 func flushWaits(w *world) {
@@ -433,7 +431,7 @@ func flushWaits(w *world) {
 	end()
 	require.ErrorIs(w, c.Flush(ended), context.Canceled)
 	w.Eventually("the ack is held", func() bool { return hit.Struck() != "" })
-	require.ErrorIs(w, c.Flush(ended), context.Canceled, "while its statement is under way")
+	require.ErrorIs(w, c.Flush(ended), context.Canceled, "while its statement is running")
 	close(gate)
 	require.NoError(w, c.Flush(w.Soon()))
 	require.Zero(w, testdb.Counted(w, q))
@@ -441,11 +439,11 @@ func flushWaits(w *world) {
 	require.Zero(w, c.Stats().Settling)
 }
 
-// settlesLinger: the statement of a settle that nobody waits for is put off, so
-// that others may share it, and Wait and Stop put an end to that.
+// settlesLinger: the statement of a settle is delayed if no call waits for it, so that other settles can share it. Wait and Stop end the
+// delay.
 func settlesLinger(w *world) {
 	if !w.Engine.Bubble {
-		w.Skip("there the 5 ms that a settle lingers pass while the test looks")
+		w.Skip("on a real clock the 5 ms of a settle's linger pass during the test's queries")
 	}
 	const all = 20
 	q := w.Queue("work", chanq.Config{})
@@ -469,7 +467,7 @@ func settlesLinger(w *world) {
 	}
 	for range 10 {
 		ack(1)
-		for range 5 { // round trips, in which the settle would be stored
+		for range 5 { // round trips during which the settle could be stored
 			require.Equal(w, chanqadmin.Stats{Leased: all}, testdb.Counted(w, q))
 		}
 	}
@@ -481,12 +479,12 @@ func settlesLinger(w *world) {
 	end()
 	require.ErrorIs(w, leases[0].Wait(ended), context.Canceled, "before the settle")
 	l := ack(1)
-	w.Eventually("it does not wait for a group like the one before", func() bool { return c.Stats().Acked == 12 })
+	w.Eventually("the settle does not wait for a batch as large as the previous one", func() bool { return c.Stats().Acked == 12 })
 	require.NoError(w, l.Wait(w.Soon()))
 
 	require.NoError(w, ack(7).Wait(w.Soon()))
 	ack(1)
-	require.NoError(w, c.Shutdown(w.Soon()), "nor does the last one")
+	require.NoError(w, c.Shutdown(w.Soon()), "the last settle does not wait either")
 	require.Zero(w, testdb.Counted(w, q))
 }
 
@@ -526,7 +524,7 @@ func ackAll(w *world) {
 	}
 	for i, id := range sent {
 		if i != 1 {
-			w.requireState(q, id, "", i) // at once: Ack has waited
+			w.requireState(q, id, "", i) // immediately, because Ack has waited
 		}
 	}
 	require.NoError(w, chanq.Ack[string](w.Soon()))
@@ -551,7 +549,7 @@ func ackAllContext(w *world) {
 	require.ErrorAs(w, err, &op)
 	require.True(w, op.Unknown)
 	free()
-	require.NoError(w, held[0].Wait(w.Soon()), "the consumer goes on")
+	require.NoError(w, held[0].Wait(w.Soon()), "the consumer continues")
 }
 
 func releaseAfter(w *world) {
@@ -570,14 +568,14 @@ func releaseAfter(w *world) {
 	}
 	l := testdb.Lease(w, q, 1, time.Minute)[0]
 	before := time.Now()
-	require.NoError(w, l.Nack(chanq.Snooze(time.Hour, nil)), "the last attempt, too")
+	require.NoError(w, l.Nack(chanq.Snooze(time.Hour, nil)), "also in the last attempt")
 	e := testdb.Get(w, q, id)
 	require.Equal(w, chanqadmin.StateScheduled, e.State)
 	require.WithinDuration(w, before.Add(time.Hour), e.DueAt, time.Minute)
 	require.Greater(w, e.Fence, l.Fence)
 }
 
-// settleByError: what a loop over the channel returns to Settle is settled as Handle would.
+// settleByError: Settle in a loop over the channel settles an error as Handle does.
 func settleByError(w *world) {
 	for _, c := range []struct {
 		err   error
@@ -615,7 +613,7 @@ func settleByError(w *world) {
 	}
 }
 
-// fullBacklog has more leases than the backlog of settles has room for, and a database that does not answer.
+// fullBacklog returns more leases than the backlog of settles has room for; the database does not respond.
 func fullBacklog(w *world) (c *chanq.Consumer[string], leases []*chanq.Lease[string]) {
 	const room, underWay, left = 4096, 2 * 1000, 100
 	q := w.Queue("work", chanq.Config{})
@@ -655,14 +653,14 @@ func ackAllFull(w *world) {
 	}
 	require.NotEmpty(w, free, "there was no room for their acks")
 	w.Faults.Inject(nil)
-	require.NoError(w, chanq.Ack(w.Soon(), free...), "they are held")
+	require.NoError(w, chanq.Ack(w.Soon(), free...), "these leases are still held")
 	require.NoError(w, c.Shutdown(w.Soon()))
 }
 
 func receiveFull(w *world) {
 	c, leases := fullBacklog(w)
 	require.Error(w, ackAllBriefly(w, leases))
-	pass(10 * steadyLease) // what is in the buffer has run out
+	pass(10 * steadyLease) // the leases in the buffer have expired
 	ctx, cancel := context.WithTimeout(context.Background(), steadyLease/5)
 	defer cancel()
 	result, returned := error(nil), make(chan struct{})

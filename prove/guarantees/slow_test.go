@@ -19,8 +19,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Statements that take longer than the time of a try, as those do that move a body of hundreds
-// of megabytes.
+// Statements that exceed the per-attempt timeout, for example because they move a body of hundreds of megabytes.
 var slow = []test{
 	{"G12_SettlesThatTakeLongDelayNoOtherAndEnd", slowSettles},
 	{"G12_SettlesThatFailAloneDelayNoOther", failingSettles},
@@ -31,7 +30,7 @@ var slow = []test{
 	{"G12_ExtensionsThatFailLoseNoOtherLease", failingExtensions},
 }
 
-// slowTry is the time of a try to settle in these tests, and slowTime what a slow one takes.
+// slowTry is the per-attempt timeout of settles in these tests, and slowTime the duration of a slow settle.
 const (
 	slowTry  = time.Second
 	slowTime = 5 * slowTry / 2
@@ -65,18 +64,18 @@ func slowSettles(w *world) {
 		}
 		return faultdb.Hold(stuck)
 	})
-	// One after the other, so that they are of two groups.
+	// One after another, so that they are in two batches.
 	for _, l := range leases[:2] {
 		require.NoError(w, l.Nack(chanq.DeadLetter(nil)))
-		w.Eventually("its group is under way", func() bool { return c.Stats().Settling == 0 })
+		w.Eventually("its batch is being written", func() bool { return c.Stats().Settling == 0 })
 	}
 	for _, l := range leases[2:] {
 		require.NoError(w, l.Ack())
 	}
 	waits(w, leases[2:])
-	require.Equal(w, chanqadmin.Stats{Leased: 2}, testdb.Counted(w, q), "the others went on")
+	require.Equal(w, chanqadmin.Stats{Leased: 2}, testdb.Counted(w, q), "the others are settled")
 
-	// Now they end, in their time.
+	// From here on they succeed, after a slow attempt.
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if !deadLetters(op, st) {
 			return faultdb.Fault{}
@@ -85,7 +84,7 @@ func slowSettles(w *world) {
 		time.AfterFunc(slowTime, func() { close(done) })
 		return faultdb.Hold(done)
 	})
-	close(stuck) // one of them at most is under way
+	close(stuck) // at most one of them is running
 	waits(w, leases[:2])
 	w.Faults.Inject(nil)
 	require.NoError(w, c.Flush(w.Soon()))
@@ -95,8 +94,7 @@ func slowSettles(w *world) {
 	require.NoError(w, c.Shutdown(w.Soon()))
 }
 
-// failingSettles has the database fail each statement that moves a message to the dead table, as it does
-// if that table is damaged or its disk is full.
+// failingSettles makes each statement that moves a message to the dead-letter table fail, as with a damaged table or a full disk.
 func failingSettles(w *world) {
 	for i, class := range []sqlbatch.Class{sqlbatch.Refused, sqlbatch.RolledBack, sqlbatch.Unknown} {
 		var lost losses
@@ -113,15 +111,15 @@ func failingSettles(w *world) {
 			}
 			return faultdb.Fault{}
 		})
-		for _, l := range leases[:3] { // more than can be under way at once
+		for _, l := range leases[:3] { // more than can run at once
 			require.NoError(w, l.Nack(chanq.DeadLetter(nil)))
-			pass(2 * steadyLease / 5) // so that they are of several groups
+			pass(2 * steadyLease / 5) // so that they are in several batches
 		}
 		for _, l := range leases[3:] {
 			require.NoError(w, l.Ack())
 		}
 		waits(w, leases[3:])
-		require.Equal(w, chanqadmin.Stats{Leased: 3}, testdb.Counted(w, q), "%v: the others went on", class)
+		require.Equal(w, chanqadmin.Stats{Leased: 3}, testdb.Counted(w, q), "%v: the others are settled", class)
 		w.Faults.Inject(nil)
 		waits(w, leases[:3])
 		require.Equal(w, chanqadmin.Stats{Dead: 3}, testdb.Counted(w, q))
@@ -168,16 +166,16 @@ func isolatedSettle(w *world) {
 	}, events)
 }
 
-// slowSettleAndExtensions is of an engine with one writer, where what takes long to settle takes long to
-// extend: the settle has more time with each try nevertheless.
+// slowSettleAndExtensions is for engines with one writer, on which a row that takes long to settle also takes long to extend. Each attempt
+// of the settle still has more time.
 func slowSettleAndExtensions(w *world) {
 	if !w.oneWriter() {
-		w.Skip("elsewhere an extension that takes long says that the database is away")
+		w.Skip("on other engines a slow extension means that the database is unavailable")
 	}
 	q := w.Queue("work", chanq.Config{StatementTimeout: slowTry})
 	testdb.Send(w, q, testdb.Texts("huge")...)
 	cfg := slowConfig()
-	cfg.LeaseFor = time.Hour // the only extensions are those for the tries
+	cfg.LeaseFor = time.Hour // the only extensions are those for the attempts
 	c := testdb.Start(w, q, cfg)
 	l := testdb.Take(w, c, 1)[0]
 	st := w.Statements("work")
@@ -217,7 +215,7 @@ func slowSettleAtShutdown(w *world) {
 		return faultdb.Hang()
 	})
 	require.NoError(w, l.Nack(chanq.DeadLetter(nil)))
-	w.within("it is apart", apart)
+	w.within("the settle is isolated", apart)
 	ctx, cancel := context.WithTimeout(context.Background(), slowTry)
 	defer cancel()
 	require.ErrorContains(w, c.Shutdown(ctx), "1 settle")
@@ -227,7 +225,7 @@ func slowSettleAtShutdown(w *world) {
 	require.NoError(w, c.Shutdown(w.Soon()), "its goroutines end")
 }
 
-// names reports that a statement names a message among its values.
+// names reports whether an argument of a statement contains the ID of a message.
 func names(op faultdb.Op, id chanq.ID) bool {
 	for _, arg := range op.Args {
 		switch v := arg.Value.(type) {
@@ -244,8 +242,8 @@ func names(op faultdb.Op, id chanq.ID) bool {
 	return false
 }
 
-// slowExtension: SQLite writes the whole row again. What another statement extends beside it
-// would take as long. Nor may two that take long cost another large one its lease.
+// slowExtension: SQLite rewrites the whole row, so other extensions in the same statement would take as long. Two slow extensions must also
+// not cost another large message its lease.
 func slowExtension(w *world) {
 	var lost losses
 	q := w.Queue("work", chanq.Config{Hooks: lost.hooks(), Spec: chanq.Spec{MaxBody: 8 << 20}})
@@ -273,7 +271,7 @@ func slowExtension(w *world) {
 	require.Empty(w, lost.but(huge...))
 }
 
-// failingExtensions has the database fail each statement that extends one of ten leases, which are between the others.
+// failingExtensions makes each statement that extends one of ten leases fail; the ten are spread among the others.
 func failingExtensions(w *world) {
 	for i, class := range []sqlbatch.Class{sqlbatch.Refused, sqlbatch.Unknown, sqlbatch.RolledBack, sqlbatch.Refused} {
 		var lost losses

@@ -13,7 +13,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// What a lease that somebody keeps keeps in memory.
+// The memory that a kept lease retains.
 var sparing = []test{
 	{"G11_ALeaseOfAConsumerKeepsItsOwnBodyAlone", func(w *world) { keepsItsOwn(w, fromConsumer) }},
 	{"G11_ALeaseKeepsLittleMoreThanABodyOfBytes", func(w *world) {
@@ -24,14 +24,13 @@ var sparing = []test{
 	}},
 }
 
-// weighed is a body whose value is larger than what is stored of it.
+// weighed is a body whose value is larger than its encoding.
 type weighed struct {
 	Number int
 	weight []byte
 }
 
-// weighing is a codec that counts the bodies that it has made, and that are still in
-// memory.
+// weighing is a codec that counts the decoded bodies that are still in memory.
 type weighing struct {
 	weight int
 	alive  atomic.Int64
@@ -52,14 +51,14 @@ func (c *weighing) Decode(data []byte, body any) error {
 	return nil
 }
 
-// A way to take n leases, which acks and drops all but one.
+// taking takes n leases, and acks and drops all except one.
 type taking[T any] func(w *world, q *chanq.Queue[T], n int) *chanq.Lease[T]
 
 func fromConsumer(w *world, q *chanq.Queue[weighed], n int) *chanq.Lease[weighed] {
 	return keepOne(w, q, n)
 }
 
-// keepOne keeps one of the first n leases of a consumer, which goes on.
+// keepOne keeps one of the first n leases of a consumer, which keeps running.
 func keepOne[T any](w *world, q *chanq.Queue[T], n int) (kept *chanq.Lease[T]) {
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	for i := range n {
@@ -88,16 +87,16 @@ func keepsItsOwn(w *world, take taking[weighed]) {
 		runtime.GC()
 		return codec.alive.Load() <= 1
 	}
-	w.Eventually("all bodies but that of the lease that is held are collected", collected)
-	require.EqualValues(w, 1, codec.alive.Load(), "the one that is kept is there: the test can count")
+	w.Eventually("all bodies except that of the kept lease are collected", collected)
+	require.EqualValues(w, 1, codec.alive.Load(), "the kept body is counted, so the test can count")
 	require.NoError(w, kept.Ack())
-	w.Eventually("nor does an ack keep more", collected)
+	w.Eventually("an ack retains nothing more", collected)
 	require.NotNil(w, kept.Body.weight)
 	runtime.KeepAlive(kept)
 }
 
-// keepsLittle keeps some leases of one large claim, of bodies of several sizes, and
-// asks which bodies and leases stay in memory beside them.
+// keepsLittle keeps some leases of one large claim with bodies of several sizes, and checks how
+// much of the other bodies and leases stays in memory.
 func keepsLittle[T any](w *world, of func([]byte) T, at func(T) *byte) {
 	const (
 		count  = 400
@@ -129,7 +128,7 @@ func keepsLittle[T any](w *world, of func([]byte) T, at func(T) *byte) {
 	require.NoError(w, c.Flush(w.Soon()))
 	most := int64(own + len(kept)*beside)
 	require.Greater(w, alive.Load(), 2*most, "the test can count")
-	w.Eventually("little is kept beside the bodies of the leases that are", func() bool {
+	w.Eventually("little is retained in addition to the bodies of the kept leases", func() bool {
 		runtime.GC()
 		return alive.Load() <= most
 	})

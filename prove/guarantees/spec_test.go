@@ -14,7 +14,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// What the row of a queue says, and the programs that use the queue.
+// The row of a queue and the programs that use the queue.
 var specs = []test{
 	{"OpenRejectsAnotherSpecThanTheStoredOne", specsDiffer},
 	{"AFieldThatIsZeroIsTheStoredOne", specAdopted},
@@ -24,7 +24,7 @@ var specs = []test{
 	{"AProgramUsesALaterSchemaThatAdmitsIt", laterSchema},
 }
 
-// policySpec has another value than the default in each field that may be changed.
+// policySpec has a non-default value in each field that can be changed.
 var policySpec = chanq.Spec{MaxAttempts: 7, MaxBody: 4096, Retain: time.Hour, RetainDead: 48 * time.Hour}
 
 func specsDiffer(w *world) {
@@ -54,8 +54,8 @@ func specAdopted(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	standard := chanq.Spec{Kind: chanq.KindPlain, MaxAttempts: 20, MaxBody: 1 << 20, Retain: chanq.RetainNone, RetainDead: chanq.RetainAll}
 	require.Equal(w, standard, q.Spec())
-	require.NoError(w, w.Migrate("work", chanq.Config{Spec: policySpec}), "Migrate stores what is not zero")
-	require.NoError(w, w.Migrate("work", chanq.Config{}), "and leaves the rest as it is")
+	require.NoError(w, w.Migrate("work", chanq.Config{Spec: policySpec}), "Migrate stores the fields that are not zero")
+	require.NoError(w, w.Migrate("work", chanq.Config{}), "and leaves the other fields unchanged")
 	require.NoError(w, w.Migrate("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: chanq.UnlimitedAttempts}}))
 	want := policySpec
 	want.Kind, want.MaxAttempts = chanq.KindPlain, chanq.UnlimitedAttempts
@@ -79,7 +79,7 @@ func configureLive(w *world) {
 	failing := errors.New("it fails")
 	c, err := q.Consume(w.Context(), chanq.ConsumerConfig{LeaseFor: beat, Backoff: func(*chanq.Delivery, error) time.Duration { return time.Hour }})
 	require.NoError(w, err)
-	go func() { // until it stops
+	go func() { // until the consumer stops
 		for l := range c.C() {
 			if l.Body == "bad" {
 				_ = l.Nack(failing)
@@ -93,7 +93,7 @@ func configureLive(w *world) {
 
 	changed := chanq.Spec{MaxAttempts: 1, Retain: time.Hour, MaxBody: 10}
 	require.NoError(w, testdb.Admin(another).Configure(w.Soon(), changed))
-	w.Eventually("it is adopted", func() bool { return q.Spec().MaxAttempts == 1 })
+	w.Eventually("the new policy is adopted", func() bool { return q.Spec().MaxAttempts == 1 })
 	testdb.Send(w, q, testdb.Texts("bad", "good")...)
 	w.Eventually("with the new values", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{Scheduled: 1, Dead: 1, Done: 1} })
 	p, err := q.Producer(chanq.ProducerConfig{})
@@ -104,7 +104,7 @@ func configureLive(w *world) {
 
 	spec, err := testdb.Admin(another).Spec(w.Soon())
 	require.NoError(w, err)
-	require.Equal(w, q.Spec(), spec, "operators see the same")
+	require.Equal(w, q.Spec(), spec, "operators see the same Spec")
 	require.ErrorIs(w, testdb.Admin(another).Configure(w.Soon(), chanq.Spec{Kind: chanq.KindOrdered}), chanq.ErrSpec)
 	require.NoError(w, c.Shutdown(w.Soon()))
 }
@@ -162,21 +162,21 @@ func retainDead(w *world) {
 		defer func() { require.NoError(w, c.Shutdown(w.Soon())) }()
 	}
 	w.Eventually("it is deleted", func() bool { return testdb.Counted(w, q).Dead == 0 })
-	require.Equal(w, 1, testdb.Counted(w, kept).Dead, "without RetainDead it stays")
+	require.Equal(w, 1, testdb.Counted(w, kept).Dead, "without RetainDead the dead message stays")
 }
 
-// laterSchema makes tables as an additive migration of a later version would leave them, with messages on their way.
+// laterSchema creates tables as an additive migration of a later version would leave them, with unfinished messages.
 func laterSchema(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("before")...)
 	record := w.Statements("work").Record(sqlbatch.Version+1, sqlbatch.DefaultPolicy)
 	_, err := w.DB.ExecContext(w.Soon(), record.Text, record.Args...)
 	require.NoError(w, err)
-	if w.Engine.Dialect.Name() != "sqlserver" { // the stand-in adds no columns
+	if w.Engine.Dialect.Name() != "sqlserver" { // the emulator does not add columns
 		w.Define("ALTER TABLE chanq_work ADD later text")
 	}
 
-	require.NoError(w, w.Migrate("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 3}}), "a policy is changed, nothing else")
+	require.NoError(w, w.Migrate("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 3}}), "only the policy is changed")
 	old := testdb.OpenOn[string](w, w.Open(), "work", chanq.Config{})
 	require.Equal(w, 3, old.Spec().MaxAttempts)
 	testdb.Send(w, old, testdb.Texts("after")...)

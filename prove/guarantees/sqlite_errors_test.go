@@ -14,7 +14,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// SQLite's one error for all of these is that of a missing table, too.
+// SQLite reports these errors with the same code as a missing table.
 func TestOnSQLiteAnErrorOfTheRunDoesNotEndAConsumerButAMissingTableDoes(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -35,8 +35,8 @@ func numbers(n int) []string {
 	return out
 }
 
-// closed reads the channel of a stopped consumer to its end. What the reader
-// still gets is given back.
+// closed reads the channel of a stopped consumer to its end and releases the leases that it still
+// delivers.
 func closed[T any](w *world, c *chanq.Consumer[T]) {
 	w.Helper()
 	timeout := time.After(testdb.Patience)
@@ -46,7 +46,7 @@ func closed[T any](w *world, c *chanq.Consumer[T]) {
 			if !open {
 				return
 			}
-			_ = l.Release() // where the consumer has given up, its lease runs out
+			_ = l.Release() // if the consumer has given up, the lease expires
 		case <-timeout:
 			require.Fail(w, "the channel does not close")
 		}
@@ -61,16 +61,16 @@ func stopReturns(w *world) {
 	w.Eventually("the rest is buffered", func() bool { return c.Stats().Buffered == 10 })
 	require.Equal(w, chanqadmin.Stats{Leased: 12}, testdb.Counted(w, q))
 	c.Stop()
-	// At once: the leases would run for an hour.
+	// This works immediately, although the leases last an hour.
 	back := testdb.Leases(testdb.Lease(w, q, 10, time.Minute))
 	require.Equal(w, numbers(12)[2:], testdb.Bodies(back))
 	for _, l := range back {
-		require.Equal(w, 1, l.Attempt, "it had been counted")
+		require.Equal(w, 1, l.Attempt, "the attempt was counted")
 	}
 	closed(w, c)
-	w.Eventually("the statistics say so", func() bool { return c.Stats().Released == 10 })
+	w.Eventually("the statistics show the releases", func() bool { return c.Stats().Released == 10 })
 	for _, l := range taken {
-		require.NoError(w, l.Context().Err(), "delivered leases go on")
+		require.NoError(w, l.Context().Err(), "delivered leases remain valid")
 		require.NoError(w, l.Ack())
 	}
 	require.NoError(w, c.Shutdown(w.Soon()))
@@ -146,7 +146,7 @@ func contextStops(w *world) {
 	require.Equal(w, "a value", l.Context().Value(aKey{}), "leases inherit the values")
 	end()
 	closed(w, c)
-	require.NoError(w, l.Context().Err(), "and not the end")
+	require.NoError(w, l.Context().Err(), "but not the cancellation")
 	require.NoError(w, l.Ack())
 	require.NoError(w, l.Wait(w.Soon()))
 	require.NoError(w, c.Err())
@@ -162,7 +162,7 @@ func stopDuringClaim(w *world) {
 	st := w.Statements("work")
 	hit := w.Strike(faultdb.Hold(gate).Applied(), func(op faultdb.Op) bool { return claims(op, st) })
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
-	w.Eventually("the claim is under way", func() bool { return hit.Struck() != "" })
+	w.Eventually("the claim is running", func() bool { return hit.Struck() != "" })
 	c.Stop()
 	close(gate)
 	require.NoError(w, c.Shutdown(w.Soon()))
@@ -178,7 +178,7 @@ func stopNeedsNoReader(w *world) {
 	testdb.Send(w, q, testdb.Texts(numbers(100)...)...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
 	w.Eventually("the buffer is filled", func() bool { return c.Stats().Buffered >= 16 })
-	require.NoError(w, c.Shutdown(w.Soon()), "although nobody reads")
+	require.NoError(w, c.Shutdown(w.Soon()), "although the channel is not read")
 	require.Equal(w, chanqadmin.Stats{Ready: 100}, testdb.Counted(w, q))
 }
 
@@ -195,7 +195,7 @@ func shutdownDead(w *world) {
 		cancel()
 		require.ErrorIs(w, err, context.DeadlineExceeded, name)
 		require.ErrorContains(w, err, "leases not settled", name)
-		require.Error(w, leases[0].Wait(w.Soon()), "%s: it is not known to be acked", name)
+		require.Error(w, leases[0].Wait(w.Soon()), "%s: the ack is not confirmed", name)
 		closed(w, c)
 		w.Heal()
 		require.NoError(w, c.Shutdown(w.Soon()), "%s: its goroutines end", name)

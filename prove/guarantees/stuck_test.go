@@ -12,16 +12,16 @@ import (
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
-// Drivers take seconds longer than their context to return from a network that
-// went silent, or do not look at it at all.
+// Drivers that return from a silent network seconds after their context has ended, or that ignore
+// the context.
 var stuck = []test{
 	{"G09_ALeaseEndsInTimeThoughTheDriverHangs", stuckExtension},
 	{"CloseIsBoundedThoughTheDriverHangs", stuckClose},
 	{"ShutdownEndsTheConsumerThoughTheDriverHangsConnecting", stuckConnecting},
 }
 
-// stick has operations stick until the function it returns is called, which the
-// end of the test does, too. struck is closed at the first.
+// stick blocks the operations that meant accepts until free is called, at the latest at the end of
+// the test. struck is closed at the first.
 func (w *world) stick(meant func(faultdb.Op) bool) (struck <-chan struct{}, free func()) {
 	gate, hit := make(chan struct{}), make(chan struct{})
 	var first, last sync.Once
@@ -47,7 +47,7 @@ func (w *world) within(what string, done <-chan struct{}) {
 	select {
 	case <-done:
 	case <-time.After(testdb.Patience):
-		require.Fail(w, "it never came to this: "+what)
+		require.Fail(w, "this did not happen: "+what)
 	}
 }
 
@@ -66,9 +66,9 @@ func stuckExtension(w *world) {
 	struck, free := w.stick(func(op faultdb.Op) bool { return extends(op, st) })
 	w.within("an extension hangs", struck)
 	w.ended(l)
-	require.False(w, time.Now().Before(l.Deadline()), "not before its time")
+	require.False(w, time.Now().Before(l.Deadline()), "not before its deadline")
 	free()
-	w.Eventually("the consumer goes on", func() bool {
+	w.Eventually("the consumer continues", func() bool {
 		select {
 		case again := <-c.C():
 			return again.Attempt > 1
@@ -78,7 +78,7 @@ func stuckExtension(w *world) {
 	})
 	mu.Lock()
 	defer mu.Unlock()
-	require.Equal(w, []chanq.LeaseLostEvent{{Queue: "work", ID: id, Attempt: 1}}, lost, "told once")
+	require.Equal(w, []chanq.LeaseLostEvent{{Queue: "work", ID: id, Attempt: 1}}, lost, "reported once")
 }
 
 func stuckClose(w *world) {
@@ -112,13 +112,13 @@ func stuckClose(w *world) {
 		require.Equal(w, body, unsent.Unsent[i].Message.Body)
 		require.ErrorIs(w, unsent.Unsent[i].Err, chanq.ErrClosed)
 		require.ErrorAs(w, unsent.Unsent[i].Err, &op)
-		require.False(w, op.Unknown, "no statement had it")
+		require.False(w, op.Unknown, "no statement contained the message")
 	}
 	require.ErrorAs(w, <-sent, &op)
-	require.True(w, op.Unknown, "a statement has it")
+	require.True(w, op.Unknown, "a statement contains the message")
 	free()
-	require.NoError(w, p.Close(w.Soon()), "the goroutines end, and nothing is told twice")
-	require.Zero(w, testdb.Counted(w, q), "nothing is stored any more")
+	require.NoError(w, p.Close(w.Soon()), "the goroutines end, and no message is reported twice")
+	require.Zero(w, testdb.Counted(w, q), "nothing is stored afterwards")
 }
 
 func stuckConnecting(w *world) {

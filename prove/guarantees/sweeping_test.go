@@ -17,7 +17,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Operators' calls on a queue that is in use.
+// Operators' calls on a queue in use.
 var sweeping = []test{
 	{"PurgeDeletesWhatWasThereWhileProducersSend", purgeBesideProducers},
 	{"PurgeOfTheDeadLeavesMessagesThatDieMeanwhile", purgeBesideTheDying},
@@ -28,10 +28,9 @@ var sweeping = []test{
 	{"StatsAreExactWhateverTheOtherStatesHold", statsBesideMany},
 }
 
-// between calls do, on another connection, before the nth of the statements that are
-// meant runs. The statement waits for it.
+// between calls do, on another connection, before the nth statement like meant runs. The statement waits for do.
 func between(w *world, n int, meant sqlbatch.Statement, do func()) {
-	if len(meant.Prior) > 0 { // it has a transaction of its own, which must not wait with a lock
+	if len(meant.Prior) > 0 { // it has a transaction of its own, which must not hold a lock while it waits
 		meant = sqlbatch.Statement{Text: w.Engine.Dialect.Begin()[0]}
 	}
 	var reached atomic.Int64
@@ -59,7 +58,7 @@ func purgeBesideProducers(w *world) {
 	})
 	n, err := testdb.Purge(w.Soon(), q, chanqadmin.StateReady)
 	require.NoError(w, err)
-	require.Equal(w, before, n, "what came later stays")
+	require.Equal(w, before, n, "later messages stay")
 	require.Equal(w, chanqadmin.Stats{Ready: later}, testdb.Counted(w, q))
 	w.Faults.Inject(nil)
 	n, err = testdb.Purge(w.Soon(), q, chanqadmin.StateReady)
@@ -78,12 +77,11 @@ func purgeBesideTheDying(w *world) {
 	})
 	n, err := testdb.Purge(w.Soon(), q, chanqadmin.StateDead)
 	require.NoError(w, err)
-	require.Equal(w, before, n, "who died later stays")
+	require.Equal(w, before, n, "messages that died later stay")
 	require.Equal(w, chanqadmin.Stats{Dead: later}, testdb.Counted(w, q))
 }
 
-// redriveBesideTheDying sets aside again, while the rest is redriven, what has been
-// redriven so far.
+// redriveBesideTheDying dead-letters the messages that were redriven so far again while the others are redriven.
 func redriveBesideTheDying(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	_, db := w.Connect()
@@ -104,7 +102,7 @@ func redriveBesideTheDying(w *world) {
 	n, err := testdb.Redrive(w.Soon(), q, 0)
 	require.NoError(w, err)
 	require.Equal(w, dead, n)
-	require.Equal(w, chanqadmin.Stats{Ready: dead - killed, Dead: killed}, testdb.Counted(w, q), "who died again stays dead")
+	require.Equal(w, chanqadmin.Stats{Ready: dead - killed, Dead: killed}, testdb.Counted(w, q), "messages that died again stay dead")
 
 	w.Faults.Inject(nil)
 	_, err = testdb.Redrive(w.Soon(), q, 0)
@@ -115,14 +113,14 @@ func redriveBesideTheDying(w *world) {
 	require.Equal(w, chanqadmin.Stats{Dead: dead}, testdb.Counted(w, q))
 	killed = 0
 	chunks := (dead + w.Engine.Dialect.Traits().FindIDs - 1) / w.Engine.Dialect.Traits().FindIDs
-	between(w, chunks, st.Redrive(1, make([][16]byte, 1), sqlbatch.Window{}), killAgain) // where the list begins again
+	between(w, chunks, st.Redrive(1, make([][16]byte, 1), sqlbatch.Window{}), killAgain) // at this statement the list of IDs repeats
 	moved, err := testdb.RedriveIDs(w.Soon(), q, append(ids, ids...)...)
 	require.NoError(w, err)
-	require.ElementsMatch(w, ids, moved, "each is moved once")
+	require.ElementsMatch(w, ids, moved, "each message is moved once")
 }
 
-// redriveBesideItsKey: of two dead with one key the smaller ID goes first. Set aside
-// again meanwhile, it is none of those that the redrive is about, nor in the queue.
+// redriveBesideItsKey: of two dead messages with one key, the one with the smaller ID is redriven first. It is dead-lettered again
+// meanwhile, so the redrive does not consider it any more and the key is free.
 func redriveBesideItsKey(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	_, db := w.Connect()
@@ -139,8 +137,8 @@ func redriveBesideItsKey(w *world) {
 	w.requireState(q, second, chanqadmin.StateReady)
 }
 
-// redriveBesideAnother redrives a message while a transaction is open that has sent or redriven another one with its key. A redrive that
-// reads row versions does not see that one, and finds the key taken when the transaction commits.
+// redriveBesideAnother redrives a message while an open transaction has sent or redriven another message with its key. A redrive that reads
+// row versions does not see that message, and finds the key taken when the transaction commits.
 func redriveBesideAnother(w *world) {
 	w.skipWithOneWriter()
 	q := w.Queue("work", chanq.Config{})
@@ -177,7 +175,7 @@ func redriveBesideAnother(w *world) {
 				}
 				done <- err
 			}()
-			w.pass(50 * time.Millisecond) // it waits for the key by now
+			w.pass(50 * time.Millisecond) // time for the redrive to wait for the key
 			require.NoError(w, tx.Commit())
 			require.NoError(w, testdb.Receive(w, done, "the redrive"))
 			w.requireState(q, dead, chanqadmin.StateDead)
@@ -191,7 +189,7 @@ func redriveBesideAnother(w *world) {
 	}
 }
 
-// The row versions of SQL Server are in the default tier for this one.
+// The default tier runs this test with the row versions of SQL Server.
 func TestARedriveThatReadsRowVersionsLeavesAMessageDeadWhoseKeyIsTaken(t *testing.T) {
 	t.Parallel()
 	testdb.EmulatorVersions.Require(t)
@@ -211,14 +209,13 @@ func redriveInParts(w *world) {
 	w.requireState(q, ids[799], chanqadmin.StateReady)
 	twice, err := testdb.RedriveIDs(w.Soon(), q, append(ids, ids...)...)
 	require.NoError(w, err)
-	require.Len(w, twice, 100, "one that is named twice is moved once")
+	require.Len(w, twice, 100, "a message that is named twice is moved once")
 }
 
-// statsBesideMany has many messages of one state, more than are counted, before and
-// behind a few of another.
+// statsBesideMany has more messages of one state than are counted, before and behind a few of another state.
 func statsBesideMany(w *world) {
 	if testdb.Slowness > 1 && w.Engine.Needs == "" {
-		w.Skip("nothing of this runs side by side, and with the race detector it would take a minute; the check runs it without")
+		w.Skip("nothing in this test is concurrent, and with the race detector it would take a minute; the check runs it without")
 	}
 	q := w.Queue("work", chanq.Config{})
 	const limit, many, few = 10_000, 10_500, 10

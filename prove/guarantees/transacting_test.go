@@ -56,7 +56,7 @@ func ackTxCounts(w *world) {
 		}
 		count := func(n int64) {
 			w.Helper()
-			w.Eventually("it is counted", func() bool { return acked.Load() == n && c.Stats().Acked == n }) // one after the other
+			w.Eventually("it is counted", func() bool { return acked.Load() == n && c.Stats().Acked == n }) // the two counters change one after the other
 		}
 		in(leases[0], func() {
 			w.pass(3 * time.Second)
@@ -65,7 +65,7 @@ func ackTxCounts(w *world) {
 		count(1)
 		in(leases[1], func() {}, (*sql.Tx).Rollback)
 		w.pass(3 * time.Second)
-		require.EqualValues(w, 1, acked.Load(), "it was rolled back")
+		require.EqualValues(w, 1, acked.Load(), "the ack was rolled back")
 		w.ack(leases[1])
 		count(2)
 		in(leases[2], func() {}, (*sql.Tx).Commit)
@@ -78,12 +78,12 @@ func ackTxCounts(w *world) {
 			w.pass(500 * time.Millisecond)
 		}, (*sql.Tx).Commit)
 		require.NoError(w, <-ended)
-		require.EqualValues(w, 5, acked.Load(), "the end looks at once, and a second later")
+		require.EqualValues(w, 5, acked.Load(), "Shutdown looks for the commit immediately, and again a second later")
 		require.EqualValues(w, 5, c.Stats().Acked)
 	}
 }
 
-// commitHangs has the commit of a handler hang, before or after it was applied, which the consumer may see.
+// commitHangs makes the commit of a handler hang, before it is applied or after. In the second case the consumer might see the commit.
 func commitHangs(w *world) {
 	for name, hangs := range map[string]faultdb.Fault{"before": faultdb.Hang(), "applied": faultdb.Hang().Applied()} {
 		q := w.Queue(name, chanq.Config{})
@@ -182,7 +182,7 @@ func sendTx(w *world) {
 	receipts, err = q.SendTx(w.Soon(), tx, testdb.Texts(make([]string, 501)...)...)
 	require.NoError(w, err)
 	require.Len(w, receipts, 501)
-	require.LessOrEqual(w, w.Faults.Ops()-before, 4, "two statements, whose rows may have to be read")
+	require.LessOrEqual(w, w.Faults.Ops()-before, 4, "two statements, whose rows might have to be read")
 	require.NoError(w, tx.Commit())
 	require.Equal(w, 501, testdb.Counted(w, q).Ready)
 }
@@ -206,7 +206,7 @@ func ackTx(w *world) {
 
 		tx, err = w.DB.BeginTx(w.Soon(), nil)
 		require.NoError(w, err)
-		require.NoError(w, l.AckTx(w.Soon(), tx), "after a rollback it may be tried again")
+		require.NoError(w, l.AckTx(w.Soon(), tx), "after a rollback AckTx can be repeated")
 		_, err = ledger.SendTx(w.Soon(), tx, testdb.Texts("booked")...)
 		require.NoError(w, err)
 		require.NoError(w, tx.Commit())
@@ -218,7 +218,7 @@ func ackTx(w *world) {
 		booked := testdb.Lease(w, ledger, 1, time.Minute)[0]
 		require.Equal(w, "booked", booked.Body)
 		require.NoError(w, booked.Ack())
-		require.NoError(w, c.Shutdown(w.Soon()), "nothing is held any more")
+		require.NoError(w, c.Shutdown(w.Soon()), "no lease is held")
 	}
 }
 
@@ -232,13 +232,13 @@ func ackTxStopsExtension(w *world) {
 	require.NoError(w, l.AckTx(w.Soon(), tx))
 	require.NoError(w, tx.Rollback())
 	again := testdb.Take(w, c, 1)[0]
-	require.Equal(w, 2, again.Attempt, "the lease ran out")
-	require.NoError(w, l.Ack(), "after a rollback it may be settled")
+	require.Equal(w, 2, again.Attempt, "the lease has expired")
+	require.NoError(w, l.Ack(), "after a rollback the lease can be settled")
 	require.ErrorIs(w, l.Wait(w.Soon()), chanq.ErrLeaseLost, "too late")
 	require.NoError(w, again.Ack())
 }
 
-// acksTx reports the ack of AckTx in a caller's transaction.
+// acksTx reports whether op is the ack of AckTx in a caller's transaction.
 func (w *world) acksTx(op faultdb.Op, queue string, cfg chanq.Config) bool {
 	st := w.Statements(queue).InTx()
 	if cfg.Retain > 0 {
@@ -269,8 +269,8 @@ func ackTxOfMany(w *world) {
 			}
 			return faultdb.Fault{}
 		})
-		// Rows are written in the order of their ids, as by everyone else: two that
-		// take them in different orders could wait for each other.
+		// Rows are written in the order of their IDs, as by all other statements. Two statements that lock rows in different orders could
+		// deadlock.
 		var inOrder []sqlbatch.Item
 		fences := map[chanq.ID]int64{}
 		for _, l := range leases {
@@ -300,7 +300,7 @@ func ackTxOfMany(w *world) {
 			mu.Unlock()
 			if !commit {
 				require.NoError(w, tx.Rollback())
-				require.Equal(w, chanqadmin.Stats{Leased: n}, testdb.Counted(w, q), "after a rollback they may be tried again")
+				require.Equal(w, chanqadmin.Stats{Leased: n}, testdb.Counted(w, q), "after a rollback AckTx can be repeated")
 				continue
 			}
 			require.NoError(w, tx.Commit())
@@ -311,7 +311,7 @@ func ackTxOfMany(w *world) {
 			require.Equal(w, gone, testdb.Counted(w, q))
 		}
 		w.Faults.Inject(nil)
-		require.NoError(w, c.Shutdown(w.Soon()), "nothing is held any more")
+		require.NoError(w, c.Shutdown(w.Soon()), "no lease is held")
 	}
 }
 
@@ -343,9 +343,9 @@ func ackTxOfLost(w *world) {
 		require.NoError(w, batch.Errs[2])
 		require.EqualError(w, err, "chanq: ack: 1 of 3 messages failed; first: ack "+name+" "+former.ID.String()+": lease lost")
 		require.Equal(w, chanqadmin.Stats{Leased: 3}, testdb.Counted(w, q), "all or nothing")
-		require.ErrorIs(w, former.Wait(w.Soon()), chanq.ErrLeaseLost, "the loss is known now")
+		require.ErrorIs(w, former.Wait(w.Soon()), chanq.ErrLeaseLost, "the loss is known")
 		for _, l := range append(ours, theirs) {
-			require.NoError(w, l.Ack(), "the others may be settled")
+			require.NoError(w, l.Ack(), "the other leases can be settled")
 		}
 	}
 }
@@ -390,7 +390,7 @@ func ackTxKnownLost(w *world) {
 	require.NoError(w, chanq.AckTx[string](w.Soon(), tx))
 	require.Equal(w, before, w.Faults.Ops())
 
-	require.NoError(w, chanq.AckTx(w.Soon(), tx, leases[0], leases[0]), "twice is once")
+	require.NoError(w, chanq.AckTx(w.Soon(), tx, leases[0], leases[0]), "a lease that is named twice is acked once")
 	require.NoError(w, tx.Commit())
 	w.requireState(q, leases[0].ID, "")
 }
@@ -410,7 +410,7 @@ func failureInTx(w *world) {
 		err = do(tx)
 		require.NotEmpty(w, hit.Struck(), what)
 		w.Faults.Inject(nil)
-		_ = tx.Rollback()                          // its connection is gone
+		_ = tx.Rollback()                          // its connection is broken
 		for _, err := range []error{err, do(tx)} { // the second time in a transaction that has ended
 			var op *chanq.OpError
 			require.ErrorAs(w, err, &op, what)
@@ -418,6 +418,6 @@ func failureInTx(w *world) {
 		}
 	}
 	for _, l := range leases {
-		require.NoError(w, l.Ack(), "they may be settled after the rollback")
+		require.NoError(w, l.Ack(), "the leases can be settled after the rollback")
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// What is stuck delays itself only.
+// A blocked message delays only itself.
 var trouble = []test{
 	{"G12_AnAckThatHangsDelaysNoOther", hungAck},
 	{"G12_AnExtensionThatHangsLosesNoLease", hungExtension},
@@ -30,11 +30,10 @@ var trouble = []test{
 	{"G09_AnExtensionThatComesLateTakesNothingAway", lateExtension},
 }
 
-// troubleLease is the lease of tests that wait for two of them.
+// troubleLease is the lease of tests that wait for two lease periods.
 var troubleLease = slowness * 6 * time.Second
 
-// atOnce is a time after which something has waited for what is stuck. On the real clock the machine may have
-// something else to do.
+// atOnce is the time within which operations finish that do not wait for a blocked message. On the real clock a busy machine needs more.
 func (w *world) atOnce() time.Duration {
 	if w.Engine.Bubble {
 		return time.Second
@@ -42,7 +41,7 @@ func (w *world) atOnce() time.Duration {
 	return troubleLease / 2
 }
 
-// losses collects what the LeaseLost hook tells.
+// losses collects the LeaseLost events.
 type losses struct {
 	mu   sync.Mutex
 	lost []chanq.ID
@@ -67,9 +66,9 @@ func (l *losses) but(ids ...chanq.ID) (others []chanq.ID) {
 	return others
 }
 
-// hang has the first connection hang for good on which a meant operation comes, with
-// whatever follows on it. A driver of a server does not look at its context meanwhile;
-// SQLite has one connection, which could not be replaced then.
+// hang makes the first connection hang permanently on which an operation that meant accepts arrives, including all later operations on it.
+// Drivers of servers ignore their context meanwhile. SQLite has only one connection, which could then not be replaced, so there the context
+// ends the wait.
 func (w *world) hang(meant func(faultdb.Op) bool) (struck <-chan struct{}) {
 	gate, hit := make(chan struct{}), make(chan struct{})
 	var mu sync.Mutex
@@ -96,8 +95,7 @@ func (w *world) hang(meant func(faultdb.Op) bool) (struck <-chan struct{}) {
 	return hit
 }
 
-// again consumes whatever comes due beside another consumer, and counts the
-// deliveries of each message.
+// again runs another consumer, which acks whatever becomes due, and counts the deliveries of each message.
 func (w *world) again(q *chanq.Queue[string]) func() map[chanq.ID]int {
 	_, db := w.Connect()
 	c, err := testdb.OpenOn[string](w, db, q.Name(), chanq.Config{}).Consume(context.Background(), chanq.ConsumerConfig{})
@@ -109,7 +107,7 @@ func (w *world) again(q *chanq.Queue[string]) func() map[chanq.ID]int {
 			mu.Lock()
 			got[l.ID]++
 			mu.Unlock()
-			_ = l.Ack() // whoever held it before learns that it is lost
+			_ = l.Ack() // the former holder detects the loss
 		}
 	}()
 	stop := func() map[chanq.ID]int {
@@ -123,8 +121,7 @@ func (w *world) again(q *chanq.Queue[string]) func() map[chanq.ID]int {
 	return stop
 }
 
-// lock has somebody else's transaction lock the row of a message until the function
-// that it returns is called.
+// lock locks the row of a message in a transaction of another session until unlock is called.
 func (w *world) lock(queue string, id chanq.ID) (unlock func()) {
 	w.Helper()
 	_, db := w.Connect()
@@ -143,7 +140,7 @@ func (w *world) lock(queue string, id chanq.ID) (unlock func()) {
 
 func (w *world) skipWithoutRowLocks() {
 	if w.Engine.Dialect.Traits().OneWriter {
-		w.Skip("SQLite has no lock of a row")
+		w.Skip("SQLite has no row locks")
 	}
 }
 
@@ -163,7 +160,7 @@ func hungAck(w *world) {
 	testdb.Send(w, q, testdb.Texts(numbers(200)...)...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: troubleLease})
 	leases := testdb.Take(w, c, 200)
-	pass(troubleLease / 2) // they are extended, and on their way to the next time
+	pass(troubleLease / 2) // the leases were extended, and the next extension is due soon
 	delivered := w.again(q)
 	st := w.Statements("work")
 	struck := w.hang(func(op faultdb.Op) bool { return acks(op, st) })
@@ -177,8 +174,8 @@ func hungAck(w *world) {
 	if !w.Engine.Dialect.Traits().OneWriter {
 		require.Less(w, time.Since(began), w.atOnce())
 	}
-	require.NoError(w, leases[0].Wait(w.Soon()), "it is repeated on another connection")
-	require.Less(w, time.Since(began), troubleLease, "soon enough for a lease that is not extended any more")
+	require.NoError(w, leases[0].Wait(w.Soon()), "the ack is repeated on another connection")
+	require.Less(w, time.Since(began), troubleLease, "before the lease would expire without another extension")
 	require.Zero(w, testdb.Counted(w, q))
 	require.Empty(w, delivered())
 	require.Empty(w, lost.but(chanq.ID{}))
@@ -189,8 +186,8 @@ func hungExtension(w *world) {
 	w.hungWhileHeld(func(op faultdb.Op) bool { return extends(op, st) }, func(*chanq.Lease[string]) {})
 }
 
-// hungTasks has what a consumer does again and again hang for as long as it may, while messages are handled: on SQLite all statements
-// share one connection.
+// hungTasks makes the periodic tasks of a consumer hang until their timeouts while messages are handled. On SQLite all statements share one
+// connection.
 func hungTasks(w *world) {
 	lease := testdb.Of(troubleLease, steadyLease) // 6 s and 4.5 s: on real clocks the tasks take a minute together
 	is := func(sts ...sqlbatch.Statement) func(faultdb.Op) bool {
@@ -207,7 +204,7 @@ func hungTasks(w *world) {
 			"heartbeat": is(st.Join(sqlbatch.Consumer{})), "policy": is(st.Version()), "trim": is(st.Trim(sqlbatch.Done, time.Second, 1, 0)),
 		}
 		if kind == "ordered" {
-			delete(tasks, "heartbeat") // without them the membership ends, and with it the leases
+			delete(tasks, "heartbeat") // without heartbeats the consumer's registration expires, and its leases with it
 		}
 		for name, meant := range tasks {
 			var lost losses
@@ -242,8 +239,8 @@ func hungTasks(w *world) {
 	}
 }
 
-// hungLooks has reads hang while messages are handled: each that looks for messages that are due, or the first that looks for the row of
-// a settle that its statement did not return.
+// hungLooks makes reads hang while messages are handled: each poll for due messages, or the first query for the row of a settle that its
+// statement did not return.
 func hungLooks(w *world) {
 	lease := testdb.Of(time.Second, steadyLease)
 	for kind, cfg := range idleKinds {
@@ -293,7 +290,7 @@ func hungLooks(w *world) {
 	}
 }
 
-// hungClaims has a statement that brings messages hang, as often as it is made, while leases are held.
+// hungClaims makes each statement that returns messages hang while leases are held.
 func hungClaims(w *world) {
 	w.Within(10 * time.Minute)
 	for name, meant := range map[string]func(faultdb.Op, sqlbatch.Queue) bool{"claim": claims, "mark": marks, "contents": reads} {
@@ -318,7 +315,7 @@ func hungClaims(w *world) {
 		require.NoError(w, err)
 		_, err = other.SendTx(w.Soon(), tx, testdb.Texts(strings.Repeat("x", 600<<10))...)
 		require.NoError(w, err)
-		if name == "mark" { // a suspect from the start: otherwise a claim might come first
+		if name == "mark" { // a suspect from the start; otherwise it might be claimed first
 			_, err := tx.Exec("UPDATE chanq_mark SET lapses = 2, attempts = 2 WHERE attempts = 0")
 			require.NoError(w, err)
 		}
@@ -385,7 +382,7 @@ func lockedRow(w *world) {
 	require.ErrorContains(w, <-extended, "locked")
 	began = time.Now()
 
-	// Settled at once, of each kind; the stuck one among the acks.
+	// These are settled immediately, in each way; the blocked message is among the acks.
 	for i, l := range others[:200] {
 		switch {
 		case i < 180:
@@ -404,7 +401,7 @@ func lockedRow(w *world) {
 	require.Equal(w, 10, testdb.Stats(w, q).Scheduled)
 	require.Equal(w, 10, testdb.Stats(w, q).Dead)
 
-	// Extended, while the row is locked, and settled then.
+	// These are extended while the row is locked, and settled later.
 	held := others[200:]
 	require.NoError(w, held[0].Extend(w.Soon(), troubleLease))
 	pass(time.Until(began.Add(2 * troubleLease)))
@@ -425,7 +422,7 @@ func lockedRow(w *world) {
 	require.Empty(w, lost.but(stuck.ID))
 }
 
-// lockedForAWhile: over the time of an extension, and less than the lease.
+// lockedForAWhile locks a row for longer than the timeout of an extension but less than the lease.
 func lockedForAWhile(w *world) {
 	w.skipWithoutRowLocks()
 	var lost losses
@@ -435,9 +432,9 @@ func lockedForAWhile(w *world) {
 	leases := testdb.Take(w, c, 2)
 	claimed := leases[0].Deadline()
 	unlock := w.lock("work", leases[0].ID)
-	w.Eventually("the other one is extended", func() bool { return leases[1].Deadline().After(claimed.Add(troubleLease / 6)) })
+	w.Eventually("the other lease is extended", func() bool { return leases[1].Deadline().After(claimed.Add(troubleLease / 6)) })
 	unlock()
-	w.Eventually("so is this one", func() bool { return leases[0].Deadline().After(claimed.Add(troubleLease / 6)) })
+	w.Eventually("this lease is also extended", func() bool { return leases[0].Deadline().After(claimed.Add(troubleLease / 6)) })
 	for _, l := range leases {
 		require.NoError(w, l.Ack())
 	}
@@ -456,7 +453,7 @@ func doubtfulExtend(w *world) {
 	require.ErrorAs(w, l.Extend(w.Soon(), time.Hour), &op)
 	require.True(w, op.Unknown)
 	require.NotEmpty(w, hit.Struck())
-	require.WithinDuration(w, before, l.Deadline(), time.Second, "it may not have been applied")
+	require.WithinDuration(w, before, l.Deadline(), time.Second, "the extension might not have been applied")
 	require.NoError(w, l.Extend(w.Soon(), time.Hour))
 	end := testdb.Get(w, q, id).LeaseUntil
 	require.False(w, l.Deadline().After(end), "%v after", l.Deadline().Sub(end))
@@ -481,7 +478,7 @@ func lateExtension(w *world) {
 	}
 	deadline := l.Deadline()
 	require.NoError(w, l.Extend(w.Soon(), time.Minute))
-	require.Equal(w, e.LeaseUntil, testdb.Get(w, q, id).LeaseUntil, "Extend only lengthens")
+	require.Equal(w, e.LeaseUntil, testdb.Get(w, q, id).LeaseUntil, "Extend never shortens a lease")
 	require.WithinDuration(w, deadline, l.Deadline(), time.Second)
 	require.NoError(w, l.Ack())
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
-// What Open and Migrate refuse.
+// Databases that Open and Migrate reject.
 var trusting = []test{
 	{"OpenAndMigrateRefuseTablesOfTheOldForm", oldForm},
 	{"G01_OpenAndMigrateRefuseADatabaseThatMayLoseCommits", notDurable},
 }
 
-// oldForm puts a table in the place of the live one as versions before the first
-// release made it: what it lacks is what they lacked.
+// oldForm replaces the live table with one as versions before the first release created it: it
+// lacks the same columns.
 func oldForm(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	other := w.Queue("other", chanq.Config{})
@@ -34,13 +34,13 @@ func oldForm(w *world) {
 		w.Helper()
 		require.ErrorContains(w, err, "before the first release")
 		require.ErrorContains(w, err, "rename chanq_work, chanq_work_dead and chanq_work_done with their indexes")
-		require.NotErrorIs(w, err, chanq.ErrNoSchema, "migrating is no remedy")
+		require.NotErrorIs(w, err, chanq.ErrNoSchema, "Migrate is not the remedy")
 	}
 	_, err := chanq.Open[string](w.Soon(), w.DB, "work", chanq.Config{})
 	refused(err)
 	refused(chanq.Migrate(w.Soon(), w.Tables(), "work", chanq.Config{}))
 	_, err = w.DB.ExecContext(w.Soon(), "INSERT INTO chanq_work (id, fence) VALUES (1, 1)")
-	require.NoError(w, err, "nothing was changed")
+	require.NoError(w, err, "the table is unchanged")
 	w.requireState(testdb.OpenOn[string](w, w.DB, "other", chanq.Config{}), id, chanqadmin.StateReady)
 
 	for _, table := range []string{"chanq_work", "chanq_work__dead", "chanq_work__done"} {
@@ -49,7 +49,7 @@ func oldForm(w *world) {
 	w.requireState(w.Queue("work", chanq.Config{}), testdb.Send(w, w.Queue("work", chanq.Config{}), testdb.Texts("new")...)[0], chanqadmin.StateReady)
 }
 
-// notDurable looks as a session does that confirms commits before they are on disk.
+// notDurable checks as a session does that confirms commits before they are on disk.
 func notDurable(w *world) {
 	w.Queue("work", chanq.Config{})
 	loosen := map[string]string{
@@ -63,7 +63,7 @@ func notDurable(w *world) {
 		"sqlserver": "SET DELAYED_DURABILITY = ALLOWED",
 	}[w.Engine.Dialect.Name()]
 	if w.Engine.Dialect.Name() == "sqlserver" {
-		_, err := w.DB.ExecContext(w.Soon(), loosen) // of the whole database, and no batch of several
+		_, err := w.DB.ExecContext(w.Soon(), loosen) // applies to the whole database and must not be in a batch with other statements
 		require.NoError(w, err)
 	} else {
 		work, later := w.Statements("work").Problems(), w.Statements("later").Problems()
@@ -87,7 +87,7 @@ func notDurable(w *world) {
 	refused(err)
 	refused(chanq.Migrate(w.Soon(), w.DB, "later", chanq.Config{}))
 	_, err = chanq.Open[string](w.Soon(), w.DB, "later", chanq.Config{})
-	require.ErrorIs(w, err, chanq.ErrNoSchema, "nothing was made")
+	require.ErrorIs(w, err, chanq.ErrNoSchema, "no queue was created")
 
 	q := w.Queue("later", chanq.Config{Durability: chanq.DurabilityAsIs})
 	testdb.Send(w, q, testdb.Texts("as it is")...)

@@ -10,7 +10,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
-// What consumers ask that a notifier wakes.
+// The statements of consumers that a notifier wakes.
 var wakingCosts = []test{
 	{"AMessageWithAnotherIsDeliveredWhenItIsDue", dueLater},
 	{"AConsumerThatIsWokenForEachMessageLooksOnceASecond", looksSeldom},
@@ -18,7 +18,8 @@ var wakingCosts = []test{
 	{"NotificationsThatBringNothingAreHeardSeldom", ringingInVain},
 }
 
-// sleeper is a consumer that sleeps at a notifier, and a producer on another *sql.DB that notifies it.
+// sleeper returns a consumer that waits for notifications, and a producer on another *sql.DB that
+// notifies it.
 func (w *world) sleeper() (*chanq.Producer[string], *chanq.Consumer[string]) {
 	b := &board{}
 	q := w.Queue("work", chanq.Config{Notifier: b})
@@ -29,8 +30,8 @@ func (w *world) sleeper() (*chanq.Producer[string], *chanq.Consumer[string]) {
 	return p, c
 }
 
-// Who was woken for a message and has it need not look what came with it. Within a second
-// it does.
+// dueLater: a consumer that was notified for a message and has it does not have to look for another
+// message of the same send immediately, but does so within a second.
 func dueLater(w *world) {
 	p, c := w.sleeper()
 	testdb.SendBy(w, p, chanq.Message[string]{Body: "now"}, chanq.Message[string]{Body: "later", Delay: 300 * time.Millisecond})
@@ -53,12 +54,13 @@ func looksSeldom(w *world) {
 	seconds := int64(time.Since(began) / time.Second)
 	require.LessOrEqual(w, after.Looks-before.Looks, 2+2*seconds)
 	if !w.Engine.Bubble {
-		seconds += 10 // each notification may come after the claim that has found its message
+		seconds += 10 // each notification might arrive after the claim that has found its message
 	}
 	require.LessOrEqual(w, after.EmptyClaims-before.EmptyClaims, seconds)
 }
 
-// It may be for something that the claim did not see, and no more than that.
+// notificationBesideClaim: a notification during a claim might be for a message that the claim did
+// not see, so it causes one more claim and nothing else.
 func notificationBesideClaim(w *world) {
 	b := &board{}
 	q := w.Queue("work", chanq.Config{Notifier: b})
@@ -71,11 +73,11 @@ func notificationBesideClaim(w *world) {
 	gate := make(chan struct{})
 	claim := w.Strike(faultdb.Hold(gate).Applied(), func(op faultdb.Op) bool { return claims(op, st) })
 	b.Notify(chanq.Notification{Queue: "", Messages: 1})
-	w.Eventually("it has claimed", func() bool { return claim.Struck() != "" })
+	w.Eventually("the consumer has claimed", func() bool { return claim.Struck() != "" })
 	b.Notify(chanq.Notification{Queue: "", Messages: 1})
 	close(gate)
 	require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
-	w.Eventually("it has claimed once more", func() bool { return c.Stats().EmptyClaims > before })
+	w.Eventually("the consumer has claimed once more", func() bool { return c.Stats().EmptyClaims > before })
 	w.asleep(c, b)
 	require.Equal(w, before+1, c.Stats().EmptyClaims)
 }
@@ -90,7 +92,7 @@ func ringingInVain(w *world) {
 		b.Notify(chanq.Notification{Queue: "", Messages: 1})
 		w.pass(10 * time.Millisecond)
 	}
-	most := 12 + int64(time.Since(began)/(100*time.Millisecond)) // of the 60
+	most := 12 + int64(time.Since(began)/(100*time.Millisecond)) // of the 60 notifications
 	require.LessOrEqual(w, c.Stats().EmptyClaims-before, most)
 	_, elsewhere := w.Connect()
 	testdb.Send(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{Notifier: b}), testdb.Texts("a")...)

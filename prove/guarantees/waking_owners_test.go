@@ -21,9 +21,9 @@ var wakingOwners = []test{
 	{"ANotificationOfAnOrderedQueueNamesTheSlots", namingSlots},
 }
 
-// exchange passes notifications on between the consumers of a test.
+// exchange passes notifications between the consumers of a test.
 type exchange struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	waiters []*exchangeWaiter
 	sent    []chanq.Notification
 }
@@ -87,7 +87,7 @@ func (x *exchange) take() []chanq.Notification {
 	return sent
 }
 
-// owners are consumers of an ordered queue of four slots that read only when they are woken, each on a *sql.DB of its own.
+// owners are consumers of an ordered queue of four slots that read only after a notification, each on its own *sql.DB.
 type owners struct {
 	*world
 	x         *exchange
@@ -117,7 +117,7 @@ func (o *owners) join() *chanq.Consumer[string] {
 	return c
 }
 
-// asleep waits until the slots are distributed to so many consumers that listen, and these read no more.
+// asleep waits until n consumers listen, own all slots and do not read any more.
 func (o *owners) asleep(n int) {
 	o.Helper()
 	reads := int64(-1)
@@ -135,7 +135,7 @@ func (o *owners) asleep(n int) {
 			reads += s.Claims + s.EmptyClaims
 		}
 		if reads == before && len(listening) == n && slices.Equal(owned, []int{0, 1, 2, 3}) {
-			return true // at this moment
+			return true // they sleep at this moment
 		}
 		o.pass(100 * time.Millisecond)
 		return false
@@ -208,7 +208,7 @@ func wakingAfterMoves(w *world) {
 	each()
 	third := o.join()
 	read(third)
-	for range 30 { // while the slots move
+	for range 30 { // while slots move
 		each()
 	}
 	o.asleep(3)
@@ -259,7 +259,7 @@ func namingSlots(w *world) {
 	})
 	require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
 	notifies("the end of a pause", nil, func() { require.NoError(w, testdb.Admin(q).Resume(w.Soon())) })
-	w.pass(5 * time.Second) // from here on the owner looks at its slots every 10 s
+	w.pass(5 * time.Second) // from here on the owner checks its slots every 10 s
 	began := time.Now()
 	notifies("a consumer that joins", nil, func() { o.join() })
 	if w.Engine.Bubble {

@@ -26,22 +26,22 @@ var waking = []test{
 	{"APollingConsumerLeavesAMessageToTheOneThatIsNotified", leavingToOthers},
 }
 
-// alone is a queue whose consumers are woken by this process alone.
+// alone is a configuration whose consumers are notified only by this process.
 var alone = chanq.Config{Notifier: chanq.NoNotifier{}}
 
-// board is a Notifier between the *sql.DBs of a test. A notification wakes who listens at that
-// moment, and nobody else.
+// board is a Notifier between the *sql.DBs of a test. A notification reaches only current
+// listeners.
 type board struct {
-	before, after func() // of a Listen, which hears between the two; nil is nothing
-	late          bool   // a Listen returns before it hears
+	before, after func() // called by Listen before and after the registration; nil does nothing
+	late          bool   // Listen returns before it registers
 
-	here, there chanq.Notifier // of the two *sql.DBs, to listen and to notify by; nil: this board's own
+	here, there chanq.Notifier // Notifiers of the two *sql.DBs, to listen and to notify; nil: this board itself
 
-	mu            sync.Mutex // guards what follows
+	mu            sync.Mutex // guards the fields below
 	ears          []chan struct{}
 	notifications int
 	listened      int
-	hearer        func() // has a late Listen hear
+	hearer        func() // completes the registration of a late Listen
 }
 
 func (b *board) Notify(n chanq.Notification) {
@@ -106,13 +106,14 @@ func (b *board) count() (notified, listened, listening int) {
 	return b.notifications, b.listened, len(b.ears)
 }
 
-// seldom has a consumer look only when it is woken.
+// seldom makes a consumer poll only after a notification.
 var seldom = chanq.ConsumerConfig{PollEvery: time.Hour}
 
-// The moments of a consumer that found nothing: it begins to listen, looks, and sleeps; or it is
-// heard only when it has looked, and looks again. A message may be committed at each of
-// them, and its sender may notify at that moment or at any later one: the consumer, which
-// looks once an hour, has it at once. The same by the Notifier of the *sql.DB, if it has one.
+// wakingAtAnyMoment: a consumer that has found nothing begins to listen, polls and sleeps. If its
+// registration completes only after the poll, it polls again. A message might be committed at each
+// of these moments, and its sender might notify then or later. The consumer, which polls once an
+// hour, gets the message immediately. The same holds with the Notifier of the *sql.DB, if there is
+// one.
 func wakingAtAnyMoment(w *world) {
 	const before, sits, looked, again, sleeps = "before it listens", "when it listens", "when it has looked", "when it has looked again", "when it sleeps"
 	w.Within(5 * testdb.Bound)
@@ -131,7 +132,7 @@ func wakingAtAnyMoment(w *world) {
 		for i, committed := range moments {
 			for _, rung := range moments[i:] {
 				b := &board{late: kind.late, here: kind.here, there: kind.there}
-				w.Logf("late %v, own %v: committed %s, rung %s", b.late, b.here != nil, committed, rung)
+				w.Logf("late %v, own %v: committed %s, notified %s", b.late, b.here != nil, committed, rung)
 				w.wakes(b, func(moment string) {
 					if moment == committed {
 						testdb.SendBy(w, sender, chanq.Message[string]{Body: "a"})
@@ -146,8 +147,8 @@ func wakingAtAnyMoment(w *world) {
 	}
 }
 
-// wakes starts a consumer at a notifier, has something happen at each moment until it gets a
-// message, and ends it.
+// wakes starts a consumer with a notifier, calls at at each moment until the consumer gets a
+// message, and shuts it down.
 func (w *world) wakes(b *board, at func(moment string)) {
 	type look struct {
 		moment string
@@ -198,7 +199,7 @@ func (w *world) wakes(b *board, at func(moment string)) {
 			require.NoError(w, c.Shutdown(w.Soon()))
 			return
 		case <-timeout:
-			require.Fail(w, "it sleeps on")
+			require.Fail(w, "the consumer is not woken")
 		}
 	}
 }
@@ -209,7 +210,7 @@ func ringing(w *world) {
 	notifies := func(what string, want bool, do func()) {
 		before, _, _ := b.count()
 		do()
-		rung := func() bool { // after the outcome is known
+		rung := func() bool { // when the outcome is known
 			after, _, _ := b.count()
 			return after > before
 		}
@@ -244,7 +245,7 @@ func ringing(w *world) {
 	notifies("its end", true, func() { require.NoError(w, testdb.Admin(q).Resume(w.Soon())) })
 }
 
-// asleep waits until a consumer listens and has nothing to do.
+// asleep waits until a consumer listens and is idle.
 func (w *world) asleep(c *chanq.Consumer[string], b *board) {
 	before := int64(-1)
 	w.Eventually("it is idle", func() bool {
@@ -258,7 +259,7 @@ func (w *world) asleep(c *chanq.Consumer[string], b *board) {
 	})
 }
 
-// pass lets time go by in which nothing is to happen.
+// pass lets time pass in which nothing should happen.
 func (w *world) pass(d time.Duration) {
 	select {
 	case <-w.Context().Done():
@@ -266,15 +267,15 @@ func (w *world) pass(d time.Duration) {
 	}
 }
 
-// A transaction that sent a message long before another one was claimed, and is
-// committed after: the consumer is beyond its place.
+// ringingLate: a transaction sends a message long before another message is claimed, and commits
+// later. The consumer is then beyond its position.
 func ringingLate(w *world) {
 	w.Open()
 	if w.Engine.Dialect.Traits().OneWriter {
-		w.Skip("there is one writer: nothing is sent while a transaction is open")
+		w.Skip("there is one writer: sends wait for an open transaction")
 	}
 	b := &board{}
-	gate := make(chan struct{}, 1) // behind a claim the consumer looks no further
+	gate := make(chan struct{}, 1) // blocks the consumer after a claim
 	defer close(gate)
 	q := w.Queue("work", chanq.Config{Notifier: b, Hooks: chanq.Hooks{Claimed: func(chanq.ClaimedEvent) { <-gate }}})
 	_, elsewhere := w.Connect()
@@ -301,7 +302,7 @@ func ringingLate(w *world) {
 		gate <- struct{}{}
 		return looks
 	}
-	w.Eventually("the first look finds it, but for one that is due just then", func() bool { return late() <= 1 })
+	w.Eventually("the first poll finds it, unless another poll is due at that moment", func() bool { return late() <= 1 })
 }
 
 func busyReaders(w *world) {
@@ -309,7 +310,7 @@ func busyReaders(w *world) {
 	q := w.Queue("work", chanq.Config{Notifier: b})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: time.Hour})
 	listens := func(want int) {
-		w.Eventually("so many listen", func() bool { _, _, n := b.count(); return n == want })
+		w.Eventually("this number of consumers listens", func() bool { _, _, n := b.count(); return n == want })
 	}
 	w.asleep(c, b)
 	testdb.Send(w, q, testdb.Texts("a", "b")...)
@@ -325,7 +326,7 @@ func busyReaders(w *world) {
 
 	small := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: time.Hour, Prefetch: 4})
 	w.asleep(small, b)
-	testdb.Send(w, q, testdb.Texts("a", "b", "c", "d")...) // it has no room to look for more
+	testdb.Send(w, q, testdb.Texts("a", "b", "c", "d")...) // there is no room in the buffer for another claim
 	listens(0)
 	for _, l := range testdb.Take(w, small, 4) {
 		require.NoError(w, l.Ack())
@@ -336,7 +337,7 @@ func busyReaders(w *world) {
 // deaf is a Notifier whose channels are closed.
 type deaf struct {
 	board
-	times []time.Time // of Listen
+	times []time.Time // times of calls of Listen
 }
 
 func (d *deaf) Listen(string, []int) (<-chan struct{}, func()) {
@@ -364,7 +365,8 @@ func deafNotifiers(w *world) {
 	testdb.Take(w, c, 1)
 }
 
-// Its claim fails, and it is stopped before another one: the message is for somebody else.
+// handingOn: the claim of a notified consumer fails, and the consumer is stopped before it repeats
+// it. The message is left for another consumer.
 func handingOn(w *world) {
 	b := &board{}
 	q := w.Queue("work", chanq.Config{Notifier: b})
@@ -388,7 +390,7 @@ func handingOn(w *world) {
 	require.Zero(w, listening)
 }
 
-// Its producer gives up, and does not know.
+// ringingUnknown: the producer gives up without knowing the outcome.
 func ringingUnknown(w *world) {
 	b := &board{}
 	q := w.Queue("work", chanq.Config{Notifier: b})
@@ -407,32 +409,33 @@ func ringingUnknown(w *world) {
 		_, err := p.Send(w.Context(), chanq.Message[string]{Body: "a"})
 		sent <- err
 	}()
-	w.Eventually("it is stored, and tried again", func() bool { return struck.Load() > 1 })
+	w.Eventually("the message is stored, and the INSERT is repeated", func() bool { return struck.Load() > 1 })
 	ctx, cancel := context.WithCancel(w.Context())
 	cancel()
 	_ = p.Close(ctx)
 	require.Error(w, testdb.Receive(w, sent, "an outcome"))
-	w.Eventually("it notifies", func() bool { notified, _, _ := b.count(); return notified > 0 })
+	w.Eventually("the producer notifies", func() bool { notified, _, _ := b.count(); return notified > 0 })
 	w.Faults.Inject(nil)
 }
 
-// One who listens, and hears nothing since others do, sees a message at a look: it looks
-// once more before it claims. Nobody is on his way to this one.
+// leavingToOthers: a consumer that listens without getting notifications sees a message in a poll.
+// It polls once more before it claims, in case another consumer claims the message. In this test
+// there is none.
 func leavingToOthers(w *world) {
 	b := &board{late: true}
 	q := w.Queue("work", chanq.Config{Notifier: b})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: 200 * time.Millisecond})
-	w.Eventually("it looks", func() bool { return c.Stats().Looks > 2 })
+	w.Eventually("the consumer polls", func() bool { return c.Stats().Looks > 2 })
 	_, elsewhere := w.Connect()
 	gate := make(chan struct{})
 	st := w.Statements("work")
 	seen := w.Strike(faultdb.Hold(gate).Applied(), func(op faultdb.Op) bool { return looks(op, st) })
-	w.Eventually("it looks", func() bool { return seen.Struck() != "" })
+	w.Eventually("the consumer polls", func() bool { return seen.Struck() != "" })
 	before := c.Stats()
 	close(gate)
 	testdb.Send(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{}), testdb.Texts("a")...)
 	testdb.Take(w, c, 1)
 	after := c.Stats()
-	require.GreaterOrEqual(w, after.Looks-before.Looks, int64(3), "the one that was held, one that sees it, and one more")
+	require.GreaterOrEqual(w, after.Looks-before.Looks, int64(3), "the held poll, the poll that sees the message, and one more")
 	require.Equal(w, before.EmptyClaims, after.EmptyClaims)
 }

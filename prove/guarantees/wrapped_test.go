@@ -18,12 +18,12 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Drivers around drivers.
+// Drivers that wrap drivers.
 var drivers = []test{
 	{"AWrappedDriverServesAllThatTheDriverInItServes", wrappedDriver},
 }
 
-// wrappedDriver opens the database by a driver whose type chanq does not know, and whose errors are wrapped.
+// wrappedDriver opens the database with a driver of a type unknown to chanq, which wraps errors.
 func wrappedDriver(w *world) {
 	w.Open()
 	faults, _ := w.Connect()
@@ -40,7 +40,7 @@ func wrappedDriver(w *world) {
 		q := testdb.OpenOn[string](w, db, name, chanq.Config{})
 		key := map[chanq.Kind]string{chanq.KindOrdered: "k"}[spec.Kind]
 
-		// Each error must keep its meaning: the first is repeated, the second is looked at.
+		// Each error must keep its meaning: the first causes a repetition, the second a query.
 		once := false
 		faults.Inject(func(op faultdb.Op) faultdb.Fault {
 			if (op.Kind == faultdb.Exec || op.Kind == faultdb.Query) && !once {
@@ -51,7 +51,7 @@ func wrappedDriver(w *world) {
 		})
 		receipts, err := q.Send(w.Soon(), chanq.Message[string]{Body: "a", Key: key, DedupKey: "one"}, chanq.Message[string]{Body: "b", Key: key})
 		require.NoError(w, err)
-		require.True(w, once, "a send failed, and was repeated")
+		require.True(w, once, "a send failed and was repeated")
 		faults.Inject(nil)
 		again, err := q.Send(w.Soon(), chanq.Message[string]{Body: "a", Key: key, DedupKey: "one"})
 		require.NoError(w, err)
@@ -92,7 +92,7 @@ func wrappedDriver(w *world) {
 	}
 }
 
-// delayOf keeps messages of a plain queue in it: an ordered one has no delays.
+// delayOf keeps messages of a plain queue scheduled; an ordered queue has no delays.
 func delayOf(s chanq.Spec) time.Duration {
 	if s.Kind == chanq.KindPlain {
 		return time.Hour
@@ -100,7 +100,7 @@ func delayOf(s chanq.Spec) time.Duration {
 	return 0
 }
 
-// wrapper is a driver around another one, as those that trace are. It passes on what the other one can do.
+// wrapper is a driver around another driver, like those for tracing. It passes on the optional interfaces of the inner driver.
 type wrapper struct{ inner driver.Connector }
 
 func (w wrapper) Driver() driver.Driver            { return w }

@@ -16,7 +16,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// What is called around handlers, and what is reported of their calls.
+// Middleware of handlers, and the reports of handler calls.
 var wrapping = []test{
 	{"MiddlewareIsCalledAroundEachHandlerInOrder", middlewareNests},
 	{"WhatTheOutermostMiddlewareReturnsSettles", middlewareSettles},
@@ -30,7 +30,7 @@ var wrapping = []test{
 	{"AReleaseAfterTheTimeToDrainIsReportedAsOne", releasesReported},
 }
 
-// singleWays are those that handle one message per call. Outputs are the body.
+// singleWays are the ways that handle one message per call. Their outputs are the body.
 func (w *world) singleWays() []way {
 	return []way{
 		{"handle", func(c *chanq.Consumer[string], fn func(context.Context, *chanq.Lease[string]) error) error {
@@ -48,7 +48,7 @@ func (w *world) singleWays() []way {
 	}
 }
 
-// drained handles n messages in one way, and returns when they are settled and the way has returned.
+// drained handles n messages in one way, and waits until they are settled and the call has returned.
 func (w *world) drained(way way, q *chanq.Queue[string], n int64, cfg chanq.ConsumerConfig, fn func(context.Context, *chanq.Lease[string]) error) {
 	w.Helper()
 	c := testdb.Start(w, q, cfg)
@@ -66,7 +66,7 @@ func middlewareNests(w *world) {
 		var calls []string // by one worker
 		note := func(name string) chanq.Middleware {
 			return func(ctx context.Context, d *chanq.Delivery, next func(context.Context) error) error {
-				require.Equal(w, name == "a", ctx == d.Context(), "the outermost has the context of the lease")
+				require.Equal(w, name == "a", ctx == d.Context(), "the outermost middleware has the context of the lease")
 				calls = append(calls, fmt.Sprint(name, " ", d.Queue, " ", d.Attempt))
 				err := next(context.WithValue(ctx, aKey{}, fmt.Sprint(ctx.Value(aKey{}), name)))
 				calls = append(calls, fmt.Sprint(name, " ", err))
@@ -174,7 +174,7 @@ func middlewareOfPipes(w *world) {
 			return testdb.Texts(fmt.Sprint(l.Body, " ", calls)), nil
 		})
 	}()
-	w.Eventually("all are replaced", func() bool { return c.Stats().Acked == 4 })
+	w.Eventually("all inputs are replaced", func() bool { return c.Stats().Acked == 4 })
 	c.Stop()
 	require.NoError(w, testdb.Receive(w, ended, "it returns"))
 	require.Equal(w, []string{"twice 2"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, out, 1, time.Minute))))
@@ -214,7 +214,7 @@ func backoffSees(w *world) {
 		w.drained(way, q, 1, chanq.ConsumerConfig{Backoff: backoff}, func(context.Context, *chanq.Lease[string]) error {
 			return fmt.Errorf("call: %w", busy)
 		})
-		require.Equal(w, way.name+" 7 1 call: busy", testdb.Receive(w, seen, "it is asked"))
+		require.Equal(w, way.name+" 7 1 call: busy", testdb.Receive(w, seen, "Backoff is called"))
 		require.Greater(w, time.Until(testdb.Get(w, q, id).DueAt), 90*time.Minute)
 	}
 	q := w.Queue("loop", chanq.Config{})
@@ -227,10 +227,10 @@ func backoffSees(w *world) {
 	require.NoError(w, c.Flush(w.Soon()))
 	require.Greater(w, time.Until(testdb.Get(w, q, ids[0]).DueAt), 90*time.Minute)
 	require.Less(w, time.Until(testdb.Get(w, q, ids[1]).DueAt), 90*time.Minute)
-	require.Empty(w, seen, "once for each")
+	require.Empty(w, seen, "once per message")
 }
 
-// reports collects what the Handled hook gets.
+// reports collects Handled events.
 type reports struct {
 	mu   sync.Mutex
 	list []chanq.HandledEvent
@@ -244,14 +244,14 @@ func (r *reports) hooks() chanq.Hooks {
 	}}
 }
 
-// take returns what was reported since the last call: the outcome, the delay and the error of each message.
+// take returns the events since the last call: outcome, delay and error of each message.
 func (r *reports) take(w *world, body map[chanq.ID]string) (lines []string) {
 	w.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, e := range r.list {
 		require.Equal(w, 1, e.Attempt)
-		require.Equal(w, e.Err != nil, e.Headers != nil, "events of failures carry them")
+		require.Equal(w, e.Err != nil, e.Headers != nil, "events of failures have headers")
 		require.Error(w, e.Ack(), "it is settled")
 		require.Error(w, e.Nack(nil))
 		lines = append(lines, fmt.Sprint(body[e.ID], ": ", e.Outcome, " ", e.Next, " ", e.Err))
@@ -260,7 +260,7 @@ func (r *reports) take(w *world, body map[chanq.ID]string) (lines []string) {
 	return lines
 }
 
-// sendNamed sends messages with headers, and returns the body of each ID.
+// sendNamed sends messages with headers and returns the bodies by ID.
 func sendNamed(w *world, q *chanq.Queue[string], bodies ...string) map[chanq.ID]string {
 	ms := testdb.Texts(bodies...)
 	for i := range ms {
@@ -370,7 +370,7 @@ func batchesReported(w *world) {
 	}
 	require.Equal(w, []string{
 		"a: ack 0s <nil>", "b: ack 0s <nil>", "bad: retry 1h0m0s a bad row", "settled: none 0s <nil>", "c: ack 0s <nil>", "d: ack 0s <nil>",
-	}, r.take(w, body), "not the call of all four")
+	}, r.take(w, body), "the call with all four is not reported")
 }
 
 func nacksReported(w *world) {
@@ -384,7 +384,7 @@ func nacksReported(w *world) {
 			require.NoError(w, l.Settle(errBad))
 		case "nack":
 			require.NoError(w, l.Nack(chanq.Snooze(time.Hour, errBad)))
-			require.Error(w, l.Nack(errBad), "and is not reported again")
+			require.Error(w, l.Nack(errBad), "and it is not reported again")
 		case "dead":
 			require.NoError(w, l.Nack(chanq.DeadLetter(errBad)))
 		case "no cause":

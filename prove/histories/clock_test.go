@@ -1,7 +1,6 @@
-// Package histories runs random histories of a queue (producers, consumers,
-// operators, crashes and a clock that jumps) against a reference model that
-// predicts every outcome and every row, and walks a fixed scenario through a
-// fault at each of its operations on the database.
+// Package histories runs random histories of a queue (producers, consumers, operators, crashes and
+// a clock that jumps) against a reference model that predicts every outcome and every row, and runs
+// a fixed scenario with a fault at each of its operations on the database.
 package histories
 
 import (
@@ -16,14 +15,14 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// clock reads and moves the database's clock, as far as a queue can tell.
+// clock reads and moves the database's clock, as observed by a queue.
 type clock struct {
 	db      *sql.DB
 	dialect sqlbatch.Dialect
 	read    string
-	jump    string // moves every time of the live table back by ? milliseconds
+	jump    string // moves every time in the live table back by ? milliseconds
 	lapses  string // id, lapses, crashes and alone of every live message, which no public call returns
-	lock    string // locks the row of an id in a transaction; "" where a row cannot be locked alone
+	lock    string // locks the row of an id in a transaction; "" if a row cannot be locked alone
 }
 
 func newClock(db *sql.DB, d sqlbatch.Dialect, queue string) (clock, error) {
@@ -65,7 +64,7 @@ func (c clock) now(t require.TestingT) int64 {
 
 func (c clock) advance(t require.TestingT, d time.Duration) {
 	var err error
-	for range 100 { // where a row is locked, a lock_timeout of the role ends it
+	for range 100 { // if a row is locked, the role's lock_timeout ends the statement
 		if _, err = c.db.ExecContext(context.Background(), c.jump, d.Milliseconds()); err == nil || c.dialect.Classify(err) != sqlbatch.RolledBack {
 			break
 		}
@@ -73,7 +72,7 @@ func (c clock) advance(t require.TestingT, d time.Duration) {
 	require.NoError(t, err)
 }
 
-// lapsed is lapses, crashes and alone of each live message.
+// lapsed returns lapses, crashes and alone of each live message.
 func (c clock) lapsed(t require.TestingT) map[chanq.ID][3]int {
 	rows, err := c.db.QueryContext(context.Background(), c.lapses)
 	require.NoError(t, err)

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue && !testdb.IsSoak() {
 		n := testdb.Of("12", "15")
-		if raceDetector { // which slows SQLite in Go down some twenty-five times
+		if raceDetector { // which slows SQLite in Go down about 25 times
 			n = "12"
 		}
 		_ = flag.Set(checks.Name, n) // the flag exists and takes a number
@@ -44,8 +44,8 @@ func TestRandomHistoriesOnTheEmulator(t *testing.T) { run(t, testdb.Emulator) }
 
 func TestRandomHistoriesOnTheEmulatorWithRowVersions(t *testing.T) { run(t, testdb.StandInVersions) }
 
-// On SQLite a refusal is that of database/sql, which then looks for another
-// connection by itself.
+// On SQLite a refusal is an error of database/sql, which then looks for another connection by
+// itself.
 func TestFaultsAtEveryOperation(t *testing.T) {
 	e := testdb.Memory
 	e.Errors = maps.Clone(e.Errors)
@@ -70,7 +70,7 @@ func TestFaultsAtEveryOperationOnTheEmulator(t *testing.T) {
 	walkAll(t, testdb.Emulator, stride(23, 17))
 }
 
-// stride is by how many operations the runs of a test are apart: one in the soak tier.
+// stride is the distance between the struck operations of a test's runs: 1 in the soak tier.
 func stride(short, long int) int {
 	switch {
 	case testdb.IsSoak():

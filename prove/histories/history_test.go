@@ -18,20 +18,19 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// All delays and leases are whole hours and a jump of the clock is a minute
-// more, so that the time a history takes changes nothing: whatever is not due
-// yet is not due for minutes.
+// All delays and leases are whole hours, and a jump of the clock is a minute longer. The duration of a history therefore changes nothing: a
+// message that is not due yet is not due for minutes.
 const jump = time.Hour + time.Minute
 
-// Few of each, so that they meet.
+// The numbers are small, so that steps affect the same messages.
 const (
 	maxAttempts = 3
-	maxLive     = 14 // that senders see to; redriving may exceed it
+	maxLive     = 14 // respected by senders; a redrive may exceed it
 	producers   = 2
 	chosenIDs   = 3
 )
 
-// run runs random histories on an engine and holds each against the model.
+// run runs random histories on an engine and compares each with the model.
 func run(t *testing.T, e testdb.Engine) {
 	e.Require(t)
 	t.Parallel()
@@ -59,7 +58,7 @@ func check(t *testing.T, e testdb.Engine, retain time.Duration) {
 	require.NoError(t, chanq.Migrate(t.Context(), tables, "model", cfg))
 	time, err := newClock(db, e.Dialect, "model")
 	require.NoError(t, err)
-	rapid.Check(struct{ testing.TB }{t}, func(t *rapid.T) { // a *testing.T is asked for its deadline, which a bubble has not
+	rapid.Check(struct{ testing.TB }{t}, func(t *rapid.T) { // rapid reads the deadline of a *testing.T, which does not exist in a bubble
 		h := begin(t, db, cfg, time, served, e.Errors)
 		defer h.end()
 		t.Repeat(map[string]func(*rapid.T){
@@ -69,21 +68,20 @@ func check(t *testing.T, e testdb.Engine, retain time.Duration) {
 	})
 }
 
-// step is one action of a history. It runs to its end on the queue and on the
-// model, and holds what the queue said against what the model says.
+// step is one action of a history. It runs completely on the queue and on the model, and compares their results.
 type step interface {
 	fmt.Stringer
 	run(*history)
 }
 
-// history is one run: the queue, the model, and who uses them.
+// history is one run: the queue, the model, and the users of the queue.
 type history struct {
 	*rapid.T
 	db        *sql.DB
 	cfg       chanq.Config
 	clock     clock
 	sessions  *sessions
-	errors    map[sqlbatch.Class]error // of the engine
+	errors    map[sqlbatch.Class]error // errors of the engine
 	queue     *chanq.Queue[string]
 	model     *queueModel
 	producers [producers]*chanq.Producer[string]
@@ -91,13 +89,13 @@ type history struct {
 	started   int // consumers so far
 	leases    []*lease
 	ids       [chosenIDs]chanq.ID
-	fences    map[chanq.ID]map[int64]int // the turn that each fence was given in
-	messages  int                        // made so far; numbers their bodies
-	count     int                        // of steps
+	fences    map[chanq.ID]map[int64]int // the turn of each fence
+	messages  int                        // created so far; numbers their bodies
+	count     int                        // number of steps
 	ran       string
 }
 
-// consumer is one that has stopped claiming and holds leases.
+// consumer is a consumer that has stopped claiming and holds leases.
 type consumer struct {
 	*chanq.Consumer[string]
 	name string
@@ -123,16 +121,16 @@ func begin(t *rapid.T, db *sql.DB, cfg chanq.Config, c clock, served *sessions, 
 	return h
 }
 
-// end closes what is open, whatever state it is in.
+// end closes all producers and consumers, whatever state they are in.
 func (h *history) end() {
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, c := range h.consumers {
-		_ = c.Shutdown(gone)     // of leases that the history never settled
-		_ = c.Shutdown(h.soon()) // waits for what the driver has under way
+		_ = c.Shutdown(gone)     // leases that the history never settled
+		_ = c.Shutdown(h.soon()) // waits for operations that the driver is still executing
 	}
 	for _, p := range h.producers {
-		_ = p.Close(h.soon()) // has nothing left unless the history failed
+		_ = p.Close(h.soon()) // nothing is left, unless the history failed
 	}
 	h.sessions.settle(h, h.db)
 }
@@ -143,32 +141,31 @@ func (h *history) produce() *chanq.Producer[string] {
 	return p
 }
 
-// step runs a step. Every row is compared after it.
+// step runs a step. Every row is compared afterwards.
 func (h *history) step(s step) {
 	h.count++
 	h.ran = fmt.Sprintf("step %d, %v", h.count, s)
 	h.Logf("%2d  %v", h.count, s)
-	// Steps do not share a millisecond, as in a bubble all would: Purge and Redrive leave what
-	// has changed in theirs.
+	// Steps must not share a millisecond, as all would in a bubble: Purge and Redrive skip messages that changed in their own millisecond.
 	time.Sleep(2 * time.Millisecond)
 	h.model.now = h.clock.now(h)
 	s.run(h)
 }
 
-// note adds what a step met to the printed history.
+// note adds an observation of a step to the printed history.
 func (h *history) note(format string, args ...any) {
 	h.Logf("      "+format, args...)
 }
 
-// soon is a context for what must return.
+// soon returns a context for calls that must return.
 func (h *history) soon() context.Context { return testdb.Soon(h) }
 
-// eventually waits for what must come.
+// eventually waits for a condition that must become true.
 func (h *history) eventually(what string, is func() bool) {
 	testdb.Eventually(h, what+", "+h.ran, is)
 }
 
-// compare holds every row of the queue, and its counts, against the model.
+// compare compares every row of the queue, and its counts, with the model.
 func (h *history) compare() {
 	at := h.clock.now(h)
 	var want, got chanqadmin.Stats
@@ -185,7 +182,7 @@ func (h *history) compare() {
 			h.compareEntry(e, h.model.live[e.ID], elapsed)
 			seen[e.ID] = true
 		}
-		// The time is known now, and with it the state and the order.
+		// The times are known now, and therefore the state and the order.
 		list := h.model.in(s)
 		*counts[s] = len(list)
 		require.Equal(h, listed(list), entryBodies(entries), "%s: the %s messages and their order", h.ran, s)
@@ -208,7 +205,7 @@ func (h *history) compare() {
 	got, err := testdb.Admin(h.queue).Stats(h.soon())
 	require.NoError(h, err)
 	want.Limit, want.Paused = got.Limit, h.model.paused
-	// Each lane's ready messages are in the order of their due times.
+	// Ready messages of each priority are in the order of their due times.
 	var oldest int64
 	for _, m := range h.model.in(chanqadmin.StateReady) {
 		oldest = max(oldest, at-m.due.ms)
@@ -234,10 +231,9 @@ func (h *history) peek(s chanqadmin.State) []chanqadmin.Entry {
 	return entries
 }
 
-// compareEntry compares a row with its message and learns the times that the
-// step has set, if they are possible.
+// compareEntry compares a row with its message. It takes over times that the step has set, if they are possible.
 func (h *history) compareEntry(e chanqadmin.Entry, m *message, elapsed int64) {
-	require.NotNil(h, m, "%s: message %s is %s, and should not be", h.ran, e.Body, e.State)
+	require.NotNil(h, m, "%s: message %s is unexpectedly %s", h.ran, e.Body, e.State)
 	learn := func(what string, t *moment, got time.Time) {
 		if !t.exact {
 			require.GreaterOrEqual(h, got.UnixMilli(), t.ms, "%s: %s of %s", h.ran, what, m.body)
@@ -274,15 +270,15 @@ func (h *history) compareEntry(e chanqadmin.Entry, m *message, elapsed int64) {
 	if start, open := strings.CutSuffix(m.err, "…"); open && strings.HasPrefix(e.LastError, start) {
 		want.LastError = e.LastError
 	}
-	// Which cause and group a dead message has, guarantees test. Here it has one, and loses it when it lives again.
+	// prove/guarantees tests the values of cause and fingerprint. Here a dead message has a cause and loses it when it is redriven.
 	require.Equal(h, want.State == chanqadmin.StateDead, e.Cause != 0, "%s: message %s has a cause", h.ran, m.body)
 	require.Equal(h, want.State == chanqadmin.StateDead && e.LastError == "expired", e.Cause == chanq.CauseExpired, "%s: message %s", h.ran, m.body)
 	want.Cause, want.Fingerprint = e.Cause, e.Fingerprint
 	require.Equal(h, want, e, "%s: message %s", h.ran, m.body)
 }
 
-// learnFence holds that the fence of a row stays as long as its turn, then grows,
-// and that the ID never had it before, in this life or a former one.
+// learnFence requires that the fence of a row does not change during a turn, then grows, and that the ID never had it before, including
+// earlier messages with that ID.
 func (h *history) learnFence(m *message, fence int64) {
 	if m.fenced == m.turn {
 		require.Equal(h, m.fence, fence, "%s: fence of %s", h.ran, m.body)

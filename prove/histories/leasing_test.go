@@ -15,7 +15,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// lease is one that somebody holds, or thinks to hold.
+// lease is a lease with its state as its holder knows it.
 type lease struct {
 	*chanq.Lease[string]
 	name     string
@@ -25,7 +25,7 @@ type lease struct {
 	state    leaseState
 }
 
-// leaseState is what the holder knows.
+// leaseState is the state that the holder knows.
 type leaseState uint8
 
 const (
@@ -35,7 +35,7 @@ const (
 	lost
 )
 
-// lease returns a lease by a number that counts around, or nil.
+// lease returns the lease with number n modulo the number of leases, or nil.
 func (h *history) lease(n int) *lease {
 	if len(h.leases) == 0 {
 		return nil
@@ -43,8 +43,7 @@ func (h *history) lease(n int) *lease {
 	return h.leases[n%len(h.leases)]
 }
 
-// claimed compares leases with the messages that the model has claimed, and
-// keeps them.
+// claimed compares leases with the messages that the model has claimed, and keeps them.
 func (h *history) claimed(want []message, got []*chanq.Lease[string], by *consumer) {
 	require.Len(h, got, len(want), "%s: claimed messages", h.ran)
 	for i, m := range want {
@@ -68,8 +67,8 @@ func (h *history) claimed(want []message, got []*chanq.Lease[string], by *consum
 	}
 }
 
-// consume starts a consumer, takes some of what it delivers, and stops it: what
-// it has claimed besides goes back, uncounted.
+// consume starts a consumer, takes some of its messages and stops it. The other claimed messages
+// are released uncounted.
 type consume struct{ Take int }
 
 func (s *consume) String() string { return fmt.Sprintf("Consume, take %d, Stop", s.Take) }
@@ -80,7 +79,7 @@ func (s *consume) run(h *history) {
 	}
 	h.model.trial = h.tries()
 	if _, busy := h.model.clone().claim(firstClaim, leaseFor, "nobody"); busy {
-		return // what becomes of the rest depends on when the consumer finds the suspect
+		return // the outcome for the other messages depends on when the consumer finds the suspect
 	}
 	c := h.start(time.Hour)
 	want, _ := h.model.claim(firstClaim, leaseFor, c.name)
@@ -100,7 +99,7 @@ func (s *consume) run(h *history) {
 		stats := c.Stats()
 		return stats.Claims+stats.EmptyClaims > 0 && stats.Buffered == len(want)-take
 	})
-	if alone := len(want) == 1 && want[0].alone == 2; s.Take > len(want) && !alone { // it claims nothing beside its last trial
+	if alone := len(want) == 1 && want[0].alone == 2; s.Take > len(want) && !alone { // during a last trial it claims nothing else
 		h.eventually("the consumer finds no more", func() bool { return c.Stats().EmptyClaims > 0 })
 	}
 	h.stop(c)
@@ -113,23 +112,23 @@ func (s *consume) run(h *history) {
 	}
 }
 
-// leaseFor is how long consumers lease. No step extends a lease by less, or the
-// consumer would at once extend it again.
+// leaseFor is the lease of consumers. No step extends a lease by less; otherwise the consumer would
+// immediately extend it again.
 const leaseFor = time.Hour
 
-// firstClaim is what a consumer asks for first.
+// firstClaim is the size of a consumer's first claim.
 const firstClaim = 16
 
-// tries reports that a consumer has a suspect.
+// tries reports whether a consumer holds a suspect.
 func (h *history) tries() bool {
 	return slices.ContainsFunc(h.leases, func(l *lease) bool { return l.trial && l.state == holding })
 }
 
-// crowded reports that a consumer would not take all that is ready by its first
-// claim: then nobody can tell what it claims before it stops.
+// crowded reports whether the first claim of a consumer would not take all ready messages. Then it
+// is unknown what the consumer claims before it stops.
 func (h *history) crowded() bool { return len(h.model.in(chanqadmin.StateReady)) >= firstClaim }
 
-// start consumes; failed messages come back after backoff.
+// start starts a consumer; failed messages are redelivered after backoff.
 func (h *history) start(backoff time.Duration) *consumer {
 	h.started++
 	c := &consumer{name: fmt.Sprintf("c%d", h.started)}
@@ -143,10 +142,10 @@ func (h *history) start(backoff time.Duration) *consumer {
 	return c
 }
 
-// stop stops a consumer and waits until what nobody took is released.
+// stop stops a consumer and waits until undelivered messages are released.
 func (h *history) stop(c *consumer) {
 	c.Stop()
-	h.eventually("the buffer is given back", func() bool { return c.Stats().Buffered == 0 })
+	h.eventually("the buffer is released", func() bool { return c.Stats().Buffered == 0 })
 	select {
 	case _, open := <-c.C():
 		require.False(h, open, "%s: more is delivered than should be", h.ran)
@@ -157,7 +156,7 @@ func (h *history) stop(c *consumer) {
 	require.NoError(h, c.Flush(h.soon()), h.ran)
 }
 
-// finish shuts a consumer down that holds nothing.
+// finish shuts down a consumer that holds nothing.
 func (h *history) finish(c *consumer) {
 	require.NoError(h, c.Shutdown(h.soon()), h.ran)
 	h.forget(c)
@@ -180,7 +179,7 @@ func (h *history) forget(c *consumer) {
 	h.leases = rest
 }
 
-// crash is the end of a holder that settles nothing: its leases run out.
+// crash ends a holder without settles: its leases expire.
 type crash struct{ Lease int }
 
 func (s *crash) String() string { return fmt.Sprintf("the holder of lease %d crashes", s.Lease) }
@@ -194,21 +193,21 @@ func (s *crash) run(h *history) {
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
 	st := h.clock.dialect.Queue(sqlbatch.Names{Queue: "model"})
-	h.sessions.faults.Inject(func(op faultdb.Op) faultdb.Fault { // it releases nothing
+	h.sessions.faults.Inject(func(op faultdb.Op) faultdb.Fault { // the consumer releases nothing
 		if testdb.Runs(op, st.Release(nil)) || testdb.Runs(op, st.SkipLocked().Release(nil)) {
 			return faultdb.Fail(h.errors[sqlbatch.Permanent])
 		}
 		return faultdb.Fault{}
 	})
-	_ = l.consumer.Shutdown(gone) // its error counts what it held
+	_ = l.consumer.Shutdown(gone) // its error counts the leases that it held
 	require.NoError(h, l.consumer.Shutdown(h.soon()), h.ran)
 	h.sessions.faults.Inject(nil)
 	h.forget(l.consumer)
 	h.sessions.settle(h, h.db)
 }
 
-// perish is a message that kills its holders: all that is ready is leased, and
-// the leases run out, again and again.
+// perish is a message that kills its holders: all ready messages are leased and the leases expire,
+// repeatedly.
 type perish struct{ Times int }
 
 func (s *perish) String() string {

@@ -6,9 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lockRow settles a lease whose row another transaction has locked, and others
-// meanwhile: those are stored, and of the first nothing is told before the row is
-// free again.
+// lockRow settles a lease whose row another transaction has locked, and other leases meanwhile. The
+// other settles are stored; the outcome of the first is unknown until the row is unlocked.
 type lockRow struct {
 	Locked settling
 	Others []settling
@@ -33,11 +32,11 @@ func (s *lockRow) run(h *history) {
 
 	l.state = settled
 	outcome := make(chan error, 1)
-	if l.consumer != nil { // so that it is in front of the others, in their group perhaps
+	if l.consumer != nil { // so it is before the others, perhaps in their batch
 		require.NoError(h, s.Locked.do(l.Lease), h.ran)
 		go func() { outcome <- l.Wait(limit) }() // ends with limit
 	} else {
-		go func() { outcome <- s.Locked.do(l.Lease) }() // ends with the time of a statement
+		go func() { outcome <- s.Locked.do(l.Lease) }() // ends with the statement timeout
 	}
 	for _, x := range s.Others {
 		if other := h.lease(x.Lease); other.ID != l.ID {
@@ -46,7 +45,7 @@ func (s *lockRow) run(h *history) {
 	}
 	select {
 	case err := <-outcome:
-		require.Fail(h, "told while the row is locked", "%s: %v", h.ran, err)
+		require.Fail(h, "an outcome is reported while the row is locked", "%s: %v", h.ran, err)
 	default:
 	}
 	require.NoError(h, tx.Rollback())

@@ -13,7 +13,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// advance moves the database's clock on.
+// advance moves the database's clock forward.
 type advance struct{}
 
 func (*advance) String() string { return fmt.Sprintf("the clock jumps by %v", jump) }
@@ -41,7 +41,7 @@ func (*resume) run(h *history) {
 	h.model.paused = false
 }
 
-// cancel deletes live messages, and asks for one that never was.
+// cancel deletes live messages, and one that never existed.
 type cancel struct{ Messages []int }
 
 func (s *cancel) String() string { return fmt.Sprintf("Cancel messages %v", s.Messages) }
@@ -111,10 +111,10 @@ func (s *purge) run(h *history) {
 	require.Equal(h, h.model.purge(s.State), n, h.ran)
 }
 
-// room is how many more messages may live: one claim has to find them all.
+// room returns how many more live messages are allowed: one claim has to find all of them.
 func (h *history) room() int { return max(0, maxLive-len(h.model.live)) }
 
-// pick picks ids of a table, by numbers that count around, each once, sorted.
+// pick returns ids of a table, selected by numbers modulo its size, each once, sorted.
 func pick(table map[chanq.ID]*message, numbers []int) []chanq.ID {
 	all := sorted(slices.Collect(maps.Keys(table)))
 	var ids []chanq.ID
@@ -127,7 +127,7 @@ func pick(table map[chanq.ID]*message, numbers []int) []chanq.ID {
 }
 
 func sorted(ids []chanq.ID) []chanq.ID {
-	ids = append([]chanq.ID{}, ids...) // equal lists compare as equal if none has anything
+	ids = append([]chanq.ID{}, ids...) // empty and nil lists compare as equal
 	slices.SortFunc(ids, func(a, b chanq.ID) int { return bytes.Compare(a[:], b[:]) })
 	return ids
 }

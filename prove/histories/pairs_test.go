@@ -25,16 +25,16 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Two faults at once, drawn at random: which statements fail, in which way, from when on and for how long; over engines, kinds of queue,
-// ways to send and ways to handle. When the faults are over, every message that a sender knows to be stored has been handled, in the order of its
-// key, nothing is dead, and nothing is left.
+// Two faults at once, drawn at random: which statements fail, how, when and for how long. They are combined with engines, kinds of queue,
+// ways to send and ways to handle. After the faults, every message known to be stored has been handled in the order of its key, no message
+// is dead, and none is left.
 
-// pairSeeds found defects that were fixed since.
+// pairSeeds found defects, which are fixed.
 var pairSeeds = []uint64{
 	158454363734052592, // a commit hung after it was applied, and its context did not end
 }
 
-// pairsVariable runs the history of one seed: CHANQ_PAIR=123 go test ./prove/histories -run PairsOfFaults
+// pairsVariable selects the history of one seed: CHANQ_PAIR=123 go test ./prove/histories -run PairsOfFaults
 const pairsVariable = "CHANQ_PAIR"
 
 func TestPairsOfFaults(t *testing.T) {
@@ -66,17 +66,17 @@ type pair struct {
 	*rand.Rand
 	engine    testdb.Engine
 	q         *chanq.Queue[string] // with faults
-	truth     *chanq.Queue[string] // without
+	truth     *chanq.Queue[string] // without faults
 	db, clean *sql.DB
 	ordered   bool
-	drawn     string // for messages of failures
+	drawn     string // for failure messages
 	heals     time.Time
 
 	mu      sync.Mutex
-	stored  map[string]bool // bodies; false: it may be stored
-	refused map[string]bool // bodies that are certainly not stored
-	handled map[string]int  // calls that succeeded
-	first   []string        // bodies, by their first call
+	stored  map[string]bool // by body; false: might be stored
+	refused map[string]bool // bodies that are known not to be stored
+	handled map[string]int  // successful calls
+	first   []string        // bodies in the order of their first calls
 }
 
 const pairMessages = 8
@@ -112,12 +112,12 @@ func playPair(t *testing.T, seed uint64) {
 		p.lockRow()
 	}
 
-	// The end of the faults does not depend on what is done meanwhile.
+	// The faults end independently of the calls in between.
 	time.AfterFunc(time.Until(p.heals), func() { faults.Inject(nil) })
 	consumer := p.consume()
 	ended := make(chan error, 1)
 	go func() { ended <- handleWay.run(p, consumer) }()
-	if one.target.dies || two.target.dies { // and another one takes over
+	if one.target.dies || two.target.dies { // another consumer takes over
 		gone, cancel := context.WithCancel(context.Background())
 		cancel()
 		p.pause(3000)
@@ -140,8 +140,8 @@ func playPair(t *testing.T, seed uint64) {
 
 func draw[V any](p *pair, list ...V) V { return list[p.IntN(len(list))] }
 
-// recoversWithin is how long after the last fault everything has been handled: leases of a dead consumer end, and what fails is repeated
-// after pauses of 5 s at most.
+// recoversWithin is the time after the last fault in which everything is handled: leases of a dead consumer expire, and failed operations
+// are repeated after pauses of at most 5 s.
 const recoversWithin = 30 * time.Second
 
 func (p *pair) empties() {
@@ -155,7 +155,7 @@ func (p *pair) empties() {
 		if done && testdb.Empty(p, p.truth) {
 			return
 		}
-		require.Less(p, time.Since(began), recoversWithin, "%s: it stands still: %+v, stored %v, handled %v", p.drawn, testdb.Stats(p, p.truth), p.stored, p.handled)
+		require.Less(p, time.Since(began), recoversWithin, "%s: no progress: %+v, stored %v, handled %v", p.drawn, testdb.Stats(p, p.truth), p.stored, p.handled)
 	}
 }
 
@@ -165,10 +165,10 @@ func (p *pair) judge() {
 	for body := range p.handled {
 		require.False(p, p.refused[body], "%s: %s was refused, and handled", p.drawn, body)
 	}
-	require.Zero(p, testdb.Counted(p, p.truth), "%s: nothing is left, nor dead", p.drawn)
+	require.Zero(p, testdb.Counted(p, p.truth), "%s: no message is left or dead", p.drawn)
 	last := map[string]string{}
 	for _, body := range p.first {
-		if key := keyOf(body); p.ordered && p.stored[body] { // another one may be stored after those that were sent later
+		if key := keyOf(body); p.ordered && p.stored[body] { // a message with unknown outcome might be stored after messages that were sent later
 			require.Less(p, last[key], body, "%s: the order of a key: %v", p.drawn, p.first)
 			last[key] = body
 		}
@@ -184,7 +184,7 @@ func (p *pair) consume() *chanq.Consumer[string] {
 	return c
 }
 
-// pairMessage is one of two keys: those of a key are sent one after another.
+// pairMessage returns a message of one of two keys. Messages of a key are sent one after another.
 func pairMessage(i int) chanq.Message[string] {
 	body := fmt.Sprintf("body-%d-%03d", i%2, i)
 	return chanq.Message[string]{ID: chanq.NewID(), Body: body, Key: keyOf(body)}
@@ -192,7 +192,7 @@ func pairMessage(i int) chanq.Message[string] {
 
 func keyOf(body string) string { return strings.Split(body, "-")[1] }
 
-// note notes what a sender learned.
+// note records the result of a send.
 func (p *pair) note(m chanq.Message[string], err error) {
 	var op *chanq.OpError
 	p.mu.Lock()
@@ -212,7 +212,7 @@ type sendWay struct {
 	run  func(*pair)
 }
 
-// sendWays send each message once. Of one that may be stored nothing is known then.
+// sendWays send each message once. A message that might be stored counts as unknown.
 var sendWays = []sendWay{
 	{"Producer.Send", func(p *pair) {
 		p.produces(func(producer *chanq.Producer[string], m chanq.Message[string]) {
@@ -270,7 +270,7 @@ var sendWays = []sendWay{
 	}},
 }
 
-// patient is the context of a send: some give up during the faults.
+// patient returns the context of a send: some sends give up during the faults.
 func (p *pair) patient() context.Context {
 	p.mu.Lock()
 	d := time.Duration(100+p.IntN(60_000)) * time.Millisecond
@@ -347,7 +347,7 @@ var handleWays = []handleWay{
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // nothing else ends a connection that hangs before MaxExtend
+			ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // otherwise a hanging connection is used until MaxExtend
 			defer cancel()
 			return chanq.InTx(ctx, p.db, func(ctx context.Context, tx *sql.Tx) error { return l.AckTx(ctx, tx) })
 		})
@@ -359,7 +359,7 @@ var handleWays = []handleWay{
 	}},
 }
 
-// handle fails now and then, and takes a while.
+// handle fails occasionally and takes some time.
 func (p *pair) handle(l *chanq.Lease[string]) error {
 	p.mu.Lock()
 	if !slices.Contains(p.first, l.Body) {
@@ -380,15 +380,15 @@ func (p *pair) handle(l *chanq.Lease[string]) error {
 	return nil
 }
 
-// target is what a fault strikes.
+// target is what a fault affects.
 type target struct {
 	name  string
 	meant func(*pair, faultdb.Op) bool
-	// These strike no statement.
+	// These affect no statement.
 	rowLock, dies bool
 }
 
-// is reports that an operation runs one of the statements, in any of their variants.
+// is returns a function that reports whether an operation runs one of the statements, in any of their variants.
 func is(of func(sqlbatch.Queue) []sqlbatch.Statement) func(*pair, faultdb.Op) bool {
 	return func(p *pair, op faultdb.Op) bool {
 		names := sqlbatch.Names{Queue: "work"}
@@ -407,7 +407,7 @@ func is(of func(sqlbatch.Queue) []sqlbatch.Statement) func(*pair, faultdb.Op) bo
 
 var renderings sync.Map
 
-// statementsOf renders the statements once, which costs milliseconds.
+// statementsOf renders the statements once, because that takes milliseconds.
 func statementsOf(d sqlbatch.Dialect, n sqlbatch.Names) sqlbatch.Queue {
 	key := fmt.Sprint(d.Name(), n.Slots)
 	if q, ok := renderings.Load(key); ok {
@@ -468,7 +468,7 @@ var targets = []target{
 type verb struct {
 	name string
 	make func(*pair) faultdb.Fault
-	ends bool // also the connection
+	ends bool // it also ends the connection
 }
 
 var verbs = []verb{
@@ -486,12 +486,12 @@ var verbs = []verb{
 	}, true},
 }
 
-// fault strikes some of the operations that are meant, for a time.
+// fault affects some of the target's operations for a time.
 type fault struct {
 	p           *pair
 	target      target
 	verb        verb
-	share       int // of 4
+	share       int // in quarters
 	from, until time.Time
 }
 
@@ -521,7 +521,7 @@ func (f *fault) meets(op faultdb.Op) bool {
 	return f.p.IntN(4) < f.share
 }
 
-// lockRow has another session lock the first row for a while, where there are locks of rows.
+// lockRow has another session lock the first row for a while, on engines with row locks.
 func (p *pair) lockRow() {
 	if p.engine.Dialect.Traits().OneWriter {
 		return

@@ -11,17 +11,16 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// queueModel is what a queue must be like: maps, and the life of a message as
-// docs/guarantees.md tells it. Times are Unix milliseconds of the database's
-// clock. Those that a step sets are known only to be no earlier than the
-// step's beginning, until the database has been read (see settleTime).
+// queueModel is the expected state of a queue: maps, and the states of a message as docs/guarantees.md describes them. Times are Unix
+// milliseconds of the database's clock. Times that a step sets are only known to be at or after the start of the step, until the database
+// has been read (see settleTime).
 type queueModel struct {
 	live, dead map[chanq.ID]*message
 	done       []*message
 	paused     bool
-	now        int64 // at the beginning of the step
+	now        int64 // at the start of the step
 
-	turns       *int // that there were so far; those of a transaction that is rolled back, too
+	turns       *int // the number of turns so far, including those of rolled back transactions
 	trial       bool // a consumer of the process has a suspect
 	maxAttempts int
 	retain      bool
@@ -33,28 +32,28 @@ type message struct {
 	body     string
 	priority chanq.Priority
 	key      string
-	turn     int // begins with the send, a claim, or the end of a claim; no two are alike
+	turn     int // begins with the send, a claim, or the end of a claim; each is unique
 	attempts int
-	lapses   int // leases in a row that ran out without a settle
-	crashes  int // of these, the ones of trials
+	lapses   int // leases in a row that expired without a settle
+	crashes  int // how many of these were trials
 	alone    int // as its holder marked it
 	enqueued moment
-	due      moment // its place
+	due      moment // its position
 	lease    moment // end of the lease of leasedBy
-	ended    moment // of a dead or done one
+	ended    moment // of a dead or done message
 	expires  moment // zero: never
-	leasedBy string // also after the lease ran out
-	err      string // a trailing … stands for anything
+	leasedBy string // kept after the lease has expired
+	err      string // a trailing … matches any text
 
-	fence  int64 // of the row, in turn fenced: the database chooses it
+	fence  int64 // of the row in turn fenced: the database chooses it
 	fenced int
 }
 
 // maxCrashes is Config.MaxCrashes of all histories.
 const maxCrashes = 2
 
-// isSuspect reports a message that may have killed its holders: two of its leases expired in a row. One that has expired
-// itself is none, since no handler sees it.
+// isSuspect reports whether a message might have killed its holders: two of its leases expired in a row. An expired message is not a
+// suspect, since no handler gets it.
 func (q *queueModel) isSuspect(m *message) bool {
 	lapses := m.lapses
 	if m.leasedBy != "" {
@@ -65,7 +64,7 @@ func (q *queueModel) isSuspect(m *message) bool {
 
 func (q *queueModel) isExpired(m *message) bool { return m.expires.ms > 0 && m.expires.ms <= q.now }
 
-// moment is a time that is exact once the database has been read.
+// moment is a time that is exact after the database has been read.
 type moment struct {
 	ms    int64
 	exact bool
@@ -78,7 +77,7 @@ func newModel(maxAttempts int, retain, keepsCopies bool) *queueModel {
 	}
 }
 
-// clone is for transactions, which may be rolled back.
+// clone returns a copy for a transaction, which might be rolled back.
 func (q *queueModel) clone() *queueModel {
 	c := *q
 	for _, table := range []*map[chanq.ID]*message{&c.live, &c.dead} {
@@ -102,7 +101,7 @@ func (q *queueModel) next() int {
 	return *q.turns
 }
 
-// after is the time d from now, rounded up to milliseconds.
+// after returns the time d from now, rounded up to milliseconds.
 func (q *queueModel) after(d time.Duration) moment {
 	return moment{ms: q.now + int64((d+time.Millisecond-1)/time.Millisecond)}
 }
@@ -126,7 +125,7 @@ func (q *queueModel) send(m chanq.Message[string]) chanq.Receipt {
 	return chanq.Receipt{ID: m.ID}
 }
 
-// holder is the live message with a dedup key.
+// holder returns the live message with a dedup key.
 func (q *queueModel) holder(key string) *message {
 	for _, m := range q.live {
 		if key != "" && m.key == key {
@@ -159,17 +158,16 @@ func (q *queueModel) in(s chanqadmin.State) []*message {
 	return list
 }
 
-// inOrder is the order of delivery: by priority, then by due time, which a lease does
-// not change.
+// inOrder compares by the order of delivery: priority, then due time, which a lease does not change.
 func inOrder(a, b *message) int {
 	return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.due.ms, b.due.ms), bytes.Compare(a.id[:], b.id[:]))
 }
 
-// claim is what a consumer takes that begins, in the order of delivery: a suspect, if it comes before all others of its
-// priority, then up to n messages that are none, and then a suspect that came behind some of these. A suspect is taken only
-// while no consumer of the process has one. What has expired is dead-lettered, and so is a suspect whose lease expired in its
-// last trial: no handler gets them, and their claims do not count. During a last trial the consumer takes nothing else. busy says
-// that a last trial has to wait until what was claimed before it is settled.
+// claim returns the messages that a new consumer takes, in the order of delivery: a suspect that precedes all others of its priority, then
+// up to n messages that are not suspects, then a suspect behind some of these. A suspect is taken only while no consumer of the process has
+// one. Expired messages are dead-lettered, and so is a suspect whose lease expired in its last trial: no handler gets them, and their
+// claims do not count. During a last trial the consumer takes nothing else. busy reports whether a last trial has to wait until earlier
+// claimed messages are settled.
 func (q *queueModel) claim(n int, d time.Duration, by string) (claimed []message, busy bool) {
 	if q.paused {
 		return nil, false
@@ -195,7 +193,7 @@ func (q *queueModel) claim(n int, d time.Duration, by string) (claimed []message
 	return claimed, busy
 }
 
-// trySuspects takes suspects until one of them is delivered, and returns that one.
+// trySuspects takes suspects until one of them is delivered, and returns it.
 func (q *queueModel) trySuspects(d time.Duration, by string) []message {
 	for m := q.firstSuspect(); m != nil && !q.trial; m = q.firstSuspect() {
 		was := m.alone
@@ -214,7 +212,7 @@ func (q *queueModel) trySuspects(d time.Duration, by string) []message {
 	return nil
 }
 
-// firstSuspect is the suspect of the highest priority before which no message of its priority is ready.
+// firstSuspect returns the suspect of the highest priority that no ready message of its priority precedes.
 func (q *queueModel) firstSuspect() *message {
 	seen := map[chanq.Priority]bool{}
 	for _, m := range q.in(chanqadmin.StateReady) {
@@ -239,7 +237,7 @@ func (q *queueModel) take(m *message, d time.Duration, by string) {
 	m.lease, m.leasedBy, m.alone = q.after(d), by, 0
 }
 
-// held is the message that a lease holds since a turn, or nil if the lease is lost.
+// held returns the message that a lease has held since a turn, or nil if the lease is lost.
 func (q *queueModel) held(id chanq.ID, turn int) *message {
 	if m := q.live[id]; m != nil && m.turn == turn {
 		return m
@@ -263,7 +261,7 @@ func (q *queueModel) nack(m *message, delay time.Duration, err string) {
 		q.deadLetter(m, err)
 		return
 	}
-	m.attempts -= m.lapses // which were not its doing
+	m.attempts -= m.lapses // the lapses are not failures of the message
 	m.turn, m.lapses, m.crashes, m.alone = q.next(), 0, 0, 0
 	m.due, m.leasedBy, m.err = q.after(delay), "", cmp.Or(err, m.err)
 }
@@ -281,16 +279,15 @@ func (q *queueModel) deadLetter(m *message, err string) {
 	q.dead[m.id] = m
 }
 
-// extend keeps the later of two ends. Where they are close, the database tells which.
+// extend keeps the later of two ends. If they are close, the database determines which.
 func (q *queueModel) extend(m *message, d time.Duration) {
 	if end := q.after(d); end.ms+time.Minute.Milliseconds() > m.lease.ms {
 		m.lease = moment{ms: max(end.ms, m.lease.ms)}
 	}
 }
 
-// redrive moves up to n dead messages back, in the order of dying. One stays
-// while a live message has its id or key, or a dead one with its key and a
-// smaller id is to go first.
+// redrive moves up to n dead messages back, in the order in which they died. A message stays if a live message has its id or key, or if a
+// dead message with its key and a smaller id precedes it.
 func (q *queueModel) redrive(candidates []*message, n int) (moved []chanq.ID) {
 	var move []*message
 	for _, m := range candidates {
@@ -323,8 +320,7 @@ func (q *queueModel) ended(s chanqadmin.State) []*message {
 	return list
 }
 
-// endedAs is the message that an entry of the dead or done table must be: of
-// copies with one ID, each has its own body.
+// endedAs returns the message of an entry of the dead or done table. Copies with the same ID are distinguished by their bodies.
 func (q *queueModel) endedAs(s chanqadmin.State, e chanqadmin.Entry) *message {
 	var found *message
 	for _, m := range q.ended(s) {

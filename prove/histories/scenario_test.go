@@ -17,7 +17,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// scenario is a day in the life of three queues.
+// scenario runs the typical operations on three queues.
 func (w *walk) scenario() {
 	w.sends()
 	w.works()
@@ -30,8 +30,8 @@ func (w *walk) scenario() {
 	require.NoError(w, w.observer.Close())
 }
 
-// sends stores messages in every way. Nobody consumes yet, so each word of the
-// producer can be checked at once.
+// sends stores messages in every way. There is no consumer yet, so each result of the producer can
+// be checked immediately.
 func (w *walk) sends() {
 	p := w.produce(w.work)
 	w.send(p, text("ack 1"), text("ack 2"), text("nack"), text("release"), text("dead-letter"), text("extend"), text("tx 1"), text("tx 2"))
@@ -58,12 +58,11 @@ func (w *walk) sends() {
 
 func text(body string) chanq.Message[string] { return chanq.Message[string]{Body: body} }
 
-// send sends messages, again and again those that failed, until all are
-// stored, and returns their IDs.
+// send sends messages, repeating failed ones until all are stored, and returns their IDs.
 func (w *walk) send(p *chanq.Producer[string], ms ...chanq.Message[string]) []chanq.ID {
 	ids := make([]chanq.ID, len(ms))
 	for round := 0; ; round++ {
-		require.Less(w, round, 3, "%s: the one fault is over", w.where())
+		require.Less(w, round, 3, "%s: the only fault is over", w.where())
 		receipts, err := p.SendBatch(w.soon(), ms...)
 		var batch *chanq.BatchError
 		if err != nil {
@@ -78,7 +77,7 @@ func (w *walk) send(p *chanq.Producer[string], ms ...chanq.Message[string]) []ch
 				continue
 			}
 			failed = true
-			require.True(w, w.mishap.lasts, "%s: an error that passes is the producer's to deal with: %v", w.where(), batch.Errs[i])
+			require.True(w, w.mishap.lasts, "%s: the producer should have handled a temporary error: %v", w.where(), batch.Errs[i])
 			w.mayBeStored(r.ID, batch.Errs[i])
 		}
 		if !failed {
@@ -99,7 +98,7 @@ func (w *walk) try(p *chanq.Producer[string], m chanq.Message[string]) chanq.Rec
 	return r
 }
 
-// isStored checks that a producer that said so was right.
+// isStored checks that a message that was reported as stored is stored.
 func (w *walk) isStored(id chanq.ID, body string) {
 	e, err := testdb.Admin(w.truth).Get(w.soon(), id)
 	require.NoError(w, err, "%s: %s is not stored", w.where(), body)
@@ -107,20 +106,20 @@ func (w *walk) isStored(id chanq.ID, body string) {
 	w.stored[id] = body
 }
 
-// mayBeStored checks an error of a send: it says whether the message may be
-// stored, and only a fault allows it to leave that open.
+// mayBeStored checks an error of a send: it reports whether the message might be stored. Only after
+// a fault may that be unknown.
 func (w *walk) mayBeStored(id chanq.ID, err error) {
 	require.True(w, w.wasHit(), "%s: %v", w.where(), err)
 	var op *chanq.OpError
 	require.ErrorAs(w, err, &op, w.where())
 	if !op.Unknown {
 		_, got := testdb.Admin(w.truth).Get(w.soon(), id)
-		require.ErrorIs(w, got, chanq.ErrNotFound, "%s: stored, in spite of %v", w.where(), err)
+		require.ErrorIs(w, got, chanq.ErrNotFound, "%s: stored despite %v", w.where(), err)
 	}
 }
 
-// close closes a producer and checks that it gives back exactly those of the
-// messages handed to its channel that are not stored.
+// close closes a producer and checks that it returns exactly the messages sent on its channel that
+// are not stored.
 func (w *walk) close(p *chanq.Producer[string], handed []chanq.Message[string]) (unsent []chanq.Message[string]) {
 	back := map[chanq.ID]bool{}
 	if err := p.Close(w.soon()); err != nil {
@@ -128,7 +127,7 @@ func (w *walk) close(p *chanq.Producer[string], handed []chanq.Message[string]) 
 		require.ErrorAs(w, err, &e, w.where())
 		for _, u := range e.Unsent {
 			require.Contains(w, handed, u.Message, w.where())
-			require.False(w, back[u.Message.ID], "%s: given back twice", w.where())
+			require.False(w, back[u.Message.ID], "%s: returned twice", w.where())
 			back[u.Message.ID] = true
 			w.mayBeStored(u.Message.ID, u.Err)
 			unsent = append(unsent, u.Message)
@@ -142,12 +141,11 @@ func (w *walk) close(p *chanq.Producer[string], handed []chanq.Message[string]) 
 	return unsent
 }
 
-// sendTx stores two messages by a transaction, and two by one that is rolled
-// back.
+// sendTx stores two messages in a transaction, and two in a transaction that is rolled back.
 func (w *walk) sendTx() {
 	ms := []chanq.Message[string]{text("ack 8"), {Body: "ack 9", DedupKey: "tx"}}
 	for i := range ms {
-		ms[i].ID = chanq.NewID() // so that the transaction may be repeated
+		ms[i].ID = chanq.NewID() // so that the transaction can be repeated
 	}
 	w.repeat(func() error {
 		return w.inTx(func(ctx context.Context, tx *sql.Tx) error {
@@ -171,7 +169,7 @@ func (w *walk) sendTx() {
 	}
 }
 
-// inTx runs f in a transaction of the caller's.
+// inTx runs f in a caller's transaction.
 func (w *walk) inTx(f func(context.Context, *sql.Tx) error) error {
 	ctx := w.shortly()
 	tx, err := w.db.BeginTx(ctx, nil)
@@ -179,13 +177,13 @@ func (w *walk) inTx(f func(context.Context, *sql.Tx) error) error {
 		return err
 	}
 	if err := f(ctx, tx); err != nil {
-		_ = tx.Rollback() // f's error is the one to tell
+		_ = tx.Rollback() // f's error is returned
 		return err
 	}
 	return tx.Commit()
 }
 
-// repeat does what one fault may prevent.
+// repeat calls f again if the fault has made it fail.
 func (w *walk) repeat(f func() error) {
 	err := f()
 	if err != nil && w.wasHit() {
@@ -194,8 +192,7 @@ func (w *walk) repeat(f func() error) {
 	require.NoError(w, err, w.where())
 }
 
-// works consumes everything that was sent, and stops with two messages in the
-// buffer.
+// works consumes all sent messages and stops with two messages in the buffer.
 func (w *walk) works() {
 	c := w.consume(w.work)
 	for open := w.unsettled(); len(open) > 0; open = w.unsettled() {
@@ -216,7 +213,7 @@ func (w *walk) works() {
 	w.finish(c)
 }
 
-// unsettled is what is not settled for good yet.
+// unsettled returns the messages that are not finally settled.
 func (w *walk) unsettled() (open []string) {
 	for id, body := range w.stored {
 		if w.settledAs[id] == "" {
@@ -252,16 +249,16 @@ func (w *walk) next(c *chanq.Consumer[string]) (*chanq.Lease[string], *chanq.Con
 			return nil, w.consume(w.work)
 		case <-poll.C:
 			w.expire(idle)
-			require.NoError(w, w.limit.Err(), "%s: nothing comes, and left are %v", w.where(), w.unsettled())
+			require.NoError(w, w.limit.Err(), "%s: nothing is delivered, and %v are left", w.where(), w.unsettled())
 		}
 	}
 }
 
-// vigil watches a consumer of which nothing comes.
+// vigil watches a consumer that delivers nothing.
 type vigil struct {
 	consumer *chanq.Consumer[string]
 	truth    *chanq.Queue[string]
-	claimed  int64 // when the vigil began
+	claimed  int64 // at the start of the vigil
 	looks    int64
 }
 
@@ -276,11 +273,10 @@ func (v *vigil) begin() {
 	v.claimed, v.looks = s.Claimed, s.EmptyClaims+s.Looks
 }
 
-// expire moves the clock on when there are leases that a failed claim has left
-// to nobody: nothing is ready, the consumer holds nothing, and that stays so for
-// three looks in vain. One look may have been under way when it began, a second
-// one may have found something, and before a third the claim that follows has
-// been delivered.
+// expire advances the clock if a failed claim has left leases without a holder: nothing is ready,
+// the consumer holds nothing, and three polls find nothing. One poll might have been running at the
+// start, a second might have found something, and before the third the claim that follows has been
+// delivered.
 func (w *walk) expire(v *vigil) {
 	before := v.consumer.Stats()
 	s, err := testdb.Admin(v.truth).Stats(w.soon())
@@ -289,19 +285,19 @@ func (w *walk) expire(v *vigil) {
 	case before.Held > 0 || before.Claimed != v.claimed || s.Ready > 0 || s.Leased == 0:
 		v.begin()
 	case before.EmptyClaims+before.Looks >= v.looks+3:
-		require.True(w, w.wasHit(), "%s: messages are leased to nobody", w.where())
+		require.True(w, w.wasHit(), "%s: messages are leased without a holder", w.where())
 		w.clock.advance(w, leaseFor+time.Minute)
 		v.begin()
 	}
 }
 
-// handle does with a message what its body says, and checks each word of the
-// library against the database.
+// handle treats a message as its body says, and compares each result of the library with the
+// database.
 func (w *walk) handle(l *chanq.Lease[string]) {
-	require.NotContains(w, w.settledAs, l.ID, "%s: %s comes after it was settled for good", w.where(), l.Body)
+	require.NotContains(w, w.settledAs, l.ID, "%s: %s is delivered after its final settle", w.where(), l.Body)
 	require.Equal(w, w.stored[l.ID], l.Body, w.where())
 	if w.firstClaimWasLost() {
-		require.Greater(w, l.Attempt, 1, "%s: %s comes of a claim that failed", w.where(), l.Body)
+		require.Greater(w, l.Attempt, 1, "%s: %s is delivered by a failed claim", w.where(), l.Body)
 	}
 	w.visits[l.Body]++
 	again := w.visits[l.Body] > 1
@@ -342,7 +338,7 @@ func (w *walk) handle(l *chanq.Lease[string]) {
 	}
 	if w.outcome(l, before, l.Ack()) == nil {
 		_, err := testdb.Admin(w.truth).Get(w.soon(), l.ID)
-		require.ErrorIs(w, err, chanq.ErrNotFound, "%s: %s is there after its ack", w.where(), l.Body)
+		require.ErrorIs(w, err, chanq.ErrNotFound, "%s: %s is stored after its ack", w.where(), l.Body)
 		w.settledAs[l.ID] = acked
 	}
 }
@@ -353,9 +349,8 @@ func (w *walk) get(l *chanq.Lease[string]) chanqadmin.Entry {
 	return e
 }
 
-// outcome waits for the outcome of a settle and checks what can be checked of
-// one that is not nil. A settle whose outcome stays unknown is looked up, as
-// nobody else can have settled.
+// outcome waits for the outcome of a settle and checks it if it is an error. A settle whose outcome
+// stays unknown is looked up in the database, as no other consumer can have settled it.
 func (w *walk) outcome(l *chanq.Lease[string], before chanqadmin.Entry, first error) error {
 	err := first
 	if err == nil {
@@ -377,12 +372,12 @@ func (w *walk) outcome(l *chanq.Lease[string], before chanqadmin.Entry, first er
 		}
 	default:
 		require.True(w, w.wasHit(), "%s: %v", w.where(), err)
-		require.Equal(w, before.Fence, w.get(l).Fence, "%s: %s was settled, in spite of %v", w.where(), l.Body, err)
+		require.Equal(w, before.Fence, w.get(l).Fence, "%s: %s was settled despite %v", w.where(), l.Body, err)
 	}
 	return err
 }
 
-// ackTx acks a message in a transaction that writes a row of the caller's.
+// ackTx acks a message in a transaction that also writes a row of the caller.
 func (w *walk) ackTx(l *chanq.Lease[string]) {
 	commit := func() error {
 		return w.inTx(func(ctx context.Context, tx *sql.Tx) error {
@@ -397,7 +392,7 @@ func (w *walk) ackTx(l *chanq.Lease[string]) {
 		require.True(w, w.wasHit(), "%s: %v", w.where(), err)
 		if _, got := testdb.Admin(w.truth).Get(w.soon(), l.ID); got == nil {
 			err = commit()
-			require.NoError(w, err, "%s: the lease lives on after the rollback", w.where())
+			require.NoError(w, err, "%s: the lease is valid after the rollback", w.where())
 		}
 	}
 	_, err = testdb.Admin(w.truth).Get(w.soon(), l.ID)
@@ -406,7 +401,7 @@ func (w *walk) ackTx(l *chanq.Lease[string]) {
 	w.effects[l.ID] = true
 }
 
-// pipes moves three messages from one queue to another, two for each.
+// pipes moves three messages from one queue to another, with two outputs for each.
 func (w *walk) pipes() {
 	p := w.produce(w.piped)
 	for _, body := range []string{"x", "y", "z"} {
@@ -421,7 +416,7 @@ func (w *walk) pipes() {
 	require.NoError(w, err)
 	source := testdb.OpenOn[string](w, w.observer, pipedQueue, chanq.Config{})
 	isEmpty := func() bool { return testdb.Empty(w, source) }
-	var robbed atomic.Bool // a Once would hold others on a mutex, and the bubble's time
+	var robbed atomic.Bool // other goroutines would wait for a Once on a mutex, which stops the bubble's time
 	var errRob error
 	for !isEmpty() {
 		from := w.consume(w.piped)
@@ -451,8 +446,7 @@ func (w *walk) pipes() {
 	require.Equal(w, []string{"x1", "x2", "y1", "y2", "z1", "z2"}, bodies, w.where())
 }
 
-// rob lets all leases of a queue run out, takes what it can get of them, and
-// gives it back.
+// rob lets all leases of a queue expire, and takes and releases the messages that it gets.
 func (w *walk) rob(q *chanq.Queue[string]) error {
 	w.clock.advance(w, leaseFor+time.Minute)
 	c, err := q.Consume(w.soon(), chanq.ConsumerConfig{LeaseFor: leaseFor, StopWhenIdle: true})
@@ -471,12 +465,12 @@ func (w *walk) rob(q *chanq.Queue[string]) error {
 	return errors.Join(err, c.Shutdown(w.soon()))
 }
 
-// eventually waits for what must come.
+// eventually waits for a condition that must become true.
 func (w *walk) eventually(what string, is func() bool) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for !is() {
-		require.NoError(w, w.limit.Err(), "%s: it never came to this: %s", w.where(), what)
+		require.NoError(w, w.limit.Err(), "%s: this did not happen: %s", w.where(), what)
 		<-tick.C
 	}
 }

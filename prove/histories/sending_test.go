@@ -21,7 +21,7 @@ const (
 	channel manner = "C"
 )
 
-// send stores messages, in one of the ways that wait for it.
+// send stores messages, in one of the ways that wait for the result.
 type send struct {
 	Producer int
 	How      manner
@@ -55,7 +55,7 @@ func (s *send) run(h *history) {
 	}
 }
 
-// sent gives the model messages that were stored, and compares receipts.
+// sent adds stored messages to the model, and compares receipts.
 func (h *history) sent(ms []chanq.Message[string], receipts []chanq.Receipt) {
 	require.Len(h, receipts, len(ms), h.ran)
 	var last chanq.ID
@@ -69,8 +69,8 @@ func (h *history) sent(ms []chanq.Message[string], receipts []chanq.Receipt) {
 	}
 }
 
-// handedOver gives the model messages that went through C and are all stored.
-// Those without an ID are looked up by their bodies.
+// handedOver adds messages to the model that were sent on C and are all stored. Messages without an
+// ID are looked up by their bodies.
 func (h *history) handedOver(ms []chanq.Message[string]) {
 	byBody := map[string]chanq.ID{}
 	for _, s := range []chanqadmin.State{chanqadmin.StateReady, chanqadmin.StateScheduled} {
@@ -89,8 +89,8 @@ func (h *history) handedOver(ms []chanq.Message[string]) {
 	}
 }
 
-// giveUp hands messages over and closes the producer at once, without patience:
-// each message is stored, or comes back.
+// giveUp sends messages on C and closes the producer immediately, without waiting: each message is
+// stored or returned.
 type giveUp struct {
 	Producer int
 	Messages []draft
@@ -105,7 +105,7 @@ func (g *giveUp) run(h *history) {
 	ms := h.compose(g.Messages)
 	for i := range ms {
 		if ms[i].ID.IsZero() {
-			ms[i].ID = chanq.NewID() // to be told apart below
+			ms[i].ID = chanq.NewID() // to distinguish the messages below
 		}
 		ms[i].DedupKey = ""
 		p.C() <- ms[i]
@@ -113,7 +113,7 @@ func (g *giveUp) run(h *history) {
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
 	err := p.Close(gone)
-	require.NoError(h, p.Close(h.soon()), h.ran) // waits for what the driver has under way
+	require.NoError(h, p.Close(h.soon()), h.ran) // waits for operations that the driver is still executing
 	h.sessions.settle(h, h.db)
 	h.producers[g.Producer] = h.produce()
 
@@ -123,8 +123,8 @@ func (g *giveUp) run(h *history) {
 		for _, u := range unsent.Unsent {
 			back[u.Message.Body] = u
 		}
-		require.Len(h, back, len(unsent.Unsent), "%s: each message comes back once", h.ran)
-	} else if err != nil { // goroutines had not ended, and all was stored
+		require.Len(h, back, len(unsent.Unsent), "%s: each message is returned once", h.ran)
+	} else if err != nil { // goroutines had not ended, but all messages were stored
 		require.ErrorIs(h, err, context.Canceled, h.ran)
 	}
 	for _, m := range ms {

@@ -17,31 +17,31 @@ import (
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
-// sessions knows which sessions of a PostgreSQL server this process has and has not
-// given up. A statement whose caller gave up may still be applied: the server goes on
-// until it notices, and the end of its session is all that says it will not. How many
-// connections a *sql.DB has open does not say it, for that counts one that is only being
-// made, which the server has not, and one that was given up and is not closed yet.
+// sessions tracks which sessions of a PostgreSQL server this process has and has given up. A
+// statement whose caller gave up might still be applied: the server continues until it notices, and
+// only the end of the session shows that it has stopped. The number of open connections of a
+// *sql.DB does not show it: it includes connections that are still being made, which the server
+// does not have, and abandoned connections that are not closed yet.
 //
-// On Citus a session of another node works for it, and may go on for longer.
+// On Citus, sessions on other nodes work for a session and might last longer.
 type sessions struct {
-	activity string // lists the server's processes; "" where no statement outlives its caller's context
-	name     string // of this process, as its sessions tell the server
+	activity string // lists the server's processes; "" if no statement outlives its caller's context
+	name     string // application name of this process's sessions
 
 	mu         sync.Mutex
-	held, gone map[uint32]bool // by the server's process
+	held, gone map[uint32]bool // by the server's process ID
 	faults     *faultdb.Connector
 }
 
 const (
-	// Whether it is one of ours, by its name, and its process.
+	// Whether a session belongs to this process (by its name), and its process ID.
 	postgresActivity = `SELECT true, pid FROM pg_stat_activity WHERE application_name = $1`
-	// The other sessions are those that work for one of any client, and that one's process.
+	// The other sessions work for the session of any client, whose process ID is returned.
 	citusActivity = `SELECT application_name = $1, CASE WHEN application_name = $1 THEN pid ELSE global_pid % 10000000000 END
 FROM citus_stat_activity WHERE application_name = $1 OR is_worker_query`
 )
 
-// connector opens an address, and follows its connections where that is needed.
+// connector opens an address, and tracks its connections if necessary.
 func (s *sessions) connector(t testing.TB, e testdb.Engine, address string) driver.Connector {
 	if e.ConnectWith == nil {
 		connector, err := e.Connect(address)
@@ -50,7 +50,7 @@ func (s *sessions) connector(t testing.TB, e testdb.Engine, address string) driv
 		return s.faults
 	}
 	id := chanq.NewID()
-	s.activity, s.name = postgresActivity, fmt.Sprintf("chanq histories %x", id[8:]) // 63 bytes at most
+	s.activity, s.name = postgresActivity, fmt.Sprintf("chanq histories %x", id[8:]) // at most 63 bytes
 	if e.Needs == pgtest.CitusVariable {
 		s.activity = citusActivity
 	}
@@ -64,12 +64,12 @@ func (s *sessions) connector(t testing.TB, e testdb.Engine, address string) driv
 	return s.faults
 }
 
-// settle waits until the server has ended the sessions whose callers gave up.
+// settle waits until the server has ended the abandoned sessions.
 func (s *sessions) settle(t testdb.T, db *sql.DB) {
 	if s.activity == "" {
 		return
 	}
-	testdb.Eventually(t, "the server has ended the sessions that were given up", func() bool {
+	testdb.Eventually(t, "the server has ended the abandoned sessions", func() bool {
 		rows, err := db.QueryContext(testdb.Soon(t), s.activity, s.name)
 		require.NoError(t, err)
 		defer rows.Close()
@@ -85,8 +85,8 @@ func (s *sessions) settle(t testdb.T, db *sql.DB) {
 	})
 }
 
-// mayBeThere reports that a session is no leftover: one of ours that is in use, or one that works
-// for somebody else.
+// mayBeThere reports whether a session is not abandoned: it belongs to this process and is in use,
+// or it works for another client.
 func (s *sessions) mayBeThere(ours bool, process uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +96,7 @@ func (s *sessions) mayBeThere(ours bool, process uint32) bool {
 	return !s.gone[process]
 }
 
-// look notes, before the driver returns, whether a connection goes on.
+// look records, before the driver returns, whether a connection is still open.
 func (s *sessions) look(conn *pgx.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,34 +109,34 @@ func (s *sessions) look(conn *pgx.Conn) {
 	}
 }
 
-// TraceConnectStart is of pgx.ConnectTracer.
+// TraceConnectStart implements pgx.ConnectTracer.
 func (s *sessions) TraceConnectStart(ctx context.Context, _ pgx.TraceConnectStartData) context.Context {
 	return ctx
 }
 
-// TraceConnectEnd is of pgx.ConnectTracer.
+// TraceConnectEnd implements pgx.ConnectTracer.
 func (s *sessions) TraceConnectEnd(_ context.Context, data pgx.TraceConnectEndData) {
 	if data.Err == nil {
 		s.look(data.Conn)
 	}
 }
 
-// TraceQueryStart is of pgx.QueryTracer.
+// TraceQueryStart implements pgx.QueryTracer.
 func (s *sessions) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
 	return ctx
 }
 
-// TraceQueryEnd is of pgx.QueryTracer.
+// TraceQueryEnd implements pgx.QueryTracer.
 func (s *sessions) TraceQueryEnd(_ context.Context, conn *pgx.Conn, _ pgx.TraceQueryEndData) {
 	s.look(conn)
 }
 
-// TracePrepareStart is of pgx.PrepareTracer.
+// TracePrepareStart implements pgx.PrepareTracer.
 func (s *sessions) TracePrepareStart(ctx context.Context, _ *pgx.Conn, _ pgx.TracePrepareStartData) context.Context {
 	return ctx
 }
 
-// TracePrepareEnd is of pgx.PrepareTracer.
+// TracePrepareEnd implements pgx.PrepareTracer.
 func (s *sessions) TracePrepareEnd(_ context.Context, conn *pgx.Conn, _ pgx.TracePrepareEndData) {
 	s.look(conn)
 }

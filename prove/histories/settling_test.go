@@ -23,7 +23,7 @@ const (
 	deadLetter settleOp = "DeadLetter"
 )
 
-// settle settles leases, those of a consumer in a group.
+// settle settles leases, those of a consumer in a batch.
 type settle struct{ Settles []settling }
 
 type settling struct {
@@ -55,9 +55,8 @@ func (s *settle) run(h *history) {
 	if len(h.leases) == 0 {
 		return
 	}
-	// A group stores its acks first, then the rest kind by kind, so two settles of
-	// one message (by a former and a present holder) would have an order that is
-	// the group's: one message a step.
+	// A batch stores its acks first, then the other settles by kind. The order of two settles of one message, by a former and by the
+	// current holder, would be that of the batch. Therefore each message is settled once per step.
 	settledIDs := map[chanq.ID]bool{}
 	var waits []func()
 	for _, x := range s.Settles {
@@ -74,7 +73,7 @@ func (s *settle) run(h *history) {
 	h.finishAll()
 }
 
-// finishAll shuts down the consumers that hold nothing any more.
+// finishAll shuts down the consumers that hold no messages.
 func (h *history) finishAll() {
 	var done []*consumer
 	for _, c := range h.consumers {
@@ -88,8 +87,7 @@ func (h *history) finishAll() {
 	}
 }
 
-// settle settles a lease and returns what compares the outcome once it is
-// known.
+// settle settles a lease and returns a function that checks the outcome.
 func (h *history) settle(l *lease, x settling) (wait func()) {
 	m := h.model.held(l.ID, l.turn)
 	h.note("%s %s", x.Op, l.name)
@@ -102,14 +100,14 @@ func (h *history) settle(l *lease, x settling) (wait func()) {
 		require.ErrorIs(h, err, chanq.ErrLeaseLost, h.ran)
 		return func() {}
 	}
-	// A stopped consumer does not wait for leases in a caller's transaction. A running one finds the commit after a while.
+	// A stopped consumer does not wait for leases in a caller's transaction. A running consumer finds the commit after a while.
 	if l.state == inTx && (errors.Is(err, chanq.ErrClosed) || m == nil && errors.Is(err, chanq.ErrSettled)) {
 		l.state = settled
 		return func() {}
 	}
 	loss := chanq.ErrLeaseLost
 	if l.state == inTx && h.model.live[l.ID] == nil {
-		loss = chanq.ErrSettled // it is gone, as a commit of the transaction leaves it
+		loss = chanq.ErrSettled // the row is deleted, as after a commit of the transaction
 	}
 	l.state = settled
 	if m != nil {
@@ -126,7 +124,7 @@ func (h *history) settle(l *lease, x settling) (wait func()) {
 	return func() { want(l.Wait(h.soon())) }
 }
 
-// cause is nil if there is no text.
+// cause returns nil if there is no text.
 func (x settling) cause() error {
 	if x.Cause == "" {
 		return nil
@@ -147,7 +145,7 @@ func (x settling) do(l *chanq.Lease[string]) error {
 	}
 }
 
-// apply has the model do what a settle does to a message that is held.
+// apply applies a settle to a held message of the model.
 func (h *history) apply(m *message, l *lease, x settling) {
 	switch x.Op {
 	case ack:
@@ -227,7 +225,7 @@ const (
 
 var endings = []ending{succeeds, fails, later, kills, panics, acksSelf}
 
-// handle has a consumer handle everything that is ready.
+// handle has a consumer handle all ready messages.
 type handle struct {
 	Workers int
 	Endings []ending
@@ -244,8 +242,8 @@ func (s *handle) run(h *history) {
 	}
 	endings := map[chanq.ID]ending{}
 	tries := h.tries()
-	for { // again for each suspect beyond the first
-		h.model.trial = tries // that of the suspect before this one is over
+	for { // repeated for each suspect after the first
+		h.model.trial = tries // the trial of the previous suspect is over
 		want, _ := h.model.claim(firstClaim, leaseFor, "handler")
 		if len(want) == 0 {
 			break
@@ -285,7 +283,7 @@ func (s *handle) run(h *history) {
 			case panics:
 				panic("boom")
 			case acksSelf:
-				_ = l.Ack() // its outcome shows in the queue
+				_ = l.Ack() // its outcome is visible in the queue
 				return errors.New("too late")
 			}
 			return nil

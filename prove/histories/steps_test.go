@@ -11,9 +11,8 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// steps draws steps. What they speak of (a lease, a message) they name by a
-// number that counts around, so that a history stays a history when shrinking
-// takes steps out of it.
+// steps draws steps. A step refers to leases and messages by numbers, modulo how many there are, so
+// a history remains valid when shrinking removes steps.
 var steps = rapid.OneOf(
 	rapid.Custom(func(t *rapid.T) step {
 		return &send{
@@ -75,7 +74,7 @@ func hours(t *rapid.T, least int) time.Duration {
 
 // draft is a message to send.
 type draft struct {
-	ID       int // 0: the producer's; else one of the history's
+	ID       int // 0: made by the producer; otherwise one of the history's IDs
 	Key      int // 0: none
 	Priority chanq.Priority
 	Delay    time.Duration
@@ -110,7 +109,7 @@ func (d draft) String() string {
 	return b.String()
 }
 
-// message makes a draft a message. Its ID is zero if the producer is to make it.
+// message converts a draft to a message. Its ID is zero if the producer is to make it.
 func (h *history) message(d draft) chanq.Message[string] {
 	h.messages++
 	m := chanq.Message[string]{Body: fmt.Sprintf("m%d", h.messages), Priority: d.Priority, Delay: d.Delay}
@@ -126,7 +125,7 @@ func (h *history) message(d draft) chanq.Message[string] {
 	return m
 }
 
-// compose makes messages of drafts, as many as the queue has room for.
+// compose converts drafts to messages, as many as the queue has room for.
 func (h *history) compose(drafts []draft) []chanq.Message[string] {
 	var ms []chanq.Message[string]
 	for _, d := range drafts[:min(len(drafts), h.room())] {

@@ -21,18 +21,17 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// mishap is one way for an operation on the database to go wrong.
+// mishap is one way for an operation on the database to fail.
 type mishap struct {
 	name  string
 	fault func(testdb.Engine) faultdb.Fault
-	// ends: the connection does not survive it, so that it may strike the end of a
-	// transaction.
+	// ends reports that the connection breaks, so the mishap may strike the end of a transaction.
 	ends    bool
 	applied bool
-	// hangs: it ends when a statement's time is over, so that a run takes long and
+	// hangs reports that the operation lasts until the statement timeout. A run then takes long, so
 	// only every eighth operation is struck.
 	hangs bool
-	// lasts: repeating cannot help, so the caller is told.
+	// lasts reports that repeating cannot help, so the caller gets the error.
 	lasts bool
 }
 
@@ -47,11 +46,10 @@ var mishaps = []mishap{
 	{name: "HangsAfterItWasApplied", fault: func(testdb.Engine) faultdb.Fault { return faultdb.Hang().Applied() }, applied: true, ends: true, hangs: true},
 }
 
-// walkAll runs a fixed scenario of sends, claims, settles and ends once for each
-// of its operations on the database, which goes wrong in each of several ways,
-// and counts after each run: nothing is lost, nothing comes back after its
-// confirmed ack, and everybody was told the truth. It strikes every stride'th
-// operation, and ends with a run that no fault has met.
+// walkAll runs a fixed scenario of sends, claims, settles and shutdowns once per operation on the
+// database, which fails in each of several ways. After each run it checks that no message is lost,
+// none is redelivered after its confirmed ack, and all reported results are true. It strikes every
+// stride'th operation, and ends with a run without a fault.
 func walkAll(t *testing.T, e testdb.Engine, stride int) {
 	e.Require(t)
 	var all sync.WaitGroup // not t.Parallel: the runs mostly wait
@@ -81,7 +79,7 @@ func walkThrough(t *testing.T, e testdb.Engine, m mishap, first, stride int) {
 }
 
 // playWalk runs the scenario once: in a bubble of its own if the engine has bubbles, otherwise as a
-// subtest. Either drops the run's database before the next one.
+// subtest. Both drop the run's database before the next run.
 func playWalk(t *testing.T, e testdb.Engine, m mishap, a aim) (w *walk) {
 	play := func(t *testing.T) {
 		w = newWalk(t, e, m, a)
@@ -95,19 +93,19 @@ func playWalk(t *testing.T, e testdb.Engine, m mishap, a aim) (w *walk) {
 	return w
 }
 
-// aim says which operation of a run goes wrong.
+// aim selects the operation of a run that fails.
 type aim struct {
-	number int             // so many pass before it
-	only   map[string]bool // it is the first with one of these keys; nil is any
+	number int             // operations that pass before it
+	only   map[string]bool // the first with one of these keys; nil is any
 }
 
 func (a aim) meets(key string, passed int) bool {
 	return passed >= a.number && (a.only == nil || a.only[key])
 }
 
-// strikeRest strikes each statement that the walk is for and has not met: the runs
-// are not alike, so that counting may step over one that comes once in a run. The text
-// of some depends on the number of rows.
+// strikeRest strikes each statement of interest that was not struck: runs differ, so counting might
+// skip a statement that occurs once per run. The text of some statements depends on the number of
+// rows.
 func strikeRest(t *testing.T, e testdb.Engine, m mishap, struck map[string]bool) {
 	q := e.Dialect.Queue(sqlbatch.Names{Queue: workQueue})
 	for name, build := range map[string]func([]sqlbatch.Row) sqlbatch.Statement{
@@ -134,8 +132,8 @@ func strikeRest(t *testing.T, e testdb.Engine, m mishap, struck map[string]bool)
 	}
 }
 
-// statementKey tells statements apart: by text, or by the first argument of a
-// procedure that executes it.
+// statementKey identifies a statement by its text, or by the first argument of a procedure that
+// executes it.
 func statementKey(text string, args []any) string {
 	if text == "sp_executesql" && len(args) > 0 {
 		return fmt.Sprint(args[0])
@@ -150,8 +148,7 @@ const (
 	outQueue   = "out"
 )
 
-// walk is one run of the scenario: through db, of which one operation goes
-// wrong, while observer sees what is true.
+// walk is one run of the scenario. One operation of db fails; observer reads the actual state.
 type walk struct {
 	*testing.T
 	db, observer      *sql.DB
@@ -160,23 +157,23 @@ type walk struct {
 	clock             clock
 	mishap            mishap
 	aim               aim
-	limit             context.Context // of the run
+	limit             context.Context // context of the run
 
 	mu           sync.Mutex
-	hit, hitText string // the operation that went wrong
-	lostFirst    bool   // it was the first claim, which took all there was
+	hit, hitText string // the operation that failed
+	lostFirst    bool   // it was the first claim, which took all messages
 
-	stored    map[chanq.ID]string // body, by what senders were told
-	doubtful  map[chanq.ID]bool   // may be stored: the sender gave up
+	stored    map[chanq.ID]string // bodies, as reported to senders
+	doubtful  map[chanq.ID]bool   // might be stored: the sender gave up
 	settledAs map[chanq.ID]chanqadmin.State
 	visits    map[string]int
-	effects   map[chanq.ID]bool // acked in a transaction with a row of ours
+	effects   map[chanq.ID]bool // acked in a transaction with a row of the caller
 }
 
-// acked is a settled message that is gone.
+// acked is the state of a settled message that is deleted.
 const acked chanqadmin.State = "acked"
 
-// unowned hides Close, so that closing one of two *sql.DB leaves the database.
+// unowned hides Close, so that closing one of two *sql.DB does not drop the database.
 type unowned struct{ driver.Connector }
 
 func newWalk(t *testing.T, e testdb.Engine, m mishap, a aim) *walk {
@@ -235,9 +232,8 @@ func newWalk(t *testing.T, e testdb.Engine, m mishap, a aim) *walk {
 	return w
 }
 
-// consumerStatements are not struck, nor counted: they come when they like, from
-// goroutines of their own, and what is struck must not depend on that. Whatever
-// becomes of them changes nothing of what the walk looks at.
+// consumerStatements are neither struck nor counted: goroutines run them at any time, and the
+// struck operation must not depend on that. Their outcomes do not affect what the walk checks.
 func consumerStatements(e testdb.Engine) map[string]bool {
 	keys := map[string]bool{}
 	for _, name := range []string{workQueue, pipedQueue, outQueue} {
@@ -250,7 +246,7 @@ func consumerStatements(e testdb.Engine) map[string]bool {
 	return keys
 }
 
-// where says which run this is, for messages.
+// where identifies the run in messages.
 func (w *walk) where() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -272,11 +268,11 @@ func (w *walk) firstClaimWasLost() bool {
 	return w.lostFirst
 }
 
-// soon is a context for what must return by itself.
+// soon returns a context for calls that must return by themselves.
 func (w *walk) soon() context.Context { return w.within(testdb.Patience) }
 
-// statement is how long a statement may take: shorter where one is made to hang, which
-// is waited for, and yet more than others need on a busy machine.
+// statement returns the statement timeout: shorter if a statement is made to hang, which has to
+// end, but longer than other statements need on a busy machine.
 func (w *walk) statement() time.Duration {
 	if w.mishap.hangs {
 		return 3 * time.Second
@@ -284,7 +280,7 @@ func (w *walk) statement() time.Duration {
 	return testdb.Patience
 }
 
-// shortly is a context for calls that last as long as it does.
+// shortly returns a context for calls that last up to the statement timeout.
 func (w *walk) shortly() context.Context { return w.within(w.statement()) }
 
 func (w *walk) within(d time.Duration) context.Context {
@@ -309,7 +305,7 @@ func (w *walk) consume(q *chanq.Queue[string]) *chanq.Consumer[string] {
 	return c
 }
 
-// count compares what is in the queues with what everybody was told.
+// count compares the contents of the queues with all reported results.
 func (w *walk) count() {
 	there := map[chanq.ID]chanqadmin.Entry{}
 	for _, s := range []chanqadmin.State{chanqadmin.StateReady, chanqadmin.StateScheduled, chanqadmin.StateLeased, chanqadmin.StateDead} {
@@ -318,7 +314,7 @@ func (w *walk) count() {
 		for _, e := range entries {
 			require.NotContains(w, there, e.ID, w.where())
 			there[e.ID] = e
-			require.True(w, w.stored[e.ID] != "" || w.doubtful[e.ID], "%s: %s is in the queue, and its sender was told otherwise", w.where(), e.Body)
+			require.True(w, w.stored[e.ID] != "" || w.doubtful[e.ID], "%s: %s is in the queue, but its send was reported as failed", w.where(), e.Body)
 		}
 	}
 	for id, body := range w.stored {
@@ -345,10 +341,10 @@ func (w *walk) count() {
 		got[id] = true
 	}
 	require.NoError(w, rows.Err())
-	require.Equal(w, w.effects, got, "%s: rows that came with an AckTx", w.where())
+	require.Equal(w, w.effects, got, "%s: rows that were written with an AckTx", w.where())
 }
 
-// requireUntouched holds what only a run without a fault promises.
+// requireUntouched requires what holds only in a run without a fault.
 func (w *walk) requireUntouched() {
 	entries, err := testdb.Peek(w.soon(), w.truth, chanqadmin.StateReady, 1000)
 	require.NoError(w, err)

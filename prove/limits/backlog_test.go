@@ -18,16 +18,16 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// backlog is the bound of a consumer's settles, unless Prefetch is large, and
-// underWay the most that its settler has taken out of it: two groups.
+// backlog is the bound of a consumer's settles, unless Prefetch is large. underWay is the most that
+// its settler has taken out of it: two batches.
 const (
 	backlog  = 4096
 	underWay = 2 * 1000
 )
 
-// hanging makes a queue whose settles hang, and hands in more of them than
-// the backlog holds. acked counts the calls of Ack that returned, and result
-// has the first error of one, or nil when all have returned.
+// hanging creates a queue whose settles hang, and settles more messages than the backlog holds.
+// acked counts the returned calls of Ack. result receives the first error, or nil when all calls
+// have returned.
 func hanging(w *world, cfg chanq.Config) (q *chanq.Queue[string], c *chanq.Consumer[string], total int, acked *atomic.Int64, result chan error) {
 	const each = 500
 	total = (backlog+underWay)/each*each + 2*each
@@ -42,7 +42,7 @@ func hanging(w *world, cfg chanq.Config) (q *chanq.Queue[string], c *chanq.Consu
 	leases := testdb.Take(w, c, total)
 	st := w.Statements("work")
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if acks(op, st) { // each of them: another one runs at the same time
+		if acks(op, st) { // all of them: several run at the same time
 			return faultdb.Hang()
 		}
 		return faultdb.Fault{}
@@ -84,13 +84,13 @@ func TestSettlesThatHangPauseClaimsAndRecover(t *testing.T) {
 		})
 		again := func() {
 			tried := tries.Load()
-			w.Eventually("it is tried again", func() bool { return tries.Load() > tried })
+			w.Eventually("the ack is repeated", func() bool { return tries.Load() > tried })
 		}
-		w.Eventually("it is reported", func() bool { return len(reported.list()) > 0 })
-		again() // a claim that was in progress has ended
+		w.Eventually("the outage is reported", func() bool { return len(reported.list()) > 0 })
+		again() // a claim that was running has ended
 		claims.Store(0)
 		p := testdb.Produce(w, q, chanq.ProducerConfig{})
-		testdb.SendBy(w, p, chanq.Message[string]{}) // for which there is room in the buffer
+		testdb.SendBy(w, p, chanq.Message[string]{}) // the buffer has room for this message
 		again()
 		again()
 		require.Empty(w, result, "Ack waits for room")
@@ -128,7 +128,7 @@ func TestSettlesThatHangDoNotKeepShutdownFromReturning(t *testing.T) {
 		require.Less(w, acked.Load(), int64(total))
 		w.Faults.Inject(nil)
 		require.NoError(w, c.Shutdown(w.Soon()), "its goroutines end")
-		require.Equal(w, total, testdb.Counted(w, q).Leased, "nothing is lost: the leases run out")
+		require.Equal(w, total, testdb.Counted(w, q).Leased, "nothing is lost: the leases expire")
 	})
 }
 
@@ -147,9 +147,9 @@ func TestAReaderThatStopsHoldsAtMostItsPrefetch(t *testing.T) {
 			require.NoError(w, l.Ack())
 		}
 		require.LessOrEqual(w, stuck.Stats().Held, prefetch)
-		stuck.Stop() // releases what was not read
+		stuck.Stop() // releases the unread messages
 		rest := stuck.Stats().Held
-		w.Eventually("the others get it", func() bool {
+		w.Eventually("the others get the released messages", func() bool {
 			for done := false; !done; {
 				select {
 				case l := <-busy.C():

@@ -14,7 +14,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
 )
 
-// skewedClock is the machine's clock, off by so much.
+// skewedClock is the machine's clock plus off.
 type skewedClock struct {
 	engine.RealClock
 	off time.Duration
@@ -22,7 +22,7 @@ type skewedClock struct {
 
 func (c skewedClock) Now() time.Time { return c.RealClock.Now().Add(c.off) }
 
-// skewed makes a database whose clock differs from this process's.
+// skewed creates a database whose clock differs from that of this process.
 func skewed(t *testing.T, e testdb.Engine, off time.Duration) *world {
 	switch e.Name {
 	case testdb.Emulator.Name:
@@ -42,8 +42,8 @@ func skewed(t *testing.T, e testdb.Engine, off time.Duration) *world {
 	return w
 }
 
-// A process whose clock is off by a day, either way, sees what others see: due
-// times, leases and retention are the database's.
+// A process whose clock is a day fast or slow gets the same results as others: due times, leases
+// and retention use the database's clock.
 func TestTheClockOfAClientHasNoEffect(t *testing.T) {
 	t.Parallel()
 	for _, e := range engines {
@@ -57,7 +57,7 @@ func TestTheClockOfAClientHasNoEffect(t *testing.T) {
 	}
 }
 
-// madeAt is an id of a process whose clock shows t.
+// madeAt returns an ID as made by a process whose clock shows t.
 func madeAt(t time.Time) chanq.ID {
 	id := chanq.NewID()
 	var ms [8]byte
@@ -68,12 +68,12 @@ func madeAt(t time.Time) chanq.ID {
 
 func liveWith(w *world, off time.Duration) {
 	const near = time.Hour
-	lease := testdb.Of(3*time.Second, 9*time.Second) // on real clocks none may end
+	lease := testdb.Of(3*time.Second, 9*time.Second) // on real clocks no lease may expire
 	theirs := func() time.Time { return time.Now().Add(off) }
 	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{Retain: time.Hour}})
 	p := testdb.Produce(w, q, chanq.ProducerConfig{})
 
-	// The id of a process that lives tomorrow does not come last.
+	// An ID from a clock that is a day ahead does not come last.
 	tomorrow, yesterday := madeAt(time.Now().Add(24*time.Hour)), madeAt(time.Now().Add(-24*time.Hour))
 	_, err := p.Send(w.Soon(), chanq.Message[string]{ID: tomorrow, Body: "first"})
 	require.NoError(w, err)
@@ -92,9 +92,9 @@ func liveWith(w *world, off time.Duration) {
 	require.Equal(w, "first", leases[0].Body)
 	require.Equal(w, "second", leases[1].Body)
 	require.WithinDuration(w, theirs(), leases[0].EnqueuedAt, near)
-	require.WithinDuration(w, time.Now().Add(lease), leases[0].Deadline(), near, "the deadline is this process's")
+	require.WithinDuration(w, time.Now().Add(lease), leases[0].Deadline(), near, "the deadline uses the clock of this process")
 
-	// The extender extends; no other consumer gets it meanwhile.
+	// The extender extends the lease; no other consumer gets the message meanwhile.
 	ends := func() time.Time {
 		e, err := testdb.Admin(q).Get(w.Soon(), leases[0].ID)
 		require.NoError(w, err)
@@ -108,7 +108,7 @@ func liveWith(w *world, off time.Duration) {
 	require.NoError(w, leases[0].Ack())
 	require.NoError(w, leases[0].Wait(w.Soon()))
 
-	// A nack of some milliseconds comes back, and one of an hour does not.
+	// A message is redelivered after a nack with a delay of some milliseconds, but not of an hour.
 	require.NoError(w, leases[1].Nack(chanq.RetryAfter(5*time.Millisecond, nil)))
 	again := testdb.Take(w, c, 1)[0]
 	require.Equal(w, 2, again.Attempt)
@@ -117,7 +117,7 @@ func liveWith(w *world, off time.Duration) {
 	require.Equal(w, chanqadmin.Stats{Scheduled: 2, Done: 1}, testdb.Counted(w, q))
 	require.NoError(w, c.Shutdown(w.Soon()))
 
-	// A lease without extensions ends by the database's clock.
+	// A lease without extensions expires by the database's clock.
 	_, err = p.Send(w.Soon(), chanq.Message[string]{Body: "left"})
 	require.NoError(w, err)
 	testdb.Lease(w, q, 1, 500*time.Millisecond)

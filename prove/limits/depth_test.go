@@ -21,9 +21,9 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// What a claim of 100 messages costs must not depend on how many messages are
-// scheduled or leased. It is counted in pages of the database, or in the emulator
-// in keys, which do not vary with the machine.
+// The cost of a claim of 100 messages must not depend on how many messages are scheduled or leased.
+// It is counted in pages of the database, or for the emulator in keys, because these do not vary
+// with the machine.
 
 const claimed = 100
 
@@ -32,20 +32,18 @@ var (
 	leased    = testdb.Of(10_000, 100_000)
 )
 
-// deeper is what a claim may read more than with nothing else in the table: each
-// of its walks down the claim index, and each of the probes of a key, may be
-// three levels deeper.
+// deeper is how much more a claim may read than in an otherwise empty table: each of its walks down
+// the claim index, and each probe of a key, may be three levels deeper.
 const deeper = 3 * (4 + claimed)
 
-// firsts numbers the fills of all tables, for ids that ascend as those of
-// producers do.
+// firsts numbers the fills of all tables, for ids that ascend as those of producers do.
 var firsts atomic.Int64
 
-// longAgo is when what is leased was due, in milliseconds from now.
+// longAgo is when leased messages were due, in milliseconds from now.
 const longAgo = "-3600000 - i % 1000"
 
-// fromHead is a head between what is leased and what is ready, however long it takes to
-// fill the table.
+// fromHead returns heads between the leased and the ready messages, however long it takes to fill
+// the table.
 func fromHead() (f sqlbatch.Heads) {
 	for i := range f {
 		f[i] = time.Now().Add(-30 * time.Second).UnixMilli()
@@ -53,7 +51,7 @@ func fromHead() (f sqlbatch.Heads) {
 	return f
 }
 
-// countedSQLite is a queue on a database with one connection, whose pages are counted.
+// countedSQLite returns a queue on a database with one connection, whose pages are counted.
 func countedSQLite(t *testing.T) (*sql.DB, sqlbatch.Queue) {
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "queue.db")+"?_pragma=synchronous(OFF)&_pragma=cache_size(-65536)")
 	require.NoError(t, err)
@@ -64,8 +62,8 @@ func countedSQLite(t *testing.T) (*sql.DB, sqlbatch.Queue) {
 	return db, sqlite.Dialect.Queue(names)
 }
 
-// A query of the view for all columns except bodies reads no body: the length of a blob is
-// in the row's header. This connection refuses to read a value as long as the body.
+// A query of the view for all columns except bodies reads no body: the length of a blob is in the
+// row's header. This connection refuses to read a value as long as the body.
 func TestOnSQLiteTheViewReadsNoUnselectedBody(t *testing.T) {
 	t.Parallel()
 	db, _ := countedSQLite(t)
@@ -111,7 +109,7 @@ func TestOnSQLiteTheCostOfAClaimDoesNotGrowWithAMillionMessages(t *testing.T) {
 	}
 	claim := q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Hour, Consumer: [16]byte{1}, Inline: sqlbatch.MaxBody, Heads: fromHead()})
 	ready()
-	measure(claim, claimed) // the schema is read
+	measure(claim, claimed) // this reads the schema
 	alone, look := measure(claim, claimed), measure(q.NextDue(fromHead()), 1)
 	others, held := scheduled/slower, leased/slower
 	fillSQLite(t, db, others, "3600000 + i", "")
@@ -120,10 +118,10 @@ func TestOnSQLiteTheCostOfAClaimDoesNotGrowWithAMillionMessages(t *testing.T) {
 	among, lookAmong := measure(claim, claimed), measure(q.NextDue(fromHead()), 1)
 	t.Logf("pages for a claim of %d: %d alone, %d with %d scheduled and %d leased; for a look: %d, %d", claimed, alone, among, others, held, look, lookAmong)
 	require.LessOrEqual(t, among, alone+3*deeper)    // a claim reads, writes and moves each entry
-	require.LessOrEqual(t, lookAmong, look+3*deeper) // it passes over what the claims took
+	require.LessOrEqual(t, lookAmong, look+3*deeper) // the poll skips the entries that the claims took
 }
 
-// pagesRead is how many pages the one connection has read.
+// pagesRead returns the number of pages that the only connection has read.
 func pagesRead(t *testing.T, db *sql.DB) (pages int) {
 	conn, err := db.Conn(t.Context())
 	require.NoError(t, err)
@@ -141,7 +139,7 @@ func pagesRead(t *testing.T, db *sql.DB) (pages int) {
 	return pages
 }
 
-// runIt returns the count of rows of a statement.
+// runIt returns the number of rows of a statement.
 func runIt(t *testing.T, db *sql.DB, st sqlbatch.Statement) int {
 	t.Helper()
 	rows, err := testdb.Rows(t.Context(), db, st)
@@ -163,7 +161,7 @@ FROM generate_series(1, $1) AS i`, n, held, firsts.Add(1))
 	}
 	claim := q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Hour, Salt: 1, Inline: sqlbatch.MaxBody, Heads: fromHead()})
 	fill(1000, "-i", false)
-	buffersRead(t, db, claim) // the catalog is read
+	buffersRead(t, db, claim) // this reads the catalog
 	alone, look := buffersRead(t, db, claim), buffersRead(t, db, q.NextDue(fromHead()))
 	fill(scheduled, "3600000 + i", false)
 	fill(leased, longAgo, true)
@@ -180,7 +178,7 @@ FROM generate_series(1, $1) AS i`, n, held, firsts.Add(1))
 	}
 }
 
-// buffersRead is how many buffers a statement touches. It is rolled back.
+// buffersRead returns the number of buffers that a statement touches, and rolls it back.
 func buffersRead(t *testing.T, db *sql.DB, st sqlbatch.Statement) int {
 	t.Helper()
 	tx, err := db.BeginTx(t.Context(), nil)
@@ -237,7 +235,7 @@ func TestOnTheEmulatorTheCostOfAClaimDoesNotGrowWithTheMessages(t *testing.T) {
 	for left := held; left > 0; left -= 500 {
 		require.Equal(t, 500, runIt(t, db, q.Claim(sqlbatch.ClaimParams{Rows: 500, Lease: time.Minute, Consumer: [16]byte{1}, Inline: sqlbatch.MaxBody})))
 	}
-	server.Clock().Advance(time.Second) // far more than a HeadMargin
+	server.Clock().Advance(time.Second) // far more than HeadMargin
 	var heads sqlbatch.Heads
 	for i := range heads {
 		heads[i] = server.Clock().Now().UnixMilli()
@@ -245,8 +243,8 @@ func TestOnTheEmulatorTheCostOfAClaimDoesNotGrowWithTheMessages(t *testing.T) {
 	fill(others, time.Hour)
 	fill(1000, 0)
 	claim := keys(q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Minute, Inline: sqlbatch.MaxBody, Heads: heads}), claimed)
-	require.Equal(t, int64(1+3*claimed), claim, "the row that says whether the queue is paused; of each message an entry, a row to lock, and one to change")
+	require.Equal(t, int64(1+3*claimed), claim, "the row with the paused flag, and for each message an entry, a row to lock and a row to change")
 	look := keys(q.NextDue(heads), 1)
-	require.LessOrEqual(t, look, int64(claimed+10), "it passes over what the claim took")
+	require.LessOrEqual(t, look, int64(claimed+10), "the poll skips the entries that the claim took")
 	t.Logf("keys for a claim of %d with %d scheduled and %d leased: %d; for a look: %d", claimed, others, held, claim, look)
 }

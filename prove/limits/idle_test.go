@@ -12,8 +12,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
-// inUse is the most connections that a *sql.DB has in use at once, and that are open in
-// the database, over a time.
+// inUse returns the maximum numbers of connections that the *sql.DB has in use, and that are open
+// in the database, during d.
 func (w *world) inUse(d time.Duration) (inUse, open int) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -25,8 +25,8 @@ func (w *world) inUse(d time.Duration) (inUse, open int) {
 }
 
 // Twenty queues on one *sql.DB, each with a consumer that polls once per second and sends
-// heartbeats more often than by default. A run takes seconds, not a
-// minute: LeaseFor is a tenth of its default.
+// heartbeats more often than by default. LeaseFor is a tenth of its default, so a run takes
+// seconds, not a minute.
 func TestIdleProducersAndConsumersHoldNoConnection(t *testing.T) {
 	const queues = 20
 	const most = 3 // in use; the *sql.DB keeps two more open for later requests
@@ -46,16 +46,16 @@ func TestIdleProducersAndConsumersHoldNoConnection(t *testing.T) {
 		}
 		idle := func(when string) {
 			before := looks()
-			if !w.Engine.Bubble { // a look takes time there, and more of them at once the busier the machine is
-				w.Eventually(when+": they have looked, and at some moment none has a connection", func() bool {
+			if !w.Engine.Bubble { // on a real clock polls take time, and a busier machine has more of them at once
+				w.Eventually(when+": they have polled, and at some moment few connections are in use", func() bool {
 					open, _ := w.Faults.Conns()
 					return looks()-before > 3*queues && w.DB.Stats().InUse < most && open <= most
 				})
 				return
 			}
 			inUse, open := w.inUse(8 * time.Second)
-			w.Logf("%s: %d in use, %d open, %d looks", when, inUse, open, looks()-before)
-			require.Greater(w, looks()-before, int64(3*queues), "they do look")
+			w.Logf("%s: %d in use, %d open, %d polls", when, inUse, open, looks()-before)
+			require.Greater(w, looks()-before, int64(3*queues), "the consumers poll")
 			require.LessOrEqual(w, inUse, most, when)
 			require.LessOrEqual(w, open, most+2, when)
 		}
@@ -86,8 +86,8 @@ func TestIdleProducersAndConsumersHoldNoConnection(t *testing.T) {
 	})
 }
 
-// A claim that hangs, in one queue, while claims of another wait for nothing; whether
-// the *sql.DB has a limit, which the application has used up, or not.
+// A claim hangs in one queue, while claims of another queue do not wait, whether or not the *sql.DB
+// has a limit that the application has used up.
 func TestAHungQueueDelaysNoOther(t *testing.T) {
 	for _, limited := range []bool{false, true} {
 		name := map[bool]string{false: "WithoutALimit", true: "WhereTheApplicationHasUsedUpTheLimit"}[limited]
@@ -118,7 +118,7 @@ func TestAHungQueueDelaysNoOther(t *testing.T) {
 				c := testdb.Start(w, other, chanq.ConsumerConfig{})
 				<-hung
 				if limited {
-					w.Eventually("the floors are connected", func() bool { return w.DB.Stats().InUse >= floors })
+					w.Eventually("the reserved connections are open", func() bool { return w.DB.Stats().InUse >= floors })
 					conn, err := w.DB.Conn(w.Soon())
 					require.NoError(w, err)
 					defer conn.Close()

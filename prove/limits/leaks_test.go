@@ -19,8 +19,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Everything that chanq can do, and then with one operation in fifteen failing, leaves nothing
-// open: World sees to that at the end, TestMain to the goroutines.
+// Everything that chanq can do leaves nothing open, first without faults and then with one
+// operation in fifteen failing. World checks that at the end; TestMain checks the goroutines.
 func TestNothingIsLeftOpenAfterFaults(t *testing.T) {
 	const runs = 2
 	onEach(t, func(w *world) {
@@ -29,9 +29,9 @@ func TestNothingIsLeftOpenAfterFaults(t *testing.T) {
 		require.NoError(w, b.end(w.Soon()))
 		for seed := range uint64(runs) {
 			w.Faults.Inject(w.randomFaults(rand.New(rand.NewPCG(seed, 1)), 15))
-			_ = b.run() // what fails is not the question
+			_ = b.run() // errors do not matter here
 			if seed%2 == 0 {
-				// The end is given up while everything fails.
+				// The shutdown is given up while everything fails.
 				w.Faults.Inject(w.randomFaults(rand.New(rand.NewPCG(seed, 2)), 1))
 				over, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 				_ = b.end(over)
@@ -43,7 +43,7 @@ func TestNothingIsLeftOpenAfterFaults(t *testing.T) {
 	})
 }
 
-// randomFaults strikes one operation in so many.
+// randomFaults makes one in one operations fail, on average.
 func (w *world) randomFaults(r *rand.Rand, one int) func(faultdb.Op) faultdb.Fault {
 	broken := errors.New("connection reset by peer")
 	kinds := []faultdb.Fault{
@@ -62,7 +62,7 @@ func (w *world) randomFaults(r *rand.Rand, one int) func(faultdb.Op) faultdb.Fau
 	}
 }
 
-// bustle does everything that chanq can do, once a run.
+// bustle does everything that chanq can do, once per run.
 type bustle struct {
 	*world
 	q, next        *chanq.Queue[string]
@@ -71,7 +71,7 @@ type bustle struct {
 	working        sync.WaitGroup
 }
 
-// statement is the deadline of statements.
+// statement is the statement timeout.
 const statement = 250 * time.Millisecond * testdb.Slowness
 
 func newBustle(w *world, cfg chanq.Config) *bustle {
@@ -149,7 +149,7 @@ func (b *bustle) run() error {
 	return errors.Join(errs...)
 }
 
-// inTx sends in a transaction, and leases what it sent.
+// inTx sends in a transaction, and leases the sent messages.
 func (b *bustle) inTx(ctx context.Context, commit bool) error {
 	tx, err := b.DB.BeginTx(ctx, nil)
 	if err != nil {
@@ -165,7 +165,7 @@ func (b *bustle) inTx(ctx context.Context, commit bool) error {
 	return tx.Commit()
 }
 
-// operate makes every call of an operator, and drains a queue.
+// operate makes every operator call, and drains a queue.
 func (b *bustle) operate(ctx context.Context) error {
 	var errs []error
 	note := func(_ any, err error) { errs = append(errs, err) }
@@ -192,7 +192,7 @@ func (b *bustle) operate(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// end stops everything in order. It may be called again.
+// end stops everything in order. It can be called again.
 func (b *bustle) end(ctx context.Context) error {
 	b.consumer.Stop()
 	b.last.Stop()

@@ -19,7 +19,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// outages collects the events of the Availability hook.
+// outages collects Availability events.
 type outages struct {
 	mu       sync.Mutex
 	reported []string
@@ -51,7 +51,7 @@ func (o *outages) errors() error {
 	return errors.Join(o.errs...)
 }
 
-// everyWrite strikes what a producer and a consumer write.
+// everyWrite applies a fault to the writes of producers and consumers.
 func (w *world) everyWrite(f faultdb.Fault) {
 	st := w.Statements("work")
 	w.StrikeAll(f, st.Enqueue(make([]sqlbatch.Row, 1)), st.EnqueueNew(make([]sqlbatch.Row, 1)),
@@ -80,13 +80,13 @@ func TestStatementsThatAreAlwaysRolledBackAreAnOutage(t *testing.T) {
 		for _, l := range testdb.Take(w, c, 2) {
 			require.NoError(w, l.Ack())
 		}
-		w.Eventually("both are back", func() bool { return reported.heard("producer up") && reported.heard("consumer up") })
+		w.Eventually("both outages have ended", func() bool { return reported.heard("producer up") && reported.heard("consumer up") })
 		require.NoError(w, c.Shutdown(w.Soon()))
 		require.NoError(w, p.Close(w.Soon()))
 	})
 }
 
-// A process that opened the file and never ends its transaction.
+// Another process opened the file and never ends its transaction.
 func TestALockThatIsNeverReleasedIsAnOutage(t *testing.T) {
 	testdb.Long(t) // for 20 s: another process needs a file
 	t.Parallel()
@@ -104,7 +104,7 @@ func TestALockThatIsNeverReleasedIsAnOutage(t *testing.T) {
 	holder, err := other.Conn(w.Soon())
 	require.NoError(t, err)
 	defer holder.Close()
-	w.Eventually("it has the lock", func() bool {
+	w.Eventually("the other process has the lock", func() bool {
 		_, err := holder.ExecContext(w.Soon(), "BEGIN IMMEDIATE")
 		return err == nil
 	})
@@ -116,14 +116,14 @@ func TestALockThatIsNeverReleasedIsAnOutage(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, l.Wait(w.Soon()))
 	require.NoError(t, testdb.Take(w, c, 1)[0].Ack())
-	w.Eventually("the consumer is back", func() bool { return reported.heard("consumer up") })
+	w.Eventually("the outage of the consumer has ended", func() bool { return reported.heard("consumer up") })
 	require.NoError(t, c.Shutdown(w.Soon()))
 	require.NoError(t, p.Close(w.Soon()))
 	require.Zero(t, testdb.Counted(w, q))
 }
 
-// A SQLite file that may not grow: what is deleted makes room. A row grows a little when
-// it is claimed, so these leave that much of their pages.
+// A SQLite file that cannot grow: deletes make room. A row grows a little when it is claimed, so
+// these rows leave that much of their pages free.
 func TestAFullDiskDelaysSendsUntilThereIsRoom(t *testing.T) {
 	testdb.OnEach(t, []testdb.Engine{testdb.Memory, testdb.SQLite}, func(w *testdb.World) {
 		w.Open()
@@ -138,7 +138,7 @@ func fullDisk(t *testing.T, w *world) {
 	for range 100 {
 		testdb.SendBy(w, p, testdb.Texts(strings.Repeat("x", 3900))...)
 	}
-	w.everyWrite(faultdb.After("PRAGMA max_page_count = 1")) // SQLite takes it for: as many as there are
+	w.everyWrite(faultdb.After("PRAGMA max_page_count = 1")) // SQLite then uses the current number of pages
 	sent := make(chan error, 1)
 	go func() {
 		_, err := p.Send(w.Soon(), chanq.Message[string]{Body: strings.Repeat("y", 100_000)})
@@ -146,18 +146,18 @@ func fullDisk(t *testing.T, w *world) {
 	}()
 	w.Eventually("the producer has reported", func() bool { return reported.heard("producer down") })
 	require.ErrorContains(t, reported.errors(), "full")
-	require.Empty(t, sent, "it waits")
+	require.Empty(t, sent, "the send waits")
 
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
 	leases := testdb.Take(w, c, 100)
 	dead := leases[0]
-	require.NoError(t, dead.Nack(chanq.DeadLetter(nil)), "which needs room in another table")
+	require.NoError(t, dead.Nack(chanq.DeadLetter(nil)), "the dead-letter needs room in another table")
 	for _, l := range leases[1:] {
 		require.NoError(t, l.Ack())
 	}
-	require.NoError(t, <-sent, "what was acked made room")
+	require.NoError(t, <-sent, "the acks made room")
 	require.NoError(t, dead.Wait(w.Soon()))
-	w.Eventually("the producer is back", func() bool { return reported.heard("producer up") })
+	w.Eventually("the outage of the producer has ended", func() bool { return reported.heard("producer up") })
 	l := testdb.Take(w, c, 1)[0]
 	require.Len(t, l.Body, 100_000)
 	require.NoError(t, l.Ack())
@@ -166,8 +166,8 @@ func fullDisk(t *testing.T, w *world) {
 	require.Equal(t, chanqadmin.Stats{Dead: 1}, testdb.Counted(w, q))
 }
 
-// The error of a server that is a standby is temporary. A read-only file is a
-// permanent error, which is reported at once.
+// The error of a standby server is temporary. A read-only file is a permanent error, which is
+// reported immediately.
 func TestAReadOnlyDatabase(t *testing.T) {
 	onEach(t, func(w *world) {
 		var reported outages
@@ -190,7 +190,7 @@ func TestAReadOnlyDatabase(t *testing.T) {
 			requireReadOnly(w, err)
 			requireReadOnly(w, held.Wait(w.Soon()))
 			for l := range c.C() { // until it is closed
-				_ = l.Release() // fails like the other
+				_ = l.Release() // fails like the ack
 			}
 			requireReadOnly(w, c.Err())
 			require.NoError(w, c.Shutdown(w.Soon()))
@@ -199,7 +199,7 @@ func TestAReadOnlyDatabase(t *testing.T) {
 			testdb.SendBy(w, p, testdb.Texts("after")...)
 			entry, err := testdb.Admin(q).Get(w.Soon(), held.ID)
 			require.NoError(w, err)
-			require.Equal(w, chanqadmin.StateLeased, entry.State, "what could not be acked is delivered again when its lease ends")
+			require.Equal(w, chanqadmin.StateLeased, entry.State, "a message that could not be acked is redelivered when its lease expires")
 			again := testdb.Start(w, q, chanq.ConsumerConfig{})
 			require.Equal(w, "after", w.takeUnless(again, "ready").Body)
 			require.NoError(w, again.Shutdown(w.Soon()))
@@ -222,7 +222,7 @@ func TestAReadOnlyDatabase(t *testing.T) {
 		require.NoError(w, <-sent)
 		require.NoError(w, held.Wait(w.Soon()))
 		require.Equal(w, "after", w.takeUnless(c, "ready").Body)
-		w.Eventually("both are back", func() bool { return reported.heard("producer up") && reported.heard("consumer up") })
+		w.Eventually("both outages have ended", func() bool { return reported.heard("producer up") && reported.heard("consumer up") })
 		require.NoError(w, c.Shutdown(w.Soon()))
 		require.NoError(w, p.Close(w.Soon()))
 		require.Zero(w, testdb.Counted(w, q))
@@ -237,7 +237,7 @@ func requireReadOnly(w *world, err error) {
 	require.ErrorContains(w, err, "readonly")
 }
 
-// takeUnless acks leases until one has another body.
+// takeUnless acks leases with this body until one has another body, and returns that lease.
 func (w *world) takeUnless(c *chanq.Consumer[string], body string) *chanq.Lease[string] {
 	w.Helper()
 	for {

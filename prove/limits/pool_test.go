@@ -17,16 +17,16 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// connections is the least that a consumer, a producer and an application need.
+// connections is the minimum that a consumer, a producer and an application need.
 const connections = 5 + 1 + 1
 
-// number is the parameter of a statement, as the dialect writes it.
+// number returns the placeholder of parameter n in the dialect.
 func (w *world) number(n int) string {
 	return map[string]string{"sqlite": "?", "postgres": "$", "sqlserver": "@p"}[w.Engine.Dialect.Name()] + strconv.Itoa(n)
 }
 
-// Each of 200 handlers runs queries and waits for its settle, while it holds a
-// connection: they share the rest of the pool.
+// Each of 200 handlers runs queries and waits for its settle while it holds a connection: they
+// share the rest of the pool.
 func TestManyHandlersShareFewConnections(t *testing.T) {
 	onEach(t, func(w *world) {
 		const handlers, messages = 200, 2000
@@ -62,7 +62,7 @@ func TestManyHandlersShareFewConnections(t *testing.T) {
 				return nil
 			})
 		})
-		// Senders also share them.
+		// Senders also share these connections.
 		var sending sync.WaitGroup
 		soon := w.Soon()
 		for s := range 20 {
@@ -82,20 +82,20 @@ func TestManyHandlersShareFewConnections(t *testing.T) {
 		require.Zero(w, testdb.Counted(w, q))
 		var rows int
 		require.NoError(w, w.DB.QueryRow(`SELECT count(*) FROM handled`).Scan(&rows))
-		require.Equal(w, messages, rows, "each was handled once")
+		require.Equal(w, messages, rows, "each message was handled once")
 		_, conns := w.Faults.Conns()
 		require.LessOrEqual(w, conns, connections)
-		w.Logf("%d handlers at once at most, %d connections", most.Load(), conns)
+		w.Logf("at most %d concurrent handlers, %d connections", most.Load(), conns)
 	})
 }
 
-// Handlers that hold every connection which is left, and wait for their settles
-// before they give one back, have not taken those of the settles, even while the
-// claimer's own is in use by a statement that hangs.
+// Handlers hold all other connections and wait for their settles before they release one. They
+// cannot take the connections of the settles, even while a hanging statement uses the claimer's
+// connection.
 func TestHandlersCannotTakeTheConnectionsOfTheirSettles(t *testing.T) {
 	onEach(t, func(w *world) {
 		if w.Engine.Dialect.Traits().OneWriter {
-			w.Skip("SQLite settles by the one connection that claims")
+			w.Skip("SQLite claims and settles on the same connection")
 		}
 		q := w.Queue("work", chanq.Config{StatementTimeout: 10 * time.Minute})
 		w.DB.SetMaxOpenConns(connections)
@@ -160,7 +160,7 @@ func TestTheConnectionLimitCoversAllProducersAndConsumers(t *testing.T) {
 		_, err = chanq.Open[string](w.Soon(), w.DB, "other", chanq.Config{})
 		require.NoError(w, err, "a call takes its connection as the application does")
 
-		// The end of each releases its connections.
+		// The end of each producer or consumer releases its connections.
 		require.NoError(w, p.Close(w.Soon()))
 		require.NoError(w, p.Close(w.Soon()), "once")
 		testdb.Produce(w, other, chanq.ProducerConfig{})

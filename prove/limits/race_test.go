@@ -2,7 +2,6 @@
 
 package limits_test
 
-// slower is by how much SQLite and the emulator, which are Go here, are given
-// less to do under the race detector. The check runs this package's depth tests
-// once without it.
+// slower is the divisor of the work that SQLite and the emulator, which are written in Go, get
+// under the race detector. The check runs the depth tests of this package once without it.
 const slower = 25

@@ -46,7 +46,7 @@ func (s *stopwatch) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQ
 	s.times[b.text] = append(s.times[b.text], time.Since(b.at))
 }
 
-// of are the times of a statement since a count of them.
+// of returns the durations of a statement, skipping the first since of them.
 func (s *stopwatch) of(st sqlbatch.Statement, since int) []time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,9 +60,8 @@ func sum(times []time.Duration) (all time.Duration) {
 	return all
 }
 
-// An open snapshot keeps many dead entries at the beginning of the queue. Claims
-// do not read them. Rescans do, but all consumers together spend 5 % of the time
-// on that.
+// An open snapshot keeps many dead entries at the beginning of the queue. Claims do not read them.
+// Rescans do, but all consumers together spend only 5 % of the time on that.
 func TestOnPostgreSQLRescansOfManyDeadEntriesTake5PercentOfTheTime(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
@@ -113,16 +112,16 @@ func TestOnPostgreSQLRescansOfManyDeadEntriesTake5PercentOfTheTime(t *testing.T)
 			<-tick.C
 		}
 	}
-	sendUntil(func() bool { return len(watch.of(rescan, 0)) >= 2*consumers }) // all have joined
+	sendUntil(func() bool { return len(watch.of(rescan, 0)) >= 2*consumers }) // all consumers have joined
 	rescansBefore, claimsBefore, began := len(watch.of(rescan, 0)), len(watch.of(claim, 0)), time.Now()
-	sendUntil(func() bool { // on a slow machine, which takes long for one, they are seldom
+	sendUntil(func() bool { // rescans are slow and rare on a slow machine
 		return time.Since(began) >= window && len(watch.of(rescan, 0)) > rescansBefore
 	})
 	passed, rescans, claims := time.Since(began), watch.of(rescan, rescansBefore), watch.of(claim, claimsBefore)
 	slices.Sort(claims)
 	longest, median := slices.Max(watch.of(rescan, 0)), claims[len(claims)/2]
 	t.Logf("in %v %d rescans took %v, the longest %v; %d claims, half of them less than %v each", passed, len(rescans), sum(rescans), longest, len(claims), median)
-	require.Greater(t, longest, 20*time.Millisecond, "a rescan is dear here")
+	require.Greater(t, longest, 20*time.Millisecond, "a rescan is expensive in this test")
 	require.Less(t, median, longest/4, "claims begin at the head")
-	require.LessOrEqual(t, sum(rescans), passed/20+consumers*longest, "and one of each consumer, whose rest lies beyond the window")
+	require.LessOrEqual(t, sum(rescans), passed/20+consumers*longest, "plus one rescan per consumer, whose pause is after the window")
 }

@@ -20,14 +20,14 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The secrets of a message. A number and a time are what decoders like to repeat.
+// The secrets of a message. Decoders tend to repeat numbers and times in errors.
 const (
 	secretText   = "S3CRET-text"
 	secretHeader = "S3CRET-header"
 	secretNumber = 4111111111111111
 )
 
-// said collects all texts of chanq: in the log, in hooks and in errors.
+// said collects all texts of chanq: from the log, hooks and errors.
 type said struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -50,7 +50,7 @@ func (s *said) note(kind string, v any) {
 	fmt.Fprintf(&s.text, "%s: %v %+v %#v\n", kind, v, v, v)
 }
 
-// err notes an error and all that it wraps.
+// err records an error and all errors that it wraps.
 func (s *said) err(err error) {
 	if err == nil {
 		return
@@ -59,7 +59,7 @@ func (s *said) err(err error) {
 	switch e := err.(type) {
 	case interface{ Unwrap() error }:
 		s.err(e.Unwrap())
-	case *chanq.BatchError, *chanq.UnsentError[string]: // they hold messages for the caller
+	case *chanq.BatchError, *chanq.UnsentError[string]: // these hold messages for the caller
 	case interface{ Unwrap() []error }:
 		for _, err := range e.Unwrap() {
 			s.err(err)
@@ -84,7 +84,7 @@ func (s *said) hooks() chanq.Hooks {
 		})
 }
 
-// requireNone requires that no text has one of the secrets, in any form.
+// requireNone requires that no text contains one of the secrets, in any form.
 func (s *said) requireNone(t *testing.T, secrets ...string) {
 	t.Helper()
 	s.mu.Lock()
@@ -94,7 +94,7 @@ func (s *said) requireNone(t *testing.T, secrets ...string) {
 	for _, secret := range secrets {
 		for _, form := range []string{secret, fmt.Sprintf("%x", secret), strings.Trim(fmt.Sprint([]byte(secret)), "[]")} {
 			if i := strings.Index(text, form); i >= 0 {
-				require.Fail(t, "a secret was said", "%s", text[max(0, i-300):min(len(text), i+300)])
+				require.Fail(t, "a text contains a secret", "%s", text[max(0, i-300):min(len(text), i+300)])
 			}
 		}
 	}
@@ -107,7 +107,7 @@ func TestNoErrorOrLogContainsABody(t *testing.T) {
 		q := w.Queue("work", cfg)
 		secret := chanq.Message[string]{Body: secretText, Headers: map[string]string{"token": secretHeader}}
 
-		// It goes well.
+		// Everything succeeds.
 		p := testdb.Produce(w, q, chanq.ProducerConfig{})
 		for range 6 {
 			_, err := p.Send(w.Soon(), secret)
@@ -126,7 +126,7 @@ func TestNoErrorOrLogContainsABody(t *testing.T) {
 			s.err(l.Wait(w.Soon()))
 		}
 
-		// It is refused by rule.
+		// chanq rejects the message.
 		large := secret
 		large.Body = strings.Repeat(secretText, 1000)
 		odd := secret
@@ -181,13 +181,13 @@ func TestNoErrorOrLogContainsABody(t *testing.T) {
 		require.NoError(w, p.Close(w.Soon()))
 
 		for _, kind := range []string{"sent", "claimed", "settled", "lease lost", "handled", "dead", "error", "unsent"} {
-			require.NotZero(w, s.kind[kind], "nothing was said of this kind: "+kind)
+			require.NotZero(w, s.kind[kind], "there was no text of this kind: "+kind)
 		}
 		s.requireNone(w.T, secretText, secretHeader, strconv.Itoa(secretNumber))
 	})
 }
 
-// failing has a handler panic, on a message of another queue.
+// failing makes a handler panic on a message of another queue.
 func failing(w *world, cfg chanq.Config, m chanq.Message[string]) {
 	q := w.Queue("other", cfg)
 	p := testdb.Produce(w, q, chanq.ProducerConfig{})
@@ -202,7 +202,7 @@ func failing(w *world, cfg chanq.Config, m chanq.Message[string]) {
 	require.NoError(w, c.Shutdown(w.Soon()))
 }
 
-// undecodable consumes as T until nothing is ready any more.
+// undecodable consumes as T until nothing is ready.
 func undecodable[T any](w *world, cfg chanq.Config) {
 	w.Helper()
 	q, err := chanq.Open[T](w.Soon(), w.DB, "work", cfg)
@@ -211,7 +211,7 @@ func undecodable[T any](w *world, cfg chanq.Config) {
 	require.NoError(w, err)
 	c, err := q.Consume(context.Background(), chanq.ConsumerConfig{})
 	require.NoError(w, err)
-	w.Eventually("what cannot be decoded is dead", func() bool {
+	w.Eventually("undecodable messages are dead", func() bool {
 		now, err := testdb.Admin(q).Stats(w.Soon())
 		require.NoError(w, err)
 		return now.Ready+now.Leased == 0 && now.Dead > before.Dead

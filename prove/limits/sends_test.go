@@ -13,7 +13,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
-// Sends whose contexts end together cost what each of them has, not what all of them have.
+// The cost of sends whose contexts end together is that of each single send, not that of all sends
+// for each.
 func TestSendsWhoseContextsEndTogetherEndSoon(t *testing.T) {
 	testdb.Long(t) // it measures, so it needs the real clock
 	const sends, bound = 50_000, testdb.Slowness * 10 * time.Second
@@ -33,7 +34,7 @@ func TestSendsWhoseContextsEndTogetherEndSoon(t *testing.T) {
 	for range sends {
 		all.Go(func() { _, _ = p.SendBatch(ctx, make([]chanq.Message[string], 2)...) })
 	}
-	w.Eventually("all are handed over", func() bool { return p.Stats().Pending == 2*sends })
+	w.Eventually("all messages are accepted", func() bool { return p.Stats().Pending == 2*sends })
 	began := time.Now()
 	cancel()
 	all.Wait()

@@ -14,16 +14,17 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// What only a server does: it ends statements by itself, locks tables and loses bytes of a body.
+// Faults that only a server has: it ends statements by itself, locks tables, and loses bytes of a
+// body.
 
-// newServer makes a database on PostgreSQL.
+// newServer creates a database on PostgreSQL.
 func newServer(t *testing.T) *world {
 	testdb.Long(t)
 	t.Parallel()
 	return newWorld(t, testdb.Postgres)
 }
 
-// limited opens the queue on sessions whose statements PostgreSQL ends after a time.
+// limited opens the queue on sessions with a statement_timeout.
 func (w *world) limited(cfg chanq.Config, timeout time.Duration) *chanq.Queue[string] {
 	w.Helper()
 	w.Exec(fmt.Sprintf("DO $$ BEGIN EXECUTE format('ALTER DATABASE %%I SET statement_timeout = %d', current_database()); END $$", timeout.Milliseconds()))
@@ -31,7 +32,8 @@ func (w *world) limited(cfg chanq.Config, timeout time.Duration) *chanq.Queue[st
 	return testdb.OpenOn[string](w, db, "work", cfg)
 }
 
-// A message whose INSERT takes longer than a role's statements may keeps no other from being stored.
+// A message whose INSERT exceeds the role's statement_timeout does not keep others from being
+// stored.
 func TestOnPostgreSQLASendEndedByTheServerDelaysNoOther(t *testing.T) {
 	w := newServer(t)
 	w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxBody: 32 << 20}})
@@ -43,7 +45,7 @@ func TestOnPostgreSQLASendEndedByTheServerDelaysNoOther(t *testing.T) {
 		_, err := p.Send(ctx, chanq.Message[string]{Body: strings.Repeat("heavy ", 5<<20)})
 		heavy <- err
 	}()
-	w.Eventually("it is under way", func() bool { return p.Stats().Pending > 0 })
+	w.Eventually("the send is running", func() bool { return p.Stats().Pending > 0 })
 	for range 20 {
 		testdb.SendBy(w, p, testdb.Texts("light")...)
 	}
@@ -53,7 +55,7 @@ func TestOnPostgreSQLASendEndedByTheServerDelaysNoOther(t *testing.T) {
 	require.NoError(t, p.Close(w.Soon()))
 }
 
-// Bodies of which a role's statements can read a few, and not all, arrive.
+// Bodies arrive although the role's statement_timeout allows reading only a few of them at once.
 func TestOnPostgreSQLLargeBodiesArriveAlthoughTheServerEndsStatements(t *testing.T) {
 	const count = 16
 	w := newServer(t)
@@ -71,7 +73,8 @@ func TestOnPostgreSQLLargeBodiesArriveAlthoughTheServerEndsStatements(t *testing
 	require.Zero(t, testdb.Counted(w, q))
 }
 
-// CREATE INDEX locks its table against writes. On the dead table that holds up dead-letters, and no ack.
+// CREATE INDEX locks its table against writes. On the dead-letter table that delays dead-letters,
+// but no acks.
 func TestOnPostgreSQLAnIndexOnTheDeadLetterTableDelaysNoAck(t *testing.T) {
 	w := newServer(t)
 	q := w.Queue("work", chanq.Config{})
@@ -101,7 +104,7 @@ func TestOnPostgreSQLAnIndexOnTheDeadLetterTableDelaysNoAck(t *testing.T) {
 	require.NoError(t, c.Shutdown(w.Soon()))
 }
 
-// On the live table it holds up everything, and blames no message.
+// On the live table it delays everything, and no message is blamed.
 func TestOnPostgreSQLAnIndexOnTheLiveTableBlamesNoMessage(t *testing.T) {
 	w := newServer(t)
 	cfg := chanq.Config{Spec: chanq.Spec{MaxAttempts: 2}}
@@ -123,7 +126,7 @@ func TestOnPostgreSQLAnIndexOnTheLiveTableBlamesNoMessage(t *testing.T) {
 	for _, l := range leases {
 		require.NoError(t, l.Ack())
 	}
-	<-time.After(5 * time.Second) // of statements that are ended
+	<-time.After(5 * time.Second) // meanwhile statements time out
 	require.Empty(t, sent)
 	require.NoError(t, index.Rollback())
 	require.NoError(t, <-sent)
@@ -137,7 +140,7 @@ func TestOnPostgreSQLAnIndexOnTheLiveTableBlamesNoMessage(t *testing.T) {
 	require.Zero(t, testdb.Counted(w, q))
 }
 
-// A body of which PostgreSQL has lost a part costs its message alone.
+// A body of which PostgreSQL has lost a part affects only its own message.
 func TestOnPostgreSQLADamagedBodyDelaysNoOtherMessage(t *testing.T) {
 	w := newServer(t)
 	if _, err := w.DB.ExecContext(w.Soon(), "CREATE EXTENSION pg_surgery"); err != nil {
@@ -169,5 +172,5 @@ func TestOnPostgreSQLADamagedBodyDelaysNoOtherMessage(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	_ = c.Shutdown(ctx) // the damaged message cannot be moved to the dead table
+	_ = c.Shutdown(ctx) // the damaged message cannot be moved to the dead-letter table
 }

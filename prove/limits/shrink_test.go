@@ -25,7 +25,7 @@ func TestTheSpaceOfManyDeletedMessagesIsReturnedToTheFileSystem(t *testing.T) {
 		require.NoError(t, err)
 		return info.Size()
 	}
-	cfg := chanq.Config{Spec: chanq.Spec{Retain: time.Second}} // consumers clean up about once a second
+	cfg := chanq.Config{Spec: chanq.Spec{Retain: time.Second}} // consumers clean up about once per second
 	require.NoError(t, chanq.Migrate(t.Context(), db, "work", cfg))
 	q := testdb.OpenOn[[]byte](t, db, "work", cfg)
 	ms := make([]chanq.Message[[]byte], messages)

@@ -11,9 +11,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Rows kept by an open snapshot are before the head: a claim
-// does not read them, while a claim from the beginning does. If its page has room, a claim
-// leaves no entry in any index.
+// Rows kept by an open snapshot are before the head. A claim from the head does not read them; a
+// claim from the beginning does. If its page has room, a claim adds no index entry.
 func TestOnPostgreSQLClaimsDoNotReadRowsKeptByASnapshot(t *testing.T) {
 	testdb.Postgres.Require(t)
 	w := newWorld(t, testdb.Postgres)
@@ -45,7 +44,7 @@ func TestOnPostgreSQLClaimsDoNotReadRowsKeptByASnapshot(t *testing.T) {
 	claim := func(f sqlbatch.Heads) int {
 		return buffersRead(t, w.DB, st.Claim(sqlbatch.ClaimParams{Rows: 100, Salt: 1, Inline: sqlbatch.MaxBody, Heads: f}))
 	}
-	w.Eventually("what was claimed is older than claims look back by themselves", func() bool {
+	w.Eventually("the claimed messages are older than claims look back", func() bool {
 		var now int64
 		require.NoError(t, w.DB.QueryRow(`SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint`).Scan(&now))
 		return now > last+2*sqlbatch.HeadMargin.Milliseconds()
@@ -53,12 +52,12 @@ func TestOnPostgreSQLClaimsDoNotReadRowsKeptByASnapshot(t *testing.T) {
 	above, beginning := claim(sqlbatch.Heads{last + 1, last + 1, last + 1, last + 1}), claim(sqlbatch.Heads{})
 	t.Logf("buffers for a claim of 100 after %d under a snapshot: %d from the head, %d from the beginning", rounds*each, above, beginning)
 	require.Less(t, above, 100*12)
-	require.Greater(t, beginning, 3*above, "the snapshot does keep them")
+	require.Greater(t, beginning, 3*above, "the snapshot keeps the rows")
 	var updated, hot int
-	w.Eventually("the database has counted", func() bool {
+	w.Eventually("the database has updated its statistics", func() bool {
 		require.NoError(t, w.DB.QueryRow(`SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'chanq_work'`).Scan(&updated, &hot))
 		return updated >= rounds*each
 	})
-	t.Logf("%d of %d updates left the indexes alone", hot, updated)
-	require.Greater(t, hot, updated*4/5, "a page that the snapshot keeps from being cleaned up may have no room left")
+	t.Logf("%d of %d updates did not change the indexes", hot, updated)
+	require.Greater(t, hot, updated*4/5, "a page that cannot be cleaned up because of the snapshot might have no room left")
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// A step of a purge reads neither the messages before the purged ones again, nor those that
-// earlier steps passed. (Deleted rows leave nothing on SQLite.)
+// A step of a purge reads neither the messages before the purged ones again, nor those that earlier
+// steps passed. (Deleted rows leave nothing on SQLite.)
 func TestOnSQLiteAStepOfAPurgeReadsNothingOfTheStepsBefore(t *testing.T) {
 	t.Parallel()
 	const step, steps = 200, 5
-	const before = 10_000 // leased, where ready ones are purged; and the other way round
+	const before = 10_000 // leased if ready messages are purged, and vice versa
 	for state, by := range map[sqlbatch.State][2]string{sqlbatch.Ready: {"", "another"}, sqlbatch.Leased: {"another", ""}} {
 		t.Run(string(state), func(t *testing.T) {
 			t.Parallel()
@@ -38,7 +38,7 @@ func TestOnSQLiteAStepOfAPurgeReadsNothingOfTheStepsBefore(t *testing.T) {
 			t.Logf("pages of each step of %d: %v", step, pages)
 			for _, n := range pages[1:] {
 				require.LessOrEqual(t, n, 20*step)
-				require.Less(t, n, pages[0], "the first one walks over what lies before")
+				require.Less(t, n, pages[0], "the first step scans the messages before the purged ones")
 			}
 		})
 	}

@@ -27,7 +27,7 @@ func newWearing(t *testing.T, cfg chanq.Config) (*world, *chanq.Queue[string]) {
 
 var someBody = strings.Repeat("b", 200)
 
-// wear has n messages sent and acked, a few thousand at a time.
+// wear sends and acks n messages, 2000 at a time.
 func (w *world) wear(q *chanq.Queue[string], c *chanq.Consumer[string], n int) {
 	w.Helper()
 	p := testdb.Produce(w, q, chanq.ProducerConfig{})
@@ -46,7 +46,7 @@ func (w *world) wear(q *chanq.Queue[string], c *chanq.Consumer[string], n int) {
 	require.NoError(w, p.Close(w.Soon()))
 }
 
-// kill leaves n dead rows in a live table at once, as many more messages would.
+// kill leaves n dead rows in a live table at once, as that many messages would.
 func (w *world) kill(queue string, n int) {
 	w.Helper()
 	tx, err := w.DB.BeginTx(w.Soon(), nil)
@@ -62,12 +62,12 @@ func (w *world) kill(queue string, n int) {
 	require.NoError(w, tx.Commit())
 }
 
-// wearUntil wears until it is so, with a bound on the messages: ten times as many as it
-// takes.
+// wearUntil calls wear until is returns true. The bound on the messages is ten times the usual
+// number.
 func (w *world) wearUntil(what string, q *chanq.Queue[string], c *chanq.Consumer[string], step int, is func() bool) {
 	w.Helper()
 	for worn := 0; !is(); worn += step {
-		require.Less(w, worn, mostWear, "it never came to this: "+what)
+		require.Less(w, worn, mostWear, "this did not happen: "+what)
 		w.wear(q, c, step)
 	}
 }
@@ -93,8 +93,8 @@ func TestTheLiveTableStaysSmallWithoutAutovacuum(t *testing.T) {
 	size := func() int64 { return w.ask(`SELECT pg_total_relation_size('chanq_work')`) }
 	const few, more = 60_000, 40_000
 	w.wear(q, c, few)
-	for enough := w.vacuums() + 8; ; { // not an amount of work, of which a busy machine does much between two vacuums
-		require.Less(t, w.vacuums(), enough, "it grows by the bodies of what comes, and more")
+	for enough := w.vacuums() + 8; ; { // bounded by vacuums, because a busy machine does much work between two vacuums
+		require.Less(t, w.vacuums(), enough, "it grows by at least the bodies of the new messages")
 		first := size()
 		w.wear(q, c, more)
 		grown := size() - first
@@ -105,7 +105,7 @@ func TestTheLiveTableStaysSmallWithoutAutovacuum(t *testing.T) {
 	}
 }
 
-// A report that runs for hours keeps all that died since it began.
+// A report that runs for hours keeps all rows that died since it began.
 func TestAVacuumWithoutEffectIsNotRepeatedAtOnce(t *testing.T) {
 	w, q := newWearing(t, chanq.Config{VacuumEvery: oftenEnough})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
@@ -120,7 +120,7 @@ func TestAVacuumWithoutEffectIsNotRepeatedAtOnce(t *testing.T) {
 	w.countLooks(&looks)
 	was := w.vacuums()
 	w.wearUntil("eight looks", q, c, 2000, func() bool {
-		require.LessOrEqual(t, w.vacuums(), was+2, "once for each time that the dead have doubled")
+		require.LessOrEqual(t, w.vacuums(), was+2, "one vacuum each time the number of dead rows has doubled")
 		return looks.Load() >= 8
 	})
 }
@@ -136,7 +136,7 @@ func (w *world) countLooks(n *atomic.Int64) {
 	})
 }
 
-// A vacuum of a large table that the server takes its time for.
+// The server takes long for a vacuum of a large table.
 func TestStopDoesNotWaitForAVacuum(t *testing.T) {
 	w := newWorld(t, testdb.Postgres)
 	cfg := chanq.Config{VacuumEvery: oftenEnough}
@@ -152,29 +152,29 @@ END $$`)
 	vacuuming := func() bool {
 		return w.ask(`SELECT count(*) FROM pg_stat_progress_vacuum WHERE relid = 'chanq_work'::regclass`) > 0
 	}
-	w.wearUntil("a vacuum is under way", q, c, 10_000, vacuuming)
+	w.wearUntil("a vacuum is running", q, c, 10_000, vacuuming)
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	require.NoError(t, c.Shutdown(ctx), "after %v", time.Since(began))
-	w.Eventually("the server has ended it", func() bool { return !vacuuming() })
+	w.Eventually("the server has ended the vacuum", func() bool { return !vacuuming() })
 	require.Zero(t, w.vacuums())
 }
 
-// Idle consumers are many, in some programs hundreds.
+// Some programs have hundreds of idle consumers.
 func TestAFullConsumerDoesNotReadTheTable(t *testing.T) {
 	w, q := newWearing(t, chanq.Config{VacuumEvery: 10 * time.Millisecond})
 	var looks atomic.Int64
 	w.countLooks(&looks)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
-	w.Eventually("it looks for messages", func() bool { return c.Stats().Looks >= 5 })
+	w.Eventually("the consumer polls for messages", func() bool { return c.Stats().Looks >= 5 })
 	require.Zero(t, looks.Load())
 	w.wear(q, c, 2000)
-	w.Eventually("it looks at the table", func() bool { return looks.Load() > 0 })
+	w.Eventually("the consumer reads the bloat of the table", func() bool { return looks.Load() > 0 })
 }
 
-// A vacuum borrows a connection of the application's for as long as it takes. While one
-// queue on a *sql.DB is vacuumed, another one that is worn out waits for its turn.
+// A vacuum uses one of the application's connections for its whole duration. While one queue of a
+// *sql.DB is vacuumed, another queue that needs a vacuum waits.
 func TestOneQueueOfAProgramIsVacuumedAtATime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testdb.Postgres)
@@ -200,7 +200,7 @@ func TestOneQueueOfAProgramIsVacuumedAtATime(t *testing.T) {
 	w.wearUntil("a vacuum", one, c, 2000, func() bool { return vacuums.Load() > 0 })
 	c = testdb.Start(w, other, chanq.ConsumerConfig{})
 	w.kill("other", 60_000)
-	w.Eventually("the other is worn out", func() bool {
+	w.Eventually("the other queue needs a vacuum", func() bool {
 		return w.ask(`SELECT pg_stat_get_dead_tuples('chanq_other'::regclass)`) >= 60_000
 	})
 	was := looks.Load()

@@ -1,6 +1,6 @@
-// Package limits is tests alone: chanq with too few connections, too many
-// messages, a full disk, a clock that is wrong, and everything counted that it
-// leaves behind. docs/reliability.md has what they found.
+// Package limits contains only tests: chanq with too few connections, too many messages, a full
+// disk or a wrong clock, and counts of everything that it leaves behind. docs/reliability.md has
+// the results.
 package limits_test
 
 import (
@@ -22,10 +22,10 @@ func TestMain(m *testing.M) {
 
 var engines = []testdb.Engine{testdb.Memory, testdb.Emulator, testdb.SQLite, testdb.StandInVersions, testdb.Postgres}
 
-// world is one test's database, with the steps that only these tests take.
+// world is the database of one test, with steps that only these tests use.
 type world struct{ *testdb.World }
 
-// newWorld makes the database.
+// newWorld creates the database.
 func newWorld(t *testing.T, e testdb.Engine) *world {
 	e.Require(t)
 	w := &world{testdb.New(t, e)}
@@ -41,7 +41,8 @@ func onEach(t *testing.T, test func(*world)) {
 	})
 }
 
-// looks are what an idle consumer does, and one at work once a second.
+// looks reports whether op is a poll of an idle consumer, which a busy consumer also does once a
+// second.
 func looks(op faultdb.Op, q sqlbatch.Queue) bool {
 	return testdb.Runs(op, q.NextDue(sqlbatch.Heads{})) || testdb.Runs(op, q.Rescan())
 }

@@ -16,26 +16,24 @@ import (
 // hole is how long the network is silent.
 const hole = 60 * time.Second
 
-// TestABlackHoleThatThaws: what was sent into the hole arrives after it, as TCP
-// retransmits.
+// TestABlackHoleThatThaws: data sent into the hole arrives afterwards, because TCP retransmits it.
 func TestABlackHoleThatThaws(t *testing.T) {
 	onEach(t, func(r *rig) { blackHole(r, 30*time.Second, false) })
 }
 
-// TestABlackHoleThatForgets: connections made before its end are silent for
-// ever, as behind a firewall that lost its state. Statements and connection
-// attempts have to end by their own deadlines.
+// TestABlackHoleThatForgets: existing connections stay silent permanently, as behind a firewall
+// that lost its state. Statements and connection attempts must end by their own deadlines.
 func TestABlackHoleThatForgets(t *testing.T) {
 	onEach(t, func(r *rig) { blackHole(r, 10*time.Second, true) })
 }
 
 func blackHole(r *rig, statement time.Duration, forget bool) {
 	if !r.Engine.Bubble {
-		testdb.Soak(r) // more than a minute of the real clock
+		testdb.Soak(r) // more than a minute on the real clock
 	}
 	const leaseFor = 15 * time.Second
-	// The answers of extensions take this long to come back: a deadline that counted
-	// from the answer, not from before the request, would be late by as much.
+	// Responses to extensions take this long. A deadline that counted from the response, not from
+	// before the request, would be late by as much.
 	const latency = 500 * time.Millisecond
 	var health changes
 	near, truth := r.queues("work", chanq.Config{StatementTimeout: statement, Hooks: chanq.Hooks{Availability: health.add}})
@@ -49,7 +47,7 @@ func blackHole(r *rig, statement time.Duration, forget bool) {
 	lost := make(chan time.Time, 1)
 	context.AfterFunc(held.Context(), func() { lost <- time.Now() })
 
-	for _, c := range []netproxy.Conditions{{}, {Latency: latency}} { // over a fast network first, which connects
+	for _, c := range []netproxy.Conditions{{}, {Latency: latency}} { // first over a fast network, to connect
 		r.proxy.Set(c)
 		before := held.Deadline()
 		r.Eventually("the lease is extended", func() bool { return held.Deadline().After(before.Add(leaseFor / 4)) })
@@ -63,23 +61,23 @@ func blackHole(r *rig, statement time.Duration, forget bool) {
 		sent <- err
 	}()
 
-	// A rival that is not in the hole takes the message as soon as the database lets it.
-	end := testdb.Get(r, truth, receipt.ID).LeaseUntil // no extension comes through
+	// A rival outside the hole claims the message as soon as the database allows it.
+	end := testdb.Get(r, truth, receipt.ID).LeaseUntil // no extension gets through
 	rival := testdb.Lease(r, truth, 1, 10*time.Minute)
-	require.ErrorIs(r, context.Cause(held.Context()), chanq.ErrLeaseLost, "its holder knows before")
+	require.ErrorIs(r, context.Cause(held.Context()), chanq.ErrLeaseLost, "its holder is informed before")
 	reported := <-lost
-	require.True(r, reported.Before(end), "the holder got the loss at %s, the lease ended at %s", reported, end)
-	r.Logf("the holder got the loss %v before the database allowed another claim", end.Sub(reported).Round(time.Millisecond))
-	require.NoError(r, held.Ack(), "it joins the settles that wait")
+	require.True(r, reported.Before(end), "the holder was informed of the loss at %s, the lease ended at %s", reported, end)
+	r.Logf("the holder was informed of the loss %v before the database allowed another claim", end.Sub(reported).Round(time.Millisecond))
+	require.NoError(r, held.Ack(), "the ack joins the waiting settles")
 
 	<-time.After(hole - time.Since(began))
 	select {
 	case l, open := <-c.C():
-		require.Fail(r, "something is delivered, or the channel is closed", "%v %v", l, open)
+		require.Fail(r, "a message is delivered, or the channel is closed", "%v %v", l, open)
 	default:
 	}
 	require.NoError(r, c.Err())
-	require.Empty(r, sent, "the send goes on")
+	require.Empty(r, sent, "the send is still running")
 	require.Equal(r, "down", health.of("consumer"))
 	require.Equal(r, "down", health.of("producer"))
 
@@ -100,13 +98,13 @@ func blackHole(r *rig, statement time.Duration, forget bool) {
 	require.NoError(r, <-sent)
 	require.ErrorIs(r, held.Wait(r.Soon()), chanq.ErrLeaseLost)
 	for _, part := range []string{"consumer", "producer"} {
-		r.Eventually(part+" tells that it is over", func() bool { return health.of(part) != "down" })
+		r.Eventually(part+" reports the end of the outage", func() bool { return health.of(part) != "down" })
 	}
 	require.NoError(r, rival[0].Ack())
 	require.NoError(r, c.Shutdown(r.Soon()))
 	require.NoError(r, p.Close(r.Soon()))
 	for _, part := range []string{"consumer", "producer"} {
-		if changes := health.of(part); forget { // a statement may yet meet a connection that was forgotten
+		if changes := health.of(part); forget { // a statement might still use a forgotten connection
 			require.Regexp(r, "^down up( down up)*$", changes, part)
 		} else {
 			require.Equal(r, "down up", changes, part)
@@ -115,8 +113,8 @@ func blackHole(r *rig, statement time.Duration, forget bool) {
 	s, err := testdb.Admin(truth).Stats(r.Soon())
 	require.NoError(r, err)
 	require.Zero(r, s.Scheduled+s.Leased+s.Dead)
-	// The INSERT was repeated, for its outcome was unknown. The one that was frozen
-	// may have come after the ack of the message, and stored it again.
+	// The INSERT was repeated because its outcome was unknown. The frozen INSERT might have arrived
+	// after the message was acked, and stored it again.
 	again, err := testdb.Peek(r.Soon(), truth, chanqadmin.StateReady, 10)
 	require.NoError(r, err)
 	for _, e := range again {

@@ -1,6 +1,5 @@
-// Package networks runs chanq over networks that fail: each test reaches its
-// server through a proxy that it breaks, and watches the truth over a direct
-// connection.
+// Package networks runs chanq over failing networks: each test reaches its server through a proxy
+// that it breaks, and checks the actual state over a direct connection.
 package networks
 
 import (
@@ -18,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if testdb.IsLong() {
-		testdb.Together(32) // one minute of a silent network should pass once for all
+		testdb.Together(32) // the minutes of silence should pass for all tests at once
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -45,14 +44,14 @@ func behindProxy(w *testdb.World) *rig {
 	return r
 }
 
-// queues makes a queue and opens it on both sides.
+// queues creates a queue and opens it on both sides.
 func (r *rig) queues(name string, cfg chanq.Config) (near, truth *chanq.Queue[string]) {
 	r.Helper()
 	truth = r.Queue(name, chanq.Config{Spec: chanq.Spec{MaxAttempts: 1000}})
 	return testdb.OpenOn[string](r, r.near, name, cfg), truth
 }
 
-// changes collects the events of the Availability hook.
+// changes collects Availability events.
 type changes struct {
 	mu     sync.Mutex
 	events []chanq.AvailabilityEvent

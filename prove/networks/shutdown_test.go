@@ -15,27 +15,25 @@ import (
 	"github.com/chanq/chanq/prove/testdb/netproxy"
 )
 
-// bound is how long a shutdown is given, and slack how much later it may return
-// on a loaded machine: less than go-mssqldb takes to give up a statement, and far
-// less than a statement's deadline.
+// bound is the deadline of a shutdown, and slack how much later it may return on a loaded machine.
+// slack is less than go-mssqldb takes to give up a statement, and far less than the statement
+// timeout.
 const (
 	bound = time.Second
 	slack = 3 * time.Second
 )
 
-// silent is a server from which nothing comes any more while statements are
-// in progress.
+// silent makes a server stop responding while statements are in progress.
 func silent(r *rig) { r.proxy.Set(netproxy.Silence) }
 
-// mute is a server that cuts its connections, accepts new ones, and does not
-// greet.
+// mute makes a server cut its connections, and accept new ones without a greeting.
 func mute(r *rig) {
 	r.proxy.Set(netproxy.Silence)
 	r.proxy.Reset()
 	r.Eventually("the consumer tries to connect", func() bool { return r.proxy.Open() > 0 })
 }
 
-// These tests run one by one, so that what a test leaves behind can be seen.
+// These tests run one after another, so that each can check what it leaves behind.
 
 func TestShutdownIsBoundedWhenTheServerIsSilent(t *testing.T) {
 	for _, e := range engines {
@@ -51,8 +49,8 @@ func TestShutdownIsBoundedWhenTheServerDoesNotGreet(t *testing.T) {
 
 func dies(t *testing.T, e testdb.Engine, die func(*rig)) {
 	if connect := e.Connect; e.Dialect.Name() == "sqlserver" {
-		// go-mssqldb gives up a read or write after a while. By default it checks no context
-		// while it waits for a server's greeting, or for room to write.
+		// go-mssqldb gives up a read or write after a while. By default it checks no context while
+		// it waits for a server's greeting or for room to write.
 		e.Connect = func(dsn string) (driver.Connector, error) { return connect(dsn + "&connection+timeout=5") }
 	}
 	testdb.Run(t, e, func(w *testdb.World) { shutdown(behindProxy(w), die) })
@@ -66,13 +64,13 @@ func shutdown(r *rig, die func(*rig)) {
 	before := goleak.IgnoreCurrent()
 	c, err := near.Consume(context.Background(), chanq.ConsumerConfig{})
 	require.NoError(r, err)
-	// One statement for all, larger than what a connection takes before it blocks.
+	// One statement for all messages, larger than a connection accepts before it blocks.
 	p, err := near.Producer(chanq.ProducerConfig{BatchBytes: 32 << 20})
 	require.NoError(r, err)
 	held, acked := testdb.Take(r, c, 1)[0], testdb.Take(r, c, 1)[0]
 	_, err = p.Send(r.Soon(), chanq.Message[string]{Body: "connects the producer"})
 	require.NoError(r, err)
-	testdb.Take(r, c, 1) // held, too
+	testdb.Take(r, c, 1) // also held
 
 	die(r)
 	require.NoError(r, acked.Ack())
@@ -100,7 +98,7 @@ func shutdown(r *rig, die func(*rig)) {
 	var back []string
 	for _, u := range unsent.Unsent {
 		back = append(back, u.Message.Body[:1])
-		require.False(r, u.Message.ID.IsZero(), "it can be sent again")
+		require.False(r, u.Message.ID.IsZero(), "the message can be sent again")
 		require.Error(r, u.Err)
 	}
 	require.ElementsMatch(r, bodies, back)
@@ -117,15 +115,15 @@ func shutdown(r *rig, die func(*rig)) {
 	case <-time.After(testdb.Patience):
 		require.Fail(r, "the *sql.DB does not close")
 	}
-	// Nothing of chanq nor of its driver is left, though the network is still silent
-	// and the deadline of a statement, 30 s, is not over.
-	// What the proxy and the server do for its connections is not ours.
+	// No goroutines of chanq or its driver are left, although the network is still silent and the
+	// statement timeout of 30 s has not passed. Goroutines of the proxy and the server for its
+	// connections are ignored.
 	others := []goleak.Option{before}
 	for _, f := range []string{"netproxy.(*link).run", "netproxy.(*link).forward", "netproxy.(*link).forward.func1",
 		"mssqltest/tds.(*Conn).serve", "mssqltest/tds.(*Conn).serve.func2"} {
 		others = append(others, goleak.IgnoreAnyFunction("github.com/chanq/chanq/prove/testdb/"+f))
 	}
-	// pgx tries for 15 s to cancel a statement that was given up.
+	// pgx tries for 15 s to cancel an abandoned statement.
 	others = append(others, goleak.IgnoreAnyFunction("github.com/jackc/pgx/v5/pgconn.(*PgConn).asyncClose.func1"))
 	var left error
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {

@@ -22,14 +22,14 @@ import (
 const (
 	disturbedFor = 15 * time.Second // well within the minute that the black holes take
 	workLease    = 3 * time.Second
-	workers      = 4 // that read, and as many that send
+	workers      = 4 // number of readers, and of senders
 	sendEvery    = 100 * time.Millisecond
-	emptied      = 4 * time.Minute // for a queue to become empty, on a loaded machine
+	emptied      = 4 * time.Minute // for a queue to become empty on a loaded machine
 	bodyBytes    = 1 << 10
 )
 
-// TestResetsInTheMiddleOfStatements resets connections at pieces of data that
-// are chosen by chance: requests that did not arrive, answers that did not.
+// TestResetsInTheMiddleOfStatements resets connections at randomly chosen pieces of data: requests that did not arrive, and responses that
+// did not.
 func TestResetsInTheMiddleOfStatements(t *testing.T) {
 	onEach(t, func(r *rig) {
 		work(r, time.Second, func(over context.Context, outage func() func()) {
@@ -70,14 +70,13 @@ func TestANarrowNetwork(t *testing.T) {
 	})
 }
 
-// TestHalfOpenConnections stops one direction for a while, shorter than a
-// statement's deadline or longer than a lease, and sometimes permanently for the
-// connections that there are.
+// TestHalfOpenConnections stops one direction for a while, shorter than a statement timeout or longer than a lease, and sometimes
+// permanently for the existing connections.
 func TestHalfOpenConnections(t *testing.T) {
 	onEach(t, func(r *rig) {
 		if r.Engine.Name == testdb.StandIn.Name {
-			// Twice, on another machine, it did not end, for a reason that is not known; 500 runs after that did. In
-			// memory, where all of it is the same but for the sockets, it ends within 36 s of the bubble's clock.
+			// Twice, on another machine, the test did not end, for an unknown reason; 500 later runs did. In memory, where only the sockets
+			// differ, it ends within 36 s of the bubble's clock.
 			testdb.Soak(r)
 		}
 		chance := r.chance()
@@ -111,11 +110,9 @@ func (r *rig) chance() *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// work consumes one queue and fills another over a disturbed network, then looks
-// at both over the direct one. What is consumed was sent over the direct network
-// and what is sent is consumed over it, so that neither explains the other's
-// faults: a message must come out of the second queue exactly once. statement is
-// the deadline of statements: short where they are lost, long where they are slow.
+// work consumes one queue and fills another over a disturbed network, and then checks both over the direct network. Consumed messages were
+// sent over the direct network, and sent messages are consumed over it, so neither explains the faults of the other: a message must leave
+// the second queue exactly once. statement is the statement timeout: short if statements are lost, long if they are slow.
 func work(r *rig, statement time.Duration, disturb func(over context.Context, outage func() func())) {
 	inNear, inTruth := r.queues("inbox", chanq.Config{StatementTimeout: statement})
 	outNear, outTruth := r.queues("outbox", chanq.Config{StatementTimeout: statement})
@@ -135,7 +132,7 @@ func work(r *rig, statement time.Duration, disturb func(over context.Context, ou
 		work.Go(func() error { return consume(c, w, h) })
 	}
 	sent := make([][]string, 2*workers)
-	var feeding sync.WaitGroup // the senders to the queue that is consumed
+	var feeding sync.WaitGroup // the senders to the consumed queue
 	feeding.Add(workers)
 	for w := range 2 * workers {
 		p := feeder
@@ -169,11 +166,11 @@ func work(r *rig, statement time.Duration, disturb func(over context.Context, ou
 	}
 	work.Go(func() error {
 		<-over.Done()
-		feeding.Wait() // an empty queue stays empty
-		// The consumer empties its queue over a network that is whole again.
+		feeding.Wait() // then an empty queue stays empty
+		// The consumer empties its queue over the repaired network.
 		ctx, cancel := context.WithTimeout(context.Background(), emptied)
 		defer cancel()
-		defer c.Stop() // so that the readers end, should this fail
+		defer c.Stop() // so that the readers end if this fails
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
 		for {
@@ -195,7 +192,7 @@ func work(r *rig, statement time.Duration, disturb func(over context.Context, ou
 	v := h.Judge()
 	r.Logf("%d outages; consumed: %s", len(h.Outages), v)
 	require.Empty(r, v.Faults)
-	require.Zero(r, v.Duplicates.Again, "its send was not disturbed")
+	require.Zero(r, v.Duplicates.Again, "the send of this message was not disturbed")
 	require.Equal(r, v.Stored, v.Delivered)
 	require.Positive(r, v.Stored)
 	require.NotEmpty(r, h.Outages)
@@ -223,7 +220,7 @@ func work(r *rig, statement time.Duration, disturb func(over context.Context, ou
 	require.Equal(r, want, got, "each message once")
 }
 
-// consume acks what it gets, and notes what became of it.
+// consume acks the messages that it receives and records the outcomes.
 func consume(c *chanq.Consumer[string], worker int, h *kills.History) error {
 	for l := range c.C() {
 		name, _, _ := strings.Cut(l.Body, " ")

@@ -31,7 +31,7 @@ func badOfBatch(w *world, cfg chanq.Config) {
 	bad := ""
 	for shard := range count {
 		ms := keyed(q, cfg, shard, each)
-		bad = ms[each/2].Body // of the last shard
+		bad = ms[each/2].Body // a message of the last shard
 		w.send(q, ms...)
 	}
 	c := w.start(q, chanq.ConsumerConfig{LeaseFor: time.Hour, Backoff: chanq.ExponentialBackoff(time.Hour, time.Hour)})
@@ -45,7 +45,7 @@ func badOfBatch(w *world, cfg chanq.Config) {
 				if slices.ContainsFunc(batch, func(l *chanq.Lease[string]) bool { return l.Body == bad }) {
 					return errors.New("a bad row")
 				}
-				return chanq.AckTx(ctx, tx, batch...) // which must be of one shard
+				return chanq.AckTx(ctx, tx, batch...) // all of one shard
 			})
 			for _, l := range batch {
 				if err == nil {
@@ -61,10 +61,10 @@ func badOfBatch(w *world, cfg chanq.Config) {
 	left := w.stored(q, chanqadmin.StateScheduled)
 	require.Equal(w, 1, left[0].Attempts)
 	require.Contains(w, left[0].LastError, "a bad row")
-	require.EqualValues(w, count*each, c.Stats().Claimed, "each was claimed once")
+	require.EqualValues(w, count*each, c.Stats().Claimed, "each message was claimed once")
 	require.Len(w, y.seen, count*each-1)
 	y.once(w)
-	require.EqualValues(w, count+each, calls.Load(), "each batch, and then each message of one")
+	require.EqualValues(w, count+each, calls.Load(), "each batch, and then each message of one batch")
 }
 
 func TestHandleBatchesOfShardsChecksItsArguments(t *testing.T) {
@@ -84,7 +84,7 @@ func TestHandleBatchesOfShardsChecksItsArguments(t *testing.T) {
 		require.NoError(w, c.Err())
 		select {
 		case <-c.Done():
-			require.Fail(w, "a wrong argument stops nothing")
+			require.Fail(w, "an invalid argument does not stop the consumer")
 		default:
 		}
 	})

@@ -11,8 +11,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// TestBufferedMessagesOfAllShardsStayWithinTheirBytes: all shards together buffer PrefetchBytes, and one
-// lease of each is on its way to a reader.
+// TestBufferedMessagesOfAllShardsStayWithinTheirBytes: all shards together buffer PrefetchBytes,
+// and one lease of each shard waits for a reader outside the buffer.
 func TestBufferedMessagesOfAllShardsStayWithinTheirBytes(t *testing.T) {
 	for _, kind := range []struct {
 		name string
@@ -31,26 +31,26 @@ func TestBufferedMessagesOfAllShardsStayWithinTheirBytes(t *testing.T) {
 					w.send(q, ms...)
 				}
 				c := w.start(q, chanq.ConsumerConfig{PrefetchBytes: most * size, PollEvery: 20 * time.Millisecond, LeaseFor: time.Minute})
-				_ = c.C() // from now on leases are on their way
+				_ = c.C() // from now on leases wait for a reader
 				full := func() bool { return c.Stats().Held >= most+count }
 				for range 2 * each {
-					testdb.Eventually(w, "it has as much as it may", full)
-					require.LessOrEqual(w, c.Stats().Held, most+count+1, "what was acked may be held for a moment more")
+					testdb.Eventually(w, "the consumer holds as much as it may", full)
+					require.LessOrEqual(w, c.Stats().Held, most+count+1, "an acked message might still be held for a moment")
 					l := testdb.Take(w, c, 1)[0]
 					require.LessOrEqual(w, c.Stats().Held, most+count+1)
 					require.NoError(w, l.Ack())
 					require.NoError(w, l.Wait(w.soon()))
 				}
-				testdb.Eventually(w, "it has as much as it may", full)
+				testdb.Eventually(w, "the consumer holds as much as it may", full)
 				require.Never(w, func() bool { return c.Stats().Held > most+count }, 300*time.Millisecond, 5*time.Millisecond)
 				require.Equal(w, most, c.Stats().Buffered)
-				testdb.Take(w, c, each) // and it continues when there is a reader
+				testdb.Take(w, c, each) // it continues when there is a reader
 			})
 		})
 	}
 }
 
-// TestABodyLargerThanTheShareOfAShardIsDeliveredAlone: each shard buffers one at a time.
+// TestABodyLargerThanTheShareOfAShardIsDeliveredAlone: each shard buffers one message at a time.
 func TestABodyLargerThanTheShareOfAShardIsDeliveredAlone(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
@@ -66,7 +66,7 @@ func TestABodyLargerThanTheShareOfAShardIsDeliveredAlone(t *testing.T) {
 		c := w.start(q, chanq.ConsumerConfig{PrefetchBytes: 1000, PollEvery: 20 * time.Millisecond, LeaseFor: time.Minute})
 		for range count * each {
 			l := testdb.Take(w, c, 1)[0]
-			require.LessOrEqual(w, c.Stats().Held, 1+2*count, "the one at hand, one that is buffered of each shard, and one on its way")
+			require.LessOrEqual(w, c.Stats().Held, 1+2*count, "the delivered message, one buffered message of each shard, and one that waits for a reader")
 			require.NoError(w, l.Ack())
 			require.NoError(w, l.Wait(w.soon()))
 		}

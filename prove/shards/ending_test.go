@@ -23,14 +23,14 @@ type handler = func(context.Context, *chanq.Lease[string]) error
 // drainFor is how long handlers may continue in these tests.
 const drainFor = 300 * time.Millisecond
 
-// drain is a consumer that is to be stopped while a handler of each shard, or three of any, are at work. There are 9 messages.
+// drain is a consumer of 9 messages that is stopped while one handler per shard, or three handlers of any shard, run.
 type drain struct {
 	*world
 	q    *chanqshards.Queue[string]
 	c    *chanqshards.Consumer[string]
 	run  func(handler) error
-	left chan error // what the call has returned
-	at   time.Time  // of the stop
+	left chan error // the error of the call
+	at   time.Time  // when Stop was called
 }
 
 func onEachWay(t *testing.T, test func(d *drain)) {
@@ -70,7 +70,7 @@ func onEachWay(t *testing.T, test func(d *drain)) {
 	}
 }
 
-// stop has three handlers begin, waits until the other messages are claimed, and stops the consumer.
+// stop starts three handlers, waits until the other messages are claimed, and stops the consumer.
 func (d *drain) stop(fn handler) (held []*chanq.Lease[string]) {
 	d.Helper()
 	begun := make(chan *chanq.Lease[string], 9)
@@ -89,7 +89,7 @@ func (d *drain) stop(fn handler) (held []*chanq.Lease[string]) {
 	return held
 }
 
-// returns is what the call has returned, at a time after the stop.
+// returns requires that the call returns the given time after the stop, and returns its error.
 func (d *drain) returns(after time.Duration) error {
 	d.Helper()
 	err := testdb.Receive(d, d.left, "the call returns")
@@ -98,20 +98,20 @@ func (d *drain) returns(after time.Duration) error {
 	return err
 }
 
-// again requires that so many messages are ready, none of whose attempts was counted.
+// again requires that n messages are ready and that their attempts were not counted.
 func (d *drain) again(n int) {
 	d.Helper()
 	require.Equal(d, chanqadmin.Stats{Ready: n}, d.counted(d.q))
 	for i := range count {
 		shard := d.shard(d.q, i)
 		for _, l := range testdb.Lease(d, shard, testdb.Counted(d, shard).Ready, time.Minute) {
-			require.Equal(d, 1, l.Attempt, "it is uncounted")
+			require.Equal(d, 1, l.Attempt, "the attempt is not counted")
 			require.NoError(d, l.Ack())
 		}
 	}
 }
 
-// counts adds up a number that errors of shards have before a text.
+// counts adds up the numbers that precede text in the errors of shards.
 func counts(err error, text string) (sum int) {
 	for _, found := range regexp.MustCompile(`(\d+) `+text).FindAllStringSubmatch(fmt.Sprint(err), -1) {
 		n, _ := strconv.Atoi(found[1])
@@ -129,7 +129,7 @@ func TestHandlersThatReturnInTimeSettleInTheirShards(t *testing.T) {
 		})
 		require.NoError(d, d.returns(drainFor/2))
 		for _, l := range held {
-			require.NoError(d, l.Wait(d.soon()), "what was acked is stored")
+			require.NoError(d, l.Wait(d.soon()), "the acks are stored")
 		}
 		d.again(6)
 	})
@@ -159,7 +159,7 @@ func TestHandlersThatNeverReturnLoseTheirLeasesOfAllShardsAndAreReported(t *test
 		require.Equal(d, []int{3, 0, 3}, []int{counts(err, "leases not settled"), counts(err, "settles not confirmed"), counts(err, "handlers not returned")})
 		require.Equal(d, chanqadmin.Stats{Ready: 9}, d.counted(d.q))
 		close(gate)
-		require.NoError(d, d.c.Shutdown(d.soon()), "it waits for them")
+		require.NoError(d, d.c.Shutdown(d.soon()), "Shutdown waits for the handlers")
 		for _, l := range held {
 			require.ErrorIs(d, l.Wait(d.soon()), chanq.ErrLeaseLost)
 		}
@@ -188,8 +188,8 @@ func TestBufferedMessagesOfShardsAreReleasedWhileHandlersDrain(t *testing.T) {
 			<-gate
 			return nil
 		})
-		testdb.Eventually(d, "six are back", func() bool { return d.c.Stats().Released == 6 && d.c.Stats().Held == 3 })
-		require.Empty(d, d.left, "and handlers go on")
+		testdb.Eventually(d, "six messages are released", func() bool { return d.c.Stats().Released == 6 && d.c.Stats().Held == 3 })
+		require.Empty(d, d.left, "handlers continue")
 		close(gate)
 		require.NoError(d, testdb.Receive(d, d.left, "the call returns"))
 		d.again(6)
@@ -208,11 +208,11 @@ func TestShutdownIsBoundedAlthoughAShardIsLost(t *testing.T) {
 		})
 		err := testdb.Receive(d, d.left, "the call returns")
 		require.LessOrEqual(d, time.Since(d.at), drainFor+6050*time.Millisecond)
-		if err != nil { // none, if handlers of other shards were at work, and what it had buffered was released before
+		if err != nil { // no error if handlers of other shards ran and the buffered messages were released before
 			require.ErrorContains(d, err, "orders/place1")
 		}
 		for _, other := range []string{"place0", "place2"} {
-			require.NotContains(d, fmt.Sprint(err), other, "they have stored all")
+			require.NotContains(d, fmt.Sprint(err), other, "the other shards have stored all settles")
 		}
 	})
 }

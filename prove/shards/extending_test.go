@@ -12,8 +12,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// TestMaxExtendCountsFromTheHandler: one worker serves three shards, so a shard's next message waits for longer than MaxExtend, between
-// its buffer and the worker as well as in the buffer.
+// TestMaxExtendCountsFromTheHandler: one worker serves three shards, so the next message of a shard waits for longer than MaxExtend, first
+// in the buffer and then between the buffer and the worker.
 func TestMaxExtendCountsFromTheHandler(t *testing.T) {
 	onBubbles(t, func(w *world) {
 		q := w.queue(chanq.Config{})
@@ -37,12 +37,12 @@ func TestMaxExtendCountsFromTheHandler(t *testing.T) {
 		}))
 		require.Equal(w, 4*count, calls)
 		require.Zero(w, c.Stats().Lost)
-		require.Zero(w, w.counted(q), "each was handled once")
+		require.Zero(w, w.counted(q), "each message was handled once")
 	})
 }
 
-// TestAStuckReaderKeepsLeasesOfAllShardsForTwiceMaxExtendAtMost: what waits in the buffer of a shard is released, and not counted; the
-// one of each shard that waits between its buffer and the reader expires.
+// TestAStuckReaderKeepsLeasesOfAllShardsForTwiceMaxExtendAtMost: messages in the buffer of a shard are released uncounted. The lease of
+// each shard that waits between its buffer and the reader expires.
 func TestAStuckReaderKeepsLeasesOfAllShardsForTwiceMaxExtendAtMost(t *testing.T) {
 	onBubbles(t, func(w *world) {
 		q := w.queue(chanq.Config{})
@@ -60,6 +60,6 @@ func TestAStuckReaderKeepsLeasesOfAllShardsForTwiceMaxExtendAtMost(t *testing.T)
 		time.Sleep(16 * time.Second)
 		require.Equal(w, 2*count-1, attempts())
 		time.Sleep(5 * time.Second)
-		require.Equal(w, 2*count+count-1, attempts(), "all are leased again, those from between for the second time")
+		require.Equal(w, 2*count+count-1, attempts(), "all are leased again, and those outside the buffers count a second attempt")
 	})
 }

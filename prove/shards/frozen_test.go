@@ -12,8 +12,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/netproxy"
 )
 
-// TestAFrozenShardDelaysItsOwnMessagesOnly: it refuses nothing and breaks no connection, as a
-// server that is stopped, or a network that swallows what it is given.
+// TestAFrozenShardDelaysItsOwnMessagesOnly: the shard refuses nothing and breaks no connection,
+// like a stopped server or a network that drops all packets.
 func TestAFrozenShardDelaysItsOwnMessagesOnly(t *testing.T) {
 	t.Parallel()
 	withServer(t, func(t *testing.T, sqlite, server testdb.Engine) {
@@ -27,7 +27,7 @@ func freeze(w *world) {
 	w.places[place].DB = db
 	q := w.queue(brief(ordered))
 	cfg := quick
-	cfg.LeaseFor = 2 * time.Second // after which the messages of a stopped consumer are redelivered
+	cfg.LeaseFor = 2 * time.Second // then the messages of a stopped consumer are redelivered
 	c, y := w.handle(q, cfg)
 	p := w.produce(q, chanq.ProducerConfig{})
 	w.Cleanup(func() { proxy.Set(netproxy.Conditions{}) })
@@ -55,7 +55,7 @@ func freeze(w *world) {
 	require.Empty(w, patient)
 
 	c.Stop()
-	for range c.C() { // it is closed, though a claim hangs
+	for range c.C() { // the channel is closed although a claim hangs
 	}
 	given, cancel := context.WithTimeout(w.soon(), time.Second)
 	defer cancel()
@@ -64,7 +64,7 @@ func freeze(w *world) {
 	testdb.Receive(w, ended, "Shutdown returns when its context has ended")
 
 	proxy.Set(netproxy.Conditions{})
-	require.NoError(w, testdb.Receive(w, patient, "what waited is stored"))
+	require.NoError(w, testdb.Receive(w, patient, "the waiting message is stored"))
 	own[5].ID = receipt.ID
 	testdb.SendBy(w, p, own[5])
 	testdb.SendBy(w, p, own[7:]...)

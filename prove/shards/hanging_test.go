@@ -19,12 +19,12 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// within reports whether a call returned long before the context of soon would have ended.
+// within requires that a call returned long before the context of soon would have ended.
 func within(t require.TestingT, began time.Time) {
 	require.Less(t, time.Since(began), testdb.Patience/2)
 }
 
-// TestErrorsOfCallsForAllShardsNameTheShard that they are of.
+// TestErrorsOfCallsForAllShardsNameTheShard in which the error occurred.
 func TestErrorsOfCallsForAllShardsNameTheShard(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
@@ -50,11 +50,11 @@ func TestErrorsOfCallsForAllShardsNameTheShard(t *testing.T) {
 		defer cancel()
 		err := c.Shutdown(ctx)
 		require.ErrorContains(w, err, "orders/place1")
-		require.NotContains(w, err.Error(), "place0", "the others have ended")
+		require.NotContains(w, err.Error(), "place0", "the other shards have ended")
 	})
 }
 
-// deaf accepts connections and sends nothing.
+// deaf returns a *sql.DB for a server that accepts connections and sends nothing.
 func deaf(w *world, place int) *sql.DB {
 	var listener net.Listener = memnet.Listen()
 	if !w.places[place].Engine.Bubble {
@@ -74,7 +74,7 @@ func deaf(w *world, place int) *sql.DB {
 		}
 	})
 	db := w.places[place].Through(listener.Addr())
-	w.Cleanup(func() { // a driver may wait for the greeting despite its context
+	w.Cleanup(func() { // a driver might wait for the greeting despite its context
 		_ = listener.Close()
 		close(ended)
 		conns.Wait()
@@ -82,7 +82,6 @@ func deaf(w *world, place int) *sql.DB {
 	return db
 }
 
-// TestAQueueOpensAlthoughAShardDoesNotAnswer.
 func TestAQueueOpensAlthoughAShardDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	withServer(t, func(t *testing.T, sqlite, server testdb.Engine) {
@@ -92,7 +91,7 @@ func TestAQueueOpensAlthoughAShardDoesNotAnswer(t *testing.T) {
 		list[1].DB = deaf(w, 1)
 		began := time.Now()
 		q, err := chanqshards.Open[string](w.soon(), list, "orders", chanq.Config{})
-		require.NoError(w, err, "it is taken for what the others say")
+		require.NoError(w, err, "the settings of the other shards are used")
 		within(w, began)
 		testdb.Send(w, w.shard(q, 0), chanq.Message[string]{Body: "a"})
 		short, cancel := context.WithTimeout(w.soon(), time.Second)
@@ -114,8 +113,8 @@ func TestAQueueOpensAlthoughAShardDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// stuckOpening opens a queue while the driver of one place does not return from the statement that opens the shard there. struck receives
-// each later attempt; release lets the driver return.
+// stuckOpening opens a queue while the driver of one place hangs in the statement that opens its shard. struck receives each later attempt;
+// release lets the driver return.
 func (w *world) stuckOpening(queue string, place int) (q *chanqshards.Queue[string], struck <-chan struct{}, release func()) {
 	w.Helper()
 	attempts := make(chan struct{}, 100)
@@ -131,7 +130,7 @@ func (w *world) stuckOpening(queue string, place int) (q *chanqshards.Queue[stri
 	}
 	inject(faultdb.Hang())
 	q, err := chanqshards.Open[string](w.soon(), w.shards(), queue, chanq.Config{})
-	require.NoError(w, err, "the others answer")
+	require.NoError(w, err, "the other shards respond")
 	for len(attempts) > 0 {
 		<-attempts
 	}
@@ -142,7 +141,7 @@ func (w *world) stuckOpening(queue string, place int) (q *chanqshards.Queue[stri
 	return q, attempts, release
 }
 
-// The shutdown of a consumer, and of a producer that gives up.
+// The calls are Shutdown of a consumer, and Close of a producer that gives up.
 func TestShutdownIsBoundedAlthoughAShardHangsWhileOpening(t *testing.T) {
 	withServer(t, func(t *testing.T, sqlite, server testdb.Engine) {
 		w := newWorld(t, sqlite, server)
@@ -170,7 +169,7 @@ func TestShutdownIsBoundedAlthoughAShardHangsWhileOpening(t *testing.T) {
 	})
 }
 
-// TestMessagesWithoutAKeyAvoidAnUnavailableShard, though less waits there than elsewhere.
+// TestMessagesWithoutAKeyAvoidAnUnavailableShard although it has fewer waiting messages than the others.
 func TestMessagesWithoutAKeyAvoidAnUnavailableShard(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
@@ -185,14 +184,13 @@ func TestMessagesWithoutAKeyAvoidAnUnavailableShard(t *testing.T) {
 		w.gone(1)
 		w.Cleanup(w.Heal)
 		p.C() <- of(q, 1, 1, "own")[0]
-		testdb.Receive(w, down, "the producer knows")
+		testdb.Receive(w, down, "the producer has detected the outage")
 		_, err := p.SendBatch(w.soon(), bodies("anywhere", 60)...)
-		require.NoError(w, err, "after the first five the place that is away has the least to store")
+		require.NoError(w, err, "after the first five messages the unavailable place has the fewest to store")
 	})
 }
 
-// TestAPanicInOneShardEndsTheConsumer: of the driver, in a heartbeat, which is made again whatever
-// becomes of it.
+// TestAPanicInOneShardEndsTheConsumer: the driver panics in a heartbeat, which otherwise is repeated after any failure.
 func TestAPanicInOneShardEndsTheConsumer(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)

@@ -12,8 +12,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// TestStopWhenIdleEndsWhenAllShardsAreIdle has the handler of each message send the next one, to the place
-// behind its own, while the other places have nothing.
+// TestStopWhenIdleEndsWhenAllShardsAreIdle: the handler of each message sends the next message to the next place, while the other places
+// are empty.
 func TestStopWhenIdleEndsWhenAllShardsAreIdle(t *testing.T) {
 	for name, kind := range map[string]chanq.Kind{"plain": chanq.KindPlain, "ordered": chanq.KindOrdered} {
 		t.Run(name, func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestStopWhenIdleEndsWhenAllShardsAreIdle(t *testing.T) {
 				c := w.start(q, chanq.ConsumerConfig{StopWhenIdle: true})
 				handled := 0
 				require.NoError(w, c.Handle(1, func(_ context.Context, l *chanq.Lease[string]) error {
-					pass := time.After(time.Duration(handled%7) * 300 * time.Millisecond) // the others look meanwhile
+					pass := time.After(time.Duration(handled%7) * 300 * time.Millisecond) // the other shards poll meanwhile
 					<-pass
 					if handled++; handled < hops {
 						testdb.SendBy(w, p, next(handled))
@@ -54,7 +54,7 @@ func TestStopWhenIdleEndsWhenAllShardsAreIdle(t *testing.T) {
 	}
 }
 
-// TestStopWhenIdleDoesNotEndWhileAShardIsUnavailable has the last message in a place that does not answer.
+// TestStopWhenIdleDoesNotEndWhileAShardIsUnavailable: the last message is in a place that does not respond.
 func TestStopWhenIdleDoesNotEndWhileAShardIsUnavailable(t *testing.T) {
 	onEach(t, func(w *world) {
 		if w.schemas != nil {
@@ -67,13 +67,13 @@ func TestStopWhenIdleDoesNotEndWhileAShardIsUnavailable(t *testing.T) {
 		<-time.After(3 * time.Second)
 		select {
 		case <-c.Done():
-			require.Fail(w, "it has stopped")
+			require.Fail(w, "the consumer has stopped")
 		default:
 		}
 		w.Heal()
 		require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
 		for range c.C() {
-			require.Fail(w, "there is one message")
+			require.Fail(w, "there is only one message")
 		}
 		require.NoError(w, c.Err())
 		require.NoError(w, c.Shutdown(w.soon()))

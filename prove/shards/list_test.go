@@ -35,12 +35,12 @@ func TestAnotherListOfShardsIsRefused(t *testing.T) {
 		errShards(w, err, "chanqshards.Open")
 		errShards(w, chanq.Migrate(w.soon(), list[1].DB, "orders", alone))
 		errShards(w, chanqshards.Migrate(w.soon(), list[:2], "orders", chanq.Config{}))
-		require.NoError(w, chanqshards.Migrate(w.soon(), list, "orders", chanq.Config{}), "it may be called again")
+		require.NoError(w, chanqshards.Migrate(w.soon(), list, "orders", chanq.Config{}), "Migrate can be repeated")
 		require.NoError(w, open(list...))
 	})
 }
 
-// TestAShardHasABoundOfItsKeysIfTheQueueHas: a part of 0 would be none.
+// TestAShardHasABoundOfItsKeysIfTheQueueHas: a share of 0 would mean no limit.
 func TestAShardHasABoundOfItsKeysIfTheQueueHas(t *testing.T) {
 	onBubbles(t, func(w *world) {
 		cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 1, MaxKeys: count - 1}}
@@ -70,8 +70,8 @@ func TestAQueueWithoutShardsDoesNotBecomeAShard(t *testing.T) {
 	})
 }
 
-// TestNothingIsMigratedIfOneShardCannotBe: it is a queue by itself, of another set, of another
-// kind, or away.
+// TestNothingIsMigratedIfOneShardCannotBe: the shard is a queue without shards, part of another
+// set, of another kind, or unavailable.
 func TestNothingIsMigratedIfOneShardCannotBe(t *testing.T) {
 	for name, spoil := range map[string]func(*world){
 		"a queue by itself": func(w *world) {
@@ -96,14 +96,14 @@ func TestNothingIsMigratedIfOneShardCannotBe(t *testing.T) {
 				require.Equal(w, "orders/place2", opError(w, err).Queue)
 				for place := range 2 {
 					_, err := chanq.StoredConfig(w.soon(), w.places[place].DB, "orders", chanq.Config{})
-					require.ErrorIs(w, err, chanq.ErrNoSchema, "place %d is as it was", place)
+					require.ErrorIs(w, err, chanq.ErrNoSchema, "place %d is unchanged", place)
 				}
 				w.Heal()
 				if name != "away" {
 					require.NoError(w, chanqadmin.Drop(w.soon(), w.places[2].DB, "orders", chanq.Config{}))
 				}
 				w.queue(chanq.Config{})
-				require.NoError(w, chanqshards.Migrate(w.soon(), w.shards(), "orders", chanq.Config{}), "it may be called again")
+				require.NoError(w, chanqshards.Migrate(w.soon(), w.shards(), "orders", chanq.Config{}), "Migrate can be repeated")
 			})
 		})
 	}
@@ -138,7 +138,7 @@ func TestProcessesMayMigrateAtTheSameTime(t *testing.T) {
 	})
 }
 
-// TestShardsAreMigratedOneByOne as the command does, each where it can be reached.
+// TestShardsAreMigratedOneByOne, as the command does, each from where it can be reached.
 func TestShardsAreMigratedOneByOne(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
@@ -155,7 +155,7 @@ func TestShardsAreMigratedOneByOne(t *testing.T) {
 		errShards(w, migrate(2, chanq.NewID()))
 		w.open(chanq.Config{})
 		_, err = chanq.Open[string](w.soon(), w.places[0].DB, "orders", first)
-		require.NoError(w, err, "one may be looked at by itself")
+		require.NoError(w, err, "one shard can be inspected by itself")
 	})
 }
 

@@ -39,7 +39,7 @@ func TestAProgramStartsWithAnUnavailableShard(t *testing.T) {
 	})
 }
 
-// keyed are messages that belong to a shard, of whatever kind of queue.
+// keyed returns messages that belong to a shard, for either kind of queue.
 func keyed(q *chanqshards.Queue[string], cfg chanq.Config, shard, n int) []chanq.Message[string] {
 	ms := of(q, shard, n, "keyed")
 	for i := range ms {
@@ -51,8 +51,7 @@ func keyed(q *chanqshards.Queue[string], cfg chanq.Config, shard, n int) []chanq
 	return ms
 }
 
-// The error that Open would have returned is returned before the
-// first statement.
+// The error that Open would have returned is returned before the first statement.
 func TestAShardThatReturnsAsAnotherOneIsRefused(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
@@ -74,7 +73,7 @@ func TestAShardThatReturnsAsAnotherOneIsRefused(t *testing.T) {
 		c := w.start(q, quick)
 		testdb.Receive(w, c.Done(), "the end")
 		errShards(w, c.Err())
-		require.Equal(w, chanqadmin.Stats{Ready: 3}, w.counted(there), "nothing of it was touched")
+		require.Equal(w, chanqadmin.Stats{Ready: 3}, w.counted(there), "the shard is unchanged")
 		consumers, err := testdb.Admin(w.shard(there, 1)).Consumers(w.soon())
 		require.NoError(w, err)
 		require.Empty(w, consumers)

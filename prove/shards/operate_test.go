@@ -17,7 +17,7 @@ func TestAQueueIsEmptyIfEachShardAnswersThatItIs(t *testing.T) {
 		require.True(w, testdb.Empty(w, q))
 		for i := range count {
 			id := w.send(q, of(q, i, 1, "a")...)[0]
-			require.False(w, testdb.Empty(w, q), "one is in shard %d", i)
+			require.False(w, testdb.Empty(w, q), "a message is in shard %d", i)
 			found, err := q.Cancel(w.soon(), id)
 			require.NoError(w, err)
 			require.Len(w, found, 1)
@@ -26,7 +26,7 @@ func TestAQueueIsEmptyIfEachShardAnswersThatItIs(t *testing.T) {
 		w.gone(1)
 		empty, err := q.Empty(w.soon())
 		require.Equal(w, "orders/place1", opError(w, err).Queue)
-		require.False(w, empty, "what is in the shard that is away is not known")
+		require.False(w, empty, "the contents of the unavailable shard are unknown")
 	})
 }
 
@@ -47,7 +47,7 @@ func TestCancelFindsMessagesInAllShards(t *testing.T) {
 		w.gone(1)
 		found, err = q.Cancel(w.soon(), ids[0], ids[8])
 		require.Equal(w, "orders/place1", opError(w, err).Queue)
-		require.ElementsMatch(w, []chanq.ID{ids[0], ids[8]}, found, "what the others have is cancelled")
+		require.ElementsMatch(w, []chanq.ID{ids[0], ids[8]}, found, "messages of the other shards are cancelled")
 	})
 }
 

@@ -19,7 +19,7 @@ var ordered = chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 16}}
 
 func pass(context.Context, *chanq.Lease[string]) ([]chanq.Message[string], error) { return nil, nil }
 
-// TestKeysKeepTheirOrderOverShards has two consumers, and one place that goes away meanwhile.
+// TestKeysKeepTheirOrderOverShards has two consumers and one place that is temporarily unavailable.
 func TestKeysKeepTheirOrderOverShards(t *testing.T) {
 	onEach(t, func(w *world) {
 		const keys, each = 30, 12
@@ -78,7 +78,7 @@ func TestKeysKeepTheirOrderOverShards(t *testing.T) {
 	})
 }
 
-// TestSendComesAfterWhatTheSameGoroutineHasSentOnC also while messages of another shard, which is away, block C.
+// TestSendComesAfterWhatTheSameGoroutineHasSentOnC, also while messages for another, unavailable shard block C.
 func TestSendComesAfterWhatTheSameGoroutineHasSentOnC(t *testing.T) {
 	onBubbles(t, func(w *world) {
 		q := w.queue(ordered)
@@ -116,8 +116,7 @@ func TestSendComesAfterWhatTheSameGoroutineHasSentOnC(t *testing.T) {
 	})
 }
 
-// TestSlotsMoveAlthoughTheirLeasesWaitForAReader: only the one lease of each shard that is on its way to
-// a reader keeps its slot.
+// TestSlotsMoveAlthoughTheirLeasesWaitForAReader: only the one lease of each shard that has left the buffer keeps its slot.
 func TestSlotsMoveAlthoughTheirLeasesWaitForAReader(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite)
@@ -127,13 +126,13 @@ func TestSlotsMoveAlthoughTheirLeasesWaitForAReader(t *testing.T) {
 			testdb.SendBy(w, p, chanq.Message[string]{Key: fmt.Sprint(i), Body: "a"})
 		}
 		first := w.start(q, chanq.ConsumerConfig{LeaseFor: time.Minute, PollEvery: 50 * time.Millisecond})
-		_ = first.C() // from now on leases are on their way
-		testdb.Eventually(w, "it has all slots, and one lease of each shard is on its way", func() bool {
+		_ = first.C() // from now on one lease of each shard waits for a reader
+		testdb.Eventually(w, "it has all slots, and one lease of each shard waits for a reader", func() bool {
 			s := first.Stats()
 			return s.Slots == 2*ordered.Slots && s.Held-s.Buffered-s.Waiting == 2
 		})
 		second := w.start(q, chanq.ConsumerConfig{LeaseFor: time.Minute, PollEvery: 50 * time.Millisecond})
-		testdb.Eventually(w, "half of them change hands, except the slots of what is on its way", func() bool {
+		testdb.Eventually(w, "half of them move, except the slots of leases that wait for a reader", func() bool {
 			return second.Stats().Slots >= ordered.Slots-2
 		})
 	})

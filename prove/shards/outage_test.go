@@ -16,8 +16,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// TestAnUnavailableShardDelaysItsOwnMessagesOnly has one of three go away, in two ways, while a
-// consumer reads and a producer sends, and come back.
+// TestAnUnavailableShardDelaysItsOwnMessagesOnly makes one of three shards unavailable for a while,
+// in two ways, while a consumer reads and a producer sends.
 func TestAnUnavailableShardDelaysItsOwnMessagesOnly(t *testing.T) {
 	for _, way := range []struct {
 		name string
@@ -42,8 +42,8 @@ func outage(w *world, goAway func(*world, int)) {
 	p := w.produce(q, chanq.ProducerConfig{})
 	before := bodies("before", 30)
 	testdb.SendBy(w, p, before...)
-	testdb.Eventually(w, "all from before are handled", func() bool { return y.has(before) })
-	require.NoError(w, c.Flush(w.soon()), "or they come again, since their acks are lost")
+	testdb.Eventually(w, "all messages from before the outage are handled", func() bool { return y.has(before) })
+	require.NoError(w, c.Flush(w.soon()), "otherwise their acks are lost and they are redelivered")
 
 	goAway(w, away)
 	own := of(q, away, 10, "own")
@@ -52,7 +52,7 @@ func outage(w *world, goAway func(*world, int)) {
 		_, err := p.SendBatch(context.Background(), own...)
 		stored <- err
 	}()
-	testdb.Eventually(w, "the producer knows", func() bool {
+	testdb.Eventually(w, "the producer has detected the outage", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, e := range events {
@@ -70,14 +70,14 @@ func outage(w *world, goAway func(*world, int)) {
 	_, err := p.SendBatch(w.soon(), others...)
 	require.NoError(w, err)
 	_, err = p.SendBatch(w.soon(), anywhere...)
-	require.NoError(w, err, "what may go anywhere goes where it is stored")
+	require.NoError(w, err, "messages without a key go to an available shard")
 	for _, m := range bodies("single", 20) {
 		_, err := p.Send(w.soon(), m)
 		require.NoError(w, err)
 	}
 	testdb.Eventually(w, "the others are handled", func() bool { return y.has(others) && y.has(anywhere) })
 	require.Zero(w, y.count(own))
-	require.Empty(w, stored, "what belongs there waits")
+	require.Empty(w, stored, "messages of the unavailable shard wait")
 	select {
 	case <-c.Done():
 		w.Fatal("the consumer has ended: ", c.Err())
@@ -85,7 +85,7 @@ func outage(w *world, goAway func(*world, int)) {
 	}
 
 	w.Heal()
-	require.NoError(w, testdb.Receive(w, stored, "what waited is stored"))
+	require.NoError(w, testdb.Receive(w, stored, "the waiting messages are stored"))
 	testdb.Eventually(w, "all are handled", func() bool { return y.has(own) })
 	y.once(w)
 	mu.Lock()
@@ -110,7 +110,7 @@ func TestUnsentMessagesOfAllShardsAreReported(t *testing.T) {
 			p.C() <- lost[i]
 			p.C() <- kept[i]
 		}
-		testdb.Eventually(w, "the others are stored, and the producer knows", func() bool { return reported.Load() == 5 })
+		testdb.Eventually(w, "the others are stored, and the producer has detected the outage", func() bool { return reported.Load() == 5 })
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		var unsent *chanq.UnsentError[string]
@@ -145,7 +145,8 @@ func TestCloseReturnsAnErrorIfItGivesUpASend(t *testing.T) {
 	})
 }
 
-// TestFlushDuringCloseReportsWhatCloseDoes: one place is away; Close stores its message, or gives up.
+// TestFlushDuringCloseReportsWhatCloseDoes: one place is unavailable. Close stores its message, or
+// gives up.
 func TestFlushDuringCloseReportsWhatCloseDoes(t *testing.T) {
 	for i := range 4 {
 		stores, opened := i%2 == 1, i/2 == 1
@@ -175,7 +176,7 @@ func TestFlushDuringCloseReportsWhatCloseDoes(t *testing.T) {
 				}
 				cancel()
 				require.ErrorContains(w, <-flushed, "1 messages sent on C could not be stored, Close returns them")
-				require.ErrorContains(w, p.Flush(w.soon()), "Close returns them", "later as well")
+				require.ErrorContains(w, p.Flush(w.soon()), "Close returns them", "also later")
 				var unsent *chanq.UnsentError[string]
 				require.ErrorAs(w, <-closed, &unsent)
 				w.Heal()

@@ -15,7 +15,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
-// TestAPipeReplacesInputsInTheirShard has one place go away meanwhile.
+// TestAPipeReplacesInputsInTheirShard while one place is temporarily unavailable.
 func TestAPipeReplacesInputsInTheirShard(t *testing.T) {
 	onEach(t, func(w *world) {
 		const away = 1
@@ -65,8 +65,8 @@ func TestAPipeReplacesInputsInTheirShard(t *testing.T) {
 	})
 }
 
-// TestAPipeContinuesAlthoughOneShardStoresNothing: its transactions hang there, while its claims continue, so
-// that more of its inputs are handled than wait for a statement anywhere.
+// TestAPipeContinuesAlthoughOneShardStoresNothing: transactions of that shard hang while its claims continue, so more of its inputs are
+// handled than can wait for a statement.
 func TestAPipeContinuesAlthoughOneShardStoresNothing(t *testing.T) {
 	withServer(t, func(t *testing.T, sqlite, server testdb.Engine) {
 		const stuck = 1
@@ -88,7 +88,7 @@ func TestAPipeContinuesAlthoughOneShardStoresNothing(t *testing.T) {
 		cfg.LeaseFor = time.Minute
 		c := w.start(from, cfg)
 		ended := make(chan error, 1)
-		var handled atomic.Int64 // of the place that is stuck
+		var handled atomic.Int64 // inputs of the blocked place
 		go func() {
 			ended <- chanqshards.Pipe(c, to, 4, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
 				if from.Origin(l) == stuck {
@@ -100,7 +100,7 @@ func TestAPipeContinuesAlthoughOneShardStoresNothing(t *testing.T) {
 		w.Cleanup(func() { w.Heal(); c.Stop() })
 		for last := int64(-1); last != handled.Load() || last < int64(server.Dialect.Traits().AckItems); {
 			last = handled.Load()
-			<-time.After(500 * time.Millisecond) // it gets no further
+			<-time.After(500 * time.Millisecond) // until no more inputs are handled
 		}
 		require.Less(w, handled.Load(), int64(many), "claims wait")
 		for _, shard := range []int{0, 2} {
@@ -156,7 +156,7 @@ func TestAnOutputForAnotherShardDeadLettersItsInput(t *testing.T) {
 		go func() {
 			ended <- chanqshards.Pipe(c, from, 1, func(context.Context, *chanq.Lease[string]) ([]chanq.Message[string], error) { return there, nil })
 		}()
-		testdb.Eventually(w, "it is dead-lettered", func() bool { return w.counted(from) == chanqadmin.Stats{Dead: 1} })
+		testdb.Eventually(w, "the input is dead-lettered", func() bool { return w.counted(from) == chanqadmin.Stats{Dead: 1} })
 		dead := w.stored(from, chanqadmin.StateDead)
 		require.Contains(w, dead[0].LastError, "output 0: by its Key, DedupKey or ID the message belongs to shard 1")
 		c.Stop()

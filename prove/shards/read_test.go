@@ -88,13 +88,14 @@ func TestEachWayToReadTakesFromAllShards(t *testing.T) {
 	})
 }
 
-// TestMessagesForAnUnopenedShardAreKeptUntilClose: it is away when the program starts and when it ends.
+// TestMessagesForAnUnopenedShardAreKeptUntilClose: the shard is unavailable when the program starts
+// and when it ends.
 func TestMessagesForAnUnopenedShardAreKeptUntilClose(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
 		w.queue(chanq.Config{})
 		w.gone(1)
-		var events []chanq.AvailabilityEvent // of one goroutine, which Close joins
+		var events []chanq.AvailabilityEvent // written by one goroutine, which Close joins
 		q := w.open(chanq.Config{Hooks: chanq.Hooks{Availability: func(e chanq.AvailabilityEvent) { events = append(events, e) }}})
 		p := w.produce(q, chanq.ProducerConfig{})
 		others, own := of(q, 0, 3, "others"), of(q, 1, 3, "own")
@@ -103,7 +104,7 @@ func TestMessagesForAnUnopenedShardAreKeptUntilClose(t *testing.T) {
 			p.C() <- others[i]
 		}
 		testdb.SendBy(w, p, of(q, 2, 1, "single")...)
-		testdb.Eventually(w, "the shard is known to be away", func() bool { return p.Stats().Pending == len(own) })
+		testdb.Eventually(w, "the shard is known to be unavailable", func() bool { return p.Stats().Pending == len(own) })
 		require.True(w, p.Stats().Down)
 		short, cancel := context.WithTimeout(w.soon(), time.Second)
 		defer cancel()
@@ -112,7 +113,7 @@ func TestMessagesForAnUnopenedShardAreKeptUntilClose(t *testing.T) {
 		require.ErrorContains(w, err, "orders/place1")
 		receipt, err := p.Send(short, own[0])
 		require.ErrorIs(w, err, context.DeadlineExceeded)
-		require.False(w, opError(w, err).Unknown, "it is certainly not stored")
+		require.False(w, opError(w, err).Unknown, "the message is known not to be stored")
 		require.NotZero(w, receipt.ID)
 
 		var unsent *chanq.UnsentError[string]
@@ -128,7 +129,7 @@ func TestMessagesForAnUnopenedShardAreKeptUntilClose(t *testing.T) {
 		require.NoError(w, p.Close(w.soon()))
 		require.Len(w, events, 2)
 		require.False(w, events[0].Up)
-		require.True(w, events[1].Ended, "an outage ends with the producer")
+		require.True(w, events[1].Ended, "the outage ends with the producer")
 		for _, e := range events {
 			require.Equal(w, "orders/place1", e.Queue)
 			require.Equal(w, "producer", e.Part)
@@ -136,7 +137,7 @@ func TestMessagesForAnUnopenedShardAreKeptUntilClose(t *testing.T) {
 	})
 }
 
-// TestCloseDoesNotWaitForAShardWithoutPendingMessages, and neither does a Flush.
+// TestCloseDoesNotWaitForAShardWithoutPendingMessages, and neither does Flush.
 func TestCloseDoesNotWaitForAShardWithoutPendingMessages(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
@@ -150,7 +151,7 @@ func TestCloseDoesNotWaitForAShardWithoutPendingMessages(t *testing.T) {
 		ctx := w.soon()
 		require.NoError(w, p.Flush(ctx))
 		require.NoError(w, p.Close(ctx))
-		require.NoError(w, ctx.Err(), "neither waited for its end")
+		require.NoError(w, ctx.Err(), "neither call waited until the context ended")
 		w.Heal()
 		require.Equal(w, 20, w.counted(q).Ready)
 	})

@@ -41,8 +41,8 @@ func overFiles(ctx context.Context, files []string, f func(*chanqshards.Queue[st
 	return f(q)
 }
 
-// consume is a process that handles the messages in the files until its input ends. It prints each message
-// when it gets it, and when it has finished it.
+// consume is a process that handles the messages in the files until its input ends. It prints each message when it receives it and when it
+// has finished it.
 func consume(ctx context.Context, files []string, _ <-chan string) error {
 	return overFiles(ctx, files, func(q *chanqshards.Queue[string]) error { return handleAndTell(ctx, q) })
 }
@@ -113,7 +113,7 @@ func TestNothingIsLostAlthoughProcessesAreKilled(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	require.Empty(w, late, "what is done comes no more")
+	require.Empty(w, late, "finished messages are not redelivered")
 	for _, m := range all {
 		require.NotZero(w, got[m.Body], m.Body)
 		require.LessOrEqual(w, done[m.Body], 1, m.Body)
@@ -126,8 +126,7 @@ type errand struct {
 	From  int // number of the first batch
 }
 
-// batch makes messages that are the same each time: half of them have an ID of their own, half a
-// DedupKey.
+// batch returns messages that are the same each time: half of them have an ID, half a DedupKey.
 func batch(number int) []chanq.Message[string] {
 	ms := bodies(fmt.Sprintf("%d.", number), 8)
 	for i := range ms {
@@ -141,8 +140,7 @@ func batch(number int) []chanq.Message[string] {
 	return ms
 }
 
-// send is a process that sends batches one after another until its input ends, and prints each
-// one that is stored.
+// send is a process that sends one batch after another until its input ends, and prints each stored batch.
 func send(ctx context.Context, e errand, _ <-chan string) error {
 	return overFiles(ctx, e.Files, func(q *chanqshards.Queue[string]) error {
 		p, err := q.Producer(chanq.ProducerConfig{BatchRows: 3})
@@ -159,8 +157,7 @@ func send(ctx context.Context, e errand, _ <-chan string) error {
 	})
 }
 
-// Each process begins with the last confirmed batch of its killed predecessor, since the outcome of the next one
-// is unknown.
+// Each process begins with the last confirmed batch of its killed predecessor, since the outcome of the next batch is unknown.
 func TestConfirmedMessagesOfAKilledSenderAreStoredOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)

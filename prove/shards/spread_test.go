@@ -88,18 +88,18 @@ func TestIDsNameTheirShard(t *testing.T) {
 			_, shard := w.find(q, r.ID)
 			require.Equal(w, shard, q.ShardOf(chanq.Message[string]{ID: r.ID}))
 		}
-		require.Equal(w, -1, q.ShardOf(chanq.Message[string]{}), "it may go anywhere")
+		require.Equal(w, -1, q.ShardOf(chanq.Message[string]{}), "the message has no fixed shard")
 	})
 }
 
-// TestReadersTakeFromEachShardInTurn has one shard with little and one with much. It reads only while a lease of
-// each shard waits for a reader.
+// TestReadersTakeFromEachShardInTurn has one shard with few and one with many messages. It reads only while a lease of each shard waits for
+// a reader.
 func TestReadersTakeFromEachShardInTurn(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite)
 		q := w.queue(chanq.Config{})
 		w.send(q, of(q, 0, 500, "much")...)
-		few := of(q, 1, 12, "few") // as many as a first claim brings
+		few := of(q, 1, 12, "few") // as many as a first claim returns
 		w.send(q, few...)
 		c := w.start(q, chanq.ConsumerConfig{Prefetch: 80, LeaseFor: time.Minute})
 		testdb.Eventually(w, "all of the few are claimed", func() bool { return testdb.Counted(w, w.shard(q, 1)).Leased == len(few) })
@@ -131,18 +131,18 @@ func TestUndeliveredMessagesAreReleasedOnStop(t *testing.T) {
 		}
 		c := w.start(q, chanq.ConsumerConfig{Prefetch: 60, LeaseFor: time.Minute})
 		l := <-c.C()
-		testdb.Eventually(w, "some are buffered, and one of each shard waits for a reader", func() bool {
+		testdb.Eventually(w, "some messages are buffered, and one of each shard waits for a reader", func() bool {
 			s := c.Stats()
 			return s.Buffered > count && s.Held-s.Buffered == 1+count
 		})
 		c.Stop()
-		testdb.Eventually(w, "all but the one that a reader has are back", func() bool { return w.counted(q).Ready == n-1 })
+		testdb.Eventually(w, "all except the delivered message are released", func() bool { return w.counted(q).Ready == n-1 })
 		require.NoError(w, l.Ack())
 		require.NoError(w, c.Shutdown(w.soon()))
 		for i := range count {
 			shard := w.shard(q, i)
 			for _, l := range testdb.Lease(w, shard, testdb.Counted(w, shard).Ready, time.Minute) {
-				require.Equal(w, 1, l.Attempt, "it does not count")
+				require.Equal(w, 1, l.Attempt, "the attempt is not counted")
 				require.NoError(w, l.Ack())
 			}
 		}

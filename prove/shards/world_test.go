@@ -27,19 +27,19 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// count is how many places the queues of these tests have.
+// count is the number of places of the queues in these tests.
 const count = 3
 
-// world is a queue's places.
+// world has the places of a queue.
 type world struct {
 	*testing.T
 	places []*testdb.World
-	// schemas of the places, if they are those of one *sql.DB: then all places are the same world.
+	// schemas of the places, if one *sql.DB has all places: then all of them are the same world.
 	schemas []string
 }
 
-// onEach runs a test over three databases in memory, of one kind and of two; and in the long tier
-// over three files, places of three kinds, and three schemas of one *sql.DB, on PostgreSQL and on
+// onEach runs a test over three databases in memory, of one engine and of two. In the long tier it
+// also uses three files, three engines, and three schemas of one *sql.DB, on PostgreSQL and on
 // Citus.
 func onEach(t *testing.T, test func(*world)) {
 	t.Parallel()
@@ -62,7 +62,7 @@ func onEach(t *testing.T, test func(*world)) {
 	}
 }
 
-// onBubbles runs a test whose times are too long for a real clock.
+// onBubbles runs a test that would take too long on a real clock.
 func onBubbles(t *testing.T, test func(*world)) {
 	t.Parallel()
 	for _, e := range []testdb.Engine{testdb.Memory, testdb.Emulator} {
@@ -79,7 +79,7 @@ func onBubbles(t *testing.T, test func(*world)) {
 	}
 }
 
-// onSQLite runs a test for shards that are all SQLite's.
+// onSQLite runs a test with SQLite for all shards.
 func onSQLite(t *testing.T, test func(*testing.T, testdb.Engine)) {
 	t.Parallel()
 	for _, e := range []testdb.Engine{testdb.Memory, testdb.SQLite} {
@@ -91,7 +91,7 @@ func onSQLite(t *testing.T, test func(*testing.T, testdb.Engine)) {
 	}
 }
 
-// withServer runs a test for shards of which one is a server's.
+// withServer runs a test with a server for one of the shards.
 func withServer(t *testing.T, test func(t *testing.T, sqlite, server testdb.Engine)) {
 	for _, e := range []testdb.Engine{testdb.Emulator, testdb.Postgres, testdb.StandIn} {
 		t.Run(e.Name, func(t *testing.T) {
@@ -175,7 +175,7 @@ func (w *world) open(cfg chanq.Config) *chanqshards.Queue[string] {
 	return q
 }
 
-// shard is one of the shards as a queue by itself.
+// shard returns one of the shards as a queue without shards.
 func (w *world) shard(q *chanqshards.Queue[string], i int) *chanq.Queue[string] {
 	w.Helper()
 	shard, err := q.Shard(w.soon(), i)
@@ -207,7 +207,7 @@ func (w *world) send(q *chanqshards.Queue[string], ms ...chanq.Message[string]) 
 	return ids
 }
 
-// counted adds up what the shards have.
+// counted adds up the counts of all shards.
 func (w *world) counted(q *chanqshards.Queue[string]) (sum chanqadmin.Stats) {
 	w.Helper()
 	for i := range q.Shards() {
@@ -235,7 +235,7 @@ func (w *world) find(q *chanqshards.Queue[string], id chanq.ID) (e chanqadmin.En
 	return e, 0
 }
 
-// stored are all messages of a state, of all shards.
+// stored returns all messages of a state, of all shards.
 func (w *world) stored(q *chanqshards.Queue[string], s chanqadmin.State) (all []chanqadmin.Entry) {
 	w.Helper()
 	for i := range q.Shards() {
@@ -250,14 +250,14 @@ func (w *world) stored(q *chanqshards.Queue[string], s chanqadmin.State) (all []
 	return all
 }
 
-// gone has a place be away until Heal: each operation fails with a broken connection.
+// gone makes a place unavailable until Heal: each operation fails with a broken connection.
 func (w *world) gone(place int) { w.strike(place, w.places[place].Broken(false)) }
 
-// silent has a place answer nothing any more until Heal.
+// silent makes a place stop responding until Heal.
 func (w *world) silent(place int) { w.strike(place, faultdb.Hang()) }
 
-// strike has a fault meet each operation of a place; on a *sql.DB with others, each that names its
-// schema.
+// strike applies a fault to each operation of a place. If places share a *sql.DB, it applies to
+// each operation that names the schema.
 func (w *world) strike(place int, fault faultdb.Fault) {
 	w.places[place].Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if w.schemas != nil && !strings.Contains(op.Text, `"`+w.schemas[place]+`".`) {
@@ -267,7 +267,7 @@ func (w *world) strike(place int, fault faultdb.Fault) {
 	})
 }
 
-// bodies are n of them.
+// bodies returns n messages without a key.
 func bodies(prefix string, n int) []chanq.Message[string] {
 	ms := make([]chanq.Message[string], n)
 	for i := range ms {
@@ -276,7 +276,7 @@ func bodies(prefix string, n int) []chanq.Message[string] {
 	return ms
 }
 
-// of makes n messages that belong to a shard by their DedupKey.
+// of returns n messages that belong to a shard by their DedupKey.
 func of(q *chanqshards.Queue[string], shard, n int, prefix string) (ms []chanq.Message[string]) {
 	for i := 0; len(ms) < n; i++ {
 		m := chanq.Message[string]{Body: fmt.Sprintf("%s%03d", prefix, i)}
@@ -287,7 +287,7 @@ func of(q *chanqshards.Queue[string], shard, n int, prefix string) (ms []chanq.M
 	return ms
 }
 
-// tally is what was handled.
+// tally counts the handled messages.
 type tally struct {
 	mu   sync.Mutex
 	seen map[string]int
@@ -317,7 +317,7 @@ func (y *tally) count(ms []chanq.Message[string]) (n int) {
 	return n
 }
 
-// once reports whether nothing was handled twice.
+// once requires that no message was handled twice.
 func (y *tally) once(t require.TestingT) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -326,7 +326,7 @@ func (y *tally) once(t require.TestingT) {
 	}
 }
 
-// handle acks all that comes, until the test ends.
+// handle acks all messages until the test ends.
 func (w *world) handle(q *chanqshards.Queue[string], cfg chanq.ConsumerConfig) (*chanqshards.Consumer[string], *tally) {
 	c := w.start(q, cfg)
 	y := &tally{}
@@ -342,13 +342,13 @@ func (w *world) handle(q *chanqshards.Queue[string], cfg chanq.ConsumerConfig) (
 	return c, y
 }
 
-// brief has statements end early that are not answered.
+// brief makes unanswered statements end early.
 func brief(cfg chanq.Config) chanq.Config {
 	cfg.StatementTimeout = time.Second
 	return cfg
 }
 
-// quick are times with which an outage is soon over.
+// quick has short times, so that an outage ends soon.
 var quick = chanq.ConsumerConfig{LeaseFor: 10 * time.Second, PollEvery: 50 * time.Millisecond}
 
 var errShards = func(t require.TestingT, err error, words ...string) {
