@@ -160,7 +160,7 @@ func (w *worker[I]) tryIsolated(in *isolation[I]) {
 	}
 	in.at, in.err = time.Now().Add(in.pause.Pause()), f.Err
 	in.skip = in.skip || f.Class == sqlbatch.RolledBack
-	if ranOut(f, took, in.timeout) {
+	if timedOut(f, took, in.timeout) {
 		w.rests = time.Now().Add(took) // if all share one connection, the others have it for as long
 		in.timeout = max(in.timeout, min(2*in.timeout, w.writer.cfg.Longest))
 	}

@@ -165,7 +165,7 @@ func (r *round[I]) step(items []I) {
 	}
 	r.searching()
 	r.skip = r.skip || f.Class == sqlbatch.RolledBack
-	late := ranOut(f, took, timeout)
+	late := timedOut(f, took, timeout)
 	r.hasty = r.hasty || late
 	switch {
 	case len(left) == 0: // the statement failed after it had written all
@@ -181,8 +181,8 @@ func (r *round[I]) step(items []I) {
 	}
 }
 
-// ranOut reports that a statement timed out. A statement that waited for a connection did not run.
-func ranOut(f *Failure, took, timeout time.Duration) bool {
+// timedOut reports that a statement timed out. A statement that waited for a connection did not run.
+func timedOut(f *Failure, took, timeout time.Duration) bool {
 	return timeout > 0 && took >= timeout && !f.Waited
 }
 

@@ -40,7 +40,7 @@ type Message struct {
 	mine     bool // this consumer has marked it, or might have
 	suspect  bool
 	counted  bool // among the keys at work of its slot
-	given    bool // delivered since the last giveBack
+	given    bool // delivered since it was last released
 	returned bool // its handler has returned, after an ack in a transaction
 	attempts int  // including the next delivery
 	lapses   int

@@ -223,7 +223,7 @@ func (s *Sequencer) Settled(m *Message, fence int64, e Settle, now time.Duration
 		s.queues.held.add(m.key, m.redriven)
 		s.queues.end(m)
 	case Given:
-		s.queues.giveBack(m, GivenFence(m.Fence, m.delivery))
+		s.queues.released(m, GivenFence(m.Fence, m.delivery))
 		m.dueAt = now + e.Wait
 	case InTx:
 		if m.state == out {

@@ -94,7 +94,7 @@ func (q *queues) learn(m *Message, row *Row, now time.Duration) {
 		if m.given { // it was a Lapse
 			m.attempts++
 		}
-		q.giveBack(m, row.Fence)
+		q.released(m, row.Fence)
 		m.suspect, m.lapses, m.crashes = row.Lapses >= suspectAfter, row.Lapses, row.Crashes
 		m.mustMark = m.mustMark || m.suspect
 	case row.Lock == Locked && was == toMark:
@@ -105,7 +105,7 @@ func (q *queues) learn(m *Message, row *Row, now time.Duration) {
 		fence := m.Fence
 		q.mem.set(m, idle)
 		if m.given {
-			q.giveBack(m, row.Fence)
+			q.released(m, row.Fence)
 		}
 		m.adopt(row, now)
 		q.mem.setContents(m, row.Contents, row.Bytes)
@@ -141,8 +141,8 @@ func (q *queues) retry(m *Message, now time.Duration) {
 	}
 }
 
-// giveBack notes that a delivery or a mark ended with a greater stored fence. The row and contents will be read again.
-func (q *queues) giveBack(m *Message, fence int64) {
+// released notes that a delivery or a mark ended with a greater stored fence. The row and contents will be read again.
+func (q *queues) released(m *Message, fence int64) {
 	m.Fence, m.mine, m.given, m.suspect = fence, false, false, false
 	m.mustMark = m.delivery == 0 && m.Seq <= m.key.slot.Old
 	m.pauses = 0

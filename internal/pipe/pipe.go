@@ -182,9 +182,9 @@ func (p *Pipe) outputs(rows []sqlbatch.Row, keyed bool, store func([]sqlbatch.Ro
 // late passes an input to the consumer, to be nacked, if its transactions have failed for Longest because the database undid them, or did
 // not finish them in time. It reports whether it did.
 func (p *Pipe) late(ctx context.Context, item *Item, began time.Time, err error) bool {
-	ranOut := ctx.Err() == context.DeadlineExceeded && !table.Unconnected(err)
+	timedOut := ctx.Err() == context.DeadlineExceeded && !table.Unconnected(err)
 	class := p.cfg.Classify(err)
-	if !ranOut && class != sqlbatch.RolledBack {
+	if !timedOut && class != sqlbatch.RolledBack {
 		return false
 	}
 	if item.alone.IsZero() {

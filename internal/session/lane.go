@@ -31,7 +31,7 @@ type lane struct {
 	armed    bool      // the sweeper is scheduled
 	awaited  time.Time // one session stays until then: see expect
 	closed   bool
-	line     chan struct{} // of capacity 1: has a value while a patient statement runs
+	patient  chan struct{} // of capacity 1: has a value while a patient statement runs
 	filling  chan struct{} // has a value while a call of fill runs
 }
 
@@ -50,10 +50,10 @@ const (
 	// than statements take on a healthy database, and short compared with the pause
 	// of an idle consumer before its next poll.
 	moment = 500 * time.Millisecond
-	// doubt is how long a statement waits for sessions that are being connected before
+	// slowConnect is how long a statement waits for sessions that are being connected before
 	// another attempt is made in parallel: the earlier ones might have begun during a
 	// network failure, and never get an answer.
-	doubt = 3 * time.Second
+	slowConnect = 3 * time.Second
 	// keep is how long a session is idle before it is closed.
 	keep = 5 * time.Second
 	// keepBriefly is the same for borrowed connections: those of notes, and those above the reserved
@@ -62,7 +62,7 @@ const (
 )
 
 func newLane(p *Pool, k Kind) *lane {
-	l := &lane{pool: p, kind: k, most: math.MaxInt32, line: make(chan struct{}, 1), filling: make(chan struct{}, 1)}
+	l := &lane{pool: p, kind: k, most: math.MaxInt32, patient: make(chan struct{}, 1), filling: make(chan struct{}, 1)}
 	if p.traits.OneWriter {
 		l.reserved, l.most = 1, 1
 	}
@@ -98,7 +98,7 @@ func (l *lane) disconnect(s *session) {
 	if l.closing > 0 {
 		l.closing--
 	}
-	l.more() // a statement might wait for the place
+	l.grow() // a statement might wait for the place
 }
 
 // expect keeps one session open until the given time, if there is one.
@@ -118,22 +118,22 @@ func (l *lane) setReserved(n int) {
 }
 
 // turn waits until no other patient statement runs, or until the others have taken longer
-// than a moment. A statement that waited that long makes a new line for all later ones, and
-// leaves the old line to the statement that hangs. done ends the turn.
+// than a moment. A statement that waited that long replaces the channel for all later ones,
+// and leaves the old one to the statement that hangs. done ends the turn.
 func (l *lane) turn(ctx context.Context) (done func(), err error) {
 	timer := time.NewTimer(moment)
 	defer timer.Stop()
 	for {
 		l.mu.Lock()
-		line := l.line
+		turn := l.patient
 		l.mu.Unlock()
 		select {
-		case line <- struct{}{}:
-			return func() { <-line }, nil
+		case turn <- struct{}{}:
+			return func() { <-turn }, nil
 		case <-timer.C:
 			l.mu.Lock()
-			if l.line == line {
-				l.line = make(chan struct{}, 1)
+			if l.patient == turn {
+				l.patient = make(chan struct{}, 1)
 			}
 			l.mu.Unlock()
 			timer.Reset(moment)
@@ -156,7 +156,7 @@ func (l *lane) acquire(ctx context.Context) (*puddle.Resource[*session], error) 
 	}
 	w := &waiter{got: make(chan grant, 1)}
 	l.waiting = append(l.waiting, w)
-	l.more()
+	l.grow()
 	l.mu.Unlock()
 	again, began := time.NewTicker(moment), time.Now()
 	defer again.Stop()
@@ -166,9 +166,9 @@ func (l *lane) acquire(ctx context.Context) (*puddle.Resource[*session], error) 
 			return g.res, g.err
 		case <-again.C: // there might be a connection to spare by now
 			l.mu.Lock()
-			l.more()
-			if time.Since(began) >= doubt {
-				l.moreThan(2 * len(l.waiting))
+			l.grow()
+			if time.Since(began) >= slowConnect {
+				l.growUnless(2 * len(l.waiting))
 			}
 			l.mu.Unlock()
 		case <-ctx.Done():
@@ -187,7 +187,7 @@ func (l *lane) leave(w *waiter) {
 		return
 	}
 	if g := <-w.got; g.res != nil { // granted in the meantime
-		l.hand(g.res)
+		l.assign(g.res)
 	}
 }
 
@@ -197,12 +197,12 @@ func (l *lane) take() (*puddle.Resource[*session], error) {
 	return l.store.Acquire(context.Background()) // returns immediately
 }
 
-// more starts to connect one more session, unless as many are being connected as statements
+// grow starts to connect one more session, unless as many are being connected as statements
 // wait, or no more are allowed. mu is held.
-func (l *lane) more() { l.moreThan(len(l.waiting)) }
+func (l *lane) grow() { l.growUnless(len(l.waiting)) }
 
-// moreThan is more, unless n sessions are being connected. mu is held.
-func (l *lane) moreThan(n int) {
+// growUnless is grow, unless n sessions are being connected. mu is held.
+func (l *lane) growUnless(n int) {
 	if l.coming >= n || l.open+l.closing >= l.most || l.open >= max(l.reserved, 1) && !l.pool.spare(1+int(l.pool.coming.Load())) {
 		return
 	}
@@ -222,7 +222,7 @@ func (l *lane) start(done chan<- error) {
 		l.coming--
 		if err != nil {
 			l.open--
-			l.tell(err)
+			l.failWaiting(err)
 		} else {
 			l.idle++
 			l.serve()
@@ -243,9 +243,9 @@ func (l *lane) serve() {
 	}
 }
 
-// tell returns the error of an attempt to connect to the first waiting statement, if more
+// failWaiting returns the error of an attempt to connect to the first waiting statement, if more
 // wait than sessions are being connected, or to all if there is no session. mu is held.
-func (l *lane) tell(err error) {
+func (l *lane) failWaiting(err error) {
 	for len(l.waiting) > l.coming {
 		l.waiting[0].got <- grant{nil, err}
 		l.waiting = slices.Delete(l.waiting, 0, 1)
@@ -263,12 +263,12 @@ func (l *lane) release(res *puddle.Resource[*session]) {
 	case res.Value().broken, l.open > l.reserved && !l.pool.spare(0): // the application needs it
 		l.drop(res)
 	default:
-		l.hand(res)
+		l.assign(res)
 	}
 }
 
-// hand grants a session to the first waiting statement, or keeps it idle. mu is held.
-func (l *lane) hand(res *puddle.Resource[*session]) {
+// assign grants a session to the first waiting statement, or keeps it idle. mu is held.
+func (l *lane) assign(res *puddle.Resource[*session]) {
 	if len(l.waiting) > 0 {
 		l.waiting[0].got <- grant{res, nil}
 		l.waiting = slices.Delete(l.waiting, 0, 1)
@@ -283,7 +283,7 @@ func (l *lane) hand(res *puddle.Resource[*session]) {
 func (l *lane) drop(res *puddle.Resource[*session]) {
 	l.open--
 	l.closing++
-	l.more() // a statement might wait for this session
+	l.grow() // a statement might wait for this session
 	res.Destroy()
 }
 
@@ -292,7 +292,7 @@ func (l *lane) arm() {
 	if l.armed || l.closed || l.idle == 0 || l.most == 1 {
 		return
 	}
-	reserved, wait, _ := l.manners()
+	reserved, wait, _ := l.retention()
 	if l.open <= reserved {
 		if l.pool.limit() > 0 {
 			return // they stay permanently
@@ -303,10 +303,10 @@ func (l *lane) arm() {
 	l.sweeper.Reset(wait)
 }
 
-// manners returns how many sessions stay, for how long the others may be idle, and whether
+// retention returns how many sessions stay, for how long the others may be idle, and whether
 // their connections are closed then. Borrowed connections return to the *sql.DB, where the
 // application might wait for one. Others are closed: the *sql.DB does not know their age.
-func (l *lane) manners() (reserved int, long time.Duration, closes bool) {
+func (l *lane) retention() (reserved int, long time.Duration, closes bool) {
 	switch {
 	case l.pool.limit() > 0:
 		return l.reserved, keepBriefly, false
@@ -327,7 +327,7 @@ func (l *lane) sweep() {
 	if l.closed {
 		return
 	}
-	reserved, long, closes := l.manners()
+	reserved, long, closes := l.retention()
 	var idle []*puddle.Resource[*session]
 	for l.idle > 0 {
 		if res, err := l.take(); err == nil {

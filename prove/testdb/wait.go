@@ -30,7 +30,7 @@ type T interface {
 	Cleanup(func())
 }
 
-// Eventually waits until is returns true. Its text completes "it never came to this". The
+// Eventually waits until is returns true. Its text completes "this did not happen". The
 // pauses between two calls grow from 2 to 100 ms, since what the test waits for needs the
 // processor as well.
 func Eventually(t T, what string, is func() bool) {
@@ -42,7 +42,7 @@ func Eventually(t T, what string, is func() bool) {
 			return
 		}
 		if began.After(deadline) {
-			require.Fail(t, "it never came to this: "+what)
+			require.Fail(t, "this did not happen: "+what)
 		}
 		<-time.After(max(pause, 2*time.Since(began)))
 	}
