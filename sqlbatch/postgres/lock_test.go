@@ -22,8 +22,7 @@ func (q *serverQueue) waitForLock() {
 	}, time.Minute, time.Millisecond)
 }
 
-// behind runs a statement that has to wait until release is called, and returns
-// its result.
+// behind runs a statement that must wait until release is called, and returns its result.
 func (q *serverQueue) behind(st sqlbatch.Statement, release func() error) (rows [][]any, err error) {
 	q.Helper()
 	done := make(chan struct{})
@@ -68,8 +67,7 @@ func TestClaimSkipsRowsOfOtherTransactions(t *testing.T) {
 	require.ElementsMatch(t, []byte{1, 3}, q.claim(q.db, 10))
 }
 
-// leased sends and leases messages in an empty queue, and returns
-// their leases.
+// leased sends and leases messages in an empty queue, and returns their leases.
 func (q *serverQueue) leased(ns ...byte) []sqlbatch.Item {
 	q.Helper()
 	q.exec(`TRUNCATE chanq_orders`)
@@ -166,7 +164,7 @@ func TestASkippingSettleLeavesOutWhatIsLocked(t *testing.T) {
 	}
 }
 
-// Settings and waits of the caller's transaction are the caller's.
+// Settings and waits of the caller's transaction belong to the caller.
 func TestInATransactionASettleHasNoSettings(t *testing.T) {
 	q := postgres.Dialect.Queue(sqlbatch.Names{Queue: "orders"})
 	for name, st := range suite.Settles(q.InTx(), sqlbatch.Item{}) {

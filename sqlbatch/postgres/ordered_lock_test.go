@@ -16,7 +16,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
 )
 
-// seen is what a read returned, by the first byte of the ids.
+// seen has the messages that a read returned, by the first byte of the ids.
 type seen struct {
 	ids     []byte // by seq
 	seqs    map[byte]int64
@@ -114,7 +114,7 @@ func TestAPreparedTransactionOfASenderHasNoNameOfItsOwn(t *testing.T) {
 	var most int
 	require.NoError(t, q.db.QueryRow(`SELECT current_setting('max_prepared_transactions')::int`).Scan(&most))
 	if most == 0 {
-		t.Skip("this server prepares no transactions: max_prepared_transactions is 0")
+		t.Skip("this server has no prepared transactions: max_prepared_transactions is 0")
 	}
 	conn, err := q.db.Conn(q.ctx)
 	require.NoError(t, err)
@@ -123,7 +123,7 @@ func TestAPreparedTransactionOfASenderHasNoNameOfItsOwn(t *testing.T) {
 		_, err := conn.ExecContext(q.ctx, text)
 		require.NoError(t, err, text)
 	}
-	name := fmt.Sprintf("chanq %d", time.Now().UnixNano()) // of the whole server
+	name := fmt.Sprintf("chanq %d", time.Now().UnixNano()) // the name is unique on the whole server
 	run(`BEGIN`)
 	require.Empty(t, q.rows(conn, q.InTx().Enqueue(line(0, "a", 1))))
 	run(`PREPARE TRANSACTION '` + name + `'`)
@@ -144,18 +144,18 @@ func TestConcurrentBatchesAreOrderedByTheirBeginning(t *testing.T) {
 	require.Equal(t, []byte{1, 2, 3, 4}, q.see(r).ids)
 }
 
-// watcher follows the senders of reads, as an owner of slots does: up to safe, reads that begin later see all messages.
+// watcher tracks the senders of reads, as an owner of slots does: up to safe, reads that begin later see all messages.
 type watcher struct {
 	q       *serverQueue
 	r       sqlbatch.ReadParams
 	safe    int64
-	hasty   bool // a broken one, which waits for no sender
+	hasty   bool // a broken one, which does not wait for senders
 	waiting []*seen
 	whole   int64 // up to here a read has seen all messages
 	known   map[byte]bool
 }
 
-// read returns a message that came up to where an earlier read had seen all of them, or 0.
+// read returns a message that appeared below the number up to which an earlier read had seen all messages, or 0.
 func (w *watcher) read() (late byte) {
 	safe := w.safe
 	s := w.q.see(w.r)
@@ -183,7 +183,7 @@ func watch(q *serverQueue, r sqlbatch.ReadParams) *watcher {
 	return &watcher{q: q, r: r, known: map[byte]bool{}}
 }
 
-// No message comes up to a number that all senders have passed, in whatever order they commit.
+// No message appears up to a number that all senders have passed, in whatever order they commit.
 func TestNoMessageAppearsBelowTheWatermark(t *testing.T) {
 	q, r := newOrdered(t)
 	passed := 0
@@ -266,8 +266,8 @@ func TestTheLongestKeyArrivesInTheLastSlot(t *testing.T) {
 	require.Equal(t, "a", rows[2].key.String)
 }
 
-// A look reports whether another transaction has locked a row, except by a savepoint that was released. It waits for no lock, and neither do marks and
-// releases, which leave both rows out.
+// A look reports whether another transaction has locked a row, except by a savepoint that was released. It never waits for a lock. Marks
+// and releases do not either, and leave both rows out.
 func TestALookReportsLockedRows(t *testing.T) {
 	q, r := newOrdered(t)
 	own := r.Slots

@@ -14,8 +14,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/postgres"
 )
 
-// pgx writes parameters into the text there, and refuses that in other encodings:
-// the first statement must have a parameter, or the first send would fail.
+// There pgx writes parameters into the text, and refuses to do so in other encodings: the first statement must have a
+// parameter, or the first send would fail.
 func TestProblemsReportsADriverThatSendsNoParameters(t *testing.T) {
 	config := pgtest.Config(t)
 	config.RuntimeParams["client_encoding"] = "LATIN1"
