@@ -79,7 +79,7 @@ func TestClassifiesABrokenRequestAsUnknown(t *testing.T) {
 	require.Equal(t, sqlbatch.Permanent, sqlserver.Dialect.Classify(sql.ErrTxDone))
 }
 
-// number is an error that has a number and nothing else.
+// number is an error that has only a number.
 type number int32
 
 func (n number) SQLErrorNumber() int32 { return int32(n) }
