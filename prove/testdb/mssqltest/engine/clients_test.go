@@ -11,7 +11,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
 )
 
-// The requests of drivers other than go-mssqldb.
+// Requests of drivers other than go-mssqldb.
 
 // rpc calls a procedure with parameters that may have names.
 func (c *client) rpc(proc string, params ...tds.Param) *recorder {
@@ -55,7 +55,7 @@ func TestAPreparedStatementRunsByItsHandle(t *testing.T) {
 	require.Equal(t, int32(8179), c.rpc("sp_unprepare", number("", handle)).number())
 	require.Equal(t, []any{int64(7)}, c.rpc("sp_execute", number("", second), number("", int64(7)), number("", int64(0))).values())
 
-	// Handles are the session's, and end with its reset.
+	// Handles belong to the session, and end with its reset.
 	require.Equal(t, int32(8179), c.srv.client().rpc("sp_execute", number("", second)).number())
 	c.run(t.Context(), &tds.Request{Kind: tds.Batch, Text: "SELECT 1", Reset: true})
 	require.Equal(t, int32(8179), c.rpc("sp_execute", number("", second), number("", int64(1)), number("", int64(0))).number())
@@ -198,7 +198,7 @@ func TestASettingThatAFilteredIndexMissesIsNamed(t *testing.T) {
 	} {
 		want := option
 		if option == "ANSI_WARNINGS" {
-			want += ", ARITHABORT" // which it implies
+			want += ", ARITHABORT" // ANSI_WARNINGS implies it
 		}
 		c.exec("SET " + option + " " + wrong)
 		require.Equal(t, want, reported(insert))
@@ -229,7 +229,7 @@ func TestAProcedureKeepsTheSettingsOfItsCreation(t *testing.T) {
 	c.exec("CREATE PROCEDURE dbo.late @id int AS SET QUOTED_IDENTIFIER ON; SET ANSI_NULLS ON; INSERT dbo.held (id) VALUES (@id)")
 	c.exec("SET QUOTED_IDENTIFIER ON; SET ANSI_NULLS ON; INSERT dbo.held (id) VALUES (1)")
 	require.Contains(t, c.fails(1934, "EXEC dbo.late 3").Message, "'ANSI_NULLS, QUOTED_IDENTIFIER'")
-	// Others are of the session that calls.
+	// The other options are those of the calling session.
 	c.exec("SET ANSI_PADDING OFF")
 	c.fails(1934, "EXEC dbo.take 4")
 	require.Equal(t, int64(2), c.scalar("SELECT COUNT(*) FROM dbo.held"))
