@@ -8,8 +8,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/lock"
 )
 
-// WHERE NOT EXISTS (… WITH (UPDLOCK, SERIALIZABLE)) before an INSERT of the
-// same key: the probe locks the gap before the next key, "m".
+// WHERE NOT EXISTS (… WITH (UPDLOCK, SERIALIZABLE)) before an INSERT of the same key: the probe locks the gap before
+// the next key, "m".
 func TestASerializableProbeKeepsOthersFromInsertingTheKey(t *testing.T) {
 	t.Parallel()
 	r := newManager(t)
@@ -37,7 +37,7 @@ func TestTwoProbesForUpdateWaitForEachOtherAndTwoForReadingDoNot(t *testing.T) {
 	r.holder(4, lock.RangeSS, key("z"))
 }
 
-// Two shared probes that then both insert into the gap.
+// Two shared probes, both followed by an insert into the gap.
 func TestTwoSharedProbesThatBothInsertDeadlock(t *testing.T) {
 	t.Parallel()
 	r := newManager(t)

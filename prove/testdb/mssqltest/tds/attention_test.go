@@ -12,8 +12,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
 )
 
-// blocker is a session that writes something, then runs until its context ends.
-// The clients' contexts that it makes end when it has got there.
+// blocker is a session that writes something, then runs until its context ends. The clients' contexts that it creates
+// end when it has reached this point.
 type blocker struct {
 	parts  []func(tds.Results) error
 	cancel context.CancelFunc
@@ -75,8 +75,7 @@ func TestAnAttentionCancelsTheRequestAndKeepsTheConnection(t *testing.T) {
 	}
 }
 
-// The driver takes context.DeadlineExceeded for an error of the network and
-// drops a connection that was in fact acknowledged.
+// The driver takes context.DeadlineExceeded for a network error and drops a connection that was in fact acknowledged.
 func TestADeadlineIsAlsoAcknowledged(t *testing.T) {
 	b := newBlocker()
 	observed := make(chan tds.Exchange, 1)
@@ -129,8 +128,8 @@ func TestOutputOfASessionAfterAnAttentionIsDiscarded(t *testing.T) {
 	require.Equal(t, 51, s.Conns()[0].ID())
 }
 
-// The end of a transaction is not discarded with the rest of the answer: the
-// client would commit what is no longer there.
+// The end of a transaction is not discarded with the rest of the answer: the client would commit a transaction that no
+// longer exists.
 func TestARollbackAroundAnAttentionReachesTheClient(t *testing.T) {
 	const id = 77
 	for _, before := range []bool{true, false} {
@@ -233,7 +232,7 @@ func TestAKillEndsAnAnswerThatTheClientDoesNotRead(t *testing.T) {
 	defer rows.Close()
 	require.True(t, rows.Next())
 	s.Conns()[0].Kill()
-	if err := <-stopped; err != nil { // its context may have ended first
+	if err := <-stopped; err != nil { // its context might have ended first
 		require.ErrorIs(t, err, tds.ErrConnectionGone)
 	}
 	for rows.Next() {
