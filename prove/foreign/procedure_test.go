@@ -13,7 +13,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The program that prints the procedure and the view may not know the number of slots: they read it.
+// The program that prints the procedure and the view might not know the number of slots: they read it.
 func TestTheProcedureAndTheViewUseTheSlotsOfTheQueue(t *testing.T) {
 	testdb.OnEach(t, []testdb.Engine{testdb.StandIn, testdb.Postgres}, func(w *testdb.World) {
 		s := &shop{World: w}

@@ -15,7 +15,7 @@ import (
 
 var errInjected = errors.New("injected")
 
-// open makes a table of numbers, and a pool of one connection that injects.
+// open creates a table of numbers, and a pool of one connection that injects.
 func open(t *testing.T) (*faultdb.Connector, *sql.DB) {
 	t.Helper()
 	inner, err := embedded.Connector(":memory:")
