@@ -212,13 +212,11 @@ type Queue interface {
 	// version, or the whole statement fails with class RolledBack.
 	Look(ids [][16]byte) Statement
 
-	// Claim leases up to Rows ready messages, highest priority first, within a
-	// priority by due time and then id, beginning at the Heads, and returns
-	// id, priority, fence, attempts, lapses, expired (1 or 0), enqueued_at, due_at,
-	// expires_at (or NULL), dedup_key (bytes), type (bytes), headers, body, size (bytes of the body),
-	// in any order and in one or more result sets. It leaves out suspects: messages with SuspectLapses or more
-	// expired leases in a row that have not expired. A paused queue yields none. An expired message is for
-	// the dead table, not for a reader.
+	// Claim leases up to Rows ready messages, highest priority first, within a priority by due time and then id, beginning at the Heads, and
+	// returns id, priority, fence, attempts, lapses, expired (1 or 0), enqueued_at, due_at, expires_at (or NULL), dedup_key (bytes), type
+	// (bytes), headers, body, size (bytes of the body), in any order and in one or more result sets. It leaves out suspects: messages with
+	// SuspectLapses or more expired leases in a row that have not expired. From a paused queue it returns none. Expired messages must be
+	// dead-lettered, not delivered.
 	Claim(ClaimParams) Statement
 	// Mark leases one message by its id and fence, for a consumer that reads it after the commit. The message is due, and no consumer leases
 	// it, or Consumer does and MarkParams.Again is set. It returns the columns of Claim, with NULL for dedup_key, type, headers and body. It
@@ -250,7 +248,7 @@ type Queue interface {
 	Nack([]NackItem) Statement             // ends the lease; the attempt stays counted, lapses are cleared and do not count as attempts, and crashes are cleared
 	Snooze([]NackItem) Statement           // as Nack, but the attempt is refunded
 	Release([]ReleaseItem) Statement       // ends the lease; the attempt is refunded, and the message keeps its place
-	DeadLetter([]DeadLetterItem) Statement // moves to the dead table
+	DeadLetter([]DeadLetterItem) Statement // moves to the dead-letter table
 	// Extend: the lease ends d from now, or when it would have ended, whichever is later. On an ordered queue it ends with consumer's
 	// membership at the latest, and the row notes that consumer holds it. Plain queues ignore consumer.
 	Extend(consumer [16]byte, items []Item, d time.Duration) Statement

@@ -15,8 +15,7 @@ const MaxShards = 256
 // bytes of PostgreSQL.
 const MaxName = 40
 
-// A name has no double underscore: everything that chanq creates besides the live table has one, so that no queue collides
-// with it.
+// A name has no double underscore: all other tables and indexes have one, so that no two queues collide.
 var queueName = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 
 // CheckNames returns what is wrong with a queue's or schema's name, or nil.

@@ -186,9 +186,8 @@ type ClaimParams struct {
 	Consumer [16]byte // the consumer that claims: see Consumer
 	Salt     int64    // random, from 1 to 1 << FenceBits: see FenceBits
 	Heads    Heads
-	// Inline is the size of the largest body that the claim returns. Messages with larger bodies are leased, and their body
-	// is NULL in the result: read it with Contents. If Inline is below zero, dedup key, type, headers and body of every
-	// message are NULL.
+	// Inline is the size of the largest body that the claim returns. Messages with larger bodies are leased with a NULL
+	// body: read it with Contents. If Inline is below zero, dedup key, type, headers and body of every message are NULL.
 	Inline int
 }
 

@@ -32,7 +32,7 @@ func TestACrashOfAWorkerStopsOnlyItsOwnSchemas(t *testing.T) {
 		n, _, _ := place(w, coordinator, schema)
 		return n
 	}
-	require.NotEqual(t, node(first), node(second), "schemas are given to the workers in turn")
+	require.NotEqual(t, node(first), node(second), "schemas are assigned to the workers in turn")
 	y, z := start(first, q), start(second, other)
 	for range 2 {
 		y.flows(first)

@@ -53,7 +53,7 @@ func blocks(t *testing.T, dialect string) (list []block) {
 		}
 		list = append(list, b)
 	}
-	require.Equal(t, strings.Count("\n"+string(document), "\n```"), 2*known, "each block says its dialect")
+	require.Equal(t, strings.Count("\n"+string(document), "\n```"), 2*known, "each block names its dialect")
 	require.NotEmpty(t, list)
 	return list
 }

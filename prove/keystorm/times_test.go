@@ -23,7 +23,7 @@ var stormTimes = flag.Bool("storm.times", false, "measure how soon slots change 
 //	go test ./prove/keystorm -v -run HandOvers -storm.times -storm.lease 5s
 func TestSlotsMoveWithinTheirTimes(t *testing.T) {
 	if !*stormTimes {
-		t.Skip("a measurement: -storm.times")
+		t.Skip("a measurement: run it with -storm.times")
 	}
 	for _, e := range []testdb.Engine{testdb.SQLite, testdb.Postgres, testdb.StandIn} {
 		t.Run(e.Name, func(t *testing.T) { handOvers(t, e) })

@@ -269,7 +269,7 @@ func (j *checker) checkAttempt(m *Message, i, first int) {
 		j.fault(m, "attempt %d", d.Attempt)
 	}
 	if j.Broken {
-		return // it is unknown to which claims the answers belonged
+		return // it is unknown which claims lost their answers
 	}
 	sent := m.Intents[0].At
 	if ended := j.ended(m, d, m.Deliveries[first:i]); d.Attempt > 1+ended {

@@ -230,13 +230,12 @@ func TestASuccessorRepeatsSendsOfUnknownOutcome(t *testing.T) {
 	require.Equal(t, []Again{{"doubtful", chanq.ID{3}}}, h.Unfinished(1))
 }
 
-// TestAFrozenInsertThatWasRepeatedIsStoredAgain: the network delivers the first INSERT after the message of the second
-// was consumed.
+// TestAFrozenInsertThatWasRepeatedIsStoredAgain: the first INSERT arrives after the second's message was consumed.
 func TestAFrozenInsertThatWasRepeatedIsStoredAgain(t *testing.T) {
 	h := historyOf("0 0:intended 1 0:stored 1:got1 1:confirmed1 5 2:got1 2:confirmed1")
 	require.NotEmpty(t, h.Judge().Faults)
 	h.Freezes[0] = []Span{{second / 2, 4 * second}}
 	require.Empty(t, h.Judge().Faults)
 	h.Freezes[0] = []Span{{0, second / 2}}
-	require.NotEmpty(t, h.Judge().Faults, "it had ended before the send did")
+	require.NotEmpty(t, h.Judge().Faults, "the freeze had ended before the send did")
 }

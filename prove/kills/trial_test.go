@@ -103,6 +103,6 @@ func survive(t *testing.T, s trial) {
 		return
 	}
 	// A trial without a kill of a working process would prove nothing.
-	require.Positive(t, v.Duplicates.Killed, "no kill took a lease with it")
-	require.Positive(t, v.Unseen, "no kill took with it what was in a buffer")
+	require.Positive(t, v.Duplicates.Killed, "no killed process held a lease")
+	require.Positive(t, v.Unseen, "no killed process had leases in its buffer")
 }

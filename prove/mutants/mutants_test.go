@@ -205,7 +205,7 @@ func TestFails(t *testing.T) { t.Error("always") }
 	}
 	now, err := os.ReadFile(filepath.Join(dir, "sum.go"))
 	require.NoError(t, err)
-	require.Equal(t, code, string(now), "the source stays as it is")
+	require.Equal(t, code, string(now), "the source is unchanged")
 
 	over, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -41,7 +41,7 @@ func TestAJoinDeletesConsumersThatAreLongGone(t *testing.T) {
 	var left string
 	require.NoError(t, q.db.QueryRow(`SELECT string_agg(name, '' ORDER BY name) FROM chanq__consumers`).Scan(&left))
 	require.Equal(t, "acd", left, "b was gone for more than a day, in any queue; d is locked, and Join does not wait for it")
-	require.Equal(t, []string{"a"}, q.consumers(), "a is back")
+	require.Equal(t, []string{"a"}, q.consumers(), "a has joined again")
 }
 
 // Two consumers whose memberships have ended join again, and each tries to delete the other.

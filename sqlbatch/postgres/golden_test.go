@@ -41,7 +41,7 @@ func TestSettlesNameLeasesInIDOrder(t *testing.T) {
 	require.Equal(t,
 		q.EnqueueNew([]sqlbatch.Row{{ID: b.ID, Key: "a"}, {ID: a.ID, Key: "b"}}),
 		q.EnqueueNew([]sqlbatch.Row{{ID: a.ID, Key: "b"}, {ID: b.ID, Key: "a"}}), "by key: that is what they may wait for")
-	require.Equal(t, []sqlbatch.Item{b, a}, given, "the caller's list stays as it is")
+	require.Equal(t, []sqlbatch.Item{b, a}, given, "the caller's list is unchanged")
 }
 
 // PostgreSQL would silently cut off a longer name, and several tables of one queue, or of two, would have the same

@@ -47,7 +47,7 @@ func TestClaimLocksOnlyWhatItTakesAndNeverBlocks(t *testing.T) {
 	require.Len(t, q.claim(first, 7), 7)
 
 	second := q.begin()
-	require.Len(t, q.claim(second, 1000), 13, "the seven are passed over, and nothing else is locked")
+	require.Len(t, q.claim(second, 1000), 13, "the seven are skipped, and nothing else is locked")
 	require.Empty(t, q.claim(q.db, 1000))
 	require.LessOrEqual(t, q.rows(q.db, q.NextDue(sqlbatch.Heads{}))[0][0], int64(0), "an uncommitted claim changes nothing for others")
 	require.NoError(t, first.Rollback())
@@ -180,7 +180,7 @@ func TestLookNeverBlocks(t *testing.T) {
 	tx := q.begin()
 	require.Len(t, q.settled(tx, q.InTx().Ack(items[:1])), 1)
 	require.Len(t, q.settled(tx, q.InTx().Nack([]sqlbatch.NackItem{{Item: items[1]}})), 1)
-	require.Equal(t, items, q.settled(q.db, q.Look([][16]byte{id(3), id(9), id(1), id(2)})), "what was committed last")
+	require.Equal(t, items, q.settled(q.db, q.Look([][16]byte{id(3), id(9), id(1), id(2)})), "the last committed version")
 	require.NoError(t, tx.Commit())
 	items[1].Fence++
 	require.Equal(t, items[1:], q.settled(q.db, q.Look([][16]byte{id(1), id(2), id(3)})))

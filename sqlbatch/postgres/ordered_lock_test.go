@@ -53,7 +53,7 @@ func TestASlotThatAnotherConsumerIsTakingIsLeftToIt(t *testing.T) {
 	_, err := tx.Exec(`UPDATE chanq__slots SET fence = fence + 1 WHERE slot = 1`)
 	require.NoError(t, err)
 	taken := q.rows(q.db, q.TakeSlots(other, 1, []int{0, 1}))
-	require.Len(t, taken, 1, "it waits for no lock")
+	require.Len(t, taken, 1, "it never waits for a lock")
 	require.Equal(t, int64(0), taken[0][0])
 	require.NoError(t, tx.Commit())
 }
@@ -75,7 +75,7 @@ func TestAReadReportsEachSenderThatHasDrawn(t *testing.T) {
 	q, r := newOrdered(t)
 	first := q.see(r)
 	require.Empty(t, first.senders)
-	require.Equal(t, int64(1)<<sqlbatch.SeqBits-1, first.drawn, "nothing yet: a number that is not drawn is not below")
+	require.Equal(t, int64(1)<<sqlbatch.SeqBits-1, first.drawn, "none yet: a number that is not drawn is not below")
 
 	late := q.begin()
 	require.Empty(t, q.rows(late, q.InTx().Enqueue(line(0, "a", 1))))
@@ -217,7 +217,7 @@ func TestNoMessageAppearsBelowTheWatermark(t *testing.T) {
 				require.NoError(t, under[i].tx.Commit())
 				under = slices.Delete(under, i, i+1)
 			default:
-				require.Zero(t, w.read(), "a message that came late")
+				require.Zero(t, w.read(), "a message that appeared late")
 			}
 		}
 		if w.whole > 0 {
@@ -299,7 +299,7 @@ func TestALookReportsLockedRows(t *testing.T) {
 	}
 	require.Equal(t, []byte{3}, q.ids(q.db, q.MarkOrdered(consumer, marks, sqlbatch.NotAlone)))
 	require.Equal(t, []byte{3}, q.ids(q.db, q.ReleaseOrdered(consumer, suite.Releases(q.items(1, 2, 3)), false)))
-	require.Equal(t, []byte{1, 2, 3}, q.see(r).ids, "what is not committed is not gone")
+	require.Equal(t, []byte{1, 2, 3}, q.see(r).ids, "an uncommitted delete does not count")
 	require.NoError(t, tx.Rollback())
 	require.Equal(t, free, locked())
 }

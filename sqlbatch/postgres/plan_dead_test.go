@@ -107,7 +107,7 @@ func TestCausesReadAFewPagesOfManyDead(t *testing.T) {
 SELECT gen_random_uuid(), i, i, 1 + i % 4, CASE i / 4 % 10 WHEN 0 THEN NULL ELSE 1::bigint << 56 | i / 4 % 10 END, 1, 1, 0, convert_to(repeat('x', 100), 'UTF8') FROM generate_series(1, 100000) AS i`)
 	q.exec(`VACUUM ANALYZE chanq_orders__dead`)
 	require.Len(t, q.rows(q.db, q.Causes(sqlbatch.Group{}, 100, 1)), 40)
-	require.LessOrEqual(t, q.buffers(q.Causes(sqlbatch.Group{}, 100, 1)), 40*4*4, "a seek to the group, to its first and to its last, and one entry")
+	require.LessOrEqual(t, q.buffers(q.Causes(sqlbatch.Group{}, 100, 1)), 40*4*4, "a seek to the group, to its first and its last message, and one entry")
 	require.Equal(t, int64(2500), q.rows(q.db, q.Causes(sqlbatch.Group{}, 1, 10_000))[0][2])
 	require.LessOrEqual(t, q.buffers(q.Causes(sqlbatch.Group{}, 1, 100)), 40)
 	require.LessOrEqual(t, q.buffers(q.Walk(&sqlbatch.Group{Cause: 1, Fingerprint: 1<<56 + 4}, 10, sqlbatch.Window{After: 50_000})), 20)

@@ -82,6 +82,6 @@ func TestProblemsReportsANodeWithItsOwnSequences(t *testing.T) {
 		{Text: `INSERT INTO chanq_lines (body) VALUES ('')`},
 	} {
 		_, err := suite.Rows(q.ctx, q.db, st)
-		require.ErrorContains(t, err, "bigint out of range", "without an error, the message would have any place")
+		require.ErrorContains(t, err, "bigint out of range", "without an error, the place of the message would be arbitrary")
 	}
 }

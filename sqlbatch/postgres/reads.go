@@ -65,8 +65,7 @@ const (
 	heldOfQ = `CASE WHEN q.order_key IS NOT NULL AND ` + holds + ` = 1 AND (SELECT 1 FROM {dead} AS d WHERE d.slot = q.slot AND d.order_key = q.order_key LIMIT 1) IS NOT NULL THEN 1 ELSE 0 END`
 )
 
-// lastDrawn reads the current value of a sequence, whatever the snapshot. A number stands for a whole statement: it is the last seq of the
-// statement.
+// lastDrawn reads the current value of a sequence, whatever the snapshot. A number stands for a statement: it is its last seq.
 const (
 	lastDrawn  = `(SELECT ` + drawnByNow + `)`
 	drawnByNow = `((last_value - CASE WHEN is_called THEN 0 ELSE 1 END + 1) << {seq bits}) - 1 AS drawn FROM {numbers}`

@@ -195,7 +195,7 @@ func TestAProducerAloneKeepsTheHistoryBounded(t *testing.T) {
 	}, 45*time.Second, 200*time.Millisecond)
 	var counted int
 	require.NoError(t, owner.QueryRowContext(r.ctx, "SELECT count(ready) FROM chanq__samples").Scan(&counted))
-	require.Zero(t, counted, "it may not count")
+	require.Zero(t, counted, "it has no permission to count")
 }
 
 func TestAConsumerChangesNoTableDefinition(t *testing.T) {

@@ -204,8 +204,7 @@ FROM gone
 RETURNING uuid_send(d.id), d.fence - 1`
 }
 
-// deadLetterColumns are the columns of a dead-letter list: ended is the cause, and its lowest bit is whether the attempt
-// is refunded.
+// deadLetterColumns: ended is the cause, and its lowest bit is whether the attempt is refunded.
 var deadLetterColumns = []string{"ended integer", "fingerprint bigint"}
 
 const (
@@ -277,8 +276,7 @@ func (l *ends) args(others ...any) []any {
 	return append([]any{l.ids.literal(), l.fence, l.above.orEmpty()}, others...)
 }
 
-// statement builds a settle with errors, and with other lists after the numbers. Plain queues have no fences of
-// deliveries.
+// statement builds a settle with errors, and with other lists after the numbers. Plain queues have no delivery fences.
 func (l *ends) statement(text string, ordered bool, others ...any) sqlbatch.Statement {
 	var args []any
 	if ordered {

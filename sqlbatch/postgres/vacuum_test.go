@@ -67,7 +67,7 @@ func TestAVacuumRemovesDeadRowsAndReportsTheirNumber(t *testing.T) {
 func TestRowsOutsideTheTableCountAsBloat(t *testing.T) {
 	q := newQueue(t)
 	q.exec(`INSERT INTO chanq_orders (body) SELECT decode(repeat('00', 20000), 'hex') FROM generate_series(1, 10)`)
-	q.eventually(func() bool { return q.wear(q.db).live > 100 }) // ten times its own rows, and its own
+	q.eventually(func() bool { return q.wear(q.db).live > 100 }) // each row has ten rows in the TOAST table
 }
 
 // Another process's vacuum, or autovacuum, holds the lock of a vacuum.
@@ -134,7 +134,7 @@ func TestThePermissionToVacuumIsReadFromTheCatalog(t *testing.T) {
 	}
 	_, err := owner.Exec(r.rename.Replace(grant))
 	require.NoError(t, err)
-	require.False(t, denied("consumer").Valid, "what was said helps")
+	require.False(t, denied("consumer").Valid, "the reported remedy helps")
 	require.True(t, denied("operator").Valid)
 }
 

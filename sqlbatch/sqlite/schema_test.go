@@ -189,7 +189,7 @@ func TestProblemsAreReported(t *testing.T) {
 	db.SetMaxOpenConns(1)
 	_, err = db.Exec("PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF")
 	require.NoError(t, err)
-	require.Empty(t, kinds(db, q), "a database in memory is fine as it is")
+	require.Empty(t, kinds(db, q), "an in-memory database has no problem")
 }
 
 func TestAQueueThatIsNotRegisteredYieldsNothing(t *testing.T) {

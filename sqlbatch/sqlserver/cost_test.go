@@ -132,13 +132,13 @@ func TestOnlyMovesAndEndsOfAMessageWriteAnIndex(t *testing.T) {
 	q.Clock().Advance(claimTen.Lease)
 	again := q.rows(q.Claim(claimTen))
 	items := itemsOf(again)
-	require.Equal(t, int64(1), again[0][4], "and so are lapses counted")
+	require.Equal(t, int64(1), again[0][4], "lapses are counted the same way")
 	q.Clock().Advance(claimTen.Lease)
 	require.Zero(t, written(q.Mark(sqlbatch.MarkParams{Item: items[0], Lease: time.Minute, Salt: 1}), 1))
 	items[0] = suite.Items(q.rows(q.Look([][16]byte{items[0].ID})), 1)[0]
 	require.Zero(t, written(q.Extend(suite.Consumer, items, time.Hour), 10))
 	require.Zero(t, written(q.Release(suite.Releases(items[:2])), 2))
-	require.Equal(t, int64(4), written(q.Nack([]sqlbatch.NackItem{{Item: items[2], Delay: time.Second}, {Item: items[3], Delay: time.Second}}), 2), "out of its place and into another")
+	require.Equal(t, int64(4), written(q.Nack([]sqlbatch.NackItem{{Item: items[2], Delay: time.Second}, {Item: items[3], Delay: time.Second}}), 2), "removed from its place and added to another")
 	require.Equal(t, int64(12), written(q.Ack(items[4:]), 6))
 }
 
@@ -365,15 +365,15 @@ func TestABatchIsThreeRequestsInItsLife(t *testing.T) {
 	require.NoError(t, c.Shutdown(ctx))
 	stats := c.Stats()
 	got := seen.Take()
-	require.LessOrEqual(t, got[mssqltest.Ping], int64(8), "once a connection, before it is relied on")
+	require.LessOrEqual(t, got[mssqltest.Ping], int64(8), "once per connection, before its first use")
 	delete(got, mssqltest.Ping)
 	rescans := got[mssqltest.Rescan]
 	require.NotZero(t, rescans, "before the first claim")
-	require.LessOrEqual(t, rescans, 2+int64(time.Since(began)/time.Second), "and once a second")
+	require.LessOrEqual(t, rescans, 2+int64(time.Since(began)/time.Second), "and once per second")
 	delete(got, mssqltest.Rescan)
 	require.LessOrEqual(t, got[mssqltest.NextDue], stats.Looks)
 	delete(got, mssqltest.NextDue)
-	require.LessOrEqual(t, got[mssqltest.Begin], sent, "of full groups that are inserted side by side")
+	require.LessOrEqual(t, got[mssqltest.Begin], sent, "of full batches that are inserted concurrently")
 	require.LessOrEqual(t, got[mssqltest.Commit], got[mssqltest.Begin])
 	for _, k := range []mssqltest.Kind{mssqltest.Begin, mssqltest.Commit, mssqltest.Rollback} {
 		delete(got, k)
@@ -381,7 +381,7 @@ func TestABatchIsThreeRequestsInItsLife(t *testing.T) {
 	require.Equal(t, map[mssqltest.Kind]int64{
 		mssqltest.Enqueue: sent, mssqltest.Claim: stats.Claims + stats.EmptyClaims,
 		mssqltest.Ack: settled, mssqltest.Join: 1, mssqltest.Leave: 1, mssqltest.Other: 1, // Other: the policy, with the heartbeat
-	}, got, "one request a statement, without a reset; claims and settles without BEGIN and COMMIT")
+	}, got, "one request per statement, without a reset; claims and settles without BEGIN and COMMIT")
 	require.Equal(t, int64(n/500), sent)
 	require.Less(t, stats.Claims+settled, int64(n/10), "and statements of many messages")
 }

@@ -104,8 +104,7 @@ OUTPUT inserted.id
 ` + enqueueOrderedSelect + newOnly + `;
 ` + closeGate
 
-	// enqueueOrderedSelect: m has the fixed part of a plain queue's mark, slot, place in the INSERT, length of the order key, order key and
-	// type.
+	// enqueueOrderedSelect: m has the fixed part of a plain mark, slot, place in the INSERT, length of the order key, order key and type.
 	enqueueOrderedSelect = `SELECT CONVERT(binary(16), SUBSTRING(v.m, 1, 16)),
        @now,
        @now,

@@ -82,7 +82,7 @@ func TestAClaimFromItsHeadsReadsNoGhostsBeforeThem(t *testing.T) {
 	}
 	for range 20 {
 		claim, look := turn()
-		require.LessOrEqual(t, claim, keysOfClaim+2*group, "of this group, and of the one before")
+		require.LessOrEqual(t, claim, keysOfClaim+2*group, "of this group, and of the previous one")
 		require.LessOrEqual(t, look, int64(2*group))
 	}
 

@@ -61,7 +61,7 @@ func TestOnlySendsOfTheSameKeyWaitForAnOpenKeyedSendTx(t *testing.T) {
 		}()
 		require.Eventually(t, func() bool { return len(waiting(q)) == 1 }, testdb.Patience, time.Millisecond, "the same key waits")
 		require.NoError(t, tx.Commit())
-		require.Empty(t, <-outcome, "and is not stored twice")
+		require.Empty(t, <-outcome, "and the message is not stored twice")
 	})
 }
 

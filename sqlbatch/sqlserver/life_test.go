@@ -189,7 +189,7 @@ func oneLife(t *testing.T, rcsi bool, f mssqltest.Fault) {
 	select {
 	case <-struck.Fired():
 	default:
-		require.Fail(t, "the fault did not strike")
+		require.Fail(t, "the fault did not occur")
 	}
 	l.requireEnded(q)
 	seen.requireAlternating(t)

@@ -111,7 +111,7 @@ func TestAConsumerTakesTheNextRowsWhileAnotherHoldsAClaimOpen(t *testing.T) {
 		c := consume(t, ctx, orders, chanq.ConsumerConfig{PollEvery: 10 * time.Millisecond})
 		require.Equal(t, []int{4, 5, 6, 7, 8, 9, 10}, receive(t, ctx, c, 7))
 		require.NoError(t, tx.Rollback())
-		require.Equal(t, []int{1, 2, 3}, receive(t, ctx, c, 3), "a claim that was undone never was")
+		require.Equal(t, []int{1, 2, 3}, receive(t, ctx, c, 3), "a claim that was rolled back has no effect")
 		require.NoError(t, c.Shutdown(ctx))
 	})
 }
@@ -147,7 +147,7 @@ func TestAnAckThatIsNotCommittedIsSkippedEvenAfterItsLeaseEnded(t *testing.T) {
 		require.Equal(t, []int{3, 4, 5}, receive(t, ctx, c, 3))
 		require.NoError(t, kept.Commit())
 		require.NoError(t, undone.Rollback())
-		require.Equal(t, []int{2}, receive(t, ctx, c, 1), "what was undone comes back, what was committed is gone")
+		require.Equal(t, []int{2}, receive(t, ctx, c, 1), "messages of rolled back settles are redelivered, those of committed ones are gone")
 		require.NoError(t, c.Shutdown(ctx))
 	})
 }
@@ -181,7 +181,7 @@ func TestAClaimOfAThousandRowsTakesNoTableLock(t *testing.T) {
 	touchAll()
 	require.Zero(t, q.Engine().Escalations(), "for any writer")
 
-	// The setting of the table allows escalation, but a claim is below the threshold.
+	// So far the table's setting prevented escalation. Without it a claim is still below the threshold.
 	_, err := q.DB().ExecContext(ctx, "ALTER TABLE dbo.chanq_orders SET (LOCK_ESCALATION = TABLE)")
 	require.NoError(t, err)
 	claim()
@@ -265,7 +265,7 @@ func TestConcurrentClaimsAndSettlesDoNotDeadlock(t *testing.T) {
 		}
 		require.NotEmpty(t, seen)
 		rest := q.rows(q.Claim(sqlbatch.ClaimParams{Rows: 1000, Lease: time.Minute, Inline: sqlbatch.MaxBody}))
-		require.Equal(t, messages, len(seen)+len(rest), "what a claim skipped because another had just looked at it is there")
+		require.Equal(t, messages, len(seen)+len(rest), "a message that a claim skipped because another claim was reading it is still stored")
 	})
 }
 
@@ -363,7 +363,7 @@ func TestASampleIsAddedAsAWhole(t *testing.T) {
 		require.Len(t, before, 3)
 		tx := begin(t, ctx, q)
 		_, err := suite.Rows(ctx, tx, sqlbatch.Statement{Text: "SELECT h.at FROM dbo.chanq__samples AS h WITH (REPEATABLEREAD) WHERE h.step = 3600"})
-		require.NoError(t, err, "it may be looked at, and not written")
+		require.NoError(t, err, "it can be read, but not written")
 		failed := make(chan error, 1)
 		go func() {
 			_, err := suite.Rows(ctx, q.DB(), q.Sample(sqlbatch.Sample{Sent: 1}))

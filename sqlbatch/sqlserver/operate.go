@@ -264,8 +264,7 @@ DELETE d
 ~COMMIT TRANSACTION;
 `
 
-	// countRedrive increments the number of redrives of an ordered queue. It is the last statement, since reads wait for its
-	// lock.
+	// countRedrive increments the queue's number of redrives. It is the last statement, since reads wait for its lock.
 	countRedrive = `IF EXISTS (SELECT 1 FROM @chosen AS c)
     UPDATE s
     SET redriven = s.redriven + 1

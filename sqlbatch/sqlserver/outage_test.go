@@ -208,7 +208,7 @@ func TestAHungConnectionDelaysNoOther(t *testing.T) {
 		hung := f.srv.Inject(mssqltest.Fault{Match: mssqltest.Is(mssqltest.Ack), At: mssqltest.Received, Hang: true})
 		f.breaking.Go(func() {
 			<-hung.Fired()
-			assert.Eventually(t, func() bool { return f.c.Stats().Looks > 0 }, testdb.Patience, time.Millisecond, "the claimer goes on")
+			assert.Eventually(t, func() bool { return f.c.Stats().Looks > 0 }, testdb.Patience, time.Millisecond, "the claimer continues")
 			f.srv.Wire().KillAll() // as when keep-alives finally fail
 		})
 		f.run(50)

@@ -139,7 +139,7 @@ func TestOrdersNewRowsByKeyAndOthersByID(t *testing.T) {
 	}
 	require.Equal(t, []byte{1, 2, 3}, ids(q.Enqueue(rows)))
 	require.Equal(t, []byte{3, 2, 1}, ids(q.EnqueueNew(rows)))
-	require.Equal(t, byte(2), rows[0].ID[0], "the caller's slice stays as it is")
+	require.Equal(t, byte(2), rows[0].ID[0], "the caller's slice is unchanged")
 }
 
 func TestSendsAnEmptyBodyForNoBody(t *testing.T) {

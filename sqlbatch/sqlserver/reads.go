@@ -140,8 +140,7 @@ INNER JOIN {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK) ON q.id
 }
 
 // readClose returns the rows, those with their contents first, and then the last row of the answer. Contents belong to the fence that was
-// read. A row that has changed meanwhile, or is locked by now, is returned without contents. An UPDATE returns contents because it notes
-// which ones.
+// read. A row that has since changed, or is locked, is returned without contents. An UPDATE returns contents because it notes which ones.
 func readClose(fence, upto string) string {
 	columns := func(row, contents, given string) string {
 		return strings.NewReplacer("{r}", row, "{contents}", contents, "{given}", given).Replace(`{r}id, {r}priority, {r}fence, {r}attempts, {r}lapses, {r}expired, {r}enqueued_at, {r}due_at, {r}expires_at, {contents}, {r}size,

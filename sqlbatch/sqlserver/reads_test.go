@@ -287,7 +287,7 @@ func TestAReadOfManyLockedRowsIsCut(t *testing.T) {
 			s, err = q.see(q.Read(r))
 			require.NoError(t, err)
 			require.Len(t, s.locked, 100+29)
-			require.Equal(t, []byte{152}, s.bodies, "above the cursor it was read to the end")
+			require.Equal(t, []byte{152}, s.bodies, "above the cursor all rows were read")
 			require.Equal(t, first+99, s.upto)
 
 			require.NoError(t, tx.Rollback())
@@ -297,8 +297,7 @@ func TestAReadOfManyLockedRowsIsCut(t *testing.T) {
 	})
 }
 
-// A row that is locked when its entry is read, and then deleted, is not found by the dirty read. It is absent only if the delete is
-// committed.
+// The dirty read does not find a row that was locked when its entry was read and then deleted. Only a committed delete makes it absent.
 func TestARowWhoseDeleteIsOpenDuringAReadIsNotLeftOut(t *testing.T) {
 	eachReading(t, 3, func(t *testing.T, q *ordered) {
 		q.eachWay(func(slots ...int) {
@@ -686,7 +685,7 @@ func TestAReadReturnsEachMessageThatWasThereThroughout(t *testing.T) {
 				d.ordered = newOrdered(t, 2, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: versions})
 				reading := false
 				d.Engine().SetHooks(engine.Hooks{Before: func(_ context.Context, st engine.Statement) error {
-					between := slices.Contains([]string{"InsertStatement", "UpdateStatement", "DeleteStatement", "SelectStatement"}, st.Kind) // where the read does not hold the gate
+					between := slices.Contains([]string{"InsertStatement", "UpdateStatement", "DeleteStatement", "SelectStatement"}, st.Kind) // while the read does not hold the application lock
 					if reading && !d.busy && between && strings.Contains(st.Text, "@walks") && d.IntN(3) == 0 {
 						d.busy = true
 						d.act()

@@ -193,8 +193,8 @@ func TestNoReadMissesAMessageUpToItsWatermark(t *testing.T) {
 				})
 			}
 			t.Log(gaps, releases, read)
-			require.Positive(t, gaps, "nothing came between a number and its INSERT")
-			require.Positive(t, releases, "no read came between two locks of a commit")
+			require.Positive(t, gaps, "nothing ran between a number and its INSERT")
+			require.Positive(t, releases, "no read ran between two locks of a commit")
 			require.Greater(t, read, 50)
 		})
 	}
@@ -219,7 +219,7 @@ func playSeam(t *testing.T, versions bool, seed uint64) *seam {
 			return nil
 		}
 		s.busy = true
-		switch between := st.Kind == "InsertStatement" || st.Kind == "UpdateStatement" || st.Kind == "SelectStatement"; { // where a read does not hold the gate
+		switch between := st.Kind == "InsertStatement" || st.Kind == "UpdateStatement" || st.Kind == "SelectStatement"; { // while a read does not hold the application lock
 		case s.reading && between && strings.Contains(st.Text, "@walks"):
 			s.act()
 		case !s.reading && st.Kind == "InsertStatement" && s.IntN(4) == 0: // its number is drawn, its batch has no other INSERT

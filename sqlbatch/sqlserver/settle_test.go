@@ -112,7 +112,7 @@ func TestASettleWaitsForAReaderNoLongerThanLockWait(t *testing.T) {
 			err = <-outcome
 			require.Equal(t, int32(1222), numberOf(err), "%v", err)
 			require.NoError(t, reader.Rollback())
-			require.Len(t, q.rows(suite.Settles(q.Queue, items...)[name]), 2, "nothing of it was done")
+			require.Len(t, q.rows(suite.Settles(q.Queue, items...)[name]), 2, "it had no effect")
 		})
 	}
 }

@@ -84,7 +84,7 @@ func (w *watch) result() [][]any {
 		}
 		return rows
 	case <-time.After(testdb.Patience):
-		require.FailNow(w.t, "it waits on")
+		require.FailNow(w.t, "it continues to wait")
 		return nil
 	}
 }
@@ -137,7 +137,7 @@ func TestAWatchEndsWithTheReadThatFindsAMessage(t *testing.T) {
 		w.looks()
 		w.requireWaiting()
 		q.Clock().Advance(time.Second)
-		require.Equal(t, [][]any{answer(0, 1, 0)}, w.result(), "its time is over")
+		require.Equal(t, [][]any{answer(0, 1, 0)}, w.result(), "its time has passed")
 		w = q.watch(ctx, conn, 0, orders)
 		require.Equal(t, [][]any{answer(0, 1, 0)}, w.result(), "one look")
 	})
@@ -312,7 +312,7 @@ func TestAWatchReadsLeasedMessagesOnce(t *testing.T) {
 	require.Len(t, r.claim(1, time.Hour), 1)
 	q.Engine().ResetPlans()
 	w = q.watch(ctx, w.conn, time.Hour, from)
-	require.Less(t, cost(q, "WAITFOR").KeysRead, int64(leased), "from the head of the one before")
+	require.Less(t, cost(q, "WAITFOR").KeysRead, int64(leased), "from the head of the previous request")
 	w.requireWaiting()
 }
 
@@ -345,7 +345,7 @@ func TestAWatchReturnsTheStartOfTheNextOne(t *testing.T) {
 		require.EqualValues(t, 1, found)
 		require.Equal(t, head, again, "it was not claimed")
 		found, _ = look(0)
-		require.Zero(t, found, "it looks for what comes from now on")
+		require.Zero(t, found, "it looks for messages from now on")
 
 		r := &reader{queue: q}
 		r.claim(1, time.Hour)

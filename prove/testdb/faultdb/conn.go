@@ -26,7 +26,7 @@ func (c *conn) doom(err error) {
 	c.dead, c.last = true, err
 }
 
-// cut breaks the connection with the driver's own method, if there is one.
+// cut breaks the connection, if there is one, from within an operation on it.
 func (c *conn) cut() {
 	if c != nil {
 		c.doom(nil)

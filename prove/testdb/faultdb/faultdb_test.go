@@ -124,7 +124,7 @@ func TestAFailoverBreaksConnectionsAndRedirectsNewOnes(t *testing.T) {
 	require.ErrorIs(t, err, errInjected)
 	require.NoError(t, kept.Close())
 	_, err = db.Exec("CREATE TABLE t (n INTEGER)")
-	require.NoError(t, err, "it is not there yet")
+	require.NoError(t, err, "it does not exist yet")
 	require.Zero(t, count(t, db))
 }
 
@@ -148,7 +148,7 @@ func TestACutConnectionIsReplaced(t *testing.T) {
 
 	c.CutAll(errInjected)
 	_, err = db.Exec("INSERT INTO t VALUES (1)")
-	require.NoError(t, err, "the pool notices what was cut while idle")
+	require.NoError(t, err, "the pool notices a connection that was cut while idle")
 }
 
 func TestHangEndsWithItsContextAndHoldWithItsGate(t *testing.T) {

@@ -91,7 +91,7 @@ func TestArticle000UpdateTopDeliversEachItemOnce(t *testing.T) {
 
 	a, b := s.begin(), s.begin()
 	require.Equal(t, []string{"1"}, s.column(a, take, 0))
-	require.Equal(t, []string{"2"}, s.column(b, take, 0), "it passes the item that the other has locked")
+	require.Equal(t, []string{"2"}, s.column(b, take, 0), "it skips the item that the other has locked")
 	require.NoError(t, b.Commit())
 	require.NoError(t, a.Rollback())
 
@@ -356,7 +356,7 @@ func TestArticle004AnUnfinishedJobIsRedeliveredThreeTimes(t *testing.T) {
 	for range 3 {
 		require.Equal(t, []string{"1"}, s.column(c, getJob, 0))
 		s.Clock().Advance(14 * time.Minute)
-		require.Empty(t, s.column(c, getJob, 0), "its quarter of an hour is not over")
+		require.Empty(t, s.column(c, getJob, 0), "its quarter of an hour has not passed")
 		s.Clock().Advance(time.Minute)
 	}
 	require.Empty(t, s.column(c, getJob, 0))

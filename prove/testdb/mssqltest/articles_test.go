@@ -85,7 +85,7 @@ func TestArticleScriptsParse(t *testing.T) {
 	files, err := fs.ReadDir(articles, "testdata/articles")
 	require.NoError(t, err)
 	for _, f := range files {
-		require.Contains(t, scripts, f.Name(), "every script is looked at")
+		require.Contains(t, scripts, f.Name(), "every script is checked")
 	}
 	hint := regexp.MustCompile(`"HintKind": "(\w+)"`)
 	for name, want := range scripts {

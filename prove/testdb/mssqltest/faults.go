@@ -65,7 +65,7 @@ type Injected struct {
 // Fired returns a channel that is closed when the fault has occurred for the last time.
 func (i *Injected) Fired() <-chan struct{} { return i.fired }
 
-// faults are the script of one server.
+// faults has the injected faults of one server.
 type faults struct {
 	engine *engine.Engine
 

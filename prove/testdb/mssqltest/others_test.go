@@ -67,7 +67,7 @@ func speaks(t *testing.T, o mssqltest.Options, environment []string, program, sc
 	require.NoError(t, cmd.Run(), &complaints)
 	checks := strings.Split(strings.TrimSpace(out.String()), "\n")
 	last := len(checks) - 1
-	require.Equal(t, "ok all "+strconv.Itoa(last), checks[last], "it did not get to its end:\n%s", &out)
+	require.Equal(t, "ok all "+strconv.Itoa(last), checks[last], "the script did not reach its end:\n%s", &out)
 	for _, line := range checks[:last] {
 		name, failed := strings.CutPrefix(line, "not ok ")
 		if !failed {

@@ -199,7 +199,7 @@ func TestHalfOpenHoldsOneDirection(t *testing.T) {
 	select {
 	case <-arrived: // the server's side of the connection works
 	case <-time.After(patience):
-		require.Fail(t, "nothing goes to the server")
+		require.Fail(t, "no data reaches the server")
 	}
 	silent(t, c)
 	p.Set(Conditions{})
@@ -291,7 +291,7 @@ func TestTheEndOfAConnectionIsAlsoHeld(t *testing.T) {
 	ask(t, c, "hello")
 	p.Set(Silence)
 	require.NoError(t, c.Close())
-	require.Never(t, func() bool { return p.Open() != 1 }, 200*time.Millisecond, 10*time.Millisecond, "the server does not know")
+	require.Never(t, func() bool { return p.Open() != 1 }, 200*time.Millisecond, 10*time.Millisecond, "the server is not informed")
 	p.Set(Conditions{})
 	require.Eventually(t, func() bool { return p.Open() == 0 }, patience, time.Millisecond)
 }

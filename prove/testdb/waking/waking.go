@@ -59,9 +59,8 @@ type delivery struct {
 	age           time.Duration
 }
 
-// Owners starts four processes that run the part with its task and consume a queue on db, and sends messages while they
-// idle: all messages of a slot are delivered to the same process. It logs how long that takes, and bounds it in the long
-// tier.
+// Owners starts four processes that run the part with its task and consume a queue on db, and sends while they idle: all
+// messages of a slot go to the same process. It logs how long that takes, and bounds it in the long tier.
 func Owners(t *testing.T, db *sql.DB, cfg chanq.Config, part, task string) {
 	t.Helper()
 	cfg = ordered(cfg)

@@ -93,8 +93,7 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 	return calls
 }
 
-// PlainOnly reports whether a statement is never run on an ordered queue, whose table does not have the
-// index for it.
+// PlainOnly reports whether only plain queues run a statement: ordered ones lack its index.
 func PlainOnly(name string) bool {
 	return name == "claim" || name == "rescan" || name == "next-due" || name == "due-or-locked"
 }

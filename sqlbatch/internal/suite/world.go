@@ -142,8 +142,7 @@ func Numbers(rows [][]any) (ns []byte) {
 	return ns
 }
 
-// shown returns up to n messages of a state behind a place, with the columns of Peek: live ones as Get has
-// them.
+// shown returns up to n messages of a state behind a place, with Peek's columns: live ones as in Get.
 func (w *world) shown(s sqlbatch.State, n int, after *sqlbatch.Place) (rows [][]any) {
 	w.Helper()
 	if !s.Live() {

@@ -142,7 +142,7 @@ func substring(_ *compiler, args []*scalar) (*scalar, error) {
 	}), nil
 }
 
-// checksum is equal for texts that are equal by the collation ("CHECKSUM (Transact-SQL)"). Its values differ from SQL
+// checksum is equal for texts that the collation treats as equal ("CHECKSUM (Transact-SQL)"). Its values are not SQL
 // Server's.
 func checksum(_ *compiler, args []*scalar) (*scalar, error) {
 	if !isText(args[0].typ.Kind) {

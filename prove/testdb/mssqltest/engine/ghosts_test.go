@@ -36,7 +36,7 @@ func TestGhostsAreWalkedAndNeverReturnedUntilTheirCleanup(t *testing.T) {
 		require.Equal(t, []any{int64(3)}, c.exec(firstDue).values())
 		s.CleanGhosts()
 		c.exec("DELETE dbo.items WHERE id = 3")
-		require.EqualValues(t, 2, c.keysRead(firstDue), "the one since then")
+		require.EqualValues(t, 2, c.keysRead(firstDue), "the ghost since then")
 	}
 }
 

@@ -62,8 +62,7 @@ func (t *table) hasTrigger(action string) bool {
 }
 
 // fire runs the triggers of a statement, once for all of its rows and in its transaction. In a trigger XACT_ABORT is ON ("SET XACT_ABORT
-// (Transact-SQL)"). A trigger that ends the transaction by ROLLBACK ends the batch with error 3609; one that fails ends it with its own
-// error.
+// (Transact-SQL)"). If a trigger rolls back the transaction, the batch ends with error 3609; if it fails, with its own error.
 func (x *exec) fire(t *table, action string, c changes) error {
 	s := x.s
 	for _, tr := range t.triggers {

@@ -170,7 +170,7 @@ func TestBreakingACycleCanGrantTheRequest(t *testing.T) {
 	block := r.start(a, key("m"), lock.X, forever) // behind b
 	b.AddCost(1)
 	a.AddCost(1)
-	require.NoError(t, b.Lock(t.Context(), key("k"), lock.S, forever), "c, the cheapest, was before it in the queue")
+	require.NoError(t, b.Lock(t.Context(), key("k"), lock.S, forever), "c, the cheapest victim, was before it in the queue")
 	require.Equal(t, int32(1205), number(t, write.result()))
 	b.Release()
 	require.NoError(t, block.result())

@@ -16,7 +16,7 @@ func TestASerializableProbeKeepsOthersFromInsertingTheKey(t *testing.T) {
 	prober, inserter := r.holder(1, lock.RangeSU, key("m")), r.NewOwner(2, 0)
 
 	test := r.start(inserter, key("m"), lock.RangeIN, forever)
-	require.NoError(t, prober.Lock(t.Context(), key("m"), lock.RangeIN, noWait), "the prober itself may insert")
+	require.NoError(t, prober.Lock(t.Context(), key("m"), lock.RangeIN, noWait), "the prober itself can insert")
 	require.Equal(t, lock.RangeXU, prober.Held(key("m")))
 	prober.Unlock(key("m"), lock.RangeIN)
 	require.Equal(t, lock.RangeSU, prober.Held(key("m")))

@@ -70,7 +70,7 @@ func TestAnAttentionCancelsTheRequestAndKeepsTheConnection(t *testing.T) {
 			}
 			conns := s.Conns()
 			require.Len(t, conns, 1)
-			require.Equal(t, 51, conns[0].ID(), "the first connection still serves")
+			require.Equal(t, 51, conns[0].ID(), "the first connection still works")
 		})
 	}
 }
@@ -191,7 +191,7 @@ func TestCloseEndsRunningRequestsAndSessions(t *testing.T) {
 	require.Error(t, <-failed)
 	opened, closed := h.counts()
 	require.Equal(t, []int{1, 1}, []int{opened, closed})
-	require.NoError(t, s.Close(), "closing again does nothing")
+	require.NoError(t, s.Close(), "closing again has no effect")
 }
 
 // endless writes rows until its context or the connection ends.
@@ -238,5 +238,5 @@ func TestAKillEndsAnAnswerThatTheClientDoesNotRead(t *testing.T) {
 	for rows.Next() {
 		continue
 	}
-	require.Error(t, rows.Err(), "the rows have no end")
+	require.Error(t, rows.Err(), "the rows never end")
 }

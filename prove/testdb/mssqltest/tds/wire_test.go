@@ -170,7 +170,7 @@ func TestTransactionManagerRequests(t *testing.T) {
 
 	fail = true
 	require.Equal(t, reply{done: []uint16{doneError}, final: tokenDone, errors: []int32{3902}, class: 16}, request(7, commitAndBegin...))
-	require.Len(t, h.seen(), len(got)+1, "what follows a failed commit does not begin")
+	require.Len(t, h.seen(), len(got)+1, "the transaction after a failed commit does not begin")
 }
 
 func TestUnsupportedRequestsAreRefusedAndTheConnectionStaysUsable(t *testing.T) {
