@@ -11,11 +11,11 @@ import (
 // MaxShards is the most shards of a queue.
 const MaxShards = 256
 
-// MaxName is the most bytes of a queue's name: the longest name that chanq makes of it, that of an index, fits the 63 bytes of
-// PostgreSQL.
+// MaxName is the most bytes of a queue's name. The longest name that chanq derives from it, that of an index, fits the 63
+// bytes of PostgreSQL.
 const MaxName = 40
 
-// A name has no double underscore: what chanq makes besides the live table has one, so that no queue collides with it.
+// A name has no double underscore: all other tables and indexes have one, so that no two queues collide.
 var queueName = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 
 // CheckNames returns what is wrong with a queue's or schema's name, or nil.
@@ -38,9 +38,8 @@ func CheckNames(n Names) error {
 	return nil
 }
 
-// breaksLines reports whether r must not be in a name that is printed as a part of a
-// script: after a line break the rest of the name would be a separate line, which
-// sqlcmd may take for the end of a batch, even inside quotes.
+// breaksLines reports whether r must not be in a name that is printed as a part of a script. After a line break the rest of
+// the name would be a separate line, which sqlcmd might take for the end of a batch, even inside quotes.
 func breaksLines(r rune) bool {
 	return unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTheSlotOfAKeyIsTheSameInOtherLanguages has values of FNV-1a that its authors publish.
+// TestTheSlotOfAKeyIsTheSameInOtherLanguages compares with published values of FNV-1a.
 func TestTheSlotOfAKeyIsTheSameInOtherLanguages(t *testing.T) {
 	const slots = 1000
 	for key, hash := range map[string]uint32{"a": 0xe40c292c, "foobar": 0xbf9cf968} {

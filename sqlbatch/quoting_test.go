@@ -14,10 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzQuoting gives the statements of PostgreSQL and SQLite a schema's name and
-// reads them with its own lexer: the name must be one identifier,
-// and the rest of the text must not have changed. FuzzQuoting of the package sqlserver does it
-// for SQL Server.
+// FuzzQuoting builds the statements of PostgreSQL and SQLite with a schema's name and reads them
+// with its own lexer: the name must be one identifier, and the rest of the text must not have
+// changed. FuzzQuoting of the package sqlserver does this for SQL Server.
 func FuzzQuoting(f *testing.F) {
 	for _, schema := range append(suite.OddSchemas, `a"b`, "C", `""`, "$$", "$chanq$", "$chanq_$", "/*", "?1", "\\", "'; --", "main") {
 		f.Add(schema)
@@ -43,8 +42,7 @@ func FuzzQuoting(f *testing.F) {
 	})
 }
 
-// standardTexts is every text of a dialect that quotes as the standard does, in
-// one order.
+// standardTexts returns every text of a dialect that quotes as the standard does, in a fixed order.
 func standardTexts(d sqlbatch.Dialect, n sqlbatch.Names) []string {
 	var texts []string
 	for _, m := range d.Migrations(n) {
@@ -64,9 +62,9 @@ func standardTexts(d sqlbatch.Dialect, n sqlbatch.Names) []string {
 	return texts
 }
 
-// standardTokens splits a text into identifiers in quotes, strings, strings in
-// dollars and what is between them. Names are shown as they are meant; the
-// schema's, before a dot, is shown as <schema>, also inside strings.
+// standardTokens splits a text into quoted identifiers, strings, dollar-quoted strings and the text
+// between them. Names are shown unquoted; the name of the schema, before a dot, is shown as
+// <schema>, also inside strings.
 func standardTokens(text, schema string) []string {
 	var tokens []string
 	for text != "" {
@@ -97,8 +95,8 @@ func standardTokens(text, schema string) []string {
 	return tokens
 }
 
-// isValue reports whether the next token is an argument or is compared: there the name of
-// a schema may be a string.
+// isValue reports whether the next token is an argument or is compared: there the name of a schema
+// can be a string.
 func isValue(before []string) bool {
 	last := ""
 	if len(before) > 0 {
@@ -107,7 +105,7 @@ func isValue(before []string) bool {
 	return strings.HasSuffix(last, ", ") || strings.HasSuffix(last, "= ") || strings.HasSuffix(last, "(")
 }
 
-// inner is the tokens of a string that holds a name, as for regclass.
+// inner returns the tokens of a string that holds a name, as for regclass.
 func inner(value, schema string) []string {
 	if strings.HasPrefix(value, `"`) {
 		return standardTokens(value, schema)
@@ -115,7 +113,7 @@ func inner(value, schema string) []string {
 	return []string{value}
 }
 
-// quoted reads a quoted token: the quote is doubled inside.
+// quoted reads a quoted token, in which the quote is doubled.
 func quoted(text string) (value, rest string) {
 	quote := text[0]
 	var b strings.Builder
@@ -131,7 +129,7 @@ func quoted(text string) (value, rest string) {
 	return "unterminated " + b.String(), ""
 }
 
-// dollarTag is $tag$ at the beginning of text, "" if there is none, as in $1.
+// dollarTag returns the $tag$ at the beginning of text, or "" if there is none, as in $1.
 func dollarTag(text string) string {
 	for i := 1; i < len(text); i++ {
 		switch c := text[i]; {

@@ -14,11 +14,11 @@ import (
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
-// crashVariable is the environment variable with a command that is called with "crash" or "resume"
-// and the port of a node of the tests' Citus. Nothing else may use that meanwhile.
+// crashVariable is the environment variable with a command that is called with "crash" or "resume" and the port of a
+// node of the tests' Citus. Nothing else may use that node meanwhile.
 const crashVariable = "CHANQ_TEST_CITUS_CRASH"
 
-// A schema on the other worker does not notice.
+// A schema on the other worker is not affected.
 func TestACrashOfAWorkerStopsOnlyItsOwnSchemas(t *testing.T) {
 	crash := crasher(t)
 	first, second := testdb.New(t, testdb.Citus), testdb.New(t, testdb.Citus)
@@ -32,7 +32,7 @@ func TestACrashOfAWorkerStopsOnlyItsOwnSchemas(t *testing.T) {
 		n, _, _ := place(w, coordinator, schema)
 		return n
 	}
-	require.NotEqual(t, node(first), node(second), "schemas are given to the workers in turn")
+	require.NotEqual(t, node(first), node(second), "schemas are assigned to the workers in turn")
 	y, z := start(first, q), start(second, other)
 	for range 2 {
 		y.flows(first)
@@ -45,11 +45,11 @@ func TestACrashOfAWorkerStopsOnlyItsOwnSchemas(t *testing.T) {
 			z.flows(second)
 		}
 		send, ack := z.pauses()
-		t.Logf("while it was away, on the other worker nothing was sent for %v, nothing acked for %v", send.Round(time.Millisecond), ack.Round(time.Millisecond))
+		t.Logf("while it was down, on the other worker nothing was sent for %v, nothing acked for %v", send.Round(time.Millisecond), ack.Round(time.Millisecond))
 		crash("resume", port)
 		back := time.Now()
 		y.flows(first)
-		t.Logf("50 messages were sent and acked %v after it was back", time.Since(back).Round(time.Millisecond))
+		t.Logf("50 messages were sent and acked %v after it was up again", time.Since(back).Round(time.Millisecond))
 	}
 	y.check(first)
 	z.check(second)
@@ -68,7 +68,7 @@ func TestACrashOfTheCoordinatorLosesNothing(t *testing.T) {
 		crash("resume", port)
 		back := time.Now()
 		y.flows(w)
-		t.Logf("50 messages were sent and acked %v after it was back", time.Since(back).Round(time.Millisecond))
+		t.Logf("50 messages were sent and acked %v after it was up again", time.Since(back).Round(time.Millisecond))
 	}
 	y.check(w)
 }

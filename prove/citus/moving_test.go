@@ -12,8 +12,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
-// As the rebalancer does it, in both of its ways: with writes that wait for all of the move, and with
-// logical replication, where they wait for its end.
+// As the rebalancer moves it, in both of its ways: with writes that wait for the whole move, and with logical
+// replication, where they wait for its end.
 func TestNothingIsLostWhileASchemaMoves(t *testing.T) {
 	testdb.Citus.Require(t)
 	for _, way := range []string{"block_writes", "force_logical"} {

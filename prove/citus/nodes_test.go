@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Schemas are given to the workers in turn.
+// Schemas are assigned to the workers in turn.
 func TestATransactionHasTheMessagesOfSeveralSchemasOrNone(t *testing.T) {
 	testdb.Citus.Require(t)
 	first := testdb.New(t, testdb.Citus)

@@ -12,7 +12,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// traffic is messages that are sent to a queue and handled, all the time, and what became of them.
+// traffic sends messages to a queue and handles them continuously, and records their outcomes.
 type traffic struct {
 	mu                  sync.Mutex
 	stored, handled     map[chanq.ID]int
@@ -24,7 +24,7 @@ type traffic struct {
 	stop func()
 }
 
-// start has two senders and two handlers at work, until stop.
+// start starts two senders and two handlers, which run until stop.
 func start(w *testdb.World, q *chanq.Queue[string]) *traffic {
 	w.Helper()
 	y := &traffic{stored: map[chanq.ID]int{}, handled: map[chanq.ID]int{}, running: map[chanq.ID]bool{}, lastSend: time.Now(), lastAck: time.Now()}
@@ -97,7 +97,7 @@ func (y *traffic) handle(_ context.Context, l *chanq.Lease[string]) error {
 	return nil
 }
 
-// flows waits until some more are sent and handled.
+// flows waits until more messages are sent and handled.
 func (y *traffic) flows(w *testdb.World) {
 	w.Helper()
 	count := func() (int, int) {
@@ -112,7 +112,7 @@ func (y *traffic) flows(w *testdb.World) {
 	})
 }
 
-// pauses returns how long nothing was sent, and nothing acked, since the previous call.
+// pauses returns for how long nothing was sent, and nothing acked, since the previous call.
 func (y *traffic) pauses() (send, ack time.Duration) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -121,8 +121,8 @@ func (y *traffic) pauses() (send, ack time.Duration) {
 	return send, ack
 }
 
-// check ends the traffic: all that was stored was handled, and nothing by two at once. A message may
-// come a second time where an ack was in progress.
+// check ends the traffic: all stored messages were handled, and none by two handlers at once. A message might be
+// redelivered if an ack was in progress.
 func (y *traffic) check(w *testdb.World) {
 	w.Helper()
 	y.stop()

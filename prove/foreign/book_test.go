@@ -12,7 +12,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// others are the blocks of SQL for a dialect in all documents but docs/sql.md.
+// others returns the SQL blocks for a dialect in all documents except docs/sql.md.
 func others(t *testing.T, dialect string) (list []block) {
 	t.Helper()
 	files, err := filepath.Glob("../../docs/*.md")
@@ -33,8 +33,8 @@ func others(t *testing.T, dialect string) (list []block) {
 	return list
 }
 
-// The SQL blocks of the documentation for an engine run on it. Blocks without an engine illustrate what
-// chanq does, or need features that the emulator does not have.
+// The SQL blocks of the documentation for an engine run on it. Blocks without an engine illustrate what chanq does, or
+// need features that the emulator does not support.
 func TestTheStatementsOfTheOtherDocumentsRun(t *testing.T) {
 	for _, e := range []testdb.Engine{testdb.SQLite, testdb.StandIn, testdb.Postgres, testdb.SQLServer} {
 		t.Run(e.Name, func(t *testing.T) {

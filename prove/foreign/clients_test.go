@@ -18,15 +18,14 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest"
 )
 
-// client is a program that runs a script. It reports errors on its standard error, or by its
-// status.
+// client is a program that runs a script. It reports errors on its standard error, or by its status.
 type client struct {
 	name   string
 	engine testdb.Engine
 	args   func(address string) []string
-	// end is what a script must end in.
+	// end is the required end of a script.
 	end string
-	// wrong finds an error in what the program wrote.
+	// wrong finds an error in the program's output.
 	wrong *regexp.Regexp
 }
 
@@ -53,7 +52,7 @@ func TestEveryStatementOfTheDocumentRunsWithOtherPrograms(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			if _, err := exec.LookPath(c.name); err != nil {
-				t.Skipf("NOT TESTED by %s: it is not here (.ci/run installs it)", c.name)
+				t.Skipf("NOT TESTED by %s: it is not installed (.ci/run installs it)", c.name)
 			}
 			s := open(t, c.engine)
 			s.run(func(text string) {
@@ -88,8 +87,8 @@ func TestEveryStatementOfTheDocumentRunsWithDriversOfOtherLanguages(t *testing.T
 	})
 }
 
-// runsBy runs the document on the emulator by a script of testdata. It is one process for all batches,
-// since a driver may take a second to load.
+// runsBy runs the document on the emulator with a script of testdata. All batches use one process, since a driver can
+// take a second to load.
 func runsBy(t *testing.T, program, script string, environment ...string) {
 	s := open(t, testdb.StandIn)
 	u, err := url.Parse(s.Address)

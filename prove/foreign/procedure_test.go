@@ -13,7 +13,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The program that prints the procedure and the view may not know the number of slots: they read it.
+// The program that prints the procedure and the view might not know the number of slots: they read it.
 func TestTheProcedureAndTheViewUseTheSlotsOfTheQueue(t *testing.T) {
 	testdb.OnEach(t, []testdb.Engine{testdb.StandIn, testdb.Postgres}, func(w *testdb.World) {
 		s := &shop{World: w}
@@ -35,7 +35,7 @@ func TestTheProcedureAndTheViewUseTheSlotsOfTheQueue(t *testing.T) {
 			require.Equal(s, sqlbatch.SlotOf(e.Key, [16]byte{}, 128), e.Slot, e.Key)
 			high += e.Slot / 64
 		}
-		require.Positive(s, high, "one is in a slot that a smaller queue does not have")
+		require.Positive(s, high, "one message is in a slot that a smaller queue does not have")
 		shown := 0
 		require.NoError(s, s.DB.QueryRowContext(s.Soon(), "SELECT COUNT(*) FROM chanq_payments__messages").Scan(&shown))
 		require.Equal(s, n, shown)
@@ -84,7 +84,7 @@ func TestTheProcedureTakesEveryFieldOfAMessage(t *testing.T) {
 			require.NoError(s, err)
 			receipt, err := p.Send(s.Soon(), chanq.Message[order]{DedupKey: "Łódź"})
 			require.NoError(s, err)
-			require.True(s, receipt.Duplicate, "it is Go's key")
+			require.True(s, receipt.Duplicate, "the key is equal to Go's")
 			require.NoError(s, p.Close(s.Soon()))
 		}
 	})

@@ -94,8 +94,8 @@ func (s *shop) as(own *strings.Replacer, role string) *sql.Conn {
 	return conn
 }
 
-// No role can make the function run something else with its owner's permissions, by a name in a schema that
-// comes first.
+// No role can make the function run another function with its owner's permissions, by a name in a schema that is
+// searched first.
 func TestTheFunctionResolvesNamesInItsOwnSchemaOnly(t *testing.T) {
 	s := open(t, testdb.Postgres)
 	conn, err := s.DB.Conn(s.Soon())

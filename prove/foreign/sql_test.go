@@ -30,7 +30,7 @@ var (
 	byQuery = regexp.MustCompile(`(?m)^ *query: (.*)$`)
 )
 
-// blocks are those of the document for a dialect. Of YAML they are the queries.
+// blocks returns the document's blocks for a dialect. Of YAML they are the queries.
 func blocks(t *testing.T, dialect string) (list []block) {
 	t.Helper()
 	document, err := os.ReadFile("../../docs/sql.md")
@@ -53,7 +53,7 @@ func blocks(t *testing.T, dialect string) (list []block) {
 		}
 		list = append(list, b)
 	}
-	require.Equal(t, strings.Count("\n"+string(document), "\n```"), 2*known, "each block says its dialect")
+	require.Equal(t, strings.Count("\n"+string(document), "\n```"), 2*known, "each block names its dialect")
 	require.NotEmpty(t, list)
 	return list
 }
@@ -93,7 +93,7 @@ func (s *shop) face(queue string, cfg chanq.Config) {
 	}
 }
 
-// waiting is how many messages there are.
+// waiting returns the number of messages.
 func (s *shop) waiting() int {
 	n := 0
 	for _, q := range []*chanq.Queue[order]{s.orders, s.payments} {
@@ -103,7 +103,7 @@ func (s *shop) waiting() int {
 	return n
 }
 
-// run runs all of the document, and checks what came of each block.
+// run runs all of the document, and checks the result of each block.
 func (s *shop) run(client func(text string)) {
 	roles := s.roles()
 	for _, b := range blocks(s.T, s.Engine.Dialect.Name()) {
@@ -114,8 +114,7 @@ func (s *shop) run(client func(text string)) {
 	s.consume()
 }
 
-// roles has the roles of the document be this test's own: on PostgreSQL those of all databases
-// have one list.
+// roles renames the roles of the document for this test: on PostgreSQL all databases share one list of roles.
 func (s *shop) roles() *strings.Replacer {
 	if s.Engine.Dialect.Name() != "postgres" {
 		return strings.NewReplacer()
@@ -132,7 +131,7 @@ func (s *shop) roles() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// consume has Go handle what is due.
+// consume handles all due messages in Go.
 func (s *shop) consume() {
 	names := map[int]string{}
 	ready := testdb.Stats(s, s.orders).Ready

@@ -1,6 +1,5 @@
-// Package keyorder checks what the consumers of an ordered queue did, of any number of
-// processes on one machine: whether each key's messages came in their order, one at a time,
-// and all of them.
+// Package keyorder checks the events of the consumers of an ordered queue, in any number of processes on one machine:
+// whether the messages of each key were delivered in their order, one at a time, and all of them.
 package keyorder
 
 import (
@@ -9,49 +8,47 @@ import (
 	"time"
 )
 
-// Handled is one message in the hands of a reader. The messages of a key are numbered from
-// 1 in the order in which they were sent.
+// Handled is one message while a reader processes it. The messages of a key are numbered from 1 in the order in which
+// they were sent.
 type Handled struct {
 	Key    string
 	Number int
-	// From is when the reader got it, by the machine's clock, and Until when the reader had finished
-	// it, or its lease ended, if that was sooner.
+	// From is when the reader got it, by the machine's clock, and Until when the reader had finished it, or its lease
+	// ended, whichever was first.
 	From, Until time.Time
-	// Ended: it was acked or dead-lettered, and the reader got that outcome; at Heard, if that
-	// is known.
+	// Ended: it was acked or dead-lettered, and the reader got that outcome; at Heard, if that is known.
 	Ended bool
 	Heard time.Time
-	// MayHave: it was to be ended, and the outcome is unknown.
+	// MayHave: its settle would end it, and the outcome is unknown.
 	MayHave bool
 }
 
-// Sent is what was sent of a key.
+// Sent has the messages sent for a key.
 type Sent struct {
 	// Last is the number of the last message.
 	Last int
-	// Unsure are messages of which it is unknown whether they were stored, or when. Each has the
-	// last number that was sent together with it: later sends may have reached the
-	// table before it.
+	// Unsure has the messages of which it is unknown whether they were stored, or when. The value is the last number that
+	// was sent together with the message: later sends might have reached the table before it.
 	Unsure map[int]int
-	// Never are those that were certainly not stored.
+	// Never has the messages that were certainly not stored.
 	Never map[int]bool
 }
 
-// Verdict is what was wrong.
+// Verdict has the faults that were found.
 type Verdict struct {
-	// Inversions are messages that were delivered after one that was sent later, Overlaps those that
-	// were delivered while another of their key was being processed, Lost those that never ended,
-	// and Ghosts those that were delivered although they were never stored, or had ended permanently.
+	// Inversions are messages that were delivered after one that was sent later, Overlaps those that were delivered while
+	// another of their key was being processed, Lost those that never ended, and Ghosts those that were delivered although
+	// they were never stored, or had ended permanently.
 	Inversions, Overlaps, Lost, Ghosts []string
-	Repeated                           int // came again, which is no fault
+	Repeated                           int // redelivered, which is not a fault
 }
 
-// Faults is how much was.
+// Faults returns the number of faults.
 func (v Verdict) Faults() int {
 	return len(v.Inversions) + len(v.Overlaps) + len(v.Lost) + len(v.Ghosts)
 }
 
-// OK reports that nothing was.
+// OK reports whether there were no faults.
 func (v Verdict) OK() bool { return v.Faults() == 0 }
 
 func (v Verdict) String() string {
@@ -71,8 +68,7 @@ func Judge(history []Handled, sent map[string]int) Verdict {
 	return JudgeSent(history, all)
 }
 
-// JudgeSent checks a history, in any order, where not every send is known to have stored
-// its messages.
+// JudgeSent checks a history, in any order, where some sends are not known to have stored their messages.
 func JudgeSent(history []Handled, sent map[string]Sent) (v Verdict) {
 	keys := map[string][]Handled{}
 	for _, h := range history {
@@ -92,17 +88,17 @@ func JudgeSent(history []Handled, sent map[string]Sent) (v Verdict) {
 	return v
 }
 
-// line is what came of one key so far.
+// line has the deliveries of one key so far.
 type line struct {
 	key     string
 	sent    Sent
 	verdict *Verdict
 	seen    map[int]fate
 	highest int
-	last    Handled // whose end is the latest
+	last    Handled // the one that ends last
 }
 
-// fate is what is known of a message that came.
+// fate is what is known of a delivered message.
 type fate struct {
 	ended, may bool
 	heard      time.Time
@@ -139,7 +135,7 @@ func (k *line) next(h Handled) {
 
 const clock = "15:04:05.000"
 
-// overtaken reports that a message that was sent later came before, and which.
+// overtaken returns a message that was sent later and delivered before, if there is one.
 func (k *line) overtaken(number int) (later int, is bool) {
 	last, unsure := k.sent.Unsure[number]
 	if !unsure {
@@ -153,7 +149,7 @@ func (k *line) overtaken(number int) (later int, is bool) {
 	return 0, false
 }
 
-// end checks what is missing.
+// end checks for missing messages.
 func (k *line) end() {
 	for i := 1; i <= k.sent.Last; i++ {
 		f, came := k.seen[i]

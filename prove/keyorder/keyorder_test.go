@@ -49,8 +49,7 @@ func TestChecker(t *testing.T) {
 	}
 }
 
-// TestCheckerOfSentMessages: 1 and 2 were sent together by one that was killed, 3 was rolled back, and
-// 4 was sent later.
+// TestCheckerOfSentMessages: a process that was killed sent 1 and 2 together, 3 was rolled back, and 4 was sent later.
 func TestCheckerOfSentMessages(t *testing.T) {
 	h := handled
 	sent := map[string]keyorder.Sent{"a": {Last: 4, Unsure: map[int]int{1: 2, 2: 2}, Never: map[int]bool{3: true}}}

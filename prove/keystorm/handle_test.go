@@ -10,8 +10,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/crew"
 )
 
-// handle processes a lease, settles it in one of the possible ways, and prints the
-// outcome.
+// handle processes a lease, settles it in one of the possible ways, and prints the outcome.
 func (w *worker) handle(l *chanq.Lease[string]) {
 	number, at := parse(l.Body)
 	e := kills.Event{Kind: kills.Got, At: time.Now().UnixNano(), Name: nameOf(l.Key, number), Attempt: l.Attempt, Lease: w.leases.Add(1), Deadline: l.Deadline().UnixNano()}
@@ -21,10 +20,10 @@ func (w *worker) handle(l *chanq.Lease[string]) {
 	kills.Tell(e)
 	switch {
 	case w.roll(100) == 0:
-		_ = l.Extend(context.Background(), time.Hour)    // which holds its key no longer than this process lives
-		crew.Rest(l.Context(), w.moment(w.LeaseFor*3/2)) // longer than a lease, some of them
+		_ = l.Extend(context.Background(), time.Hour)    // it holds its key at most as long as this process runs
+		crew.Rest(l.Context(), w.moment(w.LeaseFor*3/2)) // some of them longer than a lease
 	case hot(l.Key):
-		crew.Rest(l.Context(), w.moment(10*w.Work)) // so that some wait behind it
+		crew.Rest(l.Context(), w.moment(10*w.Work)) // so that some messages wait behind it
 	default:
 		crew.Rest(l.Context(), w.moment(w.Work))
 	}
@@ -72,13 +71,12 @@ func (w *worker) outcome(e kills.Event, l *chanq.Lease[string], how kills.How, a
 	return l.Wait(context.Background())
 }
 
-// ackTx acks in a transaction that takes its time, and is rolled back now and then: then the
-// message is released.
+// ackTx acks in a transaction that takes some time, and is sometimes rolled back: then the message is released.
 func (w *worker) ackTx(e kills.Event, l *chanq.Lease[string]) {
 	shard := w.queue.origin(l)
 	tx, err := w.shards[shard].DB.BeginTx(context.Background(), nil)
 	if err == nil {
-		defer func() { _ = tx.Rollback() }() // again, perhaps
+		defer func() { _ = tx.Rollback() }() // perhaps for the second time
 		err = l.AckTx(context.Background(), tx)
 	}
 	if err == nil {
@@ -94,7 +92,7 @@ func (w *worker) ackTx(e kills.Event, l *chanq.Lease[string]) {
 		}
 		err := w.outcome(e, l, kills.Nack, func() error { return l.Nack(chanq.RetryAfter(0, errors.New("rolled back"))) })
 		outcome := kills.OutcomeOf(err)
-		// Since AckTx this lease kept the consumer no longer from its end, and the message might be found gone.
+		// After AckTx the consumer did not wait for this lease at its end, and the message might be gone.
 		if errors.Is(err, chanq.ErrClosed) || errors.Is(err, chanq.ErrSettled) {
 			outcome = kills.Lost
 		}

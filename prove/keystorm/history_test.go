@@ -10,7 +10,7 @@ import (
 	"github.com/chanq/chanq/prove/kills"
 )
 
-// Ways to settle that kills does not have.
+// Ways to settle that package kills does not have.
 const (
 	ackTx  kills.How = "ack in a transaction"
 	snooze kills.How = "snooze"
@@ -25,7 +25,7 @@ func parseName(name string) (key string, number int) {
 	return key, number
 }
 
-// nextOf is the number of the next message of each key: all before may have been sent.
+// nextOf returns the number of the next message of each key: all before it might have been sent.
 func nextOf(h *kills.History) map[string]int {
 	next := map[string]int{}
 	for _, name := range h.Names() {
@@ -35,10 +35,10 @@ func nextOf(h *kills.History) map[string]int {
 	return next
 }
 
-// outcome is what became of the deliveries of a history.
+// outcome has the outcomes of the deliveries of a history.
 type outcome struct {
 	keyorder.Verdict
-	faults                                                       []string // what failed that should not
+	faults                                                       []string // unexpected failures
 	messages, deliveries, stale, ends, returns, losses, unknowns int
 }
 
@@ -47,8 +47,8 @@ func ends(d kills.Delivery, holds bool) bool {
 	return d.Settling > 0 && (d.How == kills.Ack || d.How == ackTx || d.How == kills.DeadLetter && !holds)
 }
 
-// checkHistory checks a complete history: the processes have ended, and the queue
-// is empty. holds means that a dead message blocks its key, and is redriven.
+// checkHistory checks a complete history: the processes have ended, and the queue is empty. holds means that a dead
+// message blocks its key, and is redriven.
 func checkHistory(h *kills.History, holds bool) outcome {
 	o := outcome{faults: h.Strays, messages: len(h.Messages)}
 	sent := sends(h)
@@ -69,8 +69,7 @@ func checkHistory(h *kills.History, holds bool) outcome {
 			case d.Outcome == kills.Failed:
 				o.faults = append(o.faults, fmt.Sprintf("process %d, settle of %s: %s", d.Process, m.Name, d.Error))
 			}
-			// One that was stopped finds leases that have run out. They count no more, unless
-			// their settles did.
+			// A process that was stopped receives expired leases. They no longer count, unless their settles did.
 			if d.At >= d.Deadline && d.Outcome != kills.Confirmed {
 				o.stale++
 				continue
@@ -93,7 +92,7 @@ func checkHistory(h *kills.History, holds bool) outcome {
 	return o
 }
 
-// sends is what was sent of each key.
+// sends returns the messages sent for each key.
 func sends(h *kills.History) map[string]keyorder.Sent {
 	type batch struct { // messages of a key that were sent together
 		key     string
@@ -130,7 +129,7 @@ func sends(h *kills.History) map[string]keyorder.Sent {
 	return sent
 }
 
-// story is what happened to the messages of a key.
+// story returns the events of the messages of a key.
 func story(h *kills.History, key string) string {
 	var b strings.Builder
 	for _, m := range h.Messages { // in about the order in which they were sent

@@ -11,9 +11,9 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// hold keeps transactions open in each database, three times during the trial and for 25 % of it: one that has read, so that
-// the database cannot clean up what ends meanwhile, and one that has sent a message and is rolled back at the end, so that readers do
-// not know whether there is a message with that number.
+// hold keeps two transactions open in each database, three times during the trial and for 25 % of it. One has read, so that the
+// database cannot clean up messages that end meanwhile. One has sent a message and is rolled back at the end, so that readers do not
+// know whether there is a message with that number.
 func (s *trial) hold(length time.Duration) {
 	for i := range s.shards {
 		s.Every(length/12, length/3, func() error {

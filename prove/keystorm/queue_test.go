@@ -13,7 +13,7 @@ import (
 
 // queue is where workers send and receive: in one database, or over several.
 type queue struct {
-	shards []*chanq.Queue[string]     // each by itself
+	shards []*chanq.Queue[string]     // each as a separate queue
 	spread *chanqshards.Queue[string] // nil: one database
 }
 
@@ -64,10 +64,10 @@ func (q *queue) consume(ctx context.Context, cfg chanq.ConsumerConfig) (consumer
 	return q.shards[0].Consume(ctx, cfg)
 }
 
-// shardOf is the shard of a message that has a key.
+// shardOf returns the shard of a message that has a key.
 func (q *queue) shardOf(m chanq.Message[string]) int { return chanq.ShardOf(m, len(q.shards)) }
 
-// origin is the shard that a lease came from.
+// origin returns the shard from which a lease came.
 func (q *queue) origin(l *chanq.Lease[string]) int {
 	if q.spread != nil {
 		return q.spread.Origin(l)
@@ -81,10 +81,10 @@ func (q *queue) wake() {
 	}
 }
 
-// redrive has dead messages of each shard come again.
+// redrive redrives dead messages of each shard.
 func (q *queue) redrive(ctx context.Context, limit int) {
 	for _, shard := range q.shards {
-		if admin, err := testdb.TryAdmin(shard); err == nil { // again soon, if a process stopped with the database locked
+		if admin, err := testdb.TryAdmin(shard); err == nil { // if a process stopped with the database locked, the next redrive does it
 			_, _ = admin.Redrive(ctx, chanqadmin.Select{All: true}, chanqadmin.Change{Limit: limit})
 		}
 	}
@@ -103,7 +103,7 @@ func (q *queue) empty(ctx context.Context) (bool, error) {
 	return all, nil
 }
 
-// dead is how many messages are dead.
+// dead returns how many messages are dead.
 func (q *queue) dead(ctx context.Context) (n int, err error) {
 	for _, shard := range q.shards {
 		stats, wrong := testdb.Admin(shard).Stats(ctx)

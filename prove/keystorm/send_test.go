@@ -15,8 +15,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/crew"
 )
 
-// sender sends the messages of some keys, one send after another: each has returned before
-// the next begins.
+// sender sends the messages of some keys, one send after another: each has returned before the next begins.
 type sender struct {
 	*worker
 	producer producer
@@ -45,13 +44,13 @@ func (w *worker) send(ctx context.Context) error {
 	return err
 }
 
-// hot: the key is the first of a sender.
+// hot reports whether the key is the first of a sender.
 func hot(key string) bool {
 	_, k, _ := strings.Cut(key, ":")
 	return len(k) == 1 && k < strconv.Itoa(senders)
 }
 
-// run sends at its rate, whatever the answers take, until ctx ends.
+// run sends at its rate, whatever the duration of the answers, until ctx ends.
 func (s *sender) run(ctx context.Context) {
 	tick := time.NewTicker(time.Duration(float64(time.Second) * senders / s.Rate))
 	defer tick.Stop()
@@ -63,7 +62,7 @@ func (s *sender) run(ctx context.Context) {
 		}
 		key := s.keys[s.roll(len(s.keys))]
 		if s.roll(3) == 0 {
-			key = s.keys[0] // the hot one
+			key = s.keys[0] // the hot key
 		}
 		switch n := s.roll(10); {
 		case n < 6:
@@ -82,8 +81,8 @@ type batch struct {
 	intents  []kills.Event
 }
 
-// batch makes the next n messages of a key, and prints that they are going to be sent. Their
-// time is after all earlier sends of the key.
+// batch creates the next n messages of a key, and prints that they are going to be sent. Their time is after all
+// earlier sends of the key.
 func (s *sender) batch(key string, n int) (b batch) {
 	at := time.Now().UnixNano()
 	for range n {
@@ -125,8 +124,8 @@ func (s *sender) sendBatch(b batch) {
 	b.sent(outcome, err)
 }
 
-// sendTx sends in a transaction that commits late, or not at all. What the database undoes
-// or what cannot be begun is not stored.
+// sendTx sends in a transaction that commits late, or not at all. If the database rolls it back, or it cannot begin,
+// the messages are not stored.
 func (s *sender) sendTx(ctx context.Context, b batch) {
 	shard := s.queue.shardOf(b.messages[0]) // they have one key
 	tx, err := s.shards[shard].DB.BeginTx(context.Background(), nil)
@@ -134,7 +133,7 @@ func (s *sender) sendTx(ctx context.Context, b batch) {
 		b.sent(kills.Dropped, err)
 		return
 	}
-	defer func() { _ = tx.Rollback() }() // again, perhaps
+	defer func() { _ = tx.Rollback() }() // perhaps for the second time
 	for _, m := range b.messages {
 		if _, err := s.queue.shards[shard].SendTx(context.Background(), tx, m); err != nil {
 			b.drop(tx)
@@ -154,7 +153,7 @@ func (s *sender) sendTx(ctx context.Context, b batch) {
 	b.sent(kills.Stored, nil)
 }
 
-// drop rolls back. After an error of that the connection is gone, and its transaction with it.
+// drop rolls back. After an error of the rollback the connection is gone, and its transaction with it.
 func (b batch) drop(tx *sql.Tx) {
 	_ = tx.Rollback()
 	b.sent(kills.Dropped, nil)

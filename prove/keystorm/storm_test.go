@@ -1,14 +1,12 @@
-// Package keystorm has only tests: processes send to an ordered queue and handle its
-// messages, while they are killed, stopped for twice as long as a lease, and join and leave.
-// The events of every process are checked against the guarantees for the order of keys
-// (prove/keyorder).
+// Package keystorm has only tests: processes send to an ordered queue and handle its messages, while they are killed,
+// stopped for twice as long as a lease, and join and leave. The events of every process are checked against the
+// guarantees for the order of keys (prove/keyorder).
 //
-// The test's process is the checker; the workers are the test's program as other processes.
-// Each prints on its standard output what it is going to do before it does it, and the
-// outcome. Every place of a worker has its own keys, whose numbers continue those of the
-// former worker, so the sends of a key follow one after another in any case.
+// The test's process is the checker; the workers run the test's program in other processes. Each prints on its standard
+// output what it is going to do before it does it, and the outcome. Every place of a worker has its own keys, whose
+// numbers continue those of the former worker, so the sends of a key always follow one after another.
 //
-// The tests are short; to continue for longer, and with as many kills as one likes:
+// The tests are short; to run longer, with any number of kills:
 //
 //	go test ./prove/keystorm -v -timeout 20m -run Killed/postgres -storm.for 10m -storm.kills 100
 package keystorm_test
@@ -48,7 +46,7 @@ var (
 	stormKills = flag.Int("storm.kills", testdb.Of(2, 8), "workers that are killed meanwhile")
 	stormLease = flag.Duration("storm.lease", 1500*time.Millisecond, "LeaseFor; workers are stopped for twice as long")
 	stormRate  = flag.Float64("storm.rate", 15, "sends a second, of each of the eight workers")
-	// One that needs nothing, by default.
+	// By default a queue that needs no server.
 	stormShards = flag.String("storm.shards", "sqlite,stand-in,sqlite", "comma-separated: the engines of a queue over several places")
 	stormHolds  = flag.Bool("storm.holds", false, "dead messages keep their keys closed, and are redriven")
 	stormSeed   = flag.Uint64("storm.seed", 0, "of the faults; 0: another one each time")
@@ -84,9 +82,9 @@ const (
 	workers = 8
 	slots   = 16
 	keys    = 12 // of each worker
-	// calm is how long the rest of the queue may take.
+	// calm is how long draining the queue may take.
 	calm = 3 * time.Minute
-	// look is the time between two checks of what a trial waits for.
+	// look is the interval between two checks of a trial's condition.
 	look = 10 * time.Millisecond
 )
 
@@ -129,7 +127,7 @@ func weather(t *testing.T, holds bool, where ...testdb.Engine) {
 	require.Positive(t, v.Repeated)
 }
 
-// newStorm makes the queue, in one database or over several, and a crew that is not there yet.
+// newStorm creates the queue, in one database or over several, and a crew without workers.
 func newStorm(t *testing.T, holds bool, seed uint64, where ...testdb.Engine) *trial {
 	cfg := config(slots, holds)
 	var databases []database
@@ -167,7 +165,7 @@ func (s *trial) start(place int) error {
 	return s.Start(place, t)
 }
 
-// refill fills the place of a worker again, after a while and when the worker has ended.
+// refill starts a worker in a place again, after a while and when the former worker has ended.
 func (s *trial) refill(former *crew.Process, wait time.Duration) {
 	s.After(wait, func() error {
 		if !former.HasEnded() {
@@ -178,7 +176,7 @@ func (s *trial) refill(former *crew.Process, wait time.Duration) {
 	})
 }
 
-// run follows the schedule until done, which is for calm at most.
+// run follows the schedule until done, for at most calm.
 func (s *trial) run(what string, every time.Duration, done func() bool) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeoutCause(s.t.Context(), calm, errTooLong)
@@ -192,8 +190,8 @@ func (s *trial) run(what string, every time.Duration, done func() bool) {
 
 var errTooLong = errors.New("it took too long")
 
-// blow fills the places, and then kills, stops, and has workers leave and come again, until
-// the time is over and so many are killed.
+// blow fills the places, and then kills and stops workers and makes them leave and join again, until the time is over
+// and count workers are killed.
 func (s *trial) blow(length time.Duration, count int) {
 	for i := range s.Places {
 		require.NoError(s.t, s.start(i))
@@ -229,7 +227,7 @@ func (s *trial) blow(length time.Duration, count int) {
 	require.NoError(s.t, s.Run(s.t.Context(), look, func() (bool, error) { return time.Now().After(end) && s.kills >= count, nil }))
 }
 
-// toOne is what is done to a worker, any. It is not done if few run.
+// toOne calls do with any worker. It does nothing if few run.
 func (s *trial) toOne(do func(p *crew.Process) error) func() error {
 	return func() error {
 		running := s.Running()
@@ -240,10 +238,10 @@ func (s *trial) toOne(do func(p *crew.Process) error) func() error {
 	}
 }
 
-// soon is how long a place stays empty.
+// soon returns how long a place stays empty.
 func (s *trial) soon() time.Duration { return time.Duration(s.Random.Int64N(int64(*stormLease))) }
 
-// redrive has dead messages that hold their keys come again.
+// redrive redrives dead messages that hold their keys.
 func (s *trial) redrive() {
 	if s.task.Holds {
 		s.Often(400*time.Millisecond, func() error {
@@ -253,7 +251,7 @@ func (s *trial) redrive() {
 	}
 }
 
-// settle lets all workers run until nothing is left, and leave.
+// settle runs all workers until the queue is empty, and then makes them leave.
 func (s *trial) settle() {
 	s.Calm()
 	s.redrive()
@@ -274,7 +272,7 @@ func (s *trial) settle() {
 	require.NoError(s.t, s.End(ctx))
 }
 
-// stuck logs what is left in a queue that does not become empty.
+// stuck logs the contents of a queue that does not become empty.
 func (s *trial) stuck() {
 	for _, shard := range s.queue.shards {
 		slots, err := testdb.Admin(shard).Slots(s.t.Context())

@@ -16,25 +16,25 @@ import (
 
 var stormTimes = flag.Bool("storm.times", false, "measure how soon slots change hands (TestSlotsMoveWithinTheirTimes)")
 
-// TestSlotsMoveWithinTheirTimes measures, over processes, how soon the slots are where they should be after
-// one has joined, left, or was killed, and for how long a slot has no owner while some join and
-// leave each second. Its result depends on the machine, so it runs only on request:
+// TestSlotsMoveWithinTheirTimes measures, over processes, how soon the slots are balanced after a process has joined,
+// left, or was killed, and for how long a slot has no owner while some join and leave each second. Its result depends
+// on the machine, so it runs only on request:
 //
 //	go test ./prove/keystorm -v -run HandOvers -storm.times -storm.lease 5s
 func TestSlotsMoveWithinTheirTimes(t *testing.T) {
 	if !*stormTimes {
-		t.Skip("a measurement: -storm.times")
+		t.Skip("a measurement: run it with -storm.times")
 	}
 	for _, e := range []testdb.Engine{testdb.SQLite, testdb.Postgres, testdb.StandIn} {
 		t.Run(e.Name, func(t *testing.T) { handOvers(t, e) })
 	}
 }
 
-// What is promised.
+// The documented limits.
 const (
 	joinWithin  = 3 * time.Second
 	leaveWithin = 500 * time.Millisecond
-	killWithin  = 2 * time.Second // and a lease
+	killWithin  = 2 * time.Second // plus a lease
 )
 
 func handOvers(t *testing.T, e testdb.Engine) {
@@ -85,8 +85,7 @@ func (s *trial) owners() []int {
 	return owners
 }
 
-// balanced waits until the running processes own all slots, each at most its share, and returns how
-// long that took.
+// balanced waits until the running processes own all slots, each at most its share, and returns how long that took.
 func (s *trial) balanced() time.Duration {
 	began := time.Now()
 	s.run("the slots are balanced", look, func() bool {
@@ -106,8 +105,7 @@ func (s *trial) balanced() time.Duration {
 	return time.Since(began)
 }
 
-// comeAndGo makes one worker leave and join again each second, the given number of times, while three
-// others stay.
+// comeAndGo makes one worker leave and join again each second, the given number of times, while three others stay.
 func (s *trial) comeAndGo(times int) {
 	began, before := time.Now(), len(s.history.Latencies())
 	var free []time.Duration // for how long slots had no owner, each time

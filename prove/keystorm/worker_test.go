@@ -24,21 +24,21 @@ import (
 type task struct {
 	Databases []database     // one, or the shards of the queue
 	Number    int            // of the process
-	Place     int            // its keys are named for it
-	Next      map[string]int // number of the next message of each key; 1 where there is none
+	Place     int            // its keys are named after it
+	Next      map[string]int // number of the next message of each key; 1 if there is none
 	Keys      int
-	Rate      float64 // sends a second
+	Rate      float64 // sends per second
 	LeaseFor  time.Duration
 	Slots     int
 	Holds     bool
-	Work      time.Duration // on a lease, at most, with most leases
+	Work      time.Duration // on most leases, at most
 	Seed      uint64
 }
 
 // database is where the queue is, or one of its shards.
 type database struct{ Engine, Address string }
 
-// late is how long a transaction that sends is open at most.
+// late returns how long a transaction that sends is open at most.
 func (d database) late() time.Duration {
 	if d.Engine == testdb.SQLite.Name {
 		return 5 * time.Millisecond
@@ -46,14 +46,14 @@ func (d database) late() time.Duration {
 	return 2 * time.Second
 }
 
-// open opens the databases. The processes wake each other by what the engine has.
+// open opens the databases. The processes notify each other with the engine's notifier.
 func open(databases []database) (shards []chanqshards.Shard, end func(), err error) {
 	end = func() {
 		for _, s := range shards {
 			if s.Notifier != nil {
 				_ = s.Notifier.(*pgnotify.Notifier).Close()
 			}
-			_ = s.DB.Close() // nothing is open on it
+			_ = s.DB.Close() // no statement is open on it
 		}
 	}
 	for _, d := range databases {
@@ -75,15 +75,14 @@ func open(databases []database) (shards []chanqshards.Shard, end func(), err err
 const queueName = "keys"
 
 func config(slots int, holds bool) chanq.Config {
-	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: slots, MaxAttempts: 10_000}} // of processes that die
+	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: slots, MaxAttempts: 10_000}} // MaxAttempts: processes die
 	if holds {
 		cfg.DeadKey = chanq.DeadKeyHolds
 	}
 	return cfg
 }
 
-// worker sends and receives. Its goroutines: the senders, each with its own keys, and the
-// handlers.
+// worker sends and receives. Its goroutines: the senders, each with its own keys, and the handlers.
 type worker struct {
 	task
 	shards []chanqshards.Shard
@@ -94,14 +93,13 @@ type worker struct {
 	random *rand.Rand
 }
 
-// senders of a worker: one that holds a transaction open keeps the others from nothing.
+// senders is the number of senders of a worker: a sender that keeps a transaction open does not delay the others.
 const senders = 4
 
-// handlers of a worker.
+// handlers is the number of handlers of a worker.
 const handlers = 16
 
-// work is the whole life of a worker. It stops sending at the first order, and leaves at the
-// end of them.
+// work runs a worker from start to end. It stops sending at the first order, and leaves at the end of the orders.
 func work(ctx context.Context, t task, orders <-chan string) error {
 	shards, end, err := open(t.Databases)
 	if err != nil {
@@ -109,7 +107,7 @@ func work(ctx context.Context, t task, orders <-chan string) error {
 	}
 	defer end()
 	queue, err := openQueue(ctx, shards, config(t.Slots, t.Holds))
-	if ctx.Err() != nil { // it is to leave before it was there
+	if ctx.Err() != nil { // it has to leave before it started
 		return nil
 	}
 	if err != nil {
@@ -132,12 +130,12 @@ func work(ctx context.Context, t task, orders <-chan string) error {
 	return tasks.Wait()
 }
 
-// receive handles what comes until the worker leaves, in either of two ways.
+// receive handles messages until the worker leaves, in either of two ways.
 func (w *worker) receive(c consumer) error {
 	if w.Number%2 == 0 {
 		err := c.Handle(handlers, func(_ context.Context, l *chanq.Lease[string]) error {
 			w.handle(l)
-			return nil // it is settled
+			return nil // already settled
 		})
 		return errors.Join(err, c.Shutdown(context.Background()), c.Err())
 	}
@@ -156,5 +154,5 @@ func (w *worker) roll(n int) int {
 	return w.random.IntN(n)
 }
 
-// moment is a time from nothing to d.
+// moment returns a random time from 0 to d.
 func (w *worker) moment(d time.Duration) time.Duration { return time.Duration(w.roll(int(d) + 1)) }

@@ -10,22 +10,21 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// skew is how far the clocks that took times down may be apart: all of one
-// machine, but one counts on from its start and others follow corrections.
+// skew bounds the difference between the clocks that recorded times. All are of one machine, but a process counts on
+// from its start while others follow corrections.
 const skew = 20 * time.Millisecond
 
-// Judge checks a history that has come to its end: all processes have ended, and
-// the queue is empty. It finds
+// Judge checks a complete history: all processes have ended, and the queue is empty. It finds
 //
 //   - messages that were stored and never delivered, or released and never
 //     delivered again;
 //   - messages that were never sent, or whose ID changed or belonged to another one;
-//   - deliveries after an ack or a dead-lettering that was confirmed;
+//   - deliveries after a confirmed ack or dead-lettering;
 //   - holders that were not killed and never got the outcome of their
 //     lease, or got a loss after which the message was not redelivered: each
 //     redelivery is thereby explained by a kill, by a request of the holder,
 //     or by an outcome that it got;
-//   - deliveries before the end of the lease that an earlier holder had;
+//   - deliveries before the end of an earlier holder's lease;
 //   - attempts that do not rise, or rise more than kills, outages and losses
 //     explain, or faster than leases end;
 //   - in a strict history, leases that were lost though nothing had stopped them.
@@ -51,7 +50,7 @@ func (j *checker) fault(m *Message, format string, args ...any) {
 	j.verdict.Faults = append(j.verdict.Faults, fmt.Sprintf("%s: %s%s", m.Name, fmt.Sprintf(format, args...), j.Story(m)))
 }
 
-// Story is what became of a message, a line for each send and each delivery.
+// Story returns the history of a message, a line for each send and each delivery.
 func (h *History) Story(m *Message) string {
 	var b strings.Builder
 	killed := func(process int) {
@@ -122,8 +121,7 @@ func (j *checker) checker(m *Message) {
 	}
 }
 
-// judgeOutcome checks that a holder learned what became of its lease, and that the
-// message went on where it had to.
+// judgeOutcome checks that a holder got the outcome of its lease, and that the message was redelivered if it had to be.
 func (j *checker) judgeOutcome(m *Message, i int) {
 	d, last := m.Deliveries[i], i == len(m.Deliveries)-1
 	switch {
@@ -147,7 +145,7 @@ func (j *checker) judgeIdentity(m *Message) {
 	var id chanq.ID
 	check := func(other chanq.ID) {
 		switch {
-		case other.IsZero(): // not known to the sender yet
+		case other.IsZero(): // not yet known to the sender
 			return
 		case id.IsZero():
 			id = other
@@ -167,9 +165,8 @@ func (j *checker) judgeIdentity(m *Message) {
 	}
 }
 
-// storedAgain is how often a message may have been stored after its row was
-// gone: sends repeated by their sender, or by chanq because an outage hid the
-// outcome.
+// storedAgain returns how often a message can have been stored after its row was gone: sends repeated by their sender,
+// or by chanq because an outage hid the outcome.
 func (j *checker) storedAgain(m *Message) int {
 	n := len(m.Intents) - 1
 	for _, sent := range m.Intents {
@@ -188,7 +185,7 @@ func (j *checker) storedAgain(m *Message) int {
 	return n
 }
 
-// end is when a send ended, as far as known.
+// end returns when a send ended, as far as known.
 func (j *checker) end(sent Sending, stored []Sending) int64 {
 	for _, s := range stored {
 		if s.Process == sent.Process {
@@ -201,9 +198,8 @@ func (j *checker) end(sent Sending, stored []Sending) int64 {
 	return 1 << 62
 }
 
-// repeated reports, where connections were broken, that an INSERT whose outcome was
-// unknown was repeated after the message had ended. This takes longer after unreported leases,
-// the answers to whose claims did not arrive or whose holders died.
+// repeated reports whether, in a history with broken connections, an INSERT with an unknown outcome was repeated after
+// the message had ended. This takes longer after unreported leases, whose claims had no answer or whose holders died.
 func (j *checker) repeated(m *Message, i int) bool {
 	before, d := m.Deliveries[i-1], m.Deliveries[i]
 	known := slices.ContainsFunc(m.Stored, func(s Sending) bool { return s.At <= before.At })
@@ -211,20 +207,20 @@ func (j *checker) repeated(m *Message, i int) bool {
 	return j.Broken && before.final() && !known && time.Duration(d.At-before.At)+skew >= unseen
 }
 
-// begins reports that a delivery is the first of another row: the message was
-// consumed, as far as its holder lived to see it, and its attempts count again.
+// begins reports whether a delivery is the first of another row: the message was consumed, as far as its holder
+// survived to see it, and its attempts start again.
 func begins(before, d Delivery) bool {
 	return before.final() || before.ends() && d.Attempt <= before.Attempt
 }
 
-// checkNext judges that a message was delivered again.
+// checkNext checks a redelivery of a message.
 func (j *checker) checkNext(m *Message, before, d Delivery) {
 	why, killed := &j.verdict.Duplicates, j.killed[before.Process]
 	switch {
 	case before.final():
 		j.fault(m, "delivered to process %d after its end by process %d was confirmed", d.Process, before.Process)
 	case before.Outcome == Confirmed, before.Outcome == "" && killed > d.At && !before.ends():
-		why.Asked++ // the answer of one that was killed may have died with it
+		why.Asked++ // the answer to a killed holder might have been lost with it
 	case before.Outcome != "":
 		why.Informed++
 	case killed == 0: // judgeOutcome
@@ -242,7 +238,7 @@ func (j *checker) checkNext(m *Message, before, d Delivery) {
 	case Release:
 		least-- // it refunds the attempt
 	case Nack:
-		least = 2 // it counts, and those that were lapses do no more
+		least = 2 // it counts, and attempts that were lapses no longer do
 	}
 	if d.Attempt < least {
 		j.fault(m, "attempt %d follows attempt %d", d.Attempt, before.Attempt)
@@ -252,13 +248,12 @@ func (j *checker) checkNext(m *Message, before, d Delivery) {
 	}
 }
 
-// failed reports an outage at a time between two.
+// failed reports whether there was an outage between two times.
 func (j *checker) failed(from, to int64) bool {
 	return slices.ContainsFunc(j.Outages, func(o Span) bool { return o.From < to && o.To > from })
 }
 
-// checkAttempt judges the attempt that delivery i has, of those of one row from
-// first on.
+// checkAttempt checks the attempt of delivery i, where first is the first delivery of the same row.
 func (j *checker) checkAttempt(m *Message, i, first int) {
 	d := m.Deliveries[i]
 	j.verdict.MostAttempt = max(j.verdict.MostAttempt, d.Attempt)
@@ -266,7 +261,7 @@ func (j *checker) checkAttempt(m *Message, i, first int) {
 	for _, e := range m.Deliveries[first:i] {
 		before = e.Attempt
 		if e.How == Nack {
-			nacks++ // which ends a lease at once
+			nacks++ // a nack ends a lease immediately
 		}
 	}
 	j.verdict.Unseen += max(0, d.Attempt-before-1)
@@ -274,7 +269,7 @@ func (j *checker) checkAttempt(m *Message, i, first int) {
 		j.fault(m, "attempt %d", d.Attempt)
 	}
 	if j.Broken {
-		return // it is unknown which claims' answers were
+		return // it is unknown which claims lost their answers
 	}
 	sent := m.Intents[0].At
 	if ended := j.ended(m, d, m.Deliveries[first:i]); d.Attempt > 1+ended {
@@ -286,8 +281,8 @@ func (j *checker) checkAttempt(m *Message, i, first int) {
 	}
 }
 
-// ended is how many claims of a message can have ended without a settle before a
-// delivery. earlier are the deliveries before it.
+// ended returns how many claims of a message can have ended without a settle before a delivery. earlier are the
+// deliveries before it.
 func (j *checker) ended(m *Message, d Delivery, earlier []Delivery) int {
 	sent := m.Intents[0].At
 	n := len(m.late)
@@ -295,8 +290,7 @@ func (j *checker) ended(m *Message, d Delivery, earlier []Delivery) int {
 		if at < sent {
 			continue
 		}
-		// One that was killed only later may have let its lease run out, if it lived for
-		// so long.
+		// The lease of a process that was killed only later might have expired, if it ran that long.
 		started, known := j.reached[state{process, Started}]
 		if at < d.At || known && d.At-started >= int64(j.LeaseFor) {
 			n++
@@ -315,11 +309,9 @@ func (j *checker) ended(m *Message, d Delivery, earlier []Delivery) int {
 	return n
 }
 
-// checkLosses checks that every lost lease was stuck itself: another transaction had
-// locked its row when it ended, or it came so late, over a connection that was
-// frozen, that less than half of it was left. Neither a connection that froze with
-// a settle or an extension on it explains a loss, nor one that broke, nor a lock
-// on another row.
+// checkLosses checks that every lost lease was blocked itself: another transaction had locked its row when it ended, or
+// it arrived so late, over a frozen connection, that less than half of it was left. A loss is not explained by a
+// connection that froze during a settle or an extension, by one that broke, or by a lock on another row.
 func (j *checker) checkLosses(m *Message) {
 	for _, id := range m.known() {
 		for _, x := range j.losses[id] {
@@ -339,7 +331,7 @@ func (j *checker) checkLosses(m *Message) {
 	}
 }
 
-// known are the IDs that a message was seen with: one, or it is a fault.
+// known returns the IDs with which a message was seen: more than one is a fault.
 func (m *Message) known() (ids []chanq.ID) {
 	for _, s := range slices.Concat(m.Intents, m.Stored) {
 		ids = append(ids, s.ID)

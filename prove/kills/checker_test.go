@@ -13,11 +13,9 @@ import (
 
 const second = int64(time.Second)
 
-// historyOf makes a history from the events of one message, in words such as
-// "1 0:intended 2.5 1:got2nack": at the 1st second process 0 intended to send it, at
-// 2.5 process 1 got it with attempt 2, to nack it. Without a number, a second has
-// passed since the word before. Leases last for ten seconds. "x7" means that process 7
-// was killed.
+// historyOf makes a history from the events of one message, in words such as "1 0:intended 2.5 1:got2nack": at the 1st
+// second process 0 intended to send it, at 2.5 process 1 got it with attempt 2, to nack it. Without a number, a second
+// has passed since the previous word. Leases last ten seconds. "x7" means that process 7 was killed.
 func historyOf(words string) *History {
 	h := NewHistory(10 * time.Second)
 	at := int64(-1)
@@ -182,8 +180,7 @@ func TestTheCheckerCounts(t *testing.T) {
 	require.Equal(t, Verdict{Messages: 3, Stored: 1, Delivered: 2, Deliveries: 2, Unsure: 1, Unseen: 2, MostAttempt: 3, Acked: 1, DeadLettered: 1}, v)
 }
 
-// Process 1 lost its lease at the 100th
-// second, and reported that.
+// Process 1 lost its lease at the 100th second, and reported that.
 func TestTheCheckerKnowsWhichLeasesMayBeLost(t *testing.T) {
 	seconds := func(from, to int64) Span { return Span{from * second, to * second} }
 	for name, c := range map[string]struct {
@@ -233,12 +230,12 @@ func TestASuccessorRepeatsSendsOfUnknownOutcome(t *testing.T) {
 	require.Equal(t, []Again{{"doubtful", chanq.ID{3}}}, h.Unfinished(1))
 }
 
-// TestAFrozenInsertThatWasRepeatedIsStoredAgain: the network delivers the first one after the second was consumed.
+// TestAFrozenInsertThatWasRepeatedIsStoredAgain: the first INSERT arrives after the second's message was consumed.
 func TestAFrozenInsertThatWasRepeatedIsStoredAgain(t *testing.T) {
 	h := historyOf("0 0:intended 1 0:stored 1:got1 1:confirmed1 5 2:got1 2:confirmed1")
 	require.NotEmpty(t, h.Judge().Faults)
 	h.Freezes[0] = []Span{{second / 2, 4 * second}}
 	require.Empty(t, h.Judge().Faults)
 	h.Freezes[0] = []Span{{0, second / 2}}
-	require.NotEmpty(t, h.Judge().Faults, "it had ended before the send did")
+	require.NotEmpty(t, h.Judge().Faults, "the freeze had ended before the send did")
 }

@@ -86,8 +86,8 @@ func (o options) check() error {
 	return errors.Join(errs...)
 }
 
-// Command runs bench soak with args. It returns an error if a promise was broken,
-// after the record is printed. The end of ctx ends the sending early.
+// Command runs bench soak with args. It returns an error if a guarantee was broken, after the record is printed. The
+// end of ctx ends the sending early.
 func Command(ctx context.Context, args []string, out, usage io.Writer) error {
 	o, err := parse(args, usage)
 	if err != nil {
@@ -105,7 +105,7 @@ func Command(ctx context.Context, args []string, out, usage io.Writer) error {
 		} else {
 			defer func() {
 				for _, file := range embedded.Files(o.db) {
-					_ = os.Remove(file) // may not be there
+					_ = os.Remove(file) // might not exist
 				}
 			}()
 		}

@@ -15,16 +15,16 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// A guilty message fails, or makes a statement or its process fail. Nothing of this may harm another message. Its guilt is
-// its Message.Type, and the end of its name, by which the checker identifies it.
+// A guilty message fails, or makes a statement or its process fail, which must not affect other messages. Its guilt is its
+// Message.Type, and the end of its name, by which the checker identifies it.
 const (
 	refused     = "refused"     // a trigger refuses its INSERT
 	undeletable = "undeletable" // a trigger refuses the DELETE of its row, at first
 	unreadable  = "unreadable"  // its body cannot be decoded
-	deadly      = "deadly"      // the process dies that handles it
+	deadly      = "deadly"      // the process that handles it dies
 )
 
-// guilts are drawn from, deadly least often: each of those ends a few processes.
+// guilts has the frequencies of guilts; deadly is the rarest: each such message ends a few processes.
 var guilts = slices.Concat(slices.Repeat([]string{refused, undeletable, unreadable}, 5), []string{deadly})
 
 // atFirst is how long a DELETE is refused, in milliseconds: longer than a lease.
@@ -77,7 +77,7 @@ func (codec) Decode(data []byte, b any) error {
 	return nil
 }
 
-// checkGuilty checks the outcome of a guilty message, and of another one whose send failed.
+// checkGuilty checks the outcome of a guilty message, and of an innocent one whose send failed.
 func (j *checker) checkGuilty(m *Message) {
 	guilt := guiltOf(m.Name)
 	switch {
@@ -90,8 +90,8 @@ func (j *checker) checkGuilty(m *Message) {
 	}
 }
 
-// checkDead checks the dead-letter table: it has only messages that are guilty of their cause, and messages that
-// a process dead-lettered.
+// checkDead checks the dead-letter table: it has only messages that are guilty of their cause, and messages that a process
+// dead-lettered.
 func (h *History) checkDead(dead []chanqadmin.Entry) (errs []error) {
 	dies := func(guilt string) bool { return guilt == unreadable || guilt == deadly }
 	must, may := map[chanq.ID]string{}, map[chanq.ID]bool{}
@@ -117,7 +117,7 @@ func (h *History) checkDead(dead []chanqadmin.Entry) (errs []error) {
 	return errs
 }
 
-// deadLettered removes and counts the dead messages, and checks them: all whose dead-lettering was confirmed are there.
+// deadLettered counts, checks and deletes the dead messages: all whose dead-lettering was confirmed must be there.
 func (w *watch) deadLettered(h *History, v Verdict) (int, error) {
 	ctx := context.Background()
 	var dead []chanqadmin.Entry
@@ -139,7 +139,7 @@ func (w *watch) deadLettered(h *History, v Verdict) (int, error) {
 	return n, errors.Join(append(errs[:min(len(errs), 20)], err)...)
 }
 
-// still returns the longest time until a moment in which no send, and in which no settle was confirmed.
+// still returns the longest times until a moment without a send, and without a confirmed settle.
 func (h *History) still(until int64) (sends, settles time.Duration) {
 	var stored, settled []int64
 	for _, m := range h.Messages {
@@ -155,7 +155,7 @@ func (h *History) still(until int64) (sends, settles time.Duration) {
 	return longest(stored, until), longest(settled, until)
 }
 
-// longest returns the longest time between two of times, up to the moment until.
+// longest returns the longest interval between two of times, up to the moment until.
 func longest(times []int64, until int64) (most time.Duration) {
 	slices.Sort(times)
 	for i, at := range append(times, until) {

@@ -11,28 +11,28 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// History has the events of the processes, and the faults injected into them. Any
-// goroutine may call its methods; the checker reads it when all processes have ended.
+// History has the events of the processes, and the faults injected into them. Any goroutine may call its methods; the
+// checker reads it when all processes have ended.
 type History struct {
-	// LeaseFor of all consumers: none of their leases ends sooner by itself.
+	// LeaseFor of all consumers: no lease expires earlier.
 	LeaseFor time.Duration
-	// Strict holds that each lease that was lost was stuck itself (Locks, Freezes).
-	// Without it a loaded machine may have kept a holder waiting.
+	// Strict requires that each lost lease was blocked itself (Locks, Freezes). Without it a loaded machine might have
+	// delayed a holder.
 	Strict bool
-	// Broken reports whether the processes broke their own connections at times that
-	// were not recorded: any statement may have an unknown outcome.
+	// Broken reports whether the processes broke their own connections at times that were not recorded: any statement
+	// might have an unknown outcome.
 	Broken bool
-	// Outages are the times in which the server or the network failed. Whatever was
-	// in progress then may have an unknown outcome.
+	// Outages are the times in which the server or the network failed. Statements in progress then might have an unknown
+	// outcome.
 	Outages []Span
 	Locks   map[chanq.ID][]Span // rows that another transaction had locked; of the zero ID: the whole database
 	Freezes map[int][]Span      // frozen connections, by process
 
 	Messages []*Message // in the order of their first events
-	Strays   []string   // what contradicts itself at first sight, and sends that failed
+	Strays   []string   // contradictions that are visible at once, and sends that failed
 
-	mu        sync.Mutex // guards everything but the settings, while processes live
-	so        totals     // of counts, those of events
+	mu        sync.Mutex // guards all fields except the settings, while processes run
+	so        totals     // of the counts, those of events
 	latencies []time.Duration
 	names     map[string]*Message
 	losses    map[chanq.ID][]loss
@@ -43,42 +43,41 @@ type History struct {
 	dying     []int // processes that handle a deadly message
 }
 
-// state is that of a process.
+// state is a state that a process has reached.
 type state struct {
 	process int
 	kind    Kind
 }
 
-// totals are what all processes did so far, and what was done to them.
+// totals counts what all processes did so far, and the faults injected into them.
 type totals struct {
 	sent, stored, delivered, settled int
 	kills, frozen, locked            int
 	faults                           int64
 }
 
-// Span is a stretch of time, in Unix nanoseconds.
+// Span is a time range, in Unix nanoseconds.
 type Span struct{ From, To int64 }
 
 func (s Span) meets(o Span) bool { return s.From <= o.To && o.From <= s.To }
 
-// Message is all that is known of one message.
+// Message has all events of one message.
 type Message struct {
 	Name                     string
 	Intents, Stored, Dropped []Sending
 	Refusal                  string // why a send of it was Dropped
 	Deliveries               []Delivery
-	late                     []Delivery // that had run out when they were got, and counted no more
+	late                     []Delivery // leases that had expired when they were received, and no longer counted
 }
 
-// Sending is one send of a message, or what became of it.
+// Sending is one send of a message, or its outcome.
 type Sending struct {
 	Process int
 	At      int64
 	ID      chanq.ID // zero if it is not known yet
 }
 
-// Delivery is a lease that a process got, and the outcome that it reported, if
-// any.
+// Delivery is a lease that a process got, and the outcome that it reported, if any.
 type Delivery struct {
 	Process      int
 	At, Deadline int64
@@ -98,7 +97,7 @@ type loss struct {
 	At               int64
 }
 
-// NewHistory begins one.
+// NewHistory returns an empty history.
 func NewHistory(leaseFor time.Duration) *History {
 	return &History{
 		LeaseFor: leaseFor, Locks: map[chanq.ID][]Span{}, Freezes: map[int][]Span{},
@@ -107,14 +106,14 @@ func NewHistory(leaseFor time.Duration) *History {
 	}
 }
 
-// Kill takes down the violent end of a process, before the signal is sent.
+// Kill records that a process is killed, before the signal is sent.
 func (h *History) Kill(process int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.killed[process] = now()
 }
 
-// Outage takes down one that begins now, and is over when ended is called.
+// Outage records an outage that begins now, and ends when ended is called.
 func (h *History) Outage() (ended func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -127,7 +126,7 @@ func (h *History) Outage() (ended func()) {
 	}
 }
 
-// froze and locked take down a connection that was frozen, and a row that was locked, until now.
+// froze and locked record a connection that was frozen, and a row that was locked, until now.
 func (h *History) froze(process int, from int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -150,8 +149,8 @@ func (h *History) Hear(process int, line string) error {
 	return nil
 }
 
-// Add records an event of a process. The events of one process are added in their order;
-// those of several processes in any order.
+// Add records an event of a process. The events of one process are added in their order; those of several processes in
+// any order.
 func (h *History) Add(process int, e Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -216,8 +215,8 @@ func (h *History) addTo(m *Message, process int, e Event) {
 	}
 }
 
-// Unfinished are the messages with a chosen ID that a process meant to send and is
-// not known to have stored: its successor sends them again.
+// Unfinished returns the messages with a chosen ID that a process intended to send and is not known to have stored: its
+// successor sends them again.
 func (h *History) Unfinished(process int) (again []Again) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -236,7 +235,7 @@ type Again struct {
 	ID   chanq.ID
 }
 
-// Names are those of all messages so far.
+// Names returns the names of all messages so far.
 func (h *History) Names() (names []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -262,14 +261,14 @@ func (h *History) takeDying() []int {
 	return dying
 }
 
-// Latencies are those of the first deliveries so far.
+// Latencies returns the latencies of the first deliveries so far.
 func (h *History) Latencies() []time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.latencies)
 }
 
-// totals counts what happened so far, and returns what a process weighs.
+// totals counts the events so far, and returns the resource usage of a process.
 func (h *History) totals(process int) (totals, usage) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -288,8 +287,8 @@ func (h *History) totals(process int) (totals, usage) {
 	return t, h.weighed[process]
 }
 
-// arrange sorts the events of several processes by time, and removes
-// the deliveries that had expired when they were received.
+// arrange sorts the events of several processes by time, and removes the deliveries that had expired when they were
+// received.
 func (h *History) arrange(m *Message) {
 	slices.SortStableFunc(m.Intents, func(a, b Sending) int { return cmp.Compare(a.At, b.At) })
 	slices.SortStableFunc(m.Deliveries, func(a, b Delivery) int { return cmp.Compare(a.At, b.At) })
@@ -309,14 +308,14 @@ func (h *History) arrange(m *Message) {
 	m.Deliveries = counted
 }
 
-// stale reports a lease that had run out when it was got. If another claim
-// followed, it counted no more; otherwise its settle may have.
+// stale reports whether a lease had expired when it was received. If another claim followed, it no longer counted;
+// otherwise its settle might have.
 func (h *History) stale(d Delivery) bool {
 	return d.Deadline > 0 && d.At > d.Deadline && d.Outcome != Confirmed && (d.Outcome != "" || h.killed[d.Process] > 0)
 }
 
-// final is a delivery that is known to be the last.
+// final reports whether a delivery is known to be the last.
 func (d Delivery) final() bool { return d.Outcome == Confirmed && d.ends() }
 
-// ends: its settle is meant to be the last.
+// ends reports whether its settle is meant to be the last.
 func (d Delivery) ends() bool { return d.How == Ack || d.How == DeadLetter }

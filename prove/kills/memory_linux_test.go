@@ -21,7 +21,7 @@ import (
 const (
 	memoryPart  = "starve"
 	memoryLimit = 128 << 20 // bytes of data of a consumer, as ulimit -d sets it
-	memoryBody  = 30 << 20  // of the message that it has no memory to read
+	memoryBody  = 30 << 20  // of the message for which it has too little memory
 	memoryMost  = 32 << 20  // Config.MaxBody
 
 	deathsOfOne = 5 // of a message that ends every process, with the default MaxCrashes
@@ -29,7 +29,7 @@ const (
 
 func init() { parts[memoryPart] = child.Does(starve) }
 
-// memoryTask is that of a consumer with little memory.
+// memoryTask is the task of a consumer with little memory.
 type memoryTask struct {
 	Engine, Address string
 	Decodes         bool // its codec needs memory, and not the body itself
@@ -39,10 +39,10 @@ func (t memoryTask) config() chanq.Config {
 	return chanq.Config{Spec: chanq.Spec{MaxBody: memoryMost}, Codec: hungry{t.Decodes}}
 }
 
-// hungry is a codec of texts that needs more memory than there is for one of them.
+// hungry is a codec of texts that needs more memory than is available for one of them.
 type hungry struct{ decodes bool }
 
-// text meets a codec, where a string would not.
+// text is passed to a codec, which a string is not.
 type text struct{ value string }
 
 const feast = "feast"
@@ -58,7 +58,7 @@ func (h hungry) Decode(data []byte, body any) error {
 	return nil
 }
 
-// starve handles messages until its input ends or its memory does.
+// starve handles messages until its input or its memory ends.
 func starve(ctx context.Context, t memoryTask, _ <-chan string) error {
 	if err := syscall.Setrlimit(syscall.RLIMIT_DATA, &syscall.Rlimit{Cur: memoryLimit, Max: memoryLimit}); err != nil {
 		return err
@@ -141,6 +141,6 @@ func starving(w *testdb.World, engine string, decodes bool) {
 	require.True(w, bytes.Equal([]byte(ms[3].Body.value), e.Body))
 	mu.Lock()
 	defer mu.Unlock()
-	delete(seen, feast) // the runtime may notice the lack of memory a moment later
+	delete(seen, feast) // the runtime might notice the lack of memory a moment later
 	require.Len(w, seen, len(ms)-1)
 }

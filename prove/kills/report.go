@@ -11,7 +11,7 @@ import (
 // mostStill is the longest time in which a queue under load may store or settle nothing: while one process hangs, the others continue.
 const mostStill = 10 * time.Second
 
-// report prints the record's end, and returns an error if a promise was broken.
+// report prints the end of the record, and returns an error if a guarantee was broken.
 func report(out io.Writer, w *workers) error {
 	v := w.history.Judge()
 	t, _ := w.history.totals(0)
@@ -56,7 +56,7 @@ heap of the worker that lived on: %.1f MiB in the first third, %.1f in the last 
 	return fmt.Errorf("%d broken promises", len(v.Faults))
 }
 
-// Quantiles shows how times are distributed.
+// Quantiles returns how times are distributed.
 func Quantiles(times []time.Duration) string {
 	if len(times) == 0 {
 		return "none"

@@ -14,20 +14,19 @@ import (
 type engine struct {
 	testdb.Engine
 	file bool
-	size string // bytes of the queue's tables with their indexes, and rows that are dead and not reclaimed
+	size string // bytes of the queue's tables with their indexes, and dead rows that are not reclaimed
 	drop []string
 
 	lockOne string // locks any leased row and returns the 16 bytes of its id
-	lockAll string // or begins a transaction that keeps every other writer out
-	// lockTable keeps every writer out for at most hiccup, as CREATE INDEX does.
+	lockAll string // or begins a transaction that blocks every other writer
+	// lockTable blocks every writer for at most hiccup, as CREATE INDEX does.
 	lockTable string
-	triggers  []string // of guilty messages; nil: there are none on this engine
-	// How long a lock or a freeze lasts at most: two leases, or a shorter time if
-	// it stops every process.
+	triggers  []string // of guilty messages; nil: this engine has none
+	// lockFor and freezeFor are how long a lock or a freeze lasts at most: two leases, or less if it stops every process.
 	lockFor, freezeFor time.Duration
 }
 
-// hiccup is how long all processes may have to wait.
+// hiccup is the longest time for which all processes have to wait.
 const hiccup = 500 * time.Millisecond
 
 // lockLease locks any leased row on PostgreSQL and Citus.
@@ -35,7 +34,7 @@ const lockLease = `SELECT uuid_send(id) FROM chanq_soak
 	WHERE id = (SELECT id FROM chanq_soak WHERE leased_by IS NOT NULL ORDER BY random() LIMIT 1) AND leased_by IS NOT NULL
 	FOR UPDATE SKIP LOCKED`
 
-// citus is one by way of a node.
+// citus is Citus through a node.
 func citus(e testdb.Engine) engine {
 	return engine{
 		Engine:  e,

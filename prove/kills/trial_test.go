@@ -16,7 +16,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
-// parts are what processes of these tests do.
+// parts has the functions of these tests' processes.
 var parts = map[string]child.Part{WorkerPart: child.Does(Work)}
 
 func TestMain(m *testing.M) {
@@ -60,8 +60,7 @@ func TestTheSQLServerEmulatorSurvivesKilledProcesses(t *testing.T) {
 	survive(t, trial{Engine: "sqlserver", Address: testdb.StandIn.Create(t), Rate: 400})
 }
 
-// setting is a number that a variable of the environment may give, to repeat a
-// run or to make it longer.
+// setting returns a number that an environment variable can set, to repeat a run or to make it longer.
 func setting(t *testing.T, variable string, standard uint64) uint64 {
 	text := os.Getenv(variable)
 	if text == "" {
@@ -72,8 +71,8 @@ func setting(t *testing.T, variable string, standard uint64) uint64 {
 	return n
 }
 
-// survive kills any of eight processes, eight times, or a hundred in the long tier, and checks their events
-// against the guarantees.
+// survive kills any of eight processes, eight times, or a hundred in the long tier, and checks their events against the
+// guarantees.
 func survive(t *testing.T, s trial) {
 	if testing.Short() {
 		t.Skip("SKIPPED: -short kills no process")
@@ -83,7 +82,7 @@ func survive(t *testing.T, s trial) {
 	s.Kills = int(setting(t, "CHANQ_CRASH_KILLS", testdb.Of[uint64](8, 100)))
 	s.Workers, s.KillEvery, s.For = 8, 275*time.Millisecond, time.Hour
 	s.Body = 200
-	// Busy for three quarters of the time, so that a kill strikes work, and buffers.
+	// Busy for three quarters of the time, so that a kill meets work, and buffers.
 	s.Work = 2 * 3 * time.Second / 4 * time.Duration(readers*s.Workers) / time.Duration(s.Rate)
 	t.Logf("CHANQ_CRASH_SEED=%d CHANQ_CRASH_KILLS=%d", s.Seed, s.Kills)
 	began := time.Now()
@@ -104,6 +103,6 @@ func survive(t *testing.T, s trial) {
 		return
 	}
 	// A trial without a kill of a working process would prove nothing.
-	require.Positive(t, v.Duplicates.Killed, "no kill took a lease with it")
-	require.Positive(t, v.Unseen, "no kill took with it what was in a buffer")
+	require.Positive(t, v.Duplicates.Killed, "no killed process held a lease")
+	require.Positive(t, v.Unseen, "no killed process had leases in its buffer")
 }

@@ -6,25 +6,24 @@ import "fmt"
 type Verdict struct {
 	Messages, Stored, Delivered int // messages
 	Deliveries                  int // leases that a process reported
-	Unsure                      int // delivered, though the sender never learned that they were stored
+	Unsure                      int // delivered, though the sender never got a confirmation
 	Duplicates                  Duplicates
 	Acked, DeadLettered         int // confirmed ends
-	// Unseen is how many claims of a message no process reported: those lost with
-	// their holder, or with the answer of the server.
+	// Unseen is how many claims of a message no process reported: those lost with their holder, or with the answer of the
+	// server.
 	Unseen int
-	// Stale is how many leases had expired before a process got them from its
-	// buffer: it got that outcome, and they do not count as deliveries.
+	// Stale is how many leases had expired before a process received them from its buffer: it got that outcome, and they
+	// do not count as deliveries.
 	Stale       int
 	MostAttempt int
-	// Lost leases whose row another transaction had locked, and those whose claim's answer a
+	// LostLocked are lost leases whose row another transaction had locked, and LostSlow those whose claim's answer a
 	// frozen connection delayed; counted by a Strict history.
 	LostLocked, LostSlow int
-	// Faults are broken promises, by message.
+	// Faults are broken guarantees, by message.
 	Faults []string
 }
 
-// Duplicates counts deliveries of a message after its first, by the reason of
-// each.
+// Duplicates counts deliveries of a message after its first, by the reason of each.
 type Duplicates struct {
 	Asked    int // by a nack or a release
 	Killed   int // the holder was killed before it knew the outcome of its settle

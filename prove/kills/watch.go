@@ -14,8 +14,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/crew"
 )
 
-// watch looks at the queue from the checker's process, over a connection that
-// nothing breaks.
+// watch observes the queue from the checker's process, over a connection that no fault affects.
 type watch struct {
 	engine  engine
 	db      *sql.DB
@@ -24,7 +23,7 @@ type watch struct {
 	samples []usage // of the first worker
 }
 
-// newWatch makes the queue, which must not be there: its messages are not ours.
+// newWatch creates the queue, which must not exist: its messages would not be ours.
 func newWatch(ctx context.Context, name, address string, guilty bool) (w *watch, err error) {
 	w = &watch{engine: engines[name], began: time.Now()}
 	if w.db, err = w.engine.open(address, nil); err != nil {
@@ -62,13 +61,13 @@ func newWatch(ctx context.Context, name, address string, guilty bool) (w *watch,
 func (w *watch) close() {
 	if w.queue != nil {
 		for _, text := range w.engine.drop {
-			_, _ = w.db.Exec(text) // what is left is seen by the next run
+			_, _ = w.db.Exec(text) // the next run reports what is left
 		}
 	}
-	_ = w.db.Close() // nothing is open on it
+	_ = w.db.Close() // no statement is open on it
 }
 
-// quiet waits until no worker sends any more: a frozen connection may have kept a send from the table.
+// quiet waits until no worker sends: a frozen connection might have delayed a send.
 func (w *workers) quiet(ctx context.Context, out io.Writer) error {
 	sends := func(p *crew.Process) bool { return !w.history.Reported(p.Number, Quiet) }
 	err := w.Run(ctx, 10*time.Millisecond, func() (bool, error) { return !slices.ContainsFunc(w.Running(), sends), nil })
@@ -83,7 +82,7 @@ func (w *workers) quiet(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// empty waits until nothing is left in the queue but dead messages.
+// empty waits until only dead messages are left in the queue.
 func (w *workers) empty(ctx context.Context) error {
 	err := w.Run(ctx, 100*time.Millisecond, func() (bool, error) { return w.queue.Empty(ctx) })
 	if ctx.Err() != nil {
@@ -94,7 +93,7 @@ func (w *workers) empty(ctx context.Context) error {
 
 const sampleHeader = "   time       sent     stored  delivered    settled    live  table MiB  dead rows  heap MiB  goroutines  kills  faults"
 
-// sample prints what the workers did so far, and how the queue is.
+// sample prints what the workers did so far, and the state of the queue.
 func (w *workers) sample(out io.Writer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -21,14 +21,13 @@ import (
 
 // order is the task of a worker.
 type order struct {
-	trial  // without FreezeEvery where the crew freezes connections
+	trial  // without FreezeEvery if the crew freezes connections
 	Number int
-	Again  []Again // sent first: a former worker may have stored them
+	Again  []Again // sent first: a former worker might have stored them
 }
 
-// worker sends and receives. Its goroutines: the sender and the batches it has
-// in progress, the reader and the leases it holds for a while, one that waits for each
-// outcome, one that weighs the process, one that reads orders.
+// worker sends and receives. Its goroutines: the sender and the batches that it has in progress, the reader and the leases
+// that it holds for a while, one that waits for each outcome, one that measures the process, one that reads orders.
 type worker struct {
 	order
 	random *rand.Rand // guarded by mu
@@ -40,18 +39,18 @@ type worker struct {
 	mu sync.Mutex
 }
 
-// readers of a worker are as many leases as it works on at once, if it does.
+// readers is how many leases a worker processes at once, if Work is set.
 const readers = 4
 
-// chancesSurvived is Config.MaxCrashes where no message is guilty. In the tests a kill meets 1 of 18 trials of a suspect, and
+// chancesSurvived is Config.MaxCrashes if no message is guilty. In the tests a kill meets 1 of 18 trials of a suspect, and
 // 1,600 messages are suspects, so that the default of 3 dead-letters an innocent message in 1 of 60 runs.
 const chancesSurvived = 6
 
-// WorkerPart is the name of the worker's part among those of a child, Work the part:
-// it stops sending at the first order and receiving at the end of them.
+// WorkerPart is the name of the worker's part in a child. Its function is Work: it stops sending at the first order and
+// receiving at the end of the orders.
 const WorkerPart = "soak worker"
 
-// Work is the whole life of a worker process.
+// Work runs a worker process from start to end.
 func Work(receive context.Context, o order, orders <-chan string) error {
 	w := &worker{order: o, random: rand.New(rand.NewPCG(o.Seed+uint64(o.Number), 2))}
 	w.freezeNext()
@@ -99,7 +98,7 @@ func (w *worker) run(send, receive context.Context) error {
 	return work.Wait()
 }
 
-// reach opens through a connection that may break, to a server that may be away.
+// reach opens through a connection that might break, to a server that might be unavailable.
 func reach[T any](open func() (T, error)) (v T, err error) {
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()
@@ -110,15 +109,14 @@ func reach[T any](open func() (T, error)) (v T, err error) {
 	}
 }
 
-// freezeNext chooses when the next freeze is due.
+// freezeNext chooses the time of the next freeze.
 func (w *worker) freezeNext() {
 	if w.FreezeEvery > 0 {
 		w.freeze = time.Now().Add(crew.Around(w.random, w.FreezeEvery*time.Duration(w.Workers)))
 	}
 }
 
-// choose fails one of many operations, before or after it is applied, and freezes
-// one now and then.
+// choose fails a small share of the operations, before or after they are applied, and sometimes freezes one.
 func (w *worker) choose(faultdb.Op) faultdb.Fault {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -153,10 +151,9 @@ func (w *worker) roll(n int) int {
 	return w.random.IntN(n)
 }
 
-// send sends in small batches, at its rate whatever the answers take, and waits
-// for them at the end.
+// send sends in small batches, at its rate whatever the duration of the answers, and waits for them at the end.
 func (w *worker) send(until context.Context, p *chanq.Producer[body]) error {
-	const ticks = 50 // a second
+	const ticks = 50 // per second
 	tick := time.NewTicker(time.Second / ticks)
 	defer tick.Stop()
 	under := pool.New().WithMaxGoroutines(64)
@@ -204,7 +201,7 @@ func (w *worker) sendBatch(p *chanq.Producer[body], ms []chanq.Message[body]) {
 	receipts, err := p.SendBatch(context.Background(), ms...)
 	var batch *chanq.BatchError
 	if err != nil && !errors.As(err, &batch) {
-		return // nothing is known
+		return // the outcome is unknown
 	}
 	var answers []Event
 	for i, e := range events {
@@ -214,15 +211,14 @@ func (w *worker) sendBatch(p *chanq.Producer[body], ms []chanq.Message[body]) {
 		case OutcomeOf(batch.Errs[i]) == Failed:
 			e.Kind, e.Error = Dropped, batch.Errs[i].Error()
 		default:
-			continue // nothing is known
+			continue // the outcome is unknown
 		}
 		answers = append(answers, e)
 	}
 	Tell(answers...)
 }
 
-// stamp is the length of the time that a body begins with. The message's name
-// follows, a zero and bytes that mean nothing.
+// stamp is the length of the time with which a body begins. The message's name follows, a zero and random bytes.
 const stamp = 8
 
 func nameOf(body []byte) string {
@@ -241,8 +237,7 @@ func (w *worker) name() string {
 	return name
 }
 
-// message is any of the kinds that a program might send. Every second has an ID of
-// the sender's choice.
+// message returns any of the kinds that a program might send. Every second message has an ID that the sender chose.
 func (w *worker) message(name string) chanq.Message[body] {
 	m := chanq.Message[body]{Body: make([]byte, stamp+len(name)+1+w.roll(w.Body+1))}
 	copy(m.Body[stamp:], name)
@@ -263,10 +258,9 @@ func (w *worker) message(name string) chanq.Message[body] {
 	return m
 }
 
-// receive settles every lease in one of the ways there are, and learns each
-// outcome.
+// receive settles every lease in one of the possible ways, and gets each outcome.
 func (w *worker) receive(c *chanq.Consumer[body]) error {
-	outcomes := pool.New() // a stuck one does not delay the others
+	outcomes := pool.New() // a stuck settle does not delay the others
 	if w.Work > 0 {
 		outcomes = outcomes.WithMaxGoroutines(readers)
 	}
@@ -287,7 +281,7 @@ func (w *worker) receive(c *chanq.Consumer[body]) error {
 			}
 			outcomes.Go(func() {
 				if w.Work > 0 {
-					<-time.After(time.Duration(w.roll(int(w.Work)))) // in which most kills should strike
+					<-time.After(time.Duration(w.roll(int(w.Work)))) // most kills should happen in this time
 					w.settle(l, e.How)
 				}
 				w.outcome(l, e)
@@ -319,7 +313,7 @@ func (w *worker) how() How {
 }
 
 func (w *worker) settle(l *chanq.Lease[body], how How) {
-	switch how { // Wait returns what went wrong
+	switch how { // Wait returns the errors
 	case Nack:
 		_ = l.Nack(chanq.RetryAfter(time.Duration(w.roll(500))*time.Millisecond, errors.New("try again")))
 	case Release:
@@ -354,7 +348,7 @@ func OutcomeOf(err error) Kind {
 	return Failed
 }
 
-// weigh prints the worker's weight once per second.
+// weigh prints the worker's resource usage once per second.
 func (w *worker) weigh(until context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

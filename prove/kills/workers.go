@@ -13,8 +13,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/netproxy"
 )
 
-// workers has the workers of a run, their events, and the faults other than kills: frozen
-// connections and locked rows. Each lock has a goroutine, which calm joins.
+// workers has the workers of a run, their events, and the faults other than kills: frozen connections and locked rows.
+// Each lock has a goroutine, which calm joins.
 type workers struct {
 	*crew.Crew
 	*watch
@@ -61,8 +61,7 @@ func (w *workers) startAll() error {
 	return nil
 }
 
-// start fills a place with a new process, which sends first what a former one may
-// not have stored.
+// start fills a place with a new process, which first sends messages that a former one might not have stored.
 func (w *workers) start(place int, again []Again) (err error) {
 	o := order{trial: w.trial, Number: len(w.All), Again: again}
 	if w.proxies != nil {
@@ -74,7 +73,7 @@ func (w *workers) start(place int, again []Again) (err error) {
 	return w.Start(place, o)
 }
 
-// killOne kills any worker but those that are spared.
+// killOne kills any worker except those that are spared.
 func (w *workers) killOne() error {
 	if len(w.Places) <= w.trial.Spared {
 		return nil
@@ -107,8 +106,8 @@ func (w *workers) kill(p *crew.Process) error {
 	return err
 }
 
-// freeze stops what goes through one connection of one worker. What had been sent
-// arrives afterwards. Where there is no proxy, each worker does it.
+// freeze stops the data on one connection of one worker. Data that was already sent arrives afterwards. Without a
+// proxy, each worker freezes its own connections.
 func (w *workers) freeze() error {
 	if w.proxies == nil {
 		return nil
@@ -131,8 +130,7 @@ func (w *workers) upTo(d time.Duration) time.Duration {
 	return time.Duration(1 + w.Random.Int64N(int64(d)))
 }
 
-// lock locks a leased row, any, as another program's transaction does, or all of
-// a database that has one writer.
+// lock locks any leased row, as another program's transaction does, or the whole database if it has one writer.
 func (w *workers) lock() error {
 	length, all := w.upTo(w.engine.lockFor), w.engine.lockAll
 	if w.engine.lockTable != "" && w.Random.IntN(10) == 0 {
@@ -146,7 +144,7 @@ func (w *workers) lock() error {
 	return nil
 }
 
-// lockFor runs all, which keeps every other writer out, or locks a leased row, and rolls back after a time.
+// lockFor runs all, which blocks every other writer, or locks a leased row, and rolls back after a time.
 func (w *workers) lockFor(length time.Duration, all string) error {
 	c, err := w.db.Conn(w.locking)
 	if err != nil {
@@ -168,11 +166,11 @@ func (w *workers) lockFor(length time.Duration, all string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // again, perhaps
+	defer func() { _ = tx.Rollback() }() // perhaps for the second time
 	var raw []byte
 	switch err := tx.QueryRowContext(w.locking, w.engine.lockOne).Scan(&raw); err {
 	case nil:
-	case sql.ErrNoRows: // nothing is leased
+	case sql.ErrNoRows: // no message is leased
 		return nil
 	default:
 		return err
@@ -184,14 +182,14 @@ func (w *workers) lockFor(length time.Duration, all string) error {
 	return err
 }
 
-// calm ends all disturbances but freezes, which end in their time.
+// calm ends all disturbances except freezes, which end by themselves.
 func (w *workers) calm() {
 	w.Calm()
 	w.calmed()
 	w.locks.Wait()
 }
 
-// end kills what lives, waits, and removes the queue.
+// end kills the remaining processes, waits, and removes the queue.
 func (w *workers) end() {
 	w.calm()
 	w.Abandon()

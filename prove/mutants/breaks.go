@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// deliberate is one break: an edit of one file, and the test that fails with it.
+// deliberate is one break: an edit of one file, and the test that must fail with it.
 type deliberate struct {
 	name string // unique
 	area string // the guarantee, G01 to G13, or the package
@@ -54,9 +54,9 @@ func kept() ([]deliberate, error) {
 	return all, nil
 }
 
-// parse reads a list of breaks. A blank line ends a break, and a line that begins with # is
-// a comment. A break begins with its fields and ends with its edit, as in a patch:
-// lines that begin with a space stay, with - go, and with + come.
+// parse reads a list of breaks. A blank line ends a break, and a line that begins with # is a comment. A break begins
+// with its fields and ends with its edit, as in a patch: lines that begin with a space stay, with - are removed, and
+// with + are added.
 func parse(text string) (all []deliberate, err error) {
 	var d deliberate
 	begun := false
@@ -119,7 +119,7 @@ func parse(text string) (all []deliberate, err error) {
 
 // apply returns the text of a file with the break in it, or a verdict.
 func (d deliberate) apply(text string) (broken string, v verdict) {
-	// Whole lines: a line of the file that only ends like the first old one is another.
+	// Only whole lines match, not a line of the file that ends like the first old one.
 	switch text = "\n" + text; strings.Count(text, "\n"+d.old) {
 	case 0:
 		return "", textGone
@@ -129,7 +129,7 @@ func (d deliberate) apply(text string) (broken string, v verdict) {
 	return "", textTwice
 }
 
-// pattern is what go test -run takes for tests of full names.
+// pattern returns the argument of go test -run for tests of full names.
 func pattern(tests ...string) string {
 	whole := make([]string, len(tests))
 	for i, test := range tests {

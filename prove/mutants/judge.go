@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// verdict is what became of the named test of a break.
+// verdict is the result of the named test of a break.
 type verdict string
 
 const (
@@ -28,13 +28,13 @@ const (
 )
 
 var (
-	// These begin a line of output that no assertion writes: those are indented. rapid
-	// reports a panic of a property by its own name.
+	// endsProcess matches the beginning of an output line that no assertion writes: assertions are indented. rapid reports
+	// a panic of a property with its own name.
 	endsProcess = regexp.MustCompile(`(?m)^(panic:|fatal error:|runtime: |SIG[A-Z]+:|signal: |exit status [^1])|\[rapid\] panic`)
 	timesOut    = regexp.MustCompile(`(?m)^(panic: test timed out after|\*\*\* Test killed)`)
 	races       = regexp.MustCompile(`(?m)^WARNING: DATA RACE`)
-	// asserts is the line of a t.Error or t.Fatal, or of an assertion of testify. Package testing
-	// reports its own findings, for example a data race, as lines of testing.go.
+	// asserts matches the line of a t.Error or t.Fatal, or of an assertion of testify. Package testing reports its own
+	// findings, for example a data race, as lines of testing.go.
 	asserts = regexp.MustCompile(`(?m)^\s+(\S+\.go):\d+: `)
 )
 

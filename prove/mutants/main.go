@@ -87,10 +87,10 @@ type runner struct {
 	root, temp string
 	out        io.Writer
 
-	mu     sync.Mutex // guards what follows, and out
+	mu     sync.Mutex // guards the following fields, and out
 	counts map[verdict]int
 	seen   map[string]bool    // tests that were run without a break
-	fails  map[string]failure // what keeps a break, a package or a test from being tried
+	fails  map[string]failure // the reason why a break, a package or a test cannot be tried
 }
 
 func runAll(ctx context.Context, out io.Writer, dir string, all []deliberate, parallel int) error {
@@ -152,7 +152,7 @@ func (r *runner) build(ctx context.Context, overlay string, all []deliberate, pa
 	each(ctx, parallel, one, func(d deliberate) {
 		cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay="+overlay, "-o", r.binary(d), ".")
 		cmd.Dir = filepath.Join(r.root, filepath.FromSlash(d.dir))
-		cmd.WaitDelay = 10 * time.Second // a compiler may outlive the go command
+		cmd.WaitDelay = 10 * time.Second // a compiler might outlive the go command
 		if output, err := cmd.CombinedOutput(); err != nil {
 			r.fail(d.dir, failure{notCompiled, string(output)})
 		}
@@ -188,7 +188,7 @@ func (r *runner) baseline(ctx context.Context, d deliberate) {
 	}
 }
 
-// test runs the test of a break while the break of that name is on.
+// test runs the test of a break while the break of that name is active.
 func (r *runner) test(ctx context.Context, d deliberate, on string) failure {
 	cmd := exec.CommandContext(ctx, r.binary(d), "-test.v=test2json", "-test.timeout=3m", "-test.run="+pattern(d.test))
 	cmd.Dir = filepath.Join(r.root, filepath.FromSlash(d.dir))

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// events makes the output of go tool test2json of lines "action test output".
+// events returns output of go tool test2json for lines "action test output".
 func events(lines ...string) []byte {
 	var b strings.Builder
 	for _, line := range lines {
@@ -58,7 +58,7 @@ func TestOnlyAnAssertionCatchesABreak(t *testing.T) {
 	}
 }
 
-// A change that moves or alters the code of a break has to move the break as well.
+// A change that moves or alters the code of a break must move the break as well.
 func TestEveryBreakStillApplies(t *testing.T) {
 	dir, err := root()
 	require.NoError(t, err)
@@ -133,7 +133,7 @@ func TestABreakThatIsIncompleteIsAnError(t *testing.T) {
 	require.ErrorContains(t, err, "want long")
 }
 
-// A program of its own, with one break for each verdict.
+// A separate program, with one break for each verdict.
 func TestBreaksAreTriedOneAtATime(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED: compiles programs")
@@ -224,7 +224,7 @@ func TestFails(t *testing.T) { t.Error("always") }
 	}
 	now, err := os.ReadFile(filepath.Join(dir, "sum.go"))
 	require.NoError(t, err)
-	require.Equal(t, code, string(now), "the source stays as it is")
+	require.Equal(t, code, string(now), "the source is unchanged")
 
 	over, cancel := context.WithCancel(t.Context())
 	cancel()

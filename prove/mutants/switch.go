@@ -13,15 +13,14 @@ import (
 	"strings"
 )
 
-// All breaks are compiled into one program, since the compiler would take most of the time
-// otherwise. An environment variable switches one of them on. A function with a break begins
-// with a jump to a broken copy of itself. A constant with a break becomes a variable, as do
-// the constants of the package that are made of it.
+// All breaks are compiled into one program, since compiling would otherwise take most of the time. An environment
+// variable activates one of them. A function with a break begins with a jump to a broken copy of itself. A constant
+// with a break becomes a variable, as do the constants of the package that depend on it.
 
-// variable names the break that is on.
+// variable names the active break.
 const variable = "CHANQ_BROKEN"
 
-// switchText is a file that each package with breaks gets.
+// switchText is a file that is added to each package with breaks.
 const switchText = `package %s
 
 import "os"
@@ -56,23 +55,22 @@ func (s *source) offset(p token.Pos) int { return s.set.Position(p).Offset }
 
 func (s *source) of(n ast.Node) string { return s.text[s.offset(n.Pos()):s.offset(n.End())] }
 
-// splice is a text that takes the place of another.
+// splice is a text that replaces another.
 type splice struct {
 	from, to int
 	text     string
 }
 
-// module is a copy of the source in which breaks can be switched on.
+// module is a copy of the source in which breaks can be activated.
 type module struct {
 	root    string
 	texts   map[string]*source             // by path from the root
-	splices map[string][]splice            // likewise
+	splices map[string][]splice            // by path from the root
 	chosen  map[string]map[string][]string // of folders: the breaks of a constant's names, as arguments of choose_
 }
 
-// overlay writes a program with all breaks into the folder temp, and returns the path of the
-// file that go test -overlay takes. It returns an error for each break that cannot be applied,
-// by name.
+// overlay writes a program with all breaks into the folder temp, and returns the path of the file for go test -overlay.
+// It returns an error for each break that cannot be applied, by name.
 func overlay(root, temp string, all []deliberate) (string, map[string]failure, error) {
 	m := &module{root: root, texts: map[string]*source{}, splices: map[string][]splice{}, chosen: map[string]map[string][]string{}}
 	failures := map[string]failure{}
@@ -244,8 +242,7 @@ func (m *module) choose(d deliberate, usual *source, was *ast.GenDecl, broken *s
 	}
 }
 
-// constants makes variables of the constants of a package that have breaks, and of those
-// that are made of them.
+// constants turns the constants of a package that have breaks into variables, and also those that depend on them.
 func (m *module) constants(dir string, chosen map[string][]string) error {
 	paths, err := filepath.Glob(filepath.Join(m.root, filepath.FromSlash(dir), "*.go"))
 	if err != nil {

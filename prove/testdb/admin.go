@@ -14,11 +14,11 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// opened has the queues of Admin, by a weak pointer to the queue that it was given.
+// opened has the queues that Admin has opened, by a weak pointer to the queue passed to it.
 var opened sync.Map
 
-// Admin returns a queue for its operators. One of OpenOn is open already, another one is opened by the first call. It panics if that
-// fails.
+// Admin returns a queue for its operators. For queues of OpenOn it is already open, for others the first call opens it. It panics if
+// that fails.
 func Admin[T any](q *chanq.Queue[T]) *chanqadmin.Queue {
 	a, err := TryAdmin(q)
 	if err != nil {
@@ -27,7 +27,7 @@ func Admin[T any](q *chanq.Queue[T]) *chanqadmin.Queue {
 	return a
 }
 
-// TryAdmin is Admin, and returns an error.
+// TryAdmin is Admin, but returns an error.
 func TryAdmin[T any](q *chanq.Queue[T]) (*chanqadmin.Queue, error) {
 	key := weak.Make(q)
 	if a, ok := opened.Load(key); ok {
@@ -36,7 +36,7 @@ func TryAdmin[T any](q *chanq.Queue[T]) (*chanqadmin.Queue, error) {
 	core := reflect.ValueOf(q).Elem().FieldByName("core").Elem()
 	db := (*sql.DB)(core.FieldByName("db").UnsafePointer())
 	cfg := *(*chanq.Config)(unsafe.Pointer(core.FieldByName("cfg").UnsafeAddr()))
-	cfg.StatementTimeout = 0 // that of a test may be shorter than a loaded machine needs
+	cfg.StatementTimeout = 0 // a test's timeout might be too short for a loaded machine
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	a, err := chanqadmin.Open(ctx, db, q.Name(), cfg)
@@ -58,7 +58,7 @@ func PeekAfter[T any](ctx context.Context, q *chanq.Queue[T], last chanqadmin.En
 	return peek(ctx, Admin(q), last.State, Admin(q).After(last), n)
 }
 
-// peek continues with further pages while there are any: a page may have fewer messages than requested.
+// peek continues with further pages while there are any: a page can have fewer messages than requested.
 func peek(ctx context.Context, q *chanqadmin.Queue, s chanqadmin.State, after chanqadmin.PageToken, n int) (list []chanqadmin.Entry, err error) {
 	for {
 		page, err := q.List(ctx, chanqadmin.Select{State: s}, chanqadmin.List{After: after, Limit: n - len(list), Bodies: true})
@@ -75,7 +75,7 @@ func Redrive[T any](ctx context.Context, q *chanq.Queue[T], limit int) (int, err
 	return done.Messages, err
 }
 
-// RedriveIDs makes dead messages ready again, and returns which.
+// RedriveIDs makes dead messages ready again, and returns the IDs of those that it moved.
 func RedriveIDs[T any](ctx context.Context, q *chanq.Queue[T], ids ...chanq.ID) ([]chanq.ID, error) {
 	done, err := Admin(q).Redrive(ctx, these(ids), chanqadmin.Change{})
 	return done.IDs, err
@@ -87,7 +87,7 @@ func Purge[T any](ctx context.Context, q *chanq.Queue[T], s chanqadmin.State) (i
 	return done.Messages, err
 }
 
-// PurgeIDs deletes dead messages, and returns which.
+// PurgeIDs deletes dead messages, and returns the IDs of those that it deleted.
 func PurgeIDs[T any](ctx context.Context, q *chanq.Queue[T], ids ...chanq.ID) ([]chanq.ID, error) {
 	done, err := Admin(q).Purge(ctx, these(ids), chanqadmin.Change{})
 	return done.IDs, err

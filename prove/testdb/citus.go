@@ -13,8 +13,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/postgres"
 )
 
-// citus is an engine with one schema per test. The tests use the schema public, which
-// is replaced in each statement by that schema.
+// citus returns an engine with one schema per test. The tests use the schema public, which is replaced in each
+// statement by that schema.
 func citus(create func(testing.TB) string) Engine {
 	return Engine{
 		Name: "citus", Dialect: postgres.Dialect, Shared: true, Needs: pgtest.CitusVariable,
@@ -24,7 +24,7 @@ func citus(create func(testing.TB) string) Engine {
 	}
 }
 
-// citusWorker is Citus by way of a worker, which takes no DDL and no ordered queues.
+// citusWorker is Citus through a worker, which accepts no DDL and no ordered queues.
 func citusWorker(name string, create func(testing.TB) string) Engine {
 	e := citus(create)
 	e.Name, e.PlainOnly = name, true

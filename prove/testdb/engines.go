@@ -1,6 +1,5 @@
-// Package testdb is what the tests and proofs of chanq run on: one list of the
-// engines, with a way to make an empty database on each; and World, a test's
-// database with the small steps of which its story is made.
+// Package testdb has what the tests and proofs of chanq run on: one list of the engines, with a way to create an empty
+// database on each; and World, a test's database with the small steps of which tests consist.
 package testdb
 
 import (
@@ -34,34 +33,33 @@ import (
 type Engine struct {
 	Name    string
 	Dialect sqlbatch.Dialect
-	// Needs is the environment variable that leads to its server, "" if it needs none.
+	// Needs is the environment variable with the address of its server, "" if it needs none.
 	Needs string
-	// Create makes an empty database and returns its address, or skips the test
-	// where there is no server. What it made is removed by a cleanup of the test.
+	// Create makes an empty database and returns its address, or skips the test if there is no server. A cleanup of the
+	// test removes the database.
 	Create func(testing.TB) string
 	// Connect opens an address, also in another process if Shared.
 	Connect func(address string) (driver.Connector, error)
 	// ConnectWith is Connect of PostgreSQL and Citus, with a change of pgx's configuration.
 	ConnectWith func(address string, change func(*pgx.ConnConfig)) (driver.Connector, error)
-	// Tables opens an address where tables can be made and dropped, nil if Connect does.
+	// Tables opens an address where tables can be created and dropped, nil if Connect does.
 	Tables func(address string) (driver.Connector, error)
-	// PlainOnly: there are no ordered queues by way of this address.
+	// PlainOnly: ordered queues are not possible through this address.
 	PlainOnly bool
 	// Shared: processes can share a database by its address.
 	Shared bool
-	// Bubble: it is in memory, and so is the way to it. Tests on it run in bubbles of
-	// testing/synctest, where leases end in no time, at the same moment at any load.
+	// Bubble: the database and the connection to it are in memory. Its tests run in bubbles of testing/synctest, where
+	// leases end without real waiting, at the same moment under any load.
 	Bubble bool
-	// Copy copies the database of an address, which must have no connections, and
-	// returns the address of the copy. Nil: it cannot be copied.
+	// Copy copies the database of an address, which must have no connections, and returns the address of the copy. Nil: it
+	// cannot be copied.
 	Copy func(t testing.TB, address string) string
-	// Errors are as this engine's driver makes them, one for each class. Unknown is
-	// that of a connection that broke.
+	// Errors has the errors of this engine's driver, one for each class. Unknown is the error of a broken connection.
 	Errors map[sqlbatch.Class]error
 }
 
-// The engines. Memory and Emulator serve every tier (-short: Memory alone), the others the
-// long one; those that need a server are skipped without it.
+// The engines. Memory and Emulator run in every tier (-short: only Memory), the others in the long one; those that need
+// a server are skipped without it.
 var (
 	// Memory is SQLite without a file.
 	Memory = Engine{
@@ -70,7 +68,7 @@ var (
 		Connect: connectMemory,
 		Errors:  sqliteErrors,
 	}
-	// Emulator is SQL Server's emulator, reached without a socket. It reads under locks.
+	// Emulator is the SQL Server emulator, connected without a socket. It reads under locks.
 	Emulator = EmulatorAt(engine.RealClock{})
 	// EmulatorVersions is Emulator with READ_COMMITTED_SNAPSHOT on: it reads row versions.
 	EmulatorVersions = emulator("emulator in memory with row versions", mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: true})
@@ -88,15 +86,15 @@ var (
 		Copy:   pgtest.Copy,
 		Errors: postgresErrors,
 	}
-	// Citus is a schema on a worker, through the coordinator; CitusElsewhere is one through
-	// another worker, and CitusHolder one through the worker that has it.
+	// Citus is a schema on a worker, through the coordinator; CitusElsewhere is a schema through another worker, and
+	// CitusHolder through the worker that has it.
 	Citus          = citus(pgtest.CitusSchema)
 	CitusElsewhere = citusWorker("citus through another node", pgtest.CitusElsewhere)
 	CitusHolder    = citusWorker("citus through the node of the schema", pgtest.CitusHolder)
-	// StandIn is Emulator reached through a socket, StandInVersions is EmulatorVersions.
+	// StandIn is Emulator connected through a socket, StandInVersions is EmulatorVersions.
 	StandIn         = sqlServer("stand-in", func(t testing.TB) string { return standIn(t, engine.RealClock{}, false) })
 	StandInVersions = StandInAt(engine.RealClock{})
-	// SQLServer is a real one: SQLServerVariable leads to it.
+	// SQLServer is a real server, whose DSN is in SQLServerVariable.
 	SQLServer = needing(SQLServerVariable, sqlServer("sqlserver", createDatabase))
 )
 
@@ -117,10 +115,10 @@ func needing(variable string, e Engine) Engine {
 	return e
 }
 
-// ChanqDialect is the Dialect of a chanq.Config.
+// ChanqDialect returns the Dialect of a chanq.Config.
 func (e Engine) ChanqDialect() chanq.Dialect { return chanq.Dialect(e.Dialect.Name()) }
 
-// ConnectTables opens an address where tables can be made and dropped.
+// ConnectTables opens an address where tables can be created and dropped.
 func (e Engine) ConnectTables(address string) (driver.Connector, error) {
 	if e.Tables != nil {
 		return e.Tables(address)
@@ -128,7 +126,7 @@ func (e Engine) ConnectTables(address string) (driver.Connector, error) {
 	return e.Connect(address)
 }
 
-// Require skips a test, loudly, that is of a higher tier or has no server to run on.
+// Require skips a test, with a message, if it is of a higher tier or its server is missing.
 func (e Engine) Require(t testing.TB) {
 	t.Helper()
 	if testing.Short() && e.Name != Memory.Name {
@@ -176,11 +174,10 @@ func connectSQLServer(dsn string) (driver.Connector, error) {
 	return c, nil
 }
 
-// SQLServerVariable is the environment variable with the DSN of a login that may
-// create databases on a real SQL Server.
+// SQLServerVariable is the environment variable with the DSN of a login that may create databases on a real SQL Server.
 const SQLServerVariable = "CHANQ_TEST_SQLSERVER"
 
-// snapshotVariable, set to on, has READ_COMMITTED_SNAPSHOT on in those databases.
+// snapshotVariable, set to on, sets READ_COMMITTED_SNAPSHOT on in those databases.
 const snapshotVariable = "CHANQ_TEST_SQLSERVER_SNAPSHOT"
 
 func createDatabase(t testing.TB) string {
@@ -247,20 +244,20 @@ var (
 	}
 )
 
-// code is an error of SQLite, as its driver gives them.
+// code is an error of SQLite, as its driver returns it.
 type code int
 
 func (c code) Code() int     { return int(c) }
 func (c code) Error() string { return fmt.Sprintf("injected: SQLite's code %d", int(c)) }
 
-// state is an error as a driver of PostgreSQL makes it.
+// state is an error as a driver of PostgreSQL returns it.
 type state string
 
 func (s state) SQLState() string { return string(s) }
 func (s state) Error() string    { return "injected: SQLSTATE " + string(s) }
 
-// number is an error of SQL Server, as reported by its driver. The driver's own type
-// cannot be compared, as errors.Is does.
+// number is an error of SQL Server, as reported by its driver. The driver's own type cannot be compared, which
+// errors.Is requires.
 type number int32
 
 func (n number) SQLErrorNumber() int32 { return int32(n) }

@@ -17,14 +17,13 @@ import (
 	"github.com/chanq/chanq/embedded"
 )
 
-// memories are the databases in memory, by their addresses. Several *sql.DB share one, and
-// its queue of writers.
+// memories has the in-memory databases, by their addresses. Several *sql.DB share one, and its queue of writers.
 var (
 	memories      sync.Map // address → driver.Connector
 	memoryNumbers atomic.Int64
 )
 
-// createMemory makes a database that lives until the test ends.
+// createMemory creates a database that exists until the test ends.
 func createMemory(t testing.TB) string {
 	goClock()
 	c, err := embedded.Connector(":memory:")
@@ -46,8 +45,8 @@ func connectMemory(address string) (driver.Connector, error) {
 	return unowned{c.(driver.Connector)}, nil
 }
 
-// goClock makes SQLite's databases in memory use Go's time and Go's sleep while they
-// wait for a lock. In a bubble both are the bubble's.
+// goClock makes SQLite's in-memory databases use Go's time and Go's sleep while they wait for a lock. In a bubble both
+// are the bubble's.
 var goClock = sync.OnceFunc(func() {
 	tls := libc.NewTLS()
 	defer tls.Close()
@@ -65,7 +64,7 @@ var goClock = sync.OnceFunc(func() {
 	memdb.FxCurrentTimeInt64 = address(currentTime)
 })
 
-// address is how SQLite, translated from C, calls a function.
+// address returns the pointer by which SQLite, translated from C, calls a function.
 func address[F any](f F) uintptr { return *(*uintptr)(unsafe.Pointer(&f)) }
 
 func sleep(_ *libc.TLS, _ uintptr, micros int32) int32 {
@@ -73,7 +72,7 @@ func sleep(_ *libc.TLS, _ uintptr, micros int32) int32 {
 	return micros
 }
 
-// julianEpoch is how many milliseconds before Unix's the epoch of Julian days is.
+// julianEpoch is how many milliseconds before Unix's epoch that of Julian days is.
 const julianEpoch = 210_866_760_000_000
 
 func currentTime(_ *libc.TLS, _, to uintptr) int32 {
@@ -81,7 +80,7 @@ func currentTime(_ *libc.TLS, _, to uintptr) int32 {
 	return 0
 }
 
-// unowned hides Close, so that closing one *sql.DB leaves the database to the others.
+// unowned hides Close, so that closing one *sql.DB keeps the database open for the others.
 type unowned struct{ inner driver.Connector }
 
 func (u unowned) Connect(ctx context.Context) (driver.Conn, error) { return u.inner.Connect(ctx) }

@@ -2,5 +2,5 @@
 
 package testdb
 
-// Slowness of this build, by which short leases and deadlines are lengthened.
+// Slowness is the factor of this build by which short leases and deadlines are lengthened.
 const Slowness = 1

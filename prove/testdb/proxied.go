@@ -13,7 +13,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/memnet"
 )
 
-// Server is where an address leads. A file leads to none: network is "".
+// Server returns the server of an address. A file has none: network is "".
 func (e Engine) Server(address string) (network, upstream string, err error) {
 	switch e.Dialect.Name() {
 	case "postgres":
@@ -36,7 +36,7 @@ func (e Engine) Server(address string) (network, upstream string, err error) {
 	return "", "", nil
 }
 
-// Through is the address of the same database by way of a proxy to its server.
+// Through returns the address of the same database through a proxy to its server.
 func (e Engine) Through(address string, proxy net.Addr) (string, error) {
 	if e.Dialect.Name() == "sqlserver" {
 		config, err := msdsn.Parse(address)
@@ -49,7 +49,7 @@ func (e Engine) Through(address string, proxy net.Addr) (string, error) {
 	}
 	if !strings.HasPrefix(address, "postgres://") && !strings.HasPrefix(address, "postgresql://") {
 		host, port, err := net.SplitHostPort(proxy.String())
-		return fmt.Sprintf("%s host=%s port=%s", address, host, port), err // the last ones count
+		return fmt.Sprintf("%s host=%s port=%s", address, host, port), err // the last values count
 	}
 	u, err := url.Parse(address)
 	if err != nil {

@@ -2,6 +2,5 @@
 
 package testdb
 
-// Slowness: SQLite and the emulator, which are Go here, take some twenty times as
-// long with the race detector.
+// Slowness: SQLite and the emulator, which are Go code here, take about twenty times as long with the race detector.
 const Slowness = 2

@@ -16,7 +16,7 @@ type Runner interface {
 	ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error)
 }
 
-// MigrateTables makes the tables of a queue by the statements of its dialect.
+// MigrateTables creates the tables of a queue with the statements of its dialect.
 func MigrateTables(t testing.TB, d sqlbatch.Dialect, db *sql.DB, n sqlbatch.Names) {
 	t.Helper()
 	ctx := context.Background()

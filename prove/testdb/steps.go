@@ -14,8 +14,8 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// Start consumes. The consumer is shut down when the test ends, whatever it
-// still holds; a World's faults end before.
+// Start starts a consumer. It is shut down when the test ends, even if it still holds leases; a World's faults end
+// before.
 func Start[M any](t T, q *chanq.Queue[M], cfg chanq.ConsumerConfig) *chanq.Consumer[M] {
 	t.Helper()
 	c, err := q.Consume(context.Background(), cfg)
@@ -43,14 +43,14 @@ func End[M any](t T, c Reader[M]) {
 		defer cancel()
 		c.Stop()
 		for l := range c.C() {
-			_ = l.Release() // of what the test has left; its outcome is not tested
+			_ = l.Release() // a lease that the test has left; its outcome is not tested
 		}
 		if c.Stats().Held > 0 {
 			cancel() // leases that the test keeps
 		}
 		if c.Shutdown(ctx) != nil {
-			// An abandoned call also ends, and with it its connections: a SQLite
-			// file can be removed when no process has it open.
+			// An abandoned call also ends, and with it its connections: a SQLite file can be removed only when no process has it
+			// open.
 			end, cancel := context.WithTimeout(context.Background(), Patience)
 			defer cancel()
 			_ = c.Shutdown(end)
@@ -58,7 +58,7 @@ func End[M any](t T, c Reader[M]) {
 	})
 }
 
-// Produce makes a producer that is closed when the test ends.
+// Produce returns a producer that is closed when the test ends.
 func Produce[M any](t T, q *chanq.Queue[M], cfg chanq.ProducerConfig) *chanq.Producer[M] {
 	t.Helper()
 	p, err := q.Producer(cfg)
@@ -72,7 +72,7 @@ func Close(t T, p interface{ Close(context.Context) error }) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		if p.Close(ctx) != nil { // what was given up ends nevertheless
+		if p.Close(ctx) != nil { // the messages that it gave up end nevertheless
 			end, cancel := context.WithTimeout(context.Background(), Patience)
 			defer cancel()
 			_ = p.Close(end)
@@ -94,7 +94,7 @@ type Sender[M any] interface {
 	SendBatch(context.Context, ...chanq.Message[M]) ([]chanq.Receipt, error)
 }
 
-// SendBy is Send by a producer that is there.
+// SendBy is Send with an existing producer.
 func SendBy[M any](t T, p Sender[M], ms ...chanq.Message[M]) []chanq.ID {
 	t.Helper()
 	receipts, err := p.SendBatch(Soon(t), ms...)
@@ -107,7 +107,7 @@ func SendBy[M any](t T, p Sender[M], ms ...chanq.Message[M]) []chanq.ID {
 	return ids
 }
 
-// Texts makes a message of each body.
+// Texts returns a message for each body.
 func Texts(bodies ...string) []chanq.Message[string] {
 	ms := make([]chanq.Message[string], len(bodies))
 	for i, b := range bodies {
@@ -149,7 +149,7 @@ func (h *Held[M]) outcome(err error) error {
 	return h.Wait(ctx)
 }
 
-// Leases are those of Held.
+// Leases returns the leases of Held.
 func Leases[M any](held []*Held[M]) []*chanq.Lease[M] {
 	leases := make([]*chanq.Lease[M], len(held))
 	for i, h := range held {
@@ -160,9 +160,9 @@ func Leases[M any](held []*Held[M]) []*chanq.Lease[M] {
 
 var errOver = errors.New("the test is over")
 
-// Lease has exactly n messages leased for d, as soon as they are there. They are of a consumer of their own, which
-// extends no lease and claims no more, and does not end before the test: so the holder of a lease that has run
-// out can still try to settle it.
+// Lease leases exactly n messages for d, as soon as they exist. They belong to a separate consumer, which extends no
+// lease, claims no more messages, and does not end before the test. The holder of an expired lease can therefore still
+// try to settle it.
 func Lease[M any](t T, q *chanq.Queue[M], n int, d time.Duration) []*Held[M] {
 	t.Helper()
 	c, err := q.Consume(context.Background(), chanq.ConsumerConfig{Prefetch: n, LeaseFor: d, MaxExtend: 100 * time.Millisecond, DrainFor: 1000 * time.Hour})
@@ -173,7 +173,7 @@ func Lease[M any](t T, q *chanq.Queue[M], n int, d time.Duration) []*Held[M] {
 		_ = c.Handle(n, func(_ context.Context, l *chanq.Lease[M]) error {
 			leases <- l
 			<-over
-			return chanq.Snooze(0, errOver) // of what the test has not settled
+			return chanq.Snooze(0, errOver) // for leases that the test has not settled
 		})
 	}()
 	t.Cleanup(func() {
@@ -201,7 +201,7 @@ func Lease[M any](t T, q *chanq.Queue[M], n int, d time.Duration) []*Held[M] {
 	return got
 }
 
-// RequireNone requires that a consumer would get nothing, and has what is expired or spent dead-lettered.
+// RequireNone requires that a consumer would get no message, and dead-letters expired and exhausted ones.
 func RequireNone[M any](t T, q *chanq.Queue[M], note ...any) {
 	t.Helper()
 	c := Start(t, q, chanq.ConsumerConfig{StopWhenIdle: true})
@@ -212,7 +212,7 @@ func RequireNone[M any](t T, q *chanq.Queue[M], note ...any) {
 	require.NoError(t, c.Shutdown(Soon(t)))
 }
 
-// Bodies are those of leases, in their order.
+// Bodies returns the bodies of leases, in their order.
 func Bodies[M any](leases []*chanq.Lease[M]) []M {
 	out := make([]M, len(leases))
 	for i, l := range leases {
@@ -221,7 +221,7 @@ func Bodies[M any](leases []*chanq.Lease[M]) []M {
 	return out
 }
 
-// IDs are those of leases, sorted.
+// IDs returns the IDs of leases, sorted.
 func IDs[M any](leases []*chanq.Lease[M]) []chanq.ID {
 	out := make([]chanq.ID, len(leases))
 	for i, l := range leases {
@@ -231,7 +231,7 @@ func IDs[M any](leases []*chanq.Lease[M]) []chanq.ID {
 	return out
 }
 
-// Get looks at a message.
+// Get returns a message.
 func Get[M any](t T, q *chanq.Queue[M], id chanq.ID) chanqadmin.Entry {
 	t.Helper()
 	e, err := Admin(q).Get(Soon(t), id)
@@ -239,7 +239,7 @@ func Get[M any](t T, q *chanq.Queue[M], id chanq.ID) chanqadmin.Entry {
 	return e
 }
 
-// Stats counts.
+// Stats returns the counts of a queue.
 func Stats[M any](t T, q *chanq.Queue[M]) chanqadmin.Stats {
 	t.Helper()
 	s, err := Admin(q).Stats(Soon(t))
@@ -247,8 +247,8 @@ func Stats[M any](t T, q *chanq.Queue[M]) chanqadmin.Stats {
 	return s
 }
 
-// Empty reports whether the queue has no live message. On SQL Server false may also mean that a transaction
-// which has written to the queue is open, so a test that expects true waits for it.
+// Empty reports whether the queue has no live message. On SQL Server false might also mean that a transaction which has
+// written to the queue is open, so a test that expects true waits for it.
 func Empty(t T, q interface {
 	Empty(context.Context) (bool, error)
 }) bool {
@@ -258,7 +258,7 @@ func Empty(t T, q interface {
 	return empty
 }
 
-// Counted is Stats without what depends on time.
+// Counted returns Stats without the values that depend on time.
 func Counted[M any](t T, q *chanq.Queue[M]) chanqadmin.Stats {
 	t.Helper()
 	s := Stats(t, q)

@@ -9,21 +9,19 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Runs reports that op is the run of a statement that differs from st at most
-// in its values.
+// Runs reports whether op runs a statement that differs from st at most in its values.
 func Runs(op faultdb.Op, st sqlbatch.Statement) bool {
 	if op.Kind != faultdb.Exec && op.Kind != faultdb.Query || op.Text != st.Text {
 		return false
 	}
-	// A procedure that executes its first argument. The preparation of the call has
-	// none yet, and runs no statement.
+	// sp_executesql executes its first argument. The preparation of the call has no arguments yet, and runs no statement.
 	if st.Text == "sp_executesql" && len(st.Args) > 0 {
 		return len(op.Args) > 0 && op.Args[0].Value == st.Args[0]
 	}
 	return true
 }
 
-// Strike is a choice that strikes one operation: the first that is meant.
+// Strike is a choice that strikes one operation: the first one that meant selects.
 type Strike struct {
 	fault faultdb.Fault
 	meant func(faultdb.Op) bool
@@ -32,7 +30,7 @@ type Strike struct {
 	where string // the operation that it struck
 }
 
-// NewStrike is for a test that injects it itself, by Choose.
+// NewStrike returns a Strike for a test that injects it itself, with Choose.
 func NewStrike(f faultdb.Fault, meant func(faultdb.Op) bool) *Strike {
 	return &Strike{fault: f, meant: meant}
 }
@@ -48,21 +46,21 @@ func (s *Strike) Choose(op faultdb.Op) faultdb.Fault {
 	return s.fault
 }
 
-// Struck is the operation that was struck, "" if none was yet.
+// Struck returns the operation that was struck, or "" if none was yet.
 func (s *Strike) Struck() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.where
 }
 
-// Strike has f strike the first operation that is meant.
+// Strike makes f strike the first operation that meant selects.
 func (w *World) Strike(f faultdb.Fault, meant func(faultdb.Op) bool) *Strike {
 	s := NewStrike(f, meant)
 	w.Faults.Inject(s.Choose)
 	return s
 }
 
-// StrikeAll has f strike every run of the statements.
+// StrikeAll makes f strike every run of the statements.
 func (w *World) StrikeAll(f faultdb.Fault, meant ...sqlbatch.Statement) {
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		for _, st := range meant {
@@ -80,8 +78,7 @@ func (w *World) StrikeNth(n int, f faultdb.Fault) *Strike {
 	return w.Strike(f, func(op faultdb.Op) bool { return op.N == from+n })
 }
 
-// Broken cuts a connection with the engine's error, before the operation is
-// applied or after.
+// Broken cuts a connection with the engine's error, before or after the operation is applied.
 func (w *World) Broken(applied bool) faultdb.Fault {
 	w.Helper()
 	f := faultdb.Cut(w.Failure(sqlbatch.Unknown))
@@ -91,7 +88,7 @@ func (w *World) Broken(applied bool) faultdb.Fault {
 	return f
 }
 
-// Failure is the engine's error of a class.
+// Failure returns the engine's error of a class.
 func (w *World) Failure(c sqlbatch.Class) error {
 	w.Helper()
 	err := w.Engine.Errors[c]

@@ -41,8 +41,7 @@ func TestAHungTestIsEndedAndReportsItsPlace(t *testing.T) {
 	require.ErrorContains(t, err, "testdb.waitForEver(")
 }
 
-// Every engine's errors are of the class that they stand for, and its address
-// leads to its server.
+// Every engine's errors have the class that they stand for, and its address is that of its server.
 func TestEnginesMatchTheirDescription(t *testing.T) {
 	for _, e := range append(Engines(), Memory) {
 		t.Run(e.Name, func(t *testing.T) {

@@ -8,19 +8,19 @@ import (
 	"testing"
 )
 
-// The garbage collector takes a third of the tests' CPU time with Go's default, since a world is small and leaves much
-// behind. Benchmarks keep the default, which is what users have.
+// With Go's default the garbage collector takes a third of the tests' CPU time, since a world is small and produces
+// much garbage. Benchmarks keep the default, which users have.
 func init() {
 	bench := slices.ContainsFunc(os.Args, func(arg string) bool { return strings.HasPrefix(arg, "-test.bench=") })
 	if testing.Testing() && !bench && os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(800)
-		debug.SetMemoryLimit(1 << 30) // bytes, from which on it collects more often
+		debug.SetMemoryLimit(1 << 30) // bytes, above which it collects more often
 	}
 }
 
-// Tier is the environment variable that chooses how much the tests run. Empty: what a
-// newcomer has time for. "long": also real clocks, files, sockets, PostgreSQL, killed
-// processes. "soak": also each test of more than 20 s, and every operation.
+// Tier is the environment variable that selects how much the tests run. Empty: quick enough for a new contributor.
+// "long": also real clocks, files, sockets, PostgreSQL, killed processes. "soak": also each test of more than 20 s, and
+// every operation.
 const Tier = "CHANQ_TEST"
 
 // Long skips a test of the long tier in the other ones.

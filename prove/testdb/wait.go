@@ -13,26 +13,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Patience is how long a test waits for what must come: long enough for a
-// loaded machine, and never spent where the code is right.
+// Patience is how long a test waits for an expected event: long enough for a loaded machine, and never used up if the
+// code is right.
 const Patience = 2 * time.Minute
 
-// Bound is how long a test with a World may take by default: a test
-// that waits permanently, for example for a missing lease, ends here and not
-// after ten minutes.
+// Bound is the default limit for a test with a World: a test that waits permanently, for example for a missing lease,
+// ends here and not after ten minutes.
 const Bound = Slowness * 5 * time.Minute
 
-// T is what the steps of a test need of it: *testing.T, *testing.B, *rapid.T and
-// *World are.
+// T has the methods that the steps of a test need: *testing.T, *testing.B, *rapid.T and *World implement it.
 type T interface {
 	require.TestingT
 	Helper()
 	Cleanup(func())
 }
 
-// Eventually waits until is returns true. Its text completes "this did not happen". The
-// pauses between two calls grow from 2 to 100 ms, since what the test waits for needs the
-// processor as well.
+// Eventually waits until is returns true. what completes "this did not happen". The pauses between two calls grow
+// from 2 to 100 ms, since the tested code needs the processor as well.
 func Eventually(t T, what string, is func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(Patience)
@@ -48,14 +45,14 @@ func Eventually(t T, what string, is func() bool) {
 	}
 }
 
-// Soon is a context for calls that must return.
+// Soon returns a context for calls that must return.
 func Soon(t T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// Receive receives what must come.
+// Receive receives an expected value.
 func Receive[V any](t T, from <-chan V, what string) V {
 	t.Helper()
 	select {
@@ -67,8 +64,8 @@ func Receive[V any](t T, from <-chan V, what string) V {
 	}
 }
 
-// watch ends the process, as go test does after its timeout, if the test has not
-// ended after a while: with its name, and with what every goroutine was doing.
+// watch ends the process, as go test does after its timeout, if the test has not ended after a while. It prints the
+// test's name, and the stack of every goroutine.
 func watch(t interface {
 	Name() string
 	Cleanup(func())
@@ -83,8 +80,8 @@ func watch(t interface {
 	return timer
 }
 
-// places returns where goroutines of this module wait, each place once: the innermost function, then
-// those of this module that called it. It is for logs that are cut.
+// places returns where goroutines of this module wait, each place once: the innermost function, then the functions of
+// this module that called it. It is for logs that are cut.
 func places(stacks string) (list []string) {
 	for _, g := range strings.Split(stacks, "\n\n") {
 		head, frames, _ := strings.Cut(g, "\n")

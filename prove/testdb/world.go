@@ -30,23 +30,22 @@ type World struct {
 	mu         sync.Mutex
 	statements map[string]sqlbatch.Queue
 
-	// Since Open:
+	// The following fields are set by Open.
 	Address string
 	Faults  *faultdb.Connector
 	DB      *sql.DB
 	tables  *sql.DB
 }
 
-// New is the world of a test that is to end within Bound. Nothing is made before
-// Open, which its methods call.
+// New returns the world of a test that must end within Bound. The database is created by Open, which its methods call.
 func New(t *testing.T, e Engine) *World {
-	if !e.Bubble && time.Now().Year() == 2000 { // as a bubble's clock begins
+	if !e.Bubble && time.Now().Year() == 2000 { // when a bubble's clock begins
 		t.Fatalf("%s is reached by the kernel, whose answers a bubble's clock does not wait for", e.Name)
 	}
 	return &World{T: t, Engine: e, watch: watch(t, Bound)}
 }
 
-// Within gives the test another time than Bound, from now on.
+// Within replaces Bound for this test, counted from now.
 func (w *World) Within(d time.Duration) { w.watch.Reset(Slowness * d) }
 
 // OnEach runs a test on each of some engines.
@@ -60,15 +59,15 @@ func OnEach(t *testing.T, engines []Engine, test func(*World)) {
 	}
 }
 
-// Run runs a test on an engine, in a bubble if the engine has Bubble: there the test cannot
-// have subtests, and fails if a goroutine is left when it has ended.
+// Run runs a test on an engine, in a bubble if the engine has Bubble: there the test cannot have subtests, and fails if a goroutine is left
+// when it has ended.
 func Run(t *testing.T, e Engine, test func(*World)) {
 	t.Helper()
 	e.Require(t)
 	InBubble(t, e.Bubble, func(t *testing.T) { test(New(t, e)) })
 }
 
-// InBubble runs a test in a bubble of testing/synctest, or as it is.
+// InBubble runs a test in a bubble of testing/synctest, or outside of one.
 func InBubble(t *testing.T, bubble bool, test func(*testing.T)) {
 	if bubble {
 		synctest.Test(t, test)
@@ -77,7 +76,7 @@ func InBubble(t *testing.T, bubble bool, test func(*testing.T)) {
 	}
 }
 
-// Open makes the database, once.
+// Open creates the database, once.
 func (w *World) Open() *sql.DB {
 	if w.DB == nil {
 		w.Address = w.Engine.Create(w.T)
@@ -86,8 +85,7 @@ func (w *World) Open() *sql.DB {
 	return w.DB
 }
 
-// Tables is the database where tables can be made and dropped: w.DB, but for an engine that has
-// another way to it for that.
+// Tables returns the database where tables can be created and dropped: w.DB, unless the engine has a separate connection for that.
 func (w *World) Tables() *sql.DB {
 	w.Open()
 	if w.tables == nil {
@@ -99,10 +97,10 @@ func (w *World) Tables() *sql.DB {
 	return w.tables
 }
 
-// Connect opens the database again, apart from w.DB.
+// Connect opens the database again, separately from w.DB.
 func (w *World) Connect() (*faultdb.Connector, *sql.DB) { return w.connect(w.Engine.Connect) }
 
-// ConnectTables is Connect, where tables can be made and dropped.
+// ConnectTables is Connect to where tables can be created and dropped.
 func (w *World) ConnectTables() (*faultdb.Connector, *sql.DB) {
 	return w.connect(w.Engine.ConnectTables)
 }
@@ -116,7 +114,7 @@ func (w *World) connect(to func(address string) (driver.Connector, error)) (*fau
 	return faults, db
 }
 
-// OpenDB is sql.OpenDB. The consumers that use the database are those of a process of their own, whose trials of suspects wait for no other
+// OpenDB is sql.OpenDB. The consumers on the database count as those of a separate process, whose trials of suspects wait for no other
 // test.
 func OpenDB(t interface{ Cleanup(func()) }, c driver.Connector) *sql.DB {
 	db := sql.OpenDB(c)
@@ -124,8 +122,8 @@ func OpenDB(t interface{ Cleanup(func()) }, c driver.Connector) *sql.DB {
 	return db
 }
 
-// close closes a database at the end of its test, which fails if anything is left open: a
-// connection in use or unknown to the pool, a statement, a result, a transaction.
+// close closes a database at the end of its test, which fails if anything is left open: a connection in use or unknown to the pool, a
+// statement, a result, a transaction.
 func (w *World) close(faults *faultdb.Connector, db *sql.DB) {
 	faults.Inject(nil)
 	left := func() faultdb.Open {
@@ -133,7 +131,7 @@ func (w *World) close(faults *faultdb.Connector, db *sql.DB) {
 		open.Conns -= db.Stats().Idle
 		return open
 	}
-	// database/sql ends a transaction whose context ended in a separate goroutine.
+	// If a transaction's context has ended, database/sql ends the transaction in a separate goroutine.
 	for end := time.Now().Add(Patience); !w.Failed() && left() != (faultdb.Open{}) && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
@@ -145,7 +143,7 @@ func (w *World) close(faults *faultdb.Connector, db *sql.DB) {
 	}
 }
 
-// Through opens the database again, by way of a proxy to its server.
+// Through opens the database again, through a proxy to its server.
 func (w *World) Through(proxy net.Addr) *sql.DB {
 	address, err := w.Engine.Through(w.Address, proxy)
 	require.NoError(w, err)
@@ -153,7 +151,7 @@ func (w *World) Through(proxy net.Addr) *sql.DB {
 	return db
 }
 
-// BehindProxy opens the database again, by way of a network that the test can break.
+// BehindProxy opens the database again, through a network that the test can break.
 func (w *World) BehindProxy() (*netproxy.Proxy, *sql.DB) {
 	network, upstream, err := w.Engine.Server(w.Address)
 	require.NoError(w, err)
@@ -179,7 +177,7 @@ func (w *World) Queue(name string, cfg chanq.Config) *chanq.Queue[string] {
 	return QueueOf[string](w, name, cfg)
 }
 
-// QueueOf migrates and opens a queue. A test of an ordered one is skipped where there are none.
+// QueueOf migrates and opens a queue. A test of an ordered queue is skipped if the engine has none.
 func QueueOf[M any](w interface {
 	T
 	Open() *sql.DB
@@ -190,7 +188,7 @@ func QueueOf[M any](w interface {
 	return OpenOn[M](w, w.Open(), name, cfg)
 }
 
-// Migrate makes a queue. A test of an ordered one is skipped where there are none.
+// Migrate creates a queue. A test of an ordered queue is skipped if the engine has none.
 func (w *World) Migrate(name string, cfg chanq.Config) error {
 	w.Helper()
 	if w.Engine.PlainOnly && cfg.Kind == chanq.KindOrdered {
@@ -199,23 +197,23 @@ func (w *World) Migrate(name string, cfg chanq.Config) error {
 	return chanq.Migrate(Soon(w), w.Tables(), name, cfg)
 }
 
-// OpenOn opens a queue that is there.
+// OpenOn opens an existing queue.
 func OpenOn[M any](t T, db *sql.DB, name string, cfg chanq.Config) *chanq.Queue[M] {
 	t.Helper()
 	q, err := chanq.Open[M](Soon(t), db, name, cfg)
 	require.NoError(t, err)
-	_, _ = TryAdmin(q) // before the test breaks the database; a user without the right to do that does not need it
+	_, _ = TryAdmin(q) // before the test breaks the database; a user without permission for that does not need it
 	return q
 }
 
-// Define executes a statement of the test's own that makes, changes or drops a table.
+// Define executes a test's own statement that creates, changes or drops a table.
 func (w *World) Define(text string) {
 	w.Helper()
 	_, err := w.Tables().ExecContext(w.Soon(), text)
 	require.NoError(w, err, text)
 }
 
-// Exec executes a statement of the test's own.
+// Exec executes a test's own statement.
 func (w *World) Exec(text string, args ...any) {
 	w.Helper()
 	_, err := w.DB.ExecContext(w.Soon(), text, args...)
@@ -235,8 +233,7 @@ func (w *World) Statements(name string) sqlbatch.Queue {
 	return w.statements[name]
 }
 
-// Hold leases exactly n messages of a plain queue for d, as soon as they are there, by statements alone, as a
-// process that has died since.
+// Hold leases exactly n messages of a plain queue for d, as soon as they exist, only by statements, as a process that has died since.
 func (w *World) Hold(queue string, n int, d time.Duration) {
 	w.Helper()
 	held, most := 0, w.Engine.Dialect.Traits().ClaimRows
@@ -251,11 +248,11 @@ func (w *World) Hold(queue string, n int, d time.Duration) {
 	})
 }
 
-// Eventually waits until it is so.
+// Eventually waits until is returns true.
 func (w *World) Eventually(what string, is func() bool) {
 	w.Helper()
 	Eventually(w, what, is)
 }
 
-// Soon is a context for calls that must return.
+// Soon returns a context for calls that must return.
 func (w *World) Soon() context.Context { return Soon(w) }

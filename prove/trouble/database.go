@@ -11,14 +11,14 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// holdFor is how long the table is held, each time, and pauseFor how long it is free between.
+// holdFor is how long the table is locked each time, and pauseFor how long it is free in between.
 const (
 	holdFor  = 2 * time.Second
 	pauseFor = 100 * time.Millisecond
 )
 
-// slow has something like a nightly job take the table, which it gives back for a moment now and
-// then, while a program sends one message after the other.
+// slow simulates a nightly job that locks the table, with short pauses, while a program sends one message after the
+// other.
 func slow(ctx context.Context, p *Place) (func(context.Context) (func(), error), error) {
 	stop, err := p.consume(ctx, well)
 	if err != nil {
@@ -34,13 +34,13 @@ func slow(ctx context.Context, p *Place) (func(context.Context) (func(), error),
 	}
 	at, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var ended sync.WaitGroup
-	ended.Go(func() { // until it is mended
+	ended.Go(func() { // until the situation is fixed
 		for at.Err() == nil {
 			p.hold(at)
 			pause(at, pauseFor)
 		}
 	})
-	ended.Go(func() { // likewise
+	ended.Go(func() { // until the situation is fixed
 		for at.Err() == nil {
 			_, _ = sender.Send(at, chanq.Message[json.RawMessage]{Body: json.RawMessage(`{"type":"card","number":-1}`)})
 			pause(at, pauseFor/2)
@@ -53,9 +53,9 @@ func slow(ctx context.Context, p *Place) (func(context.Context) (func(), error),
 	}, nil
 }
 
-// hold has the table for a time. What fails is tried again by the next one.
+// hold locks the table for a time. If it fails, the next call tries again.
 func (p *Place) hold(ctx context.Context) {
-	tx, err := p.DB.BeginTx(ctx, nil) // on SQLite that is it
+	tx, err := p.DB.BeginTx(ctx, nil) // on SQLite this takes the lock
 	if err != nil {
 		return
 	}
@@ -77,8 +77,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// forgotten sends in a transaction, and then forgets it: PostgreSQL can clean up nothing that died since,
-// and on SQLite nobody else writes.
+// forgotten sends in a transaction, and leaves it open: PostgreSQL can clean up no row that died since, and on SQLite
+// no other connection can write.
 func forgotten(ctx context.Context, p *Place) (func(context.Context) (func(), error), error) {
 	q, err := p.open(ctx)
 	if err != nil {

@@ -1,12 +1,11 @@
-// Package trouble sets up what goes wrong with queues, as an operator meets it, in a queue as
-// deep as one likes: a type of message that poisons its handler, a handler that is stuck, consumers
-// that are dead, a database that is slow, a transaction that somebody forgot, a queue that
-// somebody paused. Tests set each up and see that the alerts, chanq doctor and chanq top tell it; the
-// command in the folder situation sets one up to be looked at, by whatever one likes:
+// Package trouble sets up problems of queues, as an operator sees them, in a queue of any depth: a type of message that
+// makes its handler fail, a handler that is stuck, consumers that are dead, a slow database, a forgotten open
+// transaction, a queue that was left paused. Tests set up each one and check that the alerts, chanq doctor and chanq
+// top show it; the command in the folder situation sets one up for inspection with any tool:
 //
 //	go run ./cmd/chanq/internal/situation -db /tmp/trouble.db stuck
 //
-// docs/operations.md has what is seen then, and what to do. PostgreSQL and SQLite.
+// docs/operations.md describes the symptoms and the remedies. PostgreSQL and SQLite.
 package trouble
 
 import (
@@ -21,30 +20,30 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// Place is where something goes wrong.
+// Place is a queue with a problem.
 type Place struct {
 	DB       *sql.DB
-	Postgres bool // else it is SQLite
+	Postgres bool // otherwise it is SQLite
 	Queue    string
 	Hooks    chanq.Hooks // of the programs that use the queue
 }
 
-// Letter is what is in a message.
+// Letter is the body of a message.
 type Letter struct {
 	Type   string `json:"type"` // card, parcel or invoice
 	Number int    `json:"number"`
 }
 
-// Situation is one thing that goes wrong.
+// Situation is one problem.
 type Situation struct {
 	Name string
-	What string // in a sentence
-	// Begin has it go wrong. The function that it returns mends it, as an operator would, and leaves a
-	// consumer that works; what that returns ends it.
+	What string // one sentence
+	// Begin causes the problem. mend fixes it, as an operator would, and leaves a working consumer; end stops that
+	// consumer.
 	Begin func(context.Context, *Place) (mend func(context.Context) (end func(), err error), err error)
 }
 
-// Situations are all of them.
+// Situations has all of them.
 var Situations = []Situation{
 	{"poison", "messages of one type fail, each time, until they are dead", poison},
 	{"stuck", "each worker of the only consumer has come to a message on which it hangs", stuck},
@@ -60,11 +59,11 @@ INSERT INTO chanq_%s (body, due_at) SELECT CAST('{"type":"' || CASE i %% 3 WHEN 
 	fillPostgres = `INSERT INTO chanq_%s (body, due_at) SELECT convert_to('{"type":"' || (ARRAY['card', 'parcel', 'invoice'])[i %% 3 + 1] || '","number":' || i || '}', 'UTF8'), $2::bigint + i / 100 FROM generate_series(0, $1::integer - 1) AS n (i)`
 )
 
-// age is for how long the oldest message of a Fill has been due.
+// age is how long the oldest message of a Fill has been due.
 const age = 6 * time.Hour
 
-// Fill makes the queue, if need be, and puts n messages into it, as any program may: by an INSERT. They
-// have been due for hours, so that who looks sees a queue that has been in trouble for long.
+// Fill creates the queue, if necessary, and inserts n messages as any program might. They have been due for hours, so
+// that the queue looks as if the problem had lasted long.
 func (p *Place) Fill(ctx context.Context, n int) error {
 	if err := chanq.Migrate(ctx, p.DB, p.Queue, chanq.Config{Spec: chanq.Spec{MaxAttempts: 3}}); err != nil {
 		return err
@@ -77,16 +76,16 @@ func (p *Place) Fill(ctx context.Context, n int) error {
 	return err
 }
 
-// open is the queue as its programs have it: what fails three times is dead.
+// open opens the queue with the configuration of its programs: a message that fails three times is dead.
 func (p *Place) open(ctx context.Context) (*chanq.Queue[json.RawMessage], error) {
 	return chanq.Open[json.RawMessage](ctx, p.DB, p.Queue, chanq.Config{Hooks: p.Hooks, StatementTimeout: 3 * time.Second})
 }
 
-// workers are those of each consumer.
+// workers is the number of workers of each consumer.
 const workers = 8
 
-// consume has a consumer handle messages until the function that it returns is called, which waits for
-// no handler that hangs longer than a moment.
+// consume starts a consumer that handles messages until stop is called. stop waits only a moment for a handler that
+// hangs.
 func (p *Place) consume(ctx context.Context, handle func(context.Context, Letter) error) (stop func(), err error) {
 	q, err := p.open(ctx)
 	if err != nil {
@@ -99,7 +98,7 @@ func (p *Place) consume(ctx context.Context, handle func(context.Context, Letter
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
-	go func() { // ends once the consumer has stopped and its handlers have returned
+	go func() { // ends when the consumer has stopped and its handlers have returned
 		ended <- c.Handle(workers, func(_ context.Context, l *chanq.Lease[json.RawMessage]) error {
 			var letter Letter
 			if err := json.Unmarshal(l.Body, &letter); err != nil {
@@ -118,10 +117,10 @@ func (p *Place) consume(ctx context.Context, handle func(context.Context, Letter
 	}, nil
 }
 
-// well handles whatever comes.
+// well handles every message without an error.
 func well(context.Context, Letter) error { return nil }
 
-// replace is the mending of most: the bad consumer goes, and one that works comes.
+// replace fixes most situations: it stops the bad consumer, and starts a working one.
 func (p *Place) replace(stop func()) func(context.Context) (func(), error) {
 	return func(ctx context.Context) (func(), error) {
 		stop()
@@ -186,7 +185,7 @@ func dead(ctx context.Context, p *Place) (func(context.Context) (func(), error),
 	if err != nil {
 		return nil, err
 	}
-	stop() // and nobody starts it again
+	stop() // and it is not started again
 	return p.replace(func() {}), nil
 }
 
@@ -205,7 +204,7 @@ func paused(ctx context.Context, p *Place) (func(context.Context) (func(), error
 	return func(ctx context.Context) (func(), error) { return stop, testdb.Admin(q).Resume(ctx) }, nil
 }
 
-// Named is the situation of a name.
+// Named returns the situation with a name.
 func Named(name string) (Situation, bool) {
 	for _, s := range Situations {
 		if s.Name == name {

@@ -20,12 +20,10 @@ import (
 	"github.com/chanq/chanq/sqlbatch/postgres"
 )
 
-// BenchmarkEnqueue compares the ways in which 500 rows may travel. The
-// figures are in docs/decisions.md.
+// BenchmarkEnqueue compares ways to send 500 rows. The figures are in docs/decisions.md.
 //
-// packed: this dialect. hex: bodies are also an array of bytea, so that nothing
-// needs to be cut apart. values: a list of VALUES with a parameter for each
-// value.
+// packed: this dialect. hex: bodies are also an array of bytea, so that no value needs to be cut out of another.
+// values: a list of VALUES with a parameter for each value.
 func BenchmarkEnqueue(b *testing.B) {
 	const n = 500
 	for _, size := range []int{100, 1000, 8000} {
@@ -103,9 +101,8 @@ FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS now O
 	return sqlbatch.Statement{Text: text.String(), Args: args}
 }
 
-// BenchmarkLease measures one round of leases with a backlog: the time of enqueues, claims
-// and settles, with settles in both forms. The rows of a round are enqueued before
-// it and gone after it.
+// BenchmarkLease measures one round of leases with a backlog: the time of enqueues, claims and settles, with settles in
+// both forms. The rows of a round are enqueued before it and deleted after it.
 func BenchmarkLease(b *testing.B) {
 	for _, backlog := range []int{0, 20_000} {
 		for _, form := range []string{"waits", "skips"} {
@@ -159,7 +156,7 @@ func BenchmarkLease(b *testing.B) {
 	}
 }
 
-// itemsOf are the leases that a claim or settle returns.
+// itemsOf returns the leases that a claim or settle returns.
 func itemsOf(b *testing.B, db *sql.DB, st sqlbatch.Statement) (items []sqlbatch.Item) {
 	rows, err := db.Query(st.Text, st.Args...)
 	require.NoError(b, err)

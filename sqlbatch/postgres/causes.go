@@ -8,10 +8,10 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// Groups of the dead, by the index of causes: (cause, fingerprint, ended_at, id).
+// Groups of dead messages, by the index of causes: (cause, fingerprint, ended_at, id).
 
-// ofGroup is what a select of columns finds in the group of g, in the order of the index, from its end on if of is " DESC". A
-// fingerprint that is NULL is the greatest number in g: NULLs are last in the index. Each of the two parts seeks the index.
+// ofGroup selects columns in the group of g, in the order of the index, or from its end if of is " DESC". In g the greatest number
+// means a fingerprint that is NULL: NULLs are last in the index. Each of the two parts seeks the index.
 func ofGroup(columns, of, limit string) string {
 	part := func(fingerprint string) string {
 		return `(SELECT ` + columns + ` FROM {dead} AS d WHERE d.cause = g.cause AND ` + fingerprint + `
@@ -22,7 +22,7 @@ func ofGroup(columns, of, limit string) string {
 }
 
 // causesText goes from each group to the next by one seek: to the next fingerprint of the cause, or else to the messages of the cause
-// without one, or else to the next cause. A part behind an "or else" reads nothing if one before it has found a group.
+// without one, or else to the next cause. A part after an "or else" reads nothing if an earlier part has found a group.
 var causesText = `WITH RECURSIVE t AS MATERIALIZED (
   SELECT $3::integer AS groups, $4::integer AS n
 ),
@@ -60,7 +60,7 @@ func (q *queue) Causes(after sqlbatch.Group, groups, limit int) sqlbatch.Stateme
 	return sqlbatch.Statement{Text: q.causes, Args: []any{cause, fingerprint, int64(groups), int64(limit)}}
 }
 
-// walkText is a walk along one of the two indexes that have (ended_at, id) behind columns that are equal: those of a group, or none.
+// walkText walks one of the two indexes that have (ended_at, id) after columns that are equal: those of a group, or none.
 func walkText(group, order string) string {
 	return `SELECT uuid_send(q.id) AS id, q.ended_at, q.type{walked order}
 FROM {dead} AS q

@@ -9,15 +9,12 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// chosen is a query of up to t.n rows of the live table, ordered by priority.
-// pick selects the rows of one priority: {lane} in it is replaced by its condition,
-// {head} by its parameter of the heads, and {number} by its number.
+// chosen is a query of up to t.n rows of the live table, ordered by priority. pick selects the rows of one priority. In it {lane} is
+// replaced by the condition of the priority, {head} by its parameter of the heads, and {number} by its number.
 //
-// An Append runs its parts one after the other, and reads no more rows
-// than needed: a lane is not read once there are n rows. The last limit
-// is above the locks, so only rows that are taken are locked. The two limits
-// of a lane are for the planner. It estimates n as a tenth of the lane, which is not worth a
-// sort of all of it, unless the table is large. Therefore pick has a limit of its own, with a
+// An Append runs its parts one after the other, and reads no more rows than needed: a lane is not read once there are n rows. The last
+// limit is above the locks, so only rows that are taken are locked. The two limits of a lane are for the planner. It estimates n as a
+// tenth of the lane, for which it does not sort the whole lane, unless the table is large. Therefore pick has a separate limit, with a
 // known number.
 func chosen(pick string) string {
 	var parts []string
@@ -33,27 +30,25 @@ func chosen(pick string) string {
 	return "SELECT * FROM (\n" + strings.Join(parts, "\n    UNION ALL\n") + "\n  ) AS l\n  LIMIT (SELECT n FROM t)"
 }
 
-// Parameters of a claim from here on are the heads, from the lowest priority up.
+// The parameters of a claim from this number on are the heads, from the lowest priority up.
 const firstHead = 6
 
-// behindHead begins a range of the index. It compares rows, although every id is behind
-// that of its head: for due_at between two unknown values the planner would
-// estimate a small range, and sort it.
+// behindHead begins a range of the index. It compares rows, although every id is behind that of its head: for due_at between two
+// unknown values the planner would estimate a small range, and sort it.
 func behindHead(row, head, now string) string {
 	return "(" + row + "due_at, uuid_send(" + row + "id)) >= (least(" + head + ", " + now + " - {margin}), ''::bytea)"
 }
 
-// not is a condition on a row with the meaning of NOT. The planner estimates that almost all rows
-// meet it. For a comparison with an unknown value it estimates that
-// two in three do not, and then it sorts the few rows that it expects.
+// not is a condition on a row with the meaning of NOT. The planner estimates that almost all rows meet it. For a comparison with an
+// unknown value it estimates that two in three do not, and then it sorts the few rows that it expects.
 func not(condition string) string { return "(" + condition + ")::integer <> 1" }
 
-// suspected: it is a suspect, and no consumer only has to dead-letter it because it has expired.
+// suspected is the condition of a suspect, unless it has expired, so that a consumer only has to dead-letter it.
 func suspected(now string) string {
 	return "(CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END >= {suspect lapses} AND coalesce(q.expires_at > " + now + ", true))"
 }
 
-// What a claim returns of a message, and a mark. The length of a body outside of the row is known without reading it.
+// The columns that a claim and a mark return. The length of a body outside of the row is known without reading it.
 var (
 	leaseColumns = `uuid_send(q.id), q.priority, q.fence, q.attempts, q.lapses, (coalesce(q.expires_at <= (SELECT now FROM t), false))::integer AS expired,
           q.enqueued_at, q.due_at, q.expires_at, `
@@ -61,14 +56,12 @@ var (
           CASE WHEN octet_length(q.body) <= $5::integer THEN q.body END AS body, octet_length(q.body) AS size`
 )
 
-// claimText walks the claim index lane by lane, each from its head. SKIP LOCKED
-// passes over the rows that other claims, settles and transactions of users hold. A row
-// that was claimed since this statement began is looked at once more when its lock is
-// taken, and is leased.
+// claimText walks the claim index lane by lane, each from its head. SKIP LOCKED skips the rows that other claims, settles and
+// transactions of users have locked. If a row was claimed after this statement began, it is checked again when its lock is taken, and
+// is leased.
 //
-// No index has the changed columns, so the new version of the row is on the page of
-// the old one as long as there is room, and no index changes. Entries
-// of messages that are gone are before the head.
+// No index has the changed columns, so the new version of the row is on the page of the old one while there is room, and no index
+// changes. Entries of deleted messages are before the head.
 //
 // A row that still has a holder was never settled: its lease expired.
 var claimText = `WITH t AS MATERIALIZED (
@@ -90,8 +83,8 @@ FROM chosen AS c
 WHERE q.id = ANY (ARRAY[c.id])
 RETURNING ` + leaseColumns + inlined
 
-// markText finds its row by the primary key, and passes over it if another transaction has locked it. What was known of the
-// row when the statement began is looked at once more when the lock is taken.
+// markText finds its row by the primary key, and skips it if another transaction has locked it. The conditions are checked again when
+// the lock is taken.
 //
 // $1 to $3 are lease, consumer and salt, $4 and $5 id and fence, $6 is the new value of alone, and $7 is 1 if the consumer marks again.
 var markText = `WITH t AS MATERIALIZED (
@@ -130,16 +123,15 @@ func (q *queue) Contents(item sqlbatch.Item) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.contents, Args: []any{hexID(item.ID), item.Fence}}
 }
 
-// counted: a claim counts no further than the tables do.
+// counted stops at the limits of the tables.
 const counted = `attempts = least(q.attempts + 1, {last attempt}), lapses = CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE least(q.lapses + 1, {last lapse}) END`
 
-// higherFence is where the fence of a claim grows from: see HighFence.
+// higherFence returns the value from which the fence of a claim grows: see HighFence.
 func higherFence(mark string) string {
 	return `CASE WHEN q.fence > {high fence} THEN ` + mark + ` ELSE greatest(q.fence, ` + mark + `) END`
 }
 
-// Claim has one form for all orders: in the order of the index it reads no more
-// than in any other.
+// Claim has one form for all orders: in the order of the index it reads no more rows than in any other.
 func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.claim, Args: append([]any{
 		int64(min(p.Rows, maxRows)), build.Milliseconds(p.Lease), hexID(p.Consumer), p.Salt, int64(p.Inline),
@@ -150,8 +142,7 @@ func heads(f sqlbatch.Heads) []any { return []any{f[0], f[1], f[2], f[3]} }
 
 const priorities = `(VALUES (2), (1), (0), (-1)) AS p (priority)`
 
-// nextDueText reads the first entry behind each head that is not leased. A row
-// that a claim in progress holds counts as due still.
+// nextDueText reads the first entry behind each head that is not leased. A row that a claim in progress has locked still counts as due.
 var nextDueText = nextDueOf(` AND ` + not(suspected("{now}")))
 
 func nextDueOf(condition string) string {
@@ -168,15 +159,15 @@ func (q *queue) NextDue(f sqlbatch.Heads) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.nextDue, Args: heads(f)}
 }
 
-// DueOrLocked counts a locked row by what was committed last, as NextDue does.
+// DueOrLocked counts a locked row by its last committed version, as NextDue does.
 func (q *queue) DueOrLocked() sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.dueOrLocked, Args: heads(sqlbatch.Heads{})}
 }
 
-// rescanText walks each lane to its first message that is not leased, and on to the first that may be claimed if that one
-// is a suspect. Where there is none, and so all that is due is leased, it walks the lane once more for the end that comes
-// first, among ten thousand. The constant bounds what the planner expects of a deep lane: above jit_above_cost the server would compile
-// the plan. The LIMIT that the planner does not know keeps it from sorting a shallow one.
+// rescanText walks each lane to its first message that is not leased, and on to the first that can be claimed if that one is a suspect.
+// If there is none, all due messages are leased, and it walks the lane again, up to ten thousand messages, for the earliest end of a
+// lease. The constant bounds what the planner expects of a deep lane: above jit_above_cost the server would compile the plan. The LIMIT
+// that the planner does not know keeps it from sorting a shallow lane.
 var rescanText = `WITH t AS MATERIALIZED (
   SELECT {now} AS now, 10000 AS n
 )

@@ -5,10 +5,9 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// joinText writes the consumer's own row first, and then deletes others without waiting
-// for their locks: two joins never deadlock.
-// This reads all of chanq__consumers, so only a consumer does it that joins, or joins
-// back: a thousand that stay would read a thousand rows a hundred times a second.
+// joinText writes the consumer's own row first, and then deletes others without waiting for their locks: two joins
+// never deadlock. This reads all of chanq__consumers, so a consumer does it only when it joins or joins again: a
+// thousand members would otherwise read a thousand rows a hundred times per second.
 const joinText = `WITH came AS MATERIALIZED (
   SELECT 1 AS one WHERE NOT EXISTS (SELECT FROM {consumers} AS m WHERE m.id = $1::uuid AND m.until > {now})
 ),

@@ -41,10 +41,10 @@ func TestAJoinDeletesConsumersThatAreLongGone(t *testing.T) {
 	var left string
 	require.NoError(t, q.db.QueryRow(`SELECT string_agg(name, '' ORDER BY name) FROM chanq__consumers`).Scan(&left))
 	require.Equal(t, "acd", left, "b was gone for more than a day, in any queue; d is locked, and Join does not wait for it")
-	require.Equal(t, []string{"a"}, q.consumers(), "a is back")
+	require.Equal(t, []string{"a"}, q.consumers(), "a has joined again")
 }
 
-// Two consumers whose memberships have ended join again, and each would delete the other.
+// Two consumers whose memberships have ended join again, and each tries to delete the other.
 func TestJoinsDoNotDeadlock(t *testing.T) {
 	q := newQueue(t)
 	q.exec(`INSERT INTO chanq__consumers (id, since, until, process, queue, name, host)
@@ -67,7 +67,7 @@ SELECT gen_random_uuid(), 0, 0, 0, 'orders', '', '' FROM generate_series(1, 50)`
 	}
 }
 
-// It reads the table from end to end: a thousand that stay do not.
+// The delete scans the whole table; renewals of a thousand members do not.
 func TestOnlyAJoiningConsumerDeletesOthers(t *testing.T) {
 	q := newQueue(t)
 	q.rows(q.db, q.Join(sqlbatch.Consumer{ID: id(1), Name: "a", For: time.Hour}))

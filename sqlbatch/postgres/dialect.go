@@ -1,4 +1,4 @@
-// Package postgres is the SQL of chanq for PostgreSQL.
+// Package postgres builds the SQL of chanq for PostgreSQL.
 package postgres
 
 import (
@@ -11,46 +11,41 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/seal"
 )
 
-// Dialect is the SQL of PostgreSQL 13 and later, for any driver of
-// database/sql; github.com/jackc/pgx/v5/stdlib is the one it is tested with.
+// Dialect is the SQL of PostgreSQL 13 and later, for any driver of database/sql; it is tested with
+// github.com/jackc/pgx/v5/stdlib.
 //
-// A batch travels as array literals, one for each column, and bodies as one
-// bytea that the statement cuts apart: one text for any count of rows, and
-// arguments of types that every driver knows (docs/decisions.md has the
-// figures). No statement relies on the state of a session, so a pool that assigns
-// connections per transaction may be in between. Texts travel as bytes in
-// both directions, and the server turns them into its own encoding: a session
-// whose client_encoding is another than UTF8 sends and receives the same.
+// A batch is sent as array literals, one for each column, and bodies as one bytea that the statement cuts into parts: one text
+// for any count of rows, and arguments of types that every driver knows (docs/decisions.md has the figures). No statement
+// relies on the state of a session, so a pooler that assigns connections per transaction can be used. Texts are sent as bytes
+// in both directions, and the server converts them to its own encoding: a session whose client_encoding is not UTF8 sends and
+// receives the same.
 //
-// Every plan is pinned by the way the statement is written, because the
-// statistics of a table that swings between empty and full are always wrong:
+// Every plan is pinned by the way the statement is written, because the statistics of a table that alternates between empty and
+// full are always wrong:
 //
 //   - now is a value that the planner does not know: it never compares it with a
 //     histogram of times that have passed;
-//   - a claim may stop early, at a count that it does not know either, so it
+//   - a claim can stop early, at a count that it does not know either, so it
 //     takes the index that has the requested order rather than sort;
 //   - lists are joined by id = ANY (ARRAY[a.id]), which neither a hash nor a
 //     merge join can do: what remains is a nested loop with the list outside, in
 //     the order it was given, and one probe of the primary key inside.
 //
-// The clock is statement_timestamp(). now() is the start of the transaction,
-// which for SendTx is the caller's and may be long past: a delay would be
-// shortened by the age of the transaction and a message would overtake those
-// sent meanwhile. clock_timestamp() moves while a statement runs, so the
-// planner cannot compare an index with it.
+// The clock is statement_timestamp(). now() is the start of the transaction, which for SendTx is the caller's and might be long
+// past: a delay would be shortened by the age of the transaction and a message would overtake messages sent meanwhile.
+// clock_timestamp() moves while a statement runs, so the planner cannot compare an index with it.
 var Dialect sqlbatch.Dialect = dialect{}
 
 type dialect struct{ seal.Seal }
 
 func (dialect) Name() string { return "postgres" }
 
-// maxRows bounds a statement: it holds its locks for some milliseconds. The
-// texts of claims and purges have it as their constant LIMIT.
+// maxRows bounds a statement: it holds its locks for some milliseconds. It is the constant LIMIT in the texts of claims and
+// purges.
 const maxRows = 1000
 
-// Traits: statements are not prepared. pgx keeps prepared statements itself,
-// unless it is configured for a pool of transactions, in which a
-// prepared statement is missing in the next transaction.
+// Traits: statements are not prepared. pgx caches prepared statements itself, unless it is configured for transaction pooling,
+// where a prepared statement is missing in the next transaction.
 func (dialect) Traits() sqlbatch.Traits {
 	return sqlbatch.Traits{
 		Schema:      "public",
@@ -68,7 +63,7 @@ var remedies = map[string]string{
 	sqlbatch.ProblemNode: "connect to the coordinator, as all other programs of this queue must",
 }
 
-// queue is the statements of one queue, every text rendered.
+// queue has the statements of one queue, every text rendered.
 type queue struct {
 	seal.Seal
 	*texts
@@ -76,21 +71,21 @@ type queue struct {
 	inTx, skips *queue
 }
 
-// texts are those that are the same everywhere.
+// texts are the same inside and outside of transactions.
 type texts struct {
 	ordered bool
-	begun   string // enqueue, with the time when the transaction began, and the number that begin drew
+	begun   string // enqueue, with the start time of the transaction, and the number that begin drew
 
 	enqueue, enqueueNew, find, look, claim, mark, contents, nextDue, dueOrLocked, rescan string
 	version, problems, missing, clock, record, stats, empty, get, cancel                 string
 	discard, queues, lock, wear, vacuum                                                  string
 	causes, walk, walkGroup, walkBare                                                    string
-	bodies                                                                               map[bool]string // true: of the dead
+	bodies                                                                               map[bool]string // true: of dead messages
 	drop                                                                                 []string
 	redrive, redriveIDs, configure, pause, resume, join, leave, consumers                string
 	trim                                                                                 map[sqlbatch.State]string
 	sample, counted, samples, thin                                                       string
-	slots, takeSlots, giveSlots, slotStats, begin, reach                                 string // of an ordered queue, as the next
+	slots, takeSlots, giveSlots, slotStats, begin, reach                                 string // of an ordered queue, as are the next fields
 	read, refill, fetch, lookOrdered, heldKeys, markOrdered, releaseOrdered              string
 	peek, browse, purge                                                                  map[sqlbatch.State]string
 }
@@ -173,7 +168,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 	return &queue{texts: texts, settle: newSettles(r, waitsShortly), inTx: inTx, skips: skips}
 }
 
-// order renders what an ordered queue has alone, or in another way.
+// order renders the texts that only ordered queues have, or that differ there.
 func (t *texts) order(r renderer) {
 	t.slots, t.slotStats = r.Replace(slotsText), r.Replace(slotStatsText)
 	t.takeSlots, t.giveSlots = r.Replace(takeSlotsText), r.Replace(giveSlotsText)
@@ -188,16 +183,14 @@ func (t *texts) order(r renderer) {
 
 func (q *queue) InTx() sqlbatch.Queue { return q.inTx }
 
-// InOwnTx is the same queue: the setting of a settle is local to its transaction,
-// which is then a longer one.
+// InOwnTx returns the same queue: the setting of a settle is local to its transaction, which is chanq's own here.
 func (q *queue) InOwnTx() sqlbatch.Queue { return q }
 
-// SkipLocked is the same inside of a transaction and outside.
+// SkipLocked returns the same queue inside and outside of a transaction.
 func (q *queue) SkipLocked() sqlbatch.Queue { return q.skips }
 
-// names puts the names of one queue, quoted, where templates have them
-// in braces. Tables begin with chanq_ and indexes do not, since both share the
-// names of a schema.
+// names replaces the names in braces of templates by the quoted names of one queue. Tables begin with chanq_ and indexes do
+// not, since both share the names of a schema.
 func names(n sqlbatch.Names) build.Words {
 	schema := n.Schema
 	if schema == "" {
@@ -206,7 +199,7 @@ func names(n sqlbatch.Names) build.Words {
 	quote := func(name string) string { return build.Quote(`"`, name, `"`) }
 	in := quote(schema) + "."
 	live := "chanq_" + n.Queue
-	tag := "$chanq$" // quotes a text that has the schema's name in it
+	tag := "$chanq$" // quotes a text that contains the schema's name
 	for strings.Contains(schema, tag) {
 		tag = tag[:len(tag)-1] + "_$"
 	}
@@ -237,7 +230,7 @@ func names(n sqlbatch.Names) build.Words {
 		"{name}", build.Quote("'", n.Queue, "'"),
 		"{now}", once(clock), "{clock}", clock,
 		"{begun}", once("(extract(epoch FROM transaction_timestamp()) * 1000)::bigint"),
-		"{encoding}", "getdatabaseencoding()", // as it is: in one that is SQL_ASCII, others may have stored any bytes
+		"{encoding}", "getdatabaseencoding()", // unchanged: in an SQL_ASCII database other programs might have stored any bytes
 		"{rows}", strconv.Itoa(maxRows), "{fence bits}", strconv.Itoa(sqlbatch.FenceBits),
 		"{margin}", strconv.FormatInt(sqlbatch.HeadMargin.Milliseconds(), 10),
 	)
@@ -246,15 +239,15 @@ func names(n sqlbatch.Names) build.Words {
 // clock is the time of the database.
 const clock = "(extract(epoch FROM statement_timestamp()) * 1000)::bigint"
 
-// once has an expression evaluated once, not for each row, and hides it from the planner. Citus
-// looks for a column in what it would evaluate before it sends a statement on, and fails at a
-// sub-select that has none; the planner makes one of the two.
+// once makes an expression evaluate once, not for each row, and hides it from the planner. Citus looks for a column in an
+// expression that it would evaluate before it forwards a statement, and fails at a sub-select without one; the planner merges
+// the two selects.
 func once(expression string) string {
 	return "(SELECT c.v FROM (SELECT " + expression + " AS v) AS c)"
 }
 
-// textBytes is convert_to for the encoding of the database, as it is, of functions that are
-// IMMUTABLE: no others may stand in a RETURNING for Citus.
+// textBytes is convert_to for the unchanged encoding of the database, from functions that are IMMUTABLE: Citus allows no others
+// in a RETURNING.
 func textBytes(column string) string {
 	return "decode(replace(" + column + ", chr(92), repeat(chr(92), 2)), 'escape')"
 }

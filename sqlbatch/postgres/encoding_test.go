@@ -16,9 +16,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/postgres"
 )
 
-// A role or a database may have its own client_encoding. A driver that
-// ignores it would send and receive wrong texts, or none
-// if the encoding lacks a character.
+// A role or a database might have a client_encoding of its own. A driver that ignores it would send and receive wrong
+// texts, or fail if the encoding lacks a character.
 func TestTextsDoNotDependOnTheSessionsEncoding(t *testing.T) {
 	for _, encoding := range []string{"LATIN1", "WIN1252", "EUC_JP", "UTF8"} {
 		for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec} {
@@ -69,7 +68,7 @@ func TestTextsDoNotDependOnTheSessionsEncoding(t *testing.T) {
 	}
 }
 
-// SQL_ASCII is no encoding: PostgreSQL holds what it is given.
+// SQL_ASCII is no encoding: PostgreSQL stores any bytes.
 func TestAClaimReturnsAKeyOfInvalidText(t *testing.T) {
 	db := pgtest.Encoding(t, "SQL_ASCII")
 	names := sqlbatch.Names{Queue: "orders"}

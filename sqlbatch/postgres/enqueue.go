@@ -7,12 +7,12 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// enqueueText inserts one row for each element of its lists, in their
-// order. $10 has keys, types and headers, $11 bodies, and $6 how long keys and types are; each parameter of any size is
-// written once, since a plan made for its values copies it at each use.
+// enqueueText inserts one row for each element of its lists, in their order. $10 has keys, types and headers, $11
+// bodies, and $6 the lengths of keys and types. Each large parameter is written once, since a plan made for its values
+// copies it at each use.
 //
-// It takes no lock that others wait for, except for another insert of the same
-// id or key, which waits until this transaction ends.
+// It takes no lock that others wait for, except for another insert of the same id or key, which waits until this
+// transaction ends.
 const plainEnqueueText = `INSERT INTO {live} (id, priority, due_at, enqueued_at, expires_at, dedup_key, type, headers, body)
 SELECT r.id, r.priority, t.now + r.delay, t.now, t.now + r.ttl,
        CASE WHEN r.key > 0 THEN convert_from(substring(r.names FOR r.key), 'UTF8') END,
@@ -29,14 +29,13 @@ CROSS JOIN (
   OFFSET 0
 ) AS r`
 
-// orderedEnqueueText inserts into an ordered queue. $9 has deduplication keys, types and headers, $10 each
-// row's order key and its body; $7 has their lengths and the slot: shapeOf. $8 has
-// the places of rows that are not in order. Each list costs a statement more than the rest of
-// the order, and there are as many lists as for a plain queue.
+// orderedEnqueueText inserts into an ordered queue. $9 has deduplication keys, types and headers, $10 each row's order
+// key and its body; $7 has their lengths and the slot: shapeOf. $8 has the places of rows that are not in order. Each
+// list costs a statement more time than the rest of the order does, so there are only as many lists as for a plain
+// queue.
 //
-// Before it draws its number it takes a lock that every sender shares, and that is never taken
-// exclusively, to the end of the transaction: see sampled. Both are done once per statement,
-// when its first row is made.
+// Before it draws its number it takes a lock that all senders share until the end of their transactions, and that is
+// never taken exclusively: see sampled. Both happen once per statement, when its first row is made.
 const orderedEnqueueText = `INSERT INTO {live} (id, due_at, enqueued_at, expires_at, dedup_key, type, headers, body, slot, seq, fence, order_key)
 SELECT r.id, t.now, t.now, t.now + r.ttl,
        CASE WHEN r.key > 0 THEN convert_from(substring(r.names FOR r.key), 'UTF8') END,
@@ -54,17 +53,16 @@ CROSS JOIN (
   OFFSET 0
 ) AS r`
 
-// shapeOf is a row's slot, and how long its order key and its body are.
+// shapeOf packs the slot of a row, and the lengths of its order key and its body.
 func shapeOf(row *sqlbatch.Row) int64 {
 	return int64(row.Slot)<<40 | int64(len(row.OrderKey))<<32 | int64(len(row.Body))
 }
 
 const (
-	// sending holds this queue's lock of senders: chno, as a number, and which queue it is.
+	// sending takes this queue's lock of senders: chno, as a number, and a hash of the queue's name.
 	sending = `pg_advisory_xact_lock_shared({senders}, hashtext({'live'}))`
 
-	// drawText draws a number while it holds that lock. The inner SELECT is made first, since
-	// OFFSET keeps it apart.
+	// drawText draws a number while it holds that lock. The inner SELECT runs first, since OFFSET keeps it separate.
 	drawText = `SELECT nextval({'numbers'}::regclass) FROM (SELECT ` + sending + ` AS held OFFSET 0) AS s WHERE s.held IS NOT NULL`
 )
 
@@ -75,15 +73,13 @@ func enqueueText(ordered bool) string {
 	return plainEnqueueText
 }
 
-// enqueueBegunText is the same, with the time when the transaction began, and the number that
-// it has drawn.
+// enqueueBegunText is the same, with the start time of the transaction, and the number that it has drawn.
 func enqueueBegunText(ordered bool) string {
 	return strings.NewReplacer("{now}", "{begun}", drawText, `SELECT currval({'numbers'}::regclass)`).Replace(enqueueText(ordered))
 }
 
-// newOnly leaves out rows whose id or key is there. It waits for
-// another insert of the same id or key in progress; rows come in the order of
-// their keys, so that two of these never wait for each other.
+// newOnly leaves out rows whose id or key already exists. It waits for another insert of the same id or key in
+// progress. Rows are in the order of their keys, so that two of these statements never wait for each other.
 const newOnly = `
 ON CONFLICT DO NOTHING
 RETURNING uuid_send(id)`
@@ -94,8 +90,8 @@ func (q *queue) EnqueueBegun(rows []sqlbatch.Row) sqlbatch.Statement {
 	return q.rowList(q.begun, rows)
 }
 
-// Begun draws before the INSERT, which then runs at the same time as that of another batch: numbers are in
-// the order of batches.
+// Begun draws before the INSERT, which then runs at the same time as that of another batch: numbers are in the order of
+// batches.
 func (q *queue) Begun() sqlbatch.Statement { return sqlbatch.Statement{Text: q.begin} }
 
 func (q *queue) EnqueueNew(rows []sqlbatch.Row) sqlbatch.Statement {
@@ -110,7 +106,7 @@ func (q *queue) EnqueueNew(rows []sqlbatch.Row) sqlbatch.Statement {
 // placesArg is $8 of orderedEnqueueText.
 const placesArg = 7
 
-// places returns the former places, from 1 on, of rows that were reordered.
+// places returns the original places, from 1 on, of rows that were reordered.
 func places(rows, moved []sqlbatch.Row) string {
 	at := make(map[[16]byte]int64, len(rows))
 	for i := range rows {
@@ -167,8 +163,8 @@ func orderedRowList(text string, rows []sqlbatch.Row) sqlbatch.Statement {
 	}}
 }
 
-// named are the lists that both kinds of queues have: ids, times to live, and what few messages
-// have: a key of their own, a type and headers.
+// named has the lists that both kinds of queues have: ids, times to live, and values that few messages have: a dedup
+// key, a type and headers.
 type named struct {
 	ids, ttls, keys, at, bytes string
 	names                      []byte

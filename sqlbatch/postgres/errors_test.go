@@ -45,7 +45,7 @@ func TestClassifiesBySQLState(t *testing.T) {
 	require.Equal(t, "refused", postgres.Dialect.Classify(sql.ErrConnDone).String())
 }
 
-// Citus does not pass on the SQLSTATE of errors of the COPY that it makes of an INSERT.
+// Citus does not forward the SQLSTATE of errors of the COPY that it makes from an INSERT.
 func TestClassifiesErrorsOfACopyOfCitusByTheirText(t *testing.T) {
 	for text, class := range map[string]string{
 		`duplicate key value violates unique constraint "ux_chanq_orders_102013"`:                       "duplicate",
@@ -64,13 +64,13 @@ func TestClassifiesErrorsOfACopyOfCitusByTheirText(t *testing.T) {
 	}
 }
 
-// A node of Citus that is away: the statement may have been at work there.
+// A node of Citus is unavailable: the statement might have run there.
 func TestAnErrorOfAnUnavailableCitusNodeIsUnknown(t *testing.T) {
 	err := &pgconn.PgError{Code: "08006", Message: "connection to the remote node app@127.0.0.1:9701 failed with the following error: Connection refused"}
 	require.Equal(t, "unknown", postgres.Dialect.Classify(err).String())
 }
 
-// The errors as a server and pgx really make them.
+// Errors as a server and pgx return them.
 func TestClassifiesTheErrorsOfAServer(t *testing.T) {
 	q := newQueue(t)
 	q.enqueue(sqlbatch.Row{ID: id(1)})

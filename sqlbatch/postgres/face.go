@@ -6,12 +6,12 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// What other programs may use in addition to the tables: see docs/sql.md.
+// The view and the function that other programs can use in addition to the tables: see docs/sql.md.
 
-// viewText shows the first messages of each priority, or of each slot, and those that died last, each in
-// the order of an index, so that nothing is sorted and the answer has a bound: the ranges compare rows for
-// the reason that behindSeq has, and there are two limits for that of chosen. What is body or
-// header is cut before it is shown, and of a long body only its first part is read.
+// viewText shows the first messages of each priority, or of each slot, and the last dead messages. Each part is in the
+// order of an index, so that it has a bound and needs no sort: the ranges compare rows for the reason given at
+// behindSeq, and there are two limits for the reason given at chosen. Bodies and headers are cut before they are shown,
+// and of a long body only its first part is read.
 const viewText = `CREATE OR REPLACE VIEW {messages} AS
 SELECT m.state, m.id, m.priority,
   to_timestamp(m.due_at / 1000.0) AS due_at, to_timestamp(m.lease_until / 1000.0) AS lease_until,
@@ -32,17 +32,16 @@ FROM (
   FROM (SELECT e.* FROM {dead} AS e ORDER BY e.ended_at DESC, e.id DESC LIMIT 1000) AS d
 ) AS m`
 
-// A text of bytes that are not UTF-8 would be an error, and the whole view with it. utf8Bytes are the
-// sequences of bytes, in hexadecimal digits, that are, without the zero byte, which no text may
-// have; utf8Start are those that a cut at 4,000 bytes may leave.
+// A text with bytes that are not UTF-8 would make the whole view fail. utf8Bytes are the byte sequences of valid UTF-8,
+// in hexadecimal digits, without the zero byte, which no text may have. utf8Start are the incomplete sequences that a
+// cut at 4,000 bytes might leave.
 const (
 	utf8Bytes = `(?:0[1-9a-f]|[1-7][0-9a-f]|(?:c[2-9a-f]|d[0-9a-f])[89ab][0-9a-f]|e0[ab][0-9a-f][89ab][0-9a-f]|(?:e[1-9abcef])(?:[89ab][0-9a-f]){2}|ed[89][0-9a-f][89ab][0-9a-f]` +
 		`|f0[9ab][0-9a-f](?:[89ab][0-9a-f]){2}|f[123](?:[89ab][0-9a-f]){3}|f48[0-9a-f](?:[89ab][0-9a-f]){2})*`
 	utf8Start = `(?:[cdef][0-9a-f](?:[89ab][0-9a-f]){0,2})?`
 )
 
-// textOf is what is UTF-8 as text, and of all else the bytes as bytea prints them, with its
-// ASCII readable.
+// textOf returns UTF-8 as text, and all other bytes as bytea prints them, with readable ASCII.
 func textOf(column string) string {
 	digits := `encode(` + column + `, 'hex')`
 	return `CASE WHEN ` + digits + ` ~ '^` + utf8Bytes + utf8Start + `$'
@@ -50,10 +49,9 @@ func textOf(column string) string {
     ELSE encode(` + column + `, 'escape') END`
 }
 
-// sendText is a function for both kinds of queues, of which one has a key in the place of priority
-// and delay. It runs with the permissions of its owner, so its callers need no others. It therefore looks
-// for names only in schemas that no other role can write to, and may be called only by roles to which its
-// owner grants it.
+// sendText is a function for both kinds of queues; for ordered ones it has a key in the place of priority and delay. It
+// runs with the permissions of its owner, so its callers need no others. It therefore looks for names only in schemas
+// that no other role can write to, and only roles to which its owner grants it may call it.
 const (
 	sendText = `CREATE OR REPLACE FUNCTION {send}(body text DEFAULT NULL, dedup_key text DEFAULT NULL, headers text DEFAULT NULL, priority integer DEFAULT 0, delay interval DEFAULT '0', id uuid DEFAULT NULL, ttl interval DEFAULT NULL, bytes bytea DEFAULT NULL, type text DEFAULT NULL)
 RETURNS uuid LANGUAGE sql VOLATILE ` + asOwner + ` AS {$}
@@ -64,7 +62,7 @@ RETURNS uuid LANGUAGE sql VOLATILE ` + asOwner + ` AS {$}
 {$}`
 
 	// sendOrderedText computes the slot as SlotOf does, from the stored number of slots: the program that prints this
-	// may not know it.
+	// might not know it.
 	sendOrderedText = `CREATE OR REPLACE FUNCTION {send}(body text DEFAULT NULL, key text DEFAULT NULL, dedup_key text DEFAULT NULL, headers text DEFAULT NULL, id uuid DEFAULT NULL, ttl interval DEFAULT NULL, bytes bytea DEFAULT NULL, type text DEFAULT NULL)
 RETURNS uuid LANGUAGE plpgsql VOLATILE ` + asOwner + ` AS {$}
 DECLARE
@@ -85,8 +83,8 @@ END
 
 	asOwner = `SECURITY DEFINER SET search_path = pg_catalog, pg_temp`
 
-	// sendRightsText revokes what every role may do with a new function. Until then every role could
-	// call it; permissions that were granted by name stay.
+	// sendRightsText revokes the permission that every role has on a new function. Until then every role could call it;
+	// permissions that were granted to named roles stay.
 	sendRightsText = `REVOKE ALL ON FUNCTION {send} FROM PUBLIC`
 )
 

@@ -21,7 +21,7 @@ func TestTextsDoNotDependOnTheCountOfRows(t *testing.T) {
 	require.Equal(t, q.Nack(make([]sqlbatch.NackItem, 1)).Text, q.Nack(make([]sqlbatch.NackItem, 1000)).Text)
 }
 
-// Whatever the order in which a caller names its leases, rows are locked in one.
+// Rows are locked in one order, whatever the order in which a caller passes its leases.
 func TestSettlesNameLeasesInIDOrder(t *testing.T) {
 	q := postgres.Dialect.Queue(sqlbatch.Names{Queue: "orders"})
 	a, b := sqlbatch.Item{ID: [16]byte{1}, Fence: 5}, sqlbatch.Item{ID: [16]byte{2}, Fence: 3}
@@ -41,17 +41,17 @@ func TestSettlesNameLeasesInIDOrder(t *testing.T) {
 	require.Equal(t,
 		q.EnqueueNew([]sqlbatch.Row{{ID: b.ID, Key: "a"}, {ID: a.ID, Key: "b"}}),
 		q.EnqueueNew([]sqlbatch.Row{{ID: a.ID, Key: "b"}, {ID: b.ID, Key: "a"}}), "by key: that is what they may wait for")
-	require.Equal(t, []sqlbatch.Item{b, a}, given, "the caller's list stays as it is")
+	require.Equal(t, []sqlbatch.Item{b, a}, given, "the caller's list is unchanged")
 }
 
-// PostgreSQL would cut off a longer name without a word, and the tables of one
-// queue, or of two, would be one.
+// PostgreSQL would silently cut off a longer name, and several tables of one queue, or of two, would have the same
+// name.
 func TestNamesOfLongQueuesFitAndDiffer(t *testing.T) {
 	long := strings.Repeat("q", sqlbatch.MaxName)
 	seen := map[string]bool{}
 	for _, queue := range []string{"q", long, long[1:] + "r", "q_dead", "q_dead_ended"} {
 		for _, m := range postgres.Dialect.Migrations(sqlbatch.Names{Queue: queue}) {
-			for _, text := range m.Statements[3 : len(m.Statements)-2] { // the others are about the tables of all queues
+			for _, text := range m.Statements[3 : len(m.Statements)-2] { // the others are for the tables of all queues
 				name, _, _ := strings.Cut(text[strings.Index(text, "CREATE"):], " (")
 				require.False(t, seen[name], name)
 				seen[name] = true

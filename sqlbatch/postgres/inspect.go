@@ -2,9 +2,8 @@ package postgres
 
 import "github.com/chanq/chanq/sqlbatch"
 
-// findText probes the primary key for each id and the index of keys for
-// each key, and reads no other column than a producer may. It never blocks:
-// the insert or settle whose outcome is unknown was repeated before, and the
+// findText probes the primary key for each id and the index of keys for each key, and reads only columns that a
+// producer may read. It never blocks: the insert or settle whose outcome is unknown was repeated before, and the
 // repetition waited for it.
 const findText = `SELECT uuid_send(q.id), convert_to(q.dedup_key, {encoding}), q.fence
 FROM unnest((SELECT $1::uuid[])) AS a (id)
@@ -18,14 +17,12 @@ func (q *queue) Find(ids [][16]byte, keys []string) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.find, Args: []any{packIDs(ids), packKeys(keys)}}
 }
 
-// What operators look at. These are plain reads: PostgreSQL shows the last
-// committed version of a row and never blocks. Texts are returned as bytes in
-// UTF-8.
+// Statements for operators to inspect a queue. These are plain reads: PostgreSQL shows the last committed version of a
+// row and never blocks. Texts are returned as bytes in UTF-8.
 
-// statsText reads at most $1 index entries for scheduled ones, and of those that are
-// due ten times as many a priority for ready ones and twice as many for leased ones, so
-// that a backlog of millions costs no more. Leased messages are before ready ones, except those
-// that were released or committed late.
+// statsText reads at most $1 index entries for scheduled messages. Of the due entries of each priority it reads ten
+// times as many for ready ones and twice as many for leased ones, so that a backlog of millions costs no more. Leased
+// messages are before ready ones, except those that were released or committed late.
 const statsText = `WITH t AS MATERIALIZED (
   SELECT {now} AS now, $1::bigint AS n
 ),
@@ -62,13 +59,13 @@ func (q *queue) Stats(limit int) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.stats, Args: []any{int64(limit)}}
 }
 
-// emptyText reads the last entry of the primary key. One statement has one snapshot, so the answer is
-// exact, and a plain read takes no lock on rows. The newest messages are at the end, so behind a live one
-// nothing is read. Where none is live, it reads the entries of all that ended since the last vacuum, once,
-// and marks them dead for the next reader, unless a snapshot is open that still sees them.
+// emptyText reads the last entry of the primary key. One statement has one snapshot, so the answer is exact, and a
+// plain read takes no lock on rows. The newest messages are at the end, so nothing behind a live message is read. If
+// none is live, it reads the entries of all messages that ended since the last vacuum, once, and marks them dead for
+// the next reader, unless an open snapshot still sees them.
 //
-// EXISTS would make it a scan of the table, and the file of an empty table keeps its length: see
-// liveTableText. Within EXISTS the planner also drops ORDER BY and LIMIT.
+// EXISTS would make it a scan of the table, and the file of an empty table keeps its length: see liveTableText. Within
+// EXISTS the planner also drops ORDER BY and LIMIT.
 const emptyText = `SELECT (count(*) = 0)::integer AS empty
 FROM (SELECT q.id FROM {live} AS q ORDER BY q.id DESC LIMIT 1) AS l`
 
@@ -92,7 +89,7 @@ const (
 	contentsShown = `q.headers, q.body{shown order}`
 )
 
-// Conditions on the rows of a lane that hold a state.
+// Conditions that the rows of a lane are in a state.
 var (
 	ready     = `{lane} AND due_at <= (SELECT now FROM t) AND ` + not("lease_until > (SELECT now FROM t)")
 	scheduled = `{lane} AND due_at > (SELECT now FROM t) AND ` + free
@@ -101,19 +98,19 @@ var (
 )
 
 const (
-	// $2, $3 and $4 are the lane, the time and the id of a Place: all of the lanes behind
-	// its own, and nothing of those before.
+	// $2, $3 and $4 are the lane, the time and the id of a Place: all rows of the lanes behind its own, and none of the
+	// lanes before.
 	behind = ` AND (due_at, uuid_send(id)) > (` + behindAt + `, uuid_send($4::uuid))`
 
 	behindAt = `CASE WHEN {number} = $2::integer THEN $3::bigint WHEN {number} > $2::integer THEN -1 ELSE 9223372036854775807 END`
 )
 
-// behindNow is behind, and not due: with one bound, since of two the index may be read from the
-// lower one.
+// behindNow is behind, and not due. It has one bound, since with two PostgreSQL might read the index from the lower
+// one.
 var behindNow = ` AND (due_at, uuid_send(id)) > (greatest((SELECT now FROM t), ` + behindAt + `), uuid_send($4::uuid)) AND ` + not("due_at <= (SELECT now FROM t)")
 
-// browseLiveText chooses by the index and fetches the rows afterwards, so that no body is
-// sorted. They come in the order of claims.
+// browseLiveText chooses by the index and fetches the rows afterwards, so that no body is sorted. The rows are in the
+// order of claims.
 func browseLiveText(condition, behind string) string {
 	return `WITH t AS MATERIALIZED (
   SELECT {now} AS now, $1::integer AS n
@@ -172,7 +169,7 @@ func (q *queue) Get(id [16]byte) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.get, Args: []any{hexID(id)}}
 }
 
-// missingText reads the catalog alone.
+// missingText reads only the catalog.
 func missingText(ordered bool) string {
 	own := "{'due'}"
 	if ordered {
@@ -184,9 +181,9 @@ WHERE to_regclass(i.name) IS NULL`
 
 func (q *queue) Missing() sqlbatch.Statement { return sqlbatch.Statement{Text: q.missing} }
 
-// problemsText reads settings and the catalog. The encoding of the session is
-// none: see Dialect. $1 is the one that the database should have. It is a parameter so that
-// a driver that cannot send parameters in this session fails now.
+// problemsText reads settings and the catalog. The encoding of the session is not a problem: see Dialect. $1 is the
+// encoding that the database should have. It is a parameter so that a driver that cannot send parameters in this
+// session fails now.
 const problemsText = `SELECT '` + sqlbatch.ProblemForm + `' AS kind, 'the table ' || {'live'} || ' has no column ' || c.name AS found
 FROM (VALUES ('alone'), ('type')) AS c (name)
 WHERE to_regclass({'live'}) IS NOT NULL AND NOT EXISTS (
@@ -212,7 +209,7 @@ const clockText = `SELECT {now} AS now`
 
 func (q *queue) Clock() sqlbatch.Statement { return sqlbatch.Statement{Text: q.clock} }
 
-// The statements of operators and of housekeeping on PostgreSQL.
+// Statements of operators and of housekeeping on PostgreSQL.
 
 const versionText = `SELECT version, min_version, features, paused::integer, kind, slots, holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms, shard, shards, shard_set, paused_at, paused_by, pause_reason FROM {queues} WHERE name = {name}`
 

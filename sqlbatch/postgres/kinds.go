@@ -8,8 +8,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// renderer makes a statement of a template. Words in braces are names, or parts that
-// only one of the two kinds of queues has. These may have names in braces themselves.
+// renderer makes a statement from a template. Words in braces are names, or parts that only one of the two kinds of queues
+// has. These parts can contain names in braces.
 type renderer struct {
 	ordered     bool
 	kind, names build.Words
@@ -21,7 +21,7 @@ func newRenderer(n sqlbatch.Names) renderer {
 	return renderer{ordered: n.Slots > 0, kind: kind(n), names: names(n)}
 }
 
-// kind returns the parts that an ordered queue has in addition to a plain one, or nothing.
+// kind returns the parts that only an ordered queue has, or nothing for a plain one.
 func kind(n sqlbatch.Names) build.Words {
 	if n.Slots == 0 {
 		return build.NewWords(
@@ -41,12 +41,12 @@ func kind(n sqlbatch.Names) build.Words {
 	)
 }
 
-// liveSeq, liveSlot and liveKey are the columns of an order in the live table, each where its width
-// belongs, and endedOrder are those of the others.
+// liveSeq, liveSlot and liveKey are the columns of an order in the live table, each placed by its width. endedOrder has the
+// columns of the other tables.
 //
-// The seq of an INSERT by another program is drawn as in enqueueText. That program does not know the
-// slot of its message, which then is any slot, since the message is ordered with no other one. It is a product, not a shift:
-// for the large numbers that a node of Citus other than the coordinator draws, this is an error.
+// The seq of an INSERT by another program is drawn as in enqueueText. That program does not know the slot of its message, so
+// it is any slot, since the message is not ordered with any other. It is a product, not a shift: for the large numbers that
+// a node of Citus other than the coordinator draws, this is an error.
 const (
 	liveSeq = `
   seq         bigint   NOT NULL DEFAULT CASE WHEN ` + sending + ` IS NOT NULL THEN nextval({'numbers'}::regclass) * {seqs} END,`
@@ -60,14 +60,14 @@ const (
   order_key   text COLLATE "C",`
 )
 
-// orderChecks keep out what no read would find.
+// orderChecks refuses rows that no read would find.
 const orderChecks = `,
   CONSTRAINT {live line} CHECK (slot >= 0 AND slot < {slot count} AND seq > 0 AND seq < 9223372036854775807 AND octet_length(order_key) BETWEEN 1 AND {most key})`
 
 // sendersClass is the class of the advisory locks that senders share: chno.
 const sendersClass = 'c'<<24 | 'h'<<16 | 'n'<<8 | 'o'
 
-// countRedrive raises the number of redrives of the queue in the transaction of a redrive that moves a message.
+// countRedrive increments the number of redrives of the queue in the transaction of a redrive that moves a message.
 const countRedrive = `,
 counted AS (
   UPDATE {queues} SET redriven = redriven + 1 WHERE name = {name} AND EXISTS (SELECT 1 FROM moved)

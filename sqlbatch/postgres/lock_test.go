@@ -22,8 +22,7 @@ func (q *serverQueue) waitForLock() {
 	}, time.Minute, time.Millisecond)
 }
 
-// behind runs a statement that has to wait until release is called, and returns
-// its result.
+// behind runs a statement that must wait until release is called, and returns its result.
 func (q *serverQueue) behind(st sqlbatch.Statement, release func() error) (rows [][]any, err error) {
 	q.Helper()
 	done := make(chan struct{})
@@ -48,7 +47,7 @@ func TestClaimLocksOnlyWhatItTakesAndNeverBlocks(t *testing.T) {
 	require.Len(t, q.claim(first, 7), 7)
 
 	second := q.begin()
-	require.Len(t, q.claim(second, 1000), 13, "the seven are passed over, and nothing else is locked")
+	require.Len(t, q.claim(second, 1000), 13, "the seven are skipped, and nothing else is locked")
 	require.Empty(t, q.claim(q.db, 1000))
 	require.LessOrEqual(t, q.rows(q.db, q.NextDue(sqlbatch.Heads{}))[0][0], int64(0), "an uncommitted claim changes nothing for others")
 	require.NoError(t, first.Rollback())
@@ -68,8 +67,7 @@ func TestClaimSkipsRowsOfOtherTransactions(t *testing.T) {
 	require.ElementsMatch(t, []byte{1, 3}, q.claim(q.db, 10))
 }
 
-// leased sends and leases messages in an empty queue, and returns
-// their leases.
+// leased sends and leases messages in an empty queue, and returns their leases.
 func (q *serverQueue) leased(ns ...byte) []sqlbatch.Item {
 	q.Helper()
 	q.exec(`TRUNCATE chanq_orders`)
@@ -166,7 +164,7 @@ func TestASkippingSettleLeavesOutWhatIsLocked(t *testing.T) {
 	}
 }
 
-// Settings and waits of the caller's transaction are the caller's.
+// Settings and waits of the caller's transaction belong to the caller.
 func TestInATransactionASettleHasNoSettings(t *testing.T) {
 	q := postgres.Dialect.Queue(sqlbatch.Names{Queue: "orders"})
 	for name, st := range suite.Settles(q.InTx(), sqlbatch.Item{}) {
@@ -182,7 +180,7 @@ func TestLookNeverBlocks(t *testing.T) {
 	tx := q.begin()
 	require.Len(t, q.settled(tx, q.InTx().Ack(items[:1])), 1)
 	require.Len(t, q.settled(tx, q.InTx().Nack([]sqlbatch.NackItem{{Item: items[1]}})), 1)
-	require.Equal(t, items, q.settled(q.db, q.Look([][16]byte{id(3), id(9), id(1), id(2)})), "what was committed last")
+	require.Equal(t, items, q.settled(q.db, q.Look([][16]byte{id(3), id(9), id(1), id(2)})), "the last committed version")
 	require.NoError(t, tx.Commit())
 	items[1].Fence++
 	require.Equal(t, items[1:], q.settled(q.db, q.Look([][16]byte{id(1), id(2), id(3)})))

@@ -20,19 +20,18 @@ const (
 	resumeText = `UPDATE {queues} SET paused = false, paused_at = NULL, paused_by = NULL, pause_reason = NULL WHERE name = {name}`
 )
 
-// cancelText deletes by the primary key, whatever the fence; path and locks
-// are those of ackText.
+// cancelText deletes by the primary key, whatever the fence; its path and locks are those of ackText.
 const cancelText = `DELETE FROM {live} AS q
 USING unnest((SELECT $1::uuid[])) AS a (id)
 WHERE q.id = ANY (ARRAY[a.id])
 RETURNING uuid_send(q.id)`
 
-// Purges and trims skip what is locked: maintenance never blocks. The ids go
-// through an array, whose length the planner does not know and takes for ten, so
-// it probes the primary key. Each begins in the index where the one before it ended.
+// Purges and trims skip locked rows: maintenance never blocks. The ids go through an array, whose length the planner
+// does not know and estimates as ten, so it probes the primary key. Each step begins in the index where the previous
+// one ended.
 //
-// $2, $3 and $4 are a Window, $5 its priority. When a message was claimed is in its fence,
-// whose salt is at least 1: see FenceBits.
+// $2, $3 and $4 are a Window, $5 its priority. The time of a message's claim is in its fence, whose salt is at least 1:
+// see FenceBits.
 func purgeTexts() map[sqlbatch.State]string {
 	live := func(from, condition string) string {
 		return `WITH t AS MATERIALIZED (
@@ -75,13 +74,13 @@ func (q *queue) Purge(s sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.State
 	return sqlbatch.Statement{Text: q.purge[s], Args: args}
 }
 
-// window is the values of a Window but for its priority.
+// window returns the values of a Window except for its priority.
 func window(w sqlbatch.Window) []any {
 	at, id := w.First(math.MinInt64)
 	return []any{at, hexID(id), before(w)}
 }
 
-// before is the end of a window, or of time.
+// before returns the end of a window, or the end of time.
 func before(w sqlbatch.Window) int64 {
 	if w.Before == 0 {
 		return math.MaxInt64
@@ -102,16 +101,14 @@ func (q *queue) Trim(s sqlbatch.State, age time.Duration, n int, after int64) sq
 	return sqlbatch.Statement{Text: q.trim[s], Args: []any{build.Milliseconds(age), int64(n), after}}
 }
 
-// A redrive moves rows in one statement. A message stays dead while it cannot
-// live again: a live one has its id (an INSERT repeated after an unknown
-// outcome) or its key, or a dead one with the same key and a smaller id goes
-// first, unless it died after the window. ON CONFLICT decides where another session
-// was quicker. A moved row is due now, with no attempts, no expiry and a higher
-// fence than any lease of its former life.
+// A redrive moves rows in one statement. A message stays dead if a live one has its id (an INSERT repeated after an
+// unknown outcome) or its key, or if a dead one with the same key and a smaller id goes first, unless that one died
+// after the window. ON CONFLICT decides if another session was quicker. A moved row is due now, with no attempts, no
+// expiry and a higher fence than any earlier lease of it.
 //
-// OFFSET 0 keeps each question a probe of an index for each row. Without it the planner
-// joins, and where its statistics call the live table empty, as it was before, reads all of
-// that for each of the dead: a redrive of many would cost their square.
+// OFFSET 0 keeps each subquery a probe of an index for each row. Without it the planner joins, and if its statistics
+// call the live table empty, as it was before, it reads all of that table for each dead message: the cost of a redrive
+// would be quadratic.
 const (
 	redriveRoom = `NOT EXISTS (SELECT 1 FROM {live} AS q WHERE q.id = d.id OFFSET 0)
     AND (d.dedup_key IS NULL OR NOT EXISTS (
@@ -128,7 +125,7 @@ DELETE FROM {dead}
 WHERE id = ANY (ARRAY(SELECT id FROM moved))
 RETURNING uuid_send(id), ended_at`
 
-	// By the time of death, skipping what is locked.
+	// By the time of death, skipping locked rows.
 	redriveText = `WITH chosen AS MATERIALIZED (
   SELECT d.* FROM {dead} AS d
   WHERE (d.ended_at, d.id) > ($2::bigint, $3::uuid) AND d.ended_at < (SELECT $4::bigint)
@@ -140,8 +137,8 @@ RETURNING uuid_send(id), ended_at`
 ),
 ` + redriveMove
 
-	// By the primary key, waiting for what is locked. The smallest id of the list
-	// has a key first. Citus takes no list that is joined with what is locked.
+	// By the primary key, waiting for locked rows. The smallest id of the list has a key first. Citus rejects a list that
+	// is joined with locked rows.
 	redriveIDsText = `WITH chosen AS MATERIALIZED (
   SELECT d.* FROM {dead} AS d
   WHERE d.id = ANY (ARRAY(SELECT a.id FROM unnest($1::uuid[]) AS a (id)))
@@ -181,7 +178,7 @@ func (q *queue) Cancel(ids [][16]byte) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.cancel, Args: []any{packIDs(ids)}}
 }
 
-// discardText deletes the dead by the primary key, as cancelText does the living.
+// discardText deletes dead messages by the primary key, as cancelText deletes live ones.
 const discardText = `DELETE FROM {dead} AS d
 USING unnest((SELECT $1::uuid[])) AS a (id)
 WHERE d.id = ANY (ARRAY[a.id])

@@ -2,23 +2,22 @@ package postgres
 
 import "github.com/chanq/chanq/sqlbatch"
 
-// The tables of an ordered queue, and what operators do with it. They go by seq.
+// The tables of an ordered queue, and the statements of operators for it. They use the order of seq.
 
-// numbersText: a cache would give numbers to one session that others have passed.
+// numbersText: with a cache, a session would get numbers that other sessions have passed.
 const numbersText = `CREATE SEQUENCE IF NOT EXISTS {numbers} AS bigint MINVALUE 1 MAXVALUE 8796093022207 CACHE 1`
 
-// seqIndexText is what reads walk, in the place of dueIndexText: nothing that settles or marks
-// change is in it, neither the end of a lease nor the time of a retry.
+// seqIndexText is the index that reads walk, in place of dueIndexText. It has no column that settles or marks change,
+// neither the end of a lease nor the time of a retry.
 var seqIndexText = indexText("{'by seq'}", newTableText, `CREATE INDEX {by seq} ON {live} (seq, slot)`)
 
 // deadLineIndexText finds the keys that dead messages hold.
 var deadLineIndexText = indexText("{'dead line'}", `CREATE INDEX {dead line} ON {dead} (slot, order_key) WHERE order_key IS NOT NULL`)
 
-// behind is a range of the index (seq, slot): what is behind a seq. See inRange.
+// behindNumber is a range of the index (seq, slot): all entries behind a seq. See inRange.
 func behindNumber(seq string) string { return "(q.seq, q.slot) > (" + seq + ", 32767::smallint)" }
 
-// reachText reads the index alone, where a vacuum has come by. The two limits are for the planner:
-// see chosen.
+// reachText reads only the index, if a vacuum has run. The two limits are for the planner: see chosen.
 var reachText = `SELECT coalesce(max(CASE WHEN e.n >= $2::bigint THEN e.seq END), 9223372036854775807) AS seq
 FROM (
   SELECT l.seq, row_number() OVER () AS n FROM (
@@ -31,7 +30,7 @@ func (q *queue) Reach(after int64, rows int) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.reach, Args: []any{after, int64(min(rows, sqlbatch.MostWalked))}}
 }
 
-// seqs are the first ids of a state behind $2 and up to a seq.
+// seqs selects the first ids of a state behind $2 and up to a seq.
 func seqs(condition, upto string) string {
 	return `SELECT f.id FROM (
     SELECT q.id FROM {live} AS q
@@ -53,7 +52,7 @@ JOIN {live} AS q ON q.id = ANY (ARRAY[c.id])
 ORDER BY q.seq`
 }
 
-// purgeSeqText looks once more at each row when it has its lock.
+// purgeSeqText checks each row again when it has its lock.
 func purgeSeqText(condition string) string {
 	return `WITH t AS MATERIALIZED (
   SELECT {now} AS now, $1::integer AS n
@@ -66,8 +65,8 @@ WHERE id = ANY (ARRAY(
 RETURNING uuid_send(id), seq`
 }
 
-// seqStates are the conditions of a state, and of what Window.Before bounds, which is $3. The
-// planner takes each for one that all but a few rows meet.
+// seqStates has the condition of each state, and of the time that Window.Before bounds, which is $3. The planner
+// estimates that almost all rows meet each condition.
 var seqStates = map[sqlbatch.State]struct{ condition, before string }{
 	sqlbatch.Ready:     {not("q.due_at > (SELECT now FROM t)") + ` AND ` + not("q.lease_until > (SELECT now FROM t)"), ` AND ` + not("q.due_at >= (SELECT $3::bigint)")},
 	sqlbatch.Scheduled: {not("q.due_at <= (SELECT now FROM t)") + ` AND ` + not("q.lease_until > (SELECT now FROM t)"), ` AND ` + not("q.enqueued_at >= (SELECT $3::bigint)")},

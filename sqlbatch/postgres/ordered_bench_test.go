@@ -16,9 +16,9 @@ import (
 	"github.com/chanq/chanq/sqlbatch/postgres"
 )
 
-// BenchmarkKinds measures rounds of leases of a plain and of an ordered queue alternately, with a
-// backlog of messages that are leased, or that were read. It also measures
-// the CPU time of the server's process, if it runs on this machine.
+// BenchmarkKinds measures rounds of leases of a plain and of an ordered queue alternately, with a backlog of messages
+// that are leased, or that were read. It also measures the CPU time of the server's process, if it runs on this
+// machine.
 func BenchmarkKinds(b *testing.B) {
 	for _, backlog := range []int{0, 20_000} {
 		b.Run(fmt.Sprintf("backlog=%d", backlog), func(b *testing.B) {
@@ -52,7 +52,7 @@ func BenchmarkKinds(b *testing.B) {
 	}
 }
 
-// kind is a queue of the one kind or the other, and the time that its statements took.
+// kind is a queue of one of the two kinds, and the time that its statements took.
 type kind struct {
 	name  string
 	db    *sql.DB
@@ -87,11 +87,11 @@ func (k *kind) run(b *testing.B, op string, st sqlbatch.Statement) []sqlbatch.It
 	return items
 }
 
-// used is the CPU time that the process of the connection has taken so far.
+// used returns the CPU time that the process of the connection has used so far.
 func (k *kind) used() (d time.Duration) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", k.pid))
 	if err == nil {
-		_, _ = fmt.Sscanf(string(stat), "%d", &d) // 0 where it is not known
+		_, _ = fmt.Sscanf(string(stat), "%d", &d) // 0 if it is unknown
 	}
 	return d
 }
@@ -110,7 +110,7 @@ func (k *kind) enqueue(b *testing.B, n int) {
 	k.run(b, "enqueue500", k.q.Enqueue(rows))
 }
 
-// claim leases a thousand messages, or reads them. The next one begins behind them.
+// claim leases a thousand messages, or reads them. The next claim begins behind them.
 func (k *kind) claim(b *testing.B) (items []sqlbatch.Item) {
 	st := k.q.Read(k.reads)
 	if k.slots == 0 {

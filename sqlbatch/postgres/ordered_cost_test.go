@@ -11,7 +11,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// hot is how many rows were updated in place, and how many in all.
+// hot returns how many rows were updated in place, and how many in all.
 func (q *serverQueue) hot() (hot, all int64) {
 	q.Helper()
 	require.Eventually(q, func() bool {
@@ -41,7 +41,7 @@ func TestAMarkOfAnOrderedQueueTouchesNoIndex(t *testing.T) {
 	require.GreaterOrEqual(t, hot, int64(490))
 }
 
-// A read walks neither what is up to its beginning nor what is behind its rows.
+// A read walks neither the entries up to its beginning nor those behind its rows.
 func TestAReadOfAnOrderedQueueReadsNoBacklog(t *testing.T) {
 	q, r := newOrdered(t)
 	q.fillSlots(64 * 11 * 20)

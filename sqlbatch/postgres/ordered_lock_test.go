@@ -16,7 +16,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
 )
 
-// seen is what a read returned, by the first byte of the ids.
+// seen has the messages that a read returned, by the first byte of the ids.
 type seen struct {
 	ids     []byte // by seq
 	seqs    map[byte]int64
@@ -53,7 +53,7 @@ func TestASlotThatAnotherConsumerIsTakingIsLeftToIt(t *testing.T) {
 	_, err := tx.Exec(`UPDATE chanq__slots SET fence = fence + 1 WHERE slot = 1`)
 	require.NoError(t, err)
 	taken := q.rows(q.db, q.TakeSlots(other, 1, []int{0, 1}))
-	require.Len(t, taken, 1, "it waits for no lock")
+	require.Len(t, taken, 1, "it never waits for a lock")
 	require.Equal(t, int64(0), taken[0][0])
 	require.NoError(t, tx.Commit())
 }
@@ -75,7 +75,7 @@ func TestAReadReportsEachSenderThatHasDrawn(t *testing.T) {
 	q, r := newOrdered(t)
 	first := q.see(r)
 	require.Empty(t, first.senders)
-	require.Equal(t, int64(1)<<sqlbatch.SeqBits-1, first.drawn, "nothing yet: a number that is not drawn is not below")
+	require.Equal(t, int64(1)<<sqlbatch.SeqBits-1, first.drawn, "none yet: a number that is not drawn is not below")
 
 	late := q.begin()
 	require.Empty(t, q.rows(late, q.InTx().Enqueue(line(0, "a", 1))))
@@ -114,7 +114,7 @@ func TestAPreparedTransactionOfASenderHasNoNameOfItsOwn(t *testing.T) {
 	var most int
 	require.NoError(t, q.db.QueryRow(`SELECT current_setting('max_prepared_transactions')::int`).Scan(&most))
 	if most == 0 {
-		t.Skip("this server prepares no transactions: max_prepared_transactions is 0")
+		t.Skip("this server has no prepared transactions: max_prepared_transactions is 0")
 	}
 	conn, err := q.db.Conn(q.ctx)
 	require.NoError(t, err)
@@ -123,7 +123,7 @@ func TestAPreparedTransactionOfASenderHasNoNameOfItsOwn(t *testing.T) {
 		_, err := conn.ExecContext(q.ctx, text)
 		require.NoError(t, err, text)
 	}
-	name := fmt.Sprintf("chanq %d", time.Now().UnixNano()) // of the whole server
+	name := fmt.Sprintf("chanq %d", time.Now().UnixNano()) // the name is unique on the whole server
 	run(`BEGIN`)
 	require.Empty(t, q.rows(conn, q.InTx().Enqueue(line(0, "a", 1))))
 	run(`PREPARE TRANSACTION '` + name + `'`)
@@ -144,18 +144,18 @@ func TestConcurrentBatchesAreOrderedByTheirBeginning(t *testing.T) {
 	require.Equal(t, []byte{1, 2, 3, 4}, q.see(r).ids)
 }
 
-// watcher follows the senders of reads, as an owner of slots does: up to safe, reads that begin later see all messages.
+// watcher tracks the senders of reads, as an owner of slots does: up to safe, reads that begin later see all messages.
 type watcher struct {
 	q       *serverQueue
 	r       sqlbatch.ReadParams
 	safe    int64
-	hasty   bool // a broken one, which waits for no sender
+	hasty   bool // a broken one, which does not wait for senders
 	waiting []*seen
 	whole   int64 // up to here a read has seen all messages
 	known   map[byte]bool
 }
 
-// read returns a message that came up to where an earlier read had seen all of them, or 0.
+// read returns a message that appeared below the number up to which an earlier read had seen all messages, or 0.
 func (w *watcher) read() (late byte) {
 	safe := w.safe
 	s := w.q.see(w.r)
@@ -183,7 +183,7 @@ func watch(q *serverQueue, r sqlbatch.ReadParams) *watcher {
 	return &watcher{q: q, r: r, known: map[byte]bool{}}
 }
 
-// No message comes up to a number that all senders have passed, in whatever order they commit.
+// No message appears up to a number that all senders have passed, in whatever order they commit.
 func TestNoMessageAppearsBelowTheWatermark(t *testing.T) {
 	q, r := newOrdered(t)
 	passed := 0
@@ -217,7 +217,7 @@ func TestNoMessageAppearsBelowTheWatermark(t *testing.T) {
 				require.NoError(t, under[i].tx.Commit())
 				under = slices.Delete(under, i, i+1)
 			default:
-				require.Zero(t, w.read(), "a message that came late")
+				require.Zero(t, w.read(), "a message that appeared late")
 			}
 		}
 		if w.whole > 0 {
@@ -266,8 +266,8 @@ func TestTheLongestKeyArrivesInTheLastSlot(t *testing.T) {
 	require.Equal(t, "a", rows[2].key.String)
 }
 
-// A look reports whether another transaction has locked a row, except by a savepoint that was released. It waits for no lock, and neither do marks and
-// releases, which leave both rows out.
+// A look reports whether another transaction has locked a row, except by a savepoint that was released. It never waits for a lock. Marks
+// and releases do not either, and leave both rows out.
 func TestALookReportsLockedRows(t *testing.T) {
 	q, r := newOrdered(t)
 	own := r.Slots
@@ -299,7 +299,7 @@ func TestALookReportsLockedRows(t *testing.T) {
 	}
 	require.Equal(t, []byte{3}, q.ids(q.db, q.MarkOrdered(consumer, marks, sqlbatch.NotAlone)))
 	require.Equal(t, []byte{3}, q.ids(q.db, q.ReleaseOrdered(consumer, suite.Releases(q.items(1, 2, 3)), false)))
-	require.Equal(t, []byte{1, 2, 3}, q.see(r).ids, "what is not committed is not gone")
+	require.Equal(t, []byte{1, 2, 3}, q.see(r).ids, "an uncommitted delete does not count")
 	require.NoError(t, tx.Rollback())
 	require.Equal(t, free, locked())
 }

@@ -20,7 +20,7 @@ import (
 // slotCount is how many slots the ordered queue of these tests has.
 const slotCount = 64
 
-// newOrdered is an ordered queue, and a read of all its slots by their owner.
+// newOrdered returns an ordered queue, and a read of all its slots by their owner.
 func newOrdered(t *testing.T) (*serverQueue, sqlbatch.ReadParams) {
 	q := newQueueOf(t, sqlbatch.Names{Queue: "orders", Slots: slotCount})
 	return q, readOf(t, q.db, q.Queue)
@@ -47,8 +47,7 @@ func readOf(t testing.TB, db *sql.DB, q sqlbatch.Queue) sqlbatch.ReadParams {
 	return r
 }
 
-// fillSlots puts rows into all slots: ready ones, some that wait for a retry, and some that
-// are leased.
+// fillSlots puts rows into all slots: ready ones, some that wait for a retry, and some that are leased.
 func (q *serverQueue) fillSlots(rows int) {
 	q.Helper()
 	q.exec(`INSERT INTO chanq_orders (id, slot, seq, order_key, due_at, lease_until, enqueued_at, attempts, leased_by, body)
@@ -116,7 +115,7 @@ func TestPlansOfOrderedQueuesUseTheIndexesWithAnyStatistics(t *testing.T) {
 	seq := regexp.MustCompile(`Index (Only )?Scan using ix_chanq_orders__seq on`)
 	key := regexp.MustCompile(`Index Scan using pk_chanq_orders on|Bitmap Index Scan on pk_chanq_orders `)
 	scan := regexp.MustCompile(`Seq Scan on chanq_orders |Bitmap Index Scan on ix_chanq_orders__seq `)
-	sort := regexp.MustCompile(`Sort Key: (q(_1)?|w)\.`) // of what is walked
+	sort := regexp.MustCompile(`Sort Key: (q(_1)?|w)\.`) // of the rows that are walked
 	check := func(statistics string, uses map[string]use, full bool) {
 		for name, use := range uses {
 			for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
@@ -129,7 +128,7 @@ func TestPlansOfOrderedQueuesUseTheIndexesWithAnyStatistics(t *testing.T) {
 				}
 				require.Len(t, seq.FindAllString(plan, -1), use.seqs, message)
 				require.NotRegexp(t, scan, plan, message)
-				if !strings.HasPrefix(name, "browse") { // which sorts what it has chosen
+				if !strings.HasPrefix(name, "browse") { // browse sorts the rows that it has chosen
 					require.NotRegexp(t, sort, plan, message)
 				}
 			}

@@ -11,8 +11,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Arguments are strings that PostgreSQL reads as arrays, integers and []byte:
-// what every driver can send without knowing of arrays.
+// Arguments are strings that PostgreSQL reads as arrays, integers and []byte, which every driver can send without
+// support for arrays.
 
 // array is an array literal under construction.
 type array struct {
@@ -62,8 +62,8 @@ func (a *array) bytes(s string) {
 
 func (a *array) literal() string { return string(append(a.b, '}')) }
 
-// orEmpty is the literal, but {} for nothing but zeros: unnest fills a shorter
-// array up with NULL, and most batches have no delay, key or headers.
+// orEmpty returns the literal, or {} if all values are zero: unnest fills a shorter array up with NULL, and most
+// batches have no delay, key or headers.
 func (a *array) orEmpty() string {
 	if !a.nonzero {
 		return "{}"
@@ -71,9 +71,8 @@ func (a *array) orEmpty() string {
 	return a.literal()
 }
 
-// blob is values of any length, one after the other, and where each
-// begins (from 1) and how long it is: all in one bytea, because a bytea in an
-// array literal is written in hex and twice as long.
+// blob has values of any length, one after the other, with the start (from 1) and length of each. All are in one bytea,
+// because a bytea in an array literal is written in hex and takes twice the bytes.
 type blob struct {
 	data            []byte
 	starts, lengths array
@@ -92,7 +91,7 @@ func (b *blob) next(n int) {
 	b.lengths.number(int64(n))
 }
 
-// place is starts and lengths, both {} if every value is empty.
+// place returns starts and lengths, both {} if every value is empty.
 func (b *blob) place() (starts, lengths string) {
 	if !b.lengths.nonzero {
 		return "{}", "{}"
@@ -116,13 +115,13 @@ func packKeys(keys []string) string {
 	return a.literal()
 }
 
-// validText is what a text column takes: without NUL, valid UTF-8. An error
-// text may be any bytes, and must not keep a message from being released.
+// validText returns a value that a text column accepts: valid UTF-8 without NUL. An error text can be any bytes, and
+// must not keep a message from being released.
 func validText(s string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", "�"), "�")
 }
 
-// consumerText is a consumer's name or host in the form of the database.
+// consumerText returns a consumer's name or host in the form of the database.
 func consumerText(s string) string {
 	s = validText(s)
 	if len(s) > sqlbatch.MaxConsumerText {
@@ -135,7 +134,7 @@ func compareLeases(a, b sqlbatch.Item) int {
 	return cmp.Or(bytes.Compare(a.ID[:], b.ID[:]), cmp.Compare(a.Fence, b.Fence))
 }
 
-// sortedBy is list in order: itself, if it is, or a sorted copy.
+// sortedBy returns the list if it is in order, or else a sorted copy.
 func sortedBy[E any](list []E, order func(a, b E) int) []E {
 	if slices.IsSortedFunc(list, order) {
 		return list

@@ -22,8 +22,7 @@ func FuzzSettlesArePacked(f *testing.F) {
 	})
 }
 
-// elements reads an array literal of numbers or hexadecimal digits, {} being so
-// many of standard.
+// elements reads an array literal of numbers or hexadecimal digits; {} means n times standard.
 func elements(t *testing.T, literal any, n int, standard string) []string {
 	text := literal.(string)
 	require.Regexp(t, `^\{([0-9a-f-]+|NULL)?(,([0-9a-f-]+|NULL))*\}$`, text)
@@ -77,8 +76,7 @@ func rowsOf(t *testing.T, st sqlbatch.Statement) (rows []sqlbatch.Row) {
 	return rows
 }
 
-// endsOf reads ids, the first fence, how far each is above it, and what
-// the kind of settle adds.
+// endsOf reads ids, the first fence, the difference of each fence to it, and the values that the kind of settle adds.
 func endsOf(t *testing.T, what string, st sqlbatch.Statement) (ends []suite.End) {
 	ids := idsOf(t, st.Args[0])
 	n := len(ids)

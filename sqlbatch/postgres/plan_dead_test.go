@@ -13,15 +13,15 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
 )
 
-// deadLetterMany puts rows into the dead table.
+// deadLetterMany puts rows into the dead-letter table.
 func (q *serverQueue) deadLetterMany(rows int) {
 	q.Helper()
 	q.exec(`INSERT INTO chanq_orders__dead (id, enqueued_at, ended_at, cause, fence, attempts, priority, dedup_key, body)
 SELECT gen_random_uuid(), i, i, 1, 1, 1, 0, 'k' || i, convert_to(repeat('x', 100), 'UTF8') FROM generate_series(1, $1) AS i`, rows)
 }
 
-// What operators do to single dead messages costs no more the more of them there are. (A plan that
-// was made while the table was one page reads all of it, until autovacuum has analyzed it.)
+// The cost of operations on single dead messages does not grow with their number. (A plan that was made while the table
+// was one page reads all of it, until autovacuum has analyzed it.)
 func TestDeadMessagesAreFoundByTheirIndexesWithAnyStatistics(t *testing.T) {
 	q := newQueue(t)
 	conn, err := q.db.Conn(q.ctx)
@@ -39,7 +39,7 @@ func TestDeadMessagesAreFoundByTheirIndexesWithAnyStatistics(t *testing.T) {
 		"bodies":      q.Bodies(sqlbatch.Dead, ids),
 		"get":         q.Get(ids[0]),
 	}
-	many := map[string]sqlbatch.Statement{ // of which there are few in an empty table
+	many := map[string]sqlbatch.Statement{ // an empty table has few of these
 		"redrive": q.Redrive(100, nil, sqlbatch.Window{}),
 		"purge":   q.Purge(sqlbatch.Dead, 100, sqlbatch.Window{}),
 		"peek":    q.Peek(sqlbatch.Dead, 100, nil),
@@ -92,7 +92,7 @@ func TestARedriveOfAFewReadsNoOtherDeadMessage(t *testing.T) {
 	require.LessOrEqual(t, q.readOfDead(tx)-before, int64(6*len(few)))
 }
 
-// readOfDead is how many rows of the dead table, and entries of its indexes, a transaction has read.
+// readOfDead returns how many rows of the dead-letter table, and entries of its indexes, a transaction has read.
 func (q *serverQueue) readOfDead(on *sql.Tx) (n int64) {
 	q.Helper()
 	require.NoError(q, on.QueryRow(`SELECT sum(pg_stat_get_xact_tuples_returned(c)) FROM (
@@ -107,13 +107,13 @@ func TestCausesReadAFewPagesOfManyDead(t *testing.T) {
 SELECT gen_random_uuid(), i, i, 1 + i % 4, CASE i / 4 % 10 WHEN 0 THEN NULL ELSE 1::bigint << 56 | i / 4 % 10 END, 1, 1, 0, convert_to(repeat('x', 100), 'UTF8') FROM generate_series(1, 100000) AS i`)
 	q.exec(`VACUUM ANALYZE chanq_orders__dead`)
 	require.Len(t, q.rows(q.db, q.Causes(sqlbatch.Group{}, 100, 1)), 40)
-	require.LessOrEqual(t, q.buffers(q.Causes(sqlbatch.Group{}, 100, 1)), 40*4*4, "a seek to the group, to its first and to its last, and one entry")
+	require.LessOrEqual(t, q.buffers(q.Causes(sqlbatch.Group{}, 100, 1)), 40*4*4, "a seek to the group, to its first and its last message, and one entry")
 	require.Equal(t, int64(2500), q.rows(q.db, q.Causes(sqlbatch.Group{}, 1, 10_000))[0][2])
 	require.LessOrEqual(t, q.buffers(q.Causes(sqlbatch.Group{}, 1, 100)), 40)
 	require.LessOrEqual(t, q.buffers(q.Walk(&sqlbatch.Group{Cause: 1, Fingerprint: 1<<56 + 4}, 10, sqlbatch.Window{After: 50_000})), 20)
 }
 
-// buffers is how many pages a statement looks at.
+// buffers returns how many pages a statement accesses.
 func (q *serverQueue) buffers(st sqlbatch.Statement) int {
 	q.Helper()
 	var text []byte

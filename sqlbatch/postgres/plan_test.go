@@ -29,8 +29,7 @@ SELECT gen_random_uuid(), i % 4 - 1, extract(epoch FROM now()) * 1000 + CASE i %
 FROM generate_series(1, $1) AS i`, rows)
 }
 
-// plan is how a statement runs: with its values known to the planner, or with a
-// plan for any.
+// plan returns how a statement runs: with its values known to the planner, or with a generic plan.
 func (q *serverQueue) plan(conn *sql.Conn, st sqlbatch.Statement, mode string) string {
 	q.Helper()
 	run := func(text string) {
@@ -78,7 +77,7 @@ func keda(t *testing.T, queue string) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: strings.ReplaceAll(string(query[1]), "chanq_"+queue, "chanq_orders")}
 }
 
-// Statistics of a queue's table are never right: these are the worst of them.
+// Statistics of a queue's table are never right; these are the worst cases.
 func TestPlansUseTheIndexesWithAnyStatistics(t *testing.T) {
 	q := newQueue(t)
 	conn, err := q.db.Conn(q.ctx)
@@ -149,7 +148,7 @@ func TestPlansUseTheIndexesWithAnyStatistics(t *testing.T) {
 				require.Len(t, key.FindAllString(plan, -1), use.keys, message)
 				switch {
 				case strings.HasPrefix(name, "browse"):
-				case strings.HasPrefix(name, "redrive"), name == "view": // which sort the dead
+				case strings.HasPrefix(name, "redrive"), name == "view": // these sort the dead messages
 					require.NotRegexp(t, sorted, plan, message)
 				default:
 					require.NotContains(t, plan, "Sort", message)
@@ -173,9 +172,8 @@ func TestPlansUseTheIndexesWithAnyStatistics(t *testing.T) {
 	check("from when it was empty")
 	q.exec(`DELETE FROM chanq_orders`)
 	q.exec(`VACUUM ANALYZE chanq_orders`)
-	// A plan of such a moment lasts until the next vacuum, while the table fills. All
-	// indexes look like one page, so a lane may be sorted; what must not be is that
-	// each row is looked for in all of the claim index, or all of the table.
+	// A plan from such a moment lasts until the next vacuum, while the table fills. All indexes look like one page, so a lane might be
+	// sorted. But no row may be searched in the whole claim index, or the whole table.
 	checkKeys := func(statistics string) {
 		for name, use := range uses {
 			for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
@@ -192,14 +190,13 @@ func TestPlansUseTheIndexesWithAnyStatistics(t *testing.T) {
 	q.exec(`ANALYZE chanq_orders`)
 	_, err = conn.ExecContext(q.ctx, `SET random_page_cost = 20`)
 	require.NoError(t, err)
-	delete(uses, "stats")  // an operator's, which may sort there
+	delete(uses, "stats")  // an operator's statement, which may sort there
 	delete(uses, "keda")   // with 10,000 rows per lane, which may be sorted there: see docs/sql.md
-	delete(uses, "rescan") // may sort where all that is due is leased: it is one that can wait
+	delete(uses, "rescan") // may sort if all due messages are leased: it is not urgent
 	check("up to date, on a slow disk")
 }
 
-// Priorities depend on an Append that runs its parts in the order of the text, one
-// after the other, never in parallel.
+// Priorities depend on an Append that runs its parts in the order of the text, one after the other, never in parallel.
 func TestPrioritiesAreReadInTheirOrder(t *testing.T) {
 	q := newQueue(t)
 	q.fill(10_000)
@@ -228,8 +225,7 @@ func TestPrioritiesAreReadInTheirOrder(t *testing.T) {
 	}
 }
 
-// A page begins at its place: it reads what it shows, and a few entries more, also in the
-// midst of messages that are all due at one time.
+// A page begins at its place: it reads the rows that it shows, and a few entries more, even among messages that are all due at one time.
 func TestAPageReadsNothingBeforeItsCursor(t *testing.T) {
 	q := newQueue(t)
 	for state, in := range map[sqlbatch.State]int{sqlbatch.Ready: -3_600_000, sqlbatch.Scheduled: 3_600_000, sqlbatch.Leased: -3_600_000} {
@@ -244,8 +240,8 @@ func TestAPageReadsNothingBeforeItsCursor(t *testing.T) {
 	}
 }
 
-// However many an operator deletes, and though all are due at one time: a step reads what it
-// deletes, and no entry of those that are gone, which stay until a vacuum.
+// However many messages an operator deletes, and even if all are due at one time, a step reads the rows that it deletes, and no entries
+// of deleted rows, which stay until a vacuum.
 func TestAStepOfAPurgeReadsNothingOfTheStepsBefore(t *testing.T) {
 	const step, steps = 500, 12
 	for state, in := range map[sqlbatch.State]int{sqlbatch.Ready: -3_600_000, sqlbatch.Scheduled: 3_600_000, sqlbatch.Leased: -3_600_000} {
@@ -254,7 +250,7 @@ func TestAStepOfAPurgeReadsNothingOfTheStepsBefore(t *testing.T) {
 		q.many(4*step*steps, state, in)
 		q.exec(`UPDATE chanq_orders SET due_at = (SELECT min(due_at) FROM chanq_orders)`)
 		q.exec(`VACUUM chanq_orders`)
-		held := q.begin() // a snapshot: nothing of what is deleted can be cleaned up, nor marked
+		held := q.begin() // with a snapshot open, deleted rows can be neither cleaned up nor marked
 		_, err := held.Exec(`SET TRANSACTION ISOLATION LEVEL REPEATABLE READ`)
 		require.NoError(t, err)
 		require.Len(t, q.rows(held, q.Clock()), 1)
@@ -273,7 +269,7 @@ func TestAStepOfAPurgeReadsNothingOfTheStepsBefore(t *testing.T) {
 	}
 }
 
-// The order of locks is that of the list because of the shape of the plan.
+// Locks are taken in the order of the list because of the shape of the plan.
 func TestSettlesWalkTheirListInOrder(t *testing.T) {
 	q := newQueue(t)
 	q.fill(10_000)
@@ -290,7 +286,7 @@ func TestSettlesWalkTheirListInOrder(t *testing.T) {
 	}
 }
 
-// many puts live messages of a state in, in all lanes, the first due in so many ms.
+// many inserts live messages of a state, in all lanes, the first due in the given ms.
 func (q *serverQueue) many(n int, state sqlbatch.State, in int) {
 	q.Helper()
 	holder, until := "NULL", int64(0)
@@ -301,8 +297,7 @@ func (q *serverQueue) many(n int, state sqlbatch.State, in int) {
 SELECT i % 4 - 1, $2::bigint + i, $3::bigint, 1, `+holder+`, '' FROM generate_series(1, $1::int) AS i`, n, q.now()+int64(in), until)
 }
 
-// read is how many entries of the claim index and the primary key a statement
-// reads.
+// read returns how many entries of the claim index and the primary key a statement reads.
 func (q *serverQueue) read(st sqlbatch.Statement) (n int64) {
 	q.Helper()
 	tx := q.begin()

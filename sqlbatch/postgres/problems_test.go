@@ -14,8 +14,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/postgres"
 )
 
-// pgx writes parameters into the text there, and refuses that in other encodings:
-// the first statement must have a parameter, or the first send would fail.
+// There pgx writes parameters into the text, and refuses to do so in other encodings: the first statement must have a
+// parameter, or the first send would fail.
 func TestProblemsReportsADriverThatSendsNoParameters(t *testing.T) {
 	config := pgtest.Config(t)
 	config.RuntimeParams["client_encoding"] = "LATIN1"
@@ -82,6 +82,6 @@ func TestProblemsReportsANodeWithItsOwnSequences(t *testing.T) {
 		{Text: `INSERT INTO chanq_lines (body) VALUES ('')`},
 	} {
 		_, err := suite.Rows(q.ctx, q.db, st)
-		require.ErrorContains(t, err, "bigint out of range", "without an error, the message would have any place")
+		require.ErrorContains(t, err, "bigint out of range", "without an error, the place of the message would be arbitrary")
 	}
 }

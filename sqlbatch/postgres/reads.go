@@ -7,7 +7,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The reads of an ordered queue by the owners of its slots. No row is locked. The index is (seq, slot).
+// Reads of an ordered queue by the owners of its slots. No row is locked. The index is (seq, slot).
 
 // readHead begins a read by consumer $1 of the slots $2 with the fences $3.
 const readHead = `WITH t AS MATERIALIZED (
@@ -23,9 +23,9 @@ const readHead = `WITH t AS MATERIALIZED (
 const bounds = `,
 b AS MATERIALIZED (SELECT $5::bigint AS low, $6::bigint AS middle, $7::bigint AS high, $8::integer AS n, $12::integer AS behind)`
 
-// inRange is a range of the index, of the slots for which $4 has a bit. The planner knows neither the ends of the range nor the number of rows
-// that the outer limit wants, which it takes for a tenth. It takes the mask for a condition that almost all rows
-// meet. Therefore it reads the index, which has the requested order, and does not sort.
+// inRange is a range of the index, of the slots for which $4 has a bit. The planner knows neither the ends of the range nor the number of
+// rows that the outer limit wants, which it estimates as a tenth. It takes the mask for a condition that almost all rows meet. Therefore it
+// reads the index, which has the requested order, and does not sort.
 func inRange(from, upto string) string {
 	return `(q.seq, q.slot) > ((SELECT ` + from + ` FROM b), 32767::smallint) AND q.seq <= (SELECT ` + upto + ` FROM b) AND get_bit($4::bytea, q.slot) <> 0`
 }
@@ -35,11 +35,11 @@ const (
 	lapsedThen = `least(q.lapses + CASE WHEN q.leased_by IS NULL OR q.leased_by = $1::uuid THEN 0 ELSE 1 END, {last lapse})`
 	keyList    = `(SELECT convert_from(k.k, 'UTF8') FROM unnest($10::bytea[]) AS k (k))`
 
-	// givenAbove are the rows of a read with their contents.
+	// givenAbove is the condition on rows that a read returns with their contents.
 	givenAbove = `q.seq > $9::bigint AND octet_length(q.body) <= $11::integer`
 )
 
-// readColumns are those of a row q. given is a condition on rows with their contents, "" for none.
+// readColumns returns the columns of a row q. given is a condition on rows with their contents, "" for none.
 func readColumns(given, locked string) string {
 	contents := `NULL::bytea AS dedup_key, NULL::text AS type, NULL::bytea AS headers, NULL::bytea AS body`
 	if given == "" {
@@ -65,7 +65,7 @@ const (
 	heldOfQ = `CASE WHEN q.order_key IS NOT NULL AND ` + holds + ` = 1 AND (SELECT 1 FROM {dead} AS d WHERE d.slot = q.slot AND d.order_key = q.order_key LIMIT 1) IS NOT NULL THEN 1 ELSE 0 END`
 )
 
-// lastDrawn reads a sequence as it is then, whatever the snapshot. Numbers are those of the whole of a statement: its last seq.
+// lastDrawn reads the current value of a sequence, whatever the snapshot. A number stands for a statement: it is its last seq.
 const (
 	lastDrawn  = `(SELECT ` + drawnByNow + `)`
 	drawnByNow = `((last_value - CASE WHEN is_called THEN 0 ELSE 1 END + 1) << {seq bits}) - 1 AS drawn FROM {numbers}`
@@ -77,10 +77,10 @@ func readEnd(fence, upto, senders, from string) string {
 FROM t` + from
 }
 
-// sampled is the end of an answer with the number and the senders. PostgreSQL reads the sequence and the locks while
-// the statement runs, and so after its snapshot. It reads the locks for the row of the number, and so after the number. A
-// sender held the lock of senders before it drew its number, and holds it until its messages are visible. A transaction that is
-// prepared, for a commit in two phases, loses the name that it had.
+// sampled is the end of an answer with the number and the senders. PostgreSQL reads the sequence and the locks while the statement runs,
+// and therefore after its snapshot. It reads the locks for the row of the number, and therefore after the number. A sender held the lock of
+// senders before it drew its number, and holds it until its messages are visible. A transaction that is prepared, for a two-phase commit,
+// loses the name that it had.
 func sampled(upto string) string {
 	return readEnd("n.drawn", upto, `convert_to(coalesce(l.senders, ''), 'UTF8')`, `
 CROSS JOIN (SELECT `+drawnByNow+` OFFSET 0) AS n
@@ -128,8 +128,8 @@ UNION ALL
    WHEN (SELECT count(*) FROM w) >= (SELECT behind FROM b) THEN (SELECT max(seq) FROM w) ELSE `+atEnd+` END)`)
 }
 
-// fetchText finds the rows of a list by the primary key. Rows without contents come with what is known of their locks: xmax of such a row is the
-// transaction that has changed or locked it last, which holds a lock on its own number as long as it runs. A row counts as free if a released
+// fetchText finds the rows of a list by the primary key. For rows without contents it also reports locks: xmax of such a row is the
+// transaction that has changed or locked it last, which holds a lock on its own number while it runs. A row counts as free if a released
 // savepoint has locked it, or several transactions that share it: the write that follows skips it.
 func fetchText(contents bool) string {
 	given, locks, locked := "true", "", "0"
@@ -165,7 +165,7 @@ func slotMask(slots []sqlbatch.OwnedSlot) []byte {
 	return mask
 }
 
-// packOwned are the slots and their fences.
+// packOwned packs the slots and their fences.
 func packOwned(list []sqlbatch.OwnedSlot) (slots, fences string) {
 	s, f := newArray(len(list), 4), newArray(len(list), 19)
 	for _, own := range list {
@@ -175,7 +175,7 @@ func packOwned(list []sqlbatch.OwnedSlot) (slots, fences string) {
 	return s.literal(), f.literal()
 }
 
-// packTexts is packKeys in the order of the list.
+// packTexts packs as packKeys does, in the order of the list.
 func packTexts(keys []string) string {
 	a := newArray(len(keys), 32)
 	for _, s := range keys {
@@ -215,7 +215,7 @@ func (q *queue) HeldKeys(slots []int, keys []string) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.heldKeys, Args: []any{packSlots(slots), packTexts(keys)}}
 }
 
-// The settles of an ordered queue. A list has the fences of the deliveries in $4.
+// Settles of an ordered queue. A list has the fences of the deliveries in $4.
 
 const (
 	// unwritten is the attempt of a delivery that is not in the row.
@@ -262,8 +262,8 @@ dead AS (
 SELECT uuid_send(id), fence FROM gone`
 }
 
-// orderedExtendText notes the holder, and counts the attempt the first time. No lease ends after the membership, so that no
-// lease of a former owner runs when another consumer takes the slot. The lease of a consumer without a row keeps its end.
+// orderedExtendText notes the holder, and counts the attempt the first time. No lease ends after the membership, so that no lease of a
+// former owner is valid when another consumer takes the slot. The lease of a consumer without a row keeps its end.
 func orderedExtendText(l locked) string {
 	return `UPDATE {live} AS q
 SET lease_until = least(greatest(q.lease_until, {now} + $4::bigint), coalesce((SELECT m.until FROM {consumers} AS m WHERE m.id = coalesce(q.leased_by, $5::uuid)), q.lease_until)),
@@ -295,14 +295,14 @@ RETURNING uuid_send(q.id), q.fence, least(q.lapses + ` + another + `, {last laps
 
 const staysMarked = `$6::integer = 0 AND q.leased_by <> $5::uuid`
 
-// order replaces the settles that are others on an ordered queue.
+// order replaces the settles that differ on an ordered queue.
 func (s *settles) order(r renderer, l locked) {
 	s.archive = r.Replace(strings.Replace(archiveText(l), "q.attempts,", "least(q.attempts + "+unwritten+", {last attempt}) AS attempts,", 1))
 	s.nack, s.snooze = r.Replace(orderedNackText(l, "q.lapses")), r.Replace(orderedNackText(l, "q.lapses - 1"))
 	s.release, s.deadLetter, s.extend = r.Replace(orderedReleaseText(l)), r.Replace(orderedDeadLetterText(l)), r.Replace(orderedExtendText(l))
 }
 
-// packMarks are leases with another fence each.
+// packMarks packs leases with a second fence for each.
 func packMarks[T any](items []T, split func(T) (sqlbatch.Item, int64)) (l ends, others string) {
 	l = newEnds(len(items))
 	fences := newArray(len(items), 19)

@@ -23,13 +23,13 @@ import (
 	"github.com/chanq/chanq/sqlbatch/postgres"
 )
 
-// orders is the statements of the queue, for those that no method of a test runs.
+// orders has the statements of the queue that no method of a test runs.
 var orders = postgres.Dialect.Queue(sqlbatch.Names{Queue: "orders"})
 
 var roles = []string{"migrator", "producer", "consumer", "operator"}
 
-// rights is a database with the roles of docs/rights/postgres.sql, which
-// are the server's and so have names of this test's own, and their part 2.
+// rights is a database with the roles of docs/rights/postgres.sql and their part 2. Roles belong to the server, so this test's have
+// unique names.
 type rights struct {
 	*testing.T
 	ctx    context.Context
@@ -53,7 +53,7 @@ func newRights(t *testing.T) *rights {
 		names = append(names, "chanq_"+role, name)
 	}
 	dsn := os.Getenv(pgtest.Variable)
-	t.Cleanup(func() { // after the database is gone
+	t.Cleanup(func() { // after the database is dropped
 		if dsn == "" {
 			return
 		}
@@ -74,7 +74,7 @@ func newRights(t *testing.T) *rights {
 	return r
 }
 
-// as is a pool of connections in a role.
+// as returns a connection pool for a role.
 func (r *rights) as(role string) *sql.DB {
 	db := stdlib.OpenDB(*r.config, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, r.rename.Replace("SET ROLE chanq_"+role))
@@ -84,7 +84,7 @@ func (r *rights) as(role string) *sql.DB {
 	return db
 }
 
-// migrated has the migrator make the queue and give the rights to it.
+// migrated makes the migrator create the queue and grant the permissions on it.
 func (r *rights) migrated() *rights {
 	migrator := r.as("migrator")
 	require.NoError(r, chanq.Migrate(r.ctx, migrator, "orders", chanq.Config{}))
@@ -112,7 +112,7 @@ func (r *rights) open(db *sql.DB, cfg chanq.Config) (*chanq.Queue[string], *chan
 	return q, p
 }
 
-// runs expects statements of chanq to be allowed.
+// runs requires that statements of chanq are allowed.
 func (r *rights) runs(db *sql.DB, statements ...sqlbatch.Statement) {
 	r.Helper()
 	for _, st := range statements {
@@ -152,7 +152,7 @@ func TestAProducerReadsNoBody(t *testing.T) {
 		require.Equal(t, duplicate, receipt.Duplicate)
 	}
 	id := chanq.NewID()
-	for range 2 { // as after an unknown outcome
+	for range 2 { // the second as after an unknown outcome
 		_, err = p.Send(r.ctx, chanq.Message[string]{ID: id, Body: "repeated"})
 		require.NoError(t, err)
 	}
@@ -164,7 +164,7 @@ func TestAProducerReadsNoBody(t *testing.T) {
 
 	c, err := q.Consume(r.ctx, chanq.ConsumerConfig{})
 	require.NoError(t, err)
-	for range c.C() { // it ends
+	for range c.C() { // the channel is closed
 	}
 	r.requireRefused(c.Err())
 	require.NoError(t, c.Shutdown(r.ctx))
@@ -177,7 +177,7 @@ func TestAProducerReadsNoBody(t *testing.T) {
 		"SELECT body FROM chanq_orders__dead", "DELETE FROM chanq_orders", "UPDATE chanq_orders SET fence = 0", "ALTER TABLE chanq_orders ADD x int")
 }
 
-// A role that may not count the messages still deletes old history: there may be no other role.
+// A role without permission to count the messages still deletes old history: there might be no other role.
 func TestAProducerAloneKeepsTheHistoryBounded(t *testing.T) {
 	t.Parallel()
 	r := newRights(t).migrated()
@@ -195,7 +195,7 @@ func TestAProducerAloneKeepsTheHistoryBounded(t *testing.T) {
 	}, 45*time.Second, 200*time.Millisecond)
 	var counted int
 	require.NoError(t, owner.QueryRowContext(r.ctx, "SELECT count(ready) FROM chanq__samples").Scan(&counted))
-	require.Zero(t, counted, "it may not count")
+	require.Zero(t, counted, "it has no permission to count")
 }
 
 func TestAConsumerChangesNoTableDefinition(t *testing.T) {
@@ -300,7 +300,7 @@ func TestTheRoleOfAnOperatorSufficesForAllOtherStatements(t *testing.T) {
 	require.NoError(t, chanqadmin.Drop(r.ctx, r.as("migrator"), "orders", chanq.Config{}))
 }
 
-// What each statement of an ordered queue needs, role by role.
+// The permissions that each statement of an ordered queue needs, role by role.
 func TestEachRoleSufficesForAnOrderedQueue(t *testing.T) {
 	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}}
 	r := newRights(t).migratedOrdered(cfg)
@@ -309,7 +309,7 @@ func TestEachRoleSufficesForAnOrderedQueue(t *testing.T) {
 	items := []sqlbatch.Item{{Fence: 1}}
 
 	producer := r.as("producer")
-	producer.SetMaxOpenConns(1) // Begun draws for the session
+	producer.SetMaxOpenConns(1) // Begun and EnqueueBegun use the same session
 	r.runs(producer, q.Enqueue(row()), q.EnqueueNew(row()), q.Begun(), q.EnqueueBegun(row()), q.Empty())
 	r.refuses(producer, "SELECT last_value FROM chanq_orders__seq", "SELECT setval('chanq_orders__seq', 1)", "SELECT * FROM chanq__slots", "SELECT order_key FROM chanq_orders")
 

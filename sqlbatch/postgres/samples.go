@@ -8,9 +8,9 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// samplesTableText has some thousand rows a queue: see sqlbatch.SampleAges. Three of them, one a
-// step, are written several times a minute by each process, the others never again. No index but
-// that of the key, and room on the page: such a write touches no index.
+// samplesTableText has some thousand rows per queue: see sqlbatch.SampleAges. Each process writes three of them, one
+// per step, several times a minute; the others never change. There is no index except that of the key, and room on the
+// page: such a write touches no index.
 const samplesTableText = `CREATE TABLE IF NOT EXISTS {samples} (
   at        bigint  NOT NULL,
   sent      bigint  NOT NULL,
@@ -29,8 +29,8 @@ const samplesTableText = `CREATE TABLE IF NOT EXISTS {samples} (
   CONSTRAINT {samples pk} PRIMARY KEY (queue, step, at)
 ) WITH (fillfactor = 70)`
 
-// sampleText writes the rows of all steps in one order, so that two of them never wait for each
-// other in a circle. greatest passes over NULL.
+// sampleText writes the rows of all steps in one order, so that two such statements never deadlock. greatest ignores
+// NULL.
 const sampleText = `INSERT INTO {samples} AS s (queue, step, at, sent, acked, nacked, died, delivered, waited, ready, scheduled, leased, dead, oldest)
 SELECT {name}, p.step, t.now - t.now % (1000 * p.step), $1::bigint, $2::bigint, $3::bigint, $4::bigint, $5::bigint, $6::bigint,
   $7::integer, $8::integer, $9::integer, $10::integer, $11::bigint
@@ -67,7 +67,7 @@ func (q *queue) Samples(since int64, step time.Duration) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.samples, Args: []any{since, int64(step / time.Second)}}
 }
 
-// thinText passes over what another process is deleting.
+// thinText skips rows that another process is deleting.
 func thinText() string {
 	var old []string
 	for i, step := range sqlbatch.SampleSteps {

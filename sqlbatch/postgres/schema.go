@@ -8,13 +8,12 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// Fresh: nothing is to be done.
+// Fresh: nothing is required.
 func (dialect) Fresh(sqlbatch.Names) sqlbatch.Fresh { return sqlbatch.Fresh{} }
 
-// Begin takes the advisory lock that every migration of the database takes: the
-// letters chanq as a number. It ends with the transaction. Bodies are bytes, but
-// keys, names and error texts are text, which a database that cannot hold all
-// of Unicode would refuse in the middle of a settle.
+// Begin takes the advisory lock that every migration of the database takes: the letters chanq as a number. It is
+// released with the transaction. Bodies are bytes, but keys, names and error texts are text, which a database that
+// cannot hold all of Unicode would refuse in the middle of a settle.
 func (dialect) Begin() []string {
 	return []string{
 		`BEGIN ISOLATION LEVEL READ COMMITTED`,
@@ -32,8 +31,7 @@ $$`,
 
 func (dialect) Commit() string { return `COMMIT` }
 
-// Migrations may be run again. They run as text without parameters, so that a
-// DBA can run them by hand as they are.
+// Migrations can be run again. They run as text without parameters, so that a DBA can run them by hand unchanged.
 func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 	r := newRenderer(n)
 	m := sqlbatch.Migration{Number: 1, Registry: 1}
@@ -50,7 +48,7 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 	return []sqlbatch.Migration{m}
 }
 
-// firstRecordText makes Open find what was made by hand.
+// firstRecordText lets Open find a queue that was created by hand.
 const firstRecordText = `INSERT INTO {queues} (name, version, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `) VALUES ({name}, 1, {clock}, {kind and slots}, {shard values}, {policy values}) ON CONFLICT (name) DO NOTHING`
 
 const queuesTableText = `CREATE TABLE IF NOT EXISTS {queues} (
@@ -78,9 +76,8 @@ const queuesTableText = `CREATE TABLE IF NOT EXISTS {queues} (
   CONSTRAINT {queues pk} PRIMARY KEY (name)
 )`
 
-// consumersTableText has a row for each consumer of each queue, which writes it
-// again several times a minute. No index has what that changes, and there is room on the
-// page: such a write touches no index.
+// consumersTableText has a row for each consumer of each queue, which the consumer rewrites several times a minute. No
+// index has the changed columns, and there is room on the page: such a write touches no index.
 const consumersTableText = `CREATE TABLE IF NOT EXISTS {consumers} (
   id      uuid   NOT NULL,
   since   bigint NOT NULL,
@@ -92,34 +89,29 @@ const consumersTableText = `CREATE TABLE IF NOT EXISTS {consumers} (
   CONSTRAINT {consumers pk} PRIMARY KEY (id)
 ) WITH (fillfactor = 50)`
 
-// consumersIndexText is for the count of a queue's consumers, which each look of each of them
-// takes: of a thousand consumers of two hundred queues it reads five rows, not all.
+// consumersIndexText is for the count of a queue's consumers, which each look of each consumer reads: of a thousand
+// consumers of two hundred queues it reads five rows, not all.
 var consumersIndexText = indexText("{'consumers queue'}", `CREATE INDEX {consumers queue} ON {consumers} (queue)`)
 
-// Times are Unix milliseconds, not timestamptz: they compare and add as they
-// are, whatever the session's time zone. (to_timestamp(due_at / 1000.0) reads
-// them.) Columns of fixed width come first, in order of alignment, and of these
-// the ones that are never NULL before the others: their places in the row are
-// known.
+// Times are Unix milliseconds, not timestamptz: they compare and add as they are, whatever the session's time zone.
+// (to_timestamp(due_at / 1000.0) converts them.) Columns of fixed width come first, in order of alignment, and among
+// these the columns that are never NULL: their offsets in the row are known.
 //
-// Every column but body has a default, so that INSERT INTO chanq_orders (body)
-// of any program is a message. Its id is a UUIDv7, whose first 48 bits are the time;
-// the others are those of a random UUID. The checks keep out what no claim would ever see, and
-// what would make one fail: sums that are too large, keys that the index of the dead cannot
-// take, more bytes than a consumer could read. The length of a body outside of the row is
-// known without reading it.
+// Every column except body has a default, so that INSERT INTO chanq_orders (body) by any program is a message. Its id
+// is a UUIDv7: the first 48 bits are the time, the others those of a random UUID. The checks refuse rows that no claim
+// would ever see, and rows that would make one fail: sums that are too large, keys that the index of dead messages
+// cannot hold, more bytes than a consumer could read. The length of a body outside of the row is known without reading
+// it.
 //
-// due_at is a message's place, lease_until the end of its lease, which is in the past if
-// no consumer holds it. A claim and an extension change what is in no index; fillfactor 50
-// leaves room for their version of the row on the page of the first, so no index
-// entry is written (a heap-only update: docs/decisions.md). Dead versions are vacuumed
-// early; but vacuum keeps the file's length, as cutting it takes a lock that claims
-// wait for, and the queue needs the space again.
+// due_at is a message's place, lease_until the end of its lease, which is in the past if no consumer holds it. A claim
+// and an extension change only columns without an index. fillfactor 50 leaves room for the new version of the row on
+// the page of the first, so no index entry is written (a heap-only update: docs/decisions.md). Dead versions are
+// vacuumed early, but vacuum keeps the file's length: cutting it takes a lock that claims wait for, and the queue needs
+// the space again.
 //
-// Bodies above 2 kB lie outside of the row, not compressed: they are read once
-// and deleted, and pglz takes four times as long as the insert without it. A
-// claim does not copy them. Storage and settings are those of a new table only,
-// so that a DBA's choice outlives the next migration.
+// Bodies above 2 kB are stored outside of the row, not compressed: they are read once and deleted, and with pglz the
+// insert takes four times as long. A claim does not copy them. Storage and settings apply only to a new table, so that
+// the next migration keeps a DBA's choice.
 const liveTableText = `CREATE TABLE IF NOT EXISTS {live} (
   id          uuid     NOT NULL DEFAULT {new id},
   due_at      bigint   NOT NULL DEFAULT {clock},
@@ -151,28 +143,26 @@ const liveTableText = `CREATE TABLE IF NOT EXISTS {live} (
 
 const newID = `(lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '7' || substr(gen_random_uuid()::text, 16))::uuid`
 
-// dueIndexText is what claims walk: due time, delay and retry are all due_at. What a
-// claim changes must stay out of it.
+// dueIndexText is what claims walk: due time, delay and retry are all due_at. Columns that a claim changes must not be
+// in it.
 //
-// The last part is the id in another form: with the column itself the planner could
-// use this index to find a row by id, by reading all of it. If
-// statistics show an empty table, as after a vacuum in a quiet
-// moment, that seems as cheap as the primary key.
+// The last part is the id in another form: with the column itself the planner could use this index to find a row by id,
+// by reading all of it. If statistics show an empty table, as after a vacuum in a quiet moment, that seems as cheap as
+// the primary key.
 var dueIndexText = indexText("{'due'}", newTableText, `CREATE INDEX {due} ON {live} (priority, due_at, uuid_send(id))`)
 
-// newTableText is done with the first index of a live table, which is missing where the
-// table is new: CREATE TABLE takes no storage before PostgreSQL 16. Citus refuses it, and
-// compresses.
+// newTableText runs with the first index of a live table, which is missing only if the table is new: CREATE TABLE
+// accepts no storage before PostgreSQL 16. Citus refuses it, and compresses.
 const newTableText = `BEGIN
       ALTER TABLE {live} ALTER COLUMN body SET STORAGE EXTERNAL;
     EXCEPTION WHEN feature_not_supported THEN
       NULL;
     END`
 
-// keyIndexText holds the messages that have a key, others cost nothing.
+// keyIndexText has only the messages with a key; others cost nothing.
 var keyIndexText = indexText("{'key'}", `CREATE UNIQUE INDEX {key} ON {live} (dedup_key) WHERE dedup_key IS NOT NULL`)
 
-// What each of the two tables has alone. fingerprint is an integer: eight bytes, which compare fast.
+// The columns that only one of the two tables has. fingerprint is an integer: eight bytes, which compare fast.
 const (
 	deadOwn = `
   cause       smallint NOT NULL,
@@ -183,7 +173,7 @@ const (
 
 func endedWith(own string) string { return strings.Replace(endedColumns, "{own}", own, 1) }
 
-// endedColumns are those of the dead and of the done.
+// endedColumns are those of the dead-letter and the done table.
 const endedColumns = `
   id          uuid     NOT NULL,
   enqueued_at bigint   NOT NULL,
@@ -201,14 +191,13 @@ var deadTableText = `CREATE TABLE IF NOT EXISTS {dead} (` + endedWith(deadOwn) +
   CONSTRAINT {dead pk} PRIMARY KEY (id)
 )`
 
-// deadEndedIndexText: peeks and redrives go by the time of death.
+// deadEndedIndexText: peeks and redrives use the order of death.
 var deadEndedIndexText = indexText("{'dead ended'}", `CREATE INDEX {dead ended} ON {dead} (ended_at, id)`)
 
-// deadCauseIndexText: the groups of the dead, each with its first and its last.
+// deadCauseIndexText has the groups of dead messages, each with its first and its last.
 var deadCauseIndexText = indexText("{'dead cause'}", `CREATE INDEX {dead cause} ON {dead} (cause, fingerprint, ended_at, id)`)
 
-// deadKeyIndexText: a redrive looks for other dead messages with the same
-// key.
+// deadKeyIndexText: a redrive looks for other dead messages with the same key.
 var deadKeyIndexText = indexText("{'dead key'}", `CREATE INDEX {dead key} ON {dead} (dedup_key, id) WHERE dedup_key IS NOT NULL`)
 
 var doneTableText = `CREATE TABLE IF NOT EXISTS {done} (` + endedWith(doneOwn) + `
@@ -217,9 +206,9 @@ var doneTableText = `CREATE TABLE IF NOT EXISTS {done} (` + endedWith(doneOwn) +
 
 var doneEndedIndexText = indexText("{'done ended'}", `CREATE INDEX {done ended} ON {done} (ended_at, id)`)
 
-// indexText creates an index if it is missing. IF NOT EXISTS would check after it has locked
-// the table: a process that starts would wait for a vacuum, or for an open transaction
-// with a send, and all others would wait behind that process.
+// indexText creates an index if it is missing. IF NOT EXISTS would check only after it has locked the table: a starting
+// process would wait for a vacuum, or for an open transaction with a send, and all others would wait behind that
+// process.
 func indexText(name string, create ...string) string {
 	return `DO {$}
 BEGIN

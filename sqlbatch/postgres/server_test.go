@@ -37,7 +37,7 @@ func newQueueOf(t *testing.T, names sqlbatch.Names) *serverQueue {
 	return q
 }
 
-// rows are the result of a statement.
+// rows returns the result of a statement.
 func (q *serverQueue) rows(on testdb.Runner, st sqlbatch.Statement) [][]any {
 	q.Helper()
 	result, err := suite.Rows(q.ctx, on, st)
@@ -45,7 +45,7 @@ func (q *serverQueue) rows(on testdb.Runner, st sqlbatch.Statement) [][]any {
 	return result
 }
 
-// ids are the first bytes of the ids that a statement returns first.
+// ids returns the first bytes of the ids that a statement returns first.
 func (q *serverQueue) ids(on testdb.Runner, st sqlbatch.Statement) []byte {
 	q.Helper()
 	return suite.Numbers(q.rows(on, st))
@@ -53,7 +53,7 @@ func (q *serverQueue) ids(on testdb.Runner, st sqlbatch.Statement) []byte {
 
 var id, consumer, claimOf = suite.ID, suite.Consumer, suite.ClaimOf
 
-// item names the lease of a live message as it is now.
+// item names the current lease of a live message.
 func (q *serverQueue) item(n byte) sqlbatch.Item {
 	q.Helper()
 	item := sqlbatch.Item{ID: id(n)}
@@ -90,11 +90,11 @@ func (q *serverQueue) begin() *sql.Tx {
 	q.Helper()
 	tx, err := q.db.BeginTx(q.ctx, nil)
 	require.NoError(q, err)
-	q.Cleanup(func() { _ = tx.Rollback() }) // fails where the test has ended it
+	q.Cleanup(func() { _ = tx.Rollback() }) // fails if the test has ended it
 	return tx
 }
 
-// settled are the id, fence pairs that a statement returns.
+// settled returns the id, fence pairs that a statement returns.
 func (q *serverQueue) settled(on testdb.Runner, st sqlbatch.Statement) []sqlbatch.Item {
 	q.Helper()
 	return suite.Items(q.rows(on, st), 1)
@@ -148,7 +148,7 @@ func TestQuotesEveryName(t *testing.T) {
 	}
 }
 
-// A DBA's own choice of storage outlives the next migration.
+// The next migration keeps a DBA's choice of storage.
 func TestMigrationLeavesExistingSettingsUnchanged(t *testing.T) {
 	q := newQueue(t)
 	q.enqueue(sqlbatch.Row{ID: id(1)})
@@ -161,8 +161,7 @@ FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attname = 
 	require.Equal(t, []byte{1}, q.claim(q.db, 1))
 }
 
-// A program that migrates when it starts would wait for an open SendTx, or a vacuum, and
-// all others behind it.
+// A program that migrates when it starts would wait for an open SendTx, or a vacuum, and all others behind it.
 func TestAMigrationOfAnExistingQueueLocksNoTable(t *testing.T) {
 	q := newQueue(t)
 	tx := q.begin()
@@ -173,8 +172,7 @@ func TestAMigrationOfAnExistingQueueLocksNoTable(t *testing.T) {
 	require.NoError(t, chanq.Migrate(ctx, q.db, "orders", chanq.Config{}))
 }
 
-// now() would be the start of the transaction: a delay would be over before it
-// began.
+// now() would be the start of the transaction: a delay would end before it began.
 func TestADelayCountsFromTheSendNotFromTheTransaction(t *testing.T) {
 	q := newQueue(t)
 	tx := q.begin()
@@ -187,8 +185,7 @@ func TestADelayCountsFromTheSendNotFromTheTransaction(t *testing.T) {
 	require.GreaterOrEqual(t, q.get(1)["due_at"], before+250)
 }
 
-// What a pool of transactions in between needs: statements that are prepared
-// by no name, or not at all.
+// A pooler per transaction requires statements that are prepared without a name, or not at all.
 func TestRunsInEveryModeOfPgx(t *testing.T) {
 	for _, mode := range []pgx.QueryExecMode{
 		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,

@@ -9,43 +9,36 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// match finds the lease of each element of a list by the primary key.
-// ANY with an array of one leaves the planner no other way than that: the list
-// outside, one probe inside (see Dialect). Lists are in id order, so settles
-// and extensions lock their rows in one order and do not deadlock with each
-// other.
+// match finds the lease of each element of a list by the primary key. ANY with an array of one allows the planner only
+// one plan: the list outside, one probe inside (see Dialect). Lists are in id order, so settles and extensions lock
+// their rows in one order and do not deadlock with each other.
 //
-// Fence and id are looked at once more when a row that was locked is free, in its
-// latest version, so an ack that waited for an extension applies, and one that
-// waited for another claim does not.
+// Fence and id are checked again, in the row's latest version, when a locked row is free. An ack that waited for an
+// extension applies, and one that waited for another claim does not.
 //
-// The planner does not see how long a list is, since that is behind a SELECT. For a
-// thousand items in a table that its statistics call empty it would rather read all
-// of the table, and hold each row against all of the list.
+// The planner does not see how long a list is, since that is behind a SELECT. For a thousand items in a table that its
+// statistics call empty it would rather read the whole table, and compare each row with the whole list.
 //
-// A list has fences relative to $2: those of one claim are the same number of
-// nineteen digits.
+// A list has fences relative to $2: the fences of one claim are the same number of nineteen digits.
 const match = `q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[$2::bigint + coalesce(a.above, 0)])`
 
-// locked is what a settle does about a row that another transaction has locked.
+// locked is how a settle treats a row that another transaction has locked.
 type locked uint8
 
 const (
-	// waits: for the caller's transaction.
+	// waits: in the caller's transaction.
 	waits locked = iota
-	// waitsShortly: for LockWait, then it fails, and nothing is done. The
-	// setting is made before the first row is looked for, where the list is
-	// evaluated, and ends with the statement's own transaction. (Citus evaluates the list
-	// on the node where the statement came in, and waits on the other: docs/citus.md.)
+	// waitsShortly waits for LockWait, and then the statement fails without any effect. The setting is made before the
+	// first row is searched, where the list is evaluated, and ends with the statement's own transaction. (Citus evaluates
+	// the list on the node that received the statement, and waits on the other: docs/citus.md.)
 	waitsShortly
-	// skips locks what is free before it writes, and so writes each row
-	// twice: an ack of a thousand takes 1.7 times as long (docs/decisions.md).
+	// skips locks free rows before it writes, and therefore writes each row twice: an ack of a thousand takes 1.7 times as
+	// long (docs/decisions.md).
 	skips
 )
 
-// list is what follows FROM or USING in a settle: its leases as a, and their rows
-// as q. Parameters are the ids, a fence, how far each lease's fence is above it, and then
-// the other columns of the list, which have a name and a type each.
+// list follows FROM or USING in a settle: its leases as a, and their rows as q. Parameters are the ids, a fence, how far
+// each lease's fence is above it, and then the other columns of the list, which have a name and a type each.
 func (l locked) list(columns ...string) string {
 	selected := []string{"a.id", "a.above"}
 	for _, column := range columns {
@@ -55,13 +48,13 @@ func (l locked) list(columns ...string) string {
 	return l.listOf(selected, columns)
 }
 
-// errorList is list with other columns, and a text: error, which is NULL where none is to be
-// noted. Citus wants it made here, and no function like this in what is set or returned.
+// errorList is list with other columns, and a text: error, which is NULL if none is to be stored. Citus requires that it
+// is built here, and allows no function like this in SET or RETURNING.
 func (l locked) errorList(columns ...string) string {
 	return l.listOf(withError([]string{"a.id", "a.above"}, columns), append(columns, "starts integer", "bytes integer"))
 }
 
-// withError is what is selected of columns and a text, whose bytes are the parameter behind those of all lists.
+// withError selects columns and a text, whose bytes are the parameter after those of all lists.
 func withError(selected, columns []string) []string {
 	for _, column := range columns {
 		name, _, _ := strings.Cut(column, " ")
@@ -70,8 +63,8 @@ func withError(selected, columns []string) []string {
 	return append(selected, fmt.Sprintf("CASE WHEN a.bytes > 0 THEN convert_from(substring($%d::bytea FROM a.starts FOR a.bytes), 'UTF8') END AS error", 6+len(columns)))
 }
 
-// listOf is what is selected of the list of these columns. The planner makes one of the two; as
-// it is here Citus takes it, and a function that sub-selects are given to it takes nowhere else.
+// listOf selects from the list of these columns. The planner merges the two selects. Citus accepts this form; elsewhere
+// it accepts no function with sub-selects as arguments.
 func (l locked) listOf(selected, columns []string) string {
 	ids := "$1::uuid[]"
 	if l == waitsShortly {
@@ -112,8 +105,7 @@ func newSettles(r renderer, locked locked) *settles {
 	return s
 }
 
-// ackText deletes leases. A repeat deletes nothing, so an unknown outcome
-// may be repeated.
+// ackText deletes leases. A repetition deletes nothing, so an ack with an unknown outcome can be repeated.
 func ackText(locked locked) string {
 	return `DELETE FROM {live} AS q
 USING ` + locked.list() + `
@@ -125,10 +117,9 @@ func (q *queue) Ack(items []sqlbatch.Item) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.settle.ack, Args: l.args()}
 }
 
-// archiveText is ackText that keeps the rows, in one statement. An id may
-// be among the kept already: an INSERT that was repeated after an unknown
-// outcome may bring back a message that had ended meanwhile. The older copy
-// gives way.
+// archiveText is ackText that keeps the rows, in one statement. An id might already be among the archived rows: an
+// INSERT that was repeated after an unknown outcome might restore a message that had ended meanwhile. The older copy is
+// replaced.
 func archiveText(locked locked) string {
 	return `WITH gone AS (
   DELETE FROM {live} AS q
@@ -152,8 +143,7 @@ func (q *queue) Archive(items []sqlbatch.Item) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.settle.archive, Args: l.args()}
 }
 
-// nackText ends leases by raising the fence: a late ack or a repeat of this
-// matches nothing.
+// nackText ends leases by raising the fence: a late ack or a repetition matches nothing.
 func nackText(locked locked, attempts string) string {
 	return `UPDATE {live} AS q
 SET due_at = {now} + coalesce(a.delay, 0), lease_until = 0, fence = q.fence + 1, attempts = ` + attempts + `, lapses = 0, crashes = 0, alone = 0, leased_by = NULL, last_error = coalesce(a.error, q.last_error)
@@ -181,9 +171,8 @@ func (q *queue) nackOf(text string, items []sqlbatch.NackItem) sqlbatch.Statemen
 	return l.statement(text, q.ordered)
 }
 
-// releaseText gives messages back as they were claimed: they have kept their place
-// in the order, and the attempt is not counted. The fence still rises, since it never
-// goes back.
+// releaseText restores messages to their state before the claim: they have kept their place in the order, and the
+// attempt is not counted. The fence still rises, since it never decreases.
 func releaseText(locked locked) string {
 	return `UPDATE {live} AS q
 SET lease_until = 0, fence = q.fence + 1, attempts = q.attempts - 1, alone = 0, leased_by = NULL
@@ -200,7 +189,7 @@ func (q *queue) Release(items []sqlbatch.ReleaseItem) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.settle.release, Args: args}
 }
 
-// deadLetterText moves leases to the dead table, as archiveText does.
+// deadLetterText moves leases to the dead-letter table, as archiveText does.
 func deadLetterText(locked locked) string {
 	return `WITH gone AS (
   DELETE FROM {live} AS q
@@ -215,7 +204,7 @@ FROM gone
 RETURNING uuid_send(d.id), d.fence - 1`
 }
 
-// A list of dead-letterings: ended is the cause, and in its lowest bit whether the attempt is refunded.
+// deadLetterColumns: ended is the cause, and its lowest bit is whether the attempt is refunded.
 var deadLetterColumns = []string{"ended integer", "fingerprint bigint"}
 
 const (
@@ -253,11 +242,10 @@ func (q *queue) Extend(consumer [16]byte, items []sqlbatch.Item, lease time.Dura
 	return sqlbatch.Statement{Text: q.settle.extend, Args: args}
 }
 
-// ends is the lists of a settle: the leases, the fence of the delivery and a number for each, and the
-// errors.
+// ends has the lists of a settle: the leases, the fence of the delivery and a number for each, and the errors.
 type ends struct {
 	ids, above, deliveries, numbers array
-	fence                           int64 // the first one's
+	fence                           int64 // of the first item
 	errors                          blob
 }
 
@@ -283,12 +271,12 @@ func (l *ends) note(text string) {
 	l.errors.data = append(l.errors.data, text...)
 }
 
-// args are the parameters of a settle, which begin with the leases.
+// args returns the parameters of a settle, which begin with the leases.
 func (l *ends) args(others ...any) []any {
 	return append([]any{l.ids.literal(), l.fence, l.above.orEmpty()}, others...)
 }
 
-// statement is a settle with errors, and with other lists behind the numbers. Plain queues have no fences of deliveries.
+// statement builds a settle with errors, and with other lists after the numbers. Plain queues have no delivery fences.
 func (l *ends) statement(text string, ordered bool, others ...any) sqlbatch.Statement {
 	var args []any
 	if ordered {

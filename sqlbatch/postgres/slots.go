@@ -4,9 +4,9 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The statements for the owners of the slots of an ordered queue.
+// Statements for the owners of the slots of an ordered queue.
 
-// slotsTableText: a row is written when its slot changes hands, and at no other time.
+// slotsTableText: a row is written only when its slot changes its owner.
 const slotsTableText = `CREATE TABLE IF NOT EXISTS {slots} (
   fence  bigint   NOT NULL DEFAULT 0,
   old    bigint   NOT NULL DEFAULT 0,
@@ -32,8 +32,8 @@ ORDER BY s.slot`
 func (q *queue) Slots() sqlbatch.Statement { return sqlbatch.Statement{Text: q.slots} }
 
 // takeSlotsText takes a slot only if it has not changed since it was read: a row that another consumer has changed has
-// another fence, and a row that it is changing is skipped. The row of a consumer whose membership has ended is
-// locked meanwhile, so that it cannot join again between the read and the change.
+// another fence, and a row that it is changing is skipped. The row of a consumer whose membership has ended is locked
+// meanwhile, so that it cannot join again between the read and the change.
 var takeSlotsText = `WITH wanted AS MATERIALIZED (
   SELECT s.slot, s.fence, s.consumer
   FROM unnest($2::smallint[]) AS a (slot)

@@ -2,12 +2,12 @@ package postgres
 
 import "github.com/chanq/chanq/sqlbatch"
 
-// wearText reads the statistics and the catalog, and nothing of the table. Those of its
-// TOAST table are added, where bodies above 2 kB leave a row for each 2 kB.
+// wearText reads the statistics and the catalog, and no rows of the table. It adds the statistics of the TOAST table,
+// where a body above 2 kB has a row for each 2 kB.
 //
-// VACUUM only warns if a permission is missing, so the statement reads the catalog. Before version
-// 17 only the owners of the table and of the database may vacuum; from then on roles
-// with MAINTAIN, a word that earlier versions refuse, so it is not evaluated there.
+// VACUUM only warns if a permission is missing, so the statement reads the catalog. Before version 17 only the owners
+// of the table and of the database may vacuum. From then on roles with MAINTAIN may as well; earlier versions refuse
+// that word, so it is not evaluated there.
 const wearText = `SELECT
   pg_stat_get_dead_tuples(c.oid) + pg_stat_get_dead_tuples(c.reltoastrelid) AS dead,
   pg_stat_get_live_tuples(c.oid) + pg_stat_get_live_tuples(c.reltoastrelid) AS live,
@@ -22,13 +22,12 @@ FROM pg_catalog.pg_class AS c WHERE c.oid = to_regclass({'live'})`
 
 func (q *queue) Bloat() sqlbatch.Statement { return sqlbatch.Statement{Text: q.wear} }
 
-// vacuumText keeps the file's length, since cutting it takes a lock that claims wait
-// for, and uses no parallel workers, which others may need more. If another process or autovacuum
-// holds the lock of a vacuum, it does nothing.
+// vacuumText keeps the file's length, since cutting it takes a lock that claims wait for, and uses no parallel workers,
+// which others might need more. If another process or autovacuum holds the lock of a vacuum, it does nothing.
 const vacuumText = `VACUUM (SKIP_LOCKED, TRUNCATE OFF, PARALLEL 0) {live}`
 
 func (q *queue) Vacuum() sqlbatch.Statement { return sqlbatch.Statement{Text: q.vacuum} }
 
-// Files are the server's.
+// Files belong to the server.
 func (q *queue) FreePages() sqlbatch.Statement { return sqlbatch.Statement{} }
 func (q *queue) Shrink() sqlbatch.Statement    { return sqlbatch.Statement{} }

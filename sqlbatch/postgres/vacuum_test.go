@@ -32,8 +32,7 @@ func (q *serverQueue) wear(on testdb.Runner) wear {
 	return wear{row[0].(int64), row[1].(int64), row[2].(int64), row[3]}
 }
 
-// worn makes a table with 3000 live rows and 2000 dead ones, and waits until the
-// statistics have them.
+// worn makes a table with 3000 live rows and 2000 dead ones, and waits until the statistics show them.
 func (q *serverQueue) worn() {
 	q.Helper()
 	q.exec(`ALTER TABLE chanq_orders SET (autovacuum_enabled = off, toast.autovacuum_enabled = off)`)
@@ -47,7 +46,7 @@ func (q *serverQueue) worn() {
 		_, err := conn.ExecContext(q.ctx, text)
 		require.NoError(q, err)
 	}
-	_ = conn.Raw(func(c any) error { return c.(*stdlib.Conn).Conn().Close(q.ctx) }) // which flushes its statistics
+	_ = conn.Raw(func(c any) error { return c.(*stdlib.Conn).Conn().Close(q.ctx) }) // closing flushes the statistics of the session
 	q.eventually(func() bool { return q.wear(q.db).dead == 2000 })
 }
 
@@ -68,17 +67,17 @@ func TestAVacuumRemovesDeadRowsAndReportsTheirNumber(t *testing.T) {
 func TestRowsOutsideTheTableCountAsBloat(t *testing.T) {
 	q := newQueue(t)
 	q.exec(`INSERT INTO chanq_orders (body) SELECT decode(repeat('00', 20000), 'hex') FROM generate_series(1, 10)`)
-	q.eventually(func() bool { return q.wear(q.db).live > 100 }) // ten of it each, and itself
+	q.eventually(func() bool { return q.wear(q.db).live > 100 }) // each row has ten rows in the TOAST table
 }
 
-// Another process's vacuum, or autovacuum, holds the lock of one.
+// Another process's vacuum, or autovacuum, holds the lock of a vacuum.
 func TestAVacuumDuringAnotherOneDoesNothingAndDoesNotWait(t *testing.T) {
 	q := newQueue(t)
 	q.worn()
 	tx := q.begin()
 	_, err := tx.ExecContext(q.ctx, `LOCK TABLE chanq_orders IN SHARE UPDATE EXCLUSIVE MODE`)
 	require.NoError(t, err)
-	q.rows(q.db, q.Vacuum()) // which would wait until the end of ctx
+	q.rows(q.db, q.Vacuum()) // would wait until the end of ctx
 	require.Equal(t, wear{2000, 3000, 0, nil}, q.wear(q.db))
 }
 
@@ -93,7 +92,7 @@ func TestAVacuumRunsInEveryModeOfPgxAndQuotesItsTable(t *testing.T) {
 			testdb.MigrateTables(t, postgres.Dialect, db, names)
 			q := &serverQueue{T: t, db: db, ctx: t.Context(), Queue: postgres.Dialect.Queue(names)}
 			before := q.wear(db).vacuums
-			for range 2 { // prepared by the first, where it is
+			for range 2 { // the first run prepares it, if statements are prepared
 				_, err = db.ExecContext(t.Context(), q.Vacuum().Text)
 				require.NoError(t, err)
 			}
@@ -109,7 +108,7 @@ func TestAVacuumRunsInEveryModeOfPgxAndQuotesItsTable(t *testing.T) {
 	}
 }
 
-// whatHelps names a role of the test's own, whose name PostgreSQL may have cut.
+// whatHelps names the role of this test; PostgreSQL might have cut its name.
 const whatHelps = `before PostgreSQL 17 only the owner of chanq_orders may, chanq_migrator_\w+: have one consumer log in|GRANT MAINTAIN ON chanq_orders TO chanq_\w+`
 
 func TestThePermissionToVacuumIsReadFromTheCatalog(t *testing.T) {
@@ -135,7 +134,7 @@ func TestThePermissionToVacuumIsReadFromTheCatalog(t *testing.T) {
 	}
 	_, err := owner.Exec(r.rename.Replace(grant))
 	require.NoError(t, err)
-	require.False(t, denied("consumer").Valid, "what was said helps")
+	require.False(t, denied("consumer").Valid, "the reported remedy helps")
 	require.True(t, denied("operator").Valid)
 }
 
@@ -160,7 +159,7 @@ func TestAMissingPermissionToVacuumIsReportedOnce(t *testing.T) {
 	looks := &counter{text: orders.Bloat().Text}
 	r.config.Tracer = looks
 	migrator := r.as("migrator")
-	migrator.SetMaxIdleConns(0) // each connection reports its statistics at its end
+	migrator.SetMaxIdleConns(0) // each connection reports its statistics when it closes
 	for _, text := range []string{
 		`ALTER TABLE chanq_orders SET (autovacuum_enabled = off)`,
 		`INSERT INTO chanq_orders (body) SELECT '' FROM generate_series(1, 50000)`, `DELETE FROM chanq_orders`,

@@ -15,8 +15,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlite"
 )
 
-// BenchmarkBuild is the making of each statement of a batch, for every dialect.
-// An operation is a statement of 500 rows.
+// BenchmarkBuild builds each statement of a batch, for every dialect. An operation is a statement of 500 rows.
 func BenchmarkBuild(b *testing.B) {
 	const n = 500
 	rows := make([]sqlbatch.Row, n)
@@ -59,9 +58,8 @@ func BenchmarkBuild(b *testing.B) {
 	}
 }
 
-// BenchmarkSQLite is the life of messages in a database in memory, which leaves the
-// cost of the statements alone, with that many others waiting. An operation is a
-// statement.
+// BenchmarkSQLite runs the statements of a message in an in-memory database, where only the statements cost time, with
+// a backlog of that many messages. An operation is a statement.
 func BenchmarkSQLite(b *testing.B) {
 	const n = 500
 	body := make([]byte, 200)

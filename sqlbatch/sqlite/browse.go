@@ -8,16 +8,16 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// Browses have no condition on leases, so that none reads a backlog to find
-// a few messages. They read no body: SQLite knows its type and length without its pages. Only a body of type TEXT, which another
-// program may have stored, is read: its length is in characters, and ends at a NUL.
+// Browses have no condition on leases, so that none reads a backlog to find a few messages. They do not read bodies: SQLite
+// knows type and length of a body without its pages. Only a body of type TEXT, which another program might have stored, is read:
+// its length is in characters, and ends at a NUL.
 
-// outlined leaves headers out, and the body but for its length.
+// outlined leaves out headers, and returns only the length of the body.
 func outlined(peek string) string {
 	return strings.Replace(peek, ` headers, body{order}`, ` NULL AS headers, `+viewBytes+` AS body{order}`, 1)
 }
 
-// An index begins at one bound only: it is the later one, and the other is looked at with each row.
+// A scan of an index begins at only one bound: it is the later one, and the other is checked for each row.
 const browseLater = lane + ` AND +due_at > {now} AND (due_at, id) > (max({now}, ` + from + `), ?4)`
 
 func browseTexts(ordered bool) map[sqlbatch.State]string {
@@ -43,7 +43,7 @@ func (q *queue) Browse(s sqlbatch.State, n int, after *sqlbatch.Place) sqlbatch.
 	return q.page(q.browse[s], s, n, after)
 }
 
-// page is a statement of Peek's parameters.
+// page builds a statement with the parameters of Peek.
 func (q *queue) page(text string, s sqlbatch.State, n int, after *sqlbatch.Place) sqlbatch.Statement {
 	args := []any{int64(n)}
 	lane, at, id := build.Peek(s, after, math.MaxInt64)

@@ -7,11 +7,11 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// Groups of the dead, by the index of causes: (cause, fingerprint, ended_at, id). In g a fingerprint that is NULL is the least number:
-// NULLs are first in the index.
+// Groups of dead messages, by the index of causes: (cause, fingerprint, ended_at, id). In g the least number means a fingerprint that
+// is NULL: NULLs are first in the index.
 
 const (
-	// inGroup is the group of g.
+	// inGroup selects the messages of the group g.
 	inGroup = `{dead} AS d INDEXED BY {dead_cause_ix_unqualified} WHERE d.cause = g.cause AND d.fingerprint IS nullif(g.fingerprint, {no fingerprint})`
 
 	// causesText goes from each group to the next by a seek: to the next fingerprint of the cause, or else to the next cause.

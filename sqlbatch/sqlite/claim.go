@@ -8,9 +8,9 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// The ranges of the index that hold the messages of a priority {p}: due and later by
-// their place, and each state by a look at the row. INDEXED BY pins them: a walk
-// that lost its index to statistics of an emptier table would read all of it.
+// The ranges of the index that hold the messages of a priority {p}: due and later ones by their place, and each state by a
+// check of the row. INDEXED BY pins them: with statistics of an emptier table SQLite might not use the index, and read the
+// whole table.
 const (
 	lane      = `{live} INDEXED BY {due_ix_unqualified} WHERE priority = {p}`
 	due       = lane + ` AND due_at <= {now}`
@@ -19,12 +19,11 @@ const (
 	leased    = due + ` AND lease_until > {now}`
 	scheduled = later + ` AND lease_until <= {now}`
 
-	// innocent: it is no suspect, or a consumer only has to dead-letter it because it has expired.
+	// innocent: the message is no suspect, or has expired, so that a consumer only has to dead-letter it.
 	innocent = `(lapses + (leased_by IS NOT NULL) < {suspect lapses} OR coalesce(expires_at <= {now}, 0))`
 )
 
-// lanes puts one SELECT per priority, highest first, in the place of {lanes}: the
-// text, with the range in the place of {range}.
+// lanes replaces {lanes} with one SELECT per priority, highest first: the text, with the range in the place of {range}.
 func lanes(template, text, of string) string {
 	text = strings.Replace(text, "{range}", of, 1)
 	var lanes []string
@@ -36,12 +35,11 @@ func lanes(template, text, of string) string {
 	return strings.ReplaceAll(template, "{lanes}", strings.Join(lanes, "\n    UNION ALL\n"))
 }
 
-// fromHead: heads are the first parameters, from the lowest priority up.
+// fromHead: the heads are the first parameters, from the lowest priority up.
 const fromHead = lane + ` AND due_at >= min({head}, {now} - {margin}) AND lease_until <= {now} AND ` + innocent
 
-// Claim: one seek a priority, highest first. The outer LIMIT ends the walk as soon
-// as enough rows were found, and is 0 when the queue is paused. One writer: no row can
-// be locked by another. What a claim changes is in no index.
+// Claim does one seek per priority, highest first. The outer LIMIT ends the walk when enough rows were found, and is 0
+// when the queue is paused. With one writer, no row can be locked by another. The changed columns are in no index.
 const claimText = `UPDATE {live} SET lease_until = {now} + ?6, fence = CASE WHEN fence > {now} << 20 AND fence <= {high fence} THEN fence ELSE {now} << 20 END + ?8,
   ` + counted + `, leased_by = ?7
 WHERE rowid IN (SELECT rowid FROM (
@@ -51,11 +49,10 @@ RETURNING ` + leaseColumns + `iif(?9 < 0, NULL, dedup_key), iif(?9 < 0, NULL, ty
 
 const leaseColumns = `id, priority, fence, attempts, lapses, coalesce(expires_at <= {now}, 0), enqueued_at, due_at, expires_at, `
 
-// counted: a claim counts no further than the tables do.
+// counted stops at the limits of the tables.
 const counted = `attempts = min(attempts + 1, {last attempt}), lapses = min(lapses + (leased_by IS NOT NULL), {last lapse})`
 
-// + 0: SQLite parses and plans a statement again each time that a value is bound
-// to a bare parameter of a LIMIT.
+// + 0: SQLite parses and plans a statement again each time that a value is bound to a bare parameter of a LIMIT.
 const (
 	claimLane  = `    SELECT * FROM (SELECT rowid FROM {range} ORDER BY due_at, id LIMIT ?5 + 0)`
 	claimRange = fromHead + ` AND due_at <= {now}`
@@ -106,14 +103,14 @@ func (q *queue) NextDue(f sqlbatch.Heads) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.nextDue, Args: heads(f)}
 }
 
-// No reader sees what an open transaction has written.
+// No reader sees uncommitted changes.
 const dueOrLockedRange = lane + ` AND lease_until <= {now}`
 
 func (q *queue) DueOrLocked() sqlbatch.Statement { return sqlbatch.Statement{Text: q.dueOrLocked} }
 
-// Rescan walks each lane to its first message that is not leased, and on to the first that may be claimed if that one is a
-// suspect. Where there is none, and so all that is due is leased, it walks the lane once more for the end that comes
-// first, among a hundred thousand.
+// Rescan walks each lane to its first message that is not leased, and on to the first that can be claimed if that one is a
+// suspect. If there is none, all due messages are leased, and it walks the lane again, up to a hundred thousand messages,
+// for the earliest end of a lease.
 const (
 	rescanText = `WITH first AS MATERIALIZED (
 {lanes}

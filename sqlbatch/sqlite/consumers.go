@@ -5,7 +5,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// The statements for consumers, which hold leases.
+// Statements for consumers, which hold leases.
 
 const (
 	joinSweepText = `DELETE FROM {consumers} WHERE until < {now} - 86400000`

@@ -1,4 +1,4 @@
-// Package sqlite is the SQL of chanq for SQLite.
+// Package sqlite builds the SQL of chanq for SQLite.
 package sqlite
 
 import (
@@ -8,13 +8,12 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/seal"
 )
 
-// Dialect is the SQL of SQLite 3.37 and later, for any driver whose errors have a
-// method Code; modernc.org/sqlite is the one it is tested with.
+// Dialect is the SQL of SQLite 3.37 and later, for any driver whose errors have a method Code; it is tested with
+// modernc.org/sqlite.
 //
-// A batch travels as one packed blob of fixed-width records and one blob of
-// all variable-length values, and the statement cuts them apart with substr:
-// two parameters and one text for any count of rows. Binding six
-// parameters a row costs three to four times as much (docs/decisions.md).
+// A batch is sent as one packed blob of fixed-width records and one blob of all variable-length values, and the
+// statement cuts them into parts with substr: two parameters and one text for any count of rows. Binding six parameters
+// per row costs three to four times as much (docs/decisions.md).
 var Dialect sqlbatch.Dialect = dialect{}
 
 type dialect struct{ seal.Seal }
@@ -34,7 +33,7 @@ var remedies = map[string]string{
 	sqlbatch.ProblemDurability: "open the file by embedded.Open, or with PRAGMA synchronous = FULL on every connection, and a journal (WAL or DELETE) that is on disk",
 }
 
-// queue is the statements of one queue, every text rendered.
+// queue has the statements of one queue, every text rendered.
 type queue struct {
 	seal.Seal
 	enqueue, enqueueNew, find, look                           string
@@ -46,7 +45,7 @@ type queue struct {
 	stats, empty, get, cancel, discard, queues                string
 	freePages, shrink                                         string
 	causes, walk, walkGroup                                   string
-	bodies                                                    map[bool]string // true: of the dead
+	bodies                                                    map[bool]string // true: of dead messages
 	drop                                                      []string
 	redriveOldest, redriveListed                              string
 	redriveInsert, redriveDelete, redriveCount                string
@@ -56,7 +55,7 @@ type queue struct {
 	peek, browse, purge                                       map[sqlbatch.State]string
 	sample, counted, samples, thin                            string
 
-	ordered                                       bool // what follows is of an ordered queue alone
+	ordered                                       bool // the following fields are only for an ordered queue
 	slots, takeSlots, giveSlots, slotStats, reach string
 	readers
 }
@@ -117,7 +116,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 	return q
 }
 
-// order renders what an ordered queue has alone, or in another way.
+// order renders the texts that only ordered queues have, or that differ there.
 func (q *queue) order(text func(string) string) {
 	q.slots, q.takeSlots, q.giveSlots = text(slotsText), text(takeSlotsText), text(giveSlotsText)
 	q.slotStats, q.reach = text(slotStatsText), text(reachText)
@@ -130,11 +129,11 @@ func (q *queue) order(text func(string) string) {
 	}
 }
 
-// InTx is the same queue: no text has transaction control of its own.
+// InTx returns the same queue: no text begins or ends a transaction.
 func (q *queue) InTx() sqlbatch.Queue { return q }
 
-// InOwnTx is the same queue as well.
+// InOwnTx returns the same queue as well.
 func (q *queue) InOwnTx() sqlbatch.Queue { return q }
 
-// SkipLocked is the same queue: with one writer there are no locks on rows.
+// SkipLocked returns the same queue: with one writer there are no locks on rows.
 func (q *queue) SkipLocked() sqlbatch.Queue { return q }

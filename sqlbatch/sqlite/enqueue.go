@@ -5,18 +5,16 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// The statements of producers, and those that settle. {live} and its kin are
-// names; every packed list ?1 is walked by the same counter, o being the offset of a record.
-// The counter is left of a CROSS JOIN, which SQLite never reorders:
-// the list outside, the unique index on id inside.
+// Statements of producers and settles. {live} and the like are names. The same counter walks every packed list ?1, o being the
+// offset of a record. The counter is left of a CROSS JOIN, which SQLite never reorders: the list outside, the unique index on id
+// inside.
 
-// Enqueue: record = id 16, priority+1 1, delay 13, time to live 13 (0: permanently),
-// key offset 9 and length 3, headers offset 9 and length 6, body offset 9 and
-// length 9, type length 3, which ends where the headers begin; numbers are decimal digits, because SQLite casts digits, not bytes,
-// to integers.
+// Enqueue: record = id 16, priority+1 1, delay 13, time to live 13 (0: permanently), key offset 9 and length 3, headers offset 9
+// and length 6, body offset 9 and length 9, type length 3, which ends where the headers begin. Numbers are decimal digits, because
+// SQLite casts digits, not bytes, to integers.
 const rowSize = 16 + 1 + 13 + 13 + 9 + 3 + 9 + 6 + 9 + 9 + 3
 
-// Of an ordered queue slot 4, order key offset 9 and length 3 follow.
+// For an ordered queue slot 4, order key offset 9 and length 3 follow.
 const orderSize = 4 + 9 + 3
 
 const enqueueText = `INSERT INTO {live} (id, priority, due_at, enqueued_at, expires_at, dedup_key, type, headers, body{sent})
@@ -33,16 +31,16 @@ FROM (SELECT {now} AS now) AS t CROSS JOIN (
          substr(?2, CAST(substr(?1, o + 70, 9) AS INTEGER), CAST(substr(?1, o + 79, 9) AS INTEGER)) AS body{sent values}
   FROM n) AS r`
 
-// numberOf is the number of a row of an ordered queue, and its first fence: AUTOINCREMENT would give the same.
+// numberOf is the number of a row of an ordered queue, and its first fence: AUTOINCREMENT would assign the same.
 const numberOf = `r.place + (SELECT coalesce((SELECT z.seq FROM {sequence} AS z WHERE z.name = {live_text}), 0))`
 
-// {sent values} of an ordered queue.
+// sentValues is {sent values} of an ordered queue.
 const sentValues = `,
          (o - 1) / 107 + 1 AS place,
          CAST(substr(?1, o + 91, 4) AS INTEGER) AS slot,
          CASE WHEN substr(?1, o + 104, 3) > x'303030' THEN CAST(substr(?2, CAST(substr(?1, o + 95, 9) AS INTEGER), CAST(substr(?1, o + 104, 3) AS INTEGER)) AS TEXT) END AS order_key`
 
-// WHERE true keeps ON CONFLICT from being read as a join condition.
+// WHERE true keeps ON CONFLICT from being parsed as a join condition.
 const enqueueNewText = enqueueText + `
 WHERE true
 ON CONFLICT DO NOTHING
@@ -50,10 +48,10 @@ RETURNING id`
 
 func (q *queue) Enqueue(rows []sqlbatch.Row) sqlbatch.Statement { return q.packRows(q.enqueue, rows) }
 
-// EnqueueBegun is the same: with one writer at a time there is nothing to put in order.
+// EnqueueBegun is Enqueue: with one writer at a time rows are always in order.
 func (q *queue) EnqueueBegun(rows []sqlbatch.Row) sqlbatch.Statement { return q.Enqueue(rows) }
 
-// Begun: numbers are those of the rows.
+// Begun has no text: the numbers are those of the rows.
 func (q *queue) Begun() sqlbatch.Statement { return sqlbatch.Statement{} }
 
 func (q *queue) EnqueueNew(rows []sqlbatch.Row) sqlbatch.Statement {
@@ -91,7 +89,7 @@ func (q *queue) packRows(text string, rows []sqlbatch.Row) sqlbatch.Statement {
 		}
 	}
 	if len(data) == 0 {
-		data = []byte{0} // the driver binds an empty blob as NULL, of which every part is NULL
+		data = []byte{0} // the driver binds an empty blob as NULL, and every part of NULL is NULL
 	}
 	return sqlbatch.Statement{Text: text, Args: []any{list, data}}
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// classifyCommon classifies the errors that database/sql returns with any driver. ok is
-// false for those of the database.
+// classifyCommon classifies the errors that database/sql returns with any driver. ok is false for errors of the
+// database.
 func classifyCommon(err error) (c sqlbatch.Class, ok bool) {
 	switch {
 	case errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone):
-		// Drivers return ErrBadConn only before a statement was sent.
+		// Drivers return ErrBadConn only before a statement is sent.
 		return sqlbatch.Refused, true
 	case errors.Is(err, sql.ErrTxDone): // the caller's transaction had ended: nothing was sent
 		return sqlbatch.Permanent, true
@@ -55,9 +55,8 @@ func (dialect) Classify(err error) sqlbatch.Class {
 		case codeConstraint, codeTooBig, codeMismatch:
 			return sqlbatch.BadRow
 		case codeError:
-			// SQLite has no code of its own for a missing table, nor for a connection
-			// that is in a transaction already, nor for a function that fails in
-			// a trigger. What fails in the run is undone.
+			// SQLite has no separate code for a missing table, for a connection that is already in a transaction, or for a
+			// function that fails in a trigger. An error at run time undoes the statement.
 			if ran := (*sqlbatch.RunError)(nil); errors.As(err, &ran) {
 				return sqlbatch.Refused
 			}

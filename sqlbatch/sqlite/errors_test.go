@@ -23,9 +23,9 @@ func TestClassifiesByCode(t *testing.T) {
 		require.Equal(t, want, sqlite.Dialect.Classify(fmt.Errorf("wrapped: %w", coded(n))), "code %d", n)
 	}
 	require.Equal(t, sqlbatch.Refused, sqlite.Dialect.Classify(&sqlbatch.RunError{Err: coded(1)}), "its text compiles")
-	require.Equal(t, sqlbatch.BadRow, sqlite.Dialect.Classify(&sqlbatch.RunError{Err: coded(1811)}), "what a trigger raises")
+	require.Equal(t, sqlbatch.BadRow, sqlite.Dialect.Classify(&sqlbatch.RunError{Err: coded(1811)}), "an error that a trigger raises")
 	require.Equal(t, sqlbatch.Unknown, sqlite.Dialect.Classify(context.DeadlineExceeded))
-	require.Equal(t, sqlbatch.Unknown, sqlite.Dialect.Classify(fmt.Errorf("locked")), "never by text")
+	require.Equal(t, sqlbatch.Unknown, sqlite.Dialect.Classify(fmt.Errorf("locked")), "texts are never compared")
 
 	table := newTable(t, sqlbatch.Names{Queue: "orders"})
 	row := sqlbatch.Row{ID: [16]byte{1}, Body: []byte("b"), Key: "k"}

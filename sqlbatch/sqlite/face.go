@@ -7,7 +7,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// viewColumns has the columns of the view for a live message and for a dead one. A body is read whole for its
+// viewColumns has the columns of the view for a live message and for a dead one. The whole body is read for its
 // beginning, but only if that column is selected: the length of a blob is known without it.
 const (
 	viewColumns = `SELECT CASE WHEN lease_until > {now} THEN 'leased' WHEN due_at > {now} THEN 'scheduled' ELSE 'ready' END AS state,
@@ -21,9 +21,9 @@ FROM {dead_unqualified} WHERE rowid IN (SELECT rowid FROM {dead_unqualified} ORD
 	viewBytes = `CASE WHEN typeof(body) = 'blob' THEN length(body) ELSE length(CAST(body AS BLOB)) END`
 )
 
-// View shows the first messages of each priority, or of the queue if it is ordered, and those that died
-// last, each found in the order of an index, so that nothing is sorted and the answer has a bound. See
-// docs/sql.md. SQLite cannot replace a view: one that is there, perhaps an older one, gives way.
+// View shows the first messages of each priority, or of the queue if it is ordered, and the last dead messages. Each
+// part is found in the order of an index, so that it has a bound and needs no sort. See docs/sql.md. SQLite cannot
+// replace a view: an existing one, perhaps an older one, is dropped.
 func (dialect) View(n sqlbatch.Names) []string {
 	r := newRenderer(n)
 	var parts []string

@@ -2,17 +2,15 @@ package sqlite
 
 import "github.com/chanq/chanq/sqlbatch"
 
-// The statements that look, and change nothing.
+// Statements that only read.
 
 const versionText = `SELECT version, min_version, features, paused, kind, slots, holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms, shard, shards, shard_set, paused_at, paused_by, pause_reason FROM {queues} WHERE name = {name}`
 
 const clockText = `SELECT {now}`
 
-// Problems. A packed list is digits in a blob, which SQLite reads as a number in
-// the database's encoding: in UTF-16 each would be 0. (All databases of a
-// connection have the encoding of main.) A file keeps its commits if each is
-// synced, and if its rollback journal is also in a file. A database in
-// memory keeps none, as expected.
+// Problems. A packed list is digits in a blob, which SQLite reads as a number in the database's encoding: in UTF-16
+// each would be 0. (All databases of a connection have the encoding of main.) A file keeps its commits if each is
+// synced, and if its rollback journal is also in a file. An in-memory database keeps none, as expected.
 const problemsText = `SELECT 'form' AS kind, 'table ' || {live_text} || ' has no column ' || c.name AS found
 FROM (SELECT 'alone' AS name UNION ALL SELECT 'type') AS c
 WHERE EXISTS (SELECT 1 FROM pragma_table_info({live_text}, {schema_text}))
@@ -29,10 +27,9 @@ WHERE journal_mode IN ('memory', 'off') AND EXISTS (SELECT 1 FROM pragma_databas
 const missingText = `SELECT count(*) AS missing FROM (VALUES {index names}) AS i
 WHERE NOT EXISTS (SELECT 1 FROM {database}.sqlite_master AS m WHERE m.type = 'index' AND m.name = i.column1)`
 
-// Stats: each count ends at ?1 entries of its own state, and those of what is due
-// after a look at ten times as many of a priority for ready ones, and twice as many for
-// leased ones. Leased messages are before ready ones, except those that were released or came
-// late.
+// Stats: each count stops at ?1 messages of its state. Of the due entries of each priority it reads ten times as many
+// for ready ones, and twice as many for leased ones. Leased messages are before ready ones, except those that were
+// released or committed late.
 var statsText = `WITH ready AS MATERIALIZED (
 ` + lanes("{lanes}", `    SELECT * FROM (SELECT due_at FROM (SELECT due_at, lease_until FROM {range} ORDER BY due_at, id LIMIT ?1 * 10) WHERE lease_until <= {now} LIMIT ?1 + 0)`, due) + `
 )
@@ -45,8 +42,8 @@ SELECT
   (SELECT {now} - min(due_at) FROM ready),
   (SELECT paused FROM {queues} WHERE name = {name})`
 
-// Empty reads the first entry of the table or of one of its indexes, none of which keeps entries of rows that
-// are gone. A statement reads what was committed when it began.
+// Empty reads the first entry of the table or of one of its indexes, none of which keeps entries of deleted rows. A
+// statement reads what was committed when it began.
 const emptyText = `SELECT NOT EXISTS (SELECT 1 FROM {live}) AS empty`
 
 const (
@@ -67,8 +64,8 @@ const (
 {lanes}
   ) ORDER BY priority DESC, due_at, id LIMIT ?1 + 0)
 ORDER BY priority DESC, due_at, id`
-	// ?2, ?3 and ?4 are the lane, the time and the id of a Place: all of the lanes behind
-	// its own, and nothing of those before.
+	// ?2, ?3 and ?4 are the lane, the time and the id of a Place: all rows of the lanes behind its own, and none of the
+	// lanes before.
 	from   = `CASE WHEN {number} = ?2 THEN ?3 WHEN {number} > ?2 THEN -1 ELSE 9223372036854775807 END`
 	behind = ` AND (due_at, id) > (` + from + `, ?4)`
 

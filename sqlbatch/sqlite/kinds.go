@@ -7,8 +7,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// renderer makes a statement of a template. Words in braces are names, or parts that
-// only one of the two kinds of queues has. These may have names in braces themselves.
+// renderer makes a statement from a template. Words in braces are names, or parts that only one of the two kinds of
+// queues has. These parts can contain names in braces.
 type renderer struct {
 	ordered     bool
 	kind, names build.Words
@@ -27,7 +27,7 @@ func newRenderer(n sqlbatch.Names) renderer {
 	return renderer{ordered: n.Slots > 0, kind: kind(n), names: names(n)}
 }
 
-// kind returns the parts that an ordered queue has in addition to a plain one, or nothing.
+// kind returns the parts that only an ordered queue has, or nothing for a plain one.
 func kind(n sqlbatch.Names) build.Words {
 	if n.Slots == 0 {
 		return build.NewWords(
@@ -43,10 +43,9 @@ func kind(n sqlbatch.Names) build.Words {
 	)
 }
 
-// liveOrder is what the live table has more. seq is the rowid, which AUTOINCREMENT never gives
-// twice, also when the table was empty meanwhile: as there is one writer, nothing needs to be
-// drawn. The slot of a message that another program inserts without one is any slot, since the message is
-// ordered with no other one.
+// liveOrder has the additional columns of the live table. seq is the rowid, which AUTOINCREMENT never assigns twice,
+// even if the table was empty meanwhile: as there is one writer, nothing needs to be drawn. A message that another
+// program inserts without a slot has any slot, since the message is not ordered with any other.
 const (
 	liveOrder = `
   seq         INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
@@ -58,16 +57,16 @@ const (
   order_key   TEXT,`
 )
 
-// orderChecks keep out what no read would find, and a seq after which AUTOINCREMENT had no number
-// left, or none that this check lets through.
+// orderChecks refuses rows that no read would find, and a seq after which AUTOINCREMENT would have no number left, or
+// none that this check accepts.
 const orderChecks = `,
   CHECK (slot >= 0 AND slot < %d),
   CHECK (seq > 0 AND seq < {last seq}),
   CHECK (length(CAST(order_key AS BLOB)) BETWEEN 1 AND {most key})`
 
-// lastSeq is where seqs end: after every power of two that another program might use, with room for
-// half of all numbers up to there, and not a number that a program is likely to use. It has to be
-// constant: a limit from a column would depend on what that program wrote there.
+// lastSeq is the end of the seqs. It is above every power of two that another program might use, leaves half of all
+// numbers up to that one free, and is not a number that a program is likely to use. It must be constant: a limit from a
+// column would depend on what that program wrote there.
 const lastSeq = 3 << 60
 
 // orderedMigration1 is the rest of the first migration of an ordered queue.

@@ -9,7 +9,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// The statements of operators and of housekeeping on SQLite.
+// Statements of operators and of housekeeping on SQLite.
 
 const recordText = `INSERT INTO {queues} (name, version, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `) VALUES ({name}, ?1, {now}, {kind and slots}, {shard values}, ?2, ?3, ?4, ?5, ?6, ?7)
 ON CONFLICT (name) DO UPDATE SET version = max(version, excluded.version),
@@ -22,13 +22,13 @@ const discardText = `DELETE FROM {dead} WHERE id IN ` + listed + ` RETURNING id`
 
 const queuesText = `SELECT name FROM {queues} ORDER BY name`
 
-// Only PRAGMA without a table-valued function takes the name of any database of the connection.
+// Only PRAGMA without a table-valued function accepts the name of any database of the connection.
 const freePagesText = `PRAGMA {database}.freelist_count`
 
 // shrinkText moves the last pages of the file to free ones before them, and cuts the file.
 var shrinkText = fmt.Sprintf(`PRAGMA {database}.incremental_vacuum(%d)`, sqlbatch.ShrinkPages)
 
-// Drop: there is no other writer meanwhile, so Lock has nothing to do.
+// Drop: there is no other writer meanwhile, so Lock does nothing.
 const (
 	dropConsumers = `DELETE FROM {consumers} WHERE queue = {name}`
 	dropSamples   = `DELETE FROM {samples} WHERE queue = {name}`
@@ -39,8 +39,8 @@ const (
 	dropDone      = `DROP TABLE {done}`
 )
 
-// Purge: ?2, ?3 and ?4 are a Window, ?5 its priority. An index begins at one bound only: of
-// scheduled ones it is the later one. A fence has the time of its claim.
+// Purge: ?2, ?3 and ?4 are a Window, ?5 its priority. A scan of an index begins at only one bound: for scheduled
+// messages it is the later one. A fence contains the time of its claim.
 const (
 	purgeLive = `DELETE FROM {live} WHERE rowid IN (SELECT rowid FROM {live} INDEXED BY {due_ix_unqualified}
   WHERE priority = ?5 + 0 AND (due_at, id) > (`
@@ -57,20 +57,18 @@ RETURNING id, ended_at`
 	purgeDone = `DELETE FROM {done} WHERE rowid IN (SELECT rowid FROM {done}` + purgeEnded
 )
 
-// Redrive marks the messages that it moves by a negative time that still has
-// the time of their end, inserts them, and deletes them: the selection could not be
-// repeated once they are live.
+// Redrive marks the messages that it moves by a negative time that still contains the time of their end, inserts them,
+// and deletes them: the selection could not be repeated once they are live.
 //
-// A message stays dead while it cannot live again: a live one has its id (an
-// INSERT repeated after an unknown outcome) or its key, or a dead one with the
-// same key and a smaller id goes first, unless it died after the window.
+// A message stays dead if a live one has its id (an INSERT repeated after an unknown outcome) or its key, or if a dead
+// one with the same key and a smaller id goes first, unless that one died after the window.
 const (
 	redriveMark   = `UPDATE {dead} SET ended_at = -1 - ended_at WHERE rowid IN (SELECT rowid FROM {dead} AS d WHERE `
 	redriveInsert = `INSERT INTO {live} (id, priority, due_at, enqueued_at, fence, dedup_key, type, last_error, headers, body{order})
 SELECT id, priority, {now}, enqueued_at, fence + 1, dedup_key, type, last_error, headers, body{order} FROM {dead} WHERE ended_at < 0`
 	redriveDelete = `DELETE FROM {dead} WHERE ended_at < 0 RETURNING id, -1 - ended_at`
 
-	// redriveCount raises the number of redrives of an ordered queue if a message moves.
+	// redriveCount increments the number of redrives of an ordered queue if a message moves.
 	redriveCount = `UPDATE {queues} SET redriven = redriven + 1 WHERE name = {name} AND EXISTS (SELECT 1 FROM {dead} WHERE ended_at < 0)`
 
 	redriveRoom = `NOT EXISTS (SELECT 1 FROM {live} AS q WHERE q.id = d.id)
@@ -80,7 +78,7 @@ SELECT id, priority, {now}, enqueued_at, fence + 1, dedup_key, type, last_error,
 	oldestDead = `(ended_at, id) > (?2, ?3) AND ended_at < ?4
   AND ` + redriveRoom + ` AND e.ended_at < ?4)
 ORDER BY ended_at, id LIMIT ?1 + 0)`
-	// Among the ids of the list only, the smallest with a key goes first.
+	// Only among the ids of the list, the smallest with a key goes first.
 	listedDead = `id IN ` + listed + ` AND ` + redriveRoom + ` AND e.id IN ` + listed + `))`
 )
 
@@ -121,7 +119,7 @@ func (q *queue) Purge(s sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.State
 	return sqlbatch.Statement{Text: q.purge[s], Args: args}
 }
 
-// window is the values of a Window but for its priority.
+// window returns the values of a Window except for its priority.
 func window(w sqlbatch.Window) []any {
 	at, id := w.First(math.MinInt64)
 	return []any{at, id[:], before(w)}
@@ -164,7 +162,7 @@ func (q *queue) Queues() sqlbatch.Statement { return sqlbatch.Statement{Text: q.
 
 func (q *queue) Lock() sqlbatch.Statement { return sqlbatch.Statement{Text: `SELECT 1`} }
 
-// SQLite reuses the room of what is deleted at once.
+// SQLite reuses the space of deleted rows immediately.
 func (q *queue) Bloat() sqlbatch.Statement  { return sqlbatch.Statement{} }
 func (q *queue) Vacuum() sqlbatch.Statement { return sqlbatch.Statement{} }
 

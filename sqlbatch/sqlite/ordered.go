@@ -2,7 +2,7 @@ package sqlite
 
 import "github.com/chanq/chanq/sqlbatch"
 
-// What operators do with an ordered queue goes by seq, which is the rowid.
+// Statements of operators for an ordered queue use the order of seq, which is the rowid.
 const (
 	isReady     = `due_at <= {now} AND lease_until <= {now}`
 	isScheduled = `due_at > {now} AND lease_until <= {now}`
@@ -20,7 +20,7 @@ RETURNING id, seq`
 // seqStates are the conditions of a state.
 var seqStates = map[sqlbatch.State]string{sqlbatch.Ready: isReady, sqlbatch.Scheduled: isScheduled, sqlbatch.Leased: isLeased}
 
-// purgeSeqEnds have what Window.Before bounds: see Purge.
+// purgeSeqEnds has the times that Window.Before bounds: see Purge.
 var purgeSeqEnds = map[sqlbatch.State]string{
 	sqlbatch.Ready:     ` AND due_at < ?3` + purgeSeqEnd,
 	sqlbatch.Scheduled: ` AND enqueued_at < ?3` + purgeSeqEnd,

@@ -21,7 +21,7 @@ const slotCount = 64
 
 var consumer = [16]byte{15: 9}
 
-// newOrdered is an ordered queue, and a read of all its slots by their owner.
+// newOrdered returns an ordered queue, and a read of all its slots by their owner.
 func newOrdered(t testing.TB) (*table, sqlbatch.ReadParams) {
 	t.Helper()
 	table := newTable(t, sqlbatch.Names{Queue: "orders", Slots: slotCount})
@@ -84,9 +84,9 @@ func TestPlansOfOrderedQueues(t *testing.T) {
 	t.Run("rows=100000/analyzed", check)
 }
 
-// BenchmarkKinds measures the life of messages of a plain and of an ordered queue in memory alternately,
-// with a backlog that is leased, or was read. It measures the CPU time of the thread, if the system has it:
-// other load changes it less than the elapsed time.
+// BenchmarkKinds runs the statements of plain and ordered in-memory queues alternately, with a backlog that is leased,
+// or was read. It measures the CPU time of the thread, if the system has it: other load changes it less than the
+// elapsed time.
 func BenchmarkKinds(b *testing.B) {
 	const n = 500
 	for _, backlog := range []int{0, 20_000} {
@@ -186,7 +186,7 @@ func BenchmarkKinds(b *testing.B) {
 	}
 }
 
-// used is the CPU time that this thread has taken so far.
+// used returns the CPU time that this thread has used so far.
 func used() (d time.Duration) {
 	if stat, err := os.ReadFile("/proc/thread-self/schedstat"); err == nil {
 		_, _ = fmt.Sscanf(string(stat), "%d", &d)

@@ -68,8 +68,8 @@ func endsOf(t *testing.T, what string, st sqlbatch.Statement) (ends []suite.End)
 	return ends
 }
 
-// FuzzPacking stores two rows whose parts are cut from one blob by the
-// statement, and reads them back as they were.
+// FuzzPacking stores two rows whose parts the statement cuts from one blob, and requires that they are read back
+// unchanged.
 func FuzzPacking(f *testing.F) {
 	f.Add([]byte("id"), int8(0), int64(0), "", []byte(nil), []byte(nil))
 	f.Add([]byte{0}, int8(-1), int64(1), "ключ", []byte(`{"a":"b"}`), []byte("body"))

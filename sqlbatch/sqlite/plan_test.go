@@ -26,7 +26,7 @@ func claimOf(n int, lease time.Duration) sqlbatch.ClaimParams {
 	return sqlbatch.ClaimParams{Rows: n, Lease: lease, Consumer: [16]byte{15: 9}, Salt: 1 + rand.Int64N(1<<sqlbatch.FenceBits), Inline: sqlbatch.MaxBody}
 }
 
-// table is a queue in a database in memory, on one connection.
+// table is a queue in an in-memory database, on one connection.
 type table struct {
 	testing.TB
 	conn *sql.Conn
@@ -53,7 +53,7 @@ func (s *table) run(st sqlbatch.Statement) [][]any {
 	return rows
 }
 
-// plan is SQLite's account of how it would run a statement.
+// plan returns SQLite's description of how it would run a statement.
 func (s *table) plan(st sqlbatch.Statement) string {
 	s.Helper()
 	var lines []string
@@ -90,8 +90,8 @@ func TestPlans(t *testing.T) {
 		for _, name := range []string{"claim", "next-due", "ack", "archive", "extend", "nack", "release", "dead-letter", "get", "cancel", "find", "look", "mark", "contents",
 			"trim", "purge-ready", "purge-scheduled", "purge-leased", "browse-ready", "browse-scheduled", "browse-leased"} {
 			for line := range strings.Lines(plans[name]) {
-				// A full walk of a table or of one of its indexes. The list of a batch and
-				// the rows of a subquery are walked, of course.
+				// A full walk of a table or of one of its indexes. The list of a batch and the rows of a subquery are always
+				// walked.
 				for _, scanned := range []string{"SCAN " + live, "SCAN q", "SCAN o ", "SCAN d"} {
 					require.False(t, strings.HasPrefix(strings.TrimSpace(line), scanned), "%s walks a whole table:\n%s", name, plans[name])
 				}

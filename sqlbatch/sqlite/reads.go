@@ -9,8 +9,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// The reads of an ordered queue by the owners of its slots. A number is the rowid. One writer at a time makes all
-// numbers visible in their order, and so there are no senders.
+// Reads of an ordered queue by the owners of its slots. A number is the rowid. One writer at a time makes all numbers
+// visible in their order, so there are no senders.
 
 // walkedNow is whether ?1 is alive and owns the ?3 slots of ?2 by their fences, and the queue is not paused.
 const walkedNow = `((SELECT count(*) FROM ` + ownedList + ` AS p
@@ -44,7 +44,7 @@ func flag(is bool) int64 {
 // bodySize is known without the pages of the body.
 var bodySize = strings.ReplaceAll(bytesOf("body"), "body", "q.body")
 
-// givenAbove are the rows of a read with their contents.
+// givenAbove is the condition on rows that a read returns with their contents.
 var givenAbove = `q.seq > ?8 AND ` + bodySize + ` <= ?10`
 
 const (
@@ -55,7 +55,7 @@ const (
 	inMask = `substr(?4, q.slot + 1, 1) = '1'`
 )
 
-// readColumns are those of a row q. given is a condition on rows with their contents.
+// readColumns returns the columns of a row q. given is a condition on rows with their contents.
 func readColumns(given string) string {
 	given = `(` + given + `) AND (` + lapsedThen + ` < {suspect lapses} OR q.leased_by IS ?1)`
 	return `q.id, q.priority, q.fence, min(q.attempts + (q.leased_by IS NOT ?1), {last attempt}) AS attempts, ` + lapsedThen + ` AS lapses, coalesce(q.expires_at <= t.now, 0) AS expired, q.enqueued_at, q.due_at, q.expires_at,
@@ -88,7 +88,7 @@ func rangeOf(from, upto, limit string) string {
 	return strings.NewReplacer("{from}", from, "{upto}", upto).Replace(inRange) + limit
 }
 
-// readText reads two ranges of rowids. It chooses rows without a look at their contents, which may be in other pages.
+// readText reads two ranges of rowids. It chooses rows without reading their contents, which might be in other pages.
 func readText() string {
 	return readHead + `
 SELECT ` + readColumns(`0`) + `
@@ -128,7 +128,7 @@ UNION ALL
 const heldKeysText = `SELECT s.key + 1, ` + holds + ` AND EXISTS (SELECT 1 FROM {dead} AS d WHERE d.slot = s.value AND d.order_key = k.value) AS held, (SELECT redriven FROM {queues} WHERE name = {name}) AS redriven
 FROM json_each(?1) AS s CROSS JOIN json_each(?2) AS k ON k.key = s.key`
 
-// readers are the texts of an ordered queue.
+// readers has the texts of an ordered queue.
 type readers struct {
 	read, refill, fetch, lookOrdered, heldKeys, markOrdered, releaseOrdered string
 }
@@ -180,7 +180,7 @@ func (q *queue) HeldKeys(slots []int, keys []string) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.heldKeys, Args: []any{"[" + strings.Join(list, ",") + "]", jsonStrings(keys)}}
 }
 
-// The settles of an ordered queue. In addition to the list of items there is a list of their fences, of 19 digits each.
+// Settles of an ordered queue. In addition to the list of items there is a list of their fences, of 19 digits each.
 
 const (
 	// unwritten is the attempt of a delivery that is not in the row.
@@ -219,7 +219,7 @@ WHERE q.id = p.id AND q.fence = p.fence
 RETURNING id, ` + matchedIn("?4")
 }
 
-// matchedIn is the fence that matched. A RETURNING has only the new row, so the fences are in an object, by id.
+// matchedIn returns the fence that matched. A RETURNING has only the new row, so the fences are in an object, by id.
 func matchedIn(object string) string {
 	return `json_extract(` + object + `, '$.' || hex(id)) AS fence`
 }
@@ -236,8 +236,8 @@ FROM ` + itemList("?2") + `
 WHERE q.id = p.id AND q.fence = p.fence
 RETURNING id, ` + matchedIn("?3")
 
-	// No lease ends after the membership, so that no lease of a former owner runs when another consumer takes the slot. The
-	// lease of a consumer without a row keeps its end.
+	// No lease ends after the membership, so that no lease of a former owner is valid when another consumer takes the slot.
+	// The lease of a consumer without a row keeps its end.
 	orderedExtendText = `UPDATE {live} SET lease_until = min(max(lease_until, {now} + ?2), coalesce((SELECT m.until FROM {consumers} AS m WHERE m.id = coalesce(leased_by, ?3)), lease_until)),
   attempts = min(attempts + (leased_by IS NULL), {last attempt}), leased_by = coalesce(leased_by, ?3)
 WHERE rowid IN (` + matched + `)
@@ -260,14 +260,14 @@ WHERE q.id = p.id AND q.fence = p.fence
 RETURNING id, fence, min(lapses + (leased_by IS NOT NULL), {last lapse}), min(crashes + (alone > 0), {last lapse})`
 )
 
-// settles replaces the settles that are others on an ordered queue.
+// settles replaces the settles that differ on an ordered queue.
 func (q *queue) settles(text func(string) string) {
 	q.archiveInsert, q.release, q.extend = text(orderedArchiveText), text(orderedReleaseText), text(orderedExtendText)
 	q.nack, q.snooze = text(orderedNackOf("q.lapses")), text(orderedNackOf("q.lapses - 1"))
 	q.deadLetterInsert = text(orderedDeadLetterText)
 }
 
-// packMarks are items, and another fence of each.
+// packMarks packs items, and a second fence for each.
 func packMarks[T any](items []T, split func(T) (sqlbatch.Item, int64)) (list, fences []byte) {
 	list, fences = make([]byte, 0, len(items)*itemSize), make([]byte, 0, len(items)*19+1)
 	for _, i := range items {
@@ -277,7 +277,7 @@ func packMarks[T any](items []T, split func(T) (sqlbatch.Item, int64)) (list, fe
 	return list, orNone(fences)
 }
 
-// fencesByID is an object of the fences, by the ids in hexadecimal digits.
+// fencesByID returns an object of the fences, by the ids in hexadecimal digits.
 func fencesByID[T any](items []T, itemOf func(T) sqlbatch.Item) string {
 	b := []byte{'{'}
 	for n, i := range items {

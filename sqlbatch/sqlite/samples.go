@@ -8,8 +8,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// samplesTableText has some thousand rows a queue: see sqlbatch.SampleAges. WITHOUT ROWID: they are
-// found by their key, and read in its order.
+// samplesTableText has some thousand rows per queue: see sqlbatch.SampleAges. WITHOUT ROWID: they are found by their
+// key, and read in its order.
 const samplesTableText = `CREATE TABLE IF NOT EXISTS {samples} (
   queue     TEXT    NOT NULL,
   step      INTEGER NOT NULL,
@@ -38,7 +38,7 @@ ON CONFLICT (queue, step, at) DO UPDATE SET
   delivered = delivered + excluded.delivered, waited = waited + excluded.waited,` + greatestOf("ready", "scheduled", "leased", "dead", "oldest") + `
 RETURNING step, ready IS NOT NULL`
 
-// greatestOf keeps the greater of what is there and what comes: max of NULL would be NULL.
+// greatestOf keeps the greater of the stored and the new value: max with NULL would be NULL.
 func greatestOf(columns ...string) string {
 	var all strings.Builder
 	for i, c := range columns {
@@ -74,7 +74,7 @@ func (q *queue) Samples(since int64, step time.Duration) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.samples, Args: []any{since, int64(step / time.Second)}}
 }
 
-// thinText is three ranges of the primary key.
+// thinText deletes three ranges of the primary key.
 func thinText() string {
 	var old []string
 	for i, step := range sqlbatch.SampleSteps {

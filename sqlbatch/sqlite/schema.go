@@ -9,14 +9,13 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// Begin takes the write lock at once: it excludes every other writer of the
-// file, in this process and in others.
+// Begin takes the write lock immediately: it excludes every other writer of the file, in this process and in others.
 func (dialect) Begin() []string { return []string{"BEGIN IMMEDIATE"} }
 func (dialect) Commit() string  { return "COMMIT" }
 
-// Fresh has the file keep what is needed to shrink it in steps (Queue.Shrink). SQLite decides that with the first page of a file, which
-// journal_mode = WAL writes: a file with that page, and without a table, has to be written again. A DSN cannot set it for all files: the
-// PRAGMA takes the write lock. A database in memory is left alone.
+// Fresh makes the file keep the data that shrinking it in steps requires (Queue.Shrink). SQLite decides that with the first page of a
+// file, which journal_mode = WAL writes: a file with that page, and without a table, must be rewritten. A DSN cannot set it for all
+// files: the PRAGMA takes the write lock. An in-memory database is not changed.
 func (dialect) Fresh(n sqlbatch.Names) sqlbatch.Fresh {
 	text := newRenderer(n).Replace
 	return sqlbatch.Fresh{
@@ -35,17 +34,16 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 	return []sqlbatch.Migration{{Number: 1, Registry: 1, Statements: newRenderer(n).all(texts)}}
 }
 
-// The schema. Times are Unix milliseconds. Ordinary rowid tables: an index leads
-// straight to the row, which costs less than a clustered id here.
+// The schema. Times are Unix milliseconds. Ordinary rowid tables: an index leads straight to the row, which costs less than a clustered
+// id here.
 //
-// due_at is a message's place, lease_until the end of its lease, which is in the past if
-// no consumer holds it: what a claim and an extension change is in no index.
+// due_at is a message's place, lease_until the end of its lease, which is in the past if no consumer holds it. The columns that a claim
+// and an extension change are in no index.
 //
-// Every column but body has a default, so that the INSERT of any program is a
-// message. The table is STRICT: SQLite checks the types of all columns at once, which costs
-// less than a check each. The checks refuse what no statement of chanq could find or read, and more
-// bytes than a consumer could read. Bodies and headers may be text or blobs. The length of a text is
-// that in characters, and up to the first zero: only as a blob it is that of its bytes.
+// Every column except body has a default, so that the INSERT of any program is a message. The table is STRICT: SQLite checks the types
+// of all columns at once, which costs less than a check for each. The checks refuse rows that no statement of chanq could find or read,
+// and more bytes than a consumer could read. Bodies and headers can be text or blobs. The length of a text is in characters, and up to
+// the first zero: only the length of a blob is in bytes.
 var migration1 = []string{
 	`CREATE TABLE IF NOT EXISTS {queues} (
   name           TEXT    NOT NULL PRIMARY KEY,
@@ -127,7 +125,7 @@ var migration1 = []string{
 // plainMigration1 is the rest of the first migration of a plain queue: the index that claims walk.
 const plainMigration1 = `CREATE INDEX IF NOT EXISTS {due_ix} ON {live_unqualified} (priority, due_at, id)`
 
-// What each of the two tables has alone.
+// The columns that only one of the two tables has.
 const (
 	deadOwn = `
   cause       INTEGER NOT NULL,
@@ -138,7 +136,7 @@ const (
 
 func endedWith(own string) string { return strings.Replace(endedColumns, "{own}", own, 1) }
 
-// endedColumns are those of the dead and of the done.
+// endedColumns are those of the dead-letter and the done table.
 const endedColumns = `
   id          BLOB    NOT NULL PRIMARY KEY,
   priority    INTEGER NOT NULL,{own}{ended order}
@@ -153,10 +151,9 @@ const endedColumns = `
   body        BLOB    NOT NULL
 )`
 
-// newID makes a UUIDv7: 48 bits of milliseconds, the version, the variant,
-// and random bits between and after them. SQLite before 3.41 makes no byte of a
-// number, so each byte is cut out of a list of all; the first, which is 1 until
-// 2039, out of a short one that lasts as long as fences do.
+// newID makes a UUIDv7: 48 bits of milliseconds, the version, the variant, and random bits between and after them. SQLite before 3.41
+// cannot convert a number to a byte, so each byte is cut out of a list of all bytes. The first byte, which is 1 until 2039, is cut out
+// of a short list that lasts as long as fences do.
 const newID = `CAST(substr(x'0001020304050607', 1 + ({now} >> 40), 1)
     || {byte 32} || {byte 24} || {byte 16} || {byte 8} || {byte 0}
     || substr(x'707172737475767778797a7b7c7d7e7f', 1 + (random() & 15), 1) || randomblob(1)
@@ -179,12 +176,12 @@ func timeBytes() []string {
 
 const now = `CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)`
 
-// bytesOf is how many bytes a column has. A cast would have the zeros of a zeroblob be written out.
+// bytesOf returns how many bytes a column has. A cast would write out the zeros of a zeroblob.
 func bytesOf(column string) string {
 	return "CASE WHEN " + column + " >= x'' THEN length(" + column + ") ELSE length(CAST(" + column + " AS BLOB)) END"
 }
 
-// indexNames are those of the indexes that the migrations make, as a list of values.
+// indexNames returns the indexes that the migrations create, as a list of values.
 func indexNames(n sqlbatch.Names) string {
 	list := []string{"ux_%s__dedup", "ix_%s__dead_ended", "ix_%s__dead_cause", "ix_%s__dead_dedup", "ix_%s__done_ended"}
 	if n.Slots > 0 {
@@ -198,7 +195,7 @@ func indexNames(n sqlbatch.Names) string {
 	return strings.Join(list, ", ")
 }
 
-// names writes the names in braces of all texts.
+// names replaces the names in braces of all texts.
 func names(n sqlbatch.Names) build.Words {
 	schema := n.Schema
 	if schema == "" {

@@ -90,7 +90,7 @@ func TestAnInsertOfAnotherProgramIsAMessage(t *testing.T) {
 	require.EqualValues(t, 1, claimed[0][3])
 }
 
-// The bytes of a time that is not now: each of its bytes is any.
+// Tests a time in the past or future, in which each byte takes any value.
 func TestEachByteOfATimeIsInTheID(t *testing.T) {
 	table := newTable(t, sqlbatch.Names{Queue: "orders"})
 	ddl := table.run(sqlbatch.Statement{Text: "SELECT sql FROM sqlite_schema WHERE name = 'chanq_orders'"})[0][0].(string)
@@ -103,7 +103,7 @@ func TestEachByteOfATimeIsInTheID(t *testing.T) {
 	}
 }
 
-// idExpression is the default of the id, of the time ?1.
+// idExpression returns the default of the id, for the time ?1.
 func idExpression(t *testing.T, ddl string) string {
 	_, rest, found := strings.Cut(ddl, "DEFAULT (CAST(substr(")
 	require.True(t, found)
@@ -189,7 +189,7 @@ func TestProblemsAreReported(t *testing.T) {
 	db.SetMaxOpenConns(1)
 	_, err = db.Exec("PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF")
 	require.NoError(t, err)
-	require.Empty(t, kinds(db, q), "a database in memory is fine as it is")
+	require.Empty(t, kinds(db, q), "an in-memory database has no problem")
 }
 
 func TestAQueueThatIsNotRegisteredYieldsNothing(t *testing.T) {

@@ -14,13 +14,12 @@ const archiveInsertText = `INSERT OR REPLACE INTO {done} (id, priority, enqueued
 SELECT id, priority, enqueued_at, {now}, {acked}, fence, attempts, dedup_key, type, last_error, headers, body{order}
 FROM {live} WHERE rowid IN (` + matched + `)`
 
-// An extension that comes late, after a later one, must not take back what that
-// one has given.
+// An extension that arrives after a later one must not shorten that one's lease.
 const extendText = `UPDATE {live} SET lease_until = max(lease_until, {now} + ?2) WHERE rowid IN (` + matched + `)
 RETURNING id, fence`
 
-// Nack and DeadLetter: record = id 16, fence 19, amount 13 (the delay of a nack; twice the
-// cause of a dead-letter, and the attempts that it refunds), error offset 9 and length 4.
+// Nack and DeadLetter: record = id 16, fence 19, amount 13 (the delay of a nack; twice the cause of a dead-letter, and
+// the attempts that it refunds), error offset 9 and length 4.
 const endSize = 16 + 19 + 13 + 9 + 4
 
 const endList = `(
@@ -43,7 +42,7 @@ var deadLetterInsertText = `INSERT OR REPLACE INTO {dead} (id, priority, enqueue
 SELECT q.id, q.priority, q.enqueued_at, {now}, p.amount >> 1, p.fingerprint, q.fence + 1, q.attempts - (p.amount & 1), q.dedup_key, q.type, coalesce(p.error, q.last_error), q.headers, q.body{q.order}
 FROM ` + withFingerprints(endList, "?3") + ` CROSS JOIN {live} AS q ON q.id = p.id AND q.fence = p.fence`
 
-// withFingerprints is a list of ends with a number of 19 digits for each, 0 for none.
+// withFingerprints returns a list of ends with a number of 19 digits for each, 0 for none.
 func withFingerprints(ends, list string) string {
 	return strings.Replace(ends, "SELECT substr(?1, o, 16) AS id,", "SELECT substr(?1, o, 16) AS id, nullif(CAST(substr("+list+", (o - 1) / 61 * 19 + 1, 19) AS INTEGER), 0) AS fingerprint,", 1)
 }
@@ -52,7 +51,7 @@ const deadLetterDeleteText = `DELETE FROM {live} WHERE rowid IN (
   SELECT q.rowid FROM ` + endList + ` CROSS JOIN {live} AS q ON q.id = p.id AND q.fence = p.fence)
 RETURNING id, fence`
 
-// A release leaves the message in its place.
+// A release keeps the place of the message.
 const releaseText = `UPDATE {live} SET lease_until = 0, fence = fence + 1, attempts = attempts - 1, alone = 0, leased_by = NULL WHERE rowid IN (` + matched + `)
 RETURNING id, fence - 1`
 

@@ -14,8 +14,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlite"
 )
 
-// BenchmarkShrink reports how long a step of a file of 200 MB holds the write lock, while a tenth of its rows stays between the deleted
-// ones: pages are moved, which takes longer than cutting them off.
+// BenchmarkShrink reports how long a step on a file of 200 MB holds the write lock. A tenth of its rows stays between the deleted ones:
+// pages are moved, which takes longer than cutting them off.
 func BenchmarkShrink(b *testing.B) {
 	db, err := embedded.Open(filepath.Join(b.TempDir(), "queue.db"))
 	require.NoError(b, err)

@@ -4,7 +4,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The statements for the owners of the slots of an ordered queue.
+// Statements for the owners of the slots of an ordered queue.
 
 func packSlots(slots []int) []byte {
 	list := make([]byte, 0, len(slots)*4+1)
@@ -14,7 +14,7 @@ func packSlots(slots []int) []byte {
 	return orNone(list)
 }
 
-// orNone is a list of one byte for an empty one, which the driver would bind as NULL.
+// orNone returns a list of one byte for an empty one, which the driver would bind as NULL.
 func orNone(list []byte) []byte {
 	if len(list) == 0 {
 		return append(list, 0)
@@ -26,7 +26,7 @@ const (
 	alive  = `m.until > {now}`
 	paused = `(SELECT paused FROM {queues} WHERE name = {name})`
 
-	// The slots of a list of 4 digits each, which is ?2.
+	// slotList has the slots of a list of 4 digits each, which is ?2.
 	slotList = `(WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 4 FROM n WHERE o + 4 < length(?2)) SELECT CAST(substr(?2, o, 4) AS INTEGER) FROM n WHERE length(?2) > 1)`
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// BenchmarkCycle enqueues, claims and acknowledges as many messages as one
-// statement acks. It measures the emulator, not SQL Server.
+// BenchmarkCycle enqueues, claims and acks as many messages as one statement acks. It measures the emulator, not SQL
+// Server.
 func BenchmarkCycle(b *testing.B) {
 	q := newQueue(b, mssqltest.Options{Clock: engine.RealClock{}})
 	n := sqlserver.Dialect.Traits().AckItems

@@ -8,10 +8,10 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// Browses have no condition on leases, so that none reads a backlog to find
-// a few messages. They read no body: its DATALENGTH is in the row.
+// Browses have no condition on leases, so that none reads a backlog to find a few messages. They do not read bodies:
+// DATALENGTH is in the row.
 
-// outlined leaves headers out, and the body but for its length.
+// outlined leaves out headers, and returns only the length of the body.
 func outlined(peek string) string {
 	return strings.Replace(peek, `q.headers, q.body{q order}`, `CONVERT(varbinary(max), NULL) AS headers, CONVERT(bigint, DATALENGTH(q.body)) AS body{q order}`, 1)
 }
@@ -49,7 +49,7 @@ func (q *queue) Browse(s sqlbatch.State, n int, after *sqlbatch.Place) sqlbatch.
 	return q.page(q.browse[s], s, n, after)
 }
 
-// page is a statement of Peek's parameters.
+// page builds a statement with the parameters of Peek.
 func (q *queue) page(text string, s sqlbatch.State, n int, after *sqlbatch.Place) sqlbatch.Statement {
 	lane, at, id := build.Peek(s, after, noEnd)
 	if s.Live() && q.ordered {

@@ -8,9 +8,9 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// Groups of the dead, by the index of causes: (cause, fingerprint, ended_at, id). In @groups a fingerprint that is NULL is the least
-// number: NULLs are first in the index. Hints are those of statsText: no statement here waits, and what is locked at the moment is
-// left out.
+// Groups of dead messages, by the index of causes: (cause, fingerprint, ended_at, id). In @groups the least number means a fingerprint
+// that is NULL: NULLs are first in the index. Hints are those of statsText: no statement here waits, and rows that are locked at the
+// moment are left out.
 
 const (
 	theDead = `{dead} AS d WITH (READPAST, READCOMMITTEDLOCK, INDEX ({dead cause}), FORCESEEK)`
@@ -18,8 +18,8 @@ const (
 	groupOrder = `d.cause, d.fingerprint, `
 )
 
-// causesText goes from each group to the next by a seek: to the next fingerprint of the cause, or else to the next cause. T-SQL has no TOP
-// in a recursive query, so this is a loop.
+// causesText goes from each group to the next by a seek: to the next fingerprint of the cause, or else to the next cause. T-SQL allows no
+// TOP in a recursive query, so this is a loop.
 var causesText = session + `DECLARE @groups TABLE (cause smallint NOT NULL, fingerprint bigint NOT NULL, PRIMARY KEY CLUSTERED (cause, fingerprint));
 DECLARE @next bigint;
 WHILE @count > 0 AND @cause IS NOT NULL
@@ -62,8 +62,8 @@ func (q *queue) Causes(after sqlbatch.Group, groups, limit int) sqlbatch.Stateme
 		sql.Named("cause", int16(cause)), sql.Named("fingerprint", fingerprint), sql.Named("count", int32(groups)), sql.Named("limit", int64(limit)))
 }
 
-// walkText is two seeks, since no comparison of rows is one: the rest of what ended when the last one of the step before did, and what
-// ended later.
+// walkText does two seeks, since T-SQL has no comparison of rows: the rest of the messages that ended at the same time as the last one of
+// the previous step, and the messages that ended later.
 func walkText(index, group, order string) string {
 	part := func(place string) string {
 		return `    SELECT u.id, u.ended_at, u.type{u walked order} FROM (

@@ -10,19 +10,16 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// A claim is one request that takes the lanes from the highest priority down,
-// each with what is left of the count, in one transaction: a failure in the third
-// lane leaves nothing leased in the first. Each lane is a result set; a lane with
-// nothing left to take is skipped, and a paused queue has no result set at all.
+// A claim is one request that takes the lanes from the highest priority down, each with the rest of the count, in one transaction: a
+// failure in the third lane leaves nothing leased in the first. Each lane is a result set; a lane with nothing left to take is
+// skipped, and a paused queue has no result set at all.
 //
-// DEADLOCK_PRIORITY LOW: if something unforeseen deadlocks, the claim loses; it
-// is the safest to repeat.
+// DEADLOCK_PRIORITY LOW: in an unforeseen deadlock the claim is the victim; it is the safest statement to repeat.
 //
 // @mark is where fences of this millisecond begin: see FenceBits.
 //
-// The commit does not ask for delayed durability. A claim that a crash of the
-// server undid is repeated with another fence. Until then two consumers would
-// process the message.
+// The commit does not use delayed durability. A claim that a crash of the server undid is repeated with another fence. Until then two
+// consumers would process the message.
 const (
 	claimOpen = session + `~SET DEADLOCK_PRIORITY LOW;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
@@ -37,8 +34,7 @@ IF EXISTS (` + pausedRow + `)
 `
 )
 
-// headsText makes a time of each of the Heads, none of them less than a HeadMargin
-// ago: @head0 is that of the lowest priority.
+// headsText makes a time from each of the Heads, at least a HeadMargin ago: @head0 is that of the lowest priority.
 func headsText() string {
 	var b strings.Builder
 	b.WriteString(`DECLARE @epoch datetime2(3) = '19700101';
@@ -50,7 +46,7 @@ DECLARE @late datetime2(3) = DATEADD(millisecond, -{margin}, @now);
 	return b.String()
 }
 
-// headText makes a time of what packHeads wrote at that place of a list.
+// headText makes a time from the value that packHeads wrote at that place of a list.
 func headText(name, list string, at int) string {
 	return fmt.Sprintf(`DECLARE %[1]s datetime2(3) = DATEADD(millisecond, CONVERT(int, SUBSTRING(%[2]s, %[4]d, 4)), DATEADD(day, CONVERT(int, SUBSTRING(%[2]s, %[3]d, 4)), @epoch));
 IF %[1]s > @late
@@ -58,47 +54,37 @@ IF %[1]s > @late
 `, name, list, at+1, at+5)
 }
 
-// pausedRow is the queue's row if the queue is paused. READUNCOMMITTED: the read waits for no transaction that has locked the row, and
-// one that has changed other columns does not make the queue look as if it were not paused, as READPAST would. A Pause and a Resume
-// take effect before their commits.
+// pausedRow is the queue's row if the queue is paused. With READUNCOMMITTED, the read does not wait for a transaction that has locked
+// the row. If that transaction has changed other columns, the queue still counts as paused, which READPAST would not achieve. A Pause
+// and a Resume take effect before their commits.
 const (
 	pausedRow = `SELECT 1 FROM {queues} AS s WITH (READUNCOMMITTED) WHERE s.name = {name} AND s.paused = 1`
 	notPaused = `NOT EXISTS (` + pausedRow + `)`
 )
 
-// claimLane walks IX (priority, due_at, id) from the head to @now, with the row of
-// each entry, until it has found enough that no consumer leases (i); locks those (u); and
-// changes them (q). The order asked for is the order of the index, so nothing is sorted,
-// and TOP with ORDER BY is the only documented way to say which rows are taken. Before
-// the head lie the ghosts of what was settled, and what is leased; behind it as a rule
-// what was claimed in the last moments, and then what is free.
+// claimLane walks IX (priority, due_at, id) from the head to @now, with the row of each entry, until it has found enough that no
+// consumer leases (i); locks those (u); and changes them (q). The requested order is the order of the index, so nothing is sorted, and
+// TOP with ORDER BY is the only documented way to define which rows are taken. Before the head are the ghosts of settled messages, and
+// leased messages. Behind it are usually the messages that were claimed in the last moments, and then free ones.
 //
-// The walk takes S locks, each for the moment of its look. What it walks past is leased:
-// a U lock there, which may last as long as the transaction, would have READPAST
-// skip the row in a settle or an extension that comes meanwhile. To those an S lock is a
-// wait of that moment at most; where the server's look-up prefetches, it keeps those on
-// entries until the lane's statement ends, and acks and nacks wait for that.
-// READCOMMITTEDLOCK: the walk sees what is, not a
-// version of before, and READPAST does nothing without it where
+// The walk takes S locks, each only while it reads the entry or row. The rows that it skips are leased. A U lock there, which can last
+// as long as the transaction, would make READPAST skip the row in a concurrent settle or extension. An S lock only makes these wait
+// for a moment. If the server's look-up prefetches, it keeps S locks on entries until the lane's statement ends, and acks and nacks
+// wait for that. READCOMMITTEDLOCK: the walk sees the current rows, not earlier versions, and READPAST has no effect without it if
 // READ_COMMITTED_SNAPSHOT is on.
 //
-// UPDLOCK on what was found: a U lock kept to the end, so no two claimers take one row;
-// the second claimer skips it and continues, as TOP counts above the lock. Under the lock the
-// row is checked once more. READPAST: rows that other claimers, settles or
-// uncommitted producers hold are skipped, in the index and in the row. ROWLOCK:
-// READPAST cannot skip page locks. INDEX with FORCESEEK, FORCE ORDER and LOOP JOIN:
-// every claimer comes by the same path, and a missing index is error 8622, not a
-// scan. KEEPFIXED PLAN: the table swings between empty and full, and recompiling for
-// that finds the same plan.
+// UPDLOCK on the found rows: a U lock kept to the end, so no two claimers take one row. The second claimer skips it and continues, as
+// TOP counts above the lock. Under the lock the row is checked again. READPAST: rows that other claimers, settles or uncommitted
+// producers hold are skipped, in the index and in the row. ROWLOCK: READPAST cannot skip page locks. INDEX with FORCESEEK, FORCE ORDER
+// and LOOP JOIN: every claimer uses the same path, and a missing index is error 8622, not a scan. KEEPFIXED PLAN: the table alternates
+// between empty and full, and recompiling for that finds the same plan.
 //
-// A claim waits only for S locks on rows that it has U locks on, and the
-// holders of these wait for none of its locks. It writes rows and no index entry, so it
-// leaves no ghost; and as no column changes its width, it never splits a page.
+// A claim waits only for S locks on rows that it has U locks on, and the holders of these wait for none of its locks. It writes rows
+// and no index entry, so it leaves no ghost. As no column changes its width, it never splits a page.
 //
-// @now and the heads have the column's type, so the comparisons are a plain range of
-// the index. Suspects that have not expired are passed over without a lock. OUTPUT
-// promises no order, and its rows may precede an error: the claim counts once all have
-// been read.
+// @now and the heads have the column's type, so the comparisons are a plain range of the index. Suspects that have not expired are
+// skipped without a lock. OUTPUT guarantees no order, and its rows might precede an error: the claim counts only after all of them
+// have been read.
 const claimLane = `IF @left > 0
 BEGIN
     UPDATE q
@@ -117,15 +103,15 @@ BEGIN
 END;
 `
 
-// claimable: an expired lease still has its holder, and its claim counts an expired lease.
+// claimable: an expired lease still has its holder, and claiming it counts an expired lease.
 const (
 	claimFree = `{live} AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK)`
 	claimable = `i.priority = {priority} AND i.due_at >= {head} AND i.due_at <= @now
           AND i.lease_until <= @now AND (CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < {suspect lapses} OR i.expires_at <= @now)`
 )
 
-// A fence grows from where the millisecond begins, or from where it is if that is
-// greater, but see HighFence. A count that has no room left stays.
+// A fence grows from the beginning of the millisecond, or from its current value if that is greater, but see HighFence. A count at its
+// limit stays.
 const (
 	claimSet = `SET lease_until = @until,
         fence = CASE WHEN q.fence > @mark AND q.fence <= CONVERT(bigint, {high fence}) THEN q.fence ELSE @mark END + @salt,
@@ -140,7 +126,7 @@ const (
            DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            `
 
-	// inlined is what a claim of a plain queue returns of a message, and not of one that is larger.
+	// inlined has the columns that a claim of a plain queue returns only for messages up to the size limit.
 	inlined = `CASE WHEN @inline >= 0 THEN inserted.dedup_key END AS dedup_key,
            CASE WHEN @inline >= 0 THEN inserted.type END AS type,
            CASE WHEN @inline >= 0 THEN inserted.headers END AS headers,
@@ -182,8 +168,8 @@ func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
 		sql.Named("heads", packHeads(p.Heads)))
 }
 
-// markText leases one row by its key. READPAST: a row that another transaction has locked is left alone. It writes the row and
-// no index entry, as a claim does, and the commit does not ask for delayed durability for the same reason.
+// markText leases one row by its key. READPAST: it skips a row that another transaction has locked. It writes the row and no index
+// entry, as a claim does, and the commit does not use delayed durability for the same reason.
 const markText = session + `~SET DEADLOCK_PRIORITY LOW;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, @now));
@@ -222,8 +208,8 @@ func (q *queue) Mark(m sqlbatch.MarkParams) sqlbatch.Statement {
 		sql.Named("again", again))
 }
 
-// contentsText reads the row of a lease. READCOMMITTEDLOCK: what is about to be deleted is waited for, for
-// LockWait, and not taken for gone.
+// contentsText reads the row of a lease. With READCOMMITTEDLOCK it waits up to LockWait for a row that is being deleted, and does not
+// take it for deleted.
 const contentsText = session + `~SET LOCK_TIMEOUT {wait};
 SELECT q.dedup_key, q.type, q.headers, q.body
 FROM {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK)
@@ -235,14 +221,11 @@ func (q *queue) Contents(item sqlbatch.Item) sqlbatch.Statement {
 	return call(q.contents, "@id binary(16), @fence bigint", sql.Named("id", item.ID[:]), sql.Named("fence", item.Fence))
 }
 
-// nextDueText walks each lane from its head to its first message that is not leased,
-// by IX and the rows.
+// nextDueText walks each lane from its head to its first message that is not leased, by IX and the rows.
 //
-// READPAST never waits: what a claim or an uncommitted producer holds is passed
-// over, as a claim would pass it over. It needs READCOMMITTEDLOCK, without which it
-// does nothing where READ_COMMITTED_SNAPSHOT is on. The S lock on each entry and row
-// ends with the read of it; nothing is held. A dirty read instead would see rows of
-// transactions still open as due, and the claim of the caller would find nothing.
+// READPAST never waits: it skips the rows of a claim or an uncommitted producer, as a claim would. It needs READCOMMITTEDLOCK, without
+// which it has no effect if READ_COMMITTED_SNAPSHOT is on. The S lock on each entry and row is released after it is read. A dirty read
+// instead would count rows of open transactions as due, and the claim of the caller would find nothing.
 var nextDueText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 ` + headsText() + `SELECT DATEDIFF_BIG(millisecond, @now, MIN(f.due_at)) AS due_in_ms
 FROM (VALUES (2, @head3), (1, @head2), (0, @head1), (-1, @head0)) AS p (priority, head)
@@ -254,7 +237,7 @@ CROSS APPLY (
 ` + unlessPaused
 
 const (
-	// innocent: it is no suspect, or a consumer only has to dead-letter it because it has expired.
+	// innocent: the message is no suspect, or has expired, so that a consumer only has to dead-letter it.
 	innocent = `(CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END < {suspect lapses} OR q.expires_at <= @now)`
 
 	looked = `{live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK)`
@@ -268,9 +251,9 @@ func (q *queue) NextDue(f sqlbatch.Heads) sqlbatch.Statement {
 	return call(q.nextDue, headsDeclaration, sql.Named("heads", packHeads(f)))
 }
 
-// dueOrLockedText is nextDueText from the beginning, without READPAST. LOCK_TIMEOUT 0: if a row of which the
-// lane is walked is locked, error 1222 is the answer, and no writer queues behind the request. XACT_ABORT is
-// off for TRY: it would make 1222 an error that ends the batch.
+// dueOrLockedText is nextDueText from the beginning, without READPAST. LOCK_TIMEOUT 0: if a row on the walked lane is locked, the
+// result is error 1222, and no writer queues behind the request. XACT_ABORT is off for TRY: it would make 1222 an error that ends the
+// batch.
 var dueOrLockedText = session + `~SET XACT_ABORT OFF;
 SET LOCK_TIMEOUT 0;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
@@ -295,11 +278,10 @@ SELECT @due AS due_in_ms;
 
 func (q *queue) DueOrLocked() sqlbatch.Statement { return call(q.dueOrLocked, "") }
 
-// rescanText walks each lane from its beginning, over ghosts and what is leased, to its
-// first message that no consumer leases, and on to the first that may be claimed if that one is a suspect. Where there is none,
-// and so all that is due is leased, it walks the lane once more for the end that comes first, among a hundred
-// thousand. Each MIN is of one row or of those, and makes one row where there is none.
-// Hints and locks are those of nextDueText.
+// rescanText walks each lane from its beginning, over ghosts and leased messages, to its first message that no consumer leases, and on
+// to the first that can be claimed if that one is a suspect. If there is none, all due messages are leased, and it walks the lane
+// again, up to a hundred thousand messages, for the earliest end of a lease. Each MIN is over one row or these messages, and returns
+// one row even if there is none. Hints and locks are those of nextDueText.
 const rescanText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 SELECT p.priority,
        DATEDIFF_BIG(millisecond, '19700101', CASE WHEN r.due_at IS NULL THEN @now ELSE r.due_at END) AS head,

@@ -8,13 +8,11 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// joinText seeks the key of the table of consumers and writes one row of it. Two
-// consumers have two rows, so that two Joins never wait for each other. It waits at most
-// LockWait for another transaction that has the row locked.
+// joinText seeks the key of the table of consumers and writes one row of it. Two consumers have two rows, so that two
+// Joins never wait for each other. It waits at most LockWait for another transaction that has the row locked.
 //
-// A consumer that joins, not one that stays, deletes consumers that have been gone for
-// a day: it reads the table, which has the consumers of one day, and
-// skips the rows that other transactions have locked.
+// Only a consumer that joins, not one that renews, deletes consumers that have been gone for a day. It reads the table,
+// which has the consumers of one day, and skips the rows that other transactions have locked.
 const joinText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @until datetime2(3) = DATEADD(millisecond, @for_ms, DATEADD(day, @for_days, @now));
 UPDATE {consumers} WITH (ROWLOCK)
@@ -41,7 +39,7 @@ func (q *queue) Join(m sqlbatch.Consumer) sqlbatch.Statement {
 		sql.Named("for_ms", ms))
 }
 
-// consumerText is s as an nvarchar(200) has room for it.
+// consumerText shortens s to the length of an nvarchar(200).
 func consumerText(s string) string { return cutUnits(strings.ToValidUTF8(s, "\uFFFD"), nameUnits) }
 
 const leaveText = settling + `DELETE m
@@ -53,8 +51,7 @@ func (q *queue) Leave(id [16]byte) sqlbatch.Statement {
 	return call(q.leave, "@id binary(16)", sql.Named("id", id[:]))
 }
 
-// consumersText reads the whole table. It waits for a row that is being written
-// and does not leave it out.
+// consumersText reads the whole table. It waits for a row that is being written and does not leave it out.
 const consumersText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 SELECT m.id, m.name, m.host, m.process,
        DATEDIFF_BIG(millisecond, '19700101', m.since) AS since,

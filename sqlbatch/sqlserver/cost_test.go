@@ -21,8 +21,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// cost is what statements whose text contains part have cost since the last
-// ResetPlans.
+// cost returns the cost of statements whose text contains part since the last ResetPlans.
 func cost(q *queue, part string) (sum engine.Cost) {
 	for _, p := range q.Engine().Plans() {
 		if strings.Contains(p.Text, part) {
@@ -47,8 +46,7 @@ func (q *queue) store(n int, delay time.Duration) {
 	}
 }
 
-// reader claims as a consumer does: each claim begins at the latest due time that the
-// one before returned.
+// reader claims as a consumer does: each claim begins at the latest due time that the previous claim returned.
 type reader struct {
 	*queue
 	heads sqlbatch.Heads
@@ -73,8 +71,8 @@ func (r *reader) claimAll(n int, lease time.Duration) {
 	}
 }
 
-// keysOfClaim is the number of keys that a claim of 100 messages reads: the row of the
-// queue; an entry for each message, a row to lock, and one to change.
+// keysOfClaim is the number of keys that a claim of 100 messages reads: the row of the queue; an entry for each message, a row
+// to lock, and a row to change.
 const keysOfClaim int64 = 1 + 3*100
 
 func TestTheKeysReadByAClaimDoNotDependOnTheBacklog(t *testing.T) {
@@ -96,7 +94,7 @@ func TestTheKeysReadByAClaimDoNotDependOnTheBacklog(t *testing.T) {
 			r.store(backlog.scheduled, 100*time.Hour)
 			r.store(backlog.ready, 0)
 			r.claimAll(100, time.Minute)
-			passed := int64(100) // leased, and due when the last was
+			passed := int64(100) // leased, and due at the same time as the last one
 			for range 2 {
 				r.Engine().ResetPlans()
 				r.claim(100, time.Minute)
@@ -115,8 +113,7 @@ func TestTheKeysReadByAClaimDoNotDependOnTheBacklog(t *testing.T) {
 	}
 }
 
-// What a claim changes, and an extension and a release, is in no index: they leave no
-// ghosts.
+// The columns that claims, extensions and releases change are in no index: these leave no ghosts.
 func TestOnlyMovesAndEndsOfAMessageWriteAnIndex(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, mssqltest.Options{})
@@ -135,13 +132,13 @@ func TestOnlyMovesAndEndsOfAMessageWriteAnIndex(t *testing.T) {
 	q.Clock().Advance(claimTen.Lease)
 	again := q.rows(q.Claim(claimTen))
 	items := itemsOf(again)
-	require.Equal(t, int64(1), again[0][4], "and so are lapses counted")
+	require.Equal(t, int64(1), again[0][4], "lapses are counted the same way")
 	q.Clock().Advance(claimTen.Lease)
 	require.Zero(t, written(q.Mark(sqlbatch.MarkParams{Item: items[0], Lease: time.Minute, Salt: 1}), 1))
 	items[0] = suite.Items(q.rows(q.Look([][16]byte{items[0].ID})), 1)[0]
 	require.Zero(t, written(q.Extend(suite.Consumer, items, time.Hour), 10))
 	require.Zero(t, written(q.Release(suite.Releases(items[:2])), 2))
-	require.Equal(t, int64(4), written(q.Nack([]sqlbatch.NackItem{{Item: items[2], Delay: time.Second}, {Item: items[3], Delay: time.Second}}), 2), "out of its place and into another")
+	require.Equal(t, int64(4), written(q.Nack([]sqlbatch.NackItem{{Item: items[2], Delay: time.Second}, {Item: items[3], Delay: time.Second}}), 2), "removed from its place and added to another")
 	require.Equal(t, int64(12), written(q.Ack(items[4:]), 6))
 }
 
@@ -154,9 +151,9 @@ func TestTheKeysReadByLooksDoNotDependOnOtherStates(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		few, other sqlbatch.State
-		first      func(r *reader)        // the few
-		more       func(r *reader, n int) // of the other state
-		stats      int64                  // keys that they read: twice the limit of what is due
+		first      func(r *reader)        // adds the few messages
+		more       func(r *reader, n int) // adds messages of the other state
+		stats      int64                  // keys that they read: twice the limit of due messages
 	}{
 		{
 			"a few leased, many scheduled", sqlbatch.Leased, sqlbatch.Scheduled,
@@ -207,7 +204,7 @@ func TestTheKeysReadByLooksDoNotDependOnOtherStates(t *testing.T) {
 	}
 }
 
-// A page begins at its place, also in the midst of messages that are all due at one time.
+// A page begins at its place, even among messages that are all due at one time.
 func TestAPageReadsNoKeysBeforeItsCursor(t *testing.T) {
 	t.Parallel()
 	const n = 10
@@ -226,7 +223,7 @@ func TestAPageReadsNoKeysBeforeItsCursor(t *testing.T) {
 	}
 }
 
-// randomRows makes messages whose sizes, priorities, delays and keys vary.
+// randomRows returns messages with random sizes, priorities, delays and keys.
 func randomRows(r *rand.Rand, n int) []sqlbatch.Row {
 	rows := makeRows(n, 0)
 	for i := range rows {
@@ -246,8 +243,8 @@ func randomRows(r *rand.Rand, n int) []sqlbatch.Row {
 	return rows
 }
 
-// TestAHundredThousandMessagesAreFortyPlans counts the distinct pairs of text
-// and declaration that the builders make: a server has one plan for each.
+// TestAHundredThousandMessagesAreFortyPlans counts the distinct pairs of text and declaration that are built: a server has one
+// plan for each.
 func TestAHundredThousandMessagesAreFortyPlans(t *testing.T) {
 	t.Parallel()
 	q := sqlserver.Dialect.Queue(suite.Orders)
@@ -270,7 +267,7 @@ func TestAHundredThousandMessagesAreFortyPlans(t *testing.T) {
 		}
 		left -= n
 		rows := make([]sqlbatch.Row, n)
-		copy(rows, randomRows(r, min(n, 8))) // the rest is empty: bodies are what takes the time
+		copy(rows, randomRows(r, min(n, 8))) // the others are empty: bodies take most of the time
 		n = min(n, sqlserver.Dialect.Traits().DeadLetterItems)
 		items, nacks := make([]sqlbatch.Item, n), make([]sqlbatch.NackItem, min(n, sqlserver.Dialect.Traits().NackItems))
 		nacks[0].Error = strings.Repeat("é", r.IntN(1000))
@@ -308,7 +305,7 @@ func TestThousandsOfMessagesOfAnySizeAreFortyPlansOnTheServer(t *testing.T) {
 		require.NoError(t, err)
 		for _, receipt := range receipts {
 			if receipt.Duplicate {
-				left++ // two keys were alike
+				left++ // two keys were equal
 			}
 		}
 		left -= len(ms)
@@ -368,23 +365,23 @@ func TestABatchIsThreeRequestsInItsLife(t *testing.T) {
 	require.NoError(t, c.Shutdown(ctx))
 	stats := c.Stats()
 	got := seen.Take()
-	require.LessOrEqual(t, got[mssqltest.Ping], int64(8), "once a connection, before it is relied on")
+	require.LessOrEqual(t, got[mssqltest.Ping], int64(8), "once per connection, before its first use")
 	delete(got, mssqltest.Ping)
 	rescans := got[mssqltest.Rescan]
 	require.NotZero(t, rescans, "before the first claim")
-	require.LessOrEqual(t, rescans, 2+int64(time.Since(began)/time.Second), "and once a second")
+	require.LessOrEqual(t, rescans, 2+int64(time.Since(began)/time.Second), "and once per second")
 	delete(got, mssqltest.Rescan)
 	require.LessOrEqual(t, got[mssqltest.NextDue], stats.Looks)
 	delete(got, mssqltest.NextDue)
-	require.LessOrEqual(t, got[mssqltest.Begin], sent, "of full groups that are inserted side by side")
+	require.LessOrEqual(t, got[mssqltest.Begin], sent, "of full batches that are inserted concurrently")
 	require.LessOrEqual(t, got[mssqltest.Commit], got[mssqltest.Begin])
 	for _, k := range []mssqltest.Kind{mssqltest.Begin, mssqltest.Commit, mssqltest.Rollback} {
 		delete(got, k)
 	}
 	require.Equal(t, map[mssqltest.Kind]int64{
 		mssqltest.Enqueue: sent, mssqltest.Claim: stats.Claims + stats.EmptyClaims,
-		mssqltest.Ack: settled, mssqltest.Join: 1, mssqltest.Leave: 1, mssqltest.Other: 1, // the policy, with the heartbeat
-	}, got, "one request a statement, without a reset; claims and settles without BEGIN and COMMIT")
+		mssqltest.Ack: settled, mssqltest.Join: 1, mssqltest.Leave: 1, mssqltest.Other: 1, // Other: the policy, with the heartbeat
+	}, got, "one request per statement, without a reset; claims and settles without BEGIN and COMMIT")
 	require.Equal(t, int64(n/500), sent)
 	require.Less(t, stats.Claims+settled, int64(n/10), "and statements of many messages")
 }
@@ -408,7 +405,7 @@ func TestAnIdleConsumerLooksOnceAPollEvery(t *testing.T) {
 		for kind, n := range got {
 			switch kind {
 			case mssqltest.NextDue, mssqltest.Rescan:
-			case mssqltest.Join, mssqltest.Sample, mssqltest.Other: // heartbeats, the policy, and how fast the queue is, each every 10 s
+			case mssqltest.Join, mssqltest.Sample, mssqltest.Other: // heartbeats, the policy, and the queue's rates, each every 10 s
 				rest += n
 			default:
 				require.Fail(t, "neither a look nor a heartbeat", "%d of %s", n, kind)
@@ -418,7 +415,7 @@ func TestAnIdleConsumerLooksOnceAPollEvery(t *testing.T) {
 	})
 }
 
-// Whatever a group has, its first and its last are seeks, and a count ends at its limit.
+// Whatever the size of a group, its first and its last message are seeks, and a count ends at its limit.
 func TestCausesReadAFewKeysOfEachGroup(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true})

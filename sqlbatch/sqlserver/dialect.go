@@ -1,4 +1,4 @@
-// Package sqlserver is the SQL of chanq for SQL Server.
+// Package sqlserver builds the SQL of chanq for SQL Server.
 package sqlserver
 
 import (
@@ -11,13 +11,11 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/seal"
 )
 
-// Dialect is the SQL of SQL Server 2016 and later and of Azure SQL, for
-// the driver github.com/microsoft/go-mssqldb.
+// Dialect is the SQL of SQL Server 2016 and later and of Azure SQL, for the driver github.com/microsoft/go-mssqldb.
 //
-// Every statement is a call of sp_executesql by name with a declaration string
-// of our own. Left to itself the driver declares each []byte and string by its
-// length, and each length is a plan of its own. Parameters have names other than
-// @p0, @p1 …, which are the driver's for values without a name.
+// Every statement is a call of sp_executesql by name with an explicit declaration string. By default the driver declares each []byte
+// and string by its length, and each length is a separate plan. Parameters have names other than @p0, @p1 …, which the driver uses
+// for values without a name.
 var Dialect sqlbatch.Dialect = dialect{}
 
 type dialect struct{ seal.Seal }
@@ -32,7 +30,7 @@ func (dialect) Traits() sqlbatch.Traits {
 
 		Remedies:        remedies,
 		EnqueueRows:     maxRung,
-		ClaimRows:       1000, // a lock a row, and no other that lasts: far under where escalation is tried
+		ClaimRows:       1000, // one lock per row, and no other that lasts: far below the threshold of lock escalation
 		AckItems:        listBytes / itemBytes,
 		NackItems:       listBytes / nackBytes,
 		DeadLetterItems: listBytes / deadLetterBytes,
@@ -44,7 +42,7 @@ var remedies = map[string]string{
 	sqlbatch.ProblemDurability: "ALTER DATABASE CURRENT SET DELAYED_DURABILITY = ALLOWED, or DISABLED",
 }
 
-// queue is the statements of one queue, every text rendered.
+// queue has the statements of one queue, every text rendered.
 type queue struct {
 	seal.Seal
 	enqueue, enqueueNew []func() string // by batchSize, each rendered when it is first used
@@ -63,22 +61,22 @@ type queue struct {
 	trim                                map[sqlbatch.State]string
 	discard, queues, lock, drop         string
 	causes, walk, walkGroup, walkBare   string
-	bodies                              map[bool]string // true: of the dead
+	bodies                              map[bool]string // true: of dead messages
 	problems, missing, clock, empty     string
 	join, leave, consumers              string
 	sample, counted, samples, thin      string
 
-	// Of an ordered queue.
+	// For an ordered queue.
 	slots, takeSlots, giveSlots, slotStats, reach string
 	batchSizes                                    func() []batchSize
 	ordered                                       bool
 	readers
 
-	tx   func() *queue // the same for a transaction of the caller; itself there
-	skip func() *queue // the same with settles that skip locked rows; itself where they do
+	tx   func() *queue // the queue for a transaction of the caller; there it returns itself
+	skip func() *queue // the queue with settles that skip locked rows; itself if they already do
 }
 
-// Queue renders the texts for a transaction of the caller when the first one is asked for: many programs never do.
+// Queue renders the texts for a transaction of the caller at their first use: many programs never need them.
 func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 	r := newRenderer(n)
 	var tx, skip func() *queue
@@ -94,13 +92,13 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		return &q
 	})
 	q := newQueue(r.ordered, func(template string) string { return r.Replace(skipping(alone(template))) })
-	same := *q // its settles skip already
+	same := *q // its settles already skip
 	same.tx, same.skip = skip, func() *queue { return &same }
 	q.tx, q.skip = tx, same.skip
 	return q
 }
 
-// settles renders the statements that may meet a row that another transaction has locked.
+// settles renders the statements that might meet a row that another transaction has locked.
 func (q *queue) settles(render func(template string) string) {
 	q.ack = render(ackText)
 	q.archive = render(archiveText)
@@ -187,7 +185,7 @@ func newQueue(ordered bool, render func(template string) string) *queue {
 	return q
 }
 
-// renderOrdered renders what an ordered queue has alone, or otherwise than a plain one.
+// renderOrdered renders the texts that only ordered queues have, or that differ there.
 func (q *queue) renderOrdered(render func(template string) string) {
 	q.readers = newReaders(render)
 	counted := func(template string) string {
@@ -204,12 +202,11 @@ func (q *queue) renderOrdered(render func(template string) string) {
 
 func (q *queue) InTx() sqlbatch.Queue { return q.tx() }
 
-// InOwnTx passes over locked rows, as settles do outside of a transaction.
+// InOwnTx skips locked rows, as settles do outside of a transaction.
 func (q *queue) InOwnTx() sqlbatch.Queue    { return q.tx().SkipLocked() }
 func (q *queue) SkipLocked() sqlbatch.Queue { return q.skip() }
 
-// call is one round trip: an RPC of sp_executesql. A text without parameters
-// has no declaration either.
+// call is one round trip: an RPC of sp_executesql. A text without parameters has no declaration.
 func call(text, declaration string, args ...any) sqlbatch.Statement {
 	if len(args) == 0 {
 		return sqlbatch.Statement{Text: "sp_executesql", Args: []any{text}}
@@ -219,19 +216,15 @@ func call(text, declaration string, args ...any) sqlbatch.Statement {
 
 // Templates
 //
-// A line of a template that begins with a tilde belongs to a statement that
-// runs in its own transaction. In a transaction of the caller it is left out, because
-// XACT_ABORT, the isolation level and the commit belong to the caller. Names are in
-// braces, and so are the hints of a settle that skips locked rows.
+// A line of a template that begins with a tilde belongs to a statement that runs in its own transaction. In a transaction of the
+// caller it is left out, because XACT_ABORT, the isolation level and the commit belong to the caller. Names are in braces, and so
+// are the hints of a settle that skips locked rows.
 
-// session begins every template. XACT_ABORT: an attention (a context that
-// ended) or an error leaves no transaction open. READ COMMITTED: the level
-// leaks through connection pools, since sp_reset_connection does not set it
-// back, and READPAST under a leaked SNAPSHOT or SERIALIZABLE is error 650.
-// IMPLICIT_TRANSACTIONS: if a connector sets it ON, chanq would report statements as done
-// that are never committed. ROWCOUNT: a limit of the session would cut the lists, also in a
-// transaction of the caller. TEXTSIZE: a limit of the session would cut bodies and
-// headers, without an error. All are undone by the server when sp_executesql ends.
+// session begins every template. XACT_ABORT: an attention (a context that ended) or an error leaves no transaction open. READ
+// COMMITTED: the level leaks through connection pools, since sp_reset_connection does not reset it, and READPAST under a leaked
+// SNAPSHOT or SERIALIZABLE is error 650. IMPLICIT_TRANSACTIONS: if a connector sets it ON, chanq would report statements as done
+// that are never committed. ROWCOUNT: a limit of the session would cut the lists, also in a transaction of the caller. TEXTSIZE: a
+// limit of the session would cut bodies and headers, without an error. The server restores all of them when sp_executesql ends.
 const session = `~SET NOCOUNT, XACT_ABORT ON;
 ~SET IMPLICIT_TRANSACTIONS OFF;
 ~SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -239,20 +232,18 @@ SET ROWCOUNT 0;
 SET TEXTSIZE 2147483647;
 `
 
-// settling is session for what changes leases. READPAST leaves out the rows that
-// others have locked; what may still be waited for is an entry of an index,
-// which a reader locks for a moment. LOCK_TIMEOUT bounds that by LockWait: error
-// 1222, of class RolledBack.
+// settling is session for statements that change leases. READPAST leaves out rows that others have locked. The statement can still
+// wait for an index entry, which a reader locks for a moment. LOCK_TIMEOUT bounds that by LockWait: error 1222, of class RolledBack.
 const settling = session + `~SET LOCK_TIMEOUT {wait};
 `
 
-// skipping has settles pass over the rows that other transactions have locked. UPDLOCK makes
-// READPAST work where READ_COMMITTED_SNAPSHOT is on.
+// skipping makes settles skip the rows that other transactions have locked. UPDLOCK makes READPAST work if READ_COMMITTED_SNAPSHOT
+// is on.
 func skipping(template string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(template, "{past}", "UPDLOCK, READPAST, "), "{hold}", "UPDLOCK, READPAST, ")
 }
 
-// waiting makes them wait, as long as the caller lets them.
+// waiting makes them wait until the caller's context ends.
 func waiting(template string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(template, "{past}", ""), "{hold}", "UPDLOCK, ")
 }
@@ -267,7 +258,7 @@ func alone(template string) string {
 	return b.String()
 }
 
-// within is a template as a part of the caller's transaction.
+// within returns a template as a part of the caller's transaction.
 func within(template string) string {
 	var b strings.Builder
 	b.Grow(len(template))
@@ -279,8 +270,7 @@ func within(template string) string {
 	return b.String()
 }
 
-// names puts the names of one queue, quoted, where templates have them
-// in braces.
+// names replaces the names in braces of templates by the quoted names of one queue.
 func names(n sqlbatch.Names) build.Words {
 	schema := n.Schema
 	if schema == "" {
@@ -330,12 +320,12 @@ func names(n sqlbatch.Names) build.Words {
 	)
 }
 
-// lockName is an expression for the name of an application lock of a queue. The server compares names of locks byte by byte,
-// and names of schemas by the collation of the database, so that [dbo] and [DBO] may be one schema. CHECKSUM is equal for what that
-// collation calls equal. Two schemas with the same checksum share a lock, which costs waits and nothing else.
+// lockName is an expression for the name of an application lock of a queue. The server compares names of locks byte by byte, and
+// names of schemas by the collation of the database, so that [dbo] and [DBO] might be one schema. CHECKSUM is equal for names that
+// are equal by that collation. Two schemas with the same checksum share a lock, which costs only waits.
 //
-// OBJECT_ID would not do in the procedure that other programs call: it is NULL for a login that may execute the procedure and has no
-// right on the table.
+// OBJECT_ID does not work in the procedure that other programs call: it is NULL for a login with permission to execute the procedure
+// but none on the table.
 func lockName(purpose, schema, queue string) string {
 	return unicodeString(purpose) + " + CONVERT(nvarchar(11), CHECKSUM(" + unicodeString(schema) + ")) + " + unicodeString("."+queue)
 }

@@ -14,28 +14,23 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// maxRung rows are 2,048 parameters, and sp_executesql takes 2,098.
+// maxRung: 512 rows are 2,048 parameters, and sp_executesql accepts 2,098.
 const maxRung = 512
 
-// enqueueText inserts into the clustered key (PK), the index of due times (IX)
-// and, for rows with a key, the filtered index of keys (UX). It takes an X lock on
-// each new key and nothing else. Fence, attempts, lapses and the end of the lease
-// begin with their defaults.
+// enqueueText inserts into the clustered key (PK), the index of due times (IX) and, for rows with a key, the filtered index of keys (UX).
+// It takes an X lock on each new key and nothing else. Fence, attempts, lapses and the end of the lease begin with their defaults.
 //
-// ROWLOCK: a page lock would stop claimers, whose READPAST skips row locks only.
-// Unused slots of the size are NULL and filtered out. The rows come in id
-// order from the client; an ORDER BY would sort the bodies on the server and
-// reserve memory for that.
+// ROWLOCK: a page lock would stop claimers, whose READPAST skips only row locks. Unused slots of the size are NULL and filtered out. The
+// rows come in id order from the client; an ORDER BY would sort the bodies on the server and reserve memory for that.
 //
-// The commit does not ask for delayed durability: a lost row would be a lost
-// message. If the database forces it on every commit, no statement can prevent
-// it, and Problems reports it.
+// The commit does not use delayed durability: a lost row would be a lost message. If the database forces it on every commit, no statement
+// can prevent it, and Problems reports it.
 const enqueueText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 INSERT INTO {live} WITH (ROWLOCK) (id, priority, due_at, enqueued_at, expires_at, dedup_key, [type], headers, body)
 ` + enqueueSelect + `;
 `
 
-// enqueueSelect makes rows of the parameters.
+// enqueueSelect makes rows from the parameters.
 const enqueueSelect = `SELECT CONVERT(binary(16), SUBSTRING(v.m, 1, 16)),
        CONVERT(smallint, SUBSTRING(v.m, 17, 1)) - 1,
        DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 22, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 18, 4)), @now)),
@@ -46,26 +41,20 @@ const enqueueSelect = `SELECT CONVERT(binary(16), SUBSTRING(v.m, 1, 16)),
 FROM (VALUES {rows}) AS v (m, k, h, b)
 WHERE v.m IS NOT NULL`
 
-// enqueueNewText inserts the rows whose id and key are not there.
+// enqueueNewText inserts the rows whose id and key do not exist yet.
 //
-// The probe for the id seeks the clustered key. READCOMMITTEDLOCK makes it wait
-// for an insert of the same id that is still in progress (an earlier attempt whose
-// outcome is unknown) where row versions would not show it. It takes no range
-// lock: the gap after the last id is where every producer inserts. An
-// attempt that starts between probe and insert is met as a duplicate (2627).
+// The probe for the id seeks the clustered key. READCOMMITTEDLOCK makes it wait for an insert of the same id that is still in progress (an
+// earlier attempt whose outcome is unknown), which row versions would not show. It takes no range lock: the gap after the last id is where
+// every producer inserts. An attempt that starts between probe and insert causes a duplicate (2627).
 //
-// The probe for the key seeks UX; `e.dedup_key IS NOT NULL` is what lets the
-// optimizer use that filtered index. It waits for the same key alone: for an
-// insert or a delete of it that is in progress. It locks no range: messages that are inserted
-// and acked during an open transaction have other keys, and must not wait for
-// its end. So two producers with one key may both find it free;
-// then UX decides, and the second is met as a duplicate (2601) for the caller to
-// repeat. The rows come in key order from the client, so that two with several
-// keys in common meet them in one order.
+// The probe for the key seeks UX; `e.dedup_key IS NOT NULL` lets the optimizer use that filtered index. It waits only for an insert or a
+// delete of the same key that is in progress. It locks no range: messages that are inserted and acked during an open transaction have other
+// keys, and must not wait for its end. Two producers with one key might therefore both find it free; then UX decides, and the second gets a
+// duplicate (2601), which the caller repeats. The rows come in key order from the client, so that two statements with several keys in
+// common meet them in one order.
 //
-// FORCESEEK with INDEX: error 8622 when an index is missing, never a silent
-// scan that would lock the table. LOOP JOIN and FORCE ORDER: from the rows to
-// the probes, with any statistics.
+// FORCESEEK with INDEX: error 8622 when an index is missing, never a silent scan that would lock the table. LOOP JOIN and FORCE ORDER: from
+// the rows to the probes, with any statistics.
 const enqueueNewText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 INSERT INTO {live} WITH (ROWLOCK) (id, priority, due_at, enqueued_at, expires_at, dedup_key, [type], headers, body)
 OUTPUT inserted.id
@@ -83,10 +72,10 @@ const newOnly = `
     WHERE e.dedup_key = v.k AND e.dedup_key IS NOT NULL)
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN)`
 
-// enqueueGate is what a send to an ordered queue does before its INSERT: it goes through the gate, which all
-// senders share, and draws its number. Once it has inserted, reads see its rows or are stopped by their
-// locks, and it leaves the gate (closeGate), whenever its transaction ends. One that fails in
-// between, in a transaction of the caller, keeps it to the end of that, and no read finds a watermark meanwhile.
+// enqueueGate runs before the INSERT of a send to an ordered queue: it takes the application lock that all senders share, and draws its
+// number. After the INSERT, reads see its rows or are stopped by their locks, and it releases the application lock (closeGate), whenever
+// its transaction ends. A send that fails in between, in a transaction of the caller, keeps it to the end of that transaction, and no read
+// finds a watermark meanwhile.
 const (
 	enqueueGate = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @gate nvarchar(255) = {gate};
@@ -115,7 +104,7 @@ OUTPUT inserted.id
 ` + enqueueOrderedSelect + newOnly + `;
 ` + closeGate
 
-	// enqueueOrderedSelect: m is the fixed part of a plain queue's mark, slot, place in the INSERT, length of the order key, order key and type.
+	// enqueueOrderedSelect: m has the fixed part of a plain mark, slot, place in the INSERT, length of the order key, order key and type.
 	enqueueOrderedSelect = `SELECT CONVERT(binary(16), SUBSTRING(v.m, 1, 16)),
        @now,
        @now,
@@ -140,11 +129,10 @@ func (q *queue) Enqueue(rows []sqlbatch.Row) sqlbatch.Statement {
 	return q.enqueueRows(q.enqueue, rows, packPlainMark)
 }
 
-// EnqueueBegun is the same: on SQL Server a session without permissions cannot read
-// when its transaction began.
+// EnqueueBegun is Enqueue: on SQL Server a session without permissions cannot read the start time of its transaction.
 func (q *queue) EnqueueBegun(rows []sqlbatch.Row) sqlbatch.Statement { return q.Enqueue(rows) }
 
-// Begun: EnqueueBegun draws.
+// Begun has no text: EnqueueBegun draws the number.
 func (q *queue) Begun() sqlbatch.Statement { return sqlbatch.Statement{} }
 
 func (q *queue) EnqueueNew(rows []sqlbatch.Row) sqlbatch.Statement {
@@ -159,13 +147,13 @@ func (q *queue) EnqueueNew(rows []sqlbatch.Row) sqlbatch.Statement {
 	return q.enqueueRows(q.enqueueNew, rows, packPlainMark)
 }
 
-// placed is a row and its place among those of its INSERT.
+// placed is a row and its place among the rows of its INSERT.
 type placed struct {
 	*sqlbatch.Row
 	place int
 }
 
-// enqueueOrdered inserts rows in another order than they have in their lines.
+// enqueueOrdered inserts rows in an order other than that of their places.
 func (q *queue) enqueueOrdered(texts []func() string, rows []sqlbatch.Row, order func(a, b placed) int) sqlbatch.Statement {
 	moved := make([]placed, len(rows))
 	for i := range rows {
@@ -185,11 +173,10 @@ func (q *queue) enqueueOrdered(texts []func() string, rows []sqlbatch.Row, order
 	})
 }
 
-// packPlainMark is what m of a plain queue has: the type follows what is fixed.
+// packPlainMark packs m of a plain queue: the type follows the fixed part.
 func packPlainMark(b []byte, r *sqlbatch.Row) []byte { return append(packMark(b, r), r.Type...) }
 
-// enqueueRows fills the smallest size that holds the rows. The bodies are not
-// copied.
+// enqueueRows fills the smallest size that holds the rows. The bodies are not copied.
 func (q *queue) enqueueRows(texts []func() string, rows []sqlbatch.Row, pack func([]byte, *sqlbatch.Row) []byte) sqlbatch.Statement {
 	i := bits.Len(uint(max(len(rows), 1) - 1))
 	r := &q.batchSizes()[i]
@@ -217,9 +204,8 @@ func (q *queue) enqueueRows(texts []func() string, rows []sqlbatch.Row, pack fun
 	return sqlbatch.Statement{Text: "sp_executesql", Args: append(args, r.unused[4*len(rows):]...)}
 }
 
-// batchSize is one size of enqueue: ten texts serve every batch, where a text per
-// count of rows would fill the plan cache. A row is four parameters: m (id,
-// priority, delay, time to live and type), k (key), h (headers) and b (body).
+// batchSize is one size of enqueue: ten texts serve every batch, while a text per count of rows would fill the plan cache. A row is four
+// parameters: m (id, priority, delay, time to live and type), k (key), h (headers) and b (body).
 type batchSize struct {
 	rows        int
 	values      string
@@ -228,7 +214,7 @@ type batchSize struct {
 	unused      []any // each parameter as a typed NULL: an untyped one is an nvarchar, error 257
 }
 
-// ladder has the sizes of 1, 2, 4 … maxRung rows, orderedLadder those of ordered queues.
+// ladder has the sizes of 1, 2, 4 … maxRung rows, and orderedLadder those of ordered queues.
 var (
 	ladder        = sync.OnceValue(func() []batchSize { return rungsOf("varbinary(133)") })
 	orderedLadder = sync.OnceValue(func() []batchSize { return rungsOf("varbinary(340)") })

@@ -11,21 +11,19 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// serverError is an error that the server reported, as the driver has it. It is
-// known by its method, and by its field All, so that a program on another database
-// does not link the driver.
+// serverError is an error that the server reported, as the driver returns it. It is recognized by its method, and by its field All, so
+// that a program on another database does not link the driver.
 type serverError interface {
 	error
 	SQLErrorNumber() int32
 }
 
-// Classify goes by the number of the last error that the server reported, then
-// by earlier ones of the same response (2714 before 1750: the cause comes first).
+// Classify uses the number of the last error that the server reported, then earlier ones of the same response (2714 before 1750: the
+// cause comes first).
 //
-// An unknown error is Unknown, and so is the end of a context or of a connection
-// during a request: the server may have applied it. So is an
-// mssql.Error without a number: the driver makes one when a commit finds its
-// transaction gone, but also when a response fails without a reason.
+// An unknown error is Unknown, and so is the end of a context or of a connection during a request: the server might have applied it. So
+// is an mssql.Error without a number: the driver returns one when a commit finds its transaction gone, but also when a response fails
+// without a reason.
 func (dialect) Classify(err error) sqlbatch.Class {
 	var e serverError
 	if errors.As(err, &e) {
@@ -44,8 +42,8 @@ func (dialect) Classify(err error) sqlbatch.Class {
 	var dns *net.DNSError
 	switch {
 	case errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone):
-		// The connection was known to be broken before, or the request could not be
-		// sent whole (mssql.RetryableError): a server runs whole requests only.
+		// The connection was already known to be broken, or the request could not be sent completely (mssql.RetryableError): a server runs
+		// only complete requests.
 		return sqlbatch.Refused
 	case errors.As(err, &op) && op.Op == "dial", errors.As(err, &dns):
 		return sqlbatch.Refused
@@ -55,13 +53,12 @@ func (dialect) Classify(err error) sqlbatch.Class {
 	return sqlbatch.Unknown
 }
 
-// raised reports an error that a trigger of the user's has made: by THROW or RAISERROR, or by a ROLLBACK (3609) or an error (3616) that
-// ended its transaction. It would come again for the same rows. After a RAISERROR without a ROLLBACK the statement has nevertheless
-// been carried out.
+// raised reports whether a user's trigger caused an error: by THROW or RAISERROR, or by a ROLLBACK (3609) or an error (3616) that ended
+// its transaction. The same rows would cause it again. After a RAISERROR without a ROLLBACK the statement has nevertheless been
+// executed.
 func raised(number int32) bool { return number >= 50000 || number == 3609 || number == 3616 }
 
-// numbersOf is the numbers of a response's errors, the last first: All has them from
-// first to last.
+// numbersOf returns the numbers of a response's errors, the last first: All has them from first to last.
 func numbersOf(e serverError) []int32 {
 	numbers := []int32{e.SQLErrorNumber()}
 	v := reflect.Indirect(reflect.ValueOf(e))
@@ -85,7 +82,7 @@ var errorClasses = classes(map[sqlbatch.Class][]int32{
 		1205, // deadlock victim
 		1222, // lock timeout
 		1204, // no lock resources
-		601,  // a page moved under a read of what is not committed
+		601,  // a page moved during a read of uncommitted data
 		errGate,
 		3960, 3961, 3930, 3998, // snapshot conflict; a transaction that cannot be committed
 		701,        // no memory
@@ -94,17 +91,16 @@ var errorClasses = classes(map[sqlbatch.Class][]int32{
 	},
 	sqlbatch.Refused: {
 		4060, 4064, // cannot open the database: also while it fails over
-		18401, 18451, 18461, 6005, 17142, // the server starts, stops or serves administrators only
-		// A failed login is not permanent: it comes while a secondary takes over
-		// before its logins are there, and while a password is rotated. Nothing was run,
-		// whatever the cause; a wrong password shows when the queue is opened.
+		18401, 18451, 18461, 6005, 17142, // the server starts, stops or admits only administrators
+		// A failed login is not permanent: it happens while a secondary takes over before its logins exist, and while a password is rotated.
+		// No statement was run, whatever the cause; a wrong password shows when the queue is opened.
 		18456, 18452, 18486, 18487, 18488,
-		916,                          // no user in the database: after a failover, until its logins are there
+		916,                          // no user in the database: after a failover, until its logins exist
 		922, 924, 926, 927, 942, 945, // the database recovers, restores or is offline
 		976, 978, 979, 983, // availability group: not the primary, or changing roles
 		3906,      // read-only: a former primary, until the next connection finds the new one
 		8628, 802, // no time or memory to compile or run
-		9002, 1101, 1105, 40544, // log or data files full: undone, and an operator has to act
+		9002, 1101, 1105, 40544, // log or data files full: undone, and an operator must act
 		40613, 40501, 40143, 40540, 40642, 40648, 40671, 4221, // Azure: unavailable, throttled
 		10928, 10929, 10936, 49918, 49919, 49920,
 		errLockNotGranted,
@@ -117,7 +113,7 @@ var errorClasses = classes(map[sqlbatch.Class][]int32{
 	sqlbatch.BadRow: {
 		2628, 8152, // too long
 		515,                 // NULL
-		547,                 // a CHECK or a foreign key of the user's
+		547,                 // a user's CHECK or foreign key
 		8115, 220, 517, 535, // overflow
 		241, 242, 245, 8114, // conversion
 		511, 1946, // row or index key too long
@@ -131,9 +127,9 @@ var errorClasses = classes(map[sqlbatch.Class][]int32{
 		229, 230, 262, 297, 300, 15151, // permission
 		102, 105, 137, 156, 170, 201, 319, 1069, 4104, 8144, 8145, 8178, // syntax and parameters
 		206, 257, 402, 8003, 8623, 10738, // types, counts
-		331, 332, 333, 334, // trigger, foreign key or CHECK in the way of OUTPUT
+		331, 332, 333, 334, // trigger, foreign key or CHECK that OUTPUT does not allow
 		650, 1934, 1935, 4140, 8622, // isolation, SET options, hints
-		8624, 8630, 8632, // no plan: errors inside of the optimizer
+		8624, 8630, 8632, // no plan: internal errors of the optimizer
 		3908,                    // emergency mode
 		2714, 2760, errNoSchema, // DDL
 	},

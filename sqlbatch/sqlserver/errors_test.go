@@ -41,8 +41,8 @@ func TestClassifiesByAnEarlierErrorWhenTheLastIsUnknown(t *testing.T) {
 	last.All = []mssql.Error{{Number: 262}, {Number: 1750}}
 	require.Equal(t, sqlbatch.Permanent, sqlserver.Dialect.Classify(last))
 	rolledBack := mssql.Error{Number: 3609, All: []mssql.Error{{Number: 1205}, {Number: 3609}}}
-	require.Equal(t, sqlbatch.RolledBack, sqlserver.Dialect.Classify(rolledBack), "in a trigger, too")
-	require.Equal(t, sqlbatch.Permanent, sqlserver.Dialect.Classify(fmt.Errorf("migrate: %w", &last)), "a driver may return a pointer")
+	require.Equal(t, sqlbatch.RolledBack, sqlserver.Dialect.Classify(rolledBack), "also in a trigger")
+	require.Equal(t, sqlbatch.Permanent, sqlserver.Dialect.Classify(fmt.Errorf("migrate: %w", &last)), "a driver might return a pointer")
 	last = mssql.Error{Number: 3609}
 	last.All = []mssql.Error{{Number: 50000}, {Number: 3609}}
 	require.Equal(t, sqlbatch.BadRow, sqlserver.Dialect.Classify(last), "RAISERROR and ROLLBACK in a trigger")
@@ -79,7 +79,7 @@ func TestClassifiesABrokenRequestAsUnknown(t *testing.T) {
 	require.Equal(t, sqlbatch.Permanent, sqlserver.Dialect.Classify(sql.ErrTxDone))
 }
 
-// number is an error that has a number and nothing else.
+// number is an error that has only a number.
 type number int32
 
 func (n number) SQLErrorNumber() int32 { return int32(n) }

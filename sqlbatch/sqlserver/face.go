@@ -6,19 +6,18 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// What other programs may use in addition to the tables: see docs/sql.md.
+// The view and the procedure that other programs can use in addition to the tables: see docs/sql.md.
 
-// keepOptions is a separate batch before each view and procedure, which keep these two options
-// permanently as they are at their creation. CREATE must begin a batch.
+// keepOptions is a separate batch before each view and procedure, which permanently keep the two options of their
+// creation. CREATE must begin a batch.
 const keepOptions = `SET ANSI_NULLS, QUOTED_IDENTIFIER ON;
 `
 
-// viewText shows the first messages of each priority, or of each slot, and those that died last, each in
-// the order of an index, so that nothing is sorted and the answer has a bound. READPAST with
-// READCOMMITTEDLOCK: it never blocks, at any isolation level of the session, and holds a
-// lock only on the current row. Bodies are cut: a long one would be read, under that lock,
-// from separate pages. A body or headers that begin like UTF-16 are shown as UTF-16, all else in the code
-// page of the database, which is right for ASCII, and for all of UTF-8 with a UTF-8 collation.
+// viewText shows the first messages of each priority, or of each slot, and the last dead messages. Each part is in the
+// order of an index, so that it has a bound and needs no sort. READPAST with READCOMMITTEDLOCK: it never blocks, at any
+// isolation level of the session, and holds a lock only on the current row. Bodies are cut: a long one would be read,
+// under that lock, from separate pages. A body or headers that begin like UTF-16 are shown as UTF-16, all others in the
+// code page of the database, which is right for ASCII, and for all of UTF-8 with a UTF-8 collation.
 const viewText = `CREATE OR ALTER VIEW {messages} AS
 SELECT m.state, CONVERT(char(32), m.id, 2) AS id, m.priority, m.due_at, m.lease_until, m.enqueued_at, m.expires_at, m.ended_at, m.attempts,
        CONVERT(varchar(200), m.dedup_key) AS dedup_key, CONVERT(varchar(100), m.type) AS type,{view order}
@@ -46,8 +45,8 @@ FROM (
 ) AS m;
 `
 
-// utf8Text converts a key to UTF-8, as in Go. SQL Server before 2019 has no
-// function for this. It reads the pairs of bytes of the UTF-16, low one first.
+// utf8Text converts a key to UTF-8, as in Go. SQL Server before 2019 has no function for this. It reads the byte pairs
+// of the UTF-16, low byte first.
 const utf8Text = `CREATE OR ALTER PROCEDURE {utf8}
     @text nvarchar(201),
     @bytes varbinary(804) OUTPUT
@@ -86,8 +85,8 @@ BEGIN
 END;
 `
 
-// A table with a filtered index takes a row only from a session with seven settings. A procedure
-// keeps two of them from its maker, and sets the others until it ends.
+// A table with a filtered index accepts a row only from a session with seven settings. A procedure keeps two of them
+// from its creation, and sets the others until it ends.
 const (
 	sendOptions = `    SET NOCOUNT ON;
     SET ANSI_PADDING, ANSI_WARNINGS, ARITHABORT, CONCAT_NULL_YIELDS_NULL ON;
@@ -125,8 +124,8 @@ END;
 `
 
 	// sendOrderedText computes the slot as SlotOf does, from the stored number of slots, since the program that prints this
-	// may not know it. It takes the application lock as enqueueGate does. An error
-	// also rolls back the caller's transaction, since it must not release the lock.
+	// might not know it. It takes the application lock as enqueueGate does. An error also rolls back the caller's
+	// transaction, since the transaction would otherwise keep the lock.
 	sendOrderedText = `CREATE OR ALTER PROCEDURE {send}
     @text nvarchar(max) = NULL,
     @key nvarchar(201) = NULL,

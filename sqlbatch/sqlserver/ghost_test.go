@@ -12,8 +12,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
 )
 
-// Empty reads the newest message first, which is behind all ghosts of older ones. Where there is none it
-// reads them twice.
+// Empty reads the newest message first, which is behind all ghosts of older ones. If there is none it reads the ghosts
+// twice.
 func TestEmptyReadsNoGhostsOfOlderMessages(t *testing.T) {
 	t.Parallel()
 	const n = 500
@@ -35,14 +35,14 @@ func TestEmptyReadsNoGhostsOfOlderMessages(t *testing.T) {
 	require.LessOrEqual(t, read(), int64(1))
 }
 
-// A scan with row locks would wait at the second message, behind the ghost of the first, and the third is
-// stored where the scan has been.
+// A scan with row locks would wait at the second message, behind the ghost of the first, and the third is stored in the
+// part that was already scanned.
 func TestEmptyMissesNoMessageStoredBehindItsScan(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
 	q := newQueue(t, mssqltest.Options{KeepGhosts: true})
 	at := func(n byte) []sqlbatch.Row { return []sqlbatch.Row{{ID: [16]byte{n}, Body: []byte("b")}} }
-	for _, ids := range [][3]byte{{2, 1, 3}, {12, 13, 11}} { // a scan may begin at either end
+	for _, ids := range [][3]byte{{2, 1, 3}, {12, 13, 11}} { // a scan can begin at either end
 		q.exec(q.Enqueue(append(at(ids[0]), at(ids[1])...)))
 		require.Len(t, q.rows(q.Cancel([][16]byte{{ids[0]}})), 1)
 		tx := begin(t, ctx, q)
@@ -63,14 +63,12 @@ func TestEmptyMissesNoMessageStoredBehindItsScan(t *testing.T) {
 	}
 }
 
-// The server's cleanup takes ghosts away in its own time, and none while a snapshot is
-// open: here it never comes.
+// The server's cleanup removes ghosts at its own pace, and none while a snapshot is open: here it never runs.
 func TestAClaimFromItsHeadsReadsNoGhostsBeforeThem(t *testing.T) {
 	t.Parallel()
 	const group, batch = 500, 100 // due at one time, and claimed at once
 	r := &reader{queue: newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true, KeepGhosts: true})}
-	// turn sends, claims and acks one group, and returns the most keys that a claim read,
-	// and the most that a look did.
+	// turn sends, claims and acks one group, and returns the most keys that a claim read, and the most that a look read.
 	turn := func() (claim, look int64) {
 		r.store(group, 0)
 		for range group / batch {
@@ -84,7 +82,7 @@ func TestAClaimFromItsHeadsReadsNoGhostsBeforeThem(t *testing.T) {
 	}
 	for range 20 {
 		claim, look := turn()
-		require.LessOrEqual(t, claim, keysOfClaim+2*group, "of this group, and of the one before")
+		require.LessOrEqual(t, claim, keysOfClaim+2*group, "of this group, and of the previous one")
 		require.LessOrEqual(t, look, int64(2*group))
 	}
 

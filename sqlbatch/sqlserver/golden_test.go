@@ -22,7 +22,7 @@ import (
 
 func TestGolden(t *testing.T) { suite.Golden(t, sqlserver.Dialect) }
 
-// serverText is a statement as SQL Server gets it.
+// serverText is a statement as SQL Server receives it.
 type serverText struct{ text, declaration string }
 
 func textOf(t *testing.T, s sqlbatch.Statement) serverText {
@@ -36,7 +36,7 @@ func textOf(t *testing.T, s sqlbatch.Statement) serverText {
 	return out
 }
 
-// kinds are the names of queues of both kinds.
+// kinds has the names of queues of both kinds.
 var kinds = map[string]sqlbatch.Names{"plain": suite.Orders, "ordered": suite.Ordered}
 
 // eachKind runs a test for both kinds of queues.
@@ -46,7 +46,7 @@ func eachKind(t *testing.T, test func(t *testing.T, n sqlbatch.Names)) {
 	}
 }
 
-// goldens is every text that a queue sends, by the name of its golden file.
+// goldens returns every text that a queue sends, by the name of its golden file.
 func goldens(n sqlbatch.Names) map[string]serverText {
 	all := map[string]serverText{}
 	for name, file := range suite.Goldens(sqlserver.Dialect, n) {
@@ -63,8 +63,8 @@ func goldens(n sqlbatch.Names) map[string]serverText {
 	return all
 }
 
-// catalog is the emulator with the tables of a queue, by which names are looked up. Their
-// schema is no user's default, so that a name without its schema is an unknown object.
+// catalog is the emulator with the tables of a queue, in which names are resolved. Their schema is no user's default,
+// so that a name without its schema is an unknown object.
 type catalog struct{ *engine.Engine }
 
 func newCatalog(t *testing.T, n sqlbatch.Names) catalog {
@@ -75,14 +75,13 @@ func newCatalog(t *testing.T, n sqlbatch.Names) catalog {
 	return catalog{srv.Engine()}
 }
 
-// elsewhere is n in a separate schema.
+// elsewhere returns n in a separate schema.
 func elsewhere(n sqlbatch.Names) sqlbatch.Names {
 	n.Schema = "elsewhere"
 	return n
 }
 
-// check returns what is wrong with a statement: with its grammar, its names, or the
-// declaration of its parameters.
+// check returns what is wrong with a statement: its grammar, its names, or the declaration of its parameters.
 func (c catalog) check(s serverText) error {
 	if err := tsqlcheck.Check(s.text); err != nil {
 		return err
@@ -166,10 +165,9 @@ func settlesWaitInATransactionAlone(t *testing.T, n sqlbatch.Names) {
 	require.Contains(t, textOf(t, skip["look"]).text, "SET LOCK_TIMEOUT 0;\n")
 }
 
-// A text with RETURNING instead of OUTPUT must be found
-// before it reaches a server. The share is that of single tokens whose loss the
-// check finds. What it does not find is another correct statement (NOT
-// before EXISTS, one condition of several), and the golden files show those.
+// A text with RETURNING instead of OUTPUT must be found before it is sent to a server. The share is that of single
+// tokens whose loss the check finds. The others leave another correct statement (NOT before EXISTS, one condition of
+// several), and the golden files show those.
 func TestCheckNoticesALostToken(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED: takes seconds of CPU time")
@@ -181,7 +179,7 @@ func TestCheckNoticesALostToken(t *testing.T) {
 	seen := map[string]bool{}
 	lose := func(name string, s serverText, catalog catalog) {
 		if strings.HasSuffix(name, "-512") || strings.Contains(name, "-in-tx") {
-			return // the same as -4, at 130 times the length; a part of the statements with their own transaction
+			return // the same as -4, at 130 times the length; a part of the statements with a separate transaction
 		}
 		for start, end := range tsqlcheck.TokensOf(s.text) {
 			if tokens++; tokens%stride != 0 {
@@ -232,14 +230,14 @@ func namesParameters(t *testing.T, n sqlbatch.Names) {
 	}
 }
 
-// If the collation of a database is case-sensitive, so are names of columns, variables and aliases.
+// If the collation of a database is case-sensitive, names of columns, variables and aliases are too.
 func TestNamesHaveOneSpelling(t *testing.T) {
 	spelled, name := map[string]string{}, regexp.MustCompile(`^@?[A-Za-z_]\w*$`)
 	for _, n := range kinds {
 		for file, s := range goldens(n) {
 			for start, end := range tsqlcheck.TokensOf(s.text) {
 				token := strings.Trim(s.text[start:end], "[]")
-				if !name.MatchString(token) || len(token) > 1 && token == strings.ToUpper(token) { // a word of the language
+				if !name.MatchString(token) || len(token) > 1 && token == strings.ToUpper(token) { // a keyword
 					continue
 				}
 				lower := strings.ToLower(token)

@@ -25,13 +25,12 @@ const (
 `
 )
 
-// findText seeks PK for each id and UX for each key. READCOMMITTEDLOCK: a row
-// whose insert or delete is in progress is waited for, also if the database would
-// show its former version: the statement finds the outcome of an insert. S locks
-// end with each read.
+// findText seeks PK for each id and UX for each key. READCOMMITTEDLOCK: it waits for a row whose insert or delete is in
+// progress, even if the database would show its former version: the statement finds the outcome of an insert. S locks are
+// released after each read.
 //
-// What is wanted of a key is in UX, so the row is not looked up: that would take
-// the locks of entry and row in the opposite order to an ack's.
+// The columns that it reads for a key are in UX, so the row is not looked up: that would take the locks of entry and row in
+// the opposite order to an ack's.
 const findText = session + `SELECT q.id, q.dedup_key, q.fence
 ` + fromIDs + `INNER JOIN {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id
 UNION ALL
@@ -46,9 +45,8 @@ func (q *queue) Find(ids [][16]byte, keys []string) sqlbatch.Statement {
 		sql.Named("ids", packIDs(ids)), sql.Named("places", places), sql.Named("keys", all))
 }
 
-// lookText seeks PK for each id, and fails with 1222 at the first that is locked:
-// READCOMMITTEDLOCK, because a row version would not show that another transaction is
-// changing the row; LOCK_TIMEOUT 0, because the callers must not wait.
+// lookText seeks PK for each id, and fails with 1222 at the first that is locked. READCOMMITTEDLOCK, because a row version
+// would not show that another transaction is changing the row. LOCK_TIMEOUT 0, because the callers must not wait.
 const lookText = session + `SET LOCK_TIMEOUT 0;
 SELECT q.id, q.fence
 ` + fromIDs + `INNER JOIN {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id
@@ -69,9 +67,8 @@ WHERE name = {name};
 
 func (q *queue) Version() sqlbatch.Statement { return call(q.version, "") }
 
-// problemsText looks at the catalog alone, which every login may do for the
-// tables it may read and for the database it is in. Tables of before the first
-// release lack a column.
+// problemsText reads only the catalog, which every login may do for the tables that it may read and for the current database.
+// Tables from before the first release lack a column.
 const problemsText = session + `SELECT 'form' AS problem, {'live'} + N' has no column ' + c.name AS found
 FROM (VALUES (N'alone'), (N'type')) AS c (name)
 WHERE COL_LENGTH({'live'}, N'fence') IS NOT NULL AND COL_LENGTH({'live'}, c.name) IS NULL
@@ -83,7 +80,7 @@ WHERE d.database_id = DB_ID() AND d.delayed_durability = 2;
 
 func (q *queue) Problems() sqlbatch.Statement { return call(q.problems, "") }
 
-// missingText looks at the catalog alone, which shows a login the tables that it has some right to.
+// missingText reads only the catalog, which shows a login the tables on which it has any permission.
 func missingText(ordered bool) string {
 	own := "({'live'}, {'due'})"
 	if ordered {
@@ -97,19 +94,19 @@ WHERE OBJECT_ID(i.of_table, N'U') IS NOT NULL AND INDEXPROPERTY(OBJECT_ID(i.of_t
 
 func (q *queue) Missing() sqlbatch.Statement { return call(q.missing, "") }
 
-// clockText rounds as the columns do, so that what is written next is no earlier.
+// clockText rounds as the columns do, so that later writes are not earlier.
 const clockText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 SELECT DATEDIFF_BIG(millisecond, '19700101', @now) AS now;
 `
 
 func (q *queue) Clock() sqlbatch.Statement { return call(q.clock, "") }
 
-// statsText reads at most @limit entries of IX for scheduled ones, and of those that
-// are due twice as many a priority, with their rows, for ready and leased ones; and as
-// many keys of the other two tables. So a backlog of millions costs no more.
+// statsText reads at most @limit entries of IX for scheduled messages. Of the due entries of each priority it reads twice as
+// many, with their rows, for ready and leased ones, and as many keys of the other two tables. A backlog of millions costs no
+// more.
 //
-// READPAST with READCOMMITTEDLOCK, as in nextDueText: it never waits, and rows
-// of claims and settles in progress are not counted.
+// READPAST with READCOMMITTEDLOCK, as in nextDueText: it never waits, and rows of claims and settles in progress are not
+// counted.
 const statsText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 SELECT CASE WHEN f.ready < @limit THEN f.ready ELSE @limit END AS ready,
        (SELECT COUNT_BIG(*) FROM (
@@ -143,24 +140,23 @@ func (q *queue) Stats(limit int) sqlbatch.Statement {
 	return call(q.stats, "@limit bigint", sql.Named("limit", int64(limit)))
 }
 
-// emptyText reads PK from its end, where the newest messages are: behind them lie the ghosts of older
-// ones. It looks twice.
+// emptyText reads PK from its end, where the newest messages are: behind them are the ghosts of older ones. It looks twice.
 //
-// READUNCOMMITTED: the first look takes no lock and needs none, since all that it can prove is that
-// there is something. A row that it finds may be one that is not committed yet. It cannot prove that
-// there is nothing: it does not show a row whose delete is not committed and may be rolled back (an
-// AckTx, or a move to the dead table), and it may miss rows while a page is split.
+// READUNCOMMITTED: the first look takes no lock and needs none, since it can only prove that there is a message. A row that
+// it finds might not be committed yet. It cannot prove that there is none: it does not show a row whose delete is not
+// committed and might be rolled back (an AckTx, or a move to the dead-letter table), and it might miss rows while a page is
+// split.
 //
-// TABLOCK: the second look, for which an S lock on the table is granted, runs while no transaction that
-// has written to the table is open, because a writer keeps its IX lock until it ends. What it finds is
-// committed, what it does not find is gone, and nothing is stored while it reads. Locks on rows instead
-// would miss a message that is stored behind the scan, before the last one ahead of it ends. Senders and
-// consumers wait while it reads the ghosts, so it runs only if the first look finds nothing.
-// HOLDLOCK: the same with READ_COMMITTED_SNAPSHOT, and to the end of the statement. READCOMMITTEDLOCK conflicts with TABLOCK.
+// TABLOCK: the second look, which has an S lock on the table, runs while no transaction that has written to the table is
+// open, because a writer keeps its IX lock until it ends. Rows that it finds are committed, rows that it does not find are
+// gone, and nothing is stored while it reads. Row locks instead would miss a message that is stored behind the scan, before
+// the last one ahead of it ends. Senders and consumers wait while it reads the ghosts, so it runs only if the first look
+// finds nothing. HOLDLOCK: the same with READ_COMMITTED_SNAPSHOT, and to the end of the statement. READCOMMITTEDLOCK
+// conflicts with TABLOCK.
 //
-// LOCK_TIMEOUT 0: where the table's lock is not free, error 1222 is the answer, and no writer queues
-// behind the request. 601 comes from the first look, when a row moves under it. XACT_ABORT is off for
-// TRY: it would make 1222 an error that ends the batch.
+// LOCK_TIMEOUT 0: if the table's lock is not free, the result is error 1222, and no writer queues behind the request. 601
+// comes from the first look, when a row moves during it. XACT_ABORT is off for TRY: it would make 1222 an error that ends the
+// batch.
 const emptyText = session + `~SET XACT_ABORT OFF;
 SET LOCK_TIMEOUT 0;
 DECLARE @empty int = 0;
@@ -183,11 +179,10 @@ SELECT @empty AS empty;
 
 func (q *queue) Empty() sqlbatch.Statement { return call(q.empty, "") }
 
-// Browses take up to @n of each lane by IX and then the first @n of those, so that no
-// backlog is sorted. Behind a place (@lane, @after, @id) that is two seeks of a
-// lane, since no comparison of rows is one: the rest of those of its time, which may be
-// many, and what comes later; nothing of the lanes before its own. Hints are those of statsText. The holder's name is
-// left out while its row is being written.
+// Browses take up to @n of each lane by IX and then the first @n of those, so that no backlog is sorted. Behind a place
+// (@lane, @after, @id) that is two seeks per lane, since T-SQL has no comparison of rows: the remaining messages with the
+// same time, which can be many, and later messages; nothing of the lanes before its own. Hints are those of statsText. The
+// holder's name is left out while its row is being written.
 const (
 	noCause     = `CONVERT(smallint, NULL) AS cause, CONVERT(bigint, NULL) AS fingerprint`
 	peekColumns = `q.id, q.priority, q.fence, q.attempts,
@@ -234,13 +229,11 @@ ORDER BY q.priority DESC, q.due_at, q.id;
 `
 )
 
-// browseBound bounds the times of a state: the least in a lane
-// behind that of the place, the least in its own, and the other conditions on the time of the
-// place, and on later times.
+// browseBound bounds the times of a state: the least time in a lane behind that of the place, the least time in its own lane,
+// and the other conditions on the time of the place, and on later times.
 type browseBound struct{ open, from, tie, later string }
 
-// peekLane is what each lane has of a state, behind the place. The numbers of lanes are
-// build.Lane's.
+// peekLane selects the messages of a state behind the place in each lane. The numbers of lanes are build.Lane's.
 func peekLane(b browseBound) string {
 	const part = "    SELECT " + peekColumnsOf + " FROM (\n"
 	rows := part + peekRow
@@ -251,7 +244,7 @@ func peekLane(b browseBound) string {
 `
 }
 
-// peekEnded is what ended before the place.
+// peekEnded selects the messages that ended before the place.
 func peekEnded(state, table, index string) string {
 	part := `    SELECT TOP (@n) e.id, e.priority, e.fence, e.attempts, e.enqueued_at, e.ended_at, e.dedup_key, e.type, e.last_error, {e cause}e.headers, e.body{e order}
     FROM ` + table + ` AS e WITH (READPAST, READCOMMITTEDLOCK, INDEX (` + index + `), FORCESEEK)
@@ -270,7 +263,7 @@ ORDER BY q.ended_at DESC, q.id DESC;
 `)
 }
 
-// ofCause puts in the cause and the fingerprint, which only dead messages have.
+// ofCause adds the cause and the fingerprint, which only dead messages have.
 func ofCause(state, text string) string {
 	if state != "dead" {
 		return strings.NewReplacer("{cause}", noCause, "{e cause}", "", "{u cause}", "").Replace(text)
@@ -287,11 +280,9 @@ func (q *queue) Peek(s sqlbatch.State, n int, after *sqlbatch.Place) sqlbatch.St
 	return q.page(q.peek[s], s, n, after)
 }
 
-// getText seeks PK, the key of the dead table and the index of done ids, in that
-// order, as a message moves; of several copies in the done table it takes the
-// last. It waits for a row that is being changed, save where
-// READ_COMMITTED_SNAPSHOT shows its committed version; S locks end with each
-// read.
+// getText seeks PK, the key of the dead-letter table and the index of done ids, in that order, as a message moves; of several
+// copies in the done table it takes the last. It waits for a row that is being changed, unless READ_COMMITTED_SNAPSHOT shows
+// its committed version. S locks are released after each read.
 var getText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 SELECT CASE WHEN q.lease_until > @now THEN 'leased' WHEN q.due_at <= @now THEN 'ready' ELSE 'scheduled' END AS state,
        ` + peekColumns + `FROM {live} AS q WITH (INDEX ({pk}), FORCESEEK)

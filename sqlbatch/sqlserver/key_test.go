@@ -18,8 +18,7 @@ import (
 // keyed is a message with a dedup key.
 func keyed(key string) chanq.Message[int] { return chanq.Message[int]{DedupKey: key} }
 
-// sendOne sends with a separate producer, so that it waits only for the
-// database.
+// sendOne sends with a separate producer, so that it waits only for the database.
 func sendOne(t *testing.T, ctx context.Context, q *chanq.Queue[int], m chanq.Message[int]) chanq.Receipt {
 	t.Helper()
 	p, err := q.Producer(chanq.ProducerConfig{})
@@ -30,7 +29,7 @@ func sendOne(t *testing.T, ctx context.Context, q *chanq.Queue[int], m chanq.Mes
 	return receipt
 }
 
-// leaseOne takes the message of a key.
+// leaseOne leases the message of a key.
 func leaseOne(t *testing.T, ctx context.Context, q *chanq.Queue[int], key string) *testdb.Held[int] {
 	t.Helper()
 	sendOne(t, ctx, q, keyed(key))
@@ -62,7 +61,7 @@ func TestOnlySendsOfTheSameKeyWaitForAnOpenKeyedSendTx(t *testing.T) {
 		}()
 		require.Eventually(t, func() bool { return len(waiting(q)) == 1 }, testdb.Patience, time.Millisecond, "the same key waits")
 		require.NoError(t, tx.Commit())
-		require.Empty(t, <-outcome, "and is not stored twice")
+		require.Empty(t, <-outcome, "and the message is not stored twice")
 	})
 }
 
@@ -79,8 +78,7 @@ func TestKeyedSendsDoNotWaitForAnOpenAckTxOfAKeyedMessage(t *testing.T) {
 	})
 }
 
-// With ranges locked, each of the two would wait for the key that follows its
-// own, which the other has.
+// With range locks, each of the two would wait for the key that follows its own, which the other holds.
 func TestKeyedSendsAndAcksInTwoTransactionsDoNotDeadlock(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, orders *chanq.Queue[int]) {
 		b, d := leaseOne(t, ctx, orders, "b"), leaseOne(t, ctx, orders, "d")
@@ -96,8 +94,8 @@ func TestKeyedSendsAndAcksInTwoTransactionsDoNotDeadlock(t *testing.T) {
 	})
 }
 
-// Find wants of a key what the index of keys has: were it to look up the row, it
-// would lock entry and row in the opposite order to an ack's.
+// For a key, Find reads only columns that are in the index of keys. If it looked up the row, it would lock entry and
+// row in the opposite order to an ack's.
 func TestFindLocksNoRowForAKey(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		row := makeRows(1, 0)[0]
@@ -110,8 +108,7 @@ func TestFindLocksNoRowForAKey(t *testing.T) {
 	})
 }
 
-// Both found the key free: the index rejects the second one with an error that is
-// repeated.
+// Both found the key free: the index rejects the second one with an error, and the send is repeated.
 func TestTheIndexRejectsTheSecondOfTwoEqualKeys(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)

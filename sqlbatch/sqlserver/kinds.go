@@ -8,8 +8,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// renderer makes a statement of a template. Words in braces are names, or parts that
-// only one of the two kinds of queues has. These may have names in braces themselves.
+// renderer makes a statement from a template. Words in braces are names, or parts that only one of the two kinds of
+// queues has. These parts can contain names in braces.
 type renderer struct {
 	ordered     bool
 	kind, names build.Words
@@ -21,11 +21,11 @@ func newRenderer(n sqlbatch.Names) renderer {
 	return renderer{ordered: n.Slots > 0, kind: kind(n), names: names(n)}
 }
 
-// extended never moves an end back: an extension that was given up by its client, but not by the
-// server, may come after a later one, whose end the holder counts on.
+// extended never moves an end back: an extension that its client, but not the server, has given up might run after a
+// later one, on whose end the holder relies.
 const extended = `CASE WHEN q.lease_until > @until THEN q.lease_until ELSE @until END`
 
-// kind returns the parts that an ordered queue has in addition to a plain one, or nothing.
+// kind returns the parts that only an ordered queue has, or nothing for a plain one.
 func kind(n sqlbatch.Names) build.Words {
 	if n.Slots == 0 {
 		return build.NewWords(
@@ -41,10 +41,10 @@ func kind(n sqlbatch.Names) build.Words {
 	)
 }
 
-// liveOrder has the additional columns of the live table. The slot of a message that another program inserts
-// without one is any slot, since it is ordered with no other one. Its number is drawn when the row is made,
-// without the application lock of enqueueOrderedText: such a send and a later one of another program
-// are ordered only if the first was visible before the second began.
+// liveOrder has the additional columns of the live table. A message that another program inserts without a slot has any
+// slot, since it is not ordered with any other. Its number is drawn when the row is made, without the application lock
+// of enqueueOrderedText: such a send and a later one of another program are ordered only if the first was visible
+// before the second began.
 const (
 	liveOrder = `
         slot smallint NOT NULL CONSTRAINT {df slot} DEFAULT (CONVERT(int, SUBSTRING(CONVERT(binary(16), NEWID()), 1, 2)) % {slot count}),
@@ -56,6 +56,6 @@ const (
 `
 )
 
-// orderChecks keep out what no read would find.
+// orderChecks refuses rows that no read would find.
 const orderChecks = `,
         CONSTRAINT {ck order} CHECK (slot >= 0 AND slot < {slot count} AND seq > 0 AND seq < CONVERT(bigint, 0x7FFFFFFFFFFFFFFF) AND DATALENGTH(order_key) > 0)`

@@ -46,16 +46,16 @@ func (a *availability) requireAlternating(t *testing.T) {
 	}
 }
 
-// longLease is a consumer that knows the outcome of a settle whose answer was
-// lost: no other consumer can have had the message meanwhile.
+// longLease configures a consumer that knows the outcome of a settle whose answer was lost: no other consumer can have
+// had the message meanwhile.
 var longLease = chanq.ConsumerConfig{LeaseFor: 20 * time.Second, PollEvery: 20 * time.Millisecond}
 
-// shortLease is a consumer whose leases end soon, so that a claim whose answer was
-// lost is made good within the test.
+// shortLease configures a consumer whose leases end soon, so that the test also covers the repetition of a claim whose
+// answer was lost.
 var shortLease = chanq.ConsumerConfig{LeaseFor: 400 * time.Millisecond, PollEvery: 20 * time.Millisecond}
 
-// life has messages that end in every possible way, and the outcome of
-// each. A body has the way in which its message ends.
+// life has messages that end in every possible way, and the outcome of each. A body has the way in which its message
+// ends.
 type life struct {
 	t        *testing.T
 	ctx      context.Context
@@ -63,7 +63,7 @@ type life struct {
 	extended <-chan struct{} // what the message "extend" waits for
 
 	mu        sync.Mutex
-	confirmed map[string]bool // in the database for good
+	confirmed map[string]bool // permanently in the database
 	gave      map[string]bool // released once, confirmed
 }
 
@@ -91,7 +91,7 @@ func (l *life) send(p *chanq.Producer[string]) {
 	}
 }
 
-// live settles what the consumer delivers until every message has ended.
+// live settles all deliveries of the consumer until every message has ended.
 func (l *life) live(c *chanq.Consumer[string]) {
 	l.t.Helper()
 	var handlers sync.WaitGroup
@@ -112,7 +112,7 @@ func (l *life) live(c *chanq.Consumer[string]) {
 	require.NoError(l.t, l.ctx.Err(), "%v ended of %d", l.confirmed, len(l.sent))
 }
 
-// settle ends a lease and returns how many messages have ended for good.
+// settle ends a lease and returns how many messages have ended permanently.
 func (l *life) settle(lease *chanq.Lease[string]) int {
 	way, _, _ := strings.Cut(lease.Body, " ")
 	l.mu.Lock()
@@ -151,8 +151,7 @@ func (l *life) settle(lease *chanq.Lease[string]) int {
 	return len(l.confirmed)
 }
 
-// requireEnded checks the database: the dead-lettered messages are there, and nothing else
-// is left.
+// requireEnded checks that the database has the dead-lettered messages, and nothing else.
 func (l *life) requireEnded(q *chanq.Queue[string]) {
 	l.t.Helper()
 	stats, err := testdb.Admin(q).Stats(l.ctx)
@@ -160,7 +159,7 @@ func (l *life) requireEnded(q *chanq.Queue[string]) {
 	require.Equal(l.t, []int{0, 0, 0, 3}, []int{stats.Ready, stats.Scheduled, stats.Leased, stats.Dead})
 }
 
-// runLife sends and ends everything on a server that goes wrong.
+// runLife sends and ends all messages on a server with faults.
 func runLife(t *testing.T, rcsi bool, f mssqltest.Fault) {
 	inBubble(t, func(t *testing.T) { oneLife(t, rcsi, f) })
 }
@@ -190,7 +189,7 @@ func oneLife(t *testing.T, rcsi bool, f mssqltest.Fault) {
 	select {
 	case <-struck.Fired():
 	default:
-		require.Fail(t, "the fault did not strike")
+		require.Fail(t, "the fault did not occur")
 	}
 	l.requireEnded(q)
 	seen.requireAlternating(t)
@@ -223,10 +222,10 @@ func TestNothingIsLostAfterAnyFaultAtAnyStatement(t *testing.T) {
 			f := c.fault
 			f.Match = mssqltest.Is(kind)
 			if kind == mssqltest.Enqueue && f.At == mssqltest.Answered {
-				f.Times = 1 // what follows an unknown outcome is a keyed enqueue
+				f.Times = 1 // only a keyed enqueue follows an unknown outcome
 			}
 			snapshots := rcsi
-			rcsi = !rcsi // in turn: eleven faults, so that every fault meets both over the kinds
+			rcsi = !rcsi // alternately: with eleven faults, every fault meets both settings over the kinds
 			t.Run(string(kind)+" "+c.name, func(t *testing.T) {
 				t.Parallel()
 				runLife(t, snapshots, f)

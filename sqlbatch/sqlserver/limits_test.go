@@ -99,8 +99,8 @@ func TestLeasesOfMonthsFitAnInt(t *testing.T) {
 	require.Equal(t, sql.Named("lease_ms", int32(2)), s.Args[4], "rounded up")
 }
 
-// One plan per statement: whatever the values, a queue sends eighty pairs of text
-// and declaration, of which twenty are the sizes of the two enqueues.
+// One plan per statement: whatever the values, a queue sends eighty pairs of text and declaration, of which twenty are the sizes
+// of the two enqueues.
 func TestTextsDoNotDependOnValues(t *testing.T) {
 	q := sqlserver.Dialect.Queue(suite.Orders)
 	known, kinds := map[serverText]bool{}, map[string]string{}

@@ -61,7 +61,7 @@ func begin(t *testing.T, ctx context.Context, q *queue) *sql.Tx {
 	return tx
 }
 
-// consume starts a consumer that ends with the test, also when that fails.
+// consume starts a consumer that ends with the test, even if the test fails.
 func consume(t *testing.T, ctx context.Context, q *chanq.Queue[int], cfg chanq.ConsumerConfig) *chanq.Consumer[int] {
 	t.Helper()
 	c, err := q.Consume(ctx, cfg)
@@ -74,7 +74,7 @@ func consume(t *testing.T, ctx context.Context, q *chanq.Queue[int], cfg chanq.C
 	return c
 }
 
-// receive takes n leases.
+// receive receives n leases.
 func receive(t *testing.T, ctx context.Context, c *chanq.Consumer[int], n int) (bodies []int) {
 	t.Helper()
 	for range n {
@@ -111,7 +111,7 @@ func TestAConsumerTakesTheNextRowsWhileAnotherHoldsAClaimOpen(t *testing.T) {
 		c := consume(t, ctx, orders, chanq.ConsumerConfig{PollEvery: 10 * time.Millisecond})
 		require.Equal(t, []int{4, 5, 6, 7, 8, 9, 10}, receive(t, ctx, c, 7))
 		require.NoError(t, tx.Rollback())
-		require.Equal(t, []int{1, 2, 3}, receive(t, ctx, c, 3), "a claim that was undone never was")
+		require.Equal(t, []int{1, 2, 3}, receive(t, ctx, c, 3), "a claim that was rolled back has no effect")
 		require.NoError(t, c.Shutdown(ctx))
 	})
 }
@@ -125,7 +125,7 @@ func TestAnEnqueueThatIsNotCommittedIsSkipped(t *testing.T) {
 
 		c := consume(t, ctx, orders, chanq.ConsumerConfig{PollEvery: 10 * time.Millisecond})
 		require.Equal(t, []int{3, 4, 5}, receive(t, ctx, c, 3))
-		for c.Stats().Looks < 3 { // idle consumers look past it, too
+		for c.Stats().Looks < 3 { // idle consumers also look past it
 			require.NoError(t, ctx.Err())
 		}
 		require.NoError(t, tx.Commit())
@@ -147,7 +147,7 @@ func TestAnAckThatIsNotCommittedIsSkippedEvenAfterItsLeaseEnded(t *testing.T) {
 		require.Equal(t, []int{3, 4, 5}, receive(t, ctx, c, 3))
 		require.NoError(t, kept.Commit())
 		require.NoError(t, undone.Rollback())
-		require.Equal(t, []int{2}, receive(t, ctx, c, 1), "what was undone comes back, what was committed is gone")
+		require.Equal(t, []int{2}, receive(t, ctx, c, 1), "messages of rolled back settles are redelivered, those of committed ones are gone")
 		require.NoError(t, c.Shutdown(ctx))
 	})
 }
@@ -181,7 +181,7 @@ func TestAClaimOfAThousandRowsTakesNoTableLock(t *testing.T) {
 	touchAll()
 	require.Zero(t, q.Engine().Escalations(), "for any writer")
 
-	// That is the table's setting; in addition a claim is below the threshold.
+	// So far the table's setting prevented escalation. Without it a claim is still below the threshold.
 	_, err := q.DB().ExecContext(ctx, "ALTER TABLE dbo.chanq_orders SET (LOCK_ESCALATION = TABLE)")
 	require.NoError(t, err)
 	claim()
@@ -190,7 +190,7 @@ func TestAClaimOfAThousandRowsTakesNoTableLock(t *testing.T) {
 	require.NotZero(t, q.Engine().Escalations())
 }
 
-// What a claim walks past is leased, and its holders settle and extend it meanwhile.
+// The rows that a claim skips are leased, and their holders settle and extend them meanwhile.
 func TestAClaimKeepsNoLockOnRowsThatItSkips(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		for name := range suite.Settles(q.Queue) {
@@ -265,7 +265,7 @@ func TestConcurrentClaimsAndSettlesDoNotDeadlock(t *testing.T) {
 		}
 		require.NotEmpty(t, seen)
 		rest := q.rows(q.Claim(sqlbatch.ClaimParams{Rows: 1000, Lease: time.Minute, Inline: sqlbatch.MaxBody}))
-		require.Equal(t, messages, len(seen)+len(rest), "what a claim skipped because another had just looked at it is there")
+		require.Equal(t, messages, len(seen)+len(rest), "a message that a claim skipped because another claim was reading it is still stored")
 	})
 }
 
@@ -277,8 +277,8 @@ func TestSettlesOfTheSameRowsInAnyOrderDoNotDeadlock(t *testing.T) {
 		for i, it := range items {
 			backwards[len(items)-1-i] = it
 		}
-		// Another transaction holds the row in the middle, so that each settle, in a transaction of
-		// the caller where it waits, stops there with what it has locked so far.
+		// Another transaction has locked the row in the middle, so that each settle, in a transaction of the caller where it waits, stops
+		// there with the locks that it has taken so far.
 		middle := begin(t, ctx, q)
 		_, err := middle.ExecContext(ctx, "UPDATE dbo.chanq_orders SET last_error = NULL WHERE id = @p1", items[4].ID[:])
 		require.NoError(t, err)
@@ -307,8 +307,7 @@ func TestADeadlockWithTheApplicationCostsARepetition(t *testing.T) {
 		c := consume(t, ctx, orders, chanq.ConsumerConfig{})
 		first, second := <-c.C(), <-c.C()
 		tx := begin(t, ctx, q)
-		// A row that was read is not skipped: the settle has U on it and waits for X,
-		// and the reader then wants to write it.
+		// A row that was read is not skipped: the settle has U on it and waits for X, and the reader then tries to write it.
 		_, err := tx.ExecContext(ctx, "SELECT fence FROM dbo.chanq_orders WITH (REPEATABLEREAD) WHERE id = @p1", first.ID[:])
 		require.NoError(t, err)
 		require.NoError(t, first.Ack())
@@ -325,7 +324,7 @@ func TestADeadlockWithTheApplicationCostsARepetition(t *testing.T) {
 	})
 }
 
-// Each statement for the dead locks a row by its key first, and its entries in the other indexes after that. So it passes over a row of
+// Each statement for dead messages locks a row by its key first, and its entries in the other indexes after that. It skips a row of
 // which only the key is locked, and holds nothing that the holder of the key needs.
 func TestStatementsForDeadMessagesSkipARowWithALockedKey(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
@@ -352,7 +351,7 @@ func TestStatementsForDeadMessagesSkipARowWithALockedKey(t *testing.T) {
 	})
 }
 
-// A sample that a lock keeps from being added to one of its rows has added to none, and has made none.
+// If a lock keeps a sample from being added to one of its rows, it has added to no row, and has created none.
 func TestASampleIsAddedAsAWhole(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		q.rows(q.Sample(sqlbatch.Sample{Sent: 1}))
@@ -364,7 +363,7 @@ func TestASampleIsAddedAsAWhole(t *testing.T) {
 		require.Len(t, before, 3)
 		tx := begin(t, ctx, q)
 		_, err := suite.Rows(ctx, tx, sqlbatch.Statement{Text: "SELECT h.at FROM dbo.chanq__samples AS h WITH (REPEATABLEREAD) WHERE h.step = 3600"})
-		require.NoError(t, err, "it may be looked at, and not written")
+		require.NoError(t, err, "it can be read, but not written")
 		failed := make(chan error, 1)
 		go func() {
 			_, err := suite.Rows(ctx, q.DB(), q.Sample(sqlbatch.Sample{Sent: 1}))
@@ -427,7 +426,7 @@ func TestEmptyKeepsNoLock(t *testing.T) {
 			require.Equal(t, [][]any{{int64(1 - messages)}}, rows)
 			require.Empty(t, q.Engine().Locks())
 		}
-		reader := begin(t, ctx, q) // which another reader's table lock does not stop
+		reader := begin(t, ctx, q) // another reader's table lock does not stop it
 		_, err = suite.Rows(ctx, reader, sqlbatch.Statement{Text: "SELECT id FROM dbo.chanq_orders WITH (REPEATABLEREAD)"})
 		require.NoError(t, err)
 		require.False(t, q.empty())
@@ -453,7 +452,7 @@ func TestALeakedIsolationLevelDoesNotBreakAClaim(t *testing.T) {
 	}
 }
 
-// beforeLine calls what before the first statement that begins with a line. The error that it returns is that of the statement.
+// beforeLine calls what before the first statement that begins with a line. The error that it returns becomes that of the statement.
 func (q *queue) beforeLine(begins string, what func() error) {
 	var began atomic.Bool
 	q.Engine().SetHooks(engine.Hooks{Before: func(_ context.Context, st engine.Statement) error {
@@ -465,7 +464,7 @@ func (q *queue) beforeLine(begins string, what func() error) {
 	q.t.Cleanup(func() { q.Engine().SetHooks(engine.Hooks{}) })
 }
 
-// Purges, trims and redrives by time pass over a dead message that a redrive by ID has locked, and keep no lock that it needs.
+// Purges, trims and redrives by time skip a dead message that a redrive by ID has locked, and keep no lock that it needs.
 func TestPurgesAndTrimsDoNotDeadlockWithRedrives(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		for name, st := range map[string]sqlbatch.Statement{
@@ -477,7 +476,7 @@ func TestPurgesAndTrimsDoNotDeadlockWithRedrives(t *testing.T) {
 			require.Len(t, q.rows(suite.Settles(q.Queue, leased...)["dead-letter"]), 3)
 			q.Clock().Advance(time.Second)
 			passed := make(chan error, 1)
-			q.beforeLine("INSERT INTO [dbo].[chanq_orders] ", func() error { // it has chosen the message, and locked the row
+			q.beforeLine("INSERT INTO [dbo].[chanq_orders] ", func() error { // by then it has chosen the message, and locked the row
 				go func() {
 					_, err := suite.Rows(ctx, q.DB(), st)
 					passed <- err
@@ -494,7 +493,7 @@ func TestPurgesAndTrimsDoNotDeadlockWithRedrives(t *testing.T) {
 	})
 }
 
-// A sample whose last statement fails is repeated whole, and has counted nothing before.
+// A sample whose last statement fails is repeated completely, and has counted nothing before.
 func TestASampleThatFailsAtItsEndHasCountedNothing(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		st := q.Sample(sqlbatch.Sample{Sent: 3})

@@ -10,9 +10,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// recordText seeks the key of the table of queues. UPDLOCK and SERIALIZABLE hold
-// the place of the row until it is there, so that two first records of one queue
-// do not collide. Each of the two statements may be repeated.
+// recordText seeks the key of the table of queues. UPDLOCK and SERIALIZABLE lock the place of the row until it exists, so
+// that two first records of one queue do not collide. Each of the two statements can be repeated.
 const recordText = session + `INSERT INTO {queues} WITH (ROWLOCK) (name, version, paused, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `)
 SELECT {name}, 0, 0, SYSUTCDATETIME(), {kind and slots}, {shard values}, 0, 0, 0, 0, 0, 0
 WHERE NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.name = {name});
@@ -22,7 +21,7 @@ SET version = CASE WHEN version > @version THEN version ELSE @version END,
 WHERE name = {name};
 `
 
-// configureText changes the policy alone.
+// configureText changes only the policy.
 const configureText = session + `UPDATE {queues} WITH (ROWLOCK)
 SET ` + setPolicy + `
 WHERE name = {name};
@@ -68,8 +67,7 @@ func (q *queue) Pause(by, reason string) sqlbatch.Statement {
 
 func (q *queue) Resume() sqlbatch.Statement { return call(q.resume, "") }
 
-// cancelText deletes by PK, whatever the fence; path and locks are those of
-// ackText.
+// cancelText deletes by PK, whatever the fence; its path and locks are those of ackText.
 const cancelText = session + `DELETE q
 OUTPUT deleted.id
 ` + fromIDs + `INNER JOIN {live} AS q WITH (ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id
@@ -80,16 +78,14 @@ func (q *queue) Cancel(ids [][16]byte) sqlbatch.Statement {
 	return call(q.cancel, "@ids varbinary(8000)", sql.Named("ids", packIDs(ids)))
 }
 
-// Purges come by the index that claims, peeks and trims use, and skip what is
-// locked (READPAST). UPDLOCK makes the read lock, so that READPAST works where
-// READ_COMMITTED_SNAPSHOT is on. Live and dead ones are found as a claim finds them,
-// without a lock that lasts on what is walked past, and looked at once more under the
-// lock: each statement locks a row by its key first, and its entries in other indexes after that.
+// Purges use the index that claims, peeks and trims use, and skip locked rows (READPAST). UPDLOCK makes the read take
+// locks, so that READPAST works if READ_COMMITTED_SNAPSHOT is on. Live and dead messages are found as a claim finds them,
+// without a lasting lock on skipped rows, and checked again under the lock: each statement locks a row by its key first,
+// and its entries in other indexes after that.
 //
-// A step begins where the one before it ended, of live ones in their priority, so that it
-// walks neither over the ghosts that that one left behind nor over what it passed. Of live
-// ones, what came to its state later than the first step began (@before) stays: due later,
-// sent later, or claimed later, according to the fence (see FenceBits).
+// A step begins where the previous one ended, for live messages in their priority, so that it walks neither over the ghosts
+// of that step nor over the rows that it skipped. A live message stays if it entered its state after the first step began
+// (@before): due later, sent later, or claimed later, according to the fence (see FenceBits).
 var purgeTexts = map[sqlbatch.State]string{
 	sqlbatch.Ready: purgeOpen + `DECLARE @last datetime2(3) = CASE WHEN @before <= @now THEN DATEADD(millisecond, -1, @before) ELSE @now END;
 ` + purgeLive + ` AND i.due_at <= @last AND i.lease_until <= @now AND u.due_at <= @last AND u.lease_until <= @now` + purgeEnd,
@@ -129,12 +125,12 @@ INNER JOIN {live} AS q WITH (UPDLOCK, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id 
 // inWindow is a condition on the entries of the index of ends.
 const inWindow = `i.ended_at >= @after AND (i.ended_at > @after OR i.id > @after_id) AND i.ended_at < @before`
 
-// fromEnded has the dead in the order of their ends, d by its key.
+// fromEnded has the dead messages in the order of their ends, d by its key.
 const fromEnded = `FROM {dead} AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ({dead ended}), FORCESEEK)
 INNER JOIN {dead} AS d WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({dead pk}), FORCESEEK) ON d.id = i.id AND d.ended_at = i.ended_at
 `
 
-// deleteDead deletes up to @n of the dead whose entries meet a condition.
+// deleteDead deletes up to @n dead messages whose entries meet a condition.
 func deleteDead(condition string) string {
 	return `DELETE q
 ` + ended + `
@@ -148,10 +144,10 @@ INNER JOIN {dead} AS q WITH (UPDLOCK, ROWLOCK, INDEX ({dead pk}), FORCESEEK) ON 
 `
 }
 
-// ended returns what was deleted, and when it had ended.
+// ended returns the deleted messages, and when they had ended.
 const ended = `OUTPUT deleted.id, DATEDIFF_BIG(millisecond, '19700101', deleted.ended_at) AS place`
 
-// window makes times of the bounds that windowOf passes.
+// window makes times from the bounds that windowOf passes.
 const (
 	window = `DECLARE @epoch datetime2(3) = '19700101';
 DECLARE @after datetime2(3) = DATEADD(millisecond, @after_ms, DATEADD(day, @after_days, @epoch));
@@ -183,8 +179,7 @@ func windowOf(w sqlbatch.Window) []any {
 	}
 }
 
-// lastFence is the greatest fence that a claim can have given before a time: the
-// salt is at least 1.
+// lastFence is the greatest fence that a claim can have assigned before a time: the salt is at least 1.
 func lastFence(before int64) int64 {
 	if before <= 0 || before > math.MaxInt64>>sqlbatch.FenceBits {
 		return math.MaxInt64
@@ -206,21 +201,18 @@ func (q *queue) Purge(s sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.State
 	return call(q.purge[s], declaration, args...)
 }
 
-// redriveText walks the dead table from the end that died first, from where the
-// step before it ended (@after) to what was dead when the first began (@before). It
-// skips what is locked, and locks rows before their entries, as deleteDead does.
+// redriveText walks the dead-letter table from its oldest end, from where the previous step ended (@after) to the messages
+// that were dead when the first step began (@before). It skips locked rows, and locks rows before their entries, as
+// deleteDead does.
 //
-// A message stays dead while it cannot live again: a live one has its id (an
-// INSERT repeated after an unknown outcome) or its key, or a dead one with the
-// same key and a smaller id goes first, unless it died after the window. One
-// duplicate would otherwise undo the whole batch with 2601 or 2627. That still happens
-// if another transaction takes the key or the id after the probe; with row versions also
-// if it has done so before and commits later. The caller repeats the statement. The probes seek
-// PK, UX and the dead table's index of keys, from which few rows are looked up.
+// A message stays dead if a live one has its id (an INSERT repeated after an unknown outcome) or its key, or if a dead one
+// with the same key and a smaller id goes first, unless that one died after the window. One duplicate would otherwise undo
+// the whole batch with 2601 or 2627. That still happens if another transaction takes the key or the id after the probe;
+// with row versions also if it has done so before and commits later. The caller repeats the statement. The probes seek PK,
+// UX and the index of keys of the dead-letter table, from which few rows are looked up.
 //
-// The chosen are inserted and deleted by two statements, because a table with a
-// CHECK cannot be the target of OUTPUT INTO (error 333). UPDLOCK holds them
-// from the choice to the end of the transaction.
+// Two statements insert and delete the chosen messages, because a table with a CHECK cannot be the target of OUTPUT INTO
+// (error 333). UPDLOCK keeps them locked from the choice to the end of the transaction.
 const redriveText = redriveNow + window + redriveOpen + `INSERT INTO @chosen (id)
 SELECT TOP (@n) d.id
 ` + fromEnded + `WHERE ` + inWindow + `
@@ -233,8 +225,8 @@ ORDER BY i.ended_at, i.id
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 ` + redriveClose
 
-// redriveIDsText finds the dead by their key and waits for locked ones. Among the
-// ids of the list only, the smallest with a key goes first.
+// redriveIDsText finds the dead messages by their key and waits for locked ones. Only among the ids of the list, the
+// smallest with a key goes first.
 const redriveIDsText = redriveNow + redriveOpen + `INSERT INTO @chosen (id)
 SELECT d.id
 ` + fromIDs + `INNER JOIN {dead} AS d WITH (UPDLOCK, ROWLOCK, INDEX ({dead pk}), FORCESEEK) ON d.id = a.id
@@ -262,8 +254,7 @@ const (
     FROM {live} AS q WITH (INDEX ({key}), FORCESEEK)
     WHERE q.dedup_key = d.dedup_key AND q.dedup_key IS NOT NULL)`
 
-	// A moved row is due now, with no attempts, no lapses, no expiry, and a higher
-	// fence than any lease of its former life.
+	// A moved row is due now, with no attempts, no lapses, no expiry, and a higher fence than any earlier lease of it.
 	redriveClose = `INSERT INTO {live} WITH (ROWLOCK) (id, priority, due_at, enqueued_at, fence, dedup_key, [type], headers, body, last_error{order})
 SELECT d.id, d.priority, @now, d.enqueued_at, d.fence + 1, d.dedup_key, d.type, d.headers, d.body, d.last_error{d order}
 ` + fromChosen + `;
@@ -273,7 +264,7 @@ DELETE d
 ~COMMIT TRANSACTION;
 `
 
-	// countRedrive raises the number of redrives of an ordered queue. It is the last statement, since reads wait for its lock.
+	// countRedrive increments the queue's number of redrives. It is the last statement, since reads wait for its lock.
 	countRedrive = `IF EXISTS (SELECT 1 FROM @chosen AS c)
     UPDATE s
     SET redriven = s.redriven + 1
@@ -293,8 +284,8 @@ func (q *queue) Redrive(n int, ids [][16]byte, w sqlbatch.Window) sqlbatch.State
 	return call(q.redrive, "@n bigint"+windowDeclaration, append([]any{sql.Named("n", int64(n))}, windowOf(w)...)...)
 }
 
-// Trims delete the old end of an index (ended_at, id), which is the clustered key of the done table: a range of
-// neighbouring entries, of which locked ones are skipped. Each begins where the step before it ended.
+// Trims delete the old end of an index (ended_at, id), which is the clustered key of the done table: a range of adjacent
+// entries, in which locked ones are skipped. Each step begins where the previous one ended.
 const trimOpen = session + `DECLARE @epoch datetime2(3) = '19700101';
 DECLARE @after datetime2(3) = DATEADD(millisecond, @after_ms, DATEADD(day, @after_days, @epoch));
 DECLARE @cut datetime2(3) = DATEADD(millisecond, -@age_ms, DATEADD(day, -@age_days, SYSUTCDATETIME()));
@@ -321,7 +312,7 @@ func (q *queue) Trim(s sqlbatch.State, age time.Duration, n int, after int64) sq
 		sql.Named("after_days", afterDays), sql.Named("after_ms", afterMillis))
 }
 
-// discardText deletes the dead by their key, and waits for those that are locked.
+// discardText deletes dead messages by their key, and waits for locked ones.
 const discardText = session + `DELETE d
 OUTPUT deleted.id
 ` + fromIDs + `INNER JOIN {dead} AS d WITH (ROWLOCK, INDEX ({dead pk}), FORCESEEK) ON d.id = a.id
@@ -337,9 +328,8 @@ const queuesText = session + `SELECT s.name FROM {queues} AS s ORDER BY s.name;
 
 func (q *queue) Queues() sqlbatch.Statement { return call(q.queues, "") }
 
-// lockText takes an X lock on each table until the end of the transaction (HOLDLOCK). It
-// waits for every transaction that has touched one, including an open SendTx, and all others
-// wait for it.
+// lockText takes an X lock on each table until the end of the transaction (HOLDLOCK). It waits for every transaction that
+// has accessed one, including an open SendTx, and all others wait for it.
 const lockText = session + `SELECT TOP (1) l.id FROM {live} AS l WITH (TABLOCKX, HOLDLOCK);
 SELECT TOP (1) d.id FROM {dead} AS d WITH (TABLOCKX, HOLDLOCK);
 SELECT TOP (1) d.id FROM {done} AS d WITH (TABLOCKX, HOLDLOCK);
@@ -351,7 +341,7 @@ func (q *queue) Lock() sqlbatch.Statement { return call(q.lock, "") }
 func (q *queue) Bloat() sqlbatch.Statement  { return sqlbatch.Statement{} }
 func (q *queue) Vacuum() sqlbatch.Statement { return sqlbatch.Statement{} }
 
-// Files are the server's.
+// Files belong to the server.
 func (q *queue) FreePages() sqlbatch.Statement { return sqlbatch.Statement{} }
 func (q *queue) Shrink() sqlbatch.Statement    { return sqlbatch.Statement{} }
 
@@ -371,7 +361,7 @@ DROP TABLE {dead};
 DROP TABLE {done};
 `
 
-// dropOrderedText: the table's default refers to the sequence, so that goes after it.
+// dropOrderedText drops the sequence last, since the table's default refers to it.
 const dropOrderedText = dropText + dropSlots + `DROP SEQUENCE {numbers};
 `
 

@@ -8,11 +8,11 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// The indexes of an ordered queue, and what operators do with it. They go by seq.
+// The indexes of an ordered queue, and the statements of operators for it. They use the order of seq.
 
-// Reads of several slots walk seqIndexText, in the place of dueIndexText, and reads of one slot walk slotIndexText. Nothing that
-// settles or marks change is in them, neither the end of a lease nor the time of a retry. The clustered key stays that of the ID, by which
-// settles come. Both indexes grow at their ends, and ghosts lie before what reads look for.
+// Reads of several slots walk seqIndexText, in place of dueIndexText, and reads of one slot walk slotIndexText. They have no column that
+// settles or marks change, neither the end of a lease nor the time of a retry. The clustered key is still the ID, which settles use. Both
+// indexes grow at their ends, and ghosts are before the entries that reads look for.
 const (
 	seqIndexText = `IF INDEXPROPERTY(OBJECT_ID({'live'}, N'U'), {'by seq'}, 'IndexID') IS NULL
     CREATE NONCLUSTERED INDEX {by seq} ON {live} (seq, slot)
@@ -30,10 +30,10 @@ IF INDEXPROPERTY(OBJECT_ID({'dead'}, N'U'), {'dead line'}, 'IndexID') IS NULL
     CREATE NONCLUSTERED INDEX {dead line} ON {dead} (slot, order_key) WHERE order_key IS NOT NULL;
 `
 
-// lookedBySeq is looked by the index of numbers.
+// lookedBySeq is looked with the index of numbers.
 const lookedBySeq = `{live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({by seq}), FORCESEEK)`
 
-// seqStates are the conditions of a state, and what Window.Before bounds.
+// seqStates has the condition of each state, and the time that Window.Before bounds.
 var seqStates = map[sqlbatch.State]struct{ rows, before string }{
 	sqlbatch.Ready:     {"{r}due_at <= @now AND {r}lease_until <= @now", "{r}due_at < @before"},
 	sqlbatch.Scheduled: {"{r}due_at > @now AND {r}lease_until <= @now", "{r}enqueued_at < @before"},
@@ -56,8 +56,7 @@ func (q *queue) Reach(after int64, rows int) sqlbatch.Statement {
 	return q.orderedCall(q.reach, "@rows bigint, @after bigint", sql.Named("rows", int64(rows)), sql.Named("after", after))
 }
 
-// chosenBySeq are the first @n ids behind @after and up to @upto, of their rows r that meet a condition.
-// Hints are those of statsText.
+// chosenBySeq selects the first @n ids behind @after and up to @upto whose rows r meet a condition. Hints are those of statsText.
 func chosenBySeq(condition string) string {
 	return `FROM (
     SELECT TOP (@n) r.id
@@ -70,7 +69,7 @@ func chosenBySeq(condition string) string {
 
 func of(row, condition string) string { return strings.ReplaceAll(condition, "{r}", row) }
 
-// peekSeqText looks up the rows of those that it shows.
+// peekSeqText looks up only the rows that it shows.
 func peekSeqText(condition string) string {
 	return session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 SELECT CASE WHEN q.lease_until > @now THEN 'leased' WHEN q.due_at <= @now THEN 'ready' ELSE 'scheduled' END AS state,
@@ -80,7 +79,7 @@ ORDER BY q.seq
 `
 }
 
-// purgeSeqText looks once more at each row when it has its lock, and skips what is locked.
+// purgeSeqText checks each row again when it has its lock, and skips locked rows.
 func purgeSeqText(condition, before string) string {
 	condition += " AND " + before
 	bound := `DECLARE @epoch datetime2(3) = '19700101';

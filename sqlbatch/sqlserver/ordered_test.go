@@ -34,7 +34,7 @@ func newOrdered(t testing.TB, slots int, o mssqltest.Options) *ordered {
 	return q
 }
 
-// take takes all slots, again with higher fences.
+// take takes all slots again, with higher fences.
 func (q *ordered) take() {
 	q.t.Helper()
 	all := make([]int, len(q.fences))
@@ -48,7 +48,7 @@ func (q *ordered) take() {
 	}
 }
 
-// line sends n messages of a key by one statement, with numbers from 1 on.
+// line sends n messages of a key with one statement, with numbers from 1 on.
 func (q *ordered) line(on testdb.Runner, st sqlbatch.Queue, slot int, key string, n int) {
 	q.t.Helper()
 	rows := make([]sqlbatch.Row, n)
@@ -70,7 +70,7 @@ func eachReading(t *testing.T, slots int, test func(t *testing.T, q *ordered)) {
 	}
 }
 
-// What a read touches does not grow with what waits behind its rows, nor with the ghosts that lie before it.
+// The number of keys that a read touches depends neither on the messages behind its rows nor on the ghosts before it.
 func TestTheKeysReadByAReadDoNotDependOnTheBacklog(t *testing.T) {
 	t.Parallel()
 	const rows = 64
@@ -110,7 +110,7 @@ func TestTheKeysReadByAReadDoNotDependOnTheBacklog(t *testing.T) {
 	require.LessOrEqual(t, keys["64 slots"], keys["one slot"]+3*64, "its row, its entry among the slots, and one for each message")
 }
 
-// settle sends, reads and acks n messages, and returns the number behind them.
+// settle sends, reads and acks n messages, and returns the number after them.
 func (q *ordered) settle(r sqlbatch.ReadParams, n int) (mark int64) {
 	q.t.Helper()
 	for ; n > 0; n -= 300 {
@@ -124,7 +124,7 @@ func (q *ordered) settle(r sqlbatch.ReadParams, n int) (mark int64) {
 	return mark
 }
 
-// fill sends n messages to a slot, 500 by a statement.
+// fill sends n messages to a slot, 500 per statement.
 func (q *ordered) fill(slot, n int) {
 	q.t.Helper()
 	for ; n > 0; n -= 500 {

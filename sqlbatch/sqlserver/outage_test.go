@@ -82,8 +82,7 @@ func TestAPipeReplacesEachInputByItsOutputOrKeepsIt(t *testing.T) {
 	}
 }
 
-// awaitEmpty returns when every message has left its queue. Unlike Stats, it
-// waits for rows that are locked.
+// awaitEmpty waits until every message has left its queue. Unlike Stats, it waits for locked rows.
 func awaitEmpty(t *testing.T, ctx context.Context, srv *mssqltest.Server) {
 	assert.Eventually(t, func() bool {
 		var n int
@@ -92,7 +91,7 @@ func awaitEmpty(t *testing.T, ctx context.Context, srv *mssqltest.Server) {
 	}, testdb.Patience, 10*time.Millisecond)
 }
 
-// traffic sends and acks while things go wrong.
+// traffic sends and acks while faults occur.
 type traffic struct {
 	t         *testing.T
 	ctx       context.Context
@@ -104,7 +103,7 @@ type traffic struct {
 	mu        sync.Mutex
 	delivered map[int]bool
 	confirmed map[int]bool
-	changed   chan struct{} // one more is delivered
+	changed   chan struct{} // another message was delivered
 	breaking  sync.WaitGroup
 }
 
@@ -139,7 +138,7 @@ func (f *traffic) run(n int) {
 		again := f.confirmed[l.Body]
 		f.delivered[l.Body] = true
 		f.mu.Unlock()
-		// An INSERT of unknown outcome is repeated: if the message was acked before that, it is a new row.
+		// An INSERT with an unknown outcome is repeated: if the message was acked before that, it is a new row.
 		require.False(f.t, again && l.Attempt > 1, "%d was delivered after its ack was confirmed", l.Body)
 		f.changed <- struct{}{}
 		_ = l.Ack()
@@ -156,7 +155,7 @@ func (f *traffic) run(n int) {
 	require.NoError(f.t, f.c.Err())
 	require.NoError(f.t, f.p.Close(f.ctx))
 	f.breaking.Wait()
-	f.srv.DB().SetMaxIdleConns(-1) // among those that are idle may be broken ones
+	f.srv.DB().SetMaxIdleConns(-1) // idle connections might be broken
 	require.Len(f.t, f.delivered, n)
 	stats, err := testdb.Admin(f.q).Stats(f.ctx)
 	require.NoError(f.t, err)
@@ -190,8 +189,8 @@ func TestAStatementThatTimesOutIsRepeated(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T) {
 				f := newTraffic(t, 200*time.Millisecond)
-				// The client's deadline passes, it sends an attention, and the request is
-				// rolled back; or its answer comes too late.
+				// The client's deadline passes, it sends an attention, and the request is rolled back; or the answer arrives too
+				// late.
 				before := f.srv.Inject(mssqltest.Fault{Match: mssqltest.Is(kind), At: mssqltest.Received, Delay: time.Minute})
 				after := f.srv.Inject(mssqltest.Fault{Match: mssqltest.Is(kind), At: mssqltest.Answered, Delay: time.Minute})
 				f.run(50)
@@ -209,14 +208,14 @@ func TestAHungConnectionDelaysNoOther(t *testing.T) {
 		hung := f.srv.Inject(mssqltest.Fault{Match: mssqltest.Is(mssqltest.Ack), At: mssqltest.Received, Hang: true})
 		f.breaking.Go(func() {
 			<-hung.Fired()
-			assert.Eventually(t, func() bool { return f.c.Stats().Looks > 0 }, testdb.Patience, time.Millisecond, "the claimer goes on")
-			f.srv.Wire().KillAll() // as keep-alives find out in the end
+			assert.Eventually(t, func() bool { return f.c.Stats().Looks > 0 }, testdb.Patience, time.Millisecond, "the claimer continues")
+			f.srv.Wire().KillAll() // as when keep-alives finally fail
 		})
 		f.run(50)
 	})
 }
 
-// The rows of a statement may arrive before the error that undoes it.
+// Rows of a statement might arrive before the error that undoes it.
 func TestATrimThatWasUndoneIsRepeated(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {

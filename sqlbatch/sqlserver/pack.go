@@ -10,10 +10,9 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// SQL Server gets a list of items as one varbinary(8000) of records of fixed
-// size, integers big-endian as CONVERT reads them. One parameter means one plan
-// for every count, no table function whose row count the optimizer guesses,
-// and the cost of an empty call on the client.
+// SQL Server receives a list of items as one varbinary(8000) of records of fixed size, integers big-endian as CONVERT reads them.
+// One parameter means one plan for every count, no table function whose row count the optimizer guesses, and only the cost of an
+// empty call on the client.
 const (
 	itemBytes       = 16 + 8             // id, fence
 	nackBytes       = 16 + 8 + 8 + 6     // id, fence, delay, place of the error text
@@ -32,8 +31,7 @@ func packItem(b []byte, i sqlbatch.Item) []byte {
 	return binary.BigEndian.AppendUint64(b, uint64(i.Fence))
 }
 
-// packSpan writes milliseconds as whole days and the rest: DATEADD takes an
-// int, which 25 days of milliseconds overflow.
+// packSpan writes milliseconds as whole days and the rest: DATEADD accepts an int, which 25 days of milliseconds overflow.
 func packSpan(b []byte, ms int64) []byte {
 	days, rest := span(ms)
 	b = binary.BigEndian.AppendUint32(b, uint32(days))
@@ -93,8 +91,7 @@ func packIDs(ids [][16]byte) []byte {
 	return b
 }
 
-// packKeys puts the keys one after another and lists where each begins and how
-// long it is.
+// packKeys concatenates the keys and lists where each begins and how long it is.
 func packKeys(keys []string) (list, all []byte) {
 	list = make([]byte, 0, keyBytes*len(keys))
 	all = []byte{}
@@ -106,8 +103,7 @@ func packKeys(keys []string) (list, all []byte) {
 	return list, all
 }
 
-// packMark writes the fixed part of a row to enqueue. A time to live of 0 is
-// none.
+// packMark writes the fixed part of a row to enqueue. A time to live of 0 means none.
 func packMark(b []byte, r *sqlbatch.Row) []byte {
 	b = append(b, r.ID[:]...)
 	b = append(b, byte(r.Priority-sqlbatch.PriorityLow))
@@ -115,16 +111,14 @@ func packMark(b []byte, r *sqlbatch.Row) []byte {
 	return packSpan(b, build.Milliseconds(r.TTL))
 }
 
-// texts joins error texts, as UTF-16LE, which is what an nvarchar is. They
-// travel as bytes because SUBSTRING of an nvarchar counts characters or UTF-16
-// units as the database's collation has it.
+// texts joins error texts, as UTF-16LE, the encoding of nvarchar. They are sent as bytes because SUBSTRING of an nvarchar counts
+// characters or UTF-16 units, depending on the database's collation.
 type texts []byte
 
 // add appends the place of s to list: offset and length in bytes, 0 for none.
 func (t *texts) add(list []byte, s string) []byte {
 	start := len(*t)
-	// A run of invalid bytes is one character before the text is cut, which would
-	// otherwise find no beginning of a character.
+	// A run of invalid bytes becomes one character before the text is cut, since the cut would find no beginning of a character in it.
 	for _, r := range build.Cut(strings.ToValidUTF8(s, "\uFFFD")) {
 		if a, b := utf16.EncodeRune(r); a != utf8.RuneError {
 			*t = binary.LittleEndian.AppendUint16(*t, uint16(a))

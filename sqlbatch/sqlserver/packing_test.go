@@ -20,8 +20,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// The readers of this file read packed lists as the statements do: SUBSTRING at
-// the offsets that stand in the T-SQL.
+// The readers of this file read packed lists as the statements do: SUBSTRING at the offsets of the T-SQL.
 
 const day = 24 * 60 * 60 * 1000 // milliseconds
 
@@ -31,7 +30,7 @@ func FuzzSettlesArePacked(f *testing.F) {
 	suite.FuzzSettles(f, sqlserver.Dialect, endsOf, func(s string) string { return strings.ToValidUTF8(s, "\uFFFD") })
 }
 
-// argument is the value of a named parameter.
+// argument returns the value of a named parameter.
 func argument[T any](t require.TestingT, s sqlbatch.Statement, name string) T {
 	for _, a := range s.Args[2:] {
 		if n := a.(sql.NamedArg); n.Name == name {
@@ -54,7 +53,7 @@ func records(t require.TestingT, list []byte, size int) [][]byte {
 	return out
 }
 
-// integer is CONVERT(int, SUBSTRING(b, from, n)).
+// integer returns CONVERT(int, SUBSTRING(b, from, n)).
 func integer(b []byte, from, n int) int64 {
 	v := int64(0)
 	for _, c := range b[from-1 : from-1+n] {
@@ -63,7 +62,7 @@ func integer(b []byte, from, n int) int64 {
 	return v
 }
 
-// place is CONVERT(nvarchar(2000), SUBSTRING(@e, offset + 1, length)).
+// place returns CONVERT(nvarchar(2000), SUBSTRING(@e, offset + 1, length)).
 func place(texts []byte, offset, length int64) string {
 	var units []uint16
 	for b := texts[offset : offset+length]; len(b) > 0; b = b[2:] {
@@ -140,7 +139,7 @@ func TestOrdersNewRowsByKeyAndOthersByID(t *testing.T) {
 	}
 	require.Equal(t, []byte{1, 2, 3}, ids(q.Enqueue(rows)))
 	require.Equal(t, []byte{3, 2, 1}, ids(q.EnqueueNew(rows)))
-	require.Equal(t, byte(2), rows[0].ID[0], "the caller's slice stays as it is")
+	require.Equal(t, byte(2), rows[0].ID[0], "the caller's slice is unchanged")
 }
 
 func TestSendsAnEmptyBodyForNoBody(t *testing.T) {

@@ -32,8 +32,7 @@ func FuzzQuoting(f *testing.F) {
 	})
 }
 
-// requireSchemaQuoted checks that a statement is the same with any schema, except
-// for that name.
+// requireSchemaQuoted checks that a statement is the same with any schema, except for that name.
 func requireSchemaQuoted(t *testing.T, schema string) {
 	t.Helper()
 	n := sqlbatch.Names{Schema: schema, Queue: "orders"}
@@ -51,8 +50,8 @@ func requireSchemaQuoted(t *testing.T, schema string) {
 	}
 }
 
-// words is a text's tokens, with schema in the place of dbo, quoted as SQL Server
-// wants it. What is replaced by itself is as it was.
+// words returns a text's tokens, with schema in the place of dbo, quoted as SQL Server requires. If schema is dbo, they
+// are unchanged.
 func words(text, schema string) []string {
 	bracket := "[" + strings.ReplaceAll(schema, "]", "]]") + "]"
 	var out []string

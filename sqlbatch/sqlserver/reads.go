@@ -9,24 +9,24 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The reads of an ordered queue by the owners of its slots.
+// Reads of an ordered queue by the owners of its slots.
 //
-// A read walks the index with READCOMMITTEDLOCK, without READPAST and without dirty reads. Each entry there is committed, or a
-// transaction that is open has inserted or deleted it and holds an X lock on it. The read misses no committed row, and none that
-// a rollback brings back, because it passes over no locked entry that it has not seen.
+// A read walks the index with READCOMMITTEDLOCK, without READPAST and without dirty reads. Each entry there is committed, or an open
+// transaction has inserted or deleted it and holds an X lock on it. The read misses no committed row, and none that a rollback restores,
+// because it never skips a locked entry that it has not seen.
 //
-// First it reads the entries and the rows as if there were no locks (readThrough), and waits for each lock for firstWait at most: most
-// transactions are shorter. Only if that fails does it read in a second way (readPast), which passes over locked rows that it can see, and waits for
-// the others for up to 50 ms, and then fails, whole.
+// First it reads the entries and the rows as if there were no locks (readThrough), and waits for each lock for at most firstWait: most
+// transactions are shorter. Only if that fails does it read in a second way (readPast), which skips locked rows that it can see, waits for
+// the others for up to 50 ms, and then fails as a whole.
 //
-// A read holds one S lock at a time, on an entry or on a row. It reads the entries (@walked), then the rows without their
-// contents (@rows), each into a table variable, then the keys that dead messages hold, and then the contents.
-// If it looked up a row while it holds the lock on its entry, an ack, which locks the row first and then the
-// entry, would wait for the read, and the read for the ack. The dead are read after the rows: a message that has left the live table before
-// its row was looked for is among the dead by then. The number of redrives is read last.
+// A read holds one S lock at a time, on an entry or on a row. It reads the entries (@walked), then the rows without their contents (@rows),
+// each into a table variable, then the keys that dead messages hold, and then the contents. If it looked up a row while it holds the lock
+// on its entry, an ack, which locks the row first and then the entry, would wait for the read, and the read for the ack. The dead messages
+// are read after the rows: a message that has left the live table before its row was looked for is dead by then. The number of redrives is
+// read last.
 //
-// Of the reader's own row among the consumers it takes what is not committed: only its own heartbeat writes the time there, and the
-// reader counts its time from heartbeats that were answered.
+// It reads the reader's own row among the consumers uncommitted: only its own heartbeat writes the time there, and the reader counts its
+// time from heartbeats that were answered.
 //
 // XACT_ABORT is off for TRY. A statement that fails with error 1222 leaves nothing in a table variable.
 const readOpen = session + `~SET DEADLOCK_PRIORITY LOW;
@@ -47,10 +47,10 @@ IF (SELECT COUNT(*) FROM @owned AS o) = DATALENGTH(@list) / 11 AND EXISTS (SELEC
     SET @walks = 1;
 `
 
-// findWatermark reads how far numbers were drawn, and then takes the gate alone that every sender shares from before its draw until
-// after its insert (enqueueGate). It waits for the gate no longer than senders may wait behind the read. The read ends where numbers were drawn in
-// both cases. If it has the gate, the last of them is a watermark: what was sent with numbers up to there is in the table, or its
-// transaction has ended.
+// findWatermark reads the last number drawn, and then takes exclusively the application lock that every sender shares from before its draw
+// until after its insert (enqueueGate). Its wait for the lock is limited to the time for which senders may wait behind the read. The read
+// ends at the numbers drawn so far in both cases. If it has the lock, the last of them is a watermark: every message with a number up to it
+// is in the table, or its transaction has ended.
 const findWatermark = `DECLARE @last bigint = (` + drawn + ` + 1) * 1048576 - 1;
 DECLARE @drawn bigint = -1;
 DECLARE @gate nvarchar(255) = {gate};
@@ -69,7 +69,7 @@ DECLARE @middle bigint = CASE WHEN @cursor < @last THEN @cursor ELSE @last END;
 DECLARE @first bigint = CASE WHEN @cursor > @from THEN @cursor ELSE @from END;
 `
 
-// fromOwned is the slots of @list, of ownedBytes each.
+// fromOwned selects the slots of @list, of ownedBytes each.
 const (
 	ownedBytes = 2 + 8 + 1
 
@@ -108,7 +108,7 @@ func indent(by, text string) string {
 const oneSlot = `DECLARE @slot smallint = (SELECT MIN(o.slot) FROM @owned AS o);
 `
 
-// The columns of a row that are not its contents.
+// The columns of a row except its contents.
 const (
 	byOther    = `q.leased_by IS NOT NULL AND q.leased_by <> @by`
 	lapsedThen = `CASE WHEN ` + byOther + ` AND q.lapses < {last lapse} THEN q.lapses + 1 ELSE q.lapses END`
@@ -139,8 +139,8 @@ INNER JOIN {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK) ON q.id
 `
 }
 
-// readClose returns the rows, those with their contents first, and then the last row of the answer. Contents are of the fence that was read. A row
-// that has changed meanwhile, or is locked by now, is returned without contents. An UPDATE returns contents because it notes which ones.
+// readClose returns the rows, those with their contents first, and then the last row of the answer. Contents belong to the fence that was
+// read. A row that has since changed, or is locked, is returned without contents. An UPDATE returns contents because it notes which ones.
 func readClose(fence, upto string) string {
 	columns := func(row, contents, given string) string {
 		return strings.NewReplacer("{r}", row, "{contents}", contents, "{given}", given).Replace(`{r}id, {r}priority, {r}fence, {r}attempts, {r}lapses, {r}expired, {r}enqueued_at, {r}due_at, {r}expires_at, {contents}, {r}size,
@@ -173,7 +173,7 @@ const (
        0 AS holder, 0 AS held, 0 AS crashes, 0 AS given, 0 AS locked`
 
 	holds = `EXISTS (SELECT 1 FROM {queues} AS s WITH (READCOMMITTEDLOCK) WHERE s.name = {name} AND s.holds = 1)`
-	// findHeld notes the rows whose keys dead messages hold, if the queue is one where they do.
+	// findHeld notes the rows whose keys dead messages hold, if the queue has this policy.
 	findHeld = `IF ` + holds + `
 UPDATE r
 SET held = 1
@@ -211,7 +211,7 @@ func readText(one bool) string {
 		readClose("@drawn", "@end")
 }
 
-// refillText looks up all rows that it has walked, and keeps those of the keys.
+// refillText looks up all rows that it has walked, and keeps the rows of the keys.
 func refillText(one bool) string {
 	const ofKeys = "EXISTS (SELECT 1 FROM @keys AS k WHERE k.order_key = {r}order_key)"
 	p := placeOf(one)
@@ -240,9 +240,9 @@ END;
 ` + readClose("CONVERT(bigint, -1)", "@end")
 }
 
-// fetchText finds the rows of a list by the clustered key. It skips locked rows, and then looks once more for each message
-// that it has not found, without waiting: error 1222 means that its row is locked. A row that is gone is neither found nor locked.
-// XACT_ABORT is off for TRY.
+// fetchText finds the rows of a list by the clustered key. It skips locked rows, and then looks again for each message that it has not
+// found, without waiting: error 1222 means that its row is locked. A row that is gone is neither found nor locked. XACT_ABORT is off for
+// TRY.
 func fetchText(given, locked string) string {
 	return readOpen + `DECLARE @asked TABLE (id binary(16) NOT NULL PRIMARY KEY CLUSTERED);
 DECLARE @locked TABLE (id binary(16) NOT NULL PRIMARY KEY CLUSTERED);
@@ -289,7 +289,7 @@ const nextMissing = `(
         ` + fromIDs + `WHERE NOT EXISTS (SELECT 1 FROM @rows AS r WHERE r.id = a.id) AND NOT EXISTS (SELECT 1 FROM @asked AS k WHERE k.id = a.id));
 `
 
-// heldKeysText waits for what is being moved to the dead table or back.
+// heldKeysText waits for messages that are being moved to the dead-letter table or back.
 const heldKeysText = session + `~SET LOCK_TIMEOUT 50;
 SELECT a.o, CASE WHEN ` + holds + ` AND EXISTS (
            SELECT 1
@@ -306,7 +306,7 @@ FROM (
 ` + fromListOptions + `;
 `
 
-// readers are the texts of reads: of several slots, and of one.
+// readers has the texts of reads: of several slots, and of one.
 type readers struct {
 	read, refill                                              [2]string
 	fetch, lookOrdered, heldKeys, markOrdered, releaseOrdered string
@@ -324,7 +324,7 @@ func newReaders(render func(string) string) readers {
 
 const readDeclaration = "@by binary(16), @list varbinary(max), @from bigint, @cursor bigint, @upto bigint, @n int, @behind int, @old bigint, @inline int, @key_list varbinary(max), @key_bytes varbinary(max)"
 
-// only is the place of the text for one slot, or for several.
+// only returns the place of the text for one slot, or for several.
 func only(slots []sqlbatch.OwnedSlot) int {
 	if len(slots) == 1 {
 		return 1
@@ -332,7 +332,7 @@ func only(slots []sqlbatch.OwnedSlot) int {
 	return 0
 }
 
-// packOrderKeys is packKeys without keys that occur twice.
+// packOrderKeys is packKeys without duplicate keys.
 func packOrderKeys(keys []string) (list, all []byte) {
 	keys = slices.Clone(keys)
 	slices.Sort(keys)

@@ -9,7 +9,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// The settles of an ordered queue. @d has a fence of 8 bytes for each item of @a: that of its delivery, or of its slot.
+// Settles of an ordered queue. @d has a fence of 8 bytes for each item of @a: that of its delivery, or of its slot.
 
 const (
 	fenceOfDelivery = `CONVERT(bigint, SUBSTRING(@d, 8 * (x.i + y.i) + 1, 8)) AS delivery`
@@ -17,7 +17,7 @@ const (
 	// fenceAfter is the fence after a delivery: see sqlbatch.NackItem.
 	fenceAfter = `CASE WHEN {r}fence > CONVERT(bigint, {high fence}) OR {r}fence < a.delivery THEN a.delivery ELSE {r}fence END + 1`
 
-	// written has the attempt of a delivery that was not in the row.
+	// written includes the attempt of a delivery that was not in the row.
 	written = `CASE WHEN {r}leased_by IS NULL AND {r}attempts < {last attempt} THEN {r}attempts + 1 ELSE {r}attempts END`
 
 	joinSkipping = `INNER JOIN {live} AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
@@ -50,8 +50,8 @@ OUTPUT deleted.id, deleted.fence
 		"deleted.fence + 1,", of("deleted.", fenceAfter)+",", "deleted.attempts - a.refund", of("deleted.", written)+" - a.refund", fromDeadLetters, deadLettersWithFences,
 	).Replace(deadLetterText)
 
-	// No lease ends after the membership, so that no lease of a former owner runs when another consumer takes the slot. The
-	// lease of a consumer without a row keeps its end.
+	// No lease ends after the membership, so that no lease of a former owner is valid when another consumer takes the slot.
+	// The lease of a consumer without a row keeps its end.
 	orderedExtendText = settling + `DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, SYSUTCDATETIME()));
 UPDATE q
 SET lease_until = CASE WHEN g.until < ` + extended + ` THEN g.until
@@ -93,14 +93,14 @@ OUTPUT inserted.id, inserted.fence, CASE WHEN inserted.leased_by IS NOT NULL AND
 
 const holderNow = `CASE WHEN q.leased_by IS NULL THEN @by ELSE q.leased_by END`
 
-// orderedSettles replaces the settles that are others on an ordered queue.
+// orderedSettles replaces the settles that differ on an ordered queue.
 func (q *queue) orderedSettles(render func(template string) string) {
 	q.archive, q.release, q.extend, q.deadLetter = render(orderedArchiveText), render(orderedReleaseText), render(orderedExtendText), render(orderedDeadLetterText)
 	q.nack = render(strings.Replace(orderedNackText, "{attempts}", "q.lapses", 1))
 	q.snooze = render(strings.Replace(orderedNackText, "{attempts}", "q.lapses - 1", 1))
 }
 
-// packFences are fences in the order that packItems gives the items.
+// packFences packs fences in the order that packItems uses for the items.
 func packFences[T any](items []T, split func(T) (sqlbatch.Item, int64)) (list []sqlbatch.Item, fences []byte) {
 	for _, i := range build.InOrder(items, func(a, b T) int {
 		x, _ := split(a)

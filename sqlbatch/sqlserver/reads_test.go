@@ -25,9 +25,9 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// The reads of owners of slots during open transactions.
+// Reads by owners of slots during open transactions.
 
-// owned are slots with their fences.
+// owned returns slots with their fences.
 func (q *ordered) owned(slots ...int) (list []sqlbatch.OwnedSlot) {
 	for _, slot := range slots {
 		list = append(list, sqlbatch.OwnedSlot{Slot: slot, Fence: q.fences[slot]})
@@ -67,7 +67,7 @@ func (q *ordered) see(st sqlbatch.Statement) (s seen, err error) {
 	return s, nil
 }
 
-// bodiesOf are the bodies of an answer that was walked, by number.
+// bodiesOf returns the bodies of an answer, by number.
 func bodiesOf(t require.TestingT, rows [][]any) (bodies []byte) {
 	rows = slices.DeleteFunc(slices.Clone(rows), func(row []any) bool { return row[0] == nil || row[22] == int64(0) })
 	slices.SortFunc(rows, func(a, b []any) int { return int(a[15].(int64) - b[15].(int64)) })
@@ -77,7 +77,7 @@ func bodiesOf(t require.TestingT, rows [][]any) (bodies []byte) {
 	return bodies
 }
 
-// requireRead reads, and wants these bodies, and these messages as locked ones.
+// requireRead reads, and requires these bodies, and these messages as locked ones.
 func (q *ordered) requireRead(r sqlbatch.ReadParams, want, locked []byte) {
 	q.t.Helper()
 	s, err := q.see(q.Read(r))
@@ -87,7 +87,7 @@ func (q *ordered) requireRead(r sqlbatch.ReadParams, want, locked []byte) {
 	require.EqualValues(q.t, math.MaxInt64, s.upto)
 }
 
-// numbers are those of messages, committed or not.
+// numbers returns the numbers of messages, committed or not.
 func (q *ordered) numbers(bodies ...byte) (list []int64) {
 	q.t.Helper()
 	for _, n := range bodies {
@@ -98,7 +98,7 @@ func (q *ordered) numbers(bodies ...byte) (list []int64) {
 	return list
 }
 
-// requireWaits reads, and wants the read to fail after it has waited for a lock.
+// requireWaits requires that the read fails after it has waited for a lock.
 func (q *ordered) requireWaits(st sqlbatch.Statement) {
 	q.t.Helper()
 	_, err := q.see(st)
@@ -117,14 +117,14 @@ func (q *ordered) clear() {
 	q.last = 0
 }
 
-// Each disturbance is a transaction on slot 0, whose message 1 is committed; message 2 is in slot 1, and 3 is dead, in slot 0. A read
-// of slot 0 waits for a delete, and returns a message that was sent or changed as a locked one. A read of slot 1 meets neither. A read after the end of the transaction has
-// what was committed then.
+// Each disturbance is a transaction on slot 0, whose message 1 is committed; message 2 is in slot 1, and 3 is dead, in slot 0. A read of
+// slot 0 waits for a delete, and returns a message that was sent or changed as a locked one. A read of slot 1 meets neither. A read after
+// the end of the transaction returns the messages that were committed then.
 func TestAReadMissesNoRowOfAnOpenTransaction(t *testing.T) {
 	for name, disturbance := range map[string]struct {
 		begin                 func(q *ordered, tx *sql.Tx)
 		committed, rolledBack []byte
-		given, locked         []byte // of slot 0; neither: the read waits
+		given, locked         []byte // of slot 0; if both are empty, the read waits
 		others                bool   // a read of another slot also waits
 	}{
 		"a delete":   {begin: func(q *ordered, tx *sql.Tx) { q.do(tx, 1, q.InTx().Ack(q.itemOf(0))) }, committed: []byte{2}, rolledBack: []byte{1, 2}},
@@ -181,7 +181,7 @@ func TestAReadMissesNoRowOfAnOpenTransaction(t *testing.T) {
 	}
 }
 
-// eachWay runs a part of a test with a read of several slots and with one of slot 0 alone.
+// eachWay runs a part of a test with a read of several slots and with one of only slot 0.
 func (q *ordered) eachWay(test func(slots ...int)) {
 	test(0)
 	test(0, 2)
@@ -228,7 +228,7 @@ func TestAReadSkipsLockedRowsButNotRowsBeingDeleted(t *testing.T) {
 	})
 }
 
-// The columns of a locked row are those by which it is known: the others may be old, or not committed.
+// A locked row has only the columns that identify it: the others might be old, or not committed.
 func TestALockedRowHasItsColumnsOfOrder(t *testing.T) {
 	eachReading(t, 3, func(t *testing.T, q *ordered) {
 		q.eachWay(func(slots ...int) {
@@ -250,7 +250,7 @@ func TestALockedRowHasItsColumnsOfOrder(t *testing.T) {
 	})
 }
 
-// A read with more locked rows than it passes over ends before the next one.
+// A read with more locked rows than it skips ends before the next one.
 func TestAReadOfManyLockedRowsIsCut(t *testing.T) {
 	eachReading(t, 3, func(t *testing.T, q *ordered) {
 		q.eachWay(func(slots ...int) {
@@ -277,7 +277,7 @@ func TestAReadOfManyLockedRowsIsCut(t *testing.T) {
 			r.From, r.Cursor, refill.From = first+49, first+49, first+49
 			both(100, []byte{152}, math.MaxInt64)
 
-			// Up to the cursor and above it they are counted apart. What is up to the cursor has no contents.
+			// The locked rows up to the cursor and above it are counted separately. Rows up to the cursor have no contents.
 			r.From, r.Cursor = 0, first+74
 			s, err := q.see(q.Read(r))
 			require.NoError(t, err)
@@ -287,7 +287,7 @@ func TestAReadOfManyLockedRowsIsCut(t *testing.T) {
 			s, err = q.see(q.Read(r))
 			require.NoError(t, err)
 			require.Len(t, s.locked, 100+29)
-			require.Equal(t, []byte{152}, s.bodies, "above the cursor it was read to the end")
+			require.Equal(t, []byte{152}, s.bodies, "above the cursor all rows were read")
 			require.Equal(t, first+99, s.upto)
 
 			require.NoError(t, tx.Rollback())
@@ -297,7 +297,7 @@ func TestAReadOfManyLockedRowsIsCut(t *testing.T) {
 	})
 }
 
-// A row that is locked when its entry was read, and then deleted, is not found by the dirty read. It is absent only if the delete is committed.
+// The dirty read does not find a row that was locked when its entry was read and then deleted. Only a committed delete makes it absent.
 func TestARowWhoseDeleteIsOpenDuringAReadIsNotLeftOut(t *testing.T) {
 	eachReading(t, 3, func(t *testing.T, q *ordered) {
 		q.eachWay(func(slots ...int) {
@@ -313,7 +313,7 @@ func TestARowWhoseDeleteIsOpenDuringAReadIsNotLeftOut(t *testing.T) {
 						return nil
 					}
 					switch reads++; reads {
-					case 3: // what a dirty read finds; the first was without passing over rows, the second of those that are not locked
+					case 3: // the dirty read; the first read skipped no rows, and the second read those that are not locked
 						assert.NoError(t, nack.Rollback())
 						q.do(ack, 1, q.InTx().Ack(items[:1]))
 						if ends == "committed" {
@@ -391,7 +391,7 @@ func TestTheLimitsOfAReadCountLockedRows(t *testing.T) {
 	})
 }
 
-// A refill that walks as many rows as it may counts locked ones.
+// A refill that walks as many rows as its limit allows counts locked ones.
 func TestARefillCountsLockedRowsThatItWalks(t *testing.T) {
 	t.Parallel()
 	q := newOrdered(t, 1, mssqltest.Options{Clock: engine.RealClock{}})
@@ -411,7 +411,7 @@ func TestARefillCountsLockedRowsThatItWalks(t *testing.T) {
 	require.Equal(t, []byte{2}, s.bodies)
 }
 
-// do runs a statement that returns so many rows.
+// do runs a statement that returns this many rows.
 func (q *ordered) do(on testdb.Runner, rows int, st sqlbatch.Statement) {
 	q.t.Helper()
 	got, err := suite.Rows(context.Background(), on, st)
@@ -419,7 +419,7 @@ func (q *ordered) do(on testdb.Runner, rows int, st sqlbatch.Statement) {
 	require.Len(q.t, got, rows)
 }
 
-// itemOf are the messages of a slot, by number.
+// itemOf returns the messages of a slot, by number.
 func (q *ordered) itemOf(slot int) (items []sqlbatch.Item) {
 	q.t.Helper()
 	rows := q.rows(q.Read(q.readOf(slot)))
@@ -457,8 +457,8 @@ func TestAReadWithoutAWatermarkReturnsTheRows(t *testing.T) {
 	})
 }
 
-// [dbo] and [DBO] are one schema by the collation of the database, and have one lock of senders: there is no watermark while a sender
-// that writes it in another way is between its draw and its insert.
+// [dbo] and [DBO] are one schema by the collation of the database, and have one lock of senders. There is no watermark while a sender that
+// uses the other spelling is between its draw and its insert.
 func TestTheLockOfSendersHasOneNameForAllSpellingsOfTheSchema(t *testing.T) {
 	eachReading(t, 1, func(t *testing.T, q *ordered) {
 		other := sqlserver.Dialect.Queue(sqlbatch.Names{Schema: "DBO", Queue: "orders", Slots: 1})
@@ -504,7 +504,7 @@ func TestALookDistinguishesLockedFromAbsentRows(t *testing.T) {
 	})
 }
 
-// What a sender or a settle may wait for is one entry or one row under a read, and nothing that the read has passed.
+// A sender or a settle waits at most for the one entry or row that a read is reading, and for nothing that the read has passed.
 func TestAReadLocksOneRowAtATime(t *testing.T) {
 	t.Parallel()
 	for _, rcsi := range []bool{false, true} {
@@ -565,7 +565,7 @@ func TestAReadLocksOneRowAtATime(t *testing.T) {
 	}
 }
 
-// newOrderedHolding is newOrdered of a queue whose dead messages hold their keys.
+// newOrderedHolding is newOrdered with a queue whose dead messages hold their keys.
 func newOrderedHolding(t *testing.T, slots int, o mssqltest.Options) *ordered {
 	q := newOrdered(t, slots, o)
 	p := sqlbatch.DefaultPolicy
@@ -574,7 +574,7 @@ func newOrderedHolding(t *testing.T, slots int, o mssqltest.Options) *ordered {
 	return q
 }
 
-// disturbed is a consumer that reads, and what other transactions do between the statements of a read.
+// disturbed is a consumer that reads while other transactions run between the statements of a read.
 type disturbed struct {
 	*ordered
 	*rand.Rand
@@ -585,12 +585,12 @@ type disturbed struct {
 	acts       int
 }
 
-// change is a transaction that is open, and what its commit does.
+// change is an open transaction, and the effect of its commit.
 type change struct {
 	tx     *sql.Tx
 	commit func()
-	of     byte          // the message, or 0
-	sent   sqlbatch.Item // the message, if it has sent it
+	of     byte          // the message that it changes, or 0
+	sent   sqlbatch.Item // the message that it has sent, if any
 }
 
 // act begins a transaction, or ends one.
@@ -672,8 +672,8 @@ func (d *disturbed) act() {
 	d.open = append(d.open, c)
 }
 
-// TestAReadReturnsEachMessageThatWasThereThroughout: between the statements of a read, transactions begin, commit and roll back. A message is there from
-// its INSERT on, committed or not, until a delete commits or its INSERT is rolled back.
+// TestAReadReturnsEachMessageThatWasThereThroughout: between the statements of a read, transactions begin, commit and roll back. A message
+// exists from its INSERT on, committed or not, until a delete commits or its INSERT is rolled back.
 func TestAReadReturnsEachMessageThatWasThereThroughout(t *testing.T) {
 	for _, versions := range []bool{false, true} {
 		t.Run(fmt.Sprintf("READ_COMMITTED_SNAPSHOT=%t", versions), func(t *testing.T) {
@@ -685,7 +685,7 @@ func TestAReadReturnsEachMessageThatWasThereThroughout(t *testing.T) {
 				d.ordered = newOrdered(t, 2, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: versions})
 				reading := false
 				d.Engine().SetHooks(engine.Hooks{Before: func(_ context.Context, st engine.Statement) error {
-					between := slices.Contains([]string{"InsertStatement", "UpdateStatement", "DeleteStatement", "SelectStatement"}, st.Kind) // where the read does not hold the gate
+					between := slices.Contains([]string{"InsertStatement", "UpdateStatement", "DeleteStatement", "SelectStatement"}, st.Kind) // while the read does not hold the application lock
 					if reading && !d.busy && between && strings.Contains(st.Text, "@walks") && d.IntN(3) == 0 {
 						d.busy = true
 						d.act()

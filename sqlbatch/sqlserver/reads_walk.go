@@ -2,11 +2,11 @@ package sqlserver
 
 import "strings"
 
-// A place is where entries are found: those of several slots by number, and those of one slot by the index that begins
-// with it. Then locks on entries of other slots do not matter.
+// A place defines how entries are found: those of several slots by number, and those of one slot by the index that begins with it. Then
+// locks on entries of other slots do not matter.
 type place struct {
 	index, slots string
-	alone        string // the condition that there is one slot
+	alone        string // the condition that there is only one slot
 	slot         string // declares @slot
 }
 
@@ -28,10 +28,10 @@ ORDER BY q.seq
 `
 }
 
-// firstWait is how long, in milliseconds, a read waits for each lock before it begins to pass over locked rows.
+// firstWait is how long, in milliseconds, a read waits for each lock before it begins to skip locked rows.
 const firstWait = "5"
 
-// readThrough reads the entries of the ranges, and the rows, without passing over any. It notes whether it met a lock.
+// readThrough reads the entries of the ranges, and the rows, without skipping any. It notes whether it met a lock.
 func readThrough(walks, rows string) string {
 	return `DECLARE @blocked int = 0;
 DECLARE @end bigint = ` + atEnd + `;
@@ -52,22 +52,22 @@ END CATCH;
 `
 }
 
-// mostPassed is the most locked entries that a read passes over in each of its ranges. At the next one the range ends.
+// mostPassed is the most locked entries that a read skips in each of its ranges. At the next one the range ends.
 const mostPassed = "100"
 
 // readPast reads the entries and the rows again, after readThrough met a lock. count is the number of ranges, and bounds sets the bounds of
 // range @range.
 //
-// It finds the next locked entry (@next): a dirty read returns it, and READPAST skips it. It reads the entries between the last
-// one and this one with READCOMMITTEDLOCK, then notes this one like the others, and continues. A dirty read does not find a row that is being
+// It finds the next locked entry (@next): a dirty read returns it, and READPAST skips it. It reads the entries between the last one and
+// this one with READCOMMITTEDLOCK, then notes this one like the others, and continues. A dirty read does not find a row that is being
 // deleted, so such a row is in between, where the read waits for it. It also waits there for an entry that was locked after the search. The
-// range ends where a dirty read finds mostPassed entries more than may be noted.
+// range ends where a dirty read finds mostPassed entries more than the limit.
 //
 // Then it finds the entries whose rows READPAST skips (@passed), and reads the rows of all others. In addition to the locked entries,
-// @passed has rows that a transaction has changed, because a change of a row does not lock its entry, and rows that were locked or
-// deleted after their entries were read. It returns what a dirty read finds of them. A row that the dirty read does not find is being deleted,
-// or is gone: the read waits for its lock. If it is there after all, it is returned as a locked one.
-// A dirty read does not touch the body, whose pages might move.
+// @passed has rows that a transaction has changed, because a change of a row does not lock its entry, and rows that were locked or deleted
+// after their entries were read. It returns them as a dirty read finds them. A row that the dirty read does not find is being deleted, or
+// is gone: the read waits for its lock. If it still exists, it is returned as a locked one. A dirty read does not touch the body, whose
+// pages might move.
 func (p place) readPast(count, bounds, full, rows string) string {
 	return `IF @blocked = 1
 BEGIN

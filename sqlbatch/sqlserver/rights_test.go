@@ -24,8 +24,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// rightsScript is the parts of docs/rights/sqlserver.sql: before the first migration, after it,
-// and after that of an ordered queue.
+// rightsScript returns the parts of docs/rights/sqlserver.sql: before the first migration, after it, and after that of
+// an ordered queue.
 func rightsScript(t *testing.T) (before, after, ordered string) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/rights/sqlserver.sql")
@@ -37,7 +37,7 @@ func rightsScript(t *testing.T) (before, after, ordered string) {
 	return before, "-- Part 2" + after, "-- Part 3" + ordered
 }
 
-// member creates a login with an existing role, and a pool for it.
+// member creates a login with an existing role, and returns a connection pool for it.
 func member(t *testing.T, ctx context.Context, s *mssqltest.Server, role string) *sql.DB {
 	t.Helper()
 	_, err := s.DB().ExecContext(ctx, "CREATE LOGIN "+role+"_app WITH PASSWORD = 'pw'; CREATE USER "+role+"_app FOR LOGIN "+role+"_app; ALTER ROLE "+role+" ADD MEMBER "+role+"_app;")
@@ -48,8 +48,8 @@ func member(t *testing.T, ctx context.Context, s *mssqltest.Server, role string)
 	return connect(t, dsn.String())
 }
 
-// login creates a pool for a member of a role, with the permissions that the script grants
-// when the queue exists.
+// login returns a connection pool for a member of a role, with the permissions that the script grants when the queue
+// exists.
 func login(t *testing.T, ctx context.Context, q *queue, role string) *sql.DB {
 	t.Helper()
 	before, after, _ := rightsScript(t)
@@ -60,8 +60,7 @@ func login(t *testing.T, ctx context.Context, q *queue, role string) *sql.DB {
 	return member(t, ctx, q.Server, role)
 }
 
-// requireRefused: the error is one of missing rights: 229 for rows, 230 for columns and
-// 262 for the schema.
+// requireRefused requires an error of a missing permission: 229 for rows, 230 for columns and 262 for the schema.
 func requireRefused(t *testing.T, want int32, err error) {
 	t.Helper()
 	var e mssql.Error
@@ -97,7 +96,7 @@ func TestTheDocumentedPermissionsOfAProducerSuffice(t *testing.T) {
 
 	c, err := orders.Consume(ctx, chanq.ConsumerConfig{})
 	require.NoError(t, err)
-	for range c.C() { // it ends
+	for range c.C() { // the channel is closed
 	}
 	requireRefused(t, 230, c.Err())
 	require.ErrorContains(t, c.Err(), "permission was denied")
@@ -215,7 +214,7 @@ func TestTheDocumentedPermissionsOfAnOperatorSuffice(t *testing.T) {
 	requireRefused(t, 262, err)
 }
 
-// What each statement of an ordered queue needs, role by role.
+// The permissions that each statement of an ordered queue needs, role by role.
 func TestTheDocumentedPermissionsSufficeForAnOrderedQueue(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
@@ -258,7 +257,7 @@ func TestTheDocumentedPermissionsSufficeForAnOrderedQueue(t *testing.T) {
 	own := []sqlbatch.OwnedSlot{{Slot: 1, Fence: taken[0][1].(int64)}}
 	read := runs(consumer, q.Read(sqlbatch.ReadParams{Consumer: me, Slots: own, Upto: math.MaxInt64, Rows: 10, Behind: 10, Keys: []string{"b"}, Inline: 10}))
 	require.Len(t, read, 2+1)
-	require.Equal(t, []any{int64(1), int64(3<<sqlbatch.SeqBits - 1)}, read[2][1:3], "it was walked, and the first number is no message's")
+	require.Equal(t, []any{int64(1), int64(3<<sqlbatch.SeqBits - 1)}, read[2][1:3], "the slot was walked, and the first number belongs to no message")
 	runs(consumer, q.Refill(sqlbatch.RefillParams{Consumer: me, Slots: own, Upto: math.MaxInt64, Rows: 10, Keys: []string{"a"}}), q.Fetch(me, own, [][16]byte{{1}}), q.LookOrdered(me, own, [][16]byte{{1}}),
 		q.HeldKeys([]int{1}, []string{"a"}), q.MarkOrdered(me, []sqlbatch.MarkItem{{Item: items[0]}}, sqlbatch.NotAlone), q.ReleaseOrdered(me, suite.Releases(items), true), q.Release(suite.Releases(items)))
 	runs(consumer, q.Extend(suite.Consumer, items, time.Minute), q.DeadLetter([]sqlbatch.DeadLetterItem{{Item: items[0]}}), q.Archive(items),

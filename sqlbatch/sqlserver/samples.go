@@ -8,8 +8,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// samplesTableText has some thousand rows a queue: see sqlbatch.SampleAges. Times are Unix
-// milliseconds here, since that is what they are rounded and drawn by.
+// samplesTableText has some thousand rows per queue: see sqlbatch.SampleAges. Times are Unix milliseconds here, since
+// they are rounded and displayed in this unit.
 const samplesTableText = `IF OBJECT_ID({'samples'}, N'U') IS NULL
     CREATE TABLE {samples} (
         queue varchar(40) NOT NULL,
@@ -30,8 +30,8 @@ const samplesTableText = `IF OBJECT_ID({'samples'}, N'U') IS NULL
     );
 `
 
-// sampleText makes the rows of all steps that are missing, and adds to them, in the order of steps: two of them never
-// wait for each other in a circle. It is one transaction: a lock timeout in any of its statements leaves nothing counted.
+// sampleText creates the missing rows of all steps, and adds to them, in the order of steps: two of these statements
+// never deadlock. It is one transaction: a lock timeout in any of its statements leaves nothing counted.
 const sampleText = settling + `DECLARE @now bigint = DATEDIFF_BIG(millisecond, '19700101', SYSUTCDATETIME());
 DECLARE @ten bigint = @now - @now % 10000;
 DECLARE @minute bigint = @now - @now % 60000;
@@ -83,8 +83,7 @@ func (q *queue) Sample(s sqlbatch.Sample) sqlbatch.Statement {
 		sql.Named("ready", ready), sql.Named("scheduled", scheduled), sql.Named("leased", leased), sql.Named("dead", dead), sql.Named("oldest", oldest))
 }
 
-// samplesText reads a range of the key. The last sample is waited for while it is written, as
-// that is for a moment.
+// samplesText reads a range of the key. It waits for the last sample while that is being written, which takes a moment.
 const samplesText = session + `SELECT h.at, h.ready, h.scheduled, h.leased, h.dead, h.oldest, h.sent, h.acked, h.nacked, h.died, h.delivered, h.waited
 FROM {samples} AS h
 WHERE h.queue = {name} AND h.step = @step AND h.at >= @since
@@ -95,7 +94,7 @@ func (q *queue) Samples(since int64, step time.Duration) sqlbatch.Statement {
 	return call(q.samples, "@since bigint, @step int", sql.Named("since", since), sql.Named("step", int32(step/time.Second)))
 }
 
-// thinText is three ranges of the key, and passes over what another process is deleting.
+// thinText deletes three ranges of the key, and skips rows that another process is deleting.
 func thinText() string {
 	text := settling + `DECLARE @now bigint = DATEDIFF_BIG(millisecond, '19700101', SYSUTCDATETIME());
 `

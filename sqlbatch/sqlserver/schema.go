@@ -8,19 +8,18 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// Numbers of the errors that statements throw: the first two are the migrations'.
+// Numbers of the errors that statements throw: the first two are those of migrations.
 const (
 	errLockNotGranted = 51871
 	errNoSchema       = 51872
 	errGate           = 51873 // thrown by an enqueue of an ordered queue
 )
 
-// Fresh: nothing is to be done.
+// Fresh: nothing is required.
 func (dialect) Fresh(sqlbatch.Names) sqlbatch.Fresh { return sqlbatch.Fresh{} }
 
-// Begin takes the application lock that every migration of the database takes; it
-// ends with the transaction. sp_getapplock reports a refusal as a negative
-// result, hence the THROW.
+// Begin takes the application lock that every migration of the database takes; it is released with the transaction.
+// sp_getapplock reports a refusal as a negative result, hence the THROW.
 func (dialect) Begin() []string {
 	return []string{`SET XACT_ABORT ON;
 SET IMPLICIT_TRANSACTIONS OFF;
@@ -38,8 +37,8 @@ END;
 
 func (dialect) Commit() string { return "COMMIT TRANSACTION;\n" }
 
-// Migrations may be run again, each statement looks first for what it makes. They
-// run as text without parameters, so that a DBA can run them by hand as they are.
+// Migrations can be run again: each statement first looks for what it creates. They run as text without parameters, so that
+// a DBA can run them by hand unchanged.
 func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 	r := newRenderer(n)
 	m := sqlbatch.Migration{Number: 1, Registry: 1}
@@ -56,15 +55,15 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 	return []sqlbatch.Migration{m}
 }
 
-// schemaText reports what is missing, in its own words. Making schemas, and
-// deciding who owns them, is the DBA's.
+// schemaText throws an explicit error if something is missing. Creating schemas, and deciding who owns them, is up to the
+// DBA.
 const schemaText = `IF SCHEMA_ID({'schema'}) IS NULL
 BEGIN
     THROW 51872, {'no schema'}, 1;
 END;
 `
 
-// firstRecordText makes Open find what was made by hand. See recordText.
+// firstRecordText lets Open find a queue that was created by hand. See recordText.
 const firstRecordText = `INSERT INTO {queues} WITH (ROWLOCK) (name, version, paused, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `)
 SELECT {name}, 1, 0, SYSUTCDATETIME(), {kind and slots}, {shard values}, {policy values}
 WHERE NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.name = {name});
@@ -111,28 +110,23 @@ const consumersTableText = `IF OBJECT_ID({'consumers'}, N'U') IS NULL
     );
 `
 
-// liveTableText: ids are UUIDv7, so the clustered key appends. No foreign key,
-// trigger, indexed view or further index: OUTPUT to the client forbids some, and
-// READPAST may block on the others. The CHECKs keep out what no claim would ever
-// see, and what would make one fail: sums that are too large, and more bytes than a consumer
-// could read. They are looked at where their columns are written; those of the sizes and of the type, by a
-// send alone. In every code page of a database the first half is ASCII: what is not shows as another character of nvarchar.
+// liveTableText: ids are UUIDv7, so the clustered key appends. No foreign key, trigger, indexed view or further index:
+// OUTPUT to the client forbids some, and READPAST might block on the others. The CHECKs refuse rows that no claim would
+// ever see, and rows that would make one fail: sums that are too large, and more bytes than a consumer could read. They run
+// when their columns are written; those of the sizes and of the type only by a send. In every code page of a database the
+// first half is ASCII: other bytes show as another character of nvarchar.
 //
-// Every column but the body has a default, so that any program's INSERT of a body
-// is a message. The id's is a UUIDv7: 48 bits of milliseconds, the version with
-// 12 random bits, and the last 64 bits of a random UUID, whose variant is the
-// same.
+// Every column except the body has a default, so that any program's INSERT of a body is a message. The default of the id is
+// a UUIDv7: 48 bits of milliseconds, the version with 12 random bits, and the last 64 bits of a random UUID, whose variant
+// is the same.
 //
-// due_at is a message's place, and lease_until the end of its lease, which is in the past
-// if no consumer holds it. All that a claim or an extension changes is of fixed width and
-// in no index, so it writes only the row, in place.
+// due_at is a message's place, and lease_until the end of its lease, which is in the past if no consumer holds it. The
+// columns that a claim or an extension changes have a fixed width and are in no index, so it writes only the row, in place.
 //
-// STATISTICS_NORECOMPUTE: every plan is pinned by hints, and a table that swings
-// between empty and full would only recompile them. ALLOW_PAGE_LOCKS = OFF:
-// READPAST skips row locks only, and neither a redrive (OUTPUT INTO takes no
-// hint) nor anyone's ad-hoc statement can then take a page lock; the price is
-// that ALTER INDEX … REORGANIZE refuses. LOCK_ESCALATION = DISABLE: nor can
-// READPAST skip a table lock.
+// STATISTICS_NORECOMPUTE: every plan is pinned by hints, and a table that alternates between empty and full would only
+// recompile them. ALLOW_PAGE_LOCKS = OFF: READPAST skips only row locks, and neither a redrive (OUTPUT INTO accepts no
+// hint) nor an ad-hoc statement can then take a page lock; the price is that ALTER INDEX … REORGANIZE refuses.
+// LOCK_ESCALATION = DISABLE: READPAST cannot skip a table lock either.
 const liveTableText = `IF OBJECT_ID({'live'}, N'U') IS NULL
 BEGIN
     CREATE TABLE {live} (
@@ -168,30 +162,27 @@ const newID = `CONVERT(binary(6), DATEDIFF_BIG(millisecond, '19700101', SYSUTCDA
             + CONVERT(binary(2), 28672 + CONVERT(int, SUBSTRING(CONVERT(binary(16), NEWID()), 1, 2)) % 4096)
             + SUBSTRING(CONVERT(binary(16), NEWID()), 9, 8)`
 
-// dueIndexText is what claims walk: due time, delay and retry are all due_at. What a
-// claim changes must stay out of it, as a key, as a filter and as a column that it
-// includes: a key that moves leaves a ghost where it was, where the next claim begins.
-// id is the row's locator anyway and costs nothing.
+// dueIndexText is what claims walk: due time, delay and retry are all due_at. Columns that a claim changes must not be in
+// it, neither as a key, nor in a filter, nor as an included column: a key that moves leaves a ghost at its old place, where
+// the next claim begins. id is the row's locator anyway and costs nothing.
 const dueIndexText = `IF INDEXPROPERTY(OBJECT_ID({'live'}, N'U'), {'due'}, 'IndexID') IS NULL
     CREATE NONCLUSTERED INDEX {due} ON {live} (priority, due_at, id)
         WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF);
 `
 
-// keyIndexText holds the messages that have a key, others cost nothing.
+// keyIndexText has only the messages with a key; others cost nothing.
 //
-// A filtered index needs QUOTED_IDENTIFIER, which sqlcmd leaves off and the driver
-// has on.
+// A filtered index needs QUOTED_IDENTIFIER, which is off in sqlcmd and on in the driver.
 const keyIndexText = `SET QUOTED_IDENTIFIER ON;
 IF INDEXPROPERTY(OBJECT_ID({'live'}, N'U'), {'key'}, 'IndexID') IS NULL
     CREATE UNIQUE NONCLUSTERED INDEX {key} ON {live} (dedup_key) WHERE dedup_key IS NOT NULL
         WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF);
 `
 
-// The dead and the done tables are targets of OUTPUT INTO: plain columns, no
-// checks (error 333) and no triggers (331). A table lock, to which many row locks
-// might escalate, would block dead-letters and archives.
+// The dead-letter and the done table are targets of OUTPUT INTO: plain columns, no checks (error 333) and no triggers
+// (331). A table lock, to which many row locks might escalate, would block dead-letter and archive statements.
 
-// What each of the two has alone. fingerprint is an integer: eight bytes, which compare fast.
+// The columns that only one of the two tables has. fingerprint is an integer: eight bytes, which compare fast.
 const (
 	deadOwn = `        cause smallint NOT NULL,
         fingerprint bigint NULL,
@@ -225,12 +216,12 @@ BEGIN
 END;
 `
 
-// deadEndedIndexText: peeks and redrives go by the time of death.
+// deadEndedIndexText: peeks and redrives use the order of death.
 const deadEndedIndexText = `IF INDEXPROPERTY(OBJECT_ID({'dead'}, N'U'), {'dead ended'}, 'IndexID') IS NULL
     CREATE NONCLUSTERED INDEX {dead ended} ON {dead} (ended_at, id);
 `
 
-// deadCauseIndexText: the groups of the dead, each with its first and its last.
+// deadCauseIndexText has the groups of dead messages, each with its first and its last.
 const deadCauseIndexText = `IF INDEXPROPERTY(OBJECT_ID({'dead'}, N'U'), {'dead cause'}, 'IndexID') IS NULL
     CREATE NONCLUSTERED INDEX {dead cause} ON {dead} (cause, fingerprint, ended_at, id);
 `
@@ -241,8 +232,8 @@ IF INDEXPROPERTY(OBJECT_ID({'dead'}, N'U'), {'dead key'}, 'IndexID') IS NULL
     CREATE NONCLUSTERED INDEX {dead key} ON {dead} (dedup_key, id) WHERE dedup_key IS NOT NULL;
 `
 
-// doneTableText is clustered by the time of the end, so that archiving appends and
-// trimming deletes a range of neighbours.
+// doneTableText is clustered by the time of the end, so that archiving appends and trimming deletes a range of adjacent
+// rows.
 var doneTableText = `IF OBJECT_ID({'done'}, N'U') IS NULL
 BEGIN
     CREATE TABLE {done} (
@@ -252,8 +243,7 @@ BEGIN
 END;
 `
 
-// doneIDIndexText: one message is looked up by its id, without a scan of all that
-// is kept.
+// doneIDIndexText finds one message by its id, without a scan of all archived messages.
 const doneIDIndexText = `IF INDEXPROPERTY(OBJECT_ID({'done'}, N'U'), {'done id'}, 'IndexID') IS NULL
     CREATE NONCLUSTERED INDEX {done id} ON {done} (id);
 `

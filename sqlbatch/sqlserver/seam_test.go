@@ -22,9 +22,9 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// The order of commits: commits release their locks one by one, and sends come between the statements of a read.
+// The order of commits: commits release their locks one by one, and sends run between the statements of a read.
 
-// sent is a message, and those of its key that were sent before it: their Send had returned, or the same transaction had sent them.
+// sent is a message, and the messages of its key that were sent before it: their Send had returned, or the same transaction had sent them.
 type sent struct {
 	key    string
 	before []byte
@@ -42,27 +42,27 @@ type seam struct {
 	*ordered
 	*rand.Rand
 	messages map[byte]*sent
-	stored   map[string][]byte // of a key, what was committed
+	stored   map[string][]byte // the committed messages, by key
 	open     []*sending
 	seen     map[byte]bool
 	marks    [seamSlots]int64 // the last watermark of each slot
 	reading  bool
-	busy     bool // a hook is at work
-	gaps     int  // times that something came between a number and its INSERT
+	busy     bool // a hook is running
+	gaps     int  // how often something ran between a number and its INSERT
 	releases int  // reads between two locks that a commit released
 	read     int  // reads that found a watermark
 }
 
 const seamSlots = 2
 
-// row is the next message of a key.
+// row returns the next message of a key.
 func (s *seam) row(key string, before []byte) (byte, sqlbatch.Row) {
 	n := byte(len(s.messages) + 1)
 	s.messages[n] = &sent{key: key, before: before}
 	return n, sqlbatch.Row{ID: [16]byte{n}, OrderKey: key, Slot: int(key[0]-'a') % seamSlots, Body: []byte{n}}
 }
 
-// send sends up to three messages by one statement, in a transaction that stays open, or not.
+// send sends up to three messages with one statement, possibly in a transaction that stays open.
 func (s *seam) send() {
 	if len(s.messages) > 200 {
 		return
@@ -133,7 +133,7 @@ func (s *seam) end() {
 	s.committed(t.mine)
 }
 
-// look reads, and checks that no message comes up to a watermark of an earlier read, nor before one that was sent before it.
+// look reads, and checks that no message appears up to a watermark of an earlier read, nor before one that was sent before it.
 func (s *seam) look() {
 	slots := [][]int{{0, 1}, {0}, {1}}[s.IntN(3)]
 	s.reading = true
@@ -152,7 +152,7 @@ func (s *seam) look() {
 	for _, row := range rows[:len(rows)-1] {
 		n := row[0].(string)[0]
 		here[n] = true
-		if locked := row[len(row)-1].(int64) != 0; !locked { // else its transaction may have ended meanwhile
+		if locked := row[len(row)-1].(int64) != 0; !locked { // otherwise its transaction might have ended meanwhile
 			assert.False(s.t, s.messages[n].gone, "%d was rolled back", n)
 		}
 		assert.True(s.t, s.seen[n] || row[15].(int64) > s.marks[row[14].(int64)], "%d of key %s is below a watermark, and was not seen", n, s.messages[n].key)
@@ -177,8 +177,7 @@ func (s *seam) act() {
 	}
 }
 
-// No read returns a message while it misses one that was sent before it, of the same key, and none misses a message up to its
-// watermark.
+// No read returns a message while it misses an earlier one of the same key, and none misses a message up to its watermark.
 func TestNoReadMissesAMessageUpToItsWatermark(t *testing.T) {
 	for _, versions := range []bool{false, true} {
 		t.Run(fmt.Sprintf("READ_COMMITTED_SNAPSHOT=%t", versions), func(t *testing.T) {
@@ -194,15 +193,15 @@ func TestNoReadMissesAMessageUpToItsWatermark(t *testing.T) {
 				})
 			}
 			t.Log(gaps, releases, read)
-			require.Positive(t, gaps, "nothing came between a number and its INSERT")
-			require.Positive(t, releases, "no read came between two locks of a commit")
+			require.Positive(t, gaps, "nothing ran between a number and its INSERT")
+			require.Positive(t, releases, "no read ran between two locks of a commit")
 			require.Greater(t, read, 50)
 		})
 	}
 }
 
-// playSeam plays senders and reads in an order that the seed chooses. What comes between the statements of a read runs in the
-// goroutine of its session, as do the reads between the locks that a commit releases.
+// playSeam runs senders and reads in an order that the seed chooses. Actions between the statements of a read run in the goroutine of its
+// session, as do the reads between the locks that a commit releases.
 func playSeam(t *testing.T, versions bool, seed uint64) *seam {
 	s := &seam{
 		Rand: rand.New(rand.NewPCG(seed, 0)), messages: map[byte]*sent{}, stored: map[string][]byte{}, seen: map[byte]bool{}, busy: true,
@@ -220,7 +219,7 @@ func playSeam(t *testing.T, versions bool, seed uint64) *seam {
 			return nil
 		}
 		s.busy = true
-		switch between := st.Kind == "InsertStatement" || st.Kind == "UpdateStatement" || st.Kind == "SelectStatement"; { // where a read does not hold the gate
+		switch between := st.Kind == "InsertStatement" || st.Kind == "UpdateStatement" || st.Kind == "SelectStatement"; { // while a read does not hold the application lock
 		case s.reading && between && strings.Contains(st.Text, "@walks"):
 			s.act()
 		case !s.reading && st.Kind == "InsertStatement" && s.IntN(4) == 0: // its number is drawn, its batch has no other INSERT

@@ -19,7 +19,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// poolWith returns a pool of connections with an option set.
+// poolWith returns a connection pool with an option set.
 func poolWith(t *testing.T, s *mssqltest.Server, option string) *sql.DB {
 	t.Helper()
 	connector, err := mssql.NewConnector(s.DSN())
@@ -30,8 +30,8 @@ func poolWith(t *testing.T, s *mssqltest.Server, option string) *sql.DB {
 	return db
 }
 
-// An option that a connector sets must not make a lie of what chanq reports: all
-// of a life over such connections, closed one after the other, is in the database.
+// An option that a connector sets must not falsify what chanq reports. Messages pass through all states over such
+// connections, closed one after the other, and all changes are in the database.
 func TestReportedMessagesAreCommittedWithAnyConnectorSettings(t *testing.T) {
 	t.Parallel()
 	for _, option := range []string{"SET IMPLICIT_TRANSACTIONS ON", "SET ANSI_DEFAULTS ON", "SET ROWCOUNT 1", "SET LOCK_TIMEOUT 1", "SET XACT_ABORT OFF"} {
@@ -93,7 +93,7 @@ func TestReportedMessagesAreCommittedWithAnyConnectorSettings(t *testing.T) {
 	}
 }
 
-// A limit of a connector cuts what a statement returns, and reports nothing.
+// A limit of a connector would silently cut the result of a statement.
 func TestATextSizeOfAConnectorCutsNothing(t *testing.T) {
 	t.Parallel()
 	testdb.Emulator.Require(t)

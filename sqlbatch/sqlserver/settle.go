@@ -8,10 +8,9 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// Extensions move the end of the leases: fences stay. Path and locks are those of
-// ackText, but no index is touched. The commit does not ask for delayed durability: an extension that a
-// crash undid would be a lease that another consumer may take while its holder
-// still counts on it.
+// Extensions move the end of the leases: fences stay. Path and locks are those of ackText, but no index is changed. The
+// commit does not use delayed durability: if a crash undid an extension, another consumer could take the lease while
+// its holder still relies on it.
 const extendText = settling + `DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, SYSUTCDATETIME()));
 UPDATE q
 SET lease_until = ` + extended + `
@@ -28,9 +27,8 @@ func (q *queue) Extend(consumer [16]byte, items []sqlbatch.Item, lease time.Dura
 	return call(q.extend, declaration, args...)
 }
 
-// numbers counts 0 to 399: constant rows, so that a list needs no temporary
-// object and no estimate. x outside, y inside: ascending, as the ids of the
-// list are.
+// numbers counts 0 to 399: constant rows, so that a list needs no temporary object and no estimate. x outside, y
+// inside: ascending, as the ids of the list are.
 const numbers = `(VALUES (0), (20), (40), (60), (80), (100), (120), (140), (160), (180),
                  (200), (220), (240), (260), (280), (300), (320), (340), (360), (380)) AS x (i)
     CROSS JOIN (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11),
@@ -38,23 +36,21 @@ const numbers = `(VALUES (0), (20), (40), (60), (80), (100), (120), (140), (160)
 
 // joinLease finds the leases of a list by the clustered key.
 //
-// FORCE ORDER and LOOP JOIN: the list outside, one seek of PK for each item
-// inside, ids ascending: settles lock in one order and cannot deadlock with
-// each other. INDEX with FORCESEEK: never a scan. A row gets a U lock, then X
-// when id and fence match; where its entry in IX goes or moves, that gets an X lock
-// after the row. ROWLOCK: a page lock would stop claimers.
+// FORCE ORDER and LOOP JOIN: the list outside, one seek of PK for each item inside, ids ascending: settles lock in one
+// order and cannot deadlock with each other. INDEX with FORCESEEK: never a scan. A row gets a U lock, then X when id
+// and fence match. If its entry in IX is deleted or moves, that gets an X lock after the row. ROWLOCK: a page lock
+// would stop claimers.
 //
-// A statement that stands alone skips the rows that other transactions have locked
-// (READPAST): one row in another open transaction would otherwise delay a
-// whole batch of settles, until their leases end. Look finds later the state of
-// it. In a transaction of the caller it waits: there is no later.
+// A statement outside of a caller's transaction skips the rows that other transactions have locked (READPAST): one row
+// in another open transaction would otherwise delay a whole batch of settles, until their leases end. Look finds the
+// state of the row later. In a transaction of the caller it waits: there is no later.
 const (
 	joinLease = `INNER JOIN {live} AS q WITH ({past}ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
 `
 	fromListOptions = `OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN)`
 )
 
-// fromItems is the leases named by @a, of itemBytes each.
+// fromItems selects the leases named by @a, of itemBytes each.
 const fromItems = items + joinLease + fromListOptions
 
 const items = `FROM (
@@ -65,12 +61,11 @@ const items = `FROM (
 ) AS a
 `
 
-// ackText deletes leases: U then X on the row by PK, then X on its entries in IX
-// and UX. A repeat deletes nothing, so an unknown outcome may be repeated.
+// ackText deletes leases: U then X on the row by PK, then X on its entries in IX and UX. A repetition deletes nothing,
+// so an ack with an unknown outcome can be repeated.
 //
-// DELAYED_DURABILITY spares the wait for the log where the database allows it,
-// and is ignored where it does not (the default): an ack that a crash undid is
-// a message delivered again, which at-least-once permits.
+// DELAYED_DURABILITY avoids the wait for the log if the database allows it, and is ignored otherwise (the default): if
+// a crash undoes an ack, the message is redelivered, which at-least-once permits.
 const ackText = settling + `~BEGIN TRANSACTION;
 DELETE q
 OUTPUT deleted.id, deleted.fence
@@ -78,8 +73,8 @@ OUTPUT deleted.id, deleted.fence
 ~COMMIT TRANSACTION WITH (DELAYED_DURABILITY = ON);
 `
 
-// archiveText is ackText that keeps the row in the done table: OUTPUT INTO and
-// OUTPUT in one statement, so that moving and confirming are one.
+// archiveText is ackText that keeps the row in the done table: OUTPUT INTO and OUTPUT in one statement, so that moving
+// and confirming are one.
 const archiveText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 ~BEGIN TRANSACTION;
 DELETE q
@@ -101,13 +96,13 @@ func (q *queue) Archive(items []sqlbatch.Item) sqlbatch.Statement {
 	return call(q.archive, itemsDeclaration, sql.Named("a", packItems(items)))
 }
 
-// nackText ends leases by raising the fence: a late ack or a repeat of this
-// matches nothing. Path and locks are those of ackText.
+// nackText ends leases by raising the fence: a late ack or a repetition matches nothing. Path and locks are those of
+// ackText.
 //
 // A snooze differs in the attempt, which it refunds ({attempts}).
 //
-// All error texts are one parameter, cut up here: bytes of UTF-16LE, which
-// CONVERT takes for what they are.
+// All error texts are one parameter, which the statement cuts into parts: bytes of UTF-16LE, which CONVERT
+// reinterprets.
 const nackText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 UPDATE q
 SET due_at = DATEADD(millisecond, a.delay_ms, DATEADD(day, a.delay_days, @now)),
@@ -155,9 +150,8 @@ func (q *queue) withErrors(text string, list, errors, fences []byte) sqlbatch.St
 	return call(text, declaration, args...)
 }
 
-// releaseText gives messages back as they were claimed: they have kept their place
-// in the order, and the attempt is not counted. The fence still rises, since it never
-// goes back. No index is touched.
+// releaseText restores messages to their state before the claim: they have kept their place in the order, and the
+// attempt is not counted. The fence still rises, since it never decreases. No index is changed.
 const releaseText = settling + `UPDATE q
 SET lease_until = '19700101',
     fence = q.fence + 1,
@@ -168,13 +162,12 @@ OUTPUT deleted.id, deleted.fence
 ` + fromItems + `;
 `
 
-// deadLetterText moves leases to the dead table, as archiveText does. It does not ask
-// for delayed durability: a dead-lettered message with its error must not be redelivered.
+// deadLetterText moves leases to the dead-letter table, as archiveText does. It does not use delayed durability: a
+// dead-lettered message with its error must not be redelivered.
 //
-// An id may be among the dead already: an INSERT that was repeated after an
-// unknown outcome may bring back a message that had died meanwhile. The older
-// copy gives way, or 2627 would keep the new one alive permanently. UPDLOCK in that
-// first statement holds the lease until the second moves it.
+// An id might already be in the dead-letter table: an INSERT that was repeated after an unknown outcome might restore a
+// message that had died meanwhile. The older copy is replaced, or 2627 would keep the new one live permanently. UPDLOCK
+// in that first statement keeps the lease locked until the second moves it.
 const deadLetterText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 ~BEGIN TRANSACTION;
 DELETE d
@@ -193,7 +186,7 @@ OUTPUT deleted.id, deleted.fence
 ~COMMIT TRANSACTION;
 `
 
-// fromDeadLetters is the records of @a, of deadLetterBytes each.
+// fromDeadLetters selects the records of @a, of deadLetterBytes each.
 const fromDeadLetters = `FROM (
     SELECT CONVERT(binary(16), SUBSTRING(@a, 39 * (x.i + y.i) + 1, 16)) AS id,
            CONVERT(bigint, SUBSTRING(@a, 39 * (x.i + y.i) + 17, 8)) AS fence,

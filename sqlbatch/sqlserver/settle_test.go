@@ -89,8 +89,8 @@ func TestASettleInACallersTransactionWaitsUnlessItSkipsLocked(t *testing.T) {
 	})
 }
 
-// A reader that holds on to what it has read does not lock a row in a way that
-// READPAST skips: what a settle waits for then is bounded by LOCK_TIMEOUT.
+// READPAST does not skip a row that a reader keeps locked after it has read it: LOCK_TIMEOUT bounds how long a settle
+// waits for it.
 func TestASettleWaitsForAReaderNoLongerThanLockWait(t *testing.T) {
 	t.Parallel()
 	for name := range suite.Settles(sqlserver.Dialect.Queue(suite.Orders)) {
@@ -112,7 +112,7 @@ func TestASettleWaitsForAReaderNoLongerThanLockWait(t *testing.T) {
 			err = <-outcome
 			require.Equal(t, int32(1222), numberOf(err), "%v", err)
 			require.NoError(t, reader.Rollback())
-			require.Len(t, q.rows(suite.Settles(q.Queue, items...)[name]), 2, "nothing of it was done")
+			require.Len(t, q.rows(suite.Settles(q.Queue, items...)[name]), 2, "it had no effect")
 		})
 	}
 }
@@ -150,7 +150,7 @@ func TestOpenTransactionsOnTheTableOfQueuesDelayNoClaim(t *testing.T) {
 	})
 }
 
-// A row that another transaction has locked, by a second Pause or by a Configure, is still that of a paused queue.
+// The queue stays paused while another transaction, a second Pause or a Configure, has locked its row.
 func TestAPausedQueueIsPausedWhileItsRowIsLocked(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		q.exec(q.Enqueue(makeRows(2, 0)))

@@ -7,9 +7,9 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The statements for the owners of the slots of an ordered queue, and their tables.
+// Statements for the owners of the slots of an ordered queue, and their tables.
 
-// slotsTableText: a row is written when its slot changes hands, and at no other time.
+// slotsTableText: a row is written only when its slot changes its owner.
 const slotsTableText = `IF OBJECT_ID({'slots'}, N'U') IS NULL
     CREATE TABLE {slots} (
         queue varchar(40) NOT NULL,
@@ -27,9 +27,8 @@ FROM ` + slotNumbers + `
 WHERE x.i + y.i < {slot count} AND NOT EXISTS (SELECT 1 FROM {slots} AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.queue = {name} AND s.slot = x.i + y.i);
 `
 
-// numbersText: a number is written before it is drawn, so none is drawn again after a crash, and
-// current_value is the last that was drawn. If none was drawn yet, it is the first
-// that will be: firstNumberText draws that one and does not use it.
+// numbersText: a number is written before it is drawn, so none is drawn again after a crash, and current_value is the last number drawn. If
+// none was drawn yet, it is the first that will be: firstNumberText draws that number and does not use it.
 const (
 	numbersText = `IF OBJECT_ID({'numbers'}, N'SO') IS NULL
     CREATE SEQUENCE {numbers} AS bigint START WITH 0 INCREMENT BY 1 MINVALUE 0 MAXVALUE 8796093022207 NO CACHE;
@@ -47,7 +46,7 @@ const slotNumbers = `(VALUES (0), (32), (64), (96), (128), (160), (192), (224), 
     CROSS JOIN (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15),
                        (16), (17), (18), (19), (20), (21), (22), (23), (24), (25), (26), (27), (28), (29), (30), (31)) AS y (i)`
 
-// fromSlots is the slots of @slots.
+// fromSlots selects the slots of @slots.
 const fromSlots = `FROM (
     SELECT CONVERT(smallint, SUBSTRING(@slots, 2 * (x.i + y.i) + 1, 2)) AS slot
     FROM ` + slotNumbers + `
@@ -64,8 +63,8 @@ func packSlots(slots []int) []byte {
 	return b
 }
 
-// slotsText waits for no lock, so that a lock on a row keeps no consumer from its other work. What it finds of a row that is being
-// written might be undone: a take of slots looks again, under locks.
+// slotsText never waits for a lock, so that a locked row keeps no consumer from its other work. A row that it reads while it is being
+// written might be rolled back: taking slots checks again, under locks.
 const slotsText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @consumers bigint = (SELECT COUNT_BIG(*) FROM {consumers} AS m WITH (READUNCOMMITTED) WHERE m.queue = {name} AND m.until > @now);
 SELECT s.slot, s.consumer AS owner,
@@ -80,8 +79,8 @@ OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 
 func (q *queue) Slots() sqlbatch.Statement { return q.orderedCall(q.slots, "") }
 
-// takeSlotsText skips slots that another consumer takes at the same moment. The row of a consumer whose membership has ended is locked meanwhile, so
-// that it cannot join again between the read and the change. The heartbeat of a live consumer waits that long.
+// takeSlotsText skips slots that another consumer takes at the same moment. The row of a consumer whose membership has ended is locked
+// meanwhile, so that it cannot join again between the read and the change. The heartbeat of a live consumer waits that long.
 const takeSlotsText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @mark bigint = DATEDIFF_BIG(millisecond, '19700101', @now) * 1048576;
 DECLARE @drawn bigint = (` + drawn + ` + 1) * 1048576 - 1;
@@ -117,8 +116,8 @@ func (q *queue) GiveSlots(consumer [16]byte, slots []sqlbatch.OwnedSlot) sqlbatc
 
 const heldDead = `{dead} AS d WITH (READCOMMITTEDLOCK, INDEX ({dead line}), FORCESEEK)`
 
-// slotStatsText reads the first @limit rows of the queue, with hints as in statsText. The
-// messages of a key are neighbours in @first, so counting them is one seek a key.
+// slotStatsText reads the first @limit rows of the queue, with hints as in statsText. The messages of a key are adjacent in @first, so
+// counting them is one seek per key.
 const slotStatsText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @first TABLE (slot smallint NOT NULL, order_key varbinary(200) NOT NULL, seq bigint NOT NULL, id binary(16) NOT NULL,
     waits int NULL, enqueued_at datetime2(3) NOT NULL, PRIMARY KEY CLUSTERED (slot, order_key, seq, id));

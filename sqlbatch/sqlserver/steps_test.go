@@ -12,8 +12,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// However many an operator deletes, and though no ghost is cleaned up meanwhile: a step
-// reads what it deletes, and at most those that were due in the same millisecond.
+// However many messages an operator deletes, and even if no ghost is cleaned up meanwhile, a step reads the rows that
+// it deletes, and at most those that were due in the same millisecond.
 func TestAStepOfAPurgeReadsNothingOfTheStepsBefore(t *testing.T) {
 	t.Parallel()
 	const step, steps, together = 400, 10, 500
@@ -40,7 +40,7 @@ func TestAStepOfAPurgeReadsNothingOfTheStepsBefore(t *testing.T) {
 	}
 }
 
-// after is the window behind the last of the rows.
+// after returns the window behind the last of the rows.
 func after(w sqlbatch.Window, rows [][]any) sqlbatch.Window {
 	for _, row := range rows {
 		id, at := suite.IDOf(row[0]), row[1].(int64)
@@ -57,7 +57,7 @@ func TestAStepOfATrimOrARedriveReadsNothingOfTheStepsBefore(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(r *reader, items []sqlbatch.Item)
 		next func(r *reader, w sqlbatch.Window) sqlbatch.Statement
-		each int64 // keys of a message
+		each int64 // keys per message
 	}{
 		"trim": {
 			func(r *reader, items []sqlbatch.Item) {
@@ -72,7 +72,7 @@ func TestAStepOfATrimOrARedriveReadsNothingOfTheStepsBefore(t *testing.T) {
 		"purge dead": {
 			func(r *reader, items []sqlbatch.Item) { r.deadLetter(items) },
 			func(r *reader, w sqlbatch.Window) sqlbatch.Statement { return r.Purge(sqlbatch.Dead, step, w) },
-			3, // its entry, its row to lock, and the same to delete
+			3, // its entry, its row to lock, and the same row to delete
 		},
 		"redrive": {
 			func(r *reader, items []sqlbatch.Item) { r.deadLetter(items) },

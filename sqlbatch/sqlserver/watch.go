@@ -11,26 +11,24 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// A watch is one request for all queues of a process. It takes a listener slot of each, reads
-// them until one has a message, with a WAITFOR between the reads, releases the slots
-// and returns what it found. So the server polls, not a client over the network, and no
-// more often than sqlbatch.WatchListeners times for each queue, for any number of idle processes.
+// A watch is one request for all queues of a process. It takes a listener slot of each, reads them until one has a
+// message, with a WAITFOR between the reads, releases the slots and returns what it found. The server polls, not a
+// client over the network, and at most sqlbatch.WatchListeners sessions poll each queue, for any number of idle
+// processes.
 //
-// Two things that the watch of a peer was blamed for are not so here. It reads, and holds
-// nothing between two looks: no lock, no transaction, no version of a row. And it is not
-// for every process.
+// Two drawbacks of a comparable watch do not apply. It only reads, and holds nothing between two looks: no lock, no
+// transaction, no version of a row. And it does not run for every process.
 //
-// What stays is the worker thread of the request, which the server may take away when it
-// has too few, and its reads, each of which counts as executions of the statements inside.
+// It does use the worker thread of the request, which the server might take away when it has too few, and its reads,
+// each of which counts as executions of the statements inside.
 //
-// The listener slots are application locks of the session. They need no permission and no row,
-// are separate from those of other databases, and end with the
-// session. They are released by the request that took them, so
-// a stopped process keeps a slot only until the end of its request. An error
-// or an attention ends the request before that: then its session has to be closed.
+// The listener slots are application locks of the session. They need no permission and no row, are separate from those
+// of other databases, and end with the session. The request that took them releases them, so a stopped process keeps a
+// slot only until the end of its request. An error or an attention ends the request before that: then its session must
+// be closed.
 //
-// LOCK_TIMEOUT: a read skips locked rows, and waits only for transactions
-// that change the table itself. These end the request for all of its queues with error 1222.
+// LOCK_TIMEOUT: a read skips locked rows, and waits only for transactions that change the table itself. These end the
+// request for all of its queues with error 1222.
 const watchOpen = settling + `DECLARE @epoch datetime2(3) = '19700101';
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @until datetime2(3) = DATEADD(millisecond, @most_ms, @now);
@@ -40,10 +38,9 @@ DECLARE @listeners int = 0;
 DECLARE @any int = 0;
 `
 
-// watchAcquire takes a listener slot of the queue, if the queue is to be read. @listener is NULL without one.
-// The session with the second slot leaves messages to the session with the first: it returns only after
-// @after further reads that find one. So a message wakes one process, and another one if that
-// is too slow.
+// watchAcquire takes a listener slot of the queue, if the queue is to be read. @listener is NULL without one. The
+// session with the second slot leaves messages to the session with the first: it returns only after @after further
+// reads that find one. A message therefore wakes one process, and another one only if that is too slow.
 const watchAcquire = `DECLARE @listener{i} nvarchar(255);
 DECLARE @after{i} int = 0;
 DECLARE @seen{i} int = 0;
@@ -66,13 +63,11 @@ BEGIN
 END;
 `
 
-// watchLook is a look at one queue: that of nextDueText, for messages that are due by now.
-// It reads all priorities from one head, which it then moves: to a HeadMargin before the
-// first message that may be claimed, or before the look if there is none. A message that is
-// committed after the look is due at the head or later, if its commit takes less than a
-// HeadMargin. Between the head and now each look reads again what is leased or locked.
-// Messages that are released to a time before the head are found by rescans of the
-// consumers, not here.
+// watchLook is a look at one queue: that of nextDueText, for messages that are due by now. It reads all priorities from
+// one head, which it then moves: to a HeadMargin before the first message that can be claimed, or before the look if
+// there is none. A message that is committed after the look is due at the head or later, if its commit takes less than
+// a HeadMargin. Each look reads leased and locked messages between the head and now again. Messages that are released
+// to a time before the head are found by rescans of the consumers, not here.
 const watchLook = `    IF @listener{i} IS NOT NULL
     BEGIN
         SET @first{i} = (
@@ -107,7 +102,7 @@ END;
 	watchRow = `({i}, CASE WHEN @listener{i} IS NULL THEN 0 ELSE 1 END, @found{i}, DATEDIFF_BIG(millisecond, '19700101', @head{i}))`
 )
 
-// secondAfter looks are time enough for a claim over a network.
+// secondAfter looks take longer than a claim over a network.
 const secondAfter = 4
 
 const (
@@ -144,7 +139,7 @@ func (dialect) Watch(queues []sqlbatch.Watched, every, atMost time.Duration) sql
 		}
 		head := w.Head
 		if head == 0 {
-			head = noEnd // the statement takes no later one than a HeadMargin before now
+			head = noEnd // the statement limits it to a HeadMargin before now
 		}
 		list = packSpan(append(list, look), min(head, noEnd))
 	}
@@ -154,8 +149,8 @@ func (dialect) Watch(queues []sqlbatch.Watched, every, atMost time.Duration) sql
 		sql.Named("most_ms", int32(build.Milliseconds(min(atMost, time.Hour)))))
 }
 
-// clockTime is a time to wait as WAITFOR reads it, less than a minute. It rounds to
-// milliseconds, and the server to a third of ten.
+// clockTime returns a time to wait as WAITFOR reads it, less than a minute. It rounds to milliseconds, and the server
+// to a third of ten.
 func clockTime(d time.Duration) string {
 	ms := min(max(1, d.Milliseconds()), 59_999)
 	return fmt.Sprintf("00:00:%02d.%03d", ms/1000, ms%1000)

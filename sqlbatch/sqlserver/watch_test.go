@@ -41,11 +41,11 @@ func (q *queue) session(ctx context.Context) *sql.Conn {
 	return conn
 }
 
-// watch begins one and waits until it waits itself, or has ended.
+// watch begins a watch and returns when it waits, or has ended.
 func (q *queue) watch(ctx context.Context, conn *sql.Conn, most time.Duration, queues ...sqlbatch.Watched) *watch {
 	q.t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
-	q.t.Cleanup(cancel) // before that of the session, whose Close waits for the statement
+	q.t.Cleanup(cancel) // before the cleanup of the session, whose Close waits for the statement
 	w := &watch{queue: q, conn: conn, done: make(chan watched, 1)}
 	before := q.Clock().Waiting()
 	go func() {
@@ -56,7 +56,7 @@ func (q *queue) watch(ctx context.Context, conn *sql.Conn, most time.Duration, q
 	return w
 }
 
-// asleep waits until n sessions wait for the clock, or this one has ended.
+// asleep waits until n sessions wait for the clock, or this watch has ended.
 func (w *watch) asleep(n int) {
 	for {
 		changed := w.Clock().Changed()
@@ -72,7 +72,7 @@ func (w *watch) asleep(n int) {
 	}
 }
 
-// result is place, seated, found of each queue. The heads are in w.heads.
+// result returns place, seated, found of each queue. The heads are in w.heads.
 func (w *watch) result() [][]any {
 	w.t.Helper()
 	select {
@@ -84,18 +84,18 @@ func (w *watch) result() [][]any {
 		}
 		return rows
 	case <-time.After(testdb.Patience):
-		require.FailNow(w.t, "it waits on")
+		require.FailNow(w.t, "it continues to wait")
 		return nil
 	}
 }
 
-// looks has the server look once more.
+// looks makes the server look again.
 func (w *watch) looks() {
 	w.Clock().Advance(watchStep)
 	w.asleep(1)
 }
 
-// requireWaiting: it has not ended.
+// requireWaiting requires that the watch has not ended.
 func (w *watch) requireWaiting() {
 	w.t.Helper()
 	select {
@@ -137,14 +137,13 @@ func TestAWatchEndsWithTheReadThatFindsAMessage(t *testing.T) {
 		w.looks()
 		w.requireWaiting()
 		q.Clock().Advance(time.Second)
-		require.Equal(t, [][]any{answer(0, 1, 0)}, w.result(), "its time is over")
+		require.Equal(t, [][]any{answer(0, 1, 0)}, w.result(), "its time has passed")
 		w = q.watch(ctx, conn, 0, orders)
 		require.Equal(t, [][]any{answer(0, 1, 0)}, w.result(), "one look")
 	})
 }
 
-// A transaction that is open is passed over, and seen once it is committed, if that
-// is soon.
+// An open transaction is skipped, and its message is found after the commit, if that is soon.
 func TestAWatchNeverBlocksAndFindsCommittedMessages(t *testing.T) {
 	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
 		w := q.watch(ctx, q.session(ctx), time.Second, orders)
@@ -165,7 +164,7 @@ func TestAWatchNeverBlocksAndFindsCommittedMessages(t *testing.T) {
 	})
 }
 
-// Another version of it, of before the claim, does not count.
+// The version of a message from before its claim does not count.
 func TestAWatchSkipsMessagesThatAreBeingClaimed(t *testing.T) {
 	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
 		q.exec(q.Enqueue(makeRows(1, 0)))
@@ -224,8 +223,8 @@ func TestAtMostTwoSessionsWatchAQueue(t *testing.T) {
 	})
 }
 
-// A process that dies releases its listener slot with its session. So does one that is interrupted: the
-// driver ends the request, and chanq the session.
+// A process that dies releases its listener slot with its session. So does one that is interrupted: the driver ends the
+// request, and chanq the session.
 func TestAListenerSlotEndsWithItsSession(t *testing.T) {
 	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
 		conn := q.session(ctx)
@@ -287,7 +286,7 @@ func TestAPausedQueueEndsNoWatchUntilItIsResumed(t *testing.T) {
 	})
 }
 
-// What is leased is walked once. Each look after that reads what came in the last moments.
+// Leased messages are walked once. Each later look reads the messages of the last moments.
 func TestAWatchReadsLeasedMessagesOnce(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
@@ -313,12 +312,12 @@ func TestAWatchReadsLeasedMessagesOnce(t *testing.T) {
 	require.Len(t, r.claim(1, time.Hour), 1)
 	q.Engine().ResetPlans()
 	w = q.watch(ctx, w.conn, time.Hour, from)
-	require.Less(t, cost(q, "WAITFOR").KeysRead, int64(leased), "from the head of the one before")
+	require.Less(t, cost(q, "WAITFOR").KeysRead, int64(leased), "from the head of the previous request")
 	w.requireWaiting()
 }
 
-// The next request begins a HeadMargin before the first message that may be claimed, or,
-// where there is none, before the last look; and so does one without a head.
+// The next request begins a HeadMargin before the first message that can be claimed, or, if there is none, before the
+// last look; and so does a request without a head.
 func TestAWatchReturnsTheStartOfTheNextOne(t *testing.T) {
 	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
 		const margin = int64(sqlbatch.HeadMargin / time.Millisecond)
@@ -335,7 +334,7 @@ func TestAWatchReturnsTheStartOfTheNextOne(t *testing.T) {
 		require.Equal(t, now()-margin, next)
 
 		first := now()
-		q.exec(q.Enqueue(makeRows(1, -1))) // of another priority than what follows
+		q.exec(q.Enqueue(makeRows(1, -1))) // of a priority other than the next ones
 		q.Clock().Advance(10 * time.Millisecond)
 		q.exec(q.Enqueue(makeRows(1, 2)))
 		q.Clock().Advance(time.Second)
@@ -346,7 +345,7 @@ func TestAWatchReturnsTheStartOfTheNextOne(t *testing.T) {
 		require.EqualValues(t, 1, found)
 		require.Equal(t, head, again, "it was not claimed")
 		found, _ = look(0)
-		require.Zero(t, found, "it looks for what comes from now on")
+		require.Zero(t, found, "it looks for messages from now on")
 
 		r := &reader{queue: q}
 		r.claim(1, time.Hour)

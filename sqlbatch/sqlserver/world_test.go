@@ -19,7 +19,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// queue is chanq's own SQL against an emulator.
+// queue runs chanq's SQL against an emulator.
 type queue struct {
 	sqlbatch.Queue
 	*mssqltest.Server
@@ -28,7 +28,7 @@ type queue struct {
 
 func newQueue(t testing.TB, o mssqltest.Options) *queue {
 	testdb.Emulator.Require(t)
-	o.InMemory = true // so that a bubble can hold it
+	o.InMemory = true // so that a bubble can contain it
 	q := &queue{sqlserver.Dialect.Queue(suite.Orders), mssqltest.Start(t, o), t}
 	testdb.MigrateTables(t, sqlserver.Dialect, q.DB(), suite.Orders)
 	return q
@@ -37,7 +37,7 @@ func newQueue(t testing.TB, o mssqltest.Options) *queue {
 // inBubble runs a test in a bubble of testing/synctest.
 func inBubble(t *testing.T, test func(*testing.T)) { testdb.InBubble(t, true, test) }
 
-// connect opens a database of newQueue's, as another program does.
+// connect opens a database from newQueue, as another program does.
 func connect(t *testing.T, dsn string) *sql.DB {
 	t.Helper()
 	c, err := testdb.Emulator.Connect(dsn)
@@ -47,7 +47,7 @@ func connect(t *testing.T, dsn string) *sql.DB {
 	return db
 }
 
-// Clock is the server's clock, not the statement that reads it.
+// Clock returns the server's clock, not the statement that reads it.
 func (q *queue) Clock() *engine.ManualClock { return q.Server.Clock() }
 
 func (q *queue) exec(st sqlbatch.Statement) {
@@ -74,12 +74,12 @@ func makeRows(n int, priority int8) []sqlbatch.Row {
 	return rows
 }
 
-// itemsOf are the leases of a claim.
+// itemsOf returns the leases of a claim.
 func itemsOf(claimed [][]any) []sqlbatch.Item { return suite.Items(claimed, 2) }
 
 var claimTen = sqlbatch.ClaimParams{Rows: 10, Lease: 30 * time.Second, Consumer: [16]byte{1}, Salt: 1, Inline: sqlbatch.MaxBody}
 
-// numberOf is a server's error's, or 0.
+// numberOf returns the number of a server's error, or 0.
 func numberOf(err error) int32 {
 	var e mssql.Error
 	_ = errors.As(err, &e)

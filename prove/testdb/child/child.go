@@ -1,10 +1,9 @@
-// Package child starts the running program again as a process that plays a part
-// of it, for tests and measurements that kill processes.
+// Package child starts the running program again as a child process that runs one part of it, for tests and measurements that kill
+// processes.
 //
-// The program first calls Main with the parts that it can run. Start then
-// starts it with a part and a task. A child reads orders, one per line, from its
-// standard input and prints events on its standard output. It ends when its
-// input does, and so does not outlive its parent for long.
+// The program first calls Main with the parts that it can run. Start then starts it with a part and a task. A child reads orders,
+// one per line, from its standard input and prints events on its standard output. It ends when its input ends, so it outlives its
+// parent only briefly.
 package child
 
 import (
@@ -26,7 +25,7 @@ import (
 // variable holds the part and the task of a child.
 const variable = "CHANQ_CHILD"
 
-// grace is how long a child may work on when its input has ended.
+// grace is how long a child can continue to work when its input has ended.
 const grace = 2 * time.Minute
 
 type role struct {
@@ -34,11 +33,11 @@ type role struct {
 	Task json.RawMessage
 }
 
-// Part is what a child does. Its context ends with the child's input; orders are
-// the lines of that, and closed at its end.
+// Part is the function of a child. Its context ends with the child's input; orders are the lines of the input, and closed at its
+// end.
 type Part func(ctx context.Context, task []byte, orders <-chan string) error
 
-// Does makes a part of a function that takes its task as a value.
+// Does returns a part for a function that takes its task as a value.
 func Does[Task any](play func(context.Context, Task, <-chan string) error) Part {
 	return func(ctx context.Context, text []byte, orders <-chan string) error {
 		var task Task
@@ -49,8 +48,8 @@ func Does[Task any](play func(context.Context, Task, <-chan string) error) Part 
 	}
 }
 
-// Main plays the part of a child and ends its process: with 1 and a line on
-// standard error if it fails. It returns in a process that is no child.
+// Main runs the part of a child and ends its process: with 1 and a line on standard error if it fails. It returns in a process
+// that is not a child.
 func Main(parts map[string]Part) {
 	text := os.Getenv(variable)
 	if text == "" {
@@ -64,7 +63,7 @@ func Main(parts map[string]Part) {
 }
 
 func play(parts map[string]Part, text string) error {
-	_ = os.Unsetenv(variable) // so that this process may have children of other parts
+	_ = os.Unsetenv(variable) // so that this process can have children with other parts
 	var r role
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
 		return err
@@ -98,10 +97,9 @@ type Process struct {
 	killed    atomic.Bool
 }
 
-// Start starts a child that runs a part. One goroutine passes each whole line of its output
-// to hear, if that is not nil. A kill may cut the last line short,
-// which is then not passed. The end of ctx kills the child. The caller of Start must
-// wait for the child.
+// Start starts a child that runs a part. One goroutine passes each complete line of its output to hear, if that is not nil. A kill
+// might truncate the last line, which is then not passed. The end of ctx kills the child. The caller of Start must wait for the
+// child.
 func Start(ctx context.Context, part string, task any, hear func(line string)) (*Process, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -151,11 +149,11 @@ func (p *Process) read(out *bufio.Reader, hear func(string)) {
 // Wait then returns its error.
 func (p *Process) Order(line string) { _, _ = io.WriteString(p.in, line+"\n") }
 
-// Stop ends the child's input, and with it, in peace, the child.
-func (p *Process) Stop() { _ = p.in.Close() } // of one that has ended, perhaps
+// Stop ends the child's input, and with it the child, without a signal.
+func (p *Process) Stop() { _ = p.in.Close() } // the child might have ended
 
-// Kill ends the child with a signal that it cannot handle, and waits until all its
-// output is read. It returns an error if the child had ended by itself before.
+// Kill ends the child with a signal that it cannot handle, and waits until all its output is read. It returns an error if the
+// child had already ended by itself.
 func (p *Process) Kill() error {
 	p.killed.Store(true)
 	err := p.cmd.Process.Kill()
@@ -166,7 +164,7 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Stacks ends the child with a signal that makes a Go program print its stacks, and returns what it has printed on standard error.
+// Stacks ends the child with a signal that makes a Go program print its stacks, and returns its standard error.
 func (p *Process) Stacks() string {
 	p.killed.Store(true)
 	if err := p.cmd.Process.Signal(syscall.SIGQUIT); err != nil {
@@ -176,18 +174,17 @@ func (p *Process) Stacks() string {
 	return p.complaint.String()
 }
 
-// Killed reports that Kill was called.
+// Killed reports whether Kill was called.
 func (p *Process) Killed() bool { return p.killed.Load() }
 
-// Ended is closed when the child has ended and all its output is read.
+// Ended returns a channel that is closed when the child has ended and all its output is read.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// Wait waits for that, and returns how it ended: nil if well, otherwise its
-// status and what it wrote to its standard error.
+// Wait waits for the end, and returns nil if the child succeeded, otherwise its status and standard error.
 func (p *Process) Wait() error {
 	<-p.ended
 	return p.err
 }
 
-// PID is the child's process ID.
+// PID returns the child's process ID.
 func (p *Process) PID() int { return p.cmd.Process.Pid }

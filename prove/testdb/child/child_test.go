@@ -29,7 +29,7 @@ func echo(ctx context.Context, g greeting, orders <-chan string) error {
 		}
 		fmt.Println(g.Word, line)
 	}
-	<-ctx.Done() // which ends with the orders, or a moment later
+	<-ctx.Done() // ends with the orders, or a moment later
 	fmt.Println(ctx.Err())
 	return nil
 }

@@ -1,10 +1,8 @@
-// Package crew runs worker processes that a test or a measurement disturbs: it starts them,
-// kills them, stops them with a signal, replaces them, and ends them. A Crew also has a
-// schedule, by which all this happens at random times.
+// Package crew runs worker processes that a test or a measurement disturbs: it starts them, kills them, stops them with
+// a signal, replaces them, and ends them. A Crew also has a schedule, which does all this at random times.
 //
-// A worker is a part of the running program (package child). It writes one line for each
-// event to its standard output before it acts on it, so that a kill loses no
-// event.
+// A worker is a part of the running program (package child). It writes one line for each event to its standard output
+// before it acts on it, so that a kill loses no event.
 package crew
 
 import (
@@ -19,12 +17,12 @@ import (
 	"github.com/chanq/chanq/prove/testdb/child"
 )
 
-// Crew has the workers of a run. Each worker runs in a place, where another one can replace it.
-// One goroutine uses a Crew. Each process has one goroutine that waits for it and one that
-// passes its lines to hear; End and Abandon join them.
+// Crew has the workers of a run. Each worker has a place, where another worker can replace it. One goroutine uses a
+// Crew. Each process has one goroutine that waits for it and one that passes its lines to hear; End and Abandon join
+// them.
 type Crew struct {
-	Places []*Process // nil where no worker is
-	All    []*Process // also those that have ended, by number
+	Places []*Process // nil: no worker
+	All    []*Process // including those that have ended, by number
 	Random *rand.Rand
 
 	part    string
@@ -103,7 +101,7 @@ func (c *Crew) Kill(p *Process) error {
 	return nil
 }
 
-// Leave takes a worker out of its place. It ends when it has finished what it is doing.
+// Leave removes a worker from its place. It ends when it has finished its current work.
 func (c *Crew) Leave(p *Process) {
 	c.Places[p.Place] = nil
 	p.leaving.Store(true)
@@ -132,7 +130,7 @@ func (c *Crew) Order(line string) {
 	}
 }
 
-// End lets all workers leave, and waits for them.
+// End makes all workers leave, and waits for them.
 func (c *Crew) End(ctx context.Context) error {
 	for _, p := range c.Places {
 		if p != nil {
@@ -156,7 +154,7 @@ func (c *Crew) End(ctx context.Context) error {
 // Abandon kills all workers that have not ended, and waits.
 func (c *Crew) Abandon() {
 	for _, p := range c.All {
-		_ = p.Process.Kill() // it may have ended
+		_ = p.Process.Kill() // it might have ended
 	}
 	c.waiters.Wait()
 }

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// tick is how often a schedule is looked at while nothing else is waited for.
+// tick is how often a schedule is checked while nothing else is waited for.
 const tick = 10 * time.Millisecond
 
-// act is something that happens at a time. wait is the time to its next repetition; it is nil
-// if the act happens once.
+// act is a function that is called at a time. wait is the time to its next repetition; it is nil if the act happens
+// once.
 type act struct {
 	at   time.Time
 	wait func() time.Duration
@@ -31,7 +31,7 @@ func (c *Crew) Every(first, d time.Duration, do func() error) {
 	}
 }
 
-// Often is Every at random times: d is their mean distance.
+// Often is Every at random times: d is the mean interval.
 func (c *Crew) Often(d time.Duration, do func() error) {
 	if d > 0 {
 		wait := func() time.Duration { return Around(c.Random, d) }
@@ -44,13 +44,12 @@ func Around(random *rand.Rand, mean time.Duration) time.Duration {
 	return mean/2 + time.Duration(random.Int64N(int64(mean)))
 }
 
-// Calm ends all repetitions. What was scheduled once, such as the end of a Freeze, still
-// happens.
+// Calm ends all repetitions. Acts that were scheduled once, such as the end of a Freeze, still happen.
 func (c *Crew) Calm() {
 	c.acts = slices.DeleteFunc(c.acts, func(a act) bool { return a.wait != nil })
 }
 
-// Idle reports whether nothing is scheduled once.
+// Idle reports whether no act is scheduled once.
 func (c *Crew) Idle() bool {
 	return !slices.ContainsFunc(c.acts, func(a act) bool { return a.wait == nil })
 }
@@ -77,7 +76,7 @@ func (c *Crew) Run(ctx context.Context, every time.Duration, done func() (bool, 
 	}
 }
 
-// actUntil does what is due. Acts may schedule others.
+// actUntil calls all due acts. Acts can schedule others.
 func (c *Crew) actUntil(now time.Time) error {
 	for i := 0; i < len(c.acts); {
 		a := c.acts[i]

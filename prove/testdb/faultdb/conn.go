@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// conn is a connection whose operations pass the choice of the Connector.
+// conn is a connection on whose operations the Connector's choice decides.
 type conn struct {
 	inner  driver.Conn
 	owner  *Connector
@@ -14,8 +14,8 @@ type conn struct {
 
 	mu    sync.Mutex
 	dead  bool
-	last  error // what the first operation after a doom returns
-	fell  bool  // an operation panicked: database/sql may be unable to close its statements
+	last  error // the error of the first operation after a doom
+	fell  bool  // an operation panicked: database/sql might be unable to close its statements
 	stmts map[*stmt]struct{}
 }
 
@@ -26,19 +26,19 @@ func (c *conn) doom(err error) {
 	c.dead, c.last = true, err
 }
 
-// cut breaks the connection by an operation of its own, if there is one.
+// cut breaks the connection, if there is one, from within an operation on it.
 func (c *conn) cut() {
 	if c != nil {
 		c.doom(nil)
 	}
 }
 
-// lead runs a statement without a result, and without the choice.
+// lead runs a statement without a result, without asking the choice.
 func (c *conn) lead(ctx context.Context, text string) error {
 	if c == nil {
 		return nil // a Connect
 	}
-	_, err := c.inner.(driver.ExecerContext).ExecContext(ctx, text, nil) // every driver that chanq is for
+	_, err := c.inner.(driver.ExecerContext).ExecContext(ctx, text, nil) // every supported driver implements it
 	return err
 }
 
@@ -51,9 +51,8 @@ func (c *conn) fall() {
 	}
 }
 
-// broken is the error of an operation on a broken connection. sent means that it
-// would have been sent to the database: the first such operation returns how the
-// connection broke.
+// broken returns the error of an operation on a broken connection. sent reports whether it would have been sent to the
+// database: the first such operation returns how the connection broke.
 func (c *conn) broken(sent bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,8 +81,8 @@ func (c *conn) run(ctx context.Context, k Kind, text string, args []driver.Named
 	return f.after(ctx, c)
 }
 
-// query is run for operations that return rows. A result that a fault may touch
-// is read at once, so that the database has applied all of it.
+// query is run for operations that return rows. A result that a fault might affect is read immediately, so that the
+// database has applied all of it.
 func (c *conn) query(ctx context.Context, text string, args []driver.NamedValue, do func() (driver.Rows, error)) (driver.Rows, error) {
 	if err := c.broken(true); err != nil {
 		return nil, err
@@ -168,7 +167,7 @@ func (c *conn) Begin() (driver.Tx, error) {
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	var inner driver.Tx
 	err := c.run(ctx, Begin, "", nil, func() (err error) {
-		inner, err = c.inner.(driver.ConnBeginTx).BeginTx(ctx, opts) // every driver that chanq is for
+		inner, err = c.inner.(driver.ConnBeginTx).BeginTx(ctx, opts) // every supported driver implements it
 		return err
 	})
 	if err != nil {
@@ -213,9 +212,8 @@ func (c *conn) IsValid() bool {
 	return !ok || v.IsValid()
 }
 
-// Close closes the statements first. After a broken connection database/sql
-// closes those of a *sql.Conn too late for drivers that keep a connection until
-// its statements are closed, its transaction with it.
+// Close closes the statements first. After a broken connection database/sql closes those of a *sql.Conn too late for
+// drivers that keep a connection, with its transaction, until its statements are closed.
 func (c *conn) Close() error {
 	c.owner.forget(c)
 	c.mu.Lock()
@@ -240,7 +238,7 @@ type stmt struct {
 
 func (s *stmt) NumInput() int { return s.inner.NumInput() }
 
-// end has the statement no longer be counted.
+// end removes the statement from the counts.
 func (s *stmt) end() { s.ended.Do(func() { s.conn.owner.note(Open{Stmts: -1}) }) }
 
 func (s *stmt) Close() error {
@@ -250,7 +248,7 @@ func (s *stmt) Close() error {
 	delete(s.conn.stmts, s)
 	s.conn.mu.Unlock()
 	if !open {
-		return nil // with its connection
+		return nil // ends with its connection
 	}
 	return s.inner.Close()
 }
@@ -279,8 +277,7 @@ func (s *stmt) CheckNamedValue(v *driver.NamedValue) error {
 	return s.conn.CheckNamedValue(v)
 }
 
-// tx bounds what waits in its end by the context it began with, since Commit
-// and Rollback have none.
+// tx bounds waits in its end by the context with which it began, since Commit and Rollback have none.
 type tx struct {
 	inner driver.Tx
 	conn  *conn

@@ -1,7 +1,6 @@
-// Package faultdb wraps a database/sql driver so that a test can fail, cut or
-// hold chosen operations, before the database sees them or after it applied
-// them, and can see what is left open. The caller chooses by operation: by its
-// number, so that a test may walk every one, or by its text.
+// Package faultdb wraps a database/sql driver so that a test can fail, cut or hold chosen operations, before the
+// database receives them or after it has applied them, and can count what is left open. The caller chooses by
+// operation: by its number, so that a test can walk every one, or by its text.
 package faultdb
 
 import (
@@ -13,7 +12,7 @@ import (
 	"sync"
 )
 
-// Kind is what an operation does.
+// Kind is the kind of an operation.
 type Kind uint8
 
 // The kinds.
@@ -34,10 +33,10 @@ func (k Kind) String() string {
 // Op is one operation on the database.
 type Op struct {
 	N    int // 0, 1, 2 … since New
-	Conn int // which connection, from 1
+	Conn int // number of the connection, from 1
 	Kind Kind
 	Text string              // of a statement
-	Args []driver.NamedValue // of Exec and Query; only while the choice is made
+	Args []driver.NamedValue // of Exec and Query; only during the choice
 }
 
 func (o Op) String() string { return fmt.Sprintf("%d: %s on %d: %s", o.N, o.Kind, o.Conn, o.Text) }
@@ -64,34 +63,31 @@ const (
 	fall
 )
 
-// Fail returns err. The connection lives.
+// Fail returns err. The connection stays open.
 func Fail(err error) Fault { return Fault{verb: fail, err: err} }
 
-// Cut returns err and breaks the connection: whatever follows on it fails with
-// driver.ErrBadConn.
+// Cut returns err and breaks the connection: all later operations on it fail with driver.ErrBadConn.
 func Cut(err error) Fault { return Fault{verb: cut, err: err} }
 
-// Hold waits until gate is closed, then lets the operation pass. Should the
-// context end before, it returns the context's error and breaks the connection,
-// as a driver does that gives up a network read.
+// Hold waits until gate is closed, then lets the operation pass. If the context ends first, it returns the context's
+// error and breaks the connection, as a driver does that gives up a network read.
 func Hold(gate <-chan struct{}) Fault { return Fault{verb: hold, gate: gate} }
 
 // Hang waits until the context ends.
 func Hang() Fault { return Hold(nil) }
 
-// Stick is Hold for a driver that does not look at its context while it waits for
-// the network.
+// Stick is Hold for a driver that ignores its context while it waits for the network.
 func Stick(gate <-chan struct{}) Fault { return Fault{verb: stick, gate: gate} }
 
-// Panic panics with err, as a driver with a fault does.
+// Panic panics with err, as a driver with a bug does.
 func Panic(err error) Fault { return Fault{verb: fall, err: err} }
 
-// After runs another statement on the operation's connection before it, to change
-// what holds for its session. An error of that is the operation's.
+// After runs another statement on the operation's connection before it, to change the settings of its session. An error
+// of that statement becomes the operation's.
 func After(text string) Fault { return Fault{verb: lead, first: text} }
 
-// Applied makes the database apply the operation first, which the caller cannot know.
-// Nothing of a result reaches the caller before the error.
+// Applied makes the database apply the operation first, which the caller cannot know. The caller gets the error and
+// nothing of a result.
 func (f Fault) Applied() Fault { f.applied = true; return f }
 
 // AfterRows is Applied, with the first n rows of the result before the error.
@@ -100,7 +96,7 @@ func (f Fault) AfterRows(n int) Fault { f.applied, f.rows = true, n; return f }
 // Connector is a driver.Connector for sql.OpenDB.
 type Connector struct {
 	mu      sync.Mutex
-	inner   driver.Connector   // of the connections to come
+	inner   driver.Connector   // for new connections
 	former  []driver.Connector // to be closed with it
 	choose  func(Op) Fault
 	rewrite func(string) string
@@ -111,7 +107,7 @@ type Connector struct {
 	open    Open
 }
 
-// Open is what of a database is in use.
+// Open counts the open resources of a database.
 type Open struct{ Conns, Stmts, Rows, Txs int }
 
 // New wraps a connector.
@@ -119,22 +115,21 @@ func New(inner driver.Connector) *Connector {
 	return &Connector{inner: inner, conns: map[*conn]struct{}{}}
 }
 
-// Inject has choose decide about each operation from now on, one at a time; nil
-// lets all pass. choose must not block, nor use the database.
+// Inject makes choose decide about each operation from now on, one at a time; nil lets all pass. choose must not block,
+// nor use the database.
 func (c *Connector) Inject(choose func(Op) Fault) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.choose = choose
 }
 
-// Rewrite has f change the text of every statement before the database gets it.
-// Choices see the text as it was. Call it before the first connection.
+// Rewrite makes f change the text of every statement before the database receives it. Choices see the original text.
+// Call it before the first connection.
 func (c *Connector) Rewrite(f func(string) string) { c.rewrite = f }
 
-// Open is what is open now: connections, and the statements, results and
-// transactions that were not closed or ended, including those of connections that
-// were closed meanwhile. Of a connection on which an operation panicked, the statements
-// end with it.
+// Open returns what is open now: connections, and the statements, results and transactions that were not closed or
+// ended, including those of connections that were closed meanwhile. If an operation on a connection panicked, its
+// statements end with it.
 func (c *Connector) Open() Open {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,7 +138,7 @@ func (c *Connector) Open() Open {
 	return o
 }
 
-// note adds to what is open.
+// note adds to the open resources.
 func (c *Connector) note(o Open) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,7 +147,7 @@ func (c *Connector) note(o Open) {
 	c.open.Txs += o.Txs
 }
 
-// textFor is what the database gets for a text.
+// textFor returns the text that the database receives for a text.
 func (c *Connector) textFor(text string) string {
 	if c.rewrite == nil {
 		return text
@@ -160,14 +155,14 @@ func (c *Connector) textFor(text string) string {
 	return c.rewrite(text)
 }
 
-// Ops is how many operations there have been.
+// Ops returns how many operations there have been.
 func (c *Connector) Ops() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ops
 }
 
-// Conns is how many connections are open, and the most there ever were.
+// Conns returns how many connections are open, and the most so far.
 func (c *Connector) Conns() (now, most int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -207,11 +202,10 @@ func (c *Connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return cn, nil
 }
 
-// Driver is that of the wrapped connector, from which chanq derives the dialect.
+// Driver returns the driver of the wrapped connector, from which chanq derives the dialect.
 func (c *Connector) Driver() driver.Driver { return c.target().Driver() }
 
-// Redirect has every connection from now on be one of another database, and
-// breaks those that are open, as CutAll does: a failover.
+// Redirect makes every new connection one to another database, and breaks open connections, as CutAll does: a failover.
 func (c *Connector) Redirect(to driver.Connector, err error) {
 	c.mu.Lock()
 	c.former = append(c.former, c.inner)
@@ -254,7 +248,7 @@ func (c *Connector) forget(cn *conn) {
 	delete(c.conns, cn)
 }
 
-// before does what comes before the operation; an error means not to run it.
+// before applies the fault before the operation; if it returns an error, the operation must not run.
 func (f Fault) before(ctx context.Context, cn *conn) error {
 	if f.applied {
 		return nil
@@ -262,7 +256,7 @@ func (f Fault) before(ctx context.Context, cn *conn) error {
 	return f.strike(ctx, cn)
 }
 
-// after does what comes after the operation was applied.
+// after applies the fault after the operation was applied.
 func (f Fault) after(ctx context.Context, cn *conn) error {
 	if !f.applied {
 		return nil

@@ -15,7 +15,7 @@ import (
 
 var errInjected = errors.New("injected")
 
-// open makes a table of numbers, and a pool of one connection that injects.
+// open creates a table of numbers, and a pool of one connection that injects.
 func open(t *testing.T) (*faultdb.Connector, *sql.DB) {
 	t.Helper()
 	inner, err := embedded.Connector(":memory:")
@@ -124,7 +124,7 @@ func TestAFailoverBreaksConnectionsAndRedirectsNewOnes(t *testing.T) {
 	require.ErrorIs(t, err, errInjected)
 	require.NoError(t, kept.Close())
 	_, err = db.Exec("CREATE TABLE t (n INTEGER)")
-	require.NoError(t, err, "it is not there yet")
+	require.NoError(t, err, "it does not exist yet")
 	require.Zero(t, count(t, db))
 }
 
@@ -148,7 +148,7 @@ func TestACutConnectionIsReplaced(t *testing.T) {
 
 	c.CutAll(errInjected)
 	_, err = db.Exec("INSERT INTO t VALUES (1)")
-	require.NoError(t, err, "the pool notices what was cut while idle")
+	require.NoError(t, err, "the pool notices a connection that was cut while idle")
 }
 
 func TestHangEndsWithItsContextAndHoldWithItsGate(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// rows passes a result through, with those result sets that the driver has.
+// rows forwards a result, with the result sets that the driver has.
 type rows struct {
 	driver.Rows
 	owner  *Connector
@@ -36,7 +36,7 @@ func (r *rows) NextResultSet() error {
 type readRows struct {
 	sets []resultSet
 	left int   // rows before err; -1: all
-	err  error // nil: the result is whole
+	err  error // nil: the result is complete
 }
 
 type resultSet struct {

@@ -1,10 +1,8 @@
-// Package memnet is a TCP-like network inside the process. Every wait is one that
-// testing/synctest recognizes as durable, so that servers and clients that use it
-// run in a bubble.
+// Package memnet is a TCP-like network inside the process. testing/synctest recognizes all its waits as durable, so
+// that servers and clients that use it run in a bubble.
 //
-// A connection has one bounded buffer per direction, deadlines, half-close, and a
-// reset (Close after SetLinger(0)). It has no latency and no packets: package netproxy
-// adds delays and faults.
+// A connection has one bounded buffer per direction, deadlines, half-close, and a reset (Close after SetLinger(0)). It
+// has no latency and no packets: package netproxy adds delays and faults.
 package memnet
 
 import (
@@ -23,10 +21,10 @@ import (
 // Network is the network's name, as net.Addr reports it.
 const Network = "memory"
 
-// backlog is how many connections of a listener wait for Accept. Another Dial waits.
+// backlog is how many connections of a listener can wait for Accept. Further Dials wait.
 const backlog = 128
 
-// bufferBytes is how much of one direction is in progress. Another Write waits.
+// bufferBytes bounds the data in progress in one direction. Further Writes wait.
 const bufferBytes = 256 << 10
 
 // Addr is the address of an end of a connection, or of a listener.
@@ -50,7 +48,7 @@ type Listener struct {
 	once   sync.Once
 }
 
-// Listen makes a listener with an address that no other listener has, of the form host:port.
+// Listen returns a listener with a unique address, of the form host:port.
 func Listen() *Listener {
 	l := &Listener{
 		addr:  Addr(fmt.Sprintf("memnet%d:1433", numbers.Add(1))),
@@ -86,7 +84,7 @@ func (l *Listener) Close() error {
 	}
 }
 
-// Addr is what Dial connects to.
+// Addr returns the address for Dial.
 func (l *Listener) Addr() net.Addr { return l.addr }
 
 // Dial connects to a listener of this process.
@@ -124,7 +122,7 @@ func Has(address string) bool {
 	return ok
 }
 
-// Dialer dials by Dial, and leaves names alone: it is a dialer of go-mssqldb.
+// Dialer uses Dial, and resolves no names: it is a dialer of go-mssqldb.
 type Dialer struct{}
 
 // DialContext connects to a listener of this process.
@@ -156,14 +154,13 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return n, c.wrap("write", err)
 }
 
-// CloseWrite ends this direction: the other end reads what is in progress, then io.EOF.
+// CloseWrite ends this direction: the other end reads the data in progress, then io.EOF.
 func (c *Conn) CloseWrite() error {
 	c.out.finish()
 	return nil
 }
 
-// SetLinger with 0 makes Close a reset: what is in progress is lost, and the other end
-// gets ECONNRESET.
+// SetLinger with 0 makes Close a reset: data in progress is lost, and the other end gets ECONNRESET.
 func (c *Conn) SetLinger(seconds int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,8 +168,7 @@ func (c *Conn) SetLinger(seconds int) error {
 	return nil
 }
 
-// Close ends both directions. The other end reads what is in progress, then io.EOF; its
-// writes fail.
+// Close ends both directions. The other end reads the data in progress, then io.EOF; its writes fail.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	resets := c.resets
@@ -227,7 +223,7 @@ type stream struct {
 	mu              sync.Mutex
 	changed         sync.Cond
 	data            []byte
-	finished        bool  // after data comes io.EOF
+	finished        bool  // io.EOF follows the data
 	readErr         error // of every Read from now on
 	writeErr        error // of every Write from now on
 	readBy, writeBy deadline
@@ -311,7 +307,7 @@ func (s *stream) write(p []byte) (written int, err error) {
 	}
 }
 
-// finish has the reader get io.EOF after what is in progress.
+// finish makes the reader get io.EOF after the data in progress.
 func (s *stream) finish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -319,8 +315,7 @@ func (s *stream) finish() {
 	s.changed.Broadcast()
 }
 
-// fail ends reads and writes with errors; nil leaves that side as it is. The first
-// error of a side stays.
+// fail makes reads and writes fail with errors; nil does not change that side. The first error of a side stays.
 func (s *stream) fail(read, write error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// connect makes a connection with its two ends.
+// connect returns both ends of a connection.
 func connect(t *testing.T) (client, server net.Conn) {
 	t.Helper()
 	l := memnet.Listen()
@@ -80,8 +80,8 @@ func TestAResetLosesWhatIsUnderWay(t *testing.T) {
 	require.Zero(t, n)
 }
 
-// A bubble's clock continues only while all its goroutines wait durably: if a wait of
-// this network were another one, these tests would hang.
+// A bubble's clock advances only while all its goroutines wait durably: if a wait of this network were not durable,
+// these tests would hang.
 func TestWaitsAreDurable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, server := connect(t)

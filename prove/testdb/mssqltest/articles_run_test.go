@@ -21,8 +21,7 @@ type outcome struct {
 	err     error
 }
 
-// startPoll runs a poll on a separate session and returns when waiting
-// statements, including this one, are in WAITFOR.
+// startPoll runs a poll on a separate session and returns when waiting statements, including this one, are in WAITFOR.
 func (s *site) startPoll(batch string, waiting int) <-chan outcome {
 	s.t.Helper()
 	c := s.connect()
@@ -65,8 +64,7 @@ func TestArticle000WithHintsEachPollerProcessesItsOwnItem(t *testing.T) {
 	require.Equal(t, numbers(3), s.column(s.connect(), processed, 0))
 }
 
-// UPDLOCK without READPAST cures the race, but at the price of waiting, which a
-// session that refuses to wait sees as 1222.
+// UPDLOCK without READPAST prevents the race, at the price of waiting: a session that refuses to wait gets 1222.
 func TestArticle000WithUpdateLockAloneTheSecondPollerWaits(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "000_table.sql")
@@ -93,7 +91,7 @@ func TestArticle000UpdateTopDeliversEachItemOnce(t *testing.T) {
 
 	a, b := s.begin(), s.begin()
 	require.Equal(t, []string{"1"}, s.column(a, take, 0))
-	require.Equal(t, []string{"2"}, s.column(b, take, 0), "it passes the item that the other has locked")
+	require.Equal(t, []string{"2"}, s.column(b, take, 0), "it skips the item that the other has locked")
 	require.NoError(t, b.Commit())
 	require.NoError(t, a.Rollback())
 
@@ -102,7 +100,7 @@ func TestArticle000UpdateTopDeliversEachItemOnce(t *testing.T) {
 	require.Empty(t, s.column(s.connect(), take, 0))
 }
 
-// messages puts n messages into article 001's table, whose bodies are 1 to n.
+// messages inserts n messages, whose bodies are 1 to n, into article 001's table.
 func (s *site) messages(n int) {
 	s.t.Helper()
 	c := s.connect()
@@ -132,8 +130,8 @@ func TestArticle001TwoPollersGetDifferentMessagesAndDoNotWait(t *testing.T) {
 	a, b := s.begin(), s.begin()
 	first := s.column(a, dequeueThree, 1)
 	require.Equal(t, numbers(3), first, "the oldest come first")
-	// The sort reads, and so locks, all pending messages: with the table of the article
-	// the second poller may find none. It must not find those of the first.
+	// The sort reads, and therefore locks, all pending messages: with the table of the article the second poller might
+	// find none. It must not find those of the first.
 	second := s.column(b, dequeueThree, 1)
 	for _, message := range first {
 		require.NotContains(t, second, message)
@@ -163,7 +161,7 @@ func TestArticle001AMessageOfARolledBackPollIsRedelivered(t *testing.T) {
 	require.NoError(t, b.Commit())
 }
 
-// The application lock holds even where no row lock is in the way.
+// The application lock protects the message even without a row lock.
 func TestArticle001TheApplicationLockAloneKeepsAMessage(t *testing.T) {
 	t.Parallel()
 	s := newMessaging(t, 3)
@@ -248,7 +246,7 @@ func TestArticle002TestScriptEndsAsInTheArticle(t *testing.T) {
 	} {
 		require.Equal(t, want.jobs, columnOf(sets[6+i], want.column), "result %d", 6+i)
 	}
-	// The clean-up leaves nothing in the way of a second start.
+	// After the clean-up a second start succeeds.
 	for _, script := range []string{"002_cleanup.sql", "002_queue.sql"} {
 		for _, batch := range articleBatches(t, script) {
 			s.exec(c, batch)
@@ -324,7 +322,7 @@ func TestArticle003ConcurrentlyEachMessageIsDeliveredOnce(t *testing.T) {
 
 const getJob = "EXEC dbo.usp_API_Get_Job 'worker'"
 
-// newJobQueue has a procedure to alter, and one job of each priority.
+// newJobQueue creates a procedure to alter, and one job of each priority.
 func newJobQueue(t *testing.T, priorities ...int) *site {
 	s := newSite(t, "004_table.sql")
 	c := s.connect()
@@ -358,7 +356,7 @@ func TestArticle004AnUnfinishedJobIsRedeliveredThreeTimes(t *testing.T) {
 	for range 3 {
 		require.Equal(t, []string{"1"}, s.column(c, getJob, 0))
 		s.Clock().Advance(14 * time.Minute)
-		require.Empty(t, s.column(c, getJob, 0), "its quarter of an hour is not over")
+		require.Empty(t, s.column(c, getJob, 0), "its quarter of an hour has not passed")
 		s.Clock().Advance(time.Minute)
 	}
 	require.Empty(t, s.column(c, getJob, 0))
@@ -384,7 +382,7 @@ func TestArticle004ConcurrentlyEachJobIsDeliveredOnce(t *testing.T) {
 	require.ElementsMatch(t, numbers(total), items)
 }
 
-// firstColumn is the first column of the batch's first result set.
+// firstColumn returns the first column of the batch's first result set.
 func (s *site) firstColumn(on session, batch string) ([]string, error) {
 	sets, err := s.try(on, batch)
 	if err != nil {
@@ -393,7 +391,7 @@ func (s *site) firstColumn(on session, batch string) ([]string, error) {
 	return columnOf(sets[0], 0), nil
 }
 
-// numberOf is the server's number of err, 0 if it has none.
+// numberOf returns the server's number of err, 0 if it has none.
 func numberOf(err error) int32 {
 	var e mssql.Error
 	if errors.As(err, &e) {

@@ -23,7 +23,7 @@ type site struct {
 	ctx context.Context
 }
 
-// session is what runs statements: a connection or a transaction on one.
+// session runs statements: a connection or a transaction on one.
 type session interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
@@ -51,8 +51,8 @@ func (s *site) connect() *sql.Conn {
 	return c
 }
 
-// begin opens a transaction on a separate session. The session never waits
-// for a lock: a statement that would gets 1222.
+// begin opens a transaction on a separate session. The session never waits for a lock: a statement that would wait gets
+// 1222.
 func (s *site) begin() *sql.Tx {
 	s.t.Helper()
 	c := s.connect()
@@ -130,7 +130,7 @@ func columnOf(set [][]any, column int) []string {
 	return values
 }
 
-// printed is what a batch without rows printed, once it has ended.
+// printed returns the messages that a batch without rows printed, when it has ended.
 func (s *site) printed(on session, batch string) ([]string, error) {
 	var messages sqlexp.ReturnMessage
 	rows, err := on.QueryContext(s.ctx, batch, &messages)
@@ -169,8 +169,7 @@ func (s *site) awaitWaiting(n int) {
 	}
 }
 
-// drain lets pollers take, side by side, until total items are delivered, and
-// returns the items.
+// drain runs concurrent pollers until total items are delivered, and returns the items.
 func (s *site) drain(pollers, total int, take func(*sql.Conn) ([]string, error)) []string {
 	s.t.Helper()
 	var handed atomic.Int64
@@ -201,7 +200,7 @@ func (s *site) drain(pollers, total int, take func(*sql.Conn) ([]string, error))
 	return all
 }
 
-// numbers are "1" to n as text.
+// numbers returns "1" to n as text.
 func numbers(n int) []string {
 	all := make([]string, n)
 	for i := range all {

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The scripts of the five articles that chanq started from, statement by
-// statement as the articles have them; only their comments are reworded.
+// Scripts of the five articles on which chanq is based, statement by statement as the articles have them; only their
+// comments are reworded.
 //
 //go:embed testdata/articles/*.sql
 var articles embed.FS
@@ -46,10 +46,9 @@ func article(t testing.TB, name string) string {
 	return batches[0]
 }
 
-// What the emulator's parser makes of each script: the statements of each
-// batch, and the table hints, because a parser that loses a hint loses the
-// article's point without an error. The hints are written without commas in
-// articles 001 and 003, and a statement of 000 begins in the middle of a line.
+// The result of the emulator's parser for each script: the statements of each batch, and the table hints, because a
+// parser that loses a hint silently loses the point of the article. The hints are written without commas in articles
+// 001 and 003, and a statement of 000 begins in the middle of a line.
 func TestArticleScriptsParse(t *testing.T) {
 	t.Parallel()
 	poll := "DeclareVariable BeginTransaction Select Print WaitFor Update CommitTransaction"
@@ -86,7 +85,7 @@ func TestArticleScriptsParse(t *testing.T) {
 	files, err := fs.ReadDir(articles, "testdata/articles")
 	require.NoError(t, err)
 	for _, f := range files {
-		require.Contains(t, scripts, f.Name(), "every script is looked at")
+		require.Contains(t, scripts, f.Name(), "every script is checked")
 	}
 	hint := regexp.MustCompile(`"HintKind": "(\w+)"`)
 	for name, want := range scripts {

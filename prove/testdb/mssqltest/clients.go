@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Tedious finds Node.js, and the variable by which it finds tedious: in CHANQ_TEST_NODE_MODULES or
+// Tedious finds Node.js, and the environment variable with which Node.js finds tedious: in CHANQ_TEST_NODE_MODULES or
 // where npm puts it in testdata/clients. Without them the test is skipped.
 func Tedious(t testing.TB) (node, variable string) {
 	t.Helper()
@@ -31,8 +31,7 @@ func Tedious(t testing.TB) (node, variable string) {
 	return node, "NODE_PATH=" + modules
 }
 
-// PyMSSQL finds a Python that has pymssql, as Debian packages it or as PyPI does. Without one the
-// test is skipped.
+// PyMSSQL finds a Python that has pymssql, as Debian packages it or as PyPI does. Without one the test is skipped.
 func PyMSSQL(t testing.TB) (python string) {
 	t.Helper()
 	for _, python := range []string{"/usr/bin/python3", "python3"} {

@@ -87,7 +87,7 @@ func TestAConnectionReleasedInATransactionIsRolledBack(t *testing.T) {
 	_, err := srv.DB().Exec("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE; BEGIN TRAN; INSERT dbo.t VALUES (1)")
 	require.NoError(t, err)
 	_, err = srv.DB().Exec("SELECT id FROM dbo.t WITH (READPAST)")
-	require.Equal(t, int32(650), number(err), "the isolation level outlives the reset: %v", err)
+	require.Equal(t, int32(650), number(err), "the reset keeps the isolation level: %v", err)
 	var n int
 	require.NoError(t, srv.DB().QueryRow("SELECT COUNT(*) FROM dbo.t WITH (READCOMMITTED, READPAST)").Scan(&n))
 	require.Zero(t, n)
@@ -114,7 +114,7 @@ func TestTheEndOfAContextEndsAWait(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, <-done, context.Canceled)
 	var n int
-	require.NoError(t, conn.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM dbo.t").Scan(&n), "the connection lives")
+	require.NoError(t, conn.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM dbo.t").Scan(&n), "the connection is still usable")
 	require.Equal(t, 1, n)
 	require.NoError(t, conn.Close())
 }

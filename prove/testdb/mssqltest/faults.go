@@ -12,20 +12,20 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
 )
 
-// Moment is when in the life of a request a fault strikes.
+// Moment is the stage of a request at which a fault occurs.
 type Moment uint8
 
 // The moments.
 const (
-	// Received: the request has arrived and nothing of it runs.
+	// Received: the request has arrived and has not started.
 	Received Moment = iota
-	// Started: its first statement that reads or writes rows is about to run. An
-	// error rolls back as the server's own do.
+	// Started: its first statement that reads or writes rows is about to run. An error rolls back as the server's own
+	// errors do.
 	Started
-	// Applied: an INSERT has been done, or an UPDATE or DELETE that returned rows,
-	// and nothing is committed. The rows may be with the client already.
+	// Applied: an INSERT has been done, or an UPDATE or DELETE that returned rows, and nothing is committed. The client
+	// might already have the rows.
 	Applied
-	// Answered: all is committed, the end of the answer is not sent.
+	// Answered: all changes are committed, and the end of the answer is not sent.
 	Answered
 )
 
@@ -33,27 +33,24 @@ func (m Moment) String() string {
 	return [...]string{"received", "started", "applied", "answered"}[m]
 }
 
-// Fault is what goes wrong with some of the requests of a server, see
-// Server.Inject.
+// Fault is a failure of some of the requests of a server, see Server.Inject.
 type Fault struct {
-	// Match picks requests. Default all.
+	// Match selects requests. Default: all.
 	Match func(Request) bool
-	// Skip spares that many of them first, and Times is how many the fault then
-	// strikes. Default 0 and 1.
+	// Skip is how many of them are spared first, and Times is how many the fault then affects. Default: 0 and 1.
 	Skip, Times int
 	At          Moment
 
-	// Delay comes first: the client may give up meanwhile. It is the machine's
-	// time, as the client's deadlines are. Only at Received and Answered.
+	// Delay is applied first: the client might give up meanwhile. It is the machine's time, as the client's deadlines are.
+	// Only at Received and Answered.
 	Delay time.Duration
-	// Error is the number of the error with which the request fails. At Answered
-	// it follows the results. 596 is the error of a killed session: the
-	// connection ends with it.
+	// Error is the number of the error with which the request fails. At Answered it follows the results. 596 is the error
+	// of a killed session: the connection ends with it.
 	Error int32
-	// Reset cuts the connection; its session rolls back what is open.
+	// Reset cuts the connection; its session rolls back an open transaction.
 	Reset bool
-	// Hang leaves the connection open and never answers, not even an attention,
-	// until either side closes it. Only at Received and Answered.
+	// Hang leaves the connection open and never answers, not even an attention, until either side closes it. Only at
+	// Received and Answered.
 	Hang bool
 }
 
@@ -65,10 +62,10 @@ type Injected struct {
 	seen, left int // guarded by faults.mu
 }
 
-// Fired is closed when the fault has struck for the last time.
+// Fired returns a channel that is closed when the fault has occurred for the last time.
 func (i *Injected) Fired() <-chan struct{} { return i.fired }
 
-// faults are the script of one server.
+// faults has the injected faults of one server.
 type faults struct {
 	engine *engine.Engine
 
@@ -80,9 +77,8 @@ type faults struct {
 
 func newFaults(e *engine.Engine) *faults { return &faults{engine: e, output: map[int]bool{}} }
 
-// Inject adds a fault. Faults are tried in the order of their injection; one
-// request meets one of them at each moment. Those at Started and Applied take
-// the place of the engine's hooks.
+// Inject adds a fault. Faults are tried in the order of their injection; one request meets at most one fault at each
+// moment. Faults at Started and Applied replace the engine's hooks.
 func (s *Server) Inject(f Fault) *Injected {
 	if f.Match == nil {
 		f.Match = func(Request) bool { return true }
@@ -98,8 +94,8 @@ func (s *Server) Inject(f Fault) *Injected {
 	return i
 }
 
-// Failover cuts every connection and refuses logins with error 40613 for d of
-// the machine's time, as a database that moves to another node.
+// Failover cuts every connection and refuses logins with error 40613 for d of the machine's time, as a database that
+// moves to another node.
 func (s *Server) Failover(t testing.TB, d time.Duration) {
 	s.wire.Refuse(serverError(40613))
 	s.wire.KillAll()
@@ -206,7 +202,7 @@ func (f *Fault) fail(ctx context.Context) error {
 	return nil
 }
 
-// serverError makes an error with the severity that the server gives it.
+// serverError returns an error with the severity that the server uses for it.
 func serverError(number int32) *sqltype.Error {
 	e := &sqltype.Error{Number: number, State: 1, Class: 16, Message: "injected by the test"}
 	switch number {

@@ -7,7 +7,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
 )
 
-// Kind is which of chanq's statements a request is.
+// Kind is the kind of chanq's statement in a request.
 type Kind string
 
 // The kinds. In a transaction of the caller they are the same.
@@ -31,20 +31,20 @@ const (
 	Join       Kind = "join"
 	Leave      Kind = "leave"
 	Sample     Kind = "sample"
-	Ping       Kind = "ping" // of the driver
+	Ping       Kind = "ping" // from the driver
 	Begin      Kind = "begin"
 	Commit     Kind = "commit"
 	Rollback   Kind = "rollback"
 	Other      Kind = "other"
 )
 
-// Request is what a fault may be picked by.
+// Request has the properties by which a fault selects requests.
 type Request struct {
 	Kind Kind
-	Text string // of the batch, that of sp_executesql included
+	Text string // of the batch, or of sp_executesql
 }
 
-// Is picks requests of some kinds.
+// Is selects requests of some kinds.
 func Is(kinds ...Kind) func(Request) bool {
 	return func(r Request) bool {
 		for _, k := range kinds {
@@ -56,7 +56,7 @@ func Is(kinds ...Kind) func(Request) bool {
 	}
 }
 
-// RequestOf returns what a request of the wire is.
+// RequestOf returns the kind and text of a request of the wire.
 func RequestOf(r *tds.Request) Request {
 	switch {
 	case r.Kind == tds.Batch:
@@ -80,7 +80,7 @@ func RequestOf(r *tds.Request) Request {
 
 func statementOf(st engine.Statement) Request { return Request{kindOf(st.Text), st.Text} }
 
-// marks distinguish chanq's statements: the first that a text contains decides.
+// marks distinguish chanq's statements: the first mark that a text contains decides.
 var marks = []struct {
 	mark string
 	kind Kind

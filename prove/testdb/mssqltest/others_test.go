@@ -23,7 +23,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
 )
 
-// Drivers that nothing here was written for: what they send and wait for is theirs.
+// Independent drivers, whose requests and expectations this repository does not control.
 
 func TestTediousWorksWithTheEmulator(t *testing.T) {
 	t.Parallel()
@@ -51,8 +51,7 @@ func TestFreeTDSWorksWithTheEmulator(t *testing.T) {
 	speaks(t, mssqltest.Options{}, nil, mssqltest.PyMSSQL(t), "freetds.py")
 }
 
-// speaks runs a script of testdata/clients against an emulator; each check that it reports
-// is a test.
+// speaks runs a script of testdata/clients against an emulator; each check that it reports is a subtest.
 func speaks(t *testing.T, o mssqltest.Options, environment []string, program, script string) {
 	t.Helper()
 	srv := mssqltest.Start(t, o)
@@ -63,12 +62,12 @@ func speaks(t *testing.T, o mssqltest.Options, environment []string, program, sc
 	cmd.Env = append(cmd.Env, environment...)
 	var out, complaints bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaints
-	guard := time.AfterFunc(2*time.Minute, srv.Wire().KillAll) // a driver that waits for what never comes
+	guard := time.AfterFunc(2*time.Minute, srv.Wire().KillAll) // for a driver that waits for an answer that is never sent
 	defer guard.Stop()
 	require.NoError(t, cmd.Run(), &complaints)
 	checks := strings.Split(strings.TrimSpace(out.String()), "\n")
 	last := len(checks) - 1
-	require.Equal(t, "ok all "+strconv.Itoa(last), checks[last], "it did not get to its end:\n%s", &out)
+	require.Equal(t, "ok all "+strconv.Itoa(last), checks[last], "the script did not reach its end:\n%s", &out)
 	for _, line := range checks[:last] {
 		name, failed := strings.CutPrefix(line, "not ok ")
 		if !failed {
@@ -79,7 +78,7 @@ func speaks(t *testing.T, o mssqltest.Options, environment []string, program, sc
 	}
 }
 
-// certificate is a self-signed certificate.
+// certificate returns a self-signed certificate.
 func certificate(t *testing.T) *tls.Config {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)

@@ -1,27 +1,23 @@
-// Package mssqltest starts an emulator for SQL Server inside a test: go-mssqldb
-// connects to it over a socket, and it runs chanq's own T-SQL.
+// Package mssqltest starts an emulator of SQL Server inside a test: go-mssqldb connects to it over a socket, and it
+// runs chanq's own T-SQL.
 //
-// It is no product and no part of one: nothing outside of tests imports it. It is
-// here because SQL Server is the first engine of chanq and no developer's machine
-// should need one to run the tests. It implements the rules that chanq
-// relies on, as documented by Microsoft: locks on rows, key ranges and tables,
-// their compatibility, queues and escalation; isolation levels and row versions;
-// hints; which indexes a hint admits; deadlocks and their victims; what an
-// error rolls back; limits and error numbers; and the wire, with attentions, broken
-// connections and failovers at a moment that a test chooses. docs/sqlserver.md lists
-// the rules, each with its test.
+// It is not a product or a part of one: nothing outside of tests imports it. It exists because SQL Server is the first
+// engine of chanq and tests must run on any developer's machine without it. It implements the rules that chanq relies
+// on, as documented by Microsoft: locks on rows, key ranges and tables, their compatibility, queues and escalation;
+// isolation levels and row versions; hints; which indexes a hint admits; deadlocks and their victims; what an error
+// rolls back; limits and error numbers; and the wire, with attentions, broken connections and failovers at a moment
+// that a test chooses. docs/sqlserver.md lists the rules, each with its test.
 //
-// What it does not do: it has no optimizer (a plan is what the hints and the order
-// of the text determine), ghost records only if a test requests them, no pages (so neither
-// page locks nor latches), no disk (a commit cannot be lost, nothing is slow), no plan cache (it
-// counts pairs of text and declaration), one database (master is another name of it), one collation, and of T-SQL
-// only what chanq, the five articles that it came from and the drivers' greetings
-// use. Everything else is refused with error 40517 or the server's own number, never
-// passed over. It proves nothing about speed or about undocumented behaviour: what
-// must hold on a real server is tested there too (CHANQ_TEST_SQLSERVER).
+// Its limits: it has no optimizer (a plan is determined by the hints and the order of the text), ghost records only if
+// a test requests them, no pages (and therefore neither page locks nor latches), no disk (a commit cannot be lost,
+// nothing is slow), no plan cache (it counts pairs of text and declaration), one database (master is an alias for it),
+// one collation, and of T-SQL only the parts that chanq, the five articles on which it is based and the drivers'
+// greetings use. Everything else is refused with error 40517 or the server's own number, and never ignored. It proves
+// nothing about speed or about undocumented behaviour: what must hold on a real server is also tested there
+// (CHANQ_TEST_SQLSERVER).
 //
-// Its packages: tds is the wire protocol, engine runs the statements, lock is the lock manager,
-// sqltype has the shared types; this one has Start and the faults.
+// Its packages: tds is the wire protocol, engine runs the statements, lock is the lock manager, sqltype has the shared
+// types; this package has Start and the faults.
 package mssqltest
 
 import (
@@ -40,36 +36,30 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
 )
 
-// Options configure Start. The zero value is an empty database with a stopped
-// clock, with READ_COMMITTED_SNAPSHOT off.
+// Options configures Start. The zero value is an empty database with a stopped clock, with READ_COMMITTED_SNAPSHOT off.
 type Options struct {
-	// Clock is the server's clock: engine.RealClock{} where a test has to see
-	// time pass. Default a ManualClock at the noon of 2026-01-01.
+	// Clock is the server's clock: engine.RealClock{} if time must pass in a test. Default: a ManualClock at noon of
+	// 2026-01-01.
 	Clock engine.Clock
-	// Database is the name of the one database. Default "chanq".
+	// Database is the name of the only database. Default: "chanq".
 	Database string
-	// User and Password are the only login at the start. Default "sa" and a
-	// password of the package's.
+	// User and Password are the only login at the start. Default: "sa" and a password of this package.
 	User, Password string
-	// ReadCommittedSnapshot and AllowSnapshotIsolation are the database's options,
-	// both on in Azure SQL.
+	// ReadCommittedSnapshot and AllowSnapshotIsolation are the database's options, both on in Azure SQL.
 	ReadCommittedSnapshot, AllowSnapshotIsolation bool
 	// Version is the product's version in SERVERPROPERTY: see engine.Options.
 	Version string
-	// KeepGhosts leaves deleted entries in place until Engine.CleanGhosts: see
-	// engine.Options.
+	// KeepGhosts keeps deleted entries in place until Engine.CleanGhosts: see engine.Options.
 	KeepGhosts bool
 	// OnLock is called after each lock that a session gets: see engine.Options.
 	OnLock func(lock.Info)
-	// OnRelease is called between two locks that the end of a transaction releases: see
-	// engine.Options.
+	// OnRelease is called between two locks that the end of a transaction releases: see engine.Options.
 	OnRelease func()
-	// Wire is passed on to the TDS server: encryption and instruments. Its Before and After are those of Inject.
+	// Wire is passed to the TDS server: encryption and instruments. Its Before and After are those of Inject.
 	Wire tds.Options
-	// InMemory serves on a listener of package memnet instead of the loopback interface: a
-	// client needs memnet.Dialer.
+	// InMemory serves on a listener of package memnet instead of the loopback interface: a client needs memnet.Dialer.
 	InMemory bool
-	// Query adds to the DSN, such as "packet size".
+	// Query is added to the DSN, such as "packet size".
 	Query url.Values
 }
 
@@ -146,17 +136,17 @@ func listen(inMemory bool) (net.Listener, error) {
 	return net.Listen("tcp", "127.0.0.1:0")
 }
 
-// DSN is how go-mssqldb connects as the user of Options.
+// DSN returns the DSN with which go-mssqldb connects as the user of Options.
 func (s *Server) DSN() string { return s.dsn }
 
-// DB is a pool of connections as the user of Options, closed with the test.
+// DB returns a connection pool for the user of Options, closed with the test.
 func (s *Server) DB() *sql.DB { return s.db }
 
-// Engine is what runs the statements: instruments and hooks.
+// Engine returns the engine, with its instruments and hooks.
 func (s *Server) Engine() *engine.Engine { return s.engine }
 
-// Wire is the TDS server: faults of connections.
+// Wire returns the TDS server, for faults of connections.
 func (s *Server) Wire() *tds.Server { return s.wire }
 
-// Clock is the manual clock, nil if Options have another.
+// Clock returns the manual clock, or nil if Options have another.
 func (s *Server) Clock() *engine.ManualClock { return s.manual }

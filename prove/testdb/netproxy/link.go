@@ -9,9 +9,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/memnet"
 )
 
-// link is one connection through the proxy. Each direction has a reader, which
-// stamps what comes with its time, and a writer, which sends it on when the
-// conditions let it: what is in progress is bounded by their queue.
+// link is one connection through the proxy. Each direction has a reader, which adds a timestamp to the data, and a
+// writer, which forwards it when the conditions allow. Their queue bounds the data in progress.
 type link struct {
 	proxy  *Proxy
 	number int
@@ -19,12 +18,12 @@ type link struct {
 
 	gone      context.Context // cut: both ends are closed
 	end       context.CancelFunc
-	forgot    chan struct{} // closed: silent permanently
+	forgot    chan struct{} // closed: permanently silent
 	forgotten sync.Once
 
 	mu      sync.Mutex
 	server  net.Conn // nil until dialled
-	freezes int      // that are not thawed
+	freezes int      // freezes without a thaw
 	thawed  chan struct{}
 }
 
@@ -34,7 +33,7 @@ func newLink(p *Proxy, client net.Conn) *link {
 	return l
 }
 
-// stamped is data with the time of its coming.
+// stamped is data with its time of arrival.
 type stamped struct {
 	data []byte
 	at   time.Time
@@ -70,7 +69,7 @@ func (l *link) run() {
 	both.Go(func() { l.forward(ToServer, l.client, server) })
 	both.Go(func() { l.forward(ToClient, server, l.client) })
 	both.Wait()
-	l.close() // in peace: cut would take back what is still on its way
+	l.close() // without cut, which would drop the data in progress
 }
 
 func dialServer(ctx context.Context, network, address string) (net.Conn, error) {
@@ -80,7 +79,7 @@ func dialServer(ctx context.Context, network, address string) (net.Conn, error) 
 	return (&net.Dialer{}).DialContext(ctx, network, address)
 }
 
-// forward moves data one way until its source ends, then passes the end on.
+// forward moves data one way until its source ends, then forwards the end.
 func (l *link) forward(d Direction, from, to net.Conn) {
 	queue := make(chan stamped, underWay)
 	var reader sync.WaitGroup
@@ -108,14 +107,13 @@ func (l *link) forward(d Direction, from, to net.Conn) {
 			return
 		}
 	}
-	// The end of a stream travels as data does.
+	// The end of a stream is delayed as data is.
 	if half, ok := to.(interface{ CloseWrite() error }); ok && l.wait(d, time.Now()) {
-		_ = half.CloseWrite() // the other end may be gone
+		_ = half.CloseWrite() // the other end might be gone
 	}
 }
 
-// deliver writes a piece when the conditions let it, and reports whether the
-// link continues.
+// deliver writes a piece when the conditions allow, and reports whether the link continues.
 func (l *link) deliver(d Direction, piece stamped, to net.Conn) bool {
 	if !l.wait(d, piece.at) {
 		return false
@@ -142,7 +140,7 @@ func (l *link) deliver(d Direction, piece stamped, to net.Conn) bool {
 	return true
 }
 
-// freeze holds the link until as many thaws as there were freezes.
+// freeze stops the link until each freeze has its thaw.
 func (l *link) freeze() (thaw func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -159,15 +157,14 @@ func (l *link) freeze() (thaw func()) {
 	})
 }
 
-// frozen is closed when the link is frozen no more; nil if it is not.
+// frozen returns a channel that is closed when the link is no longer frozen; nil if it is not frozen.
 func (l *link) frozen() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.thawed
 }
 
-// wait waits until data that came at a time may arrive. It reports false when
-// the link is cut first.
+// wait waits until data that arrived at came can be forwarded. It reports false if the link is cut first.
 func (l *link) wait(d Direction, came time.Time) bool {
 	for {
 		if thawed := l.frozen(); thawed != nil {
@@ -213,8 +210,7 @@ func (l *link) pause(d time.Duration) bool {
 	}
 }
 
-// cut closes both ends at once. What TCP has not delivered is lost, and either
-// end gets a reset.
+// cut closes both ends immediately. Data that TCP has not delivered is lost, and both ends get a reset.
 func (l *link) cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,10 +1,8 @@
-// Package netproxy is a proxy between a client and a server in tests, with the faults of
-// networks: it delays, throttles, resets, stops one
-// direction or both, and recovers.
+// Package netproxy is a proxy between a client and a server in tests, with the faults of networks: it delays,
+// throttles, resets, stops one direction or both, and recovers.
 //
-// It is a proxy of streams, not of packets: what is held back is delivered later
-// and in order, as TCP does once it may retransmit, unless the connection is
-// forgotten or reset.
+// It is a proxy of streams, not of packets: held data is delivered later and in order, as TCP does when it can
+// retransmit, unless the connection is forgotten or reset.
 package netproxy
 
 import (
@@ -19,7 +17,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/memnet"
 )
 
-// Direction is the way of a piece of data.
+// Direction is the direction of a piece of data.
 type Direction uint8
 
 // The directions.
@@ -30,14 +28,13 @@ const (
 
 func (d Direction) String() string { return [...]string{"to server", "to client"}[d] }
 
-// Conditions of the network, for all connections. The zero value is a network
-// without faults.
+// Conditions of the network, for all connections. The zero value is a network without faults.
 type Conditions struct {
-	// Latency is added to every piece of data, each way.
+	// Latency is added to every piece of data, in each direction.
 	Latency time.Duration
-	// BytesPerSecond bounds each direction of each connection. Default 0: no bound.
+	// BytesPerSecond bounds each direction of each connection. Default: 0, no bound.
 	BytesPerSecond int
-	// Hold stops a direction: nothing arrives that way, and neither end gets an error.
+	// Hold stops a direction: no data arrives, and neither end gets an error.
 	Hold [2]bool
 }
 
@@ -47,15 +44,15 @@ var Silence = Conditions{Hold: [2]bool{true, true}}
 
 // Piece is some data that is about to be forwarded.
 type Piece struct {
-	Conn      int // connections are counted from 1 in the order of their coming
+	Conn      int // connections are counted from 1 in the order of their arrival
 	Direction Direction
 	Bytes     int
 }
 
 // Proxy forwards connections. Its methods are safe for concurrent use.
 //
-// Its goroutines, all joined by Close: one that accepts; and for each connection
-// one that dials, two that read and two that write, which end with it.
+// Its goroutines, all joined by Close: one that accepts; and for each connection one that dials, two that read and two
+// that write, which end with it.
 type Proxy struct {
 	listener          net.Listener
 	network, upstream string
@@ -79,8 +76,8 @@ func Start(t testing.TB, network, address string) *Proxy {
 	return p
 }
 
-// Listen listens until Close and forwards to the server at address of network "tcp" or "unix",
-// for which it listens on the loopback interface, or of package memnet's.
+// Listen listens until Close and forwards to the server at address of network "tcp" or "unix", for which it listens on
+// the loopback interface, or of package memnet's.
 func Listen(network, address string) (*Proxy, error) {
 	ln, err := listen(network)
 	if err != nil {
@@ -98,10 +95,10 @@ func listen(network string) (net.Listener, error) {
 	return net.Listen("tcp", "127.0.0.1:0")
 }
 
-// Addr is where clients connect.
+// Addr returns the address for clients.
 func (p *Proxy) Addr() net.Addr { return p.listener.Addr() }
 
-// Set changes the conditions at once, also for what is in progress.
+// Set changes the conditions immediately, also for data in progress.
 func (p *Proxy) Set(c Conditions) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,8 +107,7 @@ func (p *Proxy) Set(c Conditions) {
 	p.changed = make(chan struct{})
 }
 
-// Reset cuts every connection so that both ends get a reset (a Unix socket: an
-// end of file), and returns their number.
+// Reset cuts every connection so that both ends get a reset (a Unix socket: an end of file), and returns their number.
 func (p *Proxy) Reset() int {
 	links := p.all()
 	for _, l := range links {
@@ -120,17 +116,16 @@ func (p *Proxy) Reset() int {
 	return len(links)
 }
 
-// ResetAt has pick choose pieces before which their connection is reset. It is
-// called by several goroutines at once. Nil ends it.
+// ResetAt makes pick choose pieces before which their connection is reset. Several goroutines call pick at once. Nil
+// ends it.
 func (p *Proxy) ResetAt(pick func(Piece) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.resetAt = pick
 }
 
-// Forget makes every current connection silent permanently, under any later
-// conditions, like a firewall that lost its state: neither end gets an error.
-// It returns their number.
+// Forget makes every current connection permanently silent, under any later conditions, like a firewall that lost its
+// state: neither end gets an error. It returns their number.
 func (p *Proxy) Forget() int {
 	links := p.all()
 	for _, l := range links {
@@ -139,10 +134,9 @@ func (p *Proxy) Forget() int {
 	return len(links)
 }
 
-// Freeze holds both directions of one connection until thaw, which may be called
-// again. What was in progress is delivered then, also from an end that has closed it
-// meanwhile. n counts around the connections in the order of their coming. Without
-// any, ok is false.
+// Freeze stops both directions of one connection until thaw, which can be called repeatedly. Data in progress is
+// delivered then, even if its sender has closed the connection meanwhile. n counts the connections cyclically in the
+// order of their arrival. Without connections, ok is false.
 func (p *Proxy) Freeze(n int) (thaw func(), ok bool) {
 	links := p.all()
 	if len(links) == 0 {
@@ -152,16 +146,15 @@ func (p *Proxy) Freeze(n int) (thaw func(), ok bool) {
 	return links[n%len(links)].freeze(), true
 }
 
-// Open is the number of connections.
+// Open returns the number of connections.
 func (p *Proxy) Open() int { return len(p.all()) }
 
-// Close cuts everything and waits for the proxy's goroutines. It may be called
-// again.
+// Close cuts all connections and waits for the proxy's goroutines. It can be called repeatedly.
 func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
-	_ = p.listener.Close() // again, perhaps
+	_ = p.listener.Close() // might be closed already
 	p.Reset()
 	p.work.Wait()
 }

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = time.Minute
 
-// echo is a server that sends back what it gets, and the address it serves.
+// echo starts a server that sends back all data, and returns its address.
 func echo(t *testing.T, network, address string) string {
 	ln, err := net.Listen(network, address)
 	require.NoError(t, err)
@@ -76,8 +76,7 @@ func answer(t *testing.T, c net.Conn, want string) {
 	require.Equal(t, want, string(got))
 }
 
-// silent checks that nothing arrives: a read whose deadline is far beyond what
-// the loopback takes.
+// silent checks that nothing arrives: a read fails at a deadline far beyond what the loopback takes.
 func silent(t *testing.T, c net.Conn) {
 	t.Helper()
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(200*time.Millisecond)))
@@ -112,8 +111,7 @@ func TestForwardsOverTCPAndUnix(t *testing.T) {
 	}
 }
 
-// inBubble runs a test with a connection through a proxy in a network in memory, where
-// waits are exact.
+// inBubble runs a test with a connection through a proxy in an in-memory network, where waits are exact.
 func inBubble(t *testing.T, f func(t *testing.T, p *Proxy, c net.Conn)) {
 	synctest.Test(t, func(t *testing.T) {
 		p := Start(t, memnet.Network, serveEcho(t, memnet.Listen()))
@@ -199,9 +197,9 @@ func TestHalfOpenHoldsOneDirection(t *testing.T) {
 	_, err := c.Write([]byte("held"))
 	require.NoError(t, err)
 	select {
-	case <-arrived: // the server's side of it works
+	case <-arrived: // the server's side of the connection works
 	case <-time.After(patience):
-		require.Fail(t, "nothing goes to the server")
+		require.Fail(t, "no data reaches the server")
 	}
 	silent(t, c)
 	p.Set(Conditions{})
@@ -249,7 +247,7 @@ func TestOneConnectionIsFrozenAndTheOthersAreNot(t *testing.T) {
 	ask(t, frozen, "first")
 	other = dial(t, p)
 	ask(t, other, "second")
-	thaw, ok := p.Freeze(2) // counted around
+	thaw, ok := p.Freeze(2) // counted cyclically
 	require.True(t, ok)
 	again, _ := p.Freeze(0)
 	_, err := frozen.Write([]byte("held"))
@@ -293,14 +291,14 @@ func TestTheEndOfAConnectionIsAlsoHeld(t *testing.T) {
 	ask(t, c, "hello")
 	p.Set(Silence)
 	require.NoError(t, c.Close())
-	require.Never(t, func() bool { return p.Open() != 1 }, 200*time.Millisecond, 10*time.Millisecond, "the server does not know")
+	require.Never(t, func() bool { return p.Open() != 1 }, 200*time.Millisecond, 10*time.Millisecond, "the server is not informed")
 	p.Set(Conditions{})
 	require.Eventually(t, func() bool { return p.Open() == 0 }, patience, time.Millisecond)
 }
 
 func TestWithoutAServerTheClientIsCut(t *testing.T) {
 	p := Start(t, "unix", filepath.Join(t.TempDir(), "nothing"))
-	p.Set(Silence) // so that the client has connected before
+	p.Set(Silence) // after the client has connected
 	c := dial(t, p)
 	p.Set(Conditions{})
 	_, err := c.Read(make([]byte, 1))

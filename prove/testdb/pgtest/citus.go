@@ -13,52 +13,48 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// CitusVariable is the environment variable with the connection string of a Citus
-// coordinator, and of a database of it in which all nodes were added. Nodes are reached by the
-// addresses of citus_add_node, and the role has a lock_timeout, as described in docs/citus.md;
-// the owner of the extension has none.
-// compose.yaml starts such a cluster.
+// CitusVariable is the environment variable with the connection string of a Citus coordinator, and of one of its
+// databases in which all nodes were added. Nodes are reached at the addresses of citus_add_node, and the role has a
+// lock_timeout, as described in docs/citus.md; the owner of the extension has none. compose.yaml starts such a cluster.
 const CitusVariable = "CHANQ_TEST_CITUS"
 
-// CitusSchema is the connection string of that database with a new distributed schema of the
-// test's own as its search_path. It is dropped when the test ends. Without a cluster the test is
-// skipped.
+// CitusSchema returns the connection string of that database with a new distributed schema for the test as its
+// search_path. It is dropped when the test ends. Without a cluster the test is skipped.
 //
-// Databases would have to be made on every node, and a schema is what Citus distributes; but public
-// is the one that it does not.
+// Databases would have to be created on every node, while Citus distributes schemas, except public.
 func CitusSchema(t testing.TB) string {
 	t.Helper()
 	dsn := os.Getenv(CitusVariable)
 	if dsn == "" {
 		t.Skipf("NOT TESTED on Citus: %s is not set (compose.yaml starts a cluster: docker compose --profile citus up)", CitusVariable)
 	}
-	dsn = with(dsn, "lock_timeout", "0") // of this session; it is for those between the nodes
+	dsn = with(dsn, "lock_timeout", "0") // only for this session; the setting is for sessions between the nodes
 	name := fmt.Sprintf("chanq_test_%d_%d", os.Getpid(), databases.Add(1))
 	run(t, dsn, `SET citus.enable_schema_based_sharding TO on`, `CREATE SCHEMA `+name)
 	t.Cleanup(func() { run(t, dsn, `DROP SCHEMA `+name+` CASCADE`) })
 	return with(dsn, "search_path", name)
 }
 
-// CitusElsewhere is CitusSchema by way of a worker that does not have the schema.
+// CitusElsewhere is CitusSchema through a worker that does not have the schema.
 func CitusElsewhere(t testing.TB) string {
 	t.Helper()
 	return throughWorker(t, `n.groupid NOT IN (`+schemaGroups+`)`)
 }
 
-// CitusHolder is CitusSchema by way of the worker that has the schema.
+// CitusHolder is CitusSchema through the worker that has the schema.
 func CitusHolder(t testing.TB) string {
 	t.Helper()
 	return throughWorker(t, `n.groupid IN (`+schemaGroups+`)`)
 }
 
-// schemaGroups are the nodes that have the schema of a session.
+// schemaGroups selects the nodes that have the schema of a session.
 const schemaGroups = `SELECT p.groupid FROM pg_dist_shard AS h JOIN pg_dist_placement AS p USING (shardid) WHERE h.logicalrelid = 'anchor'::regclass`
 
-// throughWorker is CitusSchema by way of a worker of which a condition on n is so.
+// throughWorker is CitusSchema through a worker n that meets a condition.
 func throughWorker(t testing.TB, condition string) string {
 	t.Helper()
 	dsn := CitusSchema(t)
-	run(t, dsn, `CREATE TABLE anchor ()`) // until there is a table the schema is nowhere
+	run(t, dsn, `CREATE TABLE anchor ()`) // a schema without a table is on no node
 	conn := connect(t, dsn)
 	defer conn.Close(context.Background())
 	var host, port string
@@ -68,8 +64,8 @@ LIMIT 1`).Scan(&host, &port), "the cluster has two workers")
 	return with(with(dsn, "host", host), "port", port)
 }
 
-// CitusTables is the address of the same schema by way of the coordinator, the one node that
-// makes and drops tables.
+// CitusTables returns the address of the same schema through the coordinator, the only node that creates and drops
+// tables.
 func CitusTables(dsn string) (string, error) {
 	schema, err := Schema(dsn)
 	if err != nil {
@@ -78,7 +74,7 @@ func CitusTables(dsn string) (string, error) {
 	return with(with(os.Getenv(CitusVariable), "lock_timeout", "0"), "search_path", schema), nil
 }
 
-// CitusCoordinator opens the database by way of the coordinator.
+// CitusCoordinator opens the database through the coordinator.
 func CitusCoordinator(t testing.TB) *sql.DB {
 	t.Helper()
 	config, err := pgx.ParseConfig(with(os.Getenv(CitusVariable), "lock_timeout", "0"))
@@ -105,7 +101,7 @@ func CitusMover(t testing.TB) *sql.DB {
 	return db
 }
 
-// Schema is the one that a connection string begins its search_path with, "" if it has none.
+// Schema returns the first schema of the search_path in a connection string, "" if it has none.
 func Schema(dsn string) (string, error) {
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
@@ -114,10 +110,10 @@ func Schema(dsn string) (string, error) {
 	return config.RuntimeParams["search_path"], nil
 }
 
-// with is a connection string with another setting.
+// with returns a connection string with another setting.
 func with(dsn, name, value string) string {
 	if !strings.HasPrefix(dsn, "postgres://") && !strings.HasPrefix(dsn, "postgresql://") {
-		return fmt.Sprintf("%s %s=%s", dsn, name, value) // the last one counts
+		return fmt.Sprintf("%s %s=%s", dsn, name, value) // the last value counts
 	}
 	separator := "?"
 	if strings.Contains(dsn, "?") {

@@ -12,12 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Cluster is a PostgreSQL server of one test's own, which the test may crash.
+// Cluster is a PostgreSQL server of one test, which the test can crash.
 type Cluster struct{ script, dir, dsn string }
 
-// StartCluster starts a server with .ci/postgres and these settings
-// ("fsync=on"). It ends with the test. Where tests have no PostgreSQL, or its
-// tools are not on this machine, the test is skipped.
+// StartCluster starts a server with .ci/postgres and these settings ("fsync=on"). It ends with the test. If tests have
+// no PostgreSQL, or its tools are not on this machine, the test is skipped.
 func StartCluster(t testing.TB, settings ...string) *Cluster {
 	t.Helper()
 	if os.Getenv(Variable) == "" {
@@ -40,7 +39,7 @@ func StartCluster(t testing.TB, settings ...string) *Cluster {
 	return c
 }
 
-// script finds .ci/postgres above the directory of the test, which may be in any module of the repository.
+// script finds .ci/postgres above the directory of the test, which can be in any module of the repository.
 func script(t testing.TB) string {
 	dir, err := os.Getwd()
 	require.NoError(t, err)
@@ -53,11 +52,10 @@ func script(t testing.TB) string {
 	}
 }
 
-// DSN is the connection string of the server.
+// DSN returns the connection string of the server.
 func (c *Cluster) DSN() string { return c.dsn }
 
-// Crash stops the server at once: nothing is flushed, and what was in progress is
-// lost or committed.
+// Crash stops the server immediately: nothing is flushed, and transactions in progress are lost or committed.
 func (c *Cluster) Crash() error {
 	_, err := c.run("crash")
 	return err

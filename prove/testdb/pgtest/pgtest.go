@@ -1,4 +1,4 @@
-// Package pgtest gives tests a PostgreSQL database of their own.
+// Package pgtest creates PostgreSQL databases for tests.
 package pgtest
 
 import (
@@ -15,21 +15,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Variable is the environment variable with the connection string of a server
-// in which tests may create databases. .ci/postgres starts a private one and
-// prints its string.
+// Variable is the environment variable with the connection string of a server in which tests may create databases.
+// .ci/postgres starts a private server and prints its string.
 const Variable = "CHANQ_TEST_POSTGRES"
 
 var databases atomic.Int64
 
-// DSN is the connection string of a new, empty database, which is dropped when
-// the test ends. Without a server the test is skipped.
+// DSN returns the connection string of a new, empty database, which is dropped when the test ends. Without a server the
+// test is skipped.
 func DSN(t testing.TB) string {
 	t.Helper()
 	return create(t, server(t), "")
 }
 
-// server is the connection string of the server; without one the test is skipped.
+// server returns the connection string of the server; without one the test is skipped.
 func server(t testing.TB) string {
 	t.Helper()
 	dsn := os.Getenv(Variable)
@@ -39,8 +38,8 @@ func server(t testing.TB) string {
 	return dsn
 }
 
-// Copy is the connection string of a new database that is a copy of another, to
-// which there must be no connection. It is dropped when the test ends.
+// Copy returns the connection string of a new database that is a copy of another, which must have no connections. It is
+// dropped when the test ends.
 func Copy(t testing.TB, dsn string) string {
 	t.Helper()
 	config, err := pgx.ParseConfig(dsn)
@@ -58,7 +57,7 @@ func Encoding(t testing.TB, encoding string) *sql.DB {
 	return db
 }
 
-// create makes a database on the server of a connection string.
+// create creates a database on the server of a connection string.
 func create(t testing.TB, dsn, how string) string {
 	t.Helper()
 	config, err := pgx.ParseConfig(os.Getenv(Variable))
@@ -78,10 +77,10 @@ func create(t testing.TB, dsn, how string) string {
 		address.Path = "/" + name
 		return address.String()
 	}
-	return dsn + " dbname=" + name // the last one counts
+	return dsn + " dbname=" + name // the last value counts
 }
 
-// Config is the connection settings of a database like DSN's.
+// Config returns the connection settings of a database like DSN's.
 func Config(t testing.TB) *pgx.ConnConfig {
 	t.Helper()
 	config, err := pgx.ParseConfig(DSN(t))
@@ -89,7 +88,7 @@ func Config(t testing.TB) *pgx.ConnConfig {
 	return config
 }
 
-// URL is DSN in the form postgres://…, whatever the form of the variable.
+// URL returns DSN in the form postgres://…, whatever the form of the variable.
 func URL(t testing.TB) string {
 	t.Helper()
 	c := Config(t)

@@ -16,26 +16,25 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Pooler is a PgBouncer of one test's own, between the test and a database.
+// Pooler is a PgBouncer of one test, between the test and a database.
 type Pooler struct {
 	dir     string
 	config  *pgx.ConnConfig
 	process *exec.Cmd
-	log     bytes.Buffer // read once it has ended
+	log     bytes.Buffer // read after it has ended
 	ended   chan error
 }
 
 // poolerPort is part of the name of its socket. It listens on no network.
 const poolerPort = 6543
 
-// StartPooler starts a PgBouncer before a database ("transaction" or "statement" or
-// "session" is its pool_mode). It ends with the test. Without PgBouncer on this machine the
-// test is skipped.
+// StartPooler starts a PgBouncer in front of a database ("transaction" or "statement" or "session" is its pool_mode).
+// It ends with the test. Without PgBouncer on this machine the test is skipped.
 func StartPooler(t testing.TB, database *pgx.ConnConfig, mode string) *Pooler {
 	t.Helper()
 	program, err := exec.LookPath("pgbouncer")
 	if err != nil {
-		program = "/usr/sbin/pgbouncer" // Debian's, which users do not have in their path
+		program = "/usr/sbin/pgbouncer" // Debian's path, which is not in the PATH of users
 	}
 	if _, err := os.Stat(program); err != nil {
 		t.Skipf("NOT TESTED behind a pooler: pgbouncer is not on this machine (apt-get install pgbouncer)")
@@ -57,7 +56,7 @@ auth_type = any
 pool_mode = %[8]s
 ignore_startup_parameters = extra_float_digits
 `, database.Database, database.Host, database.Port, database.User, password, dir, poolerPort, mode)
-	if os.Geteuid() == 0 { // as which it refuses to run
+	if os.Geteuid() == 0 { // it refuses to run as root
 		owner, err := user.Lookup("postgres")
 		if err != nil {
 			owner, err = user.Lookup("nobody")
@@ -92,15 +91,15 @@ ignore_startup_parameters = extra_float_digits
 	}
 }
 
-// Config is how to connect through it: without prepared statements, which PgBouncer
-// before 1.21 does not support.
+// Config returns the settings for connections through it: without prepared statements, which PgBouncer before 1.21 does
+// not support.
 func (p *Pooler) Config() *pgx.ConnConfig {
 	config := p.config.Copy()
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec
 	return config
 }
 
-// Stop ends it, with all connections. It may be called again.
+// Stop ends it, with all connections. It can be called repeatedly.
 func (p *Pooler) Stop() {
 	_ = p.process.Process.Kill()
 	p.ended <- <-p.ended

@@ -1,17 +1,13 @@
-// Package tsqlcheck checks the T-SQL that chanq sends, without a server: the
-// golden statements of sqlbatch are held to it.
+// Package tsqlcheck checks the T-SQL that chanq sends, without a server: it checks the golden statements of sqlbatch.
 //
-// The parser that it uses accepts more than SQL Server does. So a text counts as
-// correct only if what the parser understood, written out again, is the text
-// token by token: a token that the parser ignored is missing then, and a token
-// that it took for something else differs. The writer supports the T-SQL that
-// chanq uses and one spelling of it (AS before every alias, a semicolon after
-// every statement, TOP in parentheses), and refuses everything else.
+// The parser that it uses accepts more than SQL Server does. Therefore a text counts as correct only if the parser's
+// tree, written out again, is the text token by token: a token that the parser ignored is missing then, and a token
+// that it misread differs. The writer supports the T-SQL that chanq uses and one spelling of it (AS before every alias,
+// a semicolon after every statement, TOP in parentheses), and refuses everything else.
 //
-// The check proves that no word of a statement is lost or misspelt and that no two
-// hints contradict each other. It does not look up names: the SQL Server emulator
-// does that (engine.Compile in mssqltest), and it shows what a statement does. Neither
-// proves that SQL Server takes the text, which would need Microsoft's own parser.
+// The check proves that no word of a statement is lost or misspelt and that no two hints contradict each other. It does
+// not look up names: the SQL Server emulator does that (engine.Compile in mssqltest), and it shows what a statement
+// does. Neither proves that SQL Server accepts the text, which would need Microsoft's own parser.
 package tsqlcheck
 
 import (

@@ -21,7 +21,7 @@ func hintsOf(t *ast.NamedTableReference) []string {
 	return names
 }
 
-// tableHints checks which hints of a table in FROM go together.
+// tableHints checks which hints of a table in FROM are compatible.
 func tableHints(t *ast.NamedTableReference) {
 	hints := hintsOf(t)
 	has := func(name string) bool { return slices.Contains(hints, name) }

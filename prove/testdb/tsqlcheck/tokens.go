@@ -13,7 +13,7 @@ type token struct {
 	pos  int // byte offset
 }
 
-// tokens splits a text; comments are left out.
+// tokens splits a text and leaves out comments.
 func tokens(text string) ([]token, error) {
 	var out []token
 	line := 1
@@ -73,8 +73,7 @@ func word(r rune) bool {
 	return unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_' || r == '@' || r == '#' || r == '$'
 }
 
-// TokensOf is where each token of a text begins and ends, for tests that take
-// one away.
+// TokensOf yields where each token of a text begins and ends, for tests that remove one.
 func TokensOf(text string) iter.Seq2[int, int] {
 	return func(yield func(start, end int) bool) {
 		all, err := tokens(text)

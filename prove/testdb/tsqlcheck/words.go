@@ -2,8 +2,7 @@ package tsqlcheck
 
 import "strings"
 
-// spell is how a kind of the parser's tree is written; a kind that is not listed
-// is not of the T-SQL that chanq uses.
+// spell returns how a kind of the parser's tree is written; chanq does not use kinds that are not listed.
 func spell(words map[string]string, kind string) string {
 	word, ok := words[kind]
 	if !ok {
@@ -77,8 +76,7 @@ var procedures = map[string][]string{
 
 var dateParts = []string{"day", "millisecond"}
 
-// reserved are the words that cannot be names, of Transact-SQL's list those
-// that a slip would turn into one.
+// reserved has the words that cannot be names: from Transact-SQL's list those that a typing error could use as one.
 var reserved = words(`ADD ALL ALTER AND ANY AS ASC BEGIN BETWEEN BY CASE CHECK CLUSTERED COLLATE COLUMN COMMIT
 CONSTRAINT CONVERT CREATE CROSS DECLARE DEFAULT DELETE DESC DISTINCT DROP ELSE END EXEC EXECUTE EXISTS FOR FOREIGN
 FROM FULL GROUP HAVING IF IN INDEX INNER INSERT INTO IS JOIN KEY LEFT LIKE MERGE NONCLUSTERED NOT NULL OF OFF ON

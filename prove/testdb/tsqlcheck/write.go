@@ -7,7 +7,7 @@ import (
 	"github.com/sqlc-dev/teesql/ast"
 )
 
-// writer writes a tree out as text. It fails on what it does not support.
+// writer writes a tree as text. It fails on unsupported parts.
 type writer struct{ strings.Builder }
 
 func (w *writer) put(words ...string) {

@@ -64,7 +64,7 @@ func (w *writer) constraint(c ast.TableConstraint) {
 	w.indexOptions(u.IndexOptions)
 }
 
-// namelessKey is the key of a table variable, which has no name.
+// namelessKey writes the key of a table variable, which has no name.
 func (w *writer) namelessKey(c ast.TableConstraint) {
 	u, ok := c.(*ast.UniqueConstraintDefinition)
 	if !ok || !clusteredKey(u) || u.ConstraintIdentifier != nil || len(u.IndexOptions) > 0 {
@@ -75,7 +75,7 @@ func (w *writer) namelessKey(c ast.TableConstraint) {
 	w.put(")")
 }
 
-// sequence writes the one form of CREATE SEQUENCE.
+// sequence writes the only supported form of CREATE SEQUENCE.
 func (w *writer) sequence(s *ast.CreateSequenceStatement) {
 	w.put("CREATE SEQUENCE")
 	w.object(s.Name)

@@ -375,7 +375,7 @@ func (w *writer) identifier(i *ast.Identifier) {
 	case i == nil:
 		fail("a name is missing")
 	case strings.HasPrefix(i.Value, "[") && i.QuoteType == "NotQuoted":
-		w.put(i.Value) // an index of a hint, which the parser leaves in its brackets
+		w.put(i.Value) // an index of a hint, which the parser keeps in its brackets
 	case i.QuoteType == "SquareBracket":
 		w.put("[" + strings.ReplaceAll(i.Value, "]", "]]") + "]")
 	case i.QuoteType != "" && i.QuoteType != "NotQuoted":

@@ -32,8 +32,8 @@ func ordered(cfg chanq.Config) chanq.Config {
 	return cfg
 }
 
-// Own consumes the queue in a separate process until ctx ends, and prints its number and the body of each message, and
-// for how long the message was on its way. Without a notification it reads once an hour.
+// Own consumes the queue in a separate process until ctx ends. It prints its number, and the body and the latency of each
+// message. Without a notification it reads once an hour.
 func Own(ctx context.Context, db *sql.DB, cfg chanq.Config) error {
 	q, err := chanq.Open[string](ctx, db, queue, ordered(cfg))
 	if err != nil {
@@ -59,8 +59,8 @@ type delivery struct {
 	age           time.Duration
 }
 
-// Owners has four processes, which run the part with its task, consume a queue on db, and sends messages while they idle:
-// each of a slot is delivered to the same process. It logs how long that takes, and bounds it in the long tier.
+// Owners starts four processes that run the part with its task and consume a queue on db, and sends while they idle: all
+// messages of a slot go to the same process. It logs how long that takes, and bounds it in the long tier.
 func Owners(t *testing.T, db *sql.DB, cfg chanq.Config, part, task string) {
 	t.Helper()
 	cfg = ordered(cfg)
@@ -110,7 +110,7 @@ func Owners(t *testing.T, db *sql.DB, cfg chanq.Config, part, task string) {
 		}
 		require.Equal(t, of[slot], d.process, "the owner of slot %d", slot)
 		ages = append(ages, d.age)
-		time.Sleep(time.Duration(i%10) * 5 * time.Millisecond) // they fall asleep, or not yet
+		time.Sleep(time.Duration(i%10) * 5 * time.Millisecond) // so that some sends find them still awake
 	}
 	slices.Sort(ages)
 	p50, p99 := ages[len(ages)/2], ages[len(ages)*99/100]

@@ -1,5 +1,4 @@
-// Package build has what the engines of sqlbatch share to build their statements
-// and arguments.
+// Package build has the functions that the dialects of sqlbatch share to build their statements and arguments.
 package build
 
 import (
@@ -37,8 +36,8 @@ func Cut(s string) string {
 	return s[:n]
 }
 
-// InOrder is the rows in ascending order, so that every statement locks in the
-// same order; the caller's slice is left as it is.
+// InOrder returns the rows in ascending order, so that every statement locks in the same order. It does not change
+// the caller's slice.
 func InOrder[T any](rows []T, compare func(a, b T) int) []T {
 	if slices.IsSortedFunc(rows, compare) {
 		return rows
@@ -48,7 +47,7 @@ func InOrder[T any](rows []T, compare func(a, b T) int) []T {
 	return rows
 }
 
-// CompareIDs orders ids as their bytes.
+// CompareIDs compares ids by their bytes.
 func CompareIDs(a, b [16]byte) int { return bytes.Compare(a[:], b[:]) }
 
 // Quote puts open and shut around a name and doubles shut inside it.
@@ -59,12 +58,12 @@ func Quote(open, name, shut string) string {
 // Lane numbers the priorities in the order of claims and peeks: from 0 on.
 func Lane(priority int) int { return sqlbatch.PriorityUrgent - priority }
 
-// Head is that of one priority.
+// Head returns the head of one priority.
 func Head(f sqlbatch.Heads, priority int) int64 { return f[priority-sqlbatch.PriorityLow] }
 
-// Peek returns where a peek of a state begins: after this lane, time and id. The place before
-// the first live message is in a separate lane. The place before the first ended message is the
-// end of time, since the latest come first.
+// Peek returns where a peek of a state begins: after this lane, time and id. The place before the first live
+// message is in a separate lane. The place before the first ended message is the end of time, since the latest
+// messages are first.
 func Peek(s sqlbatch.State, after *sqlbatch.Place, end int64) (lane int, at int64, id [16]byte) {
 	switch {
 	case after != nil:
@@ -86,7 +85,7 @@ func Group(after sqlbatch.Group, none int64) (cause, fingerprint int64) {
 	return int64(after.Cause), after.Fingerprint
 }
 
-// ShardValues are the values of a queue's columns shard, shards and shard_set.
+// ShardValues returns the values of a queue's columns shard, shards and shard_set.
 func ShardValues(n sqlbatch.Names) string {
 	set := ""
 	if n.Shards > 0 {
@@ -95,7 +94,7 @@ func ShardValues(n sqlbatch.Names) string {
 	return fmt.Sprintf("%d, %d, '%s'", n.Shard, n.Shards, set)
 }
 
-// KindAndSlots are the values of a queue's columns kind and slots.
+// KindAndSlots returns the values of a queue's columns kind and slots.
 func KindAndSlots(n sqlbatch.Names) string {
 	kind := 1
 	if n.Slots > 0 {
@@ -118,12 +117,12 @@ func PolicyArgs(p sqlbatch.Policy) []any {
 	return []any{holds, int64(p.MaxKeys), int64(p.MaxAttempts), int64(p.MaxBody), Milliseconds(p.Retain), Milliseconds(p.RetainDead)}
 }
 
-// PolicyValues are the values of Names.Policy.
+// PolicyValues returns the values of Names.Policy.
 func PolicyValues(n sqlbatch.Names) string {
 	return fmt.Sprintf("%d, %d, %d, %d, %d, %d", PolicyArgs(n.Policy)...)
 }
 
-// Upto is the bound of a Place or a Window where the queue is ordered: none is the greatest seq.
+// Upto returns the bound of a Place or a Window of an ordered queue: if there is none, the greatest seq.
 func Upto(seq int64) int64 {
 	if seq == 0 {
 		return math.MaxInt64
@@ -131,7 +130,7 @@ func Upto(seq int64) int64 {
 	return seq
 }
 
-// UptoOf is that of a Place.
+// UptoOf returns the bound of a Place.
 func UptoOf(p *sqlbatch.Place) int64 {
 	if p == nil {
 		return math.MaxInt64
@@ -151,10 +150,10 @@ func NewWords(pairs ...string) Words {
 	return w
 }
 
-// Replace fills a template in. What is put in is not looked at again, and names that w does not have stay. It is a
-// strings.Replacer that looks at braces only: opening a queue fills in about 300 templates.
+// Replace fills in a template. Replacements are not expanded again, and names that w does not have stay. It is a
+// strings.Replacer that looks only at braces: opening a queue fills in about 300 templates.
 func (w Words) Replace(template string) string {
-	b := make([]byte, 0, 2*len(template)) // what is returned is as large as it must be: it lives as long as the queue
+	b := make([]byte, 0, 2*len(template)) // the result has no spare capacity, because it is kept as long as the queue
 	for {
 		before, after, more := strings.Cut(template, "{")
 		b = append(b, before...)

@@ -13,15 +13,15 @@ var States = []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Lease
 // Hostile is a value that must not be executed by a database.
 const Hostile = "H0STILE'; DROP TABLE chanq_orders; --\"]]\x00`$$ {live} {name} @p1 $1 ?1"
 
-// Calls is every statement of a queue, by name, with values made of one text. None
-// has more than a row or an item.
+// Calls returns every statement of a queue, by name, with values made of one text. None has more than
+// one row or item.
 func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 	var id [16]byte
 	copy(id[:], value)
 	n, d := len(value), time.Duration(len(value))
 	heads := sqlbatch.Heads{int64(n), 2, 3, 4}
 	row := sqlbatch.Row{ID: id, Priority: 1, Delay: d, TTL: time.Hour, Key: value, Type: "kind", Headers: []byte(value), Body: []byte(value)}
-	begun := row // may be stored in addition to it
+	begun := row // can be stored in addition to row
 	begun.ID[15]++
 	begun.Key += " begun"
 	calls := map[string]sqlbatch.Statement{
@@ -69,14 +69,14 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 		"trim":          q.Trim(sqlbatch.Done, d, n, int64(n)),
 		"trim-dead":     q.Trim(sqlbatch.Dead, d, n, int64(n)),
 	}
-	if wear := q.Bloat(); wear.Text != "" { // Vacuum runs in no transaction, as some of these do
+	if wear := q.Bloat(); wear.Text != "" { // Vacuum runs outside of a transaction, and some callers run these in one
 		calls["wear"] = wear
 	}
 	if free := q.FreePages(); free.Text != "" { // Shrink also writes outside of a transaction
 		calls["free-pages"] = free
 	}
 	for name, st := range orderedCalls(q, value) {
-		if st.Text != "" { // of a plain queue they are empty
+		if st.Text != "" { // on a plain queue these statements have no text
 			calls[name] = st
 		}
 	}
@@ -93,12 +93,12 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 	return calls
 }
 
-// PlainOnly reports whether no ordered queue runs a statement: its table does not have the index for it.
+// PlainOnly reports whether only plain queues run a statement: ordered ones lack its index.
 func PlainOnly(name string) bool {
 	return name == "claim" || name == "rescan" || name == "next-due" || name == "due-or-locked"
 }
 
-// orderedCalls are the statements of an ordered queue alone.
+// orderedCalls returns the statements that only ordered queues have.
 func orderedCalls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 	var consumer [16]byte
 	copy(consumer[:], value)
@@ -119,7 +119,7 @@ func orderedCalls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement 
 	}
 }
 
-// Settles are the statements that apply to leases, by name.
+// Settles returns the statements that apply to leases, by name.
 func Settles(q sqlbatch.Queue, items ...sqlbatch.Item) map[string]sqlbatch.Statement {
 	return settles(q, time.Hour, "e", items...)
 }
@@ -137,7 +137,7 @@ func settles(q sqlbatch.Queue, d time.Duration, cause string, items ...sqlbatch.
 	}
 }
 
-// Releases gives leases back that were claimed.
+// Releases returns the items that release claimed leases.
 func Releases(items []sqlbatch.Item) (list []sqlbatch.ReleaseItem) {
 	for _, item := range items {
 		list = append(list, sqlbatch.ReleaseItem{Item: item})
@@ -145,8 +145,8 @@ func Releases(items []sqlbatch.Item) (list []sqlbatch.ReleaseItem) {
 	return list
 }
 
-// Texts is all of a statement that a database reads as SQL: sp_executesql's text
-// and declaration are arguments.
+// Texts returns all parts of a statement that a database reads as SQL: the text and the declaration of
+// sp_executesql are arguments.
 func Texts(st sqlbatch.Statement) []string {
 	var texts []string
 	for _, prior := range st.Prior {
@@ -161,5 +161,5 @@ func Texts(st sqlbatch.Statement) []string {
 	return texts
 }
 
-// OddSchemas are names that a text must quote.
+// OddSchemas are names that must be quoted in a text.
 var OddSchemas = []string{"dbo", "]", "]]", "a]b", "[", "'", "a'b", `"`, "a b", "{live}", "{rows}", "~", "--", "a\nb", "a;b", "é", "]; DROP TABLE t; --"}

@@ -15,7 +15,7 @@ var causes = []test{
 	{"BodiesAreThoseOfTheMessagesThatAreMeant", bodies},
 }
 
-// killAll has messages die of these groups, message 1 of the first at second 1, and so on.
+// killAll dead-letters messages of these groups, message 1 of the first at second 1, and so on.
 func (w *world) killAll(groups ...sqlbatch.Group) {
 	w.Helper()
 	for i, g := range groups {
@@ -30,7 +30,7 @@ const (
 	rejected = sqlbatch.CauseRejected
 	expired  = sqlbatch.CauseExpired
 	killed   = sqlbatch.CauseKilled
-	fp       = 1 << 56 // the least that chanq makes
+	fp       = 1 << 56 // the smallest fingerprint that chanq makes
 )
 
 func of(cause sqlbatch.Cause, fingerprint int64) sqlbatch.Group {
@@ -51,7 +51,7 @@ func groups(w *world) {
 	require.Contains(w, w.run(w.Causes(sqlbatch.Group{}, 10, 2)), group(rejected, fp+7, 2, 1, 7), "counts end at the limit")
 }
 
-// groupPages has a page begin behind each group.
+// groupPages starts a page behind each group.
 func groupPages(w *world) {
 	all := []sqlbatch.Group{of(rejected, 0), of(rejected, fp+5), of(rejected, fp+7), of(expired, 0), of(killed, fp+5)}
 	w.killAll(all...)
@@ -80,7 +80,7 @@ func groupPages(w *world) {
 func walks(w *world) {
 	a, bare, b := of(rejected, fp+7), of(rejected, 0), of(expired, fp+7)
 	w.killAll(a, bare, a, b, a, bare, a)
-	w.exec("UPDATE chanq_orders__dead SET ended_at = %s WHERE %s OR %s", w.at(4), w.is(3), w.is(5)) // both when 4 ended
+	w.exec("UPDATE chanq_orders__dead SET ended_at = %s WHERE %s OR %s", w.at(4), w.is(3), w.is(5)) // both at the time when 4 ended
 	for _, walk := range []struct {
 		of   *sqlbatch.Group
 		want []byte

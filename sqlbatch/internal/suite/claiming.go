@@ -65,9 +65,9 @@ func ranOutInPlace(w *world) {
 	require.Empty(w, w.run(w.Claim(ClaimOf(1))))
 }
 
-// Each lane begins at its own head, which stays behind the clock by the margin.
+// heads tests that each lane begins at its own head, which stays behind the clock by the margin.
 func heads(w *world) {
-	for n := byte(1); n <= 4; n++ { // of the priorities from Low up: an old one, and a new one
+	for n := byte(1); n <= 4; n++ { // of each priority from Low up: an old message, and a new one
 		w.send(sqlbatch.Row{ID: ID(n), Priority: int8(n) - 2}, sqlbatch.Row{ID: ID(n + 10), Priority: int8(n) - 2})
 		w.shift("chanq_orders.due_at", -time.Hour, w.is(n))
 	}

@@ -21,11 +21,11 @@ var update = flag.Bool("update", false, "write the golden files")
 // Orders are the names that goldens and most tests use.
 var Orders = sqlbatch.Names{Queue: "orders"}
 
-// Golden compares every text of a dialect with its file in testdata. What changes
-// there on purpose is written by go test ./sqlbatch/... -run Golden -update, and
-// reviewed like code. Statements of one text have one file, of the shortest name.
+// Golden compares every text of a dialect with its file in testdata. Write intended changes with go
+// test ./sqlbatch/... -run Golden -update, and review them like code. Statements with the same text
+// share one file, with the shortest of their names.
 //
-// In testdata/ordered are the texts that an ordered queue has alone, or that are others there.
+// testdata/ordered has the texts that only ordered queues have, or that differ there.
 func Golden(t *testing.T, d sqlbatch.Dialect) {
 	texts := Goldens(d, Orders)
 	compare(t, "testdata", texts)
@@ -41,7 +41,7 @@ func Golden(t *testing.T, d sqlbatch.Dialect) {
 	compare(t, filepath.Join("testdata", "ordered"), ordered)
 }
 
-// compare compares texts with the files of a folder, or writes them.
+// compare compares texts with the files of a folder, or writes the files.
 func compare(t *testing.T, folder string, texts map[string]string) {
 	t.Helper()
 	if *update {
@@ -65,7 +65,7 @@ func compare(t *testing.T, folder string, texts map[string]string) {
 	require.Len(t, files, len(texts), "a golden file of no statement")
 }
 
-// Goldens are the texts of a dialect by the names of their files.
+// Goldens returns the texts of a dialect by the names of their files.
 func Goldens(d sqlbatch.Dialect, n sqlbatch.Names) map[string]string {
 	all := map[string]string{}
 	for name, st := range goldenCalls(d.Queue(n)) {
@@ -74,7 +74,7 @@ func Goldens(d sqlbatch.Dialect, n sqlbatch.Names) map[string]string {
 	if vacuum := d.Queue(n).Vacuum(); vacuum.Text != "" {
 		all["vacuum"] = script(vacuum.Text)
 	}
-	// A server-side wait is for queues without order only.
+	// Only plain queues have a server-side wait.
 	if watch := d.Watch([]sqlbatch.Watched{{Names: n}}, time.Millisecond, time.Second); n.Slots == 0 && watch.Text != "" {
 		all["watch"] = script(Texts(watch)...)
 	}
@@ -105,7 +105,7 @@ func Goldens(d sqlbatch.Dialect, n sqlbatch.Names) map[string]string {
 	return distinct
 }
 
-// goldenCalls are Calls, drops, enqueues of several sizes, and settles of all forms.
+// goldenCalls returns Calls, drops, enqueues of several sizes, and settles of all forms.
 func goldenCalls(q sqlbatch.Queue) map[string]sqlbatch.Statement {
 	calls := Calls(q, "a")
 	for i, st := range q.Drop() {
@@ -123,14 +123,14 @@ func goldenCalls(q sqlbatch.Queue) map[string]sqlbatch.Statement {
 	return calls
 }
 
-// script is texts as a file has them: the declaration of parameters that
-// sp_executesql is given, as a comment, and each statement with its end.
+// script joins texts as a file has them: the parameter declaration for sp_executesql, as a comment,
+// and each statement with its end.
 func script(texts ...string) string {
 	var b strings.Builder
 	for i, text := range texts {
 		switch {
 		case text == "sp_executesql":
-		case strings.HasPrefix(text, "@"): // comes after the statement that it belongs to
+		case strings.HasPrefix(text, "@"): // follows the statement that it belongs to
 			was := b.String()
 			b.Reset()
 			b.WriteString("-- " + text + "\n" + was)

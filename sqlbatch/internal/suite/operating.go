@@ -57,8 +57,8 @@ func listOrder(w *world) {
 	require.Equal(w, []byte{2, 1, 3}, w.inState(sqlbatch.Ready, 3))
 }
 
-// pages has, in each lane, three messages of one time and two a second later. A page ends
-// anywhere among them, and the message that it ended with is gone when the next begins.
+// pages stores, in each lane, three messages of one time and two a second later. A page ends at any place among them, and the message that
+// it ended with is deleted before the next page begins.
 func pages(w *world) {
 	for state, want := range map[sqlbatch.State]int{sqlbatch.Ready: 40, sqlbatch.Scheduled: 20, sqlbatch.Leased: 20, sqlbatch.Dead: 20, sqlbatch.Done: 20} {
 		table := w.fillPages(state)
@@ -89,7 +89,7 @@ func (w *world) browsesAll(state sqlbatch.State, all [][]any) {
 	require.Equal(w, outlines(all), seen, state)
 }
 
-// outlines are rows of Peek as Browse has them.
+// outlines returns rows of Peek as Browse returns them.
 func outlines(rows [][]any) (all [][]any) {
 	for _, row := range rows {
 		row = slices.Clone(row)
@@ -100,8 +100,7 @@ func outlines(rows [][]any) (all [][]any) {
 	return all
 }
 
-// browses: what is leased keeps its place among what is ready, and what is scheduled does not
-// come in between.
+// browses tests that leased messages keep their place among ready ones, and that scheduled ones are not in between.
 func browses(w *world) {
 	w.send(sqlbatch.Row{ID: ID(1), Body: []byte("long")}, sqlbatch.Row{ID: ID(2), Headers: []byte("h")}, sqlbatch.Row{ID: ID(3)}, sqlbatch.Row{ID: ID(4), Delay: time.Hour})
 	require.Len(w, w.claim(2), 2)
@@ -218,7 +217,7 @@ func countsBeside(w *world) {
 			require.Len(w, w.run(w.Claim(p)), n)
 		}
 	}
-	states := []sqlbatch.State{sqlbatch.Leased, sqlbatch.Scheduled, sqlbatch.Ready} // a claim takes what is ready
+	states := []sqlbatch.State{sqlbatch.Leased, sqlbatch.Scheduled, sqlbatch.Ready} // in this order, because a claim takes the messages that are ready
 	for i, which := range states {
 		w.exec("DELETE FROM chanq_orders")
 		want := map[sqlbatch.State]int64{}
@@ -264,8 +263,7 @@ func purged(w *world) {
 	require.Equal(w, left, Numbers(w.run(w.Purge(sqlbatch.Ready, 2, sqlbatch.Window{Priority: -1}))), "its lease ran out")
 }
 
-// The time of a live message is when it entered its state: due, sent or claimed. A
-// fence has the time of its claim.
+// The time of a live message is when it entered its state: due, sent or claimed. A fence contains the time of its claim.
 func purgedBefore(w *world) {
 	const before = 500_000_000 * 1000
 	for column, state := range map[string]sqlbatch.State{"due_at": sqlbatch.Ready, "enqueued_at": sqlbatch.Scheduled} {
@@ -277,23 +275,22 @@ func purgedBefore(w *world) {
 		require.Equal(w, []byte{2}, Numbers(w.run(w.Purge(state, 10, sqlbatch.Window{}))), "without a bound")
 	}
 	w.leased(1, 2)
-	w.exec("UPDATE chanq_orders SET fence = %d WHERE %s", int64(before-1)<<sqlbatch.FenceBits+1<<sqlbatch.FenceBits, w.is(1)) // the greatest of the millisecond before
-	w.exec("UPDATE chanq_orders SET fence = %d WHERE %s", int64(before)<<sqlbatch.FenceBits+1, w.is(2))                       // the least of this one
+	w.exec("UPDATE chanq_orders SET fence = %d WHERE %s", int64(before-1)<<sqlbatch.FenceBits+1<<sqlbatch.FenceBits, w.is(1)) // the greatest fence of the millisecond before
+	w.exec("UPDATE chanq_orders SET fence = %d WHERE %s", int64(before)<<sqlbatch.FenceBits+1, w.is(2))                       // the least fence of this millisecond
 	require.Equal(w, []byte{1}, Numbers(w.run(w.Purge(sqlbatch.Leased, 10, sqlbatch.Window{Before: before}))))
 	require.Equal(w, []byte{2}, Numbers(w.run(w.Purge(sqlbatch.Leased, 10, sqlbatch.Window{}))))
 }
 
 var delayOf = map[sqlbatch.State]time.Duration{sqlbatch.Scheduled: time.Hour}
 
-// A step begins where the previous one ended, and messages that arrive behind the first step
-// are left for the next call.
+// A step begins where the previous one ended, and messages that arrive behind the first step are left for the next call.
 func windows(w *world) {
 	steps := map[string]func(n int, w sqlbatch.Window) sqlbatch.Statement{
 		"purge of the dead": func(n int, win sqlbatch.Window) sqlbatch.Statement { return w.Purge(sqlbatch.Dead, n, win) },
 		"purge of the done": func(n int, win sqlbatch.Window) sqlbatch.Statement { return w.Purge(sqlbatch.Done, n, win) },
 		"redrive":           func(n int, win sqlbatch.Window) sqlbatch.Statement { return w.Redrive(n, nil, win) },
 		"trim": func(n int, win sqlbatch.Window) sqlbatch.Statement {
-			return w.Trim(sqlbatch.Done, time.Duration(w.now()-win.Before+500)*time.Millisecond, n, win.After) // of a clock that goes on
+			return w.Trim(sqlbatch.Done, time.Duration(w.now()-win.Before+500)*time.Millisecond, n, win.After) // for a clock that advances
 		},
 	}
 	for name, step := range steps {
@@ -312,7 +309,7 @@ func windows(w *world) {
 			w.exec("UPDATE %s SET ended_at = %s WHERE %s", table, w.at(int(n)), w.is(n))
 		}
 		win := sqlbatch.Window{After: 2000, Before: 4000}
-		if name != "trim" { // it takes no ids
+		if name != "trim" { // trim takes no ids
 			require.Empty(w, w.run(step(1, sqlbatch.Window{After: 2000, AfterID: ID(2), Before: 3000})), name)
 		}
 		rows := w.run(step(1, win))
@@ -324,8 +321,7 @@ func windows(w *world) {
 	}
 }
 
-// liveWindows has four messages of each live state, the second and the third of one time,
-// and steps of one message.
+// liveWindows stores four messages of each live state, the second and the third with the same time, and tests steps of one message.
 func liveWindows(w *world) {
 	for _, state := range []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Leased} {
 		w.exec("DELETE FROM chanq_orders")
@@ -354,7 +350,7 @@ func liveWindows(w *world) {
 	}
 }
 
-// placeOf is a second in which messages of a state are due.
+// placeOf has a second in which messages of a state are due.
 var placeOf = map[sqlbatch.State]int{sqlbatch.Ready: 500_000_000, sqlbatch.Leased: 500_000_000, sqlbatch.Scheduled: 4_000_000_000}
 
 func cancelled(w *world) {
@@ -423,8 +419,7 @@ func redrivenRoom(w *world) {
 	}
 }
 
-// Of two with one key the smaller id goes first, but not one that this redrive
-// leaves.
+// Of two messages with one key the one with the smaller id goes first, unless this redrive leaves it out.
 func redrivenBefore(w *world) {
 	w.deadLetter(sqlbatch.Row{ID: ID(2), Key: "k"}, sqlbatch.Row{ID: ID(1), Key: "k"})
 	w.exec("UPDATE chanq_orders__dead SET ended_at = %s WHERE %s", w.at(1), w.is(2))

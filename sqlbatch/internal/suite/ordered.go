@@ -10,7 +10,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Slots are how many the ordered queue of these tests has.
+// slots is how many slots the ordered queue of these tests has.
 const slots = 4
 
 // Ordered are the names of an ordered queue.
@@ -29,7 +29,7 @@ var (
 	neverJoined = [16]byte{0xC0, 15: 0x0C} // a consumer that never joined
 )
 
-// line sends messages of a key to a slot by one statement.
+// line sends messages of a key to a slot with one statement.
 func (w *world) line(slot int, key string, ns ...byte) {
 	w.Helper()
 	var rows []sqlbatch.Row
@@ -46,7 +46,7 @@ func (w *world) joinAs(who [16]byte, d time.Duration) {
 	w.run(w.Join(sqlbatch.Consumer{ID: who, Name: nameOf(who), For: d}))
 }
 
-// fences are slots and their fences, as a statement returned them.
+// fences returns slots and their fences, as a statement returned them.
 func (w *world) fences(rows [][]any) map[int]int64 {
 	w.Helper()
 	all := map[int]int64{}
@@ -98,7 +98,7 @@ func kindIsKnown(w *world) {
 	require.Equal(w, known(1), w.run(w.Version()))
 }
 
-// holds has dead messages hold their keys, or not.
+// holds sets whether dead messages hold their keys.
 func (w *world) holds(yes bool) {
 	p := sqlbatch.DefaultPolicy
 	p.Holds = yes

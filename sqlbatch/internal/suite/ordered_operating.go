@@ -11,9 +11,9 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The dead of an ordered queue, and what operators do with it.
+// Dead messages of an ordered queue, and the operators' statements for them.
 
-// A dead-lettering checks only the fence: another owner has raised it before it delivers the next message of the key.
+// Dead-lettering checks only the fence: a new owner raises it before it delivers the next message of the key.
 func deadLettersWithoutALease(w *world) {
 	w.joinAs(Consumer, time.Hour)
 	w.line(0, "a", 1, 2)

@@ -12,7 +12,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The owners of slots read, mark and settle.
+// Owners of slots read, mark and settle.
 
 var reading = []test{
 	{"AReadReturnsMessagesInTheOrderOfNumbers", readsInOrder},
@@ -61,7 +61,7 @@ func (r readRow) of(columns ...string) (values []any) {
 	return values
 }
 
-// answerOf takes the rows of a read.
+// answerOf parses the rows of a read.
 func answerOf(t require.TestingT, rows [][]any) *answer {
 	a := &answer{rows: map[byte]readRow{}}
 	for n, row := range rows {
@@ -84,7 +84,7 @@ func answerOf(t require.TestingT, rows [][]any) *answer {
 	return a
 }
 
-// readOf is a read of all that the slots have.
+// readOf returns the parameters to read all messages of the slots.
 func (w *world) readOf(fences map[int]int64) sqlbatch.ReadParams {
 	r := sqlbatch.ReadParams{Consumer: Consumer, Upto: end, Rows: most, Behind: most, Inline: sqlbatch.MaxBody}
 	for slot := range slots {
@@ -95,7 +95,7 @@ func (w *world) readOf(fences map[int]int64) sqlbatch.ReadParams {
 	return r
 }
 
-// reader joins, and owns all slots.
+// reader joins, and takes all slots.
 func (w *world) reader() sqlbatch.ReadParams {
 	w.Helper()
 	w.joinAs(Consumer, time.Hour)
@@ -114,7 +114,7 @@ func (w *world) fetch(r sqlbatch.ReadParams, ns ...byte) *answer {
 	return answerOf(w, w.run(w.Fetch(r.Consumer, r.Slots, ids(ns...))))
 }
 
-// deliveryOf is the fence of a delivery.
+// deliveryOf returns the fence of a delivery.
 func deliveryOf(r sqlbatch.ReadParams, row readRow) int64 {
 	fence := row["fence"].(int64)
 	for _, own := range r.Slots {
@@ -125,7 +125,7 @@ func deliveryOf(r sqlbatch.ReadParams, row readRow) int64 {
 	return fence
 }
 
-// delivered are messages as they were read, with their deliveries.
+// delivered returns messages as they were read, with their deliveries.
 func (w *world) delivered(r sqlbatch.ReadParams, ns ...byte) (items []sqlbatch.ReleaseItem) {
 	w.Helper()
 	a := w.read(r)
@@ -286,7 +286,7 @@ func readStates(w *world) {
 
 func hexOf(id [16]byte) string { return hex.EncodeToString(id[:]) }
 
-// uuid is an id as a value.
+// uuid returns an id as a value.
 func (w *world) uuid(id [16]byte) string {
 	if w.Engine.Dialect.Name() == "postgres" {
 		return "'" + hexOf(id) + "'"
@@ -407,8 +407,8 @@ func fetches(w *world) {
 	require.Empty(w, w.fetch(r).ids)
 }
 
-// What an open transaction has sent is not in a read, or it is locked. A read after its commit has it, and a row of greater number that
-// an earlier read had does not move the watermark beyond it.
+// A read returns no message that an open transaction has sent, or returns it as locked. A read after the commit returns it. A row of a
+// greater number that an earlier read returned does not move the watermark beyond it.
 func readsDuringSends(w *world) {
 	r := w.reader()
 	w.line(0, "a", 1)
@@ -418,7 +418,7 @@ func readsDuringSends(w *world) {
 	defer tx.Rollback()
 	_, err = Rows(context.Background(), tx, w.InTx().Enqueue([]sqlbatch.Row{{ID: ID(2), OrderKey: "b", Slot: 1}}))
 	require.NoError(w, err)
-	if name := w.Engine.Dialect.Name(); name != "sqlite" { // there is one connection to it here
+	if name := w.Engine.Dialect.Name(); name != "sqlite" { // SQLite has only one connection here
 		w.line(0, "a", 3)
 		w.line(1, "b", 4)
 		one := r

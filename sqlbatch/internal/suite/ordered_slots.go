@@ -10,7 +10,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The owners of the slots of an ordered queue.
+// Owners of the slots of an ordered queue.
 
 func leasesEndWithMembership(w *world) {
 	w.joinAs(Consumer, 10*time.Second)

@@ -141,7 +141,7 @@ func extendsOfReads(w *world) {
 	require.InDelta(w, w.now()+time.Hour.Milliseconds(), w.get(1)["lease_until"], 10_000, "not beyond the membership")
 }
 
-// The fence after a settle is greater than that of the delivery, which is the greater one of the stored fence and of the slot's.
+// The fence after a settle is greater than that of the delivery, the greater of the stored fence and the slot's.
 func fencesOfDeliveries(w *world) {
 	r := w.reader()
 	slot := r.Slots[0].Fence

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// These targets pack what they are given and read it back as the statements do,
-// with readers that share nothing with the packers.
+// These targets pack their input and read it back as the statements do, with readers that share no
+// code with the packers.
 
 // FuzzRows packs messages and has the engine's reader read them back.
 func FuzzRows(f *testing.F, d sqlbatch.Dialect, read func(*testing.T, sqlbatch.Statement) []sqlbatch.Row) {
@@ -42,8 +42,8 @@ type End struct {
 	Print     int64 // fingerprint
 }
 
-// FuzzSettles packs settles and has the engine's reader read them back: "items",
-// "nacks" or "dead-letters". text is an error as the database keeps it.
+// FuzzSettles packs settles and has the engine's reader read them back: "items", "nacks" or
+// "dead-letters". text is an error as the database stores it.
 func FuzzSettles(f *testing.F, d sqlbatch.Dialect, read func(t *testing.T, what string, st sqlbatch.Statement) []End, text func(string) string) {
 	seeds(f)
 	q := d.Queue(sqlbatch.Names{Queue: "orders"})
@@ -73,7 +73,7 @@ func FuzzSettles(f *testing.F, d sqlbatch.Dialect, read func(t *testing.T, what 
 	})
 }
 
-// source makes values of the bytes of a fuzz input.
+// source makes values from the bytes of a fuzz input.
 type source struct{ data []byte }
 
 func (s *source) next(n int) []byte {
@@ -93,7 +93,7 @@ func (s *source) item() sqlbatch.Item {
 	return sqlbatch.Item{ID: s.id(), Fence: s.number()}
 }
 
-// text is any bytes, seldom longer than an error may be.
+// text returns any bytes, seldom longer than the limit of an error.
 func (s *source) text() string {
 	n := s.byte()
 	if n == 255 {
@@ -117,7 +117,7 @@ func (s *source) row() sqlbatch.Row {
 	return r
 }
 
-// rounded is a row as a database has it.
+// rounded returns a row as a database stores it.
 func rounded(r sqlbatch.Row) sqlbatch.Row {
 	r.Delay = time.Duration(build.Milliseconds(r.Delay)) * time.Millisecond
 	r.TTL = time.Duration(build.Milliseconds(r.TTL)) * time.Millisecond
@@ -127,7 +127,7 @@ func rounded(r sqlbatch.Row) sqlbatch.Row {
 	return r
 }
 
-// seeds are inputs of all kinds: without fuzzing, the targets run with these.
+// seeds adds inputs of all kinds: without fuzzing, the targets run with these.
 func seeds(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte(strings.Repeat("\xff", 500)))
@@ -145,7 +145,7 @@ func seeds(f *testing.F) {
 	}
 }
 
-// Part is substring(b FROM at FOR length).
+// Part returns substring(b FROM at FOR length).
 func Part(b []byte, at, length int64) []byte {
 	if length == 0 {
 		return []byte{}

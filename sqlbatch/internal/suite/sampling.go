@@ -21,7 +21,7 @@ var sampling = []test{
 	{"SamplesGoWithTheirQueue", samplesDropped},
 }
 
-// columns of Samples behind at.
+// The counts of columns of Samples after at.
 const counts5, sums6 = 5, 6
 
 // sample runs a Sample, and reports whether a Depth was counted.
@@ -42,7 +42,7 @@ func (w *world) samples(step time.Duration) [][]any {
 	return w.run(w.Samples(0, step))
 }
 
-// sums are what the samples of a step add up to: a test may run over the end of one.
+// sums adds up the samples of a step: a test might run past the end of a sample.
 func (w *world) sums(step time.Duration) (sums [sums6]int64) {
 	w.Helper()
 	for _, row := range w.samples(step) {
@@ -91,7 +91,7 @@ func samplesNothing(w *world) {
 	w.sample(w.Queue, sqlbatch.Sample{Sent: 1})
 	require.False(w, w.sample(w.Queue, sqlbatch.Sample{}), "messages were sent")
 	known := false
-	for range 3 { // the end of a sample may lie in between, but not each time
+	for range 3 { // a sample might end in between, but not every time
 		w.sample(w.Queue, sqlbatch.Sample{Depth: &sqlbatch.Depth{}})
 		before := w.samples(steps[0])
 		if known = w.sample(w.Queue, sqlbatch.Sample{}); known {
@@ -104,7 +104,7 @@ func samplesNothing(w *world) {
 	require.False(w, w.sample(w.Queue, sqlbatch.Sample{}), "but not for this one")
 }
 
-// samplesModel makes random processes add and count, and compares the sum and the greatest count of the samples of each step
+// samplesModel adds and counts in random processes, and compares the sum and the greatest count of the samples of each step
 // with a model that has no steps.
 func samplesModel(w *world) {
 	const seed = 7

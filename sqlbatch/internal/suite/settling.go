@@ -44,7 +44,7 @@ func onlyTheirFence(w *world) {
 	}
 }
 
-// The leases of one claim have one fence; those of several are far apart.
+// The leases of one claim have one fence; the fences of different claims are far apart.
 func manyClaims(w *world) {
 	for name := range Settles(w) {
 		w.leased(1, 2, 3)
@@ -69,8 +69,8 @@ func nacked(w *world) {
 	require.Equal(w, list("first", 3), w.get(2).of("last_error", "attempts"), "no error keeps the one before")
 }
 
-// A nack forgets the attempts that were lapses, and so does a snooze, which counts no
-// other either.
+// A nack clears the attempts that were lapses. A snooze does so too, and counts no other attempt
+// either.
 func snoozed(w *world) {
 	w.leased(1)
 	w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(1)[0]}}))
@@ -113,7 +113,7 @@ func moved(w *world) {
 		w.claim(1)
 		return w.items(1)[0]
 	}
-	for range 2 { // the second time an older copy is there
+	for range 2 { // the second time an older copy exists
 		lease := claim()
 		require.Len(w, w.run(w.Archive([]sqlbatch.Item{lease})), 1)
 		rows, err := Rows(w.Soon(), w.DB, sqlbatch.Statement{Text: "SELECT outcome FROM chanq_orders__done"})
@@ -155,7 +155,7 @@ func looked(w *world) {
 	require.Empty(w, w.run(w.Look(nil)))
 }
 
-// bounds: counts and fences that leave no room, as only another program writes them.
+// bounds tests counts and fences at their limits, which only another program can write.
 func bounds(w *world) {
 	claim := func() []byte {
 		p := ClaimOf(10)
@@ -163,7 +163,7 @@ func bounds(w *world) {
 		if claimed := Numbers(w.run(w.Claim(p))); len(claimed) > 0 {
 			return claimed
 		}
-		return []byte{w.mark(1, p.Salt).ID} // it is a suspect
+		return []byte{w.mark(1, p.Salt).ID} // the message is a suspect
 	}
 	atBounds(w, claim)
 }
@@ -172,7 +172,7 @@ func orderedBounds(w *world) {
 	r := w.reader()
 	w.joinAs(other, time.Hour)
 	marks := 0
-	atBounds(w, func() []byte { // two consumers take the message over in turns
+	atBounds(w, func() []byte { // two consumers take over the message in turns
 		marks++
 		who, mark := [][16]byte{Consumer, other}[marks%2], sqlbatch.MarkItem{Item: w.items(1)[0], SlotFence: r.Slots[0].Fence}
 		taken := Numbers(w.run(w.MarkOrdered(who, []sqlbatch.MarkItem{mark}, sqlbatch.OnlySuspect)))
@@ -198,7 +198,7 @@ func atBounds(w *world, claim func() []byte) {
 			require.NoError(w, set(values), values)
 			require.Equal(w, []byte{1}, claim(), "%s of %s", name, values)
 			fences := map[int64]bool{}
-			for range 3 { // leases that run out
+			for range 3 { // leases that expire
 				fence := w.items(1)[0].Fence
 				require.Less(w, fence, int64(sqlbatch.HighFence))
 				require.NotContains(w, fences, fence)

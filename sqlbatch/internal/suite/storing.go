@@ -46,13 +46,13 @@ func runsEverything(w *world) {
 func hostileValues(w *world) {
 	value := Hostile
 	if w.Engine.Dialect.Name() == "postgres" {
-		value = strings.ReplaceAll(value, "\x00", "") // of which there is none in a text
+		value = strings.ReplaceAll(value, "\x00", "") // a text cannot contain it
 	}
 	calls := Calls(w, value)
 	w.run(calls["enqueue"])
 	require.Equal(w, list(value, value, value), EntryOf(w, w.run(calls["get"])[0]).of("dedup_key", "headers", "body"))
-	delete(calls, "enqueue") // a second time it is a duplicate
-	w.inTx(calls["lock"])    // which it requires
+	delete(calls, "enqueue") // it would be a duplicate the second time
+	w.inTx(calls["lock"])    // Drop requires this lock
 	delete(calls, "lock")
 	for _, st := range calls {
 		w.run(st)
@@ -114,7 +114,7 @@ func storesAll(w *world) {
 
 var longestType = strings.Repeat(" ~", sqlbatch.MaxType/2)
 
-// badType: the tables refuse a type that chanq would not send, from whatever program.
+// badType tests that the tables refuse a type that chanq would not send, from any program.
 func badType(w *world) {
 	for _, kind := range []string{"", longestType + ".", "a\tb", "é", "\x7f"} {
 		w.refusesType("'" + kind + "'")
@@ -125,7 +125,7 @@ func (w *world) refusesType(literal string) {
 	w.Helper()
 	column := "type"
 	if w.Engine.Dialect.Name() == "sqlserver" {
-		column, literal = "[type]", "CONVERT(varbinary(200), "+literal+")" // the emulator's parser takes the name in brackets only
+		column, literal = "[type]", "CONVERT(varbinary(200), "+literal+")" // the emulator's parser accepts the name only in brackets
 	}
 	_, err := w.DB.Exec(fmt.Sprintf("INSERT INTO chanq_orders (%s, body) VALUES (%s, %s)", column, literal, w.bytes([]byte("b"))))
 	require.Equal(w, sqlbatch.BadRow, w.Engine.Dialect.Classify(err), "%s: %v", literal, err)
@@ -153,7 +153,7 @@ func enqueueNew(w *world) {
 	require.ElementsMatch(w, [][]any{{byte(1), nil, int64(5)}, {byte(2), `a"b`, int64(0)}}, found)
 }
 
-// A program without chanq sends by an INSERT of a body.
+// A program without chanq sends with an INSERT of a body.
 func plainInsert(w *world) {
 	before := w.now()
 	for range 20 {
@@ -190,7 +190,7 @@ func noLane(w *world) {
 
 func mostOfAll(w *world) {
 	traits := w.Engine.Dialect.Traits()
-	longest := strings.Repeat("ü", sqlbatch.MaxError) // twice as many bytes as are kept
+	longest := strings.Repeat("ü", sqlbatch.MaxError) // twice as many bytes as are stored
 	var all []sqlbatch.Row
 	for n := range traits.ClaimRows {
 		row := sqlbatch.Row{ID: [16]byte{byte(n >> 8), byte(n)}, Priority: int8(n%4 - 1), Delay: sqlbatch.MaxDelay, Key: fmt.Sprintf("%0*d", sqlbatch.MaxKey, n), Body: []byte{byte(n)}}
@@ -208,7 +208,7 @@ func mostOfAll(w *world) {
 	p.Lease, p.Salt = sqlbatch.MaxDelay, 1<<sqlbatch.FenceBits
 	require.Len(w, w.run(w.Claim(p)), len(all))
 
-	const fence = sqlbatch.LastFence - 5 // each of what follows adds one, but for the extension
+	const fence = sqlbatch.LastFence - 5 // each of the following statements adds one, except for the extension
 	w.exec("UPDATE chanq_orders SET fence = %d", int64(fence))
 	var items []sqlbatch.Item
 	var nacks []sqlbatch.NackItem
@@ -239,7 +239,7 @@ func mostOfAll(w *world) {
 	}
 }
 
-// settleAll settles so many at once, of which each must apply.
+// settleAll settles as many items at once as one statement takes, and each must apply.
 func settleAll[T any](w *world, all []T, most int, settle func([]T) sqlbatch.Statement) {
 	w.Helper()
 	for some := range slices.Chunk(all, most) {

@@ -1,6 +1,5 @@
-// Package suite is what the tests of all engines of sqlbatch share: the list of
-// statements, golden files, what statements must do whatever the database, and that
-// what is packed is what is read.
+// Package suite has the tests that all dialects of sqlbatch share: the list of statements, golden
+// files, what statements must do in any database, and that packed values are read back unchanged.
 package suite
 
 import (
@@ -19,9 +18,9 @@ type test struct {
 	do   func(*world)
 }
 
-// Run tests the effect of every statement, each test in a separate
-// database. Locks, plans and permissions differ between engines, and are tested with each engine.
-// How chanq uses the statements is tested in prove.
+// Run tests the effect of every statement, each test in a separate database. Locks, plans and
+// permissions differ between engines, and are tested with each engine. How chanq uses the
+// statements is tested in prove.
 func Run(t *testing.T, e testdb.Engine) {
 	e.Require(t)
 	run := func(names sqlbatch.Names, tests []test) {
@@ -31,7 +30,7 @@ func Run(t *testing.T, e testdb.Engine) {
 				t.Parallel()
 				testdb.Run(t, e, func(w *testdb.World) {
 					if names.Slots > 0 && e.PlainOnly {
-						t.Skip("there are no ordered queues there")
+						t.Skip("this dialect has no ordered queues")
 					}
 					testdb.MigrateTables(t, e.Dialect, w.Tables(), names)
 					test.do(&world{w, queue})

@@ -13,14 +13,14 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// world is a queue called orders in a database of its own.
+// world is a queue called orders in a separate database.
 type world struct {
 	*testdb.World
 	sqlbatch.Queue
 }
 
-// Rows are the rows that a statement returns. Bytes are strings there, since drivers differ in
-// which of the two a text is.
+// Rows returns the rows of a statement. Bytes are converted to strings, since drivers return texts as either
+// type.
 func Rows(ctx context.Context, on testdb.Runner, st sqlbatch.Statement) ([][]any, error) {
 	rows, err := testdb.Rows(ctx, on, st)
 	for _, row := range rows {
@@ -44,8 +44,8 @@ func (w *world) try(st sqlbatch.Statement) ([][]any, error) {
 	return rows, err
 }
 
-// run runs a statement in a separate millisecond. In a bubble all would share one: the times in
-// the tables are milliseconds, and some statements compare them.
+// run runs a statement in a separate millisecond. In a bubble all would share one: the times in the tables
+// are milliseconds, and some statements compare them.
 func (w *world) run(st sqlbatch.Statement) [][]any {
 	w.Helper()
 	time.Sleep(2 * time.Millisecond)
@@ -92,7 +92,7 @@ func (w *world) shift(column string, d time.Duration, where string) {
 	w.exec("UPDATE %s SET %s = %s WHERE %s", table, column, moved, where)
 }
 
-// at is a time as the tables have it, in seconds since 1970.
+// at returns a time as the tables store it, in seconds since 1970.
 func (w *world) at(seconds int) string {
 	if w.Engine.Dialect.Name() == "sqlserver" {
 		const day = 24 * 60 * 60 // a count of seconds is an int
@@ -101,12 +101,12 @@ func (w *world) at(seconds int) string {
 	return fmt.Sprint(seconds * 1000)
 }
 
-// bytes is a value of a body.
+// bytes returns a value of a body.
 func (w *world) bytes(b []byte) string {
 	return fmt.Sprintf(map[string]string{"sqlserver": "0x%x", "postgres": `'\x%x'`, "sqlite": "x'%x'"}[w.Engine.Dialect.Name()], b)
 }
 
-// is the condition that a row has the id of a number.
+// is returns the condition that a row has the id of a number.
 func (w *world) is(n byte) string {
 	id := ID(n)
 	if w.Engine.Dialect.Name() == "postgres" {
@@ -120,7 +120,7 @@ func (w *world) now() int64 {
 	return w.run(w.Clock())[0][0].(int64)
 }
 
-// ID is the id of a number.
+// ID returns the id of a number.
 func ID(n byte) [16]byte { return [16]byte{n} }
 
 func ids(ns ...byte) (all [][16]byte) {
@@ -130,10 +130,10 @@ func ids(ns ...byte) (all [][16]byte) {
 	return all
 }
 
-// IDOf is an id in a row of Rows.
+// IDOf returns an id in a row of Rows.
 func IDOf(v any) [16]byte { return [16]byte([]byte(v.(string))) }
 
-// Numbers are the first bytes of the ids that a statement returned.
+// Numbers returns the first bytes of the ids that a statement returned.
 func Numbers(rows [][]any) (ns []byte) {
 	for _, row := range rows {
 		id := IDOf(row[0])
@@ -142,7 +142,7 @@ func Numbers(rows [][]any) (ns []byte) {
 	return ns
 }
 
-// shown are up to n messages of a state behind a place, with the columns of Peek: live ones as Get has them.
+// shown returns up to n messages of a state behind a place, with Peek's columns: live ones as in Get.
 func (w *world) shown(s sqlbatch.State, n int, after *sqlbatch.Place) (rows [][]any) {
 	w.Helper()
 	if !s.Live() {
@@ -157,7 +157,7 @@ func (w *world) shown(s sqlbatch.State, n int, after *sqlbatch.Place) (rows [][]
 	return rows
 }
 
-// inState is the first bytes of the ids of messages in a state.
+// inState returns the first bytes of the ids of messages in a state.
 func (w *world) inState(s sqlbatch.State, n int) (ns []byte) {
 	w.Helper()
 	for _, row := range w.shown(s, n, nil) {
@@ -166,7 +166,7 @@ func (w *world) inState(s sqlbatch.State, n int) (ns []byte) {
 	return ns
 }
 
-// Items are the id, fence pairs that a settle or Look returned. Of a claim the fence is the
+// Items returns the id, fence pairs that a settle or Look returned. In the rows of a claim the fence is the
 // third column.
 func Items(rows [][]any, fence int) (items []sqlbatch.Item) {
 	for _, row := range rows {
@@ -175,7 +175,7 @@ func Items(rows [][]any, fence int) (items []sqlbatch.Item) {
 	return items
 }
 
-// items names the leases of live messages as they are now.
+// items names the current leases of live messages.
 func (w *world) items(ns ...byte) (items []sqlbatch.Item) {
 	w.Helper()
 	for _, n := range ns {
@@ -191,7 +191,7 @@ func (w *world) send(rows ...sqlbatch.Row) {
 	require.Empty(w, w.run(w.Enqueue(rows)))
 }
 
-// sendAll sends a message of each number.
+// sendAll sends a message for each number.
 func (w *world) sendAll(ns ...byte) {
 	w.Helper()
 	var rows []sqlbatch.Row
@@ -231,7 +231,7 @@ func (w *world) leased(ns ...byte) []sqlbatch.Item {
 	return w.items(ns...)
 }
 
-// lapse lets the leases of these messages run out.
+// lapse expires the leases of these messages.
 func (w *world) lapse(ns ...byte) {
 	w.Helper()
 	for _, n := range ns {
@@ -239,7 +239,7 @@ func (w *world) lapse(ns ...byte) {
 	}
 }
 
-// deadLetter dead-letters messages one after the other, so that keys may repeat.
+// deadLetter dead-letters messages one after the other, so that keys can repeat.
 func (w *world) deadLetter(rows ...sqlbatch.Row) {
 	w.Helper()
 	for _, row := range rows {
@@ -259,7 +259,7 @@ type Claimed struct {
 	Size                             int64
 }
 
-// ClaimedRows are the rows that a claim returned, by the first byte of their ids.
+// ClaimedRows returns the rows that a claim returned, by the first byte of their ids.
 func ClaimedRows(t require.TestingT, rows [][]any) map[byte]Claimed {
 	all := map[byte]Claimed{}
 	for _, r := range rows {
@@ -273,10 +273,10 @@ func ClaimedRows(t require.TestingT, rows [][]any) map[byte]Claimed {
 // Entry is a row of Get or Peek, by column.
 type Entry map[string]any
 
-// entryColumns are those of Get and Peek. Of an ordered queue three more follow.
+// entryColumns are the columns of Get and Peek. For an ordered queue three more follow.
 var entryColumns = []string{"state", "id", "priority", "fence", "attempts", "enqueued_at", "due_at", "lease_until", "ended_at", "expires_at", "leased_by", "holder", "dedup_key", "type", "last_error", "cause", "fingerprint", "headers", "body"}
 
-// EntryOf is the entry of a row.
+// EntryOf returns the entry of a row.
 func EntryOf(t require.TestingT, row []any) Entry {
 	columns := entryColumns
 	if len(row) > len(columns) { // of an ordered queue
@@ -297,7 +297,7 @@ func (w *world) get(n byte) Entry {
 	return EntryOf(w, rows[0])
 }
 
-// of are the values of these columns.
+// of returns the values of these columns.
 func (e Entry) of(columns ...string) (values []any) {
 	for _, c := range columns {
 		values = append(values, e[c])
@@ -305,7 +305,7 @@ func (e Entry) of(columns ...string) (values []any) {
 	return values
 }
 
-// list is values to compare with.
+// list returns values to compare with.
 func list(values ...any) []any {
 	for i, v := range values {
 		if n, ok := v.(int); ok {

@@ -7,10 +7,10 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// access is the way to the rows of one table: which index, from where to where.
+// access is the path to the rows of one table: which index, and the range in it.
 type access struct {
 	use   *baseUse
-	at    int // position of the index in table.indexes: table variables have their own
+	at    int // position of the index in table.indexes: each table variable has its own indexes
 	index *index
 
 	eq     []*scalar // the leading key columns are equal to these
@@ -39,8 +39,7 @@ type orderKey struct {
 	desc bool
 }
 
-// access chooses the index for u: as many leading columns bound by equality as
-// can be, then a range, then an order that spares the sort.
+// access chooses the index for u: as many leading columns bound by equality as possible, then a range, then an order that avoids the sort.
 func (c *compiler) access(u *baseUse, conds []*cond, bound slotSet, order []orderKey) (*access, int, error) {
 	var best *access
 	bestScore := -1
@@ -84,8 +83,8 @@ func (ix *index) hintedAs(hint string) bool {
 	return strings.EqualFold(ix.name, hint) || hint == "0" && ix.id <= 1 || hint == "1" && ix.id == 1
 }
 
-// filterImplied reports whether every row that the statement wants is in a filtered
-// index: each part of the filter is in the statement in the same form.
+// filterImplied reports whether every row that the statement needs is in a filtered index: each part of the filter is in the statement in
+// the same form.
 func (ix *index) filterImplied(conds []*cond, slot int) bool {
 	if ix.filter == nil {
 		return true
@@ -105,8 +104,8 @@ func (ix *index) keyCols() []int { return append(slices.Clone(ix.cols), ix.tail.
 // Rows to be changed are always looked up.
 func (ix *index) covers(u *baseUse) bool { return ix.at == 0 || !u.target && ix.finds(u) }
 
-// finds reports whether the index has all columns by which the statement finds the rows of u. One to be changed is then locked by its change,
-// which READPAST has no effect on ("Table hints (Transact-SQL)", READPAST).
+// finds reports whether the index has all columns by which the statement finds the rows of u. The change then locks the row, and READPAST
+// has no effect on that lock ("Table hints (Transact-SQL)", READPAST).
 func (ix *index) finds(u *baseUse) bool {
 	for c := range u.need {
 		if !ix.holds(c) {
@@ -148,7 +147,7 @@ func (ix *index) search(u *baseUse, conds []*cond, bound slotSet) (*access, int)
 				a.list = append(a.list, seekable(v, typ))
 			}
 			score += 60
-			continue // each of the list has a range of its own in the next column
+			continue // each value of the list has a separate range in the next column
 		}
 		if lo != nil {
 			a.lo = &limit{lo.val, lo.op == ">="}
@@ -163,8 +162,7 @@ func (ix *index) search(u *baseUse, conds []*cond, bound slotSet) (*access, int)
 	return a, score
 }
 
-// find returns the conditions on one column that use only slots that
-// are bound already.
+// find returns the conditions on one column that use only slots that are already bound.
 func find(u *baseUse, col int, typ sqltype.Type, conds []*cond, bound slotSet) (eq, lo, hi, list *sarg) {
 	for _, k := range conds {
 		for i := range k.args {
@@ -206,8 +204,7 @@ func find(u *baseUse, col int, typ sqltype.Type, conds []*cond, bound slotSet) (
 	return eq, lo, hi, list
 }
 
-// seekable is v as a value to search a column of type t for, or nil if the
-// column itself would have to be converted.
+// seekable returns v as a value to search a column of type t for, or nil if the column itself would have to be converted.
 func seekable(v *scalar, t sqltype.Type) *scalar {
 	switch {
 	case v.typ.Kind == sqltype.Invalid, sameClass(v.typ.Kind, t.Kind):
@@ -244,7 +241,7 @@ func (a *access) satisfies(order []orderKey, u *baseUse) bool {
 			continue
 		}
 		if at >= len(keys) {
-			// The key is complete: what follows cannot change the order.
+			// The key is complete: further elements cannot change the order.
 			return ix.unique || ix.at > 0
 		}
 		if keys[at] != col {

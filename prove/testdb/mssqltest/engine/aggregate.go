@@ -10,9 +10,8 @@ import (
 
 var aggregates = map[string]bool{"COUNT": true, "COUNT_BIG": true, "MIN": true, "MAX": true}
 
-// aggregation is a SELECT of aggregates while its select list is compiled: they
-// are columns of a slot of its own. GROUP BY is unknown here: all rows are one
-// group.
+// aggregation is a SELECT of aggregates while its select list is compiled: they are columns of a separate slot. GROUP
+// BY is not supported: all rows are one group.
 type aggregation struct {
 	slot  int
 	inner slotSet
@@ -26,8 +25,8 @@ type aggregateCall struct {
 	typ  sqltype.Type
 }
 
-// lookup compiles what is special in such a SELECT: aggregates, and columns,
-// which may only be those of the queries around it.
+// lookup compiles the special parts of such a SELECT: aggregates, and columns, which may only belong to the queries
+// around it.
 func (a *aggregation) lookup(c *compiler, e ast.ScalarExpression) (*scalar, bool, error) {
 	switch e := e.(type) {
 	case *ast.FunctionCall:
@@ -112,7 +111,7 @@ func (c *compiler) aggregate(b *block, spec *ast.QuerySpecification) error {
 	return nil
 }
 
-// iterate yields one row, even of no rows.
+// iterate yields one row, even if there are no rows.
 func (a *aggregation) iterate(run iter) iter {
 	return func(x *exec, yield func() (bool, error)) (bool, error) {
 		counts := make([]int64, len(a.calls))

@@ -40,9 +40,8 @@ func named(proc string, args []argument, names ...string) ([]string, error) {
 	return out, nil
 }
 
-// appOwner returns the owner of an application lock: the transaction, or the session, which
-// keeps it after statements, transactions and sp_reset_connection until it releases it or
-// ends. It is nil if there is no such owner.
+// appOwner returns the owner of an application lock: the transaction, or the session, which keeps it after statements,
+// transactions and sp_reset_connection until it releases it or ends. It is nil if there is no such owner.
 func (s *Session) appOwner(name string) lock.Owner {
 	switch {
 	case strings.EqualFold(name, "Session"):
@@ -56,15 +55,14 @@ func (s *Session) appOwner(name string) lock.Owner {
 	return nil
 }
 
-// appResource is the lock of a name, of which 255 characters count.
+// appResource returns the lock of a name, of which the first 255 characters count.
 func appResource(name string) lock.Resource {
 	return lock.Resource{App: cutText(name, sqltype.NVarChar, 255)}
 }
 
-// getAppLock takes an application lock. It answers with a number, not an error: 0
-// granted at once, 1 after a wait, -1 timed out, -2 cancelled, -3 deadlock victim, -999
-// wrong call. Names are compared byte by byte, whatever the collation ("sp_getapplock
-// (Transact-SQL)").
+// getAppLock takes an application lock. It returns a number, not an error: 0 granted at once, 1 after a wait, -1 timed
+// out, -2 cancelled, -3 deadlock victim, -999 wrong call. Names are compared byte by byte, whatever the collation
+// ("sp_getapplock (Transact-SQL)").
 func (s *Session) getAppLock(args []argument) (int64, error) {
 	v, err := named("sp_getapplock", args, "@Resource", "@LockMode", "@LockOwner", "@LockTimeout", "@DbPrincipal")
 	if err != nil {

@@ -32,8 +32,7 @@ func (c *compiler) arithmetic(e *ast.BinaryExpression) (*scalar, error) {
 	return arithmetic(e.BinaryExpressionType, a, b)
 }
 
-// arithmetic compiles an operator of two operands: the one of lower precedence
-// is converted first.
+// arithmetic compiles an operator with two operands: the operand of lower precedence is converted first.
 func arithmetic(op string, a, b *scalar) (*scalar, error) {
 	t := common(a.typ, b.typ)
 	if a.typ.Kind == sqltype.Invalid && b.typ.Kind == sqltype.Invalid {

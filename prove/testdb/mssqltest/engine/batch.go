@@ -13,13 +13,12 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// batch is a parsed text: statements and the variables that they declare. It
-// is shared by the sessions that send the same text.
+// batch is a parsed text: statements and the variables that they declare. Sessions that send the same text share it.
 type batch struct {
 	text   string
 	names  map[string]*variable
-	vars   []*variable // scalars, by their place in a frame
-	tables []*variable // table variables, by theirs
+	vars   []*variable // scalars, by their index in a frame
+	tables []*variable // table variables, by their index
 	params []*param
 	byName map[string]int // the parameters, by lower-case name
 	body   []*node
@@ -32,7 +31,7 @@ type variable struct {
 	at    int
 	typ   sqltype.Type
 	table *ast.TableDefinition
-	like  *table // whose columns it has, in place of those of the definition
+	like  *table // the variable has its columns instead of those of the definition
 }
 
 // param is a parameter of a procedure or of sp_executesql.
@@ -60,7 +59,7 @@ type compiled struct {
 
 func (b *batch) variable(name string) *variable { return b.names[strings.ToLower(name)] }
 
-// parse reads a batch. declare are parameters that it may use.
+// parse reads a batch. declare has the parameters that it may use.
 func parse(text string, declare []*param) (*batch, error) {
 	script, err := parser.Parse(context.Background(), strings.NewReader(text))
 	if err != nil {
@@ -79,14 +78,14 @@ func parse(text string, declare []*param) (*batch, error) {
 	return b, err
 }
 
-// texts are the batches of every engine of the process: its tests start hundreds, which run the same statements.
+// texts has the batches of every engine of the process: its tests start hundreds, which run the same statements.
 var texts parsed
 
-// maxParsed bounds them. The next one makes room by forgetting all.
+// maxParsed bounds them. At the limit all are dropped.
 const maxParsed = 1000
 
 type parsed struct {
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex // guards the following fields
 	all map[batchKey]*batch
 }
 
@@ -114,7 +113,7 @@ func (p *parsed) batch(key batchKey) (*batch, error) {
 	return b, nil
 }
 
-// forEngine returns a copy with places for an engine's own plans.
+// forEngine returns a copy with space for the plans of one engine.
 func (b *batch) forEngine(stats *planStats) *batch {
 	own := *b
 	own.stats = stats
@@ -133,8 +132,8 @@ func (b *batch) forEngine(stats *planStats) *batch {
 	return &own
 }
 
-// hasGo reports whether a line of the tools that read scripts is among the words of a
-// text: GO is unknown to a server, and the parser takes it for the end of a batch.
+// hasGo reports whether a text contains GO. Only the tools that read scripts know GO, a server does not, and the parser takes it for the
+// end of a batch.
 func hasGo(text string) bool {
 	if !strings.Contains(strings.ToUpper(text), "GO") {
 		return false
@@ -162,7 +161,7 @@ func (b *batch) compile(list []ast.Statement) error {
 	return err
 }
 
-// alone names the statements that begin a batch of their own ("Batches of SQL statements", rules for using batches).
+// alone names the statements that must begin a batch ("Batches of SQL statements", rules for using batches).
 func alone(st ast.Statement) string {
 	switch st.(type) {
 	case *ast.CreateProcedureStatement, *ast.CreateOrAlterProcedureStatement, *ast.AlterProcedureStatement:
@@ -181,7 +180,7 @@ func errNotFirst(what string) error {
 	return severity(15, 111, "'%s' must be the first statement in a query batch.", what)
 }
 
-// checkTerminated refuses a THROW, and a statement that begins WITH, behind one without a semicolon ("THROW (Transact-SQL)", "WITH
+// checkTerminated refuses a THROW, and a statement that begins WITH, after a statement without a semicolon ("THROW (Transact-SQL)", "WITH
 // common_table_expression (Transact-SQL)").
 func (b *batch) checkTerminated(st ast.Statement) error {
 	var err error = severity(15, 319, "Incorrect syntax near the keyword 'with'. If this statement is a common table expression, an xmlnamespaces clause or a change tracking context clause, the previous statement must be terminated with a semicolon.")
@@ -299,9 +298,8 @@ func statements(list *ast.StatementList) []ast.Statement {
 	return list.Statements
 }
 
-// declarations walks a batch in the order of its text, notes what is declared
-// and refuses what is used without: errors 137 and 1087 come before anything
-// runs.
+// declarations walks a batch in the order of its text, notes declarations and refuses undeclared names: errors 137 and 1087 occur before
+// any statement runs.
 func (b *batch) declarations(v reflect.Value) error {
 	switch v.Kind() {
 	case reflect.Interface:
@@ -314,7 +312,7 @@ func (b *batch) declarations(v reflect.Value) error {
 			return nil
 		}
 		switch n := v.Interface().(type) {
-		case *ast.CreateProcedureStatement, *ast.CreateOrAlterProcedureStatement, *ast.AlterProcedureStatement, *ast.CreateTriggerStatement: // have variables of their own
+		case *ast.CreateProcedureStatement, *ast.CreateOrAlterProcedureStatement, *ast.AlterProcedureStatement, *ast.CreateTriggerStatement: // have separate variables
 			return nil
 		case *ast.NamedTableReference:
 			if err := b.checkHints(n); err != nil {
@@ -343,7 +341,7 @@ func (b *batch) declarations(v reflect.Value) error {
 		return b.declarations(v.Elem())
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if v.Field(i).CanInterface() { // it is exported
+			if v.Field(i).CanInterface() { // the field is exported
 				if err := b.declarations(v.Field(i)); err != nil {
 					return err
 				}
@@ -405,8 +403,7 @@ func procParams(list []*ast.ProcedureParameter) ([]*param, error) {
 	return out, nil
 }
 
-// paramType is the type of a parameter. FreeTDS and tedious also declare the types from
-// before (max), which no column has here.
+// paramType returns the type of a parameter. FreeTDS and tedious also declare the types that preceded (max), which no column has here.
 func paramType(ref ast.DataTypeReference) (sqltype.Type, error) {
 	if r, ok := ref.(*ast.SqlDataTypeReference); ok && len(r.Parameters) == 0 && r.Name != nil {
 		kind, older := map[string]sqltype.Kind{
@@ -426,5 +423,5 @@ type frame struct {
 	tables []*table
 	inProc bool
 	proc   string
-	made   options // of a procedure
+	made   options // of the procedure's creation
 }

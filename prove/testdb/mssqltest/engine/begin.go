@@ -6,9 +6,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
 )
 
-// beginUnseen opens the transaction that IMPLICIT_TRANSACTIONS puts before the
-// first statement that touches a table, and before BEGIN TRANSACTION, which then
-// is the second level.
+// beginUnseen opens the transaction that IMPLICIT_TRANSACTIONS begins before the first statement that accesses a table,
+// and before BEGIN TRANSACTION, which then is the second level.
 func (s *Session) beginUnseen() {
 	if s.set.implicit && s.trancount == 0 && s.tx == nil {
 		s.begin("")
@@ -16,7 +15,7 @@ func (s *Session) beginUnseen() {
 	}
 }
 
-// begin, commit and rollbackAll are BEGIN TRANSACTION and its ends.
+// begin, commit and rollbackAll implement BEGIN TRANSACTION and its ends.
 
 func (s *Session) begin(name string) {
 	if s.trancount++; s.trancount == 1 {
@@ -54,7 +53,7 @@ func (s *Session) rollbackAll() {
 	}
 }
 
-// transaction answers a request of the transaction manager.
+// transaction handles a request of the transaction manager.
 func (s *Session) transaction(r tds.TxRequest) error {
 	switch r.Op {
 	case tds.TxBegin:
@@ -73,8 +72,8 @@ func (s *Session) transaction(r tds.TxRequest) error {
 	return errUnsupported("transaction request")
 }
 
-// rollback ends the whole transaction, or undoes what came after the savepoint of that
-// name; the locks stay then.
+// rollback ends the whole transaction, or undoes all changes after the savepoint of that name, in which case the locks
+// stay.
 func (s *Session) rollback(name string) error {
 	switch {
 	case s.trancount == 0:
@@ -93,7 +92,7 @@ func (s *Session) rollback(name string) error {
 	return sqlError(6401, "Cannot roll back %s. No transaction or savepoint of that name was found.", name)
 }
 
-// save is SAVE TRANSACTION. A name that was used before now means the later savepoint.
+// save is SAVE TRANSACTION. If a name is used twice, it means the later savepoint.
 func (s *Session) save(name string) error {
 	if s.trancount == 0 {
 		return sqlError(628, "Cannot issue SAVE TRANSACTION when there is no active transaction.")
@@ -102,7 +101,7 @@ func (s *Session) save(name string) error {
 	return nil
 }
 
-// nameOfTransaction is the name in a statement that begins, saves or ends one.
+// nameOfTransaction returns the name in a statement that begins, saves or ends a transaction.
 func nameOfTransaction(f *frame, n *ast.IdentifierOrValueExpression) string {
 	switch {
 	case n == nil:

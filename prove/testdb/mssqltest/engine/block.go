@@ -17,7 +17,7 @@ type block struct {
 	cols   []outCol
 
 	run     iter
-	slots   slotSet // those that distinguish its rows
+	slots   slotSet // the slots that distinguish its rows
 	refs    slotSet // of all its expressions
 	colUses []colUse
 	uses    []*baseUse
@@ -35,8 +35,8 @@ type assignment struct {
 
 func equalFold(a, b string) bool { return strings.EqualFold(a, b) }
 
-// body compiles FROM, WHERE and the select list of a SELECT without planning
-// it, so that it can be merged into the query around it.
+// body compiles FROM, WHERE and the select list of a SELECT without planning it, so that it can be merged into the query around
+// it.
 func (c *compiler) body(spec *ast.QuerySpecification, hints tableHints, target bool) (*block, error) {
 	switch {
 	case spec.UniqueRowFilter == "Distinct":
@@ -103,7 +103,7 @@ func (c *compiler) block(spec *ast.QuerySpecification, hints tableHints, target 
 	return b, nil
 }
 
-// limit compiles TOP, whose parentheses only a constant in a SELECT goes without ("TOP (Transact-SQL)", Compatibility Support).
+// limit compiles TOP. Only a constant in a SELECT may omit its parentheses ("TOP (Transact-SQL)", Compatibility Support).
 func (c *compiler) limit(t *ast.TopRowFilter, bare bool) (*scalar, error) {
 	if _, in := t.Expression.(*ast.ParenthesisExpression); !in && !bare {
 		return nil, errSyntaxNear("TOP")
@@ -151,7 +151,7 @@ func (c *compiler) count(e ast.ScalarExpression) (*scalar, error) {
 	return castImplicit(sc, typeBigInt)
 }
 
-// selectList compiles what a SELECT returns or assigns.
+// selectList compiles the columns or assignments of a SELECT.
 func (c *compiler) selectList(b *block, list []ast.SelectElement) error {
 	for _, e := range list {
 		switch e := e.(type) {
@@ -221,7 +221,7 @@ func (c *compiler) assignment(v *ast.VariableReference, e ast.ScalarExpression, 
 	return assignment{at: to.at, val: sc}, err
 }
 
-// note gathers what the block needs of the queries around it.
+// note collects the columns of outer queries that the block needs.
 func (b *block) note() {
 	add := func(s *scalar) {
 		if s != nil {
@@ -260,7 +260,7 @@ func (b *block) outer() []colUse {
 	return out
 }
 
-// limit evaluates TOP: how many rows to pass; -1 is all.
+// limit evaluates TOP: the number of rows to pass; -1 is all.
 func (b *block) limit(x *exec) (int64, error) {
 	if b.top == nil {
 		return -1, nil
@@ -328,8 +328,7 @@ func isAggregate(spec *ast.QuerySpecification) bool {
 	return false
 }
 
-// volatile reports whether the select list makes new identifiers: it must not
-// be evaluated twice.
+// volatile reports whether the select list makes new identifiers: it must not be evaluated twice.
 func volatile(spec *ast.QuerySpecification) bool {
 	for _, e := range spec.SelectElements {
 		if mentions(reflect.ValueOf(e), func(f *ast.FunctionCall) bool {

@@ -8,10 +8,8 @@ const (
 	nodeSize = 128
 )
 
-// tree is an ordered map from encoded keys to records: a B+tree whose leaves
-// are linked, so that a scan walks them. Leaves are not merged: a queue empties
-// them from the left, and an empty leaf is taken out. The table's latch guards
-// it.
+// tree is an ordered map from encoded keys to records: a B+tree whose leaves are linked, so that a scan walks them.
+// Leaves are not merged: a queue empties them from the left, and empty leaves are removed. The table's latch guards it.
 type tree struct {
 	root    *branch
 	first   *leaf
@@ -20,7 +18,7 @@ type tree struct {
 	changes uint64 // grows with each insertion and deletion; cursors compare it
 }
 
-// branch is an inner node: keys[i] is a lower bound of what children[i+1] holds.
+// branch is an inner node: keys[i] is a lower bound of the keys in children[i+1].
 type branch struct {
 	keys     []string
 	children []child
@@ -42,7 +40,7 @@ func newTree() *tree {
 	return &tree{root: &branch{children: []child{{leaf: l}}}, first: l, last: l}
 }
 
-// find returns the leaf where key is or belongs.
+// find returns the leaf that contains key, or where key belongs.
 func (t *tree) find(key string) *leaf {
 	n := t.root
 	for {
@@ -60,7 +58,7 @@ func (n *branch) childOf(key string) int {
 
 func (l *leaf) search(key string) int { return sort.SearchStrings(l.keys, key) }
 
-// put adds key and reports whether it was not there.
+// put adds key and reports whether it was new.
 func (t *tree) put(key string, r *record) bool {
 	added, split, bound := t.root.put(t, key, r)
 	if split.inner != nil || split.leaf != nil {
@@ -133,7 +131,7 @@ func (l *leaf) put(t *tree, key string, r *record) (added bool, split child, bou
 	return true, child{leaf: right}, right.keys[0]
 }
 
-// remove takes key out and reports whether it was there.
+// remove deletes key and reports whether it existed.
 func (t *tree) remove(key string) bool {
 	if !t.root.remove(t, key) {
 		return false
@@ -191,8 +189,7 @@ func (t *tree) unlink(l *leaf) {
 	}
 }
 
-// cursor is a place in a tree. It stays valid across changes: where the tree
-// has changed, it searches its key again.
+// cursor is a place in a tree. It stays valid across changes: if the tree has changed, it searches its key again.
 type cursor struct {
 	t       *tree
 	leaf    *leaf
@@ -200,8 +197,8 @@ type cursor struct {
 	changes uint64
 }
 
-// after moves to the first entry whose key is above key, or not below it if
-// orEqual, and reports its key and record; a nil record is the end.
+// after moves to the first entry whose key is above key, or not below it if orEqual, and returns its key and record; a
+// nil record is the end.
 func (c *cursor) after(key string, orEqual bool) (string, *record) {
 	if c.leaf != nil && c.changes == c.t.changes && c.at < len(c.leaf.keys) && !orEqual && c.leaf.keys[c.at] == key {
 		c.at++

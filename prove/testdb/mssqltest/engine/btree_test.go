@@ -14,7 +14,7 @@ func TestATreeIsASortedMap(t *testing.T) {
 		tr := newTree()
 		model := map[string]*record{}
 		for range rapid.IntRange(1, 3000).Draw(t, "steps") {
-			// A queue's habit: ascending inserts, deletions anywhere.
+			// The pattern of a queue: ascending inserts, deletions anywhere.
 			key := fmt.Sprintf("%04d", rapid.IntRange(0, 999).Draw(t, "key"))
 			if rapid.IntRange(0, 2).Draw(t, "action") == 0 {
 				_, has := model[key]

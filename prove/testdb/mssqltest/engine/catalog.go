@@ -10,20 +10,19 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// database is the one user database of an Engine: its objects and the state
-// that its transactions share.
+// database is the only user database of an Engine: its objects and the state that its transactions share.
 type database struct {
 	name string
 
 	rcsi          atomic.Bool  // READ_COMMITTED_SNAPSHOT
 	allowSnapshot atomic.Bool  // ALLOW_SNAPSHOT_ISOLATION
-	autoClose     atomic.Bool  // AUTO_CLOSE, which does nothing here
-	level         atomic.Int64 // COMPATIBILITY_LEVEL, which does nothing here
-	delayed       atomic.Int64 // DELAYED_DURABILITY, as sys.databases numbers it
+	autoClose     atomic.Bool  // AUTO_CLOSE, which has no effect here
+	level         atomic.Int64 // COMPATIBILITY_LEVEL, which has no effect here
+	delayed       atomic.Int64 // DELAYED_DURABILITY, with the number of sys.databases
 
-	version atomic.Uint64 // grows with each change of the catalog: plans are made for one
+	version atomic.Uint64 // grows with each change of the catalog: a plan is valid for one version
 
-	mu      sync.RWMutex // guards what follows
+	mu      sync.RWMutex // guards the following fields
 	schemas map[string]*schema
 	objects map[string]*object // by lower-case schema.name
 	users   map[string]*user
@@ -50,7 +49,7 @@ type object struct {
 	sequence *sequence
 }
 
-// view is its SELECT, compiled where it is used.
+// view is a view's SELECT, compiled at each use.
 type view struct {
 	columns []*ast.Identifier
 	query   ast.QueryExpression
@@ -59,7 +58,7 @@ type view struct {
 // proc is a stored procedure: a batch with parameters.
 type proc struct {
 	body *batch
-	made options // what it keeps of its creator's
+	made options // the creator's options that it keeps
 }
 
 // user is a user or a role.
@@ -84,7 +83,7 @@ type table struct {
 	db           *database
 	id           uint32
 	schema, name string
-	private      bool // a table variable: no locks, no part in transactions
+	private      bool // a table variable: no locks, not part of transactions
 	cols         []*column
 	byName       map[string]int
 	escalate     bool
@@ -93,7 +92,7 @@ type table struct {
 
 	seed, increment int64
 
-	latch        sync.RWMutex // guards what follows; never held while waiting for a lock
+	latch        sync.RWMutex // guards the following fields; never held while waiting for a lock
 	indexes      []*index     // [0] is the clustered index or the heap
 	nextRecord   uint64
 	nextIdentity int64
@@ -140,7 +139,7 @@ func (t *table) addColumn(c *column) {
 	t.cols = append(t.cols, c)
 }
 
-// indexNamed finds an index by name; its number is as good in a hint.
+// indexNamed finds an index by name; a hint can also use its number.
 func (t *table) indexNamed(name string) *index {
 	for _, ix := range t.indexes {
 		if strings.EqualFold(ix.name, name) {
@@ -157,8 +156,7 @@ func newTable(db *database, schema, name string) *table {
 	return t
 }
 
-// addIndex completes ix and makes it part of t, which holds no rows yet or
-// whose rows the caller enters.
+// addIndex completes ix and makes it part of t. t has no rows yet, or the caller enters them.
 func (t *table) addIndex(ix *index) {
 	ix.table, ix.tree = t, newTree()
 	if ix.clustered {
@@ -175,7 +173,7 @@ func (t *table) addIndex(ix *index) {
 	t.indexes = append(t.indexes, ix)
 }
 
-// complete gives a secondary index the columns that lead to the row.
+// complete adds to a secondary index the columns that lead to the row.
 func (t *table) complete(ix *index) {
 	ix.tail, ix.rid = nil, false
 	if ix.unique {
@@ -206,7 +204,7 @@ func (db *database) object(schema, name string) *object {
 	return db.objects[objectKey(schema, name)]
 }
 
-// add puts o in the catalog; the result takes it out again.
+// add puts o in the catalog; undo removes it again.
 func (db *database) add(o *object) (undo func(), err error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -227,7 +225,7 @@ func (db *database) add(o *object) (undo func(), err error) {
 	return func() { db.drop(o) }, nil
 }
 
-// drop takes o out of the catalog; the result puts it back.
+// drop removes o from the catalog; undo restores it.
 func (db *database) drop(o *object) (undo func()) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -241,7 +239,7 @@ func (db *database) drop(o *object) (undo func()) {
 	}
 }
 
-// list returns the objects in the order of their making.
+// list returns the objects in the order of their creation.
 func (db *database) list() []*object {
 	db.mu.RLock()
 	defer db.mu.RUnlock()
@@ -256,7 +254,7 @@ func (db *database) list() []*object {
 	return all
 }
 
-// nameOf splits an object's name; "dbo" is the schema of those without one.
+// nameOf splits an object's name; the default schema is "dbo".
 func nameOf(n *ast.SchemaObjectName) (schema, name string) {
 	schema = "dbo"
 	if n.SchemaIdentifier != nil && n.SchemaIdentifier.Value != "" {
@@ -265,7 +263,7 @@ func nameOf(n *ast.SchemaObjectName) (schema, name string) {
 	return schema, n.BaseIdentifier.Value
 }
 
-// spelled is the name as it was written.
+// spelled returns the name as it was written.
 func spelled(n *ast.SchemaObjectName) string {
 	parts := make([]string, len(n.Identifiers))
 	for i, p := range n.Identifiers {

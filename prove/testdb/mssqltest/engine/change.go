@@ -14,7 +14,7 @@ type changePlan struct {
 	action   string // update or delete
 	target   *baseUse
 	run1     iter
-	slots    []int // of the rows that are found
+	slots    []int // of the rows that the statement finds
 	top      *scalar
 	sets     []setColumn
 	inserted int
@@ -27,7 +27,7 @@ type setColumn struct {
 	val *scalar
 }
 
-// target compiles FROM and finds in it the table that changes.
+// target compiles FROM and finds in it the table that the statement changes.
 func (c *compiler) target(ref ast.TableReference, clause *ast.FromClause) (from, *source, error) {
 	r, ok := ref.(*ast.NamedTableReference)
 	if !ok {
@@ -204,11 +204,11 @@ func (p *changePlan) compileSets(src *source, clauses []ast.SetClause) error {
 
 func (p *changePlan) tables() ([]*baseUse, []*table) { return p.c.uses, p.output.tables() }
 
-// found is a row to change, with the state of all slots at the time.
+// found is a row to change, with the state of all slots when it was found.
 type found struct{ slots []slot }
 
-// run finds and locks all rows first, and then changes them, so that a row that
-// moves in the index is not met again.
+// run finds and locks all rows first, and then changes them, so that it does not meet again a row that moves in the
+// index.
 func (p *changePlan) run(x *exec) (int64, error) {
 	verb := map[string]string{"update": "UPDATE", "delete": "DELETE"}[p.action]
 	t := x.tableOf(p.target)

@@ -6,22 +6,20 @@ import (
 	"github.com/sqlc-dev/teesql/ast"
 )
 
-// checkConstraint is what every row of a table must not contradict.
+// checkConstraint is a CHECK that every row of a table must satisfy.
 type checkConstraint struct {
 	name   string
-	column string // of whose definition it is a part; empty for one of the table
+	column string // the column whose definition contains it; empty for a constraint of the table
 	holds  *cond
 }
 
-// unmade is a CHECK as it was written, in the definition of a column or of the
-// table.
+// unmade is a CHECK as it was written, in the definition of a column or of the table.
 type unmade struct {
 	def    *ast.CheckConstraintDefinition
 	column string
 }
 
-// checksOf are the CHECKs of a column's definition, which are made once all
-// columns are known.
+// checksOf returns the CHECKs of a column's definition, which are compiled when all columns are known.
 func checksOf(d *ast.ColumnDefinition) (list []unmade) {
 	for _, k := range d.Constraints {
 		if check, ok := k.(*ast.CheckConstraintDefinition); ok {
@@ -51,8 +49,8 @@ func (c *compiler) defineCheck(t *table, k unmade) error {
 	return nil
 }
 
-// check is error 547 for a row that a CHECK finds false: what is unknown, as a
-// comparison with NULL is, passes.
+// check returns error 547 for a row for which a CHECK is false. An unknown result, as of a comparison with NULL,
+// passes.
 func (x *exec) check(t *table, row Row, verb string) error {
 	for _, k := range t.checks {
 		is, err := k.holds.eval(&exec{slots: []slot{{row: row}}})

@@ -11,7 +11,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
 )
 
-// The requests of drivers other than go-mssqldb.
+// Requests of drivers other than go-mssqldb.
 
 // rpc calls a procedure with parameters that may have names.
 func (c *client) rpc(proc string, params ...tds.Param) *recorder {
@@ -28,11 +28,11 @@ func TestAPreparedStatementRunsByItsHandle(t *testing.T) {
 	c := withItems(t, 3).client()
 	w := c.rpc("sp_prepare", number("", nil), text("", "@a int"), text("", "SELECT id, note FROM dbo.items WHERE id >= @a; DELETE dbo.items WHERE id = @a"))
 	require.Empty(t, w.errors)
-	require.Equal(t, [][]string{{"id", "note"}}, w.columns, "what it would return")
+	require.Equal(t, [][]string{{"id", "note"}}, w.columns, "the columns of its result")
 	require.Empty(t, w.sets[0])
 	require.Equal(t, []int{0}, w.places)
 	handle := w.outputs[0].Value
-	require.Equal(t, int64(3), c.scalar("SELECT COUNT(*) FROM dbo.items"), "and does nothing")
+	require.Equal(t, int64(3), c.scalar("SELECT COUNT(*) FROM dbo.items"), "and it has no effect")
 
 	w = c.rpc("sp_execute", number("", handle), number("@a", int64(2)))
 	require.Empty(t, w.errors)
@@ -55,7 +55,7 @@ func TestAPreparedStatementRunsByItsHandle(t *testing.T) {
 	require.Equal(t, int32(8179), c.rpc("sp_unprepare", number("", handle)).number())
 	require.Equal(t, []any{int64(7)}, c.rpc("sp_execute", number("", second), number("", int64(7)), number("", int64(0))).values())
 
-	// Handles are the session's, and end with its reset.
+	// Handles belong to the session, and end with its reset.
 	require.Equal(t, int32(8179), c.srv.client().rpc("sp_execute", number("", second)).number())
 	c.run(t.Context(), &tds.Request{Kind: tds.Batch, Text: "SELECT 1", Reset: true})
 	require.Equal(t, int32(8179), c.rpc("sp_execute", number("", second), number("", int64(1)), number("", int64(0))).number())
@@ -95,7 +95,7 @@ func TestASavepointUndoesWhatCameAfterIt(t *testing.T) {
 	c.exec("BEGIN TRAN whole; UPDATE dbo.items SET note = 'a' WHERE id = 1; SAVE TRAN one; UPDATE dbo.items SET note = 'b' WHERE id = 1")
 	c.exec("DECLARE @name nvarchar(32) = N'two'; SAVE TRANSACTION @name; UPDATE dbo.items SET note = 'c' WHERE id = 1; ROLLBACK TRAN two")
 	require.Equal(t, "b", note())
-	require.Equal(t, []string(nil), c.exec("ROLLBACK TRAN one").tx, "the transaction goes on")
+	require.Equal(t, []string(nil), c.exec("ROLLBACK TRAN one").tx, "the transaction continues")
 	require.Equal(t, "a", note())
 	c.fails(6401, "ROLLBACK TRAN two")
 	require.Equal(t, int64(1), c.scalar("SELECT @@TRANCOUNT"))
@@ -130,7 +130,7 @@ func TestTextSizeCutsWhatHasNoBound(t *testing.T) {
 	whole := Row{[]byte{1, 2, 3, 4, 5, 6, 7, 8}, "abcdefgh", "abcdefgh", []byte{1, 2, 3, 4, 5, 6, 7, 8}}
 	require.Equal(t, whole, c.query(all)[0])
 	require.Equal(t, Row{[]byte{1, 2, 3, 4}, "ab", "abcd", whole[3]}, c.query("SET TEXTSIZE 4; " + all)[0])
-	require.Equal(t, int64(8), c.scalar("SELECT DATALENGTH(b) FROM dbo.long"), "only of what is returned")
+	require.Equal(t, int64(8), c.scalar("SELECT DATALENGTH(b) FROM dbo.long"), "only of returned values")
 	require.Equal(t, whole, c.query("SET TEXTSIZE -1; " + all)[0])
 	c.fails(102, "SET TEXTSIZE -2")
 
@@ -142,7 +142,7 @@ func TestTextSizeCutsWhatHasNoBound(t *testing.T) {
 	older, err := c.srv.Login(t.Context(), tds.Login{User: "sa"})
 	require.NoError(t, err)
 	c.Session = older.(*Session)
-	require.Equal(t, 4096, size(), "of clients that do not say that they are ODBC")
+	require.Equal(t, 4096, size(), "of clients that do not report themselves as ODBC")
 }
 
 func TestFmtOnlyReturnsColumnsAndRunsNothing(t *testing.T) {
@@ -174,7 +174,7 @@ func TestUseSendsTheDatabaseToTheClient(t *testing.T) {
 	require.Equal(t, []string{"Changed database context to 'master'.", "Changed database context to 'chanq'."}, w.messages)
 	c.fails(911, "USE elsewhere")
 	w = c.run(t.Context(), &tds.Request{Kind: tds.Batch, Text: "SELECT 1", Reset: true})
-	require.Equal(t, []string{"chanq to master"}, w.databases, "a reset goes back to where the login was")
+	require.Equal(t, []string{"chanq to master"}, w.databases, "a reset returns to the database of the login")
 }
 
 func TestTheEndOfAStatementHasItsKind(t *testing.T) {
@@ -198,7 +198,7 @@ func TestASettingThatAFilteredIndexMissesIsNamed(t *testing.T) {
 	} {
 		want := option
 		if option == "ANSI_WARNINGS" {
-			want += ", ARITHABORT" // which it implies
+			want += ", ARITHABORT" // ANSI_WARNINGS implies it
 		}
 		c.exec("SET " + option + " " + wrong)
 		require.Equal(t, want, reported(insert))
@@ -229,7 +229,7 @@ func TestAProcedureKeepsTheSettingsOfItsCreation(t *testing.T) {
 	c.exec("CREATE PROCEDURE dbo.late @id int AS SET QUOTED_IDENTIFIER ON; SET ANSI_NULLS ON; INSERT dbo.held (id) VALUES (@id)")
 	c.exec("SET QUOTED_IDENTIFIER ON; SET ANSI_NULLS ON; INSERT dbo.held (id) VALUES (1)")
 	require.Contains(t, c.fails(1934, "EXEC dbo.late 3").Message, "'ANSI_NULLS, QUOTED_IDENTIFIER'")
-	// Others are of the session that calls.
+	// The other options are those of the calling session.
 	c.exec("SET ANSI_PADDING OFF")
 	c.fails(1934, "EXEC dbo.take 4")
 	require.Equal(t, int64(2), c.scalar("SELECT COUNT(*) FROM dbo.held"))

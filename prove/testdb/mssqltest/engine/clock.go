@@ -6,28 +6,27 @@ import (
 	"time"
 )
 
-// Clock is the time of the server: SYSUTCDATETIME, WAITFOR and lock timeouts
-// read it.
+// Clock is the time of the server, for SYSUTCDATETIME, WAITFOR and lock timeouts.
 type Clock interface {
 	Now() time.Time
-	// After receives once d has passed; stop frees the timer early.
+	// After returns a channel that receives after d; stop frees the timer early.
 	After(d time.Duration) (expired <-chan time.Time, stop func())
 }
 
 // RealClock is the machine's clock.
 type RealClock struct{}
 
-// Now is the current time in UTC.
+// Now returns the current time in UTC.
 func (RealClock) Now() time.Time { return time.Now().UTC() }
 
-// After is a timer of package time.
+// After uses a timer of package time.
 func (RealClock) After(d time.Duration) (<-chan time.Time, func()) {
 	t := time.NewTimer(d)
 	return t.C, func() { t.Stop() }
 }
 
-// ManualClock is stopped until Advance moves it, so that a test decides when
-// a lease ends. Make it with NewManualClock. Safe for concurrent use.
+// ManualClock is stopped until Advance moves it, so that a test decides when a lease ends. Create it with
+// NewManualClock. Safe for concurrent use.
 type ManualClock struct {
 	mu      sync.Mutex
 	now     time.Time
@@ -40,12 +39,12 @@ type manualWait struct {
 	ch chan time.Time
 }
 
-// NewManualClock makes a clock that shows start.
+// NewManualClock returns a clock that shows start.
 func NewManualClock(start time.Time) *ManualClock {
 	return &ManualClock{now: start.UTC(), changed: make(chan struct{})}
 }
 
-// Now is the time that the clock shows.
+// Now returns the time that the clock shows.
 func (c *ManualClock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,7 +65,7 @@ func (c *ManualClock) After(d time.Duration) (<-chan time.Time, func()) {
 	return w.ch, func() { c.remove(w) }
 }
 
-// Advance moves the clock and ends every wait that is over.
+// Advance moves the clock and ends every wait whose time has passed.
 func (c *ManualClock) Advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,16 +80,15 @@ func (c *ManualClock) Advance(d time.Duration) {
 	c.announce()
 }
 
-// Waiting is the count of waits that only Advance can end: statements in
-// WAITFOR and lock requests with a timeout.
+// Waiting returns the number of waits that only Advance can end: statements in WAITFOR and lock requests with a
+// timeout.
 func (c *ManualClock) Waiting() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.waits)
 }
 
-// Changed is closed at the next change of Waiting. Call it before reading
-// Waiting.
+// Changed returns a channel that is closed at the next change of Waiting. Call it before reading Waiting.
 func (c *ManualClock) Changed() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,11 +2,10 @@ package engine
 
 import "github.com/sqlc-dev/teesql/ast"
 
-// Compile compiles a text against the catalog as it is and runs nothing of it. Unlike a run,
-// it reaches both branches of each IF, the bodies of loops, and CATCH. declaration declares
-// the parameters, as for sp_executesql. Compile returns the first error that SQL Server would
-// return for a name, a type, or a list of the wrong length. Statements that define objects,
-// and names inside strings, are not checked.
+// Compile compiles a text against the current catalog and runs nothing of it. Unlike a run, it reaches both branches of
+// each IF, the bodies of loops, and CATCH. declaration declares the parameters, as for sp_executesql. Compile returns
+// the first error that SQL Server would return for a name, a type, or a list of the wrong length. Statements that
+// define objects, and names inside strings, are not checked.
 func (e *Engine) Compile(text, declaration string) error {
 	b, err := e.batch(text, declaration)
 	if err != nil {

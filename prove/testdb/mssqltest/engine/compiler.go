@@ -12,8 +12,7 @@ import (
 // maxSlots bounds the tables of one statement.
 const maxSlots = 64
 
-// compiler turns the tree of one statement into closures. What it makes is
-// immutable, so that sessions share it.
+// compiler turns the tree of one statement into closures. The closures are immutable, so that sessions share them.
 type compiler struct {
 	db     *database
 	batch  *batch
@@ -24,25 +23,24 @@ type compiler struct {
 	spools int
 	uses   []*baseUse
 	paths  []*access
-	agg    *aggregation // set while compiling what comes after GROUP BY
+	agg    *aggregation // set while compiling the clauses after GROUP BY
 	hints  queryHints
 	depth  int      // of views within views
 	view   *object  // the outermost one
-	maker  *Session // of the table whose defaults these are
+	maker  *Session // creates the table whose defaults are compiled
 }
 
 type cteDef struct {
 	name    string
 	columns []*ast.Identifier
 	query   ast.QueryExpression
-	outer   []cteDef // those that it may name
+	outer   []cteDef // the definitions that it may reference
 }
 
 // queryHints are the OPTION clause.
 type queryHints struct{ forceOrder bool }
 
-// optimizerHints takes the hints of the OPTION clause and refuses what chanq and the articles
-// do not use.
+// optimizerHints reads the hints of the OPTION clause and refuses hints that neither chanq nor the articles use.
 func (c *compiler) optimizerHints(list []ast.OptimizerHintBase) error {
 	for _, h := range list {
 		hint, ok := h.(*ast.OptimizerHint)
@@ -52,7 +50,7 @@ func (c *compiler) optimizerHints(list []ast.OptimizerHintBase) error {
 		switch hint.HintKind {
 		case "ForceOrder":
 			c.hints.forceOrder = true
-		case "LoopJoin", "KeepFixedPlan": // a plan follows the text in any case
+		case "LoopJoin", "KeepFixedPlan": // a plan always follows the text
 		default:
 			return errUnsupported("OPTION (" + hint.HintKind + ")")
 		}
@@ -94,12 +92,12 @@ func (c *compiler) inner(f func() error) error {
 	return f()
 }
 
-// constant is an expression that is its value.
+// constant returns an expression with a constant value.
 func constant(v sqltype.Value, t sqltype.Type) *scalar {
 	return &scalar{typ: t, nullable: v == nil, eval: func(*exec) (sqltype.Value, error) { return v, nil }}
 }
 
-// columnOf is the expression for column col of what is in slot.
+// columnOf returns the expression for column col of the row in slot.
 func columnOf(slot, col int, t sqltype.Type, nullable bool, name string) *scalar {
 	use := colUse{slot: slot, col: col}
 	return &scalar{
@@ -126,7 +124,7 @@ func derive(t sqltype.Type, args []*scalar, eval func(*exec) (sqltype.Value, err
 	return out
 }
 
-// cast converts sc to a type, silently if it has it.
+// cast converts sc to a type, and returns sc itself if it already has the type.
 func cast(sc *scalar, to sqltype.Type, style int) *scalar {
 	if sc.typ == to {
 		return sc
@@ -143,7 +141,7 @@ func cast(sc *scalar, to sqltype.Type, style int) *scalar {
 	return out
 }
 
-// castImplicit is cast where the language converts by itself, or refuses.
+// castImplicit is cast for implicit conversions, and refuses those that the language does not allow.
 func castImplicit(sc *scalar, to sqltype.Type) (*scalar, error) {
 	if err := checkImplicit(sc.typ, to); err != nil {
 		return nil, err

@@ -31,12 +31,12 @@ func compareValues(a, b sqltype.Value) int {
 	panic(fmt.Sprintf("engine: no order for %T", a))
 }
 
-// isOrdered reports whether the emulator compares and sorts values of a kind, and has them in keys of indexes.
+// isOrdered reports whether the emulator compares and sorts values of a kind, and allows them in keys of indexes.
 func isOrdered(k sqltype.Kind) bool {
 	return k != sqltype.Bit && k != sqltype.Float && k != sqltype.Decimal
 }
 
-// operands converts two operands to what they compare as.
+// operands converts two operands to the type in which they are compared.
 func operands(a, b *scalar) (*scalar, *scalar, error) {
 	t := common(a.typ, b.typ)
 	if t.Kind == sqltype.XML {
@@ -61,7 +61,7 @@ func operands(a, b *scalar) (*scalar, *scalar, error) {
 	return a, b, nil
 }
 
-// sameClass reports whether values of two kinds compare without conversion.
+// sameClass reports whether values of two kinds are compared without conversion.
 func sameClass(a, b sqltype.Kind) bool {
 	switch {
 	case a == b, a == sqltype.Invalid:
@@ -234,7 +234,7 @@ func (c *compiler) isNull(e *ast.BooleanIsNullExpression) (*cond, error) {
 }
 
 // like compiles LIKE of a text in a binary collation with a literal. Other collations compare letters in ways that the emulator does not
-// know.
+// support.
 func (c *compiler) like(e *ast.BooleanLikeExpression) (*cond, error) {
 	text, converts := e.FirstExpression.(*ast.ConvertCall)
 	pattern, literal := e.SecondExpression.(*ast.StringLiteral)
@@ -262,7 +262,7 @@ func (c *compiler) like(e *ast.BooleanLikeExpression) (*cond, error) {
 	return out, nil
 }
 
-// likeExpression is a pattern of LIKE as a regular expression.
+// likeExpression returns a pattern of LIKE as a regular expression.
 func likeExpression(pattern string) string {
 	var b strings.Builder
 	b.WriteString(`(?s)^`)
@@ -283,7 +283,7 @@ func likeExpression(pattern string) string {
 	return b.String() + `$`
 }
 
-// in compiles IN of a list.
+// in compiles IN with a list.
 func (c *compiler) in(e *ast.BooleanInExpression) (*cond, error) {
 	if e.Subquery != nil {
 		return nil, errUnsupported("IN (SELECT …)")

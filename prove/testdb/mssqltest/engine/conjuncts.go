@@ -7,8 +7,7 @@ import (
 	"github.com/sqlc-dev/teesql/ast"
 )
 
-// conjuncts splits a predicate at its ANDs, so that each part can be placed and
-// searched for by itself.
+// conjuncts splits a predicate at its ANDs, so that each part can be placed and searched separately.
 func (c *compiler) conjuncts(e ast.BooleanExpression) ([]*cond, error) {
 	switch e := e.(type) {
 	case nil:
@@ -33,8 +32,7 @@ func (c *compiler) conjuncts(e ast.BooleanExpression) ([]*cond, error) {
 	return []*cond{one}, nil
 }
 
-// predicateText spells the simple predicates that a filtered index may have,
-// in one way; others are empty.
+// predicateText returns a normal form of the simple predicates that a filtered index may have, and "" for others.
 func (c *compiler) predicateText(e ast.BooleanExpression) string {
 	column := func(s ast.ScalarExpression) string {
 		if r, ok := s.(*ast.ColumnReferenceExpression); ok && r.MultiPartIdentifier != nil {

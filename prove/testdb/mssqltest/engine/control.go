@@ -45,7 +45,7 @@ func (s *Session) runWhile(f *frame, n *node) (flow, error) {
 	}
 }
 
-// runSimple runs a statement that has no statements inside.
+// runSimple runs a statement that contains no statements.
 func (s *Session) runSimple(f *frame, n *node) error {
 	switch st := n.st.(type) {
 	case *ast.SelectStatement:

@@ -10,8 +10,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// convertible reports whether a conversion from a to b exists and whether it may
-// be implicit.
+// convertible reports whether a conversion from a to b exists and whether it may be implicit.
 func convertible(a, b sqltype.Type) (implicit, explicit bool) {
 	switch {
 	case a.Kind == sqltype.Invalid, a.Kind == b.Kind:
@@ -57,8 +56,8 @@ func checkImplicit(from, to sqltype.Type) error {
 	return errClash(from, to)
 }
 
-// convert gives v as a value of type to. Strings and binaries that are too long
-// are cut, as CAST does; store refuses them instead.
+// convert returns v as a value of type to. Strings and binaries that are too long are cut, as CAST does; store refuses
+// them instead.
 func convert(v sqltype.Value, from, to sqltype.Type, style int) (sqltype.Value, error) {
 	if v == nil {
 		return nil, nil
@@ -107,8 +106,8 @@ func convert(v sqltype.Value, from, to sqltype.Type, style int) (sqltype.Value, 
 	return nil, errNoConversion(from, to)
 }
 
-// store gives v as it is kept in a column: like convert, but what does not fit
-// is error 2628, which the caller words.
+// store returns v as it is stored in a column. It is like convert, except that a value that does not fit is error 2628,
+// whose text the caller writes.
 func store(v sqltype.Value, from, to sqltype.Type) (_ sqltype.Value, fits bool, _ error) {
 	if v == nil {
 		return nil, true, nil

@@ -6,8 +6,8 @@ import (
 	"github.com/sqlc-dev/teesql/ast"
 )
 
-// openCursor is a cursor that has been declared. Its rows are read, and locked,
-// when it is opened: what the server does for one that has to sort.
+// openCursor is a cursor that has been declared. Its rows are read, and locked, when it is opened, as the server does
+// for a cursor that must sort.
 type openCursor struct {
 	node *node
 	open bool
@@ -24,9 +24,8 @@ func (s *Session) cursor(id *ast.CursorId) (*openCursor, error) {
 	return nil, sqlError(16916, "A cursor with the name '%s' does not exist.", id.Name.Value)
 }
 
-// deallocateDeclared deallocates the cursors that the running request declared,
-// including its procedures. An error that ends the batch and rolls back does so; the
-// cursors of earlier batches stay.
+// deallocateDeclared deallocates the cursors that the running request declared, including its procedures. An error that
+// ends the batch and rolls back does so; the cursors of earlier batches stay.
 func (s *Session) deallocateDeclared() {
 	for _, name := range s.declared {
 		delete(s.cursors, name)

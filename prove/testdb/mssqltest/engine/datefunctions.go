@@ -9,7 +9,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// now is one value for the whole statement, as on the server.
+// now returns one value for the whole statement, as on the server.
 func now(t sqltype.Type) func(*compiler, []*scalar) (*scalar, error) {
 	return func(*compiler, []*scalar) (*scalar, error) {
 		return derive(t, nil, func(x *exec) (sqltype.Value, error) { return roundTime(x.now, t) }), nil
@@ -48,7 +48,7 @@ func (c *compiler) dateFunction(name string, params []ast.ScalarExpression) (*sc
 		return nil, err
 	}
 	if name == "DATEADD" {
-		// Before SQL Server 2025 the number is an int, whatever it was.
+		// Before SQL Server 2025 the number is always converted to int.
 		n := cast(args[0], typeInt, 0)
 		t := last.typ
 		return strict(t, []*scalar{n, last}, func(_ *exec, v []sqltype.Value) (sqltype.Value, error) {

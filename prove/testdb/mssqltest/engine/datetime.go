@@ -35,7 +35,7 @@ func toTime(v sqltype.Value, from, to sqltype.Type) (sqltype.Value, error) {
 	return roundTime(t, to)
 }
 
-// roundTime gives t the precision of its type and checks its range.
+// roundTime rounds t to the precision of its type and checks its range.
 func roundTime(t time.Time, to sqltype.Type) (sqltype.Value, error) {
 	switch to.Kind {
 	case sqltype.Date:
@@ -76,8 +76,7 @@ func roundTo(t time.Time, scale uint8) time.Time {
 	return t.Round(unit)
 }
 
-// timeLayouts are the spellings that do not depend on the session's language,
-// and us_english's month first.
+// timeLayouts are the formats that do not depend on the session's language, and us_english's with the month first.
 var timeLayouts = []string{
 	"2006-1-2T15:4:5", "2006-1-2 15:4:5 -07:00", "2006-1-2 15:4:5", "2006-1-2", "20060102 15:4:5", "20060102", "1/2/2006 15:4:5", "1/2/2006", "15:4:5",
 }
@@ -98,15 +97,14 @@ func parseTime(s string) (time.Time, error) {
 	return time.Time{}, errDateConversion()
 }
 
-// ticksOf are the parts of DATEADD and DATEDIFF that are of one length, in units
-// of 100 ns.
+// ticksOf has the date parts of DATEADD and DATEDIFF that have a fixed length, in units of 100 ns.
 var ticksOf = map[string]int64{
 	"day": 864_000_000_000, "dd": 864_000_000_000, "d": 864_000_000_000, "hour": 36_000_000_000, "hh": 36_000_000_000,
 	"minute": 600_000_000, "mi": 600_000_000, "n": 600_000_000, "second": 10_000_000, "ss": 10_000_000, "s": 10_000_000,
 	"millisecond": 10_000, "ms": 10_000, "microsecond": 10, "mcs": 10,
 }
 
-// addDate is DATEADD; n fits an int.
+// addDate implements DATEADD; n fits an int.
 func addDate(unit, n int64, t time.Time, typ sqltype.Type) (time.Time, bool) {
 	last := ticks(afterLastDay)
 	if n > last/unit || n < -last/unit {
@@ -120,7 +118,7 @@ func addDate(unit, n int64, t time.Time, typ sqltype.Type) (time.Time, bool) {
 	return t, typ.Kind != sqltype.DateTime && typ.Kind != sqltype.SmallDateTime || !t.Before(firstOld)
 }
 
-// diffDate is DATEDIFF: the count of boundaries of the part that are crossed.
+// diffDate implements DATEDIFF: the number of boundaries of the part between a and b.
 func diffDate(unit int64, a, b time.Time) int64 { return ticks(b)/unit - ticks(a)/unit }
 
 // parseDelay reads the argument of WAITFOR DELAY: hh:mm[:ss[.mmm]].

@@ -84,7 +84,7 @@ func (s *Session) defineIn(x *exec, n *node) error {
 	return errUnsupported(strings.TrimPrefix(fmt.Sprintf("%T", n.st), "*ast."))
 }
 
-// undo notes how to take a change of the catalog back.
+// undo adds a function that undoes a change of the catalog.
 func (x *exec) undo(fn func()) { x.tx.undo = append(x.tx.undo, undoRecord{fn: fn}) }
 
 // tableFor finds a table and locks it against every other use.
@@ -147,7 +147,7 @@ func (x *exec) dropSchema(st *ast.DropSchemaStatement) error {
 	return nil
 }
 
-// manner is what may be there before.
+// manner is whether the object may or must already exist.
 type manner uint8
 
 const (
@@ -191,7 +191,7 @@ func (x *exec) createView(n *node, st *ast.CreateViewStatement, how manner) erro
 	if st.WithCheckOption || st.SelectStatement.WithCtesAndXmlNamespaces != nil {
 		return errUnsupported("CREATE VIEW with CHECK OPTION or common table expressions")
 	}
-	// The view must compile now.
+	// The view must compile immediately.
 	c := &compiler{db: x.s.e.db, batch: n.batch, source: n.batch.text}
 	if _, err := c.query(st.SelectStatement.QueryExpression); err != nil {
 		return err

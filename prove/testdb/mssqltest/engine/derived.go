@@ -4,9 +4,8 @@ import (
 	"github.com/sqlc-dev/teesql/ast"
 )
 
-// derived compiles a query in FROM. A plain one is merged into the query around
-// it; one with TOP or ORDER BY is run by itself but keeps its range variables;
-// any other is a source of rows.
+// derived compiles a query in FROM. A plain query is merged into the query around it. A query with TOP or ORDER BY runs
+// separately but keeps its range variables. Any other query is a source of rows.
 func (c *compiler) derived(q ast.QueryExpression, columns []*ast.Identifier, hints tableHints, lateral bool) (*source, from, error) {
 	return c.derivedFor(q, columns, hints, lateral, false)
 }
@@ -82,7 +81,7 @@ func (c *compiler) derivedFor(q ast.QueryExpression, columns []*ast.Identifier, 
 	return src, f, nil
 }
 
-// inlineTable is VALUES in FROM.
+// inlineTable compiles VALUES in FROM.
 func (c *compiler) inlineTable(r *ast.InlineDerivedTable) (from, error) {
 	var rows [][]*scalar
 	var refs slotSet
@@ -141,7 +140,7 @@ func (c *compiler) inlineTable(r *ast.InlineDerivedTable) (from, error) {
 	return from{rels: []*rel{{slots: 1 << slot, deps: refs, run: run}}}, nil
 }
 
-// rowsSource makes a source of computed rows with the given columns.
+// rowsSource returns a source of computed rows with the given columns.
 func (c *compiler) rowsSource(cols []outCol, refs slotSet, rows func(*exec) ([]Row, error)) (*source, from, error) {
 	slot, err := c.newSlot()
 	if err != nil {

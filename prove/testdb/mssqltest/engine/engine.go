@@ -1,7 +1,6 @@
-// Package engine runs the T-SQL of the SQL Server emulator: tables, indexes,
-// transactions and the statements that chanq sends, with the locks and the
-// limits that SQL Server documents. A statement is run because its tree is
-// understood; what is not is a SQL error that names it.
+// Package engine runs the T-SQL of the SQL Server emulator: tables, indexes, transactions and the statements that chanq
+// sends, with the locks and the limits that SQL Server documents. It runs a statement only if it supports every part of
+// its tree; otherwise it returns a SQL error that names the part.
 package engine
 
 import (
@@ -16,36 +15,35 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
 )
 
-// Options configure New. The zero value is a server on the machine's clock
-// that lets anyone in.
+// Options configure New. The zero value is a server on the machine's clock that admits any login.
 type Options struct {
 	Database string // default "chanq"
-	// Logins are users and their passwords. Default: any. A login is dbo unless
-	// CREATE USER has made a user of its name.
+	// Logins has users and their passwords. Default: any. A login is dbo unless CREATE USER has created a user with its
+	// name.
 	Logins map[string]string
-	// Clock default RealClock.
+	// Clock is the server's clock. Default: RealClock.
 	Clock Clock
-	// ReadCommittedSnapshot and AllowSnapshotIsolation are the database's options
-	// at the start. Default off, as on a server of one's own.
+	// ReadCommittedSnapshot and AllowSnapshotIsolation are the initial options of the database. Default: off, as on SQL
+	// Server outside of Azure.
 	ReadCommittedSnapshot, AllowSnapshotIsolation bool
 	// Version is the product's version in SERVERPROPERTY. Default: that of the greeting.
 	Version string
-	// KeepGhosts leaves what was deleted, and entries of keys that have changed, where
-	// they were until CleanGhosts: scans walk them, lock them for a moment, count them,
-	// and never return them. Default: they go as soon as no snapshot needs them.
+	// KeepGhosts keeps deleted rows, and entries of keys that have changed, in their places until CleanGhosts: scans walk
+	// them, lock them for a moment, count them, and never return them. Default: they are removed when no snapshot needs
+	// them.
 	KeepGhosts bool
 	// OnWait is called when a session begins to wait for a lock.
 	OnWait func(lock.Info)
-	// OnLock is called after each lock that a session gets, by that session. It may look at Engine.Locks, and must not run
-	// a statement.
+	// OnLock is called after each lock that a session gets, by that session. It may call Engine.Locks, and must not run a
+	// statement.
 	OnLock func(lock.Info)
-	// OnRelease is called after each lock that the end of a transaction releases, by its session: others
-	// may run meanwhile. Default: all are released at one moment.
+	// OnRelease is called after each lock that the end of a transaction releases, by its session: other sessions can run
+	// meanwhile. Default: all locks are released at one moment.
 	OnRelease func()
 }
 
-// Engine is one server with one database. It implements tds.Handler. Safe for
-// concurrent use; each session serves one connection.
+// Engine is one server with one database. It implements tds.Handler. Safe for concurrent use; each session serves one
+// connection.
 type Engine struct {
 	opts  Options
 	clock Clock
@@ -56,7 +54,7 @@ type Engine struct {
 	nextSession atomic.Int64
 	sessions    sync.Map // by number: *Session, until it is closed
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	batches map[batchKey]*batch
 	stats   map[batchKey]*planStats
 	hooks   Hooks
@@ -64,11 +62,10 @@ type Engine struct {
 	waitfor map[int]bool // sessions in WAITFOR
 }
 
-// batchKey is what SQL Server keys its plan cache by: the text and the
-// declaration of its parameters.
+// batchKey is the key of SQL Server's plan cache: the text and the declaration of its parameters.
 type batchKey struct{ text, declaration string }
 
-// New makes an empty server.
+// New returns an empty server.
 func New(opts Options) *Engine {
 	if opts.Database == "" {
 		opts.Database = "chanq"
@@ -107,8 +104,7 @@ func New(opts Options) *Engine {
 	return e
 }
 
-// Login admits a connection: error 18456 for a wrong user or password, 4060 before it
-// for another database.
+// Login admits a connection. Errors: 4060 for another database, otherwise 18456 for a wrong user or password.
 func (e *Engine) Login(_ context.Context, l tds.Login) (tds.Session, error) {
 	e.mu.Lock()
 	password, known := e.logins[strings.ToLower(l.User)]
@@ -125,7 +121,7 @@ func (e *Engine) Login(_ context.Context, l tds.Login) (tds.Session, error) {
 	return e.NewSession(l), nil
 }
 
-// NewSession makes a session without a wire, for tests of statements.
+// NewSession returns a session without a wire, for tests of statements.
 func (e *Engine) NewSession(l tds.Login) *Session {
 	s := &Session{e: e, id: int(e.nextSession.Add(1)), login: l, user: "dbo"}
 	s.database = s.firstDatabase()
@@ -139,7 +135,7 @@ func (e *Engine) NewSession(l tds.Login) *Session {
 	return s
 }
 
-// batch returns the parsed text, which is parsed once.
+// batch returns the parsed text, which is parsed only once.
 func (e *Engine) batch(text, declaration string) (*batch, error) {
 	key := batchKey{text, declaration}
 	e.mu.Lock()

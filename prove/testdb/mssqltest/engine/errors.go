@@ -7,7 +7,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// sqlError makes an error of severity 16, the common one.
+// sqlError returns an error of severity 16, the most common.
 func sqlError(number int32, format string, args ...any) *sqltype.Error {
 	return severity(16, number, format, args...)
 }
@@ -20,8 +20,8 @@ func errSyntaxNear(near string) error {
 	return severity(15, 102, "Incorrect syntax near '%s'.", near)
 }
 
-// errUnsupported names what the emulator does not support. It is a syntax
-// error of the kind that Azure SQL answers for what it lacks.
+// errUnsupported names a part that the emulator does not support. It is a syntax error of the kind that Azure SQL
+// returns for unsupported features.
 func errUnsupported(what string) error {
 	return sqlError(40517, "Keyword or statement option '%s' is not supported by this emulator of SQL Server.", what)
 }
@@ -102,7 +102,7 @@ func errExplicit(from, to sqltype.Type) error {
 	return sqlError(529, "Explicit conversion from data type %s to %s is not allowed.", kindName(from.Kind), kindName(to.Kind))
 }
 
-// errNoConversion is for a conversion that SQL Server allows and the emulator does not have.
+// errNoConversion is for a conversion that SQL Server allows and the emulator does not support.
 func errNoConversion(from, to sqltype.Type) error {
 	return errUnsupported("conversion of " + kindName(from.Kind) + " to " + kindName(to.Kind))
 }
@@ -154,8 +154,7 @@ func errConflict(t *table, database string) error {
 		"update/delete statement.", t.qualified(), database)
 }
 
-// endsBatch reports whether SQL Server does not run the rest of
-// the batch after the error, even with XACT_ABORT OFF.
+// endsBatch reports whether SQL Server does not run the rest of the batch after the error, even with XACT_ABORT OFF.
 func endsBatch(e *sqltype.Error) bool {
 	switch e.Number {
 	case 1205, 3609, 3960, 241, 245, 8114, 8169, 206, 257, 529:
@@ -169,8 +168,8 @@ func rollsBack(e *sqltype.Error) bool {
 	return endsBatch(e) && e.Number != 206 && e.Number != 257 && e.Number != 529
 }
 
-// endsScope reports whether the error was found when a statement was compiled: such errors end the
-// procedure or batch that holds it and no more.
+// endsScope reports whether the error was found when a statement was compiled: such errors end only the procedure or
+// batch that contains it.
 func endsScope(e *sqltype.Error) bool {
 	switch e.Number {
 	case 102, 156, 207, 208, 209, 137, 1087, 4104, 650, 8622, 40517, 201, 10738, 331, 333, 334, 4140, 1065, 308, 109, 110, 1011, 8155:

@@ -28,12 +28,12 @@ type exec struct {
 	hasSnap bool
 }
 
-// slot is what a range variable stands for now.
+// slot is the current row of a range variable.
 type slot struct {
 	row   Row
 	rec   *record
 	ver   *version
-	locks []rowLock // held for this row alone; of a row to be changed
+	locks []rowLock // held only for this row; of a row to be changed
 	taken bool      // a later step needs the locks
 }
 
@@ -48,7 +48,7 @@ type tableLock struct {
 	mode  lock.Mode
 }
 
-// spool keeps the rows of a part that is read several times.
+// spool stores the rows of a part that is read several times.
 type spool struct {
 	rows [][]slot
 }
@@ -60,8 +60,8 @@ func (x *exec) statementSnapshot() uint64 {
 	return x.snap
 }
 
-// rowLimit is SET ROWCOUNT: where a SELECT, INSERT, UPDATE or DELETE stops,
-// unless its TOP is less; -1 is nowhere.
+// rowLimit is SET ROWCOUNT: the row after which a SELECT, INSERT, UPDATE or DELETE stops, unless its TOP is lower; -1
+// is no limit.
 func (x *exec) rowLimit() int64 {
 	if x.s.set.rowCount > 0 {
 		return x.s.set.rowCount
@@ -75,8 +75,8 @@ func (x *exec) unlock(locks []rowLock) {
 	}
 }
 
-// open prepares the tables of a statement: permissions to read them, how, and
-// the locks on the tables themselves.
+// open prepares the tables of a statement: permissions to read them, the way to read them, and the locks on the tables
+// themselves.
 func (x *exec) open(uses []*baseUse) error {
 	x.readings = make([]reading, len(uses))
 	for i, u := range uses {
@@ -98,9 +98,9 @@ func (x *exec) open(uses []*baseUse) error {
 	return nil
 }
 
-// close releases what the statement held for itself.
+// close releases the locks that the statement held.
 func (x *exec) close() {
-	if x.s.tx == x.tx { // no trigger has ended it
+	if x.s.tx == x.tx { // otherwise a trigger has ended it
 		x.unlock(x.atEnd)
 		for _, l := range x.tables {
 			x.tx.owner.Unlock(lock.Resource{Object: l.table.id}, l.mode)

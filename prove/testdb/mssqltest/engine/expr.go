@@ -121,8 +121,7 @@ func (c *compiler) column(e *ast.ColumnReferenceExpression) (*scalar, error) {
 	return sc, nil
 }
 
-// used notes which columns of its tables a statement needs: an index that has
-// them all needs no look-up of the row.
+// used notes which columns of its tables a statement needs: an index that has all of them needs no look-up of the row.
 func (c *compiler) used(sc *scalar) {
 	for _, u := range sc.cols {
 		for _, b := range c.uses {
@@ -173,7 +172,7 @@ func (c *compiler) scalars(list []ast.ScalarExpression) ([]*scalar, error) {
 	return out, nil
 }
 
-// unify gives expressions their common type.
+// unify converts expressions to their common type.
 func unify(list []*scalar) ([]*scalar, sqltype.Type, error) {
 	var t sqltype.Type
 	for _, s := range list {
@@ -192,7 +191,7 @@ func unify(list []*scalar) ([]*scalar, sqltype.Type, error) {
 	return out, t, nil
 }
 
-// choice is CASE.
+// choice compiles CASE.
 func (c *compiler) choice(whens []*ast.SearchedWhenClause, otherwise ast.ScalarExpression) (*scalar, error) {
 	conds := make([]*cond, len(whens))
 	results := make([]*scalar, 0, len(whens)+1)

@@ -2,9 +2,8 @@ package engine
 
 import "github.com/sqlc-dev/teesql/ast"
 
-// runFmtOnly is what a statement comes to under FMTONLY, and when it is prepared: the
-// columns of what it would return. Nothing is read or changed, no condition is
-// evaluated, both branches of an IF are walked, and settings are set.
+// runFmtOnly runs a statement under FMTONLY, and when it is prepared: it returns only the columns of the result.
+// Nothing is read or changed, no condition is evaluated, both branches of an IF are walked, and settings are set.
 func (s *Session) runFmtOnly(f *frame, n *node) error {
 	switch st := n.st.(type) {
 	case *ast.SelectStatement, *ast.InsertStatement, *ast.UpdateStatement, *ast.DeleteStatement:
@@ -37,7 +36,7 @@ func (s *Session) runFmtOnly(f *frame, n *node) error {
 	return err
 }
 
-// resultOf are the columns that a statement returns to the client.
+// resultOf returns the columns that a statement returns to the client.
 func resultOf(p plan) []outCol {
 	switch p := p.(type) {
 	case *selectPlan:

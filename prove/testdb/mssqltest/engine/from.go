@@ -7,31 +7,31 @@ import (
 	"github.com/sqlc-dev/teesql/ast"
 )
 
-// iter runs a part of a plan: it calls yield for each row, with the row's range
-// variables in the slots of x, until yield returns false.
+// iter runs a part of a plan: it calls yield for each row, with the row's range variables in the slots of x, until yield
+// returns false.
 type iter func(x *exec, yield func() (bool, error)) (bool, error)
 
 // rel is one step of a nested-loop join.
 type rel struct {
 	slots slotSet // what it sets
-	deps  slotSet // what must be set before
-	run   iter    // nil for a table, whose access path depends on what comes before
+	deps  slotSet // slots that must be set before
+	run   iter    // nil for a table, whose access path depends on the preceding parts
 	base  *baseUse
 }
 
-// baseUse is one mention of a table in a statement.
+// baseUse is one reference to a table in a statement.
 type baseUse struct {
 	at     int // in compiler.uses
 	table  *table
 	slot   int
 	hints  tableHints
-	target bool // the statement changes rows found through it
+	target bool // the statement changes the rows that it finds through this reference
 	need   map[int]bool
-	param  *int    // a table variable: where the frame has it
-	view   *object // the view by which it is read
+	param  *int    // a table variable: its index in the frame
+	view   *object // the view through which it is read
 }
 
-// from is the FROM clause in parts: what is joined, on which conditions.
+// from is the FROM clause in parts: sources and join conditions.
 type from struct {
 	rels  []*rel
 	conds []*cond
@@ -64,8 +64,8 @@ func (c *compiler) from(clause *ast.FromClause) (from, error) {
 	return out, nil
 }
 
-// reference compiles one member of a FROM clause and puts its names in scope.
-// lateral reports whether it may refer to those before it, as APPLY allows.
+// reference compiles one member of a FROM clause and puts its names in scope. lateral reports whether it may refer to the
+// members before it, as APPLY allows.
 func (c *compiler) reference(ref ast.TableReference, lateral bool) (from, error) {
 	switch r := ref.(type) {
 	case *ast.NamedTableReference:
@@ -154,7 +154,7 @@ func (c *compiler) named(r *ast.NamedTableReference, target bool) (from, error) 
 	return add(c.base(o.table, hints, target))
 }
 
-// base makes a source of a table.
+// base returns a source for a table.
 func (c *compiler) base(t *table, hints tableHints, target bool) (*source, from, error) {
 	slot, err := c.newSlot()
 	if err != nil {

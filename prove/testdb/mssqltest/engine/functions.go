@@ -42,12 +42,10 @@ func init() {
 	}
 }
 
-// databaseID is the number of the one database: the first that is not the
-// server's own.
+// databaseID is the number of the only database: the first after the server's own.
 const databaseID = int64(5)
 
-// call compiles a function of any kind: those whose first parameter is a date
-// part, aggregates and the rest.
+// call compiles a function of any kind: those whose first parameter is a date part, aggregates and all others.
 func (c *compiler) call(name string, params []ast.ScalarExpression, e *ast.FunctionCall) (*scalar, error) {
 	if e != nil && (e.OverClause != nil || e.CallTarget != nil) {
 		return nil, errUnsupported(name + " OVER")
@@ -97,7 +95,7 @@ func values(x *exec, args []*scalar) (out []sqltype.Value, ok bool, err error) {
 	return out, ok, nil
 }
 
-// strict is a function that is NULL if an argument is.
+// strict returns a function that is NULL if an argument is NULL.
 func strict(t sqltype.Type, args []*scalar, f func(x *exec, v []sqltype.Value) (sqltype.Value, error)) *scalar {
 	return derive(t, args, func(x *exec) (sqltype.Value, error) {
 		v, ok, err := values(x, args)
@@ -144,7 +142,8 @@ func substring(_ *compiler, args []*scalar) (*scalar, error) {
 	}), nil
 }
 
-// checksum is equal for texts that are equal by the collation ("CHECKSUM (Transact-SQL)"). The numbers are not SQL Server's.
+// checksum is equal for texts that the collation treats as equal ("CHECKSUM (Transact-SQL)"). Its values are not SQL
+// Server's.
 func checksum(_ *compiler, args []*scalar) (*scalar, error) {
 	if !isText(args[0].typ.Kind) {
 		return nil, errUnsupported("CHECKSUM of " + kindName(args[0].typ.Kind))
@@ -154,7 +153,7 @@ func checksum(_ *compiler, args []*scalar) (*scalar, error) {
 	}), nil
 }
 
-// concatenate is the text of all arguments, of which NULL is empty.
+// concatenate returns the text of all arguments, of which NULL is empty.
 func concatenate(_ *compiler, args []*scalar) (*scalar, error) {
 	t := sqltype.Type{Kind: sqltype.VarChar, Size: 8000}
 	for _, a := range args {
@@ -212,7 +211,7 @@ func globalVariable(name string) (*scalar, error) {
 	switch strings.ToUpper(name) {
 	case "@@ROWCOUNT":
 		t, f = typeInt, func(s *Session) sqltype.Value { return s.rowcount }
-	case "@@LOCK_TIMEOUT": // -1: as long as it takes ("@@LOCK_TIMEOUT (Transact-SQL)")
+	case "@@LOCK_TIMEOUT": // -1: no timeout ("@@LOCK_TIMEOUT (Transact-SQL)")
 		t, f = typeInt, func(s *Session) sqltype.Value {
 			if s.set.lockTimeout < 0 {
 				return int64(-1)

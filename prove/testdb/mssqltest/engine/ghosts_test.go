@@ -11,7 +11,7 @@ func ghosts(o *Options) { o.KeepGhosts = true }
 
 const firstDue = "SELECT TOP (1) id FROM dbo.items WITH (READPAST, READCOMMITTEDLOCK, INDEX (IX_items_due), FORCESEEK) WHERE due > 0 ORDER BY due, id"
 
-// keysRead is what one run of a text reads.
+// keysRead returns the number of keys that one run of a text reads.
 func (c *client) keysRead(text string) int64 {
 	c.srv.ResetPlans()
 	c.exec(text)
@@ -36,7 +36,7 @@ func TestGhostsAreWalkedAndNeverReturnedUntilTheirCleanup(t *testing.T) {
 		require.Equal(t, []any{int64(3)}, c.exec(firstDue).values())
 		s.CleanGhosts()
 		c.exec("DELETE dbo.items WHERE id = 3")
-		require.EqualValues(t, 2, c.keysRead(firstDue), "the one since then")
+		require.EqualValues(t, 2, c.keysRead(firstDue), "the ghost since then")
 	}
 }
 
@@ -64,7 +64,7 @@ func TestEntriesOfIndexesThatAStatementWritesAreCounted(t *testing.T) {
 	c.exec("INSERT dbo.items VALUES (1, 10, 'n1'), (2, 20, 'n2'), (3, 30, 'n3'), (4, 40, 'n4'), (5, 50, 'n5')")
 	for text, want := range map[string]int64{
 		"INSERT dbo.items VALUES (6, 60, 'n6'), (7, 70, 'n7')": 4,
-		"UPDATE dbo.items SET due = 55 WHERE id = 5":           2, // out and in
+		"UPDATE dbo.items SET due = 55 WHERE id = 5":           2, // the entry is removed and added
 		"UPDATE dbo.items SET note = 'x' WHERE id = 4":         2,
 		"UPDATE dbo.items SET note = 'n3' WHERE id = 3":        0,
 		"DELETE dbo.items WHERE id <= 2":                       4,

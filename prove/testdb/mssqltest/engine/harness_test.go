@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// recorder keeps what a request produced.
+// recorder stores the results of a request.
 type recorder struct {
 	sets      [][]Row
 	columns   [][]string
@@ -24,7 +24,7 @@ type recorder struct {
 	counts    []int64
 	status    *int32
 	outputs   []tds.Param
-	places    []int // of the outputs
+	places    []int // positions of the outputs
 	commands  []tds.Command
 	databases []string
 	flushes   int
@@ -79,7 +79,7 @@ func (r *recorder) TxCommitted(uint64) error   { r.tx = append(r.tx, "committed"
 func (r *recorder) TxRolledBack(uint64) error  { r.tx = append(r.tx, "rolled back"); return nil }
 func (r *recorder) Flush() error               { r.flushes++; return nil }
 
-// values is the first column of every row of every result.
+// values returns the first column of every row of every result.
 func (r *recorder) values() []any {
 	var out []any
 	for _, set := range r.sets {
@@ -200,8 +200,7 @@ type pending struct {
 	done chan *recorder
 }
 
-// start runs a batch in a goroutine; the client must not be used until the
-// result has been taken.
+// start runs a batch in a goroutine; the client must not be used until the result has been taken.
 func (c *client) start(text string) *pending { return c.startCtx(context.Background(), text) }
 
 func (c *client) startCtx(ctx context.Context, text string) *pending {
@@ -216,7 +215,7 @@ func (c *client) startCtx(ctx context.Context, text string) *pending {
 	return p
 }
 
-// blocked returns once the session waits for a lock.
+// blocked returns when the session waits for a lock.
 func (c *client) blocked() {
 	c.t.Helper()
 	for {

@@ -60,7 +60,7 @@ func (c *compiler) tableHints(list []ast.TableHintType) (h tableHints, err error
 	return h, nil
 }
 
-// unquote takes the brackets off a name that the parser has left as written.
+// unquote removes the brackets that the parser has left around a name.
 func unquote(name string) string {
 	if len(name) > 1 && name[0] == '[' && name[len(name)-1] == ']' {
 		return strings.ReplaceAll(name[1:len(name)-1], "]]", "]")
@@ -107,7 +107,7 @@ func (h *tableHints) add(kind string) error {
 	return nil
 }
 
-// merge adds the hints of an outer mention: those of a view's or an alias's.
+// merge adds the hints of an outer reference: those of a view or an alias.
 func (h tableHints) merge(o tableHints) tableHints {
 	if o.level != 0 {
 		h.level = o.level
@@ -124,8 +124,7 @@ func (h tableHints) merge(o tableHints) tableHints {
 	return h
 }
 
-// reading is how a statement reads one of its tables: which locks, for how
-// long, or which row versions.
+// reading is how a statement reads one of its tables: which locks, for how long, or which row versions.
 type reading struct {
 	table    lock.Mode // on the table, for the transaction if keepTable
 	row      lock.Mode // on keys and rows; None: no locks
@@ -138,8 +137,7 @@ type reading struct {
 	wait     lock.Wait
 }
 
-// reading decides by the locking guide's rules: isolation level, hints and
-// whether the rows are to be changed.
+// reading follows the rules of the locking guide: isolation level, hints and whether the rows are to be changed.
 func (x *exec) reading(u *baseUse) (reading, error) {
 	r := reading{wait: x.wait()}
 	h := u.hints
@@ -147,7 +145,7 @@ func (x *exec) reading(u *baseUse) (reading, error) {
 		return r, nil
 	}
 	level := x.s.set.level
-	if h.level != 0 && !(h.updLock && h.level == readCommitted) { // with UPDLOCK it is ignored ("Table hints (Transact-SQL)", UPDLOCK)
+	if h.level != 0 && !(h.updLock && h.level == readCommitted) { // UPDLOCK makes it ineffective ("Table hints (Transact-SQL)", UPDLOCK)
 		level = h.level
 	}
 	if h.readPast && level != readCommitted && level != repeatableRead {
@@ -205,7 +203,7 @@ func (x *exec) reading(u *baseUse) (reading, error) {
 	return r, nil
 }
 
-// rangeMode is the lock on a key and the range before it.
+// rangeMode returns the mode that locks a key and the range before it.
 func rangeMode(m lock.Mode) lock.Mode {
 	if m == lock.U {
 		return lock.RangeSU

@@ -62,15 +62,14 @@ func (t *table) filter(ix *index, n *node, e ast.BooleanExpression) error {
 	return nil
 }
 
-// buildIndex adds ix to t, which holds nothing yet. The caller has locked the
-// table.
+// buildIndex adds ix to t, which has no rows yet. The caller has locked the table.
 func (x *exec) buildIndex(t *table, ix *index) error {
 	t.latch.Lock()
 	defer t.latch.Unlock()
 	if t.base().tree.count > 0 {
 		return errUnsupported("CREATE INDEX on a table that holds rows")
 	}
-	was := make([]*index, len(t.indexes)) // as addIndex completes those that are there
+	was := make([]*index, len(t.indexes)) // addIndex changes the existing indexes
 	for i, other := range t.indexes {
 		same := *other
 		was[i] = &same

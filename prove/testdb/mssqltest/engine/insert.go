@@ -9,18 +9,16 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// destination is where rows are inserted: the target of INSERT or of OUTPUT
-// INTO.
+// destination is where rows are inserted: the target of INSERT or of OUTPUT INTO.
 type destination struct {
 	table *table
 	param *int  // of a table variable
-	cols  []int // that are given
+	cols  []int // the columns that have values
 	vals  []*scalar
 	verb  string
 }
 
-// destination compiles the target of an insertion; src are the names under
-// which its columns are known.
+// destination compiles the target of an insertion; src has the names under which its columns are known.
 func (c *compiler) destination(ref ast.TableReference, columns []*ast.ColumnReferenceExpression) (*destination, *source, error) {
 	d := &destination{verb: "INSERT"}
 	was := c.scope
@@ -75,7 +73,7 @@ func (c *compiler) destination(ref ast.TableReference, columns []*ast.ColumnRefe
 	return d, src, nil
 }
 
-// accept checks the types of what is to be inserted.
+// accept checks the types of the values to insert.
 func (d *destination) accept(vals []*scalar) error {
 	switch {
 	case len(vals) < len(d.cols):
@@ -152,8 +150,7 @@ func (d *destination) insert(x *exec, vals []sqltype.Value) (Row, error) {
 	return row, err
 }
 
-// storeColumn converts a value to a column's type; what is too long is error
-// 2628.
+// storeColumn converts a value to a column's type; a value that is too long is error 2628.
 func storeColumn(t *table, at int, v sqltype.Value, from sqltype.Type) (sqltype.Value, error) {
 	col := t.cols[at]
 	out, fits, err := store(v, from, col.typ)
@@ -216,7 +213,7 @@ func (c *compiler) insert(st *ast.InsertStatement) (*insertPlan, error) {
 	return p, err
 }
 
-// compileValues compiles VALUES; listed means that the columns are named.
+// compileValues compiles VALUES; listed reports whether the columns are named.
 func (p *insertPlan) compileValues(s *ast.ValuesInsertSource, listed bool) error {
 	if s.IsDefaultValues {
 		return errUnsupported("DEFAULT VALUES")
@@ -277,8 +274,7 @@ func (p *insertPlan) run(x *exec) (int64, error) {
 	if err := p.output.open(x); err != nil {
 		return 0, err
 	}
-	// All rows are there before the first is inserted: the statement does not see
-	// its own work.
+	// All rows are computed before the first is inserted: the statement does not see its own changes.
 	var rows []Row
 	if p.query != nil {
 		limit := x.rowLimit()

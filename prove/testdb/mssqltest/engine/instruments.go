@@ -12,13 +12,13 @@ import (
 type Cost struct {
 	Requests     int64 // executions of the text
 	RowsReturned int64 // to the client
-	KeysRead     int64 // index entries visited, ghosts too
-	RowsRead     int64 // of these, those that belonged to a live row and passed the conditions on the key
-	KeysWritten  int64 // entries of nonclustered indexes added, taken out or changed
+	KeysRead     int64 // index entries visited, including ghosts
+	RowsRead     int64 // of these, the entries of live rows that passed the conditions on the key
+	KeysWritten  int64 // entries of nonclustered indexes added, removed or changed
 	Locks        int64 // row and key locks taken
 }
 
-// Plan is one entry of the plan cache and what it has cost so far.
+// Plan is one entry of the plan cache and its total cost.
 type Plan struct {
 	Text        string
 	Declaration string
@@ -55,8 +55,7 @@ func (p *planStats) add(c Cost) {
 	p.plan.Locks += c.Locks
 }
 
-// Plans lists the distinct pairs of text and declaration that have been run,
-// by text.
+// Plans lists the distinct pairs of text and declaration that have been run, sorted by text.
 func (e *Engine) Plans() []Plan {
 	e.mu.Lock()
 	list := make([]*planStats, 0, len(e.stats))
@@ -79,7 +78,7 @@ func (e *Engine) Plans() []Plan {
 	return out
 }
 
-// ResetPlans forgets the counts, not the parsed texts.
+// ResetPlans clears the counts, but keeps the parsed texts.
 func (e *Engine) ResetPlans() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -90,11 +89,10 @@ func (e *Engine) ResetPlans() {
 	}
 }
 
-// CleanGhosts does now what the server's cleanup of ghosts does in time: see
-// Options.KeepGhosts.
+// CleanGhosts does now what the server's cleanup of ghosts does later: see Options.KeepGhosts.
 func (e *Engine) CleanGhosts() { e.db.versions.clean() }
 
-// Locks lists the locks that are held and waited for.
+// Locks lists the locks that are held or waited for.
 func (e *Engine) Locks() []lock.Info { return e.locks.Snapshot() }
 
 // Escalations counts lock escalations since the start.
@@ -121,10 +119,9 @@ type Statement struct {
 	Kind        string // the node of the parse tree, such as UpdateStatement
 }
 
-// Hooks are called by the session's goroutine around each statement that reads
-// or writes tables. An error of Before or Applied fails the statement with it;
-// Applied comes after the statement has done its work and before an autocommit.
-// OutputRow comes before the row n (from 0) of a result is sent.
+// Hooks are called by the session's goroutine around each statement that reads or writes tables. An error of Before or
+// Applied makes the statement fail with it. Applied is called after the statement has done its work and before an
+// autocommit. OutputRow is called before the row n (from 0) of a result is sent.
 type Hooks struct {
 	Before    func(ctx context.Context, st Statement) error
 	Applied   func(ctx context.Context, st Statement) error

@@ -2,9 +2,8 @@ package engine
 
 import "github.com/chanq/chanq/prove/testdb/mssqltest/lock"
 
-// join puts the parts of a FROM clause in an order, places each condition where
-// its columns are available, chooses the access paths, and returns the whole as
-// nested loops. ordered means that the rows have the requested order.
+// join orders the parts of a FROM clause, places each condition where its columns are available, chooses the access
+// paths, and returns the whole as nested loops. ordered reports whether the rows have the requested order.
 func (c *compiler) join(f from, order []orderKey, avail *slotSet) (run iter, ordered bool, err error) {
 	own := f.slots()
 	bound := ^own
@@ -64,8 +63,7 @@ func (c *compiler) join(f from, order []orderKey, avail *slotSet) (run iter, ord
 	return nest(first, steps), ordered, nil
 }
 
-// choose picks the part that comes next: what needs no search first, then a
-// table that can be searched, then whatever is first.
+// choose picks the next part: first a part that needs no search, then a table that can be searched, then the first one.
 func (c *compiler) choose(remaining []*rel, conds []*cond, bound slotSet) (int, error) {
 	ready := -1
 	best, bestScore := -1, -1
@@ -120,8 +118,7 @@ func filtered(run iter, conds []*cond) iter {
 	}
 }
 
-// nest runs the steps inside each other. Conditions that depend on none of them
-// are decided first.
+// nest runs the steps inside each other. Conditions that depend on none of them are evaluated first.
 func nest(first []*cond, steps []iter) iter {
 	return func(x *exec, yield func() (bool, error)) (bool, error) {
 		if ok, err := pass(x, first); err != nil || !ok {
@@ -141,7 +138,7 @@ func loop(steps []iter, x *exec, yield func() (bool, error)) (bool, error) {
 	return steps[0](x, func() (bool, error) { return loop(steps[1:], x, yield) })
 }
 
-// spooled runs a part once and then replays what it found.
+// spooled runs a part once and then replays its rows.
 func (c *compiler) spooled(run iter, slots slotSet) iter {
 	at := c.newSpool()
 	var list []int
@@ -188,7 +185,7 @@ func (x *exec) restore(list []int, row []slot) {
 	}
 }
 
-// discard releases the locks of a row that was saved and is not needed.
+// discard releases the locks of a saved row that is not needed.
 func (x *exec) discard(row []slot, uses []*baseUse) {
 	for _, s := range row {
 		if len(s.locks) == 0 || s.locks[0].mode == lock.S {

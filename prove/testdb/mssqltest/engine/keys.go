@@ -9,8 +9,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// Keys are encoded so that the order of their bytes is the order of SQL: one
-// part per column, none of which is a prefix of another.
+// Keys are encoded so that the order of their bytes is the order of SQL: one part per column, none of which is a prefix of another.
 const (
 	keyNull  = 0x01
 	keyValue = 0x02
@@ -56,8 +55,7 @@ func appendBytes(b, v []byte) []byte {
 	return append(b, 0, 0)
 }
 
-// guidOrder puts the bytes of a uniqueidentifier in the order in which SQL
-// Server compares them: the last group first.
+// guidOrder puts the bytes of a uniqueidentifier in the order in which SQL Server compares them: the last group first.
 func guidOrder(g sqltype.GUID) (o [16]byte) {
 	for i, at := range [16]int{10, 11, 12, 13, 14, 15, 8, 9, 6, 7, 4, 5, 0, 1, 2, 3} {
 		o[i] = g[at]
@@ -70,8 +68,7 @@ func ticks(t time.Time) int64 {
 	return (t.Unix()+62135596800)*10_000_000 + int64(t.Nanosecond()/100)
 }
 
-// successor is the first key above every key that begins with prefix, and
-// whether there is one.
+// successor returns the first key above every key that begins with prefix, and whether there is one.
 func successor(prefix string) (string, bool) {
 	b := []byte(prefix)
 	for i := len(b) - 1; i >= 0; i-- {
@@ -83,12 +80,11 @@ func successor(prefix string) (string, bool) {
 	return "", false
 }
 
-// withoutZeros is what is compared of a binary: zeros at the end do not count, so that 0x and 0x00 are equal ("Comparing binary 0x and
-// 0x00 turns out to be equal on SQL Server", dba.stackexchange.com/questions/48660).
+// withoutZeros returns the part of a binary that is compared: zeros at the end do not count, so that 0x and 0x00 are equal ("Comparing
+// binary 0x and 0x00 turns out to be equal on SQL Server", dba.stackexchange.com/questions/48660).
 func withoutZeros(b []byte) []byte { return bytes.TrimRight(b, "\x00") }
 
-// sortKey is what is compared of a string: by the one collation here, neither
-// case nor blanks at the end count.
+// sortKey returns the form of a string that is compared: in the only collation here, neither case nor blanks at the end count.
 func sortKey(s string) string { return strings.ToLower(strings.TrimRight(s, " ")) }
 
 func compareText(a, b string) int {

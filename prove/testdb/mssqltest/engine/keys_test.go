@@ -33,7 +33,7 @@ func TestEncodedKeysSortAsTheirValues(t *testing.T) {
 		ka, kb := appendKey(nil, a), appendKey(nil, b)
 		require.Equal(t, want, bytes.Compare(ka, kb))
 		if want != 0 {
-			require.False(t, bytes.HasPrefix(ka, kb) || bytes.HasPrefix(kb, ka), "no key begins another")
+			require.False(t, bytes.HasPrefix(ka, kb) || bytes.HasPrefix(kb, ka), "no key is a prefix of another")
 		}
 		require.Positive(t, bytes.Compare(ka, appendKey(nil, nil)), "NULL is the lowest")
 	})

@@ -17,7 +17,7 @@ const itemsTable = `CREATE TABLE dbo.items (
 	note varchar(20) NULL);
 CREATE INDEX IX_items_due ON dbo.items (due, id);`
 
-// withItems makes the table of n items, due in the order of their ids.
+// withItems creates the table of n items, due in the order of their ids.
 func withItems(t *testing.T, n int, change ...func(*Options)) *server {
 	s := newServer(t, change...)
 	c := s.client()

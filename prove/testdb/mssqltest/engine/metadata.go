@@ -7,7 +7,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// typeCode is an object's type in sys.objects.
+// typeCode returns an object's type in sys.objects.
 func (o *object) typeCode() string {
 	switch {
 	case o.table != nil:
@@ -22,8 +22,8 @@ func (o *object) typeCode() string {
 	return "P "
 }
 
-// findObject finds an object by a name as OBJECT_ID takes it. One that another
-// transaction is making or dropping is waited for.
+// findObject finds an object by a name in the form of OBJECT_ID. It waits for an object that another transaction is
+// creating or dropping.
 func findObject(x *exec, full string) *object {
 	schema, name := splitName(full)
 	if schema == "" {
@@ -80,7 +80,7 @@ func schemaID(_ *compiler, args []*scalar) (*scalar, error) {
 	}), nil
 }
 
-// bytesOf is a column's max_length.
+// bytesOf returns a column's max_length.
 func bytesOf(t sqltype.Type) (int64, error) {
 	switch t.Kind {
 	case sqltype.VarBinary:

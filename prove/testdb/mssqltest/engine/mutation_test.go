@@ -17,13 +17,12 @@ import (
 
 var tokenPattern = regexp.MustCompile(`N?'(?:[^']|'')*'|\[[^\]]*\]|[@\w$]+|[^\s\w]`)
 
-// mutationStep leaves out most tokens: 1 deletes each, which takes a dozen
-// seconds. Odd, so that opening and closing parentheses come up alike.
+// mutationStep leaves out most tokens: 1 deletes each, which takes a dozen seconds. It is odd, so that opening and
+// closing parentheses are equally frequent.
 const mutationStep = 7
 
-// TestAMutilatedStatementIsAnErrorAndNeverACrash deletes tokens of chanq's
-// statements one at a time and runs what is left. The emulator may accept it, refuse
-// it or return rows; afterwards the session works and nothing is locked.
+// TestAMutilatedStatementIsAnErrorAndNeverACrash deletes single tokens of chanq's statements and runs the rest. The
+// emulator may accept it, refuse it or return rows; afterwards the session works and nothing is locked.
 func TestAMutilatedStatementIsAnErrorAndNeverACrash(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED: takes seconds of CPU time")
@@ -72,7 +71,7 @@ func TestAMutilatedStatementIsAnErrorAndNeverACrash(t *testing.T) {
 				c.exec("BEGIN TRANSACTION") // rolled back: the others need the tables
 			}
 		}
-		// Whole, each runs; its id may be stored already.
+		// Each complete statement runs; its id might already be stored.
 		begin()
 		require.Contains(t, []int32{0, 2601, 2627}, c.call(text, declaration, params...).number(), f)
 		rollback()

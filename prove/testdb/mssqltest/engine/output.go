@@ -6,16 +6,15 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// outputPlan is what a change returns and stores elsewhere: OUTPUT and OUTPUT
-// INTO.
+// outputPlan is what a change returns, and what it stores in another table: OUTPUT and OUTPUT INTO.
 type outputPlan struct {
 	cols []outCol // to the client
 	into *destination
 	vals []outCol // to the other table
 }
 
-// output compiles the clauses. src are the target's columns; inserted and
-// deleted are the slots of the row after and before, or -1.
+// output compiles the clauses. src has the target's columns; inserted and deleted are the slots of the row after and
+// before, or -1.
 func (c *compiler) output(out *ast.OutputClause, into *ast.OutputIntoClause, src *source, inserted, deleted int, action string) (*outputPlan, error) {
 	p := &outputPlan{}
 	if out == nil && into == nil {
@@ -98,8 +97,7 @@ func (p *outputPlan) open(x *exec) error {
 	return nil
 }
 
-// emit handles one changed row. What goes to the client is gone: it is not
-// taken back when the statement fails later.
+// emit handles one changed row. Rows sent to the client cannot be recalled if the statement fails later.
 func (p *outputPlan) emit(x *exec) error {
 	if p.into != nil {
 		vals := make([]sqltype.Value, len(p.vals))

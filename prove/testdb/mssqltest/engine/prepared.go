@@ -6,11 +6,11 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// prepared is a statement that sp_prepare or sp_prepexec gave a handle. Handles belong
-// to the session and end with it, or with its reset.
+// prepared is a statement to which sp_prepare or sp_prepexec assigned a handle. Handles belong to the session and end
+// with it, or with its reset.
 type prepared struct{ text, declaration string }
 
-// keep gives a statement a handle, in the first argument.
+// keep assigns a handle to a statement, in the first argument.
 func (s *Session) keep(p prepared, args []argument) {
 	if s.prepared == nil {
 		s.prepared = map[int64]prepared{}
@@ -20,8 +20,8 @@ func (s *Session) keep(p prepared, args []argument) {
 	args[0].val, args[0].typ = s.lastHandle, typeInt
 }
 
-// toPrepare reads the arguments that sp_prepare and sp_prepexec have in common. A text
-// that cannot be compiled is its error, and then 8180.
+// toPrepare reads the arguments that sp_prepare and sp_prepexec have in common. For a text that cannot be compiled it
+// returns the error, followed by 8180.
 func (s *Session) toPrepare(proc string, args []argument) (p prepared, err error) {
 	if len(args) < 3 {
 		return p, errMissingParam(proc, []string{"@handle", "@params", "@stmt"}[len(args)])
@@ -41,7 +41,7 @@ func (s *Session) toPrepare(proc string, args []argument) (p prepared, err error
 	return p, err
 }
 
-// prepare is sp_prepare: a handle, and the columns of what the statement returns.
+// prepare is sp_prepare: it returns a handle, and the columns of the statement's result.
 func (s *Session) prepare(args []argument) (int64, error) {
 	p, err := s.toPrepare("sp_prepare", args)
 	if err != nil {

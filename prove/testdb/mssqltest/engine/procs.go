@@ -14,18 +14,17 @@ import (
 
 // argument is one argument of a procedure call.
 type argument struct {
-	name   string // with @; empty for one by position
+	name   string // with @; empty if given by position
 	val    sqltype.Value
 	typ    sqltype.Type
 	output bool
-	into   *variable // of the caller, to take the output
+	into   *variable // a variable of the caller that receives the output
 }
 
-// maxParams is the limit of parameters of one call; sp_executesql's statement
-// and declaration count.
+// maxParams is the limit of parameters of one call; sp_executesql's statement and declaration count.
 const maxParams = 2100
 
-// maxNest is how deep calls may nest.
+// maxNest is the limit of nested calls.
 const maxNest = 32
 
 func (s *Session) runRPC(r *tds.Request) error {
@@ -121,8 +120,7 @@ func (s *Session) execute(f *frame, n *node, st *ast.ExecuteStatement) error {
 	return errUnsupported(fmt.Sprintf("%T", spec.ExecutableEntity))
 }
 
-// call runs a procedure of the system or of the database. Output arguments
-// have their values afterwards.
+// call runs a procedure of the system or of the database. It sets the output arguments.
 func (s *Session) call(f *frame, schema, name string, args []argument) (int64, error) {
 	if schema == "" || strings.EqualFold(schema, "sys") {
 		if p := systemProcs[lower(name)]; p != nil {
@@ -156,7 +154,7 @@ func (s *Session) call(f *frame, schema, name string, args []argument) (int64, e
 	return 0, nil
 }
 
-// bind gives the parameters of a frame their values.
+// bind sets the parameters of a frame.
 func (s *Session) bind(f *frame, proc string, args []argument) error {
 	given := make([]bool, len(f.batch.params))
 	for i := range args {
@@ -217,7 +215,7 @@ func (s *Session) bind(f *frame, proc string, args []argument) error {
 	return nil
 }
 
-// asParameter words a failed conversion of a parameter as the server does.
+// asParameter changes the text of a failed conversion of a parameter to the server's.
 func asParameter(err error, from, to sqltype.Type) error {
 	if e, ok := err.(*sqltype.Error); ok && e.Number == 245 {
 		return sqlError(8114, "Error converting data type %s to %s.", kindName(from.Kind), kindName(to.Kind))
@@ -233,8 +231,8 @@ func collectOutput(f *frame, args []argument) {
 	}
 }
 
-// scoped runs a frame as a procedure runs: SET options return to what they
-// were, and the count of transactions must.
+// scoped runs a frame as a procedure runs: SET options are restored afterwards, and the count of transactions must be
+// unchanged.
 func (s *Session) scoped(f *frame) error {
 	if s.nest == maxNest {
 		return errNested()
@@ -256,7 +254,7 @@ func (s *Session) scoped(f *frame) error {
 		return err
 	}
 	if s.unseen && count == 0 && s.trancount == 1 {
-		return nil // as drivers rely on that turn off autocommit by IMPLICIT_TRANSACTIONS
+		return nil // drivers that turn off autocommit with IMPLICIT_TRANSACTIONS rely on this
 	}
 	if s.trancount != count {
 		return sqlError(266, "Transaction count after EXECUTE indicates a mismatching number of BEGIN and COMMIT statements. Previous count = %d, current count = %d.", count, s.trancount)
@@ -264,7 +262,7 @@ func (s *Session) scoped(f *frame) error {
 	return nil
 }
 
-// runDynamic runs a text with its own variables.
+// runDynamic runs a text with separate variables.
 func (s *Session) runDynamic(text, declaration string, args []argument) (*frame, error) {
 	b, err := s.e.batch(text, declaration)
 	if err != nil {
@@ -297,14 +295,13 @@ func init() {
 	}
 }
 
-// sameName compares the name of an argument with that of a system procedure's parameter,
-// before which some clients leave out the @.
+// sameName compares the name of an argument with that of a system procedure's parameter. Some clients omit the @.
 func sameName(given, parameter string) bool {
 	return strings.EqualFold(strings.TrimPrefix(given, "@"), strings.TrimPrefix(parameter, "@"))
 }
 
-// unicode is the text at a position among the arguments of a system procedure;
-// names are the names of that parameter.
+// unicode returns the text at a position among the arguments of a system procedure; names are the names of that
+// parameter.
 func unicode(proc string, args []argument, at int, names ...string) (string, error) {
 	if at >= len(args) {
 		return "", nil

@@ -13,7 +13,7 @@ type queryPlan struct {
 	cols  []outCol
 	rows  func(x *exec, emit func(Row) (bool, error)) (bool, error)
 	refs  slotSet  // range variables of the queries around it
-	outer []colUse // their columns
+	outer []colUse // columns of these
 	block *block   // of a single SELECT
 }
 
@@ -93,8 +93,7 @@ func (c *compiler) union(q *ast.BinaryQueryExpression) (*queryPlan, error) {
 	return out, nil
 }
 
-// outputColumn finds the column of the select list that an element of ORDER BY
-// names; -1 is none.
+// outputColumn finds the column of the select list that an element of ORDER BY names; -1 is none.
 func outputColumn(e ast.ScalarExpression, cols []outCol) int {
 	ref, ok := e.(*ast.ColumnReferenceExpression)
 	if ok && ref.MultiPartIdentifier != nil && len(ref.MultiPartIdentifier.Identifiers) == 1 {
@@ -115,7 +114,7 @@ func (c *compiler) exists(q ast.QueryExpression) (*cond, error) {
 	}
 	run := plan.rows
 	if plan.block != nil {
-		// The columns do not matter.
+		// The columns are irrelevant.
 		run = func(x *exec, emit func(Row) (bool, error)) (bool, error) {
 			return plan.block.iterate(x, func() (bool, error) { return emit(nil) })
 		}

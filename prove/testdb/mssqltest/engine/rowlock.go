@@ -6,14 +6,13 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/lock"
 )
 
-// Lock escalation is tried when one statement holds this many locks of one
-// index, and again after each further step.
+// Lock escalation is tried when one statement holds this many locks of one index, and again after each further step.
 const (
 	escalateAt   = 5000
 	escalateStep = 1250
 )
 
-// endOfIndex is the range behind the last key.
+// endOfIndex is the range after the last key.
 const endOfIndex = "\xFF"
 
 var tryOnly = lock.Wait{Skip: true}
@@ -52,8 +51,8 @@ func (x *exec) unlockRow(ix *index, key string, mode lock.Mode) {
 	}
 }
 
-// escalation turns the locks of a statement that holds too many on one index
-// into a table lock, if no other session holds a conflicting lock.
+// escalation replaces the locks of a statement that holds too many on one index by a table lock, if no other session
+// holds a conflicting lock.
 func (x *exec) escalation(ix *index, mode lock.Mode) {
 	if x.held == nil {
 		x.held = map[*index]int{}

@@ -23,7 +23,7 @@ const (
 
 // plan is a compiled statement that reads or changes tables.
 type plan interface {
-	// tables are those that it reads, and those that it only writes.
+	// tables returns the tables that the plan reads, and those that it only writes.
 	tables() ([]*baseUse, []*table)
 	run(x *exec) (int64, error)
 }
@@ -65,11 +65,10 @@ func (s *Session) runList(f *frame, list []*node) (flow, error) {
 	return goOn, nil
 }
 
-// failed reports an error and decides what it ends: nothing, the procedure, the
-// batch, or also the transaction.
+// failed reports an error and decides what it ends: nothing, the procedure, the batch, or also the transaction.
 func (s *Session) failed(f *frame, n *node, err error) (stop bool, _ error) {
 	if s.ctx.Err() != nil {
-		// ATTENTION: with XACT_ABORT ON the transaction is also rolled back.
+		// The client sent an attention: with XACT_ABORT ON the transaction is also rolled back.
 		if s.set.xactAbort {
 			s.rollbackAll()
 		}
@@ -125,7 +124,7 @@ func (s *Session) runNode(f *frame, n *node) (flow, error) {
 	return goOn, s.runSimple(f, n)
 }
 
-// compilePlan returns the node's plan for the catalog as it is.
+// compilePlan returns the node's plan for the current catalog.
 func (n *node) compilePlan(db *database) (*compiled, error) {
 	version := db.version.Load()
 	if p := n.plan.Load(); p != nil && p.version == version {
@@ -148,7 +147,7 @@ func (n *node) compilePlan(db *database) (*compiled, error) {
 	return out, nil
 }
 
-// text is the statement as it was written.
+// text returns the statement as it was written.
 func (n *node) text() string {
 	if f, ok := n.st.(interface{ Frag() *ast.Fragment }); ok {
 		return n.batch.span(f.Frag())
@@ -207,7 +206,7 @@ func (c *compiler) statement(st ast.Statement) (plan, error) {
 	return nil, errUnsupported(strings.TrimPrefix(fmt.Sprintf("%T", st), "*ast."))
 }
 
-// expressionsOf are the expressions of a statement that only evaluates some.
+// expressionsOf returns the expressions of a statement that only evaluates some.
 func expressionsOf(st ast.Statement) []ast.ScalarExpression {
 	switch st := st.(type) {
 	case *ast.PrintStatement:
@@ -248,14 +247,13 @@ func expressionsOf(st ast.Statement) []ast.ScalarExpression {
 	return nil
 }
 
-// runPlan runs a statement in the open transaction or in a separate one. A
-// statement that fails leaves only locks.
+// runPlan runs a statement in the open transaction or in a separate one. A statement that fails leaves only locks.
 func (s *Session) runPlan(f *frame, n *node, then func(x *exec, p plan) (int64, error)) (int64, error) {
 	own := false
 	var tx *txn
 	mark := 0
 	finish := func(err error) error {
-		if tx == nil || s.tx != tx { // which a trigger has ended
+		if tx == nil || s.tx != tx { // otherwise a trigger has ended it
 			return err
 		}
 		if err != nil {
@@ -300,7 +298,7 @@ func (s *Session) runPlan(f *frame, n *node, then func(x *exec, p plan) (int64, 
 			return 0, finish(err)
 		}
 		if s.e.db.version.Load() != p.version {
-			// The catalog changed while this waited for its table locks.
+			// The catalog changed while this statement waited for its table locks.
 			x.close()
 			continue
 		}

@@ -25,7 +25,7 @@ type scan struct {
 	pendingLocks bool
 }
 
-// tableOf is the table of a use in this run: table variables differ.
+// tableOf returns the table of a use in this run, which can be a table variable.
 func (x *exec) tableOf(u *baseUse) *table {
 	if u.param != nil {
 		return x.f.tables[*u.param]
@@ -33,8 +33,7 @@ func (x *exec) tableOf(u *baseUse) *table {
 	return u.table
 }
 
-// iterate runs the access: for each row that passes, yield is called with the
-// row in its slot.
+// iterate runs the access: it calls yield for each row that passes, with the row in its slot.
 func (a *access) iterate(x *exec, yield func() (bool, error)) (bool, error) {
 	t := x.tableOf(a.use)
 	ix := t.indexes[a.at]
@@ -140,9 +139,8 @@ func (s *scan) next() (string, *record, bool) {
 
 func (s *scan) step(full string) { s.pos, s.began = full, true }
 
-// run visits the entries in order. Each is found, locked and read under the
-// table's latch at one moment if its lock is free; if not, the latch is given
-// up for the wait and the entry is looked for again.
+// run visits the entries in order. If an entry's lock is free, the entry is found, locked and read at one moment under
+// the table's latch. If not, the latch is released for the wait and the entry is searched again.
 func (s *scan) run(yield func() (bool, error)) (bool, error) {
 	x := s.x
 	for {
@@ -193,14 +191,14 @@ func (s *scan) run(yield func() (bool, error)) (bool, error) {
 	}
 }
 
-// acquire locks the key without waiting; a lock that was waited for counts.
+// acquire locks the key without waiting; a lock that the scan has already waited for counts.
 func (s *scan) acquire(key string, mode lock.Mode) error {
 	if s.pendingLocks {
 		s.pendingLocks = false
 		if s.pending == key {
 			return nil
 		}
-		// The entry that was waited for is gone.
+		// The awaited entry is gone.
 		if !s.r.ranges {
 			s.x.unlockRow(s.ix, s.pending, mode)
 		}
@@ -208,7 +206,7 @@ func (s *scan) acquire(key string, mode lock.Mode) error {
 	return s.x.lockRow(s.ix, key, mode, tryOnly)
 }
 
-// version is the state of rec that this reader sees. The caller holds the latch.
+// version returns the state of rec that this reader sees. The caller holds the latch.
 func (s *scan) version(rec *record) *version {
 	switch {
 	case s.r.versions:
@@ -219,8 +217,7 @@ func (s *scan) version(rec *record) *version {
 	return rec.head
 }
 
-// guardEnd locks, at SERIALIZABLE, the range behind the last entry. The caller
-// holds the latch, which this releases.
+// guardEnd locks, at SERIALIZABLE, the range after the last entry. The caller holds the latch, which this releases.
 func (s *scan) guardEnd(full string, rec *record) (again bool, err error) {
 	if s.pendingLocks {
 		s.pendingLocks = false
@@ -249,15 +246,15 @@ func (s *scan) guardEnd(full string, rec *record) (again bool, err error) {
 	if !errors.Is(err, lock.ErrBusy) {
 		return false, err
 	}
-	// Wait, then see whether something came in between.
+	// Wait, then check whether an entry was inserted meanwhile.
 	if err := s.x.lockRow(s.ix, key, mode, s.r.wait); err != nil {
 		return false, err
 	}
 	return true, nil
 }
 
-// visit decides on one entry whose key is locked, looks the row up if need be,
-// and passes it on. It releases the locks according to the isolation level.
+// visit decides on one entry whose key is locked, looks up the row if necessary, and passes it on. It releases the
+// locks according to the isolation level.
 func (s *scan) visit(rec *record, v *version, key string, mode lock.Mode, yield func() (bool, error)) (bool, error) {
 	x, a := s.x, s.a
 	var locks []rowLock
@@ -307,8 +304,7 @@ func (s *scan) visit(rec *record, v *version, key string, mode lock.Mode, yield 
 			if fresh == v {
 				break
 			}
-			// The row changed before its lock was free: its entry in the index
-			// must still be right.
+			// The row changed before its lock was free: its entry in the index must still be right.
 			if fresh == nil || fresh.row == nil || fresh.key(s.ix) != key {
 				reject()
 				return true, nil

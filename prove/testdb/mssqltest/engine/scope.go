@@ -27,7 +27,7 @@ type scalar struct {
 	col      *colUse // set if it is a plain column
 	name     string  // of that column
 	nullable bool
-	volatile bool // NEWID: no two evaluations agree
+	volatile bool // NEWID: each evaluation differs
 }
 
 // tri is a truth value of SQL.
@@ -52,11 +52,11 @@ type cond struct {
 	refs slotSet
 	cols []colUse
 	args []sarg
-	text string // to recognise the predicate of a filtered index
+	text string // to recognize the predicate of a filtered index
 }
 
-// sarg reports whether a predicate compares a column with something that does not
-// depend on it: an index may be searched for it.
+// sarg describes a predicate that compares a column with a value that does not depend on it, for which an index can be
+// searched.
 type sarg struct {
 	col  colUse
 	op   string // = < <= > >= null in
@@ -64,12 +64,12 @@ type sarg struct {
 	list []*scalar
 }
 
-// source is one name in a FROM clause and the columns behind it.
+// source is one name in a FROM clause and its columns.
 type source struct {
 	alias  string // lower case
 	schema string // of a table without an alias
 	cols   []binding
-	target *baseUse // the one table that a change through this name changes
+	target *baseUse // the only table that a change through this name changes
 }
 
 type binding struct {
@@ -77,8 +77,8 @@ type binding struct {
 	sc   *scalar
 }
 
-// named is the scalar with the name that a query uses: an expression of a derived table or a view has no name
-// of its own, and a renamed column has another.
+// named returns the scalar with the name that a query uses: an expression of a derived table or a view has no own name,
+// and a renamed column has another.
 func (b *binding) named() *scalar {
 	if b.sc.name == b.name {
 		return b.sc
@@ -88,15 +88,13 @@ func (b *binding) named() *scalar {
 	return &sc
 }
 
-// scope is where column names are looked up: the sources of one SELECT, then
-// those around it.
+// scope is where column names are looked up: the sources of one SELECT, then those around it.
 type scope struct {
 	parent  *scope
 	sources []*source
 }
 
-// add puts the names of a source in scope. No other source may have its name, and its
-// columns must have names.
+// add puts the names of a source in scope. No other source may have its name, and its columns must have names.
 func (sc *scope) add(src *source) error {
 	for i, col := range src.cols {
 		if col.name == "" {

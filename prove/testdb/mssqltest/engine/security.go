@@ -7,9 +7,8 @@ import (
 	"github.com/sqlc-dev/teesql/ast"
 )
 
-// security runs CREATE LOGIN, CREATE USER, CREATE ROLE, ALTER ROLE and
-// GRANT, as much of them as tests of errors 229, 230 and 262 need: permissions on
-// objects, columns, schemas and the database, given to users and roles.
+// security runs CREATE LOGIN, CREATE USER, CREATE ROLE, ALTER ROLE and GRANT, as far as tests of errors 229, 230 and 262 need them:
+// permissions on objects, columns, schemas and the database, granted to users and roles.
 func (x *exec) security(st ast.Statement) (done bool, _ error) {
 	e, db := x.s.e, x.s.e.db
 	switch st := st.(type) {
@@ -52,7 +51,7 @@ func (x *exec) security(st ast.Statement) (done bool, _ error) {
 	return false, nil
 }
 
-// addUser makes a user or a role.
+// addUser creates a user or a role.
 func (db *database) addUser(name string) error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -110,16 +109,16 @@ func (x *exec) permit(perms []*ast.Permission, to []*ast.SecurityPrincipal, on *
 	return nil
 }
 
-// wholeDatabase is the target of a permission without one.
+// wholeDatabase is the target of a permission that names none.
 const wholeDatabase = "*"
 
-// has decides one permission, a user's or a role's.
+// has reports whether the session's user has one permission, directly or by a role.
 func (s *Session) has(permission, schema, name string) bool {
 	return s.granted(permission, objectKey(schema, name), lower(schema)+".*", wholeDatabase)
 }
 
-// sees reports whether a user has a right on an object, on its schema or on all objects. A user without one finds no metadata of it, nor
-// does a procedure that the user calls ("Metadata Visibility Configuration").
+// sees reports whether a user has a permission on an object, on its schema or on all objects. A user without one finds no metadata of
+// it, and neither does a procedure that the user calls ("Metadata Visibility Configuration").
 func (s *Session) sees(o *object) bool {
 	for _, right := range []string{"SELECT", "INSERT", "UPDATE", "DELETE", "EXECUTE", "REFERENCES", "ALTER", "CONTROL", "VIEW DEFINITION"} {
 		if s.has(right, o.schema, o.name) {
@@ -132,8 +131,7 @@ func (s *Session) sees(o *object) bool {
 	return false
 }
 
-// hasColumn decides it for one column of a table that the user may not read
-// whole.
+// hasColumn decides the same for one column of a table of which the user may not read all columns.
 func (s *Session) hasColumn(permission string, t *table, column int) bool {
 	return s.granted(permission, objectKey(t.schema, t.name)+" "+lower(t.cols[column].name))
 }
@@ -160,8 +158,7 @@ func (s *Session) granted(permission string, targets ...string) bool {
 	return false
 }
 
-// allowed checks a statement's tables. Inside a procedure the procedure's
-// permission is enough: the owner of all is dbo.
+// allowed checks a statement's tables. Inside a procedure the permission on the procedure is enough: dbo owns all objects.
 func (s *Session) allowed(n *node, uses []*baseUse, writes []*table) error {
 	if s.user == "dbo" || s.frame != nil && s.frame.proc != "" {
 		return nil
@@ -173,7 +170,7 @@ func (s *Session) allowed(n *node, uses []*baseUse, writes []*table) error {
 		return errDenied(action, t.name, s.e.db.name, t.schema)
 	}
 	read := func(u *baseUse) error {
-		if u.view != nil { // which is the owner's, as the table is
+		if u.view != nil { // dbo owns the view, as it owns the table
 			if s.has("SELECT", u.view.schema, u.view.name) {
 				return nil
 			}

@@ -10,17 +10,17 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// sequence gives numbers, one after the other. No rollback takes one back.
+// sequence draws numbers, one after the other. No rollback returns one.
 type sequence struct {
 	start, most int64
-	given       atomic.Int64 // how many
+	given       atomic.Int64 // how many were drawn
 }
 
-// current is the last number that was given, or the first that will be.
+// current returns the last number drawn, or the first that will be.
 func (q *sequence) current() int64 { return q.start + max(0, q.given.Load()-1) }
 
-// createSequence makes a sequence AS bigint with INCREMENT BY 1 and NO CACHE: as nothing is lost here
-// in a crash, a cache would differ in nothing.
+// createSequence creates a sequence AS bigint with INCREMENT BY 1 and NO CACHE: as nothing is lost here in a crash, a
+// cache would make no difference.
 func (x *exec) createSequence(n *node, st *ast.CreateSequenceStatement) error {
 	q := &sequence{most: 1<<63 - 1}
 	c := &compiler{db: x.s.e.db, batch: n.batch, source: n.batch.text}
@@ -72,9 +72,8 @@ func (x *exec) createSequence(n *node, st *ast.CreateSequenceStatement) error {
 	return err
 }
 
-// nextValue compiles NEXT VALUE FOR. It requires the permission to UPDATE the sequence, except in
-// a procedure or the default of a column with the sequence's owner. Creating such a
-// default requires REFERENCES.
+// nextValue compiles NEXT VALUE FOR. It requires the permission to UPDATE the sequence, except in a procedure or the
+// default of a column with the sequence's owner. Creating such a default requires REFERENCES.
 func (c *compiler) nextValue(e *ast.NextValueForExpression) (*scalar, error) {
 	if e.OverClause != nil {
 		return nil, errUnsupported("NEXT VALUE FOR … OVER")
@@ -102,7 +101,7 @@ func (c *compiler) nextValue(e *ast.NextValueForExpression) (*scalar, error) {
 	return out, nil
 }
 
-// sequenceRows are those of the sequences that the user sees.
+// sequenceRows returns the rows of the sequences that the user sees.
 func sequenceRows(x *exec) ([]Row, error) {
 	var out []Row
 	for _, o := range x.s.e.db.list() {

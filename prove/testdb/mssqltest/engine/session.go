@@ -9,8 +9,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
 )
 
-// Session is one connection's state. It implements tds.Session: one request at
-// a time.
+// Session is one connection's state. It implements tds.Session: one request at a time.
 type Session struct {
 	e        *Engine
 	id       int
@@ -20,9 +19,9 @@ type Session struct {
 
 	set       settings
 	tx        *txn
-	apps      lock.Owner // of its own application locks; nil before the first
+	apps      lock.Owner // of its session-owned application locks; nil before the first
 	trancount int
-	unseen    bool // a transaction was begun by IMPLICIT_TRANSACTIONS
+	unseen    bool // IMPLICIT_TRANSACTIONS began a transaction
 
 	seen seen // by other sessions
 
@@ -33,15 +32,15 @@ type Session struct {
 	prepared    map[int64]prepared     // by handle
 	lastHandle  int64
 
-	// Of the request that runs.
+	// The following fields belong to the current request.
 	ctx       context.Context
 	declared  []string // its cursors, in s.cursors or already deallocated
 	out       tds.Results
 	frame     *frame
-	tries     int            // in which it is
-	caught    *sqltype.Error // of the CATCH in which it is
+	tries     int            // the depth of nested TRYs
+	caught    *sqltype.Error // the error of the current CATCH
 	now       Statement
-	result    []sqltype.Column // that rows are of
+	result    []sqltype.Column // of the current rows
 	sent      int
 	unflushed int
 	broken    error
@@ -93,8 +92,8 @@ func (s *Session) Close() {
 	}
 }
 
-// reset is sp_reset_connection: everything but the isolation level, and the
-// transaction too unless it is kept.
+// reset is sp_reset_connection: it resets everything except the isolation level, and except the transaction if that is
+// kept.
 func (s *Session) reset(keepTx bool) {
 	if s.tx != nil && !keepTx {
 		s.rollbackAll()
@@ -133,7 +132,7 @@ func (s *Session) report(e *sqltype.Error) {
 	s.sentResult(s.out.Message(e))
 }
 
-// sentResult remembers that the connection is gone.
+// sentResult notes that the connection is broken.
 func (s *Session) sentResult(err error) {
 	if err != nil && s.broken == nil {
 		s.broken = err
@@ -151,14 +150,13 @@ func (s *Session) columns(cols []outCol) error {
 	return nil
 }
 
-// flushEvery is how many rows or bytes may wait before they are sent.
+// flushEvery is how many rows or bytes are buffered before they are sent.
 const (
 	flushRows  = 64
 	flushBytes = 16 << 10
 )
 
-// row sends one row of a result. A client may have it before the statement has
-// ended.
+// row sends one row of a result. A client might receive it before the statement has ended.
 func (x *exec) row(row Row) error {
 	s := x.s
 	if h := s.e.hooksNow(); h.OutputRow != nil {

@@ -9,16 +9,16 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// The dynamic management views of sessions: open transactions, and which session waits
-// for which. As on a server, a login without VIEW SERVER STATE sees only its own session, or is refused.
+// The dynamic management views of sessions: open transactions, and which session waits for which. As on a server, a
+// login without VIEW SERVER STATE sees only its own session, or is refused.
 
-// seen is what other sessions may know of one: times of the server's clock, in nanoseconds; 0 is none.
+// seen is what other sessions can see of a session: times of the server's clock, in nanoseconds; 0 is none.
 type seen struct {
-	request  atomic.Int64 // since when one runs
-	began    atomic.Int64 // the transaction that is open
+	request  atomic.Int64 // start of the current request
+	began    atomic.Int64 // start of the open transaction
 	tx       atomic.Uint64
-	snapshot atomic.Int64 // it keeps row versions since
-	waits    atomic.Int64 // since when it has waited for a lock, if it does
+	snapshot atomic.Int64 // start of the snapshot that keeps row versions
+	waits    atomic.Int64 // start of the current wait for a lock
 }
 
 func (s *Session) note(at *atomic.Int64) { at.Store(s.e.clock.Now().UnixNano()) }
@@ -34,7 +34,7 @@ func (e *Engine) waited(i lock.Info) {
 	}
 }
 
-// visible are the sessions that x may see, by number.
+// visible returns the sessions that x can see, by number.
 func visible(x *exec) []*Session {
 	var list []*Session
 	all := x.s.granted(viewServerState, wholeDatabase)
@@ -107,8 +107,7 @@ func requestRows(x *exec) ([]Row, error) {
 	return out, nil
 }
 
-// blockers are, by sessions that wait, a session that has what they wait for, and in what mode they
-// want it.
+// blockers returns, for each waiting session, a session that holds the lock, and the requested mode.
 func (e *Engine) blockers() map[int]lock.Info {
 	all := e.locks.Snapshot()
 	found := map[int]lock.Info{}
@@ -170,7 +169,7 @@ func serverProperty(_ *compiler, args []*scalar) (*scalar, error) {
 	}), nil
 }
 
-// hasPermsByName supports objects: NULL if there is none of that name, or no such permission.
+// hasPermsByName supports objects: it returns NULL if there is no object of that name, or no such permission.
 func hasPermsByName(_ *compiler, args []*scalar) (*scalar, error) {
 	for i := range args {
 		args[i] = cast(args[i], typeText, 0)

@@ -12,14 +12,14 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// settings are what SET changes. A procedure's changes end with it.
+// settings are what SET changes. Changes inside a procedure end with it.
 type settings struct {
 	noCount, xactAbort bool
 	options            options
 	implicit           bool // IMPLICIT_TRANSACTIONS
 	fmtOnly            bool
 	rowCount           int64
-	textSize           int // bytes of a (max) value that a result shows
+	textSize           int // bytes of a (max) value that a result returns
 	level              isolation
 	lockTimeout        time.Duration
 	deadlockPriority   int
@@ -39,14 +39,13 @@ const (
 )
 
 const (
-	// ansiDefaults are the settings that ODBC and similar drivers request at login.
-	// ANSI_WARNINGS implies ARITHABORT.
+	// ansiDefaults are the settings that ODBC and similar drivers request at login. ANSI_WARNINGS implies ARITHABORT.
 	ansiDefaults = ansiNulls | quotedIdentifier | concatNullYieldsNull | ansiWarnings | ansiPadding
-	// madeWith are those that a procedure keeps from its creation.
+	// madeWith are the options that a procedure keeps from its creation.
 	madeWith = ansiNulls | quotedIdentifier
 )
 
-// optionNames are the options as the parser calls them, and as error 1934 does, in its order.
+// optionNames has the names of the options in the parser, and in error 1934, in its order.
 var optionNames = []struct{ parsed, reported string }{
 	{"AnsiNulls", "ANSI_NULLS"},
 	{"QuotedIdentifier", "QUOTED_IDENTIFIER"},
@@ -57,7 +56,7 @@ var optionNames = []struct{ parsed, reported string }{
 	{"NumericRoundAbort", "NUMERIC_ROUNDABORT"},
 }
 
-// wrong are the options that forbid to use a filtered index, by name.
+// wrong returns the names of the options whose values prevent the use of a filtered index.
 func (o options) wrong() (names []string) {
 	if o&ansiWarnings != 0 {
 		o |= arithAbort
@@ -178,7 +177,7 @@ func (s *Session) setOption(name string, on bool) error {
 	return nil
 }
 
-// setOptions changes options; in a procedure those that it was made with stay.
+// setOptions changes options; a procedure keeps those of its creation.
 func (s *Session) setOptions(o options, on bool) {
 	if s.frame.proc != "" {
 		o &^= madeWith
@@ -242,8 +241,7 @@ func (s *Session) shorten(row Row) Row {
 	return out
 }
 
-// checkFilteredIndex is error 1934: changes of a table with a filtered index
-// need the ANSI settings.
+// checkFilteredIndex returns error 1934: changes of a table with a filtered index need the ANSI settings.
 func (s *Session) checkFilteredIndex(t *table, verb string) error {
 	wrong := s.set.options.wrong()
 	if len(wrong) == 0 {

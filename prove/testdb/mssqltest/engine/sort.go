@@ -6,7 +6,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// sortItem is a row on its way through a sort.
+// sortItem is a row during a sort.
 type sortItem struct {
 	keys []sqltype.Value
 	row  []slot
@@ -50,8 +50,8 @@ func (b *block) sortKeys(x *exec) ([]sqltype.Value, error) {
 	return keys, nil
 }
 
-// sorted reads all rows, sorts them and yields those within the limits. Rows to
-// be changed that fall outside give their locks back.
+// sorted reads all rows, sorts them and yields those within the limits. Rows outside the limits that were locked for a
+// change release their locks.
 func (b *block) sorted(x *exec, limit int64, yield func() (bool, error)) (bool, error) {
 	var list []int
 	for i := range maxSlots {

@@ -154,8 +154,7 @@ func TestJoinsAndSubqueries(t *testing.T) {
 	require.Equal(t, Row{int64(0), nil}, c.query("SELECT COUNT(*), MAX(id) FROM dbo.items WHERE id > 99")[0])
 }
 
-// What the emulator was not taught it refuses: nothing of a statement is passed
-// over in silence.
+// The emulator refuses unsupported syntax: it silently ignores no part of a statement.
 func TestUnknownStatementsAreRefused(t *testing.T) {
 	c := withItems(t, 3).client()
 	for _, text := range []string{

@@ -7,18 +7,17 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// Row is the values of one row. Rows are never modified.
+// Row has the values of one row. Rows are never modified.
 type Row = []sqltype.Value
 
-// record is one row through time. Index entries point to it, including those for its
-// former keys, as long as a reader may need them.
+// record is one row over time. Index entries point to it, including those for its former keys, while a reader might
+// need them.
 type record struct {
 	id   uint64
 	head *version // guarded by the table's latch
 }
 
-// version is one state of a record. It is complete before it is linked and
-// never changes, save that prev is cut.
+// version is one state of a record. It is complete before it is linked and never changes, except that prev is cut.
 type version struct {
 	row  Row      // nil: deleted
 	keys []string // by index.at; empty where the index does not have the row
@@ -38,7 +37,7 @@ func (v *version) key(ix *index) string {
 	return v.keys[ix.at]
 }
 
-// visible is the version that a reader at snap sees.
+// visible returns the version that a reader at snap sees.
 func (v *version) visible(snap uint64, own *txState) *version {
 	for ; v != nil; v = v.prev {
 		if v.tx == own {
@@ -51,7 +50,7 @@ func (v *version) visible(snap uint64, own *txState) *version {
 	return nil
 }
 
-// ridSize is what an entry's full key has after the key that is locked.
+// ridSize is the length of the suffix that an entry's full key has after the key that is locked.
 const ridSize = 8
 
 func fullKey(key string, id uint64) string {
@@ -61,7 +60,7 @@ func fullKey(key string, id uint64) string {
 
 func lockKey(full string) string { return full[:len(full)-ridSize] }
 
-// keyOf is the key of row in ix, or empty if the filter excludes it.
+// keyOf returns the key of row in ix, or "" if the filter excludes it.
 func (ix *index) keyOf(row Row, id uint64) (string, error) {
 	if ix.filter != nil {
 		in, err := ix.filter.eval(&exec{slots: []slot{{row: row}}})
@@ -82,7 +81,7 @@ func (ix *index) keyOf(row Row, id uint64) (string, error) {
 	return string(b), nil
 }
 
-// keysOf are the keys of row in every index.
+// keysOf returns the keys of row in every index.
 func (t *table) keysOf(row Row, id uint64) ([]string, error) {
 	keys := make([]string, len(t.indexes))
 	for i, ix := range t.indexes {
@@ -119,8 +118,8 @@ func (t *table) pop(rec *record) {
 	}
 }
 
-// collect forgets the versions of rec that no reader at horizon or later sees,
-// and the index entries that only they had.
+// collect deletes the versions of rec that no reader at horizon or later sees, and the index entries that only they
+// had.
 func (t *table) collect(rec *record, horizon uint64) {
 	t.latch.Lock()
 	defer t.latch.Unlock()
@@ -145,7 +144,7 @@ func (t *table) collect(rec *record, horizon uint64) {
 	}
 }
 
-// has reports whether a version of rec that is kept has this key.
+// has reports whether a kept version of rec has this key.
 func (r *record) has(ix *index, key string) bool {
 	for v := r.head; v != nil; v = v.prev {
 		if v.key(ix) == key {

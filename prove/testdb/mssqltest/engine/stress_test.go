@@ -12,8 +12,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
 )
 
-// checkTable requires that every index has exactly the live rows that its filter
-// lets in, each under its own key, and that nothing else is left of anything.
+// checkTable requires that every index has exactly the live rows that its filter includes, each under its own key, and
+// that nothing else is left.
 func checkTable(t *testing.T, tbl *table) {
 	t.Helper()
 	for _, ix := range tbl.indexes {
@@ -42,9 +42,8 @@ func checkTable(t *testing.T, tbl *table) {
 	}
 }
 
-// TestTransfersKeepTheSum lets sessions move amounts between rows, in an order
-// that invites deadlocks, with rollbacks in between, while readers at different
-// levels add up: each consistent snapshot has the same sum.
+// TestTransfersKeepTheSum moves amounts between rows in several sessions, in an order that provokes deadlocks, with
+// rollbacks in between. Meanwhile readers at different levels add up: each consistent snapshot has the same sum.
 func TestTransfersKeepTheSum(t *testing.T) {
 	for _, o := range []Options{{}, {ReadCommittedSnapshot: true, AllowSnapshotIsolation: true}} {
 		e := New(o)
@@ -120,9 +119,8 @@ UPDATE dbo.acc WITH (ROWLOCK) SET amount = amount + %[3]d WHERE id = %[2]d; %[4]
 	}
 }
 
-// TestPollersShareAQueue lets pollers claim with READPAST by the secondary
-// index while others settle by the clustered one: each row is claimed once and
-// none is lost.
+// TestPollersShareAQueue claims with READPAST by the secondary index in some sessions while others settle by the
+// clustered index: each row is claimed once and none is lost.
 func TestPollersShareAQueue(t *testing.T) {
 	for _, o := range []Options{{}, {ReadCommittedSnapshot: true}} {
 		e := New(o)

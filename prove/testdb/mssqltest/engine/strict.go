@@ -9,8 +9,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// checkHints refuses a table's hints where the parser has dropped one that it
-// does not know: each word of WITH (…) must be a hint of the tree.
+// checkHints refuses a table's hints if the parser has dropped an unknown one: each word of WITH (…) must be a hint of
+// the tree.
 func (b *batch) checkHints(r *ast.NamedTableReference) error {
 	if len(r.TableHints) == 0 {
 		return nil
@@ -27,7 +27,7 @@ func (b *batch) checkHints(r *ast.NamedTableReference) error {
 	return errSyntaxNear(words[len(words)-1])
 }
 
-// span is the text of a part of the tree. Offsets count characters.
+// span returns the text of a part of the tree. Offsets count characters.
 func (b *batch) span(f *ast.Fragment) string {
 	text := []rune(b.text)
 	from, to := f.StartOffset, f.EndOffset()
@@ -37,8 +37,7 @@ func (b *batch) span(f *ast.Fragment) string {
 	return string(text[from:to])
 }
 
-// hintWords are the words between the parentheses of WITH, those within inner
-// parentheses left out.
+// hintWords returns the words between the parentheses of WITH, without those within inner parentheses.
 func hintWords(text string) []string {
 	at := strings.LastIndex(strings.ToUpper(text), "WITH")
 	if at < 0 {
@@ -67,9 +66,8 @@ func hintWords(text string) []string {
 	return words
 }
 
-// whole runs f, which reads a tree. The parser leaves holes in the trees of some
-// texts that it should refuse, and f fails at a hole: that is
-// the syntax error that the parser did not report.
+// whole runs f, which reads a tree. The parser leaves holes in the trees of some texts that it should refuse. A hole
+// makes f panic, which is reported as the syntax error that the parser did not report.
 func whole(near string, f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -82,7 +80,7 @@ func whole(near string, f func() error) (err error) {
 	return f()
 }
 
-// opening is the beginning of a text, for messages.
+// opening returns the beginning of a text, for messages.
 func opening(text string) string {
 	return cutText(strings.Join(strings.Fields(text), " "), sqltype.NVarChar, 30)
 }

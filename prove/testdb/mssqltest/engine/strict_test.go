@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What Microsoft's engine rejects or distinguishes, and an emulator might not.
+// Syntax that Microsoft's engine rejects or distinguishes, and an emulator might not.
 
 func TestNamesOfApplicationLocksAreComparedByteByByte(t *testing.T) {
 	s := newServer(t)
@@ -67,7 +67,7 @@ func TestWithUpdlockReadCommittedIsIgnored(t *testing.T) {
 	c.exec("SELECT id FROM dbo.items WITH (READPAST, READCOMMITTEDLOCK)")
 }
 
-// The row is locked by the change, which READPAST has no effect on.
+// The change locks the row, and READPAST has no effect on that lock.
 func TestAChangeByACoveringIndexWaitsForTheRow(t *testing.T) {
 	s := withItems(t, 3)
 	holder, c := s.client(), s.client()

@@ -18,8 +18,7 @@ func cols(list ...any) []outCol {
 	return out
 }
 
-// systemViews has the few views and columns that are used.
-// Those of sessions are in sessionviews.go.
+// systemViews has only the views and columns that are used. Those of sessions are in sessionviews.go.
 var systemViews = map[string]systemView{
 	"objects": {cols("name", typeSysname, "object_id", typeInt, "type", sqltype.Type{Kind: sqltype.Char, Size: 2}),
 		func(x *exec) ([]Row, error) { return objectRows(x, func(*object) bool { return true }), nil }},

@@ -10,8 +10,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// shape builds, once for each version of the catalog, the table that a table
-// variable means.
+// shape builds, once for each version of the catalog, the table that a table variable declares.
 func (db *database) shape(v *variable) (*table, error) {
 	t := newTable(db, "dbo", v.name)
 	t.private = true
@@ -23,7 +22,7 @@ func (db *database) shape(v *variable) (*table, error) {
 	return t, c.define(t, v.table)
 }
 
-// instance is an empty table of the same shape.
+// instance returns an empty table of the same shape.
 func (t *table) instance() *table {
 	out := &table{
 		db: t.db, schema: t.schema, name: t.name, private: t.private, cols: t.cols, byName: t.byName,
@@ -37,7 +36,7 @@ func (t *table) instance() *table {
 	return out
 }
 
-// define gives t the columns and constraints of a definition.
+// define adds the columns and constraints of a definition to t.
 func (c *compiler) define(t *table, def *ast.TableDefinition) error {
 	var keys []*ast.UniqueConstraintDefinition
 	var checks []unmade
@@ -177,7 +176,7 @@ func (c *compiler) defineDefault(col *column, d *ast.DefaultConstraintDefinition
 	return nil
 }
 
-// primaryKey makes the index of a PRIMARY KEY, which is clustered by default.
+// primaryKey returns the index of a PRIMARY KEY, which is clustered by default.
 func (t *table) primaryKey(u *ast.UniqueConstraintDefinition) (*index, error) {
 	ix := &index{unique: true, primary: true, clustered: true}
 	if u.IndexType != nil && u.IndexType.IndexTypeKind != "" {

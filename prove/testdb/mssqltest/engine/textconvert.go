@@ -26,7 +26,7 @@ func toText(v sqltype.Value, from sqltype.Type, style int) (string, error) {
 		case 2:
 			return strings.ToUpper(hex.EncodeToString(v)), nil
 		}
-		r := make([]rune, len(v)) // of a code page with one byte a character
+		r := make([]rune, len(v)) // of a code page with one byte per character
 		for i, c := range v {
 			r[i] = rune(c)
 		}
@@ -35,8 +35,7 @@ func toText(v sqltype.Value, from sqltype.Type, style int) (string, error) {
 	return "", errNoConversion(from, typeText)
 }
 
-// textFor is toText, save that bytes become UTF-16 of an n-type: the lowest byte
-// of each unit first.
+// textFor is toText, except that bytes become UTF-16 of an n-type: the lowest byte of each unit first.
 func textFor(v sqltype.Value, from, to sqltype.Type, style int) (string, error) {
 	b, ok := v.([]byte)
 	if !ok || style != 0 || !isNational(to.Kind) {
@@ -49,8 +48,8 @@ func textFor(v sqltype.Value, from, to sqltype.Type, style int) (string, error) 
 	return string(utf16.Decode(units)), nil
 }
 
-// inCodePage is a text as a type without N has it: a character that the code page lacks becomes a question mark ("char and varchar
-// (Transact-SQL)"). The code page here has the first 256.
+// inCodePage returns a text as a type without N stores it: a character that the code page lacks becomes a question mark ("char and
+// varchar (Transact-SQL)"). The code page here has the first 256.
 func inCodePage(s string, k sqltype.Kind) string {
 	if isNational(k) {
 		return s
@@ -96,8 +95,7 @@ func toBytes(v sqltype.Value, from, to sqltype.Type) ([]byte, error) {
 	return nil, errNoConversion(from, to)
 }
 
-// fitBytes cuts or pads to the size of the type. Numbers keep their last bytes,
-// everything else its first.
+// fitBytes cuts or pads to the size of the type. Numbers keep their last bytes, other values their first.
 func fitBytes(b []byte, to sqltype.Type, number bool) []byte {
 	if to.Size == sqltype.Max {
 		return b
@@ -147,8 +145,7 @@ func formatGUID(g sqltype.GUID) string {
 		g[3], g[2], g[1], g[0], g[5], g[4], g[7], g[6], g[8:10], g[10:16])
 }
 
-// units is the length that a type's size limits: bytes of a code page, or
-// UTF-16 units.
+// units returns the length that a type's size limits: bytes of a code page, or UTF-16 units.
 func units(s string, k sqltype.Kind) int {
 	n := 0
 	for _, r := range s {

@@ -51,7 +51,7 @@ func (x *exec) createTrigger(n *node, st *ast.CreateTriggerStatement) error {
 // changes are the rows of a statement for the triggers of its table.
 type changes struct{ inserted, deleted []Row }
 
-// hasTrigger reports whether a statement runs one.
+// hasTrigger reports whether an action runs a trigger.
 func (t *table) hasTrigger(action string) bool {
 	for _, tr := range t.triggers {
 		if tr.actions[action] {
@@ -62,7 +62,7 @@ func (t *table) hasTrigger(action string) bool {
 }
 
 // fire runs the triggers of a statement, once for all of its rows and in its transaction. In a trigger XACT_ABORT is ON ("SET XACT_ABORT
-// (Transact-SQL)"). One that ends the transaction by ROLLBACK ends the batch with error 3609; one that fails ends it with its own error.
+// (Transact-SQL)"). If a trigger rolls back the transaction, the batch ends with error 3609; if it fails, with its own error.
 func (x *exec) fire(t *table, action string, c changes) error {
 	s := x.s
 	for _, tr := range t.triggers {

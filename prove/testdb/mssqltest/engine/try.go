@@ -9,13 +9,12 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// caught is an error on its way to the CATCH of the TRY in which it happened: the client has
-// not received it.
+// caught is an error before it reaches the CATCH of the TRY in which it occurred: the client has not received it.
 type caught struct{ err *sqltype.Error }
 
 func (c caught) Error() string { return fmt.Sprintf("engine: caught: %v", c.err) }
 
-// runTry runs the first list, and the second one for the first error that it can catch.
+// runTry runs the first list. For the first error that it can catch, it runs the second list.
 func (s *Session) runTry(f *frame, n *node) (flow, error) {
 	s.tries++
 	fl, err := s.runList(f, n.kids[0])
@@ -30,9 +29,9 @@ func (s *Session) runTry(f *frame, n *node) (flow, error) {
 	return s.runList(f, n.kids[1])
 }
 
-// catches reports whether a TRY catches an error. Errors found when a statement is compiled
-// are not caught at their own level. An error that would doom the transaction, so that the CATCH could
-// only roll it back, ends the batch here, as if there were no TRY.
+// catches reports whether a TRY catches an error. Errors found when a statement is compiled are not caught at their own
+// level. An error that would doom the transaction, so that the CATCH could only roll it back, ends the batch here, as
+// if there were no TRY.
 func (s *Session) catches(e *sqltype.Error) bool {
 	return s.tries > 0 && e.Class < 20 && !endsScope(e) && !rollsBack(e) && !(s.set.xactAbort && s.tx != nil)
 }
@@ -53,7 +52,7 @@ func errorNumber(s *Session) sqltype.Value {
 	return int64(s.caught.Number)
 }
 
-// tryNode makes the two lists of a TRY.
+// tryNode adds the two lists of a TRY.
 func tryNode(st *ast.TryCatchStatement, add func(...ast.Statement) error) error {
 	if err := add(statements(st.TryStatements)...); err != nil {
 		return err

@@ -2,7 +2,7 @@ package engine
 
 import "github.com/chanq/chanq/prove/testdb/mssqltest/lock"
 
-// txn is one transaction: its locks and what undoes it.
+// txn is one transaction: its locks and its undo records.
 type txn struct {
 	s     *Session
 	id    uint64
@@ -17,14 +17,13 @@ type txn struct {
 	hasSnapshot bool
 }
 
-// savepoint is what SAVE TRANSACTION leaves: how much was to undo then.
+// savepoint is created by SAVE TRANSACTION: it has the number of undo records at that time.
 type savepoint struct {
 	name string
 	mark int
 }
 
-// undoRecord undoes one step: a version pushed, an index entry added, or, if fn
-// is set, anything else.
+// undoRecord undoes one step: a version pushed, an index entry added, or, if fn is set, anything else.
 type undoRecord struct {
 	table *table
 	rec   *record
@@ -41,8 +40,7 @@ func (s *Session) newTxn() *txn {
 	return tx
 }
 
-// localTxn carries the changes of table variables: it commits with its
-// statement.
+// localTxn returns a transaction for changes of table variables: it commits with its statement.
 func localTxn() *txn { return &txn{state: &txState{}} }
 
 func (tx *txn) mark() int { return len(tx.undo) }
@@ -92,7 +90,7 @@ func (tx *txn) end(db *database) {
 	}
 }
 
-// view is the snapshot of a SNAPSHOT transaction, taken at its first read.
+// view returns the snapshot of a SNAPSHOT transaction, taken at its first read.
 func (tx *txn) view(db *database) uint64 {
 	if !tx.hasSnapshot {
 		tx.snapshot, tx.hasSnapshot = db.versions.snapshot(), true

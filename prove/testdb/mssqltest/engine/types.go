@@ -11,7 +11,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// kindNames are the kinds by the name that T-SQL gives them, and back.
+// kindNames maps the names of T-SQL to kinds.
 var kindNames = map[string]sqltype.Kind{
 	"bit": sqltype.Bit, "tinyint": sqltype.TinyInt, "smallint": sqltype.SmallInt, "int": sqltype.Int,
 	"integer": sqltype.Int, "bigint": sqltype.BigInt, "float": sqltype.Float, "real": sqltype.Float,
@@ -29,7 +29,7 @@ func kindName(k sqltype.Kind) string {
 		"datetimeoffset", "uniqueidentifier", "xml"}[k]
 }
 
-// typeName is a type as sys.columns and error 206 write it.
+// typeName returns a type as sys.columns and error 206 write it.
 func typeName(t sqltype.Type) string {
 	switch t.Kind {
 	case sqltype.Char, sqltype.VarChar, sqltype.NChar, sqltype.NVarChar, sqltype.Binary, sqltype.VarBinary:
@@ -41,7 +41,7 @@ func typeName(t sqltype.Type) string {
 	return kindName(t.Kind)
 }
 
-// The types that expressions have most.
+// The most frequent types of expressions.
 var (
 	typeBit      = sqltype.Type{Kind: sqltype.Bit}
 	typeInt      = sqltype.Type{Kind: sqltype.Int}
@@ -55,8 +55,7 @@ var (
 	typeTime7    = sqltype.Type{Kind: sqltype.DateTime2, Scale: 7}
 )
 
-// typeOf reads a data type. Where no length is written it is 1 in a
-// declaration and 30 in CAST and CONVERT.
+// typeOf reads a data type. The default length is 1 in a declaration and 30 in CAST and CONVERT.
 func typeOf(ref ast.DataTypeReference, unwritten int) (sqltype.Type, error) {
 	var name *ast.SchemaObjectName
 	var params []ast.ScalarExpression
@@ -144,8 +143,8 @@ func isBytes(k sqltype.Kind) bool { return k == sqltype.Binary || k == sqltype.V
 
 func isTime(k sqltype.Kind) bool { return k >= sqltype.Date && k <= sqltype.DateTimeOffset }
 
-// precedence orders kinds as the documentation's "Data type precedence" does:
-// of two operands the one of lower precedence is converted.
+// precedence orders kinds as the documentation's "Data type precedence" does: of two operands the operand of lower
+// precedence is converted.
 var precedence = map[sqltype.Kind]int{
 	sqltype.XML: 20, sqltype.DateTimeOffset: 19, sqltype.DateTime2: 18, sqltype.DateTime: 17, sqltype.SmallDateTime: 16,
 	sqltype.Date: 15, sqltype.Time: 14, sqltype.Float: 13, sqltype.Decimal: 12, sqltype.BigInt: 11, sqltype.Int: 10,
@@ -153,7 +152,7 @@ var precedence = map[sqltype.Kind]int{
 	sqltype.NChar: 4, sqltype.VarChar: 3, sqltype.Char: 2, sqltype.VarBinary: 1, sqltype.Binary: 0,
 }
 
-// common is the type of CASE, COALESCE, UNION and comparison over a and b.
+// common returns the type of CASE, COALESCE, UNION and comparison over a and b.
 func common(a, b sqltype.Type) sqltype.Type {
 	if a.Kind == sqltype.Invalid {
 		return b

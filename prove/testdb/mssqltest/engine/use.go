@@ -6,7 +6,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// firstDatabase is the one that the login requested.
+// firstDatabase is the database that the login requested.
 func (s *Session) firstDatabase() string {
 	if s.login.Database == "" {
 		return "master"
@@ -14,8 +14,7 @@ func (s *Session) firstDatabase() string {
 	return s.login.Database
 }
 
-// use is USE. There is one database; master is another name of it, as at the login,
-// because drivers go there and back.
+// use is USE. There is one database; master is an alias for it, as at the login, because drivers switch to it and back.
 func (s *Session) use(name string) error {
 	if !strings.EqualFold(name, s.e.db.name) && !strings.EqualFold(name, "master") {
 		return sqlError(911, "Database '%s' does not exist. Make sure that the name is entered correctly.", name)

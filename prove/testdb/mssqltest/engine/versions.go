@@ -2,25 +2,24 @@ package engine
 
 import "sync"
 
-// versionStore hands out commit times and snapshots, and forgets row versions
-// that no snapshot needs: the row versioning of READ_COMMITTED_SNAPSHOT and
-// SNAPSHOT isolation.
+// versionStore assigns commit times and snapshots, and deletes row versions that no snapshot needs: the row versioning
+// of READ_COMMITTED_SNAPSHOT and SNAPSHOT isolation.
 type versionStore struct {
 	mu        sync.Mutex
 	now       uint64         // the last commit
 	snapshots map[uint64]int // readers by the commit that they see last
 	pending   []oldVersions
-	keep      bool // forget nothing until clean
+	keep      bool // delete nothing until clean
 }
 
-// oldVersions are former states of a record that end with the commit at.
+// oldVersions has the former states of a record that end with the commit at.
 type oldVersions struct {
 	at    uint64
 	table *table
 	rec   *record
 }
 
-// snapshot is a reader's view: what was committed by then.
+// snapshot returns a reader's view: all changes committed so far.
 func (s *versionStore) snapshot() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,7 +40,7 @@ func (s *versionStore) release(at uint64) {
 	forget(ready, horizon)
 }
 
-// clean forgets what was kept.
+// clean deletes the versions that were kept.
 func (s *versionStore) clean() {
 	s.mu.Lock()
 	keep := s.keep
@@ -52,8 +51,8 @@ func (s *versionStore) clean() {
 	forget(ready, horizon)
 }
 
-// commit makes tx visible to the snapshots to come. The old states of the
-// records that it wrote are removed as soon as no snapshot can see them.
+// commit makes tx visible to later snapshots. The old states of the records that it wrote are removed when no snapshot
+// can see them.
 func (s *versionStore) commit(tx *txState, wrote []oldVersions) {
 	s.mu.Lock()
 	s.now++
@@ -67,7 +66,7 @@ func (s *versionStore) commit(tx *txState, wrote []oldVersions) {
 	forget(ready, horizon)
 }
 
-// take returns what may be forgotten.
+// take returns the versions that can be deleted.
 func (s *versionStore) take() (ready []oldVersions, horizon uint64) {
 	horizon = s.now
 	if s.keep {

@@ -8,7 +8,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// txOf is the transaction that carries changes of t.
+// txOf returns the transaction that carries changes of t.
 func (x *exec) txOf(t *table) *txn {
 	if t.private {
 		if x.local == nil {
@@ -41,7 +41,7 @@ func (x *exec) insertRow(t *table, row Row) (*record, error) {
 	return rec, nil
 }
 
-// updateRow gives rec, which this transaction has locked in mode U, new values.
+// updateRow sets new values of rec, which this transaction has locked in mode U.
 func (x *exec) updateRow(t *table, rec *record, old *version, row Row) error {
 	keys, err := t.keysOf(row, rec.id)
 	if err != nil {
@@ -73,7 +73,7 @@ func (x *exec) deleteRow(t *table, rec *record, old *version) error {
 	return nil
 }
 
-// lockForChange takes X locks on the row and on each index key that goes.
+// lockForChange takes X locks on the row and on each index key that is removed.
 func (x *exec) lockForChange(t *table, old *version, row Row, keys []string) error {
 	for at, ix := range t.indexes {
 		if old.key(ix) == "" {
@@ -92,9 +92,8 @@ func (x *exec) lockForChange(t *table, old *version, row Row, keys []string) err
 	return nil
 }
 
-// enter adds an entry for rec to ix. It tests the range that the key falls
-// into, locks the key and looks for a duplicate, all at one moment under the
-// latch; where a lock is not free it waits without the latch and begins again.
+// enter adds an entry for rec to ix. It tests the range that contains the key, locks the key and looks for a duplicate,
+// all at one moment under the latch; if a lock is not free it waits without the latch and starts again.
 func (x *exec) enter(ix *index, key string, rec *record, row Row) error {
 	t := ix.table
 	full := fullKey(key, rec.id)
@@ -159,8 +158,7 @@ func (x *exec) enter(ix *index, key string, rec *record, row Row) error {
 	}
 }
 
-// following is the key after key, which guards the range that key is in. The
-// caller holds the latch.
+// following returns the key after key, which guards the range that contains key. The caller holds the latch.
 func (ix *index) following(key string) string {
 	c := cursor{t: ix.tree}
 	full, rec := c.after(key+"\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF", false)
@@ -170,8 +168,8 @@ func (ix *index) following(key string) string {
 	return lockKey(full)
 }
 
-// taken reports whether a row other than rec has the key now. The caller holds
-// the latch and the key's lock, so that the answer is final.
+// taken reports whether a row other than rec has the key now. The caller holds the latch and the key's lock, so that
+// the answer is final.
 func (ix *index) taken(key string, rec *record) bool {
 	c := cursor{t: ix.tree}
 	for full, r := c.after(key, true); r != nil && lockKey(full) == key; full, r = c.after(full, false) {
@@ -182,7 +180,7 @@ func (ix *index) taken(key string, rec *record) bool {
 	return false
 }
 
-// describe is the key as errors 2601 and 2627 write it.
+// describe returns the key as errors 2601 and 2627 write it.
 func (ix *index) describe(row Row) string {
 	s := ""
 	for i, c := range ix.cols {

@@ -15,7 +15,7 @@ func must(b *testing.B, err error) {
 	}
 }
 
-// A row without other waiters, locked and released.
+// A row without other waiters is locked and released.
 func BenchmarkFreeGrant(b *testing.B) {
 	for _, held := range []int{0, 2000, 100_000} {
 		b.Run(fmt.Sprintf("held=%d", held), func(b *testing.B) {
@@ -34,8 +34,8 @@ func BenchmarkFreeGrant(b *testing.B) {
 	}
 }
 
-// The locks of one claim, 1,000 rows on two indexes, and their release; ns/lock
-// is what one lock costs, taken and released.
+// The locks of one claim, 1,000 rows on two indexes, and their release; ns/lock is the cost of one lock, taken and
+// released.
 func BenchmarkClaim(b *testing.B) {
 	o := lock.New(lock.Options{}).NewOwner(1, 0)
 	rows := rowKeys(1000)
@@ -54,7 +54,7 @@ func BenchmarkClaim(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(rows)), "ns/lock")
 }
 
-// ns/release is one Release of so many locks; ns/op includes taking them.
+// ns/release is one Release of this many locks; ns/op includes taking them.
 func BenchmarkRelease(b *testing.B) {
 	for _, n := range []int{1, 2000} {
 		b.Run(fmt.Sprintf("locks=%d", n), func(b *testing.B) {
@@ -75,7 +75,7 @@ func BenchmarkRelease(b *testing.B) {
 	}
 }
 
-// READPAST over a row that another session holds.
+// READPAST skips a row that another session holds.
 func BenchmarkSkip(b *testing.B) {
 	m := lock.New(lock.Options{})
 	r := key("k")

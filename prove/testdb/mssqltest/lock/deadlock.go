@@ -1,19 +1,17 @@
 package lock
 
-// deadlockSearch is the state of a walk through the wait-for graph. Its nodes
-// are the owners that wait; each waits for one request at a time.
+// deadlockSearch is the state of a walk through the wait-for graph. Its nodes are the waiting owners; each waits for
+// one request at a time.
 type deadlockSearch struct {
 	round uint64
 	path  []*request
 }
 
-// breakDeadlocks answers 1205 to one waiter of each cycle that q closes. A
-// cycle can only appear when an owner begins to wait, and then contains it, so
-// that looking from there, and then only, finds them all.
+// breakDeadlocks answers 1205 to one waiter of each cycle that q closes. A cycle can only appear when an owner begins
+// to wait, and then contains it, so searching from there, and only then, finds all cycles.
 //
-// SQL Server looks every 5 seconds, down to every 100 ms while it finds
-// deadlocks, and at once for the waits that follow one. To look at once always
-// is the same to a client, save for the time, and keeps tests quick.
+// SQL Server searches every 5 seconds, down to every 100 ms while it finds deadlocks, and immediately for the waits
+// that follow one. Always searching immediately differs for a client only in the time, and keeps tests quick.
 func (t *table) breakDeadlocks(q *request) {
 	for !q.answered {
 		s := &t.search
@@ -27,9 +25,8 @@ func (t *table) breakDeadlocks(q *request) {
 	}
 }
 
-// victim is the waiter of lowest deadlock priority, of these the cheapest to
-// roll back. The server chooses among equals at random; here it is the one that
-// began to wait last, which is the requester if it is among them.
+// victim returns the waiter of lowest deadlock priority, of these the cheapest to roll back. The server chooses among
+// equals at random; here it is the last one that began to wait, which is the requester if it is among them.
 func victim(cycle []*request) *request {
 	v := cycle[0]
 	for _, q := range cycle[1:] {
@@ -50,8 +47,7 @@ func rollsBackBefore(a, b *request) bool {
 	return a.arrival > b.arrival
 }
 
-// leadsTo reports whether q waits, through others, for target; path is then
-// the waits on the way, q first.
+// leadsTo reports whether q waits, through others, for target. Then path has the waits on the way, q first.
 func (s *deadlockSearch) leadsTo(q *request, target *owner) bool {
 	s.path = append(s.path, q)
 	bad := conflicts[q.want]

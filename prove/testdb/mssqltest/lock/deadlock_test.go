@@ -29,7 +29,7 @@ func TestTwoReadersThatBothConvertDeadlock(t *testing.T) {
 	require.Equal(t, lock.X, a.Held(key("k")))
 }
 
-// An update lock is what keeps read-then-write from deadlocking.
+// An update lock keeps read-then-write from deadlocking.
 func TestUpdateLocksDoNotDeadlockOnConversion(t *testing.T) {
 	t.Parallel()
 	r := newManager(t)
@@ -98,8 +98,8 @@ func TestTheVictimIsPartOfTheCycle(t *testing.T) {
 	t.Parallel()
 	r := newManager(t)
 	a, b := r.holder(1, lock.S, key("k")), r.holder(2, lock.X, key("m"))
-	// The search from b meets this one first: of lowest priority, in b's way, and
-	// waiting, but for a session that runs.
+	// The search from b meets this owner first: it has the lowest priority, blocks b, and waits, but only for a session
+	// that runs.
 	bystander := r.holder(3, lock.S, key("k"))
 	bystander.SetDeadlockPriority(-10)
 	running := r.holder(4, lock.X, key("z"))
@@ -144,8 +144,7 @@ func TestEveryCycleThatAWaitClosesIsBroken(t *testing.T) {
 	require.NoError(t, write.result())
 }
 
-// b waits only for its turn behind c, and c for a: were it not for the queue,
-// there would be no cycle.
+// b waits only for its place behind c, and c for a: without the queue, there would be no cycle.
 func TestAPlaceInTheQueueCanBePartOfACycle(t *testing.T) {
 	t.Parallel()
 	r := newManager(t)
@@ -161,7 +160,7 @@ func TestAPlaceInTheQueueCanBePartOfACycle(t *testing.T) {
 	require.NoError(t, read.result())
 }
 
-// The victim's place in the queue was all that the requester waited for.
+// The requester waited only for the victim's place in the queue.
 func TestBreakingACycleCanGrantTheRequest(t *testing.T) {
 	t.Parallel()
 	r := newManager(t)
@@ -171,7 +170,7 @@ func TestBreakingACycleCanGrantTheRequest(t *testing.T) {
 	block := r.start(a, key("m"), lock.X, forever) // behind b
 	b.AddCost(1)
 	a.AddCost(1)
-	require.NoError(t, b.Lock(t.Context(), key("k"), lock.S, forever), "c, the cheapest, was before it in the queue")
+	require.NoError(t, b.Lock(t.Context(), key("k"), lock.S, forever), "c, the cheapest victim, was before it in the queue")
 	require.Equal(t, int32(1205), number(t, write.result()))
 	b.Release()
 	require.NoError(t, block.result())

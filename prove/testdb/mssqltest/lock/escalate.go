@@ -36,8 +36,7 @@ func (o *owner) Escalate(object uint32, mode Mode) bool {
 	return true
 }
 
-// protected reports whether a table lock that came of escalation makes a lock
-// of mode on r superfluous.
+// protected reports whether a table lock from an escalation makes a lock of mode on r superfluous.
 func (o *owner) protected(r Resource, mode Mode) bool {
 	if r.Key == "" || len(o.escalated) == 0 {
 		return false
@@ -53,9 +52,8 @@ func (h *hold) isRowOf(object uint32) bool {
 	return r.Object == object && r.Key != ""
 }
 
-// protects reports whether a lock of mode on the table keeps out all that a
-// lock of mode row on each of its rows and keys would, seeing that the others
-// take the intent lock first.
+// protects reports whether a lock of mode on the table excludes all locks that a lock of mode row on each of its rows
+// and keys would exclude. The other owners take the intent lock first.
 func protects(table, row Mode) bool {
 	switch table {
 	case X, SchM:

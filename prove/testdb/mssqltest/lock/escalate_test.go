@@ -39,7 +39,7 @@ func TestEscalationReplacesRowLocksByATableLock(t *testing.T) {
 	require.Equal(t, 0, r.rowLocks(1, 1), "the table lock protects the row")
 	require.NotPanics(t, func() { o.Unlock(rows[1], lock.X) })
 
-	// READPAST does not skip a table lock: the reader waits at the intent lock.
+	// READPAST does not skip a table lock: the reader waits for the intent lock.
 	other := r.NewOwner(2, 0)
 	wait := r.start(other, whole(7), lock.IS, forever)
 	o.Release()
@@ -87,7 +87,7 @@ func TestEscalationNeverProtectsLessThanTheRowLocksDid(t *testing.T) {
 	}
 }
 
-// After a read table lock a row that is then written needs its own lock again.
+// A row that is written after a read table lock needs its own lock again.
 func TestARowThatTheTableLockDoesNotProtectIsLockedAsUsual(t *testing.T) {
 	t.Parallel()
 	r := newManager(t)

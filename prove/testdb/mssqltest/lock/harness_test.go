@@ -46,7 +46,7 @@ func newManager(t *testing.T) *manager {
 	return r
 }
 
-// holder is a new owner that holds mode on each resource.
+// holder returns a new owner that holds mode on each resource.
 func (r *manager) holder(session int, mode lock.Mode, on ...lock.Resource) lock.Owner {
 	r.t.Helper()
 	o := r.NewOwner(session, 0)
@@ -62,7 +62,7 @@ type pending struct {
 	done chan error
 }
 
-// start runs Lock and returns once it waits.
+// start runs Lock and returns when it waits.
 func (r *manager) start(o lock.Owner, res lock.Resource, mode lock.Mode, w lock.Wait) *pending {
 	r.t.Helper()
 	return r.startContext(r.t.Context(), o, res, mode, w)
@@ -80,8 +80,8 @@ func (r *manager) startContext(ctx context.Context, o lock.Owner, res lock.Resou
 	return p
 }
 
-// result is what the Lock returned. It has a deadline, so that a lost wake-up
-// fails the test instead of hanging it.
+// result returns the result of the Lock. It has a deadline, so that a lost wake-up fails the test instead of hanging
+// it.
 func (p *pending) result() error {
 	p.t.Helper()
 	select {

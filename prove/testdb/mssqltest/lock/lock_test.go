@@ -103,7 +103,7 @@ func TestAConversionGoesBeforeNewRequests(t *testing.T) {
 	write := r.start(c, key("k"), lock.X, forever)
 	convert := r.start(b, key("k"), lock.X, forever)
 	r.requireWaiting(2, 3)
-	require.Equal(t, lock.S, r.Snapshot()[1].Mode, "session 2 still holds what it held")
+	require.Equal(t, lock.S, r.Snapshot()[1].Mode, "session 2 still holds its locks")
 	a.Release()
 	require.NoError(t, convert.result())
 	r.requireWaiting(3)
@@ -185,7 +185,7 @@ func TestSkipAndTimeoutZeroFailAtOnce(t *testing.T) {
 	require.Equal(t, lock.None, o.Held(key("k")))
 	require.NoError(t, o.Lock(t.Context(), key("k"), lock.S, skip), "S is compatible with U")
 	require.ErrorIs(t, o.Lock(t.Context(), key("k"), lock.U, skip), lock.ErrBusy)
-	require.Equal(t, lock.S, o.Held(key("k")), "what was held before is held still")
+	require.Equal(t, lock.S, o.Held(key("k")), "earlier locks are still held")
 }
 
 func TestAWaitEndsWithItsTimeout(t *testing.T) {
@@ -196,7 +196,7 @@ func TestAWaitEndsWithItsTimeout(t *testing.T) {
 	read := r.start(b, key("k"), lock.S, forever)
 	(<-r.timers) <- time.Time{}
 	require.Equal(t, int32(1222), number(t, write.result()))
-	require.NoError(t, read.result(), "the reader behind it goes on")
+	require.NoError(t, read.result(), "the reader behind it continues")
 	holder.Release()
 	b.Release()
 	require.Empty(t, r.Snapshot())
@@ -221,8 +221,8 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 	read := r.start(b, key("k"), lock.S, forever)
 	cancel()
 	require.ErrorIs(t, convert.result(), context.Canceled)
-	require.NoError(t, read.result(), "the reader behind it goes on")
-	require.Equal(t, lock.S, a.Held(key("k")), "what was held before is held still")
+	require.NoError(t, read.result(), "the reader behind it continues")
+	require.Equal(t, lock.S, a.Held(key("k")), "earlier locks are still held")
 	for _, o := range []lock.Owner{holder, a, b} {
 		o.Release()
 	}

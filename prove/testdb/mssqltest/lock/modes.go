@@ -9,9 +9,8 @@ type modeSet uint32
 
 func (s modeSet) has(m Mode) bool { return s&(1<<m) != 0 }
 
-// The compatibility chart of the locking guide ("Lock Compatibility",
-// LockConflictTable), in the guide's order and without its NL and BU: N no
-// conflict, C conflict, I illegal (the two never meet on one resource).
+// chart is the compatibility chart of the locking guide ("Lock Compatibility", LockConflictTable), in the guide's order
+// and without its NL and BU: N no conflict, C conflict, I illegal (the two never meet on one resource).
 var chart = [...]struct {
 	mode Mode
 	row  string
@@ -49,14 +48,13 @@ var modeNames = [modeCount]string{
 	RangeXS: "RangeX-S", RangeXU: "RangeX-U",
 }
 
-// conflicts[m] are the modes that another owner cannot hold together with m, including
-// those that are illegal with it.
+// conflicts[m] has the modes that another owner cannot hold together with m, including modes that are illegal with it.
 var conflicts = readChart()
 
 // unions[a][b] is Union(a, b).
 var unions = leastUpperBounds()
 
-// String is the mode's name in sys.dm_tran_locks, save for the dashes.
+// String returns the mode's name in sys.dm_tran_locks, without the dashes.
 func (m Mode) String() string {
 	if int(m) >= modeCount {
 		return "invalid"
@@ -67,8 +65,8 @@ func (m Mode) String() string {
 // Compatible reports whether two owners can hold a and b on one resource.
 func Compatible(a, b Mode) bool { return !conflicts[a].has(b) }
 
-// Union is the weakest mode that keeps out all that a and b keep out: what an
-// owner of a holds when b is granted to it as well.
+// Union returns the weakest mode that excludes all that a and b exclude: the mode that an owner of a holds when b is
+// also granted to it.
 func Union(a, b Mode) Mode { return unions[a][b] }
 
 // isRange reports whether m is a key-range mode.
@@ -97,12 +95,10 @@ const (
 	allRangeModes modeSet = 1<<modeCount - 1<<RangeSS
 )
 
-// leastUpperBounds finds, for each pair of modes, the one with the fewest
-// conflicts that has the conflicts of both, among the modes that apply to the
-// same kind of resource. This gives the named combinations (SIX, SIU, UIX), the
-// guide's table of conversion locks, and RangeX-X for X on a key whose range is
-// held, which the guide describes without a table. The one tie is between X and
-// RangeI-X, which keep out the same keys: there the range mode is the result,
+// leastUpperBounds finds, for each pair of modes, the mode with the fewest conflicts that has the conflicts of both,
+// among the modes that apply to the same kind of resource. This yields the named combinations (SIX, SIU, UIX), the
+// guide's table of conversion locks, and RangeX-X for X on a key whose range is held, which the guide describes without
+// a table. The only tie is between X and RangeI-X, which exclude the same keys: there the range mode is the result,
 // because one of the two was a range mode.
 func leastUpperBounds() (table [modeCount][modeCount]Mode) {
 	for a := range Mode(modeCount) {

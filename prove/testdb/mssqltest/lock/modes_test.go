@@ -16,9 +16,8 @@ var allModes = []lock.Mode{
 	lock.RangeIS, lock.RangeIU, lock.RangeIX, lock.RangeXS, lock.RangeXU,
 }
 
-// The two tables that the locking guide gives as text: "Lock Compatibility"
-// and "Key-Range Lock Modes". The manager reads the larger chart; here the
-// smaller ones are held against it.
+// The two tables that the locking guide has as text: "Lock Compatibility" and "Key-Range Lock Modes". The manager reads
+// the larger chart; the test compares the smaller ones with it.
 func TestCompatibilityIsThatOfTheLockingGuide(t *testing.T) {
 	t.Parallel()
 	tables := []struct {
@@ -84,8 +83,7 @@ var (
 	}
 )
 
-// A mode that is "both at once" by its definition conflicts with what either
-// of the two conflicts with.
+// A mode that is "both at once" by its definition conflicts with the modes with which either of the two conflicts.
 func TestCombinedModesConflictWithWhatTheirPartsConflictWith(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ whole, a, b lock.Mode }{
@@ -98,8 +96,8 @@ func TestCombinedModesConflictWithWhatTheirPartsConflictWith(t *testing.T) {
 	}
 }
 
-// A key-range mode is a lock on the gap before the key and one on the key: two
-// of them go together if both parts do.
+// A key-range mode is a lock on the gap before the key and one on the key: two of them are compatible if both parts
+// are.
 func TestKeyRangeModesConflictByRangeOrByKey(t *testing.T) {
 	t.Parallel()
 	type parts struct {
@@ -146,8 +144,7 @@ func TestConversionGivesTheDocumentedMode(t *testing.T) {
 		{lock.X, lock.SchM, lock.SchM},
 		{lock.RangeSS, lock.U, lock.RangeSU},
 		{lock.S, lock.RangeSS, lock.RangeSS},
-		// Not in a table: there is no RangeS-X, and a key in a locked range that is
-		// updated is locked RangeX-X.
+		// Not in a table: there is no RangeS-X, and a key in a locked range that is updated is locked RangeX-X.
 		{lock.RangeSS, lock.X, lock.RangeXX},
 		{lock.RangeSU, lock.X, lock.RangeXX},
 		{lock.RangeIX, lock.RangeSS, lock.RangeXX},

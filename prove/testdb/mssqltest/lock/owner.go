@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// owner is the Owner of package lock. Its goroutine calls its methods; other
-// goroutines, under the table's mutex, grant it what it waits for.
+// owner is the Owner of package lock. Its goroutine calls its methods; other goroutines, under the table's mutex, grant
+// its requests.
 type owner struct {
 	table    *table
 	session  int
@@ -18,7 +18,7 @@ type owner struct {
 	// Guarded by table.mu.
 	held      *hold
 	waiting   *request
-	searched  uint64 // the last deadlock search that came by
+	searched  uint64 // the last deadlock search that visited it
 	escalated map[uint32]struct{}
 }
 
@@ -71,8 +71,8 @@ func (o *owner) lock(ctx context.Context, r Resource, mode Mode, w Wait) error {
 	return t.await(ctx, q, w.Timeout)
 }
 
-// await returns q's answer, or withdraws q when ctx or the timeout ends first.
-// An answer at the same moment is valid: a lock once granted is held.
+// await returns q's answer, or withdraws q when ctx or the timeout ends first. An answer at the same moment is valid: a
+// lock once granted is held.
 func (t *table) await(ctx context.Context, q *request, timeout time.Duration) error {
 	var expired <-chan time.Time
 	if timeout > 0 {
@@ -163,7 +163,7 @@ func (o *owner) heldOn(r Resource) Mode {
 	return None
 }
 
-// adopt and disown keep the owner's own list.
+// adopt and disown maintain the owner's own list.
 func (o *owner) adopt(h *hold) {
 	h.nextOfOwner = o.held
 	if o.held != nil {
@@ -183,8 +183,8 @@ func (o *owner) disown(h *hold) {
 	}
 }
 
-// mustSuit panics for a mode that the server never requests on such a
-// resource: the caller has a fault, which the emulator must not hide.
+// mustSuit panics for a mode that the server never requests on such a resource: this is a bug of the caller, which the
+// emulator must not hide.
 func mustSuit(r Resource, mode Mode) {
 	row := r.Key != ""
 	suits := mode != None && int(mode) < modeCount

@@ -9,25 +9,24 @@ type entry struct {
 	waiting  []*request // conversions first, each kind in order of arrival
 }
 
-// hold is what one owner holds on one resource. It is in two lists,
-// the entry's and the owner's.
+// hold has the locks of one owner on one resource. It is in two lists, the entry's and the owner's.
 type hold struct {
 	owner *owner
 	entry *entry
-	mode  Mode              // the union of the modes below that are counted
+	mode  Mode              // the union of the modes below whose count is not 0
 	count [modeCount]uint32 // Locks not yet released, by the requested mode
 
 	prevOnEntry, nextOnEntry *hold
 	prevOfOwner, nextOfOwner *hold
 }
 
-// request is a Lock that waits.
+// request is a waiting Lock.
 type request struct {
 	owner      *owner
 	entry      *entry
-	hold       *hold  // what the owner holds already, if the request is a conversion
-	asked      Mode   // what is counted when it is granted
-	want       Mode   // what is then held
+	hold       *hold  // the owner's existing hold, if the request is a conversion
+	asked      Mode   // the mode to count when it is granted
+	want       Mode   // the mode that is held then
 	arrival    uint64 // orders waits by their start
 	answered   bool
 	err        error
@@ -53,11 +52,10 @@ func (e *entry) holdOf(o *owner) *hold {
 	return nil
 }
 
-// free reports whether want can be granted now to the owner of own, which is
-// nil if it holds nothing yet. A conversion needs only to fit the other holders. A new request must fit the pending
-// requests before it as well, so that a stream of readers cannot starve a
-// writer. This is the relaxed first in, first out of SQL Server 2005 and later,
-// as its lock manager's developer described it.
+// free reports whether want can be granted now to the owner of own, which is nil if it holds nothing yet. A conversion
+// only needs to be compatible with the other holders. A new request must also be compatible with the pending requests
+// before it, so that a stream of readers cannot starve a writer. This is the relaxed first in, first out of SQL Server
+// 2005 and later, as its lock manager's developer described it.
 func (e *entry) free(own *hold, want Mode, before []*request) bool {
 	bad := conflicts[want]
 	for h := e.granted; h != nil; h = h.nextOnEntry {
@@ -76,7 +74,7 @@ func (e *entry) free(own *hold, want Mode, before []*request) bool {
 	return true
 }
 
-// grant counts one Lock of mode to o, whose hold is own or nil for none.
+// grant counts one Lock of mode for o, whose hold is own or nil for none.
 func (t *table) grant(e *entry, o *owner, own *hold, mode Mode) {
 	if own == nil {
 		own = t.newHold()
@@ -92,7 +90,7 @@ func (t *table) grant(e *entry, o *owner, own *hold, mode Mode) {
 	own.mode = Union(own.mode, mode)
 }
 
-// drop releases all of h.
+// drop releases all locks of h.
 func (t *table) drop(h *hold) {
 	e := h.entry
 	if h.prevOnEntry != nil {
@@ -109,7 +107,7 @@ func (t *table) drop(h *hold) {
 	t.forget(e)
 }
 
-// enqueue makes q the last of its kind.
+// enqueue puts q behind the other requests of its kind.
 func (t *table) enqueue(q *request) {
 	t.waits++
 	q.arrival = t.waits
@@ -125,7 +123,7 @@ func (t *table) enqueue(q *request) {
 	q.owner.waiting = q
 }
 
-// withdraw answers q with err and lets those pass that waited behind it.
+// withdraw answers q with err and grants requests that waited behind it.
 func (t *table) withdraw(q *request, err error) {
 	e := q.entry
 	at := slices.Index(e.waiting, q)
@@ -134,8 +132,7 @@ func (t *table) withdraw(q *request, err error) {
 	t.wake(e)
 }
 
-// wake grants what can be granted in e's queue. One pass is enough: a grant
-// makes no further request grantable.
+// wake grants all grantable requests in e's queue. One pass is enough: a grant makes no further request grantable.
 func (t *table) wake(e *entry) {
 	for i := 0; i < len(e.waiting); {
 		q := e.waiting[i]

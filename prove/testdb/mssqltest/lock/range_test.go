@@ -8,15 +8,15 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/lock"
 )
 
-// WHERE NOT EXISTS (… WITH (UPDLOCK, SERIALIZABLE)) before an INSERT of the
-// same key: the probe locks the gap before the next key, "m".
+// WHERE NOT EXISTS (… WITH (UPDLOCK, SERIALIZABLE)) before an INSERT of the same key: the probe locks the gap before
+// the next key, "m".
 func TestASerializableProbeKeepsOthersFromInsertingTheKey(t *testing.T) {
 	t.Parallel()
 	r := newManager(t)
 	prober, inserter := r.holder(1, lock.RangeSU, key("m")), r.NewOwner(2, 0)
 
 	test := r.start(inserter, key("m"), lock.RangeIN, forever)
-	require.NoError(t, prober.Lock(t.Context(), key("m"), lock.RangeIN, noWait), "the prober itself may insert")
+	require.NoError(t, prober.Lock(t.Context(), key("m"), lock.RangeIN, noWait), "the prober itself can insert")
 	require.Equal(t, lock.RangeXU, prober.Held(key("m")))
 	prober.Unlock(key("m"), lock.RangeIN)
 	require.Equal(t, lock.RangeSU, prober.Held(key("m")))
@@ -37,7 +37,7 @@ func TestTwoProbesForUpdateWaitForEachOtherAndTwoForReadingDoNot(t *testing.T) {
 	r.holder(4, lock.RangeSS, key("z"))
 }
 
-// Two shared probes that then both insert into the gap.
+// Two shared probes, both followed by an insert into the gap.
 func TestTwoSharedProbesThatBothInsertDeadlock(t *testing.T) {
 	t.Parallel()
 	r := newManager(t)

@@ -16,9 +16,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// badState returns which of the manager's promises the state breaks: two sessions
-// hold what is incompatible, a request waits though nothing is in its way, or
-// sessions wait for each other in a circle.
+// badState returns which invariant of the manager the state breaks: two sessions hold incompatible locks, a request
+// waits though nothing blocks it, or sessions wait for each other in a circle.
 func badState(state []lock.Info) error {
 	holds := make(map[lock.Resource]map[int]lock.Mode)
 	for _, i := range state {
@@ -76,8 +75,7 @@ func badState(state []lock.Info) error {
 	return nil
 }
 
-// Some sessions, few resources, one step at a time; the state is checked after
-// each step.
+// Some sessions, few resources, one step at a time; the state is checked after each step.
 func TestAnyHistoryKeepsTheInvariants(t *testing.T) {
 	t.Parallel()
 	type session struct {
@@ -108,8 +106,8 @@ func TestAnyHistoryKeepsTheInvariants(t *testing.T) {
 				s.locks = nil
 			}
 		}
-		// A session that is not listed as waiting has its answer on the way.
-		// Taking one may release locks, hence the loop.
+		// A session that is not listed as waiting gets its answer soon. Receiving an answer might release locks, hence the
+		// loop.
 		collect := func() {
 			for again := true; again; {
 				again = false
@@ -183,7 +181,7 @@ func TestAnyHistoryKeepsTheInvariants(t *testing.T) {
 				settle(s, <-s.result)
 			},
 		})
-		// What each session holds is the union of the locks it counts.
+		// Each session holds the union of the locks that it counts.
 		for _, s := range sessions {
 			if s.result == nil {
 				held := make(map[lock.Resource]lock.Mode)
@@ -211,9 +209,8 @@ func TestAnyHistoryKeepsTheInvariants(t *testing.T) {
 	})
 }
 
-// Sessions run concurrent transactions, with each kind of wait and of end.
-// All must end: a lost wake-up, or a deadlock that is not
-// broken, would exceed the deadline of ctx.
+// Sessions run concurrent transactions, with each kind of wait and of end. All must end: a lost wake-up, or a deadlock
+// that is not broken, would exceed the deadline of ctx.
 func TestConcurrentSessionsAllFinish(t *testing.T) {
 	t.Parallel()
 	const sessions, transactions = 8, 150

@@ -8,28 +8,26 @@ import (
 	"time"
 )
 
-// Options configures New. The zero value is a lock manager on real time.
+// Options configures New. The zero value is a lock manager with real time.
 type Options struct {
-	// After makes the timer of a request that waits with a timeout: a channel that
-	// receives once d has passed, and a function that frees the timer early.
-	// Default a timer of package time.
+	// After returns the timer of a request that waits with a timeout: a channel that receives after d, and a function that
+	// frees the timer early. Default: a timer of package time.
 	After func(d time.Duration) (<-chan time.Time, func())
 
-	// OnWait is called by the goroutine that is about to wait, after its request
-	// has joined the queue and with no mutex held. The request may have been
-	// answered by then. Default none.
+	// OnWait is called by the goroutine that is about to wait, after its request has joined the queue and with no mutex
+	// held. The request might have been answered by then. Default: none.
 	OnWait func(Info)
 
-	// OnLock is called by the requesting goroutine, after its request is granted, with no mutex held. Its session may hold
-	// latches: the function may look at the locks, and must not request one. Default none.
+	// OnLock is called by the requesting goroutine, after its request is granted, with no mutex held. Its session might
+	// hold latches: the function may read the locks, and must not request one. Default: none.
 	OnLock func(Info)
 
-	// OnRelease is called by the goroutine that calls Release after each lock that it releases, with no
-	// mutex held: others may lock in between. Default none, and no lock in between.
+	// OnRelease is called by the goroutine that calls Release after each lock that it releases, with no mutex held: other
+	// owners can lock in between. Default: none, and no lock in between.
 	OnRelease func()
 }
 
-// New makes a lock manager that holds no locks.
+// New returns a lock manager that holds no locks.
 func New(opts Options) Manager {
 	if opts.After == nil {
 		opts.After = realTimer
@@ -42,15 +40,14 @@ func realTimer(d time.Duration) (<-chan time.Time, func()) {
 	return t.C, func() { t.Stop() }
 }
 
-// table is the lock manager: one mutex over one map, because granting a free
-// lock takes a fraction of a microsecond and a deadlock search needs to see
-// every queue at one moment.
+// table is the lock manager: one mutex over one map, because granting a free lock takes a fraction of a microsecond and
+// a deadlock search must see every queue at one moment.
 type table struct {
 	opts Options
 
-	mu          sync.Mutex // guards what follows, every entry and hold, and the fields of owners whose comments name it
+	mu          sync.Mutex // guards the following fields, every entry and hold, and the fields of owners whose comments name it
 	entries     map[Resource]*entry
-	waits       uint64 // requests that have waited so far
+	waits       uint64 // requests that have had to wait
 	escalations int
 	search      deadlockSearch
 
@@ -76,9 +73,8 @@ func (t *table) Escalations() int {
 	return t.escalations
 }
 
-// Snapshot is ordered by resource; of one resource come first the granted
-// requests by session, then the waiting ones in the order of the queue. A
-// conversion that waits has a line of either kind.
+// Snapshot is ordered by resource. For one resource the granted requests come first, by session, then the waiting ones
+// in the order of the queue. A waiting conversion has a line of either kind.
 func (t *table) Snapshot() []Info {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -115,7 +111,7 @@ func compareInfo(a, b Info) int {
 	return cmp.Compare(a.Session, b.Session)
 }
 
-// entry returns r's entry, made if there is none.
+// entry returns r's entry, and creates it if there is none.
 func (t *table) entry(r Resource) *entry {
 	e := t.entries[r]
 	if e != nil {
@@ -131,8 +127,7 @@ func (t *table) entry(r Resource) *entry {
 	return e
 }
 
-// forget drops e if it has no holder. Then it also has no waiter: wake
-// would have granted the first of the queue.
+// forget drops e if it has no holder. Then it has no waiter either: wake would have granted the first of the queue.
 func (t *table) forget(e *entry) {
 	if e.granted != nil {
 		return

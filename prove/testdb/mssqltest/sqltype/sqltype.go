@@ -1,5 +1,5 @@
-// Package sqltype holds what the wire and the engine of the SQL Server emulator
-// share: column types, values and server errors.
+// Package sqltype has the types that the wire and the engine of the SQL Server emulator share: column types, values and
+// server errors.
 package sqltype
 
 import (
@@ -57,9 +57,9 @@ type Type struct {
 //	string              char, varchar, nchar, nvarchar, xml
 //	[]byte              binary, varbinary
 //	GUID                uniqueidentifier
-//	time.Time           the date and time kinds; UTC, save datetimeoffset
+//	time.Time           the date and time kinds; UTC, except datetimeoffset
 //
-// Values are never modified once made.
+// Values are never modified.
 type Value any
 
 var _ = (*big.Rat)(nil)
@@ -76,9 +76,8 @@ type Column struct {
 	Nullable bool
 }
 
-// Error is an error or message as SQL Server reports it. Class (severity) of
-// 10 and below is information, 11 to 19 an error, 20 and above ends the
-// connection.
+// Error is an error or message as SQL Server reports it. Class (severity) of 10 and below is information, 11 to 19 an
+// error, 20 and above ends the connection.
 type Error struct {
 	Number  int32
 	State   uint8

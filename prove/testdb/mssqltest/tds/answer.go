@@ -68,7 +68,7 @@ func (c *Conn) run(session Session, call *call, r *response) error {
 		if err := c.runOne(session, call, request, r); err != nil {
 			return err
 		}
-		// After a failed commit the transaction that was to follow does not begin.
+		// After a failed commit the transaction that should follow does not begin.
 		last := i == len(call.requests)-1 || r.fatal || request.Kind == Transaction && r.broken || call.interrupted()
 		r.endRequest(request.Kind, !last)
 		if last {
@@ -99,7 +99,7 @@ func (c *Conn) runOne(session Session, call *call, request *Request, r *response
 	case call.gone():
 		return ErrConnectionGone
 	case err != nil && !endedBy(call.ctx, err):
-		// A test that meets this should read why, not find a closed connection.
+		// The error shows a test the reason, instead of only a closed connection.
 		c.server.options.Log.Error("emulator failed", "id", c.id, "error", err)
 		return r.Message(&sqltype.Error{Number: 50000, State: 1, Class: fatalClass, Line: 1,
 			Message: fmt.Sprintf("The emulator failed: %v", err)})
@@ -114,7 +114,7 @@ func (c *Conn) runOne(session Session, call *call, request *Request, r *response
 	return nil
 }
 
-// endedBy reports whether err is what a session returns because ctx has ended.
+// endedBy reports whether err is the error that a session returns when ctx has ended.
 func endedBy(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)))
 }

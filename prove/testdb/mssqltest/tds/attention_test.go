@@ -12,8 +12,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
 )
 
-// blocker is a session that writes something, then runs until its context ends.
-// The clients' contexts that it makes end when it has got there.
+// blocker is a session that writes something, then runs until its context ends. The clients' contexts that it creates
+// end when it has reached this point.
 type blocker struct {
 	parts  []func(tds.Results) error
 	cancel context.CancelFunc
@@ -70,13 +70,12 @@ func TestAnAttentionCancelsTheRequestAndKeepsTheConnection(t *testing.T) {
 			}
 			conns := s.Conns()
 			require.Len(t, conns, 1)
-			require.Equal(t, 51, conns[0].ID(), "the first connection still serves")
+			require.Equal(t, 51, conns[0].ID(), "the first connection still works")
 		})
 	}
 }
 
-// The driver takes context.DeadlineExceeded for an error of the network and
-// drops a connection that was in fact acknowledged.
+// The driver takes context.DeadlineExceeded for a network error and drops a connection that was in fact acknowledged.
 func TestADeadlineIsAlsoAcknowledged(t *testing.T) {
 	b := newBlocker()
 	observed := make(chan tds.Exchange, 1)
@@ -129,8 +128,8 @@ func TestOutputOfASessionAfterAnAttentionIsDiscarded(t *testing.T) {
 	require.Equal(t, 51, s.Conns()[0].ID())
 }
 
-// The end of a transaction is not discarded with the rest of the answer: the
-// client would commit what is no longer there.
+// The end of a transaction is not discarded with the rest of the answer: the client would commit a transaction that no
+// longer exists.
 func TestARollbackAroundAnAttentionReachesTheClient(t *testing.T) {
 	const id = 77
 	for _, before := range []bool{true, false} {
@@ -192,7 +191,7 @@ func TestCloseEndsRunningRequestsAndSessions(t *testing.T) {
 	require.Error(t, <-failed)
 	opened, closed := h.counts()
 	require.Equal(t, []int{1, 1}, []int{opened, closed})
-	require.NoError(t, s.Close(), "closing again does nothing")
+	require.NoError(t, s.Close(), "closing again has no effect")
 }
 
 // endless writes rows until its context or the connection ends.
@@ -233,11 +232,11 @@ func TestAKillEndsAnAnswerThatTheClientDoesNotRead(t *testing.T) {
 	defer rows.Close()
 	require.True(t, rows.Next())
 	s.Conns()[0].Kill()
-	if err := <-stopped; err != nil { // its context may have ended first
+	if err := <-stopped; err != nil { // its context might have ended first
 		require.ErrorIs(t, err, tds.ErrConnectionGone)
 	}
 	for rows.Next() {
 		continue
 	}
-	require.Error(t, rows.Err(), "the rows have no end")
+	require.Error(t, rows.Err(), "the rows never end")
 }

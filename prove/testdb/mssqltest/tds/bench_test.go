@@ -8,8 +8,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
 )
 
-// BenchmarkCall is a round trip of the driver through the server with one
-// value each way: what the emulator's wire adds to every measurement on it.
+// BenchmarkCall is a round trip of the driver through the server with one value each way: the time that the emulator's
+// wire adds to every measurement.
 func BenchmarkCall(b *testing.B) {
 	db := open(b, serve(b, &fakeHandler{run: echo(2)}, tds.Options{}))
 	body := make([]byte, 1000)

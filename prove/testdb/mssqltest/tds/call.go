@@ -14,10 +14,8 @@ var (
 	ErrConnectionGone = errors.New("tds: the connection is gone")
 )
 
-// call is one message of the client and the answer that it waits for. The
-// reading goroutine makes it and may interrupt it; the serving goroutine
-// answers it and closes it. Whichever of the two comes first decides how an
-// attention is acknowledged:
+// call is one message of the client and its pending answer. The reading goroutine makes it and might interrupt it; the
+// serving goroutine answers it and closes it. The first of the two decides how an attention is acknowledged:
 //
 //	open --interrupt--> interrupted --close--> closed   the answer is cut short, the acknowledgement follows it
 //	open --close--> closed                              the acknowledgement has the position of the attention among the calls
@@ -27,7 +25,7 @@ type call struct {
 
 	requests  []*Request
 	wireBytes int
-	refused   *sqltype.Error // the answer, where the wire itself refuses the message
+	refused   *sqltype.Error // the answer, if the wire itself refuses the message
 	ignored   bool           // the client withdrew the message while sending it
 	attention bool           // an attention that found nothing to interrupt
 
@@ -40,8 +38,7 @@ const (
 	callClosed
 )
 
-// interrupt cancels the call. It reports false if its answer is already on its
-// way.
+// interrupt cancels the call. It reports false if its answer is already being sent.
 func (c *call) interrupt() bool {
 	if c.state.CompareAndSwap(callOpen, callInterrupted) {
 		c.cancel(ErrAttention)
@@ -50,8 +47,7 @@ func (c *call) interrupt() bool {
 	return c.state.Load() == callInterrupted
 }
 
-// close ends the time in which the call can be interrupted. It reports false
-// if it was.
+// close makes the call uninterruptible. It reports false if the call was interrupted.
 func (c *call) close() bool { return c.state.Swap(callClosed) == callOpen }
 
 func (c *call) interrupted() bool { return c.state.Load() == callInterrupted }

@@ -53,7 +53,7 @@ func typedValues() *rapid.Generator[typedValue] {
 			return typedValue{typ, rapid.StringOfN(rapid.RuneFrom(runes), 0, room(size), -1).Draw(t, "v")}
 		case sqltype.NChar, sqltype.NVarChar:
 			typ.Size = size
-			// A character beyond the BMP takes the room of two.
+			// A character beyond the BMP takes the space of two.
 			return typedValue{typ, rapid.StringOfN(rapid.RuneFrom([]rune("aé€Ж😀")), 0, room(size)/2, -1).Draw(t, "v")}
 		case sqltype.XML:
 			return typedValue{typ, rapid.String().Draw(t, "v")}
@@ -85,7 +85,7 @@ func typedValues() *rapid.Generator[typedValue] {
 	})
 }
 
-// room is how many units of a size a test fills.
+// room returns how many units of a size a test fills.
 func room(size int) int {
 	if size == sqltype.Max || size > 40 {
 		return 40
@@ -108,7 +108,7 @@ func TestEveryValueIsReadAsItWasWritten(t *testing.T) {
 		require.NoError(t, d.err)
 		require.True(t, d.empty(), "%d bytes left", len(d.b))
 		if size := want.t.Size; size*2 > maxShortBytes && (want.t.Kind == sqltype.NChar || want.t.Kind == sqltype.NVarChar) {
-			want.t.Size = sqltype.Max // what is too long for a declaration is (max)
+			want.t.Size = sqltype.Max // a size that is too long for a declaration is (max)
 		}
 		require.Equal(t, want.t, w.t)
 		if instant, ok := want.v.(time.Time); ok {
@@ -202,8 +202,7 @@ func TestThePacketSizeIsGrantedWithinTheLimits(t *testing.T) {
 	}
 }
 
-// A client that reads packets of any size gets what was written, and an end of
-// message in the last packet only.
+// A client that reads packets of any size receives the same bytes, and an end of message only in the last packet.
 func TestTheWriterCutsMessagesThatTheReaderJoins(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var wire bytes.Buffer

@@ -15,11 +15,10 @@ const maxQueued = 16
 
 // Conn is one connection of a client.
 //
-// Goroutines: one serves (started by the Server, which joins it): it greets,
-// runs the requests, and alone writes to the socket. One reads (started by the
-// first after LOGIN7 and joined by it): it puts messages together, so that an
-// attention or the end of the connection is seen while a request runs. Either
-// ends the other by the context and by closing the socket.
+// Goroutines: one serves (started by the Server, which joins it): it greets, runs the requests, and only it writes to
+// the socket. One reads (started by the first after LOGIN7 and joined by it): it assembles messages, so that an
+// attention or the end of the connection is seen while a request runs. Each ends the other by the context and by
+// closing the socket.
 type Conn struct {
 	server *Server
 	id     uint16
@@ -29,32 +28,32 @@ type Conn struct {
 	login  atomic.Pointer[Login]
 	calls  chan *call // from the reading to the serving goroutine
 
-	in  *messageReader // the serving goroutine's until the reading one starts
-	out *messageWriter // the serving goroutine's
+	in  *messageReader // used by the serving goroutine until the reading one starts
+	out *messageWriter // used by the serving goroutine
 }
 
 func newConn(s *Server, id uint16, socket net.Conn) *Conn {
 	c := &Conn{server: s, id: id, socket: socket, calls: make(chan *call, maxQueued)}
 	c.ctx, c.cancel = context.WithCancelCause(context.WithValue(s.ctx, connKey{}, c))
 	c.in = newMessageReader(socket, maxLoginBytes)
-	// The least packet until a size is agreed: the client may have requested it.
+	// The smallest packet until a size is agreed: the client might have requested it.
 	c.out = &messageWriter{w: socket, packetType: packetReply, spid: id, maxPacket: minPacketBytes}
 	return c
 }
 
 type connKey struct{}
 
-// ConnOf is the connection whose request runs with ctx, nil if there is none:
-// for what a Handler calls, which has no other way to a connection.
+// ConnOf returns the connection whose request runs with ctx, or nil if there is none. It is for functions that a
+// Handler calls, which have no other access to the connection.
 func ConnOf(ctx context.Context) *Conn {
 	c, _ := ctx.Value(connKey{}).(*Conn)
 	return c
 }
 
-// ID is the connection's number, as in the packets' headers.
+// ID returns the connection's number, as in the packets' headers.
 func (c *Conn) ID() int { return int(c.id) }
 
-// Login is what the client has sent about itself; zero before that.
+// Login returns the login data of the client; zero before the login.
 func (c *Conn) Login() Login {
 	if l := c.login.Load(); l != nil {
 		return *l
@@ -62,8 +61,7 @@ func (c *Conn) Login() Login {
 	return Login{}
 }
 
-// Kill resets the connection: the client sees RST, a running request's context
-// ends.
+// Kill resets the connection: the client sees RST, and the context of a running request ends.
 func (c *Conn) Kill() {
 	if resets, ok := c.socket.(interface{ SetLinger(int) error }); ok {
 		_ = resets.SetLinger(0)
@@ -75,7 +73,7 @@ func (c *Conn) Kill() {
 // serve runs the connection from its first byte to its last.
 func (c *Conn) serve() {
 	reading := make(chan struct{})
-	close(reading) // not begun
+	close(reading) // no reading goroutine yet
 	defer func() {
 		c.cancel(ErrConnectionGone)
 		_ = c.socket.Close()
@@ -116,10 +114,9 @@ func (c *Conn) log(doing string, err error) {
 	c.server.options.Log.Info("connection ends", "id", c.id, "doing", doing, "error", err)
 }
 
-// read turns the client's messages into calls until the connection ends or the
-// client sends what is no TDS.
+// read turns the client's messages into calls until the connection ends or the client sends invalid TDS.
 func (c *Conn) read() {
-	var open []*call // not known to be closed, oldest first
+	var open []*call // calls that might not be closed, oldest first
 	for {
 		msg, err := c.in.read()
 		for len(open) > 0 && open[0].state.Load() == callClosed {
@@ -156,8 +153,7 @@ func interruptFirst(open []*call) bool {
 	return false
 }
 
-// endReading ends the connection, after it has sent an idle client what was wrong
-// with its message.
+// endReading ends the connection. If the client is idle, it first sends it the error in its message.
 func (c *Conn) endReading(err error, busy bool) {
 	var bad malformed
 	if errors.As(err, &bad) && !busy {
@@ -170,7 +166,7 @@ func (c *Conn) endReading(err error, busy bool) {
 	c.cancel(ErrConnectionGone)
 }
 
-// queue hands a call to the serving goroutine.
+// queue passes a call to the serving goroutine.
 func (c *Conn) queue(next *call) error {
 	next.ctx, next.cancel = context.WithCancelCause(c.ctx)
 	select {
@@ -205,7 +201,7 @@ func newCall(msg message) (*call, error) {
 	return next, nil
 }
 
-// pause waits for the pause of an Action.
+// pause waits for the delay of an Action.
 func pause(ctx context.Context, d time.Duration) {
 	if d <= 0 {
 		return

@@ -68,7 +68,7 @@ func TestMessagesOfEverySizeCrossEveryPacketSize(t *testing.T) {
 			t.Run(size+" encrypt="+encrypt, func(t *testing.T) {
 				s := serve(t, &fakeHandler{run: echo(2)}, tds.Options{TLS: certificate(t)})
 				db := open(t, s, "packet size="+size, "encrypt="+encrypt, "TrustServerCertificate=true")
-				// Around every boundary at which a packet or a buffer ends.
+				// These are around every boundary at which a packet or a buffer ends.
 				for _, n := range []int{1, 400, 430, 450, 460, 470, 480, 490, 500, 504, 4000, 4088, 8000, 16000, 16368, 32700, 32767, 100_000} {
 					sent := strings.Repeat("x", n)
 					var back any
@@ -103,7 +103,7 @@ func TestAnAttentionCrossesAnEncryptedConnection(t *testing.T) {
 	require.Equal(t, 51, s.Conns()[0].ID())
 }
 
-// certificate makes a self-signed certificate for loopback.
+// certificate returns a self-signed certificate for loopback.
 func certificate(t testing.TB) *tls.Config {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

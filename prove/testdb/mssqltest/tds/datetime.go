@@ -31,7 +31,7 @@ func joinTime(day int, ofDay time.Duration) time.Time {
 	return time.Unix(int64(day-dayOfUnixZero)*secondsPerDay+int64(ofDay/time.Second), int64(ofDay%time.Second)).UTC()
 }
 
-// clockBytes is the width of the time part of a type with that scale.
+// clockBytes returns the width of the time part of a type with that scale.
 func clockBytes(scale uint8) int {
 	switch {
 	case scale <= 2:
@@ -43,7 +43,7 @@ func clockBytes(scale uint8) int {
 	}
 }
 
-// tick is the resolution of a scale.
+// tick returns the resolution of a scale.
 func tick(scale uint8) time.Duration {
 	d := time.Second
 	for ; scale > 0; scale-- {
@@ -52,7 +52,7 @@ func tick(scale uint8) time.Duration {
 	return d
 }
 
-// appendClock appends a time of day; what is finer than the scale is cut off.
+// appendClock appends a time of day, truncated to the scale.
 func appendClock(b []byte, ofDay time.Duration, scale uint8) []byte {
 	n := uint64(ofDay / tick(scale))
 	for i := 0; i < clockBytes(scale); i++ {

@@ -2,9 +2,8 @@ package tds
 
 import "encoding/binary"
 
-// decoder reads one message's payload. The first error sticks and every later
-// read returns zero, so that a caller checks once per structure. What it
-// returns never aliases the payload, save bytes.
+// decoder reads one message's payload. After the first error every read returns zero, so that a caller checks once per
+// structure. Results never alias the payload, except those of bytes.
 type decoder struct {
 	b   []byte
 	err error
@@ -73,8 +72,7 @@ func (d *decoder) bVarByteText() string {
 // usVarChar reads a string with a two-byte length in UTF-16 units.
 func (d *decoder) usVarChar() string { return decodeUTF16(d.bytes(2 * int(d.u16()))) }
 
-// take returns the part of b at offset, n bytes long; nil and an error if it
-// is not inside b.
+// take returns the n bytes of b at offset; nil and an error if they are not inside b.
 func take(b []byte, offset, n int) ([]byte, error) {
 	if offset < 0 || n < 0 || offset > len(b) || n > len(b)-offset {
 		return nil, malformedf("%d bytes at %d of %d", n, offset, len(b))

@@ -16,8 +16,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// driverMessages is what the driver sends to log in and to do one of each
-// thing that it does.
+// driverMessages returns the messages that the driver sends to log in and for one operation of each kind.
 func driverMessages(t testing.TB) []message {
 	t.Helper()
 	s := serveRaw(t, &rawHandler{run: func(_ context.Context, r *Request, w Results) error {
@@ -68,7 +67,7 @@ func driverMessages(t testing.TB) []message {
 	}
 }
 
-// recordingDialer keeps what its connections send.
+// recordingDialer records the data that its connections send.
 type recordingDialer struct {
 	mu   sync.Mutex
 	sent bytes.Buffer
@@ -135,8 +134,8 @@ func FuzzLogin7(f *testing.F) {
 	})
 }
 
-// FuzzRequest checks that no request breaks the parser, and that what it reads
-// can be sent back: a value that decodes is a value of its type.
+// FuzzRequest checks that no request breaks the parser, and that a decoded value can be encoded again: it is a value of
+// its type.
 func FuzzRequest(f *testing.F) {
 	for _, msg := range driverMessages(f) {
 		f.Add(msg.packetType, msg.payload)

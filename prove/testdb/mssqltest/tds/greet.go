@@ -41,7 +41,7 @@ func (c *Conn) greet() (login7, error) {
 		c.in = newMessageReader(secured, maxLoginBytes)
 		c.out.w, c.out.packetType = secured, packetReply
 		if agreed == encryptOff {
-			// The first packet of LOGIN7 is all that is encrypted.
+			// Only the first packet of LOGIN7 is encrypted.
 			c.in.then, c.out.w = plain, c.socket
 			encrypted = false
 		}
@@ -96,7 +96,7 @@ func (c *Conn) admit(asked login7) (Session, error) {
 	return session, nil
 }
 
-// refusals are the errors that a client gets whose login failed.
+// refusals returns the errors that a client receives after a failed login.
 func refusals(err error) (reported []*sqltype.Error) {
 	list := []error{err}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {

@@ -8,14 +8,14 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// Handler answers for a server: it admits connections.
+// Handler represents a server: it admits connections.
 type Handler interface {
 	// Login admits one connection. A *sqltype.Error (18456, 40613 …), or several that
 	// are joined (4060 and then 18456), are sent to the client and the connection closed.
 	Login(ctx context.Context, login Login) (Session, error)
 }
 
-// Login is what the client has sent about itself.
+// Login is the login data of the client.
 type Login struct {
 	User, Password, Database, AppName, HostName string
 	ODBC                                        bool // OptionFlags2 requests the ANSI settings
@@ -23,18 +23,16 @@ type Login struct {
 
 // Session runs the requests of one connection, one at a time.
 type Session interface {
-	// Run runs one request and writes its results. ctx ends when the client
-	// sends ATTENTION (cause ErrAttention) or the connection breaks (cause
-	// ErrConnectionGone); Run then returns promptly (after rolling back what
-	// XACT_ABORT requires) and what it still writes is discarded. A returned error
-	// that is not ctx's is a failure of the emulator: the client gets it, and the
-	// connection closes. Errors of SQL go through w.
+	// Run runs one request and writes its results. ctx ends when the client sends ATTENTION (cause ErrAttention) or the connection breaks
+	// (cause ErrConnectionGone). Run then returns promptly (after rolling back what XACT_ABORT requires), and its later output is
+	// discarded. A returned error other than ctx's is a failure of the emulator: the client receives it, and the connection closes. SQL
+	// errors go through w.
 	Run(ctx context.Context, r *Request, w Results) error
 	// Close ends the session: an open transaction is rolled back.
 	Close()
 }
 
-// RequestKind is how a request came.
+// RequestKind is the form of a request.
 type RequestKind uint8
 
 // The kinds of request.
@@ -51,13 +49,12 @@ type Request struct {
 	Proc   string
 	Params []Param
 	Tx     TxRequest
-	Reset  bool // RESETCONNECTION came with it: reset the session's settings first (not its isolation level) and roll back its transaction
+	Reset  bool // the message had RESETCONNECTION: reset the session's settings first (not its isolation level) and roll back its transaction
 	KeepTx bool // RESETCONNECTIONSKIPTRAN: reset, but an open transaction stays
-	Bytes  int  // of the whole message, headers included
+	Bytes  int  // of the complete message, headers included
 }
 
-// Param is one parameter of an RPC. Unnamed ones have an empty Name; names
-// keep their "@".
+// Param is one parameter of an RPC. Unnamed ones have an empty Name; names include their "@".
 type Param struct {
 	Name   string
 	Output bool
@@ -85,8 +82,7 @@ type TxRequest struct {
 	Isolation uint8
 }
 
-// Command is the kind of a statement in its DONE. It is zero for statements that
-// drivers do not distinguish.
+// Command is the kind of a statement in its DONE. It is zero for statements that drivers do not distinguish.
 type Command uint16
 
 // The commands, by their number on the wire (CurCmd).
@@ -106,19 +102,16 @@ type End struct {
 	InProc  bool // it ran inside a procedure or sp_executesql
 }
 
-// Results receives what a request produces, in order. Its methods return an
-// error only when the connection is gone, or when a value is not of its
-// column's type or does not fit it, which is a fault of the session: Run
-// returns either.
+// Results receives the results of a request, in order. Its methods return an error only when the connection is gone, or when a value
+// has the wrong type for its column or does not fit it, which is a bug of the session: Run returns either.
 type Results interface {
 	Columns([]sqltype.Column) error
 	Row([]sqltype.Value) error
-	// Done ends one statement. The last DONE of a response is written by the server.
+	// Done ends one statement. The server writes the last DONE of a response.
 	Done(End) error
 	Message(*sqltype.Error) error // error or information, by Class
 	ReturnStatus(int32) error
-	// ReturnValue is the value of an output parameter, which had that place in the
-	// call; the first is 0.
+	// ReturnValue is the value of the output parameter at that place in the call; the first is 0.
 	ReturnValue(place int, p Param) error
 	// Database informs the client that the session is in another database.
 	Database(now, before string) error
@@ -127,7 +120,6 @@ type Results interface {
 	TxBegan(id uint64) error
 	TxCommitted(id uint64) error
 	TxRolledBack(id uint64) error
-	// Flush sends what has been written so far: rows reach a client before the
-	// statement that makes them has ended, as on a real server.
+	// Flush sends the output so far: rows reach a client before their statement has ended, as on a real server.
 	Flush() error
 }

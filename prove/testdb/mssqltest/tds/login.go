@@ -13,7 +13,7 @@ type login7 struct {
 	login      Login
 	version    uint32
 	packetSize int
-	integrated bool // Windows authentication, which the emulator does not have
+	integrated bool // Windows authentication, which the emulator does not support
 }
 
 // loginFixedBytes is the length of LOGIN7 before its strings.
@@ -58,8 +58,7 @@ func parseLogin7(b []byte) (login7, error) {
 	return l, nil
 }
 
-// unmangle undoes the disguise of a password: each byte's halves were swapped,
-// then bits flipped.
+// unmangle decodes a password: each byte's halves were swapped, then bits flipped.
 func unmangle(b []byte) []byte {
 	b = slices.Clone(b)
 	for i, c := range b {
@@ -69,7 +68,7 @@ func unmangle(b []byte) []byte {
 	return b
 }
 
-// grantPacketSize is the packet size that the server agrees to.
+// grantPacketSize returns the packet size that the server agrees to.
 func grantPacketSize(asked int, encrypted bool) int {
 	limit := maxPacketBytes
 	if encrypted {

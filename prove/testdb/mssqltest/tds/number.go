@@ -12,7 +12,7 @@ import (
 // maxPrecision is the most digits of a decimal.
 const maxPrecision = 38
 
-// decimalBytes is the width of a decimal of that precision, sign included.
+// decimalBytes returns the width of a decimal of that precision, including the sign.
 func decimalBytes(precision uint8) int {
 	switch {
 	case precision <= 9:
@@ -30,8 +30,7 @@ func pow10(n uint8) *big.Int {
 	return new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(n)), nil)
 }
 
-// appendDecimal appends sign and magnitude, rounded half away from zero to the
-// type's scale.
+// appendDecimal appends sign and magnitude, rounded half away from zero to the type's scale.
 func appendDecimal(b []byte, t sqltype.Type, v *big.Rat) ([]byte, error) {
 	n := new(big.Int).Mul(v.Num(), pow10(t.Scale))
 	n.Abs(n)
@@ -54,7 +53,7 @@ func appendDecimal(b []byte, t sqltype.Type, v *big.Rat) ([]byte, error) {
 }
 
 func decodeDecimal(b []byte, t sqltype.Type) (sqltype.Value, error) {
-	// As long as declared, or as few bytes as the number needs.
+	// The length is either the declared one, or the shortest for the number.
 	if len(b) < 2 || len(b) > decimalBytes(maxPrecision) {
 		return nil, malformedf("decimal of %d bytes", len(b))
 	}
@@ -70,8 +69,7 @@ func decodeDecimal(b []byte, t sqltype.Type) (sqltype.Value, error) {
 	return new(big.Rat).SetFrac(n, pow10(t.Scale)), nil
 }
 
-// decodeInt reads an integer of 1, 2, 4 or 8 bytes. One byte is tinyint, which
-// has no sign.
+// decodeInt reads an integer of 1, 2, 4 or 8 bytes. One byte is tinyint, which is unsigned.
 func decodeInt(b []byte) int64 {
 	switch len(b) {
 	case 1:

@@ -18,7 +18,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// What go-mssqldb does not look at, and other drivers do.
+// Features that go-mssqldb ignores, and other drivers use.
 
 // JDBC's driver and tedious wait for it.
 func TestTheAnswerToAnAttentionIsAMessageBehindWhatItCut(t *testing.T) {
@@ -41,7 +41,7 @@ func TestTheAnswerToAnAttentionIsAMessageBehindWhatItCut(t *testing.T) {
 	require.Equal(t, []uint16{0}, c.reply().done)
 }
 
-// JDBC's driver takes a count for that of a change only with that kind in the DONE.
+// JDBC's driver takes a count for that of a change only if the DONE has that kind.
 func TestADoneTokenHasTheKindOfItsStatement(t *testing.T) {
 	commands := []Command{Select, Insert, Delete, Update, Define}
 	h := &rawHandler{run: func(_ context.Context, _ *Request, w Results) error {
@@ -57,7 +57,7 @@ func TestADoneTokenHasTheKindOfItsStatement(t *testing.T) {
 	require.Equal(t, commands, c.reply().commands)
 }
 
-// JDBC's driver finds its OUT parameters by it.
+// JDBC's driver finds its OUT parameters by the place.
 func TestAReturnedValueHasThePlaceOfItsParameter(t *testing.T) {
 	h := &rawHandler{run: func(_ context.Context, _ *Request, w Results) error {
 		return w.ReturnValue(513, Param{Name: "@n", Type: sqltype.Type{Kind: sqltype.Int}, Value: int64(1)})
@@ -76,12 +76,12 @@ func TestASessionReportsItsDatabase(t *testing.T) {
 	require.Equal(t, []byte{envDatabase}, c.reply().env)
 }
 
-// FreeTDS declares what it sends as ntext, text and image.
+// FreeTDS declares its parameters as ntext, text and image.
 func TestTextBeforeMaxIsAlsoAParameter(t *testing.T) {
 	h := &rawHandler{}
 	c := loginRaw(t, serveRaw(t, h, Options{}))
 	long := func(token byte, collated bool, value []byte) []byte {
-		b := binary.LittleEndian.AppendUint32([]byte{0, 0, token}, 1) // which it exceeds
+		b := binary.LittleEndian.AppendUint32([]byte{0, 0, token}, 1) // the value is longer
 		if collated {
 			b = append(b, collation[:]...)
 		}
@@ -113,8 +113,7 @@ func TestAClientThatAsksForNoEncryptionEncryptsItsLoginAlone(t *testing.T) {
 	secured := tls.Client(wrapped, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12})
 	require.NoError(t, secured.Handshake())
 	wrapped.bare = true
-	// The rest of a login that takes two packets is not encrypted either, and may be
-	// sent together with the first.
+	// The rest of a login that takes two packets is not encrypted either, and can be sent together with the first.
 	login := login7Message(tds74, 0)
 	_, err := secured.Write(packet(packetLogin, 0, login[:40]))
 	require.NoError(t, err)
@@ -158,7 +157,7 @@ func TestALoginMayBeRefusedForSeveralReasons(t *testing.T) {
 	c.requireClosed()
 }
 
-// anyCertificate is a certificate that no client checks.
+// anyCertificate returns a certificate that no client checks.
 func anyCertificate(t testing.TB) *tls.Config {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

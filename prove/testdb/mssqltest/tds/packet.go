@@ -32,11 +32,11 @@ const (
 	headerBytes       = 8
 	minPacketBytes    = 512
 	maxPacketBytes    = 32767
-	maxTLSPacketBytes = 16383 // what a server grants on an encrypted connection
+	maxTLSPacketBytes = 16383 // the limit of a server on an encrypted connection
 	defaultPacket     = 4096
 )
 
-// malformed is an error in what the client sent: it ends the connection.
+// malformed is an error in the data from the client: it ends the connection.
 type malformed struct{ what string }
 
 func (m malformed) Error() string { return "malformed TDS stream: " + m.what }
@@ -45,7 +45,7 @@ func malformedf(format string, args ...any) error {
 	return malformed{fmt.Sprintf(format, args...)}
 }
 
-// message is one message of the client, put together from its packets.
+// message is one message of the client, assembled from its packets.
 type message struct {
 	packetType byte
 	status     byte   // of the first packet, with EOM and IGNORE of the last
@@ -53,12 +53,12 @@ type message struct {
 	wireBytes  int    // payload and headers
 }
 
-// messageReader puts messages together from packets. One goroutine uses it.
+// messageReader assembles messages from packets. One goroutine uses it.
 type messageReader struct {
 	r         *bufio.Reader
 	maxPacket int           // the negotiated packet size
 	maxBytes  int           // of a message's payload
-	then      *bufio.Reader // whence all packets behind the next one come; nil if from r
+	then      *bufio.Reader // the source of all packets after the next one; nil if from r
 	buf       []byte
 }
 
@@ -66,11 +66,11 @@ func newMessageReader(r io.Reader, maxBytes int) *messageReader {
 	return &messageReader{r: bufio.NewReaderSize(r, maxPacketBytes+1), maxPacket: maxPacketBytes, maxBytes: maxBytes}
 }
 
-// read returns the next message. The error is io.EOF at a clean end, a
-// malformed error for a broken header, and otherwise the error of the socket.
+// read returns the next message. The error is io.EOF at a clean end, a malformed error for a broken header, and
+// otherwise the error of the socket.
 func (m *messageReader) read() (message, error) {
 	var msg message
-	// A buffer that one large message grew is not kept for the small ones.
+	// A buffer that grew for one large message is not kept for small ones.
 	if cap(m.buf) > 1<<20 {
 		m.buf = nil
 	}
@@ -93,8 +93,8 @@ func (m *messageReader) read() (message, error) {
 			return msg, malformedf("packet of type %d inside a message of type %d", h[0], msg.packetType)
 		}
 		last := h[1]&statusEOM != 0
-		// An empty packet is legal only as the end (an attention is nothing else):
-		// otherwise a message could continue permanently without reaching its limit.
+		// An empty packet is legal only as the end (an attention consists of one): otherwise a message could continue
+		// permanently without reaching its limit.
 		if size == 0 && !last {
 			return msg, malformed{"empty packet inside a message"}
 		}
@@ -118,7 +118,7 @@ func (m *messageReader) read() (message, error) {
 	}
 }
 
-// grow lengthens b by n bytes, whose content is what was there.
+// grow lengthens b by n bytes, which have arbitrary content.
 func grow(b []byte, n int) []byte {
 	if cap(b)-len(b) >= n {
 		return b[:len(b)+n]
@@ -128,27 +128,25 @@ func grow(b []byte, n int) []byte {
 	return grown
 }
 
-// messageWriter cuts a message into packets. Tokens are appended to buf, with a call of
-// boundary after each. One goroutine uses it.
+// messageWriter cuts a message into packets. Tokens are appended to buf, with a call of boundary after each. One
+// goroutine uses it.
 type messageWriter struct {
 	w          io.Writer
 	packetType byte
 	spid       uint16
 	maxPacket  int
 
-	buf     []byte // not sent yet; ends with a whole token
+	buf     []byte // not sent yet; ends with a complete token
 	kept    int    // leading bytes of buf that discard leaves
 	seq     byte
-	packets []byte // scratch: packets on their way to w
+	packets []byte // scratch: packets to be written to w
 	sent    int    // bytes of this message written so far, headers included
 }
 
-// sendAt is how much may gather before full packets are written: large enough
-// that a result costs few system calls.
+// sendAt is how many bytes are buffered before full packets are written: enough that a result costs few system calls.
 const sendAt = 16 << 10
 
-// boundary is called when buf ends with a whole token. It writes the full packets
-// if enough has gathered.
+// boundary is called when buf ends with a complete token. It writes the full packets if enough bytes are buffered.
 func (m *messageWriter) boundary() error {
 	if len(m.buf) < sendAt {
 		return nil
@@ -157,33 +155,31 @@ func (m *messageWriter) boundary() error {
 	return m.write(len(m.buf)/body*body, false)
 }
 
-// flush writes everything, leaving the message open.
+// flush writes all bytes, leaving the message open.
 func (m *messageWriter) flush() error { return m.write(len(m.buf), false) }
 
-// finish writes everything and ends the message. There must be something to
-// write: a client takes an empty packet at the end for the next answer.
+// finish writes all bytes and ends the message. There must be something to write: a client takes an empty packet at the
+// end for the next answer.
 func (m *messageWriter) finish() error {
 	err := m.write(len(m.buf), true)
 	m.seq, m.kept, m.sent = 0, 0, 0
 	return err
 }
 
-// keep makes what was appended so far survive a discard.
+// keep protects the bytes appended so far from a discard.
 func (m *messageWriter) keep() { m.kept = len(m.buf) }
 
-// discard forgets what was not sent, save what was kept and what shared a
-// packet's end with something sent: the rest of a token that was begun must
-// follow, or the client would lose its place.
+// discard drops unsent bytes, except those that were kept and those that share a packet's end with sent bytes: the rest
+// of a partly sent token must follow, or the client would lose its position.
 func (m *messageWriter) discard() { m.buf = m.buf[:m.kept] }
 
-// total is the size of the message if it were finished now.
+// total returns the size of the message if it were finished now.
 func (m *messageWriter) total() int {
 	body := m.maxPacket - headerBytes
 	return m.sent + len(m.buf) + (len(m.buf)+body-1)/body*headerBytes
 }
 
-// write sends the first n bytes of buf; last marks the last packet as the
-// message's end.
+// write sends the first n bytes of buf; last marks the last packet as the message's end.
 func (m *messageWriter) write(n int, last bool) error {
 	if n == 0 {
 		return nil
@@ -207,7 +203,7 @@ func (m *messageWriter) write(n int, last bool) error {
 	m.sent += len(m.packets)
 	rest := copy(m.buf, m.buf[n:])
 	m.buf, m.kept = m.buf[:rest], rest
-	// Buffers that one large answer grew are not kept for the small ones.
+	// Buffers that grew for one large answer are not kept for small ones.
 	if cap(m.packets) > 1<<20 {
 		m.packets = nil
 	}

@@ -54,9 +54,8 @@ func parsePrelogin(b []byte) (encryption, error) {
 	}
 }
 
-// agreeEncryption returns the server's answer to the client's option. Without a
-// certificate nothing is encrypted. With one, the login is encrypted, and the rest of the
-// connection if the client requests it: the server does not force it.
+// agreeEncryption returns the server's answer to the client's option. Without a certificate nothing is encrypted. With
+// one, the login is encrypted, and the rest of the connection if the client requests it: the server does not force it.
 func agreeEncryption(client encryption, haveTLS bool) encryption {
 	switch {
 	case !haveTLS || client == encryptNotSupported:

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rawHandler answers every session with one function and keeps the requests.
+// rawHandler answers every session with one function and records the requests.
 type rawHandler struct {
 	run func(context.Context, *Request, Results) error
 
@@ -84,7 +84,7 @@ func (c *rawClient) greet() {
 	require.Equal(c.t, encryptNotSupported, c.prelogin(encryptNotSupported))
 }
 
-// prelogin sends an encryption option and returns that of the server.
+// prelogin sends an encryption option and returns the server's option.
 func (c *rawClient) prelogin(says encryption) encryption {
 	c.t.Helper()
 	c.send(packetPrelogin, appendPrelogin(nil, says))
@@ -95,7 +95,7 @@ func (c *rawClient) prelogin(says encryption) encryption {
 	return said
 }
 
-// packet is one packet with its header.
+// packet returns one packet with its header.
 func packet(packetType, status byte, payload []byte) []byte {
 	b := []byte{packetType, status}
 	b = binary.BigEndian.AppendUint16(b, uint16(len(payload)+headerBytes))
@@ -117,7 +117,7 @@ func (c *rawClient) send(packetType byte, payload []byte) {
 type reply struct {
 	done     []uint16  // status of each DONE, DONEPROC and DONEINPROC
 	final    byte      // the last token
-	commands []Command // those that are sent
+	commands []Command // those that are not zero
 	errors   []int32
 	class    byte // of the last error
 	env      []byte
@@ -165,7 +165,7 @@ func (c *rawClient) requireClosed() {
 	require.NotErrorIs(c.t, err, os.ErrDeadlineExceeded, "the connection is still open")
 }
 
-// login7Message is a LOGIN7 without strings.
+// login7Message returns a LOGIN7 without strings.
 func login7Message(version uint32, flags2 byte) []byte {
 	b := make([]byte, loginFixedBytes)
 	binary.LittleEndian.PutUint32(b, loginFixedBytes)
@@ -174,7 +174,7 @@ func login7Message(version uint32, flags2 byte) []byte {
 	return b
 }
 
-// headers is ALL_HEADERS with a transaction descriptor, before rest.
+// headers returns ALL_HEADERS with a transaction descriptor, followed by rest.
 func headers(rest ...byte) []byte {
 	b := []byte{22, 0, 0, 0, 18, 0, 0, 0, 2, 0}
 	return append(append(b, make([]byte, 12)...), rest...)
@@ -182,5 +182,5 @@ func headers(rest ...byte) []byte {
 
 func batch(text string) []byte { return appendUTF16(headers(), text) }
 
-// procedure is a call without parameters.
+// procedure returns a call without parameters.
 func procedure(name string) []byte { return append(appendUSVarChar(nil, name), 0, 0) }

@@ -2,13 +2,13 @@ package tds
 
 import "github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 
-// errBulkLoad refuses what the emulator does not do; the connection continues.
+// errBulkLoad refuses bulk loads, which the emulator does not support; the connection continues.
 func errBulkLoad() *sqltype.Error {
 	return &sqltype.Error{Number: 50000, State: 1, Class: 16, Line: 1, Message: "The emulator does not take bulk loads."}
 }
 
-// parseRequests decodes a batch, procedure-call or transaction-manager message.
-// The error is a *sqltype.Error if it is sent to the client and the connection stays usable.
+// parseRequests decodes a batch, procedure-call or transaction-manager message. The error is a *sqltype.Error if it is
+// sent to the client and the connection stays usable.
 func parseRequests(msg message) ([]*Request, error) {
 	d := &decoder{b: msg.payload}
 	d.allHeaders()
@@ -37,8 +37,8 @@ func parseRequests(msg message) ([]*Request, error) {
 	return requests, nil
 }
 
-// allHeaders checks and skips ALL_HEADERS (MS-TDS 2.2.5.3). The transaction
-// descriptor in it matters only to connections with several requests at once.
+// allHeaders checks and skips ALL_HEADERS (MS-TDS 2.2.5.3). The transaction descriptor in it matters only to
+// connections with several requests at once.
 func (d *decoder) allHeaders() {
 	total := int(d.u32())
 	if total < 4 {
@@ -71,8 +71,8 @@ func (d *decoder) batch() *Request {
 	return &Request{Kind: Batch, Text: decodeUTF16(d.b)}
 }
 
-// transaction reads a transaction-manager request (MS-TDS 2.2.6.9). One that
-// ends a transaction may begin the next, which makes it two requests.
+// transaction reads a transaction-manager request (MS-TDS 2.2.6.9). A request that ends a transaction can also begin
+// the next one, which makes it two requests.
 func (d *decoder) transaction() []*Request {
 	var requests []*Request
 	add := func(tx TxRequest) { requests = append(requests, &Request{Kind: Transaction, Tx: tx}) }

@@ -6,12 +6,10 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// response is the Results of one call: it turns what a session writes into
-// tokens, and knows which DONE is the last. The connection's serving goroutine
-// uses it.
+// response is the Results of one call: it turns the results of a session into tokens, and knows which DONE is the last.
+// The connection's serving goroutine uses it.
 //
-// A DONE is held back until the next token comes, because only then is it
-// known that more follows.
+// A DONE is held back until the next token is written, because only then is it known that more follows.
 type response struct {
 	out    *messageWriter
 	call   *call
@@ -20,15 +18,14 @@ type response struct {
 	columns []sqltype.Column
 	held    done // the DONE held back; token 0 for none
 	rows    int
-	late    []byte // ends of transactions that came after an attention
+	late    []byte // ends of transactions after an attention
 	failed  bool   // an error since the last DONE
 	broken  bool   // an error since the beginning of the request
 	fatal   bool   // an error that ends the connection
 	lost    error  // the socket's, on writing
 }
 
-// token appends a token after the DONE that was held back. After an attention
-// nothing more is written.
+// token appends a token after the DONE that was held back. After an attention it writes nothing.
 func (r *response) token(add func([]byte) ([]byte, error)) error {
 	switch {
 	case r.call.gone():
@@ -90,7 +87,7 @@ func (r *response) Done(e End) error {
 		d.status |= doneError
 	}
 	r.columns, r.failed = nil, false
-	err := r.simple(func(b []byte) []byte { return b }) // releases the one before
+	err := r.simple(func(b []byte) []byte { return b }) // releases the previous one
 	r.held = d
 	return err
 }
@@ -124,8 +121,8 @@ func (r *response) TxBegan(id uint64) error      { return r.tx(envTxBegin, id) }
 func (r *response) TxCommitted(id uint64) error  { return r.tx(envTxCommit, id) }
 func (r *response) TxRolledBack(id uint64) error { return r.tx(envTxRollback, id) }
 
-// tx informs the client of a transaction's beginning or end. This must reach it
-// even if the rest of the answer does not: its next request depends on it.
+// tx informs the client of a transaction's beginning or end. This must reach it even if the rest of the answer does
+// not: its next request depends on it.
 func (r *response) tx(kind byte, id uint64) error {
 	if r.call.interrupted() {
 		r.late = appendEnvTx(r.late, kind, id)
@@ -149,7 +146,7 @@ func (r *response) endRequest(kind RequestKind, more bool) {
 	final := done{token: tokenDone}
 	switch {
 	case kind == RPC:
-		// What came before ended statements: the call has its own DONE.
+		// The previous tokens ended statements: the call has a separate DONE.
 		r.release(doneMore)
 		final.token = tokenDoneProc
 		if r.broken {
@@ -173,8 +170,8 @@ func (r *response) endRequest(kind RequestKind, more bool) {
 	r.columns, r.failed, r.broken = nil, false, false
 }
 
-// cut ends an answer that an attention interrupted: the acknowledgement follows in a
-// message of its own, as from every server since 2005, and some drivers wait for that.
+// cut ends an answer that an attention interrupted. The acknowledgement follows in a separate message, as from every
+// server since 2005, and some drivers wait for that.
 func (r *response) cut() {
 	r.out.discard()
 	r.out.buf = append(r.out.buf, r.late...)

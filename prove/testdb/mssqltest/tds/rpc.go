@@ -19,8 +19,8 @@ var procByID = map[uint16]string{
 	11: "sp_prepare", 12: "sp_execute", 13: "sp_prepexec", 14: "sp_prepexecrpc", 15: "sp_unprepare",
 }
 
-// callSeparator is between two procedure calls of one message. It cannot
-// be the length of a parameter's name, which has at most 128 characters.
+// callSeparator is between two procedure calls of one message. It cannot be the length of a parameter's name, which has
+// at most 128 characters.
 const callSeparator = 0xff
 
 // calls reads the procedure calls of an RPC message.
@@ -35,7 +35,7 @@ func (d *decoder) calls() ([]*Request, error) {
 		if d.empty() {
 			return calls, nil
 		}
-		d.u8() // callSeparator: nothing else ends a call's parameters
+		d.u8() // callSeparator: only this ends a call's parameters
 		if d.empty() {
 			return calls, nil // it may also close the last call
 		}
@@ -58,7 +58,7 @@ func (d *decoder) call() (*Request, error) {
 	} else if r.Proc = decodeUTF16(d.bytes(2 * int(n))); r.Proc == "" {
 		d.fail("procedure without a name")
 	}
-	d.u16() // option flags: recompile, and what metadata the client has already
+	d.u16() // option flags: recompile, and which metadata the client already has
 	for !d.empty() && d.b[0] != callSeparator {
 		if len(r.Params) == maxParams {
 			return nil, errTooManyParams()

@@ -20,10 +20,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what must happen.
+// patience is how long a test waits for an expected event.
 const patience = time.Minute
 
-// tick is how often a test looks for what must happen.
+// tick is how often a test checks for an expected event.
 const tick = time.Millisecond
 
 // fakeHandler is a Handler whose sessions answer with a function of the test.
@@ -68,7 +68,7 @@ func (s fakeSession) Close() {
 	s.h.closed++
 }
 
-// serve starts a server on loopback that the test's end closes.
+// serve starts a server on loopback that is closed at the end of the test.
 func serve(t testing.TB, h *fakeHandler, options tds.Options) *tds.Server {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -91,8 +91,7 @@ func open(t testing.TB, s *tds.Server, more ...string) *sql.DB {
 	return db
 }
 
-// dsn requests no encryption and one attempt to connect, unless more has other
-// options.
+// dsn requests no encryption and one attempt to connect, unless more has other options.
 func dsn(s *tds.Server, more ...string) string {
 	query := url.Values{"database": {"chanq"}, "encrypt": {"disable"}}
 	for _, setting := range more {
@@ -103,14 +102,14 @@ func dsn(s *tds.Server, more ...string) string {
 	return u.String()
 }
 
-// within is a context for what must not take long.
+// within returns a context for quick operations.
 func within(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// answer runs the functions in turn, each writing a part of an answer.
+// answer runs the functions in order, each writing a part of an answer.
 func answer(parts ...func(tds.Results) error) func(context.Context, *tds.Request, tds.Results) error {
 	return func(_ context.Context, _ *tds.Request, w tds.Results) error {
 		for _, part := range parts {
@@ -138,8 +137,8 @@ func message(e sqltype.Error) func(tds.Results) error {
 	return func(w tds.Results) error { return w.Message(&e) }
 }
 
-// echo answers a procedure call with one row: the values of its parameters
-// from the given one on, in columns of their types.
+// echo answers a procedure call with one row: the values of its parameters from the given one on, in columns of their
+// types.
 func echo(from int) func(context.Context, *tds.Request, tds.Results) error {
 	return func(_ context.Context, r *tds.Request, w tds.Results) error {
 		var cols []sqltype.Column
@@ -152,14 +151,14 @@ func echo(from int) func(context.Context, *tds.Request, tds.Results) error {
 	}
 }
 
-// nothing answers that a statement without rows or count has run.
+// nothing answers as for a statement without rows or count.
 func nothing(_ context.Context, _ *tds.Request, w tds.Results) error { return w.Done(tds.End{}) }
 
 func intColumn(name string) sqltype.Column {
 	return sqltype.Column{Name: name, Type: sqltype.Type{Kind: sqltype.Int}, Nullable: true}
 }
 
-// mssqlError is the driver's error inside err.
+// mssqlError returns the driver's error inside err.
 func mssqlError(t testing.TB, err error) mssql.Error {
 	t.Helper()
 	var e mssql.Error

@@ -12,30 +12,26 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// Options configure a Server. The zero Options serve without encryption and
-// without faults. The hooks are called by the connections' goroutines, several
-// at once, and may block.
+// Options configures a Server. The zero Options serves without encryption and without faults. The hooks are called by
+// the connections' goroutines, several at once, and may block.
 type Options struct {
-	// ServerName appears in messages. Default "chanq-mssqltest".
+	// ServerName appears in messages. Default: "chanq-mssqltest".
 	ServerName string
-	// TLS holds the certificate with which connections are encrypted, where the
-	// client can. Default none: clients that insist on encryption are refused by
-	// the answer to their PRELOGIN.
+	// TLS has the certificate for encrypting connections, if the client supports it. Default: none. Then clients that
+	// insist on encryption are refused by the answer to their PRELOGIN.
 	TLS *tls.Config
-	// MaxMessageBytes bounds one message of a client; a larger one ends the
-	// connection. Default 256 MiB.
+	// MaxMessageBytes bounds one message of a client; a larger one ends the connection. Default: 256 MiB.
 	MaxMessageBytes int
 	// Before is called before Session.Run. Default: nothing happens.
 	Before func(*Conn, *Request) Action
-	// After is called when Session.Run has returned and before the end of the
-	// answer is sent: a Reset here is a request that was executed and whose answer
-	// was lost. Rows may have been sent already, the last DONE has not. Default:
+	// After is called when Session.Run has returned and before the end of the answer is sent: with a Reset here the
+	// request was executed and its answer was lost. Rows might have been sent already, the last DONE has not. Default:
 	// nothing happens.
 	After func(*Conn, *Request) Action
-	// Observe is called once per message, just before the last packet of the
-	// answer is sent, so a client with the answer finds it observed. Default none.
+	// Observe is called once per message, just before the last packet of the answer is sent, so that the call is complete
+	// when the client has the answer. Default: none.
 	Observe func(*Conn, Exchange)
-	// Log receives what ends connections. Default: nothing is logged.
+	// Log receives the errors that end connections. Default: nothing is logged.
 	Log *slog.Logger
 }
 
@@ -63,9 +59,8 @@ func (o Options) withDefaults() Options {
 
 // Server serves TDS on a listener. Its methods are safe for concurrent use.
 //
-// Goroutines: one accepts (started by Serve, ended by the listener's close),
-// and each connection has one that serves and, from its login on, one that
-// reads (see Conn). Close joins them all.
+// Goroutines: one accepts (started by Serve, ended by closing the listener), and each connection has one that serves
+// and, after its login, one that reads (see Conn). Close joins all of them.
 type Server struct {
 	listener net.Listener
 	handler  Handler
@@ -74,14 +69,14 @@ type Server struct {
 	cancel   context.CancelCauseFunc
 	running  sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the following fields
 	conns  []*Conn
 	lastID uint16
 	refuse *sqltype.Error
 	closed bool
 }
 
-// firstID is the first session id that a server gives to a user.
+// firstID is the first session id that a server assigns to a user.
 const firstID = 51
 
 // Serve starts to serve the connections of ln, which the server then owns.
@@ -92,11 +87,10 @@ func Serve(ln net.Listener, h Handler, options Options) *Server {
 	return s
 }
 
-// Addr is the address to connect to.
+// Addr returns the address to connect to.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
-// Conns returns the open connections, oldest first; some may not have logged
-// in yet.
+// Conns returns the open connections, oldest first; some might not have logged in yet.
 func (s *Server) Conns() []*Conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +104,7 @@ func (s *Server) KillAll() {
 	}
 }
 
-// Refuse makes every later login fail with err; nil admits again.
+// Refuse makes every later login fail with err; nil admits logins again.
 func (s *Server) Refuse(err *sqltype.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +156,7 @@ func (s *Server) accept() {
 	}
 }
 
-// admit makes the Conn of a socket; nil if the server is closed.
+// admit creates the Conn of a socket; nil if the server is closed.
 func (s *Server) admit(socket net.Conn) *Conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,8 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// appendUTF16 appends s as UTF-16, little-endian; what is not UTF-8 becomes
-// U+FFFD.
+// appendUTF16 appends s as UTF-16, little-endian; invalid UTF-8 becomes U+FFFD.
 func appendUTF16(b []byte, s string) []byte {
 	for _, r := range s {
 		if r < 0x10000 {
@@ -70,13 +69,12 @@ func decodeUTF16(b []byte) string {
 	return string(out)
 }
 
-// collation is SQL_Latin1_General_CP1_CI_AS, the default of an English
-// installation: char and varchar travel in code page 1252.
+// collation is SQL_Latin1_General_CP1_CI_AS, the default of an English installation: char and varchar are sent in code
+// page 1252.
 var collation = [5]byte{0x09, 0x04, 0xd0, 0x00, 0x34}
 
-// cp1252High is code page 1252 from 0x80 to 0x9F; elsewhere a byte is its own
-// code point. The five bytes without a character stand for the control
-// characters of the same number, as in Windows.
+// cp1252High is code page 1252 from 0x80 to 0x9F; other bytes are their own code points. The five bytes without a
+// character map to the control characters of the same number, as in Windows.
 var cp1252High = [32]rune{
 	0x20ac, 0x81, 0x201a, 0x0192, 0x201e, 0x2026, 0x2020, 0x2021,
 	0x02c6, 0x2030, 0x0160, 0x2039, 0x0152, 0x8d, 0x017d, 0x8f,
@@ -96,8 +94,7 @@ func decodeCP1252(b []byte) string {
 	return string(out)
 }
 
-// appendCP1252 appends s in code page 1252, with "?" for what it does not
-// have, as a server does.
+// appendCP1252 appends s in code page 1252, with "?" for missing characters, as a server does.
 func appendCP1252(b []byte, s string) []byte {
 	for _, r := range s {
 		b = append(b, cp1252Byte(r))

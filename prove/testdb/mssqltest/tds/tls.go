@@ -6,12 +6,12 @@ import (
 	"net"
 )
 
-// secure runs the TLS handshake, whose records travel inside PRELOGIN messages,
-// and returns the connection on which records then travel bare.
+// secure runs the TLS handshake, whose records are sent inside PRELOGIN messages, and returns the connection on which
+// records are then sent without them.
 func secure(conn net.Conn, in *messageReader, out *messageWriter, config *tls.Config) (*tls.Conn, error) {
 	config = config.Clone()
-	// TDS 7 supports TLS up to 1.2. With 1.3 the server may have records to send
-	// (session tickets) when the client has already unwrapped its side.
+	// TDS 7 supports TLS up to 1.2. With 1.3 the server might have records to send (session tickets) when the client has
+	// already unwrapped its side.
 	config.MaxVersion = tls.VersionTLS12
 	if config.MinVersion > config.MaxVersion {
 		config.MinVersion = config.MaxVersion
@@ -28,15 +28,15 @@ func secure(conn net.Conn, in *messageReader, out *messageWriter, config *tls.Co
 	return secured, nil
 }
 
-// handshakeConn carries TLS records in PRELOGIN messages until bare is set.
-// One flight of the server is one message: a client reads each to its end.
+// handshakeConn carries TLS records in PRELOGIN messages until bare is set. One flight of the server is one message: a
+// client reads each to its end.
 type handshakeConn struct {
 	net.Conn
 	in   *messageReader
 	out  *messageWriter
 	rest []byte // of the client's message
 	bare bool
-	left int // bytes to come of the record that is being read bare
+	left int // remaining bytes of the bare record that is being read
 }
 
 func (h *handshakeConn) Read(b []byte) (int, error) {
@@ -61,9 +61,8 @@ func (h *handshakeConn) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// readRecord reads no farther than to the end of a record: where only the login is
-// encrypted, what follows is none. It reads from the buffer, which may hold what came
-// behind the client's last message.
+// readRecord reads only to the end of a record: if only the login is encrypted, no record follows. It reads from the
+// buffer, which might have data from after the client's last message.
 func (h *handshakeConn) readRecord(b []byte) (int, error) {
 	const header = 5
 	if h.left == 0 {

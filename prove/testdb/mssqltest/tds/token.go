@@ -45,14 +45,13 @@ const (
 	envReset      = 18
 )
 
-// errorClass is the least class of an error; below it is information.
+// errorClass is the lowest class of an error; lower classes are information.
 const errorClass = 11
 
-// fatalClass is the least class that ends the connection.
+// fatalClass is the lowest class that ends the connection.
 const fatalClass = 20
 
-// maxMessageUnits bounds the text of an error, so that the token's length fits
-// its two bytes.
+// maxMessageUnits bounds the text of an error, so that the token's length fits its two bytes.
 const maxMessageUnits = 8000
 
 func appendBVarChar(b []byte, s string) []byte {

@@ -12,7 +12,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
 )
 
-// recorder keeps the requests that it answers.
+// recorder records the requests that it answers.
 type recorder struct {
 	mu       sync.Mutex
 	requests []tds.Request
@@ -24,7 +24,7 @@ func (r *recorder) record(q *tds.Request) {
 	r.requests = append(r.requests, *q)
 }
 
-// take returns what was recorded since the last call.
+// take returns the requests recorded since the last call.
 func (r *recorder) take() []tds.Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -58,22 +58,22 @@ const (
 	plpLength                     // partially length-prefixed chunks
 )
 
-// wireType is a TYPE_INFO as it came.
+// wireType is a TYPE_INFO as it was received.
 type wireType struct {
 	token byte
 	form  lengthForm
-	bytes int // a value's greatest length; of a fixed type, its length
+	bytes int // the greatest length of a value; for a fixed type, its length
 	t     sqltype.Type
 }
 
-// unsupported is a type that exists in TDS and not here: it is answered with
-// an error, and the connection continues.
+// unsupported is a type of TDS that the emulator does not support: the client receives an error, and the connection
+// continues.
 type unsupported struct{ token byte }
 
 func (u unsupported) Error() string { return "data type not known to the emulator" }
 
-// typeInfo reads a TYPE_INFO. Types that the emulator does not have set the
-// decoder's error to unsupported, because their length cannot be known.
+// typeInfo reads a TYPE_INFO. Unsupported types set the decoder's error to unsupported, because their length cannot be
+// known.
 func (d *decoder) typeInfo() wireType {
 	w := wireType{token: d.u8()}
 	switch w.token {
@@ -136,8 +136,7 @@ func fixedType(token byte) (int, sqltype.Type) {
 	}
 }
 
-// sizedType is the type of a nullable token whose length chooses among the
-// fixed types.
+// sizedType returns the type of a nullable token whose length selects one of the fixed types.
 func (d *decoder) sizedType(token byte, size int) sqltype.Type {
 	var fixed byte
 	switch int(token)<<8 | size {
@@ -216,8 +215,8 @@ func (d *decoder) textType(w *wireType) {
 	}
 }
 
-// longType reads the types that were before (max): parameters of older clients. Their
-// greatest length is no limit: tedious counts in it the characters of ntext.
+// longType reads the types that preceded (max): parameters of older clients. Their greatest length is no limit: for
+// tedious it is the number of characters of ntext.
 func (d *decoder) longType(w *wireType) {
 	d.u32()
 	w.form, w.bytes = longLength, math.MaxInt32
@@ -297,8 +296,7 @@ func intWidth(k sqltype.Kind) int {
 	}
 }
 
-// isPLP reports whether values of t travel in chunks: xml, (max), and what is too
-// long to be anything else.
+// isPLP reports whether values of t are sent in chunks: xml, (max), and values that are too long for any other type.
 func isPLP(t sqltype.Type) bool {
 	switch t.Kind {
 	case sqltype.XML:
@@ -310,8 +308,8 @@ func isPLP(t sqltype.Type) bool {
 	}
 }
 
-// maxValueBytes is the declared length of a char or binary type in bytes. A
-// size of zero counts as one, the least a server declares.
+// maxValueBytes returns the declared length of a char or binary type in bytes. A size of zero counts as one, the
+// smallest size that a server declares.
 func maxValueBytes(t sqltype.Type) int {
 	n := max(t.Size, 1)
 	if t.Kind == sqltype.NChar || t.Kind == sqltype.NVarChar {

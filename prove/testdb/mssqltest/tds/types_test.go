@@ -17,8 +17,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
 )
 
-// The driver sends each value as a parameter; the server gives it back in a
-// column of the type that the driver declared.
+// The driver sends each value as a parameter; the server returns it in a column of the type that the driver declared.
 func TestParametersComeBackAsTheyWereSent(t *testing.T) {
 	var got tds.Param
 	h := &fakeHandler{run: func(ctx context.Context, r *tds.Request, w tds.Results) error {
@@ -94,8 +93,7 @@ func TestParametersComeBackAsTheyWereSent(t *testing.T) {
 	}
 }
 
-// requireSameValue compares instants by their values, not by the pointer of
-// their zone.
+// requireSameValue compares instants by their values, not by the pointers of their zones.
 func requireSameValue(t *testing.T, want, got any) {
 	t.Helper()
 	if w, ok := want.(time.Time); ok {
@@ -107,8 +105,7 @@ func requireSameValue(t *testing.T, want, got any) {
 	require.Equal(t, want, got)
 }
 
-// queryOne reads the one value of a query to the end of its answer, which
-// QueryRow would not.
+// queryOne reads the only value of a query to the end of its answer, unlike QueryRow.
 func queryOne(ctx context.Context, db *sql.DB, to *any, query string, args ...any) error {
 	rows, err := db.QueryContext(ctx, query, args...)
 	if err != nil {

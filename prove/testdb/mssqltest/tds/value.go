@@ -92,7 +92,7 @@ func decodeValue(w wireType, b []byte) (sqltype.Value, error) {
 		}
 		return decodeUTF16(b), nil
 	}
-	// What is left has one length. A decimal may be sent shorter than declared.
+	// The remaining types have one length. A decimal can be shorter than declared.
 	if len(b) != w.bytes && w.t.Kind != sqltype.Decimal {
 		return nil, malformedf("value of %d bytes in a type of %d", len(b), w.bytes)
 	}
@@ -119,7 +119,7 @@ func decodeValue(w wireType, b []byte) (sqltype.Value, error) {
 	}
 }
 
-// timeValue keeps a failed decoding from becoming a Value.
+// timeValue keeps the result of a failed decoding from becoming a Value.
 func timeValue(t time.Time, err error) (sqltype.Value, error) {
 	if err != nil {
 		return nil, err
@@ -174,7 +174,7 @@ func appendNull(b []byte, t sqltype.Type) []byte {
 	}
 }
 
-// nullBytes is what a NULL of type t takes in a ROW.
+// nullBytes returns the size of a NULL of type t in a ROW.
 func nullBytes(t sqltype.Type) int {
 	switch {
 	case isPLP(t):
@@ -251,8 +251,7 @@ func appendString(b []byte, t sqltype.Type, s string) ([]byte, error) {
 	}
 }
 
-// appendText appends a char, binary or xml value of n bytes, which content
-// appends.
+// appendText appends a char, binary or xml value of n bytes, which content appends.
 func appendText(b []byte, t sqltype.Type, n int, content func([]byte) []byte) ([]byte, error) {
 	if isPLP(t) {
 		b = binary.LittleEndian.AppendUint64(b, uint64(n))

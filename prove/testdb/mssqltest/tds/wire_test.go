@@ -31,7 +31,7 @@ func TestSeveralCallsInOneMessageRunInOrder(t *testing.T) {
 	got := c.reply()
 	require.Equal(t, []uint16{
 		doneCount | doneMore, doneMore, // DONEINPROC and DONEPROC of the first
-		doneCount | doneError | doneMore, doneError | doneMore, // which does not end the message
+		doneCount | doneError | doneMore, doneError | doneMore, // does not end the message
 		doneCount | doneMore, 0,
 	}, got.done)
 	require.Equal(t, byte(tokenDoneProc), got.final)
@@ -87,8 +87,8 @@ func TestAnAttentionThatFindsNothingIsAcknowledged(t *testing.T) {
 	}
 }
 
-// However request and attention fall, the client reads an answer, one acknowledgement in
-// a message of its own, and nothing after it.
+// In any order of request and attention, the client reads an answer, one acknowledgement in a separate message, and
+// nothing after it.
 func TestAnAttentionIsAcknowledgedOnceWheneverItComes(t *testing.T) {
 	c := loginRaw(t, serveRaw(t, &rawHandler{}, Options{}))
 	for range 200 {
@@ -170,7 +170,7 @@ func TestTransactionManagerRequests(t *testing.T) {
 
 	fail = true
 	require.Equal(t, reply{done: []uint16{doneError}, final: tokenDone, errors: []int32{3902}, class: 16}, request(7, commitAndBegin...))
-	require.Len(t, h.seen(), len(got)+1, "what follows a failed commit does not begin")
+	require.Len(t, h.seen(), len(got)+1, "the transaction after a failed commit does not begin")
 }
 
 func TestUnsupportedRequestsAreRefusedAndTheConnectionStaysUsable(t *testing.T) {
@@ -301,7 +301,7 @@ func TestParametersThatTheDriverDoesNotSend(t *testing.T) {
 	call := headers(procedure("p")...)
 	call = append(call, 0, 0, typeInt4, 1, 0, 0, 0x80)
 	call = append(call, 0, 1, typeNumericN, 9, 10, 2, 5, 0, 0xff, 0, 0, 0) // -2.55, shorter than declared
-	call = append(call, 0, 0, typeNumericN, 17, 38, 1, 2, 1, 7)            // 0.7, in as few bytes as it needs
+	call = append(call, 0, 0, typeNumericN, 17, 38, 1, 2, 1, 7)            // 0.7, in the fewest bytes
 	call = append(call, 0, 2, typeBitN, 1, 0)                              // the default of the procedure
 	call = append(call, 0, 0, typeDateTime4, 0, 0, 1, 0)
 	c.send(packetRPC, call)
