@@ -85,7 +85,7 @@ DECLARE @number bigint;
 EXEC @granted = sys.sp_getapplock @Resource = @gate, @LockMode = N'Shared', @LockOwner = N'Transaction', @LockTimeout = 10000;
 IF @granted < 0
 BEGIN
-    THROW 51873, N'chanq: the gate of senders was closed for ten seconds', 1;
+    THROW 51873, N'chanq: the application lock of senders was not granted within ten seconds', 1;
 END;
 SET @number = NEXT VALUE FOR {numbers};
 `

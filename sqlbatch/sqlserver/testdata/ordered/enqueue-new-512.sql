@@ -12,7 +12,7 @@ BEGIN TRANSACTION;
 EXEC @granted = sys.sp_getapplock @Resource = @gate, @LockMode = N'Shared', @LockOwner = N'Transaction', @LockTimeout = 10000;
 IF @granted < 0
 BEGIN
-    THROW 51873, N'chanq: the gate of senders was closed for ten seconds', 1;
+    THROW 51873, N'chanq: the application lock of senders was not granted within ten seconds', 1;
 END;
 SET @number = NEXT VALUE FOR [dbo].[chanq_orders__seq];
 INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, due_at, enqueued_at, expires_at, slot, seq, fence, order_key, dedup_key, [type], headers, body)

@@ -43,7 +43,7 @@ BEGIN
     EXEC @granted = sys.sp_getapplock @Resource = @gate, @LockMode = N'Shared', @LockOwner = N'Transaction', @LockTimeout = 10000;
     IF @granted < 0
     BEGIN
-        THROW 51874, N'chanq: the gate of senders was closed for ten seconds', 1;
+        THROW 51874, N'chanq: the application lock of senders was not granted within ten seconds', 1;
     END;
     SET @number = NEXT VALUE FOR [dbo].[chanq_orders__seq];
     INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, slot, seq, fence, due_at, enqueued_at, expires_at, order_key, dedup_key, [type], headers, body)
