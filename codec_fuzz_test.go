@@ -12,8 +12,8 @@ import (
 	"github.com/chanq/chanq/internal/text"
 )
 
-// FuzzHeaders: what is accepted comes back as it was, and what a table holds is
-// read without a panic, whatever it is.
+// FuzzHeaders: accepted headers are decoded unchanged, and any stored bytes are decoded without a
+// panic.
 func FuzzHeaders(f *testing.F) {
 	f.Add("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "", "", []byte(`{"a":"b"}`))
 	f.Add("\x00", "<&>\u2028", "é", "😀", []byte(`{"a":1}`))

@@ -21,10 +21,10 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Wrong input: the error names the field and the rule, nothing is sent to the
-// database, and nothing panics.
+// Invalid input: the error names the field and the rule, nothing is sent to the database, and
+// nothing panics.
 
-// opened is a database whose operations are counted, and a queue on it.
+// opened returns a database that counts its operations, and a queue on it.
 func opened(t *testing.T, cfg chanq.Config) (*faultdb.Connector, *sql.DB, *chanq.Queue[string]) {
 	t.Helper()
 	w := testdb.New(t, testdb.Memory)
@@ -32,7 +32,7 @@ func opened(t *testing.T, cfg chanq.Config) (*faultdb.Connector, *sql.DB, *chanq
 	return w.Faults, w.DB, q
 }
 
-// requireWords checks that an error says all that it should.
+// requireWords checks that an error contains all these words.
 func requireWords(t *testing.T, err error, words ...string) {
 	t.Helper()
 	require.Error(t, err)
@@ -279,8 +279,8 @@ func wrongArguments(t *testing.T) {
 	c.Stop()
 	_, open := <-c.C()
 	require.False(t, open, "the consumer claims no more, and does not look")
-	synctest.Wait() // what Stop has begun
-	testdb.Admin(q) // it is opened
+	synctest.Wait() // the work that Stop has started
+	testdb.Admin(q) // opens it
 	before := faults.Ops()
 
 	nothing := func(context.Context, *chanq.Lease[string]) error { return nil }
