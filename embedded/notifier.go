@@ -302,7 +302,7 @@ func (b *notifier) received(l *plainQueue, n int) {
 	}
 }
 
-// renew reopens a pipe that was removed, or from which nothing was read recently. It returns nil when all consumers have left or have
+// renew reopens a removed pipe from which nothing was read recently. It returns nil when all consumers have left or have
 // to leave.
 func (b *notifier) renew(l *plainQueue, removed bool) *pipe {
 	b.mu.Lock()

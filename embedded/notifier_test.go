@@ -213,7 +213,7 @@ func TestARemovedPipeIsCreatedAgain(t *testing.T) {
 	requireWoken(t, woken)
 	sender.Notify(chanq.Notification{Queue: queue, Messages: 1})
 	requireWoken(t, woken)
-	// If writing fails, the channel of the consumer is closed.
+	// If the pipe cannot be opened again, the channel of the consumer is closed.
 	require.NoError(t, os.RemoveAll(path+notifySuffix))
 	require.NoError(t, os.WriteFile(path+notifySuffix, nil, 0o600))
 	_, open := <-woken

@@ -125,7 +125,7 @@ func TestDSNOfTheEnvironmentIsChecked(t *testing.T) {
 	require.NotContains(t, said, "s3cret")
 }
 
-// The server cannot be reached, so the driver's error is what is printed.
+// The server cannot be reached, so the driver's error is printed.
 func TestPasswordsAreNotPrinted(t *testing.T) {
 	const password = "p@ss w/rd"
 	for _, dsn := range []string{
