@@ -97,8 +97,8 @@ func (q *Queue[T]) Spec() Spec { return specOf(q.core.names.Slots, q.core.table.
 func (q *Queue[T]) Label() string { return q.core.cfg.Label }
 
 // Send stores messages and waits for the commit, without a Producer. A nil error means that all of them are in the database. If the
-// error is not nil, none of them is, unless it is Unknown. There is a Receipt for each message, in order. Without messages Send does
-// nothing.
+// error is not nil, none of them is, unless the error is Unknown. There is a Receipt for each message, in order. Without messages Send
+// does nothing.
 //
 // Send repeats a statement that the database refuses or rolls back, or whose outcome is unknown, until ctx ends, with the same IDs. If
 // ctx has no deadline, Send therefore waits until an outage ends. When ctx ends, the error is an *OpError that wraps its cause and

@@ -13,7 +13,7 @@ import (
 // stored: a json.RawMessage receives it in UTF-8.
 //
 // Encode runs where the message is handed over: within Send and SendTx, in a worker of Pipe, and for Producer.C in the producer's
-// intake. Decode runs in the consumer's feed, a goroutine of its own, while the next claim runs. A panic in a method is an error of
+// intake. Decode runs in the consumer's feed, a separate goroutine, while the next claim runs. A panic in a method is an error of
 // that message. Methods must not call runtime.Goexit, as t.FailNow does: it ends their goroutine.
 //
 // A method that does not return blocks only the goroutine that it runs in. Close and Shutdown return when their contexts end. A

@@ -30,7 +30,7 @@ func FuzzHeaders(f *testing.F) {
 		if err != nil {
 			require.True(t, !valid || len(k1)+len(v1)+len(k2)+len(v2) > maxHeaderBytes/6-20, "JSON writes a byte in six at most: %v", err)
 		} else {
-			require.True(t, valid, "what JSON would change is refused")
+			require.True(t, valid, "text that JSON would change is refused")
 			require.LessOrEqual(t, len(data), maxHeaderBytes)
 			got, err := decodeHeaders(data)
 			require.NoError(t, err)

@@ -35,9 +35,9 @@ type Config struct {
 	Schema string
 	// Codec of bodies that are neither []byte, string nor json.RawMessage. Default: JSON.
 	Codec Codec
-	// Durability says whether Open and Migrate accept a database that may lose confirmed commits (delayed durability of SQL Server,
-	// synchronous_commit = off of PostgreSQL, synchronous below FULL of SQLite). Default: DurabilityRequired, which returns
-	// ErrNotDurable if the connection has such a setting.
+	// Durability controls whether Open and Migrate accept a database that may lose confirmed commits (delayed durability of SQL Server,
+	// synchronous_commit = off of PostgreSQL, synchronous below FULL of SQLite). Default: DurabilityRequired, which returns ErrNotDurable
+	// if the connection has such a setting.
 	Durability Durability
 	// Notifier wakes idle consumers of other processes. With NoNotifier they find the messages at their next poll, after
 	// ConsumerConfig.PollEvery at the latest. Default: the driver of the *sql.DB if it is a Notifier, as for a file that
@@ -63,8 +63,9 @@ type Config struct {
 	// stay in the live table until a vacuum. If there are many, the consumer vacuums the table. Without the permission,
 	// Hooks.Housekeeping reports what to grant. 100 years leaves vacuuming to autovacuum. Default: 1 s. Range: 10 ms to 100 years.
 	VacuumEvery time.Duration
-	// History says whether this program adds to the history that chanqadmin.Queue.History returns. If the table chanq__samples is missing,
-	// or the role lacks permission to write it, the program works without it, and Hooks.Housekeeping reports it. Default: HistoryKept.
+	// History controls whether this program adds to the history that chanqadmin.Queue.History returns. If the table chanq__samples is
+	// missing, or the role lacks permission to write it, the program works without it, and Hooks.Housekeeping reports it. Default:
+	// HistoryKept.
 	History History
 	// SessionMaxAge is the age at which a connection of this queue's producers and consumers is replaced. SetConnMaxLifetime does not
 	// replace connections that are always in use: after a switch to another server by DNS they would stay with the old one. A
@@ -84,14 +85,14 @@ type Config struct {
 	StatementTimeout time.Duration
 }
 
-// History says whether a program records what it does with a queue.
+// History controls whether a program records its operations on a queue.
 type History uint8
 
 const (
 	// HistoryKept makes each Queue with a producer or consumer add its counts to the table chanq__samples every 10 s: one statement for
 	// three rows, or one read if it has done nothing. One process at a time also counts the messages: one Stats and one more such statement
-	// per 10 s, and one DELETE of old samples per minute. A Queue without producer and consumer adds the messages that Send, SendTx and
-	// InTx stored once, 10 s later.
+	// per 10 s, and one DELETE of old samples per minute. A Queue without producer and consumer adds the counts of Send, SendTx and InTx
+	// once, 10 s later.
 	HistoryKept History = iota
 	// HistoryOff: this program records nothing.
 	HistoryOff

@@ -88,8 +88,8 @@ func (c *Consumer[T]) All() iter.Seq[*Lease[T]] {
 }
 
 // Receive waits for a lease, and then at most wait for more, up to maxBatch leases in all. It returns at least one lease or an error.
-// With a wait of 0 it takes only what the buffer already has. It skips leases that expired in the buffer. It costs no round trip. The
-// caller owns the slice, and settles its leases one by one, or all together by Ack or AckTx.
+// With a wait of 0 it takes only buffered leases. It skips leases that expired in the buffer. It costs no round trip. The caller owns
+// the slice, and settles its leases one by one, or all together by Ack or AckTx.
 //
 // If ctx ends before the first lease arrives, Receive returns the cause of ctx. If the consumer has ended, it returns Err, or
 // ErrClosed if Err is nil. If ctx ends during the wait for more, that wait ends. Unlike the loop over All, Receive stops nothing: it

@@ -34,7 +34,7 @@ func TestAFileInUTF16IsRefused(t *testing.T) {
 		refused(chanq.Migrate(t.Context(), db, "orders", chanq.Config{}))
 		var tables int
 		require.NoError(t, db.QueryRowContext(t.Context(), "SELECT count(*) FROM sqlite_master").Scan(&tables))
-		require.Equal(t, 1, tables, "nothing was made")
+		require.Equal(t, 1, tables, "nothing was created")
 
 		texts, err := chanq.Schema(chanq.DialectSQLite, "orders", chanq.Config{})
 		require.NoError(t, err)
@@ -172,7 +172,7 @@ func TestConsumersReturnTheSpaceOfDeletedMessagesToTheFileSystem(t *testing.T) {
 	require.NoError(t, chanq.Ack(testdb.Soon(t), testdb.Take(t, c, messages)...))
 	most := free()
 	require.Greater(t, most, messages*size/4096)
-	testdb.Eventually(t, "all but 2 MiB are returned", func() bool { return free() < 512+256 })
+	testdb.Eventually(t, "all except 2 MiB are returned", func() bool { return free() < 512+256 })
 	require.GreaterOrEqual(t, free(), 512, "for the next messages")
 	_, err = db.ExecContext(t.Context(), "PRAGMA wal_checkpoint(TRUNCATE)")
 	require.NoError(t, err)

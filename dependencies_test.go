@@ -14,8 +14,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// A program links only what it uses: its own driver, no server for tests, and besides the standard library only
-// these packages.
+// A program links only the packages that it needs: its own driver, no server for tests, and apart from the standard
+// library only these packages.
 func TestTheRootPackagePullsInNoDriverAndNoCommand(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()
 	require.NoError(t, err)

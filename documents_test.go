@@ -159,7 +159,7 @@ func TestThePagesFollowEachOther(t *testing.T) {
 		require.NotNil(t, behind, "%s is the last of the index, and leads to %s", page, next[1])
 		require.Equal(t, behind[1], next[1], "%s leads to %s", page, next[1])
 	}
-	require.Equal(t, len(pages(t))-1, led, "each page but the last one leads to another")
+	require.Equal(t, len(pages(t))-1, led, "each page except the last leads to another")
 }
 
 // pages returns the names of the pages of docs.

@@ -111,5 +111,5 @@ func meetFault(t *testing.T, at string) {
 		err = (<-c.C()).Ack()
 	}
 	<-soon(t).Done()
-	require.Fail(t, "the program goes on", err)
+	require.Fail(t, "the program continues", err)
 }

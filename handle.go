@@ -118,7 +118,7 @@ func invoke[T any](c *consumer, l *Lease[T], fn Handler[T]) error {
 	return around(l.Context(), c.cfg.Middleware, &l.Delivery, func(ctx context.Context) error { return fn(ctx, l) })
 }
 
-// around calls the first Middleware, whose next calls the others, and then do.
+// around calls the first Middleware, whose next calls the remaining ones and then do.
 func around(ctx context.Context, all []Middleware, d *Delivery, do func(context.Context) error) error {
 	if len(all) == 0 {
 		return do(ctx)
@@ -284,7 +284,7 @@ func (c *consumer) dispose(d *Delivery, took time.Duration, err error) {
 	_ = c.settle(d, Outcome(err), took, err) // Wait and the hooks report ErrLeaseLost, ErrSettled or ErrClosed
 }
 
-// settle settles a lease, and calls the Handled hook, except for a Nack without a cause. err is what a handler returned, or the cause.
+// settle settles a lease, and calls the Handled hook, except for a Nack without a cause. err is the error of a handler, or the cause.
 func (c *consumer) settle(d *Delivery, o HandlerOutcome, took time.Duration, err error) error {
 	op, cause := lease.Nack, Cause(0)
 	switch {

@@ -150,7 +150,7 @@ func TestWhatCannotBeNotedIsNotedLater(t *testing.T) {
 	_, err = q.core.db.ExecContext(t.Context(), "ALTER TABLE away RENAME TO chanq__samples")
 	require.NoError(t, err)
 	recorded(t, q, func(s sample) bool { return s.sent == 1 })
-	require.NoError(t, (<-events).Err, "it goes on")
+	require.NoError(t, (<-events).Err, "it continues")
 }
 
 func TestAHistoryThatIsOffWritesNothing(t *testing.T) {

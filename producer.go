@@ -34,7 +34,7 @@ type Producer[T any] struct {
 	events   base.Events // calls of the Unsent hook
 	unrecord func()      // ends what recorder.Join began
 
-	in      chan Message[T] // unbuffered: the intake has received what was sent
+	in      chan Message[T] // unbuffered: when a send returns, the intake has received the message
 	usual   int             // how many messages the intake last received together; used by the intake only
 	flushIn chan struct{}   // received by the intake after all that was sent before
 	usesC   atomic.Bool     // C was called

@@ -31,7 +31,7 @@ type Spec struct {
 	// it, so fewer keys are processed if the keys with messages are in few slots. Default: UnlimitedKeys. Range: Slots to 1,000,000,
 	// or UnlimitedKeys.
 	MaxKeys int
-	// DeadKey of an ordered queue says whether the messages behind a dead one of the same key are delivered. Default: DeadKeyOpens.
+	// DeadKey of an ordered queue controls whether the messages behind a dead one of the same key are delivered. Default: DeadKeyOpens.
 	DeadKey DeadKey
 	// MaxAttempts is the number of failed attempts after which a message is dead-lettered, by the Nack of the last one. An attempt whose
 	// lease expired, for example because its process died, does not count: see Config.MaxCrashes. Default: 20. Range: 1 to 1,000,000, or
@@ -90,7 +90,7 @@ func (k Kind) String() string {
 	return fmt.Sprintf("Kind(%d)", uint8(k))
 }
 
-// DeadKey says whether messages behind a dead one of the same key are delivered.
+// DeadKey controls whether messages behind a dead one of the same key are delivered.
 type DeadKey uint8
 
 // The values of DeadKey. The zero value means the stored one.

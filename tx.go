@@ -126,7 +126,7 @@ type inTx struct {
 	leases map[*lease.Lease]bool // given to AckTx; true: the transaction has acked it
 }
 
-// sentInTx counts what was sent to a queue.
+// sentInTx counts the messages sent to a queue.
 type sentInTx struct {
 	messages, duplicates, bytes int
 	slots                       notify.Slots

@@ -18,7 +18,7 @@ import (
 func listAll(t *testing.T, q *chanqadmin.Queue, s chanqadmin.State, bodies bool) (ids []chanq.ID) {
 	t.Helper()
 	for page := (chanqadmin.Page{}); ; {
-		require.Less(t, len(ids), 100, "it has no end")
+		require.Less(t, len(ids), 100, "the list does not end")
 		var err error
 		page, err = q.List(t.Context(), chanqadmin.Select{State: s}, chanqadmin.List{After: page.Next, Limit: 2, Bodies: bodies})
 		require.NoError(t, err)

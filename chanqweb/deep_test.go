@@ -147,7 +147,7 @@ func requireGolden(t *testing.T, file, text string) {
 	}
 	want, err := os.ReadFile(file)
 	require.NoError(t, err)
-	require.Equal(t, string(want), text, "go test ./chanqweb -run DeepQueue -update writes it again")
+	require.Equal(t, string(want), text, "go test ./chanqweb -run DeepQueue -update rewrites it")
 }
 
 // query is a statement that a page has sent.

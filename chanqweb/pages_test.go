@@ -339,7 +339,7 @@ func TestAnUnavailableDatabaseIsReported(t *testing.T) {
 			require.Equal(t, http.StatusServiceUnavailable, r.StatusCode)
 			require.Contains(t, r.text, "The database returned an error")
 		}
-		require.Equal(t, 1, strings.Count(s.log.String(), "user S3CRET at host db7"), "the log has the whole, once a minute")
+		require.Equal(t, 1, strings.Count(s.log.String(), "user S3CRET at host db7"), "the log has the whole error, once a minute")
 		shop.Faults.Inject(nil)
 		s.see("/q/mail/")
 	})

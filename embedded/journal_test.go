@@ -132,7 +132,7 @@ func TestALogThatCannotBeShortenedIsTriedWithGrowingPauses(t *testing.T) {
 		j.shorten(slow)
 		calls := slow.calls
 		j.shorten(slow)
-		require.Equal(t, calls, slow.calls, "it is not")
+		require.Equal(t, calls, slow.calls, "a pause follows a slow attempt")
 		require.WithinDuration(t, time.Now().Add(j.pause), j.next, time.Second)
 		pauses = append(pauses, j.pause)
 	}

@@ -285,7 +285,7 @@ func TestStatementsOfIdleConsumers(t *testing.T) {
 		took := time.Since(began)
 		n = asked.Take()
 		t.Logf("%d messages one after another, each with the next idle consumer after %v: %v", messages, took/messages, n)
-		require.LessOrEqual(t, n[mssqltest.Claim], int64(2*messages), "one process claims, as a rule")
+		require.LessOrEqual(t, n[mssqltest.Claim], int64(2*messages), "usually one process claims")
 		require.LessOrEqual(t, n[mssqltest.Watch], int64(2*messages))
 	})
 }

@@ -144,7 +144,7 @@ func TestConsumersAreWokenInTurn(t *testing.T) {
 		find(13)
 		require.Len(p, woken[1], 1)
 		stops[1]()
-		require.True(p, isWoken(woken[0]) || isWoken(woken[2]), "its value is for another one")
+		require.True(p, isWoken(woken[0]) || isWoken(woken[2]), "its value is for another consumer")
 	})
 }
 
@@ -165,7 +165,7 @@ func TestALostLockEndsListeningAndAMissingOneDoesNot(t *testing.T) {
 		_, another := p.Listen("dbo.a", nil)
 		defer another()
 		p.request()
-		require.Less(p, time.Since(began), time.Second, "for the sake of the newcomer")
+		require.Less(p, time.Since(began), time.Second, "because of the new consumer")
 		p.answer(p.request(), answer{locked: true})
 		require.True(p, isWoken(w))
 		p.answer(p.request(), answer{})

@@ -157,7 +157,7 @@ func TestConsumersOfManyQueuesAreServedByOneRequest(t *testing.T) {
 		require.NoError(w, all[0].Shutdown(w.Soon()))
 		w.pass("still", senders[1], all[1])
 		w.Faults.Inject(nil)
-		require.Less(w, len(texts), 2*queues, "of each queue alone, and of all as they came")
+		require.Less(w, len(texts), 2*queues, "of each queue alone, and of all in the order of their arrival")
 		require.Len(w, conns, 1)
 		require.Empty(w, changed)
 	})

@@ -220,7 +220,7 @@ func TestTroubleInABrowser(t *testing.T) {
 		b.reads("the question at "+look.name, dark, "Are you sure?", "Purge dead messages?", "one message", "Yes, purge", "No")
 		b.shoot(look.name + "-ask")
 		b.do(chromedp.Click(`main a.button`), chromedp.WaitVisible(`.messages`))
-		require.Equal(t, 1, shop.Stats(shop.Mail).Dead, "no is no")
+		require.Equal(t, 1, shop.Stats(shop.Mail).Dead, "No purges nothing")
 
 		// A page that updates shows since when there is no response, and then updates again.
 		b.see(url + "/q/mail/")
@@ -263,7 +263,7 @@ func TestAPageUpdatesItsFiguresAndHandlesKeysInABrowser(t *testing.T) {
 	shop.Send(shop.Mail, chanq.Message[[]byte]{Body: []byte("x")})
 	_, err := chromedp.Run(b.ctx, chromedp.Poll[bool](`document.querySelector("#live td").textContent === "1"`))
 	require.NoError(t, err)
-	require.Equal(t, "q-reports", evaluate[string](b, `document.activeElement.id`), "what had the focus has it still")
+	require.Equal(t, "q-reports", evaluate[string](b, `document.activeElement.id`), "the focus does not move")
 	b.do(chromedp.KeyEvent("k\r"), chromedp.WaitVisible(`.tabs`))
 	require.Equal(t, "/ops/queues/q/mail/", evaluate[string](b, `location.pathname`))
 	b.do(chromedp.KeyEvent("u"), chromedp.WaitVisible(`.queues`))

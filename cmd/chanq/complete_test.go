@@ -30,7 +30,7 @@ func TestCompletionListsTheQueues(t *testing.T) {
 	require.Equal(t, []string{"mail", "mole"}, completed("stats", "--db", db, "m"))
 	require.Equal(t, []string{"mole"}, completed("stats", "--db", db, "mail", "m"), "each once")
 	require.Empty(t, completed("peek", "--db", db, "mail", ""), "it takes one")
-	require.Empty(t, completed("migrate", "--db", db, "m"), "it makes new ones")
+	require.Empty(t, completed("migrate", "--db", db, "m"), "it creates new queues")
 	require.Empty(t, completed("stats", "--db", db+".none", "m"))
 	require.Equal(t, []string{"ready", "scheduled", "leased", "dead", "done"}, completed("peek", "--db", db, "--state", ""))
 	require.Equal(t, []string{"text", "json"}, completed("stats", "-o", ""))

@@ -51,7 +51,7 @@ func TestDemoKeepsTheQueuesOfAFile(t *testing.T) {
 	dir, db := folderOf(t, 10), filepath.Join(t.TempDir(), "demo.db")
 	succeed(t, "", "demo", "--dir", dir, "--db", db)
 	require.Contains(t, succeed(t, "", "demo", "--db", db).out, "verifying again")
-	require.Len(t, succeed(t, "", "stats", "--db", db).lines(), 3, "its queues are queues like others")
+	require.Len(t, succeed(t, "", "stats", "--db", db).lines(), 3, "its queues are ordinary queues")
 }
 
 // The server cannot be reached, but the error names the right server. Only the first command line

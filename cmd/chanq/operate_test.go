@@ -174,10 +174,10 @@ func TestDeadMessagesAreListedAndRedriven(t *testing.T) {
 	succeed(t, "", "send", "--db", db, "mail", "d")
 	require.NotContains(t, succeed(t, "", "peek", "--db", db, "mail").out, "CAUSE", "of those that are alive")
 
-	require.Equal(t, "1 message redriven\n", succeed(t, "", "redrive", "--db", db, "mail", ids[1], ids[1]).out, "one that is given twice is one")
+	require.Equal(t, "1 message redriven\n", succeed(t, "", "redrive", "--db", db, "mail", ids[1], ids[1]).out, "a repeated ID counts once")
 	require.Equal(t, "d\nb\n", succeed(t, "", "receive", "--db", db, "-n", "2", "mail").out)
 	r := runIn(t.Context(), "", "redrive", "--db", db, "mail", ids[1])
-	require.Equal(t, exitFailed, r.status, "it is not dead any more")
+	require.Equal(t, exitFailed, r.status, "it is no longer dead")
 	require.Equal(t, "1 message redriven\n", succeed(t, "", "redrive", "--db", db, "--limit", "1", "mail").out)
 	require.JSONEq(t, `{"redriven":1}`, succeed(t, "", "redrive", "--db", db, "-o", "json", "mail").out)
 	require.Equal(t, 2, state(t, db).Ready)

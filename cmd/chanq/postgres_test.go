@@ -59,7 +59,7 @@ func TestCommandsRunOnPostgreSQL(t *testing.T) {
 		require.Contains(t, said, "give --not-durable")
 		succeed(t, "", append(args, "--not-durable", "--dsn", loose)...)
 	}
-	require.Equal(t, "x\n", succeed(t, "", "receive", "mail", "--dsn", loose).out, "to look and take is no promise")
+	require.Equal(t, "x\n", succeed(t, "", "receive", "mail", "--dsn", loose).out, "reading and receiving store nothing")
 
 	t.Setenv("CHANQ_DSN", pgtest.DSN(t)) // another database, with keywords
 	succeed(t, "", "migrate", "mail")

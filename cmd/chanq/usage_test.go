@@ -115,7 +115,7 @@ func TestInvalidFlagsAreReportedBeforeAnyWrite(t *testing.T) {
 	}
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
-	require.Empty(t, entries, "no database was made")
+	require.Empty(t, entries, "no database was created")
 }
 
 func TestDSNOfTheEnvironmentIsChecked(t *testing.T) {

@@ -47,7 +47,7 @@ func TestFreshStartsOver(t *testing.T) {
 	f := newFixture(t, 20)
 	f.run(t)
 	f.write(t, "another", "content")
-	require.Equal(t, 20, f.run(t).Verified, "a file made after the list is no part of it")
+	require.Equal(t, 20, f.run(t).Verified, "a file created after the listing is not in it")
 	f.opt.Fresh = true
 	require.Equal(t, 21, f.run(t).Verified)
 }
@@ -209,7 +209,7 @@ func TestAnotherFolderIsRefused(t *testing.T) {
 	_, err := demo.Run(t.Context(), f.db, f.opt)
 	require.ErrorContains(t, err, "the database has a demo of "+f.dir)
 	f.opt.Dir = ""
-	require.Equal(t, 1, f.run(t).Verified, "without a folder it is that of the database")
+	require.Equal(t, 1, f.run(t).Verified, "without a folder the demo uses that of the database")
 }
 
 // fixture is a folder and a database.

@@ -61,7 +61,7 @@ func TestHarmfulSettingsOfASQLiteConnectionAreReported(t *testing.T) {
 	require.Equal(t, doctor.Warning, journal.Status)
 	require.Equal(t, "journal_mode is delete", journal.Found)
 	require.Contains(t, journal.Remedy, "journal_mode = WAL")
-	require.Equal(t, doctor.OK, w.one("durability").Status, "it is slower, and as safe")
+	require.Equal(t, doctor.OK, w.one("durability").Status, "it is slower but equally safe")
 }
 
 func TestASQLiteFileOnANetworkDiskIsAFailure(t *testing.T) {
