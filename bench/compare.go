@@ -18,9 +18,9 @@ type comparison struct {
 	limit       float64 // how much worse the median may be, as a fraction
 }
 
-// certain is the probability below which rounds of two equal versions must differ in one direction
-// as often as these do. There are some thirty figures, and none should be reported as worse by
-// chance. It takes at least ten rounds.
+// certain bounds the probability that rounds of two equal versions differ in one direction as often
+// as these do. There are some thirty figures, and none should be reported as worse by chance. It
+// takes at least ten rounds.
 const certain = 0.001
 
 // comparisons returns rates and CPU time with the given limit, and machine-independent figures with
